@@ -3,10 +3,10 @@
 use std::ops::Range;
 
 use crate::{
-    batch::Numbered,
+    batch::{Batch, Numbered},
     event::Event,
     holdings::{HoldError, Holdings},
-    wire::{self, DecodeError},
+    wire::{self, DecodeError, Decoded},
 };
 
 /// Rebuilds what a worker holds from its batches, and says what is missing.
@@ -124,6 +124,11 @@ impl Follower {
         Self { holdings: Holdings::with_block_size(block_size), ..Self::default() }
     }
 
+    /// Refuses a worker whose blocks would take more memory than this. Default: no limit.
+    pub fn max_bytes(self, bytes: usize) -> Self {
+        Self { holdings: self.holdings.max_bytes(bytes), ..self }
+    }
+
     /// Calls `watcher` for everything that happens to the holdings, on the thread that feeds the follower.
     pub fn watched(self, watcher: impl FnMut(Update<'_>) + Send + 'static) -> Self {
         Self { watcher: Some(Box::new(watcher)), ..self }
@@ -164,11 +169,25 @@ impl Follower {
     /// [`FollowError::Garbage`] for a payload that is no batch, [`FollowError::Refused`] for one that is refused; its
     /// number is passed.
     pub fn receive(&mut self, seq: u64, payload: &[u8]) -> Result<Verdict, FollowError> {
-        let decoded = wire::decode(payload).inspect_err(|_| self.pass_garbage(seq))?;
-        let numbered = Numbered { seq, batch: decoded.batch };
-        let verdict = self.take(&numbered)?;
+        self.receive_decoded(seq, &wire::decode(payload))
+    }
+
+    /// The same for a payload that was read before: reading takes time, in which others may look at the follower.
+    pub(crate) fn receive_decoded(
+        &mut self,
+        seq: u64,
+        decoded: &Result<Decoded, DecodeError>,
+    ) -> Result<Verdict, FollowError> {
+        let Decoded { batch, skipped_events } = match decoded {
+            Ok(decoded) => decoded,
+            Err(error) => {
+                self.pass_garbage(seq);
+                return Err((*error).into());
+            }
+        };
+        let verdict = self.take_batch(seq, batch)?;
         if verdict == Verdict::Applied {
-            self.counts.skipped_events += decoded.skipped_events;
+            self.counts.skipped_events += skipped_events;
         }
         Ok(verdict)
     }
@@ -179,6 +198,10 @@ impl Follower {
     ///
     /// [`HoldError`], as [`Holdings::apply`].
     pub fn take(&mut self, Numbered { seq, batch }: &Numbered) -> Result<Verdict, HoldError> {
+        self.take_batch(*seq, batch)
+    }
+
+    fn take_batch(&mut self, seq: u64, batch: &Batch) -> Result<Verdict, HoldError> {
         if let (Some(known), Some(new)) = (self.epoch, batch.epoch)
             && known != new
         {
@@ -188,7 +211,7 @@ impl Follower {
         }
         self.epoch = self.epoch.or(batch.epoch);
         let next = self.next.unwrap_or(0);
-        if *seq < next {
+        if seq < next {
             if self.epoch.is_none() && batch.time > self.time {
                 self.restart();
                 return Ok(Verdict::Restarted);
@@ -196,9 +219,9 @@ impl Follower {
             self.counts.duplicates += 1;
             return Ok(Verdict::Duplicate);
         }
-        if *seq > next {
+        if seq > next {
             self.counts.gaps += u64::from(self.gap.replace(next) != Some(next));
-            return Ok(Verdict::Gap { missing: next..*seq });
+            return Ok(Verdict::Gap { missing: next..seq });
         }
         // The last number of all is left to a publisher that lies.
         self.next = Some(next.saturating_add(1));

@@ -30,6 +30,9 @@ pub struct Holdings {
     media: Vec<Medium>,
     groups: Vec<u32>,
     blocks: HashMap<Key, Held>,
+    /// What the blocks take, as [`Held::bytes`] counts it.
+    bytes: usize,
+    max_bytes: Option<usize>,
 }
 
 /// A block that is held.
@@ -42,6 +45,19 @@ struct Held {
     media: u16,
     scope: Arc<Scope>,
     bigrams: bool,
+}
+
+impl Held {
+    /// Bytes that a block with so many tokens takes at most. A table that has just grown has two places for each entry; a
+    /// scope is counted with each of its blocks.
+    fn bytes_of(tokens: usize, scope: &Scope) -> usize {
+        let texts = [&scope.lora_name, &scope.cache_salt].map(|text| text.as_ref().map_or(0, String::len));
+        2 * size_of::<(Key, Self)>() + tokens * size_of::<Token>() + texts[0] + texts[1]
+    }
+
+    fn bytes(&self) -> usize {
+        Self::bytes_of(self.tokens.len(), &self.scope)
+    }
 }
 
 /// Why an event was not applied. The holdings are as before.
@@ -62,6 +78,12 @@ pub enum HoldError {
     /// The publisher names more groups of layers than any model has.
     #[error("more than {GROUPS} groups of layers")]
     TooManyGroups,
+    /// Allow more memory, or follow a worker that holds less.
+    #[error("its blocks take more than {} MiB", max_bytes >> 20)]
+    TooManyBlocks {
+        /// Bytes that the blocks may take ([`Holdings::max_bytes`]).
+        max_bytes: usize,
+    },
 }
 
 impl Holdings {
@@ -70,16 +92,21 @@ impl Holdings {
         Self { block_size: Some(block_size), ..Self::default() }
     }
 
+    /// Refuses blocks that would take more memory than this. Default: no limit.
+    pub fn max_bytes(self, bytes: usize) -> Self {
+        Self { max_bytes: Some(bytes), ..self }
+    }
+
     /// Takes an event into account.
     ///
     /// # Errors
     ///
-    /// [`HoldError`], for a block size other than that of the events before.
+    /// [`HoldError`], for a block size other than that of the events before, or more than there is room for.
     pub fn apply(&mut self, event: &Event) -> Result<(), HoldError> {
         match event {
             Event::Stored(stored) => self.store(stored)?,
             Event::Removed(removed) => self.remove(removed)?,
-            Event::Cleared => self.blocks.clear(),
+            Event::Cleared => self.clear(),
         }
         Ok(())
     }
@@ -87,6 +114,7 @@ impl Holdings {
     /// Forgets all blocks. The block size stays.
     pub fn clear(&mut self) {
         self.blocks.clear();
+        self.bytes = 0;
     }
 
     /// Tokens per block, once it is known.
@@ -196,7 +224,9 @@ impl Holdings {
         if are_said && expected != stored.block_size {
             return Err(HoldError::BlockSize { expected, got: stored.block_size });
         }
-        let bit = media_bit(&mut self.media, stored.medium.as_ref().unwrap_or(&Medium::Gpu))?;
+        let medium = stored.medium.as_ref().unwrap_or(&Medium::Gpu);
+        self.check_room(stored, medium)?;
+        let bit = media_bit(&mut self.media, medium)?;
         let group = self.group(&stored.group)?;
         if are_said {
             self.block_size = Some(expected);
@@ -216,8 +246,13 @@ impl Holdings {
             if is_known {
                 entry.and_modify(|held| held.media = media);
             } else {
+                if let Entry::Occupied(held) = &entry {
+                    self.bytes -= held.get().bytes();
+                }
                 let (scope, bigrams) = (Arc::clone(&scope), stored.bigrams);
-                entry.insert_entry(Held { parent, tokens: tokens.into(), media, scope, bigrams });
+                let held = Held { parent, tokens: tokens.into(), media, scope, bigrams };
+                self.bytes += held.bytes();
+                entry.insert_entry(held);
             }
             parent = Some(hash).filter(|_| are_said);
         }
@@ -226,7 +261,10 @@ impl Holdings {
 
     fn remove(&mut self, removed: &Removed) -> Result<(), HoldError> {
         let left = match &removed.medium {
-            Some(medium) => media_bit(&mut self.media, medium)?,
+            Some(medium) => {
+                self.check_bytes(self.media_bytes(medium))?;
+                media_bit(&mut self.media, medium)?
+            }
             None => u16::MAX,
         };
         let group = self.group(&removed.group)?;
@@ -234,10 +272,39 @@ impl Holdings {
             let Entry::Occupied(mut held) = self.blocks.entry((hash, group)) else { continue };
             held.get_mut().media &= !left;
             if held.get().media == 0 {
-                held.remove();
+                self.bytes -= held.remove().bytes();
             }
         }
         Ok(())
+    }
+
+    /// Fails if the blocks of an event that are new have no room.
+    fn check_room(&self, stored: &Stored, medium: &Medium) -> Result<(), HoldError> {
+        let (group, are_said) = (stored.group.index.unwrap_or(0), !stored.tokens.is_empty());
+        // The tokens of pairs have one in common with those of the block before.
+        let tokens = if are_said { stored.block_size as usize + usize::from(stored.bigrams) } else { 0 };
+        let texts = self.media_bytes(medium);
+        let block = Held::bytes_of(tokens, &stored.scope);
+        let room = |blocks: usize| self.check_bytes(blocks.saturating_mul(block).saturating_add(texts));
+        let held = |hash: BlockHash| self.blocks.get(&(hash, group));
+        let is_new = |hash| held(hash).is_none_or(|held| are_said && held.tokens.is_empty());
+        let new = || stored.hashes.iter().filter(|&&hash| is_new(hash)).count();
+        room(stored.hashes.len()).or_else(|_| room(new()))
+    }
+
+    /// Fails if there is no room for so many bytes more.
+    fn check_bytes(&self, more: usize) -> Result<(), HoldError> {
+        match self.max_bytes {
+            Some(max_bytes) if self.bytes.saturating_add(more) > max_bytes => {
+                Err(HoldError::TooManyBlocks { max_bytes })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Bytes of the names of all media, and of this one.
+    fn media_bytes(&self, medium: &Medium) -> usize {
+        self.media.iter().chain([medium]).map(|medium| medium.name().len()).sum()
     }
 
     fn group(&mut self, group: &Group) -> Result<u32, HoldError> {

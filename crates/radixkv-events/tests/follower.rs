@@ -202,3 +202,42 @@ fn a_snapshot_that_is_refused_is_not_complete() {
     follower.restore(7, None, &[store(1, None, 2)]).unwrap();
     assert!(follower.is_complete());
 }
+
+/// Whatever blocks come and go, they take the memory that is counted: what is full once is full again after everything
+/// was removed and stored again, and no sooner.
+#[test]
+fn memory_is_bounded_and_given_back() {
+    let stored = |from: u64, count: u64, tokens: bool| {
+        let hashes: Vec<_> = (from..from + count).map(BlockHash::Unsigned).collect();
+        let tokens = if tokens { vec![7; 4 * count as usize] } else { Vec::new() };
+        Event::Stored(Stored { hashes, tokens, block_size: 4, ..Stored::default() })
+    };
+    let mut holdings = Holdings::default().max_bytes(1 << 20);
+    let full = HoldError::TooManyBlocks { max_bytes: 1 << 20 };
+    let mut filled = Vec::new();
+    for round in 0..6 {
+        let mut next = 0;
+        let refused = loop {
+            match holdings.apply(&stored(next, 16, round % 3 == 1)) {
+                Ok(()) => next += 16,
+                Err(refused) => break refused,
+            }
+        };
+        assert_eq!((refused, holdings.len() as u64), (full, next));
+        assert!(next > 1000, "{next}");
+        // Blocks that are there take nothing more, also where their tokens come later.
+        assert_eq!(holdings.apply(&stored(0, next - 16, false)), Ok(()));
+        filled.push(next);
+        if round % 2 == 0 {
+            let hashes = (0..next).map(BlockHash::Unsigned).collect();
+            holdings.apply(&Event::Removed(Removed { hashes, ..Removed::default() })).unwrap();
+        } else {
+            holdings.apply(&Event::Cleared).unwrap();
+        }
+        assert!(holdings.is_empty());
+    }
+    assert!(filled[..3] == filled[3..] && filled[0] > filled[1], "{filled:?}");
+    let medium = Medium::from(&*"x".repeat(1 << 20));
+    let removed = Removed { medium: Some(medium), ..Removed::default() };
+    assert_eq!(holdings.apply(&Event::Removed(removed)), Err(full));
+}

@@ -1,6 +1,7 @@
 //! A request's priority, from the field of its row that the user names.
 
 use std::borrow::Cow;
+use std::cell::Cell;
 use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
@@ -30,17 +31,23 @@ pub enum PriorityFault {
 /// The priority in `field` of a line that was read as a row before.
 pub(super) fn parse(line: &[u8], field: &str) -> Result<Priority, PriorityFault> {
     let mut row = serde_json::Deserializer::from_slice(line);
-    let level = Named(field).deserialize(&mut row).ok().flatten().ok_or(PriorityFault::Missing)?;
-    let level = match level {
-        ValueKind::Natural(level) => i64::try_from(level).ok(),
-        ValueKind::Negative(level) => Some(level),
+    let is_there = Cell::new(false);
+    let level = match (Named { field, is_there: &is_there }.deserialize(&mut row), is_there.get()) {
+        (_, false) => return Err(PriorityFault::Missing),
+        (Ok(Some(ValueKind::Natural(level))), _) => i64::try_from(level).ok(),
+        (Ok(Some(ValueKind::Negative(level))), _) => Some(level),
+        // The line was read before, where this field was ignored: so its value is at fault.
         _ => None,
     };
     level.map(Priority::new).ok_or(PriorityFault::NotAPriority)
 }
 
 /// One field of an object; the values of the others are ignored.
-struct Named<'a>(&'a str);
+struct Named<'a> {
+    field: &'a str,
+    /// Set once the field is seen.
+    is_there: &'a Cell<bool>,
+}
 
 impl<'de> DeserializeSeed<'de> for Named<'_> {
     type Value = Option<ValueKind>;
@@ -60,7 +67,8 @@ impl<'de> Visitor<'de> for Named<'_> {
     fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Option<ValueKind>, A::Error> {
         let mut found = None;
         while let Some(name) = fields.next_key::<Cow<'_, str>>()? {
-            if name == self.0 {
+            if name == self.field {
+                self.is_there.set(true);
                 found = Some(fields.next_value()?);
             } else {
                 fields.next_value::<IgnoredAny>()?;
@@ -83,8 +91,14 @@ mod tests {
             assert_eq!(parsed(&format!("{{\"slo\": {level}}}")), Ok(level));
         }
         assert_eq!(parsed(r#"{"SLO": 1}"#), Err(PriorityFault::Missing));
-        for value in ["9223372036854775808", "-9223372036854775809", "1.5", "null", "\"7\"", "[7]", "1e300"] {
-            assert_eq!(parsed(&format!("{{\"slo\": {value}}}")), Err(PriorityFault::NotAPriority), "{value}");
+        let wrong = ["9223372036854775808", "-9223372036854775809", "1.5", "null", "\"7\"", "[7]", "1e300", "1e400"];
+        let deep = [1, 126, 127, 128, 5000].map(|depth| "[".repeat(depth) + &"]".repeat(depth));
+        let deep_maps = [127, 5000].map(|depth| "{\"a\": ".repeat(depth) + "1" + &"}".repeat(depth));
+        let values =
+            wrong.iter().copied().chain(["\"\\ud800\""]).chain(deep.iter().chain(&deep_maps).map(String::as_str));
+        for value in values {
+            let line = format!("{{\"slo\": {value}}}");
+            assert_eq!(parsed(&line), Err(PriorityFault::NotAPriority), "{value}");
         }
     }
 }

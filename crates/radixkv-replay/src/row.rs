@@ -351,6 +351,8 @@ mod tests {
     fn names_the_column_where_no_field_is_at_fault() {
         assert_eq!(fault(r#"{"timestamp": 0, "input_len"#), "the row ends early (column 27)");
         assert!(fault("[1, 2").starts_with("not a JSON object"));
+        let deep = "[".repeat(200) + &"]".repeat(200);
+        assert_eq!(fault(&format!(r#"{{"timestamp": {deep}}}"#)), "timestamp is not a number");
         assert!(fault(r#"{"timestamp": 0, "timestamp": 1}"#).contains("a field appears twice"));
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{Deserialize, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 /// What an error message needs to know of a JSON value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,13 +21,25 @@ pub(super) enum ValueKind {
 
 impl<'de> Deserialize<'de> for ValueKind {
     fn deserialize<D: Deserializer<'de>>(value: D) -> Result<Self, D::Error> {
-        value.deserialize_any(ValueKinds)
+        value.deserialize_any(Kinds { is_element: false })
     }
 }
 
-struct ValueKinds;
+/// Reads the kind of a value. What an element of a list holds is ignored, however deep it goes: the reader of JSON bounds
+/// how deep values are read, and not how deep they are ignored.
+struct Kinds {
+    is_element: bool,
+}
 
-impl<'de> Visitor<'de> for ValueKinds {
+impl<'de> DeserializeSeed<'de> for Kinds {
+    type Value = ValueKind;
+
+    fn deserialize<D: Deserializer<'de>>(self, value: D) -> Result<ValueKind, D::Error> {
+        value.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Kinds {
     type Value = ValueKind;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -59,8 +71,12 @@ impl<'de> Visitor<'de> for ValueKinds {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<ValueKind, A::Error> {
+        if self.is_element {
+            while list.next_element::<IgnoredAny>()?.is_some() {}
+            return Ok(ValueKind::Other);
+        }
         let mut kind = ValueKind::Naturals(0);
-        while let Some(element) = list.next_element()? {
+        while let Some(element) = list.next_element_seed(Self { is_element: true })? {
             kind = match (kind, element) {
                 (ValueKind::Naturals(largest), ValueKind::Natural(number)) => ValueKind::Naturals(largest.max(number)),
                 _ => ValueKind::Other,
@@ -101,5 +117,9 @@ mod tests {
             assert_eq!(serde_json::from_str::<ValueKind>(text).expect(text), kind, "{text}");
         }
         assert!(serde_json::from_str::<ValueKind>("[1,").is_err());
+        for depth in [100, 127, 128, 1000] {
+            let deep = "[".repeat(depth) + &"]".repeat(depth);
+            assert_eq!(serde_json::from_str::<ValueKind>(&deep).expect("a value"), ValueKind::Other, "{depth}");
+        }
     }
 }

@@ -7,7 +7,10 @@ use std::{
     process::{Child, Command, Output, Stdio},
 };
 
-use radixkv_events::{Change, HashScheme, Holdings, Publisher, Recorder, Scope, Snapshot, now};
+use radixkv_events::{
+    Batch, BlockHash, Change, Event, HashScheme, Holdings, Medium, Numbered, Publisher, Recorder, Scope, Snapshot,
+    Stored, now,
+};
 use serde_json::Value;
 
 const ANY: &str = "tcp://127.0.0.1:0";
@@ -26,6 +29,18 @@ fn worker() -> Publisher {
     let builder = Publisher::builder(ANY).replay(ANY);
     let publisher = builder.snapshot(move || Snapshot { next: 1, epoch, events: events.clone() }).build().unwrap();
     publisher.publish(numbered).unwrap();
+    publisher
+}
+
+/// A worker that holds blocks and says none of their tokens; its medium is what a terminal obeys.
+fn wordless(blocks: u64) -> Publisher {
+    let hashes = (0..blocks).map(BlockHash::Unsigned).collect();
+    let medium = Some(Medium::from("\u{1b}[31mGPU\u{9b}2J\u{202e}"));
+    let events = vec![Event::Stored(Stored { hashes, medium, block_size: 16, ..Stored::default() })];
+    let held = events.clone();
+    let builder = Publisher::builder(ANY).replay(ANY);
+    let publisher = builder.snapshot(move || Snapshot { next: 1, epoch: None, events: held.clone() }).build().unwrap();
+    publisher.publish(Numbered { seq: 0, batch: Batch { time: now(), events, ..Batch::default() } }).unwrap();
     publisher
 }
 
@@ -59,6 +74,42 @@ fn what_a_worker_holds_is_shown_once() {
     let worker = &seen["workers"][0];
     assert_eq!((&worker["blocks"], &worker["tokens"], &worker["complete"]), (&3.into(), &6.into(), &true.into()));
     assert_eq!(worker["media"][0]["medium"], "GPU");
+}
+
+/// What a publisher sends reaches no terminal as it is.
+#[test]
+fn texts_of_a_publisher_are_written_out() {
+    let publisher = wordless(3);
+    let arguments = [publisher.endpoint(), "--replay", publisher.replay_endpoint().unwrap(), "--once"];
+    for shown in [run(&arguments), run(&[&arguments[..], &["--json"]].concat())] {
+        let shown = text(&shown.stdout);
+        let obeyed = |c: char| (c.is_control() && c != '\n') || c == '\u{202e}';
+        assert!(shown.contains("[31mGPU") && !shown.contains(obeyed), "{shown:?}");
+    }
+}
+
+/// Nobody can route a prompt to blocks of which nobody knows the tokens.
+#[test]
+fn blocks_without_tokens_are_not_complete() {
+    let publisher = wordless(3);
+    let arguments = [publisher.endpoint(), "--replay", publisher.replay_endpoint().unwrap(), "--once"];
+    let table = text(&run(&arguments).stdout);
+    assert!(table.contains("tokenless") && table.contains("unknown") && !table.contains("complete"), "{table}");
+    let seen: Value = serde_json::from_slice(&run(&[&arguments[..], &["--json"]].concat()).stdout).unwrap();
+    let worker = &seen["workers"][0];
+    assert_eq!((&worker["blocks"], &worker["tokens"], &worker["complete"]), (&3.into(), &Value::Null, &false.into()));
+}
+
+#[test]
+fn a_worker_takes_no_more_memory_than_it_may() {
+    let publisher = wordless(100_000);
+    let arguments = [publisher.endpoint(), "--replay", publisher.replay_endpoint().unwrap(), "--once", "--max-memory"];
+    let refused = run(&[&arguments[..], &["8MiB"]].concat());
+    assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+    let said = text(&refused.stderr);
+    assert!(said.contains("its blocks take more than 8 MiB") && said.contains("raise it with --max-memory"), "{said}");
+    let shown = run(&[&arguments[..], &["64MiB"]].concat());
+    assert!(text(&shown.stdout).contains("100,000"), "{shown:?}");
 }
 
 #[test]
@@ -128,12 +179,18 @@ fn a_replay_makes_events_and_is_the_same() {
         assert_eq!(digest(&["--events", scheme]), silent, "{scheme}");
     }
     assert_eq!(digest(&["--events", "xxh3", "--publish", ANY, "--publish-replay", ANY]), silent);
+    let published = text(&replay(&["--events", "xxh3", "--publish", ANY, "--publish-replay", ANY]).stderr);
+    let port =
+        |name: &str| published.split_once(name).and_then(|(_, rest)| rest.split([',', '\n']).next()?.parse().ok());
+    let ports = ["KV events at tcp://127.0.0.1:", "replays at tcp://127.0.0.1:"].map(port);
+    assert!(ports.iter().all(|port: &Option<u16>| port.is_some_and(|port| port > 0)), "{published}");
 
     let taken = worker();
     let refusals = [
         (vec!["--events", "xxh3", "--publish", taken.endpoint()], format!("{} is taken", taken.endpoint())),
         (vec!["--events", "unread", "--publish", ANY], "--publish needs events that are read".to_owned()),
         (vec!["--publish", ANY], "--events".to_owned()),
+        (vec!["--events", "xxh3", "--publish", "localhost:5557"], "not tcp://HOST:PORT, such as tcp://".to_owned()),
     ];
     for (options, message) in refusals {
         let refused = replay(&options);

@@ -7,8 +7,11 @@ mod svg_text;
 use std::{
     collections::HashSet,
     fs,
+    io::Read,
     path::{Path, PathBuf},
-    process::{Command, Output},
+    process::{Command, Output, Stdio},
+    thread,
+    time::{Duration, Instant},
 };
 
 use html5ever::{parse_document, tendril::TendrilSink};
@@ -136,14 +139,47 @@ fn a_report_is_one_sound_page_whose_figures_are_in_the_json() {
             }
         });
         assert!(!html.contains("url(") && !html.contains("@import"), "a style may ask for something");
+        // Two curves for wide screens and for narrow ones, and three histograms.
+        let lists = html.matches("<figcaption>").count() - 2;
         assert!(
-            figures >= 30 && plots == 8 + usize::from(options.contains(&"--host-capacity")),
-            "{figures} figures and {plots} plots"
+            figures >= 30 && plots == 7 && lists == 3 + usize::from(options.contains(&"--host-capacity")),
+            "{figures} figures, {plots} plots and {lists} lists of bars"
         );
         for svg in html.split("<svg ").skip(1) {
             svg_text::check(&format!("<svg {}", svg.split("</svg>").next().expect("a picture")));
         }
     }
+}
+
+/// On a dark page, and on the screen of a telephone.
+#[test]
+fn a_report_is_for_light_and_dark_and_for_wide_and_narrow_screens() {
+    let scratch = Scratch::new("report-screens");
+    let (trace, page) = (scratch.file("chats.jsonl", &chats()), scratch.path("page.html"));
+    let options = ["--capacity", "20%", "--service", "8000,20,8"];
+    printed(&[&["replay", &trace, "--report", &page], &options[..]].concat());
+    let html = scratch.text("page.html");
+    assert!(html.contains("<h1>Replay of chats.jsonl</h1>") && !html.contains("looking-report"), "a path in the title");
+    for jargon in ["details.", "last token computed", "index bytes", "8000.000"] {
+        assert!(!html.contains(jargon), "{jargon}");
+    }
+    assert!(html.contains(">8,000</data> tokens a second in prefill"));
+    let dark = html.split_once("@media(prefers-color-scheme:dark){").expect("rules of a dark page").1;
+    // All that a plot has is drawn in colours that a dark page replaces, and on its ground.
+    for svg in html.split("<svg ").skip(1) {
+        let (svg, _) = svg.split_once("</svg>").expect("a picture");
+        for colour in ["fill=\"#", "stroke=\"#"].into_iter().flat_map(|name| svg.split(name).skip(1)) {
+            let colour = &colour[..6];
+            assert!(dark.contains(&format!("\"#{colour}\"]")), "{colour} stays as it is");
+        }
+    }
+    // Letters are as large as they were drawn: what is wider than a telephone is not shown there.
+    for (at, svg) in html.match_indices("<svg ") {
+        let width = html[at..].split_once("width=\"").and_then(|(_, rest)| rest.split('"').next()).expect("a width");
+        let is_wide = html[..at].ends_with("<div class=\"wide\">");
+        assert!(is_wide || width.parse::<u32>().is_ok_and(|width| width <= 366), "{svg} of {width}");
+    }
+    assert!(html.contains("@media(max-width:640px){.wide{display:none}"));
 }
 
 #[test]
@@ -244,7 +280,7 @@ fn a_replay_that_has_ended_is_shown_as_text_where_there_is_no_terminal() {
     let missing = complaint(&["top", "--live", &scratch.path("none")]);
     assert!(missing.contains("start `radixkv replay TRACE --live"), "{missing}");
     let other = complaint(&["top", "--live", &trace]);
-    assert!(other.contains("not a file of `radixkv replay --live`"), "{other}");
+    assert!(other.contains("not a file that `radixkv replay --live`"), "{other}");
 }
 
 #[test]
@@ -266,4 +302,80 @@ fn in_a_terminal_top_ends_with_q_and_leaves_it_as_it_was() {
     let (enters, leaves, ends) = (place("\u{1b}[?1049h"), place("\u{1b}[?1049l"), place("status 0"));
     assert!(enters < place("hottest") && place("hottest") < leaves && leaves < ends, "{shown:?}");
     assert!(shown[leaves..].contains("\u{1b}[?25h"), "the cursor is shown again");
+}
+
+/// Its terminal is one of `script`, which is killed: whatever reads keys there hears nothing of it.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_terminal_that_has_gone_ends_top() {
+    let scratch = Scratch::new("terminal-gone");
+    let (trace, live, id) = (scratch.file("chats.jsonl", &chats()), scratch.path("live.json"), scratch.path("id"));
+    printed(&["replay", &trace, "--live", &live]);
+    let top =
+        format!("stty cols 80 rows 24; echo $$ > '{id}'; exec '{}' top --live '{live}'", env!("CARGO_BIN_EXE_radixkv"));
+    let mut script = Command::new("script");
+    script.args(["-qec", &top, "/dev/null"]).env("TERM", "xterm").stdin(Stdio::piped()).stdout(Stdio::piped());
+    let Ok(mut script) = script.spawn() else {
+        println!("skipped: there is no command `script`");
+        return;
+    };
+    let mut shown = script.stdout.take().expect("a pipe");
+    let (mut text, mut part) = (String::new(), [0; 4096]);
+    while !text.contains("hottest") {
+        let read = shown.read(&mut part).expect("a screen");
+        assert!(read > 0, "{text:?}");
+        text += &String::from_utf8_lossy(&part[..read]);
+    }
+    // Until it waits for keys.
+    thread::sleep(Duration::from_millis(500));
+    script.kill().and_then(|()| script.wait()).expect("killed");
+    let id: u32 = scratch.text("id").trim().parse().expect("a process");
+    let is_running = || {
+        let status = fs::read_to_string(format!("/proc/{id}/stat"));
+        status.is_ok_and(|status| status.contains("(radixkv)") && !status.contains(") Z "))
+    };
+    let end = Instant::now() + Duration::from_secs(10);
+    while is_running() && Instant::now() < end {
+        thread::sleep(Duration::from_millis(20));
+    }
+    let outlived = is_running();
+    if outlived {
+        let _ = Command::new("kill").args(["-KILL", &id.to_string()]).status();
+    }
+    assert!(!outlived, "it runs without a terminal");
+}
+
+/// Whatever is wrong with an address is said in our words, before anything is done.
+#[test]
+fn wrong_addresses_are_said() {
+    let scratch = Scratch::new("addresses");
+    let trace = scratch.file("chats.jsonl", &chats());
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let (held, free) = (silent.local_addr().expect("an address").to_string(), {
+        let free = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        free.local_addr().expect("an address").to_string()
+    });
+    let other = scratch.file("other.json", r#"{"trace": "t", "policy": "lru", "capacity_blocks": "many"}"#);
+    let cases: [(&[&str], &str); 9] = [
+        (&["top", "127.0.0.1:9400"], "say what it is: --metrics 127.0.0.1:9400 for an address"),
+        (&["top", "--metrics", "localhost"], "not HOST:PORT, such as 127.0.0.1:9400"),
+        (&["top", "--metrics", "https://localhost:1"], "https is not spoken here"),
+        (&["top", "--metrics", &held], "no answer within 3 s"),
+        (&["top", "--metrics", &free], "nothing listens there"),
+        (&["top", "--live", &other], "not a file that `radixkv replay --live` of this version writes"),
+        (&["replay", &trace, "--metrics", "9400"], "not HOST:PORT, such as 127.0.0.1:9400"),
+        (&["replay", &trace, "--metrics", ":9400"], "not HOST:PORT, such as 127.0.0.1:9400"),
+        (&["replay", &trace, "--metrics", "localhost:x"], "not HOST:PORT, such as 127.0.0.1:9400"),
+    ];
+    for (arguments, message) in cases {
+        let said = complaint(arguments);
+        assert!(said.contains(message), "{arguments:?}: {said}");
+        let raw = ["usize", "os error 11", "invalid socket", "temporarily", "line 1 column"];
+        assert!(!raw.iter().any(|raw| said.contains(raw)), "{arguments:?}: {said}");
+    }
+    // A shell's pattern may name any file.
+    let named = complaint(&["top", "\u{9b}31mfile"]);
+    assert!(named.contains("\\u{9b}31mfile") && !named.contains('\u{9b}'), "{named:?}");
+    let help = printed(&["top", "--help"]);
+    assert!(!help.contains("hit rate, hottest prefixes") && help.contains("Of a replay it also shows"), "{help}");
 }

@@ -5,7 +5,7 @@ mod ask;
 use std::{
     io,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError, TryLockError,
         atomic::{AtomicBool, Ordering::Relaxed},
     },
     thread::{self, JoinHandle},
@@ -39,7 +39,7 @@ const PAUSE: Duration = Duration::from_millis(200);
 /// [`Follower`] describes: batches asked for again, then a snapshot, then the gap is accepted.
 ///
 /// A message has at most [`wire::MAX_PAYLOAD`] bytes of payload; a publisher that announces more is cut off, and connected to
-/// again. How many blocks it says that it holds is not bounded: each takes memory here.
+/// again. Each block that it says it holds takes memory here: [`SubscriberBuilder::max_bytes`] bounds it.
 ///
 /// # Examples
 ///
@@ -101,6 +101,11 @@ impl SubscriberBuilder {
         Self { follower: Follower::with_block_size(block_size), ..self }
     }
 
+    /// Refuses a worker whose blocks would take more memory than this. Say the block size before. Default: no limit.
+    pub fn max_bytes(self, bytes: usize) -> Self {
+        Self { follower: self.follower.max_bytes(bytes), ..self }
+    }
+
     /// Calls `watcher` for all that happens to the holdings, on the subscriber's thread. Say the block size before.
     pub fn watched(self, watcher: impl FnMut(Update<'_>) + Send + 'static) -> Self {
         Self { follower: self.follower.watched(watcher), ..self }
@@ -139,6 +144,15 @@ impl Subscriber {
     /// Looks at what the worker holds. The follower stands still meanwhile.
     pub fn with<T>(&self, look: impl FnOnce(&Follower) -> T) -> T {
         look(&self.shared.follower())
+    }
+
+    /// The same, unless the follower is at work on events at the moment.
+    pub fn try_with<T>(&self, look: impl FnOnce(&Follower) -> T) -> Option<T> {
+        match self.shared.follower.try_lock() {
+            Ok(follower) => Some(look(&follower)),
+            Err(TryLockError::Poisoned(follower)) => Some(look(&follower.into_inner())),
+            Err(TryLockError::WouldBlock) => None,
+        }
     }
 
     /// Whether there is a connection to the publisher, as far as the system noticed.
@@ -259,8 +273,9 @@ impl Follow {
     async fn receive(&self, seq: u64, payload: &[u8]) -> Result<(), FollowError> {
         let is_new = self.shared.follower().next_seq().is_none();
         let (mut remedies, mut is_restarted) = (remedies(is_new), false);
+        let decoded = wire::decode(payload);
         loop {
-            let verdict = self.shared.follower().receive(seq, payload);
+            let verdict = self.shared.follower().receive_decoded(seq, &decoded);
             match verdict {
                 Ok(Verdict::Applied | Verdict::Duplicate) => return Ok(()),
                 Ok(Verdict::Restarted) if is_restarted => {
@@ -293,7 +308,8 @@ impl Follow {
         let Some(answers) = self.ask(seq.to_be_bytes()).await else { return Ok(Answer::None) };
         let answer = if answers.is_empty() { Answer::Empty } else { Answer::Some };
         for (seq, payload) in answers {
-            let verdict = self.shared.follower().receive(seq, &payload);
+            let decoded = wire::decode(&payload);
+            let verdict = self.shared.follower().receive_decoded(seq, &decoded);
             match verdict {
                 Ok(Verdict::Applied | Verdict::Duplicate) => {}
                 Ok(Verdict::Gap { .. } | Verdict::Restarted) | Err(FollowError::Garbage(_)) => break,

@@ -14,6 +14,11 @@ for pair in conversation:mooncake_conversation documents:mooncake_synthetic agen
     name=${pair%:*} trace="$traces/${pair#*:}.jsonl.zst"
     radixkv inspect "$trace" --at 2000 --service 8000,40,64 --svg "$name.svg"
     radixkv replay "$trace" --report "$page" >/dev/null
-    # The first plot of the page: the hit rate over the trace.
-    awk 'BEGIN { RS = "<svg " } NR == 2 { sub(/<\/svg>.*/, "</svg>"); print "<svg " $0 }' "$page" >"$name-hits.svg"
+    # The first plot of the page, on a ground of its own: the hit rate over the trace.
+    awk 'BEGIN { RS = "<svg " }
+        NR == 2 {
+            sub(/<\/svg>.*/, "</svg>")
+            sub(/>/, "><rect width=\"100%\" height=\"100%\" fill=\"#FFFFFF\"/>")
+            print "<svg " $0
+        }' "$page" >"$name-hits.svg"
 done

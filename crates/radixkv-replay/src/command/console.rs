@@ -16,9 +16,16 @@ pub(crate) fn say(message: impl Display) {
 pub(crate) fn printable(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for character in text.chars() {
-        if character.is_control() { shown.extend(character.escape_default()) } else { shown.push(character) }
+        if is_obeyed(character) { shown.extend(character.escape_default()) } else { shown.push(character) }
     }
     shown
+}
+
+/// Whether a terminal obeys a character: control characters, and those that change the direction of what follows.
+pub(crate) fn is_obeyed(character: char) -> bool {
+    let turns =
+        matches!(character, '\u{61c}' | '\u{200e}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    character.is_control() || turns
 }
 
 /// Prints a text and a line end on standard output, to the last byte, unless its reader has closed it.
@@ -46,6 +53,7 @@ mod tests {
     #[test]
     fn control_characters_are_written_out() {
         assert_eq!(printable("a\u{1b}[31m\nb\u{85}"), "a\\u{1b}[31m\\nb\\u{85}");
+        assert_eq!(printable("a\u{202e}b\u{2066}"), "a\\u{202e}b\\u{2066}");
         assert_eq!(printable("日本語 \\ é"), "日本語 \\ é");
     }
 }

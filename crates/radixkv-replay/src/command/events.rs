@@ -14,6 +14,8 @@ use clap::{Args, ValueEnum};
 use radixkv::{PrefixCache, Subscription};
 use radixkv_events::{CacheRecorder, ChangeError, HashScheme, PublishError, Publisher, PublisherBuilder};
 
+use crate::{console, serving::address};
+
 /// How often events are taken.
 const PERIOD: Duration = Duration::from_millis(2);
 
@@ -27,12 +29,18 @@ pub(crate) struct EventsOptions {
     /// (sha256-cbor), of SGLang (sglang), or 64 bits of XXH3 (xxh3). With `unread` nothing reads the cache's events
     #[arg(long, help_heading = HEADING, value_name = "SCHEME", requires = "trace")]
     pub(crate) events: Option<Scheme>,
-    /// Publish the events, such as at tcp://127.0.0.1:5557, for `radixkv follow`
-    #[arg(long, help_heading = HEADING, value_name = "ENDPOINT", requires = "events")]
+    /// Publish the events, such as at tcp://127.0.0.1:5557, for `radixkv follow`; with port 0 at any that is free
+    #[arg(long, help_heading = HEADING, value_name = "ENDPOINT", requires = "events", value_parser = endpoint)]
     publish: Option<String>,
     /// Answer followers that missed events, or that come late
-    #[arg(long, help_heading = HEADING, value_name = "ENDPOINT", requires = "publish")]
+    #[arg(long, help_heading = HEADING, value_name = "ENDPOINT", requires = "publish", value_parser = endpoint)]
     publish_replay: Option<String>,
+}
+
+/// An endpoint of TCP; `*` as a host is every address of this machine.
+fn endpoint(text: &str) -> Result<String, &'static str> {
+    let is_endpoint = text.strip_prefix("tcp://").is_some_and(|place| address(place).is_ok());
+    if is_endpoint { Ok(text.to_owned()) } else { Err("not tcp://HOST:PORT, such as tcp://127.0.0.1:5557") }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -123,6 +131,10 @@ impl<'a> Events<'a> {
             None => builder,
         };
         let publisher = builder.map(PublisherBuilder::build).transpose()?;
+        if let Some(publisher) = &publisher {
+            let replay = publisher.replay_endpoint().map_or(String::new(), |replay| format!(", replays at {replay}"));
+            console::say(format_args!("radixkv: KV events at {}{replay}", publisher.endpoint()));
+        }
         let (stop, stopped) = mpsc::sync_channel(0);
         let read = move || read(recorder, publisher.as_ref(), &|| stopped.recv_timeout(PERIOD));
         let thread = thread::Builder::new().name("events".to_owned()).spawn(read).map_err(EventsError::Thread)?;

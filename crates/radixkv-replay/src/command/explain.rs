@@ -135,7 +135,7 @@ fn figures(names: &[String; 2], explained: &Explained) -> Grid {
     let of_b = 100.0 * explained.block_hash_tokens as f64 / explained.tokens[1].max(1) as f64;
     row("a block-hash cache recovers", format!("{} of B ({of_b:.2} %)", tokens(explained.block_hash_tokens)));
     if explained.block_hash_tokens_capped < explained.block_hash_tokens {
-        row("last token computed", tokens(explained.block_hash_tokens_capped));
+        row("of them, without B's last token", tokens(explained.block_hash_tokens_capped));
     }
     table
 }

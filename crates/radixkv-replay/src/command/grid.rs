@@ -14,7 +14,7 @@ use comfy_table::{
 };
 use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr};
 
-use crate::screen::Screen;
+use crate::{console::printable, screen::Screen};
 
 /// What a cell takes beside its text: a space on either side and a border.
 const FRAME: usize = 3;
@@ -48,7 +48,7 @@ enum Kind {
     Figures,
 }
 
-/// The text of one cell.
+/// The text of one cell. Control characters in it are written out: it may come from anywhere.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Cell {
     text: String,
@@ -86,17 +86,21 @@ impl Column {
 impl Cell {
     /// Green.
     pub(crate) fn good(text: impl Into<String>) -> Self {
-        Self { text: text.into(), tone: Tone::Good }
+        Self::of(text, Tone::Good)
     }
 
     /// Red.
     pub(crate) fn bad(text: impl Into<String>) -> Self {
-        Self { text: text.into(), tone: Tone::Bad }
+        Self::of(text, Tone::Bad)
     }
 
     /// Bold: the best of its kind.
     pub(crate) fn best(text: impl Into<String>) -> Self {
-        Self { text: text.into(), tone: Tone::Best }
+        Self::of(text, Tone::Best)
+    }
+
+    fn of(text: impl Into<String>, tone: Tone) -> Self {
+        Self { text: printable(&text.into()), tone }
     }
 
     fn longest_line(&self) -> usize {
@@ -110,7 +114,7 @@ impl Cell {
 
 impl<T: Into<String>> From<T> for Cell {
     fn from(text: T) -> Self {
-        Self { text: text.into(), tone: Tone::Plain }
+        Self::of(text, Tone::Plain)
     }
 }
 
@@ -317,6 +321,14 @@ mod tests {
         let text = pairs.text(&Screen::plain(40));
         assert_eq!(widest(&text), 40, "{text}");
         assert!(text.contains("output_length"), "{text}");
+    }
+
+    #[test]
+    fn control_characters_are_written_out() {
+        let mut pairs = Grid::of_pairs();
+        pairs.row([Cell::bad("\u{1b}[2J"), "a\nb\u{9b}\u{202e}".into()]);
+        let text = pairs.text(&Screen::plain(80));
+        assert!(text.contains("\\u{1b}[2J") && text.contains("a\\nb\\u{9b}\\u{202e}"), "{text}");
     }
 
     #[test]

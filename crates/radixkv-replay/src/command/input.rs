@@ -33,6 +33,17 @@ impl Input {
         }
     }
 
+    /// The name of the file without its folders, for titles.
+    pub(crate) fn title(&self) -> String {
+        match self {
+            Self::File(path) => {
+                let name = path.file_name().unwrap_or(path.as_os_str());
+                console::printable(&name.to_string_lossy())
+            }
+            Self::Stdin => self.name(),
+        }
+    }
+
     /// The file that is read; `None` for a terminal, a socket or a pipe that is read.
     pub(crate) fn file_id(&self) -> Option<FileId> {
         match self {
@@ -96,5 +107,6 @@ mod tests {
     fn a_dash_is_standard_input() {
         assert_eq!(Input::new(Path::new("-")), Input::Stdin);
         assert_eq!(Input::new(Path::new("./-")).name(), "./-");
+        assert_eq!(Input::new(Path::new("some/trace.jsonl")).title(), "trace.jsonl");
     }
 }

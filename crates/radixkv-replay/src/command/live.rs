@@ -59,11 +59,23 @@ pub(crate) struct State {
     /// What each of the last periods brought, the latest at the end.
     pub(crate) periods: VecDeque<Period>,
     pub(crate) top_prefixes: Vec<HotPrefix>,
+    /// What the lookups of each namespace found, where that is counted.
+    #[serde(default)]
+    pub(crate) namespaces: Vec<Namespace>,
     /// Lookups a second, where that is not requests over seconds.
     #[serde(default)]
     pub(crate) per_second: Option<f64>,
     /// Whether the replay has ended.
     pub(crate) ended: bool,
+}
+
+/// What the lookups of a namespace found.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Namespace {
+    pub(crate) name: String,
+    pub(crate) lookups: u64,
+    pub(crate) query_tokens: u64,
+    pub(crate) hit_tokens: u64,
 }
 
 /// What happened between two states of a file.

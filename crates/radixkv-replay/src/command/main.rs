@@ -44,6 +44,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
+use console::is_obeyed;
 use output::OutputError;
 use screen::Screen;
 use status::AT_FAULT;
@@ -119,6 +120,11 @@ fn outlast_size_limit() {
 
 /// Shows the help or the version that was asked for, or what is wrong with the command line.
 fn show(message: &clap::Error) -> ExitCode {
+    // A shell's pattern may name any file, and the message repeats it.
+    if message.use_stderr() && std::env::args_os().any(|text| text.to_string_lossy().contains(is_obeyed)) {
+        console::say(message.render().to_string().trim_end());
+        return ExitCode::from(AT_FAULT);
+    }
     let shown = message.print();
     if message.use_stderr() {
         return ExitCode::from(AT_FAULT);

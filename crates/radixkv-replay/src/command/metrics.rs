@@ -10,7 +10,10 @@ use clap::Args;
 use radixkv::PrefixCache;
 use radixkv_metrics::{CacheCollector, Endpoint, EndpointError, prometheus_client::registry::Registry};
 
-use crate::{console, serving::natural};
+use crate::{
+    console,
+    serving::{address, natural},
+};
 
 /// The heading of these options in the help.
 const HEADING: &str = "Metrics";
@@ -19,7 +22,7 @@ const HEADING: &str = "Metrics";
 #[derive(Args)]
 pub(crate) struct MetricsOptions {
     /// Serve Prometheus metrics of the cache while it runs, such as at 127.0.0.1:9400; with port 0 at any that is free
-    #[arg(long, help_heading = HEADING, value_name = "ADDR", requires = "trace")]
+    #[arg(long, help_heading = HEADING, value_name = "ADDR", requires = "trace", value_parser = address)]
     metrics: Option<String>,
     /// Go on serving them for so many seconds after the report
     #[arg(long, help_heading = HEADING, value_name = "SECONDS", requires = "metrics", value_parser = natural)]

@@ -87,7 +87,7 @@ fn trace(arguments: &Arguments, path: &Path, screen: &Screen) -> Result<ExitCode
         written.push(csv.write(|file| rows::write(file, &trace, &config, &replayed, details))?);
     }
     if let (Some(page), Some(details)) = (page, &details) {
-        let html = page::page(&name, &replayed.report, details)?;
+        let html = page::page(&input.title(), &replayed.report, details)?;
         written.push(page.write(|file| file.write_all(html.as_bytes()))?);
     }
     if arguments.json {

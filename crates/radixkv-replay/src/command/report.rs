@@ -3,6 +3,8 @@
 use radixkv_replay::{Details, Report, workload::Band};
 use serde::Serialize;
 
+use crate::console::is_obeyed;
+
 /// A report with the file that it is about.
 #[derive(Serialize)]
 pub(crate) struct TraceReport<'a> {
@@ -37,6 +39,26 @@ fn ends<S: serde::Serializer>(band: &Band, serializer: S) -> Result<S::Ok, S::Er
     [band.low, band.high].serialize(serializer)
 }
 
+/// A report as JSON in one line. What a terminal obeys is escaped, also where JSON does not ask for it.
 pub(crate) fn json(report: &impl Serialize) -> Result<String, serde_json::Error> {
-    serde_json::to_string(report)
+    let text = serde_json::to_string(report)?;
+    if !text.contains(is_obeyed) {
+        return Ok(text);
+    }
+    // Outside of strings there are none, and all of them have one code unit.
+    let escaped = |c: char| if is_obeyed(c) { format!("\\u{:04x}", u32::from(c)) } else { c.to_string() };
+    Ok(text.chars().map(escaped).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::json;
+
+    #[test]
+    fn what_a_terminal_obeys_is_escaped() {
+        let text = "\u{1b}[2J\u{7f}\u{9b}\u{202e}日\"";
+        let written = json(&text).expect("JSON");
+        assert_eq!(written, r#""\u001b[2J\u007f\u009b\u202e日\"""#);
+        assert_eq!(serde_json::from_str::<String>(&written).expect("JSON"), text);
+    }
 }

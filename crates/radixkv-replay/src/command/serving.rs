@@ -126,6 +126,16 @@ pub(crate) fn threads(text: &str) -> Result<usize, String> {
     }
 }
 
+/// An address with a port, as `HOST:PORT`: it is not looked up yet.
+pub(crate) fn address(text: &str) -> Result<String, &'static str> {
+    const WANTED: &str = "not HOST:PORT, such as 127.0.0.1:9400";
+    let (host, port) = text.rsplit_once(':').ok_or(WANTED)?;
+    let is_host = !host.is_empty()
+        && !host.contains(|c: char| c.is_whitespace() || c == '/')
+        && (!host.contains(':') || (host.starts_with('[') && host.ends_with(']')));
+    if is_host && port.parse::<u16>().is_ok() { Ok(text.to_owned()) } else { Err(WANTED) }
+}
+
 pub(crate) fn unit(text: &str) -> Result<u32, &'static str> {
     count(text).and_then(|unit| u32::try_from(unit).map_err(|_| "must be less than 2^32"))
 }

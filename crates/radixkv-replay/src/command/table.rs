@@ -38,7 +38,7 @@ pub(crate) fn report(trace: &str, report: &Report) -> Grid {
     row("prompt tokens", grouped(report.prompt_tokens));
     row("hit tokens", format!("{} ({})", grouped(report.hit_tokens), percent(report.hit_rate)));
     row(
-        "hit, last token computed",
+        "hits without last tokens",
         format!("{} ({})", grouped(report.hit_tokens_capped), percent(report.hit_rate_capped)),
     );
     row("inserted blocks", grouped(report.inserted_blocks));

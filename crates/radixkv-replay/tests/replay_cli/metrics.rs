@@ -123,7 +123,7 @@ fn top_says_what_is_wrong_with_an_address() {
     for (text, expected) in [
         ("HTTP/1.1 200 OK\r\n\r\nother_metric 1\n", "there are no metrics of a cache there"),
         ("HTTP/1.1 404 Not Found\r\n\r\n", "it answers 404 Not Found"),
-        ("nonsense", "its answer is no text of metrics"),
+        ("nonsense", "response is not metrics over HTTP"),
     ] {
         let server = answer(text);
         let said = top(&address);
@@ -131,5 +131,5 @@ fn top_says_what_is_wrong_with_an_address() {
         assert!(said.contains(expected) && said.contains(&address), "{said}");
     }
     drop(listener);
-    assert!(top(&address).contains("cannot be read"));
+    assert!(top(&address).contains("nothing listens there"));
 }

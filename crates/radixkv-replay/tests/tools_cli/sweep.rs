@@ -97,6 +97,9 @@ fn a_plot_is_well_formed_and_its_texts_stand_apart() {
         assert!(drawn.starts_with("<svg") && drawn.trim_end().ends_with("</svg>"));
         assert!(!drawn.contains("<trace>") && drawn.contains("&lt;trace&gt;"), "names are escaped");
         let texts = texts(&drawn);
+        assert!(texts.iter().filter(|text| text.said == "0").count() >= 3, "ratios begin with zero");
+        let marks: Vec<f64> = drawn.split("<circle cx=\"").skip(1).map(number).collect();
+        assert!(!marks.is_empty() && marks.iter().all(|&x| x > AXIS), "a mark is on the axis: {marks:?}");
         assert!(texts.iter().filter(|text| text.said == "priority").count() == 3, "a name for each line and chart");
         for (at, a) in texts.iter().enumerate() {
             assert!(a.x >= 0.0 && a.x + a.width <= 960.0, "{a:?} is cut off");
@@ -107,6 +110,13 @@ fn a_plot_is_well_formed_and_its_texts_stand_apart() {
             }
         }
     }
+}
+
+/// Where the axis of ratios is, and a mark beside it does not touch it.
+const AXIS: f64 = 12.0 + 64.0 + 3.0;
+
+fn number(attribute: &str) -> f64 {
+    attribute.split('"').next().and_then(|number| number.parse().ok()).expect("a number")
 }
 
 /// A text and the box that it takes, a little larger than fonts draw it.

@@ -5,6 +5,7 @@ mod table;
 
 use std::{
     io::{self, IsTerminal},
+    mem::ManuallyDrop,
     process::ExitCode,
     sync::{
         Arc,
@@ -15,13 +16,17 @@ use std::{
 };
 
 use clap::Args;
-use radixkv_events::{FollowError, SubscribeError, Subscriber};
+use radixkv_events::{FollowError, Follower, HoldError, SubscribeError, Subscriber};
 
-use crate::{console, output::OutputError, report::json, screen::Screen, serving::unit, status::AT_FAULT};
+use crate::{
+    bytes::Bytes, console, output::OutputError, report::json, screen::Screen, serving::unit, status::AT_FAULT,
+};
 use seen::{Seen, Worker};
 
 /// How often signals are looked for.
 const TICK: Duration = Duration::from_millis(20);
+/// How long a worker that is busy with events is waited for; then what was seen of it before is shown.
+const LOOK: Duration = Duration::from_millis(200);
 /// How long `--once` waits for all workers.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// What moves a terminal to its first line and clears the rest of the screen.
@@ -48,6 +53,9 @@ pub(crate) struct Arguments {
     /// Tokens per block that all workers must have [default: what each one's first event says]
     #[arg(long, value_name = "TOKENS", value_parser = unit)]
     block_size: Option<u32>,
+    /// Memory for the blocks of each worker; one that holds more is refused
+    #[arg(long, default_value = "512MiB", value_name = "BYTES")]
+    max_memory: Bytes,
     /// Print one JSON object a line instead of tables
     #[arg(long)]
     json: bool,
@@ -70,8 +78,8 @@ enum FollowingError {
     /// Say where each worker answers, or for none.
     #[error("{replay} --replay for {endpoints} endpoints; give one for each, or none")]
     Replays { replay: usize, endpoints: usize },
-    /// Follow workers with one block size, or leave --block-size out.
-    #[error("{endpoint}: {source}")]
+    /// Follow workers with one block size, or leave --block-size out; or allow more memory.
+    #[error("{endpoint}: {source}{}", remedy(source))]
     Refused { endpoint: String, source: FollowError },
     /// Start the worker, or correct the endpoint.
     #[error("{endpoint}: nothing was heard within {} s", PATIENCE.as_secs())]
@@ -84,6 +92,23 @@ enum FollowingError {
     Json(#[from] serde_json::Error),
     #[error(transparent)]
     Output(OutputError),
+}
+
+/// The option that helps.
+fn remedy(error: &FollowError) -> &'static str {
+    match error {
+        FollowError::Refused(HoldError::TooManyBlocks { .. }) => "; raise it with --max-memory",
+        _ => "",
+    }
+}
+
+/// A worker that is followed.
+struct Followed {
+    endpoint: String,
+    subscriber: Subscriber,
+    is_heard: bool,
+    /// What was seen of it last.
+    seen: Worker,
 }
 
 /// A time in seconds, above zero.
@@ -105,25 +130,22 @@ pub(crate) fn run(arguments: &Arguments, screen: &Screen) -> ExitCode {
 
 fn follow(arguments: &Arguments, screen: &Screen) -> Result<(), FollowingError> {
     let stop = stop()?;
-    let subscribers = subscribe(arguments)?;
+    // Not dropped: that would wait for a worker that is busy, and the process ends here.
+    let mut workers = ManuallyDrop::new(subscribe(arguments)?);
     let began = Instant::now();
     let end = if arguments.once { Some(PATIENCE) } else { arguments.r#for };
-    let is_over = || {
-        // Relaxed: a wish; nothing else depends on it.
-        let is_heard =
-            |(_, subscriber): &(String, Subscriber)| subscriber.with(|follower| follower.next_seq().is_some());
-        stop.load(Relaxed)
-            || end.is_some_and(|end| began.elapsed() >= end)
-            || (arguments.once && subscribers.iter().all(is_heard))
-    };
     let mut shown = Instant::now();
     loop {
-        let is_over = is_over();
-        if let Some((endpoint, source)) = refused(&subscribers) {
+        workers.iter_mut().for_each(Followed::listen);
+        // Relaxed: a wish; nothing else depends on it.
+        let is_over = stop.load(Relaxed)
+            || end.is_some_and(|end| began.elapsed() >= end)
+            || (arguments.once && workers.iter().all(|worker| worker.is_heard));
+        if let Some((endpoint, source)) = refused(&workers) {
             return Err(FollowingError::Refused { endpoint, source });
         }
         if is_over || (!arguments.once && shown.elapsed() >= arguments.every) {
-            show(arguments, &see(&subscribers, began), screen)?;
+            show(arguments, &see(&mut workers, began), screen)?;
             shown = Instant::now();
         }
         if is_over {
@@ -131,9 +153,8 @@ fn follow(arguments: &Arguments, screen: &Screen) -> Result<(), FollowingError> 
         }
         thread::sleep(TICK);
     }
-    let silent = subscribers.iter().find(|(_, subscriber)| subscriber.with(|follower| follower.next_seq().is_none()));
-    match silent {
-        Some((endpoint, _)) if arguments.once => Err(FollowingError::Silent { endpoint: endpoint.clone() }),
+    match workers.iter().find(|worker| !worker.is_heard) {
+        Some(silent) if arguments.once => Err(FollowingError::Silent { endpoint: silent.endpoint.clone() }),
         _ => Ok(()),
     }
 }
@@ -147,11 +168,12 @@ fn stop() -> Result<Arc<AtomicBool>, FollowingError> {
     Ok(stop)
 }
 
-fn subscribe(arguments: &Arguments) -> Result<Vec<(String, Subscriber)>, FollowingError> {
+fn subscribe(arguments: &Arguments) -> Result<Vec<Followed>, FollowingError> {
     let (endpoints, replay) = (arguments.endpoints.len(), arguments.replay.len());
     if replay != 0 && replay != endpoints {
         return Err(FollowingError::Replays { replay, endpoints });
     }
+    let max_bytes = usize::try_from(arguments.max_memory.0).unwrap_or(usize::MAX);
     let mut replays = arguments.replay.iter();
     let subscribe = |endpoint: &String| {
         let mut builder = Subscriber::builder(endpoint).topic(arguments.topic.as_deref().unwrap_or_default());
@@ -161,21 +183,46 @@ fn subscribe(arguments: &Arguments) -> Result<Vec<(String, Subscriber)>, Followi
         if let Some(replay) = replays.next() {
             builder = builder.replay(replay);
         }
-        Ok((endpoint.clone(), builder.start()?))
+        let subscriber = builder.max_bytes(max_bytes).start()?;
+        let seen = Worker::new(endpoint, false, &Follower::new());
+        Ok(Followed { endpoint: endpoint.clone(), subscriber, is_heard: false, seen })
     };
     arguments.endpoints.iter().map(subscribe).collect()
 }
 
 /// The first worker that is followed no more, and why.
-fn refused(subscribers: &[(String, Subscriber)]) -> Option<(String, FollowError)> {
-    subscribers.iter().find_map(|(endpoint, subscriber)| Some((endpoint.clone(), subscriber.failure()?)))
+fn refused(workers: &[Followed]) -> Option<(String, FollowError)> {
+    workers.iter().find_map(|worker| Some((worker.endpoint.clone(), worker.subscriber.failure()?)))
 }
 
-fn see(subscribers: &[(String, Subscriber)], began: Instant) -> Seen {
-    let worker = |(endpoint, subscriber): &(String, Subscriber)| {
-        subscriber.with(|follower| Worker::new(endpoint, subscriber.is_connected(), follower))
-    };
-    Seen { seconds: began.elapsed().as_secs_f64(), workers: subscribers.iter().map(worker).collect() }
+/// Looks at all workers, for no longer than [`LOOK`].
+fn see(workers: &mut [Followed], began: Instant) -> Seen {
+    let end = Instant::now() + LOOK;
+    workers.iter_mut().for_each(|worker| worker.look(end));
+    Seen { seconds: began.elapsed().as_secs_f64(), workers: workers.iter().map(|worker| worker.seen.clone()).collect() }
+}
+
+impl Followed {
+    /// Notices whether it was heard, unless it is busy.
+    fn listen(&mut self) {
+        self.is_heard |= self.subscriber.try_with(|follower| follower.next_seq().is_some()).unwrap_or(false);
+    }
+
+    /// Sees what it holds, unless it is busy until `end`.
+    fn look(&mut self, end: Instant) {
+        self.seen.connected = self.subscriber.is_connected();
+        loop {
+            let worker = |follower: &Follower| Worker::new(&self.endpoint, self.seen.connected, follower);
+            if let Some(seen) = self.subscriber.try_with(worker) {
+                self.seen = seen;
+                return;
+            }
+            if Instant::now() >= end {
+                return;
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
 }
 
 /// Prints what was seen; on a terminal a table takes the place of the one before.

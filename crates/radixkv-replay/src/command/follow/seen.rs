@@ -3,6 +3,9 @@
 use radixkv_events::{Counts, Follower};
 use serde::Serialize;
 
+/// Letters of a medium's name that are shown: a publisher may send millions.
+const LETTERS: usize = 64;
+
 /// All workers.
 #[derive(Serialize)]
 pub(super) struct Seen {
@@ -12,18 +15,19 @@ pub(super) struct Seen {
 }
 
 /// A worker, and what it holds.
-#[derive(Serialize)]
+#[derive(Clone, Serialize)]
 pub(super) struct Worker {
     pub(super) endpoint: String,
     pub(super) connected: bool,
-    /// Whether nothing is missing of what it holds.
+    /// Whether nothing is missing of what it holds, and of which tokens it holds.
     pub(super) complete: bool,
     pub(super) block_size: Option<u32>,
     pub(super) epoch: Option<u64>,
     pub(super) next_batch: Option<u64>,
     /// In any medium.
     pub(super) blocks: usize,
-    pub(super) tokens: u64,
+    /// None if it never said how many a block has.
+    pub(super) tokens: Option<u64>,
     pub(super) media: Vec<Medium>,
     pub(super) batches: u64,
     pub(super) events: u64,
@@ -37,20 +41,24 @@ pub(super) struct Worker {
 }
 
 /// What a worker holds in one place.
-#[derive(Serialize)]
+#[derive(Clone, Serialize)]
 pub(super) struct Medium {
     pub(super) medium: String,
     pub(super) blocks: usize,
-    pub(super) tokens: u64,
+    pub(super) tokens: Option<u64>,
 }
 
 impl Worker {
     pub(super) fn new(endpoint: &str, connected: bool, follower: &Follower) -> Self {
         let holdings = follower.holdings();
         let block_size = holdings.block_size();
-        let tokens = |blocks: usize| blocks as u64 * u64::from(block_size.unwrap_or(0));
+        let tokens = |blocks: usize| match block_size {
+            None if blocks > 0 => None,
+            size => Some(blocks as u64 * u64::from(size.unwrap_or(0))),
+        };
+        let all_tokens = tokens(holdings.len());
         let media = holdings.by_medium().into_iter().map(|(medium, blocks)| Medium {
-            medium: medium.name().to_owned(),
+            medium: medium.name().chars().take(LETTERS).collect(),
             blocks,
             tokens: tokens(blocks),
         });
@@ -59,12 +67,12 @@ impl Worker {
         Self {
             endpoint: endpoint.to_owned(),
             connected,
-            complete: follower.is_complete(),
+            complete: follower.is_complete() && all_tokens.is_some(),
             block_size,
             epoch: follower.epoch(),
             next_batch: follower.next_seq(),
             blocks: holdings.len(),
-            tokens: tokens(holdings.len()),
+            tokens: all_tokens,
             media: media.collect(),
             batches,
             events,
@@ -83,6 +91,7 @@ impl Worker {
         match (self.connected, self.next_batch, self.complete) {
             (false, ..) => "away",
             (true, None, _) => "silent",
+            (true, Some(_), _) if self.tokens.is_none() => "tokenless",
             (true, Some(_), true) => "complete",
             (true, Some(_), false) => "partial",
         }

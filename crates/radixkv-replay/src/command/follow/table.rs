@@ -24,7 +24,7 @@ pub(super) fn text(seen: &Seen, screen: &Screen) -> String {
         let mut media: Vec<_> =
             worker.media.iter().map(|held| (held.medium.as_str(), held.blocks, held.tokens)).collect();
         if media.is_empty() {
-            media.push(("", 0, 0));
+            media.push(("", 0, Some(0)));
         }
         for (at, (medium, blocks, tokens)) in media.into_iter().enumerate() {
             let once = |cell: Cell| if at == 0 { cell } else { Cell::default() };
@@ -33,7 +33,7 @@ pub(super) fn text(seen: &Seen, screen: &Screen) -> String {
                 once(state(worker)),
                 medium.into(),
                 grouped(blocks as u64).into(),
-                grouped(tokens).into(),
+                tokens.map_or("unknown".to_owned(), grouped).into(),
                 once(worker.next_batch.map_or(String::new(), grouped).into()),
                 once(grouped(worker.gaps).into()),
                 once(grouped(worker.lost_batches).into()),
@@ -46,7 +46,7 @@ pub(super) fn text(seen: &Seen, screen: &Screen) -> String {
 fn state(worker: &Worker) -> Cell {
     match worker.state() {
         "complete" => Cell::good("complete"),
-        "partial" => Cell::bad("partial"),
+        poor @ ("partial" | "tokenless") => Cell::bad(poor),
         other => other.into(),
     }
 }

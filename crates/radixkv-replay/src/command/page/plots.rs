@@ -1,19 +1,21 @@
-//! The plots of the page: lines over a trace, bars by name, histograms of latencies.
+//! The plots of the page: lines over a trace, and histograms of latencies, as SVG; bars by name, as elements of the page.
 //!
-//! No text overlaps another at the sizes below: titles and legends stand above a plot, labels of an axis are as many as
-//! have room, and a bar's value stands beside the bar.
+//! A plot has no background, and its colours are replaced where the page is dark ([`dark_style`]). Lines are drawn twice, for
+//! wide screens and for narrow ones: a picture that is made smaller has letters that nobody reads. No text overlaps another:
+//! titles and legends are text of the page, labels of an axis are as many as have room.
 
 use std::fmt;
 
+use maud::{Markup, PreEscaped, html};
 use plotters::{
     backend::SVGBackend,
     chart::ChartBuilder,
     coord::Shift,
     drawing::{DrawingArea, DrawingAreaErrorKind, IntoDrawingArea},
-    element::{PathElement, Rectangle, Text},
+    element::{Rectangle, Text},
     series::LineSeries,
     style::{
-        Color, IntoFont, RGBColor, TextStyle, WHITE,
+        Color, IntoFont, RGBColor, TRANSPARENT, TextStyle,
         text_anchor::{HPos, Pos, VPos},
     },
 };
@@ -21,25 +23,25 @@ use radixkv_replay::replay::LatencyBar;
 
 use crate::figures::grouped;
 
-/// Width and height of a plot of lines.
-const LINES: (u32, u32) = (936, 240);
+/// Width, height and labels of a plot of lines, on wide screens and on narrow ones.
+const LINES: [(&str, (u32, u32), usize); 2] = [("wide", (936, 220), 8), ("narrow", (350, 200), 4)];
 /// Width and height of a histogram.
 const HISTOGRAM: (u32, u32) = (306, 220);
-/// Width of a plot of bars, and the height of each.
-const BARS: (u32, i32) = (936, 22);
-/// The part of a plot of bars that has their names.
-const NAMES: i32 = 260;
-/// The part of it that has their values.
-const VALUES: i32 = 120;
-/// Height of the title.
+/// Height of a histogram's title.
 const HEAD: i32 = 26;
 /// The size of letters as the backend counts it: 12 pixels.
 const FONT: i32 = 15;
-/// The width of a letter at most, in pixels, over all of a label.
-const LETTER: i32 = 8;
 const INK: RGBColor = RGBColor(32, 36, 44);
 const FAINT: RGBColor = RGBColor(213, 217, 226);
+/// Of the lines of a plot, and of bars.
 const COLOURS: [RGBColor; 2] = [RGBColor(40, 96, 176), RGBColor(214, 106, 30)];
+/// What takes the place of each colour on a dark page.
+const DARK: [(RGBColor, RGBColor); 4] = [
+    (INK, RGBColor(226, 230, 238)),
+    (FAINT, RGBColor(58, 64, 76)),
+    (COLOURS[0], RGBColor(110, 168, 254)),
+    (COLOURS[1], RGBColor(255, 166, 87)),
+];
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 type Drawn = Result<(), DrawingAreaErrorKind<std::io::Error>>;
@@ -50,63 +52,83 @@ pub(super) struct Line {
     pub(super) points: Vec<(f64, f64)>,
 }
 
-/// A bar, as long as its value.
-pub(super) struct Bar {
-    name: String,
-    value: u64,
+/// The rules of a dark page for what is drawn here.
+pub(super) fn dark_style() -> String {
+    let rules = DARK.map(|(light, dark)| {
+        let (light, dark) = (hex(light), hex(dark));
+        format!("svg [fill=\"{light}\"]{{fill:{dark}}}svg [stroke=\"{light}\"]{{stroke:{dark}}}")
+    });
+    let keys =
+        [COLOURS[0], COLOURS[1]].map(|light| DARK.iter().find(|pair| pair.0 == light).map_or(light, |pair| pair.1));
+    rules.concat() + &key_style(keys)
 }
 
-impl Bar {
-    pub(super) fn new(name: &str, value: u64) -> Self {
-        Self { name: name.to_owned(), value }
-    }
+/// The rules for legends and bars.
+pub(super) fn light_style() -> String {
+    key_style(COLOURS)
+}
+
+fn key_style(colours: [RGBColor; 2]) -> String {
+    let [first, second] = colours.map(hex);
+    format!(".bar i,.key0{{background:{first}}}.key1{{background:{second}}}")
+}
+
+fn hex(colour: RGBColor) -> String {
+    format!("#{:02X}{:02X}{:02X}", colour.0, colour.1, colour.2)
 }
 
 /// Lines over requests, from zero to `top`.
-pub(super) fn lines(title: &str, lines: &[Line], top: f64) -> Result<String, fmt::Error> {
-    drawn(LINES, |area| {
-        text(area, title, (4, HEAD / 2), HPos::Left, INK)?;
-        let mut right = LINES.0 as i32 - 12;
-        for (line, colour) in lines.iter().zip(COLOURS).rev() {
-            right -= line.name.len() as i32 * LETTER;
-            text(area, line.name, (right, HEAD / 2), HPos::Left, colour)?;
-            area.draw(&PathElement::new([(right - 20, HEAD / 2), (right - 4, HEAD / 2)], colour.stroke_width(2)))?;
-            right -= 36;
+pub(super) fn lines(title: &str, lines: &[Line], top: f64) -> Result<Markup, fmt::Error> {
+    let mut pictures = Vec::new();
+    for (class, size, labels) in LINES {
+        pictures.push((class, drawn(size, |area| draw_lines(area, lines, top, labels))?));
+    }
+    Ok(html! {
+        figure {
+            figcaption {
+                b { (title) }
+                @for (at, line) in lines.iter().enumerate() {
+                    " " span class="key" { i class=(format!("key{at}")) {} (line.name) }
+                }
+            }
+            @for (class, svg) in pictures { div class=(class) { (PreEscaped(svg)) } }
         }
-        let ends = lines.iter().filter_map(|line| line.points.last()).map(|&(x, _)| x);
-        let mut chart = ChartBuilder::on(area)
-            .margin_top(HEAD)
-            .margin_right(28)
-            .x_label_area_size(40)
-            .y_label_area_size(56)
-            .build_cartesian_2d(0.0..ends.fold(1.0, f64::max), 0.0..top.max(1.0))?;
-        let mut mesh = chart.configure_mesh();
-        mesh.disable_x_mesh().light_line_style(WHITE).bold_line_style(FAINT).axis_style(FAINT);
-        mesh.label_style(style(INK)).x_labels(8).y_labels(5).x_desc("requests");
-        mesh.x_label_formatter(&|value| short(*value)).y_label_formatter(&|value| short(*value)).draw()?;
-        for (line, colour) in lines.iter().zip(COLOURS) {
-            chart.draw_series(LineSeries::new(line.points.iter().copied(), colour.stroke_width(2)))?;
-        }
-        Ok(())
     })
 }
 
-/// A bar for each value, with its name on the left and the value behind it.
-pub(super) fn bars(title: &str, bars: &[Bar]) -> Result<String, fmt::Error> {
-    let (width, row) = (BARS.0 as i32, BARS.1);
-    let longest = bars.iter().map(|bar| bar.value).max().unwrap_or(0).max(1);
-    drawn((BARS.0, (HEAD + row * bars.len() as i32 + 4) as u32), |area| {
-        text(area, title, (4, HEAD / 2), HPos::Left, INK)?;
-        for (at, bar) in bars.iter().enumerate() {
-            let top = HEAD + row * at as i32;
-            let room = f64::from(width - NAMES - VALUES);
-            let end = NAMES + (room * bar.value as f64 / longest as f64).round() as i32;
-            text(area, &cut(&bar.name), (NAMES - 8, top + row / 2), HPos::Right, INK)?;
-            area.draw(&Rectangle::new([(NAMES, top + 3), (end.max(NAMES + 1), top + row - 3)], COLOURS[0].filled()))?;
-            text(area, &grouped(bar.value), (end + 6, top + row / 2), HPos::Left, INK)?;
+fn draw_lines(area: &Area<'_>, lines: &[Line], top: f64, labels: usize) -> Drawn {
+    let ends = lines.iter().filter_map(|line| line.points.last()).map(|&(x, _)| x);
+    let mut chart = ChartBuilder::on(area)
+        .margin_top(10)
+        .margin_right(28)
+        .x_label_area_size(40)
+        .y_label_area_size(48)
+        .build_cartesian_2d(0.0..ends.fold(1.0, f64::max), 0.0..top.max(1.0))?;
+    let mut mesh = chart.configure_mesh();
+    mesh.disable_x_mesh().light_line_style(TRANSPARENT).bold_line_style(FAINT).axis_style(FAINT);
+    mesh.label_style(style(INK)).x_labels(labels).y_labels(5).x_desc("requests");
+    mesh.x_label_formatter(&|value| short(*value)).y_label_formatter(&|value| short(*value)).draw()?;
+    for (line, colour) in lines.iter().zip(COLOURS) {
+        chart.draw_series(LineSeries::new(line.points.iter().copied(), colour.stroke_width(2)))?;
+    }
+    Ok(())
+}
+
+/// A bar for each value, with its name before it and the value behind the name.
+pub(super) fn bars(title: &str, bars: &[(String, u64)]) -> Markup {
+    let longest = bars.iter().map(|bar| bar.1).max().unwrap_or(0).max(1);
+    html! {
+        figure {
+            figcaption { b { (title) } }
+            @for (name, value) in bars {
+                div class="bar" {
+                    span { (name) }
+                    span { (super::count(*value)) }
+                    i style=(format!("width:{:.1}%", 100.0 * *value as f64 / longest as f64)) {}
+                }
+            }
         }
-        Ok(())
-    })
+    }
 }
 
 /// Calls by the time that they took.
@@ -123,7 +145,7 @@ pub(super) fn histogram(title: &str, bars: &[LatencyBar]) -> Result<String, fmt:
             .y_label_area_size(48)
             .build_cartesian_2d(0.0..bars.len().max(1) as f64, 0.0..most as f64)?;
         let mut mesh = chart.configure_mesh();
-        mesh.disable_x_mesh().light_line_style(WHITE).bold_line_style(FAINT).axis_style(FAINT);
+        mesh.disable_x_mesh().light_line_style(TRANSPARENT).bold_line_style(FAINT).axis_style(FAINT);
         mesh.label_style(style(INK)).x_labels(0).y_labels(4).y_label_formatter(&|value| short(*value)).draw()?;
         let bar = |(at, bar): (usize, &LatencyBar)| {
             let corners = [(at as f64 + 0.08, 0.0), (at as f64 + 0.92, bar.calls as f64)];
@@ -144,7 +166,7 @@ pub(super) fn histogram(title: &str, bars: &[LatencyBar]) -> Result<String, fmt:
 fn drawn(size: (u32, u32), draw: impl FnOnce(&Area<'_>) -> Drawn) -> Result<String, fmt::Error> {
     let mut svg = String::new();
     let area = SVGBackend::with_string(&mut svg, size).into_drawing_area();
-    let drawn = area.fill(&WHITE).and_then(|()| draw(&area)).and_then(|()| area.present());
+    let drawn = draw(&area).and_then(|()| area.present());
     drop(area);
     drawn.map(|()| svg).map_err(|_| fmt::Error)
 }
@@ -155,15 +177,6 @@ fn text(area: &Area<'_>, text: &str, at: (i32, i32), anchor: HPos, colour: RGBCo
 
 fn style(colour: RGBColor) -> TextStyle<'static> {
     ("sans-serif", FONT).into_font().color(&colour)
-}
-
-/// A name as far as there is room for it.
-fn cut(name: &str) -> String {
-    let most = ((NAMES - 12) / LETTER) as usize;
-    if name.chars().count() <= most {
-        return name.to_owned();
-    }
-    name.chars().take(most - 1).chain(['…']).collect()
 }
 
 /// A number of an axis, in four or five letters.
@@ -196,11 +209,5 @@ mod tests {
         let said = [0.0, 7.5, 100.0, 9_999.0, 12_000.0, 1_500_000.0, 2e9].map(short);
         assert_eq!(said, ["0", "7.5", "100", "9999", "12k", "1.5M", "2G"]);
         assert_eq!([255, 1_023, 1_048_575].map(time), ["255 ns", "1 µs", "1 ms"]);
-    }
-
-    #[test]
-    fn a_long_name_is_cut() {
-        assert_eq!(cut("row 3"), "row 3");
-        assert_eq!(cut(&"x".repeat(50)).chars().count(), 31);
     }
 }

@@ -70,7 +70,8 @@ fn sweep(arguments: &Arguments, screen: &Screen) -> Result<(), Box<dyn Error>> {
     let kv_bytes = kv_bytes_per_token(arguments)?;
     let config = arguments.config(kv_bytes)?;
     let trace = input.trace(arguments.unit, None, &arguments.limits())?;
-    let pool = rayon::ThreadPoolBuilder::new().num_threads(arguments.threads.unwrap_or(0)).build()?;
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(arguments.threads.unwrap_or(0)).build();
+    let pool = pool.map_err(|error| format!("no threads for the sweep: {error}; use fewer --threads"))?;
     let plan = pool.install(|| SweepPlan::new(&trace, &config))?;
     let found = pool.install(|| compute(&plan))?;
     warn(&trace, &found);
@@ -78,7 +79,7 @@ fn sweep(arguments: &Arguments, screen: &Screen) -> Result<(), Box<dyn Error>> {
     let curves = |size| pool.install(|| curves(&plan, &found, size));
     let name = input.name();
     let svg = svg.map(|svg| {
-        let drawn = plot::svg(&name, &found, kv_bytes, curves);
+        let drawn = plot::svg(&input.title(), &found, kv_bytes, curves);
         svg.write(|file| file.write_all(drawn.as_bytes()))
     });
     let svg = svg.transpose()?;

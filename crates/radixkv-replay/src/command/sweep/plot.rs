@@ -21,6 +21,8 @@ const LEGEND: u32 = 190;
 const ENTRY: i32 = 24;
 /// Marks on the axis of capacities at most: their names stand apart.
 const TICKS: usize = 9;
+/// Room before the first mark and behind the last one, as a part of what is between them.
+const ROOM: f64 = 0.03;
 /// Colours that colour-blind people tell apart (Okabe and Ito).
 const COLOURS: [RGBColor; 8] = [
     RGBColor(0, 114, 178),
@@ -62,7 +64,7 @@ enum Style {
 
 /// The SVG of a sweep. `curves` computes points of lru and of the best that is possible for a block size, which cost little.
 pub(super) fn svg(
-    trace: &str,
+    title: &str,
     sweep: &Sweep,
     kv_bytes: Option<u64>,
     curves: impl Fn(usize) -> Vec<SweepPoint>,
@@ -72,7 +74,7 @@ pub(super) fn svg(
         let height = HEAD + HEIGHT * sweep.block_sizes.len() as u32;
         let root = SVGBackend::with_string(&mut text, (WIDTH, height)).into_drawing_area();
         // Writing into a text does not fail.
-        let _ = draw(&root, trace, sweep, kv_bytes, &curves);
+        let _ = draw(&root, title, sweep, kv_bytes, &curves);
     }
     text
 }
@@ -83,14 +85,14 @@ type Fault<'a> = DrawingAreaErrorKind<<SVGBackend<'a> as DrawingBackend>::ErrorT
 
 fn draw<'a>(
     root: &Area<'a>,
-    trace: &str,
+    title: &str,
     sweep: &Sweep,
     kv_bytes: Option<u64>,
     curves: &dyn Fn(usize) -> Vec<SweepPoint>,
 ) -> Result<(), Fault<'a>> {
     root.fill(&WHITE)?;
     let (head, charts) = root.split_vertically(HEAD);
-    let title = format!("Miss ratio by capacity: {}, {}", file(trace), counted(sweep.requests as u64, "request"));
+    let title = format!("Miss ratio by capacity: {title}, {}", counted(sweep.requests as u64, "request"));
     head.draw(&Text::new(title, (16, 16), ("sans-serif", 20).into_font().color(&BLACK)))?;
     let areas = charts.split_evenly((sweep.block_sizes.len().max(1), 1));
     for (area, size) in areas.iter().zip(&sweep.block_sizes) {
@@ -100,11 +102,6 @@ fn draw<'a>(
         chart(area, size.block_size, &lines, kv_bytes)?;
     }
     root.present()
-}
-
-/// The name of a file without its folders.
-fn file(trace: &str) -> &str {
-    trace.rsplit('/').next().unwrap_or(trace)
 }
 
 fn xy(point: &SweepPoint) -> (f64, f64) {
@@ -147,17 +144,18 @@ fn chart<'a>(area: &Area<'a>, block_size: usize, lines: &[Drawn], kv_bytes: Opti
     let all = || lines.iter().flat_map(|line| &line.points);
     let low = all().map(|point| point.0).fold(f64::INFINITY, f64::min).clamp(1.0, 1e18);
     let high = all().map(|point| point.0).fold(low * 1.1, f64::max);
-    let (least, most) =
-        all().fold((100.0, 0.0), |(least, most): (f64, f64), point| (least.min(point.1), most.max(point.1)));
-    let margin = ((most - least) * 0.08).max(1.0);
-    let capacities = (low..high).log_scale().with_key_points(ticks(low, high, kv_bytes));
+    let most = all().map(|point| point.1).fold(1.0, f64::max);
+    // Room at both ends: no mark is drawn on an axis.
+    let room = (high / low).powf(ROOM).max(1.05);
+    let (left, right) = (low / room, high * room);
+    let capacities = (left..right).log_scale().with_key_points(ticks(left, right, kv_bytes));
     let mut chart = ChartBuilder::on(&plot)
         .margin(12)
         .margin_right(28)
         .caption(format!("blocks of {}", counted(block_size as u64, "token")), ("sans-serif", 16))
         .x_label_area_size(48)
         .y_label_area_size(64)
-        .build_cartesian_2d(capacities, (least - margin).max(0.0)..(most + margin).min(100.0))?;
+        .build_cartesian_2d(capacities, 0.0..(most * 1.08).min(100.0))?;
     let unit = if kv_bytes.is_some() { "capacity (KV memory)" } else { "capacity (tokens)" };
     chart
         .configure_mesh()
@@ -172,7 +170,7 @@ fn chart<'a>(area: &Area<'a>, block_size: usize, lines: &[Drawn], kv_bytes: Opti
         .light_line_style(WHITE)
         .bold_line_style(RGBColor(225, 225, 225))
         .draw()?;
-    lines.iter().try_for_each(|line| draw_line(&mut chart, line, [low, high]))?;
+    lines.iter().try_for_each(|line| draw_line(&mut chart, line, [left, right]))?;
     names(&legend, lines)
 }
 

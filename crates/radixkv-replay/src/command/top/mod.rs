@@ -6,37 +6,34 @@ mod plain;
 mod scrape;
 mod scraped;
 mod view;
+mod watch;
 
 use std::{
+    convert::Infallible,
     env, io,
     io::IsTerminal,
     path::{Path, PathBuf},
     process::ExitCode,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering::Relaxed},
-    },
     time::Duration,
 };
 
 use clap::Args;
-use ratatui::{
-    DefaultTerminal,
-    crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers},
-};
 
 use crate::{console, input::Input, live::State, output::OutputError, screen::Screen, status::AT_FAULT};
-use scrape::ScrapeError;
+use scrape::{Address, ScrapeError};
 use scraped::Scraped;
 
 /// Bytes of a state at most.
 const MAX_BYTES: u64 = 16 << 20;
-/// How long a key is waited for before the state is read again.
+/// Between two looks at a file.
 const PERIOD: Duration = Duration::from_millis(200);
 /// The same for metrics, which cost the cache a little.
 const SCRAPE_PERIOD: Duration = Duration::from_millis(500);
 
-/// Show how a cache does: occupancy, hit rate, hottest prefixes, evictions.
+/// Show how a cache does: occupancy, hit rate, evictions.
+///
+/// Of a replay it also shows the hottest prefixes, and of metrics what the lookups of each namespace found, where they tell
+/// of namespaces.
 ///
 /// Start `radixkv replay TRACE --live FILE` first, and this beside it; or give the address of an engine's metrics. q, Esc
 /// and Ctrl-C end it. Where standard output is no terminal, or one that shows text alone (TERM=dumb), the present state is
@@ -49,7 +46,14 @@ pub(crate) struct Arguments {
     live: Option<PathBuf>,
     /// Where metrics of a cache are served, such as 127.0.0.1:9400 or http://HOST:PORT/metrics
     #[arg(long, value_name = "ADDR")]
-    metrics: Option<String>,
+    metrics: Option<Address>,
+    #[arg(hide = true, id = "WHAT", value_parser = hint)]
+    _what: Option<Infallible>,
+}
+
+/// Says how to name what is given without an option.
+fn hint(text: &str) -> Result<Infallible, String> {
+    Err(format!("say what it is: --metrics {text} for an address, --live {text} for a file of `radixkv replay --live`"))
 }
 
 /// Where states come from.
@@ -65,8 +69,8 @@ enum TopError {
     #[error("{}: cannot be read: {source}; start `radixkv replay TRACE --live {}` first", path.display(), path.display())]
     Unreadable { path: PathBuf, source: io::Error },
     /// Name the file of a replay.
-    #[error("{}: not a file of `radixkv replay --live`: {source}", path.display())]
-    Malformed { path: PathBuf, source: serde_json::Error },
+    #[error("{}: not a file that `radixkv replay --live` of this version writes", path.display())]
+    Malformed { path: PathBuf },
     /// Start the engine, or a replay with `--metrics`, first; or name another address.
     #[error("{address}: {source}")]
     Scrape { address: String, source: ScrapeError },
@@ -81,13 +85,7 @@ enum TopError {
 }
 
 pub(crate) fn run(arguments: &Arguments, screen: &Screen) -> ExitCode {
-    let source = Source::new(arguments);
-    let shown = if io::stdout().is_terminal() && env::var_os("TERM").is_none_or(|term| term != "dumb") {
-        watch(source)
-    } else {
-        print(source, screen)
-    };
-    match shown {
+    match show(Source::new(arguments), screen) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             console::say(format_args!("radixkv: {error}"));
@@ -99,12 +97,12 @@ pub(crate) fn run(arguments: &Arguments, screen: &Screen) -> ExitCode {
 impl Source {
     fn new(arguments: &Arguments) -> Self {
         match (&arguments.live, &arguments.metrics) {
-            (_, Some(address)) => Self::Metrics(Box::new(Scraped::new(address))),
+            (_, Some(address)) => Self::Metrics(Box::new(Scraped::new(address.clone()))),
             (live, None) => Self::File(live.clone().unwrap_or_default()),
         }
     }
 
-    /// How long a key is waited for before the next look.
+    /// Between two looks.
     fn period(&self) -> Duration {
         match self {
             Self::File(_) => PERIOD,
@@ -132,63 +130,14 @@ impl Source {
 fn read(path: &Path) -> Result<State, TopError> {
     let text = Input::File(path.into()).bytes(MAX_BYTES);
     let text = text.map_err(|source| TopError::Unreadable { path: path.into(), source })?;
-    serde_json::from_slice(&text).map_err(|source| TopError::Malformed { path: path.into(), source })
+    serde_json::from_slice(&text).map_err(|_| TopError::Malformed { path: path.into() })
 }
 
-/// Prints the present state as text.
-fn print(mut source: Source, screen: &Screen) -> Result<(), TopError> {
+/// Shows states in a terminal; elsewhere prints the present one as text.
+fn show(mut source: Source, screen: &Screen) -> Result<(), TopError> {
     let state = source.read()?;
+    if io::stdout().is_terminal() && env::var_os("TERM").is_none_or(|term| term != "dumb") {
+        return watch::watch(source, state).map_err(TopError::Terminal);
+    }
     console::print(&plain::text(&state, screen)).map_err(|error| TopError::Output(OutputError::stdout(error)))
-}
-
-/// Shows states until a key or a signal ends it; the terminal is then as it was.
-fn watch(mut source: Source) -> Result<(), TopError> {
-    let mut state = source.read()?;
-    let stop = Arc::new(AtomicBool::new(false));
-    #[cfg(unix)]
-    for signal in [signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
-        signal_hook::flag::register(signal, Arc::clone(&stop)).map_err(TopError::Terminal)?;
-    }
-    let mut terminal = ratatui::try_init().map_err(TopError::Terminal)?;
-    let watched = show_until(&mut terminal, &mut source, &mut state, &stop);
-    ratatui::restore();
-    watched.map_err(TopError::Terminal)
-}
-
-fn show_until(
-    terminal: &mut DefaultTerminal,
-    source: &mut Source,
-    state: &mut State,
-    stop: &AtomicBool,
-) -> io::Result<()> {
-    // Relaxed: a wish; nothing else depends on it.
-    while !stop.load(Relaxed) {
-        terminal.draw(|frame| view::draw(frame, state))?;
-        if event::poll(source.period())? && matches!(event::read()?, Event::Key(key) if ends(key)) {
-            return Ok(());
-        }
-        // A file that is gone or half written, or metrics that nobody serves now, leave the last state on the screen.
-        if let Ok(next) = source.read() {
-            *state = next;
-        }
-    }
-    Ok(())
-}
-
-fn ends(key: KeyEvent) -> bool {
-    let is_interrupt = key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL);
-    key.kind != KeyEventKind::Release && (is_interrupt || matches!(key.code, KeyCode::Char('q') | KeyCode::Esc))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn q_escape_and_an_interrupt_end_it() {
-        let key = |code, modifiers| ends(KeyEvent::new(code, modifiers));
-        assert!(key(KeyCode::Char('q'), KeyModifiers::NONE) && key(KeyCode::Esc, KeyModifiers::NONE));
-        assert!(key(KeyCode::Char('c'), KeyModifiers::CONTROL));
-        assert!(!key(KeyCode::Char('c'), KeyModifiers::NONE) && !key(KeyCode::Enter, KeyModifiers::NONE));
-    }
 }

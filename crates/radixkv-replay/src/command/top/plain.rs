@@ -1,6 +1,7 @@
 //! A state as text.
 
 use crate::{
+    bytes::shown,
     console::printable,
     figures::{grouped, percent},
     grid::{Column, Grid},
@@ -8,7 +9,7 @@ use crate::{
     screen::Screen,
 };
 
-/// The figures of a state, a line for each, and the hottest prefixes under them.
+/// The figures of a state, a line for each, and under them its namespaces, or the hottest prefixes.
 pub(super) fn text(state: &State, screen: &Screen) -> String {
     let mut table = Grid::of_pairs();
     for (name, value) in figures(state) {
@@ -33,9 +34,30 @@ pub(super) fn text(state: &State, screen: &Screen) -> String {
         ]);
     }
     if is_of_metrics(state) {
-        return table.text(screen);
+        return match state.namespaces.is_empty() {
+            true => table.text(screen),
+            false => format!("{}\n{}", table.text(screen), namespaces(state).text(screen)),
+        };
     }
     format!("{}\n{}", table.text(screen), prefixes.text(screen))
+}
+
+fn namespaces(state: &State) -> Grid {
+    let mut grid = Grid::new([
+        Column::words("namespace"),
+        Column::figures("lookups").rank(2),
+        Column::figures("tokens").rank(1),
+        Column::figures("hit rate"),
+    ]);
+    for space in &state.namespaces {
+        grid.row([
+            space.name.as_str().into(),
+            grouped(space.lookups).into(),
+            grouped(space.query_tokens).into(),
+            percent(share(space.hit_tokens, space.query_tokens)).into(),
+        ]);
+    }
+    grid
 }
 
 /// The figures of a state, by name.
@@ -57,7 +79,7 @@ pub(super) fn figures(state: &State) -> Vec<(&'static str, String)> {
         ("protected blocks", blocks(state.protected_blocks)),
         ("inserted blocks", grouped(state.inserted_blocks)),
         ("evicted blocks", grouped(state.evicted_blocks)),
-        ("index bytes", grouped(state.index_bytes as u64)),
+        ("index memory", shown(state.index_bytes as u64)),
         ("runs", grouped(state.runs as u64)),
     ]);
     if is_of_metrics(state) {

@@ -3,8 +3,11 @@
 use std::{
     io::{self, Read, Write},
     net::{TcpStream, ToSocketAddrs},
+    str::FromStr,
     time::{Duration, Instant},
 };
+
+use crate::serving::address;
 
 /// How long a scrape may take.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -15,29 +18,65 @@ const MOST_BYTES: usize = 4 << 20;
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ScrapeError {
     /// Start what is to be watched first.
+    #[error("nothing listens there; start the engine, or `radixkv replay TRACE --metrics ADDR`, first")]
+    NotThere,
+    /// Another program listens there, or it is too busy.
+    #[error("no answer within {} s", PATIENCE.as_secs())]
+    Silent,
     #[error("cannot be read: {0}")]
-    Unreadable(#[from] io::Error),
+    Unreadable(#[source] io::Error),
     /// It is too large, or is no answer of HTTP/1.
-    #[error("its answer is no text of metrics")]
+    #[error("response is not metrics over HTTP")]
     Malformed,
     /// Another path, or another server.
     #[error("it answers {0}")]
     Refused(String),
 }
 
+impl From<io::Error> for ScrapeError {
+    fn from(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::ConnectionRefused => Self::NotThere,
+            // Which of the two a time limit gives depends on the system.
+            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => Self::Silent,
+            _ => Self::Unreadable(error),
+        }
+    }
+}
+
 /// Where metrics are: a host with its port, and a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Address {
+    /// As it was given.
+    name: String,
     host: String,
     path: String,
 }
 
 impl Address {
-    /// `HOST:PORT`, or the same as a URL.
-    pub(super) fn new(text: &str) -> Self {
-        let rest = text.strip_prefix("http://").unwrap_or(text);
+    /// The address as it was given.
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+/// `HOST:PORT`, or a URL.
+impl FromStr for Address {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, &'static str> {
+        if text.starts_with("https://") {
+            return Err("https is not spoken here; give HOST:PORT or http://HOST:PORT/metrics");
+        }
+        let url = text.strip_prefix("http://");
+        let rest = url.unwrap_or(text);
         let (host, path) = rest.split_once('/').unwrap_or((rest, "metrics"));
-        Self { host: host.to_owned(), path: format!("/{}", if path.is_empty() { "metrics" } else { path }) }
+        let host = match address(host) {
+            Err(_) if url.is_some() && !host.is_empty() && !host.ends_with(':') => address(&format!("{host}:80"))?,
+            host => host?,
+        };
+        let path = format!("/{}", if path.is_empty() { "metrics" } else { path });
+        Ok(Self { name: text.to_owned(), host, path })
     }
 }
 
@@ -46,11 +85,11 @@ impl Address {
 pub(super) struct Samples(Vec<Sample>);
 
 #[derive(Debug)]
-struct Sample {
+pub(super) struct Sample {
     name: String,
-    /// As they stand in the text, without the braces.
+    /// As they are written in the text, without the braces.
     labels: String,
-    value: f64,
+    pub(super) value: f64,
 }
 
 impl Samples {
@@ -70,7 +109,7 @@ impl Samples {
     }
 
     /// Lines that are no samples are passed over.
-    fn parse(text: &str) -> Self {
+    pub(super) fn parse(text: &str) -> Self {
         Self(text.lines().filter(|line| !line.starts_with('#')).filter_map(Sample::parse).collect())
     }
 
@@ -81,8 +120,13 @@ impl Samples {
 
     /// The sum of those that have a label, such as `state="free"`.
     pub(super) fn sum_of(&self, name: &str, label: &str) -> Option<f64> {
-        let fit = self.0.iter().filter(|sample| sample.name == name && sample.labels.contains(label));
+        let fit = self.all(name).filter(|sample| sample.labels.contains(label));
         fit.map(|sample| sample.value).reduce(|sum, value| sum + value)
+    }
+
+    /// All samples of a name.
+    pub(super) fn all(&self, name: &str) -> impl Iterator<Item = &Sample> {
+        self.0.iter().filter(move |sample| sample.name == name)
     }
 }
 
@@ -96,6 +140,38 @@ impl Sample {
         let value = rest.trim_start_matches('}').split_whitespace().next()?.parse().ok()?;
         Some(Self { name: name.to_owned(), labels: labels.to_owned(), value })
     }
+}
+
+impl Sample {
+    /// The value of a label.
+    pub(super) fn label(&self, name: &str) -> Option<String> {
+        let mut rest = self.labels.trim_start_matches('{');
+        loop {
+            let (found, value) = rest.split_once("=\"")?;
+            let (value, after) = unquoted(value)?;
+            if found.trim_start_matches([',', ' ']) == name {
+                return Some(value);
+            }
+            rest = after;
+        }
+    }
+}
+
+/// A label's value up to its closing quote, and what follows.
+fn unquoted(text: &str) -> Option<(String, &str)> {
+    let (mut value, mut is_escaped) = (String::new(), false);
+    for (at, c) in text.char_indices() {
+        match (is_escaped, c) {
+            (false, '"') => return Some((value, &text[at + 1..])),
+            (false, '\\') => is_escaped = true,
+            (true, 'n') => (value, is_escaped) = (value + "\n", false),
+            _ => {
+                value.push(c);
+                is_escaped = false;
+            }
+        }
+    }
+    None
 }
 
 /// Where the closing brace is: not in a label's value.
@@ -117,13 +193,13 @@ fn get(address: &Address) -> Result<String, ScrapeError> {
     let deadline = Instant::now() + PATIENCE;
     let mut stream = connect(&address.host)?;
     stream.set_write_timeout(Some(PATIENCE))?;
-    let Address { host, path } = address;
+    let Address { host, path, .. } = address;
     stream.write_all(format!("GET {path} HTTP/1.0\r\nhost: {host}\r\nconnection: close\r\n\r\n").as_bytes())?;
     let (mut answer, mut part) = (Vec::new(), [0; 16 << 10]);
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
-            return Err(io::Error::from(io::ErrorKind::TimedOut).into());
+            return Err(ScrapeError::Silent);
         }
         stream.set_read_timeout(Some(left))?;
         let read = stream.read(&mut part)?;
@@ -155,11 +231,25 @@ mod tests {
 
     #[test]
     fn an_address_may_be_a_url() {
-        let expected = Address { host: "h:1".to_owned(), path: "/metrics".to_owned() };
+        let parsed = |text: &str| text.parse::<Address>().map(|address| (address.host, address.path));
+        let expected = |host: &str, path: &str| Ok((host.to_owned(), path.to_owned()));
         for text in ["h:1", "h:1/", "h:1/metrics", "http://h:1", "http://h:1/metrics"] {
-            assert_eq!(Address::new(text), expected, "{text}");
+            assert_eq!(parsed(text), expected("h:1", "/metrics"), "{text}");
         }
-        assert_eq!(Address::new("http://h:1/other/path").path, "/other/path");
+        assert_eq!(parsed("http://h:1/other/path"), expected("h:1", "/other/path"));
+        assert_eq!(parsed("http://h/metrics"), expected("h:80", "/metrics"));
+        assert_eq!(parsed("[::1]:9400"), expected("[::1]:9400", "/metrics"));
+        for wrong in ["", "h", "9400", ":9400", "h:", "h:65536", "h:x", "http://", "http://:", "https://h:1", "::1"] {
+            assert!(parsed(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn labels_are_read_by_name() {
+        let samples = Samples::parse("a{kind=\"x\",namespace=\"t,\\\"7\\\\\\n=\"} 1\nb 2\nc{x=\"");
+        let one = samples.all("a").next().expect("a sample");
+        assert_eq!((one.label("kind").as_deref(), one.label("namespace").as_deref()), (Some("x"), Some("t,\"7\\\n=")));
+        assert_eq!((one.label("none"), samples.all("b").next().expect("a sample").label("kind")), (None, None));
     }
 
     #[test]

@@ -1,29 +1,33 @@
 //! States of a cache whose metrics are served at an address.
 
-use std::time::Instant;
+use std::{cmp::Reverse, collections::BTreeMap, time::Instant};
 
 use super::scrape::{Address, Samples, ScrapeError};
-use crate::live::{Period, State};
+use crate::live::{Namespace, Period, State};
 
 /// Periods that are kept.
 const KEPT: usize = 240;
+/// Namespaces that are listed.
+const LISTED: usize = 20;
+
+/// A number of a namespace.
+type Count = fn(&mut Namespace) -> &mut u64;
 
 /// A cache that is watched by its metrics.
 pub(super) struct Scraped {
-    name: String,
     address: Address,
     /// The state before, and when it was read.
     last: Option<(State, Instant)>,
 }
 
 impl Scraped {
-    pub(super) fn new(address: &str) -> Self {
-        Self { name: address.to_owned(), address: Address::new(address), last: None }
+    pub(super) fn new(address: Address) -> Self {
+        Self { address, last: None }
     }
 
     /// The address as it was given.
     pub(super) fn name(&self) -> &str {
-        &self.name
+        self.address.name()
     }
 
     /// What is told there now, and what each of the last looks brought.
@@ -34,7 +38,7 @@ impl Scraped {
     pub(super) fn read(&mut self) -> Result<Option<State>, ScrapeError> {
         let samples = Samples::scrape(&self.address)?;
         let Some(mut state) = state(&samples) else { return Ok(None) };
-        state.trace.clone_from(&self.name);
+        self.name().clone_into(&mut state.trace);
         let now = Instant::now();
         if let Some((before, when)) = &mut self.last {
             state.periods = std::mem::take(&mut before.periods);
@@ -79,6 +83,53 @@ fn state(samples: &Samples) -> Option<State> {
         evicted_blocks: evicted("capacity") + evicted("quota"),
         index_bytes: count("radixkv_index_bytes") as usize,
         runs: count("radixkv_runs") as usize,
+        namespaces: namespaces(samples),
         ..State::default()
     })
+}
+
+/// The namespaces with the most tokens that were looked up.
+fn namespaces(samples: &Samples) -> Vec<Namespace> {
+    let mut all = BTreeMap::<String, Namespace>::new();
+    let fields: [(&str, Count); 3] = [
+        ("radixkv_namespace_lookups_total", |space| &mut space.lookups),
+        ("radixkv_namespace_query_tokens_total", |space| &mut space.query_tokens),
+        ("radixkv_namespace_hit_tokens_total", |space| &mut space.hit_tokens),
+    ];
+    for (metric, field) in fields {
+        for sample in samples.all(metric) {
+            let name = match (sample.label("kind").as_deref(), sample.label("namespace")) {
+                (Some("default"), _) => "(default)".to_owned(),
+                (Some("others"), _) => "(all others)".to_owned(),
+                (Some("pairs"), name) => format!("{} (pairs)", name.unwrap_or_default()),
+                (_, name) => name.unwrap_or_default(),
+            };
+            *field(all.entry(name).or_default()) += sample.value as u64;
+        }
+    }
+    let mut all: Vec<_> = all.into_iter().map(|(name, space)| Namespace { name, ..space }).collect();
+    all.sort_by_key(|space| Reverse(space.query_tokens));
+    all.truncate(LISTED);
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn namespaces_are_listed_by_their_tokens() {
+        let text = "radixkv_namespace_lookups_total{kind=\"default\",namespace=\"\"} 2\n\
+            radixkv_namespace_query_tokens_total{kind=\"default\",namespace=\"\"} 20\n\
+            radixkv_namespace_query_tokens_total{kind=\"named\",namespace=\"a/b\"} 90\n\
+            radixkv_namespace_hit_tokens_total{kind=\"named\",namespace=\"a/b\"} 45\n";
+        let named = |name: &str, lookups, query_tokens, hit_tokens| Namespace {
+            name: name.to_owned(),
+            lookups,
+            query_tokens,
+            hit_tokens,
+        };
+        let expected = [named("a/b", 0, 90, 45), named("(default)", 2, 20, 0)];
+        assert_eq!(namespaces(&Samples::parse(text)), expected);
+    }
 }

@@ -10,16 +10,17 @@ use ratatui::{
 
 use super::plain::{figures, is_of_metrics, share};
 use crate::{
+    console::printable,
     figures::{grouped, percent},
-    live::State,
+    live::{Namespace, State},
 };
 
 /// Columns from which on the figures stand beside the curves, and not above them.
 const SIDE_BY_SIDE: u16 = 70;
-/// Width of the figures with their names.
-const FIGURES: u16 = 38;
 /// The width of the name of a figure.
 const NAME: usize = 17;
+/// Columns of a curve at least.
+const CURVE: u16 = 30;
 
 /// Draws a state on all of the screen.
 pub(super) fn draw(frame: &mut Frame<'_>, state: &State) {
@@ -27,18 +28,22 @@ pub(super) fn draw(frame: &mut Frame<'_>, state: &State) {
     let [title, gauges, body, keys] = Layout::vertical(rows).areas(frame.area());
     frame.render_widget(Line::from(headline(state)).bold(), title);
     draw_gauges(frame, gauges, state);
-    // Metrics say nothing of prefixes.
-    let upper = if is_of_metrics(state) { body.height } else { (body.height * 3 / 5).clamp(1, 15) };
+    // Metrics say nothing of prefixes, and not all of them something of namespaces.
+    let is_listed = !is_of_metrics(state) || !state.namespaces.is_empty();
+    let upper = if is_listed { (body.height * 3 / 5).clamp(1, 15) } else { body.height };
     let [upper, lower] = Layout::vertical([Constraint::Length(upper), Constraint::Min(0)]).areas(body);
     if body.width < SIDE_BY_SIDE {
         draw_figures(frame, upper, state);
     } else {
-        let [left, right] = Layout::horizontal([Constraint::Length(FIGURES), Constraint::Min(0)]).areas(upper);
+        let width = figures_width(state).min(body.width.saturating_sub(CURVE));
+        let [left, right] = Layout::horizontal([Constraint::Length(width), Constraint::Min(0)]).areas(upper);
         draw_figures(frame, left, state);
         draw_curves(frame, right, state);
     }
     if !is_of_metrics(state) {
         draw_prefixes(frame, lower, state);
+    } else if is_listed {
+        draw_namespaces(frame, lower, state);
     }
     let what = if state.ended { "the replay has ended   q quits" } else { "q quits" };
     frame.render_widget(Line::from(what).dim(), keys);
@@ -46,7 +51,13 @@ pub(super) fn draw(frame: &mut Frame<'_>, state: &State) {
 
 fn headline(state: &State) -> String {
     let (capacity, size) = (grouped(state.capacity_blocks as u64), state.block_size);
-    format!("radixkv  {}  {capacity} blocks of {size}  {}", state.policy, state.trace)
+    // Of the path of a trace, the name of the file; an address is shown whole.
+    let name = match is_of_metrics(state) {
+        true => &state.trace,
+        false => state.trace.rsplit('/').next().unwrap_or(&state.trace),
+    };
+    let policy = if is_of_metrics(state) { String::new() } else { format!("  {}", printable(&state.policy)) };
+    format!("radixkv{policy}  {capacity} blocks of {size} tokens  {}", printable(name))
 }
 
 /// How far the replay is, how full the cache is, and how much of it is leased.
@@ -65,32 +76,86 @@ fn draw_gauges(frame: &mut Frame<'_>, area: Rect, state: &State) {
     }
 }
 
+/// The figures that are drawn nowhere else.
+fn shown_figures(state: &State) -> Vec<(&'static str, String)> {
+    let elsewhere = ["metrics", "trace", "policy", "capacity", "requests"];
+    figures(state).into_iter().filter(|(name, _)| !elsewhere.contains(name)).collect()
+}
+
+/// Columns that the figures need with their names and a border.
+fn figures_width(state: &State) -> u16 {
+    let longest = shown_figures(state).iter().map(|(_, value)| value.len()).max().unwrap_or(0);
+    u16::try_from(NAME + longest + 3).unwrap_or(u16::MAX)
+}
+
 fn draw_figures(frame: &mut Frame<'_>, area: Rect, state: &State) {
-    let shown = figures(state)
-        .into_iter()
-        .filter(|(name, _)| !["metrics", "trace", "policy", "capacity", "requests"].contains(name));
     let line =
         |(name, value): (&str, String)| Line::from(vec![Span::from(format!("{name:<NAME$}")).dim(), Span::from(value)]);
-    let lines: Vec<Line<'_>> = shown.map(line).collect();
+    let lines: Vec<Line<'_>> = shown_figures(state).into_iter().map(line).collect();
     frame.render_widget(Paragraph::new(lines).block(Block::bordered().title(" figures ")), area);
 }
 
 /// The last periods: how much was hit, and how much was evicted.
 fn draw_curves(frame: &mut Frame<'_>, area: Rect, state: &State) {
     let [upper, lower] = Layout::vertical([Constraint::Fill(1), Constraint::Fill(1)]).areas(area);
-    let room = usize::from(area.width.saturating_sub(2));
-    let periods: Vec<_> = state.periods.iter().skip(state.periods.len().saturating_sub(room)).collect();
-    let rates: Vec<u64> = periods.iter().map(|period| (1000.0 * period.hit_rate()) as u64).collect();
-    let evicted: Vec<u64> = periods.iter().map(|period| period.evicted_blocks).collect();
-    let latest = periods.last().map_or(0.0, |period| period.hit_rate());
-    let curve = |title: String, colour| {
-        Sparkline::default().block(Block::bordered().title(title)).style(Style::new().fg(colour))
-    };
+    let rates: Vec<u64> = state.periods.iter().map(|period| (1000.0 * period.hit_rate()) as u64).collect();
+    let evicted: Vec<u64> = state.periods.iter().map(|period| period.evicted_blocks).collect();
+    let latest = state.periods.back().map_or(0.0, |period| period.hit_rate());
     let rate = format!(" hit rate, now {} ", percent(latest));
-    frame.render_widget(curve(rate, Color::Green).data(&rates).max(1000), upper);
-    let most = evicted.iter().max().copied().unwrap_or(0);
-    let evictions = format!(" evicted blocks, most {} ", grouped(most));
-    frame.render_widget(curve(evictions, Color::Yellow).data(&evicted), lower);
+    draw_curve(frame, upper, rate, Color::Green, &rates, (1000, "100 %".to_owned()));
+    let most = evicted.iter().max().copied().unwrap_or(0).max(1);
+    let now = grouped(evicted.last().copied().unwrap_or(0));
+    draw_curve(frame, lower, format!(" evicted blocks, now {now} "), Color::Yellow, &evicted, (most, grouped(most)));
+}
+
+/// A curve of the latest values that there is room for, from zero to `top`, with the name of that.
+fn draw_curve(
+    frame: &mut Frame<'_>,
+    area: Rect,
+    title: String,
+    colour: Color,
+    values: &[u64],
+    (top, top_name): (u64, String),
+) {
+    let block = Block::bordered().title(title);
+    let inner = block.inner(area);
+    let name_width = u16::try_from(top_name.len() + 1).unwrap_or(u16::MAX);
+    let [names, curve] = Layout::horizontal([Constraint::Length(name_width), Constraint::Min(0)]).areas(inner);
+    let values = &values[values.len().saturating_sub(usize::from(curve.width))..];
+    let block = block
+        .title_bottom(format!(" {} samples ago ", values.len().saturating_sub(1)))
+        .title_bottom(Line::from(" now ").right_aligned());
+    frame.render_widget(block, area);
+    let mut scale = vec![Line::from(top_name)];
+    scale.resize(usize::from(names.height.saturating_sub(1)).max(1), Line::default());
+    scale.push("0".into());
+    frame.render_widget(Paragraph::new(scale).dim(), names);
+    // The latest value is at the right end, above its name.
+    let width = u16::try_from(values.len()).unwrap_or(u16::MAX).min(curve.width);
+    let curve = Rect { x: curve.right() - width, width, ..curve };
+    frame.render_widget(Sparkline::default().style(Style::new().fg(colour)).data(values).max(top), curve);
+}
+
+/// What the lookups of each namespace found; on a narrow screen without their number.
+fn draw_namespaces(frame: &mut Frame<'_>, area: Rect, state: &State) {
+    let longest = state.namespaces.iter().map(|space| Span::from(&*space.name).width()).max().unwrap_or(0);
+    let name = u16::try_from(longest + 2).unwrap_or(u16::MAX).clamp(12, 60);
+    let is_wide = area.width >= SIDE_BY_SIDE;
+    let shown = |[name, lookups, tokens, rate]: [String; 4]| match is_wide {
+        true => vec![name, lookups, tokens, rate],
+        false => vec![name, tokens, rate],
+    };
+    let row = |space: &Namespace| {
+        let rate = percent(share(space.hit_tokens, space.query_tokens));
+        Row::new(shown([printable(&space.name), grouped(space.lookups), grouped(space.query_tokens), rate]))
+    };
+    let lookups = if is_wide { Some(Constraint::Length(14)) } else { None };
+    let figures = [Constraint::Length(18), Constraint::Length(9)];
+    let widths = [Constraint::Max(name)].into_iter().chain(lookups).chain(figures);
+    let table = Table::new(state.namespaces.iter().map(row), widths)
+        .header(Row::new(shown(["namespace", "lookups", "tokens", "hit rate"].map(str::to_owned))).bold())
+        .block(Block::bordered().title(" namespaces "));
+    frame.render_widget(table, area);
 }
 
 fn draw_prefixes(frame: &mut Frame<'_>, area: Rect, state: &State) {
@@ -104,7 +169,8 @@ fn draw_prefixes(frame: &mut Frame<'_>, area: Rect, state: &State) {
             Cell::from(percent(share(prefix.hit_tokens, state.hit_tokens))),
         ])
     };
-    let widths = [8, 18, 9, 14, 11].map(Constraint::Length);
+    // In a trace of millions of rows, and a cache that serves billions of tokens.
+    let widths = [12, 22, 12, 18, 11].map(Constraint::Length);
     let table = Table::new(state.top_prefixes.iter().map(prefix), widths)
         .header(Row::new(header).bold())
         .block(Block::bordered().title(" hottest prefixes "));
@@ -148,9 +214,17 @@ mod tests {
     fn everything_is_on_a_screen_of_80_columns_and_of_200() {
         for (width, height) in [(80, 24), (200, 50), (120, 40)] {
             let screen = drawn(width, height);
-            for figure in
-                ["37.12 %", "123,456", "13,321 blocks", "6,144,000", "hit rate, now", "evicted blocks, most", "q quits"]
-            {
+            for figure in [
+                "37.12 %",
+                "123,456",
+                "13,321 blocks",
+                "6,144,000",
+                "hit rate, now",
+                "evicted blocks, now",
+                "100 %",
+                "samples ago",
+                "q quits",
+            ] {
                 assert!(screen.contains(figure), "{figure} at {width} x {height}:\n{screen}");
             }
         }
@@ -171,6 +245,46 @@ mod tests {
             assert!(drawn.contains(figure), "{figure}:\n{drawn}");
         }
         assert!(!drawn.contains("served") && !drawn.contains("hottest"), "{drawn}");
+    }
+
+    /// Of a cache that has served for months.
+    #[test]
+    fn large_figures_are_whole() {
+        let large = 14_595_437_625;
+        let state = State {
+            policy: String::new(),
+            capacity_blocks: large,
+            cached_blocks: large,
+            protected_blocks: large / 3,
+            inserted_blocks: 1_000_000 * large as u64,
+            evicted_blocks: 1_000_000 * large as u64,
+            per_second: Some(1e9),
+            namespaces: vec![Namespace {
+                name: "tenant-7\u{1b}[31m".to_owned(),
+                lookups: 12_000_000,
+                query_tokens: 4 * large as u64,
+                hit_tokens: large as u64,
+            }],
+            ..state()
+        };
+        let screen = |width| {
+            let mut terminal = Terminal::new(TestBackend::new(width, 24)).expect("a terminal");
+            terminal.draw(|frame| draw(frame, &state)).expect("drawn");
+            terminal.backend().to_string()
+        };
+        assert!(screen(50).contains("tenant-7") && screen(50).contains("58,381,750,500"), "{}", screen(50));
+        let screen = screen(80);
+        for figure in [
+            "14,595,437,625 (100.00 %)",
+            "14,595,437,625,000,000",
+            "1,000,000,000",
+            "tenant-7\\u{1b}",
+            "12,000,000",
+            "58,381,750,500",
+            "25.00 %",
+        ] {
+            assert!(screen.contains(figure), "{figure}:\n{screen}");
+        }
     }
 
     #[test]

@@ -1,0 +1,170 @@
+//! Showing states in a terminal, until a key or a signal ends it, or the terminal has gone.
+//!
+//! Keys and states are read by threads of their own. Neither an address that does not answer nor a terminal that has gone,
+//! of which the reader of keys never says a word, keeps the loop below from its end.
+
+use std::{
+    io,
+    mem::ManuallyDrop,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+        mpsc::{self, RecvTimeoutError, Sender},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use ratatui::crossterm::{
+    event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers},
+    terminal::disable_raw_mode,
+};
+
+use super::{Source, view};
+use crate::live::State;
+
+/// Between two looks at signals and at the terminal, which refuses to be drawn on once it has gone.
+const TICK: Duration = Duration::from_millis(100);
+/// How long after a signal a terminal that takes no output is waited for.
+const GRACE: Duration = Duration::from_secs(1);
+
+/// What the threads tell.
+enum News {
+    Input(io::Result<Event>),
+    State(Box<State>),
+}
+
+/// Shows states, beginning with this one. The terminal is then as it was.
+///
+/// # Errors
+///
+/// If the terminal refuses, or has gone.
+pub(super) fn watch(source: Source, state: State) -> io::Result<()> {
+    let stop = stop()?;
+    // Not dropped: a drop complains to a terminal that has gone.
+    let mut terminal = ManuallyDrop::new(ratatui::try_init()?);
+    let (end, ended) = mpsc::channel();
+    thread::spawn({
+        let stop = Arc::clone(&stop);
+        move || {
+            let (tell, news) = mpsc::channel();
+            thread::spawn({
+                let tell = tell.clone();
+                move || read_input(&tell)
+            });
+            thread::spawn(move || read_states(source, &tell));
+            let mut state = state;
+            let shown =
+                show(&mut state, &news, &stop, |state| terminal.draw(|frame| view::draw(frame, state)).map(drop));
+            let restored = ratatui::try_restore().and(terminal.show_cursor());
+            let _ = end.send(shown.and(restored));
+        }
+    });
+    let mut since = None;
+    loop {
+        match ended.recv_timeout(TICK) {
+            Ok(shown) => return shown,
+            Err(RecvTimeoutError::Disconnected) => return ratatui::try_restore(),
+            Err(RecvTimeoutError::Timeout) => {}
+        }
+        // Relaxed: a wish; nothing else depends on it.
+        if stop.load(Relaxed) && since.get_or_insert_with(Instant::now).elapsed() >= GRACE {
+            return disable_raw_mode();
+        }
+    }
+}
+
+/// Set by the signals that end it.
+fn stop() -> io::Result<Arc<AtomicBool>> {
+    let stop = Arc::new(AtomicBool::new(false));
+    #[cfg(unix)]
+    for signal in signal_hook::consts::TERM_SIGNALS.iter().chain([&signal_hook::consts::SIGHUP]) {
+        signal_hook::flag::register(*signal, Arc::clone(&stop))?;
+    }
+    Ok(stop)
+}
+
+/// Draws a state and those that come after it until there is an end.
+fn show(
+    state: &mut State,
+    news: &mpsc::Receiver<News>,
+    stop: &AtomicBool,
+    mut draw: impl FnMut(&State) -> io::Result<()>,
+) -> io::Result<()> {
+    // Relaxed: a wish; nothing else depends on it.
+    while !stop.load(Relaxed) {
+        draw(state)?;
+        match news.recv_timeout(TICK) {
+            Ok(News::Input(Ok(Event::Key(key)))) if ends(key) => return Ok(()),
+            Ok(News::Input(Err(error))) => return Err(error),
+            Ok(News::State(next)) => *state = *next,
+            // The terminal has another size, or nothing is new.
+            Ok(News::Input(Ok(_))) | Err(_) => {}
+        }
+    }
+    Ok(())
+}
+
+/// Tells of keys and sizes as long as anybody listens.
+fn read_input(tell: &Sender<News>) {
+    loop {
+        let read = event::read();
+        let is_over = read.is_err();
+        if tell.send(News::Input(read)).is_err() || is_over {
+            return;
+        }
+    }
+}
+
+/// Tells of states as long as anybody listens. A file that is gone or half written, or metrics that nobody serves any more,
+/// leave the last state on the screen.
+fn read_states(mut source: Source, tell: &Sender<News>) {
+    loop {
+        thread::sleep(source.period());
+        if let Ok(next) = source.read()
+            && tell.send(News::State(Box::new(next))).is_err()
+        {
+            return;
+        }
+    }
+}
+
+fn ends(key: KeyEvent) -> bool {
+    let is_interrupt = key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL);
+    key.kind != KeyEventKind::Release && (is_interrupt || matches!(key.code, KeyCode::Char('q') | KeyCode::Esc))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn q_escape_and_an_interrupt_end_it() {
+        let key = |code, modifiers| ends(KeyEvent::new(code, modifiers));
+        assert!(key(KeyCode::Char('q'), KeyModifiers::NONE) && key(KeyCode::Esc, KeyModifiers::NONE));
+        assert!(key(KeyCode::Char('c'), KeyModifiers::CONTROL));
+        assert!(!key(KeyCode::Char('c'), KeyModifiers::NONE) && !key(KeyCode::Enter, KeyModifiers::NONE));
+    }
+
+    #[test]
+    fn a_key_a_signal_or_a_terminal_that_has_gone_ends_it() {
+        let (tell, news) = mpsc::channel();
+        let stop = AtomicBool::new(false);
+        let mut state = State::default();
+        tell.send(News::State(Box::new(State { requests: 7, ..State::default() }))).expect("a listener");
+        tell.send(News::Input(Ok(Event::Key(KeyCode::Char('q').into())))).expect("a listener");
+        let mut drawn = Vec::new();
+        let ended = show(&mut state, &news, &stop, |state| {
+            drawn.push(state.requests);
+            Ok(())
+        });
+        assert!(ended.is_ok() && drawn == [0, 7], "{drawn:?}");
+        // Nobody reads keys, and none comes.
+        let gone = show(&mut state, &news, &stop, |_| Err(io::Error::other("gone")));
+        assert_eq!(gone.expect_err("gone").to_string(), "gone");
+        let refused = tell.send(News::Input(Err(io::Error::other("no input"))));
+        assert!(refused.is_ok() && show(&mut state, &news, &stop, |_| Ok(())).is_err());
+        stop.store(true, Relaxed);
+        assert!(show(&mut state, &news, &stop, |_| Ok(())).is_ok());
+    }
+}
