@@ -84,6 +84,7 @@ fn check(size: usize, seed: u64) {
         index.remove(place);
     }
     assert_eq!(index.unused_runs.len(), index.runs.len(), "no run is left");
+    assert_eq!(index.unused_spaces.len(), index.spaces.len(), "no namespace is left");
     assert!(index.names.is_empty());
 }
 
@@ -117,4 +118,16 @@ fn a_run_keeps_the_tokens_that_name_its_blocks_and_no_more() {
     assert_eq!(index.runs[places[0].run as usize].tokens.len(), 200);
     index.remove(places[49]);
     assert!(index.names.is_empty());
+}
+
+#[test]
+fn a_new_namespace_costs_the_same_beside_many_others() {
+    let cache = PrefixCache::builder(1, 1).build().expect("a cache");
+    let (mut index, began) = (Index::new(1), std::time::Instant::now());
+    for tenant in 0..if cfg!(miri) { 100 } else { 60_000 } {
+        let path = index.make_path(&cache.namespace(&[&format!("tenant-{tenant}")]).name(), &[1]);
+        index.put(path.place(0).expect("one block"), tenant);
+        // A search for a vacant place among all of them would take minutes.
+        assert!(began.elapsed().as_secs() < 20, "{tenant} namespaces");
+    }
 }
