@@ -56,7 +56,7 @@ BUGS = [
     ("a put that goes on after a clear", "remote a_put_is_not_given_when_a_clear_came_while_the_tier_was_asked",
      [(PUTTING, "if lacks.is_empty() || !self.is_current(tiers) {", "if lacks.is_empty() {")]),
     ("blocks on their way that do not count as free soon", "tiers what_is_on_its_way_to_the_host_counts_for_the_blocks_that_are_kept_free",
-     [(KEEPING_FREE, "self.cache.stats().free_blocks + self.leaving();", "self.cache.stats().free_blocks;")]),
+     [(KEEPING_FREE, "self.cache.free_blocks() + self.leaving();", "self.cache.free_blocks();")]),
     ("a prefetch that evicts", "tiers a_prefetch_evicts_nothing",
      [(HINTS, "if missing == 0 || self.shared.cache.stats().free_blocks < missing {", "if missing == 0 {")]),
     ("a demotion that copies what exclusive tiers have once", "tiers a_prompt_that_went_goes_first_and_is_copied_before",

@@ -200,6 +200,11 @@ impl HostTier {
         HostMatch::new(Arc::clone(&self.inner), from, blocks)
     }
 
+    /// A match of no block behind the first `from` tokens of a sequence. Takes no lock.
+    pub(crate) fn nothing_from(&self, from: usize) -> HostMatch {
+        HostMatch::new(Arc::clone(&self.inner), from, Vec::new())
+    }
+
     /// Tokens that [`match_from`](Self::match_from) would find. Pins nothing, and is no use.
     pub fn peek(&self, namespace: &NamespaceName, tokens: &[Token], from: usize) -> usize {
         let first = from / self.inner.block_size;

@@ -1,18 +1,20 @@
 //! A cache over a host tier: what moves where, what stays out, and what waits.
 
+mod common;
+
 use std::{
     sync::{
-        Arc, Mutex,
-        mpsc::{self, Receiver, Sender},
+        Arc,
+        mpsc::{self, Sender},
     },
     thread,
     time::Duration,
 };
 
+use common::gated::gated;
 use radixkv::{Keys, Namespace, PrefixCache};
 use radixkv_host::{
-    DeviceMemory, HostTier, Memory, MoveError, Mover, NoCopies, TierMode, TieredBuildError, TieredCache, TieredStart,
-    ToDevice, ToHost, WritePolicy,
+    DeviceMemory, HostTier, Memory, NoCopies, TierMode, TieredBuildError, TieredCache, TieredStart, WritePolicy,
 };
 
 /// A cache of `device` blocks over a tier of `host`, both of two tokens.
@@ -83,34 +85,6 @@ fn what_must_not_be_stored_is_not() {
     serve(&tiers, &space, A);
     tiers.evict(2);
     assert_eq!(tiers.host().stats().cached_blocks, 2);
-}
-
-/// A mover that tells when it is called, and goes on when it may.
-struct Gated {
-    called: Sender<()>,
-    go: Mutex<Receiver<()>>,
-}
-
-fn gated() -> (Gated, Receiver<()>, Sender<()>) {
-    let ((called, is_called), (go, gate)) = (mpsc::channel(), mpsc::channel());
-    (Gated { called, go: Mutex::new(gate) }, is_called, go)
-}
-
-impl Gated {
-    fn pass(&self) -> Result<(), MoveError> {
-        self.called.send(()).expect("the test waits");
-        self.go.lock().expect("no panic").recv().map_err(MoveError::new)
-    }
-}
-
-impl Mover for Gated {
-    fn offload(&self, _copies: &mut [ToHost<'_>]) -> Result<(), MoveError> {
-        self.pass()
-    }
-
-    fn onboard(&self, _copies: &[ToDevice<'_>]) -> Result<(), MoveError> {
-        self.pass()
-    }
 }
 
 #[test]

@@ -7,6 +7,7 @@
 mod copies;
 mod hints;
 mod keeping_free;
+mod matching;
 mod offloading;
 mod onboarding;
 mod session;
@@ -22,8 +23,9 @@ use std::{
 
 use radixkv::{Namespace, PrefixCache};
 
+pub use matching::TieredMatch;
 pub use onboarding::Onboarding;
-pub use session::{TieredMatch, TieredSession};
+pub use session::TieredSession;
 pub use start::TieredStart;
 pub use stats::TieredStats;
 
