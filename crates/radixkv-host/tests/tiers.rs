@@ -319,3 +319,25 @@ fn memory_of_the_callers_own_is_dropped_with_the_tier() {
     drop(again);
     assert!(is_dropped.try_recv().is_ok());
 }
+
+#[test]
+fn what_the_cache_evicts_by_itself_is_counted() {
+    let (tiers, space) = tiers(4, 8, TierMode::Exclusive);
+    serve(&tiers, &space, A);
+    serve(&tiers, &space, B);
+    tiers.evict(1);
+    assert_eq!((tiers.stats().evicted_blocks, tiers.stats().bypassed_blocks), (1, 0));
+    drop(tiers.session().device().reserve(3).expect("one is free, the others are evicted"));
+    assert_eq!((tiers.stats().evicted_blocks, tiers.stats().bypassed_blocks), (1, 2));
+    serve(&tiers, &space, &[21, 22, 23, 24, 25, 26, 27, 28]);
+    assert_eq!((tiers.stats().evicted_blocks, tiers.stats().bypassed_blocks), (2, 2));
+    let tenant = tiers.cache().namespace(&["tenant"]);
+    tiers.cache().set_quota(&tenant, radixkv::Quota::default().cached_blocks(1));
+    tiers.evict(4);
+    serve(&tiers, &tenant, A);
+    tiers.cache().settle();
+    assert_eq!((tiers.stats().evicted_blocks, tiers.stats().bypassed_blocks), (6, 3));
+    // What was evicted before the tier came is not counted.
+    let again = TieredCache::builder(tiers.cache(), tiers.host(), NoCopies).build().expect("they go together");
+    assert_eq!(again.stats().bypassed_blocks, 0);
+}
