@@ -20,6 +20,8 @@ pub struct TieredMatch {
     pub host: HostMatch,
     /// What remote tiers are asked for beyond that; it comes to the host meanwhile. None if there is nothing to ask for.
     pub remote: Option<Fetch>,
+    /// Whether the host was asked: not if its blocks cannot reach beyond the device's.
+    asked_host: bool,
     namespace: Namespace,
     /// The tokens that name what was matched.
     tokens: Box<[Token]>,
@@ -63,8 +65,8 @@ impl TieredMatch {
             "a request of {} tokens does not begin with the {named} tokens of its match: match the request's own tokens",
             request.tokens.len(),
         );
-        let Self { device, host, remote, .. } = self;
-        Found { device, host: Some(host), remote }
+        let Self { device, host, remote, asked_host, .. } = self;
+        Found { device, host: asked_host.then_some(host), remote }
     }
 }
 
@@ -88,10 +90,12 @@ impl TieredSession {
     /// As [`Session::match_prefix`](radixkv::Session::match_prefix).
     pub fn match_prefix(&self, namespace: &Namespace, tokens: &[Token]) -> TieredMatch {
         let Found { device, host, remote } = self.find(namespace, tokens);
+        let asked_host = host.is_some();
         let host = host.unwrap_or_else(|| self.shared.host.nothing_from(device.len_tokens()));
         let matched = device.len_tokens() + host.len_tokens();
         let named = if matched > 0 { matched + offset(namespace.keys()) } else { 0 };
-        TieredMatch { device, host, remote, namespace: namespace.clone(), tokens: tokens[..named].into() }
+        let tokens = tokens[..named].into();
+        TieredMatch { device, host, remote, asked_host, namespace: namespace.clone(), tokens }
     }
 
     /// The same for the steps of one verb.
@@ -106,5 +110,36 @@ impl TieredSession {
         let host = tier.pinned_from(&name, tokens, from);
         let remote = tier.fetch(&name, tokens, host.tokens().end);
         Found { device, host: Some(host), remote }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{sync::mpsc, thread, time::Duration};
+
+    use radixkv::PrefixCache;
+
+    use crate::{HostTier, NoCopies, TieredCache};
+
+    #[test]
+    fn a_prompt_that_the_device_has_takes_no_lock_of_the_host() {
+        let cache = PrefixCache::builder(4, 8).build().expect("a cache");
+        let host = HostTier::builder(2, 8).build().expect("a tier");
+        let tiers = TieredCache::builder(&cache, &host, NoCopies).build().expect("they go together");
+        let (prompt, space) = ([1, 2, 3, 4, 5], cache.default_namespace());
+        let start = tiers.session().acquire(&space, &prompt[..4], 0).expect("room");
+        drop(tiers.session().insert(&space, &start.lease, &prompt[..4], start.blocks).expect("it is inserted"));
+        let locked = host.inner.lock();
+        let (done, is_done) = mpsc::channel();
+        thread::spawn(move || {
+            let session = tiers.session();
+            // One block of the host would need a sixth token.
+            let matched = session.match_prefix(&space, &prompt).len_tokens();
+            let started = session.acquire(&space, &prompt, 3).expect("room").len_tokens();
+            let begun = session.begin(&space, &prompt, 0, session.match_prefix(&space, &prompt)).expect("room");
+            done.send([matched, started, begun.wait().len_tokens()])
+        });
+        assert_eq!(is_done.recv_timeout(Duration::from_secs(10)), Ok([4; 3]));
+        drop(locked);
     }
 }
