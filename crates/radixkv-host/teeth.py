@@ -13,9 +13,10 @@ import seeded
 
 HERE = "crates/radixkv-host/src"
 OFFLOAD, SLOTS, OFFLOADING = f"{HERE}/offload.rs", f"{HERE}/slots.rs", f"{HERE}/tiered/offloading.rs"
-DEPARTING, LIFETIMES, TIER = f"{HERE}/departing.rs", f"{HERE}/lifetimes.rs", f"{HERE}/tier.rs"
+DEPARTING, ERAS, LIFETIMES = f"{HERE}/departing.rs", f"{HERE}/eras.rs", f"{HERE}/lifetimes.rs"
 NAME, FETCHING, PUTTING = (f"{HERE}/remote/{name}.rs" for name in ("name", "fetching", "putting"))
-SESSION, KEEPING_FREE, HINTS = (f"{HERE}/tiered/{name}.rs" for name in ("session", "keeping_free", "hints"))
+TIERED, MATCHING, SESSION, ONBOARDING = (f"{HERE}/tiered/{name}.rs" for name in ("mod", "matching", "session", "onboarding"))
+KEEPING_FREE, HINTS, COPIES = (f"{HERE}/tiered/{name}.rs" for name in ("keeping_free", "hints", "copies"))
 
 # (bug, what finds it, [(file, text, replacement)...]); `models` are loom's, the others are tests.
 BUGS = [
@@ -42,7 +43,7 @@ BUGS = [
     ("a clear of everything that leaves remote names as they are", "lib remote::name::tests::a_clear_gives_a_namespace_a_name_that_no_other_tier_has",
      [(NAME, "        self.of_bucket[bucket] + self.cleared\n", "        self.of_bucket[bucket]\n")]),
     ("a clear of everything that lets in what was on its way", "tiers what_was_on_its_way_when_everything_was_cleared_does_not_come_in",
-     [(TIER, "        state.eras.clear();\n", "")]),
+     [(ERAS, "        self.cleared = self.now;\n", "")]),
     ("a block that leaves although its time is over", "lifetimes what_leaves_the_host_after_its_time_goes_nowhere",
      [(DEPARTING, " && !self.is_expired(block, place) {", " {")]),
     ("a namespace that loses the common time to live", "lifetimes a_time_of_one_namespace_changes_no_others",
@@ -52,15 +53,30 @@ BUGS = [
     ("a block that is read from the last tier that has it", "remote a_block_goes_to_each_tier_and_comes_from_the_first_that_has_it",
      [(FETCHING, "|first| first.min(tier)", "|first| first.max(tier)")]),
     ("remote tokens that count although their copy failed", "remote a_mover_that_fails_brings_nothing_from_a_remote_tier",
-     [(SESSION, "let remote_tokens = remote_tokens.min(copied);", "let remote_tokens = remote_tokens.min(copied + remote_tokens);")]),
+     [(ONBOARDING, "let remote_tokens = remote_tokens.min(copied);", "let remote_tokens = remote_tokens.min(copied + remote_tokens);")]),
     ("a put that goes on after a clear", "remote a_put_is_not_given_when_a_clear_came_while_the_tier_was_asked",
      [(PUTTING, "if lacks.is_empty() || !self.is_current(tiers) {", "if lacks.is_empty() {")]),
     ("blocks on their way that do not count as free soon", "tiers what_is_on_its_way_to_the_host_counts_for_the_blocks_that_are_kept_free",
-     [(KEEPING_FREE, "self.cache.stats().free_blocks + self.leaving();", "self.cache.stats().free_blocks;")]),
+     [(KEEPING_FREE, "self.cache.free_blocks() + self.leaving();", "self.cache.free_blocks();")]),
     ("a prefetch that evicts", "tiers a_prefetch_evicts_nothing",
-     [(HINTS, "if missing == 0 || self.shared.cache.stats().free_blocks < missing {", "if missing == 0 {")]),
+     [(HINTS, "if missing == 0 || self.shared.cache.free_blocks() < missing {", "if missing == 0 {")]),
     ("a demotion that copies what exclusive tiers have once", "tiers a_prompt_that_went_goes_first_and_is_copied_before",
-     [(HINTS, "if self.shared.mode == TierMode::Shared && len > 0 {", "if len > 0 {")]),
+     [(HINTS, "(self.shared.mode == TierMode::Shared).then(", "true.then(")]),
+    ("a demotion that is of no clear before its copy", "mover_thread a_demotion_before_a_clear_brings_nothing_after_it",
+     [(HINTS, "room.submit(move || shared.copy_cached(&offload, &namespace, &tokens, &cached));",
+       "drop(offload);\n        room.submit(move || shared.copy_cached(&shared.host.offload(), &namespace, &tokens, &cached));")]),
+    ("room that is made for a request that is refused", "refusals no_refused_request_changes_anything",
+     [(SESSION, "if lacking > 0 && self.may_reserve(namespace, blocks) {", "if lacking > 0 {")]),
+    ("a refused request that is a lookup", "refusals no_refused_request_changes_anything",
+     [(MATCHING, "self.session.match_prefix_untouched(namespace, tokens);", "self.session.match_prefix(namespace, tokens);")]),
+    ("a match that a request of other tokens begins with", "refusals a_match_of_another_sequence_is_refused_before_anything_changes",
+     [(MATCHING, "request.tokens.starts_with(&self.tokens[..named]),", "request.tokens.len() >= named,")]),
+    ("small jobs that pass a large one", "lib tiered::copies::tests::no_thread_that_comes_later_passes_one_that_waits",
+     [(COPIES, "let is_free = state.turn == state.next_ticket && ", "let is_free = ")]),
+    ("a mover that waits for itself", "mover_thread a_mover_that_evicts_and_inserts_does_not_wait_for_itself",
+     [(OFFLOADING, "self.copies.as_ref().filter(|copies| !copies.is_worker())", "self.copies.as_ref().filter(|copies| copies.is_worker() || true)")]),
+    ("a clear of both tiers that leaves the host open", "clears nothing_that_was_computed_before_a_clear_is_found_after_it",
+     [(TIERED, "        let _kept_out = self.shared.host.keep_all_out();\n", "        self.shared.host.clear();\n")]),
     ("arrivals that are in the way of newer ones", "tiers of_what_leaves_at_once_the_newest_stays_in_a_host_that_is_too_small",
      [(OFFLOADING, "if arrival.lacking_blocks() > 0 && !arriving.is_empty() {", "if arrival.lacking_blocks() > 9999 && !arriving.is_empty() {")]),
     ("a host block that comes in with a part of it missing", "content one_thread_finds_what_it_computed",

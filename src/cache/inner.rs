@@ -305,10 +305,14 @@ impl Inner {
         }
     }
 
+    /// Blocks that hold nothing.
+    pub(super) fn free_blocks(&self) -> usize {
+        self.pool.free() + self.returned.as_ref().map_or(0, Pool::free)
+    }
+
     /// Numbers of the cache as of the last settling.
     pub(super) fn stats(&self) -> Stats {
-        let free = self.pool.free() + self.returned.as_ref().map_or(0, Pool::free);
-        let gauged = self.gauges.read(self.pool.capacity(), free);
+        let gauged = self.gauges.read(self.pool.capacity(), self.free_blocks());
         self.counted(Stats {
             waiting_requests: self.wait_list.len(),
             index_bytes: self.domain.bytes(),

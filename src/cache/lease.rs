@@ -5,6 +5,7 @@ use std::fmt;
 use super::inner::Inner;
 use super::strong_ref::StrongRef;
 use crate::block::{BlockId, Grid};
+use crate::name::NamespaceName;
 use crate::reclaim::Link;
 use crate::tree::lease::{lease_again, release};
 use crate::tree::{HeldLease, Point, StripeRef};
@@ -65,6 +66,21 @@ impl Lease {
     /// Tokens whose keys and values it protects: those of whole blocks.
     pub fn len_tokens(&self) -> usize {
         self.len_tokens
+    }
+
+    /// The name of the namespace in which it was matched; `None` if it leases nothing.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # let cache = radixkv::PrefixCache::builder(2, 2).build()?;
+    /// let tenant = cache.namespace(&["tenant-7"]);
+    /// let lease = cache.session().match_prefix(&tenant, &[1, 2]).into_lease();
+    /// assert_eq!(lease.namespace(), Some(&tenant.name()));
+    /// # Ok::<_, radixkv::BuildError>(())
+    /// ```
+    pub fn namespace(&self) -> Option<&NamespaceName> {
+        Some(&self.held()?.point.run().space().as_ref().holdings.name)
     }
 
     /// A second lease on the same prefix, as `clone`; nothing if the prefix holds 2^28 leases already.

@@ -215,6 +215,21 @@ impl PrefixCache {
         inner.ring();
     }
 
+    /// Blocks that hold nothing: [`Stats::free_blocks`], without the other numbers. Costs a read.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # let cache = radixkv::PrefixCache::builder(16, 8).build()?;
+    /// let filling = cache.session().reserve(3)?;
+    /// assert_eq!(cache.free_blocks(), 5);
+    /// # drop(filling);
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn free_blocks(&self) -> usize {
+        self.inner.free_blocks()
+    }
+
     /// Numbers of the cache as it is now. Never waits; exact if no other thread uses the cache.
     ///
     /// Brings the counts up to date first, in steps, unless another thread is evicting; [`Stats::is_settled`] says whether it

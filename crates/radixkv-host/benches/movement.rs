@@ -3,10 +3,13 @@
 //! Blocks of 64 KiB and 16 tokens, prompts of 128 blocks, 2,048 blocks on the device and 4,096 in the host, exclusive: each prompt
 //! was evicted from the device when it comes again, so serving it moves 128 blocks down and 128 up. `memcpy` copies as many
 //! blocks of the same size between memory of the same sizes. Prompt after prompt the two alternate, so that both meet the same load
-//! of the machine; the figures are medians over prompts.
+//! of the machine. The ratio is taken for each pair; printed are the median and the spread, from the 10th to the 90th percentile,
+//! with the processor, the load of the machine and the command.
 //!
 //! Lookups: the time of each `match_prefix` of a prompt of 128 blocks that stays on the device, on a thread of its own, with
 //! and without another thread that moves blocks.
+//!
+//! Requests that the device answers: the time of `acquire`, over the tiers and by the cache's own session in turn.
 
 use std::{
     hint::black_box,
@@ -68,9 +71,35 @@ fn copy_blocks(device: &mut [u8], host: &mut [u8], number: usize) -> f64 {
     MOVED as f64 / began.elapsed().as_secs_f64()
 }
 
-fn median(mut figures: Vec<f64>) -> f64 {
+/// The 10th percentile, the median and the 90th percentile.
+fn spread(mut figures: Vec<f64>) -> [f64; 3] {
     figures.sort_by(f64::total_cmp);
-    figures[figures.len() / 2]
+    [1, 5, 9].map(|tenths| figures[figures.len() * tenths / 10])
+}
+
+/// Nanoseconds of a request that the device answers, over the tiers and without.
+fn start_on_device(session: &TieredSession, namespace: &Namespace, prompt: &[u32]) -> [f64; 2] {
+    const CALLS: u32 = 1000;
+    let per_call = |call: &dyn Fn()| {
+        let began = Instant::now();
+        (0..CALLS).for_each(|_| call());
+        began.elapsed().as_secs_f64() * 1e9 / f64::from(CALLS)
+    };
+    [
+        per_call(&|| drop(black_box(session.acquire(namespace, prompt, 0).expect("it is cached")))),
+        per_call(&|| drop(black_box(session.device().acquire(namespace, prompt, 0).expect("it is cached")))),
+    ]
+}
+
+/// What the figures are of: the processor, the load of the machine and the command.
+fn print_machine() {
+    let processors = std::thread::available_parallelism().map_or(0, usize::from);
+    let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = info.lines().find(|line| line.starts_with("model name")).and_then(|line| line.split(": ").nth(1));
+    let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    let load = load.split(' ').next().filter(|load| !load.is_empty()).unwrap_or("unknown");
+    println!("processor           {}, {processors} threads, load {load}", model.unwrap_or(std::env::consts::ARCH));
+    println!("command             cargo bench -p radixkv-host --bench movement");
 }
 
 /// The median and the 99th percentile of lookups for a while.
@@ -87,6 +116,7 @@ fn look_up(cache: &PrefixCache, prompt: &[u32], goes_on: &dyn Fn() -> bool) -> (
 }
 
 fn main() {
+    print_machine();
     let cache = PrefixCache::builder(TOKENS, DEVICE).build().expect("a cache");
     let device = Arc::new(DeviceMemory::new(TOKENS, BYTES, DEVICE));
     let host = HostTier::builder(TOKENS, HOST).block_bytes(BYTES).staging(BLOCKS).build().expect("a tier");
@@ -110,9 +140,13 @@ fn main() {
             copied.push(copy_blocks(&mut on_device, &mut in_host, number));
         }
     }
-    let (moved, copied) = (median(moved), median(copied));
-    println!("offload and onboard {:.2} GB/s", moved / 1e9);
-    println!("memcpy              {:.2} GB/s, so {:.0} % of it", copied / 1e9, 100.0 * moved / copied);
+    let ratios = moved.iter().zip(&copied).map(|(moved, copied)| 100.0 * moved / copied).collect();
+    for (name, figures) in [("offload and onboard", moved), ("memcpy", copied)] {
+        let [low, median, high] = spread(figures).map(|bytes| bytes / 1e9);
+        println!("{name:<20}{median:.2} GB/s ({low:.2} to {high:.2})");
+    }
+    let [low, median, high] = spread(ratios);
+    println!("of memcpy           {median:.0} % ({low:.0} to {high:.0})");
 
     let began = Instant::now();
     let (median_alone, alone) = look_up(&cache, &kept, &|| began.elapsed() < Duration::from_millis(500));
@@ -127,4 +161,10 @@ fn main() {
     });
     println!("lookup alone        {median_alone:?}, p99 {alone:?}");
     println!("lookup beside       {median_beside:?}, p99 {beside:?}");
+
+    let times: Vec<[f64; 2]> = (0..200).map(|_| start_on_device(&session, &space, &kept)).collect();
+    for (at, name) in ["acquire over tiers", "acquire without"].into_iter().enumerate() {
+        let [low, median, high] = spread(times.iter().map(|pair| pair[at]).collect());
+        println!("{name:<20}{median:.0} ns ({low:.0} to {high:.0}) for {} tokens", kept.len());
+    }
 }

@@ -13,6 +13,8 @@ pub(crate) struct Eras {
     now: u64,
     /// Namespaces that are kept out, and by how many.
     kept_out: HashMap<NamespaceName, usize>,
+    /// By how many all namespaces are kept out.
+    all_kept_out: usize,
     /// Since when namespaces are let in, as long as an offload from before is under way.
     let_in: HashMap<NamespaceName, u64>,
     /// When the last clear of everything was.
@@ -43,7 +45,7 @@ impl Eras {
     pub(crate) fn allows(&self, namespace: &NamespaceName, began: u64) -> bool {
         // A namespace was let in after the last clear of everything, or is not here.
         let since = self.let_in.get(namespace).copied().unwrap_or(self.cleared);
-        began >= since && !self.kept_out.contains_key(namespace)
+        began >= since && self.all_kept_out == 0 && !self.kept_out.contains_key(namespace)
     }
 
     pub(crate) fn keep_out(&mut self, namespace: &NamespaceName) {
@@ -63,8 +65,13 @@ impl Eras {
         self.forget();
     }
 
-    /// Everything is cleared.
-    pub(crate) fn clear(&mut self) {
+    pub(crate) fn keep_all_out(&mut self) {
+        self.all_kept_out += 1;
+    }
+
+    /// What began before stays out, of every namespace.
+    pub(crate) fn let_all_in(&mut self) {
+        self.all_kept_out -= 1;
         self.now += 1;
         self.cleared = self.now;
         self.let_in.clear();
@@ -100,7 +107,13 @@ mod tests {
         assert!(!eras.allows(&one, between));
         eras.end(between);
         assert!(eras.let_in.is_empty(), "no offload is older");
-        eras.clear();
-        assert!(!eras.allows(&two, after) && eras.allows(&two, eras.now));
+        for _ in 0..2 {
+            eras.keep_all_out();
+        }
+        let between = eras.begin();
+        eras.let_all_in();
+        assert!(!eras.allows(&two, eras.now), "all are kept out for another reason");
+        eras.let_all_in();
+        assert_eq!([after, between, eras.now].map(|began| eras.allows(&two, began)), [false, false, true]);
     }
 }

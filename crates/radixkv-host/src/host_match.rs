@@ -51,6 +51,11 @@ impl HostMatch {
         unsafe { self.tier.memory().block(block, self.tier.block_bytes()) }
     }
 
+    /// Counts it as a lookup.
+    pub(crate) fn count_lookup(&self) {
+        self.tier.lock().counters.looked_up(self.blocks.len());
+    }
+
     /// Takes the blocks that end within the first `tokens` tokens of the sequence out of the tier: they live elsewhere now. Their
     /// memory is free when nothing reads them any more. Returns how many were there still.
     pub fn remove_up_to(&self, tokens: usize) -> usize {

@@ -99,6 +99,7 @@ pub(crate) struct Index {
     runs: Vec<Run>,
     unused_runs: Vec<RunId>,
     spaces: Vec<Option<Space>>,
+    unused_spaces: Vec<u32>,
     names: HashMap<NamespaceName, u32>,
 }
 
@@ -123,7 +124,14 @@ impl Path {
 
 impl Index {
     pub(crate) fn new(block_size: usize) -> Self {
-        Self { block_size, runs: Vec::new(), unused_runs: Vec::new(), spaces: Vec::new(), names: HashMap::new() }
+        Self {
+            block_size,
+            runs: Vec::new(),
+            unused_runs: Vec::new(),
+            spaces: Vec::new(),
+            unused_spaces: Vec::new(),
+            names: HashMap::new(),
+        }
     }
 
     /// The path that agrees with `tokens` the longest; none if the namespace holds nothing.
@@ -219,7 +227,7 @@ impl Index {
     /// Takes a namespace out, and appends the blocks that it held to `blocks`.
     pub(crate) fn clear(&mut self, name: &NamespaceName, blocks: &mut Vec<HostBlock>) {
         let Some(number) = self.names.remove(name) else { return };
-        let Some(space) = self.spaces[number as usize].take() else { return };
+        let Some(space) = self.take_space(number) else { return };
         let mut left = vec![space.root];
         while let Some(run) = left.pop() {
             let gone = self.take(run);
@@ -277,18 +285,22 @@ impl Index {
 
     /// A tree without a block.
     fn plant(&mut self, name: &NamespaceName) -> u32 {
-        let number = match self.spaces.iter().position(Option::is_none) {
-            Some(vacant) => vacant,
-            None => {
-                self.spaces.push(None);
-                self.spaces.len() - 1
-            }
-        };
-        let root = self.add(Run { space: number as u32, ..Run::default() });
+        let number = self.unused_spaces.pop().unwrap_or_else(|| {
+            self.spaces.push(None);
+            (self.spaces.len() - 1) as u32
+        });
+        let root = self.add(Run { space: number, ..Run::default() });
         let grid = Grid::new(self.block_size, name.keys());
-        self.spaces[number] = Some(Space { name: name.clone(), grid, root, held: 0 });
-        self.names.insert(name.clone(), number as u32);
-        number as u32
+        self.spaces[number as usize] = Some(Space { name: name.clone(), grid, root, held: 0 });
+        self.names.insert(name.clone(), number);
+        number
+    }
+
+    /// Takes a namespace's tree out of the list; its number may be used again.
+    fn take_space(&mut self, number: u32) -> Option<Space> {
+        let space = self.spaces[number as usize].take()?;
+        self.unused_spaces.push(number);
+        Some(space)
     }
 
     fn add(&mut self, run: Run) -> RunId {
@@ -319,7 +331,7 @@ impl Index {
             }
             let gone = self.take(id);
             let Some(parent) = gone.parent else {
-                if let Some(space) = self.spaces[gone.space as usize].take() {
+                if let Some(space) = self.take_space(gone.space) {
                     self.names.remove(&space.name);
                 }
                 return;

@@ -4,7 +4,8 @@ use radixkv::NamespaceName;
 
 use crate::tier::HostTier;
 
-/// While it lives, nothing of a namespace is in a tier; made by [`HostTier::keep_out`].
+/// While it lives, nothing of a namespace, or of any, is in a tier; made by [`HostTier::keep_out`] and
+/// [`HostTier::keep_all_out`].
 ///
 /// For tenants whose data must not be stored, and around a clear: keep the namespace out, clear it in each cache over the tier,
 /// then drop this. What was evicted from a cache before does not come in afterwards either.
@@ -12,7 +13,8 @@ use crate::tier::HostTier;
 #[must_use = "dropping it lets the namespace in again"]
 pub struct KeptOut {
     tier: HostTier,
-    namespace: NamespaceName,
+    /// None: all namespaces.
+    namespace: Option<NamespaceName>,
 }
 
 impl HostTier {
@@ -37,12 +39,40 @@ impl HostTier {
         state.eras.keep_out(namespace);
         state.clear(namespace);
         drop(state);
-        KeptOut { tier: self.clone(), namespace: namespace.clone() }
+        KeptOut { tier: self.clone(), namespace: Some(namespace.clone()) }
+    }
+
+    /// Removes everything, and lets nothing in until the result is dropped, as [`keep_out`](Self::keep_out) does for one
+    /// namespace.
+    ///
+    /// Around a clear of several caches over one tier; of one cache: [`TieredCache::clear`](crate::TieredCache::clear).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # let cache = radixkv::PrefixCache::builder(2, 8).build()?;
+    /// # let tier = radixkv_host::HostTier::builder(2, 8).build()?;
+    /// # let caches = [cache];
+    /// let kept_out = tier.keep_all_out();
+    /// caches.iter().for_each(radixkv::PrefixCache::clear);
+    /// drop(kept_out);
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn keep_all_out(&self) -> KeptOut {
+        let mut state = self.inner.lock();
+        state.eras.keep_all_out();
+        state.clear_all();
+        drop(state);
+        KeptOut { tier: self.clone(), namespace: None }
     }
 }
 
 impl Drop for KeptOut {
     fn drop(&mut self) {
-        self.tier.inner.lock().eras.let_in(&self.namespace);
+        let mut state = self.tier.inner.lock();
+        match &self.namespace {
+            Some(namespace) => state.eras.let_in(namespace),
+            None => state.eras.let_all_in(),
+        }
     }
 }

@@ -25,6 +25,15 @@ impl Lifetimes {
     pub(crate) fn of(&self, namespace: &NamespaceName) -> Option<Duration> {
         if self.of.is_empty() { self.common } else { self.of.get(namespace).copied().unwrap_or(self.common) }
     }
+
+    /// A time that is the common one takes no memory.
+    fn set(&mut self, namespace: &NamespaceName, time_to_live: Option<Duration>) {
+        if time_to_live == self.common {
+            self.of.remove(namespace);
+        } else {
+            self.of.insert(namespace.clone(), time_to_live);
+        }
+    }
 }
 
 impl HostTier {
@@ -34,8 +43,11 @@ impl HostTier {
     ///
     /// Holds for blocks that are here already, not for those that remote tiers have. A block that comes from a remote tier, or from
     /// a device once more, begins anew.
+    ///
+    /// The tier remembers the name of each namespace whose time is not the builder's, also when nothing of it is here: set the
+    /// builder's time for one that will not come again.
     pub fn set_time_to_live(&self, namespace: &NamespaceName, time_to_live: Option<Duration>) {
-        self.inner.lock().lifetimes.of.insert(namespace.clone(), time_to_live);
+        self.inner.lock().lifetimes.set(namespace, time_to_live);
     }
 
     /// Removes the blocks whose time is over; returns how many. No lookup finds them before either: their memory is free when a
@@ -70,5 +82,27 @@ impl State {
         let count = blocks.rev().filter(|&block| self.remove(block)).count();
         self.counters.expired_blocks += count as u64;
         count
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_namespace_with_the_common_time_takes_no_memory() {
+        let cache = radixkv::PrefixCache::builder(1, 1).build().expect("a cache");
+        let [hour, day] = [1, 24].map(|hours| Some(Duration::from_secs(3600 * hours)));
+        let mut lifetimes = Lifetimes::new(day);
+        for tenant in 0..1000 {
+            let name = cache.namespace(&[&format!("tenant-{tenant}")]).name();
+            for time in [None, hour] {
+                lifetimes.set(&name, time);
+                assert_eq!((lifetimes.of(&name), lifetimes.of.len()), (time, 1));
+            }
+            lifetimes.set(&name, day);
+            assert_eq!(lifetimes.of(&name), day);
+        }
+        assert!(lifetimes.of.is_empty());
     }
 }

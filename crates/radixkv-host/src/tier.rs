@@ -200,6 +200,11 @@ impl HostTier {
         HostMatch::new(Arc::clone(&self.inner), from, blocks)
     }
 
+    /// A match of no block behind the first `from` tokens of a sequence. Takes no lock.
+    pub(crate) fn nothing_from(&self, from: usize) -> HostMatch {
+        HostMatch::new(Arc::clone(&self.inner), from, Vec::new())
+    }
+
     /// Tokens that [`match_from`](Self::match_from) would find. Pins nothing, and is no use.
     pub fn peek(&self, namespace: &NamespaceName, tokens: &[Token], from: usize) -> usize {
         let first = from / self.inner.block_size;
@@ -211,13 +216,7 @@ impl HostTier {
     /// arrive. What remote tiers have is not found by this tier any more, whichever process put it; it is not removed there, and others
     /// find it.
     pub fn clear(&self) {
-        let mut state = self.inner.lock();
-        let names: Vec<NamespaceName> = state.index.held().map(|(name, _)| name.clone()).collect();
-        for name in &names {
-            state.clear(name);
-        }
-        state.eras.clear();
-        state.generations.clear_all();
+        drop(self.keep_all_out());
     }
 }
 
@@ -289,6 +288,15 @@ impl State {
         for block in blocks {
             self.slots.detach(block);
         }
+    }
+
+    /// Removes all namespaces; what remote tiers have is not found any more.
+    pub(crate) fn clear_all(&mut self) {
+        let names: Vec<NamespaceName> = self.index.held().map(|(name, _)| name.clone()).collect();
+        for name in &names {
+            self.clear(name);
+        }
+        self.generations.clear_all();
     }
 }
 

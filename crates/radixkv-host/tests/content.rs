@@ -189,6 +189,7 @@ fn plans() -> impl Iterator<Item = Plan> {
         Plan { threads: true, ..back },
         Plan { threads: true, host_size: 1, one_in: 6, ..shared },
         Plan { threads: true, host_size: 8, ..shared },
+        Plan { threads: true, write: WritePolicy::Through, one_in: 7, ..shared },
     ]
     .into_iter()
 }
@@ -242,7 +243,9 @@ fn work(world: &World, seed: u64, until: Instant) {
             4..10 => _ = engine.tiers.evict(rng.usize(1..8)),
             10..20 => drop(session.match_prefix(space, &prompt(&mut rng))),
             20..25 => _ = session.prefetch(space, &prompt(&mut rng)),
-            25..30 => {
+            25 => engine.tiers.clear(),
+            26..30 => _ = session.demote(space, &prompt(&mut rng)),
+            30..35 => {
                 // A request that is given up while its blocks are on their way.
                 let (prompt, found) = (prompt(&mut rng), |prompt: &[u32]| session.match_prefix(space, prompt));
                 drop(session.begin(space, &prompt, 3, found(&prompt)));

@@ -1,18 +1,20 @@
 //! A cache over a host tier: what moves where, what stays out, and what waits.
 
+mod common;
+
 use std::{
     sync::{
-        Arc, Mutex,
-        mpsc::{self, Receiver, Sender},
+        Arc,
+        mpsc::{self, Sender},
     },
     thread,
     time::Duration,
 };
 
+use common::gated::gated;
 use radixkv::{Keys, Namespace, PrefixCache};
 use radixkv_host::{
-    DeviceMemory, HostTier, Memory, MoveError, Mover, NoCopies, TierMode, TieredBuildError, TieredCache, TieredStart,
-    ToDevice, ToHost, WritePolicy,
+    DeviceMemory, HostTier, Memory, NoCopies, TierMode, TieredBuildError, TieredCache, TieredStart, WritePolicy,
 };
 
 /// A cache of `device` blocks over a tier of `host`, both of two tokens.
@@ -83,34 +85,6 @@ fn what_must_not_be_stored_is_not() {
     serve(&tiers, &space, A);
     tiers.evict(2);
     assert_eq!(tiers.host().stats().cached_blocks, 2);
-}
-
-/// A mover that tells when it is called, and goes on when it may.
-struct Gated {
-    called: Sender<()>,
-    go: Mutex<Receiver<()>>,
-}
-
-fn gated() -> (Gated, Receiver<()>, Sender<()>) {
-    let ((called, is_called), (go, gate)) = (mpsc::channel(), mpsc::channel());
-    (Gated { called, go: Mutex::new(gate) }, is_called, go)
-}
-
-impl Gated {
-    fn pass(&self) -> Result<(), MoveError> {
-        self.called.send(()).expect("the test waits");
-        self.go.lock().expect("no panic").recv().map_err(MoveError::new)
-    }
-}
-
-impl Mover for Gated {
-    fn offload(&self, _copies: &mut [ToHost<'_>]) -> Result<(), MoveError> {
-        self.pass()
-    }
-
-    fn onboard(&self, _copies: &[ToDevice<'_>]) -> Result<(), MoveError> {
-        self.pass()
-    }
 }
 
 #[test]
@@ -344,4 +318,26 @@ fn memory_of_the_callers_own_is_dropped_with_the_tier() {
     assert!(is_dropped.try_recv().is_err());
     drop(again);
     assert!(is_dropped.try_recv().is_ok());
+}
+
+#[test]
+fn what_the_cache_evicts_by_itself_is_counted() {
+    let (tiers, space) = tiers(4, 8, TierMode::Exclusive);
+    serve(&tiers, &space, A);
+    serve(&tiers, &space, B);
+    tiers.evict(1);
+    assert_eq!((tiers.stats().evicted_blocks, tiers.stats().bypassed_blocks), (1, 0));
+    drop(tiers.session().device().reserve(3).expect("one is free, the others are evicted"));
+    assert_eq!((tiers.stats().evicted_blocks, tiers.stats().bypassed_blocks), (1, 2));
+    serve(&tiers, &space, &[21, 22, 23, 24, 25, 26, 27, 28]);
+    assert_eq!((tiers.stats().evicted_blocks, tiers.stats().bypassed_blocks), (2, 2));
+    let tenant = tiers.cache().namespace(&["tenant"]);
+    tiers.cache().set_quota(&tenant, radixkv::Quota::default().cached_blocks(1));
+    tiers.evict(4);
+    serve(&tiers, &tenant, A);
+    tiers.cache().settle();
+    assert_eq!((tiers.stats().evicted_blocks, tiers.stats().bypassed_blocks), (6, 3));
+    // What was evicted before the tier came is not counted.
+    let again = TieredCache::builder(tiers.cache(), tiers.host(), NoCopies).build().expect("they go together");
+    assert_eq!(again.stats().bypassed_blocks, 0);
 }

@@ -84,6 +84,7 @@ fn check(size: usize, seed: u64) {
         index.remove(place);
     }
     assert_eq!(index.unused_runs.len(), index.runs.len(), "no run is left");
+    assert_eq!(index.unused_spaces.len(), index.spaces.len(), "no namespace is left");
     assert!(index.names.is_empty());
 }
 
@@ -117,4 +118,25 @@ fn a_run_keeps_the_tokens_that_name_its_blocks_and_no_more() {
     assert_eq!(index.runs[places[0].run as usize].tokens.len(), 200);
     index.remove(places[49]);
     assert!(index.names.is_empty());
+}
+
+#[test]
+fn a_new_namespace_costs_the_same_beside_many_others() {
+    let cache = PrefixCache::builder(1, 1).build().expect("a cache");
+    let name = |tenant: usize| cache.namespace(&[&format!("tenant-{tenant}")]).name();
+    let others = if cfg!(miri) { 10 } else { 30_000 };
+    let mut index = Index::new(1);
+    let put = |index: &mut Index, name: &NamespaceName, block: usize| {
+        let path = index.make_path(name, &[1]);
+        index.put(path.place(0).expect("one block"), block as HostBlock);
+    };
+    (0..others).for_each(|tenant| put(&mut index, &name(tenant), tenant));
+    let (new, began) = (name(others), std::time::Instant::now());
+    for _ in 0..3 * others {
+        put(&mut index, &new, others);
+        index.clear(&new, &mut Vec::new());
+    }
+    // A look at all others for each of them takes several times as long.
+    assert!(began.elapsed().as_secs() < 3, "{:?} for {others} namespaces", began.elapsed());
+    assert_eq!((index.spaces.len(), index.names.len()), (others + 1, others));
 }

@@ -1,7 +1,8 @@
 //! Copies on a thread of their own, bounded in flight.
 //!
 //! A thread first takes room in the line, then makes the job: what waits in the line never has more blocks than the bound,
-//! but for a job that is larger than the bound, which goes alone. The line's thread takes jobs in their order. It ends when the
+//! but for a job that is larger than the bound, which goes alone. Threads get room in the order in which they asked for it, so a
+//! large job waits only for what came before it. The line's thread takes jobs in their order. It ends when the
 //! line is closed and empty; a job keeps both ends of its copies, so nothing that is being copied is given away before.
 
 use std::{
@@ -9,14 +10,17 @@ use std::{
     io,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
-    thread,
+    thread::{self, ThreadId},
 };
 
 type Job = Box<dyn FnOnce() + Send>;
 
 /// The line and its thread, which ends after this was dropped.
 #[derive(Debug)]
-pub(super) struct Copies(Arc<Line>);
+pub(super) struct Copies {
+    line: Arc<Line>,
+    worker: ThreadId,
+}
 
 #[derive(Debug)]
 struct Line {
@@ -31,6 +35,10 @@ struct LineState {
     jobs: VecDeque<Job>,
     /// Blocks for which there is room taken.
     in_flight: usize,
+    /// The number of the next thread that asks for room and waits until it is its turn.
+    next_ticket: u64,
+    /// The number of the thread whose turn it is; `next_ticket` if none waits.
+    turn: u64,
     closed: bool,
 }
 
@@ -47,31 +55,44 @@ impl Copies {
     pub(super) fn start(most: usize) -> io::Result<Self> {
         let state = Mutex::default();
         let line = Arc::new(Line { most, state, job_came: Condvar::new(), room_came: Condvar::new() });
-        let worker = Arc::clone(&line);
-        thread::Builder::new().name("radixkv-mover".to_owned()).spawn(move || worker.work())?;
-        Ok(Self(line))
+        let working = Arc::clone(&line);
+        let worker = thread::Builder::new().name("radixkv-mover".to_owned()).spawn(move || working.work())?;
+        Ok(Self { line, worker: worker.thread().id() })
     }
 
-    /// Takes room for a job; waits for it.
+    /// Whether the calling thread is the line's own: it must not wait for room or for a job.
+    pub(super) fn is_worker(&self) -> bool {
+        thread::current().id() == self.worker
+    }
+
+    /// Takes room for a job; waits for it, in turn.
     pub(super) fn room(&self, blocks: usize) -> Room {
-        let mut state = self.0.lock();
-        while !self.0.fits(&state, blocks) {
-            state = self.0.room_came.wait(state).unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.line.lock();
+        let ticket = state.next_ticket;
+        state.next_ticket += 1;
+        while state.turn != ticket || !self.line.fits(&state, blocks) {
+            state = self.line.room_came.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
-        self.0.take(&mut state, blocks)
+        state.turn += 1;
+        let room = self.line.take(&mut state, blocks);
+        drop(state);
+        // The next thread's job may fit as well.
+        self.line.room_came.notify_all();
+        room
     }
 
-    /// Takes room for a job, if there is.
+    /// Takes room for a job, if there is and no thread waits for room.
     pub(super) fn try_room(&self, blocks: usize) -> Option<Room> {
-        let mut state = self.0.lock();
-        self.0.fits(&state, blocks).then(|| self.0.take(&mut state, blocks))
+        let mut state = self.line.lock();
+        let is_free = state.turn == state.next_ticket && self.line.fits(&state, blocks);
+        is_free.then(|| self.line.take(&mut state, blocks))
     }
 }
 
 impl Drop for Copies {
     fn drop(&mut self) {
-        self.0.lock().closed = true;
-        self.0.job_came.notify_all();
+        self.line.lock().closed = true;
+        self.line.job_came.notify_all();
     }
 }
 
@@ -140,7 +161,10 @@ impl std::fmt::Debug for LineState {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::mpsc;
+    use std::{
+        sync::mpsc,
+        time::{Duration, Instant},
+    };
 
     use super::*;
 
@@ -158,6 +182,31 @@ mod tests {
         let (done, ended) = mpsc::channel();
         copies.room(9).submit(move || done.send(()).expect("the test waits"));
         ended.recv().expect("it ran");
+    }
+
+    #[test]
+    fn no_thread_that_comes_later_passes_one_that_waits() {
+        let copies = Copies::start(4).expect("a thread");
+        let held = copies.room(1);
+        let (got, large) = mpsc::channel();
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let room = copies.room(4);
+                got.send(()).expect("the test waits");
+                drop(room);
+            });
+            let began = Instant::now();
+            while copies.try_room(1).is_some() {
+                assert!(began.elapsed() < Duration::from_secs(10), "small jobs pass a large one that waits");
+                thread::yield_now();
+            }
+            let small = scope.spawn(|| drop(copies.room(1)));
+            assert!(large.try_recv().is_err(), "one block is held");
+            drop(held);
+            large.recv().expect("it is its turn");
+            small.join().expect("no panic");
+        });
+        assert!(copies.try_room(4).is_some(), "nobody waits");
     }
 
     #[test]

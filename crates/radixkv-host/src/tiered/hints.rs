@@ -4,32 +4,40 @@ use std::sync::Arc;
 
 use radixkv::{Namespace, PrefixMatch, Token};
 
-use super::{Shared, TierMode, TieredSession, offloading::Piece, session::TieredMatch};
-use crate::grid::offset;
+use super::{
+    Shared, TierMode, TieredSession,
+    matching::Found,
+    offloading::Piece,
+    session::{Request, Use},
+};
+use crate::{grid::offset, offload::Offload};
 
 impl TieredSession {
     /// Asks for what the tiers below have of a prompt that will come. What the host has is copied to the device, if enough blocks are free
     /// and the mover has room for it: unless other threads take both meanwhile, nothing is evicted for it, and it does not wait.
     /// Whether that is under way, or done. What remote tiers have comes to the host meanwhile: called again, it goes on from there.
     ///
+    /// Counts as no lookup and as no use.
+    ///
     /// # Panics
     ///
     /// As [`Session::match_prefix`](radixkv::Session::match_prefix).
     pub fn prefetch(&self, namespace: &Namespace, tokens: &[Token]) -> bool {
-        let found = self.match_prefix(namespace, tokens);
+        let Found { device, host, .. } = self.find(namespace, tokens);
+        let Some(mut host) = host else { return false };
         let size = self.shared.sizes.device;
-        let end = found.host.tokens().end / size * size;
-        let missing = (end / size).saturating_sub(found.device.blocks().len());
-        if missing == 0 || self.shared.cache.stats().free_blocks < missing {
+        let end = host.tokens().end / size * size;
+        let missing = (end / size).saturating_sub(device.blocks().len());
+        if missing == 0 || self.shared.cache.free_blocks() < missing {
             return false;
         }
         if self.shared.copies.as_ref().is_some_and(|copies| copies.try_room(missing).is_none()) {
             return false;
         }
         let tokens = &tokens[..end + offset(namespace.keys())];
-        let TieredMatch { device, mut host, .. } = found;
         host.shorten(end);
-        self.begin(namespace, tokens, 0, TieredMatch { device, host, remote: None }).is_ok()
+        let found = Found { device, host: Some(host), remote: None };
+        self.begin_with(Request { namespace, tokens, room: 0 }, found, Use::Uncounted).is_ok()
     }
 
     /// Says that a prompt is not expected again soon: what the device has of it goes first
@@ -58,28 +66,31 @@ impl TieredSession {
     /// # Ok::<_, Box<dyn std::error::Error>>(())
     /// ```
     pub fn demote(&self, namespace: &Namespace, tokens: &[Token]) -> usize {
+        // First: what is matched from now on is of no clear that comes before this.
+        let offload = (self.shared.mode == TierMode::Shared).then(|| self.shared.host.offload());
         let cached = self.session.match_prefix_untouched(namespace, tokens);
         let len = cached.len_tokens();
         self.session.demote(cached.lease());
-        if self.shared.mode == TierMode::Shared && len > 0 {
-            self.copy_down(namespace, &tokens[..len + offset(namespace.keys())], cached);
+        if let Some(offload) = offload.filter(|_| len > 0) {
+            self.copy_down(offload, namespace, &tokens[..len + offset(namespace.keys())], cached);
         }
         len
     }
 
-    fn copy_down(&self, namespace: &Namespace, tokens: &[Token], cached: PrefixMatch) {
-        let Some(copies) = &self.shared.copies else { return self.shared.copy_cached(namespace, tokens, &cached) };
+    fn copy_down(&self, offload: Offload, namespace: &Namespace, tokens: &[Token], cached: PrefixMatch) {
+        let Some(copies) = self.shared.copies_elsewhere() else {
+            return self.shared.copy_cached(&offload, namespace, tokens, &cached);
+        };
         let Some(room) = copies.try_room(cached.blocks().len()) else { return };
         let (shared, namespace, tokens) = (Arc::clone(&self.shared), namespace.clone(), tokens.to_vec());
-        room.submit(move || shared.copy_cached(&namespace, &tokens, &cached));
+        room.submit(move || shared.copy_cached(&offload, &namespace, &tokens, &cached));
     }
 }
 
 impl Shared {
     /// Copies what is cached of a sequence to the host.
-    fn copy_cached(&self, namespace: &Namespace, tokens: &[Token], cached: &PrefixMatch) {
-        let offload = self.host.offload();
+    fn copy_cached(&self, offload: &Offload, namespace: &Namespace, tokens: &[Token], cached: &PrefixMatch) {
         let piece = Piece { namespace: &namespace.name(), tokens, start: 0, blocks: cached.blocks() };
-        self.take_in(&offload, &[piece]);
+        self.take_in(offload, &[piece]);
     }
 }

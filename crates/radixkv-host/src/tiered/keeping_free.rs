@@ -91,7 +91,7 @@ impl Shared {
     /// and not copied: that a request finds free blocks comes first.
     fn evict_ahead(self: &Arc<Self>, marks: Marks) {
         loop {
-            let ready = self.cache.stats().free_blocks + self.leaving();
+            let ready = self.cache.free_blocks() + self.leaving();
             let want = marks.high.saturating_sub(ready).min(SLICE);
             let evicted = match &self.copies {
                 _ if want == 0 => return,

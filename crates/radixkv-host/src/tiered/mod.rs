@@ -7,6 +7,7 @@
 mod copies;
 mod hints;
 mod keeping_free;
+mod matching;
 mod offloading;
 mod onboarding;
 mod session;
@@ -22,8 +23,9 @@ use std::{
 
 use radixkv::{Namespace, PrefixCache};
 
+pub use matching::TieredMatch;
 pub use onboarding::Onboarding;
-pub use session::{TieredMatch, TieredSession};
+pub use session::TieredSession;
 pub use start::TieredStart;
 pub use stats::TieredStats;
 
@@ -53,7 +55,8 @@ pub enum TierMode {
 /// A [`PrefixCache`] over a [`HostTier`]. A handle: clones share both.
 ///
 /// Evict through it ([`evict`](Self::evict)), or by [`TieredSession::acquire`]: what the cache evicts by itself (a plain
-/// [`reserve`](radixkv::Session::reserve), its background thread, a quota) is not offloaded.
+/// [`reserve`](radixkv::Session::reserve), its background thread, a quota) is not offloaded, and counted
+/// ([`TieredStats::bypassed_blocks`]).
 #[derive(Clone)]
 pub struct TieredCache {
     shared: Arc<Shared>,
@@ -68,6 +71,8 @@ struct Shared {
     remote_wait: RemoteWait,
     sizes: Sizes,
     counters: Counters,
+    /// Blocks that the cache had evicted when this was built.
+    evicted_before: u64,
     /// The mover's thread, if it has one.
     copies: Option<Copies>,
     keeping_free: Option<KeepingFree>,
@@ -187,6 +192,34 @@ impl TieredCache {
         self.shared.evict(blocks)
     }
 
+    /// Clears everything on the device and in the host. Once it returns, nothing that was computed before it was called is found on
+    /// either, and nothing of it comes back, from remote tiers neither; other processes find there what was put before. A
+    /// request that began earlier keeps what it has, and publishes nothing of it.
+    ///
+    /// With other caches over the same tier: [`HostTier::keep_all_out`] around the clears of all of them.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use radixkv::PrefixCache;
+    /// use radixkv_host::{HostTier, NoCopies, TieredCache};
+    ///
+    /// let cache = PrefixCache::builder(2, 8).build()?;
+    /// let host = HostTier::builder(2, 8).build()?;
+    /// let tiers = TieredCache::builder(&cache, &host, NoCopies).build()?;
+    /// let (session, space) = (tiers.session(), cache.default_namespace());
+    /// let start = session.acquire(&space, &[1, 2, 3, 4], 0)?;
+    /// drop(session.insert(&space, &start.lease, &[1, 2, 3, 4], start.blocks)?);
+    /// tiers.evict(1); // one block is in the host now, one on the device
+    /// tiers.clear(); // other weights: all that was computed is of no use
+    /// assert_eq!(session.match_prefix(&space, &[1, 2, 3, 4]).len_tokens(), 0);
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn clear(&self) {
+        let _kept_out = self.shared.host.keep_all_out();
+        self.shared.cache.clear();
+    }
+
     /// Clears a namespace on the device and in the host. What was evicted from this cache before does not come back, from remote tiers
     /// neither; other processes find there what was put before.
     ///
@@ -204,7 +237,11 @@ impl TieredCache {
 
     /// Counts since it was built.
     pub fn stats(&self) -> TieredStats {
-        self.shared.counters.read()
+        let shared = &self.shared;
+        // First: what is evicted through it meanwhile counts there already.
+        let evicted = shared.cache.stats().evicted_blocks - shared.evicted_before;
+        let counts = shared.counters.read();
+        TieredStats { bypassed_blocks: evicted.saturating_sub(counts.evicted_blocks), ..counts }
     }
 }
 
@@ -231,8 +268,10 @@ impl TieredBuilder {
         Self { remote_wait, ..self }
     }
 
-    /// Copies on a thread of their own, with at most `blocks` blocks on their way: [`TieredSession::begin`] does not wait for
-    /// copies, but for room where that many are on their way. Default: the thread that asks copies.
+    /// Copies on a thread of their own, with at most `blocks` blocks on their way: [`TieredSession::begin`] and a
+    /// [`TieredSession::insert`] that writes through do not wait for copies, but for room where that many are on their way, in the
+    /// order in which they came; a request of more blocks goes alone. The mover may use the tiers itself: what that copies is copied
+    /// before the call returns. Default: the thread that asks copies.
     pub fn mover_thread(self, blocks: usize) -> Self {
         Self { in_flight: Some(blocks), ..self }
     }
@@ -255,6 +294,7 @@ impl TieredBuilder {
         let no_thread = |error: io::Error| TieredBuildError::NoThread { kind: error.kind() };
         let copies = in_flight.map(Copies::start).transpose().map_err(no_thread)?;
         let shared = Arc::new(Shared {
+            evicted_before: cache.stats().evicted_blocks,
             sizes: Sizes { device: cache.block_size(), host: host.block_size() },
             cache,
             host,

@@ -5,9 +5,13 @@ use std::{
     sync::{Arc, atomic::Ordering::Relaxed, mpsc},
 };
 
-use radixkv::{BlockId, Evicted, NamespaceName, PrefixMatch, Token};
+use radixkv::{BlockId, Evicted, Inserted, Namespace, NamespaceName, PrefixMatch, Token};
 
-use super::{Shared, copies::Room, sizes::Part};
+use super::{
+    Shared,
+    copies::{Copies, Room},
+    sizes::Part,
+};
 use crate::{
     grid::offset,
     mover::ToHost,
@@ -80,12 +84,17 @@ impl Shared {
     pub(super) fn evict(self: &Arc<Self>, blocks: usize) -> usize {
         // For no more than there are is room taken.
         let blocks = blocks.min(self.cache.capacity_blocks());
-        let Some(copies) = &self.copies else { return self.evict_here(blocks) };
+        let Some(copies) = self.copies_elsewhere() else { return self.evict_here(blocks) };
         let (done, is_done) = mpsc::sync_channel(1);
         let count = self.evict_there(blocks, copies.room(blocks), move || _ = done.send(()));
         // An error says that the copying panicked: the blocks are free then, too.
         let _ = is_done.recv();
         count
+    }
+
+    /// The mover's thread, if there is one, unless it is the calling one: a mover may use the tiers itself.
+    pub(super) fn copies_elsewhere(&self) -> Option<&Copies> {
+        self.copies.as_ref().filter(|copies| !copies.is_worker())
     }
 
     /// Blocks that are evicted, and not free yet.
@@ -125,6 +134,32 @@ impl Shared {
         let pieces: Vec<Piece<'_>> = evicted.iter().map(Piece::from).collect();
         self.take_in(&offload, &pieces);
         count
+    }
+
+    /// Copies blocks that were just inserted beyond the first `start` tokens: on the mover's thread, if there is one, which
+    /// leases them until then.
+    pub(super) fn write_through(
+        self: &Arc<Self>,
+        offload: Offload,
+        namespace: &Namespace,
+        tokens: &[Token],
+        start: usize,
+        inserted: &Inserted,
+    ) {
+        let blocks = &inserted.blocks;
+        if blocks.is_empty() {
+            return;
+        }
+        if let Some((copies, lease)) = self.copies_elsewhere().zip(inserted.lease.try_clone()) {
+            let (shared, name) = (Arc::clone(self), namespace.name());
+            let (tokens, blocks) = (tokens.to_vec(), blocks.clone());
+            copies.room(blocks.len()).submit(move || {
+                shared.take_in(&offload, &[Piece { namespace: &name, tokens: &tokens, start, blocks: &blocks }]);
+                drop(lease);
+            });
+        } else {
+            self.take_in(&offload, &[Piece { namespace: &namespace.name(), tokens, start, blocks }]);
+        }
     }
 
     /// Copies pieces to the host, in their order: what comes later is newer there.

@@ -1,8 +1,31 @@
-//! A request whose blocks are on their way from the host.
+//! A request whose blocks are on their way from the host, and how they come.
 
 use std::{fmt, sync::mpsc::Receiver};
 
-use super::start::TieredStart;
+use radixkv::{BlockId, Lease, Namespace, Reservation, Session, Token};
+
+use super::{Shared, TierMode, sizes::Part, start::TieredStart};
+use crate::{grid::offset, host_match::HostMatch, mover::ToDevice};
+
+/// A request that has its blocks, before anything is copied into them.
+pub(super) struct Prepared {
+    pub(super) lease: Lease,
+    pub(super) cached: Vec<BlockId>,
+    /// None if the host's blocks cannot reach beyond the lease.
+    pub(super) host: Option<HostMatch>,
+    /// Of the host's tokens, those that remote tiers had.
+    pub(super) remote_tokens: usize,
+    pub(super) blocks: Reservation,
+}
+
+impl Prepared {
+    /// What it starts with where the host has nothing.
+    pub(super) fn start_without_host(self) -> TieredStart {
+        let Self { lease, cached, blocks, .. } = self;
+        let device_tokens = lease.len_tokens();
+        TieredStart { lease, cached, blocks, device_tokens, host_tokens: 0, remote_tokens: 0 }
+    }
+}
 
 /// A request whose blocks are being copied to the device: by the mover's thread, while the caller goes on.
 ///
@@ -61,5 +84,75 @@ impl fmt::Debug for Onboarding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let is_done = matches!(self.0, State::Done(_));
         f.debug_struct("Onboarding").field("is_done", &is_done).finish_non_exhaustive()
+    }
+}
+
+impl Shared {
+    /// Copies what the host has into the first of `blocks`, and inserts the whole blocks among them.
+    pub(super) fn onboard(
+        &self,
+        session: &Session,
+        namespace: &Namespace,
+        tokens: &[Token],
+        prepared: Prepared,
+    ) -> TieredStart {
+        let Prepared { lease, cached, host: Some(host), remote_tokens, blocks } = prepared else {
+            return prepared.start_without_host();
+        };
+        let (mut lease, mut cached, mut blocks) = (lease, cached, blocks);
+        let device_tokens = lease.len_tokens();
+        let copied = self.copy_in(&host, blocks.blocks());
+        let remote_tokens = remote_tokens.min(copied);
+        self.counters.remote_tokens.add(remote_tokens);
+        let size = self.sizes.device;
+        let whole = (device_tokens + copied) / size - device_tokens / size;
+        if whole > 0 {
+            let end = (device_tokens / size + whole) * size;
+            match session.insert(&lease, &tokens[..end + offset(namespace.keys())], blocks.split(whole)) {
+                Ok(inserted) => {
+                    cached.extend(&inserted.blocks);
+                    lease = inserted.lease;
+                    if self.mode == TierMode::Exclusive {
+                        host.remove_up_to(end);
+                    }
+                }
+                Err(refused) => {
+                    // The tokens are in the request's own blocks all the same.
+                    let rest = std::mem::replace(&mut blocks, refused.reservation);
+                    blocks.append(rest);
+                }
+            }
+        }
+        TieredStart { lease, cached, blocks, device_tokens, host_tokens: copied - remote_tokens, remote_tokens }
+    }
+
+    /// Copies pinned host blocks into blocks of the device, of which the first one follows the device's match. Returns how many
+    /// tokens were copied: all, or none.
+    fn copy_in(&self, host: &HostMatch, blocks: &[BlockId]) -> usize {
+        let tokens = host.tokens();
+        if tokens.is_empty() {
+            return 0;
+        }
+        let sizes = self.sizes;
+        let (first_device, first_host) = (tokens.start / sizes.device, tokens.start / sizes.host);
+        let mut copies = Vec::new();
+        for (at, &host_block) in host.blocks().iter().enumerate() {
+            let number = first_host + at;
+            let bytes = host.bytes(at);
+            let own = (number * sizes.host).max(tokens.start)..(number + 1) * sizes.host;
+            for Part { device_number, device_tokens, host_tokens } in sizes.parts(own) {
+                let block = blocks[device_number - first_device];
+                let per = |token: usize| bytes.len() * token / sizes.host;
+                let bytes = &bytes[per(host_tokens.start)..per(host_tokens.end)];
+                copies.push(ToDevice { host_block, host_tokens, bytes, block, tokens: device_tokens });
+            }
+        }
+        if !self.is_moved(|mover| mover.onboard(&copies)) {
+            self.counters.failed_onboard_tokens.add(tokens.len());
+            return 0;
+        }
+        self.counters.onboarded_tokens.add(tokens.len());
+        self.counters.onboarded_bytes.add(copies.iter().map(|copy| copy.bytes.len()).sum());
+        tokens.len()
     }
 }

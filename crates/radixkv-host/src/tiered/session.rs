@@ -1,19 +1,25 @@
-//! The verbs of one thread: matching in both tiers, and starting a request from what they have.
+//! The verbs of one thread: starting a request from what both tiers have, and publishing what it computed.
 
 use std::{
     fmt,
     sync::{Arc, mpsc},
+    thread,
 };
 
 use radixkv::{
-    BlockId, BlockRequest, InsertError, Inserted, Lease, Namespace, PrefixMatch, Reservation, ReserveError, Session,
-    Token,
+    BlockRequest, InsertError, Inserted, Lease, Namespace, Reservation, ReserveError, Session, Stats, Token,
 };
 
 use super::{
-    Shared, TierMode, WritePolicy, offloading::Piece, onboarding::Onboarding, sizes::Part, start::TieredStart,
+    Shared, WritePolicy,
+    matching::{Found, TieredMatch},
+    onboarding::{Onboarding, Prepared},
+    start::TieredStart,
 };
-use crate::{fetch::Fetch, grid::offset, host_match::HostMatch, mover::ToDevice};
+use crate::{grid::offset, host_match::HostMatch};
+
+/// How often it asks for counts that are up to date while other threads evict.
+const TRIES: usize = 16;
 
 /// One thread's access to a [`TieredCache`](super::TieredCache); made by [`TieredCache::session`](super::TieredCache::session).
 /// `Send` and not `Sync`, as a [`Session`] is.
@@ -22,30 +28,19 @@ pub struct TieredSession {
     pub(super) shared: Arc<Shared>,
 }
 
-/// What the tiers have of a prompt, leased and pinned.
-#[derive(Debug)]
-#[non_exhaustive]
-#[must_use = "dropping it releases its lease and its pins"]
-pub struct TieredMatch {
-    /// The longest prefix that the device caches.
-    pub device: PrefixMatch,
-    /// What the host has beyond it, up to the first hole.
-    pub host: HostMatch,
-    /// What remote tiers are asked for beyond that; it comes to the host meanwhile. None if there is nothing to ask for.
-    pub remote: Option<Fetch>,
+/// A sequence that is to be served, and how many tokens are to follow it.
+#[derive(Clone, Copy)]
+pub(super) struct Request<'a> {
+    pub(super) namespace: &'a Namespace,
+    pub(super) tokens: &'a [Token],
+    pub(super) room: usize,
 }
 
-impl TieredMatch {
-    /// Tokens that need not be computed; what remote tiers have is not known yet.
-    pub fn len_tokens(&self) -> usize {
-        self.device.len_tokens() + self.host.len_tokens()
-    }
-}
-
-/// A match that is done: with what came from remote tiers.
-struct Found {
-    of: TieredMatch,
-    remote_tokens: usize,
+/// Whether a request counts as a lookup, and as a use of what it finds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Use {
+    Counted,
+    Uncounted,
 }
 
 impl TieredSession {
@@ -56,20 +51,6 @@ impl TieredSession {
     /// The cache's own session, for what concerns the device alone.
     pub fn device(&self) -> &Session {
         &self.session
-    }
-
-    /// Finds the longest prefix of `tokens` on the device and in the host, and counts as a use of it in both. Asks remote tiers for what
-    /// follows in the host's blocks, and does not wait for the answer: each call asks anew.
-    ///
-    /// # Panics
-    ///
-    /// As [`Session::match_prefix`].
-    pub fn match_prefix(&self, namespace: &Namespace, tokens: &[Token]) -> TieredMatch {
-        let device = self.session.match_prefix(namespace, tokens);
-        let name = namespace.name();
-        let host = self.shared.host.match_from(&name, tokens, device.len_tokens());
-        let remote = self.shared.host.fetch(&name, tokens, host.tokens().end);
-        TieredMatch { device, host, remote }
     }
 
     /// Matches `tokens` in both tiers, reserves blocks for what the device lacks of them and for `room` tokens that are to follow,
@@ -85,68 +66,64 @@ impl TieredSession {
     ///
     /// # Errors
     ///
-    /// As [`Session::acquire`].
+    /// As [`Session::acquire`]. A request that is refused evicts nothing, unless other threads take what was there for it
+    /// meanwhile, and is not counted as a lookup.
     ///
     /// # Panics
     ///
     /// As [`Session::acquire`].
     pub fn acquire(&self, namespace: &Namespace, tokens: &[Token], room: usize) -> Result<TieredStart, ReserveError> {
-        let found = self.match_prefix(namespace, tokens);
-        Ok(self.begin(namespace, tokens, room, found)?.wait())
+        let request = Request { namespace, tokens, room };
+        self.check_size(request)?;
+        let found = self.find(namespace, tokens);
+        Ok(match self.prepare(request, found, Use::Counted)? {
+            prepared if prepared.host.is_none() => prepared.start_without_host(),
+            prepared => self.onboard(request, prepared).wait(),
+        })
     }
 
-    /// As [`acquire`](Self::acquire), from a match of the same tokens that was made before, and without waiting for what is copied
-    /// to the device: with a mover's thread ([`TieredBuilder::mover_thread`](super::TieredBuilder::mover_thread)) the caller goes on
-    /// meanwhile.
+    /// As [`acquire`](Self::acquire), from a match that was made before of these tokens, or of their beginning, and without
+    /// waiting for what is copied to the device: with a mover's thread
+    /// ([`TieredBuilder::mover_thread`](super::TieredBuilder::mover_thread)) the caller goes on meanwhile.
     ///
     /// It waits for blocks that are evicted for it, where too many are on their way, and as
     /// [`TieredBuilder::remote_wait`](super::TieredBuilder::remote_wait) says.
     ///
     /// # Errors
     ///
-    /// As [`Session::acquire`]; the match is given up.
+    /// As `acquire`; the match is given up.
     ///
     /// # Panics
     ///
-    /// If the namespace is of another cache.
+    /// If the namespace or the match is of another cache, or the match of another namespace or of tokens that the sequence does
+    /// not begin with: before anything has changed.
     pub fn begin(
         &self,
         namespace: &Namespace,
         tokens: &[Token],
         room: usize,
-        mut found: TieredMatch,
+        found: TieredMatch,
     ) -> Result<Onboarding, ReserveError> {
-        let in_host = found.host.len_tokens();
-        self.take_fetched(namespace, tokens, &mut found);
-        let remote_tokens = found.host.len_tokens() - in_host;
-        let all = tokens.len().saturating_add(room).saturating_sub(offset(namespace.keys()));
-        let all = all.div_ceil(self.shared.sizes.device);
-        let missing = all.saturating_sub(found.device.blocks().len());
-        self.make_room(missing);
-        let blocks = self.session.reserve(BlockRequest::new(missing).paid_by(namespace))?;
-        if let Some(keeping_free) = &self.shared.keeping_free {
-            keeping_free.look(self.shared.cache.stats().free_blocks);
-        }
-        Ok(self.onboard(namespace, tokens, Found { of: found, remote_tokens }, blocks))
+        let request = Request { namespace, tokens, room };
+        self.begin_with(request, found.of_request(self, request), Use::Counted)
     }
 
-    /// Waits for what remote tiers have, as long as the settings say, and takes what came into the match.
-    fn take_fetched(&self, namespace: &Namespace, tokens: &[Token], found: &mut TieredMatch) {
-        let Some(fetch) = found.remote.take() else { return };
-        fetch.wait(self.shared.remote_wait);
-        if fetch.arrived_tokens() > 0 {
-            let host = self.shared.host.pinned_from(&namespace.name(), tokens, found.device.len_tokens());
-            if host.len_tokens() > found.host.len_tokens() {
-                found.host = host;
-            }
-        }
+    pub(super) fn begin_with(&self, request: Request<'_>, found: Found, use_: Use) -> Result<Onboarding, ReserveError> {
+        self.check_size(request)?;
+        let prepared = self.prepare(request, found, use_)?;
+        Ok(self.onboard(request, prepared))
     }
 
-    /// Publishes whole blocks as [`Session::insert`] does; with [`WritePolicy::Through`] copies them to the host too.
+    /// Publishes whole blocks as [`Session::insert`] does; with [`WritePolicy::Through`] copies them to the host too: on the
+    /// mover's thread, if there is one, and once there is room for them on their way.
     ///
     /// # Errors
     ///
     /// As [`Session::insert`].
+    ///
+    /// # Panics
+    ///
+    /// If the lease is of another namespace, before anything has changed.
     pub fn insert(
         &self,
         namespace: &Namespace,
@@ -154,110 +131,129 @@ impl TieredSession {
         tokens: &[Token],
         blocks: Reservation,
     ) -> Result<Inserted, InsertError> {
-        let start = lease.len_tokens();
+        if let Some(leased) = lease.namespace().filter(|leased| **leased != namespace.name()) {
+            let (leased, given) = (leased.parts().collect::<Vec<_>>(), namespace.name());
+            let given: Vec<_> = given.parts().collect();
+            panic!("the lease is of namespace {leased:?}, the insert of {given:?}: pass the namespace of the lease");
+        }
+        // First: what is inserted from now on is of no clear that comes before this.
         let offload = (self.shared.write == WritePolicy::Through).then(|| self.shared.host.offload());
         let inserted = self.session.insert(lease, tokens, blocks)?;
         if let Some(offload) = offload {
             let named = inserted.lease.len_tokens() + offset(namespace.keys());
             let tokens = &tokens[..named.min(tokens.len())];
-            let piece = Piece { namespace: &namespace.name(), tokens, start, blocks: &inserted.blocks };
-            self.shared.take_in(&offload, &[piece]);
+            self.shared.write_through(offload, namespace, tokens, lease.len_tokens(), &inserted);
         }
         Ok(inserted)
     }
 
-    /// Evicts what a reservation of so many blocks would evict, and offloads it.
-    fn make_room(&self, blocks: usize) {
-        let free = self.shared.cache.stats().free_blocks;
-        if free < blocks {
-            self.shared.evict(blocks - free);
+    /// Refuses what can never fit.
+    fn check_size(&self, request: Request<'_>) -> Result<(), ReserveError> {
+        let (requested, capacity) = (self.blocks(request), self.shared.cache.capacity_blocks());
+        if requested > capacity { Err(ReserveError::TooLarge { requested, capacity }) } else { Ok(()) }
+    }
+
+    /// Blocks of the whole sequence.
+    fn blocks(&self, Request { namespace, tokens, room }: Request<'_>) -> usize {
+        let all = tokens.len().saturating_add(room).saturating_sub(offset(namespace.keys()));
+        all.div_ceil(self.shared.sizes.device)
+    }
+
+    /// Waits for what remote tiers have, reserves what the device lacks, and counts the lookup.
+    fn prepare(&self, request: Request<'_>, mut found: Found, use_: Use) -> Result<Prepared, ReserveError> {
+        let in_host = found.host_tokens();
+        self.take_fetched(request, &mut found);
+        let remote_tokens = found.host_tokens() - in_host;
+        let missing = self.blocks(request).saturating_sub(found.device.blocks().len());
+        let blocks = self.reserve(request.namespace, missing)?;
+        if let Some(keeping_free) = &self.shared.keeping_free {
+            keeping_free.look(self.shared.cache.free_blocks());
+        }
+        let Found { device, host, .. } = found;
+        let cached = device.blocks().to_vec();
+        let prepared = Prepared { lease: device.into_lease(), cached, host, remote_tokens, blocks };
+        Ok(if use_ == Use::Counted { self.counted(request, prepared) } else { prepared })
+    }
+
+    /// Waits for what remote tiers have, as long as the settings say, and takes what came into the match.
+    fn take_fetched(&self, request: Request<'_>, found: &mut Found) {
+        let Some(fetch) = found.remote.take() else { return };
+        fetch.wait(self.shared.remote_wait);
+        if fetch.arrived_tokens() > 0 {
+            let host = self.host_match(request, found.device.len_tokens());
+            if host.len_tokens() > found.host_tokens() {
+                found.host = Some(host);
+            }
         }
     }
 
-    /// Brings what the host has into `blocks`: on the mover's thread, if there is one.
-    fn onboard(&self, namespace: &Namespace, tokens: &[Token], found: Found, blocks: Reservation) -> Onboarding {
-        let host = &found.of.host;
-        let Some(copies) = self.shared.copies.as_ref().filter(|_| host.len_tokens() > 0) else {
-            return Onboarding::done(self.shared.onboard(&self.session, namespace, tokens, found, blocks));
+    fn host_match(&self, Request { namespace, tokens, .. }: Request<'_>, from: usize) -> HostMatch {
+        self.shared.host.pinned_from(&namespace.name(), tokens, from)
+    }
+
+    /// Reserves blocks. What has to be evicted for them is copied to the host first; a refusal evicts nothing.
+    fn reserve(&self, namespace: &Namespace, blocks: usize) -> Result<Reservation, ReserveError> {
+        let lacking = blocks.saturating_sub(self.shared.cache.free_blocks());
+        if lacking > 0 && self.may_reserve(namespace, blocks) {
+            self.shared.evict(lacking);
+        }
+        self.session.reserve(BlockRequest::new(blocks).paid_by(namespace))
+    }
+
+    /// Whether the namespace's quota allows so many blocks, and as many are free or evictable.
+    fn may_reserve(&self, namespace: &Namespace, blocks: usize) -> bool {
+        let available = |stats: &Stats| stats.free_blocks + stats.evictable_blocks;
+        for _ in 0..TRIES {
+            let stats = self.shared.cache.stats();
+            if available(&stats) >= blocks {
+                let of = self.shared.cache.namespace_stats(namespace);
+                let pinned = of.protected_blocks + of.reserved_blocks;
+                return of.quota.pinned_blocks.is_none_or(|limit| blocks <= limit.saturating_sub(pinned));
+            }
+            if stats.is_settled {
+                break;
+            }
+            // Another thread evicts: leases that were released since do not count yet.
+            thread::yield_now();
+        }
+        false
+    }
+
+    /// Counts the lookup and the use. What other threads have inserted of the sequence meanwhile is taken into it.
+    fn counted(&self, request: Request<'_>, prepared: Prepared) -> Prepared {
+        let Prepared { lease, mut cached, mut host, mut remote_tokens, mut blocks } = prepared;
+        let mut beyond = Vec::new();
+        let lease = self.session.resume_into(lease, request.tokens, &mut beyond);
+        if !beyond.is_empty() {
+            drop(blocks.split(beyond.len()));
+            cached.append(&mut beyond);
+            host = host.map(|_| self.host_match(request, lease.len_tokens()));
+            remote_tokens = remote_tokens.min(host.as_ref().map_or(0, HostMatch::len_tokens));
+        }
+        if let Some(host) = &host {
+            host.count_lookup();
+        }
+        Prepared { lease, cached, host, remote_tokens, blocks }
+    }
+
+    /// Brings what the host has into the reserved blocks: on the mover's thread, if there is one.
+    fn onboard(&self, request: Request<'_>, prepared: Prepared) -> Onboarding {
+        let Some(host) = prepared.host.as_ref().filter(|host| host.len_tokens() > 0) else {
+            return Onboarding::done(prepared.start_without_host());
+        };
+        let Request { namespace, tokens, .. } = request;
+        let Some(copies) = self.shared.copies_elsewhere() else {
+            return Onboarding::done(self.shared.onboard(&self.session, namespace, tokens, prepared));
         };
         let (done, start) = mpsc::sync_channel(1);
         let (shared, namespace) = (Arc::clone(&self.shared), namespace.clone());
         let tokens = tokens[..tokens.len().min(host.tokens().end + offset(namespace.keys()))].to_vec();
         copies.room(host.len_tokens().div_ceil(self.shared.sizes.device)).submit(move || {
-            let start = shared.onboard(&shared.cache.session(), &namespace, &tokens, found, blocks);
+            let start = shared.onboard(&shared.cache.session(), &namespace, &tokens, prepared);
             // Nobody may wait for it: then what came up stays cached.
             let _ = done.send(start);
         });
         Onboarding::under_way(start)
-    }
-}
-
-impl Shared {
-    /// Copies what the host has into the first of `blocks`, and inserts the whole blocks among them.
-    fn onboard(
-        &self,
-        session: &Session,
-        namespace: &Namespace,
-        tokens: &[Token],
-        found: Found,
-        mut blocks: Reservation,
-    ) -> TieredStart {
-        let Found { of: TieredMatch { device, host, .. }, remote_tokens } = found;
-        let (device_tokens, mut cached) = (device.len_tokens(), device.blocks().to_vec());
-        let copied = self.copy_in(&host, blocks.blocks());
-        let remote_tokens = remote_tokens.min(copied);
-        self.counters.remote_tokens.add(remote_tokens);
-        let mut lease = device.into_lease();
-        let size = self.sizes.device;
-        let whole = (device_tokens + copied) / size - device_tokens / size;
-        if whole > 0 {
-            let end = (device_tokens / size + whole) * size;
-            match session.insert(&lease, &tokens[..end + offset(namespace.keys())], blocks.split(whole)) {
-                Ok(inserted) => {
-                    cached.extend(&inserted.blocks);
-                    lease = inserted.lease;
-                    if self.mode == TierMode::Exclusive {
-                        host.remove_up_to(end);
-                    }
-                }
-                Err(refused) => {
-                    // The tokens are in the request's own blocks all the same.
-                    let rest = std::mem::replace(&mut blocks, refused.reservation);
-                    blocks.append(rest);
-                }
-            }
-        }
-        TieredStart { lease, cached, blocks, device_tokens, host_tokens: copied - remote_tokens, remote_tokens }
-    }
-
-    /// Copies pinned host blocks into blocks of the device, of which the first one follows the device's match. Returns how many
-    /// tokens were copied: all, or none.
-    fn copy_in(&self, host: &HostMatch, blocks: &[BlockId]) -> usize {
-        let tokens = host.tokens();
-        if tokens.is_empty() {
-            return 0;
-        }
-        let sizes = self.sizes;
-        let (first_device, first_host) = (tokens.start / sizes.device, tokens.start / sizes.host);
-        let mut copies = Vec::new();
-        for (at, &host_block) in host.blocks().iter().enumerate() {
-            let number = first_host + at;
-            let bytes = host.bytes(at);
-            let own = (number * sizes.host).max(tokens.start)..(number + 1) * sizes.host;
-            for Part { device_number, device_tokens, host_tokens } in sizes.parts(own) {
-                let block = blocks[device_number - first_device];
-                let per = |token: usize| bytes.len() * token / sizes.host;
-                let bytes = &bytes[per(host_tokens.start)..per(host_tokens.end)];
-                copies.push(ToDevice { host_block, host_tokens, bytes, block, tokens: device_tokens });
-            }
-        }
-        if !self.is_moved(|mover| mover.onboard(&copies)) {
-            self.counters.failed_onboard_tokens.add(tokens.len());
-            return 0;
-        }
-        self.counters.onboarded_tokens.add(tokens.len());
-        self.counters.onboarded_bytes.add(copies.iter().map(|copy| copy.bytes.len()).sum());
-        tokens.len()
     }
 }
 

@@ -10,6 +10,10 @@ pub struct TieredStats {
     pub evicted_blocks: u64,
     /// Of those, blocks that its thread evicted without copying them, because the line of copies was full.
     pub dropped_blocks: u64,
+    /// Blocks that the cache evicted by itself, so that they are not in the host: for a plain
+    /// [`reserve`](radixkv::Session::reserve), for a quota, by its background thread. Where several threads evict at the moment,
+    /// some blocks on their way to the host are among them.
+    pub bypassed_blocks: u64,
     /// Tokens that were copied to the host.
     pub offloaded_tokens: u64,
     /// Bytes that were copied to the host.
@@ -50,6 +54,7 @@ impl Counters {
         TieredStats {
             evicted_blocks: self.evicted_blocks.get() + self.dropped_blocks.get(),
             dropped_blocks: self.dropped_blocks.get(),
+            bypassed_blocks: 0,
             offloaded_tokens: self.offloaded_tokens.get(),
             offloaded_bytes: self.offloaded_bytes.get(),
             onboarded_tokens: self.onboarded_tokens.get(),

@@ -1,6 +1,8 @@
 //! What the tests of tiers over tiers share: an engine whose bytes follow from tokens, and remote tiers that fail when they are told to.
 #![allow(dead_code, reason = "each test program uses a part")]
 
+pub mod gated;
+
 use std::{
     path::Path,
     sync::{

@@ -1,0 +1,145 @@
+//! What the tiers have of a prompt, before a request begins with it.
+
+use radixkv::{Namespace, PrefixMatch, Token};
+
+use super::{TieredSession, session::Request};
+use crate::{
+    fetch::Fetch,
+    grid::{Grid, offset},
+    host_match::HostMatch,
+};
+
+/// What the tiers have of a prompt, leased and pinned; made by [`TieredSession::match_prefix`].
+#[derive(Debug)]
+#[non_exhaustive]
+#[must_use = "dropping it releases its lease and its pins"]
+pub struct TieredMatch {
+    /// The longest prefix that the device caches.
+    pub device: PrefixMatch,
+    /// What the host has beyond it, up to the first hole.
+    pub host: HostMatch,
+    /// What remote tiers are asked for beyond that; it comes to the host meanwhile. None if there is nothing to ask for.
+    pub remote: Option<Fetch>,
+    /// Whether the host was asked: not if its blocks cannot reach beyond the device's.
+    asked_host: bool,
+    namespace: Namespace,
+    /// The tokens that name what was matched.
+    tokens: Box<[Token]>,
+}
+
+/// The same between the steps of one verb: of the verb's own tokens.
+pub(super) struct Found {
+    pub(super) device: PrefixMatch,
+    /// None if the host's blocks cannot reach beyond the device's.
+    pub(super) host: Option<HostMatch>,
+    pub(super) remote: Option<Fetch>,
+}
+
+impl TieredMatch {
+    /// Tokens that need not be computed; what remote tiers have is not known yet.
+    pub fn len_tokens(&self) -> usize {
+        self.device.len_tokens() + self.host.len_tokens()
+    }
+
+    /// What was found, for a request that begins with what it was matched by.
+    ///
+    /// # Panics
+    ///
+    /// If the match is of another cache, or the request is of another namespace or of other tokens.
+    pub(super) fn of_request(self, session: &TieredSession, request: Request<'_>) -> Found {
+        for namespace in [&self.namespace, request.namespace] {
+            // Panics if it is of another cache.
+            session.session.peek(namespace, &[]);
+        }
+        let [of_match, of_request] = [&self.namespace, request.namespace].map(Namespace::name);
+        assert!(
+            of_match == of_request,
+            "the match is of namespace {:?}, the request of {:?}: match in the request's namespace",
+            of_match.parts().collect::<Vec<_>>(),
+            of_request.parts().collect::<Vec<_>>(),
+        );
+        let matched = self.len_tokens();
+        let named = if matched > 0 { matched + offset(of_match.keys()) } else { 0 };
+        assert!(
+            request.tokens.starts_with(&self.tokens[..named]),
+            "a request of {} tokens does not begin with the {named} tokens of its match: match the request's own tokens",
+            request.tokens.len(),
+        );
+        let Self { device, host, remote, asked_host, .. } = self;
+        Found { device, host: asked_host.then_some(host), remote }
+    }
+}
+
+impl Found {
+    /// Tokens of the sequence that the host has beyond the device's.
+    pub(super) fn host_tokens(&self) -> usize {
+        self.host.as_ref().map_or(0, HostMatch::len_tokens)
+    }
+}
+
+impl TieredSession {
+    /// Finds the longest prefix of `tokens` on the device and in the host, and keeps it there. Asks remote tiers for what
+    /// follows in the host's blocks, and does not wait for the answer: each call asks again.
+    ///
+    /// A lookup and a use of what was found is counted when a request begins with it ([`begin`](Self::begin)), not before.
+    /// Copies the tokens that were matched. Takes the tier's lock only if the host could have a block beyond what the device
+    /// has.
+    ///
+    /// # Panics
+    ///
+    /// As [`Session::match_prefix`](radixkv::Session::match_prefix).
+    pub fn match_prefix(&self, namespace: &Namespace, tokens: &[Token]) -> TieredMatch {
+        let Found { device, host, remote } = self.find(namespace, tokens);
+        let asked_host = host.is_some();
+        let host = host.unwrap_or_else(|| self.shared.host.nothing_from(device.len_tokens()));
+        let matched = device.len_tokens() + host.len_tokens();
+        let named = if matched > 0 { matched + offset(namespace.keys()) } else { 0 };
+        let tokens = tokens[..named].into();
+        TieredMatch { device, host, remote, asked_host, namespace: namespace.clone(), tokens }
+    }
+
+    /// The same for the steps of one verb.
+    pub(super) fn find(&self, namespace: &Namespace, tokens: &[Token]) -> Found {
+        let device = self.session.match_prefix_untouched(namespace, tokens);
+        let (tier, from) = (&self.shared.host, device.len_tokens());
+        let size = tier.block_size();
+        if Grid::new(size, namespace.keys()).blocks(tokens.len()) <= from / size {
+            return Found { device, host: None, remote: None };
+        }
+        let name = namespace.name();
+        let host = tier.pinned_from(&name, tokens, from);
+        let remote = tier.fetch(&name, tokens, host.tokens().end);
+        Found { device, host: Some(host), remote }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{sync::mpsc, thread, time::Duration};
+
+    use radixkv::PrefixCache;
+
+    use crate::{HostTier, NoCopies, TieredCache};
+
+    #[test]
+    fn a_prompt_that_the_device_has_takes_no_lock_of_the_host() {
+        let cache = PrefixCache::builder(4, 8).build().expect("a cache");
+        let host = HostTier::builder(2, 8).build().expect("a tier");
+        let tiers = TieredCache::builder(&cache, &host, NoCopies).build().expect("they go together");
+        let (prompt, space) = ([1, 2, 3, 4, 5], cache.default_namespace());
+        let start = tiers.session().acquire(&space, &prompt[..4], 0).expect("room");
+        drop(tiers.session().insert(&space, &start.lease, &prompt[..4], start.blocks).expect("it is inserted"));
+        let locked = host.inner.lock();
+        let (done, is_done) = mpsc::channel();
+        thread::spawn(move || {
+            let session = tiers.session();
+            // One block of the host would need a sixth token.
+            let matched = session.match_prefix(&space, &prompt).len_tokens();
+            let started = session.acquire(&space, &prompt, 3).expect("room").len_tokens();
+            let begun = session.begin(&space, &prompt, 0, session.match_prefix(&space, &prompt)).expect("room");
+            done.send([matched, started, begun.wait().len_tokens()])
+        });
+        assert_eq!(is_done.recv_timeout(Duration::from_secs(10)), Ok([4; 3]));
+        drop(locked);
+    }
+}

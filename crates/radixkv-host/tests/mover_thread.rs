@@ -1,0 +1,143 @@
+//! Copies on the mover's thread: what a clear stops, what a caller does not wait for, and a mover that uses the tiers itself.
+
+mod common;
+
+use std::{
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, Ordering::Relaxed},
+        mpsc,
+    },
+    thread,
+};
+
+use common::{PATIENCE, gated::gated};
+use radixkv::{Namespace, PrefixCache};
+use radixkv_host::{
+    HostTier, MoveError, Mover, TierMode, TieredBuilder, TieredCache, TieredStart, ToDevice, ToHost, WritePolicy,
+};
+
+const A: &[u32] = &[1, 2, 3, 4];
+const B: &[u32] = &[11, 12, 13, 14];
+
+/// A cache over a tier that other caches could share, of eight blocks of two tokens each, with a mover's thread.
+fn builder(mover: impl Mover + 'static) -> TieredBuilder {
+    let cache = PrefixCache::builder(2, 8).build().expect("a cache");
+    let host = HostTier::builder(2, 8).build().expect("a tier");
+    TieredCache::builder(&cache, &host, mover).mode(TierMode::Shared).mover_thread(4)
+}
+
+fn serve(tiers: &TieredCache, namespace: &Namespace, prompt: &[u32]) -> (usize, usize) {
+    let session = tiers.session();
+    let TieredStart { lease, cached, mut blocks, device_tokens, host_tokens, .. } =
+        session.acquire(namespace, prompt, 0).expect("room");
+    let own = blocks.split(prompt.len() / 2 - cached.len());
+    drop(session.insert(namespace, &lease, prompt, own).expect("it is inserted"));
+    (device_tokens, host_tokens)
+}
+
+/// Waits for the copies that are under way.
+fn settle(tiers: &TieredCache) {
+    assert_eq!(tiers.evict(0), 0);
+}
+
+#[test]
+fn a_demotion_before_a_clear_brings_nothing_after_it() {
+    let (mover, is_called, go) = gated();
+    let tiers = builder(mover).build().expect("they go together");
+    let (session, space) = (tiers.session(), tiers.cache().default_namespace());
+    serve(&tiers, &space, A);
+    serve(&tiers, &space, B);
+    assert_eq!(session.demote(&space, B), 4);
+    is_called.recv().expect("the mover is busy");
+    assert_eq!(session.demote(&space, A), 4);
+    tiers.clear_namespace(&space);
+    for _ in 0..2 {
+        go.send(()).expect("the mover waits");
+    }
+    settle(&tiers);
+    let found = [A, B].map(|prompt| tiers.host().peek(&space.name(), prompt, 0));
+    assert_eq!(found, [0, 0], "both were computed before the clear");
+    assert_eq!(serve(&tiers, &space, A), (0, 0));
+}
+
+#[test]
+fn an_insert_that_is_written_through_does_not_wait_for_its_copy() {
+    let (mover, is_called, go) = gated();
+    let tiers = builder(mover).write_policy(WritePolicy::Through).build().expect("they go together");
+    let space = tiers.cache().default_namespace();
+    let (done, is_done) = mpsc::channel();
+    let serving = thread::spawn({
+        let (tiers, space) = (tiers.clone(), space.clone());
+        move || done.send(serve(&tiers, &space, A)).expect("the test waits")
+    });
+    is_called.recv().expect("the copy began");
+    let is_inserted = is_done.recv_timeout(PATIENCE / 6).is_ok();
+    let (leased, in_host) = (tiers.cache().evict(8), tiers.host().peek(&space.name(), A, 0));
+    go.send(()).expect("the mover waits");
+    serving.join().expect("no panic");
+    assert!(is_inserted, "the insert waits for the mover");
+    assert_eq!((leased, in_host), (0, 0), "the blocks stay for the copy");
+    settle(&tiers);
+    assert_eq!((tiers.host().peek(&space.name(), A, 0), tiers.cache().evict(8)), (4, 2));
+}
+
+/// A mover that makes room for itself the first time it is called.
+#[derive(Default)]
+struct Evicting {
+    tiers: OnceLock<TieredCache>,
+    did: AtomicBool,
+}
+
+impl Evicting {
+    fn use_tiers(&self) {
+        if self.did.swap(true, Relaxed) {
+            return;
+        }
+        let tiers = self.tiers.get().expect("it was built");
+        let space = tiers.cache().default_namespace();
+        assert_eq!(tiers.evict(1), 1);
+        // Evicts the rest for it, and brings what the host has.
+        assert_eq!(serve(tiers, &space, &[21; 14]), (0, 0));
+        assert!(tiers.session().acquire(&space, &[31; 14], 0).is_ok());
+    }
+}
+
+impl Mover for Evicting {
+    fn offload(&self, _copies: &mut [ToHost<'_>]) -> Result<(), MoveError> {
+        self.use_tiers();
+        Ok(())
+    }
+
+    fn onboard(&self, _copies: &[ToDevice<'_>]) -> Result<(), MoveError> {
+        self.use_tiers();
+        Ok(())
+    }
+}
+
+#[test]
+fn a_mover_that_evicts_and_inserts_does_not_wait_for_itself() {
+    for write in [WritePolicy::Back, WritePolicy::Through] {
+        let mover = Arc::new(Evicting::default());
+        let tiers = builder(Arc::clone(&mover)).write_policy(write).build().expect("they go together");
+        let space = tiers.cache().default_namespace();
+        mover.did.store(true, Relaxed);
+        for prompt in [A, B] {
+            serve(&tiers, &space, prompt);
+        }
+        settle(&tiers);
+        mover.tiers.set(tiers.clone()).expect("once");
+        mover.did.store(false, Relaxed);
+        let (done, is_done) = mpsc::channel();
+        thread::spawn(move || {
+            if write == WritePolicy::Back {
+                tiers.evict(1);
+            } else {
+                serve(&tiers, &space, &[41, 42]);
+                settle(&tiers);
+            }
+            done.send(tiers.stats().failed_offload_blocks)
+        });
+        assert_eq!(is_done.recv_timeout(PATIENCE), Ok(0), "{write:?}");
+    }
+}
