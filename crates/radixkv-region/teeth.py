@@ -29,7 +29,7 @@ BUGS = [
     ("a copy that is not confirmed", "models a_block_that_is_overwritten_while_it_is_read",
      [(READ, "(!entry.is_still(state)).then_some(Miss::Overwritten)", "None")]),
     ("a generation that stays", "models a_block_that_is_removed_and_put_again_while_it_is_read",
-     [(STATE, "self.generation().wrapping_add(1) <<", "self.generation() <<")]),
+     [(STATE, "Self::new(self.generation().wrapping_add(1), ", "Self::new(self.generation(), ")]),
     ("claiming by load and store", "models two_puts_of_two_blocks_into_one_entry",
      [(ENTRY, "self.field(STATE).compare_exchange(seen.word(), state.word(), Acquire, Relaxed).ok()?;",
        "if self.look() != seen {\n            return None;\n        }\n        self.field(STATE).store(state.word(), Relaxed);")]),

@@ -163,13 +163,14 @@ impl HostBuilder {
     }
 
     /// How many blocks may be on their way to the remote tiers, and how many from there: each takes a buffer. Where there is none, a
-    /// block is not put, and one that is asked for is a miss. Default: 256.
+    /// block is not put, and one that is asked for is a miss; those of a sequence's beginning come first. Default: 256.
     pub fn remote_in_flight(mut self, blocks: usize) -> Self {
         self.remote.in_flight = blocks;
         self
     }
 
-    /// After how long a fetch is given up; what has come by then is in the host. Default: 10 s.
+    /// After how long a fetch is given up; what has come by then is in the host. A remote tier that says nothing for a quarter of that
+    /// time is passed over. Default: 10 s.
     pub fn remote_timeout(mut self, timeout: Duration) -> Self {
         self.remote.timeout = timeout;
         self

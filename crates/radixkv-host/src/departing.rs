@@ -97,14 +97,20 @@ impl Inner {
     /// Nothing writes to the blocks' bytes until this returns: the caller has them reserved or pinned.
     pub(crate) unsafe fn send_off(&self, leaving: Vec<Departing>) {
         let Some(remote) = self.remote() else { return };
-        for Departing { name, tokens, blocks, time_to_live, .. } in leaving {
-            let buffers = remote.put_buffers(blocks.len());
-            let copied = blocks.into_iter().zip(buffers).map(|((number, block), mut buffer)| {
-                // SAFETY: the caller says that nothing writes to it.
-                buffer.copy_from_slice(unsafe { self.memory().block(block as usize, self.block_bytes()) });
-                (number, buffer)
-            });
-            let blocks: Vec<_> = copied.collect();
+        let of_one = |(of, one): (usize, &Departing)| -> Vec<_> {
+            one.blocks.iter().map(|&(number, block)| (number, of, block)).collect()
+        };
+        // Where there are too few buffers, the ends are left out: a block is worth nothing without those before it.
+        let mut blocks: Vec<_> = leaving.iter().enumerate().flat_map(of_one).collect();
+        blocks.sort_by_key(|&(number, ..)| number);
+        let numbers: Vec<_> = blocks.iter().map(|&(number, ..)| number).collect();
+        let mut copies: Vec<_> = leaving.iter().map(|_| Vec::new()).collect();
+        for ((number, of, block), mut buffer) in blocks.into_iter().zip(remote.put_buffers(&numbers)) {
+            // SAFETY: the caller says that nothing writes to it.
+            buffer.copy_from_slice(unsafe { self.memory().block(block as usize, self.block_bytes()) });
+            copies[of].push((number, buffer));
+        }
+        for (Departing { name, tokens, time_to_live, .. }, blocks) in leaving.into_iter().zip(copies) {
             remote.put(PutOrder { name, tokens, blocks, time_to_live });
         }
     }

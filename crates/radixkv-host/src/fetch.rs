@@ -50,7 +50,7 @@ impl HostTier {
             return None;
         }
         let offload = self.offload();
-        let state = self.inner.lock();
+        let mut state = self.inner.lock();
         let name = offload.allows(&state, namespace).then(|| state.generations.name(namespace));
         drop(state);
         let name = name?;

@@ -248,7 +248,7 @@ impl<'a> Arrival<'a> {
         let is_put = self.origin == Origin::Cache && self.namespace.keys() == Keys::Tokens;
         match self.tier.remote() {
             Some(remote) if is_put && remote.write() == WritePolicy::Through => {
-                Through::copy(remote, self.blocks_mut().collect::<Vec<_>>().into_iter())
+                Through::copy(remote, self.blocks_mut().collect())
             }
             _ => Through::none(),
         }

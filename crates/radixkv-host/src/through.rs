@@ -20,9 +20,9 @@ impl<'a> Through<'a> {
         Self { remote: None, blocks: Vec::new() }
     }
 
-    /// Copies blocks: as many as may be on their way.
-    pub(crate) fn copy<'b>(remote: &'a Remote, blocks: impl ExactSizeIterator<Item = (usize, &'b mut [u8])>) -> Self {
-        let buffers = remote.put_buffers(blocks.len());
+    /// Copies blocks, which are in the order of their numbers: the first ones, as many as may be on their way.
+    pub(crate) fn copy(remote: &'a Remote, blocks: Vec<(usize, &mut [u8])>) -> Self {
+        let buffers = remote.put_buffers(&blocks.iter().map(|&(number, _)| number).collect::<Vec<_>>());
         let copied = buffers.into_iter().zip(blocks).map(|(mut buffer, (number, bytes))| {
             buffer.copy_from_slice(bytes);
             (number, buffer)

@@ -13,7 +13,7 @@ use crate::{
 /// "radixkvR" as a little-endian number: on a machine of the other order it is no region.
 const MAGIC: u64 = u64::from_ne_bytes(*b"radixkvR");
 /// The version of the format.
-const VERSION: u64 = 1;
+const VERSION: u64 = 2;
 
 const MAGIC_AT: usize = 0;
 const VERSION_AT: usize = 1;

@@ -2,15 +2,19 @@
 //!
 //! | bits | field | meaning |
 //! |---|---|---|
-//! | 0 to 1 | kind | [`Kind`] |
-//! | 2 to 9 | slot | while it is written: the process slot of the writer |
-//! | 10 to 63 | generation | how many times the entry was claimed |
+//! | 0 to 9 | owner | bits 0 and 1: the [`Kind`]; the others: while it is written, the process slot of the writer |
+//! | 10 to 19, 20 to 29 | owner | the same twice more |
+//! | 30 to 63 | generation | how many times the entry was claimed |
+//!
+//! Of the three copies the majority counts, bit by bit: so a bit that flips in memory does not free an entry that a process is
+//! writing, which another one would write too.
 
 const KIND: u64 = 0b11;
 const SLOT_AT: u32 = 2;
 const SLOT: u64 = 0xff << SLOT_AT;
-const GENERATION_AT: u32 = 10;
-const GENERATION: u64 = !(KIND | SLOT);
+const OWNER: u64 = KIND | SLOT;
+const OWNER_BITS: u32 = 10;
+const GENERATION_AT: u32 = 3 * OWNER_BITS;
 
 /// What an entry is, as one value of its word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,8 +42,18 @@ impl State {
         self.0
     }
 
+    /// What most of the copies say.
+    const fn owner(self) -> u64 {
+        let (one, two, three) = (self.0, self.0 >> OWNER_BITS, self.0 >> (2 * OWNER_BITS));
+        (one & two | two & three | one & three) & OWNER
+    }
+
+    const fn new(generation: u64, owner: u64) -> Self {
+        Self(generation << GENERATION_AT | owner << (2 * OWNER_BITS) | owner << OWNER_BITS | owner)
+    }
+
     pub(crate) const fn kind(self) -> Kind {
-        match self.0 & KIND {
+        match self.owner() & KIND {
             0 => Kind::Free,
             1 => Kind::Writing,
             2 => Kind::Ready,
@@ -49,7 +63,7 @@ impl State {
 
     /// The process slot of the writer; without meaning in other kinds.
     pub(crate) const fn slot(self) -> usize {
-        ((self.0 & SLOT) >> SLOT_AT) as usize
+        (self.owner() >> SLOT_AT) as usize
     }
 
     pub(crate) const fn generation(self) -> u64 {
@@ -58,18 +72,18 @@ impl State {
 
     /// The same entry, claimed by the process of a slot: a new generation.
     pub(crate) const fn claimed(self, slot: usize) -> Self {
-        let generation = self.generation().wrapping_add(1) << GENERATION_AT & GENERATION;
-        Self(generation | (slot as u64) << SLOT_AT & SLOT | 1)
+        // A generation that is too large loses its highest bits.
+        Self::new(self.generation().wrapping_add(1), (slot as u64) << SLOT_AT & SLOT | 1)
     }
 
     /// The same generation, readable.
     pub(crate) const fn ready(self) -> Self {
-        Self(self.0 & GENERATION | 2)
+        Self::new(self.generation(), 2)
     }
 
     /// The same generation, empty.
     pub(crate) const fn free(self) -> Self {
-        Self(self.0 & GENERATION)
+        Self::new(self.generation(), 0)
     }
 
     /// Whether a process of this slot is writing it.
@@ -96,6 +110,16 @@ mod tests {
             assert_eq!(claimed.ready().generation(), claimed.generation());
             assert_eq!(claimed.free().generation(), claimed.generation());
             assert_ne!(state.claimed(1), state);
+        }
+    }
+
+    #[test]
+    fn a_flipped_bit_changes_neither_kind_nor_slot() {
+        for state in [State::from_word(0), State::from_word(0).claimed(77), State::from_word(0).claimed(0).ready()] {
+            for bit in 0..64 {
+                let flipped = State::from_word(state.word() ^ 1 << bit);
+                assert_eq!((flipped.kind(), flipped.slot()), (state.kind(), state.slot()), "bit {bit}");
+            }
         }
     }
 }

@@ -48,12 +48,7 @@ impl Unfinished {
         make(&folder).map_err(io)?;
         let lock = lock(&folder)?;
         let path = unfinished_in(&folder, name);
-        let file = options()
-            .create(true)
-            .truncate(true)
-            .write(true)
-            .open(&path)
-            .map_err(|error| SaveError::io(path.display(), error))?;
+        let file = create(&path).map_err(|error| SaveError::io(path.display(), error))?;
         Ok(Self { folder, name, file, lock, is_published: false })
     }
 
@@ -78,6 +73,14 @@ impl Drop for Unfinished {
             let _ = fs::remove_file(unfinished_in(&self.folder, self.name));
         }
         let _ = flock(&self.lock, FlockOperation::Unlock);
+    }
+}
+
+/// Makes a file where none may be: what a save left that failed is removed, and so is a link to another file.
+fn create(path: &Path) -> io::Result<File> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => File::create_new(path),
     }
 }
 

@@ -7,7 +7,9 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use radixkv::{Namespace, NamespaceName, PrefixCache, Priority, Session, Token};
+use radixkv::{
+    BlockId, Lease, Namespace, NamespaceName, PrefixCache, PrefixMatch, Priority, Session, Token, WeakLease,
+};
 use radixkv_tiers::Layout;
 
 use crate::block_bytes::BlockBytes;
@@ -98,8 +100,9 @@ impl<'a> Save<'a> {
     /// Writes what is cached now, and replaces an older save in the folder when all of it is on the disk.
     ///
     /// The cache may work meanwhile. What is saved was cached at one moment, that of the call; blocks that are evicted before they
-    /// are copied are left out, and counted. Each sequence is leased while its blocks are copied: so long they are protected. Its
-    /// uses and its age do not change.
+    /// are copied are left out, and counted; so are the rest of a namespace that is cleared while its blocks are copied, and blocks
+    /// that were evicted and came again. Each sequence is leased while its blocks are copied, and one block of each namespace from then
+    /// on: so long they are protected. Their uses and their age do not change.
     ///
     /// Needs room for the new save beside the old one, and memory for the cached tokens.
     ///
@@ -166,9 +169,17 @@ struct Copies<'a> {
     saved_at: Duration,
     session: Session,
     spaces: Vec<Namespace>,
+    /// Of each namespace, what shows that it was not cleared since the first of its blocks was copied.
+    witnesses: Vec<Option<Witness>>,
     copied: Vec<Copied>,
     /// Of each run, whether a run follows its last block.
     is_continued: Vec<bool>,
+}
+
+/// A lease on a cached block, which no eviction ends, and a weak one, which ends with the namespace.
+struct Witness {
+    _held: Lease,
+    weak: WeakLease,
 }
 
 /// The beginning of a run that was copied.
@@ -191,7 +202,8 @@ impl<'a> Copies<'a> {
             }
         }
         let copied = vec![Copied::default(); cached.runs.len()];
-        Self { save, cached, saved_at, session: save.cache.session(), spaces, copied, is_continued }
+        let witnesses = cached.namespaces.iter().map(|_| None).collect();
+        Self { save, cached, saved_at, session: save.cache.session(), spaces, witnesses, copied, is_continued }
     }
 
     /// Matches each sequence that no longer one continues, and copies what is cached of it.
@@ -228,7 +240,8 @@ impl<'a> Copies<'a> {
         copying: &mut Copying<'_, B, W>,
     ) -> io::Result<()> {
         let (runs, size) = (&self.cached.runs, self.save.cache.block_size());
-        let hit = self.session.match_prefix_untouched(&self.spaces[runs[last].namespace], tokens);
+        let Some(hit) = self.match_as_of_the_snapshot(last, tokens) else { return Ok(()) };
+        let of_snapshot = hit.blocks().iter().zip(self.blocks_of(last)).take_while(|&(&now, then)| now == then).count();
         // From the end of the sequence up to a run whose part of it was copied.
         let (mut path, mut end, mut next) = (Vec::new(), end_of(&runs[last], size), Some(last));
         while let Some(run) = next.filter(|&run| self.end_of_copy(run) < end) {
@@ -237,7 +250,7 @@ impl<'a> Copies<'a> {
         }
         for (run, end) in path.into_iter().rev() {
             let copied = self.end_of_copy(run);
-            let blocks = copied / size..end.min(hit.len_tokens()) / size;
+            let blocks = copied / size..(end / size).min(of_snapshot);
             for &block in hit.blocks().get(blocks).unwrap_or_default() {
                 match copying.copy(block)? {
                     Some(place) => self.copied[run].places.push(place),
@@ -253,6 +266,46 @@ impl<'a> Copies<'a> {
             }
         }
         Ok(())
+    }
+
+    /// Matches the sequence that ends with a run; nothing if its namespace was cleared since blocks of it were copied: what is cached
+    /// there now may be of other weights.
+    fn match_as_of_the_snapshot(&mut self, last: usize, tokens: &[Token]) -> Option<PrefixMatch> {
+        let namespace = self.cached.runs[last].namespace;
+        let (space, session) = (&self.spaces[namespace], &self.session);
+        let witness = match &self.witnesses[namespace] {
+            Some(witness) => witness,
+            None => {
+                let first = self.save.cache.block_size() + extra_tokens(space.keys()).unwrap_or(0);
+                let held = session.match_prefix_untouched(space, &tokens[..first.min(tokens.len())]).into_lease();
+                let weak = session.downgrade(&held);
+                self.witnesses[namespace].insert(Witness { _held: held, weak })
+            }
+        };
+        // Matched before the witness is asked: so what was matched is of the same time.
+        let hit = session.match_prefix_untouched(space, tokens);
+        match session.upgrade(&witness.weak) {
+            Some(_) => Some(hit),
+            None => {
+                // Nothing was cached there, and nothing copied: the next sequence may have a witness.
+                if witness.weak.len_tokens() == 0 {
+                    self.witnesses[namespace] = None;
+                }
+                None
+            }
+        }
+    }
+
+    /// The blocks of the sequence that ends with a run, as of the snapshot.
+    fn blocks_of(&self, last: usize) -> Vec<BlockId> {
+        let (runs, size) = (&self.cached.runs, self.save.cache.block_size());
+        let mut path: Vec<usize> = std::iter::successors(Some(last), |&run| runs[run].parent).collect();
+        path.reverse();
+        path.into_iter().fold(Vec::new(), |mut blocks, run| {
+            blocks.truncate(runs[run].start / size);
+            blocks.extend(runs[run].blocks);
+            blocks
+        })
     }
 
     /// Tokens up to the end of what was copied of a run.

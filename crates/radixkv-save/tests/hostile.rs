@@ -110,7 +110,21 @@ fn a_pipe_in_place_of_a_file_is_not_waited_for() {
     let save = || Save::new(&cache, &layout(2)).to(folder.path(), &mut Memory::new(2));
     assert!(save().unwrap_err().to_string().contains("lock: "));
     fs::remove_file(folder.path().join("lock")).unwrap();
-    assert!(save().is_err_and(|error| error.to_string().contains("save.new: ")));
+    // What is in the place of the unfinished file is removed.
+    assert_eq!(save().unwrap().blocks, 0);
+}
+
+#[test]
+fn a_save_is_not_written_through_a_link() {
+    let folder = tempfile::tempdir().unwrap();
+    let (saves, other) = (folder.path().join("saves"), folder.path().join("other"));
+    fs::create_dir(&saves).unwrap();
+    fs::write(&other, "text").unwrap();
+    std::os::unix::fs::symlink(&other, saves.join("save.new")).unwrap();
+    let cache = PrefixCache::builder(2, 2).build().unwrap();
+    Save::new(&cache, &layout(2)).to(&saves, &mut Memory::new(2)).unwrap();
+    assert_eq!(fs::read_to_string(&other).unwrap(), "text");
+    assert!(fs::symlink_metadata(saves.join("save")).unwrap().is_file());
 }
 
 #[test]

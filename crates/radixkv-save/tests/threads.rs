@@ -113,3 +113,68 @@ fn what_is_restored_beside_four_threads_has_no_wrong_byte() {
         assert_eq!(new.validate(), Ok(()));
     }
 }
+
+/// Memory of which each block says with which weights it was computed; before a given read everything is cleared and computed
+/// again.
+struct Weights<'a> {
+    cache: &'a PrefixCache,
+    sequences: &'a [&'a [u32]],
+    of_block: Vec<u8>,
+    reads: u32,
+    clear_at: u32,
+}
+
+impl Weights<'_> {
+    fn compute(&mut self, weights: u8) {
+        let (session, space) = (self.cache.session(), self.cache.default_namespace());
+        for tokens in self.sequences {
+            let hit = session.match_prefix(&space, tokens);
+            let blocks = session.reserve(tokens.len() - hit.blocks().len()).unwrap();
+            blocks.blocks().iter().for_each(|&block| self.of_block[block as usize] = weights);
+            drop(session.insert(hit.lease(), tokens, blocks).unwrap());
+        }
+    }
+}
+
+impl BlockBytes for Weights<'_> {
+    fn block_bytes(&self) -> usize {
+        common::BYTES
+    }
+
+    fn read(&mut self, block: u32, bytes: &mut [u8]) -> bool {
+        if self.reads == self.clear_at {
+            self.cache.clear_namespace(&self.cache.default_namespace());
+            self.compute(2);
+        }
+        self.reads += 1;
+        bytes.fill(self.of_block[block as usize]);
+        true
+    }
+
+    fn write(&mut self, block: u32, bytes: &[u8]) -> bool {
+        self.of_block[block as usize] = bytes[0];
+        true
+    }
+}
+
+#[test]
+fn no_sequence_is_put_together_from_before_and_after_a_clear() {
+    let sequences: [&[u32]; 4] = [&[1, 2, 3, 4], &[1, 2, 5, 6], &[1, 7, 8], &[9, 9, 9]];
+    for clear_at in 0..11 {
+        let of_block = vec![0; 24];
+        let cache = PrefixCache::builder(1, 24).build().unwrap();
+        let mut memory = Weights { cache: &cache, sequences: &sequences, of_block, reads: 0, clear_at };
+        memory.compute(1);
+        let (folder, layout) = (tempfile::tempdir().unwrap(), layout(1));
+        let report = Save::new(&cache, &layout).to(folder.path(), &mut memory).unwrap();
+        assert!(report.blocks > clear_at as usize && report.blocks + report.evicted_blocks == 11, "{report:?}");
+        let new = PrefixCache::builder(1, 24).build().unwrap();
+        let mut fresh = Weights { cache: &new, sequences: &[], of_block: vec![0; 24], reads: 0, clear_at: u32::MAX };
+        Saved::open(folder.path(), &layout).unwrap().restore(&new, &mut fresh).unwrap();
+        for tokens in sequences {
+            let hit = new.session().match_prefix(&new.default_namespace(), tokens);
+            let weights: Vec<u8> = hit.blocks().iter().map(|&block| fresh.of_block[block as usize]).collect();
+            assert!(weights.iter().all(|&weights| weights == 1), "{weights:?}, cleared at read {clear_at}");
+        }
+    }
+}

@@ -26,6 +26,10 @@ pub struct BlockKey([u8; 32]);
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Block {
     key: BlockKey,
+    /// The key of the block before it.
+    parent: Option<BlockKey>,
+    /// Blocks before it.
+    number: u32,
     layout: LayoutDigest,
     tokens: Arc<[Token]>,
 }
@@ -49,6 +53,8 @@ pub struct KeyChain {
     layout: LayoutDigest,
     block_size: usize,
     last: [u8; 32],
+    /// Blocks so far.
+    blocks: u32,
 }
 
 impl BlockKey {
@@ -92,13 +98,23 @@ impl Block {
     pub(crate) fn layout(&self) -> LayoutDigest {
         self.layout
     }
+
+    /// The key of the block before it in its sequence.
+    pub(crate) fn parent(&self) -> Option<BlockKey> {
+        self.parent
+    }
+
+    /// How many blocks come before it in its sequence.
+    pub(crate) fn number(&self) -> u32 {
+        self.number
+    }
 }
 
 impl KeyChain {
     pub(crate) fn new(layout: &Layout, namespace: &[u8]) -> Self {
         let digest = layout.digest();
         let seed = Sha256::new().chain_update(NAMESPACE).chain_update(digest.0).chain_update(namespace);
-        Self { layout: digest, block_size: layout.block_size(), last: seed.finalize().into() }
+        Self { layout: digest, block_size: layout.block_size(), last: seed.finalize().into(), blocks: 0 }
     }
 
     /// The whole blocks of the tokens that come next; tokens after the last whole block are not taken.
@@ -116,8 +132,10 @@ impl KeyChain {
             }
             hash.update(&bytes[..4 * tokens.len()]);
         }
+        let (parent, number) = ((self.blocks > 0).then_some(BlockKey(self.last)), self.blocks);
         self.last = hash.finalize().into();
-        Block { key: BlockKey(self.last), layout: self.layout, tokens: tokens.into() }
+        self.blocks = self.blocks.saturating_add(1);
+        Block { key: BlockKey(self.last), parent, number, layout: self.layout, tokens: tokens.into() }
     }
 }
 

@@ -130,6 +130,13 @@ pub(crate) fn verify<'a>(object: &'a [u8], layout: &Layout, block: &Block, now: 
     if expires != 0 && expires <= now { Err(Miss::Expired) } else { Ok(payload) }
 }
 
+/// When the object expires that begins with these bytes, in milliseconds since 1970; nothing if they begin no object.
+#[cfg(feature = "object-store")]
+pub(crate) fn expires(object: &[u8]) -> Option<u64> {
+    let head = Head(object.first_chunk::<HEADER_BYTES>()?);
+    (head.field::<8>(0) == *MAGIC).then(|| u64::from_le_bytes(head.field(88)))
+}
+
 /// The fixed part of an object.
 struct Head<'a>(&'a [u8; HEADER_BYTES]);
 

@@ -37,7 +37,7 @@ pub(crate) enum Request<B> {
 /// One item of a batch.
 #[derive(Debug)]
 pub(crate) struct Job<B> {
-    ticket: Ticket,
+    pub(crate) ticket: Ticket,
     index: usize,
     due: Instant,
     pub(crate) request: Request<B>,

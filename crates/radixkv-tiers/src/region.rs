@@ -106,7 +106,9 @@ impl<B: Buffer> RegionTier<B> {
             self.counters.refused();
             return Err(Refused { batch, reason });
         }
-        let outcomes: Vec<_> = batch.into_iter().map(&mut act).collect();
+        // The first one last, as the most recently used: those that come before others in a sequence come before them in a batch.
+        let mut outcomes: Vec<_> = batch.into_iter().rev().map(&mut act).collect();
+        outcomes.reverse();
         let mut state = self.lock();
         let ticket = Ticket(state.next_ticket);
         state.next_ticket += 1;

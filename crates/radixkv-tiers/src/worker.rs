@@ -7,26 +7,41 @@ use std::{
 
 use crate::{
     aligned::Aligned,
-    key::BlockKey,
+    key::{Block, BlockKey},
     layout::Layout,
     object::{self, Miss},
     queue::{Job, JobId, Queue, Request},
-    tier::{Buffer, Completion, Failure, NotGot, Outcome},
+    tier::{Buffer, Completion, Failure, NotGot, Outcome, Ticket},
 };
 
 /// What a store does for one request.
 #[derive(Debug)]
 pub(crate) enum Step {
     Contains(BlockKey),
-    Fetch(BlockKey),
+    Fetch(Block, Use),
     Store {
         key: BlockKey,
+        used: Use,
         object: Aligned,
-        /// In milliseconds since 1970; 0 is never. For stores that remove what expired.
-        #[cfg_attr(not(feature = "redis"), expect(dead_code))]
+        /// In milliseconds since 1970; 0 is never. For stores that tell what expired.
         expires: u64,
     },
     Remove(BlockKey),
+}
+
+/// A use of a block: in which batch, and where the block is in its sequence.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Use {
+    /// A later batch has a larger number.
+    pub(crate) batch: u64,
+    pub(crate) number: u32,
+    pub(crate) parent: Option<BlockKey>,
+}
+
+impl Use {
+    fn of(block: &Block, batch: Ticket) -> Self {
+        Self { batch: batch.0, number: block.number(), parent: block.parent() }
+    }
 }
 
 /// What a store answers.
@@ -42,6 +57,8 @@ pub(crate) enum Reply<'a> {
     /// To [`Step::Fetch`]: something of so many bytes, which no object of the layout has.
     #[cfg_attr(not(feature = "object-store"), expect(dead_code))]
     OtherLength(usize),
+    /// To [`Step::Fetch`]: what is there is not the block.
+    Missed(Miss),
     /// To [`Step::Store`] and [`Step::Remove`].
     Done,
     Failed(Failure),
@@ -55,8 +72,9 @@ pub(crate) trait Store {
     /// Carries steps out, and replies to each, once.
     fn carry_out(&mut self, steps: &[Step], reply: &mut dyn FnMut(usize, Reply<'_>));
 
-    /// Told of a key under which something stands that is not its block.
-    fn discard(&mut self, _key: BlockKey, _why: Miss) {}
+    /// Removes what is stored under a key, and is not its block: as long as it is there, the block counts as present and is not
+    /// put again.
+    fn discard(&mut self, key: BlockKey, why: Miss);
 }
 
 /// Carries out requests until the queue is closed.
@@ -71,12 +89,21 @@ pub(crate) fn work<B: Buffer>(queue: &Queue<B>, layout: &Layout, store: &mut imp
             }
         }
         let mut wrong = Vec::new();
-        let mut reply = |index: usize, reply: Reply<'_>| wrong.extend(finish(queue, layout, ids[index], reply));
+        let mut reply = |index: usize, reply: Reply<'_>| match verified(layout, &steps[index], reply) {
+            // Known only when it is removed: a put that follows finds the place empty.
+            Reply::Missed(why) if why != Miss::Absent => wrong.push((index, why)),
+            reply => finish(queue, layout, ids[index], reply),
+        };
         if catch_unwind(AssertUnwindSafe(|| store.carry_out(&steps, &mut reply))).is_err() {
             // Those that were replied to are completed already.
             (0..steps.len()).for_each(|index| reply(index, Reply::Failed(Failure::Panicked)));
         }
-        wrong.into_iter().for_each(|(key, why)| store.discard(key, why));
+        for (index, why) in wrong {
+            if let Step::Fetch(block, _) = &steps[index] {
+                let _ = catch_unwind(AssertUnwindSafe(|| store.discard(block.key(), why)));
+            }
+            finish(queue, layout, ids[index], Reply::Missed(why));
+        }
     }
 }
 
@@ -84,7 +111,7 @@ pub(crate) fn work<B: Buffer>(queue: &Queue<B>, layout: &Layout, store: &mut imp
 pub(crate) fn prepare<B: Buffer>(queue: &Queue<B>, layout: &Layout, job: Job<B>) -> Option<(JobId, Step)> {
     let step = match &job.request {
         Request::Contains(key) => Ok(Step::Contains(*key)),
-        Request::Get(get) => Ok(Step::Fetch(get.block.key())),
+        Request::Get(get) => Ok(Step::Fetch(get.block.clone(), Use::of(&get.block, job.ticket))),
         Request::Remove(key) => Ok(Step::Remove(*key)),
         Request::Put(put, expires) => {
             let encoded = catch_unwind(AssertUnwindSafe(|| {
@@ -95,7 +122,8 @@ pub(crate) fn prepare<B: Buffer>(queue: &Queue<B>, layout: &Layout, job: Job<B>)
                     object
                 })
             }));
-            let store = |object| Step::Store { key: put.block.key(), object, expires: *expires };
+            let used = Use::of(&put.block, job.ticket);
+            let store = |object| Step::Store { key: put.block.key(), used, object, expires: *expires };
             encoded.ok().flatten().map(store).ok_or(Failure::Buffer)
         }
     };
@@ -109,29 +137,35 @@ pub(crate) fn prepare<B: Buffer>(queue: &Queue<B>, layout: &Layout, job: Job<B>)
     }
 }
 
-/// Completes a job by what the store replied; the key, if something stands there that is not its block.
-pub(crate) fn finish<B: Buffer>(
-    queue: &Queue<B>,
-    layout: &Layout,
-    id: JobId,
-    reply: Reply<'_>,
-) -> Option<(BlockKey, Miss)> {
-    let job = queue.unpark(id)?;
-    let mut wrong = None;
+/// What a reply to a fetch is, once the bytes are compared: an object whose keys and values are the block's, or a miss.
+pub(crate) fn verified<'a>(layout: &Layout, step: &Step, reply: Reply<'a>) -> Reply<'a> {
+    let Step::Fetch(block, _) = step else { return reply };
+    let miss = match reply {
+        Reply::Object(bytes) => match object::verify(bytes, layout, block, now()) {
+            Ok(payload) => return Reply::Object(payload),
+            Err(miss) => miss,
+        },
+        Reply::OtherLength(bytes) => Miss::Torn { bytes, expected: layout.object_bytes() },
+        Reply::Foreign => Miss::NotAnObject,
+        Reply::Failed(_) | Reply::Missed(_) => return reply,
+        Reply::Is(_) | Reply::Done => Miss::Absent,
+    };
+    Reply::Missed(miss)
+}
+
+/// Completes a job by what the store replied, [`verified`].
+pub(crate) fn finish<B: Buffer>(queue: &Queue<B>, layout: &Layout, id: JobId, reply: Reply<'_>) {
+    let Some(job) = queue.unpark(id) else { return };
     let completion = match reply {
         Reply::Failed(failure) => fail(queue, job, failure),
         reply => job.ends(|request| match (request, reply) {
             (Request::Get(mut get), reply) => {
-                let got = got(&mut get.buffer, layout, &get.block, &reply);
+                let got = got(&mut get.buffer, &reply);
                 match got {
                     Ok(()) => queue.counters.hit(layout.object_bytes()),
                     Err(NotGot::Miss(miss)) => queue.counters.missed(miss),
                     Err(NotGot::Failed(failure)) => queue.counters.failed(failure),
                 }
-                wrong = match got {
-                    Err(NotGot::Miss(miss)) if miss != Miss::Absent => Some((get.block.key(), miss)),
-                    _ => None,
-                };
                 Outcome::Got(get, got)
             }
             (Request::Contains(key), reply) => Outcome::Contained(key, Ok(matches!(reply, Reply::Is(true)))),
@@ -146,7 +180,6 @@ pub(crate) fn finish<B: Buffer>(
         }),
     };
     queue.complete(completion);
-    wrong
 }
 
 fn fail<B>(queue: &Queue<B>, job: Job<B>, failure: Failure) -> Completion<B> {
@@ -154,17 +187,13 @@ fn fail<B>(queue: &Queue<B>, job: Job<B>, failure: Failure) -> Completion<B> {
     job.fails(failure)
 }
 
-/// Copies a block into a buffer, if the reply holds the block.
-fn got(buffer: &mut impl Buffer, layout: &Layout, block: &crate::Block, reply: &Reply<'_>) -> Result<(), NotGot> {
-    let bytes = match reply {
-        Reply::Object(bytes) => bytes,
-        Reply::OtherLength(bytes) => {
-            return Err(Miss::Torn { bytes: *bytes, expected: layout.object_bytes() }.into());
-        }
-        Reply::Foreign => return Err(Miss::NotAnObject.into()),
+/// Copies a block into a buffer, if the reply holds the block's keys and values.
+fn got(buffer: &mut impl Buffer, reply: &Reply<'_>) -> Result<(), NotGot> {
+    let payload = match reply {
+        Reply::Object(payload) => payload,
+        Reply::Missed(miss) => return Err((*miss).into()),
         _ => return Err(Miss::Absent.into()),
     };
-    let payload = object::verify(bytes, layout, block, now())?;
     let copied = catch_unwind(AssertUnwindSafe(|| {
         let buffer = buffer.as_mut();
         let fits = buffer.len() == payload.len();
@@ -180,6 +209,11 @@ fn got(buffer: &mut impl Buffer, layout: &Layout, block: &crate::Block, reply: &
 pub(crate) fn now() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Whether a time is over, in milliseconds since 1970; 0 is never.
+pub(crate) fn is_over(expires: u64) -> bool {
+    expires != 0 && expires <= now()
 }
 
 /// When a block expires that is stored now; 0 is never.

@@ -4,7 +4,7 @@ mod common;
 
 use std::{fs, path::Path, process::Command};
 
-use common::{Bytes, blocks, completions, get_all, layout, put, put_all};
+use common::{Bytes, blocks, completions, contained, get_all, layout, put, put_all};
 use radixkv_tiers::{Failure, FileTier, Outcome, RemoteTier, Tier};
 
 /// A file system in memory, or nothing where this process may not mount one.
@@ -38,31 +38,31 @@ fn a_full_disk_is_said_and_breaks_nothing() {
     [false, true].into_iter().for_each(full);
 }
 
-/// Puts fail by their kind, what is there stays, and puts go on when there is room.
+/// Of more blocks than there is room for the last ones stay; a put fails where another program has all of the room.
 fn full(direct: bool) {
     let Some(disk) = Mounted::new("tmpfs", "size=1M") else { return };
     let layout = layout(16, 60_000);
     let all = blocks(&layout, 30);
     // The tier may take more than there is.
     let folder = disk.path().join("tier");
-    let tier: Tier<Bytes> = FileTier::new(&folder, layout.clone(), 1 << 30).direct_io(direct).open().unwrap();
-    tier.put_from(all.iter().map(|block| put(block, &layout, None)).collect()).unwrap();
-    let (mut stored, mut full) = (Vec::new(), 0);
-    for end in completions(&tier, all.len()) {
-        match end.outcome {
-            Outcome::Put(put, Ok(())) => stored.push(put.block),
-            Outcome::Put(_, Err(Failure::NoRoom)) => full += 1,
-            other => panic!("{other:?}"),
-        }
-    }
-    assert!(stored.len() >= 8 && full >= 8, "{} stored, {full} full", stored.len());
-    assert_eq!(get_all(&tier, &stored), vec![Ok(()); stored.len()]);
+    let tier: Tier<Bytes> =
+        FileTier::new(&folder, layout.clone(), 1 << 30).threads(1).direct_io(direct).open().unwrap();
+    all.chunks(3).for_each(|some| put_all(&tier, some, None));
+    let held = contained(&tier, &all);
+    assert_eq!((&held[..8], &held[22..]), (&[false; 8][..], &[true; 8][..]), "{held:?}");
+    assert_eq!(get_all(&tier, &all[22..]), vec![Ok(()); 8]);
     let stats = tier.stats();
-    assert_eq!((stats.errors.no_room, stats.held_blocks), (full, stored.len() as u64));
+    assert_eq!(stats.held_blocks + stats.evicted_blocks, 30);
     assert_eq!(fs::read_dir(folder.join("unfinished")).unwrap().count(), 0);
 
-    tier.remove(stored.iter().map(|block| block.key()).collect()).unwrap();
-    completions(&tier, stored.len());
+    tier.remove(all.iter().map(|block| block.key()).collect()).unwrap();
+    completions(&tier, all.len());
+    let other = disk.path().join("other");
+    assert!(fs::write(&other, vec![1; 1 << 20]).is_err());
+    tier.put_from(vec![put(&all[0], &layout, None)]).unwrap();
+    let end = completions(&tier, 1).remove(0).outcome;
+    assert!(matches!(end, Outcome::Put(_, Err(Failure::NoRoom))), "{end:?}");
+    fs::remove_file(&other).unwrap();
     put_all(&tier, &all[..8], None);
     assert_eq!(get_all(&tier, &all[..8]), vec![Ok(()); 8]);
 }

@@ -276,3 +276,80 @@ fn a_block_that_replaces_an_expired_one_stays() {
         assert_eq!(get_all(&tier, &all), vec![Ok(()); 8]);
     }
 }
+
+/// The tokens of a sequence of blocks.
+fn sequence(layout: &Layout, blocks: u32) -> Vec<radixkv_tiers::Block> {
+    layout.blocks("n", &(0..blocks * layout.block_size() as u32).collect::<Vec<_>>())
+}
+
+#[test]
+fn of_a_sequence_the_beginning_stays_whatever_the_order_of_puts_and_gets() {
+    let layout = layout(16, 64);
+    let all = sequence(&layout, 8);
+    // From block to block, each piece in a batch.
+    let pieces: [&[(usize, usize)]; 4] = [&[(0, 8)], &[(4, 8), (0, 4)], &[(0, 4), (4, 8)], &[(0, 3), (3, 6), (6, 8)]];
+    for (threads, pieces) in pieces.into_iter().flat_map(|pieces| [(1, pieces), (4, pieces)]) {
+        let folder = tempfile::tempdir().unwrap();
+        let tier = FileTier::new(folder.path(), layout.clone(), 4 * 4096).threads(threads).open().unwrap();
+        pieces.iter().for_each(|&(first, end)| put_all(&tier, &all[first..end], None));
+        assert_eq!(contained(&tier, &all), [[true; 4], [false; 4]].concat(), "{threads} threads, {pieces:?}");
+        // Also to another process.
+        drop(tier);
+        let tier = FileTier::new(folder.path(), layout.clone(), 3 * 4096).threads(threads).open::<Bytes>().unwrap();
+        if pieces.len() == 1 {
+            assert_eq!(contained(&tier, &all), [[true, true, true, false], [false; 4]].concat(), "{threads} threads");
+        }
+        drop(tier);
+        let tier = FileTier::new(folder.path(), layout.clone(), 4 * 4096).threads(threads).open().unwrap();
+        let is_there = contained(&tier, &all[..4]);
+        let lacking: Vec<_> = all.iter().zip(is_there).filter(|(_, is_there)| !is_there).collect();
+        lacking.into_iter().for_each(|(block, _)| put_all(&tier, std::slice::from_ref(block), None));
+        // Read in a batch, and then others come.
+        assert_eq!(get_all(&tier, &all[..4]), vec![Ok(()); 4], "{threads} threads, {pieces:?}");
+        put_all(&tier, &blocks(&layout, 2), None);
+        assert_eq!(contained(&tier, &all), [[true, true, false, false], [false; 4]].concat(), "{threads} threads");
+    }
+}
+
+#[test]
+fn the_end_of_a_sequence_that_is_read_is_a_use_of_its_beginning() {
+    let (folder, layout) = (tempfile::tempdir().unwrap(), layout(16, 64));
+    let (all, others) = (sequence(&layout, 3), blocks(&layout, 2));
+    let tier = FileTier::new(folder.path(), layout.clone(), 5 * 4096).threads(1).open().unwrap();
+    put_all(&tier, &all, None);
+    put_all(&tier, &others, None);
+    assert_eq!(get_all(&tier, &all[2..]), [Ok(())]);
+    put_all(&tier, &blocks(&layout, 4)[2..], None);
+    assert_eq!(contained(&tier, &all), [true; 3]);
+    assert_eq!(contained(&tier, &others), [false; 2]);
+}
+
+#[test]
+fn a_file_that_has_expired_is_not_contained() {
+    let (folder, layout) = (tempfile::tempdir().unwrap(), layout(4, 64));
+    let (tier, all) = (open(folder.path(), &layout, 1 << 20), blocks(&layout, 2));
+    put_all(&tier, &all[..1], Some(Duration::ZERO));
+    put_all(&tier, &all[1..], Some(Duration::from_secs(3600)));
+    assert_eq!(contained(&tier, &all), [false, true]);
+}
+
+#[test]
+fn a_folder_for_unfinished_files_that_was_removed_is_made_again() {
+    let (folder, layout) = (tempfile::tempdir().unwrap(), layout(4, 64));
+    let (tier, all) = (open(folder.path(), &layout, 1 << 20), blocks(&layout, 2));
+    fs::remove_dir_all(folder.path().join("unfinished")).unwrap();
+    put_all(&tier, &all, None);
+    assert_eq!(get_all(&tier, &all), [Ok(()); 2]);
+}
+
+#[test]
+fn a_manifest_is_not_written_through_a_link() {
+    let (folder, layout) = (tempfile::tempdir().unwrap(), layout(4, 64));
+    let (tier, other) = (folder.path().join("tier"), folder.path().join("other"));
+    fs::create_dir(&tier).unwrap();
+    fs::write(&other, "text").unwrap();
+    std::os::unix::fs::symlink(&other, tier.join("manifest.new")).unwrap();
+    drop(open(&tier, &layout, 1 << 20));
+    assert_eq!(fs::read_to_string(&other).unwrap(), "text");
+    assert!(fs::symlink_metadata(tier.join("manifest")).unwrap().is_file());
+}

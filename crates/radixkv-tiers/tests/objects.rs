@@ -7,7 +7,8 @@ mod faulty;
 use std::{sync::Arc, time::Duration};
 
 use common::{
-    ABSENT, Bytes, PATIENCE, blocks, checked, completions, does_what_a_tier_does, get, get_all, layout, put, put_all,
+    ABSENT, Bytes, PATIENCE, blocks, checked, completions, contained, does_what_a_tier_does, get, get_all, layout, put,
+    put_all,
 };
 use faulty::{Fault, Faulty};
 use radixkv_tiers::{
@@ -134,12 +135,18 @@ fn another_object_or_one_of_another_length_is_a_miss() {
     put_all(&tier, &all, None);
     store.becomes(Some(Fault::Other(path(&all[0]))));
     assert_eq!(get_all(&tier, &all), [Ok(()), Err(Miss::WrongKey.into()), Err(Miss::WrongKey.into())]);
+    // What is not the block is removed.
+    store.becomes(None);
+    assert_eq!(get_all(&tier, &all), [Ok(()), ABSENT, ABSENT]);
+    put_all(&tier, &all, None);
     store.becomes(Some(Fault::SizeLies));
     let expected = layout.object_bytes();
     assert_eq!(get_all(&tier, &all), vec![Err(Miss::Torn { bytes: expected - 1, expected }.into()); 3]);
+    store.becomes(None);
+    assert_eq!(get_all(&tier, &all), [ABSENT; 3]);
+    put_all(&tier, &all, None);
     tier.remove(vec![all[0].key()]).unwrap();
     completions(&tier, 1);
-    store.becomes(None);
     assert_eq!(get_all(&tier, &all), [ABSENT, Ok(()), Ok(())]);
 }
 
@@ -169,4 +176,23 @@ fn dropping_a_tier_ends_what_hangs() {
         assert!(began.elapsed() < PATIENCE);
         std::thread::yield_now();
     }
+}
+
+/// Both when it was looked at and when it was not: who asks before a put is told that the block is not there.
+#[test]
+fn what_has_expired_or_is_damaged_does_not_count_as_there() {
+    let (store, layout) = (Arc::new(InMemory::new()), layout(16, 3000));
+    let (tier, all) = (open(&store, &layout, PATIENCE).unwrap(), blocks(&layout, 6));
+    put_all(&tier, &all[..2], Some(Duration::ZERO));
+    put_all(&tier, &all[2..], None);
+    let whole = now(async { store.get(&path(&all[2])).await.unwrap().bytes().await.unwrap() });
+    let flipped: Vec<u8> = whole.iter().enumerate().map(|(at, byte)| if at == 200 { !byte } else { *byte }).collect();
+    now(store.put(&path(&all[2]), flipped.into())).unwrap();
+    now(store.put(&path(&all[3]), whole.slice(..100).into())).unwrap();
+    now(store.put(&path(&all[4]), Vec::new().into())).unwrap();
+    assert_eq!(contained(&tier, &all), [false, false, true, false, false, true]);
+    assert!(get_all(&tier, &all[..5]).iter().all(Result::is_err));
+    assert_eq!(contained(&tier, &all), [[false; 5].as_slice(), &[true]].concat());
+    put_all(&tier, &all[..5], None);
+    assert_eq!(get_all(&tier, &all), vec![Ok(()); 6]);
 }

@@ -1,4 +1,7 @@
-//! Fetching blocks of one sequence: in windows, each asked for in all tiers, read from the first that has it, and brought to the host.
+//! Fetching the blocks of one sequence: each block is read from the first tier that has it, and brought to the host.
+//!
+//! A fetch asks all tiers at once, first for one block, and for a window of blocks when a tier has that one. A block is read as
+//! soon as it is known which tier has it and that no tier before does: what tiers below answer is not waited for.
 
 use std::{ops::Range, time::Instant};
 
@@ -16,34 +19,104 @@ const WINDOW: usize = 256;
 /// A sequence that is being fetched.
 pub(super) struct Fetching {
     order: FetchOrder,
-    /// The blocks that were asked for, and which of them are in the window.
+    /// The blocks of the order.
     blocks: Vec<Block>,
-    window: Range<usize>,
-    step: Step,
+    window: Window,
     due: Instant,
 }
 
-enum Step {
-    /// Answers that are to come, and the first tier that has each block of the window.
-    Asking { left: usize, has: Vec<Option<usize>> },
-    /// Blocks that are to come, and those that came.
-    Getting { left: usize, got: Vec<Option<Vec<u8>>> },
+/// The blocks that are asked for together. An *item* is the number of a block in the window.
+struct Window {
+    blocks: Range<usize>,
+    /// What each tier said.
+    sides: Vec<Side>,
+    /// Blocks that came and were not brought to the host.
+    got: Vec<Option<Vec<u8>>>,
+    /// Items that were brought to the host.
+    arrived: usize,
+    /// Items that were found, with all before them.
+    found: usize,
+    /// When a tier was asked last.
+    since: Instant,
+}
+
+/// One tier's part of a window.
+#[derive(Clone, Default)]
+struct Side {
+    known: Vec<Known>,
+    /// Items about which the tier is to answer.
+    left: usize,
+}
+
+/// What is known of a tier and a block.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Known {
+    Asked,
+    Lacks,
+    Has,
+    Getting,
+}
+
+/// What a fetch does next.
+enum Next {
+    /// It waits for answers.
+    Wait,
+    /// It reads these items, each from its tier.
+    Get(Vec<(usize, usize)>),
+    /// It asks for the next window.
+    Ask,
+    End,
+}
+
+impl Window {
+    fn new(first: usize, tiers: usize) -> Self {
+        let sides = vec![Side::default(); tiers];
+        Self { blocks: first..first, sides, got: Vec::new(), arrived: 0, found: 0, since: Instant::now() }
+    }
+
+    fn is_getting(&self) -> bool {
+        self.sides.iter().any(|side| side.left > 0 && side.known.contains(&Known::Getting))
+    }
+
+    /// What follows from what is known; no block is on its way.
+    fn next(&self, blocks: usize) -> Next {
+        let mut chosen = Vec::new();
+        for item in self.arrived..self.blocks.len() {
+            if self.got[item].is_some() {
+                continue;
+            }
+            let first = self.sides.iter().position(|side| side.known[item] != Known::Lacks);
+            match first.map(|tier| (tier, self.sides[tier].known[item])) {
+                Some((tier, Known::Has)) => chosen.push((item, tier)),
+                Some(_) if chosen.is_empty() => return Next::Wait,
+                None if chosen.is_empty() => return Next::End,
+                _ => break,
+            }
+        }
+        match () {
+            () if !chosen.is_empty() => Next::Get(chosen),
+            () if self.blocks.end < blocks => Next::Ask,
+            () => Next::End,
+        }
+    }
 }
 
 impl Fetching {
     /// Begins; none if it has ended.
-    pub(super) fn begin(id: JobId, order: FetchOrder, tiers: &mut Tiers) -> Option<Self> {
+    pub(super) fn begin(id: JobId, order: FetchOrder, tiers: &mut Tiers) -> Option<Box<Self>> {
         let blocks = tiers.keys.blocks(&order.name, &order.tokens)[order.first..].to_vec();
         let due = order.progress.due(tiers.timeout);
-        let step = Step::Getting { left: 0, got: Vec::new() };
-        Self { order, blocks, window: 0..0, step, due }.ask(id, tiers)
+        let window = Window::new(0, tiers.count());
+        let mut fetch = Box::new(Self { order, blocks, window, due });
+        fetch.ask(id, 1, tiers);
+        fetch.go_on(id, tiers)
     }
 
     pub(super) fn due(&self) -> Instant {
         self.due
     }
 
-    /// An item of its batches was completed; none if it has ended.
+    /// A block of its batches was completed, by its number in the order; none if the fetch has ended.
     pub(super) fn complete(
         mut self: Box<Self>,
         id: JobId,
@@ -53,127 +126,169 @@ impl Fetching {
         tiers: &mut Tiers,
     ) -> Option<Box<Self>> {
         let counters = &tiers.line.counters;
-        match (&mut self.step, outcome) {
-            (Step::Asking { left, has }, Outcome::Contained(_, answer)) => {
-                *left -= 1;
-                match answer {
-                    Ok(true) => has[item] = Some(has[item].map_or(tier, |first| first.min(tier))),
-                    Ok(false) => {}
-                    Err(_) => counters.failed_blocks.add(1),
-                }
-                if *left == 0 {
-                    let has: Vec<usize> = std::mem::take(has).into_iter().map_while(|tier| tier).collect();
-                    return self.get(id, &has, tiers).map(Box::new);
+        // Of an earlier window nothing is waited for.
+        let at = item.wrapping_sub(self.window.blocks.start);
+        let side = &mut self.window.sides[tier];
+        match (outcome, side.known.get(at)) {
+            (Outcome::Contained(_, answer), Some(Known::Asked)) => {
+                side.left -= 1;
+                side.known[at] = if answer == Ok(true) { Known::Has } else { Known::Lacks };
+                counters.failed_blocks.add(usize::from(answer.is_err()));
+            }
+            (Outcome::Got(get, result), Some(Known::Getting)) => {
+                side.left -= 1;
+                let is_whole = tiers.is_whole(&self.blocks[item], &get.block, &get.buffer);
+                if result.is_ok() && is_whole {
+                    side.known[at] = Known::Has;
+                    self.window.got[at] = Some(get.buffer);
+                } else {
+                    side.known[at] = Known::Lacks;
+                    let is_miss = matches!(result, Err(NotGot::Miss(_)));
+                    let count = if is_miss { &counters.missed_blocks } else { &counters.failed_blocks };
+                    count.add(1);
+                    tiers.line.give_get(get.buffer);
                 }
             }
-            (Step::Getting { left, got }, Outcome::Got(get, result)) => {
-                *left -= 1;
-                let is_whole = tiers.is_whole(&self.blocks[self.window.start + item], &get.block, &get.buffer);
-                match result {
-                    Ok(()) if is_whole => got[item] = Some(get.buffer),
-                    Ok(()) => {
-                        counters.failed_blocks.add(1);
-                        tiers.line.give_get(get.buffer);
-                    }
-                    Err(why) => {
-                        let count = if matches!(why, NotGot::Miss(_)) {
-                            &counters.missed_blocks
-                        } else {
-                            &counters.failed_blocks
-                        };
-                        count.add(1);
-                        tiers.line.give_get(get.buffer);
-                    }
-                }
-                if *left == 0 {
-                    return self.arrive(id, tiers).map(Box::new);
-                }
+            (Outcome::Got(get, _), _) => {
+                tiers.line.give_get(get.buffer);
+                return Some(self);
             }
-            _ => {}
+            _ => return Some(self),
         }
-        Some(self)
+        if self.window.sides[tier].left == 0 { self.go_on(id, tiers) } else { Some(self) }
+    }
+
+    /// Goes on without the tiers that say nothing; none if the fetch has ended.
+    pub(super) fn pass_over_silent(mut self: Box<Self>, id: JobId, tiers: &mut Tiers) -> Option<Box<Self>> {
+        let mut is_one_silent = false;
+        for (tier, side) in self.window.sides.iter_mut().enumerate() {
+            if side.left > 0 && tiers.is_silent(tier, self.window.since) {
+                tiers.pass_over(tier, id);
+                tiers.line.counters.failed_blocks.add(side.left);
+                side.left = 0;
+                let pending = side.known.iter_mut().filter(|known| matches!(known, Known::Asked | Known::Getting));
+                pending.for_each(|known| *known = Known::Lacks);
+                is_one_silent = true;
+            }
+        }
+        if is_one_silent { self.go_on(id, tiers) } else { Some(self) }
     }
 
     /// Gives up what has not come; what has, and follows what is in the host, comes in.
-    pub(super) fn give_up(mut self, id: JobId, tiers: &mut Tiers) {
+    pub(super) fn give_up(mut self: Box<Self>, id: JobId, tiers: &mut Tiers) {
         tiers.line.counters.late_fetches.add(1);
-        if matches!(self.step, Step::Asking { .. }) {
-            tiers.forget(id);
-        }
         self.bring_in(tiers);
-        self.end(tiers);
+        self.end(id, tiers);
     }
 
-    /// Asks for the next window.
-    fn ask(mut self, id: JobId, tiers: &mut Tiers) -> Option<Self> {
-        let window = self.window.end..self.blocks.len().min(self.window.end + WINDOW);
-        self.window = window.clone();
-        tiers.line.counters.asked_blocks.add(window.len());
-        let mut left = 0;
-        for tier in 0..tiers.count() {
-            let keys = self.blocks[window.clone()].iter().map(Block::key).collect();
-            if tiers.submit(tier, id, (0..window.len()).collect(), |tier| tier.contains(keys).ok()) {
-                left += window.len();
-            } else {
-                tiers.line.counters.failed_blocks.add(window.len());
+    /// Reads and asks, as far as is known what; none if the fetch has ended.
+    fn go_on(mut self: Box<Self>, id: JobId, tiers: &mut Tiers) -> Option<Box<Self>> {
+        while !self.window.is_getting() {
+            self.bring_in(tiers);
+            match self.window.next(self.blocks.len()) {
+                Next::Wait => return Some(self),
+                Next::Get(chosen) => {
+                    // A tier has the first block: they are read together with those that follow.
+                    if self.ask(id, WINDOW, tiers) {
+                        return Some(self);
+                    }
+                    if !self.get(id, chosen, tiers) {
+                        self.end(id, tiers);
+                        return None;
+                    }
+                }
+                Next::Ask => {
+                    self.window = Window::new(self.window.blocks.end, tiers.count());
+                    self.ask(id, WINDOW, tiers);
+                }
+                Next::End => {
+                    self.end(id, tiers);
+                    return None;
+                }
             }
         }
-        if left == 0 {
-            self.end(tiers);
-            return None;
-        }
-        self.step = Step::Asking { left, has: vec![None; window.len()] };
         Some(self)
     }
 
-    /// Gets the first blocks of the window: `has` says from which tier each of them.
-    fn get(mut self, id: JobId, has: &[usize], tiers: &mut Tiers) -> Option<Self> {
-        self.order.progress.found(has.len());
-        tiers.line.counters.found_blocks.add(has.len());
-        let mut buffers = tiers.line.get_buffers(has.len());
-        tiers.line.counters.full_blocks.add(has.len() - buffers.len());
-        let has = &has[..buffers.len()];
-        let mut left = 0;
+    /// Asks all tiers for more blocks of the window, up to so many in all; whether one of them is to answer.
+    fn ask(&mut self, id: JobId, most: usize, tiers: &mut Tiers) -> bool {
+        let window = &mut self.window;
+        let until = self.blocks.len().min(window.blocks.start + most);
+        let more = window.blocks.end..until;
+        if more.is_empty() {
+            return false;
+        }
+        tiers.line.counters.asked_blocks.add(more.len());
+        window.blocks.end = until;
+        window.got.resize(window.blocks.len(), None);
+        for (tier, side) in window.sides.iter_mut().enumerate() {
+            let keys = self.blocks[more.clone()].iter().map(Block::key).collect();
+            let is_taken = tiers.ask(tier, id, more.clone().collect(), |tier| tier.contains(keys).ok());
+            side.known.resize(window.blocks.len(), if is_taken { Known::Asked } else { Known::Lacks });
+            if is_taken {
+                side.left += more.len();
+            } else {
+                tiers.line.counters.failed_blocks.add(more.len());
+            }
+        }
+        window.since = Instant::now();
+        window.sides.iter().any(|side| side.left > 0)
+    }
+
+    /// Reads the chosen items, or as many as there are buffers for; false if there is none.
+    fn get(&mut self, id: JobId, chosen: Vec<(usize, usize)>, tiers: &mut Tiers) -> bool {
+        let found = chosen.last().map_or(0, |&(item, _)| item + 1).max(self.window.found);
+        self.order.progress.found(found - self.window.found);
+        tiers.line.counters.found_blocks.add(found - self.window.found);
+        self.window.found = found;
+        let mut buffers = tiers.line.get_buffers(chosen.len());
+        if buffers.is_empty() {
+            tiers.line.counters.full_blocks.add(chosen.len());
+            return false;
+        }
+        let chosen = &chosen[..buffers.len()];
         for tier in 0..tiers.count() {
-            let items: Vec<usize> = (0..has.len()).filter(|&item| has[item] == tier).collect();
-            if items.is_empty() {
-                continue;
+            let items: Vec<usize> = chosen.iter().filter(|&&(_, of)| of == tier).map(|&(item, _)| item).collect();
+            if !items.is_empty() {
+                let own = buffers.split_off(buffers.len() - items.len());
+                self.get_from(tier, id, items, own, tiers);
             }
-            let block = |item: usize| self.blocks[self.window.start + item].clone();
-            let own = buffers.split_off(buffers.len() - items.len());
-            let gets: Vec<_> =
-                items.iter().zip(own).map(|(&item, buffer)| Get { block: block(item), buffer }).collect();
-            let (count, mut refused) = (items.len(), Vec::new());
-            if tiers.submit(tier, id, items, |tier| tier.get_into(gets).map_err(|back| refused = back.batch).ok()) {
-                left += count;
-                continue;
-            }
-            tiers.line.counters.failed_blocks.add(count);
-            tiers.line.lose_gets(count.saturating_sub(refused.len()));
-            refused.into_iter().take(count).for_each(|get| tiers.line.give_get(get.buffer));
         }
-        self.step = Step::Getting { left, got: vec![None; has.len()] };
-        if left == 0 { self.arrive(id, tiers) } else { Some(self) }
+        self.window.since = Instant::now();
+        true
     }
 
-    /// The window is there, or as much of it as comes; goes on with the next one if all of it is.
-    fn arrive(mut self, id: JobId, tiers: &mut Tiers) -> Option<Self> {
-        let came = self.bring_in(tiers);
-        if came == self.window.len() && self.window.end < self.blocks.len() {
-            return self.ask(id, tiers);
+    fn get_from(&mut self, tier: usize, id: JobId, items: Vec<usize>, buffers: Vec<Vec<u8>>, tiers: &mut Tiers) {
+        let numbers: Vec<usize> = items.iter().map(|&item| self.window.blocks.start + item).collect();
+        let blocks = numbers.iter().map(|&number| self.blocks[number].clone());
+        let gets: Vec<_> = blocks.zip(buffers).map(|(block, buffer)| Get { block, buffer }).collect();
+        let mut refused = Vec::new();
+        let is_taken =
+            tiers.lend(tier, id, numbers, |tier| tier.get_into(gets).map_err(|back| refused = back.batch).ok());
+        let side = &mut self.window.sides[tier];
+        for &item in &items {
+            side.known[item] = if is_taken { Known::Getting } else { Known::Lacks };
         }
-        self.end(tiers);
-        None
+        if is_taken {
+            side.left += items.len();
+            return;
+        }
+        tiers.line.counters.failed_blocks.add(items.len());
+        // None are back if the tier panicked.
+        tiers.line.lose_gets(items.len().saturating_sub(refused.len()));
+        refused.into_iter().take(items.len()).for_each(|get| tiers.line.give_get(get.buffer));
     }
 
-    /// Copies the blocks that came to the host, up to the first that did not. Returns how many these are.
-    fn bring_in(&mut self, tiers: &mut Tiers) -> usize {
-        let Step::Getting { got, .. } = &mut self.step else { return 0 };
-        let mut got = std::mem::take(got);
+    /// Copies the blocks that came to the host, up to the first that did not.
+    fn bring_in(&mut self, tiers: &mut Tiers) {
+        let got = &mut self.window.got[self.window.arrived..];
         let came: Vec<Vec<u8>> = got.iter_mut().map_while(Option::take).collect();
-        if let Some(host) = tiers.host.upgrade().filter(|_| !came.is_empty()) {
+        if came.is_empty() {
+            return;
+        }
+        if let Some(host) = tiers.host.upgrade() {
             let FetchOrder { namespace, tokens, first, offload, progress, .. } = &self.order;
-            let (first, size) = (first + self.window.start, host.block_size());
+            let (first, size) = (first + self.window.blocks.start + self.window.arrived, host.block_size());
             let tokens = &tokens[..(first + came.len()) * size];
             let mut arrival = offload.reserve_fetched(namespace, tokens, first * size);
             for (number, bytes) in arrival.blocks_mut() {
@@ -186,15 +301,17 @@ impl Fetching {
             tiers.line.counters.lacking_blocks.add(came.len() - count);
             progress.hold(arrived);
         }
-        let count = came.len();
-        came.into_iter().chain(got.into_iter().flatten()).for_each(|bytes| tiers.line.give_get(bytes));
-        count
+        self.window.arrived += came.len();
+        came.into_iter().for_each(|bytes| tiers.line.give_get(bytes));
     }
 
-    fn end(self, tiers: &mut Tiers) {
-        self.order.progress.end();
+    fn end(self: Box<Self>, id: JobId, tiers: &mut Tiers) {
+        tiers.forget(id);
+        let Self { order, window, .. } = *self;
+        window.got.into_iter().flatten().for_each(|bytes| tiers.line.give_get(bytes));
+        order.progress.end();
         // Before it counts as ended: it has handles of the host.
-        drop(self);
-        tiers.line.ended(true);
+        drop(order);
+        tiers.line.ended_fetch();
     }
 }

@@ -61,7 +61,7 @@ mod tests {
     fn keys_are_those_of_the_layout_whatever_was_asked_for_before() {
         let cache = radixkv::PrefixCache::builder(1, 1).build().expect("a cache");
         let layout = Layout::new("m", "bf16", 2, 8).expect("a layout");
-        let generations = Generations::new();
+        let mut generations = Generations::new();
         let names = ["one", "two"].map(|name| generations.name(&cache.namespace(&[name]).name()));
         let (mut keys, mut rng) = (Keys::new(layout.clone()), fastrand::Rng::with_seed(3));
         for _ in 0..300 {

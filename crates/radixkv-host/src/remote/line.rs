@@ -22,7 +22,7 @@ pub(crate) struct PutOrder {
     pub(crate) name: RemoteName,
     /// The sequence up to the last of the blocks.
     pub(crate) tokens: Vec<Token>,
-    /// The number of each block in the sequence, and its bytes.
+    /// The number of each block in the sequence, in their order, and its bytes.
     pub(crate) blocks: Vec<(usize, Vec<u8>)>,
     /// How long they may be found.
     pub(crate) time_to_live: Option<Duration>,
@@ -62,11 +62,14 @@ pub(super) struct Line {
 
 #[derive(Debug)]
 struct State {
-    orders: VecDeque<Order>,
+    fetch_orders: VecDeque<FetchOrder>,
+    put_orders: VecDeque<PutOrder>,
     /// Orders to fetch that were taken or wait.
     fetches: usize,
-    /// Orders that the thread has taken and not ended.
+    /// Orders that were taken or wait.
     under_way: usize,
+    /// Blocks that the thread has taken to put.
+    begun_puts: usize,
     puts: Pool,
     gets: Pool,
     closed: bool,
@@ -74,7 +77,7 @@ struct State {
 
 /// What the thread is to do next.
 pub(super) enum Next {
-    Orders(VecDeque<Order>),
+    Orders(Vec<Order>),
     /// Nothing came in the time.
     Nothing,
     Closed,
@@ -84,7 +87,9 @@ impl Line {
     pub(super) fn new(block_bytes: usize, most: usize) -> Self {
         let pool = || Pool::new(block_bytes, most);
         let (puts, gets) = (pool(), pool());
-        let state = State { orders: VecDeque::new(), fetches: 0, under_way: 0, puts, gets, closed: false };
+        let (fetch_orders, put_orders) = (VecDeque::new(), VecDeque::new());
+        let state =
+            State { fetch_orders, put_orders, fetches: 0, under_way: 0, begun_puts: 0, puts, gets, closed: false };
         Self {
             state: Mutex::new(state),
             order_came: Condvar::new(),
@@ -101,17 +106,29 @@ impl Line {
 
     // --- threads that use the tier
 
-    /// Buffers for blocks to put, as many as there are.
-    pub(super) fn put_buffers(&self, blocks: usize) -> Vec<Vec<u8>> {
-        let taken = self.lock().puts.take(blocks);
-        let buffers = taken.buffers();
-        self.counters.full_puts.add(blocks - buffers.len());
+    /// Buffers for the first of these blocks to put, given by their numbers in their sequences, the smallest first: as many as may
+    /// be on their way. A block that waits to be put and is deeper in its sequence makes room for one that is not so deep.
+    pub(super) fn put_buffers(&self, numbers: &[usize]) -> Vec<Vec<u8>> {
+        let mut state = self.lock();
+        let taken = state.puts.take(numbers.len());
+        let lacking = &numbers[taken.count()..];
+        self.counters.full_puts.add(lacking.len());
+        let displaced: Vec<_> = lacking.iter().map_while(|&number| state.displace_deeper(number)).collect();
+        let is_idle = state.under_way == 0;
+        drop(state);
+        if is_idle {
+            self.all_done.notify_all();
+        }
+        let mut buffers = taken.buffers();
+        buffers.extend(displaced);
         buffers
     }
 
     pub(super) fn put(&self, order: PutOrder) {
         if !order.blocks.is_empty() {
-            self.push(self.lock(), Order::Put(order));
+            let mut state = self.lock();
+            state.put_orders.push_back(order);
+            self.came(state);
         }
     }
 
@@ -121,7 +138,8 @@ impl Line {
         let fits = state.fetches < self.most && !state.closed;
         if fits {
             state.fetches += 1;
-            self.push(state, Order::Fetch(order));
+            state.fetch_orders.push_back(order);
+            self.came(state);
         } else {
             // What the order holds takes the tier's lock.
             drop(state);
@@ -130,8 +148,7 @@ impl Line {
         fits
     }
 
-    fn push(&self, mut state: MutexGuard<'_, State>, order: Order) {
-        state.orders.push_back(order);
+    fn came(&self, mut state: MutexGuard<'_, State>) {
         state.under_way += 1;
         drop(state);
         self.order_came.notify_one();
@@ -163,23 +180,35 @@ impl Line {
 
     // --- the thread
 
-    /// The orders that came; waits for one, up to `wait`.
+    /// The orders that came; waits for one, up to `wait`. While half of all buffers are with the tiers, further blocks to put
+    /// stay here, where those of a sequence's beginning displace others.
     pub(super) fn next(&self, wait: Duration) -> Next {
+        let most = self.most.div_ceil(2);
         let mut state = self.lock();
-        if state.orders.is_empty() && !state.closed {
+        if !state.has_next(most) && !state.closed {
             state = self.order_came.wait_timeout(state, wait).unwrap_or_else(PoisonError::into_inner).0;
         }
         match () {
             () if state.closed => Next::Closed,
-            () if state.orders.is_empty() => Next::Nothing,
-            () => Next::Orders(std::mem::take(&mut state.orders)),
+            () if state.has_next(most) => Next::Orders(state.take_next(most)),
+            () => Next::Nothing,
         }
     }
 
-    /// An order has ended.
-    pub(super) fn ended(&self, is_fetch: bool) {
+    pub(super) fn ended_fetch(&self) {
         let mut state = self.lock();
-        state.fetches -= usize::from(is_fetch);
+        state.fetches -= 1;
+        self.ended(state);
+    }
+
+    /// An order to put so many blocks has ended.
+    pub(super) fn ended_put(&self, blocks: usize) {
+        let mut state = self.lock();
+        state.begun_puts -= blocks;
+        self.ended(state);
+    }
+
+    fn ended(&self, mut state: MutexGuard<'_, State>) {
         state.under_way -= 1;
         if state.under_way == 0 {
             self.all_done.notify_all();
@@ -207,5 +236,37 @@ impl Line {
 
     pub(super) fn lose_gets(&self, buffers: usize) {
         self.lock().gets.lose(buffers);
+    }
+}
+
+impl State {
+    /// Whether there is an order that the thread may take, if it may have `most` blocks to put.
+    fn has_next(&self, most: usize) -> bool {
+        !self.fetch_orders.is_empty() || (self.begun_puts < most && !self.put_orders.is_empty())
+    }
+
+    fn take_next(&mut self, most: usize) -> Vec<Order> {
+        let mut orders: Vec<_> = self.fetch_orders.drain(..).map(Order::Fetch).collect();
+        while self.begun_puts < most {
+            let Some(put) = self.put_orders.pop_front() else { break };
+            self.begun_puts += put.blocks.len();
+            orders.push(Order::Put(put));
+        }
+        orders
+    }
+
+    /// Takes the buffer of the deepest block that waits to be put, if that is deeper than block `number`.
+    fn displace_deeper(&mut self, number: usize) -> Option<Vec<u8>> {
+        let deepest = |order: &PutOrder| order.blocks.last().map_or(0, |&(number, _)| number);
+        let (at, order) = self.put_orders.iter_mut().enumerate().max_by_key(|(_, order)| deepest(order))?;
+        if deepest(order) <= number {
+            return None;
+        }
+        let (_, buffer) = order.blocks.pop()?;
+        if order.blocks.is_empty() {
+            self.put_orders.remove(at);
+            self.under_way -= 1;
+        }
+        Some(buffer)
     }
 }

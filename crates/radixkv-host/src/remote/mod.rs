@@ -5,6 +5,7 @@
 //! its way; where there is none, a put is left out and a get is a miss.
 
 mod fetching;
+mod health;
 mod keys;
 mod line;
 mod name;
@@ -63,9 +64,9 @@ impl Remote {
         self.timeout
     }
 
-    /// Buffers for blocks to put, as many as there are.
-    pub(crate) fn put_buffers(&self, blocks: usize) -> Vec<Vec<u8>> {
-        self.line.put_buffers(blocks)
+    /// Buffers for the first of these blocks to put, as many as may be on their way.
+    pub(crate) fn put_buffers(&self, numbers: &[usize]) -> Vec<Vec<u8>> {
+        self.line.put_buffers(numbers)
     }
 
     /// Asks the remote tiers to keep blocks.

@@ -1,35 +1,52 @@
-//! Under which names the blocks of namespaces lie in remote tiers.
+//! Under which names the blocks of namespaces are stored in remote tiers.
 //!
 //! Remote tiers remove no namespace as a whole. So a clear gives the namespace another name there: what was put before is found
-//! under the old one alone, and goes by its age. Names are counted in buckets, so that a clear of each of any number of namespaces takes
-//! no memory; another namespace of the bucket loses what it has in the remote tiers.
+//! only under the old one, and is removed by its age. The name has the number of the clear. Numbers are kept for the namespaces
+//! that were used or cleared last; of all others, the largest number for each of a fixed number of buckets. So short-lived
+//! namespaces take a bounded amount of memory, and only a namespace that was not used for long may lose what it has in the remote
+//! tiers to the clear of another one.
 
 use std::{
+    collections::{BTreeMap, HashMap},
     hash::{BuildHasher as _, RandomState},
     sync::Arc,
 };
 
 use radixkv::NamespaceName;
 
-/// A clear of one namespace makes about one of so many others be looked for in vain.
-const BUCKETS: usize = 4096;
+/// Namespaces with a number of their own.
+const MAX_KNOWN: usize = 1 << 16;
+/// Numbers for the others.
+const BUCKETS: usize = 1 << 12;
 
 /// The name of a namespace in the remote tiers, as of the last clear.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct RemoteName {
     bytes: Arc<[u8]>,
-    bucket: usize,
+    /// The namespace's hash. Two namespaces with one hash only share their clears.
+    hash: u64,
     generation: u64,
 }
 
-/// How often namespaces were cleared.
+/// The numbers of the last clears. They only grow: no name comes again.
 #[derive(Debug)]
 pub(crate) struct Generations {
+    /// Clears so far.
+    clears: u64,
+    known: HashMap<u64, Known>,
+    /// The hashes of those that are known, by use.
+    order: BTreeMap<u64, u64>,
+    uses: u64,
     of_bucket: Vec<u64>,
-    cleared: u64,
     hasher: RandomState,
-    /// Names of this tier alone, after a clear: of all tiers that ever were, by 128 bits of chance.
+    /// Names of this tier only, after a clear: of all tiers that ever were, by 128 bits of chance.
     nonce: [u64; 2],
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Known {
+    generation: u64,
+    used: u64,
 }
 
 impl RemoteName {
@@ -43,13 +60,15 @@ impl Generations {
     pub(crate) fn new() -> Self {
         let hasher = RandomState::new();
         let nonce = [hasher.hash_one(0_u64), RandomState::new().hash_one(std::process::id())];
-        Self { of_bucket: vec![0; BUCKETS], cleared: 0, hasher, nonce }
+        let (known, order, of_bucket) = (HashMap::new(), BTreeMap::new(), vec![0; BUCKETS]);
+        Self { clears: 0, known, order, uses: 0, of_bucket, hasher, nonce }
     }
 
-    /// The name of a namespace now.
-    pub(crate) fn name(&self, namespace: &NamespaceName) -> RemoteName {
-        let bucket = self.bucket(namespace);
-        let generation = self.generation(bucket);
+    /// The name of a namespace now. Counts as a use.
+    pub(crate) fn name(&mut self, namespace: &NamespaceName) -> RemoteName {
+        let hash = self.hasher.hash_one(namespace);
+        let generation = self.generation(hash);
+        self.set(hash, generation);
         let mut bytes = (namespace.parts().len() as u64).to_le_bytes().to_vec();
         for part in namespace.parts() {
             bytes.extend((part.len() as u64).to_le_bytes());
@@ -58,31 +77,54 @@ impl Generations {
         if generation > 0 {
             bytes.extend([self.nonce[0], self.nonce[1], generation].into_iter().flat_map(u64::to_le_bytes));
         }
-        RemoteName { bytes: bytes.into(), bucket, generation }
+        RemoteName { bytes: bytes.into(), hash, generation }
     }
 
     /// Whether no clear came since.
     pub(crate) fn is_current(&self, name: &RemoteName) -> bool {
-        self.generation(name.bucket) == name.generation
+        self.generation(name.hash) == name.generation
     }
 
     pub(crate) fn clear(&mut self, namespace: &NamespaceName) {
-        let bucket = self.bucket(namespace);
-        self.of_bucket[bucket] += 1;
+        self.clears += 1;
+        self.set(self.hasher.hash_one(namespace), self.clears);
     }
 
     pub(crate) fn clear_all(&mut self) {
-        self.cleared += 1;
+        self.clears += 1;
+        self.known.clear();
+        self.order.clear();
+        self.of_bucket.fill(self.clears);
     }
 
-    fn bucket(&self, namespace: &NamespaceName) -> usize {
-        (self.hasher.hash_one(namespace) % BUCKETS as u64) as usize
+    fn generation(&self, hash: u64) -> u64 {
+        self.known.get(&hash).map_or(self.of_bucket[bucket(hash)], |known| known.generation)
     }
 
-    /// Both numbers only grow, so their sum changes with each.
-    fn generation(&self, bucket: usize) -> u64 {
-        self.of_bucket[bucket] + self.cleared
+    /// Keeps a namespace's number, as that of the last one that was used.
+    fn set(&mut self, hash: u64, generation: u64) {
+        self.uses += 1;
+        let known = Known { generation, used: self.uses };
+        if let Some(before) = self.known.insert(hash, known) {
+            self.order.remove(&before.used);
+        }
+        self.order.insert(self.uses, hash);
+        if self.known.len() > MAX_KNOWN {
+            self.fold_oldest();
+        }
     }
+
+    fn fold_oldest(&mut self) {
+        let oldest = self.order.pop_first().and_then(|(_, hash)| Some((hash, self.known.remove(&hash)?)));
+        if let Some((hash, known)) = oldest {
+            let of_bucket = &mut self.of_bucket[bucket(hash)];
+            *of_bucket = known.generation.max(*of_bucket);
+        }
+    }
+}
+
+fn bucket(hash: u64) -> usize {
+    (hash % BUCKETS as u64) as usize
 }
 
 #[cfg(test)]
@@ -93,7 +135,7 @@ mod tests {
     fn a_clear_gives_a_namespace_a_name_that_no_other_tier_has() {
         let cache = radixkv::PrefixCache::builder(1, 1).build().expect("a cache");
         let [one, two] = [&["a", "bc"], &["ab", "c"]].map(|parts| cache.namespace(parts).name());
-        let (mut here, there) = (Generations::new(), Generations::new());
+        let (mut here, mut there) = (Generations::new(), Generations::new());
         let before = here.name(&one);
         assert_eq!(before.bytes(), there.name(&one).bytes(), "tiers agree as long as nothing is cleared");
         assert_ne!(before.bytes(), here.name(&two).bytes(), "parts have their lengths");
@@ -103,5 +145,57 @@ mod tests {
         assert!(here.is_current(&after) && after.bytes() != before.bytes());
         here.clear_all();
         assert!(!here.is_current(&after) && !here.is_current(&there.name(&two)));
+    }
+
+    #[test]
+    fn clears_of_others_change_no_name_in_use_and_names_take_bounded_memory() {
+        let cache = radixkv::PrefixCache::builder(1, 1).build().expect("a cache");
+        let of = |kind: &str, number: usize| cache.namespace(&[kind, &number.to_string()]).name();
+        let mut generations = Generations::new();
+        let tenants: Vec<_> = (0..200).map(|number| of("tenant", number)).collect();
+        let names: Vec<_> = tenants.iter().map(|tenant| generations.name(tenant)).collect();
+        let short_lived = of("short-lived", 0);
+        generations.clear(&short_lived);
+        let after_clear = generations.name(&short_lived);
+        for number in 1..2 * MAX_KNOWN {
+            generations.clear(&of("short-lived", number));
+            if number % (MAX_KNOWN / 2) == 0 {
+                assert!(tenants.iter().zip(&names).all(|(tenant, name)| generations.name(tenant) == *name));
+            }
+        }
+        assert!(names.iter().all(|name| generations.is_current(name)));
+        assert_eq!((generations.known.len(), generations.order.len()), (MAX_KNOWN, MAX_KNOWN));
+        // Not used for long: it has a name that it never had.
+        assert!(generations.name(&short_lived).generation >= after_clear.generation);
+    }
+
+    #[test]
+    fn no_name_comes_again_whatever_is_cleared_and_forgotten() {
+        let cache = radixkv::PrefixCache::builder(1, 1).build().expect("a cache");
+        let all: Vec<_> = (0..8).map(|number: usize| cache.namespace(&[&number.to_string()]).name()).collect();
+        let (mut generations, mut rng) = (Generations::new(), fastrand::Rng::with_seed(1));
+        // The names under which blocks of a namespace are that a clear has made wrong.
+        let mut wrong = vec![Vec::new(); all.len()];
+        let mut named = vec![Vec::new(); all.len()];
+        for _ in 0..5_000 {
+            let at = rng.usize(..all.len());
+            match rng.u8(..20) {
+                0 => generations.clear_all(),
+                1..4 => generations.clear(&all[at]),
+                4..8 => generations.fold_oldest(),
+                _ => {
+                    let name = generations.name(&all[at]);
+                    assert!(generations.is_current(&name) && !wrong[at].contains(&name));
+                    named[at].push(name);
+                    continue;
+                }
+            }
+            for (named, wrong) in named.iter_mut().zip(&mut wrong) {
+                let (current, old) = std::mem::take(named).into_iter().partition(|name| generations.is_current(name));
+                *named = current;
+                wrong.extend::<Vec<_>>(old);
+                wrong.dedup();
+            }
+        }
     }
 }

@@ -21,6 +21,10 @@ pub(super) struct Taken {
 }
 
 impl Taken {
+    pub(super) fn count(&self) -> usize {
+        self.count
+    }
+
     /// Buffers of a block's bytes, which may hold anything.
     pub(super) fn buffers(self) -> Vec<Vec<u8>> {
         let Self { count, block_bytes, mut spare } = self;

@@ -1,4 +1,7 @@
-//! Putting blocks: tier after tier is asked which it has, and given the others. A buffer goes from one tier to the next.
+//! Putting blocks: all tiers are asked which they have, and given the others in the order of their answers.
+//!
+//! A block has one buffer, which goes from one tier to the next. A tier that does not answer is given nothing, and takes no other
+//! tier's blocks.
 
 use std::time::{Duration, Instant};
 
@@ -15,19 +18,37 @@ use super::{
 pub(super) struct Putting {
     name: RemoteName,
     time_to_live: Option<Duration>,
-    /// Each block, and its bytes while they are here.
+    /// Each block, and its bytes while they are here; those before others in the sequence first.
     blocks: Vec<(Block, Option<Vec<u8>>)>,
-    tier: usize,
-    step: Step,
+    /// How far it is with each tier.
+    sides: Vec<Side>,
+    /// When a tier was asked or given blocks last.
+    since: Instant,
     due: Instant,
 }
 
 #[derive(Debug)]
-enum Step {
+enum Side {
     /// Answers that are to come, and which blocks the tier lacks.
-    Asking { left: usize, lacks: Vec<usize> },
+    Asked { left: usize, lacks: Vec<usize> },
+    /// The tier has answered.
+    Lacks(Vec<usize>),
     /// Blocks that the tier is being given.
     Giving { left: usize },
+    /// The tier was given blocks.
+    Given,
+    /// The tier was given none, or fell silent.
+    Over,
+}
+
+impl Side {
+    /// Items about which the tier is to answer.
+    fn left(&self) -> usize {
+        match self {
+            Self::Asked { left, .. } | Self::Giving { left } => *left,
+            _ => 0,
+        }
+    }
 }
 
 impl Putting {
@@ -35,10 +56,13 @@ impl Putting {
     pub(super) fn begin(id: JobId, order: PutOrder, tiers: &mut Tiers) -> Option<Self> {
         let PutOrder { name, tokens, blocks, time_to_live } = order;
         let keys = tiers.keys.blocks(&name, &tokens);
-        let blocks = blocks.into_iter().map(|(number, bytes)| (keys[number].clone(), Some(bytes))).collect();
-        let due = Instant::now() + tiers.timeout;
-        let step = Step::Giving { left: 0 };
-        Self { name, time_to_live, blocks, tier: 0, step, due }.ask_from(0, id, tiers)
+        let blocks: Vec<_> = blocks.into_iter().map(|(number, bytes)| (keys[number].clone(), Some(bytes))).collect();
+        let now = Instant::now();
+        let mut put = Self { name, time_to_live, blocks, sides: Vec::new(), since: now, due: now + tiers.timeout };
+        if put.is_current(tiers) {
+            put.sides = (0..tiers.count()).map(|tier| put.ask(tier, id, tiers)).collect();
+        }
+        put.go_on(id, tiers)
     }
 
     pub(super) fn due(&self) -> Instant {
@@ -49,124 +73,146 @@ impl Putting {
     pub(super) fn complete(
         mut self,
         id: JobId,
+        tier: usize,
         item: usize,
         outcome: Outcome<Vec<u8>>,
         tiers: &mut Tiers,
     ) -> Option<Self> {
         let counters = &tiers.line.counters;
-        match (&mut self.step, outcome) {
-            (Step::Asking { left, lacks }, Outcome::Contained(_, answer)) => {
+        match (&mut self.sides[tier], outcome) {
+            (Side::Asked { left, lacks }, Outcome::Contained(_, answer)) => {
                 *left -= 1;
                 match answer {
                     Ok(true) => counters.present_blocks.add(1),
                     Ok(false) => lacks.push(item),
                     Err(_) => counters.failed_puts.add(1),
                 }
-                if *left == 0 {
-                    let lacks = std::mem::take(lacks);
-                    return self.give(id, lacks, tiers);
+                if *left > 0 {
+                    return Some(self);
                 }
+                lacks.sort_unstable();
+                self.sides[tier] = Side::Lacks(std::mem::take(lacks));
             }
-            (Step::Giving { left }, Outcome::Put(put, result)) => {
+            (Side::Giving { left }, Outcome::Put(put, result)) => {
                 *left -= 1;
                 let took = if result.is_ok() { &counters.put_blocks } else { &counters.failed_puts };
                 took.add(1);
-                let is_last = *left == 0;
-                self.take_buffer(item, put, tiers);
-                if is_last {
-                    return self.next_tier(id, tiers);
+                if *left == 0 {
+                    self.sides[tier] = Side::Given;
                 }
+                self.take_buffer(item, put, tiers);
             }
-            _ => {}
+            // It was not waited for any more.
+            (_, Outcome::Put(put, _)) => {
+                self.take_buffer(item, put, tiers);
+                return Some(self);
+            }
+            _ => return Some(self),
         }
-        Some(self)
+        self.go_on(id, tiers)
+    }
+
+    /// Goes on without the tiers that say nothing; none if it has ended.
+    pub(super) fn pass_over_silent(mut self, id: JobId, tiers: &mut Tiers) -> Option<Self> {
+        let mut is_one_silent = false;
+        for (tier, side) in self.sides.iter_mut().enumerate() {
+            if side.left() > 0 && tiers.is_silent(tier, self.since) {
+                tiers.pass_over(tier, id);
+                tiers.line.counters.failed_puts.add(side.left());
+                *side = Side::Over;
+                is_one_silent = true;
+            }
+        }
+        if is_one_silent { self.go_on(id, tiers) } else { Some(self) }
     }
 
     /// Gives up what has no answer.
     pub(super) fn give_up(self, id: JobId, tiers: &mut Tiers) {
-        if matches!(self.step, Step::Asking { .. }) {
-            tiers.forget(id);
-        }
-        let (Step::Asking { left, .. } | Step::Giving { left }) = self.step;
-        tiers.line.counters.failed_puts.add(left);
+        tiers.forget(id);
+        tiers.line.counters.failed_puts.add(self.sides.iter().map(Side::left).sum());
         self.end(tiers);
     }
 
-    /// Asks a tier, or the next one that takes the question.
-    fn ask_from(mut self, first: usize, id: JobId, tiers: &mut Tiers) -> Option<Self> {
-        if !self.is_current(tiers) {
-            tiers.line.counters.stale_puts.add(self.blocks.len());
-            self.end(tiers);
-            return None;
+    fn ask(&self, tier: usize, id: JobId, tiers: &mut Tiers) -> Side {
+        let keys = self.blocks.iter().map(|(block, _)| block.key()).collect();
+        let left = self.blocks.len();
+        if tiers.ask(tier, id, (0..left).collect(), |tier| tier.contains(keys).ok()) {
+            return Side::Asked { left, lacks: Vec::new() };
         }
-        for tier in first..tiers.count() {
-            let keys = self.blocks.iter().map(|(block, _)| block.key()).collect();
-            if tiers.submit(tier, id, (0..self.blocks.len()).collect(), |tier| tier.contains(keys).ok()) {
-                self.tier = tier;
-                self.step = Step::Asking { left: self.blocks.len(), lacks: Vec::new() };
+        tiers.line.counters.failed_puts.add(left);
+        Side::Over
+    }
+
+    /// Gives the tiers that answered what they lack, one after another; none if it has ended.
+    fn go_on(mut self, id: JobId, tiers: &mut Tiers) -> Option<Self> {
+        loop {
+            if self.sides.iter().any(|side| matches!(side, Side::Giving { .. })) {
                 return Some(self);
             }
-            tiers.line.counters.failed_puts.add(self.blocks.len());
+            if !self.is_current(tiers) {
+                tiers.forget(id);
+                self.take_back(id, tiers);
+                break;
+            }
+            let next = self.sides.iter_mut().enumerate().find_map(|(tier, side)| match side {
+                Side::Lacks(lacks) => Some((tier, std::mem::take(lacks))),
+                _ => None,
+            });
+            match next {
+                Some((tier, lacks)) => self.give(tier, id, lacks, tiers),
+                None if self.sides.iter().any(|side| side.left() > 0) => return Some(self),
+                None => break,
+            }
         }
         self.end(tiers);
         None
     }
 
-    /// Gives the tier what it lacks.
-    fn give(mut self, id: JobId, lacks: Vec<usize>, tiers: &mut Tiers) -> Option<Self> {
-        if lacks.is_empty() || !self.is_current(tiers) {
-            return self.next_tier(id, tiers);
-        }
-        let (count, time_to_live) = (lacks.len(), self.time_to_live);
-        let puts = lacks.iter().filter_map(|&item| {
+    /// Gives a tier what it lacks, as far as its bytes are here.
+    fn give(&mut self, tier: usize, id: JobId, lacks: Vec<usize>, tiers: &mut Tiers) {
+        let time_to_live = self.time_to_live;
+        let (mut items, mut puts, mut refused) = (Vec::new(), Vec::new(), Vec::new());
+        for item in lacks {
             let (block, bytes) = &mut self.blocks[item];
-            Some(Put { block: block.clone(), buffer: bytes.take()?, time_to_live })
-        });
-        let (puts, mut refused): (Vec<_>, _) = (puts.collect(), Vec::new());
-        let taken = tiers
-            .submit(self.tier, id, lacks.clone(), |tier| tier.put_from(puts).map_err(|back| refused = back.batch).ok());
-        if taken {
-            self.step = Step::Giving { left: count };
-            return Some(self);
+            if let Some(buffer) = bytes.take() {
+                items.push(item);
+                puts.push(Put { block: block.clone(), buffer, time_to_live });
+            }
         }
-        tiers.line.counters.failed_puts.add(count);
+        let left = items.len();
+        self.sides[tier] = Side::Over;
+        if left == 0 {
+            return;
+        }
+        if tiers.lend(tier, id, items.clone(), |tier| tier.put_from(puts).map_err(|back| refused = back.batch).ok()) {
+            self.sides[tier] = Side::Giving { left };
+            self.since = Instant::now();
+            return;
+        }
+        tiers.line.counters.failed_puts.add(left);
         // None are back if the tier panicked.
-        tiers.line.lose_puts(count.saturating_sub(refused.len()));
-        for (item, put) in lacks.into_iter().zip(refused) {
+        tiers.line.lose_puts(left.saturating_sub(refused.len()));
+        for (item, put) in items.into_iter().zip(refused) {
             self.take_buffer(item, put, tiers);
         }
-        self.next_tier(id, tiers)
     }
 
     /// Takes an item's buffer back, for the next tier; what is not the item's goes no further.
     fn take_buffer(&mut self, item: usize, put: Put<Vec<u8>>, tiers: &Tiers) {
         let (block, bytes) = &mut self.blocks[item];
-        if tiers.is_whole(block, &put.block, &put.buffer) {
+        if bytes.is_none() && tiers.is_whole(block, &put.block, &put.buffer) {
             *bytes = Some(put.buffer);
         } else {
             tiers.line.give_put(put.buffer);
         }
     }
 
-    fn next_tier(mut self, id: JobId, tiers: &mut Tiers) -> Option<Self> {
-        if !self.is_current(tiers) {
-            self.take_back(id, tiers);
-        }
-        // A buffer that a tier kept is no more.
-        self.blocks.retain(|(_, bytes)| bytes.is_some());
-        let next = self.tier + 1;
-        if next < tiers.count() && !self.blocks.is_empty() {
-            return self.ask_from(next, id, tiers);
-        }
-        self.end(tiers);
-        None
-    }
-
     /// Removes what was put: the namespace was cleared or kept out meanwhile.
     fn take_back(&self, id: JobId, tiers: &mut Tiers) {
-        for tier in 0..=self.tier {
+        tiers.line.counters.stale_puts.add(self.blocks.len());
+        for tier in (0..self.sides.len()).filter(|&tier| matches!(self.sides[tier], Side::Given)) {
             let keys: Vec<_> = self.blocks.iter().map(|(block, _)| block.key()).collect();
-            tiers.submit(tier, id, vec![0; keys.len()], |tier| tier.remove(keys).ok());
+            tiers.ask_anyway(tier, id, vec![0; keys.len()], |tier| tier.remove(keys).ok());
         }
     }
 
@@ -175,7 +221,8 @@ impl Putting {
     }
 
     fn end(self, tiers: &mut Tiers) {
+        let blocks = self.blocks.len();
         self.blocks.into_iter().filter_map(|(_, bytes)| bytes).for_each(|bytes| tiers.line.give_put(bytes));
-        tiers.line.ended(false);
+        tiers.line.ended_put(blocks);
     }
 }

@@ -37,10 +37,13 @@ counts! {
     fetched_blocks,
     /// Blocks that were found and not there, or not as they were put: expired, torn, a wrong checksum.
     missed_blocks,
-    /// Blocks that were asked for, and a remote tier failed: not reachable, no answer in time.
+    /// Blocks that were asked for, and a remote tier failed: not reachable, no answer in time, left out.
     failed_blocks,
     /// Blocks that were found and not fetched, because as many were on their way as may be.
     full_blocks,
+    /// Times that a remote tier was left out for a while, because it had left three requests unanswered, or the one that it got
+    /// after such a while.
+    left_out_tiers,
     /// Lookups that did not ask, because as many fetches were under way as may be.
     full_fetches,
     /// Fetches that were given up when their time was over.
@@ -51,9 +54,10 @@ counts! {
     put_blocks,
     /// Blocks that it had already.
     present_blocks,
-    /// Blocks that left the host and were not put, because as many were on their way as may be.
+    /// Blocks that left the host and were not put, because as many were on their way as may be; those of a sequence's end before
+    /// those of its beginning.
     full_puts,
-    /// Blocks that a remote tier did not take, or about which it gave no answer in time.
+    /// Blocks that a remote tier did not take, or about which it gave no answer in time or was left out.
     failed_puts,
     /// Blocks that were not put, or removed again, because their namespace was cleared or kept out meanwhile.
     stale_puts,

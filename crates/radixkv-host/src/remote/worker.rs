@@ -7,10 +7,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use radixkv_tiers::{Block, Completion, Outcome, Ticket};
+use radixkv_tiers::{Block, Completion, Failure, NotGot, Outcome, Ticket};
 
 use super::{
     fetching::Fetching,
+    health::Health,
     keys::Keys,
     line::{Line, Next, Order},
     putting::Putting,
@@ -33,6 +34,12 @@ struct Batch {
     /// What each of them is to the job; none once it was completed.
     items: Vec<Option<usize>>,
     left: usize,
+    /// Whether buffers come back with the completions.
+    is_lent: bool,
+    /// Whether the job waits for it no more.
+    is_passed_over: bool,
+    /// Whether an item ended by something else than the tier's own timeout.
+    is_answered: bool,
 }
 
 pub(super) enum Job {
@@ -43,6 +50,7 @@ pub(super) enum Job {
 /// What a job has to do with: the tiers, and the batches that are with them.
 pub(super) struct Tiers {
     tiers: Vec<AnyTier>,
+    health: Vec<Health>,
     batches: HashMap<(usize, Ticket), Batch>,
     pub(super) keys: Keys,
     pub(super) line: Arc<Line>,
@@ -61,26 +69,93 @@ impl Tiers {
         self.tiers.len()
     }
 
-    /// Submits a batch of a job to a tier: `items` says what each of its items is to the job. False if the tier did not take it, or
-    /// under the ticket of another batch, by which its completions would be taken for others.
-    pub(super) fn submit(
+    /// Asks a tier about keys: `items` says what each of them is to the job. False if the tier is left out or did not take the
+    /// question.
+    pub(super) fn ask(
         &mut self,
         tier: usize,
         job: JobId,
         items: Vec<usize>,
+        ask: impl FnOnce(&AnyTier) -> Option<Ticket>,
+    ) -> bool {
+        let patience = self.patience();
+        self.health[tier].may_ask(Instant::now(), patience) && self.ask_anyway(tier, job, items, ask)
+    }
+
+    /// As [`ask`](Self::ask), of a tier that may be left out.
+    pub(super) fn ask_anyway(
+        &mut self,
+        tier: usize,
+        job: JobId,
+        items: Vec<usize>,
+        ask: impl FnOnce(&AnyTier) -> Option<Ticket>,
+    ) -> bool {
+        self.submit(tier, job, items, false, ask)
+    }
+
+    /// Lends buffers to a tier, which come back with the completions; otherwise as [`ask`](Self::ask).
+    pub(super) fn lend(
+        &mut self,
+        tier: usize,
+        job: JobId,
+        items: Vec<usize>,
+        lend: impl FnOnce(&AnyTier) -> Option<Ticket>,
+    ) -> bool {
+        self.submit(tier, job, items, true, lend)
+    }
+
+    /// Submits a batch. False if the tier did not take it, or under the ticket of another batch, by which its completions would be
+    /// taken for others.
+    fn submit(
+        &mut self,
+        tier: usize,
+        job: JobId,
+        items: Vec<usize>,
+        is_lent: bool,
         submit: impl FnOnce(&AnyTier) -> Option<Ticket>,
     ) -> bool {
         // What panics took nothing.
         let ticket = catch_unwind(AssertUnwindSafe(|| submit(&self.tiers[tier]))).ok().flatten();
         let Some(ticket) = ticket else { return false };
         let Entry::Vacant(place) = self.batches.entry((tier, ticket)) else { return false };
-        place.insert(Batch { job, left: items.len(), items: items.into_iter().map(Some).collect() });
+        let (left, items) = (items.len(), items.into_iter().map(Some).collect());
+        place.insert(Batch { job, left, items, is_lent, is_passed_over: false, is_answered: false });
         true
     }
 
-    /// Waits for no more answers of a job that holds no buffers.
+    /// How long a tier may say nothing.
+    fn patience(&self) -> Duration {
+        self.timeout / 4
+    }
+
+    /// Whether a tier has said nothing for too long to a request that was made at `since`.
+    pub(super) fn is_silent(&self, tier: usize, since: Instant) -> bool {
+        self.health[tier].is_silent(since, Instant::now(), self.patience())
+    }
+
+    /// A job waits for a silent tier no more.
+    pub(super) fn pass_over(&mut self, tier: usize, job: JobId) {
+        let of_job = |of: usize, batch: &Batch| of == tier && batch.job == job && !batch.is_passed_over;
+        let mut is_one_passed_over = false;
+        self.batches.retain(|&(of, _), batch| {
+            let is_over = of_job(of, batch);
+            is_one_passed_over |= is_over;
+            batch.is_passed_over |= is_over;
+            batch.is_lent || !is_over
+        });
+        if is_one_passed_over {
+            self.note_unanswered(tier);
+        }
+    }
+
+    fn note_unanswered(&mut self, tier: usize) {
+        let is_left_out = self.health[tier].unanswered(Instant::now());
+        self.line.counters.left_out_tiers.add(usize::from(is_left_out));
+    }
+
+    /// Waits for no more answers to a job's questions; buffers come back to the line.
     pub(super) fn forget(&mut self, job: JobId) {
-        self.batches.retain(|_, batch| batch.job != job);
+        self.batches.retain(|_, batch| batch.job != job || batch.is_lent);
     }
 
     /// Whether a tier gave back the block that it was given, in as many bytes as a block has.
@@ -94,8 +169,17 @@ impl Tiers {
         let batch = self.batches.get_mut(&key)?;
         let item = (batch.job, batch.items.get_mut(completion.index)?.take()?);
         batch.left -= 1;
-        if batch.left == 0 {
+        let is_late = batch.is_passed_over;
+        batch.is_answered |= !is_timeout(&completion.outcome);
+        let (is_answered, is_over) = (batch.is_answered, batch.left == 0);
+        if is_over {
             self.batches.remove(&key);
+        }
+        match () {
+            () if is_late => {}
+            () if is_answered => self.health[tier].answered(Instant::now()),
+            () if is_over => self.note_unanswered(tier),
+            () => {}
         }
         Some(item)
     }
@@ -104,7 +188,8 @@ impl Tiers {
 impl Worker {
     pub(super) fn new(tiers: Vec<AnyTier>, host: Weak<Inner>, line: Arc<Line>, timeout: Duration) -> Self {
         let keys = Keys::new(tiers[0].layout().clone());
-        let tiers = Tiers { tiers, batches: HashMap::new(), keys, line, host, timeout };
+        let health = tiers.iter().map(|_| Health::new(Instant::now())).collect();
+        let tiers = Tiers { tiers, health, batches: HashMap::new(), keys, line, host, timeout };
         Self { tiers, jobs: HashMap::new(), next_job: 0 }
     }
 
@@ -132,7 +217,7 @@ impl Worker {
         self.next_job += 1;
         let job = match order {
             Order::Put(order) => Putting::begin(id, order, &mut self.tiers).map(Job::Put),
-            Order::Fetch(order) => Fetching::begin(id, order, &mut self.tiers).map(|job| Job::Fetch(Box::new(job))),
+            Order::Fetch(order) => Fetching::begin(id, order, &mut self.tiers).map(Job::Fetch),
         };
         if let Some(job) = job {
             self.jobs.insert(id, job);
@@ -144,12 +229,11 @@ impl Worker {
         let mut came = false;
         for tier in 0..self.tiers.count() {
             let is_asked = self.tiers.batches.keys().any(|&(of, _)| of == tier);
-            if !is_asked {
-                continue;
-            }
+            // What nobody waits for any more is taken all the same: it counts as in flight until then.
+            let wait = if is_asked { NAP } else { Duration::ZERO };
             let mut done = Vec::new();
             // A tier that panics gave nothing.
-            let _ = catch_unwind(AssertUnwindSafe(|| self.tiers.tiers[tier].poll(&mut done, NAP)));
+            let _ = catch_unwind(AssertUnwindSafe(|| self.tiers.tiers[tier].poll(&mut done, wait)));
             came |= !done.is_empty();
             done.into_iter().for_each(|completion| self.complete(tier, completion));
         }
@@ -161,7 +245,7 @@ impl Worker {
         let Some((id, item)) = self.tiers.item(tier, &completion) else { return };
         let Some(job) = self.jobs.remove(&id) else { return self.give_back(completion.outcome) };
         let goes_on = match job {
-            Job::Put(put) => put.complete(id, item, completion.outcome, &mut self.tiers).map(Job::Put),
+            Job::Put(put) => put.complete(id, tier, item, completion.outcome, &mut self.tiers).map(Job::Put),
             Job::Fetch(fetch) => fetch.complete(id, tier, item, completion.outcome, &mut self.tiers).map(Job::Fetch),
         };
         if let Some(job) = goes_on {
@@ -178,20 +262,38 @@ impl Worker {
         }
     }
 
-    /// Gives up the jobs whose time is over. Their buffers come back with their completions.
+    /// Gives up the jobs whose time is over, and lets the others go on without tiers that say nothing. Their buffers come back
+    /// with their completions.
     fn give_up_late(&mut self) {
         let now = Instant::now();
-        let is_late = |job: &Job| match job {
-            Job::Put(put) => put.due() <= now,
-            Job::Fetch(fetch) => fetch.due() <= now,
-        };
-        let late: Vec<JobId> = self.jobs.iter().filter(|(_, job)| is_late(job)).map(|(&id, _)| id).collect();
-        for id in late {
-            match self.jobs.remove(&id) {
-                Some(Job::Put(put)) => put.give_up(id, &mut self.tiers),
-                Some(Job::Fetch(fetch)) => fetch.give_up(id, &mut self.tiers),
-                None => {}
+        for id in self.jobs.keys().copied().collect::<Vec<_>>() {
+            let goes_on = match self.jobs.remove(&id) {
+                Some(Job::Put(put)) if put.due() <= now => {
+                    put.give_up(id, &mut self.tiers);
+                    None
+                }
+                Some(Job::Fetch(fetch)) if fetch.due() <= now => {
+                    fetch.give_up(id, &mut self.tiers);
+                    None
+                }
+                Some(Job::Put(put)) => put.pass_over_silent(id, &mut self.tiers).map(Job::Put),
+                Some(Job::Fetch(fetch)) => fetch.pass_over_silent(id, &mut self.tiers).map(Job::Fetch),
+                None => None,
+            };
+            if let Some(job) = goes_on {
+                self.jobs.insert(id, job);
             }
         }
     }
+}
+
+/// Whether the tier itself gave up waiting.
+fn is_timeout(outcome: &Outcome<Vec<u8>>) -> bool {
+    let failure = match outcome {
+        Outcome::Contained(_, answer) => answer.err(),
+        Outcome::Got(_, Err(NotGot::Failed(failure))) => Some(*failure),
+        Outcome::Put(_, result) | Outcome::Removed(_, result) => result.err(),
+        _ => None,
+    };
+    failure == Some(Failure::TimedOut)
 }

@@ -7,7 +7,7 @@ use std::{
     path::Path,
     sync::{
         Arc, Mutex,
-        atomic::{AtomicU8, Ordering::Relaxed},
+        atomic::{AtomicU8, AtomicUsize, Ordering::Relaxed},
     },
     time::Duration,
 };
@@ -63,13 +63,15 @@ pub enum Fault {
 /// A tier that fails.
 pub struct Faulty<T> {
     pub tier: T,
+    /// Keys that it was asked for by `contains`.
+    pub asked: AtomicUsize,
     fault: AtomicU8,
     withheld: Mutex<Vec<Completion<Vec<u8>>>>,
 }
 
 impl<T> Faulty<T> {
     pub fn new(tier: T) -> Arc<Self> {
-        Arc::new(Self { tier, fault: AtomicU8::new(0), withheld: Mutex::default() })
+        Arc::new(Self { tier, asked: AtomicUsize::new(0), fault: AtomicU8::new(0), withheld: Mutex::default() })
     }
 
     pub fn set(&self, fault: Fault) {
@@ -111,6 +113,7 @@ impl<T: RemoteTier<Vec<u8>>> RemoteTier<Vec<u8>> for Faulty<T> {
     }
 
     fn contains(&self, keys: Vec<BlockKey>) -> Result<Ticket, Refused<Vec<BlockKey>>> {
+        self.asked.fetch_add(keys.len(), Relaxed);
         self.tier.contains(self.takes(keys)?)
     }
 

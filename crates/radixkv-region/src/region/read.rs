@@ -96,11 +96,11 @@ impl Region {
         tokens.len() == self.layout.block_size() && self.find(key, tokens).is_ok()
     }
 
-    /// Whether the region seems to hold a block: its tokens are not compared, and it may have expired. Wait-free; neither a use nor
+    /// Whether the region seems to hold a block that has not expired: its tokens are not compared. Wait-free; neither a use nor
     /// counted.
     pub fn may_contain(&self, key: &Key) -> bool {
         let mut entries = self.index().candidates(key.hash).map(|number| self.entry(number));
-        entries.any(|entry| entry.look().kind() == Kind::Ready && entry.hash() == key.hash)
+        entries.any(|entry| entry.look().kind() == Kind::Ready && entry.hash() == key.hash && !entry.has_expired())
     }
 
     /// Where a block lies, so that a device copies it without a copy in between.

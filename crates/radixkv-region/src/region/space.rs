@@ -143,7 +143,10 @@ fn age(used: u64, now: u64) -> u64 {
 #[cfg(all(test, not(radixkv_loom)))]
 mod tests {
     use super::*;
-    use crate::{Layout, Memory, region::Put};
+    use crate::{
+        Layout, Memory,
+        region::{Put, Reserve},
+    };
 
     /// While a thread looks for room, others use blocks, and the clock goes on.
     #[test]
@@ -159,6 +162,34 @@ mod tests {
             assert_eq!(region.put(&key(used + 4), &[used + 4], &[0; 8]), Ok(Put::Stored));
             assert!(region.contains(&key(used), &[used]));
             (0..4).for_each(|token| assert!(region.put(&key(token), &[token], &[0; 8]).is_ok()));
+        }
+    }
+
+    /// Any bit of its state, at any moment of a put: what other puts store is right, whatever the first one writes afterwards.
+    #[test]
+    fn a_flipped_bit_of_an_entry_that_is_written_gives_it_to_no_other_writer() {
+        let layout = Layout::new(1, 8, 4);
+        let key = |token| layout.chain(b"").next(&[token]);
+        for bit in 0..64 {
+            let memory = Memory::anonymous(layout.region_bytes().expect("a layout")).expect("memory");
+            let region = Region::format(memory, &layout).expect("formatted");
+            let Ok(Reserve::Room(mut room)) = region.reserve(&key(0), &[0], None) else { panic!("it is empty") };
+            let written = (0..4).find(|&entry| region.entry(entry).look().kind() == Kind::Writing).expect("an entry");
+            let state = region.geometry.record(written).start;
+            // Relaxed: one thread.
+            let word = &region.memory.words(state..state + 1)[0];
+            word.store(word.load(Relaxed) ^ 1 << bit, Relaxed);
+            let bytes = |token: u32| [token as u8; 8];
+            for token in 1..9 {
+                region.put(&key(token), &[token], &bytes(token)).expect("room");
+            }
+            room.write(0, &bytes(0));
+            for token in 1..9 {
+                let mut found = [0; 8];
+                let is_hit = region.get_into(&key(token), &[token], &mut found).expect("one block").is_hit();
+                assert!(!is_hit || found == bytes(token), "block {token}, bit {bit}");
+            }
+            room.publish();
         }
     }
 }

@@ -73,7 +73,12 @@ impl Folder {
     /// Written beside and renamed: it is there whole, or not at all. Synchronised, because all else depends on it.
     fn write_manifest(&self, layout: &Layout) -> io::Result<()> {
         let (unfinished, path) = (self.path.join("manifest.new"), self.path.join("manifest"));
-        let mut file = File::create(&unfinished)?;
+        // What another process left there, or a link to a file that is not the tier's.
+        match fs::remove_file(&unfinished) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let mut file = File::create_new(&unfinished)?;
         file.write_all(layout.manifest().as_bytes())?;
         file.sync_all()?;
         fs::rename(&unfinished, path)?;

@@ -1,29 +1,55 @@
-//! Which files a folder has, how long ago each was used, and how many bytes they take.
+//! Which files a folder has, which of them goes first, and how many bytes they take.
 
-use std::collections::{BTreeMap, HashMap};
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, HashMap, HashSet},
+    time::{Duration, SystemTime},
+};
 
-use crate::key::BlockKey;
+use crate::{key::BlockKey, worker::Use};
+
+/// Blocks that are remembered as not written.
+const MAX_UNWRITTEN: usize = 1 << 16;
 
 /// The files of a folder, as one thread at a time sees them.
 ///
 /// All objects of a folder take the same number of bytes, so capacity is a number of files; files of another length are
 /// damaged, and count as if they were whole.
+///
+/// The file goes first whose last use is the longest ago. A use of a block is one of all blocks before it in its sequence, which it is
+/// worth nothing without; of one batch the deepest block goes first.
 #[derive(Debug, Default)]
 pub(super) struct Index {
     entries: HashMap<BlockKey, Entry>,
-    /// By use: the first is the least recently used.
-    order: BTreeMap<u64, BlockKey>,
+    order: BTreeMap<Rank, BlockKey>,
     /// Counts uses and writes.
     clock: u64,
     /// Files that are being written beside those that are there.
     reserved: usize,
+    /// The last batch that wrote, and when it did first.
+    last_batch: Option<(u64, SystemTime)>,
+    /// Blocks that were not written because they would have been the first to go.
+    unwritten: HashSet<BlockKey>,
 }
 
 /// A file.
 #[derive(Debug)]
 struct Entry {
-    used: u64,
+    rank: Rank,
     written: Written,
+    /// The file of the block before it, if a use said so.
+    parent: Option<BlockKey>,
+    /// In milliseconds since 1970; 0 is never, or not known.
+    expires: u64,
+}
+
+/// Which file goes first: the smallest. No two have the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Rank {
+    /// 0 for a file that was found, and one more than the batch of the last use for others.
+    batch: u64,
+    number: Reverse<u32>,
+    clock: u64,
 }
 
 /// When a file was written: no two writes have the same.
@@ -31,22 +57,84 @@ struct Entry {
 pub(super) struct Written(u64);
 
 impl Index {
-    /// Makes a file the most recently used, and says when it was written; `None` if the index does not have it.
-    pub(super) fn touch(&mut self, key: BlockKey) -> Option<Written> {
-        let entry = self.entries.get_mut(&key)?;
-        self.order.remove(&entry.used);
+    /// Takes a file in that was found, as the most recent of those.
+    pub(super) fn found(&mut self, key: BlockKey) {
         self.clock += 1;
-        entry.used = self.clock;
-        self.order.insert(self.clock, key);
-        Some(entry.written)
+        let rank = Rank { batch: 0, number: Reverse(0), clock: self.clock };
+        self.place(key, Entry { rank, written: Written(self.clock), parent: None, expires: 0 });
     }
 
-    /// Takes a file in that was written, or written again, as the most recently used.
-    pub(super) fn insert(&mut self, key: BlockKey) {
+    /// Notes a use of a file, and of those before it. When it was written; `None` if the index does not have it.
+    pub(super) fn touch(&mut self, key: BlockKey, used: Use) -> Option<Written> {
+        let rank = self.rank(used);
+        let entry = self.entries.get_mut(&key)?;
+        entry.parent = used.parent;
+        let (written, rank) = (entry.written, rank.max(entry.rank));
+        self.rerank(key, rank);
+        self.touch_before(used);
+        Some(written)
+    }
+
+    /// Takes a file in that was written, or written again.
+    pub(super) fn insert(&mut self, key: BlockKey, used: Use, expires: u64) {
         self.remove(key);
+        self.unwritten.remove(&key);
+        let rank = self.rank(used);
+        self.place(key, Entry { rank, written: Written(rank.clock), parent: used.parent, expires });
+    }
+
+    /// The rank of a file that is used now.
+    pub(super) fn rank(&mut self, used: Use) -> Rank {
         self.clock += 1;
-        self.entries.insert(key, Entry { used: self.clock, written: Written(self.clock) });
-        self.order.insert(self.clock, key);
+        Rank { batch: used.batch.saturating_add(1), number: Reverse(used.number), clock: self.clock }
+    }
+
+    /// Notes a use of the files before one in its sequence, up to those that were used in the same batch.
+    pub(super) fn touch_before(&mut self, used: Use) {
+        let (mut next, mut used) = (used.parent, used);
+        while let Some(key) = next {
+            used.number = used.number.saturating_sub(1);
+            let rank = self.rank(used);
+            let Some(entry) = self.entries.get(&key).filter(|entry| entry.rank.batch < rank.batch) else { break };
+            next = entry.parent;
+            self.rerank(key, rank);
+        }
+    }
+
+    /// When a file is to count as written: those of a sequence that one batch writes in the order in which they go first, which is what
+    /// another process that opens the folder sees.
+    pub(super) fn time_of(&mut self, used: Use) -> SystemTime {
+        let time = match self.last_batch {
+            Some((batch, time)) if used.batch <= batch => time,
+            _ => self.last_batch.insert((used.batch, SystemTime::now())).1,
+        };
+        time.checked_sub(Duration::from_micros(used.number.into())).unwrap_or(time)
+    }
+
+    /// Whether the block before one is known not to be there: then that one is worth nothing.
+    pub(super) fn lacks_parent(&self, used: Use) -> bool {
+        used.parent.is_some_and(|parent| self.unwritten.contains(&parent))
+    }
+
+    /// Notes that a block is not written.
+    pub(super) fn leave_out(&mut self, key: BlockKey) {
+        if self.unwritten.len() >= MAX_UNWRITTEN {
+            self.unwritten.clear();
+        }
+        self.unwritten.insert(key);
+    }
+
+    fn rerank(&mut self, key: BlockKey, rank: Rank) {
+        if let Some(entry) = self.entries.get_mut(&key) {
+            self.order.remove(&entry.rank);
+            entry.rank = rank;
+            self.order.insert(rank, key);
+        }
+    }
+
+    fn place(&mut self, key: BlockKey, entry: Entry) {
+        self.order.insert(entry.rank, key);
+        self.entries.insert(key, entry);
     }
 
     /// When a file was written.
@@ -56,12 +144,17 @@ impl Index {
 
     pub(super) fn remove(&mut self, key: BlockKey) {
         if let Some(entry) = self.entries.remove(&key) {
-            self.order.remove(&entry.used);
+            self.order.remove(&entry.rank);
         }
     }
 
     pub(super) fn contains(&self, key: BlockKey) -> bool {
         self.entries.contains_key(&key)
+    }
+
+    /// When a file expires, in milliseconds since 1970; 0 is never, or not known.
+    pub(super) fn expires(&self, key: BlockKey) -> Option<u64> {
+        self.entries.get(&key).map(|entry| entry.expires)
     }
 
     pub(super) fn files(&self) -> usize {
@@ -81,9 +174,9 @@ impl Index {
         self.reserved -= 1;
     }
 
-    /// The least recently used file.
-    pub(super) fn oldest(&self) -> Option<BlockKey> {
-        self.order.first_key_value().map(|(_, &key)| key)
+    /// The file that goes first.
+    pub(super) fn oldest(&self) -> Option<(Rank, BlockKey)> {
+        self.order.first_key_value().map(|(&rank, &key)| (rank, key))
     }
 }
 
@@ -95,23 +188,63 @@ mod tests {
         BlockKey::from_bytes([number; 32])
     }
 
-    #[test]
-    fn the_least_recently_used_is_the_oldest() {
-        let mut index = Index::default();
-        (0..4).for_each(|number| index.insert(key(number)));
-        let written = index.written(key(1));
-        assert!(index.touch(key(0)).is_some() && index.touch(key(9)).is_none());
-        assert!(index.touch(key(1)) == written);
-        index.insert(key(1));
-        assert!(index.written(key(1)).is_some_and(|again| Some(again) != written));
-        index.remove(key(9));
-        assert_eq!((index.files(), index.oldest()), (4, Some(key(2))));
+    /// Of a sequence of one block.
+    fn alone(batch: u64) -> Use {
+        Use { batch, number: 0, parent: None }
+    }
+
+    /// Of block `number` of one sequence.
+    fn of_sequence(batch: u64, number: u8) -> Use {
+        Use { batch, number: number.into(), parent: number.checked_sub(1).map(key) }
+    }
+
+    fn order(mut index: Index) -> Vec<BlockKey> {
         let mut order = Vec::new();
-        while let Some(key) = index.oldest() {
+        while let Some((_, key)) = index.oldest() {
             order.push(key);
             index.remove(key);
         }
-        assert_eq!(order, [key(2), key(3), key(0), key(1)]);
         assert_eq!((index.files(), index.taken()), (0, 0));
+        order
+    }
+
+    #[test]
+    fn the_least_recently_used_is_the_oldest() {
+        let mut index = Index::default();
+        index.found(key(4));
+        (0..4).for_each(|number| index.insert(key(number), alone(1), 0));
+        let written = index.written(key(1));
+        assert!(index.touch(key(0), alone(2)).is_some() && index.touch(key(9), alone(2)).is_none());
+        assert!(index.touch(key(1), alone(2)) == written);
+        index.insert(key(1), alone(3), 0);
+        assert!(index.written(key(1)).is_some_and(|again| Some(again) != written));
+        index.remove(key(9));
+        assert_eq!(index.files(), 5);
+        assert_eq!(order(index), [4, 2, 3, 0, 1].map(key));
+    }
+
+    #[test]
+    fn of_a_sequence_the_deepest_is_the_oldest_whatever_order_it_came_in() {
+        let mut rng = fastrand::Rng::with_seed(1);
+        for _ in 0..100 {
+            let mut index = Index::default();
+            let mut numbers: Vec<u8> = (0..8).collect();
+            // Another sequence, whose last use lies before.
+            index.insert(key(100), alone(0), 0);
+            for batch in 1..4 {
+                rng.shuffle(&mut numbers);
+                for &number in &numbers[..rng.usize(1..=8)] {
+                    let used = of_sequence(batch, number);
+                    if rng.bool() || index.touch(key(number), used).is_none() {
+                        index.insert(key(number), used, 0);
+                        index.touch_before(used);
+                    }
+                }
+            }
+            let order = order(index);
+            let is_whole = order.len() == 9;
+            let deepest_first: Vec<_> = [100, 7, 6, 5, 4, 3, 2, 1, 0].map(key).to_vec();
+            assert!(!is_whole || order == deepest_first, "{order:?}");
+        }
     }
 }

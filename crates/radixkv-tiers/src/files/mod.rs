@@ -20,6 +20,10 @@ use store::{FileStore, Files, file_bytes};
 
 /// Settings of a tier of files: one folder, one file for each block, least recently used files removed at capacity.
 ///
+/// A use of a block is one of all blocks before it in its sequence, and of one batch the deepest block goes first: a block is worth
+/// nothing without those before it. A block that would itself be the first to go is not written; its put succeeds all the same. On
+/// a disk that is full before the capacity is, files go for new ones as well.
+///
 /// # Examples
 ///
 /// ```
@@ -103,7 +107,7 @@ impl FileTier {
         let files = Arc::new(Files::new(folder, found, max_files, object_bytes, self.direct));
         let mut tier = Tier::new(self.layout, self.limits.max_in_flight, self.limits.timeout);
         let io = |error| OpenError::io(self.folder.display(), error);
-        files.make_room(0, &tier.queue().counters).map_err(io)?;
+        files.keep_to_capacity(&tier.queue().counters).map_err(io)?;
         // Each thread that writes needs room for an object of its own.
         for number in 0..self.threads.min(max_files) {
             let files = Arc::clone(&files);

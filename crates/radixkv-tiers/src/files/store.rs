@@ -16,11 +16,12 @@ use std::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     },
+    time::SystemTime,
 };
 
 use super::{
     folder::{Folder, no_waiting},
-    index::{Index, Written},
+    index::{Index, Rank, Written},
 };
 use crate::{
     aligned::{ALIGNMENT, Aligned},
@@ -28,8 +29,11 @@ use crate::{
     object::Miss,
     stats::Counters,
     tier::Failure,
-    worker::{Reply, Step, Store},
+    worker::{self, Reply, Step, Store, Use},
 };
+
+/// Files that go for one that the disk has no room for. All have one size: more are of use to other programs alone.
+const MAX_EVICTED_FOR_DISK: usize = 2;
 
 /// What all threads of a file tier share.
 #[derive(Debug)]
@@ -65,7 +69,7 @@ impl Files {
         direct: bool,
     ) -> Self {
         let mut index = Index::default();
-        found.into_iter().for_each(|key| index.insert(key));
+        found.into_iter().for_each(|key| index.found(key));
         Self {
             folder,
             index: Mutex::new(index),
@@ -80,25 +84,44 @@ impl Files {
         self.index.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Removes the least recently used files until `more` fit beside the rest.
-    pub(super) fn make_room(&self, more: usize, counters: &Counters) -> io::Result<()> {
+    /// Removes the files that go first until no more are left than fit.
+    pub(super) fn keep_to_capacity(&self, counters: &Counters) -> io::Result<()> {
         let mut index = self.lock();
-        self.make_room_in(&mut index, more, counters)?;
+        while index.taken() > self.max_files && self.evict(&mut index, None, counters)? {}
         self.say(&index, counters);
         Ok(())
     }
 
-    fn make_room_in(&self, index: &mut Index, more: usize, counters: &Counters) -> io::Result<()> {
-        while index.taken() + more > self.max_files {
-            let Some(oldest) = index.oldest() else {
+    /// Removes the file that goes first, unless the one with this rank would go before it; whether it did.
+    fn evict(&self, index: &mut Index, before: Option<Rank>, counters: &Counters) -> io::Result<bool> {
+        let Some((_, oldest)) = index.oldest().filter(|&(rank, _)| before.is_none_or(|new| rank < new)) else {
+            return Ok(false);
+        };
+        remove_file(&self.folder.object(oldest))?;
+        index.remove(oldest);
+        counters.evicted();
+        Ok(true)
+    }
+
+    /// Reserves room for a file, and says when it is to count as written; none if there is no room, and the file itself would be the first to go or the block before it did.
+    fn reserve(&self, key: BlockKey, used: Use, counters: &Counters) -> io::Result<Option<SystemTime>> {
+        let mut index = self.lock();
+        index.touch_before(used);
+        // A file that is there already is written again in any case: both are there until the rename.
+        let rank = index.rank(used);
+        let before = (!index.contains(key)).then_some(rank);
+        while index.taken() + 1 > self.max_files {
+            if index.files() == 0 {
                 // All of the capacity is being written by other threads.
                 return Err(ErrorKind::StorageFull.into());
-            };
-            remove_file(&self.folder.object(oldest))?;
-            index.remove(oldest);
-            counters.evicted();
+            }
+            if index.lacks_parent(used) || !self.evict(&mut index, before, counters)? {
+                index.leave_out(key);
+                return Ok(None);
+            }
         }
-        Ok(())
+        index.reserve();
+        Ok(Some(index.time_of(used)))
     }
 
     fn say(&self, index: &Index, counters: &Counters) {
@@ -144,24 +167,47 @@ impl Files {
         })
     }
 
-    fn write(&self, key: BlockKey, object: &Aligned, counters: &Counters) -> io::Result<()> {
-        {
-            let mut index = self.lock();
-            // Also where the key has a file already: both are there until the rename.
-            self.make_room_in(&mut index, 1, counters)?;
-            index.reserve();
-        }
+    fn write(&self, key: BlockKey, used: Use, object: &Aligned, expires: u64, counters: &Counters) -> io::Result<()> {
+        let Some(time) = self.reserve(key, used, counters)? else {
+            counters.evicted();
+            return Ok(());
+        };
         // Relaxed: a number that no other thread has.
         let number = self.next_unfinished.fetch_add(1, Relaxed);
         let unfinished = Unfinished(self.folder.unfinished().join(number.to_string()));
-        let written = self.write_object(&unfinished.0, object);
+        let written = self.write_object_or_evict(&unfinished.0, object, counters);
         let mut index = self.lock();
         index.end_reservation();
         written?;
+        // Only an order, after the next time the folder is opened.
+        let _ = File::open(&unfinished.0).and_then(|file| file.set_modified(time));
         self.folder.publish(&unfinished.0, key)?;
-        index.insert(key);
+        index.insert(key, used, expires);
         self.say(&index, counters);
         Ok(())
+    }
+
+    /// Writes an object. On a disk that is full before the tier's capacity is, another file goes for it.
+    fn write_object_or_evict(&self, path: &Path, object: &Aligned, counters: &Counters) -> io::Result<()> {
+        let mut written = self.write_object(path, object);
+        if written.as_ref().is_err_and(|error| error.kind() == ErrorKind::NotFound) {
+            // Another program removed the folder of unfinished files; where it removed the tier's, this fails.
+            match fs::create_dir(self.folder.unfinished()) {
+                Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error),
+                _ => written = self.write_object(path, object),
+            }
+        }
+        for _ in 0..MAX_EVICTED_FOR_DISK {
+            if !written.as_ref().is_err_and(|error| failure(error) == Failure::NoRoom) {
+                break;
+            }
+            remove_file(path)?;
+            if !self.evict(&mut self.lock(), None, counters)? {
+                break;
+            }
+            written = self.write_object(path, object);
+        }
+        written
     }
 
     fn write_object(&self, path: &Path, object: &Aligned) -> io::Result<()> {
@@ -203,21 +249,25 @@ impl<C: AsRef<Counters>> FileStore<C> {
     fn carry_out_one(&mut self, step: &Step) -> Result<Reply<'_>, Failure> {
         let (files, counters) = (&self.files, self.counters.as_ref());
         match step {
-            Step::Contains(key) => return Ok(Reply::Is(files.lock().contains(*key))),
-            Step::Fetch(key) => {
-                let Some(written) = files.lock().touch(*key) else { return Ok(Reply::Is(false)) };
+            Step::Contains(key) => {
+                let expires = files.lock().expires(*key);
+                return Ok(Reply::Is(expires.is_some_and(|expires| !worker::is_over(expires))));
+            }
+            Step::Fetch(block, used) => {
+                let key = block.key();
+                let Some(written) = files.lock().touch(key, *used) else { return Ok(Reply::Is(false)) };
                 self.written = written;
-                match files.read(*key, &mut self.read) {
+                match files.read(key, &mut self.read) {
                     Ok(length) => return Ok(Reply::Object(&self.read.bytes()[..length])),
                     // Another program removed it.
                     Err(error) if error.kind() == ErrorKind::NotFound => {
-                        let discarded = files.discard(*key, written, counters);
+                        let discarded = files.discard(key, written, counters);
                         return discarded.map(|()| Reply::Is(false)).map_err(|error| failure(&error));
                     }
                     Err(error) => Err(error),
                 }
             }
-            Step::Store { key, object, .. } => files.write(*key, object, counters),
+            Step::Store { key, used, object, expires } => files.write(*key, *used, object, *expires, counters),
             Step::Remove(key) => files.remove(*key, counters),
         }
         .map(|()| Reply::Done)
@@ -237,7 +287,6 @@ impl<C: AsRef<Counters>> Store for FileStore<C> {
         }
     }
 
-    /// The room is better used.
     fn discard(&mut self, key: BlockKey, _why: Miss) {
         let _ = self.files.discard(key, self.written, self.counters.as_ref());
     }
@@ -295,16 +344,17 @@ mod tests {
         let files = Arc::new(Files::new(folder, Vec::new(), 4, layout.object_bytes(), false));
         let counters = Arc::new(Counters::default());
         let [mut reader, mut writer] = [(); 2].map(|()| FileStore::new(Arc::clone(&files), Arc::clone(&counters)));
-        let key = layout.some_key();
-        let write = Step::Store { key, object: Aligned::new(layout.object_bytes()), expires: 0 };
+        let (block, used) = (layout.blocks("", &[0]).remove(0), Use { batch: 0, number: 0, parent: None });
+        let key = block.key();
+        let write = || Step::Store { key, used, object: Aligned::new(layout.object_bytes()), expires: 0 };
+        let read = || Step::Fetch(block.clone(), used);
         let mut nothing = |_: usize, _: Reply<'_>| {};
-        writer.carry_out(&[write], &mut nothing);
-        reader.carry_out(&[Step::Fetch(key)], &mut nothing);
-        let write = Step::Store { key, object: Aligned::new(layout.object_bytes()), expires: 0 };
-        writer.carry_out(&[write], &mut nothing);
+        writer.carry_out(&[write()], &mut nothing);
+        reader.carry_out(&[read()], &mut nothing);
+        writer.carry_out(&[write()], &mut nothing);
         reader.discard(key, Miss::Expired);
         assert!(files.lock().contains(key) && files.folder.object(key).exists());
-        reader.carry_out(&[Step::Fetch(key)], &mut nothing);
+        reader.carry_out(&[read()], &mut nothing);
         reader.discard(key, Miss::Expired);
         assert!(!files.lock().contains(key) && !files.folder.object(key).exists());
     }

@@ -20,8 +20,8 @@ use store::Objects;
 /// The store is one of the crate `object_store`, which this package shows as [`crate::object_store`]. Switch on its features
 /// `aws`, `gcp`, `azure` or `fs` in your own manifest. Its retries end with the tier's timeout.
 ///
-/// Expired objects are misses and stay in the store until they are replaced: give the bucket a rule that removes old
-/// objects. Room is the bucket's own matter too.
+/// Expired objects are misses, and removed when they are met; those that nobody asks for stay in the store: give the bucket a rule
+/// that removes old objects. Asking whether an object is there reads its first 104 bytes. Room is the bucket's own matter too.
 ///
 /// # Examples
 ///

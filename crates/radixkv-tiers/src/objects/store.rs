@@ -7,15 +7,16 @@ use std::{
     time::Duration,
 };
 
-use object_store::{Error, ObjectStore, ObjectStoreExt as _, PutMode, PutPayload, path::Path};
+use object_store::{Error, GetOptions, ObjectStore, ObjectStoreExt as _, PutMode, PutPayload, path::Path};
 use tokio::{
     sync::Semaphore,
-    time::{timeout, timeout_at},
+    time::{Instant, timeout, timeout_at},
 };
 
 use crate::{
     key::BlockKey,
     layout::{Layout, MAX_MANIFEST_BYTES},
+    object::{self, HEADER_BYTES, Miss},
     open::{self, OpenError},
     queue::{Job, Queue},
     tier::{Buffer, Failure},
@@ -96,17 +97,28 @@ impl Objects {
 
     async fn carry_out(&self, step: &Step) -> Result<Answer, Error> {
         match step {
-            Step::Contains(key) => {
-                let answer = self.store.head(&self.path(*key)).await;
-                Ok(Answer::Is(found(answer)?.is_some()))
-            }
-            Step::Fetch(key) => Ok(found(self.fetch(*key).await)?.unwrap_or(Answer::Is(false))),
+            Step::Contains(key) => Ok(Answer::Is(found(self.is_current(*key).await)?.unwrap_or(false))),
+            Step::Fetch(block, _) => Ok(found(self.fetch(block.key()).await)?.unwrap_or(Answer::Is(false))),
             Step::Store { key, object, .. } => {
                 let object = PutPayload::from(bytes::Bytes::copy_from_slice(object.bytes()));
                 self.store.put(&self.path(*key), object).await.map(|_| Answer::Done)
             }
             Step::Remove(key) => found(self.store.delete(&self.path(*key)).await).map(|_| Answer::Done),
         }
+    }
+
+    /// Whether an object has its whole length and is not over. One that is not is put again.
+    async fn is_current(&self, key: BlockKey) -> Result<bool, Error> {
+        let head = GetOptions { range: Some((0..HEADER_BYTES as u64).into()), ..GetOptions::default() };
+        let result = match self.store.get_opts(&self.path(key), head).await {
+            // No object of a tier is so short that it has no such range.
+            Err(Error::Generic { .. }) => self.store.head(&self.path(key)).await.map(|_| None)?,
+            result => Some(result?),
+        };
+        let Some(result) = result.filter(|result| result.meta.size == self.layout.object_bytes() as u64) else {
+            return Ok(false);
+        };
+        Ok(object::expires(&result.bytes().await?).is_some_and(|expires| !worker::is_over(expires)))
     }
 
     async fn fetch(&self, key: BlockKey) -> Result<Answer, Error> {
@@ -138,23 +150,40 @@ pub(super) async fn run<B: Buffer>(objects: &Arc<Objects>, queue: &Arc<Queue<B>>
     let _ = timeout(objects.timeout, room.acquire_many(u32::try_from(concurrency).unwrap_or(u32::MAX))).await;
 }
 
-/// Carries one request out. A task of its own asks the store, so that a panic of the store's is seen.
+/// Carries one request out.
 async fn one<B: Buffer>(objects: Arc<Objects>, queue: &Queue<B>, job: Job<B>) {
     let (layout, due) = (&objects.layout, job.due().into());
     let Some((id, step)) = worker::prepare(queue, layout, job) else { return };
-    let asked = Arc::clone(&objects);
-    // What is late is given up here too: a put that a store tries again and again would land at any later time.
-    let answer = tokio::spawn(async move { timeout_at(due, asked.carry_out(&step)).await }).await;
+    let step = Arc::new(step);
+    let answer = ask(&objects, step.clone(), due).await;
     let reply = match &answer {
-        Ok(Ok(Ok(Answer::Is(is_there)))) => Reply::Is(*is_there),
-        Ok(Ok(Ok(Answer::Object(bytes)))) => Reply::Object(bytes),
-        Ok(Ok(Ok(Answer::OtherLength(bytes)))) => Reply::OtherLength(*bytes),
-        Ok(Ok(Ok(Answer::Done))) => Reply::Done,
-        Ok(Ok(Err(error))) => Reply::Failed(failure(error)),
-        Ok(Err(_late)) => Reply::Failed(Failure::TimedOut),
-        Err(_panicked) => Reply::Failed(Failure::Panicked),
+        Ok(Answer::Is(is_there)) => Reply::Is(*is_there),
+        Ok(Answer::Object(bytes)) => Reply::Object(bytes),
+        Ok(Answer::OtherLength(bytes)) => Reply::OtherLength(*bytes),
+        Ok(Answer::Done) => Reply::Done,
+        Err(failure) => Reply::Failed(*failure),
     };
+    let reply = worker::verified(layout, &step, reply);
+    if let (Step::Fetch(block, _), Reply::Missed(why)) = (&*step, &reply) {
+        if *why != Miss::Absent {
+            // Before the miss is known: as long as it is there, the block counts as present and is not put again. Another process
+            // may have put it since: that costs a hit.
+            let _ = ask(&objects, Arc::new(Step::Remove(block.key())), due).await;
+        }
+    }
     worker::finish(queue, layout, id, reply);
+}
+
+/// Carries a step out on a task of its own, so that a panic of the store's is seen.
+async fn ask(objects: &Arc<Objects>, step: Arc<Step>, due: Instant) -> Result<Answer, Failure> {
+    let asked = Arc::clone(objects);
+    // What is late is given up here too: a put that a store tries again and again would land at any later time.
+    match tokio::spawn(async move { timeout_at(due, asked.carry_out(&step)).await }).await {
+        Ok(Ok(Ok(answer))) => Ok(answer),
+        Ok(Ok(Err(error))) => Err(failure(&error)),
+        Ok(Err(_late)) => Err(Failure::TimedOut),
+        Err(_panicked) => Err(Failure::Panicked),
+    }
 }
 
 /// `None` where the store has no such object.

@@ -7,7 +7,7 @@ use std::{
 
 use super::*;
 use crate::{
-    Failure, NotGot, Outcome,
+    Failure, Miss, NotGot, Outcome,
     worker::{Reply, Step, Store},
 };
 
@@ -40,6 +40,8 @@ impl Store for Scripted {
             Act::Answer => (0..steps.len()).for_each(|index| reply(index, Reply::Done)),
         }
     }
+
+    fn discard(&mut self, _key: BlockKey, _why: Miss) {}
 }
 
 fn layout() -> Layout {
@@ -258,11 +260,13 @@ fn a_tier_may_be_dropped_by_its_own_thread() {
         }
 
         fn carry_out(&mut self, steps: &[Step], reply: &mut dyn FnMut(usize, Reply<'_>)) {
-            assert!(matches!(steps[0], Step::Fetch(_)));
+            assert!(matches!(steps[0], Step::Fetch(..)));
             let mut object = vec![0; self.0.object_bytes()];
             crate::object::encode(&self.0.blocks("", &[0])[0], 0, &[1; 8], &mut object);
             reply(0, Reply::Object(&object));
         }
+
+        fn discard(&mut self, _key: BlockKey, _why: Miss) {}
     }
     let mut tier = Tier::new(layout(), 4, Duration::from_secs(30));
     let (go, gate) = channel::<()>();

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use redis::{Cmd, Connection, RedisError, Value};
+use redis::{Cmd, Connection, ErrorKind, RedisError, Value};
 
 /// Where connections are made to.
 #[derive(Clone)]
@@ -14,7 +14,10 @@ pub(super) enum Address {
 
 /// A connection.
 pub(super) enum Link {
-    Server(Box<Connection>),
+    Server {
+        connection: Box<Connection>,
+        exchanges: u64,
+    },
     #[cfg(feature = "redis-cluster")]
     Cluster(Box<redis::cluster::ClusterConnection>),
 }
@@ -25,7 +28,7 @@ impl Address {
             Self::Server(client) => {
                 let connection = client.get_connection_with_timeout(timeout)?;
                 connection.set_write_timeout(Some(timeout))?;
-                Ok(Link::Server(Box::new(connection)))
+                Ok(Link::Server { connection: Box::new(connection), exchanges: 0 })
             }
             #[cfg(feature = "redis-cluster")]
             Self::Cluster(client) => {
@@ -40,6 +43,9 @@ impl Address {
 impl Link {
     /// Sends commands and hands out replies in their order; ends at the first that does not come, or that `each` refuses.
     ///
+    /// A server first says a number again, which differs each time: a reply too many from before is seen by that. Each node of a
+    /// cluster is asked by the crate `redis`.
+    ///
     /// After an error what may still come belongs to no request: the connection is of no use any more.
     pub(super) fn exchange(
         &mut self,
@@ -48,15 +54,26 @@ impl Link {
         each: &mut dyn FnMut(Value) -> bool,
     ) -> Result<(), RedisError> {
         match self {
-            Self::Server(connection) => {
+            Self::Server { connection, exchanges } => {
                 let due = Instant::now() + timeout;
-                let bytes: Vec<u8> = commands.iter().flat_map(Cmd::get_packed_command).collect();
-                connection.send_packed_command(&bytes)?;
-                for _ in commands {
+                *exchanges += 1;
+                let number = format!("radixkv {exchanges}");
+                let echo = redis::cmd("ECHO").arg(&number).take();
+                let all = std::iter::once(&echo).chain(commands);
+                connection.send_packed_command(&all.flat_map(Cmd::get_packed_command).collect::<Vec<u8>>())?;
+                let mut receive = || {
                     let left = due.saturating_duration_since(Instant::now());
                     // A timeout of zero would be none.
                     connection.set_read_timeout(Some(left.max(Duration::from_millis(1))))?;
-                    if !each(connection.recv_response()?) {
+                    connection.recv_response()
+                };
+                match receive()? {
+                    Value::BulkString(said) if said == number.as_bytes() => {}
+                    Value::ServerError(error) => return Err(error.into()),
+                    _ => return Err((ErrorKind::UnexpectedReturnType, "a reply of another request").into()),
+                }
+                for _ in commands {
+                    if !each(receive()?) {
                         break;
                     }
                 }

@@ -14,6 +14,7 @@ use super::link::{Address, Link};
 use crate::{
     key::BlockKey,
     layout::{Layout, MAX_MANIFEST_BYTES},
+    object::Miss,
     open::{self, OpenError},
     tier::Failure,
     worker::{self, Reply, Step, Store},
@@ -120,9 +121,11 @@ impl RedisStore {
         match step {
             Step::Contains(key) => cmd("EXISTS").arg(name(key)).take(),
             // One byte more than an object has, so that longer ones are seen, and no more of them is sent.
-            Step::Fetch(key) => cmd("GETRANGE").arg(name(key)).arg(0).arg(self.layout.object_bytes()).take(),
+            Step::Fetch(block, _) => {
+                cmd("GETRANGE").arg(name(&block.key())).arg(0).arg(self.layout.object_bytes()).take()
+            }
             Step::Remove(key) => cmd("DEL").arg(name(key)).take(),
-            Step::Store { key, object, expires } => {
+            Step::Store { key, object, expires, .. } => {
                 let left = expires.saturating_sub(worker::now());
                 match (expires, left) {
                     (0, _) | (_, LONGEST_LIFE_MS..) => cmd("SET").arg(name(key)).arg(object.bytes()).take(),
@@ -175,6 +178,11 @@ impl Store for RedisStore {
             (first..steps.len()).for_each(|index| reply(index, Reply::Failed(failure)));
         }
     }
+
+    /// Another process may have put the block again since it was read: that costs a hit.
+    fn discard(&mut self, key: BlockKey, _why: Miss) {
+        self.carry_out(&[Step::Remove(key)], &mut |_, _| {});
+    }
 }
 
 /// What a reply says to a step.
@@ -183,9 +191,9 @@ fn answer<'a>(step: &Step, value: &'a Value) -> Reply<'a> {
         (_, Value::ServerError(error)) if error.code() == "WRONGTYPE" => Reply::Foreign,
         (_, Value::ServerError(error)) => Reply::Failed(failure(&error.clone().into())),
         (Step::Contains(_), Value::Int(count)) => Reply::Is(*count > 0),
-        (Step::Fetch(_), Value::Nil) => Reply::Is(false),
-        (Step::Fetch(_), Value::BulkString(bytes)) if bytes.is_empty() => Reply::Is(false),
-        (Step::Fetch(_), Value::BulkString(bytes)) => Reply::Object(bytes),
+        (Step::Fetch(..), Value::Nil) => Reply::Is(false),
+        (Step::Fetch(..), Value::BulkString(bytes)) if bytes.is_empty() => Reply::Is(false),
+        (Step::Fetch(..), Value::BulkString(bytes)) => Reply::Object(bytes),
         (Step::Store { .. }, Value::Okay | Value::Int(_)) | (Step::Remove(_), Value::Int(_)) => Reply::Done,
         _ => Reply::Failed(Failure::Protocol),
     }

@@ -2,7 +2,7 @@
 
 use std::{net::TcpListener, time::Duration};
 
-use radixkv_tiers::{Failure, Layout, NotGot, OpenError, RedisTier, RemoteTier, Tier};
+use radixkv_tiers::{Failure, Layout, NotGot, OpenError, Outcome, RedisTier, RemoteTier, Tier};
 
 use super::{
     common::{Bytes, PATIENCE, blocks, checked, completions, get, layout, put},
@@ -20,6 +20,7 @@ fn opening(command: &[Vec<u8>], layout: &Layout) -> Option<Act> {
             let manifest = manifest(layout);
             Some(Act::Say(format!("${}\r\n{manifest}\r\n", manifest.len()).into_bytes()))
         }
+        b"ECHO" => Some(Act::Say([format!("${}\r\n", command[1].len()).as_bytes(), &command[1], b"\r\n"].concat())),
         b"GETRANGE" | b"EXISTS" | b"DEL" => None,
         b"SET" if !is_manifest => None,
         _ => Some(Act::Say(b"+OK\r\n".to_vec())),
@@ -144,4 +145,22 @@ fn a_server_that_dribbles_or_is_silent_holds_no_request() {
         assert!(tier.stats().errors.timed_out > 0);
         assert_eq!(tier.stats().in_flight, 0);
     }
+}
+
+#[test]
+fn a_reply_too_many_is_taken_for_no_answer_to_the_next_request() {
+    let replies = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let tier = over(move |_| match replies.fetch_add(1, std::sync::atomic::Ordering::Relaxed) {
+        0 => Act::Say(b":1\r\n:1\r\n".to_vec()),
+        _ => Act::Say(b":0\r\n".to_vec()),
+    });
+    let key = blocks(tier.layout(), 1)[0].key();
+    let answers = [(); 4].map(|()| {
+        tier.contains(vec![key]).unwrap();
+        completions(&tier, 1).remove(0).outcome
+    });
+    let contained = |answer| Outcome::Contained(key, answer);
+    assert_eq!(answers[0], contained(Ok(true)));
+    assert!(matches!(answers[1], Outcome::Contained(_, Err(_))), "{answers:?}");
+    assert_eq!(answers[2..], [contained(Ok(false)), contained(Ok(false))]);
 }

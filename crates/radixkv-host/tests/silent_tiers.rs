@@ -1,0 +1,122 @@
+//! Remote tiers that say nothing: they cost their own hits and puts, and no other tier's.
+
+mod common;
+
+use std::{
+    sync::{Arc, atomic::Ordering::Relaxed},
+    thread,
+    time::{Duration, Instant},
+};
+
+use common::{Engine, Fault, Faulty, PATIENCE, files, folder, host, prompt};
+use radixkv_host::{
+    HostTier, TierMode,
+    radixkv_tiers::{RemoteTier, Tier},
+};
+
+type Files = Arc<Faulty<Tier<Vec<u8>>>>;
+
+/// A device and a host of two blocks each over two tiers of files, and the folders of these.
+struct World {
+    engine: Engine,
+    host: HostTier,
+    tiers: [Files; 2],
+    _folders: [tempfile::TempDir; 2],
+}
+
+fn world(timeout: Duration) -> World {
+    let folders = [(); 2].map(|()| folder());
+    let tiers = folders.each_ref().map(|folder| Faulty::new(files(folder.path(), 64)));
+    let host = host(2).remote(Arc::clone(&tiers[0])).remote(Arc::clone(&tiers[1]));
+    let host = host.remote_timeout(timeout).build().expect("a tier");
+    World { engine: Engine::new(2, &host, TierMode::Shared), host, tiers, _folders: folders }
+}
+
+impl World {
+    fn serve(&self, number: u32) -> usize {
+        self.engine.serve(&prompt(number, 2)).2
+    }
+}
+
+fn wait_until(what: &str, is_so: impl Fn() -> bool) {
+    let began = Instant::now();
+    while !is_so() {
+        assert!(began.elapsed() < PATIENCE, "{what}");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn a_silent_tier_takes_no_hit_and_no_put_of_another() {
+    for silent in [0, 1] {
+        let world = world(Duration::from_secs(3));
+        let healthy = &world.tiers[1 - silent];
+        world.tiers[silent].set(Fault::IsSilent);
+        (1..=3).for_each(|number| assert_eq!(world.serve(number), 0));
+        wait_until("the healthy tier is given what leaves the host", || healthy.stats().held_blocks >= 2);
+        assert_eq!(world.serve(1), 8, "tier {silent} is silent");
+        world.tiers[silent].set(Fault::None);
+        assert!(world.host.settle_remote(PATIENCE), "every order ends and every buffer comes back");
+        wait_until("every buffer comes back", || {
+            let stats = world.host.remote_stats().expect("it has remote tiers");
+            (stats.puts_in_flight, stats.gets_in_flight) == (0, 0)
+        });
+    }
+}
+
+#[test]
+fn a_block_is_read_without_the_answer_of_a_tier_below() {
+    // So long that a request that waits for the silent tier takes the test's whole patience.
+    let world = world(4 * PATIENCE);
+    (1..=3).for_each(|number| _ = world.serve(number));
+    assert!(world.host.settle_remote(PATIENCE));
+    world.tiers[1].set(Fault::IsSilent);
+    let began = Instant::now();
+    assert_eq!(world.serve(1), 8);
+    assert!(began.elapsed() < PATIENCE / 2);
+    world.tiers[1].set(Fault::None);
+}
+
+#[test]
+fn a_block_that_a_tier_has_lost_is_read_from_the_next() {
+    let world = world(PATIENCE);
+    (1..=3).for_each(|number| _ = world.serve(number));
+    assert!(world.host.settle_remote(PATIENCE));
+    world.tiers[0].set(Fault::FailsGets);
+    assert_eq!(world.serve(1), 8);
+    assert_eq!(world.tiers.each_ref().map(|tier| tier.stats().hits), [2, 2]);
+}
+
+#[test]
+fn a_tier_that_leaves_three_requests_unanswered_is_left_out_and_asked_again() {
+    let world = world(Duration::from_millis(400));
+    let silent = &world.tiers[1];
+    silent.set(Fault::IsSilent);
+    let is_left_out =
+        || world.host.remote_stats().is_some_and(|stats| format!("{stats:?}").contains("left_out_tiers: 1"));
+    let mut served = 0;
+    while !is_left_out() && served < 20 {
+        served += 1;
+        world.serve(served);
+    }
+    assert!(is_left_out() && served <= 4, "after {served} requests");
+    // No longer than the pause: nobody asks it.
+    let (asked, began) = (silent.asked.load(Relaxed), Instant::now());
+    world.serve(served + 1);
+    assert!(silent.asked.load(Relaxed) == asked || began.elapsed() >= Duration::from_secs(1));
+    silent.set(Fault::None);
+    wait_until("it is asked again", || {
+        world.serve(fastrand::u32(100..1_000_000));
+        silent.stats().held_blocks > 0
+    });
+    assert!(world.host.settle_remote(PATIENCE));
+}
+
+#[test]
+fn a_lookup_of_a_new_prompt_asks_each_tier_for_one_block() {
+    let world = world(PATIENCE);
+    let long = prompt(1, 300);
+    let fetch = world.host.fetch(&world.engine.space().name(), &long, 0).expect("it has remote tiers");
+    assert!(fetch.wait(radixkv_host::RemoteWait::All));
+    assert_eq!(world.tiers.each_ref().map(|tier| tier.asked.load(Relaxed)), [1, 1]);
+}
