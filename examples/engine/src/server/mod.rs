@@ -10,6 +10,7 @@
 //! | `connections` | accepts, bounds what a connection may take, drains |
 //! | `routes` | paths, bodies, and what is not a completion |
 //! | `fields`, `parameters`, `prompt` | what a body asks for, or why it is refused |
+//! | `prepare` | from a prompt to a request: lengths, tokens, namespace |
 //! | `generation` | one request from submission to its last text |
 //! | `answer` | bodies of answers, whole and in pieces |
 //! | `requests` | requests that are served, between handlers and schedulers |
@@ -27,6 +28,7 @@ mod fields;
 mod generation;
 mod metrics;
 mod parameters;
+mod prepare;
 mod prompt;
 mod requests;
 mod retention;
@@ -41,10 +43,10 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use radixkv::{Namespace, PrefixCache, Token};
+use radixkv::PrefixCache;
 use radixkv_host::TieredCache;
+use tokio::sync::Semaphore;
 
-use crate::host_tier;
 use crate::intake::Intake;
 use crate::model::HostBackend;
 use crate::sampling::Sampling;
@@ -124,24 +126,26 @@ struct Service {
     /// The cache over a host tier, if there is one.
     tiers: Option<TieredCache>,
     tokenizer: Arc<Tokenizer>,
+    /// Threads that tokenize, and copy from a host tier.
+    tokenizers: Arc<Semaphore>,
     /// Whether prefixes are published at all.
     publish: bool,
     /// How tokens are sampled where a request does not say.
     sampling: Sampling,
     requests: Requests,
     salts: Salts,
-    retention: Retention,
+    retention: Arc<Retention>,
     metrics: Metrics,
     options: ServerOptions,
 }
 
 impl Service {
-    /// Copies what the host tier has of a prompt to the device, unless the prompt would be refused now. Not for the thread of the
-    /// connections: it waits for the copies.
-    fn bring_up(&self, namespace: &Namespace, tokens: &[Token]) {
-        if let Some(tiers) = self.tiers.as_ref().filter(|_| self.requests.has_room(&self.intake)) {
-            host_tier::bring_up(tiers, namespace, tokens);
-        }
+    /// Tokens that prompt and output may have: what the model takes, and what fits beside retained prefixes.
+    fn most_tokens(&self) -> usize {
+        let blocks = self.cache.capacity_blocks().saturating_sub(self.retention.budget_blocks());
+        // The last token is sampled and never computed.
+        let fit = blocks.saturating_mul(self.cache.block_size()).saturating_add(1);
+        fit.min(self.intake.max_positions())
     }
 }
 
@@ -163,16 +167,18 @@ where
 {
     let setup = engine.options();
     let slots = setup.threads * setup.scheduler.max_running as usize;
+    let retention = Arc::new(Retention::new(options.retained_blocks, setup.block_size));
     let service = Arc::new(Service {
         intake: engine.intake(),
         cache: engine.cache().clone(),
         tiers: engine.tiers().cloned(),
         tokenizer: Arc::new(tokenizer),
+        tokenizers: Arc::new(Semaphore::new(TOKENIZERS)),
         publish: setup.publish,
         sampling: setup.sampling,
         requests: Requests::new(options.waiting, slots),
-        salts: Salts::new(engine.cache().clone(), engine.tiers().cloned()),
-        retention: Retention::new(options.retained_blocks, setup.block_size),
+        salts: Salts::new(engine.cache().clone(), engine.tiers().cloned(), Arc::clone(&retention)),
+        retention,
         metrics: Metrics::new(&options.model, engine.cache()),
         options,
     });

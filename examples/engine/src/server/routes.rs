@@ -18,7 +18,9 @@ use super::fields::Fields;
 use super::generation::Generation;
 use super::metrics;
 use super::parameters::Parameters;
+use super::prepare;
 use super::prompt::Prompt;
+use super::requests::Refused;
 
 /// How long a client may take for a body.
 const BODY: Duration = Duration::from_secs(20);
@@ -53,18 +55,15 @@ async fn complete(service: Arc<Service>, request: Request, kind: Kind) -> Result
     let prompt = if kind == Kind::Chat { Prompt::chat(&mut fields)? } else { Prompt::text(&mut fields)? };
     let parameters = Parameters::take(&mut fields, service.sampling)?;
     fields.finish()?;
-    let field = prompt.field();
-    let salt = service.salts.salt(parameters.salt.as_deref());
-    let (of, used) = (Arc::clone(&service), salt.clone());
-    let prepare = move || {
-        let tokenized = prompt.tokenize(&of.tokenizer)?;
-        of.bring_up(&used.namespace, &tokenized.tokens);
-        Ok::<_, ApiError>(tokenized)
-    };
-    let tokenized = tokio::task::spawn_blocking(prepare).await;
-    let failed = |_| ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "the prompt was not tokenized");
-    let tokenized = tokenized.map_err(failed)??;
-    let generation = Generation::start(Arc::clone(&service), salt, tokenized, field, &parameters)?;
+    let new_tokens = prepare::new_tokens(&service, &prompt, &parameters)?;
+    let place = service.requests.enter(&service.intake).map_err(|refused| {
+        if matches!(refused, Refused::Full { .. }) {
+            service.metrics.refused();
+        }
+        ApiError::refused(prompt.field(), refused)
+    })?;
+    let prepared = prepare::prepare(&service, prompt, new_tokens, &parameters).await?;
+    let generation = Generation::start(Arc::clone(&service), place, prepared, &parameters)?;
     let head = Head::new(kind, &generation, &service.options.model);
     match parameters.stream {
         true => Ok(head.stream(generation, parameters.include_usage)),
@@ -102,6 +101,6 @@ async fn health(State(service): State<Arc<Service>>) -> Response {
 }
 
 async fn measured(State(service): State<Arc<Service>>) -> Response {
-    let text = service.metrics.text(service.intake.queue());
+    let text = service.metrics.text(&service.requests, service.intake.queue());
     ([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response()
 }

@@ -7,7 +7,9 @@ mod load;
 mod refusals;
 #[cfg(feature = "events")]
 mod routing;
+mod side_effects;
 mod tiers;
+mod tokenizing;
 
 use std::net::{SocketAddr, TcpListener};
 use std::thread;
