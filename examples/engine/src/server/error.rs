@@ -26,6 +26,11 @@ impl ApiError {
         Self { status, message: message.into(), param: None, code: None, retry_after: None }
     }
 
+    /// The server has no room: the client may ask again after so many seconds.
+    pub(super) fn later(seconds: u64, message: impl Into<String>) -> Self {
+        Self { retry_after: Some(seconds), ..Self::new(StatusCode::SERVICE_UNAVAILABLE, message) }
+    }
+
     /// A field that cannot be honoured.
     pub(super) fn field(param: impl Into<String>, message: impl Into<String>) -> Self {
         Self { param: Some(param.into()), ..Self::new(StatusCode::BAD_REQUEST, message) }

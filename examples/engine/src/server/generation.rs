@@ -8,6 +8,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use super::Service;
 use super::error::ApiError;
+use super::open::InUse;
 use super::parameters::Parameters;
 use super::prepare::Prepared;
 use super::requests::{Event, Place, Served};
@@ -43,6 +44,7 @@ pub(super) struct Generation {
     stop: Stop,
     pub(super) usage: Usage,
     _salt: Salt,
+    _in_use: InUse,
 }
 
 impl Generation {
@@ -52,6 +54,7 @@ impl Generation {
         place: Place<'_>,
         prepared: Prepared,
         parameters: &Parameters,
+        in_use: InUse,
     ) -> Result<Self, ApiError> {
         let Prepared { mut request, retain, salt, field } = prepared;
         let usage = Usage { prompt_tokens: request.tokens.len(), ..Usage::default() };
@@ -70,7 +73,7 @@ impl Generation {
             .submit(place, &service.intake, request, served)
             .map_err(|refused| ApiError::refused(field, refused))?;
         let stop = Stop { texts: parameters.stop.clone(), held: String::new() };
-        Ok(Self { service, id, events, text: TextStream::default(), stop, usage, _salt: salt })
+        Ok(Self { service, id, events, text: TextStream::default(), stop, usage, _salt: salt, _in_use: in_use })
     }
 
     pub(super) fn id(&self) -> u64 {

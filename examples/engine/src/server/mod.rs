@@ -8,7 +8,9 @@
 //! | module | what |
 //! |---|---|
 //! | `connections` | accepts, bounds what a connection may take, drains |
-//! | `routes` | paths, bodies, and what is not a completion |
+//! | `open` | which connection gives way to a new one |
+//! | `bodies` | bodies of requests, within a budget for all of them |
+//! | `routes` | paths, and what is not a completion |
 //! | `fields`, `parameters`, `prompt` | what a body asks for, or why it is refused |
 //! | `prepare` | from a prompt to a request: lengths, tokens, namespace |
 //! | `generation` | one request from submission to its last text |
@@ -20,6 +22,7 @@
 //! | `events` | what the cache stores and removes, for routers |
 
 mod answer;
+mod bodies;
 mod connections;
 mod error;
 #[cfg(feature = "events")]
@@ -27,6 +30,7 @@ mod events;
 mod fields;
 mod generation;
 mod metrics;
+mod open;
 mod parameters;
 mod prepare;
 mod prompt;
@@ -52,6 +56,7 @@ use crate::model::HostBackend;
 use crate::sampling::Sampling;
 use crate::serve::{Engine, ServeError};
 use crate::tokenizer::Tokenizer;
+use bodies::Bodies;
 #[cfg(feature = "events")]
 pub use events::{EventsError, PublishedEvents};
 use metrics::Metrics;
@@ -76,6 +81,10 @@ pub struct ServerOptions {
     pub retained_blocks: usize,
     /// Bytes of a request's body at most.
     pub body_bytes: usize,
+    /// Bytes of all bodies of requests that are being read or tokenized; beyond, unfinished ones give way to newer ones.
+    pub bodies_bytes: usize,
+    /// Connections at once; beyond, those without a request that is served give way to newer ones.
+    pub connections: usize,
     /// How long requests may go on after the server was asked to stop.
     pub drain: Duration,
 }
@@ -88,6 +97,8 @@ impl Default for ServerOptions {
             new_tokens: 32,
             retained_blocks: 0,
             body_bytes: 4 << 20,
+            bodies_bytes: 32 << 20,
+            connections: 1_024,
             drain: Duration::from_secs(30),
         }
     }
@@ -132,6 +143,7 @@ struct Service {
     publish: bool,
     /// How tokens are sampled where a request does not say.
     sampling: Sampling,
+    bodies: Bodies,
     requests: Requests,
     salts: Salts,
     retention: Arc<Retention>,
@@ -176,6 +188,7 @@ where
         tokenizers: Arc::new(Semaphore::new(TOKENIZERS)),
         publish: setup.publish,
         sampling: setup.sampling,
+        bodies: Bodies::new(options.body_bytes, options.bodies_bytes),
         requests: Requests::new(options.waiting, slots),
         salts: Salts::new(engine.cache().clone(), engine.tiers().cloned(), Arc::clone(&retention)),
         retention,

@@ -1,10 +1,8 @@
 //! Paths and bodies.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::Router;
-use axum::body::to_bytes;
 use axum::extract::{Request, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -17,13 +15,11 @@ use super::error::{ApiError, json_response};
 use super::fields::Fields;
 use super::generation::Generation;
 use super::metrics;
+use super::open::Connection;
 use super::parameters::Parameters;
 use super::prepare;
 use super::prompt::Prompt;
 use super::requests::Refused;
-
-/// How long a client may take for a body.
-const BODY: Duration = Duration::from_secs(20);
 
 /// All paths.
 pub(super) fn router(service: Arc<Service>) -> Router {
@@ -46,7 +42,10 @@ pub(super) fn router(service: Arc<Service>) -> Router {
 }
 
 async fn complete(service: Arc<Service>, request: Request, kind: Kind) -> Result<Response, ApiError> {
-    let mut fields = Fields::parse(&body(request, service.options.body_bytes).await?)?;
+    let connection = request.extensions().get::<Arc<Connection>>().cloned().expect("a request has a connection");
+    let (body, share) = service.bodies.read(request.into_body()).await?;
+    let mut fields = Fields::parse(&body)?;
+    drop(body);
     let model = &service.options.model;
     if let Some(other) = fields.take::<String>("model")?.filter(|name| name != model) {
         let error = ApiError::new(StatusCode::NOT_FOUND, format!("there is no model {other:?}, only {model:?}"));
@@ -62,23 +61,14 @@ async fn complete(service: Arc<Service>, request: Request, kind: Kind) -> Result
         }
         ApiError::refused(prompt.field(), refused)
     })?;
+    let in_use = connection.in_use();
     let prepared = prepare::prepare(&service, prompt, new_tokens, &parameters).await?;
-    let generation = Generation::start(Arc::clone(&service), place, prepared, &parameters)?;
+    drop(share);
+    let generation = Generation::start(Arc::clone(&service), place, prepared, &parameters, in_use)?;
     let head = Head::new(kind, &generation, &service.options.model);
     match parameters.stream {
         true => Ok(head.stream(generation, parameters.include_usage)),
         false => head.whole(generation).await,
-    }
-}
-
-async fn body(request: Request, most: usize) -> Result<axum::body::Bytes, ApiError> {
-    match tokio::time::timeout(BODY, to_bytes(request.into_body(), most)).await {
-        Ok(Ok(body)) => Ok(body),
-        Ok(Err(_)) => {
-            let message = format!("the body was not read: it has more than {most} bytes, or was cut off");
-            Err(ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, message))
-        }
-        Err(_) => Err(ApiError::new(StatusCode::REQUEST_TIMEOUT, "the body came too slowly")),
     }
 }
 

@@ -8,6 +8,7 @@ mod refusals;
 #[cfg(feature = "events")]
 mod routing;
 mod side_effects;
+mod stuck;
 mod tiers;
 mod tokenizing;
 
