@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::requests::Refused;
 use crate::intake::Refusal;
-use crate::tokenizer::TokenizerError;
+use crate::tokenizer::{TemplateError, TokenizerError};
 use radixkv::scheduler::SubmitErrorKind;
 
 /// Why a request has no answer.
@@ -43,6 +43,10 @@ impl ApiError {
     pub(super) fn tokenizer(param: &str, error: &TokenizerError) -> Self {
         let refused = Self::field(param, error.to_string());
         match error {
+            // Its text has a path of this machine.
+            TokenizerError::Template(TemplateError::Invalid { .. }) => {
+                Self::field(param, "the model's chat template cannot be used: send a prompt to /v1/completions")
+            }
             TokenizerError::TooLong { .. } => refused.code("context_length_exceeded"),
             _ => refused,
         }

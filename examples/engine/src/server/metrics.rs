@@ -53,7 +53,7 @@ impl Metrics {
             ("sglang:prompt_tokens", "Prompt tokens", &counts.prompt_tokens),
             ("sglang:generation_tokens", "Sampled tokens", &counts.generated_tokens),
             ("sglang:num_requests", "Requests that were computed to their end", &counts.requests),
-            ("radixkv:requests_refused", "Requests that were refused because too many waited", &counts.refused),
+            ("radixkv_requests_refused", "Requests that were refused because too many waited", &counts.refused),
         ] {
             registry.register(name, help, counter.clone());
         }

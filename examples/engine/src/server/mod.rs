@@ -42,7 +42,7 @@ mod worker;
 
 use std::future::Future;
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::TcpListener;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
@@ -107,16 +107,16 @@ impl Default for ServerOptions {
 /// Why a server has ended.
 #[derive(Debug, thiserror::Error)]
 pub enum ServerError {
-    /// The address cannot be listened on: another program may have the port.
-    #[error("{address}: {source}")]
+    /// The address cannot be listened on: it is none, or another program has the port.
+    #[error("cannot listen at {address}, give a host and a port such as localhost:8000: {source}")]
     Listen {
         /// Which address.
-        address: SocketAddr,
+        address: String,
         /// Why.
         source: io::Error,
     },
     /// The system has no more sockets or threads.
-    #[error("{0}")]
+    #[error("the system has no socket or thread left for the server: {0}")]
     System(#[from] io::Error),
     /// A scheduler thread has failed; requests were answered with an error.
     #[error("{0}")]

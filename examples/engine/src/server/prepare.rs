@@ -38,9 +38,10 @@ struct Preparation {
     store_nothing: bool,
 }
 
-/// Tokens that a prompt is continued by; refuses what is too long before it is tokenized.
+/// Tokens that a prompt is continued by; refuses what cannot be retained, and what is too long before it is tokenized.
 pub(super) fn new_tokens(service: &Service, prompt: &Prompt, parameters: &Parameters) -> Result<usize, ApiError> {
     let new_tokens = parameters.new_tokens.unwrap_or(service.options.new_tokens);
+    prompt.check_marks(parameters.store_nothing)?;
     if new_tokens == 0 {
         return Err(ApiError::field("max_tokens", "max_tokens is 0: at least one token is generated"));
     }

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::error::ApiError;
 use super::fields::Fields;
-use super::parameters::retained;
+use super::parameters::{NOTHING_STORED, retained};
 use crate::prompts::Message;
 use crate::tokenizer::Tokenizer;
 
@@ -81,6 +81,16 @@ impl Prompt {
             messages.push(Message { role, content });
         }
         Ok(Self::Chat { messages, marked })
+    }
+
+    /// Refuses a message to be retained where the request stores nothing.
+    pub(super) fn check_marks(&self, store_nothing: bool) -> Result<(), ApiError> {
+        match self {
+            Self::Chat { marked: Some((message, _)), .. } if store_nothing => {
+                Err(ApiError::field(format!("messages[{message}].cache_control"), NOTHING_STORED))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Bytes of its texts.

@@ -146,6 +146,21 @@ impl Tokenizer {
         }
     }
 
+    /// Whether the folder's chat template can be used; a folder without one is no error.
+    ///
+    /// # Errors
+    ///
+    /// If there is one that cannot be read or parsed.
+    pub fn check_chat_template(&self) -> Result<(), TokenizerError> {
+        match self {
+            Self::Model(model) => match &model.chat {
+                Err(error @ TemplateError::Invalid { .. }) => Err(error.clone().into()),
+                _ => Ok(()),
+            },
+            Self::Bytes => Ok(()),
+        }
+    }
+
     /// Tokens of a plain text.
     ///
     /// # Errors
