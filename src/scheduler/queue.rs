@@ -98,7 +98,29 @@ impl WaitingQueue {
         Ok(self.admission.submit(request))
     }
 
-    fn check(&self, request: &Request) -> Result<(), SubmitErrorKind> {
+    /// Whether [`submit`](Self::submit) takes a request. Changes nothing: an engine asks before it does something for the request,
+    /// such as copying blocks from a host tier.
+    ///
+    /// # Errors
+    ///
+    /// As [`submit`](Self::submit).
+    ///
+    /// # Panics
+    ///
+    /// As [`submit`](Self::submit).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use radixkv::PrefixCache;
+    /// # use radixkv::scheduler::{QueueConfig, Request, SubmitErrorKind, WaitingQueue};
+    /// # let cache = PrefixCache::builder(16, 1_024).build()?;
+    /// # let queue = WaitingQueue::new(&cache, QueueConfig::default());
+    /// let empty = Request::new(cache.default_namespace(), vec![], 8);
+    /// assert_eq!(queue.check(&empty), Err(SubmitErrorKind::EmptyPrompt));
+    /// # Ok::<_, radixkv::BuildError>(())
+    /// ```
+    pub fn check(&self, request: &Request) -> Result<(), SubmitErrorKind> {
         let cache = &self.admission.cache;
         // Panics if the namespace is of another cache.
         cache.session().peek(&request.namespace, &[]);

@@ -14,6 +14,7 @@ fn requests_that_ask_for_nothing_or_too_much_come_back() {
     let world = World::with(PrefixCache::builder(4, 8), config);
     let refused = |len, new_tokens, kind| {
         let request = Request::new(world.space.clone(), sequence(1, len), new_tokens);
+        assert_eq!(world.queue.check(&request), Err(kind));
         let error = world.queue.submit(request).expect_err("to be refused");
         assert_eq!((error.kind, &error.request.tokens), (kind, &sequence(1, len)));
         error.to_string()

@@ -1,7 +1,8 @@
 //! The lookups of each namespace, for as many as the cache counts by themselves.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::sync::{Mutex, PoisonError};
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
@@ -12,7 +13,10 @@ use radixkv::{Keys, LookupStats, NamespaceLookups, NamespaceName, PrefixCache};
 /// What the lookups of each namespace of a [`PrefixCache`] found and missed, read when it is asked for.
 ///
 /// The cache counts 63 namespaces at a time by themselves, and all others together
-/// ([`PrefixCache::lookups_by_namespace`]), so there are at most 64 values of each label set: `kind` is `default`, `named`, `pairs` (of bigrams) or `others`, and `namespace` has the parts of the name, with a slash between two of them. Keeps the cache alive.
+/// ([`PrefixCache::lookups_by_namespace`]). `kind` is `default`, `named`, `pairs` (of bigrams) or `others`, and `namespace` has the parts
+/// of the name, with a slash between two of them. There are at most 64 values of these two labels for as long as the collector is there: the
+/// first 63 that it reads, and the others, among which every later namespace is counted. So tenants that come and go make no new series.
+/// Keeps the cache alive.
 ///
 /// # Examples
 ///
@@ -34,12 +38,20 @@ use radixkv::{Keys, LookupStats, NamespaceLookups, NamespaceName, PrefixCache};
 pub struct NamespaceCollector {
     cache: PrefixCache,
     named: Box<Named>,
+    /// Those that have a series, whether their namespaces are still there or not.
+    told: Mutex<BTreeSet<Labels>>,
 }
+
+/// Label sets beside the others.
+const MOST: usize = 63;
 
 type Named = dyn Fn(&NamespaceName) -> String + Send + Sync;
 
 /// The labels `kind` and `namespace`.
 type Labels = (&'static str, String);
+
+/// Those of all namespaces without a series of their own.
+const OTHERS: Labels = ("others", String::new());
 
 /// How a number is read.
 type Read = fn(&LookupStats) -> u64;
@@ -97,13 +109,22 @@ impl NamespaceCollector {
         named: impl Fn(&NamespaceName) -> String + Send + Sync + 'static,
         registry: &mut Registry,
     ) {
-        registry.register_collector(Box::new(Self { cache: cache.clone(), named: Box::new(named) }));
+        let told = Mutex::default();
+        registry.register_collector(Box::new(Self { cache: cache.clone(), named: Box::new(named), told }));
     }
 
     fn by_labels(&self) -> BTreeMap<Labels, Vec<LookupStats>> {
         let mut all = BTreeMap::<Labels, Vec<LookupStats>>::new();
+        // A set is whole after a panic, too.
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
         for of in self.cache.lookups_by_namespace() {
-            all.entry(labels(&of, &self.named)).or_default().push(of.lookups);
+            let labels = labels(&of, &self.named);
+            let has_series = told.contains(&labels) || told.len() < MOST && labels != OTHERS;
+            let labels = if has_series { labels } else { OTHERS };
+            if has_series {
+                told.insert(labels.clone());
+            }
+            all.entry(labels).or_default().push(of.lookups);
         }
         all
     }
@@ -137,7 +158,7 @@ impl Collector for NamespaceCollector {
 
 fn labels(of: &NamespaceLookups, named: &Named) -> Labels {
     match &of.namespace {
-        None => ("others", String::new()),
+        None => OTHERS,
         Some(name) if name.keys() == Keys::Bigrams => ("pairs", named(name)),
         Some(name) if name.parts().len() == 0 => ("default", String::new()),
         Some(name) => ("named", named(name)),

@@ -6,8 +6,6 @@ mod listen;
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::io::{self, Write};
-#[cfg(feature = "serve")]
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Mutex;
@@ -112,11 +110,11 @@ struct Arguments {
     /// Serves one request that shares 97 tokens with an earlier one, and checks what is saved and that no bit changes.
     #[arg(long)]
     acceptance: bool,
-    /// Serves OpenAI's interface over HTTP at this address, until the process is interrupted. Without a `temperature` or
+    /// Serves OpenAI's interface over HTTP at this address, such as localhost:8000, until the process is interrupted. Without a `temperature` or
     /// another number of sampling in a request, those of the command count.
     #[cfg(feature = "serve")]
     #[arg(long, value_name = "ADDR", conflicts_with_all = ["prompts", "text", "acceptance"])]
-    serve: Option<SocketAddr>,
+    serve: Option<String>,
     /// Requests that wait at most, with --serve; more are answered with 429.
     #[cfg(feature = "serve")]
     #[arg(long, default_value_t = 256, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
@@ -224,7 +222,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>, out: &mut dyn Write) -
     }
     let (model, tokenizer) = arguments.load()?;
     #[cfg(feature = "serve")]
-    if let Some(address) = arguments.serve {
+    if let Some(address) = &arguments.serve {
         return listen::listen(&arguments, address, &model, tokenizer, out);
     }
     let prompts = Prompt::tokens(&arguments.prompts()?, &tokenizer)?;

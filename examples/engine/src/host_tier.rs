@@ -87,16 +87,20 @@ pub(crate) fn make_room(tiers: &TieredCache) {
 
 /// Copies what the host has of a prompt to the device, where it stays cached: the scheduler finds it there. What has to go for the
 /// prompt is copied to the host before, for a scheduler that makes room by itself copies nothing. A hint: where the device has no room,
-/// nothing is done. Waits for the copies, and takes locks.
+/// nothing is done. Waits for the copies, and takes locks. The prompt is one that the queue takes
+/// ([`WaitingQueue::check`](radixkv::scheduler::WaitingQueue::check)).
+///
+/// The scheduler's own lookup is the one that counts, so a prompt of which the host has nothing is not looked up here.
 pub(crate) fn bring_up(tiers: &TieredCache, namespace: &Namespace, tokens: &[Token]) {
     let session = tiers.session();
-    let found = session.match_prefix(namespace, tokens);
-    let missing = tokens.len().div_ceil(tiers.cache().block_size()) - found.device.blocks().len();
+    let on_device = session.device().match_prefix_untouched(namespace, tokens);
+    let missing = tokens.len().div_ceil(tiers.cache().block_size()) - on_device.blocks().len();
     let lacking = missing.saturating_sub(tiers.cache().stats().free_blocks);
     if lacking > 0 {
         tiers.evict(lacking);
     }
-    if found.host.len_tokens() > 0 {
+    if tiers.host().peek(&namespace.name(), tokens, on_device.len_tokens()) > 0 {
+        let found = session.match_prefix(namespace, tokens);
         let in_host = &tokens[..found.host.tokens().end];
         drop(session.begin(namespace, in_host, 0, found));
     }

@@ -40,12 +40,12 @@ impl Intake {
         Self { queue, vocab_size, max_positions }
     }
 
-    /// Hands in a request.
+    /// Whether the model and the pool can ever take a request. Changes nothing.
     ///
     /// # Errors
     ///
-    /// If the model or the pool can never take it.
-    pub fn submit(&self, request: Request) -> Result<SequenceId, Refusal> {
+    /// If they cannot.
+    pub fn check(&self, request: &Request) -> Result<(), Refusal> {
         let Self { vocab_size, max_positions, .. } = *self;
         if let Some(&token) = request.tokens.iter().find(|token| **token as usize >= vocab_size) {
             return Err(Refusal::Token { token, vocab_size });
@@ -54,6 +54,16 @@ impl Intake {
         if tokens > max_positions {
             return Err(Refusal::TooLong { tokens, max_positions });
         }
+        self.queue.check(request).map_err(Refusal::Queue)
+    }
+
+    /// Hands in a request.
+    ///
+    /// # Errors
+    ///
+    /// As [`check`](Self::check).
+    pub fn submit(&self, request: Request) -> Result<SequenceId, Refusal> {
+        self.check(&request)?;
         self.queue.submit(request).map_err(|refused| Refusal::Queue(refused.kind))
     }
 

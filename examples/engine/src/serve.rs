@@ -227,12 +227,15 @@ impl<'m, B: HostBackend> Engine<'m, B> {
     ///
     /// If the model or the pool cannot take the prompt.
     pub fn submit(&self, number: usize, tokens: Vec<Token>, new_tokens: usize) -> Result<SequenceId, ServeError> {
-        if let Some(tiers) = &self.tiers {
-            host_tier::bring_up(tiers, &self.cache.default_namespace(), &tokens);
-        }
         let mut request = Request::new(self.cache.default_namespace(), tokens, new_tokens);
         request.publish = self.options.publish;
-        self.intake().submit(request).map_err(|refusal| ServeError::Refused { number, refusal })
+        let (intake, refused) = (self.intake(), |refusal| ServeError::Refused { number, refusal });
+        // Before anything is evicted for the prompt.
+        intake.check(&request).map_err(refused)?;
+        if let Some(tiers) = &self.tiers {
+            host_tier::bring_up(tiers, &request.namespace, &request.tokens);
+        }
+        intake.submit(request).map_err(refused)
     }
 
     /// Where other threads hand in requests.

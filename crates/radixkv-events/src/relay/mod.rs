@@ -5,6 +5,7 @@
 //! first and closes the connection of a peer that announces too much.
 
 mod frames;
+mod peers;
 
 use std::{
     io,
@@ -14,7 +15,7 @@ use std::{
 };
 
 use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt, BufReader, copy_buf},
+    io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
     sync::oneshot,
     task::{JoinHandle, JoinSet},
@@ -24,11 +25,12 @@ use tokio::{
 use zeromq::Host;
 
 use frames::Frames;
+use peers::{Peers, Progress};
 
 /// What the peers of a socket may do.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Bounds {
-    /// Be so many at once; further ones wait. Each takes three of the files that a process may have open.
+    /// Be so many at once; a further one takes the place of another ([`Peers`]). Each takes three of the files that a process may have open.
     pub(crate) peers: usize,
     /// Take so long for the greeting and the first frame.
     pub(crate) greeting: Duration,
@@ -58,9 +60,9 @@ pub(crate) struct Relay {
 impl Relay {
     /// Lets peers that come to `listener` through to the socket at `inner`.
     pub(crate) fn inward(listener: TcpListener, inner: SocketAddr, bounds: Bounds) -> Self {
-        Self::start(listener, bounds.peers, move |peer| async move {
+        Self::start(listener, bounds.peers, move |peer, progress| async move {
             if let Ok(socket) = TcpStream::connect(inner).await {
-                pass(peer, socket, bounds).await;
+                pass(peer, socket, bounds, &progress).await;
             }
         })
     }
@@ -74,18 +76,18 @@ impl Relay {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let endpoint = format!("tcp://{}", listener.local_addr()?);
         let (host, port) = (Arc::<str>::from(host.to_string()), *port);
-        let relay = Self::start(listener, bounds.peers, move |socket| {
+        let relay = Self::start(listener, bounds.peers, move |socket, progress| {
             let host = Arc::clone(&host);
             async move {
                 if let Ok(peer) = TcpStream::connect((&*host, port)).await {
-                    pass(peer, socket, bounds).await;
+                    pass(peer, socket, bounds, &progress).await;
                 }
             }
         });
         Ok((endpoint, relay))
     }
 
-    fn start<F>(listener: TcpListener, most: usize, serve: impl Fn(TcpStream) -> F + Send + 'static) -> Self
+    fn start<F>(listener: TcpListener, most: usize, serve: impl Fn(TcpStream, Progress) -> F + Send + 'static) -> Self
     where
         F: Future<Output = ()> + Send + 'static,
     {
@@ -109,15 +111,24 @@ impl Relay {
     }
 }
 
-async fn accept<F>(listener: &TcpListener, most: usize, open: &mut JoinSet<()>, serve: impl Fn(TcpStream) -> F)
-where
+async fn accept<F>(
+    listener: &TcpListener,
+    most: usize,
+    open: &mut JoinSet<()>,
+    serve: impl Fn(TcpStream, Progress) -> F,
+) where
     F: Future<Output = ()> + Send + 'static,
 {
+    let mut peers = Peers::default();
     loop {
         tokio::select! {
             Some(_) = open.join_next() => {}
-            accepted = listener.accept(), if open.len() < most => match accepted {
-                Ok((stream, _)) => drop(open.spawn(serve(stream))),
+            accepted = listener.accept() => match accepted {
+                Ok((stream, _)) => {
+                    peers.make_room(most);
+                    let progress = Progress::default();
+                    peers.add(progress.clone(), open.spawn(serve(stream, progress)));
+                }
                 Err(_) => sleep(PAUSE).await,
             },
         }
@@ -125,23 +136,33 @@ where
 }
 
 /// Passes bytes both ways until one side ends, or the peer sends too much or begins too slowly.
-async fn pass(peer: TcpStream, socket: TcpStream, bounds: Bounds) {
+async fn pass(peer: TcpStream, socket: TcpStream, bounds: Bounds, progress: &Progress) {
     // Without it messages may be late, and nothing else.
     let _ = (peer.set_nodelay(true), socket.set_nodelay(true));
-    let ((mut from_peer, mut to_peer), (from_socket, mut to_socket)) = (peer.into_split(), socket.into_split());
+    let ((mut from_peer, mut to_peer), (mut from_socket, mut to_socket)) = (peer.into_split(), socket.into_split());
     let inward = async {
         let (mut frames, mut part, begin) = (Frames::new(bounds), vec![0; PART], Instant::now() + bounds.greeting);
         loop {
             let read = from_peer.read(&mut part);
             let read = if frames.has_begun() { read.await } else { timeout_at(begin, read).await.unwrap_or(Ok(0)) };
             let Ok(read @ 1..) = read else { return };
+            if frames.has_begun() {
+                progress.begin();
+            }
             if !frames.pass(&part[..read]) || to_socket.write_all(&part[..read]).await.is_err() {
                 return;
             }
         }
     };
     let outward = async {
-        let _ = copy_buf(&mut BufReader::with_capacity(PART, from_socket), &mut to_peer).await;
+        let mut part = vec![0; PART];
+        while let Ok(read @ 1..) = from_socket.read(&mut part).await {
+            progress.write();
+            if to_peer.write_all(&part[..read]).await.is_err() {
+                return;
+            }
+            progress.written();
+        }
     };
     tokio::select! {
         () = inward => {}
@@ -202,21 +223,23 @@ mod tests {
     }
 
     #[test]
-    fn there_are_so_many_peers_at_once() {
+    fn a_further_peer_takes_the_place_of_the_first() {
         run(async {
             let (address, relay, mut heard) = relayed(Bounds { peers: 2, ..Bounds::OF_ANY }).await;
             let mut peers = Vec::new();
             for _ in 0..3 {
                 let mut peer = TcpStream::connect(address).await.unwrap();
                 peer.write_all(&begun()).await.unwrap();
+                // They come in this order.
+                sleep(Duration::from_millis(50)).await;
                 peers.push(peer);
             }
-            // The third is heard when another has gone.
-            drop(peers.pop());
+            assert_eq!(heard.recv().await, Some(67), "the first has ended");
+            assert_eq!(peers[0].read(&mut [0]).await.unwrap_or(0), 0);
             sleep(Duration::from_millis(50)).await;
-            assert!(heard.is_empty());
+            assert!(heard.is_empty(), "the others go on");
             peers.clear();
-            for _ in 0..3 {
+            for _ in 0..2 {
                 assert_eq!(heard.recv().await, Some(67));
             }
             relay.end(Instant::now() + Duration::from_secs(10)).await;

@@ -135,6 +135,26 @@ fn a_publisher_hears_any_bytes_and_goes_on() {
     goes_on(&publisher, &mut worker);
 }
 
+/// More of them than there may be peers, whether anything is published meanwhile or not.
+#[test]
+fn subscribers_that_do_not_read_lock_out_nobody() {
+    let mut worker = Worker::new();
+    let publisher = Publisher::builder(ANY).replay(ANY).build().unwrap();
+    let subscribed = [&greeting("SUB")[..], b"\x00\x01\x01"].concat();
+    let stuck: Vec<_> = [publisher.endpoint(), publisher.replay_endpoint().unwrap()]
+        .repeat(200)
+        .into_iter()
+        .map(|endpoint| {
+            let mut stream = connect(endpoint);
+            stream.write_all(&subscribed).unwrap();
+            stream
+        })
+        .collect();
+    goes_on(&publisher, &mut worker);
+    goes_on(&publisher, &mut worker);
+    drop(stuck);
+}
+
 /// Requests that are none, beside one that is.
 #[test]
 fn what_is_no_request_is_passed_over() {

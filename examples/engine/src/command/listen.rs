@@ -1,7 +1,7 @@
 //! `--serve`: the command as a server.
 
 use std::io::Write;
-use std::net::{SocketAddr, TcpListener};
+use std::net::TcpListener;
 
 use radixkv_attention::cpu::Cpu;
 #[cfg(feature = "cuda")]
@@ -18,7 +18,7 @@ use crate::tokenizer::Tokenizer;
 /// Serves until the process is interrupted or told to terminate, and answers what it has accepted.
 pub(super) fn listen(
     arguments: &Arguments,
-    address: SocketAddr,
+    address: &str,
     model: &Model,
     tokenizer: Tokenizer,
     out: &mut dyn Write,
@@ -35,7 +35,7 @@ pub(super) fn listen(
 fn listen_on<B>(
     backend: B,
     arguments: &Arguments,
-    address: SocketAddr,
+    address: &str,
     model: &Model,
     tokenizer: Tokenizer,
     out: &mut dyn Write,
@@ -45,7 +45,9 @@ where
     B::Kv: Send + Sync + 'static,
 {
     let engine = arguments.engine(backend, model, !arguments.no_cache)?;
-    let listener = TcpListener::bind(address).map_err(|source| ServerError::Listen { address, source })?;
+    tokenizer.check_chat_template()?;
+    let unusable = |source| ServerError::Listen { address: address.to_owned(), source };
+    let listener = TcpListener::bind(address).map_err(unusable)?;
     let name = arguments.model.as_ref().and_then(|path| path.file_name()).map(|name| name.to_string_lossy());
     let defaults = ServerOptions::default();
     let options = ServerOptions {
@@ -58,11 +60,16 @@ where
     #[cfg(feature = "events")]
     let events = arguments.events.as_deref();
     #[cfg(feature = "events")]
-    let _events = events
+    let events = events
         .map(|endpoint| PublishedEvents::start(engine.cache(), endpoint, arguments.events_replay.as_deref()))
         .transpose()
         .map_err(ServerError::Events)?;
     writeln!(out, "serving {} at http://{}", options.model, listener.local_addr()?)?;
+    #[cfg(feature = "events")]
+    if let Some(events) = &events {
+        let replay = events.replay_endpoint().map(|replay| format!(", replay at {replay}")).unwrap_or_default();
+        writeln!(out, "events at {}{replay}", events.endpoint())?;
+    }
     out.flush()?;
     serve(&engine, tokenizer, listener, options, interrupted())?;
     Ok(())

@@ -1,5 +1,6 @@
 //! Connections: how many, how slow, how large; and their end.
 
+use std::convert::Infallible;
 use std::future::Future;
 use std::io;
 use std::net::TcpListener;
@@ -7,17 +8,20 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::http::{HeaderName, HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
+use hyper::Request;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
+use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
-use tokio::sync::Semaphore;
 use tokio_io_timeout::TimeoutStream;
 
-use super::{Service, routes};
-
-/// Connections at once; further ones wait to be accepted.
-const CONNECTIONS: usize = 1_024;
+use super::error::ApiError;
+use super::open::{Connection, Open};
+use super::{Service as Engine, routes};
 
 /// How long a client may take for a request's head.
 const HEAD: Duration = Duration::from_secs(10);
@@ -25,7 +29,7 @@ const HEAD: Duration = Duration::from_secs(10);
 /// How long a client may leave an answer unread.
 const UNREAD: Duration = Duration::from_secs(30);
 
-/// Bytes and fields of a request's head; more are answered with 431.
+/// Bytes and fields of a request's head; more are answered with 431. The library's own bound lets a part more pass, so both look.
 const HEAD_BYTES: usize = 32 << 10;
 const HEAD_FIELDS: usize = 64;
 
@@ -33,41 +37,37 @@ const HEAD_FIELDS: usize = 64;
 const REST: Duration = Duration::from_millis(50);
 
 /// Accepts connections until `stop` is ready or a scheduler thread has failed, then waits for those that are busy.
-pub(super) async fn run(
-    listener: TcpListener,
-    service: Arc<Service>,
-    stop: impl Future<Output = ()>,
-) -> io::Result<()> {
+pub(super) async fn run(listener: TcpListener, service: Arc<Engine>, stop: impl Future<Output = ()>) -> io::Result<()> {
     listener.set_nonblocking(true)?;
     let listener = tokio::net::TcpListener::from_std(listener)?;
-    let router = routes::router(Arc::clone(&service));
-    let (connections, graceful) = (Arc::new(Semaphore::new(CONNECTIONS)), GracefulShutdown::new());
+    let routes = TowerToHyperService::new(routes::router(Arc::clone(&service)));
+    let (open, graceful) = (Arc::new(Open::new(service.options.connections)), GracefulShutdown::new());
     let mut stop = pin!(stop);
     loop {
-        let accept = async {
-            let permit = Arc::clone(&connections).acquire_owned().await;
-            (permit.expect("the semaphore is not closed"), listener.accept().await)
-        };
-        let (permit, accepted) = tokio::select! {
+        let accepted = tokio::select! {
             () = &mut stop => break,
             () = service.requests.failed() => break,
-            accepted = accept => accepted,
+            accepted = listener.accept() => accepted,
         };
         let Ok((stream, _)) = accepted else {
+            open.make_room();
             tokio::time::sleep(REST).await;
             continue;
         };
+        let connection = open.add();
         let mut stream = TimeoutStream::new(stream);
         stream.set_write_timeout(Some(UNREAD));
         let mut http = http1::Builder::new();
         http.timer(TokioTimer::new()).header_read_timeout(HEAD).max_headers(HEAD_FIELDS).max_buf_size(HEAD_BYTES);
-        let connection =
-            http.serve_connection(TokioIo::new(Box::pin(stream)), TowerToHyperService::new(router.clone()));
-        let connection = graceful.watch(connection);
+        let served = http.serve_connection(TokioIo::new(Box::pin(stream)), serve(&routes, &connection));
+        let (served, open) = (graceful.watch(served), Arc::clone(&open));
         tokio::spawn(async move {
-            // A connection that breaks is its client's affair; its request is aborted with its handler.
-            drop(connection.await);
-            drop(permit);
+            tokio::select! {
+                // A connection that breaks is its client's affair; its request is aborted with its handler.
+                _ = served => {}
+                () = connection.gives_way() => {}
+            }
+            open.remove(&connection);
         });
     }
     drop(listener);
@@ -75,4 +75,50 @@ pub(super) async fn run(
     // What is not answered by then is dropped with the runtime.
     drop(tokio::time::timeout(service.options.drain, graceful.shutdown()).await);
     Ok(())
+}
+
+/// What answers the requests of a connection.
+fn serve<R>(
+    routes: &R,
+    connection: &Arc<Connection>,
+) -> impl Service<
+    Request<Incoming>,
+    Response = Response,
+    Error = Infallible,
+    Future = impl Future<Output = Answer> + Send + use<R>,
+> + use<R>
+where
+    R: Service<Request<Incoming>, Response = Response, Error = Infallible> + Clone + Send + 'static,
+    R::Future: Send,
+{
+    let (routes, connection) = (routes.clone(), Arc::clone(connection));
+    service_fn(move |mut request: Request<Incoming>| {
+        let answer = refusal(&request, &connection).map_or_else(
+            || {
+                request.extensions_mut().insert(Arc::clone(&connection));
+                Ok(routes.call(request))
+            },
+            Err,
+        );
+        async move {
+            match answer {
+                Ok(answer) => answer.await,
+                Err(refusal) => Ok(refusal.into_response()),
+            }
+        }
+    })
+}
+
+type Answer = Result<Response, Infallible>;
+
+/// Why a request is answered without a look at its body.
+fn refusal(request: &Request<Incoming>, connection: &Connection) -> Option<ApiError> {
+    let field = |(name, value): (&HeaderName, &HeaderValue)| name.as_str().len() + value.len() + ": \r\n".len();
+    let bytes = request.uri().to_string().len() + request.headers().iter().map(field).sum::<usize>();
+    if bytes > HEAD_BYTES {
+        let message = format!("the request's head has {bytes} bytes, at most {HEAD_BYTES} are read");
+        return Some(ApiError::new(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, message));
+    }
+    let is_usual = !matches!(request.uri().path(), "/health" | "/metrics");
+    (connection.is_spare && is_usual).then(|| ApiError::later(1, "all connections have a request that is served"))
 }

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::requests::Refused;
 use crate::intake::Refusal;
-use crate::tokenizer::TokenizerError;
+use crate::tokenizer::{TemplateError, TokenizerError};
 use radixkv::scheduler::SubmitErrorKind;
 
 /// Why a request has no answer.
@@ -26,6 +26,11 @@ impl ApiError {
         Self { status, message: message.into(), param: None, code: None, retry_after: None }
     }
 
+    /// The server has no room: the client may ask again after so many seconds.
+    pub(super) fn later(seconds: u64, message: impl Into<String>) -> Self {
+        Self { retry_after: Some(seconds), ..Self::new(StatusCode::SERVICE_UNAVAILABLE, message) }
+    }
+
     /// A field that cannot be honoured.
     pub(super) fn field(param: impl Into<String>, message: impl Into<String>) -> Self {
         Self { param: Some(param.into()), ..Self::new(StatusCode::BAD_REQUEST, message) }
@@ -38,6 +43,10 @@ impl ApiError {
     pub(super) fn tokenizer(param: &str, error: &TokenizerError) -> Self {
         let refused = Self::field(param, error.to_string());
         match error {
+            // Its text has a path of this machine.
+            TokenizerError::Template(TemplateError::Invalid { .. }) => {
+                Self::field(param, "the model's chat template cannot be used: send a prompt to /v1/completions")
+            }
             TokenizerError::TooLong { .. } => refused.code("context_length_exceeded"),
             _ => refused,
         }

@@ -10,6 +10,17 @@ use super::error::ApiError;
 const WITHOUT_EFFECT: [&str; 7] =
     ["metadata", "parallel_tool_calls", "safety_identifier", "service_tier", "store", "stream_options", "user"];
 
+/// An error without names of types.
+fn in_words(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    let types = [
+        ("expected usize", "expected a whole number of 0 or more"),
+        ("expected i64", "expected a whole number"),
+        ("expected f32", "expected a number"),
+    ];
+    types.iter().fold(text, |text, (name, words)| text.replace(name, words))
+}
+
 /// An object of a body, and where it stands in it.
 pub(super) struct Fields {
     fields: Map<String, Value>,
@@ -46,7 +57,7 @@ impl Fields {
             None | Some(Value::Null) => Ok(None),
             Some(value) => serde_json::from_value(value).map(Some).map_err(|error| {
                 let name = self.name(name);
-                ApiError::field(&name, format!("{name}: {error}"))
+                ApiError::field(&name, format!("{name}: {}", in_words(&error)))
             }),
         }
     }

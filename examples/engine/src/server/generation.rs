@@ -3,14 +3,15 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use radixkv::scheduler::{Request, SequenceId};
+use radixkv::scheduler::SequenceId;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use super::Service;
 use super::error::ApiError;
+use super::open::InUse;
 use super::parameters::Parameters;
-use super::prompt::Tokenized;
-use super::requests::{Event, Refused, Served};
+use super::prepare::Prepared;
+use super::requests::{Event, Place, Served};
 use super::salts::Salt;
 use crate::tokenizer::TextStream;
 use axum::http::StatusCode;
@@ -43,26 +44,20 @@ pub(super) struct Generation {
     stop: Stop,
     pub(super) usage: Usage,
     _salt: Salt,
+    _in_use: InUse,
 }
 
 impl Generation {
-    /// Submits a request in the namespace of a salt; `field` is the one that has its prompt.
+    /// Submits a request that was prepared.
     pub(super) fn start(
         service: Arc<Service>,
-        salt: Salt,
-        prompt: Tokenized,
-        field: &str,
+        place: Place<'_>,
+        prepared: Prepared,
         parameters: &Parameters,
+        in_use: InUse,
     ) -> Result<Self, ApiError> {
-        let new_tokens = parameters.new_tokens.unwrap_or(service.options.new_tokens);
-        if new_tokens == 0 {
-            return Err(ApiError::field("max_tokens", "max_tokens is 0: at least one token is generated"));
-        }
-        fits(&service, prompt.tokens.len(), new_tokens, field)?;
-        let whole = parameters.retain.map(|ttl| (prompt.tokens.len(), ttl));
-        let retain = whole.or(prompt.retain).filter(|_| !parameters.store_nothing);
-        let usage = Usage { prompt_tokens: prompt.tokens.len(), ..Usage::default() };
-        let mut request = Request::new(salt.namespace.clone(), prompt.tokens, new_tokens);
+        let Prepared { mut request, retain, salt, field } = prepared;
+        let usage = Usage { prompt_tokens: request.tokens.len(), ..Usage::default() };
         request.publish = service.publish && !parameters.store_nothing;
         let (sender, events) = unbounded_channel();
         let served = Served {
@@ -73,14 +68,12 @@ impl Generation {
             retain,
             began: Instant::now(),
         };
-        let id = service.requests.submit(&service.intake, request, served).map_err(|refused| {
-            if matches!(refused, Refused::Full { .. }) {
-                service.metrics.refused();
-            }
-            ApiError::refused(field, refused)
-        })?;
+        let id = service
+            .requests
+            .submit(place, &service.intake, request, served)
+            .map_err(|refused| ApiError::refused(field, refused))?;
         let stop = Stop { texts: parameters.stop.clone(), held: String::new() };
-        Ok(Self { service, id, events, text: TextStream::default(), stop, usage, _salt: salt })
+        Ok(Self { service, id, events, text: TextStream::default(), stop, usage, _salt: salt, _in_use: in_use })
     }
 
     pub(super) fn id(&self) -> u64 {
@@ -121,21 +114,6 @@ impl Generation {
             }
         }
     }
-}
-
-/// Refuses what could never be served beside retained prefixes.
-fn fits(service: &Service, prompt_tokens: usize, new_tokens: usize, field: &str) -> Result<(), ApiError> {
-    let capacity = service.cache.capacity_blocks();
-    let most = capacity.saturating_sub(service.retention.budget_blocks());
-    // The last token is sampled and never computed.
-    let needed = (prompt_tokens.saturating_add(new_tokens) - 1).div_ceil(service.cache.block_size());
-    // What is more than the pool is refused by the queue.
-    if needed <= most || needed > capacity {
-        return Ok(());
-    }
-    let message =
-        format!("prompt and output need {needed} blocks, {most} of {capacity} are not kept for retained prefixes");
-    Err(ApiError::field(field, message).code("context_length_exceeded"))
 }
 
 impl Drop for Generation {

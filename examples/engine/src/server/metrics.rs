@@ -12,6 +12,8 @@ use radixkv_metrics::{CacheCollector, NamespaceCollector, text};
 
 pub(super) use radixkv_metrics::CONTENT_TYPE;
 
+use super::requests::Requests;
+
 /// What is counted while requests are served.
 #[derive(Default)]
 struct Counts {
@@ -51,7 +53,7 @@ impl Metrics {
             ("sglang:prompt_tokens", "Prompt tokens", &counts.prompt_tokens),
             ("sglang:generation_tokens", "Sampled tokens", &counts.generated_tokens),
             ("sglang:num_requests", "Requests that were computed to their end", &counts.requests),
-            ("radixkv:requests_refused", "Requests that were refused because too many waited", &counts.refused),
+            ("radixkv_requests_refused", "Requests that were refused because too many waited", &counts.refused),
         ] {
             registry.register(name, help, counter.clone());
         }
@@ -79,11 +81,10 @@ impl Metrics {
     }
 
     /// All of them, as they are now.
-    pub(super) fn text(&self, queue: &WaitingQueue) -> String {
+    pub(super) fn text(&self, requests: &Requests, queue: &WaitingQueue) -> String {
         let gauges = self.gauges.lock().unwrap_or_else(PoisonError::into_inner);
-        let waiting = queue.len();
-        gauges.waiting.set(waiting as i64);
-        gauges.running.set(queue.unfinished_requests().saturating_sub(waiting) as i64);
+        gauges.waiting.set(requests.waiting(queue) as i64);
+        gauges.running.set(queue.unfinished_requests().saturating_sub(queue.len()) as i64);
         text(&self.registry)
     }
 }

@@ -8,8 +8,11 @@
 //! | module | what |
 //! |---|---|
 //! | `connections` | accepts, bounds what a connection may take, drains |
-//! | `routes` | paths, bodies, and what is not a completion |
+//! | `open` | which connection gives way to a new one |
+//! | `bodies` | bodies of requests, within a budget for all of them |
+//! | `routes` | paths, and what is not a completion |
 //! | `fields`, `parameters`, `prompt` | what a body asks for, or why it is refused |
+//! | `prepare` | from a prompt to a request: lengths, tokens, namespace |
 //! | `generation` | one request from submission to its last text |
 //! | `answer` | bodies of answers, whole and in pieces |
 //! | `requests` | requests that are served, between handlers and schedulers |
@@ -19,6 +22,7 @@
 //! | `events` | what the cache stores and removes, for routers |
 
 mod answer;
+mod bodies;
 mod connections;
 mod error;
 #[cfg(feature = "events")]
@@ -26,7 +30,9 @@ mod events;
 mod fields;
 mod generation;
 mod metrics;
+mod open;
 mod parameters;
+mod prepare;
 mod prompt;
 mod requests;
 mod retention;
@@ -36,20 +42,21 @@ mod worker;
 
 use std::future::Future;
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::TcpListener;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use radixkv::{Namespace, PrefixCache, Token};
+use radixkv::PrefixCache;
 use radixkv_host::TieredCache;
+use tokio::sync::Semaphore;
 
-use crate::host_tier;
 use crate::intake::Intake;
 use crate::model::HostBackend;
 use crate::sampling::Sampling;
 use crate::serve::{Engine, ServeError};
 use crate::tokenizer::Tokenizer;
+use bodies::Bodies;
 #[cfg(feature = "events")]
 pub use events::{EventsError, PublishedEvents};
 use metrics::Metrics;
@@ -74,6 +81,10 @@ pub struct ServerOptions {
     pub retained_blocks: usize,
     /// Bytes of a request's body at most.
     pub body_bytes: usize,
+    /// Bytes of all bodies of requests that are being read or tokenized; beyond, unfinished ones give way to newer ones.
+    pub bodies_bytes: usize,
+    /// Connections at once; beyond, those without a request that is served give way to newer ones.
+    pub connections: usize,
     /// How long requests may go on after the server was asked to stop.
     pub drain: Duration,
 }
@@ -86,6 +97,8 @@ impl Default for ServerOptions {
             new_tokens: 32,
             retained_blocks: 0,
             body_bytes: 4 << 20,
+            bodies_bytes: 32 << 20,
+            connections: 1_024,
             drain: Duration::from_secs(30),
         }
     }
@@ -94,16 +107,16 @@ impl Default for ServerOptions {
 /// Why a server has ended.
 #[derive(Debug, thiserror::Error)]
 pub enum ServerError {
-    /// The address cannot be listened on: another program may have the port.
-    #[error("{address}: {source}")]
+    /// The address cannot be listened on: it is none, or another program has the port.
+    #[error("cannot listen at {address}, give a host and a port such as localhost:8000: {source}")]
     Listen {
         /// Which address.
-        address: SocketAddr,
+        address: String,
         /// Why.
         source: io::Error,
     },
     /// The system has no more sockets or threads.
-    #[error("{0}")]
+    #[error("the system has no socket or thread left for the server: {0}")]
     System(#[from] io::Error),
     /// A scheduler thread has failed; requests were answered with an error.
     #[error("{0}")]
@@ -124,24 +137,27 @@ struct Service {
     /// The cache over a host tier, if there is one.
     tiers: Option<TieredCache>,
     tokenizer: Arc<Tokenizer>,
+    /// Threads that tokenize, and copy from a host tier.
+    tokenizers: Arc<Semaphore>,
     /// Whether prefixes are published at all.
     publish: bool,
     /// How tokens are sampled where a request does not say.
     sampling: Sampling,
+    bodies: Bodies,
     requests: Requests,
     salts: Salts,
-    retention: Retention,
+    retention: Arc<Retention>,
     metrics: Metrics,
     options: ServerOptions,
 }
 
 impl Service {
-    /// Copies what the host tier has of a prompt to the device, unless the prompt would be refused now. Not for the thread of the
-    /// connections: it waits for the copies.
-    fn bring_up(&self, namespace: &Namespace, tokens: &[Token]) {
-        if let Some(tiers) = self.tiers.as_ref().filter(|_| self.requests.has_room(&self.intake)) {
-            host_tier::bring_up(tiers, namespace, tokens);
-        }
+    /// Tokens that prompt and output may have: what the model takes, and what fits beside retained prefixes.
+    fn most_tokens(&self) -> usize {
+        let blocks = self.cache.capacity_blocks().saturating_sub(self.retention.budget_blocks());
+        // The last token is sampled and never computed.
+        let fit = blocks.saturating_mul(self.cache.block_size()).saturating_add(1);
+        fit.min(self.intake.max_positions())
     }
 }
 
@@ -163,16 +179,19 @@ where
 {
     let setup = engine.options();
     let slots = setup.threads * setup.scheduler.max_running as usize;
+    let retention = Arc::new(Retention::new(options.retained_blocks, setup.block_size));
     let service = Arc::new(Service {
         intake: engine.intake(),
         cache: engine.cache().clone(),
         tiers: engine.tiers().cloned(),
         tokenizer: Arc::new(tokenizer),
+        tokenizers: Arc::new(Semaphore::new(TOKENIZERS)),
         publish: setup.publish,
         sampling: setup.sampling,
+        bodies: Bodies::new(options.body_bytes, options.bodies_bytes),
         requests: Requests::new(options.waiting, slots),
-        salts: Salts::new(engine.cache().clone(), engine.tiers().cloned()),
-        retention: Retention::new(options.retained_blocks, setup.block_size),
+        salts: Salts::new(engine.cache().clone(), engine.tiers().cloned(), Arc::clone(&retention)),
+        retention,
         metrics: Metrics::new(&options.model, engine.cache()),
         options,
     });

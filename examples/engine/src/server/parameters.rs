@@ -9,6 +9,9 @@ use super::error::ApiError;
 use super::fields::Fields;
 use crate::sampling::Sampling;
 
+/// Why a prompt is not retained.
+pub(super) const NOTHING_STORED: &str = "cache_control beside skip_cache_insert: nothing is stored";
+
 /// Bytes of a salt or a key at most.
 const LONGEST_NAME: usize = 256;
 
@@ -87,7 +90,7 @@ impl Parameters {
         // A hint for routers: requests of one key go to one server. Here all requests share one cache.
         name(fields, "prompt_cache_key")?;
         if parameters.store_nothing && parameters.retain.is_some() {
-            return Err(ApiError::field("cache_control", "cache_control beside skip_cache_insert: nothing is stored"));
+            return Err(ApiError::field("cache_control", NOTHING_STORED));
         }
         Ok(parameters)
     }

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::error::ApiError;
 use super::fields::Fields;
-use super::parameters::retained;
+use super::parameters::{NOTHING_STORED, retained};
 use crate::prompts::Message;
 use crate::tokenizer::Tokenizer;
 
@@ -83,8 +83,27 @@ impl Prompt {
         Ok(Self::Chat { messages, marked })
     }
 
-    /// Its tokens.
-    pub(super) fn tokenize(self, tokenizer: &Tokenizer) -> Result<Tokenized, ApiError> {
+    /// Refuses a message to be retained where the request stores nothing.
+    pub(super) fn check_marks(&self, store_nothing: bool) -> Result<(), ApiError> {
+        match self {
+            Self::Chat { marked: Some((message, _)), .. } if store_nothing => {
+                Err(ApiError::field(format!("messages[{message}].cache_control"), NOTHING_STORED))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Bytes of its texts.
+    pub(super) fn bytes(&self) -> usize {
+        match self {
+            Self::Text(text) => text.len(),
+            Self::Tokens(_) => 0,
+            Self::Chat { messages, .. } => messages.iter().map(|m| m.role.len() + m.content.len()).sum(),
+        }
+    }
+
+    /// Its tokens. Without a client, who `has_left`, the part to retain is not looked for.
+    pub(super) fn tokenize(self, tokenizer: &Tokenizer, has_left: &dyn Fn() -> bool) -> Result<Tokenized, ApiError> {
         let field = self.field();
         let refused = |error| ApiError::tokenizer(field, &error);
         match self {
@@ -92,7 +111,7 @@ impl Prompt {
             Self::Tokens(tokens) => Ok(Tokenized { tokens, retain: None }),
             Self::Chat { messages, marked } => {
                 let tokens = tokenizer.chat(&messages, true).map_err(refused)?;
-                let retain = marked.map(|(last, ttl)| {
+                let retain = marked.filter(|_| !has_left()).map(|(last, ttl)| {
                     // A template that refuses the first messages alone: all is retained.
                     let first = tokenizer.chat(&messages[..=last], false);
                     let len = first.map_or(tokens.len(), |first| common(&first, &tokens));

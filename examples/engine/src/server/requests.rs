@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use radixkv::scheduler::{Request, SequenceId};
+use radixkv::scheduler::{Request, SequenceId, WaitingQueue};
 use radixkv::{Namespace, Token};
 use tokio::sync::Notify;
 use tokio::sync::mpsc::UnboundedSender;
@@ -55,6 +55,18 @@ pub(super) enum Refused {
     Request(Refusal),
 }
 
+/// A place among the requests that wait, until the request is in the queue. Dropping it gives it up.
+#[derive(Debug)]
+pub(super) struct Place<'r> {
+    requests: &'r Requests,
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.requests.lock().places -= 1;
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Phase {
     Open,
@@ -67,6 +79,8 @@ enum Phase {
 #[derive(Debug)]
 struct State {
     served: HashMap<SequenceId, Arc<Served>>,
+    /// Requests that have a [`Place`].
+    places: usize,
     phase: Phase,
     /// Seconds that a request took, as a moving average.
     seconds: f64,
@@ -84,7 +98,7 @@ pub(super) struct Requests {
 impl Requests {
     /// Refuses when `waiting` requests wait for one of `slots`.
     pub(super) fn new(waiting: usize, slots: usize) -> Self {
-        let state = State { served: HashMap::new(), phase: Phase::Open, seconds: 1.0 };
+        let state = State { served: HashMap::new(), places: 0, phase: Phase::Open, seconds: 1.0 };
         Self { state: Mutex::new(state), failed: Notify::new(), waiting, slots: slots.max(1) }
     }
 
@@ -93,26 +107,45 @@ impl Requests {
         self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    /// Hands a request in. A scheduler that takes it at once waits for the lock, and so finds it here.
-    pub(super) fn submit(&self, intake: &Intake, request: Request, served: Served) -> Result<SequenceId, Refused> {
+    /// Gives a request a place among those that wait, before anything is done for it.
+    pub(super) fn enter(&self, intake: &Intake) -> Result<Place<'_>, Refused> {
         let mut state = self.lock();
         if state.phase > Phase::Open {
             return Err(Refused::Closed);
         }
-        let waiting = intake.queue().len();
+        let waiting = intake.queue().len() + state.places;
         if waiting >= self.waiting {
             let rounds = waiting / self.slots + 1;
             let retry_after = ((state.seconds * rounds as f64).ceil() as u64).clamp(1, LONGEST_DELAY);
             return Err(Refused::Full { waiting, retry_after });
+        }
+        state.places += 1;
+        Ok(Place { requests: self })
+    }
+
+    /// Hands a request in. A scheduler that takes it at once waits for the lock, and so finds it here.
+    pub(super) fn submit(
+        &self,
+        place: Place<'_>,
+        intake: &Intake,
+        request: Request,
+        served: Served,
+    ) -> Result<SequenceId, Refused> {
+        let mut state = self.lock();
+        // The request has its place in the queue instead.
+        std::mem::forget(place);
+        state.places -= 1;
+        if state.phase > Phase::Open {
+            return Err(Refused::Closed);
         }
         let id = intake.submit(request).map_err(Refused::Request)?;
         state.served.insert(id, Arc::new(served));
         Ok(id)
     }
 
-    /// Whether a request that is handed in now is not refused for those that wait.
-    pub(super) fn has_room(&self, intake: &Intake) -> bool {
-        self.is_open() && intake.queue().len() < self.waiting
+    /// Requests that wait: those with a place, and those in the queue.
+    pub(super) fn waiting(&self, queue: &WaitingQueue) -> usize {
+        queue.len() + self.lock().places
     }
 
     pub(super) fn get(&self, id: SequenceId) -> Option<Arc<Served>> {

@@ -45,15 +45,15 @@ impl Retention {
     ) {
         let mut all = self.retained.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
-        all.retain(|retained| retained.until > now);
-        for retained in all.iter_mut() {
+        all.retain_mut(|retained| {
             if retained.namespace == *namespace && tokens.starts_with(&retained.tokens) {
-                renew(session, retained, now);
+                retained.until = if retained.hold(session) { now + retained.ttl } else { now };
             }
-        }
+            retained.until > now
+        });
         let Some((len, ttl)) = retain else { return };
         let len = len / self.block_size * self.block_size;
-        let mut new = Retained { namespace: namespace.clone(), tokens: tokens[..len].to_vec(), ttl, until: now };
+        let new = Retained { namespace: namespace.clone(), tokens: tokens[..len].to_vec(), ttl, until: now + ttl };
         let covered = |old: &Retained| old.namespace == new.namespace && old.tokens.starts_with(&new.tokens);
         if len == 0 || all.iter().any(|old| covered(old) && old.ttl >= ttl) {
             return;
@@ -65,18 +65,25 @@ impl Retention {
         if others + blocks(&new) > self.budget_blocks {
             return;
         }
-        all.retain(|old| !replaced(old));
-        renew(session, &mut new, now);
-        all.push(new);
+        if new.hold(session) {
+            all.retain(|old| !replaced(old));
+            all.push(new);
+        }
+    }
+
+    /// The namespace was dropped, and with it all that was retained of it.
+    pub(super) fn forget(&self, namespace: &Namespace) {
+        let mut all = self.retained.lock().unwrap_or_else(PoisonError::into_inner);
+        all.retain(|retained| retained.namespace != *namespace);
     }
 }
 
-/// Retains what is cached of the prefix for its time from now on.
-fn renew(session: &Session, retained: &mut Retained, now: Instant) {
-    let hit = session.match_prefix_untouched(&retained.namespace, &retained.tokens);
-    // A namespace that was dropped meanwhile has nothing to retain.
-    _ = session.retain(hit.lease(), retained.ttl);
-    retained.until = now + retained.ttl;
+impl Retained {
+    /// Retains what is cached of the prefix for its time; `false` if nothing is, as in a namespace that was dropped.
+    fn hold(&self, session: &Session) -> bool {
+        let hit = session.match_prefix_untouched(&self.namespace, &self.tokens);
+        hit.len_tokens() > 0 && session.retain(hit.lease(), self.ttl).is_ok()
+    }
 }
 
 #[cfg(test)]
@@ -125,6 +132,18 @@ mod tests {
         assert_eq!(bed.protected_after(&tokens, Some((12, MINUTE))), 3);
         let other: Vec<Token> = (100..108).collect();
         assert_eq!(bed.protected_after(&other, Some((8, MINUTE))), 3);
+    }
+
+    #[test]
+    fn a_namespace_without_blocks_has_none_of_the_budget() {
+        let bed = Bed::new(2);
+        let (tokens, others): (Vec<Token>, Vec<Token>) = ((0..8).collect(), (100..108).collect());
+        let tenant = bed.cache.namespace(&["tenant"]);
+        bed.retention.used(&bed.session, &tenant, &tokens, Some((8, MINUTE)));
+        assert_eq!(bed.protected_after(&tokens, Some((8, MINUTE))), 2, "nothing was cached in the other");
+        bed.retention.forget(&bed.cache.default_namespace());
+        bed.cache.clear();
+        assert_eq!(bed.protected_after(&others, Some((8, MINUTE))), 2);
     }
 
     #[test]

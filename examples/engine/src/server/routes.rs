@@ -1,10 +1,8 @@
 //! Paths and bodies.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::Router;
-use axum::body::to_bytes;
 use axum::extract::{Request, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -17,11 +15,11 @@ use super::error::{ApiError, json_response};
 use super::fields::Fields;
 use super::generation::Generation;
 use super::metrics;
+use super::open::Connection;
 use super::parameters::Parameters;
+use super::prepare;
 use super::prompt::Prompt;
-
-/// How long a client may take for a body.
-const BODY: Duration = Duration::from_secs(20);
+use super::requests::Refused;
 
 /// All paths.
 pub(super) fn router(service: Arc<Service>) -> Router {
@@ -44,7 +42,10 @@ pub(super) fn router(service: Arc<Service>) -> Router {
 }
 
 async fn complete(service: Arc<Service>, request: Request, kind: Kind) -> Result<Response, ApiError> {
-    let mut fields = Fields::parse(&body(request, service.options.body_bytes).await?)?;
+    let connection = request.extensions().get::<Arc<Connection>>().cloned().expect("a request has a connection");
+    let (body, share) = service.bodies.read(request.into_body()).await?;
+    let mut fields = Fields::parse(&body)?;
+    drop(body);
     let model = &service.options.model;
     if let Some(other) = fields.take::<String>("model")?.filter(|name| name != model) {
         let error = ApiError::new(StatusCode::NOT_FOUND, format!("there is no model {other:?}, only {model:?}"));
@@ -53,33 +54,21 @@ async fn complete(service: Arc<Service>, request: Request, kind: Kind) -> Result
     let prompt = if kind == Kind::Chat { Prompt::chat(&mut fields)? } else { Prompt::text(&mut fields)? };
     let parameters = Parameters::take(&mut fields, service.sampling)?;
     fields.finish()?;
-    let field = prompt.field();
-    let salt = service.salts.salt(parameters.salt.as_deref());
-    let (of, used) = (Arc::clone(&service), salt.clone());
-    let prepare = move || {
-        let tokenized = prompt.tokenize(&of.tokenizer)?;
-        of.bring_up(&used.namespace, &tokenized.tokens);
-        Ok::<_, ApiError>(tokenized)
-    };
-    let tokenized = tokio::task::spawn_blocking(prepare).await;
-    let failed = |_| ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "the prompt was not tokenized");
-    let tokenized = tokenized.map_err(failed)??;
-    let generation = Generation::start(Arc::clone(&service), salt, tokenized, field, &parameters)?;
+    let new_tokens = prepare::new_tokens(&service, &prompt, &parameters)?;
+    let place = service.requests.enter(&service.intake).map_err(|refused| {
+        if matches!(refused, Refused::Full { .. }) {
+            service.metrics.refused();
+        }
+        ApiError::refused(prompt.field(), refused)
+    })?;
+    let in_use = connection.in_use();
+    let prepared = prepare::prepare(&service, prompt, new_tokens, &parameters).await?;
+    drop(share);
+    let generation = Generation::start(Arc::clone(&service), place, prepared, &parameters, in_use)?;
     let head = Head::new(kind, &generation, &service.options.model);
     match parameters.stream {
         true => Ok(head.stream(generation, parameters.include_usage)),
         false => head.whole(generation).await,
-    }
-}
-
-async fn body(request: Request, most: usize) -> Result<axum::body::Bytes, ApiError> {
-    match tokio::time::timeout(BODY, to_bytes(request.into_body(), most)).await {
-        Ok(Ok(body)) => Ok(body),
-        Ok(Err(_)) => {
-            let message = format!("the body was not read: it has more than {most} bytes, or was cut off");
-            Err(ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, message))
-        }
-        Err(_) => Err(ApiError::new(StatusCode::REQUEST_TIMEOUT, "the body came too slowly")),
     }
 }
 
@@ -102,6 +91,6 @@ async fn health(State(service): State<Arc<Service>>) -> Response {
 }
 
 async fn measured(State(service): State<Arc<Service>>) -> Response {
-    let text = service.metrics.text(service.intake.queue());
+    let text = service.metrics.text(&service.requests, service.intake.queue());
     ([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response()
 }

@@ -10,6 +10,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use radixkv::{Namespace, PrefixCache};
 use radixkv_host::TieredCache;
 
+use super::retention::Retention;
+
 /// Salts that are remembered. Beyond it the one that was used longest ago, and is not in use, is dropped with what it has
 /// cached.
 const REMEMBERED: usize = 1_024;
@@ -30,13 +32,14 @@ struct Remembered {
 pub(super) struct Salts {
     cache: PrefixCache,
     tiers: Option<TieredCache>,
+    retention: Arc<Retention>,
     remembered: Mutex<(u64, HashMap<String, Remembered>)>,
 }
 
 impl Salts {
-    /// `tiers` is the cache over a host tier, if there is one.
-    pub(super) fn new(cache: PrefixCache, tiers: Option<TieredCache>) -> Self {
-        Self { cache, tiers, remembered: Mutex::default() }
+    /// `tiers` is the cache over a host tier, if there is one; `retention` forgets what was retained of a salt that is dropped.
+    pub(super) fn new(cache: PrefixCache, tiers: Option<TieredCache>, retention: Arc<Retention>) -> Self {
+        Self { cache, tiers, retention, remembered: Mutex::default() }
     }
 
     /// The namespace of a salt; without one, that of all requests without one.
@@ -54,6 +57,7 @@ impl Salts {
                     Some(tiers) => tiers.drop_namespace(&dropped.salt.namespace),
                     None => self.cache.drop_namespace(&dropped.salt.namespace),
                 }
+                self.retention.forget(&dropped.salt.namespace);
             }
         }
         let namespace = || self.cache.namespace(&["cache_salt", salt]);
@@ -65,12 +69,35 @@ impl Salts {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+
+    #[test]
+    fn a_dropped_salt_leaves_the_budget_of_what_is_retained() {
+        const DAY: Duration = Duration::from_secs(86_400);
+        let cache = PrefixCache::builder(4, 8).build().expect("a cache");
+        let retention = Arc::new(Retention::new(2, 4));
+        let salts = Salts::new(cache.clone(), None, Arc::clone(&retention));
+        let session = cache.session();
+        let protected_after = |salt: &str| {
+            let namespace = salts.salt(Some(salt)).namespace;
+            let miss = session.match_prefix(&namespace, &[1; 8]);
+            let blocks = session.reserve(2).expect("blocks");
+            drop(session.insert(miss.lease(), &[1; 8], blocks).expect("an insert"));
+            drop(miss);
+            retention.used(&session, &namespace, &[1; 8], Some((8, DAY)));
+            cache.stats().protected_blocks
+        };
+        assert_eq!((protected_after("a"), protected_after("b")), (2, 2), "the budget is of two blocks");
+        (0..REMEMBERED).for_each(|salt| drop(salts.salt(Some(&format!("salt {salt}")))));
+        assert_eq!(protected_after("c"), 2, "the first is dropped");
+    }
 
     #[test]
     fn salts_are_namespaces_and_no_more_are_remembered_than_are_allowed() {
         let cache = PrefixCache::builder(4, 8).build().expect("a cache");
-        let salts = Salts::new(cache.clone(), None);
+        let salts = Salts::new(cache.clone(), None, Arc::new(Retention::new(0, 4)));
         let (a, b) = (salts.salt(Some("a")), salts.salt(Some("b")));
         assert!(a.namespace == salts.salt(Some("a")).namespace && a.namespace != b.namespace);
         assert!(salts.salt(None).namespace == cache.default_namespace());

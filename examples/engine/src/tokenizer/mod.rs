@@ -48,6 +48,8 @@ pub struct ModelTokenizer {
     marks_are_normalized: bool,
     /// Bytes of the longest text.
     longest_text: usize,
+    /// Bytes of the longest token.
+    longest_token: usize,
 }
 
 /// Why a tokenizer cannot be read, or a text not be tokenized.
@@ -131,8 +133,32 @@ impl Tokenizer {
             marks: Marks::new(special.into_iter().map(|(token, added)| (token, added.content)).collect())
                 .map_err(unread)?,
             longest_text: max_positions.saturating_mul(longest_token).min(LONGEST_TEXT),
+            longest_token,
             inner,
         })))
+    }
+
+    /// Bytes of the longest text that is worth tokenizing where so many tokens fit. Of bytes any text is: its length is the check.
+    pub fn longest_text(&self, tokens: usize) -> usize {
+        match self {
+            Self::Bytes => usize::MAX,
+            Self::Model(model) => tokens.saturating_mul(model.longest_token).min(model.longest_text),
+        }
+    }
+
+    /// Whether the folder's chat template can be used; a folder without one is no error.
+    ///
+    /// # Errors
+    ///
+    /// If there is one that cannot be read or parsed.
+    pub fn check_chat_template(&self) -> Result<(), TokenizerError> {
+        match self {
+            Self::Model(model) => match &model.chat {
+                Err(error @ TemplateError::Invalid { .. }) => Err(error.clone().into()),
+                _ => Ok(()),
+            },
+            Self::Bytes => Ok(()),
+        }
     }
 
     /// Tokens of a plain text.

@@ -201,5 +201,6 @@ fn an_address_that_cannot_be_served_at() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = taken.local_addr().expect("an address").to_string();
     refused(&["--serve", &address], 2, &[&address, "in use"]);
-    assert_eq!(refusal(&["--serve", "nowhere"]).1, 2);
+    refused(&["--serve", "nowhere"], 2, &["cannot listen at nowhere", "such as localhost:8000"]);
+    refused(&["--serve", "localhost:http"], 2, &["cannot listen at localhost:http"]);
 }

@@ -56,7 +56,7 @@ fn too_many_requests_are_told_when_to_come_again() {
         assert!((1..=60).contains(&after.trim().parse::<u64>().expect("seconds")), "{after}");
         assert_eq!(refused.json()["error"]["type"], "rate_limit_error");
         let text = String::from_utf8(get(server.address, "/metrics").body).expect("text");
-        assert!(text.contains("radixkv:requests_refused_total{model_name=\"seeded\"} 1"), "{text}");
+        assert!(text.contains("radixkv_requests_refused_total{model_name=\"seeded\"} 1"), "{text}");
         // Clients that go make room.
         drop((running, streams));
         let free = || post(server.address, COMPLETIONS, &body).status == 200;

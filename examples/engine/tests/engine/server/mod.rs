@@ -7,7 +7,10 @@ mod load;
 mod refusals;
 #[cfg(feature = "events")]
 mod routing;
+mod side_effects;
+mod stuck;
 mod tiers;
+mod tokenizing;
 
 use std::net::{SocketAddr, TcpListener};
 use std::thread;
