@@ -34,7 +34,9 @@ models() {
 }
 
 machine() {
-    step 'every test, optimised' env RUST_TEST_NOCAPTURE=1 cargo test --release -- --include-ignored
+    step 'every test, optimised' env RUST_TEST_NOCAPTURE=1 cargo test --release --workspace \
+        --exclude radixkv-cuda --exclude loom_tests -- --include-ignored
+    step 'the first two commands' bash ci/first_hour.sh
     step 'faults and limits' bash ci/faults.sh release
     # Bash counts in SECONDS itself: only `env` can set it.
     step "threads stopped anywhere, $stops s" env SECONDS="$stops" cargo test --release --test stops -- --nocapture

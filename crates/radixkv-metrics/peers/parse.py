@@ -13,9 +13,10 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as prometheus
 
 
-def scrape(url):
+def scrape(url, accept="application/openmetrics-text; version=1.0.0"):
     """The text, and the content type that it has."""
-    with urllib.request.urlopen(url, timeout=10) as answer:
+    request = urllib.request.Request(url, headers={"accept": accept})
+    with urllib.request.urlopen(request, timeout=10) as answer:
         return answer.read().decode(), answer.headers["content-type"]
 
 
@@ -40,6 +41,8 @@ def main():
         assert kind.startswith("application/openmetrics-text; version=1.0.0"), kind
         time.sleep(0.5)
         second = scrape(url)[0]
+        plain, kind = scrape(url, accept="*/*")
+        assert kind.startswith("text/plain; version=0.0.4"), kind
     finally:
         process.kill()
         process.wait()
@@ -55,10 +58,14 @@ def main():
     states = [value for (name, _), (value, _) in after.items() if name == "radixkv_blocks"]
     assert sum(states) == value["radixkv_capacity_blocks"] == 2000
     assert value["radixkv_allocation_seconds_count"] > 0
-    # The older parser reads the same numbers.
+    # The older parser reads the same numbers, and the older text has the same samples with their help and types.
     older = {(s.name, tuple(sorted(s.labels.items()))): s.value for family in prometheus(second) for s in family.samples}
     differing = [key for key, (value, _) in after.items() if older.get(key) != value]
     assert not differing, differing
+    families = list(prometheus(plain))
+    assert {(s.name, tuple(sorted(s.labels.items()))) for family in families for s in family.samples} == after.keys()
+    lacking = [family.name for family in families if not family.documentation or family.type == "unknown"]
+    assert not lacking, lacking
     print(f"holds: {len(after)} samples, by both parsers")
 
 

@@ -3,12 +3,13 @@
 use std::fmt;
 
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
+use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 use radixkv::{PrefixCache, Stats};
 
-use crate::families::{BLOCKS, COUNTERS, Family, GAUGES, SECONDS, Values};
+use crate::families::{BLOCKS, COUNTERS, GAUGES, SECONDS};
+use crate::family::{encode, encode_counters, encode_gauges};
 
 /// The metrics of one cache: all of them from one [`Stats`], which is taken when the registry's text is made.
 ///
@@ -81,20 +82,12 @@ impl CacheCollector {
 impl Collector for CacheCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let stats = (self.stats)().unwrap_or_default();
-        for family in COUNTERS {
-            encode(family, MetricType::Counter, &stats, &mut encoder, &counter)?;
-        }
-        for family in SECONDS {
-            encode(family, MetricType::Counter, &stats, &mut encoder, &|value, metric| {
-                metric.encode_counter::<NoLabelSet, _, f64>(&value, None)
-            })?;
-        }
-        for family in GAUGES {
-            encode(family, MetricType::Gauge, &stats, &mut encoder, &|value, metric| metric.encode_gauge(&value))?;
-        }
-        for family in BLOCKS {
-            encode(family, MetricType::Gauge, &stats, &mut encoder, &|value, metric| metric.encode_gauge(&value))?;
-        }
+        encode_counters(COUNTERS, &stats, &mut encoder)?;
+        encode(SECONDS, MetricType::Counter, &stats, &mut encoder, |value, metric| {
+            metric.encode_counter::<NoLabelSet, _, f64>(&value, None)
+        })?;
+        encode(GAUGES, MetricType::Gauge, &stats, &mut encoder, |value, metric| metric.encode_gauge(&value))?;
+        encode_gauges(BLOCKS, &stats, &mut encoder)?;
         self.encode_tokens(&stats, &mut encoder)
     }
 }
@@ -113,26 +106,5 @@ impl CacheCollector {
         let labels = [("block_size", self.block_size), ("num_gpu_blocks", stats.capacity_blocks)];
         let mut info = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
         info.encode_family(&labels)?.encode_gauge(&1_u64)
-    }
-}
-
-fn counter(value: u64, metric: &mut MetricEncoder<'_>) -> fmt::Result {
-    metric.encode_counter::<NoLabelSet, _, f64>(&value, None)
-}
-
-fn encode<V>(
-    family: &Family<V>,
-    kind: MetricType,
-    stats: &Stats,
-    encoder: &mut DescriptorEncoder<'_>,
-    value: &dyn Fn(V, &mut MetricEncoder<'_>) -> fmt::Result,
-) -> fmt::Result {
-    let mut metric = encoder.encode_descriptor(family.name, family.help, None, kind)?;
-    match family.values {
-        Values::One(read) => value(read(stats), &mut metric),
-        Values::By(label, parts) => parts.iter().try_for_each(|(part, read)| {
-            let labels = [(label, *part)];
-            value(read(stats), &mut metric.encode_family(&labels)?)
-        }),
     }
 }

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use prometheus_client::registry::Registry;
 
-use crate::text;
+use crate::TextFormat;
 
 /// Connections at once.
 const MOST: usize = 32;
@@ -27,7 +27,8 @@ const STACK: usize = 256 << 10;
 /// Between two tries where no connection can be taken, because the process has too many files open.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// Answers `GET /metrics` with a registry's text, on threads of its own, until it is dropped.
+/// Answers `GET /metrics` with a registry's text, on threads of its own, until it is dropped. The text is in the
+/// [`TextFormat`] that the request's `Accept` header asks for.
 ///
 /// # Examples
 ///
@@ -207,7 +208,7 @@ impl Shared {
         let deadline = Instant::now() + PATIENCE;
         let thread = thread::Builder::new().name("metrics".to_owned()).stack_size(STACK);
         let spawned = thread.spawn_scoped(scope, move || {
-            http::answer(&stream, deadline, || text(&self.registry));
+            http::answer(&stream, deadline, |format: TextFormat| format.text(&self.registry));
             self.remove(number);
         });
         if spawned.is_err() {

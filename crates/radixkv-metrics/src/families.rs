@@ -4,29 +4,7 @@
 
 use radixkv::Stats;
 
-/// A metric whose value is a function of [`Stats`].
-pub(crate) struct Family<V: 'static> {
-    /// Without the `_total` that the text adds to counters.
-    pub(crate) name: &'static str,
-    pub(crate) help: &'static str,
-    pub(crate) values: Values<V>,
-}
-
-/// The value of a label, and how the number is read.
-type Labelled<V> = (&'static str, fn(&Stats) -> V);
-
-/// The values of a metric.
-pub(crate) enum Values<V: 'static> {
-    One(fn(&Stats) -> V),
-    /// By the value of one label, which is named first.
-    By(&'static str, &'static [Labelled<V>]),
-}
-
-use Values::{By, One};
-
-const fn one<V>(name: &'static str, help: &'static str, value: fn(&Stats) -> V) -> Family<V> {
-    Family { name, help, values: One(value) }
-}
+use crate::family::{Family, Values::By, one};
 
 /// Share of blocks that leases and reservations hold.
 fn usage(stats: &Stats) -> f64 {
@@ -38,7 +16,7 @@ fn hit_rate(stats: &Stats) -> f64 {
 }
 
 /// What was counted since the cache was built.
-pub(crate) const COUNTERS: &[Family<u64>] = &[
+pub(crate) const COUNTERS: &[Family<Stats, u64>] = &[
     one("vllm:prefix_cache_queries", "Tokens that were looked up in the cache", |stats| stats.query_tokens),
     one("vllm:prefix_cache_hits", "Tokens that were found in the cache", |stats| stats.hit_tokens),
     one("sglang:cached_tokens", "Tokens that were found in the cache", |stats| stats.hit_tokens),
@@ -96,13 +74,13 @@ pub(crate) const COUNTERS: &[Family<u64>] = &[
 ];
 
 /// Times, summed up since the cache was built, in seconds.
-pub(crate) const SECONDS: &[Family<f64>] =
+pub(crate) const SECONDS: &[Family<Stats, f64>] =
     &[one("radixkv_wait_seconds", "Time that requests have waited for blocks", |stats| {
         stats.waited_nanos as f64 / 1e9
     })];
 
 /// What there is now.
-pub(crate) const GAUGES: &[Family<f64>] = &[
+pub(crate) const GAUGES: &[Family<Stats, f64>] = &[
     one("vllm:kv_cache_usage_perc", "Share of blocks that leases and reservations hold, 0 to 1", usage),
     one("sglang:token_usage", "Share of blocks that leases and reservations hold, 0 to 1", usage),
     one("sglang:cache_hit_rate", "Share of the tokens looked up that were found, 0 to 1", hit_rate),
@@ -115,7 +93,7 @@ pub(crate) const GAUGES: &[Family<f64>] = &[
 ];
 
 /// What there is now, in whole blocks.
-pub(crate) const BLOCKS: &[Family<u64>] = &[
+pub(crate) const BLOCKS: &[Family<Stats, u64>] = &[
     one("radixkv_capacity_blocks", "Blocks that the cache manages", |stats| stats.capacity_blocks as u64),
     Family {
         name: "radixkv_blocks",

@@ -3,6 +3,10 @@
 mod collector;
 mod endpoint;
 mod families;
+mod family;
+mod format;
+#[cfg(feature = "host")]
+mod host;
 mod lives;
 mod namespaces;
 mod text;
@@ -10,6 +14,9 @@ mod timer;
 
 pub use collector::CacheCollector;
 pub use endpoint::{Endpoint, EndpointError};
+pub use format::TextFormat;
+#[cfg(feature = "host")]
+pub use host::HostCollector;
 pub use lives::BlockLives;
 pub use namespaces::NamespaceCollector;
 pub use prometheus_client;

@@ -39,7 +39,27 @@ fn scrape(address: SocketAddr) -> String {
 
 fn assert_scraped(address: SocketAddr) {
     let answer = scrape(address);
-    assert!(answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.ends_with("# EOF\n"), "{answer}");
+    assert!(answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.contains("\nradixkv_capacity_blocks 8\n"), "{answer}");
+}
+
+#[test]
+fn the_text_is_in_the_format_that_a_scraper_accepts() {
+    let endpoint = endpoint();
+    let accepting = |accept: &str| {
+        let answer = answered(endpoint.address(), format!("GET /metrics HTTP/1.1\r\n{accept}\r\n").as_bytes());
+        let (head, body) = answer.split_once("\r\n\r\n").expect("headers");
+        assert!(head.contains(&format!("content-length: {}", body.len())), "{head}");
+        (head.to_owned(), body.to_owned())
+    };
+    for accept in ["", "accept: */*\r\n", "accept: text/plain;version=0.0.4\r\n"] {
+        let (head, body) = accepting(accept);
+        assert!(head.contains("content-type: text/plain; version=0.0.4; charset=utf-8"), "{accept:?}: {head}");
+        assert!(body.contains("\n# TYPE radixkv_lookups_total counter\nradixkv_lookups_total 0\n"), "{body}");
+        assert!(!body.contains("# EOF"), "{body}");
+    }
+    let (head, body) = accepting("Accept: application/openmetrics-text;version=1.0.0,text/plain;q=0.5\r\n");
+    assert!(head.contains("content-type: application/openmetrics-text; version=1.0.0; charset=utf-8"), "{head}");
+    assert!(body.contains("\n# TYPE radixkv_lookups counter\n") && body.ends_with("\n# EOF\n"), "{body}");
 }
 
 #[test]
@@ -48,7 +68,6 @@ fn a_scraper_gets_the_text_and_others_a_reason() {
     let address = endpoint.address();
     let answer = scrape(address);
     let (head, body) = answer.split_once("\r\n\r\n").expect("headers");
-    assert!(head.contains("content-type: application/openmetrics-text; version=1.0.0; charset=utf-8"), "{head}");
     assert!(head.contains(&format!("content-length: {}", body.len())), "{head}");
     assert!(body.contains("\nradixkv_capacity_blocks 8\n"), "{body}");
     let only_head = answered(address, b"HEAD /metrics HTTP/1.1\r\n\r\n");

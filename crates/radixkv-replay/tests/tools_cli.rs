@@ -5,6 +5,8 @@
 mod convert;
 #[path = "tools_cli/explain.rs"]
 mod explain;
+#[path = "tools_cli/pages.rs"]
+mod pages;
 #[path = "tools_cli/size.rs"]
 mod size;
 #[path = "tools_cli/strange.rs"]

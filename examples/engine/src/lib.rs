@@ -6,11 +6,11 @@
 //! beside it.
 //!
 //! ```sh
-//! cargo run --release --example engine                      # a seeded model, with the cache and without
-//! cargo run --release --example engine -- --acceptance      # what the cache saves of one request, bit for bit
-//! cargo run --release --example engine -- --model DIR --prompts chats.jsonl
-//! cargo run --release --example engine -- --serve 127.0.0.1:8000     # the OpenAI interface over HTTP
-//! cargo run --release --example engine --features radixkv-engine/cuda -- --device cuda   # attention on a GPU
+//! cargo run --release -p radixkv-engine --example engine  # a seeded model, with the cache and without
+//! cargo run --release -p radixkv-engine --example engine -- --acceptance  # what the cache saves of one request, bit for bit
+//! cargo run --release -p radixkv-engine --example engine -- --model DIR --prompts chats.jsonl
+//! cargo run --release -p radixkv-engine --example engine -- --serve 127.0.0.1:8000  # the OpenAI interface over HTTP
+//! cargo run --release -p radixkv-engine --example engine --features cuda -- --device cuda  # attention on a GPU
 //! ```
 
 pub mod acceptance;

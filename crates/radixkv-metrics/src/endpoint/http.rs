@@ -4,7 +4,7 @@ use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::time::Instant;
 
-use crate::CONTENT_TYPE;
+use crate::TextFormat;
 
 /// Bytes of a request up to the end of its headers.
 const MOST_BYTES: usize = 8 << 10;
@@ -46,22 +46,22 @@ impl Refusal {
 
 /// What is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Wanted {
-    All,
-    /// The headers alone.
-    Head,
+struct Wanted {
+    /// Only the headers.
+    is_head: bool,
+    format: TextFormat,
 }
 
 /// Reads one request and answers it, until the deadline.
-pub(super) fn answer(stream: &TcpStream, deadline: Instant, text: impl FnOnce() -> String) {
+pub(super) fn answer(stream: &TcpStream, deadline: Instant, text: impl FnOnce(TextFormat) -> String) {
     // A client that goes has its answer, or wants none.
     let _ = respond(stream, deadline, text);
 }
 
-fn respond(mut stream: &TcpStream, deadline: Instant, text: impl FnOnce() -> String) -> io::Result<()> {
+fn respond(mut stream: &TcpStream, deadline: Instant, text: impl FnOnce(TextFormat) -> String) -> io::Result<()> {
     let wanted = read_head(stream, deadline)?.and_then(|head| parse(&head));
     let (status, kind, body) = match wanted {
-        Ok(_) => ("200 OK", CONTENT_TYPE, text()),
+        Ok(Wanted { format, .. }) => ("200 OK", format.content_type(), text(format)),
         Err(refusal) => (refusal.status(), "text/plain; charset=utf-8", refusal.reason().to_owned()),
     };
     let allow = if wanted == Err(Refusal::OtherMethod) { "allow: GET, HEAD\r\n" } else { "" };
@@ -69,7 +69,7 @@ fn respond(mut stream: &TcpStream, deadline: Instant, text: impl FnOnce() -> Str
     let mut answer = format!(
         "HTTP/1.1 {status}\r\ncontent-type: {kind}\r\ncontent-length: {length}\r\n{allow}connection: close\r\n\r\n"
     );
-    if wanted != Ok(Wanted::Head) {
+    if !wanted.is_ok_and(|wanted| wanted.is_head) {
         answer.push_str(&body);
     }
     let mut rest = answer.as_bytes();
@@ -116,7 +116,7 @@ fn is_timeout(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut | io::ErrorKind::Interrupted)
 }
 
-/// What the first line of a request asks for.
+/// What a request asks for, by its first line and its `Accept` headers.
 fn parse(head: &[u8]) -> Result<Wanted, Refusal> {
     let line = head.split(|&byte| byte == b'\n').next().unwrap_or_default();
     let line = std::str::from_utf8(line).map_err(|_| Refusal::Malformed)?.trim_end_matches('\r');
@@ -129,11 +129,18 @@ fn parse(head: &[u8]) -> Result<Wanted, Refusal> {
         return Err(Refusal::Malformed);
     }
     match (method, target.split('?').next()) {
-        ("GET", Some(PATH)) => Ok(Wanted::All),
-        ("HEAD", Some(PATH)) => Ok(Wanted::Head),
+        ("GET" | "HEAD", Some(PATH)) => Ok(Wanted { is_head: method == "HEAD", format: accepted(head) }),
         (_, Some(PATH)) => Err(Refusal::OtherMethod),
         _ => Err(Refusal::NoSuchPath),
     }
+}
+
+/// The format that the `Accept` headers ask for; several count as one list.
+fn accepted(head: &[u8]) -> TextFormat {
+    let head = String::from_utf8_lossy(head);
+    let headers = head.lines().skip(1).filter_map(|line| line.split_once(':'));
+    let values = headers.filter(|(name, _)| name.eq_ignore_ascii_case("accept")).map(|(_, value)| value);
+    TextFormat::negotiate(&values.collect::<Vec<_>>().join(","))
 }
 
 /// Reads what a client still sends: closing before that would take the answer from it.
@@ -155,10 +162,11 @@ mod tests {
 
     #[test]
     fn the_first_line_says_what_is_wanted() {
+        let all = Wanted { is_head: false, format: TextFormat::Prometheus };
         for (line, wanted) in [
-            ("GET /metrics HTTP/1.1", Ok(Wanted::All)),
-            ("GET /metrics?name=x HTTP/1.0", Ok(Wanted::All)),
-            ("HEAD /metrics HTTP/1.1", Ok(Wanted::Head)),
+            ("GET /metrics HTTP/1.1", Ok(all)),
+            ("GET /metrics?name=x HTTP/1.0", Ok(all)),
+            ("HEAD /metrics HTTP/1.1", Ok(Wanted { is_head: true, ..all })),
             ("POST /metrics HTTP/1.1", Err(Refusal::OtherMethod)),
             ("GET / HTTP/1.1", Err(Refusal::NoSuchPath)),
             ("GET /metrics", Err(Refusal::Malformed)),
@@ -168,6 +176,8 @@ mod tests {
         ] {
             assert_eq!(parse(format!("{line}\r\nhost: x\r\n\r\n").as_bytes()), wanted, "{line:?}");
         }
+        let two = b"GET /metrics HTTP/1.1\r\naccept: text/plain;q=0.5\r\nACCEPT: application/openmetrics-text\r\n\r\n";
+        assert_eq!(parse(two), Ok(Wanted { format: TextFormat::OpenMetrics, ..all }));
         assert_eq!(parse(b"\xff\xfe /metrics HTTP/1.1\r\n\r\n"), Err(Refusal::Malformed));
     }
 }

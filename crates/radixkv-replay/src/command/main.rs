@@ -18,6 +18,9 @@ mod figures;
 mod file_id;
 #[cfg(feature = "follow")]
 mod follow;
+#[cfg(not(feature = "follow"))]
+#[path = "follow/absent.rs"]
+mod follow;
 mod grid;
 mod input;
 mod inspect;
@@ -69,7 +72,6 @@ enum Command {
     Completions(completions::Arguments),
     Convert(convert::Arguments),
     Explain(explain::Arguments),
-    #[cfg(feature = "follow")]
     Follow(follow::Arguments),
     Inspect(inspect::Arguments),
     Replay(Box<arguments::Arguments>),
@@ -100,7 +102,6 @@ fn run(command: Command, screen: &Screen) -> ExitCode {
         Command::Completions(arguments) => completions::run(&arguments, Arguments::command()),
         Command::Convert(arguments) => convert::run(&arguments),
         Command::Explain(arguments) => explain::run(&arguments, screen),
-        #[cfg(feature = "follow")]
         Command::Follow(arguments) => follow::run(&arguments, screen),
         Command::Inspect(arguments) => inspect::run(&arguments, screen),
         Command::Replay(arguments) => replay::run(&arguments, screen),

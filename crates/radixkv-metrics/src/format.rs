@@ -1,0 +1,198 @@
+//! The two text formats of metrics, and which of them a scraper asks for.
+
+use prometheus_client::registry::Registry;
+
+use crate::text::{CONTENT_TYPE, text};
+
+/// A text format of metrics.
+///
+/// # Examples
+///
+/// ```
+/// use radixkv_metrics::TextFormat;
+/// use radixkv_metrics::prometheus_client::registry::Registry;
+///
+/// # let registry = Registry::default();
+/// // A server's answer to `GET /metrics`, from the value of the request's `Accept` header:
+/// let format = TextFormat::negotiate("application/openmetrics-text;version=1.0.0,text/plain;q=0.5");
+/// let (content_type, body) = (format.content_type(), format.text(&registry));
+/// # assert_eq!((format, body.as_str()), (TextFormat::OpenMetrics, "# EOF\n"));
+/// # assert!(content_type.starts_with("application/openmetrics-text; version=1.0.0"));
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum TextFormat {
+    /// Prometheus's text format 0.0.4, which every scraper, `promtool` and `curl` reads.
+    #[default]
+    Prometheus,
+    /// OpenMetrics 1.0.0.
+    OpenMetrics,
+}
+
+impl TextFormat {
+    /// The format that the value of an `Accept` header asks for: OpenMetrics where it is named, and preferred no less than
+    /// plain text; otherwise Prometheus's. Pass an empty value where there is no such header.
+    pub fn negotiate(accept: &str) -> Self {
+        let (mut open_metrics, mut plain) = (0.0_f32, 0.0_f32);
+        for range in accept.split(',').map(MediaRange::parse) {
+            if range.is_open_metrics() {
+                open_metrics = open_metrics.max(range.quality);
+            } else if range.is_plain() {
+                plain = plain.max(range.quality);
+            }
+        }
+        if open_metrics > 0.0 && open_metrics >= plain { Self::OpenMetrics } else { Self::Prometheus }
+    }
+
+    /// The content type of a text in this format.
+    pub fn content_type(self) -> &'static str {
+        match self {
+            Self::Prometheus => "text/plain; version=0.0.4; charset=utf-8",
+            Self::OpenMetrics => CONTENT_TYPE,
+        }
+    }
+
+    /// All metrics of a registry as they are now, in this format.
+    pub fn text(self, registry: &Registry) -> String {
+        match self {
+            Self::Prometheus => to_prometheus(&text(registry)),
+            Self::OpenMetrics => text(registry),
+        }
+    }
+}
+
+/// One element of an `Accept` header.
+struct MediaRange<'a> {
+    kind: &'a str,
+    version: Option<&'a str>,
+    quality: f32,
+}
+
+impl<'a> MediaRange<'a> {
+    fn parse(element: &'a str) -> Self {
+        let mut parts = element.split(';').map(str::trim);
+        let mut range = Self { kind: parts.next().unwrap_or_default(), version: None, quality: 1.0 };
+        for (name, value) in parts.filter_map(|parameter| parameter.split_once('=')) {
+            let value = value.trim().trim_matches('"');
+            match name.trim().to_ascii_lowercase().as_str() {
+                "q" => range.quality = value.parse().unwrap_or(0.0),
+                "version" => range.version = Some(value),
+                _ => {}
+            }
+        }
+        range
+    }
+
+    fn is_open_metrics(&self) -> bool {
+        self.kind.eq_ignore_ascii_case("application/openmetrics-text") && matches!(self.version, None | Some("1.0.0"))
+    }
+
+    fn is_plain(&self) -> bool {
+        let kinds = ["text/plain", "text/*", "*/*"];
+        kinds.iter().any(|kind| self.kind.eq_ignore_ascii_case(kind)) && matches!(self.version, None | Some("0.0.4"))
+    }
+}
+
+/// Prometheus's text for a text of OpenMetrics. There, help and type have the name of the samples (`_total` and `_info`
+/// included), some types are unknown, and units, exemplars and the end of the text are not written.
+fn to_prometheus(open_metrics: &str) -> String {
+    let mut text = String::with_capacity(open_metrics.len());
+    let mut help = "";
+    for line in open_metrics.lines() {
+        if let Some(rest) = line.strip_prefix("# HELP ") {
+            help = rest;
+        } else if let Some((name, kind)) = line.strip_prefix("# TYPE ").and_then(|rest| rest.split_once(' ')) {
+            let (suffix, kind) = match kind {
+                "counter" => ("_total", "counter"),
+                "info" => ("_info", "gauge"),
+                "stateset" => ("", "gauge"),
+                "gauge" | "histogram" | "summary" => ("", kind),
+                _ => ("", "untyped"),
+            };
+            let help = help.strip_prefix(name).map_or("", str::trim_start);
+            text.push_str(&format!("# HELP {name}{suffix} {help}\n# TYPE {name}{suffix} {kind}\n"));
+        } else if !line.starts_with('#') {
+            text.push_str(without_exemplar(line));
+            text.push('\n');
+        }
+    }
+    text
+}
+
+/// A sample up to its exemplar, which follows a `#` outside of quotes.
+fn without_exemplar(line: &str) -> &str {
+    let (mut is_quoted, mut is_escaped) = (false, false);
+    let exemplar = line.char_indices().find(|&(_, c)| {
+        match c {
+            _ if is_escaped => is_escaped = false,
+            '\\' => is_escaped = true,
+            '"' => is_quoted = !is_quoted,
+            _ => {}
+        }
+        c == '#' && !is_quoted
+    });
+    exemplar.map_or(line, |(at, _)| line[..at].trim_end())
+}
+
+#[cfg(test)]
+mod tests {
+    use prometheus_client::metrics::{counter::Counter, exemplar::CounterWithExemplar, gauge::Gauge, info::Info};
+    use prometheus_client::registry::Unit;
+
+    use super::*;
+
+    #[test]
+    fn a_scraper_gets_the_format_that_it_prefers() {
+        use TextFormat::{OpenMetrics, Prometheus};
+        for (accept, format) in [
+            ("", Prometheus),
+            ("*/*", Prometheus),
+            ("text/html,application/xhtml+xml,*/*;q=0.8", Prometheus),
+            ("text/plain;version=0.0.4", Prometheus),
+            ("application/openmetrics-text", OpenMetrics),
+            ("Application/OpenMetrics-Text; Version=1.0.0; charset=utf-8", OpenMetrics),
+            ("application/openmetrics-text; version=\"1.0.0\"", OpenMetrics),
+            // Prometheus 2.42, and 3.0 with text preferred.
+            (
+                "application/openmetrics-text;version=1.0.0,application/openmetrics-text;version=0.0.1;q=0.75,\
+                 text/plain;version=0.0.4;q=0.5,*/*;q=0.1",
+                OpenMetrics,
+            ),
+            ("text/plain;version=0.0.4;q=0.6,application/openmetrics-text;version=1.0.0;q=0.5,*/*;q=0.1", Prometheus),
+            ("application/openmetrics-text;version=2.0.0,text/plain;q=0.1", Prometheus),
+            ("application/openmetrics-text;q=0", Prometheus),
+            ("application/openmetrics-text;q=nonsense,,;;=,", Prometheus),
+        ] {
+            assert_eq!(TextFormat::negotiate(accept), format, "{accept:?}");
+        }
+    }
+
+    #[test]
+    fn help_and_type_have_the_names_of_the_samples() {
+        let mut registry = Registry::default();
+        registry.register("ends", "Requests that ended", Counter::<u64>::default());
+        registry.register("waiting", "Requests that wait", Gauge::<i64>::default());
+        registry.register("build", "What was built", Info::new(vec![("version", "1 # \"2\" \\")]));
+        registry.register_with_unit("open", "Time", Unit::Seconds, Counter::<u64>::default());
+        let traced = CounterWithExemplar::<Vec<(&str, &str)>>::default();
+        traced.inc_by(3, Some(vec![("trace", "a # b")]), None);
+        registry.register("traced", "Requests with a trace", traced);
+        let text = TextFormat::Prometheus.text(&registry);
+        let expected = r##"# HELP ends_total Requests that ended.
+# TYPE ends_total counter
+ends_total 0
+# HELP waiting Requests that wait.
+# TYPE waiting gauge
+waiting 0
+# HELP build_info What was built.
+# TYPE build_info gauge
+build_info{version="1 # \"2\" \\"} 1
+# HELP open_seconds_total Time.
+# TYPE open_seconds_total counter
+open_seconds_total 0
+# HELP traced_total Requests with a trace.
+# TYPE traced_total counter
+traced_total 3
+"##;
+        assert_eq!(text, expected);
+    }
+}

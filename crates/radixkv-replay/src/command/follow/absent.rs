@@ -1,0 +1,22 @@
+//! `radixkv follow` in a build without the feature: the command says how to build it.
+
+use std::{ffi::OsString, process::ExitCode};
+
+use clap::Args;
+
+use crate::{console, screen::Screen, status::AT_FAULT};
+
+/// Follow the KV events of running workers (not in this build: needs the feature follow).
+#[derive(Args)]
+#[command(disable_help_flag = true)]
+pub(crate) struct Arguments {
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, hide = true)]
+    _ignored: Vec<OsString>,
+}
+
+pub(crate) fn run(_: &Arguments, _: &Screen) -> ExitCode {
+    console::say(
+        "radixkv: this build has no follow: install it with `cargo install --path crates/radixkv-replay --features follow`",
+    );
+    ExitCode::from(AT_FAULT)
+}
