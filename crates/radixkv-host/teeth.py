@@ -13,7 +13,7 @@ import seeded
 
 HERE = "crates/radixkv-host/src"
 OFFLOAD, SLOTS, OFFLOADING = f"{HERE}/offload.rs", f"{HERE}/slots.rs", f"{HERE}/tiered/offloading.rs"
-DEPARTING, ERAS, LIFETIMES = f"{HERE}/departing.rs", f"{HERE}/eras.rs", f"{HERE}/lifetimes.rs"
+DEPARTING, ERAS, LIFETIMES, SNAPSHOT = (f"{HERE}/{name}.rs" for name in ("departing", "eras", "lifetimes", "snapshot"))
 NAME, FETCHING, HEALTH, PUTTING = (f"{HERE}/remote/{name}.rs" for name in ("name", "fetching", "health", "putting"))
 TIERED, MATCHING, SESSION, ONBOARDING = (f"{HERE}/tiered/{name}.rs" for name in ("mod", "matching", "session", "onboarding"))
 KEEPING_FREE, HINTS, COPIES = (f"{HERE}/tiered/{name}.rs" for name in ("keeping_free", "hints", "copies"))
@@ -87,6 +87,8 @@ BUGS = [
      [(OFFLOADING, "self.copies.as_ref().filter(|copies| !copies.is_worker())", "self.copies.as_ref().filter(|copies| copies.is_worker() || true)")]),
     ("a clear of both tiers that leaves the host open", "clears nothing_that_was_computed_before_a_clear_is_found_after_it",
      [(TIERED, "        let _kept_out = self.shared.host.keep_all_out();\n", "        self.shared.host.clear();\n")]),
+    ("a snapshot that pins what came after a clear", "clears a_snapshot_pins_nothing_that_came_after_a_clear",
+     [(SNAPSHOT, "match self.moment.allows(&state, namespace) {", "match true {")]),
     ("arrivals that are in the way of newer ones", "tiers of_what_leaves_at_once_the_newest_stays_in_a_host_that_is_too_small",
      [(OFFLOADING, "if arrival.lacking_blocks() > 0 && !arriving.is_empty() {", "if arrival.lacking_blocks() > 9999 && !arriving.is_empty() {")]),
     ("a host block that comes in with a part of it missing", "content one_thread_finds_what_it_computed",

@@ -73,7 +73,10 @@ enum Origin {
 impl HostTier {
     /// Begins an offload.
     pub fn offload(&self) -> Offload {
-        let mut state = self.inner.lock();
+        self.begin_offload(&mut self.inner.lock())
+    }
+
+    pub(crate) fn begin_offload(&self, state: &mut State) -> Offload {
         state.offloads += 1;
         Offload { tier: self.clone(), began: state.eras.begin(), number: state.offloads }
     }
@@ -96,6 +99,10 @@ impl Offload {
         from: usize,
     ) -> Arrival<'a> {
         self.reserve_from(Origin::RemoteTier, namespace, tokens, from)
+    }
+
+    pub(crate) fn tier(&self) -> &HostTier {
+        &self.tier
     }
 
     /// Whether what it brings of a namespace may come in.

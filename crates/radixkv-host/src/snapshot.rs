@@ -1,12 +1,13 @@
 //! What a tier holds at one moment: for saving it.
 
-use std::{collections::HashMap, ops::Range};
+use std::{collections::HashMap, ops::Range, sync::Arc};
 
 use radixkv::{NamespaceName, Token};
 
 use crate::{
     host_match::HostMatch,
     index::{Index, RunId},
+    offload::Offload,
     tier::{HostTier, State},
 };
 
@@ -23,15 +24,16 @@ use crate::{
 /// let snapshot = tier.snapshot();
 /// for held in snapshot.held() {
 ///     let tokens = snapshot.sequence(held.piece);
-///     let piece = &snapshot.pieces()[held.piece];
 ///     // What is there still; the bytes stay as they are while this lives.
-///     let blocks = tier.pin(&piece.namespace, &tokens, held.blocks.clone());
+///     let blocks = snapshot.pin(held.piece, &tokens, held.blocks.clone());
 ///     assert_eq!((blocks.tokens(), blocks.bytes(0).len()), (2..4, 8));
 /// }
 /// # Ok::<_, Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Debug, Clone, Default)]
+#[derive(Debug)]
 pub struct HostSnapshot {
+    /// Begun with the snapshot: it shows which namespaces were cleared since.
+    moment: Offload,
     pieces: Vec<HostPiece>,
     held: Vec<HeldBlocks>,
 }
@@ -89,44 +91,55 @@ impl HostSnapshot {
         }
         tokens
     }
-}
 
-impl HostTier {
-    /// What the tier holds now. Takes its lock for as long as it copies the tokens of all that is cached.
-    pub fn snapshot(&self) -> HostSnapshot {
-        self.inner.lock().snapshot()
-    }
-
-    /// Pins those blocks of a sequence that are here, up to the first hole. No lookup, and nothing is counted; but a use: the blocks
-    /// are the newest afterwards, the first one as the newest of them. Who goes through [`HostSnapshot::held`] from its beginning to its
-    /// end leaves their order as it was.
+    /// Pins those blocks of a piece's sequence that the tier still holds, up to the first hole; none if the namespace was cleared
+    /// since the snapshot, or is kept out. Not counted as a lookup. Counts as a use: the blocks are the newest afterwards, the
+    /// first one as the newest of them. A caller that pins all of [`held`](Self::held), from its beginning to its end, leaves the
+    /// order of use as it was.
     ///
     /// `tokens` is the sequence up to the last of the blocks at least.
-    pub fn pin(&self, namespace: &NamespaceName, tokens: &[Token], blocks: Range<usize>) -> HostMatch {
-        let mut state = self.inner.lock();
-        let mut found = state.blocks_from(namespace, tokens, blocks.start);
+    ///
+    /// # Panics
+    ///
+    /// If there is no such piece.
+    pub fn pin(&self, piece: usize, tokens: &[Token], blocks: Range<usize>) -> HostMatch {
+        let (tier, namespace) = (self.moment.tier(), &self.pieces[piece].namespace);
+        let mut state = tier.inner.lock();
+        let mut found = match self.moment.allows(&state, namespace) {
+            true => state.blocks_from(namespace, tokens, blocks.start),
+            false => Vec::new(),
+        };
         found.truncate(blocks.len());
         for &(block, _) in &found {
             state.slots.pin(block);
         }
         drop(state);
-        HostMatch::new(std::sync::Arc::clone(&self.inner), blocks.start.saturating_mul(self.block_size()), found)
+        HostMatch::new(Arc::clone(&tier.inner), blocks.start.saturating_mul(tier.block_size()), found)
+    }
+}
+
+impl HostTier {
+    /// What the tier holds now. Takes its lock for as long as it copies the tokens of all that is cached.
+    pub fn snapshot(&self) -> HostSnapshot {
+        let mut state = self.inner.lock();
+        let (pieces, held) = state.pieces_and_held();
+        HostSnapshot { moment: self.begin_offload(&mut state), pieces, held }
     }
 }
 
 impl State {
-    fn snapshot(&self) -> HostSnapshot {
-        let (mut snapshot, mut numbers) = (HostSnapshot::default(), HashMap::new());
+    fn pieces_and_held(&self) -> (Vec<HostPiece>, Vec<HeldBlocks>) {
+        let (mut pieces, mut held, mut numbers) = (Vec::new(), Vec::<HeldBlocks>::new(), HashMap::new());
         for (_, place) in self.slots.cached() {
             let (run, block) = (place.run(), place.number());
-            let piece = add_piece(&mut snapshot.pieces, &mut numbers, &self.index, run);
-            match snapshot.held.last_mut() {
+            let piece = add_piece(&mut pieces, &mut numbers, &self.index, run);
+            match held.last_mut() {
                 // Of one arrival, the blocks stand from the deepest one to the first one.
                 Some(last) if last.piece == piece && last.blocks.start == block + 1 => last.blocks.start = block,
-                _ => snapshot.held.push(HeldBlocks { piece, blocks: block..block + 1 }),
+                _ => held.push(HeldBlocks { piece, blocks: block..block + 1 }),
             }
         }
-        snapshot
+        (pieces, held)
     }
 }
 

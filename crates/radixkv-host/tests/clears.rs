@@ -14,7 +14,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use radixkv::{Namespace, PrefixCache, Token};
+use radixkv::{Namespace, NamespaceName, PrefixCache, Token};
 use radixkv_host::{DeviceMemory, HostTier, TierMode, TieredCache, TieredSession, TieredStart, WritePolicy};
 
 const SIZE: usize = 2;
@@ -150,4 +150,30 @@ fn what_is_kept_out_of_all_namespaces_comes_in_afterwards_alone() {
     drop(kept_out);
     evict_both();
     assert_eq!(in_host(), [2, 2]);
+}
+
+#[test]
+fn a_snapshot_pins_nothing_that_came_after_a_clear() {
+    let cache = PrefixCache::builder(SIZE, 4).build().expect("a cache");
+    let host = HostTier::builder(SIZE, 8).block_bytes(BYTES).build().expect("a tier");
+    let [cleared, other] = ["cleared", "other"].map(|name| cache.namespace(&[name]).name());
+    let clears: [&dyn Fn(); 2] = [&|| host.clear(), &|| drop(host.keep_out(&cleared))];
+    for (clear, other_stays) in clears.into_iter().zip([false, true]) {
+        let compute = || {
+            for name in [&cleared, &other] {
+                host.offload().reserve(name, &[1, 2], 0).publish();
+            }
+        };
+        compute();
+        let snapshot = host.snapshot();
+        let pinned = |name: &NamespaceName| {
+            let piece = snapshot.pieces().iter().position(|piece| piece.namespace == *name).expect("it was there");
+            snapshot.pin(piece, &[1, 2], 0..1).blocks().len()
+        };
+        assert_eq!([pinned(&cleared), pinned(&other)], [1, 1]);
+        clear();
+        compute();
+        assert_eq!([pinned(&cleared), pinned(&other)], [0, usize::from(other_stays)]);
+        assert_eq!(host.peek(&cleared, &[1, 2], 0), 2);
+    }
 }

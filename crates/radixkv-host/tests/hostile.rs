@@ -305,7 +305,7 @@ fn places_beyond_a_sequence_hold_nothing() {
         for from in [5, 6, 7, 1 << 33, usize::MAX - 1, usize::MAX] {
             assert_eq!(tier.match_from(&space, &tokens, from).len_tokens(), 0, "{from} of {size}");
             assert_eq!(tier.peek(&space, &tokens, from), 0, "{from} of {size}");
-            assert_eq!(tier.pin(&space, &tokens, from..usize::MAX).blocks(), [0; 0], "{from} of {size}");
+            assert_eq!(tier.snapshot().pin(0, &tokens, from..usize::MAX).blocks(), [0; 0], "{from} of {size}");
             assert_eq!(tier.offload().reserve(&space, &tokens, from).publish(), 0, "{from} of {size}");
             let mut found = tier.match_from(&space, &tokens, 0);
             found.shorten(usize::MAX);

@@ -107,7 +107,9 @@ fn unfinished_in(folder: &Path, name: &str) -> PathBuf {
 fn lock(folder: &Path) -> Result<File, SaveError> {
     let path = folder.join("lock");
     let io = |error| SaveError::io(path.display(), error);
-    let lock = options().create(true).truncate(false).write(true).open(&path).map_err(io)?;
+    // No file is made where a link leads to.
+    let flags = OFlags::NONBLOCK.union(OFlags::NOFOLLOW).bits() as i32;
+    let lock = options().custom_flags(flags).create(true).truncate(false).write(true).open(&path).map_err(io)?;
     match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(lock),
         Err(Errno::WOULDBLOCK) => Err(SaveError::InUse { place: folder.display().to_string() }),

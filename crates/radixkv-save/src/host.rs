@@ -7,7 +7,7 @@ use std::{
     path::Path,
 };
 
-use radixkv::{NamespaceName, Token};
+use radixkv::NamespaceName;
 use radixkv_host::{HeldBlocks, HostSnapshot, HostTier};
 use radixkv_tiers::Layout;
 
@@ -60,7 +60,8 @@ pub struct HostSaveReport {
     pub blocks: usize,
     /// Bytes of the file.
     pub bytes: u64,
-    /// Blocks that the tier held when the save began, and that were gone before they were copied.
+    /// Blocks that the tier held when the save began, and that were gone before they were copied, or their namespace was
+    /// cleared.
     pub gone_blocks: usize,
 }
 
@@ -89,8 +90,9 @@ impl<'a> HostSave<'a> {
 
     /// Writes what the tier holds now, and replaces an older save of a tier in the folder when all of it is on the disk.
     ///
-    /// The tier may work meanwhile. Its lock is held for as long as the tokens of all that is cached are copied, and then for
-    /// moments. A few blocks at a time are pinned while they are written. No use is counted, and the order of uses stays; but what
+    /// The tier may work meanwhile. What is saved was held at one moment, that of the call: blocks that leave before they are copied
+    /// are left out, and so are the rest of a namespace that is cleared meanwhile. The tier's lock is held for as long as the tokens
+    /// of all that is cached are copied, and then for moments. A few blocks at a time are pinned while they are written. No use is counted, and the order of uses stays; but what
     /// other threads use meanwhile counts as older than what the save has still before it.
     ///
     /// A tier without bytes is saved without them: what it knows. Of a time to live ([`HostTier::set_time_to_live`]) nothing is saved: what is
@@ -125,7 +127,7 @@ impl<'a> HostSave<'a> {
         for of in snapshot.held() {
             let piece = &snapshot.pieces()[of.piece];
             if extra_tokens(piece.namespace.keys()).is_some() && (self.keep)(&piece.namespace) {
-                gone_blocks += self.copy(&piece.namespace, &snapshot.sequence(of.piece), of, &mut blocks, &mut held)?;
+                gone_blocks += copy(&snapshot, of, &mut blocks, &mut held)?;
             }
         }
 
@@ -135,39 +137,37 @@ impl<'a> HostSave<'a> {
         let bytes = finish(records, &header, count, saved_at)?;
         Ok(HostSaveReport { blocks: count as usize, bytes, gone_blocks })
     }
+}
 
-    /// Copies those of the blocks that are there still, the last ones first; how many are not.
-    fn copy(
-        &self,
-        namespace: &NamespaceName,
-        tokens: &[Token],
-        of: &HeldBlocks,
-        blocks: &mut Blocks<impl Write>,
-        held: &mut Vec<SavedHeld>,
-    ) -> io::Result<usize> {
-        let Range { start, end } = of.blocks;
-        let (mut to, mut gone) = (end, 0);
-        while to > start {
-            let from = to.saturating_sub(PINNED).max(start);
-            let mut chunk = Vec::new();
-            let mut at = from;
-            while at < to {
-                let found = self.tier.pin(namespace, tokens, at..to);
-                if found.blocks().is_empty() {
-                    (gone, at) = (gone + 1, at + 1);
-                    continue;
-                }
-                let places = (0..found.blocks().len()).map(|index| blocks.put(found.bytes(index)));
-                let places = places.collect::<io::Result<Vec<Place>>>()?;
-                let first = at;
-                at += places.len();
-                chunk.push(SavedHeld { piece: of.piece, first, blocks: places });
+/// Copies those of the blocks that are there still, the last ones first; how many are not.
+fn copy(
+    snapshot: &HostSnapshot,
+    of: &HeldBlocks,
+    blocks: &mut Blocks<impl Write>,
+    held: &mut Vec<SavedHeld>,
+) -> io::Result<usize> {
+    let (tokens, Range { start, end }) = (snapshot.sequence(of.piece), of.blocks.clone());
+    let (mut to, mut gone) = (end, 0);
+    while to > start {
+        let from = to.saturating_sub(PINNED).max(start);
+        let mut chunk = Vec::new();
+        let mut at = from;
+        while at < to {
+            let found = snapshot.pin(of.piece, &tokens, at..to);
+            if found.blocks().is_empty() {
+                (gone, at) = (gone + 1, at + 1);
+                continue;
             }
-            held.extend(chunk.into_iter().rev());
-            to = from;
+            let places = (0..found.blocks().len()).map(|index| blocks.put(found.bytes(index)));
+            let places = places.collect::<io::Result<Vec<Place>>>()?;
+            let first = at;
+            at += places.len();
+            chunk.push(SavedHeld { piece: of.piece, first, blocks: places });
         }
-        Ok(gone)
+        held.extend(chunk.into_iter().rev());
+        to = from;
     }
+    Ok(gone)
 }
 
 /// Writes namespaces, the pieces that blocks need, and the blocks.

@@ -3,6 +3,7 @@
 mod common;
 
 use std::{
+    cell::Cell,
     env, fs,
     io::{BufRead as _, BufReader},
     path::Path,
@@ -72,7 +73,7 @@ fn contents(tier: &HostTier) -> Vec<(NamespaceName, Vec<Token>)> {
     for held in snapshot.held() {
         let (tokens, name) = (snapshot.sequence(held.piece), &snapshot.pieces()[held.piece].namespace);
         for number in held.blocks.clone().rev() {
-            let found = tier.pin(name, &tokens, number..number + 1);
+            let found = snapshot.pin(held.piece, &tokens, number..number + 1);
             let tokens = tokens[..(number + 1) * tier.block_size() + extra(name)].to_vec();
             assert!(found.bytes(0) == bytes_of(name, &tokens), "wrong bytes of {tokens:?} in {name:?}");
             all.push((name.clone(), tokens));
@@ -178,6 +179,39 @@ fn every_changed_byte_is_refused_or_left_out() {
     for length in (0..bytes.len()).filter(|length| length % 61 == 0 || *length > 8180) {
         fs::write(&path, &bytes[..length]).unwrap();
         assert!(SavedHost::open(folder.path(), &layout(2)).is_err(), "{length}");
+    }
+}
+
+#[test]
+fn no_sequence_is_put_together_from_before_and_after_a_clear() {
+    let (name, tokens, layout) = (cache().default_namespace().name(), [1, 2, 3, 4], layout(1));
+    // One block after another, so that the save asks about each.
+    let compute = |tier: &HostTier, weights| {
+        for number in 0..tokens.len() {
+            let offload = tier.offload();
+            let mut arrival = offload.reserve(&name, &tokens[..=number], number);
+            arrival.blocks_mut().for_each(|(_, bytes)| bytes.fill(weights));
+            arrival.publish();
+        }
+    };
+    for (clear_at, clears_all) in (0..tokens.len()).flat_map(|at| [(at, true), (at, false)]) {
+        let (folder, tier, asked) = (tempfile::tempdir().unwrap(), tier(1, 8), Cell::new(0));
+        compute(&tier, 1);
+        let save = HostSave::new(&tier, &layout).keep(|_| {
+            if asked.replace(asked.get() + 1) == clear_at {
+                match clears_all {
+                    true => tier.clear(),
+                    false => drop(tier.keep_out(&name)),
+                }
+                compute(&tier, 2);
+            }
+            true
+        });
+        let report = save.to(folder.path()).unwrap();
+        assert_eq!((report.blocks, report.gone_blocks), (clear_at, tokens.len() - clear_at));
+        let found = restored(folder.path(), 1, 8).unwrap().0.match_from(&name, &tokens, 0);
+        let weights: Vec<u8> = (0..found.blocks().len()).map(|at| found.bytes(at)[0]).collect();
+        assert_eq!(weights, vec![1; clear_at], "cleared before block {clear_at}");
     }
 }
 

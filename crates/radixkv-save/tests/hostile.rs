@@ -125,6 +125,12 @@ fn a_save_is_not_written_through_a_link() {
     Save::new(&cache, &layout(2)).to(&saves, &mut Memory::new(2)).unwrap();
     assert_eq!(fs::read_to_string(&other).unwrap(), "text");
     assert!(fs::symlink_metadata(saves.join("save")).unwrap().is_file());
+    let elsewhere = folder.path().join("elsewhere");
+    fs::remove_file(saves.join("lock")).unwrap();
+    std::os::unix::fs::symlink(&elsewhere, saves.join("lock")).unwrap();
+    let refused = Save::new(&cache, &layout(2)).to(&saves, &mut Memory::new(2)).unwrap_err();
+    assert!(refused.to_string().contains("saves/lock: "), "{refused}");
+    assert!(!elsewhere.exists());
 }
 
 #[test]

@@ -353,3 +353,15 @@ fn a_manifest_is_not_written_through_a_link() {
     assert_eq!(fs::read_to_string(&other).unwrap(), "text");
     assert!(fs::symlink_metadata(tier.join("manifest")).unwrap().is_file());
 }
+
+#[test]
+fn a_lock_is_not_made_through_a_link() {
+    let (folder, layout) = (tempfile::tempdir().unwrap(), layout(4, 64));
+    let elsewhere = folder.path().join("elsewhere");
+    let tier = folder.path().join("tier");
+    fs::create_dir(&tier).unwrap();
+    std::os::unix::fs::symlink(&elsewhere, tier.join("lock")).unwrap();
+    let refused = FileTier::new(&tier, layout, 1 << 20).open::<Vec<u8>>().unwrap_err();
+    assert!(refused.to_string().contains("tier/lock: "), "{refused}");
+    assert!(!elsewhere.exists());
+}

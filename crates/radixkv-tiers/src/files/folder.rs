@@ -148,7 +148,9 @@ fn lock(path: &Path) -> Result<File, OpenError> {
     let path_of_lock = path.join("lock");
     let io = |error| OpenError::io(path_of_lock.display(), error);
     let mut options = OpenOptions::new();
-    options.create(true).truncate(false).write(true).custom_flags(no_waiting());
+    // No file is made where a link leads to.
+    let flags = no_waiting() | OFlags::NOFOLLOW.bits() as i32;
+    options.create(true).truncate(false).write(true).custom_flags(flags);
     let lock = options.open(&path_of_lock).map_err(io)?;
     match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(lock),
