@@ -90,7 +90,7 @@ pub(crate) fn make_room(tiers: &TieredCache) {
 /// nothing is done. Waits for the copies, and takes locks. The prompt is one that the queue takes
 /// ([`WaitingQueue::check`](radixkv::scheduler::WaitingQueue::check)).
 ///
-/// The scheduler's own lookup is the one that counts, so a prompt of which the host has nothing is not looked up here.
+/// The scheduler's own lookup is the one that counts: nothing here is a lookup.
 pub(crate) fn bring_up(tiers: &TieredCache, namespace: &Namespace, tokens: &[Token]) {
     let session = tiers.session();
     let on_device = session.device().match_prefix_untouched(namespace, tokens);
@@ -99,9 +99,5 @@ pub(crate) fn bring_up(tiers: &TieredCache, namespace: &Namespace, tokens: &[Tok
     if lacking > 0 {
         tiers.evict(lacking);
     }
-    if tiers.host().peek(&namespace.name(), tokens, on_device.len_tokens()) > 0 {
-        let found = session.match_prefix(namespace, tokens);
-        let in_host = &tokens[..found.host.tokens().end];
-        drop(session.begin(namespace, in_host, 0, found));
-    }
+    session.prefetch(namespace, tokens);
 }

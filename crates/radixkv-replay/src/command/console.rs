@@ -11,8 +11,8 @@ pub(crate) fn say(message: impl Display) {
     let _ = writeln!(io::stderr(), "{}", lines.join("\n"));
 }
 
-/// A text with its control characters written out: a name may have any characters, also those that a terminal obeys and those
-/// that a picture must not have.
+/// A text with its control and invisible characters written out: a name may have any characters, also
+/// those that a terminal obeys and those that a picture must not have.
 pub(crate) fn printable(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for character in text.chars() {
@@ -21,11 +21,15 @@ pub(crate) fn printable(text: &str) -> String {
     shown
 }
 
-/// Whether a terminal obeys a character: control characters, and those that change the direction of what follows.
+/// Whether a terminal obeys a character or shows nothing for it: control characters, those that change
+/// the direction of the text that follows, and invisible ones, with which two names look the same.
 pub(crate) fn is_obeyed(character: char) -> bool {
-    let turns =
-        matches!(character, '\u{61c}' | '\u{200e}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-    character.is_control() || turns
+    let is_invisible = matches!(
+        character,
+        '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}'
+            | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}'
+    );
+    character.is_control() || is_invisible
 }
 
 /// Prints a text and a line end on standard output, to the last byte, unless its reader has closed it.

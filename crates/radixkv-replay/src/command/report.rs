@@ -45,9 +45,16 @@ pub(crate) fn json(report: &impl Serialize) -> Result<String, serde_json::Error>
     if !text.contains(is_obeyed) {
         return Ok(text);
     }
-    // Outside of strings there are none, and all of them have one code unit.
-    let escaped = |c: char| if is_obeyed(c) { format!("\\u{:04x}", u32::from(c)) } else { c.to_string() };
-    Ok(text.chars().map(escaped).collect())
+    // Outside of strings there are none.
+    let mut escaped = String::with_capacity(text.len());
+    for c in text.chars() {
+        if is_obeyed(c) {
+            escaped.extend(c.encode_utf16(&mut [0; 2]).iter().map(|unit| format!("\\u{unit:04x}")));
+        } else {
+            escaped.push(c);
+        }
+    }
+    Ok(escaped)
 }
 
 #[cfg(test)]
@@ -56,9 +63,9 @@ mod tests {
 
     #[test]
     fn what_a_terminal_obeys_is_escaped() {
-        let text = "\u{1b}[2J\u{7f}\u{9b}\u{202e}日\"";
+        let text = "\u{1b}[2J\u{7f}\u{9b}\u{202e}日\"\u{200b}\u{2028}\u{feff}\u{e0041}";
         let written = json(&text).expect("JSON");
-        assert_eq!(written, r#""\u001b[2J\u007f\u009b\u202e日\"""#);
+        assert_eq!(written, r#""\u001b[2J\u007f\u009b\u202e日\"\u200b\u2028\ufeff\udb40\udc41""#);
         assert_eq!(serde_json::from_str::<String>(&written).expect("JSON"), text);
     }
 }

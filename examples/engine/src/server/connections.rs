@@ -114,7 +114,8 @@ type Answer = Result<Response, Infallible>;
 /// Why a request is answered without a look at its body.
 fn refusal(request: &Request<Incoming>, connection: &Connection) -> Option<ApiError> {
     let field = |(name, value): (&HeaderName, &HeaderValue)| name.as_str().len() + value.len() + ": \r\n".len();
-    let bytes = request.uri().to_string().len() + request.headers().iter().map(field).sum::<usize>();
+    let line = request.method().as_str().len() + request.uri().to_string().len() + "  HTTP/1.1\r\n".len();
+    let bytes = line + request.headers().iter().map(field).sum::<usize>() + "\r\n".len();
     if bytes > HEAD_BYTES {
         let message = format!("the request's head has {bytes} bytes, at most {HEAD_BYTES} are read");
         return Some(ApiError::new(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, message));

@@ -67,6 +67,10 @@ use salts::Salts;
 /// Threads that tokenize, and copy from a host tier; further prompts wait for one.
 const TOKENIZERS: usize = 4;
 
+/// How many of these threads may tokenize texts of more than [`prepare::LONG`] bytes: such a text cannot be given up
+/// halfway, and short ones must not wait for it.
+const LONG_TEXTS: usize = TOKENIZERS / 2;
+
 /// How a server is set up.
 #[derive(Debug, Clone)]
 pub struct ServerOptions {
@@ -139,6 +143,8 @@ struct Service {
     tokenizer: Arc<Tokenizer>,
     /// Threads that tokenize, and copy from a host tier.
     tokenizers: Arc<Semaphore>,
+    /// Those of them that long texts may have.
+    long_texts: Arc<Semaphore>,
     /// Whether prefixes are published at all.
     publish: bool,
     /// How tokens are sampled where a request does not say.
@@ -186,6 +192,7 @@ where
         tiers: engine.tiers().cloned(),
         tokenizer: Arc::new(tokenizer),
         tokenizers: Arc::new(Semaphore::new(TOKENIZERS)),
+        long_texts: Arc::new(Semaphore::new(LONG_TEXTS)),
         publish: setup.publish,
         sampling: setup.sampling,
         bodies: Bodies::new(options.body_bytes, options.bodies_bytes),

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use axum::http::StatusCode;
 use radixkv::scheduler::Request;
-use tokio::sync::oneshot;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use super::Service;
 use super::error::ApiError;
@@ -14,6 +14,9 @@ use super::prompt::{Prompt, Tokenized};
 use super::requests::Refused;
 use super::salts::Salt;
 use crate::host_tier;
+
+/// Texts with more bytes than this take long to tokenize.
+pub(super) const LONG: usize = 64 << 10;
 
 /// A request that the queue takes, in its namespace.
 #[derive(Debug)]
@@ -55,7 +58,7 @@ pub(super) fn new_tokens(service: &Service, prompt: &Prompt, parameters: &Parame
     Ok(new_tokens)
 }
 
-/// Tokenizes a prompt on one of a few threads, and copies there what a host tier has of it. When the client leaves, a prompt that
+/// Tokenizes a prompt on one of a few threads, and copies there what a host tier has of it. Long texts leave some of them to others. When the client leaves, a prompt that
 /// waits for a thread is given up, and one that has a thread goes no further than the text it is at.
 pub(super) async fn prepare(
     service: &Arc<Service>,
@@ -63,6 +66,7 @@ pub(super) async fn prepare(
     new_tokens: usize,
     parameters: &Parameters,
 ) -> Result<Prepared, ApiError> {
+    let is_long = prompt.bytes() > LONG;
     let preparation = Preparation {
         service: Arc::clone(service),
         prompt,
@@ -71,15 +75,20 @@ pub(super) async fn prepare(
         retain: parameters.retain,
         store_nothing: parameters.store_nothing,
     };
-    let thread = Arc::clone(&service.tokenizers).acquire_owned().await.expect("the semaphore is not closed");
+    let turn = if is_long { Some(acquire(&service.long_texts).await) } else { None };
+    let thread = acquire(&service.tokenizers).await;
     let (answer, answered) = oneshot::channel();
     tokio::task::spawn_blocking(move || {
         let prepared = preparation.run(&|| answer.is_closed());
-        drop(thread);
+        drop((thread, turn));
         // A client that has left needs no answer.
         _ = answer.send(prepared);
     });
     answered.await.unwrap_or_else(|_| Err(not_prepared()))
+}
+
+async fn acquire(semaphore: &Arc<Semaphore>) -> OwnedSemaphorePermit {
+    Arc::clone(semaphore).acquire_owned().await.expect("the semaphore is not closed")
 }
 
 fn not_prepared() -> ApiError {

@@ -53,6 +53,20 @@ fn answers_are_the_same_and_more_of_a_prompt_is_found() {
 }
 
 #[test]
+fn a_prompt_that_comes_from_the_host_is_one_lookup() {
+    let (model, prompts) = (model(), prompts());
+    let options = Options { blocks: 32, host_blocks: 256, ..options() };
+    with_server(&model, options, ServerOptions::default(), |server| {
+        let asked = (0..3).flat_map(|_| &prompts);
+        // The last token is computed in any case, and not looked up.
+        let tokens: u64 = asked.map(|prompt| (ask(server, prompt, None), prompt.len() as u64 - 1).1).sum();
+        assert!(server.tiers.as_ref().is_some_and(|tiers| tiers.stats().onboarded_tokens > 0));
+        let stats = server.cache.stats();
+        assert_eq!((stats.lookups, stats.query_tokens), (3 * prompts.len() as u64, tokens));
+    });
+}
+
+#[test]
 fn what_one_salt_left_in_the_host_is_not_found_under_another() {
     let (model, prompts) = (model(), prompts());
     let options = Options { blocks: 32, host_blocks: 256, ..options() };

@@ -1,7 +1,7 @@
 //! Long prompts: what is tokenized at all, how many of them wait, and for whom.
 
 use std::io::Write;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpStream};
 use std::thread;
 use std::time::Instant;
 
@@ -12,7 +12,7 @@ use engine::server::ServerOptions;
 use engine::tokenizer::Tokenizer;
 use serde_json::{Value, json};
 
-use super::client::{connect, post, read, written};
+use super::client::{connect, metric, post, read, written};
 use super::{COMPLETIONS, Running, options, with_tokenizer};
 use crate::random;
 use crate::saved::Directory;
@@ -34,7 +34,7 @@ fn long() -> Value {
     json!({ "prompt": "word ".repeat(LONG / 5), "max_tokens": 1 })
 }
 
-fn send(address: SocketAddr, body: &Value) -> std::net::TcpStream {
+fn send(address: SocketAddr, body: &Value) -> TcpStream {
     let mut socket = connect(address);
     socket.write_all(&written("POST", COMPLETIONS, body.to_string().as_bytes())).expect("written");
     socket
@@ -79,5 +79,27 @@ fn nothing_is_tokenized_for_clients_that_have_gone() {
         let began = Instant::now();
         assert_eq!(post(server.address, COMPLETIONS, &json!({ "prompt": "abc", "max_tokens": 1 })).status, 200);
         assert!(began.elapsed() < all / 4, "{:?}, and the prompts of clients that stay take {all:?}", began.elapsed());
+    });
+}
+
+#[test]
+fn long_texts_leave_threads_to_short_ones() {
+    with_library_tokenizer("long", 1_024, ServerOptions::default(), |server| {
+        let long = json!({ "prompt": "word ".repeat(20_000), "max_tokens": 1 });
+        let mut sockets: Vec<_> = (0..8).map(|_| send(server.address, &long)).collect();
+        while metric(server.address, "vllm:num_requests_waiting") < 8.0 {
+            thread::yield_now();
+        }
+        assert_eq!(post(server.address, COMPLETIONS, &json!({ "prompt": "abc", "max_tokens": 1 })).status, 200);
+        let is_answered = |socket: &TcpStream| {
+            socket.set_nonblocking(true).expect("a socket");
+            socket.peek(&mut [0; 1]).is_ok()
+        };
+        let answered = sockets.iter().filter(|socket| is_answered(socket)).count();
+        assert!(answered <= 4, "{answered} of 8 long texts were tokenized first");
+        for socket in &mut sockets {
+            socket.set_nonblocking(false).expect("a socket");
+            assert_eq!(read(socket).expect("an answer").status, 400);
+        }
     });
 }
