@@ -2,7 +2,7 @@
 
 use std::{
     cmp::Reverse,
-    collections::{BTreeMap, HashMap, HashSet},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     time::{Duration, SystemTime},
 };
 
@@ -25,7 +25,7 @@ pub(super) struct Index {
     /// Counts uses and writes.
     clock: u64,
     /// Files that are being written beside those that are there.
-    reserved: usize,
+    writing: BTreeSet<Rank>,
     /// The last batch that wrote, and when it did first.
     last_batch: Option<(u64, SystemTime)>,
     /// Blocks that were not written because they would have been the first to go.
@@ -163,15 +163,25 @@ impl Index {
 
     /// Files that are there or being written.
     pub(super) fn taken(&self) -> usize {
-        self.entries.len() + self.reserved
+        self.entries.len() + self.writing.len()
     }
 
-    pub(super) fn reserve(&mut self) {
-        self.reserved += 1;
+    /// Takes room for a file that is being written.
+    pub(super) fn reserve(&mut self, rank: Rank) {
+        self.writing.insert(rank);
     }
 
-    pub(super) fn end_reservation(&mut self) {
-        self.reserved -= 1;
+    /// Gives the room back; false if another file has taken it meanwhile.
+    pub(super) fn end_reservation(&mut self, rank: Rank) -> bool {
+        self.writing.remove(&rank)
+    }
+
+    /// Takes the room of the file that would go first of those being written, if that one goes before all files that are
+    /// there and before `new`; whether it did.
+    pub(super) fn displace(&mut self, new: Rank) -> bool {
+        let first = self.oldest().map_or(new, |(rank, _)| rank.min(new));
+        let displaced = self.writing.first().copied().filter(|writing| *writing < first);
+        displaced.is_some_and(|writing| self.writing.remove(&writing))
     }
 
     /// The file that goes first.

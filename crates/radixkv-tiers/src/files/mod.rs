@@ -18,7 +18,8 @@ use crate::{
 use folder::Folder;
 use store::{FileStore, Files, file_bytes};
 
-/// Settings of a tier of files: one folder, one file for each block, least recently used files removed at capacity.
+/// Settings of a file tier: one folder, one file for each block; the least recently used files are
+/// removed at capacity.
 ///
 /// A use of a block is one of all blocks before it in its sequence, and of one batch the deepest block goes first: a block is worth
 /// nothing without those before it. A block that would itself be the first to go is not written; its put succeeds all the same. On
@@ -56,7 +57,8 @@ pub struct FileTier {
 }
 
 impl FileTier {
-    /// Settings for a folder, which is made where it is not there, and for as many bytes of it as files may take.
+    /// Settings for a folder, which is created if it does not exist, and the bytes that its files
+    /// may take.
     ///
     /// A file takes its object's bytes rounded up to 4,096; folders are not counted.
     pub fn new(folder: impl Into<PathBuf>, layout: Layout, capacity: u64) -> Self {
@@ -64,30 +66,32 @@ impl FileTier {
         Self { folder: folder.into(), layout, capacity, threads: 4, direct: true, limits }
     }
 
-    /// Threads that read and write, from 1 to 256; no more than blocks fit. Default: 4.
+    /// Sets the number of threads that read and write, from 1 to 256, and not more than blocks fit.
+    /// Default: 4.
     pub fn threads(self, threads: usize) -> Self {
         Self { threads: threads.clamp(1, 256), ..self }
     }
 
-    /// Whether files are read and written past the system's page cache, where the file system can do it: faster for blocks
-    /// that are not read again soon, and the memory stays with the host tier. Default: true.
+    /// Sets whether files bypass the system's page cache where the file system supports it: faster
+    /// for blocks that are not read again soon, and leaves the memory to the host tier. Default:
+    /// true.
     pub fn direct_io(self, direct: bool) -> Self {
         Self { direct, ..self }
     }
 
-    /// Items that may be in flight; at least one. Default: 1,024.
+    /// Sets how many items may be in flight; at least one. Default: 1,024.
     pub fn max_in_flight(mut self, items: usize) -> Self {
         self.limits.set_max_in_flight(items);
         self
     }
 
-    /// How long a request may take, waiting included; 1 ms at least. Default: 10 s.
+    /// Sets how long a request may take, waiting included; at least 1 ms. Default: 10 s.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.limits.set_timeout(timeout);
         self
     }
 
-    /// Opens the folder, looks at the files that are there (one call of the system for each) and starts the threads.
+    /// Opens the folder, indexes its files (one system call for each) and starts the threads.
     ///
     /// Files beyond the capacity are removed, those written first before others.
     ///

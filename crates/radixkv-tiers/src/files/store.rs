@@ -104,13 +104,17 @@ impl Files {
     }
 
     /// Reserves room for a file, and says when it is to count as written; none if there is no room, and the file itself would be the first to go or the block before it did.
-    fn reserve(&self, key: BlockKey, used: Use, counters: &Counters) -> io::Result<Option<SystemTime>> {
+    fn reserve(&self, key: BlockKey, used: Use, counters: &Counters) -> io::Result<Option<(Rank, SystemTime)>> {
         let mut index = self.lock();
         index.touch_before(used);
         // A file that is there already is written again in any case: both are there until the rename.
         let rank = index.rank(used);
         let before = (!index.contains(key)).then_some(rank);
         while index.taken() + 1 > self.max_files {
+            // What another thread writes may be the first to go: it is not published then.
+            if !index.lacks_parent(used) && index.displace(rank) {
+                continue;
+            }
             if index.files() == 0 {
                 // All of the capacity is being written by other threads.
                 return Err(ErrorKind::StorageFull.into());
@@ -120,8 +124,8 @@ impl Files {
                 return Ok(None);
             }
         }
-        index.reserve();
-        Ok(Some(index.time_of(used)))
+        index.reserve(rank);
+        Ok(Some((rank, index.time_of(used))))
     }
 
     fn say(&self, index: &Index, counters: &Counters) {
@@ -168,7 +172,7 @@ impl Files {
     }
 
     fn write(&self, key: BlockKey, used: Use, object: &Aligned, expires: u64, counters: &Counters) -> io::Result<()> {
-        let Some(time) = self.reserve(key, used, counters)? else {
+        let Some((rank, time)) = self.reserve(key, used, counters)? else {
             counters.evicted();
             return Ok(());
         };
@@ -177,8 +181,16 @@ impl Files {
         let unfinished = Unfinished(self.folder.unfinished().join(number.to_string()));
         let written = self.write_object_or_evict(&unfinished.0, object, counters);
         let mut index = self.lock();
-        index.end_reservation();
+        let has_room = index.end_reservation(rank);
         written?;
+        if !has_room {
+            // The file of an earlier write, if there is one, stays.
+            if !index.contains(key) {
+                index.leave_out(key);
+            }
+            counters.evicted();
+            return Ok(());
+        }
         // Only an order, after the next time the folder is opened.
         let _ = File::open(&unfinished.0).and_then(|file| file.set_modified(time));
         self.folder.publish(&unfinished.0, key)?;
