@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 
 use common::{Aligned, fill_with_leaves, insert, memcmp, sequence, together};
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
-use radixkv::reference::Reference;
 use radixkv::{Clock, PolicyKind, PrefixCache, Token};
+use radixkv_reference::Reference;
 
 const BLOCK: usize = 16;
 const PROMPT: usize = 2_496;

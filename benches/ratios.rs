@@ -126,8 +126,8 @@ fn worst_while_exchanged() -> f64 {
     let space = cache.default_namespace();
     (0..leaves as u32).for_each(|i| drop(insert(&session, &space, &cache, &sequence(i, BLOCK))));
     cache.settle();
-    let mut worst = time(1, || cache.set_policy(PolicyKind::Lfu));
-    while cache.policy() != PolicyKind::Lfu {
+    let mut worst = time(1, || cache.settings().set_policy(PolicyKind::Lfu));
+    while cache.settings().policy() != PolicyKind::Lfu {
         worst = worst.max(time(1, || assert_eq!(black_box(cache.evict(1)), 1)));
     }
     worst

@@ -12,3 +12,4 @@ cargo doc "${packages[@]}" --locked --all-features --no-deps --lib --document-pr
 cargo doc -p radixkv --locked --no-default-features --no-deps --lib
 # Last, so that what target/doc shows is what a user sees.
 cargo doc "${packages[@]}" --locked --all-features --no-deps --lib
+bash ci/api.sh

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Through which modules of the core each thing from outside comes in; nothing comes in that has no row here.
+"""Through which modules of the core, and of the scheduler, each thing from outside comes in; nothing comes in that has no row here.
 
 So the models and the sanitizers see every atomic, lock and thread. Test modules do not count. ci/test_layers.py plants what must
 be found.
@@ -29,7 +29,11 @@ DOORS = {
     "crossbeam_utils::CachePadded": EVERYWHERE,
     "smallvec": EVERYWHERE,
     "tracing": ("cache::spans",),
+    # What the scheduler is built on.
+    "radixkv": EVERYWHERE,
 }
+# The packages that models explore as a whole, and their folders.
+PACKAGES = {"radixkv": ".", "radixkv-scheduler": "crates/radixkv-scheduler"}
 # Its modules show on what comes from outside.
 HALL = "sync"
 PRIMITIVES = set("bool char f32 f64 i8 i16 i32 i64 i128 isize str u8 u16 u32 u64 u128 usize".split())
@@ -101,14 +105,18 @@ def broken(crate):
 
 
 def unlisted(dependencies):
-    """The crates that the core depends on and that have no row, by the names that the sources would use."""
+    """The crates that a package depends on and that have no row, by the names that the sources would use."""
     names = {(needed["rename"] or needed["name"]).replace("-", "_") for needed in dependencies if needed["kind"] is None}
     return [f"Cargo.toml: {name} has no row in ci/doors.py" for name in sorted(names - {row.split("::")[0] for row in DOORS})]
 
 
 def main():
-    core = next(package for package in published() if package["name"] == "radixkv")
-    if found := broken(Crate(sources())) + unlisted(core["dependencies"]):
+    found = []
+    for package in published():
+        if folder := PACKAGES.get(package["name"]):
+            faults = broken(Crate(sources(folder))) + unlisted(package["dependencies"])
+            found += [f"{package['name']}: {fault}" for fault in faults]
+    if found:
         sys.exit("broken: atomics, locks, threads and crates come in where ci/doors.py says\n" + "\n".join(found))
     print("holds:  atomics, locks, threads and crates come in where ci/doors.py says, and sequential consistency is for fences")
 

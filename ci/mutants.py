@@ -59,7 +59,7 @@ FILES = {
     "src/cache/fork.rs": ["forks"],
     "src/cache/shared_blocks.rs": ["forks"],
     "src/cache/namespace.rs": ["namespaces"],
-    "src/cache/namespace/verbs.rs": ["namespaces"],
+    "src/cache/namespace/clearing.rs": ["namespaces"],
     "src/cache/quota.rs": ["exchange"],
     "src/cache/quota/verbs.rs": ["exchange"],
     "src/cache/retention.rs": ["retention"],
@@ -81,19 +81,18 @@ FILES = {
     "src/reclaim/memory/slab.rs": ["memory"],
     "src/sync/arc.rs": ["forks", "strong_ref", "namespaces"],
     "src/sync/bell.rs": ["bell"],
-    "src/sync/changes.rs": [],
     "src/sync/lock.rs": [],
     "src/sync/signal.rs": ["waiting"],
     "src/sync/dekker.rs": ["hot_points"],
-    "src/scheduler/claims.rs": ["claims"],
+    "crates/radixkv-scheduler/src/claims.rs": ["claims"],
+    "crates/radixkv-scheduler/src/sync/changes.rs": [],
 }
-FEATURES = "async,scheduler"
-# Test targets of the crate, and what they run; the reference compared with itself tells nothing.
-SUITES = [
-    ("scenarios", []),
-    ("radixkv", ["--skip", "stalled_reader"]),
-    ("model", ["agrees"]),
-]
+FEATURES = {"radixkv": "async", "radixkv-scheduler": ""}
+# Test targets of each package, and what they run; the reference compared with itself tells nothing.
+SUITES = {
+    "radixkv": [("scenarios", []), ("lib", ["--skip", "stalled_reader"]), ("model", ["agrees"])],
+    "radixkv-scheduler": [("lib", []), ("scheduler", [])],
+}
 # What else goes through a file.
 WAIT_LIST = ["wake_ups", "waiting", "reserve_async"]
 MORE_SUITES = {
@@ -105,17 +104,23 @@ MORE_SUITES = {
     "src/tree/marks.rs": ["retention_golden"],
     "src/cache/retention.rs": ["retention_golden"],
     "src/cache/evictor/retained.rs": ["retention_golden", "wake_ups"],
-    "src/scheduler/claims.rs": ["scheduler"],
 }
 # Seconds after which a suite or a file of models is endless. The longest takes a tenth of that.
 SUITE_CAP, MODEL_CAP = 20, 300
 KNOWN = os.path.join(ROOT, "ci", "mutants.txt")
 
 
+def package_of(path):
+    """The package that has a file."""
+    return path.split("/")[1] if path.startswith("crates/") else "radixkv"
+
+
 def listed(path):
     """The mutants of a file, as cargo-mutants lists them; printing for debuggers left out."""
     every, first = int(os.environ.get("EVERY", "1")), int(os.environ.get("FROM", "0"))
-    command = ["cargo", "mutants", "--list", "--json", "--diff", "--no-default-features", "--features", FEATURES, "-f", path]
+    package = package_of(path)
+    command = ["cargo", "mutants", "--list", "--json", "--diff", "--package", package, "--no-default-features"]
+    command += ["--features", FEATURES[package], "-f", path]
     found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     mutants, seen = [mutant for mutant in json.loads(found) if "Debug" not in mutant["name"]], {}
     for mutant in mutants:
@@ -139,11 +144,11 @@ class Judge:
         self.tree = Tree("mutants")
         self.unit = dict(self.tree.env, CARGO_PROFILE_DEV_DEBUG="0", CARGO_TARGET_DIR=os.path.join(self.tree.home, "unit"))
 
-    def suite(self, name):
+    def suite(self, package, name):
         """The test binary of this name, or nothing if the mutant does not compile."""
-        command = ["cargo", "test", "-q", "-p", "radixkv", "--no-default-features", "--features", FEATURES, "--no-run"]
+        command = ["cargo", "test", "-q", "-p", package, "--no-default-features", "--features", FEATURES[package], "--no-run"]
         command += ["--message-format=json"]
-        command += ["--lib"] if name == "radixkv" else ["--test", name]
+        command += ["--lib"] if name == "lib" else ["--test", name]
         built = subprocess.run(command, cwd=self.tree.tree, env=self.unit, capture_output=True, text=True)
         messages = [json.loads(line) for line in built.stdout.splitlines() if line.startswith("{")]
         binaries = [message["executable"] for message in messages if message.get("executable")]
@@ -151,9 +156,9 @@ class Judge:
 
     def verdict(self, path):
         """'unviable', 'caught', 'endless' or 'missed', and what found it."""
-        models = FILES[path]
-        for name, arguments in SUITES + [(name, []) for name in MORE_SUITES.get(path, [])]:
-            binary = self.suite(name)
+        models, package = FILES[path], package_of(path)
+        for name, arguments in SUITES[package] + [(name, []) for name in MORE_SUITES.get(path, [])]:
+            binary = self.suite(package, name)
             if binary is None:
                 return "unviable", ""
             try:

@@ -1,4 +1,4 @@
-"""The modules of the core, read from src/lib.rs on along `mod`, and which of them each one uses; test modules are left out."""
+"""The modules of a package, read from src/lib.rs on along `mod`, and which of them each one uses; test modules are left out."""
 
 import re
 from pathlib import Path
@@ -9,9 +9,9 @@ ROOT = Path(__file__).resolve().parent.parent
 ROOTS = ("crate", "self", "super")
 
 
-def sources():
-    """The text of each file of src by its path from there."""
-    src = ROOT / "src"
+def sources(package="."):
+    """The text of each file in the src of a package, of the core if none is named, by its path from there."""
+    src = ROOT / package / "src"
     return {file.relative_to(src).as_posix(): file.read_text() for file in src.rglob("*.rs")}
 
 

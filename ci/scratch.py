@@ -19,7 +19,7 @@ class Tree:
     def __init__(self, name, level=1):
         # At level 0 our own code is built in a fraction of the time and runs a few times slower; loom itself does not,
         # which is built once for these trees and the models as they stand.
-        ours = [f"profile.loom.package.{package}.{setting}" for package in ("radixkv", "loom_tests")
+        ours = [f"profile.loom.package.{package}.{setting}" for package in ("radixkv", "radixkv-scheduler", "loom_tests")
                 for setting in (f"opt-level={level}", "debug=0")]
         self.level = [part for setting in ours for part in ("--config", setting)]
         self.home = os.path.join(ROOT, "target", name)
@@ -36,7 +36,8 @@ class Tree:
         for part in ("Cargo.toml", "Cargo.lock", "README.md"):
             shutil.copy2(os.path.join(ROOT, part), self.tree)
         # What was built last may hold the last bug of an earlier run, and be younger than the sources.
-        os.utime(os.path.join(self.tree, "src", "lib.rs"))
+        for package in ("", "crates/radixkv-scheduler"):
+            os.utime(os.path.join(self.tree, package, "src", "lib.rs"))
 
     def read(self, path):
         with open(os.path.join(self.tree, path), encoding="utf-8") as file:

@@ -28,10 +28,11 @@ QUEUE, MAP, POOL = "src/tree/queue.rs", "src/tree/map.rs", "src/block/pool.rs"
 INNER, DEAD_RUNS = "src/cache/inner.rs", "src/cache/evictor/dead_runs.rs"
 EVICTOR, TRIM, SWEEP = "src/cache/evictor/mod.rs", "src/cache/evictor/trim.rs", "src/cache/evictor/sweep.rs"
 INSERTING, BELL, STRONG_REF = "src/cache/insert.rs", "src/sync/bell.rs", "src/cache/strong_ref.rs"
-CLAIMS, ADMISSION, ADMIT = "src/scheduler/claims.rs", "src/scheduler/admission.rs", "src/scheduler/admit.rs"
-SEQUENCE = "src/scheduler/sequence.rs"
-LIFECYCLE, ABORT = "src/scheduler/lifecycle.rs", "src/scheduler/abort.rs"
-VERBS = "src/cache/namespace/verbs.rs"
+SCHEDULER = "crates/radixkv-scheduler/src"
+CLAIMS, ADMISSION, ADMIT = f"{SCHEDULER}/claims.rs", f"{SCHEDULER}/admission.rs", f"{SCHEDULER}/admit.rs"
+SEQUENCE = f"{SCHEDULER}/sequence.rs"
+LIFECYCLE, ABORT = f"{SCHEDULER}/lifecycle.rs", f"{SCHEDULER}/abort.rs"
+VERBS = "src/cache/namespace/clearing.rs"
 NAMESPACE, MARKS, POINT = "src/cache/namespace.rs", "src/tree/marks.rs", "src/tree/point.rs"
 INVALIDATION = "src/cache/evictor/invalidation.rs"
 RETENTION, RETAINED = "src/cache/retention.rs", "src/cache/evictor/retained.rs"
@@ -447,7 +448,7 @@ BUGS = [
     ("a retention announced without Acquire", "retention::a_retention_against_evicting_everything", WEAK,
      [(WORD, "let before = self.0.fetch_or(QUEUED, AcqRel);", "let before = self.0.fetch_or(QUEUED, Release);")], "E4"),
     ("a retention announced and not pushed", "retention::a_retention_against_evicting_everything", EXACT,
-     [(RETENTION, "            inner.queue.push(point);\n", "")]),
+     [(RETENTION, "        inner.queue.push(point);\n", "")]),
     ("a retention kept in a cleared space", "retention::a_retention_against_a_clear", EXACT,
      [(RETAINED, "let too_many = point.is_cut_off(resources.guard) || self", "let too_many = self")]),
     ("retentions that outlive a clear", "retention::a_retention_against_a_clear", EXACT,
@@ -490,9 +491,9 @@ BUGS = [
 
     ("a task whose waker is kept after its look", "waiting::a_reservation_returned_to_a_task", EXACT,
      [(WAITING, "        waiting.signal().wake_by(context.waker());\n", ""),
-      (WAITING, "            Err(refused) if refused.is_for_now() => Poll::Pending,",
-       "            Err(refused) if refused.is_for_now() => {\n                waiting.signal().wake_by(context.waker());\n"
-       "                Poll::Pending\n            }")]),
+      (WAITING, "                Poll::Pending\n            }\n            served => {\n",
+       "                waiting.signal().wake_by(context.waker());\n                Poll::Pending\n            }\n"
+       "            served => {\n")]),
     ("a charge that ends after its blocks", "waiting::a_charge_returned_to_a_waiter", EXACT,
      [("src/cache/reservation.rs", "        self.charge.end();\n", "")]),
     ("those held back not woken", "waiting::a_charge_returned_to_a_waiter", EXACT,

@@ -22,7 +22,7 @@ impl Allocator {
     fn allocate(&mut self, cache: &PrefixCache, n: usize) -> Option<Vec<u32>> {
         if self.free.len() < n {
             cache.evict(n - self.free.len());
-            self.returned += cache.take_evicted(&mut self.free);
+            self.returned += cache.external().expect("an external pool").take_evicted(&mut self.free);
         }
         let left = self.free.len().checked_sub(n)?;
         Some(self.free.split_off(left))
@@ -46,7 +46,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         let hit = session.match_prefix(&space, &prompt[..prompt.len() - 1]);
         let ids = allocator.allocate(&cache, prompt.len() / BLOCK_SIZE - hit.blocks().len()).ok_or("too few blocks")?;
         // ... compute what is not cached into `ids`, and decode ...
-        let inserted = session.insert(hit.lease(), &prompt, session.adopt(&ids)?)?;
+        let inserted =
+            session.insert(hit.lease(), &prompt, cache.external().expect("an external pool").adopt(&ids)?)?;
         // What another request had cached meanwhile is the engine's again.
         allocator.free.extend(inserted.duplicates.into_blocks());
         tokens += prompt.len();

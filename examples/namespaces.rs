@@ -39,14 +39,13 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     // 2. Clearing frees what is idle at once, leased blocks when their leases go.
     let held = session.match_prefix(&tenant, &prompt[..48]);
-    cache.clear_namespace(&tenant);
+    tenant.clear();
     show("tenant cleared, three blocks leased");
     drop(held);
     cache.settle();
     show("the lease released");
 
-    // 3. A dropped namespace matches nothing and refuses inserts; its name may be used anew.
-    cache.drop_namespace(&adapter);
+    // 3. A dropped namespace matches nothing and refuses inserts; its name may be used adapter.remove();
     show("adapter dropped");
     Ok(())
 }

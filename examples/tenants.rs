@@ -5,13 +5,13 @@
 use std::error::Error;
 use std::time::Duration;
 
-use radixkv::{Clock, Namespace, PolicyKind, PrefixCache, Quota, ReserveError, Session, Token};
+use radixkv::{BlockRequest, Clock, Namespace, PolicyKind, PrefixCache, Quota, ReserveError, Session, Token};
 
 /// Serves `prompt` as an engine would; how many blocks it had to compute, or why it may not.
 fn serve(session: &Session, tenant: &Namespace, prompt: &[Token]) -> Result<usize, ReserveError> {
     let hit = session.match_prefix(tenant, prompt);
     let missing = prompt.len() / 16 - hit.blocks().len();
-    let fill = session.reserve_in(tenant, missing)?;
+    let fill = session.reserve(BlockRequest::new(missing).paid_by(tenant))?;
     let inserted = session.insert(hit.lease(), prompt, fill);
     drop(inserted.expect("whole blocks beyond the lease"));
     Ok(missing)
@@ -22,10 +22,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     let cache = builder.time_to_idle(Duration::from_nanos(100)).build()?;
     let session = cache.session();
     let [greedy, modest] = ["greedy", "modest"].map(|name| cache.namespace(&[name]));
-    cache.set_quota(&greedy, Quota::default().cached_blocks(24).pinned_blocks(16));
+    greedy.set_quota(Quota::default().cached_blocks(24).pinned_blocks(16));
     let prompt = |key: Token, blocks: Token| -> Vec<Token> { (0..16 * blocks).map(|i| key << 16 | i).collect() };
     let show = |what: &str| {
-        let [greedy, modest] = [&greedy, &modest].map(|tenant| cache.namespace_stats(tenant).cached_blocks);
+        let [greedy, modest] = [&greedy, &modest].map(|tenant| tenant.stats().cached_blocks);
         println!("{what:<48} {greedy:>6} {modest:>6}");
     };
     println!("{:<48} {:>6} {:>6}", "blocks cached by", "greedy", "modest");
@@ -44,7 +44,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     assert_eq!(refused, ReserveError::OverQuota { requested: 17, pinned: 0, limit: 16 });
 
     // 3. Another policy from now on; no thread waits for it.
-    cache.set_policy(PolicyKind::Lfu);
+    cache.settings().set_policy(PolicyKind::Lfu);
     serve(&session, &greedy, &prompt(9, 8))?;
     show("under lfu, one prompt served again");
 

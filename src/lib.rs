@@ -8,11 +8,7 @@
     doc = "- [`guide::admission`]: in which order to take blocks, wait for them and give them up."
 )]
 //! - [`compare`] and [`key`]: comparing tokens, for schedulers and for restored blocks.
-#![cfg_attr(feature = "scheduler", doc = "- [`scheduler`]: the waiting queue, the life of a request, claims, orders.")]
-#![cfg_attr(
-    feature = "reference",
-    doc = "- [`mod@reference`]: the contract as the most literal program, to test against."
-)]
+#![cfg_attr(feature = "diagnostics", doc = "- [`diagnostics`]: which invariant of a cache is broken, in detail.")]
 
 mod block;
 mod cache;
@@ -32,21 +28,18 @@ pub mod key;
 mod name;
 mod policy;
 mod reclaim;
-#[cfg(feature = "reference")]
-pub mod reference;
-#[cfg(feature = "scheduler")]
-pub mod scheduler;
 mod sync;
 mod tree;
 
 pub use block::{BlockId, write_slots};
+#[cfg(feature = "diagnostics")]
 pub use cache::diagnostics;
 pub use cache::{
-    Acquired, AdoptError, AppendError, AppendErrorKind, BlockRequest, BuildError, Builder, CacheEvent, CachedRun,
-    Clock, EventBatch, Evicted, Eviction, EvictionReason, GrowError, InsertError, InsertErrorKind, Inserted, Lease,
-    LeaseError, LookupStats, MakeUniqueError, Namespace, NamespaceInUse, NamespaceLookups, NamespaceStats, PartialHit,
-    PendingCopy, PrefixCache, PrefixMatch, Priority, Quota, Reservation, ReserveError, ResumeError, RetainError,
-    Session, SettingError, SharedSpan, Stats, Subscription, Watermarks, WeakLease,
+    Acquired, AdoptError, BlockRequest, BuildError, Builder, CacheEvent, CachedRun, Clock, EventBatch, Evicted,
+    Eviction, EvictionReason, ExternalPool, GrowError, InsertError, InsertErrorKind, Inserted, Lease, LookupStats,
+    Namespace, NamespaceInUse, NamespaceLookups, NamespaceStats, PartialHit, PendingCopy, PrefixCache, PrefixMatch,
+    Priority, Quota, Reservation, ReserveError, RetainError, Session, SettingError, Settings, SharedSpan, Stats,
+    Subscription, TooManyLeases, Violation, Watermarks, WeakLease,
 };
 #[cfg(feature = "async")]
 pub use cache::{Acquiring, Reserving};

@@ -6,15 +6,15 @@ use std::hash::{Hash, Hasher};
 
 use crate::sync::Arc;
 
-/// What a namespace compares.
+/// The unit that a namespace compares: single tokens or pairs of tokens.
 ///
 /// # Examples
 ///
 /// ```
-/// use radixkv::{Keys, PrefixCache};
+/// use radixkv::{Keys, NamespaceName, PrefixCache};
 ///
 /// let cache = PrefixCache::builder(16, 8).build()?;
-/// let draft = cache.namespace_with(&["draft"], Keys::Bigrams);
+/// let draft = cache.namespace(NamespaceName::new(&["draft"]).with_keys(Keys::Bigrams));
 /// assert_eq!((draft.keys(), cache.default_namespace().keys()), (Keys::Bigrams, Keys::Tokens));
 /// # Ok::<_, radixkv::BuildError>(())
 /// ```
@@ -24,8 +24,8 @@ pub enum Keys {
     /// Single tokens.
     #[default]
     Tokens,
-    /// Pairs of neighbouring tokens, for draft models (EAGLE) whose keys and values at a token depend on the next token
-    /// too.
+    /// Pairs of neighbouring tokens, for draft models (EAGLE) whose keys and values at a token also
+    /// depend on the next token.
     ///
     /// Sequences are still given as tokens. `n` tokens are `n - 1` keys: block `k` is full once token
     /// `(k + 1) * block_size` (counted from 0) is known too, and the last token of a sequence has no keys and values.
@@ -42,9 +42,11 @@ impl Keys {
     }
 }
 
-/// The name of a namespace: its parts, and what it compares. A clone costs a count.
+/// The name of a namespace: its parts, and what its lookups compare. Cloning it increments a reference count.
 ///
-/// A namespace that was dropped and made again has the same name.
+/// The parts are kept apart: `["bc", "a"]` and `["c", "ab"]` name two namespaces, and the same parts with other
+/// [`Keys`] name a third. No parts, with `Keys::Tokens`, name the default namespace. A string or an array of strings
+/// converts into a name.
 ///
 /// # Examples
 ///
@@ -52,7 +54,7 @@ impl Keys {
 /// let cache = radixkv::PrefixCache::builder(16, 8).build()?;
 /// let name = cache.namespace(&["tenant-7", "lora-3"]).name();
 /// assert_eq!(name.parts().collect::<Vec<_>>(), ["tenant-7", "lora-3"]);
-/// assert!(cache.namespace(&["tenant-7", "lora-3"]).name() == name);
+/// assert!(cache.namespace(&name) == cache.namespace(&["tenant-7", "lora-3"]));
 /// # Ok::<_, radixkv::BuildError>(())
 /// ```
 #[derive(Clone)]
@@ -66,19 +68,78 @@ struct Name {
 }
 
 impl NamespaceName {
-    pub(crate) fn new(parts: &[&str], keys: Keys) -> Self {
-        Self(Arc::new(Name { parts: parts.iter().map(|part| Box::from(*part)).collect(), keys }))
+    /// The name with these parts, of a namespace that compares single tokens: an adapter, a tenant's salt, a model version,
+    /// or several of them.
+    pub fn new<S: AsRef<str>>(parts: &[S]) -> Self {
+        let parts = parts.iter().map(|part| Box::from(part.as_ref())).collect();
+        Self(Arc::new(Name { parts, keys: Keys::default() }))
     }
 
-    /// The parts by which [`PrefixCache::namespace`](crate::PrefixCache::namespace) was asked for it; none for the default
-    /// namespace.
+    /// The name with the same parts, of a namespace that compares `keys`.
+    #[must_use]
+    pub fn with_keys(self, keys: Keys) -> Self {
+        let parts = self.0.parts.clone();
+        Self(Arc::new(Name { parts, keys }))
+    }
+
+    /// Whether it is the default namespace's.
+    pub(crate) fn is_default(&self) -> bool {
+        self.0.parts.is_empty() && self.0.keys == Keys::default()
+    }
+
+    /// The parts; none for the default namespace.
     pub fn parts(&self) -> impl ExactSizeIterator<Item = &str> {
         self.0.parts.iter().map(|part| &**part)
     }
 
-    /// What the namespace compares.
+    /// The unit that the namespace compares.
     pub fn keys(&self) -> Keys {
         self.0.keys
+    }
+}
+
+impl From<&str> for NamespaceName {
+    /// The name of one part.
+    fn from(part: &str) -> Self {
+        Self::new(&[part])
+    }
+}
+
+impl From<&String> for NamespaceName {
+    /// The name of one part.
+    fn from(part: &String) -> Self {
+        Self::new(&[part])
+    }
+}
+
+impl<S: AsRef<str>> From<&Vec<S>> for NamespaceName {
+    fn from(parts: &Vec<S>) -> Self {
+        Self::new(parts)
+    }
+}
+
+impl<S: AsRef<str>> From<&[S]> for NamespaceName {
+    fn from(parts: &[S]) -> Self {
+        Self::new(parts)
+    }
+}
+
+impl<S: AsRef<str>, const N: usize> From<&[S; N]> for NamespaceName {
+    fn from(parts: &[S; N]) -> Self {
+        Self::new(parts)
+    }
+}
+
+impl Default for NamespaceName {
+    /// The name of the default namespace.
+    fn default() -> Self {
+        Self::new::<&str>(&[])
+    }
+}
+
+impl From<&NamespaceName> for NamespaceName {
+    fn from(name: &NamespaceName) -> Self {
+        name.clone()
     }
 }
 

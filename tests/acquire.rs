@@ -7,7 +7,7 @@ use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 
 use fastrand::Rng;
-use radixkv::{Acquired, Keys, PrefixCache, Quota, ReserveError, Session, Token};
+use radixkv::{Acquired, BlockRequest, Keys, NamespaceName, PrefixCache, Quota, ReserveError, Session, Token};
 
 const FAR: Duration = Duration::from_secs(120);
 
@@ -32,11 +32,11 @@ fn publish(session: &Session, cache: &PrefixCache, tokens: &[Token], start: Acqu
 fn a_prompt_beyond_the_limit_is_acquired_where_it_is_cached() {
     let cache = PrefixCache::builder(2, 16).build().expect("valid");
     let (session, tenant) = (cache.session(), cache.namespace(&["tenant"]));
-    cache.set_quota(&tenant, Quota::default().pinned_blocks(4));
+    tenant.set_quota(Quota::default().pinned_blocks(4));
     let prompt: Vec<u32> = (0..12).collect();
     for part in [6, 12] {
         // Before the match, which counts.
-        let blocks = session.reserve_in(&tenant, 3).expect("nothing is leased");
+        let blocks = session.reserve(BlockRequest::new(3).paid_by(&tenant)).expect("nothing is leased");
         let hit = session.match_prefix(&tenant, &prompt[..part]);
         drop(session.insert(hit.lease(), &prompt[..part], blocks).expect("fits"));
     }
@@ -49,7 +49,7 @@ fn a_prompt_beyond_the_limit_is_acquired_where_it_is_cached() {
 #[test]
 fn bigrams_are_acquired_as_they_are_inserted() {
     let cache = PrefixCache::builder(1, 8).build().expect("valid");
-    let (session, draft) = (cache.session(), cache.namespace_with(&["draft"], Keys::Bigrams));
+    let (session, draft) = (cache.session(), cache.namespace(NamespaceName::new(&["draft"]).with_keys(Keys::Bigrams)));
     let start = session.acquire(&draft, &[1, 2, 3, 4], 0).expect("free");
     assert_eq!(start.blocks.len(), 3);
     assert_eq!(session.insert(start.hit.lease(), &[1, 2, 3, 4], start.blocks).expect("fits").lease.len_tokens(), 3);
@@ -119,9 +119,9 @@ fn two_that_grow_beyond_their_matches_are_both_served() {
 fn at_the_deadline_it_says_what_it_waited_for() {
     let cache = cache(8);
     let (session, tenant) = (cache.session(), cache.namespace(&["tenant"]));
-    cache.set_quota(&tenant, Quota::default().pinned_blocks(4));
+    tenant.set_quota(Quota::default().pinned_blocks(4));
     let soon = || Instant::now() + Duration::from_millis(3);
-    let held = session.reserve_in(&tenant, 3).expect("within");
+    let held = session.reserve(BlockRequest::new(3).paid_by(&tenant)).expect("within");
     let refused = session.acquire_until(&tenant, &[7; 8], 0, soon()).unwrap_err();
     assert_eq!(refused, ReserveError::OverQuota { requested: 2, pinned: 3, limit: 4 });
     let refused = session.acquire_until(&tenant, &[7; 20], 0, Instant::now() + FAR).unwrap_err();
@@ -172,7 +172,7 @@ const CLIENTS: usize = 64;
 #[test]
 fn tasks_that_are_cancelled_anywhere_keep_none_waiting() {
     let cache = cache(40);
-    cache.set_quota(&cache.namespace(&["a"]), Quota::default().pinned_blocks(16).cached_blocks(12));
+    cache.namespace(&["a"]).set_quota(Quota::default().pinned_blocks(16).cached_blocks(12));
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(4).build().expect("threads");
     let (served, cancelled) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     let clients = (0..CLIENTS).map(|key| runtime.spawn(client(cache.clone(), key, served.clone(), cancelled.clone())));

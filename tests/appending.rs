@@ -21,10 +21,15 @@ const CAPACITY: usize = 64;
 const TIPS: usize = 6;
 
 /// A leased sequence.
-#[derive(Clone)]
 struct Tip {
     lease: Lease,
     tokens: Vec<Token>,
+}
+
+impl Clone for Tip {
+    fn clone(&self) -> Self {
+        Self { lease: self.lease.try_clone().expect("few leases"), tokens: self.tokens.clone() }
+    }
 }
 
 /// One cache, and what was written to its blocks.
@@ -148,7 +153,7 @@ impl Field {
         assert_eq!(self.cache.validate(), Ok(()));
         let mut cached = BTreeMap::new();
         let mut paths: Vec<Vec<Token>> = Vec::new();
-        self.cache.walk(&self.space, |run| {
+        self.space.walk(|run| {
             let mut tokens = run.parent.map_or_else(Vec::new, |parent| paths[parent].clone());
             tokens.truncate(run.start);
             tokens.extend(run.tokens);

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use radixkv::{Clock, Eviction, Lease, PrefixCache, Quota, ReserveError, SettingError, Watermarks};
+use radixkv::{BlockRequest, Clock, Eviction, Lease, PrefixCache, Quota, ReserveError, SettingError, Watermarks};
 
 const BLOCK: usize = 4;
 const MARKS: Watermarks = Watermarks::new(8, 16);
@@ -21,7 +21,9 @@ fn fill(cache: &PrefixCache) -> Vec<Lease> {
     let one = |key: u32| {
         let cold = session.match_prefix(&space, &tokens(key));
         let block = session.reserve(1).or_else(|refused| match refused {
-            ReserveError::External => Ok(session.adopt(&[key]).expect("the engine's")),
+            ReserveError::External => {
+                Ok(cache.external().expect("an external pool").adopt(&[key]).expect("the engine's"))
+            }
             other => Err(other),
         });
         session.insert(cold.lease(), &tokens(key), block.expect("room")).expect("fitting").lease
@@ -114,7 +116,7 @@ fn leases_that_end_fill_the_stock_of_an_external_pool() {
     // Looked at before it is asked for: asking calls the thread too.
     wait_until("the stock stays empty", || free(&cache) >= MARKS.low);
     let mut taken = Vec::new();
-    cache.take_evicted(&mut taken);
+    cache.external().expect("an external pool").take_evicted(&mut taken);
     assert!(taken.len() >= MARKS.low, "{taken:?}");
 }
 
@@ -200,13 +202,13 @@ fn a_limit_on_what_is_pinned_counts_leases_that_were_not_taken_in_yet() {
     };
     put(&tenant, 0..101);
     put(&others, 0..1_500);
-    cache.set_quota(&tenant, Quota::default().pinned_blocks(100));
+    tenant.set_quota(Quota::default().pinned_blocks(100));
     cache.settle();
     // A session for each: none does enough to call the thread.
     let lease = |space, key| cache.session().match_prefix(space, &tokens(key)).into_lease();
     let mut leases: Vec<_> = (0..101).map(|key| lease(&tenant, key)).collect();
     leases.extend((0..1_500).map(|key| lease(&others, key)));
-    let refused = cache.session().reserve_in(&tenant, 50).expect_err("101 are leased");
+    let refused = cache.session().reserve(BlockRequest::new(50).paid_by(&tenant)).expect_err("101 are leased");
     assert_eq!(refused, ReserveError::OverQuota { requested: 50, pinned: 101, limit: 100 });
 }
 
@@ -265,19 +267,19 @@ fn settings_change_while_the_cache_runs() {
             std::thread::sleep(Duration::from_millis(1));
         }
     };
-    assert_eq!(cache.watermarks(), Some(watermarks));
-    cache.set_watermarks(Watermarks::new(20, 30)).expect("valid");
+    assert_eq!(cache.settings().watermarks(), Some(watermarks));
+    cache.settings().set_watermarks(Watermarks::new(20, 30)).expect("valid");
     until(&|| cache.stats().free_blocks == 30);
     let refused = Err(SettingError::Watermarks { low: 9, high: 65, capacity: 64 });
-    assert_eq!(cache.set_watermarks(Watermarks::new(9, 65)), refused);
-    assert_eq!(cache.watermarks(), Some(Watermarks::new(20, 30)));
+    assert_eq!(cache.settings().set_watermarks(Watermarks::new(9, 65)), refused);
+    assert_eq!(cache.settings().watermarks(), Some(Watermarks::new(20, 30)));
     assert_eq!(cache.stats().aged_blocks, 0);
-    cache.set_time_to_idle(Some(Duration::from_millis(1)));
+    cache.settings().set_time_to_idle(Some(Duration::from_millis(1)));
     until(&|| cache.stats().free_blocks == 64);
     assert_eq!(cache.stats().aged_blocks, 34);
     let inline = PrefixCache::builder(1, 64).build().expect("valid");
-    assert_eq!((inline.watermarks(), inline.time_to_idle()), (None, None));
-    assert_eq!(inline.set_watermarks(watermarks), Err(SettingError::NotBackground));
-    inline.set_time_to_idle(Some(Duration::ZERO));
-    assert_eq!(inline.time_to_idle(), Some(Duration::ZERO));
+    assert_eq!((inline.settings().watermarks(), inline.settings().time_to_idle()), (None, None));
+    assert_eq!(inline.settings().set_watermarks(watermarks), Err(SettingError::NotBackground));
+    inline.settings().set_time_to_idle(Some(Duration::ZERO));
+    assert_eq!(inline.settings().time_to_idle(), Some(Duration::ZERO));
 }

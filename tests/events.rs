@@ -63,13 +63,13 @@ impl Listener {
     }
 
     /// What the cache says by itself, with no other thread at work.
-    fn of(cache: &PrefixCache, namespaces: &[Namespace]) -> Self {
+    fn of(_cache: &PrefixCache, namespaces: &[Namespace]) -> Self {
         let mut listener = Self::default();
         for namespace in namespaces {
             let ahead = usize::from(namespace.keys() == Keys::Bigrams);
             let mut paths: Vec<(Vec<Token>, Vec<BlockId>)> = Vec::new();
             let mut held = HashMap::new();
-            cache.walk(namespace, |run| {
+            namespace.walk(|run| {
                 let (mut tokens, mut blocks) = run.parent.map_or_else(Default::default, |parent| paths[parent].clone());
                 tokens.truncate(run.start);
                 blocks.truncate(run.start.saturating_sub(ahead) / BLOCK);
@@ -93,7 +93,10 @@ impl Listener {
 
 fn names(cache: &PrefixCache) -> Vec<Namespace> {
     let named = ["a", "b"].map(|name| cache.namespace(&[name]));
-    [cache.default_namespace(), cache.namespace_with(&["draft"], Keys::Bigrams)].into_iter().chain(named).collect()
+    [cache.default_namespace(), cache.namespace(NamespaceName::new(&["draft"]).with_keys(Keys::Bigrams))]
+        .into_iter()
+        .chain(named)
+        .collect()
 }
 
 /// One of the verbs that change what is cached.
@@ -101,11 +104,11 @@ fn verb(cache: &PrefixCache, session: &radixkv::Session, dice: &mut Rng) {
     let names = names(cache);
     let namespace = &names[dice.usize(..names.len())];
     match dice.u32(..100) {
-        0 => cache.clear_namespace(namespace),
-        1 => cache.drop_namespace(namespace),
-        2 => cache.set_quota(namespace, Quota::default().cached_blocks(dice.usize(4..40))),
+        0 => namespace.clear(),
+        1 => namespace.remove(),
+        2 => namespace.set_quota(Quota::default().cached_blocks(dice.usize(4..40))),
         3 => _ = cache.evict(dice.usize(..20)),
-        4 => _ = cache.evict_namespace(namespace, dice.usize(..8)),
+        4 => _ = namespace.evict(dice.usize(..8)),
         5 => {
             let mut evicted = Vec::new();
             cache.evict_into(dice.usize(..8), &mut evicted);
@@ -136,7 +139,7 @@ trait Names {
 impl Names for radixkv::Evicted {
     fn namespace_of(&self, cache: &PrefixCache) -> Namespace {
         let parts: Vec<&str> = self.namespace.parts().collect();
-        cache.namespace_with(&parts, self.namespace.keys())
+        cache.namespace(NamespaceName::new(&parts).with_keys(self.namespace.keys()))
     }
 }
 
@@ -246,7 +249,7 @@ fn a_subscriber_learns_why() {
     let old = insert(&cache, &space, &[1, 1]);
     cache.set_time(150);
     let [own, new] = [(&tenant, 2), (&space, 3)].map(|(namespace, token)| insert(&cache, namespace, &[token, token]));
-    cache.set_quota(&tenant, Quota::default().cached_blocks(1));
+    tenant.set_quota(Quota::default().cached_blocks(1));
     cache.settle();
     assert_eq!(cache.evict(1), 1);
     cache.clear();

@@ -83,8 +83,8 @@ impl Bench {
     fn new(seed: u64) -> Self {
         let cache = PrefixCache::builder(1, BLOCKS).build().expect("valid");
         let names = ["a", "b", "c", "d"].map(|name| cache.namespace(&[name]));
-        cache.set_quota(&names[0], Quota::default().pinned_blocks(6));
-        cache.set_quota(&names[1], Quota::default().pinned_blocks(4).cached_blocks(4));
+        names[0].set_quota(Quota::default().pinned_blocks(6));
+        names[1].set_quota(Quota::default().pinned_blocks(4).cached_blocks(4));
         let (waiting, held, dice) = (Vec::new(), Vec::new(), Rng::with_seed(seed));
         Self { session: cache.session(), cache, names, waiting, held, arrived: 0, dice }
     }
@@ -112,11 +112,13 @@ impl Bench {
             9 => self.publish(),
             10 => {
                 let (name, limit) = (self.dice.usize(..LIMITED), self.dice.usize(2..8));
-                self.cache.set_quota(&self.names[name], Quota::default().pinned_blocks(limit));
+                self.names[name].set_quota(Quota::default().pinned_blocks(limit));
             }
             _ => {
                 let (name, blocks) = (self.dice.usize(..4), self.dice.usize(..4));
-                self.held.extend(self.session.reserve_in(&self.names[name], blocks).map(Held::Blocks).ok());
+                self.held.extend(
+                    self.session.reserve(BlockRequest::new(blocks).paid_by(&self.names[name])).map(Held::Blocks).ok(),
+                );
             }
         }
         self.poll_what_was_woken();
@@ -126,7 +128,7 @@ impl Bench {
         let (name, blocks) = (self.dice.usize(..4), self.dice.usize(..7));
         let grows = self.dice.bool();
         let request = BlockRequest::new(blocks).paid_by(&self.names[name]);
-        let future = self.cache.reserve_async(if grows { request.to_grow() } else { request });
+        let future = self.cache.reserve_async(if grows { request.for_running_sequence() } else { request });
         self.arrive(Request::Reserving(Box::pin(future)), name, blocks, grows);
     }
 
@@ -177,7 +179,7 @@ impl Bench {
 
     /// Whether the quota of its namespace is in its way; unknown where a match could change the answer.
     fn is_over_quota(&self, waiting: &Waiting) -> Option<bool> {
-        let stats = self.cache.namespace_stats(&self.names[waiting.name]);
+        let stats = self.names[waiting.name].stats();
         let Some(limit) = stats.quota.pinned_blocks else { return Some(false) };
         let left = limit.saturating_sub(stats.protected_blocks + stats.reserved_blocks);
         match waiting.request {

@@ -3,7 +3,7 @@
 //! The engine is written as `docs/admission.md` says: requests are acquired, computed and published chunk by chunk, grow block
 //! by block, are preempted when the pool is exhausted, and are dropped wherever they wait when their client leaves.
 //!
-//! **The ideal** is a program of one thread on `radixkv::reference`. It admits in the order of arrival, each request at the first
+//! **The ideal** is a program of one thread on `radixkv-reference`. It admits in the order of arrival, each request at the first
 //! moment at which its blocks are free, and knows no waiting, waking and racing. It has the same arrivals, tokens, steps and
 //! departures. The engine must complete nearly as many requests as the ideal does. What it completes less is because of preempted
 //! requests: they keep their place in the ideal, and join the end of the line in the engine.

@@ -24,7 +24,7 @@ fn cycle(policy: PolicyKind) {
     fill(&cache, 30_000);
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            cache.set_policy(PolicyKind::Mru);
+            cache.settings().set_policy(PolicyKind::Mru);
             cache.evict(30_000);
         });
     });

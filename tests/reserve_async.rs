@@ -103,7 +103,7 @@ fn a_future_that_does_not_answer_holds_the_line_up_until_it_is_dropped() {
     drop(held);
     let late = Instant::now() + Duration::from_millis(5);
     assert!(next.as_mut().poll(&mut context).is_pending());
-    let refused = cache.session().reserve_until(1, late).map(drop);
+    let refused = cache.session().reserve(BlockRequest::new(1).until(late)).map(drop);
     assert!(matches!(refused, Err(ReserveError::TimedOut { requested: 1, .. })), "{refused:?}");
     assert_eq!(cache.session().reserve(1).map(|blocks| blocks.len()), Ok(1), "a plain one does not join the wait list");
     drop(silent);
@@ -160,7 +160,7 @@ async fn nothing_starves_and_nothing_is_lost() {
                 let session = cache.session();
                 for n in 0..500 {
                     let far = Instant::now() + Duration::from_secs(60);
-                    let blocks = session.reserve_until(1 + (n + i) % 7, far).expect("served");
+                    let blocks = session.reserve(BlockRequest::new(1 + (n + i) % 7).until(far)).expect("served");
                     std::thread::yield_now();
                     drop(blocks);
                 }
@@ -233,7 +233,7 @@ impl Polled {
 
 fn limited(cache: &PrefixCache, name: &str, limit: usize) -> Namespace {
     let tenant = cache.namespace(&[name]);
-    cache.set_quota(&tenant, Quota::default().pinned_blocks(limit));
+    tenant.set_quota(Quota::default().pinned_blocks(limit));
     tenant
 }
 
@@ -245,7 +245,7 @@ fn growth_goes_on_beside_an_overdue_admission_that_does_not_fit() {
     let mut admission = Polled::new(&cache, BlockRequest::new(8));
     let mut grown = Vec::new();
     for i in 0..200 {
-        let mut growth = cache.reserve_async(BlockRequest::new(1).to_grow());
+        let mut growth = cache.reserve_async(BlockRequest::new(1).for_running_sequence());
         let Poll::Ready(block) = std::pin::Pin::new(&mut growth).poll(&mut Context::from_waker(Waker::noop())) else {
             panic!("the growth of number {i} waits");
         };
@@ -262,18 +262,20 @@ fn growth_goes_on_beside_an_overdue_admission_that_does_not_fit() {
 fn growth_passes_an_admission_that_its_own_quota_holds_back() {
     let cache = cache(64);
     let tenant = limited(&cache, "tenant", 8);
-    let running = cache.session().reserve_in(&tenant, 6).expect("within");
+    let running = cache.session().reserve(BlockRequest::new(6).paid_by(&tenant)).expect("within");
     let mut admission = Polled::new(&cache, BlockRequest::new(4).paid_by(&tenant));
     let in_a_minute = Instant::now() + Duration::from_secs(60);
-    let two =
-        cache.session().reserve_until(BlockRequest::new(2).paid_by(&tenant).to_grow(), in_a_minute).expect("8 of 8");
-    let mut growth = Polled::new(&cache, BlockRequest::new(1).paid_by(&tenant).to_grow());
+    let two = cache
+        .session()
+        .reserve(BlockRequest::new(2).paid_by(&tenant).for_running_sequence().until(in_a_minute))
+        .expect("8 of 8");
+    let mut growth = Polled::new(&cache, BlockRequest::new(1).paid_by(&tenant).for_running_sequence());
     // One of the two that wait may have it, and the quota allows no more.
     drop(two);
     let grown = growth.served();
     assert!(admission.woken().is_none(), "7 and 4 are more than 8");
     // An admission that came after a growth that is held back follows it.
-    let mut second = Polled::new(&cache, BlockRequest::new(2).paid_by(&tenant).to_grow());
+    let mut second = Polled::new(&cache, BlockRequest::new(2).paid_by(&tenant).for_running_sequence());
     let mut later = Polled::new(&cache, BlockRequest::new(1).paid_by(&tenant));
     drop(grown);
     assert_eq!(second.served().len(), 2);
@@ -304,7 +306,7 @@ fn a_request_whose_namespace_comes_to_its_limit_lets_others_pass() {
     let others = session.reserve(11).expect("free");
     let mut first = Polled::new(&cache, BlockRequest::new(6).paid_by(&tenant));
     let mut second = Polled::new(&cache, BlockRequest::new(2));
-    let more = session.reserve_in(&tenant, 2).expect("within");
+    let more = session.reserve(BlockRequest::new(2).paid_by(&tenant)).expect("within");
     assert!(first.woken().is_none());
     assert_eq!(second.served().len(), 2);
     drop((others, more));
@@ -317,7 +319,9 @@ fn a_tenant_at_its_limit_waits_in_its_own_line_and_is_in_no_other_ones_way() {
     let full = cache.session().reserve(BlockRequest::new(4).paid_by(&tenant)).expect("within");
     let mut first = Polled::new(&cache, BlockRequest::new(3).paid_by(&tenant));
     let mut second = Polled::new(&cache, BlockRequest::new(1).paid_by(&tenant));
-    for request in [BlockRequest::new(3), BlockRequest::new(4).paid_by(&other), BlockRequest::new(1).to_grow()] {
+    for request in
+        [BlockRequest::new(3), BlockRequest::new(4).paid_by(&other), BlockRequest::new(1).for_running_sequence()]
+    {
         let mut others = Box::pin(cache.reserve_async(request));
         let mut context = Context::from_waker(Waker::noop());
         assert!(matches!(others.as_mut().poll(&mut context), Poll::Ready(Ok(_))), "{request:?} is behind nobody");
@@ -327,14 +331,15 @@ fn a_tenant_at_its_limit_waits_in_its_own_line_and_is_in_no_other_ones_way() {
     assert!(second.woken().is_none(), "the first of its line comes first");
     let three = first.served();
     let one = second.served();
-    assert_eq!((three.len(), one.len(), cache.namespace_stats(&tenant).reserved_blocks), (3, 1, 4));
+    assert_eq!((three.len(), one.len(), tenant.stats().reserved_blocks), (3, 1, 4));
 }
 
 #[test]
 fn a_request_that_its_quota_allows_again_has_its_old_place() {
     let cache = cache(8);
     let tenant = limited(&cache, "tenant", 4);
-    let (full, mut rest) = (cache.session().reserve_in(&tenant, 4), cache.session().reserve(4).expect("free"));
+    let (full, mut rest) =
+        (cache.session().reserve(BlockRequest::new(4).paid_by(&tenant)), cache.session().reserve(4).expect("free"));
     let mut first = Polled::new(&cache, BlockRequest::new(3).paid_by(&tenant));
     let mut second = Polled::new(&cache, BlockRequest::new(2));
     let mut third = Polled::new(&cache, BlockRequest::new(1).paid_by(&tenant));
@@ -359,19 +364,19 @@ fn a_quota_that_is_raised_or_ends_wakes_and_one_that_is_too_low_refuses() {
     let cache = cache(16);
     let tenant = limited(&cache, "tenant", 4);
     let refused = |requested, limit| ReserveError::OverQuota { requested, pinned: 3, limit };
-    let held = cache.session().reserve_in(&tenant, 3).expect("within");
+    let held = cache.session().reserve(BlockRequest::new(3).paid_by(&tenant)).expect("within");
     let mut waiting = Box::pin(cache.reserve_async(BlockRequest::new(5).paid_by(&tenant)));
     let polled = waiting.as_mut().poll(&mut Context::from_waker(Waker::noop()));
     assert!(matches!(polled, Poll::Ready(Err(error)) if error == refused(5, 4)), "it would wait for ever");
     let mut waiting = Polled::new(&cache, BlockRequest::new(2).paid_by(&tenant));
     let mut more = Polled::new(&cache, BlockRequest::new(4).paid_by(&tenant));
-    cache.set_quota(&tenant, Quota::default().pinned_blocks(5));
+    tenant.set_quota(Quota::default().pinned_blocks(5));
     let two = waiting.served();
     assert!(more.woken().is_none());
-    cache.set_quota(&tenant, Quota::default().pinned_blocks(3));
+    tenant.set_quota(Quota::default().pinned_blocks(3));
     assert!(matches!(more.woken(), Some(Err(ReserveError::OverQuota { requested: 4, pinned: 5, limit: 3 }))));
     let mut last = Polled::new(&cache, BlockRequest::new(3).paid_by(&tenant));
-    cache.drop_namespace(&tenant);
+    tenant.remove();
     assert_eq!(last.served().len(), 3);
     drop((held, two));
 }
@@ -382,13 +387,13 @@ fn growth_goes_first_until_an_admission_has_waited_long_enough() {
     let mut held = Some(cache.session().reserve(2).expect("free"));
     let mut admission = Polled::new(&cache, BlockRequest::new(2));
     for passed in 0..64 {
-        let mut growth = Polled::new(&cache, BlockRequest::new(2).to_grow());
+        let mut growth = Polled::new(&cache, BlockRequest::new(2).for_running_sequence());
         assert!(admission.woken().is_none());
         drop(held.take());
         held = Some(growth.served());
         assert!(admission.woken().is_none(), "{passed} have passed it");
     }
-    let mut growth = Polled::new(&cache, BlockRequest::new(1).to_grow());
+    let mut growth = Polled::new(&cache, BlockRequest::new(1).for_running_sequence());
     drop(held);
     assert!(growth.woken().is_none());
     let admitted = admission.served();
@@ -404,11 +409,12 @@ fn requests_of_tenants_that_are_given_up_anywhere_keep_none_waiting() {
     let tenants = ["one", "two"].map(|name| limited(&cache, name, 3));
     let mut dice = fastrand::Rng::with_seed(3);
     for _ in 0..300 {
-        let mut held: Vec<_> = tenants.iter().map(|tenant| cache.session().reserve_in(tenant, 3).ok()).collect();
+        let mut held: Vec<_> =
+            tenants.iter().map(|tenant| cache.session().reserve(BlockRequest::new(3).paid_by(tenant)).ok()).collect();
         let mut waiting: Vec<_> = (0..dice.usize(1..8))
             .map(|_| {
                 let request = BlockRequest::new(dice.usize(1..=3));
-                let request = if dice.bool() { request.to_grow() } else { request };
+                let request = if dice.bool() { request.for_running_sequence() } else { request };
                 let request = if dice.u8(..4) > 0 { request.paid_by(&tenants[dice.usize(..2)]) } else { request };
                 Some(Polled::new(&cache, request))
             })

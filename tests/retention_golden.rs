@@ -9,7 +9,7 @@ mod subject;
 use std::collections::BTreeSet;
 
 use radixkv::Token;
-use radixkv::reference::Reference;
+use radixkv_reference::Reference;
 use subject::{Real, Setting, Subject};
 
 const CASES: &str = include_str!("golden/retention.txt");

@@ -4,7 +4,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use radixkv::PrefixCache;
+use radixkv::{BlockRequest, PrefixCache};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber, subscriber::with_default};
 
@@ -64,7 +64,7 @@ fn what_is_off_the_hot_path_opens_spans() {
     assert_eq!(spans(|| cache.clear()), ["clear"]);
     let held = session.reserve(6).expect("free");
     let soon = Instant::now() + Duration::from_millis(2);
-    let waiting = spans(|| _ = session.reserve_until(3, soon).unwrap_err());
+    let waiting = spans(|| _ = session.reserve(BlockRequest::new(3).until(soon)).unwrap_err());
     assert!(waiting.contains(&"wait") && waiting.iter().all(|name| ["wait", "evict"].contains(name)), "{waiting:?}");
     drop(held);
 }

@@ -186,7 +186,7 @@ fn stop_everywhere(setting: usize, seconds: f64) -> Vec<Finding> {
     if is_external {
         // From now on any thread may take them.
         let all: Vec<BlockId> = (0..CAPACITY as BlockId).collect();
-        drop(cache.session().adopt(&all).expect("the engine has all of them"));
+        drop(cache.external().expect("an external pool").adopt(&all).expect("the engine has all of them"));
     }
     let prober = Prober::default();
     let mut stopping = Stopping { setting: name, cache: &cache, prober: &prober, dice: Rng::with_seed(1), stops: 0 };

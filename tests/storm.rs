@@ -61,7 +61,7 @@ fn storm(seed: u64, threads: u64) {
     cache.evict(usize::MAX);
     expect(&cache, |standing| empty + standing * each);
     for name in 0..NAMES.len() {
-        cache.set_quota(&namespace(&cache, name), Quota::default());
+        namespace(&cache, name).set_quota(Quota::default());
     }
     expect(&cache, |_| empty);
     let session = cache.session();

@@ -5,7 +5,7 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use radixkv::{Lease, PrefixCache, Quota};
+use radixkv::{BlockRequest, Lease, PrefixCache, Quota};
 
 /// Hundreds of slices of every verb.
 const LEAVES: u32 = 100_000;
@@ -79,7 +79,7 @@ fn free_beside_a_reservation(cache: &PrefixCache) -> BTreeSet<usize> {
             ready.wait();
             while !over.load(Relaxed) {
                 // Changes nothing, and waits for the end of the other thread's turn.
-                cache.set_quota(&space, Quota::default());
+                space.set_quota(Quota::default());
                 found.insert(cache.stats().free_blocks);
             }
             found
@@ -138,7 +138,7 @@ fn refused_beside_inserts(capacity: usize, quota: usize, beside: bool) -> usize 
     let cache = PrefixCache::builder(1, capacity).build().expect("sound");
     let tenant = cache.namespace(&["tenant"]);
     let space = if beside { tenant.clone() } else { cache.default_namespace() };
-    cache.set_quota(&tenant, Quota::default().pinned_blocks(quota));
+    tenant.set_quota(Quota::default().pinned_blocks(quota));
     let over = AtomicBool::new(false);
     let turn_over = |thread: u32| {
         let session = cache.session();
@@ -151,7 +151,7 @@ fn refused_beside_inserts(capacity: usize, quota: usize, beside: bool) -> usize 
                 continue;
             }
             let root = session.match_prefix(&space, &[]);
-            if let Ok(block) = session.reserve_in(&space, 1) {
+            if let Ok(block) = session.reserve(BlockRequest::new(1).paid_by(&space)) {
                 drop(session.insert(root.lease(), &[key], block).expect("it fits"));
             }
         }
@@ -161,7 +161,8 @@ fn refused_beside_inserts(capacity: usize, quota: usize, beside: bool) -> usize 
         (0..4).for_each(|thread| _ = scope.spawn(move || turn_over(thread)));
         let session = cache.session();
         let end = Instant::now() + Duration::from_secs(2);
-        let attempts = std::iter::repeat_with(|| session.reserve_in(&tenant, 12)).take_while(|_| Instant::now() < end);
+        let attempts = std::iter::repeat_with(|| session.reserve(BlockRequest::new(12).paid_by(&tenant)))
+            .take_while(|_| Instant::now() < end);
         let refused = attempts.filter(Result::is_err).count();
         over.store(true, Relaxed);
         refused

@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use radixkv::{Lease, PrefixCache, ReserveError};
+use radixkv::{BlockRequest, Lease, PrefixCache, ReserveError};
 
 const FAR: Duration = Duration::from_secs(120);
 
@@ -36,7 +36,8 @@ fn waiters_are_served_in_order() {
         for (i, blocks) in [3, 1, 4, 2, 1].into_iter().enumerate() {
             let (cache, served) = (&cache, &served);
             scope.spawn(move || {
-                let blocks = cache.session().reserve_until(blocks, Instant::now() + FAR).expect("served");
+                let blocks =
+                    cache.session().reserve(BlockRequest::new(blocks).until(Instant::now() + FAR)).expect("served");
                 served.lock().expect("no panic").push(i);
                 drop(blocks);
             });
@@ -56,18 +57,19 @@ fn waiters_are_served_in_order() {
 fn the_deadline_comes_with_the_numbers_and_takes_nothing() {
     let cache = cache(8);
     let pinned = pin(&cache, 1, 5);
-    let refused = cache.session().reserve_until(4, Instant::now() + Duration::from_millis(3)).unwrap_err();
+    let refused =
+        cache.session().reserve(BlockRequest::new(4).until(Instant::now() + Duration::from_millis(3))).unwrap_err();
     assert_eq!(refused, ReserveError::TimedOut { requested: 4, available: 3 });
-    assert_eq!(refused.to_string(), "4 blocks requested, 3 available at the deadline");
-    let late = cache.session().reserve_until(4, Instant::now()).unwrap_err();
+    assert_eq!(refused.to_string(), "4 blocks requested, 3 free or evictable at the deadline");
+    let late = cache.session().reserve(BlockRequest::new(4).until(Instant::now())).unwrap_err();
     assert_eq!(late, ReserveError::TimedOut { requested: 4, available: 3 });
     assert_eq!(
-        cache.session().reserve_until(9, Instant::now()).unwrap_err(),
+        cache.session().reserve(BlockRequest::new(9).until(Instant::now())).unwrap_err(),
         ReserveError::TooLarge { requested: 9, capacity: 8 }
     );
     assert_eq!((cache.stats().free_blocks, cache.stats().waiting_requests), (3, 0));
     drop(pinned);
-    assert_eq!(cache.session().reserve_until(4, Instant::now()).map(|blocks| blocks.len()), Ok(4));
+    assert_eq!(cache.session().reserve(BlockRequest::new(4).until(Instant::now())).map(|blocks| blocks.len()), Ok(4));
 }
 
 #[test]
@@ -76,10 +78,12 @@ fn a_deadline_in_the_middle_of_the_line_lets_the_others_on() {
     let held = cache.session().reserve(2).expect("free");
     let soon = Instant::now() + Duration::from_millis(20);
     std::thread::scope(|scope| {
-        let far = |n| cache.session().reserve_until(n, Instant::now() + FAR).map(|blocks| blocks.len());
+        let far =
+            |n| cache.session().reserve(BlockRequest::new(n).until(Instant::now() + FAR)).map(|blocks| blocks.len());
         let first = scope.spawn(move || far(1));
         line_of(&cache, 1);
-        let middle = scope.spawn(|| cache.session().reserve_until(2, soon).map(|blocks| blocks.len()));
+        let middle =
+            scope.spawn(|| cache.session().reserve(BlockRequest::new(2).until(soon)).map(|blocks| blocks.len()));
         while cache.stats().waiting_requests < 2 && !middle.is_finished() {
             std::thread::yield_now();
         }
@@ -96,7 +100,9 @@ fn a_plain_reservation_does_not_join_the_wait_list() {
     let cache = cache(4);
     let held = cache.session().reserve(3).expect("free");
     std::thread::scope(|scope| {
-        let waiting = scope.spawn(|| cache.session().reserve_until(4, Instant::now() + FAR).map(|blocks| blocks.len()));
+        let waiting = scope.spawn(|| {
+            cache.session().reserve(BlockRequest::new(4).until(Instant::now() + FAR)).map(|blocks| blocks.len())
+        });
         line_of(&cache, 1);
         let one = cache.session().reserve(1).expect("there is one");
         assert_eq!(cache.session().reserve(1).unwrap_err(), ReserveError::Exhausted { requested: 1, available: 0 });
@@ -111,10 +117,12 @@ fn a_later_waiter_does_not_overtake() {
     let cache = cache(4);
     let held = cache.session().reserve(2).expect("free");
     std::thread::scope(|scope| {
-        let waiting = scope.spawn(|| cache.session().reserve_until(3, Instant::now() + FAR).map(|blocks| blocks.len()));
+        let waiting = scope.spawn(|| {
+            cache.session().reserve(BlockRequest::new(3).until(Instant::now() + FAR)).map(|blocks| blocks.len())
+        });
         line_of(&cache, 1);
         let soon = Instant::now() + Duration::from_millis(3);
-        let refused = cache.session().reserve_until(1, soon).unwrap_err();
+        let refused = cache.session().reserve(BlockRequest::new(1).until(soon)).unwrap_err();
         assert_eq!(refused, ReserveError::TimedOut { requested: 1, available: 2 });
         drop(held);
         assert_eq!(waiting.join().expect("no panic"), Ok(3));
@@ -127,7 +135,9 @@ fn a_release_wakes_also_in_a_panic() {
     let cache = cache(6);
     let pinned = pin(&cache, 1, 6);
     std::thread::scope(|scope| {
-        let waiting = scope.spawn(|| cache.session().reserve_until(6, Instant::now() + FAR).map(|blocks| blocks.len()));
+        let waiting = scope.spawn(|| {
+            cache.session().reserve(BlockRequest::new(6).until(Instant::now() + FAR)).map(|blocks| blocks.len())
+        });
         line_of(&cache, 1);
         let panicked = catch_unwind(AssertUnwindSafe(|| {
             let _held = pinned;
@@ -154,14 +164,15 @@ fn four_threads_on_a_pool_that_is_pinned() {
                 let session = cache.session();
                 for round in 0..rounds {
                     let n = 1 + (round * 7 + thread * 3) % 10;
-                    let blocks = session.reserve_until(n, Instant::now() + FAR).expect("served in turn");
+                    let blocks =
+                        session.reserve(BlockRequest::new(n).until(Instant::now() + FAR)).expect("served in turn");
                     assert_eq!(blocks.len(), n, "all or nothing");
                     if round % 3 == 0 {
                         std::thread::yield_now();
                     }
                 }
                 // More than the pins leave: only served when some have gone.
-                session.reserve_until(20, Instant::now() + FAR).expect("the pins go").len()
+                session.reserve(BlockRequest::new(20).until(Instant::now() + FAR)).expect("the pins go").len()
             });
         }
         let refused = cache.session().reserve(11).expect_err("pinned blocks are not given away");
@@ -190,7 +201,7 @@ fn how_late_deadlines_are() {
     let mut late: Vec<Duration> = (0..500)
         .map(|i| {
             let deadline = Instant::now() + Duration::from_micros(200 + i * 10);
-            cache.session().reserve_until(1, deadline).expect_err("held");
+            cache.session().reserve(BlockRequest::new(1).until(deadline)).expect_err("held");
             deadline.elapsed()
         })
         .collect();

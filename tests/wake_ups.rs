@@ -144,8 +144,7 @@ fn a_retention_that_is_released_wakes() {
 #[test]
 fn a_clear_or_a_drop_that_ends_a_retention_wakes() {
     type Verb = fn(&PrefixCache, &radixkv::Namespace);
-    let verbs: [Verb; 3] =
-        [PrefixCache::clear_namespace, PrefixCache::drop_namespace, |cache: &PrefixCache, _| cache.clear()];
+    let verbs: [Verb; 3] = [|_, space| space.clear(), |_, space| space.remove(), |cache, _| cache.clear()];
     for verb in verbs {
         let cache = retained(cache(2), LONG);
         let waiting = Waiting::for_blocks(&cache, 2);
@@ -171,7 +170,7 @@ fn a_thread_that_evicts_after_the_end_of_a_retention_wakes() {
         |cache| _ = cache.run_once(),
         |cache| _ = cache.stats(),
         |cache| _ = cache.evict(1),
-        |cache| _ = cache.namespace_stats(&cache.default_namespace()),
+        |cache| _ = cache.default_namespace().stats(),
     ];
     for verb in verbs {
         // On a slow machine it may be over before the waiter waits: then try a longer time.

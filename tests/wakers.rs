@@ -174,8 +174,8 @@ fn a_waker_may_poll_at_once_whatever_verb_wakes_it() {
         |cache| _ = cache.stats(),
         |cache| _ = cache.run_once(),
         |cache| _ = cache.evict(1),
-        |cache| _ = cache.policy(),
-        |cache| _ = cache.namespace_stats(&cache.default_namespace()),
+        |cache| _ = cache.settings().policy(),
+        |cache| _ = cache.default_namespace().stats(),
     ];
     for verb in verbs {
         in_time(move || {
@@ -352,7 +352,7 @@ fn a_waker_may_use_the_cache() {
                 cache.evict(1);
                 assert_eq!(cache.stats().waiting_requests, 1);
                 drop(cache.reserve_async(1));
-                cache.set_policy(radixkv::PolicyKind::Lfu);
+                cache.settings().set_policy(radixkv::PolicyKind::Lfu);
                 ran.fetch_add(1, SeqCst);
             }
         });

@@ -69,7 +69,7 @@ fn step(bytes: &mut Unstructured<'_>) -> Result<Step> {
         },
         15 => Step::InsertFrom(held(bytes)?, sequence(bytes)?, held(bytes)?),
         16 => {
-            let fault = [Fault::OneTooMany, Fault::OneTooFew, Fault::TooShort];
+            let fault = [Fault::OneTooMany, Fault::OneTooFew];
             Step::InsertWrong(held(bytes)?, sequence(bytes)?, *bytes.choose(&fault)?)
         }
         17 => match bytes.int_in_range(0..=12)? {

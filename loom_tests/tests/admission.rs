@@ -18,8 +18,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use common::{explore, spawn};
-use radixkv::scheduler::{Aborted, Finish, QueueConfig, Request, Scheduler, SchedulerConfig, SequenceId, WaitingQueue};
 use radixkv::{Namespace, PrefixCache, Token};
+use radixkv_scheduler::{Aborted, Finish, QueueConfig, Request, Scheduler, SchedulerConfig, SequenceId, WaitingQueue};
 
 /// A cache, a queue over it, and what was listed as aborted.
 struct World {

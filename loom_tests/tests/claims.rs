@@ -17,10 +17,10 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
 use common::{explore, explore_less, spawn};
-use radixkv::scheduler::{
+use radixkv::{Namespace, PrefixCache, Token};
+use radixkv_scheduler::{
     Aborted, Finish, QueueConfig, Request, Scheduler, SchedulerConfig, SequenceId, Step, WaitingQueue,
 };
-use radixkv::{Namespace, PrefixCache, Token};
 
 /// A queue, and how often each prefix was computed.
 struct World {

@@ -165,7 +165,7 @@ fn a_run_with_a_queued_point_beside_a_list_of_runs() {
             move || {
                 drop(Actor::new(&world).find(&[1]));
                 // It lists what it looks at under no lock.
-                world.cache.evict_idle(&world.space, Duration::ZERO)
+                world.space.evict_idle(Duration::ZERO)
             }
         });
         let freed = world.beside(|world| world.cache.evict(1));
@@ -194,7 +194,7 @@ fn a_run_whose_arrays_a_draft_names_beside_a_list_of_runs() {
             move || {
                 assert!(events.try_next().is_some());
                 let mut runs = 0;
-                world.cache.walk(&world.space, |_| runs += 1);
+                world.space.walk(|_| runs += 1);
                 runs
             }
         });

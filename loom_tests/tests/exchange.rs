@@ -16,7 +16,7 @@ mod common;
 use std::sync::Arc;
 
 use common::{Actor, World, explore, explore_less, spawn};
-use radixkv::{PolicyKind, PrefixCache, Quota, ReserveError, Token};
+use radixkv::{BlockRequest, PolicyKind, PrefixCache, Quota, ReserveError, Token};
 
 /// A world of capacity `capacity` under lru in which `sequences` are cached, one block each.
 fn world(capacity: usize, sequences: &[&[Token]]) -> Arc<World> {
@@ -46,12 +46,12 @@ fn a_use_against_an_exchange() {
                 move || drop(Actor::new(&world).find(&[used]))
             });
             world.beside(|world| {
-                world.cache.set_policy(PolicyKind::Lfu);
+                world.cache.settings().set_policy(PolicyKind::Lfu);
                 world.cache.run_once();
             });
             user.join().unwrap();
             world.rest(0, 0);
-            assert_eq!(world.cache.policy(), PolicyKind::Lfu);
+            assert_eq!(world.cache.settings().policy(), PolicyKind::Lfu);
             assert_eq!(world.cache.evict(1), 1);
             assert_eq!(cached(&world, &[1, 2]), [used == 1, used == 2]);
             assert_eq!(world.close(), 1);
@@ -72,10 +72,10 @@ fn slots_that_change_hands_against_an_exchange() {
                     drop(Actor::new(&world).insert(&[4]));
                 }
             });
-            world.beside(|world| world.cache.set_policy(PolicyKind::Mru));
+            world.beside(|world| world.cache.settings().set_policy(PolicyKind::Mru));
             evictor.join().unwrap();
             world.rest(0, 0);
-            assert_eq!(world.cache.policy(), PolicyKind::Mru);
+            assert_eq!(world.cache.settings().policy(), PolicyKind::Mru);
             let left = cached(&world, &[1, 2, 3, 4]);
             assert_eq!(left.iter().filter(|cached| **cached).count(), 4 - evicted, "{left:?}");
             assert_eq!(world.close(), 4 - evicted);
@@ -88,15 +88,15 @@ fn slots_that_change_hands_against_an_exchange() {
 fn two_charges_for_one_block() {
     explore("reserve 1 of 1 vs reserve 1 of 1", || {
         let world = world(2, &[]);
-        world.cache.set_quota(&world.space, quota(None, Some(1)));
+        world.space.set_quota(quota(None, Some(1)));
         let reserver = |world: &Arc<World>| {
             let world = world.clone();
-            spawn(move || world.cache.session().reserve_in(&world.space, 1).ok())
+            spawn(move || world.cache.session().reserve(BlockRequest::new(1).paid_by(&world.space)).ok())
         };
         let reserved = [reserver(&world), reserver(&world)].map(|reserver| reserver.join().unwrap());
         assert_eq!(reserved.iter().flatten().count(), 1);
         drop(reserved);
-        world.cache.set_quota(&world.space, Quota::default());
+        world.space.set_quota(Quota::default());
         world.close();
     });
 }
@@ -106,17 +106,17 @@ fn two_charges_for_one_block() {
 fn a_charge_let_go_against_another() {
     explore("let go of 1 vs reserve 1 of 1", || {
         let world = world(2, &[]);
-        world.cache.set_quota(&world.space, quota(None, Some(1)));
-        let reserved = world.cache.session().reserve_in(&world.space, 1).unwrap();
+        world.space.set_quota(quota(None, Some(1)));
+        let reserved = world.cache.session().reserve(BlockRequest::new(1).paid_by(&world.space)).unwrap();
         let holder = spawn(move || drop(reserved));
         world.beside(|world| {
-            if let Err(error) = world.cache.session().reserve_in(&world.space, 1) {
+            if let Err(error) = world.cache.session().reserve(BlockRequest::new(1).paid_by(&world.space)) {
                 assert_eq!(error, ReserveError::OverQuota { requested: 1, pinned: 1, limit: 1 });
             }
         });
         holder.join().unwrap();
-        assert!(world.cache.session().reserve_in(&world.space, 1).is_ok());
-        world.cache.set_quota(&world.space, Quota::default());
+        assert!(world.cache.session().reserve(BlockRequest::new(1).paid_by(&world.space)).is_ok());
+        world.space.set_quota(Quota::default());
         world.close();
     });
 }
@@ -127,9 +127,9 @@ fn a_charge_that_is_cached_against_another() {
     for limit in [1, 2] {
         explore("reserve 1, insert, keep vs reserve 1 of 1 or 2", move || {
             let world = world(2, &[]);
-            world.cache.set_quota(&world.space, quota(None, Some(limit)));
+            world.space.set_quota(quota(None, Some(limit)));
             let actor = Actor::new(&world);
-            let reserved = actor.session.reserve_in(&world.space, 1).unwrap();
+            let reserved = actor.session.reserve(BlockRequest::new(1).paid_by(&world.space)).unwrap();
             drop(actor);
             let inserter = spawn({
                 let world = world.clone();
@@ -140,12 +140,13 @@ fn a_charge_that_is_cached_against_another() {
                     actor.session.insert(nothing.lease(), &[1], reserved).unwrap().lease
                 }
             });
-            let other = world.beside(|world| world.cache.session().reserve_in(&world.space, 1).is_ok());
+            let other =
+                world.beside(|world| world.cache.session().reserve(BlockRequest::new(1).paid_by(&world.space)).is_ok());
             assert_eq!(other, limit == 2);
             let lease = inserter.join().unwrap();
             world.rest(1, 0);
             drop(lease);
-            world.cache.set_quota(&world.space, Quota::default());
+            world.space.set_quota(Quota::default());
             assert_eq!(world.close(), 1);
         });
     }
@@ -160,11 +161,11 @@ fn an_insert_against_a_limit() {
             let world = world.clone();
             move || drop(Actor::new(&world).insert(&[3]))
         });
-        world.beside(|world| world.cache.set_quota(&world.space, quota(Some(1), None)));
+        world.beside(|world| world.space.set_quota(quota(Some(1), None)));
         inserter.join().unwrap();
         world.rest(0, 0);
-        assert_eq!(world.cache.namespace_stats(&world.space).cached_blocks, 1);
-        world.cache.set_quota(&world.space, Quota::default());
+        assert_eq!(world.space.stats().cached_blocks, 1);
+        world.space.set_quota(Quota::default());
         assert_eq!(world.close(), 1);
     });
 }

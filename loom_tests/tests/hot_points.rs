@@ -185,7 +185,7 @@ fn a_clone_against_deflation() {
             let world = world.clone();
             move || {
                 let found = Actor::new(&world).find(&[1]);
-                let clone = found.lease().clone();
+                let clone = found.lease().try_clone().expect("few leases");
                 let blocks = found.blocks().to_vec();
                 drop(found);
                 world.check(&[1], 0, &blocks);

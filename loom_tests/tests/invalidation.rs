@@ -151,7 +151,7 @@ fn an_upgrade_against_the_death_of_its_point() {
     explore("upgrade 1,2 vs evict 1", || {
         let world = World::with(1, 2, &[&[1, 2]]);
         let actor = Actor::new(&world);
-        let weak = actor.session.downgrade(actor.find(&[1, 2]).lease());
+        let weak = actor.find(&[1, 2]).lease().downgrade();
         drop(actor);
         let waiting = spawn({
             let (world, weak) = (world.clone(), weak.clone());
@@ -177,7 +177,7 @@ fn two_weak_leases_are_made_at_once() {
             let world = world.clone();
             spawn(move || {
                 let actor = Actor::new(&world);
-                actor.session.downgrade(actor.find(&[1]).lease())
+                actor.find(&[1]).lease().downgrade()
             })
         };
         let made = [downgrade(&world), downgrade(&world)].map(|made| made.join().unwrap());

@@ -24,7 +24,7 @@ fn a_match_against_a_clear() {
             let world = world.clone();
             move || Actor::new(&world).find(&[1, 9])
         });
-        world.beside(move |world| world.cache.clear_namespace(&world.space));
+        world.beside(move |world| world.space.clear());
         let found = reader.join().unwrap();
         assert!(found.len_tokens() <= 1);
         let stats = world.rest(found.len_tokens(), 0);
@@ -51,7 +51,7 @@ fn an_insert_against_a_clear() {
                 actor.session.insert(&root, &[1, 2], blocks)
             }
         });
-        world.beside(move |world| world.cache.clear_namespace(&world.space));
+        world.beside(move |world| world.space.clear());
         let inserted = writer.join().unwrap();
         match inserted {
             Ok(inserted) => {
@@ -75,7 +75,7 @@ fn a_release_against_a_clear() {
         let world = World::with(1, 2, &[&[1, 2]]);
         let found = Actor::new(&world).find(&[1, 2]);
         let holder = spawn(move || drop(found));
-        world.beside(move |world| world.cache.clear_namespace(&world.space));
+        world.beside(move |world| world.space.clear());
         holder.join().unwrap();
         assert_eq!(world.rest(0, 0).free_blocks, 2);
         assert_eq!(world.close(), 0);
@@ -90,7 +90,7 @@ fn many_runs_against_a_clear(other: impl FnOnce(&World) + Send + 'static) {
         let world = world.clone();
         move || other(&world)
     });
-    world.beside(move |world| world.cache.clear_namespace(&world.space));
+    world.beside(move |world| world.space.clear());
     beside.join().unwrap();
     assert_eq!(world.rest(0, 0).free_blocks, 5);
     assert_eq!(world.close(), 0);
@@ -114,7 +114,7 @@ fn a_match_against_a_clear_in_turns() {
             let world = world.clone();
             move || Actor::new(&world).find(&[1, 9])
         });
-        world.beside(move |world| world.cache.clear_namespace(&world.space));
+        world.beside(move |world| world.space.clear());
         let found = reader.join().unwrap();
         assert_eq!(world.rest(found.len_tokens(), 0).evictable_blocks, 0);
         drop(found);
@@ -131,7 +131,7 @@ fn an_empty_lease_against_a_clear() {
             let world = world.clone();
             move || drop(Actor::new(&world).find(&[1]))
         });
-        world.beside(move |world| world.cache.clear_namespace(&world.space));
+        world.beside(move |world| world.space.clear());
         reader.join().unwrap();
         assert_eq!(world.close(), 0);
     });
@@ -154,7 +154,7 @@ fn a_match_against_a_drop() {
             move || Actor::new(&world).find_in(&space, &[1])
         });
         let dropped = space.clone();
-        world.beside(move |world| world.cache.drop_namespace(&dropped));
+        world.beside(move |world| dropped.remove());
         let found = reader.join().unwrap();
         world.rest(found.len_tokens(), 0);
         assert_eq!(Actor::new(&world).find_in(&space, &[1]).len_tokens(), 0);
@@ -200,7 +200,7 @@ fn an_insert_from_a_live_lease_against_a_drop() {
             }
         });
         let dropped = space.clone();
-        world.beside(move |world| world.cache.drop_namespace(&dropped));
+        world.beside(move |world| dropped.remove());
         let (inserted, tip) = writer.join().unwrap();
         assert!(tip.len_tokens() >= 1 + usize::from(inserted.is_some()));
         world.rest(tip.len_tokens(), 0);
@@ -279,7 +279,7 @@ fn an_insert_that_a_clear_refuses() {
                 }
             }
         });
-        world.beside(|world| world.cache.clear_namespace(&world.space));
+        world.beside(|world| world.space.clear());
         writer.join().unwrap();
         world.close();
     });

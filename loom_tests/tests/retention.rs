@@ -163,7 +163,7 @@ fn a_retention_against_a_clear() {
             let world = world.clone();
             move || world.cache.session().retain(found.lease(), Duration::from_nanos(10))
         });
-        world.beside(|world| world.cache.clear_namespace(&world.space));
+        world.beside(|world| world.space.clear());
         let refused = keeper.join().unwrap();
         assert!(matches!(refused, Ok(()) | Err(RetainError::NamespaceDropped)), "{refused:?}");
         assert_eq!(world.rest(0, 0).free_blocks, 2);

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use common::{Actor, World};
 use radixkv::internals::track;
-use radixkv::{InsertErrorKind, Lease, PolicyKind, PrefixCache, Token};
+use radixkv::{BlockRequest, InsertErrorKind, Lease, PolicyKind, PrefixCache, Token};
 use shuttle::rand::{Rng, thread_rng};
 use shuttle::scheduler::{PctScheduler, RandomScheduler};
 use shuttle::{Config, FailurePersistence, MaxSteps, Runner, thread};
@@ -82,7 +82,7 @@ fn operate(actor: &Actor, kept: &mut Vec<Kept>) {
         50..65 => resume(actor, kept),
         65..70 => {
             if let Some((tokens, lease, blocks)) = kept.first() {
-                let again = (tokens.clone(), lease.clone(), blocks.clone());
+                let again = (tokens.clone(), lease.try_clone().expect("few leases"), blocks.clone());
                 kept.push(again);
             }
         }
@@ -92,14 +92,14 @@ fn operate(actor: &Actor, kept: &mut Vec<Kept>) {
             // A waiting thread holds nothing: the other threads come to an end, so no thread waits for ever.
             kept.clear();
             let far = Instant::now() + Duration::from_secs(3600);
-            let blocks = actor.session.reserve_until(thread_rng().gen_range(1..=CAPACITY), far);
+            let blocks = actor.session.reserve(BlockRequest::new(thread_rng().gen_range(1..=CAPACITY)).until(far));
             assert!(blocks.is_ok(), "{blocks:?}");
         }
         80..88 => assert!(world.cache.evict(thread_rng().gen_range(1..4)) <= 3),
         88..94 => drop(world.cache.run_once()),
         94..97 => world.cache.set_time(thread_rng().gen_range(0..50)),
         97..99 => world.cache.settle(),
-        _ => world.cache.clear_namespace(&world.space),
+        _ => world.space.clear(),
     }
     let_go(actor, kept);
 }
@@ -163,7 +163,7 @@ mod tenants {
                         (refused.kind, refused.reservation.len()),
                         (InsertErrorKind::NamespaceDropped, size - from)
                     );
-                    kept.push((named, found.lease().clone(), found.blocks().to_vec()));
+                    kept.push((named, found.lease().try_clone().expect("few leases"), found.blocks().to_vec()));
                 }
             }
         }
@@ -179,8 +179,8 @@ mod tenants {
             0..45 => tenants[one].serve(actor, kept),
             45..60 => tenants.push(Tenant::resolve(actor)),
             60..75 => drop(tenants.swap_remove(one)),
-            75..82 => cache.drop_namespace(&tenants[one].space),
-            82..86 => cache.clear_namespace(&tenants[one].space),
+            75..82 => tenants[one].space.remove(),
+            82..86 => tenants[one].space.clear(),
             86..92 => assert!(cache.evict(thread_rng().gen_range(1..4)) <= 3),
             92..97 => drop(cache.run_once()),
             _ => cache.settle(),

@@ -38,7 +38,7 @@ fn world(capacity: usize, sequences: &[&[Token]]) -> Arc<World> {
 /// Takes `n` blocks, and waits for them without a deadline that a model could reach.
 fn wait_for(world: &World, n: usize) -> Reservation {
     let far = Instant::now() + Duration::from_secs(3600);
-    let blocks = world.cache.session().reserve_until(n, far).expect("they come");
+    let blocks = world.cache.session().reserve(BlockRequest::new(n).until(far)).expect("they come");
     world.write(&[7, 8][..n], 0, &blocks);
     blocks
 }
@@ -147,7 +147,7 @@ fn one_return_for_two_waiters() {
 /// A world in which the namespace may have one block in leases and reservations.
 fn limited(capacity: usize, sequences: &[&[Token]]) -> Arc<World> {
     let world = world(capacity, sequences);
-    world.cache.set_quota(&world.space, Quota::default().pinned_blocks(1));
+    world.space.set_quota(Quota::default().pinned_blocks(1));
     world
 }
 
@@ -155,11 +155,11 @@ fn limited(capacity: usize, sequences: &[&[Token]]) -> Arc<World> {
 fn wait_at_the_limit(world: &World) -> Reservation {
     let far = Instant::now() + Duration::from_secs(3600);
     let request = BlockRequest::new(1).paid_by(&world.space);
-    world.cache.session().reserve_until(request, far).expect("it comes")
+    world.cache.session().reserve(request.until(far)).expect("it comes")
 }
 
 fn unlimited(world: &World) {
-    world.cache.set_quota(&world.space, Quota::default());
+    world.space.set_quota(Quota::default());
 }
 
 /// The namespace's only charge is given back; blocks are there all the time.
@@ -167,7 +167,7 @@ fn unlimited(world: &World) {
 fn a_charge_returned_to_a_waiter() {
     explore("reserve 1 of 1, return vs wait for 1 of 1", || {
         let world = limited(2, &[]);
-        let held = world.cache.session().reserve_in(&world.space, 1).unwrap();
+        let held = world.cache.session().reserve(BlockRequest::new(1).paid_by(&world.space)).unwrap();
         let returner = spawn(move || drop(held));
         drop(world.beside(|world| wait_at_the_limit(world)));
         returner.join().unwrap();
@@ -195,10 +195,11 @@ fn a_lease_released_to_a_waiter_at_its_limit() {
 fn a_refused_attempt_beside_a_waiter_at_its_limit() {
     explore_less("reserve 1 of 1, in vain or not vs return 1 vs wait for 1 of 1", || {
         let world = limited(1, &[]);
-        let held = world.cache.session().reserve_in(&world.cache.namespace(&["other"]), 1).unwrap();
+        let held =
+            world.cache.session().reserve(BlockRequest::new(1).paid_by(&world.cache.namespace(&["other"]))).unwrap();
         let taker = spawn({
             let world = world.clone();
-            move || drop(world.cache.session().reserve_in(&world.space, 1))
+            move || drop(world.cache.session().reserve(BlockRequest::new(1).paid_by(&world.space)))
         });
         let returner = spawn(move || drop(held));
         drop(world.beside(|world| wait_at_the_limit(world)));
@@ -214,8 +215,8 @@ fn a_waiter_at_its_limit_lets_another_one_pass() {
     explore_less("wait for 1 of 1 vs wait for 1 vs return 1", || {
         let world = limited(2, &[]);
         let other = world.cache.namespace(&["other"]);
-        let charged = world.cache.session().reserve_in(&world.space, 1).unwrap();
-        let held = world.cache.session().reserve_in(&other, 1).unwrap();
+        let charged = world.cache.session().reserve(BlockRequest::new(1).paid_by(&world.space)).unwrap();
+        let held = world.cache.session().reserve(BlockRequest::new(1).paid_by(&other)).unwrap();
         let tenant = spawn({
             let world = world.clone();
             move || wait_at_the_limit(&world)
@@ -223,7 +224,7 @@ fn a_waiter_at_its_limit_lets_another_one_pass() {
         let returner = spawn(move || drop(held));
         let far = Instant::now() + Duration::from_secs(3600);
         let request = BlockRequest::new(1).paid_by(&other);
-        drop(world.cache.session().reserve_until(request, far).expect("it comes"));
+        drop(world.cache.session().reserve(request.until(far)).expect("it comes"));
         drop(charged);
         returner.join().unwrap();
         drop(tenant.join().unwrap());
@@ -238,18 +239,18 @@ fn a_waiter_at_its_limit_lets_another_one_pass() {
 fn a_growth_past_an_admission_of_its_namespace() {
     explore_less("wait for 2 of 2, 1 charged vs wait to grow by 1", || {
         let world = world(3, &[]);
-        world.cache.set_quota(&world.space, Quota::default().pinned_blocks(2));
-        let charged = world.cache.session().reserve_in(&world.space, 1).unwrap();
+        world.space.set_quota(Quota::default().pinned_blocks(2));
+        let charged = world.cache.session().reserve(BlockRequest::new(1).paid_by(&world.space)).unwrap();
         let far = || Instant::now() + Duration::from_secs(3600);
         let admission = spawn({
             let world = world.clone();
             move || {
                 let request = BlockRequest::new(2).paid_by(&world.space);
-                drop(world.cache.session().reserve_until(request, far()).expect("it comes"));
+                drop(world.cache.session().reserve(request.until(far())).expect("it comes"));
             }
         });
-        let request = BlockRequest::new(1).paid_by(&world.space).to_grow();
-        drop(world.cache.session().reserve_until(request, far()).expect("it comes"));
+        let request = BlockRequest::new(1).paid_by(&world.space).for_running_sequence();
+        drop(world.cache.session().reserve(request.until(far())).expect("it comes"));
         drop(charged);
         admission.join().unwrap();
         unlimited(&world);
@@ -268,8 +269,8 @@ fn an_overdue_admission_that_does_not_fit_beside_growth() {
             move || drop(wait_for(&world, 2))
         });
         let far = Instant::now() + Duration::from_secs(3600);
-        let request = BlockRequest::new(1).to_grow();
-        drop(world.cache.session().reserve_until(request, far).expect("it comes"));
+        let request = BlockRequest::new(1).for_running_sequence();
+        drop(world.cache.session().reserve(request.until(far)).expect("it comes"));
         drop(held);
         admission.join().unwrap();
         world.close();
@@ -286,7 +287,15 @@ fn an_acquisition_in_vain_beside_growth() {
         let far = || Instant::now() + Duration::from_secs(3600);
         let grower = spawn({
             let world = world.clone();
-            move || drop(world.cache.session().reserve_until(BlockRequest::new(1).to_grow(), far()).expect("it comes"))
+            move || {
+                drop(
+                    world
+                        .cache
+                        .session()
+                        .reserve(BlockRequest::new(1).for_running_sequence().until(far()))
+                        .expect("it comes"),
+                )
+            }
         });
         let acquirer = spawn({
             let world = world.clone();
@@ -304,15 +313,16 @@ fn an_acquisition_in_vain_beside_growth() {
 fn a_growth_beside_an_acquisition_of_its_namespace() {
     explore_less("acquire 1 2 8 vs wait to grow by 2, 3 of 3", || {
         let world = world(3, &[&[1, 2]]);
-        world.cache.set_quota(&world.space, Quota::default().pinned_blocks(3));
-        let held = world.cache.session().reserve_in(&world.cache.namespace(&["other"]), 1).unwrap();
+        world.space.set_quota(Quota::default().pinned_blocks(3));
+        let held =
+            world.cache.session().reserve(BlockRequest::new(1).paid_by(&world.cache.namespace(&["other"]))).unwrap();
         let far = || Instant::now() + Duration::from_secs(3600);
         let acquirer = spawn({
             let world = world.clone();
             move || drop(world.cache.session().acquire_until(&world.space, &[1, 2, 8], 0, far()).expect("it comes"))
         });
-        let request = BlockRequest::new(2).paid_by(&world.space).to_grow();
-        drop(world.cache.session().reserve_until(request, far()).expect("it comes"));
+        let request = BlockRequest::new(2).paid_by(&world.space).for_running_sequence();
+        drop(world.cache.session().reserve(request.until(far())).expect("it comes"));
         drop(held);
         acquirer.join().unwrap();
         unlimited(&world);

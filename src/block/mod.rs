@@ -9,7 +9,7 @@ pub(crate) use grid::Grid;
 pub(crate) use pool::Pool;
 pub use slots::write_slots;
 
-/// Index of a KV block: which slot of the engine's KV memory it is. Opaque to the cache.
+/// The index of a KV block in the engine's KV memory. Opaque to the cache.
 ///
 /// An alias and not a type of its own, so that the ids go into an engine's block tables without conversion or copy. The
 /// price: the compiler does not tell a block id from a [`Token`](crate::Token) or from any other `u32`.

@@ -18,7 +18,7 @@ use super::wait_list::Standing;
 use super::waiter::Waiter;
 use crate::key::Token;
 
-/// What a request starts with: its cached prefix, leased, and blocks for the rest.
+/// The start of a request: its leased cached prefix, and blocks for the rest.
 ///
 /// # Examples
 ///
@@ -76,41 +76,6 @@ impl Prompt<'_> {
 }
 
 impl Session {
-    /// Matches `tokens`, leases what is cached of them, and reserves blocks for the rest and for `room` tokens that are to follow;
-    /// or takes nothing. The match counts as a use; the namespace pays for the blocks.
-    ///
-    /// An engine that wants the logits of the last token passes the tokens before it, and one more of `room`. Lock-free as
-    /// [`match_prefix`](Self::match_prefix) and [`reserve`](Self::reserve) are.
-    ///
-    /// # Errors
-    ///
-    /// As `reserve`. [`ReserveError::OverQuota`] with `requested` above `limit` says that the whole sequence is longer than the
-    /// namespace's limit and not all of it is cached; then `requested` counts all its blocks.
-    ///
-    /// # Panics
-    ///
-    /// As `match_prefix`.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use radixkv::{PrefixCache, ReserveError};
-    ///
-    /// let cache = PrefixCache::builder(4, 8).build()?;
-    /// let (session, space) = (cache.session(), cache.default_namespace());
-    /// let start = session.acquire(&space, &[1, 2, 3, 4, 5], 10)?;
-    /// assert_eq!((start.hit.len_tokens(), start.blocks.len()), (0, 4)); // 15 tokens
-    /// let refused = session.acquire(&space, &[7; 17], 0).unwrap_err();
-    /// assert_eq!(refused, ReserveError::Exhausted { requested: 5, available: 4 });
-    /// # Ok::<_, Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn acquire(&self, namespace: &Namespace, tokens: &[Token], room: usize) -> Result<Acquired, ReserveError> {
-        let prompt = Prompt { namespace, tokens, room };
-        let acquired = self.acquire_once(prompt);
-        self.count_acquired(&acquired);
-        acquired
-    }
-
     /// The same, and counts no lookup and no refusal.
     pub(super) fn acquire_once(&self, prompt: Prompt<'_>) -> Result<Acquired, ReserveError> {
         prompt.check(self.inner())?;
@@ -118,49 +83,6 @@ impl Session {
             Ok(acquired) => Ok(self.counted(prompt, acquired)),
             Err((refused, _)) => Err(refused),
         }
-    }
-
-    /// As [`acquire`](Self::acquire), and waits until `deadline` if leases and reservations hold too many blocks. While it
-    /// waits it holds no lease and no block; it waits in one list with [`reserve_until`](Self::reserve_until).
-    ///
-    /// # Errors
-    ///
-    /// As `reserve_until`.
-    ///
-    /// # Panics
-    ///
-    /// As `acquire`.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use std::time::{Duration, Instant};
-    ///
-    /// let cache = radixkv::PrefixCache::builder(4, 8).build()?;
-    /// let running = cache.session().reserve(6)?;
-    /// let waiting = std::thread::spawn({
-    ///     let cache = cache.clone();
-    ///     move || {
-    ///         let (session, space) = (cache.session(), cache.default_namespace());
-    ///         let start = session.acquire_until(&space, &[7; 12], 4, Instant::now() + Duration::from_secs(60))?;
-    ///         Ok::<_, radixkv::ReserveError>(start.blocks.len())
-    ///     }
-    /// });
-    /// drop(running);
-    /// assert_eq!(waiting.join().unwrap(), Ok(4));
-    /// # Ok::<_, Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn acquire_until(
-        &self,
-        namespace: &Namespace,
-        tokens: &[Token],
-        room: usize,
-        deadline: Instant,
-    ) -> Result<Acquired, ReserveError> {
-        let prompt = Prompt { namespace, tokens, room };
-        let acquired = self.acquire_by(prompt, deadline);
-        self.count_acquired(&acquired);
-        acquired
     }
 
     /// The same, and counts no lookup and no refusal.
@@ -209,7 +131,7 @@ impl Session {
             Err(refused) => refused,
         };
         // The lease may have kept a waiter from its blocks that is the first by now. This waiter must not wake itself.
-        hit.lease.let_go();
+        hit.lease.release_quietly();
         self.inner().call_waiting_evictor();
         match refused {
             ReserveError::OverQuota { .. } => waiter.hold_back(),
@@ -261,4 +183,29 @@ impl Session {
         inner.count_lookup(prompt.namespace.query(prompt.tokens), lease, &guard);
         acquired
     }
+}
+
+pub(super) fn acquire(
+    session: &Session,
+    namespace: &Namespace,
+    tokens: &[Token],
+    room: usize,
+) -> Result<Acquired, ReserveError> {
+    let prompt = Prompt { namespace, tokens, room };
+    let acquired = session.acquire_once(prompt);
+    session.count_acquired(&acquired);
+    acquired
+}
+
+pub(super) fn acquire_until(
+    session: &Session,
+    namespace: &Namespace,
+    tokens: &[Token],
+    room: usize,
+    deadline: Instant,
+) -> Result<Acquired, ReserveError> {
+    let prompt = Prompt { namespace, tokens, room };
+    let acquired = session.acquire_by(prompt, deadline);
+    session.count_acquired(&acquired);
+    acquired
 }

@@ -34,43 +34,6 @@ impl fmt::Debug for Acquiring {
     }
 }
 
-impl PrefixCache {
-    /// As [`Session::acquire`](crate::Session::acquire), and waits as long as leases and reservations hold too many blocks,
-    /// without a lease or a block of its own.
-    ///
-    /// Waits in one list with [`reserve_async`](Self::reserve_async), which says what holds for its waker and for deadlines. A
-    /// poll takes no session of the caller's, so tasks need none to be admitted.
-    ///
-    /// # Errors
-    ///
-    /// As `reserve_async`.
-    ///
-    /// # Panics
-    ///
-    /// When it is polled, as `Session::acquire`.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build()?;
-    /// # runtime.block_on(async {
-    /// let cache = radixkv::PrefixCache::builder(16, 8).build()?;
-    /// let space = cache.default_namespace();
-    /// let running = cache.reserve_async(6).await?;
-    /// let prompt: Vec<u32> = (0..40).collect();
-    /// let request = tokio::spawn(cache.acquire_async(&space, &prompt[..], 8));
-    /// drop(running);
-    /// let start = request.await??;
-    /// assert_eq!((start.hit.len_tokens(), start.blocks.len()), (0, 3));
-    /// # Ok::<_, Box<dyn std::error::Error>>(())
-    /// # })?;
-    /// # Ok::<_, Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn acquire_async(&self, namespace: &Namespace, tokens: impl Into<Box<[Token]>>, room: usize) -> Acquiring {
-        Acquiring { cache: self.clone(), namespace: namespace.clone(), tokens: tokens.into(), room, waiter: None }
-    }
-}
-
 impl Future for Acquiring {
     type Output = Result<Acquired, ReserveError>;
 
@@ -101,4 +64,13 @@ impl Future for Acquiring {
             }
         }
     }
+}
+
+pub(super) fn acquire_async(
+    cache: &PrefixCache,
+    namespace: &Namespace,
+    tokens: impl Into<Box<[Token]>>,
+    room: usize,
+) -> Acquiring {
+    Acquiring { cache: cache.clone(), namespace: namespace.clone(), tokens: tokens.into(), room, waiter: None }
 }

@@ -43,99 +43,6 @@ impl Drop for RingsIfBroken<'_> {
 }
 
 impl Session {
-    /// Takes the blocks of a [`BlockRequest`], or nothing. A number is a request that the default namespace pays for.
-    ///
-    /// If fewer are free it evicts exactly the missing ones, in the policy's order. It passes the requests that wait
-    /// ([`reserve_until`](Self::reserve_until)), so that a running request can grow while others wait to be admitted.
-    /// Lock-free while enough are free and the namespace that pays has no limit; else it waits its turn to evict.
-    ///
-    /// # Errors
-    ///
-    /// [`ReserveError::Exhausted`] if leases and reservations hold too many, [`ReserveError::OverQuota`] if the namespace that
-    /// pays would have too many (nothing was evicted), [`ReserveError::TooLarge`] if the cache has fewer blocks,
-    /// [`ReserveError::External`] if the engine owns the pool. Of more than 512 victims other threads may take
-    /// some first, again and again.
-    ///
-    /// # Panics
-    ///
-    /// If the namespace that pays is of another cache.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use radixkv::{PrefixCache, ReserveError};
-    ///
-    /// let cache = PrefixCache::builder(16, 8).build()?;
-    /// let session = cache.session();
-    /// let first = session.reserve(6)?;
-    /// let refused = session.reserve(3).unwrap_err();
-    /// assert_eq!(refused, ReserveError::Exhausted { requested: 3, available: 2 });
-    /// # drop(first);
-    /// # Ok::<_, Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn reserve<'a>(&self, blocks: impl Into<BlockRequest<'a>>) -> Result<Reservation, ReserveError> {
-        let inner = &**self.strong_refs.inner();
-        let ask = Ask::new(blocks.into(), inner);
-        inner.check_request(ask.blocks)?;
-        let taken = inner.take(self.near(), ask, &|| self.strong_refs.take(), Effort::Once);
-        self.count_reserved(&taken);
-        taken
-    }
-
-    /// Takes the blocks of a [`BlockRequest`] (a number is one), and waits for them until `deadline` if leases and
-    /// reservations hold too many.
-    ///
-    /// Requests of sequences that run ([`BlockRequest::to_grow`]) are served first, then the others, in the order in which
-    /// they came, those of `PrefixCache::reserve_async` (feature `async`) included. A request whose namespace is at its limit
-    /// is passed by those of other namespaces, and by none of its own. Each takes all its blocks or nothing, and only
-    /// [`reserve`](Self::reserve) passes them. Blocks become available when leases and reservations are dropped: do not wait
-    /// for blocks that this thread itself leases.
-    ///
-    /// # Errors
-    ///
-    /// At the deadline [`ReserveError::TimedOut`], or [`ReserveError::OverQuota`] if it waited for its namespace's quota; what
-    /// waiting does not end at once: [`ReserveError::TooLarge`], [`ReserveError::External`], and [`ReserveError::OverQuota`] if
-    /// the limit is lower than the request.
-    ///
-    /// # Panics
-    ///
-    /// If the namespace that pays is of another cache.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use std::time::{Duration, Instant};
-    /// use radixkv::{PrefixCache, ReserveError};
-    ///
-    /// let cache = PrefixCache::builder(16, 8).build()?;
-    /// let session = cache.session();
-    /// let running = session.reserve(6)?;
-    ///
-    /// let soon = Instant::now() + Duration::from_millis(5);
-    /// let refused = session.reserve_until(4, soon).unwrap_err();
-    /// assert_eq!(refused, ReserveError::TimedOut { requested: 4, available: 2 });
-    ///
-    /// let waiting = std::thread::spawn({
-    ///     let cache = cache.clone();
-    ///     move || cache.session().reserve_until(4, Instant::now() + Duration::from_secs(60)).map(|r| r.len())
-    /// });
-    /// drop(running);
-    /// assert_eq!(waiting.join().unwrap(), Ok(4));
-    /// # Ok::<_, Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn reserve_until<'a>(
-        &self,
-        blocks: impl Into<BlockRequest<'a>>,
-        deadline: Instant,
-    ) -> Result<Reservation, ReserveError> {
-        let inner = &**self.strong_refs.inner();
-        let ask = Ask::new(blocks.into(), inner);
-        inner.check_request(ask.blocks)?;
-        let taken = self.take_by(ask, deadline);
-        self.count_reserved(&taken);
-        taken
-    }
-
     /// Takes the blocks, or waits for them until `deadline`.
     fn take_by(&self, ask: Ask<'_>, deadline: Instant) -> Result<Reservation, ReserveError> {
         let inner = &**self.strong_refs.inner();
@@ -157,6 +64,21 @@ impl Session {
             }
         }
     }
+}
+
+pub(super) fn reserve<'a>(
+    session: &Session,
+    request: impl Into<BlockRequest<'a>>,
+) -> Result<Reservation, ReserveError> {
+    let (inner, request) = (&**session.strong_refs.inner(), request.into());
+    let ask = Ask::new(request, inner);
+    inner.check_request(ask.blocks)?;
+    let taken = match request.deadline {
+        None => inner.take(session.near(), ask, &|| session.strong_refs.take(), Effort::Once),
+        Some(deadline) => session.take_by(ask, deadline),
+    };
+    session.count_reserved(&taken);
+    taken
 }
 
 impl Inner {

@@ -17,10 +17,10 @@ use std::time::{Duration, Instant};
 use crate::sync::thread::{self, JoinHandle};
 use crate::sync::{Arc, Bell};
 
-/// At how many free blocks the background evictor begins and stops.
+/// The numbers of free blocks at which the background evictor starts and stops.
 ///
 /// With an [external pool](super::Builder::external) the cache does not know how many of the engine's blocks are free:
-/// there, the watermarks count the evicted ids that wait for [`take_evicted`](super::PrefixCache::take_evicted).
+/// there, the watermarks count the evicted ids that wait for [`take_evicted`](super::ExternalPool::take_evicted).
 ///
 /// # Examples
 ///
@@ -35,15 +35,16 @@ use crate::sync::{Arc, Bell};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Watermarks {
-    /// It begins when fewer blocks than this are free.
+    /// The evictor starts when fewer blocks than this are free.
     pub low: usize,
-    /// It stops when this many blocks are free.
+    /// The evictor stops when this many blocks are free.
     pub high: usize,
 }
 
 impl Watermarks {
-    /// It begins below `low` free blocks and stops at `high`; [`build`](super::Builder::build) refuses a `low` above
-    /// `high`, and a `high` above the capacity.
+    /// Creates watermarks: the evictor starts below `low` free blocks and stops at `high`;
+    /// [`build`](super::Builder::build) refuses a `low` above `high`, and a `high` above the
+    /// capacity.
     ///
     /// # Examples
     ///
@@ -87,7 +88,8 @@ pub enum Eviction {
     /// The thread that needs blocks: no other thread is started, and every victim is the policy's exact choice.
     #[default]
     Inline,
-    /// A thread of the cache's own, between these watermarks; a thread that finds too few blocks evicts too.
+    /// The cache's own thread, between these watermarks; a thread that finds too few blocks also
+    /// evicts.
     ///
     /// Victims are chosen by the changes that the evictor has taken in so far; changes that are still in its queue do not
     /// count yet. When it is short of blocks and has nothing left to evict, it is called when leases end. It goes on

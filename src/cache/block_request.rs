@@ -1,4 +1,6 @@
-//! What a caller asks for: how many blocks, which namespace pays, and in which lane it waits.
+//! A request for blocks: how many, which namespace pays, in which lane it waits, and until when.
+
+use std::time::Instant;
 
 use super::inner::Inner;
 use super::namespace::Namespace;
@@ -6,10 +8,10 @@ use super::wait_list::Lane;
 use crate::sync::Arc;
 use crate::tree::Holdings;
 
-/// A request for blocks; a number is one, which the default namespace pays for.
+/// A request for blocks: how many, which namespace pays, how urgent it is, and until when to wait.
 ///
-/// Every form of reserving takes it: [`Session::reserve`](crate::Session::reserve),
-/// [`Session::reserve_until`](crate::Session::reserve_until) and `PrefixCache::reserve_async` (feature `async`).
+/// [`Session::reserve`](crate::Session::reserve) and `PrefixCache::reserve_async` (feature `async`) take it. A number is a
+/// request for so many blocks that the default namespace pays for and that does not wait.
 ///
 /// # Examples
 ///
@@ -18,7 +20,7 @@ use crate::tree::Holdings;
 ///
 /// let cache = PrefixCache::builder(16, 1024).build()?;
 /// let tenant = cache.namespace(&["tenant-7"]);
-/// cache.set_quota(&tenant, Quota::default().pinned_blocks(64));
+/// tenant.set_quota(Quota::default().pinned_blocks(64));
 ///
 /// let session = cache.session();
 /// let prompt = session.reserve(BlockRequest::new(60).paid_by(&tenant))?;
@@ -33,6 +35,7 @@ pub struct BlockRequest<'a> {
     pub(super) blocks: usize,
     pub(super) payer: Option<&'a Namespace>,
     pub(super) lane: Lane,
+    pub(super) deadline: Option<Instant>,
 }
 
 impl From<usize> for BlockRequest<'_> {
@@ -42,13 +45,13 @@ impl From<usize> for BlockRequest<'_> {
 }
 
 impl<'a> BlockRequest<'a> {
-    /// Asks for `blocks` blocks, to admit a request; the default namespace pays.
+    /// A request for `blocks` blocks to admit a sequence; the default namespace pays.
     pub const fn new(blocks: usize) -> Self {
-        Self { blocks, payer: None, lane: Lane::Admission }
+        Self { blocks, payer: None, lane: Lane::Admission, deadline: None }
     }
 
-    /// Lets `namespace` pay: the blocks count against its [`Quota::pinned_blocks`](crate::Quota::pinned_blocks) until they are
-    /// cached or given back. It should be the namespace into which they will be inserted: an insert into another one moves the
+    /// Makes `namespace` pay: the blocks count against its [`Quota::pinned_blocks`](crate::Quota::pinned_blocks) until they
+    /// are cached or given back. Choose the namespace into which they will be inserted: an insert into another one moves the
     /// charge there, if its quota allows it.
     #[must_use]
     pub const fn paid_by(mut self, namespace: &'a Namespace) -> Self {
@@ -56,13 +59,45 @@ impl<'a> BlockRequest<'a> {
         self
     }
 
-    /// Asks for a sequence that runs and cannot go on without: it waits before the requests that wait to be admitted.
+    /// Marks the request as urgent: a running sequence cannot continue without the blocks. It waits ahead of all requests
+    /// that admit a sequence.
     ///
-    /// An admission that 64 of them have passed looks first whenever blocks become available. If they are too few for it, growth
-    /// goes on: what it waits for comes when running sequences end.
+    /// After 64 such requests have passed an admission, that admission is tried first whenever blocks become available. If
+    /// there are still too few for it, running sequences continue to be served: their blocks return when they end.
     #[must_use]
-    pub const fn to_grow(mut self) -> Self {
+    pub const fn for_running_sequence(mut self) -> Self {
         self.lane = Lane::Growth;
+        self
+    }
+
+    /// Waits until `deadline` if leases and reservations hold too many blocks. Without it the request does not wait.
+    ///
+    /// `reserve_async` waits in any case; there a deadline is checked at each poll, and nothing wakes the task when it
+    /// passes: put the runtime's own timer around the future.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::{Duration, Instant};
+    /// use radixkv::{BlockRequest, PrefixCache, ReserveError};
+    ///
+    /// let cache = PrefixCache::builder(16, 8).build()?;
+    /// let running = cache.session().reserve(6)?;
+    /// let waits = |blocks, time| BlockRequest::new(blocks).until(Instant::now() + time);
+    /// let refused = cache.session().reserve(waits(4, Duration::from_millis(5))).unwrap_err();
+    /// assert_eq!(refused, ReserveError::TimedOut { requested: 4, available: 2 });
+    ///
+    /// let waiting = std::thread::spawn({
+    ///     let cache = cache.clone();
+    ///     move || cache.session().reserve(waits(4, Duration::from_secs(60))).map(|blocks| blocks.len())
+    /// });
+    /// drop(running);
+    /// assert_eq!(waiting.join().unwrap(), Ok(4));
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub const fn until(mut self, deadline: Instant) -> Self {
+        self.deadline = Some(deadline);
         self
     }
 }

@@ -12,11 +12,11 @@ use super::clock::{Clock, Time};
 use super::evictor::Evictor;
 use super::inner::{Inner, STEP};
 use super::insert::MAX_TOKENS;
+use super::live_settings::LiveSettings;
 use super::namespace::Registry;
 use super::prefix_cache::PrefixCache;
 use super::publications::Publications;
 use super::seen::SeenBlocks;
-use super::settings::Settings;
 use super::wait_list::WaitList;
 use crate::block::{BlockId, Grid, Pool};
 use crate::policy::PolicyKind;
@@ -38,7 +38,7 @@ use crate::tree::{Demotions, HotPoints, Queue};
 ///     .eviction(Eviction::Background(Watermarks::for_capacity(4096)))
 ///     .time_to_idle(Duration::from_secs(600))
 ///     .build()?;
-/// assert_eq!(cache.policy(), PolicyKind::Slru);
+/// assert_eq!(cache.settings().policy(), PolicyKind::Slru);
 /// # Ok::<_, radixkv::BuildError>(())
 /// ```
 #[derive(Debug, Clone)]
@@ -74,13 +74,13 @@ pub struct Builder {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BuildError {
-    /// A block needs at least one token.
+    /// The block size is zero.
     ZeroBlockSize,
-    /// A cache needs at least one block.
+    /// The capacity is zero.
     ZeroCapacity,
-    /// Block ids are `u32`; build several caches.
+    /// The capacity exceeds the block ids of `u32`: build several caches.
     CapacityTooLarge {
-        /// Blocks asked for.
+        /// Blocks requested.
         capacity: usize,
     },
     /// The low watermark is above the high one, or the high one is above the capacity.
@@ -89,15 +89,15 @@ pub enum BuildError {
         low: usize,
         /// The high one.
         high: usize,
-        /// Blocks asked for.
+        /// Blocks requested.
         capacity: usize,
     },
-    /// The system refused to start the evictor's thread.
+    /// The system could not start the evictor's thread.
     NoThread {
         /// The kind of the system's error.
         kind: std::io::ErrorKind,
     },
-    /// Such a block is longer than the longest sequence.
+    /// The block size exceeds the length of the longest sequence.
     BlockSizeTooLarge {
         /// Tokens asked for.
         block_size: usize,
@@ -107,8 +107,8 @@ pub enum BuildError {
 impl fmt::Display for BuildError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::ZeroBlockSize => f.write_str("the block size is 0 tokens"),
-            Self::ZeroCapacity => f.write_str("the capacity is 0 blocks"),
+            Self::ZeroBlockSize => f.write_str("the block size is 0 tokens: it must be at least 1"),
+            Self::ZeroCapacity => f.write_str("the capacity is 0 blocks: it must be at least 1, now or by growing"),
             Self::CapacityTooLarge { capacity } => {
                 write!(f, "a capacity of {capacity} blocks exceeds the {} that block ids can name", BlockId::MAX)
             }
@@ -118,7 +118,7 @@ impl fmt::Display for BuildError {
                     "watermarks: low ({low} blocks) must not exceed high ({high}), nor high the capacity ({capacity})"
                 )
             }
-            Self::NoThread { kind } => write!(f, "the system did not start the evictor's thread: {kind}"),
+            Self::NoThread { kind } => write!(f, "the background thread could not be started: {kind}"),
             Self::BlockSizeTooLarge { block_size } => {
                 write!(f, "a block size of {block_size} tokens exceeds the longest sequence of {MAX_TOKENS}")
             }
@@ -139,28 +139,8 @@ fn stripes() -> usize {
     }
 }
 
-impl PrefixCache {
-    /// Configures a cache of `capacity_blocks` blocks of `block_size` tokens each.
-    ///
-    /// The block size is fixed for the life of the cache, and so is the capacity unless it may grow
-    /// ([`Builder::growable_to`]).
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use radixkv::{PolicyKind, PrefixCache};
-    ///
-    /// let cache = PrefixCache::builder(16, 1024).policy(PolicyKind::Lfu).build()?;
-    /// assert_eq!((cache.block_size(), cache.capacity_blocks()), (16, 1024));
-    /// # Ok::<_, radixkv::BuildError>(())
-    /// ```
-    pub fn builder(block_size: usize, capacity_blocks: usize) -> Builder {
-        Builder::new(block_size, capacity_blocks)
-    }
-}
-
 impl Builder {
-    fn new(block_size: usize, capacity: usize) -> Self {
+    pub(super) fn new(block_size: usize, capacity: usize) -> Self {
         Self {
             block_size,
             capacity,
@@ -176,7 +156,7 @@ impl Builder {
         }
     }
 
-    /// Which idle prefix is evicted first. Default: [`PolicyKind::Lru`].
+    /// Sets the eviction policy: which idle prefix is evicted first. Default: [`PolicyKind::Lru`].
     ///
     /// # Examples
     ///
@@ -184,7 +164,7 @@ impl Builder {
     /// use radixkv::{PolicyKind, PrefixCache};
     ///
     /// let cache = PrefixCache::builder(16, 1024).policy(PolicyKind::Slru).build()?;
-    /// assert_eq!(cache.policy(), PolicyKind::Slru);
+    /// assert_eq!(cache.settings().policy(), PolicyKind::Slru);
     /// # Ok::<_, radixkv::BuildError>(())
     /// ```
     pub fn policy(mut self, policy: PolicyKind) -> Self {
@@ -192,7 +172,7 @@ impl Builder {
         self
     }
 
-    /// Where the times of matches and inserts come from. Default: [`Clock::Monotonic`].
+    /// Sets the source of time for matches and inserts. Default: [`Clock::Monotonic`].
     ///
     /// # Examples
     ///
@@ -226,8 +206,8 @@ impl Builder {
         self
     }
 
-    /// Drops prefixes that were not used for `duration`, whether their blocks are needed or not; counted as
-    /// [`Stats::aged_blocks`](crate::Stats::aged_blocks). Default: never.
+    /// Removes prefixes that were not used for `duration`, whether or not their blocks are needed;
+    /// counted as [`Stats::aged_blocks`](crate::Stats::aged_blocks). Default: never.
     ///
     /// Matches, resumes and inserts are uses; a leased prefix stays until its leases are dropped. A background evictor
     /// looks by itself, at intervals of an eighth of `duration`, but at least a millisecond and at most a second: a
@@ -256,12 +236,12 @@ impl Builder {
         self
     }
 
-    /// The engine owns the pool: it passes ids of its blocks to the cache, and takes evicted ids back. Default: the cache
-    /// owns the pool.
+    /// Lets the engine own the pool: it passes ids of its blocks to the cache, and takes evicted
+    /// ids back. Default: the cache owns the pool.
     ///
-    /// Ids are `0..capacity_blocks`, and the engine has all of them at first. [`Session::adopt`](super::Session::adopt)
+    /// Ids are `0..capacity_blocks`, and the engine has all of them at first. [`ExternalPool::adopt`](super::ExternalPool::adopt)
     /// passes some to the cache for an insert; [`reserve`](super::Session::reserve) is refused. Blocks that are evicted,
-    /// cleared or given up wait for [`PrefixCache::take_evicted`]. The cache cannot know when the engine is short of
+    /// cleared or given up wait for [`take_evicted`](super::ExternalPool::take_evicted). The cache cannot know when the engine is short of
     /// blocks: it evicts when [`PrefixCache::evict`] is called, or, with [`Eviction::Background`], to keep the number of
     /// evicted ids between the watermarks.
     ///
@@ -273,7 +253,7 @@ impl Builder {
     /// let cache = PrefixCache::builder(16, 1024).external().build()?;
     /// let session = cache.session();
     /// assert_eq!(session.reserve(1).unwrap_err(), ReserveError::External);
-    /// let filled = session.adopt(&[7])?; // a block that the engine has filled
+    /// let filled = cache.external().expect("an external pool").adopt(&[7])?; // a block that the engine has filled
     /// # drop(filled);
     /// # Ok::<_, Box<dyn std::error::Error>>(())
     /// ```
@@ -294,7 +274,7 @@ impl Builder {
     /// // An engine with an allocator of its own, which does not know yet how many blocks it will have.
     /// let cache = PrefixCache::builder(16, 0).external().growable_to(1 << 20).build()?;
     /// assert_eq!(cache.grow(512)?, 0..512);
-    /// let filled = cache.session().adopt(&[511])?;
+    /// let filled = cache.external().expect("an external pool").adopt(&[511])?;
     /// # drop(filled);
     /// # Ok::<_, Box<dyn std::error::Error>>(())
     /// ```
@@ -307,7 +287,7 @@ impl Builder {
         self.capacity.max(self.limit)
     }
 
-    /// Makes the cache; all its blocks are free.
+    /// Builds the cache, with all blocks free.
     ///
     /// # Errors
     ///
@@ -344,7 +324,7 @@ impl Builder {
             returned: self.external.then(|| Pool::empty(self.most_blocks())),
             time: Time::new(self.clock),
             demotions: Demotions::default(),
-            settings: Settings::new(watermarks, self.time_to_idle),
+            settings: LiveSettings::new(watermarks, self.time_to_idle),
             gauges: CachePadded::default(),
             seen: SeenBlocks::new(self.most_blocks()),
             namespaces,
@@ -356,6 +336,7 @@ impl Builder {
         };
         inner.gauges.publish(&inner.evictor.lock());
         let inner = Arc::new(inner);
+        inner.namespaces.join(&inner);
         if watermarks.is_some() {
             let weak = Arc::downgrade(&inner);
             let background =

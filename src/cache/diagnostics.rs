@@ -1,5 +1,5 @@
-//! What [`PrefixCache::validate`](crate::PrefixCache::validate) reports: the first broken invariant of a cache, with the
-//! place and the numbers.
+//! The details of a [`Violation`](crate::Violation): which invariant of a cache does not hold, where, and with which
+//! numbers (feature `diagnostics`).
 //!
 //! `validate` compares everything that the cache keeps twice: the tree with its own links and lengths, every cached
 //! block with the pool (a block is free, reserved or cached in one place), and the evictor's counts, candidates and
@@ -18,15 +18,17 @@
 //! # Examples
 //!
 //! ```
+//! # #[cfg(feature = "diagnostics")] {
 //! use radixkv::PrefixCache;
-//! use radixkv::diagnostics::Violation;
+//! use radixkv::diagnostics::BrokenInvariant;
 //!
 //! let cache = PrefixCache::builder(16, 64).build()?;
-//! match cache.validate() {
+//! match cache.validate().map_err(|violation| violation.details()) {
 //!     Ok(()) => {}
-//!     Err(Violation::BlockTwice { run, block }) => eprintln!("block {block} is cached twice, again by {run}"),
-//!     Err(violation) => eprintln!("{violation}"),
+//!     Err(BrokenInvariant::BlockTwice { run, block }) => eprintln!("block {block} is cached twice, again by {run}"),
+//!     Err(broken) => eprintln!("{broken}"),
 //! }
+//! # }
 //! # Ok::<_, radixkv::BuildError>(())
 //! ```
 
@@ -37,7 +39,8 @@ use crate::key::Token;
 use crate::reclaim::Ref;
 use crate::tree::Run;
 
-/// Names a run by where it starts and its first token: two runs that hang on one point never begin with the same token.
+/// Identifies a run by its start and its first token: no two child runs of a point begin with the
+/// same token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RunAt {
@@ -47,23 +50,23 @@ pub struct RunAt {
     pub first: Token,
 }
 
-/// Names a point by its run and its depth there.
+/// Identifies a point by its run and its depth on that run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PointAt {
-    /// The run that it stands on.
+    /// The run that the point is on.
     pub run: RunAt,
     /// Depth on that run, in tokens.
     pub depth: u32,
 }
 
-/// A number that the evictor keeps, and the number that was found.
+/// A count that the evictor keeps, and the count that validation found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Mismatch {
-    /// What the evictor has on record.
+    /// The count that the evictor keeps.
     pub recorded: usize,
-    /// What was counted one by one.
+    /// The count that validation found.
     pub found: usize,
 }
 
@@ -81,14 +84,17 @@ impl PointAt {
 
 impl Mismatch {
     /// `Ok` if both are the same, else the violation.
-    pub(in crate::cache) fn settle(self, violation: impl FnOnce(Self) -> Violation) -> Result<(), Violation> {
+    pub(in crate::cache) fn settle(
+        self,
+        violation: impl FnOnce(Self) -> BrokenInvariant,
+    ) -> Result<(), BrokenInvariant> {
         if self.recorded == self.found { Ok(()) } else { Err(violation(self)) }
     }
 }
 
 impl fmt::Display for RunAt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the run from {} on with first token {}", self.start, self.first)
+        write!(f, "the run that starts at {} with token {}", self.start, self.first)
     }
 }
 
@@ -104,31 +110,33 @@ impl fmt::Display for Mismatch {
     }
 }
 
-/// A broken invariant of a cache: a bug of this crate, or memory that something else wrote over. Report it, and build a
-/// new cache. The reference has a violation of its own.
+/// An invariant of a cache that does not hold; returned by
+/// [`Violation::details`](crate::Violation::details).
 ///
 /// # Examples
 ///
 /// ```
-/// use radixkv::diagnostics::Violation;
+/// # #[cfg(feature = "diagnostics")] {
+/// use radixkv::diagnostics::BrokenInvariant;
 ///
 /// /// What a bug report needs: the sentence for a person, and the variant with its numbers.
-/// fn report(violation: Violation) -> String {
-///     format!("{violation} ({violation:?})")
+/// fn report(broken: BrokenInvariant) -> String {
+///     format!("{broken} ({broken:?})")
 /// }
-/// let violation = Violation::VacantSlot { slot: 7 };
-/// assert!(report(violation).starts_with("slot 7 is noted as vacant twice"));
+/// let broken = BrokenInvariant::VacantSlot { slot: 7 };
+/// assert!(report(broken).starts_with("slot 7 is recorded as vacant twice"));
+/// # }
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Violation {
+pub enum BrokenInvariant {
     /// The evictor's queue holds entries after it was drained.
     QueueNotEmpty,
     /// The evictor left work behind.
     Unfinished {
-        /// Points that it had not ranked again.
+        /// Points that were not ranked again.
         points: usize,
-        /// Blocks that it had not given back to the pool.
+        /// Blocks that were not returned to the pool.
         blocks: usize,
     },
     /// A namespace's tree is marked as detached.
@@ -137,25 +145,25 @@ pub enum Violation {
     SpaceNotDetached,
     /// A tree has no trunk, or its trunk does not hold its root.
     NoRoot,
-    /// The end of a run in a detached tree, or the root of the tree, has no lease and no child and is still there.
+    /// In a detached tree, the end of a run or the root has no lease and no child, and was not freed.
     IdleInDetached(PointAt),
-    /// The end of a run lies beyond an invalidated block, has no lease and no child, and is still there.
+    /// The end of a run is beyond an invalidated block, has no lease and no child, and was not freed.
     IdleHidden(PointAt),
-    /// A run of which a part is hidden is not in the evictor's list of them, or the reverse.
+    /// A partly invalidated run is not in the evictor's list of such runs, or the reverse.
     HiddenRun(RunAt),
-    /// The evictor's list of runs of which a part is hidden names others than there are.
+    /// The evictor's list of partly invalidated runs has another length than there are such runs.
     HiddenCount(Mismatch),
     /// A dead point was not unlinked.
     DeadPoint(PointAt),
-    /// A point is still marked as new: no thread has proved that it lies on its run.
+    /// A point is still marked as new: no thread has confirmed that it is on its run.
     NewPoint(PointAt),
-    /// A point is marked as queued and is not in the queue.
+    /// A point is marked as queued but is not in the queue.
     QueuedPoint(PointAt),
     /// A point is marked as hot, but its slot belongs to another point or is idle; or it has a slot but no mark.
     HotPoint(PointAt),
-    /// A point's own link names another run than the one it stands on.
+    /// A point's own link names another run than the one it is on.
     PointOnOtherRun(PointAt),
-    /// A point stands before its run's first token or beyond its end.
+    /// A point is before its run's first token or beyond the run's end.
     PointOutside {
         /// The point.
         point: PointAt,
@@ -171,18 +179,18 @@ pub enum Violation {
         /// Leases that it holds.
         leases: u64,
     },
-    /// No run hangs on a point inside a block.
+    /// A point inside a block has no child run.
     StrayBranch(PointAt),
-    /// A point counts more or fewer child runs than hang on it.
+    /// A point's count of child runs differs from the number of its child runs.
     ChildCount {
         /// The point.
         point: PointAt,
         /// The number in its word.
         counted: u64,
-        /// The runs that hang on it, plus the permanent child of a root.
+        /// The child runs found, plus the permanent child of a root.
         hanging: u64,
     },
-    /// A run that hangs on a point begins with the token that continues the point's own run.
+    /// A child run begins with the token that continues the point's own run.
     SameToken(PointAt, Token),
     /// A run does not end in a point.
     NoEnd {
@@ -202,25 +210,25 @@ pub enum Violation {
         /// Tokens that it holds.
         tokens: usize,
     },
-    /// A run does not hold one block for each block boundary that its tokens pass.
+    /// A run does not hold one block for each block boundary within its tokens.
     BlockCount {
         /// The run.
         run: RunAt,
         /// Blocks that it holds.
         blocks: usize,
-        /// Boundaries that it passes.
+        /// Block boundaries within its tokens.
         expected: usize,
     },
-    /// A run stands under another token than its first one.
+    /// A run is indexed under another token than its first one.
     FirstToken {
-        /// The run, by the token that it stands under.
+        /// The run, with the token that it is indexed under.
         run: RunAt,
         /// The first of its tokens.
         token: Token,
     },
     /// A run is not found by its first token.
     RunMisplaced(RunAt),
-    /// A run's own link names another parent than the point it hangs on.
+    /// A run's own link names another parent than the point it is attached to.
     WrongParent(RunAt),
     /// A run does not start where its parent point ends.
     WrongStart {
@@ -229,7 +237,7 @@ pub enum Violation {
         /// Depth of the parent point from the namespace's root.
         end: usize,
     },
-    /// A run's own link names another tree than the one it hangs in.
+    /// A run's own link names another tree than the one it is in.
     WrongSpace(RunAt),
     /// The pool's bitmap has free blocks that do not exist.
     BitsBeyond {
@@ -238,25 +246,25 @@ pub enum Violation {
         /// Blocks of the pool.
         capacity: usize,
     },
-    /// The pool counts more or fewer free blocks than its bitmap holds.
+    /// The pool's count of free blocks differs from the bits set in its bitmap.
     FreeCount {
         /// The count.
         counted: usize,
         /// Bits that are set.
         set: usize,
     },
-    /// A block of an external pool is marked twice: as one that the engine has, and as one that it is to take back.
+    /// A block of an external pool is marked both as held by the engine and as evicted.
     FreeTwice {
         /// The block.
         block: BlockId,
     },
-    /// Free and cached blocks are more than there are.
+    /// Free and cached blocks exceed the capacity.
     Conservation {
         /// Free blocks.
         free: usize,
-        /// Cached and not protected, on record.
+        /// Evictable blocks, by the evictor's count.
         evictable: usize,
-        /// Cached and protected, on record.
+        /// Protected blocks, by the evictor's count.
         protected: usize,
         /// Blocks of the cache.
         capacity: usize,
@@ -270,7 +278,7 @@ pub enum Violation {
         /// Blocks of the cache.
         capacity: usize,
     },
-    /// A block is cached in two places.
+    /// A block is cached twice.
     BlockTwice {
         /// The second run that holds it.
         run: RunAt,
@@ -284,70 +292,70 @@ pub enum Violation {
         /// The block.
         block: BlockId,
     },
-    /// A run is not in the accounts.
+    /// A run is not registered with the evictor.
     RunUnregistered(RunAt),
     /// The evictor does not know a point.
     PointUnknown(PointAt),
-    /// The evictor's list of a run's points is not the points of the run by depth.
+    /// The evictor's list of a run's points differs from the run's points in order of depth.
     PointList {
         /// The run.
         run: RunAt,
         /// Points on the list.
         listed: usize,
-        /// Points that should be.
+        /// Points of the run.
         live: usize,
     },
-    /// The evictor counts a point as leased and it is not, or the other way round.
+    /// The evictor counts an unleased point as leased, or a leased one as unleased.
     LeaseAccount {
         /// The point.
         point: PointAt,
         /// Leases that it holds.
         leases: u64,
     },
-    /// The evictor counts more or fewer active child runs of a point than it has.
+    /// The evictor's count of a point's active child runs is wrong.
     ActiveChildren(PointAt, Mismatch),
-    /// The evictor does not count a run as protected up to its deepest active point.
+    /// The evictor's protected depth of a run is not the depth of the run's deepest active point.
     ProtectedDepth {
         /// The run.
         run: RunAt,
-        /// Depth on record.
+        /// The depth that the evictor keeps.
         recorded: u32,
         /// Depth of its deepest active point.
         deepest: u32,
     },
-    /// Runs of one tree.
+    /// The number of runs of one tree is wrong.
     SpaceRuns(Mismatch),
-    /// Cached blocks of one namespace.
+    /// The number of cached blocks of one namespace is wrong.
     NamespaceCached(Mismatch),
-    /// Protected blocks of one namespace.
+    /// The number of protected blocks of one namespace is wrong.
     NamespaceProtected(Mismatch),
-    /// A namespace has candidates and more blocks cached than its quota, and the evictor has not noted it.
+    /// A namespace with candidates exceeds its quota, and the evictor has not recorded it.
     QuotaMissed {
         /// Blocks cached.
         cached: usize,
-        /// Blocks too many.
+        /// Blocks beyond the quota.
         excess: usize,
     },
-    /// Evictable blocks.
+    /// The number of evictable blocks is wrong.
     EvictableTotal(Mismatch),
-    /// Protected blocks.
+    /// The number of protected blocks is wrong.
     ProtectedTotal(Mismatch),
-    /// Runs of all trees.
+    /// The number of runs of all trees is wrong.
     RunTotal(Mismatch),
-    /// Points of all trees.
+    /// The number of points of all trees is wrong.
     PointTotal(Mismatch),
-    /// The blocks that were inserted are not those that are cached and those that have gone.
+    /// The inserted blocks are not the sum of the cached and the removed blocks.
     Flow {
         /// Blocks inserted.
         inserted: u64,
-        /// Blocks that were evicted, dropped for their age, or cleared.
+        /// Blocks that were evicted, removed for their age, or cleared.
         gone: u64,
         /// Blocks cached now.
         cached: usize,
     },
-    /// An idle end of a run is not filed with the policy.
+    /// An idle end of a run is not a candidate of the policy.
     NotFiled(PointAt),
-    /// A point is filed with the policy, but is not the idle end of a run.
+    /// A candidate of the policy is not the idle end of a run.
     WronglyFiled(PointAt),
     /// A point's slot does not lead back to it.
     WrongSlot {
@@ -356,54 +364,54 @@ pub enum Violation {
         /// Its slot.
         slot: usize,
     },
-    /// A point is not filed under its present standing.
+    /// The policy ranks a point by outdated statistics.
     StaleStanding(PointAt),
-    /// A point's slot has been moved to the incoming policy, and is not filed there under its present standing.
+    /// A point was moved to the incoming policy, which ranks it by outdated statistics.
     NotMoved(PointAt),
-    /// A candidate is not filed under its last use.
+    /// A candidate has another place in the order by last use than its last use gives.
     NotAging(PointAt),
     /// The policy's structure is broken.
     UnsoundPolicy,
-    /// Candidates that the policy holds.
+    /// The number of the policy's candidates is wrong.
     FiledCount(Mismatch),
-    /// Candidates that the incoming policy holds.
+    /// The number of the incoming policy's candidates is wrong.
     MovedCount(Mismatch),
-    /// Candidates in the order by last use.
+    /// The number of candidates in the order by last use is wrong.
     AgingCount(Mismatch),
-    /// Slots that lead to a point.
+    /// The number of slots that lead to a point is wrong.
     SlotCount(Mismatch),
-    /// A slot is noted as vacant twice, or while it is taken.
+    /// A slot is recorded as vacant twice, or while it is in use.
     VacantSlot {
         /// The slot.
         slot: usize,
     },
-    /// Slots noted as vacant.
+    /// The number of vacant slots is wrong.
     VacantCount(Mismatch),
-    /// Retentions that sessions asked for were not taken in.
+    /// Retentions that sessions requested were not processed.
     NotesLeft {
-        /// Notes waiting.
+        /// Unprocessed requests.
         notes: usize,
     },
     /// The evictor has recorded a wrong time for the next change of a candidate's rank.
     WrongMoment(PointAt),
-    /// Candidates whose standing time alone will change.
+    /// The number of candidates whose rank will change with time is wrong.
     MomentCount(Mismatch),
     /// The evictor's list of future rank changes contradicts itself.
     UnsoundMoments,
     /// A point is recorded as retained, but has no lease or is in a detached tree.
     NotRetained(PointAt),
-    /// Points recorded as retained.
+    /// The number of retained points is wrong.
     RetainedCount(Mismatch),
-    /// The record of what is retained contradicts itself.
+    /// The record of retained points contradicts itself.
     UnsoundRetained,
 }
 
-impl fmt::Display for Violation {
+impl fmt::Display for BrokenInvariant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
-            Self::QueueNotEmpty => f.write_str("the queue is not empty after it was drained"),
+            Self::QueueNotEmpty => f.write_str("the evictor's queue is not empty after it was drained"),
             Self::Unfinished { points, blocks } => {
-                write!(f, "the evictor left {points} points unranked and {blocks} blocks not given back")
+                write!(f, "the evictor left {points} points unranked and did not return {blocks} blocks")
             }
             Self::NamespaceDetached => f.write_str("a namespace's tree is detached"),
             Self::SpaceNotDetached => f.write_str("a tree in the list of detached ones is not detached"),
@@ -415,24 +423,24 @@ impl fmt::Display for Violation {
             Self::QuotaMissed { cached, excess } => {
                 write!(
                     f,
-                    "a namespace has {cached} blocks, {excess} more than its quota, and the evictor has not noted it"
+                    "a namespace has {cached} blocks, {excess} beyond its quota, and the evictor has not recorded it"
                 )
             }
             Self::SpaceRuns(counts) => write!(f, "runs of one tree: {counts}"),
-            Self::HiddenCount(counts) => write!(f, "runs of which a part is hidden: {counts}"),
+            Self::HiddenCount(counts) => write!(f, "partly invalidated runs: {counts}"),
             Self::RunTotal(counts) => write!(f, "runs: {counts}"),
             Self::PointTotal(counts) => write!(f, "points: {counts}"),
             Self::Flow { inserted, gone, cached } => {
-                write!(f, "{cached} blocks are cached and {gone} have gone of {inserted} inserted")
+                write!(f, "{inserted} blocks were inserted, {cached} are cached and {gone} were removed")
             }
             Self::UnsoundPolicy => f.write_str("the policy's structure is broken"),
-            Self::FiledCount(counts) => write!(f, "candidates filed with the policy: {counts}"),
-            Self::MovedCount(counts) => write!(f, "candidates filed with the incoming policy: {counts}"),
+            Self::FiledCount(counts) => write!(f, "candidates of the policy: {counts}"),
+            Self::MovedCount(counts) => write!(f, "candidates of the incoming policy: {counts}"),
             Self::AgingCount(counts) => write!(f, "candidates ordered by last use: {counts}"),
             Self::SlotCount(counts) => write!(f, "slots that lead to a candidate: {counts}"),
-            Self::VacantSlot { slot } => write!(f, "slot {slot} is noted as vacant twice, or while it is taken"),
+            Self::VacantSlot { slot } => write!(f, "slot {slot} is recorded as vacant twice, or while it is in use"),
             Self::VacantCount(counts) => write!(f, "vacant slots: {counts}"),
-            Self::NotesLeft { notes } => write!(f, "{notes} requests to retain a prefix were not taken in"),
+            Self::NotesLeft { notes } => write!(f, "{notes} requests to retain a prefix were not processed"),
             Self::MomentCount(counts) => write!(f, "candidates on the list of future rank changes: {counts}"),
             Self::UnsoundMoments => f.write_str("the evictor's list of future rank changes contradicts itself"),
             Self::RetainedCount(counts) => write!(f, "retained points: {counts}"),
@@ -442,7 +450,7 @@ impl fmt::Display for Violation {
     }
 }
 
-impl Violation {
+impl BrokenInvariant {
     /// What concerns one point.
     fn fmt_point(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
@@ -450,38 +458,38 @@ impl Violation {
                 write!(f, "{point} of a detached tree has no lease and no child, and was not freed")
             }
             Self::IdleHidden(point) => {
-                write!(f, "{point} lies beyond an invalidated block, has no lease and no child, and was not freed")
+                write!(f, "{point} is beyond an invalidated block, has no lease and no child, and was not freed")
             }
             Self::DeadPoint(point) => write!(f, "{point} is dead and still linked"),
-            Self::NewPoint(point) => write!(f, "{point} was never proved"),
-            Self::QueuedPoint(point) => write!(f, "{point} is marked as queued and is not in the queue"),
+            Self::NewPoint(point) => write!(f, "{point} was never confirmed to be on its run"),
+            Self::QueuedPoint(point) => write!(f, "{point} is marked as queued but is not in the queue"),
             Self::HotPoint(point) => write!(f, "{point} and its slot for hot points disagree"),
-            Self::PointOnOtherRun(point) => write!(f, "{point} names another run"),
-            Self::PointOutside { point, len } => write!(f, "{point} lies outside the run's length of {len}"),
+            Self::PointOnOtherRun(point) => write!(f, "{point} links to another run"),
+            Self::PointOutside { point, len } => write!(f, "{point} is outside the run's length of {len}"),
             Self::PointMisplaced(point) => write!(f, "{point} is not found by its depth"),
             Self::LeasedInBlock { point, leases } => write!(f, "{point} holds {leases} leases inside a block"),
-            Self::StrayBranch(point) => write!(f, "{point} lies inside a block and no run hangs on it"),
+            Self::StrayBranch(point) => write!(f, "{point} is inside a block and has no child run"),
             Self::ChildCount { point, counted, hanging } => {
-                write!(f, "{point} counts {counted} child runs, {hanging} hang on it")
+                write!(f, "{point} counts {counted} child runs, {hanging} are attached to it")
             }
             Self::SameToken(point, token) => {
                 write!(f, "{point} has a child run that begins with the run's own next token {token}")
             }
             Self::PointUnknown(point) => write!(f, "{point} is not known to the evictor"),
             Self::LeaseAccount { point, leases } => {
-                write!(f, "{point} has {leases} leases, the evictor counts it otherwise")
+                write!(f, "{point} has {leases} leases, which the evictor's count contradicts")
             }
             Self::ActiveChildren(point, counts) => write!(f, "active child runs of {point}: {counts}"),
-            Self::NotFiled(point) => write!(f, "{point} is a candidate and is not filed"),
-            Self::WronglyFiled(point) => write!(f, "{point} is filed and is no candidate"),
+            Self::NotFiled(point) => write!(f, "{point} should be a candidate of the policy and is not"),
+            Self::WronglyFiled(point) => write!(f, "{point} is a candidate of the policy and should not be"),
             Self::WrongSlot { point, slot } => write!(f, "{point} has slot {slot}, which does not lead to it"),
             Self::WrongMoment(point) => write!(f, "{point} is on the list of future rank changes with a wrong time"),
             Self::NotRetained(point) => {
                 write!(f, "{point} is recorded as retained, but has no lease or is in a detached tree")
             }
-            Self::StaleStanding(point) => write!(f, "{point} is not filed under its present standing"),
-            Self::NotAging(point) => write!(f, "{point} is not filed under its last use"),
-            Self::NotMoved(point) => write!(f, "{point} is not filed with the incoming policy"),
+            Self::StaleStanding(point) => write!(f, "the policy ranks {point} by outdated statistics"),
+            Self::NotAging(point) => write!(f, "{point} is misplaced in the order by last use"),
+            Self::NotMoved(point) => write!(f, "the incoming policy ranks {point} by outdated statistics"),
             _ => self.fmt_run(f),
         }
     }
@@ -490,22 +498,22 @@ impl Violation {
     fn fmt_run(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             Self::NoEnd { run, len } => write!(f, "{run} does not end in a point at depth {len}"),
-            Self::HiddenRun(run) => write!(f, "{run} is hidden in part and not listed as such, or the reverse"),
+            Self::HiddenRun(run) => write!(f, "{run} is partly invalidated and not listed as such, or the reverse"),
             Self::EmptyRun(run) => write!(f, "{run} has length 0 and is still linked"),
             Self::TokensMissing { run, len, tokens } => {
                 write!(f, "{run} has length {len} and holds {tokens} tokens")
             }
             Self::BlockCount { run, blocks, expected } => {
-                write!(f, "{run} holds {blocks} blocks for {expected} boundaries")
+                write!(f, "{run} holds {blocks} blocks for {expected} block boundaries")
             }
             Self::FirstToken { run, token } => write!(f, "{run} begins with token {token}"),
             Self::RunMisplaced(run) => write!(f, "{run} is not found by its first token"),
-            Self::WrongParent(run) => write!(f, "{run} names another parent"),
-            Self::WrongStart { run, end } => write!(f, "{run} hangs on a point that ends at {end}"),
-            Self::WrongSpace(run) => write!(f, "{run} names another tree"),
-            Self::RunUnregistered(run) => write!(f, "{run} is not in the accounts"),
+            Self::WrongParent(run) => write!(f, "{run} links to another parent"),
+            Self::WrongStart { run, end } => write!(f, "{run} is attached to a point that ends at {end}"),
+            Self::WrongSpace(run) => write!(f, "{run} links to another tree"),
+            Self::RunUnregistered(run) => write!(f, "{run} is not registered with the evictor"),
             Self::PointList { run, listed, live } => {
-                write!(f, "{run} has {live} points and a list of {listed} that is not theirs by depth")
+                write!(f, "{run} has {live} points, the evictor lists {listed}, or in another order")
             }
             Self::ProtectedDepth { run, recorded, deepest } => {
                 write!(f, "{run} is counted as protected up to depth {recorded}, but is active up to {deepest}")
@@ -516,24 +524,27 @@ impl Violation {
             Self::BlockTwice { run, block } => write!(f, "{run} holds block {block}, which is cached already"),
             Self::BlockFree { run, block } => write!(f, "{run} holds block {block}, which is free"),
             Self::BitsBeyond { bits, capacity } => {
-                write!(f, "{bits} blocks are free beyond a capacity of {capacity}")
+                write!(f, "{bits} blocks beyond the capacity of {capacity} are marked as free")
             }
             Self::FreeCount { counted, set } => write!(f, "{counted} free blocks counted, {set} marked"),
             Self::FreeTwice { block } => {
-                write!(f, "block {block} is marked twice: as held by the engine, and as waiting for take_evicted")
+                write!(f, "block {block} is marked both as held by the engine and as waiting for take_evicted")
             }
             Self::Conservation { free, evictable, protected, capacity } => write!(
                 f,
-                "{free} free, {evictable} evictable and {protected} protected blocks exceed a capacity of {capacity}"
+                "{free} free, {evictable} evictable and {protected} protected blocks exceed the capacity of {capacity}"
             ),
             _ => unreachable!("named above"),
         }
     }
 }
 
-impl std::error::Error for Violation {}
+impl std::error::Error for BrokenInvariant {}
 
 /// `Ok` if it holds, else `violation`.
-pub(in crate::cache) fn ensure(holds: bool, violation: impl FnOnce() -> Violation) -> Result<(), Violation> {
+pub(in crate::cache) fn ensure(
+    holds: bool,
+    violation: impl FnOnce() -> BrokenInvariant,
+) -> Result<(), BrokenInvariant> {
     if holds { Ok(()) } else { Err(violation()) }
 }

@@ -11,7 +11,7 @@ use crate::key::Token;
 use crate::name::NamespaceName;
 use crate::sync::Arc;
 
-/// A change of what is cached.
+/// A change of the cached blocks.
 ///
 /// # Examples
 ///
@@ -60,7 +60,8 @@ pub enum CacheEvent<'a> {
         /// Why.
         reason: EvictionReason,
     },
-    /// A namespace was cleared or dropped: everything that was stored in it before is gone, and is not removed one by one.
+    /// A namespace was cleared or removed: all blocks stored in it before are gone, and are not
+    /// reported one by one.
     #[non_exhaustive]
     Cleared {
         /// Which.
@@ -74,11 +75,13 @@ pub enum CacheEvent<'a> {
 pub enum EvictionReason {
     /// Blocks were needed, or [`PrefixCache::evict`](crate::PrefixCache::evict) was called.
     Capacity,
-    /// The namespace had more than its quota allows.
+    /// The namespace exceeded its quota.
     Quota,
-    /// They were not used for long ([`Builder::time_to_idle`](crate::Builder::time_to_idle)).
+    /// The blocks were not used for the time to idle
+    /// ([`Builder::time_to_idle`](crate::Builder::time_to_idle)).
     Age,
-    /// They hold wrong keys and values ([`PrefixCache::invalidate_blocks`](crate::PrefixCache::invalidate_blocks)).
+    /// The blocks were invalidated
+    /// ([`PrefixCache::invalidate_blocks`](crate::PrefixCache::invalidate_blocks)).
     Invalidated,
 }
 
@@ -112,12 +115,13 @@ enum Kind {
 }
 
 impl EventBatch {
-    /// Its number. The first batch of a cache has the number 0, the next one is one more.
+    /// The number of the batch. The first batch of a cache has the number 0, the next one is one
+    /// more.
     pub fn number(&self) -> u64 {
         self.0.number
     }
 
-    /// Its events.
+    /// The events of the batch.
     pub fn events(&self) -> impl ExactSizeIterator<Item = CacheEvent<'_>> {
         self.0.entries.iter().map(|entry| self.0.event(entry))
     }

@@ -11,8 +11,8 @@ use super::inner::{Inner, Patience};
 use super::prefix_cache::PrefixCache;
 use super::quota::QuotaCharge;
 use super::reservation::Reservation;
-use super::session::Session;
 use super::shared_blocks::SharedBlocks;
+use super::strong_ref::StrongRefs;
 use crate::block::{BlockId, Pool};
 
 /// Why blocks were not adopted. Nothing has changed.
@@ -23,17 +23,18 @@ use crate::block::{BlockId, Pool};
 /// use radixkv::{AdoptError, PrefixCache};
 ///
 /// let cache = PrefixCache::builder(16, 8).external().build()?;
-/// let session = cache.session();
-/// let filled = session.adopt(&[5])?;
-/// assert_eq!(session.adopt(&[6, 5]).unwrap_err(), AdoptError::Held { block: 5 });
-/// assert_eq!(session.adopt(&[8]).unwrap_err(), AdoptError::OutOfRange { block: 8, capacity: 8 });
+/// let pool = cache.external().expect("built as external");
+/// let filled = pool.adopt(&[5])?;
+/// assert_eq!(pool.adopt(&[6, 5]).unwrap_err(), AdoptError::Held { block: 5 });
+/// assert_eq!(pool.adopt(&[8]).unwrap_err(), AdoptError::OutOfRange { block: 8, capacity: 8 });
 /// # drop(filled);
 /// # Ok::<_, Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AdoptError {
-    /// There is no such block: the cache has fewer. If it was built to [grow](PrefixCache::grow), let it grow first.
+    /// A block id is not below the cache's capacity. If it was built to [grow](PrefixCache::grow),
+    /// let it grow first.
     OutOfRange {
         /// The first such id in the list.
         block: BlockId,
@@ -41,24 +42,21 @@ pub enum AdoptError {
         capacity: usize,
     },
     /// The cache has this block already: it is cached, in a reservation, evicted and not yet [taken
-    /// back](PrefixCache::take_evicted), or twice in the list.
+    /// back](ExternalPool::take_evicted), or twice in the list.
     Held {
         /// The first such id in the list. If another thread is adopting some of the same ids, it may be an id that this
         /// thread has taken for a moment and gives back.
         block: BlockId,
     },
-    /// The cache owns its pool: [`reserve`](Session::reserve), or build it with [`external`](super::Builder::external).
-    NotExternal,
 }
 
 impl fmt::Display for AdoptError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::OutOfRange { block, capacity } => {
-                write!(f, "there is no block {block} in a cache of {capacity} blocks")
+                write!(f, "block {block} does not exist in a cache of {capacity} blocks: let the cache grow first")
             }
-            Self::Held { block } => write!(f, "the cache holds block {block} already"),
-            Self::NotExternal => f.write_str("the cache owns its pool: reserve blocks instead"),
+            Self::Held { block } => write!(f, "the cache already holds block {block}"),
         }
     }
 }
@@ -73,8 +71,20 @@ impl Inner {
     }
 }
 
-impl Session {
-    /// Passes blocks of the engine to the cache, for an insert: all of them, or none. Lock-free.
+/// Access to an external pool: passes the engine's block ids to the cache, and takes evicted ids
+/// back; made by [`PrefixCache::external`].
+#[derive(Debug, Clone, Copy)]
+pub struct ExternalPool<'a> {
+    cache: &'a PrefixCache,
+    returned: &'a Pool,
+}
+
+impl<'a> ExternalPool<'a> {
+    pub(super) fn of(cache: &'a PrefixCache) -> Option<Self> {
+        cache.inner.returned.as_ref().map(|returned| Self { cache, returned })
+    }
+
+    /// Passes the engine's blocks to the cache, for an insert: all of them or none. Lock-free.
     ///
     /// # Errors
     ///
@@ -86,92 +96,69 @@ impl Session {
     /// ```
     /// let cache = radixkv::PrefixCache::builder(4, 8).external().build()?;
     /// let (session, space) = (cache.session(), cache.default_namespace());
+    /// let pool = cache.external().expect("built as external");
     /// let prompt: Vec<u32> = (0..8).collect();
     /// // The engine has filled its blocks 5 and 2 with the prompt.
     /// let hit = session.match_prefix(&space, &prompt);
-    /// let inserted = session.insert(hit.lease(), &prompt, session.adopt(&[5, 2])?)?;
+    /// let inserted = session.insert(hit.lease(), &prompt, pool.adopt(&[5, 2])?)?;
     /// assert_eq!(inserted.blocks, [5, 2]);
     ///
     /// drop((hit, inserted));
     /// assert_eq!(cache.evict(1), 1);
     /// let mut free = Vec::new();
-    /// assert_eq!(cache.take_evicted(&mut free), 1);
+    /// assert_eq!(pool.take_evicted(&mut free), 1);
     /// assert_eq!(free, [2]);
     /// # Ok::<_, Box<dyn std::error::Error>>(())
     /// ```
     pub fn adopt(&self, blocks: &[BlockId]) -> Result<Reservation, AdoptError> {
-        let inner = &**self.strong_refs.inner();
-        if inner.returned.is_none() {
-            return Err(AdoptError::NotExternal);
-        }
+        let inner = &self.cache.inner;
         let capacity = inner.pool.capacity();
         if let Some(&block) = blocks.iter().find(|&&block| block as usize >= capacity) {
             return Err(AdoptError::OutOfRange { block, capacity });
         }
         inner.pool.take_these(blocks).map_err(|block| AdoptError::Held { block })?;
         inner.note_blocks_left();
-        self.participant().count([(Count::Reservations, 1), (Count::TakenBlocks, blocks.len())]);
+        inner.participant().count([(Count::Reservations, 1), (Count::TakenBlocks, blocks.len())]);
         Ok(Reservation {
             blocks: blocks.to_vec(),
             shared: SharedBlocks::default(),
             charge: QuotaCharge::default(),
-            cache: self.strong_refs.take(),
+            cache: StrongRefs::new(inner).take(),
         })
     }
-}
 
-impl Reservation {
-    /// Gives the engine its blocks back at once, without [`PrefixCache::take_evicted`]: for the duplicates of an insert.
-    ///
-    /// A block that a fork has too is not among them: the fork keeps it.
-    ///
-    /// # Panics
-    ///
-    /// If the cache owns its pool.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// let cache = radixkv::PrefixCache::builder(4, 8).external().build()?;
-    /// let adopted = cache.session().adopt(&[5, 2])?;
-    /// assert_eq!(adopted.into_blocks(), [5, 2]);
-    /// # Ok::<_, Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn into_blocks(mut self) -> Vec<BlockId> {
-        assert!(self.cache.returned.is_some(), "the blocks are the cache's own");
-        self.shared.keep_alone(&mut self.blocks, &mut self.charge);
-        let blocks = std::mem::take(&mut self.blocks);
-        self.cache.pool.give_back(&blocks);
-        blocks
-    }
-}
-
-impl PrefixCache {
-    /// Appends to `blocks` the ids that the cache has given up, which the engine has again; returns how many.
+    /// Appends the evicted ids, which the engine owns again, to `blocks`; returns how many.
     ///
     /// These are evicted blocks, blocks of cleared namespaces, and blocks of reservations that were dropped. Each is
-    /// returned once. Lock-free; returns 0 if the cache owns its pool.
+    /// returned once. Lock-free.
     ///
     /// # Examples
     ///
     /// ```
     /// let cache = radixkv::PrefixCache::builder(4, 8).external().build()?;
-    /// drop(cache.session().adopt(&[5, 2])?); // given up without an insert
+    /// let pool = cache.external().expect("built as external");
+    /// drop(pool.adopt(&[5, 2])?); // given up without an insert
     /// let mut free = Vec::new();
-    /// assert_eq!(cache.take_evicted(&mut free), 2);
+    /// assert_eq!(pool.take_evicted(&mut free), 2);
     /// # Ok::<_, Box<dyn std::error::Error>>(())
     /// ```
     pub fn take_evicted(&self, blocks: &mut Vec<BlockId>) -> usize {
-        let Some(returned) = &self.inner.returned else {
-            return 0;
-        };
+        let (inner, returned) = (&self.cache.inner, self.returned);
         // Blocks of cleared namespaces and released leases are freed when the evictor takes these changes in.
-        self.inner.settle_by(Patience::Tries);
+        inner.settle_by(Patience::Tries);
         let before = blocks.len();
         // Another thread may take some between the two calls: then try again with the new number.
         while !returned.try_take(returned.free(), blocks) {}
-        self.inner.pool.give_back(&blocks[before..]);
-        self.inner.note_blocks_left();
+        inner.pool.give_back(&blocks[before..]);
+        inner.note_blocks_left();
         blocks.len() - before
     }
+}
+
+pub(super) fn into_blocks(mut reservation: Reservation) -> Vec<BlockId> {
+    assert!(reservation.cache.returned.is_some(), "the blocks are the cache's own");
+    reservation.shared.keep_alone(&mut reservation.blocks, &mut reservation.charge);
+    let blocks = std::mem::take(&mut reservation.blocks);
+    reservation.cache.pool.give_back(&blocks);
+    blocks
 }

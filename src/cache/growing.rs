@@ -6,7 +6,7 @@ use std::ops::Range;
 use super::prefix_cache::PrefixCache;
 use crate::block::BlockId;
 
-/// The cache was not built to have so many blocks. Nothing has changed.
+/// The error of growing a cache beyond the limit that it was built with. Nothing has changed.
 ///
 /// # Examples
 ///
@@ -21,11 +21,12 @@ use crate::block::BlockId;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct GrowError {
-    /// Blocks asked for.
+    /// Blocks requested.
     pub requested: usize,
     /// Blocks of the cache.
     pub capacity: usize,
-    /// The most that it was built for ([`Builder::growable_to`](crate::Builder::growable_to)).
+    /// The limit that the cache was built with
+    /// ([`Builder::growable_to`](crate::Builder::growable_to)).
     pub limit: usize,
 }
 
@@ -38,36 +39,11 @@ impl fmt::Display for GrowError {
 
 impl std::error::Error for GrowError {}
 
-impl PrefixCache {
-    /// Adds `blocks` blocks, free at once, and returns their ids, which follow those that there are: for an engine that gets
-    /// more memory while it runs, a segment at a time.
-    ///
-    /// What was sized by the capacity before stays so: make a `WaitingQueue` of the scheduler after the first growth, because it
-    /// takes no request longer than the cache was then.
-    ///
-    /// With an [external pool](crate::Builder::external) the engine has the new blocks, and may pass them to the cache from now
-    /// on. Wakes those that wait for blocks. Lock-free but for the waking; time linear in `blocks`.
-    ///
-    /// # Errors
-    ///
-    /// [`GrowError`] if there would be more than the cache was built for.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// let cache = radixkv::PrefixCache::builder(16, 64).growable_to(256).build()?;
-    /// let session = cache.session();
-    /// assert!(session.reserve(100).is_err());
-    /// assert_eq!(cache.grow(64)?, 64..128);
-    /// assert!(session.reserve(100).is_ok());
-    /// # Ok::<_, Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn grow(&self, blocks: usize) -> Result<Range<BlockId>, GrowError> {
-        let pool = &self.inner.pool;
-        let Some(added) = pool.grow(blocks) else {
-            return Err(GrowError { requested: blocks, capacity: pool.capacity(), limit: pool.limit() });
-        };
-        self.inner.ring();
-        Ok(added)
-    }
+pub(super) fn grow(cache: &PrefixCache, blocks: usize) -> Result<Range<BlockId>, GrowError> {
+    let pool = &cache.inner.pool;
+    let Some(added) = pool.grow(blocks) else {
+        return Err(GrowError { requested: blocks, capacity: pool.capacity(), limit: pool.limit() });
+    };
+    cache.inner.ring();
+    Ok(added)
 }

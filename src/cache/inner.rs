@@ -7,10 +7,10 @@ use crossbeam_utils::CachePadded;
 use super::background::Background;
 use super::clock::Time;
 use super::evictor::{AgingPass, DeadRuns, Evictor, Resources};
+use super::live_settings::LiveSettings;
 use super::namespace::Registry;
 use super::publications::{Publication, Publications};
 use super::seen::SeenBlocks;
-use super::settings::Settings;
 use super::spans::within_span;
 use super::stats::{Gauges, Stats};
 use super::wait_list::WaitList;
@@ -39,7 +39,7 @@ pub(super) struct Inner {
     pub(super) returned: Option<Pool>,
     pub(super) time: Time,
     pub(super) demotions: Demotions,
-    pub(super) settings: Settings,
+    pub(super) settings: LiveSettings,
     /// Apart from what lookups read: each hold of the evictor's lock writes them.
     pub(super) gauges: CachePadded<Gauges>,
     pub(super) seen: SeenBlocks,

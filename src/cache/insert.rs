@@ -12,14 +12,14 @@ use crate::block::{BlockId, Grid};
 use crate::key::Token;
 use crate::reclaim::{Guard, Ref};
 use crate::tree::Point;
-use crate::tree::insert::{NewTokens, Published, insert};
+use crate::tree::insert::{NewTokens, Published, insert as publish_run};
 use crate::tree::path::append_blocks;
 
 /// Tokens of the longest sequence that can be inserted: depths have 31 bits, and on 32-bit machines an allocation is the
 /// limit.
 pub(crate) const MAX_TOKENS: usize = if usize::BITS > 32 { i32::MAX as usize } else { 1 << 27 };
 
-/// What an insert made of a sequence.
+/// The result of an insert.
 ///
 /// # Examples
 ///
@@ -38,20 +38,21 @@ pub(crate) const MAX_TOKENS: usize = if usize::BITS > 32 { i32::MAX as usize } e
 #[non_exhaustive]
 #[must_use = "dropping it releases the lease on what was inserted"]
 pub struct Inserted {
-    /// A lease on the whole sequence that is cached now.
+    /// A lease on the whole sequence that is cached now. It covers the prefix of the lease that the insert started
+    /// from, which may be dropped.
     pub lease: Lease,
     /// The blocks that are cached for the tokens beyond the lease that the insert started from: those of another insert
     /// where it was first.
     pub blocks: Vec<BlockId>,
-    /// The caller's blocks that were not needed, because their tokens were cached already; dropping them gives them
-    /// back.
+    /// The caller's blocks whose tokens were already cached; dropping them returns them.
     pub duplicates: Reservation,
     /// Tokens at the end that fill no whole block and were not stored; with bigrams, at least the last token.
     pub dropped_tokens: usize,
 }
 
-/// Why nothing was inserted, and the reservation back. It keeps the blocks as long as it lives: one that is logged or carried
-/// on should be turned into its [`kind`](Self::kind), which is an error of its own.
+/// The error of an insert, with the reservation. It keeps the blocks as long as it lives: one that
+/// is logged or carried on should be turned into its [`kind`](Self::kind), which is an error of its
+/// own.
 ///
 /// # Examples
 ///
@@ -69,7 +70,7 @@ pub struct Inserted {
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct InsertError {
-    /// The reservation that was given to the insert.
+    /// The reservation that was passed to the insert.
     pub reservation: Reservation,
     /// The reason.
     pub kind: InsertErrorKind,
@@ -88,7 +89,7 @@ pub struct InsertError {
 /// cache.clear();
 /// let refused = session.insert(miss.lease(), &[1, 2], session.reserve(1)?).unwrap_err();
 /// assert_eq!(refused.kind, InsertErrorKind::NamespaceDropped);
-/// assert_eq!(refused.kind.to_string(), "the lease is of nothing: its namespace was dropped or cleared, or had too many leases: match again");
+/// assert_eq!(refused.kind.to_string(), "the lease protects nothing: its namespace was removed or cleared, or had too many leases: match again");
 /// # Ok::<_, Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -99,14 +100,6 @@ pub enum InsertErrorKind {
         /// Whole blocks beyond the lease.
         needed: usize,
         /// Blocks of the reservation.
-        given: usize,
-    },
-    /// The sequence is shorter than the prefix that the lease is on: pass the whole sequence.
-    TokensTooShort {
-        /// Tokens that the lease was matched by: in a namespace of [bigrams](crate::Keys::Bigrams) one more than it
-        /// protects.
-        leased: usize,
-        /// Tokens of the sequence.
         given: usize,
     },
     /// The sequence is longer than 2^31 - 1 tokens (2^27 on 32-bit machines).
@@ -125,16 +118,13 @@ pub enum InsertErrorKind {
         /// The most blocks that it may have there.
         limit: usize,
     },
-    /// A fork of the reservation holds this block too: [`make_unique`](Reservation::make_unique) first.
+    /// A fork of the reservation also holds this block: [`make_unique`](Reservation::make_unique)
+    /// first.
     SharedBlock {
         /// Its index in the reservation.
         index: usize,
     },
-    /// The lease is of another cache.
-    ForeignLease,
-    /// The reservation is of another cache.
-    ForeignReservation,
-    /// The lease is of nothing, because its namespace was dropped or cleared since, or had too many leases: match again.
+    /// The lease protects nothing: its namespace was removed or cleared since, or had too many leases. Match again.
     NamespaceDropped,
     /// Blocks of the lease were [invalidated](super::PrefixCache::invalidate_blocks): match again, and compute what is missing.
     Invalidated,
@@ -147,33 +137,23 @@ impl fmt::Display for InsertErrorKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::BlockCount { needed, given } => {
-                write!(
-                    f,
-                    "the reservation holds {given} blocks, but {needed} whole blocks of tokens lie beyond the lease"
-                )
-            }
-            Self::TokensTooShort { leased, given } => {
-                write!(
-                    f,
-                    "the sequence has {given} tokens, fewer than the {leased} of its lease: pass the whole sequence"
-                )
+                write!(f, "{given} blocks given, but the sequence has {needed} whole blocks beyond the lease")
             }
             Self::TooLong { tokens } => {
-                write!(f, "the sequence has {tokens} tokens, more than the {MAX_TOKENS} that can be cached")
+                write!(f, "a sequence of {tokens} tokens exceeds the limit of {MAX_TOKENS}")
             }
             Self::OverQuota { requested, pinned, limit } => {
                 write!(
                     f,
-                    "{requested} blocks that another namespace pays for, into one that has {pinned} pinned and may have {limit}"
+                    "namespace quota exceeded: {requested} more blocks requested, {pinned} of {limit} pinned: \
+                     reserve blocks that the namespace of the lease pays for"
                 )
             }
             Self::SharedBlock { index } => {
                 write!(f, "a fork also holds block {index} of the reservation: make it unique first")
             }
-            Self::ForeignLease => f.write_str("the lease is of another cache"),
-            Self::ForeignReservation => f.write_str("the reservation is of another cache"),
             Self::NamespaceDropped => f.write_str(
-                "the lease is of nothing: its namespace was dropped or cleared, or had too many leases: match again",
+                "the lease protects nothing: its namespace was removed or cleared, or had too many leases: match again",
             ),
             Self::Invalidated => f.write_str("blocks of the lease were invalidated: match again"),
             Self::TooManyBranches => f.write_str(
@@ -202,45 +182,6 @@ impl From<InsertError> for InsertErrorKind {
 }
 
 impl Session {
-    /// Publishes the whole blocks of `tokens` beyond `lease`, computed into the reservation's blocks.
-    ///
-    /// `tokens` is the whole sequence; its first `lease.len_tokens()` must be the tokens that the lease was matched by,
-    /// and are not compared. Where another insert has published the same tokens meanwhile, its blocks stay cached and
-    /// the caller's come back as duplicates: let your block table point to [`Inserted::blocks`]. Lock-free: one
-    /// compare-and-swap publishes.
-    ///
-    /// # Errors
-    ///
-    /// [`InsertError`] with the reservation; nothing has changed.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # let cache = radixkv::PrefixCache::builder(2, 8).build()?;
-    /// # let (session, space) = (cache.session(), cache.default_namespace());
-    /// let prompt = [1, 2, 3, 4, 5];
-    /// let hit = session.match_prefix(&space, &prompt);
-    /// let blocks = session.reserve(2)?; // whole blocks beyond the lease
-    /// let inserted = session.insert(hit.lease(), &prompt, blocks)?;
-    /// assert_eq!((inserted.lease.len_tokens(), inserted.dropped_tokens), (4, 1));
-    /// assert!(inserted.duplicates.is_empty());
-    /// # Ok::<_, Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn insert(
-        &self,
-        lease: &Lease,
-        tokens: &[Token],
-        mut reservation: Reservation,
-    ) -> Result<Inserted, InsertError> {
-        match self.publish(lease, tokens, &mut reservation) {
-            Ok((lease, blocks)) => {
-                let dropped_tokens = tokens.len() - lease.len_tokens();
-                Ok(Inserted { lease, blocks, duplicates: reservation, dropped_tokens })
-            }
-            Err(kind) => Err(InsertError { reservation, kind }),
-        }
-    }
-
     /// Publishes what lies beyond `lease`; the lease on all of it, and the blocks that are cached beyond the first one. What is not needed stays
     /// in the reservation.
     fn publish(
@@ -268,7 +209,7 @@ impl Session {
         let given = std::mem::take(&mut reservation.blocks);
         let (charged, limited) = (reservation.charge.blocks_of(holdings), holdings.cached_limit().is_some());
         let sequence = NewTokens { tokens: &tokens[..aligned], blocks: &given, grid, now, charged };
-        let published = insert(from, sequence, self.ledger(), &guard);
+        let published = publish_run(from, sequence, self.ledger(), &guard);
         reservation.blocks = given;
         let Ok(published) = published else {
             reservation.undo(moved);
@@ -306,20 +247,13 @@ impl Session {
         reservation: &mut Reservation,
         guard: &Guard<'_>,
     ) -> Result<Ref<'l, Point>, InsertErrorKind> {
-        if !self.is_ours(lease.cache()) {
-            return Err(InsertErrorKind::ForeignLease);
-        }
-        if !self.is_ours(&reservation.cache) {
-            return Err(InsertErrorKind::ForeignReservation);
-        }
+        self.check_sequence(lease, tokens);
+        assert!(reservation.cache.is_of(self.strong_refs.inner()), "the reservation belongs to another cache");
         if tokens.len() > MAX_TOKENS {
             return Err(InsertErrorKind::TooLong { tokens: tokens.len() });
         }
         let grid = lease.grid(self.strong_refs.inner());
         let leased = grid.depth_of(lease.len_tokens());
-        if tokens.len() < leased {
-            return Err(InsertErrorKind::TokensTooShort { leased, given: tokens.len() });
-        }
         let (needed, given) = (grid.blocks(tokens.len()) - grid.blocks(leased), reservation.blocks.len());
         if needed != given {
             return Err(InsertErrorKind::BlockCount { needed, given });
@@ -333,6 +267,21 @@ impl Session {
             Some(held) if held.point.is_hidden(guard) => Err(InsertErrorKind::Invalidated),
             Some(held) => Ok(held.point),
         }
+    }
+}
+
+pub(super) fn insert(
+    session: &Session,
+    lease: &Lease,
+    tokens: &[Token],
+    mut reservation: Reservation,
+) -> Result<Inserted, InsertError> {
+    match session.publish(lease, tokens, &mut reservation) {
+        Ok((lease, blocks)) => {
+            let dropped_tokens = tokens.len() - lease.len_tokens();
+            Ok(Inserted { lease, blocks, duplicates: reservation, dropped_tokens })
+        }
+        Err(kind) => Err(InsertError { reservation, kind }),
     }
 }
 

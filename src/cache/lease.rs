@@ -5,16 +5,15 @@ use std::fmt;
 use super::inner::Inner;
 use super::strong_ref::StrongRef;
 use crate::block::{BlockId, Grid};
-use crate::name::NamespaceName;
 use crate::reclaim::Link;
-use crate::tree::lease::{lease_again, release};
+use crate::tree::lease::release;
 use crate::tree::{HeldLease, Point, StripeRef};
 
 /// A promise: while it lives, the blocks of its prefix are not evicted, rewritten or handed out.
 ///
 /// It protects its own prefix and nothing beyond. Dropping it is O(1), may happen on any thread and during a panic, and
-/// is lock-free unless a thread or task that waits for blocks must be woken. A clone is a lease of its own and does not
-/// count as another use of the prefix.
+/// is lock-free unless a thread or task that waits for blocks must be woken. [`try_clone`](Self::try_clone) makes a second
+/// lease on the same prefix.
 ///
 /// A lease keeps the cache alive. If it is the last handle, dropping it frees the index, which takes about 3 s for a
 /// million runs. A lease that is forgotten ([`std::mem::forget`]) protects its prefix for good, even if the namespace is
@@ -35,15 +34,15 @@ use crate::tree::{HeldLease, Point, StripeRef};
 pub struct Lease {
     /// The point on which the lease counts, which therefore stays (reclaim, I3); `None` if it is of nothing.
     point: Option<Link<Point>>,
-    len_tokens: usize,
-    counted_on: StripeRef,
+    pub(super) len_tokens: usize,
+    pub(super) counted_on: StripeRef,
     /// The offset of the namespace's grid.
     offset: u8,
     /// Whether the request was counted in the point's statistics.
     pub(super) counted: bool,
     /// Whether the lookup of its sequence was counted.
     pub(super) queried: bool,
-    cache: StrongRef<Inner>,
+    pub(super) cache: StrongRef<Inner>,
 }
 
 impl Lease {
@@ -63,45 +62,6 @@ impl Lease {
         Self { point: None, len_tokens: 0, counted_on, offset, counted, queried, cache }
     }
 
-    /// Tokens whose keys and values it protects: those of whole blocks.
-    pub fn len_tokens(&self) -> usize {
-        self.len_tokens
-    }
-
-    /// The name of the namespace in which it was matched; `None` if it leases nothing.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # let cache = radixkv::PrefixCache::builder(2, 2).build()?;
-    /// let tenant = cache.namespace(&["tenant-7"]);
-    /// let lease = cache.session().match_prefix(&tenant, &[1, 2]).into_lease();
-    /// assert_eq!(lease.namespace(), Some(&tenant.name()));
-    /// # Ok::<_, radixkv::BuildError>(())
-    /// ```
-    pub fn namespace(&self) -> Option<&NamespaceName> {
-        Some(&self.held()?.point.run().space().as_ref().holdings.name)
-    }
-
-    /// A second lease on the same prefix, as `clone`; nothing if the prefix holds 2^28 leases already.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # let cache = radixkv::PrefixCache::builder(2, 2).build()?;
-    /// let lease = cache.session().match_prefix(&cache.default_namespace(), &[]).into_lease();
-    /// let again = lease.try_clone().expect("few leases are held");
-    /// assert_eq!(again.len_tokens(), lease.len_tokens());
-    /// # Ok::<_, radixkv::BuildError>(())
-    /// ```
-    pub fn try_clone(&self) -> Option<Self> {
-        let Some(held) = self.held() else {
-            return Some(Self::of_nothing(self.grid(&self.cache), self.cache.clone()));
-        };
-        let again = lease_again(held.point, self.cache.ledger(self.counted_on.stripe()))?;
-        Some(Self::new(again, false, self.grid(&self.cache), self.cache.clone()))
-    }
-
     /// Where blocks end in its namespace's sequences.
     pub(super) fn grid(&self, inner: &Inner) -> Grid {
         inner.grid.with_offset(u32::from(self.offset))
@@ -117,7 +77,7 @@ impl Lease {
     }
 
     /// Releases it, and wakes no waiter.
-    pub(super) fn let_go(mut self) {
+    pub(super) fn release_quietly(mut self) {
         if let Some(held) = self.held() {
             release(held, self.cache.ledger(self.counted_on.stripe()));
         }
@@ -135,14 +95,18 @@ impl Lease {
     }
 }
 
-impl Clone for Lease {
-    /// # Panics
-    ///
-    /// If the prefix holds 2^28 leases already.
-    fn clone(&self) -> Self {
-        self.try_clone().expect("a prefix holds too many leases")
+/// A prefix holds as many leases as can be counted, 2^28: retry once some are dropped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TooManyLeases;
+
+impl fmt::Display for TooManyLeases {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the prefix holds 2^28 leases: retry once some are dropped")
     }
 }
+
+impl std::error::Error for TooManyLeases {}
 
 impl Drop for Lease {
     #[inline]
@@ -178,68 +142,4 @@ impl fmt::Debug for Lease {
 pub struct PrefixMatch {
     pub(super) lease: Lease,
     pub(super) blocks: Vec<BlockId>,
-}
-
-impl PrefixMatch {
-    /// Tokens whose keys and values are cached: those of whole blocks.
-    pub fn len_tokens(&self) -> usize {
-        self.lease.len_tokens()
-    }
-
-    /// The blocks of the prefix: the `i`-th holds the keys and values of tokens `i * block_size..(i + 1) * block_size`.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # let cache = radixkv::PrefixCache::builder(2, 8).build()?;
-    /// # let (session, space) = (cache.session(), cache.default_namespace());
-    /// # let miss = session.match_prefix(&space, &[1, 2]);
-    /// # drop(session.insert(miss.lease(), &[1, 2], session.reserve(1)?)?);
-    /// let hit = session.match_prefix(&space, &[1, 2, 3]);
-    /// let mut block_table = hit.blocks().to_vec();
-    /// let blocks = session.reserve(1)?; // for token 3
-    /// block_table.extend(blocks.blocks());
-    /// assert_eq!(block_table.len(), 2);
-    /// # Ok::<_, Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn blocks(&self) -> &[BlockId] {
-        &self.blocks
-    }
-
-    /// The lease that keeps the blocks in place.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # let cache = radixkv::PrefixCache::builder(2, 8).build()?;
-    /// # let (session, space) = (cache.session(), cache.default_namespace());
-    /// # let miss = session.match_prefix(&space, &[1, 2]);
-    /// # drop(session.insert(miss.lease(), &[1, 2], session.reserve(1)?)?);
-    /// let hit = session.match_prefix(&space, &[1, 2]);
-    /// let second = hit.lease().clone(); // for a second request with the same prefix
-    /// assert_eq!(second.len_tokens(), 2);
-    /// # Ok::<_, Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn lease(&self) -> &Lease {
-        &self.lease
-    }
-
-    /// The lease, without the list of blocks.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # let cache = radixkv::PrefixCache::builder(2, 8).build()?;
-    /// # let (session, space) = (cache.session(), cache.default_namespace());
-    /// # let miss = session.match_prefix(&space, &[1, 2]);
-    /// # drop(session.insert(miss.lease(), &[1, 2], session.reserve(1)?)?);
-    /// let lease = session.match_prefix(&space, &[1, 2]).into_lease();
-    /// assert_eq!(cache.evict(1), 0); // it protects the block
-    /// drop(lease);
-    /// assert_eq!(cache.evict(1), 1);
-    /// # Ok::<_, Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn into_lease(self) -> Lease {
-        self.lease
-    }
 }

@@ -3,7 +3,8 @@
 use crate::name::NamespaceName;
 use crate::reclaim::ROW_COUNTS;
 
-/// What the lookups of a namespace found since it was made, or those of a whole cache since that was built.
+/// The hits and misses of a namespace's lookups since it was created, or of a whole cache since it
+/// was built.
 ///
 /// The tokens that a lookup misses are those of whole blocks behind what it found. All of them have the reason of the first
 /// block of them. The reasons are guesses, by marks of blocks that were cached or evicted of late: of the first block of each
@@ -21,7 +22,7 @@ use crate::reclaim::ROW_COUNTS;
 /// cache.evict(1);
 /// drop(session.match_prefix(&tenant, &[1, 2, 3, 4]));
 ///
-/// let lookups = cache.namespace_stats(&tenant).lookups.expect("there are few namespaces");
+/// let lookups = tenant.stats().lookups.expect("there are few namespaces");
 /// assert_eq!((lookups.lookups, lookups.query_tokens, lookups.hit_tokens), (2, 9, 2));
 /// assert_eq!((lookups.missed_new_tokens, lookups.missed_evicted_tokens), (4, 2));
 /// # Ok::<_, Box<dyn std::error::Error>>(())
@@ -38,13 +39,13 @@ pub struct LookupStats {
     pub hit_tokens: u64,
     /// Tokens that a resume found beyond a lease whose lookup had been counted already: not among `hit_tokens`.
     pub resumed_tokens: u64,
-    /// Tokens that were missed because their first block had been cached in this namespace, and was gone: evicted for
-    /// whatever reason, invalidated, or cleared. A larger cache, a quota or another policy may help.
+    /// Tokens that were missed because their first block was cached in this namespace earlier and
+    /// was evicted, invalidated or cleared. A larger cache, a quota or another policy may help.
     pub missed_evicted_tokens: u64,
-    /// Tokens that were missed because their first block agrees with a cached one in its first tokens alone. Smaller blocks or
-    /// [partial hits](crate::PartialHit) may help.
+    /// Tokens that were missed because their first block agrees with a cached one only in its first
+    /// tokens. Smaller blocks or [partial hits](crate::PartialHit) may help.
     pub missed_diverged_tokens: u64,
-    /// Tokens that were missed because their first block was seen in another namespace alone.
+    /// Tokens that were missed because their first block was seen only in another namespace.
     pub missed_elsewhere_tokens: u64,
     /// Tokens that were missed because their first block had not been seen, or too long ago.
     pub missed_new_tokens: u64,
@@ -100,8 +101,9 @@ impl LookupStats {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct NamespaceLookups {
-    /// Its name; `None` for all namespaces together that have no counts of their own, and those that have gone.
+    /// The name; `None` for all namespaces without their own counters together, and those that were
+    /// removed.
     pub namespace: Option<NamespaceName>,
-    /// What they found.
+    /// The hits and misses of these lookups.
     pub lookups: LookupStats,
 }

@@ -3,25 +3,27 @@
 //! | file | holds |
 //! |---|---|
 //! | `prefix_cache`, `inner` | the public handle, and what all handles share |
-//! | `builder`, `settings`, `reconfigure`, `growing` | configuration and its checks; what of it may change at run time |
-//! | `session`, `insert`, `partial`, `allocate`, `acquire` | the verbs of a scheduler thread |
+//! | `api` | the public methods of each handle, in the order of its page |
+//! | `builder`, `settings`, `live_settings`, `growing` | configuration and its checks; what can change at run time |
+//! | `session` | what the verbs of one scheduler thread share |
+//! | `lookup`, `insert`, `partial`, `allocate`, `acquire` | what those verbs do |
 //! | `retention`, `priority`, `uses` | what a session may ask for a prefix: priorities, retaining, demoting, recency or frequency alone |
 //! | `block_request` | how many blocks are asked for, which namespace pays, and in which lane it waits |
 //! | `wait_list`, `waiter`, `waiting`, `acquiring` | threads and tasks that wait for blocks |
 //! | `lease`, `reservation`, `fork`, `shared_blocks` | handles that give back what they hold when they are dropped |
 //! | `weak_lease`, `sharing` | a prefix to be leased later; how many leases of a set hold a block |
-//! | `owner`, `refusals` | of which cache a handle is; forms of verbs that refuse where others panic |
+//! | `owner` | checks of the handles that a session is given |
 //! | `strong_ref` | the counted reference in each handle, which keeps the cache alive |
 //! | `external` | the engine's own pool: its ids in, evicted ids out |
-//! | `namespace` | trees that never share |
+//! | `namespace` | trees that never share: the registry, the public handle, emptying |
 //! | `evicting`, `evicted` | the verbs that evict; evicted blocks that their caller keeps for a while |
 //! | `invalidating` | blocks that hold wrong keys and values |
 //! | `events`, `draft`, `subscribing` | what is told to those who listen, before and after it is copied; their channels |
 //! | `evictor`, `background` | accounts, ranking, trimming; the thread around them |
-//! | `exchange`, `quota` | another policy at run time; limits of namespaces |
+//! | `quota` | limits of namespaces |
 //! | `clock`, `counters`, `stats` | time, what is counted, numbers |
 //! | `lookups`, `lookup_stats`, `seen` | what lookups found of each namespace, and why they missed |
-//! | `validate`, `diagnostics` | the check of every invariant, and what it reports |
+//! | `validate`, `violation`, `diagnostics` | the check of every invariant, and what it reports |
 //! | `walk`, `listing` | what is cached, run by run; what was at one moment |
 //! | `spans` | what the crate `tracing` is told |
 
@@ -29,6 +31,7 @@ mod acquire;
 #[cfg(feature = "async")]
 mod acquiring;
 mod allocate;
+mod api;
 mod background;
 mod block_request;
 mod builder;
@@ -40,7 +43,6 @@ mod events;
 mod evicted;
 mod evicting;
 mod evictor;
-mod exchange;
 mod external;
 mod fork;
 mod growing;
@@ -49,6 +51,8 @@ mod insert;
 mod invalidating;
 mod lease;
 mod listing;
+mod live_settings;
+mod lookup;
 mod lookup_stats;
 mod lookups;
 mod namespace;
@@ -59,8 +63,6 @@ mod prefix_cache;
 mod priority;
 mod publications;
 mod quota;
-mod reconfigure;
-mod refusals;
 mod reservation;
 mod retention;
 mod seen;
@@ -74,6 +76,7 @@ mod strong_ref;
 mod subscribing;
 mod uses;
 mod validate;
+mod violation;
 mod wait_list;
 mod waiter;
 #[cfg(feature = "async")]
@@ -90,13 +93,13 @@ pub use builder::{BuildError, Builder};
 pub use clock::Clock;
 pub use events::{CacheEvent, EventBatch, EvictionReason};
 pub use evicted::Evicted;
-pub use external::AdoptError;
+pub use external::{AdoptError, ExternalPool};
 pub use fork::PendingCopy;
 pub use growing::GrowError;
 #[cfg(test)]
 pub(crate) use insert::MAX_TOKENS;
 pub use insert::{InsertError, InsertErrorKind, Inserted};
-pub use lease::{Lease, PrefixMatch};
+pub use lease::{Lease, PrefixMatch, TooManyLeases};
 pub use lookup_stats::{LookupStats, NamespaceLookups};
 pub use namespace::{Namespace, NamespaceInUse};
 pub use partial::PartialHit;
@@ -105,16 +108,16 @@ pub use priority::Priority;
 #[cfg(any(radixkv_loom, radixkv_shuttle))]
 pub(crate) use publications::{Publication, Publications};
 pub use quota::{NamespaceStats, Quota};
-pub use reconfigure::SettingError;
-pub use refusals::{LeaseError, MakeUniqueError, ResumeError};
-pub use reservation::{AppendError, AppendErrorKind, Reservation, ReserveError};
+pub use reservation::{Reservation, ReserveError};
 pub use retention::RetainError;
 pub use session::Session;
+pub use settings::{SettingError, Settings};
 pub use sharing::SharedSpan;
 pub use stats::Stats;
 #[cfg(any(radixkv_loom, radixkv_shuttle))]
 pub(crate) use strong_ref::{StrongRef, StrongRefs};
 pub use subscribing::Subscription;
+pub use violation::Violation;
 #[cfg(feature = "async")]
 pub use waiting::Reserving;
 pub use walk::CachedRun;

@@ -1,8 +1,8 @@
 //! Namespaces: trees that never share, for adapters, tenants and model versions.
 
-mod verbs;
+pub(super) mod clearing;
 
-pub use verbs::NamespaceInUse;
+pub use clearing::NamespaceInUse;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,21 +10,24 @@ use std::hash::{Hash, Hasher};
 use std::ops::Bound;
 
 use super::evictor::{Evictor, Resources, runs_below};
+use super::inner::Inner;
+use super::prefix_cache::PrefixCache;
 use crate::block::Grid;
-use crate::name::{Keys, NamespaceName};
+use crate::name::NamespaceName;
 use crate::reclaim::{Guard, Link, Local, Ref, Row, RowId};
 use crate::sync::atomic::{
     AtomicPtr,
     Ordering::{AcqRel, Acquire},
 };
 use crate::sync::gauge::{AtomicBool, Relaxed};
-use crate::sync::{Arc, Mutex, is_only, model_size};
+use crate::sync::{Arc, Mutex, OnceLock, Weak, is_only, model_size};
 use crate::tree::{Holdings, Point, Run, Space};
 
 /// A handle on a tree of cached sequences that shares nothing with other namespaces; made by
 /// [`PrefixCache::namespace`](crate::PrefixCache::namespace).
 ///
-/// The verbs of a session take it, so that no name is looked up for each request.
+/// The verbs of a session take it, so that no name is looked up for each request. It does not keep its cache alive: once
+/// the cache is gone its own verbs do nothing and its numbers are 0.
 ///
 /// # Examples
 ///
@@ -39,20 +42,6 @@ use crate::tree::{Holdings, Point, Run, Space};
 #[derive(Clone)]
 pub struct Namespace(pub(super) Arc<NamespaceState>);
 
-/// A namespace and its present tree.
-pub(super) struct NamespaceState {
-    /// Where blocks end in its sequences.
-    pub(super) grid: Grid,
-    pub(super) row: RowId,
-    family: Family,
-    /// The root of the tree that lookups start in; null once the namespace was dropped.
-    root: AtomicPtr<Point>,
-    pub(super) holdings: Arc<Holdings>,
-}
-
-/// Equal for all namespaces of a cache: a handle of another cache is refused by it.
-type Family = Arc<()>;
-
 impl fmt::Debug for Namespace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = &self.0.holdings.name;
@@ -61,22 +50,10 @@ impl fmt::Debug for Namespace {
 }
 
 impl Namespace {
-    /// What the namespace compares: single tokens or pairs.
-    pub fn keys(&self) -> Keys {
-        self.0.holdings.name.keys()
-    }
-
-    /// Its name, which outlives it.
-    pub fn name(&self) -> NamespaceName {
-        self.0.holdings.name.clone()
-    }
-}
-
-impl Namespace {
-    /// Its limit on blocks in leases and reservations.
-    #[cfg(feature = "scheduler")]
-    pub(crate) fn pinned_limit(&self) -> Option<usize> {
-        self.0.holdings.pinned_limit()
+    /// Its cache, while that is alive.
+    pub(super) fn cache(&self) -> Option<PrefixCache> {
+        let inner = self.0.family.cache.get()?.upgrade()?;
+        Some(PrefixCache { inner })
     }
 }
 
@@ -95,8 +72,59 @@ impl Hash for Namespace {
     }
 }
 
+/// A namespace and its present tree.
+pub(super) struct NamespaceState {
+    /// Where blocks end in its sequences.
+    pub(super) grid: Grid,
+    pub(super) row: RowId,
+    family: Arc<Family>,
+    /// The root of the tree that lookups start in; null once the namespace was dropped.
+    root: AtomicPtr<Point>,
+    pub(super) holdings: Arc<Holdings>,
+}
+
+/// One for all namespaces of a cache: tells the cache's handles from those of other caches, and leads to the cache.
+#[derive(Default)]
+pub(super) struct Family {
+    /// Set once, when the cache is built. Weak: a namespace does not keep its cache alive.
+    cache: OnceLock<Weak<Inner>>,
+}
+
+pub(super) fn default_of(cache: &PrefixCache) -> Namespace {
+    Namespace(Arc::clone(&cache.inner.namespaces.default))
+}
+
+/// The namespace of this name, created if it does not exist.
+pub(super) fn named(cache: &PrefixCache, name: NamespaceName) -> Namespace {
+    if name.is_default() {
+        return default_of(cache);
+    }
+    let registry = &cache.inner.namespaces;
+    let mut names = registry.names.lock();
+    if let Some(state) = names.states.get(&name) {
+        return Namespace(Arc::clone(state));
+    }
+    let local = cache.inner.participant();
+    let (grid, row) = (cache.inner.grid, cache.inner.domain.records().row());
+    let state = Arc::new(NamespaceState::new(name.clone(), grid, &registry.family, row, &local.pin()));
+    names.states.insert(name, Arc::clone(&state));
+    let pass_is_due = names.states.len() >= names.next_pass;
+    drop(names);
+    if pass_is_due {
+        // Relaxed: a hint to the next thread that evicts.
+        registry.behind.store(true, Relaxed);
+        if let Some(background) = cache.inner.background.get() {
+            background.changes_pending();
+        } else {
+            // More than this one: so they do not pile up, however short sessions are.
+            cache.inner.try_evicting(|evictor, resources| registry.tidy(evictor, resources));
+        }
+    }
+    Namespace(state)
+}
+
 impl NamespaceState {
-    fn new(name: NamespaceName, grid: Grid, family: &Family, row: Row, guard: &Guard<'_>) -> Self {
+    fn new(name: NamespaceName, grid: Grid, family: &Arc<Family>, row: Row, guard: &Guard<'_>) -> Self {
         let (grid, id) = (grid.with_offset(name.keys().offset()), row.id());
         let holdings = Arc::new(Holdings::new(name, row));
         let root = AtomicPtr::new(Space::plant(grid.offset(), Arc::clone(&holdings), guard).as_ptr());
@@ -127,7 +155,7 @@ pub(super) struct Registry {
     /// it.
     behind: AtomicBool,
     default: Arc<NamespaceState>,
-    family: Family,
+    family: Arc<Family>,
 }
 
 /// Ordered, so that work on all of them is done in the same order in every run.
@@ -156,18 +184,18 @@ const FEW: usize = 64;
 
 impl Registry {
     pub(super) fn new(grid: Grid, row: Row, local: &Local) -> Self {
-        let family = Family::default();
-        let default = NamespaceState::new(NamespaceName::new(&[], Keys::Tokens), grid, &family, row, &local.pin());
+        let family = Arc::<Family>::default();
+        let default = NamespaceState::new(NamespaceName::default(), grid, &family, row, &local.pin());
         let names = Names { next_pass: FEW, ..Names::default() };
         Self { names: Mutex::new(names), behind: AtomicBool::new(false), default: Arc::new(default), family }
     }
 
     /// # Panics
     ///
-    /// If `namespace` is of another cache.
+    /// If `namespace` belongs to another cache.
     #[inline]
     pub(super) fn check(&self, namespace: &Namespace) {
-        assert!(self.has_made(namespace), "{namespace:?} is of another cache");
+        assert!(self.has_made(namespace), "{namespace:?} belongs to another cache");
     }
 
     /// Whether `namespace` is of this cache.
@@ -176,12 +204,17 @@ impl Registry {
         self.is_family(&namespace.0.family)
     }
 
+    /// Lets its namespaces find the cache; called once, before any handle is given out.
+    pub(super) fn join(&self, inner: &Arc<Inner>) {
+        self.family.cache.get_or_init(|| Arc::downgrade(inner));
+    }
+
     /// What all handles of this cache have in common.
-    pub(super) fn family(&self) -> Arc<()> {
+    pub(super) fn family(&self) -> Arc<Family> {
         Arc::clone(&self.family)
     }
 
-    pub(super) fn is_family(&self, family: &Arc<()>) -> bool {
+    pub(super) fn is_family(&self, family: &Arc<Family>) -> bool {
         Arc::ptr_eq(&self.family, family)
     }
 

@@ -1,55 +1,30 @@
-//! Of which cache a handle is: for bindings, which ask before they call a verb that panics.
+//! Checks that a session makes of the handles it is given; see [misuse](crate::PrefixCache#misuse).
 
 use super::lease::Lease;
-use super::namespace::Namespace;
-use super::prefix_cache::PrefixCache;
-use super::reservation::Reservation;
-use super::weak_lease::WeakLease;
+use super::session::Session;
+use crate::key::Token;
 
-impl Lease {
-    /// Whether it is of this cache: verbs panic with a lease of another one.
+impl Session {
+    /// # Panics
     ///
-    /// # Examples
-    ///
-    /// ```
-    /// # let build = || radixkv::PrefixCache::builder(2, 2).build();
-    /// let (cache, other) = (build()?, build()?);
-    /// let lease = cache.session().match_prefix(&cache.default_namespace(), &[]).into_lease();
-    /// assert!(lease.is_of(&cache) && !lease.is_of(&other));
-    /// # Ok::<_, radixkv::BuildError>(())
-    /// ```
-    pub fn is_of(&self, cache: &PrefixCache) -> bool {
-        self.cache().is_of(&cache.inner)
+    /// If another cache owns the lease.
+    #[inline]
+    pub(super) fn check_lease(&self, lease: &Lease) {
+        assert!(self.owns(lease), "the lease belongs to another cache");
     }
-}
 
-impl Reservation {
-    /// Whether it is of this cache: verbs refuse a reservation of another one.
-    pub fn is_of(&self, cache: &PrefixCache) -> bool {
-        self.cache.is_of(&cache.inner)
-    }
-}
-
-impl Namespace {
-    /// Whether it is of this cache: verbs panic with a namespace of another one.
+    /// # Panics
     ///
-    /// # Examples
-    ///
-    /// ```
-    /// # let build = || radixkv::PrefixCache::builder(2, 2).build();
-    /// let (cache, other) = (build()?, build()?);
-    /// let tenant = cache.namespace(&["tenant-7"]);
-    /// assert!(tenant.is_of(&cache) && !tenant.is_of(&other));
-    /// # Ok::<_, radixkv::BuildError>(())
-    /// ```
-    pub fn is_of(&self, cache: &PrefixCache) -> bool {
-        cache.inner.namespaces.has_made(self)
+    /// If another cache owns the lease, or `tokens` is shorter than the sequence that it was matched by.
+    #[inline]
+    pub(super) fn check_sequence(&self, lease: &Lease, tokens: &[Token]) {
+        self.check_lease(lease);
+        let leased = lease.grid(self.inner()).depth_of(lease.len_tokens());
+        let given = tokens.len();
+        assert!(given >= leased, "{given} tokens given, but the lease covers {leased}: pass the whole sequence");
     }
-}
 
-impl WeakLease {
-    /// Whether it is of this cache: [`upgrade`](crate::Session::upgrade) panics with one of another.
-    pub fn is_of(&self, cache: &PrefixCache) -> bool {
-        cache.inner.namespaces.is_family(self.family())
+    fn owns(&self, lease: &Lease) -> bool {
+        lease.cache().is_of(self.strong_refs.inner())
     }
 }

@@ -62,73 +62,41 @@ impl fmt::Debug for PartialHit {
     }
 }
 
-impl Session {
-    /// Leases the cached block just beyond `lease` that agrees longest with `tokens`, the whole sequence. `None` if no
-    /// block agrees in `min_tokens` tokens, or in one.
-    ///
-    /// A match ends at a block boundary. If a cached sequence differs from `tokens` only inside the next block, that
-    /// block holds the keys and values of the tokens before the difference too: this finds it. If several agree equally
-    /// long it returns any of them. It does not count as a use. If a whole block agrees, the block was published after
-    /// the match: call [`resume`](Self::resume) instead.
-    ///
-    /// Lock-free. Costs no more than comparing a block, unless branches inside the block were evicted.
-    ///
-    /// # Panics
-    ///
-    /// If `tokens` is shorter than the lease, or the lease is of another cache.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// let cache = radixkv::PrefixCache::builder(4, 8).build()?;
-    /// let (session, space) = (cache.session(), cache.default_namespace());
-    /// let cached = [1, 2, 3, 4, 5, 6, 7, 8];
-    /// drop(session.insert(session.match_prefix(&space, &cached).lease(), &cached, session.reserve(2)?)?);
-    ///
-    /// let prompt = [1, 2, 3, 4, 5, 6, 9, 9];
-    /// let hit = session.match_prefix(&space, &prompt);
-    /// assert_eq!(hit.len_tokens(), 4);
-    /// let mine = session.reserve(1)?;
-    /// let mut done = hit.len_tokens();
-    /// if let Some(partial) = session.match_partial(hit.lease(), &prompt, 1) {
-    ///     // ... copy two tokens of `partial.block()` into `mine.blocks()[0]` ...
-    ///     done += partial.len_tokens();
-    /// }
-    /// // ... compute the tokens from `done` on ...
-    /// assert_eq!(done, 6);
-    /// # Ok::<_, Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn match_partial(&self, lease: &Lease, tokens: &[Token], min_tokens: usize) -> Option<PartialHit> {
-        self.check_lease_of(lease, tokens).unwrap_or_else(|refused| panic!("{refused}"));
-        let inner = &**self.strong_refs.inner();
-        let grid = lease.grid(inner);
-        let leased = grid.depth_of(lease.len_tokens());
-        let from = lease.held()?.point;
-        let participant = self.participant();
-        let guard = participant.pin();
-        let known = grid.blocks(leased);
-        let end = grid.end_of(known + 1);
-        // With bigrams, the first token of the sequence agrees and fills no key.
-        let unfilled = end - leased - grid.tokens();
-        let least = min_tokens.max(1).saturating_add(unfilled);
-        let (agreed, held) = loop {
-            let nearest = nearest(from, end, tokens, least, &guard)?;
-            match lease_at(nearest.end, self.ledger(), &guard) {
-                Ok(held) => break (nearest.agreed, held),
-                // Trimmed meanwhile: look again, another block may agree longest now.
-                Err(Refused::Shorter(_)) => {}
-                // `Gone` cannot occur: a space whose root is dead holds no leased point, and `lease` is one.
-                Err(Refused::Full | Refused::Gone) => return None,
-            }
-        };
-        let source = Lease::new(held, false, grid, self.strong_refs.take());
-        let mut block = Vec::with_capacity(1);
-        append_blocks(held.point, known, grid, &mut block, &guard);
-        drop(guard);
-        let len_tokens = agreed - unfilled;
-        participant.count([(Count::PartialTokens, len_tokens)]);
-        self.help();
-        let block = block.pop().expect("the leased path ends with the block");
-        Some(PartialHit { block, len_tokens, source })
-    }
+pub(super) fn match_partial(
+    session: &Session,
+    lease: &Lease,
+    tokens: &[Token],
+    min_tokens: usize,
+) -> Option<PartialHit> {
+    session.check_sequence(lease, tokens);
+    let inner = &**session.strong_refs.inner();
+    let grid = lease.grid(inner);
+    let leased = grid.depth_of(lease.len_tokens());
+    let from = lease.held()?.point;
+    let participant = session.participant();
+    let guard = participant.pin();
+    let known = grid.blocks(leased);
+    let end = grid.end_of(known + 1);
+    // With bigrams, the first token of the sequence agrees and fills no key.
+    let unfilled = end - leased - grid.tokens();
+    let least = min_tokens.max(1).saturating_add(unfilled);
+    let (agreed, held) = loop {
+        let nearest = nearest(from, end, tokens, least, &guard)?;
+        match lease_at(nearest.end, session.ledger(), &guard) {
+            Ok(held) => break (nearest.agreed, held),
+            // Trimmed meanwhile: look again, another block may agree longest now.
+            Err(Refused::Shorter(_)) => {}
+            // `Gone` cannot occur: a space whose root is dead holds no leased point, and `lease` is one.
+            Err(Refused::Full | Refused::Gone) => return None,
+        }
+    };
+    let source = Lease::new(held, false, grid, session.strong_refs.take());
+    let mut block = Vec::with_capacity(1);
+    append_blocks(held.point, known, grid, &mut block, &guard);
+    drop(guard);
+    let len_tokens = agreed - unfilled;
+    participant.count([(Count::PartialTokens, len_tokens)]);
+    session.help();
+    let block = block.pop().expect("the leased path ends with the block");
+    Some(PartialHit { block, len_tokens, source })
 }

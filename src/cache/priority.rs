@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-/// How much a prefix is worth keeping, any `i64`, and for how long; [`PolicyKind::Priority`] evicts the lowest first.
+/// The priority of a prefix, any `i64`, and how long it counts; [`PolicyKind::Priority`] evicts the
+/// lowest first.
 ///
 /// [`PolicyKind::Priority`]: crate::PolicyKind::Priority
 ///
@@ -24,11 +25,11 @@ pub struct Priority {
 }
 
 impl Priority {
-    /// The priority of a prefix that was given none, or whose priorities have all expired: level 35, as TensorRT-LLM's, whose
-    /// levels are from 0 to 100.
+    /// The default priority, also of a prefix whose priorities have all expired: level 35 of 0 to
+    /// 100, as in TensorRT-LLM.
     pub const DEFAULT: Self = Self::new(35);
 
-    /// A priority that does not expire.
+    /// Creates a priority that does not expire.
     ///
     /// # Examples
     ///
@@ -41,7 +42,7 @@ impl Priority {
         Self { level, ttl: None }
     }
 
-    /// The same level, from the moment it is given until `ttl` has passed.
+    /// Lets the priority expire: it counts from the moment it is given until `ttl` has passed.
     ///
     /// # Examples
     ///

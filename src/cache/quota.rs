@@ -2,6 +2,8 @@
 
 mod verbs;
 
+pub(super) use verbs::{limits_of, set_quota, stats};
+
 pub(super) use verbs::OverQuota;
 
 use std::time::Duration;
@@ -10,7 +12,8 @@ use super::lookup_stats::LookupStats;
 use crate::sync::Arc;
 use crate::tree::Holdings;
 
-/// How many blocks a namespace may have, and for how long; [`PrefixCache::set_quota`](crate::PrefixCache::set_quota).
+/// The limits of a namespace: how many blocks it may have, and for how long; set by
+/// [`Namespace::set_quota`](crate::Namespace::set_quota).
 ///
 /// With both limits, a namespace never has more blocks in leases and reservations at once than the sum of the limits:
 /// blocks get cached only from reservations, which `pinned_blocks` bounds, and only cached blocks can be leased, which
@@ -29,8 +32,9 @@ use crate::tree::Holdings;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Quota {
-    /// The most blocks that it may have cached; no limit if `None`. When it has more, its own blocks are evicted
-    /// before those of other namespaces, in the policy's order; blocks that leases protect stay.
+    /// The maximum number of cached blocks; no limit if `None`. When it has more, its own blocks
+    /// are evicted before those of other namespaces, in the policy's order; blocks that leases
+    /// protect stay.
     pub cached_blocks: Option<usize>,
     /// The most blocks that its leases may protect and its reservations
     /// ([`BlockRequest::paid_by`](crate::BlockRequest::paid_by)) hold; no limit if `None`. A block that several forks of a
@@ -43,7 +47,7 @@ pub struct Quota {
 }
 
 impl Quota {
-    /// Limits the blocks that it may have cached.
+    /// Limits the cached blocks.
     #[must_use]
     pub const fn cached_blocks(mut self, blocks: usize) -> Self {
         self.cached_blocks = Some(blocks);
@@ -66,7 +70,7 @@ impl Quota {
     /// # use radixkv::{Clock, PrefixCache, Quota};
     /// let cache = PrefixCache::builder(2, 8).clock(Clock::Logical).build()?;
     /// let (session, tenant) = (cache.session(), cache.namespace(&["tenant-7"]));
-    /// cache.set_quota(&tenant, Quota::default().time_to_idle(Duration::from_nanos(10)));
+    /// tenant.set_quota(Quota::default().time_to_idle(Duration::from_nanos(10)));
     /// for space in [&tenant, &cache.default_namespace()] {
     ///     let start = session.acquire(space, &[1, 2], 0)?;
     ///     drop(session.insert(start.hit.lease(), &[1, 2], start.blocks)?);
@@ -84,15 +88,16 @@ impl Quota {
     }
 }
 
-/// Numbers of one namespace; made by [`PrefixCache::namespace_stats`](crate::PrefixCache::namespace_stats).
+/// The statistics of one namespace; made by [`Namespace::stats`](crate::Namespace::stats).
 ///
 /// # Examples
 ///
 /// ```
+/// # use radixkv::BlockRequest;
 /// let cache = radixkv::PrefixCache::builder(16, 8).build()?;
 /// let tenant = cache.namespace(&["tenant-7"]);
-/// let filling = cache.session().reserve_in(&tenant, 3)?;
-/// let stats = cache.namespace_stats(&tenant);
+/// let filling = cache.session().reserve(BlockRequest::new(3).paid_by(&tenant))?;
+/// let stats = tenant.stats();
 /// assert_eq!((stats.cached_blocks, stats.reserved_blocks), (0, 3));
 /// # drop(filling);
 /// # Ok::<_, Box<dyn std::error::Error>>(())
@@ -108,10 +113,10 @@ pub struct NamespaceStats {
     /// [`settle`](crate::PrefixCache::settle). The default namespace pays for requests that name no other one; they count while
     /// it has a limit.
     pub reserved_blocks: usize,
-    /// Its limits.
+    /// The limits of the namespace.
     pub quota: Quota,
-    /// What its lookups found; `None` if it was made while there were many namespaces
-    /// ([`lookups_by_namespace`](crate::PrefixCache::lookups_by_namespace)).
+    /// The hits and misses of its lookups; `None` if it was created while there were many
+    /// namespaces ([`lookups_by_namespace`](crate::PrefixCache::lookups_by_namespace)).
     pub lookups: Option<LookupStats>,
 }
 

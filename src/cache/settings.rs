@@ -1,61 +1,180 @@
-//! Settings that may change while the cache runs. Each is one number, read without a lock.
+//! `Settings`: what can change while the cache runs.
 
+use std::fmt;
 use std::time::Duration;
 
 use super::background::Watermarks;
-use crate::sync::gauge::{AtomicU64, Relaxed};
+use super::evictor::{FEW_SLICES, SLICE};
+use super::prefix_cache::PrefixCache;
+use crate::policy::PolicyKind;
 
-/// Not set.
-const NONE: u64 = u64::MAX;
-
-/// What was built with and may be changed.
-#[derive(Debug)]
-pub(super) struct Settings {
-    /// The low one above the high one.
-    watermarks: AtomicU64,
-    /// In nanoseconds.
-    time_to_idle: AtomicU64,
+/// Why a setting was not changed.
+///
+/// # Examples
+///
+/// ```
+/// use radixkv::{PrefixCache, SettingError, Watermarks};
+///
+/// let cache = PrefixCache::builder(16, 1024).build()?;
+/// assert_eq!(cache.settings().set_watermarks(Watermarks::new(8, 16)), Err(SettingError::NotBackground));
+/// # Ok::<_, radixkv::BuildError>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SettingError {
+    /// The cache evicts inline: build it with [`Eviction::Background`](crate::Eviction::Background).
+    NotBackground,
+    /// The low watermark exceeds the high one, or the high one the capacity.
+    Watermarks {
+        /// The low one, in blocks.
+        low: usize,
+        /// The high one.
+        high: usize,
+        /// Blocks of the cache.
+        capacity: usize,
+    },
 }
 
-impl Settings {
-    pub(super) fn new(watermarks: Option<Watermarks>, time_to_idle: Option<Duration>) -> Self {
-        Self {
-            watermarks: AtomicU64::new(watermarks.map_or(NONE, packed)),
-            time_to_idle: AtomicU64::new(time_to_idle.map_or(NONE, nanoseconds)),
+impl fmt::Display for SettingError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotBackground => {
+                f.write_str("the cache evicts inline: build it with Eviction::Background to set watermarks")
+            }
+            Self::Watermarks { low, high, capacity } => write!(
+                f,
+                "watermarks: low ({low} blocks) must not exceed high ({high}), nor high the capacity ({capacity})"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for SettingError {}
+
+/// The settings of a cache that can change while it runs; made by [`PrefixCache::settings`].
+#[derive(Debug, Clone, Copy)]
+pub struct Settings<'a> {
+    pub(super) cache: &'a PrefixCache,
+}
+
+impl Settings<'_> {
+    /// Replaces the policy without a pause: evictions follow the old policy until the order of the
+    /// new one is complete.
+    ///
+    /// Takes the evictor's lock, and does the first slice. If there were never more than 256 candidates (idle ends of
+    /// runs), it does all slices, and the exchange is complete when this returns. Otherwise the new order is built in
+    /// slices of a fraction of a millisecond, by the background evictor, or by [`run_once`](PrefixCache::run_once) and now
+    /// and then by sessions; [`settle`](PrefixCache::settle) completes it. The complete order is exactly that of a cache
+    /// that had the policy from the start. Calling this again before then gives up the exchange and begins another.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use radixkv::{PolicyKind, PrefixCache};
+    ///
+    /// let cache = PrefixCache::builder(16, 1024).build()?;
+    /// cache.settings().set_policy(PolicyKind::Lfu);
+    /// cache.settle(); // complete now, whatever was cached
+    /// assert_eq!(cache.settings().policy(), PolicyKind::Lfu);
+    /// # Ok::<_, radixkv::BuildError>(())
+    /// ```
+    pub fn set_policy(&self, policy: PolicyKind) {
+        let mut more = false;
+        for slice in 0..FEW_SLICES {
+            let few;
+            (more, few) = self.cache.inner.in_turn(|evictor, resources| {
+                if slice == 0 {
+                    evictor.begin_exchange(policy);
+                }
+                (evictor.advance_exchange(SLICE, resources), evictor.ranking.slots().len() <= FEW_SLICES * SLICE)
+            });
+            if !(more && few) {
+                break;
+            }
+        }
+        if let Some(background) = self.cache.inner.background.get().filter(|_| more) {
+            background.changes_pending();
         }
     }
 
-    /// The watermarks of the background evictor; both are zero without one.
-    #[inline]
-    pub(super) fn watermarks(&self) -> Watermarks {
-        // Relaxed, as everywhere here: a setting; no memory depends on it.
-        let packed = self.watermarks.load(Relaxed);
-        if packed == NONE {
-            Watermarks::new(0, 0)
-        } else {
-            Watermarks::new((packed >> 32) as usize, packed as u32 as usize)
+    /// The current policy: after [`set_policy`](Self::set_policy) still the old one, until the
+    /// exchange is complete. Never waits.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use radixkv::{PolicyKind, PrefixCache};
+    ///
+    /// let cache = PrefixCache::builder(16, 1024).build()?;
+    /// assert_eq!(cache.settings().policy(), PolicyKind::Lru);
+    /// # Ok::<_, radixkv::BuildError>(())
+    /// ```
+    pub fn policy(&self) -> PolicyKind {
+        self.cache.inner.gauges.policy()
+    }
+
+    /// The watermarks of the background evictor; `None` if the cache evicts inline.
+    pub fn watermarks(&self) -> Option<Watermarks> {
+        self.cache.inner.background.get().map(|_| self.cache.inner.settings.watermarks())
+    }
+
+    /// Changes the watermarks of the background evictor, effective at once.
+    ///
+    /// # Errors
+    ///
+    /// [`SettingError`]; nothing has changed.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use radixkv::{Eviction, PrefixCache, Watermarks};
+    ///
+    /// let cache = PrefixCache::builder(16, 1024).eviction(Eviction::Background(Watermarks::new(8, 16))).build()?;
+    /// cache.settings().set_watermarks(Watermarks::new(64, 128))?;
+    /// assert_eq!(cache.settings().watermarks(), Some(Watermarks::new(64, 128)));
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn set_watermarks(&self, watermarks: Watermarks) -> Result<(), SettingError> {
+        let Some(background) = self.cache.inner.background.get() else {
+            return Err(SettingError::NotBackground);
+        };
+        let (Watermarks { low, high }, capacity) = (watermarks, self.cache.capacity_blocks());
+        if low > high || high > capacity {
+            return Err(SettingError::Watermarks { low, high, capacity });
+        }
+        self.cache.inner.settings.set_watermarks(watermarks);
+        background.changes_pending();
+        Ok(())
+    }
+
+    /// The time without a use after which a prefix is removed; `None` if there is none.
+    pub fn time_to_idle(&self) -> Option<Duration> {
+        self.cache.inner.settings.time_to_idle()
+    }
+
+    /// Changes the time to idle, or removes it, effective at the evictor's next step. A background
+    /// evictor looks at once.
+    ///
+    /// Takes the evictor's lock. The first time sorts all candidates for eviction anew, in slices, as
+    /// [`set_policy`](Self::set_policy) does; nothing is dropped before that is done.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// let cache = radixkv::PrefixCache::builder(16, 1024).build()?;
+    /// cache.settings().set_time_to_idle(Some(Duration::from_secs(60)));
+    /// assert_eq!(cache.settings().time_to_idle(), Some(Duration::from_secs(60)));
+    /// # Ok::<_, radixkv::BuildError>(())
+    /// ```
+    pub fn set_time_to_idle(&self, duration: Option<Duration>) {
+        self.cache.inner.settings.set_time_to_idle(duration);
+        if duration.is_some() {
+            self.cache.inner.evicting(|evictor, resources| evictor.begin_aging(resources));
+        }
+        if let Some(background) = self.cache.inner.background.get() {
+            background.changes_pending();
         }
     }
-
-    pub(super) fn set_watermarks(&self, watermarks: Watermarks) {
-        self.watermarks.store(packed(watermarks), Relaxed);
-    }
-
-    pub(super) fn set_time_to_idle(&self, duration: Option<Duration>) {
-        self.time_to_idle.store(duration.map_or(NONE, nanoseconds), Relaxed);
-    }
-
-    /// After how long without a use a prefix of any namespace is dropped.
-    pub(super) fn time_to_idle(&self) -> Option<Duration> {
-        Some(self.time_to_idle.load(Relaxed)).filter(|nanoseconds| *nanoseconds != NONE).map(Duration::from_nanos)
-    }
-}
-
-/// Blocks fit into 32 bits.
-fn packed(watermarks: Watermarks) -> u64 {
-    (watermarks.low as u64) << 32 | watermarks.high as u64
-}
-
-fn nanoseconds(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos()).unwrap_or(NONE).min(NONE - 1)
 }

@@ -3,12 +3,12 @@
 use std::collections::HashMap;
 
 use super::lease::Lease;
-use super::refusals::LeaseError;
 use super::session::Session;
 use crate::reclaim::{Link, Ref};
 use crate::tree::Run;
 
-/// Blocks that follow each other in a lease, and how many leases of a set hold them; made by [`Session::shared_spans`].
+/// Consecutive blocks of a lease that the same number of leases hold; made by
+/// [`Session::shared_spans`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SharedSpan {
@@ -22,48 +22,6 @@ pub struct SharedSpan {
 type Path = Vec<(Link<Run>, usize)>;
 
 impl Session {
-    /// For each lease, how many of these leases hold each of its blocks, as spans from its beginning on: what a batch can
-    /// compute once, and the prefix that all of it shares.
-    ///
-    /// Blocks are counted by their place in the tree: no id is read. Allocates the result; time linear in the runs of the paths and
-    /// in the spans. Lock-free.
-    ///
-    /// # Errors
-    ///
-    /// [`LeaseError::ForeignLease`] if one is of another cache.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # let cache = radixkv::PrefixCache::builder(2, 8).build()?;
-    /// # let (session, space) = (cache.session(), cache.default_namespace());
-    /// let mut leases = Vec::new();
-    /// for prompt in [[1, 2, 3, 4, 5, 6], [1, 2, 3, 4, 7, 8], [1, 2, 9, 9, 9, 9]] {
-    ///     let start = session.acquire(&space, &prompt, 0)?;
-    ///     leases.push(session.insert(start.hit.lease(), &prompt, start.blocks)?.lease);
-    /// }
-    /// let spans = session.shared_spans(&leases.iter().collect::<Vec<_>>())?;
-    /// let of_first: Vec<_> = spans[0].iter().map(|span| (span.blocks, span.leases)).collect();
-    /// assert_eq!(of_first, [(1, 3), (1, 2), (1, 1)]);
-    /// // What all of them share:
-    /// let common: usize = spans[0].iter().take_while(|span| span.leases == 3).map(|span| span.blocks).sum();
-    /// assert_eq!(common, 1);
-    /// # Ok::<_, Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn shared_spans(&self, leases: &[&Lease]) -> Result<Vec<Vec<SharedSpan>>, LeaseError> {
-        if leases.iter().any(|lease| !self.is_ours(lease.cache())) {
-            return Err(LeaseError::ForeignLease);
-        }
-        let paths: Vec<Path> = leases.iter().map(|lease| self.path_of(lease)).collect();
-        // How many blocks of a run each lease holds, in ascending order.
-        let mut held = HashMap::<Link<Run>, Vec<usize>>::new();
-        for (run, blocks) in paths.iter().flatten() {
-            held.entry(*run).or_default().push(*blocks);
-        }
-        held.values_mut().for_each(|blocks| blocks.sort_unstable());
-        Ok(paths.iter().map(|path| spans(path, &held)).collect())
-    }
-
     fn path_of(&self, lease: &Lease) -> Path {
         let grid = lease.grid(self.inner());
         let tip = lease.held().map(|held| held.point);
@@ -92,4 +50,16 @@ fn spans(path: &[(Link<Run>, usize)], held: &HashMap<Link<Run>, Vec<usize>>) -> 
         }
     }
     spans
+}
+
+pub(super) fn shared_spans(session: &Session, leases: &[&Lease]) -> Vec<Vec<SharedSpan>> {
+    leases.iter().for_each(|lease| session.check_lease(lease));
+    let paths: Vec<Path> = leases.iter().map(|lease| session.path_of(lease)).collect();
+    // How many blocks of a run each lease holds, in ascending order.
+    let mut held = HashMap::<Link<Run>, Vec<usize>>::new();
+    for (run, blocks) in paths.iter().flatten() {
+        held.entry(*run).or_default().push(*blocks);
+    }
+    held.values_mut().for_each(|blocks| blocks.sort_unstable());
+    paths.iter().map(|path| spans(path, &held)).collect()
 }

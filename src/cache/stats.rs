@@ -6,7 +6,7 @@ use super::evictor::Evictor;
 use crate::policy::PolicyKind;
 use crate::sync::gauge::{AtomicBool, AtomicU64, AtomicUsize, Relaxed};
 
-/// Numbers of a cache at one moment.
+/// The statistics of a cache at one moment.
 ///
 /// Blocks by state, memory, and what was counted since the cache was built. Counting costs a thread a few stores to a cache
 /// line of its own. A rate is the [`delta`](Self::delta) of two moments.
@@ -41,9 +41,9 @@ pub struct Stats {
     pub inserted_blocks: u64,
     /// Blocks evicted since the cache was built.
     pub evicted_blocks: u64,
-    /// Of those, blocks that went because their namespace had more than its quota allows.
+    /// Of those, blocks that were evicted because their namespace exceeded its quota.
     pub evicted_for_quota_blocks: u64,
-    /// Blocks dropped since the cache was built because they had not been used for long
+    /// Blocks removed since the cache was built because they were not used for the time to idle
     /// ([`Builder::time_to_idle`](crate::Builder::time_to_idle)); not among those evicted.
     pub aged_blocks: u64,
     /// Blocks of namespaces that were cleared or dropped since the cache was built, freed by now; not among those evicted.
@@ -59,19 +59,22 @@ pub struct Stats {
     /// stored while a [subscriber](crate::PrefixCache::subscribe) listened is among them, though its blocks may be evicted, until
     /// all subscribers have read of it or gone, and a few turns of the evictor came after that.
     pub index_bytes: usize,
-    /// Of those, garbage: what was unlinked, and is freed once no thread can see it any more.
+    /// Of those, garbage: unlinked memory that is freed once no thread can access it.
     pub garbage_bytes: usize,
-    /// Bytes that the index has from the system for nodes of up to 4 KiB, whole slabs and segments: more than it uses, and some
-    /// MiB that stay ready. Larger nodes come from the global allocator.
+    /// Bytes that the index has allocated from the system for nodes of up to 4 KiB, in whole slabs
+    /// and segments: more than it uses, and some MiB in reserve. Larger nodes come from the global
+    /// allocator.
     pub slab_bytes: usize,
-    /// Runs: pieces of sequences that the index holds. What was appended in place is a part of the run before it.
+    /// The number of runs: segments of sequences in the index. What was appended in place is a part
+    /// of the run before it.
     pub runs: usize,
     /// Whether every change that was made before the call is in these numbers. If not, another thread was evicting:
     /// [`settle`](crate::PrefixCache::settle) waits for it.
     pub is_settled: bool,
-    /// Points: places on runs where leases, branches and statistics are kept. A point stays until its run is shortened to before it,
-    /// because statistics of what was evicted beyond it are kept there: a prefix of which a thousand continuations came and went
-    /// keeps some hundred bytes for each place where one hung, for as long as it is cached.
+    /// The number of points: places on runs that hold leases, branches and statistics. A point
+    /// stays until its run is shortened to before it, because statistics of what was evicted beyond
+    /// it are kept there: a prefix of which a thousand continuations came and went keeps some
+    /// hundred bytes for each place where one hung, for as long as it is cached.
     pub points: usize,
     /// Lookups: each match that counts as a use, each [`acquire`](crate::Session::acquire) that was served, and each
     /// [`resume`](crate::Session::resume) of a lease that no lookup was counted for.
@@ -85,9 +88,9 @@ pub struct Stats {
     /// Tokens of whole blocks that lookups missed, by the reason of the first of them, as [`LookupStats`](crate::LookupStats)
     /// explains: it had been cached and was gone.
     pub missed_evicted_tokens: u64,
-    /// The same: a cached block agrees with its first tokens alone.
+    /// The same: a cached block agrees only with its first tokens.
     pub missed_diverged_tokens: u64,
-    /// The same: it was seen in another namespace alone.
+    /// The same: it was seen only in another namespace.
     pub missed_elsewhere_tokens: u64,
     /// The same: it had not been seen.
     pub missed_new_tokens: u64,
@@ -97,18 +100,21 @@ pub struct Stats {
     pub inserts: u64,
     /// Blocks that inserts gave back because their tokens were cached already.
     pub duplicate_blocks: u64,
-    /// Reservations: requests for blocks that were served, and lists of blocks that were
-    /// [adopted](crate::Session::adopt).
+    /// Reservations that were granted, and lists of blocks that were
+    /// [adopted](crate::ExternalPool::adopt).
     pub reservations: u64,
     /// Blocks of those reservations.
     pub taken_blocks: u64,
-    /// Requests for blocks that were refused, or whose deadline passed, because leases and reservations held too many.
+    /// Reservations that were refused, or whose deadline passed, because leases and reservations
+    /// held too many blocks.
     pub exhausted_refusals: u64,
     /// Requests for blocks, and inserts, that were refused because of a namespace's quota.
     pub over_quota_refusals: u64,
-    /// Requests that have waited for blocks, however it ended.
+    /// Requests that entered the wait list, however it ended: those that found too few blocks, and those that found other
+    /// requests waiting, even if they were served at once. A future that was dropped while it waited counts here, and
+    /// in no refusal.
     pub waits: u64,
-    /// Nanoseconds that they have waited, all together.
+    /// Nanoseconds from entering the wait list to leaving it, of all these requests together.
     pub waited_nanos: u64,
     /// Prefixes that were [retained](crate::Session::retain), each time.
     pub retentions: u64,
@@ -119,7 +125,8 @@ pub struct Stats {
 }
 
 impl Stats {
-    /// What was counted since an `earlier` moment. All other numbers are as they are in `self`.
+    /// The difference to the counts at an `earlier` moment. All other numbers are as they are in
+    /// `self`.
     ///
     /// A count that is lower than it was, because the two are of different caches, becomes zero.
     ///

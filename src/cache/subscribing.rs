@@ -96,7 +96,7 @@ impl Subscription {
         self.lost
     }
 
-    /// Whether the cache has gone, and all its batches were taken.
+    /// Whether the cache was dropped and all its batches were taken.
     pub fn has_ended(&self) -> bool {
         self.has_ended
     }
@@ -109,78 +109,38 @@ impl Drop for Subscription {
     }
 }
 
-impl PrefixCache {
-    /// Listens to what is stored and removed from now on, in a channel of up to `batches` batches.
-    ///
-    /// Batches come when the evictor takes changes in: as it evicts, as sessions help, by [`settle`](Self::settle) and by
-    /// [`Subscription::try_next`]. The evictor notes where the tokens of each store lie, and [`Subscription::try_next`] copies them;
-    /// lookups cost the same as without. Until then the tokens stay in memory, though their blocks may be evicted, as far as the
-    /// channel reaches. Waits its turn if another thread is evicting. Dropping the subscription ends it, and lets these tokens go.
-    ///
-    /// What is cached already is not told: take a [`snapshot`](Self::snapshot) after subscribing. [`CacheEvent`](crate::CacheEvent) has an example.
-    pub fn subscribe(&self, batches: usize) -> Subscription {
-        let (sender, receiver) = channel();
-        let waiting = Arc::new(AtomicUsize::new(0));
-        let subscriber = Subscriber { drafts: sender, waiting: Arc::clone(&waiting), most: batches.clamp(1, GONE - 1) };
-        let next = self.inner.settled(|evictor, resources| evictor.observers.add(subscriber, resources.guard));
-        Subscription {
-            drafts: receiver,
-            taken: None,
-            waiting,
-            cache: Arc::downgrade(&self.inner),
-            next,
-            lost: 0,
-            has_ended: false,
-        }
+pub(super) fn subscribe(cache: &PrefixCache, batches: usize) -> Subscription {
+    let (sender, receiver) = channel();
+    let waiting = Arc::new(AtomicUsize::new(0));
+    let subscriber = Subscriber { drafts: sender, waiting: Arc::clone(&waiting), most: batches.clamp(1, GONE - 1) };
+    let next = cache.inner.settled(|evictor, resources| evictor.observers.add(subscriber, resources.guard));
+    Subscription {
+        drafts: receiver,
+        taken: None,
+        waiting,
+        cache: Arc::downgrade(&cache.inner),
+        next,
+        lost: 0,
+        has_ended: false,
     }
+}
 
-    /// What is cached at one moment, as stores, each after the one that it follows; those of a namespace come together. The
-    /// batch's number is that of the next batch that a subscriber gets: the snapshot and the batches from that number on make up
-    /// everything.
-    ///
-    /// Takes every change in that was made before the call. The runs are listed in slices, between which other threads get their
-    /// turn; what goes meanwhile is listed as it was. Tokens and ids are copied after that, under no lock. Waits its turn if another
-    /// thread is evicting.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use radixkv::{CacheEvent, PrefixCache};
-    ///
-    /// let cache = PrefixCache::builder(2, 8).build()?;
-    /// let (session, space) = (cache.session(), cache.default_namespace());
-    /// for prompt in [[1, 2, 3, 4], [1, 2, 5, 6]] {
-    ///     let hit = session.match_prefix(&space, &prompt);
-    ///     let missing = session.reserve(2 - hit.blocks().len())?;
-    ///     drop(session.insert(hit.lease(), &prompt, missing)?);
-    /// }
-    /// let (mut events, snapshot) = (cache.subscribe(64), cache.snapshot());
-    /// assert_eq!(snapshot.number(), events.next_number());
-    /// let starts = snapshot.events().map(|event| match event {
-    ///     CacheEvent::Stored { start, tokens, .. } => (start, tokens.to_vec()),
-    ///     other => panic!("not a store: {other:?}"),
-    /// });
-    /// assert_eq!(starts.collect::<Vec<_>>(), [(0, vec![1, 2, 3, 4]), (2, vec![5, 6])]);
-    /// assert!(events.try_next().is_none());
-    /// # Ok::<_, Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn snapshot(&self) -> EventBatch {
-        let participant = self.inner.participant();
-        // Pinned before the lock and after it: what the excerpt has stays readable.
-        let guard = participant.pin();
-        let listing = self.inner.list(None, &guard);
-        let (excerpt, mut gathered) = (listing.excerpt, Gathered::numbered(listing.next_batch));
-        for Listed { run, piece, at, namespace, grid, .. } in listing.runs {
-            let (parent, first) =
-                (excerpt.block_before(piece, at.start, &guard), run.get(&guard).start() + at.start as usize);
-            let (blocks, first) = (excerpt.blocks(piece, at, &guard), grid.blocks(first));
-            if blocks.is_empty() {
-                continue;
-            }
-            gathered.store(namespace, grid, first, parent, blocks, |Range { start, end }, tokens| {
-                excerpt.append_tokens(piece, start, end, tokens, &guard);
-            });
+pub(super) fn snapshot(cache: &PrefixCache) -> EventBatch {
+    let participant = cache.inner.participant();
+    // Pinned before the lock and after it: what the excerpt has stays readable.
+    let guard = participant.pin();
+    let listing = cache.inner.list(None, &guard);
+    let (excerpt, mut gathered) = (listing.excerpt, Gathered::numbered(listing.next_batch));
+    for Listed { run, piece, at, namespace, grid, .. } in listing.runs {
+        let (parent, first) =
+            (excerpt.block_before(piece, at.start, &guard), run.get(&guard).start() + at.start as usize);
+        let (blocks, first) = (excerpt.blocks(piece, at, &guard), grid.blocks(first));
+        if blocks.is_empty() {
+            continue;
         }
-        gathered.batch()
+        gathered.store(namespace, grid, first, parent, blocks, |Range { start, end }, tokens| {
+            excerpt.append_tokens(piece, start, end, tokens, &guard);
+        });
     }
+    gathered.batch()
 }

@@ -4,6 +4,7 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::time::Instant;
 
 use super::allocate::Effort;
 use super::block_request::{Ask, BlockRequest};
@@ -45,6 +46,7 @@ pub struct Reserving {
     blocks: usize,
     lane: Lane,
     payer: Option<Namespace>,
+    deadline: Option<Instant>,
     cache: StrongRef<Inner>,
     waiter: Option<Waiter>,
 }
@@ -56,67 +58,12 @@ impl fmt::Debug for Reserving {
     }
 }
 
-impl PrefixCache {
-    /// Takes the blocks of a [`BlockRequest`] (a number is one), and waits for them as long as leases and reservations hold too
-    /// many.
-    ///
-    /// Waits in one list with [`Session::reserve_until`](crate::Session::reserve_until), in the same order. Needs no runtime, and is cancelled by dropping it: put a deadline around it with the
-    /// runtime's own timer. A poll may evict the missing blocks; it never sleeps, but waits its turn if another thread is
-    /// evicting.
-    ///
-    /// The waker is called on the thread that makes blocks available, with no lock of the cache held: it may poll at
-    /// once, and use the cache. If it panics, the panic hook reports it, and only this wake-up is lost.
-    ///
-    /// When a retention ([`retain`](crate::Session::retain)) ends by its deadline, a background evictor
-    /// ([`Eviction::Background`](crate::Eviction::Background)) wakes the future. With inline eviction, the next thread
-    /// that evicts, settles or asks for [`stats`](Self::stats) does.
-    ///
-    /// # Errors
-    ///
-    /// Only those that waiting does not end, at once: [`ReserveError::TooLarge`], [`ReserveError::External`], and
-    /// [`ReserveError::OverQuota`] if its namespace's limit is lower than the request.
-    ///
-    /// # Panics
-    ///
-    /// If the namespace that pays is of another cache.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
-    /// # runtime.block_on(async {
-    /// use std::time::Duration;
-    /// use tokio::time::timeout;
-    ///
-    /// let cache = radixkv::PrefixCache::builder(16, 8).build()?;
-    /// let running = cache.reserve_async(6).await?;
-    ///
-    /// let waiting = cache.reserve_async(4);
-    /// assert!(timeout(Duration::from_millis(5), waiting).await.is_err(), "cancelled by its deadline");
-    ///
-    /// let waiting = tokio::spawn(cache.reserve_async(4));
-    /// tokio::task::yield_now().await;
-    /// drop(running);
-    /// assert_eq!(waiting.await??.len(), 4);
-    /// # Ok::<_, Box<dyn std::error::Error>>(())
-    /// # })?;
-    /// # Ok::<_, Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn reserve_async<'a>(&self, blocks: impl Into<BlockRequest<'a>>) -> Reserving {
-        let request = blocks.into();
-        // Panics if the payer is of another cache.
-        let Ask { blocks, lane, .. } = Ask::new(request, &self.inner);
-        let payer = request.payer.cloned();
-        Reserving { blocks, lane, payer, cache: StrongRefs::new(&self.inner).take(), waiter: None }
-    }
-}
-
 impl Future for Reserving {
     type Output = Result<Reservation, ReserveError>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let Self { blocks, lane, payer, cache, waiter } = &mut *self;
-        let request = BlockRequest { blocks: *blocks, payer: payer.as_ref(), lane: *lane };
+        let Self { blocks, lane, payer, deadline, cache, waiter } = &mut *self;
+        let request = BlockRequest { blocks: *blocks, payer: payer.as_ref(), lane: *lane, deadline: *deadline };
         let ask = Ask::new(request, cache);
         cache.check_request(ask.blocks)?;
         if waiter.is_none() && !cache.wait_list.has_waiters() {
@@ -132,12 +79,23 @@ impl Future for Reserving {
         // First: a thread that makes blocks available after the look that finds too few must find the waker.
         waiting.signal().wake_by(context.waker());
         match cache.take_in_turn(ask, cache, waiting) {
-            Err(refused) if refused.is_for_now() => Poll::Pending,
+            Err(refused) if refused.is_for_now() && deadline.is_none_or(|moment| Instant::now() < moment) => {
+                Poll::Pending
+            }
             served => {
+                let served = served.map_err(ReserveError::timed_out);
                 *waiter = None;
                 cache.participant().count_reserved(served.as_ref());
                 Poll::Ready(served)
             }
         }
     }
+}
+
+pub(super) fn reserve_async<'a>(cache: &PrefixCache, blocks: impl Into<BlockRequest<'a>>) -> Reserving {
+    let request = blocks.into();
+    // Panics if the payer belongs to another cache.
+    let Ask { blocks, lane, .. } = Ask::new(request, &cache.inner);
+    let (payer, deadline) = (request.payer.cloned(), request.deadline);
+    Reserving { blocks, lane, payer, deadline, cache: StrongRefs::new(&cache.inner).take(), waiter: None }
 }

@@ -27,18 +27,20 @@ use crate::tree::Run;
 ///     drop(session.insert(hit.lease(), &prompt, missing)?);
 /// }
 /// let mut seen = Vec::new();
-/// cache.walk(&space, |run| seen.push((run.start, run.tokens.to_vec(), run.leases)));
+/// space.walk(|run| seen.push((run.start, run.tokens.to_vec(), run.leases)));
 /// assert_eq!(seen, [(0, vec![1, 2, 3, 4], 0), (2, vec![5, 6], 0)]);
 /// # Ok::<_, Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CachedRun<'a> {
-    /// Its number in this walk: parents have smaller ones than their children.
+    /// Its number in this walk. Runs are numbered from 0 in the order of the visits, so a parent comes before its
+    /// children.
     pub id: usize,
     /// The run that it follows; none at the beginning of the namespace's sequences.
     pub parent: Option<usize>,
-    /// Tokens before it, counted from the beginning of its sequences: it may leave its parent before the parent's end.
+    /// Tokens before it, counted from the beginning of its sequences. It may leave its parent before the parent's end,
+    /// and inside a block: its whole sequence is the first `start` tokens of the parent's, then `tokens`.
     pub start: usize,
     /// Its tokens.
     pub tokens: &'a [Token],
@@ -50,42 +52,6 @@ pub struct CachedRun<'a> {
     pub last_used: u64,
     /// Requests that inserted it or matched up to a place of it and no further.
     pub uses: u64,
-}
-
-impl PrefixCache {
-    /// Visits what is cached in a namespace: each run after the one that it follows.
-    ///
-    /// What is visited was cached at one moment of the call, after every change was taken in that was made before it. It is listed in
-    /// slices, between which other threads get their turn; what goes meanwhile is listed as it was. Leases and uses are those of
-    /// the moment of the visit. `visit` runs under no lock, and may call any verb. Linear in runs, points and branches; allocates
-    /// a list of the runs. Nothing is visited in a namespace that was dropped. Waits its turn if another thread is evicting.
-    ///
-    /// # Panics
-    ///
-    /// If the namespace is of another cache.
-    pub fn walk(&self, namespace: &Namespace, mut visit: impl FnMut(CachedRun<'_>)) {
-        self.inner.namespaces.check(namespace);
-        // For the whole of it: what was listed stays readable.
-        let participant = self.inner.participant();
-        let guard = participant.pin();
-        let listing = self.inner.list(Some(namespace), &guard);
-        let mut here: HashMap<_, SmallVec<[_; 1]>> = HashMap::new();
-        for (id, Listed { run, piece, at, .. }) in listing.runs.iter().enumerate() {
-            let (run, link) = (run.get(&guard), *run);
-            // A piece follows the one before it; the first of a run, that in which the run hangs.
-            let above = match run.parent() {
-                _ if at.start > 0 => Some((link, at.start)),
-                parent => parent.map(|parent| (parent.run().link(), parent.depth())),
-            };
-            let parts = above.and_then(|(run, depth)| here.get(&run).map(|parts| (parts, depth)));
-            let parent = parts.and_then(|(parts, depth)| parts.iter().rev().find(|(start, _)| *start < depth));
-            let (parent, start) = (parent.map(|(_, id)| *id), run.start() + at.start as usize);
-            let tokens = listing.excerpt.tokens(*piece, at.clone(), &guard);
-            let blocks = listing.excerpt.blocks(*piece, at.clone(), &guard);
-            here.entry(link).or_default().push((at.start, id));
-            visit(CachedRun { id, parent, start, tokens, blocks, ..numbers_of(run, at.clone(), &guard) });
-        }
-    }
 }
 
 /// What the points of a run say of the part of it that lies there.
@@ -104,4 +70,27 @@ fn numbers_of<'g>(run: Ref<'g, Run>, at: Range<u32>, guard: &'g Guard<'_>) -> Ca
         }
     });
     seen
+}
+
+pub(super) fn walk(cache: &PrefixCache, namespace: &Namespace, mut visit: impl FnMut(CachedRun<'_>)) {
+    // For the whole of it: what was listed stays readable.
+    let participant = cache.inner.participant();
+    let guard = participant.pin();
+    let listing = cache.inner.list(Some(namespace), &guard);
+    let mut here: HashMap<_, SmallVec<[_; 1]>> = HashMap::new();
+    for (id, Listed { run, piece, at, .. }) in listing.runs.iter().enumerate() {
+        let (run, link) = (run.get(&guard), *run);
+        // A piece follows the one before it; the first of a run, that in which the run hangs.
+        let above = match run.parent() {
+            _ if at.start > 0 => Some((link, at.start)),
+            parent => parent.map(|parent| (parent.run().link(), parent.depth())),
+        };
+        let parts = above.and_then(|(run, depth)| here.get(&run).map(|parts| (parts, depth)));
+        let parent = parts.and_then(|(parts, depth)| parts.iter().rev().find(|(start, _)| *start < depth));
+        let (parent, start) = (parent.map(|(_, id)| *id), run.start() + at.start as usize);
+        let tokens = listing.excerpt.tokens(*piece, at.clone(), &guard);
+        let blocks = listing.excerpt.blocks(*piece, at.clone(), &guard);
+        here.entry(link).or_default().push((at.start, id));
+        visit(CachedRun { id, parent, start, tokens, blocks, ..numbers_of(run, at.clone(), &guard) });
+    }
 }

@@ -3,6 +3,8 @@
 use std::fmt;
 
 use super::lease::Lease;
+use super::namespace::Family;
+use super::prefix_cache::PrefixCache;
 use super::session::Session;
 use crate::block::Grid;
 use crate::sync::Arc;
@@ -21,7 +23,7 @@ use crate::tree::lease::lease_again_if_alive;
 /// # let (session, space) = (cache.session(), cache.default_namespace());
 /// # drop(session.insert(session.match_prefix(&space, &[1, 2]).lease(), &[1, 2], session.reserve(1)?)?);
 /// let hit = session.match_prefix(&space, &[1, 2, 3]);
-/// let waiting = session.downgrade(hit.lease());
+/// let waiting = hit.lease().downgrade();
 /// drop(hit);
 /// let lease = session.upgrade(&waiting).expect("nothing was evicted");
 /// assert_eq!(lease.len_tokens(), 2);
@@ -36,7 +38,7 @@ pub struct WeakLease {
     anchor: Option<Arc<Anchor>>,
     grid: Grid,
     len_tokens: usize,
-    cache: Arc<()>,
+    family: Arc<Family>,
 }
 
 impl WeakLease {
@@ -45,8 +47,9 @@ impl WeakLease {
         self.len_tokens
     }
 
-    pub(super) fn family(&self) -> &Arc<()> {
-        &self.cache
+    /// Whether this cache owns the weak lease; [misuse](PrefixCache#misuse) otherwise.
+    pub fn is_of(&self, cache: &PrefixCache) -> bool {
+        cache.inner.namespaces.is_family(&self.family)
     }
 }
 
@@ -56,49 +59,31 @@ impl fmt::Debug for WeakLease {
     }
 }
 
-impl Session {
-    /// A weak lease on the prefix of `lease`. Lock-free; allocates the first time for a prefix.
-    ///
-    /// # Panics
-    ///
-    /// If the lease is of another cache.
-    pub fn downgrade(&self, lease: &Lease) -> WeakLease {
-        let inner = self.inner();
-        assert!(self.is_ours(lease.cache()), "the lease is of another cache");
-        let held = lease.held().filter(|held| held.point.depth() > 0);
-        let anchor = held.map(|held| {
-            let participant = self.participant();
-            let guard = participant.pin();
-            let anchor = held.point.marks.anchor(|| Arc::new(Anchor::on(held.point)), &guard);
-            guard.hand_over();
-            anchor
-        });
-        let cache = inner.namespaces.family();
-        WeakLease { anchor, grid: lease.grid(inner), len_tokens: lease.len_tokens(), cache }
-    }
+pub(super) fn upgrade(session: &Session, weak: &WeakLease) -> Option<Lease> {
+    let inner = session.inner();
+    assert!(inner.namespaces.is_family(&weak.family), "the weak lease belongs to another cache");
+    let participant = session.participant();
+    let guard = participant.pin();
+    let point = weak.anchor.as_ref()?.point(&guard)?;
+    let held = lease_again_if_alive(point, session.ledger())?;
+    let lease = Lease::new(held, false, weak.grid, session.strong_refs.take());
+    // A lease on what lookups do not find is given back.
+    let found = !point.is_cut_off(&guard);
+    drop(guard);
+    session.help();
+    found.then_some(lease)
+}
 
-    /// A lease on the prefix of `weak`, all of it; `None` if any of its blocks was evicted since or was about to be, or
-    /// invalidated, its namespace was cleared or dropped, or it holds 2^28 leases. Its blocks are those that were matched.
-    ///
-    /// Does not count as a use: [`renew`](Self::renew) and [`count_use`](Self::count_use) do, and [`resume`](Self::resume),
-    /// which also looks for what was cached beyond it meanwhile. Lock-free, at the cost of a lease: nothing is compared. An empty
-    /// prefix gives `None`.
-    ///
-    /// # Panics
-    ///
-    /// If `weak` is of another cache.
-    pub fn upgrade(&self, weak: &WeakLease) -> Option<Lease> {
-        let inner = self.inner();
-        assert!(inner.namespaces.is_family(&weak.cache), "the weak lease is of another cache");
-        let participant = self.participant();
+pub(super) fn downgrade(lease: &Lease) -> WeakLease {
+    let inner = &**lease.cache();
+    let held = lease.held().filter(|held| held.point.depth() > 0);
+    let anchor = held.map(|held| {
+        let participant = inner.lend(held.counted_on.stripe().into());
         let guard = participant.pin();
-        let point = weak.anchor.as_ref()?.point(&guard)?;
-        let held = lease_again_if_alive(point, self.ledger())?;
-        let lease = Lease::new(held, false, weak.grid, self.strong_refs.take());
-        // A lease on what lookups do not find is given back.
-        let found = !point.is_cut_off(&guard);
-        drop(guard);
-        self.help();
-        found.then_some(lease)
-    }
+        let anchor = held.point.marks.anchor(|| Arc::new(Anchor::on(held.point)), &guard);
+        guard.hand_over();
+        anchor
+    });
+    let family = inner.namespaces.family();
+    WeakLease { anchor, grid: lease.grid(inner), len_tokens: lease.len_tokens(), family }
 }

@@ -42,7 +42,8 @@ use std::fmt;
 
 use super::Token;
 
-/// Bytes of the shortest digest: shorter ones would meet by chance, or be made to.
+/// The minimum length of a digest in bytes: shorter ones would collide by chance, or could be made
+/// to.
 pub const LEAST_DIGEST: usize = 16;
 
 /// Set in each token that is written.
@@ -50,7 +51,7 @@ const MARK: Token = 1 << 31;
 /// Bits of the digest in a token.
 const BITS: usize = 31;
 
-/// Why a digest was not written.
+/// Why a digest could not be written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DigestError {
@@ -83,12 +84,12 @@ impl fmt::Display for DigestError {
 
 impl std::error::Error for DigestError {}
 
-/// Tokens that a digest of so many bytes needs: one for each 31 bits.
+/// The number of tokens that a digest of this many bytes needs: one for each 31 bits.
 pub const fn tokens_needed(digest_bytes: usize) -> usize {
     digest_bytes.saturating_mul(8).div_ceil(BITS)
 }
 
-/// Writes `digest` into the placeholder tokens of one image or sound, over and over if there is room.
+/// Writes `digest` into the placeholder tokens of one image or sound, repeated if there is room.
 ///
 /// Two spans of equal length are equal afterwards if and only if their digests are. Each stretch of [`tokens_needed`] tokens
 /// has the whole digest; of what ends before that, see [`exact_len`].
@@ -108,9 +109,10 @@ pub fn write_digest(span: &mut [Token], digest: &[u8]) -> Result<(), DigestError
     Ok(())
 }
 
-/// How many of the first `matched` tokens of a prompt are told apart by whole digests: all of them, or those before the first span
-/// of which `matched` has some tokens and not the whole digest. `spans` are the prompt's spans, in order, each with the digest of
-/// `digest_bytes` bytes that was written into it.
+/// The number of the first `matched` tokens of a prompt that whole digests distinguish: all of
+/// them, or those before the first span of which `matched` has some tokens and not the whole
+/// digest. `spans` are the prompt's spans, in order, each with the digest of `digest_bytes` bytes
+/// that was written into it.
 ///
 /// Also for partial hits. A match may be leased further than this; tokens from here on are to be computed anew, into blocks of the
 /// request's own.

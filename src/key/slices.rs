@@ -5,7 +5,8 @@ use std::fmt;
 
 use super::Token;
 
-/// The same numbers as tokens, without a copy: negative ones are tokens from 2^31 on, which no vocabulary has.
+/// Reinterprets the numbers as tokens, without a copy: negative ones are tokens from 2^31 on, which
+/// no vocabulary has.
 ///
 /// # Examples
 ///
@@ -18,11 +19,11 @@ pub const fn from_i32(numbers: &[i32]) -> &[Token] {
     unsafe { std::slice::from_raw_parts(numbers.as_ptr().cast(), numbers.len()) }
 }
 
-/// A number that is no token. Nothing was appended.
+/// A number that is not a token. Nothing was appended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct NotAToken {
-    /// Its place.
+    /// Its index.
     pub at: usize,
     /// The number: a token is from 0 to 2^32 - 1.
     pub number: i64,
@@ -36,7 +37,7 @@ impl fmt::Display for NotAToken {
 
 impl std::error::Error for NotAToken {}
 
-/// Appends the numbers to `tokens`, half as wide.
+/// Appends the numbers to `tokens`, converted to 32 bits.
 ///
 /// # Errors
 ///

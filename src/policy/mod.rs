@@ -21,7 +21,7 @@ pub(crate) use table::Table;
 
 /// The built-in policies. Of candidates with equal ranks the one that was inserted first goes first.
 ///
-/// A cache may exchange its policy while it is in use ([`set_policy`](crate::PrefixCache::set_policy)).
+/// A cache may exchange its policy while it is in use ([`set_policy`](crate::Settings::set_policy)).
 ///
 /// # Examples
 ///
@@ -50,7 +50,8 @@ pub enum PolicyKind {
     Filo,
     /// Prefixes used once before prefixes used again, the least recent first.
     Slru,
-    /// As [`Slru`](Self::Slru), but prefixes used so many times or more go last, instead of those used twice or more.
+    /// Like [`Slru`](Self::Slru), but prefixes used at least this many times are evicted last,
+    /// instead of those used twice or more.
     SlruFrom(u32),
     /// The deepest first: the run with the most runs above it; of equals the least recent.
     Level,
@@ -127,7 +128,7 @@ impl fmt::Display for PolicyKind {
     }
 }
 
-/// A name that is no policy's; its message lists the known names.
+/// An unknown policy name; its message lists the known names.
 ///
 /// # Examples
 ///

@@ -248,11 +248,6 @@ impl Condvar {
     pub(crate) fn notify_one(&self) {
         self.0.notify_one();
     }
-
-    #[cfg(feature = "scheduler")]
-    pub(crate) fn notify_all(&self) {
-        self.0.notify_all();
-    }
 }
 
 /// Unlocks, and if threads wait gives one of them the time to take the lock, so that a loop that locks again at once does

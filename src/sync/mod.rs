@@ -22,8 +22,6 @@ mod arc;
 mod atomics;
 mod bell;
 mod cell;
-#[cfg(feature = "scheduler")]
-mod changes;
 pub(crate) mod dekker;
 mod holds;
 mod lock;
@@ -39,12 +37,8 @@ mod model;
 pub(crate) use atomics::{apart, atomic, gauge};
 pub(crate) use bell::Bell;
 pub(crate) use cell::{HandedOver, Owner, OwnerCell};
-#[cfg(feature = "scheduler")]
-pub(crate) use changes::Changes;
 #[cfg(feature = "holds")]
 pub use holds::measure_holds;
-#[cfg(feature = "scheduler")]
-pub(crate) use lock::Condvar;
 pub(crate) use lock::{Mutex, MutexGuard, unlock_fairly};
 pub(crate) use mapped::{Mapped, UnmapsLater};
 pub(crate) use prefetch::{prefetch, prefetch_bytes, prefetch_bytes_to_write, prefetch_to_write};
@@ -61,24 +55,6 @@ pub(crate) use std::thread;
 pub(crate) mod channel {
     pub(crate) use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 }
-
-/// The current thread, of the model in models: there all threads are one thread of the system.
-#[cfg(feature = "scheduler")]
-pub(crate) fn current_thread() -> ThreadId {
-    #[cfg(radixkv_loom)]
-    return loom::thread::current().id();
-    #[cfg(all(radixkv_shuttle, not(radixkv_loom)))]
-    return shuttle::thread::current().id();
-    #[cfg(not(any(radixkv_loom, radixkv_shuttle)))]
-    thread::current().id()
-}
-
-#[cfg(all(feature = "scheduler", radixkv_loom))]
-pub(crate) use loom::thread::ThreadId;
-#[cfg(all(feature = "scheduler", radixkv_shuttle, not(radixkv_loom)))]
-pub(crate) use shuttle::thread::ThreadId;
-#[cfg(all(feature = "scheduler", not(any(radixkv_loom, radixkv_shuttle))))]
-pub(crate) use std::thread::ThreadId;
 
 /// Whether this is the only handle; what was done through handles that have gone comes before.
 pub(crate) fn is_only<T>(handle: &mut Arc<T>) -> bool {

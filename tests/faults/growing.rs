@@ -12,7 +12,7 @@ use crate::{BLOCK_SIZE, BLOCKS, User, accounts, sequence};
 /// Requests that inserted the tokens from there on, or matched up to their end and no further.
 fn uses(cache: &PrefixCache, user: &User, start: usize) -> u64 {
     let mut uses = None;
-    cache.walk(&user.space, |part| uses = uses.or((part.start == start).then_some(part.uses)));
+    user.space.walk(|part| uses = uses.or((part.start == start).then_some(part.uses)));
     uses.expect("it is cached")
 }
 
@@ -60,7 +60,7 @@ fn what_was_appended_since_the_turn_began_is_counted_before_it_goes() {
             }
         }
     });
-    let freed = as_victim(|| cache.evict_idle(&user.space, Duration::ZERO));
+    let freed = as_victim(|| user.space.evict_idle(Duration::ZERO));
     drop(armed);
     accounts(&cache);
     assert!(freed > 0 && cache.evict(usize::MAX) + freed <= 6 * BLOCKS);

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use radixkv::{BlockId, Eviction, Lease, PrefixCache, Priority, Watermarks};
+use radixkv::{BlockId, BlockRequest, Eviction, Lease, PrefixCache, Priority, Watermarks};
 
 use crate::gate::{Armed, STUCK, arm, arm_for_all, as_victim};
 use crate::{BLOCK_SIZE, BLOCKS, CAPACITY, KEYS, User, accounts, cache, check_nothing_lost, sequence};
@@ -71,7 +71,7 @@ fn evict_all(cache: &PrefixCache, _: &User) {
 fn wait_for_blocks(_: &PrefixCache, user: &User) {
     let lease = user.matched(&sequence(1, BLOCKS));
     let soon = Instant::now() + Duration::from_millis(1);
-    as_victim(|| drop(user.session.reserve_until(CAPACITY, soon)));
+    as_victim(|| drop(user.session.reserve(BlockRequest::new(CAPACITY).until(soon))));
     drop(lease);
 }
 
@@ -87,7 +87,7 @@ fn prioritize(_: &PrefixCache, user: &User) {
 }
 
 fn reserve_in(_: &PrefixCache, user: &User) {
-    as_victim(|| drop(user.session.reserve_in(&user.space, RESERVED)));
+    as_victim(|| drop(user.session.reserve(BlockRequest::new(RESERVED).paid_by(&user.space))));
 }
 
 /// Point, victim, and the blocks that are lost for good when it breaks there; a match that comes by has revived ends

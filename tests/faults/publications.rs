@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use radixkv::Reservation;
+use radixkv::{BlockRequest, Reservation};
 
 use crate::gate::{Gate, arm, as_victim, stay_victim};
 use crate::{BLOCKS, CAPACITY, User, accounts, cache, check_nothing_lost, sequence};
@@ -86,8 +86,9 @@ fn a_thread_that_breaks_after_it_was_served_wakes_who_waits_for_blocks() {
         let mine = session.reserve(1).expect("all are evictable");
         cache.settle();
         let others = session.reserve(cache.stats().evictable_blocks).expect("all are evictable");
-        let waiting =
-            scope.spawn(|| cache.session().reserve_until(2, Instant::now() + LATE).map(|served| served.len()));
+        let waiting = scope.spawn(|| {
+            cache.session().reserve(BlockRequest::new(2).until(Instant::now() + LATE)).map(|served| served.len())
+        });
         while cache.stats().waiting_requests == 0 {
             thread::yield_now();
         }

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use fastrand::Rng;
-use radixkv::{PrefixCache, Priority, ReserveError};
+use radixkv::{BlockRequest, PrefixCache, Priority, ReserveError};
 
 use crate::gate::{Gate, arm, as_victim};
 use crate::{BLOCK_SIZE, BLOCKS, CAPACITY, KEYS, User, accounts, cache, check_nothing_lost, sequence};
@@ -40,8 +40,8 @@ const EVICTORS_VERBS: [fn(&PrefixCache); 7] = [
     PrefixCache::settle,
     |cache| while cache.run_once() {},
     |cache| cache.validate().unwrap_or_else(|violation| println!("while a change is under way: {violation}")),
-    |cache| cache.clear_namespace(&cache.namespace(&["another"])),
-    |cache| cache.drop_namespace(&cache.namespace(&["one more"])),
+    |cache| cache.namespace(&["another"]).clear(),
+    |cache| cache.namespace(&["one more"]).remove(),
     |cache| {
         let session = cache.session();
         // More than is free: it has to evict. Where it starts late everything may be free already; the victim may hold
@@ -213,7 +213,8 @@ fn wait_for_blocks(cache: &PrefixCache) {
     let user = User::of(cache);
     let lease = user.matched(&sequence(1, BLOCKS));
     let soon = Instant::now() + Duration::from_millis(1);
-    let refused = as_victim(|| user.session.reserve_until(CAPACITY, soon)).expect_err("a lease is held");
+    let refused =
+        as_victim(|| user.session.reserve(BlockRequest::new(CAPACITY).until(soon))).expect_err("a lease is held");
     assert!(matches!(refused, ReserveError::TimedOut { .. }), "{refused}");
     drop(lease);
 }
@@ -234,7 +235,9 @@ fn prioritize(cache: &PrefixCache) {
 
 fn reserve_in(cache: &PrefixCache) {
     let user = User::of(cache);
-    drop(as_victim(|| user.session.reserve_in(&user.space, 8)).expect("enough blocks are free"));
+    drop(
+        as_victim(|| user.session.reserve(BlockRequest::new(8).paid_by(&user.space))).expect("enough blocks are free"),
+    );
 }
 
 #[test]

@@ -44,7 +44,7 @@ fn the_uses_of_a_dead_end_flow_to_a_point_that_comes_meanwhile() {
     let (session, space) = (cache.session(), cache.default_namespace());
     let uses = || {
         let mut uses = Vec::new();
-        cache.walk(&space, |run| uses.push((run.tokens.len(), run.uses)));
+        space.walk(|run| uses.push((run.tokens.len(), run.uses)));
         uses
     };
     let acquired = session.acquire(&space, &[1, 2], 0).expect("room");

@@ -138,7 +138,7 @@ impl<'s> Worker<'s> {
     }
 
     fn clear(&mut self, recorder: &mut Recorder<'_, Asked>) {
-        recorder.record(|| (Asked::Call(Call::Clear), self.shared.cache.clear_namespace(&self.shared.space)));
+        recorder.record(|| (Asked::Call(Call::Clear), self.shared.space.clear()));
     }
 }
 

@@ -128,7 +128,7 @@ impl Log {
             let ahead = usize::from(namespace.keys() == Keys::Bigrams);
             let mut paths: Vec<(Vec<Token>, Vec<BlockId>)> = Vec::new();
             let mut space = Space::default();
-            cache.walk(namespace, |run| {
+            namespace.walk(|run| {
                 assert_eq!(run.id, paths.len());
                 let (mut tokens, mut blocks) = run.parent.map_or_else(Default::default, |parent| paths[parent].clone());
                 tokens.truncate(run.start);

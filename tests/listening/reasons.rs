@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use radixkv::{Clock, Keys, LookupStats, Namespace, PolicyKind, PrefixCache, Quota, Session, Token};
+use radixkv::{Clock, Keys, LookupStats, Namespace, NamespaceName, PolicyKind, PrefixCache, Quota, Session, Token};
 
 fn insert(cache: &PrefixCache, session: &Session, space: &Namespace, tokens: &[Token]) -> Vec<radixkv::BlockId> {
     let mut start = session.acquire(space, tokens, 0).expect("room");
@@ -39,18 +39,18 @@ const WAYS: [Way; 8] = [
     ("evict", |cache, _, _| _ = cache.evict(usize::MAX)),
     ("one by one", |cache, _, _| while cache.evict(1) > 0 {}),
     ("evict_into", |cache, _, _| _ = cache.evict_into(usize::MAX, &mut Vec::new())),
-    ("evict_namespace", |cache, space, _| _ = cache.evict_namespace(space, usize::MAX)),
+    ("evict_namespace", |_cache, space, _| _ = space.evict(usize::MAX)),
     ("evict_idle", |cache, space, _| {
         cache.set_time(cache.stats().lookups * 1_000);
-        _ = cache.evict_idle(space, Duration::from_nanos(1));
+        _ = space.evict_idle(Duration::from_nanos(1));
     }),
     ("quota", |cache, space, _| {
-        cache.set_quota(space, Quota::default().cached_blocks(0));
+        space.set_quota(Quota::default().cached_blocks(0));
         cache.settle();
-        cache.set_quota(space, Quota::default());
+        space.set_quota(Quota::default());
     }),
     ("invalidate", |cache, _, ids| _ = cache.invalidate_blocks(ids)),
-    ("clear", |cache, space, _| cache.clear_namespace(space)),
+    ("clear", |_cache, space, _| space.clear()),
 ];
 
 #[test]
@@ -59,7 +59,7 @@ fn what_is_gone_is_evicted_however_it_went() {
         for (name, way) in WAYS {
             let cache = PrefixCache::builder(block, 32).clock(Clock::Logical).build().expect("sound");
             let session = cache.session();
-            let pairs = cache.namespace_with(&["pairs"], Keys::Bigrams);
+            let pairs = cache.namespace(NamespaceName::new(&["pairs"]).with_keys(Keys::Bigrams));
             for (space, ahead) in [(cache.default_namespace(), 0), (pairs, 1)] {
                 let prompt: Vec<Token> = (0..(3 * block + ahead) as u32).collect();
                 let look_up = |tokens: &[Token]| found(&cache, || drop(session.match_prefix(&space, tokens)));
@@ -68,7 +68,7 @@ fn what_is_gone_is_evicted_however_it_went() {
                 way(&cache, &space, &ids);
                 assert_eq!(look_up(&prompt), [0, 3, 0, 0, 0], "{name}, {block}");
                 // Another policy, and what was looked up in vain, change nothing.
-                cache.set_policy(PolicyKind::Lfu);
+                cache.settings().set_policy(PolicyKind::Lfu);
                 cache.settle();
                 let longer = [&prompt[..], &vec![7; block]].concat();
                 assert_eq!(look_up(&longer), [0, 4, 0, 0, 0], "{name}, {block}");
@@ -119,8 +119,12 @@ fn looks_count_nothing_and_resumes_once() {
     session.peek(&space, &prompt);
     let kept = session.match_prefix_untouched(&space, &prompt).into_lease();
     _ = session.match_partial(&kept, &prompt, 1);
-    cache.walk(&space, |_| ());
-    drop((cache.snapshot(), session.upgrade(&session.downgrade(&kept)), session.resume(kept.clone(), &prompt)));
+    space.walk(|_| ());
+    drop((
+        cache.snapshot(),
+        session.upgrade(&kept.downgrade()),
+        session.resume(kept.try_clone().expect("few leases"), &prompt),
+    ));
     let counted = cache.stats().delta(&before);
     // The clone was resumed, and counted there.
     assert_eq!((counted.lookups, counted.hit_tokens, counted.missed_new_tokens), (1, 8, 8));
@@ -153,7 +157,7 @@ fn any_number_of_namespaces_adds_up() {
             // The default one has one, too, and the others share one.
             assert_eq!(listed.len(), 2 + count.min(62), "{count}");
             for (i, space) in spaces.iter().enumerate() {
-                let Some(own) = cache.namespace_stats(space).lookups else { continue };
+                let Some(own) = space.stats().lookups else { continue };
                 let expected = LookupStats::default();
                 let lookups = 1 + i as u64 % 3;
                 assert_eq!(
@@ -162,7 +166,7 @@ fn any_number_of_namespaces_adds_up() {
                 );
                 assert_eq!(own.missed_new_tokens, 4 * lookups, "nothing was ever cached");
             }
-            spaces.iter().for_each(|space| cache.drop_namespace(space));
+            spaces.iter().for_each(|space| space.remove());
             drop(spaces);
             (0..4).for_each(|_| cache.settle());
         }

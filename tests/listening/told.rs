@@ -60,14 +60,14 @@ fn each_removal_has_its_own_reason() {
         cache.invalidate_blocks(&ids[3..]);
         cache.evict(1);
         cache.set_time(round * 100 + 50);
-        assert_eq!(cache.evict_idle(&space, Duration::from_nanos(1)), 2);
+        assert_eq!(space.evict_idle(Duration::from_nanos(1)), 2);
         let own = insert(&cache, &tenant, &[round as Token, 9]);
-        cache.set_quota(&tenant, Quota::default().cached_blocks(1));
+        tenant.set_quota(Quota::default().cached_blocks(1));
         cache.settle();
-        cache.set_quota(&tenant, Quota::default());
+        tenant.set_quota(Quota::default());
         let again = insert(&cache, &space, &[5]);
         cache.invalidate_blocks(&again);
-        cache.evict_namespace(&tenant, 1);
+        tenant.evict(1);
         use EvictionReason::{Age, Capacity, Invalidated, Quota as OverQuota};
         let expected = [
             (Invalidated, ids[3..].to_vec()),
@@ -91,9 +91,9 @@ fn evicted_blocks_say_why_they_went() {
     let (space, tenant, mut events) = (cache.default_namespace(), cache.namespace(&["tenant"]), cache.subscribe(64));
     insert(&cache, &space, &[1, 2]);
     insert(&cache, &tenant, &[3, 4, 5]);
-    cache.set_policy(radixkv::PolicyKind::Fifo);
+    cache.settings().set_policy(radixkv::PolicyKind::Fifo);
     let mut evicted = Vec::new();
-    cache.set_quota(&tenant, Quota::default().cached_blocks(1));
+    tenant.set_quota(Quota::default().cached_blocks(1));
     cache.evict_into(4, &mut evicted);
     let told = reasons(&batches(&mut events));
     let said: Vec<_> = evicted.iter().map(|victim| (victim.reason, victim.blocks.blocks().to_vec())).collect();
@@ -163,7 +163,7 @@ fn a_clear_is_told_before_what_comes_after_it() {
         });
         let agree = catch_unwind(AssertUnwindSafe(|| {
             for _ in 0..1_500 {
-                cache.clear_namespace(&space);
+                space.clear();
                 let snapshot = cache.snapshot();
                 log.take_until(&mut events, snapshot.number());
                 assert_eq!(log, Log::of(1, &snapshot));
@@ -185,7 +185,7 @@ fn a_walk_shows_uses_and_the_last_of_them() {
     insert(&cache, &space, &tokens);
     let seen = || {
         let mut seen = Vec::new();
-        cache.walk(&space, |run| seen.push((run.uses, run.last_used)));
+        space.walk(|run| seen.push((run.uses, run.last_used)));
         seen
     };
     assert_eq!(seen(), [(1, 0)]);

@@ -4,14 +4,17 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use radixkv::{
-    Evicted, Keys, Lease, Namespace, PolicyKind, PrefixCache, Priority, Quota, Reservation, Session, Subscription,
-    Token, WeakLease,
+    BlockRequest, Evicted, Keys, Lease, Namespace, NamespaceName, PolicyKind, PrefixCache, Priority, Quota,
+    Reservation, Session, Subscription, Token, WeakLease,
 };
 
 /// Names of tokens and of pairs; those beside the default namespace are dropped and made again.
 pub fn spaces(cache: &PrefixCache) -> Vec<Namespace> {
     let named = ["a", "b", "c"].map(|name| cache.namespace(&[name]));
-    [cache.default_namespace(), cache.namespace_with(&["a"], Keys::Bigrams)].into_iter().chain(named).collect()
+    [cache.default_namespace(), cache.namespace(NamespaceName::new(&["a"]).with_keys(Keys::Bigrams))]
+        .into_iter()
+        .chain(named)
+        .collect()
 }
 
 /// What lookups that count asked for.
@@ -123,7 +126,7 @@ impl<'c> Worker<'c> {
                 let hit = self.session.resume(kept, &tokens);
                 self.note(&space, tokens.len(), hit.len_tokens());
                 let missing = tokens.len() / self.cache.block_size() - hit.blocks().len();
-                let Ok(reserved) = self.session.reserve_in(&space, missing) else { return };
+                let Ok(reserved) = self.session.reserve(BlockRequest::new(missing).paid_by(&space)) else { return };
                 self.insert(hit.lease(), tokens, reserved);
             }
             _ => {
@@ -142,7 +145,7 @@ impl<'c> Worker<'c> {
         assert_eq!(evicted.iter().map(|victim| victim.blocks.len()).sum::<usize>(), count);
         for Evicted { namespace, start, tokens, blocks, .. } in evicted {
             let parts: Vec<&str> = namespace.parts().collect();
-            let space = self.cache.namespace_with(&parts, namespace.keys());
+            let space = self.cache.namespace(NamespaceName::new(&parts).with_keys(namespace.keys()));
             let ahead = usize::from(namespace.keys() == Keys::Bigrams);
             assert_eq!(tokens.len(), start + blocks.len() * self.cache.block_size() + ahead);
             if self.dice.bool() {
@@ -162,7 +165,7 @@ impl<'c> Worker<'c> {
             1 => session.release_retained(&lease),
             2 => session.demote(&lease),
             3 => session.prioritize(&lease, Priority::new(dice.i64(..5)).expiring_after(Duration::from_nanos(50))),
-            4 => self.weak.push(session.downgrade(&lease)),
+            4 => self.weak.push(lease.downgrade()),
             5 => return drop(lease),
             6 => {
                 let more = [&tokens[..], &[0; 40]].concat();
@@ -200,23 +203,23 @@ impl<'c> Worker<'c> {
         let (cache, space) = (self.cache, self.space());
         let dice = &mut self.dice;
         match dice.u32(..20) {
-            0 => cache.clear_namespace(&space),
-            1 => cache.drop_namespace(&space),
-            2 => _ = cache.clear_unused_namespace(&space),
+            0 => space.clear(),
+            1 => space.remove(),
+            2 => _ = space.clear_if_unused(),
             3 => cache.clear(),
-            4 | 5 => cache.set_quota(&space, Quota::default().cached_blocks(dice.usize(4..40))),
-            6 => cache.set_quota(&space, Quota::default().time_to_idle(Duration::from_nanos(dice.u64(1..500)))),
-            7 => cache.set_policy(PolicyKind::ALL[dice.usize(..PolicyKind::ALL.len())]),
-            8 => _ = cache.evict_idle(&space, Duration::from_nanos(dice.u64(..100))),
-            9 => _ = cache.evict_namespace(&space, dice.usize(..8)),
+            4 | 5 => space.set_quota(Quota::default().cached_blocks(dice.usize(4..40))),
+            6 => space.set_quota(Quota::default().time_to_idle(Duration::from_nanos(dice.u64(1..500)))),
+            7 => cache.settings().set_policy(PolicyKind::ALL[dice.usize(..PolicyKind::ALL.len())]),
+            8 => _ = space.evict_idle(Duration::from_nanos(dice.u64(..100))),
+            9 => _ = space.evict(dice.usize(..8)),
             10 | 11 => _ = cache.evict(dice.usize(..20)),
             12 | 13 => _ = cache.invalidate_blocks(&[dice.u32(..200), dice.u32(..200)]),
             14 => cache.settle(),
             15 => _ = cache.run_once(),
             16 => cache.set_time(dice.u64(..10_000)),
             17 => _ = cache.snapshot().events().len(),
-            18 => cache.walk(&space, |run| assert!(run.parent.is_none_or(|parent| parent < run.id))),
-            _ => cache.set_time_to_idle(dice.bool().then(|| Duration::from_nanos(400))),
+            18 => space.walk(|run| assert!(run.parent.is_none_or(|parent| parent < run.id))),
+            _ => cache.settings().set_time_to_idle(dice.bool().then(|| Duration::from_nanos(400))),
         }
     }
 

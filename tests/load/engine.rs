@@ -173,7 +173,7 @@ impl Engine {
     /// Gets one more block. At exhaustion every other scheduler lets the sequence that came last make room; those of the others
     /// wait for a while, and make room themselves if nothing helps.
     async fn grow(&self, request: &Request, sequence: &mut Sequence, place: &AtomicUsize) -> Result<(), Preempted> {
-        let block = BlockRequest::new(1).paid_by(&self.space).to_grow();
+        let block = BlockRequest::new(1).paid_by(&self.space).for_running_sequence();
         match sequence.session.reserve(block) {
             Ok(block) => {
                 sequence.own.append(block);

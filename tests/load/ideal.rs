@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use radixkv::PolicyKind;
-use radixkv::reference::{Lease, Reference, Reservation};
+use radixkv_reference::{Lease, Reference, Reservation};
 
 use crate::engine::Tally;
 use crate::plan::{BLOCK_SIZE, BLOCKS, CHUNK, PHASE, Plan, Request, SCHEDULERS, STEP};

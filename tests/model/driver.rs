@@ -8,7 +8,7 @@ mod retention;
 use std::collections::HashMap;
 
 use radixkv::Token;
-use radixkv::reference::{self, Reference};
+use radixkv_reference::{self as reference, Reference};
 
 use crate::step::{Sequence, Step};
 use crate::subject::{Found, GROWTH, Setting, Subject, offset};

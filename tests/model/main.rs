@@ -20,7 +20,7 @@ use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use radixkv::PolicyKind;
-use radixkv::reference::Reference;
+use radixkv_reference::Reference;
 use step::{Sequence, Step};
 use subject::{External, Real, Setting, Subject};
 

@@ -36,8 +36,6 @@ impl Sequence {
 pub enum Fault {
     OneTooMany,
     OneTooFew,
-    /// The tokens stop short of the lease.
-    TooShort,
 }
 
 /// One call, or for `Serve` the calls of a whole request.

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use radixkv::reference::{self, Reference};
 use radixkv::{
-    Clock, Keys, Lease, Namespace, PartialHit, PolicyKind, PrefixCache, PrefixMatch, Priority, Quota, Reservation,
-    ReserveError, Session, Token, WeakLease,
+    BlockRequest, Clock, Keys, Lease, Namespace, NamespaceName, PartialHit, PolicyKind, PrefixCache, PrefixMatch,
+    Priority, Quota, Reservation, ReserveError, Session, Token, WeakLease,
 };
+use radixkv_reference::{self as reference, Reference};
 
 /// The namespaces of the model, by parts that would collide if they were joined; the last ones compare bigrams, one of
 /// them under the name of the first.
@@ -340,13 +340,22 @@ impl<const EXTERNAL: bool> Cache<EXTERNAL> {
         if requested > available {
             return Err(refusal(ReserveError::Exhausted { requested, available }));
         }
-        self.cache.take_evicted(&mut self.engine);
+        self.cache.external().expect("an external pool").take_evicted(&mut self.engine);
         assert_eq!(self.engine.len(), stats.free_blocks, "what is free is in the engine's hands");
         let missing = requested.saturating_sub(self.engine.len());
-        assert_eq!((self.cache.evict(missing), self.cache.take_evicted(&mut self.engine)), (missing, missing));
+        assert_eq!(
+            (
+                self.cache.evict(missing),
+                self.cache.external().expect("an external pool").take_evicted(&mut self.engine)
+            ),
+            (missing, missing)
+        );
         let ids = self.engine.split_off(self.engine.len() - requested);
-        assert!(ids.first().is_none_or(|&id| self.session.adopt(&[id, id]).is_err()), "an id was taken in twice");
-        self.session.adopt(&ids).map_err(refusal)
+        assert!(
+            ids.first().is_none_or(|&id| self.cache.external().expect("an external pool").adopt(&[id, id]).is_err()),
+            "an id was taken in twice"
+        );
+        self.cache.external().expect("an external pool").adopt(&ids).map_err(refusal)
     }
 }
 
@@ -367,7 +376,9 @@ impl<const EXTERNAL: bool> Subject for Cache<EXTERNAL> {
         }
         let cache = builder.build().expect("a sound setting");
         let engine = if EXTERNAL { (0..setting.capacity as u32).collect() } else { Vec::new() };
-        let spaces = (0..SPACES.len()).map(|space| cache.namespace_with(SPACES[space], keys(space))).collect();
+        let spaces = (0..SPACES.len())
+            .map(|space| cache.namespace(NamespaceName::new(SPACES[space]).with_keys(keys(space))))
+            .collect();
         Self { session: cache.session(), cache, spaces, into: false, engine }
     }
 
@@ -402,7 +413,7 @@ impl<const EXTERNAL: bool> Subject for Cache<EXTERNAL> {
             return self.adopt(blocks);
         }
         let reserved = match space {
-            Some(space) => self.session.reserve_in(&self.spaces[space], blocks),
+            Some(space) => self.session.reserve(BlockRequest::new(blocks).paid_by(&self.spaces[space])),
             None => self.session.reserve(blocks),
         };
         reserved.map_err(refusal)
@@ -444,7 +455,7 @@ impl<const EXTERNAL: bool> Subject for Cache<EXTERNAL> {
     }
 
     fn clone_lease(&mut self, lease: &Lease) -> Lease {
-        lease.clone()
+        lease.try_clone().expect("few leases")
     }
 
     fn release(&mut self, lease: Lease) {
@@ -464,7 +475,7 @@ impl<const EXTERNAL: bool> Subject for Cache<EXTERNAL> {
     }
 
     fn evict_of(&mut self, space: usize, blocks: usize) -> usize {
-        self.cache.evict_namespace(&self.spaces[space], blocks)
+        self.spaces[space].evict(blocks)
     }
 
     fn evict_into(&mut self, blocks: usize) -> usize {
@@ -475,7 +486,7 @@ impl<const EXTERNAL: bool> Subject for Cache<EXTERNAL> {
     }
 
     fn evict_idle(&mut self, space: usize, idle: u64) -> usize {
-        self.cache.evict_idle(&self.spaces[space], Duration::from_nanos(idle))
+        self.spaces[space].evict_idle(Duration::from_nanos(idle))
     }
 
     fn invalidate(&mut self, block: u32) -> usize {
@@ -483,7 +494,7 @@ impl<const EXTERNAL: bool> Subject for Cache<EXTERNAL> {
     }
 
     fn downgrade(&mut self, lease: &Lease) -> WeakLease {
-        self.session.downgrade(lease)
+        lease.downgrade()
     }
 
     fn upgrade(&mut self, weak: &WeakLease) -> Option<Lease> {
@@ -528,14 +539,14 @@ impl<const EXTERNAL: bool> Subject for Cache<EXTERNAL> {
     }
 
     fn set_policy(&mut self, policy: PolicyKind) {
-        self.cache.set_policy(policy);
+        self.cache.settings().set_policy(policy);
     }
 
     fn set_quota(&mut self, space: usize, cached: Option<usize>, pinned: Option<usize>, time: Option<u64>) {
         let mut quota = Quota::default();
         (quota.cached_blocks, quota.pinned_blocks) = (cached, pinned);
         quota.time_to_idle = time.map(Duration::from_nanos);
-        self.cache.set_quota(&self.spaces[space], quota);
+        self.spaces[space].set_quota(quota);
     }
 
     fn clear(&mut self) {
@@ -543,8 +554,8 @@ impl<const EXTERNAL: bool> Subject for Cache<EXTERNAL> {
     }
 
     fn drop_namespace(&mut self, space: usize) {
-        self.cache.drop_namespace(&self.spaces[space]);
-        self.spaces[space] = self.cache.namespace_with(SPACES[space], keys(space));
+        self.spaces[space].remove();
+        self.spaces[space] = self.cache.namespace(NamespaceName::new(SPACES[space]).with_keys(keys(space)));
     }
 
     fn accounts(&mut self) -> [usize; 4] {

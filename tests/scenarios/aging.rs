@@ -54,21 +54,18 @@ fn a_namespace_may_have_a_time_of_its_own() {
         [&bench.space, &tenants[0], &tenants[1]].map(|space| bench.session.peek(space, &sequence(1, 16)))
     };
     let idle = |ticks| Quota::default().time_to_idle(Duration::from_nanos(ticks));
-    bench.cache.set_quota(&tenants[0], idle(10));
-    bench.cache.set_quota(&tenants[1], idle(20));
+    tenants[0].set_quota(idle(10));
+    tenants[1].set_quota(idle(20));
     assert_eq!((left(9), left(10), left(19), left(20)), ([16; 3], [16, 0, 16], [16, 0, 16], [16, 0, 0]));
     serve(&tenants[0]);
     // A longer one than that of all has no effect, and one that is taken away neither.
-    bench.cache.set_time_to_idle(Some(Duration::from_nanos(50)));
-    bench.cache.set_quota(&tenants[0], idle(100));
+    bench.cache.settings().set_time_to_idle(Some(Duration::from_nanos(50)));
+    tenants[0].set_quota(idle(100));
     assert_eq!((left(49), left(50), left(70)), ([16, 16, 0], [0, 16, 0], [0, 0, 0]));
-    bench.cache.set_time_to_idle(None);
-    bench.cache.set_quota(&tenants[0], Quota::default());
+    bench.cache.settings().set_time_to_idle(None);
+    tenants[0].set_quota(Quota::default());
     serve(&tenants[0]);
-    assert_eq!(
-        (left(1 << 40), bench.cache.namespace_stats(&tenants[1]).quota.time_to_idle),
-        ([0, 16, 0], idle(20).time_to_idle)
-    );
+    assert_eq!((left(1 << 40), tenants[1].stats().quota.time_to_idle), ([0, 16, 0], idle(20).time_to_idle));
     assert_eq!(bench.stats().aged_blocks, 16);
 }
 
@@ -77,7 +74,7 @@ fn a_namespace_may_have_a_time_of_its_own() {
 fn a_namespace_loses_all_that_is_too_old_at_once_and_keeps_its_time() {
     let bench = Bench::new(1, 2_000);
     let tenant = bench.cache.namespace(&["a"]);
-    bench.cache.set_quota(&tenant, Quota::default().time_to_idle(Duration::from_nanos(10)));
+    tenant.set_quota(Quota::default().time_to_idle(Duration::from_nanos(10)));
     for token in 0..1_000 {
         let start = bench.session.acquire(&tenant, &[token], 0).expect("room");
         drop(bench.session.insert(start.hit.lease(), &[token], start.blocks).expect("fits"));
@@ -88,7 +85,7 @@ fn a_namespace_loses_all_that_is_too_old_at_once_and_keeps_its_time() {
     drop(tenant);
     bench.cache.settle();
     let again = bench.cache.namespace(&["a"]);
-    assert_eq!(bench.cache.namespace_stats(&again).quota.time_to_idle, Some(Duration::from_nanos(10)));
+    assert_eq!(again.stats().quota.time_to_idle, Some(Duration::from_nanos(10)));
 }
 
 #[test]
@@ -100,7 +97,7 @@ fn the_thread_drops_what_is_idle_in_one_namespace() {
     let start = session.acquire(&tenant, &tokens, 0).expect("room");
     drop(session.insert(start.hit.lease(), &tokens, start.blocks).expect("fits"));
     drop(start.hit);
-    cache.set_quota(&tenant, Quota::default().time_to_idle(Duration::from_millis(20)));
+    tenant.set_quota(Quota::default().time_to_idle(Duration::from_millis(20)));
     let end = Instant::now() + Duration::from_secs(60);
     while session.peek(&tenant, &tokens) > 0 {
         assert!(Instant::now() < end, "{:?}", cache.stats());
@@ -170,12 +167,12 @@ fn the_thread_exchanges_the_policy_and_keeps_to_quotas() {
     let cache = with_thread().build().expect("sound");
     let bench = Bench { session: cache.session(), space: cache.default_namespace(), cache };
     (0..1_000).for_each(|key| drop(bench.insert(&sequence(key, 4))));
-    bench.cache.set_policy(PolicyKind::Lfu);
-    until("the policy is exchanged", || bench.cache.policy() == PolicyKind::Lfu);
-    bench.cache.set_quota(&bench.space, Quota::default().cached_blocks(10));
-    until("the quota is kept", || bench.cache.namespace_stats(&bench.space).cached_blocks == 10);
+    bench.cache.settings().set_policy(PolicyKind::Lfu);
+    until("the policy is exchanged", || bench.cache.settings().policy() == PolicyKind::Lfu);
+    bench.space.set_quota(Quota::default().cached_blocks(10));
+    until("the quota is kept", || bench.space.stats().cached_blocks == 10);
     (0..1_000).for_each(|key| drop(bench.insert(&sequence(key, 4))));
-    until("and kept", || bench.cache.namespace_stats(&bench.space).cached_blocks == 10);
+    until("and kept", || bench.space.stats().cached_blocks == 10);
     assert_eq!(bench.cache.validate(), Ok(()));
 }
 
@@ -195,14 +192,14 @@ fn what_of_one_namespace_was_idle_is_evicted_when_asked() {
         let held = bench.session.match_prefix_untouched(&bench.space, &sequence(0, 8));
         bench.cache.set_time(200);
         drop(bench.matched(&sequence(2, 4)));
-        assert_eq!(bench.cache.evict_idle(&bench.space, Duration::from_nanos(191)), 0, "{policy}");
+        assert_eq!(bench.space.evict_idle(Duration::from_nanos(191)), 0, "{policy}");
         // Of 200 old sequences, two blocks of one are leased, and one of another was used.
-        assert_eq!(bench.cache.evict_idle(&bench.space, Duration::from_nanos(190)), 600 - 2 - 1, "{policy}");
+        assert_eq!(bench.space.evict_idle(Duration::from_nanos(190)), 600 - 2 - 1, "{policy}");
         assert_eq!([0, 1, 2, 4].map(|key| bench.peek(&sequence(key, 12))), [8, 12, 4, 0], "{policy}");
         assert_eq!(bench.session.peek(&other, &sequence(900, 8)), 8, "{policy}");
         assert_eq!((bench.stats().aged_blocks, bench.stats().evicted_blocks), (597, 0), "{policy}");
         drop(held);
-        assert_eq!(bench.cache.evict_idle(&bench.space, Duration::from_nanos(190)), 2, "{policy}");
+        assert_eq!(bench.space.evict_idle(Duration::from_nanos(190)), 2, "{policy}");
         assert_eq!(bench.cache.validate(), Ok(()));
     }
 }

@@ -126,9 +126,7 @@ fn a_walk_shows_what_each_insert_added() {
     let branch = [&tokens[..10], &[901, 902]].concat();
     drop(bench.insert(&branch));
     let mut seen = Vec::new();
-    bench
-        .cache
-        .walk(&bench.space, |run| seen.push((run.id, run.parent, run.start, run.tokens.len(), run.blocks.len())));
+    bench.space.walk(|run| seen.push((run.id, run.parent, run.start, run.tokens.len(), run.blocks.len())));
     assert!(bench.stats().runs < seen.len(), "a part was appended in place");
     let parts = [(0, None, 0, 4, 2), (1, Some(0), 4, 4, 2), (2, Some(1), 8, 4, 2), (3, Some(2), 12, 12, 6)];
     assert_eq!(seen, [&parts[..], &[(4, Some(2), 10, 2, 1)]].concat());

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use radixkv::{BlockRequest, PrefixCache, Quota, ReserveError, Session, Stats, Token};
+use radixkv::{BlockRequest, Namespace, NamespaceName, PrefixCache, Quota, ReserveError, Session, Stats, Token};
 
 use crate::{Bench, sequence};
 
@@ -41,7 +41,7 @@ fn matches_count_and_looks_do_not() {
 fn a_namespace_that_was_dropped_counts_misses() {
     let bench = Bench::new(4, 8);
     let dropped = bench.cache.namespace(&["gone"]);
-    bench.cache.drop_namespace(&dropped);
+    dropped.remove();
     assert_eq!(lookups(&bench.counted(|| bench.session.match_prefix(&dropped, &[1, 2, 3]))), [1, 3, 0]);
 }
 
@@ -63,7 +63,7 @@ fn a_sequence_is_looked_up_once_however_often_it_is_resumed() {
     let after = bench.stats().delta(&before);
     assert_eq!((lookups(&after), after.resumed_tokens), ([0, 0, 0], 8));
     // A clone is a lease of its own.
-    let clone = lease.clone();
+    let clone = lease.try_clone().expect("few leases");
     assert_eq!(lookups(&bench.counted(|| session.resume(clone, &prompt))), [1, 20, 16]);
     // A miss was looked up too.
     let miss = bench.matched(&sequence(2, 8));
@@ -100,11 +100,14 @@ fn what_agrees_inside_a_block_is_counted_apart() {
 fn requests_for_blocks_count_once_however_they_end() {
     let bench = Bench::new(4, 8);
     let (session, tenant) = (&bench.session, bench.cache.namespace(&["tenant"]));
-    bench.cache.set_quota(&tenant, Quota::default().pinned_blocks(2));
+    tenant.set_quota(Quota::default().pinned_blocks(2));
     let held = session.reserve(6).expect("free");
     let refusals = |counted: &Stats| [counted.exhausted_refusals, counted.over_quota_refusals, counted.reservations];
     assert_eq!(refusals(&bench.counted(|| session.reserve(3).unwrap_err())), [1, 0, 0]);
-    assert_eq!(refusals(&bench.counted(|| session.reserve_in(&tenant, 3).unwrap_err())), [0, 1, 0]);
+    assert_eq!(
+        refusals(&bench.counted(|| session.reserve(BlockRequest::new(3).paid_by(&tenant)).unwrap_err())),
+        [0, 1, 0]
+    );
     assert_eq!(refusals(&bench.counted(|| session.reserve(9).unwrap_err())), [0, 0, 0], "a mistake");
     let started = bench.counted(|| session.acquire(&bench.space, &sequence(1, 6), 2).expect("two are free"));
     assert_eq!((lookups(&started), started.reservations, started.taken_blocks), ([1, 6, 0], 1, 2));
@@ -117,10 +120,10 @@ fn requests_for_blocks_count_once_however_they_end() {
 fn a_wait_counts_when_it_ends() {
     let bench = Bench::new(4, 8);
     let (session, held) = (&bench.session, bench.session.reserve(6).expect("free"));
-    let at_once = bench.counted(|| session.reserve_until(2, Instant::now()).expect("free"));
+    let at_once = bench.counted(|| session.reserve(BlockRequest::new(2).until(Instant::now())).expect("free"));
     assert_eq!((at_once.waits, at_once.reservations), (0, 1));
     let brief = Duration::from_millis(3);
-    let wait = |blocks: BlockRequest<'_>| session.reserve_until(blocks, Instant::now() + brief).unwrap_err();
+    let wait = |blocks: BlockRequest<'_>| session.reserve(blocks.until(Instant::now() + brief)).unwrap_err();
     let in_vain = bench.counted(|| assert!(matches!(wait(3.into()), ReserveError::TimedOut { .. })));
     assert_eq!((in_vain.waits, in_vain.exhausted_refusals, in_vain.reservations), (1, 1, 0));
     // The deadline was set before the wait began: it may be a little less.
@@ -145,9 +148,9 @@ fn retaining_counts_prefixes_and_their_blocks() {
 #[test]
 fn blocks_that_an_engine_lends_are_taken() {
     let cache = PrefixCache::builder(4, 8).external().build().expect("sound");
-    let adopted = cache.session().adopt(&[5, 2, 7]).expect("the engine has them");
+    let adopted = cache.external().expect("an external pool").adopt(&[5, 2, 7]).expect("the engine has them");
     assert_eq!((cache.stats().reservations, cache.stats().taken_blocks), (1, 3));
-    assert!(cache.session().adopt(&[5]).is_err());
+    assert!(cache.external().expect("an external pool").adopt(&[5]).is_err());
     assert_eq!(cache.stats().reservations, 1);
     drop(adopted);
 }
@@ -274,7 +277,7 @@ fn every_way_to_look_up_counts_what_it_misses() {
 #[test]
 fn pairs_are_missed_by_whole_blocks_of_pairs() {
     let bench = Bench::new(4, 16);
-    let draft = bench.cache.namespace_with(&["draft"], radixkv::Keys::Bigrams);
+    let draft = bench.cache.namespace(NamespaceName::new(&["draft"]).with_keys(radixkv::Keys::Bigrams));
     let matched = |len| missed(&bench.counted(|| bench.session.match_prefix(&draft, &sequence(1, len))));
     assert_eq!((matched(4), matched(5), matched(9)), ([0; 4], [0, 0, 0, 4], [0, 0, 0, 8]));
     let start = bench.session.acquire(&draft, &sequence(1, 9), 0).expect("room");
@@ -350,7 +353,7 @@ fn namespaces_are_counted_by_themselves_while_there_are_few() {
     for (space, lookups) in spaces.iter().zip(1..) {
         (0..lookups).for_each(|_| drop(session.match_prefix(space, &sequence(1, 5))));
     }
-    let lookups_of = |space| cache.namespace_stats(space).lookups;
+    let lookups_of = |space: &Namespace| space.stats().lookups;
     let counted: Vec<_> = spaces.iter().map_while(|space| Some(lookups_of(space)?.lookups)).collect();
     assert_eq!(counted, (1..=62).collect::<Vec<_>>());
     assert_eq!(spaces.iter().filter_map(lookups_of).count(), 62);
@@ -371,12 +374,12 @@ fn a_namespace_begins_with_nothing() {
     for round in 0..200 {
         let name = format!("tenant-{round}");
         let tenant = cache.namespace(&[name.as_str()]);
-        let before = cache.namespace_stats(&tenant).lookups.expect("few at a time");
+        let before = tenant.stats().lookups.expect("few at a time");
         assert_eq!((before.lookups, before.query_tokens), (0, 0), "round {round}");
         (0..3).for_each(|_| drop(session.match_prefix(&tenant, &sequence(1, 5))));
         lookups += 3;
-        assert_eq!(cache.namespace_stats(&tenant).lookups.expect("as before").lookups, 3);
-        cache.drop_namespace(&tenant);
+        assert_eq!(tenant.stats().lookups.expect("as before").lookups, 3);
+        tenant.remove();
         drop(tenant);
         cache.settle();
         assert_eq!(cache.stats().lookups, lookups);

@@ -74,30 +74,6 @@ fn a_reservation_of_the_wrong_size_comes_back() {
 }
 
 #[test]
-fn a_sequence_shorter_than_its_lease_is_refused() {
-    let bench = Bench::new(4, 16);
-    let tokens = sequence(1, 8);
-    let lease = bench.insert(&tokens);
-    let reservation = bench.session.reserve(0).expect("nothing asked");
-    let error = bench.session.insert(&lease, &tokens[..7], reservation).expect_err("too short");
-    assert_eq!(error.kind, InsertErrorKind::TokensTooShort { leased: 8, given: 7 });
-}
-
-#[test]
-fn a_lease_of_another_cache_is_foreign() {
-    let (bench, other) = (Bench::new(4, 16), Bench::new(4, 16));
-    let tokens = sequence(1, 8);
-    let foreign = other.insert(&tokens[..4]);
-    let reservation = bench.session.reserve(1).expect("free blocks");
-    let blocks = reservation.blocks().to_vec();
-    let error = bench.session.insert(&foreign, &tokens, reservation).expect_err("foreign");
-    assert_eq!(error.kind, InsertErrorKind::ForeignLease);
-    assert_eq!(error.reservation.blocks(), blocks);
-    drop(error);
-    assert_eq!((bench.accounts(), other.accounts()), ([16, 0, 0, 0], [15, 0, 0, 1]));
-}
-
-#[test]
 fn what_no_cache_can_be_is_refused_with_the_numbers() {
     let refused = |block_size, capacity| PrefixCache::builder(block_size, capacity).build().expect_err("refused");
     let (most, longest) = (u32::MAX as usize, i32::MAX as usize);
@@ -108,16 +84,6 @@ fn what_no_cache_can_be_is_refused_with_the_numbers() {
         let error = PrefixCache::builder(16, 16).eviction(thread).build().expect_err("refused");
         assert_eq!(error, BuildError::Watermarks { low, high, capacity: 16 });
     }
-}
-
-#[test]
-fn a_reservation_of_another_cache_comes_back() {
-    let (bench, other) = (Bench::new(4, 16), Bench::new(4, 16));
-    let lease = bench.matched(&[]);
-    let reservation = other.session.reserve(2).expect("free blocks");
-    let error = bench.session.insert(&lease, &sequence(1, 8), reservation).expect_err("foreign");
-    assert_eq!((error.kind, error.reservation.len()), (InsertErrorKind::ForeignReservation, 2));
-    assert_eq!((bench.accounts(), other.accounts()), ([16, 0, 0, 0], [14, 2, 0, 0]));
 }
 
 #[test]

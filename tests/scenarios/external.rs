@@ -13,7 +13,7 @@ fn bench(block_size: usize, capacity: usize) -> Bench {
 
 fn taken(bench: &Bench) -> Vec<u32> {
     let mut blocks = Vec::new();
-    let count = bench.cache.take_evicted(&mut blocks);
+    let count = bench.cache.external().expect("an external pool").take_evicted(&mut blocks);
     assert_eq!(count, blocks.len());
     blocks.sort_unstable();
     blocks
@@ -24,7 +24,7 @@ fn the_engines_ids_go_in_and_evicted_ones_come_out() {
     let bench = bench(4, 100);
     let tokens = sequence(1, 12);
     let lease = bench.matched(&tokens);
-    let ids = bench.session.adopt(&[70, 3, 64]).expect("the engine's");
+    let ids = bench.cache.external().expect("an external pool").adopt(&[70, 3, 64]).expect("the engine's");
     assert_eq!(bench.accounts(), [97, 3, 0, 0]);
     let inserted = bench.session.insert(&lease, &tokens, ids).expect("fitting");
     assert_eq!(inserted.blocks, [70, 3, 64]);
@@ -42,7 +42,7 @@ fn duplicates_come_back_at_once_or_with_the_evicted() {
     let tokens = sequence(1, 8);
     let lease = bench.matched(&tokens);
     let insert = |ids: &[u32]| {
-        let ids = bench.session.adopt(ids).expect("the engine's");
+        let ids = bench.cache.external().expect("an external pool").adopt(ids).expect("the engine's");
         bench.session.insert(&lease, &tokens, ids).expect("fitting").duplicates
     };
     assert_eq!(insert(&[0, 1]).into_blocks().len(), 0);
@@ -50,24 +50,30 @@ fn duplicates_come_back_at_once_or_with_the_evicted() {
     assert_eq!(taken(&bench).len(), 0);
     drop(insert(&[3, 2]));
     // On their way: not the engine's yet, and free in the cache's books.
-    assert_eq!(bench.session.adopt(&[4, 2]).expect_err("not taken yet"), AdoptError::Held { block: 2 });
+    assert_eq!(
+        bench.cache.external().expect("an external pool").adopt(&[4, 2]).expect_err("not taken yet"),
+        AdoptError::Held { block: 2 }
+    );
     assert_eq!((bench.accounts(), taken(&bench)), ([6, 0, 2, 0], vec![2, 3]));
-    assert!(bench.session.adopt(&[4, 2]).is_ok());
+    assert!(bench.cache.external().expect("an external pool").adopt(&[4, 2]).is_ok());
 }
 
 #[test]
 fn what_is_not_the_engines_is_refused_and_nothing_changes() {
     let bench = bench(4, 70);
-    let held = bench.session.adopt(&[5, 69]).expect("the engine's");
-    let refused = |ids: &[u32]| bench.session.adopt(ids).expect_err("refused");
+    let held = bench.cache.external().expect("an external pool").adopt(&[5, 69]).expect("the engine's");
+    let refused = |ids: &[u32]| bench.cache.external().expect("an external pool").adopt(ids).expect_err("refused");
     assert_eq!(refused(&[6, 70]), AdoptError::OutOfRange { block: 70, capacity: 70 });
     assert_eq!(refused(&[6, 7, 69, 8]), AdoptError::Held { block: 69 });
     assert_eq!(refused(&[6, 7, 6]), AdoptError::Held { block: 6 });
-    assert_eq!(refused(&[6, 7, 69]).to_string(), "the cache holds block 69 already");
-    assert_eq!(refused(&[u32::MAX]).to_string(), "there is no block 4294967295 in a cache of 70 blocks");
+    assert_eq!(refused(&[6, 7, 69]).to_string(), "the cache already holds block 69");
+    assert_eq!(
+        refused(&[u32::MAX]).to_string(),
+        "block 4294967295 does not exist in a cache of 70 blocks: let the cache grow first"
+    );
     assert_eq!(bench.accounts(), [68, 2, 0, 0]);
     assert_eq!(held.into_blocks(), [5, 69]);
-    drop(bench.session.adopt(&[6, 7, 5, 69]).expect("all the engine's again"));
+    drop(bench.cache.external().expect("an external pool").adopt(&[6, 7, 5, 69]).expect("all the engine's again"));
     assert_eq!((taken(&bench), bench.accounts()), (vec![5, 6, 7, 69], [70, 0, 0, 0]));
 }
 
@@ -76,8 +82,7 @@ fn each_pool_has_its_own_way_in() {
     let (external, own) = (bench(4, 8), Bench::new(4, 8));
     assert_eq!(external.session.reserve(1).expect_err("the engine's"), ReserveError::External);
     assert_eq!(external.session.reserve(0).map(|none| none.len()), Ok(0));
-    assert_eq!(own.session.adopt(&[1]).expect_err("the cache's"), AdoptError::NotExternal);
-    assert_eq!(taken(&own).len(), 0);
+    assert!(own.cache.external().is_none() && external.cache.external().is_some());
 }
 
 #[test]
@@ -90,9 +95,9 @@ fn blocks_of_the_caches_own_stay_with_it() {
 #[test]
 fn a_forked_block_goes_back_to_the_engine_with_its_last_holder() {
     let bench = bench(4, 8);
-    let mut one = bench.session.adopt(&[1, 2, 3]).expect("the engine's");
+    let mut one = bench.cache.external().expect("an external pool").adopt(&[1, 2, 3]).expect("the engine's");
     let mut two = one.fork();
-    let mut fresh = bench.session.adopt(&[4]).expect("the engine's");
+    let mut fresh = bench.cache.external().expect("an external pool").adopt(&[4]).expect("the engine's");
     drop(two.make_unique(1, &mut fresh));
     assert_eq!(one.into_blocks(), [2]);
     assert_eq!(two.into_blocks(), [1, 4, 3]);
@@ -108,12 +113,12 @@ fn the_background_evictor_keeps_a_stock_of_evicted_ids() {
     let tokens = sequence(1, 80);
     let lease = bench.matched(&[]);
     let ids: Vec<u32> = (0..20).collect();
-    let ids = bench.session.adopt(&ids).expect("the engine's");
+    let ids = bench.cache.external().expect("an external pool").adopt(&ids).expect("the engine's");
     drop(bench.session.insert(&lease, &tokens, ids).expect("fitting"));
     let mut engine: Vec<u32> = (20..32).collect();
     // Taking rings for more, down to the last cached block.
     while engine.len() < 32 {
-        bench.cache.take_evicted(&mut engine);
+        bench.cache.external().expect("an external pool").take_evicted(&mut engine);
         std::thread::yield_now();
     }
     engine.sort_unstable();
@@ -138,7 +143,7 @@ impl Engine {
         let missing = n.saturating_sub(self.free.lock().expect("no panic").len());
         cache.evict(missing);
         let mut back = Vec::new();
-        cache.take_evicted(&mut back);
+        cache.external().expect("an external pool").take_evicted(&mut back);
         self.put(back);
         let mut free = self.free.lock().expect("no panic");
         let left = free.len().checked_sub(n)?;
@@ -161,7 +166,7 @@ fn engine_threads_and_a_cache_share_the_ids_and_lose_none() {
                     let hit = session.match_prefix(&space, &tokens);
                     let needed = tokens.len() / 4 - hit.blocks().len();
                     let Some(ids) = engine.get(cache, needed) else { continue };
-                    let mut ids = session.adopt(&ids).expect("the engine's own");
+                    let mut ids = cache.external().expect("an external pool").adopt(&ids).expect("the engine's own");
                     let fork: Option<Reservation> = (round % 5 == 0).then(|| ids.fork());
                     if round % 11 == 0 {
                         drop((ids, fork));
@@ -183,7 +188,7 @@ fn engine_threads_and_a_cache_share_the_ids_and_lose_none() {
     cache.validate().expect("sound");
     cache.clear();
     let mut back = Vec::new();
-    cache.take_evicted(&mut back);
+    cache.external().expect("an external pool").take_evicted(&mut back);
     engine.put(back);
     let mut all = engine.free.into_inner().expect("no panic");
     all.sort_unstable();
@@ -195,7 +200,11 @@ fn engine_threads_and_a_cache_share_the_ids_and_lose_none() {
 fn what_was_cleared_under_a_lease_is_taken_when_the_lease_has_gone() {
     let bench = bench(4, 16);
     let lease = bench.matched(&sequence(1, 8));
-    let inserted = bench.session.insert(&lease, &sequence(1, 8), bench.session.adopt(&[3, 4]).expect("ours"));
+    let inserted = bench.session.insert(
+        &lease,
+        &sequence(1, 8),
+        bench.cache.external().expect("an external pool").adopt(&[3, 4]).expect("ours"),
+    );
     let inserted = inserted.expect("fitting");
     bench.cache.clear();
     assert!(taken(&bench).is_empty());

@@ -53,7 +53,7 @@ fn a_reservation_grows_by_another_whichever_was_forked() {
 }
 
 #[test]
-#[should_panic(expected = "the reservation is of another cache")]
+#[should_panic(expected = "the reservation belongs to another cache")]
 fn a_reservation_does_not_grow_by_another_caches() {
     let (one, other) = (Bench::new(4, 8), Bench::new(4, 8));
     let mut front = one.session.reserve(1).expect("free blocks");

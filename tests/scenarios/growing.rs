@@ -3,7 +3,7 @@
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
-use radixkv::{AdoptError, BuildError, PrefixCache, ReserveError};
+use radixkv::{AdoptError, BlockRequest, BuildError, PrefixCache, ReserveError};
 
 use crate::sequence;
 
@@ -36,7 +36,10 @@ fn a_waiter_gets_blocks_that_come() {
     std::thread::scope(|scope| {
         let waiting = scope.spawn(|| {
             ready.wait();
-            cache.session().reserve_until(2, Instant::now() + Duration::from_secs(60)).map(|blocks| blocks.len())
+            cache
+                .session()
+                .reserve(BlockRequest::new(2).until(Instant::now() + Duration::from_secs(60)))
+                .map(|blocks| blocks.len())
         });
         ready.wait();
         while cache.stats().waiting_requests == 0 {
@@ -53,20 +56,34 @@ fn an_external_pool_need_not_be_known_at_the_start() {
     let cache = PrefixCache::builder(2, 0).external().growable_to(64).build().expect("valid");
     let (session, space) = (cache.session(), cache.default_namespace());
     assert_eq!((cache.stats().free_blocks, cache.validate()), (0, Ok(())));
-    assert_eq!(session.adopt(&[0]).expect_err("none yet"), AdoptError::OutOfRange { block: 0, capacity: 0 });
+    assert_eq!(
+        cache.external().expect("an external pool").adopt(&[0]).expect_err("none yet"),
+        AdoptError::OutOfRange { block: 0, capacity: 0 }
+    );
     assert_eq!(cache.grow(10).expect("room"), 0..10);
     let hit = session.match_prefix(&space, &[1, 2, 3, 4]);
-    drop(session.insert(hit.lease(), &[1, 2, 3, 4], session.adopt(&[9, 3]).expect("its own")).expect("fits"));
+    drop(
+        session
+            .insert(
+                hit.lease(),
+                &[1, 2, 3, 4],
+                cache.external().expect("an external pool").adopt(&[9, 3]).expect("its own"),
+            )
+            .expect("fits"),
+    );
     drop(hit);
     assert_eq!(cache.grow(54).expect("room"), 10..64);
-    let filled = session.adopt(&[63, 10]).expect("its own");
+    let filled = cache.external().expect("an external pool").adopt(&[63, 10]).expect("its own");
     assert_eq!((cache.evict(8), cache.validate()), (2, Ok(())));
     let mut evicted = Vec::new();
-    assert_eq!(cache.take_evicted(&mut evicted), 2);
+    assert_eq!(cache.external().expect("an external pool").take_evicted(&mut evicted), 2);
     evicted.sort_unstable();
     assert_eq!(evicted, [3, 9]);
     drop(filled);
-    assert_eq!((cache.take_evicted(&mut evicted), cache.stats().free_blocks), (2, 64));
+    assert_eq!(
+        (cache.external().expect("an external pool").take_evicted(&mut evicted), cache.stats().free_blocks),
+        (2, 64)
+    );
 }
 
 #[test]

@@ -4,8 +4,8 @@ use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use radixkv::{
-    Lease, LeaseError, MakeUniqueError, Namespace, PartialHit, PendingCopy, PolicyKind, PrefixCache, PrefixMatch,
-    Reservation, RetainError, Session, Token,
+    BlockRequest, Lease, Namespace, PartialHit, PendingCopy, PolicyKind, PrefixCache, PrefixMatch, Reservation,
+    Session, Token,
 };
 
 use crate::{Bench, sequence};
@@ -29,8 +29,6 @@ fn handles_are_shared_by_threads_and_a_session_goes_with_one() {
     impl<T: Send> Alone<()> for T {}
     impl<T: Send + Sync> Alone<Shared> for T {}
     <Session as Alone<_>>::alone();
-    #[cfg(feature = "scheduler")]
-    <radixkv::scheduler::Scheduler as Alone<_>>::alone();
 }
 
 #[test]
@@ -52,7 +50,7 @@ fn a_clone_of_a_lease_is_a_lease_of_its_own_and_no_use() {
     bench.serve_at(2, &sequence(2, 8));
     bench.cache.set_time(3);
     let one = bench.session.match_prefix_untouched(&bench.space, &sequence(1, 8)).into_lease();
-    let clones: Vec<Lease> = (0..5).map(|_| one.clone()).collect();
+    let clones: Vec<Lease> = (0..5).map(|_| one.try_clone().expect("few leases")).collect();
     drop(one);
     assert_eq!(bench.cache.evict(8), 2, "the clones keep theirs");
     drop(clones);
@@ -71,7 +69,7 @@ fn a_lease_that_is_no_use_counts_when_it_is_resumed() {
         bench.serve_at(2, &sequence(2, 8));
         bench.cache.set_time(3);
         let leased = bench.session.match_prefix_untouched(&bench.space, &sequence(1, 8)).into_lease();
-        let lease = if cloned { leased.clone() } else { leased };
+        let lease = if cloned { leased.try_clone().expect("few leases") } else { leased };
         drop(bench.session.resume(lease, &sequence(1, 8)));
         assert_eq!(bench.cache.evict(2), 2);
         assert_eq!((bench.peek(&sequence(1, 8)), bench.peek(&sequence(2, 8))), (8, 0), "cloned: {cloned}");
@@ -113,32 +111,99 @@ fn leases_of_a_cleared_tree_go_on_finding_what_leases_keep_there() {
     assert_eq!(bench.accounts(), [16, 0, 0, 0]);
 }
 
+/// Every verb, every handle of another cache, and sequences that are shorter than their lease.
 #[test]
-fn a_callers_mistake_with_a_lease_panics_and_changes_nothing() {
+fn misuse_panics_in_every_verb_and_changes_nothing() {
     let (bench, other) = (Bench::new(4, 8), Bench::new(4, 8));
     let tokens = sequence(1, 8);
     drop(bench.insert(&tokens));
-    let before = bench.accounts();
-    let foreign = other.matched(&[]);
-    let mistakes: [&dyn Fn(); 6] = [
-        &|| drop(bench.session.resume(bench.matched(&tokens), &tokens[..7])),
-        &|| drop(bench.session.resume(foreign.clone(), &tokens)),
-        &|| drop(bench.session.resume_into(foreign.clone(), &tokens, &mut Vec::new())),
-        &|| drop(bench.session.match_partial(&bench.matched(&tokens), &tokens[..7], 1)),
-        &|| bench.session.release_retained(&foreign),
-        &|| bench.session.prioritize(&foreign, radixkv::Priority::DEFAULT),
+    let (before, others_before) = (bench.accounts(), other.accounts());
+    let (session, space) = (&bench.session, &other.space);
+    let foreign = || other.matched(&[]);
+    let own = || bench.matched(&tokens);
+    let blocks = |bench: &Bench, n| bench.session.reserve(n).expect("free blocks");
+    let weak = foreign().downgrade();
+    let later = || BlockRequest::new(1).paid_by(space).until(std::time::Instant::now());
+    let misuses: &[(&str, &dyn Fn())] = &[
+        ("match_prefix", &|| drop(session.match_prefix(space, &tokens))),
+        ("match_prefix_into", &|| drop(session.match_prefix_into(space, &tokens, &mut Vec::new()))),
+        ("match_prefix_untouched", &|| drop(session.match_prefix_untouched(space, &tokens))),
+        ("peek", &|| _ = session.peek(space, &tokens)),
+        ("acquire", &|| drop(session.acquire(space, &tokens, 1))),
+        ("acquire_until", &|| drop(session.acquire_until(space, &tokens, 1, std::time::Instant::now()))),
+        ("reserve", &|| drop(session.reserve(BlockRequest::new(1).paid_by(space)))),
+        ("reserve until", &|| drop(session.reserve(later()))),
+        ("insert, lease", &|| drop(session.insert(&foreign(), &tokens, blocks(&bench, 2)))),
+        ("insert, reservation", &|| drop(session.insert(&own(), &tokens, blocks(&other, 0)))),
+        ("insert, tokens", &|| drop(session.insert(&own(), &tokens[..7], blocks(&bench, 0)))),
+        ("resume, lease", &|| drop(session.resume(foreign(), &tokens))),
+        ("resume, tokens", &|| drop(session.resume(own(), &tokens[..7]))),
+        ("resume_into, lease", &|| drop(session.resume_into(foreign(), &tokens, &mut Vec::new()))),
+        ("resume_into, tokens", &|| drop(session.resume_into(own(), &tokens[..7], &mut Vec::new()))),
+        ("match_partial, lease", &|| drop(session.match_partial(&foreign(), &tokens, 1))),
+        ("match_partial, tokens", &|| drop(session.match_partial(&own(), &tokens[..7], 1))),
+        ("upgrade", &|| drop(session.upgrade(&weak))),
+        ("renew", &|| session.renew(&foreign())),
+        ("count_use", &|| session.count_use(&foreign())),
+        ("prioritize", &|| session.prioritize(&foreign(), radixkv::Priority::DEFAULT)),
+        ("retain", &|| _ = session.retain(&foreign(), std::time::Duration::MAX)),
+        ("release_retained", &|| session.release_retained(&foreign())),
+        ("demote", &|| session.demote(&foreign())),
+        ("shared_spans", &|| drop(session.shared_spans(&[&own(), &foreign()]))),
+        ("append, cache", &|| blocks(&bench, 1).append(blocks(&other, 1))),
+        ("append, payer", &|| {
+            let paid = BlockRequest::new(1).paid_by(&bench.space);
+            let tenant = bench.cache.namespace("tenant");
+            let mut mine = session.reserve(BlockRequest::new(1).paid_by(&tenant)).expect("free blocks");
+            mine.append(session.reserve(paid).expect("free blocks"));
+        }),
+        ("make_unique, block", &|| drop(blocks(&bench, 1).make_unique(1, &mut blocks(&bench, 1)))),
+        ("make_unique, none", &|| {
+            let mut one = blocks(&bench, 1);
+            let _two = one.fork();
+            drop(one.make_unique(0, &mut blocks(&bench, 0)));
+        }),
+        ("make_unique, cache", &|| {
+            let mut one = blocks(&bench, 1);
+            let _two = one.fork();
+            drop(one.make_unique(0, &mut blocks(&other, 1)));
+        }),
+        ("make_unique, shared", &|| {
+            let mut one = blocks(&bench, 1);
+            let (_two, mut shared) = (one.fork(), blocks(&bench, 1));
+            let _fork = shared.fork();
+            drop(one.make_unique(0, &mut shared));
+        }),
     ];
-    for (at, mistake) in mistakes.iter().enumerate() {
-        assert!(catch_unwind(AssertUnwindSafe(mistake)).is_err(), "mistake {at}");
-        assert_eq!(bench.accounts(), before, "mistake {at}");
+    for (verb, misuse) in misuses {
+        assert!(catch_unwind(AssertUnwindSafe(misuse)).is_err(), "{verb}");
+        bench.cache.settle();
+        assert_eq!((bench.accounts(), other.accounts()), (before, others_before), "{verb}");
     }
+}
+
+/// Its verbs do nothing once the cache is gone, and it does not keep the cache.
+#[test]
+fn a_namespace_outlives_its_cache() {
+    let bench = Bench::new(4, 8);
+    let tenant = bench.cache.namespace("tenant");
+    tenant.set_quota(radixkv::Quota::default().cached_blocks(1));
+    drop(bench);
+    tenant.set_quota(radixkv::Quota::default());
+    tenant.clear();
+    tenant.remove();
+    tenant.walk(|_| panic!("nothing is cached"));
+    assert_eq!((tenant.clear_if_unused(), tenant.evict(1)), (Ok(()), 0));
+    assert_eq!(tenant.evict_idle(std::time::Duration::ZERO), 0);
+    assert_eq!(tenant.stats(), radixkv::NamespaceStats::default());
+    assert_eq!(tenant.name().parts().collect::<Vec<_>>(), ["tenant"]);
 }
 
 #[test]
 fn the_default_namespace_is_cleared_where_it_is_dropped() {
     let bench = Bench::new(4, 8);
     drop(bench.insert(&sequence(1, 8)));
-    bench.cache.drop_namespace(&bench.space);
+    bench.space.remove();
     assert_eq!((bench.peek(&sequence(1, 8)), bench.accounts()), (0, [8, 0, 0, 0]));
     drop(bench.insert(&sequence(1, 8)));
     assert_eq!(bench.peek(&sequence(1, 8)), 8, "it takes on");
@@ -149,9 +214,9 @@ fn handles_on_namespaces_are_equal_where_they_lead_into_the_same_trees() {
     let bench = Bench::new(4, 8);
     let tenant = bench.cache.namespace(&["tenant"]);
     let again = bench.cache.namespace(&["tenant"]);
-    bench.cache.clear_namespace(&tenant);
-    assert!(tenant == again && tenant != bench.space && bench.cache.namespace(&[]) == bench.space);
-    bench.cache.drop_namespace(&tenant);
+    tenant.clear();
+    assert!(tenant == again && tenant != bench.space && bench.cache.default_namespace() == bench.space);
+    tenant.remove();
     let new = bench.cache.namespace(&["tenant"]);
     assert!(new != tenant && tenant == again);
     assert_eq!(HashSet::from([tenant, again, new]).len(), 2);
@@ -166,47 +231,12 @@ fn a_dropped_namespace_is_empty_for_good() {
     let root = bench.session.match_prefix(&tenant, &tokens).into_lease();
     drop(bench.insert_from(&root, &tokens));
     drop(root);
-    bench.cache.drop_namespace(&tenant);
-    bench.cache.drop_namespace(&tenant);
-    bench.cache.clear_namespace(&tenant);
+    tenant.remove();
+    tenant.remove();
+    tenant.clear();
     let found = bench.session.match_prefix(&tenant, &tokens);
     assert_eq!((found.len_tokens(), bench.session.peek(&tenant, &tokens)), (0, 0));
     let refused = bench.session.insert(found.lease(), &tokens, bench.session.reserve(2).expect("room"));
     assert_eq!(refused.map(drop).map_err(|error| error.kind), Err(radixkv::InsertErrorKind::NamespaceDropped));
     assert_eq!(bench.accounts(), [8, 0, 0, 0]);
-}
-
-/// Each form that returns what it refuses, with what comes back.
-#[test]
-fn what_is_refused_comes_back() {
-    let (bench, other) = (Bench::new(4, 8), Bench::new(4, 8));
-    let tokens = sequence(1, 8);
-    drop(bench.insert(&tokens));
-    let foreign = || other.session.match_prefix(&other.space, &tokens).into_lease();
-    let refused = bench.session.try_resume(foreign(), &tokens).expect_err("of another cache");
-    assert_eq!(refused.kind, LeaseError::ForeignLease);
-    assert!(refused.lease.is_of(&other.cache) && refused.to_string() == "the lease is of another cache");
-
-    let lease = bench.matched(&tokens);
-    let short = LeaseError::TokensTooShort { leased: 8, given: 7 };
-    assert_eq!(bench.session.try_match_partial(&lease, &tokens[..7], 1).unwrap_err(), short);
-    assert_eq!(bench.session.try_match_partial(&foreign(), &tokens, 1).unwrap_err(), LeaseError::ForeignLease);
-    assert!(bench.session.try_match_partial(&lease, &tokens, 1).expect("right").is_none());
-    let refused = bench.session.try_resume(lease, &tokens[..7]).expect_err("too short");
-    assert_eq!((refused.kind, refused.lease.len_tokens()), (short, 8));
-    assert_eq!(bench.session.try_resume(refused.lease, &tokens).expect("right").len_tokens(), 8);
-    assert_eq!(bench.session.retain(&foreign(), std::time::Duration::MAX), Err(RetainError::ForeignLease));
-
-    let (mut one, mut empty) = (bench.session.reserve(1).expect("free"), bench.session.reserve(0).expect("nothing"));
-    assert!(one.try_make_unique(0, &mut empty).expect("it is alone").is_none());
-    let mut two = one.fork();
-    assert_eq!(two.try_make_unique(1, &mut empty).unwrap_err(), MakeUniqueError::NoSuchBlock { block: 1, len: 1 });
-    assert_eq!(two.try_make_unique(0, &mut empty).unwrap_err(), MakeUniqueError::NothingToCopyInto);
-    let mut foreign = other.session.reserve(1).expect("free");
-    assert_eq!(two.try_make_unique(0, &mut foreign).unwrap_err(), MakeUniqueError::ForeignReservation);
-    let mut shared = one.fork();
-    assert_eq!(two.try_make_unique(0, &mut shared).unwrap_err(), MakeUniqueError::SharedDestination);
-    assert_eq!((shared.len(), foreign.len(), two.blocks()), (1, 1, one.blocks()));
-    let mut fresh = bench.session.reserve(1).expect("free");
-    assert!(two.try_make_unique(0, &mut fresh).expect("right").is_some() && fresh.is_empty());
 }

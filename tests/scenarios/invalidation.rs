@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use radixkv::{InsertErrorKind, Keys, PrefixCache, RetainError};
+use radixkv::{InsertErrorKind, Keys, Namespace, NamespaceName, RetainError};
 
 use crate::{Bench, sequence};
 
@@ -42,11 +42,11 @@ fn what_is_leased_stays_until_it_is_released_and_is_found_by_nobody() {
     let prompt = sequence(1, 12);
     drop(bench.insert(&prompt));
     let (ids, held) = (blocks(&bench, &prompt), bench.matched(&prompt[..8]));
-    assert!(!bench.session.is_invalidated(&held));
+    assert!(!held.is_invalidated());
     // Blocks 4 and 5 are idle and go; 2 and 3 are leased and stay.
     assert_eq!(bench.cache.invalidate_blocks(&[ids[2]]), 4);
     assert_eq!((bench.peek(&prompt), bench.accounts()), (4, [12, 0, 0, 4]));
-    assert!(bench.session.is_invalidated(&held));
+    assert!(held.is_invalidated());
     assert_eq!(bench.session.retain(&held, Duration::from_nanos(1)), Err(RetainError::Invalidated));
     let refused = bench.session.insert(&held, &prompt, bench.session.reserve(2).expect("room"));
     assert_eq!(refused.expect_err("it would never be found").kind, InsertErrorKind::Invalidated);
@@ -66,7 +66,7 @@ fn what_is_leased_stays_until_it_is_released_and_is_found_by_nobody() {
 fn a_run_that_goes_whole_leaves_its_place_to_another() {
     for keys in [Keys::Tokens, Keys::Bigrams] {
         let mut bench = Bench::new(2, 32);
-        bench.space = bench.cache.namespace_with(&["it"], keys);
+        bench.space = bench.cache.namespace(NamespaceName::new(&["it"]).with_keys(keys));
         let (prompt, longer) = (sequence(1, 9), sequence(1, 13));
         let below = bench.insert(&prompt[..5]);
         let (first, second) = (bench.insert(&prompt), bench.insert(&longer));
@@ -77,7 +77,7 @@ fn a_run_that_goes_whole_leaves_its_place_to_another() {
         assert_eq!((bench.peek(&longer), bench.accounts()), (4, [26, 0, 0, 6]), "{keys:?}");
         let partial = bench.session.match_partial(&below, &longer, 1);
         assert!(partial.is_none(), "{keys:?}: nothing of a block that is wrong");
-        let held = [&below, &first, &second].map(|lease| bench.session.is_invalidated(lease));
+        let held = [&below, &first, &second].map(|lease| lease.is_invalidated());
         assert_eq!(held, [false, true, true]);
         let again = bench.insert(&longer);
         assert_eq!((bench.peek(&longer), bench.accounts()), (12, [22, 0, 0, 10]), "{keys:?}");
@@ -112,7 +112,7 @@ fn retentions_of_what_is_wrong_end() {
 #[test]
 fn a_cleared_and_a_dropped_namespace_end_with_what_was_hidden_in_them() {
     let bench = Bench::new(1, 16);
-    for end in [PrefixCache::clear_namespace, PrefixCache::drop_namespace] {
+    for end in [Namespace::clear, Namespace::remove] {
         let tenant = Bench {
             space: bench.cache.namespace(&["tenant"]),
             session: bench.cache.session(),
@@ -123,7 +123,7 @@ fn a_cleared_and_a_dropped_namespace_end_with_what_was_hidden_in_them() {
         let ids = blocks(&tenant, &prompt);
         assert_eq!(bench.cache.invalidate_blocks(&[ids[2]]), 4);
         assert_eq!(tenant.accounts(), [10, 0, 0, 6]);
-        end(&bench.cache, &tenant.space);
+        end(&tenant.space);
         assert_eq!(tenant.accounts(), [10, 0, 0, 6]);
         drop(late);
         assert_eq!(tenant.accounts(), [14, 0, 0, 2]);
@@ -161,20 +161,20 @@ fn no_partial_hit_is_of_a_block_that_is_wrong_and_held() {
 
 #[test]
 fn leases_of_namespaces_that_were_cleared_learn_of_it_too() {
-    for end in [PrefixCache::clear_namespace, PrefixCache::drop_namespace] {
+    for end in [Namespace::clear, Namespace::remove] {
         let bench = Bench::new(2, 16);
         let bench = Bench { space: bench.cache.namespace(&["tenant"]), ..bench };
         let prompt = sequence(1, 8);
         let (short, long) = (bench.insert(&prompt[..4]), bench.insert(&prompt));
         let ids = blocks(&bench, &prompt);
-        end(&bench.cache, &bench.space);
+        end(&bench.space);
         assert_eq!(bench.cache.invalidate_blocks(&[ids[2]]), 0, "lookups found none of it");
-        assert_eq!([&short, &long].map(|lease| bench.session.is_invalidated(lease)), [false, true]);
+        assert_eq!([&short, &long].map(|lease| lease.is_invalidated()), [false, true]);
         assert_eq!(bench.accounts(), [12, 0, 0, 4]);
         drop(long);
         assert_eq!(bench.accounts(), [14, 0, 0, 2]);
         assert_eq!(bench.cache.invalidate_blocks(&ids), 0);
-        assert!(bench.session.is_invalidated(&short));
+        assert!(short.is_invalidated());
         drop(short);
         assert_eq!(bench.accounts(), [16, 0, 0, 0]);
     }

@@ -117,16 +117,16 @@ fn a_namespace_that_is_kept_for_its_quota_weighs_what_it_weighs_empty() {
     let (a, b) = (bench.cache.namespace(&["a"]), bench.cache.namespace(&["b"]));
     let each = (bench.stats().index_bytes - empty) / 2;
     for space in [&a, &b] {
-        bench.cache.set_quota(space, Quota::default().cached_blocks(4));
+        space.set_quota(Quota::default().cached_blocks(4));
         let start = bench.session.acquire(space, &[1, 2, 3], 0).expect("room");
         drop(bench.session.insert(start.hit.lease(), &[1, 2, 3], start.blocks).expect("fits"));
     }
     drop((a, b));
     assert_eq!(bench.cache.evict(8), 6);
     assert_eq!(bench.stats().index_bytes, empty + 2 * each);
-    bench.cache.set_quota(&bench.cache.namespace(&["a"]), Quota::default());
+    bench.cache.namespace(&["a"]).set_quota(Quota::default());
     assert_eq!(bench.stats().index_bytes, empty + each);
-    bench.cache.drop_namespace(&bench.cache.namespace(&["b"]));
+    bench.cache.namespace(&["b"]).remove();
     assert_eq!(bench.stats().index_bytes, empty);
 }
 

@@ -1,6 +1,6 @@
 //! Why a lookup misses: marks of blocks that were there, of runs and pieces that went whole and of parts of them.
 
-use radixkv::{Keys, Lease, Namespace, PrefixCache, Session, Token};
+use radixkv::{Keys, Lease, Namespace, NamespaceName, PrefixCache, Session, Token};
 
 struct Marked {
     cache: PrefixCache,
@@ -11,7 +11,11 @@ struct Marked {
 impl Marked {
     fn new(block_size: usize, capacity: usize, keys: Keys) -> Self {
         let cache = PrefixCache::builder(block_size, capacity).build().expect("valid");
-        Self { session: cache.session(), space: cache.namespace_with(&["marked"], keys), cache }
+        Self {
+            session: cache.session(),
+            space: cache.namespace(NamespaceName::new(&["marked"]).with_keys(keys)),
+            cache,
+        }
     }
 
     /// Caches the whole blocks of `tokens`.

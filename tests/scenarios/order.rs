@@ -79,7 +79,7 @@ fn an_exchange_of_the_policy_changes_no_order_of_equals() {
     let bench = Bench::new(4, 16);
     (0..8).for_each(|key| drop(bench.insert(&sequence(key, 4))));
     for policy in [PolicyKind::Mru, PolicyKind::Lfu, PolicyKind::Lru] {
-        bench.cache.set_policy(policy);
+        bench.cache.settings().set_policy(policy);
         bench.cache.settle();
     }
     assert_eq!(evicted(&bench, 0..8), (0..8).collect::<Vec<_>>());

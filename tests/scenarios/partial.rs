@@ -118,7 +118,10 @@ fn the_source_stays_until_the_hit_is_dropped() {
     // The third block goes; the second, and the first on its path, are protected.
     assert_eq!(bench.accounts(), [1, 0, 1, 2]);
     assert_eq!((bench.cache.evict(4), bench.peek(&sequence(1, 12))), (1, 8));
-    assert_eq!(bench.session.reserve(3).expect_err("two are leased").to_string(), "3 blocks requested, 2 available");
+    assert_eq!(
+        bench.session.reserve(3).expect_err("two are leased").to_string(),
+        "3 blocks requested, 2 free or evictable: retry once leases or reservations are dropped"
+    );
     bench.cache.clear();
     assert_eq!(bench.accounts(), [2, 0, 0, 2]);
     drop(hit);
@@ -139,7 +142,7 @@ fn a_partial_hit_is_no_use_of_its_source() {
 }
 
 #[test]
-#[should_panic(expected = "of another cache")]
+#[should_panic(expected = "belongs to another cache")]
 fn a_lease_of_another_cache_has_no_partial_hit() {
     let (bench, other) = (Bench::new(4, 4), Bench::new(4, 4));
     let lease = other.matched(&[]);

@@ -1,8 +1,8 @@
 //! Many points on one run: the same answers as the reference, and no trim that looks at all of them.
 
 use fastrand::Rng;
-use radixkv::reference::{self, Reference};
 use radixkv::{Lease, PolicyKind, Token};
+use radixkv_reference::{self as reference, Reference};
 
 use crate::{Bench, sequence};
 

@@ -1,10 +1,10 @@
 //! What one namespace may have, whatever it asks for.
 
-use radixkv::reference::Reference;
 use radixkv::{
-    Eviction, InsertError, InsertErrorKind, Inserted, Lease, Namespace, PolicyKind, PrefixCache, Quota, ReserveError,
-    Token, Watermarks,
+    BlockRequest, Eviction, InsertError, InsertErrorKind, Inserted, Lease, Namespace, PolicyKind, PrefixCache, Quota,
+    ReserveError, Token, Watermarks,
 };
+use radixkv_reference::Reference;
 
 use crate::{Bench, sequence};
 
@@ -24,7 +24,7 @@ fn pinned(blocks: usize) -> Quota {
 fn put(bench: &Bench, space: &Namespace, key: u32, blocks: usize) -> Result<Lease, ReserveError> {
     let tokens = sequence(key, 4 * blocks);
     let hit = bench.session.match_prefix(space, &tokens);
-    let fill = bench.session.reserve_in(space, blocks - hit.blocks().len())?;
+    let fill = bench.session.reserve(BlockRequest::new(blocks - hit.blocks().len()).paid_by(space))?;
     let Inserted { lease, .. } = bench.session.insert(hit.lease(), &tokens, fill).expect("fitting");
     Ok(lease)
 }
@@ -37,7 +37,7 @@ fn keys(bench: &Bench, space: &Namespace, n: u32) -> Vec<u32> {
 /// Cached, protected, reserved.
 fn holdings(bench: &Bench, space: &Namespace) -> [usize; 3] {
     bench.cache.validate().expect("sound");
-    let stats = bench.cache.namespace_stats(space);
+    let stats = space.stats();
     [stats.cached_blocks, stats.protected_blocks, stats.reserved_blocks]
 }
 
@@ -45,7 +45,7 @@ fn holdings(bench: &Bench, space: &Namespace) -> [usize; 3] {
 fn a_namespace_over_its_quota_evicts_its_own_in_the_policys_order() {
     let bench = Bench::new(4, 32);
     let (tenant, other) = (bench.cache.namespace(&["tenant"]), bench.cache.namespace(&["other"]));
-    bench.cache.set_quota(&tenant, cached(3));
+    tenant.set_quota(cached(3));
     for key in 0..6 {
         bench.cache.set_time(u64::from(key));
         drop(put(&bench, &other, key, 1).expect("room"));
@@ -63,7 +63,7 @@ fn a_namespace_over_its_quota_evicts_its_own_in_the_policys_order() {
 fn an_insert_over_the_quota_pays_at_once() {
     let bench = Bench::new(4, 32);
     let tenant = bench.cache.namespace(&["tenant"]);
-    bench.cache.set_quota(&tenant, cached(2));
+    tenant.set_quota(cached(2));
     drop(put(&bench, &tenant, 0, 2).expect("room"));
     bench.cache.set_time(1);
     let held = put(&bench, &tenant, 1, 2).expect("room");
@@ -86,7 +86,7 @@ fn an_eviction_takes_victims_over_their_quota_first_and_no_more_than_asked() {
         bench.cache.set_time(key as u64);
         drop(put(&bench, space, key as u32, 1).expect("room"));
     }
-    bench.cache.set_quota(&tenant, cached(1));
+    tenant.set_quota(cached(1));
     let all = bench.session.reserve(3).expect("one is missing");
     assert_eq!((keys(&bench, &other, 6), keys(&bench, &tenant, 6)), (vec![0, 1, 5], vec![3, 4]));
     assert_eq!(bench.cache.evict(2), 2);
@@ -107,8 +107,8 @@ fn of_namespaces_over_their_quotas_the_one_that_was_limited_first_pays_first() {
         bench.cache.set_time(key as u64);
         drop(put(&bench, space, key as u32, 1).expect("room"));
     }
-    bench.cache.set_quota(&spaces[1], cached(1));
-    bench.cache.set_quota(&spaces[0], cached(1));
+    spaces[1].set_quota(cached(1));
+    spaces[0].set_quota(cached(1));
     let cached = || spaces.each_ref().map(|space| holdings(&bench, space)[0]);
     assert_eq!(cached(), [2, 2], "a limit that comes evicts nothing by itself");
     assert_eq!((bench.cache.evict(1), cached()), (1, [2, 1]));
@@ -123,13 +123,13 @@ fn the_quota_of_a_full_namespace_is_lowered_raised_and_taken_away() {
         bench.cache.set_time(u64::from(key));
         drop(put(&bench, &tenant, key, 1).expect("room"));
     }
-    bench.cache.set_quota(&tenant, cached(100));
+    tenant.set_quota(cached(100));
     bench.cache.settle();
     assert_eq!(keys(&bench, &tenant, 1_000), (0..100).collect::<Vec<_>>(), "mru within it");
-    bench.cache.set_quota(&tenant, cached(200));
+    tenant.set_quota(cached(200));
     drop(put(&bench, &tenant, 1_000, 50).expect("room"));
     assert_eq!(holdings(&bench, &tenant), [150, 0, 0]);
-    bench.cache.set_quota(&tenant, Quota::default());
+    tenant.set_quota(Quota::default());
     drop(put(&bench, &tenant, 1_001, 500).expect("room"));
     bench.cache.settle();
     assert_eq!(holdings(&bench, &tenant), [650, 0, 0]);
@@ -139,12 +139,12 @@ fn the_quota_of_a_full_namespace_is_lowered_raised_and_taken_away() {
 fn a_reservation_beyond_the_quota_is_refused_with_the_numbers() {
     let bench = Bench::new(4, 32);
     let tenant = bench.cache.namespace(&["tenant"]);
-    bench.cache.set_quota(&tenant, pinned(4));
-    let mut fill = bench.session.reserve_in(&tenant, 3).expect("within");
+    tenant.set_quota(pinned(4));
+    let mut fill = bench.session.reserve(BlockRequest::new(3).paid_by(&tenant)).expect("within");
     let refused = |requested, pinned| Some(ReserveError::OverQuota { requested, pinned, limit: 4 });
-    assert_eq!(bench.session.reserve_in(&tenant, 2).err(), refused(2, 3));
+    assert_eq!(bench.session.reserve(BlockRequest::new(2).paid_by(&tenant)).err(), refused(2, 3));
     assert_eq!(
-        bench.session.reserve_in(&tenant, 33).err(),
+        bench.session.reserve(BlockRequest::new(33).paid_by(&tenant)).err(),
         Some(ReserveError::TooLarge { requested: 33, capacity: 32 })
     );
     assert_eq!(holdings(&bench, &tenant), [0, 0, 3]);
@@ -152,15 +152,18 @@ fn a_reservation_beyond_the_quota_is_refused_with_the_numbers() {
     let one = fill.split(1);
     let hit = bench.session.match_prefix(&tenant, &sequence(1, 4));
     let lease = bench.session.insert(hit.lease(), &sequence(1, 4), one).expect("fitting").lease;
-    assert_eq!(bench.session.reserve_in(&tenant, 2).err(), refused(2, 3));
+    assert_eq!(bench.session.reserve(BlockRequest::new(2).paid_by(&tenant)).err(), refused(2, 3));
     assert_eq!(holdings(&bench, &tenant), [1, 1, 2]);
     drop(fill);
-    drop(bench.session.reserve_in(&tenant, 3).expect("two were given back"));
+    drop(bench.session.reserve(BlockRequest::new(3).paid_by(&tenant)).expect("two were given back"));
     drop(lease);
-    drop(bench.session.reserve_in(&tenant, 4).expect("nothing is leased"));
+    drop(bench.session.reserve(BlockRequest::new(4).paid_by(&tenant)).expect("nothing is leased"));
     // A refusal by the pool leaves no charge behind.
     let rest = bench.session.reserve(31).expect("room");
-    assert!(matches!(bench.session.reserve_in(&tenant, 2), Err(ReserveError::Exhausted { .. })));
+    assert!(matches!(
+        bench.session.reserve(BlockRequest::new(2).paid_by(&tenant)),
+        Err(ReserveError::Exhausted { .. })
+    ));
     drop(rest);
     assert_eq!(holdings(&bench, &tenant), [1, 0, 0]);
 }
@@ -172,19 +175,19 @@ fn duplicates_forks_and_other_namespaces_keep_the_count() {
     let tokens = sequence(1, 12);
     let root = bench.session.match_prefix(&tenant, &tokens);
     drop(put(&bench, &tenant, 1, 2).expect("room"));
-    let fill = bench.session.reserve_in(&tenant, 3).expect("room");
+    let fill = bench.session.reserve(BlockRequest::new(3).paid_by(&tenant)).expect("room");
     let inserted = bench.session.insert(root.lease(), &tokens, fill).expect("fitting");
     assert_eq!((inserted.duplicates.len(), holdings(&bench, &tenant)), (2, [3, 3, 2]));
     drop(inserted);
     // Claimed for one, inserted into the other.
     let root = bench.session.match_prefix(&other, &tokens);
-    let fill = bench.session.reserve_in(&tenant, 3).expect("room");
+    let fill = bench.session.reserve(BlockRequest::new(3).paid_by(&tenant)).expect("room");
     let inserted = bench.session.insert(root.lease(), &tokens, fill).expect("fitting");
     assert_eq!((holdings(&bench, &tenant), holdings(&bench, &other)), ([3, 0, 0], [3, 3, 0]));
     drop(inserted);
-    let mut one = bench.session.reserve_in(&tenant, 2).expect("room");
+    let mut one = bench.session.reserve(BlockRequest::new(2).paid_by(&tenant)).expect("room");
     let mut two = one.fork();
-    let mut fresh = bench.session.reserve_in(&tenant, 1).expect("room");
+    let mut fresh = bench.session.reserve(BlockRequest::new(1).paid_by(&tenant)).expect("room");
     assert_eq!(holdings(&bench, &tenant)[2], 3, "a block of two forks counts once");
     let copy = two.make_unique(1, &mut fresh);
     assert_eq!(holdings(&bench, &tenant)[2], 3, "the fresh one is in the fork");
@@ -201,14 +204,14 @@ fn duplicates_forks_and_other_namespaces_keep_the_count() {
 fn a_tenant_holds_no_more_than_its_limits_together() {
     let bench = Bench::new(4, 64);
     let tenant = bench.cache.namespace(&["tenant"]);
-    bench.cache.set_quota(&tenant, quota(10, 6));
+    tenant.set_quota(quota(10, 6));
     let (mut leases, mut fills) = (Vec::new(), Vec::new());
     for round in 0..40_u32 {
         bench.cache.set_time(u64::from(round));
         if round % 3 == 0 {
             leases.retain(|lease: &Lease| lease.len_tokens() % 8 != 0);
         }
-        fills.extend(bench.session.reserve_in(&tenant, 1 + round as usize % 3));
+        fills.extend(bench.session.reserve(BlockRequest::new(1 + round as usize % 3).paid_by(&tenant)));
         if let Ok(lease) = put(&bench, &tenant, round, 1 + round as usize % 5) {
             drop(lease);
         }
@@ -230,11 +233,11 @@ fn a_tenant_holds_no_more_than_its_limits_together() {
 fn clearing_keeps_the_quota_and_dropping_ends_it() {
     let bench = Bench::new(4, 32);
     let tenant = bench.cache.namespace(&["tenant"]);
-    bench.cache.set_quota(&tenant, quota(8, 4));
+    tenant.set_quota(quota(8, 4));
     let held = put(&bench, &tenant, 1, 3).expect("within");
-    bench.cache.clear_namespace(&tenant);
+    tenant.clear();
     assert_eq!(holdings(&bench, &tenant), [3, 3, 0], "what is leased counts, cleared or not");
-    let refused = bench.session.reserve_in(&tenant, 2).expect_err("beyond");
+    let refused = bench.session.reserve(BlockRequest::new(2).paid_by(&tenant)).expect_err("beyond");
     assert_eq!(refused, ReserveError::OverQuota { requested: 2, pinned: 3, limit: 4 });
     drop(held);
     assert_eq!(holdings(&bench, &tenant), [0, 0, 0]);
@@ -242,11 +245,11 @@ fn clearing_keeps_the_quota_and_dropping_ends_it() {
     drop(tenant);
     bench.cache.settle();
     let tenant = bench.cache.namespace(&["tenant"]);
-    assert_eq!(bench.cache.namespace_stats(&tenant).quota, quota(8, 4));
-    bench.cache.drop_namespace(&tenant);
-    bench.cache.set_quota(&tenant, quota(1, 1));
+    assert_eq!(tenant.stats().quota, quota(8, 4));
+    tenant.remove();
+    tenant.set_quota(quota(1, 1));
     let again = bench.cache.namespace(&["tenant"]);
-    assert_eq!(bench.cache.namespace_stats(&again).quota, Quota::default());
+    assert_eq!(again.stats().quota, Quota::default());
     drop(put(&bench, &again, 2, 9).expect("unlimited"));
     bench.cache.settle();
     assert_eq!((holdings(&bench, &again), holdings(&bench, &tenant)), ([9, 0, 0], [0, 0, 0]));
@@ -256,8 +259,11 @@ fn clearing_keeps_the_quota_and_dropping_ends_it() {
 fn blocks_that_are_put_together_count_on() {
     let bench = Bench::new(4, 8);
     let space = bench.cache.namespace(&["tenant"]);
-    bench.cache.set_quota(&space, pinned(4));
-    let (one, two) = (bench.session.reserve_in(&space, 1).expect("room"), bench.session.reserve_in(&space, 2));
+    space.set_quota(pinned(4));
+    let (one, two) = (
+        bench.session.reserve(BlockRequest::new(1).paid_by(&space)).expect("room"),
+        bench.session.reserve(BlockRequest::new(2).paid_by(&space)),
+    );
     let mut all = bench.session.reserve(1).expect("room");
     all.append(one);
     all.append(two.expect("room"));
@@ -277,13 +283,13 @@ fn an_insert_charges_what_another_namespace_paid_for() {
     for extra in [1, 3, 7] {
         let bench = Bench::new(4, 32);
         let tenant = bench.cache.namespace(&["tenant"]);
-        bench.cache.set_quota(&tenant, pinned(8));
-        let mut fill = bench.session.reserve_in(&tenant, 1).expect("within");
+        tenant.set_quota(pinned(8));
+        let mut fill = bench.session.reserve(BlockRequest::new(1).paid_by(&tenant)).expect("within");
         fill.append(bench.session.reserve(extra).expect("free"));
         assert_eq!(holdings(&bench, &tenant), [0, 0, 1]);
         let tokens = sequence(1, 4 * (1 + extra));
         let cold = bench.session.match_prefix(&tenant, &tokens);
-        let busy = bench.session.reserve_in(&tenant, 7).expect("within");
+        let busy = bench.session.reserve(BlockRequest::new(7).paid_by(&tenant)).expect("within");
         let refused = bench.session.insert(cold.lease(), &tokens, fill).expect_err("beyond");
         let InsertError { reservation: fill, kind, .. } = refused;
         assert_eq!(kind, InsertErrorKind::OverQuota { requested: extra, pinned: 8, limit: 8 });
@@ -291,8 +297,8 @@ fn an_insert_charges_what_another_namespace_paid_for() {
         drop(busy);
         drop(bench.session.insert(cold.lease(), &tokens, fill).expect("fitting"));
         assert_eq!(holdings(&bench, &tenant), [1 + extra, 0, 0]);
-        let all = bench.session.reserve_in(&tenant, 8).expect("within");
-        let refused = bench.session.reserve_in(&tenant, 1).expect_err("beyond");
+        let all = bench.session.reserve(BlockRequest::new(8).paid_by(&tenant)).expect("within");
+        let refused = bench.session.reserve(BlockRequest::new(1).paid_by(&tenant)).expect_err("beyond");
         assert_eq!(refused, ReserveError::OverQuota { requested: 1, pinned: 8, limit: 8 });
         drop(all);
         assert_eq!(holdings(&bench, &tenant), [1 + extra, 0, 0]);
@@ -305,14 +311,14 @@ fn parts_of_what_forks_share_keep_their_own_charges() {
     let bench = Bench::new(4, 32);
     let [tenant, other] = ["tenant", "other"].map(|name| bench.cache.namespace(&[name]));
     let counts = || [&tenant, &other].map(|space| holdings(&bench, space)[2]);
-    let mut one = bench.session.reserve_in(&tenant, 2).expect("room");
+    let mut one = bench.session.reserve(BlockRequest::new(2).paid_by(&tenant)).expect("room");
     let mut fork = one.fork();
-    one.append(bench.session.reserve_in(&tenant, 2).expect("room"));
+    one.append(bench.session.reserve(BlockRequest::new(2).paid_by(&tenant)).expect("room"));
     drop(one.split(2));
     assert_eq!(counts(), [4, 0], "the fork has the first two, the rest the others");
     // The fork's second block is replaced by one that another namespace pays for.
     let again = fork.fork();
-    let mut fresh = bench.session.reserve_in(&other, 1).expect("room");
+    let mut fresh = bench.session.reserve(BlockRequest::new(1).paid_by(&other)).expect("room");
     drop(fork.make_unique(1, &mut fresh));
     assert_eq!(counts(), [4, 1]);
     drop(again);
@@ -331,11 +337,15 @@ fn parts_of_what_forks_share_keep_their_own_charges() {
 fn no_namespace_pays_for_what_another_one_caches() {
     let bench = Bench::new(4, 64);
     let [tenant, other] = ["tenant", "other"].map(|name| bench.cache.namespace(&[name]));
-    bench.cache.set_quota(&tenant, quota(8, 8));
+    tenant.set_quota(quota(8, 8));
     let mut held = Vec::new();
     for key in 0..7 {
         let (tokens, root) = (sequence(key, 32), bench.session.match_prefix(&tenant, &[]));
-        let blocks = if key % 2 == 0 { bench.session.reserve(8) } else { bench.session.reserve_in(&other, 8) };
+        let blocks = if key % 2 == 0 {
+            bench.session.reserve(8)
+        } else {
+            bench.session.reserve(BlockRequest::new(8).paid_by(&other))
+        };
         held.extend(bench.session.insert(root.lease(), &tokens, blocks.expect("free")).ok());
         let [_, protected, reserved] = holdings(&bench, &tenant);
         assert!(protected + reserved <= 8, "{protected} protected, {reserved} reserved");
@@ -343,7 +353,7 @@ fn no_namespace_pays_for_what_another_one_caches() {
     assert_eq!((held.len(), bench.stats().protected_blocks), (1, 8));
     held.clear();
     let (tokens, root) = (sequence(0, 32), bench.session.match_prefix(&tenant, &[]));
-    let blocks = bench.session.reserve_in(&other, 8).expect("free");
+    let blocks = bench.session.reserve(BlockRequest::new(8).paid_by(&other)).expect("free");
     let again = bench.session.insert(root.lease(), &tokens, blocks).expect("the limit allows it");
     assert_eq!((again.duplicates.len(), holdings(&bench, &other)[2]), (8, 8));
     drop(again);
@@ -356,11 +366,11 @@ fn the_default_namespace_pays_by_default() {
     let bench = Bench::new(4, 16);
     let tenant = bench.cache.namespace(&["tenant"]);
     let before = bench.session.reserve(2).expect("free");
-    bench.cache.set_quota(&bench.cache.default_namespace(), pinned(4));
+    bench.cache.default_namespace().set_quota(pinned(4));
     let after = bench.session.reserve(3).expect("within");
     let refused = bench.session.reserve(2).expect_err("beyond");
     assert_eq!(refused, ReserveError::OverQuota { requested: 2, pinned: 3, limit: 4 });
-    drop(bench.session.reserve_in(&tenant, 11).expect("another one pays"));
+    drop(bench.session.reserve(BlockRequest::new(11).paid_by(&tenant)).expect("another one pays"));
     drop((before, after));
     drop(bench.session.reserve(4).expect("all was given back"));
 }
@@ -372,7 +382,7 @@ fn a_charge_for_some_of_the_blocks_comes_to_nothing_whatever_becomes_of_them() {
     let (tenant, other) = (bench.cache.namespace(&["tenant"]), bench.cache.namespace(&["other"]));
     let mut dice = fastrand::Rng::with_seed(7);
     for round in 0..200 {
-        let mut fill = bench.session.reserve_in(&tenant, dice.usize(..4)).expect("room");
+        let mut fill = bench.session.reserve(BlockRequest::new(dice.usize(..4)).paid_by(&tenant)).expect("room");
         fill.append(bench.session.reserve(dice.usize(..4)).expect("room"));
         if dice.bool() {
             let fork = fill.fork();
@@ -394,7 +404,8 @@ fn a_charge_for_some_of_the_blocks_comes_to_nothing_whatever_becomes_of_them() {
 fn reservations_of_two_namespaces_are_refused_before_anything_moves() {
     let bench = Bench::new(4, 32);
     let spaces = [bench.cache.namespace(&["one"]), bench.cache.namespace(&["two"])];
-    let [mut one, mut two] = spaces.each_ref().map(|space| bench.session.reserve_in(space, 3).expect("free"));
+    let [mut one, mut two] =
+        spaces.each_ref().map(|space| bench.session.reserve(BlockRequest::new(3).paid_by(space)).expect("free"));
     let (fork, blocks) = (two.fork(), one.blocks().to_vec());
     let refused = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| one.append(two)));
     assert!(refused.is_err());
@@ -421,11 +432,11 @@ fn a_limit_takes_hold_while_candidates_come() {
         fill(&tenant, 0..first);
         // One sorting ends where the table ended, and the next begins there.
         fill(&earlier, 0..20);
-        bench.cache.set_quota(&earlier, cached(10));
+        earlier.set_quota(cached(10));
         bench.cache.settle();
         fill(&other, 0..500);
         // Slices of one sorting, and candidates between them.
-        bench.cache.set_quota(&tenant, cached(10));
+        tenant.set_quota(cached(10));
         fill(&other, 500..1_500);
         while bench.cache.run_once() {
             fill(&other, 1_500..1_510);
@@ -443,7 +454,7 @@ fn an_insert_pays_all_that_its_namespace_owes() {
     {
         let bench = Bench::new(4, 5_000);
         let space = bench.cache.namespace(&["tenant"]);
-        bench.cache.set_quota(&space, cached(0));
+        space.set_quota(cached(0));
         let leases: Vec<_> = (0..runs).map(|key| put(&bench, &space, key, blocks).expect("room")).collect();
         if settled {
             bench.cache.settle();
@@ -460,9 +471,9 @@ fn dropping_the_default_namespace_clears_it_and_keeps_its_quota() {
     let bench = Bench::new(4, 10);
     let space = bench.cache.default_namespace();
     let mut reference = Reference::new(4, 10, PolicyKind::Lru);
-    bench.cache.set_quota(&space, cached(2));
+    space.set_quota(cached(2));
     reference.set_quota(&[], Some(2), None);
-    bench.cache.drop_namespace(&space);
+    space.remove();
     reference.drop_namespace(&[]);
     drop(put(&bench, &space, 1, 5).expect("room"));
     bench.cache.settle();
@@ -481,18 +492,18 @@ fn dropping_the_default_namespace_clears_it_and_keeps_its_quota() {
 fn an_attempt_in_vain_refuses_no_other_one_of_its_namespace() {
     let cache = PrefixCache::builder(1, 8).build().expect("valid");
     let tenant = cache.namespace(&["tenant"]);
-    cache.set_quota(&tenant, Quota::default().pinned_blocks(4));
+    tenant.set_quota(Quota::default().pinned_blocks(4));
     let held = cache.session().reserve(6).expect("free");
     let over = std::sync::atomic::AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let session = cache.session();
             while !over.load(std::sync::atomic::Ordering::Relaxed) {
-                _ = session.reserve_in(&tenant, 4).expect_err("two are free");
+                _ = session.reserve(BlockRequest::new(4).paid_by(&tenant)).expect_err("two are free");
             }
         });
         let session = cache.session();
-        let refused = (0..20_000).find_map(|_| session.reserve_in(&tenant, 1).err());
+        let refused = (0..20_000).find_map(|_| session.reserve(BlockRequest::new(1).paid_by(&tenant)).err());
         over.store(true, std::sync::atomic::Ordering::Relaxed);
         assert_eq!(refused, None);
     });
@@ -505,13 +516,13 @@ fn leases_and_reservations_stay_within_the_sum_of_both_limits() {
     for eviction in [Eviction::Inline, Eviction::Background(Watermarks::new(0, 0))] {
         let cache = PrefixCache::builder(1, 64).eviction(eviction).build().expect("valid");
         let (session, tenant) = (cache.session(), cache.namespace(&["tenant"]));
-        cache.set_quota(&tenant, Quota::default().cached_blocks(2).pinned_blocks(8));
+        tenant.set_quota(Quota::default().cached_blocks(2).pinned_blocks(8));
         let mut prompts: Vec<Vec<Token>> = Vec::new();
         for round in 0..5 {
-            let own = session.reserve_in(&tenant, 8).expect("within");
+            let own = session.reserve(BlockRequest::new(8).paid_by(&tenant)).expect("within");
             let held: Vec<_> = prompts.iter().map(|prompt| session.match_prefix(&tenant, prompt)).collect();
             cache.settle();
-            let stats = cache.namespace_stats(&tenant);
+            let stats = tenant.stats();
             assert!(stats.protected_blocks + stats.reserved_blocks <= 10, "round {round}: {stats:?}");
             let prompt: Vec<Token> = (0..8).map(|i| round << 16 | i).collect();
             let miss = session.match_prefix(&tenant, &prompt);
@@ -531,7 +542,7 @@ fn the_next_insert_keeps_to_a_limit_that_came_after_many() {
         for key in 0..blocks as u32 {
             drop(put(&bench, &space, key, 1).expect("room"));
         }
-        bench.cache.set_quota(&space, cached(1));
+        space.set_quota(cached(1));
         drop(put(&bench, &space, 9_999, 1).expect("room"));
         assert_eq!(keys(&bench, &space, 9_999), [0; 0], "{blocks} blocks");
         assert_eq!(holdings(&bench, &space), [1, 0, 0]);

@@ -3,7 +3,7 @@
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use radixkv::{Clock, PolicyKind, PrefixCache, Priority, ReserveError, RetainError};
+use radixkv::{BlockRequest, Clock, PolicyKind, PrefixCache, Priority, ReserveError, RetainError};
 
 use crate::{Bench, sequence};
 
@@ -58,10 +58,10 @@ fn retaining_outlives_the_lease_and_ends_with_the_namespace() {
     };
     drop(keep());
     assert_eq!(bench.accounts(), [6, 0, 0, 2]);
-    bench.cache.clear_namespace(&space);
+    space.clear();
     assert_eq!(bench.accounts(), [8, 0, 0, 0]);
     let lease = keep();
-    bench.cache.drop_namespace(&space);
+    space.remove();
     assert_eq!(bench.accounts(), [6, 0, 0, 2], "the lease is still held");
     assert_eq!(bench.session.retain(&lease, Duration::from_nanos(1)), Err(RetainError::NamespaceDropped));
     bench.session.prioritize(&lease, priority(90));
@@ -146,7 +146,7 @@ fn a_waiter_is_served_when_a_retention_ends() {
     session.retain(&lease, Duration::from_millis(5)).expect("the namespace stands");
     drop((miss, lease));
     let patience = Instant::now() + Duration::from_secs(60);
-    assert_eq!(session.reserve_until(2, patience).map(|blocks| blocks.len()), Ok(2));
+    assert_eq!(session.reserve(BlockRequest::new(2).until(patience)).map(|blocks| blocks.len()), Ok(2));
 }
 
 /// A tenant's short prompts and a long one share a system prompt: it goes last, by the highest priority given through
@@ -174,7 +174,7 @@ fn priority_flows_to_the_shared_prefix() {
 }
 
 #[test]
-#[should_panic(expected = "of another cache")]
+#[should_panic(expected = "belongs to another cache")]
 fn a_lease_of_another_cache_is_refused() {
     let (bench, other) = (Bench::new(4, 4), Bench::new(4, 4));
     let lease = other.insert(&sequence(1, 4));

@@ -44,11 +44,11 @@ impl Tenant<'_> {
         let payer = self.any_space().clone();
         let request = BlockRequest::new(blocks);
         let request = if by_default { request } else { request.paid_by(&payer) };
-        let request = if grows { request.to_grow() } else { request };
+        let request = if grows { request.for_running_sequence() } else { request };
         let soon = || Instant::now() + Duration::from_micros(50);
         let reserved = match form {
             0 => self.session.reserve(request).ok(),
-            1 => self.session.reserve_until(request, soon()).ok(),
+            1 => self.session.reserve(request.until(soon())).ok(),
             _ => match pin!(self.cache.reserve_async(request)).poll(&mut Context::from_waker(Waker::noop())) {
                 Poll::Ready(reserved) => reserved.ok(),
                 Poll::Pending => None,
@@ -114,15 +114,15 @@ fn check(cache: &PrefixCache, spaces: &[Namespace]) {
     cache.settle();
     cache.validate().expect("sound");
     let session = cache.session();
-    let reserved: usize = spaces.iter().map(|space| cache.namespace_stats(space).reserved_blocks).sum();
+    let reserved: usize = spaces.iter().map(|space| space.stats().reserved_blocks).sum();
     assert_eq!(reserved, cache.stats().reserved_blocks, "each reserved block is paid for once");
     for space in spaces {
-        let stats = cache.namespace_stats(space);
+        let stats = space.stats();
         let pinned = stats.protected_blocks + stats.reserved_blocks;
         assert!(pinned <= 2 * LIMIT, "{space:?}: {stats:?}");
         assert!(stats.cached_blocks <= LIMIT.max(stats.protected_blocks), "{space:?}: {stats:?}");
         let own_share = LIMIT.saturating_sub(pinned);
-        let reserved = session.reserve_in(space, own_share);
+        let reserved = session.reserve(BlockRequest::new(own_share).paid_by(space));
         assert!(own_share == 0 || reserved.is_ok(), "{space:?}: {own_share} of {stats:?}: {reserved:?}");
     }
 }
@@ -133,7 +133,7 @@ fn no_way_to_blocks_goes_past_a_quota() {
     let mut spaces = vec![cache.default_namespace()];
     spaces.extend((1..TENANTS).map(|i| cache.namespace(&[&format!("tenant-{i}")])));
     spaces.iter().for_each(|space| {
-        cache.set_quota(space, Quota::default().cached_blocks(LIMIT).pinned_blocks(LIMIT));
+        space.set_quota(Quota::default().cached_blocks(LIMIT).pinned_blocks(LIMIT));
     });
     let tenant = |thread| Tenant {
         cache: &cache,

@@ -5,9 +5,9 @@ use radixkv::{BlockId, Namespace, Token};
 use crate::{Bench, sequence};
 
 /// Every cached sequence from the beginning to the end of a run, with its blocks, in the order of the walk.
-fn paths(bench: &Bench, space: &Namespace) -> Vec<(Vec<Token>, Vec<BlockId>)> {
+fn paths(_bench: &Bench, space: &Namespace) -> Vec<(Vec<Token>, Vec<BlockId>)> {
     let mut paths: Vec<(Vec<Token>, Vec<BlockId>)> = Vec::new();
-    bench.cache.walk(space, |run| {
+    space.walk(|run| {
         let (mut tokens, mut blocks) = run.parent.map_or_else(Default::default, |parent| paths[parent].clone());
         tokens.truncate(run.start);
         blocks.truncate(run.start / 4);
@@ -38,12 +38,12 @@ fn every_cached_sequence_is_seen_with_its_blocks() {
         assert_eq!((hit.len_tokens(), hit.blocks()), (tokens.len() / 4 * 4, &blocks[..]));
     }
     let mut own: Vec<BlockId> = Vec::new();
-    bench.cache.walk(&space, |run| own.extend(run.blocks));
+    space.walk(|run| own.extend(run.blocks));
     own.sort_unstable();
     own.dedup();
     let stats = bench.stats();
     assert_eq!((own.len(), paths.len()), (stats.evictable_blocks + stats.protected_blocks, stats.runs));
-    bench.cache.walk(&bench.cache.namespace(&["empty"]), |run| panic!("{run:?}"));
+    bench.cache.namespace(&["empty"]).walk(|run| panic!("{run:?}"));
 }
 
 /// The caller's code runs under no lock: it may evict what it is shown, and panic.
@@ -53,7 +53,7 @@ fn what_is_shown_may_be_evicted_meanwhile() {
     (0..8).for_each(|key| drop(bench.insert(&sequence(key, 16))));
     let space = bench.cache.default_namespace();
     let mut seen = 0;
-    bench.cache.walk(&space, |run| {
+    space.walk(|run| {
         bench.cache.evict(64);
         bench.cache.settle();
         assert_eq!((run.tokens.len(), run.blocks.len()), (16, 4));
@@ -61,7 +61,7 @@ fn what_is_shown_may_be_evicted_meanwhile() {
     });
     assert_eq!((seen, bench.stats().free_blocks), (8, 64));
     drop(bench.insert(&sequence(1, 16)));
-    let walk = std::panic::AssertUnwindSafe(|| bench.cache.walk(&space, |_| std::panic::resume_unwind(Box::new(()))));
+    let walk = std::panic::AssertUnwindSafe(|| space.walk(|_| std::panic::resume_unwind(Box::new(()))));
     assert!(std::panic::catch_unwind(walk).is_err());
     assert_eq!(bench.cache.evict(64), 4);
 }
@@ -80,7 +80,7 @@ fn leases_uses_and_times_are_those_of_the_run() {
     let branched = bench.insert(&branch);
     let seen = || {
         let mut seen = Vec::new();
-        bench.cache.walk(&space, |run| seen.push((run.parent, run.start, run.tokens.len(), run.leases, run.uses)));
+        space.walk(|run| seen.push((run.parent, run.start, run.tokens.len(), run.leases, run.uses)));
         seen
     };
     assert_eq!(seen().iter().map(|run| (run.0, run.1, run.2)).collect::<Vec<_>>(), [(None, 0, 16), (Some(0), 8, 4)]);
@@ -89,7 +89,7 @@ fn leases_uses_and_times_are_those_of_the_run() {
     drop((whole, half, branched));
     assert_eq!(seen().iter().map(|run| run.3).sum::<u64>(), 0);
     let mut times = Vec::new();
-    bench.cache.walk(&space, |run| times.push(run.last_used));
+    space.walk(|run| times.push(run.last_used));
     assert_eq!(times, [9, 9], "the insert of the branch matched the half first");
     bench.cache.clear();
     assert_eq!(seen(), []);

@@ -4,7 +4,9 @@
 use std::time::Duration;
 
 use fastrand::Rng;
-use radixkv::{BlockId, Lease, Namespace, PolicyKind, PrefixCache, Priority, Quota, Reservation, Session, Token};
+use radixkv::{
+    BlockId, BlockRequest, Lease, Namespace, PolicyKind, PrefixCache, Priority, Quota, Reservation, Session, Token,
+};
 
 pub const BLOCK_SIZE: usize = 4;
 pub const CAPACITY: usize = 8192;
@@ -78,7 +80,7 @@ pub const LOCK_FREE: [Verb; 19] = [
         let tokens = user.shared(BLOCKS);
         user.insert(&tokens);
     }),
-    verb("clone and drop of a Lease", |user| drop(user.held.clone())),
+    verb("clone and drop of a Lease", |user| drop(user.held.try_clone())),
     verb("prioritize", |user| {
         let ttl = Duration::from_micros(user.dice.u64(1..1000));
         let priority = Priority::new(user.dice.i64(..));
@@ -93,7 +95,7 @@ pub const LOCK_FREE: [Verb; 19] = [
     verb("reserve", |user| drop(user.reserve(3))),
     verb("reserve_in", |user| {
         if user.has_room() && !user.is_external {
-            drop(user.session.reserve_in(&user.space, 2));
+            drop(user.session.reserve(BlockRequest::new(2).paid_by(&user.space)));
         }
     }),
     verb("fork, is_shared, make_unique", |user| {
@@ -107,7 +109,7 @@ pub const LOCK_FREE: [Verb; 19] = [
     verb("take_evicted", User::restock),
     verb("stats", |user| {
         user.cache.stats();
-        user.cache.namespace_stats(&user.space);
+        user.space.stats();
     }),
     verb("session and its drop", |user| {
         let (one, two) = (user.cache.session(), user.cache.session());
@@ -128,21 +130,21 @@ pub const LOCKING: [Verb; 10] = [
     }),
     verb("set_policy", |user| {
         let policy = user.dice.choice(PolicyKind::ALL.iter().copied()).expect("one of them");
-        user.cache.set_policy(policy);
+        user.cache.settings().set_policy(policy);
     }),
     verb("set_quota", |user| {
         let mut quota = Quota::default();
         quota.cached_blocks = user.dice.bool().then_some(CAPACITY / 2);
-        user.cache.set_quota(&user.space, quota);
+        user.space.set_quota(quota);
     }),
-    verb("clear_namespace", |user| user.cache.clear_namespace(&user.space)),
+    verb("clear_namespace", |user| user.space.clear()),
     verb("making a namespace", |user| {
         let name = user.dice.u32(..NAMESPACES).to_string();
         drop(user.cache.namespace(&[&name]));
     }),
     verb("drop_namespace", |user| {
         let name = user.dice.u32(..NAMESPACES).to_string();
-        user.cache.drop_namespace(&user.cache.namespace(&[&name]));
+        user.cache.namespace(&[&name]).remove();
     }),
 ];
 
@@ -191,14 +193,16 @@ impl User {
 
     /// Takes the engine's blocks back, and leaves what it has no use for to other threads.
     fn restock(&mut self) {
-        self.cache.take_evicted(&mut self.stock);
+        if let Some(pool) = self.cache.external() {
+            pool.take_evicted(&mut self.stock);
+        }
         self.leave_stock(CAPACITY / 8);
     }
 
     fn leave_stock(&mut self, keep: usize) {
         if self.stock.len() > keep {
             let ids = self.stock.split_off(keep);
-            drop(self.session.adopt(&ids).expect("the thread's own"));
+            drop(self.cache.external().expect("an external pool").adopt(&ids).expect("the thread's own"));
         }
     }
 
@@ -212,7 +216,7 @@ impl User {
             let rest = self.stock.len().checked_sub(blocks)?;
             let ids = self.stock.split_off(rest);
             self.taken += 1;
-            return Some(self.session.adopt(&ids).expect("the thread's own"));
+            return Some(self.cache.external().expect("an external pool").adopt(&ids).expect("the thread's own"));
         }
         if !self.has_room() {
             return None;

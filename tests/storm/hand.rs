@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use radixkv::{
-    BlockId, Evicted, Keys, Lease, Namespace, PartialHit, PolicyKind, PrefixCache, Priority, Quota, Reservation,
-    Session, Subscription, Token, WeakLease,
+    BlockId, BlockRequest, Evicted, Keys, Lease, Namespace, NamespaceName, PartialHit, PolicyKind, PrefixCache,
+    Priority, Quota, Reservation, Session, Subscription, Token, WeakLease,
 };
 
 /// Namespaces, the default one first.
@@ -27,7 +27,7 @@ const LONG: u64 = 40;
 
 pub fn namespace(cache: &PrefixCache, name: usize) -> Namespace {
     let (parts, keys) = NAMES[name];
-    cache.namespace_with(parts, keys)
+    cache.namespace(NamespaceName::new(parts).with_keys(keys))
 }
 
 /// A lease, and tokens that begin with its prefix.
@@ -147,8 +147,11 @@ impl Hand {
     fn insert(&mut self) {
         let Some(held) = self.one_held() else { return };
         let needed = self.blocks(&held.space, held.tokens.len()) - held.lease.len_tokens() / self.cache.block_size();
-        let reserved =
-            if self.dice.bool() { self.session.reserve_in(&held.space, needed) } else { self.session.reserve(needed) };
+        let reserved = if self.dice.bool() {
+            self.session.reserve(BlockRequest::new(needed).paid_by(&held.space))
+        } else {
+            self.session.reserve(needed)
+        };
         let Ok(mut reserved) = reserved else { return };
         if self.dice.u8(..8) == 0 {
             self.reserved.push(reserved.fork());
@@ -192,7 +195,7 @@ impl Hand {
     fn be_weak(&mut self) {
         if self.dice.bool() {
             let Some(Held { lease, .. }) = self.dice.choice(&self.held) else { return };
-            self.weak.push(self.session.downgrade(lease));
+            self.weak.push(lease.downgrade());
         } else {
             let Some(weak) = self.dice.choice(&self.weak) else { return };
             drop(self.session.upgrade(weak));
@@ -207,7 +210,10 @@ impl Hand {
                 drop(forked.make_unique(0, &mut fresh));
             }
             if self.dice.bool() {
-                drop(forked.try_append(reserved.split(self.dice.usize(..=reserved.len()))));
+                let more = reserved.split(self.dice.usize(..=reserved.len()));
+                if forked.has_payer_of(&more) {
+                    forked.append(more);
+                }
             }
             self.reserved.extend([reserved, forked]);
         }
@@ -217,8 +223,8 @@ impl Hand {
         let (blocks, space) = (self.dice.usize(..6), self.space());
         match self.dice.u8(..4) {
             0 => _ = self.cache.evict_into(blocks, &mut self.evicted),
-            1 => _ = self.cache.evict_namespace(&space, blocks),
-            2 => _ = self.cache.evict_idle(&space, Duration::from_nanos(self.dice.u64(..LONG))),
+            1 => _ = space.evict(blocks),
+            2 => _ = space.evict_idle(Duration::from_nanos(self.dice.u64(..LONG))),
             _ => _ = self.cache.evict(blocks),
         }
     }
@@ -240,7 +246,7 @@ impl Hand {
         let space = self.space();
         let Self { cache, dice, .. } = self;
         let walked = catch_unwind(AssertUnwindSafe(|| {
-            cache.walk(&space, |_| match dice.u8(..8) {
+            space.walk(|_| match dice.u8(..8) {
                 0 => _ = cache.evict(1),
                 1 => resume_unwind(Box::new(())),
                 _ => {}
@@ -254,9 +260,9 @@ impl Hand {
         let space = self.space();
         match self.dice.u8(..8) {
             0 => self.cache.clear(),
-            1 => self.cache.clear_namespace(&space),
-            2 => self.cache.drop_namespace(&space),
-            3 => _ = self.cache.clear_unused_namespace(&space),
+            1 => space.clear(),
+            2 => space.remove(),
+            3 => _ = space.clear_if_unused(),
             4 | 5 => {
                 let blocks = [(); 2].map(|()| self.dice.usize(..self.cache.capacity_blocks()) as BlockId);
                 _ = self.cache.invalidate_blocks(&blocks);
@@ -266,21 +272,27 @@ impl Hand {
                 quota.cached_blocks = self.dice.bool().then(|| self.dice.usize(..20));
                 quota.pinned_blocks = self.dice.bool().then(|| self.dice.usize(..20));
                 quota.time_to_idle = self.dice.bool().then(|| Duration::from_nanos(self.dice.u64(..LONG)));
-                self.cache.set_quota(&space, quota);
+                space.set_quota(quota);
             }
         }
     }
 
     fn keep_up(&mut self) {
         match self.dice.u8(..8) {
-            0 => self.cache.set_policy(self.dice.choice(PolicyKind::ALL.iter().copied()).expect("one of them")),
-            1 => self.cache.set_time_to_idle(self.dice.bool().then(|| Duration::from_nanos(self.dice.u64(1..LONG)))),
+            0 => self
+                .cache
+                .settings()
+                .set_policy(self.dice.choice(PolicyKind::ALL.iter().copied()).expect("one of them")),
+            1 => self
+                .cache
+                .settings()
+                .set_time_to_idle(self.dice.bool().then(|| Duration::from_nanos(self.dice.u64(1..LONG)))),
             2 => self.cache.settle(),
             3 => _ = self.cache.run_once(),
             4 => self.session = self.cache.session(),
             5 => {
                 let space = self.space();
-                _ = self.cache.namespace_stats(&space);
+                _ = space.stats();
             }
             _ => self.cache.set_time(self.dice.u64(..4 * LONG)),
         }

@@ -20,8 +20,8 @@ impl Worker {
                 self.insert_one(&namespace, token);
             }
             match self.dice.u8(..16) {
-                0 => self.world.cache.drop_namespace(&namespace),
-                1 => self.world.cache.clear_namespace(&namespace),
+                0 => namespace.remove(),
+                1 => namespace.clear(),
                 _ => {}
             }
         }
@@ -34,11 +34,11 @@ impl Worker {
         let blocks = self.dice.u32(..self.world.setting.capacity as u32 / 4);
         (0..blocks).for_each(|token| self.insert_one(&namespace, token));
         let limit = self.dice.usize(..=blocks as usize);
-        self.world.cache.set_quota(&namespace, Quota::default().cached_blocks(limit));
+        namespace.set_quota(Quota::default().cached_blocks(limit));
         self.world.cache.settle();
-        let stats = self.world.cache.namespace_stats(&namespace);
+        let stats = namespace.stats();
         assert!(stats.cached_blocks <= limit, "nothing is leased there: {stats:?}");
-        self.world.cache.drop_namespace(&namespace);
+        namespace.remove();
     }
 
     /// Caches one block in a namespace that others may drop meanwhile.

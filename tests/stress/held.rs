@@ -66,7 +66,7 @@ impl Held {
 
     /// A second lease on the same prefix.
     pub fn duplicate(&self) -> Self {
-        let lease = self.lease().clone();
+        let lease = self.lease().try_clone().expect("few leases");
         let whole = (self.name, self.watch);
         let copy = Self::new(self.world, whole, self.tokens.clone(), lease, self.blocks.clone());
         assert_eq!(copy.stamps, self.stamps, "a leased block was recycled");

@@ -42,28 +42,13 @@ impl Worker {
         let name = self.pick_name();
         let tokens = self.world.sequence(&mut self.dice);
         let held = self.look_up(name, tokens);
-        let (leased, given) = (self.world.tokens(name, held.blocks.len()), held.tokens.len());
+        let given = held.tokens.len();
         let needed = self.world.blocks(name, given) - held.blocks.len();
-        let other = self.world.foreign.session();
-        let (tokens, reservation, expected) = match self.dice.u8(..3) {
-            0 if leased > 0 => {
-                let short = self.dice.usize(..leased);
-                let kind = InsertErrorKind::TokensTooShort { leased, given: short };
-                (&held.tokens[..short], self.reserve(None, 1).map(Filling::take), kind)
-            }
-            1 => (&held.tokens[..], other.reserve(needed.min(8)).ok(), InsertErrorKind::ForeignReservation),
-            _ => {
-                let wrong = if needed > 0 && self.dice.bool() { needed - 1 } else { needed + 1 };
-                let kind = InsertErrorKind::BlockCount { needed, given: wrong };
-                (&held.tokens[..], self.reserve(None, wrong).map(Filling::take), kind)
-            }
-        };
-        let Some(reservation) = reservation else { return };
-        let count = reservation.len();
-        let error = self.session.insert(held.lease(), tokens, reservation).expect_err("refused");
-        assert_eq!((error.kind, error.reservation.len()), (expected, count));
-        let foreign = other.insert(held.lease(), tokens, error.reservation).expect_err("refused");
-        assert_eq!(foreign.kind, InsertErrorKind::ForeignLease);
+        let wrong = if needed > 0 && self.dice.bool() { needed - 1 } else { needed + 1 };
+        let Some(reservation) = self.reserve(None, wrong).map(Filling::take) else { return };
+        let error = self.session.insert(held.lease(), &held.tokens, reservation).expect_err("refused");
+        let kind = InsertErrorKind::BlockCount { needed, given: wrong };
+        assert_eq!((error.kind, error.reservation.len()), (kind, wrong));
     }
 
     pub fn forget_handle(&mut self) {
@@ -82,7 +67,7 @@ impl Worker {
             }
             3 => cache.settle(),
             4 => _ = cache.run_once(),
-            5 => cache.set_policy(self.dice.choice(PolicyKind::ALL.iter().copied()).expect("one of them")),
+            5 => cache.settings().set_policy(self.dice.choice(PolicyKind::ALL.iter().copied()).expect("one of them")),
             6 => {
                 let tokens = self.world.sequence(&mut self.dice);
                 let name = self.pick_name();
@@ -106,8 +91,8 @@ impl Worker {
         let mut quota = Quota::default();
         (quota.cached_blocks, quota.pinned_blocks) = (limit(), limit());
         let namespace = self.handle(name).namespace.clone();
-        self.world.cache.set_quota(&namespace, quota);
-        let stats = self.world.cache.namespace_stats(&namespace);
+        namespace.set_quota(quota);
+        let stats = namespace.stats();
         assert!(stats.cached_blocks <= capacity && stats.protected_blocks <= capacity, "{stats:?}");
     }
 
@@ -118,11 +103,11 @@ impl Worker {
         let world = self.world;
         match self.dice.u8(..4) {
             0 => world.turn_over(0..NAMES.len(), || world.cache.clear()),
-            1 => world.turn_over(name..name + 1, || world.cache.clear_namespace(&namespace)),
+            1 => world.turn_over(name..name + 1, || namespace.clear()),
             _ => {
                 let name = self.dice.usize(DROPPED..NAMES.len());
                 let namespace = self.handle(name).namespace.clone();
-                world.turn_over(name..name + 1, || world.cache.drop_namespace(&namespace));
+                world.turn_over(name..name + 1, || namespace.remove());
             }
         }
     }

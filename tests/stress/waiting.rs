@@ -57,7 +57,7 @@ impl Task {
 /// A request to admit or to grow.
 fn request<'a>(blocks: usize, payer: Option<&'a Namespace>, dice: &mut fastrand::Rng) -> BlockRequest<'a> {
     let request = payer.map_or(BlockRequest::new(blocks), |payer| BlockRequest::new(blocks).paid_by(payer));
-    if dice.u8(..3) == 0 { request.to_grow() } else { request }
+    if dice.u8(..3) == 0 { request.for_running_sequence() } else { request }
 }
 
 /// Runs what may panic because of a waker.
@@ -71,7 +71,7 @@ impl Worker {
         let blocks = self.dice.usize(1..=self.world.setting.capacity / 4);
         let deadline = Instant::now() + LONGEST_WAIT / self.dice.u32(1..=100);
         let payer = self.pick_payer();
-        match self.session.reserve_until(request(blocks, payer.as_ref(), &mut self.dice), deadline) {
+        match self.session.reserve(request(blocks, payer.as_ref(), &mut self.dice).until(deadline)) {
             Ok(reservation) => {
                 assert_eq!(reservation.len(), blocks, "all or nothing");
                 drop(Filling::new(self.world, reservation));
@@ -131,7 +131,7 @@ pub fn forget_a_future(world: &World) {
     assert!(future.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
     drop(reservation);
     FORGOTTEN.lock().push(future);
-    let refused = session.reserve_until(1, Instant::now() + LONGEST_WAIT);
+    let refused = session.reserve(BlockRequest::new(1).until(Instant::now() + LONGEST_WAIT));
     assert!(matches!(refused, Err(ReserveError::TimedOut { .. })), "{refused:?}");
     assert!(session.reserve(world.setting.capacity).is_ok(), "a plain reserve passes waiters");
 }

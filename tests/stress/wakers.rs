@@ -74,7 +74,7 @@ impl Wild {
             4 => drop(session.reserve(1).map(|reservation| Filling::new(self.world, reservation))),
             5 => drop(session.match_prefix(&self.world.namespace(0), &[0; 8])),
             6 => drop(self.world.namespace(1)),
-            _ => cache.set_policy(self.world.setting.policy),
+            _ => cache.settings().set_policy(self.world.setting.policy),
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use fastrand::Rng;
-use radixkv::{InsertErrorKind, Inserted, Namespace, ReserveError, Session, Token};
+use radixkv::{BlockRequest, InsertErrorKind, Inserted, Namespace, ReserveError, Session, Token};
 
 use crate::forks::Fork;
 use crate::held::{Filling, Held};
@@ -248,7 +248,7 @@ impl Worker {
     pub fn reserve(&mut self, name: Option<usize>, blocks: usize) -> Option<Filling> {
         let namespace = name.filter(|_| self.dice.bool()).map(|name| self.handle(name).namespace.clone());
         let reserved = match namespace {
-            Some(namespace) => self.session.reserve_in(&namespace, blocks),
+            Some(namespace) => self.session.reserve(BlockRequest::new(blocks).paid_by(&namespace)),
             None => self.session.reserve(blocks),
         };
         match reserved {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use parking_lot::Mutex;
-use radixkv::{BlockId, Eviction, Keys, Namespace, PolicyKind, PrefixCache, Quota, Token, Watermarks};
+use radixkv::{BlockId, Eviction, Keys, Namespace, NamespaceName, PolicyKind, PrefixCache, Quota, Token, Watermarks};
 
 use crate::forks::Fork;
 use crate::held::Held;
@@ -56,8 +56,6 @@ pub struct Watch(Option<u64>);
 pub struct World {
     pub setting: Setting,
     pub cache: PrefixCache,
-    /// Another cache, whose leases and reservations are refused.
-    pub foreign: PrefixCache,
     pub slots: Slots,
     /// Leases on their way to another thread.
     pub exchange: Mutex<Vec<Held>>,
@@ -76,11 +74,9 @@ impl World {
         let builder = PrefixCache::builder(setting.block_size, setting.capacity).policy(setting.policy);
         let eviction = if setting.background { Eviction::Background(WATERMARKS) } else { Eviction::Inline };
         let builder = builder.time_to_idle(IDLE).eviction(eviction);
-        let foreign = PrefixCache::builder(setting.block_size, 64).build().expect("a sound setting");
         Self {
             setting,
             cache: builder.build().expect("a sound setting"),
-            foreign,
             slots: Slots::new(setting.capacity),
             exchange: Mutex::new(Vec::new()),
             forks: Mutex::new(Vec::new()),
@@ -98,7 +94,7 @@ impl World {
     pub fn namespace(&self, name: usize) -> Namespace {
         match name {
             0 => self.cache.default_namespace(),
-            BIGRAMS => self.cache.namespace_with(&[NAMES[name]], Keys::Bigrams),
+            BIGRAMS => self.cache.namespace(NamespaceName::new(&[NAMES[name]]).with_keys(Keys::Bigrams)),
             _ => self.cache.namespace(&[NAMES[name]]),
         }
     }
@@ -128,7 +124,7 @@ impl World {
     pub fn check_quotas(&self) {
         self.cache.settle();
         for (name, of) in NAMES.iter().enumerate() {
-            let stats = self.cache.namespace_stats(&self.namespace(name));
+            let stats = self.namespace(name).stats();
             let is_within = stats.quota.cached_blocks.is_none_or(|limit| stats.cached_blocks <= limit);
             assert!(is_within || stats.protected_blocks == stats.cached_blocks, "{of:?} beyond its quota: {stats:?}");
         }
@@ -138,10 +134,10 @@ impl World {
     pub fn lift_quotas(&self) {
         for (name, of) in NAMES.iter().enumerate() {
             let namespace = self.namespace(name);
-            let stats = self.cache.namespace_stats(&namespace);
+            let stats = namespace.stats();
             // What is retained is protected for a moment more.
             assert_eq!(stats.reserved_blocks, 0, "nothing is reserved in {of:?}");
-            self.cache.set_quota(&namespace, Quota::default());
+            namespace.set_quota(Quota::default());
         }
     }
 

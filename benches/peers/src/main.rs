@@ -3,6 +3,10 @@
 // Shared with `radixkv bench`, so that there is one strawman and one way to measure.
 #[path = "../../../crates/radixkv-replay/src/command/bench/arena/mod.rs"]
 mod arena;
+// The drawing of tables writes out control characters by it.
+#[allow(dead_code)]
+#[path = "../../../crates/radixkv-replay/src/command/console.rs"]
+mod console;
 #[cfg(test)]
 mod contract;
 // The table is drawn by the command's own drawing, of which it needs a part.

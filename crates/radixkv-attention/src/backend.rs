@@ -52,7 +52,7 @@ pub struct Output<R, L> {
     pub lse: Option<L>,
 }
 
-/// Paged attention on some device.
+/// A backend for paged attention on a device.
 ///
 /// Several threads may work on one storage at once: every operation takes it by shared reference. The cache decides
 /// which thread may write a block: the one that holds its reservation, until the block is inserted. A block is read

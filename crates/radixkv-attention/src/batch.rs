@@ -5,7 +5,7 @@ use crate::scoring::Scoring;
 use crate::shape::{MAX_GQA_GROUP, ShapeError};
 use radixkv::BlockId;
 
-/// Block tables of several sequences, one after another.
+/// The block tables of several sequences, concatenated.
 ///
 /// Plain: two arrays that an engine has already, borrowed for one step.
 ///
@@ -84,7 +84,7 @@ impl<'a> Tables<'a> {
         self.len() == 0
     }
 
-    /// The blocks of a sequence.
+    /// The block table of one sequence.
     ///
     /// # Panics
     ///

@@ -6,7 +6,7 @@
 
 use crate::layout::Dtype;
 
-/// The bits of `value` as an element of `dtype`: in the lowest 8 or 16 bits, or in all 32.
+/// Converts `value` to the bits of an element of `dtype`: in the lowest 8 or 16 bits, or in all 32.
 ///
 /// Rounds to the nearest element, ties to even. Never fails: what is too large becomes infinite, or 127 as an
 /// [`I8`](Dtype::I8), whose elements are integers: [`quantize`] divides a row by its scale first.
@@ -30,7 +30,7 @@ pub fn to_bits(dtype: Dtype, value: f32) -> u32 {
     }
 }
 
-/// The value of an element of `dtype`, exactly; bits above an element's are ignored.
+/// Converts an element of `dtype` to its exact value; bits above the element's are ignored.
 ///
 /// ```
 /// use radixkv_attention::{Dtype, element};
@@ -48,7 +48,7 @@ pub fn from_bits(dtype: Dtype, bits: u32) -> f32 {
     }
 }
 
-/// What is read back after `value` was stored as an element of `dtype`.
+/// The value that is read back after `value` was stored as an element of `dtype`.
 ///
 /// ```
 /// use radixkv_attention::{Dtype, element};

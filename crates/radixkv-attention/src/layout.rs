@@ -6,7 +6,7 @@ use std::str::FromStr;
 use crate::shape::ShapeError;
 use radixkv::BlockId;
 
-/// Type of a stored element.
+/// The type of a stored element.
 ///
 /// ```
 /// use radixkv_attention::Dtype;
@@ -49,7 +49,7 @@ pub enum Order {
     Hnd,
 }
 
-/// The half of the storage that holds keys, or the one that holds values. There is no third.
+/// The half of the storage for keys, or the one for values. There is no third.
 ///
 /// ```
 /// use radixkv_attention::{Dtype, Half, Layout, Order};
@@ -129,7 +129,7 @@ impl fmt::Display for Dtype {
     }
 }
 
-/// A text that names no element type.
+/// An unknown name of an element type.
 ///
 /// ```
 /// use radixkv_attention::{Dtype, UnknownDtype};
@@ -141,7 +141,7 @@ pub struct UnknownDtype;
 
 impl fmt::Display for UnknownDtype {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the element types are f32, f16, bf16 and i8")
+        f.write_str("unknown element type: use f32, f16, bf16 or i8")
     }
 }
 

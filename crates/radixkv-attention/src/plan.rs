@@ -11,8 +11,8 @@ use crate::batch::Tables;
 use crate::shape::ShapeError;
 use radixkv::BlockId;
 
-/// What a group costs, and where a shared prefix may end. Each backend has its own:
-/// [`Backend::rule`](crate::Backend::rule).
+/// The rule of a backend for sharing: the cost of a group, and where a shared prefix may end. Each
+/// backend has its own: [`Backend::rule`](crate::Backend::rule).
 ///
 /// Plain: a caller may plan with other costs, and then gives both numbers.
 ///
@@ -28,11 +28,12 @@ use radixkv::BlockId;
 pub struct Rule {
     /// A shared prefix ends at a multiple of this many tokens; 0 is taken as 1.
     pub grain_tokens: usize,
-    /// What a group costs beside reading its prefix once: the tokens that one sequence could read in the same time.
+    /// The cost of a group in addition to reading its prefix once: the tokens that one sequence
+    /// could read in the same time.
     pub group_cost_tokens: usize,
 }
 
-/// Sequences that read their first tokens together.
+/// Sequences of a batch that read a shared prefix together.
 ///
 /// Plain: a caller may plan by itself, and then both fields are required.
 ///
@@ -71,7 +72,7 @@ pub struct Sharing {
 }
 
 impl Group {
-    /// Tokens that need not be read again; of a plan that is none, no more than a `usize` holds.
+    /// Tokens that need not be read again, capped at the largest `usize`.
     pub fn saved_tokens(&self) -> usize {
         self.sequences.len().saturating_sub(1).saturating_mul(self.shared_tokens)
     }

@@ -3,7 +3,8 @@
 use crate::layout::Layout;
 use crate::shape::ShapeError;
 
-/// What a model does with scores beside scaling them: sliding window, soft-cap, sinks. The default is none of them.
+/// The scoring of a model in addition to the softmax scale: sliding window, soft-cap, sinks. The
+/// default is none of them.
 ///
 /// With scores `s = scale * (q . k)` of the tokens that a row sees, its output is the mean of their values, weighted by
 /// `exp(s)`. The definition, sum by sum, is in the source of [`cpu`](crate::cpu), and every backend is held to it; one that
@@ -32,12 +33,12 @@ pub struct Scoring<'a> {
 }
 
 impl Scoring<'_> {
-    /// The tokens that a row sees which sees no token from `end` on.
+    /// The range of tokens that a row attends to if it attends to none from `end` on.
     pub fn seen(&self, end: usize) -> std::ops::Range<usize> {
         self.window.map_or(0, |window| end.saturating_sub(window as usize))..end
     }
 
-    /// Whether it is the default.
+    /// Whether the scoring is the default.
     pub fn is_plain(&self) -> bool {
         *self == Self::default()
     }

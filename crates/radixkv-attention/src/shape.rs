@@ -7,7 +7,7 @@ use radixkv::BlockId;
 /// The most query heads that may read one head of keys and values (grouped-query attention).
 pub const MAX_GQA_GROUP: usize = 16;
 
-/// What is wrong with the shape of a layout, a batch or a buffer. Nothing has been computed.
+/// Why the shape of a layout, a batch or a buffer is invalid. Nothing has been computed.
 ///
 /// ```
 /// use radixkv_attention::{Dtype, Layout, Order, ShapeError};
@@ -16,7 +16,7 @@ pub const MAX_GQA_GROUP: usize = 16;
 /// let layout = Layout { layers: 1, blocks: 8, block_size: 16, kv_heads: 2, head_dim: 6, value_dim: 6, dtype, order };
 /// let error = ShapeError::HeadDim { head_dim: 6, multiple: 4 };
 /// assert_eq!(layout.check(), Err(error));
-/// assert_eq!(error.to_string(), "a head of 6 elements: pad it to a multiple of 4");
+/// assert_eq!(error.to_string(), "heads of 6 elements: pad them to a multiple of 4");
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[non_exhaustive]
@@ -26,14 +26,14 @@ pub enum ShapeError {
         /// Which one.
         what: &'static str,
     },
-    /// The elements of a head of keys or values are not such a multiple: pad the head.
+    /// The size of a head is not a multiple of the required number of elements: pad the head.
     HeadDim {
         /// Elements of a head.
         head_dim: usize,
         /// What they must be a multiple of.
         multiple: usize,
     },
-    /// The blocks are more than ids or addresses can name: use fewer.
+    /// The number of blocks exceeds what ids or addresses can name: use fewer.
     TooLarge {
         /// Blocks asked for.
         blocks: usize,
@@ -82,7 +82,7 @@ pub enum ShapeError {
         /// What the last of them has to be.
         end: usize,
     },
-    /// A row's slot lies beyond the last block.
+    /// A row's slot is beyond the last block.
     Slot {
         /// The row.
         row: usize,
@@ -180,20 +180,20 @@ pub enum ShapeError {
 impl fmt::Display for ShapeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
-            Self::Zero { what } => write!(f, "{what} is 0"),
+            Self::Zero { what } => write!(f, "{what} is 0: at least 1 is needed"),
             Self::HeadDim { head_dim, multiple } => {
-                write!(f, "a head of {head_dim} elements: pad it to a multiple of {multiple}")
+                write!(f, "heads of {head_dim} elements: pad them to a multiple of {multiple}")
             }
             Self::TooLarge { blocks } => {
-                write!(f, "{blocks} blocks are more than ids or addresses can name; use fewer")
+                write!(f, "{blocks} blocks requested, more than ids or addresses can name: use fewer")
             }
             Self::Heads { query_heads, kv_heads } => {
                 write!(f, "{query_heads} query heads are not 1 to {MAX_GQA_GROUP} times the {kv_heads} kv heads")
             }
-            Self::Scale { scale } => write!(f, "a softmax scale of {scale} is not finite"),
-            Self::SoftCap { soft_cap } => write!(f, "a soft-cap of {soft_cap} is not positive and finite"),
+            Self::Scale { scale } => write!(f, "the softmax scale {scale} is not finite"),
+            Self::SoftCap { soft_cap } => write!(f, "the soft-cap {soft_cap} is not positive and finite"),
             Self::Length { what, given, needed } => write!(f, "{what}: {given} elements given, {needed} needed"),
-            Self::Descending { what, index } => write!(f, "{what}: the one after index {index} is smaller"),
+            Self::Descending { what, index } => write!(f, "{what} must ascend: the one after index {index} is smaller"),
             Self::Span { what, first, last, end } => {
                 write!(f, "{what} begin at {first} and end at {last}, not at 0 and {end}")
             }
@@ -225,9 +225,9 @@ impl fmt::Display for ShapeError {
             Self::NotKept => {
                 f.write_str("the batch does not keep its keys and values; prepare it with save_kv, or use extend")
             }
-            Self::Layer { layer, layers } => write!(f, "there is no layer {layer}: the layout has {layers}"),
+            Self::Layer { layer, layers } => write!(f, "layer {layer} is out of range: the layout has {layers}"),
             Self::Foreign => {
-                f.write_str("the storage has another layout than the batch, or the sharing is of another batch")
+                f.write_str("the storage has another layout than the batch, or the sharing belongs to another batch")
             }
             Self::Group { sequence } => write!(f, "sequence {sequence} is not in exactly one group"),
             Self::Shared { group, tokens } => write!(

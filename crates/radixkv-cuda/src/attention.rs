@@ -56,7 +56,7 @@ pub struct Attention {
 }
 
 impl Attention {
-    /// Attention on `device`.
+    /// Creates attention on `device`.
     ///
     /// ```no_run
     /// let attention = radixkv_cuda::Attention::new(&radixkv_cuda::Device::open(0)?);

@@ -188,7 +188,7 @@ impl<T: Element> Buffer<T> {
         self.device.stream().memcpy_htod(elements, &mut *self.slice).map_err(GpuError::of)
     }
 
-    /// A copy of all elements in main memory, after waiting for what is queued.
+    /// Copies all elements to main memory, after waiting for the queued work.
     ///
     /// # Errors
     ///
@@ -247,7 +247,7 @@ impl<T: 'static> fmt::Debug for Buffer<T> {
 }
 
 impl<T: Element> View<'_, T> {
-    /// `len` elements in memory of an engine.
+    /// Makes a view of `len` elements in memory of an engine.
     ///
     /// # Safety
     ///
@@ -273,7 +273,7 @@ impl<T: Element> View<'_, T> {
 }
 
 impl<T: Element> ViewMut<'_, T> {
-    /// `len` elements in memory of an engine.
+    /// Makes a view of `len` elements in memory of an engine.
     ///
     /// # Safety
     ///

@@ -6,7 +6,7 @@ use super::upload::Upload;
 use radixkv::BlockId;
 use radixkv_attention::{Batch, Layout};
 
-/// How large a batch may become for which [`Attention::reserve`](super::Attention::reserve) makes room.
+/// The maximum size of a reserved batch ([`Attention::reserve`](super::Attention::reserve)).
 ///
 /// Plain, without a constructor: every field is required. [`Attention::items`](super::Attention::items) says how many
 /// items are enough.

@@ -61,7 +61,7 @@ pub struct Compare {
 }
 
 impl TokenSequences {
-    /// Copies each sequence.
+    /// Copies the sequences into one array.
     ///
     /// # Panics
     ///
@@ -314,7 +314,8 @@ impl Comparison<'_> {
         self.device.launch((), (pairs.len.div_ceil(8).min(most), 1), &arguments)
     }
 
-    /// The lengths, after waiting for what is queued. Without a [`launch`](Self::launch) before, they are undefined.
+    /// The lengths, after waiting for the queued work. Without a [`launch`](Self::launch) before,
+    /// they are undefined.
     ///
     /// # Errors
     ///

@@ -10,8 +10,8 @@ use super::upload::{ArraySpan, Arrays, Upload};
 use radixkv::BlockId;
 use radixkv_attention::Layout;
 
-/// Copies of blocks of a storage, checked and on the device: done by a launch, as often as wanted. From
-/// [`Attention::prepare_copies`].
+/// A checked list of block copies on the device, which a launch carries out as often as needed.
+/// From [`Attention::prepare_copies`].
 ///
 /// ```no_run
 /// # use radixkv_cuda::*;
@@ -31,7 +31,7 @@ pub struct BlockCopies {
 }
 
 impl Attention {
-    /// Checks copies of blocks, `(from, to)` each, and sends their list to the device. As
+    /// Checks copies of blocks, each as `(from, to)`, and copies their list to the device. As
     /// [`copy_blocks`](radixkv_attention::Backend::copy_blocks) does, which launches them once.
     ///
     /// # Errors
@@ -56,7 +56,7 @@ impl Attention {
         Ok(BlockCopies { device: self.device().clone(), layout: *layout, arrays, pairs: span, units })
     }
 
-    /// Queues the copies, and does nothing else: it can be captured.
+    /// Queues the copies; can be captured into a graph.
     ///
     /// # Errors
     ///

@@ -71,7 +71,7 @@ struct Opened {
 /// The devices that are open with prebuilt kernels, each by its number.
 static OPENED: Mutex<Vec<(usize, Weak<Opened>)>> = Mutex::new(Vec::new());
 
-/// What a device reports about itself.
+/// The properties that a device reports.
 ///
 /// ```no_run
 /// # let device = radixkv_cuda::Device::open(0)?;
@@ -141,9 +141,9 @@ impl Device {
         Ok(Self::of(stream, opened, false))
     }
 
-    /// A device in a context and on a stream of an engine: the stream orders the engine's kernels and those of this
-    /// crate, and they share addresses. Neither is destroyed when the device is dropped, and the memory pool of the
-    /// context stays as the engine has set it.
+    /// Wraps a context and a stream of an engine: the stream orders the engine's kernels and those
+    /// of this crate, and they share addresses. Neither is destroyed when the device is dropped,
+    /// and the memory pool of the context stays as the engine has set it.
     ///
     /// While the engine captures the stream, launches are captured, and what [`capture`](Self::capture) refuses is
     /// refused. What is dropped meanwhile is freed after the capture, with what is dropped or allocated next; so keep a
@@ -207,7 +207,7 @@ impl Device {
         Ok(Self::of(stream, Arc::clone(opened), false))
     }
 
-    /// What the device reports about itself.
+    /// The properties of the device.
     pub fn properties(&self) -> &Properties {
         &self.inner.opened.properties
     }

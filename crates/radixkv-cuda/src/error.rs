@@ -100,7 +100,7 @@ pub enum OpenError {
 /// use radixkv_cuda::GpuError;
 ///
 /// let error = GpuError::OutOfMemory { bytes: 4096 };
-/// assert_eq!(error.to_string(), "no memory for 4096 bytes; free some or ask for less");
+/// assert_eq!(error.to_string(), "allocating 4096 bytes failed; free some or request less");
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[non_exhaustive]
@@ -112,7 +112,7 @@ pub enum GpuError {
         /// Bytes asked for.
         bytes: usize,
     },
-    /// A kernel was not started; work queued before it goes on.
+    /// A kernel was not started; work queued before it continues.
     Launch {
         /// The kernel.
         kernel: Kernel,
@@ -348,10 +348,10 @@ impl fmt::Display for OpenError {
                 )
             }
             Self::NoDevice { ordinal, devices } => {
-                write!(f, "no GPU {ordinal}: the driver sees {devices} (CUDA_VISIBLE_DEVICES may hide some)")
+                write!(f, "GPU {ordinal} was not found: the driver sees {devices} (CUDA_VISIBLE_DEVICES may hide some)")
             }
             Self::Unsupported { major, minor } => {
-                write!(f, "a GPU of compute capability {major}.{minor}, the kernels need 8.0 or later")
+                write!(f, "the GPU has compute capability {major}.{minor}, the kernels need 8.0 or later")
             }
             Self::OutOfMemory => f.write_str("the GPU has no memory left for a context and the kernels; free some"),
             Self::Image { kernel, code } => write!(f, "the driver refused the image of {kernel}: {code}; update it"),
@@ -374,9 +374,9 @@ impl fmt::Display for GpuError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Shape(shape) => shape.fmt(f),
-            Self::OutOfMemory { bytes } => write!(f, "no memory for {bytes} bytes; free some or ask for less"),
+            Self::OutOfMemory { bytes } => write!(f, "allocating {bytes} bytes failed; free some or request less"),
             Self::Launch { kernel, code } => write!(f, "{kernel} was not started: {code}"),
-            Self::TooMuch { kernel } => write!(f, "{kernel} was asked for more than one grid holds; split the batch"),
+            Self::TooMuch { kernel } => write!(f, "the launch of {kernel} exceeds one grid; split the batch"),
             Self::Layout { dtype, head_dim, block_size } => {
                 write!(
                     f,
@@ -390,23 +390,25 @@ impl fmt::Display for GpuError {
             Self::Scoring => f.write_str(
                 "no kernels with a sliding window, a soft-cap or sinks; compute this batch on the processor",
             ),
-            Self::Capacity { what, given, room } => write!(f, "{given} {what}, the batch has room for {room}"),
-            Self::NotReserved => f.write_str("the batch was prepared without room for others; reserve it"),
+            Self::Capacity { what, given, room } => {
+                write!(f, "{given} {what} requested, the reserved batch has room for {room}; reserve a larger one")
+            }
+            Self::NotReserved => f.write_str("the batch was prepared without room for other batches; reserve it"),
             Self::OtherScale { given, reserved } => {
-                write!(f, "a softmax scale of {given}, the batch was reserved for {reserved}")
+                write!(f, "the softmax scale is {given}, the batch was reserved for {reserved}")
             }
             Self::OtherLayout => f.write_str("the batch was prepared for another layout than the storage has"),
             Self::Unaligned { address } => {
-                write!(f, "an address, a stride or a length of {address:#x} is not a multiple of 16 bytes")
+                write!(f, "the address, stride or length {address:#x} is not a multiple of 16 bytes")
             }
-            Self::Borrowed => f.write_str("the storage is memory of the engine; read and write it there"),
-            Self::Scale { scale } => write!(f, "a softmax scale of {scale} is not above zero"),
-            Self::Lost { code } => write!(f, "the GPU context is lost ({code}); open the device anew"),
+            Self::Borrowed => f.write_str("the storage is the engine's memory; read and write it there"),
+            Self::Scale { scale } => write!(f, "the softmax scale {scale} is not above zero"),
+            Self::Lost { code } => write!(f, "the GPU context is lost ({code}); open the device again"),
             Self::NotCaptured { code } => {
                 write!(f, "this cannot be captured into a graph ({code}); do it before or after")
             }
             Self::WrongDevice => {
-                f.write_str("a storage, a batch or a buffer of another device was given; its stream orders its use")
+                f.write_str("a storage, batch or buffer belongs to another device; use it with that device")
             }
             Self::Driver { code } => write!(f, "the driver failed: {code}"),
         }

@@ -130,7 +130,7 @@ fn stop(stream: &Arc<CudaStream>) -> Result<Option<CudaGraph>, DriverError> {
 }
 
 impl Graph {
-    /// Queues all of its work on the device's stream.
+    /// Queues the graph's work on the device's stream.
     ///
     /// # Errors
     ///

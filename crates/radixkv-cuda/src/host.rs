@@ -43,7 +43,8 @@ pub struct HostPool {
 }
 
 impl HostPool {
-    /// Memory for `blocks` blocks of this layout, zero at first. Locking the pages of one GiB takes about 0.3 s.
+    /// Allocates zeroed page-locked memory for `blocks` blocks of this layout. Locking the pages of
+    /// one GiB takes about 0.3 s.
     ///
     /// # Errors
     ///

@@ -105,7 +105,7 @@ impl Kv {
         Self::of(device, layout, Some(elements), planes, layout.block_elements(), true)
     }
 
-    /// A storage in memory of an engine, which is not freed with it.
+    /// Makes a storage in memory of an engine; dropping it does not free the memory.
     ///
     /// # Errors
     ///
@@ -174,7 +174,7 @@ impl Kv {
         Ok(Self { layout, device, elements, block_stride, planes, planes_on_device, runs, uses })
     }
 
-    /// Its layout.
+    /// The layout.
     pub fn layout(&self) -> &Layout {
         &self.layout
     }
@@ -204,7 +204,8 @@ impl Kv {
         own.write(elements)
     }
 
-    /// A copy of all elements in main memory, after waiting for what is queued and all transfers that use the storage.
+    /// Copies all elements to main memory, after waiting for the queued work and all transfers that
+    /// use the storage.
     ///
     /// # Errors
     ///

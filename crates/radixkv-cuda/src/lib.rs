@@ -71,6 +71,8 @@ mod device;
 mod driver;
 mod error;
 mod graph;
+#[doc = include_str!("../docs/guide.md")]
+pub mod guide {}
 mod host;
 mod image;
 mod kernel;

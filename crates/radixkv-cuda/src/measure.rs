@@ -11,7 +11,8 @@ use super::error::GpuError;
 use super::launch::BandwidthKernel;
 use radixkv_attention::ShapeError;
 
-/// A moment in the stream of a device: when all work before it is done. From [`Device::record_event`].
+/// A point in a device's stream, reached when all earlier work is done. From
+/// [`Device::record_event`].
 ///
 /// ```no_run
 /// # use radixkv_cuda::{Device, GpuError};
@@ -28,7 +29,7 @@ pub struct Event {
 }
 
 impl Device {
-    /// An event that comes when all work queued so far is done.
+    /// Records an event that is reached when all work queued so far is done.
     ///
     /// # Errors
     ///

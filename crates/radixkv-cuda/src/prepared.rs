@@ -14,8 +14,8 @@ use radixkv::BlockId;
 use radixkv_attention::plan::Sharing;
 use radixkv_attention::{Batch, Layout, ShapeError};
 
-/// A batch, planned and on the device. From [`Attention::prepare`](radixkv_attention::Backend::prepare); or from
-/// [`Attention::reserve`](super::Attention::reserve), and then it can be replaced in place.
+/// A planned batch on the device. From [`Attention::prepare`](radixkv_attention::Backend::prepare);
+/// or from [`Attention::reserve`](super::Attention::reserve), and then it can be replaced in place.
 ///
 /// ```no_run
 /// # use radixkv_attention::*;
@@ -53,7 +53,7 @@ pub(super) enum Step {
     NotKept { before: ArraySpan, own: ArraySpan, scratch: LayerKv, _memory: Buffer<u16> },
 }
 
-/// The shared prefixes of a batch, planned and on the device. From
+/// The planned shared prefixes of a batch on the device. From
 /// [`Attention::prepare_cascade`](radixkv_attention::Backend::prepare_cascade).
 ///
 /// ```no_run

@@ -37,7 +37,7 @@ pub struct Staged {
 }
 
 impl Staged {
-    /// Attention on `device`.
+    /// Creates attention on `device`.
     ///
     /// ```no_run
     /// let staged = radixkv_cuda::Staged::new(&radixkv_cuda::Device::open(0)?);

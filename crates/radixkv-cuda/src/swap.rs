@@ -50,8 +50,8 @@ pub struct Swap {
     copy_stream: Device,
 }
 
-/// Copies on their way, from [`Swap::swap_out`] or [`Swap::swap_in`]. If it is dropped, they go on, and the memory at
-/// both ends stays until they are done.
+/// Copies in flight, from [`Swap::swap_out`] or [`Swap::swap_in`]. If it is dropped, they go on,
+/// and the memory at both ends stays until they are done.
 ///
 /// ```no_run
 /// # use radixkv_cuda::*;
@@ -77,7 +77,7 @@ enum Direction {
 }
 
 impl Swap {
-    /// Swapping for storages of `device`, on a new stream.
+    /// Creates a swapper for storages of `device`, on a new stream.
     ///
     /// # Errors
     ///
@@ -94,8 +94,8 @@ impl Swap {
         Ok(Self { device: device.clone(), copy_stream: device.with_new_stream()? })
     }
 
-    /// Copies device blocks to host blocks, `(device, host)` each, after all that the device's stream has queued so
-    /// far.
+    /// Copies device blocks to host blocks, each as `(device, host)`, after all work queued so far
+    /// on the device's stream.
     ///
     /// The device blocks must not be written before the transfer is done.
     ///
@@ -114,8 +114,8 @@ impl Swap {
         self.copy(kv, host, pairs, Direction::Out)
     }
 
-    /// Copies host blocks to device blocks, `(host, device)` each, after all that the device's stream has queued so
-    /// far.
+    /// Copies host blocks to device blocks, each as `(host, device)`, after all work queued so far
+    /// on the device's stream.
     ///
     /// The device blocks hold the copies when the transfer is done: see [`Transfer::wait_on_device`].
     ///
@@ -294,8 +294,8 @@ impl Transfer {
         self.done.synchronize().map_err(GpuError::of)
     }
 
-    /// Makes the stream of `device` wait for the copies before what is queued from now on. The calling thread does not
-    /// wait.
+    /// Makes the stream of `device` wait for the copies before all work that is queued later. The
+    /// calling thread does not wait.
     ///
     /// # Errors
     ///

@@ -7,24 +7,25 @@ use std::{
 
 use crate::event::Event;
 
-/// Events that are sent together, in their order.
+/// Events that are published together, in order.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Batch {
-    /// When the batch was made: seconds since 1970.
+    /// The time of the batch: seconds since 1970.
     pub time: f64,
     /// The events.
     pub events: Vec<Event>,
     /// The data-parallel rank of the worker.
     pub rank: Option<u32>,
-    /// The life of the publisher: another number than before means that it began anew, and holds nothing of what it
-    /// held.
+    /// The publisher's epoch: a new number means that the publisher restarted and no longer holds
+    /// any earlier block.
     ///
     /// It travels in the first event, as the field `epoch`, which other readers of maps skip. Arrays and batches
     /// without events do not carry it.
     pub epoch: Option<u64>,
 }
 
-/// A batch and its number. Numbers begin at 0 and grow by one; a number that is left out is a batch that was lost.
+/// A batch with its sequence number. Numbers begin at 0 and grow by one; a number that is left out
+/// is a batch that was lost.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Numbered {
     /// The number.
@@ -33,12 +34,12 @@ pub struct Numbered {
     pub batch: Batch,
 }
 
-/// The seconds since 1970, as batches carry them.
+/// The current time in seconds since 1970, as batches carry it.
 pub fn now() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64())
 }
 
-/// A number for the life of a publisher that no other life has, but for chance.
+/// Creates a random epoch for a publisher.
 pub fn new_epoch() -> u64 {
     // Each state has keys of the system's own random numbers.
     RandomState::new().hash_one(now().to_bits())

@@ -5,18 +5,18 @@ use crate::event::{BlockId, Scope, Token};
 /// A place where a cache keeps blocks, by its position in [`RecorderBuilder::media`](crate::RecorderBuilder::media).
 pub type Tier = usize;
 
-/// A change of a cache, in the order in which the cache's accounts took it.
+/// A change of a cache; changes are recorded in the order in which the cache made them.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Change<'a> {
     /// Blocks of one sequence were stored.
     Stored {
         /// Where.
         tier: Tier,
-        /// Whose blocks they are.
+        /// The scope of the blocks.
         scope: &'a Scope,
         /// The block before the first of them, and where it is; `None` at the start of a sequence.
         parent: Option<(Tier, BlockId)>,
-        /// The blocks, from the one that is nearest to the start of the sequence on.
+        /// The names of the blocks, in the order of the sequence.
         blocks: &'a [BlockId],
         /// Their tokens; of blocks of pairs, the one behind them too.
         tokens: &'a [Token],
@@ -31,14 +31,14 @@ pub enum Change<'a> {
         /// The blocks, children before their parents.
         blocks: &'a [BlockId],
     },
-    /// Everything of a scope was dropped, in all tiers.
+    /// All blocks of a scope were removed, in all tiers.
     ScopeCleared {
         /// Whose blocks.
         scope: &'a Scope,
         /// Whether its blocks of pairs are meant; if not, those of tokens.
         bigrams: bool,
     },
-    /// Everything there was was dropped.
+    /// All blocks were removed.
     Cleared,
 }
 
@@ -46,16 +46,16 @@ pub enum Change<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ChangeError {
-    /// Name the tier's medium when the recorder is built.
-    #[error("tier {tier} of {tiers}")]
+    /// The tier has no medium: name it when the recorder is built.
+    #[error("tier {tier} is out of range: the recorder has {tiers} tiers")]
     UnknownTier {
         /// The tier of the change.
         tier: Tier,
         /// Tiers that have a medium.
         tiers: usize,
     },
-    /// The change before which the block was stored is missing: record from an empty cache on, or from a list of what
-    /// is held.
+    /// The block was never recorded as stored: start recording with an empty cache, or with a list
+    /// of its blocks.
     #[error("block {block} of tier {tier} is not held")]
     NotHeld {
         /// The tier.
@@ -63,15 +63,15 @@ pub enum ChangeError {
         /// The block.
         block: BlockId,
     },
-    /// The block's removal is missing.
-    #[error("block {block} of tier {tier} is held already")]
+    /// The block is already recorded as stored: a removal is missing.
+    #[error("block {block} of tier {tier} is already held")]
     Held {
         /// The tier.
         tier: Tier,
         /// The block.
         block: BlockId,
     },
-    /// A sequence is of one scope, and all its blocks are of tokens, or all of pairs.
+    /// A sequence mixes scopes, or blocks of tokens with blocks of pairs.
     #[error("block {block} of tier {tier} is of another scope or kind than the blocks after it")]
     OtherScope {
         /// The tier.
@@ -79,7 +79,8 @@ pub enum ChangeError {
         /// The block.
         block: BlockId,
     },
-    /// Blocks are stored whole; those of pairs have one token more.
+    /// The number of tokens does not fit the blocks: blocks are whole, and those of pairs need one
+    /// token more.
     #[error("{tokens} tokens for {blocks} blocks of {block_size}")]
     Tokens {
         /// Tokens of the change.

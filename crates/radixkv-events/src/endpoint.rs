@@ -5,9 +5,9 @@ use zeromq::{Endpoint, Host};
 /// A port of TCP.
 type Port = u16;
 
-/// A text that is no endpoint.
+/// A text that is not a valid endpoint.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{endpoint:?} is no endpoint, such as tcp://127.0.0.1:5557")]
+#[error("{endpoint:?} is not an endpoint, such as tcp://127.0.0.1:5557")]
 pub struct EndpointError {
     /// The text.
     pub endpoint: Box<str>,
@@ -37,7 +37,7 @@ mod tests {
         assert_eq!(parsed("tcp://[::1]:7"), ("::1".to_owned(), 7));
         for wrong in ["", "tcp://", "tcp://host", "tcp://host:70000", "udp://host:1", "ipc:///a", "host:5557"] {
             let error = parse(wrong).unwrap_err();
-            assert!(error.to_string().starts_with(&format!("{wrong:?} is no endpoint")), "{error}");
+            assert!(error.to_string().starts_with(&format!("{wrong:?} is not an endpoint")), "{error}");
         }
     }
 }

@@ -7,21 +7,21 @@ pub type Token = u32;
 /// The index of a block in a pool.
 pub type BlockId = u32;
 
-/// A change of what a worker holds.
+/// A change of the blocks that a worker holds.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Event {
     /// Blocks were stored.
     Stored(Stored),
     /// Blocks left a medium.
     Removed(Removed),
-    /// Nothing is held any more, in no medium.
+    /// All blocks were removed from all media.
     Cleared,
 }
 
 /// Consecutive blocks of one sequence that were stored.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Stored {
-    /// The blocks, from the one that is nearest to the start of the sequence on.
+    /// The names of the blocks, in the order of the sequence.
     pub hashes: Vec<BlockHash>,
     /// The block before the first of them; `None` at the start of a sequence.
     pub parent: Option<BlockHash>,
@@ -33,15 +33,15 @@ pub struct Stored {
     pub bigrams: bool,
     /// Tokens per block.
     pub block_size: u32,
-    /// Where the blocks are; `None` if the publisher does not say.
+    /// The medium of the blocks; `None` if the publisher does not name it.
     pub medium: Option<Medium>,
-    /// Whose blocks they are.
+    /// The scope of the blocks.
     pub scope: Scope,
-    /// What vLLM hashed beside the tokens, for each block.
+    /// The extra keys that vLLM hashed with the tokens of each block.
     pub extra_keys: Option<Vec<Option<Vec<ExtraKey>>>>,
     /// The group of layers that the blocks belong to.
     pub group: Group,
-    /// Whether the medium is the worker's own, where the publisher says it: `LOCAL`, `REMOTE`.
+    /// Whether the medium belongs to the worker, if the publisher says so: `LOCAL`, `REMOTE`.
     pub locality: Option<String>,
     /// The session whose request stored the blocks.
     pub session_id: Option<String>,
@@ -52,18 +52,18 @@ pub struct Stored {
 pub struct Removed {
     /// The blocks.
     pub hashes: Vec<BlockHash>,
-    /// The medium that they left; `None` if the publisher does not say: then they are nowhere.
+    /// The medium that they left; `None` if the publisher does not name it, which means all media.
     pub medium: Option<Medium>,
     /// The group of layers that the blocks belong to.
     pub group: Group,
-    /// Whether the medium was the worker's own, where the publisher says it.
+    /// Whether the medium belonged to the worker, if the publisher says so.
     pub locality: Option<String>,
 }
 
 /// The group of layers that share a kind of attention, in models with several kinds.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Group {
-    /// Its number; the group of a model with one kind is 0, or is not named.
+    /// The group's number; a model with one kind of attention has group 0 or names none.
     pub index: Option<u32>,
     /// The kind, as vLLM names it.
     pub kind: Option<String>,
@@ -80,29 +80,29 @@ impl Group {
     }
 }
 
-/// Whose blocks: equal tokens in two scopes are different blocks.
+/// The owner of blocks, by adapter and salt: equal tokens in two scopes are different blocks.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Scope {
     /// The number of an adapter, which vLLM keeps for older readers.
     pub lora_id: Option<i64>,
     /// The name of an adapter.
     pub lora_name: Option<String>,
-    /// The secret or the tenant that separates blocks.
+    /// The salt, such as a tenant's secret, that separates blocks.
     pub cache_salt: Option<String>,
 }
 
 impl Scope {
-    /// The blocks of a tenant.
+    /// The scope of a tenant, identified by its salt.
     pub fn salted(salt: impl Into<String>) -> Self {
         Self { cache_salt: Some(salt.into()), ..Self::default() }
     }
 
-    /// The blocks of an adapter.
+    /// The scope of an adapter.
     pub fn adapter(name: impl Into<String>) -> Self {
         Self { lora_name: Some(name.into()), ..Self::default() }
     }
 
-    /// Whether there is neither an adapter nor a salt.
+    /// Whether the scope has neither an adapter nor a salt.
     pub fn is_plain(&self) -> bool {
         self.lora_name.is_none() && self.cache_salt.is_none()
     }
@@ -114,14 +114,14 @@ impl Scope {
     }
 }
 
-/// Where blocks are, by the names of vLLM and SGLang.
+/// The storage medium of blocks, by the names of vLLM and SGLang.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Medium {
     /// `GPU`: the device.
     Gpu,
     /// `CPU`: vLLM's name for the host.
     Cpu,
-    /// `STORAGE`: vLLM's name for what is beyond the host.
+    /// `STORAGE`: vLLM's name for storage below the host.
     Storage,
     /// `CPU_TIER1`: SGLang's first tier on the host.
     CpuTier1,
@@ -152,7 +152,8 @@ impl From<&str> for Medium {
     }
 }
 
-/// A value that was hashed beside tokens: the name of an adapter, a salt, the digest of a picture and its place.
+/// A value that was hashed with the tokens: an adapter's name, a salt, or the digest and place of
+/// an image.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ExtraKey {
     /// No value.

@@ -9,7 +9,7 @@ use crate::{
     wire::{self, DecodeError, Decoded},
 };
 
-/// Rebuilds what a worker holds from its batches, and says what is missing.
+/// Reconstructs a worker's blocks from its batches, and detects missing batches.
 ///
 /// Feed it each message ([`receive`](Self::receive)) and do what the [`Verdict`] says.
 /// `Subscriber` does so over ZeroMQ; with another transport, do as it does:
@@ -51,20 +51,20 @@ pub struct Follower {
 
 type Watcher = Box<dyn FnMut(Update<'_>) + Send>;
 
-/// What became of a message.
+/// The result of processing a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[must_use]
 pub enum Verdict {
-    /// Its events are part of the holdings.
+    /// The events were applied.
     Applied,
-    /// It was applied before.
+    /// The batch was applied before.
     Duplicate,
-    /// Batches before it are missing; nothing of it was applied.
+    /// Earlier batches are missing; the batch was not applied.
     Gap {
         /// Their numbers.
         missing: Range<u64>,
     },
-    /// Its publisher began anew and the holdings were cleared; nothing of it was applied.
+    /// The publisher restarted and the holdings were cleared; the batch was not applied.
     Restarted,
 }
 
@@ -72,54 +72,54 @@ pub enum Verdict {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FollowError {
-    /// The publisher sends something else than batches. The message counts as lost; a snapshot makes the holdings
-    /// whole.
-    #[error("a message that is no batch: {0}")]
+    /// The message is not a batch. The message counts as lost; a snapshot makes the holdings whole.
+    #[error("the message is not a batch: {0}")]
     Garbage(#[from] DecodeError),
-    /// The publisher is no worker that can be followed here.
+    /// The worker cannot be followed with these settings.
     #[error(transparent)]
     Refused(#[from] HoldError),
 }
 
-/// What happened to the holdings, for an index beside them.
+/// A change of a follower's holdings, for an index that is kept in step with them.
 #[derive(Debug, Clone, Copy)]
 pub enum Update<'a> {
     /// An event was applied.
     Applied(&'a Event),
-    /// Everything was forgotten.
+    /// All blocks were forgotten.
     Forgotten,
 }
 
-/// What a follower has seen.
+/// Statistics of a follower.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counts {
     /// Batches that were applied.
     pub batches: u64,
-    /// Events that were applied, those of snapshots too.
+    /// Events that were applied, those of snapshots included.
     pub events: u64,
-    /// Events that were left out ([`Decoded::skipped_events`](crate::wire::Decoded::skipped_events)).
+    /// Events that were skipped
+    /// ([`Decoded::skipped_events`](crate::wire::Decoded::skipped_events)).
     pub skipped_events: u64,
-    /// Batches that came again.
+    /// Batches that were received again.
     pub duplicates: u64,
     /// How often batches were missing.
     pub gaps: u64,
-    /// Batches that were given up.
+    /// Missing batches that were given up.
     pub lost_batches: u64,
-    /// Messages that were no batches.
+    /// Messages that were not batches.
     pub garbage: u64,
-    /// How often the publisher began anew.
+    /// How often the publisher restarted.
     pub restarts: u64,
-    /// Snapshots that were taken over.
+    /// Snapshots that were restored.
     pub snapshots: u64,
 }
 
 impl Follower {
-    /// A follower of a worker whose block size its first event says.
+    /// Creates a follower that takes the block size from the worker's first event.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A follower of a worker with this block size.
+    /// Creates a follower of a worker with this block size.
     pub fn with_block_size(block_size: u32) -> Self {
         Self { holdings: Holdings::with_block_size(block_size), ..Self::default() }
     }
@@ -134,32 +134,33 @@ impl Follower {
         Self { watcher: Some(Box::new(watcher)), ..self }
     }
 
-    /// What the worker holds.
+    /// The blocks that the worker holds.
     pub fn holdings(&self) -> &Holdings {
         &self.holdings
     }
 
-    /// What was seen so far.
+    /// The statistics so far.
     pub fn counts(&self) -> Counts {
         self.counts
     }
 
-    /// The number of the next batch; `None` before the first.
+    /// The sequence number of the next batch; `None` before the first.
     pub fn next_seq(&self) -> Option<u64> {
         self.next
     }
 
-    /// The life of the publisher, if it says it.
+    /// The publisher's epoch, if it names one.
     pub fn epoch(&self) -> Option<u64> {
         self.epoch
     }
 
-    /// Whether nothing is missing: the holdings are those of the worker after batch `next_seq() - 1`.
+    /// Whether no batch is missing: the holdings are those of the worker after batch `next_seq() -
+    /// 1`.
     pub fn is_complete(&self) -> bool {
         !self.is_incomplete
     }
 
-    /// Takes a message into account, live or asked for.
+    /// Processes a message, live or replayed.
     ///
     /// A publisher has begun anew if its batch carries another [`epoch`](crate::Batch::epoch), or, where it carries
     /// none, if a number that was there comes again with a later time.
@@ -192,7 +193,7 @@ impl Follower {
         Ok(verdict)
     }
 
-    /// The same for a batch that was decoded.
+    /// Processes a decoded batch.
     ///
     /// # Errors
     ///
@@ -231,8 +232,8 @@ impl Follower {
         Ok(Verdict::Applied)
     }
 
-    /// Gives the batches before `seq` up. The holdings may then be too many or too few, until a snapshot or a
-    /// [`Cleared`](Event::Cleared).
+    /// Gives up the missing batches before `seq`. The holdings may then be too many or too few,
+    /// until a snapshot or a [`Cleared`](Event::Cleared).
     pub fn accept_gap(&mut self, seq: u64) {
         let next = self.next.unwrap_or(0);
         if seq > next {
@@ -242,7 +243,7 @@ impl Follower {
         }
     }
 
-    /// Takes over a snapshot: everything that the worker held before batch `next`.
+    /// Replaces the holdings by a snapshot: everything that the worker held before batch `next`.
     ///
     /// # Errors
     ///

@@ -64,22 +64,22 @@ impl Held {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum HoldError {
-    /// Follow a worker with the same block size, or say another.
-    #[error("blocks of {got} tokens where {expected} are expected")]
+    /// The worker has another block size: follow a worker with this one, or set another.
+    #[error("the worker has blocks of {got} tokens, {expected} expected")]
     BlockSize {
         /// Tokens per block that are expected.
         expected: u32,
         /// Tokens per block of the event.
         got: u32,
     },
-    /// The publisher names more places than any worker has.
-    #[error("more than {MEDIA} media")]
+    /// The publisher names too many media.
+    #[error("the publisher names more than {MEDIA} media")]
     TooManyMedia,
-    /// The publisher names more groups of layers than any model has.
-    #[error("more than {GROUPS} groups of layers")]
+    /// The publisher names too many groups of layers.
+    #[error("the publisher names more than {GROUPS} groups of layers")]
     TooManyGroups,
-    /// Allow more memory, or follow a worker that holds less.
-    #[error("its blocks take more than {} MiB", max_bytes >> 20)]
+    /// The worker's blocks exceed the memory limit: raise it, or follow a worker that holds less.
+    #[error("the worker's blocks need more than {} MiB", max_bytes >> 20)]
     TooManyBlocks {
         /// Bytes that the blocks may take ([`Holdings::max_bytes`]).
         max_bytes: usize,
@@ -87,7 +87,7 @@ pub enum HoldError {
 }
 
 impl Holdings {
-    /// Nothing, of blocks of this size.
+    /// Creates empty holdings for blocks of this size.
     pub fn with_block_size(block_size: u32) -> Self {
         Self { block_size: Some(block_size), ..Self::default() }
     }
@@ -97,7 +97,7 @@ impl Holdings {
         Self { max_bytes: Some(bytes), ..self }
     }
 
-    /// Takes an event into account.
+    /// Applies an event.
     ///
     /// # Errors
     ///
@@ -137,12 +137,12 @@ impl Holdings {
         self.find(hash).is_some()
     }
 
-    /// The names of the blocks that are held, each group's by itself.
+    /// The names of the blocks that are held, group by group.
     pub fn names(&self) -> impl Iterator<Item = BlockHash> {
         self.blocks.keys().map(|(hash, _)| *hash)
     }
 
-    /// The media that were named, and how many blocks are in each. A block counts in each medium that it is in.
+    /// The number of blocks in each medium. A block counts in each medium that it is in.
     pub fn by_medium(&self) -> Vec<(Medium, usize)> {
         let mut blocks = vec![0; self.media.len()];
         for held in self.blocks.values() {
@@ -151,8 +151,8 @@ impl Holdings {
         self.media.iter().cloned().zip(blocks).collect()
     }
 
-    /// Blocks that no path leads to from the start of a sequence: their parents were never stored here, or removed
-    /// before them, or their tokens were never said.
+    /// The number of blocks without a known path from the start of a sequence: a parent was never
+    /// stored or was removed before them, or tokens are unknown.
     pub fn unrooted(&self) -> usize {
         let mut rooted = HashMap::with_capacity(self.blocks.len());
         self.blocks.keys().filter(|key| !self.is_rooted(**key, &mut rooted)).count()
@@ -181,7 +181,8 @@ impl Holdings {
         Some((scope, tokens))
     }
 
-    /// What is held as events, parents before their children: applied to nothing, they give the same.
+    /// Lists the holdings as events, parents before children; applied to empty holdings they give
+    /// the same.
     pub fn snapshot(&self) -> Vec<Event> {
         let mut children: HashMap<_, Vec<_>> = HashMap::new();
         let mut starts = Vec::new();

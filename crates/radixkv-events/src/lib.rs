@@ -10,6 +10,8 @@ mod event;
 #[cfg(feature = "zmq")]
 mod follow;
 mod follower;
+#[doc = include_str!("../docs/guide.md")]
+pub mod guide {}
 mod hash;
 mod holdings;
 #[cfg(feature = "zmq")]

@@ -90,22 +90,23 @@ impl RecorderBuilder {
         Self { media, ..self }
     }
 
-    /// The data-parallel rank of this worker. Default: none.
+    /// Sets the data-parallel rank of this worker. Default: none.
     pub fn rank(self, rank: u32) -> Self {
         Self { rank: Some(rank), ..self }
     }
 
-    /// The life of this publisher. Default: a number of its own.
+    /// Sets the publisher's epoch. Default: a number of its own.
     pub fn epoch(self, epoch: u64) -> Self {
         Self { epoch, ..self }
     }
 
-    /// How many blocks may be recorded before they are taken. Default: 65,536.
+    /// Limits the blocks that may be recorded before [`take`](Recorder::take) takes them. Default:
+    /// 65,536.
     pub fn max_pending_blocks(self, max_pending_blocks: usize) -> Self {
         Self { max_pending_blocks, ..self }
     }
 
-    /// A recorder of a cache that holds nothing.
+    /// Builds the recorder, for a cache that is empty.
     pub fn build(self) -> Recorder {
         let tiers = vec![Vec::new(); self.media.len()];
         Recorder {
@@ -159,7 +160,8 @@ impl Recorder {
         Ok(())
     }
 
-    /// The events since the last batch as the next batch, made at `time`; `None` if there are none.
+    /// Takes the events since the last batch as the next batch, made at `time`; `None` if there are
+    /// none.
     pub fn take(&mut self, time: f64) -> Option<Numbered> {
         if self.pending.is_empty() {
             return None;
@@ -198,17 +200,17 @@ impl Recorder {
         self.next
     }
 
-    /// The life of this publisher, which all its batches carry.
+    /// The publisher's epoch, which all its batches carry.
     pub fn epoch(&self) -> u64 {
         self.settings.epoch
     }
 
-    /// Blocks in events that were not taken yet.
+    /// Blocks in events that were not yet taken.
     pub fn pending_blocks(&self) -> usize {
         self.pending_blocks
     }
 
-    /// Batches that were lost because nothing took them.
+    /// Batches that were dropped because they were not taken in time.
     pub fn lost_batches(&self) -> u64 {
         self.lost_batches
     }

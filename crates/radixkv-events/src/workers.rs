@@ -14,7 +14,8 @@ use crate::{
 /// Blocks of one sequence: longer ones are not taken over.
 const LONGEST: u32 = 1 << 20;
 
-/// What several workers hold, by tokens: for a prompt, how many of its first blocks each of them has.
+/// An index of the blocks of several workers: for a prompt, how many of its first blocks each
+/// worker holds.
 ///
 /// The index is [`smg-radix-tree`](https://docs.rs/smg-radix-tree): what several workers hold is kept once. It compares
 /// hashes of 64 bits of each block's tokens, so an answer is right but for collisions, which send a request to a worse
@@ -56,7 +57,7 @@ struct Holder {
 }
 
 impl Workers {
-    /// No workers yet; all have blocks of this size.
+    /// Creates an empty index for workers with blocks of this size.
     ///
     /// # Panics
     ///
@@ -72,7 +73,7 @@ impl Workers {
         }
     }
 
-    /// Takes into account what happened to a worker's holdings; a worker that is not known yet is added.
+    /// Applies a change of a worker's holdings; an unknown worker is added.
     ///
     /// # Errors
     ///
@@ -102,8 +103,8 @@ impl Workers {
         }
     }
 
-    /// How many of the first whole blocks of a prompt each worker holds, the best worker first; workers without any are
-    /// left out.
+    /// The number of first whole blocks of a prompt that each worker holds, best worker first,
+    /// without workers that hold none.
     pub fn matches(&mut self, scope: &Scope, tokens: &[Token]) -> Vec<(String, usize)> {
         let contents: Vec<_> = contents(scope, true, tokens, self.block_size).collect();
         self.tree.overlap(&contents, &mut self.scratch, &mut self.overlaps);
@@ -116,13 +117,13 @@ impl Workers {
         matches
     }
 
-    /// Blocks of a worker that the index knows.
+    /// The number of a worker's blocks in the index.
     pub fn blocks(&self, worker: &str) -> u64 {
         self.holders.get(worker).map_or(0, |holder| self.tree.holder_blocks(holder.id))
     }
 
-    /// Blocks of a worker that were stored and left out: their parents or tokens are not known, they are pairs, or
-    /// their sequence is longer than 2^20 blocks.
+    /// The number of a worker's blocks that the index leaves out: their parents or tokens are
+    /// unknown, they are pairs, or their sequence is longer than 2^20 blocks.
     pub fn left_out(&self, worker: &str) -> u64 {
         self.holders.get(worker).map_or(0, |holder| holder.left_out)
     }

@@ -85,7 +85,7 @@ fn another_block_size_is_refused_with_both_numbers() {
         let of_two = Batch { events: vec![store(2, None, 2)], ..Batch::default() };
         let error = follower.receive(1, &wire::encode(&of_two, Format::Maps)).unwrap_err();
         assert_eq!(error, FollowError::Refused(HoldError::BlockSize { expected: 4, got: 2 }));
-        assert_eq!(error.to_string(), "blocks of 2 tokens where 4 are expected");
+        assert_eq!(error.to_string(), "the worker has blocks of 2 tokens, 4 expected");
         assert_eq!((follower.holdings().len(), follower.is_complete()), (1, false));
     }
 }

@@ -10,15 +10,15 @@ use radixkv::{NamespaceName, Token};
 
 use crate::grid::Grid;
 
-/// Which blocks come to a host tier.
+/// Which evicted blocks a host tier stores.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Admission {
-    /// Each that a cache evicts or writes through.
+    /// Stores every block that a cache evicts or writes through.
     #[default]
     All,
-    /// Those that are brought for the second time: what is used once takes no room from the rest, and none of a remote tier's. Of
-    /// what was brought once a hash is remembered.
+    /// Stores a block when it is offered for the second time, so that blocks used once take no
+    /// room, also not in remote tiers. Of what was brought once a hash is remembered.
     SecondTouch {
         /// Blocks remembered, of some 40 bytes each; the oldest are forgotten.
         remembered: usize,

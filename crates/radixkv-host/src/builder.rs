@@ -31,20 +31,22 @@ pub struct HostBuilder {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum HostBuildError {
-    /// A block needs at least one token.
-    #[error("the host tier's block size is 0 tokens")]
+    /// The block size is zero.
+    #[error("host block size of 0 tokens requested: at least 1 is needed")]
     ZeroBlockSize,
-    /// Leave the tier out instead.
-    #[error("the host tier's capacity is 0 blocks")]
+    /// The capacity is zero: build no host tier instead.
+    #[error("host capacity of 0 blocks requested: use at least 1, or no host tier")]
     ZeroCapacity,
-    /// Block ids are `u32`: use larger blocks.
-    #[error("{blocks} host blocks exceed the {} that block ids can name", HostBlock::MAX)]
+    /// The capacity exceeds the block ids of `u32`: use larger blocks.
+    #[error("{blocks} host blocks requested, block ids can name {}: use larger blocks", HostBlock::MAX)]
     TooManyBlocks {
         /// Blocks of the capacity and of staging.
         blocks: usize,
     },
-    /// Give more memory, or take fewer blocks.
-    #[error("{blocks} host blocks of {block_bytes} bytes need {needed} bytes, the memory has {given}")]
+    /// The given memory is too small: give more memory, or use fewer blocks.
+    #[error(
+        "{blocks} host blocks of {block_bytes} bytes need {needed} bytes, the memory has {given}: use fewer blocks"
+    )]
     TooLittleMemory {
         /// Blocks of the capacity and of staging.
         blocks: usize,
@@ -55,14 +57,14 @@ pub enum HostBuildError {
         /// Bytes that were given.
         given: usize,
     },
-    /// Take fewer blocks, or give memory.
-    #[error("the system has no {bytes} bytes of memory for the host tier")]
+    /// The system cannot allocate the memory: use fewer blocks, or give memory.
+    #[error("allocating {bytes} bytes for the host tier failed: use fewer blocks")]
     NoMemory {
         /// Bytes of all blocks; `usize::MAX` if that is more than a number can say.
         bytes: usize,
     },
-    /// Open the remote tier with the layout of the host's blocks, or build the host tier with that of the remote one.
-    #[error("the host tier's {field} is {host}, that of remote tier {number} is {remote}")]
+    /// A remote tier has another block layout than the host tier: open both with one layout.
+    #[error("the host tier's {field} is {host}, remote tier {number} has {remote}: open both with one layout")]
     RemoteLayout {
         /// Which remote tier, counted from 0.
         number: usize,
@@ -73,11 +75,11 @@ pub enum HostBuildError {
         /// The remote tier's value.
         remote: String,
     },
-    /// Let at least one block be on its way.
-    #[error("no block may be on its way to the remote tiers, so that none gets there")]
+    /// The number of remote blocks in flight is zero.
+    #[error("0 remote blocks in flight requested: at least 1 is needed")]
     NothingInFlight,
-    /// The system refused to start a thread.
-    #[error("the system did not start a thread for the remote tiers: {kind}")]
+    /// The system could not start a thread.
+    #[error("starting a thread for the remote tiers failed: {kind}")]
     NoThread {
         /// The kind of the system's error.
         kind: io::ErrorKind,
@@ -113,27 +115,28 @@ impl HostBuilder {
         Self { block_bytes, memory: Some(memory), ..self }
     }
 
-    /// Blocks beyond the capacity, for what is being copied: pinned blocks do not count for the capacity, so that blocks that
-    /// leave a tier make room for those that come while both are on their way. They need memory too. Default: 0, and what
-    /// is pinned takes room from the rest.
+    /// Adds blocks beyond the capacity for copies in flight: pinned blocks do not count for the
+    /// capacity, so blocks that leave a tier make room for blocks that arrive while both are being
+    /// copied. They need memory too. Default: 0, and what is pinned takes room from the rest.
     pub fn staging(self, staging_blocks: usize) -> Self {
         Self { staging: staging_blocks, ..self }
     }
 
-    /// Which blocks come in. Default: [`Admission::All`].
+    /// Sets which evicted blocks the tier stores. Default: [`Admission::All`].
     pub fn admission(self, admission: Admission) -> Self {
         Self { admission, ..self }
     }
 
-    /// How long a block may be found after it came, in every namespace that has no time of its own
-    /// ([`HostTier::set_time_to_live`]). Default: as long as there is room.
+    /// Sets how long a block can be found after it was stored, in every namespace without a time of
+    /// its own ([`HostTier::set_time_to_live`]). Default: as long as there is room.
     pub fn time_to_live(self, time_to_live: Duration) -> Self {
         Self { time_to_live: Some(time_to_live), ..self }
     }
 
-    /// Puts a remote tier below: what leaves this tier is put there, and found there by a later [`HostTier::fetch`], which every lookup
-    /// of a [`TieredCache`](crate::TieredCache) makes. Called again, another one below that: a block is read from the first that has
-    /// it, and put to each that lacks it.
+    /// Attaches a remote tier below: evicted host blocks are stored there, and a later
+    /// [`HostTier::fetch`], which every lookup of a [`TieredCache`](crate::TieredCache) makes,
+    /// finds them there. Called again, another one below that: a block is read from the first that
+    /// has it, and put to each that lacks it.
     ///
     /// A thread of the tier's own uses them; no lookup waits for it, and a request no longer than it says
     /// ([`TieredBuilder::remote_wait`](crate::TieredBuilder::remote_wait)). A remote tier that fails costs hits.
@@ -147,7 +150,7 @@ impl HostBuilder {
     /// let layout = Layout::new("llama-3-8b@main", "bf16", 16, 4096)?;
     /// let files = FileTier::new(folder.path(), layout, 1 << 30).open()?;
     /// let host = HostTier::builder(16, 64).block_bytes(8192).remote(files).build();
-    /// let refused = "the host tier's block bytes is 8192, that of remote tier 0 is 4096";
+    /// let refused = "the host tier's block bytes is 8192, remote tier 0 has 4096: open both with one layout";
     /// assert_eq!(host.unwrap_err().to_string(), refused);
     /// # Ok::<_, Box<dyn std::error::Error>>(())
     /// ```
@@ -156,27 +159,29 @@ impl HostBuilder {
         self
     }
 
-    /// When a block is put to the remote tiers: when it leaves this one, or when it comes. Default: [`WritePolicy::Back`].
+    /// Sets when a block is written to the remote tiers: when it leaves this tier, or when it
+    /// arrives. Default: [`WritePolicy::Back`].
     pub fn remote_write(mut self, write: WritePolicy) -> Self {
         self.remote.write = write;
         self
     }
 
-    /// How many blocks may be on their way to the remote tiers, and how many from there: each takes a buffer. Where there is none, a
-    /// block is not put, and one that is asked for is a miss; those of a sequence's beginning come first. Default: 256.
+    /// Limits the blocks in flight to the remote tiers, and those in flight from them: each needs a
+    /// buffer. Where there is none, a block is not put, and one that is asked for is a miss; those
+    /// of a sequence's beginning come first. Default: 256.
     pub fn remote_in_flight(mut self, blocks: usize) -> Self {
         self.remote.in_flight = blocks;
         self
     }
 
-    /// After how long a fetch is given up; what has come by then is in the host. A remote tier that says nothing for a quarter of that
-    /// time is passed over. Default: 10 s.
+    /// Sets after how long a fetch is cancelled; blocks that arrived by then stay in the host. A
+    /// remote tier that says nothing for a quarter of that time is passed over. Default: 10 s.
     pub fn remote_timeout(mut self, timeout: Duration) -> Self {
         self.remote.timeout = timeout;
         self
     }
 
-    /// Makes the tier; all its blocks are free.
+    /// Builds the tier, with all blocks free.
     ///
     /// # Errors
     ///

@@ -9,7 +9,7 @@ use radixkv::BlockId;
 
 use crate::mover::{MoveError, Mover, ToDevice, ToHost};
 
-/// The blocks of an engine that computes on the processor: a [`Mover`] that copies by `memcpy`.
+/// The block memory of an engine that computes on the CPU: a [`Mover`] that copies by `memcpy`.
 ///
 /// Each block has a lock of its own, held for as long as it is copied or looked at.
 ///
@@ -29,13 +29,13 @@ pub struct DeviceMemory {
 }
 
 impl DeviceMemory {
-    /// `blocks` blocks of `block_size` tokens and `block_bytes` bytes each.
+    /// Allocates `blocks` blocks of `block_size` tokens and `block_bytes` bytes each.
     pub fn new(block_size: usize, block_bytes: usize, blocks: usize) -> Self {
         let block = || Mutex::new(vec![0; block_bytes].into_boxed_slice());
         Self { block_size, blocks: (0..blocks).map(|_| block()).collect() }
     }
 
-    /// Looks at a block.
+    /// Calls `look` with the bytes of a block.
     ///
     /// # Panics
     ///
@@ -44,7 +44,7 @@ impl DeviceMemory {
         look(&self.lock(block))
     }
 
-    /// Writes to a block, which the caller has reserved.
+    /// Calls `fill` with the bytes of a block that the caller has reserved.
     ///
     /// # Panics
     ///

@@ -13,20 +13,23 @@ use crate::{
     tier::HostTier,
 };
 
-/// How long a request waits for what remote tiers have of its prompt.
+/// How long a request waits for blocks of its prompt from remote tiers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum RemoteWait {
-    /// Not at all: it starts from what has come since the match. What comes later is in the host for the next request.
+    /// Does not wait: uses the blocks that arrived since the match. What comes later is in the host
+    /// for the next request.
     #[default]
     BestEffort,
-    /// Until so long after the match.
+    /// Waits until this long after the match.
     UpTo(Duration),
-    /// Until all has come, or the remote tiers failed: at most for [`HostBuilder::remote_timeout`](crate::HostBuilder::remote_timeout).
+    /// Waits until all blocks arrived or the remote tiers failed, at most for
+    /// [`HostBuilder::remote_timeout`](crate::HostBuilder::remote_timeout).
     All,
 }
 
-/// Blocks that remote tiers were asked for, and which come to the host; made by [`HostTier::fetch`].
+/// A request to remote tiers for blocks that are to be copied to the host; made by
+/// [`HostTier::fetch`].
 ///
 /// What has come is pinned in the host until this is dropped. Dropped before the end, the rest comes all the same, for other requests.
 #[must_use = "dropping it unpins what came"]
@@ -37,8 +40,8 @@ pub struct Fetch {
 }
 
 impl HostTier {
-    /// Asks the remote tiers for what follows the first `from` tokens of a sequence, in whole blocks, to bring it to the host. Returns at
-    /// once, and copies the tokens.
+    /// Requests from the remote tiers the whole blocks that follow the first `from` tokens of a
+    /// sequence, to copy them to the host. Returns at once, and copies the tokens.
     ///
     /// None if there is nothing to ask for: no remote tier, no whole block, a namespace of bigrams (they have no names in remote
     /// tiers) or one that is kept out. None too if as many fetches are under way as may be.
@@ -62,22 +65,22 @@ impl HostTier {
 }
 
 impl Fetch {
-    /// Tokens of the blocks that the remote tiers said they have; not all of them may come.
+    /// Tokens of the blocks that the remote tiers reported to have; not all of them may arrive.
     pub fn found_tokens(&self) -> usize {
         self.progress.found_blocks() * self.block_size
     }
 
-    /// Tokens of the blocks that have come to the host.
+    /// Tokens of the blocks that have arrived in the host.
     pub fn arrived_tokens(&self) -> usize {
         self.progress.arrived_blocks() * self.block_size
     }
 
-    /// Whether nothing more will come. Never waits.
+    /// Whether the fetch is complete: no more blocks will arrive. Never waits.
     pub fn is_done(&self) -> bool {
         self.progress.is_done()
     }
 
-    /// Waits until nothing more will come, as long as `wait` allows. Whether that is so.
+    /// Waits for the fetch to complete, as long as `wait` allows. Whether that is so.
     pub fn wait(&self, wait: RemoteWait) -> bool {
         let until = match wait {
             RemoteWait::BestEffort => return self.is_done(),
@@ -87,7 +90,7 @@ impl Fetch {
         self.progress.wait_until(self.progress.due(until))
     }
 
-    /// When it was asked for.
+    /// When the fetch was requested.
     pub fn began(&self) -> Instant {
         self.progress.began
     }

@@ -7,7 +7,8 @@ use crate::{
     tier::{HostBlock, Inner},
 };
 
-/// The host blocks that continue a cached prefix, pinned: while it lives, they are not evicted and not written to.
+/// The host blocks that continue a cached prefix, pinned: while this value lives, they are neither
+/// evicted nor overwritten.
 ///
 /// Made by [`HostTier::match_from`](crate::HostTier::match_from). Dropping it makes its blocks the newest of the tier.
 #[must_use = "dropping it unpins its blocks"]
@@ -22,24 +23,26 @@ impl HostMatch {
         Self { tier, from, blocks: found.into_iter().map(|(block, _)| block).collect() }
     }
 
-    /// Tokens that it has beyond the first `from` of the sequence.
+    /// Tokens of the match beyond the first `from` tokens of the sequence.
     pub fn len_tokens(&self) -> usize {
         self.tokens().len()
     }
 
-    /// Which tokens of the sequence it has.
+    /// The range of the sequence's tokens that the match covers.
     pub fn tokens(&self) -> Range<usize> {
         let first = self.from / self.tier.block_size();
         let end = (first + self.blocks.len()) * self.tier.block_size();
         self.from..end.max(self.from)
     }
 
-    /// Its blocks, in the order of the sequence. The first one may begin before token `from`.
+    /// The pinned blocks, in the order of the sequence. The first one may begin before token
+    /// `from`.
     pub fn blocks(&self) -> &[HostBlock] {
         &self.blocks
     }
 
-    /// The bytes of the block at this place of [`blocks`](Self::blocks); none if the tier only counts.
+    /// The bytes of the block at this index of [`blocks`](Self::blocks); empty if the tier only
+    /// counts.
     ///
     /// # Panics
     ///
@@ -56,8 +59,9 @@ impl HostMatch {
         self.tier.lock().counters.looked_up(self.blocks.len());
     }
 
-    /// Takes the blocks that end within the first `tokens` tokens of the sequence out of the tier: they live elsewhere now. Their
-    /// memory is free when nothing reads them any more. Returns how many were there still.
+    /// Removes from the tier the blocks that end within the first `tokens` tokens of the sequence,
+    /// because they are cached elsewhere. Their memory is free when nothing reads them any more.
+    /// Returns how many were there still.
     pub fn remove_up_to(&self, tokens: usize) -> usize {
         let first = self.from / self.tier.block_size();
         let whole = (tokens / self.tier.block_size()).saturating_sub(first).min(self.blocks.len());
@@ -68,7 +72,7 @@ impl HostMatch {
         removed
     }
 
-    /// Gives up the blocks that end beyond the first `tokens` tokens of the sequence.
+    /// Releases the blocks that end beyond the first `tokens` tokens of the sequence.
     pub fn shorten(&mut self, tokens: usize) {
         let first = self.from / self.tier.block_size();
         let kept = (tokens / self.tier.block_size()).saturating_sub(first);

@@ -4,7 +4,7 @@ use radixkv::NamespaceName;
 
 use crate::tier::HostTier;
 
-/// While it lives, nothing of a namespace, or of any, is in a tier; made by [`HostTier::keep_out`] and
+/// Keeps one namespace, or all, out of a tier while it lives; made by [`HostTier::keep_out`] and
 /// [`HostTier::keep_all_out`].
 ///
 /// For tenants whose data must not be stored, and around a clear: keep the namespace out, clear it in each cache over the tier,
@@ -18,7 +18,7 @@ pub struct KeptOut {
 }
 
 impl HostTier {
-    /// Removes what the tier has of a namespace, and lets nothing of it in until the result is dropped.
+    /// Removes all blocks of a namespace, and rejects new ones until the result is dropped.
     ///
     /// Blocks that are being read stay in their place until that is over; no lookup finds them.
     ///
@@ -30,7 +30,7 @@ impl HostTier {
     /// let tenant = cache.namespace(&["tenant-7"]);
     /// // Other weights: what was computed before is of no use.
     /// let kept_out = tier.keep_out(&tenant.name());
-    /// cache.clear_namespace(&tenant);
+    /// tenant.clear();
     /// drop(kept_out);
     /// # Ok::<_, Box<dyn std::error::Error>>(())
     /// ```
@@ -42,8 +42,8 @@ impl HostTier {
         KeptOut { tier: self.clone(), namespace: Some(namespace.clone()) }
     }
 
-    /// Removes everything, and lets nothing in until the result is dropped, as [`keep_out`](Self::keep_out) does for one
-    /// namespace.
+    /// Removes all blocks, and rejects new ones until the result is dropped, as
+    /// [`keep_out`](Self::keep_out) does for one namespace.
     ///
     /// Around a clear of several caches over one tier; of one cache: [`TieredCache::clear`](crate::TieredCache::clear).
     ///

@@ -8,6 +8,8 @@ mod device_memory;
 mod eras;
 mod fetch;
 mod grid;
+#[doc = include_str!("../docs/guide.md")]
+pub mod guide {}
 mod host_match;
 mod index;
 mod kept_out;

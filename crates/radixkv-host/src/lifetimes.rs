@@ -37,9 +37,9 @@ impl Lifetimes {
 }
 
 impl HostTier {
-    /// How long a block of a namespace may be found here after it came; a use does not make it longer. Of what a remote tier is
-    /// given, as long as is left of it. `None`: as long as there is room. Default:
-    /// [`HostBuilder::time_to_live`](crate::HostBuilder::time_to_live).
+    /// Sets how long a block of a namespace can be found after it was stored; a use does not extend
+    /// it. Of what a remote tier is given, as long as is left of it. `None`: as long as there is
+    /// room. Default: [`HostBuilder::time_to_live`](crate::HostBuilder::time_to_live).
     ///
     /// Holds for blocks that are here already, not for those that remote tiers have. A block that comes from a remote tier, or from
     /// a device once more, begins anew.
@@ -50,8 +50,9 @@ impl HostTier {
         self.inner.lock().lifetimes.set(namespace, time_to_live);
     }
 
-    /// Removes the blocks whose time is over; returns how many. No lookup finds them before either: their memory is free when a
-    /// lookup meets them, when it is their turn to go, or now. Looks at every block.
+    /// Removes the expired blocks; returns how many. No lookup finds them before either: their
+    /// memory is free when a lookup meets them, when it is their turn to go, or now. Looks at every
+    /// block.
     pub fn remove_expired(&self) -> usize {
         let mut state = self.inner.lock();
         let cached = state.slots.cached();

@@ -40,7 +40,7 @@ unsafe impl Send for Memory {}
 unsafe impl Sync for Memory {}
 
 impl Memory {
-    /// The bytes of `owner`, which is dropped when the tier is.
+    /// Uses the bytes of `owner`, which is dropped with the tier.
     pub fn new<T: AsMut<[u8]> + Send + 'static>(owner: T) -> Self {
         // Leaked until the drop: so the slice is borrowed, and the owner is not touched, for as long.
         let owner = NonNull::from(Box::leak(Box::new(owner)));
@@ -49,7 +49,8 @@ impl Memory {
         Self { start: NonNull::from(&mut *bytes).cast(), bytes: bytes.len(), owner: Some(owner) }
     }
 
-    /// Memory that the caller mapped, and keeps in place until `keep` is dropped, which happens when the tier is.
+    /// Uses memory that the caller mapped and keeps mapped until `keep` is dropped, which happens
+    /// with the tier.
     ///
     /// # Safety
     ///
@@ -72,12 +73,12 @@ impl Memory {
         Self { start: NonNull::dangling(), bytes: 0, owner: None }
     }
 
-    /// How many bytes there are.
+    /// The size in bytes.
     pub fn len(&self) -> usize {
         self.bytes
     }
 
-    /// Whether there are none.
+    /// Whether the size is zero.
     pub fn is_empty(&self) -> bool {
         self.bytes == 0
     }

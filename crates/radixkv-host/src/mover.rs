@@ -6,7 +6,7 @@ use radixkv::BlockId;
 
 use crate::tier::HostBlock;
 
-/// Copies blocks between a device and the host: `memcpy`, or a GPU's swapping.
+/// Copies blocks between a device and the host, by `memcpy` or a GPU's transfers.
 ///
 /// A call returns when its copies are done. It may be called from several threads at once; never twice at a time for one
 /// destination. A call that fails may have written to any of its destinations; none of them is used then.
@@ -44,13 +44,13 @@ impl<M: Mover + ?Sized> Mover for Arc<M> {
 pub struct ToHost<'a> {
     /// The device's block.
     pub block: BlockId,
-    /// Which of its tokens.
+    /// The range of the block's tokens to copy.
     pub tokens: Range<usize>,
     /// The host's block.
     pub host_block: HostBlock,
-    /// Which of its tokens they become.
+    /// The range of the block's tokens to write.
     pub host_tokens: Range<usize>,
-    /// Where their bytes go; empty if the tier only counts.
+    /// The destination of the bytes; empty if the tier only counts.
     pub bytes: &'a mut [u8],
 }
 
@@ -60,29 +60,29 @@ pub struct ToHost<'a> {
 pub struct ToDevice<'a> {
     /// The host's block.
     pub host_block: HostBlock,
-    /// Which of its tokens.
+    /// The range of the block's tokens to copy.
     pub host_tokens: Range<usize>,
-    /// Their bytes; empty if the tier only counts.
+    /// The bytes to copy; empty if the tier only counts.
     pub bytes: &'a [u8],
     /// The device's block.
     pub block: BlockId,
-    /// Which of its tokens they become.
+    /// The range of the block's tokens to write.
     pub tokens: Range<usize>,
 }
 
-/// Copies were not made.
+/// An error of a [`Mover`]: blocks were not copied.
 #[derive(Debug, thiserror::Error)]
 #[error("blocks were not copied: {0}")]
 pub struct MoveError(#[source] Box<dyn std::error::Error + Send + Sync>);
 
 impl MoveError {
-    /// With what the device says.
+    /// Creates the error with the device's message.
     pub fn new(reason: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
         Self(reason.into())
     }
 }
 
-/// A mover that copies nothing: for tiers that only count.
+/// A mover that copies nothing, for tiers that only count.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NoCopies;
 

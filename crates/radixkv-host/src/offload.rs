@@ -13,8 +13,8 @@ use crate::{
     write_policy::WritePolicy,
 };
 
-/// An offload that is under way. It is begun before blocks are evicted for it: what it brings of a namespace that was cleared
-/// since does not come in.
+/// An offload in progress. It is begun before blocks are evicted for it: what it brings of a
+/// namespace that was cleared since does not come in.
 ///
 /// # Examples
 ///
@@ -48,7 +48,8 @@ pub struct Offload {
     number: u64,
 }
 
-/// Host blocks that are being filled; dropped instead of published, they are free again.
+/// Reserved host blocks that are being filled; if dropped instead of published, they are free
+/// again.
 #[must_use = "dropping it gives its blocks back"]
 pub struct Arrival<'a> {
     tier: &'a Inner,
@@ -71,7 +72,7 @@ enum Origin {
 }
 
 impl HostTier {
-    /// Begins an offload.
+    /// Starts an offload.
     pub fn offload(&self) -> Offload {
         self.begin_offload(&mut self.inner.lock())
     }
@@ -83,8 +84,9 @@ impl HostTier {
 }
 
 impl Offload {
-    /// Reserves host blocks for the end of a sequence: those that end beyond its first `from` tokens, and that the tier does not
-    /// have. The least recently used blocks go for them. Where there is no room for all, the first ones come in.
+    /// Reserves host blocks for the end of a sequence: for the blocks that end beyond its first
+    /// `from` tokens and that the tier does not have. The least recently used blocks go for them.
+    /// Where there is no room for all, the first ones come in.
     ///
     /// `tokens` is the sequence from its beginning to the last block's end; in a namespace of bigrams, with the token behind it.
     pub fn reserve<'a>(&'a self, namespace: &'a NamespaceName, tokens: &'a [Token], from: usize) -> Arrival<'a> {
@@ -170,17 +172,18 @@ impl<'a> Arrival<'a> {
         }
     }
 
-    /// Blocks for which there was no room.
+    /// The number of blocks for which the tier had no room.
     pub fn lacking_blocks(&self) -> usize {
         self.lacking
     }
 
-    /// The blocks that are to be filled: their numbers in the sequence.
+    /// The blocks to fill, as block numbers within the sequence.
     pub fn numbers(&self) -> impl Iterator<Item = usize> {
         self.numbers.clone().zip(&self.reserved).filter(|(_, block)| block.is_some()).map(|(number, _)| number)
     }
 
-    /// The blocks that are to be filled: the number of each in the sequence, and its bytes; none if the tier only counts.
+    /// The blocks to fill: the number of each within the sequence, and its bytes, which are empty
+    /// if the tier only counts.
     pub fn blocks_mut(&mut self) -> impl Iterator<Item = (usize, &mut [u8])> {
         self.parts_mut().map(|(number, _, bytes)| (number, bytes))
     }
@@ -197,7 +200,7 @@ impl<'a> Arrival<'a> {
         })
     }
 
-    /// Gives back the block of this number, which is not filled.
+    /// Releases the block of this number, which was not filled.
     pub fn give_back(&mut self, number: usize) {
         let at = number.checked_sub(self.numbers.start).filter(|&at| at < self.reserved.len());
         if let Some(block) = at.and_then(|at| self.reserved[at].take()) {
@@ -205,8 +208,8 @@ impl<'a> Arrival<'a> {
         }
     }
 
-    /// Lets the blocks be found, as the newest of the tier, the first one as the newest of them; those that the tier had
-    /// already count as used. Returns how many came in.
+    /// Makes the blocks visible to lookups as the most recently used of the tier, the first one as
+    /// the most recent; blocks that the tier had already count as used. Returns how many came in.
     ///
     /// If the namespace was cleared since the offload began, or is kept out, none does.
     pub fn publish(mut self) -> usize {

@@ -11,8 +11,8 @@ use crate::{
     tier::{HostTier, State},
 };
 
-/// What a tier held at one moment: which blocks of which sequences, in the order of their last uses; made by
-/// [`HostTier::snapshot`].
+/// The content of a tier at one moment: which blocks of which sequences, in the order of their last
+/// uses; made by [`HostTier::snapshot`].
 ///
 /// # Examples
 ///
@@ -38,37 +38,38 @@ pub struct HostSnapshot {
     held: Vec<HeldBlocks>,
 }
 
-/// A piece of a sequence.
+/// A segment of a sequence in a [`HostSnapshot`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HostPiece {
-    /// Of which namespace.
+    /// The namespace of the sequence.
     pub namespace: NamespaceName,
-    /// The piece in which the sequence begins, if another one does; it has a smaller number, and `start` tokens at least.
+    /// The piece that has the beginning of the sequence, if another one has it; its number is
+    /// smaller, and it has at least `start` tokens.
     pub parent: Option<usize>,
-    /// Tokens before it.
+    /// Tokens of the sequence before this piece.
     pub start: usize,
-    /// Its own.
+    /// The tokens of this piece.
     pub tokens: Vec<Token>,
 }
 
-/// Blocks that follow one another in a sequence, the first one used last.
+/// Consecutive blocks of a sequence, the first one used last.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HeldBlocks {
-    /// The number of the piece in which they end.
+    /// The index of the piece in which the blocks end.
     pub piece: usize,
-    /// Their numbers in the sequence.
+    /// The block numbers within the sequence.
     pub blocks: Range<usize>,
 }
 
 impl HostSnapshot {
-    /// The pieces of sequences, each after the one in which it begins.
+    /// The segments of sequences, each after the one that has its beginning.
     pub fn pieces(&self) -> &[HostPiece] {
         &self.pieces
     }
 
-    /// The blocks that the tier held; what was used the longest time ago comes first.
+    /// The blocks that the tier held, least recently used first.
     pub fn held(&self) -> &[HeldBlocks] {
         &self.held
     }
@@ -92,10 +93,10 @@ impl HostSnapshot {
         tokens
     }
 
-    /// Pins those blocks of a piece's sequence that the tier still holds, up to the first hole; none if the namespace was cleared
-    /// since the snapshot, or is kept out. Not counted as a lookup. Counts as a use: the blocks are the newest afterwards, the
-    /// first one as the newest of them. A caller that pins all of [`held`](Self::held), from its beginning to its end, leaves the
-    /// order of use as it was.
+    /// Pins the blocks of a piece's sequence that the tier still holds, up to the first missing one; none if
+    /// the namespace was cleared since the snapshot, or is kept out. It counts as a use and not as a lookup: the
+    /// blocks are the newest afterwards, the first one as the newest of them. A caller that pins all of
+    /// [`held`](Self::held), from its beginning to its end, leaves the order of use as it was.
     ///
     /// `tokens` is the sequence up to the last of the blocks at least.
     ///

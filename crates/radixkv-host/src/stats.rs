@@ -32,7 +32,7 @@ impl Counters {
     }
 }
 
-/// Numbers of a host tier at one moment.
+/// The statistics of a host tier at one moment.
 ///
 /// `cached + pinned + reserved + free` are all its blocks, those of staging too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,47 +46,49 @@ pub struct HostStats {
     pub pinned_blocks: usize,
     /// Blocks that are being filled.
     pub reserved_blocks: usize,
-    /// Blocks that hold nothing, those of staging among them.
+    /// Blocks that hold nothing, staging blocks included.
     pub free_blocks: usize,
     /// Bytes of the index and of the order of use: tokens, blocks and runs.
     pub index_bytes: usize,
-    /// Lookups.
+    /// The number of lookups.
     pub lookups: u64,
-    /// Blocks that they found.
+    /// Blocks that lookups found.
     pub hit_blocks: u64,
-    /// Blocks that came in.
+    /// Blocks that were stored.
     pub arrived_blocks: u64,
-    /// Blocks that were here already when they came.
+    /// Offered blocks that the tier had already.
     pub duplicate_blocks: u64,
-    /// Blocks that went because others came.
+    /// Blocks that were evicted to make room for others.
     pub evicted_blocks: u64,
     /// Blocks that moved to a cache.
     pub removed_blocks: u64,
     /// Blocks of namespaces that were cleared.
     pub cleared_blocks: u64,
-    /// Blocks that did not come in, because their namespace was cleared on their way or is kept out.
+    /// Offered blocks that were not stored because their namespace was cleared meanwhile or is kept
+    /// out.
     pub kept_out_blocks: u64,
     /// Blocks that were removed because their time to live was over.
     pub expired_blocks: u64,
-    /// Blocks that did not come in, because they were brought for the first time ([`Admission`](crate::Admission)).
+    /// Offered blocks that were not stored because they were offered for the first time
+    /// ([`Admission`](crate::Admission)).
     pub not_admitted_blocks: u64,
 }
 
-/// What a tier holds of a namespace.
+/// The content of a tier for one namespace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Leftovers {
-    /// Which.
+    /// The namespace.
     pub namespace: NamespaceName,
-    /// Its blocks.
+    /// The number of its blocks.
     pub blocks: usize,
-    /// Their tokens.
+    /// The number of tokens in these blocks.
     pub tokens: usize,
-    /// Their bytes.
+    /// The number of bytes in these blocks.
     pub bytes: usize,
 }
 
-/// An invariant of a tier that does not hold: a bug of this package.
+/// A violated invariant of a tier: a bug of this package.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum HostViolation {
@@ -97,7 +99,7 @@ pub enum HostViolation {
         /// Blocks that there are.
         blocks: usize,
     },
-    /// The index leads to another number of blocks than are cached.
+    /// The number of blocks in the index differs from the number of cached blocks.
     Index {
         /// Blocks that the index holds.
         indexed: usize,
@@ -106,13 +108,13 @@ pub enum HostViolation {
     },
     /// A cached block is not where the index should have it.
     Misplaced {
-        /// Which.
+        /// The block.
         block: u32,
     },
 }
 
 impl HostTier {
-    /// Numbers of the tier as it is now.
+    /// The current statistics of the tier.
     pub fn stats(&self) -> HostStats {
         let state = self.inner.lock();
         let SlotCounts { listed, reserved, pinned, free } = state.slots.counts();
@@ -137,18 +139,18 @@ impl HostTier {
         }
     }
 
-    /// Counts of what it and its remote tiers did for each other; none if it has none.
+    /// The statistics of the remote tiers; `None` if there are none.
     pub fn remote_stats(&self) -> Option<RemoteStats> {
         self.inner.remote().map(Remote::stats)
     }
 
-    /// Waits until nothing is on its way to or from the remote tiers, up to `wait`; whether that is so. Dropping a tier drops what is
-    /// on its way.
+    /// Waits until no block is in flight to or from the remote tiers, for at most `wait`; returns
+    /// whether that is so. Dropping a tier drops what is on its way.
     pub fn settle_remote(&self, wait: Duration) -> bool {
         self.inner.remote().is_none_or(|remote| remote.settle(wait))
     }
 
-    /// What the tier holds, by namespace, in the order of their names.
+    /// The content of the tier by namespace, in the order of their names.
     pub fn leftovers(&self) -> Vec<Leftovers> {
         let state = self.inner.lock();
         let held = state.index.held().map(|(name, blocks)| Leftovers {
@@ -189,7 +191,7 @@ impl HostTier {
 impl fmt::Display for HostViolation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NotConserved { counted, blocks } => write!(f, "{counted} blocks are counted of {blocks}"),
+            Self::NotConserved { counted, blocks } => write!(f, "{counted} blocks were counted, the tier has {blocks}"),
             Self::Index { indexed, cached } => write!(f, "the index holds {indexed} blocks, {cached} are cached"),
             Self::Misplaced { block } => write!(f, "block {block} is not at its place in the index"),
         }

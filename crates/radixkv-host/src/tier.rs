@@ -23,10 +23,10 @@ use crate::{
     write_policy::WritePolicy,
 };
 
-/// The id of a block of a host tier: which part of its memory it is.
+/// The id of a block of a host tier: the index of its part of the tier's memory.
 pub type HostBlock = u32;
 
-/// Blocks of keys and values in host memory, under the caches of a process.
+/// A tier of KV blocks in host memory, below the caches of a process.
 ///
 /// A handle: clones share one tier, which lives as long as any of them. It outlives the caches: what they left is found by
 /// the next one, and listed by [`leftovers`](Self::leftovers).
@@ -164,13 +164,14 @@ impl HostTier {
         self.inner.capacity
     }
 
-    /// Blocks that it holds now.
+    /// Blocks that the tier holds now.
     pub fn cached_blocks(&self) -> usize {
         let counts = self.inner.lock().slots.counts();
         counts.listed + counts.pinned
     }
 
-    /// Pins the blocks that continue the first `from` tokens of a sequence, up to the first hole, and counts as a use of them.
+    /// Pins the blocks that continue the first `from` tokens of a sequence, up to the first missing
+    /// one, and counts as a use of them.
     ///
     /// `tokens` is the whole sequence. `from` is where a cache's own match ended, and need not be a multiple of the block size:
     /// the first block is the one in which token `from` lies. In a namespace of bigrams `from` counts tokens that have keys
@@ -212,9 +213,9 @@ impl HostTier {
         if found == 0 { 0 } else { (first + found) * self.inner.block_size - from }
     }
 
-    /// Removes everything. Blocks that are being read stay in their place until that is over; what is on its way here does not
-    /// arrive. What remote tiers have is not found by this tier any more, whichever process put it; it is not removed there, and others
-    /// find it.
+    /// Removes all blocks. Blocks that are being read stay in their place until that is over; what
+    /// is on its way here does not arrive. What remote tiers have is not found by this tier any
+    /// more, whichever process put it; it is not removed there, and others find it.
     pub fn clear(&self) {
         drop(self.keep_all_out());
     }

@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use radixkv::{Keys, Namespace, PrefixCache, Token};
+use radixkv::{Keys, Namespace, NamespaceName, PrefixCache, Token};
 use radixkv_host::{
     DeviceMemory, HostTier, MoveError, Mover, TierMode, TieredCache, TieredSession, ToDevice, ToHost, WritePolicy,
 };
@@ -169,7 +169,11 @@ fn prompt(rng: &mut fastrand::Rng) -> Vec<Token> {
 }
 
 fn spaces(cache: &PrefixCache) -> [Namespace; 3] {
-    [cache.default_namespace(), cache.namespace(&["tenant"]), cache.namespace_with(&["draft"], Keys::Bigrams)]
+    [
+        cache.default_namespace(),
+        cache.namespace(&["tenant"]),
+        cache.namespace(NamespaceName::new(&["draft"]).with_keys(Keys::Bigrams)),
+    ]
 }
 
 fn plans() -> impl Iterator<Item = Plan> {

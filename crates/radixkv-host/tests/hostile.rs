@@ -11,7 +11,7 @@ use std::{
 };
 
 use common::{BLOCK_BYTES, Engine, PATIENCE, SIZE, host, layout, prompt};
-use radixkv::PrefixCache;
+use radixkv::{NamespaceName, PrefixCache};
 use radixkv_host::{
     HostBuildError, HostTier, MoveError, Mover, NoCopies, TierMode, TieredCache, ToDevice, ToHost,
     radixkv_tiers::{
@@ -299,7 +299,7 @@ fn places_beyond_a_sequence_hold_nothing() {
     let cache = PrefixCache::builder(2, 8).build().expect("a cache");
     for (size, keys) in [(1, radixkv::Keys::Tokens), (2, radixkv::Keys::Tokens), (2, radixkv::Keys::Bigrams)] {
         let tier = HostTier::builder(size, 8).block_bytes(8).build().expect("a tier");
-        let space = cache.namespace_with(&["a"], keys).name();
+        let space = cache.namespace(NamespaceName::new(&["a"]).with_keys(keys)).name();
         let tokens = [1, 2, 3, 4, 5];
         assert!(tier.offload().reserve(&space, &tokens, 0).publish() > 0);
         for from in [5, 6, 7, 1 << 33, usize::MAX - 1, usize::MAX] {

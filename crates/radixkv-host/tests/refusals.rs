@@ -3,7 +3,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use radixkv::{Namespace, PrefixCache, Quota, ReserveError, Token};
+use radixkv::{BlockRequest, Namespace, PrefixCache, Quota, ReserveError, Token};
 use radixkv_host::{HostStats, HostTier, NoCopies, TierMode, TieredCache, TieredStart};
 
 /// A cache of `device` blocks over a tier of `host`, both of two tokens.
@@ -63,11 +63,11 @@ fn a_request_that_never_fits_evicts_nothing() {
 fn a_request_beyond_its_quota_evicts_nothing() {
     let tiers = tiers(16, 16);
     let [tenant, other] = ["tenant", "other"].map(|name| tiers.cache().namespace(&[name]));
-    tiers.cache().set_quota(&tenant, Quota::default().pinned_blocks(6));
+    tenant.set_quota(Quota::default().pinned_blocks(6));
     serve(&tiers, &other, &prompt(1, 10));
     serve(&tiers, &tenant, &prompt(2, 6));
     assert!(matches!(refused(&tiers, &tenant, &prompt(3, 8), 0), ReserveError::OverQuota { limit: 6, .. }));
-    let _filling = tiers.session().device().reserve_in(&tenant, 4).expect("within the quota");
+    let _filling = tiers.session().device().reserve(BlockRequest::new(4).paid_by(&tenant)).expect("within the quota");
     assert!(matches!(refused(&tiers, &tenant, &prompt(3, 3), 0), ReserveError::OverQuota { pinned: 4, .. }));
     assert!(matches!(refused(&tiers, &tenant, &prompt(2, 6), 2), ReserveError::OverQuota { requested: 1, .. }));
 }
@@ -88,8 +88,8 @@ fn no_refused_request_changes_anything() {
     for seed in 0..20 {
         let (tiers, mut rng) = (tiers(24, 12), fastrand::Rng::with_seed(seed));
         let spaces = ["one", "two", "three"].map(|name| tiers.cache().namespace(&[name]));
-        tiers.cache().set_quota(&spaces[0], Quota::default().pinned_blocks(8));
-        tiers.cache().set_quota(&spaces[1], Quota::default().pinned_blocks(12).cached_blocks(10));
+        spaces[0].set_quota(Quota::default().pinned_blocks(8));
+        spaces[1].set_quota(Quota::default().pinned_blocks(12).cached_blocks(10));
         let (session, mut held, mut refusals) = (tiers.session(), Vec::new(), 0);
         for _ in 0..300 {
             let (space, tokens) = (rng.choice(&spaces).expect("three"), prompt(rng.u32(0..5), rng.usize(1..28)));
@@ -169,7 +169,7 @@ fn a_match_of_another_sequence_is_refused_before_anything_changes() {
     }
     let strange = PrefixCache::builder(2, 4).build().expect("a cache").default_namespace();
     let found = session.match_prefix(&space, &one);
-    assert!(mistaken(|| drop(session.begin(&strange, &one, 0, found))).contains("is of another cache"));
+    assert!(mistaken(|| drop(session.begin(&strange, &one, 0, found))).contains("belongs to another cache"));
     // A sequence that goes on after what was matched is no mistake.
     let longer = [one.clone(), other].concat();
     let found = session.match_prefix(&space, &one);

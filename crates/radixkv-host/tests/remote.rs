@@ -405,13 +405,13 @@ fn a_remote_tier_of_other_blocks_is_refused_with_both_values() {
         host(2).remote(one).remote(other).build().expect_err("refused").to_string()
     };
     let sizes = refused(Layout::new("model", "bf16", 2 * SIZE, 64).expect("a layout"));
-    assert_eq!(sizes, "the host tier's block size is 4, that of remote tier 1 is 8");
+    assert_eq!(sizes, "the host tier's block size is 4, remote tier 1 has 8: open both with one layout");
     let bytes = refused(Layout::new("model", "bf16", SIZE, 128).expect("a layout"));
-    assert_eq!(bytes, "the host tier's block bytes is 64, that of remote tier 1 is 128");
+    assert_eq!(bytes, "the host tier's block bytes is 64, remote tier 1 has 128: open both with one layout");
     let model = refused(Layout::new("other", "bf16", SIZE, 64).expect("a layout"));
-    assert_eq!(model, "the host tier's model is model, that of remote tier 1 is other");
+    assert_eq!(model, "the host tier's model is model, remote tier 1 has other: open both with one layout");
     let none = host(2).remote_in_flight(0).build().expect_err("refused").to_string();
-    assert!(none.starts_with("no block may be on its way"));
+    assert!(none.starts_with("0 remote blocks in flight"));
 }
 
 /// Two host tiers over one region stand for two processes.

@@ -17,7 +17,7 @@ use std::{
 };
 
 use common::{Engine, Fault, Faulty, PATIENCE, SIZE, files, folder, host, layout};
-use radixkv::{Keys, Namespace, PrefixCache, Token};
+use radixkv::{Keys, Namespace, NamespaceName, PrefixCache, Token};
 use radixkv_host::{
     Admission, HostTier, RemoteWait, TierMode, WritePolicy,
     radixkv_tiers::{RegionTier, Tier},
@@ -92,7 +92,11 @@ fn world(plan: Plan) -> World {
 }
 
 fn spaces(cache: &PrefixCache) -> [Namespace; 3] {
-    [cache.default_namespace(), cache.namespace(&["tenant"]), cache.namespace_with(&["draft"], Keys::Bigrams)]
+    [
+        cache.default_namespace(),
+        cache.namespace(&["tenant"]),
+        cache.namespace(NamespaceName::new(&["draft"]).with_keys(Keys::Bigrams)),
+    ]
 }
 
 /// A prompt that shares prefixes with others, and ends anywhere.

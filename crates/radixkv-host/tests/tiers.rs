@@ -12,7 +12,7 @@ use std::{
 };
 
 use common::gated::gated;
-use radixkv::{Keys, Namespace, PrefixCache};
+use radixkv::{Keys, Namespace, NamespaceName, PrefixCache};
 use radixkv_host::{
     DeviceMemory, HostTier, Memory, NoCopies, TierMode, TieredBuildError, TieredCache, TieredStart, WritePolicy,
 };
@@ -65,7 +65,7 @@ fn a_tier_outlives_its_caches() {
 fn namespaces_share_nothing() {
     let (tiers, space) = tiers(2, 8, TierMode::Shared);
     let tenant = tiers.cache().namespace(&["tenant"]);
-    let pairs = tiers.cache().namespace_with(&["tenant"], Keys::Bigrams);
+    let pairs = tiers.cache().namespace(NamespaceName::new(&["tenant"]).with_keys(Keys::Bigrams));
     serve(&tiers, &space, A);
     tiers.evict(2);
     let found = [&space, &tenant, &pairs].map(|space| tiers.host().peek(&space.name(), A, 0));
@@ -284,18 +284,18 @@ fn what_does_not_go_together_says_why() {
     let host = |size| HostTier::builder(size, 8).block_bytes(6).build().expect("a tier");
     let refused = |tiers: Result<TieredCache, TieredBuildError>| tiers.expect_err("refused").to_string();
     let of = |size| TieredCache::builder(&cache, &host(size), NoCopies);
-    let sizes = "the device's block size (4 tokens) and the host's (6) are not multiples of one another";
+    let sizes = "device blocks of 4 tokens and host blocks of 6: one size must be a multiple of the other";
     assert_eq!(refused(of(6).build()), sizes);
     assert!(refused(of(8).build()).starts_with("exclusive tiers need host blocks that are no larger (8 tokens)"));
     let uneven = refused(of(16).mode(TierMode::Shared).build());
-    assert_eq!(uneven, "6 bytes of a host block cannot be cut into 4 device blocks");
+    assert_eq!(uneven, "host blocks of 6 bytes do not divide into 4 device blocks");
     assert!(refused(of(4).write_policy(WritePolicy::Through).build()).starts_with("write-through"));
     let marks = "blocks kept free: low (3) must not exceed high (2), nor high the capacity (8)";
     assert_eq!(refused(of(4).keep_free(3, 2).build()), marks);
-    assert!(refused(of(4).mover_thread(0).build()).starts_with("no block may be in flight"));
+    assert!(refused(of(4).mover_thread(0).build()).starts_with("0 blocks in flight requested"));
     let external = PrefixCache::builder(4, 8).external().build().expect("a cache");
     let external = TieredCache::builder(&external, &host(4), NoCopies).build();
-    assert!(refused(external).contains("the engine owns the cache's pool"));
+    assert!(refused(external).contains("the cache has an external pool"));
 }
 
 #[test]
@@ -332,7 +332,7 @@ fn what_the_cache_evicts_by_itself_is_counted() {
     serve(&tiers, &space, &[21, 22, 23, 24, 25, 26, 27, 28]);
     assert_eq!((tiers.stats().evicted_blocks, tiers.stats().bypassed_blocks), (2, 2));
     let tenant = tiers.cache().namespace(&["tenant"]);
-    tiers.cache().set_quota(&tenant, radixkv::Quota::default().cached_blocks(1));
+    tenant.set_quota(radixkv::Quota::default().cached_blocks(1));
     tiers.evict(4);
     serve(&tiers, &tenant, A);
     tiers.cache().settle();

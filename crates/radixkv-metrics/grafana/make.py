@@ -159,6 +159,7 @@ ROWS = [
         ("Evicted blocks without a copy a second", "short", "Device blocks offered to the host tier, and blocks that were not copied there, by reason.", [
             (rate("radixkv_host_offered_blocks_total"), "offered"),
             (rate("radixkv_host_uncopied_blocks_total", by="reason"), "not copied: {{reason}}"),
+            (rate("radixkv_host_bypassed_blocks_total"), "evicted past the tiers"),
         ]),
         ("Remote reads a second", "short", "Blocks that lookups asked remote tiers for, that these have, that came, and that did not come, by reason.", [
             (rate("radixkv_remote_asked_blocks_total"), "asked"),
@@ -173,6 +174,9 @@ ROWS = [
         ]),
         ("Dropped remote fetches a second", "ops", "Fetches that were not begun because too many were under way, or given up because they were late.", [
             (rate("radixkv_remote_dropped_fetches_total", by="reason"), "{{reason}}"),
+        ]),
+        ("Silent remote tiers", "ops", "Times a second that a remote tier was left out for a while because it did not answer.", [
+            (rate("radixkv_remote_left_out_tiers_total"), "left out"),
         ]),
         ("Remote blocks in flight", "short", "Blocks on their way to remote tiers (put) and from them (get).", [
             (total("radixkv_remote_blocks_in_flight", by="direction"), "{{direction}}"),

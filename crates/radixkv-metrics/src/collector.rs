@@ -11,7 +11,7 @@ use radixkv::{PrefixCache, Stats};
 use crate::families::{BLOCKS, COUNTERS, GAUGES, SECONDS};
 use crate::family::{encode, encode_counters, encode_gauges};
 
-/// The metrics of one cache: all of them from one [`Stats`], which is taken when the registry's text is made.
+/// The metrics of one cache, all from one [`Stats`] that is taken at the scrape.
 ///
 /// It keeps the cache alive as long as the registry lives. A registry takes one: two caches would give a text in which names
 /// stand twice, so each has a registry of its own.
@@ -49,8 +49,8 @@ impl CacheCollector {
         Self::register_with(block_size, move || Some(cache.stats()), registry);
     }
 
-    /// Adds metrics to a registry whose numbers `stats` gives: for a cache that is made later, whose metrics are zero until
-    /// then, or one that is not to be kept alive.
+    /// Adds metrics whose values `stats` returns to a registry, for a cache that is built later
+    /// (its metrics are zero until then) or that the registry must not keep alive.
     ///
     /// # Examples
     ///

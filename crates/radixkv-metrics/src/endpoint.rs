@@ -27,8 +27,8 @@ const STACK: usize = 256 << 10;
 /// Between two tries where no connection can be taken, because the process has too many files open.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// Answers `GET /metrics` with a registry's text, on threads of its own, until it is dropped. The text is in the
-/// [`TextFormat`] that the request's `Accept` header asks for.
+/// An HTTP server that answers `GET /metrics` with a registry's text, on its own threads, until it
+/// is dropped. The text is in the [`TextFormat`] that the request's `Accept` header asks for.
 ///
 /// # Examples
 ///
@@ -57,32 +57,34 @@ pub struct Endpoint {
     thread: Option<JoinHandle<()>>,
 }
 
-/// Why nothing is served.
+/// Why an endpoint could not start.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum EndpointError {
-    /// Another program listens there: choose another port, or 0 for any that is free.
+    /// Another program uses the address: choose another port, or 0 for any free one.
     Taken {
         /// The address asked for.
         address: Box<str>,
     },
-    /// It is no address of this machine, such as `127.0.0.1:9400`, or may not be used.
+    /// The address is not one of this machine, such as `127.0.0.1:9400`, or is not permitted.
     Unusable {
         /// The address asked for.
         address: Box<str>,
         /// What the system says.
         source: io::Error,
     },
-    /// The system has no thread left.
+    /// The system could not start a thread.
     NoThread(io::Error),
 }
 
 impl fmt::Display for EndpointError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Taken { address } => write!(f, "{address} is taken: another program listens there"),
-            Self::Unusable { address, source } => write!(f, "{address} is no address to listen at: {source}"),
-            Self::NoThread(source) => write!(f, "no thread for the metrics: {source}"),
+            Self::Taken { address } => {
+                write!(f, "{address} is in use by another program: choose another port, or 0 for a free one")
+            }
+            Self::Unusable { address, source } => write!(f, "cannot listen at {address}: {source}"),
+            Self::NoThread(source) => write!(f, "starting a thread for the metrics failed: {source}"),
         }
     }
 }
@@ -117,7 +119,7 @@ struct Connections {
 }
 
 impl Endpoint {
-    /// Listens at an address, such as `127.0.0.1:9400`; with port 0 at any port that is free.
+    /// Starts a server at an address such as `127.0.0.1:9400`; port 0 is any free port.
     ///
     /// Whoever reaches the address reads the metrics: choose one that only scrapers reach.
     ///
@@ -137,7 +139,7 @@ impl Endpoint {
         Ok(Self { address: bound, shared, thread: Some(thread.map_err(EndpointError::NoThread)?) })
     }
 
-    /// Where it listens.
+    /// The address with the bound port.
     pub fn address(&self) -> SocketAddr {
         self.address
     }

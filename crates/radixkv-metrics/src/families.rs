@@ -17,19 +17,17 @@ fn hit_rate(stats: &Stats) -> f64 {
 
 /// What was counted since the cache was built.
 pub(crate) const COUNTERS: &[Family<Stats, u64>] = &[
-    one("vllm:prefix_cache_queries", "Tokens that were looked up in the cache", |stats| stats.query_tokens),
-    one("vllm:prefix_cache_hits", "Tokens that were found in the cache", |stats| stats.hit_tokens),
-    one("sglang:cached_tokens", "Tokens that were found in the cache", |stats| stats.hit_tokens),
-    one("radixkv_lookups", "Lookups", |stats| stats.lookups),
-    one("radixkv_query_tokens", "Tokens that were looked up", |stats| stats.query_tokens),
-    one("radixkv_hit_tokens", "Tokens that were found", |stats| stats.hit_tokens),
-    one("radixkv_resumed_tokens", "Tokens that were found beyond a lease after its lookup", |stats| {
-        stats.resumed_tokens
-    }),
-    one("radixkv_partial_tokens", "Tokens that agreed inside a block", |stats| stats.partial_tokens),
+    one("vllm:prefix_cache_queries", "Tokens looked up in the cache", |stats| stats.query_tokens),
+    one("vllm:prefix_cache_hits", "Tokens found in the cache", |stats| stats.hit_tokens),
+    one("sglang:cached_tokens", "Tokens found in the cache", |stats| stats.hit_tokens),
+    one("radixkv_lookups", "Lookups of prompts", |stats| stats.lookups),
+    one("radixkv_query_tokens", "Tokens looked up", |stats| stats.query_tokens),
+    one("radixkv_hit_tokens", "Tokens found", |stats| stats.hit_tokens),
+    one("radixkv_resumed_tokens", "Tokens found by resuming a lease, beyond the lease", |stats| stats.resumed_tokens),
+    one("radixkv_partial_tokens", "Tokens found inside a block by partial matches", |stats| stats.partial_tokens),
     Family {
         name: "radixkv_missed_tokens",
-        help: "Tokens of whole blocks that were not found, by the likely reason",
+        help: "Tokens of whole blocks that lookups did not find, by likely reason",
         values: By(
             "reason",
             &[
@@ -40,23 +38,23 @@ pub(crate) const COUNTERS: &[Family<Stats, u64>] = &[
             ],
         ),
     },
-    one("radixkv_inserts", "Inserts", |stats| stats.inserts),
-    one("radixkv_inserted_blocks", "Blocks that were cached", |stats| stats.inserted_blocks),
-    one("radixkv_duplicate_blocks", "Blocks that were not needed by an insert", |stats| stats.duplicate_blocks),
-    one("radixkv_reservations", "Requests for blocks that were served", |stats| stats.reservations),
-    one("radixkv_taken_blocks", "Blocks that they took", |stats| stats.taken_blocks),
+    one("radixkv_inserts", "Inserts of sequences", |stats| stats.inserts),
+    one("radixkv_inserted_blocks", "Blocks that inserts added to the cache", |stats| stats.inserted_blocks),
+    one("radixkv_duplicate_blocks", "Blocks of inserts that were already cached", |stats| stats.duplicate_blocks),
+    one("radixkv_reservations", "Reservations that were granted", |stats| stats.reservations),
+    one("radixkv_taken_blocks", "Blocks taken by reservations", |stats| stats.taken_blocks),
     Family {
         name: "radixkv_refusals",
-        help: "Requests for blocks that were refused",
+        help: "Reservations that were refused, by reason",
         values: By(
             "reason",
             &[("exhausted", |stats| stats.exhausted_refusals), ("over_quota", |stats| stats.over_quota_refusals)],
         ),
     },
-    one("radixkv_waits", "Requests that have waited for blocks", |stats| stats.waits),
+    one("radixkv_waits", "Requests that waited for blocks", |stats| stats.waits),
     Family {
         name: "radixkv_evicted_blocks",
-        help: "Cached blocks that went",
+        help: "Cached blocks that were removed, by reason",
         values: By(
             "reason",
             &[
@@ -68,28 +66,28 @@ pub(crate) const COUNTERS: &[Family<Stats, u64>] = &[
             ],
         ),
     },
-    one("radixkv_retentions", "Prefixes that were retained", |stats| stats.retentions),
-    one("radixkv_retained_blocks", "Blocks of those prefixes", |stats| stats.retained_blocks),
-    one("radixkv_deflations", "Hot points that were hot no more", |stats| stats.deflations),
+    one("radixkv_retentions", "Retentions of prefixes", |stats| stats.retentions),
+    one("radixkv_retained_blocks", "Blocks of retained prefixes", |stats| stats.retained_blocks),
+    one("radixkv_deflations", "Hot points that were turned back into plain ones", |stats| stats.deflations),
 ];
 
 /// Times, summed up since the cache was built, in seconds.
 pub(crate) const SECONDS: &[Family<Stats, f64>] =
-    &[one("radixkv_wait_seconds", "Time that requests have waited for blocks", |stats| {
-        stats.waited_nanos as f64 / 1e9
-    })];
+    &[one("radixkv_wait_seconds", "Time that requests waited for blocks", |stats| stats.waited_nanos as f64 / 1e9)];
 
 /// What there is now.
 pub(crate) const GAUGES: &[Family<Stats, f64>] = &[
-    one("vllm:kv_cache_usage_perc", "Share of blocks that leases and reservations hold, 0 to 1", usage),
-    one("sglang:token_usage", "Share of blocks that leases and reservations hold, 0 to 1", usage),
-    one("sglang:cache_hit_rate", "Share of the tokens looked up that were found, 0 to 1", hit_rate),
-    one("radixkv_waiting_requests", "Requests that wait for blocks", |stats| stats.waiting_requests as f64),
-    one("radixkv_index_bytes", "Index memory, garbage included", |stats| stats.index_bytes as f64),
-    one("radixkv_garbage_bytes", "Index memory that was unlinked and is not freed", |stats| stats.garbage_bytes as f64),
-    one("radixkv_slab_bytes", "Memory that the index has from the system", |stats| stats.slab_bytes as f64),
-    one("radixkv_runs", "Runs of the index", |stats| stats.runs as f64),
-    one("radixkv_points", "Points of the index", |stats| stats.points as f64),
+    one("vllm:kv_cache_usage_perc", "Share of blocks held by leases and reservations, 0 to 1", usage),
+    one("sglang:token_usage", "Share of blocks held by leases and reservations, 0 to 1", usage),
+    one("sglang:cache_hit_rate", "Share of looked-up tokens that were found, 0 to 1", hit_rate),
+    one("radixkv_waiting_requests", "Requests waiting for blocks", |stats| stats.waiting_requests as f64),
+    one("radixkv_index_bytes", "Memory of the index, unreclaimed memory included", |stats| stats.index_bytes as f64),
+    one("radixkv_garbage_bytes", "Memory of the index that is unlinked but not yet freed", |stats| {
+        stats.garbage_bytes as f64
+    }),
+    one("radixkv_slab_bytes", "Memory that the index has allocated from the system", |stats| stats.slab_bytes as f64),
+    one("radixkv_runs", "Runs in the index", |stats| stats.runs as f64),
+    one("radixkv_points", "Points in the index", |stats| stats.points as f64),
 ];
 
 /// What there is now, in whole blocks.

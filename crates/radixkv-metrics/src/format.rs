@@ -29,8 +29,9 @@ pub enum TextFormat {
 }
 
 impl TextFormat {
-    /// The format that the value of an `Accept` header asks for: OpenMetrics where it is named, and preferred no less than
-    /// plain text; otherwise Prometheus's. Pass an empty value where there is no such header.
+    /// The format that an `Accept` header requests: OpenMetrics if it is named and preferred no
+    /// less than plain text; otherwise Prometheus's. Pass an empty value where there is no such
+    /// header.
     pub fn negotiate(accept: &str) -> Self {
         let (mut open_metrics, mut plain) = (0.0_f32, 0.0_f32);
         for range in accept.split(',').map(MediaRange::parse) {
@@ -51,7 +52,7 @@ impl TextFormat {
         }
     }
 
-    /// All metrics of a registry as they are now, in this format.
+    /// Encodes all metrics of a registry in this format.
     pub fn text(self, registry: &Registry) -> String {
         match self {
             Self::Prometheus => to_prometheus(&text(registry)),

@@ -9,8 +9,8 @@ use radixkv_host::{HostStats, HostTier, RemoteStats, TieredCache, TieredStats};
 
 use crate::family::{Family, Values::By, encode_counters, encode_gauges, one};
 
-/// The metrics of a host tier, and of the remote tiers below it if there are any; of a [`TieredCache`] also what is copied
-/// between the device and the host. A registry takes one.
+/// The metrics of a host tier, of remote tiers below it, and, for a [`TieredCache`], of the copies
+/// between device and host. A registry takes one.
 ///
 /// # Examples
 ///
@@ -69,10 +69,12 @@ const HOST_COUNTERS: &[Family<HostStats, u64>] = &[
     one("radixkv_host_lookups", "Lookups in the host tier", |stats| stats.lookups),
     one("radixkv_host_hit_blocks", "Host blocks that lookups found", |stats| stats.hit_blocks),
     one("radixkv_host_arrived_blocks", "Blocks that were stored in the host tier", |stats| stats.arrived_blocks),
-    one("radixkv_host_duplicate_blocks", "Blocks that arrived and were stored already", |stats| stats.duplicate_blocks),
+    one("radixkv_host_duplicate_blocks", "Arriving blocks that the host tier had already", |stats| {
+        stats.duplicate_blocks
+    }),
     Family {
         name: "radixkv_host_refused_blocks",
-        help: "Blocks that arrived and were not stored, by reason",
+        help: "Arriving blocks that were not stored, by reason",
         values: By(
             "reason",
             &[("kept_out", |stats| stats.kept_out_blocks), ("not_admitted", |stats| stats.not_admitted_blocks)],
@@ -97,7 +99,7 @@ const HOST_GAUGES: &[Family<HostStats, u64>] = &[
     one("radixkv_host_capacity_blocks", "Blocks that the host tier may hold", |stats| stats.capacity_blocks as u64),
     Family {
         name: "radixkv_host_blocks",
-        help: "Host blocks by state, those of staging included",
+        help: "Host blocks by state, staging blocks included",
         values: By(
             "state",
             &[
@@ -120,6 +122,9 @@ const COPIES: &[Family<TieredStats, u64>] = &[
     one("radixkv_host_offered_blocks", "Device blocks that were evicted through the tiers", |stats| {
         stats.evicted_blocks
     }),
+    one("radixkv_host_bypassed_blocks", "Device blocks that the cache evicted past the tiers", |stats| {
+        stats.bypassed_blocks
+    }),
     Family {
         name: "radixkv_host_copied_tokens",
         help: "Tokens copied between the device and the host",
@@ -132,7 +137,7 @@ const COPIES: &[Family<TieredStats, u64>] = &[
     },
     Family {
         name: "radixkv_host_uncopied_blocks",
-        help: "Blocks that were evicted and not copied to the host, by reason",
+        help: "Evicted blocks that were not copied to the host, by reason",
         values: By(
             "reason",
             &[
@@ -152,12 +157,14 @@ const COPIES: &[Family<TieredStats, u64>] = &[
 ];
 
 const REMOTE_COUNTERS: &[Family<RemoteStats, u64>] = &[
-    one("radixkv_remote_asked_blocks", "Blocks that lookups asked the remote tiers for", |stats| stats.asked_blocks),
-    one("radixkv_remote_found_blocks", "Blocks that remote tiers said they have", |stats| stats.found_blocks),
-    one("radixkv_remote_fetched_blocks", "Blocks that came from remote tiers", |stats| stats.fetched_blocks),
+    one("radixkv_remote_asked_blocks", "Blocks that lookups requested from remote tiers", |stats| stats.asked_blocks),
+    one("radixkv_remote_found_blocks", "Requested blocks that remote tiers reported to have", |stats| {
+        stats.found_blocks
+    }),
+    one("radixkv_remote_fetched_blocks", "Blocks fetched from remote tiers", |stats| stats.fetched_blocks),
     Family {
         name: "radixkv_remote_unfetched_blocks",
-        help: "Blocks that were asked for and did not come, by reason",
+        help: "Requested blocks that were not fetched, by reason",
         values: By(
             "reason",
             &[
@@ -170,14 +177,17 @@ const REMOTE_COUNTERS: &[Family<RemoteStats, u64>] = &[
     },
     Family {
         name: "radixkv_remote_dropped_fetches",
-        help: "Fetches that were not begun or given up, by reason",
+        help: "Fetches that were not started or were cancelled, by reason",
         values: By("reason", &[("full", |stats| stats.full_fetches), ("late", |stats| stats.late_fetches)]),
     },
-    one("radixkv_remote_put_blocks", "Blocks that remote tiers took", |stats| stats.put_blocks),
+    one("radixkv_remote_left_out_tiers", "Times that a remote tier which did not answer was left out", |stats| {
+        stats.left_out_tiers
+    }),
+    one("radixkv_remote_put_blocks", "Blocks stored in remote tiers", |stats| stats.put_blocks),
     one("radixkv_remote_present_blocks", "Blocks that remote tiers had already", |stats| stats.present_blocks),
     Family {
         name: "radixkv_remote_unput_blocks",
-        help: "Blocks that left the host and were not put, by reason",
+        help: "Blocks that left the host and were not stored in a remote tier, by reason",
         values: By(
             "reason",
             &[
@@ -191,6 +201,6 @@ const REMOTE_COUNTERS: &[Family<RemoteStats, u64>] = &[
 
 const REMOTE_GAUGES: &[Family<RemoteStats, u64>] = &[Family {
     name: "radixkv_remote_blocks_in_flight",
-    help: "Blocks on their way to remote tiers (put) and from them (get)",
+    help: "Blocks in flight to remote tiers (put) and from them (get)",
     values: By("direction", &[("put", |stats| stats.puts_in_flight), ("get", |stats| stats.gets_in_flight)]),
 }];

@@ -5,6 +5,8 @@ mod endpoint;
 mod families;
 mod family;
 mod format;
+#[doc = include_str!("../docs/guide.md")]
+pub mod guide {}
 #[cfg(feature = "host")]
 mod host;
 mod lives;

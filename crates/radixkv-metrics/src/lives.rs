@@ -13,8 +13,8 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 use radixkv::{BlockId, CacheEvent, EventBatch, PrefixCache, Subscription};
 
-/// Histograms of the lives of cached blocks, under vLLM's names: lifetime, idle time before the eviction, time from one use to
-/// the next. A clone counts in the same histograms.
+/// Histograms of block lifetimes under vLLM's names: lifetime, idle time before eviction, and time
+/// between two uses. A clone counts in the same histograms.
 ///
 /// When blocks come and go is known from the cache's events, which somebody must [pump](Self::pump): times are as exact as that
 /// is frequent. Uses are told by the threads that find blocks. Blocks that were cleared or dropped are left out.
@@ -75,8 +75,9 @@ impl fmt::Debug for BlockLives {
 }
 
 impl BlockLives {
-    /// Adds the histograms to a registry; one of `every` blocks is watched, or each if that is zero. Takes two words a watched
-    /// block of the cache's capacity, and for those by which it grows up to four.
+    /// Adds the histograms to a registry and samples one of `every` blocks, or each if that is
+    /// zero. Takes two words a watched block of the cache's capacity, and for those by which it
+    /// grows up to four.
     pub fn register(cache: &PrefixCache, every: u32, registry: &mut Registry) -> Self {
         let every = every.max(1);
         let watched = cache.capacity_blocks().div_ceil(every as usize);
@@ -92,20 +93,21 @@ impl BlockLives {
             reuse_gap: histogram(),
         };
         for (name, help, histogram) in [
-            ("vllm:kv_block_lifetime_seconds", "Time that evicted blocks were cached; sampled", &sample.lifetime),
+            ("vllm:kv_block_lifetime_seconds", "Time from storing a block to its eviction; sampled", &sample.lifetime),
             (
                 "vllm:kv_block_idle_before_evict_seconds",
-                "Time from the last use to the eviction; sampled",
+                "Time from a block's last use to its eviction; sampled",
                 &sample.idle,
             ),
-            ("vllm:kv_block_reuse_gap_seconds", "Time from one use to the next; sampled", &sample.reuse_gap),
+            ("vllm:kv_block_reuse_gap_seconds", "Time between two uses of a block; sampled", &sample.reuse_gap),
         ] {
             registry.register(name, help, histogram.clone());
         }
         Self(Arc::new(sample))
     }
 
-    /// Says that these blocks were found. Lock-free but for those of the sample, of which one takes the histogram's lock.
+    /// Records a use of these blocks. Lock-free but for those of the sample, of which one takes the
+    /// histogram's lock.
     pub fn used(&self, blocks: &[BlockId]) {
         let now = self.now();
         for life in self.watched(blocks).filter_map(|at| self.0.get(at)) {
@@ -118,14 +120,15 @@ impl BlockLives {
         }
     }
 
-    /// Takes in what a subscription has of the cache's events. Events that it missed are blocks whose lives are not seen.
+    /// Processes the waiting events of a subscription to the cache. Events that it missed are
+    /// blocks whose lives are not seen.
     pub fn pump(&self, events: &mut Subscription) {
         while let Some(batch) = events.try_next() {
             self.take_in(&batch);
         }
     }
 
-    /// Takes in one batch of the cache's events: for those who have a subscription already.
+    /// Processes one batch of the cache's events, for callers that have their own subscription.
     pub fn take_in(&self, batch: &EventBatch) {
         let now = self.now();
         for event in batch.events() {

@@ -10,7 +10,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 use radixkv::{Keys, LookupStats, NamespaceLookups, NamespaceName, PrefixCache};
 
-/// What the lookups of each namespace of a [`PrefixCache`] found and missed, read when it is asked for.
+/// The lookups, hits and misses of each namespace of a [`PrefixCache`], read at the scrape.
 ///
 /// The cache counts 63 namespaces at a time by themselves, and all others together
 /// ([`PrefixCache::lookups_by_namespace`]). `kind` is `default`, `named`, `pairs` (of bigrams) or `others`, and `namespace` has the parts
@@ -58,9 +58,9 @@ type Read = fn(&LookupStats) -> u64;
 
 /// Each metric: its name, what it says, and how it is read.
 const COUNTERS: [(&str, &str, Read); 3] = [
-    ("radixkv_namespace_lookups", "Lookups of a namespace", |found| found.lookups),
-    ("radixkv_namespace_query_tokens", "Tokens that were looked up in it", |found| found.query_tokens),
-    ("radixkv_namespace_hit_tokens", "Of those, tokens that were found", |found| found.hit_tokens),
+    ("radixkv_namespace_lookups", "Lookups in the namespace", |found| found.lookups),
+    ("radixkv_namespace_query_tokens", "Tokens looked up in the namespace", |found| found.query_tokens),
+    ("radixkv_namespace_hit_tokens", "Tokens found in the namespace", |found| found.hit_tokens),
 ];
 
 const REASONS: [(&str, Read); 4] = [
@@ -85,7 +85,8 @@ impl NamespaceCollector {
         Self::register_as(cache, joined, registry);
     }
 
-    /// The same with other values of the label `namespace`. Those of a kind that have one value are added up.
+    /// Does the same as [`register`](Self::register) with other values of the label `namespace`.
+    /// Those of a kind that have one value are added up.
     ///
     /// # Examples
     ///
@@ -142,8 +143,10 @@ impl Collector for NamespaceCollector {
                 metric.encode_family(&labels)?.encode_counter::<[(&str, &str); 0], _, f64>(&sum, None)?;
             }
         }
-        let (name, help) =
-            ("radixkv_namespace_missed_tokens", "Tokens of whole blocks that it did not find, by the likely reason");
+        let (name, help) = (
+            "radixkv_namespace_missed_tokens",
+            "Tokens of whole blocks that lookups in the namespace did not find, by likely reason",
+        );
         let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
         for ((kind, namespace), found) in &all {
             for (reason, read) in REASONS {
@@ -179,8 +182,11 @@ mod tests {
     fn no_two_names_have_one_label() {
         let cache = PrefixCache::builder(2, 8).build().expect("sound");
         let tokens = [&["a/b"][..], &["a", "b"], &[r"a\", "b"], &[r"a\/b"], &["a", "b", "", "pairs"], &[""], &["", ""]];
-        let mut names: Vec<_> = tokens.iter().map(|parts| cache.namespace(parts)).collect();
-        names.extend([&["a", "b"][..], &[], &["pairs"]].map(|parts| cache.namespace_with(parts, Keys::Bigrams)));
+        let mut names: Vec<_> = tokens.iter().map(|parts| cache.namespace(*parts)).collect();
+        names.extend(
+            [&["a", "b"][..], &[], &["pairs"]]
+                .map(|parts| cache.namespace(NamespaceName::new(parts).with_keys(Keys::Bigrams))),
+        );
         let all = cache.lookups_by_namespace();
         assert_eq!(all.len(), names.len() + 2);
         let labels: std::collections::BTreeSet<_> = all.iter().map(|of| labels(of, &joined)).collect();

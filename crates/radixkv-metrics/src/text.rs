@@ -6,8 +6,8 @@ use prometheus_client::registry::Registry;
 /// The content type of [`text`].
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// All metrics of a registry as they are now, in the OpenMetrics text format. A server that also has scrapers of the older
-/// format answers with a [`TextFormat`](crate::TextFormat).
+/// Encodes all metrics of a registry in the OpenMetrics text format. A server that also has
+/// scrapers of the older format answers with a [`TextFormat`](crate::TextFormat).
 ///
 /// # Examples
 ///

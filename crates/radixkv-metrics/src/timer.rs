@@ -6,7 +6,8 @@ use std::time::Instant;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
-/// Histograms of what a caller's verbs took: the wait for blocks, and evictions. A part of them is timed.
+/// Histograms of the duration of a caller's calls: allocations, waits included, and evictions. A
+/// part of them is timed.
 ///
 /// # Examples
 ///
@@ -40,28 +41,28 @@ impl Timers {
         for (name, help, histogram) in [
             (
                 "radixkv_allocation_seconds",
-                "Time of a call that takes blocks, waits included; sampled",
+                "Duration of calls that allocate blocks, waits included; sampled",
                 &timers.allocation,
             ),
-            ("radixkv_eviction_seconds", "Time of a call that evicts; sampled", &timers.eviction),
+            ("radixkv_eviction_seconds", "Duration of calls that evict; sampled", &timers.eviction),
         ] {
             registry.register(name, help, histogram.clone());
         }
         timers
     }
 
-    /// For calls that take blocks: `reserve`, `acquire`, and those of them that wait.
+    /// A timer for calls that allocate blocks: `reserve`, `acquire`, and their waiting variants.
     pub fn allocation(&self) -> Timer {
         Timer::new(&self.allocation, self.every)
     }
 
-    /// For calls that evict: `evict`, `run_once`.
+    /// A timer for calls that evict: `evict`, `run_once`.
     pub fn eviction(&self) -> Timer {
         Timer::new(&self.eviction, self.every)
     }
 }
 
-/// One thread's timer of one histogram; made by [`Timers`].
+/// A timer of one histogram for one thread; made by [`Timers`].
 #[derive(Debug)]
 pub struct Timer {
     histogram: Histogram,
@@ -75,7 +76,7 @@ impl Timer {
         Self { histogram: histogram.clone(), every: every.max(1), left: Cell::new(0) }
     }
 
-    /// Does `work`, and times it if it is its turn.
+    /// Runs `work`, and measures its duration if this call is sampled.
     pub fn time<R>(&self, work: impl FnOnce() -> R) -> R {
         let left = self.left.get();
         if left > 0 {

@@ -136,9 +136,12 @@ fn a_port_that_is_taken_is_named() {
     let address = endpoint.address().to_string();
     let refused = Endpoint::start(&address, Registry::default()).expect_err("one program listens");
     assert!(matches!(refused, EndpointError::Taken { .. }));
-    assert_eq!(refused.to_string(), format!("{address} is taken: another program listens there"));
+    assert_eq!(
+        refused.to_string(),
+        format!("{address} is in use by another program: choose another port, or 0 for a free one")
+    );
     let none = Endpoint::start("nowhere", Registry::default()).expect_err("no port");
-    assert!(none.to_string().starts_with("nowhere is no address to listen at: "), "{none}");
+    assert!(none.to_string().starts_with("cannot listen at nowhere: "), "{none}");
 }
 
 #[test]

@@ -43,7 +43,7 @@ fn tenants_that_come_and_go_make_no_new_series() {
         let sum: usize = values.iter().map(|(_, value)| value.parse::<usize>().expect("a number")).sum();
         assert_eq!(sum, lookups, "each lookup is counted once");
         series.extend(values.into_iter().map(|(labels, _)| labels.to_owned()));
-        spaces.iter().for_each(|space| cache.drop_namespace(space));
+        spaces.iter().for_each(|space| space.remove());
     }
     assert!(series.len() <= 64, "{}", series.len());
 }

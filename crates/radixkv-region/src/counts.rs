@@ -6,33 +6,33 @@ use crate::sync::gauge::{AtomicU64, Relaxed};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
 #[non_exhaustive]
 pub enum Miss {
-    /// It is not there.
-    #[error("the block is not there")]
+    /// The region does not hold the block.
+    #[error("the region does not hold the block")]
     Absent,
-    /// A process is putting it there.
-    #[error("the block is being put")]
+    /// A process is writing the block.
+    #[error("the block is being written")]
     BeingWritten,
     /// A block of other tokens, another parent or another namespace has the same hash.
     #[error("another block has the same hash")]
     OtherTokens,
-    /// Its time to live is over.
-    #[error("the block's time to live is over")]
+    /// The block has expired.
+    #[error("the block has expired")]
     Expired,
-    /// Another block took its place while it was copied.
+    /// Another block overwrote it while it was copied.
     #[error("the block was overwritten while it was copied")]
     Overwritten,
-    /// Its record is not whole, or was written before the machine was started.
-    #[error("the block's record is damaged, or of before a restart")]
+    /// The block's record is damaged, or was written before the machine was started.
+    #[error("the block's record is damaged, or was written before a restart")]
     Damaged,
 }
 
 impl Miss {
-    /// All of them, in the order of [`Stats::misses`].
+    /// All reasons, in the order of [`Stats::misses`].
     pub const ALL: [Self; 6] =
         [Self::Absent, Self::BeingWritten, Self::OtherTokens, Self::Expired, Self::Overwritten, Self::Damaged];
 }
 
-/// What a region holds, and what was done through one [`Region`](crate::Region).
+/// Statistics of a region's content, and of the calls through one [`Region`](crate::Region).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Stats {
@@ -40,23 +40,23 @@ pub struct Stats {
     pub capacity: usize,
     /// Blocks that are readable, of all processes.
     pub blocks: usize,
-    /// Their bytes.
+    /// Bytes of these blocks.
     pub bytes: usize,
-    /// Entries that processes have claimed and not published yet.
+    /// Entries that processes have claimed but not yet published.
     pub in_flight: usize,
     /// Process slots in use. A process uses one for each `Region` that it has open.
     pub processes: usize,
     /// Blocks that were found.
     pub hits: u64,
-    /// Blocks that were not, by reason, in the order of [`Miss::ALL`].
+    /// Blocks that were not found, by reason, in the order of [`Miss::ALL`].
     pub misses: [u64; Miss::ALL.len()],
-    /// Blocks that were put.
+    /// Blocks that were stored.
     pub stored: u64,
-    /// Blocks that lost their place to others before their time was over.
+    /// Blocks that were evicted before they expired.
     pub evicted: u64,
-    /// Blocks that were dropped because their time was over.
+    /// Blocks that were removed because they had expired.
     pub expired: u64,
-    /// Entries that killed processes had claimed, and that were given back.
+    /// Entries that were recovered from killed processes.
     pub recovered: u64,
 }
 

@@ -25,34 +25,36 @@ const TEXTS_AT: usize = 16;
 const TEXT_WORDS: usize = TEXT / WORD + 1;
 const END: usize = TEXTS_AT + TEXTS.len() * TEXT_WORDS;
 
-/// Why a region was not opened. Nothing in it was changed.
+/// Why a region could not be opened. Nothing in it was changed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// Correct the layout.
+    /// The layout is invalid.
     #[error(transparent)]
     Layout(#[from] LayoutError),
-    /// What the system said of the file. [`AlreadyExists`](io::ErrorKind::AlreadyExists): open it.
-    #[error("the region's file: {0}")]
+    /// The system reported an error for the file. [`AlreadyExists`](io::ErrorKind::AlreadyExists):
+    /// open it.
+    #[error("the region's file failed: {0}")]
     Io(#[from] io::Error),
-    /// Look at the path: something else is there.
-    #[error("no region: it begins with {found:#018x}, a region with {expected:#018x}")]
+    /// The file or memory is not a region: check the path.
+    #[error("not a region: it begins with {found:#018x}, expected {expected:#018x}")]
     NotARegion {
         /// The first eight bytes, as a number.
         found: u64,
         /// Those of a region.
         expected: u64,
     },
-    /// Another version of the package made it: use the same one in all processes, or remove the file.
-    #[error("format version {found} of the region, this program knows {known}")]
+    /// The region has another format version: use the same package version in all processes, or
+    /// remove the file.
+    #[error("the region has format version {found}, this program reads {known}")]
     UnknownVersion {
         /// The version of the region.
         found: u64,
         /// The version of this package.
         known: u64,
     },
-    /// Another model or configuration made it: use another path, or remove the file.
-    #[error("{field} is {region} in the region, {expected} is expected")]
+    /// The region has another layout: use another path, or remove the file.
+    #[error("{field} is {region} in the region, {expected} was requested: use another path, or remove the file")]
     Mismatch {
         /// What differs.
         field: &'static str,
@@ -61,24 +63,24 @@ pub enum OpenError {
         /// The value that was asked for.
         expected: String,
     },
-    /// It was cut: remove it.
-    #[error("a region of {expected} bytes in {got}")]
+    /// The file or memory is too short: remove the file.
+    #[error("the region needs {expected} bytes, the memory has {got}")]
     TooShort {
         /// Bytes that it takes.
         expected: usize,
         /// Bytes that are there.
         got: usize,
     },
-    /// Its header was written to by something else: remove it.
-    #[error("the header is damaged: checksum {found:#018x}, {expected:#018x} is expected")]
+    /// The header is damaged: remove the file.
+    #[error("the header is damaged: checksum {found:#018x}, expected {expected:#018x}")]
     Damaged {
         /// The checksum that stands there.
         found: u64,
         /// That of the fields.
         expected: u64,
     },
-    /// Close it in another process.
-    #[error("{slots} processes have the region open, no more can")]
+    /// All process slots are in use: close the region in another process.
+    #[error("all {slots} process slots of the region are in use: close it in another process")]
     TooManyProcesses {
         /// How many can.
         slots: usize,

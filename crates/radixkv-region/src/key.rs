@@ -2,10 +2,10 @@
 
 use sha2::{Digest, Sha256};
 
-/// A token's id.
+/// A token id.
 pub type Token = u32;
 
-/// The name of a block: the hash of its sequence up to its end, in its namespace and layout.
+/// The key of a block: the hash of its sequence up to its end, in its namespace and layout.
 ///
 /// A name finds a block; what proves it are the tokens, which are compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -17,7 +17,7 @@ pub struct Key {
 }
 
 impl Key {
-    /// A key out of hashes that another program made.
+    /// Makes a key from hashes that another program computed.
     ///
     /// `hash` and `parent` are the sequence hashes of the block and of the one before it, from a hash without known
     /// collisions that takes in everything of the layout and the namespace; `namespace` is the same for all blocks of
@@ -68,7 +68,7 @@ impl Chain {
         Key { hash: [word(&self.last, 0), word(&self.last, 1)], parent, namespace: self.namespace }
     }
 
-    /// The keys of the next blocks: as many as are whole.
+    /// The keys of the next whole blocks.
     pub fn keys(&mut self, tokens: &[Token]) -> Vec<Key> {
         tokens.chunks_exact(self.block_size).map(|block| self.next(block)).collect()
     }

@@ -9,7 +9,7 @@ pub(crate) const TEXT: usize = 120;
 /// Blocks of a region.
 const CAPACITY: u32 = 1 << 31;
 
-/// What the processes of a region must agree on.
+/// The parameters that all processes of a region must agree on.
 ///
 /// A region that was made with another layout is refused, with both values.
 ///
@@ -32,17 +32,17 @@ pub struct Layout {
 /// The names of the texts, for messages.
 pub(crate) const TEXTS: [&str; 4] = ["model", "dtype", "arrangement", "shard"];
 
-/// Why a layout describes no region.
+/// Why a layout is invalid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LayoutError {
-    /// Each size is at least one.
-    #[error("{field} is 0")]
+    /// A size is zero.
+    #[error("{field} is 0: at least 1 is needed")]
     Zero {
         /// Which size.
         field: &'static str,
     },
-    /// Name it by a digest.
+    /// A text is too long: use a digest of it.
     #[error("{field} has {len} bytes, at most {TEXT} fit")]
     TextTooLong {
         /// Which text.
@@ -50,7 +50,7 @@ pub enum LayoutError {
         /// Its bytes.
         len: usize,
     },
-    /// Take fewer blocks, or smaller ones.
+    /// The region does not fit in the address space: use fewer or smaller blocks.
     #[error("{capacity} blocks of {block_bytes} bytes and {block_size} tokens do not fit in the address space")]
     TooLarge {
         /// Blocks of the region.
@@ -63,28 +63,28 @@ pub enum LayoutError {
 }
 
 impl Layout {
-    /// `capacity` blocks of `block_size` tokens and `block_bytes` bytes.
+    /// Creates a layout of `capacity` blocks of `block_size` tokens and `block_bytes` bytes.
     pub fn new(block_size: u32, block_bytes: usize, capacity: u32) -> Self {
         Self { texts: Default::default(), block_size, block_bytes: block_bytes as u64, capacity }
     }
 
-    /// The model and its version. Default: empty.
+    /// Sets the model and its version. Default: empty.
     pub fn model(self, model: impl Into<String>) -> Self {
         self.text(0, model.into())
     }
 
-    /// The type of the elements, with their scales if there are any. Default: empty.
+    /// Sets the element type, with the kind of its scales if it has any. Default: empty.
     pub fn dtype(self, dtype: impl Into<String>) -> Self {
         self.text(1, dtype.into())
     }
 
-    /// How keys and values lie in a block. Default: empty.
+    /// Sets how keys and values are arranged in a block. Default: empty.
     pub fn arrangement(self, arrangement: impl Into<String>) -> Self {
         self.text(2, arrangement.into())
     }
 
-    /// Which part of the model's heads or layers the blocks hold: the rank of tensor or pipeline parallelism, and of
-    /// how many. Default: empty.
+    /// Sets which part of the model's heads or layers the blocks hold: the rank of tensor or
+    /// pipeline parallelism, and the number of ranks. Default: empty.
     pub fn shard(self, shard: impl Into<String>) -> Self {
         self.text(3, shard.into())
     }
@@ -104,7 +104,7 @@ impl Layout {
         self.capacity as usize
     }
 
-    /// The keys of sequences of a namespace, from their first block on.
+    /// Starts the chain of keys for a sequence of a namespace.
     ///
     /// They depend on everything that the layout says but the capacity.
     ///

@@ -78,6 +78,8 @@ mod copy;
 mod counts;
 mod entry;
 mod geometry;
+#[doc = include_str!("../docs/guide.md")]
+pub mod guide {}
 mod header;
 mod index;
 mod key;

@@ -17,7 +17,7 @@ use crate::sync::AtomicU64;
 /// Bytes of a word.
 pub(crate) const WORD: usize = size_of::<u64>();
 
-/// Memory that a region lies in: page-locked, CXL, DAX, or any other mapping that the caller made.
+/// The memory of a region: page-locked, CXL, DAX, or any other mapping that the caller made.
 ///
 /// Handed to [`Region::format`](crate::Region::format) and [`Region::attach`](crate::Region::attach). A region in a
 /// file makes its own.
@@ -34,7 +34,7 @@ unsafe impl Send for Memory {}
 unsafe impl Sync for Memory {}
 
 impl Memory {
-    /// Memory of this process alone: for regions that its threads share, and for tests.
+    /// Allocates memory of this process only, for regions that its threads share and for tests.
     ///
     /// # Errors
     ///
@@ -49,7 +49,8 @@ impl Memory {
         Self::mapped(MmapOptions::new().map_raw(file)?)
     }
 
-    /// Memory that the caller mapped, shared with the other processes, and that stays mapped until `keep` is dropped.
+    /// Uses memory that the caller mapped, shares with the other processes, and keeps mapped until
+    /// `keep` is dropped.
     ///
     /// # Safety
     ///
@@ -66,7 +67,7 @@ impl Memory {
         Self { start: start.cast(), words: bytes / WORD, _backing: Box::new(keep) }
     }
 
-    /// Bytes of the memory, in whole words.
+    /// The size in bytes, in whole words.
     pub fn len(&self) -> usize {
         self.words * WORD
     }

@@ -212,7 +212,7 @@ fn lengths_that_are_not_a_block_are_refused_with_both_numbers() {
     assert_eq!(region.put(&key, tokens, &buffer), Err(PutError::Lengths(short)));
     assert_eq!(
         region.get_run_into(&[key; 3], tokens, &mut buffer).map_err(|e| e.to_string()),
-        Err("4 tokens where 12 are expected".into())
+        Err("4 tokens given, 12 expected".into())
     );
     assert!(!region.contains(&key, &tokens[..1]));
     assert_eq!(region.stats().blocks, 0);

@@ -6,7 +6,8 @@ use serde::Serialize;
 /// Tokens in which prompts agree again at least: fewer may agree by chance.
 const REJOINED: usize = 16;
 
-/// What two prompts share. Serialized with `serde`, the names of the fields are the keys.
+/// A comparison of two prompts: what they share, and what a cache reuses of it. Serialized with
+/// `serde`, the names of the fields are the keys.
 ///
 /// # Examples
 ///
@@ -25,18 +26,20 @@ pub struct Explained {
     pub tokens: [usize; 2],
     /// Tokens per block.
     pub block_size: usize,
-    /// Tokens in which they agree from the start: what follows differs, or one of them ends.
+    /// The length of the common prefix in tokens.
     pub shared_tokens: usize,
-    /// Whole blocks of these, which the second prompt hits once the first one is cached.
+    /// Whole blocks of the common prefix, which the second prompt hits once the first one is
+    /// cached.
     pub whole_blocks: usize,
-    /// Tokens beyond them, in the block in which the prompts part. They are hit only by a cache that copies a part of a block
-    /// (`Session::match_partial`).
+    /// Tokens of the common prefix beyond these blocks, in the block where the prompts diverge.
+    /// They are hit only by a cache that copies a part of a block (`Session::match_partial`).
     pub mid_block_tokens: usize,
-    /// What a cache of block hashes recovers for the second prompt: the tokens of the whole blocks.
+    /// Tokens that a cache of block hashes reuses for the second prompt: those of the whole blocks.
     pub block_hash_tokens: usize,
     /// The same where the last token of a prompt is always computed.
     pub block_hash_tokens_capped: usize,
-    /// Where the prompts agree again, in 16 tokens at least: after so many tokens of each. No prefix cache recovers it.
+    /// Where the prompts agree again for at least 16 tokens: the offset in each prompt. No prefix
+    /// cache recovers it.
     pub rejoins_at: Option<[usize; 2]>,
 }
 

@@ -9,7 +9,7 @@ use super::tokens::{UNIQUE_OUTPUT, UNIQUE_PROMPT};
 /// Each row has a hash id of its own for the tokens that no other row has, and there are this many such ids.
 const MAX_ROWS: usize = (UNIQUE_OUTPUT - UNIQUE_PROMPT) as usize;
 
-/// Limits on what is read of a trace; a file beyond one of them is refused with the number of the line.
+/// Limits for reading a trace; a file that exceeds one is refused with the line number.
 ///
 /// # Examples
 ///

@@ -10,7 +10,7 @@ use radixkv::Priority;
 
 use super::value_kind::ValueKind;
 
-/// What is wrong with the field that was named for priorities.
+/// Why a row's priority could not be read.
 ///
 /// # Examples
 ///
@@ -20,10 +20,10 @@ use super::value_kind::ValueKind;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PriorityFault {
-    /// The row does not have it.
+    /// The row lacks the field.
     #[error("missing")]
     Missing,
-    /// Its value is not a priority.
+    /// The value is not a priority.
     #[error("not an integer of 64 bits")]
     NotAPriority,
 }

@@ -106,7 +106,7 @@ pub enum TraceError {
         limit: usize,
     },
     /// The trace does not fit into memory: replay a part of it.
-    #[error("{}:{line}: not enough memory to read on: {source}", path.display())]
+    #[error("{}:{line}: not enough memory to read further: {source}", path.display())]
     NoMemory {
         /// The file.
         path: PathBuf,
@@ -115,7 +115,7 @@ pub enum TraceError {
         /// What the allocator says.
         source: TryReserveError,
     },
-    /// There is nothing to replay.
+    /// The trace has no requests.
     #[error("{}: the trace is empty", path.display())]
     Empty {
         /// The file.
@@ -132,7 +132,8 @@ fn reason(source: &io::Error) -> String {
 }
 
 impl Trace {
-    /// Reads a trace: JSON lines, plain or compressed with gzip or zstd, which the first bytes of the file tell.
+    /// Reads a trace of JSON lines, plain or compressed with gzip or zstd, detected by the file's
+    /// first bytes.
     ///
     /// `unit` is the number of tokens that a hash id stands for. Without it the unit is inferred from the rows, and
     /// [`Trace::unit`] returns it.

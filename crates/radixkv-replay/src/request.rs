@@ -64,7 +64,7 @@ impl Request {
         self.row as usize
     }
 
-    /// When it arrived, in the trace's own unit of time.
+    /// The arrival time, in the trace's own unit of time.
     #[must_use]
     pub fn timestamp(&self) -> f64 {
         self.timestamp
@@ -76,7 +76,7 @@ impl Request {
         self.prompt_tokens as usize
     }
 
-    /// Tokens generated.
+    /// Number of generated tokens.
     #[must_use]
     pub fn output_tokens(&self) -> usize {
         self.output_tokens as usize
@@ -105,7 +105,7 @@ impl Request {
     }
 }
 
-/// Requests in replay order, and what their tokens are made of.
+/// A trace: its requests in replay order, and the data of their tokens.
 ///
 /// # Examples
 ///
@@ -153,7 +153,7 @@ impl Trace {
         self.read_time
     }
 
-    /// What looks wrong with the rows, though they can be replayed.
+    /// Warnings about rows that look wrong but can be replayed.
     #[must_use]
     pub fn warnings(&self) -> &[TraceWarning] {
         &self.warnings

@@ -25,9 +25,9 @@ pub enum Field {
     Timestamp,
     /// Tokens of the prompt.
     InputLength,
-    /// Tokens generated.
+    /// Number of generated tokens.
     OutputLength,
-    /// What the prompt is made of: one hash id for each unit of it.
+    /// The hash ids of the prompt, one for each unit of tokens.
     HashIds,
     /// The prompt's tokens, instead of hash ids.
     InputTokIds,
@@ -77,7 +77,7 @@ impl fmt::Display for Field {
     }
 }
 
-/// What is wrong with a row.
+/// Why a row is malformed.
 ///
 /// # Examples
 ///
@@ -150,7 +150,7 @@ pub enum RowFault {
         /// Tokens in the list.
         listed: usize,
     },
-    /// There are more hash ids than tokens; each stands for at least one.
+    /// There are more hash ids than tokens; each id has at least one token.
     #[error("hash_ids has {ids} ids, more than the {tokens} tokens of input_length")]
     TooManyIds {
         /// Ids in the row.
@@ -159,7 +159,7 @@ pub enum RowFault {
         tokens: usize,
     },
     /// The list does not fit into memory.
-    #[error("{field} is too long for the memory that is left")]
+    #[error("{field} does not fit into memory")]
     NoMemory {
         /// The field.
         field: Field,

@@ -2,7 +2,7 @@
 
 use super::row::{Prompt, Row};
 
-/// What looks wrong with a trace that can be replayed all the same: its figures may not mean what they seem to.
+/// A warning about a trace that can be replayed, but whose results may not mean what they seem to.
 ///
 /// # Examples
 ///

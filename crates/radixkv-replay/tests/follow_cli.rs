@@ -107,7 +107,10 @@ fn a_worker_takes_no_more_memory_than_it_may() {
     let refused = run(&[&arguments[..], &["8MiB"]].concat());
     assert_eq!(refused.status.code(), Some(2), "{refused:?}");
     let said = text(&refused.stderr);
-    assert!(said.contains("its blocks take more than 8 MiB") && said.contains("raise it with --max-memory"), "{said}");
+    assert!(
+        said.contains("the worker's blocks need more than 8 MiB") && said.contains("raise it with --max-memory"),
+        "{said}"
+    );
     let shown = run(&[&arguments[..], &["64MiB"]].concat());
     assert!(text(&shown.stdout).contains("100,000"), "{shown:?}");
 }
@@ -141,9 +144,9 @@ fn what_cannot_be_followed_is_said() {
     let publisher = worker();
     let (endpoint, replay) = (publisher.endpoint(), publisher.replay_endpoint().unwrap());
     let refusals = [
-        (vec!["host:5557", "--once"], "\"host:5557\" is no endpoint, such as tcp://127.0.0.1:5557"),
+        (vec!["host:5557", "--once"], "\"host:5557\" is not an endpoint, such as tcp://127.0.0.1:5557"),
         (vec![endpoint, endpoint, "--replay", replay], "1 --replay for 2 endpoints; give one for each, or none"),
-        (vec![endpoint, "--replay", replay, "--block-size", "16"], "blocks of 2 tokens where 16 are expected"),
+        (vec![endpoint, "--replay", replay, "--block-size", "16"], "the worker has blocks of 2 tokens, 16 expected"),
     ];
     for (arguments, message) in refusals {
         let refused = run(&arguments);
@@ -187,7 +190,10 @@ fn a_replay_makes_events_and_is_the_same() {
 
     let taken = worker();
     let refusals = [
-        (vec!["--events", "xxh3", "--publish", taken.endpoint()], format!("{} is taken", taken.endpoint())),
+        (
+            vec!["--events", "xxh3", "--publish", taken.endpoint()],
+            format!("{} is in use by another program", taken.endpoint()),
+        ),
         (vec!["--events", "unread", "--publish", ANY], "--publish needs events that are read".to_owned()),
         (vec!["--publish", ANY], "--events".to_owned()),
         (vec!["--events", "xxh3", "--publish", "localhost:5557"], "not tcp://HOST:PORT, such as tcp://".to_owned()),

@@ -7,8 +7,8 @@
 use std::fs;
 use std::path::PathBuf;
 
-use radixkv::reference::Reference;
 use radixkv::{PolicyKind, Token};
+use radixkv_reference::Reference;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 

@@ -2,7 +2,7 @@
 
 use radixkv::BlockId;
 
-/// The keys and values that block ids stand for: the engine's memory, read while a cache is saved and written while it is restored.
+/// The engine's KV memory: read while a cache is saved, written while it is restored.
 ///
 /// [`Save::to`](crate::Save::to) reads a block while a lease keeps it in place. [`Saved::restore`](crate::Saved::restore) writes a
 /// block while it is reserved: no other thread has it.
@@ -48,7 +48,8 @@ pub trait BlockBytes {
     fn write(&mut self, block: BlockId, bytes: &[u8]) -> bool;
 }
 
-/// No bytes: the tree alone, for simulations and for engines that bring the bytes by another way.
+/// No bytes: saves and restores only the tree, for simulations and for engines that copy the bytes
+/// in another way.
 ///
 /// What is restored so is cached at once, and a match finds it: the bytes must be in place before other threads look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -60,7 +60,7 @@ impl<'a> Cached<'a> {
         let Self { namespaces, runs } = self;
         for (number, name) in namespaces.iter().enumerate() {
             let parts: Vec<_> = name.parts().collect();
-            cache.walk(&cache.namespace_with(&parts, name.keys()), |seen| {
+            cache.namespace(NamespaceName::new(&parts).with_keys(name.keys())).walk(|seen| {
                 let first = seen.blocks.first();
                 let run = first.and_then(|&block| runs.get_mut(run_of[block as usize] as usize));
                 if let Some(run) = run.filter(|run| run.namespace == number && run.blocks.first() == first) {

@@ -8,7 +8,7 @@ use crate::format::VERSION;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SaveError {
-    /// Describe the cache's blocks by another layout.
+    /// The layout has another block size than the cache.
     #[error("the cache has blocks of {cache} tokens, the layout of {layout}")]
     BlockSize {
         /// Tokens of the cache's blocks.
@@ -16,7 +16,7 @@ pub enum SaveError {
         /// Tokens of the layout's.
         layout: usize,
     },
-    /// Describe the blocks' bytes by another layout.
+    /// The layout has other block bytes than the engine's memory.
     #[error("the memory has blocks of {memory} bytes, the layout of {layout}")]
     BlockBytes {
         /// What the memory says.
@@ -24,7 +24,7 @@ pub enum SaveError {
         /// Bytes of the layout's blocks.
         layout: usize,
     },
-    /// Describe the tier's blocks by another layout.
+    /// The layout has other blocks than the host tier.
     #[error("the host tier has blocks of {tier}, the layout of {layout}")]
     Tier {
         /// Tokens and bytes of the tier's blocks.
@@ -32,13 +32,13 @@ pub enum SaveError {
         /// Those of the layout's.
         layout: BlockShape,
     },
-    /// Wait for the other save, or take another folder.
-    #[error("{place} is being saved to already, here or in another process")]
+    /// Another save to the folder is running: wait for it, or use another folder.
+    #[error("another save to {place} is running, in this or another process")]
     InUse {
         /// The folder.
         place: String,
     },
-    /// The system refuses: make room, or take another folder.
+    /// The system reported an error: free disk space, or use another folder.
     #[error("{place}: {source}")]
     Io {
         /// A file, or the folder.
@@ -48,18 +48,18 @@ pub enum SaveError {
     },
 }
 
-/// Why a save is not opened.
+/// Why a save could not be opened.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// Start cold: nothing was saved there.
+    /// The folder has no save: start with an empty cache.
     #[error("nothing is saved in {place}")]
     NothingSaved {
         /// The folder.
         place: String,
     },
-    /// Open another folder, or save anew: these blocks have another meaning.
-    #[error("{place} has blocks of {field} {stored:?}, this layout has {asked:?}: open another folder, or save anew")]
+    /// The saved blocks have another meaning than the layout's: open another folder, or save again.
+    #[error("{place} has blocks of {field} {stored:?}, this layout has {asked:?}: open another folder, or save again")]
     OtherLayout {
         /// The save.
         place: String,
@@ -70,7 +70,7 @@ pub enum OpenError {
         /// The layout's value.
         asked: String,
     },
-    /// Use the version of this package that wrote it, or save anew.
+    /// The save has another format: use the version of this package that wrote it, or save again.
     #[error("{place} has format {version}, this version of radixkv-save reads format {VERSION}")]
     UnknownVersion {
         /// The save.
@@ -78,21 +78,22 @@ pub enum OpenError {
         /// The version of its format.
         version: u32,
     },
-    /// Open another folder: this is another program's file.
-    #[error("{place} is no save of radixkv-save")]
+    /// The file is not a save: open another folder.
+    #[error("{place} is not a save of radixkv-save")]
     NotASave {
         /// The file.
         place: String,
     },
-    /// Start cold, and save anew: without this part nothing of the save can be trusted.
-    #[error("{place} is damaged: its {part} does not fit its checksum")]
+    /// The save is damaged in a part that all others depend on: start with an empty cache, and save
+    /// again.
+    #[error("{place} is damaged: its {part} does not match its checksum")]
     Damaged {
         /// The save.
         place: String,
         /// Which part.
         part: &'static str,
     },
-    /// The system refuses.
+    /// The system reported an error.
     #[error("{place}: {source}")]
     Io {
         /// The save.
@@ -106,9 +107,9 @@ pub enum OpenError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct BlockShape {
-    /// Its tokens.
+    /// Tokens per block.
     pub tokens: usize,
-    /// Its bytes.
+    /// Bytes per block.
     pub bytes: usize,
 }
 
@@ -122,7 +123,7 @@ impl fmt::Display for BlockShape {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RestoreError {
-    /// Build the cache with the save's block size.
+    /// The cache has another block size than the save.
     #[error("the cache has blocks of {cache} tokens, the save of {saved}")]
     BlockSize {
         /// Tokens of the cache's blocks.
@@ -130,7 +131,7 @@ pub enum RestoreError {
         /// Tokens of the save's.
         saved: usize,
     },
-    /// Give memory with such blocks; 0 bytes stand for the tree alone.
+    /// The memory has other block bytes than the save; 0 bytes mean only the tree.
     #[error("the memory has blocks of {memory} bytes, the save of {saved}")]
     BlockBytes {
         /// What the memory says.
@@ -138,7 +139,7 @@ pub enum RestoreError {
         /// Bytes of the save's blocks.
         saved: usize,
     },
-    /// Build the tier with the save's blocks.
+    /// The tier has other blocks than the save.
     #[error("the host tier has blocks of {tier}, the save of {saved}")]
     Tier {
         /// Tokens and bytes of the tier's blocks.
@@ -146,11 +147,11 @@ pub enum RestoreError {
         /// Those of the save's.
         saved: BlockShape,
     },
-    /// Use [`restore_external`](crate::Saved::restore_external): the engine owns this cache's pool.
-    #[error("the engine owns the cache's pool: give ids of its blocks")]
+    /// The cache has an external pool: use [`restore_external`](crate::Saved::restore_external).
+    #[error("the cache has an external pool: use restore_external, with block ids of the engine")]
     External,
-    /// Use [`restore`](crate::Saved::restore): the cache owns its pool.
-    #[error("the cache owns its pool and takes no ids of the engine's")]
+    /// The cache owns its pool: use [`restore`](crate::Saved::restore).
+    #[error("the cache owns its pool: use restore, without block ids")]
     NotExternal,
 }
 

@@ -52,7 +52,7 @@ pub struct HostSave<'a> {
     keep: Box<dyn Fn(&NamespaceName) -> bool + 'a>,
 }
 
-/// What was saved of a host tier.
+/// The result of saving a host tier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct HostSaveReport {
@@ -60,8 +60,8 @@ pub struct HostSaveReport {
     pub blocks: usize,
     /// Bytes of the file.
     pub bytes: u64,
-    /// Blocks that the tier held when the save began, and that were gone before they were copied, or their namespace was
-    /// cleared.
+    /// Blocks that the tier held when the save began and that were removed, or whose namespace was cleared, before
+    /// they were copied.
     pub gone_blocks: usize,
 }
 
@@ -76,19 +76,20 @@ pub(crate) fn shape_of_tier(tier: &HostTier) -> BlockShape {
 }
 
 impl<'a> HostSave<'a> {
-    /// A save of everything that the tier holds, whose blocks are as the layout says: its block size and the bytes of its blocks
-    /// are the tier's, which need not be those of a cache over it.
+    /// Prepares a save of everything that the tier holds; the layout must have the tier's block
+    /// size and block bytes, which may differ from those of a cache over it.
     pub fn new(tier: &'a HostTier, layout: &'a Layout) -> Self {
         Self { tier, layout, keep: Box::new(|_| true) }
     }
 
-    /// Which namespaces may be stored. Default: all of them.
+    /// Sets which namespaces may be saved. Default: all of them.
     #[must_use]
     pub fn keep(self, keep: impl Fn(&NamespaceName) -> bool + 'a) -> Self {
         Self { keep: Box::new(keep), ..self }
     }
 
-    /// Writes what the tier holds now, and replaces an older save of a tier in the folder when all of it is on the disk.
+    /// Writes the tier's content, and replaces an older save of a tier in the folder once all of it
+    /// is on the disk.
     ///
     /// The tier may work meanwhile. What is saved was held at one moment, that of the call: blocks that leave before they are copied
     /// are left out, and so are the rest of a namespace that is cleared meanwhile. The tier's lock is held for as long as the tokens

@@ -7,6 +7,8 @@ mod copying;
 mod error;
 mod folder;
 mod format;
+#[doc = include_str!("../docs/guide.md")]
+pub mod guide {}
 mod host;
 mod opened;
 mod order;

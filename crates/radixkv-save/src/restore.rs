@@ -5,7 +5,10 @@
 
 use std::time::Duration;
 
-use radixkv::{BlockId, Lease, Namespace, PrefixCache, Priority, Reservation, ReserveError, Session, Token};
+use radixkv::{
+    BlockId, BlockRequest, Lease, Namespace, NamespaceName, PrefixCache, Priority, Reservation, ReserveError, Session,
+    Token,
+};
 
 use crate::block_bytes::BlockBytes;
 use crate::format::entry::{SavedPriority, extra_tokens};
@@ -17,19 +20,20 @@ use crate::saved::{LinkedRun, Saved};
 /// Uses of a run that are given again at most: more of them tell no more about what is wanted often.
 const MAX_USES: u64 = 256;
 
-/// What was restored. The numbers of blocks add up to what was saved.
+/// The result of restoring a cache. The numbers of blocks add up to what was saved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Restored {
     /// Blocks that are cached now.
     pub blocks: usize,
-    /// Blocks whose tokens were cached already.
+    /// Blocks whose tokens were already cached.
     pub known_blocks: usize,
-    /// Blocks for which no room was free: those of the sequences that were used longest ago.
+    /// Blocks that were left out because no blocks were free: those of the least recently used
+    /// sequences.
     pub no_room_blocks: usize,
-    /// Blocks that a quota or the engine's memory refused, and those behind them.
+    /// Blocks that a quota or the engine's memory refused, and the blocks after them.
     pub refused_blocks: usize,
-    /// Blocks that were damaged or could not be read, and those behind them.
+    /// Blocks that were damaged or could not be read, and the blocks after them.
     pub damaged_blocks: usize,
 }
 
@@ -87,7 +91,7 @@ pub(crate) fn restore<B: BlockBytes + ?Sized>(
     };
     let tree = &saved.tree;
     let handle = |name: &crate::format::entry::SavedNamespace| {
-        cache.namespace_with(&name.parts.iter().map(String::as_str).collect::<Vec<_>>(), name.keys)
+        cache.namespace(NamespaceName::new(&name.parts).with_keys(name.keys))
     };
     let mut restoring = Restoring {
         saved,
@@ -163,7 +167,8 @@ impl<B: BlockBytes + ?Sized> Restoring<'_, B> {
     /// A lease on what a run follows; nothing if that is cached no more.
     fn lease_before(&self, run: &LinkedRun, tokens: &[Token]) -> Option<Lease> {
         let lease = run.parent.and_then(|parent| self.runs[parent].lease.as_ref());
-        let at_its_end = lease.filter(|lease| lease.len_tokens() == run.saved.start).and_then(Lease::try_clone);
+        let at_its_end =
+            lease.filter(|lease| lease.len_tokens() == run.saved.start).and_then(|lease| lease.try_clone().ok());
         at_its_end.or_else(|| {
             let hit = self.session.match_prefix_untouched(&self.namespaces[run.namespace], tokens);
             (hit.len_tokens() == run.saved.start).then(|| hit.into_lease())
@@ -175,17 +180,18 @@ impl<B: BlockBytes + ?Sized> Restoring<'_, B> {
         let space = &self.namespaces[run.namespace];
         if let Source::Engine(free) = &mut self.source {
             let first = free.len().checked_sub(count).ok_or(Cut::NoRoom)?;
-            let adopted = self.session.adopt(&free[first..]).map_err(|_| Cut::Refused)?;
+            let adopted =
+                self.cache.external().expect("an external pool").adopt(&free[first..]).map_err(|_| Cut::Refused)?;
             free.truncate(first);
             return Ok(adopted);
         }
-        match self.session.reserve_in(space, count) {
+        match self.session.reserve(BlockRequest::new(count).paid_by(space)) {
             Err(ReserveError::OverQuota { .. }) => {
                 // Its own leases count against the quota: they are not needed, only useful.
                 for held in self.leased[run.namespace].drain(..) {
                     self.runs[held].lease = None;
                 }
-                self.session.reserve_in(space, count).map_err(|_| Cut::Refused)
+                self.session.reserve(BlockRequest::new(count).paid_by(space)).map_err(|_| Cut::Refused)
             }
             Err(ReserveError::Exhausted { .. } | ReserveError::TooLarge { .. }) => Err(Cut::NoRoom),
             reserved => reserved.map_err(|_| Cut::Refused),

@@ -54,19 +54,19 @@ pub struct Save<'a> {
     priorities: PriorityOf<'a>,
 }
 
-/// What was saved.
+/// The result of saving a cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct SaveReport {
     /// Blocks that are in the save.
     pub blocks: usize,
-    /// Runs that are.
+    /// Runs that are in the save.
     pub runs: usize,
     /// Bytes of the file.
     pub bytes: u64,
-    /// Blocks that were cached when the save began and went before they were copied.
+    /// Blocks that were evicted before they were copied.
     pub evicted_blocks: usize,
-    /// Blocks that the engine's memory did not give, and those behind them.
+    /// Blocks that the engine's memory could not read, and the blocks after them.
     pub unreadable_blocks: usize,
 }
 
@@ -77,19 +77,20 @@ impl fmt::Debug for Save<'_> {
 }
 
 impl<'a> Save<'a> {
-    /// A save of everything that the cache holds, whose blocks are as the layout says.
+    /// Prepares a save of everything that the cache holds; the layout describes its blocks.
     pub fn new(cache: &'a PrefixCache, layout: &'a Layout) -> Self {
         Self { cache, layout, keep: Box::new(|_| true), priorities: Box::new(|_, _| None) }
     }
 
-    /// Which namespaces may be stored. Default: all of them.
+    /// Sets which namespaces may be saved. Default: all of them.
     #[must_use]
     pub fn keep(self, keep: impl Fn(&NamespaceName) -> bool + 'a) -> Self {
         Self { keep: Box::new(keep), ..self }
     }
 
-    /// The priority that a prefix gets again when it is restored: asked for the whole sequence of each cached run. A time to live
-    /// begins now, and goes on while the engine is down. Default: none.
+    /// Sets the priorities that prefixes get when they are restored: called with the whole sequence
+    /// of each cached run. A time to live begins now, and goes on while the engine is down.
+    /// Default: none.
     ///
     /// A cache does not tell the priorities that it was given.
     #[must_use]
@@ -97,7 +98,8 @@ impl<'a> Save<'a> {
         Self { priorities: Box::new(of), ..self }
     }
 
-    /// Writes what is cached now, and replaces an older save in the folder when all of it is on the disk.
+    /// Writes the cache's content, and replaces an older save in the folder once all of it is on
+    /// the disk.
     ///
     /// The cache may work meanwhile. What is saved was cached at one moment, that of the call; blocks that are evicted before they
     /// are copied are left out, and counted; so are the rest of a namespace that is cleared while its blocks are copied, and blocks
@@ -192,7 +194,9 @@ struct Copied {
 
 impl<'a> Copies<'a> {
     fn new(save: &'a Save<'a>, cached: &'a Cached<'a>, saved_at: Duration) -> Self {
-        let handle = |name: &&NamespaceName| save.cache.namespace_with(&name.parts().collect::<Vec<_>>(), name.keys());
+        let handle = |name: &&NamespaceName| {
+            save.cache.namespace(NamespaceName::new(&name.parts().collect::<Vec<_>>()).with_keys(name.keys()))
+        };
         let spaces = cached.namespaces.iter().map(handle).collect();
         let mut is_continued = vec![false; cached.runs.len()];
         let size = save.cache.block_size();
@@ -278,7 +282,7 @@ impl<'a> Copies<'a> {
             None => {
                 let first = self.save.cache.block_size() + extra_tokens(space.keys()).unwrap_or(0);
                 let held = session.match_prefix_untouched(space, &tokens[..first.min(tokens.len())]).into_lease();
-                let weak = session.downgrade(&held);
+                let weak = held.downgrade();
                 self.witnesses[namespace].insert(Witness { _held: held, weak })
             }
         };

@@ -15,7 +15,7 @@ use crate::format::trailer::Trailer;
 use crate::opened::{BlockFile, Opened};
 use crate::restore::{Restored, Source, restore};
 
-/// A save whose tree is in memory; the blocks' bytes are read when it is restored.
+/// An opened save: its tree is in memory, and the blocks' bytes are read when it is restored.
 ///
 /// It stays what it is when the folder is saved to again.
 ///
@@ -77,7 +77,7 @@ impl fmt::Debug for Saved {
 }
 
 impl Saved {
-    /// Opens the folder's save and reads its tree, into memory in proportion to the file.
+    /// Opens the save in a folder and reads its tree into memory, in proportion to the file.
     ///
     /// # Errors
     ///
@@ -88,22 +88,22 @@ impl Saved {
         Ok(Self { blocks, tree, trailer, block_size: layout.block_size() })
     }
 
-    /// Blocks that were saved.
+    /// The number of saved blocks.
     pub fn blocks(&self) -> usize {
         self.trailer.count()
     }
 
-    /// When it was saved, by the system's clock.
+    /// The time of the save, by the system's clock.
     pub fn saved_at(&self) -> SystemTime {
         self.trailer.time()
     }
 
-    /// Whether the blocks' bytes were saved, or the tree alone.
+    /// Whether the save has the blocks' bytes, not only the tree.
     pub fn has_bytes(&self) -> bool {
         self.blocks.block_bytes() > 0
     }
 
-    /// Inserts what was saved into a cache, with the bytes of its blocks in `memory`.
+    /// Restores the save into a cache, with the bytes of its blocks in `memory`.
     ///
     /// Takes no more blocks than are free when it begins: if fewer are free than were saved, the sequences that were used last are
     /// restored, and the others counted. Each block is verified before it is written. The order of the last uses is restored, and up
@@ -124,16 +124,17 @@ impl Saved {
         cache: &PrefixCache,
         memory: &mut (impl BlockBytes + ?Sized),
     ) -> Result<Restored, RestoreError> {
-        if cache.is_external() {
+        if cache.external().is_some() {
             return Err(RestoreError::External);
         }
         self.check(cache, memory.block_bytes())?;
         Ok(restore(self, cache, memory, Source::Cache))
     }
 
-    /// As [`restore`](Self::restore), into a cache whose pool the engine owns: takes ids from the end of `free`.
+    /// Restores the save into a cache with an external pool, as [`restore`](Self::restore) does,
+    /// with block ids from the end of `free`.
     ///
-    /// Ids that are not cached in the end are in `free`, or come back by [`PrefixCache::take_evicted`].
+    /// Ids that are not cached in the end are in `free`, or come back by [`ExternalPool::take_evicted`](radixkv::ExternalPool::take_evicted).
     ///
     /// # Errors
     ///
@@ -148,7 +149,7 @@ impl Saved {
         free: &mut Vec<BlockId>,
         memory: &mut (impl BlockBytes + ?Sized),
     ) -> Result<Restored, RestoreError> {
-        if !cache.is_external() {
+        if !cache.external().is_some() {
             return Err(RestoreError::NotExternal);
         }
         self.check(cache, memory.block_bytes())?;

@@ -16,7 +16,8 @@ use crate::format::trailer::Trailer;
 use crate::host::shape_of_tier;
 use crate::opened::{BlockFile, Opened};
 
-/// A save of a host tier whose tokens are in memory; the blocks' bytes are read when it is restored.
+/// An opened save of a host tier: its tokens are in memory, and the blocks' bytes are read when it
+/// is restored.
 ///
 /// It stays what it is when the folder is saved to again.
 pub struct SavedHost {
@@ -26,15 +27,15 @@ pub struct SavedHost {
     block_size: usize,
 }
 
-/// What was restored to a host tier. The numbers of blocks add up to what was saved.
+/// The result of restoring a host tier. The numbers of blocks add up to what was saved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct HostRestored {
     /// Blocks that the tier holds now.
     pub blocks: usize,
-    /// Blocks that it had already, or whose namespace it keeps out.
+    /// Blocks that the tier had already, or whose namespace it keeps out.
     pub refused_blocks: usize,
-    /// Blocks for which no room was free: those that were used the longest time ago.
+    /// Blocks that were left out because no blocks were free: the least recently used ones.
     pub no_room_blocks: usize,
     /// Blocks that were damaged or could not be read.
     pub damaged_blocks: usize,
@@ -59,7 +60,8 @@ impl fmt::Debug for SavedHost {
 }
 
 impl SavedHost {
-    /// Opens the folder's save of a host tier and reads its tokens, into memory in proportion to the file.
+    /// Opens the save of a host tier in a folder and reads its tokens into memory, in proportion to
+    /// the file.
     ///
     /// # Errors
     ///
@@ -70,17 +72,17 @@ impl SavedHost {
         Ok(Self { blocks, tree, trailer, block_size: layout.block_size() })
     }
 
-    /// Blocks that were saved.
+    /// The number of saved blocks.
     pub fn blocks(&self) -> usize {
         self.trailer.count()
     }
 
-    /// When it was saved, by the system's clock.
+    /// The time of the save, by the system's clock.
     pub fn saved_at(&self) -> SystemTime {
         self.trailer.time()
     }
 
-    /// Brings what was saved into a tier, in the order of the last uses: what was used last goes last. `cache` is any cache, by which
+    /// Restores the save into a tier, in the order of the last uses. `cache` is any cache, by which
     /// namespaces get their names.
     ///
     /// Takes no more blocks than the tier's capacity has room for when it begins: if there is less, those that were used last are

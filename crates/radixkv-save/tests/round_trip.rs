@@ -3,7 +3,7 @@
 mod common;
 
 use common::{BYTES, Memory, bytes_of, contents, count, layout, load, names, serve};
-use radixkv::{Evicted, Keys, PolicyKind, PrefixCache, Priority, Quota, Token};
+use radixkv::{Evicted, Keys, NamespaceName, PolicyKind, PrefixCache, Priority, Quota, Token};
 use radixkv_save::{BlockBytes, Layout, OpenError, RestoreError, Restored, Save, SaveError, Saved, TreeOnly};
 
 fn cache(block_size: usize, blocks: usize) -> PrefixCache {
@@ -18,8 +18,10 @@ fn restarted(cache: &PrefixCache, memory: &Memory, blocks: usize) -> (PrefixCach
     let saved = Saved::open(folder.path(), &layout).unwrap();
     assert_eq!((saved.blocks(), saved.has_bytes()), (report.blocks, true));
     assert_eq!(std::fs::metadata(folder.path().join("save")).unwrap().len(), report.bytes);
-    let (again, mut fresh) =
-        (PrefixCache::builder(cache.block_size(), blocks).policy(cache.policy()).build().unwrap(), Memory::new(blocks));
+    let (again, mut fresh) = (
+        PrefixCache::builder(cache.block_size(), blocks).policy(cache.settings().policy()).build().unwrap(),
+        Memory::new(blocks),
+    );
     let restored = saved.restore(&again, &mut fresh).unwrap();
     assert_eq!(again.validate(), Ok(()));
     (again, fresh, restored)
@@ -51,7 +53,7 @@ fn runs(cache: &PrefixCache) -> Vec<Vec<Seen>> {
     for name in names(cache) {
         let (parts, mut runs) = (name.parts().collect::<Vec<_>>(), Vec::<Seen>::new());
         let mut sequences: Vec<Vec<Token>> = Vec::new();
-        cache.walk(&cache.namespace_with(&parts, name.keys()), |run| {
+        cache.namespace(NamespaceName::new(&parts).with_keys(name.keys())).walk(|run| {
             let parent = run.parent.map(|parent| sequences[parent].clone());
             let before = parent.as_ref().map_or(&[][..], |parent| &parent[..run.start]);
             sequences.push([before, run.tokens].concat());
@@ -169,7 +171,7 @@ fn an_external_pool_takes_the_engines_ids() {
     let restored = saved.restore_external(&new, &mut free, &mut fresh).unwrap();
     assert_eq!((restored.blocks, free.len()), (report.blocks, 40 - report.blocks));
     assert_eq!(contents(&new, Some(&fresh), &names(&new)), before);
-    assert_eq!(new.take_evicted(&mut free), 0);
+    assert_eq!(new.external().expect("an external pool").take_evicted(&mut free), 0);
 }
 
 #[test]
@@ -189,10 +191,10 @@ fn quotas_hold_and_what_they_refuse_is_counted() {
     ] {
         let (new, mut fresh) = (cache(2, 64), Memory::new(64));
         let space = new.namespace(&["tenant"]);
-        new.set_quota(&space, quota);
+        space.set_quota(quota);
         let restored = saved.restore(&new, &mut fresh).unwrap();
         new.settle();
-        assert_eq!(new.namespace_stats(&space).cached_blocks, cached, "{quota:?}, {restored:?}");
+        assert_eq!(space.stats().cached_blocks, cached, "{quota:?}, {restored:?}");
         assert_eq!(restored.blocks + restored.refused_blocks, 30);
         contents(&new, Some(&fresh), &[space.name()]);
         // With leases let go, too, the sequences that were used last are the last to go.

@@ -143,7 +143,7 @@ impl BlockBytes for Weights<'_> {
 
     fn read(&mut self, block: u32, bytes: &mut [u8]) -> bool {
         if self.reads == self.clear_at {
-            self.cache.clear_namespace(&self.cache.default_namespace());
+            self.cache.default_namespace().clear();
             self.compute(2);
         }
         self.reads += 1;

@@ -6,21 +6,21 @@ use sha2::{Digest as _, Sha256};
 
 use crate::layout::{Layout, LayoutDigest};
 
-/// An id of the tokenizer.
+/// A token id.
 pub type Token = u32;
 
 /// What is hashed before a namespace, and before a block: so neither can pass for the other.
 const NAMESPACE: &[u8; 16] = b"radixkv  scope 1";
 const BLOCK: &[u8; 16] = b"radixkv  block 1";
 
-/// The name of a block in every remote tier: the SHA-256 of its layout, its namespace, its tokens and all tokens
-/// before them.
+/// The key of a block in every remote tier: the SHA-256 of its layout, its namespace, its tokens
+/// and all tokens before them.
 ///
 /// Two blocks have one key only if all of this is equal: no collision of SHA-256 is known.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BlockKey([u8; 32]);
 
-/// A block to store or to ask for: its key and its tokens, which every read compares.
+/// A block to store or to read: its key and its tokens, which every read compares.
 ///
 /// Made by [`Layout::blocks`] or a [`KeyChain`]; cloning it copies no tokens.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -63,7 +63,7 @@ impl BlockKey {
         &self.0
     }
 
-    /// The key with these bytes, as another process said it.
+    /// The key with these bytes, such as another process sent.
     pub fn from_bytes(bytes: [u8; 32]) -> Self {
         Self(bytes)
     }
@@ -85,7 +85,7 @@ impl BlockKey {
 }
 
 impl Block {
-    /// The block's name.
+    /// The block's key.
     pub fn key(&self) -> BlockKey {
         self.key
     }

@@ -19,7 +19,7 @@ pub(crate) const MAX_BLOCK_BYTES: usize = 256 << 20;
 /// A manifest is no longer than this.
 pub(crate) const MAX_MANIFEST_BYTES: usize = 16 << 10;
 
-/// What the bytes of a block mean: model, element type, arrangement, share of the model, and sizes.
+/// The meaning of a block's bytes: model, element type, arrangement, share of the model, and sizes.
 ///
 /// A store (a folder, a prefix of Redis, a prefix of a bucket) holds blocks of one layout. It is written down in the
 /// store when the store is made, and compared when it is opened; it is part of every key and of every object.
@@ -45,11 +45,11 @@ pub struct Layout {
     block_bytes: usize,
 }
 
-/// Why something is no layout.
+/// Why a layout is invalid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LayoutError {
-    /// Give a shorter name.
+    /// A name is too long.
     #[error("the {field} has {bytes} bytes, at most {max} are allowed")]
     LongName {
         /// The name's field.
@@ -59,7 +59,7 @@ pub enum LayoutError {
         /// Bytes allowed.
         max: usize,
     },
-    /// Leave out line breaks and other control characters.
+    /// A name has a line break or another control character.
     #[error("the {field} has a control character at byte {at}")]
     ControlCharacter {
         /// The name's field.
@@ -67,7 +67,7 @@ pub enum LayoutError {
         /// Where the character stands.
         at: usize,
     },
-    /// Give a number within the bounds.
+    /// A number is out of bounds.
     #[error("the {field} is {value}, it must be from 1 to {max}")]
     OutOfRange {
         /// The number's field.
@@ -77,8 +77,8 @@ pub enum LayoutError {
         /// The largest number.
         max: usize,
     },
-    /// Ranks count from 0.
-    #[error("rank {rank} of {ranks}: ranks are from 0 to one less than their number")]
+    /// The rank is not below the number of ranks; ranks count from 0.
+    #[error("rank {rank} is out of range: the {ranks} ranks count from 0")]
     Rank {
         /// The rank.
         rank: u32,
@@ -128,7 +128,8 @@ impl Layout {
         })
     }
 
-    /// How keys and values are arranged within a block, in words of the engine's. Default: an empty text.
+    /// Sets how keys and values are arranged within a block, in the engine's words. Default: an
+    /// empty text.
     ///
     /// # Errors
     ///
@@ -137,7 +138,8 @@ impl Layout {
         Ok(Self { kv_layout: name("kv layout", text.into())?, ..self })
     }
 
-    /// Which share of the model the blocks are of, under tensor parallelism. Default: rank 0 of 1.
+    /// Sets which share of the model the blocks hold, under tensor parallelism. Default: rank 0 of
+    /// 1.
     ///
     /// Each rank has a store of its own: a folder or a prefix.
     ///
@@ -183,7 +185,8 @@ impl Layout {
         self.blocks("", &vec![0; self.block_size])[0].key()
     }
 
-    /// Its fields as text, in the order of the manifest: for stores of another kind that write down what their blocks mean.
+    /// The fields as text, in the order of the manifest, for stores of another kind that record the
+    /// meaning of their blocks.
     pub fn fields(&self) -> [(&'static str, String); 6] {
         [
             ("model", self.model.clone()),
@@ -300,7 +303,7 @@ mod tests {
             error(Layout::new("m", "x".repeat(1025), 1, 1)),
             "the dtype has 1025 bytes, at most 1024 are allowed"
         );
-        let ranks = "rank 2 of 2: ranks are from 0 to one less than their number";
+        let ranks = "rank 2 is out of range: the 2 ranks count from 0";
         assert_eq!(error(layout().tensor_parallel(2, 2)), ranks);
     }
 }

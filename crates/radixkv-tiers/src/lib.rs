@@ -3,6 +3,8 @@
 
 mod aligned;
 mod files;
+#[doc = include_str!("../docs/guide.md")]
+pub mod guide {}
 mod key;
 mod layout;
 mod object;

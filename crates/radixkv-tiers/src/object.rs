@@ -29,14 +29,14 @@ pub(crate) const HEADER_BYTES: usize = 104;
 const CHECKSUM_AT: usize = 96;
 const MAGIC: &[u8; 8] = b"radixkvB";
 
-/// Why a block that was asked for is not there.
+/// Why a requested block was not read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
 #[non_exhaustive]
 pub enum Miss {
     /// The store has nothing under the key.
     #[error("absent")]
     Absent,
-    /// Its time to live is over.
+    /// The block has expired.
     #[error("expired")]
     Expired,
     /// The object is shorter or longer than it says or than objects of the layout are.
@@ -48,25 +48,25 @@ pub enum Miss {
         expected: usize,
     },
     /// Bytes changed since they were written.
-    #[error("the checksum does not fit the bytes")]
+    #[error("the checksum does not match")]
     WrongChecksum,
     /// Another program wrote it.
-    #[error("no object of a tier")]
+    #[error("not an object of radixkv-tiers")]
     NotAnObject,
     /// Another version of this package wrote it.
-    #[error("format {version} is unknown, this is format {FORMAT}")]
+    #[error("the object has format {version}, this version reads format {FORMAT}")]
     UnknownVersion {
         /// The version found.
         version: u32,
     },
-    /// It is of another model, element type, arrangement, rank or size.
-    #[error("an object of another layout")]
+    /// The object has another model, element type, arrangement, rank or size.
+    #[error("the object has another layout")]
     WrongLayout,
-    /// It stands under a key that is not its own.
-    #[error("an object with another key")]
+    /// The object is stored under another key than its own.
+    #[error("the object has another key")]
     WrongKey,
-    /// It has the key and not the tokens.
-    #[error("an object with other tokens")]
+    /// The object has the key but other tokens.
+    #[error("the object has other tokens")]
     WrongTokens,
 }
 

@@ -4,7 +4,7 @@ use std::{io, time::Duration};
 
 use crate::layout::{Difference, FORMAT, Layout, MAX_MANIFEST_BYTES};
 
-/// Why a tier is not opened.
+/// Why a tier could not be opened.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
@@ -22,7 +22,8 @@ pub enum OpenError {
         /// The layout's value.
         asked: String,
     },
-    /// Open another folder or prefix, or use the version of this package that wrote it.
+    /// The store has another format: open another folder or prefix, or use the version of this
+    /// package that wrote it.
     #[error("{place} has format {version}, this version of radixkv-tiers reads format {FORMAT}")]
     UnknownVersion {
         /// The store.
@@ -30,27 +31,28 @@ pub enum OpenError {
         /// The version of its format.
         version: u32,
     },
-    /// Open another folder or prefix: another program's, or a damaged one.
-    #[error("{place} is no store of radixkv-tiers: its manifest is not readable as one")]
+    /// The store's manifest cannot be read: another program wrote it, or it is damaged.
+    #[error("{place} is not a store of radixkv-tiers: its manifest cannot be read")]
     NotAStore {
         /// The store.
         place: String,
     },
-    /// Give more room.
-    #[error("a capacity of {capacity} bytes is less than one block's {block}")]
+    /// The capacity is smaller than one block.
+    #[error("capacity of {capacity} bytes requested, one block needs {block}")]
     CapacityBelowBlock {
         /// Bytes allowed.
         capacity: u64,
         /// Bytes that one stored block takes.
         block: u64,
     },
-    /// Close the other tier, or open another folder.
-    #[error("{place} is open already, here or in another process")]
+    /// The folder is already open: close the other tier, or open another folder.
+    #[error("{place} is already open, in this or another process")]
     InUse {
         /// The store.
         place: String,
     },
-    /// As the region says: another layout, a file that is no region, no free process slot.
+    /// The region could not be opened: another layout, a file that is not a region, or no free
+    /// process slot.
     #[cfg(feature = "region")]
     #[error("{place}: {source}")]
     Region {
@@ -59,7 +61,7 @@ pub enum OpenError {
         /// What it says.
         source: radixkv_region::OpenError,
     },
-    /// The system or the server refuses.
+    /// The system or the server reported an error.
     #[error("{place}: {source}")]
     Io {
         /// The store, or a file of it.

@@ -16,7 +16,7 @@ use crate::{
     worker,
 };
 
-/// A remote tier that is open: what the `open` of [`FileTier`](crate::FileTier) and its siblings returns.
+/// An open remote tier: what the `open` of [`FileTier`](crate::FileTier) and its siblings returns.
 ///
 /// Dropping it drops requests that no thread has begun, with their buffers, and waits for those that a thread has begun,
 /// up to the tier's timeout. Poll until nothing is in flight to have all of them done.

@@ -28,7 +28,8 @@ use crate::{
 /// Completions that may wait to be polled.
 const MAX_IN_FLIGHT: usize = 1024;
 
-/// Blocks in a region that engine processes of one host share: each finds what the others put, also after they were killed.
+/// A remote tier in a memory region that the engine processes of one host share: each finds the
+/// blocks that the others stored, also after they were killed.
 ///
 /// Batches are carried out by the calls that bring them, on the caller's thread: a copy for each block, and no waiting. A block that
 /// another process is putting counts as taken. In a process that was forked every call is refused.
@@ -68,7 +69,8 @@ struct State<B> {
 }
 
 impl<B: Buffer> RegionTier<B> {
-    /// Opens the region of a file, or makes it, of `capacity` blocks: its memory is taken from the file system at once.
+    /// Opens the region of a file or creates it, with `capacity` blocks: the file system allocates
+    /// its memory at once.
     ///
     /// # Errors
     ///

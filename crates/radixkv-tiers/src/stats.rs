@@ -4,29 +4,29 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::{object::Miss, tier::Failure};
 
-/// Counts of a tier since it was opened.
+/// Statistics of a tier since it was opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Stats {
-    /// Blocks that were asked for and given.
+    /// Requested blocks that were read.
     pub hits: u64,
-    /// Blocks that were asked for and not given, by reason; those that failed are in `errors`.
+    /// Requested blocks that were not found, by reason; those that failed are in `errors`.
     pub misses: Misses,
     /// Blocks that were stored.
     pub stored_blocks: u64,
-    /// Keys that were removed at the caller's wish.
+    /// Keys that the caller removed.
     pub removed_blocks: u64,
     /// Blocks that the tier removed to make room for others.
     pub evicted_blocks: u64,
-    /// Bytes of objects that were read and given.
+    /// Bytes of objects that were read.
     pub read_bytes: u64,
     /// Bytes of objects that were stored.
     pub written_bytes: u64,
-    /// Bytes that the store holds, where the tier counts them: files.
+    /// Bytes that the store holds; only file tiers count them.
     pub held_bytes: u64,
-    /// Blocks that the store holds, where the tier counts them: files.
+    /// Blocks that the store holds; only file tiers count them.
     pub held_blocks: u64,
-    /// Items that are in flight: accepted, and their completions not handed out.
+    /// Items in flight: accepted, with completions not yet polled.
     pub in_flight: u64,
     /// Batches that were refused because too many items were in flight.
     pub refused_batches: u64,

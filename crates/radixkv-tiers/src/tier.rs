@@ -18,7 +18,7 @@ pub trait Buffer: AsRef<[u8]> + AsMut<[u8]> + Send + 'static {}
 
 impl<T: AsRef<[u8]> + AsMut<[u8]> + Send + 'static> Buffer for T {}
 
-/// Blocks of keys and values beyond this process: files, Redis, an object store.
+/// A store of KV blocks outside this process: files, Redis, an object store.
 ///
 /// A call that takes a batch puts it into a bounded queue and returns; threads of the tier do the rest. Each item of the
 /// batch is completed for itself, and [`poll`](Self::poll) hands completions out. An item counts as in flight until
@@ -107,23 +107,23 @@ impl<B, T: RemoteTier<B> + ?Sized> RemoteTier<B> for Arc<T> {
     }
 }
 
-/// A batch that was accepted; its completions carry it.
+/// The id of an accepted batch; its completions carry it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket(pub(crate) u64);
 
 impl Ticket {
-    /// For tiers of other packages: each batch of one tier has another number.
+    /// Creates a ticket, for tiers of other packages: each batch of a tier has another number.
     pub fn new(number: u64) -> Self {
         Self(number)
     }
 }
 
-/// A block that is asked for, and the memory for it.
+/// A block to read, and the buffer for its bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Get<B> {
     /// The block.
     pub block: Block,
-    /// Where its bytes go.
+    /// The buffer for its bytes.
     pub buffer: B,
 }
 
@@ -134,40 +134,41 @@ pub struct Put<B> {
     pub block: Block,
     /// Its bytes.
     pub buffer: B,
-    /// How long the block may be found, from the call on, by the clock of the system (not by a monotonic one: other
-    /// processes read it too). `None`: as long as the store keeps it.
+    /// How long the block can be found, counted from the call by the system's wall clock, because
+    /// other processes read it also. `None`: as long as the store keeps it.
     pub time_to_live: Option<Duration>,
 }
 
-/// The end of one item of a batch, with what the batch held for it.
+/// The completion of one item of a batch, with the item's buffer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Completion<B> {
     /// The batch.
     pub ticket: Ticket,
     /// The item's place in the batch.
     pub index: usize,
-    /// What came of it.
+    /// The result.
     pub outcome: Outcome<B>,
 }
 
-/// What came of one item of a batch.
+/// The result of one item of a batch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Outcome<B> {
-    /// Of [`RemoteTier::contains`]: whether the store has the key.
+    /// The result of [`RemoteTier::contains`]: whether the store has the key.
     Contained(BlockKey, Result<bool, Failure>),
-    /// Of [`RemoteTier::get_into`]: whether the buffer holds the block. Where it does not, the buffer is as it was.
+    /// The result of [`RemoteTier::get_into`]: whether the buffer holds the block. Where it does
+    /// not, the buffer is as it was.
     Got(Get<B>, Result<(), NotGot>),
-    /// Of [`RemoteTier::put_from`]: whether the store took the block.
+    /// The result of [`RemoteTier::put_from`]: whether the store accepted the block.
     Put(Put<B>, Result<(), Failure>),
-    /// Of [`RemoteTier::remove`]: whether the store has the key no more.
+    /// The result of [`RemoteTier::remove`]: whether the key was removed.
     Removed(BlockKey, Result<(), Failure>),
 }
 
-/// Why a buffer does not hold the block that was asked for.
+/// Why a buffer does not hold the requested block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum NotGot {
-    /// The store answered, and what it has is not the block.
+    /// The store answered that it does not have the block.
     #[error("miss: {0}")]
     Miss(#[from] Miss),
     /// The store did not answer.
@@ -175,36 +176,36 @@ pub enum NotGot {
     Failed(#[from] Failure),
 }
 
-/// Why a store did not do what it was asked to.
+/// Why a store did not carry out a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
 #[non_exhaustive]
 pub enum Failure {
-    /// No answer in time. It may still be carried out.
-    #[error("no answer in time")]
+    /// The store did not answer in time. It may still be carried out.
+    #[error("timed out")]
     TimedOut,
-    /// No connection; the next requests try again.
-    #[error("not reachable")]
+    /// The store cannot be reached; later requests try again.
+    #[error("the store cannot be reached")]
     Unreachable,
     /// The disk or the server has no room.
-    #[error("no room in the store")]
+    #[error("the store is full")]
     NoRoom,
-    /// The store refuses: permissions, a read-only server.
-    #[error("the store refuses")]
+    /// The store denied access: permissions, or a read-only server.
+    #[error("the store denied access")]
     Denied,
-    /// The answer is none that the protocol knows.
-    #[error("an answer that the protocol does not know")]
+    /// The store's answer violates the protocol.
+    #[error("the store's answer violates the protocol")]
     Protocol,
     /// The store was replaced by one of another layout while the tier was open.
-    #[error("the store has another layout now")]
+    #[error("the store was replaced by one with another layout")]
     OtherLayout,
     /// A buffer's `as_ref` or `as_mut` panicked, or has another length than it had.
     #[error("the buffer panicked or changed its length")]
     Buffer,
-    /// A library panicked over it.
-    #[error("a panic inside the tier")]
+    /// A library panicked on the request.
+    #[error("the tier panicked")]
     Panicked,
-    /// Anything else that the system says.
-    #[error("input or output: {0}")]
+    /// Another error of the system.
+    #[error("i/o error: {0}")]
     Io(std::io::ErrorKind),
 }
 
@@ -222,8 +223,8 @@ pub struct Refused<T> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// Poll, then call again; or go on without.
-    #[error("{asked} items do not fit beside {in_flight} in flight, {max} may be in flight")]
+    /// Too many items are in flight: poll, then call again, or continue without.
+    #[error("{asked} items requested, {in_flight} of at most {max} are in flight: poll, then try again")]
     Full {
         /// Items of the batch.
         asked: usize,
@@ -232,15 +233,15 @@ pub enum Refusal {
         /// Items that may be in flight.
         max: usize,
     },
-    /// Make smaller batches, or allow more in flight.
-    #[error("{asked} items in one batch, {max} may be in flight")]
+    /// The batch has more items than may be in flight: use smaller batches, or allow more.
+    #[error("{asked} items in one batch, at most {max} may be in flight: use smaller batches")]
     TooLarge {
         /// Items of the batch.
         asked: usize,
         /// Items that may be in flight.
         max: usize,
     },
-    /// Give buffers of the layout's block bytes.
+    /// A buffer does not have the layout's block bytes.
     #[error("the buffer of item {index} has {bytes} bytes, a block has {block_bytes}")]
     BufferBytes {
         /// The item's place in the batch.
@@ -250,14 +251,15 @@ pub enum Refusal {
         /// Bytes of a block.
         block_bytes: usize,
     },
-    /// Make the block's key by the tier's own layout.
-    #[error("the block of item {index} is of another layout than the tier")]
+    /// A block's key was made with another layout than the tier's.
+    #[error("the block of item {index} has another layout than the tier")]
     OtherLayout {
         /// The item's place in the batch.
         index: usize,
     },
-    /// Open a tier in this process: threads do not survive a fork.
-    #[error("the tier was opened by process {opened_by}, this is process {here}")]
+    /// The process was forked after the tier was opened, and threads do not survive a fork: open a
+    /// tier in this process.
+    #[error("the tier was opened by process {opened_by}, this is process {here}: open it again after a fork")]
     Forked {
         /// The process that opened the tier.
         opened_by: u32,

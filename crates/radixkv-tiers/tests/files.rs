@@ -93,10 +93,10 @@ fn a_folder_of_another_layout_is_refused_with_both_values() {
 fn what_cannot_be_opened_is_said() {
     let folder = tempfile::tempdir().unwrap();
     let error = refused(folder.path(), &layout(16, 4096), 8191).to_string();
-    assert_eq!(error, "a capacity of 8191 bytes is less than one block's 8192");
+    assert_eq!(error, "capacity of 8191 bytes requested, one block needs 8192");
     let _tier = open(folder.path(), &layout(16, 4096), 8192);
     let error = refused(folder.path(), &layout(16, 4096), 8192).to_string();
-    assert_eq!(error, format!("{} is open already, here or in another process", folder.path().display()));
+    assert_eq!(error, format!("{} is already open, in this or another process", folder.path().display()));
     let file = folder.path().join("file");
     fs::write(&file, "").unwrap();
     let error = refused(&file, &layout(16, 4096), 8192);

@@ -19,9 +19,9 @@ use engine::config::{Architecture, Config, Rope};
 use engine::model::{Model, RandomWeights};
 use products::{HEAD_DIM, HIDDEN, INNER, KV_HEADS, LAYERS, QUERY_HEADS, StepProducts, VOCABULARY};
 use radixkv::Token;
-use radixkv::scheduler::{Batch, SequenceId};
 use radixkv_attention::cpu::{Cpu, CpuKv};
 use radixkv_attention::{Backend, Dtype, Layout};
+use radixkv_scheduler::{Batch, SequenceId};
 use row::Row;
 
 const BLOCK_SIZE: usize = 16;

@@ -6,9 +6,9 @@
 //! block that agrees with the first request's block in this token alone: where partial hits are copied, 24 are left.
 
 use radixkv::Token;
-use radixkv::scheduler::{Finished, SchedulerConfig};
 use radixkv_attention::Dtype;
 use radixkv_attention::cpu::Cpu;
+use radixkv_scheduler::{Finished, SchedulerConfig};
 
 use crate::config::Config;
 use crate::dice::Dice;

@@ -13,12 +13,12 @@ use std::time::{Duration, Instant};
 
 use clap::Parser;
 use indicatif::{ProgressBar, ProgressStyle};
-use radixkv::scheduler::{Order, QueueConfig, SchedulerConfig, SequenceId};
 use radixkv::{Eviction, PolicyKind, Token, Watermarks};
 use radixkv_attention::Dtype;
 use radixkv_attention::cpu::Cpu;
 #[cfg(feature = "cuda")]
 use radixkv_cuda::{Device, Staged};
+use radixkv_scheduler::{Order, QueueConfig, SchedulerConfig, SequenceId};
 
 use crate::acceptance::Acceptance;
 use crate::checkpoint::{Checkpoint, CheckpointError};
@@ -33,7 +33,7 @@ use crate::server::ServerError;
 use crate::tables::{self, Run};
 use crate::tokenizer::{Tokenizer, TokenizerError};
 
-/// Continues prompts with a model, with the cache and without, and says what the cache saved.
+/// Continues prompts with a model, with the cache and without, and reports what the cache saved.
 #[derive(Debug, Parser)]
 #[command(name = "engine", version)]
 struct Arguments {
@@ -47,10 +47,10 @@ struct Arguments {
     /// A text to continue; may be given several times.
     #[arg(long, value_name = "TEXT")]
     text: Vec<String>,
-    /// How many questions to generate where neither prompts nor texts are given.
+    /// Number of questions to generate if neither prompts nor texts are given.
     #[arg(long, default_value_t = 32, value_name = "N")]
     requests: usize,
-    /// Tokens that each prompt is continued by at most.
+    /// Maximum number of tokens that each prompt is continued by.
     #[arg(long, default_value_t = 32, value_name = "N")]
     new_tokens: usize,
     /// Tokens in a block.
@@ -59,8 +59,8 @@ struct Arguments {
     /// Blocks of keys and values.
     #[arg(long, default_value_t = 512, value_name = "N")]
     blocks: usize,
-    /// Blocks of a host tier: idle blocks are copied there before they are evicted, and come back when a prompt asks for them. Without
-    /// any there is none.
+    /// Blocks of a host tier: idle blocks are copied there before they are evicted, and are copied
+    /// back when a prompt needs them. 0 is no host tier.
     #[arg(long, default_value_t = 0, value_name = "N")]
     host_blocks: usize,
     /// How keys and values are stored: f32, f16, bf16.
@@ -69,10 +69,10 @@ struct Arguments {
     /// Scheduler threads.
     #[arg(long, default_value_t = 2, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     threads: u16,
-    /// Most tokens of one prompt in one step.
+    /// Maximum number of tokens of one prompt in one step.
     #[arg(long, default_value_t = 256, value_name = "TOKENS")]
     chunk: usize,
-    /// Sequences that one thread serves at once.
+    /// Sequences that one thread runs at once.
     #[arg(long, default_value_t = 16, value_name = "N")]
     running: u32,
     /// Which request is admitted next: fcfs, longest-prefix, dfs-weight.
@@ -84,15 +84,14 @@ struct Arguments {
     /// Runs without the cache only.
     #[arg(long)]
     no_cache: bool,
-    /// Where a cached block agrees in part, copies the tokens that agree, from this number on, instead of computing
-    /// them.
+    /// Minimum number of tokens to copy instead of compute if a cached block matches in part.
     #[arg(long, value_name = "TOKENS")]
     copy: Option<usize>,
     /// Reads prefixes that decoding sequences share once (cascade attention).
     #[arg(long)]
     cascade: bool,
-    /// Where attention is computed and keys and values are kept: cpu, cuda (in builds with the feature of that name).
-    /// Everything else is computed on the processor.
+    /// Where attention is computed and keys and values are kept: cpu, cuda (in builds with the
+    /// feature of that name). Everything else is computed on the CPU.
     #[arg(long, default_value = "cpu", value_parser = ["cpu", "cuda"])]
     device: String,
     /// Temperature: logits are divided by it; 0 always takes the largest logit.
@@ -107,24 +106,26 @@ struct Arguments {
     /// Seed of the weights and of sampling.
     #[arg(long, default_value_t = 0)]
     seed: u64,
-    /// Serves one request that shares 97 tokens with an earlier one, and checks what is saved and that no bit changes.
+    /// Serves one request that shares 97 tokens with an earlier one, and checks the saving and that
+    /// no bit changes.
     #[arg(long)]
     acceptance: bool,
-    /// Serves OpenAI's interface over HTTP at this address, such as localhost:8000, until the process is interrupted. Without a `temperature` or
-    /// another number of sampling in a request, those of the command count.
+    /// Serves OpenAI's interface over HTTP at this address, such as localhost:8000, until the
+    /// process is interrupted. Sampling parameters that a request lacks are those of the command.
     #[cfg(feature = "serve")]
     #[arg(long, value_name = "ADDR", conflicts_with_all = ["prompts", "text", "acceptance"])]
     serve: Option<String>,
-    /// Requests that wait at most, with --serve; more are answered with 429.
+    /// Maximum number of waiting requests, with --serve; more are answered with 429.
     #[cfg(feature = "serve")]
     #[arg(long, default_value_t = 256, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     waiting: u16,
-    /// Publishes KV events as vLLM does, with --serve: what the cache stores and removes, for routers; such as
-    /// tcp://127.0.0.1:5557.
+    /// Publishes KV events as vLLM does, with --serve: the blocks that the cache stores and
+    /// removes, for routers; such as tcp://127.0.0.1:5557.
     #[cfg(feature = "events")]
     #[arg(long, value_name = "ENDPOINT", requires = "serve")]
     events: Option<String>,
-    /// Answers routers that missed events, or that come late, such as at tcp://127.0.0.1:5558.
+    /// Replays events for routers that missed some or started late, such as at
+    /// tcp://127.0.0.1:5558.
     #[cfg(feature = "events")]
     #[arg(long, value_name = "ENDPOINT", requires = "events")]
     events_replay: Option<String>,

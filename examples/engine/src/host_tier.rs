@@ -88,7 +88,7 @@ pub(crate) fn make_room(tiers: &TieredCache) {
 /// Copies what the host has of a prompt to the device, where it stays cached: the scheduler finds it there. What has to go for the
 /// prompt is copied to the host before, for a scheduler that makes room by itself copies nothing. A hint: where the device has no room,
 /// nothing is done. Waits for the copies, and takes locks. The prompt is one that the queue takes
-/// ([`WaitingQueue::check`](radixkv::scheduler::WaitingQueue::check)).
+/// ([`WaitingQueue::check`](radixkv_scheduler::WaitingQueue::check)).
 ///
 /// The scheduler's own lookup is the one that counts: nothing here is a lookup.
 pub(crate) fn bring_up(tiers: &TieredCache, namespace: &Namespace, tokens: &[Token]) {

@@ -1,7 +1,7 @@
 //! Where requests come in, from any thread.
 
 use radixkv::Token;
-use radixkv::scheduler::{Request, SequenceId, SubmitErrorKind, WaitingQueue};
+use radixkv_scheduler::{Request, SequenceId, SubmitErrorKind, WaitingQueue};
 
 /// The queue of an engine, and what its model takes.
 #[derive(Debug, Clone)]

@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use radixkv::scheduler::{
-    Finish, FinishError, Finished, QueueConfig, Request, Scheduler, SchedulerConfig, Sequence, SequenceId, WaitingQueue,
-};
 use radixkv::{BuildError, Eviction, PolicyKind, PrefixCache, Token};
 use radixkv_attention::{Dtype, Layout};
 use radixkv_host::TieredCache;
+use radixkv_scheduler::{
+    Finish, FinishError, Finished, QueueConfig, Request, Scheduler, SchedulerConfig, Sequence, SequenceId, WaitingQueue,
+};
 
 use crate::config::Config;
 use crate::host_tier;

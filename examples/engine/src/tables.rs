@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use comfy_table::{CellAlignment, Table, presets};
-use radixkv::scheduler::Finished;
+use radixkv_scheduler::Finished;
 
 use crate::acceptance::{Acceptance, Served};
 

@@ -1,125 +1,42 @@
-//! Setting quotas, and reserving within them.
+//! Setting quotas, and charging namespaces for blocks.
 
 use super::{NamespaceStats, Quota, QuotaCharge};
-use crate::cache::block_request::BlockRequest;
 use crate::cache::evictor::{Evictor, QuotaPass, Resources};
 use crate::cache::inner::{Inner, Patience, STEP};
 use crate::cache::namespace::Namespace;
 use crate::cache::prefix_cache::PrefixCache;
 use crate::cache::reservation::{Reservation, ReserveError};
-use crate::cache::session::Session;
 use crate::sync::Arc;
 use crate::tree::Holdings;
 
-impl PrefixCache {
-    /// Sets the limits of a namespace, from now on.
-    ///
-    /// Blocks cached beyond a limit are evicted by the next insert into a namespace with such a limit, by the next
-    /// eviction (before all other victims), and by [`settle`](Self::settle) or [`run_once`](Self::run_once); a background
-    /// evictor is called at once. Of several namespaces beyond their limits, the one whose limit was set first loses
-    /// blocks first. A namespace with a quota is kept when it is empty. Clearing it keeps the quota, and its old blocks
-    /// that are still leased count; dropping it ends both.
-    ///
-    /// A request that waits for blocks is refused if the new limit is lower than what it asks for; a request of a
-    /// scheduler (feature `scheduler`) that has become too long for its namespace waits until it is aborted or the limit is raised.
-    ///
-    /// Waits its turn if another thread is evicting. The first limit of a namespace that has cached blocks sorts all
-    /// candidates for eviction anew, in slices, as [`set_policy`](Self::set_policy) does.
-    ///
-    /// # Panics
-    ///
-    /// If the namespace is of another cache.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use radixkv::{PrefixCache, Quota, ReserveError};
-    ///
-    /// let cache = PrefixCache::builder(16, 1024).build()?;
-    /// let tenant = cache.namespace(&["tenant-7"]);
-    /// cache.set_quota(&tenant, Quota::default().cached_blocks(256).pinned_blocks(64));
-    ///
-    /// let session = cache.session();
-    /// let fill = session.reserve_in(&tenant, 60).expect("within the quota");
-    /// let refused = session.reserve_in(&tenant, 5).expect_err("beyond it");
-    /// assert_eq!(refused, ReserveError::OverQuota { requested: 5, pinned: 60, limit: 64 });
-    /// # drop(fill);
-    /// # Ok::<_, radixkv::BuildError>(())
-    /// ```
-    pub fn set_quota(&self, namespace: &Namespace, quota: Quota) {
-        self.inner.namespaces.check(namespace);
-        self.inner.evicting(|evictor, resources| {
-            if namespace.0.root(resources.guard).is_some() {
-                evictor.set_quota(&namespace.0.holdings, quota, resources);
-            }
-        });
-        if let Some(background) = self.inner.background.get() {
-            background.changes_pending();
+pub(in crate::cache) fn set_quota(cache: &PrefixCache, namespace: &Namespace, quota: Quota) {
+    cache.inner.evicting(|evictor, resources| {
+        if namespace.0.root(resources.guard).is_some() {
+            evictor.set_quota(&namespace.0.holdings, quota, resources);
         }
-        // A request that waits for its quota may have it now.
-        self.inner.ring();
+    });
+    if let Some(background) = cache.inner.background.get() {
+        background.changes_pending();
     }
-
-    /// Numbers of one namespace. Never waits; brings the counts up to date first, unless another thread is evicting.
-    ///
-    /// # Panics
-    ///
-    /// If the namespace is of another cache.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # let cache = radixkv::PrefixCache::builder(16, 8).build()?;
-    /// let tenant = cache.namespace(&["tenant-7"]);
-    /// let filling = cache.session().reserve_in(&tenant, 3)?;
-    /// let stats = cache.namespace_stats(&tenant);
-    /// assert_eq!((stats.cached_blocks, stats.reserved_blocks), (0, 3));
-    /// # drop(filling);
-    /// # Ok::<_, Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn namespace_stats(&self, namespace: &Namespace) -> NamespaceStats {
-        self.inner.namespaces.check(namespace);
-        self.inner.settle_by(Patience::Tries);
-        let holdings = &namespace.0.holdings;
-        let (cached_blocks, pinned_blocks) = holdings.both_limits();
-        NamespaceStats {
-            cached_blocks: holdings.cached(),
-            protected_blocks: holdings.protected(),
-            reserved_blocks: holdings.reserved(),
-            quota: Quota { cached_blocks, pinned_blocks, time_to_idle: holdings.time_to_idle() },
-            lookups: self.inner.lookups_of(holdings),
-        }
-    }
+    // A request that waits for its quota may have it now.
+    cache.inner.ring();
 }
 
-impl Session {
-    /// [`reserve`](Self::reserve) of a request that `namespace` pays for: `BlockRequest::new(blocks).paid_by(namespace)`.
-    ///
-    /// # Errors
-    ///
-    /// As `reserve`.
-    ///
-    /// # Panics
-    ///
-    /// If the namespace is of another cache.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use radixkv::{PrefixCache, Quota, ReserveError};
-    ///
-    /// let cache = PrefixCache::builder(16, 1024).build()?;
-    /// let tenant = cache.namespace(&["tenant-7"]);
-    /// cache.set_quota(&tenant, Quota::default().pinned_blocks(64));
-    /// let session = cache.session();
-    /// let filling = session.reserve_in(&tenant, 60)?;
-    /// let refused = session.reserve_in(&tenant, 5).unwrap_err();
-    /// assert_eq!(refused, ReserveError::OverQuota { requested: 5, pinned: 60, limit: 64 });
-    /// # drop(filling);
-    /// # Ok::<_, Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn reserve_in(&self, namespace: &Namespace, blocks: usize) -> Result<Reservation, ReserveError> {
-        self.reserve(BlockRequest::new(blocks).paid_by(namespace))
+/// The limits of the namespace with these counts.
+pub(in crate::cache) fn limits_of(holdings: &Holdings) -> Quota {
+    let (cached_blocks, pinned_blocks) = holdings.both_limits();
+    Quota { cached_blocks, pinned_blocks, time_to_idle: holdings.time_to_idle() }
+}
+
+pub(in crate::cache) fn stats(cache: &PrefixCache, namespace: &Namespace) -> NamespaceStats {
+    cache.inner.settle_by(Patience::Tries);
+    let holdings = &namespace.0.holdings;
+    NamespaceStats {
+        cached_blocks: holdings.cached(),
+        protected_blocks: holdings.protected(),
+        reserved_blocks: holdings.reserved(),
+        quota: limits_of(holdings),
+        lookups: cache.inner.lookups_of(holdings),
     }
 }
 

@@ -6,14 +6,14 @@
 use std::collections::HashMap;
 
 use super::tree::{children_of, points_of};
-use crate::cache::diagnostics::{Mismatch, PointAt, RunAt, Violation, ensure};
+use crate::cache::diagnostics::{BrokenInvariant, Mismatch, PointAt, RunAt, ensure};
 use crate::cache::evictor::{Evictor, Resources, Totals};
 use crate::reclaim::Ref;
 use crate::sync::atomic::Ordering::Acquire;
 use crate::tree::{Holdings, Point, Run};
 
 /// Checks the accounts of `runs`, which come space by space with the trunk first.
-pub(super) fn check(runs: &[Ref<'_, Run>], evictor: &Evictor, resources: Resources<'_>) -> Result<(), Violation> {
+pub(super) fn check(runs: &[Ref<'_, Run>], evictor: &Evictor, resources: Resources<'_>) -> Result<(), BrokenInvariant> {
     let mut found = Totals::default();
     let mut namespaces = HashMap::new();
     for space in runs.chunk_by(|_, next| !next.is_trunk()) {
@@ -31,7 +31,7 @@ pub(super) fn check(runs: &[Ref<'_, Run>], evictor: &Evictor, resources: Resourc
         of_it.1 += found.protected - protected;
         found.runs += runs.len();
         let space_runs = Mismatch { recorded: trunk.space().account.runs.get(&evictor.owner), found: runs.len() };
-        space_runs.settle(Violation::SpaceRuns)?;
+        space_runs.settle(BrokenInvariant::SpaceRuns)?;
     }
     for (holdings, (cached, protected)) in namespaces.into_values() {
         check_holdings(holdings, [cached, protected], evictor)?;
@@ -40,35 +40,35 @@ pub(super) fn check(runs: &[Ref<'_, Run>], evictor: &Evictor, resources: Resourc
 }
 
 /// Checks the accounts of a namespace over all its spaces, and that the evictor has noted it if it is beyond its quota.
-fn check_holdings(holdings: &Holdings, found: [usize; 2], evictor: &Evictor) -> Result<(), Violation> {
+fn check_holdings(holdings: &Holdings, found: [usize; 2], evictor: &Evictor) -> Result<(), BrokenInvariant> {
     let [cached, protected] = found;
-    Mismatch { recorded: holdings.cached(), found: cached }.settle(Violation::NamespaceCached)?;
-    Mismatch { recorded: holdings.protected(), found: protected }.settle(Violation::NamespaceProtected)?;
+    Mismatch { recorded: holdings.cached(), found: cached }.settle(BrokenInvariant::NamespaceCached)?;
+    Mismatch { recorded: holdings.protected(), found: protected }.settle(BrokenInvariant::NamespaceProtected)?;
     let group = holdings.group.get(&evictor.owner).filter(|group| {
         let has_candidates = evictor.ranking.policy.choose_of(*group).is_some();
         has_candidates && holdings.excess() > 0 && evictor.quotas.limited.contains_key(group)
     });
     let noted = group.is_none_or(|group| evictor.quotas.is_noted(group));
-    ensure(noted, || Violation::QuotaMissed { cached, excess: holdings.excess() })
+    ensure(noted, || BrokenInvariant::QuotaMissed { cached, excess: holdings.excess() })
 }
 
-fn check_totals(recorded: &Totals, found: &Totals) -> Result<(), Violation> {
+fn check_totals(recorded: &Totals, found: &Totals) -> Result<(), BrokenInvariant> {
     let total = |recorded, found| Mismatch { recorded, found };
-    total(recorded.evictable, found.evictable).settle(Violation::EvictableTotal)?;
-    total(recorded.protected, found.protected).settle(Violation::ProtectedTotal)?;
-    total(recorded.runs, found.runs).settle(Violation::RunTotal)?;
-    total(recorded.points, found.points).settle(Violation::PointTotal)?;
+    total(recorded.evictable, found.evictable).settle(BrokenInvariant::EvictableTotal)?;
+    total(recorded.protected, found.protected).settle(BrokenInvariant::ProtectedTotal)?;
+    total(recorded.runs, found.runs).settle(BrokenInvariant::RunTotal)?;
+    total(recorded.points, found.points).settle(BrokenInvariant::PointTotal)?;
     let cached = found.evictable + found.protected;
     let (inserted, evicted) = (recorded.inserted, recorded.evicted);
     let gone = evicted + recorded.aged + recorded.cleared + recorded.invalidated;
     let flows = inserted.checked_sub(gone) == Some(cached as u64);
-    ensure(flows, || Violation::Flow { inserted, gone, cached })
+    ensure(flows, || BrokenInvariant::Flow { inserted, gone, cached })
 }
 
 /// The evictor keeps no list of points for a trunk and files no root.
-fn check_trunk<'g>(trunk: Ref<'g, Run>, evictor: &Evictor, resources: Resources<'g>) -> Result<(), Violation> {
+fn check_trunk<'g>(trunk: Ref<'g, Run>, evictor: &Evictor, resources: Resources<'g>) -> Result<(), BrokenInvariant> {
     let listed = trunk.account.with(&evictor.owner, |account| account.points.len());
-    ensure(listed == 0, || Violation::PointList { run: RunAt::of(trunk), listed, live: 0 })?;
+    ensure(listed == 0, || BrokenInvariant::PointList { run: RunAt::of(trunk), listed, live: 0 })?;
     points_of(trunk, resources).into_iter().try_for_each(|root| check_active_children(root, evictor, resources))
 }
 
@@ -78,11 +78,11 @@ fn check_run<'g>(
     found: &mut Totals,
     evictor: &Evictor,
     resources: Resources<'g>,
-) -> Result<(), Violation> {
+) -> Result<(), BrokenInvariant> {
     let at = RunAt::of(run);
     let whole = run.word().len();
     let registered = run.account.with(&evictor.owner, |account| account.is_registered() && account.len == whole);
-    ensure(registered, || Violation::RunUnregistered(at))?;
+    ensure(registered, || BrokenInvariant::RunUnregistered(at))?;
     let points = points_of(run, resources);
     for &point in &points {
         check_point(point, evictor, resources)?;
@@ -91,7 +91,7 @@ fn check_run<'g>(
     let active = points.iter().rev().find(|point| point.account.get(&evictor.owner).is_active());
     let deepest = active.map_or(0, |point| point.depth());
     let recorded = run.account.with(&evictor.owner, |account| account.protected);
-    ensure(recorded == deepest, || Violation::ProtectedDepth { run: at, recorded, deepest })?;
+    ensure(recorded == deepest, || BrokenInvariant::ProtectedDepth { run: at, recorded, deepest })?;
     let protected = run.blocks_to(deepest, resources.grid_of(run));
     found.protected += protected;
     found.evictable += run.blocks_to(run.word().len(), resources.grid_of(run)) - protected;
@@ -99,13 +99,13 @@ fn check_run<'g>(
     Ok(())
 }
 
-fn check_point<'g>(point: Ref<'g, Point>, evictor: &Evictor, resources: Resources<'g>) -> Result<(), Violation> {
+fn check_point<'g>(point: Ref<'g, Point>, evictor: &Evictor, resources: Resources<'g>) -> Result<(), BrokenInvariant> {
     let at = PointAt::on(point.run(), point.depth());
     let account = point.account.get(&evictor.owner);
-    ensure(account.is_known(), || Violation::PointUnknown(at))?;
+    ensure(account.is_known(), || BrokenInvariant::PointUnknown(at))?;
     // Acquire: as the evictor reads it.
     let leases = point.word.load(Acquire).leases();
-    ensure(account.is_leased() == (leases > 0), || Violation::LeaseAccount { point: at, leases })?;
+    ensure(account.is_leased() == (leases > 0), || BrokenInvariant::LeaseAccount { point: at, leases })?;
     check_active_children(point, evictor, resources)
 }
 
@@ -113,19 +113,19 @@ fn check_active_children<'g>(
     point: Ref<'g, Point>,
     evictor: &Evictor,
     resources: Resources<'g>,
-) -> Result<(), Violation> {
+) -> Result<(), BrokenInvariant> {
     let recorded = point.account.get(&evictor.owner).active_children();
     let is_active = |run: &Ref<'_, Run>| run.account.with(&evictor.owner, |account| account.protected > 0);
     let found = children_of(point, evictor, resources).iter().filter(|&run| is_active(run)).count();
     let at = PointAt::on(point.run(), point.depth());
-    Mismatch { recorded, found }.settle(|counts| Violation::ActiveChildren(at, counts))
+    Mismatch { recorded, found }.settle(|counts| BrokenInvariant::ActiveChildren(at, counts))
 }
 
 /// Checks the evictor's list by address: what it names wrongly may be gone.
-fn check_list(run: Ref<'_, Run>, points: &[Ref<'_, Point>], evictor: &Evictor) -> Result<(), Violation> {
+fn check_list(run: Ref<'_, Run>, points: &[Ref<'_, Point>], evictor: &Evictor) -> Result<(), BrokenInvariant> {
     run.account.with(&evictor.owner, |account| {
         let same = account.points.iter().eq(points.iter().map(|point| point.link()));
         let (listed, live) = (account.points.len(), points.len());
-        ensure(same, || Violation::PointList { run: RunAt::of(run), listed, live })
+        ensure(same, || BrokenInvariant::PointList { run: RunAt::of(run), listed, live })
     })
 }

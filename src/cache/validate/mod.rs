@@ -24,12 +24,12 @@ mod tree;
 #[cfg(test)]
 mod tests;
 
-use super::diagnostics::{Mismatch, Violation};
+use super::diagnostics::{BrokenInvariant, Mismatch};
 use super::evictor::{Evictor, Resources};
 use super::inner::Inner;
 
 /// The first invariant found broken.
-pub(super) fn validate(inner: &Inner, evictor: &Evictor, resources: Resources<'_>) -> Result<(), Violation> {
+pub(super) fn validate(inner: &Inner, evictor: &Evictor, resources: Resources<'_>) -> Result<(), BrokenInvariant> {
     tree::check_rest(evictor, resources)?;
     let spaces = tree::spaces(inner, evictor, resources)?;
     let mut runs = Vec::new();
@@ -37,7 +37,7 @@ pub(super) fn validate(inner: &Inner, evictor: &Evictor, resources: Resources<'_
         tree::walk(space, evictor, resources, &mut runs)?;
     }
     let listed = Mismatch { recorded: evictor.hidden.len(), found: tree::hidden(&runs, resources) };
-    listed.settle(Violation::HiddenCount)?;
+    listed.settle(BrokenInvariant::HiddenCount)?;
     blocks::check(inner, &runs, evictor, resources)?;
     accounts::check(&runs, evictor, resources)?;
     ranking::check(&runs, evictor, resources)?;

@@ -2,7 +2,7 @@
 //! moment exactly if time alone will change the standing of its candidate.
 
 use super::tree::points_of;
-use crate::cache::diagnostics::{Mismatch, PointAt, Violation, ensure};
+use crate::cache::diagnostics::{BrokenInvariant, Mismatch, PointAt, ensure};
 use crate::cache::evictor::{Evictor, Ranking, Resources};
 use crate::policy::{CandidateEntry, Policy, Standing};
 use crate::reclaim::Ref;
@@ -10,7 +10,7 @@ use crate::sync::atomic::Ordering::Acquire;
 use crate::tree::{Point, Run};
 
 /// Checks the policy, its slots, and the points of `runs` against them.
-pub(super) fn check(runs: &[Ref<'_, Run>], evictor: &Evictor, resources: Resources<'_>) -> Result<(), Violation> {
+pub(super) fn check(runs: &[Ref<'_, Run>], evictor: &Evictor, resources: Resources<'_>) -> Result<(), BrokenInvariant> {
     let (mut candidates, mut moments) = (0, 0);
     for &run in runs {
         for point in points_of(run, resources) {
@@ -21,34 +21,34 @@ pub(super) fn check(runs: &[Ref<'_, Run>], evictor: &Evictor, resources: Resourc
         }
     }
     let ranking = &evictor.ranking;
-    let recorded = ranking.due.count().ok_or(Violation::UnsoundMoments)?;
-    Mismatch { recorded, found: moments }.settle(Violation::MomentCount)?;
-    ensure(ranking.policy.is_sound(), || Violation::UnsoundPolicy)?;
-    Mismatch { recorded: ranking.policy.len(), found: candidates }.settle(Violation::FiledCount)?;
+    let recorded = ranking.due.count().ok_or(BrokenInvariant::UnsoundMoments)?;
+    Mismatch { recorded, found: moments }.settle(BrokenInvariant::MomentCount)?;
+    ensure(ranking.policy.is_sound(), || BrokenInvariant::UnsoundPolicy)?;
+    Mismatch { recorded: ranking.policy.len(), found: candidates }.settle(BrokenInvariant::FiledCount)?;
     check_incoming(ranking)?;
     // While candidates are being sorted, the order may not have all of them yet.
     if let Some(order) = ranking.aging.order().filter(|_| !evictor.quotas.is_sorting()) {
-        ensure(order.is_sound(), || Violation::UnsoundPolicy)?;
-        Mismatch { recorded: order.len(), found: candidates }.settle(Violation::AgingCount)?;
+        ensure(order.is_sound(), || BrokenInvariant::UnsoundPolicy)?;
+        Mismatch { recorded: order.len(), found: candidates }.settle(BrokenInvariant::AgingCount)?;
     }
     let occupied = ranking.slots().iter().count();
-    Mismatch { recorded: occupied, found: candidates }.settle(Violation::SlotCount)?;
+    Mismatch { recorded: occupied, found: candidates }.settle(BrokenInvariant::SlotCount)?;
     check_vacant(ranking, occupied)
 }
 
 /// Checks whether a point stands in the ranking as it should; whether it is a candidate.
-fn check_point(point: Ref<'_, Point>, evictor: &Evictor, resources: Resources<'_>) -> Result<bool, Violation> {
+fn check_point(point: Ref<'_, Point>, evictor: &Evictor, resources: Resources<'_>) -> Result<bool, BrokenInvariant> {
     let at = PointAt::on(point.run(), point.depth());
     let slot = point.account.get(&evictor.owner).candidate;
     let slot = match (is_candidate(point, evictor, resources), slot) {
         (false, None) => return Ok(false),
-        (false, Some(_)) => return Err(Violation::WronglyFiled(at)),
-        (true, None) => return Err(Violation::NotFiled(at)),
+        (false, Some(_)) => return Err(BrokenInvariant::WronglyFiled(at)),
+        (true, None) => return Err(BrokenInvariant::NotFiled(at)),
         (true, Some(slot)) => slot,
     };
     let ranking = &evictor.ranking;
     let leads_back = ranking.at(slot) == Some(point.link());
-    ensure(leads_back, || Violation::WrongSlot { point: at, slot: slot.index() })?;
+    ensure(leads_back, || BrokenInvariant::WrongSlot { point: at, slot: slot.index() })?;
     let entry = evictor.entry(point);
     let (standing, until) = evictor.standing(point, resources);
     let is_filed = |policy: &Policy| {
@@ -57,15 +57,15 @@ fn check_point(point: Ref<'_, Point>, evictor: &Evictor, resources: Resources<'_
             evictor.quotas.is_sorting() && policy.is_filed(slot, standing, CandidateEntry { group: None, ..entry });
         unsorted || policy.is_filed(slot, standing, entry)
     };
-    ensure(is_filed(&ranking.policy), || Violation::StaleStanding(at))?;
+    ensure(is_filed(&ranking.policy), || BrokenInvariant::StaleStanding(at))?;
     if let Some(incoming) = &ranking.exchange.incoming {
         let moved = slot.index() < incoming.moved;
-        ensure(!moved || is_filed(&incoming.policy), || Violation::NotMoved(at))?;
+        ensure(!moved || is_filed(&incoming.policy), || BrokenInvariant::NotMoved(at))?;
     }
     let by_age = Standing { demoted: false, ..standing };
     let is_aging = |order: &Policy| evictor.quotas.is_sorting() || order.is_filed(slot, by_age, entry);
-    ensure(ranking.aging.order().is_none_or(is_aging), || Violation::NotAging(at))?;
-    ensure(ranking.due.at(slot) == until, || Violation::WrongMoment(at))?;
+    ensure(ranking.aging.order().is_none_or(is_aging), || BrokenInvariant::NotAging(at))?;
+    ensure(ranking.due.at(slot) == until, || BrokenInvariant::WrongMoment(at))?;
     Ok(true)
 }
 
@@ -81,23 +81,23 @@ fn is_candidate(point: Ref<'_, Point>, evictor: &Evictor, resources: Resources<'
 }
 
 /// The incoming policy has exactly the candidates of the slots that have been moved; `check_point` has found them there.
-fn check_incoming(ranking: &Ranking) -> Result<(), Violation> {
+fn check_incoming(ranking: &Ranking) -> Result<(), BrokenInvariant> {
     let Some(incoming) = &ranking.exchange.incoming else {
         return Ok(());
     };
-    ensure(incoming.policy.is_sound(), || Violation::UnsoundPolicy)?;
+    ensure(incoming.policy.is_sound(), || BrokenInvariant::UnsoundPolicy)?;
     let moved = ranking.slots().iter().filter(|(slot, _)| *slot < incoming.moved).count();
-    Mismatch { recorded: incoming.policy.len(), found: moved }.settle(Violation::MovedCount)
+    Mismatch { recorded: incoming.policy.len(), found: moved }.settle(BrokenInvariant::MovedCount)
 }
 
 /// Each slot without a candidate is vacant once.
-fn check_vacant(ranking: &Ranking, occupied: usize) -> Result<(), Violation> {
+fn check_vacant(ranking: &Ranking, occupied: usize) -> Result<(), BrokenInvariant> {
     let mut met = vec![false; ranking.slots().len()];
     for slot in ranking.vacant().iter() {
         let slot = slot.index();
         let empty = slot < met.len() && ranking.slots().get(slot).is_none();
-        ensure(empty && !std::mem::replace(&mut met[slot], true), || Violation::VacantSlot { slot })?;
+        ensure(empty && !std::mem::replace(&mut met[slot], true), || BrokenInvariant::VacantSlot { slot })?;
     }
     let recorded = ranking.vacant().len();
-    Mismatch { recorded, found: met.len() - occupied }.settle(Violation::VacantCount)
+    Mismatch { recorded, found: met.len() - occupied }.settle(BrokenInvariant::VacantCount)
 }

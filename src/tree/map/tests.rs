@@ -2,7 +2,7 @@
 //! trees.
 
 use super::*;
-use crate::name::{Keys, NamespaceName};
+use crate::name::NamespaceName;
 use crate::reclaim::{Domain, Local};
 use crate::sync::Arc;
 use crate::tree::{Holdings, Point, Space, Word};
@@ -47,7 +47,7 @@ impl Bed {
 }
 
 fn holdings() -> Arc<Holdings> {
-    Arc::new(Holdings::new(NamespaceName::new(&[], Keys::Tokens), Domain::new().records().row()))
+    Arc::new(Holdings::new(NamespaceName::default(), Domain::new().records().row()))
 }
 
 /// Retires an empty tree.

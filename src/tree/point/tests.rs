@@ -1,7 +1,7 @@
 //! Where points lie, and counts at the ends of their range.
 
 use super::*;
-use crate::name::{Keys, NamespaceName};
+use crate::name::NamespaceName;
 use crate::reclaim::Domain;
 use crate::sync::Arc;
 use crate::tree::{Holdings, Space};
@@ -14,7 +14,7 @@ fn points_have_a_line_of_their_own_and_roots_lie_across_two() {
     let domain = Domain::new();
     let local = domain.register();
     let guard = local.pin();
-    let holdings = Arc::new(Holdings::new(NamespaceName::new(&[], Keys::Tokens), domain.records().row()));
+    let holdings = Arc::new(Holdings::new(NamespaceName::default(), domain.records().row()));
     let root = Space::plant(0, holdings, &guard);
     let line = |address: usize| address / LINE;
     assert_eq!(root.as_ref().layout(), ROOT);

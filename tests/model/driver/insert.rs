@@ -1,7 +1,7 @@
 //! The steps that insert: right and wrong, from fresh and from held reservations.
 
 use radixkv::Token;
-use radixkv::reference;
+use radixkv_reference as reference;
 
 use super::{Difference, Driver, HeldLease, HeldReservation, equal, matched_by};
 use crate::step::{Fault, Sequence};
@@ -78,7 +78,7 @@ impl<S: Subject> Driver<S> {
     }
 
     pub(super) fn insert_wrong(&mut self, at: usize, sequence: &Sequence, fault: Fault) -> Result<(), Difference> {
-        let Some((at, mut tokens)) = self.growth(at, sequence) else {
+        let Some((at, tokens)) = self.growth(at, sequence) else {
             return Ok(());
         };
         // Which of two faults is named first is not promised.
@@ -89,10 +89,6 @@ impl<S: Subject> Driver<S> {
         let given = match fault {
             Fault::OneTooMany => Some(needed + 1),
             Fault::OneTooFew => needed.checked_sub(1),
-            Fault::TooShort => self.leases[at].tokens.len().checked_sub(1).map(|shorter| {
-                tokens.truncate(shorter);
-                0
-            }),
         };
         let Some(given) = given else { return Ok(()) };
         if !self.reserve(None, given)? {

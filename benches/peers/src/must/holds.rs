@@ -54,7 +54,7 @@ const VERBS: [Verb; 10] = [
         let space = bench.cache.namespace(&["tenant"]);
         (0..leaves as u32).for_each(|seed| drop(insert(&bench.session, &space, &bench.cache, &sequence(seed, 1))));
         bench.cache.settle();
-        let hold = longest_hold(&bench.cache, || bench.cache.drop_namespace(&space));
+        let hold = longest_hold(&bench.cache, || space.remove());
         assert_eq!(bench.cache.stats().free_blocks, leaves);
         hold
     }),
@@ -77,10 +77,10 @@ const VERBS: [Verb; 10] = [
     ("set_policy and settle", |leaves| {
         let bench = Bench::of_leaves(leaves);
         let hold = longest_hold(&bench.cache, || {
-            bench.cache.set_policy(PolicyKind::Lfu);
+            bench.cache.settings().set_policy(PolicyKind::Lfu);
             bench.cache.settle();
         });
-        assert_eq!(bench.cache.policy(), PolicyKind::Lfu);
+        assert_eq!(bench.cache.settings().policy(), PolicyKind::Lfu);
         hold
     }),
     ("settle when all are too old", |leaves| {
@@ -95,7 +95,7 @@ const VERBS: [Verb; 10] = [
     ("set_quota of nothing and settle", |leaves| {
         let bench = Bench::of_leaves(leaves);
         let hold = longest_hold(&bench.cache, || {
-            bench.cache.set_quota(&bench.space, Quota::default().cached_blocks(0));
+            bench.space.set_quota(Quota::default().cached_blocks(0));
             bench.cache.settle();
         });
         assert_eq!(bench.cache.stats().free_blocks, leaves);

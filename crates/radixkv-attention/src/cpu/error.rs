@@ -19,7 +19,7 @@ use crate::shape::ShapeError;
 pub enum CpuError {
     /// A shape does not fit.
     Shape(ShapeError),
-    /// Memory is too small: use fewer blocks.
+    /// The system cannot allocate the memory: use fewer blocks.
     Memory {
         /// Bytes asked for.
         bytes: usize,
@@ -36,7 +36,7 @@ impl fmt::Display for CpuError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Shape(error) => error.fmt(f),
-            Self::Memory { bytes } => write!(f, "no memory for {bytes} bytes of keys and values; use fewer blocks"),
+            Self::Memory { bytes } => write!(f, "allocating {bytes} bytes of keys and values failed: use fewer blocks"),
         }
     }
 }

@@ -9,7 +9,8 @@ use super::scratch;
 use crate::element::from_bf16;
 use crate::layout::Dtype;
 
-/// Weights, packed for products with rows: what an engine needs beside attention, with the same promise.
+/// Packed weights for multiplication with rows: the matrix products of an engine, with the same
+/// bits whatever the batch.
 ///
 /// Each product is a chain of fused multiply-adds over the inputs in turn, from zero, in `f32`. So a row's products have
 /// the same bits alone and among others, on every processor and any number of threads.

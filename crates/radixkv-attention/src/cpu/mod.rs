@@ -38,10 +38,10 @@ pub use processor::Processor;
 pub use rayon_core;
 pub use storage::CpuKv;
 
-/// Tokens of a range, which is summed by itself: `64 i..64 (i + 1)` of each sequence.
+/// Tokens of a range, which is summed separately: `64 i..64 (i + 1)` of each sequence.
 pub const RANGE_TOKENS: usize = 64;
 
-/// The processor, on the calling thread.
+/// The CPU backend, on the calling thread.
 ///
 /// Its operations are those of [`Backend`](crate::Backend). Rows and outputs are `f32`; keys and values are rounded to the
 /// storage's element type when they are appended.

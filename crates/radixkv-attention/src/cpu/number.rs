@@ -11,8 +11,8 @@ mod sealed {
     impl Sealed for half::bf16 {}
 }
 
-/// A number of a row that goes into an operation of the processor, or comes out of it: `f32`, or `f16` and `bf16` of the
-/// crate `half`.
+/// The element type of the rows that an operation of the CPU reads or writes: `f32`, or `f16` and
+/// `bf16` of the crate `half`.
 ///
 /// Everything is computed in `f32`. A number of 16 bits is widened exactly before, and an output is rounded to nearest,
 /// ties to even, after the last step: its bits are those of the `f32` output, rounded.

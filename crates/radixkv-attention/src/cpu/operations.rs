@@ -18,7 +18,7 @@ use radixkv::BlockId;
 mod sealed {
     use super::{Number, Processor};
 
-    /// What computes, and with rows of which numbers.
+    /// The kind of CPU backend, and the element type of its rows.
     pub trait Computes {
         type Number: Number;
         fn processor(&self) -> &Processor<Self::Number>;

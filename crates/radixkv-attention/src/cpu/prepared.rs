@@ -14,7 +14,7 @@ use radixkv::BlockId;
 /// in the second cache.
 const TILE_QUERIES: usize = 256;
 
-/// A batch that was checked, from [`Cpu::prepare`](crate::Backend::prepare).
+/// A checked batch, from [`Cpu::prepare`](crate::Backend::prepare).
 ///
 /// ```
 /// use radixkv_attention::cpu::{Cpu, CpuError, Prepared};

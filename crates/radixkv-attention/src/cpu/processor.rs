@@ -8,8 +8,8 @@ use rayon_core::{ThreadPool, ThreadPoolBuildError, ThreadPoolBuilder};
 use super::kernels::Level;
 use super::threads::Threads;
 
-/// The processor, for rows and outputs of `E`: on the calling thread, on a pool of so many threads, or on a pool that the
-/// caller has.
+/// The CPU backend for rows and outputs of `E`: on the calling thread, on its own pool of threads,
+/// or on the caller's pool.
 ///
 /// The threads of a call divide its sequences, the heads of keys and values, and the rows of long chunks among them; where a
 /// step has fewer sequences than there are threads, their contexts. What
@@ -58,7 +58,7 @@ impl<E> Processor<E> {
         Self::CALLER
     }
 
-    /// Computes on a pool of its own, of so many threads; 0 is as many as the processor has.
+    /// Computes on its own pool of this many threads; 0 is one for each processor core.
     ///
     /// # Errors
     ///
@@ -68,7 +68,7 @@ impl<E> Processor<E> {
         Ok(Self::with_pool(Arc::new(named.num_threads(threads).build()?)))
     }
 
-    /// Computes on the threads of `pool`, which may do other work beside.
+    /// Computes on the threads of `pool`, which may also do other work.
     ///
     /// A call from one of its threads computes there, and the other threads help. An engine that has its loop over the
     /// layers there (`pool.install(|| ...)`) wakes helpers alone; a call from outside also wakes the thread that it moves to,
@@ -80,7 +80,7 @@ impl<E> Processor<E> {
         Self { threads: Threads::of(pool), ..Self::CALLER }
     }
 
-    /// Threads of a call.
+    /// The number of threads that a call uses.
     pub fn threads(&self) -> usize {
         self.threads.count()
     }

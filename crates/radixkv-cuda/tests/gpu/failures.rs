@@ -236,9 +236,9 @@ fn errors_say_what_to_do() {
         [
             "no NVIDIA driver is installed (libcuda.so.1 was not found)",
             "the NVIDIA driver supports CUDA 11.8, the kernels need 12.0; update it",
-            "no GPU 1: the driver sees 1 (CUDA_VISIBLE_DEVICES may hide some)",
-            "a GPU of compute capability 7.5, the kernels need 8.0 or later",
-            "no memory for 4096 bytes; free some or ask for less",
+            "GPU 1 was not found: the driver sees 1 (CUDA_VISIBLE_DEVICES may hide some)",
+            "the GPU has compute capability 7.5, the kernels need 8.0 or later",
+            "allocating 4096 bytes failed; free some or request less",
         ]
     );
 }

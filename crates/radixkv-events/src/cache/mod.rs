@@ -23,6 +23,8 @@ use crate::{publish::Publisher, publish::Snapshot};
 /// of the cache is one batch then. If batches were lost, because nothing called [`next`](Self::next) for long or because a publisher's queue
 /// was full, their numbers are left out, and the batch that comes after them says everything anew. So a follower is right again with it,
 /// whether it asks for snapshots or not; one that does is right earlier.
+/// A [`Follower`](crate::Follower) answers [`Gap`](crate::Verdict::Gap) to that batch and applies nothing: call
+/// [`accept_gap`](crate::Follower::accept_gap) with its number, then [`take`](crate::Follower::take) it again.
 ///
 /// The numbers of batches keep their distance to those of the cache, so snapshots need no word with the thread that records.
 ///
@@ -83,28 +85,29 @@ type ScopeOf = dyn Fn(&NamespaceName) -> Scope + Send + Sync;
 struct LastScope(Option<(NamespaceName, Scope)>);
 
 impl CacheRecorderBuilder {
-    /// The name on the wire of where the blocks are. Default: the GPU.
+    /// Sets the medium of the cache's blocks on the wire. Default: the GPU.
     pub fn medium(self, medium: Medium) -> Self {
         Self { recorder: self.recorder.media(vec![medium]), ..self }
     }
 
-    /// The data-parallel rank of this worker. Default: none.
+    /// Sets the data-parallel rank of this worker. Default: none.
     pub fn rank(self, rank: u32) -> Self {
         Self { recorder: self.recorder.rank(rank), ..self }
     }
 
-    /// The life of this publisher. Default: a number of its own.
+    /// Sets the publisher's epoch. Default: a number of its own.
     pub fn epoch(self, epoch: u64) -> Self {
         Self { recorder: self.recorder.epoch(epoch), ..self }
     }
 
-    /// The scope that a namespace is. Two namespaces must not be one scope, unless one compares tokens and the other pairs.
-    /// Default: [`Scope::of_namespace`].
+    /// Sets how a namespace is mapped to a scope. Two namespaces must not be one scope, unless one
+    /// compares tokens and the other pairs. Default: [`Scope::of_namespace`].
     pub fn scopes(self, scopes: impl Fn(&NamespaceName) -> Scope + Send + Sync + 'static) -> Self {
         Self { scopes: Arc::new(scopes), ..self }
     }
 
-    /// Batches of the cache that wait to be recorded; more are lost. A batch has mostly 64 events. Default: 4,096.
+    /// Sets how many of the cache's event batches may wait to be recorded; more are dropped. A
+    /// batch has mostly 64 events. Default: 4,096.
     pub fn channel(self, batches: usize) -> Self {
         Self { channel: batches, ..self }
     }
@@ -128,7 +131,7 @@ impl CacheRecorderBuilder {
 }
 
 impl CacheRecorder {
-    /// Settings for a cache whose blocks are named by `scheme`.
+    /// Configures a recorder of a cache whose blocks are named by `scheme`.
     pub fn builder(cache: &PrefixCache, scheme: HashScheme) -> CacheRecorderBuilder {
         // What is recorded is taken at once.
         let recorder = Recorder::builder(cache.block_size(), scheme).epoch(new_epoch()).max_pending_blocks(usize::MAX);
@@ -136,8 +139,9 @@ impl CacheRecorder {
         CacheRecorderBuilder { cache: cache.clone(), recorder, scopes, channel: 4096 }
     }
 
-    /// The next batch, made now; `None` if nothing has changed. Hashes the blocks that were stored. It waits for nothing but, when
-    /// it says everything, for its turn at the cache's evictor.
+    /// Returns the changes since the last call as the next batch; `None` if nothing has changed, or if
+    /// another thread is evicting at the moment: a later call returns those changes. Hashes the blocks
+    /// that were stored. It waits for nothing but, when it says everything, for the evictor's lock.
     ///
     /// # Errors
     ///
@@ -163,22 +167,23 @@ impl CacheRecorder {
         }
     }
 
-    /// The life of this publisher, which all its batches carry.
+    /// The publisher's epoch, which all its batches carry.
     pub fn epoch(&self) -> u64 {
         self.recorder.epoch()
     }
 
-    /// Batches of the cache that were lost because too many waited.
+    /// The cache's event batches that were dropped because too many waited.
     pub fn lost_batches(&self) -> u64 {
         self.subscription.lost_batches()
     }
 
-    /// How often everything was said, the first time included.
+    /// How often the whole content was published, the first time included.
     pub fn resets(&self) -> u64 {
         self.resets
     }
 
-    /// Puts the batches that are there into a publisher's queue, as many as the channel holds at most; how many there were.
+    /// Moves the waiting batches, at most as many as the channel holds, into a publisher's queue,
+    /// and returns how many there were.
     ///
     /// A batch that finds the queue full is lost, with its number; the publisher counts it. Then nothing more is put there before the
     /// queue has room, and the first batch after that says everything anew.
@@ -201,8 +206,9 @@ impl CacheRecorder {
         Ok(self.settings.channel)
     }
 
-    /// What a publisher answers to those that ask what is held: [`PublisherBuilder::snapshot`](crate::PublisherBuilder::snapshot)
-    /// takes it. Each call hashes everything that is cached.
+    /// The source of a publisher's snapshots, for
+    /// [`PublisherBuilder::snapshot`](crate::PublisherBuilder::snapshot). Each call hashes
+    /// everything that is cached.
     #[cfg(feature = "zmq")]
     pub fn snapshots(&self) -> impl FnMut() -> Snapshot + Send + 'static {
         let settings = self.settings.clone();

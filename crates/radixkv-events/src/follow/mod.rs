@@ -33,7 +33,7 @@ const PUBLISHER: Bounds = Bounds { message: MAX_PAYLOAD as u64 + (1 << 20), ..Bo
 /// Between two attempts.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// Follows a publisher on a thread of its own: subscribes, and asks for what is missing.
+/// Follows a publisher on its own thread: subscribes, and requests missing batches.
 ///
 /// It waits for a publisher that is not there yet, and for one that went away. What it does about a gap is what
 /// [`Follower`] describes: batches asked for again, then a snapshot, then the gap is accepted.
@@ -65,15 +65,15 @@ pub struct SubscriberBuilder {
     follower: Follower,
 }
 
-/// Why nothing is followed.
+/// Why a subscriber could not start.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SubscribeError {
-    /// Correct the text.
+    /// The endpoint is invalid.
     #[error(transparent)]
     Endpoint(#[from] EndpointError),
-    /// The system has no thread.
-    #[error("no thread: {0}")]
+    /// The system could not start a thread.
+    #[error("starting a thread failed: {0}")]
     Thread(#[source] io::Error),
 }
 
@@ -86,7 +86,7 @@ struct Shared {
 }
 
 impl SubscriberBuilder {
-    /// Where to ask for batches again, and for snapshots. Default: nowhere, so gaps stay.
+    /// Sets the endpoint that replays batches and serves snapshots. Default: nowhere, so gaps stay.
     pub fn replay(self, endpoint: impl Into<String>) -> Self {
         Self { replay: Some(endpoint.into()), ..self }
     }
@@ -141,12 +141,14 @@ impl Subscriber {
         SubscriberBuilder { endpoint: endpoint.into(), replay: None, topic: String::new(), follower }
     }
 
-    /// Looks at what the worker holds. The follower stands still meanwhile.
+    /// Calls a function with the follower, and so with the worker's holdings. The follower stands
+    /// still meanwhile.
     pub fn with<T>(&self, look: impl FnOnce(&Follower) -> T) -> T {
         look(&self.shared.follower())
     }
 
-    /// The same, unless the follower is at work on events at the moment.
+    /// Does the same as [`with`](Self::with), unless the follower is busy with events at the
+    /// moment.
     pub fn try_with<T>(&self, look: impl FnOnce(&Follower) -> T) -> Option<T> {
         match self.shared.follower.try_lock() {
             Ok(follower) => Some(look(&follower)),
@@ -155,13 +157,13 @@ impl Subscriber {
         }
     }
 
-    /// Whether there is a connection to the publisher, as far as the system noticed.
+    /// Whether the publisher is connected, as far as the system knows.
     pub fn is_connected(&self) -> bool {
         // Relaxed: what is shown, no more.
         self.shared.is_connected.load(Relaxed)
     }
 
-    /// Why the publisher is not followed any more, if it is not: it was refused.
+    /// The reason why the publisher is no longer followed; `None` while it is.
     pub fn failure(&self) -> Option<FollowError> {
         *self.shared.failure.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -25,12 +25,13 @@ pub enum BlockHash {
 }
 
 impl BlockHash {
-    /// The name that a signed number is.
+    /// Makes the name from a signed number.
     pub fn from_signed(number: i64) -> Self {
         u64::try_from(number).map_or(Self::Signed(number), Self::Unsigned)
     }
 
-    /// 64 bits of the name: the number, as two's complement, or the last eight bytes of the digest (vLLM's rule).
+    /// The 64-bit form of the name: the number in two's complement, or the last eight bytes of the
+    /// digest (vLLM's rule).
     pub fn bits(&self) -> u64 {
         match self {
             Self::Unsigned(number) => *number,
@@ -63,7 +64,7 @@ impl Digest {
     /// Bytes of the longest digest: SHA-256's.
     pub const LONGEST: usize = 32;
 
-    /// The digest of these bytes; `None` if there are more than [`LONGEST`](Self::LONGEST).
+    /// Makes a digest of these bytes; `None` if there are more than [`LONGEST`](Self::LONGEST).
     pub fn new(digest: &[u8]) -> Option<Self> {
         let mut bytes = [0; Self::LONGEST];
         bytes.get_mut(..digest.len())?.copy_from_slice(digest);

@@ -9,8 +9,8 @@ use crate::event::{Scope, Token};
 /// The seed of the chains that routers use.
 const ROUTERS_SEED: u64 = 1337;
 
-/// How blocks are hashed. A block's hash covers the tokens from the start of its sequence to its end, and its
-/// [`Scope`].
+/// The hash scheme that names blocks. A block's hash covers the tokens from the start of its
+/// sequence to its end, and its [`Scope`].
 ///
 /// | scheme | a block's hash | its name |
 /// |---|---|---|
@@ -62,12 +62,13 @@ impl HashScheme {
         Self(Kind::Sglang)
     }
 
-    /// Chains of 64 bits, with the seed that routers use. The chain of a scope begins with a hash of the scope.
+    /// Chains of XXH3 hashes of 64 bits, with the seed that routers use. The chain of a scope
+    /// begins with a hash of the scope.
     pub fn xxh3() -> Self {
         Self(Kind::Xxh3 { seed: ROUTERS_SEED })
     }
 
-    /// The same chain; `sha256_cbor` then names blocks by all bytes of their hashes.
+    /// Uses whole digests: `sha256_cbor` then names blocks by all bytes of their hashes.
     pub fn digests(self) -> Self {
         match self.0 {
             Kind::Sha256Cbor { root, .. } => Self(Kind::Sha256Cbor { root, is_whole: true }),

@@ -18,7 +18,7 @@ use crate::{
     wire::Format,
 };
 
-/// Publishes batches over ZeroMQ, on a thread of its own.
+/// Publishes batches over ZeroMQ, on its own thread.
 ///
 /// [`publish`](Self::publish) puts a batch into a bounded queue and never waits. What does not fit is lost as a whole
 /// batch with its number: subscribers see the gap. The thread writes batches, sends them to all subscribers (PUB), and
@@ -61,31 +61,31 @@ pub struct PublisherBuilder {
     snapshot: Option<Box<dyn FnMut() -> Snapshot + Send>>,
 }
 
-/// What is held, cut between two batches.
+/// The blocks that are held between two batches.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Snapshot {
     /// The number of the first batch that is not part of it.
     pub next: u64,
-    /// The life of the publisher.
+    /// The publisher's epoch.
     pub epoch: Option<u64>,
-    /// What is held as events, parents before their children.
+    /// The blocks as events, parents before children.
     pub events: Vec<Event>,
 }
 
-/// Why nothing is published.
+/// Why a publisher could not start.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PublishError {
-    /// Correct the text.
+    /// The endpoint is invalid.
     #[error(transparent)]
     Endpoint(#[from] EndpointError),
-    /// End the other program, or take another port; port 0 is one that is free.
-    #[error("{endpoint} is taken")]
+    /// Another program uses the endpoint: end it, or use another port; port 0 is a free one.
+    #[error("{endpoint} is in use by another program")]
     Taken {
         /// The endpoint.
         endpoint: String,
     },
-    /// The system refuses.
+    /// The system reported an error.
     #[error("{endpoint}: {source}")]
     System {
         /// The endpoint.
@@ -93,14 +93,15 @@ pub enum PublishError {
         /// What it says.
         source: io::Error,
     },
-    /// The system has no thread.
-    #[error("no thread: {0}")]
+    /// The system could not start a thread.
+    #[error("starting a thread failed: {0}")]
     Thread(#[source] io::Error),
 }
 
-/// A batch that nobody receives. Go on with the next number: subscribers see the gap.
+/// A batch that was dropped because the queue was full. Go on with the next number: subscribers see
+/// the gap.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
-#[error("batch {} is lost: {queue} batches are queued", numbered.seq)]
+#[error("batch {} was dropped: the queue holds {queue} batches", numbered.seq)]
 pub struct LostBatch {
     /// The batch.
     pub numbered: Numbered,
@@ -109,32 +110,33 @@ pub struct LostBatch {
 }
 
 impl PublisherBuilder {
-    /// Where subscribers ask for batches again, and for snapshots. Default: nowhere.
+    /// Sets the endpoint where subscribers request replays and snapshots. Default: nowhere.
     pub fn replay(self, endpoint: impl Into<String>) -> Self {
         Self { replay: Some(endpoint.into()), ..self }
     }
 
-    /// The topic of all batches. Default: an empty one.
+    /// Sets the topic of all batches. Default: an empty one.
     pub fn topic(self, topic: impl Into<String>) -> Self {
         Self { topic: topic.into(), ..self }
     }
 
-    /// What events are written as. Default: maps.
+    /// Sets how events are encoded. Default: maps.
     pub fn format(self, format: Format) -> Self {
         Self { format, ..self }
     }
 
-    /// Batches that wait to be sent; at least one. Default: 100,000.
+    /// Sets how many batches may wait to be sent; at least one. Default: 100,000.
     pub fn queue(self, batches: usize) -> Self {
         Self { queue: batches.max(1), ..self }
     }
 
-    /// Batches that are kept for those that missed them, and their bytes at most. Default: 10,000 of 256 MiB.
+    /// Sets how many batches, and at most how many bytes of them, are kept for replays. Default:
+    /// 10,000 of 256 MiB.
     pub fn ring(self, batches: usize, bytes: usize) -> Self {
         Self { ring: batches, ring_bytes: bytes, ..self }
     }
 
-    /// What answers those that ask what is held. Default: nothing.
+    /// Sets the source of snapshots for subscribers that request one. Default: nothing.
     ///
     /// `snapshot` is called on the publisher's thread, which sends no batches meanwhile.
     pub fn snapshot(self, snapshot: impl FnMut() -> Snapshot + Send + 'static) -> Self {
@@ -166,8 +168,8 @@ impl PublisherBuilder {
 }
 
 impl Publisher {
-    /// Settings for an endpoint such as `tcp://*:5557`; port 0 is one that is free. By custom, a worker adds its
-    /// data-parallel rank to the port.
+    /// Configures a publisher at an endpoint such as `tcp://*:5557`; port 0 is a free port. By
+    /// custom, a worker adds its data-parallel rank to the port.
     pub fn builder(endpoint: impl Into<String>) -> PublisherBuilder {
         PublisherBuilder {
             endpoint: endpoint.into(),
@@ -181,7 +183,8 @@ impl Publisher {
         }
     }
 
-    /// Hands a batch to the thread that sends it. Does not wait, neither for room nor for a subscriber.
+    /// Queues a batch for the thread that sends it. Does not wait, neither for room nor for a
+    /// subscriber.
     ///
     /// # Errors
     ///
@@ -202,23 +205,23 @@ impl Publisher {
         self.queue.as_ref().is_some_and(|queue| queue.capacity() > 0)
     }
 
-    /// Where to subscribe, with the port that was bound.
+    /// The endpoint to subscribe to, with the bound port.
     pub fn endpoint(&self) -> &str {
         &self.endpoint
     }
 
-    /// Where to ask for batches again, with the port that was bound.
+    /// The endpoint for replays, with the bound port.
     pub fn replay_endpoint(&self) -> Option<&str> {
         self.replay.as_deref()
     }
 
-    /// Batches that were sent, whether somebody subscribes or not.
+    /// Batches that were sent, with or without subscribers.
     pub fn sent_batches(&self) -> u64 {
         // Relaxed: a count.
         self.sent.load(Relaxed)
     }
 
-    /// Batches that were lost because the queue was full.
+    /// Batches that were dropped because the queue was full.
     pub fn lost_batches(&self) -> u64 {
         // Relaxed: a count.
         self.lost.load(Relaxed)

@@ -9,17 +9,18 @@ use crate::{
     hash::{BlockHash, Digest},
 };
 
-/// A batch that was read.
+/// A decoded batch.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Decoded {
     /// The batch.
     pub batch: Batch,
-    /// Events that were left out: of a type that is not known here, or of a group that leaves out blocks in between.
+    /// Events that were skipped: of an unknown type, or of a group that does not cover whole
+    /// prefixes.
     pub skipped_events: u64,
 }
 
-/// Reads a payload, whatever its events are written as. Fields that are not known are skipped; events of a type that is
-/// not known are skipped and counted.
+/// Decodes a payload, in any encoding of events. Fields that are not known are skipped; events of a
+/// type that is not known are skipped and counted.
 ///
 /// Takes memory in proportion to the payload: about 40 bytes for each byte that came, in the worst case.
 ///

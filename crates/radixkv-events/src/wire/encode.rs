@@ -9,7 +9,7 @@ use crate::{
     hash::BlockHash,
 };
 
-/// What events are written as.
+/// How events are encoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Format {
     /// Maps from names to values: what vLLM and SGLang send since the middle of 2026.
@@ -20,7 +20,7 @@ pub enum Format {
     Arrays,
 }
 
-/// Writes a batch as a payload.
+/// Encodes a batch as a payload.
 ///
 /// # Examples
 ///

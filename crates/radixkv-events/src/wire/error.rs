@@ -2,43 +2,43 @@
 
 use super::{MAX_HASHES, MAX_PAYLOAD};
 
-/// Why a payload is no batch. Nothing of it was taken over: the batch counts as lost.
+/// Why a payload is not a batch. Nothing of it was taken over: the batch counts as lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DecodeError {
-    /// The publisher has to send smaller batches.
-    #[error("{bytes} bytes, {MAX_PAYLOAD} at most")]
+    /// The payload is too long.
+    #[error("the payload has {bytes} bytes, at most {MAX_PAYLOAD} are read")]
     TooLong {
         /// Bytes of the payload.
         bytes: usize,
     },
-    /// The payload ends before what it announces.
-    #[error("ends at byte {at}, before what it announces")]
+    /// The payload ends before its announced end.
+    #[error("the payload ends at byte {at}, before its announced end")]
     Truncated {
         /// Where it ends.
         at: usize,
     },
-    /// Something else stands where a value of some type has to.
-    #[error("no {wanted} at byte {at}")]
+    /// A value has another type than expected.
+    #[error("expected {wanted} at byte {at}")]
     Unexpected {
         /// What has to stand there.
         wanted: &'static str,
         /// Where.
         at: usize,
     },
-    /// A field without which the event means nothing.
-    #[error("an event without {field}")]
+    /// A required field is missing.
+    #[error("an event lacks {field}")]
     Missing {
         /// Its name.
         field: &'static str,
     },
-    /// One event has more hashes than are read.
-    #[error("{hashes} hashes in one event, {MAX_HASHES} at most")]
+    /// An event has too many hashes.
+    #[error("an event has {hashes} hashes, at most {MAX_HASHES} are read")]
     TooManyHashes {
         /// Hashes of the event.
         hashes: usize,
     },
-    /// The tokens of an event are not those of its blocks.
+    /// The number of tokens does not fit the event's blocks.
     #[error("{tokens} tokens for {blocks} blocks of {block_size}")]
     Tokens {
         /// Tokens of the event.
@@ -48,14 +48,14 @@ pub enum DecodeError {
         /// Tokens per block.
         block_size: u32,
     },
-    /// Values within values within values.
+    /// Values are nested too deeply.
     #[error("values are nested too deeply at byte {at}")]
     TooDeep {
         /// Where.
         at: usize,
     },
     /// Bytes follow the batch.
-    #[error("{bytes} bytes after the batch")]
+    #[error("{bytes} trailing bytes after the batch")]
     Trailing {
         /// How many.
         bytes: usize,

@@ -29,14 +29,14 @@ pub use decode::{Decoded, decode};
 pub use encode::{Format, encode};
 pub use error::DecodeError;
 
-/// The frame that ends an answer, in place of a sequence number.
+/// The frame that ends a replay answer, in place of a sequence number.
 pub const END: [u8; 8] = [0xff; 8];
 
-/// The frame that asks for a snapshot, in place of a sequence number.
+/// The frame that requests a snapshot, in place of a sequence number.
 pub const SNAPSHOT: [u8; 8] = *b"snapshot";
 
-/// Bytes of a payload that are read: more are refused.
+/// The maximum size of a payload in bytes.
 pub const MAX_PAYLOAD: usize = 64 << 20;
 
-/// Hashes of one event that are read: more are refused.
+/// The maximum number of hashes in one event.
 pub const MAX_HASHES: usize = 1 << 20;

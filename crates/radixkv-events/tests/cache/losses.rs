@@ -3,7 +3,7 @@
 use std::{iter, sync::mpsc, thread, time::Duration};
 
 use fastrand::Rng;
-use radixkv::{Keys, PrefixCache};
+use radixkv::{Keys, NamespaceName, PrefixCache};
 use radixkv_events::{
     CacheRecorder, Event, Follower, HashScheme, Medium, Numbered, Publisher, Scope, Stored, Subscriber, Verdict,
 };
@@ -40,7 +40,7 @@ fn a_channel_of_one_batch_loses_batches_and_nothing_stays_wrong() {
         run(&cache, round, if round % 3 == 0 { 5 } else { 1_000 });
         let mut batches: Vec<Numbered> = drain(&mut recorder).collect();
         // A loss is seen with the batch after it: one more change at the end.
-        cache.clear_namespace(&cache.namespace(&["unused"]));
+        cache.namespace(&["unused"]).clear();
         batches.extend(drain(&mut recorder));
         for numbered in batches {
             assert!(last < Some(numbered.seq), "numbers grow");
@@ -87,7 +87,7 @@ fn a_subscriber_is_right_again_after_batches_were_lost_in_the_queue() {
     // One more batch, so that a gap at the end is seen.
     let is_right = (0..2_000).any(|round| {
         if round % 100 == 0 {
-            cache.clear_namespace(&cache.namespace(&["unused"]));
+            cache.namespace(&["unused"]).clear();
             recorder.pump(&publisher).expect("events that follow from one another");
         }
         thread::sleep(Duration::from_millis(5));
@@ -180,7 +180,7 @@ fn namespaces_are_scopes_and_pairs_are_pairs() {
     recorder.next().expect("nothing yet");
     let session = cache.session();
     for keys in [Keys::Tokens, Keys::Bigrams] {
-        let namespace = cache.namespace_with(&["lora-7"], keys);
+        let namespace = cache.namespace(NamespaceName::new(&["lora-7"]).with_keys(keys));
         let miss = session.match_prefix(&namespace, &[1, 2, 3, 4, 5]);
         drop(session.insert(miss.lease(), &[1, 2, 3, 4, 5], session.reserve(2).expect("room")).expect("fitting"));
     }
@@ -192,7 +192,7 @@ fn namespaces_are_scopes_and_pairs_are_pairs() {
     assert!(tokens.hashes.iter().all(|hash| !pairs.hashes.contains(hash)));
     // SGLang hashes both tokens of each pair.
     assert_eq!(pairs.hashes, HashScheme::sglang().chain(&pairs.scope, &[1, 2, 2, 3, 3, 4, 4, 5], 4));
-    cache.drop_namespace(&cache.namespace(&["lora-7"]));
+    cache.namespace(&["lora-7"]).remove();
     let events = recorder.next().expect("removals").expect("of the tokens").batch.events;
     let [Event::Removed(removed)] = events.as_slice() else { panic!("{events:?}") };
     assert_eq!(removed.hashes.iter().rev().collect::<Vec<_>>(), tokens.hashes.iter().collect::<Vec<_>>());

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use radixkv::{Keys, Namespace, PrefixCache};
+use radixkv::{Keys, Namespace, NamespaceName, PrefixCache};
 use radixkv_events::{Event, Follower, Holdings, Numbered, Scope, Token, Verdict, wire};
 
 pub(crate) const BLOCK: usize = 3;
@@ -13,7 +13,7 @@ pub(crate) type Path = (String, Vec<Token>);
 pub(crate) fn namespaces(cache: &PrefixCache) -> Vec<Namespace> {
     let named = [&["a"][..], &["b"], &["a", "b"]].map(|parts| cache.namespace(parts));
     // The pairs of "a" are of the same scope as its tokens.
-    let pairs = [&["a"][..], &[]].map(|parts| cache.namespace_with(parts, Keys::Bigrams));
+    let pairs = [&["a"][..], &[]].map(|parts| cache.namespace(NamespaceName::new(parts).with_keys(Keys::Bigrams)));
     [cache.default_namespace()].into_iter().chain(named).chain(pairs).collect()
 }
 
@@ -28,7 +28,7 @@ pub(crate) fn of_cache(cache: &PrefixCache) -> BTreeSet<Path> {
         let ahead = usize::from(namespace.keys() == Keys::Bigrams);
         let scope = name(&Scope::of_namespace(&namespace.name()));
         let mut paths: Vec<Vec<Token>> = Vec::new();
-        cache.walk(&namespace, |run| {
+        namespace.walk(|run| {
             let mut tokens = run.parent.map_or_else(Vec::new, |parent| paths[parent].clone());
             tokens.truncate(run.start);
             let first = run.start.saturating_sub(ahead) / BLOCK;

@@ -15,11 +15,11 @@ pub(crate) fn verb(cache: &PrefixCache, session: &Session, dice: &mut Rng) {
     let names = namespaces(cache);
     let namespace = &names[dice.usize(..names.len())];
     match dice.u32(..100) {
-        0 => cache.clear_namespace(namespace),
-        1 => cache.drop_namespace(namespace),
-        2 => cache.set_quota(namespace, Quota::default().cached_blocks(dice.usize(4..40))),
+        0 => namespace.clear(),
+        1 => namespace.remove(),
+        2 => namespace.set_quota(Quota::default().cached_blocks(dice.usize(4..40))),
         3 => _ = cache.evict(dice.usize(..20)),
-        4 => _ = cache.evict_namespace(namespace, dice.usize(..8)),
+        4 => _ = namespace.evict(dice.usize(..8)),
         5 if dice.u32(..10) == 0 => cache.clear(),
         6 => cache.settle(),
         _ => {

@@ -18,7 +18,7 @@ fn a_port_that_is_taken_is_named() {
     for builder in [Publisher::builder(first.endpoint()), Publisher::builder(ANY).replay(first.endpoint())] {
         match builder.build() {
             Err(error @ PublishError::Taken { .. }) => {
-                assert_eq!(error.to_string(), format!("{} is taken", first.endpoint()));
+                assert_eq!(error.to_string(), format!("{} is in use by another program", first.endpoint()));
             }
             other => panic!("{other:?}"),
         }
@@ -28,7 +28,7 @@ fn a_port_that_is_taken_is_named() {
 #[test]
 fn an_endpoint_that_is_none_is_named() {
     let error = Publisher::builder("5557").build().unwrap_err();
-    assert_eq!(error.to_string(), "\"5557\" is no endpoint, such as tcp://127.0.0.1:5557");
+    assert_eq!(error.to_string(), "\"5557\" is not an endpoint, such as tcp://127.0.0.1:5557");
     let error = Subscriber::builder(ANY).replay("udp://127.0.0.1:1").start().unwrap_err();
     assert!(matches!(error, SubscribeError::Endpoint(_)), "{error}");
     // An address that is no machine's: for documentation.
@@ -54,7 +54,7 @@ fn a_full_queue_loses_whole_batches_and_waits_for_nothing() {
     let mut worker = Worker::new();
     let lost: Vec<_> = (0..10).filter_map(|_| publisher.publish(worker.batch()).err()).collect();
     assert_eq!(lost.iter().map(|lost| lost.numbered.seq).collect::<Vec<_>>(), [3, 4, 5, 6, 7, 8, 9]);
-    assert_eq!(lost[0].to_string(), "batch 3 is lost: 3 batches are queued");
+    assert_eq!(lost[0].to_string(), "batch 3 was dropped: the queue holds 3 batches");
     assert_eq!(publisher.lost_batches(), 7);
     drop(leave);
     drop(subscriber);

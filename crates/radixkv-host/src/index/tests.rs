@@ -1,11 +1,12 @@
-use radixkv::PrefixCache;
+use radixkv::{NamespaceName, PrefixCache};
 
 use super::*;
 
 /// Names of namespaces: of tokens, and of bigrams.
 fn names() -> [NamespaceName; 2] {
     let cache = PrefixCache::builder(1, 1).build().expect("a cache");
-    [radixkv::Keys::Tokens, radixkv::Keys::Bigrams].map(|keys| cache.namespace_with(&["a"], keys).name())
+    [radixkv::Keys::Tokens, radixkv::Keys::Bigrams]
+        .map(|keys| cache.namespace(NamespaceName::new(&["a"]).with_keys(keys)).name())
 }
 
 /// A literal index: each held block by its namespace, its number and all tokens up to its end.

@@ -4,16 +4,17 @@ use crate::counter::Counter;
 
 macro_rules! counts {
     ($($(#[$doc:meta])* $field:ident,)*) => {
-        /// Counts of what a host tier and its remote tiers did for each other, since it was built.
+        /// Statistics of the traffic between a host tier and its remote tiers since the tier was
+        /// built.
         ///
         /// Each tier counts its own side too ([`RemoteTier::stats`](radixkv_tiers::RemoteTier::stats)).
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
         #[non_exhaustive]
         pub struct RemoteStats {
             $($(#[$doc])* pub $field: u64,)*
-            /// Blocks that are on their way to remote tiers.
+            /// Blocks in flight to remote tiers.
             pub puts_in_flight: u64,
-            /// Blocks that are on their way from there.
+            /// Blocks in flight from remote tiers.
             pub gets_in_flight: u64,
         }
 

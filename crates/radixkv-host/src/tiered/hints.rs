@@ -13,9 +13,11 @@ use super::{
 use crate::{grid::offset, offload::Offload};
 
 impl TieredSession {
-    /// Asks for what the tiers below have of a prompt that will come. What the host has is copied to the device, if enough blocks are free
-    /// and the mover has room for it: unless other threads take both meanwhile, nothing is evicted for it, and it does not wait.
-    /// Whether that is under way, or done. What remote tiers have comes to the host meanwhile: called again, it goes on from there.
+    /// Copies the blocks of an expected prompt up from the tiers below, ahead of its request. What
+    /// the host has is copied to the device, if enough blocks are free and the mover has room for
+    /// it: unless other threads take both meanwhile, nothing is evicted for it, and it does not
+    /// wait. Whether that is under way, or done. What remote tiers have comes to the host
+    /// meanwhile: called again, it goes on from there.
     ///
     /// Counts as no lookup and as no use.
     ///
@@ -40,10 +42,11 @@ impl TieredSession {
         self.begin_with(Request { namespace, tokens, room: 0 }, found, Use::Uncounted).is_ok()
     }
 
-    /// Says that a prompt is not expected again soon: what the device has of it goes first
-    /// ([`Session::demote`](radixkv::Session::demote)). With [`TierMode::Shared`] it is copied to the host now, so that evicting it later
-    /// copies nothing; by the mover's thread if there is one, and not at all if that has too much to do. Returns the tokens that the device
-    /// has. No use of the prompt.
+    /// Marks a prompt as not expected again soon: its device blocks are evicted first
+    /// ([`Session::demote`](radixkv::Session::demote)). With [`TierMode::Shared`] it is copied to
+    /// the host now, so that evicting it later copies nothing; by the mover's thread if there is
+    /// one, and not at all if that has too much to do. Returns the tokens that the device has. No
+    /// use of the prompt.
     ///
     /// # Panics
     ///

@@ -9,16 +9,17 @@ use crate::{
     host_match::HostMatch,
 };
 
-/// What the tiers have of a prompt, leased and pinned; made by [`TieredSession::match_prefix`].
+/// The match of a prompt in all tiers, leased and pinned; made by [`TieredSession::match_prefix`].
 #[derive(Debug)]
 #[non_exhaustive]
 #[must_use = "dropping it releases its lease and its pins"]
 pub struct TieredMatch {
     /// The longest prefix that the device caches.
     pub device: PrefixMatch,
-    /// What the host has beyond it, up to the first hole.
+    /// The host blocks beyond the device's match, up to the first missing one.
     pub host: HostMatch,
-    /// What remote tiers are asked for beyond that; it comes to the host meanwhile. None if there is nothing to ask for.
+    /// The fetch of the blocks beyond that from remote tiers, which copies them to the host
+    /// meanwhile. None if there is nothing to ask for.
     pub remote: Option<Fetch>,
     /// Whether the host was asked: not if its blocks cannot reach beyond the device's.
     asked_host: bool,
@@ -36,7 +37,7 @@ pub(super) struct Found {
 }
 
 impl TieredMatch {
-    /// Tokens that need not be computed; what remote tiers have is not known yet.
+    /// Tokens that need not be computed, without those of remote tiers, which are not known yet.
     pub fn len_tokens(&self) -> usize {
         self.device.len_tokens() + self.host.len_tokens()
     }
@@ -78,8 +79,9 @@ impl Found {
 }
 
 impl TieredSession {
-    /// Finds the longest prefix of `tokens` on the device and in the host, and keeps it there. Asks remote tiers for what
-    /// follows in the host's blocks, and does not wait for the answer: each call asks again.
+    /// Finds the longest prefix of `tokens` on the device and in the host, and protects it from
+    /// eviction. Asks remote tiers for what follows in the host's blocks, and does not wait for the
+    /// answer: each call asks again.
     ///
     /// A lookup and a use of what was found is counted when a request begins with it ([`begin`](Self::begin)), not before.
     /// Copies the tokens that were matched. Takes the tier's lock only if the host could have a block beyond what the device

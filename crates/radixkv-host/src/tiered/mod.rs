@@ -40,19 +40,20 @@ use keeping_free::{KeepingFree, Marks};
 use sizes::Sizes;
 use stats::Counters;
 
-/// Where a block lives that both tiers could have.
+/// Whether a block may be in both tiers at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum TierMode {
-    /// In one place: a hit moves from the host to the device. The two tiers hold the sum of their capacities; for one cache
-    /// over a tier.
+    /// Exclusive: a block is in one tier, and a hit moves it from the host to the device. The two
+    /// tiers hold the sum of their capacities; for one cache over a tier.
     #[default]
     Exclusive,
-    /// A hit is copied and stays in the host, where other caches find it too.
+    /// Shared: a hit is copied to the device and stays in the host, where other caches find it
+    /// also.
     Shared,
 }
 
-/// A [`PrefixCache`] over a [`HostTier`]. A handle: clones share both.
+/// A [`PrefixCache`] on the device with a [`HostTier`] below it. A handle: clones share both.
 ///
 /// Evict through it ([`evict`](Self::evict)), or by [`TieredSession::acquire`]: what the cache evicts by itself (a plain
 /// [`reserve`](radixkv::Session::reserve), its background thread, a quota) is not offloaded, and counted
@@ -80,7 +81,7 @@ struct Shared {
     leaving: AtomicUsize,
 }
 
-/// Puts a cache over a tier.
+/// Configures a [`TieredCache`].
 #[must_use]
 pub struct TieredBuilder {
     cache: PrefixCache,
@@ -93,12 +94,12 @@ pub struct TieredBuilder {
     marks: Option<Marks>,
 }
 
-/// Why a cache and a tier do not go together.
+/// Why a [`TieredCache`] could not be built.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TieredBuildError {
-    /// Choose one size as a multiple of the other.
-    #[error("the device's block size ({device} tokens) and the host's ({host}) are not multiples of one another")]
+    /// Neither block size is a multiple of the other.
+    #[error("device blocks of {device} tokens and host blocks of {host}: one size must be a multiple of the other")]
     BlockSizes {
         /// Tokens in a block of the cache.
         device: usize,
@@ -116,21 +117,21 @@ pub enum TieredBuildError {
         /// Tokens in a block of the tier.
         host: usize,
     },
-    /// Give a host block as many bytes as its device blocks have.
-    #[error("{bytes} bytes of a host block cannot be cut into {parts} device blocks")]
+    /// The bytes of a host block do not divide into its device blocks.
+    #[error("host blocks of {bytes} bytes do not divide into {parts} device blocks")]
     UnevenBytes {
         /// Bytes of a host block.
         bytes: usize,
         /// Device blocks in a host block.
         parts: usize,
     },
-    /// Take [`TierMode::Shared`], or [`WritePolicy::Back`].
-    #[error("write-through keeps each block in two places, which exclusive tiers do not")]
+    /// Exclusive tiers cannot write through: use [`TierMode::Shared`] or [`WritePolicy::Back`].
+    #[error("write-through keeps each block in both tiers: use shared tiers, or write-back")]
     ExclusiveThrough,
-    /// Blocks in flight are at least one.
-    #[error("no block may be in flight, so that none can be copied")]
+    /// The number of blocks in flight is zero.
+    #[error("0 blocks in flight requested: at least 1 is needed")]
     NothingInFlight,
-    /// The low mark is not above the high one, nor the high one above the capacity.
+    /// The watermarks are not in order: low must not exceed high, nor high the capacity.
     #[error("blocks kept free: low ({low}) must not exceed high ({high}), nor high the capacity ({capacity})")]
     Marks {
         /// The low one.
@@ -140,19 +141,19 @@ pub enum TieredBuildError {
         /// Blocks of the cache.
         capacity: usize,
     },
-    /// The system refused to start a thread.
-    #[error("the system did not start a thread for the tiers: {kind}")]
+    /// The system could not start a thread.
+    #[error("starting a thread for the tiers failed: {kind}")]
     NoThread {
         /// The kind of the system's error.
         kind: io::ErrorKind,
     },
-    /// Build the cache with a pool of its own.
-    #[error("the engine owns the cache's pool, so that nothing can be reserved for what comes from the host")]
+    /// The cache has an external pool: build it with a pool of its own.
+    #[error("the cache has an external pool: a host tier needs a cache that owns its pool")]
     External,
 }
 
 impl TieredCache {
-    /// Puts `cache` over `host`; `mover` copies between them.
+    /// Configures `cache` with `host` below it; `mover` copies blocks between them.
     pub fn builder(cache: &PrefixCache, host: &HostTier, mover: impl Mover + 'static) -> TieredBuilder {
         TieredBuilder {
             cache: cache.clone(),
@@ -171,30 +172,31 @@ impl TieredCache {
         &self.shared.cache
     }
 
-    /// The tier below it.
+    /// The host tier below the cache.
     pub fn host(&self) -> &HostTier {
         &self.shared.host
     }
 
-    /// Where a block lives that both could have.
+    /// Whether a block may be in both tiers at once.
     pub fn mode(&self) -> TierMode {
         self.shared.mode
     }
 
-    /// A session for the calling thread.
+    /// Creates a session for the calling thread.
     pub fn session(&self) -> TieredSession {
         TieredSession::new(&self.shared)
     }
 
-    /// Evicts up to `blocks` blocks of the device as [`PrefixCache::evict`] does, and copies them to the host first. Returns how
-    /// many were evicted.
+    /// Evicts up to `blocks` device blocks as [`PrefixCache::evict`] does, after copying them to
+    /// the host. Returns how many were evicted.
     pub fn evict(&self, blocks: usize) -> usize {
         self.shared.evict(blocks)
     }
 
-    /// Clears everything on the device and in the host. Once it returns, nothing that was computed before it was called is found on
-    /// either, and nothing of it comes back, from remote tiers neither; other processes find there what was put before. A
-    /// request that began earlier keeps what it has, and publishes nothing of it.
+    /// Clears all namespaces on the device and in the host. Once it returns, nothing that was
+    /// computed before it was called is found on either, and nothing of it comes back, from remote
+    /// tiers neither; other processes find there what was put before. A request that began earlier
+    /// keeps what it has, and publishes nothing of it.
     ///
     /// With other caches over the same tier: [`HostTier::keep_all_out`] around the clears of all of them.
     ///
@@ -226,16 +228,16 @@ impl TieredCache {
     /// With other caches over the same tier: [`HostTier::keep_out`] around the clears of all of them.
     pub fn clear_namespace(&self, namespace: &Namespace) {
         let _kept_out = self.shared.host.keep_out(&namespace.name());
-        self.shared.cache.clear_namespace(namespace);
+        namespace.clear();
     }
 
     /// Drops a namespace on the device, and clears it in the host, as [`clear_namespace`](Self::clear_namespace) does.
     pub fn drop_namespace(&self, namespace: &Namespace) {
         let _kept_out = self.shared.host.keep_out(&namespace.name());
-        self.shared.cache.drop_namespace(namespace);
+        namespace.remove();
     }
 
-    /// Counts since it was built.
+    /// The statistics of the copies between the tiers since the cache was built.
     pub fn stats(&self) -> TieredStats {
         let shared = &self.shared;
         // First: what is evicted through it meanwhile counts there already.
@@ -253,37 +255,40 @@ impl Shared {
 }
 
 impl TieredBuilder {
-    /// Where a block lives that both could have. Default: [`TierMode::Exclusive`].
+    /// Sets whether a block may be in both tiers at once. Default: [`TierMode::Exclusive`].
     pub fn mode(self, mode: TierMode) -> Self {
         Self { mode, ..self }
     }
 
-    /// When a block is copied to the host. Default: [`WritePolicy::Back`].
+    /// Sets when a block is copied to the host. Default: [`WritePolicy::Back`].
     pub fn write_policy(self, write: WritePolicy) -> Self {
         Self { write, ..self }
     }
 
-    /// How long a request waits for what remote tiers below the host have of its prompt. Default: [`RemoteWait::BestEffort`].
+    /// Sets how long a request waits for blocks of its prompt from the remote tiers below the host.
+    /// Default: [`RemoteWait::BestEffort`].
     pub fn remote_wait(self, remote_wait: RemoteWait) -> Self {
         Self { remote_wait, ..self }
     }
 
-    /// Copies on a thread of their own, with at most `blocks` blocks on their way: [`TieredSession::begin`] and a
-    /// [`TieredSession::insert`] that writes through do not wait for copies, but for room where that many are on their way, in the
-    /// order in which they came; a request of more blocks goes alone. The mover may use the tiers itself: what that copies is copied
-    /// before the call returns. Default: the thread that asks copies.
+    /// Copies on a separate thread, with at most `blocks` blocks in flight:
+    /// [`TieredSession::begin`] and a [`TieredSession::insert`] that writes through do not wait for
+    /// copies, only for room in the queue, in the order of the requests; a request of more blocks
+    /// is copied when no other is in flight. The mover may use the tiers itself: what that copies
+    /// is copied before the call returns. Default: the thread that asks copies.
     pub fn mover_thread(self, blocks: usize) -> Self {
         Self { in_flight: Some(blocks), ..self }
     }
 
-    /// Evicts on a thread of its own when fewer than `low` blocks of the device are free, until `high` are free or on their way to the
-    /// host: so a request finds free blocks. Where the mover's thread has too much to do, blocks are evicted and not copied
+    /// Evicts on a separate thread when fewer than `low` blocks of the device are free, until
+    /// `high` are free or in flight to the host, so that requests find free blocks. Where the
+    /// mover's thread has too much to do, blocks are evicted and not copied
     /// ([`TieredStats::dropped_blocks`]). Default: the request that needs blocks evicts.
     pub fn keep_free(self, low: usize, high: usize) -> Self {
         Self { marks: Some(Marks { low, high }), ..self }
     }
 
-    /// Puts them together.
+    /// Builds the tiered cache.
     ///
     /// # Errors
     ///
@@ -330,7 +335,7 @@ impl TieredBuilder {
         if host.block_bytes() % parts != 0 {
             return Err(TieredBuildError::UnevenBytes { bytes: host.block_bytes(), parts });
         }
-        if cache.is_external() {
+        if cache.external().is_some() {
             return Err(TieredBuildError::External);
         }
         if *in_flight == Some(0) {

@@ -150,7 +150,7 @@ impl Shared {
         if blocks.is_empty() {
             return;
         }
-        if let Some((copies, lease)) = self.copies_elsewhere().zip(inserted.lease.try_clone()) {
+        if let Some((copies, lease)) = self.copies_elsewhere().zip(inserted.lease.try_clone().ok()) {
             let (shared, name) = (Arc::clone(self), namespace.name());
             let (tokens, blocks) = (tokens.to_vec(), blocks.clone());
             copies.room(blocks.len()).submit(move || {
@@ -242,7 +242,7 @@ impl Shared {
     /// What is cached of the sequence before a piece.
     fn cached_below(&self, piece: Piece<'_>) -> PrefixMatch {
         let parts: Vec<&str> = piece.namespace.parts().collect();
-        let namespace = self.cache.namespace_with(&parts, piece.namespace.keys());
+        let namespace = self.cache.namespace(NamespaceName::new(&parts).with_keys(piece.namespace.keys()));
         self.cache
             .session()
             .match_prefix_untouched(&namespace, &piece.tokens[..piece.start + offset(piece.namespace.keys())])

@@ -27,7 +27,7 @@ impl Prepared {
     }
 }
 
-/// A request whose blocks are being copied to the device: by the mover's thread, while the caller goes on.
+/// A request whose blocks the mover's thread is copying to the device while the caller continues.
 ///
 /// Dropped, the copies are made all the same, and what they bring stays cached.
 #[must_use = "dropping it gives up what the request was to start with"]
@@ -47,7 +47,8 @@ impl Onboarding {
         Self(State::UnderWay(start))
     }
 
-    /// What the request starts with, if all copies are made; else itself, to be asked again. Never waits.
+    /// Returns the request's start if all copies are done, otherwise the value itself, to poll
+    /// again. Never waits.
     ///
     /// # Errors
     ///
@@ -67,7 +68,7 @@ impl Onboarding {
         }
     }
 
-    /// Waits until all copies are made.
+    /// Waits until all copies are done.
     ///
     /// # Panics
     ///

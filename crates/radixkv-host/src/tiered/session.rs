@@ -48,13 +48,13 @@ impl TieredSession {
         Self { session: shared.cache.session(), shared: Arc::clone(shared) }
     }
 
-    /// The cache's own session, for what concerns the device alone.
+    /// The cache's own session, for operations on the device only.
     pub fn device(&self) -> &Session {
         &self.session
     }
 
-    /// Matches `tokens` in both tiers, reserves blocks for what the device lacks of them and for `room` tokens that are to follow,
-    /// and copies what the host has into them; or takes nothing. Waits for the copies.
+    /// Matches `tokens` in both tiers, reserves blocks for the tokens that the device lacks and for
+    /// `room` more, and copies the host's blocks into them; or takes nothing. Waits for the copies.
     ///
     /// Evicted for it are the blocks that [`Session::reserve`] would evict; they are copied to the host first. An engine that
     /// wants the logits of the last token passes the tokens before it, and one more of `room`.
@@ -82,9 +82,10 @@ impl TieredSession {
         })
     }
 
-    /// As [`acquire`](Self::acquire), from a match that was made before of these tokens, or of their beginning, and without
-    /// waiting for what is copied to the device: with a mover's thread
-    /// ([`TieredBuilder::mover_thread`](super::TieredBuilder::mover_thread)) the caller goes on meanwhile.
+    /// Starts a request as [`acquire`](Self::acquire) does, from an earlier match of these tokens
+    /// or of their beginning, without waiting for the copies to the device: with a mover's thread
+    /// ([`TieredBuilder::mover_thread`](super::TieredBuilder::mover_thread)) the caller continues
+    /// meanwhile.
     ///
     /// It waits for blocks that are evicted for it, where too many are on their way, and as
     /// [`TieredBuilder::remote_wait`](super::TieredBuilder::remote_wait) says.
@@ -114,8 +115,9 @@ impl TieredSession {
         Ok(self.onboard(request, prepared))
     }
 
-    /// Publishes whole blocks as [`Session::insert`] does; with [`WritePolicy::Through`] copies them to the host too: on the
-    /// mover's thread, if there is one, and once there is room for them on their way.
+    /// Publishes whole blocks as [`Session::insert`] does; with [`WritePolicy::Through`] it also
+    /// copies them to the host, on the mover's thread if there is one, once there is room for them
+    /// in flight.
     ///
     /// # Errors
     ///
@@ -206,7 +208,7 @@ impl TieredSession {
         for _ in 0..TRIES {
             let stats = self.shared.cache.stats();
             if available(&stats) >= blocks {
-                let of = self.shared.cache.namespace_stats(namespace);
+                let of = namespace.stats();
                 let pinned = of.protected_blocks + of.reserved_blocks;
                 return of.quota.pinned_blocks.is_none_or(|limit| blocks <= limit.saturating_sub(pinned));
             }

@@ -2,17 +2,18 @@
 
 use crate::counter::Counter;
 
-/// Counts of a [`TieredCache`](super::TieredCache) since it was built.
+/// Statistics of a [`TieredCache`](super::TieredCache) since it was built.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct TieredStats {
-    /// Blocks that the device evicted through it.
+    /// Device blocks that were evicted through the tiered cache.
     pub evicted_blocks: u64,
-    /// Of those, blocks that its thread evicted without copying them, because the line of copies was full.
+    /// Of those, blocks that the eviction thread evicted without copying them because the copy
+    /// queue was full.
     pub dropped_blocks: u64,
-    /// Blocks that the cache evicted by itself, so that they are not in the host: for a plain
-    /// [`reserve`](radixkv::Session::reserve), for a quota, by its background thread. Where several threads evict at the moment,
-    /// some blocks on their way to the host are among them.
+    /// Blocks that the cache evicted on its own, so they are not in the host: for a plain
+    /// [`reserve`](radixkv::Session::reserve), for a quota, or by its background thread. Where
+    /// several threads evict at the moment, some blocks on their way to the host are among them.
     pub bypassed_blocks: u64,
     /// Tokens that were copied to the host.
     pub offloaded_tokens: u64,
@@ -24,9 +25,9 @@ pub struct TieredStats {
     pub remote_tokens: u64,
     /// Bytes that were copied to the device.
     pub onboarded_bytes: u64,
-    /// Host blocks that were not filled, because the host had no room.
+    /// Host blocks that were not filled because the host had no room.
     pub lacking_blocks: u64,
-    /// Host blocks that were not filled, because a part of them had left the device.
+    /// Host blocks that were not filled because a part of them had been evicted from the device.
     pub incomplete_blocks: u64,
     /// Host blocks that were not filled, because the mover failed.
     pub failed_offload_blocks: u64,

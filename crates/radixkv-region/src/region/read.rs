@@ -9,13 +9,13 @@ use crate::{
     sync::Relaxed,
 };
 
-/// What a look for a block came to.
+/// The result of looking up a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
 pub enum Get {
     /// The buffer holds the block.
     Hit,
-    /// The block was not found; what the buffer holds has no meaning.
+    /// The block was not found; the content of the buffer is unspecified.
     Miss(Miss),
 }
 
@@ -26,20 +26,20 @@ impl Get {
     }
 }
 
-/// Why a block was not looked for: what was handed over is not of the region's layout.
+/// Why a lookup was refused: the arguments do not fit the region's layout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReadError {
-    /// Hand over the tokens of whole blocks.
-    #[error("{got} tokens where {expected} are expected")]
+    /// The tokens are not those of whole blocks.
+    #[error("{got} tokens given, {expected} expected")]
     Tokens {
         /// Tokens of as many blocks as there are keys.
         expected: usize,
         /// Tokens that were handed over.
         got: usize,
     },
-    /// Hand over room for whole blocks.
-    #[error("{got} bytes where {expected} are expected")]
+    /// The buffer is not one of whole blocks.
+    #[error("{got} bytes given, {expected} expected")]
     Bytes {
         /// Bytes of as many blocks as there are keys.
         expected: usize,
@@ -48,8 +48,9 @@ pub enum ReadError {
     },
 }
 
-/// Where a block lies, for a device that copies it. What was copied is the block if [`is_intact`](Self::is_intact) says
-/// so afterwards: until then another process may put another block there.
+/// The address of a block, for a device that copies it. What was copied is the block if
+/// [`is_intact`](Self::is_intact) says so afterwards: until then another process may put another
+/// block there.
 #[derive(Debug, Clone, Copy)]
 pub struct Source<'r> {
     entry: Entry<'r>,
@@ -103,7 +104,7 @@ impl Region {
         entries.any(|entry| entry.look().kind() == Kind::Ready && entry.hash() == key.hash && !entry.has_expired())
     }
 
-    /// Where a block lies, so that a device copies it without a copy in between.
+    /// Finds the address of a block, so that a device can copy it without a copy in between.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -223,7 +224,7 @@ impl Source<'_> {
         self.bytes == 0
     }
 
-    /// Whether what was read until now is the block.
+    /// Whether all bytes read so far are those of the block.
     pub fn is_intact(&self) -> bool {
         self.entry.is_still(self.state)
     }

@@ -3,22 +3,23 @@
 use super::{PutError, ReadError, Region, write::Put};
 use crate::key::{Key, Token};
 
-/// What putting a run of blocks came to, in blocks.
+/// The result of storing a run of blocks, in blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct PutRun {
-    /// Put.
+    /// Blocks that were stored.
     pub stored: usize,
-    /// There already.
+    /// Blocks that the region had already.
     pub present: usize,
-    /// Being put by another thread or process.
+    /// Blocks that another thread or process is storing.
     pub in_flight: usize,
-    /// Not put, because a block of other tokens has the same hash.
+    /// Blocks that were not stored because a block of other tokens has the same hash.
     pub collisions: usize,
 }
 
 impl Region {
-    /// How many blocks of a sequence the region holds before the first that it lacks. Neither a use nor counted.
+    /// The number of blocks of a sequence that the region holds before the first missing one.
+    /// Neither a use nor counted.
     ///
     /// # Errors
     ///
@@ -29,7 +30,7 @@ impl Region {
         Ok(blocks.take_while(|(key, tokens)| self.contains(key, tokens)).count())
     }
 
-    /// Copies blocks of a sequence into `bytes`, up to the first that the region lacks. Returns how many.
+    /// Copies blocks of a sequence into `bytes`, up to the first missing one. Returns how many.
     ///
     /// # Errors
     ///
@@ -65,7 +66,7 @@ impl Region {
         Ok(found)
     }
 
-    /// Puts blocks of a sequence.
+    /// Stores blocks of a sequence.
     ///
     /// # Errors
     ///

@@ -14,7 +14,7 @@ const SAMPLE: usize = 16;
 const LOOKS: usize = 1024;
 
 impl Region {
-    /// Gives back what killed processes held: their entries and their process slots. Returns how many entries.
+    /// Recovers the entries and process slots of killed processes. Returns how many entries.
     ///
     /// [`open`](Self::open) does so, and a put that finds no room. One thread of a `Region` does it at a time; the
     /// others return at once. In a forked child nothing is done.
@@ -22,7 +22,7 @@ impl Region {
         if self.is_own() { (0..SLOTS).map(|slot| self.recover_slot(slot)).sum() } else { 0 }
     }
 
-    /// Drops all blocks of a namespace that were put before the call. Returns how many.
+    /// Removes all blocks of a namespace that were stored before the call. Returns how many.
     ///
     /// Nothing in a forked child.
     pub fn clear_namespace(&self, namespace: &[u8]) -> usize {
@@ -30,7 +30,8 @@ impl Region {
         self.discard_all(|entry| entry.is_of(namespace))
     }
 
-    /// Drops all blocks that were put before the call. Returns how many. Nothing in a forked child.
+    /// Removes all blocks that were stored before the call. Returns how many. Nothing in a forked
+    /// child.
     pub fn clear(&self) -> usize {
         self.discard_all(|_| true)
     }

@@ -12,20 +12,20 @@ use crate::{
     sync::Relaxed,
 };
 
-/// What a put came to.
+/// The result of storing a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Put {
     /// The block can be read by all processes.
     Stored,
-    /// It was there already.
+    /// The region had the block already.
     Present,
-    /// Another thread or process is putting it.
+    /// Another thread or process is storing the block.
     InFlight,
     /// A block of other tokens has the same hash, and stays.
     Collision,
 }
 
-/// What a reservation came to.
+/// The result of reserving room for a block.
 #[derive(Debug)]
 #[must_use]
 pub enum Reserve<'r> {
@@ -35,23 +35,24 @@ pub enum Reserve<'r> {
     Not(Put),
 }
 
-/// Why a block was not put. Nothing was changed.
+/// Why a block could not be stored. Nothing was changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PutError {
-    /// Hand over whole blocks.
+    /// The arguments are not those of a whole block.
     #[error(transparent)]
     Lengths(#[from] ReadError),
-    /// Go on without, or try again when less is in flight.
-    #[error("the {in_flight} entries looked at, of {capacity}, are being written")]
+    /// All entries that were tried are in use: continue without, or try again later.
+    #[error("no free entry: {in_flight} of {capacity} were tried, and all are being written")]
     Full {
         /// Entries that were looked at; blocks are being put into all of them.
         in_flight: usize,
         /// Blocks of the region.
         capacity: usize,
     },
-    /// Open the region in the child process: what it writes has to have an owner.
-    #[error("the region was opened by process {opener}, of which {process} was forked")]
+    /// The process is a fork of the one that opened the region: open it in the child process,
+    /// because what it writes needs an owner.
+    #[error("the region was opened by process {opener}, this is its fork {process}: open it again after a fork")]
     Forked {
         /// The process that opened the region.
         opener: u32,
@@ -60,7 +61,8 @@ pub enum PutError {
     },
 }
 
-/// An entry that one thread fills: no other thread or process reads or writes it until it is published.
+/// A reserved entry that one thread fills: no other thread or process reads or writes it until it
+/// is published.
 ///
 /// Dropped, it gives its room back. So does the next process that looks for room if this one is killed.
 #[derive(Debug)]
@@ -71,7 +73,7 @@ pub struct Reservation<'r> {
 }
 
 impl Region {
-    /// Puts a block, for as long as there is room for it.
+    /// Stores a block until it is evicted.
     ///
     /// Lock-free: never waits for another process. If the region is full, a block that was not used for long makes
     /// room.
@@ -98,7 +100,7 @@ impl Region {
         self.put_block(key, tokens, bytes, None)
     }
 
-    /// Puts a block that is a miss once `time_to_live` has passed. A block that is there keeps its own.
+    /// Stores a block that expires after `time_to_live`. A block that is there keeps its own.
     ///
     /// # Errors
     ///
@@ -114,7 +116,7 @@ impl Region {
         self.put_block(key, tokens, bytes, Some(time_to_live))
     }
 
-    /// Takes room for a block, to be filled in place.
+    /// Reserves room for a block, to be filled in place.
     ///
     /// Progress as of [`put`](Self::put).
     ///
@@ -152,7 +154,7 @@ impl Region {
         })
     }
 
-    /// Drops a block. True if it was there. Wait-free; nothing in a forked child.
+    /// Removes a block. True if it was there. Wait-free; nothing in a forked child.
     pub fn remove(&self, key: &Key) -> bool {
         let entries = self.index().candidates(key.hash).map(|number| self.entry(number));
         let removed = entries.filter(|entry| {
@@ -250,7 +252,7 @@ impl Reservation<'_> {
         self.claimed.as_ref().map_or(std::ptr::null_mut(), |claimed| claimed.entry().address())
     }
 
-    /// Lets all processes read the block. A device has to be done with it.
+    /// Publishes the block: all processes can read it. A device has to be done with it.
     pub fn publish(mut self) {
         let claimed = self.claimed.take().filter(|_| self.region.is_own());
         if claimed.is_some_and(|claimed| claimed.publish(self.region.boot)) {

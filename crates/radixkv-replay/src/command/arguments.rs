@@ -37,16 +37,19 @@ pub(crate) struct Arguments {
     /// Check the blocks of every hit against the tokens they were filled with; exit with 1 on a mismatch
     #[arg(long)]
     verify: bool,
-    /// Pause this many times with no lease held, and check that the cache is valid and has lost no block
+    /// Pause this many times with no lease held, and check that the cache is valid and lost no
+    /// block
     #[arg(long, default_value = "0", value_name = "N", value_parser = natural)]
     checks: usize,
     /// Write a CSV row for every request, in replay order; an existing file is replaced only on success
     #[arg(long, value_name = "FILE.csv", requires = "trace")]
     pub(crate) requests: Option<PathBuf>,
-    /// Model the time to first token at this prefill rate, with the cache and without
+    /// Model the time to first token at this prefill rate (tokens per second), with and without the
+    /// cache
     #[arg(long, value_name = "TOKENS/S", value_parser = rate)]
     pub(crate) prefill_rate: Option<f64>,
-    /// Leave the first requests out of rates: a number of them, or those that arrive within seconds, such as 60s
+    /// Leave the first requests out of rates: a number of requests, or those of the first seconds,
+    /// such as 60s
     #[arg(long, value_name = "N|Ns", requires = "trace")]
     warm_up: Option<WarmUp>,
     /// Print one JSON object instead of a table
@@ -55,7 +58,7 @@ pub(crate) struct Arguments {
     /// Write a page with plots: hits and occupancy over the trace, misses and evictions by reason, latencies
     #[arg(long, value_name = "FILE.html", requires = "trace")]
     pub(crate) report: Option<PathBuf>,
-    /// Keep a file up to date while the replay runs, for `radixkv top --live FILE`
+    /// Update a file while the replay runs, for `radixkv top --live FILE`
     #[arg(long, value_name = "FILE", requires = "trace")]
     pub(crate) live: Option<PathBuf>,
     #[command(flatten)]

@@ -7,7 +7,7 @@ use clap_complete::Shell;
 
 use crate::{console, output::OutputError, status::AT_FAULT};
 
-/// Print the completions of a shell.
+/// Print a shell's completion script.
 ///
 /// For bash: radixkv completions bash > ~/.local/share/bash-completion/completions/radixkv
 #[derive(Args)]

@@ -21,7 +21,7 @@ use crate::{
 /// What stands for standard output where a file could stand.
 const STDOUT: &str = "-";
 
-/// Make a trace of a request log: ids instead of texts, so that it can be shared.
+/// Convert a request log to a trace: ids instead of texts, so that it can be shared.
 ///
 /// A prompt becomes a list of ids, one for each --unit tokens; two requests have the same id where they have the same tokens
 /// after the same tokens. Times become milliseconds since the first request. Formats:
@@ -43,10 +43,10 @@ const STDOUT: &str = "-";
 pub(crate) struct Arguments {
     /// File of the log, plain or compressed with gzip or zstd, or - for standard input
     log: PathBuf,
-    /// What the log is written in: openai, vllm, sglang, azure or mooncake
+    /// Format of the log: openai, vllm, sglang, azure or mooncake
     #[arg(long, value_name = "FORMAT")]
     format: LogFormat,
-    /// Tokens per id; what prompts share is kept in whole units
+    /// Tokens per id; shared prefixes are kept in whole units
     #[arg(long, default_value = "16", value_name = "TOKENS", value_parser = unit)]
     unit: u32,
     /// A model's tokenizer.json (in builds with the feature tokenizers), or bytes: a token for each byte

@@ -25,14 +25,16 @@ const HEADING: &str = "KV events";
 /// What is told of the cache, and to whom.
 #[derive(Args)]
 pub(crate) struct EventsOptions {
-    /// Make KV events of what the cache stores and removes, on a thread of their own; blocks have the names of vLLM
-    /// (sha256-cbor), of SGLang (sglang), or 64 bits of XXH3 (xxh3). With `unread` nothing reads the cache's events
+    /// Record KV events of the cache on a separate thread; blocks are named as in vLLM
+    /// (sha256-cbor), as in SGLang (sglang), or by 64-bit XXH3 (xxh3). With `unread` nothing reads
+    /// the cache's events
     #[arg(long, help_heading = HEADING, value_name = "SCHEME", requires = "trace")]
     pub(crate) events: Option<Scheme>,
-    /// Publish the events, such as at tcp://127.0.0.1:5557, for `radixkv follow`; with port 0 at any that is free
+    /// Publish the events at this endpoint, such as tcp://127.0.0.1:5557, for `radixkv follow`;
+    /// port 0 is any free port
     #[arg(long, help_heading = HEADING, value_name = "ENDPOINT", requires = "events", value_parser = endpoint)]
     publish: Option<String>,
-    /// Answer followers that missed events, or that come late
+    /// Endpoint that replays events for followers that missed some or started late
     #[arg(long, help_heading = HEADING, value_name = "ENDPOINT", requires = "publish", value_parser = endpoint)]
     publish_replay: Option<String>,
 }
@@ -58,7 +60,7 @@ pub(crate) enum EventsError {
     Unread,
     #[error(transparent)]
     Publish(#[from] PublishError),
-    #[error("no thread for events: {0}")]
+    #[error("starting a thread for events failed: {0}")]
     Thread(#[source] io::Error),
     /// A bug of the cache.
     #[error("the cache's events contradict each other: {0}")]

@@ -26,16 +26,16 @@ const MAX_BYTES: u64 = 64 << 20;
 const BEFORE: usize = 4;
 const AFTER: usize = 8;
 
-/// Say what two prompts share, where they part, and what a cache recovers of it.
+/// Show what two prompts share, where they diverge, and what a cache reuses.
 ///
 /// A prompt is a file of tokens (a JSON list, or numbers between spaces, commas or lines), or with --tokenizer a text.
 ///
 /// Exit status: 0 on success, 2 if the command line or a file is at fault.
 #[derive(Args)]
 pub(crate) struct Arguments {
-    /// The prompt that is cached, or - for standard input
+    /// The prompt that is cached first, or - for standard input
     a: PathBuf,
-    /// The prompt that comes after it, or - for standard input
+    /// The prompt that is looked up after it, or - for standard input
     b: PathBuf,
     /// The prompts are texts: a model's tokenizer.json (in builds with the feature tokenizers), or bytes: a token for each
     /// byte
@@ -90,10 +90,10 @@ fn read(input: &Input, tokenizer: Option<&dyn Tokenize>) -> Result<Vec<Token>, B
     let text = String::from_utf8(bytes).map_err(|_| format!("{name}: not a text in UTF-8"))?;
     match tokenizer {
         Some(tokenizer) => {
-            tokenizer.tokens(&text).map_err(|error| format!("{name}: the tokenizer fails: {error}").into())
+            tokenizer.tokens(&text).map_err(|error| format!("{name}: the tokenizer failed: {error}").into())
         }
         None => listed(&text).map_err(|word| {
-            format!("{name}: {word:?} is no token, an integer from 0 to 2^32 - 1; a text needs a --tokenizer").into()
+            format!("{name}: {word:?} is not a token, an integer from 0 to 2^32 - 1; a text needs --tokenizer").into()
         }),
     }
 }

@@ -24,18 +24,19 @@ const CAPACITY: Capacity = Capacity::Percent(10.0);
 /// Columns of a text where the screen sets no limit.
 const USUAL: usize = 120;
 
-/// Draw what the cache holds after the first requests of a trace: an icicle of runs by blocks.
+/// Draw the content of the cache after the first requests of a trace: an icicle of runs by blocks.
 ///
-/// A run is as wide as the blocks that it and everything after it hold, and stands below the run that it follows. Its colour,
-/// or its bar in a text, says how recent its last use is, and a mark that it is leased (--hold, --service). Runs that are too
-/// small to be seen are drawn together, and the picture says how many.
+/// A run is as wide as the blocks of it and all its descendants, and is drawn below its parent run.
+/// Its colour, or its bar in text, shows how recent its last use is, and a mark shows that it is
+/// leased (--hold, --service). Runs that are too small to be seen are drawn together, and the
+/// picture says how many.
 ///
 /// Exit status: 0 on success, 1 if the cache broke a promise, 2 if the command line, the trace or the system is at fault.
 #[derive(Args)]
 pub(crate) struct Arguments {
     /// File of the trace, or - for standard input
     trace: PathBuf,
-    /// Requests that were served: the moment that is looked at [default: all]
+    /// Number of requests to serve before the picture is drawn [default: all]
     #[arg(long, value_name = "N", value_parser = natural)]
     at: Option<usize>,
     /// Write an SVG picture
@@ -44,7 +45,8 @@ pub(crate) struct Arguments {
     /// Write a graph for Graphviz
     #[arg(long, value_name = "FILE.dot")]
     dot: Option<PathBuf>,
-    /// Print the icicle as text, also if a picture is written; without a picture it is printed anyway
+    /// Print the icicle as text even if a picture is written; without a picture it is always
+    /// printed
     #[arg(long)]
     text: bool,
     #[command(flatten)]

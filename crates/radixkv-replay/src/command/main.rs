@@ -55,7 +55,7 @@ use status::AT_FAULT;
 /// Lines of the help are no longer than this: they are read, not compared.
 const HELP_WIDTH: usize = 100;
 
-/// Replays request traces through the concurrent prefix cache radixkv.
+/// Replays request traces through the prefix cache radixkv.
 #[derive(Parser)]
 #[command(name = "radixkv", version, arg_required_else_help = true)]
 struct Arguments {

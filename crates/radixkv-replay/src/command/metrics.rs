@@ -21,10 +21,11 @@ const HEADING: &str = "Metrics";
 /// Where the cache's metrics are served.
 #[derive(Args)]
 pub(crate) struct MetricsOptions {
-    /// Serve Prometheus metrics of the cache while it runs, such as at 127.0.0.1:9400; with port 0 at any that is free
+    /// Serve Prometheus metrics of the cache while it runs, such as at 127.0.0.1:9400; port 0 is
+    /// any free port
     #[arg(long, help_heading = HEADING, value_name = "ADDR", requires = "trace", value_parser = address)]
     metrics: Option<String>,
-    /// Go on serving them for so many seconds after the report
+    /// Keep serving them for this many seconds after the report
     #[arg(long, help_heading = HEADING, value_name = "SECONDS", requires = "metrics", value_parser = natural)]
     metrics_linger: Option<usize>,
 }

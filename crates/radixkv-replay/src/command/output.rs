@@ -28,10 +28,10 @@ pub(crate) enum OutputError {
     #[error("{}: not written: it is the trace that is being read; write to another file", path.display())]
     IsInput { path: PathBuf },
     /// Name a file.
-    #[error("-: not written: a file is needed here; ./- is one of that name")]
+    #[error("-: not written: a file is needed here; use ./- for a file named -")]
     Dash,
     /// Write to two files.
-    #[error("{}: not written: it is to be written twice; write to two files", path.display())]
+    #[error("{}: not written: two options name it; write to two files", path.display())]
     Twice { path: PathBuf },
     /// The system refuses.
     #[error("{}: cannot be written: {source}", path.display())]

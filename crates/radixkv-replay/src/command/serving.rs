@@ -16,7 +16,7 @@ pub(crate) fn policies() -> String {
 /// How the requests of a trace are served.
 #[derive(Args)]
 pub(crate) struct Serving {
-    /// Tokens that a hash id stands for; without it, inferred from the rows (512 in Mooncake's traces)
+    /// Tokens per hash id [default: inferred from the rows; 512 in Mooncake's traces]
     #[arg(long, value_name = "TOKENS", value_parser = unit)]
     pub(crate) unit: Option<u32>,
     /// Tokens per block
@@ -28,29 +28,30 @@ pub(crate) struct Serving {
     capacity: Option<Capacity>,
     #[arg(long, default_value = "lru", help = policies())]
     policy: PolicyKind,
-    /// The prefix cache (radix), or a baseline that shares nothing (naive)
+    /// What serves the requests: the prefix cache (radix), or a baseline that shares nothing
+    /// (naive)
     #[arg(long, value_enum, default_value_t)]
     cache: Cache,
-    /// Scheduler threads that share the cache, 1024 at most
+    /// Scheduler threads that share the cache, at most 1024
     #[arg(long, default_value = "1", value_name = "N", value_parser = threads)]
     threads: usize,
-    /// Which thread evicts: the one that reserves (inline), or one of the cache's own (background)
+    /// Which thread evicts: the one that reserves (inline), or a thread of the cache (background)
     #[arg(long, value_enum, default_value_t)]
     eviction: Eviction,
-    /// Cache generated tokens too
+    /// Also cache generated tokens
     #[arg(long)]
     outputs: bool,
     /// Bypass the cache for requests of more than this many blocks [default: as many as the cache holds]
     #[arg(long, value_name = "BLOCKS", value_parser = natural)]
     longest: Option<usize>,
-    /// Field of the rows that holds each request's priority, an integer; for --policy priority
+    /// Field of the rows with each request's priority, an integer; for --policy priority
     #[arg(long, value_name = "FIELD", requires = "trace")]
     pub(crate) priority_from: Option<String>,
     /// Hold each request's lease while the next output_length requests of the trace are served
     #[arg(long)]
     hold: bool,
-    /// Serve requests in trace time, holding their leases: prompt tokens a second of each request, tokens that it generates
-    /// a second, and requests at once, such as 8000,50,16
+    /// Serve requests in trace time, holding their leases: prefill tokens per second and request,
+    /// generated tokens per second and request, and concurrent requests, such as 8000,50,16
     #[arg(
         long,
         value_name = "PREFILL,DECODE,SLOTS",
@@ -77,11 +78,11 @@ struct Bounds {
     /// Rows, blank lines included [default: 10 million]
     #[arg(long, help_heading = LIMITS, value_name = "ROWS", value_parser = count)]
     max_rows: Option<usize>,
-    /// Tokens of a request that does not bypass the cache [default: 2^24]
+    /// Tokens of one request that does not bypass the cache [default: 2^24]
     #[arg(long, help_heading = LIMITS, value_name = "TOKENS", value_parser = count)]
     max_request_tokens: Option<usize>,
-    /// Hash ids and tokens of the whole trace, and tokens that the cache may come to hold, at 4 to 16 bytes each
-    /// [default: 2^28]
+    /// Hash ids and tokens of the whole trace, and tokens that the cache may hold, at 4 to 16 bytes
+    /// each [default: 2^28]
     #[arg(long, help_heading = LIMITS, value_name = "TOKENS", value_parser = count)]
     max_tokens: Option<usize>,
 }
@@ -121,7 +122,9 @@ pub(crate) fn count(text: &str) -> Result<usize, &'static str> {
 
 pub(crate) fn threads(text: &str) -> Result<usize, String> {
     match count(text)? {
-        threads if threads > MAX_THREADS => Err(format!("more than {MAX_THREADS} threads are not supported")),
+        threads if threads > MAX_THREADS => {
+            Err(format!("{threads} threads requested, a replay has at most {MAX_THREADS}"))
+        }
         threads => Ok(threads),
     }
 }

@@ -24,10 +24,11 @@ const MAX_BYTES: u64 = 16 << 20;
 /// Tokens of a sequence where neither the command line nor the model says.
 const SEQUENCE: u64 = 8192;
 
-/// Say how many tokens of KV fit into a GPU's memory beside a model's weights.
+/// Compute how many tokens of KV fit into a GPU's memory beside a model's weights.
 ///
-/// The model is described by the config.json that model hubs publish. Counted are grouped heads, compressed keys and values
-/// (MLA), and layers that keep a window of the last tokens alone; weights are counted from the shapes of the matrices.
+/// The model is described by the config.json that model hubs publish. The computation covers
+/// grouped heads, compressed keys and values (MLA), and sliding-window layers; weights are counted
+/// from the shapes of the matrices.
 ///
 /// Exit status: 0 on success, 2 if the command line or the file is at fault, or if the weights do not fit.
 #[derive(Args)]
@@ -44,13 +45,15 @@ pub(crate) struct Arguments {
     /// Bytes of the weights [default: counted from the model's matrices and their type]
     #[arg(long, value_name = "BYTES")]
     weights: Option<Bytes>,
-    /// Numbers that KV is kept in: fp32, fp16, bf16, fp8, int8 [default: the type of the weights, or fp16]
+    /// Element type of the KV: fp32, fp16, bf16, fp8, int8 [default: the type of the weights, or
+    /// fp16]
     #[arg(long, value_name = "TYPE")]
     kv_dtype: Option<KvDtype>,
     /// Tokens per block
     #[arg(long, default_value = "16", value_name = "TOKENS", value_parser = count)]
     block_size: usize,
-    /// Tokens of a sequence, for models with layers that keep a window alone [default: what the model was made for, or 8192]
+    /// Tokens of a sequence, for models with sliding-window layers [default: what the model was
+    /// made for, or 8192]
     #[arg(long, value_name = "TOKENS", value_parser = count)]
     sequence: Option<usize>,
     /// Print one JSON object instead of a table

@@ -15,46 +15,50 @@ const HEADING: &str = "Host tier and remote tier";
 /// A host tier, the caches over it, and a remote tier below it.
 #[derive(Args)]
 pub(crate) struct TierOptions {
-    /// Put the cache over a host tier: its size in host blocks, or in percent of the distinct full blocks of all prompts
+    /// Add a host tier below the cache: its size in host blocks, or in percent of the distinct full
+    /// blocks of all prompts
     #[arg(long, help_heading = HEADING, value_name = "BLOCKS|N%", requires = "trace")]
     host_capacity: Option<Capacity>,
-    /// Tokens per host block: a multiple of --block-size, or a part of it [default: as --block-size]
+    /// Tokens per host block: a multiple or a divisor of --block-size [default: as --block-size]
     #[arg(long, help_heading = HEADING, value_name = "TOKENS", value_parser = count, requires = "host_capacity")]
     host_block_size: Option<usize>,
-    /// What the tier's memory is: the processor's (50 GB/s, 5 us), or behind CXL (25 GB/s, 10 us)
+    /// Memory of the host tier: main memory (50 GB/s, 5 us), or behind CXL (25 GB/s, 10 us)
     #[arg(long, help_heading = HEADING, value_enum, default_value_t, requires = "host_capacity")]
     host_kind: Kind,
-    /// Where a block lives that both tiers could have: in one of them, or copied up and kept
+    /// Whether a block is in one tier (exclusive) or may be in both (shared)
     #[arg(long, help_heading = HEADING, value_enum, default_value_t, requires = "host_capacity")]
     tier_mode: Mode,
     /// When a block is copied to the host: when the device evicts it, or when it is inserted (for --tier-mode shared)
     #[arg(long, help_heading = HEADING, value_enum, default_value_t, requires = "host_capacity")]
     write_policy: Write,
-    /// Caches of --capacity over the one tier, 1024 at most
+    /// Caches of --capacity over the host tier, at most 1024
     #[arg(long, help_heading = HEADING, default_value = "1", value_name = "K", value_parser = instances, requires = "host_capacity")]
     instances: usize,
-    /// Which instance serves a request: one after the other, any, or the one that caches the longest prefix
+    /// Which instance serves a request: in turn, a random one, or the one that caches the longest
+    /// prefix
     #[arg(long, help_heading = HEADING, value_enum, default_value_t, requires = "host_capacity")]
     route: Routing,
-    /// Bytes a second that are copied, such as 50GB/s [default: by --host-kind]
+    /// Bandwidth of copies to and from the host, such as 50GB/s [default: by --host-kind]
     #[arg(long, help_heading = HEADING, value_name = "RATE", value_parser = bandwidth, requires = "host_capacity")]
     bandwidth_host: Option<f64>,
-    /// Time before the first byte of a copy, such as 5us [default: by --host-kind]
+    /// Latency of a copy, such as 5us [default: by --host-kind]
     #[arg(long, help_heading = HEADING, value_name = "TIME", value_parser = latency, requires = "host_capacity")]
     latency_host: Option<f64>,
-    /// Put a remote tier below the host tier: its size in blocks of the host's, or in percent as for --host-capacity
+    /// Add a remote tier below the host tier: its size in host blocks, or in percent as for
+    /// --host-capacity
     #[arg(long, help_heading = HEADING, value_name = "BLOCKS|N%", requires = "host_capacity")]
     remote_capacity: Option<Capacity>,
-    /// Bytes a second that come from the remote tier, such as 3GB/s [default: 12.5GB/s]
+    /// Bandwidth of reads from the remote tier, such as 3GB/s [default: 12.5GB/s]
     #[arg(long, help_heading = HEADING, value_name = "RATE", value_parser = bandwidth, requires = "remote_capacity")]
     bandwidth_remote: Option<f64>,
-    /// Time before the first byte from the remote tier, such as 1ms [default: 100us]
+    /// Latency of reads from the remote tier, such as 1ms [default: 100us]
     #[arg(long, help_heading = HEADING, value_name = "TIME", value_parser = latency, requires = "remote_capacity")]
     latency_remote: Option<f64>,
-    /// Bytes of a token's keys and values, such as 128KiB; `radixkv size` says how many a model has [default: 128KiB]
+    /// Bytes of a token's keys and values, such as 128KiB; `radixkv size` computes them for a model
+    /// [default: 128KiB]
     #[arg(long, help_heading = HEADING, value_name = "BYTES", requires = "host_capacity")]
     token_bytes: Option<Bytes>,
-    /// Say on standard error what each second of the trace's time brought
+    /// Print a line on standard error for each second of the trace's time
     #[arg(long, help_heading = HEADING, requires = "host_capacity")]
     pub(crate) log: bool,
 }
@@ -91,7 +95,7 @@ enum Routing {
 fn instances(text: &str) -> Result<usize, String> {
     match count(text)? {
         instances if instances > MAX_INSTANCES => {
-            Err(format!("{instances} instances are more than {MAX_INSTANCES}, the limit for a replay"))
+            Err(format!("{instances} instances requested, a replay has at most {MAX_INSTANCES}"))
         }
         instances => Ok(instances),
     }

@@ -4,7 +4,7 @@ use std::{collections::TryReserveError, io};
 
 use super::LogFormat;
 
-/// Why a log cannot be converted.
+/// Why a log could not be converted.
 ///
 /// # Examples
 ///
@@ -33,7 +33,7 @@ pub enum ConvertError {
         /// What is wrong with it.
         fault: LogFault,
     },
-    /// Another format may fit.
+    /// No line is a request: the log may have another format.
     #[error("none of the {lines} lines is a request in the format {format}")]
     Empty {
         /// Lines of the log.
@@ -41,7 +41,7 @@ pub enum ConvertError {
         /// The format that was tried.
         format: LogFormat,
     },
-    /// Convert a part of the log.
+    /// Memory is too small: convert a part of the log.
     #[error("not enough memory: {0}")]
     NoMemory(TryReserveError),
     /// The trace cannot be written.
@@ -49,19 +49,19 @@ pub enum ConvertError {
     Write(io::Error),
 }
 
-/// What is wrong with a line of a log.
+/// Why a line of a log could not be converted.
 ///
 /// # Examples
 ///
 /// ```
 /// use radixkv_replay::convert::LogFault;
 ///
-/// assert!(LogFault::NoTokenizer.to_string().starts_with("the prompt is a text"));
+/// assert!(LogFault::NoTokenizer.to_string().starts_with("the prompt is text"));
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LogFault {
-    /// Raise [`Limits::line_bytes`](crate::Limits::line_bytes).
+    /// The line is too long: raise [`Limits::line_bytes`](crate::Limits::line_bytes).
     #[error("the line is longer than the limit")]
     TooLong,
     /// Raise [`Limits::rows`](crate::Limits::rows) or [`Limits::tokens`](crate::Limits::tokens), or convert a part of the log.
@@ -81,13 +81,13 @@ pub enum LogFault {
         /// What it should be.
         wanted: &'static str,
     },
-    /// Give a tokenizer.
-    #[error("the prompt is a text, and there is no tokenizer to make tokens of it")]
+    /// The prompt is text: give a tokenizer.
+    #[error("the prompt is text, and no tokenizer was given")]
     NoTokenizer,
-    /// Let the server write prompts in full.
-    #[error("the prompt is cut short in the log: let the server write prompts in full")]
+    /// The log has a truncated prompt: configure the server to log whole prompts.
+    #[error("the log has a truncated prompt: configure the server to log whole prompts")]
     Shortened,
-    /// The tokenizer refuses the text.
-    #[error("the tokenizer fails: {0}")]
+    /// The tokenizer failed on the text.
+    #[error("the tokenizer failed: {0}")]
     Tokenizer(Box<str>),
 }

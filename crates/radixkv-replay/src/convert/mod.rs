@@ -44,7 +44,7 @@ use crate::{
 };
 use ids::Ids;
 
-/// What a log is written in.
+/// The format of a log.
 ///
 /// # Examples
 ///
@@ -72,7 +72,7 @@ impl LogFormat {
     /// Every format.
     pub const ALL: [Self; 5] = [Self::OpenAi, Self::Vllm, Self::Sglang, Self::Azure, Self::Mooncake];
 
-    /// Its name on the command line.
+    /// The name on the command line.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -102,7 +102,7 @@ impl FromStr for LogFormat {
     }
 }
 
-/// How to convert.
+/// The configuration of a conversion.
 ///
 /// # Examples
 ///
@@ -114,25 +114,26 @@ impl FromStr for LogFormat {
 /// ```
 #[derive(Clone, Copy)]
 pub struct ConvertConfig<'a> {
-    /// What the log is written in.
+    /// The format of the log.
     pub format: LogFormat,
     /// Tokens per hash id, more than zero.
     pub unit: usize,
-    /// Makes tokens of texts; a log that has tokens needs none.
+    /// The tokenizer for logs of texts; a log of tokens needs none.
     pub tokenizer: Option<&'a dyn Tokenize>,
     /// Bounds on lines, rows, and tokens.
     pub limits: Limits,
 }
 
 impl ConvertConfig<'_> {
-    /// A log of this format: 16 tokens per hash id, no tokenizer, the usual limits.
+    /// Creates the default configuration for a format: 16 tokens per hash id, no tokenizer, the
+    /// usual limits.
     #[must_use]
     pub fn new(format: LogFormat) -> Self {
         Self { format, unit: 16, tokenizer: None, limits: Limits::default() }
     }
 }
 
-/// What was converted.
+/// The result of a conversion.
 ///
 /// # Examples
 ///
@@ -146,7 +147,7 @@ pub struct Converted {
     pub prompt_tokens: u64,
     /// Distinct hash ids.
     pub hash_ids: usize,
-    /// Lines of the log that are about no request.
+    /// Lines of the log that do not concern a request.
     pub other_lines: usize,
 }
 

@@ -54,7 +54,7 @@ fn a_log_of_sglang_is_a_trace() {
     assert_eq!(lists(&rows, "timestamp"), ["0.0", "2000.0"]);
     let short =
         "[2025-03-03 17:53:04] Receive: obj=GenerateReqInput(text=None, input_ids=[5, 6] ... [8, 9], rid='ced0')";
-    assert!(converted(short, &config).expect_err("refused").starts_with("line 1: the prompt is cut short"));
+    assert!(converted(short, &config).expect_err("refused").starts_with("line 1: the log has a truncated prompt"));
 }
 
 #[test]
@@ -82,7 +82,7 @@ fn chats_share_what_their_messages_share() {
     let same = "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nWhy";
     assert_eq!(shared, same.len() / 8);
     let silent = ConvertConfig { tokenizer: None, ..config };
-    assert!(converted(&log, &silent).expect_err("refused").starts_with("line 1: the prompt is a text"));
+    assert!(converted(&log, &silent).expect_err("refused").starts_with("line 1: the prompt is text"));
     for (wrong, said) in [
         ("[]", "line 1: not a JSON object"),
         ("{}", "line 1: the field messages is missing"),

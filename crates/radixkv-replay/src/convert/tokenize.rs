@@ -2,7 +2,7 @@
 
 use radixkv::key::Token;
 
-/// Makes tokens of texts.
+/// A tokenizer: converts texts to tokens.
 ///
 /// # Examples
 ///
@@ -23,7 +23,8 @@ pub trait Tokenize {
     fn text(&self, token: Token) -> Option<String>;
 }
 
-/// A token for each byte: for want of a tokenizer. What prompts share is right, how long they are is not.
+/// A tokenizer that makes one token of each byte, if no other is available. What prompts share is
+/// right, how long they are is not.
 ///
 /// # Examples
 ///

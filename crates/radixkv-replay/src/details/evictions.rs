@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::misses::Missed;
 use crate::replay::Replay;
 
-/// Evicted blocks of a whole replay, by what took them and what became of them.
+/// Evicted blocks of a whole replay, by the reason and by whether they were requested again.
 ///
 /// # Examples
 ///
@@ -21,11 +21,12 @@ use crate::replay::Replay;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Evictions {
-    /// What they were evicted for: `room for a request`, or with background eviction `room or watermark`.
+    /// The reason of the evictions: `room for a request`, or with background eviction `room or
+    /// watermark`.
     pub reason: &'static str,
-    /// Evicted, and asked for again later: the misses by eviction, in blocks.
+    /// Evicted blocks that were requested again later: the misses by eviction, in blocks.
     pub asked_again_blocks: u64,
-    /// Evicted, and not asked for again in the trace: nothing was lost.
+    /// Evicted blocks that were not requested again in the trace.
     pub not_asked_again_blocks: u64,
 }
 

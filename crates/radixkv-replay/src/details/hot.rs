@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{prefixes::PrefixTree, replay::Outcome, request::Trace};
 
-/// A run of the trace's keys, and what was hit of it. A token that is hit counts for one run alone.
+/// A prefix run of the trace's keys, and its hits. A token that is hit counts for one run alone.
 ///
 /// # Examples
 ///
@@ -58,13 +58,13 @@ pub struct PrefixHits<'a> {
 }
 
 impl<'a> PrefixHits<'a> {
-    /// Counts of zero.
+    /// Creates counts of zero.
     #[must_use]
     pub fn new(tree: &'a PrefixTree, block_size: usize) -> Self {
         Self { tree, block_size, hits: vec![(0, 0); tree.runs().len()] }
     }
 
-    /// Counts what a request hit.
+    /// Adds the hits of a request.
     ///
     /// # Panics
     ///

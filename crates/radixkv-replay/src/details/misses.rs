@@ -14,7 +14,7 @@ use crate::{
     request::{Request, Trace},
 };
 
-/// Why tokens were not cached.
+/// The reason why tokens were not cached.
 ///
 /// # Examples
 ///
@@ -43,7 +43,7 @@ impl MissReason {
     /// All reasons, in the order in which a request meets them.
     pub const ALL: [Self; 5] = [Self::Evicted, Self::Computing, Self::New, Self::Partial, Self::Bypassed];
 
-    /// Its name in reports.
+    /// The name in reports.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -85,7 +85,7 @@ impl Missed {
         self.tokens[reason as usize] as usize
     }
 
-    /// Why its first token that was not cached was not; `None` if all were.
+    /// The reason of the first miss; `None` if all tokens were cached.
     #[must_use]
     pub fn first(&self) -> Option<MissReason> {
         MissReason::ALL.into_iter().find(|&reason| self.tokens(reason) > 0)

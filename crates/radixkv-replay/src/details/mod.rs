@@ -23,7 +23,7 @@ use crate::{
 /// Prefixes that are listed.
 const LISTED: usize = 10;
 
-/// What the totals of a replay come from. Serialized with `serde`, the names of the fields are the keys.
+/// A breakdown of a replay's totals. Serialized with `serde`, the names of the fields are the keys.
 ///
 /// # Examples
 ///
@@ -40,7 +40,7 @@ const LISTED: usize = 10;
 #[derive(Debug, Clone, Serialize)]
 #[non_exhaustive]
 pub struct Details {
-    /// The trace in at most 200 parts of equally many requests, the warm-up too.
+    /// The trace in at most 200 parts with equal numbers of requests, the warm-up included.
     pub series: Vec<Sample>,
     /// Prompt tokens that were not cached, by reason, without the warm-up.
     pub misses: Vec<MissTotal>,
@@ -50,13 +50,13 @@ pub struct Details {
     pub top_prefixes: Vec<HotPrefix>,
     /// Histograms of the latencies of the cache's operations.
     pub latencies: Latencies,
-    /// What each request missed, in replay order.
+    /// The misses of each request, in replay order.
     #[serde(skip)]
     pub missed: Vec<Missed>,
 }
 
 impl Details {
-    /// Takes a replay apart. `trace` and `config` are those that it was made with.
+    /// Computes the breakdown of a replay. `trace` and `config` are those that it was made with.
     ///
     /// # Errors
     ///

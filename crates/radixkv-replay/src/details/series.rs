@@ -7,7 +7,7 @@ use crate::{replay::Outcome, request::Trace};
 /// Parts of a series at most.
 const PARTS: usize = 200;
 
-/// A part of a trace: what was hit in it, and what the cache held at its end.
+/// A part of a trace: its hits, and the cache's blocks at its end.
 ///
 /// # Examples
 ///

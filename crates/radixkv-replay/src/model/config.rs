@@ -10,7 +10,7 @@ use super::{
     layers::{Attention, FeedForward, Layers},
 };
 
-/// The numbers that KV is kept in.
+/// The element type of the KV.
 ///
 /// # Examples
 ///
@@ -49,7 +49,7 @@ impl KvDtype {
         }
     }
 
-    /// Its name on the command line.
+    /// The name on the command line.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -86,7 +86,7 @@ impl FromStr for KvDtype {
     }
 }
 
-/// What a model's `config.json` says of its size.
+/// The sizes of a model, read from its `config.json`.
 ///
 /// # Examples
 ///
@@ -162,13 +162,13 @@ impl ModelConfig {
         })
     }
 
-    /// Fields that are not known: the figures do not take them into account.
+    /// Unknown fields of the file: the figures do not account for them.
     #[must_use]
     pub fn unknown_fields(&self) -> &[String] {
         &self.unknown
     }
 
-    /// The numbers of the model's own weights; `None` if the file does not say.
+    /// The element type of the model's weights; `None` if the file does not name it.
     #[must_use]
     pub fn dtype(&self) -> Option<KvDtype> {
         self.dtype
@@ -180,7 +180,8 @@ impl ModelConfig {
         saturated(self.layers.all() * self.attention.kept * u128::from(dtype.bytes()))
     }
 
-    /// Bytes of the KV that a sequence of this many tokens keeps: layers with a window keep its tokens alone.
+    /// Bytes of the KV that a sequence of this many tokens keeps; sliding-window layers keep only
+    /// the tokens of the window.
     ///
     /// # Examples
     ///
@@ -222,7 +223,7 @@ impl ModelConfig {
         self.longest.map(saturated)
     }
 
-    /// Weights of the model: matrices alone, as nothing else counts.
+    /// The number of weights of the model, counted in its matrices; the rest is negligible.
     #[must_use]
     pub fn parameters(&self) -> u64 {
         let tables = self.hidden * self.vocabulary * if self.is_tied { 1 } else { 2 };
@@ -236,8 +237,8 @@ impl ModelConfig {
         self.parameters().checked_mul(bytes)
     }
 
-    /// Floating-point operations that computing a token of a prompt takes beside attention: two for each weight that it
-    /// meets, of a mixture of experts those that it is sent to.
+    /// Floating-point operations per prompt token without attention: two for each weight that it
+    /// uses, of a mixture of experts those of its experts.
     #[must_use]
     pub fn prefill_flops_per_token(&self) -> u64 {
         let tables = self.hidden * self.vocabulary;

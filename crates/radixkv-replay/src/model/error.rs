@@ -1,6 +1,6 @@
 //! What is wrong with a model's `config.json`.
 
-/// What is wrong with a model's `config.json`; the message names the field.
+/// Why a model's `config.json` cannot be used; the message names the field.
 ///
 /// # Examples
 ///

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::config::{KvDtype, ModelConfig};
 
-/// Why nothing fits.
+/// Why no tokens fit.
 ///
 /// # Examples
 ///
@@ -12,16 +12,16 @@ use super::config::{KvDtype, ModelConfig};
 /// use radixkv_replay::model::FitError;
 ///
 /// let error = FitError::WeightsTooLarge { weights: 141_000_000_000, memory: 77_000_000_000 };
-/// assert!(error.to_string().starts_with("the weights take 141000000000 bytes"));
+/// assert!(error.to_string().starts_with("the weights need 141000000000 bytes"));
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FitError {
-    /// Give the bytes of the weights.
-    #[error("the file does not say how many bytes the weights take (quantization_config, or no torch_dtype)")]
+    /// The size of the weights is unknown: give their bytes.
+    #[error("the file does not give the size of the weights (quantization_config, or no torch_dtype)")]
     UnknownWeights,
-    /// Use more memory, or fewer bytes of weights.
-    #[error("the weights take {weights} bytes, and {memory} are there")]
+    /// The weights exceed the memory: use more memory, or smaller weights.
+    #[error("the weights need {weights} bytes, {memory} are available")]
     WeightsTooLarge {
         /// Bytes of the weights.
         weights: u64,
@@ -30,7 +30,8 @@ pub enum FitError {
     },
 }
 
-/// What fits into a GPU's memory. Serialized with `serde`, the names of the fields are the keys.
+/// The KV that fits into a GPU's memory beside a model's weights. Serialized with `serde`, the
+/// names of the fields are the keys.
 ///
 /// # Examples
 ///
@@ -56,7 +57,7 @@ pub struct Fit {
     pub kv_bytes: u64,
     /// Bytes of a token's KV in all layers.
     pub kv_bytes_per_token: u64,
-    /// Tokens of the sequences that fit, of which layers with a window keep its tokens alone.
+    /// Tokens of the sequences that fit; sliding-window layers keep only the tokens of the window.
     pub sequence_tokens: u64,
     /// Tokens per block.
     pub block_size: u64,
@@ -67,7 +68,8 @@ pub struct Fit {
 }
 
 impl Fit {
-    /// What fits into `memory_bytes` beside the weights, in sequences of `sequence_tokens` tokens.
+    /// Computes what fits into `memory_bytes` beside the weights, in sequences of `sequence_tokens`
+    /// tokens.
     ///
     /// # Errors
     ///

@@ -28,22 +28,22 @@ use crate::{
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CachedRun {
-    /// The run that it follows; the root, run 0, follows itself.
+    /// The parent run; the root, run 0, is its own parent.
     pub parent: usize,
-    /// Blocks before it.
+    /// Blocks from the root to the start of the run.
     pub start: usize,
-    /// Blocks to its end.
+    /// Blocks from the root to the end of the run.
     pub end: usize,
-    /// When it was last used: later uses have larger numbers, from 1 on.
+    /// The time of the last use: later uses have larger numbers, starting at 1.
     pub last_use: u64,
-    /// Leases that end on it.
+    /// Leases that end on the run.
     pub leases: usize,
     /// A row of the trace whose key has it.
     pub row: Option<usize>,
 }
 
 impl CachedRun {
-    /// Its length, in blocks.
+    /// The length of the run in blocks.
     #[must_use]
     pub fn blocks(&self) -> usize {
         self.end - self.start
@@ -60,7 +60,8 @@ struct Walked {
     cuts: BTreeSet<usize>,
 }
 
-/// What a cache holds of one namespace at one moment: runs, cut where prefixes part and where uses or leases differ.
+/// The cached runs of one namespace at one moment, split where prefixes diverge and where uses or
+/// leases differ.
 ///
 /// # Examples
 ///
@@ -80,7 +81,7 @@ pub struct CacheTree {
 }
 
 impl CacheTree {
-    /// An empty tree of blocks of `block_size` tokens: the root alone.
+    /// Creates an empty tree for blocks of `block_size` tokens, with only the root.
     #[must_use]
     pub fn new(block_size: usize) -> Self {
         let root = CachedRun { parent: 0, start: 0, end: 0, last_use: 0, leases: 0, row: None };
@@ -99,8 +100,9 @@ impl CacheTree {
         self.runs.len() - 1
     }
 
-    /// What a cache holds after the first `requests` requests of a trace, and the leases that are held then
-    /// ([`ReplayConfig::hold`], [`ReplayConfig::service`]). `served` is called after each request.
+    /// Computes what a cache holds after the first `requests` requests of a trace, with the leases
+    /// held then ([`ReplayConfig::hold`], [`ReplayConfig::service`]). `served` is called after each
+    /// request.
     ///
     /// # Errors
     ///
@@ -136,8 +138,9 @@ impl CacheTree {
         Ok(Self { now: requests as u64, ..tree })
     }
 
-    /// All that a live cache holds of a namespace at one moment ([`PrefixCache::walk`]). A run's leases are shown
-    /// at its end, and what is before a branch was last used when the latest of what follows it was.
+    /// Reads all that a live cache holds of a namespace at one moment ([`Namespace::walk`](radixkv::Namespace::walk)). A
+    /// run's leases are shown at its end, and what is before a branch was last used when the latest
+    /// of what follows it was.
     ///
     /// # Panics
     ///
@@ -164,7 +167,7 @@ impl CacheTree {
     pub fn of(cache: &PrefixCache, namespace: &Namespace) -> Self {
         let block_size = cache.block_size();
         let mut walked: Vec<Walked> = Vec::new();
-        cache.walk(namespace, |run| {
+        namespace.walk(|run| {
             let start = run.start / block_size;
             if let Some(parent) = run.parent {
                 walked[parent].cuts.insert(start);
@@ -201,8 +204,8 @@ impl CacheTree {
         tree
     }
 
-    /// What a live cache holds of these prompts, which are in the order of their last uses. Changes nothing in the cache,
-    /// and counts as no use. Leases are not seen.
+    /// Reads what a live cache holds of these prompts, which are in the order of their last uses.
+    /// Changes nothing in the cache, and counts as no use. Leases are not seen.
     ///
     /// # Errors
     ///

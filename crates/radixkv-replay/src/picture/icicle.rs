@@ -7,7 +7,7 @@ use std::cmp::Reverse;
 
 use super::cache_tree::CacheTree;
 
-/// What a box of an icicle shows.
+/// The content of a box of an icicle.
 ///
 /// # Examples
 ///
@@ -27,7 +27,7 @@ use super::cache_tree::CacheTree;
 pub enum Shown {
     /// The run with this index; the root stands for the whole tree.
     Run(usize),
-    /// Runs that are too small to be drawn one by one, with everything after them.
+    /// A group of runs that are too small to be drawn separately, with all their descendants.
     Group {
         /// How many.
         runs: usize,
@@ -51,9 +51,9 @@ pub enum Shown {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct IcicleBox {
-    /// What it shows.
+    /// The content of the box.
     pub shown: Shown,
-    /// The box that it hangs on; the root hangs on itself.
+    /// The parent box; the root is its own parent.
     pub parent: usize,
     /// How many boxes are above it.
     pub level: usize,
@@ -69,7 +69,7 @@ pub struct IcicleBox {
     pub leases: usize,
 }
 
-/// The layout of a tree: boxes, each after the one that it hangs on, and each followed by those below it.
+/// The layout of a tree as boxes, each after its parent, and each followed by those below it.
 ///
 /// # Examples
 ///
@@ -123,8 +123,8 @@ struct Subtree {
 }
 
 impl<'a> Icicle<'a> {
-    /// Lays a tree out on `levels` levels, the root's among them. Runs narrower than `narrowest` blocks, and those of the
-    /// last level that have others below them, are drawn together.
+    /// Lays out a tree on `levels` levels, the root's included. Runs narrower than `narrowest`
+    /// blocks, and those of the last level that have others below them, are drawn together.
     #[must_use]
     pub fn new(tree: &'a CacheTree, narrowest: usize, levels: usize) -> Self {
         let mut icicle = Self { tree, boxes: Vec::new(), levels: 1, narrowest, grouped: 0 };
@@ -183,7 +183,7 @@ impl<'a> Icicle<'a> {
         });
     }
 
-    /// The tree that is laid out.
+    /// The tree of this layout.
     #[must_use]
     pub fn tree(&self) -> &CacheTree {
         self.tree
@@ -201,19 +201,19 @@ impl<'a> Icicle<'a> {
         self.levels
     }
 
-    /// Blocks of the narrowest run that is drawn by itself.
+    /// Blocks of the narrowest run that has its own box.
     #[must_use]
     pub fn narrowest(&self) -> usize {
         self.narrowest
     }
 
-    /// Runs that are drawn together with others.
+    /// Runs that share a box with others.
     #[must_use]
     pub fn grouped_runs(&self) -> usize {
         self.grouped
     }
 
-    /// Runs that are drawn by themselves, without the root.
+    /// Runs that have their own box, without the root.
     #[must_use]
     pub fn shown_runs(&self) -> usize {
         self.tree.runs().len() - 1 - self.grouped

@@ -24,11 +24,11 @@ use crate::request::Trace;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Run {
-    /// The run that it follows; the root, run 0, follows itself.
+    /// The parent run; the root, run 0, is its own parent.
     pub parent: usize,
-    /// Blocks before it.
+    /// Blocks from the root to the start of the run.
     pub start: usize,
-    /// Blocks to its end.
+    /// Blocks from the root to the end of the run.
     pub end: usize,
     /// Requests whose keys go through it.
     pub requests: usize,
@@ -37,7 +37,7 @@ pub struct Run {
 }
 
 impl Run {
-    /// Its length, in blocks.
+    /// The length of the run in blocks.
     #[must_use]
     pub fn blocks(&self) -> usize {
         self.end - self.start
@@ -68,7 +68,8 @@ pub struct PrefixTree {
 }
 
 impl PrefixTree {
-    /// The tree of the keys of the first `requests` requests: their prompts and, with `outputs`, what was generated.
+    /// Builds the tree of the keys of the first `requests` requests: their prompts and, with
+    /// `outputs`, the generated tokens.
     ///
     /// # Errors
     ///

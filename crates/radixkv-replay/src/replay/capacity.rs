@@ -4,7 +4,7 @@ use std::str::FromStr;
 
 use crate::request::Trace;
 
-/// How much the cache holds.
+/// The capacity of the cache.
 ///
 /// # Examples
 ///
@@ -66,7 +66,7 @@ impl Capacity {
     }
 }
 
-/// What is wrong with a capacity.
+/// Why a capacity is invalid.
 ///
 /// # Examples
 ///
@@ -79,7 +79,7 @@ impl Capacity {
 #[non_exhaustive]
 pub enum CapacityError {
     /// Neither `BLOCKS` nor `N%`.
-    #[error("neither a number of blocks, such as 4096, nor a percentage, such as 10%")]
+    #[error("not a number of blocks, such as 4096, or a percentage, such as 10%")]
     Malformed,
     /// A cache needs at least a block.
     #[error("capacity must be more than zero")]

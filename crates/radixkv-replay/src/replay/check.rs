@@ -2,10 +2,9 @@
 
 use std::fmt;
 
-use radixkv::diagnostics::Violation;
-use radixkv::{PrefixCache, Stats};
+use radixkv::{PrefixCache, Stats, Violation};
 
-/// What a check found: a broken cache.
+/// A fault that a check found in the cache.
 ///
 /// # Examples
 ///

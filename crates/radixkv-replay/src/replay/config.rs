@@ -9,10 +9,11 @@ use super::{
     trace_time::{Service, TimeUnit, WarmUp},
 };
 
-/// Threads of a replay at most: far more than there are cores, far fewer than a system has room for.
+/// The maximum number of threads of a replay: far more than there are cores, far fewer than a
+/// system can run.
 pub const MAX_THREADS: usize = 1024;
 
-/// What the requests are served from.
+/// What serves the requests: the prefix cache or a baseline.
 ///
 /// # Examples
 ///
@@ -50,7 +51,7 @@ pub enum EvictionMode {
     Background,
 }
 
-/// How to replay: defaults, changed by the methods.
+/// The configuration of a replay.
 ///
 /// # Examples
 ///
@@ -67,17 +68,17 @@ pub enum EvictionMode {
 pub struct ReplayConfig {
     /// Tokens per block.
     pub block_size: usize,
-    /// How much the cache holds.
+    /// The capacity of the cache.
     pub capacity: Capacity,
-    /// Which blocks are evicted first.
+    /// The eviction policy.
     pub policy: PolicyKind,
-    /// What the requests are served from.
+    /// What serves the requests: the prefix cache or a baseline.
     pub cache: CacheKind,
     /// Threads that share the cache, [`MAX_THREADS`] at most.
     pub threads: usize,
     /// Which thread evicts.
     pub eviction: EvictionMode,
-    /// Whether generated tokens are cached too.
+    /// Whether generated tokens are also cached.
     pub outputs: bool,
     /// Requests of more blocks are bypassed; `None`: of more blocks than the cache holds.
     pub longest: Option<usize>,
@@ -91,7 +92,7 @@ pub struct ReplayConfig {
     pub warm_up: WarmUp,
     /// How requests are served in trace time; `None`: one after the other.
     pub service: Option<Service>,
-    /// A host tier, and the caches over it; `None`: one cache alone.
+    /// A host tier and the caches over it; `None`: only one cache.
     pub tiers: Option<Tiers>,
     /// The unit of the trace's timestamps.
     pub time_unit: TimeUnit,
@@ -143,7 +144,7 @@ impl ReplayConfig {
         Self { block_size, ..self }
     }
 
-    /// How much the cache holds. Default: 10 percent of the working set.
+    /// The capacity of the cache. Default: 10 percent of the working set.
     ///
     /// # Examples
     ///
@@ -160,7 +161,7 @@ impl ReplayConfig {
         Self { capacity, ..self }
     }
 
-    /// Which blocks are evicted first. Default: lru.
+    /// The eviction policy. Default: lru.
     ///
     /// # Examples
     ///
@@ -178,7 +179,7 @@ impl ReplayConfig {
         Self { policy, ..self }
     }
 
-    /// What the requests are served from. Default: the prefix cache.
+    /// What serves the requests: the prefix cache or a baseline. Default: the prefix cache.
     ///
     /// # Examples
     ///
@@ -227,7 +228,7 @@ impl ReplayConfig {
         Self { eviction, ..self }
     }
 
-    /// Whether generated tokens are cached too. Default: no.
+    /// Whether generated tokens are also cached. Default: no.
     ///
     /// # Examples
     ///

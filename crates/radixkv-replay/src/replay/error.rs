@@ -7,7 +7,7 @@ use radixkv_host::{HostBuildError, TieredBuildError, radixkv_tiers::LayoutError}
 
 use super::{check::CheckFault, config::MAX_THREADS, tiers::MAX_INSTANCES};
 
-/// Why a replay could not start, or stopped.
+/// Why a replay could not start or was stopped.
 ///
 /// # Examples
 ///
@@ -27,13 +27,13 @@ pub enum ReplayError {
     #[error("the number of threads must be more than zero")]
     ZeroThreads,
     /// Use fewer threads.
-    #[error("{threads} threads are more than {MAX_THREADS}, the limit for a replay")]
+    #[error("{threads} threads requested, a replay has at most {MAX_THREADS}")]
     TooManyThreads {
         /// Threads asked for.
         threads: usize,
     },
     /// Measure more requests, or warm up with fewer.
-    #[error("the warm-up takes {warm_up} requests and the trace has {requests}: none is left to measure")]
+    #[error("the warm-up has {warm_up} requests and the trace {requests}: none is left to measure")]
     AllWarmUp {
         /// Requests of the warm-up.
         warm_up: usize,
@@ -55,7 +55,7 @@ pub enum ReplayError {
     #[error("the number of instances must be more than zero")]
     ZeroInstances,
     /// Use fewer instances.
-    #[error("{instances} instances are more than {MAX_INSTANCES}, the limit for a replay")]
+    #[error("{instances} instances requested, a replay has at most {MAX_INSTANCES}")]
     TooManyInstances {
         /// Instances asked for.
         instances: usize,
@@ -64,16 +64,16 @@ pub enum ReplayError {
     #[error("the host tier cannot be built: {0}")]
     HostTier(#[from] HostBuildError),
     /// Leave the remote tier out instead.
-    #[error("the remote tier's capacity is 0 blocks")]
+    #[error("remote capacity of 0 blocks requested: at least 1 is needed")]
     ZeroRemoteCapacity,
     /// No remote tier can have blocks of this size.
     #[error("the remote tier cannot be built: {0}")]
     RemoteTier(#[from] LayoutError),
     /// The cache and the host tier do not go together.
-    #[error("the tiers do not go together: {0}")]
+    #[error("the tiers do not fit together: {0}")]
     Tiers(#[from] TieredBuildError),
-    /// Look at an earlier moment.
-    #[error("there is no moment after {at} requests: the trace has {requests}")]
+    /// The moment is after the end of the trace.
+    #[error("a moment after {at} requests was requested, the trace has {requests}")]
     NoSuchMoment {
         /// Requests asked for.
         at: usize,
@@ -100,14 +100,14 @@ pub enum ReplayError {
         limit: usize,
     },
     /// Lower the capacity, or raise [`ReplayConfig::max_cached_tokens`](super::ReplayConfig::max_cached_tokens).
-    #[error("the cache could come to hold {tokens} tokens, more than the limit of {limit}")]
+    #[error("the cache could hold {tokens} tokens, more than the limit of {limit}")]
     CacheTooLarge {
         /// Tokens of its capacity or of all requests, whichever is less.
         tokens: usize,
         /// The limit.
         limit: usize,
     },
-    /// Replay a part of the trace, or with a smaller cache.
+    /// Memory is too small: replay a part of the trace, or use a smaller cache.
     #[error("not enough memory: {0}")]
     NoMemory(#[from] TryReserveError),
     /// No cache can have this block size and capacity.
@@ -121,7 +121,7 @@ pub enum ReplayError {
         /// What the cache said.
         source: ReserveError,
     },
-    /// The cache did not take the blocks that were reserved and filled.
+    /// The cache refused to insert the reserved and filled blocks.
     #[error("row {row} (counted from 0): the cache refused to insert the request's blocks: {kind}")]
     NotInserted {
         /// Row of the request.
@@ -147,7 +147,7 @@ mod tests {
     fn a_refused_insert_says_why_in_words() {
         let error = ReplayError::NotInserted { row: 3, kind: InsertErrorKind::NamespaceDropped };
         let said = "row 3 (counted from 0): the cache refused to insert the request's blocks: \
-                    the lease is of nothing: its namespace was dropped or cleared, or had too many leases: match again";
+                    the lease protects nothing: its namespace was removed or cleared, or had too many leases: match again";
         assert_eq!(error.to_string(), said);
     }
 }

@@ -30,7 +30,8 @@ pub struct Percentiles {
     pub p999: u64,
 }
 
-/// A bar of a histogram of latencies: how many calls took longer than the bar before, and no longer than this one's end.
+/// A bar of a latency histogram: the number of calls that took longer than the previous bar's end
+/// and at most this one's.
 ///
 /// # Examples
 ///
@@ -65,11 +66,11 @@ pub struct LatencyBar {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Latencies {
-    /// Of a match.
+    /// Latencies of matches.
     pub match_ns: Vec<LatencyBar>,
-    /// Of an insert.
+    /// Latencies of inserts.
     pub insert_ns: Vec<LatencyBar>,
-    /// Of a reservation for which blocks had to be evicted.
+    /// Latencies of reservations that had to evict.
     pub evict_ns: Vec<LatencyBar>,
 }
 

@@ -62,7 +62,7 @@ use tally::Tally;
 
 use crate::request::Trace;
 
-/// What a replay found.
+/// The result of a replay.
 ///
 /// # Examples
 ///
@@ -83,7 +83,7 @@ pub struct Replay {
     pub outcomes: Vec<Outcome>,
     /// The first few hits whose blocks held other tokens than those matched; the report counts all of them.
     pub mismatches: Vec<Mismatch>,
-    /// In trace time alone: how long each request waited, in replay order; otherwise empty.
+    /// The waits of each request in replay order, in trace time; otherwise empty.
     pub times: Vec<RequestTimes>,
     /// How long the cache's operations took.
     pub latencies: Latencies,
@@ -110,7 +110,8 @@ pub fn replay(trace: &Trace, config: &ReplayConfig, served: &(dyn Fn() + Sync)) 
     replay_watched(trace, config, &|_| served())
 }
 
-/// As [`replay`](replay()); `watch` is told of each request, with the cache as it is then.
+/// Replays a trace as [`replay`](replay()) does, and calls `watch` for each request, with the
+/// current state of the cache.
 ///
 /// # Errors
 ///

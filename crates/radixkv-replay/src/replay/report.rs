@@ -36,9 +36,9 @@ const BYPASSED: u32 = u32::MAX;
 pub struct Report {
     /// The eviction policy.
     pub policy: String,
-    /// What one eviction takes: always `block`, the last of a prefix.
+    /// The unit of eviction: always `block`, the last of a prefix.
     pub granularity: &'static str,
-    /// What counts as a use for the policy: always `strict`, matches alone.
+    /// What counts as a use for the policy: always `strict`, only matches.
     pub flavor: &'static str,
     /// `radix` or `naive`.
     pub cache: &'static str,
@@ -92,7 +92,7 @@ pub struct Report {
     pub match_digest: String,
     /// Time for all of it: reading and parsing, counting the working set, making tokens, and the cache's work.
     pub seconds: f64,
-    /// Prompt tokens over `seconds`, those of the warm-up too.
+    /// Prompt tokens over `seconds`, the warm-up included.
     pub tokens_per_second: f64,
     /// Latency of a match.
     pub match_ns: Percentiles,
@@ -109,13 +109,13 @@ pub struct Report {
     /// Blocks of hits that held other tokens than those matched, if that was checked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub verify_errors: Option<u64>,
-    /// What the hits are worth, if a prefill rate was given.
+    /// The modelled times to first token, if a prefill rate was given.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ttft: Option<TimeToFirstToken>,
-    /// What requests waited for, if they were served in trace time.
+    /// The waits of requests, if they were served in trace time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub service: Option<ServiceReport>,
-    /// Hits by tier and what was copied, if there is a host tier.
+    /// The hits by tier and the copies between tiers, if there is a host tier.
     #[serde(flatten)]
     pub tiers: Option<TierReport>,
 }

@@ -33,7 +33,7 @@ pub struct RequestTimes {
     pub(crate) inserted: u64,
 }
 
-/// A replay in trace time, summed up.
+/// The totals of a replay in trace time.
 ///
 /// # Examples
 ///

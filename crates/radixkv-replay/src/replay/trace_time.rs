@@ -105,8 +105,8 @@ impl FromStr for WarmUp {
     }
 }
 
-/// How requests are served in trace time: they arrive when the trace says, wait for a slot, and hold their lease and
-/// their blocks until their last token.
+/// The model of serving in trace time: requests arrive as in the trace, wait for a slot, and hold
+/// their lease and blocks until their last token.
 ///
 /// # Examples
 ///

@@ -4,8 +4,8 @@ use serde::Serialize;
 
 use super::outcome::Outcome;
 
-/// Time to first token in seconds, modelled as prefill alone at a constant rate: tokens computed, over the rate. The last
-/// prompt token is always computed. What a host tier had is copied before.
+/// Time to first token in seconds, modelled as only prefill at a constant rate: computed tokens
+/// over the rate. The last prompt token is always computed. What a host tier had is copied before.
 ///
 /// # Examples
 ///

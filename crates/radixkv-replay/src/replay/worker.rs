@@ -58,7 +58,7 @@ const RETRY_LIMIT: Duration = Duration::from_secs(60);
 pub struct Served<'a> {
     /// Its number in the order of the trace.
     pub number: usize,
-    /// What was found of it.
+    /// The outcome of the request.
     pub outcome: &'a Outcome,
     /// The cache that served it.
     pub cache: &'a PrefixCache,

@@ -17,7 +17,7 @@ use crate::{
     request::Trace,
 };
 
-/// What to sweep over.
+/// The configuration of a sweep.
 ///
 /// # Examples
 ///
@@ -29,13 +29,13 @@ use crate::{
 /// ```
 #[derive(Debug, Clone)]
 pub struct SweepConfig {
-    /// How much the caches hold. Default: 1, 5, 10 and 25 percent of the working set.
+    /// The capacities of the caches. Default: 1, 5, 10 and 25 percent of the working set.
     pub capacities: Vec<Capacity>,
-    /// Which blocks are evicted first. Default: lru, lfu and slru.
+    /// The eviction policy. Default: lru, lfu and slru.
     pub policies: Vec<PolicyKind>,
     /// Tokens per block. Default: 16.
     pub block_sizes: Vec<usize>,
-    /// Whether generated tokens are cached too. Default: no.
+    /// Whether generated tokens are also cached. Default: no.
     pub outputs: bool,
     /// Tokens that a cache may come to hold, as in [`ReplayConfig::max_cached_tokens`], and distinct blocks that one may serve.
     /// Default: 2^28.

@@ -7,7 +7,7 @@ use serde::{Serialize, Serializer};
 
 use super::hits::Hits;
 
-/// What a point was computed with.
+/// The policy or reference model of a point.
 ///
 /// # Examples
 ///
@@ -26,7 +26,7 @@ pub enum Line {
     Apc,
     /// The same with vLLM's accounting.
     ApcVllm,
-    /// The best that is possible.
+    /// The optimum (Belady): evicts the block whose next use is latest.
     Belady,
     /// A cache that never evicts.
     Infinite,
@@ -77,7 +77,7 @@ impl Serialize for Line {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct SweepPoint {
-    /// What it was computed with.
+    /// The policy or reference model.
     pub line: Line,
     /// Tokens per block.
     pub block_size: usize,
@@ -128,7 +128,7 @@ impl SweepPoint {
     }
 }
 
-/// What a block size costs. Serialized with `serde`, the names of the fields are the keys.
+/// The costs of a block size. Serialized with `serde`, the names of the fields are the keys.
 ///
 /// # Examples
 ///
@@ -157,7 +157,7 @@ pub struct BlockSizeFigures {
     pub index_bytes_per_token: f64,
 }
 
-/// What a sweep found. Serialized with `serde`, the names of the fields are the keys.
+/// The result of a sweep. Serialized with `serde`, the names of the fields are the keys.
 ///
 /// # Examples
 ///

@@ -30,7 +30,7 @@ pub use band::{BAND_BLOCK_SIZE, Band};
 
 use crate::request::Trace;
 
-/// A class of load: made from a seed, with a hit rate that its parameters predict.
+/// A workload class: generated from a seed, with a hit rate that its parameters predict.
 ///
 /// # Examples
 ///
@@ -45,7 +45,7 @@ use crate::request::Trace;
 pub struct Class {
     /// Its name.
     pub name: &'static str,
-    /// The part of a cache that it strains.
+    /// The part of a cache that it stresses.
     pub strains: &'static str,
     make: fn(u64) -> Trace,
     band: fn() -> Band,

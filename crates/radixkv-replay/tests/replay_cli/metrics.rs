@@ -95,10 +95,13 @@ fn a_port_that_is_taken_is_said_before_the_work() {
     let refused = super::run(Some(&trace), &["--metrics", &address]);
     let said = String::from_utf8(refused.stderr).expect("text");
     assert_eq!((refused.status.code(), refused.stdout.len()), (Some(2), 0), "{said}");
-    assert_eq!(said, format!("radixkv: {address} is taken: another program listens there\n"));
+    assert_eq!(
+        said,
+        format!("radixkv: {address} is in use by another program: choose another port, or 0 for a free one\n")
+    );
     // Also before the trace is read.
     let missing = super::run(Some(&scratch.path("none")), &["--metrics", &address]);
-    assert!(String::from_utf8_lossy(&missing.stderr).contains("is taken"));
+    assert!(String::from_utf8_lossy(&missing.stderr).contains("is in use"));
 }
 
 #[test]
@@ -121,8 +124,8 @@ fn top_says_what_is_wrong_with_an_address() {
         })
     };
     for (text, expected) in [
-        ("HTTP/1.1 200 OK\r\n\r\nother_metric 1\n", "there are no metrics of a cache there"),
-        ("HTTP/1.1 404 Not Found\r\n\r\n", "it answers 404 Not Found"),
+        ("HTTP/1.1 200 OK\r\n\r\nother_metric 1\n", "no metrics of a cache found"),
+        ("HTTP/1.1 404 Not Found\r\n\r\n", "the server answered 404 Not Found"),
         ("nonsense", "response is not metrics over HTTP"),
     ] {
         let server = answer(text);
@@ -131,5 +134,5 @@ fn top_says_what_is_wrong_with_an_address() {
         assert!(said.contains(expected) && said.contains(&address), "{said}");
     }
     drop(listener);
-    assert!(top(&address).contains("nothing listens there"));
+    assert!(top(&address).contains("no program listens there"));
 }

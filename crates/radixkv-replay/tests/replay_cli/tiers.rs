@@ -117,14 +117,14 @@ fn what_does_not_go_together_is_refused_before_the_replay() {
     let path = scratch.file("trace.jsonl", TURNS);
     let refused = |options: &[&str]| complaint(Some(&path), &[&SMALL[..], options].concat());
     let sizes = refused(&["--host-block-size", "3"]);
-    assert!(sizes.contains("the device's block size (16 tokens) and the host's (3) are not multiples"), "{sizes}");
+    assert!(sizes.contains("device blocks of 16 tokens and host blocks of 3"), "{sizes}");
     assert!(refused(&["--host-block-size", "32"]).contains("exclusive tiers need host blocks that are no larger"));
-    assert!(refused(&["--write-policy", "through"]).contains("write-through keeps each block in two places"));
+    assert!(refused(&["--write-policy", "through"]).contains("write-through keeps each block in both tiers"));
     assert!(refused(&["--threads", "2"]).contains("a replay over a host tier has one thread"));
     assert!(refused(&["--bandwidth-host", "fast"]).contains("such as 50GB/s"));
     assert!(refused(&["--latency-host", "5"]).contains("such as 5us"));
     assert!(refused(&["--instances", "0"]).contains("must be more than zero"));
-    assert!(refused(&["--instances", "2000"]).contains("2000 instances are more than 1024"));
+    assert!(refused(&["--instances", "2000"]).contains("2000 instances requested, a replay has at most 1024"));
     assert!(refused(&["--remote-capacity", "0"]).contains("zero"));
     assert!(refused(&["--remote-capacity", "4", "--bandwidth-remote", "0B/s"]).contains("such as 50GB/s"));
     assert!(refused(&["--remote-capacity", "4", "--latency-remote", "5"]).contains("such as 5us"));

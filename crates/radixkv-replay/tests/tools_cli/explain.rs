@@ -22,7 +22,7 @@ fn prompts_are_compared_token_by_token() {
 fn texts_need_a_tokenizer() {
     let scratch = Scratch::new("explain-texts");
     let (a, b) = (scratch.file("a", "Today is Sunday."), scratch.file("b", "Today is Monday."));
-    assert!(complaint(&["explain", &a, &b]).contains("\"Today\" is no token"));
+    assert!(complaint(&["explain", &a, &b]).contains("\"Today\" is not a token"));
     let explained = json(&["explain", &a, &b, "--tokenizer", "bytes", "--block-size", "4"]);
     assert_eq!((&explained["shared_tokens"], &explained["whole_blocks"]), (&9.into(), &2.into()));
     assert!(printed(&["explain", &a, &b, "--tokenizer", "bytes"]).contains("83 \"S\""));

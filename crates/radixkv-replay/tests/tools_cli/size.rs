@@ -26,7 +26,7 @@ fn what_does_not_fit_or_is_not_known_is_said() {
         complaint(&[&["size", "--model-config", &of(json), "--gpu-memory", "80GiB"], options].concat())
     };
     assert!(
-        said(LLAMA, &[]).contains("the weights take 141104775168 bytes, and 77309411328 are there; raise --gpu-memory")
+        said(LLAMA, &[]).contains("the weights need 141104775168 bytes, 77309411328 are available; raise --gpu-memory")
     );
     assert!(
         said(&LLAMA.replace("vocab_size", "n_vocab"), &[]).contains("config.json: the field vocab_size is missing")

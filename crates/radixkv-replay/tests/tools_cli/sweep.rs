@@ -80,7 +80,7 @@ fn capacities_in_bytes_are_those_of_a_model() {
     assert!(printed(&options).contains("2.0 GiB"));
     assert!(complaint(&options[..4]).contains("a capacity in bytes needs the model"));
     assert!(
-        complaint(&["sweep", &trace, "--capacity", "9B", "--model-config", &model]).contains("holds not one token")
+        complaint(&["sweep", &trace, "--capacity", "9B", "--model-config", &model]).contains("less than one token")
     );
 }
 
@@ -163,7 +163,7 @@ fn what_makes_no_sense_is_refused_before_the_work() {
     let scratch = Scratch::new("sweep-faults");
     let trace = scratch.file("t.jsonl", rows());
     let cases: [(&[&str], &str); 9] = [
-        (&["--capacity", "lots"], "neither blocks"),
+        (&["--capacity", "lots"], "not a number of blocks"),
         (&["--capacity", "1%,0"], "more than zero"),
         (&["--policy", "best"], "best"),
         (&["--block-size", "16,0"], "more than zero"),
@@ -179,7 +179,7 @@ fn what_makes_no_sense_is_refused_before_the_work() {
     }
     let both = scratch.path("both");
     let said = complaint(&["sweep", &trace, "--csv", &both, "--svg", &both]);
-    assert!(said.contains("not written: it is to be written twice"), "{said}");
+    assert!(said.contains("not written: two options name it"), "{said}");
     // A trace that is not there is no reason to look at it first.
     assert!(complaint(&["sweep", "no/such", "--svg", "no/such/folder.svg"]).contains("folder.svg: cannot be written"));
     let long = scratch

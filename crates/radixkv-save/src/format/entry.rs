@@ -83,7 +83,7 @@ impl SavedNamespace {
     /// The name itself, which a cache gives.
     pub(crate) fn name(&self, cache: &PrefixCache) -> NamespaceName {
         let parts: Vec<&str> = self.parts.iter().map(String::as_str).collect();
-        cache.namespace_with(&parts, self.keys).name()
+        cache.namespace(NamespaceName::new(&parts).with_keys(self.keys)).name()
     }
 
     /// What a record says, if it is a namespace's.

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::{Arc, Mutex};
 
-use radixkv::{BlockId, Keys, Namespace, NamespaceName, PrefixCache, Session, Token};
+use radixkv::{BlockId, BlockRequest, Keys, Namespace, NamespaceName, PrefixCache, Session, Token};
 use radixkv_save::{BlockBytes, Layout};
 
 pub(crate) const BYTES: usize = 48;
@@ -84,7 +84,7 @@ pub(crate) fn serve(
     for (index, &block) in hit.blocks().iter().enumerate() {
         assert!(memory.get(block) == bytes_of(&name, &tokens[..(index + 1) * size + extra]), "wrong bytes in a hit");
     }
-    let Ok(blocks) = session.reserve_in(space, whole - cached) else { return false };
+    let Ok(blocks) = session.reserve(BlockRequest::new(whole - cached).paid_by(space)) else { return false };
     for (index, &block) in blocks.blocks().iter().enumerate() {
         memory.set(block, bytes_of(&name, &tokens[..(cached + index + 1) * size + extra]));
     }
@@ -100,9 +100,9 @@ pub(crate) fn contents(cache: &PrefixCache, memory: Option<&Memory>, names: &[Na
     let mut all = BTreeMap::new();
     for name in names {
         let parts: Vec<_> = name.parts().collect();
-        let (space, size) = (cache.namespace_with(&parts, name.keys()), cache.block_size());
+        let (space, size) = (cache.namespace(NamespaceName::new(&parts).with_keys(name.keys())), cache.block_size());
         let (mut sequences, mut blocks) = (Vec::<Vec<Token>>::new(), BTreeSet::new());
-        cache.walk(&space, |run| {
+        space.walk(|run| {
             let mut sequence = run.parent.map_or(Vec::new(), |parent| sequences[parent][..run.start].to_vec());
             sequence.extend(run.tokens);
             let end = sequence.len().saturating_sub(extra(&space)) / size;
@@ -130,7 +130,7 @@ pub(crate) fn count(contents: &Contents) -> usize {
 /// The names of some namespaces, one of them of pairs.
 pub(crate) fn names(cache: &PrefixCache) -> Vec<NamespaceName> {
     let named = [&[][..], &["a"], &["b"], &["a", "b"], &["ab", ""]].map(|parts: &[&str]| cache.namespace(parts).name());
-    let pairs = [cache.namespace_with(&["a"], Keys::Bigrams).name()];
+    let pairs = [cache.namespace(NamespaceName::new(&["a"]).with_keys(Keys::Bigrams)).name()];
     named.into_iter().chain(pairs).collect()
 }
 
@@ -144,8 +144,10 @@ pub(crate) fn prompt(random: &mut fastrand::Rng, longest: usize) -> Vec<Token> {
 /// Serves random requests in random namespaces.
 pub(crate) fn load(cache: &PrefixCache, memory: &Memory, random: &mut fastrand::Rng, requests: usize, longest: usize) {
     let session = cache.session();
-    let spaces: Vec<_> =
-        names(cache).iter().map(|name| cache.namespace_with(&name.parts().collect::<Vec<_>>(), name.keys())).collect();
+    let spaces: Vec<_> = names(cache)
+        .iter()
+        .map(|name| cache.namespace(NamespaceName::new(&name.parts().collect::<Vec<_>>()).with_keys(name.keys())))
+        .collect();
     for _ in 0..requests {
         let (space, tokens) = (random.choice(&spaces).unwrap(), prompt(random, longest));
         serve(cache, &session, space, memory, &tokens);

@@ -52,25 +52,26 @@ impl ObjectTier {
         Self { store, prefix: prefix.into(), layout, concurrency: 16, limits }
     }
 
-    /// Requests to the store at one time, from 1 to 1,024. Default: 16.
+    /// Sets how many requests the store gets at a time, from 1 to 1,024. Default: 16.
     pub fn concurrency(self, requests: usize) -> Self {
         Self { concurrency: requests.clamp(1, 1024), ..self }
     }
 
-    /// Items that may be in flight; at least one. Default: 1,024.
+    /// Sets how many items may be in flight; at least one. Default: 1,024.
     pub fn max_in_flight(mut self, items: usize) -> Self {
         self.limits.set_max_in_flight(items);
         self
     }
 
-    /// How long a request may take, waiting and the store's retries included; 1 ms at least. Default: 10 s.
+    /// Sets how long a request may take, waiting and the store's retries included; at least 1 ms.
+    /// Default: 10 s.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.limits.set_timeout(timeout);
         self
     }
 
-    /// Starts the thread, with a runtime of its own, and compares the layout with the one under the prefix, or writes it
-    /// there.
+    /// Starts the thread with its own runtime, and compares the layout with the one under the
+    /// prefix, or writes it there.
     ///
     /// May be called on a thread of another runtime, which waits until the store has answered.
     ///

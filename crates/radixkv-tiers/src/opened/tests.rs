@@ -121,12 +121,12 @@ fn a_store_that_panics_or_answers_nothing_keeps_nothing() {
 fn a_full_tier_says_the_numbers_and_gives_the_batch_back() {
     let (tier, acts) = scripted(10, Duration::from_secs(30));
     let refused = tier.put_from(puts(11)).unwrap_err();
-    assert_eq!(refused.to_string(), "11 items in one batch, 10 may be in flight");
+    assert_eq!(refused.to_string(), "11 items in one batch, at most 10 may be in flight: use smaller batches");
     let (_hold, until) = channel();
     acts.send(Act::Hang(until)).unwrap();
     tier.put_from(puts(8)).unwrap();
     let refused = tier.get_into(gets(3)).unwrap_err();
-    assert_eq!(refused.to_string(), "3 items do not fit beside 8 in flight, 10 may be in flight");
+    assert_eq!(refused.to_string(), "3 items requested, 8 of at most 10 are in flight: poll, then try again");
     assert_eq!(refused.batch, gets(3));
     tier.get_into(gets(2)).unwrap();
     let keys: Vec<_> = gets(2).iter().map(|get| get.block.key()).collect();
@@ -160,7 +160,7 @@ fn buffers_and_blocks_of_other_sizes_are_refused() {
     assert_eq!(refused.to_string(), "the buffer of item 1 has 7 bytes, a block has 8");
     let other = Layout::new("m", "bf16", 1, 9).unwrap().blocks("", &[1]).remove(0);
     let refused = tier.get_into(vec![Get { block: other, buffer: vec![0; 8] }]).unwrap_err();
-    assert_eq!(refused.to_string(), "the block of item 0 is of another layout than the tier");
+    assert_eq!(refused.to_string(), "the block of item 0 has another layout than the tier");
     assert_eq!((refused.batch.len(), tier.stats().in_flight), (1, 0));
 }
 

@@ -56,7 +56,8 @@ impl RedisTier {
         Self::at(vec![url.into()], false, prefix.into(), layout)
     }
 
-    /// Settings for a cluster, of which some nodes are named, and a prefix of its keys. Blocks are spread over all nodes.
+    /// Settings for a cluster, given some of its nodes, and a prefix of its keys. Blocks are spread
+    /// over all nodes.
     ///
     /// Commands go together to each node. Where slots move, requests fail until the connection is made again, at once.
     #[cfg(feature = "redis-cluster")]
@@ -80,18 +81,19 @@ impl RedisTier {
         Ok((Address::Server(client), place))
     }
 
-    /// Connections, each with a thread of its own, from 1 to 256. Default: 2.
+    /// Sets the number of connections, each with its own thread, from 1 to 256. Default: 2.
     pub fn connections(self, connections: usize) -> Self {
         Self { connections: connections.clamp(1, 256), ..self }
     }
 
-    /// Items that may be in flight; at least one. Default: 1,024.
+    /// Sets how many items may be in flight; at least one. Default: 1,024.
     pub fn max_in_flight(mut self, items: usize) -> Self {
         self.limits.set_max_in_flight(items);
         self
     }
 
-    /// How long a request may take, waiting included, and how long connecting may take; 1 ms at least. Default: 1 s.
+    /// Sets how long a request, waiting included, and connecting may take; at least 1 ms. Default:
+    /// 1 s.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.limits.set_timeout(timeout);
         self

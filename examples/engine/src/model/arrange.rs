@@ -1,9 +1,9 @@
 //! A step's rows in the order in which attention takes them: sequences with one row first, then chunks.
 
-use radixkv::scheduler::{Batch, Scheduled};
 use radixkv::{BlockId, Token};
 use radixkv_attention::plan::share;
 use radixkv_attention::{Layout, Output, Qkv, Scoring, Tables};
+use radixkv_scheduler::{Batch, Scheduled};
 
 use super::HostBackend;
 use crate::config::Config;

@@ -8,8 +8,8 @@ mod rotary;
 pub use random::RandomWeights;
 
 use radixkv::BlockId;
-use radixkv::scheduler::Batch;
 use radixkv_attention::{Backend, Dtype, Layout, Order};
+use radixkv_scheduler::Batch;
 
 use crate::config::Config;
 use crate::matrix::Matrix;

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::requests::Refused;
 use crate::intake::Refusal;
 use crate::tokenizer::{TemplateError, TokenizerError};
-use radixkv::scheduler::SubmitErrorKind;
+use radixkv_scheduler::SubmitErrorKind;
 
 /// Why a request has no answer.
 #[derive(Debug)]

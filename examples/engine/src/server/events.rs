@@ -29,7 +29,7 @@ pub enum EventsError {
     #[error(transparent)]
     Publish(#[from] PublishError),
     /// The system has no thread.
-    #[error("no thread for events: {0}")]
+    #[error("starting a thread for events failed: {0}")]
     Thread(#[source] io::Error),
 }
 

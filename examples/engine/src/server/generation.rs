@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use radixkv::scheduler::SequenceId;
+use radixkv_scheduler::SequenceId;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use super::Service;

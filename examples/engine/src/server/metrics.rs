@@ -4,13 +4,11 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::{Mutex, PoisonError};
 
 use radixkv::PrefixCache;
-use radixkv::scheduler::WaitingQueue;
 use radixkv_metrics::prometheus_client::metrics::counter::Counter;
 use radixkv_metrics::prometheus_client::metrics::gauge::Gauge;
 use radixkv_metrics::prometheus_client::registry::Registry;
-use radixkv_metrics::{CacheCollector, NamespaceCollector, text};
-
-pub(super) use radixkv_metrics::CONTENT_TYPE;
+use radixkv_metrics::{CacheCollector, NamespaceCollector, TextFormat};
+use radixkv_scheduler::WaitingQueue;
 
 use super::requests::Requests;
 
@@ -81,10 +79,10 @@ impl Metrics {
     }
 
     /// All of them, as they are now.
-    pub(super) fn text(&self, requests: &Requests, queue: &WaitingQueue) -> String {
+    pub(super) fn text(&self, format: TextFormat, requests: &Requests, queue: &WaitingQueue) -> String {
         let gauges = self.gauges.lock().unwrap_or_else(PoisonError::into_inner);
         gauges.waiting.set(requests.waiting(queue) as i64);
         gauges.running.set(queue.unfinished_requests().saturating_sub(queue.len()) as i64);
-        text(&self.registry)
+        format.text(&self.registry)
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::http::StatusCode;
-use radixkv::scheduler::Request;
+use radixkv_scheduler::Request;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use super::Service;

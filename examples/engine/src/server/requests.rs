@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use radixkv::scheduler::{Request, SequenceId, WaitingQueue};
 use radixkv::{Namespace, Token};
+use radixkv_scheduler::{Request, SequenceId, WaitingQueue};
 use tokio::sync::Notify;
 use tokio::sync::mpsc::UnboundedSender;
 

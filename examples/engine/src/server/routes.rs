@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::{Request, State};
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
+use radixkv_metrics::TextFormat;
 use serde_json::json;
 
 use super::Service;
@@ -14,7 +15,6 @@ use super::answer::{Head, Kind, now};
 use super::error::{ApiError, json_response};
 use super::fields::Fields;
 use super::generation::Generation;
-use super::metrics;
 use super::open::Connection;
 use super::parameters::Parameters;
 use super::prepare;
@@ -90,7 +90,9 @@ async fn health(State(service): State<Arc<Service>>) -> Response {
     }
 }
 
-async fn measured(State(service): State<Arc<Service>>) -> Response {
-    let text = service.metrics.text(&service.requests, service.intake.queue());
-    ([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response()
+async fn measured(State(service): State<Arc<Service>>, headers: HeaderMap) -> Response {
+    let accept = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
+    let format = TextFormat::negotiate(accept);
+    let text = service.metrics.text(format, &service.requests, service.intake.queue());
+    ([(header::CONTENT_TYPE, format.content_type())], text).into_response()
 }

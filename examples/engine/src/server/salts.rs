@@ -55,7 +55,7 @@ impl Salts {
                 let dropped = salts.remove(&oldest).expect("it was found");
                 match &self.tiers {
                     Some(tiers) => tiers.drop_namespace(&dropped.salt.namespace),
-                    None => self.cache.drop_namespace(&dropped.salt.namespace),
+                    None => dropped.salt.namespace.remove(),
                 }
                 self.retention.forget(&dropped.salt.namespace);
             }

@@ -4,7 +4,7 @@ use std::thread;
 use std::time::Duration;
 
 use radixkv::Session;
-use radixkv::scheduler::Finished;
+use radixkv_scheduler::Finished;
 
 use super::Service;
 use super::requests::Event;

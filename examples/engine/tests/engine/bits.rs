@@ -13,10 +13,10 @@ use engine::config::{Architecture, Config};
 use engine::dice::Dice;
 use engine::model::Model;
 use engine::serve::{Engine, Observed, Options, Stepped};
-use radixkv::scheduler::{Order, QueueConfig, Scheduler, SchedulerConfig, SequenceId};
 use radixkv::{Eviction, PolicyKind, Token, Watermarks};
 use radixkv_attention::Dtype;
 use radixkv_attention::cpu::Cpu;
+use radixkv_scheduler::{Order, QueueConfig, Scheduler, SchedulerConfig, SequenceId};
 
 use crate::naive::{Continuation, bits, continuation};
 use crate::{assert_at_rest, random, tiny};

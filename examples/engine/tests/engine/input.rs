@@ -29,7 +29,7 @@ fn a_prompt_longer_than_the_pool() {
     // 40 tokens of prompt and 9 of output that are computed, in blocks of 4.
     let text = "x".repeat(40);
     let pool = ["--block-size", "4", "--blocks", "10", "--new-tokens", "10"];
-    refused(&[&pool[..], &["--text", &text]].concat(), 2, &["prompt 1", "13 blocks", "pool of 10"]);
+    refused(&[&pool[..], &["--text", &text]].concat(), 2, &["prompt 1", "13 blocks", "the pool has 10"]);
 }
 
 #[test]
@@ -39,14 +39,14 @@ fn an_empty_prompt() {
 
 #[test]
 fn no_new_tokens() {
-    refused(&["--new-tokens", "0"], 2, &["no new token is asked for"]);
+    refused(&["--new-tokens", "0"], 2, &["0 new tokens requested: at least 1 is needed"]);
 }
 
 #[test]
 fn options_that_no_cache_can_have() {
     refused(&["--blocks", "0"], 2, &["0 blocks"]);
     refused(&["--block-size", "0"], 2, &["0 tokens"]);
-    refused(&["--host-blocks", "18446744073709551615"], 1, &["blocks are more than"]);
+    refused(&["--host-blocks", "18446744073709551615"], 1, &["more than ids or addresses can name"]);
     refused(&["--running", "0"], 1, &["0 request slots"]);
 }
 

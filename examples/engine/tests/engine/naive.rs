@@ -3,9 +3,9 @@
 use engine::model::Model;
 use engine::sampling::Sampling;
 use radixkv::Token;
-use radixkv::scheduler::{Batch, SequenceId};
 use radixkv_attention::cpu::Cpu;
 use radixkv_attention::{Backend, Dtype};
+use radixkv_scheduler::{Batch, SequenceId};
 
 /// A prompt's greedy continuation, and the bits of the logits of each of its tokens.
 pub struct Continuation {

@@ -6,8 +6,8 @@ use engine::config::Config;
 use engine::dice::Dice;
 use engine::serve::{Engine, Options};
 use radixkv::Token;
-use radixkv::scheduler::SchedulerConfig;
 use radixkv_attention::cpu::Cpu;
+use radixkv_scheduler::SchedulerConfig;
 
 use crate::{assert_at_rest, random, tiny};
 

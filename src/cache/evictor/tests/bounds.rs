@@ -18,16 +18,16 @@ fn no_time_to_idle_outlives_its_namespace_or_its_change() {
     let set = |space: &Namespace, seconds: Option<u64>| {
         let quota =
             seconds.map_or(Quota::default(), |seconds| Quota::default().time_to_idle(Duration::from_secs(seconds)));
-        cache.set_quota(space, quota);
+        space.set_quota(quota);
         cache.inner.shortest_time_to_idle().map(|time| time.as_secs())
     };
     assert_eq!((set(&a, Some(9)), set(&b, Some(5)), set(&b, Some(7))), (Some(9), Some(5), Some(7)));
     assert_eq!((set(&b, Some(70)), set(&a, Some(80))), (Some(9), Some(70)));
-    cache.drop_namespace(&b);
-    cache.set_time_to_idle(Some(Duration::from_secs(90)));
+    b.remove();
+    cache.settings().set_time_to_idle(Some(Duration::from_secs(90)));
     assert_eq!(cache.inner.shortest_time_to_idle(), Some(Duration::from_secs(80)));
     assert_eq!(set(&a, None), Some(90));
-    cache.set_time_to_idle(None);
+    cache.settings().set_time_to_idle(None);
     assert_eq!(cache.inner.shortest_time_to_idle(), None);
 }
 
@@ -89,7 +89,7 @@ fn a_turn_ends_although_every_change_makes_another() {
         ("run_once", |cache| _ = cache.run_once()),
         ("evict", |cache| _ = cache.evict(4)),
         ("clear", PrefixCache::clear),
-        ("namespace_stats", |cache| _ = cache.namespace_stats(&cache.default_namespace())),
+        ("namespace_stats", |cache| _ = cache.default_namespace().stats()),
         ("a refused reserve", |cache| {
             let all = cache.session().reserve(60).expect("20 are evictable");
             assert!(cache.session().reserve(5).is_err());
@@ -97,7 +97,7 @@ fn a_turn_ends_although_every_change_makes_another() {
         }),
         ("a wait", |cache| {
             let all = cache.session().reserve(64).expect("all are evictable");
-            assert!(cache.session().reserve_until(1, std::time::Instant::now()).is_err());
+            assert!(cache.session().reserve(crate::BlockRequest::new(1).until(std::time::Instant::now())).is_err());
             drop(all);
         }),
     ];
@@ -151,7 +151,7 @@ fn settling_comes_to_every_namespace_that_is_beyond_its_limit() {
         }
     };
     names.iter().for_each(&mut fill);
-    names.iter().for_each(|namespace| cache.set_quota(namespace, Quota::default().cached_blocks(0)));
+    names.iter().for_each(|namespace| namespace.set_quota(Quota::default().cached_blocks(0)));
     cache.inner.settle_by(Patience::Waits);
     let (mut work, mut slices) = (Upkeep::new(None), 0);
     // Under the lock, where an insert does not evict what is beyond a limit.
@@ -163,7 +163,7 @@ fn settling_comes_to_every_namespace_that_is_beyond_its_limit() {
         slices += 1;
         assert!(slices < 6, "there is no end");
     }
-    assert_eq!(cache.namespace_stats(&names[1]).cached_blocks, 0);
+    assert_eq!(names[1].stats().cached_blocks, 0);
     assert_eq!(cache.validate(), Ok(()));
 }
 
@@ -180,7 +180,7 @@ fn settling_leaves_an_exchange_that_begins_later_to_others() {
         assert!(!evictor.keep_up(&mut work, resources), "another thread's");
     });
     cache.settle();
-    assert_eq!((cache.policy(), cache.validate()), (crate::PolicyKind::Lfu, Ok(())));
+    assert_eq!((cache.settings().policy(), cache.validate()), (crate::PolicyKind::Lfu, Ok(())));
 }
 
 /// While the first of two is on its way, the second must not say that it is done.
@@ -190,8 +190,8 @@ fn the_second_drop_of_a_namespace_waits_for_the_first() {
     let space = cache.namespace(&["tenant"]);
     let (first, second) = cache.inner.evicting(|_, _| {
         let dropping = || {
-            let (cache, space) = (cache.clone(), space.clone());
-            thread::spawn(move || cache.drop_namespace(&space))
+            let (_cache, space) = (cache.clone(), space.clone());
+            thread::spawn(move || space.remove())
         };
         let (first, second) = (dropping(), dropping());
         thread::sleep(std::time::Duration::from_millis(20));
@@ -258,7 +258,7 @@ fn a_snapshot_that_waits_for_names_keeps_no_thread_from_evicting() {
                 thread::yield_now();
             }
             let evicted = user.evict(1);
-            user.clear_namespace(&user.default_namespace());
+            user.default_namespace().clear();
             done.send(evicted).expect("the test goes on");
         });
         assert_eq!(over.recv_timeout(std::time::Duration::from_secs(60)), Ok(1));
@@ -300,7 +300,7 @@ fn what_is_left_of_exchanges_does_not_pile_up() {
     drop(leases(&cache, 4_000));
     cache.settle();
     for i in 0..60 {
-        cache.set_policy([crate::PolicyKind::Lfu, crate::PolicyKind::Fifo][i % 2]);
+        cache.settings().set_policy([crate::PolicyKind::Lfu, crate::PolicyKind::Fifo][i % 2]);
         // In force or given up halfway.
         (0..i % 20).for_each(|_| _ = cache.run_once());
         let spent = cache.inner.evicting(|evictor, _| evictor.ranking.exchange.spent());

@@ -41,7 +41,7 @@ impl Side {
             0..5 => self.insert(&tokens),
             5..7 => self.leases.push(self.session.match_prefix(&self.space, &tokens).into_lease()),
             7..11 if !self.leases.is_empty() => drop(self.leases.swap_remove(dice.usize(..self.leases.len()))),
-            11 if now % 50 == 0 => self.cache.clear_namespace(&self.space),
+            11 if now % 50 == 0 => self.space.clear(),
             _ => self.cache.inner.evicting(|evictor, resources| evictor.settle(resources)),
         }
     }
@@ -92,7 +92,7 @@ fn the_order_is_that_of_a_cache_that_always_had_the_policy() {
         while sides[0].slice(3) {
             assert_eq!(sides[0].cache.validate(), Ok(()));
         }
-        assert_eq!(sides[0].cache.policy(), last);
+        assert_eq!(sides[0].cache.settings().policy(), last);
         let [exchanged, built] = sides.map(Side::order);
         assert!(built.len() > 20, "{} blocks", built.len());
         assert!(exchanged == built, "{last} after {first}");
@@ -110,10 +110,10 @@ fn choices_go_by_the_old_order_until_the_new_one_is_complete() {
     side.cache.settle();
     side.cache.inner.evicting(|evictor, _| evictor.begin_exchange(PolicyKind::Mru));
     assert!(side.slice(9), "one is left to be moved");
-    assert_eq!((side.cache.policy(), side.cache.evict(1)), (PolicyKind::Lru, 1));
+    assert_eq!((side.cache.settings().policy(), side.cache.evict(1)), (PolicyKind::Lru, 1));
     assert_eq!(side.session.peek(&side.space, &[10, 10]), 0);
     side.cache.settle();
-    assert_eq!((side.cache.policy(), side.cache.evict(1)), (PolicyKind::Mru, 1));
+    assert_eq!((side.cache.settings().policy(), side.cache.evict(1)), (PolicyKind::Mru, 1));
     assert_eq!(side.session.peek(&side.space, &[19, 19]), 0);
     assert_eq!(side.session.peek(&side.space, &[11, 11]), 2);
 }
@@ -127,12 +127,15 @@ fn a_small_cache_is_done_at_once_and_the_present_policy_gives_an_exchange_up() {
     side.cache.inner.evicting(|evictor, _| evictor.begin_exchange(PolicyKind::Fifo));
     side.slice(5);
     side.cache.inner.evicting(|evictor, _| evictor.begin_exchange(PolicyKind::Lru));
-    assert_eq!((side.cache.policy(), side.cache.validate()), (PolicyKind::Lru, Ok(())));
-    side.cache.set_policy(PolicyKind::Slru);
-    assert_eq!(side.cache.policy(), if FEW_SLICES * SLICE < 20 { PolicyKind::Lru } else { PolicyKind::Slru });
+    assert_eq!((side.cache.settings().policy(), side.cache.validate()), (PolicyKind::Lru, Ok(())));
+    side.cache.settings().set_policy(PolicyKind::Slru);
+    assert_eq!(
+        side.cache.settings().policy(),
+        if FEW_SLICES * SLICE < 20 { PolicyKind::Lru } else { PolicyKind::Slru }
+    );
     side.cache.settle();
     assert!(!side.cache.inner.evicting(|evictor, _| evictor.is_behind()), "what was replaced is freed");
-    assert_eq!((side.cache.policy(), side.cache.validate()), (PolicyKind::Slru, Ok(())));
+    assert_eq!((side.cache.settings().policy(), side.cache.validate()), (PolicyKind::Slru, Ok(())));
 }
 
 /// `set_policy` promises it for 256 candidates, whatever it does in one turn.
@@ -149,8 +152,8 @@ fn an_exchange_of_few_candidates_is_complete_on_return() {
         }
         cache.settle();
         for kind in PolicyKind::ALL.iter().copied() {
-            cache.set_policy(kind);
-            assert!(cache.policy() == kind || candidates as usize > few, "{kind}: {candidates} candidates");
+            cache.settings().set_policy(kind);
+            assert!(cache.settings().policy() == kind || candidates as usize > few, "{kind}: {candidates} candidates");
         }
         assert_eq!(cache.validate(), Ok(()));
     }
@@ -185,7 +188,7 @@ fn the_longest_slice_among_a_million() {
         holds.sort_unstable();
         let at = |share: usize| holds[(holds.len() - 1) * share / 1000];
         println!("{kind}: {} slices, median {:?}, p99.9 {:?}, longest {:?}", holds.len(), at(500), at(999), at(1000));
-        assert_eq!(cache.policy(), kind);
+        assert_eq!(cache.settings().policy(), kind);
     }
     assert_eq!(cache.validate(), Ok(()));
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::super::{Violation, validate};
+use super::super::{BrokenInvariant, validate};
 use crate::cache::evictor::{Evictor, Resources};
 use crate::key::Token;
 use crate::reclaim::Ref;
@@ -43,7 +43,7 @@ impl Bed {
         let cache = PrefixCache::builder(BLOCK_SIZE, CAPACITY).clock(Clock::Logical).time_to_idle(Duration::MAX);
         let cache = cache.build().expect("valid");
         let (session, space) = (cache.session(), cache.default_namespace());
-        cache.set_quota(&space, Quota::default().cached_blocks(CAPACITY));
+        space.set_quota(Quota::default().cached_blocks(CAPACITY));
         for (at, tokens) in [sequence(12, 12, 0), sequence(12, 6, 100), sequence(4, 0, 1000)].iter().enumerate() {
             cache.set_time(at as u64 + 1);
             drop(put(&session, &space, tokens, BLOCK_SIZE));
@@ -88,7 +88,7 @@ impl<'g> Scene<'g> {
 }
 
 /// What `validate` says of a healthy cache after `plant`. The cache is leaked: nothing takes a corrupt one apart.
-pub(super) fn found(plant: impl FnOnce(&mut Evictor, Scene<'_>)) -> Violation {
+pub(super) fn found(plant: impl FnOnce(&mut Evictor, Scene<'_>)) -> BrokenInvariant {
     let bed = Bed::new();
     let violation = bed.cache.inner.evicting(|evictor, resources| {
         evictor.settle(resources);

@@ -40,9 +40,9 @@ impl Churn {
             }
             24..30 if !self.leases.is_empty() => self.ask(),
             20 => drop(self.cache.evict(self.dice.usize(..6))),
-            21 => self.cache.clear_namespace(&self.spaces[at]),
+            21 => self.spaces[at].clear(),
             22 => {
-                self.cache.drop_namespace(&self.spaces[1]);
+                self.spaces[1].remove();
                 self.spaces[1] = self.cache.namespace(&["adapter"]);
             }
             _ => self.cache.settle(),
@@ -106,7 +106,7 @@ fn what_is_held_at_rest_is_sound() {
     let inside = session.match_prefix(&space, &sequence(8, 8, 0));
     let reserved = session.reserve(5);
     assert_eq!(cache.validate(), Ok(()), "leases and a reservation");
-    cache.drop_namespace(&space);
+    space.remove();
     assert_eq!(cache.validate(), Ok(()), "a dropped namespace that is leased");
     drop(whole);
     assert_eq!(cache.validate(), Ok(()), "leased in part");
@@ -125,7 +125,7 @@ fn a_branch_that_is_swept_before_its_boundary_is_known_leaves_no_point() {
     let (session, space) = (cache.session(), cache.default_namespace());
     let whole = put(&session, &space, &sequence(12, 12, 0), 4);
     drop(put(&session, &space, &sequence(8, 6, 100), 4));
-    cache.clear_namespace(&space);
+    space.clear();
     assert_eq!(cache.validate(), Ok(()));
     drop(whole);
     assert_eq!(cache.validate(), Ok(()));

@@ -23,26 +23,28 @@ use arena::{
 /// Rounds that are measured if the command line does not say.
 const ROUNDS: usize = 31;
 
-/// Measure the cache on this machine: beside memcmp or malloc, and beside a radix tree behind a mutex.
+/// Measure the cache on this machine, compared with memcmp or malloc and with a radix tree behind a
+/// mutex.
 ///
-/// Three rows by which one chooses, in less than a minute: a hot prefix matched by one thread (match) and by all of them
-/// (contention), and new prompts while the pool is full (turnover). All are measured in turn, round by round, in this
-/// process; shown are medians with quartiles, and the median of the ratios of each round. Answers are checked. Other load
-/// on the machine disturbs what takes more than one thread most.
+/// Three rows, in less than a minute: a hot prefix matched by one thread (match) and by all threads
+/// (contention), and new prompts while the pool is full (turnover). All rows are measured in turn,
+/// round by round, in this process; the tables show medians with quartiles, and the median of each
+/// round's ratios. Answers are checked. Other load on the machine disturbs the rows with several
+/// threads most.
 ///
 /// Exit status: 0 if all went well, 1 if a match was wrong, 2 if the command line or the system is at fault.
 #[derive(Args)]
 pub(crate) struct Arguments {
-    /// The rows to measure; all of them without any
+    /// The rows to measure [default: all]
     #[arg(value_enum, value_name = "ROW")]
     rows: Vec<Name>,
-    /// The most threads, 256 at most [default: as many as run at once, 16 at most]
+    /// Maximum number of threads, at most 256 [default: the machine's parallelism, at most 16]
     #[arg(long, value_name = "N", value_parser = settings::threads)]
     threads: Option<usize>,
     /// Rounds of each row
     #[arg(long, default_value_t = ROUNDS, value_name = "N", value_parser = settings::rounds)]
     rounds: usize,
-    /// A fifth of the rounds, a tenth of the calls in each: seconds, to see that it works
+    /// Run a fifth of the rounds with a tenth of the calls: takes seconds, to see that it works
     #[arg(long)]
     quick: bool,
 }

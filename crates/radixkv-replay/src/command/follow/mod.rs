@@ -32,40 +32,41 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// What moves a terminal to its first line and clears the rest of the screen.
 const HOME: &str = "\x1b[H\x1b[J";
 
-/// Follow the KV events of running workers, and show what each holds.
+/// Follow the KV events of running workers, and show what each one caches.
 ///
-/// A worker is a publisher of vLLM, SGLang or radixkv: tcp://HOST:5557, its data-parallel rank added to the port. With
-/// --replay what was missed is asked for again, and publishers that have snapshots say what they hold at once; without
-/// it a worker is seen from now on, and gaps stay. Publishers that are not there yet are waited for. Ctrl-C ends it.
+/// A worker is a publisher of vLLM, SGLang or radixkv: tcp://HOST:5557, its data-parallel rank
+/// added to the port. With --replay missed batches are requested again, and publishers with
+/// snapshots send their whole content at once; without it a worker's blocks are known only from now
+/// on, and gaps remain. The command waits for publishers that are not running yet. Ctrl-C ends it.
 ///
 /// Exit status: 0 on success, 2 if the command line, a worker or the system is at fault.
 #[derive(Args)]
 pub(crate) struct Arguments {
-    /// Where the workers publish, such as tcp://127.0.0.1:5557
+    /// Endpoints where the workers publish, such as tcp://127.0.0.1:5557
     #[arg(required = true, value_name = "ENDPOINT")]
     endpoints: Vec<String>,
-    /// Where the workers answer what was missed, one for each endpoint, in their order
+    /// Endpoints where the workers replay missed batches, one for each worker, in the same order
     #[arg(long, value_name = "ENDPOINT")]
     replay: Vec<String>,
     /// Follow only topics that begin with this text [default: all topics]
     #[arg(long, value_name = "TEXT")]
     topic: Option<String>,
-    /// Tokens per block that all workers must have [default: what each one's first event says]
+    /// Tokens per block that all workers must use [default: as in each worker's first event]
     #[arg(long, value_name = "TOKENS", value_parser = unit)]
     block_size: Option<u32>,
-    /// Memory for the blocks of each worker; one that holds more is refused
+    /// Memory limit for the blocks of each worker; a worker that holds more is refused
     #[arg(long, default_value = "512MiB", value_name = "BYTES")]
     max_memory: Bytes,
-    /// Print one JSON object a line instead of tables
+    /// Print one JSON object per line instead of tables
     #[arg(long)]
     json: bool,
-    /// Seconds from one table to the next
+    /// Seconds between two tables
     #[arg(long, default_value = "1", value_name = "SECONDS", value_parser = seconds)]
     every: Duration,
-    /// Print once, when every worker was heard or after ten seconds, and end
+    /// Print one table once every worker has sent events, or after ten seconds, and exit
     #[arg(long, conflicts_with = "for")]
     once: bool,
-    /// End after this time
+    /// Exit after this time
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     r#for: Option<Duration>,
 }
@@ -82,10 +83,10 @@ enum FollowingError {
     #[error("{endpoint}: {source}{}", remedy(source))]
     Refused { endpoint: String, source: FollowError },
     /// Start the worker, or correct the endpoint.
-    #[error("{endpoint}: nothing was heard within {} s", PATIENCE.as_secs())]
+    #[error("{endpoint}: no events within {} s", PATIENCE.as_secs())]
     Silent { endpoint: String },
     /// The system refuses a handler.
-    #[error("signals: {0}")]
+    #[error("handling signals failed: {0}")]
     Signals(#[source] io::Error),
     /// What was seen cannot be written.
     #[error(transparent)]

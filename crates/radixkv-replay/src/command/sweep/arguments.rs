@@ -18,9 +18,10 @@ use crate::{
 
 /// Replay a trace through many caches: the hit rate by capacity, policy and block size.
 ///
-/// The policies stand beside reference lines: a flat cache of block hashes (apc), the same with vLLM's accounting
-/// (apc-vllm: a last block that is not full takes a slot, the last token of a prompt is always computed), the best that is
-/// possible for a cache that knows the future (belady), and a cache that never evicts (infinite).
+/// The policies are compared with reference lines: a flat cache of block hashes (apc), the same
+/// with vLLM's accounting (apc-vllm: a partly filled last block takes a slot, the last token of a
+/// prompt is always computed), the optimum for a cache that knows the future (belady), and a cache
+/// that never evicts (infinite).
 ///
 /// All cores are used. The policy lru costs one pass over the trace for all capacities.
 ///
@@ -29,11 +30,11 @@ use crate::{
 pub(crate) struct Arguments {
     /// File of the trace, or - for standard input
     pub(crate) trace: PathBuf,
-    /// Tokens that a hash id stands for; without it, inferred from the rows (512 in Mooncake's traces)
+    /// Tokens per hash id [default: inferred from the rows; 512 in Mooncake's traces]
     #[arg(long, value_name = "TOKENS", value_parser = unit)]
     pub(crate) unit: Option<u32>,
-    /// Sizes of the caches, separated by commas: blocks, percent of the distinct full blocks of all prompts, or bytes such
-    /// as 40GiB, for which a model is needed
+    /// Sizes of the caches, separated by commas: blocks, percent of the distinct full blocks of all
+    /// prompts, or bytes such as 40GiB, which need --model-config
     #[arg(long, default_value = "1%,5%,10%,25%", value_name = "BLOCKS|N%|BYTES", value_delimiter = ',')]
     pub(crate) capacity: Vec<SweepCapacity>,
     #[arg(long, default_value = "lru,lfu,slru", value_name = "POLICY", value_delimiter = ',', help = format!("{}; separated by commas", policies()))]
@@ -41,16 +42,17 @@ pub(crate) struct Arguments {
     /// Tokens per block, separated by commas
     #[arg(long, default_value = "16", value_name = "TOKENS", value_delimiter = ',', value_parser = count)]
     block_size: Vec<usize>,
-    /// Cache generated tokens too
+    /// Also cache generated tokens
     #[arg(long)]
     outputs: bool,
-    /// The config.json of the model whose KV the bytes of a capacity are for
+    /// config.json of the model, for capacities in bytes
     #[arg(long, value_name = "FILE")]
     pub(crate) model_config: Option<PathBuf>,
-    /// Numbers that KV is kept in: fp32, fp16, bf16, fp8, int8 [default: the type of the model's weights, or fp16]
+    /// Element type of the KV: fp32, fp16, bf16, fp8, int8 [default: the type of the weights, or
+    /// fp16]
     #[arg(long, value_name = "TYPE", requires = "model_config")]
     pub(crate) kv_dtype: Option<KvDtype>,
-    /// Threads that work at once [default: as many as run at once]
+    /// Worker threads [default: the machine's parallelism]
     #[arg(long, value_name = "N", value_parser = threads)]
     pub(crate) threads: Option<usize>,
     /// Print one JSON object instead of tables
@@ -68,7 +70,7 @@ pub(crate) struct Arguments {
     /// Rows of the trace, blank lines included [default: 10 million]
     #[arg(long, value_name = "ROWS", value_parser = count)]
     max_rows: Option<usize>,
-    /// Hash ids and tokens of the trace, and tokens that a cache may come to hold [default: 2^28]
+    /// Hash ids and tokens of the trace, and tokens that a cache may hold [default: 2^28]
     #[arg(long, value_name = "TOKENS", value_parser = count)]
     max_tokens: Option<usize>,
 }
@@ -88,7 +90,7 @@ impl FromStr for SweepCapacity {
             (Ok(capacity), _) => Ok(Self::Counted(capacity)),
             (Err(CapacityError::Zero), _) | (_, Ok(Bytes(0))) => Err("capacity must be more than zero"),
             (_, Ok(Bytes(bytes))) => Ok(Self::Bytes(bytes)),
-            _ => Err("neither blocks, such as 4096, nor a percentage, such as 10%, nor bytes, such as 40GiB"),
+            _ => Err("not a number of blocks, such as 4096, a percentage, such as 10%, or bytes, such as 40GiB"),
         }
     }
 }
@@ -100,7 +102,7 @@ impl Arguments {
         let capacity = |capacity: &SweepCapacity| match *capacity {
             SweepCapacity::Counted(capacity) => Ok(capacity),
             SweepCapacity::Bytes(bytes) => match bytes / kv_bytes.unwrap_or(1).max(1) {
-                0 => Err(format!("a capacity of {bytes} bytes holds not one token of the model")),
+                0 => Err(format!("capacity of {bytes} bytes requested, less than one token of the model")),
                 tokens => Ok(Capacity::Tokens(usize::try_from(tokens).unwrap_or(usize::MAX))),
             },
         };

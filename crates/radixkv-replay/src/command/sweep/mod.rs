@@ -71,7 +71,7 @@ fn sweep(arguments: &Arguments, screen: &Screen) -> Result<(), Box<dyn Error>> {
     let config = arguments.config(kv_bytes)?;
     let trace = input.trace(arguments.unit, None, &arguments.limits())?;
     let pool = rayon::ThreadPoolBuilder::new().num_threads(arguments.threads.unwrap_or(0)).build();
-    let pool = pool.map_err(|error| format!("no threads for the sweep: {error}; use fewer --threads"))?;
+    let pool = pool.map_err(|error| format!("starting threads for the sweep failed: {error}; use fewer --threads"))?;
     let plan = pool.install(|| SweepPlan::new(&trace, &config))?;
     let found = pool.install(|| compute(&plan))?;
     warn(&trace, &found);

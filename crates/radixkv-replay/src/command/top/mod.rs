@@ -30,21 +30,21 @@ const PERIOD: Duration = Duration::from_millis(200);
 /// The same for metrics, which cost the cache a little.
 const SCRAPE_PERIOD: Duration = Duration::from_millis(500);
 
-/// Show how a cache does: occupancy, hit rate, evictions.
+/// Show a running cache: occupancy, hit rate, evictions.
 ///
-/// Of a replay it also shows the hottest prefixes, and of metrics what the lookups of each namespace found, where they tell
-/// of namespaces.
+/// Of a replay it also shows the hottest prefixes, and of metrics the hits of each namespace, if
+/// the metrics have them.
 ///
-/// Start `radixkv replay TRACE --live FILE` first, and this beside it; or give the address of an engine's metrics. q, Esc
-/// and Ctrl-C end it. Where standard output is no terminal, or one that shows text alone (TERM=dumb), the present state is
-/// printed as text.
+/// Start `radixkv replay TRACE --live FILE` first, and this command next to it; or give the address
+/// of an engine's metrics. q, Esc and Ctrl-C end it. If standard output is not a terminal, or only
+/// shows text (TERM=dumb), the current state is printed as text.
 #[derive(Args)]
 #[group(required = true, multiple = false)]
 pub(crate) struct Arguments {
     /// The file that `radixkv replay --live FILE` keeps up to date
     #[arg(long, value_name = "FILE")]
     live: Option<PathBuf>,
-    /// Where metrics of a cache are served, such as 127.0.0.1:9400 or http://HOST:PORT/metrics
+    /// Address of a cache's metrics, such as 127.0.0.1:9400 or http://HOST:PORT/metrics
     #[arg(long, value_name = "ADDR")]
     metrics: Option<Address>,
     #[arg(hide = true, id = "WHAT", value_parser = hint)]
@@ -53,7 +53,7 @@ pub(crate) struct Arguments {
 
 /// Says how to name what is given without an option.
 fn hint(text: &str) -> Result<Infallible, String> {
-    Err(format!("say what it is: --metrics {text} for an address, --live {text} for a file of `radixkv replay --live`"))
+    Err(format!("give --metrics {text} for an address, or --live {text} for a file of `radixkv replay --live`"))
 }
 
 /// Where states come from.
@@ -75,10 +75,10 @@ enum TopError {
     #[error("{address}: {source}")]
     Scrape { address: String, source: ScrapeError },
     /// Name the address of a program that has a cache.
-    #[error("{address}: there are no metrics of a cache there")]
+    #[error("{address}: no metrics of a cache found")]
     NoCache { address: String },
     /// The terminal refuses.
-    #[error("the terminal: {0}")]
+    #[error("the terminal failed: {0}")]
     Terminal(#[source] io::Error),
     #[error(transparent)]
     Output(OutputError),

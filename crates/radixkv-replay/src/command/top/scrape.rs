@@ -18,7 +18,7 @@ const MOST_BYTES: usize = 4 << 20;
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ScrapeError {
     /// Start what is to be watched first.
-    #[error("nothing listens there; start the engine, or `radixkv replay TRACE --metrics ADDR`, first")]
+    #[error("no program listens there; start the engine, or `radixkv replay TRACE --metrics ADDR`, first")]
     NotThere,
     /// Another program listens there, or it is too busy.
     #[error("no answer within {} s", PATIENCE.as_secs())]
@@ -29,7 +29,7 @@ pub(super) enum ScrapeError {
     #[error("response is not metrics over HTTP")]
     Malformed,
     /// Another path, or another server.
-    #[error("it answers {0}")]
+    #[error("the server answered {0}")]
     Refused(String),
 }
 
@@ -66,7 +66,7 @@ impl FromStr for Address {
 
     fn from_str(text: &str) -> Result<Self, &'static str> {
         if text.starts_with("https://") {
-            return Err("https is not spoken here; give HOST:PORT or http://HOST:PORT/metrics");
+            return Err("https is not supported; give HOST:PORT or http://HOST:PORT/metrics");
         }
         let url = text.strip_prefix("http://");
         let rest = url.unwrap_or(text);

@@ -22,14 +22,14 @@ pub use sizes::Shortage;
 
 pub(super) use run::run;
 
-/// Instances of a replay at most.
+/// The maximum number of instances of a replay.
 pub const MAX_INSTANCES: usize = 1024;
 /// Bytes a second from a remote tier, unless that is said: over a network of 100 Gbit/s.
 const REMOTE_BANDWIDTH: f64 = 12.5e9;
 /// Seconds before the first byte from a remote tier, unless that is said.
 const REMOTE_LATENCY: f64 = 100e-6;
 
-/// What the host tier's memory is: how fast blocks are copied, unless that is said.
+/// The kind of the host tier's memory, which sets the speed of copies unless it is given.
 ///
 /// # Examples
 ///
@@ -49,7 +49,7 @@ pub enum HostKind {
 }
 
 impl HostKind {
-    /// Its name in reports.
+    /// The name in reports.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -58,7 +58,7 @@ impl HostKind {
         }
     }
 
-    /// Bytes a second that are copied from it or to it.
+    /// The bandwidth of copies in bytes per second.
     #[must_use]
     pub fn bandwidth(self) -> f64 {
         match self {
@@ -67,7 +67,7 @@ impl HostKind {
         }
     }
 
-    /// Seconds before the first byte of a copy.
+    /// The latency of a copy in seconds.
     #[must_use]
     pub fn latency(self) -> f64 {
         match self {
@@ -77,7 +77,8 @@ impl HostKind {
     }
 }
 
-/// A host tier, and the instances over it: each has a cache of its own, of the replay's capacity.
+/// The configuration of a host tier and the instances over it, each with its own cache of the
+/// replay's capacity.
 ///
 /// # Examples
 ///
@@ -96,13 +97,14 @@ impl HostKind {
 #[must_use]
 #[non_exhaustive]
 pub struct Tiers {
-    /// How much the host tier holds, in host blocks; a percentage is of the same working set as the cache's.
+    /// The capacity of the host tier in host blocks; a percentage is of the same working set as the
+    /// cache's.
     pub host_capacity: Capacity,
     /// Tokens in a host block; `None`: as many as in a block of the device.
     pub host_block_size: Option<usize>,
-    /// What its memory is.
+    /// The kind of its memory.
     pub kind: HostKind,
-    /// Where a block lives that both tiers could have.
+    /// Whether a block may be in both tiers at once.
     pub mode: TierMode,
     /// When a block is copied to the host.
     pub write: WritePolicy,
@@ -116,7 +118,8 @@ pub struct Tiers {
     pub latency: Option<f64>,
     /// Bytes of the keys and values of a token.
     pub token_bytes: u64,
-    /// How much a remote tier below the host holds, in blocks of the host's size; `None`: there is none.
+    /// The capacity of a remote tier below the host, in blocks of the host's size; `None`: there is
+    /// none.
     pub remote_capacity: Option<Capacity>,
     /// Bytes a second that come from the remote tier; `None`: 12.5 GB.
     pub remote_bandwidth: Option<f64>,
@@ -150,12 +153,12 @@ impl Tiers {
         Self { host_block_size: Some(host_block_size), ..self }
     }
 
-    /// What the tier's memory is. Default: the processor's.
+    /// Sets the kind of the tier's memory. Default: the processor's.
     pub fn kind(self, kind: HostKind) -> Self {
         Self { kind, ..self }
     }
 
-    /// Where a block lives that both tiers could have. Default: in one of them.
+    /// Whether a block may be in both tiers at once. Default: in one of them.
     pub fn mode(self, mode: TierMode) -> Self {
         Self { mode, ..self }
     }
@@ -175,12 +178,12 @@ impl Tiers {
         Self { route, ..self }
     }
 
-    /// Bytes a second that are copied. Default: those of the kind.
+    /// Sets the bandwidth of copies in bytes per second. Default: those of the kind.
     pub fn bandwidth(self, bandwidth: f64) -> Self {
         Self { bandwidth: Some(bandwidth), ..self }
     }
 
-    /// Seconds before the first byte of a copy. Default: those of the kind.
+    /// The latency of a copy in seconds. Default: those of the kind.
     pub fn latency(self, latency: f64) -> Self {
         Self { latency: Some(latency), ..self }
     }
@@ -190,8 +193,8 @@ impl Tiers {
         Self { token_bytes, ..self }
     }
 
-    /// Puts a remote tier below the host tier: what leaves the host goes there, and comes to the host when a prompt asks for it; what
-    /// comes stays there too. Default: none.
+    /// Adds a remote tier below the host tier: evicted host blocks are stored there, and copied to
+    /// the host when a prompt needs them; the remote tier keeps its copies. Default: none.
     ///
     /// # Examples
     ///
@@ -212,12 +215,13 @@ impl Tiers {
         Self { remote_capacity: Some(remote_capacity), ..self }
     }
 
-    /// Bytes a second that come from the remote tier. Default: 12.5 GB, those of a network of 100 Gbit/s.
+    /// Sets the bandwidth of reads from the remote tier in bytes per second. Default: 12.5 GB,
+    /// those of a network of 100 Gbit/s.
     pub fn remote_bandwidth(self, remote_bandwidth: f64) -> Self {
         Self { remote_bandwidth: Some(remote_bandwidth), ..self }
     }
 
-    /// Seconds before the first byte from the remote tier. Default: 100 microseconds.
+    /// Sets the latency of reads from the remote tier in seconds. Default: 100 microseconds.
     pub fn remote_latency(self, remote_latency: f64) -> Self {
         Self { remote_latency: Some(remote_latency), ..self }
     }

@@ -9,7 +9,8 @@ use crate::replay::{
     report::{digest, rate},
 };
 
-/// Hits by tier, and what was copied. Serialized with `serde`, the names of the fields are the keys.
+/// The hits by tier, and the copies between tiers. Serialized with `serde`, the names of the fields
+/// are the keys.
 ///
 /// Hits count after the warm-up, everything else from the beginning.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -58,14 +59,14 @@ pub struct TierReport {
     /// Prefill time that the hits below the device saved, less that of their copies; if a prefill rate was given.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub saved_seconds: Option<f64>,
-    /// What a remote tier below the host had, if there is one.
+    /// The results of a remote tier below the host, if there is one.
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     pub remote: Option<RemoteReport>,
-    /// What the host holds at the end, by namespace.
+    /// The host's blocks at the end, by namespace.
     pub leftovers: Vec<Leftover>,
 }
 
-/// What a replay with a remote tier adds. Hits count after the warm-up, everything else from the beginning.
+/// The results of a remote tier. Hits count after the warm-up, everything else from the beginning.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct RemoteReport {
@@ -81,11 +82,11 @@ pub struct RemoteReport {
     pub remote_peak_blocks: usize,
     /// Blocks in it at the end.
     pub remote_final_blocks: usize,
-    /// Bytes that went to the remote tier.
+    /// Bytes written to the remote tier.
     pub remote_put_bytes: u64,
-    /// Bytes that came from it.
+    /// Bytes read from the remote tier.
     pub remote_fetched_bytes: u64,
-    /// Time in which the hits came from it to the host.
+    /// Time of the copies of hits from the remote tier to the host.
     pub fetch_seconds: f64,
 }
 
@@ -96,7 +97,7 @@ pub(super) struct Peaks {
     pub(super) remote: usize,
 }
 
-/// What the host holds of one namespace.
+/// The host's blocks of one namespace.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Leftover {
@@ -196,7 +197,8 @@ impl TierReport {
         });
     }
 
-    /// Says what the hits below the device saved an engine that computes `prefill_rate` prompt tokens a second.
+    /// Computes the time that the hits below the device saved an engine that computes
+    /// `prefill_rate` prompt tokens a second.
     pub fn save_at(&mut self, prefill_rate: f64) {
         let remote_hit_tokens = self.remote.as_ref().map_or(0, |remote| remote.remote_hit_tokens);
         let tokens = self.host_hit_tokens + remote_hit_tokens;

@@ -7,7 +7,7 @@ use radixkv_host::TieredSession;
 
 use crate::tokens::splitmix64;
 
-/// Which of several instances serves a request.
+/// The rule that chooses the instance for a request.
 ///
 /// # Examples
 ///
@@ -23,14 +23,14 @@ pub enum Route {
     /// One after the other.
     #[default]
     RoundRobin,
-    /// Any, by chance: the same in every run.
+    /// A random instance, the same in every run.
     Random,
     /// The one whose device caches the longest prefix; of equal ones as [`RoundRobin`](Self::RoundRobin).
     Prefix,
 }
 
 impl Route {
-    /// Its name in reports.
+    /// The name in reports.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {

@@ -5,7 +5,7 @@ use engine::server::ServerOptions;
 use engine::tokenizer::Tokenizer;
 use serde_json::{Value, json};
 
-use super::client::{get, metric, post};
+use super::client::{accepting, get, metric, post};
 use super::{CHAT, COMPLETIONS, bytes, expected, model, options, with_server};
 
 const QUESTION: &str = "Where do I find the maps of the coast, and may I take one home?";
@@ -100,7 +100,9 @@ fn what_the_cache_saved_is_reported() {
         assert_eq!(value("vllm:num_requests_waiting"), 0.0);
         assert_eq!(value("sglang:num_running_reqs"), 0.0);
         assert_eq!(value("sglang:token_usage"), 0.0);
-        assert!(text.contains("model_name=\"seeded\"") && text.ends_with("# EOF\n"), "{text}");
+        assert!(text.contains("model_name=\"seeded\"") && !text.contains("# EOF"), "{text}");
+        let open = accepting(server.address, "/metrics", "application/openmetrics-text; version=1.0.0");
+        assert!(open.head.contains("application/openmetrics-text") && open.body.ends_with(b"# EOF\n"), "{}", open.head);
     });
 }
 

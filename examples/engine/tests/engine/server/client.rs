@@ -88,6 +88,14 @@ pub fn get(address: SocketAddr, path: &str) -> Reply {
     read(&mut stream).expect("an answer")
 }
 
+/// Of a scraper that accepts a format.
+pub fn accepting(address: SocketAddr, path: &str, format: &str) -> Reply {
+    let request = String::from_utf8(written("GET", path, b"")).expect("text");
+    let mut stream = connect(address);
+    stream.write_all(request.replacen("\r\n", &format!("\r\nAccept: {format}\r\n"), 1).as_bytes()).expect("written");
+    read(&mut stream).expect("an answer")
+}
+
 /// The sample of `/metrics` with this name.
 pub fn metric(address: SocketAddr, name: &str) -> f64 {
     let text = String::from_utf8(get(address, "/metrics").body).expect("text");

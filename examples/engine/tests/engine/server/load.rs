@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use engine::config::Config;
 use engine::server::ServerOptions;
-use radixkv::scheduler::SchedulerConfig;
+use radixkv_scheduler::SchedulerConfig;
 use serde_json::json;
 
 use super::client::{connect, get, metric, post, read, written};

@@ -20,11 +20,11 @@ use engine::model::Model;
 use engine::serve::{Engine, Options};
 use engine::server::{ServerOptions, serve};
 use engine::tokenizer::{TextStream, Tokenizer};
-use radixkv::scheduler::SchedulerConfig;
 use radixkv::{PrefixCache, Token};
 use radixkv_attention::Dtype;
 use radixkv_attention::cpu::Cpu;
 use radixkv_host::TieredCache;
+use radixkv_scheduler::SchedulerConfig;
 use tokio::sync::oneshot;
 
 use crate::naive::continuation;

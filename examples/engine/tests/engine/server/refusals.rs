@@ -100,7 +100,7 @@ fn prompts_that_do_not_fit() {
     let model = model();
     with_server(&model, options(), ServerOptions::default(), |server| {
         for (length, new_tokens, part) in
-            [(4_000, 4, "501 blocks of a pool of 256"), (40_000, 4, "the model takes 32768")]
+            [(4_000, 4, "501 blocks, the pool has 256"), (40_000, 4, "the model takes 32768")]
         {
             let body = json!({ "prompt": "x".repeat(length), "max_tokens": new_tokens });
             let reply = post(server.address, COMPLETIONS, &body);

@@ -153,7 +153,7 @@ fn an_endpoint_that_is_none_or_taken_is_named() {
     let events = PublishedEvents::start(&cache, ANY, None).expect("a free port");
     assert_eq!(events.replay_endpoint(), None);
     let taken = PublishedEvents::start(&cache, events.endpoint(), None).expect_err("one program listens");
-    assert_eq!(taken.to_string(), format!("{} is taken", events.endpoint()));
+    assert_eq!(taken.to_string(), format!("{} is in use by another program", events.endpoint()));
     let none = PublishedEvents::start(&cache, "127.0.0.1", None).expect_err("no scheme");
-    assert!(none.to_string().contains("is no endpoint"), "{none}");
+    assert!(none.to_string().contains("is not an endpoint"), "{none}");
 }

@@ -1,0 +1,227 @@
+#![doc = include_str!("../README.md")]
+//! # Structure
+//!
+//! Every structure is the most literal one that states the contract. There is one vertex for each cached block, found
+//! under its parent by all the tokens of the block. A use updates every block of its path. Leases and reservations have no
+//! destructors: [`Reference::release`] and [`Reference::abort`] give them back.
+//!
+//! # Contract
+//!
+//! **Whole blocks.** A match is the longest cached path of whole blocks from the root of its namespace, compared token by
+//! token. An insert drops the tokens at the end that fill no block, and says how many there were.
+//!
+//! **Bigrams.** In a namespace of bigrams ([`Reference::set_bigrams`]) the pairs of neighbouring tokens are compared: `n`
+//! tokens are `n - 1` pairs, and a block is `block_size` pairs. All lengths count pairs, except in the error for a sequence
+//! that is too short.
+//!
+//! **Statistics.** Each block has `last`, `hits` and `born` ([`Statistics`]). A request counts at most one hit on a block:
+//!
+//! | verb | blocks of the path that the request has not counted yet | blocks that it has counted |
+//! |---|---|---|
+//! | `match_prefix` | `hits += 1`, `last = now` | |
+//! | `match_prefix_untouched`, `peek`, `match_partial` | nothing | |
+//! | `resume`, the lease was counted | `hits += 1`, `last = now` beyond the lease | `last = now` up to the lease |
+//! | `resume`, the lease was not counted | `hits += 1`, `last = now` on the whole path | |
+//! | `insert` | new blocks: `hits = 1`, `last = born = now` | `last = now` on the rest of the path |
+//!
+//! `last` never goes back. A lease of a match, a resume or an insert was counted; a lease of `match_prefix_untouched` and a
+//! clone were not. An insert counts no hit on blocks that were cached already, duplicates included; resuming from its
+//! lease counts hits only beyond it. Releasing a lease takes no hit back.
+//!
+//! The real cache keeps statistics only at the deepest block of a use, and adds them to the parent when that block is
+//! evicted (`last = max`, `hits += hits - 1`). The result is the same: the rank of a block matters only when no cached
+//! block follows it, and by then it has received the statistics of all blocks that followed it. When a resume goes beyond
+//! a counted lease, it does `hits -= 1` at the old end and `hits += 1` at the new one.
+//!
+//! **Levels.** The new blocks of an insert are one *piece*. Its level is one more than the level of the token before its
+//! first token, which is the last token that the sequence shares with a cached one, and may lie inside a block.
+//!
+//! **BlockMarks.** With a lease, a caller may give every block up to the lease a priority for some time, demote them, or retain
+//! them ([`Reference::prioritize`], [`Reference::demote`], [`Reference::retain`]). A block keeps two of its priorities:
+//! the highest, and the one that lasts longest. Its priority is the highest of these that has not expired, or 35. A
+//! demoted block goes before all that are not demoted, until it is used or retained.
+//!
+//! **Partial hits.** Of the blocks just beyond a lease, a partial hit is one whose first tokens agree longest with a
+//! sequence. If several agree equally long, any of them may be leased.
+//!
+//! **Protection.** A block is *protected* while there is a lease on it or on a descendant, and *evictable* if it is cached
+//! and not protected. An empty match has a lease too, on the root; it protects nothing. Retaining is a lease of the
+//! cache's own, one for each path, until the latest deadline asked for; clearing or dropping the namespace ends it.
+//!
+//! **Eviction** takes the block of smallest rank among those without child and lease, again and again, until enough blocks
+//! are free. The real cache trims a run from its end, with the same result: the blocks of a run share their statistics,
+//! so after its last block the block before it has the smallest rank. Of equal ranks, the block that was inserted first
+//! goes first; two blocks without children are never of one piece.
+//!
+//! **Quotas.** A namespace may have a limit on its cached blocks, and a limit on the blocks that its leases protect or its
+//! reservations hold, over all its trees. While a namespace is beyond the first limit, its own block of smallest rank goes
+//! before all others; of several such namespaces the one that was limited first goes first. Inserting a new block into a
+//! namespace with that limit, and `settle`, evict what is beyond any limit; a lookup evicts nothing.
+//!
+//! **Age.** With [`Reference::time_to_idle`], `settle` first drops blocks that were not used for that time.
+//!
+//! **Reservations** take all their blocks or none, and evict exactly the missing ones. A refusal evicts nothing.
+//!
+//! **Clear and drop** detach trees: later lookups start from an empty tree, an insert from a lease of a detached tree is
+//! refused, and detached blocks are free as soon as no lease protects them. Resuming such a lease still finds the blocks
+//! that other leases protect beyond it.
+//!
+//! **Invalidate** hides blocks and all below them in the same way: lookups, resumes too, do not find them, an insert from a lease on
+//! one is refused, and they are free as soon as no lease protects them.
+
+mod insert;
+mod lookup;
+mod marks;
+mod outcome;
+mod policy;
+mod store;
+mod upkeep;
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+pub use outcome::{InsertError, Inserted, Lease, PrefixMatch, Reservation, Stats, WeakLease};
+pub use policy::Statistics;
+pub use store::{BlockId, Violation};
+use store::{NamespaceId, Store, TreeId};
+
+use radixkv::{PolicyKind, Token};
+
+/// The cache as a literal program; see the [module](self) for its contract and an example.
+///
+/// # Examples
+///
+/// ```
+/// use radixkv_reference::Reference;
+/// use radixkv::{PolicyKind, PrefixCache};
+///
+/// // The same verbs on both give the same result.
+/// let cache = PrefixCache::builder(2, 8).build()?;
+/// let mut reference = Reference::new(2, 8, PolicyKind::Lru);
+/// let hit = cache.session().match_prefix(&cache.default_namespace(), &[1, 2, 3]);
+/// let expected = reference.match_prefix(&[], &[1, 2, 3]);
+/// assert_eq!(hit.len_tokens(), expected.lease.len_tokens());
+/// reference.release(expected.lease); // the reference's leases have no destructor
+/// # Ok::<_, radixkv::BuildError>(())
+/// ```
+#[derive(Debug)]
+pub struct Reference {
+    block_size: usize,
+    store: Store,
+    namespaces: BTreeMap<Vec<String>, TreeId>,
+    /// The names of bigram namespaces, and their trees.
+    bigrams: BTreeSet<Vec<String>>,
+    bigram_trees: BTreeSet<TreeId>,
+    now: u64,
+    /// Ids of namespaces by name, their limits on pinned blocks, and the number of ids given so far.
+    namespace_ids: BTreeMap<Vec<String>, NamespaceId>,
+    pinned_limits: HashMap<NamespaceId, usize>,
+    next_namespace: NamespaceId,
+    time_to_idle: Option<u64>,
+    times_to_idle: BTreeMap<NamespaceId, u64>,
+}
+
+impl Reference {
+    /// An empty cache of `capacity` blocks of `block_size` tokens.
+    ///
+    /// # Panics
+    ///
+    /// Panics if one of them is zero.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use radixkv::PolicyKind;
+    /// # use radixkv_reference::Reference;
+    /// let cache = Reference::new(2, 8, PolicyKind::Lfu); // 8 blocks of 2 tokens
+    /// assert_eq!(cache.stats().free_blocks, 8);
+    /// ```
+    pub fn new(block_size: usize, capacity: usize, policy: PolicyKind) -> Self {
+        assert!(block_size > 0 && capacity > 0);
+        Self {
+            block_size,
+            store: Store::new(policy, capacity),
+            namespaces: BTreeMap::new(),
+            bigrams: BTreeSet::new(),
+            bigram_trees: BTreeSet::new(),
+            now: 0,
+            namespace_ids: BTreeMap::new(),
+            pinned_limits: HashMap::new(),
+            next_namespace: 0,
+            time_to_idle: None,
+            times_to_idle: BTreeMap::new(),
+        }
+    }
+
+    /// Makes a namespace that was not used yet compare pairs of tokens.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # let mut cache = radixkv_reference::Reference::new(2, 8, radixkv::PolicyKind::Lru);
+    /// cache.set_bigrams(&["draft"]);
+    /// let miss = cache.match_prefix(&["draft"], &[1, 2, 3]);
+    /// let blocks = cache.reserve(1)?; // two pairs fill a block of two
+    /// let inserted = cache.insert(&miss.lease, &[1, 2, 3], blocks).expect("one block");
+    /// assert_eq!(inserted.lease.len_tokens(), 2);
+    /// # Ok::<_, radixkv::ReserveError>(())
+    /// ```
+    pub fn set_bigrams(&mut self, namespace: &[&str]) {
+        self.bigrams.insert(namespace.iter().map(|part| part.to_string()).collect());
+    }
+
+    /// Sets the time: verbs stamp with it from now on, and what has ended by then ends.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # let mut cache = radixkv_reference::Reference::new(2, 8, radixkv::PolicyKind::Lru);
+    /// # let (miss, blocks) = (cache.match_prefix(&[], &[1, 2, 3, 4]), cache.reserve(2)?);
+    /// # let inserted = cache.insert(&miss.lease, &[1, 2, 3, 4], blocks).expect("two blocks");
+    /// # [miss.lease, inserted.lease].map(|lease| cache.release(lease));
+    /// // Cached are the tokens 1, 2, 3, 4 in blocks of two; nothing is leased.
+    /// let hit = cache.match_prefix(&[], &[1, 2, 3, 4]);
+    /// assert!(cache.retain(&hit.lease, 10));
+    /// cache.release(hit.lease);
+    /// assert_eq!(cache.evict(2), 0);
+    /// cache.set_time(10); // the retention ends
+    /// assert_eq!(cache.evict(2), 2);
+    /// # Ok::<_, radixkv::ReserveError>(())
+    /// ```
+    pub fn set_time(&mut self, now: u64) {
+        self.now = now;
+        self.store.set_time(now);
+    }
+
+    /// Makes [`settle`](Self::settle) drop blocks that were not used for `duration`, in units of the clock.
+    pub fn time_to_idle(mut self, duration: u64) -> Self {
+        self.time_to_idle = Some(duration);
+        self
+    }
+
+    fn namespace_id(&mut self, namespace: &[&str]) -> NamespaceId {
+        let key: Vec<String> = namespace.iter().map(|part| part.to_string()).collect();
+        *self.namespace_ids.entry(key).or_insert_with(|| {
+            self.next_namespace += 1;
+            self.next_namespace
+        })
+    }
+
+    /// Tokens in a key of `tree`: one, or two for bigrams.
+    fn width(&self, tree: TreeId) -> usize {
+        if self.bigram_trees.contains(&tree) { 2 } else { 1 }
+    }
+
+    /// The keys of `tokens` in `tree`, one after another.
+    fn keys<'t>(&self, tree: TreeId, tokens: &'t [Token]) -> Cow<'t, [Token]> {
+        if self.width(tree) == 1 {
+            return Cow::Borrowed(tokens);
+        }
+        tokens.windows(2).flatten().copied().collect()
+    }
+
+    /// The number of tokens that a lease was matched by.
+    fn matched_by(&self, lease: &Lease) -> usize {
+        if lease.len_tokens == 0 { 0 } else { lease.len_tokens + self.width(lease.tree) - 1 }
+    }
+}

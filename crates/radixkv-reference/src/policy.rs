@@ -1,0 +1,50 @@
+//! The statistics of a block, and the order in which each policy evicts.
+
+use radixkv::PolicyKind;
+
+use super::marks::BlockMarks;
+
+/// The statistics that the reference's policies go by: of one block. The cache keeps its own at points.
+///
+/// Every cached block has its own: each use updates all blocks of its path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Statistics {
+    /// Time of the last match, resume or insert whose path includes the block.
+    pub last: u64,
+    /// One for the insert that cached the block, and one for every later request that used it.
+    pub hits: u64,
+    /// Time of the insert that cached the block.
+    pub born: u64,
+    /// How many pieces (see the [module](super)) its path crosses, up to the one with the block's last token.
+    pub level: u32,
+}
+
+impl Statistics {
+    /// The statistics of a block cached at `now`.
+    pub(super) fn born_at(now: u64, level: u32) -> Self {
+        Self { last: now, hits: 1, born: now, level }
+    }
+}
+
+/// A block's rank: the smallest is evicted first, compared from the left. The first number is 0 if the block is demoted,
+/// else 1; the last is the number of the insert that cached the block.
+pub(super) type BlockRank = [i128; 4];
+
+/// The rank of a block of the `piece`-th insert under `policy` at `now`.
+pub(super) fn rank(policy: PolicyKind, of: &Statistics, piece: u64, marks: &BlockMarks, now: u64) -> BlockRank {
+    let (last, hits, born) = (i128::from(of.last), i128::from(of.hits), i128::from(of.born));
+    let [first, second] = match policy {
+        PolicyKind::Lru => [last, 0],
+        PolicyKind::Lfu => [hits, last],
+        PolicyKind::Fifo => [born, 0],
+        PolicyKind::Mru => [-last, 0],
+        PolicyKind::Filo => [-born, 0],
+        PolicyKind::Slru => [i128::from(hits >= 2), last],
+        PolicyKind::SlruFrom(uses) => [i128::from(hits >= i128::from(uses)), last],
+        PolicyKind::Level => [-i128::from(of.level), last],
+        PolicyKind::Priority => [i128::from(marks.priority(now)), last],
+        unknown => panic!("the reference has no policy {unknown}: use a version that fits the cache's"),
+    };
+    [i128::from(!marks.is_demoted()), first, second, i128::from(piece)]
+}

@@ -1,0 +1,101 @@
+//! Aborting: what it found, and the state that keeps an aborted request from being published.
+
+use radixkv::Token;
+
+use crate::sync::{Condvar, Mutex, ThreadId, current_thread};
+
+/// The state in which an abort found the request
+/// ([`WaitingQueue::abort`](super::WaitingQueue::abort)).
+///
+/// # Examples
+///
+/// ```
+/// # use radixkv::PrefixCache;
+/// use radixkv_scheduler::{Aborted, Request};
+/// # use radixkv_scheduler::{QueueConfig, Scheduler, SchedulerConfig, WaitingQueue};
+/// # let cache = PrefixCache::builder(16, 64).build()?;
+/// # let queue = WaitingQueue::new(&cache, QueueConfig::default());
+/// # let mut scheduler = Scheduler::new(&queue, SchedulerConfig::default())?;
+/// let id = queue.submit(Request::new(cache.default_namespace(), vec![1, 2, 3], 8))?;
+/// let step = scheduler.schedule();
+/// assert_eq!(queue.abort(id), Aborted::Served);
+/// step.complete(&[7])?;
+/// // The request has left the scheduler; the next step says so.
+/// assert_eq!(scheduler.schedule().aborted(), [id]);
+/// assert_eq!(queue.abort(id), Aborted::Unknown);
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Aborted {
+    /// The request waited, and was removed from the queue.
+    Waiting {
+        /// The prompt, and what was sampled before a preemption.
+        tokens: Vec<Token>,
+    },
+    /// It is being served. Its scheduler drops it when the present step is done, and the next step lists it
+    /// ([`Step::aborted`](super::Step::aborted)). Until then another abort finds the same.
+    Served,
+    /// The queue has no such request: it has finished, it was aborted before, or it never was.
+    Unknown,
+}
+
+/// Whether a request that is served was aborted: from then on nothing of it is published. Shared by
+/// [`Admission`](super::admission::Admission), where a request is aborted, and the scheduler that serves it.
+#[derive(Debug)]
+pub(super) struct AbortState {
+    state: Mutex<AbortFlags>,
+    /// A publishing has ended.
+    published: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct AbortFlags {
+    aborted: bool,
+    /// The thread that is publishing something of the request.
+    publisher: Option<ThreadId>,
+}
+
+/// While it lives, no other thread's abort returns: something of the request is being published. No lock is held,
+/// because publishing may wake tasks, and their wakers are the caller's code.
+pub(super) struct Publishing<'a>(&'a AbortState);
+
+impl AbortState {
+    pub(super) fn new() -> Self {
+        Self { state: Mutex::new(AbortFlags::default()), published: Condvar::new() }
+    }
+
+    /// Nothing is published any more when this returns; waits for an insert that has begun. A waker that runs inside
+    /// that insert and aborts the request does not wait: its own thread is the publisher.
+    pub(super) fn abort(&self) {
+        let mut state = self.state.lock();
+        state.aborted = true;
+        while state.publisher.is_some_and(|publisher| publisher != current_thread()) {
+            (state, _) = self.published.wait(state, None);
+        }
+    }
+
+    pub(super) fn is_aborted(&self) -> bool {
+        self.state.lock().aborted
+    }
+
+    /// Permission to publish; `None` if the request was aborted. Only the scheduler that serves the request asks.
+    pub(super) fn publishing(&self) -> Option<Publishing<'_>> {
+        let mut state = self.state.lock();
+        if state.aborted {
+            return None;
+        }
+        state.publisher = Some(current_thread());
+        Some(Publishing(self))
+    }
+}
+
+impl Drop for Publishing<'_> {
+    fn drop(&mut self) {
+        self.0.state.lock().publisher = None;
+        self.0.published.notify_all();
+    }
+}
+
+#[cfg(all(test, not(any(radixkv_loom, radixkv_shuttle))))]
+mod tests;

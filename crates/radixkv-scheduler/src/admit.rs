@@ -1,0 +1,154 @@
+//! Admitting: a request is tried, and becomes a running sequence or waits on.
+
+use radixkv::{PrefixMatch, Reservation, ReserveError};
+
+use super::abort::AbortState;
+use super::admission::{Admission, Claim};
+use super::batch::BlockCopy;
+use super::copies::Holder;
+use super::lifecycle::Scheduler;
+use super::request::Waiting;
+use super::sequence::Sequence;
+use crate::sync::{Arc, model_size};
+
+/// Why a request that was tried was not admitted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Skipped {
+    /// It waits for a claim or for its namespace's quota now, or was aborted: the next one is tried.
+    Aside,
+    /// Others of its namespace wait for its quota, and it waits behind them: nothing was looked up for it.
+    Behind,
+    /// There are no blocks for it: it is the next to be tried again, and no other is tried before.
+    Refused,
+}
+
+/// Requests that one step may skip; or a sixteenth of those that it has looked at, which costs more.
+const MAX_SKIPPED: usize = model_size(64, 4);
+/// Requests that join a line and count as one that is skipped: they cost no lookup.
+const BEHIND: usize = 64;
+
+impl Scheduler {
+    /// Admits requests to the step while `budget` tokens and slots are left.
+    pub(super) fn admit(&mut self, budget: &mut usize) {
+        self.pick.begin();
+        if *budget > 0 && self.workspace.slots.free() > 0 {
+            self.admission.note_room();
+            // The others that are ready have the other half of what may be skipped.
+            self.admission.let_out(MAX_SKIPPED / 2);
+        }
+        let (mut skipped, mut behind) = (0, 0);
+        while *budget > 0 && self.workspace.slots.free() > 0 {
+            if skipped >= MAX_SKIPPED.max(self.pick.looked_at() / 16) {
+                self.cut_short = true;
+                return;
+            }
+            self.pick.look(&self.admission, &self.workspace.session);
+            match self.try_next() {
+                Some(Ok(sequence)) => {
+                    let chunk = sequence.missing().min(self.config.max_chunk_tokens).min(*budget);
+                    *budget -= chunk;
+                    sequence.push_to(&mut self.batch, chunk, &self.workspace);
+                    self.insert_running(sequence);
+                }
+                Some(Err(Skipped::Aside)) => skipped += 1,
+                Some(Err(Skipped::Behind)) => {
+                    behind += 1;
+                    skipped += usize::from(behind % BEHIND == 0);
+                }
+                Some(Err(Skipped::Refused)) | None => return,
+            }
+        }
+    }
+
+    /// Tries to admit the next request, in a turn. `None` if there is no request, or no turn to be had.
+    fn try_next(&mut self) -> Option<Result<Sequence, Skipped>> {
+        let admission = Arc::clone(&self.admission);
+        let Some(_turn) = admission.turn() else {
+            // A waker runs this inside another scheduler's turn: the next step tries again.
+            self.cut_short = true;
+            return None;
+        };
+        let waiting = self.pick.next(&admission)?;
+        let tried = self.admit_one(&waiting);
+        if let (Ok(_), Some((overdue, arrived))) = (&tried, self.pick.overdue) {
+            admission.overdue_was_served(overdue, arrived);
+        }
+        Some(tried)
+    }
+
+    /// Admits a request: match, claim, reserve; everything is given back if one of them is refused.
+    ///
+    /// So a request never waits for blocks that its own match protects, and no request waits for a claim whose owner
+    /// waits for blocks. The claim comes before the blocks, so that two requests never hold blocks for one prefix.
+    fn admit_one(&mut self, waiting: &Arc<Waiting>) -> Result<Sequence, Skipped> {
+        if self.admission.join_line(waiting) {
+            return Err(Skipped::Behind);
+        }
+        let look_up = || self.workspace.session.match_prefix_untouched(&waiting.ticket.namespace, waiting.matchable());
+        let before = look_up();
+        let Some(claim) = Admission::claim(&self.admission, waiting, before.len_tokens()) else {
+            return Err(Skipped::Aside);
+        };
+        // What was committed before the claim was granted is found now (C4): no block is reserved for it.
+        let hit = look_up();
+        let needed = waiting.tokens.len().div_ceil(self.workspace.block_size) - hit.blocks().len();
+        let own = match self.workspace.reserve(needed, &waiting.ticket.namespace) {
+            Ok(own) => own,
+            Err(ReserveError::OverQuota { .. }) => {
+                drop(claim);
+                self.admission.hold_back(waiting);
+                return Err(Skipped::Aside);
+            }
+            Err(_) => return Err(Skipped::Refused),
+        };
+        let Some(abort) = self.admission.admit(waiting.ticket.id, self.id) else {
+            return Err(Skipped::Aside);
+        };
+        Ok(self.serve(waiting, abort, hit, own, claim))
+    }
+
+    /// The sequence of a request that is admitted.
+    fn serve(
+        &mut self,
+        waiting: &Waiting,
+        abort: Arc<AbortState>,
+        hit: PrefixMatch,
+        own: Reservation,
+        claim: Claim,
+    ) -> Sequence {
+        let slot = self.workspace.slots.take(1).expect("admission looks for a free slot first")[0];
+        self.workspace.slots.write(slot, 0, hit.blocks());
+        self.workspace.slots.write(slot, hit.blocks().len(), own.blocks());
+        let mut sequence = Sequence {
+            ticket: waiting.ticket.clone(),
+            abort,
+            tokens: waiting.tokens.clone(),
+            admitted: waiting.tokens.len(),
+            computed: hit.len_tokens(),
+            slot,
+            blocks: hit.blocks().len() + own.len(),
+            lease: Some(hit.into_lease()),
+            own,
+            claim: Some(claim),
+        };
+        // Counts as a use of what was matched.
+        sequence.catch_up(&mut self.workspace);
+        self.copy_partial_hit(&mut sequence);
+        let cached = sequence.computed;
+        sequence.ticket.cached.get_or_insert(cached);
+        sequence
+    }
+
+    /// If a cached block agrees with the next tokens in part, has these tokens copied into the sequence's first own
+    /// block.
+    fn copy_partial_hit(&mut self, sequence: &mut Sequence) {
+        let Some(min_tokens) = self.config.min_copied_tokens else { return };
+        let Some(hit) = sequence.partial_hit(min_tokens, &self.workspace) else { return };
+        // A block that agrees as a whole was published after the match. One token less is copied: a whole block that is
+        // only to be copied would count as computed, and could be published.
+        let tokens = hit.len_tokens().min(self.workspace.block_size - 1);
+        self.copies.push(BlockCopy { source: hit.block(), destination: sequence.own.blocks()[0], tokens });
+        self.copies.keep(vec![hit.block()], Holder::Partial(hit));
+        sequence.computed += tokens;
+    }
+}

@@ -1,0 +1,239 @@
+//! Finishing: how a sequence ends, and what of it is published.
+
+use std::fmt;
+
+use radixkv::Token;
+
+use super::lifecycle::Scheduler;
+use super::request::{SequenceId, Ticket, Waiting};
+
+/// The part of a sequence that stays cached when it ends ([`Scheduler::finish`]).
+///
+/// # Examples
+///
+/// ```
+/// use radixkv_scheduler::Finish;
+///
+/// // All of 120 computed tokens, but the output is evicted first.
+/// let finish = Finish::keeping(120).demote_output(true);
+/// assert_eq!((finish.committed_len, finish.demote_output), (120, true));
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+#[non_exhaustive]
+pub struct Finish {
+    /// The first tokens that are kept: their keys and values were computed and are still valid.
+    pub committed_len: usize,
+    /// Whether the tokens are published now.
+    pub insert: bool,
+    /// The position of the first token of reasoning; nothing from there on is published.
+    pub reasoning_from: Option<usize>,
+    /// Whether the output is evicted before everything else that is cached, until it is used.
+    pub demote_output: bool,
+}
+
+impl Finish {
+    /// Publishes the first `committed_len` tokens, as far as they fill whole blocks.
+    ///
+    /// These must be tokens whose keys and values were computed and are still valid: less than
+    /// [`Sequence::computed_len`](super::Sequence::computed_len) if the engine took some of them back. What was
+    /// published before stays.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use radixkv_scheduler::Finish;
+    ///
+    /// // 40 tokens are computed; the last two come after a stop string, and no later prompt has them.
+    /// let finish = Finish::keeping(38);
+    /// # let _ = finish;
+    /// ```
+    pub fn keeping(committed_len: usize) -> Self {
+        Self { committed_len, insert: true, reasoning_from: None, demote_output: false }
+    }
+
+    /// Whether the tokens are published now. Chunks of the prompt were published when they were computed, whatever is
+    /// said here; [`Request::publish`](super::Request::publish) decides about those. Default: true.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use radixkv::PrefixCache;
+    /// # use radixkv_scheduler::{Finish, QueueConfig, Request, Scheduler, SchedulerConfig, WaitingQueue};
+    /// # let cache = PrefixCache::builder(1, 64).build()?;
+    /// # let queue = WaitingQueue::new(&cache, QueueConfig::default());
+    /// # let mut scheduler = Scheduler::new(&queue, SchedulerConfig::default())?;
+    /// # let id = queue.submit(Request::new(cache.default_namespace(), vec![1, 2, 3], 8))?;
+    /// scheduler.schedule().complete(&[7])?;
+    /// scheduler.schedule().complete(&[8])?;
+    /// let tokens = scheduler.finish(id, Finish::keeping(4).insert(false))?.tokens;
+    /// // The prompt stays cached, the output does not.
+    /// assert_eq!(cache.session().peek(&cache.default_namespace(), &tokens), 3);
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn insert(mut self, insert: bool) -> Self {
+        self.insert = insert;
+        self
+    }
+
+    /// The position of the first token of reasoning, which later prompts do not repeat: nothing from there on is
+    /// published. Default: `None`.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use radixkv_scheduler::Finish;
+    ///
+    /// // Prompt and template have 80 tokens, then the model reasons.
+    /// let finish = Finish::keeping(120).reasoning_from(80);
+    /// # let _ = finish;
+    /// ```
+    pub fn reasoning_from(mut self, position: impl Into<Option<usize>>) -> Self {
+        self.reasoning_from = position.into();
+        self
+    }
+
+    /// Whether the output is evicted before everything else that is cached, until it is used. Output is evicted before
+    /// its own prompt in any case. Default: false.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use radixkv_scheduler::Finish;
+    ///
+    /// // The output of a batch job, which hardly any prompt continues.
+    /// let finish = Finish::keeping(120).demote_output(true);
+    /// # let _ = finish;
+    /// ```
+    pub fn demote_output(mut self, demote: bool) -> Self {
+        self.demote_output = demote;
+        self
+    }
+}
+
+/// A sequence that has ended.
+///
+/// # Examples
+///
+/// ```
+/// # use radixkv::PrefixCache;
+/// # use radixkv_scheduler::{Finish, QueueConfig, Request, Scheduler, SchedulerConfig, WaitingQueue};
+/// # let cache = PrefixCache::builder(16, 64).build()?;
+/// # let queue = WaitingQueue::new(&cache, QueueConfig::default());
+/// # let mut scheduler = Scheduler::new(&queue, SchedulerConfig::default())?;
+/// # let id = queue.submit(Request::new(cache.default_namespace(), vec![1, 2, 3], 8))?;
+/// # scheduler.schedule().complete(&[7])?;
+/// let finished = scheduler.finish(id, Finish::keeping(3))?;
+/// assert_eq!(finished.tokens[finished.prompt_len..], [7]);
+/// assert_eq!((finished.cached_len, finished.computed_len), (0, 3));
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Finished {
+    /// The id of the request.
+    pub id: SequenceId,
+    /// Prompt and output.
+    pub tokens: Vec<Token>,
+    /// Tokens of the prompt.
+    pub prompt_len: usize,
+    /// Tokens that were cached when it was first admitted.
+    pub cached_len: usize,
+    /// Tokens computed for it; those computed again after a preemption count again.
+    pub computed_len: usize,
+}
+
+/// Why a sequence was not finished; it continues.
+///
+/// # Examples
+///
+/// ```
+/// # use radixkv::PrefixCache;
+/// use radixkv_scheduler::{Finish, FinishError};
+/// # use radixkv_scheduler::{QueueConfig, Request, Scheduler, SchedulerConfig, WaitingQueue};
+/// # let cache = PrefixCache::builder(16, 64).build()?;
+/// # let queue = WaitingQueue::new(&cache, QueueConfig::default());
+/// # let mut scheduler = Scheduler::new(&queue, SchedulerConfig::default())?;
+/// # let id = queue.submit(Request::new(cache.default_namespace(), vec![1, 2, 3], 8))?;
+/// # scheduler.schedule().complete(&[7])?;
+/// let refused = scheduler.finish(id, Finish::keeping(4)).unwrap_err();
+/// assert_eq!(refused, FinishError::NotComputed { committed: 4, computed: 3 });
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum FinishError {
+    /// This scheduler does not serve it: it waits, has ended, or is served by another scheduler.
+    NotServed,
+    /// Only computed tokens can be kept: keep at most [`Sequence::computed_len`](super::Sequence::computed_len).
+    NotComputed {
+        /// Tokens to be kept.
+        committed: usize,
+        /// Tokens that have keys and values.
+        computed: usize,
+    },
+}
+
+impl fmt::Display for FinishError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotServed => f.write_str(
+                "this scheduler does not serve the sequence: it waits, has ended, or is served by another scheduler",
+            ),
+            Self::NotComputed { committed, computed } => {
+                write!(f, "{committed} tokens committed, only {computed} are computed")
+            }
+        }
+    }
+}
+
+impl std::error::Error for FinishError {}
+
+impl Scheduler {
+    /// Ends a sequence: publishes the tokens to keep, and returns its other blocks and its slot.
+    ///
+    /// Nothing is published of a sequence whose request was aborted ([`Aborted::Served`](super::Aborted::Served)); the
+    /// next step lists it ([`Step::aborted`](super::Step::aborted)) all the same.
+    ///
+    /// # Errors
+    ///
+    /// [`FinishError`], and the sequence goes on.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use radixkv::PrefixCache;
+    /// # use radixkv_scheduler::{Finish, QueueConfig, Request, Scheduler, SchedulerConfig, WaitingQueue};
+    /// # let cache = PrefixCache::builder(1, 64).build()?;
+    /// # let queue = WaitingQueue::new(&cache, QueueConfig::default());
+    /// # let mut scheduler = Scheduler::new(&queue, SchedulerConfig::default())?;
+    /// # let id = queue.submit(Request::new(cache.default_namespace(), vec![1, 2, 3], 8))?;
+    /// scheduler.schedule().complete(&[7])?;
+    /// scheduler.schedule().complete(&[8])?;
+    /// // The engine found the end of the text. All that is computed is kept; token 8 was only sampled.
+    /// let computed = scheduler.sequence(id).expect("it is served here").computed_len();
+    /// let finished = scheduler.finish(id, Finish::keeping(computed))?;
+    /// assert_eq!(finished.tokens, [1, 2, 3, 7, 8]);
+    /// assert_eq!(cache.session().peek(&cache.default_namespace(), &finished.tokens), 4);
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn finish(&mut self, id: SequenceId, finish: Finish) -> Result<Finished, FinishError> {
+        self.discard_step();
+        let at = self.find(id).ok_or(FinishError::NotServed)?;
+        let sequence = &mut self.running[at];
+        let (committed, computed) = (finish.committed_len, sequence.computed);
+        if committed > computed {
+            return Err(FinishError::NotComputed { committed, computed });
+        }
+        let kept = committed.min(finish.reasoning_from.unwrap_or(committed));
+        if finish.insert && finish.demote_output {
+            sequence.publish_demoted(kept, &mut self.workspace);
+        } else if finish.insert {
+            sequence.publish(kept, &mut self.workspace);
+        }
+        let Waiting { ticket, tokens } = self.remove_at(at);
+        self.end(id);
+        let Ticket { prompt_len, cached, computed, .. } = ticket;
+        Ok(Finished { id, tokens, prompt_len, cached_len: cached.unwrap_or(0), computed_len: computed })
+    }
+}

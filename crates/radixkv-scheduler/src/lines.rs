@@ -1,0 +1,98 @@
+//! Requests that wait for the quota of their namespace: a line for each namespace, so that they are in no other one's way.
+//!
+//! A request that the quota refuses leaves the ready ones for its line, and so does each request of that namespace whose turn
+//! comes meanwhile. With every step one request of each of the next few lines, the one that the order prefers, is let out: it is
+//! ready again, and once it is admitted the next one follows. A few, in turn, so that they leave the step time for others.
+
+use std::collections::{HashMap, VecDeque};
+
+use radixkv::Namespace;
+
+use super::config::Order;
+use super::ready::Ready;
+use super::request::{SequenceId, Waiting};
+use crate::sync::Arc;
+
+#[derive(Debug)]
+pub(super) struct Lines {
+    order: Order,
+    lines: HashMap<Namespace, Line>,
+    /// Each line's namespace, the one whose turn comes next at the front.
+    turns: VecDeque<Namespace>,
+}
+
+#[derive(Debug)]
+struct Line {
+    waiting: Ready,
+    /// The request that was let out, until it is admitted, refused again or gone.
+    out: Option<SequenceId>,
+}
+
+impl Lines {
+    pub(super) fn new(order: Order) -> Self {
+        Self { order, lines: HashMap::new(), turns: VecDeque::new() }
+    }
+
+    /// Puts a request into its namespace's line.
+    pub(super) fn insert(&mut self, waiting: Arc<Waiting>) {
+        let namespace = &waiting.ticket.namespace;
+        let line = self.lines.entry(namespace.clone()).or_insert_with(|| {
+            self.turns.push_back(namespace.clone());
+            Line { waiting: Ready::new(self.order), out: None }
+        });
+        line.out = line.out.filter(|out| *out != waiting.ticket.id);
+        line.waiting.insert(waiting);
+    }
+
+    /// Whether a request that is ready must wait behind others of its namespace.
+    pub(super) fn holds_back(&self, waiting: &Waiting) -> bool {
+        self.lines.get(&waiting.ticket.namespace).is_some_and(|line| line.out != Some(waiting.ticket.id))
+    }
+
+    /// Takes a request out that has ended.
+    pub(super) fn remove(&mut self, namespace: &Namespace, id: SequenceId) -> Option<Arc<Waiting>> {
+        let removed = self.lines.get_mut(namespace)?.waiting.remove(id);
+        self.close_if_empty(namespace);
+        removed
+    }
+
+    /// Lets one request out of each of the next `most` lines: they are ready now.
+    pub(super) fn let_out(&mut self, most: usize) -> Vec<Arc<Waiting>> {
+        let next = most.min(self.turns.len());
+        self.turns.rotate_left(next);
+        let turn = self.turns.iter().rev().take(next).rev();
+        turn.filter_map(|namespace| self.lines.get_mut(namespace)?.next_out()).collect()
+    }
+
+    /// A request that may have been let out is no longer ready, and not back in its line. If it was admitted, the next one
+    /// is let out.
+    pub(super) fn left(&mut self, waiting: &Waiting, admitted: bool) -> Option<Arc<Waiting>> {
+        let namespace = &waiting.ticket.namespace;
+        let line = self.lines.get_mut(namespace)?;
+        if line.out != Some(waiting.ticket.id) {
+            return None;
+        }
+        line.out = None;
+        let next = if admitted { line.next_out() } else { None };
+        self.close_if_empty(namespace);
+        next
+    }
+
+    fn close_if_empty(&mut self, namespace: &Namespace) {
+        if self.lines.get(namespace).is_some_and(|line| line.out.is_none() && line.waiting.first().is_none()) {
+            self.lines.remove(namespace);
+            self.turns.retain(|of| of != namespace);
+        }
+    }
+}
+
+impl Line {
+    fn next_out(&mut self) -> Option<Arc<Waiting>> {
+        if self.out.is_some() {
+            return None;
+        }
+        let id = self.waiting.first()?.ticket.id;
+        self.out = Some(id);
+        self.waiting.remove(id)
+    }
+}

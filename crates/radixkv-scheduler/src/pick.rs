@@ -1,0 +1,128 @@
+//! Which request is tried next.
+//!
+//! Where an order depends on the requests alone, [`Admission`] knows the request that it prefers. Under
+//! [`Order::LongestPrefix`] one pass compares every waiting request with what is cached for it, under no lock and
+//! before the turn. The pass sorts nothing: candidates lie in a heap and leave it one by one. The same pass finds the
+//! overdue requests.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use radixkv::Session;
+
+use super::admission::{Admission, Overdue};
+use super::config::Order;
+use super::request::{SequenceId, Waiting};
+use crate::sync::Arc;
+
+/// Overdue requests of low rank are few up to this number, or up to a sixteenth of the queue.
+const FEW: usize = 8;
+
+/// One request as a pass saw it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct RankedRequest {
+    /// How much the order prefers the request.
+    rank: i64,
+    id: SequenceId,
+    /// Steps that the queue had counted when the request was submitted.
+    arrived: u64,
+}
+
+/// A scheduler's view of the queue in one pass.
+#[derive(Debug, Default)]
+pub(super) struct Pick {
+    /// All requests that were ready, if the pass has looked at all.
+    ranked: Option<Vec<RankedRequest>>,
+    /// Rank and id of the same requests, the best on top.
+    best: Option<BinaryHeap<(i64, Reverse<SequenceId>)>>,
+    /// If it is time for an overdue request: the last step with which one may have come.
+    latest: Option<u64>,
+    /// If the last choice was an overdue request: how many there are, and the step with which that one came.
+    pub(super) overdue: Option<(Overdue, u64)>,
+}
+
+impl Pick {
+    /// Begins a new pass: what the last one found may have changed.
+    pub(super) fn begin(&mut self) {
+        *self = Self::default();
+    }
+
+    /// Looks at all requests that wait, if the next choice needs it. Called before the turn, because it may take long.
+    pub(super) fn look(&mut self, admission: &Admission, session: &Session) {
+        let order = admission.config.order;
+        if order == Order::Fcfs {
+            return;
+        }
+        self.latest = admission.overdue();
+        if self.ranked.is_none() && (self.latest.is_some() || order == Order::LongestPrefix) {
+            let ranked = |waiting: Arc<Waiting>| RankedRequest {
+                rank: rank(order, &waiting, session),
+                id: waiting.ticket.id,
+                arrived: waiting.ticket.arrived,
+            };
+            self.ranked = Some(admission.list().into_iter().map(ranked).collect());
+        }
+        if order == Order::LongestPrefix && self.best.is_none() {
+            let ranked = self.ranked.iter().flatten();
+            self.best = Some(ranked.map(|seen| (seen.rank, Reverse(seen.id))).collect::<Vec<_>>().into());
+        }
+    }
+
+    /// How many requests the pass has looked at; 0 if it did not look at all of them.
+    pub(super) fn looked_at(&self) -> usize {
+        self.ranked.as_ref().map_or(0, Vec::len)
+    }
+
+    /// The next request to try, in the caller's turn: an overdue one if it is time for that, else the one that the
+    /// order prefers.
+    pub(super) fn next(&mut self, admission: &Admission) -> Option<Arc<Waiting>> {
+        self.overdue = None;
+        // Another scheduler may have admitted an overdue request in a turn between.
+        if let Some(latest) = self.latest.take().filter(|_| admission.overdue().is_some()) {
+            if let Some(waiting) = self.last_in_order(admission, latest) {
+                return Some(waiting);
+            }
+        }
+        if admission.config.order == Order::LongestPrefix { self.first_in_order(admission) } else { admission.first() }
+    }
+
+    /// Of the requests that came by step `latest`, the one that the order would admit last; of equals, the one that
+    /// came first.
+    fn last_in_order(&mut self, admission: &Admission, latest: u64) -> Option<Arc<Waiting>> {
+        let ranked = self.ranked.as_ref()?;
+        let ranks = || ranked.iter().map(|seen| seen.rank);
+        // Half of the best rank, counted from 0, or from the lowest rank if that is negative.
+        let (best, zero) = (ranks().max()?, ranks().min()?.min(0));
+        let half = zero + (best - zero) / 2;
+        let overdue = ranked.iter().filter(|seen| seen.arrived <= latest);
+        let behind = overdue.clone().filter(|seen| seen.rank < half).count();
+        let many = if behind > FEW.max(ranked.len() / 16) { Overdue::Many } else { Overdue::Few };
+        let mut last: BinaryHeap<_> = overdue.map(|seen| Reverse((seen.rank, seen.id, seen.arrived))).collect();
+        while let Some(Reverse((_, id, arrived))) = last.pop() {
+            if let Some(waiting) = admission.find(id) {
+                self.overdue = Some((many, arrived));
+                return Some(waiting);
+            }
+        }
+        None
+    }
+
+    /// The request with the longest cached prefix that is still ready.
+    fn first_in_order(&mut self, admission: &Admission) -> Option<Arc<Waiting>> {
+        while let Some((_, Reverse(id))) = self.best.as_mut()?.pop() {
+            // Another scheduler may have admitted it since the pass.
+            if let Some(waiting) = admission.find(id) {
+                return Some(waiting);
+            }
+        }
+        None
+    }
+}
+
+/// How much an order prefers a request: its priority, or its cached tokens.
+fn rank(order: Order, waiting: &Waiting, session: &Session) -> i64 {
+    match order {
+        Order::Priority => i64::from(waiting.ticket.priority),
+        _ => session.peek(&waiting.ticket.namespace, waiting.matchable()) as i64,
+    }
+}

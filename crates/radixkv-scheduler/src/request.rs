@@ -1,0 +1,264 @@
+//! Requests: what a caller submits, why it may be refused, and what the queue keeps of it.
+
+use std::fmt;
+
+use radixkv::{Namespace, Token};
+
+/// Identifies a request, and the sequence that serves it: unique in its queue, and never used again.
+///
+/// An id says nothing but which request is meant. The field is private, so that ids are not calculated with;
+/// [`as_u64`](Self::as_u64) and `From<u64>` carry one through a log or a protocol.
+///
+/// # Examples
+///
+/// ```
+/// use radixkv_scheduler::SequenceId;
+///
+/// let id = SequenceId::from(7);
+/// assert_eq!(id.as_u64(), 7);
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SequenceId(pub(super) u64);
+
+impl SequenceId {
+    /// The id as a number. Ids of one queue ascend in the order in which requests were submitted or forked.
+    pub const fn as_u64(self) -> u64 {
+        self.0
+    }
+}
+
+impl From<u64> for SequenceId {
+    /// The id of this number. A number that no queue has given out is the id of no request.
+    fn from(id: u64) -> Self {
+        Self(id)
+    }
+}
+
+/// A prompt to be continued.
+///
+/// A request does not change after it was submitted. For another priority or length, abort it
+/// ([`WaitingQueue::abort`](super::WaitingQueue::abort)) and submit another one.
+///
+/// # Examples
+///
+/// ```
+/// use radixkv::PrefixCache;
+/// use radixkv_scheduler::Request;
+///
+/// let cache = PrefixCache::builder(16, 64).build()?;
+/// let mut request = Request::new(cache.default_namespace(), vec![1, 2, 3], 100);
+/// request.priority = 5;
+/// # Ok::<_, radixkv::BuildError>(())
+/// ```
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Request {
+    /// The namespace in which prefixes are looked up and published.
+    pub namespace: Namespace,
+    /// The prompt: at least one token.
+    pub tokens: Vec<Token>,
+    /// The maximum number of tokens to sample; at least one.
+    pub max_new_tokens: usize,
+    /// Under [`Order::Priority`](super::Order::Priority) requests of higher priority are admitted first and preempted
+    /// last. Default: 0.
+    pub priority: i32,
+    /// Whether other requests may start from the blocks that are computed for this one. Default: true.
+    pub publish: bool,
+}
+
+impl Request {
+    /// Asks for up to `max_new_tokens` tokens after `tokens`.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use radixkv::PrefixCache;
+    /// use radixkv_scheduler::Request;
+    ///
+    /// # let cache = PrefixCache::builder(16, 64).build()?;
+    /// // A LoRA adapter has prefixes of its own.
+    /// let request = Request::new(cache.namespace(&["adapter-7"]), vec![1, 2, 3], 100);
+    /// assert!(request.publish && request.priority == 0);
+    /// # Ok::<_, radixkv::BuildError>(())
+    /// ```
+    pub fn new(namespace: Namespace, tokens: Vec<Token>, max_new_tokens: usize) -> Self {
+        Self { namespace, tokens, max_new_tokens, priority: 0, publish: true }
+    }
+
+    /// Tokens of the sequence at its greatest length.
+    pub(super) fn limit(&self) -> usize {
+        self.tokens.len().saturating_add(self.max_new_tokens)
+    }
+
+    /// Blocks that the sequence needs at most: the last token is sampled and never computed.
+    pub(super) fn blocks(&self, block_size: usize) -> usize {
+        (self.limit() - 1).div_ceil(block_size)
+    }
+}
+
+/// A request that was refused, and why.
+///
+/// # Examples
+///
+/// ```
+/// use radixkv::PrefixCache;
+/// use radixkv_scheduler::{QueueConfig, Request, SubmitErrorKind, WaitingQueue};
+///
+/// let cache = PrefixCache::builder(16, 64).build()?;
+/// let queue = WaitingQueue::new(&cache, QueueConfig::default());
+/// let refused = queue.submit(Request::new(cache.default_namespace(), vec![7; 1_000], 100)).unwrap_err();
+/// assert_eq!(refused.kind, SubmitErrorKind::ExceedsPool { requested: 69, capacity: 64 });
+/// assert_eq!(refused.request.tokens.len(), 1_000);
+/// # Ok::<_, radixkv::BuildError>(())
+/// ```
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct SubmitError {
+    /// The request, unchanged.
+    pub request: Request,
+    /// The reason.
+    pub kind: SubmitErrorKind,
+}
+
+/// Why a request was refused.
+///
+/// # Examples
+///
+/// ```
+/// use radixkv::PrefixCache;
+/// use radixkv_scheduler::{QueueConfig, Request, SubmitErrorKind, WaitingQueue};
+///
+/// let cache = PrefixCache::builder(16, 64).build()?;
+/// let queue = WaitingQueue::new(&cache, QueueConfig::default());
+/// let refused = queue.submit(Request::new(cache.default_namespace(), vec![], 100)).unwrap_err();
+/// assert_eq!(refused.kind, SubmitErrorKind::EmptyPrompt);
+/// # Ok::<_, radixkv::BuildError>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SubmitErrorKind {
+    /// The prompt has no token: there is nothing to continue.
+    EmptyPrompt,
+    /// The request asks for no new token: ask for at least one.
+    NoNewTokens,
+    /// The namespace compares pairs of tokens ([`Keys::Bigrams`](radixkv::Keys::Bigrams)), whose blocks end one token
+    /// later than a scheduler counts: use a namespace of tokens.
+    BigramNamespace,
+    /// The engine owns the pool ([`Builder::external`](radixkv::Builder::external)), so the cache has no blocks to serve
+    /// a request with: build the cache with a pool of its own.
+    ExternalPool,
+    /// The cache's pool can never hold prompt and output: ask for less, or build a larger cache.
+    ExceedsPool {
+        /// Blocks that prompt and output need.
+        requested: usize,
+        /// Blocks of the cache.
+        capacity: usize,
+    },
+    /// The namespace's quota can never allow prompt and output: ask for less, or raise
+    /// [`Quota::pinned_blocks`](radixkv::Quota::pinned_blocks). A submitted request for which a later limit is too low waits
+    /// until it is aborted or the limit is raised.
+    ExceedsQuota {
+        /// Blocks that prompt and output need.
+        requested: usize,
+        /// Blocks that the namespace may have in leases and reservations.
+        limit: usize,
+    },
+    /// A request slot can never hold prompt and output: ask for less, or raise
+    /// [`QueueConfig::max_blocks`](super::QueueConfig::max_blocks).
+    ExceedsSlot {
+        /// Blocks that prompt and output need.
+        requested: usize,
+        /// Blocks that one request may have.
+        max_blocks: usize,
+    },
+}
+
+impl fmt::Display for SubmitErrorKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::EmptyPrompt => f.write_str("the prompt is empty"),
+            Self::NoNewTokens => f.write_str("0 new tokens requested: at least 1 is needed"),
+            Self::BigramNamespace => f.write_str("the namespace compares bigrams: use a namespace of tokens"),
+            Self::ExceedsPool { requested, capacity } => {
+                write!(f, "prompt and output need {requested} blocks, the pool has {capacity}")
+            }
+            Self::ExceedsQuota { requested, limit } => {
+                write!(f, "prompt and output need {requested} blocks, the namespace may have {limit}")
+            }
+            Self::ExternalPool => {
+                f.write_str("the cache has an external pool and no blocks to give: build it with its own pool")
+            }
+            Self::ExceedsSlot { requested, max_blocks } => {
+                write!(f, "prompt and output need {requested} blocks, a request may have {max_blocks}")
+            }
+        }
+    }
+}
+
+impl fmt::Display for SubmitError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.kind.fmt(f)
+    }
+}
+
+impl std::error::Error for SubmitError {}
+
+/// What stays with a request from submission to its end: while it waits, while it is served, and when it waits again.
+#[derive(Debug, Clone)]
+pub(super) struct Ticket {
+    pub(super) id: SequenceId,
+    pub(super) namespace: Namespace,
+    pub(super) prompt_len: usize,
+    /// Tokens of the sequence at its greatest length.
+    pub(super) limit: usize,
+    pub(super) priority: i32,
+    pub(super) publish: bool,
+    /// Steps that the queue had counted when the request was submitted.
+    pub(super) arrived: u64,
+    /// Tokens that were cached when it was first admitted.
+    pub(super) cached: Option<usize>,
+    /// Tokens computed for it so far.
+    pub(super) computed: usize,
+}
+
+/// A request that waits: it holds no block and no lease.
+#[derive(Debug)]
+pub(super) struct Waiting {
+    pub(super) ticket: Ticket,
+    /// The prompt, and what was sampled before a preemption.
+    pub(super) tokens: Vec<Token>,
+}
+
+impl Waiting {
+    /// Tokens that may be taken from the cache: all but the last one, whose logits are wanted.
+    pub(super) fn matchable(&self) -> &[Token] {
+        &self.tokens[..self.tokens.len() - 1]
+    }
+}
+
+#[cfg(test)]
+pub(super) mod testing {
+    use super::*;
+    use crate::sync::Arc;
+
+    /// A request that waits, as the queue would make it.
+    pub(crate) fn waiting(namespace: &Namespace, tokens: &[Token]) -> Arc<Waiting> {
+        numbered(0, namespace, tokens)
+    }
+
+    /// The same with this id.
+    pub(crate) fn numbered(id: u64, namespace: &Namespace, tokens: &[Token]) -> Arc<Waiting> {
+        let ticket = Ticket {
+            id: SequenceId(id),
+            namespace: namespace.clone(),
+            prompt_len: tokens.len(),
+            limit: tokens.len() + 1,
+            priority: 0,
+            publish: true,
+            arrived: 0,
+            cached: None,
+            computed: 0,
+        };
+        Arc::new(Waiting { ticket, tokens: tokens.to_vec() })
+    }
+}

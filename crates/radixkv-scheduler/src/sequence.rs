@@ -1,0 +1,237 @@
+//! A sequence: the tokens and blocks of one request while it is served.
+//!
+//! ```text
+//! tokens     p p p p p p p p p p p p p p s s          prompt, then sampled tokens
+//!            |-- published --|               |        leased: the cache's canonical blocks
+//!            |------ computed -----------|            keys and values are in place
+//! blocks     [ leased ][ leased ][ own  ][ own  ]     own: a reservation, returned when the sequence ends
+//! ```
+//!
+//! # Invariants
+//!
+//! - **S1** The block table begins with the blocks of the lease; those of the reservation follow, in order.
+//! - **S2** All leased tokens are computed, and at least one token is not computed yet.
+
+use std::fmt;
+
+use radixkv::{BlockId, BlockRequest, Lease, Namespace, PartialHit, Reservation, ReserveError, Session, Token};
+
+use super::abort::AbortState;
+use super::admission::Claim;
+use super::batch::Batch;
+use super::request::{SequenceId, Ticket, Waiting};
+use super::slots::Slots;
+use crate::sync::Arc;
+
+/// A request that is being served: its tokens, and how many of them have keys and values.
+///
+/// A scheduler lends it ([`Scheduler::sequence`](super::Scheduler::sequence),
+/// [`Step::sequence`](super::Step::sequence)); tokens are only added, by [`Step::complete`](super::Step::complete).
+///
+/// # Examples
+///
+/// ```
+/// # use radixkv::PrefixCache;
+/// # use radixkv_scheduler::{QueueConfig, Request, Scheduler, SchedulerConfig, WaitingQueue};
+/// # let cache = PrefixCache::builder(16, 64).build()?;
+/// # let queue = WaitingQueue::new(&cache, QueueConfig::default());
+/// # let mut scheduler = Scheduler::new(&queue, SchedulerConfig::default())?;
+/// let id = queue.submit(Request::new(cache.default_namespace(), vec![1, 2, 3], 8))?;
+/// scheduler.schedule().complete(&[7])?;
+/// let sequence = scheduler.sequence(id).expect("it is served here");
+/// assert_eq!((sequence.tokens(), sequence.output()), (&[1, 2, 3, 7][..], &[7][..]));
+/// // The last token was sampled, and has no keys and values yet.
+/// assert_eq!((sequence.prompt_len(), sequence.computed_len(), sequence.cached_len()), (3, 3, 0));
+/// assert!(!sequence.is_full());
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// ```
+pub struct Sequence {
+    pub(super) ticket: Ticket,
+    pub(super) abort: Arc<AbortState>,
+    pub(super) tokens: Vec<Token>,
+    /// Tokens that it was admitted with: they are prefilled, those after them are decoded.
+    pub(super) admitted: usize,
+    pub(super) computed: usize,
+    pub(super) slot: u32,
+    /// Blocks of its row in the table of slots; what the row holds beyond is not its own.
+    pub(super) blocks: usize,
+    /// `None` only while it is replaced.
+    pub(super) lease: Option<Lease>,
+    pub(super) own: Reservation,
+    pub(super) claim: Option<Claim>,
+}
+
+impl fmt::Debug for Sequence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sequence")
+            .field("id", &self.id())
+            .field("tokens", &self.tokens.len())
+            .field("computed", &self.computed)
+            .field("blocks", &self.blocks)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Sequence {
+    /// The id of its request.
+    pub fn id(&self) -> SequenceId {
+        self.ticket.id
+    }
+
+    /// Prompt and output so far.
+    pub fn tokens(&self) -> &[Token] {
+        &self.tokens
+    }
+
+    /// Tokens of the prompt.
+    pub fn prompt_len(&self) -> usize {
+        self.ticket.prompt_len
+    }
+
+    /// The tokens sampled so far.
+    pub fn output(&self) -> &[Token] {
+        &self.tokens[self.ticket.prompt_len..]
+    }
+
+    /// Tokens that have keys and values.
+    pub fn computed_len(&self) -> usize {
+        self.computed
+    }
+
+    /// Tokens that were cached when it was first admitted.
+    pub fn cached_len(&self) -> usize {
+        self.ticket.cached.unwrap_or(0)
+    }
+
+    /// Whether it has as many tokens as its request allows: it is scheduled no more and waits to be finished.
+    pub fn is_full(&self) -> bool {
+        self.tokens.len() >= self.ticket.limit
+    }
+
+    /// Tokens that are still to be computed.
+    pub(super) fn missing(&self) -> usize {
+        if self.is_full() { 0 } else { self.tokens.len() - self.computed }
+    }
+
+    fn lease(&self) -> &Lease {
+        self.lease.as_ref().expect("a sequence has its lease")
+    }
+
+    /// Tokens whose blocks are leased.
+    pub(super) fn leased(&self) -> usize {
+        self.lease().len_tokens()
+    }
+
+    /// A second lease on its published blocks.
+    pub(super) fn lease_again(&self) -> Lease {
+        self.lease().try_clone().expect("a batch has fewer sequences than a prefix may have leases")
+    }
+
+    /// Its block table.
+    pub(super) fn table<'s>(&self, workspace: &'s Workspace) -> &'s [BlockId] {
+        &workspace.slots.row(self.slot)[..self.blocks]
+    }
+
+    /// Adds its next `chunk` tokens to a batch.
+    pub(super) fn push_to(&self, batch: &mut Batch, chunk: usize, workspace: &Workspace) {
+        let (start, end) = (self.computed, self.computed + chunk);
+        let last = end == self.tokens.len();
+        batch.push(self.id(), self.slot, start, &self.tokens[start..end], self.table(workspace), last);
+    }
+
+    /// Adds blocks to its reservation and to the end of its block table.
+    pub(super) fn grow(&mut self, blocks: Reservation, workspace: &mut Workspace) {
+        workspace.slots.write(self.slot, self.blocks, blocks.blocks());
+        self.blocks += blocks.len();
+        self.own.append(blocks);
+    }
+
+    /// Takes over what other sequences have published beyond the lease, in place of blocks of its own. At least one
+    /// token is left to compute.
+    pub(super) fn catch_up(&mut self, workspace: &mut Workspace) {
+        let lease = self.lease.take().expect("a sequence has its lease");
+        let known = lease.len_tokens() / workspace.block_size;
+        let matchable = &self.tokens[..self.tokens.len() - 1];
+        self.lease = Some(workspace.session.resume_into(lease, matchable, &mut workspace.beyond));
+        workspace.slots.write(self.slot, known, &workspace.beyond);
+        drop(self.own.split(workspace.beyond.len()));
+        self.computed = self.computed.max(self.leased());
+    }
+
+    /// A cached block that agrees with the tokens after the lease for at least `min_tokens`. At least one token is left
+    /// to compute.
+    pub(super) fn partial_hit(&self, min_tokens: usize, workspace: &Workspace) -> Option<PartialHit> {
+        workspace.session.match_partial(self.lease(), &self.tokens[..self.tokens.len() - 1], min_tokens)
+    }
+
+    /// Publishes the whole blocks of the first `len` tokens, which are computed, and points the block table to the
+    /// cache's canonical ones; duplicates go back to the pool. If the cache refuses them, or the request was aborted,
+    /// the sequence keeps its blocks and publishes no more.
+    ///
+    /// Returns the lease that was replaced, if blocks were published.
+    pub(super) fn publish(&mut self, len: usize, workspace: &mut Workspace) -> Option<Lease> {
+        let (whole, known) = (len / workspace.block_size, self.leased() / workspace.block_size);
+        if !self.ticket.publish || whole <= known {
+            return None;
+        }
+        let abort = Arc::clone(&self.abort);
+        let Some(publishing) = abort.publishing() else {
+            self.claim = None;
+            return None;
+        };
+        let filled = self.own.split(whole - known);
+        let inserted = workspace.session.insert(self.lease(), &self.tokens[..whole * workspace.block_size], filled);
+        drop(publishing);
+        match inserted {
+            Ok(inserted) => {
+                workspace.slots.write(self.slot, known, &inserted.blocks);
+                if let Some(claim) = &self.claim {
+                    claim.commit(whole * workspace.block_size);
+                }
+                self.lease.replace(inserted.lease)
+            }
+            Err(refused) => {
+                let rest = self.own.split(self.own.len());
+                self.own.append(refused.reservation);
+                self.own.append(rest);
+                self.ticket.publish = false;
+                self.claim = None;
+                None
+            }
+        }
+    }
+
+    /// As [`publish`](Self::publish), but what is published now is demoted: evicted before everything else, until it is
+    /// used. Blocks that were leased before are not demoted.
+    pub(super) fn publish_demoted(&mut self, len: usize, workspace: &mut Workspace) {
+        if let Some(before) = self.publish(len, workspace) {
+            workspace.session.demote(self.lease());
+            // A use after the demotion undoes it for the blocks that were leased before.
+            let used = &self.tokens[..before.len_tokens()];
+            drop(workspace.session.resume_into(before, used, &mut workspace.beyond));
+        }
+    }
+
+    /// Gives up slot, lease and claim. What is left: a request that waits, and the reservation, to be dropped when no
+    /// pending copy reads its blocks.
+    pub(super) fn release(self, workspace: &mut Workspace) -> (Waiting, Reservation) {
+        workspace.slots.give_back(self.slot);
+        (Waiting { ticket: self.ticket, tokens: self.tokens }, self.own)
+    }
+}
+
+/// What all sequences of a scheduler use: the session, and the table of slots.
+pub(super) struct Workspace {
+    pub(super) session: Session,
+    pub(super) slots: Slots,
+    pub(super) block_size: usize,
+    /// Scratch: the blocks beyond a lease that was continued.
+    pub(super) beyond: Vec<BlockId>,
+}
+
+impl Workspace {
+    /// Takes blocks, or nothing; `namespace` pays.
+    pub(super) fn reserve(&self, blocks: usize, namespace: &Namespace) -> Result<Reservation, ReserveError> {
+        self.session.reserve(BlockRequest::new(blocks).paid_by(namespace))
+    }
+}

@@ -1,0 +1,310 @@
+//! One step: it is chosen, given to the engine as a [`Batch`], and its results are taken in.
+
+use std::fmt;
+
+use radixkv::{ReserveError, Token};
+
+use super::batch::Batch;
+use super::lifecycle::Scheduler;
+use super::request::SequenceId;
+use super::sequence::Sequence;
+
+/// A scheduled step, until its results are passed to [`complete`](Self::complete).
+///
+/// It borrows the scheduler, so none of its blocks is given back while it lives, even if a request of it is aborted.
+/// Dropping it says that it was not computed, and that nothing is being written any more: the next step schedules the
+/// same again.
+///
+/// A step cannot be completed in part, and one scheduler has one step at a time.
+///
+/// # Examples
+///
+/// ```
+/// # use radixkv::PrefixCache;
+/// # use radixkv_scheduler::{QueueConfig, Request, Scheduler, SchedulerConfig, WaitingQueue};
+/// # let cache = PrefixCache::builder(16, 64).build()?;
+/// # let queue = WaitingQueue::new(&cache, QueueConfig::default());
+/// # let mut scheduler = Scheduler::new(&queue, SchedulerConfig::default())?;
+/// queue.submit(Request::new(cache.default_namespace(), vec![1, 2, 3], 8))?;
+/// let step = scheduler.schedule();
+/// assert_eq!(step.batch().tokens(), [1, 2, 3]);
+/// // One row of logits is wanted: that of the last token. The engine samples 7 from it.
+/// let full = step.complete(&[7])?;
+/// assert!(full.is_empty(), "seven more tokens are asked for");
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+#[must_use = "dropping a step says that it was not computed"]
+pub struct Step<'s> {
+    scheduler: &'s mut Scheduler,
+}
+
+/// Why the results of a step were rejected; none of its tokens counts as computed.
+///
+/// # Examples
+///
+/// ```
+/// # use radixkv::PrefixCache;
+/// use radixkv_scheduler::CompleteError;
+/// # use radixkv_scheduler::{QueueConfig, Request, Scheduler, SchedulerConfig, WaitingQueue};
+/// # let cache = PrefixCache::builder(16, 64).build()?;
+/// # let queue = WaitingQueue::new(&cache, QueueConfig::default());
+/// # let mut scheduler = Scheduler::new(&queue, SchedulerConfig::default())?;
+/// # queue.submit(Request::new(cache.default_namespace(), vec![1, 2, 3], 8))?;
+/// let refused = scheduler.schedule().complete(&[]).unwrap_err();
+/// assert_eq!(refused, CompleteError::SampleCount { needed: 1, given: 0 });
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum CompleteError {
+    /// The number of tokens is not the number of [`Batch::logits_rows`].
+    SampleCount {
+        /// Rows whose logits were wanted.
+        needed: usize,
+        /// Tokens given.
+        given: usize,
+    },
+}
+
+impl fmt::Display for CompleteError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::SampleCount { needed, given } => write!(f, "{given} tokens given for {needed} rows of logits"),
+        }
+    }
+}
+
+impl std::error::Error for CompleteError {}
+
+impl Step<'_> {
+    /// The work of this step.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use radixkv::PrefixCache;
+    /// # use radixkv_scheduler::{QueueConfig, Request, Scheduler, SchedulerConfig, WaitingQueue};
+    /// # let cache = PrefixCache::builder(16, 64).build()?;
+    /// # let queue = WaitingQueue::new(&cache, QueueConfig::default());
+    /// # let mut scheduler = Scheduler::new(&queue, SchedulerConfig::default())?;
+    /// # queue.submit(Request::new(cache.default_namespace(), vec![1, 2, 3], 8))?;
+    /// let step = scheduler.schedule();
+    /// let batch = step.batch();
+    /// assert_eq!((batch.tokens(), batch.positions()), (&[1, 2, 3][..], &[0, 1, 2][..]));
+    /// assert_eq!(batch.logits_rows(), [2]);
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn batch(&self) -> &Batch {
+        &self.scheduler.batch
+    }
+
+    /// Whether there is nothing to do: no token and no copy. [`Scheduler::wait`] sleeps until there may be.
+    pub fn is_empty(&self) -> bool {
+        self.batch().is_empty()
+    }
+
+    /// A sequence that this scheduler serves, whether it is in this step or not.
+    pub fn sequence(&self, id: SequenceId) -> Option<&Sequence> {
+        self.scheduler.sequence(id)
+    }
+
+    /// Requests that were aborted while they were served ([`Aborted::Served`](super::Aborted::Served)) and have ended
+    /// since the last step of this scheduler. Requests of a scheduler that was dropped are listed here too.
+    ///
+    /// Each is listed once, by one step of one scheduler, also if it was finished or preempted after the abort. An
+    /// empty step lists them too: look here in every step, and free what the engine keeps for them.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use radixkv::PrefixCache;
+    /// # use radixkv_scheduler::{QueueConfig, Request, Scheduler, SchedulerConfig, WaitingQueue};
+    /// # let cache = PrefixCache::builder(16, 64).build()?;
+    /// # let queue = WaitingQueue::new(&cache, QueueConfig::default());
+    /// # let mut scheduler = Scheduler::new(&queue, SchedulerConfig::default())?;
+    /// # let id = queue.submit(Request::new(cache.default_namespace(), vec![1, 2, 3], 8))?;
+    /// # scheduler.schedule().complete(&[7])?;
+    /// queue.abort(id);
+    /// assert_eq!(scheduler.schedule().aborted(), [id]);
+    /// assert!(scheduler.schedule().aborted().is_empty());
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn aborted(&self) -> &[SequenceId] {
+        &self.scheduler.listed
+    }
+
+    /// Completes the step with its results: `sampled` is one token for each of
+    /// [`Batch::logits_rows`], in their order.
+    ///
+    /// Publishes what was computed of prompts. Returns the sequences that have all the tokens they may have; they are
+    /// scheduled no more and wait for [`Scheduler::finish`]. Aborted requests are not published and not returned.
+    ///
+    /// A sequence gets one token a step: tokens of speculative decoding cannot be handed in.
+    ///
+    /// # Errors
+    ///
+    /// [`CompleteError`], if there are more or fewer tokens than rows; the step counts as not computed.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use radixkv::PrefixCache;
+    /// # use radixkv_scheduler::{Finish, QueueConfig, Request, Scheduler, SchedulerConfig, WaitingQueue};
+    /// # let cache = PrefixCache::builder(16, 64).build()?;
+    /// # let queue = WaitingQueue::new(&cache, QueueConfig::default());
+    /// # let mut scheduler = Scheduler::new(&queue, SchedulerConfig::default())?;
+    /// // One token is asked for, and the first step samples it.
+    /// let id = queue.submit(Request::new(cache.default_namespace(), vec![1, 2, 3], 1))?;
+    /// assert_eq!(scheduler.schedule().complete(&[7])?, [id]);
+    /// scheduler.finish(id, Finish::keeping(3))?;
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn complete(self, sampled: &[Token]) -> Result<Vec<SequenceId>, CompleteError> {
+        let needed = self.batch().logits_rows().len();
+        if sampled.len() != needed {
+            return Err(CompleteError::SampleCount { needed, given: sampled.len() });
+        }
+        Ok(self.scheduler.take_in(sampled))
+    }
+}
+
+impl Drop for Step<'_> {
+    fn drop(&mut self) {
+        self.scheduler.discard_step();
+    }
+}
+
+impl Scheduler {
+    /// Chooses what the next step computes: a token of every sequence that decodes, chunks of sequences that prefill,
+    /// and then requests that are admitted, up to [`max_batch_tokens`](super::SchedulerConfig::max_batch_tokens).
+    ///
+    /// If there is no block for a sequence that decodes, sequences of the last rank are preempted: the youngest, or
+    /// under [`Order::Priority`](super::Order::Priority) the youngest of the lowest priority. A step skips at most 64
+    /// requests that have to wait for a prefix that is being computed; under
+    /// [`Order::LongestPrefix`](super::Order::LongestPrefix), which looks at all requests anyway, at most a sixteenth
+    /// of all if that is more. While another scheduler tries to admit a request, this one waits: for two lookups and a
+    /// reservation.
+    ///
+    /// A step that was not completed, but dropped or forgotten, is scheduled again.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use radixkv::PrefixCache;
+    /// # use radixkv_scheduler::{QueueConfig, Request, Scheduler, SchedulerConfig, WaitingQueue};
+    /// # let cache = PrefixCache::builder(16, 64).build()?;
+    /// # let queue = WaitingQueue::new(&cache, QueueConfig::default());
+    /// // A prompt of five tokens in chunks of two.
+    /// let mut scheduler = Scheduler::new(&queue, SchedulerConfig::default().max_chunk_tokens(2))?;
+    /// queue.submit(Request::new(cache.default_namespace(), vec![1, 2, 3, 4, 5], 8))?;
+    /// for (chunk, sampled) in [(vec![1, 2], vec![]), (vec![3, 4], vec![]), (vec![5], vec![7]), (vec![7], vec![8])] {
+    ///     let step = scheduler.schedule();
+    ///     assert_eq!(step.batch().tokens(), chunk);
+    ///     step.complete(&sampled)?;
+    /// }
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn schedule(&mut self) -> Step<'_> {
+        self.seen = self.admission.changes.count();
+        // A step that was forgotten was not computed.
+        self.discard_step();
+        self.drop_aborted();
+        self.reserve_for_decoding();
+        let mut budget = self.config.max_batch_tokens;
+        self.schedule_running(&mut budget);
+        self.cut_short = false;
+        if !self.crowded || self.running.is_empty() {
+            self.crowded = false;
+            self.admit(&mut budget);
+        }
+        self.copies.move_to(&mut self.batch);
+        if !self.batch.is_empty() {
+            self.admission.count_step();
+        }
+        self.listed = std::mem::take(&mut self.unlisted);
+        self.admission.take_unlisted(&mut self.listed);
+        Step { scheduler: self }
+    }
+
+    /// Reserves a block for every sequence that needs one to decode. If there is none, preempts the sequence of the
+    /// last rank; of its own namespace, if that is at its limit.
+    fn reserve_for_decoding(&mut self) {
+        let mut at = 0;
+        while let Some(sequence) = self.running.get(at) {
+            let end = sequence.computed + sequence.missing().min(1);
+            if end.div_ceil(self.workspace.block_size) <= sequence.blocks {
+                at += 1;
+                continue;
+            }
+            let namespace = sequence.ticket.namespace.clone();
+            let refused = match self.workspace.reserve(1, &namespace) {
+                Ok(block) => {
+                    self.running[at].grow(block, &mut self.workspace);
+                    continue;
+                }
+                Err(refused) => refused,
+            };
+            // A namespace at its limit makes room among its own. A full sequence only waits to be finished: preempting it
+            // would not end it.
+            let over_quota = matches!(refused, ReserveError::OverQuota { .. });
+            let may_go = |sequence: &Sequence| !over_quota || sequence.ticket.namespace == namespace;
+            let last = self.running.iter().rposition(|sequence| !sequence.is_full() && may_go(sequence));
+            self.preempt_at(last.expect("at least this one is not full"));
+            self.crowded |= !over_quota;
+        }
+    }
+
+    /// Schedules the running sequences while `budget` tokens are left: those that decode, then those that prefill.
+    fn schedule_running(&mut self, budget: &mut usize) {
+        // While copies are pending, no block of a table is exchanged: it may be one of a copy.
+        let settled = self.copies.is_empty();
+        for decodes in [true, false] {
+            for sequence in &mut self.running {
+                let missing = sequence.missing();
+                if *budget == 0 || missing == 0 || decodes != (missing == 1) {
+                    continue;
+                }
+                if settled && !decodes {
+                    sequence.catch_up(&mut self.workspace);
+                }
+                let chunk = sequence.missing().min(self.config.max_chunk_tokens).min(*budget);
+                *budget -= chunk;
+                sequence.push_to(&mut self.batch, chunk, &self.workspace);
+            }
+        }
+    }
+
+    /// Takes in the results of the step, which was computed.
+    fn take_in(&mut self, sampled: &[Token]) -> Vec<SequenceId> {
+        for (at, sequence) in self.running.iter().enumerate() {
+            let slot = sequence.slot as usize;
+            self.by_slot.resize(self.by_slot.len().max(slot + 1), 0);
+            self.by_slot[slot] = at;
+        }
+        let mut sampled = sampled.iter();
+        let mut full = Vec::new();
+        for scheduled in self.batch.sequences() {
+            let sequence = &mut self.running[self.by_slot[scheduled.slot as usize]];
+            sequence.computed = scheduled.context_len();
+            sequence.ticket.computed += scheduled.tokens.len();
+            if scheduled.start < sequence.admitted {
+                sequence.publish(sequence.computed, &mut self.workspace);
+            }
+            if sequence.computed >= sequence.admitted {
+                sequence.claim = None;
+            }
+            if scheduled.wants_logits {
+                sequence.tokens.extend(sampled.next());
+                if sequence.is_full() && !sequence.abort.is_aborted() {
+                    full.push(sequence.id());
+                }
+            }
+        }
+        self.batch.clear();
+        if self.copies.done() {
+            self.admission.changes.announce();
+        }
+        full
+    }
+}

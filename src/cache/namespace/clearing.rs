@@ -1,0 +1,124 @@
+//! Emptying and removing namespaces.
+
+use std::fmt;
+
+use super::{Namespace, NamespaceState};
+use crate::cache::evictor::{SWEEP_SLICE, runs_below};
+use crate::cache::inner::Inner;
+use crate::cache::prefix_cache::PrefixCache;
+use crate::cache::spans::within_span;
+use crate::reclaim::Link;
+use crate::sync::Arc;
+use crate::tree::Space;
+
+/// A namespace was not emptied because it is in use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct NamespaceInUse {
+    /// Blocks that leases protect.
+    pub leased_blocks: usize,
+    /// Blocks of reservations that it pays for.
+    pub reserved_blocks: usize,
+}
+
+impl fmt::Display for NamespaceInUse {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { leased_blocks, reserved_blocks } = self;
+        write!(f, "the namespace is in use: {leased_blocks} blocks leased, {reserved_blocks} reserved")
+    }
+}
+
+impl std::error::Error for NamespaceInUse {}
+
+pub(in crate::cache) fn clear_all(cache: &PrefixCache) {
+    cache.inner.namespaces.all().iter().for_each(|state| cache.inner.replace_space(state, true));
+}
+
+pub(in crate::cache) fn clear(cache: &PrefixCache, namespace: &Namespace) {
+    cache.inner.replace_space(&namespace.0, true);
+}
+
+pub(in crate::cache) fn clear_if_unused(cache: &PrefixCache, namespace: &Namespace) -> Result<(), NamespaceInUse> {
+    let holdings = &namespace.0.holdings;
+    let (leased_blocks, reserved_blocks) = cache.inner.replace_space_if(&namespace.0, true, || {
+        let in_use = (holdings.protected(), holdings.reserved());
+        if in_use == (0, 0) { Ok(()) } else { Err(in_use) }
+    });
+    if (leased_blocks, reserved_blocks) == (0, 0) {
+        return Ok(());
+    }
+    Err(NamespaceInUse { leased_blocks, reserved_blocks })
+}
+
+pub(in crate::cache) fn remove(cache: &PrefixCache, namespace: &Namespace) {
+    if Arc::ptr_eq(&namespace.0, &cache.inner.namespaces.default) {
+        clear(cache, namespace);
+        return;
+    }
+    cache.inner.replace_space(&namespace.0, false);
+}
+
+impl Inner {
+    fn replace_space(&self, state: &NamespaceState, renew: bool) {
+        self.replace_space_if(state, renew, || Ok(()));
+    }
+
+    /// Detaches the namespace's tree if `may` allows it, in the same turn; the numbers for which it did not.
+    fn replace_space_if(
+        &self,
+        state: &NamespaceState,
+        renew: bool,
+        may: impl FnOnce() -> Result<(), (usize, usize)>,
+    ) -> (usize, usize) {
+        within_span!("clear");
+        let mut in_use = (0, 0);
+        let unswept = self.settled(|evictor, resources| {
+            if let Err(numbers) = may() {
+                in_use = numbers;
+                return None;
+            }
+            // A dropped namespace stays dropped; the evictor's lock keeps dropping and clearing apart.
+            state.root(resources.guard)?;
+            let next = if renew {
+                Space::plant(state.grid.offset(), Arc::clone(&state.holdings), resources.guard).as_ptr()
+            } else {
+                // In the same turn: what a namespace of the same name stores is told after the end of this one.
+                self.namespaces.forget(state);
+                evictor.end_quota(&state.holdings);
+                std::ptr::null_mut()
+            };
+            let space = state.detach(next, resources.guard)?;
+            evictor.tell_cleared(&space);
+            evictor.list_detached(space.link());
+            let is_done = evictor.begin_sweep(space, resources);
+            (!is_done).then(|| space.link())
+        });
+        if let Some(space) = unswept {
+            self.sweep(space);
+        }
+        self.reclaim();
+        // Where a quota has ended, a request that waits for it may be served.
+        self.ring();
+        in_use
+    }
+
+    /// Frees the unleased blocks of a detached space in slices, between which other threads get their turn, and ends it.
+    fn sweep(&self, space: Link<Space>) {
+        let local = self.participant();
+        // For the whole of it: what other threads evict meanwhile stays readable. The space itself stays until
+        // `finish_sweep`.
+        let guard = local.pin();
+        let Some(root) = space.get(&guard).root(&guard) else { return };
+        let (runs, _) = runs_below(root, usize::MAX, &guard);
+        let runs: Vec<_> = runs.into_iter().rev().map(|run| run.link()).collect();
+        for slice in runs.chunks(SWEEP_SLICE) {
+            self.in_turn(|evictor, resources| {
+                evictor.sweep(slice.iter().map(|run| run.get(resources.guard)), resources);
+            });
+        }
+        self.in_turn(|evictor, resources| evictor.finish_sweep(space.get(resources.guard), resources));
+    }
+}
+
+#[cfg(test)]
+mod tests;
