@@ -149,7 +149,7 @@ impl Saved {
         free: &mut Vec<BlockId>,
         memory: &mut (impl BlockBytes + ?Sized),
     ) -> Result<Restored, RestoreError> {
-        if !cache.external().is_some() {
+        if cache.external().is_none() {
             return Err(RestoreError::NotExternal);
         }
         self.check(cache, memory.block_bytes())?;
