@@ -102,7 +102,7 @@ impl Default for ServerOptions {
             retained_blocks: 0,
             body_bytes: 4 << 20,
             bodies_bytes: 32 << 20,
-            connections: 1_024,
+            connections: 512,
             drain: Duration::from_secs(30),
         }
     }
