@@ -66,6 +66,7 @@ impl Session {
     }
 }
 
+#[inline(always)]
 pub(super) fn reserve<'a>(
     session: &Session,
     request: impl Into<BlockRequest<'a>>,

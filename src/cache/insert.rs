@@ -270,6 +270,7 @@ impl Session {
     }
 }
 
+#[inline(always)]
 pub(super) fn insert(
     session: &Session,
     lease: &Lease,

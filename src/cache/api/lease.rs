@@ -29,6 +29,7 @@ impl Lease {
     /// assert_eq!(again.len_tokens(), lease.len_tokens());
     /// # Ok::<_, Box<dyn std::error::Error>>(())
     /// ```
+    #[inline]
     pub fn try_clone(&self) -> Result<Self, TooManyLeases> {
         let Some(held) = self.held() else {
             return Ok(Self::of_nothing(self.grid(&self.cache), self.cache.clone()));
