@@ -10,7 +10,7 @@ use crate::gate::{arm, as_victim};
 use crate::{BLOCK_SIZE, BLOCKS, User, accounts, sequence};
 
 /// Requests that inserted the tokens from there on, or matched up to their end and no further.
-fn uses(cache: &PrefixCache, user: &User, start: usize) -> u64 {
+fn uses(user: &User, start: usize) -> u64 {
     let mut uses = None;
     user.space.walk(|part| uses = uses.or((part.start == start).then_some(part.uses)));
     uses.expect("it is cached")
@@ -24,7 +24,7 @@ fn the_end_of_a_run_that_grows_while_it_is_trimmed_keeps_its_uses() {
     drop(user.insert(part(1)));
     drop(user.insert(part(2)));
     (0..5).for_each(|_| drop(user.matched(part(2))));
-    let before = uses(&cache, &user, part(1).len());
+    let before = uses(&user, part(1).len());
     assert!(before > 5);
     let armed = arm("trim::begun", {
         let (cache, whole) = (cache.clone(), tokens.clone());
@@ -34,7 +34,7 @@ fn the_end_of_a_run_that_grows_while_it_is_trimmed_keeps_its_uses() {
     assert_eq!(as_victim(|| cache.evict(1)), 1, "of the part that came meanwhile");
     drop(armed);
     assert_eq!(user.matched(&tokens).len_tokens(), tokens.len() - BLOCK_SIZE);
-    assert!(uses(&cache, &user, part(1).len()) >= before);
+    assert!(uses(&user, part(1).len()) >= before);
     accounts(&cache);
     cache.evict(usize::MAX);
     assert_eq!((cache.validate(), cache.stats().runs), (Ok(()), 0));
