@@ -234,6 +234,22 @@ mod tests {
     }
 
     #[test]
+    fn the_deepest_that_is_being_written_gives_its_room_to_a_beginning_and_to_nothing_deeper() {
+        let mut index = Index::default();
+        (0..3).for_each(|number| index.insert(key(number), of_sequence(1, number), 0));
+        let [fourth, fifth, sixth] = [3, 4, 5].map(|number| index.rank(of_sequence(1, number)));
+        index.reserve(fifth);
+        assert!(!index.displace(sixth), "it would be the first to go itself");
+        assert!(index.displace(fourth) && !index.displace(fourth));
+        assert_eq!((index.taken(), index.end_reservation(fifth)), (3, false));
+        index.reserve(fourth);
+        index.insert(key(9), alone(0), 0);
+        let newest = index.rank(alone(2));
+        assert!(!index.displace(newest), "an older file goes before it");
+        assert!(index.end_reservation(fourth));
+    }
+
+    #[test]
     fn of_a_sequence_the_deepest_is_the_oldest_whatever_order_it_came_in() {
         let mut rng = fastrand::Rng::with_seed(1);
         for _ in 0..100 {
