@@ -434,3 +434,21 @@ fn requests_of_tenants_that_are_given_up_anywhere_keep_none_waiting() {
         assert_eq!((cache.stats().free_blocks, cache.stats().waiting_requests), (6, 0));
     }
 }
+
+/// Nothing wakes the task then: the deadline counts when it is polled.
+#[test]
+fn a_future_that_is_polled_after_its_deadline_has_timed_out() {
+    let cache = cache(8);
+    let running = cache.session().reserve(6).expect("free blocks");
+    let mut context = Context::from_waker(Waker::noop());
+    let mut polled = |moment| {
+        let mut waiting = cache.reserve_async(BlockRequest::new(4).until(moment));
+        Future::poll(std::pin::Pin::new(&mut waiting), &mut context).map(|ready| ready.map(drop))
+    };
+    let (past, future) = (Instant::now(), Instant::now() + Duration::from_secs(600));
+    let refused = ReserveError::TimedOut { requested: 4, available: 2 };
+    assert_eq!(polled(past), Poll::Ready(Err(refused)));
+    assert!(polled(future).is_pending());
+    drop(running);
+    assert_eq!(polled(past), Poll::Ready(Ok(())), "enough are free");
+}
