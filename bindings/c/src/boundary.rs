@@ -1,0 +1,233 @@
+//! What stands between C and Rust: panics that are caught, pointers that are checked, handles that one thread uses at a time.
+#![allow(unsafe_code)]
+
+use std::any::Any;
+use std::cell::UnsafeCell;
+use std::ffi::{CStr, c_char};
+use std::marker::PhantomData;
+use std::mem::MaybeUninit;
+use std::ops::{Deref, DerefMut};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::failure::Failure;
+use crate::status::{Status, remember};
+
+/// Runs the body of an exported function; a panic becomes a status.
+///
+/// Nothing is left half done by a panic that the caller could see: the core's handles are as they were, or dropped.
+pub(crate) fn run(body: impl FnOnce() -> Result<(), Failure>) -> Status {
+    let failure = match catch_unwind(AssertUnwindSafe(body)) {
+        Ok(Ok(())) => return Status::Ok,
+        Ok(Err(failure)) => failure,
+        Err(panic) => Failure::Panic(text_of(panic)),
+    };
+    let status = failure.status();
+    // The text of an earlier failure is freed here, which cannot panic.
+    remember(failure);
+    status
+}
+
+/// Frees a handle: the body of every `_free`. NULL is allowed, as in `free`.
+pub(crate) fn free<T>(handle: Option<Box<T>>) {
+    run(|| {
+        drop(handle);
+        Ok(())
+    });
+}
+
+fn text_of(panic: Box<dyn Any + Send>) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
+    // What the panic carries may panic again as it is dropped.
+    std::mem::forget(panic);
+    text
+}
+
+/// Where a function writes a result: a pointer to what need not be initialized.
+pub(crate) type Output<'a, T> = Option<&'a mut MaybeUninit<T>>;
+/// Where a function writes a handle that it makes.
+pub(crate) type NewHandle<'a, T> = Output<'a, Option<Box<T>>>;
+
+/// The argument, which must not be NULL.
+pub(crate) fn given<'a, T>(handle: Option<&'a T>, argument: &'static str) -> Result<&'a T, Failure> {
+    handle.ok_or(Failure::Null(argument))
+}
+
+/// The place for a result, which must not be NULL.
+pub(crate) fn output<'a, T>(place: Output<'a, T>, argument: &'static str) -> Result<&'a mut MaybeUninit<T>, Failure> {
+    place.ok_or(Failure::Null(argument))
+}
+
+/// The place for a handle; it is NULL if anything fails after this.
+pub(crate) fn new_handle<'a, T>(
+    place: NewHandle<'a, T>,
+    argument: &'static str,
+) -> Result<&'a mut Option<Box<T>>, Failure> {
+    Ok(output(place, argument)?.write(None))
+}
+
+/// The array of a caller; NULL only if it has no elements.
+///
+/// # Safety
+///
+/// `data` is NULL, or points to `len` elements that nothing changes during the call.
+pub(crate) unsafe fn slice<'a, T>(data: *const T, len: usize, argument: &'static str) -> Result<&'a [T], Failure> {
+    check_array(data, len, argument)?;
+    // SAFETY: of the caller; not NULL and aligned where it has elements, and no longer than memory.
+    Ok(if len == 0 { &[] } else { unsafe { std::slice::from_raw_parts(data, len) } })
+}
+
+/// The buffer of a caller, with room for `needed` elements at least. None if it is NULL and has no elements: then nothing is
+/// to be written.
+///
+/// # Safety
+///
+/// `data` is NULL, or points to `room` elements of memory that nothing else uses during the call.
+pub(crate) unsafe fn buffer<'a, T>(
+    data: *mut T,
+    room: usize,
+    needed: usize,
+    argument: &'static str,
+) -> Result<Option<&'a mut [MaybeUninit<T>]>, Failure> {
+    if data.is_null() && room == 0 {
+        return Ok(None);
+    }
+    check_array(data, room, argument)?;
+    if room < needed {
+        return Err(Failure::BufferTooShort { argument, needed, room });
+    }
+    // SAFETY: of the caller; not NULL and aligned where it has elements, and no longer than memory.
+    Ok(Some(if room == 0 { &mut [] } else { unsafe { std::slice::from_raw_parts_mut(data.cast(), room) } }))
+}
+
+fn check_array<T>(data: *const T, len: usize, argument: &'static str) -> Result<(), Failure> {
+    if data.is_null() && len > 0 {
+        return Err(Failure::Null(argument));
+    }
+    if len > isize::MAX as usize / size_of::<T>() {
+        return Err(Failure::Invalid { argument, accepted: "no longer than the address space" });
+    }
+    if data.addr() % align_of::<T>() != 0 {
+        return Err(Failure::Invalid { argument, accepted: "aligned for its type" });
+    }
+    Ok(())
+}
+
+/// Writes `values` to the beginning of a buffer that [`buffer`] gave.
+pub(crate) fn fill<T: Copy>(buffer: Option<&mut [MaybeUninit<T>]>, values: &[T]) {
+    for (place, value) in buffer.into_iter().flatten().zip(values) {
+        place.write(*value);
+    }
+}
+
+/// Writes a struct to a caller that was compiled with `size` bytes of it: a newer library has fields at the end that the
+/// caller does not know, and an older one leaves the caller's last fields zero.
+///
+/// # Safety
+///
+/// `place` is NULL, or points to `size` bytes of memory that nothing else uses during the call.
+pub(crate) unsafe fn write_known<T>(place: *mut T, size: usize, value: T, argument: &'static str) -> Result<(), Failure> {
+    if place.is_null() {
+        return Err(Failure::Null(argument));
+    }
+    if size == 0 {
+        return Err(Failure::Invalid { argument: "size", accepted: "sizeof of the struct" });
+    }
+    let known = size.min(size_of::<T>());
+    // SAFETY: of the caller; what this library does not know is zero.
+    unsafe { std::ptr::write_bytes(place.cast::<u8>(), 0, size) };
+    // SAFETY: `known` bytes of both, which do not overlap: one is on this stack.
+    unsafe { std::ptr::copy_nonoverlapping((&raw const value).cast::<u8>(), place.cast::<u8>(), known) };
+    Ok(())
+}
+
+/// The text of a caller, in UTF-8; up to the terminating zero if no length is given.
+///
+/// # Safety
+///
+/// `data` is NULL, or points to `len` bytes, or without a length to bytes that end with a zero.
+pub(crate) unsafe fn text<'a>(
+    data: *const c_char,
+    len: Option<usize>,
+    argument: &'static str,
+) -> Result<&'a str, Failure> {
+    let bytes = match len {
+        // SAFETY: of the caller.
+        Some(len) => unsafe { slice(data.cast::<u8>(), len, argument) }?,
+        None if data.is_null() => return Err(Failure::Null(argument)),
+        // SAFETY: of the caller; not NULL.
+        None => unsafe { CStr::from_ptr(data) }.to_bytes(),
+    };
+    std::str::from_utf8(bytes).map_err(|_| Failure::Invalid { argument, accepted: "UTF-8" })
+}
+
+/// The moment `nanos` from now; if there is none so late, one that nobody lives to see.
+pub(crate) fn deadline(nanos: u64) -> Instant {
+    const CENTURY: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+    let now = Instant::now();
+    now.checked_add(Duration::from_nanos(nanos).min(CENTURY)).unwrap_or(now)
+}
+
+/// Which cache owns a handle.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Owner(u64);
+
+impl Owner {
+    /// That of a new cache.
+    pub(crate) fn new() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        // Relaxed: only distinct numbers are wanted.
+        Self(NEXT.fetch_add(1, Ordering::Relaxed))
+    }
+
+    pub(crate) fn check(self, other: Self, argument: &'static str) -> Result<(), Failure> {
+        if self == other { Ok(()) } else { Err(Failure::OtherCache(argument)) }
+    }
+}
+
+/// A value that one thread uses at a time. A second one is refused, not made to wait.
+pub(crate) struct Exclusive<T> {
+    busy: AtomicBool,
+    value: UnsafeCell<T>,
+}
+
+// SAFETY: the value is accessed only through `Entered`, of which there is one at a time: `busy` says so. Acquire and Release
+// order the uses.
+unsafe impl<T: Send> Sync for Exclusive<T> {}
+
+impl<T> Exclusive<T> {
+    pub(crate) fn new(value: T) -> Self {
+        Self { busy: AtomicBool::new(false), value: UnsafeCell::new(value) }
+    }
+
+    pub(crate) fn enter(&self, argument: &'static str) -> Result<Entered<'_, T>, Failure> {
+        if self.busy.swap(true, Ordering::Acquire) { Err(Failure::Busy(argument)) } else { Ok(Entered(self, PhantomData)) }
+    }
+}
+
+/// The only use of an [`Exclusive`] value. Shared between threads only if the value may be.
+pub(crate) struct Entered<'a, T>(&'a Exclusive<T>, PhantomData<&'a mut T>);
+
+impl<T> Deref for Entered<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        // SAFETY: this is the only use of the value.
+        unsafe { &*self.0.value.get() }
+    }
+}
+
+impl<T> DerefMut for Entered<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: this is the only use of the value.
+        unsafe { &mut *self.0.value.get() }
+    }
+}
+
+impl<T> Drop for Entered<'_, T> {
+    fn drop(&mut self) {
+        self.0.busy.store(false, Ordering::Release);
+    }
+}

@@ -1,0 +1,261 @@
+//! Events: what is stored, removed and cleared, in batches.
+#![allow(unsafe_code)]
+
+use std::ffi::c_char;
+
+use radixkv::{CacheEvent, EventBatch, EvictionReason, Keys, NamespaceName};
+
+use crate::boundary::{Exclusive, NewHandle, Output, free, given, new_handle, output, run};
+use crate::cache::Cache;
+use crate::failure::Failure;
+use crate::namespace::{KEYS_BIGRAMS, KEYS_TOKENS};
+use crate::status::Status;
+
+/// A listener's end of a bounded channel of batches. It does not keep the cache alive.
+pub struct Subscription(Exclusive<radixkv::Subscription>);
+
+/// Consecutive events, in the order in which they came.
+pub struct Batch {
+    core: EventBatch,
+    /// The parts of the events' namespaces, one after another.
+    parts: Vec<Text>,
+    /// For each event, where its parts begin.
+    starts: Vec<usize>,
+}
+
+// SAFETY: the texts of the parts belong to the batch, and nothing changes them.
+unsafe impl Send for Batch {}
+// SAFETY: as above.
+unsafe impl Sync for Batch {}
+
+/// A text of `len` bytes in UTF-8, without a zero at its end.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct Text {
+    /// Its bytes.
+    pub data: *const c_char,
+    /// Their number.
+    pub len: usize,
+}
+
+/// Which change an event tells of.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EventKind {
+    /// Blocks of one sequence were cached.
+    Stored = 0,
+    /// Blocks at the end of a sequence were evicted: to make room, or by `radixkv_cache_evict`.
+    RemovedForCapacity = 1,
+    /// The same, because their namespace exceeded its quota.
+    RemovedForQuota = 2,
+    /// The same, because they were not used for too long.
+    RemovedForAge = 3,
+    /// The same, because they were invalidated.
+    RemovedAsInvalid = 4,
+    /// The same, for a reason that this version has no name for.
+    Removed = 5,
+    /// A namespace was cleared or removed: all blocks stored in it before are gone.
+    Cleared = 6,
+    /// Another change that this version has no name for.
+    Unknown = 7,
+}
+
+/// An event. Its pointers are valid until its batch is freed.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Event {
+    /// The change.
+    pub kind: EventKind,
+    /// What the lookups of its namespace compare: RADIXKV_KEYS_TOKENS or RADIXKV_KEYS_BIGRAMS.
+    pub keys: u32,
+    /// The parts of the namespace's name.
+    pub parts: *const Text,
+    /// Their number; 0 for the default namespace.
+    pub parts_len: usize,
+    /// Tokens of the sequence before those of the blocks.
+    pub start: usize,
+    /// The tokens of stored blocks; with bigrams, also the one behind them.
+    pub tokens: *const u32,
+    /// Their number; 0 for other changes.
+    pub tokens_len: usize,
+    /// The blocks, in the order of the sequence.
+    pub blocks: *const u32,
+    /// Their number.
+    pub blocks_len: usize,
+    /// The cached block before the first stored one. Only if `has_parent`.
+    pub parent: u32,
+    /// Whether there is such a block: not at the beginning of a sequence.
+    pub has_parent: bool,
+}
+
+/// The name of an event's namespace; none of a kind that this version does not know.
+fn name_of<'a>(event: &CacheEvent<'a>) -> Option<&'a NamespaceName> {
+    match *event {
+        CacheEvent::Stored { namespace, .. }
+        | CacheEvent::Removed { namespace, .. }
+        | CacheEvent::Cleared { namespace, .. } => Some(namespace),
+        _ => None,
+    }
+}
+
+impl Batch {
+    fn new(core: EventBatch) -> Self {
+        let (mut parts, mut starts) = (Vec::new(), vec![0]);
+        for event in core.events() {
+            let name = name_of(&event).into_iter().flat_map(NamespaceName::parts);
+            parts.extend(name.map(|part| Text { data: part.as_ptr().cast(), len: part.len() }));
+            starts.push(parts.len());
+        }
+        Self { core, parts, starts }
+    }
+
+    fn event(&self, index: usize) -> Option<Event> {
+        let event = self.core.events().nth(index)?;
+        let parts = &self.parts[self.starts[index]..self.starts[index + 1]];
+        let bigrams = name_of(&event).is_some_and(|name| name.keys() == Keys::Bigrams);
+        let (kind, start, tokens, blocks, parent): (_, _, &[u32], &[u32], _) = match event {
+            CacheEvent::Stored { parent, start, tokens, blocks, .. } => {
+                (EventKind::Stored, start, tokens, blocks, parent)
+            }
+            CacheEvent::Removed { start, blocks, reason, .. } => {
+                let kind = match reason {
+                    EvictionReason::Capacity => EventKind::RemovedForCapacity,
+                    EvictionReason::Quota => EventKind::RemovedForQuota,
+                    EvictionReason::Age => EventKind::RemovedForAge,
+                    EvictionReason::Invalidated => EventKind::RemovedAsInvalid,
+                    _ => EventKind::Removed,
+                };
+                (kind, start, &[], blocks, None)
+            }
+            CacheEvent::Cleared { .. } => (EventKind::Cleared, 0, &[], &[], None),
+            _ => (EventKind::Unknown, 0, &[], &[], None),
+        };
+        Some(Event {
+            kind,
+            keys: if bigrams { KEYS_BIGRAMS } else { KEYS_TOKENS },
+            parts: parts.as_ptr(),
+            parts_len: parts.len(),
+            start,
+            tokens: tokens.as_ptr(),
+            tokens_len: tokens.len(),
+            blocks: blocks.as_ptr(),
+            blocks_len: blocks.len(),
+            parent: parent.unwrap_or_default(),
+            has_parent: parent.is_some(),
+        })
+    }
+}
+
+/// Subscribes to the changes from now on, through a channel of up to `batches` batches, at least one. A batch that finds it full
+/// is lost to this subscriber: no other thread waits.
+///
+/// Threads: any; waits while another thread evicts.
+#[unsafe(no_mangle)]
+pub extern "C" fn radixkv_cache_subscribe(
+    cache: Option<&Cache>,
+    batches: usize,
+    subscription: NewHandle<'_, Subscription>,
+) -> Status {
+    run(|| {
+        let subscription = new_handle(subscription, "subscription")?;
+        let core = given(cache, "cache")?.core.subscribe(batches);
+        *subscription = Some(Box::new(Subscription(Exclusive::new(core))));
+        Ok(())
+    })
+}
+
+/// Takes the next batch; `batch` is NULL if there is none.
+///
+/// Threads: one at a time for each subscription; never waits.
+#[unsafe(no_mangle)]
+pub extern "C" fn radixkv_subscription_next(
+    subscription: Option<&Subscription>,
+    batch: NewHandle<'_, Batch>,
+) -> Status {
+    run(|| {
+        let batch = new_handle(batch, "batch")?;
+        let next = given(subscription, "subscription")?.0.enter("subscription")?.try_next();
+        *batch = next.map(|core| Box::new(Batch::new(core)));
+        Ok(())
+    })
+}
+
+/// Tells how many batches were lost because the channel was full (start again from a snapshot), and whether the cache is gone
+/// and all its batches were taken. Both may be NULL.
+///
+/// Threads: one at a time for each subscription.
+#[unsafe(no_mangle)]
+pub extern "C" fn radixkv_subscription_state(
+    subscription: Option<&Subscription>,
+    lost_batches: Output<'_, u64>,
+    has_ended: Output<'_, bool>,
+) -> Status {
+    run(|| {
+        let core = given(subscription, "subscription")?.0.enter("subscription")?;
+        lost_batches.map(|place| place.write(core.lost_batches()));
+        has_ended.map(|place| place.write(core.has_ended()));
+        Ok(())
+    })
+}
+
+/// Frees a subscription. NULL is allowed.
+///
+/// Threads: no other thread may use the subscription from now on.
+#[unsafe(no_mangle)]
+pub extern "C" fn radixkv_subscription_free(subscription: Option<Box<Subscription>>) {
+    free(subscription);
+}
+
+/// Takes a snapshot of what is cached, as a batch of stores, each after its parent. It has the number of the next batch that a
+/// subscriber gets: with the batches from that number on it makes up everything.
+///
+/// Threads: any; waits while another thread evicts.
+#[unsafe(no_mangle)]
+pub extern "C" fn radixkv_cache_snapshot(cache: Option<&Cache>, batch: NewHandle<'_, Batch>) -> Status {
+    run(|| {
+        let batch = new_handle(batch, "batch")?;
+        *batch = Some(Box::new(Batch::new(given(cache, "cache")?.core.snapshot())));
+        Ok(())
+    })
+}
+
+/// Tells the number of a batch and how many events it has. Both may be NULL.
+///
+/// Threads: any.
+#[unsafe(no_mangle)]
+pub extern "C" fn radixkv_batch_len(
+    batch: Option<&Batch>,
+    number: Output<'_, u64>,
+    events: Output<'_, usize>,
+) -> Status {
+    run(|| {
+        let batch = given(batch, "batch")?;
+        number.map(|place| place.write(batch.core.number()));
+        events.map(|place| place.write(batch.core.events().len()));
+        Ok(())
+    })
+}
+
+/// Writes the event `index` of a batch, counted from 0, to `event`.
+///
+/// Errors: INVALID_ARGUMENT if there is none.
+///
+/// Threads: any.
+#[unsafe(no_mangle)]
+pub extern "C" fn radixkv_batch_event(batch: Option<&Batch>, index: usize, event: Output<'_, Event>) -> Status {
+    run(|| {
+        let event = output(event, "event")?;
+        let found = given(batch, "batch")?.event(index);
+        let accepted = "the index of an event of the batch";
+        event.write(found.ok_or(Failure::Invalid { argument: "index", accepted })?);
+        Ok(())
+    })
+}
+
+/// Frees a batch, and what its events point to. NULL is allowed.
+///
+/// Threads: no other thread may use the batch from now on.
+#[unsafe(no_mangle)]
+pub extern "C" fn radixkv_batch_free(batch: Option<Box<Batch>>) {
+    free(batch);
+}

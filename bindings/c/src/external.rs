@@ -1,0 +1,76 @@
+//! Blocks that the engine owns: ids that it passes to the cache, and evicted ids that it takes back.
+#![allow(unsafe_code)]
+
+use std::sync::PoisonError;
+
+use crate::boundary::{NewHandle, Output, buffer, fill, given, new_handle, output, run, slice};
+use crate::cache::Cache;
+use crate::failure::Failure;
+use crate::reservation::Reservation;
+use crate::status::Status;
+
+/// Passes blocks of the engine to a cache with an external pool, for an insert: all of them or none.
+///
+/// Errors: NOT_EXTERNAL, BLOCK_OUT_OF_RANGE, BLOCK_HELD.
+///
+/// Threads: any; never waits.
+///
+/// # Safety
+///
+/// `blocks` is NULL, or points to `blocks_len` ids.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn radixkv_cache_adopt(
+    cache: Option<&Cache>,
+    blocks: *const u32,
+    blocks_len: usize,
+    reservation: NewHandle<'_, Reservation>,
+) -> Status {
+    run(|| {
+        let reservation = new_handle(reservation, "reservation")?;
+        let cache = given(cache, "cache")?;
+        // SAFETY: of the caller.
+        let blocks = unsafe { slice(blocks, blocks_len, "blocks") }?;
+        let pool = cache.core.external().ok_or(Failure::NotExternal)?;
+        *reservation = Some(Box::new(Reservation::new(pool.adopt(blocks)?, cache.owner)));
+        Ok(())
+    })
+}
+
+/// Takes back up to `blocks_room` ids of blocks that the cache evicted, cleared or gave up, writes them to `blocks`, and their
+/// number to `taken`. Call it again while it fills the whole buffer.
+///
+/// Errors: NOT_EXTERNAL; INVALID_ARGUMENT if there is no room.
+///
+/// Threads: any; takes a short lock.
+///
+/// # Safety
+///
+/// `blocks` is NULL, or points to `blocks_room` numbers.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn radixkv_cache_take_evicted(
+    cache: Option<&Cache>,
+    blocks: *mut u32,
+    blocks_room: usize,
+    taken: Output<'_, usize>,
+) -> Status {
+    run(|| {
+        let cache = given(cache, "cache")?;
+        let taken = output(taken, "taken")?;
+        // SAFETY: of the caller.
+        let Some(room) = unsafe { buffer(blocks, blocks_room, 0, "blocks") }?.filter(|room| !room.is_empty()) else {
+            return Err(Failure::Invalid { argument: "blocks_room", accepted: "at least 1" });
+        };
+        let pool = cache.core.external().ok_or(Failure::NotExternal)?;
+        // Nothing panics while it is locked: what another thread left there is whole.
+        let mut returned = cache.returned.lock().unwrap_or_else(PoisonError::into_inner);
+        if returned.len() < room.len() {
+            pool.take_evicted(&mut returned);
+        }
+        let count = returned.len().min(room.len());
+        let rest = returned.len() - count;
+        fill(Some(room), &returned[rest..]);
+        returned.truncate(rest);
+        taken.write(count);
+        Ok(())
+    })
+}

@@ -1,0 +1,241 @@
+//! Leases: what keeps a prefix in place, and what is said of it.
+#![allow(unsafe_code)]
+
+use std::time::Duration;
+
+use radixkv::Priority;
+
+use crate::boundary::{NewHandle, Output, Owner, buffer, fill, free, given, new_handle, output, run, slice};
+use crate::failure::Failure;
+use crate::session::Session;
+use crate::status::Status;
+
+/// A promise: while it lives, the blocks of its prefix are not evicted, rewritten or handed out.
+pub struct Lease {
+    pub(crate) core: radixkv::Lease,
+    pub(crate) owner: Owner,
+}
+
+impl Lease {
+    /// Checks that it belongs to the session's cache, and that `tokens` is a whole sequence of it.
+    pub(crate) fn check(&self, session: Owner, tokens: &[u32]) -> Result<(), Failure> {
+        self.owner.check(session, "lease")?;
+        let bigrams = self.core.namespace().is_some_and(|name| name.keys() == radixkv::Keys::Bigrams);
+        // The keys and values of bigrams end one token before the sequence that they were matched by.
+        let leased = self.core.len_tokens();
+        let leased = leased + usize::from(bigrams && leased > 0);
+        if tokens.len() < leased {
+            return Err(Failure::SequenceTooShort { tokens: tokens.len(), leased });
+        }
+        Ok(())
+    }
+}
+
+/// A block whose first tokens agree with a sequence beyond its match. The block stays in place until this is freed.
+pub struct PartialHit {
+    _source: radixkv::PartialHit,
+}
+
+/// A verb of a session on a lease that has no result.
+fn on(
+    session: Option<&Session>,
+    lease: Option<&Lease>,
+    verb: impl FnOnce(&radixkv::Session, &radixkv::Lease) -> Result<(), Failure>,
+) -> Status {
+    run(|| {
+        let (session, lease) = (given(session, "session")?, given(lease, "lease")?);
+        lease.owner.check(session.owner, "lease")?;
+        verb(&*session.core.enter("session")?, &lease.core)
+    })
+}
+
+/// Releases a lease. NULL is allowed.
+///
+/// Threads: no other thread may use this lease from now on. Never waits, unless a thread that waits for blocks must be woken,
+/// or it is the last handle of its cache.
+#[unsafe(no_mangle)]
+pub extern "C" fn radixkv_lease_release(lease: Option<Box<Lease>>) {
+    free(lease);
+}
+
+/// Makes a second lease on the same prefix.
+///
+/// Errors: TOO_MANY_LEASES.
+///
+/// Threads: any; never waits.
+#[unsafe(no_mangle)]
+pub extern "C" fn radixkv_lease_clone(lease: Option<&Lease>, clone: NewHandle<'_, Lease>) -> Status {
+    run(|| {
+        let clone = new_handle(clone, "clone")?;
+        let lease = given(lease, "lease")?;
+        *clone = Some(Box::new(Lease { core: lease.core.try_clone()?, owner: lease.owner }));
+        Ok(())
+    })
+}
+
+/// Tells how many tokens a lease protects: those of whole blocks.
+///
+/// Threads: any.
+#[unsafe(no_mangle)]
+pub extern "C" fn radixkv_lease_len_tokens(lease: Option<&Lease>, tokens: Output<'_, usize>) -> Status {
+    run(|| {
+        let tokens = output(tokens, "tokens")?;
+        tokens.write(given(lease, "lease")?.core.len_tokens());
+        Ok(())
+    })
+}
+
+/// Tells whether blocks of a lease were invalidated, so that its request must be computed again.
+///
+/// Threads: any; never waits.
+#[unsafe(no_mangle)]
+pub extern "C" fn radixkv_lease_is_invalidated(lease: Option<&Lease>, invalidated: Output<'_, bool>) -> Status {
+    run(|| {
+        let invalidated = output(invalidated, "invalidated")?;
+        invalidated.write(given(lease, "lease")?.core.is_invalidated());
+        Ok(())
+    })
+}
+
+/// Lets a lease cover what was cached beyond it meanwhile. The tokens are the whole sequence; those that the lease covers are not
+/// compared. `blocks` is NULL, with room 0, or has room for every whole block of the tokens; then the ids of the whole prefix are
+/// written to it. `hit_tokens` may be NULL.
+///
+/// Errors, after which the lease is as it was: BUFFER_TOO_SHORT, OTHER_CACHE, SEQUENCE_TOO_SHORT, TOO_MANY_LEASES.
+///
+/// Threads: one at a time for each session, and no other thread may use the lease during the call. Never waits.
+///
+/// # Safety
+///
+/// `tokens` and `blocks` are NULL, or point to `tokens_len` and `blocks_room` numbers.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn radixkv_session_resume(
+    session: Option<&Session>,
+    lease: Option<&mut Lease>,
+    tokens: *const u32,
+    tokens_len: usize,
+    blocks: *mut u32,
+    blocks_room: usize,
+    hit_tokens: Output<'_, usize>,
+) -> Status {
+    run(|| {
+        let (session, lease) = (given(session, "session")?, lease.ok_or(Failure::Null("lease"))?);
+        // SAFETY: of the caller.
+        let tokens = unsafe { slice(tokens, tokens_len, "tokens") }?;
+        // SAFETY: of the caller.
+        let blocks = unsafe { buffer(blocks, blocks_room, tokens_len / session.block_size, "blocks") }?;
+        lease.check(session.owner, tokens)?;
+        let session = session.core.enter("session")?;
+        // Its place while the session has it.
+        let clone = lease.core.try_clone()?;
+        let hit = session.resume(std::mem::replace(&mut lease.core, clone), tokens);
+        hit_tokens.map(|place| place.write(hit.len_tokens()));
+        fill(blocks, hit.blocks());
+        lease.core = hit.into_lease();
+        Ok(())
+    })
+}
+
+/// Leases the cached block just beyond `lease` that agrees longest with the tokens, the whole sequence. `hit` is NULL if no
+/// block agrees in `min_tokens` tokens; otherwise copy the first `hit_tokens` tokens of the block `block` into one of your own,
+/// and free the hit.
+///
+/// Errors: OTHER_CACHE, SEQUENCE_TOO_SHORT.
+///
+/// Threads: one at a time for each session; never waits.
+///
+/// # Safety
+///
+/// `tokens` is NULL, or points to `tokens_len` numbers.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn radixkv_session_match_partial(
+    session: Option<&Session>,
+    lease: Option<&Lease>,
+    tokens: *const u32,
+    tokens_len: usize,
+    min_tokens: usize,
+    block: Output<'_, u32>,
+    hit_tokens: Output<'_, usize>,
+    hit: NewHandle<'_, PartialHit>,
+) -> Status {
+    run(|| {
+        let hit = new_handle(hit, "hit")?;
+        let (session, lease) = (given(session, "session")?, given(lease, "lease")?);
+        let (block, hit_tokens) = (output(block, "block")?, output(hit_tokens, "hit_tokens")?);
+        // SAFETY: of the caller.
+        let tokens = unsafe { slice(tokens, tokens_len, "tokens") }?;
+        lease.check(session.owner, tokens)?;
+        if let Some(partial) = session.core.enter("session")?.match_partial(&lease.core, tokens, min_tokens) {
+            block.write(partial.block());
+            hit_tokens.write(partial.len_tokens());
+            *hit = Some(Box::new(PartialHit { _source: partial }));
+        }
+        Ok(())
+    })
+}
+
+/// Frees a partial hit. NULL is allowed.
+///
+/// Threads: no other thread may use it from now on.
+#[unsafe(no_mangle)]
+pub extern "C" fn radixkv_partial_hit_free(hit: Option<Box<PartialHit>>) {
+    free(hit);
+}
+
+/// Keeps the prefix of a lease from being evicted for so many nanoseconds, even if the lease is released.
+///
+/// Errors: OTHER_CACHE, NAMESPACE_REMOVED, INVALIDATED, TOO_MANY_LEASES.
+///
+/// Threads: one at a time for each session; never waits.
+#[unsafe(no_mangle)]
+pub extern "C" fn radixkv_session_retain(session: Option<&Session>, lease: Option<&Lease>, nanos: u64) -> Status {
+    on(session, lease, |session, lease| Ok(session.retain(lease, Duration::from_nanos(nanos))?))
+}
+
+/// Ends the retention of exactly the prefix of a lease.
+///
+/// Errors: OTHER_CACHE.
+///
+/// Threads: one at a time for each session; waits while another thread evicts.
+#[unsafe(no_mangle)]
+pub extern "C" fn radixkv_session_release_retained(session: Option<&Session>, lease: Option<&Lease>) -> Status {
+    on(session, lease, |session, lease| {
+        session.release_retained(lease);
+        Ok(())
+    })
+}
+
+/// Gives the prefix of a lease a priority for so many nanoseconds, without end if they are 0. The default is 35. Only the policy
+/// "priority" evicts by it, the lowest first.
+///
+/// Errors: OTHER_CACHE.
+///
+/// Threads: one at a time for each session; never waits.
+#[unsafe(no_mangle)]
+pub extern "C" fn radixkv_session_prioritize(
+    session: Option<&Session>,
+    lease: Option<&Lease>,
+    level: i64,
+    nanos: u64,
+) -> Status {
+    on(session, lease, |session, lease| {
+        let priority = Priority::new(level);
+        let expires = nanos > 0;
+        let priority = if expires { priority.expiring_after(Duration::from_nanos(nanos)) } else { priority };
+        session.prioritize(lease, priority);
+        Ok(())
+    })
+}
+
+/// Lets the prefix of a lease be evicted before all others, under every policy, until it is used again.
+///
+/// Errors: OTHER_CACHE.
+///
+/// Threads: one at a time for each session; never waits.
+#[unsafe(no_mangle)]
+pub extern "C" fn radixkv_session_demote(session: Option<&Session>, lease: Option<&Lease>) -> Status {
+    on(session, lease, |session, lease| {
+        session.demote(lease);
+        Ok(())
+    })
+}

@@ -1,0 +1,202 @@
+//! Namespaces and their quotas.
+#![allow(unsafe_code)]
+
+use std::ffi::c_char;
+use std::time::Duration;
+
+use radixkv::{Keys, NamespaceName, Quota};
+
+use crate::boundary::{NewHandle, Output, Owner, free, given, new_handle, output, run, slice, text};
+use crate::cache::Cache;
+use crate::failure::Failure;
+use crate::status::Status;
+
+/// Sequences that share nothing with those of other namespaces: an adapter, a tenant, a model version.
+pub struct Namespace {
+    pub(crate) core: radixkv::Namespace,
+    pub(crate) owner: Owner,
+}
+
+/// The lookups of a namespace compare single tokens.
+pub const KEYS_TOKENS: u32 = 0;
+/// The lookups of a namespace compare pairs of neighbouring tokens, for draft models whose keys and values at a token also
+/// depend on the next one.
+pub const KEYS_BIGRAMS: u32 = 1;
+/// In a quota: no limit.
+pub const NO_LIMIT: u64 = u64::MAX;
+
+/// A verb of a namespace that has no result.
+fn on(space: Option<&Namespace>, verb: impl FnOnce(&radixkv::Namespace)) -> Status {
+    run(|| {
+        verb(&given(space, "space")?.core);
+        Ok(())
+    })
+}
+
+/// Makes a handle on the namespace of a name, and the namespace if there is none. The name has `count` parts, each UTF-8, of
+/// `lengths[i]` bytes, or ending with a zero if `lengths` is NULL. The same parts with other `keys` name another namespace. No
+/// parts, with RADIXKV_KEYS_TOKENS, name the default namespace.
+///
+/// Errors: INVALID_ARGUMENT for text that is not UTF-8, and unknown keys.
+///
+/// Threads: any; takes a short lock.
+///
+/// # Safety
+///
+/// `parts` is NULL or points to `count` texts, and `lengths` is NULL or points to their lengths.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn radixkv_namespace_new(
+    cache: Option<&Cache>,
+    parts: *const *const c_char,
+    lengths: *const usize,
+    count: usize,
+    keys: u32,
+    space: NewHandle<'_, Namespace>,
+) -> Status {
+    run(|| {
+        let space = new_handle(space, "space")?;
+        let cache = given(cache, "cache")?;
+        // SAFETY: of the caller.
+        let parts = unsafe { slice(parts, count, "parts") }?;
+        let lengths = if lengths.is_null() {
+            None
+        } else {
+            // SAFETY: of the caller.
+            Some(unsafe { slice(lengths, count, "lengths") }?)
+        };
+        let keys = match keys {
+            KEYS_TOKENS => Keys::Tokens,
+            KEYS_BIGRAMS => Keys::Bigrams,
+            _ => {
+                let accepted = "RADIXKV_KEYS_TOKENS or RADIXKV_KEYS_BIGRAMS";
+                return Err(Failure::Invalid { argument: "keys", accepted });
+            }
+        };
+        let name = parts.iter().enumerate().map(|(i, &part)| {
+            // SAFETY: of the caller.
+            unsafe { text(part, lengths.map(|lengths| lengths[i]), "parts") }
+        });
+        let name = NamespaceName::new(&name.collect::<Result<Vec<_>, _>>()?).with_keys(keys);
+        *space = Some(Box::new(Namespace { core: cache.core.namespace(name), owner: cache.owner }));
+        Ok(())
+    })
+}
+
+/// Makes a handle on the default namespace, for sequences that need no separation.
+///
+/// Threads: any.
+#[unsafe(no_mangle)]
+pub extern "C" fn radixkv_namespace_default(cache: Option<&Cache>, space: NewHandle<'_, Namespace>) -> Status {
+    run(|| {
+        let space = new_handle(space, "space")?;
+        let cache = given(cache, "cache")?;
+        *space = Some(Box::new(Namespace { core: cache.core.default_namespace(), owner: cache.owner }));
+        Ok(())
+    })
+}
+
+/// Frees the handle; what the namespace caches stays. NULL is allowed.
+///
+/// Threads: no other thread may use this handle from now on.
+#[unsafe(no_mangle)]
+pub extern "C" fn radixkv_namespace_free(space: Option<Box<Namespace>>) {
+    free(space);
+}
+
+/// Sets the limits of a namespace: blocks that it may cache, blocks that its leases and reservations may hold, and nanoseconds
+/// that its prefixes may stay without a use. Each is a number or RADIXKV_NO_LIMIT.
+///
+/// Threads: any; waits while another thread evicts.
+#[unsafe(no_mangle)]
+pub extern "C" fn radixkv_namespace_set_quota(
+    space: Option<&Namespace>,
+    cached_blocks: u64,
+    pinned_blocks: u64,
+    idle_nanos: u64,
+) -> Status {
+    on(space, |core| {
+        let limit = |blocks: u64| usize::try_from(blocks).unwrap_or(usize::MAX);
+        let mut quota = Quota::default();
+        if cached_blocks != NO_LIMIT {
+            quota = quota.cached_blocks(limit(cached_blocks));
+        }
+        if pinned_blocks != NO_LIMIT {
+            quota = quota.pinned_blocks(limit(pinned_blocks));
+        }
+        if idle_nanos != NO_LIMIT {
+            quota = quota.time_to_idle(Duration::from_nanos(idle_nanos));
+        }
+        core.set_quota(quota);
+    })
+}
+
+/// Empties the namespace. Leased blocks are free when their leases are released; inserts from these leases are refused.
+///
+/// Threads: any; waits while another thread evicts.
+#[unsafe(no_mangle)]
+pub extern "C" fn radixkv_namespace_clear(space: Option<&Namespace>) -> Status {
+    on(space, radixkv::Namespace::clear)
+}
+
+/// Empties the namespace if nothing leases or reserves in it.
+///
+/// Errors: NAMESPACE_IN_USE, with the leased blocks as `available` and the reserved ones as `limit`.
+///
+/// Threads: any; waits while another thread evicts.
+#[unsafe(no_mangle)]
+pub extern "C" fn radixkv_namespace_clear_if_unused(space: Option<&Namespace>) -> Status {
+    run(|| Ok(given(space, "space")?.core.clear_if_unused()?))
+}
+
+/// Removes the namespace. Matches through old handles find nothing, and inserts are refused. The default namespace is cleared
+/// instead.
+///
+/// Threads: any; waits while another thread evicts.
+#[unsafe(no_mangle)]
+pub extern "C" fn radixkv_namespace_remove(space: Option<&Namespace>) -> Status {
+    on(space, radixkv::Namespace::remove)
+}
+
+/// Frees up to `blocks` blocks of the namespace that no lease protects, and tells how many. `freed` may be NULL.
+///
+/// Threads: any; waits while another thread evicts.
+#[unsafe(no_mangle)]
+pub extern "C" fn radixkv_namespace_evict(
+    space: Option<&Namespace>,
+    blocks: usize,
+    freed: Output<'_, usize>,
+) -> Status {
+    on(space, |core| {
+        let count = core.evict(blocks);
+        freed.map(|place| place.write(count));
+    })
+}
+
+/// Frees every prefix of the namespace that was not used for so many nanoseconds, and tells how many blocks that were. `freed`
+/// may be NULL.
+///
+/// Threads: any; waits while another thread evicts.
+#[unsafe(no_mangle)]
+pub extern "C" fn radixkv_namespace_evict_idle(
+    space: Option<&Namespace>,
+    idle_nanos: u64,
+    freed: Output<'_, usize>,
+) -> Status {
+    on(space, |core| {
+        let count = core.evict_idle(Duration::from_nanos(idle_nanos));
+        freed.map(|place| place.write(count));
+    })
+}
+
+/// Tells what the lookups of the namespace compare: RADIXKV_KEYS_TOKENS or RADIXKV_KEYS_BIGRAMS.
+///
+/// Threads: any.
+#[unsafe(no_mangle)]
+pub extern "C" fn radixkv_namespace_keys(space: Option<&Namespace>, keys: Output<'_, u32>) -> Status {
+    run(|| {
+        let space = given(space, "space")?;
+        let bigrams = space.core.keys() == Keys::Bigrams;
+        output(keys, "keys")?.write(if bigrams { KEYS_BIGRAMS } else { KEYS_TOKENS });
+        Ok(())
+    })
+}

@@ -1,0 +1,207 @@
+//! Reservations: blocks that their owner fills.
+#![allow(unsafe_code)]
+
+use std::mem::MaybeUninit;
+
+use crate::boundary::{Exclusive, NewHandle, Output, Owner, buffer, fill, free, given, new_handle, output, run};
+use crate::failure::Failure;
+use crate::status::Status;
+
+/// Blocks that their owner fills and then inserts. Freeing it gives back those that it still holds.
+pub struct Reservation {
+    pub(crate) core: Exclusive<radixkv::Reservation>,
+    pub(crate) owner: Owner,
+}
+
+impl Reservation {
+    pub(crate) fn new(core: radixkv::Reservation, owner: Owner) -> Self {
+        Self { core: Exclusive::new(core), owner }
+    }
+}
+
+/// A copy that a sequence must make before it writes to a block that a fork also holds. The source keeps its content until
+/// this is freed.
+pub struct Copy {
+    _source: radixkv::PendingCopy,
+}
+
+/// Frees a reservation, and gives its blocks back. NULL is allowed.
+///
+/// Threads: no other thread may use the reservation from now on.
+#[unsafe(no_mangle)]
+pub extern "C" fn radixkv_reservation_free(reservation: Option<Box<Reservation>>) {
+    free(reservation);
+}
+
+/// Tells how many blocks a reservation holds.
+///
+/// Threads: one at a time for each reservation.
+#[unsafe(no_mangle)]
+pub extern "C" fn radixkv_reservation_len(reservation: Option<&Reservation>, blocks: Output<'_, usize>) -> Status {
+    run(|| {
+        let blocks = output(blocks, "blocks")?;
+        blocks.write(given(reservation, "reservation")?.core.enter("reservation")?.len());
+        Ok(())
+    })
+}
+
+/// Writes the ids of the blocks to `blocks`, in the order in which an insert takes them, and their number to `len`, which may be
+/// NULL.
+///
+/// Errors: BUFFER_TOO_SHORT.
+///
+/// Threads: one at a time for each reservation.
+///
+/// # Safety
+///
+/// `blocks` is NULL, or points to `blocks_room` numbers.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn radixkv_reservation_blocks(
+    reservation: Option<&Reservation>,
+    blocks: *mut u32,
+    blocks_room: usize,
+    len: Output<'_, usize>,
+) -> Status {
+    run(|| {
+        let own = given(reservation, "reservation")?.core.enter("reservation")?;
+        // SAFETY: of the caller.
+        let blocks = unsafe { buffer(blocks, blocks_room, own.len(), "blocks") }?;
+        if blocks.is_none() && !own.is_empty() {
+            return Err(Failure::Null("blocks"));
+        }
+        fill(blocks, own.blocks());
+        len.map(|place| place.write(own.len()));
+        Ok(())
+    })
+}
+
+/// Moves the first `count` blocks into a new reservation: for a prompt that is inserted in chunks.
+///
+/// Errors: INVALID_ARGUMENT if it holds fewer.
+///
+/// Threads: one at a time for each reservation.
+#[unsafe(no_mangle)]
+pub extern "C" fn radixkv_reservation_split(
+    reservation: Option<&Reservation>,
+    count: usize,
+    first: NewHandle<'_, Reservation>,
+) -> Status {
+    run(|| {
+        let first = new_handle(first, "first")?;
+        let reservation = given(reservation, "reservation")?;
+        let mut own = reservation.core.enter("reservation")?;
+        if count > own.len() {
+            let accepted = "at most the number of blocks that the reservation holds";
+            return Err(Failure::Invalid { argument: "count", accepted });
+        }
+        *first = Some(Box::new(Reservation::new(own.split(count), reservation.owner)));
+        Ok(())
+    })
+}
+
+/// Moves all blocks of `more` to the end of `reservation`: for a sequence that grows. `more` is empty then, and still to be
+/// freed.
+///
+/// Errors: INVALID_ARGUMENT if both are one reservation; OTHER_CACHE; OTHER_PAYER.
+///
+/// Threads: one at a time for each reservation.
+#[unsafe(no_mangle)]
+pub extern "C" fn radixkv_reservation_append(reservation: Option<&Reservation>, more: Option<&Reservation>) -> Status {
+    run(|| {
+        let (reservation, more) = (given(reservation, "reservation")?, given(more, "more")?);
+        let (mut own, mut other) = both(reservation, more, "more")?;
+        if !own.has_payer_of(&other) {
+            return Err(Failure::OtherPayer);
+        }
+        let all = other.len();
+        own.append(other.split(all));
+        Ok(())
+    })
+}
+
+type Two<'a> = crate::boundary::Entered<'a, radixkv::Reservation>;
+
+/// Two different reservations of one cache.
+fn both<'a>(
+    reservation: &'a Reservation,
+    other: &'a Reservation,
+    argument: &'static str,
+) -> Result<(Two<'a>, Two<'a>), Failure> {
+    if std::ptr::eq(reservation, other) {
+        return Err(Failure::Invalid { argument, accepted: "another reservation" });
+    }
+    other.owner.check(reservation.owner, argument)?;
+    Ok((reservation.core.enter("reservation")?, other.core.enter(argument)?))
+}
+
+/// Makes a second reservation of the same blocks, for a sequence that continues in several ways. A block is given back when the
+/// last of them is freed. While several have it, none may write to it or insert it (`radixkv_reservation_make_unique`).
+///
+/// Threads: one at a time for each reservation.
+#[unsafe(no_mangle)]
+pub extern "C" fn radixkv_reservation_fork(
+    reservation: Option<&Reservation>,
+    fork: NewHandle<'_, Reservation>,
+) -> Status {
+    run(|| {
+        let fork = new_handle(fork, "fork")?;
+        let reservation = given(reservation, "reservation")?;
+        let second = reservation.core.enter("reservation")?.fork();
+        *fork = Some(Box::new(Reservation::new(second, reservation.owner)));
+        Ok(())
+    })
+}
+
+/// Lets the reservation alone have its block `index`. If a fork also holds the block, the last block of `fresh` takes its place,
+/// `copy` becomes a handle, and the caller copies the block `source` to `destination` before it frees that; otherwise `copy` is
+/// NULL, and nothing has changed. `source` and `destination` may be NULL.
+///
+/// Errors: INVALID_ARGUMENT if there is no such block, or none to copy into, or a fork also holds that one; OTHER_CACHE.
+///
+/// Threads: one at a time for each reservation.
+#[unsafe(no_mangle)]
+pub extern "C" fn radixkv_reservation_make_unique(
+    reservation: Option<&Reservation>,
+    index: usize,
+    fresh: Option<&Reservation>,
+    source: Output<'_, u32>,
+    destination: Output<'_, u32>,
+    copy: NewHandle<'_, Copy>,
+) -> Status {
+    run(|| {
+        let copy = new_handle(copy, "copy")?;
+        let (reservation, fresh) = (given(reservation, "reservation")?, given(fresh, "fresh")?);
+        let (mut own, mut fresh) = both(reservation, fresh, "fresh")?;
+        if index >= own.len() {
+            let accepted = "the index of a block of the reservation";
+            return Err(Failure::Invalid { argument: "index", accepted });
+        }
+        if !own.is_shared(index) {
+            return Ok(());
+        }
+        let last = fresh.len().checked_sub(1).filter(|&last| !fresh.is_shared(last));
+        if last.is_none() {
+            let accepted = "a reservation whose last block no fork holds";
+            return Err(Failure::Invalid { argument: "fresh", accepted });
+        }
+        if let Some(pending) = own.make_unique(index, &mut fresh) {
+            tell(source, pending.source());
+            tell(destination, pending.destination());
+            *copy = Some(Box::new(Copy { _source: pending }));
+        }
+        Ok(())
+    })
+}
+
+/// Writes a result that the caller may not want.
+fn tell<T>(place: Option<&mut MaybeUninit<T>>, value: T) {
+    place.map(|place| place.write(value));
+}
+
+/// Frees a copy that was made. NULL is allowed.
+///
+/// Threads: no other thread may use it from now on.
+#[unsafe(no_mangle)]
+pub extern "C" fn radixkv_copy_free(copy: Option<Box<Copy>>) {
+    free(copy);
+}

@@ -1,0 +1,329 @@
+//! Sessions: a thread's way into a cache, and the life of a request.
+#![allow(unsafe_code)]
+
+use radixkv::{BlockRequest, ReserveError};
+
+use crate::boundary::{
+    Exclusive, NewHandle, Output, Owner, buffer, deadline, fill, free, given, new_handle, output, run, slice,
+};
+use crate::cache::Cache;
+use crate::failure::Failure;
+use crate::lease::Lease;
+use crate::namespace::Namespace;
+use crate::reservation::Reservation;
+use crate::status::Status;
+
+/// One thread's access to a cache. A thread that serves many requests keeps one; it may go from thread to thread, but only one
+/// uses it at a time.
+pub struct Session {
+    pub(crate) core: Exclusive<radixkv::Session>,
+    pub(crate) owner: Owner,
+    pub(crate) block_size: usize,
+}
+
+/// Makes a session.
+///
+/// Threads: any.
+#[unsafe(no_mangle)]
+pub extern "C" fn radixkv_session_new(cache: Option<&Cache>, session: NewHandle<'_, Session>) -> Status {
+    run(|| {
+        let session = new_handle(session, "session")?;
+        let cache = given(cache, "cache")?;
+        let (core, owner, block_size) = (Exclusive::new(cache.core.session()), cache.owner, cache.core.block_size());
+        *session = Some(Box::new(Session { core, owner, block_size }));
+        Ok(())
+    })
+}
+
+/// Frees a session. NULL is allowed.
+///
+/// Threads: no other thread may use the session from now on.
+#[unsafe(no_mangle)]
+pub extern "C" fn radixkv_session_free(session: Option<Box<Session>>) {
+    free(session);
+}
+
+/// Leases the longest cached prefix of the tokens, in whole blocks, and counts as a use of it. `blocks` is NULL, with room 0, or
+/// has room for every whole block of the tokens (`tokens_len / block_size`); then the ids of the prefix are written to it. Their
+/// number is `hit_tokens / block_size`. `hit_tokens` may be NULL. A miss is a lease of no tokens.
+///
+/// Errors: BUFFER_TOO_SHORT, OTHER_CACHE.
+///
+/// Threads: one at a time for each session; never waits.
+///
+/// # Safety
+///
+/// `tokens` and `blocks` are NULL, or point to `tokens_len` and `blocks_room` numbers.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn radixkv_session_match(
+    session: Option<&Session>,
+    space: Option<&Namespace>,
+    tokens: *const u32,
+    tokens_len: usize,
+    blocks: *mut u32,
+    blocks_room: usize,
+    hit_tokens: Output<'_, usize>,
+    lease: NewHandle<'_, Lease>,
+) -> Status {
+    run(|| {
+        let lease = new_handle(lease, "lease")?;
+        let (session, space) = (given(session, "session")?, given(space, "space")?);
+        // SAFETY: of the caller.
+        let tokens = unsafe { slice(tokens, tokens_len, "tokens") }?;
+        // SAFETY: of the caller.
+        let blocks = unsafe { buffer(blocks, blocks_room, tokens_len / session.block_size, "blocks") }?;
+        space.owner.check(session.owner, "space")?;
+        let hit = session.core.enter("session")?.match_prefix(&space.core, tokens);
+        hit_tokens.map(|place| place.write(hit.len_tokens()));
+        fill(blocks, hit.blocks());
+        *lease = Some(Box::new(Lease { core: hit.into_lease(), owner: session.owner }));
+        Ok(())
+    })
+}
+
+/// Tells how many of the tokens are cached, in whole blocks. Leases nothing, and counts as no use: what it tells may be evicted
+/// at any moment.
+///
+/// Errors: OTHER_CACHE.
+///
+/// Threads: one at a time for each session; never waits.
+///
+/// # Safety
+///
+/// `tokens` is NULL, or points to `tokens_len` numbers.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn radixkv_session_peek(
+    session: Option<&Session>,
+    space: Option<&Namespace>,
+    tokens: *const u32,
+    tokens_len: usize,
+    hit_tokens: Output<'_, usize>,
+) -> Status {
+    run(|| {
+        let (session, space) = (given(session, "session")?, given(space, "space")?);
+        // SAFETY: of the caller.
+        let tokens = unsafe { slice(tokens, tokens_len, "tokens") }?;
+        let hit_tokens = output(hit_tokens, "hit_tokens")?;
+        space.owner.check(session.owner, "space")?;
+        hit_tokens.write(session.core.enter("session")?.peek(&space.core, tokens));
+        Ok(())
+    })
+}
+
+/// What `radixkv_session_acquire` and `_acquire_within` share.
+struct Acquire<'a> {
+    session: Option<&'a Session>,
+    space: Option<&'a Namespace>,
+    tokens: Result<&'a [u32], Failure>,
+    blocks: (*mut u32, usize),
+    hit_tokens: Output<'a, usize>,
+    lease: NewHandle<'a, Lease>,
+    reservation: NewHandle<'a, Reservation>,
+}
+
+impl Acquire<'_> {
+    fn by(
+        self,
+        verb: impl FnOnce(&radixkv::Session, &radixkv::Namespace, &[u32]) -> Result<radixkv::Acquired, ReserveError>,
+    ) -> Result<(), Failure> {
+        let lease = new_handle(self.lease, "lease")?;
+        let reservation = new_handle(self.reservation, "reservation")?;
+        let (session, space) = (given(self.session, "session")?, given(self.space, "space")?);
+        let tokens = self.tokens?;
+        let (blocks, room) = self.blocks;
+        // SAFETY: of the caller of the exported function, which made this.
+        let blocks = unsafe { buffer(blocks, room, tokens.len() / session.block_size, "blocks") }?;
+        space.owner.check(session.owner, "space")?;
+        let start = verb(&*session.core.enter("session")?, &space.core, tokens)?;
+        self.hit_tokens.map(|place| place.write(start.hit.len_tokens()));
+        fill(blocks, start.hit.blocks());
+        *lease = Some(Box::new(Lease { core: start.hit.into_lease(), owner: session.owner }));
+        *reservation = Some(Box::new(Reservation::new(start.blocks, session.owner)));
+        Ok(())
+    }
+}
+
+/// Matches as `radixkv_session_match` does, and reserves blocks for the rest of the tokens and for `room_tokens` more; or takes
+/// nothing. The namespace pays for the blocks. An engine that wants the logits of the last token passes the tokens before it,
+/// and one more of room. Answers at once, before the requests that wait.
+///
+/// Errors: BUFFER_TOO_SHORT, OTHER_CACHE, EXHAUSTED, OVER_QUOTA, TOO_LARGE, EXTERNAL_POOL.
+///
+/// Threads: one at a time for each session; waits while another thread evicts, if blocks must be evicted.
+///
+/// # Safety
+///
+/// `tokens` and `blocks` are NULL, or point to `tokens_len` and `blocks_room` numbers.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn radixkv_session_acquire(
+    session: Option<&Session>,
+    space: Option<&Namespace>,
+    tokens: *const u32,
+    tokens_len: usize,
+    room_tokens: usize,
+    blocks: *mut u32,
+    blocks_room: usize,
+    hit_tokens: Output<'_, usize>,
+    lease: NewHandle<'_, Lease>,
+    reservation: NewHandle<'_, Reservation>,
+) -> Status {
+    // SAFETY: of the caller.
+    let tokens = unsafe { slice(tokens, tokens_len, "tokens") };
+    let acquire = Acquire { session, space, tokens, blocks: (blocks, blocks_room), hit_tokens, lease, reservation };
+    run(|| acquire.by(|session, space, tokens| session.acquire(space, tokens, room_tokens)))
+}
+
+/// Acquires as `radixkv_session_acquire` does, and waits up to `timeout_nanos` while leases and reservations hold too many
+/// blocks; in order of arrival, without a lease or a block. Do not wait for blocks that only this thread can release.
+///
+/// Errors: as `radixkv_session_acquire`, with TIMED_OUT instead of EXHAUSTED.
+///
+/// Threads: one at a time for each session; waits.
+///
+/// # Safety
+///
+/// As `radixkv_session_acquire`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn radixkv_session_acquire_within(
+    session: Option<&Session>,
+    space: Option<&Namespace>,
+    tokens: *const u32,
+    tokens_len: usize,
+    room_tokens: usize,
+    timeout_nanos: u64,
+    blocks: *mut u32,
+    blocks_room: usize,
+    hit_tokens: Output<'_, usize>,
+    lease: NewHandle<'_, Lease>,
+    reservation: NewHandle<'_, Reservation>,
+) -> Status {
+    // SAFETY: of the caller.
+    let tokens = unsafe { slice(tokens, tokens_len, "tokens") };
+    let acquire = Acquire { session, space, tokens, blocks: (blocks, blocks_room), hit_tokens, lease, reservation };
+    run(|| {
+        acquire.by(|session, space, tokens| session.acquire_until(space, tokens, room_tokens, deadline(timeout_nanos)))
+    })
+}
+
+fn reserve(
+    session: Option<&Session>,
+    payer: Option<&Namespace>,
+    request: BlockRequest<'_>,
+    reservation: NewHandle<'_, Reservation>,
+) -> Result<(), Failure> {
+    let reservation = new_handle(reservation, "reservation")?;
+    let session = given(session, "session")?;
+    let mut request = request;
+    if let Some(payer) = payer {
+        payer.owner.check(session.owner, "payer")?;
+        request = request.paid_by(&payer.core);
+    }
+    let blocks = session.core.enter("session")?.reserve(request)?;
+    *reservation = Some(Box::new(Reservation::new(blocks, session.owner)));
+    Ok(())
+}
+
+/// Takes `blocks` blocks, or nothing. If too few are free, it evicts exactly the missing ones. The blocks count against the
+/// quota of `payer`, the default namespace if it is NULL, until they are inserted or given back. Answers at once, before the
+/// requests that wait.
+///
+/// Errors: OTHER_CACHE, EXHAUSTED, OVER_QUOTA, TOO_LARGE, EXTERNAL_POOL.
+///
+/// Threads: one at a time for each session; waits while another thread evicts, if blocks must be evicted.
+#[unsafe(no_mangle)]
+pub extern "C" fn radixkv_session_reserve(
+    session: Option<&Session>,
+    payer: Option<&Namespace>,
+    blocks: usize,
+    reservation: NewHandle<'_, Reservation>,
+) -> Status {
+    run(|| reserve(session, payer, BlockRequest::new(blocks), reservation))
+}
+
+/// Reserves as `radixkv_session_reserve` does, and waits up to `timeout_nanos` while leases and reservations hold too many
+/// blocks. Requests `for_running_sequence` are served before those that admit a sequence, each kind in order of arrival. Do not
+/// wait for blocks that only this thread can release.
+///
+/// Errors: as `radixkv_session_reserve`, with TIMED_OUT instead of EXHAUSTED.
+///
+/// Threads: one at a time for each session; waits.
+#[unsafe(no_mangle)]
+pub extern "C" fn radixkv_session_reserve_within(
+    session: Option<&Session>,
+    payer: Option<&Namespace>,
+    blocks: usize,
+    for_running_sequence: bool,
+    timeout_nanos: u64,
+    reservation: NewHandle<'_, Reservation>,
+) -> Status {
+    run(|| {
+        let mut request = BlockRequest::new(blocks).until(deadline(timeout_nanos));
+        if for_running_sequence {
+            request = request.for_running_sequence();
+        }
+        reserve(session, payer, request, reservation)
+    })
+}
+
+/// Publishes the whole blocks of the tokens beyond `lease`, which were computed into the blocks of `reservation`, in its order.
+/// The tokens are the whole sequence; those that the lease covers are not compared.
+///
+/// The reservation must hold exactly as many blocks as there are whole blocks beyond the lease
+/// (`radixkv_reservation_split`). After success it holds the duplicates: its blocks whose tokens another insert had published
+/// meanwhile, mostly none. Free it in either case, or use it again.
+///
+/// `blocks` is NULL, with room 0, or has room for as many ids as the reservation has; then the cached ids of these blocks are
+/// written to it, which the block table of the sequence should name from now on. `inserted` becomes a lease on all that is
+/// cached of the sequence; `lease` stays, and may be released. `dropped_tokens`, which may be NULL, is the number of tokens at
+/// the end that fill no block.
+///
+/// Errors, after which the reservation is as it was: BUFFER_TOO_SHORT, OTHER_CACHE, SEQUENCE_TOO_SHORT, BLOCK_COUNT,
+/// SEQUENCE_TOO_LONG, OVER_QUOTA, SHARED_BLOCK, NAMESPACE_REMOVED, INVALIDATED, TOO_MANY_BRANCHES.
+///
+/// Threads: one at a time for each session and each reservation; never waits. What the thread wrote before the call is visible
+/// to a thread that matches the blocks.
+///
+/// # Safety
+///
+/// `tokens` and `blocks` are NULL, or point to `tokens_len` and `blocks_room` numbers.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn radixkv_session_insert(
+    session: Option<&Session>,
+    lease: Option<&Lease>,
+    tokens: *const u32,
+    tokens_len: usize,
+    reservation: Option<&Reservation>,
+    blocks: *mut u32,
+    blocks_room: usize,
+    dropped_tokens: Output<'_, usize>,
+    inserted: NewHandle<'_, Lease>,
+) -> Status {
+    run(|| {
+        let inserted = new_handle(inserted, "inserted")?;
+        let (session, lease) = (given(session, "session")?, given(lease, "lease")?);
+        let reservation = given(reservation, "reservation")?;
+        // SAFETY: of the caller.
+        let tokens = unsafe { slice(tokens, tokens_len, "tokens") }?;
+        lease.check(session.owner, tokens)?;
+        reservation.owner.check(session.owner, "reservation")?;
+        let mut own = reservation.core.enter("reservation")?;
+        // SAFETY: of the caller.
+        let blocks = unsafe { buffer(blocks, blocks_room, own.len(), "blocks") }?;
+        let session_core = session.core.enter("session")?;
+        let given = own.len();
+        let given = own.split(given);
+        match session_core.insert(&lease.core, tokens, given) {
+            Ok(done) => {
+                fill(blocks, &done.blocks);
+                dropped_tokens.map(|place| place.write(done.dropped_tokens));
+                *own = done.duplicates;
+                *inserted = Some(Box::new(Lease { core: done.lease, owner: session.owner }));
+                Ok(())
+            }
+            Err(refused) => {
+                *own = refused.reservation;
+                Err(refused.kind.into())
+            }
+        }
+    })
+}

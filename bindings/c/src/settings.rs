@@ -1,0 +1,54 @@
+//! Settings that change while a cache runs.
+#![allow(unsafe_code)]
+
+use std::ffi::c_char;
+use std::time::Duration;
+
+use radixkv::Watermarks;
+
+use crate::boundary::{given, run, text};
+use crate::cache::Cache;
+use crate::status::Status;
+
+/// Replaces the policy without a pause. Evictions follow the old policy until the order of the new one is complete, which
+/// `radixkv_cache_settle` does at once.
+///
+/// Errors: INVALID_ARGUMENT for a name that `radixkv_builder_policy` does not know.
+///
+/// Threads: any; waits while another thread evicts.
+///
+/// # Safety
+///
+/// `policy` is NULL or ends with a zero.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn radixkv_cache_set_policy(cache: Option<&Cache>, policy: *const c_char) -> Status {
+    run(|| {
+        let cache = given(cache, "cache")?;
+        // SAFETY: of the caller.
+        let policy = unsafe { text(policy, None, "policy") }?;
+        cache.core.settings().set_policy(policy.parse()?);
+        Ok(())
+    })
+}
+
+/// Changes how many blocks the background evictor keeps free.
+///
+/// Errors: NOT_BACKGROUND, INVALID_ARGUMENT.
+///
+/// Threads: any.
+#[unsafe(no_mangle)]
+pub extern "C" fn radixkv_cache_set_watermarks(cache: Option<&Cache>, low: usize, high: usize) -> Status {
+    run(|| Ok(given(cache, "cache")?.core.settings().set_watermarks(Watermarks::new(low, high))?))
+}
+
+/// Changes the time without a use after which a prefix is removed, in nanoseconds; 0: none is.
+///
+/// Threads: any; waits while another thread evicts.
+#[unsafe(no_mangle)]
+pub extern "C" fn radixkv_cache_set_time_to_idle(cache: Option<&Cache>, nanos: u64) -> Status {
+    run(|| {
+        let time = (nanos > 0).then(|| Duration::from_nanos(nanos));
+        given(cache, "cache")?.core.settings().set_time_to_idle(time);
+        Ok(())
+    })
+}

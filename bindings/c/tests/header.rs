@@ -1,0 +1,35 @@
+//! The committed header is the one that the sources give. `RADIXKV_WRITE_HEADER=1 cargo test -p radixkv-c --test header`
+//! writes it.
+
+use std::fs;
+use std::path::Path;
+
+/// The order of the header.
+const SOURCES: [&str; 13] = [
+    "boundary", "status", "builder", "cache", "settings", "namespace", "session", "lease", "weak_lease",
+    "reservation", "external", "stats", "events",
+];
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn generated() -> String {
+    let config = cbindgen::Config::from_file(root().join("cbindgen.toml")).expect("the configuration is read");
+    let builder = SOURCES.iter().fold(cbindgen::Builder::new().with_config(config), |builder, source| {
+        builder.with_src(root().join(format!("src/{source}.rs")))
+    });
+    let mut header = Vec::new();
+    builder.generate().expect("the sources are read").write(&mut header);
+    String::from_utf8(header).expect("a header is text")
+}
+
+#[test]
+fn the_header_is_what_the_sources_say() {
+    let (path, generated) = (root().join("include/radixkv.h"), generated());
+    if std::env::var_os("RADIXKV_WRITE_HEADER").is_some() {
+        fs::write(&path, &generated).expect("the header is written");
+    }
+    let committed = fs::read_to_string(&path).expect("the header is read");
+    assert!(committed == generated, "include/radixkv.h differs: run this test with RADIXKV_WRITE_HEADER=1");
+}
