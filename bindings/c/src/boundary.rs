@@ -1,4 +1,5 @@
-//! What stands between C and Rust: panics that are caught, pointers that are checked, handles that one thread uses at a time.
+//! What stands between C and Rust: panics that are caught, pointers that are checked, handles that
+//! one thread uses at a time.
 #![allow(unsafe_code)]
 
 use std::any::Any;
@@ -16,7 +17,8 @@ use crate::status::{Status, remember};
 
 /// Runs the body of an exported function; a panic becomes a status.
 ///
-/// Nothing is left half done by a panic that the caller could see: the core's handles are as they were, or dropped.
+/// Nothing is left half done by a panic that the caller could see: the core's handles are as they
+/// were, or dropped.
 pub(crate) fn run(body: impl FnOnce() -> Result<(), Failure>) -> Status {
     let failure = match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(())) => return Status::Ok,
@@ -45,24 +47,22 @@ fn text_of(panic: Box<dyn Any + Send>) -> String {
     text
 }
 
-/// Where a function writes a result: a pointer to what need not be initialized.
-pub(crate) type Output<'a, T> = Option<&'a mut MaybeUninit<T>>;
-/// Where a function writes a handle that it makes.
-pub(crate) type NewHandle<'a, T> = Output<'a, Option<Box<T>>>;
-
 /// The argument, which must not be NULL.
 pub(crate) fn given<'a, T>(handle: Option<&'a T>, argument: &'static str) -> Result<&'a T, Failure> {
     handle.ok_or(Failure::Null(argument))
 }
 
 /// The place for a result, which must not be NULL.
-pub(crate) fn output<'a, T>(place: Output<'a, T>, argument: &'static str) -> Result<&'a mut MaybeUninit<T>, Failure> {
+pub(crate) fn output<'a, T>(
+    place: Option<&'a mut MaybeUninit<T>>,
+    argument: &'static str,
+) -> Result<&'a mut MaybeUninit<T>, Failure> {
     place.ok_or(Failure::Null(argument))
 }
 
 /// The place for a handle; it is NULL if anything fails after this.
 pub(crate) fn new_handle<'a, T>(
-    place: NewHandle<'a, T>,
+    place: Option<&'a mut MaybeUninit<Option<Box<T>>>>,
     argument: &'static str,
 ) -> Result<&'a mut Option<Box<T>>, Failure> {
     Ok(output(place, argument)?.write(None))
@@ -79,8 +79,8 @@ pub(crate) unsafe fn slice<'a, T>(data: *const T, len: usize, argument: &'static
     Ok(if len == 0 { &[] } else { unsafe { std::slice::from_raw_parts(data, len) } })
 }
 
-/// The buffer of a caller, with room for `needed` elements at least. None if it is NULL and has no elements: then nothing is
-/// to be written.
+/// The buffer of a caller, with room for `needed` elements at least. None if it is NULL and has no
+/// elements: then nothing is to be written.
 ///
 /// # Safety
 ///
@@ -122,13 +122,19 @@ pub(crate) fn fill<T: Copy>(buffer: Option<&mut [MaybeUninit<T>]>, values: &[T])
     }
 }
 
-/// Writes a struct to a caller that was compiled with `size` bytes of it: a newer library has fields at the end that the
-/// caller does not know, and an older one leaves the caller's last fields zero.
+/// Writes a struct to a caller that was compiled with `size` bytes of it: a newer library has
+/// fields at the end that the caller does not know, and an older one leaves the caller's last
+/// fields zero.
 ///
 /// # Safety
 ///
 /// `place` is NULL, or points to `size` bytes of memory that nothing else uses during the call.
-pub(crate) unsafe fn write_known<T>(place: *mut T, size: usize, value: T, argument: &'static str) -> Result<(), Failure> {
+pub(crate) unsafe fn write_known<T>(
+    place: *mut T,
+    size: usize,
+    value: T,
+    argument: &'static str,
+) -> Result<(), Failure> {
     if place.is_null() {
         return Err(Failure::Null(argument));
     }
@@ -193,8 +199,8 @@ pub(crate) struct Exclusive<T> {
     value: UnsafeCell<T>,
 }
 
-// SAFETY: the value is accessed only through `Entered`, of which there is one at a time: `busy` says so. Acquire and Release
-// order the uses.
+// SAFETY: the value is accessed only through `Entered`, of which there is one at a time: `busy`
+// says so. Acquire and Release order the uses.
 unsafe impl<T: Send> Sync for Exclusive<T> {}
 
 impl<T> Exclusive<T> {
@@ -203,7 +209,11 @@ impl<T> Exclusive<T> {
     }
 
     pub(crate) fn enter(&self, argument: &'static str) -> Result<Entered<'_, T>, Failure> {
-        if self.busy.swap(true, Ordering::Acquire) { Err(Failure::Busy(argument)) } else { Ok(Entered(self, PhantomData)) }
+        if self.busy.swap(true, Ordering::Acquire) {
+            Err(Failure::Busy(argument))
+        } else {
+            Ok(Entered(self, PhantomData))
+        }
     }
 }
 
@@ -229,5 +239,62 @@ impl<T> DerefMut for Entered<'_, T> {
 impl<T> Drop for Entered<'_, T> {
     fn drop(&mut self) {
         self.0.busy.store(false, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::mem::MaybeUninit;
+
+    use super::*;
+    use crate::status::{Error, radixkv_last_error};
+
+    /// What the last failed call of this thread says.
+    fn last_error() -> (Status, String) {
+        let mut error = MaybeUninit::<Error>::uninit();
+        assert_eq!(radixkv_last_error(Some(&mut error)), Status::Ok);
+        // SAFETY: the call has written it.
+        let error = unsafe { error.assume_init() };
+        // SAFETY: the text ends with a zero and is valid until the next call.
+        let text = unsafe { CStr::from_ptr(error.text) };
+        (error.status, text.to_str().expect("UTF-8").to_owned())
+    }
+
+    #[test]
+    fn a_panic_becomes_a_status() {
+        for (panic, text) in [
+            (Box::new("broken") as Box<dyn Any + Send>, "a bug of radixkv: broken"),
+            (Box::new("broken\0again".to_owned()), "a bug of radixkv: broken?again"),
+            (Box::new(7), "a bug of radixkv: "),
+        ] {
+            assert_eq!(run(|| std::panic::resume_unwind(panic)), Status::Panicked);
+            assert_eq!(last_error(), (Status::Panicked, text.to_owned()));
+        }
+    }
+
+    #[test]
+    fn a_panic_leaves_the_handle_usable() {
+        let value = Exclusive::new(1);
+        let status = run(|| {
+            *value.enter("value")? = 2;
+            std::panic::resume_unwind(Box::new("inside"))
+        });
+        assert_eq!(status, Status::Panicked);
+        assert_eq!(value.enter("value").map(|entered| *entered).ok(), Some(2));
+    }
+
+    #[test]
+    fn one_use_at_a_time() {
+        let value = Exclusive::new(1);
+        let first = value.enter("value").expect("nobody uses it");
+        assert_eq!(value.enter("value").err().map(|failure| failure.status()), Some(Status::HandleBusy));
+        drop(first);
+        assert!(value.enter("value").is_ok());
+    }
+
+    #[test]
+    fn a_deadline_is_never_in_the_past() {
+        assert!(deadline(u64::MAX) > Instant::now() + Duration::from_secs(3600));
+        assert!(deadline(0) <= Instant::now());
     }
 }

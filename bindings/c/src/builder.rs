@@ -2,11 +2,12 @@
 #![allow(unsafe_code)]
 
 use std::ffi::c_char;
+use std::mem::MaybeUninit;
 use std::time::Duration;
 
 use radixkv::{Clock, Eviction, PrefixCache, Watermarks};
 
-use crate::boundary::{Exclusive, NewHandle, free, given, new_handle, run, text};
+use crate::boundary::{Exclusive, free, given, new_handle, run, text};
 use crate::cache::Cache;
 use crate::failure::Failure;
 use crate::status::Status;
@@ -31,15 +32,16 @@ fn set(
     })
 }
 
-/// Makes a builder of a cache with `capacity_blocks` blocks of `block_size` tokens each, that evicts inline, least recently
-/// used first, by the machine's clock. The numbers are checked by `radixkv_builder_build`.
+/// Makes a builder of a cache with `capacity_blocks` blocks of `block_size` tokens each, that
+/// evicts inline, least recently used first, by the machine's clock. The numbers are checked by
+/// `radixkv_builder_build`.
 ///
 /// Threads: any.
 #[unsafe(no_mangle)]
 pub extern "C" fn radixkv_builder_new(
     block_size: usize,
     capacity_blocks: usize,
-    builder: NewHandle<'_, Builder>,
+    builder: Option<&mut MaybeUninit<Option<Box<Builder>>>>,
 ) -> Status {
     run(|| {
         let builder = new_handle(builder, "builder")?;
@@ -49,15 +51,14 @@ pub extern "C" fn radixkv_builder_new(
     })
 }
 
-/// Sets the eviction policy by its name: lru, lfu, fifo, mru, filo, slru, slru:USES, level or priority.
+/// Sets the eviction policy by its name: lru, lfu, fifo, mru, filo, slru, slru:USES, level or
+/// priority.
 ///
 /// Errors: INVALID_ARGUMENT for another name; the text lists the names.
 ///
 /// Threads: one at a time for each builder.
 ///
-/// # Safety
-///
-/// `policy` is NULL or ends with a zero.
+/// Pointers: `policy` is NULL or ends with a zero.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn radixkv_builder_policy(builder: Option<&Builder>, policy: *const c_char) -> Status {
     set(builder, |core, _| {
@@ -67,8 +68,9 @@ pub unsafe extern "C" fn radixkv_builder_policy(builder: Option<&Builder>, polic
     })
 }
 
-/// Lets a thread of the cache evict: it keeps between `low` and `high` blocks free. Both zero: marks that suit the capacity.
-/// Without this, the thread that needs blocks evicts, and no thread is started.
+/// Lets a thread of the cache evict: it keeps between `low` and `high` blocks free. Both zero:
+/// marks that suit the capacity. Without this, the thread that needs blocks evicts, and no thread
+/// is started.
 ///
 /// Errors: `radixkv_builder_build` refuses marks that do not fit the capacity.
 ///
@@ -76,14 +78,13 @@ pub unsafe extern "C" fn radixkv_builder_policy(builder: Option<&Builder>, polic
 #[unsafe(no_mangle)]
 pub extern "C" fn radixkv_builder_background(builder: Option<&Builder>, low: usize, high: usize) -> Status {
     set(builder, |core, capacity| {
-        let marks =
-            if (low, high) == (0, 0) { Watermarks::for_capacity(capacity) } else { Watermarks::new(low, high) };
+        let marks = if (low, high) == (0, 0) { Watermarks::for_capacity(capacity) } else { Watermarks::new(low, high) };
         Ok(core.eviction(Eviction::Background(marks)))
     })
 }
 
-/// Lets `radixkv_cache_set_time` be the only clock: with inline eviction and one thread, every answer then depends on the
-/// calls alone. A nanosecond in a duration is one unit of this clock.
+/// Lets `radixkv_cache_set_time` be the only clock: with inline eviction and one thread, every
+/// answer then depends on the calls alone. A nanosecond in a duration is one unit of this clock.
 ///
 /// Threads: one at a time for each builder.
 #[unsafe(no_mangle)]
@@ -91,7 +92,8 @@ pub extern "C" fn radixkv_builder_logical_clock(builder: Option<&Builder>) -> St
     set(builder, |core, _| Ok(core.clock(Clock::Logical)))
 }
 
-/// Removes prefixes that were not used for so many nanoseconds, whether or not their blocks are needed.
+/// Removes prefixes that were not used for so many nanoseconds, whether or not their blocks are
+/// needed.
 ///
 /// Threads: one at a time for each builder.
 #[unsafe(no_mangle)]
@@ -99,7 +101,8 @@ pub extern "C" fn radixkv_builder_time_to_idle(builder: Option<&Builder>, nanos:
     set(builder, |core, _| Ok(core.time_to_idle(Duration::from_nanos(nanos))))
 }
 
-/// Lets the cache grow to so many blocks while it is in use (`radixkv_cache_grow`). Its capacity may then be 0 at first.
+/// Lets the cache grow to so many blocks while it is in use (`radixkv_cache_grow`). Its capacity
+/// may then be 0 at first.
 ///
 /// Threads: one at a time for each builder.
 #[unsafe(no_mangle)]
@@ -107,8 +110,9 @@ pub extern "C" fn radixkv_builder_growable_to(builder: Option<&Builder>, blocks:
     set(builder, |core, _| Ok(core.growable_to(blocks)))
 }
 
-/// Lets the engine own the blocks: it passes ids below the capacity to the cache with `radixkv_cache_adopt`, and takes evicted
-/// ids back with `radixkv_cache_take_evicted`. Reserving and acquiring are refused.
+/// Lets the engine own the blocks: it passes ids below the capacity to the cache with
+/// `radixkv_cache_adopt`, and takes evicted ids back with `radixkv_cache_take_evicted`. Reserving
+/// and acquiring are refused.
 ///
 /// Threads: one at a time for each builder.
 #[unsafe(no_mangle)]
@@ -118,12 +122,15 @@ pub extern "C" fn radixkv_builder_external(builder: Option<&Builder>) -> Status 
 
 /// Builds a cache with all blocks free. The builder can be used again.
 ///
-/// Errors: INVALID_ARGUMENT if the block size or the capacity is 0 or too large, or the watermarks do not fit; NO_THREAD if
-/// the system did not start the evictor's thread.
+/// Errors: INVALID_ARGUMENT if the block size or the capacity is 0 or too large, or the watermarks
+/// do not fit; NO_THREAD if the system did not start the evictor's thread.
 ///
 /// Threads: one at a time for each builder.
 #[unsafe(no_mangle)]
-pub extern "C" fn radixkv_builder_build(builder: Option<&Builder>, cache: NewHandle<'_, Cache>) -> Status {
+pub extern "C" fn radixkv_builder_build(
+    builder: Option<&Builder>,
+    cache: Option<&mut MaybeUninit<Option<Box<Cache>>>>,
+) -> Status {
     run(|| {
         let cache = new_handle(cache, "cache")?;
         let core = given(builder, "builder")?.0.enter("builder")?.core.clone();

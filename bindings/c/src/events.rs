@@ -2,10 +2,11 @@
 #![allow(unsafe_code)]
 
 use std::ffi::c_char;
+use std::mem::MaybeUninit;
 
 use radixkv::{CacheEvent, EventBatch, EvictionReason, Keys, NamespaceName};
 
-use crate::boundary::{Exclusive, NewHandle, Output, free, given, new_handle, output, run};
+use crate::boundary::{Exclusive, free, given, new_handle, output, run};
 use crate::cache::Cache;
 use crate::failure::Failure;
 use crate::namespace::{KEYS_BIGRAMS, KEYS_TOKENS};
@@ -146,15 +147,15 @@ impl Batch {
     }
 }
 
-/// Subscribes to the changes from now on, through a channel of up to `batches` batches, at least one. A batch that finds it full
-/// is lost to this subscriber: no other thread waits.
+/// Subscribes to the changes from now on, through a channel of up to `batches` batches, at least
+/// one. A batch that finds it full is lost to this subscriber: no other thread waits.
 ///
 /// Threads: any; waits while another thread evicts.
 #[unsafe(no_mangle)]
 pub extern "C" fn radixkv_cache_subscribe(
     cache: Option<&Cache>,
     batches: usize,
-    subscription: NewHandle<'_, Subscription>,
+    subscription: Option<&mut MaybeUninit<Option<Box<Subscription>>>>,
 ) -> Status {
     run(|| {
         let subscription = new_handle(subscription, "subscription")?;
@@ -170,7 +171,7 @@ pub extern "C" fn radixkv_cache_subscribe(
 #[unsafe(no_mangle)]
 pub extern "C" fn radixkv_subscription_next(
     subscription: Option<&Subscription>,
-    batch: NewHandle<'_, Batch>,
+    batch: Option<&mut MaybeUninit<Option<Box<Batch>>>>,
 ) -> Status {
     run(|| {
         let batch = new_handle(batch, "batch")?;
@@ -180,15 +181,15 @@ pub extern "C" fn radixkv_subscription_next(
     })
 }
 
-/// Tells how many batches were lost because the channel was full (start again from a snapshot), and whether the cache is gone
-/// and all its batches were taken. Both may be NULL.
+/// Tells how many batches were lost because the channel was full (start again from a snapshot), and
+/// whether the cache is gone and all its batches were taken. Both may be NULL.
 ///
 /// Threads: one at a time for each subscription.
 #[unsafe(no_mangle)]
 pub extern "C" fn radixkv_subscription_state(
     subscription: Option<&Subscription>,
-    lost_batches: Output<'_, u64>,
-    has_ended: Output<'_, bool>,
+    lost_batches: Option<&mut MaybeUninit<u64>>,
+    has_ended: Option<&mut MaybeUninit<bool>>,
 ) -> Status {
     run(|| {
         let core = given(subscription, "subscription")?.0.enter("subscription")?;
@@ -206,12 +207,16 @@ pub extern "C" fn radixkv_subscription_free(subscription: Option<Box<Subscriptio
     free(subscription);
 }
 
-/// Takes a snapshot of what is cached, as a batch of stores, each after its parent. It has the number of the next batch that a
-/// subscriber gets: with the batches from that number on it makes up everything.
+/// Takes a snapshot of what is cached, as a batch of stores, each after its parent. It has the
+/// number of the next batch that a subscriber gets: with the batches from that number on it makes
+/// up everything.
 ///
 /// Threads: any; waits while another thread evicts.
 #[unsafe(no_mangle)]
-pub extern "C" fn radixkv_cache_snapshot(cache: Option<&Cache>, batch: NewHandle<'_, Batch>) -> Status {
+pub extern "C" fn radixkv_cache_snapshot(
+    cache: Option<&Cache>,
+    batch: Option<&mut MaybeUninit<Option<Box<Batch>>>>,
+) -> Status {
     run(|| {
         let batch = new_handle(batch, "batch")?;
         *batch = Some(Box::new(Batch::new(given(cache, "cache")?.core.snapshot())));
@@ -225,8 +230,8 @@ pub extern "C" fn radixkv_cache_snapshot(cache: Option<&Cache>, batch: NewHandle
 #[unsafe(no_mangle)]
 pub extern "C" fn radixkv_batch_len(
     batch: Option<&Batch>,
-    number: Output<'_, u64>,
-    events: Output<'_, usize>,
+    number: Option<&mut MaybeUninit<u64>>,
+    events: Option<&mut MaybeUninit<usize>>,
 ) -> Status {
     run(|| {
         let batch = given(batch, "batch")?;
@@ -242,7 +247,11 @@ pub extern "C" fn radixkv_batch_len(
 ///
 /// Threads: any.
 #[unsafe(no_mangle)]
-pub extern "C" fn radixkv_batch_event(batch: Option<&Batch>, index: usize, event: Output<'_, Event>) -> Status {
+pub extern "C" fn radixkv_batch_event(
+    batch: Option<&Batch>,
+    index: usize,
+    event: Option<&mut MaybeUninit<Event>>,
+) -> Status {
     run(|| {
         let event = output(event, "event")?;
         let found = given(batch, "batch")?.event(index);

@@ -1,29 +1,30 @@
-//! Blocks that the engine owns: ids that it passes to the cache, and evicted ids that it takes back.
+//! Blocks that the engine owns: ids that it passes to the cache, and evicted ids that it takes
+//! back.
 #![allow(unsafe_code)]
 
+use std::mem::MaybeUninit;
 use std::sync::PoisonError;
 
-use crate::boundary::{NewHandle, Output, buffer, fill, given, new_handle, output, run, slice};
+use crate::boundary::{buffer, fill, given, new_handle, output, run, slice};
 use crate::cache::Cache;
 use crate::failure::Failure;
 use crate::reservation::Reservation;
 use crate::status::Status;
 
-/// Passes blocks of the engine to a cache with an external pool, for an insert: all of them or none.
+/// Passes blocks of the engine to a cache with an external pool, for an insert: all of them or
+/// none.
 ///
 /// Errors: NOT_EXTERNAL, BLOCK_OUT_OF_RANGE, BLOCK_HELD.
 ///
 /// Threads: any; never waits.
 ///
-/// # Safety
-///
-/// `blocks` is NULL, or points to `blocks_len` ids.
+/// Pointers: `blocks` is NULL, or points to `blocks_len` ids.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn radixkv_cache_adopt(
     cache: Option<&Cache>,
     blocks: *const u32,
     blocks_len: usize,
-    reservation: NewHandle<'_, Reservation>,
+    reservation: Option<&mut MaybeUninit<Option<Box<Reservation>>>>,
 ) -> Status {
     run(|| {
         let reservation = new_handle(reservation, "reservation")?;
@@ -36,22 +37,20 @@ pub unsafe extern "C" fn radixkv_cache_adopt(
     })
 }
 
-/// Takes back up to `blocks_room` ids of blocks that the cache evicted, cleared or gave up, writes them to `blocks`, and their
-/// number to `taken`. Call it again while it fills the whole buffer.
+/// Takes back up to `blocks_room` ids of blocks that the cache evicted, cleared or gave up, writes
+/// them to `blocks`, and their number to `taken`. Call it again while it fills the whole buffer.
 ///
 /// Errors: NOT_EXTERNAL; INVALID_ARGUMENT if there is no room.
 ///
 /// Threads: any; takes a short lock.
 ///
-/// # Safety
-///
-/// `blocks` is NULL, or points to `blocks_room` numbers.
+/// Pointers: `blocks` is NULL, or points to `blocks_room` numbers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn radixkv_cache_take_evicted(
     cache: Option<&Cache>,
     blocks: *mut u32,
     blocks_room: usize,
-    taken: Output<'_, usize>,
+    taken: Option<&mut MaybeUninit<usize>>,
 ) -> Status {
     run(|| {
         let cache = given(cache, "cache")?;

@@ -1,11 +1,12 @@
 //! Leases: what keeps a prefix in place, and what is said of it.
 #![allow(unsafe_code)]
 
+use std::mem::MaybeUninit;
 use std::time::Duration;
 
 use radixkv::Priority;
 
-use crate::boundary::{NewHandle, Output, Owner, buffer, fill, free, given, new_handle, output, run, slice};
+use crate::boundary::{Owner, buffer, fill, free, given, new_handle, output, run, slice};
 use crate::failure::Failure;
 use crate::session::Session;
 use crate::status::Status;
@@ -31,7 +32,8 @@ impl Lease {
     }
 }
 
-/// A block whose first tokens agree with a sequence beyond its match. The block stays in place until this is freed.
+/// A block whose first tokens agree with a sequence beyond its match. The block stays in place
+/// until this is freed.
 pub struct PartialHit {
     _source: radixkv::PartialHit,
 }
@@ -51,8 +53,8 @@ fn on(
 
 /// Releases a lease. NULL is allowed.
 ///
-/// Threads: no other thread may use this lease from now on. Never waits, unless a thread that waits for blocks must be woken,
-/// or it is the last handle of its cache.
+/// Threads: no other thread may use this lease from now on. Never waits, unless a thread that waits
+/// for blocks must be woken, or it is the last handle of its cache.
 #[unsafe(no_mangle)]
 pub extern "C" fn radixkv_lease_release(lease: Option<Box<Lease>>) {
     free(lease);
@@ -64,7 +66,10 @@ pub extern "C" fn radixkv_lease_release(lease: Option<Box<Lease>>) {
 ///
 /// Threads: any; never waits.
 #[unsafe(no_mangle)]
-pub extern "C" fn radixkv_lease_clone(lease: Option<&Lease>, clone: NewHandle<'_, Lease>) -> Status {
+pub extern "C" fn radixkv_lease_clone(
+    lease: Option<&Lease>,
+    clone: Option<&mut MaybeUninit<Option<Box<Lease>>>>,
+) -> Status {
     run(|| {
         let clone = new_handle(clone, "clone")?;
         let lease = given(lease, "lease")?;
@@ -77,7 +82,7 @@ pub extern "C" fn radixkv_lease_clone(lease: Option<&Lease>, clone: NewHandle<'_
 ///
 /// Threads: any.
 #[unsafe(no_mangle)]
-pub extern "C" fn radixkv_lease_len_tokens(lease: Option<&Lease>, tokens: Output<'_, usize>) -> Status {
+pub extern "C" fn radixkv_lease_len_tokens(lease: Option<&Lease>, tokens: Option<&mut MaybeUninit<usize>>) -> Status {
     run(|| {
         let tokens = output(tokens, "tokens")?;
         tokens.write(given(lease, "lease")?.core.len_tokens());
@@ -89,7 +94,10 @@ pub extern "C" fn radixkv_lease_len_tokens(lease: Option<&Lease>, tokens: Output
 ///
 /// Threads: any; never waits.
 #[unsafe(no_mangle)]
-pub extern "C" fn radixkv_lease_is_invalidated(lease: Option<&Lease>, invalidated: Output<'_, bool>) -> Status {
+pub extern "C" fn radixkv_lease_is_invalidated(
+    lease: Option<&Lease>,
+    invalidated: Option<&mut MaybeUninit<bool>>,
+) -> Status {
     run(|| {
         let invalidated = output(invalidated, "invalidated")?;
         invalidated.write(given(lease, "lease")?.core.is_invalidated());
@@ -97,17 +105,18 @@ pub extern "C" fn radixkv_lease_is_invalidated(lease: Option<&Lease>, invalidate
     })
 }
 
-/// Lets a lease cover what was cached beyond it meanwhile. The tokens are the whole sequence; those that the lease covers are not
-/// compared. `blocks` is NULL, with room 0, or has room for every whole block of the tokens; then the ids of the whole prefix are
-/// written to it. `hit_tokens` may be NULL.
+/// Lets a lease cover what was cached beyond it meanwhile. The tokens are the whole sequence; those
+/// that the lease covers are not compared. `blocks` is NULL, with room 0, or has room for every
+/// whole block of the tokens; then the ids of the whole prefix are written to it. `hit_tokens` may
+/// be NULL.
 ///
-/// Errors, after which the lease is as it was: BUFFER_TOO_SHORT, OTHER_CACHE, SEQUENCE_TOO_SHORT, TOO_MANY_LEASES.
+/// Errors, after which the lease is as it was: BUFFER_TOO_SHORT, OTHER_CACHE, SEQUENCE_TOO_SHORT,
+/// TOO_MANY_LEASES.
 ///
-/// Threads: one at a time for each session, and no other thread may use the lease during the call. Never waits.
+/// Threads: one at a time for each session, and no other thread may use the lease during the call.
+/// Never waits.
 ///
-/// # Safety
-///
-/// `tokens` and `blocks` are NULL, or point to `tokens_len` and `blocks_room` numbers.
+/// Pointers: `tokens` and `blocks` are NULL, or point to `tokens_len` and `blocks_room` numbers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn radixkv_session_resume(
     session: Option<&Session>,
@@ -116,7 +125,7 @@ pub unsafe extern "C" fn radixkv_session_resume(
     tokens_len: usize,
     blocks: *mut u32,
     blocks_room: usize,
-    hit_tokens: Output<'_, usize>,
+    hit_tokens: Option<&mut MaybeUninit<usize>>,
 ) -> Status {
     run(|| {
         let (session, lease) = (given(session, "session")?, lease.ok_or(Failure::Null("lease"))?);
@@ -136,17 +145,15 @@ pub unsafe extern "C" fn radixkv_session_resume(
     })
 }
 
-/// Leases the cached block just beyond `lease` that agrees longest with the tokens, the whole sequence. `hit` is NULL if no
-/// block agrees in `min_tokens` tokens; otherwise copy the first `hit_tokens` tokens of the block `block` into one of your own,
-/// and free the hit.
+/// Leases the cached block just beyond `lease` that agrees longest with the tokens, the whole
+/// sequence. `hit` is NULL if no block agrees in `min_tokens` tokens; otherwise copy the first
+/// `hit_tokens` tokens of the block `block` into one of your own, and free the hit.
 ///
 /// Errors: OTHER_CACHE, SEQUENCE_TOO_SHORT.
 ///
 /// Threads: one at a time for each session; never waits.
 ///
-/// # Safety
-///
-/// `tokens` is NULL, or points to `tokens_len` numbers.
+/// Pointers: `tokens` is NULL, or points to `tokens_len` numbers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn radixkv_session_match_partial(
     session: Option<&Session>,
@@ -154,9 +161,9 @@ pub unsafe extern "C" fn radixkv_session_match_partial(
     tokens: *const u32,
     tokens_len: usize,
     min_tokens: usize,
-    block: Output<'_, u32>,
-    hit_tokens: Output<'_, usize>,
-    hit: NewHandle<'_, PartialHit>,
+    block: Option<&mut MaybeUninit<u32>>,
+    hit_tokens: Option<&mut MaybeUninit<usize>>,
+    hit: Option<&mut MaybeUninit<Option<Box<PartialHit>>>>,
 ) -> Status {
     run(|| {
         let hit = new_handle(hit, "hit")?;
@@ -182,7 +189,8 @@ pub extern "C" fn radixkv_partial_hit_free(hit: Option<Box<PartialHit>>) {
     free(hit);
 }
 
-/// Keeps the prefix of a lease from being evicted for so many nanoseconds, even if the lease is released.
+/// Keeps the prefix of a lease from being evicted for so many nanoseconds, even if the lease is
+/// released.
 ///
 /// Errors: OTHER_CACHE, NAMESPACE_REMOVED, INVALIDATED, TOO_MANY_LEASES.
 ///
@@ -205,8 +213,8 @@ pub extern "C" fn radixkv_session_release_retained(session: Option<&Session>, le
     })
 }
 
-/// Gives the prefix of a lease a priority for so many nanoseconds, without end if they are 0. The default is 35. Only the policy
-/// "priority" evicts by it, the lowest first.
+/// Gives the prefix of a lease a priority for so many nanoseconds, without end if they are 0. The
+/// default is 35. Only the policy "priority" evicts by it, the lowest first.
 ///
 /// Errors: OTHER_CACHE.
 ///
@@ -227,7 +235,8 @@ pub extern "C" fn radixkv_session_prioritize(
     })
 }
 
-/// Lets the prefix of a lease be evicted before all others, under every policy, until it is used again.
+/// Lets the prefix of a lease be evicted before all others, under every policy, until it is used
+/// again.
 ///
 /// Errors: OTHER_CACHE.
 ///

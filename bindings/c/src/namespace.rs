@@ -2,16 +2,18 @@
 #![allow(unsafe_code)]
 
 use std::ffi::c_char;
+use std::mem::MaybeUninit;
 use std::time::Duration;
 
 use radixkv::{Keys, NamespaceName, Quota};
 
-use crate::boundary::{NewHandle, Output, Owner, free, given, new_handle, output, run, slice, text};
+use crate::boundary::{Owner, free, given, new_handle, output, run, slice, text};
 use crate::cache::Cache;
 use crate::failure::Failure;
 use crate::status::Status;
 
-/// Sequences that share nothing with those of other namespaces: an adapter, a tenant, a model version.
+/// Sequences that share nothing with those of other namespaces: an adapter, a tenant, a model
+/// version.
 pub struct Namespace {
     pub(crate) core: radixkv::Namespace,
     pub(crate) owner: Owner,
@@ -19,8 +21,8 @@ pub struct Namespace {
 
 /// The lookups of a namespace compare single tokens.
 pub const KEYS_TOKENS: u32 = 0;
-/// The lookups of a namespace compare pairs of neighbouring tokens, for draft models whose keys and values at a token also
-/// depend on the next one.
+/// The lookups of a namespace compare pairs of neighbouring tokens, for draft models whose keys and
+/// values at a token also depend on the next one.
 pub const KEYS_BIGRAMS: u32 = 1;
 /// In a quota: no limit.
 pub const NO_LIMIT: u64 = u64::MAX;
@@ -33,17 +35,17 @@ fn on(space: Option<&Namespace>, verb: impl FnOnce(&radixkv::Namespace)) -> Stat
     })
 }
 
-/// Makes a handle on the namespace of a name, and the namespace if there is none. The name has `count` parts, each UTF-8, of
-/// `lengths[i]` bytes, or ending with a zero if `lengths` is NULL. The same parts with other `keys` name another namespace. No
-/// parts, with RADIXKV_KEYS_TOKENS, name the default namespace.
+/// Makes a handle on the namespace of a name, and the namespace if there is none. The name has
+/// `count` parts, each UTF-8, of `lengths[i]` bytes, or ending with a zero if `lengths` is NULL.
+/// The same parts with other `keys` name another namespace. No parts, with RADIXKV_KEYS_TOKENS,
+/// name the default namespace.
 ///
 /// Errors: INVALID_ARGUMENT for text that is not UTF-8, and unknown keys.
 ///
 /// Threads: any; takes a short lock.
 ///
-/// # Safety
-///
-/// `parts` is NULL or points to `count` texts, and `lengths` is NULL or points to their lengths.
+/// Pointers: `parts` is NULL or points to `count` texts, and `lengths` is NULL or points to their
+/// lengths.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn radixkv_namespace_new(
     cache: Option<&Cache>,
@@ -51,7 +53,7 @@ pub unsafe extern "C" fn radixkv_namespace_new(
     lengths: *const usize,
     count: usize,
     keys: u32,
-    space: NewHandle<'_, Namespace>,
+    space: Option<&mut MaybeUninit<Option<Box<Namespace>>>>,
 ) -> Status {
     run(|| {
         let space = new_handle(space, "space")?;
@@ -86,7 +88,10 @@ pub unsafe extern "C" fn radixkv_namespace_new(
 ///
 /// Threads: any.
 #[unsafe(no_mangle)]
-pub extern "C" fn radixkv_namespace_default(cache: Option<&Cache>, space: NewHandle<'_, Namespace>) -> Status {
+pub extern "C" fn radixkv_namespace_default(
+    cache: Option<&Cache>,
+    space: Option<&mut MaybeUninit<Option<Box<Namespace>>>>,
+) -> Status {
     run(|| {
         let space = new_handle(space, "space")?;
         let cache = given(cache, "cache")?;
@@ -103,8 +108,9 @@ pub extern "C" fn radixkv_namespace_free(space: Option<Box<Namespace>>) {
     free(space);
 }
 
-/// Sets the limits of a namespace: blocks that it may cache, blocks that its leases and reservations may hold, and nanoseconds
-/// that its prefixes may stay without a use. Each is a number or RADIXKV_NO_LIMIT.
+/// Sets the limits of a namespace: blocks that it may cache, blocks that its leases and
+/// reservations may hold, and nanoseconds that its prefixes may stay without a use. Each is a
+/// number or RADIXKV_NO_LIMIT.
 ///
 /// Threads: any; waits while another thread evicts.
 #[unsafe(no_mangle)]
@@ -130,7 +136,8 @@ pub extern "C" fn radixkv_namespace_set_quota(
     })
 }
 
-/// Empties the namespace. Leased blocks are free when their leases are released; inserts from these leases are refused.
+/// Empties the namespace. Leased blocks are free when their leases are released; inserts from these
+/// leases are refused.
 ///
 /// Threads: any; waits while another thread evicts.
 #[unsafe(no_mangle)]
@@ -140,7 +147,8 @@ pub extern "C" fn radixkv_namespace_clear(space: Option<&Namespace>) -> Status {
 
 /// Empties the namespace if nothing leases or reserves in it.
 ///
-/// Errors: NAMESPACE_IN_USE, with the leased blocks as `available` and the reserved ones as `limit`.
+/// Errors: NAMESPACE_IN_USE, with the leased blocks as `available` and the reserved ones as
+/// `limit`.
 ///
 /// Threads: any; waits while another thread evicts.
 #[unsafe(no_mangle)]
@@ -148,8 +156,8 @@ pub extern "C" fn radixkv_namespace_clear_if_unused(space: Option<&Namespace>) -
     run(|| Ok(given(space, "space")?.core.clear_if_unused()?))
 }
 
-/// Removes the namespace. Matches through old handles find nothing, and inserts are refused. The default namespace is cleared
-/// instead.
+/// Removes the namespace. Matches through old handles find nothing, and inserts are refused. The
+/// default namespace is cleared instead.
 ///
 /// Threads: any; waits while another thread evicts.
 #[unsafe(no_mangle)]
@@ -157,14 +165,15 @@ pub extern "C" fn radixkv_namespace_remove(space: Option<&Namespace>) -> Status 
     on(space, radixkv::Namespace::remove)
 }
 
-/// Frees up to `blocks` blocks of the namespace that no lease protects, and tells how many. `freed` may be NULL.
+/// Frees up to `blocks` blocks of the namespace that no lease protects, and tells how many. `freed`
+/// may be NULL.
 ///
 /// Threads: any; waits while another thread evicts.
 #[unsafe(no_mangle)]
 pub extern "C" fn radixkv_namespace_evict(
     space: Option<&Namespace>,
     blocks: usize,
-    freed: Output<'_, usize>,
+    freed: Option<&mut MaybeUninit<usize>>,
 ) -> Status {
     on(space, |core| {
         let count = core.evict(blocks);
@@ -172,15 +181,15 @@ pub extern "C" fn radixkv_namespace_evict(
     })
 }
 
-/// Frees every prefix of the namespace that was not used for so many nanoseconds, and tells how many blocks that were. `freed`
-/// may be NULL.
+/// Frees every prefix of the namespace that was not used for so many nanoseconds, and tells how
+/// many blocks that were. `freed` may be NULL.
 ///
 /// Threads: any; waits while another thread evicts.
 #[unsafe(no_mangle)]
 pub extern "C" fn radixkv_namespace_evict_idle(
     space: Option<&Namespace>,
     idle_nanos: u64,
-    freed: Output<'_, usize>,
+    freed: Option<&mut MaybeUninit<usize>>,
 ) -> Status {
     on(space, |core| {
         let count = core.evict_idle(Duration::from_nanos(idle_nanos));
@@ -192,7 +201,7 @@ pub extern "C" fn radixkv_namespace_evict_idle(
 ///
 /// Threads: any.
 #[unsafe(no_mangle)]
-pub extern "C" fn radixkv_namespace_keys(space: Option<&Namespace>, keys: Output<'_, u32>) -> Status {
+pub extern "C" fn radixkv_namespace_keys(space: Option<&Namespace>, keys: Option<&mut MaybeUninit<u32>>) -> Status {
     run(|| {
         let space = given(space, "space")?;
         let bigrams = space.core.keys() == Keys::Bigrams;

@@ -3,7 +3,7 @@
 
 use std::mem::MaybeUninit;
 
-use crate::boundary::{Exclusive, NewHandle, Output, Owner, buffer, fill, free, given, new_handle, output, run};
+use crate::boundary::{Exclusive, Owner, buffer, fill, free, given, new_handle, output, run};
 use crate::failure::Failure;
 use crate::status::Status;
 
@@ -19,8 +19,8 @@ impl Reservation {
     }
 }
 
-/// A copy that a sequence must make before it writes to a block that a fork also holds. The source keeps its content until
-/// this is freed.
+/// A copy that a sequence must make before it writes to a block that a fork also holds. The source
+/// keeps its content until this is freed.
 pub struct Copy {
     _source: radixkv::PendingCopy,
 }
@@ -37,7 +37,10 @@ pub extern "C" fn radixkv_reservation_free(reservation: Option<Box<Reservation>>
 ///
 /// Threads: one at a time for each reservation.
 #[unsafe(no_mangle)]
-pub extern "C" fn radixkv_reservation_len(reservation: Option<&Reservation>, blocks: Output<'_, usize>) -> Status {
+pub extern "C" fn radixkv_reservation_len(
+    reservation: Option<&Reservation>,
+    blocks: Option<&mut MaybeUninit<usize>>,
+) -> Status {
     run(|| {
         let blocks = output(blocks, "blocks")?;
         blocks.write(given(reservation, "reservation")?.core.enter("reservation")?.len());
@@ -45,22 +48,20 @@ pub extern "C" fn radixkv_reservation_len(reservation: Option<&Reservation>, blo
     })
 }
 
-/// Writes the ids of the blocks to `blocks`, in the order in which an insert takes them, and their number to `len`, which may be
-/// NULL.
+/// Writes the ids of the blocks to `blocks`, in the order in which an insert takes them, and their
+/// number to `len`, which may be NULL.
 ///
 /// Errors: BUFFER_TOO_SHORT.
 ///
 /// Threads: one at a time for each reservation.
 ///
-/// # Safety
-///
-/// `blocks` is NULL, or points to `blocks_room` numbers.
+/// Pointers: `blocks` is NULL, or points to `blocks_room` numbers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn radixkv_reservation_blocks(
     reservation: Option<&Reservation>,
     blocks: *mut u32,
     blocks_room: usize,
-    len: Output<'_, usize>,
+    len: Option<&mut MaybeUninit<usize>>,
 ) -> Status {
     run(|| {
         let own = given(reservation, "reservation")?.core.enter("reservation")?;
@@ -84,7 +85,7 @@ pub unsafe extern "C" fn radixkv_reservation_blocks(
 pub extern "C" fn radixkv_reservation_split(
     reservation: Option<&Reservation>,
     count: usize,
-    first: NewHandle<'_, Reservation>,
+    first: Option<&mut MaybeUninit<Option<Box<Reservation>>>>,
 ) -> Status {
     run(|| {
         let first = new_handle(first, "first")?;
@@ -99,8 +100,8 @@ pub extern "C" fn radixkv_reservation_split(
     })
 }
 
-/// Moves all blocks of `more` to the end of `reservation`: for a sequence that grows. `more` is empty then, and still to be
-/// freed.
+/// Moves all blocks of `more` to the end of `reservation`: for a sequence that grows. `more` is
+/// empty then, and still to be freed.
 ///
 /// Errors: INVALID_ARGUMENT if both are one reservation; OTHER_CACHE; OTHER_PAYER.
 ///
@@ -134,14 +135,15 @@ fn both<'a>(
     Ok((reservation.core.enter("reservation")?, other.core.enter(argument)?))
 }
 
-/// Makes a second reservation of the same blocks, for a sequence that continues in several ways. A block is given back when the
-/// last of them is freed. While several have it, none may write to it or insert it (`radixkv_reservation_make_unique`).
+/// Makes a second reservation of the same blocks, for a sequence that continues in several ways. A
+/// block is given back when the last of them is freed. While several have it, none may write to it
+/// or insert it (`radixkv_reservation_make_unique`).
 ///
 /// Threads: one at a time for each reservation.
 #[unsafe(no_mangle)]
 pub extern "C" fn radixkv_reservation_fork(
     reservation: Option<&Reservation>,
-    fork: NewHandle<'_, Reservation>,
+    fork: Option<&mut MaybeUninit<Option<Box<Reservation>>>>,
 ) -> Status {
     run(|| {
         let fork = new_handle(fork, "fork")?;
@@ -152,11 +154,13 @@ pub extern "C" fn radixkv_reservation_fork(
     })
 }
 
-/// Lets the reservation alone have its block `index`. If a fork also holds the block, the last block of `fresh` takes its place,
-/// `copy` becomes a handle, and the caller copies the block `source` to `destination` before it frees that; otherwise `copy` is
-/// NULL, and nothing has changed. `source` and `destination` may be NULL.
+/// Lets the reservation alone have its block `index`. If a fork also holds the block, the last
+/// block of `fresh` takes its place, `copy` becomes a handle, and the caller copies the block
+/// `source` to `destination` before it frees that; otherwise `copy` is NULL, and nothing has
+/// changed. `source` and `destination` may be NULL.
 ///
-/// Errors: INVALID_ARGUMENT if there is no such block, or none to copy into, or a fork also holds that one; OTHER_CACHE.
+/// Errors: INVALID_ARGUMENT if there is no such block, or none to copy into, or a fork also holds
+/// that one; OTHER_CACHE.
 ///
 /// Threads: one at a time for each reservation.
 #[unsafe(no_mangle)]
@@ -164,9 +168,9 @@ pub extern "C" fn radixkv_reservation_make_unique(
     reservation: Option<&Reservation>,
     index: usize,
     fresh: Option<&Reservation>,
-    source: Output<'_, u32>,
-    destination: Output<'_, u32>,
-    copy: NewHandle<'_, Copy>,
+    source: Option<&mut MaybeUninit<u32>>,
+    destination: Option<&mut MaybeUninit<u32>>,
+    copy: Option<&mut MaybeUninit<Option<Box<Copy>>>>,
 ) -> Status {
     run(|| {
         let copy = new_handle(copy, "copy")?;

@@ -2,10 +2,9 @@
 #![allow(unsafe_code)]
 
 use radixkv::{BlockRequest, ReserveError};
+use std::mem::MaybeUninit;
 
-use crate::boundary::{
-    Exclusive, NewHandle, Output, Owner, buffer, deadline, fill, free, given, new_handle, output, run, slice,
-};
+use crate::boundary::{Exclusive, Owner, buffer, deadline, fill, free, given, new_handle, output, run, slice};
 use crate::cache::Cache;
 use crate::failure::Failure;
 use crate::lease::Lease;
@@ -13,8 +12,8 @@ use crate::namespace::Namespace;
 use crate::reservation::Reservation;
 use crate::status::Status;
 
-/// One thread's access to a cache. A thread that serves many requests keeps one; it may go from thread to thread, but only one
-/// uses it at a time.
+/// One thread's access to a cache. A thread that serves many requests keeps one; it may go from
+/// thread to thread, but only one uses it at a time.
 pub struct Session {
     pub(crate) core: Exclusive<radixkv::Session>,
     pub(crate) owner: Owner,
@@ -25,7 +24,10 @@ pub struct Session {
 ///
 /// Threads: any.
 #[unsafe(no_mangle)]
-pub extern "C" fn radixkv_session_new(cache: Option<&Cache>, session: NewHandle<'_, Session>) -> Status {
+pub extern "C" fn radixkv_session_new(
+    cache: Option<&Cache>,
+    session: Option<&mut MaybeUninit<Option<Box<Session>>>>,
+) -> Status {
     run(|| {
         let session = new_handle(session, "session")?;
         let cache = given(cache, "cache")?;
@@ -43,17 +45,16 @@ pub extern "C" fn radixkv_session_free(session: Option<Box<Session>>) {
     free(session);
 }
 
-/// Leases the longest cached prefix of the tokens, in whole blocks, and counts as a use of it. `blocks` is NULL, with room 0, or
-/// has room for every whole block of the tokens (`tokens_len / block_size`); then the ids of the prefix are written to it. Their
-/// number is `hit_tokens / block_size`. `hit_tokens` may be NULL. A miss is a lease of no tokens.
+/// Leases the longest cached prefix of the tokens, in whole blocks, and counts as a use of it.
+/// `blocks` is NULL, with room 0, or has room for every whole block of the tokens (`tokens_len /
+/// block_size`); then the ids of the prefix are written to it. Their number is `hit_tokens /
+/// block_size`. `hit_tokens` may be NULL. A miss is a lease of no tokens.
 ///
 /// Errors: BUFFER_TOO_SHORT, OTHER_CACHE.
 ///
 /// Threads: one at a time for each session; never waits.
 ///
-/// # Safety
-///
-/// `tokens` and `blocks` are NULL, or point to `tokens_len` and `blocks_room` numbers.
+/// Pointers: `tokens` and `blocks` are NULL, or point to `tokens_len` and `blocks_room` numbers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn radixkv_session_match(
     session: Option<&Session>,
@@ -62,8 +63,8 @@ pub unsafe extern "C" fn radixkv_session_match(
     tokens_len: usize,
     blocks: *mut u32,
     blocks_room: usize,
-    hit_tokens: Output<'_, usize>,
-    lease: NewHandle<'_, Lease>,
+    hit_tokens: Option<&mut MaybeUninit<usize>>,
+    lease: Option<&mut MaybeUninit<Option<Box<Lease>>>>,
 ) -> Status {
     run(|| {
         let lease = new_handle(lease, "lease")?;
@@ -81,23 +82,21 @@ pub unsafe extern "C" fn radixkv_session_match(
     })
 }
 
-/// Tells how many of the tokens are cached, in whole blocks. Leases nothing, and counts as no use: what it tells may be evicted
-/// at any moment.
+/// Tells how many of the tokens are cached, in whole blocks. Leases nothing, and counts as no use:
+/// what it tells may be evicted at any moment.
 ///
 /// Errors: OTHER_CACHE.
 ///
 /// Threads: one at a time for each session; never waits.
 ///
-/// # Safety
-///
-/// `tokens` is NULL, or points to `tokens_len` numbers.
+/// Pointers: `tokens` is NULL, or points to `tokens_len` numbers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn radixkv_session_peek(
     session: Option<&Session>,
     space: Option<&Namespace>,
     tokens: *const u32,
     tokens_len: usize,
-    hit_tokens: Output<'_, usize>,
+    hit_tokens: Option<&mut MaybeUninit<usize>>,
 ) -> Status {
     run(|| {
         let (session, space) = (given(session, "session")?, given(space, "space")?);
@@ -116,9 +115,9 @@ struct Acquire<'a> {
     space: Option<&'a Namespace>,
     tokens: Result<&'a [u32], Failure>,
     blocks: (*mut u32, usize),
-    hit_tokens: Output<'a, usize>,
-    lease: NewHandle<'a, Lease>,
-    reservation: NewHandle<'a, Reservation>,
+    hit_tokens: Option<&'a mut MaybeUninit<usize>>,
+    lease: Option<&'a mut MaybeUninit<Option<Box<Lease>>>>,
+    reservation: Option<&'a mut MaybeUninit<Option<Box<Reservation>>>>,
 }
 
 impl Acquire<'_> {
@@ -143,17 +142,17 @@ impl Acquire<'_> {
     }
 }
 
-/// Matches as `radixkv_session_match` does, and reserves blocks for the rest of the tokens and for `room_tokens` more; or takes
-/// nothing. The namespace pays for the blocks. An engine that wants the logits of the last token passes the tokens before it,
-/// and one more of room. Answers at once, before the requests that wait.
+/// Matches as `radixkv_session_match` does, and reserves blocks for the rest of the tokens and for
+/// `room_tokens` more; or takes nothing. The namespace pays for the blocks. An engine that wants
+/// the logits of the last token passes the tokens before it, and one more of room. Answers at once,
+/// before the requests that wait.
 ///
 /// Errors: BUFFER_TOO_SHORT, OTHER_CACHE, EXHAUSTED, OVER_QUOTA, TOO_LARGE, EXTERNAL_POOL.
 ///
-/// Threads: one at a time for each session; waits while another thread evicts, if blocks must be evicted.
+/// Threads: one at a time for each session; waits while another thread evicts, if blocks must be
+/// evicted.
 ///
-/// # Safety
-///
-/// `tokens` and `blocks` are NULL, or point to `tokens_len` and `blocks_room` numbers.
+/// Pointers: `tokens` and `blocks` are NULL, or point to `tokens_len` and `blocks_room` numbers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn radixkv_session_acquire(
     session: Option<&Session>,
@@ -163,9 +162,9 @@ pub unsafe extern "C" fn radixkv_session_acquire(
     room_tokens: usize,
     blocks: *mut u32,
     blocks_room: usize,
-    hit_tokens: Output<'_, usize>,
-    lease: NewHandle<'_, Lease>,
-    reservation: NewHandle<'_, Reservation>,
+    hit_tokens: Option<&mut MaybeUninit<usize>>,
+    lease: Option<&mut MaybeUninit<Option<Box<Lease>>>>,
+    reservation: Option<&mut MaybeUninit<Option<Box<Reservation>>>>,
 ) -> Status {
     // SAFETY: of the caller.
     let tokens = unsafe { slice(tokens, tokens_len, "tokens") };
@@ -173,16 +172,15 @@ pub unsafe extern "C" fn radixkv_session_acquire(
     run(|| acquire.by(|session, space, tokens| session.acquire(space, tokens, room_tokens)))
 }
 
-/// Acquires as `radixkv_session_acquire` does, and waits up to `timeout_nanos` while leases and reservations hold too many
-/// blocks; in order of arrival, without a lease or a block. Do not wait for blocks that only this thread can release.
+/// Acquires as `radixkv_session_acquire` does, and waits up to `timeout_nanos` while leases and
+/// reservations hold too many blocks; in order of arrival, without a lease or a block. Do not wait
+/// for blocks that only this thread can release.
 ///
 /// Errors: as `radixkv_session_acquire`, with TIMED_OUT instead of EXHAUSTED.
 ///
 /// Threads: one at a time for each session; waits.
 ///
-/// # Safety
-///
-/// As `radixkv_session_acquire`.
+/// Pointers: as `radixkv_session_acquire`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn radixkv_session_acquire_within(
     session: Option<&Session>,
@@ -193,9 +191,9 @@ pub unsafe extern "C" fn radixkv_session_acquire_within(
     timeout_nanos: u64,
     blocks: *mut u32,
     blocks_room: usize,
-    hit_tokens: Output<'_, usize>,
-    lease: NewHandle<'_, Lease>,
-    reservation: NewHandle<'_, Reservation>,
+    hit_tokens: Option<&mut MaybeUninit<usize>>,
+    lease: Option<&mut MaybeUninit<Option<Box<Lease>>>>,
+    reservation: Option<&mut MaybeUninit<Option<Box<Reservation>>>>,
 ) -> Status {
     // SAFETY: of the caller.
     let tokens = unsafe { slice(tokens, tokens_len, "tokens") };
@@ -209,7 +207,7 @@ fn reserve(
     session: Option<&Session>,
     payer: Option<&Namespace>,
     request: BlockRequest<'_>,
-    reservation: NewHandle<'_, Reservation>,
+    reservation: Option<&mut MaybeUninit<Option<Box<Reservation>>>>,
 ) -> Result<(), Failure> {
     let reservation = new_handle(reservation, "reservation")?;
     let session = given(session, "session")?;
@@ -223,26 +221,28 @@ fn reserve(
     Ok(())
 }
 
-/// Takes `blocks` blocks, or nothing. If too few are free, it evicts exactly the missing ones. The blocks count against the
-/// quota of `payer`, the default namespace if it is NULL, until they are inserted or given back. Answers at once, before the
-/// requests that wait.
+/// Takes `blocks` blocks, or nothing. If too few are free, it evicts exactly the missing ones. The
+/// blocks count against the quota of `payer`, the default namespace if it is NULL, until they are
+/// inserted or given back. Answers at once, before the requests that wait.
 ///
 /// Errors: OTHER_CACHE, EXHAUSTED, OVER_QUOTA, TOO_LARGE, EXTERNAL_POOL.
 ///
-/// Threads: one at a time for each session; waits while another thread evicts, if blocks must be evicted.
+/// Threads: one at a time for each session; waits while another thread evicts, if blocks must be
+/// evicted.
 #[unsafe(no_mangle)]
 pub extern "C" fn radixkv_session_reserve(
     session: Option<&Session>,
     payer: Option<&Namespace>,
     blocks: usize,
-    reservation: NewHandle<'_, Reservation>,
+    reservation: Option<&mut MaybeUninit<Option<Box<Reservation>>>>,
 ) -> Status {
     run(|| reserve(session, payer, BlockRequest::new(blocks), reservation))
 }
 
-/// Reserves as `radixkv_session_reserve` does, and waits up to `timeout_nanos` while leases and reservations hold too many
-/// blocks. Requests `for_running_sequence` are served before those that admit a sequence, each kind in order of arrival. Do not
-/// wait for blocks that only this thread can release.
+/// Reserves as `radixkv_session_reserve` does, and waits up to `timeout_nanos` while leases and
+/// reservations hold too many blocks. Requests `for_running_sequence` are served before those that
+/// admit a sequence, each kind in order of arrival. Do not wait for blocks that only this thread
+/// can release.
 ///
 /// Errors: as `radixkv_session_reserve`, with TIMED_OUT instead of EXHAUSTED.
 ///
@@ -254,7 +254,7 @@ pub extern "C" fn radixkv_session_reserve_within(
     blocks: usize,
     for_running_sequence: bool,
     timeout_nanos: u64,
-    reservation: NewHandle<'_, Reservation>,
+    reservation: Option<&mut MaybeUninit<Option<Box<Reservation>>>>,
 ) -> Status {
     run(|| {
         let mut request = BlockRequest::new(blocks).until(deadline(timeout_nanos));
@@ -265,27 +265,28 @@ pub extern "C" fn radixkv_session_reserve_within(
     })
 }
 
-/// Publishes the whole blocks of the tokens beyond `lease`, which were computed into the blocks of `reservation`, in its order.
-/// The tokens are the whole sequence; those that the lease covers are not compared.
+/// Publishes the whole blocks of the tokens beyond `lease`, which were computed into the blocks of
+/// `reservation`, in its order. The tokens are the whole sequence; those that the lease covers are
+/// not compared.
 ///
 /// The reservation must hold exactly as many blocks as there are whole blocks beyond the lease
-/// (`radixkv_reservation_split`). After success it holds the duplicates: its blocks whose tokens another insert had published
-/// meanwhile, mostly none. Free it in either case, or use it again.
+/// (`radixkv_reservation_split`). After success it holds the duplicates: its blocks whose tokens
+/// another insert had published meanwhile, mostly none. Free it in either case, or use it again.
 ///
-/// `blocks` is NULL, with room 0, or has room for as many ids as the reservation has; then the cached ids of these blocks are
-/// written to it, which the block table of the sequence should name from now on. `inserted` becomes a lease on all that is
-/// cached of the sequence; `lease` stays, and may be released. `dropped_tokens`, which may be NULL, is the number of tokens at
+/// `blocks` is NULL, with room 0, or has room for as many ids as the reservation has; then the
+/// cached ids of these blocks are written to it, which the block table of the sequence should name
+/// from now on. `inserted` becomes a lease on all that is cached of the sequence; `lease` stays,
+/// and may be released. `dropped_tokens`, which may be NULL, is the number of tokens at
 /// the end that fill no block.
 ///
-/// Errors, after which the reservation is as it was: BUFFER_TOO_SHORT, OTHER_CACHE, SEQUENCE_TOO_SHORT, BLOCK_COUNT,
-/// SEQUENCE_TOO_LONG, OVER_QUOTA, SHARED_BLOCK, NAMESPACE_REMOVED, INVALIDATED, TOO_MANY_BRANCHES.
+/// Errors, after which the reservation is as it was: BUFFER_TOO_SHORT, OTHER_CACHE,
+/// SEQUENCE_TOO_SHORT, BLOCK_COUNT, SEQUENCE_TOO_LONG, OVER_QUOTA, SHARED_BLOCK, NAMESPACE_REMOVED,
+/// INVALIDATED, TOO_MANY_BRANCHES.
 ///
-/// Threads: one at a time for each session and each reservation; never waits. What the thread wrote before the call is visible
-/// to a thread that matches the blocks.
+/// Threads: one at a time for each session and each reservation; never waits. What the thread wrote
+/// before the call is visible to a thread that matches the blocks.
 ///
-/// # Safety
-///
-/// `tokens` and `blocks` are NULL, or point to `tokens_len` and `blocks_room` numbers.
+/// Pointers: `tokens` and `blocks` are NULL, or point to `tokens_len` and `blocks_room` numbers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn radixkv_session_insert(
     session: Option<&Session>,
@@ -295,8 +296,8 @@ pub unsafe extern "C" fn radixkv_session_insert(
     reservation: Option<&Reservation>,
     blocks: *mut u32,
     blocks_room: usize,
-    dropped_tokens: Output<'_, usize>,
-    inserted: NewHandle<'_, Lease>,
+    dropped_tokens: Option<&mut MaybeUninit<usize>>,
+    inserted: Option<&mut MaybeUninit<Option<Box<Lease>>>>,
 ) -> Status {
     run(|| {
         let inserted = new_handle(inserted, "inserted")?;

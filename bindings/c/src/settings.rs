@@ -10,16 +10,14 @@ use crate::boundary::{given, run, text};
 use crate::cache::Cache;
 use crate::status::Status;
 
-/// Replaces the policy without a pause. Evictions follow the old policy until the order of the new one is complete, which
-/// `radixkv_cache_settle` does at once.
+/// Replaces the policy without a pause. Evictions follow the old policy until the order of the new
+/// one is complete, which `radixkv_cache_settle` does at once.
 ///
 /// Errors: INVALID_ARGUMENT for a name that `radixkv_builder_policy` does not know.
 ///
 /// Threads: any; waits while another thread evicts.
 ///
-/// # Safety
-///
-/// `policy` is NULL or ends with a zero.
+/// Pointers: `policy` is NULL or ends with a zero.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn radixkv_cache_set_policy(cache: Option<&Cache>, policy: *const c_char) -> Status {
     run(|| {

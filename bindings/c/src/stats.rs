@@ -21,8 +21,9 @@ macro_rules! counts {
     };
 }
 
-/// The statistics of a cache. `free + reserved + evictable + protected` blocks are the capacity. Counts go from when the cache
-/// was built. A later version of the library may add fields at the end.
+/// The statistics of a cache. `free + reserved + evictable + protected` blocks are the capacity.
+/// Counts go from when the cache was built. A later version of the library may add fields at the
+/// end.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Stats {
@@ -68,7 +69,8 @@ pub struct Stats {
     pub hit_tokens: u64,
     /// Tokens that a resume found beyond a lease whose lookup was counted already.
     pub resumed_tokens: u64,
-    /// Tokens of whole blocks that were missed because the first of them was cached once and is gone.
+    /// Tokens of whole blocks that were missed because the first of them was cached once and is
+    /// gone.
     pub missed_evicted_tokens: u64,
     /// The same: a cached block agrees only with its first tokens.
     pub missed_diverged_tokens: u64,
@@ -98,7 +100,8 @@ pub struct Stats {
     pub retentions: u64,
     /// Blocks of those.
     pub retained_blocks: u64,
-    /// 1 if every change made before the call is in these numbers; 0 if another thread was evicting.
+    /// 1 if every change made before the call is in these numbers; 0 if another thread was
+    /// evicting.
     pub is_settled: u64,
 }
 
@@ -123,7 +126,8 @@ pub struct NamespaceStats {
     pub protected_blocks: u64,
     /// Blocks of reservations that it pays for.
     pub reserved_blocks: u64,
-    /// 1 if the numbers of lookups below are its own; 0 if there were too many namespaces, and they are 0.
+    /// 1 if the numbers of lookups below are its own; 0 if there were too many namespaces, and they
+    /// are 0.
     pub has_lookups: u64,
     /// Lookups that counted as a use.
     pub lookups: u64,
@@ -133,7 +137,8 @@ pub struct NamespaceStats {
     pub hit_tokens: u64,
     /// Tokens that a resume found beyond a lease whose lookup was counted already.
     pub resumed_tokens: u64,
-    /// Tokens of whole blocks that were missed because the first of them was cached once and is gone.
+    /// Tokens of whole blocks that were missed because the first of them was cached once and is
+    /// gone.
     pub missed_evicted_tokens: u64,
     /// The same: a cached block agrees only with its first tokens.
     pub missed_diverged_tokens: u64,
@@ -150,13 +155,12 @@ counts! {
     }
 }
 
-/// Writes the statistics of a cache to `stats`, of which the caller knows `size` bytes: pass `sizeof(radixkv_stats)`.
+/// Writes the statistics of a cache to `stats`, of which the caller knows `size` bytes: pass
+/// `sizeof(radixkv_stats)`.
 ///
 /// Threads: any; never waits.
 ///
-/// # Safety
-///
-/// `stats` is NULL, or points to `size` bytes.
+/// Pointers: `stats` is NULL, or points to `size` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn radixkv_cache_read_stats(cache: Option<&Cache>, stats: *mut Stats, size: usize) -> Status {
     run(|| {
@@ -171,9 +175,7 @@ pub unsafe extern "C" fn radixkv_cache_read_stats(cache: Option<&Cache>, stats: 
 ///
 /// Threads: any; never waits.
 ///
-/// # Safety
-///
-/// `stats` is NULL, or points to `size` bytes.
+/// Pointers: `stats` is NULL, or points to `size` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn radixkv_namespace_read_stats(
     space: Option<&Namespace>,

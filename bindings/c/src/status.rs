@@ -10,8 +10,8 @@ use crate::failure::Failure;
 
 /// What a function returns. `radixkv_last_error` has the text and the numbers.
 ///
-/// If it is not `RADIXKV_STATUS_OK`, nothing has changed, except after `RADIXKV_STATUS_PANICKED`; handles that the function
-/// would have made are NULL.
+/// If it is not `RADIXKV_STATUS_OK`, nothing has changed, except after `RADIXKV_STATUS_PANICKED`;
+/// handles that the function would have made are NULL.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Status {
@@ -25,7 +25,8 @@ pub enum Status {
     BufferTooShort = 3,
     /// A handle belongs to another cache.
     OtherCache = 4,
-    /// Another thread is inside a call with the same handle, which only one thread may use at a time.
+    /// Another thread is inside a call with the same handle, which only one thread may use at a
+    /// time.
     HandleBusy = 5,
     /// The tokens are shorter than the sequence of their lease: pass the whole sequence.
     SequenceTooShort = 6,
@@ -47,7 +48,8 @@ pub enum Status {
     BlockHeld = 26,
     /// A block id is not below the capacity: the id is `requested`.
     BlockOutOfRange = 27,
-    /// The reservation holds another number of blocks than the sequence has whole blocks beyond the lease.
+    /// The reservation holds another number of blocks than the sequence has whole blocks beyond the
+    /// lease.
     BlockCount = 40,
     /// The sequence is longer than 2^31 - 1 tokens.
     SequenceTooLong = 41,
@@ -85,7 +87,8 @@ pub struct Error {
     pub status: Status,
     /// What was asked for: blocks, tokens or elements. 0 where it means nothing, here and below.
     pub requested: usize,
-    /// What there was: free or evictable blocks, pinned blocks of the namespace, elements of the buffer.
+    /// What there was: free or evictable blocks, pinned blocks of the namespace, elements of the
+    /// buffer.
     pub available: usize,
     /// The limit: of the namespace, or the cache's capacity.
     pub limit: usize,
@@ -103,7 +106,8 @@ pub(crate) fn remember(failure: Failure) {
     let _ = LAST.try_with(|last| last.replace(Some(failure)));
 }
 
-/// Writes what the last failed call of this thread found to `error`. A call that succeeds changes nothing of it.
+/// Writes what the last failed call of this thread found to `error`. A call that succeeds changes
+/// nothing of it.
 ///
 /// Threads: any; each has its own last error.
 #[unsafe(no_mangle)]
@@ -128,7 +132,8 @@ pub extern "C" fn radixkv_last_error(error: Option<&mut MaybeUninit<Error>>) -> 
     })
 }
 
-/// A short text for a status, without the numbers of a call. Never NULL, valid for ever; also for a number that is no status.
+/// A short text for a status, without the numbers of a call. Never NULL, valid for ever; also for a
+/// number that is no status.
 ///
 /// Threads: any.
 #[unsafe(no_mangle)]

@@ -1,12 +1,14 @@
 //! Weak leases: a prefix that is matched now and leased later, without protecting it in between.
 #![allow(unsafe_code)]
 
-use crate::boundary::{NewHandle, Owner, free, given, new_handle, run};
+use crate::boundary::{Owner, free, given, new_handle, run};
 use crate::lease::Lease;
 use crate::session::Session;
 use crate::status::Status;
+use std::mem::MaybeUninit;
 
-/// A prefix without a promise: `radixkv_session_upgrade` says whether it is still cached. It keeps no block and no cache.
+/// A prefix without a promise: `radixkv_session_upgrade` says whether it is still cached. It keeps
+/// no block and no cache.
 pub struct WeakLease {
     core: radixkv::WeakLease,
     owner: Owner,
@@ -16,7 +18,10 @@ pub struct WeakLease {
 ///
 /// Threads: any; never waits.
 #[unsafe(no_mangle)]
-pub extern "C" fn radixkv_lease_downgrade(lease: Option<&Lease>, weak: NewHandle<'_, WeakLease>) -> Status {
+pub extern "C" fn radixkv_lease_downgrade(
+    lease: Option<&Lease>,
+    weak: Option<&mut MaybeUninit<Option<Box<WeakLease>>>>,
+) -> Status {
     run(|| {
         let weak = new_handle(weak, "weak")?;
         let lease = given(lease, "lease")?;
@@ -25,7 +30,8 @@ pub extern "C" fn radixkv_lease_downgrade(lease: Option<&Lease>, weak: NewHandle
     })
 }
 
-/// Leases the prefix of a weak lease; `lease` is NULL if any of its blocks is gone, or it is empty. Counts as no use.
+/// Leases the prefix of a weak lease; `lease` is NULL if any of its blocks is gone, or it is empty.
+/// Counts as no use.
 ///
 /// Errors: OTHER_CACHE.
 ///
@@ -34,7 +40,7 @@ pub extern "C" fn radixkv_lease_downgrade(lease: Option<&Lease>, weak: NewHandle
 pub extern "C" fn radixkv_session_upgrade(
     session: Option<&Session>,
     weak: Option<&WeakLease>,
-    lease: NewHandle<'_, Lease>,
+    lease: Option<&mut MaybeUninit<Option<Box<Lease>>>>,
 ) -> Status {
     run(|| {
         let lease = new_handle(lease, "lease")?;

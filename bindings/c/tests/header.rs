@@ -1,13 +1,23 @@
-//! The committed header is the one that the sources give. `RADIXKV_WRITE_HEADER=1 cargo test -p radixkv-c --test header`
-//! writes it.
+//! The committed header is the one that the sources give. `RADIXKV_WRITE_HEADER=1 cargo test -p
+//! radixkv-c --test header` writes it.
 
 use std::fs;
 use std::path::Path;
 
 /// The order of the header.
-const SOURCES: [&str; 13] = [
-    "boundary", "status", "builder", "cache", "settings", "namespace", "session", "lease", "weak_lease",
-    "reservation", "external", "stats", "events",
+const SOURCES: [&str; 12] = [
+    "status",
+    "builder",
+    "cache",
+    "settings",
+    "namespace",
+    "session",
+    "lease",
+    "weak_lease",
+    "reservation",
+    "external",
+    "stats",
+    "events",
 ];
 
 fn root() -> &'static Path {
@@ -32,4 +42,23 @@ fn the_header_is_what_the_sources_say() {
     }
     let committed = fs::read_to_string(&path).expect("the header is read");
     assert!(committed == generated, "include/radixkv.h differs: run this test with RADIXKV_WRITE_HEADER=1");
+}
+
+#[test]
+fn every_function_says_which_threads_may_call_it() {
+    let header = generated();
+    let (_, functions) = header.split_once("extern \"C\" {").expect("the functions come last");
+    let mut count = 0;
+    for paragraph in
+        functions.split("\n\n").filter(|paragraph| paragraph.contains("radixkv_") && paragraph.contains(");"))
+    {
+        count += 1;
+        assert!(paragraph.contains("// Threads: "), "{paragraph}");
+    }
+    let exported: usize = SOURCES
+        .iter()
+        .map(|source| fs::read_to_string(root().join(format!("src/{source}.rs"))).expect("a source"))
+        .map(|text| text.matches("#[unsafe(no_mangle)]").count())
+        .sum();
+    assert_eq!(count, exported, "all exported functions are in the header");
 }
