@@ -25,7 +25,7 @@ def is_named(file, src):
 
 def main():
     found = []
-    for src in [ROOT / "src", *sorted(ROOT.glob("crates/*/src")), ROOT / "examples/engine/src"]:
+    for src in [ROOT / "src", *sorted(ROOT.glob("crates/*/src")), *sorted(ROOT.glob("bindings/*/src")), ROOT / "examples/engine/src"]:
         files = [file for file in src.rglob("*.rs") if file.name not in ("lib.rs", "main.rs")]
         found += [file.relative_to(ROOT).as_posix() for file in sorted(files) if not is_named(file, src)]
     if found:

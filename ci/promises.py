@@ -32,7 +32,7 @@ def place(path):
     folder, _, rest = path.partition("/")
     if folder == "loom":
         return ROOT / "loom_tests/tests" / rest
-    if folder in ("src", "crates", "examples"):
+    if folder in ("src", "crates", "examples", "bindings"):
         return ROOT / path
     # A test of the core, or of another package.
     places = [ROOT / "tests" / path, *ROOT.glob(f"crates/*/tests/{path}")]

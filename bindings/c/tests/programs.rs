@@ -1,6 +1,7 @@
 //! C and C++ programs against the libraries as they are installed, built by the system's compilers
 //! with the address and undefined-behaviour sanitizers. Leaks are errors.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -101,6 +102,17 @@ fn threads_share_a_cache_and_no_handle_that_is_for_one() {
 #[test]
 fn cpp_handles_free_themselves() {
     passes("handles.cpp", Library::Shared);
+}
+
+#[test]
+fn the_shared_library_exports_the_functions_of_the_header() {
+    let library = installed().join("lib/libradixkv.so");
+    let symbols = run(Command::new("nm").args(["--dynamic", "--defined-only", "--format=posix"]).arg(library));
+    let symbols = String::from_utf8(symbols.stdout).expect("text");
+    let exported: BTreeSet<_> = symbols.lines().filter_map(|line| line.split(' ').next()).collect();
+    let header = fs::read_to_string(installed().join("include/radixkv.h")).expect("the header is read");
+    let declared = header.lines().filter_map(|line| line.split_once('(')?.0.rsplit([' ', '*']).next());
+    assert_eq!(exported, declared.filter(|name| name.starts_with("radixkv_")).collect());
 }
 
 #[test]
