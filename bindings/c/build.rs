@@ -1,4 +1,5 @@
-//! Names the shared library as it is installed. Before 1.0 each minor version has an interface of its own.
+//! Names the shared library as it is installed. Before 1.0 each minor version has an interface of
+//! its own.
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");

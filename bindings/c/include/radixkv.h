@@ -6,6 +6,8 @@
  * Results. A function returns a status, and writes its results through pointers. If the status is
  * not RADIXKV_STATUS_OK, nothing has changed, and no result is written, except that a handle which
  * the function would have made is NULL. A result may be NULL only where its function says so.
+ * "Errors" names statuses without RADIXKV_STATUS_. Beside those, any function may return
+ * NULL_POINTER, INVALID_ARGUMENT, HANDLE_BUSY and PANICKED.
  *
  * Misuse. NULL, a handle of another cache, a buffer that is too short, and numbers out of range are
  * refused with a status before anything changes. A handle that was freed, and a pointer to less
@@ -149,6 +151,10 @@ typedef struct radixkv_cache radixkv_cache;
 // A copy that a sequence must make before it writes to a block that a fork also holds. The source
 // keeps its content until this is freed.
 typedef struct radixkv_copy radixkv_copy;
+
+// Evicted blocks of some sequences, which stay reserved until this is freed: no lookup finds them
+// any more, and nobody writes to them.
+typedef struct radixkv_evicted radixkv_evicted;
 
 // A promise: while it lives, the blocks of its prefix are not evicted, rewritten or handed out.
 typedef struct radixkv_lease radixkv_lease;
@@ -310,7 +316,7 @@ typedef struct {
     size_t len;
 } radixkv_text;
 
-// An event. Its pointers are valid until its batch is freed.
+// An event. Its pointers are valid until the handle that it is read from is freed.
 typedef struct {
     // The change.
     radixkv_event_kind kind;
@@ -322,7 +328,8 @@ typedef struct {
     size_t parts_len;
     // Tokens of the sequence before those of the blocks.
     size_t start;
-    // The tokens of stored blocks; with bigrams, also the one behind them.
+    // The tokens of stored blocks; with bigrams, also the one behind them. Of evicted blocks
+    // (`radixkv_evicted_get`), those of the whole sequence up to there.
     const uint32_t *tokens;
     // Their number; 0 for other changes.
     size_t tokens_len;
@@ -374,7 +381,7 @@ radixkv_status radixkv_builder_new(size_t block_size,
 // Threads: one at a time for each builder.
 //
 // Pointers: `policy` is NULL or ends with a zero.
-radixkv_status radixkv_builder_policy(const radixkv_builder *builder, const char *policy);
+radixkv_status radixkv_builder_policy(radixkv_builder *builder, const char *policy);
 
 // Lets a thread of the cache evict: it keeps between `low` and `high` blocks free. Both zero:
 // marks that suit the capacity. Without this, the thread that needs blocks evicts, and no thread
@@ -383,32 +390,32 @@ radixkv_status radixkv_builder_policy(const radixkv_builder *builder, const char
 // Errors: `radixkv_builder_build` refuses marks that do not fit the capacity.
 //
 // Threads: one at a time for each builder.
-radixkv_status radixkv_builder_background(const radixkv_builder *builder, size_t low, size_t high);
+radixkv_status radixkv_builder_background(radixkv_builder *builder, size_t low, size_t high);
 
 // Lets `radixkv_cache_set_time` be the only clock: with inline eviction and one thread, every
 // answer then depends on the calls alone. A nanosecond in a duration is one unit of this clock.
 //
 // Threads: one at a time for each builder.
-radixkv_status radixkv_builder_logical_clock(const radixkv_builder *builder);
+radixkv_status radixkv_builder_logical_clock(radixkv_builder *builder);
 
 // Removes prefixes that were not used for so many nanoseconds, whether or not their blocks are
 // needed.
 //
 // Threads: one at a time for each builder.
-radixkv_status radixkv_builder_time_to_idle(const radixkv_builder *builder, uint64_t nanos);
+radixkv_status radixkv_builder_time_to_idle(radixkv_builder *builder, uint64_t nanos);
 
 // Lets the cache grow to so many blocks while it is in use (`radixkv_cache_grow`). Its capacity
 // may then be 0 at first.
 //
 // Threads: one at a time for each builder.
-radixkv_status radixkv_builder_growable_to(const radixkv_builder *builder, size_t blocks);
+radixkv_status radixkv_builder_growable_to(radixkv_builder *builder, size_t blocks);
 
 // Lets the engine own the blocks: it passes ids below the capacity to the cache with
 // `radixkv_cache_adopt`, and takes evicted ids back with `radixkv_cache_take_evicted`. Reserving
 // and acquiring are refused.
 //
 // Threads: one at a time for each builder.
-radixkv_status radixkv_builder_external(const radixkv_builder *builder);
+radixkv_status radixkv_builder_external(radixkv_builder *builder);
 
 // Builds a cache with all blocks free. The builder can be used again.
 //
@@ -416,7 +423,7 @@ radixkv_status radixkv_builder_external(const radixkv_builder *builder);
 // do not fit; NO_THREAD if the system did not start the evictor's thread.
 //
 // Threads: one at a time for each builder.
-radixkv_status radixkv_builder_build(const radixkv_builder *builder, radixkv_cache **cache);
+radixkv_status radixkv_builder_build(radixkv_builder *builder, radixkv_cache **cache);
 
 // Frees a builder. NULL is allowed.
 //
@@ -431,41 +438,41 @@ void radixkv_cache_free(radixkv_cache *cache);
 // Tells the tokens of a block.
 //
 // Threads: any.
-radixkv_status radixkv_cache_block_size(const radixkv_cache *cache, size_t *tokens);
+radixkv_status radixkv_cache_block_size(radixkv_cache *cache, size_t *tokens);
 
 // Tells the blocks that the cache manages.
 //
 // Threads: any.
-radixkv_status radixkv_cache_capacity(const radixkv_cache *cache, size_t *blocks);
+radixkv_status radixkv_cache_capacity(radixkv_cache *cache, size_t *blocks);
 
 // Tells the blocks that hold nothing. Costs a read.
 //
 // Threads: any.
-radixkv_status radixkv_cache_free_blocks(const radixkv_cache *cache, size_t *blocks);
+radixkv_status radixkv_cache_free_blocks(radixkv_cache *cache, size_t *blocks);
 
 // Frees up to `blocks` blocks that no lease protects, in the policy's exact order, and tells how
 // many. `freed` may be NULL.
 //
 // Threads: any; waits while another thread evicts.
-radixkv_status radixkv_cache_evict(const radixkv_cache *cache, size_t blocks, size_t *freed);
+radixkv_status radixkv_cache_evict(radixkv_cache *cache, size_t blocks, size_t *freed);
 
 // Brings all counts up to date and does all pending work: an exchange of the policy, prefixes that
 // are idle for too long, what namespaces cache beyond their quotas.
 //
 // Threads: any; waits while another thread evicts.
-radixkv_status radixkv_cache_settle(const radixkv_cache *cache);
+radixkv_status radixkv_cache_settle(radixkv_cache *cache);
 
 // Does one bounded step of the pending work, and tells whether more is left: for a thread of the
 // engine that has time. `more` may be NULL.
 //
 // Threads: any; waits while another thread evicts.
-radixkv_status radixkv_cache_run_once(const radixkv_cache *cache, bool *more);
+radixkv_status radixkv_cache_run_once(radixkv_cache *cache, bool *more);
 
 // Empties the whole cache, with all namespaces. Leased blocks are free when their leases are
 // released; inserts from these leases are refused.
 //
 // Threads: any; waits while another thread evicts.
-radixkv_status radixkv_cache_clear(const radixkv_cache *cache);
+radixkv_status radixkv_cache_clear(radixkv_cache *cache);
 
 // Invalidates blocks whose keys and values are wrong, with all that was cached beyond them, and
 // tells how many blocks that were. Leases stay: `radixkv_lease_is_invalidated` says which requests
@@ -474,7 +481,7 @@ radixkv_status radixkv_cache_clear(const radixkv_cache *cache);
 // Threads: any; waits while another thread evicts. Looks at the whole index.
 //
 // Pointers: `blocks` is NULL, or points to `blocks_len` ids.
-radixkv_status radixkv_cache_invalidate(const radixkv_cache *cache,
+radixkv_status radixkv_cache_invalidate(radixkv_cache *cache,
                                         const uint32_t *blocks,
                                         size_t blocks_len,
                                         size_t *invalidated);
@@ -482,7 +489,7 @@ radixkv_status radixkv_cache_invalidate(const radixkv_cache *cache,
 // Sets the time of a cache with a logical clock. Without effect on any other.
 //
 // Threads: any.
-radixkv_status radixkv_cache_set_time(const radixkv_cache *cache, uint64_t now);
+radixkv_status radixkv_cache_set_time(radixkv_cache *cache, uint64_t now);
 
 // Adds `blocks` free blocks, and tells the id of the first of them. The others follow it. `first`
 // may be NULL.
@@ -490,14 +497,14 @@ radixkv_status radixkv_cache_set_time(const radixkv_cache *cache, uint64_t now);
 // Errors: CANNOT_GROW beyond the limit of `radixkv_builder_growable_to`.
 //
 // Threads: any.
-radixkv_status radixkv_cache_grow(const radixkv_cache *cache, size_t blocks, uint32_t *first);
+radixkv_status radixkv_cache_grow(radixkv_cache *cache, size_t blocks, uint32_t *first);
 
 // Checks every invariant of the cache: for tests, while no other thread uses it.
 //
 // Errors: VIOLATION, with the first invariant that is broken.
 //
 // Threads: any; waits while another thread evicts. Walks the whole index.
-radixkv_status radixkv_cache_validate(const radixkv_cache *cache);
+radixkv_status radixkv_cache_validate(radixkv_cache *cache);
 
 // Replaces the policy without a pause. Evictions follow the old policy until the order of the new
 // one is complete, which `radixkv_cache_settle` does at once.
@@ -507,19 +514,19 @@ radixkv_status radixkv_cache_validate(const radixkv_cache *cache);
 // Threads: any; waits while another thread evicts.
 //
 // Pointers: `policy` is NULL or ends with a zero.
-radixkv_status radixkv_cache_set_policy(const radixkv_cache *cache, const char *policy);
+radixkv_status radixkv_cache_set_policy(radixkv_cache *cache, const char *policy);
 
 // Changes how many blocks the background evictor keeps free.
 //
 // Errors: NOT_BACKGROUND, INVALID_ARGUMENT.
 //
 // Threads: any.
-radixkv_status radixkv_cache_set_watermarks(const radixkv_cache *cache, size_t low, size_t high);
+radixkv_status radixkv_cache_set_watermarks(radixkv_cache *cache, size_t low, size_t high);
 
 // Changes the time without a use after which a prefix is removed, in nanoseconds; 0: none is.
 //
 // Threads: any; waits while another thread evicts.
-radixkv_status radixkv_cache_set_time_to_idle(const radixkv_cache *cache, uint64_t nanos);
+radixkv_status radixkv_cache_set_time_to_idle(radixkv_cache *cache, uint64_t nanos);
 
 // Makes a handle on the namespace of a name, and the namespace if there is none. The name has
 // `count` parts, each UTF-8, of `lengths[i]` bytes, or ending with a zero if `lengths` is NULL.
@@ -532,7 +539,7 @@ radixkv_status radixkv_cache_set_time_to_idle(const radixkv_cache *cache, uint64
 //
 // Pointers: `parts` is NULL or points to `count` texts, and `lengths` is NULL or points to their
 // lengths.
-radixkv_status radixkv_namespace_new(const radixkv_cache *cache,
+radixkv_status radixkv_namespace_new(radixkv_cache *cache,
                                      const char *const *parts,
                                      const size_t *lengths,
                                      size_t count,
@@ -542,7 +549,7 @@ radixkv_status radixkv_namespace_new(const radixkv_cache *cache,
 // Makes a handle on the default namespace, for sequences that need no separation.
 //
 // Threads: any.
-radixkv_status radixkv_namespace_default(const radixkv_cache *cache, radixkv_namespace **space);
+radixkv_status radixkv_namespace_default(radixkv_cache *cache, radixkv_namespace **space);
 
 // Frees the handle; what the namespace caches stays. NULL is allowed.
 //
@@ -554,7 +561,7 @@ void radixkv_namespace_free(radixkv_namespace *space);
 // number or RADIXKV_NO_LIMIT.
 //
 // Threads: any; waits while another thread evicts.
-radixkv_status radixkv_namespace_set_quota(const radixkv_namespace *space,
+radixkv_status radixkv_namespace_set_quota(radixkv_namespace *space,
                                            uint64_t cached_blocks,
                                            uint64_t pinned_blocks,
                                            uint64_t idle_nanos);
@@ -563,7 +570,7 @@ radixkv_status radixkv_namespace_set_quota(const radixkv_namespace *space,
 // leases are refused.
 //
 // Threads: any; waits while another thread evicts.
-radixkv_status radixkv_namespace_clear(const radixkv_namespace *space);
+radixkv_status radixkv_namespace_clear(radixkv_namespace *space);
 
 // Empties the namespace if nothing leases or reserves in it.
 //
@@ -571,19 +578,19 @@ radixkv_status radixkv_namespace_clear(const radixkv_namespace *space);
 // `limit`.
 //
 // Threads: any; waits while another thread evicts.
-radixkv_status radixkv_namespace_clear_if_unused(const radixkv_namespace *space);
+radixkv_status radixkv_namespace_clear_if_unused(radixkv_namespace *space);
 
 // Removes the namespace. Matches through old handles find nothing, and inserts are refused. The
 // default namespace is cleared instead.
 //
 // Threads: any; waits while another thread evicts.
-radixkv_status radixkv_namespace_remove(const radixkv_namespace *space);
+radixkv_status radixkv_namespace_remove(radixkv_namespace *space);
 
 // Frees up to `blocks` blocks of the namespace that no lease protects, and tells how many. `freed`
 // may be NULL.
 //
 // Threads: any; waits while another thread evicts.
-radixkv_status radixkv_namespace_evict(const radixkv_namespace *space,
+radixkv_status radixkv_namespace_evict(radixkv_namespace *space,
                                        size_t blocks,
                                        size_t *freed);
 
@@ -591,19 +598,19 @@ radixkv_status radixkv_namespace_evict(const radixkv_namespace *space,
 // many blocks that were. `freed` may be NULL.
 //
 // Threads: any; waits while another thread evicts.
-radixkv_status radixkv_namespace_evict_idle(const radixkv_namespace *space,
+radixkv_status radixkv_namespace_evict_idle(radixkv_namespace *space,
                                             uint64_t idle_nanos,
                                             size_t *freed);
 
 // Tells what the lookups of the namespace compare: RADIXKV_KEYS_TOKENS or RADIXKV_KEYS_BIGRAMS.
 //
 // Threads: any.
-radixkv_status radixkv_namespace_keys(const radixkv_namespace *space, uint32_t *keys);
+radixkv_status radixkv_namespace_keys(radixkv_namespace *space, uint32_t *keys);
 
 // Makes a session.
 //
 // Threads: any.
-radixkv_status radixkv_session_new(const radixkv_cache *cache, radixkv_session **session);
+radixkv_status radixkv_session_new(radixkv_cache *cache, radixkv_session **session);
 
 // Frees a session. NULL is allowed.
 //
@@ -620,14 +627,32 @@ void radixkv_session_free(radixkv_session *session);
 // Threads: one at a time for each session; never waits.
 //
 // Pointers: `tokens` and `blocks` are NULL, or point to `tokens_len` and `blocks_room` numbers.
-radixkv_status radixkv_session_match(const radixkv_session *session,
-                                     const radixkv_namespace *space,
+radixkv_status radixkv_session_match(radixkv_session *session,
+                                     radixkv_namespace *space,
                                      const uint32_t *tokens,
                                      size_t tokens_len,
                                      uint32_t *blocks,
                                      size_t blocks_room,
                                      size_t *hit_tokens,
                                      radixkv_lease **lease);
+
+// Matches as `radixkv_session_match` does, and counts as no use: to keep what is cached of a
+// waiting request without making it look recently used. `radixkv_session_resume` counts it when
+// the request runs.
+//
+// Errors: BUFFER_TOO_SHORT, OTHER_CACHE.
+//
+// Threads: one at a time for each session; never waits.
+//
+// Pointers: `tokens` and `blocks` are NULL, or point to `tokens_len` and `blocks_room` numbers.
+radixkv_status radixkv_session_match_untouched(radixkv_session *session,
+                                               radixkv_namespace *space,
+                                               const uint32_t *tokens,
+                                               size_t tokens_len,
+                                               uint32_t *blocks,
+                                               size_t blocks_room,
+                                               size_t *hit_tokens,
+                                               radixkv_lease **lease);
 
 // Tells how many of the tokens are cached, in whole blocks. Leases nothing, and counts as no use:
 // what it tells may be evicted at any moment.
@@ -637,8 +662,8 @@ radixkv_status radixkv_session_match(const radixkv_session *session,
 // Threads: one at a time for each session; never waits.
 //
 // Pointers: `tokens` is NULL, or points to `tokens_len` numbers.
-radixkv_status radixkv_session_peek(const radixkv_session *session,
-                                    const radixkv_namespace *space,
+radixkv_status radixkv_session_peek(radixkv_session *session,
+                                    radixkv_namespace *space,
                                     const uint32_t *tokens,
                                     size_t tokens_len,
                                     size_t *hit_tokens);
@@ -654,8 +679,8 @@ radixkv_status radixkv_session_peek(const radixkv_session *session,
 // evicted.
 //
 // Pointers: `tokens` and `blocks` are NULL, or point to `tokens_len` and `blocks_room` numbers.
-radixkv_status radixkv_session_acquire(const radixkv_session *session,
-                                       const radixkv_namespace *space,
+radixkv_status radixkv_session_acquire(radixkv_session *session,
+                                       radixkv_namespace *space,
                                        const uint32_t *tokens,
                                        size_t tokens_len,
                                        size_t room_tokens,
@@ -674,8 +699,8 @@ radixkv_status radixkv_session_acquire(const radixkv_session *session,
 // Threads: one at a time for each session; waits.
 //
 // Pointers: as `radixkv_session_acquire`.
-radixkv_status radixkv_session_acquire_within(const radixkv_session *session,
-                                              const radixkv_namespace *space,
+radixkv_status radixkv_session_acquire_within(radixkv_session *session,
+                                              radixkv_namespace *space,
                                               const uint32_t *tokens,
                                               size_t tokens_len,
                                               size_t room_tokens,
@@ -694,8 +719,8 @@ radixkv_status radixkv_session_acquire_within(const radixkv_session *session,
 //
 // Threads: one at a time for each session; waits while another thread evicts, if blocks must be
 // evicted.
-radixkv_status radixkv_session_reserve(const radixkv_session *session,
-                                       const radixkv_namespace *payer,
+radixkv_status radixkv_session_reserve(radixkv_session *session,
+                                       radixkv_namespace *payer,
                                        size_t blocks,
                                        radixkv_reservation **reservation);
 
@@ -707,8 +732,8 @@ radixkv_status radixkv_session_reserve(const radixkv_session *session,
 // Errors: as `radixkv_session_reserve`, with TIMED_OUT instead of EXHAUSTED.
 //
 // Threads: one at a time for each session; waits.
-radixkv_status radixkv_session_reserve_within(const radixkv_session *session,
-                                              const radixkv_namespace *payer,
+radixkv_status radixkv_session_reserve_within(radixkv_session *session,
+                                              radixkv_namespace *payer,
                                               size_t blocks,
                                               bool for_running_sequence,
                                               uint64_t timeout_nanos,
@@ -736,11 +761,11 @@ radixkv_status radixkv_session_reserve_within(const radixkv_session *session,
 // before the call is visible to a thread that matches the blocks.
 //
 // Pointers: `tokens` and `blocks` are NULL, or point to `tokens_len` and `blocks_room` numbers.
-radixkv_status radixkv_session_insert(const radixkv_session *session,
-                                      const radixkv_lease *lease,
+radixkv_status radixkv_session_insert(radixkv_session *session,
+                                      radixkv_lease *lease,
                                       const uint32_t *tokens,
                                       size_t tokens_len,
-                                      const radixkv_reservation *reservation,
+                                      radixkv_reservation *reservation,
                                       uint32_t *blocks,
                                       size_t blocks_room,
                                       size_t *dropped_tokens,
@@ -757,17 +782,17 @@ void radixkv_lease_release(radixkv_lease *lease);
 // Errors: TOO_MANY_LEASES.
 //
 // Threads: any; never waits.
-radixkv_status radixkv_lease_clone(const radixkv_lease *lease, radixkv_lease **clone);
+radixkv_status radixkv_lease_clone(radixkv_lease *lease, radixkv_lease **clone);
 
 // Tells how many tokens a lease protects: those of whole blocks.
 //
 // Threads: any.
-radixkv_status radixkv_lease_len_tokens(const radixkv_lease *lease, size_t *tokens);
+radixkv_status radixkv_lease_len_tokens(radixkv_lease *lease, size_t *tokens);
 
 // Tells whether blocks of a lease were invalidated, so that its request must be computed again.
 //
 // Threads: any; never waits.
-radixkv_status radixkv_lease_is_invalidated(const radixkv_lease *lease, bool *invalidated);
+radixkv_status radixkv_lease_is_invalidated(radixkv_lease *lease, bool *invalidated);
 
 // Lets a lease cover what was cached beyond it meanwhile. The tokens are the whole sequence; those
 // that the lease covers are not compared. `blocks` is NULL, with room 0, or has room for every
@@ -781,7 +806,7 @@ radixkv_status radixkv_lease_is_invalidated(const radixkv_lease *lease, bool *in
 // Never waits.
 //
 // Pointers: `tokens` and `blocks` are NULL, or point to `tokens_len` and `blocks_room` numbers.
-radixkv_status radixkv_session_resume(const radixkv_session *session,
+radixkv_status radixkv_session_resume(radixkv_session *session,
                                       radixkv_lease *lease,
                                       const uint32_t *tokens,
                                       size_t tokens_len,
@@ -798,8 +823,8 @@ radixkv_status radixkv_session_resume(const radixkv_session *session,
 // Threads: one at a time for each session; never waits.
 //
 // Pointers: `tokens` is NULL, or points to `tokens_len` numbers.
-radixkv_status radixkv_session_match_partial(const radixkv_session *session,
-                                             const radixkv_lease *lease,
+radixkv_status radixkv_session_match_partial(radixkv_session *session,
+                                             radixkv_lease *lease,
                                              const uint32_t *tokens,
                                              size_t tokens_len,
                                              size_t min_tokens,
@@ -818,8 +843,8 @@ void radixkv_partial_hit_free(radixkv_partial_hit *hit);
 // Errors: OTHER_CACHE, NAMESPACE_REMOVED, INVALIDATED, TOO_MANY_LEASES.
 //
 // Threads: one at a time for each session; never waits.
-radixkv_status radixkv_session_retain(const radixkv_session *session,
-                                      const radixkv_lease *lease,
+radixkv_status radixkv_session_retain(radixkv_session *session,
+                                      radixkv_lease *lease,
                                       uint64_t nanos);
 
 // Ends the retention of exactly the prefix of a lease.
@@ -827,8 +852,8 @@ radixkv_status radixkv_session_retain(const radixkv_session *session,
 // Errors: OTHER_CACHE.
 //
 // Threads: one at a time for each session; waits while another thread evicts.
-radixkv_status radixkv_session_release_retained(const radixkv_session *session,
-                                                const radixkv_lease *lease);
+radixkv_status radixkv_session_release_retained(radixkv_session *session,
+                                                radixkv_lease *lease);
 
 // Gives the prefix of a lease a priority for so many nanoseconds, without end if they are 0. The
 // default is 35. Only the policy "priority" evicts by it, the lowest first.
@@ -836,8 +861,8 @@ radixkv_status radixkv_session_release_retained(const radixkv_session *session,
 // Errors: OTHER_CACHE.
 //
 // Threads: one at a time for each session; never waits.
-radixkv_status radixkv_session_prioritize(const radixkv_session *session,
-                                          const radixkv_lease *lease,
+radixkv_status radixkv_session_prioritize(radixkv_session *session,
+                                          radixkv_lease *lease,
                                           int64_t level,
                                           uint64_t nanos);
 
@@ -847,12 +872,12 @@ radixkv_status radixkv_session_prioritize(const radixkv_session *session,
 // Errors: OTHER_CACHE.
 //
 // Threads: one at a time for each session; never waits.
-radixkv_status radixkv_session_demote(const radixkv_session *session, const radixkv_lease *lease);
+radixkv_status radixkv_session_demote(radixkv_session *session, radixkv_lease *lease);
 
 // Makes a weak lease on the prefix of a lease.
 //
 // Threads: any; never waits.
-radixkv_status radixkv_lease_downgrade(const radixkv_lease *lease, radixkv_weak_lease **weak);
+radixkv_status radixkv_lease_downgrade(radixkv_lease *lease, radixkv_weak_lease **weak);
 
 // Leases the prefix of a weak lease; `lease` is NULL if any of its blocks is gone, or it is empty.
 // Counts as no use.
@@ -860,8 +885,8 @@ radixkv_status radixkv_lease_downgrade(const radixkv_lease *lease, radixkv_weak_
 // Errors: OTHER_CACHE.
 //
 // Threads: one at a time for each session; never waits.
-radixkv_status radixkv_session_upgrade(const radixkv_session *session,
-                                       const radixkv_weak_lease *weak,
+radixkv_status radixkv_session_upgrade(radixkv_session *session,
+                                       radixkv_weak_lease *weak,
                                        radixkv_lease **lease);
 
 // Frees a weak lease. NULL is allowed.
@@ -877,7 +902,7 @@ void radixkv_reservation_free(radixkv_reservation *reservation);
 // Tells how many blocks a reservation holds.
 //
 // Threads: one at a time for each reservation.
-radixkv_status radixkv_reservation_len(const radixkv_reservation *reservation, size_t *blocks);
+radixkv_status radixkv_reservation_len(radixkv_reservation *reservation, size_t *blocks);
 
 // Writes the ids of the blocks to `blocks`, in the order in which an insert takes them, and their
 // number to `len`, which may be NULL.
@@ -887,7 +912,7 @@ radixkv_status radixkv_reservation_len(const radixkv_reservation *reservation, s
 // Threads: one at a time for each reservation.
 //
 // Pointers: `blocks` is NULL, or points to `blocks_room` numbers.
-radixkv_status radixkv_reservation_blocks(const radixkv_reservation *reservation,
+radixkv_status radixkv_reservation_blocks(radixkv_reservation *reservation,
                                           uint32_t *blocks,
                                           size_t blocks_room,
                                           size_t *len);
@@ -897,7 +922,7 @@ radixkv_status radixkv_reservation_blocks(const radixkv_reservation *reservation
 // Errors: INVALID_ARGUMENT if it holds fewer.
 //
 // Threads: one at a time for each reservation.
-radixkv_status radixkv_reservation_split(const radixkv_reservation *reservation,
+radixkv_status radixkv_reservation_split(radixkv_reservation *reservation,
                                          size_t count,
                                          radixkv_reservation **first);
 
@@ -907,15 +932,15 @@ radixkv_status radixkv_reservation_split(const radixkv_reservation *reservation,
 // Errors: INVALID_ARGUMENT if both are one reservation; OTHER_CACHE; OTHER_PAYER.
 //
 // Threads: one at a time for each reservation.
-radixkv_status radixkv_reservation_append(const radixkv_reservation *reservation,
-                                          const radixkv_reservation *more);
+radixkv_status radixkv_reservation_append(radixkv_reservation *reservation,
+                                          radixkv_reservation *more);
 
 // Makes a second reservation of the same blocks, for a sequence that continues in several ways. A
 // block is given back when the last of them is freed. While several have it, none may write to it
 // or insert it (`radixkv_reservation_make_unique`).
 //
 // Threads: one at a time for each reservation.
-radixkv_status radixkv_reservation_fork(const radixkv_reservation *reservation,
+radixkv_status radixkv_reservation_fork(radixkv_reservation *reservation,
                                         radixkv_reservation **fork);
 
 // Lets the reservation alone have its block `index`. If a fork also holds the block, the last
@@ -927,9 +952,9 @@ radixkv_status radixkv_reservation_fork(const radixkv_reservation *reservation,
 // that one; OTHER_CACHE.
 //
 // Threads: one at a time for each reservation.
-radixkv_status radixkv_reservation_make_unique(const radixkv_reservation *reservation,
+radixkv_status radixkv_reservation_make_unique(radixkv_reservation *reservation,
                                                size_t index,
-                                               const radixkv_reservation *fresh,
+                                               radixkv_reservation *fresh,
                                                uint32_t *source,
                                                uint32_t *destination,
                                                radixkv_copy **copy);
@@ -947,7 +972,7 @@ void radixkv_copy_free(radixkv_copy *copy);
 // Threads: any; never waits.
 //
 // Pointers: `blocks` is NULL, or points to `blocks_len` ids.
-radixkv_status radixkv_cache_adopt(const radixkv_cache *cache,
+radixkv_status radixkv_cache_adopt(radixkv_cache *cache,
                                    const uint32_t *blocks,
                                    size_t blocks_len,
                                    radixkv_reservation **reservation);
@@ -960,7 +985,7 @@ radixkv_status radixkv_cache_adopt(const radixkv_cache *cache,
 // Threads: any; takes a short lock.
 //
 // Pointers: `blocks` is NULL, or points to `blocks_room` numbers.
-radixkv_status radixkv_cache_take_evicted(const radixkv_cache *cache,
+radixkv_status radixkv_cache_take_evicted(radixkv_cache *cache,
                                           uint32_t *blocks,
                                           size_t blocks_room,
                                           size_t *taken);
@@ -971,7 +996,7 @@ radixkv_status radixkv_cache_take_evicted(const radixkv_cache *cache,
 // Threads: any; never waits.
 //
 // Pointers: `stats` is NULL, or points to `size` bytes.
-radixkv_status radixkv_cache_read_stats(const radixkv_cache *cache,
+radixkv_status radixkv_cache_read_stats(radixkv_cache *cache,
                                         radixkv_stats *stats,
                                         size_t size);
 
@@ -981,7 +1006,7 @@ radixkv_status radixkv_cache_read_stats(const radixkv_cache *cache,
 // Threads: any; never waits.
 //
 // Pointers: `stats` is NULL, or points to `size` bytes.
-radixkv_status radixkv_namespace_read_stats(const radixkv_namespace *space,
+radixkv_status radixkv_namespace_read_stats(radixkv_namespace *space,
                                             radixkv_namespace_stats *stats,
                                             size_t size);
 
@@ -989,21 +1014,21 @@ radixkv_status radixkv_namespace_read_stats(const radixkv_namespace *space,
 // one. A batch that finds it full is lost to this subscriber: no other thread waits.
 //
 // Threads: any; waits while another thread evicts.
-radixkv_status radixkv_cache_subscribe(const radixkv_cache *cache,
+radixkv_status radixkv_cache_subscribe(radixkv_cache *cache,
                                        size_t batches,
                                        radixkv_subscription **subscription);
 
 // Takes the next batch; `batch` is NULL if there is none.
 //
 // Threads: one at a time for each subscription; never waits.
-radixkv_status radixkv_subscription_next(const radixkv_subscription *subscription,
+radixkv_status radixkv_subscription_next(radixkv_subscription *subscription,
                                          radixkv_batch **batch);
 
 // Tells how many batches were lost because the channel was full (start again from a snapshot), and
 // whether the cache is gone and all its batches were taken. Both may be NULL.
 //
 // Threads: one at a time for each subscription.
-radixkv_status radixkv_subscription_state(const radixkv_subscription *subscription,
+radixkv_status radixkv_subscription_state(radixkv_subscription *subscription,
                                           uint64_t *lost_batches,
                                           bool *has_ended);
 
@@ -1017,24 +1042,49 @@ void radixkv_subscription_free(radixkv_subscription *subscription);
 // up everything.
 //
 // Threads: any; waits while another thread evicts.
-radixkv_status radixkv_cache_snapshot(const radixkv_cache *cache, radixkv_batch **batch);
+radixkv_status radixkv_cache_snapshot(radixkv_cache *cache, radixkv_batch **batch);
 
 // Tells the number of a batch and how many events it has. Both may be NULL.
 //
 // Threads: any.
-radixkv_status radixkv_batch_len(const radixkv_batch *batch, uint64_t *number, size_t *events);
+radixkv_status radixkv_batch_len(radixkv_batch *batch, uint64_t *number, size_t *events);
 
 // Writes the event `index` of a batch, counted from 0, to `event`.
 //
 // Errors: INVALID_ARGUMENT if there is none.
 //
 // Threads: any.
-radixkv_status radixkv_batch_event(const radixkv_batch *batch, size_t index, radixkv_event *event);
+radixkv_status radixkv_batch_event(radixkv_batch *batch, size_t index, radixkv_event *event);
 
 // Frees a batch, and what its events point to. NULL is allowed.
 //
 // Threads: no other thread may use the batch from now on.
 void radixkv_batch_free(radixkv_batch *batch);
+
+// Evicts up to `blocks` blocks as `radixkv_cache_evict` does, and keeps them: for an engine that
+// copies them elsewhere before they are used again. `sequences`, which may be NULL, is the number
+// of sequences that they are of.
+//
+// Threads: any; waits while another thread evicts.
+radixkv_status radixkv_cache_evict_into(radixkv_cache *cache,
+                                        size_t blocks,
+                                        size_t *sequences,
+                                        radixkv_evicted **evicted);
+
+// Writes the evicted blocks of the sequence `index`, counted from 0, to `event`: its blocks, and
+// the tokens of the sequence from its beginning to the end of the blocks.
+//
+// Errors: INVALID_ARGUMENT if there is none.
+//
+// Threads: any.
+radixkv_status radixkv_evicted_get(radixkv_evicted *evicted,
+                                   size_t index,
+                                   radixkv_event *event);
+
+// Frees the evicted blocks, which can be used again from now on. NULL is allowed.
+//
+// Threads: no other thread may use it from now on.
+void radixkv_evicted_free(radixkv_evicted *evicted);
 
 #ifdef __cplusplus
 }  // extern "C"

@@ -18,16 +18,36 @@ pub struct Subscription(Exclusive<radixkv::Subscription>);
 /// Consecutive events, in the order in which they came.
 pub struct Batch {
     core: EventBatch,
-    /// The parts of the events' namespaces, one after another.
-    parts: Vec<Text>,
-    /// For each event, where its parts begin.
-    starts: Vec<usize>,
+    names: Names,
 }
 
-// SAFETY: the texts of the parts belong to the batch, and nothing changes them.
-unsafe impl Send for Batch {}
+/// The parts of namespaces' names as C reads them: of each event, one after another.
+#[derive(Default)]
+pub(crate) struct Names {
+    parts: Vec<Text>,
+    /// For each event, where its parts end.
+    ends: Vec<usize>,
+}
+
+// SAFETY: the texts belong to names that are kept beside this, and nothing changes them.
+unsafe impl Send for Names {}
 // SAFETY: as above.
-unsafe impl Sync for Batch {}
+unsafe impl Sync for Names {}
+
+impl Names {
+    /// Adds the name of the next event. It must stay as long as this is read.
+    pub(crate) fn push(&mut self, name: Option<&NamespaceName>) {
+        let parts = name.into_iter().flat_map(NamespaceName::parts);
+        self.parts.extend(parts.map(|part| Text { data: part.as_ptr().cast(), len: part.len() }));
+        self.ends.push(self.parts.len());
+    }
+
+    /// The parts of the event `index`, which there is.
+    pub(crate) fn of(&self, index: usize) -> &[Text] {
+        let start = index.checked_sub(1).map_or(0, |before| self.ends[before]);
+        &self.parts[start..self.ends[index]]
+    }
+}
 
 /// A text of `len` bytes in UTF-8, without a zero at its end.
 #[repr(C)]
@@ -61,7 +81,7 @@ pub enum EventKind {
     Unknown = 7,
 }
 
-/// An event. Its pointers are valid until its batch is freed.
+/// An event. Its pointers are valid until the handle that it is read from is freed.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Event {
@@ -75,7 +95,8 @@ pub struct Event {
     pub parts_len: usize,
     /// Tokens of the sequence before those of the blocks.
     pub start: usize,
-    /// The tokens of stored blocks; with bigrams, also the one behind them.
+    /// The tokens of stored blocks; with bigrams, also the one behind them. Of evicted blocks
+    /// (`radixkv_evicted_get`), those of the whole sequence up to there.
     pub tokens: *const u32,
     /// Their number; 0 for other changes.
     pub tokens_len: usize,
@@ -99,41 +120,43 @@ fn name_of<'a>(event: &CacheEvent<'a>) -> Option<&'a NamespaceName> {
     }
 }
 
+/// The kind of an event that tells of a removal.
+pub(crate) fn kind_of(reason: EvictionReason) -> EventKind {
+    match reason {
+        EvictionReason::Capacity => EventKind::RemovedForCapacity,
+        EvictionReason::Quota => EventKind::RemovedForQuota,
+        EvictionReason::Age => EventKind::RemovedForAge,
+        EvictionReason::Invalidated => EventKind::RemovedAsInvalid,
+        _ => EventKind::Removed,
+    }
+}
+
+/// The number of a unit of comparison.
+pub(crate) fn code_of(keys: Keys) -> u32 {
+    if keys == Keys::Bigrams { KEYS_BIGRAMS } else { KEYS_TOKENS }
+}
+
 impl Batch {
     fn new(core: EventBatch) -> Self {
-        let (mut parts, mut starts) = (Vec::new(), vec![0]);
-        for event in core.events() {
-            let name = name_of(&event).into_iter().flat_map(NamespaceName::parts);
-            parts.extend(name.map(|part| Text { data: part.as_ptr().cast(), len: part.len() }));
-            starts.push(parts.len());
-        }
-        Self { core, parts, starts }
+        let mut names = Names::default();
+        core.events().for_each(|event| names.push(name_of(&event)));
+        Self { core, names }
     }
 
     fn event(&self, index: usize) -> Option<Event> {
         let event = self.core.events().nth(index)?;
-        let parts = &self.parts[self.starts[index]..self.starts[index + 1]];
-        let bigrams = name_of(&event).is_some_and(|name| name.keys() == Keys::Bigrams);
+        let parts = self.names.of(index);
         let (kind, start, tokens, blocks, parent): (_, _, &[u32], &[u32], _) = match event {
             CacheEvent::Stored { parent, start, tokens, blocks, .. } => {
                 (EventKind::Stored, start, tokens, blocks, parent)
             }
-            CacheEvent::Removed { start, blocks, reason, .. } => {
-                let kind = match reason {
-                    EvictionReason::Capacity => EventKind::RemovedForCapacity,
-                    EvictionReason::Quota => EventKind::RemovedForQuota,
-                    EvictionReason::Age => EventKind::RemovedForAge,
-                    EvictionReason::Invalidated => EventKind::RemovedAsInvalid,
-                    _ => EventKind::Removed,
-                };
-                (kind, start, &[], blocks, None)
-            }
+            CacheEvent::Removed { start, blocks, reason, .. } => (kind_of(reason), start, &[], blocks, None),
             CacheEvent::Cleared { .. } => (EventKind::Cleared, 0, &[], &[], None),
             _ => (EventKind::Unknown, 0, &[], &[], None),
         };
         Some(Event {
             kind,
-            keys: if bigrams { KEYS_BIGRAMS } else { KEYS_TOKENS },
+            keys: name_of(&event).map_or(KEYS_TOKENS, |name| code_of(name.keys())),
             parts: parts.as_ptr(),
             parts_len: parts.len(),
             start,

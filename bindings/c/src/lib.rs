@@ -16,6 +16,7 @@ mod boundary;
 mod builder;
 mod cache;
 mod events;
+mod evicted;
 mod external;
 mod failure;
 mod lease;
@@ -34,6 +35,7 @@ const _: () = {
     shared::<cache::Cache>();
     shared::<events::Batch>();
     shared::<events::Subscription>();
+    shared::<evicted::Evicted>();
     shared::<lease::Lease>();
     shared::<lease::PartialHit>();
     shared::<namespace::Namespace>();

@@ -1,7 +1,7 @@
 //! Sessions: a thread's way into a cache, and the life of a request.
 #![allow(unsafe_code)]
 
-use radixkv::{BlockRequest, ReserveError};
+use radixkv::{Acquired, BlockRequest, PrefixMatch, ReserveError};
 use std::mem::MaybeUninit;
 
 use crate::boundary::{Exclusive, Owner, buffer, deadline, fill, free, given, new_handle, output, run, slice};
@@ -66,20 +66,36 @@ pub unsafe extern "C" fn radixkv_session_match(
     hit_tokens: Option<&mut MaybeUninit<usize>>,
     lease: Option<&mut MaybeUninit<Option<Box<Lease>>>>,
 ) -> Status {
-    run(|| {
-        let lease = new_handle(lease, "lease")?;
-        let (session, space) = (given(session, "session")?, given(space, "space")?);
-        // SAFETY: of the caller.
-        let tokens = unsafe { slice(tokens, tokens_len, "tokens") }?;
-        // SAFETY: of the caller.
-        let blocks = unsafe { buffer(blocks, blocks_room, tokens_len / session.block_size, "blocks") }?;
-        space.owner.check(session.owner, "space")?;
-        let hit = session.core.enter("session")?.match_prefix(&space.core, tokens);
-        hit_tokens.map(|place| place.write(hit.len_tokens()));
-        fill(blocks, hit.blocks());
-        *lease = Some(Box::new(Lease { core: hit.into_lease(), owner: session.owner }));
-        Ok(())
-    })
+    // SAFETY: of the caller.
+    let tokens = unsafe { slice(tokens, tokens_len, "tokens") };
+    let lookup = Lookup { session, space, tokens, blocks: (blocks, blocks_room), hit_tokens, lease };
+    run(|| lookup.only(|session, space, tokens| session.match_prefix(space, tokens)))
+}
+
+/// Matches as `radixkv_session_match` does, and counts as no use: to keep what is cached of a
+/// waiting request without making it look recently used. `radixkv_session_resume` counts it when
+/// the request runs.
+///
+/// Errors: BUFFER_TOO_SHORT, OTHER_CACHE.
+///
+/// Threads: one at a time for each session; never waits.
+///
+/// Pointers: `tokens` and `blocks` are NULL, or point to `tokens_len` and `blocks_room` numbers.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn radixkv_session_match_untouched(
+    session: Option<&Session>,
+    space: Option<&Namespace>,
+    tokens: *const u32,
+    tokens_len: usize,
+    blocks: *mut u32,
+    blocks_room: usize,
+    hit_tokens: Option<&mut MaybeUninit<usize>>,
+    lease: Option<&mut MaybeUninit<Option<Box<Lease>>>>,
+) -> Status {
+    // SAFETY: of the caller.
+    let tokens = unsafe { slice(tokens, tokens_len, "tokens") };
+    let lookup = Lookup { session, space, tokens, blocks: (blocks, blocks_room), hit_tokens, lease };
+    run(|| lookup.only(|session, space, tokens| session.match_prefix_untouched(space, tokens)))
 }
 
 /// Tells how many of the tokens are cached, in whole blocks. Leases nothing, and counts as no use:
@@ -109,35 +125,60 @@ pub unsafe extern "C" fn radixkv_session_peek(
     })
 }
 
-/// What `radixkv_session_acquire` and `_acquire_within` share.
-struct Acquire<'a> {
+/// What the functions share that match a sequence and lease what they find.
+struct Lookup<'a> {
     session: Option<&'a Session>,
     space: Option<&'a Namespace>,
     tokens: Result<&'a [u32], Failure>,
     blocks: (*mut u32, usize),
     hit_tokens: Option<&'a mut MaybeUninit<usize>>,
     lease: Option<&'a mut MaybeUninit<Option<Box<Lease>>>>,
-    reservation: Option<&'a mut MaybeUninit<Option<Box<Reservation>>>>,
 }
 
-impl Acquire<'_> {
-    fn by(
+impl Lookup<'_> {
+    /// Checks everything, looks up, and writes what was found; returns what the lookup took as
+    /// well, and who owns it.
+    fn by<T>(
         self,
-        verb: impl FnOnce(&radixkv::Session, &radixkv::Namespace, &[u32]) -> Result<radixkv::Acquired, ReserveError>,
-    ) -> Result<(), Failure> {
+        verb: impl FnOnce(&radixkv::Session, &radixkv::Namespace, &[u32]) -> Result<(PrefixMatch, T), ReserveError>,
+    ) -> Result<(T, Owner), Failure> {
         let lease = new_handle(self.lease, "lease")?;
-        let reservation = new_handle(self.reservation, "reservation")?;
         let (session, space) = (given(self.session, "session")?, given(self.space, "space")?);
         let tokens = self.tokens?;
         let (blocks, room) = self.blocks;
         // SAFETY: of the caller of the exported function, which made this.
         let blocks = unsafe { buffer(blocks, room, tokens.len() / session.block_size, "blocks") }?;
         space.owner.check(session.owner, "space")?;
-        let start = verb(&*session.core.enter("session")?, &space.core, tokens)?;
-        self.hit_tokens.map(|place| place.write(start.hit.len_tokens()));
-        fill(blocks, start.hit.blocks());
-        *lease = Some(Box::new(Lease { core: start.hit.into_lease(), owner: session.owner }));
-        *reservation = Some(Box::new(Reservation::new(start.blocks, session.owner)));
+        let (hit, taken) = verb(&*session.core.enter("session")?, &space.core, tokens)?;
+        self.hit_tokens.map(|place| place.write(hit.len_tokens()));
+        fill(blocks, hit.blocks());
+        *lease = Some(Box::new(Lease { core: hit.into_lease(), owner: session.owner }));
+        Ok((taken, session.owner))
+    }
+
+    /// Matches only.
+    fn only(
+        self,
+        verb: impl FnOnce(&radixkv::Session, &radixkv::Namespace, &[u32]) -> PrefixMatch,
+    ) -> Result<(), Failure> {
+        self.by(|session, space, tokens| Ok((verb(session, space, tokens), ()))).map(|_| ())
+    }
+
+    /// Acquires, and writes the reservation too.
+    fn acquire(
+        mut self,
+        reservation: Option<&mut MaybeUninit<Option<Box<Reservation>>>>,
+        verb: impl FnOnce(&radixkv::Session, &radixkv::Namespace, &[u32]) -> Result<Acquired, ReserveError>,
+    ) -> Result<(), Failure> {
+        // Both handles are NULL if anything fails, whichever is missing.
+        if let Some(place) = self.lease.as_mut() {
+            place.write(None);
+        }
+        let reservation = new_handle(reservation, "reservation")?;
+        let found =
+            self.by(|session, space, tokens| verb(session, space, tokens).map(|start| (start.hit, start.blocks)));
+        let (blocks, owner) = found?;
+        *reservation = Some(Box::new(Reservation::new(blocks, owner)));
         Ok(())
     }
 }
@@ -168,8 +209,8 @@ pub unsafe extern "C" fn radixkv_session_acquire(
 ) -> Status {
     // SAFETY: of the caller.
     let tokens = unsafe { slice(tokens, tokens_len, "tokens") };
-    let acquire = Acquire { session, space, tokens, blocks: (blocks, blocks_room), hit_tokens, lease, reservation };
-    run(|| acquire.by(|session, space, tokens| session.acquire(space, tokens, room_tokens)))
+    let lookup = Lookup { session, space, tokens, blocks: (blocks, blocks_room), hit_tokens, lease };
+    run(|| lookup.acquire(reservation, |session, space, tokens| session.acquire(space, tokens, room_tokens)))
 }
 
 /// Acquires as `radixkv_session_acquire` does, and waits up to `timeout_nanos` while leases and
@@ -197,9 +238,11 @@ pub unsafe extern "C" fn radixkv_session_acquire_within(
 ) -> Status {
     // SAFETY: of the caller.
     let tokens = unsafe { slice(tokens, tokens_len, "tokens") };
-    let acquire = Acquire { session, space, tokens, blocks: (blocks, blocks_room), hit_tokens, lease, reservation };
+    let lookup = Lookup { session, space, tokens, blocks: (blocks, blocks_room), hit_tokens, lease };
     run(|| {
-        acquire.by(|session, space, tokens| session.acquire_until(space, tokens, room_tokens, deadline(timeout_nanos)))
+        lookup.acquire(reservation, |session, space, tokens| {
+            session.acquire_until(space, tokens, room_tokens, deadline(timeout_nanos))
+        })
     })
 }
 

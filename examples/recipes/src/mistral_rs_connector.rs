@@ -30,12 +30,7 @@ pub struct BlockHashWithGroupId {
 /// What mistral.rs's block pool asks and tells a connector.
 pub trait KvCacheConnector: Send + Sync {
     /// The ids of cached blocks with these hashes, from the first on; `None` lets the pool look.
-    fn lookup_blocks(
-        &self,
-        _block_hashes: &[BlockHash],
-        _group_ids: &[u32],
-        _max_blocks: usize,
-    ) -> Option<Vec<usize>> {
+    fn lookup_blocks(&self, _block_hashes: &[BlockHash], _group_ids: &[u32], _max_blocks: usize) -> Option<Vec<usize>> {
         None
     }
 

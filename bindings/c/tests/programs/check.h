@@ -33,7 +33,7 @@ static inline radixkv_cache *cache_of(size_t block_size, size_t blocks) {
     return cache;
 }
 
-static inline radixkv_stats stats_of(const radixkv_cache *cache) {
+static inline radixkv_stats stats_of(radixkv_cache *cache) {
     radixkv_stats stats;
     OK(radixkv_cache_settle(cache));
     OK(radixkv_cache_read_stats(cache, &stats, sizeof stats));
@@ -41,7 +41,7 @@ static inline radixkv_stats stats_of(const radixkv_cache *cache) {
 }
 
 /* Caches the tokens, and returns a lease on them. */
-static inline radixkv_lease *cached(radixkv_session *session, const radixkv_namespace *space,
+static inline radixkv_lease *cached(radixkv_session *session, radixkv_namespace *space,
                                     const uint32_t *tokens, size_t len) {
     radixkv_lease *hit, *whole;
     radixkv_reservation *blocks;

@@ -300,6 +300,46 @@ static void events(void) {
     radixkv_subscription_free(events);
 }
 
+/* What is evicted stays until it was copied; what was only looked at is no more recent than before. */
+static void evicted_blocks(void) {
+    radixkv_cache *cache = cache_of(2, 4);
+    radixkv_session *session;
+    radixkv_namespace *space;
+    radixkv_evicted *evicted;
+    radixkv_event event;
+    radixkv_lease *looked;
+    const char *parts[] = {"tenant"};
+    uint32_t old[] = {1, 2, 3, 4}, young[] = {1, 2, 5, 6}, ids[2];
+    size_t tokens, sequences;
+    OK(radixkv_session_new(cache, &session));
+    OK(radixkv_namespace_new(cache, parts, NULL, 1, RADIXKV_KEYS_TOKENS, &space));
+    radixkv_lease_release(cached(session, space, old, 4));
+    radixkv_lease_release(cached(session, space, young, 4));
+    OK(radixkv_session_match_untouched(session, space, old, 4, ids, 2, &tokens, &looked));
+    CHECK(tokens == 4);
+    radixkv_lease_release(looked);
+    OK(radixkv_cache_evict_into(cache, 1, &sequences, &evicted));
+    CHECK(sequences == 1);
+    OK(radixkv_evicted_get(evicted, 0, &event));
+    CHECK(event.kind == RADIXKV_EVENT_KIND_REMOVED_FOR_CAPACITY && event.start == 2);
+    CHECK(event.tokens_len == 4 && memcmp(event.tokens, old, sizeof old) == 0);
+    CHECK(event.blocks_len == 1 && event.blocks[0] == ids[1]);
+    CHECK(event.parts_len == 1 && event.parts[0].len == 6 && memcmp(event.parts[0].data, "tenant", 6) == 0);
+    FAILS(INVALID_ARGUMENT, radixkv_evicted_get(evicted, 1, &event));
+    CHECK(stats_of(cache).reserved_blocks == 1);
+    radixkv_evicted_free(evicted);
+    CHECK(stats_of(cache).reserved_blocks == 0);
+    OK(radixkv_session_peek(session, space, old, 4, &tokens));
+    CHECK(tokens == 2);
+    OK(radixkv_cache_clear(cache));
+    OK(radixkv_cache_evict_into(cache, 4, &sequences, &evicted));
+    CHECK(sequences == 0);
+    radixkv_evicted_free(evicted);
+    radixkv_session_free(session);
+    radixkv_namespace_free(space);
+    radixkv_cache_free(cache);
+}
+
 static void blocks_of_the_engine(void) {
     radixkv_builder *builder;
     radixkv_cache *cache;
@@ -417,8 +457,9 @@ int main(void) {
     tenants();
     logical_time_and_policies();
     events();
+    evicted_blocks();
     blocks_of_the_engine();
     partial_forks_and_weak_leases();
-    puts("7 passed, 0 failed");
+    puts("8 passed, 0 failed");
     return 0;
 }

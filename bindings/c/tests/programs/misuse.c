@@ -94,6 +94,10 @@ static void null_arguments(void) {
     FAILS(NULL_POINTER, radixkv_cache_subscribe(cache, 1, NULL));
     FAILS(NULL_POINTER, radixkv_cache_snapshot(NULL, &batch));
     FAILS(NULL_POINTER, radixkv_cache_snapshot(cache, NULL));
+    radixkv_evicted *evicted;
+    FAILS(NULL_POINTER, radixkv_cache_evict_into(NULL, 1, &n, &evicted));
+    FAILS(NULL_POINTER, radixkv_cache_evict_into(cache, 1, &n, NULL));
+    FAILS(NULL_POINTER, radixkv_evicted_get(NULL, 0, &(radixkv_event){0}));
     FAILS(NULL_POINTER, radixkv_subscription_next(NULL, &batch));
     FAILS(NULL_POINTER, radixkv_subscription_state(NULL, NULL, NULL));
     FAILS(NULL_POINTER, radixkv_batch_len(NULL, NULL, NULL));
@@ -141,8 +145,10 @@ static void null_arguments(void) {
           radixkv_session_acquire(session, space, NULL, 4, 0, NULL, 0, &n, &new_lease, &new_blocks));
     FAILS(NULL_POINTER,
           radixkv_session_acquire(session, space, tokens, 4, 0, NULL, 0, &n, NULL, &new_blocks));
+    new_lease = lease;
     FAILS(NULL_POINTER,
           radixkv_session_acquire(session, space, tokens, 4, 0, NULL, 0, &n, &new_lease, NULL));
+    CHECK(new_lease == NULL);
     FAILS(NULL_POINTER, radixkv_session_acquire_within(NULL, space, tokens, 4, 0, 1, NULL, 0, &n,
                                                        &new_lease, &new_blocks));
     FAILS(NULL_POINTER, radixkv_session_reserve(NULL, NULL, 1, &new_blocks));
@@ -200,6 +206,7 @@ static void null_arguments(void) {
     radixkv_copy_free(NULL);
     radixkv_subscription_free(NULL);
     radixkv_batch_free(NULL);
+    radixkv_evicted_free(NULL);
 }
 
 static void handles_of_another_cache(void) {
@@ -213,6 +220,8 @@ static void handles_of_another_cache(void) {
     FAILS(OTHER_CACHE, radixkv_session_match(session, foreign_space, tokens, 4, NULL, 0, &n, &new_lease));
     OK(radixkv_last_error(&error));
     CHECK(strcmp(error.text, "space belongs to another cache") == 0);
+    FAILS(OTHER_CACHE,
+          radixkv_session_match_untouched(session, foreign_space, tokens, 4, NULL, 0, &n, &new_lease));
     FAILS(OTHER_CACHE, radixkv_session_peek(session, foreign_space, tokens, 4, &n));
     FAILS(OTHER_CACHE, radixkv_session_acquire(session, foreign_space, tokens, 4, 0, NULL, 0, &n,
                                                &new_lease, &new_blocks));
