@@ -117,7 +117,8 @@ fn check_array<T>(data: *const T, len: usize, argument: &'static str) -> Result<
 
 /// Writes `values` to the beginning of a buffer that [`buffer`] gave.
 pub(crate) fn fill<T: Copy>(buffer: Option<&mut [MaybeUninit<T>]>, values: &[T]) {
-    for (place, value) in buffer.into_iter().flatten().zip(values) {
+    // A loop over two slices, which the compiler turns into one copy.
+    for (place, value) in buffer.unwrap_or_default().iter_mut().zip(values) {
         place.write(*value);
     }
 }

@@ -3,6 +3,7 @@
 
 use radixkv::{Acquired, BlockRequest, PrefixMatch, ReserveError};
 use std::mem::MaybeUninit;
+use std::ops::Deref;
 
 use crate::boundary::{Exclusive, Owner, buffer, deadline, fill, free, given, new_handle, output, run, slice};
 use crate::cache::Cache;
@@ -15,9 +16,33 @@ use crate::status::Status;
 /// One thread's access to a cache. A thread that serves many requests keeps one; it may go from
 /// thread to thread, but only one uses it at a time.
 pub struct Session {
-    pub(crate) core: Exclusive<radixkv::Session>,
+    pub(crate) core: Exclusive<Parts>,
     pub(crate) owner: Owner,
     pub(crate) block_size: usize,
+}
+
+/// What the calls with a session share.
+pub(crate) struct Parts {
+    core: radixkv::Session,
+    /// The block ids of the last match, so that a match needs no list of its own.
+    ids: Vec<u32>,
+}
+
+impl Parts {
+    /// Keeps the ids of a match, and returns its lease.
+    fn keep(&mut self, hit: PrefixMatch) -> radixkv::Lease {
+        self.ids.clear();
+        self.ids.extend_from_slice(hit.blocks());
+        hit.into_lease()
+    }
+}
+
+impl Deref for Parts {
+    type Target = radixkv::Session;
+
+    fn deref(&self) -> &radixkv::Session {
+        &self.core
+    }
 }
 
 /// Makes a session.
@@ -31,7 +56,8 @@ pub extern "C" fn radixkv_session_new(
     run(|| {
         let session = new_handle(session, "session")?;
         let cache = given(cache, "cache")?;
-        let (core, owner, block_size) = (Exclusive::new(cache.core.session()), cache.owner, cache.core.block_size());
+        let core = Exclusive::new(Parts { core: cache.core.session(), ids: Vec::new() });
+        let (owner, block_size) = (cache.owner, cache.core.block_size());
         *session = Some(Box::new(Session { core, owner, block_size }));
         Ok(())
     })
@@ -69,7 +95,7 @@ pub unsafe extern "C" fn radixkv_session_match(
     // SAFETY: of the caller.
     let tokens = unsafe { slice(tokens, tokens_len, "tokens") };
     let lookup = Lookup { session, space, tokens, blocks: (blocks, blocks_room), hit_tokens, lease };
-    run(|| lookup.only(|session, space, tokens| session.match_prefix(space, tokens)))
+    run(|| lookup.only(|parts, space, tokens| parts.core.match_prefix_into(space, tokens, &mut parts.ids)))
 }
 
 /// Matches as `radixkv_session_match` does, and counts as no use: to keep what is cached of a
@@ -95,7 +121,12 @@ pub unsafe extern "C" fn radixkv_session_match_untouched(
     // SAFETY: of the caller.
     let tokens = unsafe { slice(tokens, tokens_len, "tokens") };
     let lookup = Lookup { session, space, tokens, blocks: (blocks, blocks_room), hit_tokens, lease };
-    run(|| lookup.only(|session, space, tokens| session.match_prefix_untouched(space, tokens)))
+    run(|| {
+        lookup.only(|parts, space, tokens| {
+            let hit = parts.core.match_prefix_untouched(space, tokens);
+            parts.keep(hit)
+        })
+    })
 }
 
 /// Tells how many of the tokens are cached, in whole blocks. Leases nothing, and counts as no use:
@@ -140,7 +171,7 @@ impl Lookup<'_> {
     /// well, and who owns it.
     fn by<T>(
         self,
-        verb: impl FnOnce(&radixkv::Session, &radixkv::Namespace, &[u32]) -> Result<(PrefixMatch, T), ReserveError>,
+        verb: impl FnOnce(&mut Parts, &radixkv::Namespace, &[u32]) -> Result<(radixkv::Lease, T), ReserveError>,
     ) -> Result<(T, Owner), Failure> {
         let lease = new_handle(self.lease, "lease")?;
         let (session, space) = (given(self.session, "session")?, given(self.space, "space")?);
@@ -149,19 +180,17 @@ impl Lookup<'_> {
         // SAFETY: of the caller of the exported function, which made this.
         let blocks = unsafe { buffer(blocks, room, tokens.len() / session.block_size, "blocks") }?;
         space.owner.check(session.owner, "space")?;
-        let (hit, taken) = verb(&*session.core.enter("session")?, &space.core, tokens)?;
+        let mut parts = session.core.enter("session")?;
+        let (hit, taken) = verb(&mut parts, &space.core, tokens)?;
         self.hit_tokens.map(|place| place.write(hit.len_tokens()));
-        fill(blocks, hit.blocks());
-        *lease = Some(Box::new(Lease { core: hit.into_lease(), owner: session.owner }));
+        fill(blocks, &parts.ids);
+        *lease = Some(Box::new(Lease { core: hit, owner: session.owner }));
         Ok((taken, session.owner))
     }
 
     /// Matches only.
-    fn only(
-        self,
-        verb: impl FnOnce(&radixkv::Session, &radixkv::Namespace, &[u32]) -> PrefixMatch,
-    ) -> Result<(), Failure> {
-        self.by(|session, space, tokens| Ok((verb(session, space, tokens), ()))).map(|_| ())
+    fn only(self, verb: impl FnOnce(&mut Parts, &radixkv::Namespace, &[u32]) -> radixkv::Lease) -> Result<(), Failure> {
+        self.by(|parts, space, tokens| Ok((verb(parts, space, tokens), ()))).map(|_| ())
     }
 
     /// Acquires, and writes the reservation too.
@@ -175,9 +204,10 @@ impl Lookup<'_> {
             place.write(None);
         }
         let reservation = new_handle(reservation, "reservation")?;
-        let found =
-            self.by(|session, space, tokens| verb(session, space, tokens).map(|start| (start.hit, start.blocks)));
-        let (blocks, owner) = found?;
+        let (blocks, owner) = self.by(|parts, space, tokens| {
+            let start = verb(&parts.core, space, tokens)?;
+            Ok((parts.keep(start.hit), start.blocks))
+        })?;
         *reservation = Some(Box::new(Reservation::new(blocks, owner)));
         Ok(())
     }
