@@ -17,8 +17,7 @@ use crate::status::{Status, remember};
 
 /// Runs the body of an exported function; a panic becomes a status.
 ///
-/// Nothing is left half done by a panic that the caller could see: the core's handles are as they
-/// were, or dropped.
+/// The core's handles are unchanged by a panic, or dropped.
 pub(crate) fn run(body: impl FnOnce() -> Result<(), Failure>) -> Status {
     let failure = match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(())) => return Status::Ok,
@@ -170,7 +169,7 @@ pub(crate) unsafe fn text<'a>(
     std::str::from_utf8(bytes).map_err(|_| Failure::Invalid { argument, accepted: "UTF-8" })
 }
 
-/// The moment `nanos` from now; if there is none so late, one that nobody lives to see.
+/// The moment `nanos` from now, at most a century away.
 pub(crate) fn deadline(nanos: u64) -> Instant {
     const CENTURY: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
     let now = Instant::now();
@@ -194,7 +193,7 @@ impl Owner {
     }
 }
 
-/// A value that one thread uses at a time. A second one is refused, not made to wait.
+/// A value that one thread uses at a time. A second thread is refused; it does not wait.
 pub(crate) struct Exclusive<T> {
     busy: AtomicBool,
     value: UnsafeCell<T>,

@@ -32,9 +32,9 @@ fn set(
     })
 }
 
-/// Makes a builder of a cache with `capacity_blocks` blocks of `block_size` tokens each, that
-/// evicts inline, least recently used first, by the machine's clock. The numbers are checked by
-/// `radixkv_builder_build`.
+/// Creates a builder for a cache with `capacity_blocks` blocks of `block_size` tokens each.
+/// Defaults: inline eviction, policy lru, the monotonic clock. `radixkv_builder_build` checks the
+/// numbers.
 ///
 /// Threads: any.
 #[unsafe(no_mangle)]
@@ -68,11 +68,11 @@ pub unsafe extern "C" fn radixkv_builder_policy(builder: Option<&Builder>, polic
     })
 }
 
-/// Lets a thread of the cache evict: it keeps between `low` and `high` blocks free. Both zero:
-/// marks that suit the capacity. Without this, the thread that needs blocks evicts, and no thread
-/// is started.
+/// Starts a background evictor with the cache. It keeps between `low` and `high` blocks free; if
+/// both are 0, watermarks that suit the capacity are chosen. Without it, the thread that needs
+/// blocks evicts, and no thread is started.
 ///
-/// Errors: `radixkv_builder_build` refuses marks that do not fit the capacity.
+/// Errors: `radixkv_builder_build` refuses watermarks that do not fit the capacity.
 ///
 /// Threads: one at a time for each builder.
 #[unsafe(no_mangle)]
@@ -83,8 +83,9 @@ pub extern "C" fn radixkv_builder_background(builder: Option<&Builder>, low: usi
     })
 }
 
-/// Lets `radixkv_cache_set_time` be the only clock: with inline eviction and one thread, every
-/// answer then depends on the calls alone. A nanosecond in a duration is one unit of this clock.
+/// Makes `radixkv_cache_set_time` the only source of time. With inline eviction and one thread,
+/// every result then depends only on the calls. A nanosecond in a duration is one unit of this
+/// clock.
 ///
 /// Threads: one at a time for each builder.
 #[unsafe(no_mangle)]
@@ -92,8 +93,8 @@ pub extern "C" fn radixkv_builder_logical_clock(builder: Option<&Builder>) -> St
     set(builder, |core, _| Ok(core.clock(Clock::Logical)))
 }
 
-/// Removes prefixes that were not used for so many nanoseconds, whether or not their blocks are
-/// needed.
+/// Sets the time to idle: prefixes that were not used for `nanos` nanoseconds are removed, whether
+/// or not their blocks are needed. Default: none.
 ///
 /// Threads: one at a time for each builder.
 #[unsafe(no_mangle)]
@@ -101,8 +102,8 @@ pub extern "C" fn radixkv_builder_time_to_idle(builder: Option<&Builder>, nanos:
     set(builder, |core, _| Ok(core.time_to_idle(Duration::from_nanos(nanos))))
 }
 
-/// Lets the cache grow to so many blocks while it is in use (`radixkv_cache_grow`). Its capacity
-/// may then be 0 at first.
+/// Allows the cache to grow to `blocks` blocks while it is in use (`radixkv_cache_grow`). Its
+/// initial capacity may then be 0.
 ///
 /// Threads: one at a time for each builder.
 #[unsafe(no_mangle)]
@@ -110,9 +111,9 @@ pub extern "C" fn radixkv_builder_growable_to(builder: Option<&Builder>, blocks:
     set(builder, |core, _| Ok(core.growable_to(blocks)))
 }
 
-/// Lets the engine own the blocks: it passes ids below the capacity to the cache with
-/// `radixkv_cache_adopt`, and takes evicted ids back with `radixkv_cache_take_evicted`. Reserving
-/// and acquiring are refused.
+/// Leaves the blocks with the engine's own allocator. The engine passes ids below the capacity to
+/// the cache with `radixkv_cache_adopt`, and takes evicted ids back with
+/// `radixkv_cache_take_evicted`. Reserving and acquiring are refused.
 ///
 /// Threads: one at a time for each builder.
 #[unsafe(no_mangle)]

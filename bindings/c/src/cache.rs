@@ -10,8 +10,8 @@ use crate::boundary::{Owner, free, given, output, run, slice};
 use crate::failure::Failure;
 use crate::status::Status;
 
-/// A cache. It lives until every handle made from it is freed, in any order. The last one frees the
-/// index, which takes about 3 s for a million inserted sequences.
+/// A cache. It lives until the last handle that keeps it alive is freed. Freeing that handle frees
+/// the index, which takes about 3 s for a million inserted sequences.
 pub struct Cache {
     pub(crate) core: PrefixCache,
     pub(crate) owner: Owner,
@@ -47,7 +47,7 @@ fn told<T>(
     })
 }
 
-/// Frees the handle; the cache lives on while other handles made from it do. NULL is allowed.
+/// Frees the handle. The cache lives on while other handles keep it alive. NULL is allowed.
 ///
 /// Threads: no other thread may use this handle from now on.
 #[unsafe(no_mangle)]
@@ -55,7 +55,7 @@ pub extern "C" fn radixkv_cache_free(cache: Option<Box<Cache>>) {
     free(cache);
 }
 
-/// Tells the tokens of a block.
+/// Writes the number of tokens in a block to `tokens`.
 ///
 /// Threads: any.
 #[unsafe(no_mangle)]
@@ -63,7 +63,7 @@ pub extern "C" fn radixkv_cache_block_size(cache: Option<&Cache>, tokens: Option
     told(cache, tokens, "tokens", |core| Ok(core.block_size()))
 }
 
-/// Tells the blocks that the cache manages.
+/// Writes the number of blocks that the cache manages to `blocks`.
 ///
 /// Threads: any.
 #[unsafe(no_mangle)]
@@ -71,7 +71,7 @@ pub extern "C" fn radixkv_cache_capacity(cache: Option<&Cache>, blocks: Option<&
     told(cache, blocks, "blocks", |core| Ok(core.capacity_blocks()))
 }
 
-/// Tells the blocks that hold nothing. Costs a read.
+/// Writes the number of free blocks to `blocks`. Costs one read.
 ///
 /// Threads: any.
 #[unsafe(no_mangle)]
@@ -79,8 +79,8 @@ pub extern "C" fn radixkv_cache_free_blocks(cache: Option<&Cache>, blocks: Optio
     told(cache, blocks, "blocks", |core| Ok(core.free_blocks()))
 }
 
-/// Frees up to `blocks` blocks that no lease protects, in the policy's exact order, and tells how
-/// many. `freed` may be NULL.
+/// Evicts up to `blocks` blocks that no lease protects, in the policy's exact order. `freed`, which
+/// may be NULL, is the number of evicted blocks.
 ///
 /// Threads: any; waits while another thread evicts.
 #[unsafe(no_mangle)]
@@ -95,8 +95,8 @@ pub extern "C" fn radixkv_cache_evict(
     })
 }
 
-/// Brings all counts up to date and does all pending work: an exchange of the policy, prefixes that
-/// are idle for too long, what namespaces cache beyond their quotas.
+/// Updates all counts and completes all pending work: a change of the policy, the removal of idle
+/// prefixes, and evictions from namespaces that exceed their quotas.
 ///
 /// Threads: any; waits while another thread evicts.
 #[unsafe(no_mangle)]
@@ -104,8 +104,8 @@ pub extern "C" fn radixkv_cache_settle(cache: Option<&Cache>) -> Status {
     on(cache, PrefixCache::settle)
 }
 
-/// Does one bounded step of the pending work, and tells whether more is left: for a thread of the
-/// engine that has time. `more` may be NULL.
+/// Does one bounded step of the pending work. `more`, which may be NULL, says whether work is left.
+/// For an engine thread that has time to spare.
 ///
 /// Threads: any; waits while another thread evicts.
 #[unsafe(no_mangle)]
@@ -116,8 +116,8 @@ pub extern "C" fn radixkv_cache_run_once(cache: Option<&Cache>, more: Option<&mu
     })
 }
 
-/// Empties the whole cache, with all namespaces. Leased blocks are free when their leases are
-/// released; inserts from these leases are refused.
+/// Empties all namespaces of the cache. Leased blocks become free when their leases are released;
+/// inserts from these leases are refused.
 ///
 /// Threads: any; waits while another thread evicts.
 #[unsafe(no_mangle)]
@@ -125,9 +125,9 @@ pub extern "C" fn radixkv_cache_clear(cache: Option<&Cache>) -> Status {
     on(cache, PrefixCache::clear)
 }
 
-/// Invalidates blocks whose keys and values are wrong, with all that was cached beyond them, and
-/// tells how many blocks that were. Leases stay: `radixkv_lease_is_invalidated` says which requests
-/// to abort. `invalidated` may be NULL.
+/// Invalidates blocks whose keys and values are wrong, and everything cached beyond them. Leases
+/// stay; `radixkv_lease_is_invalidated` says which requests to abort. `invalidated`, which may be
+/// NULL, is the number of invalidated blocks.
 ///
 /// Threads: any; waits while another thread evicts. Looks at the whole index.
 ///
@@ -149,7 +149,7 @@ pub unsafe extern "C" fn radixkv_cache_invalidate(
     })
 }
 
-/// Sets the time of a cache with a logical clock. Without effect on any other.
+/// Sets the time of a cache with a logical clock. Has no effect on other caches.
 ///
 /// Threads: any.
 #[unsafe(no_mangle)]
@@ -157,8 +157,8 @@ pub extern "C" fn radixkv_cache_set_time(cache: Option<&Cache>, now: u64) -> Sta
     on(cache, |core| core.set_time(now))
 }
 
-/// Adds `blocks` free blocks, and tells the id of the first of them. The others follow it. `first`
-/// may be NULL.
+/// Adds `blocks` free blocks. `first`, which may be NULL, is the id of the first new block; the
+/// others follow it.
 ///
 /// Errors: CANNOT_GROW beyond the limit of `radixkv_builder_growable_to`.
 ///

@@ -171,7 +171,7 @@ impl Batch {
 }
 
 /// Subscribes to the changes from now on, through a channel of up to `batches` batches, at least
-/// one. A batch that finds it full is lost to this subscriber: no other thread waits.
+/// one. A batch that does not fit is lost to this subscriber; no other thread waits.
 ///
 /// Threads: any; waits while another thread evicts.
 #[unsafe(no_mangle)]
@@ -204,8 +204,9 @@ pub extern "C" fn radixkv_subscription_next(
     })
 }
 
-/// Tells how many batches were lost because the channel was full (start again from a snapshot), and
-/// whether the cache is gone and all its batches were taken. Both may be NULL.
+/// `lost_batches` is the number of batches that were lost because the channel was full: start again
+/// from a snapshot. `has_ended` says whether the cache is gone and all its batches were taken. Both
+/// may be NULL.
 ///
 /// Threads: one at a time for each subscription.
 #[unsafe(no_mangle)]
@@ -230,9 +231,9 @@ pub extern "C" fn radixkv_subscription_free(subscription: Option<Box<Subscriptio
     free(subscription);
 }
 
-/// Takes a snapshot of what is cached, as a batch of stores, each after its parent. It has the
-/// number of the next batch that a subscriber gets: with the batches from that number on it makes
-/// up everything.
+/// Takes a snapshot of the cached blocks, as a batch of stores, each after its parent. Its number
+/// is that of the next batch that a subscriber gets: the snapshot and the batches from that number
+/// on describe the whole cache.
 ///
 /// Threads: any; waits while another thread evicts.
 #[unsafe(no_mangle)]
@@ -247,7 +248,8 @@ pub extern "C" fn radixkv_cache_snapshot(
     })
 }
 
-/// Tells the number of a batch and how many events it has. Both may be NULL.
+/// Writes the sequence number of a batch to `number` and its number of events to `events`. Both may
+/// be NULL.
 ///
 /// Threads: any.
 #[unsafe(no_mangle)]

@@ -36,9 +36,9 @@ impl Evicted {
     }
 }
 
-/// Evicts up to `blocks` blocks as `radixkv_cache_evict` does, and keeps them: for an engine that
-/// copies them elsewhere before they are used again. `sequences`, which may be NULL, is the number
-/// of sequences that they are of.
+/// Evicts up to `blocks` blocks as `radixkv_cache_evict` does, and keeps them reserved: for an
+/// engine that copies them elsewhere before they are reused. `sequences`, which may be NULL, is the
+/// number of sequences that they belong to.
 ///
 /// Threads: any; waits while another thread evicts.
 #[unsafe(no_mangle)]
@@ -80,7 +80,7 @@ pub extern "C" fn radixkv_evicted_get(
     })
 }
 
-/// Frees the evicted blocks, which can be used again from now on. NULL is allowed.
+/// Returns the evicted blocks to the pool. NULL is allowed.
 ///
 /// Threads: no other thread may use it from now on.
 #[unsafe(no_mangle)]

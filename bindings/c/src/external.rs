@@ -37,8 +37,8 @@ pub unsafe extern "C" fn radixkv_cache_adopt(
     })
 }
 
-/// Takes back up to `blocks_room` ids of blocks that the cache evicted, cleared or gave up, writes
-/// them to `blocks`, and their number to `taken`. Call it again while it fills the whole buffer.
+/// Takes back up to `blocks_room` ids of blocks that the cache evicted, cleared or gave up. Writes
+/// them to `blocks` and their number to `taken`. Call it again while it fills the whole buffer.
 ///
 /// Errors: NOT_EXTERNAL; INVALID_ARGUMENT if there is no room.
 ///

@@ -22,7 +22,7 @@ impl Lease {
     pub(crate) fn check(&self, session: Owner, tokens: &[u32]) -> Result<(), Failure> {
         self.owner.check(session, "lease")?;
         let bigrams = self.core.namespace().is_some_and(|name| name.keys() == radixkv::Keys::Bigrams);
-        // The keys and values of bigrams end one token before the sequence that they were matched by.
+        // The keys of bigrams end one token before the sequence that they were matched by.
         let leased = self.core.len_tokens();
         let leased = leased + usize::from(bigrams && leased > 0);
         if tokens.len() < leased {
@@ -60,7 +60,7 @@ pub extern "C" fn radixkv_lease_release(lease: Option<Box<Lease>>) {
     free(lease);
 }
 
-/// Makes a second lease on the same prefix.
+/// Creates a second lease on the same prefix.
 ///
 /// Errors: TOO_MANY_LEASES.
 ///
@@ -78,7 +78,7 @@ pub extern "C" fn radixkv_lease_clone(
     })
 }
 
-/// Tells how many tokens a lease protects: those of whole blocks.
+/// Writes the number of tokens that a lease protects to `tokens`: those of whole blocks.
 ///
 /// Threads: any.
 #[unsafe(no_mangle)]
@@ -90,7 +90,8 @@ pub extern "C" fn radixkv_lease_len_tokens(lease: Option<&Lease>, tokens: Option
     })
 }
 
-/// Tells whether blocks of a lease were invalidated, so that its request must be computed again.
+/// Writes to `invalidated` whether blocks of a lease were invalidated. If so, its request must be
+/// computed again.
 ///
 /// Threads: any; never waits.
 #[unsafe(no_mangle)]
@@ -105,12 +106,12 @@ pub extern "C" fn radixkv_lease_is_invalidated(
     })
 }
 
-/// Lets a lease cover what was cached beyond it meanwhile. The tokens are the whole sequence; those
-/// that the lease covers are not compared. `blocks` is NULL, with room 0, or has room for every
-/// whole block of the tokens; then the ids of the whole prefix are written to it. `hit_tokens` may
-/// be NULL.
+/// Extends a lease to blocks that were cached beyond it since it was taken. The tokens are the
+/// whole sequence; those that the lease covers are not compared. `blocks` is NULL, with room 0, or
+/// has room for every whole block of the tokens; then the ids of the whole prefix are written to
+/// it. `hit_tokens` may be NULL.
 ///
-/// Errors, after which the lease is as it was: BUFFER_TOO_SHORT, OTHER_CACHE, SEQUENCE_TOO_SHORT,
+/// Errors (the lease is unchanged): BUFFER_TOO_SHORT, OTHER_CACHE, SEQUENCE_TOO_SHORT,
 /// TOO_MANY_LEASES.
 ///
 /// Threads: one at a time for each session, and no other thread may use the lease during the call.
@@ -189,7 +190,7 @@ pub extern "C" fn radixkv_partial_hit_free(hit: Option<Box<PartialHit>>) {
     free(hit);
 }
 
-/// Keeps the prefix of a lease from being evicted for so many nanoseconds, even if the lease is
+/// Retains the prefix of a lease for `nanos` nanoseconds: it is not evicted, even if the lease is
 /// released.
 ///
 /// Errors: OTHER_CACHE, NAMESPACE_REMOVED, INVALIDATED, TOO_MANY_LEASES.
@@ -213,8 +214,9 @@ pub extern "C" fn radixkv_session_release_retained(session: Option<&Session>, le
     })
 }
 
-/// Gives the prefix of a lease a priority for so many nanoseconds, without end if they are 0. The
-/// default is 35. Only the policy "priority" evicts by it, the lowest first.
+/// Gives the prefix of a lease a priority that expires after `nanos` nanoseconds, or never if
+/// `nanos` is 0. The default priority is 35. Only the policy "priority" uses it: the lowest is
+/// evicted first.
 ///
 /// Errors: OTHER_CACHE.
 ///
@@ -235,8 +237,8 @@ pub extern "C" fn radixkv_session_prioritize(
     })
 }
 
-/// Lets the prefix of a lease be evicted before all others, under every policy, until it is used
-/// again.
+/// Demotes the prefix of a lease: until it is used again it is evicted before all others, under
+/// every policy.
 ///
 /// Errors: OTHER_CACHE.
 ///

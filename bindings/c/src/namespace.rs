@@ -35,10 +35,10 @@ fn on(space: Option<&Namespace>, verb: impl FnOnce(&radixkv::Namespace)) -> Stat
     })
 }
 
-/// Makes a handle on the namespace of a name, and the namespace if there is none. The name has
-/// `count` parts, each UTF-8, of `lengths[i]` bytes, or ending with a zero if `lengths` is NULL.
-/// The same parts with other `keys` name another namespace. No parts, with RADIXKV_KEYS_TOKENS,
-/// name the default namespace.
+/// Returns a handle to the namespace with this name, and creates the namespace if it does not
+/// exist. The name has `count` parts in UTF-8. Part `i` has `lengths[i]` bytes, or ends with a zero
+/// if `lengths` is NULL. The same parts with other `keys` name another namespace. No parts, with
+/// RADIXKV_KEYS_TOKENS, name the default namespace.
 ///
 /// Errors: INVALID_ARGUMENT for text that is not UTF-8, and unknown keys.
 ///
@@ -84,7 +84,7 @@ pub unsafe extern "C" fn radixkv_namespace_new(
     })
 }
 
-/// Makes a handle on the default namespace, for sequences that need no separation.
+/// Returns a handle to the default namespace, for sequences that need no separation.
 ///
 /// Threads: any.
 #[unsafe(no_mangle)]
@@ -100,7 +100,7 @@ pub extern "C" fn radixkv_namespace_default(
     })
 }
 
-/// Frees the handle; what the namespace caches stays. NULL is allowed.
+/// Frees the handle. The cached blocks of the namespace stay. NULL is allowed.
 ///
 /// Threads: no other thread may use this handle from now on.
 #[unsafe(no_mangle)]
@@ -108,9 +108,9 @@ pub extern "C" fn radixkv_namespace_free(space: Option<Box<Namespace>>) {
     free(space);
 }
 
-/// Sets the limits of a namespace: blocks that it may cache, blocks that its leases and
-/// reservations may hold, and nanoseconds that its prefixes may stay without a use. Each is a
-/// number or RADIXKV_NO_LIMIT.
+/// Sets the quota of a namespace: `cached_blocks` that it may cache, `pinned_blocks` that its
+/// leases and reservations may hold, and `idle_nanos` that its prefixes may stay without a use.
+/// Each is a number or RADIXKV_NO_LIMIT.
 ///
 /// Threads: any; waits while another thread evicts.
 #[unsafe(no_mangle)]
@@ -136,8 +136,8 @@ pub extern "C" fn radixkv_namespace_set_quota(
     })
 }
 
-/// Empties the namespace. Leased blocks are free when their leases are released; inserts from these
-/// leases are refused.
+/// Empties the namespace. Leased blocks become free when their leases are released; inserts from
+/// these leases are refused.
 ///
 /// Threads: any; waits while another thread evicts.
 #[unsafe(no_mangle)]
@@ -165,8 +165,8 @@ pub extern "C" fn radixkv_namespace_remove(space: Option<&Namespace>) -> Status 
     on(space, radixkv::Namespace::remove)
 }
 
-/// Frees up to `blocks` blocks of the namespace that no lease protects, and tells how many. `freed`
-/// may be NULL.
+/// Evicts up to `blocks` blocks of the namespace that no lease protects. `freed`, which may be
+/// NULL, is the number of evicted blocks.
 ///
 /// Threads: any; waits while another thread evicts.
 #[unsafe(no_mangle)]
@@ -181,8 +181,8 @@ pub extern "C" fn radixkv_namespace_evict(
     })
 }
 
-/// Frees every prefix of the namespace that was not used for so many nanoseconds, and tells how
-/// many blocks that were. `freed` may be NULL.
+/// Evicts every prefix of the namespace that was not used for `idle_nanos` nanoseconds. `freed`,
+/// which may be NULL, is the number of evicted blocks.
 ///
 /// Threads: any; waits while another thread evicts.
 #[unsafe(no_mangle)]
@@ -197,7 +197,8 @@ pub extern "C" fn radixkv_namespace_evict_idle(
     })
 }
 
-/// Tells what the lookups of the namespace compare: RADIXKV_KEYS_TOKENS or RADIXKV_KEYS_BIGRAMS.
+/// Writes to `keys` what the lookups of the namespace compare: RADIXKV_KEYS_TOKENS or
+/// RADIXKV_KEYS_BIGRAMS.
 ///
 /// Threads: any.
 #[unsafe(no_mangle)]

@@ -7,7 +7,8 @@ use crate::boundary::{Exclusive, Owner, buffer, fill, free, given, new_handle, o
 use crate::failure::Failure;
 use crate::status::Status;
 
-/// Blocks that their owner fills and then inserts. Freeing it gives back those that it still holds.
+/// Blocks that their owner fills and then inserts. Freeing the reservation returns the blocks that
+/// it still holds.
 pub struct Reservation {
     pub(crate) core: Exclusive<radixkv::Reservation>,
     pub(crate) owner: Owner,
@@ -33,7 +34,7 @@ pub extern "C" fn radixkv_reservation_free(reservation: Option<Box<Reservation>>
     free(reservation);
 }
 
-/// Tells how many blocks a reservation holds.
+/// Writes the number of blocks in a reservation to `blocks`.
 ///
 /// Threads: one at a time for each reservation.
 #[unsafe(no_mangle)]
@@ -100,8 +101,8 @@ pub extern "C" fn radixkv_reservation_split(
     })
 }
 
-/// Moves all blocks of `more` to the end of `reservation`: for a sequence that grows. `more` is
-/// empty then, and still to be freed.
+/// Moves all blocks of `more` to the end of `reservation`: for a sequence that grows. Afterwards
+/// `more` is empty and must still be freed.
 ///
 /// Errors: INVALID_ARGUMENT if both are one reservation; OTHER_CACHE; OTHER_PAYER.
 ///
@@ -135,9 +136,9 @@ fn both<'a>(
     Ok((reservation.core.enter("reservation")?, other.core.enter(argument)?))
 }
 
-/// Makes a second reservation of the same blocks, for a sequence that continues in several ways. A
-/// block is given back when the last of them is freed. While several have it, none may write to it
-/// or insert it (`radixkv_reservation_make_unique`).
+/// Creates a second reservation of the same blocks, for a sequence that continues in several ways.
+/// A block is returned when the last reservation that has it is freed. While several have it, none
+/// may write to it or insert it (`radixkv_reservation_make_unique`).
 ///
 /// Threads: one at a time for each reservation.
 #[unsafe(no_mangle)]
@@ -154,13 +155,13 @@ pub extern "C" fn radixkv_reservation_fork(
     })
 }
 
-/// Lets the reservation alone have its block `index`. If a fork also holds the block, the last
-/// block of `fresh` takes its place, `copy` becomes a handle, and the caller copies the block
-/// `source` to `destination` before it frees that; otherwise `copy` is NULL, and nothing has
+/// Makes block `index` of a reservation its own, before the sequence writes to it. If a fork also
+/// holds the block, the last block of `fresh` replaces it, and `copy` becomes a handle: copy block
+/// `source` to block `destination`, then free the handle. Otherwise `copy` is NULL and nothing has
 /// changed. `source` and `destination` may be NULL.
 ///
-/// Errors: INVALID_ARGUMENT if there is no such block, or none to copy into, or a fork also holds
-/// that one; OTHER_CACHE.
+/// Errors: INVALID_ARGUMENT if there is no block `index`, if `fresh` is empty, or if a fork also
+/// holds its last block; OTHER_CACHE.
 ///
 /// Threads: one at a time for each reservation.
 #[unsafe(no_mangle)]

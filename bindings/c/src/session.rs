@@ -13,8 +13,8 @@ use crate::namespace::Namespace;
 use crate::reservation::Reservation;
 use crate::status::Status;
 
-/// One thread's access to a cache. A thread that serves many requests keeps one; it may go from
-/// thread to thread, but only one uses it at a time.
+/// One thread's access to a cache. A thread that serves many requests keeps one session. A session
+/// may move between threads, but only one thread may use it at a time.
 pub struct Session {
     pub(crate) core: Exclusive<Parts>,
     pub(crate) owner: Owner,
@@ -45,7 +45,7 @@ impl Deref for Parts {
     }
 }
 
-/// Makes a session.
+/// Creates a session.
 ///
 /// Threads: any.
 #[unsafe(no_mangle)]
@@ -72,8 +72,8 @@ pub extern "C" fn radixkv_session_free(session: Option<Box<Session>>) {
 }
 
 /// Leases the longest cached prefix of the tokens, in whole blocks, and counts as a use of it.
-/// `blocks` is NULL, with room 0, or has room for every whole block of the tokens (`tokens_len /
-/// block_size`); then the ids of the prefix are written to it. Their number is `hit_tokens /
+/// `blocks` is NULL, with room 0, or has room for all whole blocks of the tokens (`tokens_len /
+/// block_size`). The block ids of the prefix are written to it; their number is `hit_tokens /
 /// block_size`. `hit_tokens` may be NULL. A miss is a lease of no tokens.
 ///
 /// Errors: BUFFER_TOO_SHORT, OTHER_CACHE.
@@ -98,7 +98,7 @@ pub unsafe extern "C" fn radixkv_session_match(
     run(|| lookup.only(|parts, space, tokens| parts.core.match_prefix_into(space, tokens, &mut parts.ids)))
 }
 
-/// Matches as `radixkv_session_match` does, and counts as no use: to keep what is cached of a
+/// Matches as `radixkv_session_match` does, without counting a use: to keep the cached prefix of a
 /// waiting request without making it look recently used. `radixkv_session_resume` counts it when
 /// the request runs.
 ///
@@ -129,8 +129,8 @@ pub unsafe extern "C" fn radixkv_session_match_untouched(
     })
 }
 
-/// Tells how many of the tokens are cached, in whole blocks. Leases nothing, and counts as no use:
-/// what it tells may be evicted at any moment.
+/// Writes the number of tokens that are cached, in whole blocks, to `hit_tokens`. Leases nothing
+/// and counts as no use: the prefix may be evicted at any moment.
 ///
 /// Errors: OTHER_CACHE.
 ///
@@ -214,9 +214,9 @@ impl Lookup<'_> {
 }
 
 /// Matches as `radixkv_session_match` does, and reserves blocks for the rest of the tokens and for
-/// `room_tokens` more; or takes nothing. The namespace pays for the blocks. An engine that wants
-/// the logits of the last token passes the tokens before it, and one more of room. Answers at once,
-/// before the requests that wait.
+/// `room_tokens` more; or takes nothing. The namespace pays for the blocks. An engine that needs
+/// the logits of the last token passes the tokens before it, and one more in `room_tokens`. Returns
+/// at once, ahead of requests that wait.
 ///
 /// Errors: BUFFER_TOO_SHORT, OTHER_CACHE, EXHAUSTED, OVER_QUOTA, TOO_LARGE, EXTERNAL_POOL.
 ///
@@ -243,9 +243,9 @@ pub unsafe extern "C" fn radixkv_session_acquire(
     run(|| lookup.acquire(reservation, |session, space, tokens| session.acquire(space, tokens, room_tokens)))
 }
 
-/// Acquires as `radixkv_session_acquire` does, and waits up to `timeout_nanos` while leases and
-/// reservations hold too many blocks; in order of arrival, without a lease or a block. Do not wait
-/// for blocks that only this thread can release.
+/// Acquires as `radixkv_session_acquire` does, and waits up to `timeout_nanos` nanoseconds while
+/// leases and reservations hold too many blocks. Requests are served in order of arrival and hold
+/// nothing while they wait. Do not wait for blocks that only this thread can release.
 ///
 /// Errors: as `radixkv_session_acquire`, with TIMED_OUT instead of EXHAUSTED.
 ///
@@ -296,7 +296,7 @@ fn reserve(
 
 /// Takes `blocks` blocks, or nothing. If too few are free, it evicts exactly the missing ones. The
 /// blocks count against the quota of `payer`, the default namespace if it is NULL, until they are
-/// inserted or given back. Answers at once, before the requests that wait.
+/// inserted or returned. Returns at once, ahead of requests that wait.
 ///
 /// Errors: OTHER_CACHE, EXHAUSTED, OVER_QUOTA, TOO_LARGE, EXTERNAL_POOL.
 ///
@@ -312,10 +312,10 @@ pub extern "C" fn radixkv_session_reserve(
     run(|| reserve(session, payer, BlockRequest::new(blocks), reservation))
 }
 
-/// Reserves as `radixkv_session_reserve` does, and waits up to `timeout_nanos` while leases and
-/// reservations hold too many blocks. Requests `for_running_sequence` are served before those that
-/// admit a sequence, each kind in order of arrival. Do not wait for blocks that only this thread
-/// can release.
+/// Reserves as `radixkv_session_reserve` does, and waits up to `timeout_nanos` nanoseconds while
+/// leases and reservations hold too many blocks. Requests `for_running_sequence` are served before
+/// those that admit a sequence, each kind in order of arrival. Do not wait for blocks that only
+/// this thread can release.
 ///
 /// Errors: as `radixkv_session_reserve`, with TIMED_OUT instead of EXHAUSTED.
 ///
@@ -338,21 +338,21 @@ pub extern "C" fn radixkv_session_reserve_within(
     })
 }
 
-/// Publishes the whole blocks of the tokens beyond `lease`, which were computed into the blocks of
-/// `reservation`, in its order. The tokens are the whole sequence; those that the lease covers are
-/// not compared.
+/// Publishes the whole blocks of the tokens beyond `lease`. Their keys and values were computed
+/// into the blocks of `reservation`, in the reservation's order. The tokens are the whole sequence;
+/// those that the lease covers are not compared.
 ///
 /// The reservation must hold exactly as many blocks as there are whole blocks beyond the lease
-/// (`radixkv_reservation_split`). After success it holds the duplicates: its blocks whose tokens
-/// another insert had published meanwhile, mostly none. Free it in either case, or use it again.
+/// (`radixkv_reservation_split`). After success it holds the duplicates: those of its blocks whose
+/// tokens another insert published first. Usually there are none. Free it or use it again.
 ///
-/// `blocks` is NULL, with room 0, or has room for as many ids as the reservation has; then the
-/// cached ids of these blocks are written to it, which the block table of the sequence should name
-/// from now on. `inserted` becomes a lease on all that is cached of the sequence; `lease` stays,
-/// and may be released. `dropped_tokens`, which may be NULL, is the number of tokens at
-/// the end that fill no block.
+/// `blocks` is NULL, with room 0, or has room for as many ids as the reservation has. The ids that
+/// are cached for these blocks are written to it: from now on the block table of the sequence
+/// should contain these ids. `inserted` becomes a lease on all cached blocks of the sequence;
+/// `lease` stays valid and may be released. `dropped_tokens`, which may be NULL, is the number of
+/// tokens at the end that fill no block.
 ///
-/// Errors, after which the reservation is as it was: BUFFER_TOO_SHORT, OTHER_CACHE,
+/// Errors (the reservation is unchanged): BUFFER_TOO_SHORT, OTHER_CACHE,
 /// SEQUENCE_TOO_SHORT, BLOCK_COUNT, SEQUENCE_TOO_LONG, OVER_QUOTA, SHARED_BLOCK, NAMESPACE_REMOVED,
 /// INVALIDATED, TOO_MANY_BRANCHES.
 ///

@@ -11,7 +11,7 @@ use crate::cache::Cache;
 use crate::status::Status;
 
 /// Replaces the policy without a pause. Evictions follow the old policy until the order of the new
-/// one is complete, which `radixkv_cache_settle` does at once.
+/// one is complete; `radixkv_cache_settle` completes it.
 ///
 /// Errors: INVALID_ARGUMENT for a name that `radixkv_builder_policy` does not know.
 ///
@@ -29,7 +29,7 @@ pub unsafe extern "C" fn radixkv_cache_set_policy(cache: Option<&Cache>, policy:
     })
 }
 
-/// Changes how many blocks the background evictor keeps free.
+/// Changes the watermarks of the background evictor: the number of blocks that it keeps free.
 ///
 /// Errors: NOT_BACKGROUND, INVALID_ARGUMENT.
 ///
@@ -39,7 +39,7 @@ pub extern "C" fn radixkv_cache_set_watermarks(cache: Option<&Cache>, low: usize
     run(|| Ok(given(cache, "cache")?.core.settings().set_watermarks(Watermarks::new(low, high))?))
 }
 
-/// Changes the time without a use after which a prefix is removed, in nanoseconds; 0: none is.
+/// Changes the time to idle (`radixkv_builder_time_to_idle`); 0 removes it.
 ///
 /// Threads: any; waits while another thread evicts.
 #[unsafe(no_mangle)]

@@ -21,9 +21,9 @@ macro_rules! counts {
     };
 }
 
-/// The statistics of a cache. `free + reserved + evictable + protected` blocks are the capacity.
-/// Counts go from when the cache was built. A later version of the library may add fields at the
-/// end.
+/// The statistics of a cache. `free + reserved + evictable + protected` blocks add up to the
+/// capacity. Counts start at 0 when the cache is built. Later versions of the library may add
+/// fields at the end.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Stats {
@@ -116,7 +116,7 @@ counts! {
     }
 }
 
-/// The statistics of a namespace. A later version of the library may add fields at the end.
+/// The statistics of a namespace. Later versions of the library may add fields at the end.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NamespaceStats {

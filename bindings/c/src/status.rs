@@ -79,7 +79,7 @@ pub enum Status {
     Panicked = 99,
 }
 
-/// What the last failed call of this thread found.
+/// The error of a thread's last failed call.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Error {
@@ -101,13 +101,13 @@ thread_local! {
     static TEXT: RefCell<CString> = RefCell::new(CString::default());
 }
 
-/// Keeps a failure for `radixkv_last_error`. While the thread ends, nothing keeps it.
+/// Keeps a failure for `radixkv_last_error`. Does nothing while the thread ends.
 pub(crate) fn remember(failure: Failure) {
     let _ = LAST.try_with(|last| last.replace(Some(failure)));
 }
 
-/// Writes what the last failed call of this thread found to `error`. A call that succeeds changes
-/// nothing of it.
+/// Writes the error of this thread's last failed call to `error`. Calls that succeed do not change
+/// it.
 ///
 /// Threads: any; each has its own last error.
 #[unsafe(no_mangle)]
@@ -132,8 +132,8 @@ pub extern "C" fn radixkv_last_error(error: Option<&mut MaybeUninit<Error>>) -> 
     })
 }
 
-/// A short text for a status, without the numbers of a call. Never NULL, valid for ever; also for a
-/// number that is no status.
+/// Returns a short text for a status, without the numbers of a call. Never NULL, also for unknown
+/// numbers; valid for ever.
 ///
 /// Threads: any.
 #[unsafe(no_mangle)]
@@ -174,7 +174,7 @@ const TEXTS: &[(Status, &std::ffi::CStr)] = &[
     (Status::Panicked, c"a bug of this library"),
 ];
 
-/// The version of the library, as in "0.1.0". Never NULL, valid for ever.
+/// Returns the version of the library, as in "0.1.0". Never NULL; valid for ever.
 ///
 /// Threads: any.
 #[unsafe(no_mangle)]

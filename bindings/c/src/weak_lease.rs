@@ -7,14 +7,14 @@ use crate::session::Session;
 use crate::status::Status;
 use std::mem::MaybeUninit;
 
-/// A prefix without a promise: `radixkv_session_upgrade` says whether it is still cached. It keeps
-/// no block and no cache.
+/// A prefix that is not protected: `radixkv_session_upgrade` leases it if it is still cached. It
+/// keeps no block and no cache.
 pub struct WeakLease {
     core: radixkv::WeakLease,
     owner: Owner,
 }
 
-/// Makes a weak lease on the prefix of a lease.
+/// Creates a weak lease on the prefix of a lease.
 ///
 /// Threads: any; never waits.
 #[unsafe(no_mangle)]
