@@ -83,32 +83,48 @@ private:
     std::unique_ptr<Handle, Deleter<Handle, Free>> handle_;
 };
 
+// The result that a C function writes through its last argument.
+template <typename Result, typename... Parameters, typename... Arguments>
+Result result(radixkv_status (*function)(Parameters...), Arguments... arguments) {
+    Result result{};
+    check(function(arguments..., &result));
+    return result;
+}
+
 inline std::uint64_t nanos(std::chrono::nanoseconds time) {
     return time.count() < 0 ? 0 : static_cast<std::uint64_t>(time.count());
 }
 
 } // namespace detail
 
+// A prefix that is not protected.
+class WeakLease : public detail::Owned<radixkv_weak_lease, radixkv_weak_lease_free> {
+public:
+    using Owned::Owned;
+};
+
 // A promise that the blocks of a prefix stay.
 class Lease : public detail::Owned<radixkv_lease, radixkv_lease_release> {
 public:
     using Owned::Owned;
 
-    Lease clone() const {
-        radixkv_lease *second = nullptr;
-        check(radixkv_lease_clone(get(), &second));
-        return Lease(second);
+    Lease clone() const { return Lease(detail::result<radixkv_lease *>(radixkv_lease_clone, get())); }
+    WeakLease downgrade() const {
+        return WeakLease(detail::result<radixkv_weak_lease *>(radixkv_lease_downgrade, get()));
     }
-    std::size_t len_tokens() const {
-        std::size_t tokens = 0;
-        check(radixkv_lease_len_tokens(get(), &tokens));
-        return tokens;
-    }
-    bool is_invalidated() const {
-        bool invalidated = false;
-        check(radixkv_lease_is_invalidated(get(), &invalidated));
-        return invalidated;
-    }
+    std::size_t len_tokens() const { return detail::result<std::size_t>(radixkv_lease_len_tokens, get()); }
+    bool is_invalidated() const { return detail::result<bool>(radixkv_lease_is_invalidated, get()); }
+};
+
+// A copy to make: block `source` to block `destination`. The source keeps its content until this is
+// destroyed. False if no copy is needed.
+class PendingCopy : public detail::Owned<radixkv_copy, radixkv_copy_free> {
+public:
+    PendingCopy(radixkv_copy *copy, std::uint32_t source_block, std::uint32_t destination_block)
+        : Owned(copy), source(source_block), destination(destination_block) {}
+
+    std::uint32_t source;
+    std::uint32_t destination;
 };
 
 // Blocks that their owner fills and then inserts.
@@ -116,11 +132,7 @@ class Reservation : public detail::Owned<radixkv_reservation, radixkv_reservatio
 public:
     using Owned::Owned;
 
-    std::size_t size() const {
-        std::size_t blocks = 0;
-        check(radixkv_reservation_len(get(), &blocks));
-        return blocks;
-    }
+    std::size_t size() const { return detail::result<std::size_t>(radixkv_reservation_len, get()); }
     std::vector<std::uint32_t> blocks() const {
         std::vector<std::uint32_t> ids(size());
         check(radixkv_reservation_blocks(get(), ids.data(), ids.size(), nullptr));
@@ -128,9 +140,7 @@ public:
     }
     // Moves the first `count` blocks into a new reservation.
     Reservation split(std::size_t count) {
-        radixkv_reservation *first = nullptr;
-        check(radixkv_reservation_split(get(), count, &first));
-        return Reservation(first);
+        return Reservation(detail::result<radixkv_reservation *>(radixkv_reservation_split, get(), count));
     }
     // Moves all blocks of `more` to the end.
     void append(Reservation &&more) {
@@ -138,9 +148,14 @@ public:
         more.reset();
     }
     Reservation fork() {
-        radixkv_reservation *second = nullptr;
-        check(radixkv_reservation_fork(get(), &second));
-        return Reservation(second);
+        return Reservation(detail::result<radixkv_reservation *>(radixkv_reservation_fork, get()));
+    }
+    // Before the sequence writes to block `index`. Takes the last block of `fresh` if it must.
+    PendingCopy make_unique(std::size_t index, Reservation &fresh) {
+        std::uint32_t source = 0, destination = 0;
+        radixkv_copy *copy = nullptr;
+        check(radixkv_reservation_make_unique(get(), index, fresh.get(), &source, &destination, &copy));
+        return PendingCopy(copy, source, destination);
     }
 };
 
@@ -149,6 +164,17 @@ struct Match {
     Lease lease;
     std::vector<std::uint32_t> blocks;
     std::size_t tokens = 0;
+};
+
+// A cached block whose first `tokens` tokens agree with a sequence beyond its match. It stays in
+// place until this is destroyed. False if there is none.
+class PartialHit : public detail::Owned<radixkv_partial_hit, radixkv_partial_hit_free> {
+public:
+    PartialHit(radixkv_partial_hit *hit, std::uint32_t block_id, std::size_t token_count)
+        : Owned(hit), block(block_id), tokens(token_count) {}
+
+    std::uint32_t block;
+    std::size_t tokens;
 };
 
 // A match, and blocks for the rest of the sequence.
@@ -182,7 +208,15 @@ public:
         check(radixkv_namespace_read_stats(get(), &stats, sizeof stats));
         return stats;
     }
+    std::uint32_t keys() const { return detail::result<std::uint32_t>(radixkv_namespace_keys, get()); }
+    std::size_t evict(std::size_t blocks) {
+        return detail::result<std::size_t>(radixkv_namespace_evict, get(), blocks);
+    }
+    std::size_t evict_idle(std::chrono::nanoseconds idle) {
+        return detail::result<std::size_t>(radixkv_namespace_evict_idle, get(), detail::nanos(idle));
+    }
     void clear() { check(radixkv_namespace_clear(get())); }
+    void clear_if_unused() { check(radixkv_namespace_clear_if_unused(get())); }
     void remove() { check(radixkv_namespace_remove(get())); }
 };
 
@@ -192,17 +226,14 @@ public:
     Session() = default;
     Session(radixkv_session *session, std::size_t block_size) : Owned(session), block_size_(block_size) {}
 
-    Match match(const Namespace &space, Numbers tokens) {
-        Match hit = empty(tokens);
-        radixkv_lease *lease = nullptr;
-        check(radixkv_session_match(get(), space.get(), tokens.data(), tokens.size(), hit.blocks.data(),
-                                    hit.blocks.size(), &hit.tokens, &lease));
-        return complete(std::move(hit), lease);
+    Match match(const Namespace &space, Numbers tokens) { return match_by(radixkv_session_match, space, tokens); }
+    // Counts as no use.
+    Match match_untouched(const Namespace &space, Numbers tokens) {
+        return match_by(radixkv_session_match_untouched, space, tokens);
     }
     std::size_t peek(const Namespace &space, Numbers tokens) {
-        std::size_t hit = 0;
-        check(radixkv_session_peek(get(), space.get(), tokens.data(), tokens.size(), &hit));
-        return hit;
+        return detail::result<std::size_t>(radixkv_session_peek, get(), space.get(), tokens.data(),
+                                           tokens.size());
     }
     Acquired acquire(const Namespace &space, Numbers tokens, std::size_t room_tokens) {
         Match hit = empty(tokens);
@@ -223,17 +254,15 @@ public:
         return Acquired{complete(std::move(hit), lease), Reservation(blocks)};
     }
     Reservation reserve(std::size_t blocks, const Namespace *payer = nullptr) {
-        radixkv_reservation *reservation = nullptr;
-        check(radixkv_session_reserve(get(), payer ? payer->get() : nullptr, blocks, &reservation));
-        return Reservation(reservation);
+        radixkv_namespace *pays = payer ? payer->get() : nullptr;
+        return Reservation(detail::result<radixkv_reservation *>(radixkv_session_reserve, get(), pays, blocks));
     }
-    // For a sequence that runs: served before those that are to be admitted.
-    Reservation reserve_to_grow(std::size_t blocks, std::chrono::nanoseconds timeout,
-                                const Namespace *payer = nullptr) {
-        radixkv_reservation *reservation = nullptr;
-        check(radixkv_session_reserve_within(get(), payer ? payer->get() : nullptr, blocks, true,
-                                             detail::nanos(timeout), &reservation));
-        return Reservation(reservation);
+    // Requests for running sequences are served before those that admit one.
+    Reservation reserve_within(std::size_t blocks, bool for_running_sequence, std::chrono::nanoseconds timeout,
+                               const Namespace *payer = nullptr) {
+        radixkv_namespace *pays = payer ? payer->get() : nullptr;
+        return Reservation(detail::result<radixkv_reservation *>(
+            radixkv_session_reserve_within, get(), pays, blocks, for_running_sequence, detail::nanos(timeout)));
     }
     // Afterwards `blocks` holds the duplicates; if this throws, what it held.
     Inserted insert(const Lease &lease, Numbers tokens, Reservation &blocks) {
@@ -248,15 +277,39 @@ public:
     }
     // Lets `lease` cover what was cached beyond it; returns the tokens that it covers now.
     std::size_t resume(Lease &lease, Numbers tokens) {
-        std::size_t covered = 0;
-        check(radixkv_session_resume(get(), lease.get(), tokens.data(), tokens.size(), nullptr, 0, &covered));
-        return covered;
+        return detail::result<std::size_t>(radixkv_session_resume, get(), lease.get(), tokens.data(),
+                                           tokens.size(), nullptr, std::size_t{0});
+    }
+    PartialHit match_partial(const Lease &lease, Numbers tokens, std::size_t min_tokens) {
+        std::uint32_t block = 0;
+        std::size_t agree = 0;
+        radixkv_partial_hit *hit = nullptr;
+        check(radixkv_session_match_partial(get(), lease.get(), tokens.data(), tokens.size(), min_tokens, &block,
+                                            &agree, &hit));
+        return PartialHit(hit, block, agree);
+    }
+    // False if any block of the prefix is gone.
+    Lease upgrade(const WeakLease &weak) {
+        return Lease(detail::result<radixkv_lease *>(radixkv_session_upgrade, get(), weak.get()));
     }
     void retain(const Lease &lease, std::chrono::nanoseconds time) {
         check(radixkv_session_retain(get(), lease.get(), detail::nanos(time)));
     }
+    void release_retained(const Lease &lease) { check(radixkv_session_release_retained(get(), lease.get())); }
+    // A time of zero is without end.
+    void prioritize(const Lease &lease, std::int64_t level, std::chrono::nanoseconds time = {}) {
+        check(radixkv_session_prioritize(get(), lease.get(), level, detail::nanos(time)));
+    }
+    void demote(const Lease &lease) { check(radixkv_session_demote(get(), lease.get())); }
 
 private:
+    Match match_by(decltype(&radixkv_session_match) function, const Namespace &space, Numbers tokens) {
+        Match hit = empty(tokens);
+        radixkv_lease *lease = nullptr;
+        check(function(get(), space.get(), tokens.data(), tokens.size(), hit.blocks.data(), hit.blocks.size(),
+                       &hit.tokens, &lease));
+        return complete(std::move(hit), lease);
+    }
     Match empty(Numbers tokens) const {
         Match hit;
         hit.blocks.resize(tokens.size() / block_size_);
@@ -287,10 +340,23 @@ public:
         return events;
     }
     radixkv_event operator[](std::size_t index) const {
-        radixkv_event event;
-        check(radixkv_batch_event(get(), index, &event));
-        return event;
+        return detail::result<radixkv_event>(radixkv_batch_event, get(), index);
     }
+};
+
+// Evicted blocks, which stay reserved until this is destroyed.
+class Evicted : public detail::Owned<radixkv_evicted, radixkv_evicted_free> {
+public:
+    Evicted(radixkv_evicted *evicted, std::size_t sequences) : Owned(evicted), size_(sequences) {}
+
+    // The number of sequences that the blocks belong to.
+    std::size_t size() const { return size_; }
+    radixkv_event operator[](std::size_t index) const {
+        return detail::result<radixkv_event>(radixkv_evicted_get, get(), index);
+    }
+
+private:
+    std::size_t size_;
 };
 
 // A listener's end of a channel of batches.
@@ -300,9 +366,7 @@ public:
 
     // The next batch; false if there is none.
     Batch next() {
-        radixkv_batch *batch = nullptr;
-        check(radixkv_subscription_next(get(), &batch));
-        return Batch(batch);
+        return Batch(detail::result<radixkv_batch *>(radixkv_subscription_next, get()));
     }
     std::uint64_t lost_batches() const {
         std::uint64_t lost = 0;
@@ -317,14 +381,10 @@ public:
     using Owned::Owned;
 
     Session session() const {
-        radixkv_session *session = nullptr;
-        check(radixkv_session_new(get(), &session));
-        return Session(session, block_size());
+        return Session(detail::result<radixkv_session *>(radixkv_session_new, get()), block_size());
     }
     Namespace default_namespace() const {
-        radixkv_namespace *space = nullptr;
-        check(radixkv_namespace_default(get(), &space));
-        return Namespace(space);
+        return Namespace(detail::result<radixkv_namespace *>(radixkv_namespace_default, get()));
     }
     Namespace space(const std::vector<std::string_view> &parts, std::uint32_t keys = RADIXKV_KEYS_TOKENS) const {
         std::vector<const char *> texts;
@@ -334,20 +394,51 @@ public:
             texts.push_back(part.empty() ? "" : part.data());
             lengths.push_back(part.size());
         }
-        radixkv_namespace *space = nullptr;
-        check(radixkv_namespace_new(get(), texts.data(), lengths.data(), texts.size(), keys, &space));
-        return Namespace(space);
+        return Namespace(detail::result<radixkv_namespace *>(radixkv_namespace_new, get(), texts.data(),
+                                                             lengths.data(), texts.size(), keys));
     }
-    std::size_t block_size() const {
-        std::size_t tokens = 0;
-        check(radixkv_cache_block_size(get(), &tokens));
-        return tokens;
-    }
+    std::size_t block_size() const { return detail::result<std::size_t>(radixkv_cache_block_size, get()); }
+    std::size_t capacity() const { return detail::result<std::size_t>(radixkv_cache_capacity, get()); }
+    std::size_t free_blocks() const { return detail::result<std::size_t>(radixkv_cache_free_blocks, get()); }
     std::size_t evict(std::size_t blocks) {
-        std::size_t freed = 0;
-        check(radixkv_cache_evict(get(), blocks, &freed));
-        return freed;
+        return detail::result<std::size_t>(radixkv_cache_evict, get(), blocks);
     }
+    // Evicts, and keeps the blocks until they are copied.
+    Evicted evict_into(std::size_t blocks) {
+        std::size_t sequences = 0;
+        radixkv_evicted *evicted = nullptr;
+        check(radixkv_cache_evict_into(get(), blocks, &sequences, &evicted));
+        return Evicted(evicted, sequences);
+    }
+    std::size_t invalidate(Numbers blocks) {
+        return detail::result<std::size_t>(radixkv_cache_invalidate, get(), blocks.data(), blocks.size());
+    }
+    void clear() { check(radixkv_cache_clear(get())); }
+    // Adds blocks; returns the id of the first one.
+    std::uint32_t grow(std::size_t blocks) {
+        return detail::result<std::uint32_t>(radixkv_cache_grow, get(), blocks);
+    }
+    // Passes blocks of the engine to a cache with an external pool.
+    Reservation adopt(Numbers blocks) {
+        return Reservation(detail::result<radixkv_reservation *>(radixkv_cache_adopt, get(), blocks.data(),
+                                                                 blocks.size()));
+    }
+    // Takes back evicted blocks of an external pool, at most `most`.
+    std::vector<std::uint32_t> take_evicted(std::size_t most) {
+        std::vector<std::uint32_t> blocks(most);
+        blocks.resize(detail::result<std::size_t>(radixkv_cache_take_evicted, get(), blocks.data(), most));
+        return blocks;
+    }
+    void set_policy(const std::string &name) { check(radixkv_cache_set_policy(get(), name.c_str())); }
+    void set_watermarks(std::size_t low, std::size_t high) {
+        check(radixkv_cache_set_watermarks(get(), low, high));
+    }
+    void set_time_to_idle(std::chrono::nanoseconds time) {
+        check(radixkv_cache_set_time_to_idle(get(), detail::nanos(time)));
+    }
+    // One step of the pending work; whether more is left.
+    bool run_once() { return detail::result<bool>(radixkv_cache_run_once, get()); }
+    void validate() const { check(radixkv_cache_validate(get())); }
     void settle() { check(radixkv_cache_settle(get())); }
     void set_time(std::uint64_t now) { check(radixkv_cache_set_time(get(), now)); }
     radixkv_stats stats() const {
@@ -356,25 +447,16 @@ public:
         return stats;
     }
     Subscription subscribe(std::size_t batches) const {
-        radixkv_subscription *subscription = nullptr;
-        check(radixkv_cache_subscribe(get(), batches, &subscription));
-        return Subscription(subscription);
+        return Subscription(detail::result<radixkv_subscription *>(radixkv_cache_subscribe, get(), batches));
     }
-    Batch snapshot() const {
-        radixkv_batch *batch = nullptr;
-        check(radixkv_cache_snapshot(get(), &batch));
-        return Batch(batch);
-    }
+    Batch snapshot() const { return Batch(detail::result<radixkv_batch *>(radixkv_cache_snapshot, get())); }
 };
 
 // The settings of a cache that is to be built.
 class Builder : public detail::Owned<radixkv_builder, radixkv_builder_free> {
 public:
-    Builder(std::size_t block_size, std::size_t capacity_blocks) {
-        radixkv_builder *builder = nullptr;
-        check(radixkv_builder_new(block_size, capacity_blocks, &builder));
-        static_cast<Owned &>(*this) = Owned(builder);
-    }
+    Builder(std::size_t block_size, std::size_t capacity_blocks)
+        : Owned(detail::result<radixkv_builder *>(radixkv_builder_new, block_size, capacity_blocks)) {}
 
     Builder &policy(const std::string &name) {
         check(radixkv_builder_policy(get(), name.c_str()));
@@ -402,9 +484,7 @@ public:
         return *this;
     }
     Cache build() {
-        radixkv_cache *cache = nullptr;
-        check(radixkv_builder_build(get(), &cache));
-        return Cache(cache);
+        return Cache(detail::result<radixkv_cache *>(radixkv_builder_build, get()));
     }
 };
 

@@ -60,7 +60,7 @@ fn program(source: &Path, library: Library) -> String {
     let (compiler, standard) = if is_c { ("gcc", "-std=c11") } else { ("g++", "-std=c++17") };
     let binary: PathBuf = installed().join(source.file_stem().expect("a name"));
     let mut build = Command::new(compiler);
-    build.args([standard, "-g", "-O1", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-pthread"]);
+    build.args([standard, "-g", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-pthread"]);
     build.args(["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer"]);
     build.arg(source).arg("-I").arg(root().join("tests/programs")).args(pkg_config(&["--cflags"]));
     match library {

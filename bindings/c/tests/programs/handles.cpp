@@ -24,7 +24,7 @@ static void a_request() {
     radixkv::Inserted inserted = session.insert(start.hit.lease, prompt, full);
     CHECK(inserted.blocks.size() == 6 && inserted.dropped_tokens == 4 && full.size() == 0);
     CHECK(inserted.lease.len_tokens() == 96 && !inserted.lease.is_invalidated());
-    start.blocks.append(session.reserve_to_grow(2, 1s, nullptr));
+    start.blocks.append(session.reserve_within(2, true, 1s));
     CHECK(start.blocks.blocks().size() == 3);
 
     radixkv::Match again = session.match(space, prompt);
@@ -72,6 +72,63 @@ static void errors_are_thrown_and_lose_nothing() {
     CHECK(cache.evict(4) == 0);
 }
 
+static void prefixes() {
+    radixkv::Cache cache = radixkv::Builder(4, 8).policy("priority").logical_clock().growable_to(12).build();
+    radixkv::Session session = cache.session();
+    radixkv::Namespace space = cache.default_namespace();
+    const std::vector<std::uint32_t> prompt{1, 2, 3, 4, 5, 6, 7, 8}, other{1, 2, 3, 4, 5, 6, 9, 9};
+    radixkv::Acquired start = session.acquire(space, prompt, 0);
+    radixkv::Lease lease = session.insert(start.hit.lease, prompt, start.blocks).lease;
+    radixkv::Match hit = session.match_untouched(space, other);
+    CHECK(hit.tokens == 4 && session.match_partial(hit.lease, other, 2).tokens == 2);
+    CHECK(!session.match_partial(hit.lease, other, 3));
+    session.prioritize(lease, 80, 1s);
+    session.demote(hit.lease);
+    radixkv::WeakLease weak = lease.downgrade();
+    CHECK(session.upgrade(weak).len_tokens() == 8);
+    session.retain(lease, 1s);
+    lease.reset();
+    CHECK(cache.evict(8) == 0);
+    session.release_retained(session.upgrade(weak));
+    hit.lease.reset();
+    start.hit.lease.reset();
+    {
+        radixkv::Evicted evicted = cache.evict_into(1);
+        CHECK(evicted.size() == 1 && evicted[0].start == 4 && evicted[0].tokens_len == 8);
+        CHECK(cache.free_blocks() == 6);
+    }
+    CHECK(cache.free_blocks() == 7 && !session.upgrade(weak));
+    CHECK(cache.invalidate(session.match(space, prompt).blocks) == 1);
+    CHECK(cache.grow(4) == 8 && cache.capacity() == 12 && space.keys() == RADIXKV_KEYS_TOKENS);
+    CHECK(space.evict(1) == 0 && space.evict_idle(1s) == 0);
+    space.clear_if_unused();
+
+    radixkv::Reservation one = session.reserve(1), fresh = session.reserve(1, &space);
+    radixkv::Reservation two = one.fork();
+    radixkv::PendingCopy copy = two.make_unique(0, fresh);
+    CHECK(copy && copy.source == one.blocks()[0] && copy.destination == two.blocks()[0]);
+    CHECK(!two.make_unique(0, one));
+    cache.set_policy("lru");
+    cache.set_time_to_idle(1s);
+    while (cache.run_once()) {
+    }
+    cache.clear();
+    cache.validate();
+}
+
+static void blocks_of_the_engine() {
+    radixkv::Cache cache = radixkv::Builder(4, 8).external().build();
+    radixkv::Session session = cache.session();
+    radixkv::Namespace space = cache.default_namespace();
+    const std::vector<std::uint32_t> prompt{1, 2, 3, 4, 5, 6, 7, 8};
+    radixkv::Reservation filled = cache.adopt(std::array<std::uint32_t, 2>{5, 2});
+    radixkv::Inserted inserted = session.insert(session.match(space, prompt).lease, prompt, filled);
+    CHECK((inserted.blocks == std::vector<std::uint32_t>{5, 2}));
+    inserted.lease.reset();
+    CHECK(cache.evict(1) == 1 && cache.take_evicted(8) == std::vector<std::uint32_t>{2});
+    CHECK(cache.take_evicted(8).empty());
+}
+
 // A lease that its thread frees as it ends, after the last errors of the thread are gone.
 static void a_lease_in_a_thread_local_variable() {
     radixkv::Cache cache = radixkv::Builder(4, 4).build();
@@ -90,6 +147,8 @@ static void a_lease_in_a_thread_local_variable() {
 int main() {
     a_request();
     errors_are_thrown_and_lose_nothing();
+    prefixes();
+    blocks_of_the_engine();
     a_lease_in_a_thread_local_variable();
-    std::puts("3 passed, 0 failed");
+    std::puts("5 passed, 0 failed");
 }
