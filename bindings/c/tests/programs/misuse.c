@@ -355,6 +355,79 @@ static void builders_and_names(void) {
     CHECK(error.status == RADIXKV_STATUS_INVALID_ARGUMENT);
 }
 
+/* Numbers at the ends of their ranges are refused, or mean what they say. */
+static void extreme_numbers(void) {
+    radixkv_builder *builder;
+    radixkv_cache *own;
+    radixkv_session *one;
+    radixkv_namespace *tenant;
+    radixkv_lease *held;
+    radixkv_reservation *taken, *part;
+    radixkv_subscription *events;
+    radixkv_partial_hit *hit;
+    radixkv_error error;
+    uint32_t id = UINT32_MAX;
+    size_t n;
+    OK(radixkv_builder_new(1, 4, &builder));
+    OK(radixkv_builder_time_to_idle(builder, UINT64_MAX));
+    OK(radixkv_builder_background(builder, SIZE_MAX, SIZE_MAX));
+    FAILS(INVALID_ARGUMENT, radixkv_builder_build(builder, &own));
+    OK(radixkv_builder_background(builder, 0, 4));
+    OK(radixkv_builder_growable_to(builder, SIZE_MAX));
+    FAILS(INVALID_ARGUMENT, radixkv_builder_build(builder, &own));
+    OK(radixkv_builder_growable_to(builder, 8));
+    OK(radixkv_builder_build(builder, &own));
+    radixkv_builder_free(builder);
+    OK(radixkv_session_new(own, &one));
+    OK(radixkv_namespace_default(own, &tenant));
+    held = cached(one, tenant, tokens, 2);
+    OK(radixkv_session_retain(one, held, UINT64_MAX));
+    OK(radixkv_session_prioritize(one, held, INT64_MIN, UINT64_MAX));
+    OK(radixkv_session_prioritize(one, held, INT64_MAX, 0));
+    OK(radixkv_session_match_partial(one, held, tokens, 5, SIZE_MAX, &id, &n, &hit));
+    CHECK(hit == NULL && id == UINT32_MAX);
+    FAILS(CANNOT_GROW, radixkv_cache_grow(own, SIZE_MAX, &id));
+    OK(radixkv_cache_grow(own, 0, NULL));
+    OK(radixkv_cache_invalidate(own, &id, 1, &n));
+    CHECK(n == 0);
+    OK(radixkv_cache_set_time(own, UINT64_MAX));
+    OK(radixkv_cache_set_time_to_idle(own, UINT64_MAX));
+    OK(radixkv_cache_subscribe(own, SIZE_MAX, &events));
+    radixkv_subscription_free(events);
+    OK(radixkv_cache_subscribe(own, 0, &events));
+    radixkv_subscription_free(events);
+
+    /* Two of four blocks are free. */
+    OK(radixkv_session_reserve_within(one, tenant, 2, false, 0, &taken));
+    FAILS(TIMED_OUT, radixkv_session_reserve_within(one, tenant, 1, false, 0, &part));
+    FAILS(INVALID_ARGUMENT, radixkv_reservation_split(taken, SIZE_MAX, &part));
+    radixkv_reservation_free(taken);
+    OK(radixkv_session_reserve_within(one, NULL, 2, true, UINT64_MAX, &taken));
+    radixkv_reservation_free(taken);
+    FAILS(TOO_LARGE, radixkv_session_reserve_within(one, tenant, SIZE_MAX, true, UINT64_MAX, &taken));
+    OK(radixkv_last_error(&error));
+    CHECK(error.requested == SIZE_MAX && error.limit == 4);
+
+    /* A namespace that may have nothing. */
+    OK(radixkv_namespace_set_quota(tenant, 0, 0, 0));
+    FAILS(OVER_QUOTA, radixkv_session_reserve(one, tenant, 1, &taken));
+    OK(radixkv_namespace_set_quota(tenant, UINT64_MAX - 1, UINT64_MAX - 1, UINT64_MAX - 1));
+    OK(radixkv_session_reserve(one, tenant, 1, &taken));
+    radixkv_reservation_free(taken);
+    OK(radixkv_cache_evict(own, SIZE_MAX, &n));
+    CHECK(n == 0);
+    OK(radixkv_session_release_retained(one, held));
+    radixkv_lease_release(held);
+    OK(radixkv_namespace_evict_idle(tenant, UINT64_MAX, &n));
+    CHECK(n == 0);
+    OK(radixkv_namespace_evict(tenant, SIZE_MAX, &n));
+    CHECK(n == 2);
+    OK(radixkv_cache_validate(own));
+    radixkv_namespace_free(tenant);
+    radixkv_session_free(one);
+    radixkv_cache_free(own);
+}
+
 int main(void) {
     radixkv_error error;
     OK(radixkv_last_error(&error));
@@ -368,11 +441,12 @@ int main(void) {
     CHECK(memcmp(&before_foreign, &after_foreign, sizeof before) == 0);
     buffers_and_sizes();
     builders_and_names();
+    extreme_numbers();
     after = stats_of(cache);
     CHECK(after.free_blocks == before.free_blocks && after.reserved_blocks == 1);
     CHECK(after.protected_blocks == 2 && after.inserts == 1);
     OK(radixkv_cache_validate(cache));
     close_both();
-    puts("4 passed, 0 failed");
+    puts("5 passed, 0 failed");
     return 0;
 }
