@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;
@@ -42,9 +43,41 @@ fn installed() -> &'static Path {
 
 /// What pkg-config says of the installed package.
 fn pkg_config(arguments: &[&str]) -> Vec<String> {
-    let path = installed().join("lib/pkgconfig");
-    let output = run(Command::new("pkg-config").env("PKG_CONFIG_PATH", path).args(arguments).arg("radixkv"));
-    String::from_utf8(output.stdout).expect("text").split_whitespace().map(str::to_owned).collect()
+    let folder = installed().join("lib/pkgconfig");
+    let mut command = Command::new("pkg-config");
+    command.env("PKG_CONFIG_PATH", &folder).args(arguments).arg("radixkv");
+    let text = match command.output() {
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            println!("skipped: pkg-config, which is not installed; its file is read instead");
+            flags(&fs::read_to_string(folder.join("radixkv.pc")).expect("it is installed"), arguments)
+        }
+        _ => String::from_utf8(run(&mut command).stdout).expect("text"),
+    };
+    text.split_whitespace().map(str::to_owned).collect()
+}
+
+/// The flags that a pkg-config file has for these arguments.
+fn flags(file: &str, arguments: &[&str]) -> String {
+    let wanted = |key| match key {
+        "Cflags" => arguments.contains(&"--cflags"),
+        "Libs" => arguments.contains(&"--libs"),
+        "Libs.private" => arguments.contains(&"--static"),
+        _ => false,
+    };
+    let variables: Vec<_> = file.lines().filter_map(|line| line.split_once('=')).collect();
+    let fields = file.lines().filter_map(|line| line.split_once(": ")).filter(|(key, _)| wanted(key));
+    let text = fields.map(|(_, value)| value).collect::<Vec<_>>().join(" ");
+    // A variable is defined by those before it.
+    variables.iter().rev().fold(text, |text, (name, value)| text.replace(&format!("${{{name}}}"), value))
+}
+
+#[test]
+fn the_pkg_config_file_has_the_flags() {
+    let file = fs::read_to_string(installed().join("lib/pkgconfig/radixkv.pc")).expect("it is installed");
+    for arguments in [&["--cflags"][..], &["--libs"], &["--static", "--libs"]] {
+        let words = flags(&file, arguments).split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+        assert_eq!(pkg_config(arguments), words);
+    }
 }
 
 /// How a program gets the library.
