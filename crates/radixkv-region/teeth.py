@@ -88,7 +88,7 @@ BUGS = [
      [(SPACE, "        self.recount();\n", "")]),
     ("a quota that is not compared", "digests a_namespace_and_a_process_keep_their_quota",
      [(CHARGE, "quota != 0 && before as i64", "quota > u64::MAX / 2 && before as i64")]),
-    ("a block that stays charged when it is evicted", "digests a_namespace_and_a_process_keep_their_quota",
+    ("a block that stays charged when it is evicted", "lib digest::killed::killed_in_a_put_into_free_room",
      [(SPACE, "            self.uncharge(&claimed);\n            self.index()", "            self.index()")]),
     ("blocks of the last owner of a slot", "digests blocks_of_a_process_that_closed_the_region_are_nobodys",
      [(CHARGE, "self.0[LIFE].load(Relaxed).wrapping_add(1)", "self.0[LIFE].load(Relaxed)")]),

@@ -244,6 +244,7 @@ impl HostBuilder {
             let sizes = [
                 ("block size", self.block_size.to_string(), layout.block_size().to_string()),
                 ("block bytes", self.block_bytes.to_string(), layout.block_bytes().to_string()),
+                ("keys", "tokens".to_owned(), if layout.has_digest_keys() { "digests" } else { "tokens" }.to_owned()),
             ];
             let fields = wanted.fields().into_iter().zip(layout.fields());
             let fields = fields.map(|((field, host), (_, remote))| (field, host, remote));

@@ -16,6 +16,11 @@ const MAX_NAME_BYTES: usize = 1024;
 pub(crate) const MAX_BLOCK_SIZE: usize = 1 << 20;
 /// Bytes of a block's keys and values at most: Redis takes no value above 512 MiB.
 pub(crate) const MAX_BLOCK_BYTES: usize = 256 << 20;
+/// The name of the line that says what names the blocks; a store of blocks that are named by tokens has none.
+const KEYS: &str = "keys";
+/// Bytes of the shortest and of the longest digest.
+const MIN_DIGEST_BYTES: usize = 16;
+const MAX_DIGEST_BYTES: usize = 36;
 /// A manifest is no longer than this.
 pub(crate) const MAX_MANIFEST_BYTES: usize = 16 << 10;
 
@@ -40,9 +45,22 @@ pub struct Layout {
     dtype: String,
     kv_layout: String,
     rank: u32,
+    /// 0 if the blocks are of every rank.
     ranks: u32,
     block_size: usize,
     block_bytes: usize,
+    keys: Keys,
+}
+
+/// What names the blocks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Keys {
+    Tokens,
+    /// Digests of so many bytes, and how they were computed.
+    Digests {
+        bytes: usize,
+        scheme: String,
+    },
 }
 
 /// Why a layout is invalid.
@@ -76,6 +94,20 @@ pub enum LayoutError {
         value: usize,
         /// The largest number.
         max: usize,
+    },
+    /// Digests of this length name no blocks.
+    #[error("digests of {bytes} bytes, {MIN_DIGEST_BYTES} to {MAX_DIGEST_BYTES} are allowed")]
+    DigestLength {
+        /// Bytes of a digest.
+        bytes: usize,
+    },
+    /// A digest has another length than those of the layout, or a layout of tokens has none.
+    #[error("a digest of {bytes} bytes, those of the layout have {expected}")]
+    DigestBytes {
+        /// Bytes of the digest.
+        bytes: usize,
+        /// Bytes of a digest of the layout; 0 if its blocks are named by tokens.
+        expected: usize,
     },
     /// The rank is not below the number of ranks; ranks count from 0.
     #[error("rank {rank} is out of range: the {ranks} ranks count from 0")]
@@ -125,6 +157,7 @@ impl Layout {
             ranks: 1,
             block_size: within("block size", block_size, MAX_BLOCK_SIZE)?,
             block_bytes: within("block bytes", block_bytes, MAX_BLOCK_BYTES)?,
+            keys: Keys::Tokens,
         })
     }
 
@@ -150,6 +183,58 @@ impl Layout {
         if rank < ranks { Ok(Self { rank, ranks, ..self }) } else { Err(LayoutError::Rank { rank, ranks }) }
     }
 
+    /// Makes it a layout of blocks that every rank of a tensor-parallel group has, as of models with multi-head latent
+    /// attention: one store serves them all.
+    pub fn every_rank(self) -> Self {
+        Self { rank: 0, ranks: 0, ..self }
+    }
+
+    /// Makes it a layout of blocks that are named by digests of `bytes` bytes, which the engine computed over a block and
+    /// all that precedes it, with this hash scheme and seed. Default: blocks are named by their tokens.
+    ///
+    /// Equal digests are one block: nothing but the digest tells blocks apart, so it must be of a hash without known
+    /// collisions. Blocks are made by [`digest_block`](Self::digest_block).
+    ///
+    /// # Errors
+    ///
+    /// [`LayoutError`], for digests of less than 16 or more than 36 bytes, and for texts that are too long or have control
+    /// characters.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use radixkv_tiers::Layout;
+    /// let layout = Layout::new("llama-3-8b", "bf16", 16, 4096)?.digest_keys(32, "sha256", "seed 0")?;
+    /// let block = layout.digest_block(&[7; 32])?;
+    /// assert_eq!(block.digest(), Some(&[7; 32][..]));
+    /// # Ok::<_, radixkv_tiers::LayoutError>(())
+    /// ```
+    pub fn digest_keys(self, bytes: usize, scheme: &str, seed: &str) -> Result<Self, LayoutError> {
+        if !(MIN_DIGEST_BYTES..=MAX_DIGEST_BYTES).contains(&bytes) {
+            return Err(LayoutError::DigestLength { bytes });
+        }
+        let scheme = name("hash scheme and seed", format!("{scheme}, seed {seed}"))?;
+        Ok(Self { keys: Keys::Digests { bytes, scheme }, ..self })
+    }
+
+    /// The block of a digest.
+    ///
+    /// # Errors
+    ///
+    /// [`LayoutError::DigestBytes`], for a digest of another length than the layout's.
+    pub fn digest_block(&self, digest: &[u8]) -> Result<crate::Block, LayoutError> {
+        match &self.keys {
+            Keys::Digests { bytes, .. } if *bytes == digest.len() => Ok(crate::Block::of_digest(self.digest(), digest)),
+            Keys::Digests { bytes, .. } => Err(LayoutError::DigestBytes { bytes: digest.len(), expected: *bytes }),
+            Keys::Tokens => Err(LayoutError::DigestBytes { bytes: digest.len(), expected: 0 }),
+        }
+    }
+
+    /// Whether blocks are named by digests.
+    pub fn has_digest_keys(&self) -> bool {
+        self.keys != Keys::Tokens
+    }
+
     /// Tokens of a block.
     pub fn block_size(&self) -> usize {
         self.block_size
@@ -160,9 +245,17 @@ impl Layout {
         self.block_bytes
     }
 
-    /// Bytes of a stored block: its header, its tokens, its keys and values.
+    /// Bytes of a stored block: its header, its tokens or its digest, its keys and values.
     pub fn object_bytes(&self) -> usize {
-        crate::object::HEADER_BYTES + 4 * self.block_size + self.block_bytes
+        crate::object::HEADER_BYTES + self.name_bytes() + self.block_bytes
+    }
+
+    /// Bytes of a block's tokens or of its digest.
+    pub(crate) fn name_bytes(&self) -> usize {
+        match &self.keys {
+            Keys::Tokens => 4 * self.block_size,
+            Keys::Digests { bytes, .. } => *bytes,
+        }
     }
 
     /// The keys of a namespace's sequences, from the first block on.
@@ -192,7 +285,7 @@ impl Layout {
             ("model", self.model.clone()),
             ("dtype", self.dtype.clone()),
             ("kv layout", self.kv_layout.clone()),
-            ("tensor parallel", format!("rank {} of {}", self.rank, self.ranks)),
+            ("tensor parallel", self.share()),
             ("block size", self.block_size.to_string()),
             ("block bytes", self.block_bytes.to_string()),
         ]
@@ -200,8 +293,9 @@ impl Layout {
 
     /// The layout as text, a line for each field: the same text for the same layout.
     pub(crate) fn manifest(&self) -> String {
-        let lines = self.fields().map(|(field, value)| format!("{field}: {value}\n"));
-        format!("{TITLE}{FORMAT}\n{}", lines.concat())
+        let lines = self.fields().into_iter().chain(self.keys().map(|keys| (KEYS, keys)));
+        let lines: String = lines.map(|(field, value)| format!("{field}: {value}\n")).collect();
+        format!("{TITLE}{FORMAT}\n{lines}")
     }
 
     /// Compares with the manifest of a store, which may be any bytes.
@@ -220,13 +314,32 @@ impl Layout {
                 return Err(Difference::Field { field, stored, asked });
             }
         }
-        lines.next().map_or(Ok(()), |_| Err(Difference::NotAManifest))
+        let stored = lines.next().map(|line| line.strip_prefix(KEYS)?.strip_prefix(": ").map(str::to_owned));
+        let stored = stored.map(|keys| keys.ok_or(Difference::NotAManifest)).transpose()?;
+        if lines.next().is_some() {
+            return Err(Difference::NotAManifest);
+        }
+        let [stored, asked] = [stored, self.keys()].map(|keys| keys.unwrap_or_else(|| "tokens".to_owned()));
+        if stored == asked { Ok(()) } else { Err(Difference::Field { field: KEYS, stored, asked }) }
+    }
+
+    /// What names the blocks, if it is not their tokens.
+    pub(crate) fn keys(&self) -> Option<String> {
+        match &self.keys {
+            Keys::Tokens => None,
+            Keys::Digests { bytes, scheme } => Some(format!("digests of {bytes} bytes, {scheme}")),
+        }
+    }
+
+    fn share(&self) -> String {
+        if self.ranks == 0 { "every rank".to_owned() } else { format!("rank {} of {}", self.rank, self.ranks) }
     }
 }
 
 impl fmt::Display for Layout {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let fields = self.fields().map(|(field, value)| format!("{field} {value}"));
+        let fields = self.fields().into_iter().chain(self.keys().map(|keys| (KEYS, keys)));
+        let fields: Vec<_> = fields.map(|(field, value)| format!("{field} {value}")).collect();
         f.write_str(&fields.join(", "))
     }
 }
@@ -262,6 +375,8 @@ mod tests {
             ("dtype", Layout::new("m", "fp8", 4, 32)),
             ("kv layout", layout.clone().kv_layout("NHD")),
             ("tensor parallel", layout.clone().tensor_parallel(0, 2)),
+            ("tensor parallel", Ok(layout.clone().every_rank())),
+            ("keys", layout.clone().digest_keys(32, "sha256", "0")),
             ("block size", Layout::new("m", "bf16", 5, 32)),
             ("block bytes", Layout::new("m", "bf16", 4, 33)),
         ];
@@ -273,6 +388,24 @@ mod tests {
             }
             assert_ne!(layout.digest(), other.digest());
             assert_ne!(layout.some_key(), other.some_key());
+        }
+        let digests = layout.clone().digest_keys(32, "sha256", "0").unwrap();
+        assert_eq!(digests.compare(digests.manifest().as_bytes()), Ok(()));
+        let others = [
+            layout.clone(),
+            layout.clone().digest_keys(36, "sha256", "0").unwrap(),
+            layout.clone().digest_keys(32, "xxhash", "0").unwrap(),
+            layout.digest_keys(32, "sha256", "1").unwrap(),
+        ];
+        for other in others {
+            match digests.compare(other.manifest().as_bytes()) {
+                Err(Difference::Field { field: "keys", stored, asked }) => assert_ne!(stored, asked),
+                found => panic!("{other}: {found:?}"),
+            }
+            assert!(
+                other.digest_block(&[1; 32]).map(|block| block.key())
+                    != digests.digest_block(&[1; 32]).map(|block| block.key())
+            );
         }
     }
 

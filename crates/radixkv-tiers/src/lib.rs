@@ -36,6 +36,6 @@ pub use radixkv_region;
 #[cfg(feature = "redis")]
 pub use redis::RedisTier;
 #[cfg(feature = "region")]
-pub use region::RegionTier;
+pub use region::{DigestTier, RegionTier};
 pub use stats::{Errors, Misses, Stats};
 pub use tier::{Buffer, Completion, Failure, Get, NotGot, Outcome, Put, Refusal, Refused, RemoteTier, Ticket};

@@ -118,7 +118,7 @@ pub(crate) fn prepare<B: Buffer>(queue: &Queue<B>, layout: &Layout, job: Job<B>)
                 let payload = put.buffer.as_ref();
                 (payload.len() == layout.block_bytes()).then(|| {
                     let mut object = Aligned::new(layout.object_bytes());
-                    object::encode(&put.block, *expires, payload, object.bytes_mut());
+                    object::encode(layout, &put.block, *expires, payload, object.bytes_mut());
                     object
                 })
             }));

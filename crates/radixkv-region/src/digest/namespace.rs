@@ -107,7 +107,12 @@ impl Namespace {
     /// Sets which rank of a tensor-parallel group the blocks are of. Default: the same blocks for all ranks, as of models
     /// with multi-head latent attention.
     pub fn rank(self, rank: u32, ranks: u32) -> Self {
-        self.text(4, format!("rank {rank} of {ranks}"))
+        self.shard(format!("rank {rank} of {ranks}"))
+    }
+
+    /// Sets which part of the model's heads or layers the blocks are of, where a rank does not say it. Default: empty.
+    pub fn shard(self, shard: impl Into<String>) -> Self {
+        self.text(4, shard)
     }
 
     /// Sets tokens of a block. Default: 0, for engines in which a block has no fixed number.

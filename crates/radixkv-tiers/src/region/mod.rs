@@ -3,6 +3,8 @@
 //! A copy within the machine's memory needs no thread: requests are carried out by the call that brings them, and their completions wait to
 //! be polled.
 
+mod digests;
+
 use std::{
     any::Any,
     collections::VecDeque,
@@ -14,6 +16,7 @@ use std::{
     time::Duration,
 };
 
+pub use digests::DigestTier;
 use radixkv_region::{self as shared, PutError, Region};
 
 use crate::{
@@ -29,7 +32,8 @@ use crate::{
 const MAX_IN_FLIGHT: usize = 1024;
 
 /// A remote tier in a memory region that the engine processes of one host share: each finds the
-/// blocks that the others stored, also after they were killed.
+/// blocks that the others stored, also after they were killed. Its blocks are named by tokens; [`DigestTier`] has those that
+/// are named by digests.
 ///
 /// Batches are carried out by the calls that bring them, on the caller's thread: a copy for each block, and no waiting. A block that
 /// another process is putting counts as taken. In a process that was forked every call is refused.
@@ -75,7 +79,12 @@ impl<B: Buffer> RegionTier<B> {
     /// # Errors
     ///
     /// [`OpenError::Region`]: another layout or capacity, with both values; no region; no free process slot; what the system says.
+    /// [`OpenError::OtherLayout`], for blocks that are named by digests.
     pub fn open_or_create(path: impl AsRef<Path>, layout: Layout, capacity: u32) -> Result<Self, OpenError> {
+        if let Some(keys) = layout.keys() {
+            let (place, stored) = (path.as_ref().display().to_string(), "tokens".to_owned());
+            return Err(OpenError::OtherLayout { place, field: "keys", stored, asked: keys });
+        }
         let region = Region::open_or_create(&path, &of_region(&layout, capacity));
         let place = || path.as_ref().display().to_string();
         Ok(Self::over(region.map_err(|source| OpenError::Region { place: place(), source })?, layout))
