@@ -16,6 +16,9 @@ use crate::{
 /// Of how many entries at least one is of a namespace that finds what to evict by going over the region.
 const SPARSE: u64 = 256;
 
+/// Keys whose entries are loaded ahead.
+const AHEAD: usize = 32;
+
 /// Whether the region holds a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Presence {
@@ -141,7 +144,12 @@ impl DigestBlocks {
     /// [`BatchError::KeyBytes`].
     pub fn exists(&self, keys: &[DigestKey]) -> Result<Vec<Presence>, BatchError> {
         self.check_keys(keys)?;
-        Ok(keys.iter().map(|key| self.presence(key)).collect())
+        let mut presences = Vec::with_capacity(keys.len());
+        for keys in keys.chunks(AHEAD) {
+            self.fetch_ahead(keys);
+            presences.extend(keys.iter().map(|key| self.presence(key)));
+        }
+        Ok(presences)
     }
 
     /// How many blocks the region holds before the first one that it does not. Neither a use nor counted.
@@ -151,7 +159,16 @@ impl DigestBlocks {
     /// [`BatchError::KeyBytes`].
     pub fn prefix(&self, keys: &[DigestKey]) -> Result<usize, BatchError> {
         self.check_keys(keys)?;
-        Ok(keys.iter().take_while(|key| self.presence(key) == Presence::Stored).count())
+        let mut found = 0;
+        for keys in keys.chunks(AHEAD) {
+            self.fetch_ahead(keys);
+            let stored = keys.iter().take_while(|key| self.presence(key) == Presence::Stored).count();
+            found += stored;
+            if stored < keys.len() {
+                break;
+            }
+        }
+        Ok(found)
     }
 
     /// Copies blocks into buffers, each of the bytes of a block. The content of a buffer is unspecified where it was a miss.
@@ -260,6 +277,18 @@ impl DigestBlocks {
         match buffers.enumerate().find(|(_, got)| *got != expected) {
             None => Ok(()),
             Some((index, got)) => Err(BatchError::BufferBytes { index, got, expected }),
+        }
+    }
+
+    /// Loads what look-ups of several keys will compare, independently of each other: the processor waits for memory once.
+    fn fetch_ahead(&self, keys: &[DigestKey]) {
+        let region = self.inner();
+        let mut entries = [None; AHEAD];
+        for (entry, key) in entries.iter_mut().zip(keys) {
+            *entry = region.index().candidates(key.hash(self.number)).next();
+        }
+        for entry in entries.into_iter().flatten().map(|number| region.entry(number)) {
+            std::hint::black_box((entry.used(), entry.namespace(), entry.checksum()));
         }
     }
 
