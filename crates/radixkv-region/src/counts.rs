@@ -27,11 +27,14 @@ pub enum Miss {
     /// The bytes of the block are not those of its checksum.
     #[error("the bytes of the block are not those of its checksum")]
     WrongChecksum,
+    /// The block was encrypted with another key, or its bytes were changed.
+    #[error("the block was encrypted with another key, or its bytes were changed")]
+    Undecryptable,
 }
 
 impl Miss {
     /// All reasons, in the order of [`Stats::misses`].
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Absent,
         Self::BeingWritten,
         Self::OtherTokens,
@@ -39,6 +42,7 @@ impl Miss {
         Self::Overwritten,
         Self::Damaged,
         Self::WrongChecksum,
+        Self::Undecryptable,
     ];
 }
 

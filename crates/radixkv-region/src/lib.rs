@@ -103,6 +103,11 @@ mod memory;
 mod memory;
 mod process;
 mod region;
+#[cfg(feature = "encryption")]
+mod seal;
+#[cfg(not(feature = "encryption"))]
+#[path = "unsealed.rs"]
+mod seal;
 mod slots;
 mod state;
 mod sync;
@@ -118,5 +123,8 @@ pub use layout::{Layout, LayoutError};
 pub use memory::Memory;
 #[cfg(radixkv_loom)]
 pub use sync::model::explore_exact;
+
+#[cfg(feature = "encryption")]
+pub use seal::{NotOpened, SEAL_BYTES, Seal, SealError, SealKey};
 
 pub use region::{Get, Put, PutError, PutRun, ReadError, Region, Reservation, Reserve, Source};

@@ -2,13 +2,14 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::{DigestRegion, charge::Beyond, key::DigestKey, namespace::Namespace, recent::Recent, sum};
+use super::{DigestRegion, charge::Beyond, key::DigestKey, namespace::Namespace, recent::Recent, sealed::Sealer, sum};
 use crate::{
     counts::Miss,
     entry::{Claimed, Entry, NEVER, PARENT},
     key::Key,
     memory::WORD,
     region::{Get, Region, age, expiry},
+    seal::{MOST_SEALS, Seal},
     state::{Kind, State},
     sync::{AtomicU64, Relaxed, gauge},
 };
@@ -41,6 +42,8 @@ pub enum DigestPut {
     InFlight,
     /// All entries that were looked at are being written.
     NoRoom,
+    /// The key of an encrypted namespace has sealed as often as it may: use a new key and a new namespace.
+    KeyExhausted,
     /// The namespace or the process has its quota, and no block of it was found that could make room.
     OverQuota,
 }
@@ -77,6 +80,9 @@ pub enum BatchError {
         /// Bytes of a block of the namespace.
         expected: usize,
     },
+    /// Blocks of an encrypted namespace have no place that a device may read or write.
+    #[error("blocks of an encrypted namespace cannot be read or written in place: use get_into and put_from")]
+    Encrypted,
     /// The process is a fork of the one that opened the region: open it in the child process.
     #[error("the region was opened by process {opener}, this is its fork {process}: open it again after a fork")]
     Forked {
@@ -103,6 +109,7 @@ pub struct DigestBlocks {
     block_bytes: usize,
     key_bytes: usize,
     has_checksums: bool,
+    sealer: Option<Sealer>,
     recent: Recent,
 }
 
@@ -114,6 +121,7 @@ impl DigestBlocks {
             block_bytes: namespace.block_bytes(),
             key_bytes: namespace.key_bytes(),
             has_checksums: namespace.has_checksums,
+            sealer: None,
             recent: Recent::default(),
         }
     }
@@ -247,6 +255,16 @@ impl DigestBlocks {
         if opener == process { Ok(()) } else { Err(BatchError::Forked { opener, process }) }
     }
 
+    /// Whether blocks may be read and written in place.
+    pub(super) fn check_in_place(&self) -> Result<(), BatchError> {
+        if self.sealer.is_some() { Err(BatchError::Encrypted) } else { Ok(()) }
+    }
+
+    #[cfg(feature = "encryption")]
+    pub(super) fn sealed_by(self, sealer: Sealer) -> Self {
+        Self { sealer: Some(sealer), ..self }
+    }
+
     pub(super) fn note_stored(&self, stored: u64) {
         self.inner().account(self.inner().slot()).add(0, 0, stored);
         self.inner().count_stored(stored);
@@ -313,7 +331,7 @@ impl DigestBlocks {
     }
 
     fn copy_out(&self, key: &DigestKey, entry: Entry<'_>, state: State, bytes: &mut [u8]) -> Result<(), Miss> {
-        let words = self.words(&entry);
+        let (words, seal) = (self.words(&entry), entry.seal_of_bytes());
         let is_right = if self.has_checksums {
             let expected = entry.checksum();
             sum::read(words, bytes, self.seed(key)) == expected
@@ -329,7 +347,7 @@ impl DigestBlocks {
             self.inner().discard(entry, state);
             return Err(Miss::WrongChecksum);
         }
-        Ok(())
+        self.sealer.as_ref().map_or(Ok(()), |sealer| sealer.open(key, bytes, &seal))
     }
 
     fn put(&self, key: &DigestKey, bytes: &[u8], expires: u64, after: u64) -> DigestPut {
@@ -337,13 +355,34 @@ impl DigestBlocks {
             Ok(claimed) => claimed,
             Err(there) => return there,
         };
-        if self.has_checksums {
-            claimed.write_checksum(sum::write(claimed.entry().payload(), bytes, self.seed(key)));
-        } else {
-            claimed.write(0, bytes);
+        if !self.write(&claimed, key, bytes) {
+            self.inner().empty(claimed);
+            return DigestPut::KeyExhausted;
         }
         claimed.publish(self.inner().boot());
         DigestPut::Stored
+    }
+
+    /// Writes the bytes of a block, encrypted if the namespace is. False if the key may seal no more.
+    fn write(&self, claimed: &Claimed<'_>, key: &DigestKey, bytes: &[u8]) -> bool {
+        let copy = |bytes: &[u8]| {
+            if self.has_checksums {
+                claimed.write_checksum(sum::write(claimed.entry().payload(), bytes, self.seed(key)));
+            } else {
+                claimed.write(0, bytes);
+            }
+        };
+        let Some(sealer) = &self.sealer else {
+            copy(bytes);
+            return true;
+        };
+        // Relaxed: a number that is compared.
+        let seals = self.inner().table().seals(self.number).map_or(0, |seals| seals.fetch_add(1, Relaxed));
+        let sealed = |bytes: &[u8], seal: &Seal| {
+            claimed.write_seal(seal);
+            copy(bytes);
+        };
+        seals < MOST_SEALS && sealer.seal(key, bytes, sealed).is_some()
     }
 
     /// Claims an entry for a block that is not there, and lets a cell lead to it. `after` blocks of its batch come after it.

@@ -5,23 +5,26 @@
 //! | 0 to 4 | the key |
 //! | 5 | checksum of the bytes, in a namespace that has them |
 //! | 6, 7 | hints: for eviction policies to come |
-//! | 8 to 11 | reserved |
+//! | 8 to 11 | nonce and tag, in a namespace that is encrypted; then four bytes that are empty |
 //! | 12 | when the block was stored, in milliseconds since the boot |
 //! | 13 to 15 | empty |
 
 use super::key::{DigestKey, WORDS};
 use crate::{
+    copy,
     counts::Miss,
     entry::{Claimed, Entry, NAMESPACE},
     process,
+    seal::{SEAL_BYTES, Seal},
     state::State,
-    sync::Relaxed,
+    sync::{AtomicU64, Relaxed},
 };
 
 /// Words of a label: two cache lines.
 pub(crate) const LABEL: usize = 16;
 
 const CHECKSUM: usize = 5;
+const SEAL: usize = 8;
 const STORED: usize = 12;
 
 impl Entry<'_> {
@@ -44,6 +47,13 @@ impl Entry<'_> {
     pub(crate) fn stored_at(&self) -> u64 {
         // Relaxed: E1, E2.
         self.label()[STORED].load(Relaxed)
+    }
+
+    /// The nonce and the tag of the block's bytes.
+    pub(crate) fn seal_of_bytes(&self) -> Seal {
+        let mut seal = [0; SEAL_BYTES];
+        copy::read(seal_words(self), &mut seal);
+        seal
     }
 
     /// The number of the namespace.
@@ -69,11 +79,20 @@ impl Claimed<'_> {
         }
     }
 
+    /// Writes the nonce and the tag of the block's bytes.
+    pub(crate) fn write_seal(&self, seal: &Seal) {
+        copy::write(seal_words(&self.entry()), 0, seal);
+    }
+
     /// Writes the checksum of the block's bytes.
     pub(crate) fn write_checksum(&self, checksum: u64) {
         // Relaxed: E1, E2.
         self.entry().label()[CHECKSUM].store(checksum, Relaxed);
     }
+}
+
+fn seal_words<'a>(entry: &Entry<'a>) -> &'a [AtomicU64] {
+    &entry.label()[SEAL..STORED]
 }
 
 #[cfg(all(test, not(radixkv_loom)))]

@@ -11,6 +11,7 @@ mod label;
 mod namespace;
 mod recent;
 mod room;
+mod sealed;
 mod sum;
 mod table;
 
@@ -177,6 +178,43 @@ impl DigestRegion {
     pub fn namespace(self: &Arc<Self>, namespace: &Namespace) -> Result<DigestBlocks, NamespaceError> {
         namespace.check(self.region.layout().block_bytes())?;
         Ok(DigestBlocks::new(Arc::clone(self), self.region.table().open(namespace)?, namespace))
+    }
+
+    /// Opens a namespace whose blocks are encrypted with a key, or adds it. Plaintext is never in the region.
+    ///
+    /// Processes with another key find none of its blocks ([`Miss::Undecryptable`](crate::Miss::Undecryptable)). A namespace that
+    /// was opened without a key is refused, and the other way round. The region counts how many of its blocks were
+    /// encrypted, by all processes; the count ends with the region.
+    ///
+    /// # Errors
+    ///
+    /// [`NamespaceError`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use radixkv_region::{DigestKey, DigestLayout, DigestRegion, Get, Memory, Miss, Namespace, SealKey};
+    /// # let layout = DigestLayout::new(64, 8);
+    /// # let region = Arc::new(DigestRegion::format(Memory::anonymous(layout.region_bytes()?)?, &layout)?);
+    /// let (namespace, keys) = (Namespace::new("tenant 7", 32, 64), [DigestKey::new(&[1; 32])?]);
+    /// let blocks = region.sealed_namespace(&namespace, SealKey::new(&[7; 32]))?;
+    /// blocks.put_from(&keys, &[&[5; 64]], None)?;
+    /// let mut found = [0; 64];
+    /// assert!(blocks.get_into(&keys, &mut [&mut found])?[0].is_hit());
+    /// let others = region.sealed_namespace(&namespace, SealKey::new(&[8; 32]))?;
+    /// assert_eq!(others.get_into(&keys, &mut [&mut found])?, [Get::Miss(Miss::Undecryptable)]);
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
+    #[cfg(feature = "encryption")]
+    pub fn sealed_namespace(
+        self: &Arc<Self>,
+        namespace: &Namespace,
+        key: crate::SealKey,
+    ) -> Result<DigestBlocks, NamespaceError> {
+        let namespace = Namespace { is_sealed: true, ..namespace.clone() };
+        let sealer = sealed::Sealer::new(key, &namespace);
+        Ok(self.namespace(&namespace)?.sealed_by(sealer))
     }
 
     /// Bounds how many blocks this process may have; 0 is no bound, which is the default. A put beyond it evicts a block

@@ -8,7 +8,7 @@ use crate::layout::TEXT;
 /// The names of the texts, in their order.
 pub(crate) const TEXTS: [&str; 7] = ["name", "model", "dtype", "arrangement", "shard", "hash scheme", "hash seed"];
 /// The names of the numbers, in their order.
-pub(crate) const NUMBERS: [&str; 4] = ["block tokens", "block bytes", "key bytes", "checksum"];
+pub(crate) const NUMBERS: [&str; 5] = ["block tokens", "block bytes", "key bytes", "checksum", "encryption"];
 
 /// What the bytes of the blocks of a namespace mean, and how their keys were computed.
 ///
@@ -35,6 +35,7 @@ pub struct Namespace {
     pub(crate) block_bytes: u64,
     pub(crate) key_bytes: u64,
     pub(crate) has_checksums: bool,
+    pub(crate) is_sealed: bool,
 }
 
 /// Why a namespace was not opened. Nothing was changed.
@@ -86,7 +87,7 @@ impl Namespace {
     pub fn new(name: impl Into<String>, key_bytes: usize, block_bytes: usize) -> Self {
         let texts = std::array::from_fn(|_| String::new());
         let (key_bytes, block_bytes) = (key_bytes as u64, block_bytes as u64);
-        Self { texts, block_tokens: 0, block_bytes, key_bytes, has_checksums: true }.text(0, name)
+        Self { texts, block_tokens: 0, block_bytes, key_bytes, has_checksums: true, is_sealed: false }.text(0, name)
     }
 
     /// Sets the model and its version. Default: empty.
@@ -153,7 +154,7 @@ impl Namespace {
     }
 
     pub(crate) fn numbers(&self) -> [u64; NUMBERS.len()] {
-        [self.block_tokens, self.block_bytes, self.key_bytes, self.has_checksums.into()]
+        [self.block_tokens, self.block_bytes, self.key_bytes, self.has_checksums.into(), self.is_sealed.into()]
     }
 
     /// Where the region would refuse it.

@@ -48,6 +48,7 @@ impl DigestBlocks {
         time_to_live: Option<Duration>,
     ) -> Result<Result<DigestRoom, DigestPut>, BatchError> {
         self.check_keys(&[*key])?;
+        self.check_in_place()?;
         self.check_process()?;
         let claimed = match self.claim(key, time_to_live.map_or(NEVER, expiry), 0) {
             Ok(claimed) => claimed,
@@ -61,9 +62,10 @@ impl DigestBlocks {
     ///
     /// # Errors
     ///
-    /// [`BatchError::KeyBytes`].
+    /// [`BatchError::KeyBytes`] and [`BatchError::Encrypted`].
     pub fn locate(self: &Arc<Self>, key: &DigestKey) -> Result<Result<DigestSource, Miss>, BatchError> {
         self.check_keys(&[*key])?;
+        self.check_in_place()?;
         let found = self.find(key);
         self.inner().count(found.as_ref().err().copied());
         let hits = u64::from(found.is_ok());

@@ -9,6 +9,7 @@
 //! | 3 | quota in blocks; 0: none | any process |
 //! | 4 | blocks | all processes add to it |
 //! | 5 | hand: where the next look for a block to evict begins | all processes add to it |
+//! | 6 | how many blocks were encrypted | all processes add to it |
 //! | 8.. | numbers | each process that found its own hash in word 1: all write the same |
 //! | 16.. | texts, each with its length | the same |
 
@@ -27,6 +28,7 @@ const WRITTEN: usize = 2;
 const QUOTA: usize = 3;
 const BLOCKS: usize = 4;
 const HAND: usize = 5;
+const SEALS: usize = 6;
 const NUMBERS_AT: usize = 8;
 const TEXTS_AT: usize = 16;
 const TEXT_WORDS: usize = TEXT / WORD + 1;
@@ -102,6 +104,11 @@ impl<'a> Table<'a> {
         Some(&self.numbered(number)?[HAND])
     }
 
+    /// How many blocks of a namespace were encrypted.
+    pub(crate) fn seals(&self, number: u64) -> Option<&'a AtomicU64> {
+        Some(&self.numbered(number)?[SEALS])
+    }
+
     fn numbered(&self, number: u64) -> Option<&'a [AtomicU64]> {
         let place = usize::try_from(number.checked_sub(1)?).ok()?;
         (place < NAMESPACES).then(|| self.words(place))
@@ -151,7 +158,7 @@ fn read(words: &[AtomicU64]) -> Namespace {
         String::from_utf8_lossy(&text).into_owned()
     });
     // Relaxed: E7.
-    let [block_tokens, block_bytes, key_bytes, checksum] =
+    let [block_tokens, block_bytes, key_bytes, checksum, encryption] =
         std::array::from_fn(|at| words[NUMBERS_AT + at].load(Relaxed));
-    Namespace { texts, block_tokens, block_bytes, key_bytes, has_checksums: checksum != 0 }
+    Namespace { texts, block_tokens, block_bytes, key_bytes, has_checksums: checksum != 0, is_sealed: encryption != 0 }
 }
