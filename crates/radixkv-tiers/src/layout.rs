@@ -4,7 +4,10 @@ use std::fmt;
 
 use sha2::{Digest as _, Sha256};
 
-use crate::key::KeyChain;
+use crate::{
+    key::KeyChain,
+    seal::{SEAL_BYTES, SealKey},
+};
 
 /// The version of the objects and of the manifest.
 pub(crate) const FORMAT: u32 = 1;
@@ -16,8 +19,8 @@ const MAX_NAME_BYTES: usize = 1024;
 pub(crate) const MAX_BLOCK_SIZE: usize = 1 << 20;
 /// Bytes of a block's keys and values at most: Redis takes no value above 512 MiB.
 pub(crate) const MAX_BLOCK_BYTES: usize = 256 << 20;
-/// The name of the line that says what names the blocks; a store of blocks that are named by tokens has none.
-const KEYS: &str = "keys";
+/// The values of the last fields that a manifest does not say: those that all stores of earlier versions have.
+pub(crate) const PLAIN: [&str; 2] = ["tokens", "none"];
 /// Bytes of the shortest and of the longest digest.
 const MIN_DIGEST_BYTES: usize = 16;
 const MAX_DIGEST_BYTES: usize = 36;
@@ -50,6 +53,7 @@ pub struct Layout {
     block_size: usize,
     block_bytes: usize,
     keys: Keys,
+    seal: Option<SealKey>,
 }
 
 /// What names the blocks.
@@ -158,6 +162,7 @@ impl Layout {
             block_size: within("block size", block_size, MAX_BLOCK_SIZE)?,
             block_bytes: within("block bytes", block_bytes, MAX_BLOCK_BYTES)?,
             keys: Keys::Tokens,
+            seal: None,
         })
     }
 
@@ -245,17 +250,52 @@ impl Layout {
         self.block_bytes
     }
 
-    /// Bytes of a stored block: its header, its tokens or its digest, its keys and values.
-    pub fn object_bytes(&self) -> usize {
-        crate::object::HEADER_BYTES + self.name_bytes() + self.block_bytes
+    /// Makes it a layout of blocks that are encrypted at rest, with AES-256-GCM and this key. Default: they are not.
+    ///
+    /// Objects then hold neither tokens nor plaintext; what they belong to (layout, key, tokens, expiry) is authenticated, so that
+    /// objects cannot be swapped. What another key encrypted is a [`Miss::Undecryptable`](crate::Miss::Undecryptable), and stays.
+    /// A store is encrypted or not: the other kind is refused at open.
+    ///
+    /// The key encrypts at most 2^32 blocks, then puts fail with [`Failure::KeyExhausted`](crate::Failure::KeyExhausted).
+    /// It counts in memory: see [`SealKey::with_seals`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use radixkv_tiers::{Layout, SealKey};
+    /// # let secret = [7; 32];
+    /// let layout = Layout::new("llama-3-8b", "bf16", 16, 4096)?.encrypted(SealKey::new(&secret));
+    /// assert!(layout.to_string().ends_with("encryption AES-256-GCM"));
+    /// # Ok::<_, radixkv_tiers::LayoutError>(())
+    /// ```
+    #[cfg(feature = "encryption")]
+    pub fn encrypted(self, key: SealKey) -> Self {
+        Self { seal: Some(key), ..self }
     }
 
-    /// Bytes of a block's tokens or of its digest.
+    /// The key that encrypts blocks, if one does.
+    pub(crate) fn seal(&self) -> Option<&SealKey> {
+        self.seal.as_ref()
+    }
+
+    /// Bytes of a stored block: its header, its tokens or its digest, its keys and values. An encrypted one has no tokens and
+    /// no digest, but a nonce and a tag.
+    pub fn object_bytes(&self) -> usize {
+        crate::object::HEADER_BYTES + self.name_bytes() + self.block_bytes + self.seal_bytes()
+    }
+
+    /// Bytes of the tokens or of the digest in an object.
     pub(crate) fn name_bytes(&self) -> usize {
         match &self.keys {
+            _ if self.seal.is_some() => 0,
             Keys::Tokens => 4 * self.block_size,
             Keys::Digests { bytes, .. } => *bytes,
         }
+    }
+
+    /// Bytes of nonce and tag in an object.
+    pub(crate) fn seal_bytes(&self) -> usize {
+        if self.seal.is_some() { SEAL_BYTES } else { 0 }
     }
 
     /// The keys of a namespace's sequences, from the first block on.
@@ -291,10 +331,17 @@ impl Layout {
         ]
     }
 
+    /// The fields, and how a store names and encrypts blocks.
+    pub fn store_fields(&self) -> [(&'static str, String); 8] {
+        let [model, dtype, kv_layout, share, block_size, block_bytes] = self.fields();
+        let keys = ("keys", self.keys().unwrap_or_else(|| PLAIN[0].to_owned()));
+        let encryption = ("encryption", if self.seal.is_some() { "AES-256-GCM" } else { PLAIN[1] }.to_owned());
+        [model, dtype, kv_layout, share, block_size, block_bytes, keys, encryption]
+    }
+
     /// The layout as text, a line for each field: the same text for the same layout.
     pub(crate) fn manifest(&self) -> String {
-        let lines = self.fields().into_iter().chain(self.keys().map(|keys| (KEYS, keys)));
-        let lines: String = lines.map(|(field, value)| format!("{field}: {value}\n")).collect();
+        let lines: String = self.said().map(|(field, value)| format!("{field}: {value}\n")).collect();
         format!("{TITLE}{FORMAT}\n{lines}")
     }
 
@@ -307,20 +354,30 @@ impl Layout {
             FORMAT => {}
             version => return Err(Difference::Version(version)),
         }
-        for (field, asked) in self.fields() {
+        let mut lines = lines.peekable();
+        let fields = self.store_fields();
+        let always = fields.len() - PLAIN.len();
+        for (at, (field, asked)) in fields.into_iter().enumerate() {
             let value = |line: &str| line.strip_prefix(field)?.strip_prefix(": ").map(str::to_owned);
-            let stored = lines.next().and_then(value).ok_or(Difference::NotAManifest)?;
+            let plain = at.checked_sub(always).map(|at| PLAIN[at].to_owned());
+            let said = lines.peek().and_then(|line| value(line));
+            if said.is_some() {
+                lines.next();
+            }
+            let stored = said.or(plain).ok_or(Difference::NotAManifest)?;
             if stored != asked {
                 return Err(Difference::Field { field, stored, asked });
             }
         }
-        let stored = lines.next().map(|line| line.strip_prefix(KEYS)?.strip_prefix(": ").map(str::to_owned));
-        let stored = stored.map(|keys| keys.ok_or(Difference::NotAManifest)).transpose()?;
-        if lines.next().is_some() {
-            return Err(Difference::NotAManifest);
-        }
-        let [stored, asked] = [stored, self.keys()].map(|keys| keys.unwrap_or_else(|| "tokens".to_owned()));
-        if stored == asked { Ok(()) } else { Err(Difference::Field { field: KEYS, stored, asked }) }
+        lines.next().map_or(Ok(()), |_| Err(Difference::NotAManifest))
+    }
+
+    /// The fields that a manifest says.
+    fn said(&self) -> impl Iterator<Item = (&'static str, String)> + use<> {
+        let fields = self.store_fields();
+        let always = fields.len() - PLAIN.len();
+        let is_plain = move |at: usize, value: &str| at.checked_sub(always).is_some_and(|at| PLAIN[at] == value);
+        fields.into_iter().enumerate().filter(move |(at, (_, value))| !is_plain(*at, value)).map(|(_, field)| field)
     }
 
     /// What names the blocks, if it is not their tokens.
@@ -338,8 +395,7 @@ impl Layout {
 
 impl fmt::Display for Layout {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let fields = self.fields().into_iter().chain(self.keys().map(|keys| (KEYS, keys)));
-        let fields: Vec<_> = fields.map(|(field, value)| format!("{field} {value}")).collect();
+        let fields: Vec<_> = self.said().map(|(field, value)| format!("{field} {value}")).collect();
         f.write_str(&fields.join(", "))
     }
 }

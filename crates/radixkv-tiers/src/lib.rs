@@ -17,6 +17,13 @@ mod queue;
 mod redis;
 #[cfg(feature = "region")]
 mod region;
+#[cfg(feature = "encryption")]
+mod seal {
+    pub(crate) use radixkv_region::{SEAL_BYTES, SealKey};
+}
+#[cfg(not(feature = "encryption"))]
+#[path = "unsealed.rs"]
+mod seal;
 mod stats;
 mod tier;
 mod worker;
@@ -33,6 +40,8 @@ pub use open::OpenError;
 pub use opened::Tier;
 #[cfg(feature = "region")]
 pub use radixkv_region;
+#[cfg(feature = "encryption")]
+pub use radixkv_region::SealKey;
 #[cfg(feature = "redis")]
 pub use redis::RedisTier;
 #[cfg(feature = "region")]

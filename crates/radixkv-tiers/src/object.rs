@@ -10,7 +10,7 @@
 //! | 80..88 | bytes of keys and values |
 //! | 88..96 | when the block expires, in milliseconds since 1970; 0 is never |
 //! | 96..104 | checksum: XXH3 of all other bytes |
-//! | 104.. | tokens or digest, then keys and values |
+//! | 104.. | tokens or digest, then keys and values; or encrypted keys and values, nonce and tag |
 //!
 //! Numbers are little-endian. The checksum is three times XXH3 (64 bits): of the keys and values; of the tokens or the
 //! digest, with the first as the seed; of the 96 bytes before the checksum, with the second as the seed.
@@ -18,11 +18,14 @@
 //! All objects of a layout have one length. What is read may be any bytes: nothing is believed before it is compared,
 //! and no length that stands in an object decides what is allocated or indexed.
 
+use std::borrow::Cow;
+
 use twox_hash::XxHash3_64;
 
 use crate::{
     key::{Block, Name, Token},
     layout::{FORMAT, Layout, LayoutDigest},
+    tier::Failure,
 };
 
 pub(crate) const HEADER_BYTES: usize = 104;
@@ -47,6 +50,9 @@ pub enum Miss {
         /// Bytes of an object of the layout.
         expected: usize,
     },
+    /// The object was encrypted with another key, or for another block. It stays where it is.
+    #[error("the object was encrypted with another key")]
+    Undecryptable,
     /// Bytes changed since they were written.
     #[error("the checksum does not match")]
     WrongChecksum,
@@ -70,12 +76,25 @@ pub enum Miss {
     WrongTokens,
 }
 
+impl Miss {
+    /// Whether what was found is of no use to anyone, so that it is removed and the block is put again.
+    pub(crate) fn is_for_good(self) -> bool {
+        !matches!(self, Self::Absent | Self::Undecryptable)
+    }
+}
+
 /// Writes an object into `out`, which has [`Layout::object_bytes`].
 ///
 /// # Panics
 ///
 /// If the lengths do not fit the layout: callers compared them.
-pub(crate) fn encode(layout: &Layout, block: &Block, expires: u64, payload: &[u8], out: &mut [u8]) {
+pub(crate) fn encode(
+    layout: &Layout,
+    block: &Block,
+    expires: u64,
+    payload: &[u8],
+    out: &mut [u8],
+) -> Result<(), Failure> {
     let (head, rest) = out.split_at_mut(HEADER_BYTES);
     head[..8].copy_from_slice(MAGIC);
     head[8..12].copy_from_slice(&FORMAT.to_le_bytes());
@@ -85,22 +104,23 @@ pub(crate) fn encode(layout: &Layout, block: &Block, expires: u64, payload: &[u8
     head[80..88].copy_from_slice(&(payload.len() as u64).to_le_bytes());
     head[88..96].copy_from_slice(&expires.to_le_bytes());
     let (name_bytes, payload_bytes) = rest.split_at_mut(layout.name_bytes());
-    match block.name() {
-        Name::Tokens(tokens) => {
-            for (bytes, token) in name_bytes.chunks_exact_mut(4).zip(tokens.iter()) {
-                bytes.copy_from_slice(&token.to_le_bytes());
-            }
-        }
-        Name::Digest(digest) => name_bytes.copy_from_slice(digest),
+    if let Some(key) = layout.seal() {
+        let (bytes, seal) = payload_bytes.split_at_mut(payload.len());
+        bytes.copy_from_slice(payload);
+        let sealed = key.seal(&associated(&head[..CHECKSUM_AT], block), bytes);
+        seal.copy_from_slice(&sealed.map_err(|_| Failure::KeyExhausted)?);
+    } else {
+        write_name(block.name(), name_bytes);
+        payload_bytes.copy_from_slice(payload);
     }
-    payload_bytes.copy_from_slice(payload);
     // Of the copy: so bytes that change meanwhile make no object that contradicts itself.
     let sum = checksum(&head[..CHECKSUM_AT], name_bytes, payload_bytes);
     head[CHECKSUM_AT..].copy_from_slice(&sum.to_le_bytes());
+    Ok(())
 }
 
 /// The keys and values of a block in the object that was found under its key.
-pub(crate) fn verify<'a>(object: &'a [u8], layout: &Layout, block: &Block, now: u64) -> Result<&'a [u8], Miss> {
+pub(crate) fn verify<'a>(object: &'a [u8], layout: &Layout, block: &Block, now: u64) -> Result<Cow<'a, [u8]>, Miss> {
     let expected = layout.object_bytes();
     let torn = Miss::Torn { bytes: object.len(), expected };
     let (head, rest) = object.split_first_chunk::<HEADER_BYTES>().ok_or(torn)?;
@@ -126,11 +146,39 @@ pub(crate) fn verify<'a>(object: &'a [u8], layout: &Layout, block: &Block, now: 
     if head.field(48) != *block.key().as_bytes() {
         return Err(Miss::WrongKey);
     }
-    if !is_named(name, block.name()) {
+    if layout.seal().is_none() && !is_named(name, block.name()) {
         return Err(Miss::WrongTokens);
     }
     let expires = u64::from_le_bytes(head.field(88));
-    if expires != 0 && expires <= now { Err(Miss::Expired) } else { Ok(payload) }
+    if expires != 0 && expires <= now {
+        return Err(Miss::Expired);
+    }
+    let Some(key) = layout.seal() else { return Ok(Cow::Borrowed(payload)) };
+    let (bytes, seal) = payload.split_last_chunk().ok_or(torn)?;
+    let mut bytes = bytes.to_vec();
+    let associated = associated(&head.0[..CHECKSUM_AT], block);
+    key.open(&associated, &mut bytes, seal).map_err(|_| Miss::Undecryptable)?;
+    Ok(Cow::Owned(bytes))
+}
+
+/// What an encrypted block belongs to: the header, and the tokens or the digest, which the object does not hold.
+fn associated(head: &[u8], block: &Block) -> Vec<u8> {
+    let mut associated = vec![0; head.len() + 4 * block.tokens().len() + block.digest().map_or(0, <[u8]>::len)];
+    let (head_bytes, name_bytes) = associated.split_at_mut(head.len());
+    head_bytes.copy_from_slice(head);
+    write_name(block.name(), name_bytes);
+    associated
+}
+
+fn write_name(name: &Name, bytes: &mut [u8]) {
+    match name {
+        Name::Tokens(tokens) => {
+            for (bytes, token) in bytes.chunks_exact_mut(4).zip(tokens.iter()) {
+                bytes.copy_from_slice(&token.to_le_bytes());
+            }
+        }
+        Name::Digest(digest) => bytes.copy_from_slice(digest),
+    }
 }
 
 /// Whether these are the bytes of a block's tokens or of its digest.
@@ -182,12 +230,12 @@ mod tests {
 
     fn object(block: &Block, expires: u64) -> Vec<u8> {
         let mut out = vec![0; layout().object_bytes()];
-        encode(&layout(), block, expires, &[9; 40], &mut out);
+        encode(&layout(), block, expires, &[9; 40], &mut out).unwrap();
         out
     }
 
     fn found(object: &[u8], now: u64) -> Result<Vec<u8>, Miss> {
-        verify(object, &layout(), &block([1, 2, 3]), now).map(<[u8]>::to_vec)
+        verify(object, &layout(), &block([1, 2, 3]), now).map(Cow::into_owned)
     }
 
     /// The object with other bytes at a place, and a checksum that fits them.

@@ -67,7 +67,7 @@ impl DigestTier {
     /// # Errors
     ///
     /// [`OpenError::OtherLayout`], if the layout has blocks that are named by tokens, or that have other bytes than those of
-    /// the namespace.
+    /// the namespace, or is encrypted: in a region it is the namespace that is.
     pub fn new(blocks: Arc<DigestBlocks>, layout: Layout) -> Result<Self, OpenError> {
         let differs = |field, stored: String, asked: String| OpenError::OtherLayout {
             place: "the region".to_owned(),
@@ -77,6 +77,9 @@ impl DigestTier {
         };
         if !layout.has_digest_keys() {
             return Err(differs("keys", "digests".to_owned(), "tokens".to_owned()));
+        }
+        if layout.seal().is_some() {
+            return Err(differs("encryption", "that of its namespace".to_owned(), "AES-256-GCM".to_owned()));
         }
         if blocks.block_bytes() != layout.block_bytes() {
             return Err(differs("block bytes", blocks.block_bytes().to_string(), layout.block_bytes().to_string()));
@@ -197,6 +200,7 @@ fn get<B: Buffer>(blocks: &DigestBlocks, wanted: &mut Get<B>) -> Result<(), NotG
     Err(NotGot::Miss(match copied {
         shared::Get::Hit => return Ok(()),
         shared::Get::Miss(shared::Miss::Expired) => Miss::Expired,
+        shared::Get::Miss(shared::Miss::Undecryptable) => Miss::Undecryptable,
         shared::Get::Miss(shared::Miss::Damaged | shared::Miss::WrongChecksum) => Miss::WrongChecksum,
         shared::Get::Miss(_) => Miss::Absent,
     }))
@@ -214,6 +218,7 @@ fn put<B: Buffer>(blocks: &DigestBlocks, given: &Put<B>) -> Result<(), Failure> 
         match stored {
             DigestPut::Stored | DigestPut::Present | DigestPut::InFlight => Ok(()),
             DigestPut::NoRoom | DigestPut::OverQuota => Err(Failure::NoRoom),
+            DigestPut::KeyExhausted => Err(Failure::KeyExhausted),
         }
     })
 }

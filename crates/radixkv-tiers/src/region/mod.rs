@@ -21,7 +21,7 @@ use radixkv_region::{self as shared, PutError, Region};
 
 use crate::{
     key::{Block, BlockKey},
-    layout::{Layout, LayoutDigest},
+    layout::{Layout, LayoutDigest, PLAIN},
     object::Miss,
     open::OpenError,
     stats::{Counters, Stats},
@@ -79,11 +79,15 @@ impl<B: Buffer> RegionTier<B> {
     /// # Errors
     ///
     /// [`OpenError::Region`]: another layout or capacity, with both values; no region; no free process slot; what the system says.
-    /// [`OpenError::OtherLayout`], for blocks that are named by digests.
+    /// [`OpenError::OtherLayout`], for blocks that are named by digests, or encrypted.
     pub fn open_or_create(path: impl AsRef<Path>, layout: Layout, capacity: u32) -> Result<Self, OpenError> {
-        if let Some(keys) = layout.keys() {
-            let (place, stored) = (path.as_ref().display().to_string(), "tokens".to_owned());
-            return Err(OpenError::OtherLayout { place, field: "keys", stored, asked: keys });
+        // A region of token-keyed blocks has tokens beside them, and nothing is encrypted.
+        let [.., keys, encryption] = layout.store_fields();
+        for ((field, asked), stored) in [keys, encryption].into_iter().zip(PLAIN) {
+            if asked != stored {
+                let (place, stored) = (path.as_ref().display().to_string(), stored.to_owned());
+                return Err(OpenError::OtherLayout { place, field, stored, asked });
+            }
         }
         let region = Region::open_or_create(&path, &of_region(&layout, capacity));
         let place = || path.as_ref().display().to_string();

@@ -18,6 +18,18 @@ pub(crate) fn digests(bytes: usize, block_bytes: usize) -> Layout {
     layout(16, block_bytes).digest_keys(bytes, "sha256", "0").unwrap()
 }
 
+/// Layouts with other kinds of keys, and encrypted ones where there are such.
+pub(crate) fn other_layouts() -> Vec<Layout> {
+    let digests = digests(36, 5000);
+    #[cfg(feature = "encryption")]
+    let encrypted = digests.clone().encrypted(radixkv_tiers::SealKey::new(&[1; 32]));
+    vec![
+        digests,
+        #[cfg(feature = "encryption")]
+        encrypted,
+    ]
+}
+
 /// Blocks of sequences of one block each, or of digests.
 pub(crate) fn blocks(layout: &Layout, count: usize) -> Vec<Block> {
     let digest = |first: Token| {

@@ -10,8 +10,8 @@ use radixkv_tiers::{Failure, Layout, Miss, NotGot, OpenError, Outcome, RedisTier
 
 use super::{
     common::{
-        ABSENT, Bytes, PATIENCE, blocks, checked, completions, digests, does_what_a_tier_does, get, get_all, layout,
-        put, put_all,
+        ABSENT, Bytes, PATIENCE, blocks, checked, completions, does_what_a_tier_does, get, get_all, layout,
+        other_layouts, put, put_all,
     },
     server::Real,
 };
@@ -23,9 +23,8 @@ fn open(server: &Real, layout: &Layout) -> Tier<Bytes> {
 #[test]
 fn a_tier_in_redis_does_what_a_tier_does() {
     let Some(server) = Real::start(&[]) else { return };
-    for (number, layout) in
-        [layout(1, 1), layout(16, 5000), layout(16, 3_000_000), digests(36, 5000)].iter().enumerate()
-    {
+    let layouts = [vec![layout(1, 1), layout(16, 5000), layout(16, 3_000_000)], other_layouts()].concat();
+    for (number, layout) in layouts.iter().enumerate() {
         let prefix = format!("kv:{number}");
         let open = || RedisTier::new(server.url(), &prefix, layout.clone()).timeout(PATIENCE).open::<Bytes>();
         let tier = open().unwrap();
