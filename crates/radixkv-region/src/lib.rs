@@ -114,8 +114,8 @@ mod sync;
 
 pub use counts::{Miss, Stats};
 pub use digest::{
-    BatchError, Census, DigestBlocks, DigestKey, DigestLayout, DigestPut, DigestRegion, DigestRoom, DigestSource,
-    KeyError, Namespace, NamespaceCensus, NamespaceError, Presence, ProcessCensus, Verified,
+    BatchError, Census, DigestBlocks, DigestKey, DigestLayout, DigestObserver, DigestPut, DigestRegion, DigestRoom,
+    DigestSource, KeyError, Namespace, NamespaceCensus, NamespaceError, Presence, ProcessCensus, Verified,
 };
 pub use header::OpenError;
 pub use key::{Chain, Key, Token};

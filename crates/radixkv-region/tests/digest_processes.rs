@@ -14,7 +14,8 @@ use std::{
 
 use common::Place;
 use radixkv_region::{
-    DigestBlocks, DigestKey, DigestLayout, DigestPut, DigestRegion, Namespace, NamespaceError, OpenError, Presence,
+    DigestBlocks, DigestKey, DigestLayout, DigestObserver, DigestPut, DigestRegion, Namespace, NamespaceError,
+    OpenError, Presence,
 };
 use worker::{LIFE, kill, start, until_there};
 
@@ -144,7 +145,10 @@ fn what_one_process_stored_another_one_loads_and_what_it_reserved_is_given_back(
     assert_eq!((other.pid, other.is_dead, other.in_flight, other.blocks), (worker.id(), false, 2, 1));
     assert_eq!(region.recover(), 0);
     kill(worker);
+    let observed = DigestObserver::open(place.path()).expect("opened").census();
+    assert_eq!(observed.processes.iter().filter(|process| process.is_dead && process.in_flight == 2).count(), 1);
     let census = region.census();
+    assert_eq!((census.processes.len(), observed.processes.len(), region.stats().processes), (2, 2, 2));
     assert!(census.processes.iter().any(|process| !process.is_own && process.is_dead && process.in_flight == 2));
     // Nothing waits for the dead one, and nothing of it is read.
     assert_eq!(checked.exists(&[key(0, 7), key(0, 8)]), Ok(vec![Presence::BeingWritten, Presence::Stored]));

@@ -1,16 +1,19 @@
 //! What a region holds and who holds it, for people and monitoring.
 
-use std::time::Duration;
+use std::{path::Path, time::Duration};
 
 use super::{DigestRegion, key::DigestKey, namespace::Namespace, sum};
 use crate::{
     counts::Miss,
     entry::Entry,
     geometry::{NAMESPACES, SLOTS},
+    header::OpenError,
+    layout::Keys,
     memory::WORD,
     process,
+    region::Region,
     state::Kind,
-    sync::Relaxed,
+    sync::{Relaxed, gauge},
 };
 
 /// What a region holds and who holds it.
@@ -73,6 +76,11 @@ pub struct ProcessCensus {
     pub open_for: Duration,
 }
 
+/// A look at a region of digest-keyed blocks from outside: it takes no process slot, recovers nothing and changes nothing,
+/// so that killed processes are seen.
+#[derive(Debug)]
+pub struct DigestObserver(DigestRegion);
+
 /// What [`DigestRegion::verify`] found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
@@ -83,6 +91,23 @@ pub struct Verified {
     pub without_checksum: usize,
     /// Blocks that were removed because their record or their bytes are damaged.
     pub removed: usize,
+}
+
+impl DigestObserver {
+    /// Opens the region in a file.
+    ///
+    /// # Errors
+    ///
+    /// [`OpenError`].
+    pub fn open(path: impl AsRef<Path>) -> Result<Self, OpenError> {
+        let region = Region::observe(path.as_ref(), Keys::Digests)?;
+        Ok(Self(DigestRegion { region, quota: gauge::AtomicU64::new(0) }))
+    }
+
+    /// Counts what the region holds and who holds it, as [`DigestRegion::census`] does.
+    pub fn census(&self) -> Census {
+        self.0.census()
+    }
 }
 
 impl DigestRegion {

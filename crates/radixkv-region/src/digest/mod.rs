@@ -18,7 +18,7 @@ mod table;
 use std::{path::Path, sync::Arc};
 
 pub use blocks::{BatchError, DigestBlocks, DigestPut, Presence};
-pub use census::{Census, NamespaceCensus, ProcessCensus, Verified};
+pub use census::{Census, DigestObserver, NamespaceCensus, ProcessCensus, Verified};
 pub use key::{DigestKey, KeyError};
 pub use namespace::{Namespace, NamespaceError};
 pub use room::{DigestRoom, DigestSource};

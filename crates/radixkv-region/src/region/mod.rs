@@ -22,7 +22,7 @@ use crate::{
     geometry::{Geometry, SLOTS},
     header::{self, OpenError},
     index::Index,
-    layout::Layout,
+    layout::{Keys, Layout},
     memory::Memory,
     process::{self, ProcessId},
     slots::Slots,
@@ -200,6 +200,19 @@ impl Region {
         region.slot = region.slots().take(own).ok_or(OpenError::TooManyProcesses { slots: SLOTS })?;
         region.take_back(region.slot);
         Ok(region)
+    }
+
+    /// Opens the region in a file without becoming one of its processes: it takes no slot, recovers nothing, and no verb
+    /// writes.
+    pub(crate) fn observe(path: &Path, keys: Keys) -> Result<Self, OpenError> {
+        let (memory, file) = files::open(path)?;
+        let layout = Layout { keys, ..header::layout(&memory)? };
+        let geometry = Geometry::of(&layout)?;
+        header::check(&memory, &layout, &geometry)?;
+        let (counts, boot, recovering) = (Counts::default(), process::boot(), Mutex::new(()));
+        // Of no process: as in a forked child, every write is refused.
+        let (own, slot) = (ProcessId::NONE, SLOTS);
+        Ok(Self { memory, file: Some(file), geometry, layout, counts, own, slot, boot, recovering })
     }
 
     /// The layout that the region in a file says; the rest of it is still to be checked.
