@@ -293,8 +293,36 @@ impl Layout {
         }
     }
 
-    /// Bytes of nonce and tag in an object.
-    pub(crate) fn seal_bytes(&self) -> usize {
+    /// Encrypts bytes with the layout's key, for stores of another kind: nonce and tag are appended. Nothing happens
+    /// without a key. `associated` is what the bytes belong to, beside the layout.
+    ///
+    /// # Errors
+    ///
+    /// [`Failure::KeyExhausted`](crate::Failure::KeyExhausted); the bytes are as they were.
+    pub fn encrypt(&self, associated: &[u8], bytes: &mut Vec<u8>) -> Result<(), crate::Failure> {
+        let Some(key) = &self.seal else { return Ok(()) };
+        let associated = [&self.digest().0, associated].concat();
+        let seal = key.seal(&associated, bytes).map_err(|_| crate::Failure::KeyExhausted)?;
+        bytes.extend_from_slice(&seal);
+        Ok(())
+    }
+
+    /// Decrypts what [`encrypt`](Self::encrypt) encrypted, and takes nonce and tag away. Nothing happens without a key.
+    ///
+    /// # Errors
+    ///
+    /// [`Miss::Undecryptable`](crate::Miss::Undecryptable); what is in the place of the bytes is unspecified.
+    pub fn decrypt(&self, associated: &[u8], bytes: &mut Vec<u8>) -> Result<(), crate::Miss> {
+        let Some(key) = &self.seal else { return Ok(()) };
+        let associated = [&self.digest().0, associated].concat();
+        let (_, seal) = bytes.split_last_chunk::<SEAL_BYTES>().ok_or(crate::Miss::Undecryptable)?;
+        let seal = *seal;
+        bytes.truncate(bytes.len() - SEAL_BYTES);
+        key.open(&associated, bytes, &seal).map_err(|_| crate::Miss::Undecryptable)
+    }
+
+    /// Bytes that [`encrypt`](Self::encrypt) appends.
+    pub fn seal_bytes(&self) -> usize {
         if self.seal.is_some() { SEAL_BYTES } else { 0 }
     }
 
@@ -354,6 +382,18 @@ impl Layout {
             FORMAT => {}
             version => return Err(Difference::Version(version)),
         }
+        match self.differs_from(lines).ok_or(Difference::NotAManifest)? {
+            None => Ok(()),
+            Some((field, stored, asked)) => Err(Difference::Field { field, stored, asked }),
+        }
+    }
+
+    /// Compares the layout with lines that say another one, as [`said`](Self::said) does: the first field that differs, its value
+    /// there and its value here. `None` if the lines say no layout.
+    pub fn differs_from<'a>(
+        &self,
+        lines: impl Iterator<Item = &'a str>,
+    ) -> Option<Option<(&'static str, String, String)>> {
         let mut lines = lines.peekable();
         let fields = self.store_fields();
         let always = fields.len() - PLAIN.len();
@@ -364,16 +404,16 @@ impl Layout {
             if said.is_some() {
                 lines.next();
             }
-            let stored = said.or(plain).ok_or(Difference::NotAManifest)?;
+            let stored = said.or(plain)?;
             if stored != asked {
-                return Err(Difference::Field { field, stored, asked });
+                return Some(Some((field, stored, asked)));
             }
         }
-        lines.next().map_or(Ok(()), |_| Err(Difference::NotAManifest))
+        lines.next().is_none().then_some(None)
     }
 
-    /// The fields that a manifest says.
-    fn said(&self) -> impl Iterator<Item = (&'static str, String)> + use<> {
+    /// The fields that a manifest says: those that every layout has, and then those of which a store has not the usual value.
+    pub fn said(&self) -> impl Iterator<Item = (&'static str, String)> + use<> {
         let fields = self.store_fields();
         let always = fields.len() - PLAIN.len();
         let is_plain = move |at: usize, value: &str| at.checked_sub(always).is_some_and(|at| PLAIN[at] == value);
