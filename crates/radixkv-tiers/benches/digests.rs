@@ -1,7 +1,7 @@
 //! What digest-keyed blocks in host memory cost: the scheduler's calls beside a thread that stores and loads, and copies
 //! beside memcpy.
 //!
-//! `cargo bench -p radixkv-tiers --features region --bench digests [-- calls | copies]`. `BLOCKS` is how many blocks of 4 KiB
+//! `cargo bench -p radixkv-tiers --features region,encryption --bench digests [-- calls | copies]`. `BLOCKS` is how many blocks of 4 KiB
 //! the region has (10^6), `CALLS` how often each call is made (20,000), `MIB` how much is copied for each size (256). The
 //! region is in `/dev/shm` if there is such a folder. Times of calls are processor time of the calling thread.
 
@@ -153,8 +153,8 @@ fn store_and_load(space: &DigestBlocks, blocks: u64, ends: &AtomicBool) {
 // --- copies
 
 fn copies(bytes: usize) {
-    println!("copies of {} MiB, GB/s and share of memcpy; the median of 7 rounds", bytes >> 20);
-    println!("{:<12} {:>8} {:>8} {:>22} {:>22}", "block", "memcpy", "", "store", "load");
+    println!("copies of {} MiB, GB/s; the median of 7 rounds; base: memcpy, or AES-GCM in place", bytes >> 20);
+    println!("{:<12} {:>8} {:>8} {:>22} {:>22}", "block", "", "base", "store", "load");
     for block_bytes in [64 << 10, 256 << 10, 1 << 20, 2 << 20] {
         let count = bytes / block_bytes;
         let region = region(block_bytes, count);
@@ -169,26 +169,52 @@ fn copies(bytes: usize) {
         });
         for has_checksums in [false, true] {
             let name = if has_checksums { "checksum" } else { "none" };
-            let namespace = Namespace::new(name, 32, block_bytes).checksum(has_checksums);
-            let space = region.namespace(&namespace).expect("opened");
-            let key = |at: usize| DigestKey::new(&[(at % 251) as u8, (at / 251) as u8].repeat(16)).expect("a digest");
-            let keys: Vec<_> = (0..count).map(key).collect();
-            let store = median_after(&|| assert!(region.clear() <= count), || {
-                for (key, source) in keys.iter().zip(&sources) {
-                    assert_eq!(space.put_from(&[*key], &[source], None).expect("a batch"), [DigestPut::Stored]);
+            let space =
+                region.namespace(&Namespace::new(name, 32, block_bytes).checksum(has_checksums)).expect("opened");
+            let [store, load] = store_and_load_all(&space, &sources, &mut targets);
+            show_copies(name, &sources, memcpy, [store, load]);
+        }
+        #[cfg(feature = "encryption")]
+        {
+            let key = radixkv_tiers::SealKey::new(&[7; 32]);
+            // In place, which is all that the processor has to do.
+            let ciphering = median(|| {
+                for target in &mut targets {
+                    black_box(key.seal(&[], target).expect("sealed"));
                 }
             });
-            let load = median(|| {
-                for (key, target) in keys.iter().zip(&mut targets) {
-                    assert!(space.get_into(&[*key], &mut [target]).expect("a batch")[0].is_hit());
-                }
-            });
-            assert!(targets == sources, "wrong bytes");
-            let rate = |time: Duration| (count * block_bytes) as f64 / 1e9 / time.as_secs_f64();
-            let share = |time: Duration| format!("{:.2} ({:.0} %)", rate(time), 100.0 * rate(time) / rate(memcpy));
-            println!("{:<12} {:>8.2} {name:>8} {:>22} {:>22}", block_bytes, rate(memcpy), share(store), share(load));
+            let namespace = Namespace::new("sealed", 32, block_bytes).checksum(false);
+            let space = region.sealed_namespace(&namespace, key).expect("opened");
+            let times = store_and_load_all(&space, &sources, &mut targets);
+            show_copies("AES-GCM", &sources, ciphering, times);
         }
     }
+}
+
+/// The median times of storing all blocks and of loading them.
+fn store_and_load_all(space: &DigestBlocks, sources: &[Vec<u8>], targets: &mut [Vec<u8>]) -> [Duration; 2] {
+    let key = |at: usize| DigestKey::new(&[(at % 251) as u8, (at / 251) as u8].repeat(16)).expect("a digest");
+    let keys: Vec<_> = (0..sources.len()).map(key).collect();
+    let store = median_after(&|| assert!(space.region().clear() <= sources.len()), || {
+        for (key, source) in keys.iter().zip(sources) {
+            assert_eq!(space.put_from(&[*key], &[source], None).expect("a batch"), [DigestPut::Stored]);
+        }
+    });
+    let load = median(|| {
+        for (key, target) in keys.iter().zip(&mut *targets) {
+            assert!(space.get_into(&[*key], &mut [target]).expect("a batch")[0].is_hit());
+        }
+    });
+    assert!(targets == sources, "wrong bytes");
+    [store, load]
+}
+
+/// Rates, and their shares of the rate of what they are compared with: memcpy, or AES-GCM.
+fn show_copies(name: &str, sources: &[Vec<u8>], base: Duration, [store, load]: [Duration; 2]) {
+    let bytes = sources.iter().map(Vec::len).sum::<usize>() as f64;
+    let rate = |time: Duration| bytes / 1e9 / time.as_secs_f64();
+    let share = |time: Duration| format!("{:.2} ({:.0} %)", rate(time), 100.0 * rate(time) / rate(base));
+    println!("{:<12} {name:>8} {:>8.2} {:>22} {:>22}", sources[0].len(), rate(base), share(store), share(load));
 }
 
 fn median(work: impl FnMut()) -> Duration {
