@@ -15,7 +15,8 @@ HERE = "crates/radixkv-region/src"
 ENTRY, INDEX, SLOTS, STATE = (f"{HERE}/{name}.rs" for name in ("entry", "index", "slots", "state"))
 SPACE, READ, WRITE, REGION = (f"{HERE}/region/{name}.rs" for name in ("space", "read", "write", "mod"))
 HEADER, PROCESS = (f"{HERE}/{name}.rs" for name in ("header", "process"))
-BLOCKS, CHARGE, LABEL, TABLE = (f"{HERE}/digest/{name}.rs" for name in ("blocks", "charge", "label", "table"))
+BLOCKS, CHARGE, LABEL, SEALED, TABLE = (f"{HERE}/digest/{name}.rs" for name in ("blocks", "charge", "label", "sealed", "table"))
+SEAL = f"{HERE}/seal.rs"
 
 # (bug, what finds it, [(file, text, replacement)...]); `models` are loom's, the others are tests.
 BUGS = [
@@ -92,6 +93,14 @@ BUGS = [
      [(SPACE, "            self.uncharge(&claimed);\n            self.index()", "            self.index()")]),
     ("blocks of the last owner of a slot", "digests blocks_of_a_process_that_closed_the_region_are_nobodys",
      [(CHARGE, "self.0[LIFE].load(Relaxed).wrapping_add(1)", "self.0[LIFE].load(Relaxed)")]),
+    ("plaintext in the region", "sealed+encryption sealed_blocks_are_found_with_their_key_alone_and_nothing_of_them_is_in_the_region",
+     [(SEALED, "write(&sealed, &seal)", "write(bytes, &seal)")]),
+    ("a block that is encrypted for any key", "sealed+encryption blocks_that_are_swapped_or_changed_are_misses",
+     [(SEALED, ".zip(key.words())", ".zip(&[key.words().len() as u64; WORDS])")]),
+    ("seals that are not counted", "sealed+encryption a_key_that_may_seal_no_more_stores_nothing",
+     [(SEAL, "fetch_add(1, Relaxed) >= MOST_SEALS", "fetch_add(0, Relaxed) >= MOST_SEALS")]),
+    ("a nonce that stays", "lib+encryption seal::tests::every_seal_has_another_nonce_and_no_changed_bit_is_opened",
+     [(SEAL, "self.0.random.fill(&mut nonce)", "self.0.random.fill(&mut [0; NONCE_LEN])")]),
 ]
 
 

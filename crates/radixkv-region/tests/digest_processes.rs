@@ -17,6 +17,7 @@ use radixkv_region::{
     DigestBlocks, DigestKey, DigestLayout, DigestObserver, DigestPut, DigestRegion, Namespace, NamespaceError,
     OpenError, Presence,
 };
+use rustix::process::{Pid, Signal, kill_process};
 use worker::{LIFE, kill, start, until_there};
 
 const CAPACITY: u32 = 64;
@@ -131,6 +132,31 @@ fn two_processes_killed_a_hundred_times_leave_no_wrong_byte_and_no_leak() {
         assert_eq!(spaces[1].put_from(&[key(1, block)], &[&content(1, block)], None), Ok(vec![DigestPut::Stored]));
     }
     assert_eq!((region.stats().blocks, region.stats().evicted), (CAPACITY as usize, stats.evicted));
+}
+
+/// A process that is stopped anywhere, and lives on, holds nobody up.
+#[test]
+fn nothing_waits_for_a_process_that_is_stopped() {
+    let place = Place::new("digest-stopped");
+    let region = open(place.path()).expect("created");
+    let spaces = namespaces(&region).expect("opened");
+    let mut worker = start("turn over", place.path());
+    until_there(&mut worker);
+    let pid = Pid::from_child(&worker);
+    for round in 0..30 {
+        thread::sleep(Duration::from_micros(fastrand::u64(..3_000)));
+        kill_process(pid, Signal::STOP).expect("stopped");
+        let longest = turn_over(&spaces, Instant::now() + Duration::from_millis(3));
+        let more = region.namespace(&Namespace::new(format!("round {round}"), 16, BYTES)).expect("opened");
+        let _ = (more.clear(), region.census(), region.recover());
+        drop(open(place.path()).expect("opened"));
+        assert!(longest < LIFE / 4, "{longest:?}");
+        kill_process(pid, Signal::CONT).expect("continued");
+    }
+    assert!(worker.try_wait().expect("asked").is_none(), "the worker failed");
+    kill(worker);
+    region.recover();
+    assert_eq!((region.stats().in_flight, region.stats().processes), (0, 1));
 }
 
 #[test]

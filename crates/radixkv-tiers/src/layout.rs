@@ -123,6 +123,24 @@ pub enum LayoutError {
     },
 }
 
+/// Where a store's layout and another one differ.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum LayoutDifference {
+    /// The lines say no layout.
+    #[error("no layout")]
+    NotALayout,
+    /// A field has another value.
+    #[error("{field} is {stored:?} in the store, {asked:?} was requested")]
+    Field {
+        /// Which field.
+        field: &'static str,
+        /// The store's value.
+        stored: String,
+        /// The layout's value.
+        asked: String,
+    },
+}
+
 /// Where a manifest and a layout part.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Difference {
@@ -382,18 +400,18 @@ impl Layout {
             FORMAT => {}
             version => return Err(Difference::Version(version)),
         }
-        match self.differs_from(lines).ok_or(Difference::NotAManifest)? {
-            None => Ok(()),
-            Some((field, stored, asked)) => Err(Difference::Field { field, stored, asked }),
-        }
+        self.compare_lines(lines).map_err(|difference| match difference {
+            LayoutDifference::NotALayout => Difference::NotAManifest,
+            LayoutDifference::Field { field, stored, asked } => Difference::Field { field, stored, asked },
+        })
     }
 
-    /// Compares the layout with lines that say another one, as [`said`](Self::said) does: the first field that differs, its value
-    /// there and its value here. `None` if the lines say no layout.
-    pub fn differs_from<'a>(
-        &self,
-        lines: impl Iterator<Item = &'a str>,
-    ) -> Option<Option<(&'static str, String, String)>> {
+    /// Compares the layout with the lines `FIELD: VALUE` of the fields that a store says, as [`said`](Self::said) has them.
+    ///
+    /// # Errors
+    ///
+    /// [`LayoutDifference`].
+    pub fn compare_lines<'a>(&self, lines: impl Iterator<Item = &'a str>) -> Result<(), LayoutDifference> {
         let mut lines = lines.peekable();
         let fields = self.store_fields();
         let always = fields.len() - PLAIN.len();
@@ -404,12 +422,12 @@ impl Layout {
             if said.is_some() {
                 lines.next();
             }
-            let stored = said.or(plain)?;
+            let stored = said.or(plain).ok_or(LayoutDifference::NotALayout)?;
             if stored != asked {
-                return Some(Some((field, stored, asked)));
+                return Err(LayoutDifference::Field { field, stored, asked });
             }
         }
-        lines.next().is_none().then_some(None)
+        lines.next().map_or(Ok(()), |_| Err(LayoutDifference::NotALayout))
     }
 
     /// The fields that a manifest says: those that every layout has, and then those of which a store has not the usual value.

@@ -30,7 +30,7 @@ mod worker;
 
 pub use files::FileTier;
 pub use key::{Block, BlockKey, KeyChain, Token};
-pub use layout::{Layout, LayoutError};
+pub use layout::{Layout, LayoutDifference, LayoutError};
 pub use object::Miss;
 #[cfg(feature = "object-store")]
 pub use object_store;

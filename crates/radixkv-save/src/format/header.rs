@@ -10,7 +10,7 @@
 //! | 36.. | the layout, a line for each field; then zeros |
 //! | 8184..8192 | the checksum of all before it |
 
-use radixkv_tiers::Layout;
+use radixkv_tiers::{Layout, LayoutDifference};
 
 use super::cursor::Cursor;
 use super::seal::Sealing;
@@ -94,10 +94,10 @@ pub(crate) fn read(bytes: &[u8], magic: &Magic, layout: &Layout) -> Result<Heade
 }
 
 fn compare(text: &str, layout: &Layout) -> Result<(), Mismatch> {
-    match layout.differs_from(text.lines()).ok_or(Mismatch::Damaged)? {
-        None => Ok(()),
-        Some((field, stored, asked)) => Err(Mismatch::Field { field: field.to_owned(), stored, asked }),
-    }
+    layout.compare_lines(text.lines()).map_err(|difference| match difference {
+        LayoutDifference::NotALayout => Mismatch::Damaged,
+        LayoutDifference::Field { field, stored, asked } => Mismatch::Field { field: field.to_owned(), stored, asked },
+    })
 }
 
 #[cfg(test)]
