@@ -110,8 +110,8 @@ impl<'a> Entry<'a> {
         }
     }
 
-    /// Why the entry, in this state, does not hold the block of a key; nothing if it does. To be confirmed by
-    /// [`is_still`](Self::is_still).
+    /// Why the entry, in this state, does not hold the block of a key; nothing if it does. To be
+    /// confirmed by [`is_still`](Self::is_still).
     pub(crate) fn lacks(&self, state: State, key: &Key, tokens: &[Token], boot: u64) -> Option<Miss> {
         self.is_unfit(state, boot).or_else(|| {
             let is_other =

@@ -126,7 +126,8 @@ pub(crate) fn check(memory: &Memory, layout: &Layout, geometry: &Geometry) -> Re
     Ok(())
 }
 
-/// The words of the header of a region whose format is known; `expected` bytes are said to be missing where there is none.
+/// The words of the header of a region whose format is known; `expected` bytes are said to be
+/// missing where there is none.
 fn known_words(memory: &Memory, expected: usize) -> Result<&[AtomicU64], OpenError> {
     if memory.len() < HEADER * WORD {
         return Err(OpenError::TooShort { expected, got: memory.len() });

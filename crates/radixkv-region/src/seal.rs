@@ -14,7 +14,8 @@ use ring::{
 };
 use sha2::{Digest as _, Sha256};
 
-/// How often a key may seal. With random nonces of 96 bits two are the same with a probability below 2^-32 until then.
+/// How often a key may seal. With random nonces of 96 bits two are the same with a probability
+/// below 2^-32 until then.
 pub(crate) const MOST_SEALS: u64 = 1 << 32;
 /// Bytes that a seal adds: a nonce and a tag.
 pub const SEAL_BYTES: usize = NONCE_LEN + MAX_TAG_LEN;
@@ -24,11 +25,13 @@ pub type Seal = [u8; SEAL_BYTES];
 
 /// A key of 256 bits that seals blocks with AES-GCM, and opens them.
 ///
-/// Clones are the same key, and count their seals together. When the last clone is dropped and the caller's own copy is
-/// destroyed, nothing can read what the key sealed: that deletes it, wherever it is stored.
+/// Clones are the same key, and count their seals together. When the last clone is dropped and the
+/// caller's own copy is destroyed, nothing can read what the key sealed: that deletes it, wherever
+/// it is stored.
 ///
-/// Each seal has a fresh random nonce of 96 bits, and a key seals at most 2^32 times. The count begins at 0 when the key is
-/// made: a program that uses one key for longer than its own life says with [`with_seals`](Self::with_seals) how often it was used.
+/// Each seal has a fresh random nonce of 96 bits, and a key seals at most 2^32 times. The count
+/// begins at 0 when the key is made: a program that uses one key for longer than its own life says
+/// with [`with_seals`](Self::with_seals) how often it was used.
 ///
 /// ```
 /// use radixkv_region::SealKey;
@@ -66,7 +69,8 @@ pub enum SealError {
     NoRandomNumbers,
 }
 
-/// The bytes were sealed with another key, or for something else, or were changed. What is in their place is unspecified.
+/// The bytes were sealed with another key, or for something else, or were changed. What is in their
+/// place is unspecified.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the bytes were sealed with another key, or were changed")]
 pub struct NotOpened;
@@ -90,7 +94,8 @@ impl SealKey {
         self.0.seals.load(Relaxed)
     }
 
-    /// Encrypts bytes in place. `associated` is what they belong to: they are opened with the same only.
+    /// Encrypts bytes in place. `associated` is what they belong to: they are opened with the same
+    /// only.
     ///
     /// # Errors
     ///
@@ -145,7 +150,8 @@ impl fmt::Debug for SealKey {
 mod tests {
     use super::*;
 
-    /// The vectors of the GCM specification (test cases 13 and 14), of which this key opens what others sealed.
+    /// The vectors of the GCM specification (test cases 13 and 14), of which this key opens what
+    /// others sealed.
     #[test]
     fn it_is_aes_256_gcm() {
         let key = SealKey::new(&[0; 32]);

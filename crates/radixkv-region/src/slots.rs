@@ -81,7 +81,8 @@ impl<'a> Slots<'a> {
         self.unlock(slot);
     }
 
-    /// The pid of a slot's owner, and whether it is dead; `may_lock` says that no other thread of this process recovers.
+    /// The pid of a slot's owner, and whether it is dead; `may_lock` says that no other thread of
+    /// this process recovers.
     pub(crate) fn owner(&self, slot: usize, own: ProcessId, may_lock: bool) -> Option<(u32, bool)> {
         // Relaxed: a process to look at.
         let owner = ProcessId::from_word(self.word(slot).load(Relaxed));

@@ -1,4 +1,5 @@
-//! Processes that share a region of digest-keyed blocks and are killed: this test program starts itself as their workers.
+//! Processes that share a region of digest-keyed blocks and are killed: this test program starts
+//! itself as their workers.
 #![cfg(not(radixkv_loom))]
 
 mod common;
@@ -50,7 +51,8 @@ fn content(space: usize, block: u64) -> Vec<u8> {
     (0..BYTES as u64 / 8).flat_map(word).collect()
 }
 
-/// Stores and loads random blocks of both namespaces; what is loaded is right. Returns the longest batch.
+/// Stores and loads random blocks of both namespaces; what is loaded is right. Returns the longest
+/// batch.
 fn turn_over(spaces: &[DigestBlocks; 2], until: Instant) -> Duration {
     let mut longest = Duration::ZERO;
     let mut buffers = vec![vec![0; BYTES]; 3];

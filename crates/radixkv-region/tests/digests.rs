@@ -125,7 +125,8 @@ fn equal_digests_of_other_bytes_give_the_bytes_that_were_stored_first() {
     assert_eq!(blocks.put_from(&keys, &[&bytes(1, 0)], None), Ok(vec![DigestPut::Stored]));
     assert_eq!(blocks.put_from(&keys, &[&bytes(1, 1)], None), Ok(vec![DigestPut::Present]));
     assert!(get(&blocks, 1).is_hit(), "the first bytes, which `get` compares");
-    // Nor does a key meet the block of a digest that is a part of it, or of the same one in another namespace.
+    // Nor does a key meet the block of a digest that is a part of it, or of the same one in another
+    // namespace.
     let short = Namespace::new("short", 16, BYTES);
     let other = blocks.region().namespace(&short).expect("opened");
     let part = DigestKey::new(&key(1).to_vec()[..16]).expect("a digest");

@@ -1,9 +1,10 @@
-//! What digest-keyed blocks in host memory cost: the scheduler's calls beside a thread that stores and loads, and copies
-//! beside memcpy.
+//! What digest-keyed blocks in host memory cost: the scheduler's calls beside a thread that stores
+//! and loads, and copies beside memcpy.
 //!
-//! `cargo bench -p radixkv-tiers --features region,encryption --bench digests [-- calls | copies]`. `BLOCKS` is how many blocks of 4 KiB
-//! the region has (10^6), `CALLS` how often each call is made (20,000), `MIB` how much is copied for each size (256). The
-//! region is in `/dev/shm` if there is such a folder. Times of calls are processor time of the calling thread.
+//! `cargo bench -p radixkv-tiers --features region,encryption --bench digests [-- calls | copies]`.
+//! `BLOCKS` is how many blocks of 4 KiB the region has (10^6), `CALLS` how often each call is made
+//! (20,000), `MIB` how much is copied for each size (256). The region is in `/dev/shm` if there is
+//! such a folder. Times of calls are processor time of the calling thread.
 
 use std::{
     env,

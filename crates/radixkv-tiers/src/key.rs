@@ -24,7 +24,8 @@ pub struct BlockKey([u8; 32]);
 
 /// A block to store or to read: its key and its tokens or its digest, which every read compares.
 ///
-/// Made by [`Layout::blocks`], a [`KeyChain`] or [`Layout::digest_block`]; cloning it copies no tokens.
+/// Made by [`Layout::blocks`], a [`KeyChain`] or [`Layout::digest_block`]; cloning it copies no
+/// tokens.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Block {
     key: BlockKey,

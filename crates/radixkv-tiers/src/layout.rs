@@ -19,7 +19,8 @@ const MAX_NAME_BYTES: usize = 1024;
 pub(crate) const MAX_BLOCK_SIZE: usize = 1 << 20;
 /// Bytes of a block's keys and values at most: Redis takes no value above 512 MiB.
 pub(crate) const MAX_BLOCK_BYTES: usize = 256 << 20;
-/// The values of the last fields that a manifest does not say: those that all stores of earlier versions have.
+/// The values of the last fields that a manifest does not say: those that all stores of earlier
+/// versions have.
 pub(crate) const PLAIN: [&str; 2] = ["tokens", "none"];
 /// Bytes of the shortest and of the longest digest.
 const MIN_DIGEST_BYTES: usize = 16;
@@ -206,22 +207,23 @@ impl Layout {
         if rank < ranks { Ok(Self { rank, ranks, ..self }) } else { Err(LayoutError::Rank { rank, ranks }) }
     }
 
-    /// Makes it a layout of blocks that every rank of a tensor-parallel group has, as of models with multi-head latent
-    /// attention: one store serves them all.
+    /// Makes it a layout of blocks that every rank of a tensor-parallel group has, as of models
+    /// with multi-head latent attention: one store serves them all.
     pub fn every_rank(self) -> Self {
         Self { rank: 0, ranks: 0, ..self }
     }
 
-    /// Makes it a layout of blocks that are named by digests of `bytes` bytes, which the engine computed over a block and
-    /// all that precedes it, with this hash scheme and seed. Default: blocks are named by their tokens.
+    /// Makes it a layout of blocks that are named by digests of `bytes` bytes, which the engine
+    /// computed over a block and all that precedes it, with this hash scheme and seed. Default:
+    /// blocks are named by their tokens.
     ///
-    /// Equal digests are one block: nothing but the digest tells blocks apart, so it must be of a hash without known
-    /// collisions. Blocks are made by [`digest_block`](Self::digest_block).
+    /// Equal digests are one block: nothing but the digest tells blocks apart, so it must be of a
+    /// hash without known collisions. Blocks are made by [`digest_block`](Self::digest_block).
     ///
     /// # Errors
     ///
-    /// [`LayoutError`], for digests of less than 16 or more than 36 bytes, and for texts that are too long or have control
-    /// characters.
+    /// [`LayoutError`], for digests of less than 16 or more than 36 bytes, and for texts that are
+    /// too long or have control characters.
     ///
     /// # Examples
     ///
@@ -268,14 +270,17 @@ impl Layout {
         self.block_bytes
     }
 
-    /// Makes it a layout of blocks that are encrypted at rest, with AES-256-GCM and this key. Default: they are not.
+    /// Makes it a layout of blocks that are encrypted at rest, with AES-256-GCM and this key.
+    /// Default: they are not.
     ///
-    /// Objects then hold neither tokens nor plaintext; what they belong to (layout, key, tokens, expiry) is authenticated, so that
-    /// objects cannot be swapped. What another key encrypted is a [`Miss::Undecryptable`](crate::Miss::Undecryptable), and stays.
-    /// A store is encrypted or not: the other kind is refused at open.
+    /// Objects then hold neither tokens nor plaintext; what they belong to (layout, key, tokens,
+    /// expiry) is authenticated, so that objects cannot be swapped. What another key encrypted is a
+    /// [`Miss::Undecryptable`](crate::Miss::Undecryptable), and stays. A store is encrypted or not:
+    /// the other kind is refused at open.
     ///
-    /// The key encrypts at most 2^32 blocks, then puts fail with [`Failure::KeyExhausted`](crate::Failure::KeyExhausted).
-    /// It counts in memory: see [`SealKey::with_seals`].
+    /// The key encrypts at most 2^32 blocks, then puts fail with
+    /// [`Failure::KeyExhausted`](crate::Failure::KeyExhausted). It counts in memory: see
+    /// [`SealKey::with_seals`].
     ///
     /// # Examples
     ///
@@ -296,8 +301,8 @@ impl Layout {
         self.seal.as_ref()
     }
 
-    /// Bytes of a stored block: its header, its tokens or its digest, its keys and values. An encrypted one has no tokens and
-    /// no digest, but a nonce and a tag.
+    /// Bytes of a stored block: its header, its tokens or its digest, its keys and values. An
+    /// encrypted one has no tokens and no digest, but a nonce and a tag.
     pub fn object_bytes(&self) -> usize {
         crate::object::HEADER_BYTES + self.name_bytes() + self.block_bytes + self.seal_bytes()
     }
@@ -311,8 +316,9 @@ impl Layout {
         }
     }
 
-    /// Encrypts bytes with the layout's key, for stores of another kind: nonce and tag are appended. Nothing happens
-    /// without a key. `associated` is what the bytes belong to, beside the layout.
+    /// Encrypts bytes with the layout's key, for stores of another kind: nonce and tag are
+    /// appended. Nothing happens without a key. `associated` is what the bytes belong to, beside
+    /// the layout.
     ///
     /// # Errors
     ///
@@ -325,11 +331,13 @@ impl Layout {
         Ok(())
     }
 
-    /// Decrypts what [`encrypt`](Self::encrypt) encrypted, and takes nonce and tag away. Nothing happens without a key.
+    /// Decrypts what [`encrypt`](Self::encrypt) encrypted, and takes nonce and tag away. Nothing
+    /// happens without a key.
     ///
     /// # Errors
     ///
-    /// [`Miss::Undecryptable`](crate::Miss::Undecryptable); what is in the place of the bytes is unspecified.
+    /// [`Miss::Undecryptable`](crate::Miss::Undecryptable); what is in the place of the bytes is
+    /// unspecified.
     pub fn decrypt(&self, associated: &[u8], bytes: &mut Vec<u8>) -> Result<(), crate::Miss> {
         let Some(key) = &self.seal else { return Ok(()) };
         let associated = [&self.digest().0, associated].concat();
@@ -406,7 +414,8 @@ impl Layout {
         })
     }
 
-    /// Compares the layout with the lines `FIELD: VALUE` of the fields that a store says, as [`said`](Self::said) has them.
+    /// Compares the layout with the lines `FIELD: VALUE` of the fields that a store says, as
+    /// [`said`](Self::said) has them.
     ///
     /// # Errors
     ///
@@ -430,7 +439,8 @@ impl Layout {
         lines.next().map_or(Ok(()), |_| Err(LayoutDifference::NotALayout))
     }
 
-    /// The fields that a manifest says: those that every layout has, and then those of which a store has not the usual value.
+    /// The fields that a manifest says: those that every layout has, and then those of which a
+    /// store has not the usual value.
     pub fn said(&self) -> impl Iterator<Item = (&'static str, String)> + use<> {
         let fields = self.store_fields();
         let always = fields.len() - PLAIN.len();

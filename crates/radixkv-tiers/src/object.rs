@@ -12,8 +12,9 @@
 //! | 96..104 | checksum: XXH3 of all other bytes |
 //! | 104.. | tokens or digest, then keys and values; or encrypted keys and values, nonce and tag |
 //!
-//! Numbers are little-endian. The checksum is three times XXH3 (64 bits): of the keys and values; of the tokens or the
-//! digest, with the first as the seed; of the 96 bytes before the checksum, with the second as the seed.
+//! Numbers are little-endian. The checksum is three times XXH3 (64 bits): of the keys and values;
+//! of the tokens or the digest, with the first as the seed; of the 96 bytes before the checksum,
+//! with the second as the seed.
 //!
 //! All objects of a layout have one length. What is read may be any bytes: nothing is believed before it is compared,
 //! and no length that stands in an object decides what is allocated or indexed.
@@ -77,7 +78,8 @@ pub enum Miss {
 }
 
 impl Miss {
-    /// Whether what was found is of no use to anyone, so that it is removed and the block is put again.
+    /// Whether what was found is of no use to anyone, so that it is removed and the block is put
+    /// again.
     pub(crate) fn is_for_good(self) -> bool {
         !matches!(self, Self::Absent | Self::Undecryptable)
     }
@@ -161,7 +163,8 @@ pub(crate) fn verify<'a>(object: &'a [u8], layout: &Layout, block: &Block, now: 
     Ok(Cow::Owned(bytes))
 }
 
-/// What an encrypted block belongs to: the header, and the tokens or the digest, which the object does not hold.
+/// What an encrypted block belongs to: the header, and the tokens or the digest, which the object
+/// does not hold.
 fn associated(head: &[u8], block: &Block) -> Vec<u8> {
     let mut associated = vec![0; head.len() + 4 * block.tokens().len() + block.digest().map_or(0, <[u8]>::len)];
     let (head_bytes, name_bytes) = associated.split_at_mut(head.len());

@@ -83,7 +83,8 @@ fn equal_digests_of_other_bytes_are_one_block() {
     let files = FileTier::new(folder.path(), layout.clone(), 1 << 20).open().unwrap();
     let block = layout.digest_block(&[3; 32]).unwrap();
     let [first, second] = [1, 2].map(|byte| vec![byte; 100]);
-    // In memory the first bytes stay, in a file the last ones do; no read says that there were others.
+    // In memory the first bytes stay, in a file the last ones do; no read says that there were
+    // others.
     for (tier, stays) in [(open(&memory(&layout, 4), &layout), &first), (files, &second)] {
         for bytes in [&first, &second] {
             tier.put_from(vec![Put { block: block.clone(), buffer: bytes.clone(), time_to_live: None }]).unwrap();

@@ -1,4 +1,5 @@
-//! Blocks that are encrypted at rest in files; tests of object stores and Redis have such layouts as well.
+//! Blocks that are encrypted at rest in files; tests of object stores and Redis have such layouts
+//! as well.
 
 mod common;
 
@@ -85,7 +86,8 @@ fn objects_that_are_swapped_or_changed_are_misses() {
     let all = blocks(&layout, 3);
     put_all(&open(folder.path(), &layout).unwrap(), &all, None);
     let files = objects(folder.path());
-    // One object has the sealed bytes, nonce and tag of another one, and a checksum that fits; header: 104 bytes.
+    // One object has the sealed bytes, nonce and tag of another one, and a checksum that fits;
+    // header: 104 bytes.
     let [mut first, second] = [0, 1].map(|file: usize| fs::read(&files[file]).unwrap());
     first[104..].copy_from_slice(&second[104..]);
     let of_bytes = twox_hash::XxHash3_64::oneshot(&first[104..]);

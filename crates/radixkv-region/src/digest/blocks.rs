@@ -14,7 +14,8 @@ use crate::{
     sync::{AtomicU64, Relaxed, gauge},
 };
 
-/// Of how many entries at least one is of a namespace that finds what to evict by going over the region.
+/// Of how many entries at least one is of a namespace that finds what to evict by going over the
+/// region.
 const SPARSE: u64 = 256;
 
 /// Keys whose entries are loaded ahead.
@@ -42,9 +43,11 @@ pub enum DigestPut {
     InFlight,
     /// All entries that were looked at are being written.
     NoRoom,
-    /// The key of an encrypted namespace has sealed as often as it may: use a new key and a new namespace.
+    /// The key of an encrypted namespace has sealed as often as it may: use a new key and a new
+    /// namespace.
     KeyExhausted,
-    /// The namespace or the process has its quota, and no block of it was found that could make room.
+    /// The namespace or the process has its quota, and no block of it was found that could make
+    /// room.
     OverQuota,
 }
 
@@ -93,7 +96,8 @@ pub enum BatchError {
     },
 }
 
-/// An open namespace of a [`DigestRegion`]: its blocks can be looked up, read and stored, in batches.
+/// An open namespace of a [`DigestRegion`]: its blocks can be looked up, read and stored, in
+/// batches.
 ///
 /// | verb | progress | writes to the region |
 /// |---|---|---|
@@ -136,8 +140,8 @@ impl DigestBlocks {
         self.block_bytes
     }
 
-    /// Bounds how many blocks the namespace may have, of all processes; 0 is no bound, which is the default. A put beyond
-    /// it evicts a block of the namespace.
+    /// Bounds how many blocks the namespace may have, of all processes; 0 is no bound, which is the
+    /// default. A put beyond it evicts a block of the namespace.
     pub fn set_quota(&self, blocks: u64) {
         if let Some(quota) = self.inner().table().quota(self.number) {
             // Relaxed: a number that is compared.
@@ -160,7 +164,8 @@ impl DigestBlocks {
         Ok(presences)
     }
 
-    /// How many blocks the region holds before the first one that it does not. Neither a use nor counted.
+    /// How many blocks the region holds before the first one that it does not. Neither a use nor
+    /// counted.
     ///
     /// # Errors
     ///
@@ -179,7 +184,8 @@ impl DigestBlocks {
         Ok(found)
     }
 
-    /// Copies blocks into buffers, each of the bytes of a block. The content of a buffer is unspecified where it was a miss.
+    /// Copies blocks into buffers, each of the bytes of a block. The content of a buffer is
+    /// unspecified where it was a miss.
     ///
     /// # Errors
     ///
@@ -193,9 +199,11 @@ impl DigestBlocks {
         Ok(gets)
     }
 
-    /// Stores blocks out of buffers, each of the bytes of a block, until they are evicted or their time to live is over.
+    /// Stores blocks out of buffers, each of the bytes of a block, until they are evicted or their
+    /// time to live is over.
     ///
-    /// A block that is there keeps its bytes and its time to live. Of the blocks of a batch the last one is evicted first.
+    /// A block that is there keeps its bytes and its time to live. Of the blocks of a batch the
+    /// last one is evicted first.
     ///
     /// # Errors
     ///
@@ -298,7 +306,8 @@ impl DigestBlocks {
         }
     }
 
-    /// Loads what look-ups of several keys will compare, independently of each other: the processor waits for memory once.
+    /// Loads what look-ups of several keys will compare, independently of each other: the processor
+    /// waits for memory once.
     fn fetch_ahead(&self, keys: &[DigestKey]) {
         let region = self.inner();
         let mut entries = [None; AHEAD];
@@ -363,7 +372,8 @@ impl DigestBlocks {
         DigestPut::Stored
     }
 
-    /// Writes the bytes of a block, encrypted if the namespace is. False if the key may seal no more.
+    /// Writes the bytes of a block, encrypted if the namespace is. False if the key may seal no
+    /// more.
     fn write(&self, claimed: &Claimed<'_>, key: &DigestKey, bytes: &[u8]) -> bool {
         let copy = |bytes: &[u8]| {
             if self.has_checksums {
@@ -385,7 +395,8 @@ impl DigestBlocks {
         seals < MOST_SEALS && sealer.seal(key, bytes, sealed).is_some()
     }
 
-    /// Claims an entry for a block that is not there, and lets a cell lead to it. `after` blocks of its batch come after it.
+    /// Claims an entry for a block that is not there, and lets a cell lead to it. `after` blocks of
+    /// its batch come after it.
     pub(super) fn claim(&self, key: &DigestKey, expires: u64, after: u64) -> Result<Claimed<'_>, DigestPut> {
         match self.find(key) {
             Ok(_) => return Err(DigestPut::Present),
@@ -416,7 +427,8 @@ impl DigestBlocks {
         Err(DigestPut::InFlight)
     }
 
-    /// Claims an entry: any, or one whose block is of this namespace or process where its quota is used up.
+    /// Claims an entry: any, or one whose block is of this namespace or process where its quota is
+    /// used up.
     fn make_room(&self, beyond: Beyond, quota: u64) -> Option<Claimed<'_>> {
         let (region, owner) = (self.inner(), self.inner().owner());
         let is_own = |entry: &Entry<'_>| entry.read(PARENT) == owner;

@@ -76,8 +76,8 @@ pub struct ProcessCensus {
     pub open_for: Duration,
 }
 
-/// A look at a region of digest-keyed blocks from outside: it takes no process slot, recovers nothing and changes nothing,
-/// so that killed processes are seen.
+/// A look at a region of digest-keyed blocks from outside: it takes no process slot, recovers
+/// nothing and changes nothing, so that killed processes are seen.
 #[derive(Debug)]
 pub struct DigestObserver(DigestRegion);
 
@@ -111,8 +111,8 @@ impl DigestObserver {
 }
 
 impl DigestRegion {
-    /// Counts what the region holds and who holds it. Looks at all entries; exact when no process stores or removes blocks
-    /// meanwhile.
+    /// Counts what the region holds and who holds it. Looks at all entries; exact when no process
+    /// stores or removes blocks meanwhile.
     pub fn census(&self) -> Census {
         let (region, now) = (&self.region, process::now());
         let mut namespaces = self.empty_namespaces();
@@ -146,7 +146,8 @@ impl DigestRegion {
         Census { capacity, entry_bytes, free, namespaces, processes, ownerless_blocks }
     }
 
-    /// Removes blocks that were stored at least so long ago, of all namespaces or of the one with a name. Returns how many.
+    /// Removes blocks that were stored at least so long ago, of all namespaces or of the one with a
+    /// name. Returns how many.
     pub fn trim(&self, age: Duration, namespace: Option<&str>) -> usize {
         let millis = u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
         let Some(before) = process::now().checked_sub(millis) else { return 0 };
@@ -160,8 +161,8 @@ impl DigestRegion {
         })
     }
 
-    /// Reads all blocks, and removes those whose record or bytes are damaged. A block that is replaced meanwhile is not
-    /// counted.
+    /// Reads all blocks, and removes those whose record or bytes are damaged. A block that is
+    /// replaced meanwhile is not counted.
     pub fn verify(&self) -> Verified {
         let namespaces: Vec<_> = self.region.table().all().collect();
         let mut verified = Verified::default();

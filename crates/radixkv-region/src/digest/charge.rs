@@ -1,7 +1,8 @@
 //! How many blocks each namespace and each process has: what quotas are compared with.
 //!
-//! A block is charged before its entry is claimed, and no longer when the entry is empty. A process that is killed
-//! between the two leaves a number that is one too large, or too small; whoever recovers what it held counts again.
+//! A block is charged before its entry is claimed, and no longer when the entry is empty. A process
+//! that is killed between the two leaves a number that is one too large, or too small; whoever
+//! recovers what it held counts again.
 
 use super::table::Table;
 use crate::{
@@ -52,7 +53,8 @@ impl Region {
         self.account(self.slot).owner(self.slot)
     }
 
-    /// Charges a block to its namespace and to this process, of which each may have so many; 0 is no bound.
+    /// Charges a block to its namespace and to this process, of which each may have so many; 0 is
+    /// no bound.
     pub(crate) fn charge(&self, namespace: u64, [of_namespace, of_process]: [u64; 2]) -> Beyond {
         let is_beyond = |blocks: &AtomicU64, quota: u64| {
             // Relaxed, here and below: numbers that are compared with a quota.
@@ -105,7 +107,8 @@ impl Region {
         }
     }
 
-    /// The namespace of an entry with a block, and the slot of its owner, if that process still has it.
+    /// The namespace of an entry with a block, and the slot of its owner, if that process still has
+    /// it.
     pub(crate) fn charged(&self, entry: &Entry<'_>) -> Option<(usize, Option<usize>)> {
         if !matches!(entry.look().kind(), Kind::Ready | Kind::Writing) {
             return None;
@@ -129,7 +132,8 @@ impl Region {
 }
 
 impl<'a> Account<'a> {
-    /// Begins the account of the process that has taken the slot. Blocks of its last owner are not this one's.
+    /// Begins the account of the process that has taken the slot. Blocks of its last owner are not
+    /// this one's.
     pub(crate) fn begin(&self) {
         let life = self.0[LIFE].load(Relaxed).wrapping_add(1);
         self.0[LIFE].store(life, Relaxed);
@@ -151,7 +155,8 @@ impl<'a> Account<'a> {
         }
     }
 
-    /// Hits, misses, stored blocks, and when the process opened the region, in milliseconds since the boot.
+    /// Hits, misses, stored blocks, and when the process opened the region, in milliseconds since
+    /// the boot.
     pub(crate) fn read(&self) -> [u64; 4] {
         [HITS, MISSES, STORED, OPENED].map(|field| self.0[field].load(Relaxed))
     }

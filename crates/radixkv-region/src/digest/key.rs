@@ -10,8 +10,8 @@ const LENGTH_AT: u32 = 32;
 
 /// The key of a block: a digest that the engine computed over the block and all that precedes it.
 ///
-/// Equal digests are the same block. A block is exactly as right as that: use a hash without known collisions, such as
-/// SHA-256, over everything that the namespace does not say.
+/// Equal digests are the same block. A block is exactly as right as that: use a hash without known
+/// collisions, such as SHA-256, over everything that the namespace does not say.
 ///
 /// ```
 /// use radixkv_region::DigestKey;
@@ -76,7 +76,8 @@ impl DigestKey {
         self.hash(namespace)[0]
     }
 
-    /// Bits of the key and its namespace that find a cell. The whole key is compared where it leads.
+    /// Bits of the key and its namespace that find a cell. The whole key is compared where it
+    /// leads.
     pub(crate) fn hash(&self, namespace: u64) -> [u64; 2] {
         [0x243f_6a88_85a3_08d3, 0x1319_8a2e_0370_7344_u64].map(|seed| {
             self.0.iter().chain([&namespace]).fold(seed, |hash, word| {

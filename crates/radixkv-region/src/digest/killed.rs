@@ -1,5 +1,5 @@
-//! A process is killed before each of its writes to a region of digest-keyed blocks in turn: no byte is wrong, nothing
-//! waits, and once another one recovers, all room and every count is right.
+//! A process is killed before each of its writes to a region of digest-keyed blocks in turn: no
+//! byte is wrong, nothing waits, and once another one recovers, all room and every count is right.
 
 use std::{env, fs, mem, path::PathBuf, sync::Arc};
 

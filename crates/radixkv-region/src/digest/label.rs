@@ -28,8 +28,8 @@ const SEAL: usize = 8;
 const STORED: usize = 12;
 
 impl Entry<'_> {
-    /// Why the entry, in this state, does not hold the block of a digest; nothing if it does. To be confirmed by
-    /// [`is_still`](Self::is_still).
+    /// Why the entry, in this state, does not hold the block of a digest; nothing if it does. To be
+    /// confirmed by [`is_still`](Self::is_still).
     pub(crate) fn lacks_digest(&self, state: State, key: &DigestKey, namespace: u64, boot: u64) -> Option<Miss> {
         self.is_unfit(state, boot).or_else(|| {
             let is_other = self.namespace() != namespace || self.key_words() != *key.words();

@@ -1,5 +1,5 @@
-//! Blocks whose keys are digests that the caller computed: a region with namespaces in its header, and with labels in
-//! place of tokens. The protocol of an entry is that of token-keyed blocks.
+//! Blocks whose keys are digests that the caller computed: a region with namespaces in its header,
+//! and with labels in place of tokens. The protocol of an entry is that of token-keyed blocks.
 
 mod blocks;
 mod census;
@@ -72,14 +72,16 @@ impl DigestLayout {
     }
 }
 
-/// A region of blocks whose keys are digests that the engine computed, which the processes of one host share.
+/// A region of blocks whose keys are digests that the engine computed, which the processes of one
+/// host share.
 ///
-/// It is a [`Region`] with another kind of keys: for engines that hand over a hash of a prefix instead of its tokens. Blocks are
-/// read and written through the namespaces that [`namespace`](Self::namespace) opens.
+/// It is a [`Region`] with another kind of keys: for engines that hand over a hash of a prefix
+/// instead of its tokens. Blocks are read and written through the namespaces that
+/// [`namespace`](Self::namespace) opens.
 ///
-/// No verb waits for another process, alive, stopped or dead. Unlike those of a [`Region`], the verbs of namespaces never
-/// look for killed processes: [`recover`](Self::recover) does, which [`open`](Self::open) calls, and which a background
-/// thread should call now and then.
+/// No verb waits for another process, alive, stopped or dead. Unlike those of a [`Region`], the
+/// verbs of namespaces never look for killed processes: [`recover`](Self::recover) does, which
+/// [`open`](Self::open) calls, and which a background thread should call now and then.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -117,7 +119,8 @@ impl DigestRegion {
     ///
     /// # Errors
     ///
-    /// [`OpenError`]; a region of other sizes, of another version or with tokens as keys is refused, with both values.
+    /// [`OpenError`]; a region of other sizes, of another version or with tokens as keys is
+    /// refused, with both values.
     pub fn open(path: impl AsRef<Path>, layout: &DigestLayout) -> Result<Self, OpenError> {
         Region::open(path, &layout.0).map(Self::over)
     }
@@ -173,17 +176,19 @@ impl DigestRegion {
     ///
     /// # Errors
     ///
-    /// [`NamespaceError`]; a namespace of that name with another model, dtype, arrangement, rank, size or hash is refused,
-    /// with both values.
+    /// [`NamespaceError`]; a namespace of that name with another model, dtype, arrangement, rank,
+    /// size or hash is refused, with both values.
     pub fn namespace(self: &Arc<Self>, namespace: &Namespace) -> Result<DigestBlocks, NamespaceError> {
         namespace.check(self.region.layout().block_bytes())?;
         Ok(DigestBlocks::new(Arc::clone(self), self.region.table().open(namespace)?, namespace))
     }
 
-    /// Opens a namespace whose blocks are encrypted with a key, or adds it. Plaintext is never in the region.
+    /// Opens a namespace whose blocks are encrypted with a key, or adds it. Plaintext is never in
+    /// the region.
     ///
-    /// Processes with another key find none of its blocks ([`Miss::Undecryptable`](crate::Miss::Undecryptable)). A namespace that
-    /// was opened without a key is refused, and the other way round. The region counts how many of its blocks were
+    /// Processes with another key find none of its blocks
+    /// ([`Miss::Undecryptable`](crate::Miss::Undecryptable)). A namespace that was opened without a
+    /// key is refused, and the other way round. The region counts how many of its blocks were
     /// encrypted, by all processes; the count ends with the region.
     ///
     /// # Errors
@@ -217,20 +222,22 @@ impl DigestRegion {
         Ok(self.namespace(&namespace)?.sealed_by(sealer))
     }
 
-    /// Bounds how many blocks this process may have; 0 is no bound, which is the default. A put beyond it evicts a block
-    /// that this process stored.
+    /// Bounds how many blocks this process may have; 0 is no bound, which is the default. A put
+    /// beyond it evicts a block that this process stored.
     pub fn set_process_quota(&self, blocks: u64) {
         self.quota.store(blocks, gauge::Relaxed);
     }
 
     /// Recovers what killed processes held. Returns how many entries.
     ///
-    /// Wait-free; looks at all entries twice for each dead process, so it is for a background thread.
+    /// Wait-free; looks at all entries twice for each dead process, so it is for a background
+    /// thread.
     pub fn recover(&self) -> usize {
         self.region.recover()
     }
 
-    /// The statistics of the region's content, and of the calls through this `DigestRegion`. Looks at all entries.
+    /// The statistics of the region's content, and of the calls through this `DigestRegion`. Looks
+    /// at all entries.
     pub fn stats(&self) -> Stats {
         self.region.stats()
     }

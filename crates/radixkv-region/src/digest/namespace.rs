@@ -12,9 +12,10 @@ pub(crate) const NUMBERS: [&str; 5] = ["block tokens", "block bytes", "key bytes
 
 /// What the bytes of the blocks of a namespace mean, and how their keys were computed.
 ///
-/// A region holds blocks of many namespaces, each with a name: of several models, of the ranks of a tensor-parallel group,
-/// or of the pools of a hybrid model. Equal keys of two namespaces are two blocks. A namespace that was opened before
-/// under the same name, with anything else about it different, is refused with both values.
+/// A region holds blocks of many namespaces, each with a name: of several models, of the ranks of a
+/// tensor-parallel group, or of the pools of a hybrid model. Equal keys of two namespaces are two
+/// blocks. A namespace that was opened before under the same name, with anything else about it
+/// different, is refused with both values.
 ///
 /// ```
 /// use radixkv_region::Namespace;
@@ -83,7 +84,8 @@ pub enum NamespaceError {
 }
 
 impl Namespace {
-    /// Describes a namespace whose keys have `key_bytes` bytes, and whose blocks have `block_bytes`.
+    /// Describes a namespace whose keys have `key_bytes` bytes, and whose blocks have
+    /// `block_bytes`.
     pub fn new(name: impl Into<String>, key_bytes: usize, block_bytes: usize) -> Self {
         let texts = std::array::from_fn(|_| String::new());
         let (key_bytes, block_bytes) = (key_bytes as u64, block_bytes as u64);
@@ -105,13 +107,14 @@ impl Namespace {
         self.text(3, arrangement)
     }
 
-    /// Sets which rank of a tensor-parallel group the blocks are of. Default: the same blocks for all ranks, as of models
-    /// with multi-head latent attention.
+    /// Sets which rank of a tensor-parallel group the blocks are of. Default: the same blocks for
+    /// all ranks, as of models with multi-head latent attention.
     pub fn rank(self, rank: u32, ranks: u32) -> Self {
         self.shard(format!("rank {rank} of {ranks}"))
     }
 
-    /// Sets which part of the model's heads or layers the blocks are of, where a rank does not say it. Default: empty.
+    /// Sets which part of the model's heads or layers the blocks are of, where a rank does not say
+    /// it. Default: empty.
     pub fn shard(self, shard: impl Into<String>) -> Self {
         self.text(4, shard)
     }
@@ -121,13 +124,14 @@ impl Namespace {
         Self { block_tokens: tokens.into(), ..self }
     }
 
-    /// Sets how the keys were computed: the scheme, and the seed as it was resolved. Default: empty.
+    /// Sets how the keys were computed: the scheme, and the seed as it was resolved. Default:
+    /// empty.
     pub fn hash(self, scheme: impl Into<String>, seed: impl Into<String>) -> Self {
         self.text(5, scheme).text(6, seed)
     }
 
-    /// Sets whether each block has a checksum of its bytes, which is computed with the copy and compared on every read.
-    /// Default: yes. Without one, bits that flip in memory are not noticed.
+    /// Sets whether each block has a checksum of its bytes, which is computed with the copy and
+    /// compared on every read. Default: yes. Without one, bits that flip in memory are not noticed.
     pub fn checksum(self, has_checksums: bool) -> Self {
         Self { has_checksums, ..self }
     }

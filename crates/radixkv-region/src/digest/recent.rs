@@ -1,5 +1,5 @@
-//! Which entries a process stored last in a namespace, so that a namespace with a small quota finds its own blocks in a
-//! large region. Hints: what an entry holds decides.
+//! Which entries a process stored last in a namespace, so that a namespace with a small quota finds
+//! its own blocks in a large region. Hints: what an entry holds decides.
 
 use std::collections::VecDeque;
 

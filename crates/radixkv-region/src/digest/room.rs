@@ -14,7 +14,8 @@ use crate::{
     state::State,
 };
 
-/// Room for a block that a device or a thread fills. No other process reads or writes it until it is published.
+/// Room for a block that a device or a thread fills. No other process reads or writes it until it
+/// is published.
 ///
 /// Dropped, it is given back; so it is when its process is killed, once another one recovers.
 #[derive(Debug)]
@@ -27,8 +28,9 @@ pub struct DigestRoom {
     state: Option<State>,
 }
 
-/// A stored block, for a device that copies it. What was copied is the block if [`is_intact`](Self::is_intact) says so
-/// afterwards: until then another process may put another block there. Its checksum is not compared.
+/// A stored block, for a device that copies it. What was copied is the block if
+/// [`is_intact`](Self::is_intact) says so afterwards: until then another process may put another
+/// block there. Its checksum is not compared.
 #[derive(Debug)]
 pub struct DigestSource {
     blocks: Arc<DigestBlocks>,
@@ -92,8 +94,8 @@ impl DigestRoom {
         }
     }
 
-    /// The first byte of the block, at a multiple of 64, to be written by a device or through atomics until the room is
-    /// published or dropped.
+    /// The first byte of the block, at a multiple of 64, to be written by a device or through
+    /// atomics until the room is published or dropped.
     pub fn as_mut_ptr(&mut self) -> *mut u8 {
         self.blocks.inner().entry(self.entry).address()
     }
@@ -103,8 +105,8 @@ impl DigestRoom {
         self.entry
     }
 
-    /// Publishes the block: all processes can read it. A device has to be done with it. Reads the block once, if the
-    /// namespace has checksums.
+    /// Publishes the block: all processes can read it. A device has to be done with it. Reads the
+    /// block once, if the namespace has checksums.
     pub fn publish(mut self) {
         if let Some(claimed) = self.claimed() {
             if self.blocks.has_checksums() {

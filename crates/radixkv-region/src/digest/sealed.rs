@@ -1,4 +1,5 @@
-//! Blocks that are encrypted before they are written to the region, and decrypted after they were copied out of it.
+//! Blocks that are encrypted before they are written to the region, and decrypted after they were
+//! copied out of it.
 
 use sha2::{Digest as _, Sha256};
 

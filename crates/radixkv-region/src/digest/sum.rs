@@ -1,4 +1,5 @@
-//! Copies that compute a checksum on their way: piece by piece, so that each byte comes from memory once.
+//! Copies that compute a checksum on their way: piece by piece, so that each byte comes from memory
+//! once.
 
 use twox_hash::XxHash3_64;
 

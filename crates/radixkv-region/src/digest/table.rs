@@ -1,5 +1,5 @@
-//! The table of namespaces. No process waits for another one to add a namespace: what a process began, and did not end,
-//! the next one that opens the same namespace ends.
+//! The table of namespaces. No process waits for another one to add a namespace: what a process
+//! began, and did not end, the next one that opens the same namespace ends.
 //!
 //! | words | field | written by |
 //! |---|---|---|

@@ -202,8 +202,8 @@ impl Region {
         Ok(region)
     }
 
-    /// Opens the region in a file without becoming one of its processes: it takes no slot, recovers nothing, and no verb
-    /// writes.
+    /// Opens the region in a file without becoming one of its processes: it takes no slot, recovers
+    /// nothing, and no verb writes.
     pub(crate) fn observe(path: &Path, keys: Keys) -> Result<Self, OpenError> {
         let (memory, file) = files::open(path)?;
         let layout = Layout { keys, ..header::layout(&memory)? };

@@ -155,7 +155,8 @@ impl Region {
         self.find_by(key.hash, |entry, state| entry.lacks(state, key, tokens, self.boot))
     }
 
-    /// As [`find`](Self::find), with any comparison: `lacks` says why an entry with the hash does not hold the block.
+    /// As [`find`](Self::find), with any comparison: `lacks` says why an entry with the hash does
+    /// not hold the block.
     pub(crate) fn find_by(
         &self,
         hash: [u64; 2],

@@ -91,14 +91,16 @@ impl Region {
         discarded.count()
     }
 
-    /// Goes over entries from where the clock stands, for one that is free or whose block is the oldest of a few.
+    /// Goes over entries from where the clock stands, for one that is free or whose block is the
+    /// oldest of a few.
     pub(crate) fn sweep(&self) -> Option<Claimed<'_>> {
         // Relaxed: the clock says where to look, no more.
         let now = self.clock().fetch_add(1, Relaxed);
         self.sweep_from(now, now, self.clock(), None)
     }
 
-    /// Goes over entries from where a hand stands, for the oldest of a few blocks of those that are meant.
+    /// Goes over entries from where a hand stands, for the oldest of a few blocks of those that are
+    /// meant.
     pub(crate) fn sweep_blocks(&self, hand: &AtomicU64, is_meant: &dyn Fn(&Entry<'_>) -> bool) -> Option<Claimed<'_>> {
         // Relaxed: as above.
         let (from, now) = (hand.fetch_add(1, Relaxed), self.clock().load(Relaxed));
@@ -164,7 +166,8 @@ impl Region {
     }
 }
 
-/// How long ago a block was used; below zero if other threads have used it after the moment that is now.
+/// How long ago a block was used; below zero if other threads have used it after the moment that is
+/// now.
 pub(crate) fn age(used: u64, now: u64) -> i64 {
     now.wrapping_sub(used) as i64
 }

@@ -54,7 +54,8 @@ fn sum_of(sealing: &Sealing, number: u64, content: &[u8]) -> u64 {
     sealing.sum(number, content) ^ content.len() as u64
 }
 
-/// The contents of the records in `bytes`, by their numbers; nothing for one that is damaged, or of another key.
+/// The contents of the records in `bytes`, by their numbers; nothing for one that is damaged, or of
+/// another key.
 pub(crate) fn records<'a>(mut bytes: &'a [u8], sealing: &'a Sealing) -> impl Iterator<Item = Option<Cow<'a, [u8]>>> {
     let mut next = 0;
     std::iter::from_fn(move || {

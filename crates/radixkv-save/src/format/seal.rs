@@ -1,7 +1,8 @@
 //! What verifies the parts of a save, and encrypts them if the layout says so.
 //!
-//! A block or a record is encrypted first: its checksum is of what the file has. What is encrypted belongs to its layout, its
-//! save, its kind and its number, so that no part passes for another one.
+//! A block or a record is encrypted first: its checksum is of what the file has. What is encrypted
+//! belongs to its layout, its save, its kind and its number, so that no part passes for another
+//! one.
 
 use std::io;
 

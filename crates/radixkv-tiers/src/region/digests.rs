@@ -1,4 +1,5 @@
-//! Digest-keyed blocks in host memory, of one process or shared by those of a host, behind threads of a tier.
+//! Digest-keyed blocks in host memory, of one process or shared by those of a host, behind threads
+//! of a tier.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -23,14 +24,16 @@ const BATCH: usize = 16;
 /// How often the threads look for killed processes, while there are requests.
 const RECOVER: Duration = Duration::from_secs(1);
 
-/// Settings of a tier of digest-keyed blocks in host memory: a namespace of a region, which may be shared by the processes
-/// of the host.
+/// Settings of a tier of digest-keyed blocks in host memory: a namespace of a region, which may be
+/// shared by the processes of the host.
 ///
-/// Threads of the tier make the copies, so that a scheduler's thread only submits and polls. A scheduler that needs an
-/// answer at once asks the region itself, with [`DigestTier::key`]: that is a look at a few cache lines.
+/// Threads of the tier make the copies, so that a scheduler's thread only submits and polls. A
+/// scheduler that needs an answer at once asks the region itself, with [`DigestTier::key`]: that is
+/// a look at a few cache lines.
 ///
-/// Two things differ from other tiers. A block that is there stays, with its time to live, unless it is put again with
-/// one. And a get copies straight into the buffer, which is unspecified after a miss other than absence.
+/// Two things differ from other tiers. A block that is there stays, with its time to live, unless
+/// it is put again with one. And a get copies straight into the buffer, which is unspecified after
+/// a miss other than absence.
 ///
 /// # Examples
 ///
@@ -66,8 +69,9 @@ impl DigestTier {
     ///
     /// # Errors
     ///
-    /// [`OpenError::OtherLayout`], if the layout has blocks that are named by tokens, or that have other bytes than those of
-    /// the namespace, or is encrypted: in a region it is the namespace that is.
+    /// [`OpenError::OtherLayout`], if the layout has blocks that are named by tokens, or that have
+    /// other bytes than those of the namespace, or is encrypted: in a region it is the namespace
+    /// that is.
     pub fn new(blocks: Arc<DigestBlocks>, layout: Layout) -> Result<Self, OpenError> {
         let differs = |field, stored: String, asked: String| OpenError::OtherLayout {
             place: "the region".to_owned(),

@@ -24,7 +24,8 @@ pub(crate) use live::top;
 ///
 /// NAME is the path of the region's file; a name without a slash is a file in /dev/shm.
 ///
-/// Exit status: 0 on success, 1 if `verify` found damaged blocks, 2 if the command line or the region is at fault.
+/// Exit status: 0 on success, 1 if `verify` found damaged blocks, 2 if the command line or the
+/// region is at fault.
 #[derive(Args)]
 #[command(arg_required_else_help = true)]
 pub(crate) struct Arguments {
@@ -44,7 +45,8 @@ enum Verb {
         #[arg(long, value_name = "BLOCKS", value_parser = clap::value_parser!(u32).range(1..))]
         capacity: u32,
     },
-    /// Show who holds what: blocks, bytes and age by namespace; blocks and hit rate by process; dead processes
+    /// Show who holds what: blocks, bytes and age by namespace; blocks and hit rate by process;
+    /// dead processes
     Inspect {
         name: Name,
         /// Print one JSON object instead of tables
@@ -66,7 +68,8 @@ enum Verb {
     /// Remove a region that no living process has open
     Remove {
         name: Name,
-        /// Also if processes have it open: they keep their memory, and new ones create another region
+        /// Also if processes have it open: they keep their memory, and new ones create another
+        /// region
         #[arg(long)]
         force: bool,
     },

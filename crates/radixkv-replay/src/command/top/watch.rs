@@ -33,7 +33,8 @@ enum News<S> {
     State(Box<S>),
 }
 
-/// Shows states, beginning with this one, and with those that `read` gives once a `period`. The terminal is then as it was.
+/// Shows states, beginning with this one, and with those that `read` gives once a `period`. The
+/// terminal is then as it was.
 ///
 /// # Errors
 ///
