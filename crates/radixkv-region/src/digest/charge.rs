@@ -2,7 +2,8 @@
 //!
 //! A block is charged before its entry is claimed, and no longer when the entry is empty. A process
 //! that is killed between the two leaves a number that is one too large, or too small; whoever
-//! recovers what it held counts again.
+//! recovers what it held counts again. A put that is in flight meanwhile, charged and without an
+//! entry, is not counted: the number is then one too small until it is counted the next time.
 
 use super::table::Table;
 use crate::{
