@@ -64,6 +64,9 @@ machine() {
     step 'region: threads' env STRESS_SECONDS=60 cargo test --release -p radixkv-region --test threads
     step 'radixkv follow' cargo test --locked -p radixkv-replay --features follow --test follow_cli --bin radixkv
     step 'C: installed' make -C bindings/c install PREFIX=/usr DESTDIR="$(realpath "$logs")/c"
+    step 'radixkv region' cargo test --locked -p radixkv-replay --features region --test region_cli --bin radixkv
+    step 'save: encryption' cargo test --locked -p radixkv-save --features encryption --test encrypted
+    step 'region: encryption' cargo test --locked -p radixkv-region --features encryption --lib --test sealed
     step 'clients of the engine' bash examples/engine/clients/check.sh
     step 'a crowd of clients' env ENGINE_CROWD_SECONDS=60 ENGINE_TOKENIZERS=20000 \
         cargo test --release -p radixkv-engine --test engine -- crowd random_changes

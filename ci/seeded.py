@@ -1,6 +1,6 @@
 """Seeded bugs of a package, and the models and tests that must find them: what the `teeth.py` of packages share.
 
-A bug is a name, what finds it ("models NAME", "lib NAME" or "TEST NAME"), and edits: (file, text, replacement). The text stands in its
+A bug is a name, what finds it ("models NAME", "lib NAME" or "TEST NAME"; "TEST+FEATURE NAME" with a feature), and edits: (file, text, replacement). The text stands in its
 file exactly once, after the edits of the same bug before it.
 """
 
@@ -28,7 +28,9 @@ def command(package, profile, target, test):
     """What runs the model or test that finds a bug."""
     models = [*profile, "--config", "loom_tests/.cargo/config.toml"], ["--profile", "loom"]
     before, after = models if target == "models" else ([], [])
+    target, _, feature = target.partition("+")
     where = ["--lib"] if target == "lib" else ["--test", target]
+    after += ["--features", feature] if feature else []
     return ["cargo", *before, "test", "-q", "-p", package, *after, *where, "--", "--exact", test]
 
 

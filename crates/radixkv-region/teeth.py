@@ -15,6 +15,8 @@ HERE = "crates/radixkv-region/src"
 ENTRY, INDEX, SLOTS, STATE = (f"{HERE}/{name}.rs" for name in ("entry", "index", "slots", "state"))
 SPACE, READ, WRITE, REGION = (f"{HERE}/region/{name}.rs" for name in ("space", "read", "write", "mod"))
 HEADER, PROCESS = (f"{HERE}/{name}.rs" for name in ("header", "process"))
+BLOCKS, CHARGE, LABEL, SEALED, TABLE = (f"{HERE}/digest/{name}.rs" for name in ("blocks", "charge", "label", "sealed", "table"))
+SEAL = f"{HERE}/seal.rs"
 
 # (bug, what finds it, [(file, text, replacement)...]); `models` are loom's, the others are tests.
 BUGS = [
@@ -72,6 +74,33 @@ BUGS = [
      [(HEADER, "if found != expected {\n        return Err(OpenError::Damaged", "if found == 0 {\n        return Err(OpenError::Damaged")]),
     ("a writer that is not seen to be dead", "processes what_a_killed_process_was_filling_is_given_back",
      [(WRITE, "Err(Miss::BeingWritten) if !self.recover_writers(key)", "Err(Miss::BeingWritten)")]),
+    ("a digest that is not compared", "lib digest::label::tests::an_entry_of_the_same_hash_and_another_key_is_a_miss",
+     [(LABEL, "|| self.key_words() != *key.words()", "")]),
+    ("a checksum that is not compared", "digests a_flipped_bit_of_the_bytes_is_a_miss_and_is_stored_again",
+     [(BLOCKS, "        if !is_right {", "        if !is_right && words.is_empty() {")]),
+    ("a digest's copy that is not confirmed", "digests threads_that_fight_over_one_entry_see_no_wrong_byte",
+     [(BLOCKS, "        if !entry.is_still(state) {\n            return Err(Miss::Overwritten);\n        }\n", "")]),
+    ("a namespace that the last one decides", "digests another_namespace_of_a_name_is_refused_with_both_values",
+     [(TABLE, "Err(other) if other != identity =>", "Err(other) if other != identity && words.is_empty() =>")]),
+    ("a namespace said to be written before it is", "lib digest::killed::killed_in_opening_a_namespace",
+     [(TABLE, "            write(words, namespace);\n            // Release: E7.\n            words[WRITTEN].store(identity, Release);\n",
+       "            words[WRITTEN].store(identity, Release);\n            write(words, namespace);\n")]),
+    ("blocks that are not counted after a kill", "lib digest::killed::killed_in_a_put_into_free_room",
+     [(SPACE, "        self.recount();\n", "")]),
+    ("a quota that is not compared", "digests a_namespace_and_a_process_keep_their_quota",
+     [(CHARGE, "quota != 0 && before as i64", "quota > u64::MAX / 2 && before as i64")]),
+    ("a block that stays charged when it is evicted", "lib digest::killed::killed_in_a_put_into_free_room",
+     [(SPACE, "            self.uncharge(&claimed);\n            self.index()", "            self.index()")]),
+    ("blocks of the last owner of a slot", "digests blocks_of_a_process_that_closed_the_region_are_nobodys",
+     [(CHARGE, "self.0[LIFE].load(Relaxed).wrapping_add(1)", "self.0[LIFE].load(Relaxed)")]),
+    ("plaintext in the region", "sealed+encryption sealed_blocks_are_found_with_their_key_alone_and_nothing_of_them_is_in_the_region",
+     [(SEALED, "write(&sealed, &seal)", "write(bytes, &seal)")]),
+    ("a block that is encrypted for any key", "sealed+encryption blocks_that_are_swapped_or_changed_are_misses",
+     [(SEALED, ".zip(key.words())", ".zip(&[key.words().len() as u64; WORDS])")]),
+    ("seals that are not counted", "sealed+encryption a_key_that_may_seal_no_more_stores_nothing",
+     [(SEAL, "fetch_add(1, Relaxed) >= MOST_SEALS", "fetch_add(0, Relaxed) >= MOST_SEALS")]),
+    ("a nonce that stays", "lib+encryption seal::tests::every_seal_has_another_nonce_and_no_changed_bit_is_opened",
+     [(SEAL, "self.0.random.fill(&mut nonce)", "self.0.random.fill(&mut [0; NONCE_LEN])")]),
 ]
 
 

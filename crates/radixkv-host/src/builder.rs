@@ -244,8 +244,9 @@ impl HostBuilder {
             let sizes = [
                 ("block size", self.block_size.to_string(), layout.block_size().to_string()),
                 ("block bytes", self.block_bytes.to_string(), layout.block_bytes().to_string()),
+                ("keys", "tokens".to_owned(), if layout.has_digest_keys() { "digests" } else { "tokens" }.to_owned()),
             ];
-            let fields = wanted.fields().into_iter().zip(layout.fields());
+            let fields = wanted.store_fields().into_iter().zip(layout.store_fields());
             let fields = fields.map(|((field, host), (_, remote))| (field, host, remote));
             if let Some((field, host, remote)) =
                 sizes.into_iter().chain(fields).find(|(_, host, remote)| host != remote)

@@ -410,6 +410,8 @@ fn a_remote_tier_of_other_blocks_is_refused_with_both_values() {
     assert_eq!(bytes, "the host tier's block bytes is 64, remote tier 1 has 128: open both with one layout");
     let model = refused(Layout::new("other", "bf16", SIZE, 64).expect("a layout"));
     assert_eq!(model, "the host tier's model is model, remote tier 1 has other: open both with one layout");
+    let keys = refused(layout().digest_keys(32, "sha256", "0").expect("a layout"));
+    assert_eq!(keys, "the host tier's keys is tokens, remote tier 1 has digests: open both with one layout");
     let none = host(2).remote_in_flight(0).build().expect_err("refused").to_string();
     assert!(none.starts_with("0 remote blocks in flight"));
 }

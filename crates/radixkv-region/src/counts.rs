@@ -24,12 +24,26 @@ pub enum Miss {
     /// The block's record is damaged, or was written before the machine was started.
     #[error("the block's record is damaged, or was written before a restart")]
     Damaged,
+    /// The bytes of the block are not those of its checksum.
+    #[error("the bytes of the block are not those of its checksum")]
+    WrongChecksum,
+    /// The block was encrypted with another key, or its bytes were changed.
+    #[error("the block was encrypted with another key, or its bytes were changed")]
+    Undecryptable,
 }
 
 impl Miss {
     /// All reasons, in the order of [`Stats::misses`].
-    pub const ALL: [Self; 6] =
-        [Self::Absent, Self::BeingWritten, Self::OtherTokens, Self::Expired, Self::Overwritten, Self::Damaged];
+    pub const ALL: [Self; 8] = [
+        Self::Absent,
+        Self::BeingWritten,
+        Self::OtherTokens,
+        Self::Expired,
+        Self::Overwritten,
+        Self::Damaged,
+        Self::WrongChecksum,
+        Self::Undecryptable,
+    ];
 }
 
 /// Statistics of a region's content, and of the calls through one [`Region`](crate::Region).

@@ -19,8 +19,9 @@ const STATE: usize = 0;
 const USED: usize = 1;
 const EXPIRES: usize = 2;
 const HASH: usize = 3;
-const PARENT: usize = 5;
-const NAMESPACE: usize = 6;
+/// The parent of a token-keyed block, the owner of a digest-keyed one.
+pub(crate) const PARENT: usize = 5;
+pub(crate) const NAMESPACE: usize = 6;
 const SEAL: usize = 7;
 
 /// An entry of a region.
@@ -99,18 +100,24 @@ impl<'a> Entry<'a> {
         expires != NEVER && expires <= process::now()
     }
 
-    /// Why the entry, in this state, does not hold the block of a key; nothing if it does. To be confirmed by
+    /// Why the entry, in this state, holds no block that may be read, of whatever key. To be confirmed by
     /// [`is_still`](Self::is_still).
-    pub(crate) fn lacks(&self, state: State, key: &Key, tokens: &[Token], boot: u64) -> Option<Miss> {
+    pub(crate) fn is_unfit(&self, state: State, boot: u64) -> Option<Miss> {
         if self.read(SEAL) != self.seal(state, boot) {
             Some(Miss::Damaged)
-        } else if self.has_expired() {
-            Some(Miss::Expired)
-        } else if self.read(PARENT) != key.parent || self.read(NAMESPACE) != key.namespace || !self.has_tokens(tokens) {
-            Some(Miss::OtherTokens)
         } else {
-            None
+            self.has_expired().then_some(Miss::Expired)
         }
+    }
+
+    /// Why the entry, in this state, does not hold the block of a key; nothing if it does. To be
+    /// confirmed by [`is_still`](Self::is_still).
+    pub(crate) fn lacks(&self, state: State, key: &Key, tokens: &[Token], boot: u64) -> Option<Miss> {
+        self.is_unfit(state, boot).or_else(|| {
+            let is_other =
+                self.read(PARENT) != key.parent || self.read(NAMESPACE) != key.namespace || !self.has_tokens(tokens);
+            is_other.then_some(Miss::OtherTokens)
+        })
     }
 
     /// Copies the block. To be confirmed by [`is_still`](Self::is_still).
@@ -135,7 +142,7 @@ impl<'a> Entry<'a> {
     }
 
     fn has_tokens(&self, tokens: &[Token]) -> bool {
-        copy::are_tokens(self.memory.words(self.geometry.tokens(self.number)), tokens)
+        copy::are_tokens(self.label(), tokens)
     }
 
     /// What stands in the record when it was written whole, in this generation, since the machine was started.
@@ -148,27 +155,44 @@ impl<'a> Entry<'a> {
         })
     }
 
-    fn read(&self, field: usize) -> u64 {
+    pub(crate) fn read(&self, field: usize) -> u64 {
         // Relaxed: E1, E2.
         self.field(field).load(Relaxed)
     }
 
-    fn field(&self, field: usize) -> &'a AtomicU64 {
+    pub(crate) fn field(&self, field: usize) -> &'a AtomicU64 {
         &self.memory.words(self.geometry.record(self.number))[field]
     }
 
-    fn payload(&self) -> &'a [AtomicU64] {
+    /// The words of the block.
+    pub(crate) fn payload(&self) -> &'a [AtomicU64] {
         self.memory.words(self.geometry.payload(self.number))
+    }
+
+    /// The words of the tokens, or of the label in a region of digest-keyed blocks.
+    pub(crate) fn label(&self) -> &'a [AtomicU64] {
+        self.memory.words(self.geometry.tokens(self.number))
     }
 }
 
 impl<'a> Claimed<'a> {
+    /// An entry that was claimed before, in this state, and is still this process's.
+    pub(crate) fn again(entry: Entry<'a>, state: State) -> Self {
+        Self { entry, state }
+    }
+
     pub(crate) fn entry(&self) -> Entry<'a> {
         self.entry
     }
 
     /// Writes whose block it will be.
     pub(crate) fn write_record(&self, key: &Key, tokens: &[Token], expires: u64, now: u64) {
+        self.write_fields(key, expires, now);
+        copy::write_tokens(self.entry.label(), tokens);
+    }
+
+    /// Writes the record alone.
+    pub(crate) fn write_fields(&self, key: &Key, expires: u64, now: u64) {
         let fields = [
             (SEAL, 0),
             (EXPIRES, expires),
@@ -182,7 +206,11 @@ impl<'a> Claimed<'a> {
             // Relaxed: E1, E2.
             self.entry.field(field).store(value, Relaxed);
         }
-        copy::write_tokens(self.entry.memory.words(self.entry.geometry.tokens(self.entry.number)), tokens);
+    }
+
+    /// The state under which it was claimed.
+    pub(crate) fn state(&self) -> State {
+        self.state
     }
 
     /// Writes a part of the block.

@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 use crate::{
-    layout::{Layout, LayoutError},
+    layout::{Keys, Layout, LayoutError},
     memory::WORD,
     sync::model_size,
 };
@@ -14,7 +14,7 @@ pub(crate) const HEADER: usize = model_size(512, 0);
 /// Processes that may have a region open at one time.
 pub(crate) const SLOTS: usize = model_size(64, 3);
 /// Words of a process slot: a cache line, so that neighbours do not meet on it.
-const SLOT: usize = model_size(8, 1);
+pub(crate) const SLOT: usize = model_size(8, 1);
 /// Cells of a bucket: a cache line.
 pub(crate) const CELLS: usize = model_size(8, 2);
 /// Cells for each entry.
@@ -25,6 +25,10 @@ pub(crate) const ENTRY: usize = 8;
 const CLOCK: usize = model_size(8, 1);
 /// Words that a block's bytes are a multiple of: a cache line.
 const LINE: usize = model_size(8, 1);
+/// Namespaces of a region of digest-keyed blocks.
+pub(crate) const NAMESPACES: usize = 256;
+/// Words of a namespace.
+pub(crate) const NAMESPACE: usize = 128;
 /// Words of a page.
 const PAGE: usize = model_size(512, 1);
 
@@ -36,6 +40,7 @@ pub(crate) struct Geometry {
     token_words: usize,
     payload_words: usize,
     stride: usize,
+    namespaces: usize,
     cells: usize,
     records: usize,
     tokens: usize,
@@ -55,13 +60,26 @@ impl Geometry {
         let token_words = layout.block_size().div_ceil(WORD / size_of::<u32>());
         let payload_words = usize::try_from(layout.block_bytes.div_ceil(WORD as u64)).ok()?;
         let stride = payload_words.checked_next_multiple_of(LINE)?;
-        let cells = HEADER + SLOTS * SLOT + CLOCK;
+        let namespaces = HEADER + SLOTS * SLOT + CLOCK;
+        let cells = namespaces + if layout.keys == Keys::Digests { NAMESPACES * NAMESPACE } else { 0 };
         let records = cells + buckets * CELLS;
         let tokens = records + entries * ENTRY;
         let payloads = tokens.checked_add(entries.checked_mul(token_words)?)?.checked_next_multiple_of(PAGE)?;
         let words = payloads.checked_add(entries.checked_mul(stride)?)?;
         words.checked_mul(WORD).filter(|bytes| *bytes <= isize::MAX as usize)?;
-        Some(Self { entries, buckets, token_words, payload_words, stride, cells, records, tokens, payloads, words })
+        Some(Self {
+            entries,
+            buckets,
+            token_words,
+            payload_words,
+            stride,
+            namespaces,
+            cells,
+            records,
+            tokens,
+            payloads,
+            words,
+        })
     }
 
     pub(crate) fn bytes(&self) -> usize {
@@ -76,6 +94,16 @@ impl Geometry {
     /// The word of the clock.
     pub(crate) fn clock(&self) -> usize {
         HEADER + SLOTS * SLOT
+    }
+
+    /// A process slot with its counters, in a region of digest-keyed blocks.
+    pub(crate) fn slot_line(&self, slot: usize) -> Range<usize> {
+        range(HEADER + slot * SLOT, SLOT)
+    }
+
+    /// A namespace, in a region of digest-keyed blocks.
+    pub(crate) fn namespace(&self, namespace: usize) -> Range<usize> {
+        range(self.namespaces + namespace * NAMESPACE, NAMESPACE)
     }
 
     /// The cells of a bucket.
@@ -98,7 +126,7 @@ impl Geometry {
         range(self.payloads + entry * self.stride, self.payload_words)
     }
 
-    /// What lies between the header and the tokens: slots, clock, cells, records.
+    /// What lies between the header and the tokens: slots, clock, namespaces, cells, records.
     pub(crate) fn bookkeeping(&self) -> Range<usize> {
         HEADER..self.tokens
     }

@@ -5,7 +5,7 @@ use std::io;
 use crate::{
     copy,
     geometry::{Geometry, HEADER},
-    layout::{Layout, LayoutError, TEXT, TEXTS},
+    layout::{Keys, Layout, LayoutError, TEXT, TEXTS},
     memory::{Memory, WORD},
     sync::{Acquire, AtomicU64, Relaxed, Release},
 };
@@ -17,8 +17,9 @@ const VERSION: u64 = 2;
 
 const MAGIC_AT: usize = 0;
 const VERSION_AT: usize = 1;
-/// Tokens of a block, bytes of a block, capacity, bytes of the region.
+/// Tokens of a block, bytes of a block, capacity, bytes of the region, kind of keys.
 const SIZES_AT: usize = 2;
+const KEYS_AT: usize = SIZES_AT + 4;
 const SEAL_AT: usize = 7;
 /// Each text: its bytes, and how many they are.
 const TEXTS_AT: usize = 16;
@@ -113,19 +114,7 @@ pub(crate) fn erase(memory: &Memory) {
 
 /// Whether the memory holds a region of this layout.
 pub(crate) fn check(memory: &Memory, layout: &Layout, geometry: &Geometry) -> Result<(), OpenError> {
-    if memory.len() < HEADER * WORD {
-        return Err(OpenError::TooShort { expected: geometry.bytes(), got: memory.len() });
-    }
-    let words = memory.words(0..HEADER);
-    // Acquire: E6.
-    let found = words[MAGIC_AT].load(Acquire);
-    if found != MAGIC {
-        return Err(OpenError::NotARegion { found, expected: MAGIC });
-    }
-    let found = get(&words[VERSION_AT]);
-    if found != VERSION {
-        return Err(OpenError::UnknownVersion { found, known: VERSION });
-    }
+    let words = known_words(memory, geometry.bytes())?;
     check_identity(words, layout, geometry)?;
     let (found, expected) = (get(&words[SEAL_AT]), seal(words));
     if found != expected {
@@ -137,7 +126,31 @@ pub(crate) fn check(memory: &Memory, layout: &Layout, geometry: &Geometry) -> Re
     Ok(())
 }
 
+/// The words of the header of a region whose format is known; `expected` bytes are said to be
+/// missing where there is none.
+fn known_words(memory: &Memory, expected: usize) -> Result<&[AtomicU64], OpenError> {
+    if memory.len() < HEADER * WORD {
+        return Err(OpenError::TooShort { expected, got: memory.len() });
+    }
+    let words = memory.words(0..HEADER);
+    // Acquire: E6.
+    let found = words[MAGIC_AT].load(Acquire);
+    if found != MAGIC {
+        return Err(OpenError::NotARegion { found, expected: MAGIC });
+    }
+    let found = get(&words[VERSION_AT]);
+    if found != VERSION {
+        return Err(OpenError::UnknownVersion { found, known: VERSION });
+    }
+    Ok(words)
+}
+
 fn check_identity(words: &[AtomicU64], layout: &Layout, geometry: &Geometry) -> Result<(), OpenError> {
+    let keys = get(&words[KEYS_AT]);
+    if keys != layout.keys as u64 {
+        let [region, expected] = [keys, layout.keys as u64].map(kind_of_keys);
+        return Err(OpenError::Mismatch { field: "kind of keys", region, expected });
+    }
     for (at, (expected, field)) in layout.texts.iter().zip(TEXTS).enumerate() {
         let region = text(text_words(words, at));
         if region != expected.as_bytes() {
@@ -154,12 +167,29 @@ fn check_identity(words: &[AtomicU64], layout: &Layout, geometry: &Geometry) -> 
     Ok(())
 }
 
-fn sizes(layout: &Layout, geometry: &Geometry) -> [(&'static str, u64); 4] {
+/// The layout that the header says, whatever it is; the rest of the region is still to be checked.
+pub(crate) fn layout(memory: &Memory) -> Result<Layout, OpenError> {
+    let words = known_words(memory, HEADER * WORD)?;
+    let texts = std::array::from_fn(|at| String::from_utf8_lossy(&text(text_words(words, at))).into_owned());
+    let [block_size, block_bytes, capacity] = [0, 1, 2].map(|at| get(&words[SIZES_AT + at]));
+    let small = |size: u64| u32::try_from(size).unwrap_or(u32::MAX);
+    let keys = if get(&words[KEYS_AT]) == Keys::Digests as u64 { Keys::Digests } else { Keys::Tokens };
+    Ok(Layout { texts, block_size: small(block_size), block_bytes, capacity: small(capacity), keys })
+}
+
+fn kind_of_keys(keys: u64) -> String {
+    let known = [(Keys::Tokens, "tokens"), (Keys::Digests, "digests")];
+    let name = known.into_iter().find(|(kind, _)| *kind as u64 == keys).map(|(_, name)| name.to_owned());
+    name.unwrap_or_else(|| format!("unknown ({keys})"))
+}
+
+fn sizes(layout: &Layout, geometry: &Geometry) -> [(&'static str, u64); 5] {
     [
         ("block_size", layout.block_size.into()),
         ("block_bytes", layout.block_bytes),
         ("capacity", layout.capacity.into()),
         ("region_bytes", geometry.bytes() as u64),
+        ("keys", layout.keys as u64),
     ]
 }
 

@@ -27,6 +27,16 @@ pub struct Layout {
     pub(crate) block_size: u32,
     pub(crate) block_bytes: u64,
     pub(crate) capacity: u32,
+    pub(crate) keys: Keys,
+}
+
+/// What names the blocks of a region.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Keys {
+    /// Tokens, which every read compares.
+    Tokens = 0,
+    /// Digests that the caller computed.
+    Digests = 1,
 }
 
 /// The names of the texts, for messages.
@@ -65,7 +75,7 @@ pub enum LayoutError {
 impl Layout {
     /// Creates a layout of `capacity` blocks of `block_size` tokens and `block_bytes` bytes.
     pub fn new(block_size: u32, block_bytes: usize, capacity: u32) -> Self {
-        Self { texts: Default::default(), block_size, block_bytes: block_bytes as u64, capacity }
+        Self { texts: Default::default(), block_size, block_bytes: block_bytes as u64, capacity, keys: Keys::Tokens }
     }
 
     /// Sets the model and its version. Default: empty.

@@ -12,7 +12,9 @@
 //! | clock | each process adds to it | a place to look for room, and an age |
 //! | cell | compare-and-swap by any process | a hint: the record decides |
 //! | state of an entry | compare-and-swap by any process; while it is `WRITING`, by its owner | the truth |
-//! | record, tokens, bytes of an entry | the owner, while it is `WRITING` (the last use: any process) | to be confirmed |
+//! | record, tokens or label, bytes of an entry | the owner, while it is `WRITING` (the last use: any process) | to be confirmed |
+//! | namespace | compare-and-swap decides which it is; then each process that opens it writes the same | the truth |
+//! | blocks of a namespace, of a process | each process adds to it | a number to compare with a quota |
 //!
 //! **An entry** is `FREE`, `WRITING` by the process of a slot, or `READY` (`state`). Every claim counts its generation
 //! up by one, so a state that is seen twice was not left in between.
@@ -49,6 +51,7 @@
 //! | E4 | writing a cell | looking at cells | a thread that finds the cell finds the entry claimed, with its hash: it does not put the block too |
 //! | E5 | freeing a slot | taking it, taking it over | the entries of the last owner are given back before the next owner claims any |
 //! | E6 | the header's magic | opening | a region that can be opened is whole |
+//! | E7 | the hash of a namespace that is written | opening it | its texts and numbers are whole |
 //!
 //! E1 and E2 are a seqlock. The bytes between are copied by relaxed loads and stores of words, never by plain ones, so
 //! that a race is no data race: a torn copy is a value like any other, and is thrown away. On x86-64 the words are
@@ -70,16 +73,22 @@
 //! | removing, evicting | an entry in `WRITING` | recover |
 //! | recovering | a slot that a dead process was recovering | recover |
 //! | reading | nothing | |
+//! | opening a namespace | a name, a name and a hash, or some of its texts | the next one that opens the same namespace writes them |
+//! | between charging a block and claiming its entry, or the other way round | a count that is one too large or too small | recover, which counts again |
 //!
 //! A cell whose entry holds another key is used again by the next put that needs a cell in its bucket; until then it
 //! costs a look. An entry whose cell is gone is not found, ages, and is evicted.
 
 mod copy;
 mod counts;
+mod digest;
 mod entry;
 mod geometry;
 #[doc = include_str!("../docs/guide.md")]
-pub mod guide {}
+pub mod guide {
+    #[doc = include_str!("../docs/digests.md")]
+    pub mod digests {}
+}
 mod header;
 mod index;
 mod key;
@@ -94,16 +103,28 @@ mod memory;
 mod memory;
 mod process;
 mod region;
+#[cfg(feature = "encryption")]
+mod seal;
+#[cfg(not(feature = "encryption"))]
+#[path = "unsealed.rs"]
+mod seal;
 mod slots;
 mod state;
 mod sync;
 
 pub use counts::{Miss, Stats};
+pub use digest::{
+    BatchError, Census, DigestBlocks, DigestKey, DigestLayout, DigestObserver, DigestPut, DigestRegion, DigestRoom,
+    DigestSource, KeyError, Namespace, NamespaceCensus, NamespaceError, Presence, ProcessCensus, Verified,
+};
 pub use header::OpenError;
 pub use key::{Chain, Key, Token};
 pub use layout::{Layout, LayoutError};
 pub use memory::Memory;
 #[cfg(radixkv_loom)]
 pub use sync::model::explore_exact;
+
+#[cfg(feature = "encryption")]
+pub use seal::{NotOpened, SEAL_BYTES, Seal, SealError, SealKey};
 
 pub use region::{Get, Put, PutError, PutRun, ReadError, Region, Reservation, Reserve, Source};

@@ -81,6 +81,28 @@ impl<'a> Slots<'a> {
         self.unlock(slot);
     }
 
+    /// The pid of a slot's owner, and whether it is dead; `may_lock` says that no other thread of
+    /// this process recovers.
+    pub(crate) fn owner(&self, slot: usize, own: ProcessId, may_lock: bool) -> Option<(u32, bool)> {
+        // Relaxed: a process to look at.
+        let owner = ProcessId::from_word(self.word(slot).load(Relaxed));
+        if owner == ProcessId::NONE {
+            return None;
+        }
+        let is_dead = if owner.is_of(own) || !may_lock {
+            false
+        } else if owner.is_locked() {
+            let is_free = self.lock(slot) == Lock::Held;
+            if is_free {
+                self.unlock(slot);
+            }
+            is_free
+        } else {
+            owner.is_dead(own)
+        };
+        Some((owner.pid(), is_dead))
+    }
+
     /// How many are taken.
     pub(crate) fn in_use(&self) -> usize {
         // Relaxed: a number to look at.

@@ -5,28 +5,37 @@ use std::io::{self, Write};
 use radixkv::BlockId;
 
 use crate::block_bytes::BlockBytes;
-use crate::format::checksum;
 use crate::format::entry::Place;
+use crate::format::seal::{Part, Sealing};
 
 /// Where blocks' bytes go.
 pub(crate) struct Blocks<W> {
     to: W,
-    seed: u64,
+    sealing: Sealing,
+    sealed: Vec<u8>,
     /// Blocks that were written.
     pub(crate) count: u64,
 }
 
 impl<W: Write> Blocks<W> {
-    pub(crate) fn new(to: W, seed: u64) -> Self {
-        Self { to, seed, count: 0 }
+    pub(crate) fn new(to: W, sealing: Sealing) -> Self {
+        Self { to, sealing, sealed: Vec::new(), count: 0 }
     }
 
     /// Writes a block.
     pub(crate) fn put(&mut self, bytes: &[u8]) -> io::Result<Place> {
         let number = self.count;
+        let bytes = if self.sealing.extra_bytes() == 0 {
+            bytes
+        } else {
+            self.sealed.clear();
+            self.sealed.extend_from_slice(bytes);
+            self.sealing.seal(Part::Block, number, &mut self.sealed)?;
+            &self.sealed
+        };
         self.to.write_all(bytes)?;
         self.count += 1;
-        Ok(Place { number, sum: checksum(self.seed, number, bytes) })
+        Ok(Place { number, sum: self.sealing.sum(number, bytes) })
     }
 
     pub(crate) fn into_inner(self) -> W {
@@ -42,9 +51,9 @@ pub(crate) struct Copying<'a, B: ?Sized, W> {
 }
 
 impl<'a, B: BlockBytes + ?Sized, W: Write> Copying<'a, B, W> {
-    pub(crate) fn new(memory: &'a mut B, to: W, seed: u64) -> Self {
+    pub(crate) fn new(memory: &'a mut B, to: W, sealing: Sealing) -> Self {
         let buffer = vec![0; memory.block_bytes()];
-        Self { memory, blocks: Blocks::new(to, seed), buffer }
+        Self { memory, blocks: Blocks::new(to, sealing), buffer }
     }
 
     /// Copies a block; nothing if it cannot be had.

@@ -84,6 +84,12 @@ pub enum OpenError {
         /// The file.
         place: String,
     },
+    /// The save was encrypted with another key: nothing of it can be read.
+    #[error("{place} was encrypted with another key")]
+    OtherKey {
+        /// The save.
+        place: String,
+    },
     /// The save is damaged in a part that all others depend on: start with an empty cache, and save
     /// again.
     #[error("{place} is damaged: its {part} does not match its checksum")]

@@ -18,6 +18,7 @@ use crate::format::entry::{Place, SavedNamespace, extra_tokens};
 use crate::format::header;
 use crate::format::host_entry::{SavedHeld, SavedPiece};
 use crate::format::record::Records;
+use crate::format::seal::Sealing;
 use crate::save::{CHUNK_BYTES, finish, number_of, since_1970};
 
 /// Blocks that are pinned at once while they are written.
@@ -123,7 +124,8 @@ impl<'a> HostSave<'a> {
         to.write_all(&head)?;
 
         let snapshot = self.tier.snapshot();
-        let mut blocks = Blocks::new(to, header.seed);
+        let sealing = Sealing::new(self.layout, header.seed);
+        let mut blocks = Blocks::new(to, sealing.clone());
         let (mut held, mut gone_blocks) = (Vec::new(), 0);
         for of in snapshot.held() {
             let piece = &snapshot.pieces()[of.piece];
@@ -133,9 +135,9 @@ impl<'a> HostSave<'a> {
         }
 
         let count = blocks.count;
-        let mut records = Records::new(blocks.into_inner(), header.seed);
+        let mut records = Records::new(blocks.into_inner(), sealing.clone());
         write_records(&snapshot, held, &mut records)?;
-        let bytes = finish(records, &header, count, saved_at)?;
+        let bytes = finish(records, &header, &sealing, count, saved_at)?;
         Ok(HostSaveReport { blocks: count as usize, bytes, gone_blocks })
     }
 }
@@ -187,17 +189,17 @@ fn write_records(snapshot: &HostSnapshot, held: Vec<SavedHeld>, records: &mut Re
         let namespace = match known {
             Some(&(_, record)) => record,
             None => {
-                let record = records.write(&SavedNamespace::of(&piece.namespace).write())?;
+                let record = records.write(SavedNamespace::of(&piece.namespace).write())?;
                 namespaces.push((&piece.namespace, record));
                 record
             }
         };
         let parent = piece.parent.map(|parent| numbers[parent]);
         let saved = SavedPiece { namespace, parent, start: piece.start, tokens: piece.tokens.clone() };
-        numbers[number] = records.write(&saved.write())?;
+        numbers[number] = records.write(saved.write())?;
     }
     for saved in held {
-        records.write(&SavedHeld { piece: numbers[saved.piece], ..saved }.write())?;
+        records.write(SavedHeld { piece: numbers[saved.piece], ..saved }.write())?;
     }
     Ok(())
 }

@@ -21,6 +21,8 @@ mod saved_host;
 pub use block_bytes::{BlockBytes, TreeOnly};
 pub use error::{BlockShape, OpenError, RestoreError, SaveError};
 pub use host::{HostSave, HostSaveReport};
+#[cfg(feature = "encryption")]
+pub use radixkv_tiers::SealKey;
 pub use radixkv_tiers::{Layout, LayoutError};
 pub use restore::Restored;
 pub use save::{Save, SaveReport};

@@ -10,9 +10,10 @@ use std::{
 use radixkv_tiers::Layout;
 
 use crate::error::OpenError;
-use crate::format::checksum;
 use crate::format::entry::Place;
 use crate::format::header::{self, Header, Magic, Mismatch};
+use crate::format::record;
+use crate::format::seal::{Part, Sealing};
 use crate::format::trailer::{self, Trailer};
 
 /// A file that was opened, of which nothing but records and blocks is left to be verified.
@@ -27,6 +28,7 @@ pub(crate) struct Opened {
 pub(crate) struct BlockFile {
     file: File,
     header: Header,
+    sealing: Sealing,
     /// Blocks whose bytes the file has.
     count: u64,
 }
@@ -56,8 +58,12 @@ impl Opened {
         let records = usize::try_from(trailer.records_bytes).map_err(|_| damaged())?;
         let records = read(&file, trailer.records_at, records).map_err(io)?;
         let room = trailer.records_at - header::BYTES as u64;
-        let count = room.checked_div(header.block_bytes as u64).unwrap_or(u64::MAX);
-        Ok(Self { blocks: BlockFile { file, header, count }, trailer, records })
+        let sealing = Sealing::new(layout, header.seed);
+        let count = room.checked_div(header.stored_bytes(&sealing)).unwrap_or(u64::MAX);
+        if record::is_of_another_key(&records, &sealing) {
+            return Err(OpenError::OtherKey { place: place() });
+        }
+        Ok(Self { blocks: BlockFile { file, header, sealing, count }, trailer, records })
     }
 }
 
@@ -66,17 +72,31 @@ impl BlockFile {
         self.header.block_bytes
     }
 
-    /// What all checksums follow from.
-    pub(crate) fn seed(&self) -> u64 {
-        self.header.seed
+    /// The checksums and the key.
+    pub(crate) fn sealing(&self) -> &Sealing {
+        &self.sealing
     }
 
     /// Reads a block; whether it is the one that was saved.
     pub(crate) fn read(&self, place: Place, bytes: &mut [u8]) -> bool {
+        if self.sealing.extra_bytes() == 0 {
+            return self.read_stored(place, bytes);
+        }
+        let mut sealed = vec![0; bytes.len() + self.sealing.extra_bytes()];
+        let is_right =
+            self.read_stored(place, &mut sealed) && self.sealing.open(Part::Block, place.number, &mut sealed);
+        if is_right {
+            bytes.copy_from_slice(&sealed);
+        }
+        is_right
+    }
+
+    /// Reads a block as it is in the file; whether it fits its checksum.
+    fn read_stored(&self, place: Place, bytes: &mut [u8]) -> bool {
         let at = place.number.checked_mul(bytes.len() as u64).and_then(|at| at.checked_add(header::BYTES as u64));
         let read =
             at.filter(|_| place.number < self.count).is_some_and(|at| self.file.read_exact_at(bytes, at).is_ok());
-        read && checksum(self.header.seed, place.number, bytes) == place.sum
+        read && self.sealing.sum(place.number, bytes) == place.sum
     }
 }
 

@@ -20,6 +20,7 @@ use crate::folder::{self, Unfinished};
 use crate::format::entry::{Place, SavedNamespace, SavedPriority, SavedRun, extra_tokens};
 use crate::format::header;
 use crate::format::record::Records;
+use crate::format::seal::Sealing;
 use crate::format::trailer::Trailer;
 use crate::order::depth_first;
 
@@ -145,13 +146,14 @@ impl<'a> Save<'a> {
         let known = |name: &NamespaceName| extra_tokens(name.keys()).is_some();
         let cached = Cached::of(self.cache, &snapshot, |name| known(name) && (self.keep)(name));
         let mut copies = Copies::new(self, &cached, saved_at);
-        let mut copying = Copying::new(memory, to, header.seed);
+        let sealing = Sealing::new(self.layout, header.seed);
+        let mut copying = Copying::new(memory, to, sealing.clone());
         copies.copy_all(&mut copying)?;
 
         let blocks = copying.blocks.count;
-        let mut records = Records::new(copying.blocks.into_inner(), header.seed);
+        let mut records = Records::new(copying.blocks.into_inner(), sealing.clone());
         let runs = copies.write_records(&mut records)?;
-        let bytes = finish(records, &header, blocks, saved_at)?;
+        let bytes = finish(records, &header, &sealing, blocks, saved_at)?;
         let unreadable_blocks = copies.unreadable();
         let all: usize = cached.runs.iter().map(|run| run.blocks.len()).sum();
         Ok(SaveReport {
@@ -336,7 +338,7 @@ impl<'a> Copies<'a> {
 
     /// Writes namespaces, and the runs that were copied; how many runs.
     fn write_records(&self, records: &mut Records<impl Write>) -> io::Result<usize> {
-        let names = self.cached.namespaces.iter().map(|name| records.write(&SavedNamespace::of(name).write()));
+        let names = self.cached.namespaces.iter().map(|name| records.write(SavedNamespace::of(name).write()));
         let namespaces = names.collect::<io::Result<Vec<_>>>()?;
         let (mut numbers, mut count) = (vec![None; self.copied.len()], 0);
         for (number, (run, copied)) in self.cached.runs.iter().zip(&self.copied).enumerate() {
@@ -355,7 +357,7 @@ impl<'a> Copies<'a> {
                 tokens: run.tokens[..blocks.len() * self.save.cache.block_size() + extra].to_vec(),
                 blocks,
             };
-            numbers[number] = Some(records.write(&saved.write())?);
+            numbers[number] = Some(records.write(saved.write())?);
             count += 1;
         }
         Ok(count)
@@ -375,10 +377,11 @@ pub(crate) fn number_of(saved_at: Duration) -> u64 {
 pub(crate) fn finish(
     records: Records<impl Write>,
     header: &header::Header,
+    sealing: &Sealing,
     blocks: u64,
     saved_at: Duration,
 ) -> io::Result<u64> {
-    let records_at = header::BYTES as u64 + blocks * header.block_bytes as u64;
+    let records_at = header::BYTES as u64 + blocks * header.stored_bytes(sealing);
     let records_bytes = records.bytes;
     let tail = Trailer { records_at, records_bytes, blocks, saved_at: saved_at.as_millis() as u64 }.write(header);
     let mut to = records.into_inner();

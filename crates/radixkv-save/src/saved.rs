@@ -11,6 +11,7 @@ use crate::folder;
 use crate::format::entry::{Entry, SavedNamespace, SavedRun, extra_tokens};
 use crate::format::header;
 use crate::format::record::records;
+use crate::format::seal::Sealing;
 use crate::format::trailer::Trailer;
 use crate::opened::{BlockFile, Opened};
 use crate::restore::{Restored, Source, restore};
@@ -84,7 +85,7 @@ impl Saved {
     /// [`OpenError`]: nothing is there, it has another layout or version, or it is damaged where nothing can be left out.
     pub fn open(folder: impl AsRef<Path>, layout: &Layout) -> Result<Self, OpenError> {
         let Opened { blocks, trailer, records } = Opened::open(folder.as_ref(), folder::CACHE, header::CACHE, layout)?;
-        let tree = SavedTree::read(&records, blocks.seed(), layout.block_size());
+        let tree = SavedTree::read(&records, blocks.sealing(), layout.block_size());
         Ok(Self { blocks, tree, trailer, block_size: layout.block_size() })
     }
 
@@ -170,13 +171,13 @@ impl Saved {
 
 impl SavedTree {
     /// What records say that may be any bytes: runs that cannot be are left out, with all that follow them.
-    fn read(bytes: &[u8], seed: u64, block_size: usize) -> Self {
+    fn read(bytes: &[u8], sealing: &Sealing, block_size: usize) -> Self {
         let mut tree = Self::default();
         // The index of each record's namespace or run.
         let (mut namespaces, mut runs) = (Vec::new(), Vec::new());
-        for content in records(bytes, seed) {
+        for content in records(bytes, sealing) {
             let (mut namespace, mut run) = (None, None);
-            match content.and_then(Entry::read) {
+            match content.as_deref().and_then(Entry::read) {
                 Some(Entry::Namespace(saved)) => {
                     namespace = Some(tree.namespaces.len());
                     tree.namespaces.push(saved);

@@ -12,6 +12,7 @@ use crate::format::entry::{SavedNamespace, extra_tokens};
 use crate::format::header;
 use crate::format::host_entry::{HostEntry, SavedHeld, SavedPiece};
 use crate::format::record::records;
+use crate::format::seal::Sealing;
 use crate::format::trailer::Trailer;
 use crate::host::shape_of_tier;
 use crate::opened::{BlockFile, Opened};
@@ -68,7 +69,7 @@ impl SavedHost {
     /// [`OpenError`]: nothing is there, it has another layout or version, or it is damaged where nothing can be left out.
     pub fn open(folder: impl AsRef<Path>, layout: &Layout) -> Result<Self, OpenError> {
         let Opened { blocks, trailer, records } = Opened::open(folder.as_ref(), folder::HOST, header::HOST, layout)?;
-        let tree = SavedHostTree::read(&records, blocks.seed(), layout.block_size());
+        let tree = SavedHostTree::read(&records, blocks.sealing(), layout.block_size());
         Ok(Self { blocks, tree, trailer, block_size: layout.block_size() })
     }
 
@@ -149,13 +150,13 @@ impl SavedHost {
 
 impl SavedHostTree {
     /// What records say that may be any bytes: what cannot be is left out, with what needs it.
-    fn read(bytes: &[u8], seed: u64, block_size: usize) -> Self {
+    fn read(bytes: &[u8], sealing: &Sealing, block_size: usize) -> Self {
         let mut tree = Self::default();
         // The place of each record's namespace or piece.
         let (mut namespaces, mut pieces) = (Vec::new(), Vec::new());
-        for content in records(bytes, seed) {
+        for content in records(bytes, sealing) {
             let (mut namespace, mut piece) = (None, None);
-            match content.and_then(HostEntry::read) {
+            match content.as_deref().and_then(HostEntry::read) {
                 Some(HostEntry::Namespace(saved)) => {
                     namespace = Some(tree.namespaces.len());
                     tree.namespaces.push(saved);

@@ -12,17 +12,20 @@ pub type Token = u32;
 /// What is hashed before a namespace, and before a block: so neither can pass for the other.
 const NAMESPACE: &[u8; 16] = b"radixkv  scope 1";
 const BLOCK: &[u8; 16] = b"radixkv  block 1";
+/// And before a digest.
+const DIGEST: &[u8; 16] = b"radixkv digest 1";
 
 /// The key of a block in every remote tier: the SHA-256 of its layout, its namespace, its tokens
-/// and all tokens before them.
+/// and all tokens before them; of a block that is named by a digest, the SHA-256 of its layout and the digest.
 ///
 /// Two blocks have one key only if all of this is equal: no collision of SHA-256 is known.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BlockKey([u8; 32]);
 
-/// A block to store or to read: its key and its tokens, which every read compares.
+/// A block to store or to read: its key and its tokens or its digest, which every read compares.
 ///
-/// Made by [`Layout::blocks`] or a [`KeyChain`]; cloning it copies no tokens.
+/// Made by [`Layout::blocks`], a [`KeyChain`] or [`Layout::digest_block`]; cloning it copies no
+/// tokens.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Block {
     key: BlockKey,
@@ -31,7 +34,14 @@ pub struct Block {
     /// Blocks before it.
     number: u32,
     layout: LayoutDigest,
-    tokens: Arc<[Token]>,
+    name: Name,
+}
+
+/// What a block is named by, which every read compares.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Name {
+    Tokens(Arc<[Token]>),
+    Digest(Arc<[u8]>),
 }
 
 /// The keys of one sequence, block after block.
@@ -90,9 +100,30 @@ impl Block {
         self.key
     }
 
-    /// The block's tokens, without those before it.
+    /// The block's tokens, without those before it; none of a block that is named by a digest.
     pub fn tokens(&self) -> &[Token] {
-        &self.tokens
+        match &self.name {
+            Name::Tokens(tokens) => tokens,
+            Name::Digest(_) => &[],
+        }
+    }
+
+    /// The digest that names the block, if one does.
+    pub fn digest(&self) -> Option<&[u8]> {
+        match &self.name {
+            Name::Tokens(_) => None,
+            Name::Digest(digest) => Some(digest),
+        }
+    }
+
+    pub(crate) fn of_digest(layout: LayoutDigest, digest: &[u8]) -> Self {
+        let key = Sha256::new().chain_update(DIGEST).chain_update(layout.0).chain_update(digest);
+        let name = Name::Digest(digest.into());
+        Self { key: BlockKey(key.finalize().into()), parent: None, number: 0, layout, name }
+    }
+
+    pub(crate) fn name(&self) -> &Name {
+        &self.name
     }
 
     pub(crate) fn layout(&self) -> LayoutDigest {
@@ -135,7 +166,7 @@ impl KeyChain {
         let (parent, number) = ((self.blocks > 0).then_some(BlockKey(self.last)), self.blocks);
         self.last = hash.finalize().into();
         self.blocks = self.blocks.saturating_add(1);
-        Block { key: BlockKey(self.last), parent, number, layout: self.layout, tokens: tokens.into() }
+        Block { key: BlockKey(self.last), parent, number, layout: self.layout, name: Name::Tokens(tokens.into()) }
     }
 }
 

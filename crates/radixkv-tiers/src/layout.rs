@@ -4,7 +4,10 @@ use std::fmt;
 
 use sha2::{Digest as _, Sha256};
 
-use crate::key::KeyChain;
+use crate::{
+    key::KeyChain,
+    seal::{SEAL_BYTES, SealKey},
+};
 
 /// The version of the objects and of the manifest.
 pub(crate) const FORMAT: u32 = 1;
@@ -16,6 +19,12 @@ const MAX_NAME_BYTES: usize = 1024;
 pub(crate) const MAX_BLOCK_SIZE: usize = 1 << 20;
 /// Bytes of a block's keys and values at most: Redis takes no value above 512 MiB.
 pub(crate) const MAX_BLOCK_BYTES: usize = 256 << 20;
+/// The values of the last fields that a manifest does not say: those that all stores of earlier
+/// versions have.
+pub(crate) const PLAIN: [&str; 2] = ["tokens", "none"];
+/// Bytes of the shortest and of the longest digest.
+const MIN_DIGEST_BYTES: usize = 16;
+const MAX_DIGEST_BYTES: usize = 36;
 /// A manifest is no longer than this.
 pub(crate) const MAX_MANIFEST_BYTES: usize = 16 << 10;
 
@@ -40,9 +49,23 @@ pub struct Layout {
     dtype: String,
     kv_layout: String,
     rank: u32,
+    /// 0 if the blocks are of every rank.
     ranks: u32,
     block_size: usize,
     block_bytes: usize,
+    keys: Keys,
+    seal: Option<SealKey>,
+}
+
+/// What names the blocks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Keys {
+    Tokens,
+    /// Digests of so many bytes, and how they were computed.
+    Digests {
+        bytes: usize,
+        scheme: String,
+    },
 }
 
 /// Why a layout is invalid.
@@ -77,6 +100,20 @@ pub enum LayoutError {
         /// The largest number.
         max: usize,
     },
+    /// Digests of this length name no blocks.
+    #[error("digests of {bytes} bytes, {MIN_DIGEST_BYTES} to {MAX_DIGEST_BYTES} are allowed")]
+    DigestLength {
+        /// Bytes of a digest.
+        bytes: usize,
+    },
+    /// A digest has another length than those of the layout, or a layout of tokens has none.
+    #[error("a digest of {bytes} bytes, those of the layout have {expected}")]
+    DigestBytes {
+        /// Bytes of the digest.
+        bytes: usize,
+        /// Bytes of a digest of the layout; 0 if its blocks are named by tokens.
+        expected: usize,
+    },
     /// The rank is not below the number of ranks; ranks count from 0.
     #[error("rank {rank} is out of range: the {ranks} ranks count from 0")]
     Rank {
@@ -84,6 +121,24 @@ pub enum LayoutError {
         rank: u32,
         /// Ranks in all.
         ranks: u32,
+    },
+}
+
+/// Where a store's layout and another one differ.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum LayoutDifference {
+    /// The lines say no layout.
+    #[error("no layout")]
+    NotALayout,
+    /// A field has another value.
+    #[error("{field} is {stored:?} in the store, {asked:?} was requested")]
+    Field {
+        /// Which field.
+        field: &'static str,
+        /// The store's value.
+        stored: String,
+        /// The layout's value.
+        asked: String,
     },
 }
 
@@ -125,6 +180,8 @@ impl Layout {
             ranks: 1,
             block_size: within("block size", block_size, MAX_BLOCK_SIZE)?,
             block_bytes: within("block bytes", block_bytes, MAX_BLOCK_BYTES)?,
+            keys: Keys::Tokens,
+            seal: None,
         })
     }
 
@@ -150,6 +207,59 @@ impl Layout {
         if rank < ranks { Ok(Self { rank, ranks, ..self }) } else { Err(LayoutError::Rank { rank, ranks }) }
     }
 
+    /// Makes it a layout of blocks that every rank of a tensor-parallel group has, as of models
+    /// with multi-head latent attention: one store serves them all.
+    pub fn every_rank(self) -> Self {
+        Self { rank: 0, ranks: 0, ..self }
+    }
+
+    /// Makes it a layout of blocks that are named by digests of `bytes` bytes, which the engine
+    /// computed over a block and all that precedes it, with this hash scheme and seed. Default:
+    /// blocks are named by their tokens.
+    ///
+    /// Equal digests are one block: nothing but the digest tells blocks apart, so it must be of a
+    /// hash without known collisions. Blocks are made by [`digest_block`](Self::digest_block).
+    ///
+    /// # Errors
+    ///
+    /// [`LayoutError`], for digests of less than 16 or more than 36 bytes, and for texts that are
+    /// too long or have control characters.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use radixkv_tiers::Layout;
+    /// let layout = Layout::new("llama-3-8b", "bf16", 16, 4096)?.digest_keys(32, "sha256", "seed 0")?;
+    /// let block = layout.digest_block(&[7; 32])?;
+    /// assert_eq!(block.digest(), Some(&[7; 32][..]));
+    /// # Ok::<_, radixkv_tiers::LayoutError>(())
+    /// ```
+    pub fn digest_keys(self, bytes: usize, scheme: &str, seed: &str) -> Result<Self, LayoutError> {
+        if !(MIN_DIGEST_BYTES..=MAX_DIGEST_BYTES).contains(&bytes) {
+            return Err(LayoutError::DigestLength { bytes });
+        }
+        let scheme = name("hash scheme and seed", format!("{scheme}, seed {seed}"))?;
+        Ok(Self { keys: Keys::Digests { bytes, scheme }, ..self })
+    }
+
+    /// The block of a digest.
+    ///
+    /// # Errors
+    ///
+    /// [`LayoutError::DigestBytes`], for a digest of another length than the layout's.
+    pub fn digest_block(&self, digest: &[u8]) -> Result<crate::Block, LayoutError> {
+        match &self.keys {
+            Keys::Digests { bytes, .. } if *bytes == digest.len() => Ok(crate::Block::of_digest(self.digest(), digest)),
+            Keys::Digests { bytes, .. } => Err(LayoutError::DigestBytes { bytes: digest.len(), expected: *bytes }),
+            Keys::Tokens => Err(LayoutError::DigestBytes { bytes: digest.len(), expected: 0 }),
+        }
+    }
+
+    /// Whether blocks are named by digests.
+    pub fn has_digest_keys(&self) -> bool {
+        self.keys != Keys::Tokens
+    }
+
     /// Tokens of a block.
     pub fn block_size(&self) -> usize {
         self.block_size
@@ -160,9 +270,86 @@ impl Layout {
         self.block_bytes
     }
 
-    /// Bytes of a stored block: its header, its tokens, its keys and values.
+    /// Makes it a layout of blocks that are encrypted at rest, with AES-256-GCM and this key.
+    /// Default: they are not.
+    ///
+    /// Objects then hold neither tokens nor plaintext; what they belong to (layout, key, tokens,
+    /// expiry) is authenticated, so that objects cannot be swapped. What another key encrypted is a
+    /// [`Miss::Undecryptable`](crate::Miss::Undecryptable), and stays. A store is encrypted or not:
+    /// the other kind is refused at open.
+    ///
+    /// The key encrypts at most 2^32 blocks, then puts fail with
+    /// [`Failure::KeyExhausted`](crate::Failure::KeyExhausted). It counts in memory: see
+    /// [`SealKey::with_seals`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use radixkv_tiers::{Layout, SealKey};
+    /// # let secret = [7; 32];
+    /// let layout = Layout::new("llama-3-8b", "bf16", 16, 4096)?.encrypted(SealKey::new(&secret));
+    /// assert!(layout.to_string().ends_with("encryption AES-256-GCM"));
+    /// # Ok::<_, radixkv_tiers::LayoutError>(())
+    /// ```
+    #[cfg(feature = "encryption")]
+    pub fn encrypted(self, key: SealKey) -> Self {
+        Self { seal: Some(key), ..self }
+    }
+
+    /// The key that encrypts blocks, if one does.
+    pub(crate) fn seal(&self) -> Option<&SealKey> {
+        self.seal.as_ref()
+    }
+
+    /// Bytes of a stored block: its header, its tokens or its digest, its keys and values. An
+    /// encrypted one has no tokens and no digest, but a nonce and a tag.
     pub fn object_bytes(&self) -> usize {
-        crate::object::HEADER_BYTES + 4 * self.block_size + self.block_bytes
+        crate::object::HEADER_BYTES + self.name_bytes() + self.block_bytes + self.seal_bytes()
+    }
+
+    /// Bytes of the tokens or of the digest in an object.
+    pub(crate) fn name_bytes(&self) -> usize {
+        match &self.keys {
+            _ if self.seal.is_some() => 0,
+            Keys::Tokens => 4 * self.block_size,
+            Keys::Digests { bytes, .. } => *bytes,
+        }
+    }
+
+    /// Encrypts bytes with the layout's key, for stores of another kind: nonce and tag are
+    /// appended. Nothing happens without a key. `associated` is what the bytes belong to, beside
+    /// the layout.
+    ///
+    /// # Errors
+    ///
+    /// [`Failure::KeyExhausted`](crate::Failure::KeyExhausted); the bytes are as they were.
+    pub fn encrypt(&self, associated: &[u8], bytes: &mut Vec<u8>) -> Result<(), crate::Failure> {
+        let Some(key) = &self.seal else { return Ok(()) };
+        let associated = [&self.digest().0, associated].concat();
+        let seal = key.seal(&associated, bytes).map_err(|_| crate::Failure::KeyExhausted)?;
+        bytes.extend_from_slice(&seal);
+        Ok(())
+    }
+
+    /// Decrypts what [`encrypt`](Self::encrypt) encrypted, and takes nonce and tag away. Nothing
+    /// happens without a key.
+    ///
+    /// # Errors
+    ///
+    /// [`Miss::Undecryptable`](crate::Miss::Undecryptable); what is in the place of the bytes is
+    /// unspecified.
+    pub fn decrypt(&self, associated: &[u8], bytes: &mut Vec<u8>) -> Result<(), crate::Miss> {
+        let Some(key) = &self.seal else { return Ok(()) };
+        let associated = [&self.digest().0, associated].concat();
+        let (_, seal) = bytes.split_last_chunk::<SEAL_BYTES>().ok_or(crate::Miss::Undecryptable)?;
+        let seal = *seal;
+        bytes.truncate(bytes.len() - SEAL_BYTES);
+        key.open(&associated, bytes, &seal).map_err(|_| crate::Miss::Undecryptable)
+    }
+
+    /// Bytes that [`encrypt`](Self::encrypt) appends.
+    pub fn seal_bytes(&self) -> usize {
+        if self.seal.is_some() { SEAL_BYTES } else { 0 }
     }
 
     /// The keys of a namespace's sequences, from the first block on.
@@ -192,16 +379,24 @@ impl Layout {
             ("model", self.model.clone()),
             ("dtype", self.dtype.clone()),
             ("kv layout", self.kv_layout.clone()),
-            ("tensor parallel", format!("rank {} of {}", self.rank, self.ranks)),
+            ("tensor parallel", self.share()),
             ("block size", self.block_size.to_string()),
             ("block bytes", self.block_bytes.to_string()),
         ]
     }
 
+    /// The fields, and how a store names and encrypts blocks.
+    pub fn store_fields(&self) -> [(&'static str, String); 8] {
+        let [model, dtype, kv_layout, share, block_size, block_bytes] = self.fields();
+        let keys = ("keys", self.keys().unwrap_or_else(|| PLAIN[0].to_owned()));
+        let encryption = ("encryption", if self.seal.is_some() { "AES-256-GCM" } else { PLAIN[1] }.to_owned());
+        [model, dtype, kv_layout, share, block_size, block_bytes, keys, encryption]
+    }
+
     /// The layout as text, a line for each field: the same text for the same layout.
     pub(crate) fn manifest(&self) -> String {
-        let lines = self.fields().map(|(field, value)| format!("{field}: {value}\n"));
-        format!("{TITLE}{FORMAT}\n{}", lines.concat())
+        let lines: String = self.said().map(|(field, value)| format!("{field}: {value}\n")).collect();
+        format!("{TITLE}{FORMAT}\n{lines}")
     }
 
     /// Compares with the manifest of a store, which may be any bytes.
@@ -213,20 +408,62 @@ impl Layout {
             FORMAT => {}
             version => return Err(Difference::Version(version)),
         }
-        for (field, asked) in self.fields() {
+        self.compare_lines(lines).map_err(|difference| match difference {
+            LayoutDifference::NotALayout => Difference::NotAManifest,
+            LayoutDifference::Field { field, stored, asked } => Difference::Field { field, stored, asked },
+        })
+    }
+
+    /// Compares the layout with the lines `FIELD: VALUE` of the fields that a store says, as
+    /// [`said`](Self::said) has them.
+    ///
+    /// # Errors
+    ///
+    /// [`LayoutDifference`].
+    pub fn compare_lines<'a>(&self, lines: impl Iterator<Item = &'a str>) -> Result<(), LayoutDifference> {
+        let mut lines = lines.peekable();
+        let fields = self.store_fields();
+        let always = fields.len() - PLAIN.len();
+        for (at, (field, asked)) in fields.into_iter().enumerate() {
             let value = |line: &str| line.strip_prefix(field)?.strip_prefix(": ").map(str::to_owned);
-            let stored = lines.next().and_then(value).ok_or(Difference::NotAManifest)?;
+            let plain = at.checked_sub(always).map(|at| PLAIN[at].to_owned());
+            let said = lines.peek().and_then(|line| value(line));
+            if said.is_some() {
+                lines.next();
+            }
+            let stored = said.or(plain).ok_or(LayoutDifference::NotALayout)?;
             if stored != asked {
-                return Err(Difference::Field { field, stored, asked });
+                return Err(LayoutDifference::Field { field, stored, asked });
             }
         }
-        lines.next().map_or(Ok(()), |_| Err(Difference::NotAManifest))
+        lines.next().map_or(Ok(()), |_| Err(LayoutDifference::NotALayout))
+    }
+
+    /// The fields that a manifest says: those that every layout has, and then those of which a
+    /// store has not the usual value.
+    pub fn said(&self) -> impl Iterator<Item = (&'static str, String)> + use<> {
+        let fields = self.store_fields();
+        let always = fields.len() - PLAIN.len();
+        let is_plain = move |at: usize, value: &str| at.checked_sub(always).is_some_and(|at| PLAIN[at] == value);
+        fields.into_iter().enumerate().filter(move |(at, (_, value))| !is_plain(*at, value)).map(|(_, field)| field)
+    }
+
+    /// What names the blocks, if it is not their tokens.
+    pub(crate) fn keys(&self) -> Option<String> {
+        match &self.keys {
+            Keys::Tokens => None,
+            Keys::Digests { bytes, scheme } => Some(format!("digests of {bytes} bytes, {scheme}")),
+        }
+    }
+
+    fn share(&self) -> String {
+        if self.ranks == 0 { "every rank".to_owned() } else { format!("rank {} of {}", self.rank, self.ranks) }
     }
 }
 
 impl fmt::Display for Layout {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let fields = self.fields().map(|(field, value)| format!("{field} {value}"));
+        let fields: Vec<_> = self.said().map(|(field, value)| format!("{field} {value}")).collect();
         f.write_str(&fields.join(", "))
     }
 }
@@ -262,6 +499,8 @@ mod tests {
             ("dtype", Layout::new("m", "fp8", 4, 32)),
             ("kv layout", layout.clone().kv_layout("NHD")),
             ("tensor parallel", layout.clone().tensor_parallel(0, 2)),
+            ("tensor parallel", Ok(layout.clone().every_rank())),
+            ("keys", layout.clone().digest_keys(32, "sha256", "0")),
             ("block size", Layout::new("m", "bf16", 5, 32)),
             ("block bytes", Layout::new("m", "bf16", 4, 33)),
         ];
@@ -273,6 +512,24 @@ mod tests {
             }
             assert_ne!(layout.digest(), other.digest());
             assert_ne!(layout.some_key(), other.some_key());
+        }
+        let digests = layout.clone().digest_keys(32, "sha256", "0").unwrap();
+        assert_eq!(digests.compare(digests.manifest().as_bytes()), Ok(()));
+        let others = [
+            layout.clone(),
+            layout.clone().digest_keys(36, "sha256", "0").unwrap(),
+            layout.clone().digest_keys(32, "xxhash", "0").unwrap(),
+            layout.digest_keys(32, "sha256", "1").unwrap(),
+        ];
+        for other in others {
+            match digests.compare(other.manifest().as_bytes()) {
+                Err(Difference::Field { field: "keys", stored, asked }) => assert_ne!(stored, asked),
+                found => panic!("{other}: {found:?}"),
+            }
+            assert!(
+                other.digest_block(&[1; 32]).map(|block| block.key())
+                    != digests.digest_block(&[1; 32]).map(|block| block.key())
+            );
         }
     }
 

@@ -17,13 +17,20 @@ mod queue;
 mod redis;
 #[cfg(feature = "region")]
 mod region;
+#[cfg(feature = "encryption")]
+mod seal {
+    pub(crate) use radixkv_region::{SEAL_BYTES, SealKey};
+}
+#[cfg(not(feature = "encryption"))]
+#[path = "unsealed.rs"]
+mod seal;
 mod stats;
 mod tier;
 mod worker;
 
 pub use files::FileTier;
 pub use key::{Block, BlockKey, KeyChain, Token};
-pub use layout::{Layout, LayoutError};
+pub use layout::{Layout, LayoutDifference, LayoutError};
 pub use object::Miss;
 #[cfg(feature = "object-store")]
 pub use object_store;
@@ -33,9 +40,11 @@ pub use open::OpenError;
 pub use opened::Tier;
 #[cfg(feature = "region")]
 pub use radixkv_region;
+#[cfg(feature = "encryption")]
+pub use radixkv_region::SealKey;
 #[cfg(feature = "redis")]
 pub use redis::RedisTier;
 #[cfg(feature = "region")]
-pub use region::RegionTier;
+pub use region::{DigestTier, RegionTier};
 pub use stats::{Errors, Misses, Stats};
 pub use tier::{Buffer, Completion, Failure, Get, NotGot, Outcome, Put, Refusal, Refused, RemoteTier, Ticket};

@@ -1,28 +1,32 @@
-//! A stored block: its header, its tokens, its keys and values.
+//! A stored block: its header, its tokens or its digest, its keys and values.
 //!
 //! | bytes | field |
 //! |---|---|
 //! | 0..8 | `radixkvB` |
 //! | 8..12 | version of the format |
-//! | 12..16 | tokens |
+//! | 12..16 | tokens of a block |
 //! | 16..48 | digest of the layout |
 //! | 48..80 | key |
 //! | 80..88 | bytes of keys and values |
 //! | 88..96 | when the block expires, in milliseconds since 1970; 0 is never |
 //! | 96..104 | checksum: XXH3 of all other bytes |
-//! | 104.. | tokens, then keys and values |
+//! | 104.. | tokens or digest, then keys and values; or encrypted keys and values, nonce and tag |
 //!
-//! Numbers are little-endian. The checksum is three times XXH3 (64 bits): of the keys and values; of the tokens, with the
-//! first as the seed; of the 96 bytes before the checksum, with the second as the seed.
+//! Numbers are little-endian. The checksum is three times XXH3 (64 bits): of the keys and values;
+//! of the tokens or the digest, with the first as the seed; of the 96 bytes before the checksum,
+//! with the second as the seed.
 //!
 //! All objects of a layout have one length. What is read may be any bytes: nothing is believed before it is compared,
 //! and no length that stands in an object decides what is allocated or indexed.
 
+use std::borrow::Cow;
+
 use twox_hash::XxHash3_64;
 
 use crate::{
-    key::{Block, Token},
+    key::{Block, Name, Token},
     layout::{FORMAT, Layout, LayoutDigest},
+    tier::Failure,
 };
 
 pub(crate) const HEADER_BYTES: usize = 104;
@@ -47,6 +51,9 @@ pub enum Miss {
         /// Bytes of an object of the layout.
         expected: usize,
     },
+    /// The object was encrypted with another key, or for another block. It stays where it is.
+    #[error("the object was encrypted with another key")]
+    Undecryptable,
     /// Bytes changed since they were written.
     #[error("the checksum does not match")]
     WrongChecksum,
@@ -65,9 +72,17 @@ pub enum Miss {
     /// The object is stored under another key than its own.
     #[error("the object has another key")]
     WrongKey,
-    /// The object has the key but other tokens.
-    #[error("the object has other tokens")]
+    /// The object has the key but other tokens, or another digest.
+    #[error("the object has other tokens or another digest")]
     WrongTokens,
+}
+
+impl Miss {
+    /// Whether what was found is of no use to anyone, so that it is removed and the block is put
+    /// again.
+    pub(crate) fn is_for_good(self) -> bool {
+        !matches!(self, Self::Absent | Self::Undecryptable)
+    }
 }
 
 /// Writes an object into `out`, which has [`Layout::object_bytes`].
@@ -75,28 +90,39 @@ pub enum Miss {
 /// # Panics
 ///
 /// If the lengths do not fit the layout: callers compared them.
-pub(crate) fn encode(block: &Block, expires: u64, payload: &[u8], out: &mut [u8]) {
-    let tokens = block.tokens();
+pub(crate) fn encode(
+    layout: &Layout,
+    block: &Block,
+    expires: u64,
+    payload: &[u8],
+    out: &mut [u8],
+) -> Result<(), Failure> {
     let (head, rest) = out.split_at_mut(HEADER_BYTES);
     head[..8].copy_from_slice(MAGIC);
     head[8..12].copy_from_slice(&FORMAT.to_le_bytes());
-    head[12..16].copy_from_slice(&(tokens.len() as u32).to_le_bytes());
+    head[12..16].copy_from_slice(&(layout.block_size() as u32).to_le_bytes());
     head[16..48].copy_from_slice(&block.layout().0);
     head[48..80].copy_from_slice(block.key().as_bytes());
     head[80..88].copy_from_slice(&(payload.len() as u64).to_le_bytes());
     head[88..96].copy_from_slice(&expires.to_le_bytes());
-    let (token_bytes, payload_bytes) = rest.split_at_mut(4 * tokens.len());
-    for (bytes, token) in token_bytes.chunks_exact_mut(4).zip(tokens) {
-        bytes.copy_from_slice(&token.to_le_bytes());
+    let (name_bytes, payload_bytes) = rest.split_at_mut(layout.name_bytes());
+    if let Some(key) = layout.seal() {
+        let (bytes, seal) = payload_bytes.split_at_mut(payload.len());
+        bytes.copy_from_slice(payload);
+        let sealed = key.seal(&associated(&head[..CHECKSUM_AT], block), bytes);
+        seal.copy_from_slice(&sealed.map_err(|_| Failure::KeyExhausted)?);
+    } else {
+        write_name(block.name(), name_bytes);
+        payload_bytes.copy_from_slice(payload);
     }
-    payload_bytes.copy_from_slice(payload);
     // Of the copy: so bytes that change meanwhile make no object that contradicts itself.
-    let sum = checksum(&head[..CHECKSUM_AT], token_bytes, payload_bytes);
+    let sum = checksum(&head[..CHECKSUM_AT], name_bytes, payload_bytes);
     head[CHECKSUM_AT..].copy_from_slice(&sum.to_le_bytes());
+    Ok(())
 }
 
 /// The keys and values of a block in the object that was found under its key.
-pub(crate) fn verify<'a>(object: &'a [u8], layout: &Layout, block: &Block, now: u64) -> Result<&'a [u8], Miss> {
+pub(crate) fn verify<'a>(object: &'a [u8], layout: &Layout, block: &Block, now: u64) -> Result<Cow<'a, [u8]>, Miss> {
     let expected = layout.object_bytes();
     let torn = Miss::Torn { bytes: object.len(), expected };
     let (head, rest) = object.split_first_chunk::<HEADER_BYTES>().ok_or(torn)?;
@@ -115,19 +141,59 @@ pub(crate) fn verify<'a>(object: &'a [u8], layout: &Layout, block: &Block, now: 
     if lengths != (layout.block_size(), layout.block_bytes() as u64) || object.len() != expected {
         return Err(torn);
     }
-    let (tokens, payload) = rest.split_at(4 * layout.block_size());
-    if checksum(&head.0[..CHECKSUM_AT], tokens, payload) != u64::from_le_bytes(head.field(CHECKSUM_AT)) {
+    let (name, payload) = rest.split_at(layout.name_bytes());
+    if checksum(&head.0[..CHECKSUM_AT], name, payload) != u64::from_le_bytes(head.field(CHECKSUM_AT)) {
         return Err(Miss::WrongChecksum);
     }
     if head.field(48) != *block.key().as_bytes() {
         return Err(Miss::WrongKey);
     }
-    let stored = tokens.chunks_exact(4).map(|bytes| Token::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]));
-    if !stored.eq(block.tokens().iter().copied()) {
+    if layout.seal().is_none() && !is_named(name, block.name()) {
         return Err(Miss::WrongTokens);
     }
     let expires = u64::from_le_bytes(head.field(88));
-    if expires != 0 && expires <= now { Err(Miss::Expired) } else { Ok(payload) }
+    if expires != 0 && expires <= now {
+        return Err(Miss::Expired);
+    }
+    let Some(key) = layout.seal() else { return Ok(Cow::Borrowed(payload)) };
+    let (bytes, seal) = payload.split_last_chunk().ok_or(torn)?;
+    let mut bytes = bytes.to_vec();
+    let associated = associated(&head.0[..CHECKSUM_AT], block);
+    key.open(&associated, &mut bytes, seal).map_err(|_| Miss::Undecryptable)?;
+    Ok(Cow::Owned(bytes))
+}
+
+/// What an encrypted block belongs to: the header, and the tokens or the digest, which the object
+/// does not hold.
+fn associated(head: &[u8], block: &Block) -> Vec<u8> {
+    let mut associated = vec![0; head.len() + 4 * block.tokens().len() + block.digest().map_or(0, <[u8]>::len)];
+    let (head_bytes, name_bytes) = associated.split_at_mut(head.len());
+    head_bytes.copy_from_slice(head);
+    write_name(block.name(), name_bytes);
+    associated
+}
+
+fn write_name(name: &Name, bytes: &mut [u8]) {
+    match name {
+        Name::Tokens(tokens) => {
+            for (bytes, token) in bytes.chunks_exact_mut(4).zip(tokens.iter()) {
+                bytes.copy_from_slice(&token.to_le_bytes());
+            }
+        }
+        Name::Digest(digest) => bytes.copy_from_slice(digest),
+    }
+}
+
+/// Whether these are the bytes of a block's tokens or of its digest.
+fn is_named(bytes: &[u8], name: &Name) -> bool {
+    match name {
+        Name::Tokens(tokens) => {
+            let stored = bytes.chunks_exact(4);
+            let stored = stored.map(|bytes| Token::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]));
+            stored.eq(tokens.iter().copied())
+        }
+        Name::Digest(digest) => bytes == &digest[..],
+    }
 }
 
 /// When the object expires that begins with these bytes, in milliseconds since 1970; nothing if they begin no object.
@@ -148,9 +214,9 @@ impl Head<'_> {
     }
 }
 
-fn checksum(head: &[u8], tokens: &[u8], payload: &[u8]) -> u64 {
+fn checksum(head: &[u8], name: &[u8], payload: &[u8]) -> u64 {
     let of_payload = XxHash3_64::oneshot(payload);
-    XxHash3_64::oneshot_with_seed(XxHash3_64::oneshot_with_seed(of_payload, tokens), head)
+    XxHash3_64::oneshot_with_seed(XxHash3_64::oneshot_with_seed(of_payload, name), head)
 }
 
 #[cfg(test)]
@@ -167,12 +233,12 @@ mod tests {
 
     fn object(block: &Block, expires: u64) -> Vec<u8> {
         let mut out = vec![0; layout().object_bytes()];
-        encode(block, expires, &[9; 40], &mut out);
+        encode(&layout(), block, expires, &[9; 40], &mut out).unwrap();
         out
     }
 
     fn found(object: &[u8], now: u64) -> Result<Vec<u8>, Miss> {
-        verify(object, &layout(), &block([1, 2, 3]), now).map(<[u8]>::to_vec)
+        verify(object, &layout(), &block([1, 2, 3]), now).map(Cow::into_owned)
     }
 
     /// The object with other bytes at a place, and a checksum that fits them.

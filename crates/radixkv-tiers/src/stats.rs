@@ -69,6 +69,8 @@ counts! {
     expired,
     /// [`Miss::Torn`].
     torn,
+    /// [`Miss::Undecryptable`].
+    undecryptable,
     /// [`Miss::WrongChecksum`].
     wrong_checksum,
     /// [`Miss::NotAnObject`].
@@ -100,6 +102,8 @@ counts! {
     other_layout,
     /// [`Failure::Buffer`].
     buffer,
+    /// [`Failure::KeyExhausted`].
+    key_exhausted,
     /// [`Failure::Panicked`].
     panicked,
     /// [`Failure::Io`].
@@ -157,6 +161,7 @@ impl Counters {
             Miss::Absent => &cells.absent,
             Miss::Expired => &cells.expired,
             Miss::Torn { .. } => &cells.torn,
+            Miss::Undecryptable => &cells.undecryptable,
             Miss::WrongChecksum => &cells.wrong_checksum,
             Miss::NotAnObject => &cells.not_an_object,
             Miss::UnknownVersion { .. } => &cells.unknown_version,
@@ -177,6 +182,7 @@ impl Counters {
             Failure::Protocol => &cells.protocol,
             Failure::OtherLayout => &cells.other_layout,
             Failure::Buffer => &cells.buffer,
+            Failure::KeyExhausted => &cells.key_exhausted,
             Failure::Panicked => &cells.panicked,
             Failure::Io(_) => &cells.io,
         };

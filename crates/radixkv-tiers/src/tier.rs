@@ -201,6 +201,10 @@ pub enum Failure {
     /// A buffer's `as_ref` or `as_mut` panicked, or has another length than it had.
     #[error("the buffer panicked or changed its length")]
     Buffer,
+    /// The key of an encrypted layout has encrypted as often as is safe: use a new key, and a new
+    /// store.
+    #[error("the key has encrypted as many blocks as is safe: use a new key")]
+    KeyExhausted,
     /// A library panicked on the request.
     #[error("the tier panicked")]
     Panicked,

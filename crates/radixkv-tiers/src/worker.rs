@@ -1,6 +1,7 @@
 //! What a tier's threads do with requests: bytes out of buffers, steps of a store, verified bytes into buffers.
 
 use std::{
+    borrow::Cow,
     panic::{AssertUnwindSafe, catch_unwind},
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
@@ -50,7 +51,7 @@ pub(crate) enum Reply<'a> {
     /// To [`Step::Contains`]; and `Is(false)` to [`Step::Fetch`] if there is nothing.
     Is(bool),
     /// To [`Step::Fetch`]: any bytes.
-    Object(&'a [u8]),
+    Object(Cow<'a, [u8]>),
     /// To [`Step::Fetch`]: something that is no object.
     #[cfg_attr(not(feature = "redis"), expect(dead_code))]
     Foreign,
@@ -91,7 +92,7 @@ pub(crate) fn work<B: Buffer>(queue: &Queue<B>, layout: &Layout, store: &mut imp
         let mut wrong = Vec::new();
         let mut reply = |index: usize, reply: Reply<'_>| match verified(layout, &steps[index], reply) {
             // Known only when it is removed: a put that follows finds the place empty.
-            Reply::Missed(why) if why != Miss::Absent => wrong.push((index, why)),
+            Reply::Missed(why) if why.is_for_good() => wrong.push((index, why)),
             reply => finish(queue, layout, ids[index], reply),
         };
         if catch_unwind(AssertUnwindSafe(|| store.carry_out(&steps, &mut reply))).is_err() {
@@ -116,15 +117,16 @@ pub(crate) fn prepare<B: Buffer>(queue: &Queue<B>, layout: &Layout, job: Job<B>)
         Request::Put(put, expires) => {
             let encoded = catch_unwind(AssertUnwindSafe(|| {
                 let payload = put.buffer.as_ref();
-                (payload.len() == layout.block_bytes()).then(|| {
-                    let mut object = Aligned::new(layout.object_bytes());
-                    object::encode(&put.block, *expires, payload, object.bytes_mut());
-                    object
-                })
+                if payload.len() != layout.block_bytes() {
+                    return Err(Failure::Buffer);
+                }
+                let mut object = Aligned::new(layout.object_bytes());
+                object::encode(layout, &put.block, *expires, payload, object.bytes_mut())?;
+                Ok(object)
             }));
             let used = Use::of(&put.block, job.ticket);
             let store = |object| Step::Store { key: put.block.key(), used, object, expires: *expires };
-            encoded.ok().flatten().map(store).ok_or(Failure::Buffer)
+            encoded.unwrap_or(Err(Failure::Buffer)).map(store)
         }
     };
     match step {
@@ -141,10 +143,12 @@ pub(crate) fn prepare<B: Buffer>(queue: &Queue<B>, layout: &Layout, job: Job<B>)
 pub(crate) fn verified<'a>(layout: &Layout, step: &Step, reply: Reply<'a>) -> Reply<'a> {
     let Step::Fetch(block, _) = step else { return reply };
     let miss = match reply {
-        Reply::Object(bytes) => match object::verify(bytes, layout, block, now()) {
+        Reply::Object(Cow::Borrowed(bytes)) => match object::verify(bytes, layout, block, now()) {
             Ok(payload) => return Reply::Object(payload),
             Err(miss) => miss,
         },
+        // What was decrypted was verified.
+        Reply::Object(Cow::Owned(_)) => return reply,
         Reply::OtherLength(bytes) => Miss::Torn { bytes, expected: layout.object_bytes() },
         Reply::Foreign => Miss::NotAnObject,
         Reply::Failed(_) | Reply::Missed(_) => return reply,

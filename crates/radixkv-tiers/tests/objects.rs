@@ -7,8 +7,8 @@ mod faulty;
 use std::{sync::Arc, time::Duration};
 
 use common::{
-    ABSENT, Bytes, PATIENCE, blocks, checked, completions, contained, does_what_a_tier_does, get, get_all, layout, put,
-    put_all,
+    ABSENT, Bytes, PATIENCE, blocks, checked, completions, contained, does_what_a_tier_does, get, get_all, layout,
+    other_layouts, put, put_all,
 };
 use faulty::{Fault, Faulty};
 use radixkv_tiers::{
@@ -32,8 +32,8 @@ fn path(block: &radixkv_tiers::Block) -> Path {
 
 #[test]
 fn a_tier_in_an_object_store_does_what_a_tier_does() {
-    for (block_size, block_bytes) in [(1, 1), (16, 5000), (16, 3_000_000)] {
-        let (store, layout) = (Arc::new(InMemory::new()), layout(block_size, block_bytes));
+    for layout in [vec![layout(1, 1), layout(16, 5000), layout(16, 3_000_000)], other_layouts()].concat() {
+        let store = Arc::new(InMemory::new());
         let tier = open(&store, &layout, PATIENCE).unwrap();
         does_what_a_tier_does(&tier);
         let all = blocks(&layout, 3);

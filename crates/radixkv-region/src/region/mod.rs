@@ -12,6 +12,8 @@ use std::{fs::File, io, path::Path};
 
 pub use read::{Get, ReadError, Source};
 pub use run::PutRun;
+pub(crate) use space::age;
+pub(crate) use write::expiry;
 pub use write::{Put, PutError, Reservation, Reserve};
 
 use crate::{
@@ -20,7 +22,7 @@ use crate::{
     geometry::{Geometry, SLOTS},
     header::{self, OpenError},
     index::Index,
-    layout::Layout,
+    layout::{Keys, Layout},
     memory::Memory,
     process::{self, ProcessId},
     slots::Slots,
@@ -43,16 +45,16 @@ use crate::{
 /// and remove blocks the child opens the region itself.
 #[derive(Debug)]
 pub struct Region {
-    memory: Memory,
+    pub(crate) memory: Memory,
     /// The file, where the region is in one: its locks say that this process lives.
     file: Option<File>,
-    geometry: Geometry,
-    layout: Layout,
+    pub(crate) geometry: Geometry,
+    pub(crate) layout: Layout,
     counts: Counts,
     /// The process that opened it.
-    own: ProcessId,
+    pub(crate) own: ProcessId,
     /// Its slot.
-    slot: usize,
+    pub(crate) slot: usize,
     /// The life of the machine: what was written in another one is not read.
     boot: u64,
     /// Held by the thread that recovers; the others do not wait for it.
@@ -183,7 +185,7 @@ impl Region {
     }
 
     /// Takes a process slot in a region that was looked at.
-    fn join(
+    pub(crate) fn join(
         memory: Memory,
         file: Option<File>,
         layout: &Layout,
@@ -198,6 +200,24 @@ impl Region {
         region.slot = region.slots().take(own).ok_or(OpenError::TooManyProcesses { slots: SLOTS })?;
         region.take_back(region.slot);
         Ok(region)
+    }
+
+    /// Opens the region in a file without becoming one of its processes: it takes no slot, recovers
+    /// nothing, and no verb writes.
+    pub(crate) fn observe(path: &Path, keys: Keys) -> Result<Self, OpenError> {
+        let (memory, file) = files::open(path)?;
+        let layout = Layout { keys, ..header::layout(&memory)? };
+        let geometry = Geometry::of(&layout)?;
+        header::check(&memory, &layout, &geometry)?;
+        let (counts, boot, recovering) = (Counts::default(), process::boot(), Mutex::new(()));
+        // Of no process: as in a forked child, every write is refused.
+        let (own, slot) = (ProcessId::NONE, SLOTS);
+        Ok(Self { memory, file: Some(file), geometry, layout, counts, own, slot, boot, recovering })
+    }
+
+    /// The layout that the region in a file says; the rest of it is still to be checked.
+    pub(crate) fn layout_of(path: &Path) -> Result<Layout, OpenError> {
+        header::layout(&files::open(path)?.0)
     }
 
     /// The layout that all processes of the region share.
@@ -231,11 +251,28 @@ impl Region {
         std::process::id() == self.own.pid()
     }
 
-    fn entry(&self, number: usize) -> Entry<'_> {
+    /// The process that opened it.
+    pub(crate) fn opener(&self) -> u32 {
+        self.own.pid()
+    }
+
+    pub(crate) fn slot(&self) -> usize {
+        self.slot
+    }
+
+    pub(crate) fn boot(&self) -> u64 {
+        self.boot
+    }
+
+    pub(crate) fn count_stored(&self, blocks: u64) {
+        self.counts.stored.fetch_add(blocks, gauge::Relaxed);
+    }
+
+    pub(crate) fn entry(&self, number: usize) -> Entry<'_> {
         Entry::of(number, &self.memory, &self.geometry)
     }
 
-    fn index(&self) -> Index<'_> {
+    pub(crate) fn index(&self) -> Index<'_> {
         Index::of(&self.memory, &self.geometry)
     }
 
@@ -244,7 +281,7 @@ impl Region {
     }
 
     /// The clock: how many entries were looked at to make room, ever.
-    fn clock(&self) -> &AtomicU64 {
+    pub(crate) fn clock(&self) -> &AtomicU64 {
         let at = self.geometry.clock();
         &self.memory.words(at..at + 1)[0]
     }

@@ -152,19 +152,29 @@ impl Region {
 
     /// The entry that holds a block, and its state, of which the rest is to be confirmed.
     pub(super) fn find(&self, key: &Key, tokens: &[Token]) -> Result<(Entry<'_>, State), Miss> {
+        self.find_by(key.hash, |entry, state| entry.lacks(state, key, tokens, self.boot))
+    }
+
+    /// As [`find`](Self::find), with any comparison: `lacks` says why an entry with the hash does
+    /// not hold the block.
+    pub(crate) fn find_by(
+        &self,
+        hash: [u64; 2],
+        lacks: impl Fn(&Entry<'_>, State) -> Option<Miss>,
+    ) -> Result<(Entry<'_>, State), Miss> {
         let mut miss = Miss::Absent;
-        for number in self.index().candidates(key.hash) {
+        for number in self.index().candidates(hash) {
             let entry = self.entry(number);
             let state = entry.look();
             let kind = state.kind();
-            if !matches!(kind, Kind::Ready | Kind::Writing) || entry.hash() != key.hash {
+            if !matches!(kind, Kind::Ready | Kind::Writing) || entry.hash() != hash {
                 continue;
             }
             if kind == Kind::Writing {
                 miss = Miss::BeingWritten;
                 continue;
             }
-            let Some(reason) = entry.lacks(state, key, tokens, self.boot) else { return Ok((entry, state)) };
+            let Some(reason) = lacks(&entry, state) else { return Ok((entry, state)) };
             if !entry.is_still(state) {
                 miss = Miss::Overwritten;
                 continue;
@@ -190,7 +200,7 @@ impl Region {
         Ok(())
     }
 
-    fn count(&self, miss: Option<Miss>) {
+    pub(crate) fn count(&self, miss: Option<Miss>) {
         match miss {
             None => count(&self.counts.hits),
             Some(miss) => self.counts.miss(miss),
@@ -198,7 +208,7 @@ impl Region {
     }
 
     /// Notes a use, where the last one was long ago: a block that is used all the time is not written to all the time.
-    fn used(&self, entry: Entry<'_>) {
+    pub(crate) fn used(&self, entry: Entry<'_>) {
         // Relaxed: it decides what is evicted, no more.
         let now = self.clock().load(Relaxed);
         if now.wrapping_sub(entry.used()) > self.geometry.entries as u64 / 16 {

@@ -5,7 +5,7 @@ use crate::{
     entry::{Claimed, Entry},
     geometry::SLOTS,
     state::{Kind, State},
-    sync::{Relaxed, gauge},
+    sync::{AtomicU64, Relaxed, gauge},
 };
 
 /// Entries of which the one is evicted that was not used for the longest time.
@@ -45,8 +45,16 @@ impl Region {
         }
         let entries = self.take_back(slot);
         self.slots().free(slot);
+        self.recount();
         self.counts.recovered.fetch_add(entries as u64, gauge::Relaxed);
         entries
+    }
+
+    /// The pid of the process that has a slot, and whether it is dead.
+    pub(crate) fn owner_of(&self, slot: usize) -> Option<(u32, bool)> {
+        // Locks do not tell the threads of a process apart: none recovers meanwhile.
+        let one = self.recovering.try_lock();
+        self.slots().owner(slot, self.own, one.is_ok())
     }
 
     /// Gives back the entries of a slot that is this process's.
@@ -61,19 +69,20 @@ impl Region {
     }
 
     /// Drops a block, if it is still in this state.
-    pub(super) fn discard(&self, entry: Entry<'_>, seen: State) -> bool {
+    pub(crate) fn discard(&self, entry: Entry<'_>, seen: State) -> bool {
         let claimed = if self.is_own() { entry.claim(seen, self.slot) } else { None };
         claimed.map(|claimed| self.empty(claimed)).is_some()
     }
 
     /// Gives a claimed entry back, and its cell.
-    pub(super) fn empty(&self, claimed: Claimed<'_>) {
+    pub(crate) fn empty(&self, claimed: Claimed<'_>) {
         let entry = claimed.entry();
+        self.uncharge(&claimed);
         self.index().remove(entry.hash(), entry.number());
         claimed.give_back();
     }
 
-    fn discard_all(&self, is_meant: impl Fn(&Entry<'_>) -> bool) -> usize {
+    pub(crate) fn discard_all(&self, is_meant: impl Fn(&Entry<'_>) -> bool) -> usize {
         let entries = (0..self.geometry.entries).map(|entry| self.entry(entry));
         let discarded = entries.filter(|entry| {
             let state = entry.look();
@@ -82,20 +91,41 @@ impl Region {
         discarded.count()
     }
 
-    /// Goes over entries from where the clock stands.
-    fn sweep(&self) -> Option<Claimed<'_>> {
-        let entries = self.geometry.entries;
-        // Relaxed, here and below: the clock says where to look, no more.
+    /// Goes over entries from where the clock stands, for one that is free or whose block is the
+    /// oldest of a few.
+    pub(crate) fn sweep(&self) -> Option<Claimed<'_>> {
+        // Relaxed: the clock says where to look, no more.
         let now = self.clock().fetch_add(1, Relaxed);
+        self.sweep_from(now, now, self.clock(), None)
+    }
+
+    /// Goes over entries from where a hand stands, for the oldest of a few blocks of those that are
+    /// meant.
+    pub(crate) fn sweep_blocks(&self, hand: &AtomicU64, is_meant: &dyn Fn(&Entry<'_>) -> bool) -> Option<Claimed<'_>> {
+        // Relaxed: as above.
+        let (from, now) = (hand.fetch_add(1, Relaxed), self.clock().load(Relaxed));
+        self.sweep_from(from, now, hand, Some(is_meant))
+    }
+
+    fn sweep_from(
+        &self,
+        from: u64,
+        now: u64,
+        hand: &AtomicU64,
+        is_meant: Option<&dyn Fn(&Entry<'_>) -> bool>,
+    ) -> Option<Claimed<'_>> {
+        let entries = self.geometry.entries;
         let mut oldest: Option<(Entry<'_>, State)> = None;
         for looked in 0..self.looks() {
             if looked > 0 {
-                self.clock().fetch_add(1, Relaxed);
+                // Relaxed: as above.
+                hand.fetch_add(1, Relaxed);
             }
-            let entry = self.entry((now.wrapping_add(looked as u64) % entries as u64) as usize);
+            let entry = self.entry((from.wrapping_add(looked as u64) % entries as u64) as usize);
             let state = entry.look();
             match state.kind() {
                 Kind::Writing => {}
+                kind if is_meant.is_some_and(|is_meant| kind != Kind::Ready || !is_meant(&entry)) => {}
                 Kind::Ready if !entry.has_expired() => {
                     if oldest.is_none_or(|(oldest, _)| age(oldest.used(), now) < age(entry.used(), now)) {
                         oldest = Some((entry, state));
@@ -122,23 +152,24 @@ impl Region {
     }
 
     /// Claims an entry, whatever it holds, and takes its cell away.
-    fn displace<'r>(&'r self, entry: Entry<'r>, seen: State) -> Option<Claimed<'r>> {
+    pub(crate) fn displace<'r>(&'r self, entry: Entry<'r>, seen: State) -> Option<Claimed<'r>> {
         let has_expired = entry.has_expired();
         let claimed = entry.claim(seen, self.slot)?;
         if seen.kind() == Kind::Ready {
             count(if has_expired { &self.counts.expired } else { &self.counts.evicted });
         }
         if matches!(seen.kind(), Kind::Ready | Kind::Unknown) {
+            self.uncharge(&claimed);
             self.index().remove(entry.hash(), entry.number());
         }
         Some(claimed)
     }
 }
 
-/// How long ago a block was used. Other threads may have used it after the moment that is now.
-fn age(used: u64, now: u64) -> u64 {
-    let age = now.wrapping_sub(used);
-    if age > u64::MAX / 2 { 0 } else { age }
+/// How long ago a block was used; below zero if other threads have used it after the moment that is
+/// now.
+pub(crate) fn age(used: u64, now: u64) -> i64 {
+    now.wrapping_sub(used) as i64
 }
 
 #[cfg(all(test, not(radixkv_loom)))]

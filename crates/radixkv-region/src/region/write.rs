@@ -271,7 +271,7 @@ impl Drop for Reservation<'_> {
 }
 
 /// The moment at which a time to live that begins now is over.
-fn expiry(time_to_live: Duration) -> u64 {
+pub(crate) fn expiry(time_to_live: Duration) -> u64 {
     let millis = u64::try_from(time_to_live.as_millis()).unwrap_or(NEVER);
     process::now().saturating_add(millis).min(NEVER - 1)
 }

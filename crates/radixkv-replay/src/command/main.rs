@@ -29,6 +29,11 @@ mod metrics;
 mod output;
 mod page;
 mod progress;
+#[cfg(feature = "region")]
+mod region;
+#[cfg(not(feature = "region"))]
+#[path = "region/absent.rs"]
+mod region;
 mod replay;
 mod report;
 mod rows;
@@ -74,6 +79,7 @@ enum Command {
     Explain(explain::Arguments),
     Follow(follow::Arguments),
     Inspect(inspect::Arguments),
+    Region(region::Arguments),
     Replay(Box<arguments::Arguments>),
     Size(size::Arguments),
     Sweep(sweep::Arguments),
@@ -104,6 +110,7 @@ fn run(command: Command, screen: &Screen) -> ExitCode {
         Command::Explain(arguments) => explain::run(&arguments, screen),
         Command::Follow(arguments) => follow::run(&arguments, screen),
         Command::Inspect(arguments) => inspect::run(&arguments, screen),
+        Command::Region(arguments) => region::run(&arguments, screen),
         Command::Replay(arguments) => replay::run(&arguments, screen),
         Command::Size(arguments) => size::run(&arguments, screen),
         Command::Sweep(arguments) => sweep::run(&arguments, screen),

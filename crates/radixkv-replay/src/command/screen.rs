@@ -33,7 +33,7 @@ impl Screen {
     }
 
     /// A line of this many columns without colours.
-    #[cfg(test)]
+    #[cfg(any(test, feature = "region"))]
     pub(crate) fn plain(width: usize) -> Self {
         Self { width: Some(width), colours: false }
     }

@@ -64,7 +64,8 @@ fn the_commands_of_the_readme_run_as_written() {
 
 #[test]
 fn every_command_that_a_page_shows_is_known() {
-    let known = ["bench", "completions", "convert", "explain", "follow", "inspect", "replay", "size", "sweep", "top"];
+    let known =
+        ["bench", "completions", "convert", "explain", "follow", "inspect", "region", "replay", "size", "sweep", "top"];
     let mut count = 0;
     for page in PAGES {
         for line in commands(page) {
@@ -84,5 +85,14 @@ fn follow_says_how_it_is_built_where_it_is_not() {
     for arguments in [&["follow"][..], &["follow", "--help"], &["follow", "tcp://127.0.0.1:5557", "--once"]] {
         let said = complaint(arguments);
         assert!(said.contains("cargo install --path crates/radixkv-replay --features follow"), "{arguments:?}: {said}");
+    }
+}
+
+#[cfg(not(feature = "region"))]
+#[test]
+fn region_says_how_it_is_built_where_it_is_not() {
+    for arguments in [&["region"][..], &["region", "--help"], &["region", "inspect", "kv"]] {
+        let said = complaint(arguments);
+        assert!(said.contains("cargo install --path crates/radixkv-replay --features region"), "{arguments:?}: {said}");
     }
 }

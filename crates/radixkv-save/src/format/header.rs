@@ -10,9 +10,10 @@
 //! | 36.. | the layout, a line for each field; then zeros |
 //! | 8184..8192 | the checksum of all before it |
 
-use radixkv_tiers::Layout;
+use radixkv_tiers::{Layout, LayoutDifference};
 
 use super::cursor::Cursor;
+use super::seal::Sealing;
 use super::{VERSION, checksum};
 
 /// Blocks begin behind it, where a disk's block may begin.
@@ -35,6 +36,13 @@ pub(crate) struct Header {
     pub(crate) seed: u64,
 }
 
+impl Header {
+    /// Bytes that a block takes in the file.
+    pub(crate) fn stored_bytes(&self, sealing: &Sealing) -> u64 {
+        if self.block_bytes == 0 { 0 } else { (self.block_bytes + sealing.extra_bytes()) as u64 }
+    }
+}
+
 /// Why bytes are not the header of a save with this layout.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Mismatch {
@@ -46,7 +54,7 @@ pub(crate) enum Mismatch {
 
 /// The bytes of a header, and what it says.
 pub(crate) fn write(magic: &Magic, layout: &Layout, block_bytes: usize, number: u64) -> (Header, Vec<u8>) {
-    let text: String = layout.fields().map(|(field, value)| format!("{field}: {value}\n")).concat();
+    let text: String = layout.said().map(|(field, value)| format!("{field}: {value}\n")).collect();
     let mut bytes = Vec::with_capacity(BYTES);
     bytes.extend(magic);
     bytes.extend(VERSION.to_le_bytes());
@@ -86,15 +94,10 @@ pub(crate) fn read(bytes: &[u8], magic: &Magic, layout: &Layout) -> Result<Heade
 }
 
 fn compare(text: &str, layout: &Layout) -> Result<(), Mismatch> {
-    let mut lines = text.lines();
-    for (field, asked) in layout.fields() {
-        let value = |line: &str| line.strip_prefix(field)?.strip_prefix(": ").map(str::to_owned);
-        let stored = lines.next().and_then(value).ok_or(Mismatch::Damaged)?;
-        if stored != asked {
-            return Err(Mismatch::Field { field: field.to_owned(), stored, asked });
-        }
-    }
-    lines.next().map_or(Ok(()), |_| Err(Mismatch::Damaged))
+    layout.compare_lines(text.lines()).map_err(|difference| match difference {
+        LayoutDifference::NotALayout => Mismatch::Damaged,
+        LayoutDifference::Field { field, stored, asked } => Mismatch::Field { field: field.to_owned(), stored, asked },
+    })
 }
 
 #[cfg(test)]

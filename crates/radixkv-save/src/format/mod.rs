@@ -10,6 +10,9 @@
 //! Numbers are little-endian, checksums are XXH3 of 64 bits. The header's checksum is the seed of all others: bytes of another
 //! save do not pass. Header and trailer are needed; a record or a block that does not fit its checksum is left out.
 //!
+//! With an encrypted layout, blocks and records are encrypted each by itself, with nonce and tag
+//! behind them; header and trailer are not.
+//!
 //! The file may be any bytes. No number in it is believed before it is compared with what the file has: it decides no
 //! allocation beyond the file's length, no index and no loop.
 
@@ -18,6 +21,7 @@ pub(crate) mod entry;
 pub(crate) mod header;
 pub(crate) mod host_entry;
 pub(crate) mod record;
+pub(crate) mod seal;
 pub(crate) mod trailer;
 
 use twox_hash::XxHash3_64;

@@ -9,33 +9,37 @@
 //! A record is named by its number, the place among the records: one that is damaged changes no other's name. When a length is
 //! damaged, the end of the record is not known, and no record behind it passes.
 
-use std::io::{self, Write};
+use std::{
+    borrow::Cow,
+    io::{self, Write},
+};
 
-use super::checksum;
+use super::seal::{Part, Sealing};
 
 const HEAD: usize = 12;
 
 /// Writes records, one after the other.
 pub(crate) struct Records<W> {
     to: W,
-    seed: u64,
+    sealing: Sealing,
     next: u64,
     /// Bytes of the records written.
     pub(crate) bytes: u64,
 }
 
 impl<W: Write> Records<W> {
-    pub(crate) fn new(to: W, seed: u64) -> Self {
-        Self { to, seed, next: 0, bytes: 0 }
+    pub(crate) fn new(to: W, sealing: Sealing) -> Self {
+        Self { to, sealing, next: 0, bytes: 0 }
     }
 
     /// Writes a record; its number.
-    pub(crate) fn write(&mut self, content: &[u8]) -> io::Result<usize> {
+    pub(crate) fn write(&mut self, mut content: Vec<u8>) -> io::Result<usize> {
+        self.sealing.seal(Part::Record, self.next, &mut content)?;
         let length = u32::try_from(content.len()).map_err(|_| io::ErrorKind::FileTooLarge)?;
         let number = self.next;
         self.to.write_all(&length.to_le_bytes())?;
-        self.to.write_all(&sum_of(self.seed, number, content).to_le_bytes())?;
-        self.to.write_all(content)?;
+        self.to.write_all(&sum_of(&self.sealing, number, &content).to_le_bytes())?;
+        self.to.write_all(&content)?;
         self.next += 1;
         self.bytes += (HEAD + content.len()) as u64;
         Ok(number as usize)
@@ -46,12 +50,13 @@ impl<W: Write> Records<W> {
     }
 }
 
-fn sum_of(seed: u64, number: u64, content: &[u8]) -> u64 {
-    checksum(seed, number, content) ^ content.len() as u64
+fn sum_of(sealing: &Sealing, number: u64, content: &[u8]) -> u64 {
+    sealing.sum(number, content) ^ content.len() as u64
 }
 
-/// The contents of the records in `bytes`, by their numbers; nothing for one that is damaged.
-pub(crate) fn records(mut bytes: &[u8], seed: u64) -> impl Iterator<Item = Option<&[u8]>> {
+/// The contents of the records in `bytes`, by their numbers; nothing for one that is damaged, or of
+/// another key.
+pub(crate) fn records<'a>(mut bytes: &'a [u8], sealing: &'a Sealing) -> impl Iterator<Item = Option<Cow<'a, [u8]>>> {
     let mut next = 0;
     std::iter::from_fn(move || {
         let (length, rest) = bytes.split_first_chunk::<4>()?;
@@ -62,37 +67,63 @@ pub(crate) fn records(mut bytes: &[u8], seed: u64) -> impl Iterator<Item = Optio
             return Some(None);
         };
         bytes = rest;
-        let whole = sum_of(seed, next, content) == u64::from_le_bytes(*sum);
+        let (number, is_whole) = (next, sum_of(sealing, next, content) == u64::from_le_bytes(*sum));
         next += 1;
-        Some(whole.then_some(content))
+        Some(is_whole.then(|| opened(sealing, number, content)).flatten())
     })
+}
+
+/// Whether the first record is whole and does not open: then the key is another one.
+pub(crate) fn is_of_another_key(bytes: &[u8], sealing: &Sealing) -> bool {
+    let first = bytes.split_first_chunk::<4>().and_then(|(length, rest)| {
+        let (sum, rest) = rest.split_first_chunk::<8>()?;
+        let content = rest.get(..u32::from_le_bytes(*length) as usize)?;
+        (sum_of(sealing, 0, content) == u64::from_le_bytes(*sum)).then_some(content)
+    });
+    first.is_some_and(|content| opened(sealing, 0, content).is_none())
+}
+
+fn opened<'a>(sealing: &Sealing, number: u64, content: &'a [u8]) -> Option<Cow<'a, [u8]>> {
+    if sealing.extra_bytes() == 0 {
+        return Some(Cow::Borrowed(content));
+    }
+    let mut content = content.to_vec();
+    sealing.open(Part::Record, number, &mut content).then_some(Cow::Owned(content))
 }
 
 #[cfg(test)]
 mod tests {
+    use radixkv_tiers::Layout;
+
     use super::*;
+
+    fn sealing(seed: u64) -> Sealing {
+        Sealing::new(&Layout::new("m", "bf16", 1, 1).unwrap(), seed)
+    }
 
     #[test]
     fn a_damaged_record_is_left_out_alone() {
-        let mut written = Records::new(Vec::new(), 5);
+        let mut written = Records::new(Vec::new(), sealing(5));
+        let five = sealing(5);
         let contents: [&[u8]; 4] = [b"first", b"", b"second", b"third"];
         for (number, content) in contents.into_iter().enumerate() {
-            assert_eq!(written.write(content).unwrap(), number);
+            assert_eq!(written.write(content.to_vec()).unwrap(), number);
         }
         let (length, bytes) = (written.bytes as usize, written.into_inner());
         assert_eq!(length, bytes.len());
-        let found: Vec<_> = records(&bytes, 5).collect();
-        assert_eq!(found, contents.map(Some));
+        let found: Vec<_> = records(&bytes, &five).collect();
+        assert_eq!(found, contents.map(|content| Some(content.into())));
         for at in 0..bytes.len() {
             let mut other = bytes.clone();
             other[at] ^= 0x11;
-            let found: Vec<_> = records(&other, 5).collect();
-            assert!(found.iter().zip(contents).all(|(found, content)| found.is_none_or(|found| found == content)));
+            let found: Vec<_> = records(&other, &five).collect();
+            let mut pairs = found.iter().zip(contents);
+            assert!(pairs.all(|(found, content)| found.as_ref().is_none_or(|found| **found == *content)));
             assert!(found.iter().filter(|found| found.is_some()).count() < 4);
-            assert!(records(&bytes[..at], 5).flatten().count() < 4);
+            assert!(records(&bytes[..at], &five).flatten().count() < 4);
         }
         // Under another seed, or in another place, none passes.
-        assert!(records(&bytes, 6).all(|found| found.is_none()));
-        assert!(records(&bytes[17..], 5).all(|found| found.is_none()));
+        assert!(records(&bytes, &sealing(6)).all(|found| found.is_none()));
+        assert!(records(&bytes[17..], &five).all(|found| found.is_none()));
     }
 }

@@ -21,8 +21,8 @@ fn file(records: &[Vec<u8>], block_bytes: usize, blocks: u64, claimed: u64) -> V
         bytes.extend(vec![number as u8; block_bytes]);
     }
     let records_at = bytes.len() as u64;
-    let mut written = Records::new(Vec::new(), header.seed);
-    records.iter().for_each(|record| _ = written.write(record).unwrap());
+    let mut written = Records::new(Vec::new(), Sealing::new(&layout(), header.seed));
+    records.iter().for_each(|record| _ = written.write(record.clone()).unwrap());
     let records_bytes = written.bytes;
     bytes.extend(written.into_inner());
     bytes.extend(Trailer { records_at, records_bytes, blocks: claimed, saved_at: u64::MAX }.write(&header));

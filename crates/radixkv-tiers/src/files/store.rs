@@ -8,6 +8,7 @@
 //! files that are there, and they take no more than the capacity.
 
 use std::{
+    borrow::Cow,
     fs::{self, File, OpenOptions},
     io::{self, ErrorKind},
     os::unix::fs::{FileExt as _, OpenOptionsExt as _},
@@ -270,7 +271,7 @@ impl<C: AsRef<Counters>> FileStore<C> {
                 let Some(written) = files.lock().touch(key, *used) else { return Ok(Reply::Is(false)) };
                 self.written = written;
                 match files.read(key, &mut self.read) {
-                    Ok(length) => return Ok(Reply::Object(&self.read.bytes()[..length])),
+                    Ok(length) => return Ok(Reply::Object(Cow::Borrowed(&self.read.bytes()[..length]))),
                     // Another program removed it.
                     Err(error) if error.kind() == ErrorKind::NotFound => {
                         let discarded = files.discard(key, written, counters);

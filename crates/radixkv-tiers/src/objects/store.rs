@@ -1,6 +1,7 @@
 //! Objects of an object store, many requests at once on one thread.
 
 use std::{
+    borrow::Cow,
     future::{Future, poll_fn},
     io,
     sync::Arc,
@@ -16,7 +17,7 @@ use tokio::{
 use crate::{
     key::BlockKey,
     layout::{Layout, MAX_MANIFEST_BYTES},
-    object::{self, HEADER_BYTES, Miss},
+    object::{self, HEADER_BYTES},
     open::{self, OpenError},
     queue::{Job, Queue},
     tier::{Buffer, Failure},
@@ -158,14 +159,14 @@ async fn one<B: Buffer>(objects: Arc<Objects>, queue: &Queue<B>, job: Job<B>) {
     let answer = ask(&objects, step.clone(), due).await;
     let reply = match &answer {
         Ok(Answer::Is(is_there)) => Reply::Is(*is_there),
-        Ok(Answer::Object(bytes)) => Reply::Object(bytes),
+        Ok(Answer::Object(bytes)) => Reply::Object(Cow::Borrowed(bytes)),
         Ok(Answer::OtherLength(bytes)) => Reply::OtherLength(*bytes),
         Ok(Answer::Done) => Reply::Done,
         Err(failure) => Reply::Failed(*failure),
     };
     let reply = worker::verified(layout, &step, reply);
     if let (Step::Fetch(block, _), Reply::Missed(why)) = (&*step, &reply) {
-        if *why != Miss::Absent {
+        if why.is_for_good() {
             // Before the miss is known: as long as it is there, the block counts as present and is not put again. Another process
             // may have put it since: that costs a hit.
             let _ = ask(&objects, Arc::new(Step::Remove(block.key())), due).await;

@@ -262,8 +262,8 @@ fn a_tier_may_be_dropped_by_its_own_thread() {
         fn carry_out(&mut self, steps: &[Step], reply: &mut dyn FnMut(usize, Reply<'_>)) {
             assert!(matches!(steps[0], Step::Fetch(..)));
             let mut object = vec![0; self.0.object_bytes()];
-            crate::object::encode(&self.0.blocks("", &[0])[0], 0, &[1; 8], &mut object);
-            reply(0, Reply::Object(&object));
+            crate::object::encode(&self.0, &self.0.blocks("", &[0])[0], 0, &[1; 8], &mut object).unwrap();
+            reply(0, Reply::Object((&object[..]).into()));
         }
 
         fn discard(&mut self, _key: BlockKey, _why: Miss) {}

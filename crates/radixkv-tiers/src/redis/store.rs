@@ -4,6 +4,7 @@
 //! up: what may still come on it belongs to no request.
 
 use std::{
+    borrow::Cow,
     io,
     time::{Duration, Instant},
 };
@@ -193,7 +194,7 @@ fn answer<'a>(step: &Step, value: &'a Value) -> Reply<'a> {
         (Step::Contains(_), Value::Int(count)) => Reply::Is(*count > 0),
         (Step::Fetch(..), Value::Nil) => Reply::Is(false),
         (Step::Fetch(..), Value::BulkString(bytes)) if bytes.is_empty() => Reply::Is(false),
-        (Step::Fetch(..), Value::BulkString(bytes)) => Reply::Object(bytes),
+        (Step::Fetch(..), Value::BulkString(bytes)) => Reply::Object(Cow::Borrowed(bytes)),
         (Step::Store { .. }, Value::Okay | Value::Int(_)) | (Step::Remove(_), Value::Int(_)) => Reply::Done,
         _ => Reply::Failed(Failure::Protocol),
     }

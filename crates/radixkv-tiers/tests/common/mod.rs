@@ -13,9 +13,32 @@ pub(crate) fn layout(block_size: usize, block_bytes: usize) -> Layout {
     Layout::new("model", "bf16", block_size, block_bytes).unwrap()
 }
 
-/// Blocks of sequences of one block each.
+/// A layout of blocks that are named by digests.
+pub(crate) fn digests(bytes: usize, block_bytes: usize) -> Layout {
+    layout(16, block_bytes).digest_keys(bytes, "sha256", "0").unwrap()
+}
+
+/// Layouts with other kinds of keys, and encrypted ones where there are such.
+pub(crate) fn other_layouts() -> Vec<Layout> {
+    let digests = digests(36, 5000);
+    #[cfg(feature = "encryption")]
+    let encrypted = digests.clone().encrypted(radixkv_tiers::SealKey::new(&[1; 32]));
+    vec![
+        digests,
+        #[cfg(feature = "encryption")]
+        encrypted,
+    ]
+}
+
+/// Blocks of sequences of one block each, or of digests.
 pub(crate) fn blocks(layout: &Layout, count: usize) -> Vec<Block> {
-    (0..count as Token).map(|first| layout.blocks("n", &vec![first; layout.block_size()]).remove(0)).collect()
+    let digest = |first: Token| {
+        // The first length that the layout has.
+        let digests = (16..=36).map(|bytes| first.to_le_bytes().into_iter().cycle().take(bytes).collect::<Vec<_>>());
+        digests.into_iter().find_map(|digest| layout.digest_block(&digest).ok())
+    };
+    let tokens = |first| layout.blocks("n", &vec![first; layout.block_size()]).remove(0);
+    (0..count as Token).map(|first| digest(first).unwrap_or_else(|| tokens(first))).collect()
 }
 
 /// The bytes of a block: no two blocks share eight of them at one place.
@@ -86,6 +109,11 @@ pub(crate) const ABSENT: Result<(), NotGot> = Err(NotGot::Miss(Miss::Absent));
 
 /// What every tier does.
 pub(crate) fn does_what_a_tier_does(tier: &dyn RemoteTier<Bytes>) {
+    does_what_a_tier_does_in(tier, tier.layout().object_bytes());
+}
+
+/// What every tier does, of which a stored block counts for so many bytes.
+pub(crate) fn does_what_a_tier_does_in(tier: &dyn RemoteTier<Bytes>, bytes: usize) {
     let layout = tier.layout().clone();
     let (before, all) = (tier.stats(), blocks(&layout, 20));
     let (held, absent) = all.split_at(12);
@@ -117,7 +145,7 @@ pub(crate) fn does_what_a_tier_does(tier: &dyn RemoteTier<Bytes>) {
     assert_eq!(stats.misses.total() - before.misses.total(), 8 + 2 + 12);
     assert_eq!(stats.stored_blocks - before.stored_blocks, 17);
     assert_eq!(stats.removed_blocks - before.removed_blocks, 20);
-    assert_eq!(stats.read_bytes - before.read_bytes, 15 * layout.object_bytes() as u64);
-    assert_eq!(stats.written_bytes - before.written_bytes, 17 * layout.object_bytes() as u64);
+    assert_eq!(stats.read_bytes - before.read_bytes, 15 * bytes as u64);
+    assert_eq!(stats.written_bytes - before.written_bytes, 17 * bytes as u64);
     assert_eq!((stats.in_flight, stats.errors.total()), (0, before.errors.total()));
 }

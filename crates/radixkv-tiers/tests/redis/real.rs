@@ -10,8 +10,8 @@ use radixkv_tiers::{Failure, Layout, Miss, NotGot, OpenError, Outcome, RedisTier
 
 use super::{
     common::{
-        ABSENT, Bytes, PATIENCE, blocks, checked, completions, does_what_a_tier_does, get, get_all, layout, put,
-        put_all,
+        ABSENT, Bytes, PATIENCE, blocks, checked, completions, does_what_a_tier_does, get, get_all, layout,
+        other_layouts, put, put_all,
     },
     server::Real,
 };
@@ -23,14 +23,14 @@ fn open(server: &Real, layout: &Layout) -> Tier<Bytes> {
 #[test]
 fn a_tier_in_redis_does_what_a_tier_does() {
     let Some(server) = Real::start(&[]) else { return };
-    for (block_size, block_bytes) in [(1, 1), (16, 5000), (16, 3_000_000)] {
-        let layout = layout(block_size, block_bytes);
-        let prefix = format!("kv:{block_bytes}");
+    let layouts = [vec![layout(1, 1), layout(16, 5000), layout(16, 3_000_000)], other_layouts()].concat();
+    for (number, layout) in layouts.iter().enumerate() {
+        let prefix = format!("kv:{number}");
         let open = || RedisTier::new(server.url(), &prefix, layout.clone()).timeout(PATIENCE).open::<Bytes>();
         let tier = open().unwrap();
         does_what_a_tier_does(&tier);
         // Shared by all that open it, and found again.
-        let all = blocks(&layout, 3);
+        let all = blocks(layout, 3);
         put_all(&tier, &all, None);
         drop(tier);
         assert_eq!(get_all(&open().unwrap(), &all), vec![Ok(()); 3]);

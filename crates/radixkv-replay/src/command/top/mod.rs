@@ -6,7 +6,7 @@ mod plain;
 mod scrape;
 mod scraped;
 mod view;
-mod watch;
+pub(crate) mod watch;
 
 use std::{
     convert::Infallible,
@@ -47,6 +47,10 @@ pub(crate) struct Arguments {
     /// Address of a cache's metrics, such as 127.0.0.1:9400 or http://HOST:PORT/metrics
     #[arg(long, value_name = "ADDR")]
     metrics: Option<Address>,
+    /// Path of a region of digest-keyed blocks, or its name in /dev/shm
+    #[cfg(feature = "region")]
+    #[arg(long, value_name = "NAME")]
+    region: Option<crate::region::Name>,
     #[arg(hide = true, id = "WHAT", value_parser = hint)]
     _what: Option<Infallible>,
 }
@@ -85,6 +89,10 @@ enum TopError {
 }
 
 pub(crate) fn run(arguments: &Arguments, screen: &Screen) -> ExitCode {
+    #[cfg(feature = "region")]
+    if let Some(name) = &arguments.region {
+        return crate::region::top(name, screen);
+    }
     match show(Source::new(arguments), screen) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -133,11 +141,17 @@ fn read(path: &Path) -> Result<State, TopError> {
     serde_json::from_slice(&text).map_err(|_| TopError::Malformed { path: path.into() })
 }
 
+/// Whether standard output is a terminal that shows more than text.
+pub(crate) fn is_drawn_on() -> bool {
+    io::stdout().is_terminal() && env::var_os("TERM").is_none_or(|term| term != "dumb")
+}
+
 /// Shows states in a terminal; elsewhere prints the present one as text.
 fn show(mut source: Source, screen: &Screen) -> Result<(), TopError> {
     let state = source.read()?;
-    if io::stdout().is_terminal() && env::var_os("TERM").is_none_or(|term| term != "dumb") {
-        return watch::watch(source, state).map_err(TopError::Terminal);
+    if is_drawn_on() {
+        let watched = watch::watch(source.period(), move || source.read().ok(), state, view::draw);
+        return watched.map_err(TopError::Terminal);
     }
     console::print(&plain::text(&state, screen)).map_err(|error| TopError::Output(OutputError::stdout(error)))
 }

@@ -20,8 +20,7 @@ use ratatui::crossterm::{
     terminal::disable_raw_mode,
 };
 
-use super::{Source, view};
-use crate::live::State;
+use ratatui::Frame;
 
 /// Between two looks at signals and at the terminal, which refuses to be drawn on once it has gone.
 const TICK: Duration = Duration::from_millis(100);
@@ -29,17 +28,23 @@ const TICK: Duration = Duration::from_millis(100);
 const GRACE: Duration = Duration::from_secs(1);
 
 /// What the threads tell.
-enum News {
+enum News<S> {
     Input(io::Result<Event>),
-    State(Box<State>),
+    State(Box<S>),
 }
 
-/// Shows states, beginning with this one. The terminal is then as it was.
+/// Shows states, beginning with this one, and with those that `read` gives once a `period`. The
+/// terminal is then as it was.
 ///
 /// # Errors
 ///
 /// If the terminal refuses, or has gone.
-pub(super) fn watch(source: Source, state: State) -> io::Result<()> {
+pub(crate) fn watch<S: Send + 'static>(
+    period: Duration,
+    read: impl FnMut() -> Option<S> + Send + 'static,
+    state: S,
+    draw: impl Fn(&mut Frame<'_>, &S) + Send + 'static,
+) -> io::Result<()> {
     let stop = stop()?;
     // Not dropped: a drop complains to a terminal that has gone.
     let mut terminal = ManuallyDrop::new(ratatui::try_init()?);
@@ -52,10 +57,9 @@ pub(super) fn watch(source: Source, state: State) -> io::Result<()> {
                 let tell = tell.clone();
                 move || read_input(&tell)
             });
-            thread::spawn(move || read_states(source, &tell));
+            thread::spawn(move || read_states(period, read, &tell));
             let mut state = state;
-            let shown =
-                show(&mut state, &news, &stop, |state| terminal.draw(|frame| view::draw(frame, state)).map(drop));
+            let shown = show(&mut state, &news, &stop, |state| terminal.draw(|frame| draw(frame, state)).map(drop));
             let restored = ratatui::try_restore().and(terminal.show_cursor());
             let _ = end.send(shown.and(restored));
         }
@@ -85,11 +89,11 @@ fn stop() -> io::Result<Arc<AtomicBool>> {
 }
 
 /// Draws a state and those that come after it until there is an end.
-fn show(
-    state: &mut State,
-    news: &mpsc::Receiver<News>,
+fn show<S>(
+    state: &mut S,
+    news: &mpsc::Receiver<News<S>>,
     stop: &AtomicBool,
-    mut draw: impl FnMut(&State) -> io::Result<()>,
+    mut draw: impl FnMut(&S) -> io::Result<()>,
 ) -> io::Result<()> {
     // Relaxed: a wish; nothing else depends on it.
     while !stop.load(Relaxed) {
@@ -106,7 +110,7 @@ fn show(
 }
 
 /// Tells of keys and sizes as long as anybody listens.
-fn read_input(tell: &Sender<News>) {
+fn read_input<S>(tell: &Sender<News<S>>) {
     loop {
         let read = event::read();
         let is_over = read.is_err();
@@ -118,10 +122,10 @@ fn read_input(tell: &Sender<News>) {
 
 /// Tells of states as long as anybody listens. A file that is gone or half written, or metrics that nobody serves any more,
 /// leave the last state on the screen.
-fn read_states(mut source: Source, tell: &Sender<News>) {
+fn read_states<S>(period: Duration, mut read: impl FnMut() -> Option<S>, tell: &Sender<News<S>>) {
     loop {
-        thread::sleep(source.period());
-        if let Ok(next) = source.read()
+        thread::sleep(period);
+        if let Some(next) = read()
             && tell.send(News::State(Box::new(next))).is_err()
         {
             return;
@@ -137,6 +141,7 @@ fn ends(key: KeyEvent) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::live::State;
 
     #[test]
     fn q_escape_and_an_interrupt_end_it() {

@@ -3,6 +3,8 @@
 //! A copy within the machine's memory needs no thread: requests are carried out by the call that brings them, and their completions wait to
 //! be polled.
 
+mod digests;
+
 use std::{
     any::Any,
     collections::VecDeque,
@@ -14,11 +16,12 @@ use std::{
     time::Duration,
 };
 
+pub use digests::DigestTier;
 use radixkv_region::{self as shared, PutError, Region};
 
 use crate::{
     key::{Block, BlockKey},
-    layout::{Layout, LayoutDigest},
+    layout::{Layout, LayoutDigest, PLAIN},
     object::Miss,
     open::OpenError,
     stats::{Counters, Stats},
@@ -29,7 +32,8 @@ use crate::{
 const MAX_IN_FLIGHT: usize = 1024;
 
 /// A remote tier in a memory region that the engine processes of one host share: each finds the
-/// blocks that the others stored, also after they were killed.
+/// blocks that the others stored, also after they were killed. Its blocks are named by tokens; [`DigestTier`] has those that
+/// are named by digests.
 ///
 /// Batches are carried out by the calls that bring them, on the caller's thread: a copy for each block, and no waiting. A block that
 /// another process is putting counts as taken. In a process that was forked every call is refused.
@@ -75,7 +79,16 @@ impl<B: Buffer> RegionTier<B> {
     /// # Errors
     ///
     /// [`OpenError::Region`]: another layout or capacity, with both values; no region; no free process slot; what the system says.
+    /// [`OpenError::OtherLayout`], for blocks that are named by digests, or encrypted.
     pub fn open_or_create(path: impl AsRef<Path>, layout: Layout, capacity: u32) -> Result<Self, OpenError> {
+        // A region of token-keyed blocks has tokens beside them, and nothing is encrypted.
+        let [.., keys, encryption] = layout.store_fields();
+        for ((field, asked), stored) in [keys, encryption].into_iter().zip(PLAIN) {
+            if asked != stored {
+                let (place, stored) = (path.as_ref().display().to_string(), stored.to_owned());
+                return Err(OpenError::OtherLayout { place, field, stored, asked });
+            }
+        }
         let region = Region::open_or_create(&path, &of_region(&layout, capacity));
         let place = || path.as_ref().display().to_string();
         Ok(Self::over(region.map_err(|source| OpenError::Region { place: place(), source })?, layout))

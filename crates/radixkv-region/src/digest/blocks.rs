@@ -1,0 +1,466 @@
+//! The verbs of a namespace: batches of blocks, on the caller's thread.
+
+use std::{sync::Arc, time::Duration};
+
+use super::{DigestRegion, charge::Beyond, key::DigestKey, namespace::Namespace, recent::Recent, sealed::Sealer, sum};
+use crate::{
+    counts::Miss,
+    entry::{Claimed, Entry, NEVER, PARENT},
+    key::Key,
+    memory::WORD,
+    region::{Get, Region, age, expiry},
+    seal::{MOST_SEALS, Seal},
+    state::{Kind, State},
+    sync::{AtomicU64, Relaxed, gauge},
+};
+
+/// Of how many entries at least one is of a namespace that finds what to evict by going over the
+/// region.
+const SPARSE: u64 = 256;
+
+/// Keys whose entries are loaded ahead.
+const AHEAD: usize = 32;
+
+/// Whether the region holds a block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Presence {
+    /// It does not.
+    Absent,
+    /// It does.
+    Stored,
+    /// A process is storing it.
+    BeingWritten,
+}
+
+/// The result of storing a block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DigestPut {
+    /// The block can be read by all processes.
+    Stored,
+    /// The region had a block of that key, which stays, whatever its bytes are.
+    Present,
+    /// Another thread or process is storing the block.
+    InFlight,
+    /// All entries that were looked at are being written.
+    NoRoom,
+    /// The key of an encrypted namespace has sealed as often as it may: use a new key and a new
+    /// namespace.
+    KeyExhausted,
+    /// The namespace or the process has its quota, and no block of it was found that could make
+    /// room.
+    OverQuota,
+}
+
+/// Why a batch was refused. Nothing of it was done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum BatchError {
+    /// There are not as many buffers as keys.
+    #[error("{buffers} buffers given for {keys} keys")]
+    Buffers {
+        /// Keys of the batch.
+        keys: usize,
+        /// Buffers of the batch.
+        buffers: usize,
+    },
+    /// A key has another length than those of the namespace.
+    #[error("key {index} of the batch has {got} bytes, keys of the namespace have {expected}")]
+    KeyBytes {
+        /// The key's place in the batch.
+        index: usize,
+        /// Its bytes.
+        got: usize,
+        /// Bytes of a key of the namespace.
+        expected: usize,
+    },
+    /// A buffer has not the bytes of a block.
+    #[error("buffer {index} of the batch has {got} bytes, blocks of the namespace have {expected}")]
+    BufferBytes {
+        /// The buffer's place in the batch.
+        index: usize,
+        /// Its bytes.
+        got: usize,
+        /// Bytes of a block of the namespace.
+        expected: usize,
+    },
+    /// Blocks of an encrypted namespace have no place that a device may read or write.
+    #[error("blocks of an encrypted namespace cannot be read or written in place: use get_into and put_from")]
+    Encrypted,
+    /// The process is a fork of the one that opened the region: open it in the child process.
+    #[error("the region was opened by process {opener}, this is its fork {process}: open it again after a fork")]
+    Forked {
+        /// The process that opened the region.
+        opener: u32,
+        /// The process that asks.
+        process: u32,
+    },
+}
+
+/// An open namespace of a [`DigestRegion`]: its blocks can be looked up, read and stored, in
+/// batches.
+///
+/// | verb | progress | writes to the region |
+/// |---|---|---|
+/// | [`exists`](Self::exists), [`prefix`](Self::prefix) | wait-free: two buckets for each key | nothing, but a block that has expired is removed |
+/// | [`get_into`](Self::get_into), [`locate`](Self::locate) | the same, and a copy | when the block was used |
+/// | [`put_from`](Self::put_from), [`reserve`](Self::reserve) | lock-free: at most 2,048 entries for each block, and a copy | one entry for each block |
+/// | [`remove`](Self::remove) | wait-free | one entry for each block |
+/// | [`clear`](Self::clear) | wait-free: all entries | those of the namespace |
+#[derive(Debug)]
+pub struct DigestBlocks {
+    pub(super) shared: Arc<DigestRegion>,
+    number: u64,
+    block_bytes: usize,
+    key_bytes: usize,
+    has_checksums: bool,
+    sealer: Option<Sealer>,
+    recent: Recent,
+}
+
+impl DigestBlocks {
+    pub(super) fn new(shared: Arc<DigestRegion>, number: u64, namespace: &Namespace) -> Self {
+        Self {
+            shared,
+            number,
+            block_bytes: namespace.block_bytes(),
+            key_bytes: namespace.key_bytes(),
+            has_checksums: namespace.has_checksums,
+            sealer: None,
+            recent: Recent::default(),
+        }
+    }
+
+    /// The region.
+    pub fn region(&self) -> &Arc<DigestRegion> {
+        &self.shared
+    }
+
+    /// Bytes of a block.
+    pub fn block_bytes(&self) -> usize {
+        self.block_bytes
+    }
+
+    /// Bounds how many blocks the namespace may have, of all processes; 0 is no bound, which is the
+    /// default. A put beyond it evicts a block of the namespace.
+    pub fn set_quota(&self, blocks: u64) {
+        if let Some(quota) = self.inner().table().quota(self.number) {
+            // Relaxed: a number that is compared.
+            quota.store(blocks, Relaxed);
+        }
+    }
+
+    /// Whether the region holds the blocks of keys. Neither a use nor counted.
+    ///
+    /// # Errors
+    ///
+    /// [`BatchError::KeyBytes`].
+    pub fn exists(&self, keys: &[DigestKey]) -> Result<Vec<Presence>, BatchError> {
+        self.check_keys(keys)?;
+        let mut presences = Vec::with_capacity(keys.len());
+        for keys in keys.chunks(AHEAD) {
+            self.fetch_ahead(keys);
+            presences.extend(keys.iter().map(|key| self.presence(key)));
+        }
+        Ok(presences)
+    }
+
+    /// How many blocks the region holds before the first one that it does not. Neither a use nor
+    /// counted.
+    ///
+    /// # Errors
+    ///
+    /// [`BatchError::KeyBytes`].
+    pub fn prefix(&self, keys: &[DigestKey]) -> Result<usize, BatchError> {
+        self.check_keys(keys)?;
+        let mut found = 0;
+        for keys in keys.chunks(AHEAD) {
+            self.fetch_ahead(keys);
+            let stored = keys.iter().take_while(|key| self.presence(key) == Presence::Stored).count();
+            found += stored;
+            if stored < keys.len() {
+                break;
+            }
+        }
+        Ok(found)
+    }
+
+    /// Copies blocks into buffers, each of the bytes of a block. The content of a buffer is
+    /// unspecified where it was a miss.
+    ///
+    /// # Errors
+    ///
+    /// [`BatchError`].
+    pub fn get_into(&self, keys: &[DigestKey], buffers: &mut [&mut [u8]]) -> Result<Vec<Get>, BatchError> {
+        self.check_keys(keys)?;
+        self.check_buffers(keys, buffers.iter().map(|buffer| buffer.len()))?;
+        let gets: Vec<_> = keys.iter().zip(buffers).map(|(key, buffer)| self.get(key, buffer)).collect();
+        let hits = gets.iter().filter(|get| get.is_hit()).count() as u64;
+        self.inner().account(self.inner().slot()).add(hits, gets.len() as u64 - hits, 0);
+        Ok(gets)
+    }
+
+    /// Stores blocks out of buffers, each of the bytes of a block, until they are evicted or their
+    /// time to live is over.
+    ///
+    /// A block that is there keeps its bytes and its time to live. Of the blocks of a batch the
+    /// last one is evicted first.
+    ///
+    /// # Errors
+    ///
+    /// [`BatchError`].
+    pub fn put_from(
+        &self,
+        keys: &[DigestKey],
+        buffers: &[&[u8]],
+        time_to_live: Option<Duration>,
+    ) -> Result<Vec<DigestPut>, BatchError> {
+        self.check_keys(keys)?;
+        self.check_buffers(keys, buffers.iter().map(|buffer| buffer.len()))?;
+        self.check_process()?;
+        let expires = time_to_live.map_or(NEVER, expiry);
+        let after = (0..keys.len() as u64).rev();
+        let puts = keys.iter().zip(buffers).zip(after);
+        let puts: Vec<_> = puts.map(|((key, bytes), after)| self.put(key, bytes, expires, after)).collect();
+        let stored = puts.iter().filter(|put| **put == DigestPut::Stored).count() as u64;
+        self.note_stored(stored);
+        Ok(puts)
+    }
+
+    /// Removes blocks. Returns how many were there; none in a forked child.
+    ///
+    /// # Errors
+    ///
+    /// [`BatchError::KeyBytes`].
+    pub fn remove(&self, keys: &[DigestKey]) -> Result<usize, BatchError> {
+        self.check_keys(keys)?;
+        let found = keys.iter().filter_map(|key| self.find(key).ok());
+        Ok(found.filter(|(entry, state)| self.inner().discard(*entry, *state)).count())
+    }
+
+    /// Removes all blocks of the namespace. Returns how many; none in a forked child.
+    pub fn clear(&self) -> usize {
+        self.inner().discard_all(|entry| entry.namespace() == self.number)
+    }
+
+    pub(super) fn inner(&self) -> &Region {
+        &self.shared.region
+    }
+
+    pub(super) fn find(&self, key: &DigestKey) -> Result<(Entry<'_>, State), Miss> {
+        let (region, number) = (self.inner(), self.number);
+        region.find_by(key.hash(number), |entry, state| entry.lacks_digest(state, key, number, region.boot()))
+    }
+
+    pub(super) fn check_keys(&self, keys: &[DigestKey]) -> Result<(), BatchError> {
+        match keys.iter().position(|key| key.len() != self.key_bytes) {
+            None => Ok(()),
+            Some(index) => Err(BatchError::KeyBytes { index, got: keys[index].len(), expected: self.key_bytes }),
+        }
+    }
+
+    pub(super) fn check_process(&self) -> Result<(), BatchError> {
+        let (opener, process) = (self.inner().opener(), std::process::id());
+        if opener == process { Ok(()) } else { Err(BatchError::Forked { opener, process }) }
+    }
+
+    /// Whether blocks may be read and written in place.
+    pub(super) fn check_in_place(&self) -> Result<(), BatchError> {
+        if self.sealer.is_some() { Err(BatchError::Encrypted) } else { Ok(()) }
+    }
+
+    #[cfg(feature = "encryption")]
+    pub(super) fn sealed_by(self, sealer: Sealer) -> Self {
+        Self { sealer: Some(sealer), ..self }
+    }
+
+    pub(super) fn note_stored(&self, stored: u64) {
+        self.inner().account(self.inner().slot()).add(0, 0, stored);
+        self.inner().count_stored(stored);
+    }
+
+    pub(super) fn has_checksums(&self) -> bool {
+        self.has_checksums
+    }
+
+    /// The words of a block's bytes.
+    pub(super) fn words<'a>(&self, entry: &Entry<'a>) -> &'a [AtomicU64] {
+        &entry.payload()[..self.block_bytes.div_ceil(WORD)]
+    }
+
+    pub(super) fn seed(&self, key: &DigestKey) -> u64 {
+        key.seed(self.number)
+    }
+
+    fn check_buffers(
+        &self,
+        keys: &[DigestKey],
+        buffers: impl ExactSizeIterator<Item = usize>,
+    ) -> Result<(), BatchError> {
+        if buffers.len() != keys.len() {
+            return Err(BatchError::Buffers { keys: keys.len(), buffers: buffers.len() });
+        }
+        let expected = self.block_bytes;
+        match buffers.enumerate().find(|(_, got)| *got != expected) {
+            None => Ok(()),
+            Some((index, got)) => Err(BatchError::BufferBytes { index, got, expected }),
+        }
+    }
+
+    /// Loads what look-ups of several keys will compare, independently of each other: the processor
+    /// waits for memory once.
+    fn fetch_ahead(&self, keys: &[DigestKey]) {
+        let region = self.inner();
+        let mut entries = [None; AHEAD];
+        for (entry, key) in entries.iter_mut().zip(keys) {
+            *entry = region.index().candidates(key.hash(self.number)).next();
+        }
+        for entry in entries.into_iter().flatten().map(|number| region.entry(number)) {
+            std::hint::black_box((entry.used(), entry.namespace(), entry.checksum()));
+        }
+    }
+
+    fn presence(&self, key: &DigestKey) -> Presence {
+        match self.find(key) {
+            Ok(_) => Presence::Stored,
+            Err(Miss::BeingWritten) => Presence::BeingWritten,
+            Err(_) => Presence::Absent,
+        }
+    }
+
+    fn get(&self, key: &DigestKey, bytes: &mut [u8]) -> Get {
+        let miss = match self.find(key) {
+            Err(miss) => Some(miss),
+            Ok((entry, state)) => {
+                self.inner().used(entry);
+                self.copy_out(key, entry, state, bytes).err()
+            }
+        };
+        self.inner().count(miss);
+        miss.map_or(Get::Hit, Get::Miss)
+    }
+
+    fn copy_out(&self, key: &DigestKey, entry: Entry<'_>, state: State, bytes: &mut [u8]) -> Result<(), Miss> {
+        let (words, seal) = (self.words(&entry), entry.seal_of_bytes());
+        let is_right = if self.has_checksums {
+            let expected = entry.checksum();
+            sum::read(words, bytes, self.seed(key)) == expected
+        } else {
+            crate::copy::read(words, bytes);
+            true
+        };
+        if !entry.is_still(state) {
+            return Err(Miss::Overwritten);
+        }
+        if !is_right {
+            // So that it is stored again.
+            self.inner().discard(entry, state);
+            return Err(Miss::WrongChecksum);
+        }
+        self.sealer.as_ref().map_or(Ok(()), |sealer| sealer.open(key, bytes, &seal))
+    }
+
+    fn put(&self, key: &DigestKey, bytes: &[u8], expires: u64, after: u64) -> DigestPut {
+        let claimed = match self.claim(key, expires, after) {
+            Ok(claimed) => claimed,
+            Err(there) => return there,
+        };
+        if !self.write(&claimed, key, bytes) {
+            self.inner().empty(claimed);
+            return DigestPut::KeyExhausted;
+        }
+        claimed.publish(self.inner().boot());
+        DigestPut::Stored
+    }
+
+    /// Writes the bytes of a block, encrypted if the namespace is. False if the key may seal no
+    /// more.
+    fn write(&self, claimed: &Claimed<'_>, key: &DigestKey, bytes: &[u8]) -> bool {
+        let copy = |bytes: &[u8]| {
+            if self.has_checksums {
+                claimed.write_checksum(sum::write(claimed.entry().payload(), bytes, self.seed(key)));
+            } else {
+                claimed.write(0, bytes);
+            }
+        };
+        let Some(sealer) = &self.sealer else {
+            copy(bytes);
+            return true;
+        };
+        // Relaxed: a number that is compared.
+        let seals = self.inner().table().seals(self.number).map_or(0, |seals| seals.fetch_add(1, Relaxed));
+        let sealed = |bytes: &[u8], seal: &Seal| {
+            claimed.write_seal(seal);
+            copy(bytes);
+        };
+        seals < MOST_SEALS && sealer.seal(key, bytes, sealed).is_some()
+    }
+
+    /// Claims an entry for a block that is not there, and lets a cell lead to it. `after` blocks of
+    /// its batch come after it.
+    pub(super) fn claim(&self, key: &DigestKey, expires: u64, after: u64) -> Result<Claimed<'_>, DigestPut> {
+        match self.find(key) {
+            Ok(_) => return Err(DigestPut::Present),
+            Err(Miss::BeingWritten) => return Err(DigestPut::InFlight),
+            Err(_) => {}
+        }
+        let region = self.inner();
+        // Relaxed: a number that is compared.
+        let quota = region.table().quota(self.number).map_or(0, |quota| quota.load(Relaxed));
+        let beyond = region.charge(self.number, [quota, self.shared.quota.load(gauge::Relaxed)]);
+        let Some(claimed) = self.make_room(beyond, quota) else {
+            region.uncharge_none(self.number);
+            let is_beyond = beyond.namespace || beyond.process;
+            return Err(if is_beyond { DigestPut::OverQuota } else { DigestPut::NoRoom });
+        };
+        let hash = key.hash(self.number);
+        let record = Key { hash, parent: region.owner(), namespace: self.number };
+        // Relaxed: it decides what is evicted, no more.
+        claimed.write_fields(&record, expires, region.clock().load(Relaxed).wrapping_add(2 * after));
+        claimed.write_label(key);
+        let entry = claimed.entry();
+        if region.index().insert(hash, entry.number(), |other| region.entry(other).live_hash()) {
+            self.recent.push(entry.number());
+            return Ok(claimed);
+        }
+        region.uncharge(&claimed);
+        claimed.give_back();
+        Err(DigestPut::InFlight)
+    }
+
+    /// Claims an entry: any, or one whose block is of this namespace or process where its quota is
+    /// used up.
+    fn make_room(&self, beyond: Beyond, quota: u64) -> Option<Claimed<'_>> {
+        let (region, owner) = (self.inner(), self.inner().owner());
+        let is_own = |entry: &Entry<'_>| entry.read(PARENT) == owner;
+        let is_of = |entry: &Entry<'_>| entry.namespace() == self.number;
+        let is_meant = |entry: &Entry<'_>| (!beyond.namespace || is_of(entry)) && (!beyond.process || is_own(entry));
+        if !beyond.namespace && !beyond.process {
+            return region.sweep();
+        }
+        let hand = region.table().hand(self.number)?;
+        let is_sparse = quota.saturating_mul(SPARSE) < region.layout().capacity() as u64;
+        let recent = || self.displace_recent(&is_meant);
+        let swept = || region.sweep_blocks(hand, &is_meant);
+        let room = if is_sparse { recent().or_else(swept) } else { swept().or_else(recent) };
+        if room.is_some() || !(beyond.namespace && beyond.process) {
+            return room;
+        }
+        // No block is of both: one of each goes.
+        region.sweep_blocks(hand, &is_own)?.give_back();
+        region.sweep_blocks(hand, &is_of)
+    }
+
+    /// Claims one of the entries that this process stored last.
+    fn displace_recent(&self, is_meant: &dyn Fn(&Entry<'_>) -> bool) -> Option<Claimed<'_>> {
+        let region = self.inner();
+        // Relaxed: it decides what is evicted, no more.
+        let now = region.clock().load(Relaxed);
+        let age_of = |number: usize| {
+            let entry = region.entry(number);
+            (entry.look().kind() == Kind::Ready && is_meant(&entry)).then(|| age(entry.used(), now))
+        };
+        let entry = region.entry(self.recent.take_oldest(age_of)?);
+        let seen = entry.look();
+        (seen.kind() == Kind::Ready && is_meant(&entry)).then(|| region.displace(entry, seen))?
+    }
+}

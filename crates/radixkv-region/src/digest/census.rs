@@ -1,0 +1,237 @@
+//! What a region holds and who holds it, for people and monitoring.
+
+use std::{path::Path, time::Duration};
+
+use super::{DigestRegion, key::DigestKey, namespace::Namespace, sum};
+use crate::{
+    counts::Miss,
+    entry::Entry,
+    geometry::{NAMESPACES, SLOTS},
+    header::OpenError,
+    layout::Keys,
+    memory::WORD,
+    process,
+    region::Region,
+    state::Kind,
+    sync::{Relaxed, gauge},
+};
+
+/// What a region holds and who holds it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Census {
+    /// Blocks that the region has room for.
+    pub capacity: usize,
+    /// Bytes of the largest block.
+    pub entry_bytes: usize,
+    /// Entries that hold nothing.
+    pub free: usize,
+    /// The namespaces that were opened, in the order of their names.
+    pub namespaces: Vec<NamespaceCensus>,
+    /// The processes that have the region open, and those that were killed and are not recovered.
+    pub processes: Vec<ProcessCensus>,
+    /// Blocks of processes that have closed the region, or were killed.
+    pub ownerless_blocks: usize,
+}
+
+/// What a namespace holds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct NamespaceCensus {
+    /// What its blocks mean.
+    pub namespace: Namespace,
+    /// Blocks that it may have at most.
+    pub quota: Option<u64>,
+    /// Blocks that it has.
+    pub blocks: usize,
+    /// Bytes of these blocks.
+    pub bytes: usize,
+    /// How long ago the first of these blocks was stored.
+    pub oldest: Option<Duration>,
+    /// How long ago the last of these blocks was stored.
+    pub newest: Option<Duration>,
+}
+
+/// What a process holds and found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ProcessCensus {
+    /// Its pid, as its own PID namespace counts.
+    pub pid: u32,
+    /// Whether it is dead, as far as this process can tell.
+    pub is_dead: bool,
+    /// Whether it is the process that asks, through the `DigestRegion` that asks.
+    pub is_own: bool,
+    /// Blocks that it stored and that are there.
+    pub blocks: usize,
+    /// Entries that it is writing.
+    pub in_flight: usize,
+    /// Blocks that it found.
+    pub hits: u64,
+    /// Blocks that it did not find.
+    pub misses: u64,
+    /// Blocks that it stored, also those that are gone.
+    pub stored: u64,
+    /// How long it has had the region open.
+    pub open_for: Duration,
+}
+
+/// A look at a region of digest-keyed blocks from outside: it takes no process slot, recovers
+/// nothing and changes nothing, so that killed processes are seen.
+#[derive(Debug)]
+pub struct DigestObserver(DigestRegion);
+
+/// What [`DigestRegion::verify`] found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct Verified {
+    /// Blocks whose record and checksum are right.
+    pub right: usize,
+    /// Blocks whose record is right, in namespaces without checksums.
+    pub without_checksum: usize,
+    /// Blocks that were removed because their record or their bytes are damaged.
+    pub removed: usize,
+}
+
+impl DigestObserver {
+    /// Opens the region in a file.
+    ///
+    /// # Errors
+    ///
+    /// [`OpenError`].
+    pub fn open(path: impl AsRef<Path>) -> Result<Self, OpenError> {
+        let region = Region::observe(path.as_ref(), Keys::Digests)?;
+        Ok(Self(DigestRegion { region, quota: gauge::AtomicU64::new(0) }))
+    }
+
+    /// Counts what the region holds and who holds it, as [`DigestRegion::census`] does.
+    pub fn census(&self) -> Census {
+        self.0.census()
+    }
+}
+
+impl DigestRegion {
+    /// Counts what the region holds and who holds it. Looks at all entries; exact when no process
+    /// stores or removes blocks meanwhile.
+    pub fn census(&self) -> Census {
+        let (region, now) = (&self.region, process::now());
+        let mut namespaces = self.empty_namespaces();
+        let mut processes = self.empty_processes(now);
+        let (mut free, mut ownerless_blocks) = (0, 0);
+        for entry in self.entries() {
+            let state = entry.look();
+            if state.kind() == Kind::Writing {
+                if let Some(Some(process)) = processes.get_mut(state.slot()) {
+                    process.in_flight += 1;
+                }
+                continue;
+            }
+            let Some((number, slot)) = region.charged(&entry) else {
+                free += 1;
+                continue;
+            };
+            if let Some(Some(namespace)) = namespaces.get_mut(number - 1) {
+                namespace.add(&entry, now);
+            }
+            match slot.and_then(|slot| processes[slot].as_mut()) {
+                Some(process) => process.blocks += 1,
+                None => ownerless_blocks += 1,
+            }
+        }
+        let mut namespaces: Vec<_> = namespaces.into_iter().flatten().collect();
+        namespaces.sort_by(|one, other| one.namespace.name().cmp(other.namespace.name()));
+        let processes = processes.into_iter().flatten().collect();
+        let layout = region.layout();
+        let (capacity, entry_bytes) = (layout.capacity(), layout.block_bytes());
+        Census { capacity, entry_bytes, free, namespaces, processes, ownerless_blocks }
+    }
+
+    /// Removes blocks that were stored at least so long ago, of all namespaces or of the one with a
+    /// name. Returns how many.
+    pub fn trim(&self, age: Duration, namespace: Option<&str>) -> usize {
+        let millis = u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
+        let Some(before) = process::now().checked_sub(millis) else { return 0 };
+        let mut meant = [namespace.is_none(); NAMESPACES];
+        for (number, known) in self.region.table().all() {
+            meant[number as usize - 1] |= Some(known.name()) == namespace;
+        }
+        self.region.discard_all(|entry| {
+            let number = self.region.charged(entry).map(|(number, _)| number);
+            number.is_some_and(|number| meant[number - 1]) && entry.stored_at() <= before
+        })
+    }
+
+    /// Reads all blocks, and removes those whose record or bytes are damaged. A block that is
+    /// replaced meanwhile is not counted.
+    pub fn verify(&self) -> Verified {
+        let namespaces: Vec<_> = self.region.table().all().collect();
+        let mut verified = Verified::default();
+        for entry in self.entries() {
+            let state = entry.look();
+            if state.kind() != Kind::Ready {
+                continue;
+            }
+            let number = entry.namespace();
+            let namespace = namespaces.iter().find(|(known, _)| *known == number).map(|(_, namespace)| namespace);
+            let is_right = match (entry.is_unfit(state, self.region.boot()), namespace) {
+                (Some(Miss::Damaged), _) | (_, None) => false,
+                (_, Some(namespace)) => !namespace.has_checksums || has_checksum(&entry, number, namespace),
+            };
+            if !entry.is_still(state) {
+                continue;
+            }
+            match namespace {
+                _ if !is_right => verified.removed += usize::from(self.region.discard(entry, state)),
+                Some(namespace) if namespace.has_checksums => verified.right += 1,
+                _ => verified.without_checksum += 1,
+            }
+        }
+        verified
+    }
+
+    fn entries(&self) -> impl Iterator<Item = Entry<'_>> {
+        (0..self.region.layout().capacity()).map(|number| self.region.entry(number))
+    }
+
+    /// The namespaces by their number, without blocks.
+    fn empty_namespaces(&self) -> Vec<Option<NamespaceCensus>> {
+        let table = self.region.table();
+        let mut all: Vec<_> = (0..NAMESPACES).map(|_| None).collect();
+        for (number, namespace) in table.all() {
+            // Relaxed: a number to look at.
+            let quota = table.quota(number).map(|quota| quota.load(Relaxed)).filter(|quota| *quota != 0);
+            all[number as usize - 1] =
+                Some(NamespaceCensus { namespace, quota, blocks: 0, bytes: 0, oldest: None, newest: None });
+        }
+        all
+    }
+
+    /// The processes by their slot, without blocks.
+    fn empty_processes(&self, now: u64) -> Vec<Option<ProcessCensus>> {
+        let census = |slot| {
+            let (pid, is_dead) = self.region.owner_of(slot)?;
+            let [hits, misses, stored, opened] = self.region.account(slot).read();
+            let (is_own, open_for) = (slot == self.region.slot(), Duration::from_millis(now.saturating_sub(opened)));
+            Some(ProcessCensus { pid, is_dead, is_own, blocks: 0, in_flight: 0, hits, misses, stored, open_for })
+        };
+        (0..SLOTS).map(census).collect()
+    }
+}
+
+impl NamespaceCensus {
+    fn add(&mut self, entry: &Entry<'_>, now: u64) {
+        let age = Duration::from_millis(now.saturating_sub(entry.stored_at()));
+        self.blocks += 1;
+        self.bytes = self.bytes.saturating_add(self.namespace.block_bytes());
+        self.oldest = self.oldest.max(Some(age));
+        self.newest = Some(self.newest.map_or(age, |newest| newest.min(age)));
+    }
+}
+
+/// Whether the bytes of an entry are those of its checksum.
+fn has_checksum(entry: &Entry<'_>, number: u64, namespace: &Namespace) -> bool {
+    let words = entry.payload();
+    let len = namespace.block_bytes().min(words.len() * WORD);
+    let seed = DigestKey::from_words(entry.key_words()).seed(number);
+    sum::of(&words[..len.div_ceil(WORD)], len, seed) == entry.checksum()
+}

@@ -1,0 +1,168 @@
+//! How many blocks each namespace and each process has: what quotas are compared with.
+//!
+//! A block is charged before its entry is claimed, and no longer when the entry is empty. A process
+//! that is killed between the two leaves a number that is one too large, or too small; whoever
+//! recovers what it held counts again. A put that is in flight meanwhile, charged and without an
+//! entry, is not counted: the number is then one too small until it is counted the next time.
+
+use super::table::Table;
+use crate::{
+    entry::{Claimed, Entry, NAMESPACE, PARENT},
+    geometry::{NAMESPACES, SLOTS},
+    layout::Keys,
+    process,
+    region::Region,
+    state::Kind,
+    sync::{AtomicU64, Relaxed},
+};
+
+/// Words of a process slot after its owner.
+const LIFE: usize = 1;
+const BLOCKS: usize = 2;
+const HITS: usize = 3;
+const MISSES: usize = 4;
+const STORED: usize = 5;
+const OPENED: usize = 6;
+
+/// Bits of the slot in the name of an owner.
+const SLOT_BITS: u32 = 8;
+
+/// Which quotas a block is beyond.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Beyond {
+    pub(crate) namespace: bool,
+    pub(crate) process: bool,
+}
+
+/// The counters of a process, which it alone adds to, but for its blocks.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Account<'a>(&'a [AtomicU64]);
+
+impl Region {
+    /// The namespaces.
+    pub(crate) fn table(&self) -> Table<'_> {
+        Table::of(&self.memory, &self.geometry)
+    }
+
+    /// The account of a process.
+    pub(crate) fn account(&self, slot: usize) -> Account<'_> {
+        Account(self.memory.words(self.geometry.slot_line(slot)))
+    }
+
+    /// The owner of the blocks that this process stores.
+    pub(crate) fn owner(&self) -> u64 {
+        self.account(self.slot).owner(self.slot)
+    }
+
+    /// Charges a block to its namespace and to this process, of which each may have so many; 0 is
+    /// no bound.
+    pub(crate) fn charge(&self, namespace: u64, [of_namespace, of_process]: [u64; 2]) -> Beyond {
+        let is_beyond = |blocks: &AtomicU64, quota: u64| {
+            // Relaxed, here and below: numbers that are compared with a quota.
+            let before = blocks.fetch_add(1, Relaxed);
+            // Too small a number, after a kill, is below every quota.
+            quota != 0 && before as i64 >= quota.min(i64::MAX as u64) as i64
+        };
+        Beyond {
+            namespace: self.table().blocks(namespace).is_some_and(|blocks| is_beyond(blocks, of_namespace)),
+            process: is_beyond(self.account(self.slot).blocks(), of_process),
+        }
+    }
+
+    /// Takes back what a block was charged that has got no entry.
+    pub(crate) fn uncharge_none(&self, namespace: u64) {
+        self.subtract(namespace, self.owner());
+    }
+
+    /// Takes back what the block of an entry was charged that this process has claimed.
+    pub(crate) fn uncharge(&self, claimed: &Claimed<'_>) {
+        let entry = claimed.entry();
+        if self.layout.keys == Keys::Digests && entry.namespace() != 0 {
+            self.subtract(entry.namespace(), entry.read(PARENT));
+            entry.field(NAMESPACE).store(0, Relaxed);
+        }
+    }
+
+    /// Counts the blocks of namespaces and processes, after one of them was killed.
+    pub(crate) fn recount(&self) {
+        if self.layout.keys != Keys::Digests {
+            return;
+        }
+        let counters = || {
+            let namespaces = (1..=NAMESPACES as u64).filter_map(|number| self.table().blocks(number));
+            namespaces.chain((0..SLOTS).map(|slot| self.account(slot).0.get(BLOCKS).expect("a line")))
+        };
+        let before: Vec<u64> = counters().map(|blocks| blocks.load(Relaxed)).collect();
+        let mut counted = vec![0_u64; before.len()];
+        for entry in (0..self.geometry.entries).map(|number| self.entry(number)) {
+            if let Some((namespace, slot)) = self.charged(&entry) {
+                counted[namespace - 1] += 1;
+                if let Some(slot) = slot {
+                    counted[NAMESPACES + slot] += 1;
+                }
+            }
+        }
+        // What others charge meanwhile stays charged.
+        for (blocks, (before, counted)) in counters().zip(before.into_iter().zip(counted)) {
+            blocks.fetch_add(counted.wrapping_sub(before), Relaxed);
+        }
+    }
+
+    /// The namespace of an entry with a block, and the slot of its owner, if that process still has
+    /// it.
+    pub(crate) fn charged(&self, entry: &Entry<'_>) -> Option<(usize, Option<usize>)> {
+        if !matches!(entry.look().kind(), Kind::Ready | Kind::Writing) {
+            return None;
+        }
+        let namespace = usize::try_from(entry.namespace()).ok().filter(|number| (1..=NAMESPACES).contains(number))?;
+        Some((namespace, self.slot_of(entry.read(PARENT))))
+    }
+
+    /// The slot of an owner, if it is the same process that has the slot.
+    fn slot_of(&self, owner: u64) -> Option<usize> {
+        let slot = (owner & ((1 << SLOT_BITS) - 1)) as usize;
+        (slot < SLOTS && self.account(slot).owner(slot) == owner).then_some(slot)
+    }
+
+    fn subtract(&self, namespace: u64, owner: u64) {
+        let of_process = self.slot_of(owner).map(|slot| self.account(slot).blocks());
+        for blocks in self.table().blocks(namespace).into_iter().chain(of_process) {
+            blocks.fetch_add(u64::MAX, Relaxed);
+        }
+    }
+}
+
+impl<'a> Account<'a> {
+    /// Begins the account of the process that has taken the slot. Blocks of its last owner are not
+    /// this one's.
+    pub(crate) fn begin(&self) {
+        let life = self.0[LIFE].load(Relaxed).wrapping_add(1);
+        self.0[LIFE].store(life, Relaxed);
+        for (field, value) in [(BLOCKS, 0), (HITS, 0), (MISSES, 0), (STORED, 0), (OPENED, process::now())] {
+            self.0[field].store(value, Relaxed);
+        }
+    }
+
+    pub(crate) fn blocks(&self) -> &'a AtomicU64 {
+        &self.0[BLOCKS]
+    }
+
+    /// Adds hits, misses and stored blocks.
+    pub(crate) fn add(&self, hits: u64, misses: u64, stored: u64) {
+        for (field, more) in [(HITS, hits), (MISSES, misses), (STORED, stored)] {
+            if more > 0 {
+                self.0[field].fetch_add(more, Relaxed);
+            }
+        }
+    }
+
+    /// Hits, misses, stored blocks, and when the process opened the region, in milliseconds since
+    /// the boot.
+    pub(crate) fn read(&self) -> [u64; 4] {
+        [HITS, MISSES, STORED, OPENED].map(|field| self.0[field].load(Relaxed))
+    }
+
+    fn owner(&self, slot: usize) -> u64 {
+        self.0[LIFE].load(Relaxed) << SLOT_BITS | slot as u64
+    }
+}

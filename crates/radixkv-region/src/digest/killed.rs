@@ -1,0 +1,241 @@
+//! A process is killed before each of its writes to a region of digest-keyed blocks in turn: no
+//! byte is wrong, nothing waits, and once another one recovers, all room and every count is right.
+
+use std::{env, fs, mem, path::PathBuf, sync::Arc};
+
+use super::{DigestBlocks, DigestKey, DigestLayout, DigestPut, DigestRegion, Namespace, Presence};
+use crate::{
+    geometry::Geometry,
+    memory::Memory,
+    process::ProcessId,
+    region::Region,
+    sync::{Relaxed, gauge, killed::killed_after},
+};
+
+/// Few enough entries that a verb meets cells and entries of others.
+const CAPACITY: usize = 4;
+const BYTES: usize = 20;
+/// More than the writes of any verb.
+const MOST: u64 = 1000;
+
+fn layout() -> DigestLayout {
+    DigestLayout::new(BYTES, CAPACITY as u32)
+}
+
+fn namespace(name: &str) -> Namespace {
+    Namespace::new(name, 16, BYTES).model("a model")
+}
+
+fn open(region: &Arc<DigestRegion>, name: &str) -> DigestBlocks {
+    region.namespace(&namespace(name)).expect("opened")
+}
+
+fn key(number: u8) -> DigestKey {
+    DigestKey::new(&[number; 16]).expect("a digest")
+}
+
+fn bytes(number: u8) -> [u8; BYTES] {
+    std::array::from_fn(|at| number << 4 | at as u8)
+}
+
+fn put(blocks: &DigestBlocks, number: u8) -> DigestPut {
+    blocks.put_from(&[key(number)], &[&bytes(number)], None).expect("a batch")[0]
+}
+
+fn is_hit(blocks: &DigestBlocks, number: u8) -> bool {
+    let mut found = [0; BYTES];
+    let is_hit = blocks.get_into(&[key(number)], &mut [&mut found]).expect("a batch")[0].is_hit();
+    assert!(!is_hit || found == bytes(number), "wrong bytes of block {number}");
+    is_hit
+}
+
+/// A region of a test's own, a process that lives, and one that is dead when another one looks.
+struct Scene {
+    path: PathBuf,
+    survivor: Arc<DigestRegion>,
+}
+
+impl Scene {
+    fn new(test: &str) -> Self {
+        let path = env::temp_dir().join(format!("radixkv-region-digest-{test}-{}", std::process::id()));
+        let _ = fs::remove_file(&path);
+        let survivor = Self::file(&path, DigestRegion::create(&path, &layout()).expect("created"), ProcessId::own());
+        Self { path, survivor }
+    }
+
+    /// The region in a file, opened by a process without a lock: its pid says whether it lives.
+    fn file(path: &PathBuf, created: impl Sized, own: ProcessId) -> Arc<DigestRegion> {
+        let file = fs::OpenOptions::new().read(true).write(true).open(path).expect("opened");
+        drop(created);
+        let (memory, geometry) =
+            (Memory::of_file(&file).expect("mapped"), Geometry::of(&layout().0).expect("a layout"));
+        let region = Region::join(memory, None, &layout().0, geometry, own).expect("a slot");
+        Arc::new(DigestRegion::over(region))
+    }
+
+    fn open_doomed(&self) -> Arc<DigestRegion> {
+        Self::file(&self.path, (), ProcessId::gone(1))
+    }
+
+    /// What the survivor finds.
+    fn check(&self, at: u64) {
+        let blocks = [open(&self.survivor, "one"), open(&self.survivor, "two")];
+        for blocks in &blocks {
+            // Nothing waits for the dead one, and what is found is right.
+            let hits = (0..16).filter(|number| is_hit(blocks, *number)).count();
+            let full = (0..3).filter(|number| put(blocks, *number) == DigestPut::NoRoom).count();
+            assert!(hits <= CAPACITY && full <= 3);
+        }
+        self.survivor.recover();
+        let stats = self.survivor.stats();
+        assert_eq!((stats.in_flight, stats.processes), (0, 1), "killed at write {at}");
+        self.check_counts(at);
+        blocks[0].set_quota(2);
+        for number in 0..8 {
+            let there = put(&blocks[0], number);
+            assert!(matches!(there, DigestPut::Stored | DigestPut::Present), "killed at write {at}: {there:?}");
+            assert!(is_hit(&blocks[0], number), "block {number}, killed at write {at}");
+            let present =
+                (0..16).filter(|number| blocks[0].exists(&[key(*number)]) == Ok(vec![Presence::Stored])).count();
+            assert!(present <= 2 || number == 0, "{present} blocks of 2, killed at write {at}");
+        }
+        blocks[0].set_quota(0);
+        (0..12).for_each(|number| assert_ne!(put(&blocks[1], number), DigestPut::NoRoom));
+        assert_eq!(self.survivor.stats().blocks, CAPACITY, "killed at write {at}");
+        self.check_counts(at);
+    }
+
+    /// The counters that quotas are compared with are what the entries say.
+    fn check_counts(&self, at: u64) {
+        let (region, census) = (&self.survivor.region, self.survivor.census());
+        for counted in census.namespaces {
+            let number = region.table().open(&counted.namespace).expect("it is there");
+            let charged = region.table().blocks(number).expect("a namespace").load(Relaxed);
+            assert_eq!(
+                charged,
+                counted.blocks as u64,
+                "blocks of {:?}, killed at write {at}",
+                counted.namespace.name()
+            );
+        }
+        let own = census.processes.iter().find(|process| process.is_own).expect("it is open");
+        let charged = region.account(region.slot()).blocks().load(Relaxed);
+        assert_eq!(charged, own.blocks as u64, "blocks of the survivor, killed at write {at}");
+    }
+}
+
+impl Drop for Scene {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// Kills a process that does `verb` before each of its writes, in a region that `begin` has filled.
+fn kill_everywhere(test: &str, begin: impl Fn(&DigestBlocks), verb: impl Fn(&Arc<DigestRegion>)) {
+    let ended = (0..MOST).find(|writes| {
+        let scene = Scene::new(test);
+        begin(&open(&scene.survivor, "one"));
+        let doomed = scene.open_doomed();
+        let ended = killed_after(*writes, || verb(&doomed));
+        // It gives nothing back; what it left is forgotten with its mapping.
+        mem::forget(doomed);
+        scene.check(*writes);
+        ended.is_some()
+    });
+    assert!(ended.is_some_and(|writes| writes > 0), "the verb writes nothing, or without end");
+}
+
+fn fill(blocks: &DigestBlocks) {
+    (0..4).for_each(|number| assert_eq!(put(blocks, number), DigestPut::Stored));
+}
+
+#[test]
+fn killed_in_a_put_into_free_room() {
+    kill_everywhere("put", |_| {}, |region| assert_eq!(put(&open(region, "one"), 7), DigestPut::Stored));
+}
+
+#[test]
+fn killed_in_a_put_that_evicts_from_another_namespace() {
+    kill_everywhere("evict", fill, |region| assert_eq!(put(&open(region, "two"), 7), DigestPut::Stored));
+}
+
+#[test]
+fn killed_in_a_put_beyond_the_quotas() {
+    let begin = |blocks: &DigestBlocks| {
+        (0..3).for_each(|number| assert_eq!(put(blocks, number), DigestPut::Stored));
+    };
+    kill_everywhere("quota", begin, |region| {
+        let blocks = open(region, "one");
+        blocks.set_quota(3);
+        assert_eq!(put(&blocks, 7), DigestPut::Stored);
+        region.quota.store(1, gauge::Relaxed);
+        assert_eq!(put(&blocks, 8), DigestPut::Stored);
+        assert_eq!(put(&open(region, "two"), 9), DigestPut::Stored);
+        blocks.set_quota(0);
+    });
+}
+
+#[test]
+fn killed_in_filling_room_and_in_giving_it_back() {
+    kill_everywhere("room", fill, |region| {
+        let blocks = Arc::new(open(region, "one"));
+        let mut room = blocks.reserve(&key(9), None).expect("a key").expect("room");
+        room.write(0, &bytes(9));
+        room.publish();
+        let mut room = blocks.reserve(&key(10), None).expect("a key").expect("room");
+        room.write(0, &bytes(9));
+        drop(room);
+        // The region's end would be more writes.
+        mem::forget(blocks);
+    });
+}
+
+#[test]
+fn killed_in_removing_and_clearing() {
+    kill_everywhere("remove", fill, |region| {
+        let blocks = open(region, "one");
+        assert_eq!((blocks.remove(&[key(1)]), blocks.clear()), (Ok(1), 3));
+    });
+}
+
+#[test]
+fn killed_in_opening_a_namespace() {
+    kill_everywhere("open", fill, |region| drop(open(region, "two")));
+}
+
+#[test]
+fn killed_in_opening_and_closing_the_region() {
+    let ended = (0..MOST).find(|writes| {
+        let scene = Scene::new("opening");
+        fill(&open(&scene.survivor, "one"));
+        let ended = killed_after(*writes, || drop(scene.open_doomed()));
+        scene.check(*writes);
+        ended.is_some()
+    });
+    assert!(ended.is_some_and(|writes| writes > 3), "opening writes nothing, or without end");
+}
+
+/// The one that recovers is killed itself.
+#[test]
+fn killed_in_recovering_and_counting_again() {
+    let ended = (0..MOST).find(|writes| {
+        let scene = Scene::new("recover");
+        let mut second = Scene::file(&scene.path, (), ProcessId::own());
+        let first = scene.open_doomed();
+        let blocks = Arc::new(open(&first, "one"));
+        mem::forget(blocks.reserve(&key(9), None).expect("a key").expect("room"));
+        let left = killed_after(5, || put(&blocks, 3));
+        assert!(left.is_none(), "killed in a put, a block charged and not there");
+        mem::forget((first, blocks));
+        // The second one has the name of a process that has gone.
+        let doomed = Arc::get_mut(&mut second).expect("no other owner");
+        doomed.region.own = ProcessId::gone(2);
+        let slot = doomed.region.geometry.slot(doomed.region.slot());
+        doomed.region.memory.words(slot..slot + 1)[0].store(doomed.region.own.word(), Relaxed);
+        let ended = killed_after(*writes, || second.recover());
+        mem::forget(second);
+        scene.check(*writes);
+        ended.is_some()
+    });
+    assert!(ended.is_some_and(|writes| writes > 3), "recovering writes nothing, or without end: {ended:?}");
+}

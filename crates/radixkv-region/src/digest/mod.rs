@@ -1,0 +1,249 @@
+//! Blocks whose keys are digests that the caller computed: a region with namespaces in its header,
+//! and with labels in place of tokens. The protocol of an entry is that of token-keyed blocks.
+
+mod blocks;
+mod census;
+mod charge;
+mod key;
+#[cfg(all(test, not(radixkv_loom)))]
+mod killed;
+mod label;
+mod namespace;
+mod recent;
+mod room;
+mod sealed;
+mod sum;
+mod table;
+
+use std::{path::Path, sync::Arc};
+
+pub use blocks::{BatchError, DigestBlocks, DigestPut, Presence};
+pub use census::{Census, DigestObserver, NamespaceCensus, ProcessCensus, Verified};
+pub use key::{DigestKey, KeyError};
+pub use namespace::{Namespace, NamespaceError};
+pub use room::{DigestRoom, DigestSource};
+
+use crate::{
+    counts::Stats,
+    header::OpenError,
+    layout::{Keys, Layout, LayoutError},
+    memory::Memory,
+    region::Region,
+    sync::gauge,
+};
+
+/// The sizes of a region of digest-keyed blocks, which all its processes agree on.
+///
+/// ```
+/// use radixkv_region::DigestLayout;
+///
+/// let layout = DigestLayout::new(64 << 10, 4096);
+/// assert!(layout.region_bytes()? > 4096 * (64 << 10));
+/// # Ok::<_, radixkv_region::LayoutError>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DigestLayout(Layout);
+
+impl DigestLayout {
+    /// Room for `capacity` blocks, each of up to `entry_bytes`.
+    pub fn new(entry_bytes: usize, capacity: u32) -> Self {
+        // A token takes half a word.
+        let label = 2 * label::LABEL as u32;
+        Self(Layout { keys: Keys::Digests, ..Layout::new(label, entry_bytes, capacity) })
+    }
+
+    /// Bytes of the largest block.
+    pub fn entry_bytes(&self) -> usize {
+        self.0.block_bytes()
+    }
+
+    /// Blocks of the region.
+    pub fn capacity(&self) -> usize {
+        self.0.capacity()
+    }
+
+    /// Bytes that a region of this layout takes.
+    ///
+    /// # Errors
+    ///
+    /// [`LayoutError`], for sizes of which there is no region.
+    pub fn region_bytes(&self) -> Result<usize, LayoutError> {
+        self.0.region_bytes()
+    }
+}
+
+/// A region of blocks whose keys are digests that the engine computed, which the processes of one
+/// host share.
+///
+/// It is a [`Region`] with another kind of keys: for engines that hand over a hash of a prefix
+/// instead of its tokens. Blocks are read and written through the namespaces that
+/// [`namespace`](Self::namespace) opens.
+///
+/// No verb waits for another process, alive, stopped or dead. Unlike those of a [`Region`], the
+/// verbs of namespaces never look for killed processes: [`recover`](Self::recover) does, which
+/// [`open`](Self::open) calls, and which a background thread should call now and then.
+///
+/// ```
+/// use std::sync::Arc;
+/// use radixkv_region::{DigestKey, DigestLayout, DigestPut, DigestRegion, Memory, Namespace, Presence};
+///
+/// let layout = DigestLayout::new(4096, 64);
+/// let region = Arc::new(DigestRegion::format(Memory::anonymous(layout.region_bytes()?)?, &layout)?);
+/// let blocks = region.namespace(&Namespace::new("an engine", 32, 4096).model("Qwen/Qwen3-8B"))?;
+/// let keys = [DigestKey::new(&[1; 32])?, DigestKey::new(&[2; 32])?];
+/// assert_eq!(blocks.put_from(&keys[..1], &[&[7; 4096]], None)?, [DigestPut::Stored]);
+/// assert_eq!(blocks.exists(&keys)?, [Presence::Stored, Presence::Absent]);
+/// let mut found = [0; 4096];
+/// assert!(blocks.get_into(&keys[..1], &mut [&mut found])?[0].is_hit());
+/// assert_eq!(found, [7; 4096]);
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct DigestRegion {
+    pub(crate) region: Region,
+    /// Blocks that this process may have; 0 if there is no bound.
+    quota: gauge::AtomicU64,
+}
+
+impl DigestRegion {
+    /// Creates a region in a new file, as [`Region::create`] does.
+    ///
+    /// # Errors
+    ///
+    /// [`OpenError`].
+    pub fn create(path: impl AsRef<Path>, layout: &DigestLayout) -> Result<Self, OpenError> {
+        Region::create(path, &layout.0).map(Self::over)
+    }
+
+    /// Opens a region in a file, and recovers what killed processes held.
+    ///
+    /// # Errors
+    ///
+    /// [`OpenError`]; a region of other sizes, of another version or with tokens as keys is
+    /// refused, with both values.
+    pub fn open(path: impl AsRef<Path>, layout: &DigestLayout) -> Result<Self, OpenError> {
+        Region::open(path, &layout.0).map(Self::over)
+    }
+
+    /// Opens a region in a file, with the sizes that it has.
+    ///
+    /// # Errors
+    ///
+    /// [`OpenError`].
+    pub fn open_existing(path: impl AsRef<Path>) -> Result<Self, OpenError> {
+        let layout = Layout { keys: Keys::Digests, ..Region::layout_of(path.as_ref())? };
+        Region::open(path, &layout).map(Self::over)
+    }
+
+    /// Opens the region in a file, or creates one if there is no such file.
+    ///
+    /// # Errors
+    ///
+    /// [`OpenError`].
+    pub fn open_or_create(path: impl AsRef<Path>, layout: &DigestLayout) -> Result<Self, OpenError> {
+        Region::open_or_create(path, &layout.0).map(Self::over)
+    }
+
+    /// Creates a region in memory that the caller mapped, as [`Region::format`] does.
+    ///
+    /// # Errors
+    ///
+    /// [`OpenError`].
+    pub fn format(memory: Memory, layout: &DigestLayout) -> Result<Self, OpenError> {
+        Region::format(memory, &layout.0).map(Self::over)
+    }
+
+    /// Opens the region in memory that the caller mapped.
+    ///
+    /// # Errors
+    ///
+    /// [`OpenError`].
+    pub fn attach(memory: Memory, layout: &DigestLayout) -> Result<Self, OpenError> {
+        Region::attach(memory, &layout.0).map(Self::over)
+    }
+
+    fn over(region: Region) -> Self {
+        region.account(region.slot()).begin();
+        Self { region, quota: gauge::AtomicU64::new(0) }
+    }
+
+    /// The sizes of the region.
+    pub fn layout(&self) -> DigestLayout {
+        DigestLayout(self.region.layout().clone())
+    }
+
+    /// Opens a namespace, or adds it.
+    ///
+    /// # Errors
+    ///
+    /// [`NamespaceError`]; a namespace of that name with another model, dtype, arrangement, rank,
+    /// size or hash is refused, with both values.
+    pub fn namespace(self: &Arc<Self>, namespace: &Namespace) -> Result<DigestBlocks, NamespaceError> {
+        namespace.check(self.region.layout().block_bytes())?;
+        Ok(DigestBlocks::new(Arc::clone(self), self.region.table().open(namespace)?, namespace))
+    }
+
+    /// Opens a namespace whose blocks are encrypted with a key, or adds it. Plaintext is never in
+    /// the region.
+    ///
+    /// Processes with another key find none of its blocks
+    /// ([`Miss::Undecryptable`](crate::Miss::Undecryptable)). A namespace that was opened without a
+    /// key is refused, and the other way round. The region counts how many of its blocks were
+    /// encrypted, by all processes; the count ends with the region.
+    ///
+    /// # Errors
+    ///
+    /// [`NamespaceError`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use radixkv_region::{DigestKey, DigestLayout, DigestRegion, Get, Memory, Miss, Namespace, SealKey};
+    /// # let layout = DigestLayout::new(64, 8);
+    /// # let region = Arc::new(DigestRegion::format(Memory::anonymous(layout.region_bytes()?)?, &layout)?);
+    /// let (namespace, keys) = (Namespace::new("tenant 7", 32, 64), [DigestKey::new(&[1; 32])?]);
+    /// let blocks = region.sealed_namespace(&namespace, SealKey::new(&[7; 32]))?;
+    /// blocks.put_from(&keys, &[&[5; 64]], None)?;
+    /// let mut found = [0; 64];
+    /// assert!(blocks.get_into(&keys, &mut [&mut found])?[0].is_hit());
+    /// let others = region.sealed_namespace(&namespace, SealKey::new(&[8; 32]))?;
+    /// assert_eq!(others.get_into(&keys, &mut [&mut found])?, [Get::Miss(Miss::Undecryptable)]);
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
+    #[cfg(feature = "encryption")]
+    pub fn sealed_namespace(
+        self: &Arc<Self>,
+        namespace: &Namespace,
+        key: crate::SealKey,
+    ) -> Result<DigestBlocks, NamespaceError> {
+        let namespace = Namespace { is_sealed: true, ..namespace.clone() };
+        let sealer = sealed::Sealer::new(key, &namespace);
+        Ok(self.namespace(&namespace)?.sealed_by(sealer))
+    }
+
+    /// Bounds how many blocks this process may have; 0 is no bound, which is the default. A put
+    /// beyond it evicts a block that this process stored.
+    pub fn set_process_quota(&self, blocks: u64) {
+        self.quota.store(blocks, gauge::Relaxed);
+    }
+
+    /// Recovers what killed processes held. Returns how many entries.
+    ///
+    /// Wait-free; looks at all entries twice for each dead process, so it is for a background
+    /// thread.
+    pub fn recover(&self) -> usize {
+        self.region.recover()
+    }
+
+    /// The statistics of the region's content, and of the calls through this `DigestRegion`. Looks
+    /// at all entries.
+    pub fn stats(&self) -> Stats {
+        self.region.stats()
+    }
+
+    /// Removes all blocks of all namespaces. Returns how many.
+    pub fn clear(&self) -> usize {
+        self.region.clear()
+    }
+}

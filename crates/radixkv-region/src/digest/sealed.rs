@@ -1,0 +1,71 @@
+//! Blocks that are encrypted before they are written to the region, and decrypted after they were
+//! copied out of it.
+
+use sha2::{Digest as _, Sha256};
+
+use super::{
+    key::{DigestKey, WORDS},
+    namespace::Namespace,
+};
+use crate::{
+    counts::Miss,
+    seal::{Seal, SealKey},
+    sync::Mutex,
+};
+
+/// Buffers that are kept for the next batch.
+const SPARE: usize = 8;
+
+/// What seals the blocks of a namespace.
+#[derive(Debug)]
+pub(crate) struct Sealer {
+    key: SealKey,
+    /// A digest of everything about the namespace.
+    namespace: [u8; 32],
+    /// Memory of this process in which blocks are encrypted.
+    spare: Mutex<Vec<Vec<u8>>>,
+}
+
+impl Sealer {
+    #[cfg_attr(not(feature = "encryption"), expect(dead_code, reason = "there is no key"))]
+    pub(crate) fn new(key: SealKey, namespace: &Namespace) -> Self {
+        let mut all = Sha256::new_with_prefix("radixkv-region sealed 1\0");
+        for text in &namespace.texts {
+            all.update((text.len() as u64).to_le_bytes());
+            all.update(text);
+        }
+        namespace.numbers().into_iter().for_each(|number| all.update(number.to_le_bytes()));
+        Self { key, namespace: all.finalize().into(), spare: Mutex::default() }
+    }
+
+    /// Encrypts a block, and hands over what is to be written; nothing if the key may seal no more.
+    pub(crate) fn seal<T>(&self, key: &DigestKey, bytes: &[u8], write: impl FnOnce(&[u8], &Seal) -> T) -> Option<T> {
+        let mut sealed = self.spare.try_lock().ok().and_then(|mut spare| spare.pop()).unwrap_or_default();
+        sealed.clear();
+        sealed.extend_from_slice(bytes);
+        let seal = self.key.seal(&self.associated(key), &mut sealed);
+        let written = seal.ok().map(|seal| write(&sealed, &seal));
+        if let Ok(mut spare) = self.spare.try_lock() {
+            if spare.len() < SPARE {
+                spare.push(sealed);
+            }
+        }
+        written
+    }
+
+    /// Decrypts a block where it was copied to.
+    pub(crate) fn open(&self, key: &DigestKey, bytes: &mut [u8], seal: &Seal) -> Result<(), Miss> {
+        self.key.open(&self.associated(key), bytes, seal).map_err(|_| Miss::Undecryptable)
+    }
+
+    /// What a block belongs to: so that no block passes for another one.
+    fn associated(&self, key: &DigestKey) -> [u8; 32 + 8 * WORDS] {
+        let mut associated = [0; 32 + 8 * WORDS];
+        let (namespace, words) = associated.split_at_mut(32);
+        namespace.copy_from_slice(&self.namespace);
+        for (bytes, word) in words.chunks_exact_mut(8).zip(key.words()) {
+            bytes.copy_from_slice(&word.to_le_bytes());
+        }
+        associated
+    }
+}

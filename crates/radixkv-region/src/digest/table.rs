@@ -1,0 +1,164 @@
+//! The table of namespaces. No process waits for another one to add a namespace: what a process
+//! began, and did not end, the next one that opens the same namespace ends.
+//!
+//! | words | field | written by |
+//! |---|---|---|
+//! | 0 | hash of the name; 0: free | compare-and-swap, once |
+//! | 1 | hash of everything about it | compare-and-swap, once: decides between processes that open one name |
+//! | 2 | the same, when numbers and texts are written | each process that opens it |
+//! | 3 | quota in blocks; 0: none | any process |
+//! | 4 | blocks | all processes add to it |
+//! | 5 | hand: where the next look for a block to evict begins | all processes add to it |
+//! | 6 | how many blocks were encrypted | all processes add to it |
+//! | 8.. | numbers | each process that found its own hash in word 1: all write the same |
+//! | 16.. | texts, each with its length | the same |
+
+use super::namespace::{NUMBERS, Namespace, NamespaceError, TEXTS};
+use crate::{
+    copy,
+    geometry::{Geometry, NAMESPACES},
+    layout::TEXT,
+    memory::{Memory, WORD},
+    sync::{AcqRel, Acquire, AtomicU64, Relaxed, Release},
+};
+
+const NAME: usize = 0;
+const IDENTITY: usize = 1;
+const WRITTEN: usize = 2;
+const QUOTA: usize = 3;
+const BLOCKS: usize = 4;
+const HAND: usize = 5;
+const SEALS: usize = 6;
+const NUMBERS_AT: usize = 8;
+const TEXTS_AT: usize = 16;
+const TEXT_WORDS: usize = TEXT / WORD + 1;
+
+/// The table of a region.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Table<'a> {
+    memory: &'a Memory,
+    geometry: &'a Geometry,
+}
+
+impl<'a> Table<'a> {
+    pub(crate) fn of(memory: &'a Memory, geometry: &'a Geometry) -> Self {
+        Self { memory, geometry }
+    }
+
+    /// The number of a namespace, which is added if it is not there: from 1 on.
+    pub(crate) fn open(&self, namespace: &Namespace) -> Result<u64, NamespaceError> {
+        let [name, identity] = namespace.hashes();
+        let start = name as usize % NAMESPACES;
+        let mut places = (0..NAMESPACES).map(|step| (start + step) % NAMESPACES);
+        // Acquire: E7. Release: margin, what follows has its own.
+        let is_named = |word: &AtomicU64| match word.compare_exchange(0, name, AcqRel, Acquire) {
+            Ok(_) => true,
+            Err(seen) => seen == name,
+        };
+        let place = places.find(|place| is_named(&self.words(*place)[NAME]));
+        let place = place.ok_or(NamespaceError::TooMany { max: NAMESPACES })?;
+        let words = self.words(place);
+        // Acquire: E7. Release: margin.
+        match words[IDENTITY].compare_exchange(0, identity, AcqRel, Acquire) {
+            Err(other) if other != identity => return Err(self.mismatch(place, namespace, other, identity)),
+            _ => {}
+        }
+        // Acquire: E7.
+        if words[WRITTEN].load(Acquire) != identity {
+            write(words, namespace);
+            // Release: E7.
+            words[WRITTEN].store(identity, Release);
+        }
+        let region = read(words);
+        if &region == namespace {
+            Ok(place as u64 + 1)
+        } else {
+            Err(self.mismatch(place, namespace, identity, identity))
+        }
+    }
+
+    /// The namespaces that were opened, with their numbers.
+    pub(crate) fn all(&self) -> impl Iterator<Item = (u64, Namespace)> + use<'a> {
+        let table = *self;
+        (0..NAMESPACES).filter_map(move |place| {
+            let words = table.words(place);
+            // Acquire: E7.
+            let written = words[WRITTEN].load(Acquire);
+            // Relaxed: decided before.
+            (written != 0 && written == words[IDENTITY].load(Relaxed)).then(|| (place as u64 + 1, read(words)))
+        })
+    }
+
+    /// Blocks that a namespace may have at most; 0 if there is no bound.
+    pub(crate) fn quota(&self, number: u64) -> Option<&'a AtomicU64> {
+        Some(&self.numbered(number)?[QUOTA])
+    }
+
+    /// Blocks that a namespace has.
+    pub(crate) fn blocks(&self, number: u64) -> Option<&'a AtomicU64> {
+        Some(&self.numbered(number)?[BLOCKS])
+    }
+
+    /// Where the next look for a block of a namespace begins.
+    pub(crate) fn hand(&self, number: u64) -> Option<&'a AtomicU64> {
+        Some(&self.numbered(number)?[HAND])
+    }
+
+    /// How many blocks of a namespace were encrypted.
+    pub(crate) fn seals(&self, number: u64) -> Option<&'a AtomicU64> {
+        Some(&self.numbered(number)?[SEALS])
+    }
+
+    fn numbered(&self, number: u64) -> Option<&'a [AtomicU64]> {
+        let place = usize::try_from(number.checked_sub(1)?).ok()?;
+        (place < NAMESPACES).then(|| self.words(place))
+    }
+
+    fn words(&self, place: usize) -> &'a [AtomicU64] {
+        self.memory.words(self.geometry.namespace(place))
+    }
+
+    /// What differs between a namespace and the one that is there under its name.
+    fn mismatch(&self, place: usize, namespace: &Namespace, other: u64, identity: u64) -> NamespaceError {
+        let region = read(self.words(place));
+        let texts = TEXTS.into_iter().zip(region.texts.iter().zip(&namespace.texts));
+        let texts = texts.map(|(field, (region, expected))| (field, format!("{region:?}"), format!("{expected:?}")));
+        let numbers = NUMBERS.into_iter().zip(region.numbers().into_iter().zip(namespace.numbers()));
+        let numbers = numbers.map(|(field, (region, expected))| (field, region.to_string(), expected.to_string()));
+        // Of one that was begun, and not ended, there is only the hash.
+        let hashes = ("identity", format!("{other:#018x}"), format!("{identity:#018x}"));
+        // Acquire: E7.
+        let is_written = self.words(place)[WRITTEN].load(Acquire) == other;
+        let fields = texts.chain(numbers).filter(|(_, region, expected)| is_written && region != expected);
+        let (field, region, expected) = fields.chain([hashes]).next().expect("the hashes");
+        NamespaceError::Mismatch { field, region, expected }
+    }
+}
+
+fn write(words: &[AtomicU64], namespace: &Namespace) {
+    for (word, number) in words[NUMBERS_AT..].iter().zip(namespace.numbers()) {
+        // Relaxed: E7.
+        word.store(number, Relaxed);
+    }
+    for (words, text) in words[TEXTS_AT..].chunks(TEXT_WORDS).zip(&namespace.texts) {
+        // Relaxed: E7.
+        words[0].store(text.len() as u64, Relaxed);
+        copy::write(&words[1..], 0, text.as_bytes());
+    }
+}
+
+/// What is written there, whatever it is.
+fn read(words: &[AtomicU64]) -> Namespace {
+    let texts = std::array::from_fn(|at| {
+        let words = &words[TEXTS_AT + at * TEXT_WORDS..][..TEXT_WORDS];
+        let mut text = vec![0; TEXT];
+        copy::read(&words[1..], &mut text);
+        // Relaxed: E7.
+        text.truncate(usize::try_from(words[0].load(Relaxed)).unwrap_or(TEXT));
+        String::from_utf8_lossy(&text).into_owned()
+    });
+    // Relaxed: E7.
+    let [block_tokens, block_bytes, key_bytes, checksum, encryption] =
+        std::array::from_fn(|at| words[NUMBERS_AT + at].load(Relaxed));
+    Namespace { texts, block_tokens, block_bytes, key_bytes, has_checksums: checksum != 0, is_sealed: encryption != 0 }
+}
