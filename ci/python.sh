@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # The Python package: its formatting and lints, the installation that its README names, its tests and its types. Everything is built and
-# installed below target/python.
+# installed below target/python. The sources of SGLang's own trees come from its wheel, without what it needs; torch is a stand-in.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 package=bindings/python
+sglang=0.5.23
 mkdir -p "${CARGO_TARGET_DIR:-target}/python"
 work=$(cd "${CARGO_TARGET_DIR:-target}/python" && pwd)
 export CARGO_TARGET_DIR="$work/build" PYTHONDONTWRITEBYTECODE=1
@@ -12,10 +13,16 @@ export CARGO_TARGET_DIR="$work/build" PYTHONDONTWRITEBYTECODE=1
 cargo fmt --manifest-path "$package/Cargo.toml" -- --check
 python3 -m venv --clear "$work/venv"
 export PATH="$work/venv/bin:$PATH" VIRTUAL_ENV="$work/venv"
-pip install -q 'maturin>=1.9,<2' numpy pytest mypy
+pip install -q 'maturin>=1.9,<2' msgspec mypy numpy pytest
+if [ ! -d "$work/sglang-$sglang" ]; then
+    pip download -q --no-deps --python-version 3.11 --only-binary :all: --dest "$work" "sglang==$sglang"
+    python -m zipfile -e "$work/sglang-$sglang"-*.whl "$work/sglang-$sglang.part"
+    mv "$work/sglang-$sglang.part" "$work/sglang-$sglang"
+    rm "$work/sglang-$sglang"-*.whl
+fi
 cargo clippy --release --locked --manifest-path "$package/Cargo.toml" -- -D warnings
 pip install -q --no-build-isolation "./$package"
 
 cd "$package"
-python -m pytest -q -p no:cacheprovider
+RADIXKV_SGLANG="$work/sglang-$sglang" python -m pytest -q -p no:cacheprovider
 mypy --strict --cache-dir "$work/mypy" tests/typed.py

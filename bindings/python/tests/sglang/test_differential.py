@@ -23,7 +23,7 @@ if loader.sources() is None:
 import world
 from sglang.srt.mem_cache.base_prefix_cache import EvictParams, InsertParams, MatchPrefixParams
 
-STEPS = 2400
+STEPS = 6000
 ALL = 1 << 40
 
 
