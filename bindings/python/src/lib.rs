@@ -7,7 +7,7 @@
 //! | `lease`, `reservation`, `namespace` | the handles that verbs return and take |
 //! | `waiting` | awaiting blocks, polled by an event loop |
 //! | `events`, `records`, `stats` | what verbs tell, as Python's tuples and dicts |
-//! | `tokens`, `blocks`, `memory` | arrays and buffers: tokens in, ids and slots out |
+//! | `tokens`, `blocks`, `memory`, `integers` | arrays and buffers: tokens in, ids and slots out |
 //! | `errors`, `fork` | exceptions; handles in a forked child |
 //! | `replay` | replays of traces |
 //!
@@ -19,6 +19,7 @@ mod control;
 mod errors;
 mod events;
 mod fork;
+mod integers;
 mod lease;
 mod lookup;
 mod memory;

@@ -52,7 +52,7 @@ impl PrefixCache {
         let shared = self.shared()?;
         let namespace = shared.namespace(namespace.as_ref())?;
         let tokens = Tokens::of(tokens)?;
-        let mut blocks = Vec::new();
+        let mut blocks = Vec::with_capacity(tokens.as_slice().len() / shared.origin.block_size);
         let lease = catch(|| {
             if counted {
                 return shared.session().match_prefix_into(namespace, tokens.as_slice(), &mut blocks);

@@ -172,8 +172,20 @@ pub(crate) enum ItemsMut<'a> {
     Wide(&'a mut [i64]),
 }
 
-/// Integers that are not negative, as unsigned ones.
+/// The same bits, without a sign.
 pub(crate) fn as_unsigned(items: &[i32]) -> &[u32] {
+    // SAFETY: the two types have one layout.
+    unsafe { slice::from_raw_parts(items.as_ptr().cast(), items.len()) }
+}
+
+/// The same bits, with a sign.
+pub(crate) fn as_signed(items: &[u32]) -> &[i32] {
+    // SAFETY: the two types have one layout.
+    unsafe { slice::from_raw_parts(items.as_ptr().cast(), items.len()) }
+}
+
+/// The same bits, with a sign.
+pub(crate) fn as_signed_wide(items: &[u64]) -> &[i64] {
     // SAFETY: the two types have one layout.
     unsafe { slice::from_raw_parts(items.as_ptr().cast(), items.len()) }
 }

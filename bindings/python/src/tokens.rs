@@ -7,22 +7,20 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
 
-use crate::memory::{ACCEPTED, Items, Region, as_unsigned};
+use crate::integers::{has_negative, narrow};
+use crate::memory::{ACCEPTED, Items, Region, as_signed, as_signed_wide, as_unsigned};
 
 /// The longest list of tokens that a thread keeps memory for between two calls.
 const KEPT_TOKENS: usize = 1 << 20;
-
-/// Tokens that are narrowed between two looks at whether all of them were small enough: they stay in the first cache level.
-const CHUNK: usize = 256;
 
 thread_local! {
     static SCRATCH: Cell<Vec<u32>> = const { Cell::new(Vec::new()) };
 }
 
-/// A vector of this thread's, which is empty and has room.
-fn take_scratch() -> Vec<u32> {
+/// A vector of this thread's with so many tokens, whatever they are.
+fn take_scratch(len: usize) -> Vec<u32> {
     let mut scratch = SCRATCH.take();
-    scratch.clear();
+    scratch.resize(len, 0);
     scratch
 }
 
@@ -122,7 +120,7 @@ fn region_of<'py>(object: &Bound<'py, PyAny>, name: &str) -> PyResult<Option<Reg
 }
 
 fn items_of(object: &Bound<'_, PyAny>, name: &str) -> PyResult<Vec<u32>> {
-    let mut tokens = take_scratch();
+    let mut tokens = take_scratch(0);
     for (at, item) in object.try_iter()?.enumerate() {
         let item = item?;
         tokens.push(item.extract().map_err(|error| refused_item(&item, name, at, error))?);
@@ -140,7 +138,7 @@ fn refused_item(item: &Bound<'_, PyAny>, name: &str, at: usize, error: PyErr) ->
 }
 
 fn check_signed(tokens: &[i32], name: &str) -> PyResult<()> {
-    if tokens.iter().fold(0, |bits, token| bits | token) >= 0 {
+    if !has_negative(tokens) {
         return Ok(());
     }
     let at = tokens.iter().position(|&token| token < 0).unwrap_or_default();
@@ -153,40 +151,31 @@ fn out_of_range(name: &str, at: usize, given: impl Display) -> PyErr {
 }
 
 fn copy(items: Items<'_>, name: &str) -> PyResult<Vec<u32>> {
-    let mut copied = take_scratch();
-    match items {
-        Items::U32(tokens) => copied.extend_from_slice(tokens),
-        Items::I32(tokens) => {
-            copied.extend_from_slice(as_unsigned(tokens));
-            // What was copied is looked at, not what may change meanwhile.
-            if let Some(at) = copied.iter().position(|&token| token > i32::MAX as u32) {
-                return Err(out_of_range(name, at, copied[at] as i32));
-            }
+    let (len, is_signed) = match items {
+        Items::I32(tokens) => (tokens.len(), true),
+        Items::U32(tokens) => (tokens.len(), false),
+        Items::I64(tokens) => (tokens.len(), true),
+        Items::U64(tokens) => (tokens.len(), false),
+    };
+    let mut copied = take_scratch(len);
+    let wide = match items {
+        Items::U32(tokens) => {
+            copied.copy_from_slice(tokens);
+            return Ok(copied);
         }
-        Items::I64(tokens) => narrow(tokens, name, &mut copied, |&token| token as u64)?,
-        Items::U64(tokens) => narrow(tokens, name, &mut copied, |&token| token)?,
+        Items::I32(tokens) => {
+            copied.copy_from_slice(as_unsigned(tokens));
+            // What was copied is looked at, not what may change meanwhile.
+            check_signed(as_signed(&copied), name)?;
+            return Ok(copied);
+        }
+        Items::I64(tokens) => tokens,
+        Items::U64(tokens) => as_signed_wide(tokens),
+    };
+    if narrow(wide, &mut copied) {
+        let at = wide.iter().position(|token| *token as u64 >> 32 != 0).unwrap_or_default();
+        let token = if is_signed { i128::from(wide[at]) } else { i128::from(wide[at] as u64) };
+        return Err(out_of_range(name, at, token));
     }
     Ok(copied)
-}
-
-fn narrow<T: Copy + Display>(
-    tokens: &[T],
-    name: &str,
-    copied: &mut Vec<u32>,
-    bits: impl Fn(&T) -> u64,
-) -> PyResult<()> {
-    copied.resize(tokens.len(), 0);
-    for (chunk, (from, to)) in tokens.chunks(CHUNK).zip(copied.chunks_mut(CHUNK)).enumerate() {
-        let mut all = 0;
-        for (from, to) in from.iter().zip(to) {
-            let token = bits(from);
-            all |= token;
-            *to = token as u32;
-        }
-        if all >> 32 != 0 {
-            let within = from.iter().position(|token| bits(token) >> 32 != 0).unwrap_or_default();
-            return Err(out_of_range(name, chunk * CHUNK + within, from[within]));
-        }
-    }
-    Ok(())
 }

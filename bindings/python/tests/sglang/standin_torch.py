@@ -84,6 +84,9 @@ class Tensor:
 
     view = reshape
 
+    def item(self):
+        return self._values.item()
+
     def tolist(self):
         return self._values.tolist()
 
