@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # The Python package: its formatting and lints, the installation that its README names, its tests and its types. Everything is built and
-# installed below target/python. The sources of SGLang's own trees come from its wheel, without what it needs; torch is a stand-in.
+# installed below target/python. The sources of SGLang's own trees come from its wheel, without what it needs; torch is a stand-in, or
+# the real one with RADIXKV_TORCH=real.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -14,6 +15,7 @@ cargo fmt --manifest-path "$package/Cargo.toml" -- --check
 python3 -m venv --clear "$work/venv"
 export PATH="$work/venv/bin:$PATH" VIRTUAL_ENV="$work/venv"
 pip install -q 'maturin>=1.9,<2' msgspec mypy numpy pytest
+if [ "${RADIXKV_TORCH:-}" = real ]; then pip install -q torch; fi
 if [ ! -d "$work/sglang-$sglang" ]; then
     pip download -q --no-deps --python-version 3.11 --only-binary :all: --dest "$work" "sglang==$sglang"
     python -m zipfile -e "$work/sglang-$sglang"-*.whl "$work/sglang-$sglang.part"

@@ -51,11 +51,11 @@ impl PrefixCache {
         catch(|| shared.session().retain(lease, duration))?.map_err(errors::retain)
     }
 
-    /// release_retained(lease): ends the retention of exactly this prefix. Waits for the evictor.
-    fn release_retained(&self, lease: PyRef<'_, Lease>) -> PyResult<()> {
+    /// release_retained(lease): ends the retention of exactly this prefix. Waits for the evictor, and lets other Python threads run.
+    fn release_retained(&self, py: Python<'_>, lease: PyRef<'_, Lease>) -> PyResult<()> {
         let shared = self.shared()?;
         let lease = lease.of(&shared.cache)?;
-        catch(|| shared.session().release_retained(lease))
+        py.detach(|| catch(|| shared.session().release_retained(lease)))
     }
 
     /// demote(lease): evicts the prefix before all others, under every policy, until it is used again.

@@ -79,7 +79,8 @@ impl PrefixCache {
     /// the rest and for `room` more tokens; or takes nothing. Returns (PrefixMatch, Reservation).
     ///
     /// An engine that wants the logits of the last token passes the tokens before it, and one more of room; then tokens may be
-    /// empty. With a timeout in seconds it waits for its turn if there are too few blocks, and lets other Python threads run.
+    /// empty. With a timeout in seconds it waits for its turn if there are too few blocks, and lets other Python threads run; a
+    /// signal is seen when the wait ends.
     /// Raises ReserveError (ExhaustedError, OverQuotaError, TimedOutError, TooLargeError, ExternalPoolError); else as `match_prefix`.
     #[pyo3(signature = (tokens, room = 0, namespace = None, *, timeout = None))]
     fn acquire<'py>(
