@@ -1,11 +1,13 @@
 """SGLang's prefix caches from the sources of its wheel, without what a whole SGLang needs.
 
 `load()` imports the modules of `mem_cache` that hold trees and their interface. Every other module, of SGLang or not, is replaced by
-one whose names are `Nothing`; torch is replaced by a stand-in, or is the real one with `RADIXKV_TORCH=real`. The folder that has
-`sglang` is named by the environment variable `RADIXKV_SGLANG`.
+one whose names are `Nothing`; torch is replaced by a stand-in, or is the real one with `RADIXKV_TORCH=real`. Then
+`RADIXKV_SGLANG_CORE=rust` takes SGLang's core in Rust instead of the one in Python. The folder that has `sglang` is named by the
+environment variable `RADIXKV_SGLANG`.
 """
 
 import hashlib
+import importlib
 import importlib.abc
 import importlib.machinery
 import os
@@ -16,6 +18,7 @@ from pathlib import Path
 CACHE = "sglang.srt.mem_cache."
 REAL = {CACHE + name for name in "base_prefix_cache cache_init_params common events evict_policy hicache_storage radix_cache registry "
         "unified_radix_cache utils".split()} | {"sglang.srt.disaggregation.kv_events", "sglang.srt.environ"}
+RUST = CACHE + "rust_tree_core"
 INSTALLED = {"msgspec", "numpy", "radixkv", "typing_extensions"}
 FOLDERS = ("sglang", "sglang.srt", "sglang.srt.mem_cache", "sglang.srt.disaggregation")
 
@@ -79,7 +82,7 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     def find_spec(self, name, path, target=None):
         top = name.split(".")[0]
         is_real = top in INSTALLED or top in sys.stdlib_module_names or name in REAL
-        if is_real or name.startswith(CACHE + "unified_cache"):
+        if is_real or name.startswith((CACHE + "unified_cache", RUST)):
             return None
         if top not in ("sglang", "torch", "triton", "zmq", "pydantic", "org"):
             return None
@@ -117,7 +120,22 @@ def load():
     hashes = types.ModuleType(CACHE + "cpp_utils.native_hash")
     hashes.get_native_hash = _hash
     sys.modules[hashes.__name__] = hashes
-    os.environ["SGLANG_UNIFIED_RADIX_TREE_CORE_BACKEND"] = "python"
+    os.environ["SGLANG_UNIFIED_RADIX_TREE_CORE_BACKEND"] = core = os.environ.get("RADIXKV_SGLANG_CORE", "python")
+    if core == "rust":
+        _load_rust()
+
+
+def _load_rust():
+    """SGLang's extension as it lies in the wheel, without a look at whether it should be built anew."""
+    import torch  # noqa: F401  The extension needs its libraries.
+
+    built = importlib.import_module(RUST + ".mem_cache")
+    extension = types.ModuleType(RUST + ".extension")
+    extension.bindings = built
+    extension.__dict__.update({name: getattr(built, name) for name in dir(built) if not name.startswith("__")})
+    sys.modules[extension.__name__] = extension
+    registry = importlib.import_module(CACHE + "unified_cache.tree_core_registry")
+    registry._rust_fallback_reason = lambda params: None
 
 
 def _hash(key, prior, page_size=None):
