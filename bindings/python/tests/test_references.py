@@ -44,12 +44,12 @@ def rounds(cache, count):
 
 def test_objects_do_not_pile_up(cache):
     counts = []
-    for _ in range(4):
-        rounds(cache, 20)
+    for turn in (400, 200):
+        rounds(cache, turn)
         gc.collect()
         counts.append(sys.getallocatedblocks())
-    # What is made once is there after two turns; one object in each round would be 40.
-    assert counts[3] - counts[1] < 20, counts
+    # Free lists and tables still grow a little; one object in each round would be 200.
+    assert counts[1] - counts[0] < 100, counts
 
 
 def test_memory_does_not_pile_up(cache):
