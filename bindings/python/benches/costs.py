@@ -1,8 +1,8 @@
-"""What a call costs: medians of 41 samples of 200 calls, in one process; beside SGLang's tree where its sources are named.
+"""What a call costs: 41 samples of 200 calls, in one process; beside SGLang's tree where its sources are named.
 
     python benches/costs.py                                     # radixkv alone
     RADIXKV_SGLANG=FOLDER python benches/costs.py               # beside SGLang's Python core, on the tests' stand-in for torch
-    RADIXKV_SGLANG=FOLDER RADIXKV_TORCH=real python benches/costs.py
+    RADIXKV_SGLANG=FOLDER RADIXKV_TORCH=real RADIXKV_SGLANG_CORE=rust python benches/costs.py
 
 Prints Markdown. FOLDER has `sglang`, as unpacked from its wheel.
 """
@@ -26,8 +26,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "sglang"))
 import loader  # noqa: E402
 
 
-def median(prepare, call):
-    """The median of the samples, in microseconds a call; `prepare` makes the arguments of the calls of one sample."""
+def measure(prepare, call):
+    """The median and the least of the samples, in microseconds a call; `prepare` makes the arguments of one sample's calls."""
     samples = []
     for _ in range(SAMPLES):
         arguments = prepare()
@@ -35,7 +35,7 @@ def median(prepare, call):
         for argument in arguments:
             call(argument)
         samples.append((time.perf_counter() - began) / CALLS * 1e6)
-    return statistics.median(samples)
+    return statistics.median(samples), min(samples)
 
 
 def again(argument):
@@ -52,12 +52,12 @@ def own_rows():
     hit, blocks = cache.acquire(prompt)
     kept = cache.insert(hit, prompt, blocks)
     wide, out = prompt.astype(np.int64), np.empty(TOKENS // BLOCK, dtype=np.int32)
-    yield "match, lease and ids, int32", 0.45, median(again(prompt), lambda tokens: cache.match_prefix(tokens).blocks())
-    yield "the same into our array", 0.45, median(
+    yield "match, lease and ids, int32", 0.45, measure(again(prompt), lambda tokens: cache.match_prefix(tokens).blocks())
+    yield "the same into our array", 0.45, measure(
         again(prompt), lambda tokens: cache.match_prefix(tokens).blocks_into(out)
     )
-    yield "match, lease and ids, int64", 0.7, median(again(wide), lambda tokens: cache.match_prefix(tokens).blocks())
-    yield "peek, int32", 0.35, median(again(prompt), cache.peek)
+    yield "match, lease and ids, int64", 0.7, measure(again(wide), lambda tokens: cache.match_prefix(tokens).blocks())
+    yield "peek, int32", 0.35, measure(again(prompt), cache.peek)
 
     base = prompt[: TOKENS - TAIL]
     stored = []
@@ -67,7 +67,7 @@ def own_rows():
         cache.evict(1 << 16)
         return [(cache.match_prefix(tokens), tokens, cache.reserve(TAIL // BLOCK)) for tokens in tails(base, draw)]
 
-    row = median(inserts, lambda arguments: stored.append(cache.insert(*arguments)))
+    row = measure(inserts, lambda arguments: stored.append(cache.insert(*arguments)))
     yield f"insert of a tail of {TAIL} tokens", 2.0, row
     del kept
 
@@ -88,7 +88,7 @@ def own_rows():
         leaves(CALLS)
         return [1] * CALLS
 
-    yield f"evict one leaf of {LEAVES:,}", 1.2, median(refilled, full.evict)
+    yield f"evict one leaf of {LEAVES:,}", 1.2, measure(refilled, full.evict)
 
 
 def sglang_rows():
@@ -102,11 +102,11 @@ def sglang_rows():
         cache.insert(InsertParams(key=world.key(tokens), value=alloc(TOKENS)))
         key = world.key([*tokens, 7])
         params = MatchPrefixParams(key=key)
-        yield "match_prefix", median(again(params), cache.match_prefix)
+        yield "match_prefix", measure(again(params), cache.match_prefix)
         node = cache.match_prefix(params).last_device_node
-        yield "path_device_indices", median(again(node), cache.path_device_indices)
-        yield "lock and unlock", median(again(node), lambda node: cache.unlock(cache.lock(node)))
-        yield "evictable_size", median(again(None), lambda _: cache.evictable_size())
+        yield "path_device_indices", measure(again(node), cache.path_device_indices)
+        yield "lock and unlock", measure(again(node), lambda node: cache.unlock(cache.lock(node)))
+        yield "evictable_size", measure(again(None), lambda _: cache.evictable_size())
         number = iter(range(10**6, 1 << 30))
 
         def leaves(count):
@@ -116,7 +116,7 @@ def sglang_rows():
 
         for leaf in leaves(LEAVES - CALLS):
             cache.insert(leaf)
-        yield "insert of a new page", median(lambda: leaves(CALLS), cache.insert)
+        yield "insert of a new page", measure(lambda: leaves(CALLS), cache.insert)
         cache.evict(EvictParams(num_tokens=(SAMPLES - 1) * CALLS * BLOCK))
         few, one = 5, EvictParams(num_tokens=BLOCK)
         samples = []
@@ -125,7 +125,7 @@ def sglang_rows():
             for _ in range(few):
                 cache.evict(one)
             samples.append((time.perf_counter() - began) / few * 1e6)
-        yield f"evict one leaf of {LEAVES:,}", statistics.median(samples)
+        yield f"evict one leaf of {LEAVES:,}", (statistics.median(samples), min(samples))
 
 
 def step_times(make, running=256, steps=200, changes=4):
@@ -186,9 +186,9 @@ def free_segment(allocator, slots, start_pos=0):
 def main():
     gc.disable()
     print(f"{platform.machine()}, {os.cpu_count()} processors, load {os.getloadavg()[0]:.1f}, CPython {platform.python_version()}")
-    print(f"\n| call ({TOKENS:,} tokens, block {BLOCK}) | at most, us | us |\n|---|---:|---:|")
-    for name, most, cost in own_rows():
-        print(f"| {name} | {most:.2f} | {cost:.2f} |", flush=True)
+    print(f"\n| call ({TOKENS:,} tokens, block {BLOCK}) | at most, us | median, us | least, us |\n|---|---:|---:|---:|")
+    for name, most, (middle, least) in own_rows():
+        print(f"| {name} | {most:.2f} | {middle:.2f} | {least:.2f} |", flush=True)
     if loader.sources() is None:
         return
     import world
@@ -196,8 +196,9 @@ def main():
     world.Allocator.free_segment = free_segment
     rows = list(sglang_rows())
     half = len(rows) // 2
-    print("\n| call of SGLang's interface | radixkv, us | SGLang's Python core, us |\n|---|---:|---:|")
-    for (name, ours), (_, theirs) in zip(rows[:half], rows[half:], strict=True):
+    core = os.environ.get("RADIXKV_SGLANG_CORE", "python").capitalize()
+    print(f"\n| call of SGLang's interface; least | radixkv, us | SGLang's {core} core, us |\n|---|---:|---:|")
+    for (name, (_, ours)), (_, (_, theirs)) in zip(rows[:half], rows[half:], strict=True):
         print(f"| {name} | {ours:.2f} | {theirs:.2f} |")
     ours, theirs = step_times(world.ours), step_times(world.theirs)
     print(f"| a step of 256 running requests, 4 of which change | {ours:.0f} | {theirs:.0f} |")

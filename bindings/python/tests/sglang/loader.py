@@ -13,6 +13,7 @@ import importlib.machinery
 import os
 import sys
 import types
+from array import array
 from pathlib import Path
 
 CACHE = "sglang.srt.mem_cache."
@@ -139,10 +140,13 @@ def _load_rust():
 
 
 def _hash(key, prior, page_size=None):
-    """In place of SGLang's extension in C++: a chain of hashes of pages, as hexadecimal digits."""
+    """What SGLang's extension in C++ computes: a chain of hashes of pages, as hexadecimal digits."""
     units, digest, chain = list(key), prior or b"", []
-    for start in range(0, len(units), page_size or max(len(units), 1)):
-        page = units[start : start + (page_size or len(units))]
-        digest = hashlib.sha256(digest + repr(page).encode()).digest()
+    length = page_size or max(len(units), 1)
+    for start in range(0, max(len(units), 1), length):
+        page = units[start : start + length]
+        words = [word for unit in page for word in (unit if isinstance(unit, tuple) else (unit,))]
+        tag, kind = (b"\xff", "Q") if any(word >> 32 for word in words) else (b"", "I")
+        digest = hashlib.sha256(digest + tag + array(kind, words).tobytes()).digest()
         chain.append(digest.hex())
     return chain if page_size else chain[-1]

@@ -182,6 +182,7 @@ def test_events_are_those_of_sglang(bigrams):
             ([1, 2, 3, 4, 8, 9, 9], {}),
             ([1, 2, 3], {"extra_key": "lora"}),
             ([1, 2, 3, 4, 5, 6, 7], {"salt": "tenant"}),
+            ([1, 2, 1 << 40, 4, 5], {}),
         ]:
             insert(cache, tokens, bigrams=bigrams, **how)
         stored = flat(cache.take_events())
@@ -199,3 +200,19 @@ def test_two_processes_in_lockstep_get_equal_answers():
     ranks = [subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) for _ in range(2)]
     said = [rank.communicate(timeout=120)[0].strip() for rank in ranks]
     assert said[0] == said[1] and len(said[0]) == 64
+
+
+def test_sentinels_of_images_are_told_apart(monkeypatch):
+    from radixkv.sglang import _wide
+
+    monkeypatch.setattr(_wide, "KEPT", 2)
+    cache = world.ours(page_size=1)
+    first, second, third = 1 << 32, (1 << 32) + 1, (1 << 61) + 5
+    insert(cache, [1, first, first])
+    insert(cache, [1, second])
+    assert [match(cache, [1, image, image]).device_prefix_len for image in (first, second, third)] == [3, 2, 1]
+    insert(cache, [1, third])
+    # Of three sentinels two are remembered; a new number never finds what an old one had.
+    assert [match(cache, [1, image]).device_prefix_len for image in (third, first)] == [2, 1]
+    assert match(cache, [1, (1 << 31)]).device_prefix_len == 1
+    cache.sanity_check()

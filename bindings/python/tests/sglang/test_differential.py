@@ -9,7 +9,8 @@ Deliberate differences, none in lengths or locks:
 4. `total_size` counts tokens without walking; `sanity_check` does not demand that nothing is locked.
 5. Of requests with equal weights `dfs_weight_order` puts the one that comes first first, not the one that was cached first.
 6. With lfu and slru a request that inserts twice counts twice.
-7. Tokens are integers from 0 to 2^32 - 1.
+7. Sentinels of images (tokens from 2^31 on) are numbered as they come. Of those that were not among the last million, prefixes
+   are not found any more.
 """
 
 import random
@@ -54,10 +55,14 @@ class Pair:
         draw = self.random
         base = list(draw.choice(self.prompts))
         cut = base[: draw.randint(0, len(base))] if draw.random() < 0.5 else base
-        tokens = cut + [draw.randint(0, 3) for _ in range(draw.randint(0, 4 * self.page_size + 3))]
+        tokens = cut + [self.token() for _ in range(draw.randint(0, 4 * self.page_size + 3))]
         self.prompts.append(tokens[: 40 * self.page_size])
         del self.prompts[:-50]
         return self.prompts[-1]
+
+    def token(self):
+        """One of four tokens; now and then the sentinel of an image."""
+        return (1 << 40) + self.random.randint(0, 1) if self.random.random() < 0.02 else self.random.randint(0, 3)
 
     def names(self):
         draw = self.random

@@ -9,6 +9,7 @@ import functools
 import itertools
 import time
 import weakref
+from array import array
 
 import numpy as np
 import torch
@@ -26,6 +27,7 @@ from sglang.srt.mem_cache.radix_cache import RadixKey
 import radixkv
 from radixkv.sglang._events import Hashes
 from radixkv.sglang._order import depth_first
+from radixkv.sglang._wide import Sentinels
 
 POLICIES = ("lru", "lfu", "fifo", "mru", "filo", "slru", "priority")
 
@@ -114,6 +116,7 @@ class RadixKVCache(BasePrefixCache):
         self._slots = torch.zeros((pages, self.page_size), dtype=torch.int64, device=self.device)
         self._nodes = weakref.WeakValueDictionary()
         self._numbers, self._now = itertools.count(1), 0
+        self._sentinels = Sentinels()
         self._hashes = Hashes(self.kv_events) if self.kv_events.enabled else None
         self._no_slots = torch.empty((0,), dtype=torch.int64, device=self.device)
         self.root_node = Node(0, None, 0, np.empty(0, dtype=np.int32))
@@ -126,7 +129,7 @@ class RadixKVCache(BasePrefixCache):
         key, _ = params.key.maybe_to_bigram_view(self.is_eagle)
         if self.disable or len(key) < self.page_size:
             return self._miss
-        hit = self._look_up(key, len(key))
+        hit, _ = self._look_up(key, len(key))
         node = self._node(hit, hit.blocks())
         hit.release()
         return self._found(node) if node is not self.root_node else self._miss
@@ -134,7 +137,7 @@ class RadixKVCache(BasePrefixCache):
     def touch_prefix(self, key):
         key, _ = key.maybe_to_bigram_view(self.is_eagle)
         if not self.disable and len(key) >= self.page_size:
-            self._look_up(key, len(key)).release()
+            self._look_up(key, len(key))[0].release()
 
     def supports_fast_match_prefix(self):
         return True
@@ -143,17 +146,28 @@ class RadixKVCache(BasePrefixCache):
         return not self.disable
 
     def _look_up(self, key, length):
-        """A lease on the cached part of the first `length` units of the key; recent from now on, and not counted as a use."""
+        """A lease on the cached part of the first `length` units of the key, recent from now on, and not counted as a use; and
+        the tokens."""
         self._now += 1
         self._cache.set_time(self._now)
-        hit = self._cache.match_prefix(self._tokens(key, length), self._space_of(key), counted=False)
+        space, tokens = self._space_of(key), self._raw_tokens(key, length)
+        if self._sentinels:
+            tokens = self._sentinels.narrow(tokens)
+        try:
+            hit = self._cache.match_prefix(tokens, space, counted=False)
+        except ValueError:
+            # The first tokens of more than 32 bits.
+            tokens = self._sentinels.narrow(tokens)
+            hit = self._cache.match_prefix(tokens, space, counted=False)
         self._cache.renew(hit)
-        return hit
+        return hit, tokens
 
     @staticmethod
-    def _tokens(key, length):
+    def _raw_tokens(key, length):
         raw, needed = key.token_ids, length + key.is_bigram
-        return raw if len(raw) == needed else memoryview(raw)[:needed]
+        if len(raw) == needed:
+            return raw
+        return memoryview(raw)[:needed] if isinstance(raw, array) else raw[:needed]
 
     def _space_of(self, key):
         return self._space(key.extra_key, key.cache_salt, key.is_bigram)
@@ -193,7 +207,7 @@ class RadixKVCache(BasePrefixCache):
         return self._slots[self._on_device(node.pages)].reshape(-1)
 
     def _on_device(self, pages):
-        return torch.from_numpy(pages.astype(np.int64)).to(self.device)
+        return torch.from_numpy(pages).to(self.device)
 
     def dfs_weight_order(self, node_handles):
         return depth_first([node.pages for node in node_handles])
@@ -209,14 +223,15 @@ class RadixKVCache(BasePrefixCache):
             return InsertResult(prefix_len=0, last_device_node=self.root_node)
         if value is None:
             value = torch.tensor(list(key.token_ids[:length]), dtype=torch.int64)
-        with self._look_up(key, length) as hit:
+        hit, tokens = self._look_up(key, length)
+        with hit:
             before = hit.len_tokens
             if before == length:
                 if length > params.inserted_len:
                     self._cache.count_use(hit)
                 end, node = hit, self._node(hit, hit.blocks())
             else:
-                end, node = self._store(key, value, length, hit)
+                end, node = self._store(key, tokens, value, length, hit)
             if self.policy == "priority":
                 self._cache.prioritize(end, params.priority or 0)
             end.release()
@@ -225,13 +240,13 @@ class RadixKVCache(BasePrefixCache):
             self.token_to_kv_pool_allocator.free_segment(value[params.prev_prefix_len : before], start_pos=0)
         return InsertResult(prefix_len=before, last_device_node=node)
 
-    def _store(self, key, value, length, hit):
+    def _store(self, key, tokens, value, length, hit):
         before = hit.len_tokens
         pages = self._take_pages((length - before) // self.page_size)
         self._slots[self._on_device(pages)] = value[before:length].to(self.device).reshape(-1, self.page_size)
         adopted = self._cache.adopt(pages)
         try:
-            inserted = self._cache.insert(hit, self._tokens(key, length), adopted)
+            inserted = self._cache.insert(hit, tokens, adopted)
         except radixkv.InsertError:
             # The slots are still the request's.
             self._keep_pages(adopted.take_blocks())
@@ -311,7 +326,7 @@ class RadixKVCache(BasePrefixCache):
         prompt = RadixKey(req.origin_input_ids, req.extra_key, is_bigram=self.is_eagle, cache_salt=req.cache_salt)
         whole = len(prompt) // self.page_size * self.page_size
         if 0 < whole < length:
-            with self._look_up(prompt, whole) as hit:
+            with self._look_up(prompt, whole)[0] as hit:
                 self._cache.prioritize(hit, min(priority + 1, 2**63 - 1))
 
     # Locks.
