@@ -216,3 +216,21 @@ def test_sentinels_of_images_are_told_apart(monkeypatch):
     assert [match(cache, [1, image]).device_prefix_len for image in (third, first)] == [2, 1]
     assert match(cache, [1, (1 << 31)]).device_prefix_len == 1
     cache.sanity_check()
+
+
+def test_freed_slots_stay_what_they_were_when_pages_are_used_again():
+    cache = world.ours(page_size=1)
+    kept, allocator = [], cache.token_to_kv_pool_allocator
+    free_segment = allocator.free_segment
+
+    def free_later(slots, start_pos=0):
+        kept.append((slots, slots.tolist()))
+        free_segment(slots)
+
+    allocator.free_segment = free_later
+    allocator.alloc(50)
+    for begin in (0, 100, 200):
+        insert(cache, list(range(begin, begin + 20)))
+        cache.evict(ALL)
+        allocator.alloc(7)
+    assert len(kept) == 3 and all(slots.tolist() == seen for slots, seen in kept)

@@ -5,6 +5,7 @@ slots a page has. Equal calls get equal answers, ids included, so that ranks in 
 thread, and the time is the number of the call.
 """
 
+import collections
 import functools
 import itertools
 import time
@@ -34,16 +35,20 @@ POLICIES = ("lru", "lfu", "fifo", "mru", "filo", "slru", "priority")
 # Pages for an allocator that does not say how many slots it has, and namespaces whose handles are kept.
 UNKNOWN_PAGES = 1 << 12
 KEPT_NAMESPACES = 1024
+# Nodes that are kept after their last request, with the slots of their paths.
+KEPT_NODES = 256
 
 
 class Node:
     """A cached prefix, as match results carry it. Nothing protects it until it is locked."""
 
-    __slots__ = ("__weakref__", "_parts", "id", "leases", "length", "weak")
+    __slots__ = ("__weakref__", "_parts", "_slots", "id", "leases", "length", "weak")
 
     def __init__(self, number, weak, length, *parts):
         self.id, self.weak, self.length, self.leases = number, weak, length, []
         self._parts = parts
+        # The slots of its path on the device, in parts, as far as they are known.
+        self._slots = ()
 
     @property
     def pages(self):
@@ -51,6 +56,16 @@ class Node:
         if len(self._parts) > 1:
             self._parts = (np.concatenate(self._parts),)
         return self._parts[0]
+
+    @property
+    def slots(self):
+        """The slots of its path, if they are known; else None."""
+        if len(self._slots) > 1:
+            self._slots = (torch.cat(self._slots),)
+        return self._slots[0] if self._slots else None
+
+    def know_slots(self, *parts):
+        self._slots = parts
 
     @property
     def lock_ref(self):
@@ -112,14 +127,15 @@ class RadixKVCache(BasePrefixCache):
         )
         self._space = functools.lru_cache(KEPT_NAMESPACES)(self._named_space)
         # Pages that hold nothing; the last ones of a stack.
-        self._free, self._top = np.arange(pages - 1, -1, -1, dtype=np.int32), pages
+        self._free, self._top = np.arange(pages, dtype=np.int32), pages
         self._slots = torch.zeros((pages, self.page_size), dtype=torch.int64, device=self.device)
-        self._nodes = weakref.WeakValueDictionary()
+        self._nodes, self._recent = weakref.WeakValueDictionary(), collections.deque(maxlen=KEPT_NODES)
         self._numbers, self._now = itertools.count(1), 0
         self._sentinels = Sentinels()
         self._hashes = Hashes(self.kv_events) if self.kv_events.enabled else None
         self._no_slots = torch.empty((0,), dtype=torch.int64, device=self.device)
         self.root_node = Node(0, None, 0, np.empty(0, dtype=np.int32))
+        self.root_node.know_slots(self._no_slots)
         self._miss = self._found(self.root_node)
         self.kv_events.record_all_cleared()
 
@@ -188,6 +204,7 @@ class RadixKVCache(BasePrefixCache):
         if node is None:
             node = Node(next(self._numbers), lease.downgrade(), lease.len_tokens, *parts)
             self._nodes[last] = node
+            self._recent.append(node)
         return node
 
     @staticmethod
@@ -202,12 +219,15 @@ class RadixKVCache(BasePrefixCache):
         )
 
     def path_device_indices(self, node):
-        if node.length == 0:
-            return self._no_slots
-        return self._slots[self._on_device(node.pages)].reshape(-1)
+        slots = node.slots
+        if slots is None:
+            slots = self._slots_of(node.pages)
+            node.know_slots(slots)
+        return slots
 
-    def _on_device(self, pages):
-        return torch.from_numpy(pages).to(self.device)
+    def _slots_of(self, pages):
+        """A copy: the allocator may keep what it is given, and rows of the table are written to again."""
+        return self._slots[torch.from_numpy(pages).to(self.device)].reshape(-1)
 
     def dfs_weight_order(self, node_handles):
         return depth_first([node.pages for node in node_handles])
@@ -243,7 +263,14 @@ class RadixKVCache(BasePrefixCache):
     def _store(self, key, tokens, value, length, hit):
         before = hit.len_tokens
         pages = self._take_pages((length - before) // self.page_size)
-        self._slots[self._on_device(pages)] = value[before:length].to(self.device).reshape(-1, self.page_size)
+        # A copy: the value is the caller's.
+        tail = value[before:length].to(self.device, copy=True)
+        first, end = int(pages[0]), int(pages[-1]) + 1
+        if end - first == len(pages):
+            # They follow one another: no index goes to the device.
+            self._slots.view(-1)[first * self.page_size : end * self.page_size] = tail
+        else:
+            self._slots[torch.from_numpy(pages).to(self.device)] = tail.reshape(-1, self.page_size)
         adopted = self._cache.adopt(pages)
         try:
             inserted = self._cache.insert(hit, tokens, adopted)
@@ -251,22 +278,28 @@ class RadixKVCache(BasePrefixCache):
             # The slots are still the request's.
             self._keep_pages(adopted.take_blocks())
             raise
-        node = self._node(inserted, hit.blocks(), pages)
+        old = hit.blocks()
+        node = self._node(inserted, old, pages)
+        if before == 0:
+            node.know_slots(tail)
+        elif (known := self._nodes.get(int(old[-1]))) is not None and known.slots is not None:
+            node.know_slots(known.slots, tail)
         if self._hashes is not None:
-            self._hashes.stored(key[:length], before, hit.blocks(), pages)
+            self._hashes.stored(key[:length], before, old, pages)
         return inserted, node
 
     def _take_pages(self, count):
+        """Pages that hold nothing, in ascending order."""
         if self._top < count:
             added = np.array(self._cache.grow(max(count, self._cache.capacity_blocks)), dtype=np.int32)
             grown = np.empty(self._cache.capacity_blocks, dtype=np.int32)
-            grown[: len(added)] = added[::-1]
+            grown[: len(added)] = added
             grown[len(added) : len(added) + self._top] = self._free[: self._top]
             self._free, self._top = grown, self._top + len(added)
             empty = torch.zeros((len(added), self.page_size), dtype=torch.int64, device=self.device)
             self._slots = torch.cat([self._slots, empty])
         self._top -= count
-        return self._free[self._top : self._top + count].copy()
+        return np.sort(self._free[self._top : self._top + count])
 
     def evict(self, params):
         if self.disable or params.num_tokens <= 0:
@@ -279,7 +312,7 @@ class RadixKVCache(BasePrefixCache):
         return EvictResult(num_tokens_evicted=evicted * self.page_size)
 
     def _give_back(self, pages):
-        self.token_to_kv_pool_allocator.free_segment(self._slots[self._on_device(pages)].reshape(-1), start_pos=0)
+        self.token_to_kv_pool_allocator.free_segment(self._slots_of(pages), start_pos=0)
         listed = pages.tolist()
         for page in listed:
             self._nodes.pop(page, None)
@@ -366,7 +399,7 @@ class RadixKVCache(BasePrefixCache):
     def all_values_flatten(self):
         stored = (event.blocks for event in self._cache.snapshot().events)
         pages = np.concatenate([np.empty(0, dtype=np.int32), *stored])
-        return self._slots[self._on_device(pages)].reshape(-1)
+        return self._slots_of(pages) if len(pages) else self._no_slots
 
     def sanity_check(self):
         self._cache.settle()
