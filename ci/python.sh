@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
-# The Python package: its formatting and lints, the installation that its README names, its tests and its types. Everything is built and
-# installed below target/python. The sources of SGLang's own trees come from its wheel, without what it needs; torch is a stand-in, or
-# the real one with RADIXKV_TORCH=real. RADIXKV_DEBUG_PYTHON names a debug build of CPython to run the tests in as well.
+# The Python package: its formatting and lints, the installation that its README names, its tests
+# and its types. Everything is built and installed below target/python. The sources of SGLang's own
+# trees come from its wheel, without what it needs; torch is a stand-in, or the real one with
+# RADIXKV_TORCH=real. RADIXKV_DEBUG_PYTHON names a debug build of CPython to run the tests in as
+# well.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -30,6 +32,7 @@ pip install -q "$work"/wheel/radixkv-*.whl
 cd "$package"
 RADIXKV_SGLANG="$work/sglang-$sglang" python -m pytest -q -p no:cacheprovider
 mypy --strict --cache-dir "$work/mypy" tests/typed.py
+python -m mypy.stubtest radixkv._radixkv
 # The same wheel in an interpreter that checks itself and counts its references, if one is named.
 if [ -n "${RADIXKV_DEBUG_PYTHON:-}" ]; then
     "$RADIXKV_DEBUG_PYTHON" -m venv --clear "$work/debug"

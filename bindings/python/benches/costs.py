@@ -1,4 +1,5 @@
-"""What a call costs: 41 samples of 200 calls, in one process; beside SGLang's tree where its sources are named.
+"""What a call costs: 41 samples of 200 calls, in one process; beside SGLang's tree where its
+sources are named.
 
     python benches/costs.py                                     # radixkv alone
     RADIXKV_SGLANG=FOLDER python benches/costs.py               # beside SGLang's Python core, on the tests' stand-in for torch
@@ -27,7 +28,8 @@ import loader  # noqa: E402
 
 
 def measure(prepare, call):
-    """The median and the least of the samples, in microseconds a call; `prepare` makes the arguments of one sample's calls."""
+    """The median and the least of the samples, in microseconds a call; `prepare` makes the
+    arguments of one sample's calls."""
     samples = []
     for _ in range(SAMPLES):
         arguments = prepare()
@@ -129,7 +131,8 @@ def sglang_rows():
 
 
 def step_times(make, running=256, steps=200, changes=4):
-    """Microseconds in the cache in each step of a scheduler: some requests end, as many begin, and it asks for the sizes."""
+    """Microseconds in the cache in each step of a scheduler: some requests end, as many begin, and
+    it asks for the sizes."""
     import random
 
     import world
@@ -179,7 +182,8 @@ def step_times(make, running=256, steps=200, changes=4):
 
 
 def free_segment(allocator, slots, start_pos=0):
-    """In place of the tests' allocator, which sorts and checks: the same for both caches, and as cheap as can be."""
+    """In place of the tests' allocator, which sorts and checks: the same for both caches, and as
+    cheap as can be."""
     allocator._free.extend((slots.numpy()[::BLOCK] // BLOCK).tolist())
 
 

@@ -1,6 +1,8 @@
-"""radixkv as Mini-SGLang's prefix cache: import this module, and choose the cache manager `radixkv`.
+"""radixkv as Mini-SGLang's prefix cache: import this module, and choose the cache manager
+`radixkv`.
 
-Written for Mini-SGLang at 20fcd7f. Its pages are the cache's blocks: block `i` is the slots from `i * page_size` on.
+Written for Mini-SGLang at 20fcd7f. Its pages are the cache's blocks: block `i` is the slots from `i
+* page_size` on.
 """
 
 from dataclasses import dataclass, field

@@ -1,4 +1,5 @@
-//! The class `PrefixCache`: how one is built, and what its verbs share. The verbs are in `lookup`, `blocks_out`, `control`, `observe`.
+//! The class `PrefixCache`: how one is built, and what its verbs share. The verbs are in `lookup`,
+//! `reserve`, `control` and `observe`.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -27,7 +28,8 @@ pub(crate) struct Origin {
 
 /// What the verbs of a cache use.
 pub(crate) struct Shared {
-    /// One for each thread that has called a verb; another thread takes the session of one that has ended.
+    /// One for each thread that has called a verb; another thread takes the session of one that has
+    /// ended.
     sessions: ThreadLocal<Session>,
     default: radixkv::Namespace,
     pub(crate) origin: Origin,
@@ -81,22 +83,24 @@ pub(crate) fn policy(name: &str) -> PyResult<PolicyKind> {
     name.parse().map_err(|error: radixkv::UnknownPolicy| PyValueError::new_err(error.to_string()))
 }
 
-/// A concurrent prefix cache: maps token sequences to the KV blocks that hold their keys and values.
+/// A concurrent prefix cache: maps token sequences to the KV blocks that hold their keys and
+/// values.
 ///
-/// PrefixCache(block_size, capacity_blocks, *, policy="lru", clock="monotonic", eviction="inline", time_to_idle=None,
-/// external=False, growable_to=None)
+/// PrefixCache(block_size, capacity_blocks, *, policy="lru", clock="monotonic", eviction="inline",
+/// time_to_idle=None, external=False, growable_to=None)
 ///
 /// - block_size: tokens in a block. capacity_blocks: blocks, at most 2**31 - 1.
 /// - policy: "lru", "lfu", "fifo", "mru", "filo", "slru", "slru:N", "level" or "priority".
-/// - clock: "monotonic", or "logical": time is what `set_time` sets, and durations are ints in its units.
-/// - eviction: "inline", "background" (a thread of the cache's own), or (low, high): the numbers of free blocks at which that thread
-///   starts and stops.
+/// - clock: "monotonic", or "logical": time is what `set_time` sets, and durations are ints in its
+///   units.
+/// - eviction: "inline", "background" (a thread of the cache's own), or (low, high): the numbers of
+///   free blocks at which that thread starts and stops.
 /// - time_to_idle: seconds after which a prefix without use is removed.
 /// - external: the engine owns the blocks: see `adopt` and `take_evicted`.
 /// - growable_to: blocks that it may grow to with `grow`.
 ///
-/// Any number of threads may use a cache; each has a session of its own, which is made when it is needed. In a forked child every verb
-/// raises ForkError. Raises BuildError.
+/// Any number of threads may use a cache; each has a session of its own, which is made when it is
+/// needed. In a forked child every verb raises ForkError. Raises BuildError.
 #[pyclass(module = "radixkv", frozen, weakref)]
 pub(crate) struct PrefixCache {
     held: Held<Shared>,
@@ -183,17 +187,20 @@ impl PrefixCache {
         Ok(self.shared()?.cache.capacity_blocks())
     }
 
-    /// The namespace of sequences that need no separation: the one that verbs use where none is given.
+    /// The namespace of sequences that need no separation: the one that verbs use where none is
+    /// given.
     #[getter]
     fn default_namespace(&self) -> PyResult<Namespace> {
         let shared = self.shared()?;
         Ok(Namespace::new(shared.default.clone(), shared.is_logical))
     }
 
-    /// namespace(*parts, bigrams=False): the namespace of this name, which is created if it does not exist.
+    /// namespace(*parts, bigrams=False): the namespace of this name, which is created if it does
+    /// not exist.
     ///
-    /// The parts are str: an adapter, a tenant's salt, a model version, or several of them; no parts name the default namespace.
-    /// With bigrams, pairs of neighbouring tokens are compared, for draft models (EAGLE). Takes a lock: ask once and keep it.
+    /// The parts are str: an adapter, a tenant's salt, a model version, or several of them; no
+    /// parts name the default namespace. With bigrams, pairs of neighbouring tokens are compared,
+    /// for draft models (EAGLE). Takes a lock: ask once and keep it.
     #[pyo3(signature = (*parts, bigrams = false))]
     fn namespace(&self, parts: &Bound<'_, PyTuple>, bigrams: bool) -> PyResult<Namespace> {
         let shared = self.shared()?;

@@ -25,7 +25,8 @@ impl PrefixCache {
         catch(|| shared.session().count_use(lease))
     }
 
-    /// prioritize(lease, level, *, ttl=None): gives the prefix a priority: the policy "priority" evicts the lowest level first.
+    /// prioritize(lease, level, *, ttl=None): gives the prefix a priority: the policy "priority"
+    /// evicts the lowest level first.
     ///
     /// - level: an int of 64 bits; 35 is the default of every prefix.
     /// - ttl: seconds (units of a logical clock) for which it counts; None is for ever.
@@ -42,8 +43,9 @@ impl PrefixCache {
         catch(|| shared.session().prioritize(lease, priority))
     }
 
-    /// retain(lease, duration): keeps the prefix from being evicted for so many seconds (units of a logical clock), even if the
-    /// lease ends. Its blocks count as protected until then. Raises RetainError; nothing has changed then.
+    /// retain(lease, duration): keeps the prefix from being evicted for so many seconds (units of a
+    /// logical clock), even if the lease ends. Its blocks count as protected until then. Raises
+    /// RetainError; nothing has changed then.
     fn retain(&self, lease: PyRef<'_, Lease>, duration: &Bound<'_, PyAny>) -> PyResult<()> {
         let shared = self.shared()?;
         let duration = shared.duration(duration, "duration")?;
@@ -51,14 +53,16 @@ impl PrefixCache {
         catch(|| shared.session().retain(lease, duration))?.map_err(errors::retain)
     }
 
-    /// release_retained(lease): ends the retention of exactly this prefix. Waits for the evictor, and lets other Python threads run.
+    /// release_retained(lease): ends the retention of exactly this prefix. Waits for the evictor,
+    /// and lets other Python threads run.
     fn release_retained(&self, py: Python<'_>, lease: PyRef<'_, Lease>) -> PyResult<()> {
         let shared = self.shared()?;
         let lease = lease.of(&shared.cache)?;
         py.detach(|| catch(|| shared.session().release_retained(lease)))
     }
 
-    /// demote(lease): evicts the prefix before all others, under every policy, until it is used again.
+    /// demote(lease): evicts the prefix before all others, under every policy, until it is used
+    /// again.
     fn demote(&self, lease: PyRef<'_, Lease>) -> PyResult<()> {
         let shared = self.shared()?;
         let lease = lease.of(&shared.cache)?;

@@ -14,8 +14,8 @@ use crate::records::{record, tokens};
 
 /// An iterator over the batches of events of a cache; made by `PrefixCache.subscribe`.
 ///
-/// It ends when no batch is there, and goes on when one has come: iterate again. Never waits. Ended by `close()`, at the end of a
-/// `with` statement, or when Python drops it.
+/// It ends when no batch is there, and goes on when one has come: iterate again. Never waits. Ended
+/// by `close()`, at the end of a `with` statement, or when Python drops it.
 #[pyclass(module = "radixkv", weakref)]
 pub(crate) struct Subscription {
     /// A channel's end is not shared between threads; the lock is never contended.

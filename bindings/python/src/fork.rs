@@ -1,7 +1,7 @@
 //! Forked processes: a child has a copy of every cache, in which locks may stay locked for ever.
 //!
-//! A handle remembers the process that made it. In a child of that process its verbs raise, and dropping it forgets what it
-//! holds.
+//! A handle remembers the process that made it. In a child of that process its verbs raise, and
+//! dropping it forgets what it holds.
 
 #![allow(unsafe_code)]
 
@@ -21,7 +21,8 @@ extern "C" fn count_fork() {
 
 /// Counts each fork of this process from now on, however it is made.
 pub(crate) fn watch() {
-    // SAFETY: the handler is a function of this library, which is never unloaded, and only adds to an atomic.
+    // SAFETY: the handler is a function of this library, which is never unloaded, and only adds to
+    // an atomic.
     let refused = unsafe { libc::pthread_atfork(None, None, Some(count_fork)) };
     assert_eq!(refused, 0, "the system has no memory for a fork handler");
 }

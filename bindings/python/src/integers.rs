@@ -1,4 +1,5 @@
-//! Loops over all tokens of a call, for the widest vectors that the processor is sure to have or is found to have.
+//! Loops over all tokens of a call, for the widest vectors that the processor is sure to have or is
+//! found to have.
 
 #![allow(unsafe_code)]
 
@@ -35,7 +36,8 @@ for_wide_vectors! {
 }
 
 for_wide_vectors! {
-    /// Writes the lower halves of the integers to `lower`, which is as long; whether an upper half is not zero.
+    /// Writes the lower halves of the integers to `lower`, which is as long; whether an upper half
+    /// is not zero.
     fn narrow(integers: &[i64], lower: &mut [u32]) -> bool {
         let bits = integers.iter().zip(lower).fold(0, |bits, (integer, lower)| {
             *lower = *integer as u32;

@@ -11,10 +11,12 @@ use crate::errors::{self, catch, exception};
 use crate::fork::Held;
 use crate::reservation::Reservation;
 
-/// Protects a cached prefix: while it lives, the prefix's blocks are not evicted, rewritten or handed out.
+/// Protects a cached prefix: while it lives, the prefix's blocks are not evicted, rewritten or
+/// handed out.
 ///
-/// Released by `release()`, at the end of a `with` statement, or when Python drops it. Any thread may release it. Made by the
-/// verbs of `PrefixCache`; it cannot be pickled or copied: use `clone()`.
+/// Released by `release()`, at the end of a `with` statement, or when Python drops it. Any thread
+/// may release it. Made by the verbs of `PrefixCache`; it cannot be pickled or copied: use
+/// `clone()`.
 #[pyclass(module = "radixkv", subclass, weakref)]
 pub(crate) struct Lease {
     held: Held<radixkv::Lease>,
@@ -66,7 +68,8 @@ pub(crate) fn parts<'py>(py: Python<'py>, name: &radixkv::NamespaceName) -> PyRe
 
 #[pymethods]
 impl Lease {
-    /// Tokens whose keys and values it protects: those of whole blocks. Also known after the release.
+    /// Tokens whose keys and values it protects: those of whole blocks. Also known after the
+    /// release.
     #[getter]
     fn len_tokens(&self) -> usize {
         self.len_tokens
@@ -107,7 +110,8 @@ impl Lease {
         Ok(Self::new(again, self.block_size))
     }
 
-    /// A weak lease on the same prefix, which does not protect it: `PrefixCache.upgrade` leases it again later.
+    /// A weak lease on the same prefix, which does not protect it: `PrefixCache.upgrade` leases it
+    /// again later.
     ///
     /// Raises ReleasedError.
     fn downgrade(&self) -> PyResult<WeakLease> {
@@ -166,21 +170,22 @@ impl PrefixMatch {
         Ok(blocks::blocks(py, &self.blocks)?.into_any())
     }
 
-    /// The slots of the prefix's tokens, `id * block_size + place in the block`: a new numpy array, int64, shape (len_tokens,).
+    /// The slots of the prefix's tokens, `id * block_size + place in the block`: a new numpy array,
+    /// int64, shape (len_tokens,).
     fn slots<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         Ok(blocks::slots(py, &self.blocks, self.block_size)?.into_any())
     }
 
-    /// Writes the ids to the beginning of `out`, a writable contiguous array or buffer of 32- or 64-bit integers with at least
-    /// len_blocks places; returns how many.
+    /// Writes the ids to the beginning of `out`, a writable contiguous array or buffer of 32- or
+    /// 64-bit integers with at least len_blocks places; returns how many.
     ///
     /// Raises TypeError and ValueError; nothing is written then.
     fn blocks_into(&self, out: &Bound<'_, PyAny>) -> PyResult<usize> {
         blocks::blocks_into(out, &self.blocks)
     }
 
-    /// Writes the slots to the beginning of `out`, a writable contiguous array or buffer of 64-bit integers with at least
-    /// len_tokens places; returns how many.
+    /// Writes the slots to the beginning of `out`, a writable contiguous array or buffer of 64-bit
+    /// integers with at least len_tokens places; returns how many.
     ///
     /// Raises TypeError and ValueError; nothing is written then.
     fn slots_into(&self, out: &Bound<'_, PyAny>) -> PyResult<usize> {
@@ -188,7 +193,8 @@ impl PrefixMatch {
     }
 }
 
-/// What an insert has cached: a `Lease` on the whole sequence, and the ids of its blocks beyond the lease that was inserted from.
+/// What an insert has cached: a `Lease` on the whole sequence, and the ids of its blocks beyond the
+/// lease that was inserted from.
 #[pyclass(module = "radixkv", extends = Lease)]
 pub(crate) struct Inserted {
     blocks: Vec<BlockId>,
@@ -208,8 +214,8 @@ impl Inserted {
 
 #[pymethods]
 impl Inserted {
-    /// The ids that are cached beyond the first lease, which the request's block table must have from now on: a new numpy array,
-    /// int32, shape (n,).
+    /// The ids that are cached beyond the first lease, which the request's block table must have
+    /// from now on: a new numpy array, int32, shape (n,).
     fn blocks<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         Ok(blocks::blocks(py, &self.blocks)?.into_any())
     }
@@ -220,15 +226,16 @@ impl Inserted {
         self.dropped_tokens
     }
 
-    /// Takes the blocks whose tokens another request had cached already: a `Reservation`. They are given back when it, or this
-    /// object, is dropped.
+    /// Takes the blocks whose tokens another request had cached already: a `Reservation`. They are
+    /// given back when it, or this object, is dropped.
     ///
     /// Raises ReleasedError at the second call.
     fn take_duplicates(&mut self) -> PyResult<Reservation> {
         Ok(Reservation::new(self.duplicates.take()?, self.origin))
     }
 
-    /// Ends the lease, and gives duplicates back that were not taken. Does nothing if that was done.
+    /// Ends the lease, and gives duplicates back that were not taken. Does nothing if that was
+    /// done.
     fn release(mut slf: PyRefMut<'_, Self>) -> PyResult<()> {
         catch(|| slf.duplicates.release())??;
         slf.as_super().release()
@@ -239,7 +246,8 @@ impl Inserted {
     }
 }
 
-/// A prefix without a promise: it may be evicted at any moment; `PrefixCache.upgrade` says whether it was.
+/// A prefix without a promise: it may be evicted at any moment; `PrefixCache.upgrade` says whether
+/// it was.
 ///
 /// For requests that wait: matched when they come, leased when they run.
 #[pyclass(module = "radixkv", frozen, weakref)]
@@ -271,9 +279,11 @@ impl WeakLease {
     }
 }
 
-/// A cached block whose first tokens agree with a sequence beyond its match: copy them instead of computing them.
+/// A cached block whose first tokens agree with a sequence beyond its match: copy them instead of
+/// computing them.
 ///
-/// The block stays in place until this is released, by `release()`, a `with` statement, or when Python drops it.
+/// The block stays in place until this is released, by `release()`, a `with` statement, or when
+/// Python drops it.
 #[pyclass(module = "radixkv", weakref)]
 pub(crate) struct PartialHit {
     held: Held<radixkv::PartialHit>,

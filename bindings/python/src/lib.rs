@@ -1,4 +1,5 @@
-//! The native module of the Python package `radixkv`: its classes and what they share with Python's memory, threads and processes.
+//! The native module of the Python package `radixkv`: its classes and what they share with Python's
+//! memory, threads and processes.
 //!
 //! | file | holds |
 //! |---|---|
@@ -11,7 +12,8 @@
 //! | `errors`, `fork` | exceptions; handles in a forked child |
 //! | `replay` | replays of traces |
 //!
-//! No method runs Python code while a verb of the core runs, and every verb runs within `errors::catch`.
+//! No method runs Python code while a verb of the core runs, and every verb runs within
+//! `errors::catch`.
 
 mod blocks;
 mod cache;

@@ -33,14 +33,17 @@ pub(crate) fn check_acquired(tokens: &[u32], room: usize) -> PyResult<()> {
 
 #[pymethods]
 impl PrefixCache {
-    /// match_prefix(tokens, namespace=None, *, counted=True): leases the longest cached prefix of the tokens.
+    /// match_prefix(tokens, namespace=None, *, counted=True): leases the longest cached prefix of
+    /// the tokens.
     ///
-    /// - tokens: a one-dimensional contiguous array or buffer of 32- or 64-bit integers from 0 to 2**32 - 1, at least one: numpy,
-    ///   array.array, memoryview, or what has `__dlpack__` or `__array__` in the processor's memory. 32-bit integers are not copied. Lists
-    ///   work and are slow: some 20 ns for each token.
+    /// - tokens: a one-dimensional contiguous array or buffer of 32- or 64-bit integers from 0 to
+    ///   2**32 - 1, at least one: numpy, array.array, memoryview, or what has `__dlpack__` or
+    ///   `__array__` in the processor's memory. 32-bit integers are not copied. Lists work and are
+    ///   slow: some 20 ns for each token.
     /// - counted: whether it counts as a use for the policy.
     ///
-    /// Only whole blocks match; a miss is an empty match. Never waits. Raises TypeError, ValueError, ForeignHandleError.
+    /// Only whole blocks match; a miss is an empty match. Never waits. Raises TypeError,
+    /// ValueError, ForeignHandleError.
     #[pyo3(signature = (tokens, namespace = None, *, counted = true))]
     fn match_prefix<'py>(
         &self,
@@ -66,7 +69,8 @@ impl PrefixCache {
 
     /// peek(tokens, namespace=None): the number of tokens in the longest cached prefix.
     ///
-    /// Changes nothing and leases nothing: the prefix may be evicted at any moment. Tokens and errors as in `match_prefix`.
+    /// Changes nothing and leases nothing: the prefix may be evicted at any moment. Tokens and
+    /// errors as in `match_prefix`.
     #[pyo3(signature = (tokens, namespace = None))]
     fn peek<'py>(&self, tokens: &Bound<'py, PyAny>, namespace: Option<PyRef<'py, Namespace>>) -> PyResult<usize> {
         let shared = self.shared()?;
@@ -75,13 +79,15 @@ impl PrefixCache {
         catch(|| shared.session().peek(namespace, tokens.as_slice()))
     }
 
-    /// acquire(tokens, room=0, namespace=None, *, timeout=None): matches the tokens, leases the cached prefix, and reserves blocks for
-    /// the rest and for `room` more tokens; or takes nothing. Returns (PrefixMatch, Reservation).
+    /// acquire(tokens, room=0, namespace=None, *, timeout=None): matches the tokens, leases the
+    /// cached prefix, and reserves blocks for the rest and for `room` more tokens; or takes
+    /// nothing. Returns (PrefixMatch, Reservation).
     ///
-    /// An engine that wants the logits of the last token passes the tokens before it, and one more of room; then tokens may be
-    /// empty. With a timeout in seconds it waits for its turn if there are too few blocks, and lets other Python threads run; a
-    /// signal is seen when the wait ends.
-    /// Raises ReserveError (ExhaustedError, OverQuotaError, TimedOutError, TooLargeError, ExternalPoolError); else as `match_prefix`.
+    /// An engine that wants the logits of the last token passes the tokens before it, and one more
+    /// of room; then tokens may be empty. With a timeout in seconds it waits for its turn if there
+    /// are too few blocks, and lets other Python threads run; a signal is seen when the wait ends.
+    /// Raises ReserveError (ExhaustedError, OverQuotaError, TimedOutError, TooLargeError,
+    /// ExternalPoolError); else as `match_prefix`.
     #[pyo3(signature = (tokens, room = 0, namespace = None, *, timeout = None))]
     fn acquire<'py>(
         &self,
@@ -106,15 +112,16 @@ impl PrefixCache {
         shared.acquired(py, acquired.map_err(errors::reserve)?)
     }
 
-    /// insert(lease, tokens, blocks): publishes the whole blocks of the tokens beyond the lease, computed into the reservation.
-    /// Returns `Inserted`, which is a lease on the whole sequence.
+    /// insert(lease, tokens, blocks): publishes the whole blocks of the tokens beyond the lease,
+    /// computed into the reservation. Returns `Inserted`, which is a lease on the whole sequence.
     ///
-    /// - tokens: the whole sequence, from its first token on, as in `match_prefix`; copied. The tokens that the lease covers are those that
-    ///   it was matched by, and are not compared.
+    /// - tokens: the whole sequence, from its first token on, as in `match_prefix`; copied. The
+    ///   tokens that the lease covers are those that it was matched by, and are not compared.
     /// - blocks: a Reservation with one block for each whole block beyond the lease; taken.
     ///
-    /// Where another insert has published the same tokens meanwhile, its blocks stay, and `Inserted.blocks` has them. Never waits.
-    /// Raises InsertError, SequenceError, ForeignHandleError, ReleasedError; nothing has changed then, and `blocks` is as it was.
+    /// Where another insert has published the same tokens meanwhile, its blocks stay, and
+    /// `Inserted.blocks` has them. Never waits. Raises InsertError, SequenceError,
+    /// ForeignHandleError, ReleasedError; nothing has changed then, and `blocks` is as it was.
     fn insert<'py>(
         &self,
         py: Python<'py>,
@@ -135,12 +142,13 @@ impl PrefixCache {
         }
     }
 
-    /// resume(lease, tokens): continues the match of a lease: looks up only the tokens beyond it. Returns a `PrefixMatch` on all of
-    /// it, and takes the lease.
+    /// resume(lease, tokens): continues the match of a lease: looks up only the tokens beyond it.
+    /// Returns a `PrefixMatch` on all of it, and takes the lease.
     ///
     /// - tokens: the whole sequence, as in `match_prefix`.
     ///
-    /// Never waits. Raises SequenceError, ForeignHandleError, ReleasedError; the lease is as it was then.
+    /// Never waits. Raises SequenceError, ForeignHandleError, ReleasedError; the lease is as it was
+    /// then.
     fn resume<'py>(
         &self,
         py: Python<'py>,
@@ -155,8 +163,9 @@ impl PrefixCache {
         Bound::new(py, PrefixMatch::new(hit.into_lease(), blocks, shared.origin.block_size))
     }
 
-    /// match_partial(lease, tokens, min_tokens=1): leases the cached block just beyond the lease that agrees longest with the tokens,
-    /// the whole sequence; None if no block agrees in `min_tokens` tokens. Not counted as a use.
+    /// match_partial(lease, tokens, min_tokens=1): leases the cached block just beyond the lease
+    /// that agrees longest with the tokens, the whole sequence; None if no block agrees in
+    /// `min_tokens` tokens. Not counted as a use.
     ///
     /// Never waits. Raises SequenceError, ForeignHandleError, ReleasedError.
     #[pyo3(signature = (lease, tokens, min_tokens = 1))]
@@ -172,8 +181,9 @@ impl PrefixCache {
         Ok(catch(|| shared.session().match_partial(lease, tokens.as_slice(), min_tokens))?.map(PartialHit::new))
     }
 
-    /// upgrade(weak): a lease on the whole prefix of a weak lease; None if any block of it was evicted, invalidated or cleared.
-    /// Not counted as a use. Never waits. Raises ForeignHandleError.
+    /// upgrade(weak): a lease on the whole prefix of a weak lease; None if any block of it was
+    /// evicted, invalidated or cleared. Not counted as a use. Never waits. Raises
+    /// ForeignHandleError.
     fn upgrade(&self, weak: PyRef<'_, WeakLease>) -> PyResult<Option<Lease>> {
         let shared = self.shared()?;
         weak.upgrade(&shared.cache, shared.session())

@@ -1,8 +1,9 @@
 //! The memory of Python's arrays and buffers, as slices: the one place that reads and writes it.
 //!
-//! Everything here holds the interpreter (`Python<'py>`), so no other Python code runs; a library that has given the interpreter up
-//! may still write to an array. So what a slice says may change while it is read, as for any reader in Python: lookups only
-//! compare it, and inserts copy it first. A build for free-threaded Python copies it for every verb.
+//! Everything here holds the interpreter (`Python<'py>`), so no other Python code runs; a library
+//! that has given the interpreter up may still write to an array. So what a slice says may change
+//! while it is read, as for any reader in Python: lookups only compare it, and inserts copy it
+//! first. A build for free-threaded Python copies it for every verb.
 
 #![allow(unsafe_code)]
 
@@ -70,7 +71,8 @@ pub(crate) struct Region<'py> {
 }
 
 impl<'py> Region<'py> {
-    /// The memory of a numpy array, or of any object with a buffer; `None` if it has neither. `name` is the argument's, for errors.
+    /// The memory of a numpy array, or of any object with a buffer; `None` if it has neither.
+    /// `name` is the argument's, for errors.
     pub(crate) fn of(object: &Bound<'py, PyAny>, name: &str) -> PyResult<Option<Self>> {
         if let Ok(array) = object.cast::<PyUntypedArray>() {
             return Self::of_array(array, name).map(Some);
@@ -130,8 +132,9 @@ impl<'py> Region<'py> {
         if self.len == 0 {
             return &[];
         }
-        // SAFETY: `len` aligned integers of this size, by the checks of the constructors; the owner keeps them, and every pattern
-        // of bits is one. The module's documentation says who may write to them.
+        // SAFETY: `len` aligned integers of this size, by the checks of the constructors; the owner
+        // keeps them, and every pattern of bits is one. The module's documentation says who may
+        // write to them.
         unsafe { slice::from_raw_parts(self.data.cast(), self.len) }
     }
 

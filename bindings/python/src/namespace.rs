@@ -12,7 +12,8 @@ use crate::lease::{parts, unpicklable};
 use crate::records;
 use crate::stats;
 
-/// Sequences that share blocks among themselves and with no other namespace; made by `PrefixCache.namespace`.
+/// Sequences that share blocks among themselves and with no other namespace; made by
+/// `PrefixCache.namespace`.
 #[pyclass(module = "radixkv", frozen, weakref)]
 pub(crate) struct Namespace {
     held: Held<radixkv::Namespace>,
@@ -44,12 +45,14 @@ impl Namespace {
         Ok(self.get()?.keys() == Keys::Bigrams)
     }
 
-    /// set_quota(cached_blocks=None, pinned_blocks=None, time_to_idle=None): sets the limits of the namespace, from now on; None is no
-    /// limit.
+    /// set_quota(cached_blocks=None, pinned_blocks=None, time_to_idle=None): sets the limits of the
+    /// namespace, from now on; None is no limit.
     ///
-    /// - cached_blocks: what it has beyond so many is evicted first, before other namespaces' blocks.
+    /// - cached_blocks: what it has beyond so many is evicted first, before other namespaces'
+    ///   blocks.
     /// - pinned_blocks: its leases and reservations never have more.
-    /// - time_to_idle: seconds (units of a logical clock) after which a prefix without use is removed.
+    /// - time_to_idle: seconds (units of a logical clock) after which a prefix without use is
+    ///   removed.
     ///
     /// Waits for the evictor, and lets other Python threads run.
     #[pyo3(signature = (*, cached_blocks = None, pinned_blocks = None, time_to_idle = None))]
@@ -75,15 +78,16 @@ impl Namespace {
         stats::quota(py, self.get()?.quota(), self.is_logical)
     }
 
-    /// The statistics of the namespace, a dict: cached_blocks, protected_blocks, reserved_blocks, quota, and lookups (a dict, or
-    /// None if the namespace shares its counts with others).
+    /// The statistics of the namespace, a dict: cached_blocks, protected_blocks, reserved_blocks,
+    /// quota, and lookups (a dict, or None if the namespace shares its counts with others).
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let namespace = self.get()?;
         let counted = py.detach(|| catch(|| namespace.stats()))?;
         stats::namespace(py, &counted, self.is_logical)
     }
 
-    /// Each cached run, parents before children: a list of `CachedRun`. Waits for the evictor, and lets other Python threads run.
+    /// Each cached run, parents before children: a list of `CachedRun`. Waits for the evictor, and
+    /// lets other Python threads run.
     fn walk<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         let namespace = self.get()?;
         let runs = py.detach(|| {
@@ -96,33 +100,36 @@ impl Namespace {
         records::runs(py, runs)
     }
 
-    /// Empties the namespace: idle blocks are free when this returns, leased ones when their leases end. Waits for the evictor.
+    /// Empties the namespace: idle blocks are free when this returns, leased ones when their leases
+    /// end. Waits for the evictor.
     fn clear(&self, py: Python<'_>) -> PyResult<()> {
         let namespace = self.get()?;
         py.detach(|| catch(|| namespace.clear()))
     }
 
-    /// Empties the namespace if nothing uses it. Raises NamespaceInUseError; nothing has changed then. Waits for the evictor.
+    /// Empties the namespace if nothing uses it. Raises NamespaceInUseError; nothing has changed
+    /// then. Waits for the evictor.
     fn clear_if_unused(&self, py: Python<'_>) -> PyResult<()> {
         let namespace = self.get()?;
         py.detach(|| catch(|| namespace.clear_if_unused()))?.map_err(errors::in_use)
     }
 
-    /// Removes the namespace from its cache: as `clear`, and matches through this object are empty from now on. Waits for the
-    /// evictor.
+    /// Removes the namespace from its cache: as `clear`, and matches through this object are empty
+    /// from now on. Waits for the evictor.
     fn remove(&self, py: Python<'_>) -> PyResult<()> {
         let namespace = self.get()?;
         py.detach(|| catch(|| namespace.remove()))
     }
 
-    /// evict(blocks): evicts up to so many blocks of this namespace; returns how many. Waits for the evictor.
+    /// evict(blocks): evicts up to so many blocks of this namespace; returns how many. Waits for
+    /// the evictor.
     fn evict(&self, py: Python<'_>, blocks: usize) -> PyResult<usize> {
         let namespace = self.get()?;
         py.detach(|| catch(|| namespace.evict(blocks)))
     }
 
-    /// evict_idle(idle): evicts what was not used for so many seconds (units of a logical clock); returns how many blocks. Waits
-    /// for the evictor.
+    /// evict_idle(idle): evicts what was not used for so many seconds (units of a logical clock);
+    /// returns how many blocks. Waits for the evictor.
     fn evict_idle(&self, py: Python<'_>, idle: &Bound<'_, PyAny>) -> PyResult<usize> {
         let namespace = self.get()?;
         let idle = crate::cache::duration(idle, "idle", self.is_logical)?;

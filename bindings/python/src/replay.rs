@@ -50,17 +50,21 @@ fn refused(name: &str, given: &str, error: impl std::fmt::Display) -> PyErr {
     PyValueError::new_err(format!("{name} is {given:?}: {error}"))
 }
 
-/// replay(trace, *, ...): replays a file of requests through a cache, and returns what `radixkv replay --json` prints, as a dict.
+/// replay(trace, *, ...): replays a file of requests through a cache, and returns what `radixkv
+/// replay --json` prints, as a dict.
 ///
 /// - trace: the path of JSON lines, plain or compressed with gzip or zstd.
-/// - block_size: tokens in a block. capacity: blocks, or a str: "4096" blocks, or "10%" of the trace's working set.
+/// - block_size: tokens in a block. capacity: blocks, or a str: "4096" blocks, or "10%" of the
+///   trace's working set.
 /// - policy: as for `PrefixCache`. cache: "radix", or "naive", which caches nothing.
 /// - threads: how many share the cache. eviction: "inline" or "background".
 /// - outputs: whether generated tokens are cached. hold: whether leases live while requests run.
 /// - verify: whether every hit is checked. checks: how often the whole cache is checked.
-/// - warm_up: first requests that do not count, or "60s". service: "PREFILL,DECODE,SLOTS": requests run in the trace's own time.
+/// - warm_up: first requests that do not count, or "60s". service: "PREFILL,DECODE,SLOTS": requests
+///   run in the trace's own time.
 /// - prefill_rate: tokens a second, for a model of the time to the first token.
-/// - longest: blocks of the longest request that is cached. priority_from: a field of the rows. unit: tokens of a hash id.
+/// - longest: blocks of the longest request that is cached. priority_from: a field of the rows.
+///   unit: tokens of a hash id.
 /// - time_unit: of the trace's timestamps: "s", "ms" or "us".
 ///
 /// Other Python threads run meanwhile. Raises ReplayError, ValueError, TypeError.

@@ -12,8 +12,9 @@ use crate::lease::unpicklable;
 
 /// Blocks that its owner fills and then inserts.
 ///
-/// Given back by `release()`, at the end of a `with` statement, or when Python drops it; an insert takes them. It cannot be
-/// pickled or copied: `fork()` makes a second reservation of the same blocks.
+/// Given back by `release()`, at the end of a `with` statement, or when Python drops it; an insert
+/// takes them. It cannot be pickled or copied: `fork()` makes a second reservation of the same
+/// blocks.
 #[pyclass(module = "radixkv", weakref)]
 pub(crate) struct Reservation {
     held: Held<radixkv::Reservation>,
@@ -66,22 +67,24 @@ impl Reservation {
         Ok(blocks::blocks(py, self.held.get()?.blocks())?.into_any())
     }
 
-    /// The slots of all places of the blocks, `id * block_size + place in the block`: a new numpy array, int64,
-    /// shape (n * block_size,).
+    /// The slots of all places of the blocks, `id * block_size + place in the block`: a new numpy
+    /// array, int64, shape (n * block_size,).
     ///
     /// Raises ReleasedError.
     fn slots<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         Ok(blocks::slots(py, self.held.get()?.blocks(), self.origin.block_size)?.into_any())
     }
 
-    /// Writes the ids to the beginning of `out`, a writable contiguous array or buffer of 32- or 64-bit integers; returns how many.
+    /// Writes the ids to the beginning of `out`, a writable contiguous array or buffer of 32- or
+    /// 64-bit integers; returns how many.
     ///
     /// Raises TypeError, ValueError and ReleasedError; nothing is written then.
     fn blocks_into(&self, out: &Bound<'_, PyAny>) -> PyResult<usize> {
         blocks::blocks_into(out, self.held.get()?.blocks())
     }
 
-    /// Writes the slots to the beginning of `out`, a writable contiguous array or buffer of 64-bit integers; returns how many.
+    /// Writes the slots to the beginning of `out`, a writable contiguous array or buffer of 64-bit
+    /// integers; returns how many.
     ///
     /// Raises TypeError, ValueError and ReleasedError; nothing is written then.
     fn slots_into(&self, out: &Bound<'_, PyAny>) -> PyResult<usize> {
@@ -102,7 +105,8 @@ impl Reservation {
 
     /// Appends the blocks of `other`, which is released, for a sequence that grows.
     ///
-    /// Raises ValueError if different namespaces pay for the two, ForeignHandleError and ReleasedError; nothing has changed then.
+    /// Raises ValueError if different namespaces pay for the two, ForeignHandleError and
+    /// ReleasedError; nothing has changed then.
     fn append(slf: &Bound<'_, Self>, other: &Bound<'_, Self>) -> PyResult<()> {
         if slf.is(other) {
             return Err(PyValueError::new_err("a reservation cannot be appended to itself"));
@@ -122,8 +126,8 @@ impl Reservation {
 
     /// A second reservation of the same blocks, for a sequence that continues in several ways.
     ///
-    /// A block is given back when the last reservation that has it is released. While several have it, none may write to it or
-    /// insert it: see `make_unique`. Raises ReleasedError.
+    /// A block is given back when the last reservation that has it is released. While several have
+    /// it, none may write to it or insert it: see `make_unique`. Raises ReleasedError.
     fn fork(&mut self) -> PyResult<Self> {
         let (held, origin) = (self.held.get_mut()?, self.origin);
         Ok(Self::new(catch(|| held.fork())?, origin))
@@ -138,11 +142,12 @@ impl Reservation {
         catch(|| held.is_shared(index))
     }
 
-    /// If a fork also holds block `index`, replaces it by the last block of `fresh` and returns the `PendingCopy` to make;
-    /// otherwise None.
+    /// If a fork also holds block `index`, replaces it by the last block of `fresh` and returns the
+    /// `PendingCopy` to make; otherwise None.
     ///
-    /// Raises IndexError; ValueError if the block is shared and `fresh` is this reservation, is empty or ends with a shared block;
-    /// ForeignHandleError and ReleasedError. Nothing has changed then.
+    /// Raises IndexError; ValueError if the block is shared and `fresh` is this reservation, is
+    /// empty or ends with a shared block; ForeignHandleError and ReleasedError. Nothing has changed
+    /// then.
     fn make_unique(slf: &Bound<'_, Self>, index: usize, fresh: &Bound<'_, Self>) -> PyResult<Option<PendingCopy>> {
         if slf.is(fresh) {
             return Err(PyValueError::new_err("fresh is the reservation itself: reserve another block"));
@@ -170,8 +175,8 @@ impl Reservation {
         }))
     }
 
-    /// Returns the blocks to the engine at once, as a numpy array of int32, if the engine owns the pool. A block that a fork also
-    /// holds is not among them. The reservation is released.
+    /// Returns the blocks to the engine at once, as a numpy array of int32, if the engine owns the
+    /// pool. A block that a fork also holds is not among them. The reservation is released.
     ///
     /// Raises ValueError if the cache owns its pool, and ReleasedError.
     fn take_blocks<'py>(&mut self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
@@ -207,8 +212,8 @@ impl Reservation {
     }
 }
 
-/// A copy that `Reservation.make_unique` asks for. The source stays in place until this is released, by `release()`, a `with`
-/// statement, or when Python drops it: copy first.
+/// A copy that `Reservation.make_unique` asks for. The source stays in place until this is
+/// released, by `release()`, a `with` statement, or when Python drops it: copy first.
 #[pyclass(module = "radixkv", weakref)]
 pub(crate) struct PendingCopy {
     held: Held<radixkv::PendingCopy>,

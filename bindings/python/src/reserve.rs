@@ -1,4 +1,5 @@
-//! The verbs of `PrefixCache` that take blocks and give them back: reservations, evictions, the engine's own pool.
+//! The verbs of `PrefixCache` that take blocks and give them back: reservations, evictions, the
+//! engine's own pool.
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -15,7 +16,8 @@ use crate::reservation::Reservation;
 use crate::tokens::Tokens;
 use crate::waiting::Waiting;
 
-/// Evictions of up to so many blocks keep the interpreter: they take less time than giving it up and getting it back.
+/// Evictions of up to so many blocks keep the interpreter: they take less time than giving it up
+/// and getting it back.
 const FEW_BLOCKS: usize = 64;
 
 impl Shared {
@@ -35,16 +37,18 @@ fn request<'a>(blocks: usize, payer: Option<&'a radixkv::Namespace>, running: bo
 
 #[pymethods]
 impl PrefixCache {
-    /// reserve(blocks, *, paid_by=None, running=False, timeout=None): takes so many blocks, or nothing; a `Reservation`.
+    /// reserve(blocks, *, paid_by=None, running=False, timeout=None): takes so many blocks, or
+    /// nothing; a `Reservation`.
     ///
     /// Evicts exactly the missing ones if fewer are free, in the policy's order.
     /// - paid_by: the Namespace whose quota they count against.
-    /// - running: a running sequence cannot continue without them: it waits ahead of requests that admit a sequence.
-    /// - timeout: seconds to wait for its turn if leases and reservations hold too many; other Python threads run meanwhile.
-    ///   Without one it is answered at once.
+    /// - running: a running sequence cannot continue without them: it waits ahead of requests that
+    ///   admit a sequence.
+    /// - timeout: seconds to wait for its turn if leases and reservations hold too many; other
+    ///   Python threads run meanwhile. Without one it is answered at once.
     ///
-    /// Raises ReserveError (ExhaustedError, OverQuotaError, TimedOutError, TooLargeError, ExternalPoolError) and
-    /// ForeignHandleError; nothing was taken then.
+    /// Raises ReserveError (ExhaustedError, OverQuotaError, TimedOutError, TooLargeError,
+    /// ExternalPoolError) and ForeignHandleError; nothing was taken then.
     #[pyo3(signature = (blocks, *, paid_by = None, running = false, timeout = None))]
     fn reserve(
         &self,
@@ -65,12 +69,14 @@ impl PrefixCache {
         Ok(Reservation::new(reserved.map_err(errors::reserve)?, shared.origin))
     }
 
-    /// reserve_async(blocks, *, paid_by=None, running=False): an awaitable of a `Reservation`, on asyncio's event loop.
+    /// reserve_async(blocks, *, paid_by=None, running=False): an awaitable of a `Reservation`, on
+    /// asyncio's event loop.
     ///
-    /// Waits for its turn while leases and reservations hold too many blocks, in one line with `reserve` and `acquire`, and takes no
-    /// thread. Cancelling it leaves the line: put a deadline around it with `asyncio.timeout`. When a retention ends by its deadline, a
-    /// background evictor wakes it; with inline eviction the next thread that evicts or settles does. Raises as `reserve` does, but for
-    /// ExhaustedError.
+    /// Waits for its turn while leases and reservations hold too many blocks, in one line with
+    /// `reserve` and `acquire`, and takes no thread. Cancelling it leaves the line: put a deadline
+    /// around it with `asyncio.timeout`. When a retention ends by its deadline, a background
+    /// evictor wakes it; with inline eviction the next thread that evicts or settles does. Raises
+    /// as `reserve` does, but for ExhaustedError.
     #[pyo3(signature = (blocks, *, paid_by = None, running = false))]
     fn reserve_async<'py>(
         &self,
@@ -85,10 +91,11 @@ impl PrefixCache {
         Waiting::reserving(request, shared.origin).awaitable(py)
     }
 
-    /// acquire_async(tokens, room=0, namespace=None): an awaitable of (PrefixMatch, Reservation), as `acquire` returns them.
+    /// acquire_async(tokens, room=0, namespace=None): an awaitable of (PrefixMatch, Reservation),
+    /// as `acquire` returns them.
     ///
-    /// Waits as `reserve_async` does, and holds no lease and no block meanwhile. The tokens are copied. Raises as `acquire` does, but for
-    /// ExhaustedError.
+    /// Waits as `reserve_async` does, and holds no lease and no block meanwhile. The tokens are
+    /// copied. Raises as `acquire` does, but for ExhaustedError.
     #[pyo3(signature = (tokens, room = 0, namespace = None))]
     fn acquire_async<'py>(
         &self,
@@ -105,7 +112,8 @@ impl PrefixCache {
         Waiting::acquiring(request, shared.origin).awaitable(py)
     }
 
-    /// evict(blocks): frees up to so many blocks that no lease protects, in the policy's exact order; returns how many.
+    /// evict(blocks): frees up to so many blocks that no lease protects, in the policy's exact
+    /// order; returns how many.
     ///
     /// Waits for the evictor. For more than 64 blocks it lets other Python threads run.
     fn evict(&self, py: Python<'_>, blocks: usize) -> PyResult<usize> {
@@ -116,10 +124,11 @@ impl PrefixCache {
         py.detach(|| catch(|| shared.cache.evict(blocks)))
     }
 
-    /// evict_into(blocks): evicts as `evict` does, and returns what it evicted, a list of `Evicted` in the order of eviction.
+    /// evict_into(blocks): evicts as `evict` does, and returns what it evicted, a list of `Evicted`
+    /// in the order of eviction.
     ///
-    /// The blocks stay reserved until an entry's `blocks` (a Reservation) is released: copy them elsewhere first. Waits for the
-    /// evictor, and lets other Python threads run.
+    /// The blocks stay reserved until an entry's `blocks` (a Reservation) is released: copy them
+    /// elsewhere first. Waits for the evictor, and lets other Python threads run.
     fn evict_into<'py>(&self, py: Python<'py>, blocks: usize) -> PyResult<Bound<'py, PyList>> {
         let shared = self.shared()?;
         let evicted = py.detach(|| {
@@ -132,11 +141,14 @@ impl PrefixCache {
         records::evicted(py, evicted, shared.origin)
     }
 
-    /// adopt(blocks): passes the engine's own blocks to the cache, for an insert: all of them or none; a `Reservation`.
+    /// adopt(blocks): passes the engine's own blocks to the cache, for an insert: all of them or
+    /// none; a `Reservation`.
     ///
-    /// - blocks: ids, a one-dimensional contiguous array or buffer of 32- or 64-bit integers, or a list.
+    /// - blocks: ids, a one-dimensional contiguous array or buffer of 32- or 64-bit integers, or a
+    ///   list.
     ///
-    /// For a cache with external=True. Raises AdoptError, ExternalPoolError, TypeError, ValueError; nothing has changed then.
+    /// For a cache with external=True. Raises AdoptError, ExternalPoolError, TypeError, ValueError;
+    /// nothing has changed then.
     fn adopt(&self, blocks: &Bound<'_, PyAny>) -> PyResult<Reservation> {
         let shared = self.shared()?;
         let pool = shared.external()?;
@@ -145,10 +157,11 @@ impl PrefixCache {
         Ok(Reservation::new(adopted, shared.origin))
     }
 
-    /// take_evicted(): the ids that the engine owns again, each once: a new numpy array, int32, shape (n,).
+    /// take_evicted(): the ids that the engine owns again, each once: a new numpy array, int32,
+    /// shape (n,).
     ///
-    /// These are evicted blocks, blocks of cleared namespaces, and blocks of reservations that were released. For a cache with
-    /// external=True. Raises ExternalPoolError.
+    /// These are evicted blocks, blocks of cleared namespaces, and blocks of reservations that were
+    /// released. For a cache with external=True. Raises ExternalPoolError.
     fn take_evicted<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let shared = self.shared()?;
         let pool = shared.external()?;
@@ -157,7 +170,8 @@ impl PrefixCache {
         Ok(blocks::blocks(py, &taken)?.into_any())
     }
 
-    /// grow(blocks): adds so many free blocks, and returns their ids as a `range`. Raises GrowError; nothing has changed then.
+    /// grow(blocks): adds so many free blocks, and returns their ids as a `range`. Raises
+    /// GrowError; nothing has changed then.
     fn grow<'py>(&self, py: Python<'py>, blocks: usize) -> PyResult<Bound<'py, PyAny>> {
         let added = catch(|| self.shared().map(|shared| shared.cache.grow(blocks)))??.map_err(errors::grow)?;
         py.import("builtins")?.call_method1("range", (added.start, added.end))
@@ -169,10 +183,12 @@ impl PrefixCache {
         py.detach(|| catch(|| shared.cache.clear()))
     }
 
-    /// invalidate_blocks(blocks): invalidates blocks whose keys and values are wrong; returns how many cached blocks that were.
+    /// invalidate_blocks(blocks): invalidates blocks whose keys and values are wrong; returns how
+    /// many cached blocks that were.
     ///
-    /// Lookups no longer find them or anything beyond them; leases stay (`Lease.is_invalidated`). Ids that are not cached are ignored.
-    /// Waits for the evictor, and lets other Python threads run.
+    /// Lookups no longer find them or anything beyond them; leases stay (`Lease.is_invalidated`).
+    /// Ids that are not cached are ignored. Waits for the evictor, and lets other Python threads
+    /// run.
     fn invalidate_blocks(&self, py: Python<'_>, blocks: &Bound<'_, PyAny>) -> PyResult<usize> {
         let shared = self.shared()?;
         let blocks = Tokens::of_any_number(blocks, "blocks")?.boxed();
@@ -192,28 +208,31 @@ impl PrefixCache {
         Ok(self.shared()?.cache.settings().policy().to_string())
     }
 
-    /// The numbers of free blocks at which the background evictor starts and stops, (low, high); None if the cache evicts inline.
+    /// The numbers of free blocks at which the background evictor starts and stops, (low, high);
+    /// None if the cache evicts inline.
     #[getter]
     fn watermarks(&self) -> PyResult<Option<(usize, usize)>> {
         Ok(self.shared()?.cache.settings().watermarks().map(|marks| (marks.low, marks.high)))
     }
 
-    /// set_watermarks(low, high): changes them at once. Raises SettingError; nothing has changed then.
+    /// set_watermarks(low, high): changes them at once. Raises SettingError; nothing has changed
+    /// then.
     fn set_watermarks(&self, low: usize, high: usize) -> PyResult<()> {
         let shared = self.shared()?;
         let watermarks = radixkv::Watermarks::new(low, high);
         catch(|| shared.cache.settings().set_watermarks(watermarks))?.map_err(errors::setting)
     }
 
-    /// set_time_to_idle(duration): changes after how many seconds (units of a logical clock) a prefix without use is removed; None is
-    /// never.
+    /// set_time_to_idle(duration): changes after how many seconds (units of a logical clock) a
+    /// prefix without use is removed; None is never.
     fn set_time_to_idle(&self, py: Python<'_>, duration: Option<Bound<'_, PyAny>>) -> PyResult<()> {
         let shared = self.shared()?;
         let duration = duration.as_ref().map(|given| shared.duration(given, "time_to_idle")).transpose()?;
         py.detach(|| catch(|| shared.cache.settings().set_time_to_idle(duration)))
     }
 
-    /// set_time(now): sets the time of a cache with clock="logical", an int. Raises ValueError for any other clock.
+    /// set_time(now): sets the time of a cache with clock="logical", an int. Raises ValueError for
+    /// any other clock.
     fn set_time(&self, now: u64) -> PyResult<()> {
         let shared = self.shared()?;
         if !shared.is_logical {
@@ -228,7 +247,8 @@ impl PrefixCache {
         py.detach(|| catch(|| shared.cache.run_once()))
     }
 
-    /// settle(): brings the counts up to date and does all pending work. Waits for the evictor, and lets other Python threads run.
+    /// settle(): brings the counts up to date and does all pending work. Waits for the evictor, and
+    /// lets other Python threads run.
     fn settle(&self, py: Python<'_>) -> PyResult<()> {
         let shared = self.shared()?;
         py.detach(|| catch(|| shared.cache.settle()))

@@ -1,4 +1,5 @@
-//! Tokens that a caller passes: arrays and buffers as they are, other objects through an array, lists item by item.
+//! Tokens that a caller passes: arrays and buffers as they are, other objects through an array,
+//! lists item by item.
 
 use std::cell::Cell;
 use std::fmt::Display;

@@ -1,7 +1,9 @@
-//! Waiting for blocks without a thread: a future of the core, and the socket that tells an event loop which futures to poll.
+//! Waiting for blocks without a thread: a future of the core, and the socket that tells an event
+//! loop which futures to poll.
 //!
-//! A thread that makes blocks available calls a waker, with or without the interpreter. The waker notes the request's number and
-//! writes a byte to a socket; the event loop reads it, and polls the requests that were noted.
+//! A thread that makes blocks available calls a waker, with or without the interpreter. The waker
+//! notes the request's number and writes a byte to a socket; the event loop reads it, and polls the
+//! requests that were noted.
 
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -50,7 +52,8 @@ impl Wake for WakeOne {
             was_empty
         };
         if was_empty {
-            // A socket that is full has a byte that is not read yet; one that is closed has no reader.
+            // A socket that is full has a byte that is not read yet; one that is closed has no
+            // reader.
             let _ = (&self.woken.bell).write(&[0]);
         }
     }
@@ -83,7 +86,8 @@ impl WakeQueue {
     /// take(): the numbers of the requests to poll.
     fn take(&self) -> Vec<u64> {
         let mut bytes = [0; 64];
-        // Before the numbers are taken: a byte that comes after that is for numbers that come after that.
+        // Before the numbers are taken: a byte that comes after that is for numbers that come after
+        // that.
         while (&self.reader).read(&mut bytes).is_ok_and(|read| read == bytes.len()) {}
         std::mem::take(&mut *self.woken.numbers()).into_iter().collect()
     }
@@ -120,7 +124,8 @@ impl Waiting {
 
 #[pymethods]
 impl Waiting {
-    /// poll(queue, number): what was asked for; None if it is not there yet, and then `queue` gets the number when it may be.
+    /// poll(queue, number): what was asked for; None if it is not there yet, and then `queue` gets
+    /// the number when it may be.
     ///
     /// Raises ReserveError.
     fn poll<'py>(&mut self, py: Python<'py>, queue: &WakeQueue, number: u64) -> PyResult<Option<Bound<'py, PyAny>>> {

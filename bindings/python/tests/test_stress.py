@@ -1,4 +1,5 @@
-"""Four threads and random verbs: every block of every hit holds what its tokens say. `RADIXKV_STRESS_SECONDS` (2) is how long."""
+"""Four threads and random verbs: every block of every hit holds what its tokens say.
+`RADIXKV_STRESS_SECONDS` (2) is how long."""
 
 import asyncio
 import os

@@ -1,4 +1,5 @@
-"""A program that the type checkers read: every line that is right passes, and each `expect` is refused."""
+"""A program that the type checkers read: every line that is right passes, and each `expect` is
+refused."""
 
 from typing import assert_type
 

@@ -1,7 +1,7 @@
 """Waiting for blocks on asyncio's event loop, without a thread.
 
-Each loop has one queue, whose socket it watches while requests wait. A thread that makes blocks available notes the request in
-the queue, and the loop polls it.
+Each loop has one queue, whose socket it watches while requests wait. A thread that makes blocks
+available notes the request in the queue, and the loop polls it.
 """
 
 from __future__ import annotations

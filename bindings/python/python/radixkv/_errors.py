@@ -37,14 +37,16 @@ class SequenceError(Error, ValueError):
 
 
 class BuildError(Error, ValueError):
-    """A cache could not be built. `kind` is one of zero_block_size, zero_capacity, capacity_too_large (`capacity`),
-    block_size_too_large (`block_size`), watermarks (`low`, `high`, `capacity`), no_thread."""
+    """A cache could not be built. `kind` is one of zero_block_size, zero_capacity,
+    capacity_too_large (`capacity`), block_size_too_large (`block_size`), watermarks (`low`, `high`,
+    `capacity`), no_thread."""
 
     kind: str
 
 
 class SettingError(Error, ValueError):
-    """A setting was not changed. `kind` is not_background, or watermarks (`low`, `high`, `capacity`)."""
+    """A setting was not changed. `kind` is not_background, or watermarks (`low`, `high`,
+    `capacity`)."""
 
     kind: str
 
@@ -54,15 +56,16 @@ class ReserveError(Error):
 
 
 class ExhaustedError(ReserveError):
-    """Leases and reservations hold too many blocks: retry when some end. Of `requested` blocks `available` were free or
-    evictable."""
+    """Leases and reservations hold too many blocks: retry when some end. Of `requested` blocks
+    `available` were free or evictable."""
 
     requested: int
     available: int
 
 
 class TimedOutError(ReserveError, TimeoutError):
-    """The timeout passed before enough blocks became available. Of `requested` blocks `available` were free or evictable."""
+    """The timeout passed before enough blocks became available. Of `requested` blocks `available`
+    were free or evictable."""
 
     requested: int
     available: int
@@ -88,9 +91,9 @@ class ExternalPoolError(ReserveError):
 
 
 class InsertError(Error):
-    """Nothing was inserted, and the reservation is as it was. `kind` is one of block_count (`needed`, `given`), too_long
-    (`tokens`), over_quota (`requested`, `pinned`, `limit`), shared_block (`index`), namespace_dropped, invalidated,
-    too_many_branches."""
+    """Nothing was inserted, and the reservation is as it was. `kind` is one of block_count
+    (`needed`, `given`), too_long (`tokens`), over_quota (`requested`, `pinned`, `limit`),
+    shared_block (`index`), namespace_dropped, invalidated, too_many_branches."""
 
     kind: str
 
@@ -121,7 +124,8 @@ class TooManyLeasesError(Error):
 
 
 class NamespaceInUseError(Error):
-    """The namespace was not emptied: it has `leased` blocks in leases and `reserved` in reservations."""
+    """The namespace was not emptied: it has `leased` blocks in leases and `reserved` in
+    reservations."""
 
     leased: int
     reserved: int

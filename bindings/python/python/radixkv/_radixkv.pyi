@@ -7,9 +7,25 @@ from typing import Any, Literal, Protocol, TypeAlias, final
 
 import numpy as np
 import numpy.typing as npt
-from typing_extensions import Buffer, Self
+from typing_extensions import Buffer, Self, disjoint_base
 
 from radixkv._records import CachedRun, EventBatch, Evicted
+
+__all__ = [
+    "PrefixCache",
+    "Namespace",
+    "Lease",
+    "PrefixMatch",
+    "Inserted",
+    "WeakLease",
+    "PartialHit",
+    "Reservation",
+    "PendingCopy",
+    "Subscription",
+    "WakeQueue",
+    "Waiting",
+    "replay",
+]
 
 class _HasArray(Protocol):
     def __array__(self) -> npt.NDArray[Any]: ...
@@ -23,6 +39,7 @@ _Blocks: TypeAlias = npt.NDArray[np.int32]
 _Slots: TypeAlias = npt.NDArray[np.int64]
 _Duration: TypeAlias = float | int
 
+@final
 class PrefixCache:
     def __new__(
         cls,
@@ -128,9 +145,10 @@ class Namespace:
     def remove(self) -> None: ...
     def evict(self, blocks: int) -> int: ...
     def evict_idle(self, idle: _Duration) -> int: ...
-    def __eq__(self, other: object) -> bool: ...
+    def __eq__(self, other: object, /) -> bool: ...
     def __hash__(self) -> int: ...
 
+@disjoint_base
 class Lease:
     def release(self) -> None: ...
     def __enter__(self) -> Self: ...
@@ -229,10 +247,12 @@ class Subscription:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None: ...
 
+@final
 class WakeQueue:
     def fileno(self) -> int: ...
     def take(self) -> list[int]: ...
 
+@final
 class Waiting:
     def poll(self, queue: WakeQueue, number: int) -> Any: ...
     def close(self) -> None: ...

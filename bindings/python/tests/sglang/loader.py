@@ -1,9 +1,10 @@
 """SGLang's prefix caches from the sources of its wheel, without what a whole SGLang needs.
 
-`load()` imports the modules of `mem_cache` that hold trees and their interface. Every other module, of SGLang or not, is replaced by
-one whose names are `Nothing`; torch is replaced by a stand-in, or is the real one with `RADIXKV_TORCH=real`. Then
-`RADIXKV_SGLANG_CORE=rust` takes SGLang's core in Rust instead of the one in Python. The folder that has `sglang` is named by the
-environment variable `RADIXKV_SGLANG`.
+`load()` imports the modules of `mem_cache` that hold trees and their interface. Every other module,
+of SGLang or not, is replaced by one whose names are `Nothing`; torch is replaced by a stand-in, or
+is the real one with `RADIXKV_TORCH=real`. Then `RADIXKV_SGLANG_CORE=rust` takes SGLang's core in
+Rust instead of the one in Python. The folder that has `sglang` is named by the environment variable
+`RADIXKV_SGLANG`.
 """
 
 import hashlib
@@ -127,7 +128,8 @@ def load():
 
 
 def _load_rust():
-    """SGLang's extension as it lies in the wheel, without a look at whether it should be built anew."""
+    """SGLang's extension as it lies in the wheel, without a look at whether it should be built
+    anew."""
     import torch  # noqa: F401  The extension needs its libraries.
 
     built = importlib.import_module(RUST + ".mem_cache")

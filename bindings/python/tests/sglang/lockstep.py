@@ -1,4 +1,5 @@
-"""One rank of several: a seeded list of calls, and a digest of everything that a scheduler sees of their answers."""
+"""One rank of several: a seeded list of calls, and a digest of everything that a scheduler sees of
+their answers."""
 
 import hashlib
 import random

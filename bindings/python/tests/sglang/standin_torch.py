@@ -1,4 +1,5 @@
-"""A stand-in for torch: tensors over numpy arrays, as far as a prefix cache and SGLang's own trees use them."""
+"""A stand-in for torch: tensors over numpy arrays, as far as a prefix cache and SGLang's own trees
+use them."""
 
 import types
 

@@ -1,16 +1,20 @@
-"""radixkv beside SGLang's own `UnifiedRadixCache`: equal calls get equal lengths, sizes and sets of slots.
+"""radixkv beside SGLang's own `UnifiedRadixCache`: equal calls get equal lengths, sizes and sets of
+slots.
 
 Deliberate differences, none in lengths or locks:
 
-1. Handles are objects and not numbers. A handle whose prefix was evicted raises when it is locked, also if the prefix has come back.
-2. `evict` frees as many whole pages as it is asked for; SGLang's tree frees whole nodes. Here everything is evicted, or exactly a
-   multiple of what both free.
+1. Handles are objects and not numbers. A handle whose prefix was evicted raises when it is locked,
+   also if the prefix has come back.
+2. `evict` frees as many whole pages as it is asked for; SGLang's tree frees whole nodes. Here
+   everything is evicted.
 3. One call of `free_segment` frees what several calls free there.
-4. `total_size` counts tokens without walking; `sanity_check` does not demand that nothing is locked.
-5. Of requests with equal weights `dfs_weight_order` puts the one that comes first first, not the one that was cached first.
+4. `total_size` counts tokens without walking; `sanity_check` does not demand that nothing is
+   locked.
+5. Of requests with equal weights `dfs_weight_order` puts the one that comes first first, not the
+   one that was cached first.
 6. With lfu and slru a request that inserts twice counts twice.
-7. Sentinels of images (tokens from 2^31 on) are numbered as they come. Of those that were not among the last million, prefixes
-   are not found any more.
+7. Sentinels of images (tokens from 2^31 on) are numbered as they come. Of those that were not among
+   the last million, prefixes are not found any more.
 """
 
 import random
@@ -156,7 +160,8 @@ class Pair:
         self.same_path([request.last_node for request in pair])
 
     def step_finish(self):
-        """Ends a request: its output is cached, or it is aborted; then what the tree does not have is freed."""
+        """Ends a request: its output is cached, or it is aborted; then what the tree does not have
+        is freed."""
         if not self.requests:
             return
         row, pair, _ = self.requests.pop(self.random.randrange(len(self.requests)))

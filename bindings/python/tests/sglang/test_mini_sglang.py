@@ -1,4 +1,5 @@
-"""The example for Mini-SGLang beside Mini-SGLang's own tree. `RADIXKV_MINISGL` names its folder `python`."""
+"""The example for Mini-SGLang beside Mini-SGLang's own tree. `RADIXKV_MINISGL` names its folder
+`python`."""
 
 import os
 import random

@@ -27,7 +27,8 @@ def register():
 
 
 def create(context):
-    """The cache for a `TreeCacheBuildContext`. Raises ValueError for what only SGLang's own tree can do."""
+    """The cache for a `TreeCacheBuildContext`. Raises ValueError for what only SGLang's own tree
+    can do."""
     from sglang.srt.runtime_context import get_disagg
 
     from radixkv.sglang._cache import RadixKVCache

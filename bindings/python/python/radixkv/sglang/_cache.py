@@ -1,8 +1,9 @@
 """`BasePrefixCache` of SGLang 0.5.23 over a `PrefixCache`.
 
-The cache's block ids are numbers of pages here: SGLang allocates the slots of tokens itself, and a table on its device says which
-slots a page has. Equal calls get equal answers, ids included, so that ranks in lockstep agree: evictions happen in the calling
-thread, and the time is the number of the call.
+The cache's block ids are numbers of pages here: SGLang allocates the slots of tokens itself, and a
+table on its device says which slots a page has. Equal calls get equal answers, ids included, so
+that ranks in lockstep agree: evictions happen in the calling thread, and the time is the number of
+the call.
 """
 
 import collections
@@ -32,7 +33,8 @@ from radixkv.sglang._wide import Sentinels
 
 POLICIES = ("lru", "lfu", "fifo", "mru", "filo", "slru", "priority")
 
-# Pages for an allocator that does not say how many slots it has, and namespaces whose handles are kept.
+# Pages for an allocator that does not say how many slots it has, and namespaces whose handles are
+# kept.
 UNKNOWN_PAGES = 1 << 12
 KEPT_NAMESPACES = 1024
 # Nodes that are kept after their last request, with the slots of their paths.
@@ -162,8 +164,8 @@ class RadixKVCache(BasePrefixCache):
         return not self.disable
 
     def _look_up(self, key, length):
-        """A lease on the cached part of the first `length` units of the key, recent from now on, and not counted as a use; and
-        the tokens."""
+        """A lease on the cached part of the first `length` units of the key, recent from now on,
+        and not counted as a use; and the tokens."""
         self._now += 1
         self._cache.set_time(self._now)
         space, tokens = self._space_of(key), self._raw_tokens(key, length)
@@ -226,7 +228,8 @@ class RadixKVCache(BasePrefixCache):
         return slots
 
     def _slots_of(self, pages):
-        """A copy: the allocator may keep what it is given, and rows of the table are written to again."""
+        """A copy: the allocator may keep what it is given, and rows of the table are written to
+        again."""
         return self._slots[torch.from_numpy(pages).to(self.device)].reshape(-1)
 
     def dfs_weight_order(self, node_handles):
@@ -355,7 +358,8 @@ class RadixKVCache(BasePrefixCache):
         kv.cache_protected_len = len(indices)
 
     def _prefer_prompt(self, req, length, priority):
-        """The prompt outlives the output; without priorities it does so because blocks go from the end of a path."""
+        """The prompt outlives the output; without priorities it does so because blocks go from the
+        end of a path."""
         prompt = RadixKey(req.origin_input_ids, req.extra_key, is_bigram=self.is_eagle, cache_salt=req.cache_salt)
         whole = len(prompt) // self.page_size * self.page_size
         if 0 < whole < length:

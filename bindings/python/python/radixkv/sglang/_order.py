@@ -2,8 +2,8 @@
 
 
 def depth_first(paths):
-    """The indices of the paths, depth first: of the branches at a place the one with the most paths first, of equals the one
-    that comes first. A path comes after those that go on from its end."""
+    """The indices of the paths, depth first: of the branches at a place the one with the most paths
+    first, of equals the one that comes first. A path comes after those that go on from its end."""
     order, pending = [], [("branch", list(range(len(paths))), 0)]
     while pending:
         kind, indices, depth = pending.pop()

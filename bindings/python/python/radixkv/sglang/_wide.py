@@ -2,13 +2,15 @@
 
 import numpy as np
 
-# Numbers of sentinels begin where the tokens of vocabularies have ended. The sentinels that were used last are remembered.
+# Numbers of sentinels begin where the tokens of vocabularies have ended. The sentinels that were
+# used last are remembered.
 FIRST, END = 1 << 31, 1 << 32
 KEPT = 1 << 20
 
 
 class Sentinels:
-    """A number of 32 bits for each sentinel, never the same for two: a sentinel that was forgotten gets a new one."""
+    """A number of 32 bits for each sentinel, never the same for two: a sentinel that was forgotten
+    gets a new one."""
 
     def __init__(self):
         self._numbers, self._next = {}, FIRST
