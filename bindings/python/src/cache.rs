@@ -14,6 +14,7 @@ use crate::errors::{self, catch};
 use crate::fork::Held;
 use crate::lease::unpicklable;
 use crate::namespace::Namespace;
+use crate::numbers::{number, number_or_none};
 
 /// The most blocks of a cache: ids are 32-bit integers with a sign in Python.
 const MAX_BLOCKS: usize = i32::MAX as usize;
@@ -134,14 +135,14 @@ impl PrefixCache {
         time_to_idle = None, external = false, growable_to = None))]
     #[allow(clippy::too_many_arguments, reason = "keyword arguments of Python")]
     fn new(
-        block_size: usize,
-        capacity_blocks: usize,
+        #[pyo3(from_py_with = number)] block_size: usize,
+        #[pyo3(from_py_with = number)] capacity_blocks: usize,
         policy: &str,
         clock: &str,
         eviction: Option<Bound<'_, PyAny>>,
         time_to_idle: Option<Bound<'_, PyAny>>,
         external: bool,
-        growable_to: Option<usize>,
+        #[pyo3(from_py_with = number_or_none)] growable_to: Option<usize>,
     ) -> PyResult<Self> {
         static CACHES: AtomicU64 = AtomicU64::new(0);
         let most = capacity_blocks.max(growable_to.unwrap_or(0));

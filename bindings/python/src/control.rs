@@ -6,6 +6,7 @@ use radixkv::Priority;
 use crate::cache::PrefixCache;
 use crate::errors::{self, catch};
 use crate::lease::Lease;
+use crate::numbers::number;
 
 #[pymethods]
 impl PrefixCache {
@@ -33,7 +34,12 @@ impl PrefixCache {
     ///
     /// The highest level that has not expired counts.
     #[pyo3(signature = (lease, level, *, ttl = None))]
-    fn prioritize(&self, lease: PyRef<'_, Lease>, level: i64, ttl: Option<Bound<'_, PyAny>>) -> PyResult<()> {
+    fn prioritize(
+        &self,
+        lease: PyRef<'_, Lease>,
+        #[pyo3(from_py_with = number)] level: i64,
+        ttl: Option<Bound<'_, PyAny>>,
+    ) -> PyResult<()> {
         let shared = self.shared()?;
         let mut priority = Priority::new(level);
         if let Some(ttl) = ttl {

@@ -9,7 +9,7 @@
 //! | `waiting` | awaiting blocks, polled by an event loop |
 //! | `events`, `records`, `stats` | what verbs tell, as Python's tuples and dicts |
 //! | `tokens`, `blocks`, `memory`, `integers` | arrays and buffers: tokens in, ids and slots out |
-//! | `errors`, `fork` | exceptions; handles in a forked child |
+//! | `errors`, `fork`, `numbers` | exceptions; handles in a forked child; numbers as arguments |
 //! | `replay` | replays of traces |
 //!
 //! No method runs Python code while a verb of the core runs, and every verb runs within
@@ -26,6 +26,7 @@ mod lease;
 mod lookup;
 mod memory;
 mod namespace;
+mod numbers;
 mod observe;
 mod records;
 mod replay;

@@ -8,6 +8,7 @@ use crate::cache::{PrefixCache, Shared};
 use crate::errors::{self, catch};
 use crate::lease::{Inserted, Lease, PartialHit, PrefixMatch, WeakLease};
 use crate::namespace::Namespace;
+use crate::numbers::number;
 use crate::reservation::Reservation;
 use crate::tokens::Tokens;
 
@@ -93,7 +94,7 @@ impl PrefixCache {
         &self,
         py: Python<'py>,
         tokens: &Bound<'py, PyAny>,
-        room: usize,
+        #[pyo3(from_py_with = number)] room: usize,
         namespace: Option<PyRef<'py, Namespace>>,
         timeout: Option<Bound<'py, PyAny>>,
     ) -> PyResult<Acquired<'py>> {
@@ -173,7 +174,7 @@ impl PrefixCache {
         &self,
         lease: PyRef<'_, Lease>,
         tokens: &Bound<'_, PyAny>,
-        min_tokens: usize,
+        #[pyo3(from_py_with = number)] min_tokens: usize,
     ) -> PyResult<Option<PartialHit>> {
         let shared = self.shared()?;
         let tokens = Tokens::of(tokens)?;

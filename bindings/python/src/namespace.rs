@@ -9,6 +9,7 @@ use radixkv::{Keys, Quota};
 use crate::errors::{self, catch};
 use crate::fork::Held;
 use crate::lease::{parts, unpicklable};
+use crate::numbers::{number, number_or_none};
 use crate::records;
 use crate::stats;
 
@@ -59,8 +60,8 @@ impl Namespace {
     fn set_quota(
         &self,
         py: Python<'_>,
-        cached_blocks: Option<usize>,
-        pinned_blocks: Option<usize>,
+        #[pyo3(from_py_with = number_or_none)] cached_blocks: Option<usize>,
+        #[pyo3(from_py_with = number_or_none)] pinned_blocks: Option<usize>,
         time_to_idle: Option<Bound<'_, PyAny>>,
     ) -> PyResult<()> {
         let namespace = self.get()?;
@@ -123,7 +124,7 @@ impl Namespace {
 
     /// evict(blocks): evicts up to so many blocks of this namespace; returns how many. Waits for
     /// the evictor.
-    fn evict(&self, py: Python<'_>, blocks: usize) -> PyResult<usize> {
+    fn evict(&self, py: Python<'_>, #[pyo3(from_py_with = number)] blocks: usize) -> PyResult<usize> {
         let namespace = self.get()?;
         py.detach(|| catch(|| namespace.evict(blocks)))
     }

@@ -7,6 +7,7 @@ use crate::cache::PrefixCache;
 use crate::errors::{catch, exception};
 use crate::events::{Subscription, batch};
 use crate::lease::Lease;
+use crate::numbers::number;
 use crate::stats;
 
 #[pymethods]
@@ -48,7 +49,7 @@ impl PrefixCache {
     ///
     /// What is cached already is not told: take a `snapshot` after subscribing.
     #[pyo3(signature = (batches = 1024))]
-    fn subscribe(&self, py: Python<'_>, batches: usize) -> PyResult<Subscription> {
+    fn subscribe(&self, py: Python<'_>, #[pyo3(from_py_with = number)] batches: usize) -> PyResult<Subscription> {
         let shared = self.shared()?;
         Ok(Subscription::new(py.detach(|| catch(|| shared.cache.subscribe(batches)))?))
     }

@@ -12,6 +12,7 @@ use serde::Serialize;
 
 use crate::cache::policy;
 use crate::errors::{catch, exception};
+use crate::numbers::{number, number_or_none};
 
 /// What `radixkv replay --json` prints.
 #[derive(Serialize)]
@@ -76,22 +77,22 @@ fn refused(name: &str, given: &str, error: impl std::fmt::Display) -> PyErr {
 pub(crate) fn replay<'py>(
     py: Python<'py>,
     trace: PathBuf,
-    block_size: usize,
+    #[pyo3(from_py_with = number)] block_size: usize,
     capacity: Option<NumberOrText>,
     policy: &str,
     cache: &str,
-    threads: usize,
+    #[pyo3(from_py_with = number)] threads: usize,
     eviction: &str,
     outputs: bool,
     hold: bool,
     verify: bool,
-    checks: usize,
+    #[pyo3(from_py_with = number)] checks: usize,
     warm_up: Option<NumberOrText>,
     service: Option<&str>,
     prefill_rate: Option<f64>,
-    longest: Option<usize>,
+    #[pyo3(from_py_with = number_or_none)] longest: Option<usize>,
     priority_from: Option<String>,
-    unit: Option<u32>,
+    #[pyo3(from_py_with = number_or_none)] unit: Option<u32>,
     time_unit: &str,
 ) -> PyResult<Bound<'py, PyAny>> {
     if !(1..=MAX_THREADS).contains(&threads) {

@@ -9,6 +9,7 @@ use crate::cache::Origin;
 use crate::errors::{self, catch};
 use crate::fork::Held;
 use crate::lease::unpicklable;
+use crate::numbers::number;
 
 /// Blocks that its owner fills and then inserts.
 ///
@@ -94,7 +95,7 @@ impl Reservation {
     /// Moves the first `n` blocks into a new reservation, for a prompt that is inserted in chunks.
     ///
     /// Raises ValueError if it holds fewer, and ReleasedError.
-    fn split(&mut self, n: usize) -> PyResult<Self> {
+    fn split(&mut self, #[pyo3(from_py_with = number)] n: usize) -> PyResult<Self> {
         let len = self.held.get()?.len();
         if n > len {
             return Err(PyValueError::new_err(format!("{n} blocks of a reservation of {len}")));
@@ -136,7 +137,7 @@ impl Reservation {
     /// Whether a fork also holds block `index` (from 0).
     ///
     /// Raises IndexError and ReleasedError.
-    fn is_shared(&mut self, index: usize) -> PyResult<bool> {
+    fn is_shared(&mut self, #[pyo3(from_py_with = number)] index: usize) -> PyResult<bool> {
         self.check_index(index)?;
         let held = self.held.get_mut()?;
         catch(|| held.is_shared(index))
@@ -148,7 +149,11 @@ impl Reservation {
     /// Raises IndexError; ValueError if the block is shared and `fresh` is this reservation, is
     /// empty or ends with a shared block; ForeignHandleError and ReleasedError. Nothing has changed
     /// then.
-    fn make_unique(slf: &Bound<'_, Self>, index: usize, fresh: &Bound<'_, Self>) -> PyResult<Option<PendingCopy>> {
+    fn make_unique(
+        slf: &Bound<'_, Self>,
+        #[pyo3(from_py_with = number)] index: usize,
+        fresh: &Bound<'_, Self>,
+    ) -> PyResult<Option<PendingCopy>> {
         if slf.is(fresh) {
             return Err(PyValueError::new_err("fresh is the reservation itself: reserve another block"));
         }

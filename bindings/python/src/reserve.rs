@@ -11,6 +11,7 @@ use crate::cache::{PrefixCache, Shared};
 use crate::errors::{self, catch, exception};
 use crate::lookup::{check_acquired, deadline};
 use crate::namespace::Namespace;
+use crate::numbers::number;
 use crate::records;
 use crate::reservation::Reservation;
 use crate::tokens::Tokens;
@@ -53,7 +54,7 @@ impl PrefixCache {
     fn reserve(
         &self,
         py: Python<'_>,
-        blocks: usize,
+        #[pyo3(from_py_with = number)] blocks: usize,
         paid_by: Option<PyRef<'_, Namespace>>,
         running: bool,
         timeout: Option<Bound<'_, PyAny>>,
@@ -81,7 +82,7 @@ impl PrefixCache {
     fn reserve_async<'py>(
         &self,
         py: Python<'py>,
-        blocks: usize,
+        #[pyo3(from_py_with = number)] blocks: usize,
         paid_by: Option<PyRef<'py, Namespace>>,
         running: bool,
     ) -> PyResult<Bound<'py, PyAny>> {
@@ -101,7 +102,7 @@ impl PrefixCache {
         &self,
         py: Python<'py>,
         tokens: &Bound<'py, PyAny>,
-        room: usize,
+        #[pyo3(from_py_with = number)] room: usize,
         namespace: Option<PyRef<'py, Namespace>>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let shared = self.shared()?;
@@ -116,7 +117,7 @@ impl PrefixCache {
     /// order; returns how many.
     ///
     /// Waits for the evictor. For more than 64 blocks it lets other Python threads run.
-    fn evict(&self, py: Python<'_>, blocks: usize) -> PyResult<usize> {
+    fn evict(&self, py: Python<'_>, #[pyo3(from_py_with = number)] blocks: usize) -> PyResult<usize> {
         let shared = self.shared()?;
         if blocks <= FEW_BLOCKS {
             return catch(|| shared.cache.evict(blocks));
@@ -129,7 +130,11 @@ impl PrefixCache {
     ///
     /// The blocks stay reserved until an entry's `blocks` (a Reservation) is released: copy them
     /// elsewhere first. Waits for the evictor, and lets other Python threads run.
-    fn evict_into<'py>(&self, py: Python<'py>, blocks: usize) -> PyResult<Bound<'py, PyList>> {
+    fn evict_into<'py>(
+        &self,
+        py: Python<'py>,
+        #[pyo3(from_py_with = number)] blocks: usize,
+    ) -> PyResult<Bound<'py, PyList>> {
         let shared = self.shared()?;
         let evicted = py.detach(|| {
             catch(|| {
@@ -172,7 +177,7 @@ impl PrefixCache {
 
     /// grow(blocks): adds so many free blocks, and returns their ids as a `range`. Raises
     /// GrowError; nothing has changed then.
-    fn grow<'py>(&self, py: Python<'py>, blocks: usize) -> PyResult<Bound<'py, PyAny>> {
+    fn grow<'py>(&self, py: Python<'py>, #[pyo3(from_py_with = number)] blocks: usize) -> PyResult<Bound<'py, PyAny>> {
         let added = catch(|| self.shared().map(|shared| shared.cache.grow(blocks)))??.map_err(errors::grow)?;
         py.import("builtins")?.call_method1("range", (added.start, added.end))
     }
@@ -217,7 +222,11 @@ impl PrefixCache {
 
     /// set_watermarks(low, high): changes them at once. Raises SettingError; nothing has changed
     /// then.
-    fn set_watermarks(&self, low: usize, high: usize) -> PyResult<()> {
+    fn set_watermarks(
+        &self,
+        #[pyo3(from_py_with = number)] low: usize,
+        #[pyo3(from_py_with = number)] high: usize,
+    ) -> PyResult<()> {
         let shared = self.shared()?;
         let watermarks = radixkv::Watermarks::new(low, high);
         catch(|| shared.cache.settings().set_watermarks(watermarks))?.map_err(errors::setting)
@@ -233,7 +242,7 @@ impl PrefixCache {
 
     /// set_time(now): sets the time of a cache with clock="logical", an int. Raises ValueError for
     /// any other clock.
-    fn set_time(&self, now: u64) -> PyResult<()> {
+    fn set_time(&self, #[pyo3(from_py_with = number)] now: u64) -> PyResult<()> {
         let shared = self.shared()?;
         if !shared.is_logical {
             return Err(PyValueError::new_err("the clock is monotonic: build the cache with clock=\"logical\""));

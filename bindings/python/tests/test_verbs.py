@@ -153,3 +153,33 @@ def test_a_build_error_carries_its_numbers():
     for arguments in ({"policy": "best"}, {"clock": "sundial"}, {"eviction": "never"}, {"time_to_idle": -1}):
         with pytest.raises(ValueError):
             radixkv.PrefixCache(16, 8, **arguments)
+
+
+@pytest.mark.parametrize("number, error", [(-1, ValueError), (1 << 70, ValueError), (1.5, TypeError), ("2", TypeError)])
+def test_numbers_out_of_range_are_refused(cache, number, error):
+    prompt = np.arange(8, dtype=np.int32)
+    blocks, space = cache.reserve(1), cache.namespace("a")
+    before = cache.stats()
+    for call in [
+        lambda: radixkv.PrefixCache(number, 8),
+        lambda: radixkv.PrefixCache(4, number),
+        lambda: radixkv.PrefixCache(4, 8, growable_to=number),
+        lambda: cache.reserve(number),
+        lambda: cache.reserve_async(number),
+        lambda: cache.acquire(prompt, number),
+        lambda: cache.evict(number),
+        lambda: cache.evict_into(number),
+        lambda: cache.grow(number),
+        lambda: cache.subscribe(number),
+        lambda: cache.set_watermarks(number, 8),
+        lambda: space.set_quota(pinned_blocks=number),
+        lambda: space.evict(number),
+        lambda: blocks.split(number),
+        lambda: blocks.is_shared(number),
+        lambda: cache.prioritize(cache.match_prefix(prompt), number) if number != -1 else cache.reserve(-1),
+        lambda: radixkv.replay("trace", threads=number),
+    ]:
+        with pytest.raises(error):
+            call()
+    after = cache.stats()
+    assert all(after[name] == before[name] for name in ("free_blocks", "reserved_blocks", "reservations", "waits"))
