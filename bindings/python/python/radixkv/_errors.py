@@ -1,0 +1,135 @@
+"""The exceptions of radixkv. Each carries its numbers as attributes."""
+
+
+class Error(Exception):
+    """What every exception of radixkv is."""
+
+    def __init__(self, message: str = "", **carried: int | str) -> None:
+        super().__init__(message)
+        self.__dict__.update(carried)
+
+
+class InternalError(Error, RuntimeError):
+    """A bug of radixkv: please report it."""
+
+
+class InvariantError(Error, RuntimeError):
+    """`PrefixCache.validate` found a broken invariant: a bug of radixkv."""
+
+
+class ForkError(Error, RuntimeError):
+    """The cache belongs to the parent process. Build another one in the child."""
+
+
+class ReleasedError(Error, ValueError):
+    """The handle was released, or a verb has taken it."""
+
+
+class ForeignHandleError(Error, ValueError):
+    """The handle belongs to another cache."""
+
+
+class SequenceError(Error, ValueError):
+    """Fewer tokens than the lease covers. `given` and `needed` are tokens."""
+
+    given: int
+    needed: int
+
+
+class BuildError(Error, ValueError):
+    """A cache could not be built. `kind` is one of zero_block_size, zero_capacity,
+    capacity_too_large (`capacity`), block_size_too_large (`block_size`), watermarks (`low`, `high`,
+    `capacity`), no_thread."""
+
+    kind: str
+
+
+class SettingError(Error, ValueError):
+    """A setting was not changed. `kind` is not_background, or watermarks (`low`, `high`,
+    `capacity`)."""
+
+    kind: str
+
+
+class ReserveError(Error):
+    """Blocks were not reserved; nothing was taken."""
+
+
+class ExhaustedError(ReserveError):
+    """Leases and reservations hold too many blocks: retry when some end. Of `requested` blocks
+    `available` were free or evictable."""
+
+    requested: int
+    available: int
+
+
+class TimedOutError(ReserveError, TimeoutError):
+    """The timeout passed before enough blocks became available. Of `requested` blocks `available`
+    were free or evictable."""
+
+    requested: int
+    available: int
+
+
+class OverQuotaError(ReserveError):
+    """The namespace's quota does not allow `requested` more blocks: it has `pinned` of `limit`."""
+
+    requested: int
+    pinned: int
+    limit: int
+
+
+class TooLargeError(ReserveError):
+    """The cache has fewer blocks (`capacity`) than were `requested`."""
+
+    requested: int
+    capacity: int
+
+
+class ExternalPoolError(ReserveError):
+    """The engine owns the pool, or, for `adopt` and `take_evicted`, the cache does."""
+
+
+class InsertError(Error):
+    """Nothing was inserted, and the reservation is as it was. `kind` is one of block_count
+    (`needed`, `given`), too_long (`tokens`), over_quota (`requested`, `pinned`, `limit`),
+    shared_block (`index`), namespace_dropped, invalidated, too_many_branches."""
+
+    kind: str
+
+
+class AdoptError(Error, ValueError):
+    """Blocks were not adopted. `kind` is out_of_range (`block`, `capacity`) or held (`block`)."""
+
+    kind: str
+    block: int
+
+
+class GrowError(Error, ValueError):
+    """`capacity` blocks cannot grow by `requested`: the cache was built for at most `limit`."""
+
+    requested: int
+    capacity: int
+    limit: int
+
+
+class RetainError(Error):
+    """A prefix was not retained. `kind` is one of namespace_dropped, invalidated, too_many_leases."""
+
+    kind: str
+
+
+class TooManyLeasesError(Error):
+    """The prefix has 2**28 leases."""
+
+
+class NamespaceInUseError(Error):
+    """The namespace was not emptied: it has `leased` blocks in leases and `reserved` in
+    reservations."""
+
+    leased: int
+    reserved: int
+
+
+class ReplayError(Error, ValueError):
+    """A trace could not be read or replayed."""

@@ -1,0 +1,56 @@
+"""radixkv as SGLang's prefix cache: `pip install radixkv`, and `--radix-cache-backend radixkv`.
+
+SGLang 0.5.23 loads `register` in every process through the entry-point group `sglang.srt.plugins`.
+"""
+
+NAME = "radixkv"
+
+LOST = """\
+radixkv is the prefix cache (--radix-cache-backend radixkv). SGLang 0.5.23 has these for its own tree only:
+  hierarchical cache (--enable-hierarchical-cache), storage backends   refused
+  external cache linker                                                not used
+  models with sliding windows or Mamba state                           refused
+  host-pool retraction (disaggregated decoding)                        refused
+  session radix cache, streaming sessions                              refused by SGLang
+  eviction policy tlru                                                 refused by SGLang
+  KV sharding by logical pages, int8 Mamba checkpoints                 not used"""
+
+_has_told = False
+
+
+def register():
+    """Registers the backend, once in each process."""
+    from sglang.srt.mem_cache import registry
+
+    if registry.get_radix_cache_factory(NAME) is None:
+        registry.register_radix_cache_backend(NAME, create)
+
+
+def create(context):
+    """The cache for a `TreeCacheBuildContext`. Raises ValueError for what only SGLang's own tree
+    can do."""
+    from sglang.srt.runtime_context import get_disagg
+
+    from radixkv.sglang._cache import RadixKVCache
+
+    refused = {
+        "--enable-hierarchical-cache needs SGLang's own tree, and excludes it": context.enable_hierarchical_cache,
+        "it has no state for sliding windows": context.is_hybrid_swa,
+        "it has no Mamba state": context.is_hybrid_ssm,
+        "host-pool retraction needs SGLang's own tree": get_disagg().disaggregation_decode_retraction_backup
+        == "host_pool",
+    }
+    for reason, is_asked in refused.items():
+        if is_asked:
+            raise ValueError(f"--radix-cache-backend {NAME}: {reason}; leave out one of the two options")
+    cache = RadixKVCache(context.params)
+    _tell_once(context)
+    return cache
+
+
+def _tell_once(context):
+    global _has_told
+    params = context.params
+    if context.tp_rank == params.pp_rank == params.attn_cp_rank == 0 and not _has_told:
+        print(LOST, flush=True)
+        _has_told = True

@@ -1,0 +1,37 @@
+"""SGLang's KV events: the hashes of pages, which the recorder chains and the cache does not know."""
+
+from sglang.srt.disaggregation.kv_events import BlockRemoved, StorageMedium, namespaced_block_hash
+from sglang.srt.mem_cache.radix_cache import TreeNode
+from sglang.srt.mem_cache.utils import hash_str_to_int64
+
+
+class Hashes:
+    """Tells SGLang's recorder what is stored and removed, and keeps the hashes of each cached page."""
+
+    def __init__(self, recorder):
+        self._recorder = recorder
+        self._of_page = {}
+
+    def stored(self, key, before, old, pages):
+        """The key's units from `before` on are cached in `pages`, after the pages `old`."""
+        root = TreeNode()
+        parent, node = root, TreeNode()
+        if before:
+            parent = TreeNode()
+            parent.parent = root
+            last, of_event, _ = self._of_page[int(old[-1])]
+            parent.key, parent.hash_value, parent.event_hash_value = key[:before], [last], [of_event]
+        else:
+            root.hash_value, root.key = [], key[:0]
+        node.parent, node.key = parent, key[before:]
+        recorder = self._recorder
+        recorder.record_store(node)
+        of_events, seed = recorder._node_event_hash_values(node), recorder._namespace_seed(node)
+        for page, hashed, of_event in zip(pages.tolist(), node.hash_value, of_events, strict=True):
+            sent = namespaced_block_hash(hash_str_to_int64(of_event), namespace_seed=seed)
+            self._of_page[page] = (hashed, of_event, sent)
+
+    def removed(self, pages):
+        """The pages are not cached any more."""
+        gone = [self._of_page.pop(page)[2] for page in pages]
+        self._recorder.enqueue(BlockRemoved(block_hashes=gone, medium=StorageMedium.GPU))

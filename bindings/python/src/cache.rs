@@ -1,0 +1,223 @@
+//! The class `PrefixCache`: how one is built, and what its verbs share. The verbs are in `lookup`,
+//! `reserve`, `control` and `observe`.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::PyTuple;
+use radixkv::{Clock, Eviction, Keys, NamespaceName, PolicyKind, Session, Watermarks};
+use thread_local::ThreadLocal;
+
+use crate::errors::{self, catch};
+use crate::fork::Held;
+use crate::lease::unpicklable;
+use crate::namespace::Namespace;
+use crate::numbers::{number, number_or_none};
+
+/// The most blocks of a cache: ids are 32-bit integers with a sign in Python.
+const MAX_BLOCKS: usize = i32::MAX as usize;
+
+/// Which cache a handle is of, and what its ids mean.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Origin {
+    cache: u64,
+    pub(crate) block_size: usize,
+    pub(crate) is_external: bool,
+}
+
+/// What the verbs of a cache use.
+pub(crate) struct Shared {
+    /// One for each thread that has called a verb; another thread takes the session of one that has
+    /// ended.
+    sessions: ThreadLocal<Session>,
+    default: radixkv::Namespace,
+    pub(crate) origin: Origin,
+    /// Whether durations count units of the logical clock.
+    pub(crate) is_logical: bool,
+    pub(crate) cache: radixkv::PrefixCache,
+}
+
+impl Shared {
+    /// This thread's session.
+    #[inline]
+    pub(crate) fn session(&self) -> &Session {
+        self.sessions.get_or(|| self.cache.session())
+    }
+
+    /// The namespace that a verb is asked for: this cache's own, or its default one.
+    #[inline]
+    pub(crate) fn namespace<'a>(&'a self, given: Option<&'a PyRef<'_, Namespace>>) -> PyResult<&'a radixkv::Namespace> {
+        let Some(given) = given else { return Ok(&self.default) };
+        let namespace = given.get()?;
+        if namespace.is_of(&self.cache) { Ok(namespace) } else { Err(errors::foreign("namespace")) }
+    }
+
+    pub(crate) fn duration(&self, given: &Bound<'_, PyAny>, name: &str) -> PyResult<Duration> {
+        duration(given, name, self.is_logical)
+    }
+}
+
+/// Seconds, or units of a logical clock.
+pub(crate) fn duration(given: &Bound<'_, PyAny>, name: &str, is_logical: bool) -> PyResult<Duration> {
+    if is_logical {
+        let units = given.extract().map_err(|error| {
+            let message = format!("{name} is {given}: with a logical clock it is an int, in units of `set_time`");
+            as_kind_of(given.py(), &error, message)
+        })?;
+        return Ok(Duration::from_nanos(units));
+    }
+    let seconds: f64 = given
+        .extract()
+        .map_err(|error| as_kind_of(given.py(), &error, format!("{name} is {given}: it is a number of seconds")))?;
+    Duration::try_from_secs_f64(seconds)
+        .map_err(|_| PyValueError::new_err(format!("{name} is {seconds} s: it must be finite and not negative")))
+}
+
+/// A `TypeError` if the error is one, else a `ValueError`.
+fn as_kind_of(py: Python<'_>, error: &PyErr, message: String) -> PyErr {
+    if error.is_instance_of::<PyTypeError>(py) { PyTypeError::new_err(message) } else { PyValueError::new_err(message) }
+}
+
+pub(crate) fn policy(name: &str) -> PyResult<PolicyKind> {
+    name.parse().map_err(|error: radixkv::UnknownPolicy| PyValueError::new_err(error.to_string()))
+}
+
+/// A concurrent prefix cache: maps token sequences to the KV blocks that hold their keys and
+/// values.
+///
+/// PrefixCache(block_size, capacity_blocks, *, policy="lru", clock="monotonic", eviction="inline",
+/// time_to_idle=None, external=False, growable_to=None)
+///
+/// - block_size: tokens in a block. capacity_blocks: blocks, at most 2**31 - 1.
+/// - policy: "lru", "lfu", "fifo", "mru", "filo", "slru", "slru:N", "level" or "priority".
+/// - clock: "monotonic", or "logical": time is what `set_time` sets, and durations are ints in its
+///   units.
+/// - eviction: "inline", "background" (a thread of the cache's own), or (low, high): the numbers of
+///   free blocks at which that thread starts and stops.
+/// - time_to_idle: seconds after which a prefix without use is removed.
+/// - external: the engine owns the blocks: see `adopt` and `take_evicted`.
+/// - growable_to: blocks that it may grow to with `grow`.
+///
+/// Any number of threads may use a cache; each has a session of its own, which is made when it is
+/// needed. In a forked child every verb raises ForkError. Raises BuildError.
+#[pyclass(module = "radixkv", frozen, weakref)]
+pub(crate) struct PrefixCache {
+    held: Held<Shared>,
+}
+
+impl PrefixCache {
+    #[inline]
+    pub(crate) fn shared(&self) -> PyResult<&Shared> {
+        self.held.get()
+    }
+}
+
+fn eviction(given: Option<&Bound<'_, PyAny>>, capacity: usize) -> PyResult<Eviction> {
+    let Some(given) = given else { return Ok(Eviction::Inline) };
+    if let Ok(word) = given.extract::<String>() {
+        return match &*word {
+            "inline" => Ok(Eviction::Inline),
+            "background" => Ok(Eviction::Background(Watermarks::for_capacity(capacity))),
+            _ => Err(PyValueError::new_err(format!("eviction is {word:?}: \"inline\", \"background\" or (low, high)"))),
+        };
+    }
+    let refused = |_| PyTypeError::new_err(format!("eviction is {given}: \"inline\", \"background\" or (low, high)"));
+    let (low, high) = given.extract().map_err(refused)?;
+    Ok(Eviction::Background(Watermarks::new(low, high)))
+}
+
+#[pymethods]
+impl PrefixCache {
+    #[new]
+    #[pyo3(signature = (block_size, capacity_blocks, *, policy = "lru", clock = "monotonic", eviction = None,
+        time_to_idle = None, external = false, growable_to = None))]
+    #[allow(clippy::too_many_arguments, reason = "keyword arguments of Python")]
+    fn new(
+        #[pyo3(from_py_with = number)] block_size: usize,
+        #[pyo3(from_py_with = number)] capacity_blocks: usize,
+        policy: &str,
+        clock: &str,
+        eviction: Option<Bound<'_, PyAny>>,
+        time_to_idle: Option<Bound<'_, PyAny>>,
+        external: bool,
+        #[pyo3(from_py_with = number_or_none)] growable_to: Option<usize>,
+    ) -> PyResult<Self> {
+        static CACHES: AtomicU64 = AtomicU64::new(0);
+        let most = capacity_blocks.max(growable_to.unwrap_or(0));
+        if most > MAX_BLOCKS {
+            let message = format!("{most} blocks exceed the {MAX_BLOCKS} of a cache in Python");
+            let carried = [("kind", "capacity_too_large".into()), ("capacity", most.into())];
+            return Err(errors::exception("BuildError", message, &carried));
+        }
+        let is_logical = match clock {
+            "monotonic" => false,
+            "logical" => true,
+            _ => return Err(PyValueError::new_err(format!("clock is {clock:?}: \"monotonic\" or \"logical\""))),
+        };
+        let mut builder = radixkv::PrefixCache::builder(block_size, capacity_blocks)
+            .policy(self::policy(policy)?)
+            .clock(if is_logical { Clock::Logical } else { Clock::Monotonic })
+            .eviction(self::eviction(eviction.as_ref(), capacity_blocks)?);
+        if let Some(given) = time_to_idle {
+            builder = builder.time_to_idle(duration(&given, "time_to_idle", is_logical)?);
+        }
+        if external {
+            builder = builder.external();
+        }
+        if let Some(blocks) = growable_to {
+            builder = builder.growable_to(blocks);
+        }
+        let cache = catch(|| builder.build())?.map_err(errors::build)?;
+        // Relaxed: a number that no other cache has.
+        let origin = Origin { cache: CACHES.fetch_add(1, Relaxed), block_size, is_external: external };
+        let default = cache.default_namespace();
+        Ok(Self { held: Held::new(Shared { sessions: ThreadLocal::new(), default, origin, is_logical, cache }) })
+    }
+
+    /// Tokens in a block.
+    #[getter]
+    fn block_size(&self) -> PyResult<usize> {
+        Ok(self.shared()?.origin.block_size)
+    }
+
+    /// Blocks that the cache manages.
+    #[getter]
+    fn capacity_blocks(&self) -> PyResult<usize> {
+        Ok(self.shared()?.cache.capacity_blocks())
+    }
+
+    /// The namespace of sequences that need no separation: the one that verbs use where none is
+    /// given.
+    #[getter]
+    fn default_namespace(&self) -> PyResult<Namespace> {
+        let shared = self.shared()?;
+        Ok(Namespace::new(shared.default.clone(), shared.is_logical))
+    }
+
+    /// namespace(*parts, bigrams=False): the namespace of this name, which is created if it does
+    /// not exist.
+    ///
+    /// The parts are str: an adapter, a tenant's salt, a model version, or several of them; no
+    /// parts name the default namespace. With bigrams, pairs of neighbouring tokens are compared,
+    /// for draft models (EAGLE). Takes a lock: ask once and keep it.
+    #[pyo3(signature = (*parts, bigrams = false))]
+    fn namespace(&self, parts: &Bound<'_, PyTuple>, bigrams: bool) -> PyResult<Namespace> {
+        let shared = self.shared()?;
+        let parts: Vec<String> = parts.extract()?;
+        let name = NamespaceName::new(&parts).with_keys(if bigrams { Keys::Bigrams } else { Keys::Tokens });
+        let namespace = catch(|| shared.cache.namespace(name))?;
+        Ok(Namespace::new(namespace, shared.is_logical))
+    }
+
+    fn __repr__(&self) -> PyResult<String> {
+        let shared = self.shared()?;
+        let (block_size, blocks) = (shared.origin.block_size, shared.cache.capacity_blocks());
+        Ok(format!("<radixkv.PrefixCache: {blocks} blocks of {block_size} tokens>"))
+    }
+
+    fn __reduce__(&self) -> PyResult<()> {
+        Err(unpicklable("a cache", "it belongs to this process: build one in each process"))
+    }
+}

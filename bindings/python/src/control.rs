@@ -1,0 +1,77 @@
+//! The verbs of `PrefixCache` that say what a prefix is worth: recency, priority, retention.
+
+use pyo3::prelude::*;
+use radixkv::Priority;
+
+use crate::cache::PrefixCache;
+use crate::errors::{self, catch};
+use crate::lease::Lease;
+use crate::numbers::number;
+
+#[pymethods]
+impl PrefixCache {
+    /// renew(lease): makes the prefix as recent as a match now would, without counting a use.
+    ///
+    /// Never waits. This verb and those beside it raise ForeignHandleError and ReleasedError.
+    fn renew(&self, lease: PyRef<'_, Lease>) -> PyResult<()> {
+        let shared = self.shared()?;
+        let lease = lease.of(&shared.cache)?;
+        catch(|| shared.session().renew(lease))
+    }
+
+    /// count_use(lease): counts a use of the prefix, without making it more recent.
+    fn count_use(&self, lease: PyRef<'_, Lease>) -> PyResult<()> {
+        let shared = self.shared()?;
+        let lease = lease.of(&shared.cache)?;
+        catch(|| shared.session().count_use(lease))
+    }
+
+    /// prioritize(lease, level, *, ttl=None): gives the prefix a priority: the policy "priority"
+    /// evicts the lowest level first.
+    ///
+    /// - level: an int of 64 bits; 35 is the default of every prefix.
+    /// - ttl: seconds (units of a logical clock) for which it counts; None is for ever.
+    ///
+    /// The highest level that has not expired counts.
+    #[pyo3(signature = (lease, level, *, ttl = None))]
+    fn prioritize(
+        &self,
+        lease: PyRef<'_, Lease>,
+        #[pyo3(from_py_with = number)] level: i64,
+        ttl: Option<Bound<'_, PyAny>>,
+    ) -> PyResult<()> {
+        let shared = self.shared()?;
+        let mut priority = Priority::new(level);
+        if let Some(ttl) = ttl {
+            priority = priority.expiring_after(shared.duration(&ttl, "ttl")?);
+        }
+        let lease = lease.of(&shared.cache)?;
+        catch(|| shared.session().prioritize(lease, priority))
+    }
+
+    /// retain(lease, duration): keeps the prefix from being evicted for so many seconds (units of a
+    /// logical clock), even if the lease ends. Its blocks count as protected until then. Raises
+    /// RetainError; nothing has changed then.
+    fn retain(&self, lease: PyRef<'_, Lease>, duration: &Bound<'_, PyAny>) -> PyResult<()> {
+        let shared = self.shared()?;
+        let duration = shared.duration(duration, "duration")?;
+        let lease = lease.of(&shared.cache)?;
+        catch(|| shared.session().retain(lease, duration))?.map_err(errors::retain)
+    }
+
+    /// release_retained(lease): ends the retention of exactly this prefix. Waits for the evictor,
+    /// and lets other Python threads run.
+    fn release_retained(&self, py: Python<'_>, lease: PyRef<'_, Lease>) -> PyResult<()> {
+        let shared = self.shared()?;
+        let lease = lease.of(&shared.cache)?;
+        py.detach(|| catch(|| shared.session().release_retained(lease)))
+    }
+
+    /// demote(lease): evicts the prefix before all others, under every policy, until it is used
+    /// again.
+    fn demote(&self, lease: PyRef<'_, Lease>) -> PyResult<()> {
+        let shared = self.shared()?;
+        let lease = lease.of(&shared.cache)?;
+        catch(|| shared.session().demote(lease))
+    }
+}

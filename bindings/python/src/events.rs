@@ -1,0 +1,111 @@
+//! Events: what was stored, removed and cleared.
+
+use std::sync::{Mutex, PoisonError};
+
+use pyo3::prelude::*;
+use pyo3::types::PyList;
+use radixkv::{CacheEvent, EventBatch, EvictionReason};
+
+use crate::blocks::blocks;
+use crate::errors::catch;
+use crate::fork::Held;
+use crate::lease::{parts, unpicklable};
+use crate::records::{record, tokens};
+
+/// An iterator over the batches of events of a cache; made by `PrefixCache.subscribe`.
+///
+/// It ends when no batch is there, and goes on when one has come: iterate again. Never waits. Ended
+/// by `close()`, at the end of a `with` statement, or when Python drops it.
+#[pyclass(module = "radixkv", weakref)]
+pub(crate) struct Subscription {
+    /// A channel's end is not shared between threads; the lock is never contended.
+    held: Held<Mutex<radixkv::Subscription>>,
+}
+
+impl Subscription {
+    pub(crate) fn new(subscription: radixkv::Subscription) -> Self {
+        Self { held: Held::new(Mutex::new(subscription)) }
+    }
+
+    fn subscription(&mut self) -> PyResult<&mut radixkv::Subscription> {
+        Ok(self.held.get_mut()?.get_mut().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+#[pymethods]
+impl Subscription {
+    fn __iter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    fn __next__<'py>(&mut self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let subscription = self.subscription()?;
+        let next = py.detach(|| catch(|| subscription.try_next()))?;
+        next.map(|taken| batch(py, &taken)).transpose()
+    }
+
+    /// The number of the next batch, if none is lost.
+    #[getter]
+    fn next_number(&mut self) -> PyResult<u64> {
+        Ok(self.subscription()?.next_number())
+    }
+
+    /// Batches that were lost because the channel was full.
+    #[getter]
+    fn lost_batches(&mut self) -> PyResult<u64> {
+        Ok(self.subscription()?.lost_batches())
+    }
+
+    /// Whether the cache has gone and every batch was taken.
+    #[getter]
+    fn has_ended(&mut self) -> PyResult<bool> {
+        Ok(self.subscription()?.has_ended())
+    }
+
+    /// Ends the subscription. Does nothing if it has ended.
+    fn close(&mut self) -> PyResult<()> {
+        catch(|| self.held.release())?
+    }
+
+    fn __enter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    fn __exit__(&mut self, _kind: Py<PyAny>, _error: Py<PyAny>, _traceback: Py<PyAny>) -> PyResult<()> {
+        self.close()
+    }
+
+    fn __reduce__(&self) -> PyResult<()> {
+        Err(unpicklable("a subscription", "it belongs to a cache in this process"))
+    }
+}
+
+/// The word for a reason.
+pub(crate) fn reason_name(reason: EvictionReason) -> &'static str {
+    match reason {
+        EvictionReason::Capacity => "capacity",
+        EvictionReason::Quota => "quota",
+        EvictionReason::Age => "age",
+        EvictionReason::Invalidated => "invalidated",
+        _ => "other",
+    }
+}
+
+/// A batch as an `EventBatch` of `_records.py`.
+pub(crate) fn batch<'py>(py: Python<'py>, taken: &EventBatch) -> PyResult<Bound<'py, PyAny>> {
+    let events = PyList::empty(py);
+    for event in taken.events() {
+        let event = match event {
+            CacheEvent::Stored { namespace, parent, start, tokens: stored, blocks: ids, .. } => {
+                record(py, "Stored", (parts(py, namespace)?, parent, start, tokens(py, stored)?, blocks(py, ids)?))?
+            }
+            CacheEvent::Removed { namespace, start, blocks: ids, reason, .. } => {
+                record(py, "Removed", (parts(py, namespace)?, start, blocks(py, ids)?, reason_name(reason)))?
+            }
+            CacheEvent::Cleared { namespace, .. } => record(py, "Cleared", (parts(py, namespace)?,))?,
+            _ => continue,
+        };
+        events.append(event)?;
+    }
+    record(py, "EventBatch", (taken.number(), events))
+}

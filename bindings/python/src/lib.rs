@@ -1,0 +1,58 @@
+//! The native module of the Python package `radixkv`: its classes and what they share with Python's
+//! memory, threads and processes.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `cache` | the class `PrefixCache`, its constructor, and what its verbs share |
+//! | `lookup`, `reserve`, `control`, `observe` | the verbs of `PrefixCache` |
+//! | `lease`, `reservation`, `namespace` | the handles that verbs return and take |
+//! | `waiting` | awaiting blocks, polled by an event loop |
+//! | `events`, `records`, `stats` | what verbs tell, as Python's tuples and dicts |
+//! | `tokens`, `blocks`, `memory`, `integers` | arrays and buffers: tokens in, ids and slots out |
+//! | `errors`, `fork`, `numbers` | exceptions; handles in a forked child; numbers as arguments |
+//! | `replay` | replays of traces |
+//!
+//! No method runs Python code while a verb of the core runs, and every verb runs within
+//! `errors::catch`.
+
+mod blocks;
+mod cache;
+mod control;
+mod errors;
+mod events;
+mod fork;
+mod integers;
+mod lease;
+mod lookup;
+mod memory;
+mod namespace;
+mod numbers;
+mod observe;
+mod records;
+mod replay;
+mod reservation;
+mod reserve;
+mod stats;
+mod tokens;
+mod waiting;
+
+use pyo3::prelude::*;
+
+/// The native module of radixkv: import `radixkv` instead.
+#[pymodule(gil_used = false)]
+fn _radixkv(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    fork::watch();
+    module.add_class::<cache::PrefixCache>()?;
+    module.add_class::<namespace::Namespace>()?;
+    module.add_class::<lease::Lease>()?;
+    module.add_class::<lease::PrefixMatch>()?;
+    module.add_class::<lease::Inserted>()?;
+    module.add_class::<lease::WeakLease>()?;
+    module.add_class::<lease::PartialHit>()?;
+    module.add_class::<reservation::Reservation>()?;
+    module.add_class::<reservation::PendingCopy>()?;
+    module.add_class::<events::Subscription>()?;
+    module.add_class::<waiting::WakeQueue>()?;
+    module.add_class::<waiting::Waiting>()?;
+    module.add_function(wrap_pyfunction!(replay::replay, module)?)
+}

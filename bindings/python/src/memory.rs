@@ -1,0 +1,219 @@
+//! The memory of Python's arrays and buffers, as slices: the one place that reads and writes it.
+//!
+//! Everything here holds the interpreter (`Python<'py>`), so no other Python code runs; a library
+//! that has given the interpreter up may still write to an array. So what a slice says may change
+//! while it is read, as for any reader in Python: lookups only compare it, and inserts copy it
+//! first. A build for free-threaded Python copies it for every verb.
+
+#![allow(unsafe_code)]
+
+use std::ffi::CStr;
+use std::slice;
+
+use numpy::npyffi::{NPY_ARRAY_WRITEABLE, objects::_PyArray_GET_ITEM_DATA};
+use numpy::{PyArray1, PyArrayDescrMethods, PyArrayMethods, PyUntypedArray, PyUntypedArrayMethods};
+use pyo3::buffer::PyUntypedBuffer;
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+
+use crate::errors::catch;
+
+/// The integers that are accepted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    I32,
+    U32,
+    I64,
+    U64,
+}
+
+impl Kind {
+    fn of(signed: bool, bytes: usize) -> Option<Self> {
+        match (signed, bytes) {
+            (true, 4) => Some(Self::I32),
+            (false, 4) => Some(Self::U32),
+            (true, 8) => Some(Self::I64),
+            (false, 8) => Some(Self::U64),
+            _ => None,
+        }
+    }
+
+    /// Of a buffer's format, in the words of Python's module `struct`.
+    fn of_format(format: &CStr, bytes: usize) -> Option<Self> {
+        let format = format.to_bytes();
+        let format = match format.split_first() {
+            Some((b'@' | b'=', rest)) => rest,
+            Some((b'<', rest)) if cfg!(target_endian = "little") => rest,
+            Some((b'>' | b'!', rest)) if cfg!(target_endian = "big") => rest,
+            _ => format,
+        };
+        match format {
+            [b'i' | b'l' | b'q' | b'n'] => Self::of(true, bytes),
+            [b'I' | b'L' | b'Q' | b'N'] => Self::of(false, bytes),
+            _ => None,
+        }
+    }
+}
+
+/// What keeps the memory of a region in place.
+enum Owner<'py> {
+    Array(#[allow(dead_code, reason = "holds a reference")] Bound<'py, PyUntypedArray>),
+    Buffer(#[allow(dead_code, reason = "holds an export")] PyUntypedBuffer),
+}
+
+/// A contiguous region of integers that a Python object owns.
+pub(crate) struct Region<'py> {
+    kind: Kind,
+    data: *mut u8,
+    len: usize,
+    is_writable: bool,
+    _owner: Owner<'py>,
+}
+
+impl<'py> Region<'py> {
+    /// The memory of a numpy array, or of any object with a buffer; `None` if it has neither.
+    /// `name` is the argument's, for errors.
+    pub(crate) fn of(object: &Bound<'py, PyAny>, name: &str) -> PyResult<Option<Self>> {
+        if let Ok(array) = object.cast::<PyUntypedArray>() {
+            return Self::of_array(array, name).map(Some);
+        }
+        // SAFETY: a borrowed object, which lives for the call.
+        if unsafe { pyo3::ffi::PyObject_CheckBuffer(object.as_ptr()) } == 0 {
+            return Ok(None);
+        }
+        Self::of_buffer(PyUntypedBuffer::get(object)?, name).map(Some)
+    }
+
+    fn of_array(array: &Bound<'py, PyUntypedArray>, name: &str) -> PyResult<Self> {
+        let dtype = array.dtype();
+        let is_native = dtype.is_native_byteorder() == Some(true);
+        let kind = match dtype.kind() {
+            b'i' if is_native => Kind::of(true, dtype.itemsize()),
+            b'u' if is_native => Kind::of(false, dtype.itemsize()),
+            _ => None,
+        };
+        let Some(kind) = kind else { return Err(wrong_type(name, &format!("an array of {dtype}"))) };
+        if array.ndim() != 1 || !array.is_c_contiguous() || !array.is_aligned() {
+            return Err(wrong_shape(name, array.shape(), array.strides()));
+        }
+        // SAFETY: the pointer is of the array, which is borrowed.
+        let fields = unsafe { _PyArray_GET_ITEM_DATA(array.as_array_ptr()) };
+        // SAFETY: as above; nobody writes to an array's own fields while it is borrowed.
+        let fields = unsafe { &*fields };
+        let (data, is_writable) = (fields.data.cast(), fields.flags & NPY_ARRAY_WRITEABLE != 0);
+        Ok(Self { kind, data, len: array.len(), is_writable, _owner: Owner::Array(array.clone()) })
+    }
+
+    fn of_buffer(buffer: PyUntypedBuffer, name: &str) -> PyResult<Self> {
+        let Some(kind) = Kind::of_format(buffer.format(), buffer.item_size()) else {
+            let format = buffer.format().to_string_lossy();
+            return Err(wrong_type(name, &format!("a buffer of format {format:?}, {} bytes each", buffer.item_size())));
+        };
+        let data = buffer.buf_ptr().cast::<u8>();
+        let is_aligned = data.addr().is_multiple_of(buffer.item_size()) || buffer.item_count() == 0;
+        if buffer.dimensions() != 1 || !buffer.is_c_contiguous() || !is_aligned {
+            return Err(wrong_shape(name, buffer.shape(), buffer.strides()));
+        }
+        let (len, is_writable) = (buffer.item_count(), !buffer.readonly());
+        Ok(Self { kind, data, len, is_writable, _owner: Owner::Buffer(buffer) })
+    }
+
+    /// The integers.
+    pub(crate) fn items(&self) -> Items<'_> {
+        match self.kind {
+            Kind::I32 => Items::I32(self.slice()),
+            Kind::U32 => Items::U32(self.slice()),
+            Kind::I64 => Items::I64(self.slice()),
+            Kind::U64 => Items::U64(self.slice()),
+        }
+    }
+
+    fn slice<T>(&self) -> &[T] {
+        if self.len == 0 {
+            return &[];
+        }
+        // SAFETY: `len` aligned integers of this size, by the checks of the constructors; the owner
+        // keeps them, and every pattern of bits is one. The module's documentation says who may
+        // write to them.
+        unsafe { slice::from_raw_parts(self.data.cast(), self.len) }
+    }
+
+    /// The first `len` integers, to be written to.
+    pub(crate) fn items_mut(&mut self, len: usize, name: &str) -> PyResult<ItemsMut<'_>> {
+        if !self.is_writable {
+            return Err(PyValueError::new_err(format!("{name} is read-only: pass an array that may be written to")));
+        }
+        if self.len < len {
+            return Err(PyValueError::new_err(format!("{name} has {} places, and {len} are needed", self.len)));
+        }
+        Ok(match self.kind {
+            Kind::I32 | Kind::U32 => ItemsMut::Narrow(self.slice_mut(len)),
+            Kind::I64 | Kind::U64 => ItemsMut::Wide(self.slice_mut(len)),
+        })
+    }
+
+    fn slice_mut<T>(&mut self, len: usize) -> &mut [T] {
+        if len == 0 {
+            return &mut [];
+        }
+        // SAFETY: as in `slice`; writable and at least `len` long, as the caller has checked.
+        unsafe { slice::from_raw_parts_mut(self.data.cast(), len) }
+    }
+}
+
+/// Integers to be read.
+pub(crate) enum Items<'a> {
+    I32(&'a [i32]),
+    U32(&'a [u32]),
+    I64(&'a [i64]),
+    U64(&'a [u64]),
+}
+
+/// Integers to be written to.
+pub(crate) enum ItemsMut<'a> {
+    Narrow(&'a mut [u32]),
+    Wide(&'a mut [i64]),
+}
+
+/// The same bits, without a sign.
+pub(crate) fn as_unsigned(items: &[i32]) -> &[u32] {
+    // SAFETY: the two types have one layout.
+    unsafe { slice::from_raw_parts(items.as_ptr().cast(), items.len()) }
+}
+
+/// The same bits, with a sign.
+pub(crate) fn as_signed(items: &[u32]) -> &[i32] {
+    // SAFETY: the two types have one layout.
+    unsafe { slice::from_raw_parts(items.as_ptr().cast(), items.len()) }
+}
+
+/// The same bits, with a sign.
+pub(crate) fn as_signed_wide(items: &[u64]) -> &[i64] {
+    // SAFETY: the two types have one layout.
+    unsafe { slice::from_raw_parts(items.as_ptr().cast(), items.len()) }
+}
+
+/// A new array of `len` integers, which `fill` writes.
+pub(crate) fn new_array<'py, T: numpy::Element>(
+    py: Python<'py>,
+    len: usize,
+    fill: impl FnOnce(&mut [T]),
+) -> PyResult<Bound<'py, PyArray1<T>>> {
+    catch(|| {
+        let array = PyArray1::<T>::zeros(py, len, false);
+        // SAFETY: nothing else has a reference to the array yet.
+        fill(unsafe { array.as_slice_mut() }.expect("a new array is contiguous"));
+        array
+    })
+}
+
+pub(crate) const ACCEPTED: &str =
+    "accepted are one-dimensional contiguous arrays and buffers of 32- or 64-bit integers";
+
+fn wrong_type(name: &str, given: &str) -> PyErr {
+    PyTypeError::new_err(format!("{name} is {given}: {ACCEPTED}"))
+}
+
+fn wrong_shape(name: &str, shape: &[usize], strides: &[isize]) -> PyErr {
+    PyValueError::new_err(format!("{name} has shape {shape:?} and strides {strides:?}: {ACCEPTED}"))
+}

@@ -1,0 +1,158 @@
+//! Waiting for blocks without a thread: a future of the core, and the socket that tells an event
+//! loop which futures to poll.
+//!
+//! A thread that makes blocks available calls a waker, with or without the interpreter. The waker
+//! notes the request's number and writes a byte to a socket; the event loop reads it, and polls the
+//! requests that were noted.
+
+use std::collections::BTreeSet;
+use std::future::Future;
+use std::io::{Read, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixStream;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Wake, Waker};
+
+use pyo3::exceptions::PyOSError;
+use pyo3::prelude::*;
+use radixkv::{Acquired, Acquiring, Reserving};
+
+use crate::cache::Origin;
+use crate::errors::{self, catch};
+use crate::fork::Held;
+use crate::lease::PrefixMatch;
+use crate::reservation::Reservation;
+
+/// The requests of one event loop whose turn may have come.
+struct Woken {
+    numbers: Mutex<BTreeSet<u64>>,
+    bell: UnixStream,
+}
+
+impl Woken {
+    fn numbers(&self) -> MutexGuard<'_, BTreeSet<u64>> {
+        // Nothing panics while it is locked.
+        self.numbers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Wakes one request of an event loop.
+struct WakeOne {
+    number: u64,
+    woken: Arc<Woken>,
+}
+
+impl Wake for WakeOne {
+    fn wake(self: Arc<Self>) {
+        let was_empty = {
+            let mut numbers = self.woken.numbers();
+            let was_empty = numbers.is_empty();
+            numbers.insert(self.number);
+            was_empty
+        };
+        if was_empty {
+            // A socket that is full has a byte that is not read yet; one that is closed has no
+            // reader.
+            let _ = (&self.woken.bell).write(&[0]);
+        }
+    }
+}
+
+/// What an event loop watches: readable when requests are to be polled.
+#[pyclass(module = "radixkv", frozen)]
+pub(crate) struct WakeQueue {
+    woken: Arc<Woken>,
+    reader: UnixStream,
+}
+
+#[pymethods]
+impl WakeQueue {
+    #[new]
+    fn new() -> PyResult<Self> {
+        let made = UnixStream::pair().and_then(|(reader, bell)| {
+            reader.set_nonblocking(true)?;
+            bell.set_nonblocking(true)?;
+            Ok(Self { woken: Arc::new(Woken { numbers: Mutex::default(), bell }), reader })
+        });
+        made.map_err(|error| PyOSError::new_err(error.to_string()))
+    }
+
+    /// The file descriptor to watch.
+    fn fileno(&self) -> i32 {
+        self.reader.as_raw_fd()
+    }
+
+    /// take(): the numbers of the requests to poll.
+    fn take(&self) -> Vec<u64> {
+        let mut bytes = [0; 64];
+        // Before the numbers are taken: a byte that comes after that is for numbers that come after
+        // that.
+        while (&self.reader).read(&mut bytes).is_ok_and(|read| read == bytes.len()) {}
+        std::mem::take(&mut *self.woken.numbers()).into_iter().collect()
+    }
+}
+
+type Request<T> = Pin<Box<dyn Future<Output = Result<T, radixkv::ReserveError>> + Send + Sync>>;
+
+enum Kind {
+    Reserving(Request<radixkv::Reservation>),
+    Acquiring(Request<Acquired>),
+}
+
+/// A request for blocks that waits; polled by `_asyncio.py`.
+#[pyclass(module = "radixkv")]
+pub(crate) struct Waiting {
+    held: Held<Kind>,
+    origin: Origin,
+}
+
+impl Waiting {
+    pub(crate) fn reserving(request: Reserving, origin: Origin) -> Self {
+        Self { held: Held::new(Kind::Reserving(Box::pin(request))), origin }
+    }
+
+    pub(crate) fn acquiring(request: Acquiring, origin: Origin) -> Self {
+        Self { held: Held::new(Kind::Acquiring(Box::pin(request))), origin }
+    }
+
+    /// The coroutine that waits for it.
+    pub(crate) fn awaitable(self, py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
+        py.import("radixkv._asyncio")?.call_method1("wait", (Bound::new(py, self)?,))
+    }
+}
+
+#[pymethods]
+impl Waiting {
+    /// poll(queue, number): what was asked for; None if it is not there yet, and then `queue` gets
+    /// the number when it may be.
+    ///
+    /// Raises ReserveError.
+    fn poll<'py>(&mut self, py: Python<'py>, queue: &WakeQueue, number: u64) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let waker = Waker::from(Arc::new(WakeOne { number, woken: Arc::clone(&queue.woken) }));
+        let mut context = Context::from_waker(&waker);
+        let origin = self.origin;
+        Ok(Some(match self.held.get_mut()? {
+            Kind::Reserving(request) => match catch(|| request.as_mut().poll(&mut context))? {
+                Poll::Pending => return Ok(None),
+                Poll::Ready(reserved) => {
+                    Bound::new(py, Reservation::new(reserved.map_err(errors::reserve)?, origin))?.into_any()
+                }
+            },
+            Kind::Acquiring(request) => match catch(|| request.as_mut().poll(&mut context))? {
+                Poll::Pending => return Ok(None),
+                Poll::Ready(acquired) => {
+                    let Acquired { hit, blocks, .. } = acquired.map_err(errors::reserve)?;
+                    let ids = hit.blocks().to_vec();
+                    let hit = Bound::new(py, PrefixMatch::new(hit.into_lease(), ids, origin.block_size))?;
+                    (hit, Bound::new(py, Reservation::new(blocks, origin))?).into_pyobject(py)?.into_any()
+                }
+            },
+        }))
+    }
+
+    /// Leaves the line. Does nothing if it was served or has left.
+    fn close(&mut self) -> PyResult<()> {
+        catch(|| self.held.release())?
+    }
+}

@@ -1,0 +1,236 @@
+"""The SGLang backend by itself: the plugin, the factory, locks, events, ranks in lockstep."""
+
+import subprocess
+import sys
+import types
+from importlib.metadata import entry_points
+
+import loader
+import pytest
+
+if loader.sources() is None:
+    pytest.skip("RADIXKV_SGLANG does not name SGLang's sources", allow_module_level=True)
+
+import world
+from sglang.srt.disaggregation.kv_events import AllBlocksCleared, BlockRemoved, BlockStored
+from sglang.srt.mem_cache import registry
+from sglang.srt.mem_cache.base_prefix_cache import EvictParams, InsertParams, MatchPrefixParams
+
+import radixkv.sglang
+
+ALL = EvictParams(num_tokens=1 << 40)
+
+
+def insert(cache, tokens, **how):
+    slots = cache.token_to_kv_pool_allocator.alloc(len(tokens))
+    priority = how.pop("priority", 0)
+    return cache.insert(InsertParams(key=world.key(tokens, **how), value=slots, priority=priority))
+
+
+def match(cache, tokens, **how):
+    return cache.match_prefix(MatchPrefixParams(key=world.key(tokens, **how)))
+
+
+def context(**changes):
+    fields = {"params": world.params(16), "is_hybrid_swa": False, "is_hybrid_ssm": False, "tp_rank": 0,
+              "enable_hierarchical_cache": False}
+    return types.SimpleNamespace(**{**fields, **changes})
+
+
+def test_sglang_finds_the_plugin(monkeypatch):
+    (plugin,) = [found for found in entry_points(group="sglang.srt.plugins") if found.name == "radixkv"]
+    monkeypatch.setattr(registry, "_RADIX_CACHE_REGISTRY", {})
+    register = plugin.load()
+    register()
+    register()
+    assert registry.registered_radix_cache_backends() == ["radixkv"]
+    assert registry.get_radix_cache_factory("radixkv") is radixkv.sglang.create
+
+
+def test_the_factory_tells_what_is_lost_once_on_rank_0(capsys, monkeypatch):
+    monkeypatch.setattr(radixkv.sglang, "_has_told", False)
+    radixkv.sglang.create(context(tp_rank=1))
+    assert capsys.readouterr().out == ""
+    cache = radixkv.sglang.create(context())
+    told = capsys.readouterr().out
+    assert "--enable-hierarchical-cache" in told and "external cache linker" in told and "tlru" in told
+    radixkv.sglang.create(context())
+    assert capsys.readouterr().out == ""
+    assert cache.supports_fast_match_prefix() and not cache.supports_mamba() and not cache.supports_swa()
+
+
+@pytest.mark.parametrize(
+    "changes, words",
+    [
+        ({"enable_hierarchical_cache": True}, "--enable-hierarchical-cache needs SGLang's own tree, and excludes it"),
+        ({"is_hybrid_swa": True}, "sliding windows"),
+        ({"is_hybrid_ssm": True}, "Mamba"),
+    ],
+)
+def test_the_factory_refuses_what_only_sglangs_tree_can_do(changes, words):
+    with pytest.raises(ValueError, match=words):
+        radixkv.sglang.create(context(**changes))
+
+
+def test_policies_are_sglangs():
+    for policy in ("lru", "lfu", "fifo", "mru", "filo", "slru", "priority", "LRU"):
+        assert world.ours(page_size=1, eviction_policy=policy)._cache.policy == policy.lower()
+    slru = world.ours(page_size=1, eviction_policy="slru", eviction_policy_config={"protected_threshold": 3})
+    assert slru._cache.policy == "slru:3"
+    for arguments in ({"eviction_policy": "tlru"}, {"eviction_policy_config": {"threshold": 1}}):
+        with pytest.raises(ValueError, match="has no"):
+            world.ours(page_size=1, **arguments)
+
+
+@pytest.mark.parametrize("page_size", [1, 16, 64])
+def test_a_match_may_be_locked_later(page_size):
+    cache = world.ours(page_size=page_size)
+    tokens = list(range(page_size * 3))
+    stored = insert(cache, tokens)
+    node = match(cache, tokens + [7]).last_device_node
+    assert (stored.prefix_len, node.length, node) == (0, page_size * 3, stored.last_device_node)
+    lock, again = cache.lock(node), cache.lock(node)
+    assert (cache.protected_size(), cache.evictable_size(), node.lock_ref) == (page_size * 3, 0, 2)
+    assert cache.evict(ALL).num_tokens_evicted == 0
+    cache.unlock(lock)
+    assert cache.evict(ALL).num_tokens_evicted == 0
+    cache.unlock(again)
+    with pytest.raises(AssertionError, match="not locked"):
+        cache.unlock(again)
+    assert cache.evict(EvictParams(num_tokens=1)).num_tokens_evicted == page_size
+    with pytest.raises(RuntimeError, match="was evicted after it was matched"):
+        cache.lock(node)
+    assert match(cache, tokens).device_prefix_len == page_size * 2
+    other = insert(cache, [9] * page_size).last_device_node
+    with pytest.raises(AssertionError, match="lock receipt"):
+        cache.dec_lock_ref(other, cache.inc_lock_ref(match(cache, tokens).last_device_node).to_dec_params())
+
+
+def test_an_evicted_handle_is_not_the_next_prefix_in_its_page():
+    cache = world.ours(page_size=1)
+    old = insert(cache, [1]).last_device_node
+    cache.evict(ALL)
+    new = insert(cache, [3]).last_device_node
+    assert new.pages.tolist() == old.pages.tolist() and new is not old and new.id != old.id
+    with pytest.raises(RuntimeError, match="evicted"):
+        cache.lock(old)
+    cache.unlock(cache.lock(new))
+
+
+def test_priorities_and_recency_choose_the_victim():
+    cache = world.ours(page_size=1, eviction_policy="priority")
+    insert(cache, [1], priority=5)
+    insert(cache, [2], priority=1)
+    cache.evict(EvictParams(num_tokens=1))
+    assert [match(cache, [token]).device_prefix_len for token in (1, 2)] == [1, 0]
+    cache = world.ours(page_size=1)
+    insert(cache, [1])
+    insert(cache, [2])
+    cache.touch_prefix(world.key([1]))
+    cache.evict(EvictParams(num_tokens=1))
+    assert [match(cache, [token]).device_prefix_len for token in (1, 2)] == [1, 0]
+
+
+def test_it_grows_when_the_allocator_does_not_say_how_much_there_is():
+    cache = world.ours(page_size=1)
+    cache.token_to_kv_pool_allocator.size = 10
+    cache.reset()
+    first = insert(cache, list(range(8))).last_device_node
+    tokens = list(range(100, 200))
+    second = insert(cache, tokens).last_device_node
+    assert cache.evictable_size() == 108
+    assert cache.path_device_indices(first).tolist() != cache.path_device_indices(second).tolist()[:8]
+    used = sorted(cache.token_to_kv_pool_allocator.used)
+    assert sorted(cache.all_values_flatten().tolist()) == used
+    assert cache.evict(ALL).num_tokens_evicted == 108 and not cache.token_to_kv_pool_allocator.used
+
+
+@pytest.mark.parametrize("policy", ["lru", "fifo"])
+def test_order_of_requests_is_depth_first(policy):
+    ours, theirs = world.ours(page_size=1, eviction_policy=policy), world.theirs(page_size=1, eviction_policy=policy)
+    prompts = [[1, 2, 3], [9], [1, 2, 4, 5], [1, 2], [9, 8], [1, 2, 3, 6], [7], [1, 2, 3]]
+    orders = []
+    for cache in (ours, theirs):
+        for tokens in prompts:
+            insert(cache, tokens)
+        orders.append(cache.dfs_weight_order([match(cache, tokens).last_device_node for tokens in prompts]))
+    assert orders[0] == orders[1]
+
+
+def flat(events):
+    """The stores and removals, page by page."""
+    listed = []
+    for event in events:
+        if isinstance(event, BlockStored):
+            listed.append(("stored", event.parent_block_hash, *event.block_hashes, event.cache_salt, event.token_ids))
+        elif isinstance(event, BlockRemoved):
+            listed.append(("removed", sorted(event.block_hashes)))
+        else:
+            assert isinstance(event, AllBlocksCleared)
+            listed.append(("cleared",))
+    return listed
+
+
+@pytest.mark.parametrize("bigrams", [False, True], ids=["tokens", "bigrams"])
+def test_events_are_those_of_sglang(bigrams):
+    told = []
+    for make in (world.ours, world.theirs):
+        cache = make(page_size=2, enable_kv_cache_events=True, is_eagle=bigrams)
+        cache.take_events()
+        for tokens, how in [
+            ([1, 2, 3, 4, 5], {}),
+            ([1, 2, 3, 4, 8, 9, 9], {}),
+            ([1, 2, 3], {"extra_key": "lora"}),
+            ([1, 2, 3, 4, 5, 6, 7], {"salt": "tenant"}),
+            ([1, 2, 1 << 40, 4, 5], {}),
+        ]:
+            insert(cache, tokens, bigrams=bigrams, **how)
+        stored = flat(cache.take_events())
+        cache.evict(ALL)
+        removed = sorted(hash for event in cache.take_events() for hash in event.block_hashes)
+        cache.reset()
+        told.append((stored, removed, flat(cache.take_events())))
+    assert told[0] == told[1] and told[0][1] and told[0][2] == [("cleared",)]
+
+
+def test_two_processes_in_lockstep_get_equal_answers():
+    program = (
+        "import sys; sys.path[:0] = [{folder!r}]; import lockstep; print(lockstep.digest(seed=7, steps=1500))"
+    ).format(folder=str(loader.Path(__file__).parent))
+    ranks = [subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    said = [rank.communicate(timeout=120)[0].strip() for rank in ranks]
+    assert said[0] == said[1] and len(said[0]) == 64
+
+
+def test_sentinels_of_images_are_told_apart(monkeypatch):
+    from radixkv.sglang import _wide
+
+    monkeypatch.setattr(_wide, "KEPT", 2)
+    cache = world.ours(page_size=1)
+    first, second, third = 1 << 32, (1 << 32) + 1, (1 << 61) + 5
+    insert(cache, [1, first, first])
+    insert(cache, [1, second])
+    assert [match(cache, [1, image, image]).device_prefix_len for image in (first, second, third)] == [3, 2, 1]
+    insert(cache, [1, third])
+    # Of three sentinels two are remembered; a new number never finds what an old one had.
+    assert [match(cache, [1, image]).device_prefix_len for image in (third, first)] == [2, 1]
+    assert match(cache, [1, (1 << 31)]).device_prefix_len == 1
+    cache.sanity_check()
+
+
+def test_freed_slots_stay_what_they_were_when_pages_are_used_again():
+    cache = world.ours(page_size=1)
+    kept, allocator = [], cache.token_to_kv_pool_allocator
+    free_segment = allocator.free_segment
+
+    def free_later(slots, start_pos=0):
+        kept.append((slots, slots.tolist()))
+        free_segment(slots)
+
+    allocator.free_segment = free_later
+    allocator.alloc(50)
+    for begin in (0, 100, 200):
+        insert(cache, list(range(begin, begin + 20)))
+        cache.evict(ALL)
+        allocator.alloc(7)
+    assert len(kept) == 3 and all(slots.tolist() == seen for slots, seen in kept)

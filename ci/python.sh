@@ -1,0 +1,41 @@
+#!/usr/bin/env bash
+# The Python package: its formatting and lints, the installation that its README names, its tests
+# and its types. Everything is built and installed below target/python. The sources of SGLang's own
+# trees come from its wheel, without what it needs; torch is a stand-in, or the real one with
+# RADIXKV_TORCH=real. RADIXKV_DEBUG_PYTHON names a debug build of CPython to run the tests in as
+# well.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+package=bindings/python
+sglang=0.5.23
+mkdir -p "${CARGO_TARGET_DIR:-target}/python"
+work=$(cd "${CARGO_TARGET_DIR:-target}/python" && pwd)
+export CARGO_TARGET_DIR="$work/build" PYTHONDONTWRITEBYTECODE=1
+
+cargo fmt --manifest-path "$package/Cargo.toml" -- --check
+python3 -m venv --clear "$work/venv"
+export PATH="$work/venv/bin:$PATH" VIRTUAL_ENV="$work/venv"
+pip install -q 'maturin>=1.9,<2' msgspec mypy numpy pytest
+if [ "${RADIXKV_TORCH:-}" = real ]; then pip install -q 'torch==2.14.1'; fi
+if [ ! -d "$work/sglang-$sglang" ]; then
+    pip download -q --no-deps --python-version 3.11 --only-binary :all: --dest "$work" "sglang==$sglang"
+    python -m zipfile -e "$work/sglang-$sglang"-*.whl "$work/sglang-$sglang.part"
+    mv "$work/sglang-$sglang.part" "$work/sglang-$sglang"
+    rm "$work/sglang-$sglang"-*.whl
+fi
+cargo clippy --release --locked --manifest-path "$package/Cargo.toml" -- -D warnings
+rm -rf "$work/wheel"
+pip wheel -q --no-build-isolation --no-deps --wheel-dir "$work/wheel" "./$package"
+pip install -q "$work"/wheel/radixkv-*.whl
+
+cd "$package"
+RADIXKV_SGLANG="$work/sglang-$sglang" python -m pytest -q -p no:cacheprovider
+mypy --strict --cache-dir "$work/mypy" tests/typed.py
+python -m mypy.stubtest radixkv._radixkv
+# The same wheel in an interpreter that checks itself and counts its references, if one is named.
+if [ -n "${RADIXKV_DEBUG_PYTHON:-}" ]; then
+    "$RADIXKV_DEBUG_PYTHON" -m venv --clear "$work/debug"
+    "$work/debug/bin/python" -m pip install -q numpy pytest "$work"/wheel/radixkv-*.whl
+    "$work/debug/bin/python" -X dev -m pytest -q -p no:cacheprovider
+fi
