@@ -10,7 +10,7 @@ use crate::cache::block_request::BlockRequest;
 use crate::cache::builder::Builder;
 use crate::cache::events::EventBatch;
 use crate::cache::evicted::{self, Evicted};
-use crate::cache::evictor::Upkeep;
+use crate::cache::evictor::{LeasePass, Upkeep};
 use crate::cache::external::ExternalPool;
 use crate::cache::growing::{self, GrowError};
 use crate::cache::inner::Patience;
@@ -592,6 +592,7 @@ impl PrefixCache {
     pub fn validate(&self) -> Result<(), Violation> {
         self.inner.evicting(|evictor, resources| {
             evictor.settle(resources);
+            evictor.account_leases(&mut LeasePass::default(), usize::MAX, resources);
             validate(&self.inner, evictor, resources).map_err(Violation)
         })
     }

@@ -56,6 +56,24 @@ impl Ranking {
         self.at(slot)
     }
 
+    /// The first candidates in the order, that many at most.
+    pub(super) fn first(&self, most: usize) -> impl Iterator<Item = Link<Point>> {
+        self.policy.first(most).filter_map(|slot| self.at(slot))
+    }
+
+    /// Whether the keys of all policies that candidates are filed with only rise, so that a candidate may be used without
+    /// being filed again.
+    #[inline]
+    pub(in crate::cache) fn is_lazy(&self) -> bool {
+        self.kind.keys_rise() && self.coming().keys_rise()
+    }
+
+    /// The same for a candidate that is leased.
+    #[inline]
+    pub(in crate::cache) fn files_leased(&self) -> bool {
+        self.kind.keys_rise_while_leased() && self.coming().keys_rise_while_leased()
+    }
+
     /// The candidate in `slot`.
     pub(in crate::cache) fn at(&self, slot: CandidateId) -> Option<Link<Point>> {
         self.candidates.get(slot.index()).copied()
@@ -126,6 +144,9 @@ impl Ranking {
 impl Evictor {
     /// Files `point`, or files it again under its present standing.
     pub(super) fn file(&mut self, point: Ref<'_, Point>, resources: Resources<'_>) {
+        if !self.silence(point, resources) {
+            return;
+        }
         let slot = match point.account.get(&self.owner).candidate {
             Some(slot) => slot,
             None => {

@@ -136,7 +136,7 @@ impl Evictor {
             if point.word.load(Relaxed).is_dead() {
                 continue;
             }
-            match self.kill(point, resources) {
+            match self.kill_or_listen(point, resources) {
                 Some(killed) => dead.add(killed),
                 // Relaxed: the word alone is asked about, and a dead point stays dead.
                 None if point.word.load(Relaxed).is_dead() => {}
@@ -188,6 +188,24 @@ impl Evictor {
         Some((killed, killed.tally(true, resources)))
     }
 
+    /// As [`kill`](Self::kill). If a lease holds the point, its release will be queued.
+    fn kill_or_listen<'g>(
+        &mut self,
+        point: Ref<'g, Point>,
+        resources: Resources<'g>,
+    ) -> Option<(Killed<'g>, Option<Tally>)> {
+        let killed = self.kill(point, resources);
+        if killed.is_some() {
+            return killed;
+        }
+        let word = point.word.look();
+        if !word.is_silent() || word.children() > 0 || word.is_dead() || self.listen(point, resources) {
+            return None;
+        }
+        // Released meanwhile. A lease from now on is queued.
+        self.kill(point, resources)
+    }
+
     /// The end of a run of length zero: its blocks go, and it is taken off the point that it hangs on. It is unlinked at the end of the
     /// turn, unless another turn may retire a part of it before.
     fn end_run<'g>(
@@ -204,8 +222,11 @@ impl Evictor {
         run.space().account.runs.with_mut(&mut self.owner, |runs| *runs -= 1);
         if let Some(parent) = run.parent() {
             flow(parent, flowing, resources);
-            if parent.word.remove_child() {
+            let removed = parent.word.remove_child();
+            if removed.push {
                 self.backlog.push(parent);
+            } else if removed.is_silent_end {
+                self.revisit.push(parent.link());
             }
         }
         let arrays = run.arrays(resources.guard);
