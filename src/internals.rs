@@ -63,6 +63,22 @@ impl PointWord {
         Self(Word::idle())
     }
 
+    /// The same, and silent.
+    pub fn silent() -> Self {
+        let word = Word::idle();
+        word.silence();
+        Self(word)
+    }
+
+    /// The end of a lease; whether a thread that waits for blocks may wait for it.
+    pub fn release_to_waiters(&self) -> bool {
+        self.0.release().is_awaited
+    }
+
+    pub fn listen(&self) -> TakenOut {
+        TakenOut::of(self.0.listen())
+    }
+
     /// Whether the caller must push; nothing if the point is dead.
     pub fn lease(&self) -> Option<bool> {
         match self.0.lease() {
@@ -94,7 +110,7 @@ impl PointWord {
     }
 
     pub fn look(&self) -> TakenOut {
-        TakenOut::of(self.0.load(Acquire))
+        TakenOut::of(self.0.look())
     }
 }
 

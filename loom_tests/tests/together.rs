@@ -211,3 +211,20 @@ fn a_full_cache_is_dropped() {
         assert_eq!(world.rest(0, 0).evictable_blocks, 4);
     });
 }
+
+/// A silent lease inside the run that is trimmed: the trim stops there, and what is left goes when the lease has ended.
+#[test]
+fn a_silent_lease_against_a_trim() {
+    explore("find 1, release vs evict 2", || {
+        let world = World::with(1, 4, &[&[1], &[1, 2]]);
+        let reader = spawn({
+            let world = world.clone();
+            move || drop(Actor::new(&world).find(&[1]))
+        });
+        let freed = world.beside(|world| world.cache.evict(2));
+        reader.join().unwrap();
+        assert!((1..=2).contains(&freed));
+        assert_eq!(world.rest(0, 0).evictable_blocks, 2 - freed);
+        assert_eq!(world.close(), 2 - freed);
+    });
+}

@@ -95,7 +95,7 @@ pub(crate) enum Leased {
 pub(crate) struct Released {
     /// The caller must push the point, and may touch it for nothing else.
     pub(crate) push: bool,
-    /// It was the last lease, and a thread that waits for blocks may wait for this.
+    /// It was the last lease beside a bias, and a thread that waits for blocks may wait for this.
     pub(crate) is_awaited: bool,
 }
 
@@ -218,11 +218,11 @@ impl Word {
     pub(crate) fn release(&self) -> Released {
         self.update(|word| {
             debug_assert!(word.leases() > 0, "lease released twice");
-            let last = word.leases() == 1;
+            let (last, only_bias_left) = (word.leases() == 1, word.has_one_lease());
             let (next, push) = word.changed(word.without_lease(), last);
-            // Release: E2, E3, E27. Acquire: E4 and E28, where it may set the flag.
-            let order = if last { AcqRel } else { Release };
-            Swap(next, order, Released { push, is_awaited: last && !word.is_silent() })
+            // Release: E2, E3, E27. Acquire: E4 where it may set the flag, and E28.
+            let order = if only_bias_left { AcqRel } else { Release };
+            Swap(next, order, Released { push, is_awaited: only_bias_left && !word.is_silent() })
         })
     }
 
@@ -298,8 +298,8 @@ impl Word {
 
     /// The same, of a point that is not silent and is from now on. The evictor's.
     pub(crate) fn take_out_silently(&self) -> Snapshot {
-        // One is set and the other clear, and no other thread changes that. Orders: as `take_out`.
-        Snapshot(self.0.fetch_xor(QUEUED | SILENT, AcqRel))
+        // Clears one and sets the other: no other thread changes either meanwhile. Orders: as `take_out`.
+        Snapshot(self.0.fetch_sub(QUEUED - SILENT, AcqRel))
     }
 
     /// The word as it is now. The evictor's, of a silent point.

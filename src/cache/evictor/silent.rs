@@ -25,7 +25,7 @@ use crate::policy::CandidateId;
 use crate::reclaim::{Link, Ref};
 use crate::sync::atomic::Ordering::Relaxed;
 use crate::sync::model_size;
-use crate::tree::{Point, Run};
+use crate::tree::{Point, Run, Snapshot};
 
 /// Candidates that one turn files again, or finds leased.
 pub(super) const STALE: usize = model_size(512, 2);
@@ -56,15 +56,28 @@ impl Evictor {
     }
 
     /// Whether `point`, which is silent and leased, cannot stay so.
-    pub(super) fn must_listen(&self, point: Ref<'_, Point>) -> bool {
+    pub(super) fn must_listen(&self, point: Ref<'_, Point>, resources: Resources<'_>) -> bool {
         let run = point.run();
         let is_end = run.word().len() == point.depth();
-        run.space().is_detached() || !self.hidden.is_empty() || (is_end && !self.ranking.files_leased())
+        resources.is_awaited
+            || run.space().is_detached()
+            || !self.hidden.is_empty()
+            || (is_end && !self.ranking.files_leased())
+    }
+
+    /// Clears `SILENT`. A slot that no lease keeps is taken off: a silent release left it.
+    pub(super) fn word_after_listening(&mut self, point: Ref<'_, Point>, resources: Resources<'_>) -> Snapshot {
+        let word = point.word.listen();
+        if word.slot().is_none() || !resources.hot.deflate_spare(point, resources.guard, |point| self.backlog.push(point)) {
+            return word;
+        }
+        self.totals.deflations += 1;
+        point.word.look()
     }
 
     /// Learns of the end of the last lease on `point` from now on; whether it has one.
     pub(super) fn listen(&mut self, point: Ref<'_, Point>, resources: Resources<'_>) -> bool {
-        let is_leased = point.word.listen().leases() > 0;
+        let is_leased = self.word_after_listening(point, resources).leases() > 0;
         if is_leased {
             self.unfile(point);
             self.account(point, true, resources);

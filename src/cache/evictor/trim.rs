@@ -136,7 +136,7 @@ impl Evictor {
             if point.word.load(Relaxed).is_dead() {
                 continue;
             }
-            match self.kill_or_listen(point, resources) {
+            match self.kill(point, resources) {
                 Some(killed) => dead.add(killed),
                 // Relaxed: the word alone is asked about, and a dead point stays dead.
                 None if point.word.load(Relaxed).is_dead() => {}
@@ -186,24 +186,6 @@ impl Evictor {
         let killed = kill(point)?;
         self.strike(point, resources);
         Some((killed, killed.tally(true, resources)))
-    }
-
-    /// As [`kill`](Self::kill). If a lease holds the point, its release will be queued.
-    fn kill_or_listen<'g>(
-        &mut self,
-        point: Ref<'g, Point>,
-        resources: Resources<'g>,
-    ) -> Option<(Killed<'g>, Option<Tally>)> {
-        let killed = self.kill(point, resources);
-        if killed.is_some() {
-            return killed;
-        }
-        let word = point.word.look();
-        if !word.is_silent() || word.children() > 0 || word.is_dead() || self.listen(point, resources) {
-            return None;
-        }
-        // Released meanwhile. A lease from now on is queued.
-        self.kill(point, resources)
     }
 
     /// The end of a run of length zero: its blocks go, and it is taken off the point that it hangs on. It is unlinked at the end of the

@@ -88,6 +88,12 @@ impl Snapshot {
         self.0 & (LEASES | CHILDREN) == CHILD
     }
 
+    /// One lease holds the point, and perhaps the bias of a slot.
+    #[inline]
+    pub(super) fn has_one_lease(self) -> bool {
+        self.leases() <= 1 + u64::from(self.slot().is_some())
+    }
+
     /// Of a root: only its permanent child holds it. One load is enough: an insert counts its run before it gives up
     /// its lease on the root, so nothing hangs there.
     pub(crate) fn is_bare_root(self) -> bool {
