@@ -212,6 +212,39 @@ fn a_full_cache_is_dropped() {
     });
 }
 
+/// A lease that is taken before a settling is in the numbers after it.
+#[test]
+fn a_silent_lease_held_beside_a_settling() {
+    explore("find 1, hold vs settle", || {
+        let world = World::with(1, 4, &[&[1], &[1, 2]]);
+        let reader = spawn({
+            let world = world.clone();
+            move || Actor::new(&world).find(&[1])
+        });
+        world.beside(|world| world.cache.settle());
+        let held = reader.join().unwrap();
+        assert_eq!(world.rest(1, 0).evictable_blocks, 1);
+        drop(held);
+        assert_eq!(world.close(), 2);
+    });
+}
+
+/// A branch point is silent while the runs that hang on it are evicted; what is left of its run goes as well.
+#[test]
+fn insert_and_the_end_of_its_silent_parent() {
+    explore_less("insert 1,3 and release vs evict 3", || {
+        let world = World::with(1, 4, &[&[1, 2], &[1, 4]]);
+        let writer = spawn({
+            let world = world.clone();
+            move || drop(Actor::new(&world).insert(&[1, 3]))
+        });
+        let freed = world.beside(|world| world.cache.evict(3));
+        writer.join().unwrap();
+        assert!((2..=3).contains(&freed));
+        world.close();
+    });
+}
+
 /// A silent lease inside the run that is trimmed: the trim stops there, and what is left goes when the lease has ended.
 #[test]
 fn a_silent_lease_against_a_trim() {

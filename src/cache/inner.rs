@@ -127,8 +127,7 @@ impl Inner {
         let (mut goal, mut pass) = (None, LeasePass::default());
         loop {
             let work = |evictor: &mut Evictor, resources: Resources<'_>| {
-                evictor.settle_towards(&mut goal, STEP, resources)
-                    && evictor.account_leases(&mut pass, STEP, resources)
+                evictor.settle_towards(&mut goal, STEP, resources) && evictor.account_leases(&mut pass, STEP, resources)
             };
             match self.turn(0, patience, work, |evictor, _| unlock_fairly(evictor)) {
                 Some(false) => {}

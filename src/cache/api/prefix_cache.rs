@@ -419,7 +419,7 @@ impl PrefixCache {
     /// Subscribes to the blocks that are stored and removed from now on, through a channel of up to
     /// `batches` batches.
     ///
-    /// Batches come when the evictor takes changes in: as it evicts, as sessions help, by [`settle`](Self::settle) and by
+    /// Batches come when the evictor takes changes in: as it evicts, by [`settle`](Self::settle) and by
     /// [`Subscription::try_next`]. The evictor notes where the tokens of each store lie, and [`Subscription::try_next`] copies them;
     /// lookups cost the same as without. Until then the tokens stay in memory, though their blocks may be evicted, as far as the
     /// channel reaches. Takes the evictor's lock. Dropping the subscription ends it, and lets these tokens go.

@@ -103,7 +103,6 @@ impl Aging {
     }
 }
 
-
 impl Evictor {
     /// Begins to order the candidates by last use, unless they are; sorts a slice.
     pub(in crate::cache) fn begin_aging(&mut self, resources: Resources<'_>) {

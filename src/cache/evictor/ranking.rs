@@ -45,7 +45,7 @@ impl Ranking {
     }
 
     /// The best victim; it stays filed.
-    pub(super) fn choose(&mut self) -> Option<Link<Point>> {
+    pub(super) fn choose(&self) -> Option<Link<Point>> {
         let slot = self.policy.choose()?;
         self.at(slot)
     }

@@ -43,11 +43,8 @@ impl Evictor {
     #[inline]
     pub(super) fn may_be_silent(&self, point: Ref<'_, Point>, is_leased: bool, resources: Resources<'_>) -> bool {
         let run = point.run();
-        let by_policy = if is_leased {
-            self.ranking.files_leased() && !resources.is_awaited
-        } else {
-            self.ranking.is_lazy()
-        };
+        let by_policy =
+            if is_leased { self.ranking.files_leased() && !resources.is_awaited } else { self.ranking.is_lazy() };
         by_policy
             && self.hidden.is_empty()
             && !run.space().is_detached()
@@ -68,7 +65,9 @@ impl Evictor {
     /// Clears `SILENT`. A slot that no lease keeps is taken off: a silent release left it.
     pub(super) fn word_after_listening(&mut self, point: Ref<'_, Point>, resources: Resources<'_>) -> Snapshot {
         let word = point.word.listen();
-        if word.slot().is_none() || !resources.hot.deflate_spare(point, resources.guard, |point| self.backlog.push(point)) {
+        if word.slot().is_none()
+            || !resources.hot.deflate_spare(point, resources.guard, |point| self.backlog.push(point))
+        {
             return word;
         }
         self.totals.deflations += 1;
@@ -154,11 +153,12 @@ impl Evictor {
     /// Whether the first candidates have so many blocks.
     fn first_can_free(&self, missing: usize, resources: Resources<'_>) -> bool {
         let mut blocks = 0;
-        self.ranking.first(FEW).any(|candidate| {
-            let point = candidate.get(resources.guard);
-            blocks += self.own_blocks(point, resources);
+        let mut is_enough = |candidate: Link<Point>| {
+            blocks += self.own_blocks(candidate.get(resources.guard), resources);
             blocks >= missing
-        })
+        };
+        // One victim is enough for most requests.
+        self.ranking.choose().is_some_and(&mut is_enough) || self.ranking.first(FEW).skip(1).any(is_enough)
     }
 
     /// The blocks that an idle end of a run has beyond the next point below it; zero if it is none.
@@ -201,12 +201,7 @@ impl Evictor {
     }
 
     /// Looks at the points of `run` and of the runs above it, up to one that is protected or was seen.
-    fn account_path<'g>(
-        &mut self,
-        mut run: Ref<'g, Run>,
-        seen: &mut HashSet<Link<Run>>,
-        resources: Resources<'g>,
-    ) {
+    fn account_path<'g>(&mut self, mut run: Ref<'g, Run>, seen: &mut HashSet<Link<Run>>, resources: Resources<'g>) {
         loop {
             self.account_run(run, resources);
             if run.account.with(&self.owner, |account| account.protected) > 0 {

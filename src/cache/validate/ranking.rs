@@ -56,8 +56,8 @@ fn check_point(point: Ref<'_, Point>, evictor: &Evictor, resources: Resources<'_
     let is_silent = point.word.load(Acquire).is_silent();
     let is_filed = |policy: &Policy| {
         // A namespace that has just got a quota is being sorted into a group.
-        let unsorted =
-            evictor.quotas.is_sorting() && policy.is_filed(slot, standing, CandidateEntry { group: None, ..entry }, is_silent);
+        let unsorted = evictor.quotas.is_sorting()
+            && policy.is_filed(slot, standing, CandidateEntry { group: None, ..entry }, is_silent);
         unsorted || policy.is_filed(slot, standing, entry, is_silent)
     };
     ensure(is_filed(&ranking.policy), || BrokenInvariant::StaleStanding(at))?;

@@ -166,11 +166,7 @@ impl Snapshot {
     /// `next` with `QUEUED` set, if the transition from this word is a queued change; and whether the caller must push then.
     #[inline]
     pub(super) fn changed(self, next: Self, queued: bool) -> (Self, bool) {
-        if queued && !next.is_new() && !self.is_silent() {
-            (next.queued(), !self.is_queued())
-        } else {
-            (next, false)
-        }
+        if queued && !next.is_new() && !self.is_silent() { (next.queued(), !self.is_queued()) } else { (next, false) }
     }
 }
 
