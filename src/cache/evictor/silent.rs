@@ -224,8 +224,10 @@ impl Evictor {
             // The evictor alone ends points: what it knows is alive.
             let point = point.get(run.as_ref());
             let word = point.word.look();
-            if word.is_silent() && (to_all || word.leases() > 0) {
-                self.listen(point, resources);
+            if word.is_silent() && (to_all || word.leases() > 0) && !self.listen(point, resources) {
+                // What is not silent is filed under its present key.
+                self.place(point, resources);
+                self.visit_again(resources);
             }
         }
     }
