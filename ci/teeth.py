@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
 """The seeded bugs, and for each the model that must find it. `--edges` prints what weakens each edge of DESIGN.md;
-`--texts` checks that every text that a bug replaces stands in the sources, once. `--part K/N` runs the bugs of what changed in
-the last commits, and a part of the others.
+`--texts` checks that every text that a bug replaces stands in the sources, once. `--part K/N` runs one of so many parts of them.
 
 A bug is one or more replacements of exact text; where the text is no longer present the run fails, so the table follows
 the code. Each is put into a scratch copy (`target/teeth`), and only the model that is named for it runs.
@@ -18,8 +17,6 @@ from seeded import strays
 # Loads as loads (values that a weak memory returns), or as read-modify-writes (every order of events).
 WEAK, EXACT = "weak", "exact"
 CAP = 240
-# So many commits back a file counts as changed.
-OF_LATE = 20
 
 WORD, RUN, LEASE, INSERT = "src/tree/word.rs", "src/tree/run.rs", "src/tree/lease.rs", "src/tree/insert.rs"
 GROWTH, ARRAYS = "src/tree/growth.rs", "src/tree/arrays.rs"
@@ -73,7 +70,7 @@ BUGS = [
      [(WORD, "(word.leases() == 1, word.has_one_lease());", "(word.leases() == 1 && word.children() == 0, word.has_one_lease());")]),
     ("a lease that is not queued", "queue::a_lease_against_a_drain_and_an_eviction", EXACT,
      [(WORD, "changed(word.with_lease(), word.leases() == 0)", "changed(word.with_lease(), false)")]),
-    ("proving without a queued change", "creation_trim::a_new_point_at_the_target", EXACT,
+    ("proving without a queued change", "creation_trim::a_new_point_beside_a_drain", EXACT,
      [(WORD, "Swap(word.proven().queued(), Release, true)", "Swap(word.proven(), Release, false)")]),
     ("take_out without Acquire", "together::a_hit_against_a_drain", WEAK,
      [(WORD, "fetch_and(!QUEUED, AcqRel)", "fetch_and(!QUEUED, Release)")], "E3"),
@@ -101,8 +98,6 @@ BUGS = [
      [(SILENT, "                self.place(point, resources);\n                self.visit_again(resources);\n            }\n        }\n    }\n", "            }\n        }\n    }\n")]),
     ("a leased point that becomes silent beside a waiter", "waiting::a_new_run_released_to_a_waiter_beside_a_drain", EXACT,
      [(SILENT, "self.ranking.files_leased() && !resources.is_awaited", "self.ranking.files_leased()")]),
-    ("a lease that is filed beside a waiter", "waiting::two_leases_released_to_a_waiter", EXACT,
-     [(SILENT, "        resources.is_awaited\n            || run.space()", "        run.space()")]),
     ("a silent parent that nobody visits", "together::insert_and_the_end_of_its_silent_parent", EXACT,
      [(TRIM, "                self.revisit.push(parent.link());\n            }\n        }\n        let arrays", "                let _ = parent;\n            }\n        }\n        let arrays")]),
     ("a silent end that a clear leaves", "namespaces::a_release_against_a_clear", EXACT,
@@ -652,27 +647,14 @@ def edges():
     return "\n".join(["| edge | weakened so, a model fails (its file); or why it is margin |", "|---|---|", *rows])
 
 
-def changed():
-    """The files that changed of late; none where the history is not known."""
-    command = ["git", "diff", "--name-only", f"HEAD~{OF_LATE}"]
-    return set(subprocess.run(command, cwd=ROOT, capture_output=True, text=True).stdout.split())
-
-
 def part(number, parts):
-    """The bugs in files that changed of late, or whose models did, and one of so many parts of the others: by their models, so that
-    few are built."""
-    late, models = changed(), {}
+    """One of so many parts of the bugs: by their models, so that few are built."""
+    models = {}
     for bug in BUGS:
         models.setdefault(bug[1].split("::")[0], []).append(bug)
     # The models with the most bugs are spread over the parts.
     drawn = sorted(models, key=lambda model: (-len(models[model]), model))[number::parts]
-
-    def is_chosen(bug):
-        model = bug[1].split("::")[0]
-        files = {path for path, _, _ in bug[3]} | {f"loom_tests/tests/{model}.rs"}
-        return model in drawn or files & late
-
-    return [bug for bug in BUGS if is_chosen(bug)]
+    return [bug for bug in BUGS if bug[1].split("::")[0] in drawn]
 
 
 def main():

@@ -15,7 +15,7 @@ mod common;
 
 use common::{Actor, World, explore, explore_less, explore_more, explore_order, spawn};
 use radixkv::internals::at_rest;
-use radixkv::{PolicyKind, PrefixCache};
+use radixkv::{PolicyKind, PrefixCache, Quota};
 
 /// A creator of a point, a run that continues the end, and a trim.
 #[test]
@@ -90,7 +90,7 @@ fn a_new_run_and_a_point_on_it_against_drains() {
 #[test]
 fn a_lease_above_a_child() {
     explore("find 1, release vs drain, beside 1,2", || {
-        let world = World::with(1, 2, &[&[1], &[1, 2]]);
+        let world = World::told(1, 2, &[&[1], &[1, 2]]);
         let reader = spawn({
             let world = world.clone();
             move || drop(Actor::new(&world).find(&[1]))
@@ -179,6 +179,8 @@ fn a_hit_against_the_death_of_its_point() {
 fn a_hit_against_a_drain() {
     explore_more("find 1, release vs drain, lfu", || {
         let world = World::build(PrefixCache::builder(1, 2).policy(PolicyKind::Lfu), 2);
+        // The evictor is told of each lease.
+        world.space.set_quota(Quota::default().pinned_blocks(2));
         let actor = Actor::new(&world);
         // Of equals the first one goes.
         drop(actor.insert(&[1]));

@@ -407,7 +407,7 @@ impl Evictor {
     /// Files, unfiles or ends a point, and notes whether it is leased, by its word as it is now.
     fn place<'g>(&mut self, point: Ref<'g, Point>, resources: Resources<'g>) {
         let mut word = point.word.look();
-        if word.is_silent() && word.leases() > 0 && self.must_listen(point, resources) {
+        if word.is_silent() && word.leases() > 0 && self.must_listen(point) {
             word = self.word_after_listening(point, resources);
         }
         if word.leases() > 0 && !word.is_silent() {

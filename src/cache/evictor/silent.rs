@@ -53,13 +53,10 @@ impl Evictor {
     }
 
     /// Whether `point`, which is silent and leased, cannot stay so.
-    pub(super) fn must_listen(&self, point: Ref<'_, Point>, resources: Resources<'_>) -> bool {
+    pub(super) fn must_listen(&self, point: Ref<'_, Point>) -> bool {
         let run = point.run();
         let is_end = run.word().len() == point.depth();
-        resources.is_awaited
-            || run.space().is_detached()
-            || !self.hidden.is_empty()
-            || (is_end && !self.ranking.files_leased())
+        run.space().is_detached() || !self.hidden.is_empty() || (is_end && !self.ranking.files_leased())
     }
 
     /// Clears `SILENT`. A slot that no lease keeps is taken off: a silent release left it.
