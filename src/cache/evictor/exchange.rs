@@ -129,6 +129,10 @@ impl Evictor {
             let candidate = self.ranking.at(slot).map(|candidate| candidate.get(resources.guard));
             let candidate = candidate.filter(|point| self.silence(*point, resources));
             let filed = candidate.map(|point| (self.standing(point, resources).0, self.entry(point)));
+            if let Some((standing, entry)) = filed.filter(|_| !self.ranking.is_lazy()) {
+                // What is not silent any more is filed under its present key.
+                self.ranking.file(slot, standing, entry);
+            }
             if let Some(incoming) = &mut self.ranking.exchange.incoming {
                 if let Some((standing, entry)) = filed {
                     incoming.policy.file(slot, standing, entry);

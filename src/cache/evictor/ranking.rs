@@ -120,7 +120,7 @@ impl Ranking {
         slot
     }
 
-    fn file(&mut self, slot: CandidateId, standing: Standing, entry: CandidateEntry) {
+    pub(super) fn file(&mut self, slot: CandidateId, standing: Standing, entry: CandidateEntry) {
         self.policy.file(slot, standing, entry);
         self.exchange.file(slot, standing, entry);
         self.aging.file(slot, standing, entry);
