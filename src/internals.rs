@@ -63,6 +63,22 @@ impl PointWord {
         Self(Word::idle())
     }
 
+    /// The same, and silent.
+    pub fn silent() -> Self {
+        let word = Word::idle();
+        word.silence();
+        Self(word)
+    }
+
+    /// The end of a lease; whether a thread that waits for blocks may wait for it.
+    pub fn release_to_waiters(&self) -> bool {
+        self.0.release().is_awaited
+    }
+
+    pub fn listen(&self) -> TakenOut {
+        TakenOut::of(self.0.listen())
+    }
+
     /// Whether the caller must push; nothing if the point is dead.
     pub fn lease(&self) -> Option<bool> {
         match self.0.lease() {
@@ -73,7 +89,7 @@ impl PointWord {
     }
 
     pub fn release(&self) -> bool {
-        self.0.release()
+        self.0.release().push
     }
 
     /// Whether the word had an entry in the queue; nothing if it was held or dead.
@@ -86,7 +102,7 @@ impl PointWord {
     }
 
     pub fn remove_child(&self) -> bool {
-        self.0.remove_child()
+        self.0.remove_child().push
     }
 
     pub fn take_out(&self) -> TakenOut {
@@ -94,7 +110,7 @@ impl PointWord {
     }
 
     pub fn look(&self) -> TakenOut {
-        TakenOut::of(self.0.load(Acquire))
+        TakenOut::of(self.0.look())
     }
 }
 
@@ -115,7 +131,7 @@ pub struct HotWord {
 impl Default for HotWord {
     fn default() -> Self {
         let (word, slot) = (Word::idle(), HotSlotId::new(1).expect("not zero"));
-        assert!(matches!(word.lease(), Leased::Proven { .. }) && word.attach(slot) && !word.release());
+        assert!(matches!(word.lease(), Leased::Proven { .. }) && word.attach(slot) && !word.release().push);
         Self { word, hot: HotPoints::new(1, 1), slot }
     }
 }
@@ -125,7 +141,7 @@ impl HotWord {
     pub fn use_once(&self) -> bool {
         loop {
             match self.word.lease() {
-                Leased::Proven { .. } => return self.word.release(),
+                Leased::Proven { .. } => return self.word.release().push,
                 Leased::Open(slot) => {
                     if let Some(counted_on) = self.hot.enter(&self.word, slot, 0) {
                         self.hot.leave(counted_on);

@@ -165,9 +165,9 @@ fn looking_leasing_again_and_letting_go_ask_for_no_memory() {
     assert_eq!(allocations(|| drop(lease)).0, 0);
 }
 
-/// A session that helps now and then takes in what piled up: candidates are filed then, in tables that grow.
+/// However many lookups there are: they leave nothing for the evictor to take in.
 #[test]
-fn a_lookup_among_many_asks_for_memory_for_the_evictors_tables() {
+fn lookups_among_many_ask_for_no_memory() {
     let cache = PrefixCache::builder(1, 4_096).clock(Clock::Logical).build().expect("sound");
     let (session, space) = (cache.session(), cache.default_namespace());
     let root = session.match_prefix(&space, &[]).into_lease();
@@ -175,9 +175,8 @@ fn a_lookup_among_many_asks_for_memory_for_the_evictors_tables() {
         drop(session.insert(&root, &[key], session.reserve(1).expect("room")));
     }
     let mut blocks = Vec::with_capacity(4);
-    let asked = (0..300).map(|_| allocations(|| drop(session.match_prefix_into(&space, &[7], &mut blocks))).0);
-    let asked: Vec<usize> = asked.filter(|calls| *calls > 0).collect();
-    assert_eq!(asked.len(), 1, "the one that helped: {asked:?}");
+    let asked = (0..3_000).map(|_| allocations(|| drop(session.match_prefix_into(&space, &[7], &mut blocks))).0);
+    assert_eq!(asked.sum::<usize>(), 0);
 }
 
 /// As `mem::forget` says: nothing comes back, however many other handles are dropped.

@@ -76,7 +76,7 @@ BUGS = [
      [(HINTS, "room.submit(move || shared.copy_cached(&offload, &namespace, &tokens, &cached));",
        "drop(offload);\n        room.submit(move || shared.copy_cached(&shared.host.offload(), &namespace, &tokens, &cached));")]),
     ("room that is made for a request that is refused", "refusals no_refused_request_changes_anything",
-     [(SESSION, "if lacking > 0 && self.may_reserve(namespace, blocks) {", "if lacking > 0 {")]),
+     [(SESSION, "if lacking > 0 && self.session.can_reserve(request) {", "if lacking > 0 {")]),
     ("a refused request that is a lookup", "refusals no_refused_request_changes_anything",
      [(MATCHING, "self.session.match_prefix_untouched(namespace, tokens);", "self.session.match_prefix(namespace, tokens);")]),
     ("a match that a request of other tokens begins with", "refusals a_match_of_another_sequence_is_refused_before_anything_changes",

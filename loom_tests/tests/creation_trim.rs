@@ -41,6 +41,12 @@ fn reader_against(cached: &'static [Token], tokens: &'static [Token], evictions:
     assert_eq!(world.close(), left);
 }
 
+/// Nothing is trimmed: the accounts learn of the point by its proof alone.
+#[test]
+fn a_new_point_beside_a_drain() {
+    explore("create at 1 of 2 vs drain", || reader_against(&[1, 2], &[1, 9], &[]));
+}
+
 /// A new point in the middle of the run that is being trimmed below it.
 #[test]
 fn a_new_point_against_a_trim() {

@@ -3,9 +3,12 @@
 //! Property: of a lease and a kill exactly one wins; what leaseholders do with the blocks comes before their reuse;
 //! the evictor is told of a step exactly once for each entry.
 //!
-//! Edges: E2 (release before kill), E3 and E4 (`QUEUED` set and taken out).
+//! On a silent word: who listens learns of the end of a lease, and sees what was written under it.
 //!
-//! Teeth: `release` Relaxed; `kill` Relaxed; a lease on a dead word; a kill by load and store.
+//! Edges: E2 (release before kill), E3 and E4 (`QUEUED` set and taken out), E27 and E28 (a silent lease and its end).
+//!
+//! Teeth: `release` Relaxed; `kill` Relaxed; a lease on a dead word; a kill by load and store; `look` Relaxed; `listen` with half
+//! its orders; a word that stays silent.
 #![cfg(radixkv_loom)]
 
 mod common;
@@ -14,6 +17,7 @@ use std::sync::Arc;
 
 use common::{explore_more, spawn};
 use loom::cell::UnsafeCell;
+use loom::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use radixkv::internals::PointWord;
 
 /// A point and the block that its holders may read and its killer reuses.
@@ -143,5 +147,72 @@ fn steps_against_taking_out() {
         if !pushed {
             assert!(held.word.kill().is_some_and(|queued| !queued));
         }
+    });
+}
+
+/// A silent lease held by one thread, which writes a number under it and releases it; and the evictor's look beside that.
+fn a_silent_release_beside(name: &str, look: fn(&PointWord) -> radixkv::internals::TakenOut) {
+    explore_more(name, move || {
+        let (word, used) = (Arc::new(PointWord::silent()), Arc::new(AtomicUsize::new(0)));
+        assert_eq!(word.lease(), Some(false), "a silent point tells nothing");
+        let holder = spawn({
+            let (word, used) = (word.clone(), used.clone());
+            move || {
+                used.store(1, Relaxed);
+                _ = word.release_to_waiters();
+            }
+        });
+        let evictor = spawn({
+            let (word, used) = (word.clone(), used.clone());
+            move || assert!(look(&word).leases > 0 || used.load(Relaxed) == 1, "ranked without its last use")
+        });
+        evictor.join().unwrap();
+        holder.join().unwrap();
+    });
+}
+
+#[test]
+fn a_silent_release_against_a_look() {
+    a_silent_release_beside("write, silent release vs look", PointWord::look);
+}
+
+#[test]
+fn a_silent_release_against_listening() {
+    a_silent_release_beside("write, silent release vs listen", PointWord::listen);
+}
+
+/// The evictor listens for a thread that waits: the release that it did not see looks for waiters, and finds it.
+#[test]
+fn a_silent_release_against_a_waiter() {
+    explore_more("silent release, look for waiters vs wait, listen", || {
+        let (word, waiting) = (Arc::new(PointWord::silent()), Arc::new(AtomicUsize::new(0)));
+        assert_eq!(word.lease(), Some(false));
+        let holder = spawn({
+            let (word, waiting) = (word.clone(), waiting.clone());
+            move || word.release_to_waiters() && waiting.load(Relaxed) == 1
+        });
+        waiting.store(1, Relaxed);
+        let was_leased = word.listen().leases > 0;
+        assert!(holder.join().unwrap() || !was_leased, "a lost wake-up");
+    });
+}
+
+/// Of leases that come while the evictor listens each is told of once, or has ended before.
+#[test]
+fn silent_leases_against_listening() {
+    explore_more("two times lease and release vs listen", || {
+        let word = Arc::new(PointWord::silent());
+        let users = [0; 2].map(|_| {
+            let word = word.clone();
+            spawn(move || usize::from(word.lease().expect("alive")) + usize::from(word.release()))
+        });
+        let listener = spawn({
+            let word = word.clone();
+            move || word.listen()
+        });
+        let pushes: usize = users.into_iter().map(|user| user.join().unwrap()).sum();
+        let seen = listener.join().unwrap();
+        assert!(pushes == 1 || (pushes == 0 && seen.leases == 0), "{pushes} entries");
+        assert_eq!(word.take_out().leases, 0);
     });
 }

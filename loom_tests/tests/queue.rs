@@ -16,7 +16,7 @@ use common::{Actor, World, explore, explore_less, spawn};
 #[test]
 fn the_last_release_against_the_kill() {
     explore("release vs evict 1", || {
-        let world = World::with(1, 2, &[&[1]]);
+        let world = World::told(1, 2, &[&[1]]);
         let found = Actor::new(&world).find(&[1]);
         let holder = spawn(move || drop(found));
         let freed = world.beside(move |world| world.cache.evict(1));
@@ -29,7 +29,7 @@ fn the_last_release_against_the_kill() {
 #[test]
 fn steps_against_drains() {
     explore("find and release vs two drains", || {
-        let world = World::with(1, 2, &[&[1]]);
+        let world = World::told(1, 2, &[&[1]]);
         let reader = spawn({
             let world = world.clone();
             move || drop(Actor::new(&world).find(&[1]))
@@ -45,7 +45,7 @@ fn steps_against_drains() {
 #[test]
 fn two_points_against_a_drain() {
     explore_less("find and release 1 vs the same of 2 vs drain", || {
-        let world = World::with(1, 4, &[&[1], &[2]]);
+        let world = World::told(1, 4, &[&[1], &[2]]);
         let readers = [1, 2].map(|token| {
             let world = world.clone();
             spawn(move || drop(Actor::new(&world).find(&[token])))
@@ -61,7 +61,7 @@ fn two_points_against_a_drain() {
 #[test]
 fn two_releases_of_one_point_against_drains() {
     explore("two releases vs two drains", || {
-        let world = World::with(1, 2, &[&[1]]);
+        let world = World::told(1, 2, &[&[1]]);
         let holders = [0; 2].map(|_| Actor::new(&world).find(&[1])).map(|found| spawn(move || drop(found)));
         world.beside(|world| [world.cache.run_once(), world.cache.run_once()]);
         holders.into_iter().for_each(|holder| holder.join().unwrap());
@@ -74,7 +74,7 @@ fn two_releases_of_one_point_against_drains() {
 #[test]
 fn a_lease_against_a_drain_and_an_eviction() {
     explore("find, release, find vs evict 1", || {
-        let world = World::with(1, 2, &[&[1]]);
+        let world = World::told(1, 2, &[&[1]]);
         let reader = spawn({
             let world = world.clone();
             move || {
@@ -96,7 +96,7 @@ fn a_lease_against_a_drain_and_an_eviction() {
 #[test]
 fn a_clone_against_a_drain_and_a_kill() {
     explore("clone, release both vs evict 1", || {
-        let world = World::with(1, 2, &[&[1]]);
+        let world = World::told(1, 2, &[&[1]]);
         let lease = Actor::new(&world).find(&[1]).into_lease();
         let holder = spawn(move || {
             let clone = lease.try_clone().expect("few leases");

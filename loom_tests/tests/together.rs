@@ -15,7 +15,7 @@ mod common;
 
 use common::{Actor, World, explore, explore_less, explore_more, explore_order, spawn};
 use radixkv::internals::at_rest;
-use radixkv::{PolicyKind, PrefixCache};
+use radixkv::{PolicyKind, PrefixCache, Quota};
 
 /// A creator of a point, a run that continues the end, and a trim.
 #[test]
@@ -90,7 +90,7 @@ fn a_new_run_and_a_point_on_it_against_drains() {
 #[test]
 fn a_lease_above_a_child() {
     explore("find 1, release vs drain, beside 1,2", || {
-        let world = World::with(1, 2, &[&[1], &[1, 2]]);
+        let world = World::told(1, 2, &[&[1], &[1, 2]]);
         let reader = spawn({
             let world = world.clone();
             move || drop(Actor::new(&world).find(&[1]))
@@ -179,6 +179,8 @@ fn a_hit_against_the_death_of_its_point() {
 fn a_hit_against_a_drain() {
     explore_more("find 1, release vs drain, lfu", || {
         let world = World::build(PrefixCache::builder(1, 2).policy(PolicyKind::Lfu), 2);
+        // The evictor is told of each lease.
+        world.space.set_quota(Quota::default().pinned_blocks(2));
         let actor = Actor::new(&world);
         // Of equals the first one goes.
         drop(actor.insert(&[1]));
@@ -209,5 +211,55 @@ fn a_full_cache_is_dropped() {
         });
         writers.into_iter().for_each(|writer| writer.join().unwrap());
         assert_eq!(world.rest(0, 0).evictable_blocks, 4);
+    });
+}
+
+/// A lease that is taken before a settling is in the numbers after it.
+#[test]
+fn a_silent_lease_held_beside_a_settling() {
+    explore("find 1, hold vs settle", || {
+        let world = World::with(1, 4, &[&[1], &[1, 2]]);
+        let reader = spawn({
+            let world = world.clone();
+            move || Actor::new(&world).find(&[1])
+        });
+        world.beside(|world| world.cache.settle());
+        let held = reader.join().unwrap();
+        assert_eq!(world.rest(1, 0).evictable_blocks, 1);
+        drop(held);
+        assert_eq!(world.close(), 2);
+    });
+}
+
+/// A branch point is silent while the runs that hang on it are evicted; what is left of its run goes as well.
+#[test]
+fn insert_and_the_end_of_its_silent_parent() {
+    explore_less("insert 1,3 and release vs evict 3", || {
+        let world = World::with(1, 4, &[&[1, 2], &[1, 4]]);
+        let writer = spawn({
+            let world = world.clone();
+            move || drop(Actor::new(&world).insert(&[1, 3]))
+        });
+        let freed = world.beside(|world| world.cache.evict(3));
+        writer.join().unwrap();
+        assert!((2..=3).contains(&freed));
+        world.close();
+    });
+}
+
+/// A silent lease inside the run that is trimmed: the trim stops there, and what is left goes when the lease has ended.
+#[test]
+fn a_silent_lease_against_a_trim() {
+    explore("find 1, release vs evict 2", || {
+        let world = World::with(1, 4, &[&[1], &[1, 2]]);
+        let reader = spawn({
+            let world = world.clone();
+            move || drop(Actor::new(&world).find(&[1]))
+        });
+        let freed = world.beside(|world| world.cache.evict(2));
+        reader.join().unwrap();
+        assert!((1..=2).contains(&freed));
+        assert_eq!(world.rest(0, 0).evictable_blocks, 2 - freed);
+        assert_eq!(world.close(), 2 - freed);
     });
 }

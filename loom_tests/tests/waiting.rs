@@ -97,6 +97,29 @@ fn two_leases_released_to_a_waiter() {
     });
 }
 
+/// A run enters the accounts while it is leased, by another thread's turn, after the waiter has counted its block as reserved.
+#[test]
+fn a_new_run_released_to_a_waiter_beside_a_drain() {
+    explore_less("insert 1, release vs wait for 1 vs drain", || {
+        let world = world(1, &[]);
+        let actor = Actor::new(&world);
+        let (root, blocks) = (actor.find(&[1]), actor.session.reserve(1).unwrap());
+        actor.fill(&[1], 0, &blocks);
+        let holder = spawn(move || {
+            let (actor, root) = (actor, root);
+            drop(actor.session.insert(root.lease(), &[1], blocks).expect("the namespace stands"));
+        });
+        let drainer = spawn({
+            let world = world.clone();
+            move || world.cache.run_once()
+        });
+        drop(world.beside(|world| wait_for(world, 1)));
+        holder.join().unwrap();
+        drainer.join().unwrap();
+        world.close();
+    });
+}
+
 #[test]
 fn a_lease_on_a_stripe_released_to_a_waiter() {
     explore("release on a hot point vs wait for 1", || {

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use super::block_request::{Ask, BlockRequest};
-use super::evictor::{Evictor, LOOKS, Resources};
+use super::evictor::{Evictor, LOOKS, LeasePass, Resources};
 use super::inner::{Inner, Patience, STEP};
 use super::publications::Publication;
 use super::quota::QuotaCharge;
@@ -39,6 +39,29 @@ impl Drop for RingsIfBroken<'_> {
         if crate::sync::thread::panicking() {
             self.0.ring();
         }
+    }
+}
+
+/// Whether so much can be evicted that an attempt which evicts is served: the accounts take a lease that they were not told of for none.
+/// So a refusal evicts nothing, unless leases are taken meanwhile.
+#[derive(Debug, Default)]
+struct Certainty {
+    is_reached: bool,
+    /// Over the candidates, where the first of them are too few.
+    pass: Option<LeasePass>,
+}
+
+impl Certainty {
+    /// Whether the accounts say how much can be evicted, or at least `missing` blocks can; if not, another turn is needed.
+    #[inline]
+    fn reached(&mut self, missing: usize, evictor: &mut Evictor, resources: Resources<'_>) -> bool {
+        self.is_reached |= missing == 0 || evictor.can_free(missing, &mut self.pass, resources).is_some();
+        self.is_reached
+    }
+
+    /// The candidates have changed.
+    fn lose(&mut self) {
+        self.is_reached = false;
     }
 }
 
@@ -82,7 +105,35 @@ pub(super) fn reserve<'a>(
     taken
 }
 
+pub(super) fn can_reserve(session: &Session, request: BlockRequest<'_>) -> bool {
+    let inner = session.inner();
+    let ask = Ask::new(request, inner);
+    inner.check_request(ask.blocks).is_ok() && inner.can_take(ask)
+}
+
 impl Inner {
+    /// Whether the blocks are free or can be evicted, and the limit of the namespace that pays allows them.
+    fn can_take(&self, ask: Ask<'_>) -> bool {
+        let limited = ask.charged(self).filter(|holdings| holdings.pinned_limit().is_some());
+        if limited.is_none() && self.pool.free() >= ask.blocks {
+            return true;
+        }
+        let mut certainty = Certainty::default();
+        let mut look = |evictor: &mut Evictor, resources: Resources<'_>| {
+            let missing = ask.blocks.saturating_sub(evictor.free(resources));
+            let is_allowed = || limited.is_none_or(|holdings| holdings.check_charge(ask.blocks).is_ok());
+            let is_certain = certainty.reached(missing, evictor, resources);
+            is_certain.then(|| missing <= evictor.totals.evictable && is_allowed())
+        };
+        let mut can = self.settled(&mut look);
+        loop {
+            match can {
+                Some(can) => return can,
+                None => can = self.in_turn(&mut look),
+            }
+        }
+    }
+
     /// Refuses a request that can never be served.
     pub(super) fn check_request(&self, blocks: usize) -> Result<(), ReserveError> {
         let capacity = self.pool.capacity();
@@ -172,9 +223,13 @@ impl Inner {
             charge: QuotaCharge::default(),
             cache: strong_ref(),
         };
+        let mut certainty = Certainty::default();
         let mut turn = |evictor: &mut Evictor, resources: Resources<'_>| -> Result<bool, ReserveError> {
             if effort == Effort::Waiting {
                 evictor.settle_for_waiter(resources);
+            }
+            if !certainty.reached(n.saturating_sub(evictor.free(resources)), evictor, resources) {
+                return Ok(false);
             }
             // Before anything goes because of the other limit: a refusal evicts nothing.
             evictor.look_again(resources, |evictor| {
@@ -185,7 +240,7 @@ impl Inner {
             if !evictor.may_charge(holdings, n, resources)? {
                 return Ok(false);
             }
-            let taken = self.take_in_one_turn(n, &mut reservation.blocks, true, evictor, resources);
+            let taken = self.take_in_one_turn(n, &mut reservation.blocks, true, &mut certainty, evictor, resources);
             taken.transpose()?;
             if taken.is_some() {
                 reservation.charge = QuotaCharge::of(holdings, n);
@@ -269,6 +324,7 @@ impl Inner {
         take_served: impl Fn(&mut Vec<BlockId>) -> bool,
     ) -> Result<(), ReserveError> {
         let in_background = self.background.get().is_some();
+        let mut certainty = Certainty::default();
         let mut turn = |evictor: &mut Evictor, resources: Resources<'_>| {
             if take_served(blocks) {
                 return Some(Ok(()));
@@ -279,7 +335,11 @@ impl Inner {
                 evictor.settle_for_waiter(resources);
                 settled = true;
             }
-            let taken = self.take_in_one_turn(n, blocks, settled, evictor, resources);
+            let taken = self.take_in_one_turn(n, blocks, settled, &mut certainty, evictor, resources);
+            if evictor.has_upkeep() || self.namespaces.is_behind() {
+                evictor.keep_upkeep_up(resources);
+                self.namespaces.tidy(evictor, resources);
+            }
             if effort == Effort::Once && self.publications.has_any() {
                 self.serve_others(evictor, resources);
             }
@@ -310,7 +370,10 @@ impl Inner {
         self.publications.serve(|n, blocks| {
             // What was changed before it was asked for; where that is much, it takes turns of its own.
             evictor.drain(&mut entries, resources)
-                && matches!(self.take_in_one_turn(n, blocks, true, evictor, resources), Some(Ok(())))
+                && matches!(
+                    self.take_in_one_turn(n, blocks, true, &mut Certainty::default(), evictor, resources),
+                    Some(Ok(()))
+                )
         });
     }
 
@@ -321,6 +384,7 @@ impl Inner {
         n: usize,
         blocks: &mut Vec<BlockId>,
         mut settled: bool,
+        certainty: &mut Certainty,
         evictor: &mut Evictor,
         resources: Resources<'_>,
     ) -> Option<Result<(), ReserveError>> {
@@ -329,23 +393,24 @@ impl Inner {
             if evictor.serve(n, blocks, resources) {
                 return Some(Ok(()));
             }
-            if left == 0 || victims == 0 {
+            let free = evictor.free(resources);
+            let missing = n.saturating_sub(free);
+            if left == 0 || victims == 0 || evictor.needs_turn() || !certainty.reached(missing, evictor, resources) {
                 return None;
             }
-            let free = evictor.free(resources);
             let available = free + evictor.totals.evictable;
-            let missing = n.saturating_sub(free);
             let want = missing.min(left);
             let freed =
                 if available < n { 0 } else { evictor.evict_of_few(want, &mut victims, &mut entries, resources) };
             left -= freed;
             // A change that is not in the queue yet can make the counts too high for a moment.
-            if missing > 0 && freed == 0 && victims > 0 {
+            if missing > 0 && freed == 0 && victims > 0 && !evictor.needs_turn() {
                 // Blocks that were free before the last settling may be evictable since.
                 if settled && (looks == 0 || resources.queue.is_empty()) {
                     return Some(Err(ReserveError::Exhausted { requested: n, available: available.min(n - 1) }));
                 }
                 evictor.settle(resources);
+                certainty.lose();
                 settled = true;
                 looks -= usize::from(looks > 0);
             }

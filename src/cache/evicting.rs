@@ -60,7 +60,8 @@ impl Inner {
             evicted += freed.unwrap_or(0);
             // A little garbage waits for the next eviction, unless nothing is cached any more.
             let is_garbage = evictor.totals.runs == 0 || resources.guard.retired_bytes() >= RECLAIM_BYTES;
-            (freed.is_none_or(|freed| freed == SLICE) && evicted < blocks, is_garbage)
+            let more = freed.is_none_or(|freed| freed == SLICE) || evictor.needs_turn();
+            (more && evicted < blocks, is_garbage)
         };
         let (mut more, mut is_garbage) = self.settled(&mut slice);
         while more {

@@ -6,7 +6,7 @@ use crossbeam_utils::CachePadded;
 
 use super::background::Background;
 use super::clock::Time;
-use super::evictor::{AgingPass, DeadRuns, Evictor, Resources};
+use super::evictor::{AgingPass, DeadRuns, Evictor, LeasePass, Resources};
 use super::live_settings::LiveSettings;
 use super::namespace::Registry;
 use super::publications::{Publication, Publications};
@@ -121,13 +121,14 @@ impl Inner {
         more || forgetting
     }
 
-    /// Takes in every change made before the call, in steps between which other threads get their turn; stops where it gets no lock.
-    /// Whether all were taken in.
+    /// Takes in every change made before the call, and every lease, in steps between which other threads get their turn; stops where it
+    /// gets no lock. Whether all were taken in.
     pub(super) fn settle_by(&self, patience: Patience<'_>) -> bool {
-        let mut goal = None;
+        let (mut goal, mut pass) = (None, LeasePass::default());
         loop {
-            let work =
-                |evictor: &mut Evictor, resources: Resources<'_>| evictor.settle_towards(&mut goal, STEP, resources);
+            let work = |evictor: &mut Evictor, resources: Resources<'_>| {
+                evictor.settle_towards(&mut goal, STEP, resources) && evictor.account_leases(&mut pass, STEP, resources)
+            };
             match self.turn(0, patience, work, |evictor, _| unlock_fairly(evictor)) {
                 Some(false) => {}
                 outcome => return outcome.is_some(),
@@ -250,6 +251,7 @@ impl Inner {
         leave: impl FnOnce(MutexGuard<'a, Evictor>, &R),
     ) -> (R, bool) {
         evictor.take_over(near, resources);
+        evictor.begin_turn();
         let result = work(&mut evictor, resources);
         evictor.return_freed(resources);
         evictor.observers.publish_due(resources.guard);
@@ -302,6 +304,7 @@ impl Inner {
             now: self.time.elapsed_for_deadlines(),
             guard,
             dead,
+            is_awaited: self.wait_list.is_awaited(),
         }
     }
 
@@ -346,25 +349,6 @@ impl Inner {
         // Relaxed: two sessions on one stripe are slower and nothing else.
         self.hot.stripe(self.stripes.fetch_add(1, Relaxed))
     }
-
-    /// Makes entries leave the queue: calls the background evictor, or takes some out unless another thread does. Whether there was
-    /// little to do: less than `few` entries, and no other work that is left.
-    pub(super) fn help(&self, entries: usize, few: usize) -> bool {
-        let is_behind = || self.gauges.is_behind() || self.namespaces.is_behind();
-        if self.queue.is_empty() && !is_behind() {
-            return true;
-        }
-        if let Some(background) = self.background.get() {
-            background.changes_pending();
-            return false;
-        }
-        let mut left = entries;
-        self.try_evicting(|evictor, resources| {
-            evictor.tidy(&mut left, resources);
-            self.namespaces.tidy(evictor, resources);
-        });
-        entries - left < few && !is_behind()
-    }
 }
 
 impl Drop for Inner {
@@ -386,6 +370,7 @@ impl Drop for Inner {
             now: self.time.elapsed_for_deadlines(),
             guard: &guard,
             dead: &dead,
+            is_awaited: false,
         };
         let evictor = self.evictor.get_mut();
         // The only leases left are those of retained prefixes in namespaces that stand, and they are freed with their

@@ -234,8 +234,6 @@ impl Session {
         participant.count([(Count::Inserts, 1), (Count::DuplicateBlocks, reservation.blocks.len())]);
         if limited && has_inserted {
             inner.keep_to_quotas();
-        } else {
-            self.help();
         }
         Ok((new_lease, blocks))
     }

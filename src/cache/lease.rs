@@ -79,7 +79,7 @@ impl Lease {
     /// Releases it, and wakes no waiter.
     pub(super) fn release_quietly(mut self) {
         if let Some(held) = self.held() {
-            release(held, self.cache.ledger(self.counted_on.stripe()));
+            _ = release(held, self.cache.ledger(self.counted_on.stripe()));
         }
         self.point = None;
     }
@@ -112,8 +112,9 @@ impl Drop for Lease {
     #[inline]
     fn drop(&mut self) {
         if let Some(held) = self.held() {
-            release(held, self.cache.ledger(self.counted_on.stripe()));
-            self.cache.ring();
+            if release(held, self.cache.ledger(self.counted_on.stripe())) {
+                self.cache.ring();
+            }
         }
     }
 }

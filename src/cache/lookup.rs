@@ -48,7 +48,6 @@ impl Session {
         }
         append_blocks(held.point, 0, namespace.0.grid, blocks, &guard);
         drop(guard);
-        self.help();
         lease
     }
 
@@ -145,7 +144,6 @@ impl Session {
         if !lease.queried || lease.counted != counted {
             (lease.queried, lease.counted) = (true, counted);
         }
-        self.help();
         lease
     }
 
@@ -162,7 +160,7 @@ impl Session {
         if found.point.end() > from.point.end() {
             return Some(found);
         }
-        release(found, self.ledger());
+        _ = release(found, self.ledger());
         self.strong_refs.inner().ring();
         None
     }

@@ -96,7 +96,6 @@ pub(super) fn match_partial(
     drop(guard);
     let len_tokens = agreed - unfilled;
     participant.count([(Count::PartialTokens, len_tokens)]);
-    session.help();
     let block = block.pop().expect("the leased path ends with the block");
     Some(PartialHit { block, len_tokens, source })
 }

@@ -8,10 +8,12 @@ use std::fmt;
 use std::time::Duration;
 
 use super::counters::Count;
+use super::inner::Inner;
 use super::lease::Lease;
 use super::priority::Priority;
 use super::session::Session;
-use crate::tree::Marked;
+use crate::reclaim::Ref;
+use crate::tree::{Marked, Point};
 
 /// Why a prefix was not retained.
 ///
@@ -52,7 +54,7 @@ impl fmt::Display for RetainError {
 impl std::error::Error for RetainError {}
 
 impl Session {
-    /// Marks the point of a lease. The lease's release tells the evictor (tree/marks.rs).
+    /// Marks the point of a lease, and tells the evictor.
     fn mark(&self, lease: &Lease, marked: Marked) {
         self.check_lease(lease);
         if let Some(held) = lease.held().filter(|held| held.point.depth() > 0) {
@@ -61,6 +63,16 @@ impl Session {
             held.point.marks.join(marked, &guard);
             // A replaced record is handed over at once, so that it does not wait for more garbage.
             guard.hand_over();
+            self.inner().announce(held.point);
+        }
+    }
+}
+
+impl Inner {
+    /// Tells the evictor of what was written at `point`, on which the caller holds a lease.
+    fn announce(&self, point: Ref<'_, Point>) {
+        if point.word.announce() {
+            self.queue.push(point);
         }
     }
 }
@@ -94,13 +106,10 @@ pub(super) fn retain(session: &Session, lease: &Lease, duration: Duration) -> Re
     let blocks = inner.grid.blocks(lease.len_tokens());
     participant.count([(Count::Retentions, 1), (Count::RetainedBlocks, blocks)]);
     crate::sync::failpoint!("retain::noted");
-    if point.word.announce() {
-        inner.queue.push(point);
-    }
+    inner.announce(point);
     if let Some(background) = inner.background.get() {
         background.changes_pending();
     }
-    session.help();
     Ok(())
 }
 

@@ -15,15 +15,6 @@ use crate::tree::Ledger;
 /// participant, so their number must not follow that of idle sessions.
 const OWN_PARTICIPANTS: usize = model_size(64, 1 << 16);
 
-/// Verbs of a session between two looks at the evictor's queue: so no eviction meets a long backlog left by lookups.
-const HELP_EVERY: u32 = model_size(256, u32::MAX as usize) as u32;
-/// The same where there is little to do: many sessions that look often take each other's points out of the queue, only for them to go
-/// into it again.
-const HELP_SELDOM: u32 = model_size(1024, u32::MAX as usize) as u32;
-/// Entries that it then takes out, unless another thread does; with fewer than that many there is little to do.
-const HELP_ENTRIES: usize = 1024;
-const FEW_ENTRIES: usize = HELP_EVERY as usize;
-
 /// One thread's access to a cache; made by [`PrefixCache::session`](super::PrefixCache::session).
 ///
 /// `Send` and not `Sync`: each thread or task makes its own, and a task may keep it from one thread to another. What it returns
@@ -57,9 +48,7 @@ pub struct Session {
     pub(super) strong_refs: StrongRefs<Inner>,
     /// The stripe on which it counts leases of hot points.
     stripe: u8,
-    /// Makes the session not `Sync`, as its participant and its references do.
-    verbs_left: Cell<u32>,
-    /// Its last lookup agreed with no token.
+    /// Its last lookup agreed with no token. Makes the session not `Sync`, as its participant and its references do.
     pub(super) has_missed: Cell<bool>,
 }
 
@@ -81,7 +70,6 @@ impl Session {
             local: own,
             strong_refs: StrongRefs::new(inner),
             stripe: inner.next_stripe(),
-            verbs_left: Cell::new(HELP_EVERY),
             has_missed: Cell::new(false),
         }
     }
@@ -106,17 +94,6 @@ impl Session {
 
     pub(super) fn ledger(&self) -> Ledger<'_> {
         self.strong_refs.inner().ledger(self.stripe)
-    }
-
-    /// Now and then takes entries out of the evictor's queue.
-    #[inline]
-    pub(super) fn help(&self) {
-        let left = self.verbs_left.get() - 1;
-        self.verbs_left.set(left);
-        if left == 0 {
-            let is_little = self.strong_refs.inner().help(HELP_ENTRIES, FEW_ENTRIES);
-            self.verbs_left.set(if is_little { HELP_SELDOM } else { HELP_EVERY });
-        }
     }
 }
 

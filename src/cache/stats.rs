@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::evictor::Evictor;
 use crate::policy::PolicyKind;
-use crate::sync::gauge::{AtomicBool, AtomicU64, AtomicUsize, Relaxed};
+use crate::sync::gauge::{AtomicU64, AtomicUsize, Relaxed};
 
 /// The statistics of a cache at one moment.
 ///
@@ -191,7 +191,6 @@ pub(super) struct Gauges {
     deflations: AtomicU64,
     runs: AtomicUsize,
     points: AtomicUsize,
-    behind: AtomicBool,
     /// The shortest time to idle that a namespace has for its own, in nanoseconds, plus one; zero without any.
     time_to_idle: AtomicU64,
     /// The policy in force, as a number.
@@ -202,7 +201,6 @@ impl Gauges {
     pub(super) fn publish(&self, evictor: &Evictor) {
         let totals = &evictor.totals;
         // Relaxed: numbers to look at.
-        self.behind.store(evictor.is_behind(), Relaxed);
         self.policy.store(evictor.ranking.kind.code(), Relaxed);
         let shortest = evictor.ranking.aging.shortest();
         let nanoseconds = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX).saturating_add(1);
@@ -236,12 +234,6 @@ impl Gauges {
     pub(super) fn policy(&self) -> PolicyKind {
         // Relaxed: a number to look at.
         PolicyKind::of_code(self.policy.load(Relaxed))
-    }
-
-    /// Whether the evictor had work left that is not in the queue.
-    pub(super) fn is_behind(&self) -> bool {
-        // Relaxed: a hint; the evictor looks again under its lock.
-        self.behind.load(Relaxed)
     }
 
     /// The numbers of a cache of `capacity` blocks, `free` of which are free; without those that the evictor does not have.

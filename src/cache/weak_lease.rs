@@ -70,7 +70,6 @@ pub(super) fn upgrade(session: &Session, weak: &WeakLease) -> Option<Lease> {
     // A lease on what lookups do not find is given back.
     let found = !point.is_cut_off(&guard);
     drop(guard);
-    session.help();
     found.then_some(lease)
 }
 

@@ -79,6 +79,18 @@ impl PolicyKind {
         }
     }
 
+    /// Whether a use never moves an idle prefix towards its eviction: then its place may be corrected when its turn comes.
+    #[inline]
+    pub(crate) fn keys_rise(self) -> bool {
+        !matches!(self, Self::Mru | Self::Filo)
+    }
+
+    /// The same of a prefix that is leased, whose use may be taken back.
+    #[inline]
+    pub(crate) fn keys_rise_while_leased(self) -> bool {
+        matches!(self, Self::Lru | Self::Fifo | Self::Level | Self::Priority)
+    }
+
     /// A fresh structure for this policy.
     pub(crate) fn build(self) -> Policy {
         let (rank_by, uses): (RankBy, u32) = match self {

@@ -82,6 +82,17 @@ impl Policy {
         self.order.first()
     }
 
+    /// The first candidates in the order, that many at most; they stay filed.
+    pub(crate) fn first(&self, most: usize) -> impl Iterator<Item = CandidateId> {
+        self.order.iter().take(most)
+    }
+
+    /// Whether `candidate` is filed under this standing.
+    #[inline]
+    pub(crate) fn is_under(&self, candidate: CandidateId, standing: Standing, entry: CandidateEntry) -> bool {
+        self.order.key(candidate) == Some(&self.key(standing, entry))
+    }
+
     /// The candidate that comes so many places behind `candidate`, one at least, among those that are kept in the same structure.
     #[inline]
     pub(crate) fn behind(&self, candidate: CandidateId, places: usize) -> Option<CandidateId> {
@@ -126,11 +137,20 @@ impl Policy {
         self.order.discard(candidates) && self.grouped.is_empty()
     }
 
-    /// Whether `candidate` is filed under `standing`; for `validate`.
-    pub(crate) fn is_filed(&self, candidate: CandidateId, standing: Standing, entry: CandidateEntry) -> bool {
+    /// Whether `candidate` is filed under `standing`, or before its place if it `may_be_early`; for `validate`.
+    pub(crate) fn is_filed(
+        &self,
+        candidate: CandidateId,
+        standing: Standing,
+        entry: CandidateEntry,
+        may_be_early: bool,
+    ) -> bool {
         let key = self.key(standing, entry);
-        let grouped = key.in_group().is_none_or(|in_group| self.grouped.get(&in_group) == Some(&candidate));
-        self.order.key(candidate) == Some(&key) && grouped
+        self.order.key(candidate).is_some_and(|filed| {
+            let is_grouped = || filed.in_group().is_none_or(|place| self.grouped.get(&place) == Some(&candidate));
+            let is_early = || (!filed.demoted, filed.rank) <= (!key.demoted, key.rank) && filed.group == key.group;
+            (*filed == key || (may_be_early && is_early())) && is_grouped()
+        })
     }
 
     /// Files `candidate` under a group that its key does not name, for `validate` to find.

@@ -123,6 +123,6 @@ pub(super) fn may_grow_at(branch: Ref<'_, Point>, guard: &Guard<'_>) -> bool {
 
 /// Takes a child off that was counted and not hung. The caller's lease keeps the point, so there is nothing to push.
 pub(super) fn discount_child(branch: Ref<'_, Point>) {
-    let push = branch.word.remove_child();
-    debug_assert!(!push, "a leased point has no change to tell");
+    let removed = branch.word.remove_child();
+    debug_assert!(!removed.push, "a leased point has no change to tell");
 }

@@ -21,7 +21,7 @@ use super::run::{Beginning, Run};
 use super::walk::{Position, Reached, walk};
 
 /// Child runs of a point at most; far below what its word can count.
-const MAX_CHILDREN: u64 = if cfg!(radixkv_tiny) { 4 } else { 1 << 25 };
+const MAX_CHILDREN: u64 = if cfg!(radixkv_tiny) { 4 } else { 1 << 24 };
 
 /// What is to be inserted.
 #[derive(Debug, Clone, Copy)]
@@ -65,7 +65,7 @@ impl<'g> Tip<'g> {
 
     fn let_go(&self, ledger: Ledger<'_>) {
         if let Some(held) = self.ours {
-            release(held, ledger);
+            _ = release(held, ledger);
         }
     }
 }
@@ -134,7 +134,7 @@ fn publish<'g>(
     match lease_at(position, ledger, guard) {
         Ok(branch) => {
             let hung = hang(branch.point, sequence, ledger, guard);
-            release(branch, ledger);
+            _ = release(branch, ledger);
             hung
         }
         Err(Refused::Shorter(_)) => Ok(None),

@@ -16,7 +16,7 @@ use super::point::Point;
 use super::queue::Queue;
 use super::run::Run;
 use super::walk::{Position, position};
-use super::word::{Abandoned, Leased, Word};
+use super::word::{Abandoned, Leased, Released, Word};
 
 /// Where one thread counts its leases, and where it tells of their changes.
 #[derive(Debug, Clone, Copy)]
@@ -183,12 +183,17 @@ pub(crate) fn lease_again_if_alive<'g>(point: Ref<'g, Point>, ledger: Ledger<'_>
     Some(held)
 }
 
-/// Gives a lease back. Needs no pin: the point is touched again only for the push, and `QUEUED` keeps it then.
+/// Gives a lease back; whether a thread that waits for blocks may wait for this. Needs no pin: the point is touched again only for the
+/// push, and `QUEUED` keeps it then.
 #[inline]
-pub(crate) fn release(held: HeldLease<'_>, ledger: Ledger<'_>) {
+pub(crate) fn release(held: HeldLease<'_>, ledger: Ledger<'_>) -> bool {
     if held.counted_on.is_striped() {
         ledger.hot.leave(held.counted_on);
-    } else if held.point.word.release() {
+        return true;
+    }
+    let Released { push, is_awaited } = held.point.word.release();
+    if push {
         ledger.queue.push(held.point);
     }
+    is_awaited
 }

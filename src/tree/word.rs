@@ -8,12 +8,17 @@
 //! | 60 | `OPEN` | leases may count on the stripes of the slot (hot.rs) |
 //! | 54..60 | slot | whose stripes those are; zero for none. While a slot is attached it holds one lease, the *bias* |
 //! | 26..54 | leases | leases held on the point |
-//! | 0..26 | children | child runs that hang on the point |
+//! | 25 | `SILENT` | the evictor comes to the point by itself: it tells it nothing |
+//! | 0..25 | children | child runs attached to the point |
 //!
 //! A *queued change* is one that the evictor must learn of: the first lease, the end of the last one, the clearing of `NEW`,
 //! the end of the last child of a point without leases. The thread that makes one sets `QUEUED` in the same
 //! compare-and-swap and, if it was clear, pushes the point. On a `NEW` word only the clearing of `NEW` is queued, and of a root
 //! nothing until its space ends (sweep.rs).
+//!
+//! Leases on a `SILENT` point change nothing but their count. The evictor sets the bit when it files the point, or leaves it
+//! inside its run: it looks at the word when the point's turn comes. If it finds a lease then and needs to know when that
+//! ends, it *listens*: it clears the bit, and the last release is a queued change.
 //!
 //! `snapshot` holds the bits as a plain value; here and in `slot` are the transitions, each one compare-and-swap.
 //!
@@ -22,6 +27,7 @@
 //! - **W1** `DEAD` is set only while there is neither lease nor child, and is never cleared.
 //! - **W2** `NEW` and `QUEUED` are never set together.
 //! - **W3** A dead word is written only by the thread that takes its entry out of the queue.
+//! - **W5** The evictor alone writes `SILENT`, on live and proven points. A point with a lease in the accounts is not silent.
 //! - **W4** A slot is attached to a proven point only, by a thread with a lease, where none is attached; the evictor
 //!   alone closes and detaches it.
 //!
@@ -31,6 +37,8 @@
 //! |---|---|---|---|
 //! | E2 | `release`, `remove_child` | `kill` | a leaseholder's use of the blocks comes before their reuse |
 //! | E3 | every transition that sets `QUEUED` or finds it set | `take_out` | the evictor sees what was written before the change |
+//! | E27 | `release` | `look`, `listen` | as E3, for a lease on a silent point |
+//! | E28 | `listen` | the release that ends the last lease | the thread sees that another one waits (cache::wait_list) |
 //! | E4 | `take_out` | the transition that sets `QUEUED` next | the link is read before it is written again |
 //! | E5 | `prove` | `lease` | a lease on a proven point sees the proof (margin) |
 //! | E12 | `attach` | `still_open` | a count on a stripe comes after the end of the slot's previous point |
@@ -48,7 +56,7 @@ mod snapshot;
 use snapshot::MAX_LEASES;
 pub(crate) use snapshot::{HotSlotId, MAX_SLOTS, Snapshot};
 
-use snapshot::{CHILDREN, LEASE, NEW, QUEUED};
+use snapshot::{CHILDREN, LEASE, NEW, QUEUED, SILENT};
 
 /// A point's word.
 #[derive(Debug)]
@@ -79,6 +87,26 @@ pub(crate) enum Leased {
     Dead,
     /// `MAX_LEASES` are held.
     Full,
+}
+
+/// The end of a lease.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+pub(crate) struct Released {
+    /// The caller must push the point, and may touch it for nothing else.
+    pub(crate) push: bool,
+    /// It was the last lease beside a bias, and a thread that waits for blocks may wait for this.
+    pub(crate) is_awaited: bool,
+}
+
+/// The end of a child run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+pub(crate) struct ChildRemoved {
+    /// The caller must push the point.
+    pub(crate) push: bool,
+    /// It was the last child of a silent point, at which the evictor must look.
+    pub(crate) is_silent_end: bool,
 }
 
 /// What is left of a point that could not be proved, once the caller has given up its lease.
@@ -185,17 +213,16 @@ impl Word {
         !before.is_queued()
     }
 
-    /// Gives a lease back; true if the caller must push the point, and may touch it for nothing else.
+    /// Gives a lease back.
     #[inline]
-    #[must_use]
-    pub(crate) fn release(&self) -> bool {
+    pub(crate) fn release(&self) -> Released {
         self.update(|word| {
             debug_assert!(word.leases() > 0, "lease released twice");
-            let last = word.leases() == 1;
+            let (last, only_bias_left) = (word.leases() == 1, word.has_one_lease());
             let (next, push) = word.changed(word.without_lease(), last);
-            // Release: E2, E3. Acquire: E4, where it may set the flag.
-            let order = if last { AcqRel } else { Release };
-            Swap(next, order, push)
+            // Release: E2, E3, E27. Acquire: E4 where it may set the flag, and E28.
+            let order = if only_bias_left { AcqRel } else { Release };
+            Swap(next, order, Released { push, is_awaited: only_bias_left && !word.is_silent() })
         })
     }
 
@@ -252,22 +279,46 @@ impl Word {
         })
     }
 
-    /// Takes a child run off; true if the caller must push the point.
-    #[must_use]
-    pub(crate) fn remove_child(&self) -> bool {
+    /// Takes a child run off.
+    pub(crate) fn remove_child(&self) -> ChildRemoved {
         self.update(|word| {
             debug_assert!(word.children() > 0, "child removed twice");
             let (next, push) = word.changed(word.without_child(), word.has_one_child_alone());
             // Release: E2, E3. Acquire: E4; no model fails without it: the evictor alone takes the last child off a
             // point that nobody holds, and entries out.
-            Swap(next, AcqRel, push)
+            Swap(next, AcqRel, ChildRemoved { push, is_silent_end: word.is_silent() && word.children() == 1 })
         })
     }
 
-    /// Clears `QUEUED` for an entry that leaves the queue; the word that the evictor's account is to follow.
+    /// Clears `QUEUED` for an entry that leaves the queue; the word before.
     pub(crate) fn take_out(&self) -> Snapshot {
         // Acquire: E3. Release: E4.
         Snapshot(self.0.fetch_and(!QUEUED, AcqRel))
+    }
+
+    /// The same, of a point that is not silent and is from now on. The evictor's.
+    pub(crate) fn take_out_silently(&self) -> Snapshot {
+        // Clears one and sets the other: no other thread changes either meanwhile. Orders: as `take_out`.
+        Snapshot(self.0.fetch_sub(QUEUED - SILENT, AcqRel))
+    }
+
+    /// The word as it is now. The evictor's, of a silent point.
+    #[inline]
+    pub(crate) fn look(&self) -> Snapshot {
+        // Acquire: E27.
+        self.load(Acquire)
+    }
+
+    /// From now on leases on the point are not told of. The evictor's.
+    pub(crate) fn silence(&self) {
+        // Relaxed: a read-modify-write continues the sequences that E2 and E4 need.
+        self.0.fetch_or(SILENT, Relaxed);
+    }
+
+    /// From now on the first lease and the end of the last one are queued changes; the word then. The evictor's.
+    pub(crate) fn listen(&self) -> Snapshot {
+        // Acquire: E27. Release: E28.
+        Snapshot(self.0.fetch_and(!SILENT, AcqRel) & !SILENT)
     }
 }
 

@@ -1,6 +1,8 @@
 //! Bad input: typed refusals that change nothing and hand back what was given.
 
-use radixkv::{BuildError, Eviction, InsertErrorKind, PolicyKind, PrefixCache, ReserveError, Watermarks};
+use radixkv::{
+    BlockRequest, BuildError, Eviction, InsertErrorKind, PolicyKind, PrefixCache, Quota, ReserveError, Watermarks,
+};
 
 use crate::{Bench, sequence};
 
@@ -33,6 +35,31 @@ fn a_refused_reservation_evicts_nothing() {
     assert_eq!(bench.accounts(), [0, 5, 0, 3]);
     drop((all, lease));
     assert_eq!(bench.accounts(), [5, 0, 3, 0]);
+}
+
+/// Leases that no turn of the evictor has seen count, on the ends of sequences and inside them, and so does the limit of who pays.
+#[test]
+fn can_reserve_says_what_a_reservation_will() {
+    let mut dice = fastrand::Rng::with_seed(7);
+    let bench = Bench::new(2, 24);
+    let tenant = bench.cache.namespace(&["tenant"]);
+    tenant.set_quota(Quota::default().pinned_blocks(6));
+    let mut leases = Vec::new();
+    for _ in 0..2_000 {
+        match dice.u8(..6) {
+            0 if bench.session.can_reserve(8) => drop(bench.insert(&sequence(dice.u32(..5), 2 * dice.usize(..8)))),
+            1..3 => leases.push(bench.matched(&sequence(dice.u32(..5), 2 * dice.usize(..8)))),
+            3 if !leases.is_empty() => drop(leases.swap_remove(dice.usize(..leases.len()))),
+            _ => {}
+        }
+        let n = dice.usize(..26);
+        let request = if dice.bool() { BlockRequest::new(n).paid_by(&tenant) } else { BlockRequest::new(n) };
+        let can = bench.session.can_reserve(request);
+        assert_eq!(can, bench.session.reserve(request).is_ok(), "{n} blocks beside {} leases", leases.len());
+    }
+    let before = bench.accounts();
+    assert!(!bench.session.can_reserve(25) && (0..25).any(|n| bench.session.can_reserve(n)));
+    assert_eq!((bench.accounts(), bench.cache.stats().exhausted_refusals > 0), (before, true));
 }
 
 #[test]

@@ -7,7 +7,8 @@ use std::sync::Arc;
 #[cfg(radixkv_loom)]
 use radixkv::internals::at_rest;
 use radixkv::{
-    BlockId, Clock, Inserted, Lease, Namespace, PrefixCache, PrefixMatch, Reservation, Session, Stats, Token,
+    BlockId, Clock, Inserted, Lease, Namespace, PolicyKind, PrefixCache, PrefixMatch, Reservation, Session, Stats,
+    Token,
 };
 
 #[cfg(radixkv_loom)]
@@ -172,6 +173,11 @@ impl World {
     /// A world in which `sequences` are cached, idle and settled.
     pub fn with(block_size: usize, capacity: usize, sequences: &[&[Token]]) -> Arc<Self> {
         Self::filled(PrefixCache::builder(block_size, capacity), capacity, sequences)
+    }
+
+    /// The same where the evictor is told of every lease, because no point is silent.
+    pub fn told(block_size: usize, capacity: usize, sequences: &[&[Token]]) -> Arc<Self> {
+        Self::filled(PrefixCache::builder(block_size, capacity).policy(PolicyKind::Filo), capacity, sequences)
     }
 
     /// The same with a cache of another kind.

@@ -10,7 +10,7 @@ use crate::cache::block_request::BlockRequest;
 use crate::cache::builder::Builder;
 use crate::cache::events::EventBatch;
 use crate::cache::evicted::{self, Evicted};
-use crate::cache::evictor::Upkeep;
+use crate::cache::evictor::{LeasePass, Upkeep};
 use crate::cache::external::ExternalPool;
 use crate::cache::growing::{self, GrowError};
 use crate::cache::inner::Patience;
@@ -363,6 +363,8 @@ impl PrefixCache {
     /// Brings the counts up to date first, in steps, unless another thread is evicting; [`Stats::is_settled`] says whether it
     /// could. The four numbers of blocks add up to the capacity in any case.
     ///
+    /// Costs a look at each prefix that could be evicted: about 20 ns for each, 20 ms for a million.
+    ///
     /// # Examples
     ///
     /// ```
@@ -419,7 +421,7 @@ impl PrefixCache {
     /// Subscribes to the blocks that are stored and removed from now on, through a channel of up to
     /// `batches` batches.
     ///
-    /// Batches come when the evictor takes changes in: as it evicts, as sessions help, by [`settle`](Self::settle) and by
+    /// Batches come when the evictor takes changes in: as it evicts, by [`settle`](Self::settle) and by
     /// [`Subscription::try_next`]. The evictor notes where the tokens of each store lie, and [`Subscription::try_next`] copies them;
     /// lookups cost the same as without. Until then the tokens stay in memory, though their blocks may be evicted, as far as the
     /// channel reaches. Takes the evictor's lock. Dropping the subscription ends it, and lets these tokens go.
@@ -592,6 +594,7 @@ impl PrefixCache {
     pub fn validate(&self) -> Result<(), Violation> {
         self.inner.evicting(|evictor, resources| {
             evictor.settle(resources);
+            evictor.account_leases(&mut LeasePass::default(), usize::MAX, resources);
             validate(&self.inner, evictor, resources).map_err(Violation)
         })
     }

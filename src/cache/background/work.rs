@@ -69,7 +69,8 @@ impl Inner {
                 let mut entries = STEP;
                 let missing = if evicting { watermarks.high.saturating_sub(evictor.free(resources)) } else { 0 };
                 let evicted = if missing == 0 { 0 } else { evictor.evict(missing.min(SLICE), &mut entries, resources) };
-                (more || (evicted > 0 && evicted < missing), evictor.retained.next())
+                let more = more || (evicted > 0 && evicted < missing) || evictor.needs_turn();
+                (more, evictor.retained.next())
             });
             if more {
                 continue;

@@ -9,11 +9,11 @@ use std::ops::Bound;
 use std::time::Duration;
 
 use super::exchange::SLICE;
-use super::{Choice, Evictor, Ranking, Resources};
+use super::{Choice, Evictor, Resources};
 use crate::cache::clock::Present;
 use crate::cache::events::EvictionReason;
 use crate::policy::{CandidateEntry, CandidateId, Policy, PolicyKind, QuotaGroup, Standing};
-use crate::reclaim::{Guard, Link};
+use crate::reclaim::Link;
 use crate::tree::Point;
 
 /// Candidates by last use.
@@ -103,14 +103,6 @@ impl Aging {
     }
 }
 
-impl Ranking {
-    /// The oldest candidate, of a group or of all, if it was last used at `idle_since` or before.
-    fn idle(&mut self, group: Option<QuotaGroup>, idle_since: u64, guard: &Guard<'_>) -> Option<Link<Point>> {
-        let slot = self.aging.oldest(group)?;
-        self.at(slot).filter(|oldest| oldest.get(guard).statistics.last() <= idle_since)
-    }
-}
-
 impl Evictor {
     /// Begins to order the candidates by last use, unless they are; sorts a slice.
     pub(in crate::cache) fn begin_aging(&mut self, resources: Resources<'_>) {
@@ -130,6 +122,9 @@ impl Evictor {
         let mut slice = SLICE;
         if let Some(since) = pass.of_all.and_then(|time| pass.present.before(time)) {
             slice -= self.drop_idle(None, since, slice, entries, resources);
+            if self.needs_turn() {
+                return true;
+            }
         }
         while slice > 0 {
             let Some((group, time)) = self.ranking.aging.after(pass.up_to) else {
@@ -140,6 +135,9 @@ impl Evictor {
             let since = pass.present.before(time);
             let dropped = since.map_or(0, |since| self.drop_idle(Some(group), since, slice, entries, resources));
             slice -= dropped;
+            if self.needs_turn() {
+                return true;
+            }
             if slice > 0 {
                 pass.up_to = Some(group);
             }
@@ -155,6 +153,27 @@ impl Evictor {
         more
     }
 
+    /// The oldest candidate, of a group or of all, if it was last used at `idle_since` or before. One that was used since it was filed is
+    /// filed again.
+    fn idle_candidate(
+        &mut self,
+        group: Option<QuotaGroup>,
+        idle_since: u64,
+        resources: Resources<'_>,
+    ) -> Option<Link<Point>> {
+        while !self.needs_turn() {
+            let oldest = self.ranking.aging.oldest(group).and_then(|slot| self.ranking.at(slot))?;
+            let point = oldest.get(resources.guard);
+            if point.statistics.last() <= idle_since {
+                return Some(oldest);
+            }
+            if self.is_due(point, resources) {
+                return None;
+            }
+        }
+        None
+    }
+
     /// Drops up to `most` blocks that were last used at `idle_since` or before, of a group or of all; returns how many.
     fn drop_idle(
         &mut self,
@@ -168,11 +187,11 @@ impl Evictor {
         if !self.is_caught_up(resources) {
             self.take_in(entries, resources);
         }
-        if self.ranking.idle(group, idle_since, resources.guard).is_none() {
+        if self.idle_candidate(group, idle_since, resources).is_none() {
             return 0;
         }
         self.evict_by(most, entries, resources, |evictor| {
-            let victim = evictor.ranking.idle(group, idle_since, resources.guard)?;
+            let victim = evictor.idle_candidate(group, idle_since, resources)?;
             Some(Choice { victim, most: usize::MAX, reason: EvictionReason::Age })
         })
     }

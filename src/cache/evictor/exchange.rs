@@ -71,7 +71,7 @@ impl Exchange {
 
 impl Ranking {
     /// The policy that will be in force when the exchange under way is complete.
-    fn coming(&self) -> PolicyKind {
+    pub(super) fn coming(&self) -> PolicyKind {
         self.exchange.incoming.as_ref().map_or(self.kind, |incoming| incoming.kind)
     }
 
@@ -125,10 +125,14 @@ impl Evictor {
                 return;
             }
             let slot = CandidateId::at(at);
-            let filed = self.ranking.at(slot).map(|candidate| {
-                let point = candidate.get(resources.guard);
-                (self.standing(point, resources).0, self.entry(point))
-            });
+            // A candidate that is leased leaves its slot.
+            let candidate = self.ranking.at(slot).map(|candidate| candidate.get(resources.guard));
+            let candidate = candidate.filter(|point| self.silence(*point, resources));
+            let filed = candidate.map(|point| (self.standing(point, resources).0, self.entry(point)));
+            if let Some((standing, entry)) = filed.filter(|_| !self.ranking.is_lazy()) {
+                // What is not silent any more is filed under its present key.
+                self.ranking.file(slot, standing, entry);
+            }
             if let Some(incoming) = &mut self.ranking.exchange.incoming {
                 if let Some((standing, entry)) = filed {
                     incoming.policy.file(slot, standing, entry);

@@ -19,7 +19,6 @@ use super::{Evictor, Resources};
 use crate::block::{BlockId, Grid};
 use crate::cache::events::EvictionReason;
 use crate::reclaim::{Guard, Link, Ref};
-use crate::sync::atomic::Ordering::Relaxed;
 use crate::tree::{Point, Run};
 
 /// Runs of which a part is hidden.
@@ -173,9 +172,9 @@ impl Evictor {
             let beyond = points.into_iter().filter(|point| point.depth() > depth);
             beyond.for_each(|point| self.end_retention(point, resources));
         }
+        self.listen_to_end(run, resources);
         if let Some(last) = self.idle_end(run, resources) {
-            // Relaxed: as in `visit_again`.
-            self.rank(last, last.word.load(Relaxed), resources);
+            self.place(last, resources);
             self.visit_again(resources);
         }
         if is_found { held - keep } else { 0 }

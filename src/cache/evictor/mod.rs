@@ -11,6 +11,7 @@
 //! | `aging` | dropping what was not used for long |
 //! | `quota` | what each namespace has, and which namespace has too much |
 //! | `exchange` | another policy put in force, slice by slice |
+//! | `silent` | points whose leases are not told to the evictor |
 //! | `upkeep` | what is done between evictions |
 //! | `retained` | prefixes on which the cache itself has a lease, until a deadline |
 //! | `ahead` | prefetching the memory of the next victims, and of the next entries |
@@ -33,6 +34,7 @@ mod observers;
 mod quota;
 mod ranking;
 mod retained;
+mod silent;
 mod sweep;
 mod trim;
 mod upkeep;
@@ -53,6 +55,7 @@ pub(super) use quota::QuotaPass;
 use quota::Quotas;
 pub(super) use ranking::Ranking;
 pub(super) use retained::Retained;
+pub(super) use silent::LeasePass;
 pub(super) use sweep::{SLICE as SWEEP_SLICE, runs_below};
 pub(super) use upkeep::Upkeep;
 
@@ -84,6 +87,8 @@ pub(super) struct Resources<'g> {
     pub(super) guard: &'g Guard<'g>,
     /// Runs that die in this turn.
     pub(super) dead: &'g DeadRuns,
+    /// A thread, a task or the background evictor waits for blocks.
+    pub(super) is_awaited: bool,
 }
 
 impl Resources<'_> {
@@ -152,6 +157,8 @@ pub(super) struct Evictor {
     /// Runs that lookups do not find whole.
     pub(super) hidden: Hidden,
     listings: Listings,
+    /// Candidates that this turn may still file again.
+    pub(super) stale_left: usize,
     /// The most entries that it takes out before a choice: all, unless a background thread keeps the queue short.
     patience: usize,
     pub(super) ranking: Ranking,
@@ -211,6 +218,7 @@ impl Evictor {
             reason: EvictionReason::Capacity,
             observers: Observers::default(),
             victims: None,
+            stale_left: silent::STALE,
             patience,
             detached: HashSet::new(),
             hidden: Hidden::default(),
@@ -345,12 +353,15 @@ impl Evictor {
         mut choose: impl FnMut(&mut Self) -> Option<Choice>,
     ) -> usize {
         let mut freed = 0;
-        while freed < want {
+        while freed < want && !self.needs_turn() {
             self.take_in(entries, resources);
             let Some(Choice { victim, most, reason }) = choose(self) else {
                 break;
             };
             let victim = victim.get(resources.guard);
+            if !self.is_due(victim, resources) {
+                continue;
+            }
             if reason == EvictionReason::Capacity {
                 self.look_ahead(victim, resources);
             }
@@ -368,27 +379,51 @@ impl Evictor {
     fn take_out<'g>(&mut self, point: Ref<'g, Point>, resources: Resources<'g>) {
         // Another thread wrote it, perhaps. Of a dead point it may have been freed: then that is an address as any other.
         prefetch(point.run().as_ptr());
-        let word = point.word.take_out();
+        // Relaxed: the evictor alone ends points; what else it says is a guess.
+        let word = point.word.load(Relaxed);
         if word.is_dead() {
             // Killed while it was queued; its run may be freed. The entry owned the last reference.
+            _ = point.word.take_out();
             resources.guard.retire(point);
             return;
         }
         if point.run().is_trunk() {
+            let word = point.word.take_out();
             self.visit_root(point, word, resources);
             return;
+        }
+        if !word.is_silent() && self.may_be_silent(point, word.leases() > 0, resources) {
+            _ = point.word.take_out_silently();
+        } else {
+            _ = point.word.take_out();
         }
         self.register(point.run(), point.depth(), resources);
         self.take_retention_in(point, resources);
         self.know(point);
-        self.account(point, word.leases() > 0, resources);
-        self.rank(point, word, resources);
+        self.place(point, resources);
         self.visit_again(resources);
     }
 
-    /// Files, unfiles or ends a point, as its word demands.
+    /// Files, unfiles or ends a point, and notes whether it is leased, by its word as it is now.
+    fn place<'g>(&mut self, point: Ref<'g, Point>, resources: Resources<'g>) {
+        let mut word = point.word.look();
+        if word.is_silent() && word.leases() > 0 && self.must_listen(point) {
+            word = self.word_after_listening(point, resources);
+        }
+        if word.leases() > 0 && !word.is_silent() {
+            self.unfile(point);
+            self.account(point, true, resources);
+            return;
+        }
+        if point.account.get(&self.owner).is_leased() {
+            self.account(point, false, resources);
+        }
+        self.rank(point, word, resources);
+    }
+
+    /// Files, unfiles or ends a point that is idle, or silent.
     fn rank<'g>(&mut self, point: Ref<'g, Point>, word: Snapshot, resources: Resources<'g>) {
-        if !word.is_idle() {
+        if word.children() > 0 {
             self.unfile(point);
             return;
         }
@@ -427,13 +462,10 @@ impl Evictor {
     fn visit_again(&mut self, resources: Resources<'_>) {
         while let Some(point) = self.revisit.pop() {
             let point = point.get(resources.guard);
-            // Relaxed: an idle point without an entry in the queue has not changed since its last entry was taken out; one
-            // with an entry is looked at again when that is taken out.
-            let word = point.word.load(Relaxed);
-            // A leased point is queued when its last lease is released, and ranked when that entry is taken out.
-            if word.is_idle() && !word.is_dead() {
+            // Relaxed: the evictor alone ends points. It may be here twice, and have been ended the first time.
+            if !point.word.load(Relaxed).is_dead() {
                 self.know(point);
-                self.rank(point, word, resources);
+                self.place(point, resources);
             }
         }
     }

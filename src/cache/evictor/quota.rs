@@ -158,7 +158,7 @@ impl Evictor {
         self.drain(&mut entries, resources);
         let want = excess.min(SLICE);
         let freed = self.evict_by(want, &mut entries, resources, |evictor| evictor.choose_beyond(group));
-        freed == want && holdings.excess() > 0
+        (freed == want || self.needs_turn()) && holdings.excess() > 0
     }
 
     /// Forgets the quota of a namespace that has ended.
@@ -226,6 +226,9 @@ impl Evictor {
             let want = slice.min(*blocks);
             let freed = self.evict_by(want, entries, resources, |evictor| evictor.choose_beyond(*group));
             *blocks -= freed;
+            if self.needs_turn() {
+                return true;
+            }
             // A group without a victim counts too: there may be many of them.
             slice -= freed.max(1).min(slice);
             if freed < want || *blocks == 0 {

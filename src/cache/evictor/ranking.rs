@@ -45,7 +45,7 @@ impl Ranking {
     }
 
     /// The best victim; it stays filed.
-    pub(super) fn choose(&mut self) -> Option<Link<Point>> {
+    pub(super) fn choose(&self) -> Option<Link<Point>> {
         let slot = self.policy.choose()?;
         self.at(slot)
     }
@@ -54,6 +54,24 @@ impl Ranking {
     pub(super) fn choose_of(&self, group: QuotaGroup) -> Option<Link<Point>> {
         let slot = self.policy.choose_of(group)?;
         self.at(slot)
+    }
+
+    /// The first candidates in the order, that many at most.
+    pub(super) fn first(&self, most: usize) -> impl Iterator<Item = Link<Point>> {
+        self.policy.first(most).filter_map(|slot| self.at(slot))
+    }
+
+    /// Whether the keys of all policies that candidates are filed with only rise, so that a candidate may be used without
+    /// being filed again.
+    #[inline]
+    pub(in crate::cache) fn is_lazy(&self) -> bool {
+        self.kind.keys_rise() && self.coming().keys_rise()
+    }
+
+    /// The same for a candidate that is leased.
+    #[inline]
+    pub(in crate::cache) fn files_leased(&self) -> bool {
+        self.kind.keys_rise_while_leased() && self.coming().keys_rise_while_leased()
     }
 
     /// The candidate in `slot`.
@@ -102,7 +120,7 @@ impl Ranking {
         slot
     }
 
-    fn file(&mut self, slot: CandidateId, standing: Standing, entry: CandidateEntry) {
+    pub(super) fn file(&mut self, slot: CandidateId, standing: Standing, entry: CandidateEntry) {
         self.policy.file(slot, standing, entry);
         self.exchange.file(slot, standing, entry);
         self.aging.file(slot, standing, entry);
@@ -126,6 +144,9 @@ impl Ranking {
 impl Evictor {
     /// Files `point`, or files it again under its present standing.
     pub(super) fn file(&mut self, point: Ref<'_, Point>, resources: Resources<'_>) {
+        if !self.silence(point, resources) {
+            return;
+        }
         let slot = match point.account.get(&self.owner).candidate {
             Some(slot) => slot,
             None => {

@@ -150,7 +150,7 @@ impl Evictor {
     /// Releases a lease that counts on the point's word.
     fn give_back(&mut self, point: Ref<'_, Point>, resources: Resources<'_>) {
         self.has_let_go = true;
-        if point.word.release() {
+        if point.word.release().push {
             self.backlog.push(point);
         } else if resources.hot.deflate_spare(point, resources.guard, |point| self.backlog.push(point)) {
             self.totals.deflations += 1;

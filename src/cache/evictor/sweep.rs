@@ -37,6 +37,7 @@ impl Evictor {
     }
 
     fn sweep_run<'g>(&mut self, run: Ref<'g, Run>, resources: Resources<'g>) {
+        self.listen_to_end(run, resources);
         if let Some(last) = self.idle_end(run, resources) {
             self.unfile(last);
             self.trim(last, usize::MAX, resources);
@@ -69,6 +70,13 @@ impl Evictor {
         freed
     }
 
+    /// Learns of the release that lets the end of a run go.
+    pub(super) fn listen_to_end<'g>(&mut self, run: Ref<'g, Run>, resources: Resources<'g>) {
+        if let Some(last) = run.as_ref().points.get(run.word().len(), resources.guard) {
+            self.listen_if_leased(last, resources);
+        }
+    }
+
     /// The end of a run, if it has no lease and no child. A run that is being inserted is in the queue, or about to be.
     pub(super) fn idle_end<'g>(&self, run: Ref<'g, Run>, resources: Resources<'g>) -> Option<Ref<'g, Point>> {
         let len = run.word().len();
@@ -99,8 +107,8 @@ impl Evictor {
 
     /// Removes the root's permanent child and the mark of an entry that was never there: from now on it is a point like any other.
     fn uproot(&mut self, root: Ref<'_, Point>) {
-        root.word.take_out();
-        if root.word.remove_child() {
+        _ = root.word.take_out();
+        if root.word.remove_child().push {
             self.backlog.push(root);
         }
     }

@@ -364,6 +364,7 @@ fn what_two_points_were_used_flows_down_together() {
         }
         between = run.as_ref().points.get(1, &guard).map(used);
         assert_eq!(evictor.trim(last, usize::MAX, resources), 2);
+        evictor.visit_again(resources);
     });
     let all = before.joined(used(last)).joined(between.expect("made by the lookups"));
     assert_eq!(used(below), all);

@@ -204,8 +204,11 @@ impl Evictor {
         run.space().account.runs.with_mut(&mut self.owner, |runs| *runs -= 1);
         if let Some(parent) = run.parent() {
             flow(parent, flowing, resources);
-            if parent.word.remove_child() {
+            let removed = parent.word.remove_child();
+            if removed.push {
                 self.backlog.push(parent);
+            } else if removed.is_silent_end {
+                self.revisit.push(parent.link());
             }
         }
         let arrays = run.arrays(resources.guard);

@@ -58,10 +58,15 @@ impl Evictor {
     }
 
     /// Whether there is something to tidy that is not in the queue.
-    pub(in crate::cache) fn is_behind(&self) -> bool {
-        self.ranking.exchange.is_pending()
-            || self.ranking.has_spent()
-            || self.quotas.is_sorting()
-            || !self.backlog.is_empty()
+    #[inline]
+    pub(in crate::cache) fn has_upkeep(&self) -> bool {
+        self.ranking.exchange.is_pending() || self.ranking.has_spent() || self.quotas.is_sorting()
+    }
+
+    /// A slice of exchanging and sorting.
+    #[cold]
+    pub(in crate::cache) fn keep_upkeep_up(&mut self, resources: Resources<'_>) {
+        self.advance_exchange(SLICE, resources);
+        self.sort_groups(SLICE, resources);
     }
 }

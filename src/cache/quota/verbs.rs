@@ -1,7 +1,7 @@
 //! Setting quotas, and charging namespaces for blocks.
 
 use super::{NamespaceStats, Quota, QuotaCharge};
-use crate::cache::evictor::{Evictor, QuotaPass, Resources};
+use crate::cache::evictor::{Evictor, QuotaPass, Resources, runs_below};
 use crate::cache::inner::{Inner, Patience, STEP};
 use crate::cache::namespace::Namespace;
 use crate::cache::prefix_cache::PrefixCache;
@@ -15,6 +15,9 @@ pub(in crate::cache) fn set_quota(cache: &PrefixCache, namespace: &Namespace, qu
             evictor.set_quota(&namespace.0.holdings, quota, resources);
         }
     });
+    if quota.pinned_blocks.is_some() {
+        cache.inner.count_pinned(namespace);
+    }
     if let Some(background) = cache.inner.background.get() {
         background.changes_pending();
     }
@@ -58,6 +61,21 @@ impl Inner {
                 return Ok(charge);
             }
             charged = self.in_turn(turn)?;
+        }
+    }
+
+    /// Puts every lease of a namespace into the accounts, from now on as it is taken: its pinned blocks are limited.
+    fn count_pinned(&self, namespace: &Namespace) {
+        let participant = self.participant();
+        // For the whole of it: what other threads evict meanwhile stays readable.
+        let guard = participant.pin();
+        let Some(root) = namespace.0.root(&guard) else { return };
+        let (runs, _) = runs_below(root, usize::MAX, &guard);
+        let runs: Vec<_> = runs.into_iter().map(|run| run.link()).collect();
+        for slice in runs.chunks(STEP) {
+            self.in_turn(|evictor, resources| {
+                evictor.listen_to_all(slice.iter().map(|run| run.get(resources.guard)), resources);
+            });
         }
     }
 

@@ -88,7 +88,11 @@ fn check_run<'g>(
         check_point(point, evictor, resources)?;
     }
     check_list(run, &points, evictor)?;
-    let active = points.iter().rev().find(|point| point.account.get(&evictor.owner).is_active());
+    // Acquire: as the evictor reads it. By the words: a silent lease protects as well as one that is in the accounts.
+    let is_active = |point: &&Ref<'_, Point>| {
+        point.account.get(&evictor.owner).is_active() || point.word.load(Acquire).leases() > 0
+    };
+    let active = points.iter().rev().find(is_active);
     let deepest = active.map_or(0, |point| point.depth());
     let recorded = run.account.with(&evictor.owner, |account| account.protected);
     ensure(recorded == deepest, || BrokenInvariant::ProtectedDepth { run: at, recorded, deepest })?;
@@ -104,8 +108,9 @@ fn check_point<'g>(point: Ref<'g, Point>, evictor: &Evictor, resources: Resource
     let account = point.account.get(&evictor.owner);
     ensure(account.is_known(), || BrokenInvariant::PointUnknown(at))?;
     // Acquire: as the evictor reads it.
-    let leases = point.word.load(Acquire).leases();
-    ensure(account.is_leased() == (leases > 0), || BrokenInvariant::LeaseAccount { point: at, leases })?;
+    let word = point.word.load(Acquire);
+    let (leases, is_told) = (word.leases(), word.leases() > 0 && !word.is_silent());
+    ensure(account.is_leased() == is_told, || BrokenInvariant::LeaseAccount { point: at, leases })?;
     check_active_children(point, evictor, resources)
 }
 

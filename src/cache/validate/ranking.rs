@@ -1,4 +1,5 @@
-//! The ranking: every idle end of a run is filed once, under its present standing, and nothing else is. A slot has a
+//! The ranking: every idle end of a run is filed once, under its present standing, or before its place if it is silent; and
+//! nothing else is. A slot has a
 //! moment exactly if time alone will change the standing of its candidate.
 
 use super::tree::points_of;
@@ -51,11 +52,13 @@ fn check_point(point: Ref<'_, Point>, evictor: &Evictor, resources: Resources<'_
     ensure(leads_back, || BrokenInvariant::WrongSlot { point: at, slot: slot.index() })?;
     let entry = evictor.entry(point);
     let (standing, until) = evictor.standing(point, resources);
+    // Acquire: as the evictor reads it.
+    let is_silent = point.word.load(Acquire).is_silent();
     let is_filed = |policy: &Policy| {
         // A namespace that has just got a quota is being sorted into a group.
-        let unsorted =
-            evictor.quotas.is_sorting() && policy.is_filed(slot, standing, CandidateEntry { group: None, ..entry });
-        unsorted || policy.is_filed(slot, standing, entry)
+        let unsorted = evictor.quotas.is_sorting()
+            && policy.is_filed(slot, standing, CandidateEntry { group: None, ..entry }, is_silent);
+        unsorted || policy.is_filed(slot, standing, entry, is_silent)
     };
     ensure(is_filed(&ranking.policy), || BrokenInvariant::StaleStanding(at))?;
     if let Some(incoming) = &ranking.exchange.incoming {
@@ -63,7 +66,7 @@ fn check_point(point: Ref<'_, Point>, evictor: &Evictor, resources: Resources<'_
         ensure(!moved || is_filed(&incoming.policy), || BrokenInvariant::NotMoved(at))?;
     }
     let by_age = Standing { demoted: false, ..standing };
-    let is_aging = |order: &Policy| evictor.quotas.is_sorting() || order.is_filed(slot, by_age, entry);
+    let is_aging = |order: &Policy| evictor.quotas.is_sorting() || order.is_filed(slot, by_age, entry, is_silent);
     ensure(ranking.aging.order().is_none_or(is_aging), || BrokenInvariant::NotAging(at))?;
     ensure(ranking.due.at(slot) == until, || BrokenInvariant::WrongMoment(at))?;
     Ok(true)

@@ -8,8 +8,9 @@ pub(super) const SLOT: u64 = 1 << 54;
 pub(super) const SLOTS: u64 = 63 * SLOT;
 pub(super) const LEASE: u64 = 1 << 26;
 pub(super) const LEASES: u64 = MAX_LEASES * LEASE;
+pub(super) const SILENT: u64 = 1 << 25;
 pub(super) const CHILD: u64 = 1;
-pub(super) const CHILDREN: u64 = LEASE - CHILD;
+pub(super) const CHILDREN: u64 = SILENT - CHILD;
 
 /// Leases that one point can hold at once.
 pub(crate) const MAX_LEASES: u64 = if cfg!(radixkv_tiny) { 3 } else { (1 << 28) - 1 };
@@ -39,6 +40,12 @@ impl Snapshot {
     #[inline]
     pub(crate) fn is_queued(self) -> bool {
         self.0 & QUEUED != 0
+    }
+
+    /// The evictor comes to the point by itself: leases and releases are not queued.
+    #[inline]
+    pub(crate) fn is_silent(self) -> bool {
+        self.0 & SILENT != 0
     }
 
     /// Leases may count on the stripes of its slot.
@@ -79,6 +86,12 @@ impl Snapshot {
     #[inline]
     pub(super) fn has_one_child_alone(self) -> bool {
         self.0 & (LEASES | CHILDREN) == CHILD
+    }
+
+    /// One lease holds the point, and perhaps the bias of a slot.
+    #[inline]
+    pub(super) fn has_one_lease(self) -> bool {
+        self.leases() <= 1 + u64::from(self.slot().is_some())
     }
 
     /// Of a root: only its permanent child holds it. One load is enough: an insert counts its run before it gives up
@@ -153,7 +166,7 @@ impl Snapshot {
     /// `next` with `QUEUED` set, if the transition from this word is a queued change; and whether the caller must push then.
     #[inline]
     pub(super) fn changed(self, next: Self, queued: bool) -> (Self, bool) {
-        if queued && !next.is_new() { (next.queued(), !self.is_queued()) } else { (next, false) }
+        if queued && !next.is_new() && !self.is_silent() { (next.queued(), !self.is_queued()) } else { (next, false) }
     }
 }
 

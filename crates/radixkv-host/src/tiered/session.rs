@@ -3,12 +3,9 @@
 use std::{
     fmt,
     sync::{Arc, mpsc},
-    thread,
 };
 
-use radixkv::{
-    BlockRequest, InsertError, Inserted, Lease, Namespace, Reservation, ReserveError, Session, Stats, Token,
-};
+use radixkv::{BlockRequest, InsertError, Inserted, Lease, Namespace, Reservation, ReserveError, Session, Token};
 
 use super::{
     Shared, WritePolicy,
@@ -17,9 +14,6 @@ use super::{
     start::TieredStart,
 };
 use crate::{grid::offset, host_match::HostMatch};
-
-/// How often it asks for counts that are up to date while other threads evict.
-const TRIES: usize = 16;
 
 /// One thread's access to a [`TieredCache`](super::TieredCache); made by [`TieredCache::session`](super::TieredCache::session).
 /// `Send` and not `Sync`, as a [`Session`] is.
@@ -195,30 +189,12 @@ impl TieredSession {
 
     /// Reserves blocks. What has to be evicted for them is copied to the host first; a refusal evicts nothing.
     fn reserve(&self, namespace: &Namespace, blocks: usize) -> Result<Reservation, ReserveError> {
+        let request = BlockRequest::new(blocks).paid_by(namespace);
         let lacking = blocks.saturating_sub(self.shared.cache.free_blocks());
-        if lacking > 0 && self.may_reserve(namespace, blocks) {
+        if lacking > 0 && self.session.can_reserve(request) {
             self.shared.evict(lacking);
         }
-        self.session.reserve(BlockRequest::new(blocks).paid_by(namespace))
-    }
-
-    /// Whether the namespace's quota allows so many blocks, and as many are free or evictable.
-    fn may_reserve(&self, namespace: &Namespace, blocks: usize) -> bool {
-        let available = |stats: &Stats| stats.free_blocks + stats.evictable_blocks;
-        for _ in 0..TRIES {
-            let stats = self.shared.cache.stats();
-            if available(&stats) >= blocks {
-                let of = namespace.stats();
-                let pinned = of.protected_blocks + of.reserved_blocks;
-                return of.quota.pinned_blocks.is_none_or(|limit| blocks <= limit.saturating_sub(pinned));
-            }
-            if stats.is_settled {
-                break;
-            }
-            // Another thread evicts: leases that were released since do not count yet.
-            thread::yield_now();
-        }
-        false
+        self.session.reserve(request)
     }
 
     /// Counts the lookup and the use. What other threads have inserted of the sequence meanwhile is taken into it.

@@ -203,39 +203,21 @@ fn the_second_drop_of_a_namespace_waits_for_the_first() {
     assert_eq!(cache.validate(), Ok(()));
 }
 
-/// Where every verb uses the same point, a session that helps would take it out of the queue for it to go in again.
+/// Namespaces have piled up, and another thread is stopped with their names locked: a session that evicts leaves them for later.
 #[test]
-fn sessions_help_seldom_where_there_is_little_to_do() {
-    let cache = PrefixCache::builder(4, 4_096).build().expect("sound");
-    drop(leases(&cache, 4_000));
-    let (session, space) = (cache.session(), cache.default_namespace());
-    let drains = || cache.inner.evicting(|evictor, _| evictor.backlog.received());
-    let helped = |verbs: u32, keys: u32| {
-        let before = drains();
-        (0..verbs).for_each(|verb| drop(session.match_prefix(&space, &tokens(verb % keys))));
-        drains() - before
-    };
-    cache.settle();
-    assert_eq!(helped(256 + 2 * 1_024, 1), 3);
-    // Each 256th verb finds as many that have changed, but for the first time.
-    assert_eq!(helped(1_024 + 8 * 256, 4_000), 9);
-    assert_eq!(cache.validate(), Ok(()));
-}
-
-/// Namespaces have piled up, and another thread is stopped with their names locked: a session that helps leaves them for later.
-#[test]
-fn a_match_that_helps_does_not_wait_for_a_name_that_is_resolved() {
+fn a_reservation_does_not_wait_for_a_name_that_is_resolved() {
     let cache = PrefixCache::builder(4, 64).build().expect("sound");
     (0..200).for_each(|i| drop(cache.namespace(&[&i.to_string()])));
     cache.inner.namespaces.with_names_locked(|| {
         let (done, over) = std::sync::mpsc::channel();
         let user = cache.clone();
         thread::spawn(move || {
-            let (session, space) = (user.session(), user.default_namespace());
-            (0..1_000).for_each(|key| drop(session.match_prefix(&space, &tokens(key))));
+            let session = user.session();
+            drop(leases(&user, 64));
+            (0..100).for_each(|_| drop(session.reserve(1).expect("evicted")));
             done.send(()).expect("the test goes on");
         });
-        over.recv_timeout(std::time::Duration::from_secs(60)).expect("matches stand still");
+        over.recv_timeout(std::time::Duration::from_secs(60)).expect("reservations stand still");
         assert!(!cache.run_once(), "and so does a thread that evicts");
     });
     cache.settle();

@@ -134,7 +134,7 @@ fn a_small_cache_is_done_at_once_and_the_present_policy_gives_an_exchange_up() {
         if FEW_SLICES * SLICE < 20 { PolicyKind::Lru } else { PolicyKind::Slru }
     );
     side.cache.settle();
-    assert!(!side.cache.inner.evicting(|evictor, _| evictor.is_behind()), "what was replaced is freed");
+    assert!(!side.cache.inner.evicting(|evictor, _| evictor.has_upkeep()), "what was replaced is freed");
     assert_eq!((side.cache.settings().policy(), side.cache.validate()), (PolicyKind::Slru, Ok(())));
 }
 

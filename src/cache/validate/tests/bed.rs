@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::super::{BrokenInvariant, validate};
-use crate::cache::evictor::{Evictor, Resources};
+use crate::cache::evictor::{Evictor, LeasePass, Resources};
 use crate::key::Token;
 use crate::reclaim::Ref;
 use crate::tree::{Point, Run, Space};
@@ -92,6 +92,7 @@ pub(super) fn found(plant: impl FnOnce(&mut Evictor, Scene<'_>)) -> BrokenInvari
     let bed = Bed::new();
     let violation = bed.cache.inner.evicting(|evictor, resources| {
         evictor.settle(resources);
+        evictor.account_leases(&mut LeasePass::default(), usize::MAX, resources);
         assert_eq!(validate(&bed.cache.inner, evictor, resources), Ok(()));
         plant(evictor, bed.scene(resources));
         validate(&bed.cache.inner, evictor, resources).expect_err("planted")

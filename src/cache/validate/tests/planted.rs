@@ -299,7 +299,12 @@ fn filing_of_points() {
         scene.end.account.with_mut(&mut evictor.owner, |account| account.candidate = other);
     });
     assert_eq!(crossed, BrokenInvariant::WrongSlot { point: on(RUN, 12), slot });
-    let stale = found(|_, scene| scene.end_of(scene.branch).statistics.touch(99));
+    let stale = found(|evictor, scene| {
+        let end = scene.end_of(scene.branch);
+        let slot = end.account.get(&evictor.owner).candidate.expect("filed");
+        let (standing, entry) = (evictor.standing(end, scene.resources).0, evictor.entry(end));
+        evictor.ranking.policy.file(slot, Standing { last: standing.last + 99, ..standing }, entry);
+    });
     assert_eq!(stale, BrokenInvariant::StaleStanding(on(BRANCH, 6)));
     let unfiled = found(|evictor, scene| {
         let slot = scene.end.account.get(&evictor.owner).candidate.expect("filed");

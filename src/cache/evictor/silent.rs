@@ -1,0 +1,254 @@
+//! Silent points: points to which the evictor comes by itself, so that no lease on them is told to it.
+//!
+//! A point becomes silent when its entry leaves the queue, or when it is filed. From then on it is found
+//!
+//! - at the end of a run, because it is filed with the policy: when its turn comes, or in a pass over the candidates;
+//! - inside a run, when the run is trimmed to it, and below a child run, when the last one is removed.
+//!
+//! So a candidate may be leased, or have been used since it was filed. Its place in the order is not behind its true one,
+//! because the keys of lazy policies only rise ([`PolicyKind::keys_rise`](crate::PolicyKind)). When its turn comes it is the
+//! victim, or it is filed again under its present key, or the evictor *listens*: the point is unfiled, protected in the
+//! accounts and not silent until its last lease is released, which queues it.
+//!
+//! The accounts take a silent lease for none: *evictable* is an upper bound until a [`LeasePass`] has looked at every path
+//! above a candidate. That is what a waiter relies on: a silent release makes nothing available that it has not counted. So
+//! while a thread waits, no point with a lease becomes silent.
+//!
+//! Points of namespaces with a limit on pinned blocks are never silent: that limit is decided by the accounts.
+
+use std::collections::HashSet;
+
+use smallvec::SmallVec;
+
+use super::{Evictor, Resources};
+use crate::policy::CandidateId;
+use crate::reclaim::{Link, Ref};
+use crate::sync::atomic::Ordering::Relaxed;
+use crate::sync::model_size;
+use crate::tree::{Point, Run, Snapshot};
+
+/// Candidates that one turn files again, or finds leased.
+pub(super) const STALE: usize = model_size(512, 2);
+/// Candidates at the head of the order that are looked at before all are.
+const FEW: usize = 32;
+
+/// A pass over the candidates that puts silent leases into the accounts.
+#[derive(Debug, Default)]
+pub(in crate::cache) struct LeasePass {
+    next: usize,
+}
+
+impl Evictor {
+    /// Whether the evictor comes to `point` by itself, and may leave it silent with or without a lease.
+    #[inline]
+    pub(super) fn may_be_silent(&self, point: Ref<'_, Point>, is_leased: bool, resources: Resources<'_>) -> bool {
+        let run = point.run();
+        let by_policy =
+            if is_leased { self.ranking.files_leased() && !resources.is_awaited } else { self.ranking.is_lazy() };
+        by_policy
+            && self.hidden.is_empty()
+            && !run.space().is_detached()
+            && run.space().holdings.pinned_limit().is_none()
+            && point.end() == resources.grid_of(run).boundary(point.end())
+    }
+
+    /// Whether `point`, which is silent and leased, cannot stay so.
+    pub(super) fn must_listen(&self, point: Ref<'_, Point>) -> bool {
+        let run = point.run();
+        let is_end = run.word().len() == point.depth();
+        run.space().is_detached() || !self.hidden.is_empty() || (is_end && !self.ranking.files_leased())
+    }
+
+    /// Clears `SILENT`. A slot that no lease keeps is taken off: a silent release left it.
+    pub(super) fn word_after_listening(&mut self, point: Ref<'_, Point>, resources: Resources<'_>) -> Snapshot {
+        let word = point.word.listen();
+        if word.slot().is_none()
+            || !resources.hot.deflate_spare(point, resources.guard, |point| self.backlog.push(point))
+        {
+            return word;
+        }
+        self.totals.deflations += 1;
+        point.word.look()
+    }
+
+    /// Learns of the end of the last lease on `point` from now on; whether it has one.
+    pub(super) fn listen(&mut self, point: Ref<'_, Point>, resources: Resources<'_>) -> bool {
+        let is_leased = self.word_after_listening(point, resources).leases() > 0;
+        if is_leased {
+            self.unfile(point);
+            self.account(point, true, resources);
+        }
+        is_leased
+    }
+
+    /// Listens to a point that is silent and leased, which must go as soon as it is idle.
+    pub(super) fn listen_if_leased(&mut self, point: Ref<'_, Point>, resources: Resources<'_>) {
+        let word = point.word.look();
+        if word.is_silent() && word.leases() > 0 {
+            self.listen(point, resources);
+        }
+    }
+
+    /// Whether a candidate whose turn has come is the victim. If not, it is filed as it should be, or no more.
+    #[inline]
+    pub(super) fn is_due(&mut self, point: Ref<'_, Point>, resources: Resources<'_>) -> bool {
+        let word = point.word.look();
+        if !word.is_silent() {
+            return true;
+        }
+        let is_end = point.run().word().len() == point.depth();
+        if word.is_idle() && is_end && self.is_filed_as_it_is(point, resources) {
+            return true;
+        }
+        self.refile(point, word.leases() > 0, resources);
+        false
+    }
+
+    #[inline]
+    fn is_filed_as_it_is(&self, point: Ref<'_, Point>, resources: Resources<'_>) -> bool {
+        let Some(slot) = point.account.get(&self.owner).candidate else { return false };
+        self.ranking.policy.is_under(slot, self.standing(point, resources).0, self.entry(point))
+    }
+
+    #[cold]
+    fn refile(&mut self, point: Ref<'_, Point>, is_leased: bool, resources: Resources<'_>) {
+        self.stale_left = self.stale_left.saturating_sub(1);
+        if !(is_leased && self.listen(point, resources)) {
+            self.place(point, resources);
+            self.visit_again(resources);
+        }
+    }
+
+    /// A turn begins.
+    pub(in crate::cache) fn begin_turn(&mut self) {
+        self.stale_left = STALE;
+    }
+
+    /// Whether this turn has filed as many candidates again as one may: what is left needs another turn.
+    pub(in crate::cache) fn needs_turn(&self) -> bool {
+        self.stale_left == 0
+    }
+
+    /// Whether `missing` blocks can be evicted as long as no lease is taken; nothing if that needs more turns with the same pass.
+    /// Evicts none.
+    pub(in crate::cache) fn can_free(
+        &mut self,
+        missing: usize,
+        pass: &mut Option<LeasePass>,
+        resources: Resources<'_>,
+    ) -> Option<bool> {
+        if pass.is_none() && missing <= self.totals.evictable && self.first_can_free(missing, resources) {
+            return Some(true);
+        }
+        if !self.account_leases(pass.get_or_insert_default(), STALE, resources) {
+            return None;
+        }
+        *pass = None;
+        Some(self.totals.evictable >= missing)
+    }
+
+    /// Whether the first candidates have so many blocks.
+    fn first_can_free(&self, missing: usize, resources: Resources<'_>) -> bool {
+        let mut blocks = 0;
+        let mut is_enough = |candidate: Link<Point>| {
+            blocks += self.own_blocks(candidate.get(resources.guard), resources);
+            blocks >= missing
+        };
+        // One victim is enough for most requests.
+        self.ranking.choose().is_some_and(&mut is_enough) || self.ranking.first(FEW).skip(1).any(is_enough)
+    }
+
+    /// The blocks that an idle end of a run has beyond the next point below it; zero if it is none.
+    fn own_blocks(&self, point: Ref<'_, Point>, resources: Resources<'_>) -> usize {
+        let (run, word) = (point.run(), point.word.look());
+        if !word.is_idle() || run.word().len() != point.depth() {
+            return 0;
+        }
+        let grid = resources.grid_of(run);
+        let below = self.point_below(point).map_or(0, |below| below.depth());
+        run.blocks_to(point.depth(), grid) - run.blocks_to(below, grid)
+    }
+
+    /// Puts the silent leases above up to `candidates` candidates into the accounts; true if none is left.
+    ///
+    /// Every run without a lease in the accounts leads to a candidate: the end of the run, or of one that is attached to it.
+    pub(in crate::cache) fn account_leases(
+        &mut self,
+        pass: &mut LeasePass,
+        candidates: usize,
+        resources: Resources<'_>,
+    ) -> bool {
+        let mut seen = HashSet::new();
+        for _ in 0..candidates {
+            if pass.next >= self.ranking.slots().len() {
+                return true;
+            }
+            let candidate = self.ranking.at(CandidateId::at(pass.next));
+            pass.next += 1;
+            if let Some(candidate) = candidate {
+                let point = candidate.get(resources.guard);
+                if point.word.look().children() > 0 || point.run().word().len() != point.depth() {
+                    // A run was attached to it, or its run has grown.
+                    self.unfile(point);
+                }
+                self.account_path(point.run(), &mut seen, resources);
+            }
+        }
+        pass.next >= self.ranking.slots().len()
+    }
+
+    /// Looks at the points of `run` and of the runs above it, up to one that is protected or was seen.
+    fn account_path<'g>(&mut self, mut run: Ref<'g, Run>, seen: &mut HashSet<Link<Run>>, resources: Resources<'g>) {
+        loop {
+            self.account_run(run, resources);
+            if run.account.with(&self.owner, |account| account.protected) > 0 {
+                return;
+            }
+            let Some(parent) = run.parent() else { return };
+            run = parent.run();
+            if !seen.insert(run.link()) {
+                return;
+            }
+        }
+    }
+
+    /// Listens to the silent points of `run` that are leased; in a namespace whose pinned blocks are limited, to all.
+    pub(super) fn account_run(&mut self, run: Ref<'_, Run>, resources: Resources<'_>) {
+        let points: SmallVec<[Link<Point>; 4]> =
+            run.account.with(&self.owner, |account| account.points.iter().collect());
+        let to_all = run.space().holdings.pinned_limit().is_some();
+        for point in points {
+            // The evictor alone ends points: what it knows is alive.
+            let point = point.get(run.as_ref());
+            let word = point.word.look();
+            if word.is_silent() && (to_all || word.leases() > 0) && !self.listen(point, resources) {
+                // What is not silent is filed under its present key.
+                self.place(point, resources);
+                self.visit_again(resources);
+            }
+        }
+    }
+
+    /// Listens to all points of these runs, which are in the accounts or in the queue.
+    pub(in crate::cache) fn listen_to_all<'g>(
+        &mut self,
+        runs: impl Iterator<Item = Ref<'g, Run>>,
+        resources: Resources<'g>,
+    ) {
+        runs.for_each(|run| self.account_run(run, resources));
+    }
+
+    /// Makes `point`, which is being filed, silent if it may be; false if it cannot be filed because it is leased.
+    #[inline]
+    pub(super) fn silence(&mut self, point: Ref<'_, Point>, resources: Resources<'_>) -> bool {
+        // Relaxed: the evictor alone writes the bit.
+        let word = point.word.load(Relaxed);
+        let may_be = self.may_be_silent(point, word.leases() > 0, resources);
+        match (word.is_silent(), self.ranking.is_lazy()) {
+            (false, true) if may_be => point.word.silence(),
+            (true, false) => return !self.listen(point, resources),
+            _ => {}
+        }
+        true
+    }
+}
