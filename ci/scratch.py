@@ -31,7 +31,7 @@ class Tree:
             self.env.pop(name, None)
         shutil.rmtree(self.tree, ignore_errors=True)
         os.makedirs(self.tree)
-        for part in ("src", "crates", "loom_tests", "tests", "benches", "examples", "docs", ".cargo"):
+        for part in ("src", "crates", "bindings/c", "loom_tests", "tests", "benches", "examples", "docs", ".cargo"):
             shutil.copytree(os.path.join(ROOT, part), os.path.join(self.tree, part), symlinks=True)
         for part in ("Cargo.toml", "Cargo.lock", "README.md"):
             shutil.copy2(os.path.join(ROOT, part), self.tree)

@@ -81,25 +81,32 @@ fn a_mark_against_the_trim_of_its_point() {
 /// A retained prefix stays, although its last lease is released while everything is being evicted.
 #[test]
 fn a_retention_against_evicting_everything() {
-    explore_less("retain, release vs evict", || {
-        let world = world(2, &[&[1, 2]]);
-        let keeper = spawn({
-            let world = world.clone();
-            move || {
-                let actor = Actor::new(&world);
-                let found = actor.find(&[1, 2]);
-                actor.session.retain(found.lease(), Duration::from_nanos(10)).unwrap();
-                found.len_tokens()
-            }
-        });
-        world.beside(|world| world.cache.evict(2));
-        let kept = keeper.join().unwrap();
-        world.rest(kept, 0);
-        world.cache.evict(2);
-        assert_eq!(Actor::new(&world).find(&[1, 2]).len_tokens(), kept);
-        world.cache.set_time(10);
-        assert_eq!(world.close(), kept);
+    explore_less("retain, release vs evict", || retain_against_evicting(world(2, &[&[1, 2]])));
+}
+
+/// The same where the leases are told, too: the entry may be there already, or be taken out by then.
+#[test]
+fn a_retention_beside_leases_that_are_told() {
+    explore_less("retain, release vs evict, told", || retain_against_evicting(World::told(1, 2, &[&[1, 2]])));
+}
+
+fn retain_against_evicting(world: Arc<World>) {
+    let keeper = spawn({
+        let world = world.clone();
+        move || {
+            let actor = Actor::new(&world);
+            let found = actor.find(&[1, 2]);
+            actor.session.retain(found.lease(), Duration::from_nanos(10)).unwrap();
+            found.len_tokens()
+        }
     });
+    world.beside(|world| world.cache.evict(2));
+    let kept = keeper.join().unwrap();
+    world.rest(kept, 0);
+    world.cache.evict(2);
+    assert_eq!(Actor::new(&world).find(&[1, 2]).len_tokens(), kept);
+    world.cache.set_time(10);
+    assert_eq!(world.close(), kept);
 }
 
 /// Two threads retain one prefix, and the earlier deadline comes meanwhile: one lease is kept, until the later one.

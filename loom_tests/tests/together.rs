@@ -67,7 +67,7 @@ fn a_short_lease_against_drain_and_trim() {
 #[test]
 fn a_new_run_and_a_point_on_it_against_drains() {
     explore_less("insert 1,2 vs find 1,9 vs drain, drain", || {
-        let world = World::new(1, 3);
+        let world = World::told(1, 3, &[]);
         let writer = spawn({
             let world = world.clone();
             move || Actor::new(&world).insert(&[1, 2])

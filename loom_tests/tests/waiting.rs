@@ -105,16 +105,18 @@ fn a_new_run_released_to_a_waiter_beside_a_drain() {
         let actor = Actor::new(&world);
         let (root, blocks) = (actor.find(&[1]), actor.session.reserve(1).unwrap());
         actor.fill(&[1], 0, &blocks);
+        // The lease on the root is given up later, which would wake the waiter as well.
         let holder = spawn(move || {
             let (actor, root) = (actor, root);
             drop(actor.session.insert(root.lease(), &[1], blocks).expect("the namespace stands"));
+            root
         });
         let drainer = spawn({
             let world = world.clone();
             move || world.cache.run_once()
         });
         drop(world.beside(|world| wait_for(world, 1)));
-        holder.join().unwrap();
+        drop(holder.join().unwrap());
         drainer.join().unwrap();
         world.close();
     });
