@@ -91,7 +91,8 @@ impl Snapshot {
     /// One lease holds the point, and perhaps the bias of a slot.
     #[inline]
     pub(super) fn has_one_lease(self) -> bool {
-        self.leases() <= 1 + u64::from(self.slot().is_some())
+        let leases = self.0 & LEASES;
+        leases == LEASE || (leases == 2 * LEASE && self.0 & SLOTS != 0)
     }
 
     /// Of a root: only its permanent child holds it. One load is enough: an insert counts its run before it gives up
