@@ -34,6 +34,7 @@
 //!              graph  measure          captured steps; events, and the speed of the memory
 //! a batch      prepared  work          its plan on the device; the arguments of its kernels
 //!              capacity                the room that it has for others
+//!              scoring                 its sinks and slopes, in the units of the kernels
 //!              plan/                   which thread block reads which keys for which rows: split chooses how long
 //!                                      parts are; decode, extend and cascade lay them out. Calls no driver
 //! memory       kv                      keys and values of all layers, allocated or an engine's
@@ -87,6 +88,7 @@ mod pairs;
 mod plan;
 mod prepared;
 mod reserved;
+mod scoring;
 mod staged;
 mod staging;
 mod swap;

@@ -46,3 +46,5 @@ mod steps;
 mod swapping;
 #[path = "gpu/uses.rs"]
 mod uses;
+#[path = "gpu/variants.rs"]
+mod variants;
