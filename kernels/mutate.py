@@ -105,7 +105,7 @@ MUTANTS = [
     ("decode: slots before the window are not zeroed", "item.cuh", "const bool valid = key + row >= first && key + row < end;", "const bool valid = key + row < end;"),
     ("decode: a window begins with a whole tile", "item.cuh", "whole_tiles(a.kv) ? item.first & ~15u : item.first;", "whole_tiles(a.kv) ? (item.first + 15) & ~15u : item.first;"),
     ("decode: scales of keys forgotten", "item.cuh", "scales[lane % 4 * 2 + half * 8 + i % 2] * a.scale_log2", "a.scale_log2"),
-    ("decode: scales of values forgotten", "item.cuh", "x[i] *= scales[16 + lane % 4 * 2 + i / 2 % 2 * 8 + i % 2];", ""),
+    ("decode: scales of values forgotten", "item.cuh", "x[i] *= scales[16 + lane % 4 * 2 + i / 2 % 2 * 8 + i % 2];", "x[i] *= 1.f;"),
     ("decode: scales of keys on the values", "item.cuh", "x[i] *= scales[16 + lane", "x[i] *= scales[lane"),
     ("decode: queries of 8-bit keys in their own order", "item.cuh", "q[r] = (four.x & 0xffff) | four.y << 16;", "q[r] = four.x;"),
     ("decode: columns of 8-bit values in the order of 16-bit ones", "item.cuh", "rk_f4{o[2 * i][2 * r], o[2 * i + 1][2 * r], o[2 * i][2 * r + 1], o[2 * i + 1][2 * r + 1]};", "rk_f4{o[2 * i][2 * r], o[2 * i][2 * r + 1], o[2 * i + 1][2 * r], o[2 * i + 1][2 * r + 1]};"),

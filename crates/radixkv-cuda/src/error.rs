@@ -7,6 +7,7 @@ use std::fmt;
 use cudarc::driver::DriverError;
 use cudarc::driver::sys::CUresult;
 
+use super::dlpack::TensorField;
 use super::kernel::Kernel;
 use radixkv_attention::{Dtype, ShapeError};
 
@@ -155,6 +156,15 @@ pub enum GpuError {
         given: f32,
         /// The scale that it was reserved with.
         reserved: f32,
+    },
+    /// A tensor of an engine is not as the operation needs it.
+    Tensor {
+        /// What of it.
+        field: TensorField,
+        /// As it is.
+        given: i64,
+        /// As it has to be.
+        needed: i64,
     },
     /// An address of an engine's memory, or a number of bytes, is no multiple of 16.
     Unaligned {
@@ -389,6 +399,9 @@ impl fmt::Display for GpuError {
                 write!(f, "the softmax scale is {given}, the batch was reserved for {reserved}")
             }
             Self::OtherLayout => f.write_str("the batch was prepared for another layout than the storage has"),
+            Self::Tensor { field, given, needed } => {
+                write!(f, "the tensor's {field} is {given}, but {needed} is needed")
+            }
             Self::Unaligned { address } => {
                 write!(f, "the address, stride or length {address:#x} is not a multiple of 16 bytes")
             }

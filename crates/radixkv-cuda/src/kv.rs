@@ -7,15 +7,16 @@ use std::sync::Arc;
 use cudarc::driver::{CudaStream, sys};
 
 use super::abi::{LayerKv, Plane};
-use super::buffer::Buffer;
+use super::buffer::{Buffer, tensor_arrays};
 use super::device::Device;
+use super::dlpack::{self, DlTensor, TensorField};
 use super::driver;
 use super::error::GpuError;
 use super::kernel::Variant;
 use super::upload::{ArraySpan, Arrays, Upload};
 use super::uses::Uses;
 use parking_lot::{Mutex, MutexGuard};
-use radixkv_attention::{Half, Layout, ShapeError};
+use radixkv_attention::{Half, Layout, Order, ShapeError};
 
 /// Keys and values of all layers, in an allocation of its own or in memory of an engine ([`Kv::from_raw`]).
 ///
@@ -309,6 +310,50 @@ impl Kv {
     /// Uses by streams other than the device's; locked while a use is queued and noted.
     pub(super) fn uses(&self) -> MutexGuard<'_, Uses> {
         self.uses.lock()
+    }
+}
+
+impl Kv {
+    /// Makes a storage in tensors of an engine, two of each layer: keys `[blocks, block_size, kv_heads, head_dim]`, and values
+    /// with `value_dim`, for [`Order::Nhd`]; `[blocks, kv_heads, block_size, ...]` for [`Order::Hnd`]. Blocks may have gaps between them,
+    /// which are the same in all tensors, as those of a tensor `[blocks, 2, ...]` have.
+    ///
+    /// # Errors
+    ///
+    /// [`GpuError::Tensor`] with what differs, as it is and as it is needed; and as for [`Kv::from_raw`].
+    ///
+    /// # Safety
+    ///
+    /// As for [`Kv::from_raw`]; and `shape` and `strides` of each tensor must be arrays of `ndim` numbers, or `strides` null.
+    pub unsafe fn from_dlpack(
+        device: &Device,
+        layout: Layout,
+        keys: &[DlTensor],
+        values: &[DlTensor],
+    ) -> Result<Self, GpuError> {
+        check(&layout)?;
+        let mut stride = None;
+        let mut addresses = |half: Half, tensors: &[DlTensor]| -> Result<Vec<u64>, GpuError> {
+            let Layout { blocks, block_size, kv_heads, head_dim, dtype, order, .. } = layout.of(half);
+            let shape = match order {
+                Order::Hnd => [blocks, kv_heads, block_size, head_dim],
+                _ => [blocks, block_size, kv_heads, head_dim],
+            };
+            tensors
+                .iter()
+                .map(|tensor| {
+                    // SAFETY: as the caller promises.
+                    let arrays = unsafe { tensor_arrays(tensor) };
+                    let (address, given) = tensor.address(arrays, device, dtype, &shape, true)?;
+                    let needed = *stride.get_or_insert(given);
+                    dlpack::check(TensorField::Stride(0), given as i64, needed as i64).map(|()| address)
+                })
+                .collect()
+        };
+        let (keys, values) = (addresses(Half::Keys, keys)?, addresses(Half::Values, values)?);
+        let block_stride = stride.unwrap_or(layout.block_elements());
+        // SAFETY: as the caller promises; every block lies in a tensor.
+        unsafe { Self::from_raw(device, layout, Planes { keys: &keys, values: &values, block_stride }) }
     }
 }
 

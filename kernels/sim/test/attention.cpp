@@ -212,6 +212,7 @@ void test_decode(const Shape& shape, const std::vector<u32>& lengths, u32 most_s
     seq[s] = s;
     low[s] = scoring.low(lengths[s]);
     views[s] = {lengths[s], lengths[s]};
+    for (u32 t = 0; t < low[s]; ++t) pool.spoil(s, t);
     plan.add(pool, s, low[s], true, most_splits, r);
   }
   // Room that is not used, anywhere in the list.
@@ -247,6 +248,7 @@ void test_extend(const Shape& shape, const std::vector<u32>& lengths, const std:
     const u32 before = lengths[s] - chunk[s];
     std::vector<u32> tree;
     low.push_back(scoring.low(before + 1));
+    for (u32 t = 0; t < low[s]; ++t) pool.spoil(s, t);
     for (u32 t = 0; t < chunk[s]; ++t) {
       seq.push_back(s);
       if (trees) tree.push_back(tree_row(tree, r));

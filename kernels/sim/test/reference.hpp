@@ -148,6 +148,14 @@ class Pool {
   double value(size_t s, u32 t, u32 h, u32 d) const {
     return element(v, v_scale, place(s, t, h, shape.value_dim) + d, scale_place(s, t, h));
   }
+  // Makes a token's rows NaN, where elements have 8 bits by its scales or by codes.
+  void spoil(size_t s, u32 t) const {
+    for (u32 h = 0; h < shape.kv_heads; ++h) {
+      memset(k.get() + place(s, t, h, shape.dim) * shape.type.bytes(), 0xff, shape.dim * shape.type.bytes());
+      memset(v.get() + place(s, t, h, shape.value_dim) * shape.type.bytes(), 0xff, shape.value_dim * shape.type.bytes());
+      if (shape.type.scaled() && scales == Scales::TOKENS) k_scale[scale_place(s, t, h)] = v_scale[scale_place(s, t, h)] = NAN;
+    }
+  }
   RkKv kv() const {
     const bool tokens = scales == Scales::TOKENS;
     const u64 of_a_block = tokens ? (u64)shape.block * shape.kv_heads : 0;

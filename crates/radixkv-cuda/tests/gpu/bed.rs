@@ -360,13 +360,13 @@ impl Bed {
 
     /// Compares outputs and log-sum-exps with the definition in `f64`, over what is stored.
     pub fn check(&self, what: &str, out: &[u16], lse: Option<&[f32]>) {
-        let error = self.error(what, out, lse, &|half, head, row: &[u16]| self.read(half, head, row));
+        let error = self.error(what, out, lse, |half, head, row: &[u16]| self.read(half, head, row));
         assert!(error <= bound(rows_of(self.layout.dtype)), "{what}: relative error {error:.2e}");
     }
 
     /// The error of outputs relative to attention over the rows as they were before they were stored.
     pub fn error_of_storing(&self, what: &str, out: &[u16]) -> f64 {
-        self.error(what, out, None, &|_, _, row: &[u16]| row.iter().map(|x| decode(Dtype::Bf16, *x)).collect())
+        self.error(what, out, None, |_, _, row: &[u16]| row.iter().map(|x| decode(Dtype::Bf16, *x)).collect())
     }
 
     fn error(
@@ -374,7 +374,7 @@ impl Bed {
         what: &str,
         out: &[u16],
         lse: Option<&[f32]>,
-        read: &dyn Fn(Half, usize, &[u16]) -> Vec<f64>,
+        read: impl Fn(Half, usize, &[u16]) -> Vec<f64>,
     ) -> f64 {
         let (layout, heads) = (self.layout, self.query_heads);
         let (dim, value_dim, group) = (layout.head_dim, layout.value_dim, heads / layout.kv_heads);

@@ -79,7 +79,7 @@ fn decode_seeds(driver: &Driver, seeds: std::ops::RangeInclusive<u64>) {
 #[test]
 fn decode_of_random_variants() {
     let Some(driver) = driver() else { return };
-    decode_seeds(&driver, 1..=40);
+    decode_seeds(&driver, 1..=28);
 }
 
 fn extend_seeds(driver: &Driver, seeds: std::ops::RangeInclusive<u64>) {
@@ -98,7 +98,7 @@ fn extend_seeds(driver: &Driver, seeds: std::ops::RangeInclusive<u64>) {
 #[test]
 fn extend_of_random_variants() {
     let Some(driver) = driver() else { return };
-    extend_seeds(&driver, 101..=130);
+    extend_seeds(&driver, 101..=118);
 }
 
 fn cascade_seeds(driver: &Driver, seeds: std::ops::RangeInclusive<u64>) {
@@ -122,14 +122,14 @@ fn cascade_seeds(driver: &Driver, seeds: std::ops::RangeInclusive<u64>) {
 #[test]
 fn cascade_of_random_variants() {
     let Some(driver) = driver() else { return };
-    cascade_seeds(&driver, 201..=230);
+    cascade_seeds(&driver, 201..=221);
 }
 
 #[test]
 fn trees_of_drafted_tokens() {
     let Some(driver) = driver() else { return };
     let device = driver.open();
-    each_seed(&driver, 301..=316, |seed, random| {
+    each_seed(&driver, 301..=310, |seed, random| {
         let mut draft = || Sequence { before: random.usize(..200), rows: random.usize(1..=16), shared: 0 };
         let sequences = [draft(), draft(), draft()];
         let (drawn, what) = bed(seed, &sequences, seed % 3 > 0);
@@ -155,7 +155,7 @@ fn later_devices_run_the_ptx_of_variants() {
     driver.device(1, (12, 0), 1 << 33);
     decode_seeds(&driver, 41..=44);
     extend_seeds(&driver, 131..=133);
-    cascade_seeds(&driver, 231..=232);
+    cascade_seeds(&driver, 231..=231);
 }
 
 /// What is before the window is NaN: it is not read.
