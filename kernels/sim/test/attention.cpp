@@ -399,6 +399,41 @@ void test_empty(const Shape& shape, u32 seed) {
   }
 }
 
+// A stored NaN of one column of the values makes that column of the outputs NaN, and no other.
+void test_nan(const Shape& shape, u32 seed) {
+  Random r(seed);
+  const Pool pool(shape, {20}, r);
+  const Queries queries(shape, 1, r);
+  const Scoring scoring{Model()};
+  const Memory<u32> table(pool.table.copy());
+  const u32 column = draw(r, shape.value_dim), token = first_token(shape);
+  for (u32 h = 0; h < shape.kv_heads; ++h) pool.v[pool.place(0, 3, h, shape.value_dim) + column] = draw(r, 2) ? 0x7f : 0xff;
+  for (int extend = 0; extend < 2; ++extend) {
+    Results results(shape, 1);
+    Memory<float> o(1), ml(1);
+    std::vector<RkDecodeItem> items;
+    std::vector<RkTile> tiles;
+    for (u32 h = 0; h < shape.kv_heads; ++h) {
+      items.push_back({token, pool.starts[0], h, 0, 20, RK_DIRECT, 20, 0});
+      tiles.push_back({pool.starts[0], h, 0, 20, RK_DIRECT, 0, shape.group, token, 20});
+    }
+    Memory<RkDecodeItem> i(items);
+    Memory<RkTile> t(tiles);
+    if (extend)
+      launch("rk_extend" + shape.suffix(), shape.kv_heads, 1, 128, shared_rows(shape), seed,
+             tile_args(pool, queries, results, o, ml, t, table, Extra(), scoring, 1, seed));
+    else
+      launch("rk_decode" + shape.suffix(), shape.kv_heads, 1, 128, shared_decode(shape), seed,
+             decode_args(pool, queries, results, o, ml, i, table, scoring, 1, seed));
+    bool right = true;
+    for (size_t at = 0; at < results.out.size(); ++at) {
+      const double got = shape.type.decode(results.out[at]);
+      right = right && (got != got) == (at % shape.value_dim == column);
+    }
+    check(right, "NaN %d %s schedule %u", extend, shape.text().c_str(), seed);
+  }
+}
+
 // Partial rows of any number, magnitude and order, some of them empty, against their sum in 64 bits.
 void test_merge(const Shape& shape, u32 seed) {
   Random r(seed);

@@ -123,6 +123,7 @@ static void movement(u32 schedule) {
   test_bandwidth(1 + draw(r, 30000), schedule);
   test_append({{Kind::BF16}, 64, 1, 1, 16, false, 64}, 4, true, schedule);
   test_widening(schedule);
+  test_nan({{Kind::E4M3}, 64 * (1 + schedule % 2), 2, 4, 16, schedule % 4 > 1, 64 * (1 + schedule % 2)}, schedule);
 }
 
 int main(int argc, char** argv) {
