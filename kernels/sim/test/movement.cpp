@@ -97,8 +97,9 @@ void test_append(const Shape& shape, u32 tokens, bool far, u32 seed) {
   std::vector<u32> order(blocks * shape.block);
   for (u32 i = 0; i < order.size(); ++i) order[i] = i;
   std::shuffle(order.begin(), order.end(), r);
-  // A block id has 32 bits.
-  const u64 first = std::min<u64>((FIRST_SLOT + shape.block - 1) / shape.block, 3u << 30), first_slot = first * shape.block;
+  // A block id has 32 bits, and no plane begins before address 0.
+  const u64 most = 100000000000000u / (places.block_stride(std::max(shape.dim, shape.value_dim)) * bytes);
+  const u64 first = std::min<u64>({(FIRST_SLOT + shape.block - 1) / shape.block, 3u << 30, most}), first_slot = first * shape.block;
   Memory<u64> slot(tokens);
   for (u32 t = 0; t < tokens; ++t) slot[t] = draw(r, 5) == 0 ? RK_SKIP : first_slot + order[t];
   const bool given = shape.type.scaled() && draw(r, 2);
