@@ -1,33 +1,56 @@
 // abi.cuh - what the host passes to the kernels. Every kernel takes one of these structs by value; `abi.rs` of radixkv-cuda mirrors
 // them, and both sides assert the sizes. Integers are little-endian, every address is a device address aligned to 16 bytes, every stride is counted
-// in elements of 16 bits unless it says bytes.
+// in elements unless it says bytes.
 #pragma once
 
 #define RK_SIZE(type, bytes) static_assert(sizeof(type) == (bytes), "the host mirrors " #type " with another size")
 
-// Keys and values of one layer: token t of block b, key-value head h, starts at
-// b * block_stride + t * token_stride + h * head_stride. Every stride is a multiple of 8.
+// Keys or values of one layer: token t of block b, key-value head h, starts at element
+// b * block_stride + t * token_stride + h * head_stride. Every stride is a multiple of 16 bytes.
 // NHD: token_stride = heads * D, head_stride = D. HND: token_stride = D, head_stride = block size * D.
-struct RkKv {
-  u16* k;              // 0
-  u16* v;              // 8
-  u64 block_stride;    // 16
-  u32 token_stride;    // 24
-  u32 head_stride;     // 28
-  u32 block_shift;     // 32  tokens of a block = 1 << block_shift: 16, 32 or 64
-  u32 blocks;          // 36  a block id at or above it is a fault of the host (the simulator aborts)
+struct RkPlane {
+  void* at;            // 0   elements of 16 or 8 bits
+  u64 block_stride;    // 8
+  u32 token_stride;    // 16
+  u32 head_stride;     // 20
+  float* scale;        // 24  elements of 8 bits: what they are multiplied by, at the strides below. Of 16 bits: null
 };
-RK_SIZE(RkKv, 40);
+RK_SIZE(RkPlane, 32);
+
+struct RkKv {
+  RkPlane k, v;              // 0, 32
+  u64 scale_block_stride;    // 64  in floats, as are the two below. Static scales: 0 for blocks and for tokens
+  u32 scale_token_stride;    // 72
+  u32 scale_head_stride;     // 76
+  u32 block_tokens;          // 80  tokens of a block: any number. Where it is a multiple of 16 the table is looked up for 16 keys at once
+  u32 blocks;                // 84  a block id at or above it is a fault of the host (the simulator aborts)
+};
+RK_SIZE(RkKv, 88);
+
+// What happens to scores between the product and the softmax, all of it in log2 units.
+struct RkScoring {
+  const float* sinks;        // 0   [q_heads] one more score of each row, without a value; or null
+  const float* slopes;       // 8   [q_heads] what is taken from a score for each token between key and query; or null
+  float cap;                 // 16  a score s becomes cap * tanh(s / cap); 0: it does not
+  float cap_rate;            // 20  2 * log2(e) / cap
+  u32 window;                // 24  keys that a row sees, its own and those right before it; RK_NO_WINDOW: all
+  u32 pad;                   // 28
+};
+RK_SIZE(RkScoring, 32);
+
+#define RK_NO_WINDOW 0x80000000u
 
 // One block of threads of `decode`: keys [first, end) of one sequence for the query heads of one key-value head.
 struct RkDecodeItem {
   u32 seq;             // 0   row of q and out
   u32 table;           // 4   index of the sequence's first block in the block table
   u32 kv_head;         // 8   or RK_IDLE: nothing to do
-  u32 first, end;      // 12, 16  positions in the sequence; first is a multiple of 16; first == end is allowed
+  u32 first, end;      // 12, 16  positions in the sequence; first == end is allowed
   u32 part;            // 20  first partial row (one for each query head of the group), or RK_DIRECT
+  u32 position;        // 24  of the query: the keys before it and its own are those below
+  u32 pad;             // 28
 };
-RK_SIZE(RkDecodeItem, 24);
+RK_SIZE(RkDecodeItem, 32);
 
 // In place of a partial row: the item is the only one of its rows, and writes out and lse itself.
 #define RK_DIRECT 0xffffffffu
@@ -37,55 +60,56 @@ RK_SIZE(RkDecodeItem, 24);
 
 struct RkDecodeArgs {
   RkKv kv;                     // 0
-  const u16* q;                // 40  [sequence][q_heads][D], q_stride between sequences
-  u16* out;                    // 48  [sequence][q_heads][D]
-  float* lse;                  // 56  [sequence][q_heads], or null
-  float* part_o;               // 64  [row][D]: sum of exp2(score - max) * V, not normalised
-  float* part_ml;              // 72  [row][2]: max of the scaled scores in log2 units, sum of exp2(score - max)
-  const u32* table;            // 80  block ids, those of a sequence one after another
-  const RkDecodeItem* items;   // 88  [items_len], one block of threads each
-  u32 items_len;               // 96
-  u32 q_heads, kv_heads;       // 100, 104  q_heads / kv_heads is 1 to 16
-  u32 q_stride;                // 108
-  float scale_log2;            // 112 softmax scale * log2(e); above zero
-  float lse_scale;             // 116 1 gives lse in log2 units, ln(2) in natural ones
+  RkScoring scoring;           // 88
+  const u16* q;                // 120 [sequence][q_heads][D], q_stride between sequences
+  u16* out;                    // 128 [sequence][q_heads][D of values]
+  float* lse;                  // 136 [sequence][q_heads], or null
+  float* part_o;               // 144 [row][D of values]: sum of exp2(score - max) * V, not normalised
+  float* part_ml;              // 152 [row][2]: max of the scores in log2 units, sum of exp2(score - max)
+  const u32* table;            // 160 block ids, those of a sequence one after another
+  const RkDecodeItem* items;   // 168 [items_len], one block of threads each
+  u32 items_len;               // 176
+  u32 q_heads, kv_heads;       // 180, 184  q_heads / kv_heads is 1 to 16
+  u32 q_stride;                // 188
+  float scale_log2;            // 192 softmax scale * log2(e); above zero
+  float lse_scale;             // 196 1 gives lse in log2 units, ln(2) in natural ones
 };
-RK_SIZE(RkDecodeArgs, 120);
+RK_SIZE(RkDecodeArgs, 200);
 
-// One block of threads of `extend` or `cascade`: up to 128 query rows that read the same keys. Row r of the tile is row
+// One block of threads of `extend` or `cascade`: up to 128 query rows (64 where heads have more than 128 elements) that read the same keys. Row r of the tile is row
 // i = row_first + r of its (query token, query head of the group) pairs: token i / group, head i % group.
 struct RkTile {
   u32 table;           // 0   index of the sequence's first block in the block table
   u32 kv_head;         // 4
-  u32 first, end;      // 8, 12  key positions; first is a multiple of 16
+  u32 first, end;      // 8, 12  key positions
   u32 part;            // 16  partial row of the tile's row 0, or RK_DIRECT (cascade: in tiles of one sequence alone)
   u32 row_first;       // 20
   u32 rows;            // 24  1 to 128. cascade: those of whole sequences
   u32 q_first;         // 28  extend: packed query token of pair-token 0. cascade: index into `members` of pair-token 0
-  u32 visible;         // 32  pair-token t sees keys below min(end, visible + t); RK_ALL: all below end, as in cascade
+  u32 visible;         // 32  extend: pair-token t is at position visible + t - 1, and sees no key behind it
 };
 RK_SIZE(RkTile, 36);
 
-// In place of `visible`: no causal mask.
-#define RK_ALL 0xffffffffu
-
 struct RkTileArgs {
   RkKv kv;                     // 0
-  const u16* q;                // 40  [query token][q_heads][D], q_stride between tokens
-  u16* out;                    // 48  [query token][q_heads][D]
-  float* lse;                  // 56  [query token][q_heads], or null
-  float* part_o;               // 64  as in decode
-  float* part_ml;              // 72
-  const u32* table;            // 80
-  const RkTile* tiles;         // 88  [tiles_len]
-  const u32* members;          // 96  cascade: query token of each sequence. extend: null
-  u32 tiles_len;               // 104
-  u32 q_heads, kv_heads;       // 108, 112
-  u32 q_stride;                // 116
-  float scale_log2;            // 120
-  float lse_scale;             // 124
+  RkScoring scoring;           // 88
+  const u16* q;                // 120 [query token][q_heads][D], q_stride between tokens
+  u16* out;                    // 128 [query token][q_heads][D of values]
+  float* lse;                  // 136 [query token][q_heads], or null
+  float* part_o;               // 144 as in decode
+  float* part_ml;              // 152
+  const u32* table;            // 160
+  const RkTile* tiles;         // 168 [tiles_len]
+  const u32* members;          // 176 cascade: query token of each sequence. extend: null
+  const u32* contexts;         // 184 cascade: tokens of each sequence, its query among them. extend: null
+  const u32* trees;            // 192 extend: a mask of each query token, or null: bit i: it sees the i-th new token of its sequence
+  u32 tiles_len;               // 200
+  u32 q_heads, kv_heads;       // 204, 208
+  u32 q_stride;                // 212
+  float scale_log2;            // 216
+  float lse_scale;             // 220
 };
-RK_SIZE(RkTileArgs, 128);
+RK_SIZE(RkTileArgs, 224);
 
 // Merges the partial rows of `rows` neighbouring output rows: output row `row + r` is made of partial rows
 // list[first + i] + r, i < count.
@@ -103,23 +127,27 @@ struct RkMergeArgs {
   const float* part_ml;        // 24
   const RkMergeItem* items;    // 32
   const u32* list;             // 40
-  u32 items_len;               // 48
-  float lse_scale;             // 52
+  const float* sinks;          // 48  as in RkScoring
+  u32 items_len;               // 56
+  u32 q_heads;                 // 60
+  float lse_scale;             // 64
+  u32 pad;                     // 68
 };
-RK_SIZE(RkMergeArgs, 56);
+RK_SIZE(RkMergeArgs, 72);
 
 struct RkAppendArgs {
   RkKv kv;                     // 0   its k and v are written
-  const u16* k;                // 40  [token][kv_heads][head_dim], k_stride between tokens
-  const u16* v;                // 48
-  const u64* slot;             // 56  [token] block << block_shift | token in block; RK_SKIP writes nothing
-  u32 k_stride, v_stride;      // 64, 68
-  u32 tokens;                  // 72
-  u32 kv_heads;                // 76
-  u32 head_dim;                // 80  a multiple of 8
-  u32 pad;                     // 84
+  const u16* k;                // 88  [token][kv_heads][head_dim], k_stride between tokens
+  const u16* v;                // 96  [token][kv_heads][value_dim]
+  const u64* slot;             // 104 [token] block * block_tokens + token in block; RK_SKIP writes nothing
+  u32 k_stride, v_stride;      // 112, 116
+  u32 tokens;                  // 120
+  u32 kv_heads;                // 124
+  u32 head_dim, value_dim;     // 128, 132  multiples of 8; into elements of 8 bits of 16, 256 at most
+  u32 static_scales;           // 136 elements of 8 bits: 0: the scale of each row is computed, and written; 1: it is there
+  u32 pad;                     // 140
 };
-RK_SIZE(RkAppendArgs, 88);
+RK_SIZE(RkAppendArgs, 144);
 
 #define RK_SKIP 0xffffffffffffffffull
 
@@ -171,7 +199,7 @@ RK_SIZE(RkBandwidthArgs, 24);
 
 // rk_selftest: the results of each helper of plat.cuh on fixed inputs, a word of each of 32 lanes.
 #define RK_SELFTEST_EXACT 32
-#define RK_SELFTEST_WORDS ((RK_SELFTEST_EXACT + 2) * 32)
+#define RK_SELFTEST_WORDS ((RK_SELFTEST_EXACT + 3) * 32)
 struct RkSelftestArgs {
   u32* out;                    // 0   [RK_SELFTEST_WORDS]
 };

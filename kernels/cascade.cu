@@ -5,15 +5,15 @@
 #include "item.cuh"
 #include "rows.cuh"
 
-template <int D, bool BF16> RK_DEV void cascade(const RkTileArgs& a) {
+template <int D, int V, Kind K> RK_DEV void cascade(const RkTileArgs& a) {
   const RkTile& tile = a.tiles[RK_BLOCK_X];
   const u32 group = a.q_heads / a.kv_heads;
-  if (tile.rows > group) return attend_rows<D, BF16, Rows::SHARERS>(a);
+  if (tile.rows > group) return attend_rows<D, V, K, Rows::SHARERS>(a);
   const u32 seq = (u32)row_place<Rows::SHARERS>(a, tile, group, 0).token;
-  attend_item<D, BF16>(a, RkDecodeItem{seq, tile.table, tile.kv_head, tile.first, tile.end, tile.part});
+  const u32 position = a.contexts[tile.q_first + tile.row_first / group];
+  attend_item<D, V, K>(a, RkDecodeItem{seq, tile.table, tile.kv_head, tile.first, tile.end, tile.part, position, 0});
 }
 
-RK_KERNEL(rk_cascade_bf16_d128, 128, 2)(const RkTileArgs a) { cascade<128, true>(a); }
-RK_KERNEL(rk_cascade_bf16_d64, 128, 2)(const RkTileArgs a) { cascade<64, true>(a); }
-RK_KERNEL(rk_cascade_f16_d128, 128, 2)(const RkTileArgs a) { cascade<128, false>(a); }
-RK_KERNEL(rk_cascade_f16_d64, 128, 2)(const RkTileArgs a) { cascade<64, false>(a); }
+#define RK_CASCADE(name, D, V, K) \
+  RK_KERNEL(rk_cascade_##name, 128, 2)(const RkTileArgs a) { cascade<D, V, K>(a); }
+RK_VARIANTS(RK_CASCADE)

@@ -2,13 +2,12 @@
 #include "plat.cuh"
 #include "item.cuh"
 
-template <int D, bool BF16> RK_DEV void decode(const RkDecodeArgs& a) {
+template <int D, int V, Kind K> RK_DEV void decode(const RkDecodeArgs& a) {
   const RkDecodeItem item = a.items[RK_BLOCK_X];
   if (item.kv_head == RK_IDLE) return;
-  attend_item<D, BF16>(a, item);
+  attend_item<D, V, K>(a, item);
 }
 
-RK_KERNEL(rk_decode_bf16_d128, 128, 2)(const RkDecodeArgs a) { decode<128, true>(a); }
-RK_KERNEL(rk_decode_f16_d128, 128, 2)(const RkDecodeArgs a) { decode<128, false>(a); }
-RK_KERNEL(rk_decode_bf16_d64, 128, 2)(const RkDecodeArgs a) { decode<64, true>(a); }
-RK_KERNEL(rk_decode_f16_d64, 128, 2)(const RkDecodeArgs a) { decode<64, false>(a); }
+#define RK_DECODE(name, D, V, K) \
+  RK_KERNEL(rk_decode_##name, 128, 2)(const RkDecodeArgs a) { decode<D, V, K>(a); }
+RK_VARIANTS(RK_DECODE)

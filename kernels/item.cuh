@@ -5,43 +5,101 @@
 #pragma once
 #include "tile.cuh"
 
-template <int D> struct DecodeShape {
-  static constexpr int WARPS = 4;
-  static constexpr int TILE = 16 * D;                       // elements of one tile of K or V
-  static constexpr int STAGES = D == 128 ? 3 : 6;           // 8 or 4 KiB each: 96 KiB a block, two blocks a multiprocessor
-  static constexpr int ROW = D + 8;                         // floats between rows of the merge; the 8 spread the banks
+// Heads of D elements of keys, and of V of values.
+template <int D, int V, Kind K> struct DecodeShape {
+  using E = Element<K>;
+  using Keys = TileLayout<D, E::BYTES>;
+  using Values = TileLayout<V, E::BYTES>;
+  static constexpr u32 WARPS = Keys::ROW + Values::ROW > 32 ? 2 : 4;
+  static constexpr u32 KEYS_BYTES = 16 * Keys::ROW_BYTES, VALUES_BYTES = 16 * Values::ROW_BYTES;
+  // Scales of 16 keys, then of 16 values.
+  static constexpr u32 SCALES_BYTES = E::SCALED ? 128 : 0;
+  static constexpr u32 SLOT = KEYS_BYTES + VALUES_BYTES + SCALES_BYTES;
+  // 96 KiB a block at most, two blocks a multiprocessor; of elements of 8 bits fewer, which are as many keys in flight and more.
+  static constexpr u32 STAGES = (E::SCALED ? 88 * 1024 : 96 * 1024) / (WARPS * SLOT);
+  static constexpr u32 SHARED = WARPS * STAGES * SLOT;
+  static constexpr u32 ROW = V + 8;                         // floats between rows of the merge; the 8 spread the banks
+  static_assert(STAGES >= 2 && WARPS * 16 * (ROW + 2) * 4 <= SHARED, "the merge uses the rings' memory");
 };
 
-// The ring of one warp, and the block table entries of its next 32 tiles, one a lane.
-template <int D> struct Ring {
+// The ring of one warp. Where 16 keys lie in one block a lane has the table entry of one of the next 32 tiles; otherwise that of one
+// of the 32 keys of the next two tiles, and of the two after those.
+template <int D, int V, Kind K> struct Ring {
+  using S = DecodeShape<D, V, K>;
   const RkKv& kv;
   const u32* table;        // of this sequence
-  u16* slots;
-  u32 first, end, tiles;   // keys, tiles of 16
+  u8* slots;
+  u32 base, first, end, tiles;   // tiles of 16 keys from `base` on
   u32 kv_head, warp, lane;
-  u32 blocks;              // this lane's entry
+  u32 blocks, ahead;       // this lane's entries
+
+  static constexpr bool EVEN = 32 % S::Keys::CHUNKS == 0 && 32 % S::Values::CHUNKS == 0;
+
+  RK_DEV_METHOD u32 entry(u32 n) const {
+    const u32 key = token_key(n);
+    return key < end ? table[key / kv.block_tokens] : 0;
+  }
+  // This lane's key of the tiles n and n + 1, n being even.
+  RK_DEV_METHOD u32 token_key(u32 n) const { return base + (warp + (n + lane / 16) * S::WARPS) * 16 + lane % 16; }
+
+  // Copies the 16 rows of a tile that begin at `page`.
+  template <class L> RK_DEV_METHOD void copy_rows(u8* to, const RkPlane& plane, u64 page, u32 key) const {
+    using E = typename S::E;
+    const u8* from = (const u8*)plane.at + page * E::BYTES;
+#pragma unroll
+    for (u32 i = 0; i < 16 * L::CHUNKS / 32; ++i) {
+      const u32 unit = i * 32 + lane, row = unit / L::CHUNKS, chunk = unit % L::CHUNKS;
+      const bool valid = key + row >= first && key + row < end;   // another slot may hold NaN, and 0 * NaN is NaN
+      rk_copy_async(to + L::at(row, chunk), from + (u64)row * plane.token_stride * E::BYTES + chunk * 16, valid);
+    }
+  }
+  // The same for rows anywhere: lane `lanes + row` has the unit of row `row`.
+  template <class L> RK_DEV_METHOD void copy_tokens(u8* to, const RkPlane& plane, u32 mine, u32 lanes, u32 key) const {
+    using E = typename S::E;
+    const u8* from = (const u8*)plane.at + (u64)kv_head * plane.head_stride * E::BYTES;
+#pragma unroll
+    for (u32 i = 0; i < 16 * L::CHUNKS / 32; ++i) {
+      const u32 unit = i * 32 + lane, row = unit / L::CHUNKS, chunk = unit % L::CHUNKS;
+      const u64 at = (u64)rk_shuffle(mine, lanes + row) * 16;
+      rk_copy_async(to + L::at(row, chunk), from + at + chunk * 16, key + row < end);
+    }
+  }
+  // Lanes 0 to 15 copy the scales of keys, the others those of values.
+  RK_DEV_METHOD void copy_scales(u8* to, u64 offset, u32 key) const {
+    const float* from = (lane < 16 ? kv.k.scale : kv.v.scale) + offset;
+    rk_copy_async_word(to + lane * 4, from, key >= first && key < end);
+  }
 
   // Starts the copy of the warp's n-th tile into slot `slot`; n counts up from 0 without gaps.
   RK_DEV_METHOD void load(u32 n, u32 slot) {
-    using S = DecodeShape<D>;
-    constexpr u32 CHUNKS = D / 8;
-    if ((n & 31) == 0) {
-      const u32 mine = warp + (n + lane) * S::WARPS;
-      if (mine < tiles) blocks = table[(first + mine * 16) >> kv.block_shift];
-    }
-    const u32 tile = warp + n * S::WARPS;
-    if (tile < tiles) {
-      const u32 key = first + tile * 16;
-      const u64 page = page_offset(kv, rk_shuffle(blocks, n & 31), key, kv_head);
-      u16* k = slots + slot * 2 * S::TILE;
-      u16* v = k + S::TILE;
-#pragma unroll
-      for (u32 i = 0; i < 16 * CHUNKS / 32; ++i) {
-        const u32 unit = i * 32 + lane, row = unit / CHUNKS, chunk = unit % CHUNKS;
-        const bool valid = key + row < end;                 // a slot after the end may hold NaN, and 0 * NaN is NaN
-        const u64 from = page + (u64)row * kv.token_stride + chunk * 8;
-        rk_copy_async(k + swizzled<D>(row, chunk), kv.k + from, valid);
-        rk_copy_async(v + swizzled<D>(row, chunk), kv.v + from, valid);
+    const u32 tile = warp + n * S::WARPS, key = base + tile * 16;
+    u8* k = slots + slot * S::SLOT;
+    u8* v = k + S::KEYS_BYTES;
+    u8* scales = v + S::VALUES_BYTES;
+    if (EVEN && whole_tiles(kv)) {
+      if ((n & 31) == 0) {
+        const u32 mine = warp + (n + lane) * S::WARPS;
+        if (mine < tiles) blocks = table[(base + mine * 16) / kv.block_tokens];
+      }
+      if (tile < tiles) {
+        const u32 block = rk_shuffle(blocks, n & 31), in_block = key % kv.block_tokens;
+        copy_rows<typename S::Keys>(k, kv.k, page_offset(kv, kv.k, block, in_block, kv_head), key);
+        copy_rows<typename S::Values>(v, kv.v, page_offset(kv, kv.v, block, in_block, kv_head), key);
+        if (S::E::SCALED) copy_scales(scales, scale_offset(kv, block, in_block + lane % 16, kv_head), key + lane % 16);
+      }
+    } else {
+      if (n % 2 == 0) {
+        blocks = n == 0 ? entry(0) : ahead;
+        ahead = entry(n + 2);
+      }
+      if (tile < tiles) {
+        const u32 in_block = token_key(n & ~1u) % kv.block_tokens, lanes = n % 2 * 16;
+        copy_tokens<typename S::Keys>(k, kv.k, token_unit<S::E::BYTES>(kv, kv.k, blocks, in_block), lanes, key);
+        copy_tokens<typename S::Values>(v, kv.v, token_unit<S::E::BYTES>(kv, kv.v, blocks, in_block), lanes, key);
+        if (S::E::SCALED) {
+          const u32 scale = rk_shuffle((u32)scale_offset(kv, blocks, in_block, 0), lanes + lane % 16);
+          copy_scales(scales, scale + (u64)kv_head * kv.scale_head_stride, key + lane % 16);
+        }
       }
     }
     rk_copy_commit();
@@ -69,66 +127,167 @@ RK_DEV void softmax_step(float (&x)[8], RowState (&row)[2], float (&factor)[2]) 
   }
 }
 
-template <int D, class Args>
-RK_DEV void load_queries(const Args& a, const RkDecodeItem& item, u32 group, u32 lane, u32 (&q)[D / 16][4]) {
-  const u16* from = a.q + (u64)item.seq * a.q_stride + (u64)item.kv_head * group * D;
+// The queries of an item, as products need them: sixteen elements of sixteen rows at a time. Where registers do not hold
+// them they are read again for each tile.
+template <int D, int V, Kind K> struct ItemQueries {
+  static constexpr bool KEPT = D + V <= 320;
+  const u16* from;
+  u32 group;
+  u32 kept[KEPT ? D / 16 : 1][4];
+
+  // Elements of 8 bits come in another order: four neighbours a lane, of which the even ones are the first pair.
+  RK_DEV_METHOD void read(u32 block, u32 lane, u32 (&q)[4]) const {
 #pragma unroll
-  for (int k = 0; k < D / 16; ++k)
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const u32 row = lane / 4 + 8 * (i & 1), column = k * 16 + lane % 4 * 2 + 8 * (i >> 1);
-      q[k][i] = row < group ? *(const u32*)(from + row * D + column) : 0u;
+    for (int r = 0; r < 2; ++r) {
+      const u32 row = lane / 4 + 8 * r;
+      const u16* at = from + row * D + block * 16;
+      if (Element<K>::SCALED) {
+        const rk_u2 four = row < group ? *(const rk_u2*)(at + lane % 4 * 4) : rk_u2{0, 0};
+        q[r] = (four.x & 0xffff) | four.y << 16;
+        q[r + 2] = four.x >> 16 | (four.y & 0xffff0000u);
+      } else {
+        q[r] = row < group ? *(const u32*)(at + lane % 4 * 2) : 0u;
+        q[r + 2] = row < group ? *(const u32*)(at + lane % 4 * 2 + 8) : 0u;
+      }
     }
+  }
+  RK_DEV_METHOD void keep(u32 lane) {
+    if constexpr (KEPT) {
+#pragma unroll
+      for (int k = 0; k < D / 16; ++k) read(k, lane, kept[k]);
+    }
+  }
+  RK_DEV_METHOD void get(u32 block, u32 lane, u32 (&q)[4]) const {
+    if constexpr (KEPT) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) q[i] = kept[block][i];
+    } else {
+      read(block, lane, q);
+    }
+  }
+};
+
+// Scores of a tile: products of 16 queries with 16 keys.
+template <int D, int V, Kind K> RK_DEV void products(const u8* k, u32 lane, const ItemQueries<D, V, K>& queries, float (&s)[2][4]) {
+  using L = TileLayout<D, Element<K>::BYTES>;
+  const u32 at = L::at(lane / 16 * 8 + lane % 8, lane / 8 % 2);
+  const u32 reader = ItemQueries<D, V, K>::KEPT ? lane : rk_anew(lane);
+#pragma unroll
+  for (u32 i = 0; i < L::CHUNKS / 2; ++i) {
+    u32 r[4], q[Element<K>::SCALED ? 2 : 1][4];
+    rk_load_matrix(r, k + L::further(at, i * 2));
+    if constexpr (Element<K>::SCALED) {
+      queries.get(i * 2, reader, q[0]);
+      queries.get(i * 2 + 1, reader, q[1]);
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {                         // keys 0 to 7 in two chunks, then keys 8 to 15
+        u32 even, odd;
+        widen<K>(r[j], even, odd);
+        rk_mma<true>(s[j / 2], q[j % 2], even, odd);
+      }
+    } else {
+      queries.get(i, reader, q[0]);
+      rk_mma<Element<K>::BF16>(s[0], q[0], r[0], r[1]);
+      rk_mma<Element<K>::BF16>(s[1], q[0], r[2], r[3]);
+    }
+  }
 }
 
-// One tile: scores, softmax, sum of values.
-template <int D, bool BF16>
-RK_DEV void attend(const u16* k, const u16* v, u32 keys, float scale, u32 lane, const u32 (&q)[D / 16][4],
-                   RowState (&row)[2], float (&o)[D / 8][4]) {
-  float s[2][4] = {};
+// Adds the values of a tile with the weights `p`. A thread has columns 2t and 2t + 1 of each eight; of elements of 8 bits, 4t and
+// 4t + 2 of each sixteen, then 4t + 1 and 4t + 3.
+template <int V, Kind K>
+RK_DEV void add_values(const u8* v, u32 lane, const u32 (&p)[4], const float (&factor)[2], float (&o)[V / 8][4]) {
+  using L = TileLayout<V, Element<K>::BYTES>;
+  const u32 at = L::at(lane / 8 % 2 * 8 + lane % 8, lane / 16);
+  constexpr u32 EACH = Element<K>::SCALED ? 4 : 2;          // of eight columns, in two chunks
 #pragma unroll
-  for (int i = 0; i < D / 16; ++i) {
-    u32 r[4];
-    rk_load_matrix(r, k + swizzled<D>(lane / 16 * 8 + lane % 8, i * 2 + lane / 8 % 2));
-    rk_mma<BF16>(s[0], q[i], r[0], r[1]);
-    rk_mma<BF16>(s[1], q[i], r[2], r[3]);
+  for (u32 i = 0; i < L::CHUNKS / 2; ++i) {
+    u32 r[4], b[EACH][2];
+    rk_load_matrix_transposed(r, v + L::further(at, i * 2));
+#pragma unroll
+    for (u32 j = 0; j < 4; ++j) {
+      if constexpr (Element<K>::SCALED) widen<K>(r[j], b[j / 2 * 2][j % 2], b[j / 2 * 2 + 1][j % 2]);
+      else b[j / 2][j % 2] = r[j];
+    }
+#pragma unroll
+    for (u32 h = 0; h < EACH; ++h) {
+      float(&d)[4] = o[i * EACH + h];
+      d[0] *= factor[0]; d[1] *= factor[0];
+      d[2] *= factor[1]; d[3] *= factor[1];
+      rk_mma<Element<K>::BF16>(d, p, b[h][0], b[h][1]);
+    }
   }
+}
+
+// What a model does with the scores of a tile, whose first key is `key`. `heads`: the query heads of the thread's two rows.
+RK_DEV void score(const RkScoring& scoring, u32 key, u32 position, u32 lane, const u32 (&heads)[2], float (&x)[8]) {
+  if (scoring.cap != 0.f) {
+#pragma unroll
+    for (int i = 0; i < 8; ++i) x[i] = capped(scoring, x[i]);
+  }
+  if (scoring.slopes) {
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      const int away = (int)(position - 1 - (key + lane % 4 * 2 + i / 2 % 2 * 8 + i % 2));
+      x[i] = rk_fma(-scoring.slopes[heads[i / 4]], (float)away, x[i]);
+    }
+  }
+}
+
+// One tile: scores, softmax, sum of values. Keys outside of [from, to) of its 16 do not count.
+template <int D, int V, Kind K, class Args>
+RK_DEV void attend(const Args& a, const RkDecodeItem& item, const u8* k, u32 key, u32 from, u32 to, u32 group, u32 lane,
+                   const ItemQueries<D, V, K>& q, RowState (&row)[2], float (&o)[V / 8][4]) {
+  using S = DecodeShape<D, V, K>;
+  float s[2][4] = {};
+  products<D, V, K>(k, lane, q, s);
+  const float* scales = (const float*)(k + S::KEYS_BYTES + S::VALUES_BYTES);
   float x[8];                                               // row g: keys t, t+1, t+8, t+9; then row g + 8
 #pragma unroll
   for (int i = 0; i < 8; ++i) {
     const int half = i / 2 % 2;
-    const u32 key = lane % 4 * 2 + half * 8 + i % 2;
-    x[i] = key < keys ? s[half][i / 4 * 2 + i % 2] * scale : -RK_INF;
+    const float scale = S::E::SCALED ? scales[lane % 4 * 2 + half * 8 + i % 2] * a.scale_log2 : a.scale_log2;
+    x[i] = s[half][i / 4 * 2 + i % 2] * scale;
+  }
+  if (a.scoring.cap != 0.f || a.scoring.slopes) {
+    const u32 head = item.kv_head * group, heads[2] = {head + rk_min(lane / 4, group - 1), head + rk_min(lane / 4 + 8, group - 1)};
+    score(a.scoring, key, item.position, lane, heads, x);
+  }
+#pragma unroll
+  for (int i = 0; i < 8; ++i) {
+    const u32 place = lane % 4 * 2 + i / 2 % 2 * 8 + i % 2;
+    x[i] = place >= from && place < to ? x[i] : -RK_INF;
   }
   float factor[2];
   softmax_step(x, row, factor);
+  if (S::E::SCALED) {
+#pragma unroll
+    for (int i = 0; i < 8; ++i) x[i] *= scales[16 + lane % 4 * 2 + i / 2 % 2 * 8 + i % 2];
+  }
+  constexpr bool BF16 = S::E::BF16;
   const u32 p[4] = {rk_pack<BF16>(x[0], x[1]), rk_pack<BF16>(x[4], x[5]),
                     rk_pack<BF16>(x[2], x[3]), rk_pack<BF16>(x[6], x[7])};
-#pragma unroll
-  for (int i = 0; i < D / 16; ++i) {
-    u32 r[4];
-    rk_load_matrix_transposed(r, v + swizzled<D>(lane / 8 % 2 * 8 + lane % 8, i * 2 + lane / 16));
-#pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      float(&d)[4] = o[i * 2 + h];
-      d[0] *= factor[0]; d[1] *= factor[0];
-      d[2] *= factor[1]; d[3] *= factor[1];
-      rk_mma<BF16>(d, p, r[h * 2], r[h * 2 + 1]);
-    }
-  }
+  add_values<V, K>(k + S::KEYS_BYTES, lane, p, factor, o);
 }
 
 // Puts one warp's rows where the block merges them: sums at [warp][row][ROW], then (max, sum) at [warp][row].
-template <int D>
-RK_DEV void publish(float* shared, u32 warp, u32 lane, const RowState (&row)[2], const float (&o)[D / 8][4]) {
-  using S = DecodeShape<D>;
+template <int D, int V, Kind K>
+RK_DEV void publish(float* shared, u32 warp, u32 lane, const RowState (&row)[2], const float (&o)[V / 8][4]) {
+  using S = DecodeShape<D, V, K>;
   rk_f2* state = (rk_f2*)(shared + S::WARPS * 16 * S::ROW);
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     const u32 at = warp * 16 + lane / 4 + 8 * r;
+    float* to = shared + at * S::ROW;
+    if (S::E::SCALED) {
 #pragma unroll
-    for (int i = 0; i < D / 8; ++i)
-      *(rk_f2*)(shared + at * S::ROW + i * 8 + lane % 4 * 2) = rk_f2{o[i][2 * r], o[i][2 * r + 1]};
+      for (int i = 0; i < V / 16; ++i)
+        *(rk_f4*)(to + i * 16 + lane % 4 * 4) =
+            rk_f4{o[2 * i][2 * r], o[2 * i + 1][2 * r], o[2 * i][2 * r + 1], o[2 * i + 1][2 * r + 1]};
+    } else {
+#pragma unroll
+      for (int i = 0; i < V / 8; ++i) *(rk_f2*)(to + i * 8 + lane % 4 * 2) = rk_f2{o[i][2 * r], o[i][2 * r + 1]};
+    }
     float sum = row[r].sum;
     sum += rk_shuffle_xor(sum, 1);
     sum += rk_shuffle_xor(sum, 2);
@@ -137,62 +296,67 @@ RK_DEV void publish(float* shared, u32 warp, u32 lane, const RowState (&row)[2],
 }
 
 // Merges the warps' rows and writes them: four columns a thread.
-template <int D, bool BF16, class Args>
+template <int D, int V, Kind K, class Args>
 RK_DEV void write_item(const Args& a, const RkDecodeItem& item, u32 group, const float* shared) {
-  using S = DecodeShape<D>;
+  using S = DecodeShape<D, V, K>;
   const rk_f2* state = (const rk_f2*)(shared + S::WARPS * 16 * S::ROW);
-  for (u32 i = RK_THREAD; i < group * (D / 4); i += S::WARPS * 32) {
-    const u32 r = i / (D / 4), column = i % (D / 4) * 4;
+  for (u32 i = RK_THREAD; i < group * (V / 4); i += RK_THREADS) {
+    const u32 r = i / (V / 4), column = i % (V / 4) * 4;
     float top = -RK_INF;
 #pragma unroll
-    for (int w = 0; w < S::WARPS; ++w) top = rk_max(top, state[w * 16 + r].x);
+    for (u32 w = 0; w < S::WARPS; ++w) top = rk_max(top, state[w * 16 + r].x);
     float sum = 0.f;
     rk_f4 o = {0.f, 0.f, 0.f, 0.f};
 #pragma unroll
-    for (int w = 0; w < S::WARPS; ++w) {
+    for (u32 w = 0; w < S::WARPS; ++w) {
       const rk_f2 part = state[w * 16 + r];
       add_part(o, sum, *(const rk_f4*)(shared + (w * 16 + r) * S::ROW + column), part.y, part_factor(part.x, top));
     }
     if (item.part == RK_DIRECT) {
-      const u64 row = (u64)item.seq * a.q_heads + item.kv_head * group + r;
-      *(rk_u2*)(a.out + row * D + column) = quotient<BF16>(o, sum);
+      const u32 head = item.kv_head * group + r;
+      const u64 row = (u64)item.seq * a.q_heads + head;
+      const float factor = add_sink(a.scoring.sinks, head, top, sum);
+      o.x *= factor; o.y *= factor; o.z *= factor; o.w *= factor;
+      *(rk_u2*)(a.out + row * V + column) = quotient<S::E::BF16>(o, sum);
       if (column == 0 && a.lse) a.lse[row] = log_sum(top, sum) * a.lse_scale;
     } else {
       const u64 row = (u64)item.part + r;
-      *(rk_f4*)(a.part_o + row * D + column) = o;
+      *(rk_f4*)(a.part_o + row * V + column) = o;
       if (column == 0) *(rk_f2*)(a.part_ml + row * 2) = rk_f2{top, sum};
     }
   }
 }
 
 // `Args`: RkDecodeArgs or RkTileArgs.
-template <int D, bool BF16, class Args> RK_DEV void attend_item(const Args& a, const RkDecodeItem& item) {
-  using S = DecodeShape<D>;
-  RK_SHARED(u16, shared);
+template <int D, int V, Kind K, class Args> RK_DEV void attend_item(const Args& a, const RkDecodeItem& item) {
+  using S = DecodeShape<D, V, K>;
+  RK_SHARED(u8, shared);
   const u32 lane = RK_THREAD % 32, warp = RK_THREAD / 32;
   const u32 group = a.q_heads / a.kv_heads;
-  RK_PROMISE(item.first % 16 == 0 && item.first <= item.end && group <= 16 && item.kv_head < a.kv_heads);
-  const u32 tiles = (item.end - item.first + 15) / 16;
-  Ring<D> ring = {a.kv, a.table + item.table, shared + warp * S::STAGES * 2 * S::TILE,
-                  item.first, item.end, tiles, item.kv_head, warp, lane, 0};
+  RK_PROMISE(item.first <= item.end && item.end <= item.position && group <= 16 && item.kv_head < a.kv_heads);
+  const u32 base = Ring<D, V, K>::EVEN && whole_tiles(a.kv) ? item.first & ~15u : item.first;
+  // Large tiles are those of fewer warps; the others only merge.
+  const u32 tiles = item.first < item.end && warp < S::WARPS ? (item.end - base + 15) / 16 : 0;
+  Ring<D, V, K> ring = {a.kv, a.table + item.table, shared + warp % S::WARPS * S::STAGES * S::SLOT,
+                        base, item.first, item.end, tiles, item.kv_head, warp, lane, 0, 0};
   // The copies of keys and values start before anything waits for the queries.
 #pragma unroll
   for (u32 n = 0; n < S::STAGES - 1; ++n) ring.load(n, n);
-  u32 q[D / 16][4];
-  load_queries<D>(a, item, group, lane, q);
-  float o[D / 8][4] = {};
+  ItemQueries<D, V, K> q = {a.q + (u64)item.seq * a.q_stride + (u64)item.kv_head * group * D, group, {}};
+  q.keep(lane);
+  float o[V / 8][4] = {};
   RowState row[2] = {{-RK_INF, 0.f}, {-RK_INF, 0.f}};
   u32 slot = 0;
   for (u32 n = 0, tile = warp; tile < tiles; ++n, tile += S::WARPS) {
-    rk_copy_wait<S::STAGES - 2>();
+    rk_copy_wait<(int)S::STAGES - 2>();
     rk_warp_barrier();                                      // every lane's copies of this tile are here, and the last slot is free
     ring.load(n + S::STAGES - 1, slot == 0 ? S::STAGES - 1 : slot - 1);
-    const u16* k = ring.slots + slot * 2 * S::TILE;
-    attend<D, BF16>(k, k + S::TILE, item.end - (item.first + tile * 16), a.scale_log2, lane, q, row, o);
+    const u32 key = base + tile * 16, from = item.first > key ? item.first - key : 0;
+    attend<D, V, K>(a, item, ring.slots + slot * S::SLOT, key, from, item.end - key, group, lane, q, row, o);
     slot = slot + 1 == S::STAGES ? 0 : slot + 1;
   }
   rk_block_barrier();                                       // the rings are free: the merge uses their memory
-  publish<D>((float*)shared, warp, lane, row, o);
+  if (warp < S::WARPS) publish<D, V, K>((float*)shared, warp, lane, row, o);
   rk_block_barrier();
-  write_item<D, BF16>(a, item, group, (const float*)shared);
+  write_item<D, V, K>(a, item, group, (const float*)shared);
 }

@@ -4,6 +4,7 @@
 
 // A block of threads takes one output row. Its parts are dealt to groups of D / 4 threads, four columns a thread; the
 // groups' sums meet in shared memory.
+// D: elements of a value.
 template <int D, bool BF16> RK_DEV void merge(const RkMergeArgs& a) {
   constexpr u32 LANES = D / 4, GROUPS = 128 / LANES;
   RK_STATIC_SHARED(rk_f4, parts, 128);
@@ -14,7 +15,8 @@ template <int D, bool BF16> RK_DEV void merge(const RkMergeArgs& a) {
   float top = -RK_INF, sum = 0.f;
   rk_f4 o = {0.f, 0.f, 0.f, 0.f};
   constexpr u32 AHEAD = 4;                                  // parts in flight
-  for (u32 i = group; i < item.count; i += AHEAD * GROUPS) {
+  // Threads that make no whole group have no part.
+  for (u32 i = group; group < GROUPS && i < item.count; i += AHEAD * GROUPS) {
     rk_f2 state[AHEAD];
     rk_f4 part[AHEAD];
 #pragma unroll
@@ -38,7 +40,7 @@ template <int D, bool BF16> RK_DEV void merge(const RkMergeArgs& a) {
     top = next;
   }
   parts[RK_THREAD] = o;
-  if (lane == 0) states[group] = rk_f2{top, sum};
+  if (lane == 0 && group < GROUPS) states[group] = rk_f2{top, sum};
   rk_block_barrier();
   if (group != 0) return;
   top = -RK_INF;
@@ -50,11 +52,12 @@ template <int D, bool BF16> RK_DEV void merge(const RkMergeArgs& a) {
   for (u32 g = 0; g < GROUPS; ++g)
     add_part(o, sum, parts[g * LANES + lane], states[g].y, part_factor(states[g].x, top));
   const u64 row = (u64)item.row + r;
+  const float factor = add_sink(a.sinks, a.sinks ? (u32)(row % a.q_heads) : 0, top, sum);
+  o.x *= factor; o.y *= factor; o.z *= factor; o.w *= factor;
   *(rk_u2*)(a.out + row * D + lane * 4) = quotient<BF16>(o, sum);
   if (lane == 0 && a.lse) a.lse[row] = log_sum(top, sum) * a.lse_scale;
 }
 
-RK_KERNEL(rk_merge_bf16_d128, 128, 8)(const RkMergeArgs a) { merge<128, true>(a); }
-RK_KERNEL(rk_merge_f16_d128, 128, 8)(const RkMergeArgs a) { merge<128, false>(a); }
-RK_KERNEL(rk_merge_bf16_d64, 128, 8)(const RkMergeArgs a) { merge<64, true>(a); }
-RK_KERNEL(rk_merge_f16_d64, 128, 8)(const RkMergeArgs a) { merge<64, false>(a); }
+#define RK_MERGE(name, V, BF16) \
+  RK_KERNEL(rk_merge_##name, 128, 8)(const RkMergeArgs a) { merge<V, BF16>(a); }
+RK_MERGES(RK_MERGE)

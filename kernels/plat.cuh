@@ -41,6 +41,14 @@ template <bool BF16> RK_DEV u32 rk_pack(float lo, float hi) {
   else asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(hi), "f"(lo));
   return r;
 }
+// a * b + c in both halves, as bf16, rounded once.
+RK_DEV u32 rk_fma2(u32 a, u32 b, u32 c) {
+  u32 r;
+  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(c));
+  return r;
+}
+// 1 / x to the last place or the one beside it; 1 / inf is 0.
+RK_DEV float rk_reciprocal(float x) { float y; asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x)); return y; }
 // 2^x; 2^-inf is 0.
 RK_DEV float rk_exp2(float x) { float y; asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x)); return y; }
 RK_DEV float rk_log2(float x) { float y; asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x)); return y; }
@@ -63,6 +71,11 @@ RK_DEV u32 rk_shared_address(const void* p) { return (u32)__cvta_generic_to_shar
 RK_DEV void rk_copy_async(void* shared, const void* global, bool valid) {
   asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;"
                ::"r"(rk_shared_address(shared)), "l"(global), "r"(valid ? 16 : 0) : "memory");
+}
+// The same with 4 bytes.
+RK_DEV void rk_copy_async_word(void* shared, const void* global, bool valid) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;"
+               ::"r"(rk_shared_address(shared)), "l"(global), "r"(valid ? 4 : 0) : "memory");
 }
 // Ends a group of this thread's copies; rk_copy_wait<N> waits for all groups but the last N. Copies of other threads need a barrier too.
 RK_DEV void rk_copy_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
@@ -93,6 +106,7 @@ RK_DEV u32 rk_shuffle(u32 v, u32 lane) { return __shfl_sync(0xffffffffu, v, (int
 RK_DEV u32 rk_ballot(bool p) { return __ballot_sync(0xffffffffu, p); }
 RK_DEV void rk_warp_barrier() { __syncwarp(); }
 RK_DEV void rk_block_barrier() { __syncthreads(); }
+RK_DEV u32 rk_count_bits(u32 x) { return (u32)__popc((int)x); }
 // Index of the lowest set bit; x is not 0.
 RK_DEV u32 rk_lowest_bit(u32 x) { return (u32)__ffs((int)x) - 1; }
 

@@ -1,19 +1,31 @@
 // rows.cuh - attention of a tile of up to 128 query rows over the same keys: the body of `extend`, and of
 // the tiles of `cascade` that are sharers'; they differ in where a row's query lies.
 // Four warps hold 32 rows each; keys come 64 at a time through two stages of shared memory. A step waits for its keys,
-// passes one barrier, starts the copies of the next step and computes.
+// passes one barrier, starts the copies of the next step and computes. Heads of more than 128 elements: 16 rows, 32 keys.
+// Elements of 8 bits pass through two stages too, and are made 16 bits wide at the beginning of their step: keys as they are,
+// since a rounded key would shift large scores, values times their scales.
 #pragma once
 #include "tile.cuh"
 
 enum class Rows { CHUNK, SHARERS };
 
-template <int D> struct RowsShape {
+// Heads of D elements of keys, and of V of values.
+template <int D, int V, Kind K> struct RowsShape {
+  using E = Element<K>;
+  using Keys = TileLayout<D, 2>;                            // as products need them, and of queries
+  using Values = TileLayout<V, 2>;
+  using KeysIn = TileLayout<D, E::BYTES>;                   // as they are copied
+  using ValuesIn = TileLayout<V, E::BYTES>;
   static constexpr u32 THREADS = 128;
-  static constexpr u32 ROWS = 128;
-  static constexpr u32 KEYS = 64;                           // of a step
-  static constexpr u32 CHUNKS = D / 8;                      // 16-byte chunks of a row
-  static constexpr u32 PASS = THREADS / CHUNKS;             // rows that the block copies at once
-  static constexpr u32 Q = ROWS * D, KV = KEYS * D;         // elements of Q, of one stage of K or V
+  static constexpr u32 BLOCKS = D > 128 ? 1 : 2;            // of 16 rows, of a warp
+  static constexpr u32 ROWS = 64 * BLOCKS;
+  static constexpr u32 KEYS = 32 * BLOCKS;                  // of a step
+  static constexpr u32 KEYS_IN = KEYS * KeysIn::ROW_BYTES, VALUES_IN = KEYS * ValuesIn::ROW_BYTES;
+  static constexpr u32 SCALES = E::SCALED ? KEYS * 8 : 0;   // of keys, then of values
+  static constexpr u32 STAGE = KEYS_IN + VALUES_IN + SCALES;
+  static constexpr u32 Q_BYTES = ROWS * Keys::ROW_BYTES;
+  static constexpr u32 WIDE = E::SCALED ? KEYS * (Keys::ROW_BYTES + Values::ROW_BYTES) : 0;
+  static constexpr u32 SHARED = Q_BYTES + WIDE + 2 * STAGE + 3 * ROWS * 4;
 };
 
 // Query token and head of one row of the tile.
@@ -24,107 +36,249 @@ template <Rows KIND> RK_DEV RowPlace row_place(const RkTileArgs& a, const RkTile
   return {KIND == Rows::SHARERS ? a.members[at] : at, tile.kv_head * group + i % group};
 }
 
-// Keys that a row sees are those below this position.
-RK_DEV u32 row_limit(const RkTile& tile, u32 group, u32 row) {
-  if (tile.visible >= tile.end) return tile.end;
-  return rk_min(tile.end, tile.visible + (tile.row_first + row) / group);
+// Bit i for each key before + i that lies before `key`, of 32.
+RK_DEV u32 bits_below(u32 key, u32 before) {
+  return key <= before ? 0 : key - before >= 32 ? 0xffffffffu : (1u << (key - before)) - 1;
+}
+
+// What a row sees: keys below `limit`, and not those more than the window before `position`; from `limit` on those of `tree`.
+struct RowView { u32 limit, position, tree; };
+
+template <Rows KIND> RK_DEV RowView row_view(const RkTileArgs& a, const RkTile& tile, u32 group, u32 row) {
+  const u32 token = (tile.row_first + row) / group;
+  if (KIND == Rows::SHARERS) return {tile.end, a.contexts[tile.q_first + token], 0};
+  if (a.trees) {
+    const u32 tree = a.trees[tile.q_first + token], before = tile.visible - 1;
+    const u32 of_tile = bits_below(tile.end, before) & ~bits_below(tile.first, before);
+    return {rk_min(tile.end, before), before + rk_count_bits(tree), tree & of_tile};
+  }
+  return {rk_min(tile.end, tile.visible + token), tile.visible + token, 0};
 }
 
 // The copies belong to the group that is ended next.
-template <int D, Rows KIND> RK_DEV void copy_queries(const RkTileArgs& a, const RkTile& tile, u32 group, u16* q) {
-  using S = RowsShape<D>;
-  const u32 chunk = RK_THREAD % S::CHUNKS;
+template <int D, int V, Kind K, Rows KIND> RK_DEV void copy_queries(const RkTileArgs& a, const RkTile& tile, u32 group, u8* q) {
+  using S = RowsShape<D, V, K>;
+  using L = typename S::Keys;
 #pragma unroll 1
-  for (u32 row = RK_THREAD / S::CHUNKS; row < S::ROWS; row += S::PASS) {
+  for (u32 unit = RK_THREAD; unit < S::ROWS * L::CHUNKS; unit += S::THREADS) {
+    const u32 row = unit / L::CHUNKS, chunk = unit % L::CHUNKS;
     const bool valid = row < tile.rows;
     const u16* from = a.q;
     if (valid) {
       const RowPlace place = row_place<KIND>(a, tile, group, row);
       from += place.token * a.q_stride + (u64)place.head * D + chunk * 8;
     }
-    rk_copy_async(q + swizzled<D>(row, chunk), from, valid);
+    rk_copy_async(q + L::at(row, chunk), from, valid);
   }
 }
 
-// Copies 64 keys and values at a time into shared memory. Each lane holds the block table entry of one of the next 32
-// groups of 16 keys.
-template <int D> struct Pages {
+// Copies the keys and values of a step into shared memory. Where 16 keys lie in one block each lane holds the table entry of one of the
+// next 32 groups of 16; otherwise the table is looked up for each key.
+template <int D, int V, Kind K> struct Pages {
+  using S = RowsShape<D, V, K>;
+  using E = Element<K>;
   const RkTileArgs& a;
-  u32 first, end;
+  u32 base, first, end;
   u32 blocks;
 
-  // Starts the copies of step `step`; steps count up from 0 without gaps, and the whole block calls.
-  RK_DEV_METHOD void copy(u32 step, u16* k, u16* v) {
-    using S = RowsShape<D>;
-    const u32 key = first + step * S::KEYS, lane = RK_THREAD % 32;
-    const RkTile& tile = a.tiles[RK_BLOCK_X];               // read again: no register holds it
-    if (step % 8 == 0 && key + lane * 16 < end)
-      blocks = a.table[tile.table + ((key + lane * 16) >> a.kv.block_shift)];
-    const u32 thread = rk_anew(RK_THREAD), chunk = thread % S::CHUNKS, row0 = thread / S::CHUNKS;
-    const u64 mine = (u64)row0 * a.kv.token_stride + chunk * 8;
-    const u32 to = swizzled<D>(row0, chunk);
-    const int left = (int)(end - key) - (int)row0;          // rows from row0 on
+  static constexpr bool EVEN = S::THREADS / S::KeysIn::CHUNKS * S::KeysIn::CHUNKS == S::THREADS &&
+                               S::THREADS / S::ValuesIn::CHUNKS * S::ValuesIn::CHUNKS == S::THREADS;
+
+  // 16 rows from `row` of the step on, which begin at `page`.
+  template <class L> RK_DEV_METHOD void copy_rows(u8* to, const RkPlane& plane, u64 page, u32 row, u32 key) const {
+    constexpr u32 PASS = S::THREADS / L::CHUNKS;            // rows that the block copies at once
+    const u32 thread = rk_anew(RK_THREAD), chunk = thread % L::CHUNKS, row0 = thread / L::CHUNKS;
+    const u8* from = (const u8*)plane.at + (page + (u64)row0 * plane.token_stride) * E::BYTES + chunk * 16;
+    const int left = (int)(end - key) - (int)row0, before = (int)(first - key) - (int)row0;
 #pragma unroll
-    for (u32 i = 0; i < 4; ++i) {
-      // Behind the end it is a block of before, or the first one: nothing of it is read.
-      const u32 block = rk_shuffle(blocks, step % 8 * 4 + i);
-      const u64 from = page_offset(a.kv, block, key + 16 * i, tile.kv_head) + mine;
-      const u16 *from_k = a.kv.k + from, *from_v = a.kv.v + from;
-#pragma unroll
-      for (u32 j = 0; j < 16; j += S::PASS) {
-        const u32 row = 16 * i + j;
-        const bool valid = (int)row < left;                 // a slot after the end may hold NaN, and 0 * NaN is NaN
-        const u64 later = (u64)j * a.kv.token_stride;
-        rk_copy_async(k + to + row * D, from_k + later, valid);
-        rk_copy_async(v + to + row * D, from_v + later, valid);
-      }
+    for (u32 j = 0; j < 16; j += PASS) {
+      if (PASS > 16 && row0 >= 16) break;
+      const bool valid = (int)j < left && (int)j >= before; // another slot may hold NaN, and 0 * NaN is NaN
+      // The swizzle comes round every eight rows.
+      const u32 at = PASS % 8 == 0 ? L::at(row0 + row, chunk) + j * L::ROW_BYTES : L::at(row0 + row + j, chunk);
+      rk_copy_async(to + at, from + (u64)j * plane.token_stride * E::BYTES, valid);
     }
+  }
+  // 32 rows anywhere: lane r has the unit of row `row + r`.
+  template <class L> RK_DEV_METHOD void copy_tokens(u8* to, const RkPlane& plane, u32 mine, u32 row, u32 key, u32 kv_head) const {
+    const u8* from = (const u8*)plane.at + (u64)kv_head * plane.head_stride * E::BYTES;
+#pragma unroll 1
+    for (u32 unit = RK_THREAD; unit < 32 * L::CHUNKS; unit += S::THREADS) {
+      const u32 r = unit / L::CHUNKS, chunk = unit % L::CHUNKS;
+      const u64 at = (u64)rk_shuffle(mine, r) * 16;
+      rk_copy_async(to + L::at(row + r, chunk), from + at + chunk * 16, key + r < end);
+    }
+  }
+  // The scale of one key or value, by one thread.
+  RK_DEV_METHOD void copy_scale(u8* to, u64 offset, bool of_values, u32 row, u32 key) const {
+    const float* from = (of_values ? a.kv.v.scale : a.kv.k.scale) + offset;
+    rk_copy_async_word(to + (of_values * S::KEYS + row) * 4, from, key >= first && key < end);
+  }
+
+  RK_DEV_METHOD void copy_whole_tiles(u32 step, u8* k, const RkTile& tile) {
+    const u32 key = base + step * S::KEYS, lane = RK_THREAD % 32;
+    constexpr u32 GROUPS = S::KEYS / 16;
+    if (step % (32 / GROUPS) == 0 && key + lane * 16 < end)
+      blocks = a.table[tile.table + (key + lane * 16) / a.kv.block_tokens];
+    u32 in_block = key % a.kv.block_tokens;
+#pragma unroll
+    for (u32 i = 0; i < GROUPS; ++i) {
+      // Behind the end it is a block of before, or the first one: nothing of it is read.
+      const u32 block = rk_shuffle(blocks, step % (32 / GROUPS) * GROUPS + i);
+      copy_rows<typename S::KeysIn>(k, a.kv.k, page_offset(a.kv, a.kv.k, block, in_block, tile.kv_head), i * 16, key + i * 16);
+      copy_rows<typename S::ValuesIn>(k + S::KEYS_IN, a.kv.v, page_offset(a.kv, a.kv.v, block, in_block, tile.kv_head), i * 16,
+                                      key + i * 16);
+      // A warp has the scales of a group.
+      if (E::SCALED && RK_THREAD / 32 == i)
+        copy_scale(k + S::KEYS_IN + S::VALUES_IN, scale_offset(a.kv, block, in_block + lane % 16, tile.kv_head), lane >= 16,
+                   i * 16 + lane % 16, key + i * 16 + lane % 16);
+      in_block += 16;
+      if (in_block == a.kv.block_tokens) in_block = 0;
+    }
+  }
+
+  RK_DEV_METHOD void copy_each_token(u32 step, u8* k, const RkTile& tile) const {
+    const u32 key = base + step * S::KEYS, lane = RK_THREAD % 32;
+#pragma unroll 1
+    for (u32 row = 0; row < S::KEYS; row += 32) {
+      const u32 mine = key + row + lane, in_block = mine % a.kv.block_tokens;
+      const u32 block = mine < end ? a.table[tile.table + mine / a.kv.block_tokens] : 0;
+      copy_tokens<typename S::KeysIn>(k, a.kv.k, token_unit<E::BYTES>(a.kv, a.kv.k, block, in_block), row, key + row, tile.kv_head);
+      copy_tokens<typename S::ValuesIn>(k + S::KEYS_IN, a.kv.v, token_unit<E::BYTES>(a.kv, a.kv.v, block, in_block), row,
+                                        key + row, tile.kv_head);
+      // The first warp has those of keys, the second one those of values.
+      if (E::SCALED && RK_THREAD < 64)
+        copy_scale(k + S::KEYS_IN + S::VALUES_IN, scale_offset(a.kv, block, in_block, tile.kv_head), RK_THREAD >= 32, row + lane, mine);
+    }
+  }
+
+  // Starts the copies of step `step`; steps count up from 0 without gaps, and the whole block calls.
+  RK_DEV_METHOD void copy(u32 step, u8* k) {
+    const RkTile& tile = a.tiles[RK_BLOCK_X];               // read again: no register holds it
+    if (EVEN && whole_tiles(a.kv)) copy_whole_tiles(step, k, tile);
+    else copy_each_token(step, k, tile);
     rk_copy_commit();
   }
 };
 
-// The state of a warp's 32 rows, two tiles of 16; a thread has 4 rows, at lane / 4 + 8 * {0, 1, 2, 3}.
-template <int D> struct RowsState {
-  float o[2][D / 8][4];
-  float max[4];            // of the raw scores, or up to ROOM below it
-  float sum[4];
+// Four bytes as two pairs of bf16.
+template <Kind K> RK_DEV rk_u2 wide_keys(u32 w) {
+  u32 even, odd;
+  widen<K>(w, even, odd);
+  return rk_u2{(even & 0xffff) | odd << 16, even >> 16 | (odd & 0xffff0000u)};
+}
+template <Kind K> RK_DEV rk_u2 wide_values(u32 w, float scale) {
+  u32 even, odd;
+  widen<K>(w, even, odd);
+  return rk_u2{rk_pack<true>(low_bf16(even) * scale, low_bf16(odd) * scale),
+               rk_pack<true>(high_bf16(even) * scale, high_bf16(odd) * scale)};
+}
+
+// Makes the elements of a stage 16 bits wide; those of values times their scales.
+template <class In, class Out, Kind K, bool VALUES> RK_DEV void widen_rows(const u8* from, const float* scales, u32 rows, u8* to) {
+#pragma unroll 1
+  for (u32 unit = RK_THREAD; unit < rows * In::CHUNKS; unit += 128) {
+    const u32 row = unit / In::CHUNKS, chunk = unit % In::CHUNKS;
+    const rk_u4 in = *(const rk_u4*)(from + In::at(row, chunk));
+    const auto pairs = [&](u32 word) { return VALUES ? wide_values<K>(word, scales[row]) : wide_keys<K>(word); };
+    const rk_u2 x = pairs(in.x), y = pairs(in.y), z = pairs(in.z), w = pairs(in.w);
+    *(rk_u4*)(to + Out::at(row, chunk * 2)) = rk_u4{x.x, x.y, y.x, y.y};
+    *(rk_u4*)(to + Out::at(row, chunk * 2 + 1)) = rk_u4{z.x, z.y, w.x, w.y};
+  }
+}
+
+// The state of a warp's rows, tiles of 16; a thread has those at lane / 4 + 8 * {0, 1, ...}.
+template <int D, int V, Kind K> struct RowsState {
+  static constexpr u32 M = RowsShape<D, V, K>::BLOCKS;
+  float o[M][V / 8][4];
+  float max[2 * M];        // of the scores, or up to ROOM below it
+  float sum[2 * M];
 };
 
-template <int D, bool BF16> RK_DEV void scores(const u16* q, const u16* k, u32 lane, float (&s)[2][8][4]) {
+template <int D, Kind K, u32 M, u32 N> RK_DEV void scores(const u8* q, const u8* k, u32 lane, float (&s)[M][N][4]) {
+  using L = TileLayout<D, 2>;
 #pragma unroll
-  for (int m = 0; m < 2; ++m)
+  for (u32 m = 0; m < M; ++m)
 #pragma unroll
-    for (int n = 0; n < 8; ++n)
+    for (u32 n = 0; n < N; ++n)
 #pragma unroll
       for (int i = 0; i < 4; ++i) s[m][n][i] = 0.f;
-  const u32 at_q = swizzled<D>(lane % 16, lane / 16), at_k = swizzled<D>(lane / 16 * 8 + lane % 8, lane / 8 % 2);
+  const u32 at_q = L::at(lane % 16, lane / 16), at_k = L::at(lane / 16 * 8 + lane % 8, lane / 8 % 2);
 #pragma unroll
-  for (int d = 0; d < D / 16; ++d) {
-    u32 rows[2][4];
+  for (u32 d = 0; d < D / 16; ++d) {
+    u32 rows[M][4];
 #pragma unroll
-    for (int m = 0; m < 2; ++m) rk_load_matrix(rows[m], q + (at_q ^ d * 16) + m * 16 * D);
+    for (u32 m = 0; m < M; ++m) rk_load_matrix(rows[m], q + L::further(at_q, d * 2) + m * 16 * L::ROW_BYTES);
 #pragma unroll
-    for (int n = 0; n < 4; ++n) {
+    for (u32 n = 0; n < N / 2; ++n) {
       u32 keys[4];
-      rk_load_matrix(keys, k + (at_k ^ d * 16) + n * 16 * D);
+      rk_load_matrix(keys, k + L::further(at_k, d * 2) + n * 16 * L::ROW_BYTES);
 #pragma unroll
-      for (int m = 0; m < 2; ++m) {
-        rk_mma<BF16>(s[m][n * 2], rows[m], keys[0], keys[1]);
-        rk_mma<BF16>(s[m][n * 2 + 1], rows[m], keys[2], keys[3]);
+      for (u32 m = 0; m < M; ++m) {
+        rk_mma<Element<K>::BF16>(s[m][n * 2], rows[m], keys[0], keys[1]);
+        rk_mma<Element<K>::BF16>(s[m][n * 2 + 1], rows[m], keys[2], keys[3]);
       }
     }
   }
 }
 
-// `limit`: of the warp's rows.
-RK_DEV void mask_scores(const u32* limit, u32 key0, u32 lane, float (&s)[2][8][4]) {
+// Products with keys of 8 bits, times the scales of these.
+template <u32 M, u32 N> RK_DEV void scale_scores(const float* scales, u32 lane, float (&s)[M][N][4]) {
 #pragma unroll
-  for (int m = 0; m < 2; ++m)
+  for (u32 n = 0; n < N; ++n) {
+    const rk_f2 of = *(const rk_f2*)(scales + n * 8 + lane % 4 * 2);
 #pragma unroll
-    for (int n = 0; n < 8; ++n)
+    for (u32 m = 0; m < M; ++m) {
+      s[m][n][0] *= of.x; s[m][n][1] *= of.y;
+      s[m][n][2] *= of.x; s[m][n][3] *= of.y;
+    }
+  }
+}
+
+// Soft-cap and slopes; scores are in log2 units before and after. `row`: the thread's first row of the tile.
+template <u32 M, u32 N>
+RK_DEV void score_rows(const RkTileArgs& a, const u32* positions, u32 row, u32 key0, u32 lane, float (&s)[M][N][4]) {
+  const bool slopes = a.scoring.slopes != nullptr;
 #pragma unroll
-      for (int i = 0; i < 4; ++i)
-        if (key0 + n * 8 + lane % 4 * 2 + i % 2 >= limit[lane / 4 + m * 16 + i / 2 * 8]) s[m][n][i] = -RK_INF;
+  for (u32 m = 0; m < M; ++m)
+#pragma unroll
+    for (u32 r = 0; r < 2; ++r) {
+      const RkTile& tile = a.tiles[RK_BLOCK_X];
+      const u32 group = a.q_heads / a.kv_heads, at = row + m * 16 + r * 8;
+      const u32 head = tile.kv_head * group + (tile.row_first + at) % group;
+      const float slope = slopes ? a.scoring.slopes[head] : 0.f;
+      const int away = (int)(positions[at] - 1 - key0 - lane % 4 * 2);
+#pragma unroll
+      for (u32 n = 0; n < N; ++n)
+#pragma unroll
+        for (u32 i = 0; i < 2; ++i) {
+          float& x = s[m][n][r * 2 + i];
+          x *= a.scale_log2;
+          if (a.scoring.cap != 0.f) x = capped(a.scoring, x);
+          if (slopes) x = rk_fma(-slope, (float)(away - (int)(n * 8 + i)), x);
+        }
+    }
+}
+
+// `views`: limits, positions and trees of the tile's rows. `first`: of the tile's keys. `row`: the thread's first row.
+template <u32 ROWS, u32 M, u32 N>
+RK_DEV void mask_scores(const u32* views, u32 first, u32 window, u32 row, u32 key0, u32 lane, float (&s)[M][N][4]) {
+#pragma unroll
+  for (u32 m = 0; m < M; ++m)
+#pragma unroll
+    for (u32 r = 0; r < 2; ++r) {
+      const u32* view = views + row + m * 16 + r * 8;
+      const u32 limit = view[0], position = view[ROWS], tree = view[2 * ROWS];
+#pragma unroll
+      for (u32 n = 0; n < N; ++n)
+#pragma unroll
+        for (u32 i = 0; i < 2; ++i) {
+          const u32 key = key0 + n * 8 + lane % 4 * 2 + i;
+          const bool in_tree = key >= limit && key - limit < 32 && (tree >> (key - limit) & 1) != 0;
+          const bool seen = in_tree || (key < limit && key >= first && position - 1 - key < window);
+          if (!seen) s[m][n][r * 2 + i] = -RK_INF;
+        }
+    }
 }
 
 // A row's maximum stays until a score lies so many powers of two above it: up to there nothing that was summed is rescaled.
@@ -132,15 +286,15 @@ RK_DEV void mask_scores(const u32* limit, u32 key0, u32 lane, float (&s)[2][8][4
 constexpr float ROOM = 8.f;
 
 // Scores become exp2(scale * (score - max)); earlier sums are rescaled to a maximum that moved.
-template <int D> RK_DEV void softmax_step(float (&s)[2][8][4], float scale, RowsState<D>& state) {
-  float factor[4];
+template <int D, int V, Kind K, u32 M, u32 N> RK_DEV void softmax_step(float (&s)[M][N][4], float scale, RowsState<D, V, K>& state) {
+  float factor[2 * M];
 #pragma unroll
-  for (int r = 0; r < 4; ++r) {
-    float (&x)[8][4] = s[r / 2];
+  for (u32 r = 0; r < 2 * M; ++r) {
+    float (&x)[N][4] = s[r / 2];
     const int i = r % 2 * 2;
     float top = -RK_INF;
 #pragma unroll
-    for (int n = 0; n < 8; ++n) top = rk_max(top, rk_max(x[n][i], x[n][i + 1]));
+    for (u32 n = 0; n < N; ++n) top = rk_max(top, rk_max(x[n][i], x[n][i + 1]));
     top = rk_max(top, rk_shuffle_xor(top, 1));
     top = rk_max(top, rk_shuffle_xor(top, 2));
     if ((top - state.max[r]) * scale < ROOM) top = state.max[r];
@@ -149,41 +303,46 @@ template <int D> RK_DEV void softmax_step(float (&s)[2][8][4], float scale, Rows
     state.max[r] = top;
     float sum = 0.f;
 #pragma unroll
-    for (int n = 0; n < 8; ++n) {
+    for (u32 n = 0; n < N; ++n) {
       x[n][i] = rk_exp2(rk_fma(x[n][i], scale, -base));
       x[n][i + 1] = rk_exp2(rk_fma(x[n][i + 1], scale, -base));
       sum += x[n][i] + x[n][i + 1];
     }
     state.sum[r] = rk_fma(state.sum[r], factor[r], sum);
   }
-  // In nearly all steps no maximum moves.
-  if (rk_ballot(factor[0] != 1.f || factor[1] != 1.f || factor[2] != 1.f || factor[3] != 1.f) == 0) return;
+  bool moved = false;                                       // in nearly all steps no maximum moves
 #pragma unroll
-  for (int m = 0; m < 2; ++m)
+  for (u32 r = 0; r < 2 * M; ++r) moved |= factor[r] != 1.f;
+  if (rk_ballot(moved) == 0) return;
 #pragma unroll
-    for (int n = 0; n < D / 8; ++n)
+  for (u32 m = 0; m < M; ++m)
+#pragma unroll
+    for (int n = 0; n < V / 8; ++n)
 #pragma unroll
       for (int i = 0; i < 4; ++i) state.o[m][n][i] *= factor[m * 2 + i / 2];
 }
 
-template <int D, bool BF16> RK_DEV void add_values(const float (&s)[2][8][4], const u16* v, u32 lane, RowsState<D>& state) {
-  const u32 at_v = swizzled<D>(lane / 8 % 2 * 8 + lane % 8, lane / 16);
+template <int D, int V, Kind K, u32 M, u32 N>
+RK_DEV void add_values(const float (&s)[M][N][4], const u8* v, u32 lane, RowsState<D, V, K>& state) {
+  using L = TileLayout<V, 2>;
+  constexpr bool BF16 = Element<K>::BF16;
+  const u32 at_v = L::at(lane / 8 % 2 * 8 + lane % 8, lane / 16);
 #pragma unroll
-  for (int k = 0; k < 4; ++k) {
-    u32 p[2][4];
+  for (u32 k = 0; k < N / 2; ++k) {
+    u32 p[M][4];
 #pragma unroll
-    for (int m = 0; m < 2; ++m) {
+    for (u32 m = 0; m < M; ++m) {
       p[m][0] = rk_pack<BF16>(s[m][2 * k][0], s[m][2 * k][1]);
       p[m][1] = rk_pack<BF16>(s[m][2 * k][2], s[m][2 * k][3]);
       p[m][2] = rk_pack<BF16>(s[m][2 * k + 1][0], s[m][2 * k + 1][1]);
       p[m][3] = rk_pack<BF16>(s[m][2 * k + 1][2], s[m][2 * k + 1][3]);
     }
 #pragma unroll
-    for (int n = 0; n < D / 16; ++n) {
+    for (u32 n = 0; n < V / 16; ++n) {
       u32 values[4];
-      rk_load_matrix_transposed(values, v + (at_v ^ n * 16) + k * 16 * D);
+      rk_load_matrix_transposed(values, v + L::further(at_v, n * 2) + k * 16 * L::ROW_BYTES);
 #pragma unroll
-      for (int m = 0; m < 2; ++m) {
+      for (u32 m = 0; m < M; ++m) {
         rk_mma<BF16>(state.o[m][n * 2], p[m], values[0], values[1]);
         rk_mma<BF16>(state.o[m][n * 2 + 1], p[m], values[2], values[3]);
       }
@@ -192,92 +351,118 @@ template <int D, bool BF16> RK_DEV void add_values(const float (&s)[2][8][4], co
 }
 
 // For the only item of its rows: results pass through the warp's own rows of Q's memory, to be written 16 bytes at a time.
-template <int D, bool BF16, Rows KIND>
-RK_DEV void write_direct(const RkTileArgs& a, const RkTile& tile, u32 group, u16* q, u32 warp, u32 lane,
-                         const RowsState<D>& state) {
-  using S = RowsShape<D>;
-  u16* mine = q + warp * 32 * D;
+template <int D, int V, Kind K, Rows KIND>
+RK_DEV void write_direct(const RkTileArgs& a, const RkTile& tile, u32 group, u8* q, u32 warp, u32 lane, float scale,
+                         RowsState<D, V, K>& state) {
+  using L = TileLayout<V, 2>;
+  constexpr u32 M = RowsShape<D, V, K>::BLOCKS, ROWS = 16 * M;
+  u8* mine = q + warp * ROWS * TileLayout<D, 2>::ROW_BYTES;
   rk_warp_barrier();                                        // the queries have been read for the last time
 #pragma unroll
-  for (int r = 0; r < 4; ++r) {
-    const u32 row = lane / 4 + 8 * r;
-    const float part = state.sum[r] > 0.f ? 1.f / state.sum[r] : 0.f;
+  for (u32 r = 0; r < 2 * M; ++r) {
+    const u32 row = lane / 4 + 8 * r, at = rk_min(warp * ROWS + row, tile.rows - 1);
+    const RowPlace place = row_place<KIND>(a, tile, group, at);
+    float top = state.max[r] * scale;
+    const float factor = add_sink(a.scoring.sinks, place.head, top, state.sum[r]), sum = state.sum[r];
+    const float part = sum > 0.f ? factor / sum : sum == sum ? 0.f : sum;
 #pragma unroll
-    for (int n = 0; n < D / 8; ++n)
-      *(u32*)(mine + swizzled<D>(row, n) + lane % 4 * 2) =
-          rk_pack<BF16>(state.o[r / 2][n][r % 2 * 2] * part, state.o[r / 2][n][r % 2 * 2 + 1] * part);
-    if (lane % 4 == 0 && a.lse && warp * 32 + row < tile.rows) {
-      const RowPlace place = row_place<KIND>(a, tile, group, warp * 32 + row);
-      a.lse[place.token * a.q_heads + place.head] = log_sum(state.max[r] * a.scale_log2, state.sum[r]) * a.lse_scale;
-    }
+    for (u32 n = 0; n < V / 8; ++n)
+      *(u32*)(mine + L::at(row, n) + lane % 4 * 4) =
+          rk_pack<Element<K>::BF16>(state.o[r / 2][n][r % 2 * 2] * part, state.o[r / 2][n][r % 2 * 2 + 1] * part);
+    if (lane % 4 == 0 && a.lse && warp * ROWS + row < tile.rows)
+      a.lse[place.token * a.q_heads + place.head] = log_sum(top, sum) * a.lse_scale;
   }
   rk_warp_barrier();
 #pragma unroll 1
-  for (u32 i = lane; i < 32 * S::CHUNKS; i += 32) {
-    const u32 row = i / S::CHUNKS, chunk = i % S::CHUNKS;
-    if (warp * 32 + row >= tile.rows) break;
-    const RowPlace place = row_place<KIND>(a, tile, group, warp * 32 + row);
-    *(rk_u4*)(a.out + (place.token * a.q_heads + place.head) * D + chunk * 8) =
-        *(const rk_u4*)(mine + swizzled<D>(row, chunk));
+  for (u32 i = lane; i < ROWS * L::CHUNKS; i += 32) {
+    const u32 row = i / L::CHUNKS, chunk = i % L::CHUNKS;
+    if (warp * ROWS + row >= tile.rows) break;
+    const RowPlace place = row_place<KIND>(a, tile, group, warp * ROWS + row);
+    *(rk_u4*)(a.out + (place.token * a.q_heads + place.head) * V + chunk * 8) = *(const rk_u4*)(mine + L::at(row, chunk));
   }
 }
 
-template <int D>
-RK_DEV void write_part(const RkTileArgs& a, const RkTile& tile, u32 warp, u32 lane, const RowsState<D>& state) {
+template <int D, int V, Kind K>
+RK_DEV void write_part(const RkTileArgs& a, const RkTile& tile, u32 warp, u32 lane, float scale, const RowsState<D, V, K>& state) {
+  constexpr u32 M = RowsShape<D, V, K>::BLOCKS;
 #pragma unroll
-  for (int r = 0; r < 4; ++r) {
-    const u32 row = warp * 32 + lane / 4 + 8 * r;
+  for (u32 r = 0; r < 2 * M; ++r) {
+    const u32 row = warp * 16 * M + lane / 4 + 8 * r;
     if (row >= tile.rows) continue;
     const u64 at = (u64)tile.part + row;
 #pragma unroll
-    for (int n = 0; n < D / 8; ++n)
-      *(rk_f2*)(a.part_o + at * D + n * 8 + lane % 4 * 2) =
+    for (int n = 0; n < V / 8; ++n)
+      *(rk_f2*)(a.part_o + at * V + n * 8 + lane % 4 * 2) =
           rk_f2{state.o[r / 2][n][r % 2 * 2], state.o[r / 2][n][r % 2 * 2 + 1]};
-    if (lane % 4 == 0) *(rk_f2*)(a.part_ml + at * 2) = rk_f2{state.max[r] * a.scale_log2, state.sum[r]};
+    if (lane % 4 == 0) *(rk_f2*)(a.part_ml + at * 2) = rk_f2{state.max[r] * scale, state.sum[r]};
   }
 }
 
-template <int D, bool BF16, Rows KIND> RK_DEV void attend_rows(const RkTileArgs& a) {
-  using S = RowsShape<D>;
-  RK_SHARED(u16, q);
-  u16* stages = q + S::Q;                                   // [2][K, V]
-  u32* limits = (u32*)(stages + 4 * S::KV);                 // [128]
+template <int D, int V, Kind K, Rows KIND> RK_DEV void attend_rows(const RkTileArgs& a) {
+  using S = RowsShape<D, V, K>;
+  constexpr u32 M = S::BLOCKS, WARP_ROWS = 16 * M;
+  RK_SHARED(u8, q);
+  u8* wide = q + S::Q_BYTES;
+  u8* stages = wide + S::WIDE;                              // [2][keys, values, scales]
+  u32* views = (u32*)(stages + 2 * S::STAGE);               // [limit, position, tree][ROWS]
   const u32 lane = RK_THREAD % 32, warp = RK_THREAD / 32, group = a.q_heads / a.kv_heads;
   const RkTile* tile = a.tiles + RK_BLOCK_X;
-  RK_PROMISE(tile->first % 16 == 0 && tile->first <= tile->end && tile->kv_head < a.kv_heads);
-  RK_PROMISE(tile->rows >= 1 && tile->rows <= S::ROWS);
-  RowsState<D> state = {};
+  RK_PROMISE(tile->first <= tile->end && tile->kv_head < a.kv_heads && tile->rows >= 1 && tile->rows <= S::ROWS);
+  RowsState<D, V, K> state = {};
 #pragma unroll
-  for (int r = 0; r < 4; ++r) state.max[r] = -RK_INF;
-  const u32 end = row_limit(*tile, group, tile->rows - 1);
-  Pages<D> pages = {a, tile->first, end, 0};
-  const u32 steps = pages.first < end ? (end - pages.first + S::KEYS - 1) / S::KEYS : 0;
-  limits[RK_THREAD] = row_limit(*tile, group, rk_min(RK_THREAD, tile->rows - 1));
-  if (steps > 0) {
-    copy_queries<D, KIND>(a, *tile, group, q);
-    pages.copy(0, stages, stages + S::KV);
+  for (u32 r = 0; r < 2 * M; ++r) state.max[r] = -RK_INF;
+  u32 end = tile->end;
+  if (KIND == Rows::CHUNK && !a.trees) end = rk_min(end, tile->visible + (tile->row_first + tile->rows - 1) / group);
+  Pages<D, V, K> pages = {a, Pages<D, V, K>::EVEN && whole_tiles(a.kv) ? tile->first & ~15u : tile->first, tile->first, end, 0};
+  const u32 steps = tile->first < end ? (end - pages.base + S::KEYS - 1) / S::KEYS : 0;
+  if (RK_THREAD < S::ROWS) {
+    const RowView view = row_view<KIND>(a, *tile, group, rk_min(RK_THREAD, tile->rows - 1));
+    views[RK_THREAD] = view.limit;
+    views[S::ROWS + RK_THREAD] = view.position;
+    views[2 * S::ROWS + RK_THREAD] = view.tree;
   }
+  if (steps > 0) {
+    copy_queries<D, V, K, KIND>(a, *tile, group, q);
+    pages.copy(0, stages);
+  }
+  const bool scored = a.scoring.cap != 0.f || a.scoring.slopes;
+  const float scale = scored ? 1.f : a.scale_log2;
   for (u32 step = 0; step < steps; ++step) {
     rk_copy_wait<0>();
     rk_block_barrier();                                     // this step's keys are here, and the other stage is free
-    const u16* k = stages + step % 2 * 2 * S::KV;
-    if (step + 1 < steps) {
-      u16* other = stages + (step + 1) % 2 * 2 * S::KV;
-      pages.copy(step + 1, other, other + S::KV);
+    const u8* in = stages + step % 2 * S::STAGE;
+    if (step + 1 < steps) pages.copy(step + 1, stages + (step + 1) % 2 * S::STAGE);
+    const u8* k = in;
+    const u8* v = in + S::KEYS_IN;
+    if (S::E::SCALED) {
+      const float* scales = (const float*)(v + S::VALUES_IN);
+      widen_rows<typename S::KeysIn, typename S::Keys, K, false>(k, scales, S::KEYS, wide);
+      widen_rows<typename S::ValuesIn, typename S::Values, K, true>(v, scales + S::KEYS, S::KEYS, wide + S::KEYS * S::Keys::ROW_BYTES);
+      rk_block_barrier();                                   // what the other warps made wide is there
+      k = wide;
+      v = wide + S::KEYS * S::Keys::ROW_BYTES;
     }
-    float s[2][8][4];
-    scores<D, BF16>(q + warp * 32 * D, k, rk_anew(lane), s);
-    const u32 key0 = pages.first + step * S::KEYS;
-    if (key0 + S::KEYS > limits[warp * 32]) mask_scores(limits + warp * 32, key0, lane, s);
-    softmax_step<D>(s, a.scale_log2, state);
-    add_values<D, BF16>(s, k + S::KV, rk_anew(lane), state);
+    float s[M][S::KEYS / 8][4];
+    scores<D, K>(q + warp * WARP_ROWS * S::Keys::ROW_BYTES, k, rk_anew(lane), s);
+    if (S::E::SCALED) scale_scores((const float*)(in + S::KEYS_IN + S::VALUES_IN), rk_anew(lane), s);
+    const u32 key0 = pages.base + step * S::KEYS, row = warp * WARP_ROWS + lane / 4;
+    if (scored) score_rows(a, views + S::ROWS, row, key0, lane, s);
+    const u32 first_row = warp * WARP_ROWS, last_position = views[S::ROWS + first_row + WARP_ROWS - 1];
+    // Positions ascend in a chunk alone.
+    const bool behind = KIND == Rows::CHUNK && !a.trees ? (int)(last_position - a.scoring.window) > (int)key0
+                                                        : a.scoring.window != RK_NO_WINDOW;
+    if (key0 + S::KEYS > views[first_row] || key0 < pages.first || behind)
+      mask_scores<S::ROWS>(views, pages.first, a.scoring.window, row, key0, lane, s);
+    softmax_step<D, V, K>(s, scale, state);
+    add_values<D, V, K>(s, v, rk_anew(lane), state);
   }
 #pragma unroll
-  for (int r = 0; r < 4; ++r) {
+  for (u32 r = 0; r < 2 * M; ++r) {
     state.sum[r] += rk_shuffle_xor(state.sum[r], 1);
     state.sum[r] += rk_shuffle_xor(state.sum[r], 2);
   }
   const RkTile& again = a.tiles[rk_anew(RK_BLOCK_X)];       // now registers are free
-  if (KIND == Rows::CHUNK && again.part == RK_DIRECT) write_direct<D, BF16, KIND>(a, again, group, q, warp, lane, state);
-  else write_part<D>(a, again, warp, lane, state);
+  if (KIND == Rows::CHUNK && again.part == RK_DIRECT)
+    write_direct<D, V, K, KIND>(a, again, group, q, warp, lane, scale, state);
+  else write_part<D, V, K>(a, again, warp, lane, scale, state);
 }

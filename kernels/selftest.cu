@@ -66,7 +66,16 @@ RK_KERNEL(rk_selftest, 32, 1)(const RkSelftestArgs args) {
   for (int i = 0; i < 4; ++i) w.put(r[i]);
   w.put_float(rk_exp2(-RK_INF));
   w.put_float(rk_fma((float)lane, 2.f, -1.f));
+  w.put(rk_fma2(pair<true>(lane) | 1, 0x7b803f80u, pair<true>(lane * 3 + 1) ^ 0x80008000u));
+  w.put(rk_count_bits(lane * 0x01030107u));
+  rk_warp_barrier();
+  rk_copy_async_word(tile + lane * 2, args.out + lane, lane % 3 != 0);
+  rk_copy_commit();
+  rk_copy_wait<0>();
+  rk_warp_barrier();
+  w.put(*(const u32*)(tile + (31 - lane) * 2));
   while (w.next < RK_SELFTEST_EXACT) w.put(0);
   w.put_float(rk_exp2((float)lane * -0.37f));
   w.put_float(rk_log2((float)lane * 3.1f + 0.5f));
+  w.put_float(rk_reciprocal((float)lane * 1.75f - 20.f));
 }

@@ -27,7 +27,7 @@ namespace {
   BINARY("setp.gt." kind, T, a > b), BINARY("setp.ge." kind, T, a >= b)
 #define WHOLE(T, signed_kind, unsigned_kind, bits) \
   BINARY("add." signed_kind, T, (T)(a + b)), BINARY("sub." signed_kind, T, (T)(a - b)), BINARY("mul.lo." signed_kind, T, (T)((u64)a * b)), \
-  TERNARY("mad.lo." signed_kind, T, (T)((u64)a * b + c)), BINARY("div." unsigned_kind, T, divide(a, b)), \
+  TERNARY("mad.lo." signed_kind, T, (T)((u64)a * b + c)), BINARY("div." unsigned_kind, T, divide(a, b)), BINARY("rem." unsigned_kind, T, (T)(a - divide(a, b) * b)), \
   BINARY("min." unsigned_kind, T, a < b ? a : b), BINARY("max." unsigned_kind, T, a > b ? a : b), \
   BINARY("and." bits, T, (T)(a & b)), BINARY("or." bits, T, (T)(a | b)), BINARY("xor." bits, T, (T)(a ^ b)), VALUE("not." bits, T, (T)~a), \
   SHIFT("shl." bits, T, a << b), SHIFT("shr." unsigned_kind, T, a >> b), VALUE("mov." unsigned_kind, T, a), COMPARE(T, unsigned_kind)
@@ -110,14 +110,14 @@ void store(Lane& l, const Instruction& i) {
   for (u32 k = 0; k < n; ++k) memcpy(p + k * width, &l.registers[i.at[1 + k]], width);
 }
 
-void copy_async(Lane& l, const Instruction& i) {
+template <u32 SIZE> void copy_async(Lane& l, const Instruction& i) {
   const u64 to = l.get<u64>(i.at[0]), bytes = l.get<u32>(i.at[3]);
-  if (i.offset || l.get<u32>(i.at[2]) != 16 || (bytes != 0 && bytes != 16)) simt::die("an asynchronous copy of another size");
-  void* p = shared(l, to, 16);
+  if (i.offset || l.get<u32>(i.at[2]) != SIZE || (bytes != 0 && bytes != SIZE)) simt::die("an asynchronous copy of another size");
+  void* p = shared(l, to, SIZE);
   const u64 from = l.get<u64>(i.at[1]);
-  races::copy_started(to);
+  races::copy_started(to, SIZE);
   races::read_global(from, bytes);
-  simt::copy_async(p, reinterpret_cast<const void*>(from), bytes == 16);
+  simt::copy_async(p, reinterpret_cast<const void*>(from), SIZE, bytes == SIZE);
 }
 
 template <bool TRANSPOSED> void load_matrix(Lane& l, const Instruction& i) {
@@ -190,15 +190,18 @@ const std::map<std::string, Execute> OPERATIONS = {
     BINARY("mul.wide.u16", u16, (u32)a * b), BINARY("mul.wide.u32", u32, (u64)a * b),
     BINARY("add.f32", float, a + b), BINARY("sub.f32", float, a - b), BINARY("mul.f32", float, a * b),
     BINARY("max.f32", float, std::fmax(a, b)), TERNARY("fma.rn.f32", float, std::fma(a, b, c)), VALUE("neg.f32", float, -a),
-    VALUE("rcp.rn.f32", float, 1.f / a), VALUE("ex2.approx.ftz.f32", float, flushed(std::exp2(flushed(a)))),
+    VALUE("rcp.rn.f32", float, 1.f / a), VALUE("rcp.approx.ftz.f32", float, 1.f / flushed(a)), BINARY("div.rn.f32", float, a / b),
+    TERNARY("fma.rn.bf16x2", u32, rk_fma2(a, b, c)), VALUE("ex2.approx.ftz.f32", float, flushed(std::exp2(flushed(a)))),
     VALUE("lg2.approx.ftz.f32", float, std::log2(flushed(a))),
-    SELECT("selp.b32", u32), SELECT("selp.f32", float),
-    BINARY("or.pred", u64, a || b), VALUE("not.pred", u64, !a), VALUE("mov.pred", u64, a != 0),
+    SELECT("selp.b32", u32), SELECT("selp.f32", float), SELECT("selp.u32", u32), SELECT("selp.b64", u64), SELECT("selp.u16", u16),
+    BINARY("setp.eq.b32", u32, a == b), BINARY("setp.nan.f32", float, a != a || b != b), BINARY("setp.num.f32", float, a == a && b == b),
+    BINARY("or.pred", u64, a || b), BINARY("and.pred", u64, a && b), VALUE("neg.s32", u32, 0 - a), VALUE("not.pred", u64, !a), VALUE("mov.pred", u64, a != 0),
     VALUE("mov.f32", float, a), VALUE("mov.b32", u32, a), VALUE("cvta.to.global.u64", u64, a),
     BINARY("mov.b64", u32, (u64)b << 32 | a),
     VALUE("cvt.u64.u32", u32, (u64)a), VALUE("cvt.u32.u64", u64, (u32)a), VALUE("cvt.u16.u32", u32, (u16)a),
+    VALUE("cvt.u32.u16", u16, (u32)a), VALUE("cvt.u64.u16", u16, (u64)a), VALUE("cvt.rn.f32.s32", i32, (float)a),
     VALUE("cvt.rn.f32.u16", u16, (float)a), VALUE("cvt.rn.f32.u32", u32, (float)a),
-    VALUE("brev.b32", u32, reversed(a)), VALUE("bfind.shiftamt.u32", u32, a ? (u32)__builtin_clz(a) : 0xffffffffu),
+    VALUE("popc.b32", u32, (u32)__builtin_popcount(a)), VALUE("brev.b32", u32, reversed(a)), VALUE("bfind.shiftamt.u32", u32, a ? (u32)__builtin_clz(a) : 0xffffffffu),
     TERNARY("prmt.b32", u32, permuted(a, b, c)),
     {"bfi.b32", [](Lane& l, const Instruction& i) {
        l.set(i.at[0], inserted(l.get<u32>(i.at[1]), l.get<u32>(i.at[2]), l.get<u32>(i.at[3]), l.get<u32>(i.at[4]))); }},
@@ -207,7 +210,7 @@ const std::map<std::string, Execute> OPERATIONS = {
     {"bar.sync", block_barrier}, {"bar.warp.sync", warp_barrier}, {"vote.sync.ballot.b32", ballot},
     {"shfl.sync.idx.b32", shuffle<false>}, {"shfl.sync.bfly.b32", shuffle<true>},
     {"cvt.rn.bf16x2.f32", pack<true>}, {"cvt.rn.f16x2.f32", pack<false>},
-    {"cp.async.cg.shared.global", copy_async}, {"cp.async.commit_group", copy_commit}, {"cp.async.wait_group", copy_wait},
+    {"cp.async.cg.shared.global", copy_async<16>}, {"cp.async.ca.shared.global", copy_async<4>}, {"cp.async.commit_group", copy_commit}, {"cp.async.wait_group", copy_wait},
     {"ldmatrix.sync.aligned.m8n8.x4.shared.b16", load_matrix<false>},
     {"ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16", load_matrix<true>},
     {"mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32", multiply<true>},

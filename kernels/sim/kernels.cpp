@@ -11,14 +11,16 @@
 #include "selftest.cu"
 
 #define KERNEL(name, Args) {#name, name##_threads, sizeof(Args), [](const void* a) { name(*(const Args*)a); }}
-#define TYPED(name, Args) \
-  KERNEL(name##_bf16_d64, Args), KERNEL(name##_bf16_d128, Args), KERNEL(name##_f16_d64, Args), KERNEL(name##_f16_d128, Args)
+#define OF_DECODE(name, D, V, K) KERNEL(rk_decode_##name, RkDecodeArgs),
+#define OF_EXTEND(name, D, V, K) KERNEL(rk_extend_##name, RkTileArgs),
+#define OF_CASCADE(name, D, V, K) KERNEL(rk_cascade_##name, RkTileArgs),
+#define OF_MERGE(name, V, BF16) KERNEL(rk_merge_##name, RkMergeArgs),
 
 static const Kernel kernels[] = {
     KERNEL(rk_append, RkAppendArgs),  KERNEL(rk_compare_keys, RkCompareArgs), KERNEL(rk_copy_blocks, RkCopyArgs),
     KERNEL(rk_read, RkBandwidthArgs), KERNEL(rk_copy, RkBandwidthArgs),       KERNEL(rk_empty, RkBandwidthArgs),
-    KERNEL(rk_selftest, RkSelftestArgs), TYPED(rk_decode, RkDecodeArgs),      TYPED(rk_extend, RkTileArgs),
-    TYPED(rk_cascade, RkTileArgs),    TYPED(rk_merge, RkMergeArgs),
+    KERNEL(rk_append_i8, RkAppendArgs), KERNEL(rk_append_e4m3, RkAppendArgs), KERNEL(rk_selftest, RkSelftestArgs),
+    RK_VARIANTS(OF_DECODE) RK_VARIANTS(OF_EXTEND) RK_VARIANTS(OF_CASCADE) RK_MERGES(OF_MERGE)
 };
 
 const Kernel* find_kernel(const std::string& name) {

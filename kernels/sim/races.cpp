@@ -22,7 +22,7 @@ struct Word {
 };
 
 struct Copies {
-  struct Copy { u64 address; u32 group; };
+  struct Copy { u64 address; size_t bytes; u32 group; };
   std::vector<Copy> open;
   u32 group = 0;
 };
@@ -112,12 +112,12 @@ template <class Each> void each_word(u64 address, size_t bytes, Each each) {
 void read(u64 address, size_t bytes) { each_word(address, bytes, read_word); }
 void write(u64 address, size_t bytes) { each_word(address, bytes, write_word); }
 
-void copy_started(u64 address) {
-  each_word(address, 16, [](Word& w, const Touch& touch) {
+void copy_started(u64 address, size_t bytes) {
+  each_word(address, bytes, [](Word& w, const Touch& touch) {
     write_word(w, touch);
     w.in_flight = true;
   });
-  mine().open.push_back({address, mine().group});
+  mine().open.push_back({address, bytes, mine().group});
 }
 
 void copy_group() { ++mine().group; }
@@ -130,7 +130,7 @@ void copy_wait(u32 groups) {
       own.open[kept++] = copy;
       continue;
     }
-    each_word(copy.address, 16, [](Word& w, const Touch& touch) {
+    each_word(copy.address, copy.bytes, [](Word& w, const Touch& touch) {
       w.in_flight = false;
       w.write = touch;
     });

@@ -13,8 +13,8 @@ namespace races {
 // The calling thread reads or writes `bytes` at an address of shared memory.
 void read(u64 address, size_t bytes);
 void write(u64 address, size_t bytes);
-// It starts a copy of 16 bytes to the address, ends a group of copies, waits for all groups but the last `groups`.
-void copy_started(u64 address);
+// It starts a copy of `bytes` to the address, ends a group of copies, waits for all groups but the last `groups`.
+void copy_started(u64 address, size_t bytes);
 void copy_group();
 void copy_wait(u32 groups);
 // Its block reads or writes `bytes` of global memory.

@@ -17,7 +17,7 @@ namespace {
 constexpr size_t STATIC_SHARED = 48 << 10;
 
 // A copy on its way to shared memory. It is there, for its own thread too, at the first barrier after its wait.
-struct Copy { void* to; const void* from; int group; };
+struct Copy { void* to; const void* from; u32 bytes; int group; };
 
 enum class Wait { NOTHING, WARP, BLOCK };
 
@@ -61,8 +61,8 @@ void arrive(Thread& t, int group) {
   size_t kept = 0;
   for (const Copy& copy : t.copies) {
     if (copy.group >= group) t.copies[kept++] = copy;
-    else if (copy.from) memcpy(copy.to, copy.from, 16);
-    else memset(copy.to, 0, 16);
+    else if (copy.from) memcpy(copy.to, copy.from, copy.bytes);
+    else memset(copy.to, 0, copy.bytes);
   }
   t.copies.resize(kept);
 }
@@ -253,10 +253,10 @@ void block_barrier() {
   release_block();
 }
 
-void copy_async(void* shared, const void* global, bool valid) {
-  if (((uintptr_t)shared | (uintptr_t)global) % 16) die("an asynchronous copy is not aligned to 16 bytes");
-  memset(shared, 0xff, 16);   // from now until it arrives
-  current->copies.push_back({shared, valid ? global : nullptr, current->group});
+void copy_async(void* shared, const void* global, u32 bytes, bool valid) {
+  if (((uintptr_t)shared | (uintptr_t)global) % bytes) die("an asynchronous copy is not aligned to its size");
+  memset(shared, 0xff, bytes);   // from now until it arrives
+  current->copies.push_back({shared, valid ? global : nullptr, bytes, current->group});
 }
 void copy_commit() { ++current->group; }
 void copy_wait(int groups) {

@@ -44,7 +44,7 @@ struct Mma { float* d; const u32* a; u32 b[2]; };
 // Waits for the other lanes; the last one carries the operation out for all.
 void together(Op op, void* mine);
 void block_barrier();
-void copy_async(void* shared, const void* global, bool valid);
+void copy_async(void* shared, const void* global, u32 bytes, bool valid);
 void copy_commit();
 void copy_wait(int groups);
 void* dynamic_shared();
@@ -71,6 +71,14 @@ void run(const Launch& launch);
 template <bool BF16> RK_DEV u32 rk_pack(float lo, float hi) {
   return BF16 ? simt::to_bf16(lo) | (u32)simt::to_bf16(hi) << 16 : simt::to_f16(lo) | (u32)simt::to_f16(hi) << 16;
 }
+RK_DEV u32 rk_fma2(u32 a, u32 b, u32 c) {
+  const auto half = [&](u32 shift) {
+    const auto value = [&](u32 x) { return simt::from_bf16((u16)(x >> shift)); };
+    return (u32)simt::to_bf16(std::fma(value(a), value(b), value(c))) << shift;
+  };
+  return half(0) | half(16);
+}
+RK_DEV float rk_reciprocal(float x) { return 1.f / x; }
 RK_DEV float rk_exp2(float x) { return std::exp2(x); }
 RK_DEV float rk_log2(float x) { return std::log2(x); }
 RK_DEV float rk_fma(float a, float b, float c) { return a * b + c; }
@@ -85,7 +93,8 @@ template <class T> RK_DEV T rk_exactly(const T* p) {
 }
 RK_DEV rk_u4 rk_load_once(const rk_u4* p) { return rk_exactly(p); }
 
-RK_DEV void rk_copy_async(void* shared, const void* global, bool valid) { simt::copy_async(shared, global, valid); }
+RK_DEV void rk_copy_async(void* shared, const void* global, bool valid) { simt::copy_async(shared, global, 16, valid); }
+RK_DEV void rk_copy_async_word(void* shared, const void* global, bool valid) { simt::copy_async(shared, global, 4, valid); }
 RK_DEV void rk_copy_commit() { simt::copy_commit(); }
 template <int N> RK_DEV void rk_copy_wait() { simt::copy_wait(N); }
 
@@ -123,4 +132,5 @@ RK_DEV u32 rk_ballot(bool p) {
 }
 RK_DEV void rk_warp_barrier() { simt::together(simt::Op::BARRIER, nullptr); }
 RK_DEV void rk_block_barrier() { simt::block_barrier(); }
+RK_DEV u32 rk_count_bits(u32 x) { return (u32)__builtin_popcount(x); }
 RK_DEV u32 rk_lowest_bit(u32 x) { return (u32)__builtin_ctz(x); }

@@ -156,6 +156,7 @@ impl Batch<'_> {
         self.scoring.check(layout, query_heads)?;
         self.check_offsets("table offsets", self.tables.offsets, self.tables.blocks.len())?;
         self.check_offsets("row offsets", self.rows, self.total_rows())?;
+        self.check_trees()?;
         self.check_slots(layout)?;
         (0..self.len()).try_for_each(|sequence| self.check_sequence(layout, sequence))?;
         self.check_places(layout)
@@ -199,6 +200,30 @@ impl Batch<'_> {
         }
         if offsets[0] != 0 || offsets[needed - 1] as usize != end {
             return Err(ShapeError::Span { what, first: offsets[0], last: offsets[needed - 1], end });
+        }
+        Ok(())
+    }
+
+    /// The mask of a row names the row, and none after it.
+    fn check_trees(&self) -> Result<(), ShapeError> {
+        let (given, needed) = (self.scoring.trees.len(), self.total_rows());
+        if given == 0 {
+            return Ok(());
+        }
+        if given != needed {
+            return Err(ShapeError::Length { what: "tree masks", given, needed });
+        }
+        if !self.scoring.alibi_slopes.is_empty() || self.scoring.window.is_some_and(|window| window < 32) {
+            return Err(ShapeError::TreeScoring);
+        }
+        for rows in (0..self.len()).map(|sequence| self.rows_of(sequence)) {
+            let is_wrong = |row: &usize| {
+                let index = row - rows.start;
+                index >= 32 || self.scoring.trees[*row] >> index != 1
+            };
+            if let Some(row) = rows.clone().find(is_wrong) {
+                return Err(ShapeError::Tree { row });
+            }
         }
         Ok(())
     }
@@ -275,7 +300,7 @@ mod tests {
     const GOOD: Batch<'_> = Batch {
         query_heads: 4,
         scale: 0.5,
-        scoring: Scoring { window: None, soft_cap: None, sinks: &[] },
+        scoring: Scoring { window: None, soft_cap: None, sinks: &[], alibi_slopes: &[], trees: &[] },
         tables: Tables { blocks: &[1, 7, 2], offsets: &[0, 2, 3] },
         contexts: &[5, 3],
         rows: &[0, 1, 4],
@@ -319,6 +344,17 @@ mod tests {
         assert!(matches!(refused, Err(ShapeError::Scale { .. })), "{refused:?}");
         let scoring = Scoring { sinks: &[0.0; 3], ..Scoring::default() };
         wrong(Batch { scoring, ..GOOD }, ShapeError::Length { what: "sinks", given: 3, needed: 4 });
+        let scoring = Scoring { alibi_slopes: &[0.5; 3], ..Scoring::default() };
+        wrong(Batch { scoring, ..GOOD }, ShapeError::Length { what: "ALiBi slopes", given: 3, needed: 4 });
+        let scoring = Scoring { alibi_slopes: &[f32::INFINITY; 4], ..Scoring::default() };
+        wrong(Batch { scoring, ..GOOD }, ShapeError::Slope { slope: f32::INFINITY });
+        let trees = |trees| Batch { scoring: Scoring { trees, ..Scoring::default() }, ..GOOD };
+        assert_eq!(trees(&[1, 1, 0b10, 0b101]).check(&LAYOUT), Ok(()));
+        wrong(trees(&[1, 1, 0b10]), ShapeError::Length { what: "tree masks", given: 3, needed: 4 });
+        wrong(trees(&[1, 1, 0b01, 0b101]), ShapeError::Tree { row: 2 });
+        let scoring = Scoring { trees: &[1, 1, 0b10, 0b101], window: Some(31), ..Scoring::default() };
+        wrong(Batch { scoring, ..GOOD }, ShapeError::TreeScoring);
+        wrong(trees(&[0b11, 1, 0b10, 0b101]), ShapeError::Tree { row: 0 });
         wrong(Batch { contexts: &[5, 2], ..GOOD }, ShapeError::Context { sequence: 1, context: 2, rows: 3 });
         wrong(Batch { contexts: &[9, 3], ..GOOD }, ShapeError::Table { sequence: 0, blocks: 2, needed: 3 });
         let tables = Tables { blocks: &[1, 8, 2], ..GOOD.tables };

@@ -9,7 +9,8 @@ use crate::layout::Dtype;
 /// Converts `value` to the bits of an element of `dtype`: in the lowest 8 or 16 bits, or in all 32.
 ///
 /// Rounds to the nearest element, ties to even. Never fails: what is too large becomes infinite, or 127 as an
-/// [`I8`](Dtype::I8), whose elements are integers: [`quantize`] divides a row by its scale first.
+/// [`I8`](Dtype::I8), 448 as an [`E4m3`](Dtype::E4m3). Scales are not applied: [`quantize`] divides a row by its scale
+/// first.
 ///
 /// ```
 /// use radixkv_attention::{Dtype, element};
@@ -26,7 +27,8 @@ pub fn to_bits(dtype: Dtype, value: f32) -> u32 {
         Dtype::F32 => value.to_bits(),
         Dtype::F16 => u32::from(to_f16(value)),
         Dtype::Bf16 => u32::from(to_bf16(value)),
-        Dtype::I8 => u32::from(to_i8(value) as u8),
+        Dtype::I8 | Dtype::I8Static => u32::from(to_i8(value) as u8),
+        Dtype::E4m3 | Dtype::E4m3Static => u32::from(to_e4m3(value)),
     }
 }
 
@@ -44,7 +46,8 @@ pub fn from_bits(dtype: Dtype, bits: u32) -> f32 {
         Dtype::F32 => f32::from_bits(bits),
         Dtype::F16 => from_f16(bits as u16),
         Dtype::Bf16 => from_bf16(bits as u16),
-        Dtype::I8 => f32::from(bits as i8),
+        Dtype::I8 | Dtype::I8Static => f32::from(bits as i8),
+        Dtype::E4m3 | Dtype::E4m3Static => from_e4m3(bits as u8),
     }
 }
 
@@ -63,7 +66,8 @@ pub fn round(dtype: Dtype, value: f32) -> f32 {
         Dtype::F32 => value,
         Dtype::F16 => from_f16(to_f16(value)),
         Dtype::Bf16 => from_bf16(to_bf16(value)),
-        Dtype::I8 => f32::from(to_i8(value)),
+        Dtype::I8 | Dtype::I8Static => f32::from(to_i8(value)),
+        Dtype::E4m3 | Dtype::E4m3Static => from_e4m3(to_e4m3(value)),
     }
 }
 
@@ -86,21 +90,80 @@ pub fn round(dtype: Dtype, value: f32) -> f32 {
 /// If the two have not one length.
 pub fn quantize(row: &[f32], integers: &mut [i8]) -> f32 {
     assert_eq!(row.len(), integers.len(), "elements and integers");
-    let scale = scale_of(row.iter().copied());
+    let scale = scale_of(Dtype::I8, row.iter().copied());
     integers.iter_mut().zip(row).for_each(|(integer, value)| *integer = to_i8(*value / scale));
     scale
 }
 
-/// The scale of a row as [`quantize`] has it.
-pub(crate) fn scale_of(row: impl Iterator<Item = f32>) -> f32 {
+/// Writes one head's row of keys or values as [`Dtype::E4m3`], and returns its scale.
+///
+/// The scale is the largest magnitude of the row divided by 448, as [`quantize`] has it with 127; or 1 where that is 0. Each
+/// element is divided by it and rounded to the nearest `E4M3FN`, ties to even; its value is that number times the scale.
+/// So an element is off by at most a sixteenth of itself, or by `2^-10` scales, whichever is more.
+///
+/// ```
+/// use radixkv_attention::element;
+///
+/// let mut bits = [0; 4];
+/// let scale = element::quantize_e4m3(&[448.0, -1.0, 0.0, 3.1], &mut bits);
+/// assert_eq!((scale, bits), (1.0, [0x7e, 0xb8, 0, 0x44])); // 3.1 is stored as 3
+/// ```
+///
+/// # Panics
+///
+/// If the two have not one length.
+pub fn quantize_e4m3(row: &[f32], bits: &mut [u8]) -> f32 {
+    assert_eq!(row.len(), bits.len(), "elements and bits");
+    let scale = scale_of(Dtype::E4m3, row.iter().copied());
+    bits.iter_mut().zip(row).for_each(|(bits, value)| *bits = to_e4m3(*value / scale));
+    scale
+}
+
+/// The scale of a row as [`quantize`] and [`quantize_e4m3`] have it.
+pub(crate) fn scale_of(dtype: Dtype, row: impl Iterator<Item = f32>) -> f32 {
     let larger =
         |largest: f32, value: f32| if largest.is_nan() || value.abs() <= largest { largest } else { value.abs() };
     let largest = row.fold(0.0, larger);
-    let scale = largest / 127.0;
-    if largest.is_finite() && (scale * 127.0).is_infinite() {
+    let most = if dtype == Dtype::I8 { 127.0 } else { E4M3_MOST };
+    let scale = largest / most;
+    if largest.is_finite() && (scale * most).is_infinite() {
         return f32::from_bits(scale.to_bits() - 1);
     }
-    scale
+    // Divided by 0, a zero would be NaN, which an integer cannot be.
+    if dtype == Dtype::E4m3 && scale == 0.0 { 1.0 } else { scale }
+}
+
+/// The largest finite `E4M3FN`.
+const E4M3_MOST: f32 = 448.0;
+
+/// As an `E4M3FN`: what is larger than the largest one becomes that; a NaN stays one.
+#[inline(always)]
+pub(crate) fn to_e4m3(value: f32) -> u8 {
+    /// The least normal number, `2^-6`; subnormal ones are multiples of `2^-9`.
+    const NORMAL: f32 = 1.0 / 64.0;
+    let sign = (value.to_bits() >> 24) as u8 & 0x80;
+    let magnitude = value.abs();
+    let bits = magnitude.to_bits();
+    let rounded = if value.is_nan() {
+        0x7f
+    } else if magnitude >= E4M3_MOST {
+        0x7e
+    } else if magnitude < NORMAL {
+        (magnitude * 512.0).round_ties_even() as u32
+    } else {
+        ((bits + 0x7_ffff + (bits >> 20 & 1)) >> 20) - ((127 - 7) << 3)
+    };
+    sign | rounded as u8
+}
+
+/// Moves exponent and fraction to their places in an `f32` and lets a multiplication by `2^120` put the exponent right.
+#[inline(always)]
+pub(crate) fn from_e4m3(bits: u8) -> f32 {
+    const REBIAS: f32 = f32::from_bits((127 + 120) << 23);
+    let magnitude = bits & 0x7f;
+    let special = if magnitude == 0x7f { 0x7fc0_0000 } else { 0 };
+    let value = f32::from_bits(u32::from(magnitude) << 20) * REBIAS;
+    f32::from_bits(value.to_bits() | special | u32::from(bits & 0x80) << 24)
 }
 
 /// As an integer from -127 to 127; a NaN is 0.
@@ -205,10 +268,63 @@ mod tests {
 
     #[test]
     fn bits_of_every_type_are_read_back() {
-        for dtype in [Dtype::F32, Dtype::F16, Dtype::Bf16, Dtype::I8] {
+        for dtype in [Dtype::F32, Dtype::F16, Dtype::Bf16, Dtype::I8, Dtype::E4m3] {
             for value in [0.0, -1.5, 0.1, 3e38, f32::INFINITY] {
                 assert_eq!(from_bits(dtype, to_bits(dtype, value)), round(dtype, value), "{dtype}");
             }
+        }
+    }
+
+    /// By definition, in `f64`.
+    fn e4m3_value(bits: u8) -> f64 {
+        let (exponent, fraction) = (i32::from(bits >> 3 & 15), f64::from(bits & 7));
+        let magnitude = match exponent {
+            0 => fraction * 2_f64.powi(-9),
+            15 if fraction == 7.0 => f64::NAN,
+            _ => (8.0 + fraction) * 2_f64.powi(exponent - 10),
+        };
+        if bits & 0x80 == 0 { magnitude } else { -magnitude }
+    }
+
+    #[test]
+    fn every_e4m3_is_read_as_defined_and_written_back() {
+        for bits in 0..=u8::MAX {
+            let (read, defined) = (from_e4m3(bits), e4m3_value(bits));
+            assert_eq!(read.is_nan(), defined.is_nan(), "{bits:#x}");
+            assert!(read.is_nan() || f64::from(read) == defined, "{bits:#x}: {read}, {defined}");
+            assert_eq!(to_e4m3(read), bits);
+        }
+        // Between each two neighbours, 448 being the last one: below the middle, at it, above it.
+        for bits in 0..0x7e {
+            let middle = ((e4m3_value(bits) + e4m3_value(bits + 1)) / 2.0) as f32;
+            let near = [middle.next_down(), middle, middle.next_up()].map(to_e4m3);
+            assert_eq!(near, [bits, bits + (bits & 1), bits + 1], "{bits:#x}");
+            assert_eq!(to_e4m3(-middle), 0x80 | near[1]);
+        }
+        assert_eq!([448.1, 1e9, f32::INFINITY, f32::NEG_INFINITY].map(to_e4m3), [0x7e, 0x7e, 0x7e, 0xfe]);
+    }
+
+    #[test]
+    fn e4m3_is_within_a_sixteenth_and_what_is_no_number_shows() {
+        let dice = &mut fastrand::Rng::with_seed(2);
+        for _ in 0..1000 {
+            let row: Vec<f32> = (0..8).map(|_| (dice.f32() - 0.5) * 10_f32.powi(dice.i32(-6..6))).collect();
+            let mut bits = [0; 8];
+            let scale = quantize_e4m3(&row, &mut bits);
+            for (value, bits) in row.iter().zip(bits) {
+                let off = (value - from_e4m3(bits) * scale).abs();
+                assert!(off <= (value.abs() / 16.0).max(scale / 1024.0) * 1.000_001, "{row:?}");
+            }
+        }
+        for special in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+            let mut bits = [0; 3];
+            let scale = quantize_e4m3(&[1.0, special, 0.0], &mut bits);
+            assert!(bits.iter().all(|bits| (from_e4m3(*bits) * scale).is_nan()), "{special}");
+        }
+        for end in [f32::MAX, f32::MIN, f32::MIN_POSITIVE, 1e-45, 0.0] {
+            let mut bits = [0; 2];
+            let scale = quantize_e4m3(&[end, 0.0], &mut bits);
+            assert!(bits.iter().all(|bits| (from_e4m3(*bits) * scale).is_finite()), "{end}");
         }
     }
 

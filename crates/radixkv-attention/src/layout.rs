@@ -26,6 +26,14 @@ pub enum Dtype {
     /// 8 bits: an integer from -127 to 127, times a scale that each head of each token has for its keys and for its
     /// values. See [`element::quantize`](crate::element::quantize) for the stored form.
     I8,
+    /// 8 bits, the `E4M3FN` of FP8: 4 of exponent, 3 of fraction, up to 448, no infinities; times a scale that each head
+    /// of each token has, as with [`I8`](Self::I8). See [`element::quantize_e4m3`](crate::element::quantize_e4m3).
+    E4m3,
+    /// As [`I8`](Self::I8), but with one scale for each head of a layer's keys and of its values, which the storage is
+    /// given and does not compute (static scaling); 1 at first.
+    I8Static,
+    /// As [`E4m3`](Self::E4m3), with static scales as [`I8Static`](Self::I8Static) has them.
+    E4m3Static,
 }
 
 /// Order of tokens and heads within a block.
@@ -113,8 +121,25 @@ impl Dtype {
         match self {
             Self::F32 => 4,
             Self::F16 | Self::Bf16 => 2,
-            Self::I8 => 1,
+            Self::I8 | Self::E4m3 | Self::I8Static | Self::E4m3Static => 1,
         }
+    }
+
+    /// Whether elements are multiplied by a scale when they are read.
+    pub fn has_scales(self) -> bool {
+        self.bytes() == 1
+    }
+
+    /// Whether the scales are given, one for each head of a layer, and not computed for each token.
+    ///
+    /// ```
+    /// use radixkv_attention::Dtype;
+    ///
+    /// assert!(Dtype::E4m3Static.has_static_scales() && Dtype::E4m3Static.has_scales());
+    /// assert!(!Dtype::E4m3.has_static_scales() && Dtype::E4m3.has_scales() && !Dtype::Bf16.has_scales());
+    /// ```
+    pub fn has_static_scales(self) -> bool {
+        matches!(self, Self::I8Static | Self::E4m3Static)
     }
 }
 
@@ -125,6 +150,9 @@ impl fmt::Display for Dtype {
             Self::F16 => "f16",
             Self::Bf16 => "bf16",
             Self::I8 => "i8",
+            Self::E4m3 => "e4m3",
+            Self::I8Static => "i8-static",
+            Self::E4m3Static => "e4m3-static",
         })
     }
 }
@@ -141,7 +169,7 @@ pub struct UnknownDtype;
 
 impl fmt::Display for UnknownDtype {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("unknown element type: use f32, f16, bf16 or i8")
+        f.write_str("unknown element type: use f32, f16, bf16, i8, e4m3, i8-static or e4m3-static")
     }
 }
 
@@ -156,6 +184,9 @@ impl FromStr for Dtype {
             "f16" => Ok(Self::F16),
             "bf16" => Ok(Self::Bf16),
             "i8" => Ok(Self::I8),
+            "e4m3" => Ok(Self::E4m3),
+            "i8-static" => Ok(Self::I8Static),
+            "e4m3-static" => Ok(Self::E4m3Static),
             _ => Err(UnknownDtype),
         }
     }
@@ -251,13 +282,50 @@ impl Layout {
         self.layers * (self.plane_elements() + self.of(Half::Values).plane_elements())
     }
 
-    /// Scales of all planes, of four bytes each: one for each head of each token where an element has 8 bits, otherwise
-    /// none.
+    /// Scales of all planes, of four bytes each: where an element has 8 bits one for each head of each token, or one for
+    /// each head if they are static; otherwise none.
     pub fn scales(&self) -> usize {
+        let of_a_token = 2 * self.layers * self.kv_heads;
         match self.dtype {
-            Dtype::I8 => 2 * self.layers * self.blocks * self.block_size * self.kv_heads,
+            Dtype::I8 | Dtype::E4m3 => of_a_token * self.blocks * self.block_size,
+            Dtype::I8Static | Dtype::E4m3Static => of_a_token,
             Dtype::F32 | Dtype::F16 | Dtype::Bf16 => 0,
         }
+    }
+
+    /// Checks the static scales of a layer's keys or values: one for each head, or one for all. Returns one for each head.
+    ///
+    /// # Errors
+    ///
+    /// If they are not static, there is no such layer, their number is another, or one is not positive and finite.
+    ///
+    /// ```
+    /// # use radixkv_attention::{Dtype, Layout, Order, ShapeError};
+    /// # let (dtype, order) = (Dtype::I8Static, Order::Nhd);
+    /// let layout = Layout { layers: 1, blocks: 8, block_size: 16, kv_heads: 2, head_dim: 64, value_dim: 64, dtype, order };
+    /// assert_eq!(layout.static_scales(0, &[0.5]).map(Iterator::collect), Ok(vec![0.5, 0.5]));
+    /// let error = ShapeError::Length { what: "scales", given: 3, needed: 2 };
+    /// assert_eq!(layout.static_scales(0, &[0.5; 3]).err(), Some(error));
+    /// ```
+    pub fn static_scales<'a>(
+        &self,
+        layer: usize,
+        scales: &'a [f32],
+    ) -> Result<impl Iterator<Item = f32> + use<'a>, ShapeError> {
+        let Self { layers, kv_heads, dtype, .. } = *self;
+        if !dtype.has_static_scales() {
+            return Err(ShapeError::NotStatic { dtype });
+        }
+        if layer >= layers {
+            return Err(ShapeError::Layer { layer, layers });
+        }
+        if scales.len() != kv_heads && scales.len() != 1 {
+            return Err(ShapeError::Length { what: "scales", given: scales.len(), needed: kv_heads });
+        }
+        if let Some(&scale) = scales.iter().find(|scale| !(scale.is_finite() && **scale > 0.0)) {
+            return Err(ShapeError::KvScale { scale });
+        }
+        Ok(scales.iter().copied().cycle().take(kv_heads))
     }
 
     /// Bytes of all planes and scales.
@@ -362,7 +430,8 @@ mod tests {
 
     #[test]
     fn element_types_have_the_names_they_print() {
-        for dtype in [Dtype::F32, Dtype::F16, Dtype::Bf16, Dtype::I8] {
+        let of_8_bits = [Dtype::I8, Dtype::E4m3, Dtype::I8Static, Dtype::E4m3Static];
+        for dtype in [Dtype::F32, Dtype::F16, Dtype::Bf16].into_iter().chain(of_8_bits) {
             assert_eq!(dtype.to_string().parse(), Ok(dtype));
         }
         assert_eq!("int8".parse::<Dtype>(), Err(UnknownDtype));

@@ -3,8 +3,8 @@
 use crate::layout::Layout;
 use crate::shape::ShapeError;
 
-/// The scoring of a model in addition to the softmax scale: sliding window, soft-cap, sinks. The
-/// default is none of them.
+/// The scoring of a model in addition to the softmax scale: sliding window, soft-cap, ALiBi slopes, sinks; and which rows of a
+/// tree of drafted tokens see which. The default is none of them.
 ///
 /// With scores `s = scale * (q . k)` of the tokens that a row sees, its output is the mean of their values, weighted by
 /// `exp(s)`. The definition, sum by sum, is in the source of [`cpu`](crate::cpu), and every backend is held to it; one that
@@ -30,6 +30,13 @@ pub struct Scoring<'a> {
     /// One more score for each query head, whose weight counts in the sum and in the log-sum-exp and which has no value:
     /// `[layers, query heads]`, or empty. Negative infinity is none.
     pub sinks: &'a [f32],
+    /// ALiBi: for each query head what is taken from a score, after the soft-cap, for each token that lies between the key and
+    /// the row: `slope * (position - key)`. `[query heads]`, or empty.
+    pub alibi_slopes: &'a [f32],
+    /// For speculation: a mask of each row, `[rows]`, or empty. Bit `i` of it says that the row sees the `i`-th row of its
+    /// sequence, beside all tokens before these; a row sees itself and none after itself. A sequence has 32 rows at most then. There are
+    /// no slopes, and the window, of 32 tokens at least, counts from the row as if it followed the tokens that it sees.
+    pub trees: &'a [u32],
 }
 
 impl Scoring<'_> {
@@ -53,6 +60,13 @@ impl Scoring<'_> {
         let (given, needed) = (self.sinks.len(), layout.layers * query_heads);
         if given != 0 && given != needed {
             return Err(ShapeError::Length { what: "sinks", given, needed });
+        }
+        let (given, needed) = (self.alibi_slopes.len(), query_heads);
+        if given != 0 && given != needed {
+            return Err(ShapeError::Length { what: "ALiBi slopes", given, needed });
+        }
+        if let Some(&slope) = self.alibi_slopes.iter().find(|slope| !slope.is_finite()) {
+            return Err(ShapeError::Slope { slope });
         }
         Ok(())
     }

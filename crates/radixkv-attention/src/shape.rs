@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use crate::layout::Dtype;
 use radixkv::BlockId;
 
 /// The most query heads that may read one head of keys and values (grouped-query attention).
@@ -54,6 +55,29 @@ pub enum ShapeError {
     SoftCap {
         /// The soft-cap given.
         soft_cap: f32,
+    },
+    /// An ALiBi slope is infinite or not a number.
+    Slope {
+        /// The slope given.
+        slope: f32,
+    },
+    /// A row's mask of a tree does not name the row itself, or names one after it; or it has more than 31 rows before it.
+    Tree {
+        /// The row.
+        row: usize,
+    },
+    /// Trees come with ALiBi slopes, or with a window of fewer than 32 tokens, for which drafted tokens would need places of
+    /// their own.
+    TreeScoring,
+    /// A scale of keys or values is not a positive, finite number.
+    KvScale {
+        /// The scale given.
+        scale: f32,
+    },
+    /// Scales are given for an element type that computes its own, or has none: use one with static scales.
+    NotStatic {
+        /// The element type.
+        dtype: Dtype,
     },
     /// An array or a buffer has another length than the batch or the layout asks for.
     Length {
@@ -192,6 +216,19 @@ impl fmt::Display for ShapeError {
             }
             Self::Scale { scale } => write!(f, "the softmax scale {scale} is not finite"),
             Self::SoftCap { soft_cap } => write!(f, "the soft-cap {soft_cap} is not positive and finite"),
+            Self::Slope { slope } => write!(f, "the ALiBi slope {slope} is not finite"),
+            Self::Tree { row } => {
+                write!(f, "the tree mask of row {row} must have the row's own bit, none above it, and 32 bits at most")
+            }
+            Self::TreeScoring => {
+                f.write_str("tree masks need a batch without ALiBi slopes, and a window of 32 tokens at least")
+            }
+            Self::KvScale { scale } => {
+                write!(f, "the scale {scale} of keys or values is not positive and finite")
+            }
+            Self::NotStatic { dtype } => {
+                write!(f, "scales given for {dtype}, which takes none; use i8-static or e4m3-static")
+            }
             Self::Length { what, given, needed } => write!(f, "{what}: {given} elements given, {needed} needed"),
             Self::Descending { what, index } => write!(f, "{what} must ascend: the one after index {index} is smaller"),
             Self::Span { what, first, last, end } => {

@@ -45,7 +45,7 @@ fn decode(on: &Processor, kv: &CpuKv, first: u32) -> Vec<f32> {
 
 #[test]
 fn decoding_beside_appending_reads_what_was_there() {
-    for dtype in [Dtype::F32, Dtype::F16, Dtype::Bf16, Dtype::I8] {
+    for dtype in [Dtype::F32, Dtype::F16, Dtype::Bf16, Dtype::I8, Dtype::E4m3] {
         let (block_size, kv_heads, head_dim, value_dim, order) = (BLOCK_SIZE, 2, 16, 16, Order::Nhd);
         let layout = Layout { layers: 1, blocks: 32, block_size, kv_heads, head_dim, value_dim, dtype, order };
         let one = Processor::new();

@@ -12,20 +12,44 @@ pub(super) const IDLE: u32 = u32::MAX;
 /// In place of a slot: the token is not written.
 pub(super) const SKIP: u64 = u64::MAX;
 
-/// In place of the number of visible keys: no causal mask.
-pub(super) const ALL: u32 = u32::MAX;
+/// In place of a number of keys: a row sees all that are before it.
+pub(super) const NO_WINDOW: u32 = 1 << 31;
 
-/// Keys and values of one layer; strides in elements.
+/// Keys or values of one layer; strides in elements.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
-pub(super) struct LayerKv {
-    pub(super) keys: u64,
-    pub(super) values: u64,
+pub(super) struct Plane {
+    pub(super) address: u64,
     pub(super) block_stride: u64,
     pub(super) token_stride: u32,
     pub(super) head_stride: u32,
-    pub(super) block_shift: u32,
+    /// Of the scales of elements of 8 bits, or 0.
+    pub(super) scale: u64,
+}
+
+/// Keys and values of one layer; strides of scales in floats.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub(super) struct LayerKv {
+    pub(super) keys: Plane,
+    pub(super) values: Plane,
+    pub(super) scale_block_stride: u64,
+    pub(super) scale_token_stride: u32,
+    pub(super) scale_head_stride: u32,
+    pub(super) block_tokens: u32,
     pub(super) blocks: u32,
+}
+
+/// What happens to scores before the softmax, in log2 units; addresses of one number for each query head, or 0.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ScoringArgs {
+    pub(super) sinks: u64,
+    pub(super) slopes: u64,
+    pub(super) cap: f32,
+    pub(super) cap_rate: f32,
+    pub(super) window: u32,
+    pub(super) pad: u32,
 }
 
 /// Keys `first..end` of one sequence, for the query heads of one head of keys and values.
@@ -38,12 +62,16 @@ pub(super) struct DecodeItem {
     pub(super) first: u32,
     pub(super) end: u32,
     pub(super) part: u32,
+    /// Of the query: keys before it, and its own.
+    pub(super) position: u32,
+    pub(super) pad: u32,
 }
 
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub(super) struct DecodeArgs {
     pub(super) kv: LayerKv,
+    pub(super) scoring: ScoringArgs,
     pub(super) queries: u64,
     pub(super) out: u64,
     pub(super) lse: u64,
@@ -59,7 +87,7 @@ pub(super) struct DecodeArgs {
     pub(super) lse_scale: f32,
 }
 
-/// Up to [`TILE_ROWS`](super::kernel::TILE_ROWS) query rows that read the same keys `first..end`.
+/// Query rows, as many as a tile of the variant has at most, that read the same keys `first..end`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Tile {
@@ -78,6 +106,7 @@ pub(super) struct Tile {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct TileArgs {
     pub(super) kv: LayerKv,
+    pub(super) scoring: ScoringArgs,
     pub(super) queries: u64,
     pub(super) out: u64,
     pub(super) lse: u64,
@@ -86,6 +115,8 @@ pub(super) struct TileArgs {
     pub(super) table: u64,
     pub(super) tiles: u64,
     pub(super) members: u64,
+    pub(super) contexts: u64,
+    pub(super) trees: u64,
     pub(super) tiles_len: u32,
     pub(super) query_heads: u32,
     pub(super) kv_heads: u32,
@@ -113,8 +144,11 @@ pub(super) struct MergeArgs {
     pub(super) part_sums: u64,
     pub(super) items: u64,
     pub(super) list: u64,
+    pub(super) sinks: u64,
     pub(super) items_len: u32,
+    pub(super) query_heads: u32,
     pub(super) lse_scale: f32,
+    pub(super) pad: u32,
 }
 
 #[repr(C)]
@@ -129,6 +163,8 @@ pub(super) struct AppendArgs {
     pub(super) tokens: u32,
     pub(super) kv_heads: u32,
     pub(super) head_dim: u32,
+    pub(super) value_dim: u32,
+    pub(super) static_scales: u32,
     pub(super) pad: u32,
 }
 
@@ -194,14 +230,16 @@ pub(super) struct BandwidthArgs {
 
 /// The sizes that `abi.cuh` asserts too.
 const _: () = {
-    assert!(size_of::<LayerKv>() == 40);
-    assert!(size_of::<DecodeItem>() == 24);
-    assert!(size_of::<DecodeArgs>() == 120);
+    assert!(size_of::<Plane>() == 32);
+    assert!(size_of::<LayerKv>() == 88);
+    assert!(size_of::<ScoringArgs>() == 32);
+    assert!(size_of::<DecodeItem>() == 32);
+    assert!(size_of::<DecodeArgs>() == 200);
     assert!(size_of::<Tile>() == 36);
-    assert!(size_of::<TileArgs>() == 128);
+    assert!(size_of::<TileArgs>() == 224);
     assert!(size_of::<MergeItem>() == 16);
-    assert!(size_of::<MergeArgs>() == 56);
-    assert!(size_of::<AppendArgs>() == 88);
+    assert!(size_of::<MergeArgs>() == 72);
+    assert!(size_of::<AppendArgs>() == 144);
     assert!(size_of::<CopyPair>() == 12);
     assert!(size_of::<CopyArgs>() == 56);
     assert!(size_of::<TokenRange>() == 8);

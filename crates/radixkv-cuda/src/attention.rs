@@ -9,15 +9,17 @@ use super::prepared::{Cascade, Prepared};
 use super::work::{AttentionIo, Sizes};
 use radixkv::BlockId;
 use radixkv_attention::plan::{Rule, Sharing};
-use radixkv_attention::{Backend, Batch, Layout, Output, Qkv, ShapeError};
+use radixkv_attention::{Backend, Batch, Half, Layout, Output, Qkv, ShapeError};
 
 /// Microseconds of reading that sharing a prefix has to save: a cascade is one launch more, and writes and reads parts.
 const WORTHWHILE_US: usize = 10;
 
 /// Paged attention on one device, on its stream.
 ///
-/// Elements are the bits of `f16` or `bf16` in a `u16` ([`element`](radixkv_attention::element) converts them), heads
-/// have 64 or 128 elements, blocks 16, 32 or 64 tokens. Every operation returns as soon as its work is queued;
+/// Rows are the bits of `f16` or `bf16` in a `u16` ([`element`](radixkv_attention::element) converts them), of the type that is
+/// stored; beside elements of 8 bits they are `bf16`. [`Variant`](super::Variant) lists the element types and the sizes of heads;
+/// blocks have any number of tokens. All of [`Scoring`](radixkv_attention::Scoring) is computed; blocks outside of a window are not
+/// read. Every operation returns as soon as its work is queued;
 /// [`Device::synchronize`] waits for it, and so does reading a buffer. Preparing a batch copies its plan to the device;
 /// the operations on a prepared batch launch kernels and do nothing else, so they can be captured into a graph.
 ///
@@ -147,7 +149,7 @@ impl Backend for Attention {
         let layer_kv = self.layer_kv(kv, layer, &batch.device, &batch.sizes)?;
         let io = self.io(&batch.sizes, queries, out)?;
         batch.decodes?;
-        batch.attend(layer_kv, &io)
+        batch.attend(layer_kv, layer, &io)
     }
 
     fn extend(
@@ -162,11 +164,12 @@ impl Backend for Attention {
         let io = self.io(&batch.sizes, new.queries, out)?;
         let (keys, values) = batch.rows(new.keys, new.values)?;
         batch.write(batch.kept_in(layer_kv), keys, values)?;
-        batch.attend(layer_kv, &io)
+        batch.attend(layer_kv, layer, &io)
     }
 
     fn rule(&self, layout: &Layout) -> Rule {
-        let bytes_per_token = 2 * layout.row_elements() * layout.dtype.bytes();
+        let elements = layout.row_elements() + layout.of(Half::Values).row_elements();
+        let bytes_per_token = elements * layout.dtype.bytes();
         let bytes_per_us = self.device.properties().bytes_per_us;
         let group_cost_tokens = (WORTHWHILE_US * bytes_per_us).div_ceil(bytes_per_token.max(1));
         Rule { grain_tokens: layout.block_size, group_cost_tokens }
@@ -197,8 +200,8 @@ impl Backend for Attention {
         self.layer_kv(kv, layer, &batch.device, &batch.sizes)?;
         check_len("the cascade's rows", cascade.sizes.rows, batch.sizes.rows)?;
         let io = self.io(&cascade.sizes, queries, out)?;
-        let work = cascade.work();
-        work.tiles(layer_kv, &io, cascade.tiles, Some(cascade.members))?;
+        let work = cascade.work(layer);
+        work.tiles(layer_kv, &io, cascade.tiles, cascade.owners())?;
         work.merge(&io)
     }
 

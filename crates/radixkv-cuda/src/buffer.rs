@@ -8,7 +8,9 @@ use std::mem::ManuallyDrop;
 use cudarc::driver::{CudaSlice, DevicePtr, DriverError};
 
 use super::device::Device;
+use super::dlpack::{DlTensor, of_view};
 use super::error::GpuError;
+use radixkv_attention::Dtype;
 
 /// An element of a [`Buffer`]: `u8`, `u16`, `u32`, `u64` or `f32`. It is sealed: no other type can be one.
 ///
@@ -284,5 +286,87 @@ impl<T: Element> ViewMut<'_, T> {
 
     pub(super) fn raw(&self) -> RawView {
         self.raw
+    }
+}
+
+/// Sizes and strides of a tensor, or no strides.
+///
+/// # Safety
+///
+/// G6.
+pub(super) unsafe fn tensor_arrays(tensor: &DlTensor) -> (&[i64], Option<&[i64]>) {
+    let dimensions = usize::try_from(tensor.ndim).unwrap_or(0);
+    if dimensions == 0 {
+        return (&[], None);
+    }
+    // SAFETY: G6.
+    let sizes = unsafe { std::slice::from_raw_parts(tensor.shape, dimensions) };
+    let strides = match tensor.strides.is_null() {
+        true => None,
+        // SAFETY: G6.
+        false => Some(unsafe { std::slice::from_raw_parts(tensor.strides, dimensions) }),
+    };
+    (sizes, strides)
+}
+
+impl<T: Element> View<'_, T> {
+    /// Makes a view of an engine's tensor: of the device, of elements of `dtype`, of this shape, and without gaps. Rows
+    /// of queries are `[rows, query heads, head_dim]`.
+    ///
+    /// # Errors
+    ///
+    /// [`GpuError::Tensor`] with what differs, as it is and as it is needed; [`GpuError::Unaligned`].
+    ///
+    /// # Safety
+    ///
+    /// As for [`View::from_raw`]; and `shape` and `strides` of the tensor must be arrays of `ndim` numbers, or `strides`
+    /// null.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # use radixkv_attention::Dtype;
+    /// # use radixkv_cuda::{Device, DlTensor, GpuError, View};
+    /// # fn show(device: &Device, tensor: &DlTensor, rows: usize) -> Result<(), GpuError> {
+    /// // SAFETY: the framework's tensor stays until the step is done.
+    /// let queries = unsafe { View::<u16>::from_dlpack(device, tensor, Dtype::Bf16, &[rows, 32, 128]) }?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub unsafe fn from_dlpack(
+        device: &Device,
+        tensor: &DlTensor,
+        dtype: Dtype,
+        shape: &[usize],
+    ) -> Result<Self, GpuError> {
+        // SAFETY: as the caller promises.
+        let arrays = unsafe { tensor_arrays(tensor) };
+        let (address, _) = tensor.address(arrays, device, of_view::<T>(dtype)?, shape, false)?;
+        // SAFETY: as the caller promises; the tensor has so many elements.
+        Ok(unsafe { Self::from_raw(device, address, shape.iter().product()) })
+    }
+}
+
+impl<T: Element> ViewMut<'_, T> {
+    /// As [`View::from_dlpack`], of a tensor that is written.
+    ///
+    /// # Errors
+    ///
+    /// As for [`View::from_dlpack`].
+    ///
+    /// # Safety
+    ///
+    /// As for [`View::from_dlpack`]; and nothing else may use the memory until the work is done.
+    pub unsafe fn from_dlpack(
+        device: &Device,
+        tensor: &DlTensor,
+        dtype: Dtype,
+        shape: &[usize],
+    ) -> Result<Self, GpuError> {
+        // SAFETY: as the caller promises.
+        let arrays = unsafe { tensor_arrays(tensor) };
+        let (address, _) = tensor.address(arrays, device, of_view::<T>(dtype)?, shape, false)?;
+        // SAFETY: as the caller promises; the tensor has so many elements.
+        Ok(unsafe { Self::from_raw(device, address, shape.iter().product()) })
     }
 }

@@ -48,7 +48,7 @@ impl Attention {
     pub fn prepare_copies(&self, layout: &Layout, pairs: &[(BlockId, BlockId)]) -> Result<BlockCopies, GpuError> {
         kv::check(layout)?;
         check_copies(pairs, layout.blocks)?;
-        let units = layout.block_elements() * layout.dtype.bytes() / 16;
+        let units = kv::block_bytes(layout) / 16;
         let pairs: Vec<CopyPair> = pairs.iter().map(|&(from, to)| CopyPair { from, to, units: units as u32 }).collect();
         let mut upload = Upload::default();
         let span = upload.push(&pairs);

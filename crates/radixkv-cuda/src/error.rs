@@ -7,6 +7,7 @@ use std::fmt;
 use cudarc::driver::DriverError;
 use cudarc::driver::sys::CUresult;
 
+use super::dlpack::TensorField;
 use super::kernel::Kernel;
 use radixkv_attention::{Dtype, ShapeError};
 
@@ -124,25 +125,18 @@ pub enum GpuError {
         /// The kernel.
         kernel: Kernel,
     },
-    /// The kernels are not compiled for the layout: they are for `f16` and `bf16`, heads of 64 and 128 elements, blocks
-    /// of 16, 32 and 64 tokens.
+    /// The kernels are not compiled for the element type with heads of these sizes: [`Variant`](super::Variant) lists
+    /// those that they are compiled for.
     Layout {
         /// Type of an element.
         dtype: Dtype,
-        /// Elements of a head.
-        head_dim: usize,
-        /// Tokens in a block.
-        block_size: usize,
-    },
-    /// The kernels are for keys and values of one size: pad the shorter ones.
-    ValueDim {
         /// Elements of a head of keys.
         head_dim: usize,
         /// Elements of a head of values.
         value_dim: usize,
     },
-    /// The kernels have no sliding window, no soft-cap and no sinks: compute this batch on the processor.
-    Scoring,
+    /// The batch was reserved for another scoring, which is recorded with its launches.
+    OtherScoring,
     /// The batch was prepared for another layout than the storage has.
     OtherLayout,
     /// More than a batch was reserved for: reserve one of more room. The batch is as it was.
@@ -162,6 +156,15 @@ pub enum GpuError {
         given: f32,
         /// The scale that it was reserved with.
         reserved: f32,
+    },
+    /// A tensor of an engine is not as the operation needs it.
+    Tensor {
+        /// What of it.
+        field: TensorField,
+        /// As it is.
+        given: i64,
+        /// As it has to be.
+        needed: i64,
     },
     /// An address of an engine's memory, or a number of bytes, is no multiple of 16.
     Unaligned {
@@ -377,18 +380,16 @@ impl fmt::Display for GpuError {
             Self::OutOfMemory { bytes } => write!(f, "allocating {bytes} bytes failed; free some or request less"),
             Self::Launch { kernel, code } => write!(f, "{kernel} was not started: {code}"),
             Self::TooMuch { kernel } => write!(f, "the launch of {kernel} exceeds one grid; split the batch"),
-            Self::Layout { dtype, head_dim, block_size } => {
+            Self::Layout { dtype, head_dim, value_dim } => {
                 write!(
                     f,
-                    "no kernels for {dtype}, heads of {head_dim} and blocks of {block_size} tokens; there are kernels for \
-                     f16 and bf16, heads of 64 and 128, blocks of 16, 32 and 64"
+                    "no kernels for {dtype} with heads of {head_dim} elements of keys and {value_dim} of values; there are \
+                     kernels for f16 and bf16 with 64, 96, 128, 192 and 256 of both, and with 192 and 128; and for i8 and \
+                     e4m3 with 64 and 128 of both"
                 )
             }
-            Self::ValueDim { head_dim, value_dim } => {
-                write!(f, "no kernels for keys of {head_dim} and values of {value_dim} elements; pad the shorter ones")
-            }
-            Self::Scoring => f.write_str(
-                "no kernels with a sliding window, a soft-cap or sinks; compute this batch on the processor",
+            Self::OtherScoring => f.write_str(
+                "the batch was reserved for another window, soft-cap, sinks or slopes; reserve one with these",
             ),
             Self::Capacity { what, given, room } => {
                 write!(f, "{given} {what} requested, the reserved batch has room for {room}; reserve a larger one")
@@ -398,6 +399,9 @@ impl fmt::Display for GpuError {
                 write!(f, "the softmax scale is {given}, the batch was reserved for {reserved}")
             }
             Self::OtherLayout => f.write_str("the batch was prepared for another layout than the storage has"),
+            Self::Tensor { field, given, needed } => {
+                write!(f, "the tensor's {field} is {given}, but {needed} is needed")
+            }
             Self::Unaligned { address } => {
                 write!(f, "the address, stride or length {address:#x} is not a multiple of 16 bytes")
             }

@@ -9,6 +9,7 @@ use cudarc::driver::sys::{self, CUmemorytype};
 
 use super::device::Device;
 use super::error::GpuError;
+use super::kv;
 use super::page_locked::PageLocked;
 use super::uses::Uses;
 use parking_lot::{Mutex, MutexGuard};
@@ -61,7 +62,7 @@ impl HostPool {
     /// ```
     pub fn new(device: &Device, layout: &Layout, blocks: usize) -> Result<Self, GpuError> {
         layout.check()?;
-        let block_bytes = 2 * layout.layers * layout.block_elements() * layout.dtype.bytes();
+        let block_bytes = 2 * layout.layers * kv::block_bytes(layout);
         let bytes = blocks.checked_mul(block_bytes).filter(|bytes| isize::try_from(*bytes).is_ok());
         let bytes = bytes.ok_or(GpuError::OutOfMemory { bytes: usize::MAX })?;
         device.refuse_capture()?;

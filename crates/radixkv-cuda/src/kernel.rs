@@ -5,17 +5,15 @@ use std::fmt;
 use super::module::Module;
 use radixkv_attention::Dtype;
 
-/// Most query rows of a tile of [`Kernel::Extend`] and [`Kernel::Cascade`].
-pub(super) const TILE_ROWS: usize = 128;
-
-/// An element type and a head size that the attention kernels are compiled for.
+/// An element type of keys and values and the sizes of their heads, for which the attention kernels are compiled.
 ///
 /// ```
 /// use radixkv_attention::Dtype;
 /// use radixkv_cuda::Variant;
 ///
-/// assert_eq!(Variant::of(Dtype::Bf16, 128), Some(Variant::Bf16D128));
-/// assert_eq!(Variant::of(Dtype::F32, 128), None);
+/// assert_eq!(Variant::of(Dtype::Bf16, 128, 128), Some(Variant::Bf16D128));
+/// assert_eq!(Variant::of(Dtype::E4m3Static, 64, 64), Some(Variant::E4m3D64));
+/// assert_eq!(Variant::of(Dtype::F32, 128, 128), None);
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -28,6 +26,30 @@ pub enum Variant {
     F16D64,
     /// `f16`, heads of 128 elements.
     F16D128,
+    /// `bf16`, heads of 96 elements.
+    Bf16D96,
+    /// `bf16`, heads of 192 elements.
+    Bf16D192,
+    /// `bf16`, heads of 192 elements of keys and of 128 of values.
+    Bf16D192V128,
+    /// `bf16`, heads of 256 elements.
+    Bf16D256,
+    /// `f16`, heads of 96 elements.
+    F16D96,
+    /// `f16`, heads of 192 elements.
+    F16D192,
+    /// `f16`, heads of 192 elements of keys and of 128 of values.
+    F16D192V128,
+    /// `f16`, heads of 256 elements.
+    F16D256,
+    /// Integers of 8 bits, heads of 64 elements; rows are `bf16`.
+    I8D64,
+    /// Integers of 8 bits, heads of 128 elements; rows are `bf16`.
+    I8D128,
+    /// `e4m3`, heads of 64 elements; rows are `bf16`.
+    E4m3D64,
+    /// `e4m3`, heads of 128 elements; rows are `bf16`.
+    E4m3D128,
 }
 
 /// A kernel of the crate, as errors name it.
@@ -42,6 +64,10 @@ pub enum Variant {
 pub enum Kernel {
     /// Writes new keys and values into their slots.
     Append,
+    /// The same as integers of 8 bits.
+    AppendI8,
+    /// The same as `e4m3`.
+    AppendE4m3,
     /// Copies blocks, on the device or to and from page-locked memory.
     CopyBlocks,
     /// Lengths of common prefixes of pairs of token runs.
@@ -71,55 +97,108 @@ pub(super) struct LaunchShape {
     pub(super) blocks_at_once: u32,
 }
 
+/// What a variant is compiled for: the element type, elements of a head of keys and of one of values, its name.
+const VARIANTS: [(Variant, Dtype, usize, usize, &str); 16] = [
+    (Variant::Bf16D64, Dtype::Bf16, 64, 64, "bf16_d64"),
+    (Variant::Bf16D128, Dtype::Bf16, 128, 128, "bf16_d128"),
+    (Variant::F16D64, Dtype::F16, 64, 64, "f16_d64"),
+    (Variant::F16D128, Dtype::F16, 128, 128, "f16_d128"),
+    (Variant::Bf16D96, Dtype::Bf16, 96, 96, "bf16_d96"),
+    (Variant::Bf16D192, Dtype::Bf16, 192, 192, "bf16_d192"),
+    (Variant::Bf16D192V128, Dtype::Bf16, 192, 128, "bf16_d192_128"),
+    (Variant::Bf16D256, Dtype::Bf16, 256, 256, "bf16_d256"),
+    (Variant::F16D96, Dtype::F16, 96, 96, "f16_d96"),
+    (Variant::F16D192, Dtype::F16, 192, 192, "f16_d192"),
+    (Variant::F16D192V128, Dtype::F16, 192, 128, "f16_d192_128"),
+    (Variant::F16D256, Dtype::F16, 256, 256, "f16_d256"),
+    (Variant::I8D64, Dtype::I8, 64, 64, "i8_d64"),
+    (Variant::I8D128, Dtype::I8, 128, 128, "i8_d128"),
+    (Variant::E4m3D64, Dtype::E4m3, 64, 64, "e4m3_d64"),
+    (Variant::E4m3D128, Dtype::E4m3, 128, 128, "e4m3_d128"),
+];
+
+/// Chunks of 16 bytes of a row in shared memory, as `TileLayout` of the kernels fills them up.
+fn row_chunks(elements: usize, bytes: usize) -> usize {
+    match elements * bytes / 16 {
+        few @ 0..=4 => few.max(4),
+        chunks => chunks.next_multiple_of(8),
+    }
+}
+
 impl Variant {
-    const ALL: [Self; 4] = [Self::Bf16D64, Self::Bf16D128, Self::F16D64, Self::F16D128];
+    /// The variant for this element type, which may have scales of either kind, and for heads of so many elements of keys and
+    /// of values; if there is one.
+    pub fn of(dtype: Dtype, head_dim: usize, value_dim: usize) -> Option<Self> {
+        let dtype = match dtype {
+            Dtype::I8Static => Dtype::I8,
+            Dtype::E4m3Static => Dtype::E4m3,
+            other => other,
+        };
+        let fits = |(_, of, keys, values, _): &&(Self, Dtype, usize, usize, &str)| {
+            (*of, *keys, *values) == (dtype, head_dim, value_dim)
+        };
+        VARIANTS.iter().find(fits).map(|(variant, ..)| *variant)
+    }
 
-    /// The variant for this element type and this number of elements in a head, if there is one.
-    pub fn of(dtype: Dtype, head_dim: usize) -> Option<Self> {
-        match (dtype, head_dim) {
-            (Dtype::Bf16, 64) => Some(Self::Bf16D64),
-            (Dtype::Bf16, 128) => Some(Self::Bf16D128),
-            (Dtype::F16, 64) => Some(Self::F16D64),
-            (Dtype::F16, 128) => Some(Self::F16D128),
-            _ => None,
+    fn row(self) -> (Dtype, usize, usize, &'static str) {
+        let (_, dtype, keys, values, name) = VARIANTS[self as usize];
+        (dtype, keys, values, name)
+    }
+
+    /// Type of queries, new keys and values, and outputs.
+    pub(super) fn row_dtype(self) -> Dtype {
+        match self.row().0 {
+            Dtype::F16 => Dtype::F16,
+            _ => Dtype::Bf16,
         }
     }
 
-    /// Elements of a head.
-    pub(super) fn head_dim(self) -> usize {
-        match self {
-            Self::Bf16D64 | Self::F16D64 => 64,
-            Self::Bf16D128 | Self::F16D128 => 128,
-        }
+    /// Most query rows of a tile of [`Kernel::Extend`] and [`Kernel::Cascade`].
+    pub(super) fn tile_rows(self) -> usize {
+        if self.row().1 > 128 { 64 } else { 128 }
     }
 
-    fn suffix(self) -> &'static str {
-        match self {
-            Self::Bf16D64 => "bf16_d64",
-            Self::Bf16D128 => "bf16_d128",
-            Self::F16D64 => "f16_d64",
-            Self::F16D128 => "f16_d128",
-        }
+    /// Shared memory of a thread block of `decode`: the rings of its warps, as `DecodeShape` of the kernels has them.
+    fn item_bytes(self) -> usize {
+        let (dtype, keys, values, _) = self.row();
+        let chunks = row_chunks(keys, dtype.bytes()) + row_chunks(values, dtype.bytes());
+        let slot = 16 * 16 * chunks + if dtype.has_scales() { 128 } else { 0 };
+        let warps = if chunks > 32 { 2 } else { 4 };
+        let most = if dtype.has_scales() { 88 << 10 } else { 96 << 10 };
+        most / (warps * slot) * warps * slot
+    }
+
+    /// Shared memory of a thread block of `extend`, as `RowsShape` of the kernels has it.
+    fn rows_bytes(self) -> usize {
+        let (dtype, keys, values, _) = self.row();
+        let (rows, step) = (self.tile_rows(), self.tile_rows() / 2);
+        let both = |bytes| 16 * (row_chunks(keys, bytes) + row_chunks(values, bytes));
+        let scaled = |bytes| if dtype.has_scales() { step * bytes } else { 0 };
+        let stage = step * both(dtype.bytes()) + scaled(8);
+        rows * 16 * row_chunks(keys, 2) + scaled(both(2)) + 2 * stage + 3 * 4 * rows
     }
 }
 
 impl Kernel {
     /// All kernels, in the order of [`index`](Self::index).
     pub(super) fn all() -> impl Iterator<Item = Self> {
-        let plain = [Self::Append, Self::CopyBlocks, Self::CompareKeys, Self::Read, Self::Copy];
+        let append = [Self::Append, Self::AppendI8, Self::AppendE4m3];
+        let plain = [Self::CopyBlocks, Self::CompareKeys, Self::Read, Self::Copy];
         let of = |variant| [Self::Decode(variant), Self::Extend(variant), Self::Cascade(variant), Self::Merge(variant)];
-        plain.into_iter().chain(Variant::ALL.into_iter().flat_map(of))
+        append.into_iter().chain(plain).chain(VARIANTS.into_iter().flat_map(move |(variant, ..)| of(variant)))
     }
 
     /// Its index in [`all`](Self::all).
     pub(super) fn index(self) -> usize {
-        let of = |nth: usize, variant: Variant| 5 + 4 * variant as usize + nth;
+        let of = |nth: usize, variant: Variant| 7 + 4 * variant as usize + nth;
         match self {
             Self::Append => 0,
-            Self::CopyBlocks => 1,
-            Self::CompareKeys => 2,
-            Self::Read => 3,
-            Self::Copy => 4,
+            Self::AppendI8 => 1,
+            Self::AppendE4m3 => 2,
+            Self::CopyBlocks => 3,
+            Self::CompareKeys => 4,
+            Self::Read => 5,
+            Self::Copy => 6,
             Self::Decode(variant) => of(0, variant),
             Self::Extend(variant) => of(1, variant),
             Self::Cascade(variant) => of(2, variant),
@@ -130,7 +209,7 @@ impl Kernel {
     /// The file it is compiled from.
     pub(super) fn module(self) -> Module {
         match self {
-            Self::Append => Module::Append,
+            Self::Append | Self::AppendI8 | Self::AppendE4m3 => Module::Append,
             Self::CopyBlocks => Module::CopyBlocks,
             Self::CompareKeys => Module::CompareKeys,
             Self::Decode(_) => Module::Decode,
@@ -144,15 +223,14 @@ impl Kernel {
     /// Its thread blocks, as `kernels/README.md` says.
     pub(super) fn shape(self) -> LaunchShape {
         let plain = |threads, blocks_at_once| LaunchShape { threads, shared_bytes: 0, blocks_at_once };
-        let tiles = |shared_bytes| LaunchShape { threads: 128, shared_bytes, blocks_at_once: 2 };
-        let (item, rows) = (96 << 10, |variant: Variant| 768 * variant.head_dim() as u32 + 512);
+        let tiles = |bytes: usize| LaunchShape { threads: 128, shared_bytes: bytes as u32, blocks_at_once: 2 };
         match self {
-            Self::Append | Self::CopyBlocks | Self::CompareKeys => plain(256, 4),
+            Self::Append | Self::AppendI8 | Self::AppendE4m3 | Self::CopyBlocks | Self::CompareKeys => plain(256, 4),
             Self::Read | Self::Copy => plain(512, 2),
             Self::Merge(_) => plain(128, 16),
-            Self::Decode(_) => tiles(item),
-            Self::Extend(variant) => tiles(rows(variant)),
-            Self::Cascade(variant) => tiles(rows(variant).max(item)),
+            Self::Decode(variant) => tiles(variant.item_bytes()),
+            Self::Extend(variant) => tiles(variant.rows_bytes()),
+            Self::Cascade(variant) => tiles(variant.rows_bytes().max(variant.item_bytes())),
         }
     }
 }
@@ -162,14 +240,16 @@ impl fmt::Display for Kernel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Append => f.write_str("rk_append"),
+            Self::AppendI8 => f.write_str("rk_append_i8"),
+            Self::AppendE4m3 => f.write_str("rk_append_e4m3"),
             Self::CopyBlocks => f.write_str("rk_copy_blocks"),
             Self::CompareKeys => f.write_str("rk_compare_keys"),
             Self::Read => f.write_str("rk_read"),
             Self::Copy => f.write_str("rk_copy"),
-            Self::Decode(variant) => write!(f, "rk_decode_{}", variant.suffix()),
-            Self::Extend(variant) => write!(f, "rk_extend_{}", variant.suffix()),
-            Self::Cascade(variant) => write!(f, "rk_cascade_{}", variant.suffix()),
-            Self::Merge(variant) => write!(f, "rk_merge_{}", variant.suffix()),
+            Self::Decode(variant) => write!(f, "rk_decode_{}", variant.row().3),
+            Self::Extend(variant) => write!(f, "rk_extend_{}", variant.row().3),
+            Self::Cascade(variant) => write!(f, "rk_cascade_{}", variant.row().3),
+            Self::Merge(variant) => write!(f, "rk_merge_{}_d{}", variant.row_dtype(), variant.row().2),
         }
     }
 }
@@ -183,7 +263,18 @@ mod tests {
         let mut names = std::collections::HashSet::new();
         for (index, kernel) in Kernel::all().enumerate() {
             assert_eq!(kernel.index(), index);
-            assert!(names.insert(kernel.to_string()));
+            // Variants of one output type and size of values are merged by the same one.
+            assert!(names.insert(kernel.to_string()) || matches!(kernel, Kernel::Merge(_)));
         }
+        VARIANTS.iter().enumerate().for_each(|(index, (variant, ..))| assert_eq!(*variant as usize, index));
+    }
+
+    /// A block has 99 KiB on every device that the kernels are compiled for.
+    #[test]
+    fn shared_memory_fits_the_smallest_device() {
+        let bytes = |kernel: Kernel| kernel.shape().shared_bytes;
+        assert!(Kernel::all().all(|kernel| bytes(kernel) <= 99 << 10));
+        assert_eq!(bytes(Kernel::Decode(Variant::Bf16D128)), 98_304);
+        assert_eq!(bytes(Kernel::Extend(Variant::Bf16D128)), 99_840);
     }
 }

@@ -6,21 +6,24 @@ use std::sync::Arc;
 
 use cudarc::driver::{CudaStream, sys};
 
-use super::abi::LayerKv;
-use super::buffer::Buffer;
+use super::abi::{LayerKv, Plane};
+use super::buffer::{Buffer, tensor_arrays};
 use super::device::Device;
+use super::dlpack::{self, DlTensor, TensorField};
 use super::driver;
 use super::error::GpuError;
 use super::kernel::Variant;
 use super::upload::{ArraySpan, Arrays, Upload};
 use super::uses::Uses;
 use parking_lot::{Mutex, MutexGuard};
-use radixkv_attention::{Layout, ShapeError};
+use radixkv_attention::{Half, Layout, Order, ShapeError};
 
 /// Keys and values of all layers, in an allocation of its own or in memory of an engine ([`Kv::from_raw`]).
 ///
 /// [`Attention::allocate`](radixkv_attention::Backend::allocate) makes one. Its allocation is laid out as the
-/// [`Layout`] says, and freed after all work that is queued on the device's stream and every transfer of a
+/// [`Layout`] says; elements of 8 bits are stored two in a word of 16 bits, and a block's own scales follow its elements:
+/// `[kv_heads, block_size]`, of `f32`. Where heads of keys and of values differ in size, blocks of both take as much room as
+/// the larger ones. It is freed after all work that is queued on the device's stream and every transfer of a
 /// [`Swap`](super::Swap) that uses it.
 ///
 /// # Examples
@@ -41,8 +44,10 @@ pub struct Kv {
     device: Device,
     /// The allocation; none in memory of an engine.
     elements: Option<Buffer<u16>>,
-    /// Elements from a block to the next one in its plane.
+    /// Bytes from a block to the next one in its plane.
     block_stride: usize,
+    /// Static scales, where the element type has them: `[layers, {keys, values}, kv_heads]`; and the same on the device.
+    scales: Option<(Vec<f32>, Buffer<f32>)>,
     /// Addresses of block 0 in each plane: the keys of a layer, its values, the keys of the next layer, and so on.
     planes: Vec<u64>,
     planes_on_device: (Arrays, ArraySpan),
@@ -80,29 +85,42 @@ pub struct Planes<'a> {
 /// The variant of the attention kernels for a layout, if there are kernels for it.
 pub(super) fn check(layout: &Layout) -> Result<Variant, GpuError> {
     layout.check()?;
-    let Layout { dtype, head_dim, value_dim, block_size, .. } = *layout;
-    if head_dim != value_dim {
-        return Err(GpuError::ValueDim { head_dim, value_dim });
-    }
-    let refused = GpuError::Layout { dtype, head_dim, block_size };
-    if !matches!(block_size, 16 | 32 | 64) {
-        return Err(refused);
-    }
-    // Strides inside a block and units of a copy are `u32` in the kernels.
-    if u32::try_from(layout.block_elements() * size_of::<u16>()).is_err() {
+    let Layout { dtype, head_dim, value_dim, block_size, blocks, .. } = *layout;
+    let piece = block_bytes(layout);
+    // Strides inside a block and units of a copy are `u32` in the kernels; where the table is looked up for each token, so are units of 16
+    // bytes in a plane, and numbers of scales.
+    let of_tokens = block_size % 16 != 0 || !matches!(head_dim, 64 | 128 | 256);
+    let most_of_a_plane = if of_tokens { 16 << 32 } else { usize::MAX };
+    if u32::try_from(piece).is_err() || piece.saturating_mul(blocks) > most_of_a_plane {
         return Err(ShapeError::TooLarge { blocks: layout.blocks }.into());
     }
-    Variant::of(dtype, head_dim).ok_or(refused)
+    Variant::of(dtype, head_dim, value_dim).ok_or(GpuError::Layout { dtype, head_dim, value_dim })
+}
+
+/// Bytes of the elements of one block in a plane.
+fn element_bytes(layout: &Layout, half: Half) -> usize {
+    layout.of(half).block_elements() * layout.dtype.bytes()
+}
+
+/// Whether each block has scales of its own.
+fn has_block_scales(layout: &Layout) -> bool {
+    layout.dtype.has_scales() && !layout.dtype.has_static_scales()
+}
+
+/// Bytes of one block in a plane, of keys or of values: of the larger ones, with their scales.
+pub(super) fn block_bytes(layout: &Layout) -> usize {
+    let scales = if has_block_scales(layout) { layout.kv_heads * layout.block_size * size_of::<f32>() } else { 0 };
+    element_bytes(layout, Half::Keys).max(element_bytes(layout, Half::Values)) + scales.next_multiple_of(16)
 }
 
 impl Kv {
     /// Memory for `layout`, zero at first.
     pub(super) fn new(device: &Device, layout: Layout) -> Result<Self, GpuError> {
         check(&layout)?;
-        let elements = device.zeros::<u16>(layout.elements())?;
-        let plane = (layout.plane_elements() * size_of::<u16>()) as u64;
-        let planes = (0..2 * layout.layers as u64).map(|index| elements.address() + index * plane).collect();
-        Self::of(device, layout, Some(elements), planes, layout.block_elements(), true)
+        let plane = layout.blocks * block_bytes(&layout);
+        let elements = device.zeros::<u16>(2 * layout.layers * plane / size_of::<u16>())?;
+        let planes = (0..2 * layout.layers).map(|index| elements.address() + (index * plane) as u64).collect();
+        Self::of(device, layout, Some(elements), planes, block_bytes(&layout), true)
     }
 
     /// Makes a storage in memory of an engine; dropping it does not free the memory.
@@ -142,19 +160,21 @@ impl Kv {
         let Planes { keys, values, block_stride } = planes;
         check_len("addresses of keys", keys.len(), layout.layers)?;
         check_len("addresses of values", values.len(), layout.layers)?;
-        if block_stride < layout.block_elements() {
-            let (what, given, needed) = ("elements from block to block", block_stride, layout.block_elements());
+        let (bytes, needed) = (layout.dtype.bytes(), block_bytes(&layout).div_ceil(layout.dtype.bytes()));
+        if block_stride < needed {
+            let (what, given) = ("elements from block to block", block_stride);
             return Err(ShapeError::Length { what, given, needed }.into());
         }
         let planes: Vec<u64> = keys.iter().zip(values).flat_map(|(keys, values)| [*keys, *values]).collect();
-        let bytes = block_stride.saturating_mul(size_of::<u16>()) as u64;
+        let stride = block_stride.saturating_mul(bytes);
+        let bytes = stride as u64;
         if let Some(&address) = planes.iter().chain([&bytes]).find(|address| **address % 16 != 0) {
             return Err(GpuError::Unaligned { address });
         }
         let last = (layout.blocks as u64 - 1).saturating_mul(bytes);
-        let extent = last.saturating_add((layout.block_elements() * size_of::<u16>()) as u64);
+        let extent = last.saturating_add(block_bytes(&layout) as u64);
         let together = are_in_one_allocation(device, &planes, extent);
-        Self::of(device, layout, None, planes, block_stride, together)
+        Self::of(device, layout, None, planes, stride, together)
     }
 
     fn of(
@@ -165,13 +185,14 @@ impl Kv {
         block_stride: usize,
         together: bool,
     ) -> Result<Self, GpuError> {
-        let runs =
-            plane_runs(&planes, if together { MOST_PITCH } else { 0 }, layout.block_elements() * size_of::<u16>());
+        let runs = plane_runs(&planes, if together { MOST_PITCH } else { 0 }, block_bytes(&layout));
         let mut upload = Upload::default();
         let span = upload.push(&planes);
         let planes_on_device = (upload.send(device)?, span);
+        let ones = layout.dtype.has_static_scales().then(|| vec![1.0; layout.scales()]);
+        let scales = ones.map(|ones| device.upload(&ones).map(|buffer| (ones, buffer))).transpose()?;
         let (device, uses) = (device.clone(), Mutex::new(Uses::default()));
-        Ok(Self { layout, device, elements, block_stride, planes, planes_on_device, runs, uses })
+        Ok(Self { layout, device, elements, block_stride, scales, planes, planes_on_device, runs, uses })
     }
 
     /// The layout.
@@ -179,8 +200,36 @@ impl Kv {
         &self.layout
     }
 
+    /// Gives the scales of one layer's keys or values, where they are static: one for each head, or one for all of them. In the
+    /// order of the device's stream: what is queued afterwards uses them.
+    ///
+    /// # Errors
+    ///
+    /// [`GpuError::Shape`] if the element type computes its scales, or has none; if their number is another, or one is not
+    /// positive and finite; or if the driver fails.
+    ///
+    /// ```no_run
+    /// # use radixkv_attention::Half;
+    /// # use radixkv_cuda::*;
+    /// # fn show(kv: &mut Kv) -> Result<(), GpuError> {
+    /// kv.set_scales(0, Half::Keys, &[0.04])?; // one for the tensor
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn set_scales(&mut self, layer: usize, half: Half, scales: &[f32]) -> Result<(), GpuError> {
+        let given = self.layout.static_scales(layer, scales)?;
+        let Some((all, on_device)) = &mut self.scales else { return Ok(()) };
+        let mut changed = all.clone();
+        let first = (2 * layer + usize::from(half == Half::Values)) * self.layout.kv_heads;
+        changed[first..].iter_mut().zip(given).for_each(|(to, scale)| *to = scale);
+        on_device.write(&changed)?;
+        *all = changed;
+        Ok(())
+    }
+
     /// Replaces its first elements by `elements`, in the order of the device's stream, after all transfers that use the
-    /// storage. They are the bits of `f16` or `bf16`: [`element::to_bits`](radixkv_attention::element::to_bits).
+    /// storage. They are the bits of `f16` or `bf16`: [`element::to_bits`](radixkv_attention::element::to_bits); or two
+    /// elements of 8 bits each.
     ///
     /// # Errors
     ///
@@ -188,7 +237,7 @@ impl Kv {
     ///
     /// # Panics
     ///
-    /// If there are more elements than the layout has.
+    /// If there are more than the storage has.
     ///
     /// ```no_run
     /// # use radixkv_cuda::*;
@@ -204,7 +253,7 @@ impl Kv {
         own.write(elements)
     }
 
-    /// Copies all elements to main memory, after waiting for the queued work and all transfers that
+    /// Copies all of its memory, as words of 16 bits, to main memory, after waiting for the queued work and all transfers that
     /// use the storage.
     ///
     /// # Errors
@@ -243,7 +292,7 @@ impl Kv {
 
     /// Bytes from a block to the next one in its plane.
     pub(super) fn block_stride_bytes(&self) -> u64 {
-        (self.block_stride * size_of::<u16>()) as u64
+        self.block_stride as u64
     }
 
     /// Keys and values of one layer.
@@ -252,13 +301,59 @@ impl Kv {
         if layer >= layers {
             return Err(ShapeError::Layer { layer, layers }.into());
         }
-        let (keys, values) = (self.planes[2 * layer], self.planes[2 * layer + 1]);
-        Ok(LayerKv { block_stride: self.block_stride as u64, ..layer_kv(&self.layout, keys, values) })
+        let planes = [self.planes[2 * layer], self.planes[2 * layer + 1]];
+        let heads = (2 * layer * self.layout.kv_heads * size_of::<f32>()) as u64;
+        let scales = self.scales.as_ref().map(|(_, scales)| scales.address() + heads);
+        Ok(layer_kv(&self.layout, planes, self.block_stride, scales))
     }
 
     /// Uses by streams other than the device's; locked while a use is queued and noted.
     pub(super) fn uses(&self) -> MutexGuard<'_, Uses> {
         self.uses.lock()
+    }
+}
+
+impl Kv {
+    /// Makes a storage in tensors of an engine, two of each layer: keys `[blocks, block_size, kv_heads, head_dim]`, and values
+    /// with `value_dim`, for [`Order::Nhd`]; `[blocks, kv_heads, block_size, ...]` for [`Order::Hnd`]. Blocks may have gaps between them,
+    /// which are the same in all tensors, as those of a tensor `[blocks, 2, ...]` have.
+    ///
+    /// # Errors
+    ///
+    /// [`GpuError::Tensor`] with what differs, as it is and as it is needed; and as for [`Kv::from_raw`].
+    ///
+    /// # Safety
+    ///
+    /// As for [`Kv::from_raw`]; and `shape` and `strides` of each tensor must be arrays of `ndim` numbers, or `strides` null.
+    pub unsafe fn from_dlpack(
+        device: &Device,
+        layout: Layout,
+        keys: &[DlTensor],
+        values: &[DlTensor],
+    ) -> Result<Self, GpuError> {
+        check(&layout)?;
+        let mut stride = None;
+        let mut addresses = |half: Half, tensors: &[DlTensor]| -> Result<Vec<u64>, GpuError> {
+            let Layout { blocks, block_size, kv_heads, head_dim, dtype, order, .. } = layout.of(half);
+            let shape = match order {
+                Order::Hnd => [blocks, kv_heads, block_size, head_dim],
+                _ => [blocks, block_size, kv_heads, head_dim],
+            };
+            tensors
+                .iter()
+                .map(|tensor| {
+                    // SAFETY: as the caller promises.
+                    let arrays = unsafe { tensor_arrays(tensor) };
+                    let (address, given) = tensor.address(arrays, device, dtype, &shape, true)?;
+                    let needed = *stride.get_or_insert(given);
+                    dlpack::check(TensorField::Stride(0), given as i64, needed as i64).map(|()| address)
+                })
+                .collect()
+        };
+        let (keys, values) = (addresses(Half::Keys, keys)?, addresses(Half::Values, values)?);
+        let block_stride = stride.unwrap_or(layout.block_elements());
+        // SAFETY: as the caller promises; every block lies in a tensor.
+        unsafe { Self::from_raw(device, layout, Planes { keys: &keys, values: &values, block_stride }) }
     }
 }
 
@@ -308,15 +403,33 @@ fn are_in_one_allocation(device: &Device, planes: &[u64], extent: u64) -> bool {
     status.result().is_ok() && end.is_some_and(|end| end <= base + bytes as u64)
 }
 
-/// Keys and values of one layer of this layout, at these addresses.
-pub(super) fn layer_kv(layout: &Layout, keys: u64, values: u64) -> LayerKv {
+/// Keys and values of one layer of this layout, at these addresses, with so many bytes from block to block; `scales` is where its
+/// static scales are, those of keys and then those of values.
+pub(super) fn layer_kv(layout: &Layout, planes: [u64; 2], block_stride: usize, scales: Option<u64>) -> LayerKv {
+    let (bytes, scale_bytes) = (layout.dtype.bytes(), size_of::<f32>());
+    let plane = |half: Half| {
+        let (of, address) = (layout.of(half), planes[usize::from(half == Half::Values)]);
+        let scale = match scales {
+            Some(scales) => scales + (usize::from(half == Half::Values) * layout.kv_heads * scale_bytes) as u64,
+            None if has_block_scales(layout) => address + element_bytes(layout, half) as u64,
+            None => 0,
+        };
+        Plane {
+            address,
+            block_stride: (block_stride / bytes) as u64,
+            token_stride: of.token_stride() as u32,
+            head_stride: of.head_stride() as u32,
+            scale,
+        }
+    };
+    let of_blocks = scales.is_none() && has_block_scales(layout);
     LayerKv {
-        keys,
-        values,
-        block_stride: layout.block_elements() as u64,
-        token_stride: layout.token_stride() as u32,
-        head_stride: layout.head_stride() as u32,
-        block_shift: layout.block_size.ilog2(),
+        keys: plane(Half::Keys),
+        values: plane(Half::Values),
+        scale_block_stride: if of_blocks { (block_stride / scale_bytes) as u64 } else { 0 },
+        scale_token_stride: u32::from(of_blocks),
+        scale_head_stride: if of_blocks { layout.block_size as u32 } else { 1 },
+        block_tokens: layout.block_size as u32,
         blocks: layout.blocks as u32,
     }
 }

@@ -39,7 +39,11 @@ macro_rules! arguments {
     )*};
 }
 arguments! {
-    AppendArgs, (): |()| Kernel::Append;
+    AppendArgs, Variant: |variant| match variant {
+        Variant::I8D64 | Variant::I8D128 => Kernel::AppendI8,
+        Variant::E4m3D64 | Variant::E4m3D128 => Kernel::AppendE4m3,
+        _ => Kernel::Append,
+    };
     CopyArgs, (): |()| Kernel::CopyBlocks;
     CompareArgs, (): |()| Kernel::CompareKeys;
     DecodeArgs, Variant: Kernel::Decode;

@@ -34,9 +34,11 @@
 //!              graph  measure          captured steps; events, and the speed of the memory
 //! a batch      prepared  work          its plan on the device; the arguments of its kernels
 //!              capacity                the room that it has for others
+//!              scoring                 its sinks and slopes, in the units of the kernels
 //!              plan/                   which thread block reads which keys for which rows: split chooses how long
 //!                                      parts are; decode, extend and cascade lay them out. Calls no driver
-//! memory       kv                      keys and values of all layers, allocated or an engine's
+//! memory       dlpack                  tensors of other frameworks
+//!              kv                      keys and values of all layers, allocated or an engine's
 //!              upload                  arrays of a plan, in one copy
 //!              buffer                  elements on a device, and views of them
 //!              uses                    streams that may still use a piece of memory
@@ -58,6 +60,7 @@
 //! - **G3** The addresses in an argument struct are those of buffers, views and storages of the device it is launched
 //!   on, long enough for the kernel's plan; plans come from `plan` alone, for batches that were checked.
 //! - **G4** Memory that is not zeroed is written by a kernel or a copy before a kernel reads it.
+//! - **G6** `shape` and `strides` of a DLPack tensor point to as many numbers as it has dimensions, or `strides` is null.
 //! - **G5** The processor touches page-locked memory only while no transfer that uses it is in flight.
 
 mod abi;
@@ -68,6 +71,7 @@ mod capturing;
 mod compare;
 mod copies;
 mod device;
+mod dlpack;
 mod driver;
 mod error;
 mod graph;
@@ -87,6 +91,7 @@ mod pairs;
 mod plan;
 mod prepared;
 mod reserved;
+mod scoring;
 mod staged;
 mod staging;
 mod swap;
@@ -100,6 +105,7 @@ pub use capacity::Capacity;
 pub use compare::{Compare, Comparison, TokenSequences};
 pub use copies::BlockCopies;
 pub use device::{Device, Properties};
+pub use dlpack::{DlDataType, DlDevice, DlTensor, TensorField};
 pub use error::{Code, GpuError, OpenError};
 pub use graph::Graph;
 pub use host::HostPool;

@@ -23,8 +23,9 @@ pub(super) struct ModuleFiles {
 }
 
 /// Files that the sources include.
-pub(super) const HEADERS: [(&str, &str); 5] = [
+pub(super) const HEADERS: [(&str, &str); 6] = [
     ("abi.cuh", include_str!("../kernels/abi.cuh")),
+    ("element.cuh", include_str!("../kernels/element.cuh")),
     ("item.cuh", include_str!("../kernels/item.cuh")),
     ("plat.cuh", include_str!("../kernels/plat.cuh")),
     ("rows.cuh", include_str!("../kernels/rows.cuh")),

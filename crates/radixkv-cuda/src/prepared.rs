@@ -8,11 +8,12 @@ use super::error::GpuError;
 use super::kernel::Kernel;
 use super::kv::{self, check_len};
 use super::plan::{PlanParams, cascade, decode, extend};
+use super::scoring::DeviceScoring;
 use super::upload::{ArraySpan, Arrays, Upload};
-use super::work::{AttentionIo, Parts, Sizes, Work};
+use super::work::{AttentionIo, Parts, Sizes, TileOwners, Work};
 use radixkv::BlockId;
 use radixkv_attention::plan::Sharing;
-use radixkv_attention::{Batch, Layout, ShapeError};
+use radixkv_attention::{Batch, Half, Layout, ShapeError};
 
 /// A planned batch on the device. From [`Attention::prepare`](radixkv_attention::Backend::prepare);
 /// or from [`Attention::reserve`](super::Attention::reserve), and then it can be replaced in place.
@@ -36,6 +37,7 @@ pub struct Prepared {
     /// Whether it can be decoded, or why not.
     pub(super) decodes: Result<(), ShapeError>,
     pub(super) parts: Parts,
+    pub(super) scoring: DeviceScoring,
     pub(super) step: Step,
     /// The room that it has for other batches, if it was reserved.
     pub(super) capacity: Option<Capacity>,
@@ -47,10 +49,10 @@ pub(super) enum Step {
     /// One row for each sequence.
     Decode { items: ArraySpan },
     /// Rows that are kept in blocks.
-    Extend { tiles: ArraySpan },
+    Extend { tiles: ArraySpan, trees: ArraySpan },
     /// Rows that are not kept: tiles over the context that precedes them, and over the rows themselves, which are
     /// appended to scratch blocks.
-    NotKept { before: ArraySpan, own: ArraySpan, scratch: LayerKv, _memory: Buffer<u16> },
+    NotKept { before: ArraySpan, own: ArraySpan, trees: ArraySpan, scratch: LayerKv, _memory: Buffer<u16> },
 }
 
 /// The planned shared prefixes of a batch on the device. From
@@ -72,19 +74,23 @@ pub struct Cascade {
     arrays: Arrays,
     table: ArraySpan,
     pub(super) tiles: ArraySpan,
-    pub(super) members: ArraySpan,
+    members: ArraySpan,
+    contexts: ArraySpan,
     parts: Parts,
+    scoring: DeviceScoring,
 }
 
 impl Prepared {
     pub(super) fn new(device: &Device, sizes: Sizes, batch: &Batch<'_>) -> Result<Self, GpuError> {
-        let params = sizes.params(device);
+        let params = PlanParams { window: batch.scoring.window, ..sizes.params(device) };
+        let scoring = DeviceScoring::new(device, &batch.scoring, batch.query_heads)?;
         let mut upload = Upload::default();
         let decodes = batch.check_decode();
         let chunk = |sequence: usize| extend::Chunk {
             table: batch.tables.offsets[sequence],
             rows: batch.rows_of(sequence),
             context: batch.contexts[sequence] as usize,
+            is_tree: !batch.scoring.trees.is_empty(),
         };
         let (table, slots, parts, step);
         if decodes.is_ok() {
@@ -97,7 +103,7 @@ impl Prepared {
             let plan = extend::plan(&params, &chunks);
             (table, slots) = (upload.push(batch.tables.blocks), upload.push(batch.slots));
             parts = Parts::new(device, &sizes, &plan.merges, &mut upload)?;
-            step = Step::Extend { tiles: upload.push(&plan.tiles) };
+            step = Step::Extend { tiles: upload.push(&plan.tiles), trees: upload.push(batch.scoring.trees) };
         } else {
             let chunks: Vec<_> = (0..batch.len()).map(chunk).collect();
             let scratch = ScratchBlocks::of(&sizes.layout, batch, &chunks);
@@ -107,25 +113,27 @@ impl Prepared {
             parts = Parts::new(device, &sizes, &plan.merges, &mut upload)?;
             let (scratch_kv, _memory) = scratch.allocate(device, &sizes.layout)?;
             let (before, own) = (upload.push(&before), upload.push(&plan.tiles));
-            step = Step::NotKept { before, own, scratch: scratch_kv, _memory };
+            let trees = upload.push(batch.scoring.trees);
+            step = Step::NotKept { before, own, trees, scratch: scratch_kv, _memory };
         }
         let arrays = upload.send(device)?;
         let save_kv = batch.save_kv;
-        Ok(Self { device: device.clone(), sizes, arrays, table, slots, save_kv, decodes, parts, step, capacity: None })
+        let (device, capacity) = (device.clone(), None);
+        Ok(Self { device, sizes, arrays, table, slots, save_kv, decodes, parts, scoring, step, capacity })
     }
 
     /// Keys and values of the rows, if they are of this device and have their lengths.
     pub(super) fn rows(&self, keys: View<'_, u16>, values: View<'_, u16>) -> Result<(RawView, RawView), GpuError> {
         let (keys, values) = (self.device.resolve(keys.raw())?, self.device.resolve(values.raw())?);
-        check_len("keys", keys.len, self.sizes.kv_elements())?;
-        check_len("values", values.len, self.sizes.kv_elements())?;
+        check_len("keys", keys.len, self.sizes.kv_elements(Half::Keys))?;
+        check_len("values", values.len, self.sizes.kv_elements(Half::Values))?;
         Ok((keys, values))
     }
 
     /// The storage that the rows are written to: that of the layer, or the scratch blocks.
     pub(super) fn kept_in(&self, layer: LayerKv) -> LayerKv {
         match &self.step {
-            Step::NotKept { scratch, .. } => *scratch,
+            Step::NotKept { scratch, .. } => with_static_scales(*scratch, &layer, &self.sizes.layout),
             Step::Decode { .. } | Step::Extend { .. } => layer,
         }
     }
@@ -139,31 +147,46 @@ impl Prepared {
             values: values.address,
             slots: self.arrays.address(self.slots),
             key_stride: layout.row_elements() as u32,
-            value_stride: layout.row_elements() as u32,
+            value_stride: layout.of(Half::Values).row_elements() as u32,
             tokens: self.sizes.rows as u32,
             kv_heads: layout.kv_heads as u32,
             head_dim: layout.head_dim as u32,
+            value_dim: layout.value_dim as u32,
+            static_scales: u32::from(layout.dtype.has_static_scales()),
             pad: 0,
         };
-        // A warp copies a token, and a block has 8.
-        let blocks = self.sizes.rows.div_ceil(8);
+        // A warp copies a token, or one head of it where rows have scales; and a block has 8.
+        let of_a_token = if layout.dtype.has_scales() { layout.kv_heads } else { 1 };
+        let blocks = (self.sizes.rows * of_a_token).div_ceil(8);
         let most = 16 * self.device.properties().multiprocessors as usize;
-        self.device.launch((), (blocks.min(most), 1), &arguments)
+        self.device.launch(self.sizes.variant, (blocks.min(most), 1), &arguments)
     }
 
-    pub(super) fn attend(&self, layer_kv: LayerKv, io: &AttentionIo) -> Result<(), GpuError> {
+    pub(super) fn attend(&self, layer_kv: LayerKv, layer: usize, io: &AttentionIo) -> Result<(), GpuError> {
         let Self { device, sizes, arrays, table, parts, .. } = self;
-        let work = Work { device, sizes, arrays, table: *table, parts };
+        let work = Work { device, sizes, arrays, table: *table, parts, scoring: self.scoring.args(layer) };
         match &self.step {
             Step::Decode { items } => work.decode(layer_kv, io, *items)?,
-            Step::Extend { tiles } => work.tiles(layer_kv, io, *tiles, None)?,
-            Step::NotKept { before, own, scratch, .. } => {
-                work.tiles(layer_kv, io, *before, None)?;
-                work.tiles(*scratch, io, *own, None)?;
+            Step::Extend { tiles, trees } => work.tiles(layer_kv, io, *tiles, TileOwners::Chunk { trees: *trees })?,
+            Step::NotKept { before, own, trees, scratch, .. } => {
+                let scratch = with_static_scales(*scratch, &layer_kv, &sizes.layout);
+                let owners = TileOwners::Chunk { trees: *trees };
+                work.tiles(layer_kv, io, *before, owners)?;
+                work.tiles(scratch, io, *own, owners)?;
             }
         }
         work.merge(io)
     }
+}
+
+/// Scratch blocks have scales of their own, but static ones are those of the layer.
+fn with_static_scales(scratch: LayerKv, layer: &LayerKv, layout: &Layout) -> LayerKv {
+    if !layout.dtype.has_static_scales() {
+        return scratch;
+    }
+    let mut scratch = scratch;
+    (scratch.keys.scale, scratch.values.scale) = (layer.keys.scale, layer.values.scale);
+    scratch
 }
 
 /// Blocks for rows that are not kept, as many as the rows of each sequence fill. Their table follows that of the batch.
@@ -185,33 +208,41 @@ impl ScratchBlocks {
             let blocks = rows.len().div_ceil(layout.block_size);
             scratch.table.extend((scratch.blocks..scratch.blocks + blocks).map(|block| block as BlockId));
             scratch.blocks += blocks;
-            scratch.chunks.push(extend::Chunk { table, context: rows.len(), rows });
+            scratch.chunks.push(extend::Chunk { table, context: rows.len(), rows, is_tree: chunk.is_tree });
         }
         scratch
     }
 
     fn allocate(&self, device: &Device, layout: &Layout) -> Result<(LayerKv, Buffer<u16>), GpuError> {
         let layout = Layout { layers: 1, blocks: self.blocks.max(1), ..*layout };
-        let memory = device.unset::<u16>(layout.elements())?;
-        let values = memory.address() + (layout.plane_elements() * size_of::<u16>()) as u64;
-        Ok((kv::layer_kv(&layout, memory.address(), values), memory))
+        let piece = kv::block_bytes(&layout);
+        let memory = device.unset::<u16>(2 * layout.blocks * piece / size_of::<u16>())?;
+        let planes = [memory.address(), memory.address() + (layout.blocks * piece) as u64];
+        Ok((kv::layer_kv(&layout, planes, piece, None), memory))
     }
 }
 
 impl Cascade {
     pub(super) fn new(device: &Device, sizes: Sizes, batch: &Batch<'_>, sharing: &Sharing) -> Result<Self, GpuError> {
-        let params = PlanParams { tile_slots: device.slots(Kernel::Cascade(sizes.variant)), ..sizes.params(device) };
+        let (tile_slots, window) = (device.slots(Kernel::Cascade(sizes.variant)), batch.scoring.window);
+        let params = PlanParams { tile_slots, window, ..sizes.params(device) };
+        let scoring = DeviceScoring::new(device, &batch.scoring, batch.query_heads)?;
         let plan = cascade::plan(&params, batch.contexts, batch.tables.offsets, sharing);
         let mut upload = Upload::default();
         let table = upload.push(batch.tables.blocks);
         let (tiles, members) = (upload.push(&plan.tiles), upload.push(&plan.members));
+        let contexts = upload.push(&plan.contexts);
         let parts = Parts::new(device, &sizes, &plan.merges, &mut upload)?;
         let arrays = upload.send(device)?;
-        Ok(Self { device: device.clone(), sizes, arrays, table, tiles, members, parts })
+        Ok(Self { device: device.clone(), sizes, arrays, table, tiles, members, contexts, parts, scoring })
     }
 
-    pub(super) fn work(&self) -> Work<'_> {
+    pub(super) fn work(&self, layer: usize) -> Work<'_> {
         let Self { device, sizes, arrays, table, parts, .. } = self;
-        Work { device, sizes, arrays, table: *table, parts }
+        Work { device, sizes, arrays, table: *table, parts, scoring: self.scoring.args(layer) }
+    }
+
+    pub(super) fn owners(&self) -> TileOwners {
+        TileOwners::Sharers { members: self.members, contexts: self.contexts }
     }
 }

@@ -7,8 +7,10 @@ use super::capacity::Capacity;
 use super::error::GpuError;
 use super::kernel::Kernel;
 use super::kv;
+use super::plan::PlanParams;
 use super::plan::decode::{self, DecodePlan};
 use super::prepared::{Prepared, Step};
+use super::scoring::DeviceScoring;
 use super::upload::{ArraySpan, Arrays, Upload};
 use super::work::{Parts, Sizes};
 use radixkv_attention::{Batch, Layout, ShapeError};
@@ -93,6 +95,7 @@ impl Attention {
             save_kv: true,
             decodes: Ok(()),
             parts: Parts::of_room(self.device(), &sizes, capacity.items)?,
+            scoring: DeviceScoring::new(self.device(), &batch.scoring, batch.query_heads)?,
             step: Step::Decode { items: ArraySpan::default() },
             capacity: Some(capacity),
         };
@@ -110,7 +113,7 @@ impl Prepared {
     ///
     /// [`GpuError::NotReserved`] if it is not from [`Attention::reserve`]; [`GpuError::Capacity`] if the batch is
     /// larger than that; [`GpuError::Shape`] if it does not fit the layout, is no decode batch, or has another number
-    /// of query heads; [`GpuError::OtherScale`]; or if the driver fails.
+    /// of query heads; [`GpuError::OtherScale`] or [`GpuError::OtherScoring`]; or if the driver fails.
     ///
     /// ```no_run
     /// # use radixkv_attention::*;
@@ -131,14 +134,14 @@ impl Prepared {
             let (what, given, needed) = ("query heads", batch.query_heads, sizes.query_heads);
             return Err(ShapeError::Length { what, given, needed }.into());
         }
-        if !batch.scoring.is_plain() {
-            return Err(GpuError::Scoring);
+        if !self.scoring.is(&batch.scoring) {
+            return Err(GpuError::OtherScoring);
         }
         if batch.scale.to_bits() != sizes.scale.to_bits() {
             return Err(GpuError::OtherScale { given: batch.scale, reserved: sizes.scale });
         }
         capacity.check(batch)?;
-        let params = sizes.params(&self.device);
+        let params = PlanParams { window: batch.scoring.window, ..sizes.params(&self.device) };
         let mut plan = decode::plan_within(&params, batch.contexts, batch.tables.offsets, capacity.items);
         fill(&mut plan, capacity, sizes.layout.kv_heads);
         let mut slots = batch.slots.to_vec();

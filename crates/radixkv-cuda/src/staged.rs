@@ -73,6 +73,11 @@ impl Staged {
     }
 }
 
+/// The type of rows beside elements of this type.
+fn rows_of(stored: Dtype) -> Dtype {
+    if stored.has_scales() { Dtype::Bf16 } else { stored }
+}
+
 impl Backend for Staged {
     type Kv = Kv;
     type Prepared = Prepared;
@@ -91,7 +96,7 @@ impl Backend for Staged {
     }
 
     fn append(&self, kv: &Kv, layer: usize, batch: &Prepared, keys: &[f32], values: &[f32]) -> Result<(), GpuError> {
-        let dtype = kv.layout().dtype;
+        let dtype = rows_of(kv.layout().dtype);
         let (keys, values) = (self.upload(dtype, keys)?, self.upload(dtype, values)?);
         self.inner.append(kv, layer, batch, keys.view(), values.view())
     }
@@ -104,7 +109,7 @@ impl Backend for Staged {
         queries: &[f32],
         out: Output<&mut [f32], &mut [f32]>,
     ) -> Result<(), GpuError> {
-        let dtype = kv.layout().dtype;
+        let dtype = rows_of(kv.layout().dtype);
         let queries = self.upload(dtype, queries)?;
         self.fetch(dtype, out, |out| self.inner.decode(kv, layer, batch, queries.view(), out))
     }
@@ -117,7 +122,7 @@ impl Backend for Staged {
         new: Qkv<&[f32]>,
         out: Output<&mut [f32], &mut [f32]>,
     ) -> Result<(), GpuError> {
-        let dtype = kv.layout().dtype;
+        let dtype = rows_of(kv.layout().dtype);
         let upload = |rows| self.upload(dtype, rows);
         let (queries, keys, values) = (upload(new.queries)?, upload(new.keys)?, upload(new.values)?);
         let new = Qkv { queries: queries.view(), keys: keys.view(), values: values.view() };
@@ -141,7 +146,7 @@ impl Backend for Staged {
         queries: &[f32],
         out: Output<&mut [f32], &mut [f32]>,
     ) -> Result<(), GpuError> {
-        let dtype = kv.layout().dtype;
+        let dtype = rows_of(kv.layout().dtype);
         let queries = self.upload(dtype, queries)?;
         self.fetch(dtype, out, |out| self.inner.cascade(kv, layer, batch, cascade, queries.view(), out))
     }

@@ -9,7 +9,7 @@ use super::device::Device;
 use super::driver::retry_once;
 use super::error::GpuError;
 use super::host::{HostPool, Pieces};
-use super::kv::Kv;
+use super::kv::{self, Kv};
 use super::pairs::{check_ids, check_written_once};
 use super::upload::Upload;
 use radixkv::BlockId;
@@ -145,7 +145,7 @@ impl Swap {
             return Err(GpuError::WrongDevice);
         }
         let layout = kv.layout();
-        let piece_bytes = layout.block_elements() * layout.dtype.bytes();
+        let piece_bytes = kv::block_bytes(layout);
         let (given, needed) = (host.block_bytes(), piece_bytes * kv.planes().0.len());
         if given != needed {
             return Err(ShapeError::Length { what: "a host block", given, needed }.into());

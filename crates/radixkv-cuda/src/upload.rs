@@ -83,6 +83,12 @@ impl Pack for u32 {
     }
 }
 
+impl Pack for f32 {
+    fn pack(&self, words: &mut Vec<u32>) {
+        words.push(self.to_bits());
+    }
+}
+
 impl Pack for u64 {
     fn pack(&self, words: &mut Vec<u32>) {
         words.extend([*self as u32, (*self >> 32) as u32]);
@@ -91,7 +97,16 @@ impl Pack for u64 {
 
 impl Pack for DecodeItem {
     fn pack(&self, words: &mut Vec<u32>) {
-        words.extend([self.sequence, self.table, self.kv_head, self.first, self.end, self.part]);
+        words.extend([
+            self.sequence,
+            self.table,
+            self.kv_head,
+            self.first,
+            self.end,
+            self.part,
+            self.position,
+            self.pad,
+        ]);
     }
 }
 
@@ -137,15 +152,15 @@ mod tests {
             (upload.push(&[1_u32; 3]).at, 0),
             (upload.push(&[u64::MAX - 1; 3]).at, 4),
             (upload.push(&[DecodeItem::default(); 2]).at, 12),
-            (upload.push(&[Tile::default(); 2]).at, 24),
-            (upload.push(&[CopyPair::default(); 2]).at, 44),
-            (upload.push(&[MergeItem::default(); 2]).at, 52),
-            (upload.push(&[TokenRange::default(); 2]).at, 60),
-            (upload.push(&[ComparePair::default(); 2]).at, 64),
+            (upload.push(&[Tile::default(); 2]).at, 28),
+            (upload.push(&[CopyPair::default(); 2]).at, 48),
+            (upload.push(&[MergeItem::default(); 2]).at, 56),
+            (upload.push(&[TokenRange::default(); 2]).at, 64),
+            (upload.push(&[ComparePair::default(); 2]).at, 68),
         ];
         assert!(sizes.iter().all(|(at, expected)| at == expected), "{sizes:?}");
         assert_eq!(upload.words[4..6], [u32::MAX - 1, u32::MAX]);
         let bytes = [size_of::<DecodeItem>(), size_of::<Tile>(), size_of::<CopyPair>(), size_of::<MergeItem>()];
-        assert_eq!(bytes, [24, 36, 12, 16]);
+        assert_eq!(bytes, [32, 36, 12, 16]);
     }
 }

@@ -1,6 +1,6 @@
 //! The arguments of the kernels of one batch.
 
-use super::abi::{DecodeArgs, LayerKv, MergeArgs, TileArgs};
+use super::abi::{DecodeArgs, LayerKv, MergeArgs, ScoringArgs, TileArgs};
 use super::buffer::{Buffer, RawView};
 use super::device::Device;
 use super::error::GpuError;
@@ -8,7 +8,7 @@ use super::kernel::{Kernel, Variant};
 use super::launch::TileRows;
 use super::plan::{Merges, PlanParams};
 use super::upload::{ArraySpan, Arrays, Upload};
-use radixkv_attention::{Batch, Layout, ShapeError};
+use radixkv_attention::{Batch, Half, Layout, ShapeError};
 
 /// The sizes of a batch that its operations need.
 #[derive(Debug, Clone, Copy)]
@@ -58,9 +58,6 @@ impl Sizes {
         if u32::try_from(rows * query_heads).is_err() {
             return Err(GpuError::TooMuch { kernel: Kernel::Decode(variant) });
         }
-        if !batch.scoring.is_plain() {
-            return Err(GpuError::Scoring);
-        }
         if batch.scale <= 0.0 {
             return Err(GpuError::Scale { scale: batch.scale });
         }
@@ -75,17 +72,14 @@ impl Sizes {
             kv_heads: self.layout.kv_heads,
             decode_slots: device.slots(Kernel::Decode(self.variant)),
             tile_slots: device.slots(Kernel::Extend(self.variant)),
+            tile_rows: self.variant.tile_rows(),
+            window: None,
         }
     }
 
-    /// Elements of all rows of queries; and of outputs.
-    pub(super) fn query_elements(&self) -> usize {
-        self.rows * self.query_heads * self.layout.head_dim
-    }
-
-    /// Elements of all rows of keys; and of values.
-    pub(super) fn kv_elements(&self) -> usize {
-        self.rows * self.layout.row_elements()
+    /// Elements of all rows of keys, or of values.
+    pub(super) fn kv_elements(&self, half: Half) -> usize {
+        self.rows * self.layout.of(half).row_elements()
     }
 
     pub(super) fn check_layout(&self, layout: &Layout) -> Result<(), GpuError> {
@@ -94,9 +88,9 @@ impl Sizes {
 
     /// Checks the lengths of queries, outputs and sums.
     pub(super) fn check_io(&self, io: &AttentionIo) -> Result<(), ShapeError> {
-        let needed = self.query_elements();
-        super::kv::check_len("queries", io.queries.len, needed)?;
-        super::kv::check_len("outputs", io.out.len, needed)?;
+        let (heads, Layout { head_dim, value_dim, .. }) = (self.rows * self.query_heads, self.layout);
+        super::kv::check_len("queries", io.queries.len, heads * head_dim)?;
+        super::kv::check_len("outputs", io.out.len, heads * value_dim)?;
         match io.lse {
             Some(lse) => super::kv::check_len("log-sum-exps", lse.len, self.rows * self.query_heads),
             None => Ok(()),
@@ -114,7 +108,7 @@ impl Parts {
             items: upload.push(&merges.items),
             list: upload.push(&merges.list),
             most_rows: merges.most_rows(),
-            out: device.unset(merges.part_rows * sizes.layout.head_dim)?,
+            out: device.unset(merges.part_rows * sizes.layout.value_dim)?,
             sums: device.unset(merges.part_rows * 2)?,
         })
     }
@@ -129,7 +123,7 @@ impl Parts {
             return Err(GpuError::TooMuch { kernel: Kernel::Merge(sizes.variant) });
         }
         let (none, out, sums) =
-            (ArraySpan::default(), device.unset(rows * sizes.layout.head_dim)?, device.unset(rows * 2)?);
+            (ArraySpan::default(), device.unset(rows * sizes.layout.value_dim)?, device.unset(rows * 2)?);
         Ok(Self { items: none, list: none, most_rows: group, out, sums })
     }
 }
@@ -142,6 +136,16 @@ pub(super) struct Work<'a> {
     pub(super) arrays: &'a Arrays,
     pub(super) table: ArraySpan,
     pub(super) parts: &'a Parts,
+    pub(super) scoring: ScoringArgs,
+}
+
+/// Whose rows tiles have.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum TileOwners {
+    /// Chunks of sequences; `trees` has a mask of each row, or nothing.
+    Chunk { trees: ArraySpan },
+    /// Sequences that share a prefix, and the tokens of each.
+    Sharers { members: ArraySpan, contexts: ArraySpan },
 }
 
 impl Work<'_> {
@@ -150,6 +154,7 @@ impl Work<'_> {
         let sizes = self.sizes;
         let arguments = DecodeArgs {
             kv: layer_kv,
+            scoring: self.scoring,
             queries: io.queries.address,
             out: io.out.address,
             lse: io.lse_address(),
@@ -167,17 +172,23 @@ impl Work<'_> {
         self.device.launch(sizes.variant, (items.len, 1), &arguments)
     }
 
-    /// Queues `extend`, or `cascade`, whose rows are those of `members`.
+    /// Queues `extend`, or `cascade` for sharers.
     pub(super) fn tiles(
         &self,
         layer_kv: LayerKv,
         io: &AttentionIo,
         tiles: ArraySpan,
-        members: Option<ArraySpan>,
+        owners: TileOwners,
     ) -> Result<(), GpuError> {
         let sizes = self.sizes;
+        let address = |span: ArraySpan| if span.len > 0 { self.arrays.address(span) } else { 0 };
+        let (rows, [members, contexts, trees]) = match owners {
+            TileOwners::Chunk { trees } => (TileRows::Chunk, [0, 0, address(trees)]),
+            TileOwners::Sharers { members, contexts } => (TileRows::Sharers, [address(members), address(contexts), 0]),
+        };
         let arguments = TileArgs {
             kv: layer_kv,
+            scoring: self.scoring,
             queries: io.queries.address,
             out: io.out.address,
             lse: io.lse_address(),
@@ -185,7 +196,9 @@ impl Work<'_> {
             part_sums: self.parts.sums.address(),
             table: self.arrays.address(self.table),
             tiles: self.arrays.address(tiles),
-            members: members.map_or(0, |members| self.arrays.address(members)),
+            members,
+            contexts,
+            trees,
             tiles_len: tiles.len as u32,
             query_heads: sizes.query_heads as u32,
             kv_heads: sizes.layout.kv_heads as u32,
@@ -193,8 +206,7 @@ impl Work<'_> {
             scale_log2: sizes.scale_log2,
             lse_scale: std::f32::consts::LN_2,
         };
-        let sharing = if members.is_some() { TileRows::Sharers } else { TileRows::Chunk };
-        self.device.launch((sizes.variant, sharing), (tiles.len, 1), &arguments)
+        self.device.launch((sizes.variant, rows), (tiles.len, 1), &arguments)
     }
 
     /// Queues the merging of partial rows.
@@ -207,8 +219,11 @@ impl Work<'_> {
             part_sums: parts.sums.address(),
             items: self.arrays.address(parts.items),
             list: self.arrays.address(parts.list),
+            sinks: self.scoring.sinks,
             items_len: parts.items.len as u32,
+            query_heads: self.sizes.query_heads as u32,
             lse_scale: std::f32::consts::LN_2,
+            pad: 0,
         };
         self.device.launch(self.sizes.variant, (parts.items.len, parts.most_rows), &arguments)
     }

@@ -44,5 +44,9 @@ mod staged;
 mod steps;
 #[path = "gpu/swapping.rs"]
 mod swapping;
+#[path = "gpu/tensors.rs"]
+mod tensors;
 #[path = "gpu/uses.rs"]
 mod uses;
+#[path = "gpu/variants.rs"]
+mod variants;

@@ -51,49 +51,64 @@ static std::vector<u32> ragged(Random& r, u32 longest, bool full) {
   return lengths;
 }
 
-// Every query group with every head dimension, both types, block sizes and layouts in turn.
+// Every query group with every head dimension, all types, block sizes, layouts and scorings in turn.
+static const Kind KINDS[] = {Kind::BF16, Kind::F16, Kind::I8, Kind::E4M3};
+static const u32 BLOCKS[] = {16, 32, 64, 1, 16, 48, 7};
+
+static void attention_of(const Shape& shape, Random& r, u32 turn, u32 schedule, bool full) {
+  const auto model = [&](u32 of) { return (turn + of) % 3 == 0 ? draw_model(shape, r) : Model(); };
+  test_decode(shape, ragged(r, 330, full), 1 + turn % 5, model(0), schedule);
+  std::vector<u32> lengths = {1, 16, 17, 90 + draw(r, 60)}, chunk = {1, draw(r, 16) + 1, 17, 1 + draw(r, 40)};
+  if (full) {
+    lengths.push_back(200 + draw(r, 100));
+    chunk.push_back(1);
+  }
+  test_extend(shape, lengths, chunk, 1 + turn % 3, model(1), false, schedule);
+  if (turn % 4 == 0) {
+    for (u32& c : chunk) c = std::min(c, 16u);
+    test_extend(shape, lengths, chunk, 1 + turn % 3, model(0), true, schedule);
+  }
+  const u32 shared = (1 + draw(r, 80 / shape.block)), prefix = shared * shape.block;
+  std::vector<u32> sharers;
+  for (u32 i = 0; i < 3 + turn % (full ? 12 : 4); ++i) sharers.push_back(prefix + (i == 0 ? 0 : draw(r, 70)));
+  test_cascade(shape, sharers, shared, 1 + turn % 3, model(2), schedule);
+  test_append(shape, 1 + draw(r, 60), false, schedule);
+}
+
 static void attention(u32 schedule, bool full) {
   Random r(schedule * 7919 + 1);
   u32 turn = schedule;
-  for (u32 dim : {64u, 128u})
-    for (u32 group : {1u, 4u, 7u, 8u, 16u}) {
-      for (int bf16 = 0; bf16 < 2; ++bf16, ++turn) {
-        if (!full && (turn / 2 + bf16) % 2) continue;
-        const Shape shape = {{bf16 == 1}, dim, 1 + turn % 2, group, 4 + turn % 3, turn / 3 % 2 == 1};
-        test_decode(shape, ragged(r, 330, full), 1 + turn % 5, schedule);
-        std::vector<u32> lengths = {1, 16, 17, 90 + draw(r, 60)}, chunk = {1, draw(r, 16) + 1, 17, 1 + draw(r, 40)};
-        if (full) {
-          lengths.push_back(200 + draw(r, 100));
-          chunk.push_back(1);
-        }
-        test_extend(shape, lengths, chunk, 1 + turn % 3, schedule);
-        const u32 shared = (1 + draw(r, 80 / shape.block())), prefix = shared * shape.block();
-        std::vector<u32> sharers;
-        for (u32 i = 0; i < 3 + turn % (full ? 12 : 4); ++i) sharers.push_back(prefix + (i == 0 ? 0 : draw(r, 70)));
-        test_cascade(shape, sharers, shared, 1 + turn % 3, schedule);
+  static const u32 DIMS[][2] = {{64, 64}, {128, 128}, {96, 96}, {192, 192}, {192, 128}, {256, 256}};
+  for (const auto& dims : DIMS)
+    for (u32 group : {1u, 4u, 7u, 8u, 16u})
+      for (u32 kind = 0; kind < 4; ++kind, ++turn) {
+        const bool usual = dims[0] == 64 || dims[0] == 128;
+        if (!usual && kind > 1) continue;                   // elements of 8 bits have the usual sizes
+        if (!full && (turn / 4 + kind) % (usual ? 4 : 8)) continue;
+        const Shape shape = {{KINDS[kind]}, dims[0], 1 + turn % 2, group, BLOCKS[turn % 7], turn / 3 % 2 == 1, dims[1]};
+        attention_of(shape, r, turn, schedule, full);
+        if (shape.type.scaled()) continue;
         test_merge(shape, schedule);
         if (group != 1) test_empty(shape, schedule);
-        test_append(shape, 1 + draw(r, 60), false, schedule);
       }
-    }
 }
 
 // Long enough that every ring and table window comes round, and that 64-bit offsets are needed.
 static void long_sequences(u32 schedule) {
-  const bool bf16 = schedule % 2;
-  const Shape narrow = {{bf16}, 64, 1, 3, 4 + schedule % 3, bf16};
-  test_decode(narrow, {2400 + schedule}, 1, schedule);
-  test_extend(narrow, {1100 + schedule}, {3}, 1, schedule);
-  const Shape wide = {{!bf16}, 128, 2, 2, 4 + (schedule + 1) % 3, bf16};
-  test_decode(wide, {2200}, 2, schedule);
-  test_extend(wide, {700}, {70}, 2, schedule);
+  const Kind kind = KINDS[schedule % 4], other = KINDS[(schedule + 1) % 4];
+  const Shape narrow = {{kind}, 64, 1, 3, BLOCKS[schedule % 5], schedule % 2 == 1, 64};
+  test_decode(narrow, {2400 + schedule}, 1, Model(), schedule);
+  test_extend(narrow, {1100 + schedule}, {3}, 1, Model(), false, schedule);
+  const Shape wide = {{other}, 128, 2, 2, BLOCKS[(schedule + 1) % 3], schedule % 2 == 1, 128};
+  test_decode(wide, {2200}, 2, Model(), schedule);
+  test_extend(wide, {700}, {70}, 2, Model(), false, schedule);
 }
 
 // So many heads that heads x tokens of a block, and heads x elements, take more than 16 bits.
 static void many_heads(u32 schedule) {
-  const Shape shape = {{schedule % 4 < 2}, 128, 80, 16, 5, schedule % 2 == 1};
-  test_decode(shape, {41}, 1, schedule);
-  test_extend(shape, {33}, {2}, 1, schedule);
+  const Shape shape = {{KINDS[schedule % 4]}, 128, 80, 16, 32, schedule % 2 == 1, 128};
+  test_decode(shape, {41}, 1, Model(), schedule);
+  test_extend(shape, {33}, {2}, 1, Model(), false, schedule);
   test_append(shape, 40, false, schedule);
 }
 
@@ -106,7 +121,9 @@ static void movement(u32 schedule) {
   test_compare(7, 700, schedule);
   test_compare(4, 2600, schedule);
   test_bandwidth(1 + draw(r, 30000), schedule);
-  test_append({{true}, 64, 1, 1, 4, false}, 4, true, schedule);
+  test_append({{Kind::BF16}, 64, 1, 1, 16, false, 64}, 4, true, schedule);
+  test_widening(schedule);
+  test_nan({{Kind::E4M3}, 64 * (1 + schedule % 2), 2, 4, 16, schedule % 4 > 1, 64 * (1 + schedule % 2)}, schedule);
 }
 
 int main(int argc, char** argv) {

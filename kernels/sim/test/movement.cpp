@@ -41,37 +41,124 @@ constexpr u32 FIRST_KEY = 3000000000u;
 
 }  // namespace
 
+// Where the row of a head lies in a pool, and its scale.
+struct Places {
+  const Shape& shape;
+  u64 block_stride(u32 dim) const { return (u64)shape.block * shape.kv_heads * dim; }
+  u64 row(u64 slot, u32 head, u32 dim) const {
+    const u32 token = shape.hnd ? dim : shape.kv_heads * dim, of_head = shape.hnd ? shape.block * dim : dim;
+    return slot / shape.block * block_stride(dim) + slot % shape.block * token + (u64)head * of_head;
+  }
+  u64 scale(u64 slot, u32 head) const { return (slot / shape.block * shape.kv_heads + head) * shape.block + slot % shape.block; }
+};
+
+// A row as it is stored: the largest magnitude divided by the largest number is the scale, unless one is given.
+static void store_row(const Type& type, const u16* from, u32 dim, bool given, u8* to, float* scale) {
+  if (!type.scaled()) return (void)memcpy(to, from, dim * 2);
+  float largest = 0;
+  for (u32 i = 0; i < dim; ++i) {
+    const float x = std::fabs(simt::from_bf16(from[i]));
+    largest = largest != largest || x <= largest ? largest : x;
+  }
+  const bool i8 = type.kind == Kind::I8;
+  if (!given) *scale = largest / (i8 ? 127.f : 448.f);
+  if (!given && !i8 && *scale == 0) *scale = 1;
+  for (u32 i = 0; i < dim; ++i) {
+    const double x = simt::from_bf16(from[i]) / *scale;
+    if (i8) {
+      to[i] = x != x ? 0 : (u8)(int)std::nearbyint(std::max(-127., std::min(127., x)));
+      continue;
+    }
+    // The nearest of all codes; of two as near the even one.
+    int best = 0;
+    for (int code = 0; code < 0x7f; ++code) {
+      const double off = std::fabs(std::fabs(x) - e4m3((u8)code)), least = std::fabs(std::fabs(x) - e4m3((u8)best));
+      if (off < least || (off == least && code % 2 == 0)) best = code;
+    }
+    if (std::isinf(x)) best = 0x7e;
+    to[i] = (u8)((x != x ? 0x7f : best) | (std::signbit(x) ? 0x80 : 0));
+  }
+}
+
 void test_append(const Shape& shape, u32 tokens, bool far, u32 seed) {
   Random r(seed);
-  const u32 units = shape.kv_heads * shape.dim, blocks = (tokens + shape.block() - 1) / shape.block() + 2;
-  const u32 apart = far ? 1u << 31 : units, k_stride = apart + 8 * draw(r, 3), v_stride = apart + 8 * draw(r, 3);
-  const FarRows k(tokens, units, k_stride, r), v(tokens, units, v_stride, r);
-  std::vector<u32> places(blocks * shape.block());
-  for (u32 i = 0; i < places.size(); ++i) places[i] = i;
-  std::shuffle(places.begin(), places.end(), r);
+  const Places places{shape};
+  const u32 heads = shape.kv_heads, blocks = (tokens + shape.block - 1) / shape.block + 2, bytes = shape.type.bytes();
+  const auto stride = [&](u32 dim) { return (far ? 1u << 31 : heads * dim) + 8 * draw(r, 3); };
+  const u32 k_stride = stride(shape.dim), v_stride = stride(shape.value_dim);
+  const FarRows k(tokens, heads * shape.dim, k_stride, r), v(tokens, heads * shape.value_dim, v_stride, r);
+  if (shape.type.scaled())
+    for (u32 t = 0; t < tokens; ++t)                        // numbers, some rows of zeros, and now and then one that is none
+      for (u32 i = 0; i < heads * (shape.dim + shape.value_dim); ++i) {
+        u16& x = i < heads * shape.dim ? k[t][i] : v[t][i - heads * shape.dim];
+        const u32 kind = draw(r, 600);
+        x = simt::to_bf16(t % 7 == 3 ? 0.f : kind == 0 ? NAN : kind == 1 ? INFINITY : (float)normal(r) * std::exp2((float)(t % 40) - 20.f));
+      }
+  std::vector<u32> order(blocks * shape.block);
+  for (u32 i = 0; i < order.size(); ++i) order[i] = i;
+  std::shuffle(order.begin(), order.end(), r);
+  // A block id has 32 bits, and no plane begins before address 0.
+  const u64 most = 100000000000000u / (places.block_stride(std::max(shape.dim, shape.value_dim)) * bytes);
+  const u64 first = std::min<u64>({(FIRST_SLOT + shape.block - 1) / shape.block, 3u << 30, most}), first_slot = first * shape.block;
   Memory<u64> slot(tokens);
-  for (u32 t = 0; t < tokens; ++t) slot[t] = draw(r, 5) == 0 ? RK_SKIP : FIRST_SLOT + places[t];
-  const u64 block_stride = (u64)units * shape.block();
-  Memory<u16> pool_k(blocks * block_stride), pool_v(blocks * block_stride);
-  std::vector<u16> want_k = pool_k.copy(), want_v = pool_v.copy();
-  const u32 token_stride = shape.hnd ? shape.dim : units,
-            head_stride = shape.hnd ? shape.block() * shape.dim : shape.dim;
+  for (u32 t = 0; t < tokens; ++t) slot[t] = draw(r, 5) == 0 ? RK_SKIP : first_slot + order[t];
+  const bool given = shape.type.scaled() && draw(r, 2);
+  const u64 of_a_block = shape.type.scaled() && !given ? (u64)shape.block * heads : 0;
+  const size_t scales = !shape.type.scaled() ? 0 : given ? heads : blocks * of_a_block;
+  Memory<u8> pool_k(blocks * places.block_stride(shape.dim) * bytes), pool_v(blocks * places.block_stride(shape.value_dim) * bytes);
+  Memory<float> k_scale(scales), v_scale(scales);
+  for (u32 i = 0; given && i < heads; ++i) {
+    k_scale[i] = 0.01f * (float)(1 + draw(r, 3));
+    v_scale[i] = 0.5f * (float)(1 + draw(r, 3));
+  }
+  std::vector<u8> want_k = pool_k.copy(), want_v = pool_v.copy();
+  std::vector<float> want_ks = k_scale.copy(), want_vs = v_scale.copy();
   for (u32 t = 0; t < tokens; ++t) {
     if (slot[t] == RK_SKIP) continue;
-    for (u32 i = 0; i < units; ++i) {
-      const u64 to = (slot[t] - FIRST_SLOT) / shape.block() * block_stride + slot[t] % shape.block() * token_stride +
-                     i / shape.dim * head_stride + i % shape.dim;
-      want_k[to] = k[t][i];
-      want_v[to] = v[t][i];
+    for (u32 h = 0; h < heads; ++h) {
+      const u64 at = slot[t] - first_slot, scale_at = given ? h : places.scale(at, h);
+      const bool scaled = shape.type.scaled();
+      store_row(shape.type, k[t] + h * shape.dim, shape.dim, given, &want_k[places.row(at, h, shape.dim) * bytes], scaled ? &want_ks[scale_at] : nullptr);
+      store_row(shape.type, v[t] + h * shape.value_dim, shape.value_dim, given, &want_v[places.row(at, h, shape.value_dim) * bytes],
+                scaled ? &want_vs[scale_at] : nullptr);
     }
   }
-  const u64 first = FIRST_SLOT / shape.block(), gap = first * block_stride;
-  const RkKv kv = {before(pool_k.get(), gap), before(pool_v.get(), gap), block_stride, token_stride, head_stride,
-                   shape.block_shift,         (u32)first + blocks};
-  launch("rk_append", 1 + draw(r, 5), 1, 256, 0, seed,
-         RkAppendArgs{kv, k[0], v[0], slot.get(), k_stride, v_stride, tokens, shape.kv_heads, shape.dim, 0});
-  check(pool_k.copy() == want_k && pool_v.copy() == want_v, "append of %u tokens, %s, schedule %u", tokens,
-        shape.text().c_str(), seed);
+  const auto plane = [&](const Memory<u8>& pool, const Memory<float>& scale, u32 dim) {
+    return RkPlane{before(pool.get(), first * places.block_stride(dim) * bytes), places.block_stride(dim),
+                   shape.hnd ? dim : heads * dim, shape.hnd ? shape.block * dim : dim,
+                   shape.type.scaled() ? before(scale.get(), first * of_a_block) : nullptr};
+  };
+  const RkKv kv = {plane(pool_k, k_scale, shape.dim), plane(pool_v, v_scale, shape.value_dim), of_a_block, given ? 0u : 1u,
+                   given ? 1u : shape.block, shape.block, (u32)first + blocks};
+  launch(shape.type.scaled() ? std::string("rk_append_") + shape.type.name() : "rk_append", 1 + draw(r, 5), 1, 256, 0, seed,
+         RkAppendArgs{kv, k[0], v[0], slot.get(), k_stride, v_stride, tokens, heads, shape.dim, shape.value_dim, given, 0});
+  // Scales that are NaN have any bits of one.
+  const auto same = [](const std::vector<float>& a, const std::vector<float>& b) {
+    for (size_t i = 0; i < a.size(); ++i)
+      if (a[i] != b[i] && (a[i] == a[i] || b[i] == b[i])) return false;
+    return true;
+  };
+  check(pool_k.copy() == want_k && pool_v.copy() == want_v && same(k_scale.copy(), want_ks) && same(v_scale.copy(), want_vs),
+        "append of %u tokens, %s, %s scales, schedule %u", tokens, shape.text().c_str(), given ? "given" : "computed", seed);
+}
+
+// Every byte, in every place of a word, against the table of what it is.
+void test_widening(u32 seed) {
+  bool right = true;
+  for (u32 byte = 0; byte < 256; ++byte)
+    for (u32 place = 0; place < 4; ++place) {
+      const u32 word = (0x3a3a3a3au * seed & ~(255u << place * 8)) | byte << place * 8;
+      for (const Kind kind : {Kind::I8, Kind::E4M3}) {
+        u32 pair[2];
+        kind == Kind::I8 ? widen<Kind::I8>(word, pair[0], pair[1]) : widen<Kind::E4M3>(word, pair[0], pair[1]);
+        const float got = simt::from_bf16((u16)(pair[place % 2] >> place / 2 * 16));
+        const double want = kind == Kind::I8 ? (double)(signed char)byte : e4m3((u8)byte);
+        right = right && (got == want || (got != got && want != want));
+        if (kind == Kind::E4M3) right = right && to_e4m3(got) == byte;
+        if (kind == Kind::I8 && byte != 0x80) right = right && to_i8(got) == byte;
+      }
+    }
+  check(right, "bytes made wide, seed %u", seed);
 }
 
 // Whole and part blocks of every plane, from blocks of the lower half to blocks of the upper one.

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use super::kernels::{self, Level};
+use super::kernels::{self, Level, RowView};
 use super::number::Number;
 use super::prepared::{Piece, Plan};
 use super::read::RowSource;
@@ -99,16 +99,30 @@ impl<E: Number> AttentionCall<'_, E> {
         first + task.piece.rows.start..first + task.piece.rows.end
     }
 
-    /// The tokens of its sequence that a row sees.
+    /// The tokens of its sequence that a row sees; of a tree, from the first to the last of them.
     fn seen(&self, sequence: u32, row: usize) -> Range<usize> {
-        let after = self.batch.rows_of(sequence as usize).end - 1 - row;
-        self.batch.scoring.seen(self.batch.contexts[sequence as usize] as usize - after)
+        let rows = self.batch.rows_of(sequence as usize);
+        let context = self.batch.contexts[sequence as usize] as usize;
+        let end = context - (rows.end - 1 - row);
+        self.batch.scoring.seen(self.view(sequence, row).position as usize).start..end
+    }
+
+    /// From where a row's slopes count, and what it sees of a tree.
+    fn view(&self, sequence: u32, row: usize) -> RowView {
+        let rows = self.batch.rows_of(sequence as usize);
+        let context = self.batch.contexts[sequence as usize];
+        let base = context - rows.len() as u32;
+        match self.batch.scoring.trees.get(row) {
+            Some(&tree) => RowView { position: base + tree.count_ones(), base, tree },
+            None => RowView { position: base + (row - rows.start) as u32 + 1, base, tree: u32::MAX },
+        }
     }
 
     /// The tokens that some row of a piece sees.
     pub(super) fn seen_together(&self, task: &Task<'_>, sequence: u32) -> Range<usize> {
         let rows = self.rows(task, sequence);
-        self.seen(sequence, rows.start).start..self.seen(sequence, rows.end - 1).end
+        let first = rows.clone().map(|row| self.seen(sequence, row).start).min().unwrap_or(0);
+        first..self.seen(sequence, rows.end - 1).end
     }
 
     fn compute(&self, task: &Task<'_>, scratch: &mut Scratch, out: &Mutex<Output<&mut [E], &mut [f32]>>) {
@@ -123,6 +137,12 @@ impl<E: Number> AttentionCall<'_, E> {
         scratch.begin(self.layout(), task.heads.len(), queries);
         self.take_queries(task, scratch);
         queries
+    }
+
+    /// Whether scores depend on more than products.
+    fn views_count(&self) -> bool {
+        let scoring = &self.batch.scoring;
+        !scoring.alibi_slopes.is_empty() || !scoring.trees.is_empty()
     }
 
     /// Widens the queries of the task: `[heads, sequences, rows, query heads of a head]`; and what each of them sees.
@@ -141,6 +161,9 @@ impl<E: Number> AttentionCall<'_, E> {
             for row in self.rows(task, *sequence) {
                 let seen = self.seen(*sequence, row);
                 scratch.seen.extend(std::iter::repeat_n([seen.start as u32, seen.end as u32], group));
+                if self.views_count() {
+                    scratch.views.extend(std::iter::repeat_n(self.view(*sequence, row), group));
+                }
             }
         }
     }

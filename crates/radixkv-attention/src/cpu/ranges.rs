@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use super::RANGE_TOKENS;
 use super::call::{AttentionCall, Task};
-use super::kernels::{PartRows, PartWork, QUERIES_AT_ONCE, RowsInPlace, Score, TOKENS_AT_ONCE, units};
+use super::kernels::{PartRows, PartWork, QUERIES_AT_ONCE, RowsInPlace, Score, TOKENS_AT_ONCE, Views, units};
 use super::number::Number;
 use super::read::{RangePlace, StoredAt};
 use super::scratch::{Scratch, columns};
@@ -159,7 +159,7 @@ impl<E: Number> AttentionCall<'_, E> {
                     self.source.load(self.level, &self.batch, half, &within, of, scratch);
                 }
                 let slots = head * queries.len();
-                self.attend_part([head, slots], place, (step, stored), part.clone(), queries.clone(), scratch);
+                self.attend_part([head, slots, of], place, (step, stored), part.clone(), queries.clone(), scratch);
             }
         }
     }
@@ -185,7 +185,14 @@ impl<E: Number> AttentionCall<'_, E> {
         for from in queries.clone().step_by(QUERIES_AT_ONCE) {
             let some = from..queries.end.min(from + QUERIES_AT_ONCE);
             for step in [PartStep::Columns, PartStep::Values] {
-                self.attend_part([head, 0], place, (step, None), 0..tokens, some.clone(), scratch);
+                self.attend_part(
+                    [head, 0, task.heads.start + head],
+                    place,
+                    (step, None),
+                    0..tokens,
+                    some.clone(),
+                    scratch,
+                );
             }
         }
     }
@@ -196,10 +203,16 @@ impl<E: Number> AttentionCall<'_, E> {
         units(half, [tokens, queries], [layout.head_dim * layout.dtype.bytes(), columns(layout.head_dim)])
     }
 
+    /// The slopes of the query heads of a head, or none.
+    fn slopes(&self, head: usize) -> &[f32] {
+        self.batch.scoring.alibi_slopes.chunks_exact(self.group()).nth(head).unwrap_or(&[])
+    }
+
     /// The keys or values of a part of a range, in place or as they were widened, for some queries, whose weights are those from `slots` on.
+    /// `head` counts from the task's first one, `kv_head` from that of the layout.
     fn attend_part(
         &self,
-        [head, slots]: [usize; 2],
+        [head, slots, kv_head]: [usize; 3],
         place: &RangePlace,
         (step, stored): (PartStep, Option<StoredAt<'_>>),
         part: Range<usize>,
@@ -223,6 +236,11 @@ impl<E: Number> AttentionCall<'_, E> {
             key_columns,
             columns,
             score: Score { scale: self.batch.scale, soft_cap: self.batch.scoring.soft_cap },
+            views: Views {
+                rows: if scratch.views.is_empty() { &[] } else { &scratch.views[queries.clone()] },
+                slopes: self.slopes(kv_head),
+                first_query: queries.start,
+            },
             seen: &scratch.seen[queries],
             first: place.tokens.start as u32,
             part,

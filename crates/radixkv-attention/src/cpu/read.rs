@@ -8,7 +8,7 @@ use super::number::Number;
 use super::scratch::{Scratch, columns};
 use super::storage::{CpuKv, Plane};
 use crate::batch::Batch;
-use crate::element::{round, scale_of, to_i8};
+use crate::element::{round, scale_of};
 use crate::layout::{Dtype, Half, Layout, Order};
 
 /// The keys and values of one layer.
@@ -69,7 +69,7 @@ impl<E: Number> RowSource<'_, E> {
         self.each_piece(batch, place.sequence, kept.clone(), |block, tokens| {
             let (words, stride) = self.kv.rows(plane, block, tokens.start, head);
             let scales = &mut scales[..tokens.len()];
-            if dtype == Dtype::I8 {
+            if dtype.has_scales() {
                 let stored = tokens.clone().map(|token| self.kv.scale(plane, block, token, head));
                 scales.iter_mut().zip(stored).for_each(|(to, scale)| *to = scale);
             }
@@ -104,7 +104,7 @@ impl<E: Number> RowSource<'_, E> {
         let Layout { dtype, block_size, .. } = *self.layout();
         let (plane, first) = (Plane { layer: self.layer, half }, tokens.start % block_size);
         let block = batch.tables.blocks_of(*sequence)[tokens.start / block_size];
-        if dtype == Dtype::I8 {
+        if dtype.has_scales() {
             let stored = (first..first + tokens.len()).map(|token| self.kv.scale(plane, block, token, head));
             scales.iter_mut().zip(stored).for_each(|(to, scale)| *to = scale);
         }
@@ -122,9 +122,13 @@ impl<E: Number> RowSource<'_, E> {
         };
         let row = batch.rows_of(sequence).start + token - self.kept(batch, sequence);
         let from = from[(row * kv_heads + head) * head_dim..][..head_dim].iter().map(|element| element.widen());
-        if dtype == Dtype::I8 {
-            let scale = scale_of(from.clone());
-            to.iter_mut().zip(from).for_each(|(to, element)| *to = f32::from(to_i8(element / scale)) * scale);
+        if dtype.has_scales() {
+            let plane = Plane { layer: self.layer, half };
+            let scale = match dtype.has_static_scales() {
+                true => self.kv.scale(plane, 0, 0, head),
+                false => scale_of(dtype, from.clone()),
+            };
+            to.iter_mut().zip(from).for_each(|(to, element)| *to = round(dtype, element / scale) * scale);
         } else {
             to.iter_mut().zip(from).for_each(|(to, element)| *to = round(dtype, element));
         }

@@ -5,7 +5,7 @@ use std::thread::LocalKey;
 
 use super::RANGE_TOKENS;
 use super::aligned::Aligned;
-use super::kernels::{Hints, LANES, QUERIES_AT_ONCE, Softmax};
+use super::kernels::{Hints, LANES, QUERIES_AT_ONCE, RowView, Softmax};
 use crate::layout::Layout;
 
 /// Memory of one thread: for a head of 128 elements 130 KiB, and 1 KiB for each query of a task beside.
@@ -25,6 +25,8 @@ pub(super) struct Scratch {
     pub(super) weighted: Aligned<f32>,
     pub(super) queries: Aligned<f32>,
     pub(super) seen: Vec<[u32; 2]>,
+    /// Of the same queries, where there are slopes or trees; otherwise none.
+    pub(super) views: Vec<RowView>,
     pub(super) softmax: Vec<Softmax>,
     pub(super) out: Aligned<f32>,
 }
@@ -54,6 +56,7 @@ impl Scratch {
             self.queries.fill(0.0);
         }
         self.seen.clear();
+        self.views.clear();
         self.softmax.clear();
         self.softmax.resize(heads * queries, Softmax::NONE);
         self.out.resize(heads * queries * columns);

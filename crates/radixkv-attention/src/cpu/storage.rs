@@ -5,7 +5,7 @@ use super::error::CpuError;
 use super::number::Number;
 use super::word::{pack, per_word, unpack};
 use crate::element::scale_of;
-use crate::layout::{Dtype, Half, Layout};
+use crate::layout::{Half, Layout};
 use crate::shape::ShapeError;
 use radixkv::BlockId;
 use std::sync::atomic::{AtomicU32, AtomicU64 as Word, Ordering::Relaxed};
@@ -16,8 +16,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64 as Word, Ordering::Relaxed};
 /// block's contents become visible to other threads by its insertion into the cache and a lease on it. A thread that
 /// reads a block without a lease may read a mixture of old and new elements.
 ///
-/// The planes lie as [`Layout::index`] says. Scales of [`Dtype::I8`] lie apart from them, in the same order of layers,
-/// keys and values, and slots: one for each head.
+/// The planes lie as [`Layout::index`] says. Scales of elements of 8 bits lie apart from them, in the same order of layers,
+/// keys and values, and slots: one for each head. Static ones have no slots.
 ///
 /// ```
 /// use radixkv_attention::{Backend, Dtype, Half, Layout, Order, cpu::Cpu};
@@ -34,7 +34,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64 as Word, Ordering::Relaxed};
 pub struct CpuKv {
     layout: Layout,
     words: Aligned<Word>,
-    /// Bits of `f32`: `[layers, {keys, values}, slots, kv_heads]`, or nothing.
+    /// Bits of `f32`: `[layers, {keys, values}, slots, kv_heads]`, without slots if they are static, or nothing.
     scales: Box<[AtomicU32]>,
 }
 
@@ -52,13 +52,40 @@ impl CpuKv {
         let words = Aligned::new(layout.elements() / per_word(layout.dtype)).map_err(|_| memory)?;
         let mut scales = Vec::new();
         scales.try_reserve_exact(layout.scales()).map_err(|_| memory)?;
-        scales.resize_with(layout.scales(), AtomicU32::default);
+        let first = if layout.dtype.has_static_scales() { 1.0_f32 } else { 0.0 };
+        scales.resize_with(layout.scales(), || AtomicU32::new(first.to_bits()));
         Ok(Self { layout, words, scales: scales.into_boxed_slice() })
     }
 
     /// The layout that it was allocated with.
     pub fn layout(&self) -> &Layout {
         &self.layout
+    }
+
+    /// Gives the scales of one layer's keys or values, where they are static: one for each head, or one for all of them. What
+    /// was appended before is read with the new ones.
+    ///
+    /// # Errors
+    ///
+    /// [`ShapeError::NotStatic`] if the element type computes its scales, or has none; [`ShapeError::KvScale`] if one is not
+    /// positive and finite; [`ShapeError::Layer`] or [`ShapeError::Length`]. Nothing has changed then.
+    ///
+    /// ```
+    /// use radixkv_attention::{Backend, Dtype, Half, Layout, Order, ShapeError, cpu::Cpu};
+    ///
+    /// let (dtype, order) = (Dtype::E4m3Static, Order::Nhd);
+    /// let kv = Cpu.allocate(Layout { layers: 1, blocks: 8, block_size: 16, kv_heads: 2, head_dim: 8, value_dim: 8, dtype, order })?;
+    /// kv.set_scales(0, Half::Keys, &[0.5, 0.25])?;
+    /// kv.set_scales(0, Half::Values, &[0.1])?; // of all heads: one for the tensor
+    /// assert_eq!(kv.set_scales(0, Half::Values, &[0.0]), Err(ShapeError::KvScale { scale: 0.0 }));
+    /// # Ok::<_, radixkv_attention::cpu::CpuError>(())
+    /// ```
+    pub fn set_scales(&self, layer: usize, half: Half, scales: &[f32]) -> Result<(), ShapeError> {
+        let scales = self.layout.static_scales(layer, scales)?;
+        let first = self.scale_index(Plane { layer, half }, 0, 0);
+        // Relaxed: as in `read`.
+        self.scales[first..].iter().zip(scales).for_each(|(to, scale)| to.store(scale.to_bits(), Relaxed));
+        Ok(())
     }
 
     /// Copies keys or values of one head to `rows`, `[tokens, head_dim]`, or `[tokens, value_dim]`: those of the tokens from `first_token` on in
@@ -98,7 +125,7 @@ impl CpuKv {
                 // Relaxed: the cache orders it, by the edge from the insertion of the block to the lease on it.
                 unpack(dtype, word.load(Relaxed), values);
             }
-            if dtype == Dtype::I8 {
+            if dtype.has_scales() {
                 let scale = self.scale(plane, block, token, head);
                 row.iter_mut().for_each(|element| *element *= scale);
             }
@@ -121,15 +148,18 @@ impl CpuKv {
         (&self.words[first..], layout.token_stride() / each)
     }
 
-    /// The scale of one head of one token; only integers have scales.
+    /// The scale of one head of one token; only elements of 8 bits have scales.
     pub(super) fn scale(&self, plane: Plane, block: BlockId, token: usize, head: usize) -> f32 {
         // Relaxed: as in `read`.
         f32::from_bits(self.scales[self.scale_index(plane, block, token) + head].load(Relaxed))
     }
 
     fn scale_index(&self, Plane { layer, half }: Plane, block: BlockId, token: usize) -> usize {
-        let Layout { blocks, block_size, kv_heads, .. } = self.layout;
+        let Layout { blocks, block_size, kv_heads, dtype, .. } = self.layout;
         let plane = 2 * layer + usize::from(half == Half::Values);
+        if dtype.has_static_scales() {
+            return plane * kv_heads;
+        }
         ((plane * blocks + block as usize) * block_size + token) * kv_heads
     }
 
@@ -139,11 +169,16 @@ impl CpuKv {
         let (block, token) = ((slot / block_size as u64) as BlockId, (slot % block_size as u64) as usize);
         let plane = Plane { layer, half };
         for (head, values) in row.chunks_exact(head_dim).enumerate() {
-            let scale = if dtype == Dtype::I8 { scale_of(values.iter().map(|value| value.widen())) } else { 1.0 };
+            let computed = dtype.has_scales() && !dtype.has_static_scales();
+            let scale = match computed {
+                true => scale_of(dtype, values.iter().map(|value| value.widen())),
+                false if dtype.has_scales() => self.scale(plane, block, token, head),
+                false => 1.0,
+            };
             let words = self.row(plane, block, token, head);
             // Relaxed, both: as in `read`.
             pack(dtype, scale, values, |index, word| words[index].store(word, Relaxed));
-            if dtype == Dtype::I8 {
+            if computed {
                 self.scales[self.scale_index(plane, block, token) + head].store(scale.to_bits(), Relaxed);
             }
         }
@@ -163,7 +198,7 @@ impl CpuKv {
                         .iter()
                         .zip(words_of(to))
                         .for_each(|(from, to)| to.store(from.load(Relaxed), Relaxed));
-                    if self.layout.scales() > 0 {
+                    if self.layout.scales() > 0 && !self.layout.dtype.has_static_scales() {
                         let of =
                             |block| &self.scales[scale_at(block)..][..self.layout.block_size * self.layout.kv_heads];
                         of(from).iter().zip(of(to)).for_each(|(from, to)| to.store(from.load(Relaxed), Relaxed));

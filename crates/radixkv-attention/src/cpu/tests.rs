@@ -8,6 +8,7 @@ mod extremes;
 mod hostile;
 mod numbers;
 mod prefix;
+mod trees;
 
 use std::sync::{Arc, LazyLock};
 
@@ -93,7 +94,9 @@ fn bits_do_not_depend_on_how_a_step_is_cut() {
     for seed in 1..=30 {
         let dice = &mut Rng::with_seed(seed);
         let model = Model::draw(dice);
-        let mut model = Model { query_heads: model.kv_heads * dice.usize(1..=5), sinks: Vec::new(), ..model };
+        let query_heads = model.kv_heads * dice.usize(1..=5);
+        let slopes = model.slopes.iter().cycle().take(query_heads).copied().collect();
+        let mut model = Model { query_heads, slopes, sinks: Vec::new(), ..model };
         if dice.bool() {
             model.sinks = rows(2, model.query_heads, dice);
         }

@@ -1,7 +1,7 @@
 //! The words of the storage: two, four or eight elements side by side.
 
 use super::number::Number;
-use crate::element::{from_bits, to_bf16, to_f16, to_i8};
+use crate::element::{from_bits, to_bf16, to_e4m3, to_f16, to_i8};
 use crate::layout::Dtype;
 
 /// Elements in a word.
@@ -10,7 +10,7 @@ pub(super) fn per_word(dtype: Dtype) -> usize {
     8 / dtype.bytes()
 }
 
-/// The words of a head's row in storage, each element as the bits that it has there; those of integers are divided by
+/// The words of a head's row in storage, each element as the bits that it has there; those of 8 bits are divided by
 /// `scale` first.
 #[inline(always)]
 pub(super) fn pack<E: Number>(dtype: Dtype, scale: f32, values: &[E], mut write: impl FnMut(usize, u64)) {
@@ -18,7 +18,12 @@ pub(super) fn pack<E: Number>(dtype: Dtype, scale: f32, values: &[E], mut write:
         Dtype::F32 => pack_by::<2>(values, |value| u64::from(value.to_bits()), &mut write),
         Dtype::F16 => pack_by::<4>(values, |value| u64::from(to_f16(value)), &mut write),
         Dtype::Bf16 => pack_by::<4>(values, |value| u64::from(to_bf16(value)), &mut write),
-        Dtype::I8 => pack_by::<8>(values, |value| u64::from(to_i8(value / scale) as u8), &mut write),
+        Dtype::I8 | Dtype::I8Static => {
+            pack_by::<8>(values, |value| u64::from(to_i8(value / scale) as u8), &mut write);
+        }
+        Dtype::E4m3 | Dtype::E4m3Static => {
+            pack_by::<8>(values, |value| u64::from(to_e4m3(value / scale)), &mut write);
+        }
     }
 }
 
@@ -45,7 +50,7 @@ mod tests {
 
     #[test]
     fn words_hold_elements_in_order() {
-        for dtype in [Dtype::F32, Dtype::F16, Dtype::Bf16, Dtype::I8] {
+        for dtype in [Dtype::F32, Dtype::F16, Dtype::Bf16, Dtype::I8, Dtype::E4m3] {
             let values: Vec<f32> = (0..per_word(dtype)).map(|i| i as f32 - 3.0).collect();
             let mut read = vec![0.0; values.len()];
             pack(dtype, 1.0, &values, |_, word| unpack(dtype, word, &mut read));

@@ -2,10 +2,10 @@
 //! sequence.
 
 use std::cmp::Reverse;
+use std::ops::Range;
 
 use super::{Merges, PlanParams, extend, split};
-use crate::abi::{ALL, Tile};
-use crate::kernel::TILE_ROWS;
+use crate::abi::{DIRECT, Tile};
 use radixkv_attention::plan::Sharing;
 
 /// The work of one decode step with shared prefixes.
@@ -15,13 +15,15 @@ pub(in super::super) struct CascadePlan {
     pub(in super::super) tiles: Vec<Tile>,
     /// The sequences of all groups, one group after another: the rows of the tiles.
     pub(in super::super) members: Vec<u32>,
+    /// Tokens of each of them.
+    pub(in super::super) contexts: Vec<u32>,
     pub(in super::super) merges: Merges,
 }
 
 /// Cuts prefixes and rests into parts; `tables` are where the blocks of each sequence begin.
 pub(in super::super) fn plan(params: &PlanParams, contexts: &[u32], tables: &[u32], sharing: &Sharing) -> CascadePlan {
     let (prefix_part, rest_part) = longest_parts(params, contexts, sharing);
-    let step = TILE_ROWS / params.group();
+    let step = params.tile_tokens();
     let (mut prefixes, mut rests) = (Vec::new(), Vec::new());
     let (mut members, mut merges) = (Vec::new(), Merges::default());
     for group in &sharing.groups {
@@ -29,14 +31,18 @@ pub(in super::super) fn plan(params: &PlanParams, contexts: &[u32], tables: &[u3
             let first = members.len();
             members.extend(sharers);
             let all = first..members.len();
+            let seen = sharers.iter().map(|sequence| params.first_seen(contexts[*sequence as usize] as usize)).min();
+            let seen = seen.unwrap_or(0).min(group.shared_tokens)..group.shared_tokens;
             for kv_head in 0..params.kv_heads {
-                let shared = extend::tile(params, tables[group.sequences[0] as usize], kv_head, &all, ALL);
-                let keys = split::parts(0..group.shared_tokens, prefix_part);
+                let shared = tile(params, tables[group.sequences[0] as usize], kv_head, &all);
+                let keys = split::parts(seen.clone(), prefix_part);
                 let prefix = extend::take(&mut merges, &mut prefixes, shared, keys);
                 for (index, &sequence) in sharers.iter().enumerate() {
                     let (member, sequence) = (first + index, sequence as usize);
-                    let own = extend::tile(params, tables[sequence], kv_head, &(member..member + 1), ALL);
-                    let keys = split::parts(group.shared_tokens..contexts[sequence] as usize, rest_part);
+                    let own = tile(params, tables[sequence], kv_head, &(member..member + 1));
+                    let context = contexts[sequence] as usize;
+                    let first_seen = params.first_seen(context).max(group.shared_tokens);
+                    let keys = split::parts(first_seen..context, rest_part);
                     if prefix.is_empty() && keys.clone().count() == 1 {
                         rests.extend(keys.map(|keys| Tile { first: keys.start as u32, end: keys.end as u32, ..own }));
                         continue;
@@ -51,7 +57,15 @@ pub(in super::super) fn plan(params: &PlanParams, contexts: &[u32], tables: &[u3
     }
     sort(&mut prefixes);
     sort(&mut rests);
-    CascadePlan { tiles: side_by_side(prefixes, rests, params.tile_slots), members, merges }
+    let of_members = members.iter().map(|member| contexts[*member as usize]).collect();
+    CascadePlan { tiles: side_by_side(prefixes, rests, params.tile_slots), members, contexts: of_members, merges }
+}
+
+/// The tile of these members, without its keys.
+fn tile(params: &PlanParams, table: u32, kv_head: usize, members: &Range<usize>) -> Tile {
+    let rows = (members.len() * params.group()) as u32;
+    let (kv_head, query_first) = (kv_head as u32, members.start as u32);
+    Tile { table, kv_head, rows, query_first, part: DIRECT, ..Tile::default() }
 }
 
 /// Longest first; tiles that read the same keys side by side, so that the cache has these for all but the first.
@@ -73,7 +87,7 @@ fn side_by_side(mut prefixes: Vec<Tile>, mut rests: Vec<Tile>, slots: usize) -> 
 
 /// How long the parts of prefixes and of rests may be.
 fn longest_parts(params: &PlanParams, contexts: &[u32], sharing: &Sharing) -> (usize, usize) {
-    let step = TILE_ROWS / params.group();
+    let step = params.tile_tokens();
     let (mut prefixes, mut rests) = (Vec::new(), Vec::new());
     for group in &sharing.groups {
         let tiles = if group.shared_tokens == 0 { 0 } else { group.sequences.len().div_ceil(step) };
@@ -93,7 +107,14 @@ mod tests {
 
     #[test]
     fn prefix_and_rest_make_the_context() {
-        let params = PlanParams { query_heads: 14, kv_heads: 2, decode_slots: 264, tile_slots: 132 };
+        let params = PlanParams {
+            query_heads: 14,
+            kv_heads: 2,
+            decode_slots: 264,
+            tile_slots: 132,
+            tile_rows: 128,
+            window: None,
+        };
         let contexts: Vec<u32> = (0..40).map(|sequence| 2048 + sequence).chain([300]).collect();
         let groups = vec![
             Group { sequences: (0..40).collect(), shared_tokens: 2048 },
@@ -122,7 +143,14 @@ mod tests {
 
     #[test]
     fn a_sequence_that_ends_with_its_prefix_has_no_rest() {
-        let params = PlanParams { query_heads: 8, kv_heads: 1, decode_slots: 264, tile_slots: 132 };
+        let params = PlanParams {
+            query_heads: 8,
+            kv_heads: 1,
+            decode_slots: 264,
+            tile_slots: 132,
+            tile_rows: 128,
+            window: None,
+        };
         let groups = vec![Group { sequences: vec![0, 1], shared_tokens: 64 }];
         let plan = plan(&params, &[64, 65], &[0, 0], &Sharing { groups });
         assert_eq!(plan.tiles.iter().filter(|tile| tile.rows == 8).count(), 1);
@@ -131,7 +159,14 @@ mod tests {
 
     #[test]
     fn rests_start_beside_prefixes() {
-        let params = PlanParams { query_heads: 64, kv_heads: 8, decode_slots: 264, tile_slots: 264 };
+        let params = PlanParams {
+            query_heads: 64,
+            kv_heads: 8,
+            decode_slots: 264,
+            tile_slots: 264,
+            tile_rows: 128,
+            window: None,
+        };
         let order = |prefix: usize, sharers: u32| {
             let tables: Vec<u32> = (0..sharers).collect();
             let contexts = vec![prefix as u32 + 256; sharers as usize];

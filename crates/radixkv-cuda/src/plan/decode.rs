@@ -18,6 +18,8 @@ pub(in super::super) struct DecodePlan {
 struct TableSpan {
     sequence: usize,
     table: u32,
+    /// Tokens of the sequence.
+    position: u32,
 }
 
 /// Cuts the contexts of a batch into parts; `tables` are where the blocks of each sequence begin.
@@ -27,11 +29,12 @@ pub(in super::super) fn plan(params: &PlanParams, contexts: &[u32], tables: &[u3
 
 /// The same with at most `most` items, or as many as there are heads of sequences.
 pub(in super::super) fn plan_within(params: &PlanParams, contexts: &[u32], tables: &[u32], most: usize) -> DecodePlan {
-    let lengths: Vec<usize> = contexts.iter().map(|context| *context as usize).collect();
+    let keys = |context: &u32| params.first_seen(*context as usize)..*context as usize;
+    let lengths: Vec<usize> = contexts.iter().map(|context| keys(context).len()).collect();
     let part = split::longest_part_within(&lengths, params.kv_heads, params.decode_slots, most);
     let mut plan = DecodePlan::default();
-    for (sequence, (length, table)) in lengths.iter().zip(tables).enumerate() {
-        add(params, &mut plan, TableSpan { sequence, table: *table }, 0..*length, part);
+    for (sequence, (context, table)) in contexts.iter().zip(tables).enumerate() {
+        add(params, &mut plan, TableSpan { sequence, table: *table, position: *context }, keys(context), part);
     }
     sort(&mut plan.items);
     plan
@@ -70,8 +73,9 @@ fn add_parts(
 }
 
 fn item(span: TableSpan, kv_head: usize, keys: &Range<usize>, part: u32) -> DecodeItem {
-    let (first, end) = (keys.start as u32, keys.end as u32);
-    DecodeItem { sequence: span.sequence as u32, table: span.table, kv_head: kv_head as u32, first, end, part }
+    let (first, end, kv_head) = (keys.start as u32, keys.end as u32, kv_head as u32);
+    let TableSpan { sequence, table, position } = span;
+    DecodeItem { sequence: sequence as u32, table, kv_head, first, end, part, position, pad: 0 }
 }
 
 /// Longest first; the heads of one range of keys side by side, as in memory.
@@ -83,7 +87,8 @@ fn sort(items: &mut [DecodeItem]) {
 mod tests {
     use super::*;
 
-    const PARAMS: PlanParams = PlanParams { query_heads: 64, kv_heads: 8, decode_slots: 264, tile_slots: 132 };
+    const PARAMS: PlanParams =
+        PlanParams { query_heads: 64, kv_heads: 8, decode_slots: 264, tile_slots: 132, tile_rows: 128, window: None };
 
     #[test]
     fn every_key_of_every_head_is_read_once() {
@@ -106,6 +111,17 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn a_window_leaves_out_the_keys_before_it() {
+        let params = PlanParams { window: Some(1000), ..PARAMS };
+        let plan = plan(&params, &[100, 32_768], &[0; 2]);
+        let firsts = |sequence| plan.items.iter().filter(move |item| item.sequence == sequence).map(|item| item.first);
+        assert_eq!((firsts(0).min(), firsts(1).min()), (Some(0), Some(31_768)));
+        let keys: u32 = plan.items.iter().map(|item| item.end - item.first).sum();
+        assert_eq!(keys, 8 * (100 + 1000));
+        assert!(plan.items.iter().all(|item| item.position == [100, 32_768][item.sequence as usize]));
     }
 
     #[test]

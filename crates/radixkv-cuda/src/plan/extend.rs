@@ -4,8 +4,7 @@ use std::cmp::Reverse;
 use std::ops::Range;
 
 use super::{Merges, PlanParams, split};
-use crate::abi::{ALL, DIRECT, Tile};
-use crate::kernel::TILE_ROWS;
+use crate::abi::{DIRECT, Tile};
 
 /// Work over one block table, the longest tiles first.
 #[derive(Debug, Default)]
@@ -23,27 +22,23 @@ pub(in super::super) struct Chunk {
     pub(in super::super) rows: Range<usize>,
     /// Tokens that it attends to; its rows are the last of them.
     pub(in super::super) context: usize,
-}
-
-/// Query tokens of a tile.
-fn tile_tokens(params: &PlanParams) -> usize {
-    TILE_ROWS / params.group()
+    /// Whether its rows see those of the rows that a mask names, and not all up to themselves.
+    pub(in super::super) is_tree: bool,
 }
 
 /// Cuts rows into tiles and their keys into parts.
 pub(in super::super) fn plan(params: &PlanParams, chunks: &[Chunk]) -> ExtendPlan {
-    let step = tile_tokens(params);
+    let step = params.tile_tokens();
     let tiles = || chunks.iter().flat_map(|chunk| chunk.rows.clone().step_by(step).map(move |first| (chunk, first)));
-    let keys = |(chunk, first): (&Chunk, usize)| chunk.seen_by((first + step).min(chunk.rows.end) - 1);
-    let lengths: Vec<usize> = tiles().map(keys).collect();
+    let keys = |(chunk, first): (&Chunk, usize)| chunk.seen_by_tile(params, first, step);
+    let lengths: Vec<usize> = tiles().map(|tile| keys(tile).len()).collect();
     let part = split::longest_part(&lengths, params.kv_heads, params.tile_slots);
     let mut plan = ExtendPlan::default();
     for (chunk, first) in tiles() {
         let tokens = first..(first + step).min(chunk.rows.end);
-        let visible = chunk.seen_by(first) as u32;
-        let pieces = split::parts(0..keys((chunk, first)), part);
+        let pieces = split::parts(keys((chunk, first)), part);
         for kv_head in 0..params.kv_heads {
-            let tile = tile(params, chunk.table, kv_head, &tokens, visible);
+            let tile = chunk.tile(params, kv_head, &tokens);
             add(params, &mut plan, tile, pieces.clone());
         }
     }
@@ -56,11 +51,11 @@ pub(in super::super) fn plan(params: &PlanParams, chunks: &[Chunk]) -> ExtendPla
 /// `before` are the chunks with the context that precedes their rows, `own` the same rows with only themselves as
 /// context.
 pub(in super::super) fn plan_apart(params: &PlanParams, before: &[Chunk], own: &[Chunk]) -> (Vec<Tile>, ExtendPlan) {
-    let step = tile_tokens(params);
+    let step = params.tile_tokens();
     let mut lengths = Vec::new();
     for (before, own) in before.iter().zip(own) {
         let tiles = own.rows.clone().step_by(step);
-        lengths.extend(tiles.map(|first| before.context.max(own.seen_by((first + step).min(own.rows.end) - 1))));
+        lengths.extend(tiles.map(|first| before.context.max(own.seen_by_tile(params, first, step).len())));
     }
     let part = split::longest_part(&lengths, 2 * params.kv_heads, params.tile_slots);
     let mut plan = ExtendPlan::default();
@@ -69,11 +64,15 @@ pub(in super::super) fn plan_apart(params: &PlanParams, before: &[Chunk], own: &
         for first in own.rows.clone().step_by(step) {
             let tokens = first..(first + step).min(own.rows.end);
             for kv_head in 0..params.kv_heads {
-                let causal = tile(params, own.table, kv_head, &tokens, own.seen_by(first) as u32);
-                let all = tile(params, before.table, kv_head, &tokens, ALL);
-                let seen = own.seen_by(tokens.end - 1);
-                let mut parts = take(&mut plan.merges, &mut plan.tiles, causal, split::parts(0..seen, part));
-                parts.extend(take(&mut plan.merges, &mut tiles_before, all, split::parts(0..before.context, part)));
+                let causal = own.tile(params, kv_head, &tokens);
+                // Of the rows' own keys the first one follows the context before them.
+                let visible = before.context as u32 + 1;
+                let all = Tile { table: before.table, visible, ..causal };
+                let seen = own.seen_by_tile(params, first, step);
+                let position = before.context + if own.is_tree { 1 } else { own.seen_by(first) };
+                let seen_before = params.first_seen(position).min(before.context)..before.context;
+                let mut parts = take(&mut plan.merges, &mut plan.tiles, causal, split::parts(seen, part));
+                parts.extend(take(&mut plan.merges, &mut tiles_before, all, split::parts(seen_before, part)));
                 merge(params, &mut plan.merges, &causal, &tokens, &parts);
             }
         }
@@ -93,13 +92,29 @@ impl Chunk {
     fn seen_by(&self, row: usize) -> usize {
         self.context + row + 1 - self.rows.end
     }
-}
 
-/// The tile of these tokens, without its keys.
-pub(super) fn tile(params: &PlanParams, table: u32, kv_head: usize, tokens: &Range<usize>, visible: u32) -> Tile {
-    let rows = (tokens.len() * params.group()) as u32;
-    let (kv_head, query_first) = (kv_head as u32, tokens.start as u32);
-    Tile { table, kv_head, rows, query_first, visible, part: DIRECT, ..Tile::default() }
+    /// The keys that some row sees of the tile of `step` rows from `first` on.
+    fn seen_by_tile(&self, params: &PlanParams, first: usize, step: usize) -> Range<usize> {
+        if self.is_tree {
+            return params.first_seen(self.seen_by(self.rows.start))..self.context;
+        }
+        let last = (first + step).min(self.rows.end) - 1;
+        params.first_seen(self.seen_by(first))..self.seen_by(last)
+    }
+
+    /// The tile of these rows, without its keys.
+    fn tile(&self, params: &PlanParams, kv_head: usize, tokens: &Range<usize>) -> Tile {
+        Tile {
+            table: self.table,
+            kv_head: kv_head as u32,
+            part: DIRECT,
+            row_first: ((tokens.start - self.rows.start) * params.group()) as u32,
+            rows: (tokens.len() * params.group()) as u32,
+            query_first: self.rows.start as u32,
+            visible: self.seen_by(self.rows.start) as u32,
+            ..Tile::default()
+        }
+    }
 }
 
 fn add(params: &PlanParams, plan: &mut ExtendPlan, tile: Tile, parts: impl Iterator<Item = Range<usize>> + Clone) {
@@ -108,7 +123,8 @@ fn add(params: &PlanParams, plan: &mut ExtendPlan, tile: Tile, parts: impl Itera
         plan.tiles.push(Tile { first: keys.start as u32, end: keys.end as u32, ..tile });
         return;
     }
-    let tokens = tile.query_first as usize..tile.query_first as usize + tile.rows as usize / params.group();
+    let first = tile.query_first as usize + tile.row_first as usize / params.group();
+    let tokens = first..first + tile.rows as usize / params.group();
     let parts = take(&mut plan.merges, &mut plan.tiles, tile, parts);
     merge(params, &mut plan.merges, &tile, &tokens, &parts);
 }
@@ -141,7 +157,7 @@ fn merge(params: &PlanParams, merges: &mut Merges, tile: &Tile, tokens: &Range<u
 /// Longest first; the heads of one range of keys side by side.
 fn sort(tiles: &mut [Tile]) {
     tiles.sort_unstable_by_key(|tile| {
-        (Reverse(tile.end - tile.first), tile.table, tile.query_first, tile.first, tile.kv_head)
+        (Reverse(tile.end - tile.first), tile.table, tile.query_first, tile.row_first, tile.first, tile.kv_head)
     });
 }
 
@@ -150,7 +166,7 @@ mod tests {
     use super::*;
 
     fn params(query_heads: usize, kv_heads: usize) -> PlanParams {
-        PlanParams { query_heads, kv_heads, decode_slots: 264, tile_slots: 132 }
+        PlanParams { query_heads, kv_heads, decode_slots: 264, tile_slots: 132, tile_rows: 128, window: None }
     }
 
     /// How often each query row and head meets each key, by the visibility that the tiles state.
@@ -158,11 +174,13 @@ mod tests {
         let mut met = vec![0; rows * params.query_heads * keys];
         for tile in tiles {
             for row in 0..tile.rows as usize {
+                let row = tile.row_first as usize + row;
                 let (token, head) = (row / params.group(), row % params.group());
                 let query = tile.query_first as usize + token;
                 let head = tile.kv_head as usize * params.group() + head;
                 let end = (tile.visible as usize + token).min(tile.end as usize);
-                for key in tile.first as usize..end {
+                let first = params.first_seen(tile.visible as usize + token).max(tile.first as usize);
+                for key in first..end {
                     met[(query * params.query_heads + head) * keys + key] += 1;
                 }
             }
@@ -173,14 +191,20 @@ mod tests {
     #[test]
     fn every_row_meets_every_key_up_to_itself_once() {
         for (query_heads, kv_heads) in [(4, 4), (8, 2), (14, 2), (16, 1)] {
-            let params = params(query_heads, kv_heads);
-            for (rows, context) in [(1, 1), (1, 700), (33, 33), (40, 1000), (200, 200)] {
-                let chunk = Chunk { table: 5, rows: 0..rows, context };
-                let plan = plan(&params, &[chunk]);
-                let met = met(&params, &plan.tiles, rows, context);
-                for (index, count) in met.iter().enumerate() {
-                    let (row, key) = (index / context / query_heads, index % context);
-                    assert_eq!(*count, u8::from(key <= context - rows + row), "row {row}, key {key}");
+            for window in [None, Some(1), Some(50)] {
+                let params = PlanParams { window, ..params(query_heads, kv_heads) };
+                for (rows, context) in [(1, 1), (1, 700), (33, 33), (40, 1000), (200, 200)] {
+                    let chunk = Chunk { table: 5, rows: 0..rows, context, is_tree: false };
+                    let plan = plan(&params, &[chunk]);
+                    let met = met(&params, &plan.tiles, rows, context);
+                    for (index, count) in met.iter().enumerate() {
+                        let (row, key) = (index / context / query_heads, index % context);
+                        let seen = context - rows + row + 1;
+                        let sees = (params.first_seen(seen)..seen).contains(&key);
+                        assert_eq!(*count, u8::from(sees), "window {window:?}, row {row}, key {key}");
+                    }
+                    let first = params.first_seen(context - rows + 1) as u32;
+                    assert!(plan.tiles.iter().all(|tile| tile.first >= first), "window {window:?}");
                 }
             }
         }
@@ -189,10 +213,11 @@ mod tests {
     #[test]
     fn rows_that_lie_apart_meet_both_tables() {
         let params = params(8, 2);
-        let before = [Chunk { table: 0, rows: 0..70, context: 500 }, Chunk { table: 9, rows: 70..75, context: 0 }];
-        let own = [Chunk { table: 20, rows: 0..70, context: 70 }, Chunk { table: 30, rows: 70..75, context: 5 }];
+        let chunk = |table, rows, context| Chunk { table, rows, context, is_tree: false };
+        let before = [chunk(0, 0..70, 500), chunk(9, 70..75, 0)];
+        let own = [chunk(20, 0..70, 70), chunk(30, 70..75, 5)];
         let (tiles, plan) = plan_apart(&params, &before, &own);
-        assert!(tiles.iter().all(|tile| tile.visible == ALL && tile.table == 0 && tile.part != DIRECT));
+        assert!(tiles.iter().all(|tile| tile.visible == 501 && tile.table == 0 && tile.part != DIRECT));
         assert!(plan.tiles.iter().all(|tile| tile.part != DIRECT));
         let rows: u32 = tiles.iter().chain(&plan.tiles).map(|tile| tile.rows).sum();
         assert_eq!(rows as usize, plan.merges.part_rows);

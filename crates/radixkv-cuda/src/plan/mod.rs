@@ -25,12 +25,26 @@ pub(super) struct PlanParams {
     pub(super) decode_slots: usize,
     /// Thread blocks of `extend` and `cascade` that the device runs at once.
     pub(super) tile_slots: usize,
+    /// Most query rows of a tile.
+    pub(super) tile_rows: usize,
+    /// Tokens that a row sees, if not all before it.
+    pub(super) window: Option<u32>,
 }
 
 impl PlanParams {
     /// Query heads of one head of keys and values.
     pub(super) fn group(&self) -> usize {
         self.query_heads / self.kv_heads
+    }
+
+    /// The first token that a row sees which sees none from `position` on.
+    fn first_seen(&self, position: usize) -> usize {
+        self.window.map_or(0, |window| position.saturating_sub(window as usize))
+    }
+
+    /// Query tokens of a tile.
+    fn tile_tokens(&self) -> usize {
+        self.tile_rows / self.group()
     }
 
     /// The output row of the first query head of `kv_head`, for a row of the batch.

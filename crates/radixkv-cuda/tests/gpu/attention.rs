@@ -2,7 +2,7 @@
 
 use fastrand::Rng;
 use radixkv_attention::plan::{Rule, Sharing, share};
-use radixkv_attention::{Backend, Dtype, Layout, Order, Output, Qkv};
+use radixkv_attention::{Backend, Dtype, Half, Layout, Order, Output, Qkv};
 use radixkv_cuda::{Attention, Device, Kv};
 
 use super::bed::{Bed, LAYOUT, NAN, Sequence, Shape};
@@ -23,7 +23,18 @@ fn shapes() -> impl Iterator<Item = (u64, Shape)> {
                 for group in GROUPS {
                     for order in ORDERS {
                         let kv_heads = if group == 16 { 1 } else { 2 };
-                        all.push(Shape { dtype, head_dim, kv_heads, group, block_size, order, layers: 2, layer: 1 });
+                        let value_dim = None;
+                        all.push(Shape {
+                            dtype,
+                            head_dim,
+                            value_dim,
+                            kv_heads,
+                            group,
+                            block_size,
+                            order,
+                            layers: 2,
+                            layer: 1,
+                        });
                     }
                 }
             }
@@ -57,13 +68,24 @@ impl<'a> Subject<'a> {
     fn outputs(
         &self,
         rows: usize,
-        elements: usize,
+        value_dim: usize,
         compute: impl FnOnce(Output<radixkv_cuda::ViewMut<'_, u16>, radixkv_cuda::ViewMut<'_, f32>>),
     ) -> Outputs {
-        let mut out = self.device.upload(&vec![NAN; elements]).expect("memory");
+        let mut out = self.device.upload(&vec![NAN; rows * value_dim]).expect("memory");
         let mut lse = self.device.upload(&vec![f32::NAN; rows]).expect("memory");
         compute(Output { rows: out.view_mut(), lse: Some(lse.view_mut()) });
         Outputs { rows: out.to_vec().expect("outputs"), lse: lse.to_vec().expect("log-sum-exps") }
+    }
+
+    /// A storage as the bed has it, with its scales.
+    pub fn of(device: &'a Device, bed: &Bed) -> Self {
+        let mut subject = Self::new(device, bed.layout, &bed.storage);
+        if bed.layout.dtype.has_static_scales() {
+            for (half, scales) in [Half::Keys, Half::Values].into_iter().zip(&bed.scales) {
+                (0..2).for_each(|layer| subject.kv.set_scales(layer, half, scales).expect("scales"));
+            }
+        }
+        subject
     }
 
     /// Appends and decodes.
@@ -71,26 +93,26 @@ impl<'a> Subject<'a> {
         let [queries, keys, values] = bed.upload(self.device);
         let batch = self.attention.prepare(&bed.layout, &bed.batch()).expect("a batch");
         self.attention.append(&self.kv, 1, &batch, keys.view(), values.view()).expect("appended");
-        self.outputs(bed.total_rows() * bed.query_heads, bed.queries.len(), |out| {
+        self.outputs(bed.total_rows() * bed.query_heads, bed.layout.value_dim, |out| {
             self.attention.decode(&self.kv, 1, &batch, queries.view(), out).expect("decoded");
         })
     }
 
-    fn extend(&self, bed: &Bed) -> Outputs {
+    pub fn extend(&self, bed: &Bed) -> Outputs {
         let [queries, keys, values] = bed.upload(self.device);
         let batch = self.attention.prepare(&bed.layout, &bed.batch()).expect("a batch");
-        self.outputs(bed.total_rows() * bed.query_heads, bed.queries.len(), |out| {
+        self.outputs(bed.total_rows() * bed.query_heads, bed.layout.value_dim, |out| {
             let new = Qkv { queries: queries.view(), keys: keys.view(), values: values.view() };
             self.attention.extend(&self.kv, 1, &batch, new, out).expect("extended");
         })
     }
 
-    fn cascade(&self, bed: &Bed, sharing: &Sharing) -> Outputs {
+    pub fn cascade(&self, bed: &Bed, sharing: &Sharing) -> Outputs {
         let [queries, keys, values] = bed.upload(self.device);
         let batch = self.attention.prepare(&bed.layout, &bed.batch()).expect("a batch");
         let cascade = self.attention.prepare_cascade(&bed.layout, &bed.batch(), sharing).expect("a cascade");
         self.attention.append(&self.kv, 1, &batch, keys.view(), values.view()).expect("appended");
-        self.outputs(bed.total_rows() * bed.query_heads, bed.queries.len(), |out| {
+        self.outputs(bed.total_rows() * bed.query_heads, bed.layout.value_dim, |out| {
             self.attention.cascade(&self.kv, 1, &batch, &cascade, queries.view(), out).expect("cascaded");
         })
     }

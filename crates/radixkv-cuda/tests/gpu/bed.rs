@@ -1,7 +1,7 @@
 //! Batches of random numbers, and their attention in `f64`.
 
 use fastrand::Rng;
-use radixkv_attention::{Batch, Dtype, Half, Layout, Order, Scoring, Tables};
+use radixkv_attention::{Batch, Dtype, Half, Layout, Order, Scoring, Tables, element};
 use radixkv_cuda::{Buffer, Device};
 
 /// Nearly normal, of variance 1: a sum of twelve uniform numbers.
@@ -67,14 +67,29 @@ pub struct Bed {
     pub rows: Vec<u32>,
     pub save_kv: bool,
     pub slots: Vec<u64>,
+    pub scoring: Scores,
+    /// A mask of each row, or none.
+    pub trees: Vec<u32>,
+    /// Static scales of keys and of values, one for each head.
+    pub scales: [Vec<f32>; 2],
     /// Queries, keys and values of the rows.
     pub queries: Vec<u16>,
     pub keys: Vec<u16>,
     pub values: Vec<u16>,
-    /// The storage: the context that precedes the rows, and NaN elsewhere.
+    /// The storage's memory, in words of 16 bits: the context that precedes the rows, and NaN elsewhere.
     pub storage: Vec<u16>,
     /// Keys and values of the whole context of each sequence: `[token][kv head][element]`.
-    whole: Vec<(Vec<u16>, Vec<u16>)>,
+    pub whole: Vec<(Vec<u16>, Vec<u16>)>,
+}
+
+/// What a model does with scores.
+#[derive(Debug, Clone, Default)]
+pub struct Scores {
+    pub window: Option<u32>,
+    pub soft_cap: Option<f32>,
+    /// Of two layers, or none.
+    pub sinks: Vec<f32>,
+    pub slopes: Vec<f32>,
 }
 
 /// The model and the storage of a bed.
@@ -82,6 +97,8 @@ pub struct Bed {
 pub struct Shape {
     pub dtype: Dtype,
     pub head_dim: usize,
+    /// Of values, if it is another one.
+    pub value_dim: Option<usize>,
     pub kv_heads: usize,
     pub group: usize,
     pub block_size: usize,
@@ -96,6 +113,7 @@ impl Shape {
     pub const SMALL: Self = Self {
         dtype: Dtype::Bf16,
         head_dim: 64,
+        value_dim: None,
         kv_heads: 2,
         group: 4,
         block_size: 16,
@@ -136,10 +154,11 @@ impl Sequence {
 impl Bed {
     pub fn new(seed: u64, shape: Shape, sequences: &[Sequence], save_kv: bool) -> Self {
         let mut random = Rng::with_seed(seed);
-        let Shape { dtype, head_dim, kv_heads, group, block_size, order, layers, layer } = shape;
+        let Shape { dtype, head_dim, kv_heads, group, block_size, order, layers, layer, .. } = shape;
+        let value_dim = shape.value_dim.unwrap_or(head_dim);
         let needed = |sequence: &Sequence| (sequence.before + sequence.rows).div_ceil(block_size);
         let blocks = sequences.iter().map(needed).sum::<usize>() + 3;
-        let layout = Layout { layers, blocks, block_size, kv_heads, head_dim, value_dim: head_dim, dtype, order };
+        let layout = Layout { layers, blocks, block_size, kv_heads, head_dim, value_dim, dtype, order };
         let mut free: Vec<u32> = (0..blocks as u32).collect();
         random.shuffle(&mut free);
         let mut bed = Self {
@@ -152,29 +171,51 @@ impl Bed {
             rows: vec![0],
             save_kv,
             slots: Vec::new(),
+            scoring: Scores::default(),
+            trees: Vec::new(),
+            scales: [0.5, 1.5].map(|by| (0..kv_heads).map(|head| (by + head as f32) / 100.0).collect()),
             queries: Vec::new(),
             keys: Vec::new(),
             values: Vec::new(),
-            storage: vec![NAN; layout.elements()],
+            storage: vec![NAN; 2 * layers * blocks * block_bytes(&layout) / 2],
             whole: Vec::new(),
         };
         sequences.iter().for_each(|sequence| bed.add(&mut random, &mut free, layer, *sequence));
         bed
     }
 
+    /// The storage of a bed made anew from the same seed, with the scales that this one has by now.
+    pub fn refilled(bed: &Self, seed: u64, shape: Shape) -> Vec<u16> {
+        let mut again = Self { storage: vec![NAN; bed.storage.len()], ..Self::new(seed, shape, &[], true) };
+        again.layout = bed.layout;
+        again.scales.clone_from(&bed.scales);
+        let mut storage = std::mem::take(&mut again.storage);
+        for (sequence, (keys, values)) in bed.whole.iter().enumerate() {
+            let before = bed.contexts[sequence] as usize - (bed.rows[sequence + 1] - bed.rows[sequence]) as usize;
+            let table = &bed.blocks[bed.offsets[sequence] as usize..];
+            for token in 0..before {
+                let place = (table[token / bed.layout.block_size], token % bed.layout.block_size);
+                let [key, value] = [Half::Keys, Half::Values].map(|half| token * bed.layout.of(half).row_elements());
+                again.store(&mut storage, shape.layer, place, [&keys[key..], &values[value..]]);
+            }
+        }
+        storage
+    }
+
     fn add(&mut self, random: &mut Rng, free: &mut Vec<u32>, layer: usize, sequence: Sequence) {
         let Sequence { before, rows, shared } = sequence;
         let layout = self.layout;
-        let (context, row) = (before + rows, layout.row_elements());
+        let (context, row_dtype) = (before + rows, rows_of(layout.dtype));
+        let [key_row, value_row] = [Half::Keys, Half::Values].map(|half| layout.of(half).row_elements());
         let draw = |random: &mut Rng, elements: usize, by: f32| -> Vec<u16> {
-            (0..elements).map(|_| encode(layout.dtype, normal(random) * by)).collect()
+            (0..elements).map(|_| encode(row_dtype, normal(random) * by)).collect()
         };
-        let (mut keys, mut values) = (draw(random, context * row, 1.0), draw(random, context * row, 1.0));
+        let (mut keys, mut values) = (draw(random, context * key_row, 1.0), draw(random, context * value_row, 1.0));
         let mut table: Vec<u32> = Vec::new();
         if shared > 0 {
             assert_eq!(shared % layout.block_size, 0);
-            keys[..shared * row].copy_from_slice(&self.whole[0].0[..shared * row]);
-            values[..shared * row].copy_from_slice(&self.whole[0].1[..shared * row]);
+            keys[..shared * key_row].copy_from_slice(&self.whole[0].0[..shared * key_row]);
+            values[..shared * value_row].copy_from_slice(&self.whole[0].1[..shared * value_row]);
             table.extend(&self.blocks[..shared / layout.block_size]);
         }
         let stored = if self.save_kv { context } else { before };
@@ -182,14 +223,10 @@ impl Bed {
             table.push(free.pop().expect("a block"));
         }
         for token in 0..before {
-            for head in 0..layout.kv_heads {
-                let from = token * row + head * layout.head_dim;
-                for (half, source) in [(Half::Keys, &keys), (Half::Values, &values)] {
-                    let (block, at) = (table[token / layout.block_size], token % layout.block_size);
-                    let to = layout.index(layer, half, block, at, head);
-                    self.storage[to..to + layout.head_dim].copy_from_slice(&source[from..from + layout.head_dim]);
-                }
-            }
+            let place = (table[token / layout.block_size], token % layout.block_size);
+            let mut storage = std::mem::take(&mut self.storage);
+            self.store(&mut storage, layer, place, [&keys[token * key_row..], &values[token * value_row..]]);
+            self.storage = storage;
         }
         if self.save_kv {
             let slot = |token: usize| {
@@ -203,8 +240,8 @@ impl Bed {
             let size = if random.bool() { 2.0 } else { 60.0 };
             self.queries.extend(draw(random, layout.head_dim, size));
         }
-        self.keys.extend(&keys[before * row..]);
-        self.values.extend(&values[before * row..]);
+        self.keys.extend(&keys[before * key_row..]);
+        self.values.extend(&values[before * value_row..]);
         self.blocks.extend(&table);
         self.blocks.extend([NO_BLOCK; 2]);
         self.offsets.push(self.blocks.len() as u32);
@@ -217,7 +254,13 @@ impl Bed {
         Batch {
             query_heads: self.query_heads,
             scale: self.scale,
-            scoring: Scoring::default(),
+            scoring: Scoring {
+                window: self.scoring.window,
+                soft_cap: self.scoring.soft_cap,
+                sinks: &self.scoring.sinks,
+                alibi_slopes: &self.scoring.slopes,
+                trees: &self.trees,
+            },
             tables: Tables { blocks: &self.blocks, offsets: &self.offsets },
             contexts: &self.contexts,
             rows: &self.rows,
@@ -240,48 +283,140 @@ impl Bed {
         let (layout, mut storage) = (self.layout, self.storage.clone());
         for (row, slot) in self.slots.iter().enumerate() {
             let (block, token) = ((slot / layout.block_size as u64) as u32, (slot % layout.block_size as u64) as usize);
-            for head in 0..layout.kv_heads {
-                let from = (row * layout.kv_heads + head) * layout.head_dim;
-                for (half, source) in [(Half::Keys, &self.keys), (Half::Values, &self.values)] {
-                    let to = layout.index(layer, half, block, token, head);
-                    storage[to..to + layout.head_dim].copy_from_slice(&source[from..from + layout.head_dim]);
-                }
-            }
+            let [keys, values] = [Half::Keys, Half::Values].map(|half| row * layout.of(half).row_elements());
+            self.store(&mut storage, layer, (block, token), [&self.keys[keys..], &self.values[values..]]);
         }
         storage
     }
 
-    /// Compares outputs and log-sum-exps with causal attention in `f64`.
+    /// Puts the rows of a token, of all heads, into its place.
+    fn store(&self, storage: &mut [u16], layer: usize, (block, token): (u32, usize), rows: [&[u16]; 2]) {
+        let layout = self.layout;
+        let piece = block_bytes(&layout);
+        for (half, rows) in [Half::Keys, Half::Values].into_iter().zip(rows) {
+            let of = layout.of(half);
+            let block_at = ((2 * layer + half as usize) * layout.blocks + block as usize) * piece;
+            for head in 0..layout.kv_heads {
+                let (bytes, scale) = self.stored(half, head, &rows[head * of.head_dim..][..of.head_dim]);
+                let element = token * of.token_stride() + head * of.head_stride();
+                let at = block_at + element * layout.dtype.bytes();
+                words(&bytes).zip(&mut storage[at / 2..]).for_each(|(word, to)| *to = word);
+                if layout.dtype.has_scales() && !layout.dtype.has_static_scales() {
+                    let at = block_at + of.block_elements() + (head * layout.block_size + token) * 4;
+                    words(&scale.to_le_bytes()).zip(&mut storage[at / 2..]).for_each(|(word, to)| *to = word);
+                }
+            }
+        }
+    }
+
+    /// A head's row as it is stored, and its scale.
+    fn stored(&self, half: Half, head: usize, row: &[u16]) -> (Vec<u8>, f32) {
+        let dtype = self.layout.dtype;
+        if !dtype.has_scales() {
+            return (row.iter().flat_map(|element| element.to_le_bytes()).collect(), 1.0);
+        }
+        let row: Vec<f32> = row.iter().map(|element| decode(Dtype::Bf16, *element) as f32).collect();
+        let (mut integers, mut bits) = (vec![0; row.len()], vec![0; row.len()]);
+        match dtype {
+            Dtype::I8 => {
+                let scale = element::quantize(&row, &mut integers);
+                (integers.iter().map(|integer| *integer as u8).collect(), scale)
+            }
+            Dtype::E4m3 => {
+                let scale = element::quantize_e4m3(&row, &mut bits);
+                (bits, scale)
+            }
+            _ => {
+                let scale = self.scales[half as usize][head];
+                (row.iter().map(|value| element::to_bits(dtype, value / scale) as u8).collect(), scale)
+            }
+        }
+    }
+
+    /// A head's row as it is read.
+    fn read(&self, half: Half, head: usize, row: &[u16]) -> Vec<f64> {
+        let dtype = self.layout.dtype;
+        if !dtype.has_scales() {
+            return row.iter().map(|element| decode(dtype, *element)).collect();
+        }
+        let (bytes, scale) = self.stored(half, head, row);
+        bytes.iter().map(|byte| f64::from(element::from_bits(dtype, (*byte).into())) * f64::from(scale)).collect()
+    }
+
+    /// Whether a row of a sequence sees a token, and from which position its slopes count.
+    fn sees(&self, sequence: usize, row: usize, token: usize) -> (bool, usize) {
+        let rows = self.rows[sequence] as usize..self.rows[sequence + 1] as usize;
+        let before = self.contexts[sequence] as usize - rows.len();
+        let window = self.scoring.window.map_or(usize::MAX, |window| window as usize);
+        match self.trees.get(row) {
+            Some(mask) if token >= before => (mask >> (token - before) & 1 == 1, before),
+            Some(mask) => (before + mask.count_ones() as usize - token <= window, before),
+            None => {
+                let position = before + row - rows.start;
+                (token <= position && position - token < window, position)
+            }
+        }
+    }
+
+    /// Compares outputs and log-sum-exps with the definition in `f64`, over what is stored.
     pub fn check(&self, what: &str, out: &[u16], lse: Option<&[f32]>) {
+        let error = self.error(what, out, lse, |half, head, row: &[u16]| self.read(half, head, row));
+        assert!(error <= bound(rows_of(self.layout.dtype)), "{what}: relative error {error:.2e}");
+    }
+
+    /// The error of outputs relative to attention over the rows as they were before they were stored.
+    pub fn error_of_storing(&self, what: &str, out: &[u16]) -> f64 {
+        self.error(what, out, None, |_, _, row: &[u16]| row.iter().map(|x| decode(Dtype::Bf16, *x)).collect())
+    }
+
+    fn error(
+        &self,
+        what: &str,
+        out: &[u16],
+        lse: Option<&[f32]>,
+        read: impl Fn(Half, usize, &[u16]) -> Vec<f64>,
+    ) -> f64 {
         let (layout, heads) = (self.layout, self.query_heads);
-        let (dim, group) = (layout.head_dim, heads / layout.kv_heads);
+        let (dim, value_dim, group) = (layout.head_dim, layout.value_dim, heads / layout.kv_heads);
+        let row_dtype = rows_of(layout.dtype);
         let (mut wrong, mut size) = (0.0, 0.0);
-        let decode = |element: &u16| decode(layout.dtype, *element);
         for (sequence, (keys, values)) in self.whole.iter().enumerate() {
-            let keys: Vec<f64> = keys.iter().map(decode).collect();
-            let values: Vec<f64> = values.iter().map(decode).collect();
-            let rows = self.rows[sequence] as usize..self.rows[sequence + 1] as usize;
-            for row in rows.clone() {
-                let seen = self.contexts[sequence] as usize + row + 1 - rows.end;
+            let context = self.contexts[sequence] as usize;
+            let all = |half: Half, rows: &[u16], dim: usize| -> Vec<Vec<f64>> {
+                rows.chunks(dim).enumerate().map(|(at, row)| read(half, at % layout.kv_heads, row)).collect()
+            };
+            let (keys, values) = (all(Half::Keys, keys, dim), all(Half::Values, values, value_dim));
+            for row in self.rows[sequence] as usize..self.rows[sequence + 1] as usize {
                 for head in 0..heads {
                     let at = (row * heads + head) * dim;
-                    let query: Vec<f64> = self.queries[at..at + dim].iter().map(decode).collect();
-                    let place = |token: usize| (token * layout.kv_heads + head / group) * dim;
+                    let query: Vec<f64> = self.queries[at..at + dim].iter().map(|x| decode(row_dtype, *x)).collect();
+                    let place = |token: usize| token * layout.kv_heads + head / group;
                     let score = |token: usize| {
-                        let key = &keys[place(token)..place(token) + dim];
-                        query.iter().zip(key).map(|(q, k)| q * k).sum::<f64>() * f64::from(self.scale)
+                        let (sees, position) = self.sees(sequence, row, token);
+                        if !sees {
+                            return f64::NEG_INFINITY;
+                        }
+                        let product: f64 = query.iter().zip(&keys[place(token)]).map(|(q, k)| q * k).sum();
+                        let scaled = product * f64::from(self.scale);
+                        let capped = self.scoring.soft_cap.map_or(scaled, |cap| {
+                            let cap = f64::from(cap);
+                            cap * (scaled / cap).tanh()
+                        });
+                        let slope = self.scoring.slopes.get(head).map_or(0.0, |slope| f64::from(*slope));
+                        capped - slope * (position as f64 - token as f64)
                     };
-                    let scores: Vec<f64> = (0..seen).map(score).collect();
-                    let most = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-                    let sum: f64 = scores.iter().map(|score| (score - most).exp()).sum();
-                    let mut expected = vec![0.0; dim];
+                    let scores: Vec<f64> = (0..context).map(score).collect();
+                    let sink = self.scoring.sinks.get(heads + head).map_or(f64::NEG_INFINITY, |sink| f64::from(*sink));
+                    let most = scores.iter().copied().fold(sink, f64::max);
+                    let sum: f64 = scores.iter().map(|score| (score - most).exp()).sum::<f64>() + (sink - most).exp();
+                    let mut expected = vec![0.0; value_dim];
                     for (token, score) in scores.iter().enumerate() {
                         let weight = (score - most).exp() / sum;
-                        let value = &values[place(token)..place(token) + dim];
-                        expected.iter_mut().zip(value).for_each(|(sum, v)| *sum += weight * v);
+                        expected.iter_mut().zip(&values[place(token)]).for_each(|(sum, v)| *sum += weight * v);
                     }
-                    for (got, expected) in out[at..at + dim].iter().zip(expected) {
-                        let got = decode(got);
+                    let got = &out[(row * heads + head) * value_dim..][..value_dim];
+                    for (got, expected) in got.iter().zip(expected) {
+                        let got = decode(row_dtype, *got);
                         assert!(got.is_finite(), "{what}: row {row}, head {head} is not finite");
                         wrong += (got - expected).powi(2);
                         size += expected.powi(2);
@@ -296,7 +431,22 @@ impl Bed {
                 }
             }
         }
-        let error = (wrong / size).sqrt();
-        assert!(error <= bound(layout.dtype), "{what}: relative error {error:.2e}");
+        (wrong / size).sqrt()
     }
+}
+
+/// Type of queries, new keys and values, and outputs.
+pub fn rows_of(stored: Dtype) -> Dtype {
+    if stored.has_scales() { Dtype::Bf16 } else { stored }
+}
+
+/// Bytes of a block in a plane: of the larger of keys and values, and its own scales.
+pub fn block_bytes(layout: &Layout) -> usize {
+    let elements = layout.block_elements().max(layout.of(Half::Values).block_elements()) * layout.dtype.bytes();
+    let own = layout.dtype.has_scales() && !layout.dtype.has_static_scales();
+    elements + if own { (layout.kv_heads * layout.block_size * 4).next_multiple_of(16) } else { 0 }
+}
+
+fn words(bytes: &[u8]) -> impl Iterator<Item = u16> + '_ {
+    bytes.chunks_exact(2).map(|pair| u16::from_le_bytes([pair[0], pair[1]]))
 }

@@ -134,14 +134,7 @@ fn shapes_that_do_not_fit_are_named() {
     let attention = Attention::new(&device);
     let bed = Bed::new(1, SHAPE, &[Sequence::one(20)], true);
     let good = bed.layout;
-    for layout in [
-        Layout { dtype: Dtype::F32, ..good },
-        Layout { dtype: Dtype::I8, ..good },
-        Layout { head_dim: 96, value_dim: 96, ..good },
-        Layout { block_size: 8, ..good },
-        Layout { block_size: 48, ..good },
-        Layout { block_size: 128, ..good },
-    ] {
+    for layout in [Layout { dtype: Dtype::F32, ..good }, Layout { head_dim: 32, value_dim: 32, ..good }] {
         assert!(matches!(attention.allocate(layout), Err(GpuError::Layout { .. })), "{layout:?}");
     }
     assert!(matches!(attention.allocate(Layout { layers: 0, ..good }), Err(GpuError::Shape(ShapeError::Zero { .. }))));
@@ -165,16 +158,6 @@ fn shapes_that_do_not_fit_are_named() {
     assert_eq!(refused, GpuError::OtherLayout);
     let flat = radixkv_attention::Batch { scale: 0.0, ..bed.batch() };
     assert_eq!(attention.prepare(&good, &flat).expect_err("a refusal"), GpuError::Scale { scale: 0.0 });
-    let wide = Layout { value_dim: 128, ..good };
-    assert_eq!(attention.allocate(wide).err(), Some(GpuError::ValueDim { head_dim: good.head_dim, value_dim: 128 }));
-    for scoring in [
-        Scoring { window: Some(16), ..Scoring::default() },
-        Scoring { soft_cap: Some(30.0), ..Scoring::default() },
-        Scoring { sinks: &[0.0; 4], ..Scoring::default() },
-    ] {
-        let batch = radixkv_attention::Batch { scoring, ..bed.batch() };
-        assert_eq!(attention.prepare(&good, &batch).expect_err("a refusal"), GpuError::Scoring);
-    }
 }
 
 /// Rows that are not kept are not appended, and chunks are not decoded: the storage and the outputs stay.

@@ -162,11 +162,10 @@ fn what_there_is_no_room_for_is_refused() {
     let other = GpuError::OtherScale { given: 0.25, reserved: 0.125 };
     assert_eq!(batch.update(&Batch { scale: 0.25, ..one.batch() }), Err(other));
     let scoring = Scoring { window: Some(16), ..Scoring::default() };
-    assert_eq!(batch.update(&Batch { scoring, ..one.batch() }), Err(GpuError::Scoring));
-    assert_eq!(
-        attention.reserve(&LAYOUT, &Batch { scoring, ..one.batch() }, CAPACITY).map(drop),
-        Err(GpuError::Scoring)
-    );
+    assert_eq!(batch.update(&Batch { scoring, ..one.batch() }), Err(GpuError::OtherScoring));
+    let mut windowed = attention.reserve(&LAYOUT, &Batch { scoring, ..one.batch() }, CAPACITY).expect("a batch");
+    assert_eq!(windowed.update(&one.batch()), Err(GpuError::OtherScoring));
+    assert_eq!(windowed.update(&Batch { scoring, ..one.batch() }), Ok(()));
     let chunk =
         Arrays { rows: vec![0, 2], slots: vec![14, 15], blocks: vec![0], offsets: vec![0, 1], contexts: vec![16] };
     assert!(matches!(batch.update(&chunk.batch()), Err(GpuError::Shape(ShapeError::DecodeRows { .. }))));

@@ -6,9 +6,9 @@ use super::super::RANGE_TOKENS;
 use super::columns;
 use super::hints::Hints;
 use super::lanes::{LANES, Matrix, Rows, product};
-use super::rows::{Bf16, F16, F32, I8, InPlace, Ops, RowsInPlace, units_of_row};
+use super::rows::{Bf16, E4m3, F16, F32, I8, InPlace, Ops, RowsInPlace, units_of_row};
 use super::scores::{UNITS_OF_PRODUCTS, products};
-use super::softmax::{Score, Softmax, merge, merge_values, weigh};
+use super::softmax::{Score, Softmax, Views, merge, merge_values, weigh};
 use crate::layout::{Dtype, Half};
 
 /// Queries whose scores are kept at once: they and some of a range's keys or values stay in the first cache.
@@ -31,6 +31,7 @@ pub(in super::super) struct PartWork<'a> {
     /// Elements of a value, filled up to whole vectors.
     pub(in super::super) columns: usize,
     pub(in super::super) score: Score,
+    pub(in super::super) views: Views<'a>,
     /// The tokens that each query sees, first and end.
     pub(in super::super) seen: &'a [[u32; 2]],
     /// The first token of the range.
@@ -111,7 +112,8 @@ impl PartWork<'_> {
                 Dtype::F16 => self.add_products::<N, O>(ops, InPlace::new(ops, rows, F16)),
                 Dtype::Bf16 => self.add_products::<N, O>(ops, InPlace::new(ops, rows, Bf16)),
                 Dtype::F32 => self.add_products::<N, O>(ops, InPlace::new(ops, rows, F32)),
-                Dtype::I8 => self.add_products::<N, O>(ops, InPlace::new(ops, rows, I8)),
+                Dtype::I8 | Dtype::I8Static => self.add_products::<N, O>(ops, InPlace::new(ops, rows, I8)),
+                Dtype::E4m3 | Dtype::E4m3Static => self.add_products::<N, O>(ops, InPlace::new(ops, rows, E4m3)),
             },
         }
     }
@@ -168,7 +170,8 @@ impl PartWork<'_> {
         if self.part.start == 0 {
             for queries in groups.clone() {
                 let weights = &mut self.weights[queries.start * RANGE_TOKENS..queries.end * RANGE_TOKENS];
-                weigh(ops, weights, self.score, [seen.0, seen.1], &mut self.range[queries]);
+                let views = self.views.of(queries.clone(), self.first);
+                weigh(ops, weights, self.score, views, [seen.0, seen.1], &mut self.range[queries]);
             }
         }
         let tokens = seen.0.max(self.part.start)..seen.1.min(self.part.end);
@@ -185,7 +188,10 @@ impl PartWork<'_> {
                         Dtype::F32 => self.add_weighted::<N>(of, InPlace::new(ops, rows, F32)),
                         Dtype::F16 => self.add_weighted::<N>(of, InPlace::new(ops, rows, F16)),
                         Dtype::Bf16 => self.add_weighted::<N>(of, InPlace::new(ops, rows, Bf16)),
-                        Dtype::I8 => self.add_weighted::<N>(of, InPlace::new(ops, rows, I8)),
+                        Dtype::I8 | Dtype::I8Static => self.add_weighted::<N>(of, InPlace::new(ops, rows, I8)),
+                        Dtype::E4m3 | Dtype::E4m3Static => {
+                            self.add_weighted::<N>(of, InPlace::new(ops, rows, E4m3));
+                        }
                     }
                 }
             }

@@ -137,7 +137,7 @@ mod tests {
     #[test]
     fn no_level_reads_beyond_the_words() {
         let (fenced, dice) = (Fenced::new(), &mut fastrand::Rng::with_seed(1));
-        for dtype in [Dtype::F32, Dtype::F16, Dtype::Bf16, Dtype::I8] {
+        for dtype in [Dtype::F32, Dtype::F16, Dtype::Bf16, Dtype::I8, Dtype::E4m3] {
             let each = size_of::<u64>() / dtype.bytes();
             for elements in (each..=6 * LANES).step_by(each) {
                 // Two rows, the first of which is followed by words of another head.

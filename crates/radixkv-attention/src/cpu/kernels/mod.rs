@@ -19,7 +19,7 @@ pub(super) use hints::Hints;
 pub(super) use lanes::LANES;
 pub(super) use panel::{PANEL, PART, Panel, PanelWork};
 pub(super) use rows::{RowsInPlace, StoredRows};
-pub(super) use softmax::{Score, Softmax};
+pub(super) use softmax::{RowView, Score, Softmax, Views};
 
 use crate::layout::Dtype;
 use rows::Plain;

@@ -12,13 +12,13 @@ const UNIT_BYTES: usize = 48;
 
 /// What a level does by instructions that the compiler does not find.
 pub(super) trait Ops: Copy {
-    /// Reads as many elements as there are whole vectors, those of integers times `scale`; returns how many.
+    /// Reads as many elements as there are whole vectors, those of 8 bits times `scale`; returns how many.
     #[inline(always)]
     fn read(self, _dtype: Dtype, _from: &[AtomicU64], _scale: f32, _to: &mut [f32]) -> usize {
         0
     }
 
-    /// Reads a vector of elements from the first words, those of integers times `scale`.
+    /// Reads a vector of elements from the first words, those of 8 bits times `scale`.
     #[inline(always)]
     fn load(self, dtype: Dtype, from: &[AtomicU64], scale: f32) -> Lanes {
         let (mut lanes, from) = (Lanes::ZERO, &from[..LANES / per_word(dtype)]);
@@ -70,7 +70,7 @@ pub(in super::super) struct StoredRows<'a> {
     pub(in super::super) stride: usize,
     /// Elements of a row.
     pub(in super::super) elements: usize,
-    /// One for each row; it counts where elements are integers.
+    /// One for each row; it counts where elements have 8 bits.
     pub(in super::super) scales: &'a [f32],
     /// Numbers from row to row of what is made of them.
     pub(in super::super) to_stride: usize,
@@ -84,7 +84,7 @@ pub(in super::super) struct RowsInPlace<'a> {
     pub(in super::super) words: &'a [AtomicU64],
     /// Words from row to row.
     pub(in super::super) stride: usize,
-    /// One for each row; it counts where elements are integers.
+    /// One for each row; it counts where elements have 8 bits.
     pub(in super::super) scales: &'a [f32],
 }
 
@@ -103,7 +103,7 @@ pub(super) trait Stored: Copy {
     /// What the elements of a row are multiplied by.
     #[inline(always)]
     fn scale(scales: &[f32], row: usize) -> f32 {
-        if Self::DTYPE == Dtype::I8 { scales[row] } else { 1.0 }
+        if Self::DTYPE.has_scales() { scales[row] } else { 1.0 }
     }
 
     /// Words of a vector.
@@ -126,7 +126,7 @@ macro_rules! stored {
     };
 }
 
-stored!(F32 F16 Bf16 I8);
+stored!(F32 F16 Bf16 I8 E4m3);
 
 /// Rows in place, with what reads them, and of which type they are.
 #[derive(Debug, Clone, Copy)]
@@ -195,7 +195,8 @@ impl StoredRows<'_> {
             Dtype::F32 => self.read_all::<O, 2>(ops, Dtype::F32, to, hints),
             Dtype::F16 => self.read_all::<O, 4>(ops, Dtype::F16, to, hints),
             Dtype::Bf16 => self.read_all::<O, 4>(ops, Dtype::Bf16, to, hints),
-            Dtype::I8 => self.read_all::<O, 8>(ops, Dtype::I8, to, hints),
+            Dtype::I8 | Dtype::I8Static => self.read_all::<O, 8>(ops, Dtype::I8, to, hints),
+            Dtype::E4m3 | Dtype::E4m3Static => self.read_all::<O, 8>(ops, Dtype::E4m3, to, hints),
         }
     }
 
@@ -222,7 +223,7 @@ fn read_words(dtype: Dtype, from: &[AtomicU64], scale: f32, to: &mut [f32]) {
     for (to, from) in to.chunks_exact_mut(per_word(dtype)).zip(from) {
         // Relaxed: the cache orders it, by the edge from the insertion of the block to the lease on it.
         unpack(dtype, from.load(Relaxed), to);
-        if dtype == Dtype::I8 {
+        if dtype.has_scales() {
             to.iter_mut().for_each(|element| *element *= scale);
         }
     }

@@ -4,7 +4,9 @@
 //!
 //! 1. **Score**: sixteen lanes, lane `l` a chain of fused multiply-adds over the head's elements `l`, `l + 16`, and so on
 //!    in turn, from zero, where a head that ends within a vector goes on with zeros; the lanes are added in halves: eight
-//!    and eight, four and four, and so on; times the scale; then, with a soft-cap `c`, `c * tanh(score / c)`.
+//!    and eight, four and four, and so on; times the scale; then, with a soft-cap `c`, `c * tanh(score / c)`; then, with an ALiBi slope `m`, a fused multiply-add of
+//!    `-m` and the distance of the key from the row, in tokens. A row of a tree has negative infinity for the new tokens that it does
+//!    not see.
 //! 2. **Range**: the tokens `64 i..64 (i + 1)` of the sequence are summed by themselves. A weight is `exp(score - max)`
 //!    with the largest score of the range. The sum of weights runs over sixteen lanes, lane `l` over the tokens `l`,
 //!    `l + 16`, `l + 32`, `l + 48` in turn, and the lanes are added in halves. A weighted value is a chain of fused
@@ -30,6 +32,66 @@ pub(in super::super) struct Score {
     pub(in super::super) soft_cap: Option<f32>,
 }
 
+/// What a row sees of a tree of new tokens, and where it stands.
+#[derive(Debug, Clone, Copy)]
+pub(in super::super) struct RowView {
+    /// One more than the position from which slopes count.
+    pub(in super::super) position: u32,
+    /// The first new token.
+    pub(in super::super) base: u32,
+    /// A bit for each new token; all of them where there is no tree.
+    pub(in super::super) tree: u32,
+}
+
+/// The views of some queries of one head, or none where scores do not depend on them.
+#[derive(Debug, Clone, Copy)]
+pub(in super::super) struct Views<'a> {
+    pub(in super::super) rows: &'a [RowView],
+    /// Of the query heads of the head, or none.
+    pub(in super::super) slopes: &'a [f32],
+    /// The first of the queries, whose heads come in turn.
+    pub(in super::super) first_query: usize,
+}
+
+/// Those of some queries, and the first token of the range.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct RangeViews<'a> {
+    views: Views<'a>,
+    first: u32,
+}
+
+impl<'a> Views<'a> {
+    #[inline(always)]
+    pub(super) fn of(self, queries: std::ops::Range<usize>, first: u32) -> RangeViews<'a> {
+        let first_query = self.first_query + queries.start;
+        let rows = if self.rows.is_empty() { &[] } else { &self.rows[queries] };
+        RangeViews { views: Self { rows, first_query, ..self }, first }
+    }
+}
+
+impl RangeViews<'_> {
+    /// Takes slopes and trees into account, in the scores of query `index`.
+    #[inline(always)]
+    fn apply(self, index: usize, scores: &mut [f32]) {
+        let Some(view) = self.views.rows.get(index) else { return };
+        if !self.views.slopes.is_empty() {
+            let slope = self.views.slopes[(self.views.first_query + index) % self.views.slopes.len()];
+            // Behind the row distances are negative, and nothing sees them.
+            let last = i64::from(view.position) - 1 - i64::from(self.first);
+            for (token, score) in scores.iter_mut().enumerate() {
+                *score = (-slope).mul_add((last - token as i64) as f32, *score);
+            }
+        }
+        let new = (view.base.saturating_sub(self.first) as usize).min(scores.len());
+        for (token, score) in scores.iter_mut().enumerate().skip(new) {
+            let bit = self.first + token as u32 - view.base;
+            if view.tree != u32::MAX && (bit >= 32 || view.tree >> bit & 1 == 0) {
+                *score = f32::NEG_INFINITY;
+            }
+        }
+    }
+}
+
 /// The largest score and the sum of weights: of a range, or of the ranges merged so far.
 #[derive(Debug, Clone, Copy)]
 pub(in super::super) struct Softmax {
@@ -45,13 +107,21 @@ impl Softmax {
 /// Turns the products of some queries with a range, `[queries, RANGE_TOKENS]` and [`LANES`] queries at most, into weights of
 /// the tokens `first..end` of it; all others get 0.
 #[inline(always)]
-pub(super) fn weigh<O: Ops>(ops: O, rows: &mut [f32], score: Score, [first, end]: [usize; 2], ranges: &mut [Softmax]) {
+pub(super) fn weigh<O: Ops>(
+    ops: O,
+    rows: &mut [f32],
+    score: Score,
+    views: RangeViews<'_>,
+    [first, end]: [usize; 2],
+    ranges: &mut [Softmax],
+) {
     let mut most = [Lanes([f32::NEG_INFINITY; LANES]); LANES];
-    for (row, most) in rows.chunks_exact_mut(RANGE_TOKENS).zip(&mut most) {
+    for (index, (row, most)) in rows.chunks_exact_mut(RANGE_TOKENS).zip(&mut most).enumerate() {
         row.iter_mut().for_each(|product| *product *= score.scale);
         if let Some(cap) = score.soft_cap {
             row.iter_mut().for_each(|score| *score = cap * tanh(*score / cap));
         }
+        views.apply(index, row);
         if end - first < RANGE_TOKENS {
             row[..first].fill(f32::NEG_INFINITY);
             row[end..].fill(f32::NEG_INFINITY);

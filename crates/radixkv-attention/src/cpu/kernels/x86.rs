@@ -74,7 +74,9 @@ macro_rules! ops {
                     // SAFETY: X1.
                     Dtype::Bf16 => unsafe { memory::$module::bf16(from, scale, to) },
                     // SAFETY: X1.
-                    Dtype::I8 => unsafe { memory::$module::i8(from, scale, to) },
+                    Dtype::I8 | Dtype::I8Static => unsafe { memory::$module::i8(from, scale, to) },
+                    // No instruction widens these: they are read word by word.
+                    Dtype::E4m3 | Dtype::E4m3Static => 0,
                 }
             }
 

@@ -3,7 +3,7 @@
 use fastrand::Rng;
 
 use super::{Cpu, CpuKv, Number, Processor, rows};
-use crate::element::{quantize, round};
+use crate::element::{from_bits, quantize, quantize_e4m3, round};
 use crate::{Backend, Batch, Dtype, Half, Layout, MAX_GQA_GROUP, Order, Output, Qkv, Scoring, Tables, plan};
 use radixkv::BlockId;
 
@@ -15,11 +15,15 @@ pub(super) struct Model {
     pub(super) head_dim: usize,
     pub(super) value_dim: usize,
     pub(super) dtype: Dtype,
+    /// Static scales of keys and of values, one for each of their heads.
+    pub(super) kv_scales: [Vec<f32>; 2],
     pub(super) scale: f32,
     pub(super) window: Option<u32>,
     pub(super) soft_cap: Option<f32>,
     /// Of two layers, or none.
     pub(super) sinks: Vec<f32>,
+    /// Of each query head, or none.
+    pub(super) slopes: Vec<f32>,
 }
 
 /// A sequence's queries, keys and values for each of its tokens.
@@ -27,6 +31,16 @@ pub(super) struct Text {
     pub(super) queries: Vec<f32>,
     pub(super) keys: Vec<f32>,
     pub(super) values: Vec<f32>,
+}
+
+/// Types of elements.
+pub(super) const DTYPES: [Dtype; 7] =
+    [Dtype::F32, Dtype::F16, Dtype::Bf16, Dtype::I8, Dtype::E4m3, Dtype::I8Static, Dtype::E4m3Static];
+
+/// A static scale with which most rows fit, and some elements are too large.
+fn static_scale(dtype: Dtype, dice: &mut Rng) -> f32 {
+    let most = if dtype == Dtype::I8Static { 127.0 } else { 448.0 };
+    (1.5 + dice.f32()) / most
 }
 
 /// Larger ones are a factor of every error.
@@ -38,29 +52,33 @@ impl Model {
     pub(super) fn draw(dice: &mut Rng) -> Self {
         let kv_heads = dice.usize(1..=3);
         let query_heads = kv_heads * dice.usize(1..=MAX_GQA_GROUP);
-        let dtype = dice.choice([Dtype::F32, Dtype::F16, Dtype::Bf16, Dtype::I8]).expect("one of them");
-        let sizes = if dtype == Dtype::I8 { [8, 16, 64, 128] } else { [4, 20, 64, 128] };
+        let dtype = dice.choice(DTYPES).expect("one of them");
+        let sizes = if dtype.has_scales() { [8, 16, 64, 128] } else { [4, 20, 64, 128] };
         let head_dim = dice.choice(sizes).expect("one of them");
         let other = dice.choice(sizes).expect("one of them");
-        let mut rarely = |model: f32| (dice.u8(..3) == 0).then_some(model);
+        let rarely = |dice: &mut Rng| dice.u8(..3) == 0;
         Self {
             query_heads,
             kv_heads,
             head_dim,
             scale: usual_scale(head_dim),
-            value_dim: rarely(0.0).map_or(head_dim, |_| other),
+            value_dim: if rarely(dice) { other } else { head_dim },
             dtype,
-            window: rarely(0.0).map(|_| dice.u32(1..=200)),
+            kv_scales: [(); 2].map(|()| (0..kv_heads).map(|_| static_scale(dtype, dice)).collect()),
+            window: rarely(dice).then(|| dice.u32(1..=200)),
             soft_cap: (dice.u8(..3) == 0).then(|| dice.f32() * 20.0 + 0.5),
             sinks: if dice.u8(..3) == 0 { rows(2, query_heads, dice) } else { Vec::new() },
+            slopes: if dice.u8(..4) == 0 { (0..query_heads).map(|_| dice.f32() / 8.0).collect() } else { Vec::new() },
         }
     }
 
     /// Without scoring of its own.
     pub(super) fn small(query_heads: usize, kv_heads: usize, head_dim: usize, dtype: Dtype) -> Self {
-        let (window, soft_cap, sinks) = (None, None, Vec::new());
+        let (window, soft_cap, sinks, slopes) = (None, None, Vec::new(), Vec::new());
         let scale = usual_scale(head_dim);
-        Self { query_heads, kv_heads, head_dim, value_dim: head_dim, dtype, scale, window, soft_cap, sinks }
+        let kv_scales = [(); 2].map(|()| vec![1.0; kv_heads]);
+        let value_dim = head_dim;
+        Self { query_heads, kv_heads, head_dim, value_dim, dtype, kv_scales, scale, window, soft_cap, sinks, slopes }
     }
 
     pub(super) fn layout(&self, block_size: usize, tokens: usize, order: Order) -> Layout {
@@ -78,12 +96,20 @@ impl Model {
     }
 
     /// One head's row as it is read from the storage.
-    pub(super) fn stored(&self, row: &[f32]) -> Vec<f64> {
-        let mut integers = vec![0; row.len()];
+    pub(super) fn stored(&self, half: Half, head: usize, row: &[f32]) -> Vec<f64> {
+        let (mut integers, mut bits) = (vec![0; row.len()], vec![0; row.len()]);
         match self.dtype {
             Dtype::I8 => {
                 let scale = quantize(row, &mut integers);
                 integers.iter().map(|integer| f64::from(f32::from(*integer) * scale)).collect()
+            }
+            Dtype::E4m3 => {
+                let scale = quantize_e4m3(row, &mut bits);
+                bits.iter().map(|bits| f64::from(from_bits(Dtype::E4m3, (*bits).into()) * scale)).collect()
+            }
+            Dtype::I8Static | Dtype::E4m3Static => {
+                let scale = self.kv_scales[half as usize][head];
+                row.iter().map(|element| f64::from(round(self.dtype, *element / scale) * scale)).collect()
             }
             dtype => row.iter().map(|element| f64::from(round(dtype, *element))).collect(),
         }
@@ -93,14 +119,18 @@ impl Model {
     pub(super) fn defined(&self, text: &Text, layer: usize, position: usize, head: usize) -> (Vec<f64>, f64) {
         let (d, v, kv_head) = (self.head_dim, self.value_dim, head / (self.query_heads / self.kv_heads));
         let query = &text.queries[(position * self.query_heads + head) * d..][..d];
-        let row = |rows: &[f32], token: usize, dim: usize| {
-            self.stored(&rows[(token * self.kv_heads + kv_head) * dim..][..dim])
+        let row = |half: Half, rows: &[f32], token: usize, dim: usize| {
+            self.stored(half, kv_head, &rows[(token * self.kv_heads + kv_head) * dim..][..dim])
         };
         let seen = self.window.map_or(0, |window| (position + 1).saturating_sub(window as usize))..=position;
         let score = |token: usize| {
-            let products = row(&text.keys, token, d).into_iter().zip(query).map(|(key, query)| key * f64::from(*query));
+            let products = row(Half::Keys, &text.keys, token, d)
+                .into_iter()
+                .zip(query)
+                .map(|(key, query)| key * f64::from(*query));
             let scaled = f64::from(self.scale) * products.sum::<f64>();
-            self.soft_cap.map_or(scaled, |cap| f64::from(cap) * (scaled / f64::from(cap)).tanh())
+            let capped = self.soft_cap.map_or(scaled, |cap| f64::from(cap) * (scaled / f64::from(cap)).tanh());
+            capped - self.slopes.get(head).map_or(0.0, |slope| f64::from(*slope) * (position - token) as f64)
         };
         let scores: Vec<f64> = seen.clone().map(score).collect();
         let sink = self.sinks.get(layer * self.query_heads + head).map(|sink| f64::from(*sink));
@@ -110,7 +140,9 @@ impl Model {
         let sum = weights.iter().sum::<f64>() + sink.map_or(0.0, |sink| (sink - base).exp());
         let mut out = vec![0.0; v];
         for (token, weight) in seen.zip(&weights) {
-            out.iter_mut().zip(row(&text.values, token, v)).for_each(|(out, value)| *out += weight * value);
+            out.iter_mut()
+                .zip(row(Half::Values, &text.values, token, v))
+                .for_each(|(out, value)| *out += weight * value);
         }
         (out.into_iter().map(|out| out / sum).collect(), max + sum.ln())
     }
@@ -134,6 +166,7 @@ pub(super) struct Flat {
     pub(super) contexts: Vec<u32>,
     pub(super) rows: Vec<u32>,
     pub(super) slots: Vec<u64>,
+    pub(super) trees: Vec<u32>,
 }
 
 impl Bed {
@@ -143,6 +176,11 @@ impl Bed {
         let total: usize = lengths.iter().map(blocks_of).sum();
         let kv = Cpu.allocate(model.layout(block_size, total * block_size, order)).expect("a small layout");
         let layout = *kv.layout();
+        if layout.dtype.has_static_scales() {
+            for (layer, half) in (0..2).flat_map(|layer| [Half::Keys, Half::Values].map(|half| (layer, half))) {
+                kv.set_scales(layer, half, &model.kv_scales[half as usize]).expect("scales");
+            }
+        }
         for (half, slot) in
             [Half::Keys, Half::Values].into_iter().flat_map(|h| (0..kv.layout().slots()).map(move |s| (h, s)))
         {
@@ -170,7 +208,8 @@ impl Bed {
 
     pub(super) fn flat(&self, chunks: &Chunks) -> Flat {
         let block_size = self.kv.layout().block_size;
-        let mut flat = Flat { blocks: vec![], offsets: vec![0], contexts: vec![], rows: vec![0], slots: vec![] };
+        let mut flat =
+            Flat { blocks: vec![], offsets: vec![0], contexts: vec![], rows: vec![0], slots: vec![], trees: vec![] };
         for (sequence, tokens) in chunks {
             let table = &self.tables[*sequence];
             flat.blocks.extend_from_slice(table);
@@ -187,7 +226,13 @@ impl Bed {
         Batch {
             query_heads: self.model.query_heads,
             scale: self.model.scale,
-            scoring: Scoring { window: self.model.window, soft_cap: self.model.soft_cap, sinks: &self.model.sinks },
+            scoring: Scoring {
+                window: self.model.window,
+                soft_cap: self.model.soft_cap,
+                sinks: &self.model.sinks,
+                alibi_slopes: &self.model.slopes,
+                trees: &flat.trees,
+            },
             tables: Tables { blocks: &flat.blocks, offsets: &flat.offsets },
             contexts: &flat.contexts,
             rows: &flat.rows,
@@ -222,7 +267,19 @@ impl Bed {
         texts: &[Text],
         how: How,
     ) -> (Vec<E>, Vec<f32>) {
-        let flat = self.flat(chunks);
+        self.step_of_tree(on, chunks, &[], texts, how)
+    }
+
+    /// As `step`, with a mask of each row, or none.
+    pub(super) fn step_of_tree<E: Number>(
+        &self,
+        on: &Processor<E>,
+        chunks: &Chunks,
+        trees: &[u32],
+        texts: &[Text],
+        how: How,
+    ) -> (Vec<E>, Vec<f32>) {
+        let flat = Flat { trees: trees.to_vec(), ..self.flat(chunks) };
         let batch = self.batch(&flat, how != How::Discard);
         let layout = *self.kv.layout();
         let prepared = on.prepare(&layout, &batch).expect("a good batch");

@@ -2,6 +2,7 @@
 
 use half::{bf16, f16};
 
+use super::bed::DTYPES;
 use super::*;
 
 /// With each of window, soft-cap, sinks and values of another size, or without, by the bits of a number.
@@ -90,7 +91,7 @@ impl Family {
 #[test]
 fn every_combination_has_the_bits_of_a_sequence_alone() {
     let (whole, half, brain) = (processors::<f32>(), processors::<f16>(), processors::<bf16>());
-    for dtype in [Dtype::F32, Dtype::F16, Dtype::Bf16, Dtype::I8] {
+    for dtype in DTYPES {
         for features in 0..16 {
             let dice = &mut Rng::with_seed(features as u64 + 1);
             let model = model(features, dtype, dice);

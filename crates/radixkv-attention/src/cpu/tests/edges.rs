@@ -11,7 +11,7 @@ fn decode(dtype: Dtype, keys: &[f32], values: &[f32]) -> (f32, f32) {
 /// The same, with the sinks of both layers.
 fn decode_with(sinks: &[f32], dtype: Dtype, keys: &[f32], values: &[f32]) -> (f32, f32) {
     let (tokens, dice) = (keys.len(), &mut Rng::with_seed(1));
-    let dim = if dtype == Dtype::I8 { 8 } else { 4 };
+    let dim = if dtype.has_scales() { 8 } else { 4 };
     let model = Model { sinks: sinks.to_vec(), ..Model::small(1, 1, dim, dtype) };
     let bed = Bed::new(model, 16, Order::Nhd, &[tokens], dice);
     let wide = |numbers: &[f32]| numbers.iter().flat_map(|number| vec![*number; dim]).collect();

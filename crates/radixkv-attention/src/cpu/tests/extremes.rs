@@ -1,5 +1,6 @@
 //! Steps of nothing, contexts over four decades, factors at the ends of their range.
 
+use super::bed::DTYPES;
 use super::*;
 
 #[test]
@@ -44,10 +45,10 @@ fn heads_of_any_size_and_number_are_computed_as_defined_or_refused() {
     let (sizes, groups) = ([1, 3, 8, 64, 65, 576], [1, 6, 16, 17, 64]);
     let pairs = sizes.into_iter().flat_map(|head_dim| sizes.map(|value_dim| (head_dim, value_dim)));
     for ((head_dim, value_dim), group) in pairs.flat_map(|pair| groups.map(|group| (pair, group))) {
-        let dtype = dice.choice([Dtype::F32, Dtype::F16, Dtype::Bf16, Dtype::I8]).expect("one of them");
+        let dtype = dice.choice(DTYPES).expect("one of them");
         let model = Model { value_dim, ..Model::small(2 * group, 2, head_dim, dtype) };
         let layout = model.layout(5, 70, Order::Nhd);
-        let multiple = if dtype == Dtype::I8 { 8 } else { 4 };
+        let multiple = if dtype.has_scales() { 8 } else { 4 };
         if let Some(odd) = [head_dim, value_dim].into_iter().find(|dim| dim % multiple != 0) {
             let refused = ShapeError::HeadDim { head_dim: odd, multiple };
             assert_eq!(Cpu.allocate(layout).err(), Some(refused.into()), "{model:?}");

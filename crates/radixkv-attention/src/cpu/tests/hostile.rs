@@ -2,6 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use super::bed::DTYPES;
 use super::*;
 use crate::plan::{Group, Rule, Sharing};
 
@@ -11,8 +12,8 @@ use crate::plan::{Group, Rule, Sharing};
 fn shapes_that_no_model_has_are_computed_as_defined() {
     for seed in 1..=16 {
         let dice = &mut Rng::with_seed(seed);
-        let dtype = [Dtype::F32, Dtype::F16, Dtype::Bf16, Dtype::I8][seed as usize % 4];
-        let multiple = if dtype == Dtype::I8 { 8 } else { 4 };
+        let dtype = DTYPES[seed as usize % 7];
+        let multiple = if dtype.has_scales() { 8 } else { 4 };
         let mut dim = || dice.usize(1..=[2, 12, 75][seed as usize % 3]) * multiple;
         let (head_dim, value_dim) = (dim(), dim());
         let kv_heads = dice.usize(1..=5);
@@ -48,7 +49,7 @@ fn numbers_at_the_ends_of_their_ranges_have_the_same_bits_everywhere() {
     for seed in 1..=40 {
         let dice = &mut Rng::with_seed(seed);
         let end = |dice: &mut Rng| dice.choice(ends).expect("one of them");
-        let dtype = dice.choice([Dtype::F32, Dtype::F16, Dtype::Bf16, Dtype::I8]).expect("one of them");
+        let dtype = dice.choice(DTYPES).expect("one of them");
         let sinks = if dice.bool() { (0..2 * 6).map(|_| end(dice)).collect() } else { Vec::new() };
         let soft_cap = dice.choice([None, Some(1e-45), Some(f32::MIN_POSITIVE), Some(1.0), Some(f32::MAX)]);
         let window = dice.choice([None, Some(1), Some(2), Some(u32::MAX)]).expect("one of them");
@@ -92,7 +93,7 @@ fn arrays_that_no_scheduler_makes_are_refused_or_run() {
             ..Bed::new(model.clone(), 2, Order::Nhd, &[], dice)
         };
         let chunks = lengths.iter().map(|tokens| dice.usize(..=*tokens)..*tokens).enumerate().collect();
-        let Flat { mut blocks, mut offsets, mut contexts, mut rows, mut slots } = bed.flat(&chunks);
+        let Flat { mut blocks, mut offsets, mut contexts, mut rows, mut slots, .. } = bed.flat(&chunks);
         for _ in 0..dice.usize(..=2) {
             let number = if dice.u8(..3) == 0 { dice.u32(..) } else { dice.u32(..6) };
             let arrays = [&mut blocks, &mut offsets, &mut contexts, &mut rows];
