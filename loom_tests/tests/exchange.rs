@@ -16,6 +16,7 @@ mod common;
 use std::sync::Arc;
 
 use common::{Actor, World, explore, explore_less, spawn};
+use radixkv::internals::at_rest;
 use radixkv::{BlockRequest, PolicyKind, PrefixCache, Quota, ReserveError, Token};
 
 /// A world of capacity `capacity` under lru in which `sequences` are cached, one block each.
@@ -41,6 +42,8 @@ fn a_use_against_an_exchange() {
     for used in [1, 2] {
         explore("find 1 or 2 vs set lfu, then evict 1 of 2", move || {
             let world = world(2, &[&[1], &[2]]);
+            // The evictor is told of each lease, and files the candidate again after it.
+            at_rest(|| world.space.set_quota(Quota::default().pinned_blocks(2)));
             let user = spawn({
                 let world = world.clone();
                 move || drop(Actor::new(&world).find(&[used]))
