@@ -54,11 +54,13 @@ fn decoding_beside_appending_reads_what_was_there() {
         append(&one, &kv, 0, 1.0);
         append(&one, &kv, 10, 1.0);
         let expected = decode(&one, &kv, 0);
+        // The scale of a row of zeros is one: it may stand beside the largest element of another row.
+        let most = if dtype == Dtype::E4m3 { 448.0 } else { 2.01 };
         let done = AtomicBool::new(false);
         let read = || {
             assert_eq!(decode(&two, &kv, 0), expected, "{dtype}");
             let torn = decode(&two, &kv, 10);
-            assert!(torn.iter().all(|value| (0.0..=2.01).contains(value)), "{dtype}: {torn:?}");
+            assert!(torn.iter().all(|value| (0.0..=most).contains(value)), "{dtype}: {torn:?}");
         };
         thread::scope(|scope| {
             let writer = scope.spawn(|| {
