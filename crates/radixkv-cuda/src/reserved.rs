@@ -29,7 +29,7 @@ impl Attention {
     ///
     /// # Errors
     ///
-    /// [`GpuError::Shape`], [`GpuError::Layout`] or [`GpuError::ValueDim`] if there are no kernels for the layout;
+    /// [`GpuError::Shape`] or [`GpuError::Layout`] if there are no kernels for the layout;
     /// [`GpuError::TooMuch`] if there is no such number.
     pub fn items(&self, layout: &Layout, sequences: usize) -> Result<usize, GpuError> {
         let kernel = Kernel::Decode(kv::check(layout)?);
