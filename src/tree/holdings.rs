@@ -20,6 +20,8 @@ pub(crate) struct Holdings {
     pub(crate) row: Row,
     blocks: BlockCounts,
     limits: AtomicU64,
+    /// Verbs under way for which the accounts must have every lease.
+    told: AtomicUsize,
     /// Its own time to idle in nanoseconds; `u64::MAX` without one.
     time_to_idle: AtomicU64,
     /// Of its candidates, once it has had a limit on its cached blocks.
@@ -70,6 +72,7 @@ impl Holdings {
                 reserved: Counter::new(0),
             },
             limits: AtomicU64::new(Limits::new(None, None).0),
+            told: AtomicUsize::new(0),
             time_to_idle: AtomicU64::new(u64::MAX),
             group: OwnerCell::new(None),
         }
@@ -103,6 +106,19 @@ impl Holdings {
     /// Blocks that may be reserved and protected.
     pub(crate) fn pinned_limit(&self) -> Option<usize> {
         self.limits().pinned()
+    }
+
+    /// Whether the evictor must be told of every lease, because something is decided by the accounts.
+    #[inline]
+    pub(crate) fn must_be_told(&self) -> bool {
+        // Relaxed: written and read under the evictor's lock.
+        self.pinned_limit().is_some() || self.told.load(Relaxed) > 0
+    }
+
+    /// The evictor's: one verb more, or one less, needs every lease in the accounts.
+    pub(crate) fn tell(&self, begins: bool) {
+        // Relaxed: as it is read.
+        _ = if begins { self.told.fetch_add(1, Relaxed) } else { self.told.fetch_sub(1, Relaxed) };
     }
 
     /// Both limits, of one moment.

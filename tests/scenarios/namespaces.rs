@@ -111,3 +111,36 @@ fn a_namespace_of_another_cache_is_refused() {
     assert!(refused(&|| assert_eq!(session.peek(&foreign, &[1, 2, 3, 4]), 0)));
     assert_eq!(ours.cache.validate(), Ok(()));
 }
+
+/// Whether the evictor has heard of the lease or not, at the end of a sequence or inside it.
+#[test]
+fn a_namespace_in_use_is_not_cleared_if_unused() {
+    let bench = Bench::new(2, 32);
+    let (tokens, tenant) = (sequence(1, 12), bench.cache.namespace("tenant"));
+    let store = || {
+        let miss = bench.session.match_prefix(&tenant, &tokens);
+        bench.session.insert(miss.lease(), &tokens, bench.session.reserve(6).expect("room")).expect("fits").lease
+    };
+    let refused = |leased_blocks| {
+        let in_use = tenant.clear_if_unused().expect_err("a lease is held");
+        assert_eq!((in_use.leased_blocks, in_use.reserved_blocks), (leased_blocks, 0));
+        assert_eq!(bench.session.peek(&tenant, &tokens), 12);
+    };
+    let inserted = store();
+    refused(6);
+    drop(inserted);
+    for settled in [false, true] {
+        for len in [4, 12] {
+            let found = bench.session.match_prefix(&tenant, &tokens[..len]);
+            if settled {
+                bench.cache.settle();
+            }
+            refused(len / 2);
+            drop(found);
+        }
+    }
+    assert_eq!(tenant.clear_if_unused(), Ok(()));
+    assert_eq!((bench.session.peek(&tenant, &tokens), bench.cache.stats().free_blocks), (0, 32));
+    drop(store());
+    assert_eq!(bench.accounts(), [26, 0, 6, 0]);
+}

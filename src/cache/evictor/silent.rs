@@ -14,7 +14,8 @@
 //! above a candidate. That is what a waiter relies on: a silent release makes nothing available that it has not counted. So
 //! while a thread waits, no point with a lease becomes silent.
 //!
-//! Points of namespaces with a limit on pinned blocks are never silent: that limit is decided by the accounts.
+//! Points of namespaces with a limit on pinned blocks are never silent: that limit is decided by the accounts. Those of a namespace
+//! that is to be cleared unless it is in use are not until that is decided.
 
 use std::collections::HashSet;
 
@@ -48,7 +49,7 @@ impl Evictor {
         by_policy
             && self.hidden.is_empty()
             && !run.space().is_detached()
-            && run.space().holdings.pinned_limit().is_none()
+            && !run.space().holdings.must_be_told()
             && point.end() == resources.grid_of(run).boundary(point.end())
     }
 
@@ -212,11 +213,11 @@ impl Evictor {
         }
     }
 
-    /// Listens to the silent points of `run` that are leased; in a namespace whose pinned blocks are limited, to all.
+    /// Listens to the silent points of `run` that are leased; in a namespace of which the evictor must be told, to all.
     pub(super) fn account_run(&mut self, run: Ref<'_, Run>, resources: Resources<'_>) {
         let points: SmallVec<[Link<Point>; 4]> =
             run.account.with(&self.owner, |account| account.points.iter().collect());
-        let to_all = run.space().holdings.pinned_limit().is_some();
+        let to_all = run.space().holdings.must_be_told();
         for point in points {
             // The evictor alone ends points: what it knows is alive.
             let point = point.get(run.as_ref());

@@ -39,11 +39,14 @@ pub(in crate::cache) fn clear(cache: &PrefixCache, namespace: &Namespace) {
 }
 
 pub(in crate::cache) fn clear_if_unused(cache: &PrefixCache, namespace: &Namespace) -> Result<(), NamespaceInUse> {
-    let holdings = &namespace.0.holdings;
-    let (leased_blocks, reserved_blocks) = cache.inner.replace_space_if(&namespace.0, true, || {
+    let (inner, holdings) = (&*cache.inner, &namespace.0.holdings);
+    inner.evicting(|_, _| holdings.tell(true));
+    inner.listen_to_namespace(namespace);
+    let (leased_blocks, reserved_blocks) = inner.replace_space_if(&namespace.0, true, || {
         let in_use = (holdings.protected(), holdings.reserved());
         if in_use == (0, 0) { Ok(()) } else { Err(in_use) }
     });
+    inner.evicting(|_, _| holdings.tell(false));
     if (leased_blocks, reserved_blocks) == (0, 0) {
         return Ok(());
     }

@@ -16,7 +16,7 @@ pub(in crate::cache) fn set_quota(cache: &PrefixCache, namespace: &Namespace, qu
         }
     });
     if quota.pinned_blocks.is_some() {
-        cache.inner.count_pinned(namespace);
+        cache.inner.listen_to_namespace(namespace);
     }
     if let Some(background) = cache.inner.background.get() {
         background.changes_pending();
@@ -64,8 +64,8 @@ impl Inner {
         }
     }
 
-    /// Puts every lease of a namespace into the accounts, from now on as it is taken: its pinned blocks are limited.
-    fn count_pinned(&self, namespace: &Namespace) {
+    /// Puts every lease of a namespace into the accounts, of which the evictor must be told from now on.
+    pub(in crate::cache) fn listen_to_namespace(&self, namespace: &Namespace) {
         let participant = self.participant();
         // For the whole of it: what other threads evict meanwhile stays readable.
         let guard = participant.pin();
