@@ -47,6 +47,8 @@ impl Drop for RingsIfBroken<'_> {
 #[derive(Debug, Default)]
 struct Certainty {
     is_reached: bool,
+    /// How often it was lost to changes of other threads.
+    losses: usize,
     /// Over the candidates, where the first of them are too few.
     pass: Option<LeasePass>,
 }
@@ -59,9 +61,13 @@ impl Certainty {
         self.is_reached
     }
 
-    /// The candidates have changed.
-    fn lose(&mut self) {
-        self.is_reached = false;
+    /// Takes in what other threads have changed meanwhile. If that goes on and on, what is certain stays so.
+    fn settle(&mut self, evictor: &mut Evictor, resources: Resources<'_>) {
+        if !evictor.is_caught_up(resources) && self.losses < LOOKS {
+            self.losses += 1;
+            self.is_reached = false;
+        }
+        evictor.settle(resources);
     }
 }
 
@@ -409,8 +415,7 @@ impl Inner {
                 if settled && (looks == 0 || resources.queue.is_empty()) {
                     return Some(Err(ReserveError::Exhausted { requested: n, available: available.min(n - 1) }));
                 }
-                evictor.settle(resources);
-                certainty.lose();
+                certainty.settle(evictor, resources);
                 settled = true;
                 looks -= usize::from(looks > 0);
             }

@@ -36,7 +36,7 @@
 //! | edge | release | acquire | so that |
 //! |---|---|---|---|
 //! | E2 | `release`, `remove_child` | `kill` | a leaseholder's use of the blocks comes before their reuse |
-//! | E3 | every transition that sets `QUEUED` or finds it set | `look` after `take_out` | the evictor sees what was written before the change |
+//! | E3 | every transition that sets `QUEUED` or finds it set | `take_out` | the evictor sees what was written before the change |
 //! | E27 | `release` | `look`, `listen` | as E3, for a lease on a silent point |
 //! | E28 | `listen` | the release that ends the last lease | the thread sees that another one waits (cache::wait_list) |
 //! | E4 | `take_out` | the transition that sets `QUEUED` next | the link is read before it is written again |
@@ -290,22 +290,22 @@ impl Word {
         })
     }
 
-    /// Clears `QUEUED` for an entry that leaves the queue; the word before. [`look`](Self::look) at it next.
+    /// Clears `QUEUED` for an entry that leaves the queue; the word before.
     pub(crate) fn take_out(&self) -> Snapshot {
-        // Release: E4.
-        Snapshot(self.0.fetch_and(!QUEUED, Release))
+        // Acquire: E3. Release: E4.
+        Snapshot(self.0.fetch_and(!QUEUED, AcqRel))
     }
 
     /// The same, of a point that is not silent and is from now on. The evictor's.
     pub(crate) fn take_out_silently(&self) -> Snapshot {
-        // Clears one and sets the other: no other thread changes either meanwhile. Release: E4.
-        Snapshot(self.0.fetch_sub(QUEUED - SILENT, Release))
+        // Clears one and sets the other: no other thread changes either meanwhile. Orders: as `take_out`.
+        Snapshot(self.0.fetch_sub(QUEUED - SILENT, AcqRel))
     }
 
     /// The word as it is now. The evictor's, when it comes to the point.
     #[inline]
     pub(crate) fn look(&self) -> Snapshot {
-        // Acquire: E3, E27.
+        // Acquire: E27.
         self.load(Acquire)
     }
 

@@ -37,6 +37,21 @@ fn a_refused_reservation_evicts_nothing() {
     assert_eq!(bench.accounts(), [5, 0, 3, 0]);
 }
 
+/// More candidates than one turn looks at, all or most of them leased since they were filed.
+#[test]
+fn a_refusal_among_thousands_of_leases_ends_and_evicts_nothing() {
+    let bench = Bench::new(1, 3_000);
+    (0..3_000).for_each(|key| drop(bench.insert(&sequence(key, 1))));
+    bench.cache.settle();
+    let mut leases: Vec<_> = (0..3_000).map(|key| bench.matched(&sequence(key, 1))).collect();
+    let refused = |n| bench.session.reserve(n).expect_err("too many leases");
+    assert_eq!(refused(1), ReserveError::Exhausted { requested: 1, available: 0 });
+    leases.truncate(1_000);
+    assert_eq!(refused(2_001), ReserveError::Exhausted { requested: 2_001, available: 2_000 });
+    assert_eq!(bench.accounts(), [0, 0, 2_000, 1_000]);
+    assert_eq!(bench.session.reserve(2_000).expect("what is left").blocks().len(), 2_000);
+}
+
 /// Leases that no turn of the evictor has seen count, on the ends of sequences and inside them, and so does the limit of who pays.
 #[test]
 fn can_reserve_says_what_a_reservation_will() {

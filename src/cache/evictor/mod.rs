@@ -254,7 +254,7 @@ impl Evictor {
 
     /// Whether no change is left to be taken in.
     #[inline]
-    fn is_caught_up(&self, resources: Resources<'_>) -> bool {
+    pub(super) fn is_caught_up(&self, resources: Resources<'_>) -> bool {
         self.backlog.is_empty() && resources.queue.is_empty() && self.is_on_time()
     }
 
