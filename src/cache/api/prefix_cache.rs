@@ -363,7 +363,7 @@ impl PrefixCache {
     /// Brings the counts up to date first, in steps, unless another thread is evicting; [`Stats::is_settled`] says whether it
     /// could. The four numbers of blocks add up to the capacity in any case.
     ///
-    /// Costs a look at each prefix that could be evicted: about 20 ns for each, 20 ms for a million.
+    /// Costs a look at each prefix that could be evicted.
     ///
     /// # Examples
     ///
