@@ -42,8 +42,8 @@ impl Drop for RingsIfBroken<'_> {
     }
 }
 
-/// Whether so much can be evicted that an attempt which evicts is served: the accounts take a lease that they were not told of for none.
-/// So a refusal evicts nothing, unless leases are taken meanwhile.
+/// Whether the accounts can be trusted: they take a silent lease for none. Nothing is evicted before, so a refusal evicts nothing unless
+/// leases are taken meanwhile.
 #[derive(Debug, Default)]
 struct Certainty {
     is_reached: bool,
@@ -54,10 +54,10 @@ struct Certainty {
 }
 
 impl Certainty {
-    /// Whether the accounts say how much can be evicted, or at least `missing` blocks can; if not, another turn is needed.
+    /// Whether the accounts say rightly if `missing` blocks can be evicted; if not, another turn is needed.
     #[inline]
     fn reached(&mut self, missing: usize, evictor: &mut Evictor, resources: Resources<'_>) -> bool {
-        self.is_reached |= missing == 0 || evictor.can_free(missing, &mut self.pass, resources).is_some();
+        self.is_reached |= missing == 0 || evictor.ascertain(missing, &mut self.pass, resources);
         self.is_reached
     }
 

@@ -130,22 +130,22 @@ impl Evictor {
         self.stale_left == 0
     }
 
-    /// Whether `missing` blocks can be evicted as long as no lease is taken; nothing if that needs more turns with the same pass.
-    /// Evicts none.
-    pub(in crate::cache) fn can_free(
+    /// Makes sure that the accounts say whether `missing` blocks can be evicted as long as no lease is taken; false if that needs
+    /// more turns with the same pass. Evicts none.
+    pub(in crate::cache) fn ascertain(
         &mut self,
         missing: usize,
         pass: &mut Option<LeasePass>,
         resources: Resources<'_>,
-    ) -> Option<bool> {
+    ) -> bool {
         if pass.is_none() && missing <= self.totals.evictable && self.first_can_free(missing, resources) {
-            return Some(true);
+            return true;
         }
-        if !self.account_leases(pass.get_or_insert_default(), STALE, resources) {
-            return None;
+        let is_complete = self.account_leases(pass.get_or_insert_default(), STALE, resources);
+        if is_complete {
+            *pass = None;
         }
-        *pass = None;
-        Some(self.totals.evictable >= missing)
+        is_complete
     }
 
     /// Whether the first candidates have so many blocks.
@@ -219,10 +219,11 @@ impl Evictor {
             run.account.with(&self.owner, |account| account.points.iter().collect());
         let to_all = run.space().holdings.must_be_told();
         for point in points {
-            // The evictor alone ends points: what it knows is alive.
+            // A point before it may have ended it, and the list of a dead run keeps its points (W3).
             let point = point.get(run.as_ref());
             let word = point.word.look();
-            if word.is_silent() && (to_all || word.leases() > 0) && !self.listen(point, resources) {
+            let is_of_interest = word.is_silent() && !word.is_dead() && (to_all || word.leases() > 0);
+            if is_of_interest && !self.listen(point, resources) {
                 // What is not silent is filed under its present key.
                 self.place(point, resources);
                 self.visit_again(resources);
@@ -244,9 +245,8 @@ impl Evictor {
     pub(super) fn silence(&mut self, point: Ref<'_, Point>, resources: Resources<'_>) -> bool {
         // Relaxed: the evictor alone writes the bit.
         let word = point.word.load(Relaxed);
-        let may_be = self.may_be_silent(point, word.leases() > 0, resources);
         match (word.is_silent(), self.ranking.is_lazy()) {
-            (false, true) if may_be => point.word.silence(),
+            (false, true) if self.may_be_silent(point, word.leases() > 0, resources) => point.word.silence(),
             (true, false) => return !self.listen(point, resources),
             _ => {}
         }
