@@ -36,10 +36,10 @@ pub use block::{BlockId, write_slots};
 pub use cache::diagnostics;
 pub use cache::{
     Acquired, AdoptError, BlockRequest, BuildError, Builder, CacheEvent, CachedRun, Clock, EventBatch, Evicted,
-    Eviction, EvictionReason, ExternalPool, GrowError, InsertError, InsertErrorKind, Inserted, Lease, LookupStats,
-    Namespace, NamespaceInUse, NamespaceLookups, NamespaceStats, PartialHit, PendingCopy, PrefixCache, PrefixMatch,
-    Priority, Quota, Reservation, ReserveError, RetainError, Session, SettingError, Settings, SharedSpan, Stats,
-    Subscription, TooManyLeases, Violation, Watermarks, WeakLease,
+    EvictedBatch, Eviction, EvictionReason, EvictionSink, ExternalPool, GrowError, InsertError, InsertErrorKind,
+    Inserted, Lease, LookupStats, Namespace, NamespaceInUse, NamespaceLookups, NamespaceStats, PartialHit, PendingCopy,
+    PrefixCache, PrefixMatch, Priority, Quota, Reservation, ReserveError, RetainError, Session, SettingError, Settings,
+    SharedSpan, Stats, Subscription, TooManyLeases, Violation, Watermarks, WeakLease,
 };
 #[cfg(feature = "async")]
 pub use cache::{Acquiring, Reserving};

@@ -14,6 +14,8 @@ mod counters;
 mod errors;
 #[path = "scenarios/eviction.rs"]
 mod eviction;
+#[path = "scenarios/eviction_sink.rs"]
+mod eviction_sink;
 #[path = "scenarios/external.rs"]
 mod external;
 #[path = "scenarios/forks.rs"]

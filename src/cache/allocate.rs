@@ -16,6 +16,7 @@ use super::wait_list::{Lane, Standing};
 use super::waiter::Waiter;
 use crate::block::BlockId;
 use crate::sync::Arc;
+use crate::sync::gauge::{AtomicUsize, Relaxed};
 use crate::tree::Holdings;
 
 /// Victims that a reservation takes blocks of in one turn, and the blocks: less than a millisecond's work.
@@ -68,6 +69,22 @@ impl Certainty {
             self.is_reached = false;
         }
         evictor.settle(resources);
+    }
+}
+
+/// What an attempt to take blocks keeps from turn to turn.
+struct Attempt {
+    effort: Effort,
+    certainty: Certainty,
+    /// Turns that have offered blocks to the eviction sink.
+    offers: usize,
+    /// Of these blocks, those that the sink keeps.
+    kept: Option<Arc<AtomicUsize>>,
+}
+
+impl Attempt {
+    fn new(effort: Effort) -> Self {
+        Self { effort, certainty: Certainty::default(), offers: 0, kept: None }
     }
 }
 
@@ -229,12 +246,12 @@ impl Inner {
             charge: QuotaCharge::default(),
             cache: strong_ref(),
         };
-        let mut certainty = Certainty::default();
+        let mut attempt = Attempt::new(effort);
         let mut turn = |evictor: &mut Evictor, resources: Resources<'_>| -> Result<bool, ReserveError> {
             if effort == Effort::Waiting {
                 evictor.settle_for_waiter(resources);
             }
-            if !certainty.reached(n.saturating_sub(evictor.free(resources)), evictor, resources) {
+            if !attempt.certainty.reached(n.saturating_sub(evictor.free(resources)), evictor, resources) {
                 return Ok(false);
             }
             // Before anything goes because of the other limit: a refusal evicts nothing.
@@ -246,7 +263,7 @@ impl Inner {
             if !evictor.may_charge(holdings, n, resources)? {
                 return Ok(false);
             }
-            let taken = self.take_in_one_turn(n, &mut reservation.blocks, true, &mut certainty, evictor, resources);
+            let taken = self.take_in_one_turn(n, &mut reservation.blocks, true, &mut attempt, evictor, resources);
             taken.transpose()?;
             if taken.is_some() {
                 reservation.charge = QuotaCharge::of(holdings, n);
@@ -330,7 +347,7 @@ impl Inner {
         take_served: impl Fn(&mut Vec<BlockId>) -> bool,
     ) -> Result<(), ReserveError> {
         let in_background = self.background.get().is_some();
-        let mut certainty = Certainty::default();
+        let mut attempt = Attempt::new(effort);
         let mut turn = |evictor: &mut Evictor, resources: Resources<'_>| {
             if take_served(blocks) {
                 return Some(Ok(()));
@@ -341,12 +358,13 @@ impl Inner {
                 evictor.settle_for_waiter(resources);
                 settled = true;
             }
-            let taken = self.take_in_one_turn(n, blocks, settled, &mut certainty, evictor, resources);
+            let taken = self.take_in_one_turn(n, blocks, settled, &mut attempt, evictor, resources);
             if evictor.has_upkeep() || self.namespaces.is_behind() {
                 evictor.keep_upkeep_up(resources);
                 self.namespaces.tidy(evictor, resources);
             }
-            if effort == Effort::Once && self.publications.has_any() {
+            // What is evicted for the sink is not there before this turn has ended.
+            if effort == Effort::Once && self.publications.has_any() && !evictor.sinking.is_set() {
                 self.serve_others(evictor, resources);
             }
             taken
@@ -377,7 +395,7 @@ impl Inner {
             // What was changed before it was asked for; where that is much, it takes turns of its own.
             evictor.drain(&mut entries, resources)
                 && matches!(
-                    self.take_in_one_turn(n, blocks, true, &mut Certainty::default(), evictor, resources),
+                    self.take_in_one_turn(n, blocks, true, &mut Attempt::new(Effort::Once), evictor, resources),
                     Some(Ok(()))
                 )
         });
@@ -389,36 +407,74 @@ impl Inner {
         &self,
         n: usize,
         blocks: &mut Vec<BlockId>,
-        mut settled: bool,
-        certainty: &mut Certainty,
+        settled: bool,
+        attempt: &mut Attempt,
         evictor: &mut Evictor,
         resources: Resources<'_>,
     ) -> Option<Result<(), ReserveError>> {
-        let (mut entries, mut victims, mut left, mut looks) = (usize::MAX, VICTIMS, BLOCKS, LOOKS);
-        loop {
-            if evictor.serve(n, blocks, resources) {
-                return Some(Ok(()));
+        let kept = if evictor.sinking.is_set() { self.begin_offering(n, attempt, evictor) } else { 0 };
+        let taken = take_or_evict(n, blocks, settled, attempt, kept, evictor, resources);
+        attempt.offers += usize::from(evictor.offered() > 0);
+        taken
+    }
+
+    /// Says for whom a turn evicts. The blocks that the sink has and this attempt waits for.
+    #[cold]
+    fn begin_offering(&self, n: usize, attempt: &mut Attempt, evictor: &mut Evictor) -> usize {
+        if attempt.effort == Effort::Waiting {
+            return self.kept_for_waiter();
+        }
+        let kept = attempt.kept.get_or_insert_default();
+        if attempt.offers > LOOKS + n / VICTIMS {
+            // The sink caches them again, or other threads take them: from now on nothing is offered.
+            kept.fetch_add(1, Relaxed);
+        }
+        evictor.sinking.evict_for_thread(Arc::clone(kept));
+        0
+    }
+}
+
+/// Takes `n` blocks, and evicts what is missing; nothing if more turns are needed. `kept` are on their way back from the sink.
+#[inline(always)]
+fn take_or_evict(
+    n: usize,
+    blocks: &mut Vec<BlockId>,
+    mut settled: bool,
+    Attempt { effort, certainty, .. }: &mut Attempt,
+    kept: usize,
+    evictor: &mut Evictor,
+    resources: Resources<'_>,
+) -> Option<Result<(), ReserveError>> {
+    let (mut entries, mut victims, mut left, mut looks) = (usize::MAX, VICTIMS, BLOCKS, LOOKS);
+    loop {
+        if evictor.serve(n, blocks, resources) {
+            return Some(Ok(()));
+        }
+        let free = evictor.free(resources) + evictor.offered() + kept;
+        let missing = n.saturating_sub(free);
+        if left == 0 || victims == 0 || evictor.needs_turn() || !certainty.reached(missing, evictor, resources) {
+            return None;
+        }
+        if missing == 0 && free > evictor.free(resources) {
+            // The sink returns them before the next turn of one that does not wait, or wakes one that does.
+            return match effort {
+                Effort::Once => None,
+                Effort::Waiting => Some(Err(ReserveError::Exhausted { requested: n, available: n - 1 })),
+            };
+        }
+        let available = free + evictor.totals.evictable;
+        let want = missing.min(left);
+        let freed = if available < n { 0 } else { evictor.evict_of_few(want, &mut victims, &mut entries, resources) };
+        left -= freed;
+        // A change that is not in the queue yet can make the counts too high for a moment.
+        if missing > 0 && freed == 0 && victims > 0 && !evictor.needs_turn() {
+            // Blocks that were free before the last settling may be evictable since.
+            if settled && (looks == 0 || resources.queue.is_empty()) {
+                return Some(Err(ReserveError::Exhausted { requested: n, available: available.min(n - 1) }));
             }
-            let free = evictor.free(resources);
-            let missing = n.saturating_sub(free);
-            if left == 0 || victims == 0 || evictor.needs_turn() || !certainty.reached(missing, evictor, resources) {
-                return None;
-            }
-            let available = free + evictor.totals.evictable;
-            let want = missing.min(left);
-            let freed =
-                if available < n { 0 } else { evictor.evict_of_few(want, &mut victims, &mut entries, resources) };
-            left -= freed;
-            // A change that is not in the queue yet can make the counts too high for a moment.
-            if missing > 0 && freed == 0 && victims > 0 && !evictor.needs_turn() {
-                // Blocks that were free before the last settling may be evictable since.
-                if settled && (looks == 0 || resources.queue.is_empty()) {
-                    return Some(Err(ReserveError::Exhausted { requested: n, available: available.min(n - 1) }));
-                }
-                certainty.settle(evictor, resources);
-                settled = true;
-                looks -= usize::from(looks > 0);
-            }
+            certainty.settle(evictor, resources);
+            settled = true;
+            looks -= usize::from(looks > 0);
         }
     }
 }

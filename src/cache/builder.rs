@@ -9,6 +9,7 @@ use crossbeam_utils::CachePadded;
 use super::background::work::turn;
 use super::background::{Background, Eviction, Watermarks};
 use super::clock::{Clock, Time};
+use super::eviction_sink::{EvictionSink, Sink};
 use super::evictor::Evictor;
 use super::inner::{Inner, STEP};
 use super::insert::MAX_TOKENS;
@@ -22,7 +23,7 @@ use crate::block::{BlockId, Grid, Pool};
 use crate::policy::PolicyKind;
 use crate::reclaim::{Domain, Idle};
 use crate::sync::gauge::AtomicUsize;
-use crate::sync::{Arc, Mutex, OnceLock, model_size, thread};
+use crate::sync::{self, Arc, Mutex, OnceLock, model_size, thread};
 use crate::tree::{Demotions, HotPoints, Queue};
 
 /// Configures a [`PrefixCache`]; [`build`](Builder::build) checks everything.
@@ -51,6 +52,7 @@ pub struct Builder {
     eviction: Eviction,
     time_to_idle: Option<Duration>,
     external: bool,
+    sink: Option<Sink>,
     /// The most blocks that it may grow to.
     limit: usize,
     /// The most points that can be hot at once.
@@ -149,6 +151,7 @@ impl Builder {
             eviction: Eviction::Inline,
             time_to_idle: None,
             external: false,
+            sink: None,
             limit: 0,
             hot_points: HOT_POINTS,
             waiting: !cfg!(radixkv_loom),
@@ -233,6 +236,26 @@ impl Builder {
     /// ```
     pub fn time_to_idle(mut self, duration: Duration) -> Self {
         self.time_to_idle = Some(duration);
+        self
+    }
+
+    /// Sets where evicted blocks go before they are used again. Default: nowhere.
+    ///
+    /// See [`EvictionSink`] for what it receives and when. [`Settings::set_eviction_sink`](super::Settings::set_eviction_sink) sets
+    /// it while the cache runs.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use radixkv::{EvictedBatch, PrefixCache};
+    ///
+    /// let print = |batch: EvictedBatch| batch.pieces.iter().for_each(|piece| println!("{:?}", piece.tokens));
+    /// let cache = PrefixCache::builder(16, 1024).eviction_sink(print).build()?;
+    /// # drop(cache);
+    /// # Ok::<_, radixkv::BuildError>(())
+    /// ```
+    pub fn eviction_sink(mut self, sink: impl EvictionSink + 'static) -> Self {
+        self.sink = Some(Sink::new(sink));
         self
     }
 
@@ -331,10 +354,15 @@ impl Builder {
             background: OnceLock::new(),
             publications: Publications::new(self.publishing),
             evictor: Mutex::measured(Evictor::new(self.policy, patience, self.time_to_idle.is_some())),
+            kept: sync::atomic::AtomicUsize::new(0),
             idle,
             domain,
         };
-        inner.gauges.publish(&inner.evictor.lock());
+        {
+            let mut evictor = inner.evictor.lock();
+            evictor.sinking.sink = self.sink;
+            inner.gauges.publish(&evictor);
+        }
         let inner = Arc::new(inner);
         inner.namespaces.join(&inner);
         if watermarks.is_some() {

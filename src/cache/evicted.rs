@@ -1,6 +1,7 @@
 //! Evicted blocks that their caller keeps until it has copied them: to a lower tier, or elsewhere.
 
 use super::events::EvictionReason;
+use super::eviction_sink::Kept;
 use super::evictor::{Victim, Victims};
 use super::prefix_cache::PrefixCache;
 use super::quota::QuotaCharge;
@@ -9,6 +10,7 @@ use super::shared_blocks::SharedBlocks;
 use super::strong_ref::StrongRefs;
 use crate::key::Token;
 use crate::name::NamespaceName;
+use crate::reclaim::Guard;
 
 /// Evicted blocks of one sequence, which stay reserved until this is dropped.
 ///
@@ -27,6 +29,18 @@ pub struct Evicted {
     pub blocks: Reservation,
     /// Why they were evicted.
     pub reason: EvictionReason,
+    /// Dropped after the blocks.
+    pub(super) kept: Option<Kept>,
+}
+
+/// The entries of what was evicted; `held` has the blocks.
+pub(super) fn pieces(taken: Victims, held: &mut Reservation, guard: &Guard<'_>) -> Vec<Evicted> {
+    let piece = |Victim { namespace, piece, reason, start, end, blocks }| {
+        let mut tokens = Vec::with_capacity(end);
+        taken.excerpt.append_tokens(piece, 0, end, &mut tokens, guard);
+        Evicted { namespace, start, tokens, blocks: held.split(blocks), reason, kept: None }
+    };
+    taken.victims.into_iter().map(piece).collect()
 }
 
 pub(super) fn evict_into(cache: &PrefixCache, blocks: usize, evicted: &mut Vec<Evicted>) -> usize {
@@ -53,12 +67,7 @@ pub(super) fn evict_into(cache: &PrefixCache, blocks: usize, evicted: &mut Vec<E
     });
     // Not what was freed: blocks of a tree that is being cleared are evicted from nowhere.
     let count = held.blocks.len();
-    evicted.reserve(taken.victims.len());
-    for Victim { namespace, piece, reason, start, end, blocks } in taken.victims {
-        let mut tokens = Vec::with_capacity(end);
-        taken.excerpt.append_tokens(piece, 0, end, &mut tokens, &guard);
-        evicted.push(Evicted { namespace, start, tokens, blocks: held.split(blocks), reason });
-    }
+    evicted.extend(pieces(*taken, &mut held, &guard));
     count
 }
 

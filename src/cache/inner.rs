@@ -6,7 +6,8 @@ use crossbeam_utils::CachePadded;
 
 use super::background::Background;
 use super::clock::Time;
-use super::evictor::{AgingPass, DeadRuns, Evictor, LeasePass, Resources};
+use super::eviction_sink::Departure;
+use super::evictor::{AgingPass, DeadRuns, Evictor, LeasePass, PassedBy, Resources};
 use super::live_settings::LiveSettings;
 use super::namespace::Registry;
 use super::publications::{Publication, Publications};
@@ -17,7 +18,7 @@ use super::wait_list::WaitList;
 use crate::block::{Grid, Pool};
 use crate::reclaim::{Domain, Guard, Idle, Local, Ref};
 use crate::sync::gauge::{AtomicUsize, Relaxed};
-use crate::sync::{Mutex, MutexGuard, OnceLock, UnmapsLater, unlock_fairly};
+use crate::sync::{self, Mutex, MutexGuard, OnceLock, UnmapsLater, unlock_fairly};
 use crate::tree::{Demotions, HotPoints, Ledger, Point, Queue};
 
 /// The most queue entries that one step of the evictor takes out.
@@ -46,6 +47,8 @@ pub(super) struct Inner {
     pub(super) namespaces: Registry,
     pub(super) background: OnceLock<Background>,
     pub(super) evictor: Mutex<Evictor>,
+    /// Blocks that the eviction sink has.
+    pub(super) kept: sync::atomic::AtomicUsize,
     /// What threads that wait for the evictor ask for.
     pub(super) publications: Publications,
     /// Participants of sessions that have ended, and those that calls borrow.
@@ -63,6 +66,15 @@ pub(super) enum Patience<'a> {
     Tries,
     /// Waits until it gets the lock, or another thread has served what it has published.
     Publishes(&'a Publication<'a>),
+}
+
+/// What a turn leaves to be done without the lock.
+struct Done<'a, R> {
+    result: R,
+    /// A lease on a retained prefix was released.
+    has_let_go: bool,
+    departure: Option<Departure<'a>>,
+    passed_by: Option<PassedBy>,
 }
 
 impl Inner {
@@ -189,8 +201,9 @@ impl Inner {
     }
 
     /// Runs `work` with the evictor, by a participant `near` a slot, and lets `leave` unlock it; nothing if it gets no lock, or was served meanwhile. Then unlinks
-    /// what has died, unmaps what tables have freed, hands garbage over, which may free some, and wakes a waiter if blocks may have
-    /// become available. In this order because freeing takes time, and because a waker is the caller's code, and runs under no lock.
+    /// what has died, unmaps what tables have freed, hands garbage over, which may free some, wakes a waiter if blocks may have
+    /// become available, and calls the eviction sink. In this order because freeing takes time, and because a waker and a sink are the
+    /// caller's code, and run under no lock.
     pub(super) fn turn<'a, R>(
         &'a self,
         near: usize,
@@ -204,8 +217,10 @@ impl Inner {
         let dead = DeadRuns::default();
         let (evictor, guard) = self.lock_pinned(&participant, patience)?;
         let unlinking = dead.unlink_by(&guard, &self.seen);
-        let (result, has_let_go) = self.with_evictor(near, evictor, self.resources(&guard, &dead), work, leave);
+        let Done { result, has_let_go, departure, passed_by } =
+            self.with_evictor(near, evictor, self.resources(&guard, &dead), work, leave);
         drop(unlinking);
+        let batch = departure.and_then(|departure| departure.into_batch(&guard));
         drop(guard);
         drop(kept);
         drop(unmapping);
@@ -213,6 +228,12 @@ impl Inner {
         drop(participant);
         if has_let_go {
             self.ring();
+        }
+        if let Some((sink, batch)) = batch {
+            sink.take(batch);
+        }
+        if let Some(PassedBy { sink, blocks }) = passed_by {
+            sink.passed_by(blocks);
         }
         Some(result)
     }
@@ -241,24 +262,27 @@ impl Inner {
         Some((evictor, participant.pin()))
     }
 
-    /// The part of a turn that is under the lock. Also whether a lease on a retained prefix was released.
+    /// The part of a turn that is under the lock.
     fn with_evictor<'a, R>(
-        &self,
+        &'a self,
         near: usize,
         mut evictor: MutexGuard<'a, Evictor>,
         resources: Resources<'_>,
         work: impl FnOnce(&mut Evictor, Resources<'_>) -> R,
         leave: impl FnOnce(MutexGuard<'a, Evictor>, &R),
-    ) -> (R, bool) {
+    ) -> Done<'a, R> {
         evictor.take_over(near, resources);
         evictor.begin_turn();
         let result = work(&mut evictor, resources);
+        let for_sink = evictor.take_for_sink();
+        let departure = for_sink.map(|for_sink| Departure::new(self, for_sink));
+        let passed_by = evictor.sinking.take_passed_by();
         evictor.return_freed(resources);
         evictor.observers.publish_due(resources.guard);
         self.gauges.publish(&evictor);
         let has_let_go = std::mem::take(&mut evictor.has_let_go);
         leave(evictor, &result);
-        (result, has_let_go)
+        Done { result, has_let_go, departure, passed_by }
     }
 
     /// Calls the background evictor if an allocation has left too few free blocks.

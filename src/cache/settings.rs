@@ -4,6 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use super::background::Watermarks;
+use super::eviction_sink::{EvictionSink, Sink};
 use super::evictor::{FEW_SLICES, SLICE};
 use super::prefix_cache::PrefixCache;
 use crate::policy::PolicyKind;
@@ -24,6 +25,8 @@ use crate::policy::PolicyKind;
 pub enum SettingError {
     /// The cache evicts inline: build it with [`Eviction::Background`](crate::Eviction::Background).
     NotBackground,
+    /// The cache has an eviction sink: [remove](Settings::remove_eviction_sink) it first.
+    HasSink,
     /// The low watermark exceeds the high one, or the high one the capacity.
     Watermarks {
         /// The low one, in blocks.
@@ -41,6 +44,7 @@ impl fmt::Display for SettingError {
             Self::NotBackground => {
                 f.write_str("the cache evicts inline: build it with Eviction::Background to set watermarks")
             }
+            Self::HasSink => f.write_str("the cache has an eviction sink: remove it before another one is set"),
             Self::Watermarks { low, high, capacity } => write!(
                 f,
                 "watermarks: low ({low} blocks) must not exceed high ({high}), nor high the capacity ({capacity})"
@@ -176,5 +180,44 @@ impl Settings<'_> {
         if let Some(background) = self.cache.inner.background.get() {
             background.changes_pending();
         }
+    }
+
+    /// Sets where blocks go that are evicted from now on: what
+    /// [`Builder::eviction_sink`](super::Builder::eviction_sink) sets.
+    ///
+    /// Takes the evictor's lock.
+    ///
+    /// # Errors
+    ///
+    /// [`SettingError::HasSink`]; nothing has changed, and `sink` is dropped.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use radixkv::{EvictedBatch, PrefixCache, SettingError};
+    ///
+    /// let cache = PrefixCache::builder(16, 1024).build()?;
+    /// cache.settings().set_eviction_sink(|_: EvictedBatch| {})?;
+    /// assert_eq!(cache.settings().set_eviction_sink(|_: EvictedBatch| {}), Err(SettingError::HasSink));
+    /// cache.settings().remove_eviction_sink();
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn set_eviction_sink(&self, sink: impl EvictionSink + 'static) -> Result<(), SettingError> {
+        let sink = Sink::new(sink);
+        self.cache.inner.evicting(|evictor, _| {
+            if evictor.sinking.is_set() {
+                return Err(SettingError::HasSink);
+            }
+            evictor.sinking.sink = Some(sink.clone());
+            Ok(())
+        })
+    }
+
+    /// Removes the eviction sink, if there is one; evicted blocks are free at once from now on.
+    ///
+    /// A thread that evicted before may still call it when this returns. Takes the evictor's lock.
+    pub fn remove_eviction_sink(&self) {
+        // Dropped without the lock: it is the caller's code.
+        drop(self.cache.inner.evicting(|evictor, _| evictor.sinking.sink.take()));
     }
 }

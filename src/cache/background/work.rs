@@ -67,7 +67,9 @@ impl Inner {
                 }
                 let more = self.step(aging, evictor, resources);
                 let mut entries = STEP;
-                let missing = if evicting { watermarks.high.saturating_sub(evictor.free(resources)) } else { 0 };
+                let kept = if evictor.sinking.is_set() { self.kept_for_waiter() } else { 0 };
+                let ready = evictor.free(resources) + evictor.offered() + kept;
+                let missing = if evicting { watermarks.high.saturating_sub(ready) } else { 0 };
                 let evicted = if missing == 0 { 0 } else { evictor.evict(missing.min(SLICE), &mut entries, resources) };
                 let more = more || (evicted > 0 && evicted < missing) || evictor.needs_turn();
                 (more, evictor.retained.next())

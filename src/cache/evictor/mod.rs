@@ -12,6 +12,7 @@
 //! | `quota` | what each namespace has, and which namespace has too much |
 //! | `exchange` | another policy put in force, slice by slice |
 //! | `silent` | points whose leases are not told to the evictor |
+//! | `sinking` | where evicted blocks go |
 //! | `upkeep` | what is done between evictions |
 //! | `retained` | prefixes on which the cache itself has a lease, until a deadline |
 //! | `ahead` | prefetching the memory of the next victims, and of the next entries |
@@ -35,6 +36,7 @@ mod quota;
 mod ranking;
 mod retained;
 mod silent;
+mod sinking;
 mod sweep;
 mod trim;
 mod upkeep;
@@ -56,6 +58,8 @@ use quota::Quotas;
 pub(super) use ranking::Ranking;
 pub(super) use retained::Retained;
 pub(super) use silent::LeasePass;
+use sinking::Sinking;
+pub(super) use sinking::{ForSink, PassedBy};
 pub(super) use sweep::{SLICE as SWEEP_SLICE, runs_below};
 pub(super) use upkeep::Upkeep;
 
@@ -150,8 +154,9 @@ pub(super) struct Evictor {
     /// Points that a trim is about to kill; empty between trims.
     pub(super) to_kill: Vec<Link<Point>>,
     pub(super) observers: Observers,
-    /// Where evicted blocks go while a caller asks for them.
+    /// Where evicted blocks go while a caller asks for them, or if there is a sink.
     pub(super) victims: Option<Box<Victims>>,
+    pub(super) sinking: Sinking,
     /// Detached spaces whose root is still held: from `sweep` to `visit_root`, which ends them.
     pub(super) detached: HashSet<Link<Space>>,
     /// Runs that lookups do not find whole.
@@ -218,11 +223,22 @@ impl Evictor {
             reason: EvictionReason::Capacity,
             observers: Observers::default(),
             victims: None,
+            sinking: Sinking::default(),
             stale_left: silent::STALE,
             patience,
             detached: HashSet::new(),
             hidden: Hidden::default(),
             listings: Listings::default(),
+        }
+    }
+
+    /// A turn begins.
+    pub(super) fn begin_turn(&mut self) {
+        self.stale_left = silent::STALE;
+        self.sinking.begin_turn();
+        if let Some(victims) = self.victims.take() {
+            // After a panic in an eviction whose caller asked for its blocks, or the sink.
+            self.freed.extend(victims.blocks);
         }
     }
 
@@ -487,15 +503,11 @@ impl Evictor {
 
     /// Gives the blocks of trimmed runs back to the pool.
     pub(super) fn return_freed(&mut self, resources: Resources<'_>) {
-        if self.freed.is_empty() && self.victims.is_none() {
+        if self.freed.is_empty() {
             return;
         }
         // Taken out first: after a panic in the pool they must not be given back a second time.
         let mut freed = std::mem::take(&mut self.freed);
-        if let Some(victims) = self.victims.take() {
-            // After a panic in an eviction whose caller asked for its blocks.
-            freed.extend(victims.blocks);
-        }
         resources.pool.give_back(&freed);
         freed.clear();
         self.freed = freed;

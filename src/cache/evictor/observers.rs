@@ -98,7 +98,7 @@ impl Observers {
     }
 }
 
-/// Evicted blocks on their way to the caller of [`evict_into`](crate::PrefixCache::evict_into).
+/// Evicted blocks on their way to the caller of [`evict_into`](crate::PrefixCache::evict_into), or to the eviction sink.
 #[derive(Debug, Default)]
 pub(in crate::cache) struct Victims {
     pub(in crate::cache) excerpt: Excerpt,
@@ -179,10 +179,7 @@ impl Evictor {
         self.freed.extend_from_slice(hidden);
         self.totals.count_evicted(blocks.len() as u64, self.reason);
         self.tell_removed(run, keep, blocks, resources);
-        match &mut self.victims {
-            None => self.freed.extend_from_slice(blocks),
-            Some(victims) => victims.add(run, keep, blocks, self.reason, resources),
-        }
+        self.put_evicted(run, keep, blocks, resources);
     }
 
     /// Tells that lookups do not find `blocks` any more, the blocks of `run` from the `keep`-th on, and leaves a mark for those that miss them.
@@ -234,8 +231,7 @@ impl Evictor {
 }
 
 impl Victims {
-    #[cold]
-    fn add<'g>(
+    pub(super) fn add<'g>(
         &mut self,
         run: Ref<'g, Run>,
         keep: usize,

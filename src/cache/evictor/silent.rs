@@ -120,11 +120,6 @@ impl Evictor {
         }
     }
 
-    /// A turn begins.
-    pub(in crate::cache) fn begin_turn(&mut self) {
-        self.stale_left = STALE;
-    }
-
     /// Whether this turn has filed as many candidates again as one may: what is left needs another turn.
     pub(in crate::cache) fn needs_turn(&self) -> bool {
         self.stale_left == 0
