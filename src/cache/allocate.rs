@@ -128,35 +128,7 @@ pub(super) fn reserve<'a>(
     taken
 }
 
-pub(super) fn can_reserve(session: &Session, request: BlockRequest<'_>) -> bool {
-    let inner = session.inner();
-    let ask = Ask::new(request, inner);
-    inner.check_request(ask.blocks).is_ok() && inner.can_take(ask)
-}
-
 impl Inner {
-    /// Whether the blocks are free or can be evicted, and the limit of the namespace that pays allows them.
-    fn can_take(&self, ask: Ask<'_>) -> bool {
-        let limited = ask.charged(self).filter(|holdings| holdings.pinned_limit().is_some());
-        if limited.is_none() && self.pool.free() >= ask.blocks {
-            return true;
-        }
-        let mut certainty = Certainty::default();
-        let mut look = |evictor: &mut Evictor, resources: Resources<'_>| {
-            let missing = ask.blocks.saturating_sub(evictor.free(resources));
-            let is_allowed = || limited.is_none_or(|holdings| holdings.check_charge(ask.blocks).is_ok());
-            let is_certain = certainty.reached(missing, evictor, resources);
-            is_certain.then(|| missing <= evictor.totals.evictable && is_allowed())
-        };
-        let mut can = self.settled(&mut look);
-        loop {
-            match can {
-                Some(can) => return can,
-                None => can = self.in_turn(&mut look),
-            }
-        }
-    }
-
     /// Refuses a request that can never be served.
     pub(super) fn check_request(&self, blocks: usize) -> Result<(), ReserveError> {
         let capacity = self.pool.capacity();

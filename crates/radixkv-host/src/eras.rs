@@ -21,13 +21,18 @@ pub(crate) struct Eras {
     cleared: u64,
     /// Offloads that are under way, by the time at which they began.
     offloads: BTreeMap<u64, usize>,
+    /// The latest time in `let_in` that was forgotten.
+    forgotten: u64,
 }
 
 impl Eras {
-    /// An offload begins; the time.
-    pub(crate) fn begin(&mut self) -> u64 {
-        *self.offloads.entry(self.now).or_default() += 1;
+    pub(crate) fn now(&self) -> u64 {
         self.now
+    }
+
+    /// An offload of what left its cache at this time begins.
+    pub(crate) fn begin(&mut self, at: u64) {
+        *self.offloads.entry(at).or_default() += 1;
     }
 
     /// An offload that began then has ended.
@@ -43,8 +48,9 @@ impl Eras {
 
     /// Whether what an offload brings that began then may come in.
     pub(crate) fn allows(&self, namespace: &NamespaceName, began: u64) -> bool {
-        // A namespace was let in after the last clear of everything, or is not here.
-        let since = self.let_in.get(namespace).copied().unwrap_or(self.cleared);
+        // A namespace was let in after the last clear of everything, or is not here. When one was let in that is forgotten is not
+        // known: no offload was under way then, and one that begins later with what left its cache before stays out.
+        let since = self.let_in.get(namespace).copied().unwrap_or(self.cleared.max(self.forgotten));
         began >= since && self.all_kept_out == 0 && !self.kept_out.contains_key(namespace)
     }
 
@@ -80,7 +86,13 @@ impl Eras {
     /// Forgets what no offload that is under way is older than.
     fn forget(&mut self) {
         let oldest = self.offloads.first_key_value().map_or(u64::MAX, |(&began, _)| began);
-        self.let_in.retain(|_, since| *since > oldest);
+        self.let_in.retain(|_, since| {
+            let is_kept = *since > oldest;
+            if !is_kept {
+                self.forgotten = self.forgotten.max(*since);
+            }
+            is_kept
+        });
     }
 }
 
@@ -93,14 +105,18 @@ mod tests {
         let cache = radixkv::PrefixCache::builder(1, 1).build().expect("a cache");
         let [one, two] = ["one", "two"].map(|name| cache.namespace(&[name]).name());
         let mut eras = Eras::default();
-        let before = eras.begin();
+        let begin = |eras: &mut Eras| {
+            eras.begin(eras.now());
+            eras.now()
+        };
+        let before = begin(&mut eras);
         eras.keep_out(&one);
         eras.keep_out(&one);
-        let between = eras.begin();
+        let between = begin(&mut eras);
         eras.let_in(&one);
         assert!(!eras.allows(&one, between), "it is kept out for another reason");
         eras.let_in(&one);
-        let after = eras.begin();
+        let after = begin(&mut eras);
         assert_eq!([before, between, after].map(|began| eras.allows(&one, began)), [false, false, true]);
         assert_eq!([before, between, after].map(|began| eras.allows(&two, began)), [true; 3]);
         eras.end(before);
@@ -110,7 +126,7 @@ mod tests {
         for _ in 0..2 {
             eras.keep_all_out();
         }
-        let between = eras.begin();
+        let between = begin(&mut eras);
         eras.let_all_in();
         assert!(!eras.allows(&two, eras.now), "all are kept out for another reason");
         eras.let_all_in();

@@ -74,5 +74,6 @@ impl Drop for KeptOut {
             Some(namespace) => state.eras.let_in(namespace),
             None => state.eras.let_all_in(),
         }
+        self.tier.inner.set_era(state.eras.now());
     }
 }

@@ -77,9 +77,19 @@ impl HostTier {
         self.begin_offload(&mut self.inner.lock())
     }
 
+    /// Starts an offload of what left its cache in this era.
+    pub(crate) fn offload_since(&self, era: u64) -> Offload {
+        self.begin_at(era, &mut self.inner.lock())
+    }
+
     pub(crate) fn begin_offload(&self, state: &mut State) -> Offload {
+        self.begin_at(state.eras.now(), state)
+    }
+
+    fn begin_at(&self, began: u64, state: &mut State) -> Offload {
         state.offloads += 1;
-        Offload { tier: self.clone(), began: state.eras.begin(), number: state.offloads }
+        state.eras.begin(began);
+        Offload { tier: self.clone(), began, number: state.offloads }
     }
 }
 

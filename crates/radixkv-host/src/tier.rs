@@ -3,7 +3,13 @@
 use std::{
     fmt,
     ops::Range,
-    sync::{Arc, OnceLock, PoisonError},
+    sync::{
+        Arc, OnceLock, PoisonError,
+        atomic::{
+            AtomicU64,
+            Ordering::{Acquire, Release},
+        },
+    },
 };
 
 use radixkv::{NamespaceName, Token};
@@ -54,6 +60,8 @@ pub(crate) struct Inner {
     /// For an admission that remembers.
     pub(crate) fingerprints: Fingerprints,
     pub(crate) admission: Admission,
+    /// The time of the state's clears, for who must not take the lock.
+    era: AtomicU64,
     state: Mutex<State>,
 }
 
@@ -107,8 +115,21 @@ impl Inner {
             remote: OnceLock::new(),
             fingerprints: Fingerprints::default(),
             admission,
+            era: AtomicU64::new(0),
             state: Mutex::new(state),
         }
+    }
+
+    /// The time of the clears. What leaves a cache afterwards is of no clear before it; one that is under way may not show yet.
+    pub(crate) fn era(&self) -> u64 {
+        // Acquire: as `set_era`.
+        self.era.load(Acquire)
+    }
+
+    /// Under the lock.
+    pub(crate) fn set_era(&self, era: u64) {
+        // Release: who finds it comes after the clear.
+        self.era.store(era, Release);
     }
 
     /// Puts remote tiers below, once.

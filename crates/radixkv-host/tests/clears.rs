@@ -14,7 +14,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use radixkv::{Namespace, NamespaceName, PrefixCache, Token};
+use radixkv::{Eviction, Namespace, NamespaceName, PrefixCache, Token, Watermarks};
 use radixkv_host::{DeviceMemory, HostTier, TierMode, TieredCache, TieredSession, TieredStart, WritePolicy};
 
 const SIZE: usize = 2;
@@ -39,11 +39,13 @@ struct Plan {
 
 impl Engine {
     fn new(plan: Plan) -> Self {
-        let cache = PrefixCache::builder(SIZE, 24).build().expect("a cache");
+        let builder = PrefixCache::builder(SIZE, 24);
+        let ahead = builder.clone().eviction(Eviction::Background(Watermarks::new(2, 6)));
+        let cache = if plan.has_thread { ahead } else { builder }.build().expect("a cache");
         let memory = Arc::new(DeviceMemory::new(SIZE, BYTES, 24));
         let host = HostTier::builder(SIZE, 64).block_bytes(BYTES).build().expect("a tier");
         let tiers = TieredCache::builder(&cache, &host, Arc::clone(&memory)).mode(plan.mode).write_policy(plan.write);
-        let tiers = if plan.has_thread { tiers.mover_thread(8).keep_free(2, 6) } else { tiers };
+        let tiers = if plan.has_thread { tiers.mover_thread(8) } else { tiers };
         let spaces = [cache.default_namespace(), cache.namespace(&["tenant"])];
         let (weights, oldest) = (AtomicU64::new(0), Default::default());
         Self { tiers: tiers.build().expect("they go together"), memory, spaces, weights, oldest }

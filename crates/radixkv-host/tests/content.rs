@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use radixkv::{Keys, Namespace, NamespaceName, PrefixCache, Token};
+use radixkv::{Eviction, Keys, Namespace, NamespaceName, PrefixCache, Token, Watermarks};
 use radixkv_host::{
     DeviceMemory, HostTier, MoveError, Mover, TierMode, TieredCache, TieredSession, ToDevice, ToHost, WritePolicy,
 };
@@ -81,11 +81,13 @@ fn world(plan: Plan) -> World {
     let host = HostTier::builder(plan.host_size, 192 / plan.host_size).staging(64 / plan.host_size);
     let host = host.block_bytes(plan.host_size * TOKEN_BYTES).build().expect("a tier");
     let engine = |_| {
-        let cache = PrefixCache::builder(SIZE, 24).build().expect("a cache");
+        let builder = PrefixCache::builder(SIZE, 24);
+        let ahead = builder.clone().eviction(Eviction::Background(Watermarks::new(4, 8)));
+        let cache = if plan.threads { ahead } else { builder }.build().expect("a cache");
         let memory = Arc::new(DeviceMemory::new(SIZE, SIZE * TOKEN_BYTES, 24));
         let mover = Failing { memory: Arc::clone(&memory), calls: AtomicU64::new(0), one_in: plan.one_in };
         let tiers = TieredCache::builder(&cache, &host, mover).mode(plan.mode).write_policy(plan.write);
-        let tiers = if plan.threads { tiers.mover_thread(8).keep_free(4, 8) } else { tiers };
+        let tiers = if plan.threads { tiers.mover_thread(8) } else { tiers };
         Engine { tiers: tiers.build().expect("they go together"), memory }
     };
     World { engines: (0..plan.engines).map(engine).collect(), host }

@@ -11,7 +11,7 @@ use std::{
 };
 
 use common::{BLOCK_BYTES, Engine, PATIENCE, SIZE, host, layout, prompt};
-use radixkv::{NamespaceName, PrefixCache};
+use radixkv::{Eviction, NamespaceName, PrefixCache, Watermarks};
 use radixkv_host::{
     HostBuildError, HostTier, MoveError, Mover, NoCopies, TierMode, TieredCache, ToDevice, ToHost,
     radixkv_tiers::{
@@ -339,9 +339,10 @@ fn what_is_forgotten_is_held_and_the_rest_is_free() {
 
 #[test]
 fn tiers_of_nothing_are_tiers() {
-    let cache = PrefixCache::builder(4, 4).build().expect("a cache");
+    let ahead = Eviction::Background(Watermarks::new(4, 4));
+    let cache = PrefixCache::builder(4, 4).eviction(ahead).build().expect("a cache");
     let host = HostTier::builder(4, 4).time_to_live(Duration::ZERO).build().expect("a tier");
-    let tiers = TieredCache::builder(&cache, &host, NoCopies).mover_thread(1).keep_free(4, 4).build().expect("tiers");
+    let tiers = TieredCache::builder(&cache, &host, NoCopies).mover_thread(1).build().expect("tiers");
     let (session, space) = (tiers.session(), cache.default_namespace());
     for _ in 0..20 {
         for tokens in [&[][..], &[1], &[1, 2, 3, 4], &[1, 2, 3, 4, 5, 6, 7, 8]] {

@@ -12,7 +12,7 @@ use std::{
 };
 
 use common::gated::gated;
-use radixkv::{Keys, Namespace, NamespaceName, PrefixCache};
+use radixkv::{Eviction, Keys, Namespace, NamespaceName, PrefixCache, Watermarks};
 use radixkv_host::{
     DeviceMemory, HostTier, Memory, NoCopies, TierMode, TieredBuildError, TieredCache, TieredStart, WritePolicy,
 };
@@ -150,10 +150,11 @@ fn a_mover_that_fails_costs_a_hit_and_no_block() {
 
 #[test]
 fn where_too_much_is_on_its_way_the_thread_evicts_without_copying() {
-    let cache = PrefixCache::builder(2, 8).build().expect("a cache");
+    let ahead = Eviction::Background(Watermarks::new(4, 4));
+    let cache = PrefixCache::builder(2, 8).eviction(ahead).build().expect("a cache");
     let host = HostTier::builder(2, 8).build().expect("a tier");
     let (mover, is_called, go) = gated();
-    let tiers = TieredCache::builder(&cache, &host, mover).mover_thread(1).keep_free(4, 4).build();
+    let tiers = TieredCache::builder(&cache, &host, mover).mover_thread(1).build();
     let (tiers, space) = (tiers.expect("they go together"), cache.default_namespace());
     for prompt in [A, B, &[21, 22, 23, 24]] {
         serve(&tiers, &space, prompt);
@@ -208,10 +209,11 @@ fn of_what_leaves_at_once_the_newest_stays_in_a_host_that_is_too_small() {
 
 #[test]
 fn what_is_on_its_way_to_the_host_counts_for_the_blocks_that_are_kept_free() {
-    let cache = PrefixCache::builder(2, 8).build().expect("a cache");
+    let ahead = Eviction::Background(Watermarks::new(4, 4));
+    let cache = PrefixCache::builder(2, 8).eviction(ahead).build().expect("a cache");
     let host = HostTier::builder(2, 8).build().expect("a tier");
     let (mover, is_called, go) = gated();
-    let tiers = TieredCache::builder(&cache, &host, mover).mover_thread(64).keep_free(4, 4).build();
+    let tiers = TieredCache::builder(&cache, &host, mover).mover_thread(64).build();
     let (tiers, space) = (tiers.expect("they go together"), cache.default_namespace());
     for prompt in [A, B, &[21, 22, 23, 24]] {
         serve(&tiers, &space, prompt);
@@ -290,12 +292,14 @@ fn what_does_not_go_together_says_why() {
     let uneven = refused(of(16).mode(TierMode::Shared).build());
     assert_eq!(uneven, "host blocks of 6 bytes do not divide into 4 device blocks");
     assert!(refused(of(4).write_policy(WritePolicy::Through).build()).starts_with("write-through"));
-    let marks = "blocks kept free: low (3) must not exceed high (2), nor high the capacity (8)";
-    assert_eq!(refused(of(4).keep_free(3, 2).build()), marks);
     assert!(refused(of(4).mover_thread(0).build()).starts_with("0 blocks in flight requested"));
     let external = PrefixCache::builder(4, 8).external().build().expect("a cache");
     let external = TieredCache::builder(&external, &host(4), NoCopies).build();
     assert!(refused(external).contains("the cache has an external pool"));
+    let first = of(4).build().expect("the first over this cache");
+    assert!(refused(of(4).build()).starts_with("the cache has an eviction sink already"));
+    drop(first);
+    drop(of(4).build().expect("the only one"));
 }
 
 #[test]
@@ -321,23 +325,55 @@ fn memory_of_the_callers_own_is_dropped_with_the_tier() {
 }
 
 #[test]
-fn what_the_cache_evicts_by_itself_is_counted() {
-    let (tiers, space) = tiers(4, 8, TierMode::Exclusive);
+fn what_the_cache_evicts_by_itself_is_copied() {
+    let (tiers, space) = tiers(4, 16, TierMode::Exclusive);
+    let counts = || (tiers.stats().evicted_blocks, tiers.host().stats().cached_blocks);
     serve(&tiers, &space, A);
     serve(&tiers, &space, B);
     tiers.evict(1);
-    assert_eq!((tiers.stats().evicted_blocks, tiers.stats().bypassed_blocks), (1, 0));
     drop(tiers.session().device().reserve(3).expect("one is free, the others are evicted"));
-    assert_eq!((tiers.stats().evicted_blocks, tiers.stats().bypassed_blocks), (1, 2));
-    serve(&tiers, &space, &[21, 22, 23, 24, 25, 26, 27, 28]);
-    assert_eq!((tiers.stats().evicted_blocks, tiers.stats().bypassed_blocks), (2, 2));
+    assert_eq!(counts(), (3, 3), "for a reservation");
+    tiers.cache().evict(1);
+    assert_eq!(counts(), (4, 4), "by a verb of the cache");
     let tenant = tiers.cache().namespace(&["tenant"]);
     tenant.set_quota(radixkv::Quota::default().cached_blocks(1));
-    tiers.evict(4);
     serve(&tiers, &tenant, A);
     tiers.cache().settle();
-    assert_eq!((tiers.stats().evicted_blocks, tiers.stats().bypassed_blocks), (6, 3));
-    // What was evicted before the tier came is not counted.
-    let again = TieredCache::builder(tiers.cache(), tiers.host(), NoCopies).build().expect("they go together");
-    assert_eq!(again.stats().bypassed_blocks, 0);
+    assert_eq!(counts(), (5, 5), "for a quota");
+    tiers.cache().settings().set_time_to_idle(Some(Duration::ZERO));
+    tiers.cache().settle();
+    assert_eq!(counts(), (6, 6), "for its age");
+    assert_eq!((tiers.stats().bypassed_blocks, tiers.stats().dropped_blocks), (0, 0));
+    assert_eq!([&space, &tenant].map(|space| tiers.host().peek(&space.name(), A, 0)), [4, 4]);
+}
+
+/// With the cache's own thread the host has what it has without it.
+#[test]
+fn a_thread_that_evicts_ahead_copies_what_a_request_would() {
+    for mode in [TierMode::Exclusive, TierMode::Shared] {
+        let hits = [Eviction::Inline, Eviction::Background(Watermarks::new(8, 16))].map(|eviction| {
+            let cache = PrefixCache::builder(2, 64).eviction(eviction).build().expect("a cache");
+            let host = HostTier::builder(2, 256).build().expect("a tier");
+            let tiers = TieredCache::builder(&cache, &host, NoCopies).mode(mode).build().expect("they go together");
+            let (space, mut found) = (cache.default_namespace(), 0);
+            for round in 0..2_000_u32 {
+                let key = round * 7919 % 31;
+                let prompt: Vec<u32> = (0..8 + key % 5 * 2).map(|at| key << 8 | at).collect();
+                let (device, host) = serve(&tiers, &space, &prompt);
+                found += device + host;
+            }
+            assert_eq!((tiers.stats().dropped_blocks, tiers.stats().bypassed_blocks), (0, 0));
+            found as f64
+        });
+        assert!(hits[1] > 0.99 * hits[0], "{mode:?}: {hits:?}");
+    }
+}
+
+#[test]
+fn a_tiered_cache_that_is_gone_receives_nothing() {
+    let (tiers, space) = tiers(4, 8, TierMode::Exclusive);
+    serve(&tiers, &space, A);
+    let (cache, host) = (tiers.cache().clone(), tiers.host().clone());
+    drop(tiers);
+    assert_eq!((cache.evict(2), host.stats().cached_blocks), (2, 0));
 }

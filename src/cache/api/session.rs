@@ -216,30 +216,6 @@ impl Session {
         allocate::reserve(self, request)
     }
 
-    /// Whether [`reserve`](Self::reserve) would take the blocks at once, as long as no other thread leases or takes any.
-    /// Evicts nothing, and counts as no refusal.
-    ///
-    /// A look at the free blocks where those are enough. Otherwise it takes the evictor's lock and looks at the next
-    /// victims; only where leases hold too many blocks it looks at every candidate, in steps.
-    ///
-    /// # Panics
-    ///
-    /// On [misuse](crate::PrefixCache#misuse).
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # let cache = radixkv::PrefixCache::builder(16, 8).build()?;
-    /// # let session = cache.session();
-    /// let running = session.reserve(6)?;
-    /// assert!(session.can_reserve(2) && !session.can_reserve(3));
-    /// # drop(running);
-    /// # Ok::<_, Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn can_reserve<'a>(&self, request: impl Into<BlockRequest<'a>>) -> bool {
-        allocate::can_reserve(self, request.into())
-    }
-
     /// Publishes the whole blocks of `tokens` beyond `lease`, computed into the reservation's blocks.
     ///
     /// `tokens` is the whole sequence; its first `lease.len_tokens()` must be the tokens that the lease was matched by,

@@ -6,11 +6,11 @@
 
 mod copies;
 mod hints;
-mod keeping_free;
 mod matching;
 mod offloading;
 mod onboarding;
 mod session;
+mod sink;
 mod sizes;
 mod start;
 mod stats;
@@ -18,7 +18,10 @@ mod stats;
 use std::{
     fmt, io,
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::{Arc, atomic::AtomicUsize},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
 };
 
 use radixkv::{Namespace, PrefixCache};
@@ -36,7 +39,7 @@ use crate::{
     write_policy::WritePolicy,
 };
 use copies::Copies;
-use keeping_free::{KeepingFree, Marks};
+use sink::TierSink;
 use sizes::Sizes;
 use stats::Counters;
 
@@ -55,9 +58,8 @@ pub enum TierMode {
 
 /// A [`PrefixCache`] on the device with a [`HostTier`] below it. A handle: clones share both.
 ///
-/// Evict through it ([`evict`](Self::evict)), or by [`TieredSession::acquire`]: what the cache evicts by itself (a plain
-/// [`reserve`](radixkv::Session::reserve), its background thread, a quota) is not offloaded, and counted
-/// ([`TieredStats::bypassed_blocks`]).
+/// It is the cache's [eviction sink](radixkv::EvictionSink): what is evicted for a request, by the background thread
+/// ([`Eviction::Background`](radixkv::Eviction::Background)), for a quota or for its age is copied to the host.
 #[derive(Clone)]
 pub struct TieredCache {
     shared: Arc<Shared>,
@@ -72,13 +74,10 @@ struct Shared {
     remote_wait: RemoteWait,
     sizes: Sizes,
     counters: Counters,
-    /// Blocks that the cache had evicted when this was built.
-    evicted_before: u64,
     /// The mover's thread, if it has one.
     copies: Option<Copies>,
-    keeping_free: Option<KeepingFree>,
-    /// Blocks that are evicted, and not free yet.
-    leaving: AtomicUsize,
+    /// Whether the cache's eviction sink is this one's.
+    is_sink: AtomicBool,
 }
 
 /// Configures a [`TieredCache`].
@@ -91,7 +90,6 @@ pub struct TieredBuilder {
     write: WritePolicy,
     remote_wait: RemoteWait,
     in_flight: Option<usize>,
-    marks: Option<Marks>,
 }
 
 /// Why a [`TieredCache`] could not be built.
@@ -131,16 +129,6 @@ pub enum TieredBuildError {
     /// The number of blocks in flight is zero.
     #[error("0 blocks in flight requested: at least 1 is needed")]
     NothingInFlight,
-    /// The watermarks are not in order: low must not exceed high, nor high the capacity.
-    #[error("blocks kept free: low ({low}) must not exceed high ({high}), nor high the capacity ({capacity})")]
-    Marks {
-        /// The low one.
-        low: usize,
-        /// The high one.
-        high: usize,
-        /// Blocks of the cache.
-        capacity: usize,
-    },
     /// The system could not start a thread.
     #[error("starting a thread for the tiers failed: {kind}")]
     NoThread {
@@ -150,6 +138,9 @@ pub enum TieredBuildError {
     /// The cache has an external pool: build it with a pool of its own.
     #[error("the cache has an external pool: a host tier needs a cache that owns its pool")]
     External,
+    /// The cache has an eviction sink: it is below another tiered cache, or was built with one.
+    #[error("the cache has an eviction sink already: build it without one, and one tiered cache over it")]
+    HasSink,
 }
 
 impl TieredCache {
@@ -163,7 +154,6 @@ impl TieredCache {
             write: WritePolicy::default(),
             remote_wait: RemoteWait::default(),
             in_flight: None,
-            marks: None,
         }
     }
 
@@ -187,8 +177,9 @@ impl TieredCache {
         TieredSession::new(&self.shared)
     }
 
-    /// Evicts up to `blocks` device blocks as [`PrefixCache::evict`] does, after copying them to
-    /// the host. Returns how many were evicted.
+    /// Evicts up to `blocks` device blocks as [`PrefixCache::evict`] does, and waits until they are
+    /// copied to the host and free, also where [`mover_thread`](TieredBuilder::mover_thread) has
+    /// much to do. Returns how many were evicted.
     pub fn evict(&self, blocks: usize) -> usize {
         self.shared.evict(blocks)
     }
@@ -239,11 +230,7 @@ impl TieredCache {
 
     /// The statistics of the copies between the tiers since the cache was built.
     pub fn stats(&self) -> TieredStats {
-        let shared = &self.shared;
-        // First: what is evicted through it meanwhile counts there already.
-        let evicted = shared.cache.stats().evicted_blocks - shared.evicted_before;
-        let counts = shared.counters.read();
-        TieredStats { bypassed_blocks: evicted.saturating_sub(counts.evicted_blocks), ..counts }
+        self.shared.counters.read()
     }
 }
 
@@ -251,6 +238,14 @@ impl Shared {
     /// Whether the mover made its copies; one that panics did not.
     fn is_moved(&self, copy: impl FnOnce(&dyn Mover) -> Result<(), MoveError>) -> bool {
         matches!(catch_unwind(AssertUnwindSafe(|| copy(&*self.mover))), Ok(Ok(())))
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        if *self.is_sink.get_mut() {
+            self.cache.settings().remove_eviction_sink();
+        }
     }
 }
 
@@ -280,14 +275,6 @@ impl TieredBuilder {
         Self { in_flight: Some(blocks), ..self }
     }
 
-    /// Evicts on a separate thread when fewer than `low` blocks of the device are free, until
-    /// `high` are free or in flight to the host, so that requests find free blocks. Where the
-    /// mover's thread has too much to do, blocks are evicted and not copied
-    /// ([`TieredStats::dropped_blocks`]). Default: the request that needs blocks evicts.
-    pub fn keep_free(self, low: usize, high: usize) -> Self {
-        Self { marks: Some(Marks { low, high }), ..self }
-    }
-
     /// Builds the tiered cache.
     ///
     /// # Errors
@@ -295,11 +282,10 @@ impl TieredBuilder {
     /// [`TieredBuildError`].
     pub fn build(self) -> Result<TieredCache, TieredBuildError> {
         self.check()?;
-        let Self { cache, host, mover, mode, write, remote_wait, in_flight, marks } = self;
+        let Self { cache, host, mover, mode, write, remote_wait, in_flight } = self;
         let no_thread = |error: io::Error| TieredBuildError::NoThread { kind: error.kind() };
         let copies = in_flight.map(Copies::start).transpose().map_err(no_thread)?;
         let shared = Arc::new(Shared {
-            evicted_before: cache.stats().evicted_blocks,
             sizes: Sizes { device: cache.block_size(), host: host.block_size() },
             cache,
             host,
@@ -309,17 +295,16 @@ impl TieredBuilder {
             remote_wait,
             counters: Counters::default(),
             copies,
-            keeping_free: marks.map(KeepingFree::new),
-            leaving: AtomicUsize::new(0),
+            is_sink: AtomicBool::new(false),
         });
-        if let Some(keeping_free) = &shared.keeping_free {
-            keeping_free.start(Arc::downgrade(&shared)).map_err(no_thread)?;
-        }
+        let sink = TierSink { host: shared.host.clone(), shared: Arc::downgrade(&shared) };
+        shared.cache.settings().set_eviction_sink(sink).map_err(|_| TieredBuildError::HasSink)?;
+        shared.is_sink.store(true, Relaxed);
         Ok(TieredCache { shared })
     }
 
     fn check(&self) -> Result<(), TieredBuildError> {
-        let Self { cache, host, mode, write, in_flight, marks, .. } = self;
+        let Self { cache, host, mode, write, in_flight, .. } = self;
         let sizes = Sizes { device: cache.block_size(), host: host.block_size() };
         let Sizes { device, host: host_size } = sizes;
         if !sizes.are_multiples() {
@@ -341,13 +326,7 @@ impl TieredBuilder {
         if *in_flight == Some(0) {
             return Err(TieredBuildError::NothingInFlight);
         }
-        let capacity = cache.capacity_blocks();
-        match *marks {
-            Some(Marks { low, high }) if low > high || high > capacity => {
-                Err(TieredBuildError::Marks { low, high, capacity })
-            }
-            _ => Ok(()),
-        }
+        Ok(())
     }
 }
 

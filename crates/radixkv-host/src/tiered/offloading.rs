@@ -2,16 +2,12 @@
 
 use std::{
     ops::Range,
-    sync::{Arc, atomic::Ordering::Relaxed, mpsc},
+    sync::{Arc, mpsc},
 };
 
 use radixkv::{BlockId, Evicted, Inserted, Namespace, NamespaceName, PrefixMatch, Token};
 
-use super::{
-    Shared,
-    copies::{Copies, Room},
-    sizes::Part,
-};
+use super::{Shared, copies::Copies, sizes::Part};
 use crate::{
     grid::offset,
     mover::ToHost,
@@ -59,34 +55,24 @@ impl Sources<'_> {
     }
 }
 
-/// Blocks that are evicted, and not free yet.
-struct Leaving {
-    shared: Arc<Shared>,
-    blocks: usize,
-}
-
-impl Leaving {
-    fn new(shared: &Arc<Shared>, blocks: usize) -> Self {
-        // Relaxed, here and below: a number to go by.
-        shared.leaving.fetch_add(blocks, Relaxed);
-        Self { shared: Arc::clone(shared), blocks }
-    }
-}
-
-impl Drop for Leaving {
-    fn drop(&mut self) {
-        self.shared.leaving.fetch_sub(self.blocks, Relaxed);
-    }
-}
-
 impl Shared {
     /// Evicts blocks of the device, and copies them to the host; they are free when it returns.
     pub(super) fn evict(self: &Arc<Self>, blocks: usize) -> usize {
         // For no more than there are is room taken.
         let blocks = blocks.min(self.cache.capacity_blocks());
         let Some(copies) = self.copies_elsewhere() else { return self.evict_here(blocks) };
+        let room = copies.room(blocks);
+        let offload = self.host.offload();
+        let mut evicted = Vec::new();
+        let count = self.cache.evict_into(blocks, &mut evicted);
+        self.counters.evicted_blocks.add(count);
         let (done, is_done) = mpsc::sync_channel(1);
-        let count = self.evict_there(blocks, copies.room(blocks), move || _ = done.send(()));
+        let shared = Arc::clone(self);
+        room.submit(move || {
+            shared.take_in(&offload, &evicted.iter().map(Piece::from).collect::<Vec<_>>());
+            drop((offload, evicted));
+            let _ = done.send(());
+        });
         // An error says that the copying panicked: the blocks are free then, too.
         let _ = is_done.recv();
         count
@@ -97,35 +83,8 @@ impl Shared {
         self.copies.as_ref().filter(|copies| !copies.is_worker())
     }
 
-    /// Blocks that are evicted, and not free yet.
-    pub(super) fn leaving(&self) -> usize {
-        // Relaxed: a number to go by.
-        self.leaving.load(Relaxed)
-    }
-
-    /// Evicts blocks, and leaves it to the mover's thread to copy them; `done` is called there when they are free.
-    pub(super) fn evict_there(
-        self: &Arc<Self>,
-        blocks: usize,
-        room: Room,
-        done: impl FnOnce() + Send + 'static,
-    ) -> usize {
-        let offload = self.host.offload();
-        let mut evicted = Vec::new();
-        let count = self.cache.evict_into(blocks, &mut evicted);
-        self.counters.evicted_blocks.add(count);
-        let leaving = Leaving::new(self, count);
-        room.submit(move || {
-            leaving.shared.take_in(&offload, &evicted.iter().map(Piece::from).collect::<Vec<_>>());
-            drop(evicted);
-            drop(leaving);
-            done();
-        });
-        count
-    }
-
     /// Evicts blocks, and copies them on this thread.
-    pub(super) fn evict_here(&self, blocks: usize) -> usize {
+    fn evict_here(&self, blocks: usize) -> usize {
         // First: what is evicted from now on is of no clear that comes before this.
         let offload = self.host.offload();
         let mut evicted = Vec::new();

@@ -161,10 +161,7 @@ impl TieredSession {
         self.take_fetched(request, &mut found);
         let remote_tokens = found.host_tokens() - in_host;
         let missing = self.blocks(request).saturating_sub(found.device.blocks().len());
-        let blocks = self.reserve(request.namespace, missing)?;
-        if let Some(keeping_free) = &self.shared.keeping_free {
-            keeping_free.look(self.shared.cache.free_blocks());
-        }
+        let blocks = self.session.reserve(BlockRequest::new(missing).paid_by(request.namespace))?;
         let Found { device, host, .. } = found;
         let cached = device.blocks().to_vec();
         let prepared = Prepared { lease: device.into_lease(), cached, host, remote_tokens, blocks };
@@ -185,16 +182,6 @@ impl TieredSession {
 
     fn host_match(&self, Request { namespace, tokens, .. }: Request<'_>, from: usize) -> HostMatch {
         self.shared.host.pinned_from(&namespace.name(), tokens, from)
-    }
-
-    /// Reserves blocks. What has to be evicted for them is copied to the host first; a refusal evicts nothing.
-    fn reserve(&self, namespace: &Namespace, blocks: usize) -> Result<Reservation, ReserveError> {
-        let request = BlockRequest::new(blocks).paid_by(namespace);
-        let lacking = blocks.saturating_sub(self.shared.cache.free_blocks());
-        if lacking > 0 && self.session.can_reserve(request) {
-            self.shared.evict(lacking);
-        }
-        self.session.reserve(request)
     }
 
     /// Counts the lookup and the use. What other threads have inserted of the sequence meanwhile is taken into it.

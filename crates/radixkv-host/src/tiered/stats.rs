@@ -6,14 +6,14 @@ use crate::counter::Counter;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct TieredStats {
-    /// Device blocks that were evicted through the tiered cache.
+    /// Device blocks that were evicted, but for those of [`bypassed_blocks`](Self::bypassed_blocks).
     pub evicted_blocks: u64,
-    /// Of those, blocks that the eviction thread evicted without copying them because the copy
-    /// queue was full.
+    /// Of those, blocks that were not copied because the mover's thread had too much to do: evicted
+    /// by the background thread, for a quota or for their age. A request that needs blocks waits for
+    /// its copies instead.
     pub dropped_blocks: u64,
-    /// Blocks that the cache evicted on its own, so they are not in the host: for a plain
-    /// [`reserve`](radixkv::Session::reserve), for a quota, or by its background thread. Where
-    /// several threads evict at the moment, some blocks on their way to the host are among them.
+    /// Blocks that were evicted past the tiers, because a request needed them while other threads
+    /// took those that were copied for it.
     pub bypassed_blocks: u64,
     /// Tokens that were copied to the host.
     pub offloaded_tokens: u64,
@@ -39,6 +39,7 @@ pub struct TieredStats {
 pub(super) struct Counters {
     pub(super) evicted_blocks: Counter,
     pub(super) dropped_blocks: Counter,
+    pub(super) bypassed_blocks: Counter,
     pub(super) offloaded_tokens: Counter,
     pub(super) offloaded_bytes: Counter,
     pub(super) onboarded_tokens: Counter,
@@ -55,7 +56,7 @@ impl Counters {
         TieredStats {
             evicted_blocks: self.evicted_blocks.get() + self.dropped_blocks.get(),
             dropped_blocks: self.dropped_blocks.get(),
-            bypassed_blocks: 0,
+            bypassed_blocks: self.bypassed_blocks.get(),
             offloaded_tokens: self.offloaded_tokens.get(),
             offloaded_bytes: self.offloaded_bytes.get(),
             onboarded_tokens: self.onboarded_tokens.get(),

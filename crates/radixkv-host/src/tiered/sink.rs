@@ -1,0 +1,56 @@
+//! What the cache evicts by itself, on its way to the host: for a reservation, by its background thread, for a quota, for its age.
+
+use std::sync::{Weak, mpsc};
+
+use radixkv::{EvictedBatch, EvictionSink};
+
+use super::{Shared, offloading::Piece};
+use crate::tier::HostTier;
+
+/// The cache's eviction sink.
+pub(super) struct TierSink {
+    pub(super) host: HostTier,
+    pub(super) shared: Weak<Shared>,
+}
+
+impl EvictionSink for TierSink {
+    /// The time of the host's clears: what is evicted now is of no clear that comes before this.
+    fn mark(&self) -> u64 {
+        self.host.inner.era()
+    }
+
+    /// A thread that needs the blocks copies them, or waits for the mover's thread. For the others a line of copies without room
+    /// means that the blocks are not copied.
+    fn take(&self, batch: EvictedBatch) {
+        // Without it the tiered cache is gone, and nobody looks into the host for this cache.
+        let Some(shared) = self.shared.upgrade() else { return };
+        let blocks = batch.pieces.iter().map(|piece| piece.blocks.len()).sum();
+        let offload = self.host.offload_since(batch.mark);
+        let Some(copies) = shared.copies_elsewhere() else {
+            shared.counters.evicted_blocks.add(blocks);
+            shared.take_in(&offload, &batch.pieces.iter().map(Piece::from).collect::<Vec<_>>());
+            return;
+        };
+        let room = if batch.is_needed { Some(copies.room(blocks)) } else { copies.try_room(blocks) };
+        let Some(room) = room else { return shared.counters.dropped_blocks.add(blocks) };
+        shared.counters.evicted_blocks.add(blocks);
+        let (is_needed, copying) = (batch.is_needed, shared.clone());
+        let (done, is_done) = mpsc::sync_channel(1);
+        room.submit(move || {
+            copying.take_in(&offload, &batch.pieces.iter().map(Piece::from).collect::<Vec<_>>());
+            drop((offload, batch));
+            // Nobody may wait for it.
+            let _ = done.send(());
+        });
+        if is_needed {
+            // An error says that the copying panicked: the blocks are free then, too.
+            let _ = is_done.recv();
+        }
+    }
+
+    fn passed_by(&self, blocks: usize) {
+        if let Some(shared) = self.shared.upgrade() {
+            shared.counters.bypassed_blocks.add(blocks);
+        }
+    }
+}
