@@ -24,6 +24,7 @@ PUBLICATIONS = "src/cache/publications.rs"
 QUEUE, MAP, POOL = "src/tree/queue.rs", "src/tree/map.rs", "src/block/pool.rs"
 INNER, DEAD_RUNS = "src/cache/inner.rs", "src/cache/evictor/dead_runs.rs"
 SILENT = "src/cache/evictor/silent.rs"
+SINK = "src/cache/eviction_sink.rs"
 EVICTOR, TRIM, SWEEP = "src/cache/evictor/mod.rs", "src/cache/evictor/trim.rs", "src/cache/evictor/sweep.rs"
 INSERTING, BELL, STRONG_REF = "src/cache/insert.rs", "src/sync/bell.rs", "src/cache/strong_ref.rs"
 SCHEDULER = "crates/radixkv-scheduler/src"
@@ -104,6 +105,16 @@ BUGS = [
      [(SWEEP, "        self.listen_to_end(run, resources);\n        if let", "        if let")]),
     ("leases that the accounts never learn of", "together::a_silent_lease_held_beside_a_settling", EXACT,
      [(SILENT, "            self.account_run(run, resources);\n            if run", "            if run")]),
+
+    # Eviction sink.
+    ("the end of a sink's count that wakes nobody", "waiting::a_block_that_a_sink_caches_again_released_to_a_waiter", EXACT,
+     [(SINK, "        self.kept.end(blocks);\n        self.ring();\n", "        self.kept.end(blocks);\n")]),
+    ("a waiter that only looks at a sink's count", "waiting::a_count_of_a_sink_that_a_waiter_has_looked_at", EXACT,
+     [(SINK, "self.0.fetch_add(0, Release)", "self.0.load(Relaxed)")], "E29"),
+    ("a look at a sink's count without Release", "waiting::a_count_of_a_sink_that_a_waiter_has_looked_at", WEAK,
+     [(SINK, "self.0.fetch_add(0, Release)", "self.0.fetch_add(0, Relaxed)")], "E29"),
+    ("the end of a sink's count without Acquire", "waiting::a_count_of_a_sink_that_a_waiter_has_looked_at", WEAK,
+     [(SINK, "self.0.fetch_sub(blocks, Acquire);", "self.0.fetch_sub(blocks, Relaxed);")], "E29"),
 
     # Creation and trim.
     ("no bump", "creation_trim::a_new_point_against_a_trim", EXACT,

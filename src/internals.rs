@@ -10,7 +10,7 @@ use std::alloc::Layout;
 use std::ptr::NonNull;
 
 use crate::block::{BlockId, Pool};
-use crate::cache::{self, Publication, Publications};
+use crate::cache::{self, KeptBlocks, Publication, Publications};
 use crate::reclaim::{self, Canary, Idle, Node, Own, Ref};
 #[cfg(radixkv_loom)]
 use crate::reclaim::{Freed, Magazines, Memory};
@@ -187,6 +187,24 @@ impl Blocks {
     /// The count, and the bits counted one by one.
     pub fn free(&self) -> (usize, usize) {
         (self.0.free(), self.0.count_bits())
+    }
+}
+
+/// How many blocks an eviction sink has.
+#[derive(Debug, Default)]
+pub struct SinkBlocks(KeptBlocks);
+
+impl SinkBlocks {
+    pub fn begin(&self, blocks: usize) {
+        self.0.begin(blocks);
+    }
+
+    pub fn for_waiter(&self) -> usize {
+        self.0.for_waiter()
+    }
+
+    pub fn end(&self, blocks: usize) {
+        self.0.end(blocks);
     }
 }
 

@@ -50,7 +50,7 @@ mod stalls;
 #[path = "faults/unlinking.rs"]
 mod unlinking;
 
-use radixkv::{Lease, Namespace, PrefixCache, Session, Token};
+use radixkv::{Lease, Namespace, PolicyKind, PrefixCache, Session, Token};
 
 const BLOCK_SIZE: usize = 4;
 const CAPACITY: usize = 4096;
@@ -87,9 +87,11 @@ impl User {
     }
 }
 
-/// A cache with `KEYS` idle sequences, and what its index weighed when it was empty.
-fn cache() -> (PrefixCache, usize) {
-    let cache = PrefixCache::builder(BLOCK_SIZE, CAPACITY).build().expect("a sound setting");
+/// A cache with `KEYS` idle sequences, and what its index weighed when it was empty. Leases on them are silent, unless they are
+/// told to the evictor at the `point` where a victim is to break or to stop.
+fn cache_for(point: &str) -> (PrefixCache, usize) {
+    let policy = if point == "queue::push" { PolicyKind::Filo } else { PolicyKind::Lru };
+    let cache = PrefixCache::builder(BLOCK_SIZE, CAPACITY).policy(policy).build().expect("a sound setting");
     cache.settle();
     let empty = cache.stats().index_bytes;
     let user = User::of(&cache);
@@ -98,6 +100,10 @@ fn cache() -> (PrefixCache, usize) {
     }
     cache.settle();
     (cache, empty)
+}
+
+fn cache() -> (PrefixCache, usize) {
+    cache_for("")
 }
 
 /// Free, reserved, evictable, protected; sound, and adding up.

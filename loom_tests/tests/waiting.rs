@@ -7,13 +7,13 @@
 //! A task is woken as a thread is, and so is a background evictor that has found nothing to evict. A waiter whose namespace
 //! is at its limit is woken by everything that the quota may allow it after, and keeps no other one waiting.
 //!
-//! Edges: E15, E16, E17, E18.
+//! Edges: E15, E16, E17, E18, E29.
 //!
 //! Teeth: no ring after a release, after a return; `push`, `give_back`, `leave`, `enter` too late without Acquire; a
 //! look at an empty queue without a read-modify-write; the next one not woken; the signal looked at before the place is
 //! taken; a task whose waker is kept after its look; a background evictor that does not look again after it has said
 //! that it waits, or looks without the read-modify-writes; a charge that ends after its blocks were given back, an attempt that
-//! ends without a ring, those that are held back not woken, or looking as ever; one held back that wakes no other; an acquisition
+//! ends without a ring, a sink's count that is looked at without a read-modify-write, or ends without a ring, those that are held back not woken, or looking as ever; one held back that wakes no other; an acquisition
 //! that lets its lease go and wakes no other.
 #![cfg(radixkv_loom)]
 
@@ -27,8 +27,8 @@ use std::time::{Duration, Instant};
 use common::{Actor, World, explore, explore_less, explore_more, spawn};
 use loom::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use loom::sync::{Condvar, Mutex};
-use radixkv::internals::{Background, HotWord, hot_points, inflate, waiting};
-use radixkv::{BlockRequest, PrefixCache, PrefixMatch, Quota, Reservation, Token, Watermarks};
+use radixkv::internals::{Background, HotWord, SinkBlocks, at_rest, hot_points, inflate, waiting};
+use radixkv::{BlockRequest, EvictedBatch, PrefixCache, PrefixMatch, Quota, Reservation, Token, Watermarks};
 
 /// A world in which threads may wait, and `sequences` are cached.
 fn world(capacity: usize, sequences: &[&[Token]]) -> Arc<World> {
@@ -118,6 +118,100 @@ fn a_new_run_released_to_a_waiter_beside_a_drain() {
         drop(world.beside(|world| wait_for(world, 1)));
         drop(holder.join().unwrap());
         drainer.join().unwrap();
+        world.close();
+    });
+}
+
+/// What an eviction sink has, from the turn that evicts to whoever drops it.
+type Kept = Arc<(Mutex<Option<EvictedBatch>>, Condvar)>;
+
+/// A world of one cached block, and a sink that keeps what is evicted.
+fn world_with_a_sink() -> (Arc<World>, Kept) {
+    let kept = Kept::new((Mutex::new(None), Condvar::new()));
+    let sink = {
+        let kept = Arc::clone(&kept);
+        move |batch: EvictedBatch| {
+            *kept.0.lock().unwrap() = Some(batch);
+            kept.1.notify_one();
+        }
+    };
+    let builder = waiting(hot_points(PrefixCache::builder(1, 1), 1)).eviction_sink(sink);
+    (World::filled(builder, 1, &[&[1]]), kept)
+}
+
+fn drop_kept(kept: &Kept) {
+    let mut batch = kept.0.lock().unwrap();
+    while batch.is_none() {
+        batch = kept.1.wait(batch).unwrap();
+    }
+    let batch = batch.take();
+    drop(batch);
+}
+
+#[test]
+fn a_block_of_a_sink_dropped_to_a_waiter() {
+    explore("a sink drops 1 vs wait for 1", || {
+        let (world, kept) = world_with_a_sink();
+        at_rest(|| assert_eq!(world.cache.evict(1), 1));
+        let sink = spawn(move || drop_kept(&kept));
+        drop(world.beside(|world| wait_for(world, 1)));
+        sink.join().unwrap();
+        world.close();
+    });
+}
+
+/// The waiter's first attempt evicts the block, and the sink has it when the waiter joins the list.
+#[test]
+fn a_block_that_a_waiter_evicts_itself() {
+    explore("a sink drops what it is given vs wait for 1, evict 1", || {
+        let (world, kept) = world_with_a_sink();
+        let sink = spawn(move || drop_kept(&kept));
+        drop(world.beside(|world| wait_for(world, 1)));
+        sink.join().unwrap();
+        world.close();
+    });
+}
+
+/// Nothing else orders the two: no queue, no pool, and no thread that is pinned.
+#[test]
+fn a_count_of_a_sink_that_a_waiter_has_looked_at() {
+    explore_more("the end of a sink's count, look for waiters vs wait, look", || {
+        let (kept, waiting) = (Arc::new(SinkBlocks::default()), Arc::new(AtomicUsize::new(0)));
+        kept.begin(1);
+        let sink = spawn({
+            let (kept, waiting) = (kept.clone(), waiting.clone());
+            move || {
+                kept.end(1);
+                waiting.load(Relaxed) == 1
+            }
+        });
+        waiting.fetch_add(1, Relaxed);
+        let counts_on_it = kept.for_waiter() == 1;
+        assert!(!counts_on_it || sink.join().unwrap(), "a lost wake-up");
+    });
+}
+
+/// The sink moves the block out of what it was given: then only the end of the count can tell the waiter.
+#[test]
+fn a_block_that_a_sink_caches_again_released_to_a_waiter() {
+    explore_less("a sink inserts 1 vs wait for 1", || {
+        let (world, kept) = world_with_a_sink();
+        at_rest(|| assert_eq!(world.cache.evict(1), 1));
+        let sink = spawn({
+            let world = world.clone();
+            move || {
+                let batch = kept.0.lock().unwrap().take().expect("it has the block");
+                batch.pieces.into_iter().for_each(|piece| {
+                    let session = world.cache.session();
+                    let root = session.match_prefix(&world.space, &[]);
+                    drop(session.insert(root.lease(), &piece.tokens, piece.blocks));
+                });
+                // The waiter evicts it.
+                drop_kept(&kept);
+            }
+        });
+        drop(world.beside(|world| wait_for(world, 1)));
+        sink.join().unwrap();
         world.close();
     });
 }

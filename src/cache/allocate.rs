@@ -394,7 +394,7 @@ impl Inner {
     #[cold]
     fn begin_offering(&self, n: usize, attempt: &mut Attempt, evictor: &mut Evictor) -> usize {
         if attempt.effort == Effort::Waiting {
-            return self.kept_for_waiter();
+            return self.kept.for_waiter();
         }
         let kept = attempt.kept.get_or_insert_default();
         if attempt.offers > LOOKS + n / VICTIMS {

@@ -9,7 +9,7 @@ use crossbeam_utils::CachePadded;
 use super::background::work::turn;
 use super::background::{Background, Eviction, Watermarks};
 use super::clock::{Clock, Time};
-use super::eviction_sink::{EvictionSink, Sink};
+use super::eviction_sink::{EvictionSink, KeptBlocks, Sink};
 use super::evictor::Evictor;
 use super::inner::{Inner, STEP};
 use super::insert::MAX_TOKENS;
@@ -23,7 +23,7 @@ use crate::block::{BlockId, Grid, Pool};
 use crate::policy::PolicyKind;
 use crate::reclaim::{Domain, Idle};
 use crate::sync::gauge::AtomicUsize;
-use crate::sync::{self, Arc, Mutex, OnceLock, model_size, thread};
+use crate::sync::{Arc, Mutex, OnceLock, model_size, thread};
 use crate::tree::{Demotions, HotPoints, Queue};
 
 /// Configures a [`PrefixCache`]; [`build`](Builder::build) checks everything.
@@ -354,7 +354,7 @@ impl Builder {
             background: OnceLock::new(),
             publications: Publications::new(self.publishing),
             evictor: Mutex::measured(Evictor::new(self.policy, patience, self.time_to_idle.is_some())),
-            kept: sync::atomic::AtomicUsize::new(0),
+            kept: KeptBlocks::default(),
             idle,
             domain,
         };

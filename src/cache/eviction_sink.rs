@@ -10,7 +10,7 @@
 //!
 //! | edge | release | acquire | so that |
 //! |---|---|---|---|
-//! | E29 | `kept_for_waiter` | `Kept::drop` | a sink that drops blocks which a waiter has counted as on their way sees the waiter |
+//! | E29 | `KeptBlocks::for_waiter` | `KeptBlocks::end` | a sink that drops blocks which a waiter has counted as on their way sees the waiter |
 
 use std::fmt;
 
@@ -22,7 +22,8 @@ use super::reservation::Reservation;
 use super::shared_blocks::SharedBlocks;
 use super::strong_ref::{StrongRef, StrongRefs};
 use crate::reclaim::Guard;
-use crate::sync::atomic::Ordering::{AcqRel, Relaxed};
+use crate::sync::atomic::AtomicUsize;
+use crate::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use crate::sync::{Arc, gauge};
 
 /// Receives every block that a cache evicts: for a reservation, by the background thread, for a
@@ -139,8 +140,7 @@ impl<'a> Departure<'a> {
     /// Under the evictor's lock: a waiter that looks afterwards counts the blocks.
     pub(super) fn new(inner: &'a Inner, for_sink: ForSink) -> Self {
         let blocks = for_sink.victims.blocks.len();
-        // Relaxed: the lock hands it on.
-        inner.kept.fetch_add(blocks, Relaxed);
+        inner.kept.begin(blocks);
         if let Some(needed) = &for_sink.needed {
             needed.fetch_add(blocks, gauge::Relaxed);
         }
@@ -179,6 +179,34 @@ impl Drop for Departure<'_> {
     }
 }
 
+/// How many blocks a sink has.
+#[derive(Debug)]
+pub(crate) struct KeptBlocks(AtomicUsize);
+
+impl Default for KeptBlocks {
+    fn default() -> Self {
+        Self(AtomicUsize::new(0))
+    }
+}
+
+impl KeptBlocks {
+    pub(crate) fn begin(&self, blocks: usize) {
+        // Relaxed: the evictor's lock hands it on.
+        self.0.fetch_add(blocks, Relaxed);
+    }
+
+    /// For a waiter: whoever ends what is counted here sees that it waits.
+    pub(crate) fn for_waiter(&self) -> usize {
+        // Release: E29.
+        self.0.fetch_add(0, Release)
+    }
+
+    pub(crate) fn end(&self, blocks: usize) {
+        // Acquire: E29.
+        self.0.fetch_sub(blocks, Acquire);
+    }
+}
+
 /// Blocks that a sink has, counted until it drops them.
 #[derive(Debug)]
 pub(super) struct Kept {
@@ -206,16 +234,9 @@ impl Drop for Kept {
 }
 
 impl Inner {
-    /// Blocks that a sink has, for a waiter: what it counts here wakes it when it is dropped.
-    pub(super) fn kept_for_waiter(&self) -> usize {
-        // Release: E29.
-        self.kept.fetch_add(0, AcqRel)
-    }
-
     /// The sink has dropped so many blocks, and perhaps moved them elsewhere: then they do not come back.
     fn end_keeping(&self, blocks: usize) {
-        // Acquire: E29.
-        self.kept.fetch_sub(blocks, AcqRel);
+        self.kept.end(blocks);
         self.ring();
     }
 }

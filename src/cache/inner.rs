@@ -6,7 +6,7 @@ use crossbeam_utils::CachePadded;
 
 use super::background::Background;
 use super::clock::Time;
-use super::eviction_sink::Departure;
+use super::eviction_sink::{Departure, KeptBlocks};
 use super::evictor::{AgingPass, DeadRuns, Evictor, LeasePass, PassedBy, Resources};
 use super::live_settings::LiveSettings;
 use super::namespace::Registry;
@@ -18,7 +18,7 @@ use super::wait_list::WaitList;
 use crate::block::{Grid, Pool};
 use crate::reclaim::{Domain, Guard, Idle, Local, Ref};
 use crate::sync::gauge::{AtomicUsize, Relaxed};
-use crate::sync::{self, Mutex, MutexGuard, OnceLock, UnmapsLater, unlock_fairly};
+use crate::sync::{Mutex, MutexGuard, OnceLock, UnmapsLater, unlock_fairly};
 use crate::tree::{Demotions, HotPoints, Ledger, Point, Queue};
 
 /// The most queue entries that one step of the evictor takes out.
@@ -48,7 +48,7 @@ pub(super) struct Inner {
     pub(super) background: OnceLock<Background>,
     pub(super) evictor: Mutex<Evictor>,
     /// Blocks that the eviction sink has.
-    pub(super) kept: sync::atomic::AtomicUsize,
+    pub(super) kept: KeptBlocks,
     /// What threads that wait for the evictor ask for.
     pub(super) publications: Publications,
     /// Participants of sessions that have ended, and those that calls borrow.

@@ -94,6 +94,8 @@ pub use builder::{BuildError, Builder};
 pub use clock::Clock;
 pub use events::{CacheEvent, EventBatch, EvictionReason};
 pub use evicted::Evicted;
+#[cfg(any(radixkv_loom, radixkv_shuttle))]
+pub(crate) use eviction_sink::KeptBlocks;
 pub use eviction_sink::{EvictedBatch, EvictionSink};
 pub use external::{AdoptError, ExternalPool};
 pub use fork::PendingCopy;

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use radixkv::{BlockId, BlockRequest, Eviction, Lease, PrefixCache, Priority, Watermarks};
 
 use crate::gate::{Armed, STUCK, arm, arm_for_all, as_victim};
-use crate::{BLOCK_SIZE, BLOCKS, CAPACITY, KEYS, User, accounts, cache, check_nothing_lost, sequence};
+use crate::{BLOCK_SIZE, BLOCKS, CAPACITY, KEYS, User, accounts, cache, cache_for, check_nothing_lost, sequence};
 
 /// A call that comes to the point it is to break at, after what it needs is there.
 pub type Victim = fn(&PrefixCache, &User);
@@ -125,7 +125,7 @@ const INSIDE: [(&str, Victim, usize); 26] = [
 fn a_panic_inside_a_step_costs_no_more_than_its_call() {
     for (point, victim, lost) in INSIDE {
         let armed = arm(point, || panic!("{BROKEN}"));
-        break_at(point, armed, &cache().0, victim, lost);
+        break_at(point, armed, &cache_for(point).0, victim, lost);
     }
 }
 

@@ -10,7 +10,7 @@ use fastrand::Rng;
 use radixkv::{BlockRequest, PrefixCache, Priority, ReserveError};
 
 use crate::gate::{Gate, arm, as_victim};
-use crate::{BLOCK_SIZE, BLOCKS, CAPACITY, KEYS, User, accounts, cache, check_nothing_lost, sequence};
+use crate::{BLOCK_SIZE, BLOCKS, CAPACITY, KEYS, User, accounts, cache, cache_for, check_nothing_lost, sequence};
 
 /// Operations that each worker does beside a stopped thread.
 const OPERATIONS: usize = if cfg!(debug_assertions) { 4_000 } else { 40_000 };
@@ -56,7 +56,7 @@ const EVICTORS_VERBS: [fn(&PrefixCache); 7] = [
 
 /// Stops `victim` at `point` and sees which threads get on.
 fn stall(point: &'static str, holds: Holds, victim: fn(&PrefixCache)) {
-    let (cache, empty) = cache();
+    let (cache, empty) = cache_for(point);
     let gate = Gate::default();
     let armed = arm(point, {
         let gate = gate.clone();

@@ -2,7 +2,7 @@
 
 use std::thread;
 
-use radixkv::PrefixCache;
+use radixkv::{PolicyKind, PrefixCache};
 
 use crate::gate::{Gate, arm, as_victim, stay_victim};
 
@@ -81,7 +81,9 @@ fn a_dead_run_is_unlinked_after_the_lock() {
 /// The turn that takes the entry retires the point.
 #[test]
 fn a_dead_run_with_a_point_in_the_queue_is_unlinked_under_the_lock() {
-    assert!(is_unlinked_under_the_lock(&cache(), |cache| {
+    // With this policy a lease is told to the evictor.
+    let cache = PrefixCache::builder(1, 4).policy(PolicyKind::Filo).build().expect("valid");
+    assert!(is_unlinked_under_the_lock(&cache, |cache| {
         drop(cache.session().match_prefix(&cache.default_namespace(), &[1]));
     }));
 }

@@ -1,8 +1,9 @@
 //! What an eviction sink receives, and what becomes of the blocks.
 
+use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -151,9 +152,11 @@ fn who_waits_counts_on_what_it_keeps_and_is_woken_by_its_return() {
     while bench.cache.stats().waiting_requests == 0 {
         thread::yield_now();
     }
+    // It is woken, and leaves this run where it is.
+    drop(lease);
+    thread::sleep(Duration::from_millis(20));
     drop(held);
     assert_eq!(waiter.join().expect("no panic"), Ok(2));
-    drop(lease);
     assert_eq!((passed_by.load(Relaxed), bench.peek(&sequence(2, 8))), (0, 8), "the other run stays");
 }
 
@@ -327,19 +330,19 @@ fn threads_and_a_sink_that_keeps_for_a_while_lose_nothing() {
     let (kept, passed_by, sink) = keeping();
     let cache = PrefixCache::builder(4, 64).eviction_sink(sink).build().expect("sound");
     let returning = thread::spawn(move || {
-        let (mut held, mut blocks) = (Vec::new(), 0);
-        for batch in kept {
-            blocks += batch.pieces.iter().map(|piece| piece.blocks.len()).sum::<usize>();
-            held.push(batch);
-            if held.len() > 2 {
-                held.remove(0);
-                held.pop();
-            }
-            if blocks % 5 == 0 {
-                held.clear();
+        let (mut held, mut blocks) = (VecDeque::new(), 0);
+        loop {
+            match kept.recv_timeout(Duration::from_millis(1)) {
+                Ok(batch) => {
+                    blocks += batch.pieces.iter().map(|piece| piece.blocks.len()).sum::<usize>();
+                    held.push_back(batch);
+                    drop(if held.len() > 2 { held.pop_front() } else { None });
+                }
+                // The threads may wait for what is held.
+                Err(RecvTimeoutError::Timeout) => held.clear(),
+                Err(RecvTimeoutError::Disconnected) => return blocks,
             }
         }
-        blocks
     });
     let work = |thread: u32| {
         let (session, space) = (cache.session(), cache.default_namespace());

@@ -67,7 +67,7 @@ impl Inner {
                 }
                 let more = self.step(aging, evictor, resources);
                 let mut entries = STEP;
-                let kept = if evictor.sinking.is_set() { self.kept_for_waiter() } else { 0 };
+                let kept = if evictor.sinking.is_set() { self.kept.for_waiter() } else { 0 };
                 let ready = evictor.free(resources) + evictor.offered() + kept;
                 let missing = if evicting { watermarks.high.saturating_sub(ready) } else { 0 };
                 let evicted = if missing == 0 { 0 } else { evictor.evict(missing.min(SLICE), &mut entries, resources) };

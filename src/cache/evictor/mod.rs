@@ -196,6 +196,15 @@ pub(super) struct Choice {
     reason: EvictionReason,
 }
 
+/// A victim that is in no order any more. If the thread breaks now, the next lease tells the evictor of it.
+struct Unfiled<'g>(Ref<'g, Point>);
+
+impl Drop for Unfiled<'_> {
+    fn drop(&mut self) {
+        self.0.word.listen();
+    }
+}
+
 impl Choice {
     fn for_capacity(victim: Link<Point>) -> Self {
         Self { victim, most: usize::MAX, reason: EvictionReason::Capacity }
@@ -383,7 +392,9 @@ impl Evictor {
             }
             self.unfile(victim);
             self.reason = reason;
+            let unfiled = Unfiled(victim);
             freed += self.trim(victim, most.min(want - freed), resources);
+            std::mem::forget(unfiled);
             self.visit_again(resources);
         }
         // Takes out the parents of dead runs: a branch point without a run must not stay for another run to hang on.
