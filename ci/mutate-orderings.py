@@ -30,6 +30,7 @@ FILES = {
     "src/sync/dekker.rs": ["hot_points"],
     "src/tree/marks.rs": ["retention"],
     "src/cache/publications.rs": ["publications"],
+    "src/cache/kept.rs": ["waiting"],
     "src/cache/strong_ref.rs": ["strong_ref"],
     "src/sync/bell.rs": ["bell"],
     "src/sync/arc.rs": ["forks", "strong_ref", "namespaces"],

@@ -35,7 +35,7 @@ models() {
 
 machine() {
     step 'every test, optimised' env RUST_TEST_NOCAPTURE=1 cargo test --release --workspace \
-        --exclude radixkv-cuda --exclude loom_tests -- --include-ignored
+        --exclude radixkv-cuda --exclude loom_tests --no-fail-fast -- --include-ignored
     step 'the first two commands' bash ci/first_hour.sh
     step 'faults and limits' bash ci/faults.sh release
     # Bash counts in SECONDS itself: only `env` can set it.

@@ -24,7 +24,7 @@ PUBLICATIONS = "src/cache/publications.rs"
 QUEUE, MAP, POOL = "src/tree/queue.rs", "src/tree/map.rs", "src/block/pool.rs"
 INNER, DEAD_RUNS = "src/cache/inner.rs", "src/cache/evictor/dead_runs.rs"
 SILENT = "src/cache/evictor/silent.rs"
-SINK = "src/cache/eviction_sink.rs"
+KEPT, EVICTED = "src/cache/kept.rs", "src/cache/evicted.rs"
 EVICTOR, TRIM, SWEEP = "src/cache/evictor/mod.rs", "src/cache/evictor/trim.rs", "src/cache/evictor/sweep.rs"
 INSERTING, BELL, STRONG_REF = "src/cache/insert.rs", "src/sync/bell.rs", "src/cache/strong_ref.rs"
 SCHEDULER = "crates/radixkv-scheduler/src"
@@ -108,13 +108,13 @@ BUGS = [
 
     # Eviction sink.
     ("the end of a sink's count that wakes nobody", "waiting::a_block_that_a_sink_caches_again_released_to_a_waiter", EXACT,
-     [(SINK, "        self.kept.end(blocks);\n        self.ring();\n", "        self.kept.end(blocks);\n")]),
+     [(EVICTED, "        self.kept.end(blocks);\n        self.ring();\n", "        self.kept.end(blocks);\n")]),
     ("a waiter that only looks at a sink's count", "waiting::a_count_of_a_sink_that_a_waiter_has_looked_at", EXACT,
-     [(SINK, "self.0.fetch_add(0, Release)", "self.0.load(Relaxed)")], "E29"),
+     [(KEPT, "self.0.fetch_add(0, Release)", "self.0.load(Relaxed)")], "E29"),
     ("a look at a sink's count without Release", "waiting::a_count_of_a_sink_that_a_waiter_has_looked_at", WEAK,
-     [(SINK, "self.0.fetch_add(0, Release)", "self.0.fetch_add(0, Relaxed)")], "E29"),
+     [(KEPT, "self.0.fetch_add(0, Release)", "self.0.fetch_add(0, Relaxed)")], "E29"),
     ("the end of a sink's count without Acquire", "waiting::a_count_of_a_sink_that_a_waiter_has_looked_at", WEAK,
-     [(SINK, "self.0.fetch_sub(blocks, Acquire);", "self.0.fetch_sub(blocks, Relaxed);")], "E29"),
+     [(KEPT, "self.0.fetch_sub(blocks, Acquire);", "self.0.fetch_sub(blocks, Relaxed);")], "E29"),
 
     # Creation and trim.
     ("no bump", "creation_trim::a_new_point_against_a_trim", EXACT,
@@ -550,8 +550,8 @@ BUGS = [
     ("an admission in vain that wakes no growth", "waiting::an_overdue_admission_that_does_not_fit_beside_growth", EXACT,
      [("src/cache/allocate.rs", "            Err(_) if ask.lane == Lane::Admission => waiter.wake_another(),\n", "")]),
     ("one held back that looks as ever", "waiting::a_charge_returned_to_a_waiter", WEAK,
-     [("src/cache/allocate.rs", "                evictor.settle_for_waiter(resources);\n            }\n            if !certainty",
-       "                evictor.settle(resources);\n            }\n            if !certainty")], "E16"),
+     [("src/cache/allocate.rs", "                evictor.settle_for_waiter(resources);\n            }\n            if !attempt",
+       "                evictor.settle(resources);\n            }\n            if !attempt")], "E16"),
     ("free blocks looked at without Acquire", "waiting::a_charge_returned_to_a_waiter", WEAK,
      [(POOL, "self.free.fetch_add(0, AcqRel)", "self.free.fetch_add(0, Release)")], "E21"),
     ("an acquisition in vain that wakes no other", "waiting::an_acquisition_in_vain_beside_growth", EXACT,

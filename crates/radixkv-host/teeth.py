@@ -16,7 +16,7 @@ OFFLOAD, SLOTS, OFFLOADING = f"{HERE}/offload.rs", f"{HERE}/slots.rs", f"{HERE}/
 DEPARTING, ERAS, LIFETIMES, SNAPSHOT = (f"{HERE}/{name}.rs" for name in ("departing", "eras", "lifetimes", "snapshot"))
 NAME, FETCHING, HEALTH, PUTTING = (f"{HERE}/remote/{name}.rs" for name in ("name", "fetching", "health", "putting"))
 TIERED, MATCHING, SESSION, ONBOARDING = (f"{HERE}/tiered/{name}.rs" for name in ("mod", "matching", "session", "onboarding"))
-KEEPING_FREE, HINTS, COPIES = (f"{HERE}/tiered/{name}.rs" for name in ("keeping_free", "hints", "copies"))
+SINK, HINTS, COPIES = (f"{HERE}/tiered/{name}.rs" for name in ("sink", "hints", "copies"))
 
 # (bug, what finds it, [(file, text, replacement)...]); `models` are loom's, the others are tests.
 BUGS = [
@@ -66,8 +66,12 @@ BUGS = [
      [(ONBOARDING, "let remote_tokens = remote_tokens.min(copied);", "let remote_tokens = remote_tokens.min(copied + remote_tokens);")]),
     ("a put that goes on after a clear", "remote a_put_is_not_given_when_a_clear_came_while_the_tier_was_asked",
      [(PUTTING, "            if !self.is_current(tiers) {\n", "            if false {\n")]),
-    ("blocks on their way that do not count as free soon", "tiers what_is_on_its_way_to_the_host_counts_for_the_blocks_that_are_kept_free",
-     [(KEEPING_FREE, "self.cache.free_blocks() + self.leaving();", "self.cache.free_blocks();")]),
+    ("what the cache evicts, of the time when the sink is called", "models the_namespace_of_a_block_that_the_cache_has_evicted_is_cleared",
+     [(SINK, "self.host.offload_since(batch.mark)", "self.host.offload()")]),
+    ("a clear that what is on its way from the cache forgets", "lib eras::tests::what_left_its_cache_before_a_clear_that_is_forgotten_stays_out",
+     [(ERAS, "self.cleared.max(self.forgotten)", "self.cleared")]),
+    ("a request that does not wait for its copies", "mover_thread a_request_begins_when_what_is_evicted_for_it_was_copied",
+     [(SINK, "        if is_needed {\n", "        if is_needed && false {\n")]),
     ("a prefetch that evicts", "tiers a_prefetch_evicts_nothing",
      [(HINTS, "if missing == 0 || self.shared.cache.free_blocks() < missing {", "if missing == 0 {")]),
     ("a demotion that copies what exclusive tiers have once", "tiers a_prompt_that_went_goes_first_and_is_copied_before",
@@ -75,8 +79,6 @@ BUGS = [
     ("a demotion that is of no clear before its copy", "mover_thread a_demotion_before_a_clear_brings_nothing_after_it",
      [(HINTS, "room.submit(move || shared.copy_cached(&offload, &namespace, &tokens, &cached));",
        "drop(offload);\n        room.submit(move || shared.copy_cached(&shared.host.offload(), &namespace, &tokens, &cached));")]),
-    ("room that is made for a request that is refused", "refusals no_refused_request_changes_anything",
-     [(SESSION, "if lacking > 0 && self.session.can_reserve(request) {", "if lacking > 0 {")]),
     ("a refused request that is a lookup", "refusals no_refused_request_changes_anything",
      [(MATCHING, "self.session.match_prefix_untouched(namespace, tokens);", "self.session.match_prefix(namespace, tokens);")]),
     ("a match that a request of other tokens begins with", "refusals a_match_of_another_sequence_is_refused_before_anything_changes",

@@ -9,12 +9,14 @@ use crossbeam_utils::CachePadded;
 use super::background::work::turn;
 use super::background::{Background, Eviction, Watermarks};
 use super::clock::{Clock, Time};
-use super::eviction_sink::{EvictionSink, KeptBlocks, Sink};
+use super::eviction_sink::{EvictionSink, Sink};
 use super::evictor::Evictor;
 use super::inner::{Inner, STEP};
 use super::insert::MAX_TOKENS;
+use super::kept::KeptBlocks;
 use super::live_settings::LiveSettings;
 use super::namespace::Registry;
+use super::outlet;
 use super::prefix_cache::PrefixCache;
 use super::publications::Publications;
 use super::seen::SeenBlocks;
@@ -358,13 +360,12 @@ impl Builder {
             idle,
             domain,
         };
-        {
-            let mut evictor = inner.evictor.lock();
-            evictor.sinking.sink = self.sink;
-            inner.gauges.publish(&evictor);
-        }
+        inner.gauges.publish(&inner.evictor.lock());
         let inner = Arc::new(inner);
         inner.namespaces.join(&inner);
+        if let Some(sink) = self.sink {
+            inner.evictor.lock().sinking.outlet = Some(outlet::to_sink(&inner, sink));
+        }
         if watermarks.is_some() {
             let weak = Arc::downgrade(&inner);
             let background =

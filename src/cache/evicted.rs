@@ -1,16 +1,18 @@
 //! Evicted blocks that their caller keeps until it has copied them: to a lower tier, or elsewhere.
 
 use super::events::EvictionReason;
-use super::eviction_sink::Kept;
 use super::evictor::{Victim, Victims};
+use super::inner::Inner;
 use super::prefix_cache::PrefixCache;
 use super::quota::QuotaCharge;
 use super::reservation::Reservation;
 use super::shared_blocks::SharedBlocks;
-use super::strong_ref::StrongRefs;
+use super::strong_ref::{StrongRef, StrongRefs};
 use crate::key::Token;
 use crate::name::NamespaceName;
 use crate::reclaim::Guard;
+use crate::sync::Arc;
+use crate::sync::gauge::{AtomicUsize, Relaxed};
 
 /// Evicted blocks of one sequence, which stay reserved until this is dropped.
 ///
@@ -41,6 +43,44 @@ pub(super) fn pieces(taken: Victims, held: &mut Reservation, guard: &Guard<'_>) 
         Evicted { namespace, start, tokens, blocks: held.split(blocks), reason, kept: None }
     };
     taken.victims.into_iter().map(piece).collect()
+}
+
+/// Some of the blocks that an eviction sink has. Dropping it ends their count.
+#[derive(Debug)]
+pub(super) struct Kept {
+    blocks: usize,
+    /// Where the thread that has offered them counts what is kept.
+    needed: Option<Arc<AtomicUsize>>,
+    cache: StrongRef<Inner>,
+}
+
+impl Kept {
+    pub(super) fn new(blocks: usize, needed: Option<Arc<AtomicUsize>>, cache: StrongRef<Inner>) -> Self {
+        Self { blocks, needed, cache }
+    }
+
+    pub(super) fn split(&mut self, blocks: usize) -> Self {
+        self.blocks -= blocks;
+        Self { blocks, needed: self.needed.clone(), cache: self.cache.clone() }
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        if self.blocks > 0 {
+            // Relaxed: a number to go by.
+            self.needed.iter().for_each(|needed| _ = needed.fetch_sub(self.blocks, Relaxed));
+            self.cache.end_keeping(self.blocks);
+        }
+    }
+}
+
+impl Inner {
+    /// The sink has dropped so many blocks, and perhaps moved them elsewhere: then they do not come back.
+    pub(super) fn end_keeping(&self, blocks: usize) {
+        self.kept.end(blocks);
+        self.ring();
+    }
 }
 
 pub(super) fn evict_into(cache: &PrefixCache, blocks: usize, evicted: &mut Vec<Evicted>) -> usize {

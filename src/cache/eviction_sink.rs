@@ -5,26 +5,11 @@
 //!
 //! A thread that needs the blocks now evicts past the sink while that keeps any of those which the thread has offered: it never waits
 //! for it. One that waits for blocks counts what the sink has as on its way, and is woken when it is dropped.
-//!
-//! # Orderings
-//!
-//! | edge | release | acquire | so that |
-//! |---|---|---|---|
-//! | E29 | `KeptBlocks::for_waiter` | `KeptBlocks::end` | a sink that drops blocks which a waiter has counted as on their way sees the waiter |
 
 use std::fmt;
 
-use super::evicted::{Evicted, pieces};
-use super::evictor::ForSink;
-use super::inner::Inner;
-use super::quota::QuotaCharge;
-use super::reservation::Reservation;
-use super::shared_blocks::SharedBlocks;
-use super::strong_ref::{StrongRef, StrongRefs};
-use crate::reclaim::Guard;
-use crate::sync::atomic::AtomicUsize;
-use crate::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use crate::sync::{Arc, gauge};
+use super::evicted::Evicted;
+use crate::sync::Arc;
 
 /// Receives every block that a cache evicts: for a reservation, by the background thread, for a
 /// quota, for its age.
@@ -127,116 +112,5 @@ impl std::ops::Deref for Sink {
 impl fmt::Debug for Sink {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("EvictionSink")
-    }
-}
-
-/// What a turn has evicted for the sink, on its way there.
-pub(super) struct Departure<'a> {
-    inner: &'a Inner,
-    for_sink: ForSink,
-}
-
-impl<'a> Departure<'a> {
-    /// Under the evictor's lock: a waiter that looks afterwards counts the blocks.
-    pub(super) fn new(inner: &'a Inner, for_sink: ForSink) -> Self {
-        let blocks = for_sink.victims.blocks.len();
-        inner.kept.begin(blocks);
-        if let Some(needed) = &for_sink.needed {
-            needed.fetch_add(blocks, gauge::Relaxed);
-        }
-        Self { inner, for_sink }
-    }
-
-    /// The batch, made under a guard that was pinned before the blocks were evicted; nothing if the last handle of the cache is being
-    /// dropped.
-    pub(super) fn into_batch(mut self, guard: &Guard<'_>) -> Option<(Sink, EvictedBatch)> {
-        let inner = self.inner.namespaces.cache()?;
-        let strong_refs = StrongRefs::new(&inner);
-        let ForSink { sink, victims, mark, needed } = &mut self.for_sink;
-        let mut victims = std::mem::take(&mut **victims);
-        let mut held = Reservation {
-            blocks: std::mem::take(&mut victims.blocks),
-            shared: SharedBlocks::default(),
-            charge: QuotaCharge::default(),
-            cache: strong_refs.take(),
-        };
-        let mut kept = Kept { blocks: held.blocks.len(), needed: needed.clone(), cache: strong_refs.take() };
-        let mut pieces = pieces(victims, &mut held, guard);
-        for piece in &mut pieces {
-            piece.kept = Some(kept.split(piece.blocks.len()));
-        }
-        Some((sink.clone(), EvictedBatch { pieces, mark: *mark, is_needed: needed.is_some() }))
-    }
-}
-
-impl Drop for Departure<'_> {
-    fn drop(&mut self) {
-        let blocks = std::mem::take(&mut self.for_sink.victims.blocks);
-        if !blocks.is_empty() {
-            self.inner.give_back(&blocks);
-            self.inner.end_keeping(blocks.len());
-        }
-    }
-}
-
-/// How many blocks a sink has.
-#[derive(Debug)]
-pub(crate) struct KeptBlocks(AtomicUsize);
-
-impl Default for KeptBlocks {
-    fn default() -> Self {
-        Self(AtomicUsize::new(0))
-    }
-}
-
-impl KeptBlocks {
-    pub(crate) fn begin(&self, blocks: usize) {
-        // Relaxed: the evictor's lock hands it on.
-        self.0.fetch_add(blocks, Relaxed);
-    }
-
-    /// For a waiter: whoever ends what is counted here sees that it waits.
-    pub(crate) fn for_waiter(&self) -> usize {
-        // Release: E29.
-        self.0.fetch_add(0, Release)
-    }
-
-    pub(crate) fn end(&self, blocks: usize) {
-        // Acquire: E29.
-        self.0.fetch_sub(blocks, Acquire);
-    }
-}
-
-/// Blocks that a sink has, counted until it drops them.
-#[derive(Debug)]
-pub(super) struct Kept {
-    blocks: usize,
-    /// Where the thread that has offered them counts what is kept.
-    needed: Option<Arc<gauge::AtomicUsize>>,
-    cache: StrongRef<Inner>,
-}
-
-impl Kept {
-    fn split(&mut self, blocks: usize) -> Self {
-        self.blocks -= blocks;
-        Self { blocks, needed: self.needed.clone(), cache: self.cache.clone() }
-    }
-}
-
-impl Drop for Kept {
-    fn drop(&mut self) {
-        if self.blocks > 0 {
-            // Relaxed: a number to go by.
-            self.needed.iter().for_each(|needed| _ = needed.fetch_sub(self.blocks, gauge::Relaxed));
-            self.cache.end_keeping(self.blocks);
-        }
-    }
-}
-
-impl Inner {
-    /// The sink has dropped so many blocks, and perhaps moved them elsewhere: then they do not come back.
-    fn end_keeping(&self, blocks: usize) {
-        self.kept.end(blocks);
-        self.ring();
     }
 }

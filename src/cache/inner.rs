@@ -6,8 +6,8 @@ use crossbeam_utils::CachePadded;
 
 use super::background::Background;
 use super::clock::Time;
-use super::eviction_sink::{Departure, KeptBlocks};
-use super::evictor::{AgingPass, DeadRuns, Evictor, LeasePass, PassedBy, Resources};
+use super::evictor::{AgingPass, DeadRuns, Evictor, ForSink, LeasePass, Resources, SharedOutlet};
+use super::kept::KeptBlocks;
 use super::live_settings::LiveSettings;
 use super::namespace::Registry;
 use super::publications::{Publication, Publications};
@@ -69,12 +69,12 @@ pub(super) enum Patience<'a> {
 }
 
 /// What a turn leaves to be done without the lock.
-struct Done<'a, R> {
+struct Done<R> {
     result: R,
     /// A lease on a retained prefix was released.
     has_let_go: bool,
-    departure: Option<Departure<'a>>,
-    passed_by: Option<PassedBy>,
+    /// What was evicted for the eviction sink, and how many blocks past it.
+    for_sink: Option<(SharedOutlet, Option<ForSink>, usize)>,
 }
 
 impl Inner {
@@ -217,10 +217,19 @@ impl Inner {
         let dead = DeadRuns::default();
         let (evictor, guard) = self.lock_pinned(&participant, patience)?;
         let unlinking = dead.unlink_by(&guard, &self.seen);
-        let Done { result, has_let_go, departure, passed_by } =
+        let Done { result, has_let_go, for_sink } =
             self.with_evictor(near, evictor, self.resources(&guard, &dead), work, leave);
+        // First: from here on the blocks are in reservations, which give them back if anything panics.
+        let for_sink = for_sink.map(|(outlet, victims, passed_by)| {
+            let give = victims.map(|victims| outlet.gather(victims, &guard));
+            move || {
+                give.into_iter().for_each(|give| give());
+                if passed_by > 0 {
+                    outlet.passed_by(passed_by);
+                }
+            }
+        });
         drop(unlinking);
-        let batch = departure.and_then(|departure| departure.into_batch(&guard));
         drop(guard);
         drop(kept);
         drop(unmapping);
@@ -229,12 +238,7 @@ impl Inner {
         if has_let_go {
             self.ring();
         }
-        if let Some((sink, batch)) = batch {
-            sink.take(batch);
-        }
-        if let Some(PassedBy { sink, blocks }) = passed_by {
-            sink.passed_by(blocks);
-        }
+        for_sink.into_iter().for_each(|give| give());
         Some(result)
     }
 
@@ -264,25 +268,27 @@ impl Inner {
 
     /// The part of a turn that is under the lock.
     fn with_evictor<'a, R>(
-        &'a self,
+        &self,
         near: usize,
         mut evictor: MutexGuard<'a, Evictor>,
         resources: Resources<'_>,
         work: impl FnOnce(&mut Evictor, Resources<'_>) -> R,
         leave: impl FnOnce(MutexGuard<'a, Evictor>, &R),
-    ) -> Done<'a, R> {
+    ) -> Done<R> {
         evictor.take_over(near, resources);
         evictor.begin_turn();
         let result = work(&mut evictor, resources);
-        let for_sink = evictor.take_for_sink();
-        let departure = for_sink.map(|for_sink| Departure::new(self, for_sink));
-        let passed_by = evictor.sinking.take_passed_by();
         evictor.return_freed(resources);
         evictor.observers.publish_due(resources.guard);
         self.gauges.publish(&evictor);
         let has_let_go = std::mem::take(&mut evictor.has_let_go);
+        let for_sink = evictor.take_for_sink();
+        if let Some((_, Some(ForSink { victims, needed, .. }), _)) = &for_sink {
+            self.kept.begin(victims.blocks.len());
+            needed.iter().for_each(|needed| _ = needed.fetch_add(victims.blocks.len(), Relaxed));
+        }
         leave(evictor, &result);
-        Done { result, has_let_go, departure, passed_by }
+        Done { result, has_let_go, for_sink }
     }
 
     /// Calls the background evictor if an allocation has left too few free blocks.

@@ -50,6 +50,7 @@ mod growing;
 mod inner;
 mod insert;
 mod invalidating;
+mod kept;
 mod lease;
 mod listing;
 mod live_settings;
@@ -57,6 +58,7 @@ mod lookup;
 mod lookup_stats;
 mod lookups;
 mod namespace;
+mod outlet;
 mod owner;
 mod partial;
 mod participant;
@@ -94,8 +96,6 @@ pub use builder::{BuildError, Builder};
 pub use clock::Clock;
 pub use events::{CacheEvent, EventBatch, EvictionReason};
 pub use evicted::Evicted;
-#[cfg(any(radixkv_loom, radixkv_shuttle))]
-pub(crate) use eviction_sink::KeptBlocks;
 pub use eviction_sink::{EvictedBatch, EvictionSink};
 pub use external::{AdoptError, ExternalPool};
 pub use fork::PendingCopy;
@@ -103,6 +103,8 @@ pub use growing::GrowError;
 #[cfg(test)]
 pub(crate) use insert::MAX_TOKENS;
 pub use insert::{InsertError, InsertErrorKind, Inserted};
+#[cfg(any(radixkv_loom, radixkv_shuttle))]
+pub(crate) use kept::KeptBlocks;
 pub use lease::{Lease, PrefixMatch, TooManyLeases};
 pub use lookup_stats::{LookupStats, NamespaceLookups};
 pub use namespace::{Namespace, NamespaceInUse};

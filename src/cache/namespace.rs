@@ -52,7 +52,8 @@ impl fmt::Debug for Namespace {
 impl Namespace {
     /// Its cache, while that is alive.
     pub(super) fn cache(&self) -> Option<PrefixCache> {
-        self.0.family.cache().map(|inner| PrefixCache { inner })
+        let inner = self.0.family.cache.get()?.upgrade()?;
+        Some(PrefixCache { inner })
     }
 }
 
@@ -87,13 +88,6 @@ pub(super) struct NamespaceState {
 pub(super) struct Family {
     /// Set once, when the cache is built. Weak: a namespace does not keep its cache alive.
     cache: OnceLock<Weak<Inner>>,
-}
-
-impl Family {
-    /// The cache, while it is alive.
-    fn cache(&self) -> Option<Arc<Inner>> {
-        self.cache.get()?.upgrade()
-    }
 }
 
 pub(super) fn default_of(cache: &PrefixCache) -> Namespace {
@@ -213,11 +207,6 @@ impl Registry {
     /// Lets its namespaces find the cache; called once, before any handle is given out.
     pub(super) fn join(&self, inner: &Arc<Inner>) {
         self.family.cache.get_or_init(|| Arc::downgrade(inner));
-    }
-
-    /// The cache, while it is alive.
-    pub(super) fn cache(&self) -> Option<Arc<Inner>> {
-        self.family.cache()
     }
 
     /// What all handles of this cache have in common.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::background::Watermarks;
 use super::eviction_sink::{EvictionSink, Sink};
 use super::evictor::{FEW_SLICES, SLICE};
+use super::outlet;
 use super::prefix_cache::PrefixCache;
 use crate::policy::PolicyKind;
 
@@ -203,12 +204,12 @@ impl Settings<'_> {
     /// # Ok::<_, Box<dyn std::error::Error>>(())
     /// ```
     pub fn set_eviction_sink(&self, sink: impl EvictionSink + 'static) -> Result<(), SettingError> {
-        let sink = Sink::new(sink);
+        let outlet = outlet::to_sink(&self.cache.inner, Sink::new(sink));
         self.cache.inner.evicting(|evictor, _| {
             if evictor.sinking.is_set() {
                 return Err(SettingError::HasSink);
             }
-            evictor.sinking.sink = Some(sink.clone());
+            evictor.sinking.outlet = Some(outlet.clone());
             Ok(())
         })
     }
@@ -218,6 +219,6 @@ impl Settings<'_> {
     /// A thread that evicted before may still call it when this returns. Takes the evictor's lock.
     pub fn remove_eviction_sink(&self) {
         // Dropped without the lock: it is the caller's code.
-        drop(self.cache.inner.evicting(|evictor, _| evictor.sinking.sink.take()));
+        drop(self.cache.inner.evicting(|evictor, _| evictor.sinking.outlet.take()));
     }
 }

@@ -132,4 +132,25 @@ mod tests {
         eras.let_all_in();
         assert_eq!([after, between, eras.now].map(|began| eras.allows(&two, began)), [false, false, true]);
     }
+
+    #[test]
+    fn what_left_its_cache_before_a_clear_that_is_forgotten_stays_out() {
+        let cache = radixkv::PrefixCache::builder(1, 1).build().expect("a cache");
+        let [one, two] = ["one", "two"].map(|name| cache.namespace(&[name]).name());
+        let mut eras = Eras::default();
+        let evicted = eras.now();
+        // No offload is under way.
+        eras.keep_out(&one);
+        eras.let_in(&one);
+        assert!(eras.let_in.is_empty());
+        eras.begin(evicted);
+        assert_eq!(
+            [&one, &two].map(|name| eras.allows(name, evicted)),
+            [false; 2],
+            "it is not known which was cleared"
+        );
+        let now = eras.now();
+        eras.begin(now);
+        assert_eq!([&one, &two].map(|name| eras.allows(name, now)), [true; 2]);
+    }
 }

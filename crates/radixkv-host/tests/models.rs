@@ -226,6 +226,30 @@ fn the_namespace_of_a_block_on_its_way_is_cleared() {
     });
 }
 
+/// The cache evicts by itself, and its sink is called after the lock: the clear may be over by then.
+#[test]
+fn the_namespace_of_a_block_that_the_cache_has_evicted_is_cleared() {
+    explore("the cache evicts 1 vs clear", || {
+        let world = World::with(1, 2, &[A]);
+        let evicts = world.start(|world| world.tiers.cache().evict(1));
+        world.beside(|world| world.tiers.clear_namespace(&world.space));
+        evicts.join().unwrap();
+        assert_eq!(world.rest([A]), [[0, 0]], "what was computed before the clear is nowhere");
+    });
+}
+
+#[test]
+fn a_block_that_the_cache_has_evicted_is_looked_for() {
+    explore("the cache evicts 1 vs serve the same", || {
+        let world = World::with(2, 2, &[A]);
+        let evicts = world.start(|world| world.tiers.cache().evict(1));
+        assert!(world.beside(|world| world.serve(A)));
+        evicts.join().unwrap();
+        let [places] = world.rest([A]);
+        assert!(places.contains(&1), "it is in one of the tiers at least: {places:?}");
+    });
+}
+
 #[test]
 fn two_blocks_on_their_way_to_one_place() {
     explore("evict 1 vs evict 1", || {

@@ -82,6 +82,29 @@ fn an_insert_that_is_written_through_does_not_wait_for_its_copy() {
     assert_eq!((tiers.host().peek(&space.name(), A, 0), tiers.cache().evict(8)), (4, 2));
 }
 
+#[test]
+fn a_request_begins_when_what_is_evicted_for_it_was_copied() {
+    let (mover, is_called, go) = gated();
+    let tiers = builder(mover).build().expect("they go together");
+    let space = tiers.cache().default_namespace();
+    serve(&tiers, &space, A);
+    let (began, has_begun) = mpsc::channel();
+    let asking = thread::spawn({
+        let (tiers, space) = (tiers.clone(), space.clone());
+        move || {
+            let start = tiers.session().acquire(&space, &[41; 16], 0).expect("room");
+            began.send(start.blocks.len()).expect("the test waits");
+        }
+    });
+    is_called.recv().expect("the copy began");
+    assert!(has_begun.recv_timeout(PATIENCE / 60).is_err(), "the blocks are being copied");
+    assert_eq!(tiers.cache().stats().evicted_blocks, 2);
+    go.send(()).expect("the mover waits");
+    assert_eq!(has_begun.recv_timeout(PATIENCE), Ok(8));
+    asking.join().expect("no panic");
+    assert_eq!((tiers.cache().stats().evicted_blocks, tiers.stats().bypassed_blocks), (2, 0));
+}
+
 /// A mover that makes room for itself the first time it is called.
 #[derive(Default)]
 struct Evicting {

@@ -3,12 +3,15 @@
 mod common;
 
 use std::{
+    future::Future,
+    pin::pin,
     sync::{
         Arc,
         mpsc::{self, Sender},
     },
+    task::{Context, Poll, Waker},
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use common::gated::gated;
@@ -376,4 +379,42 @@ fn a_tiered_cache_that_is_gone_receives_nothing() {
     let (cache, host) = (tiers.cache().clone(), tiers.host().clone());
     drop(tiers);
     assert_eq!((cache.evict(2), host.stats().cached_blocks), (2, 0));
+}
+
+/// Waits in line for device blocks, and begins with what is in the host by then.
+#[test]
+fn a_request_that_waits_for_blocks_begins_with_what_the_host_has() {
+    for has_thread in [false, true] {
+        let cache = PrefixCache::builder(2, 2).build().expect("a cache");
+        let host = HostTier::builder(2, 8).build().expect("a tier");
+        let tiers = TieredCache::builder(&cache, &host, NoCopies);
+        let tiers = if has_thread { tiers.mover_thread(4) } else { tiers }.build().expect("they go together");
+        let space = cache.default_namespace();
+        serve(&tiers, &space, A);
+        let held = tiers.session().reserve(2).expect("the prompt goes to the host");
+        let far = Instant::now() + Duration::from_secs(60);
+        let start = thread::scope(|scope| {
+            let waiting = scope.spawn(|| tiers.session().acquire_until(&space, A, 0, far));
+            while cache.stats().waiting_requests == 0 {
+                thread::yield_now();
+            }
+            assert_eq!(host.stats().pinned_blocks, 0, "it holds nothing");
+            drop(held);
+            waiting.join().expect("no panic").expect("two blocks")
+        });
+        assert_eq!((start.device_tokens, start.host_tokens, start.lease.len_tokens()), (0, 4, 4));
+        drop(start);
+        let late = tiers.session().acquire_until(&space, &[9; 6], 0, far);
+        assert!(matches!(late, Err(radixkv::ReserveError::TooLarge { requested: 3, capacity: 2 })));
+        tiers.evict(2);
+        let mut request = pin!(tiers.acquire_async(&space, A, 0));
+        let mut context = Context::from_waker(Waker::noop());
+        let start = loop {
+            if let Poll::Ready(start) = request.as_mut().poll(&mut context) {
+                break start.expect("room");
+            }
+            thread::yield_now();
+        };
+        assert_eq!((start.device_tokens, start.host_tokens), (0, 4), "by a task");
+    }
 }

@@ -159,7 +159,7 @@ ROWS = [
         ("Evicted blocks without a copy a second", "short", "Device blocks offered to the host tier, and blocks that were not copied there, by reason.", [
             (rate("radixkv_host_offered_blocks_total"), "offered"),
             (rate("radixkv_host_uncopied_blocks_total", by="reason"), "not copied: {{reason}}"),
-            (rate("radixkv_host_bypassed_blocks_total"), "evicted past the tiers"),
+            (rate("radixkv_host_bypassed_blocks_total"), "evicted, not offered to the host"),
         ]),
         ("Remote reads a second", "short", "Blocks that lookups asked remote tiers for, that these have, that came, and that did not come, by reason.", [
             (rate("radixkv_remote_asked_blocks_total"), "asked"),

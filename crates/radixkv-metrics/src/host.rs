@@ -119,10 +119,10 @@ const LAYOUT: &[Family<HostTier, u64>] = &[
 ];
 
 const COPIES: &[Family<TieredStats, u64>] = &[
-    one("radixkv_host_offered_blocks", "Device blocks that were evicted through the tiers", |stats| {
+    one("radixkv_host_offered_blocks", "Device blocks that were evicted and offered to the host", |stats| {
         stats.evicted_blocks
     }),
-    one("radixkv_host_bypassed_blocks", "Device blocks that the cache evicted past the tiers", |stats| {
+    one("radixkv_host_bypassed_blocks", "Device blocks that were evicted and not offered to the host", |stats| {
         stats.bypassed_blocks
     }),
     Family {

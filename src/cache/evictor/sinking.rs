@@ -1,36 +1,53 @@
 //! What is evicted for the eviction sink.
 
+use std::fmt;
+
 use super::{Evictor, Resources, Victims};
 use crate::block::BlockId;
-use crate::cache::eviction_sink::Sink;
-use crate::reclaim::Ref;
+use crate::reclaim::{Guard, Ref};
 use crate::sync::Arc;
 use crate::sync::gauge::{AtomicUsize, Relaxed};
 use crate::tree::Run;
 
+/// The way to an eviction sink.
+pub(in crate::cache) trait Outlet: Send + Sync {
+    /// A mark of the present moment.
+    fn mark(&self) -> u64;
+
+    /// Makes reservations of victims, without the lock, under a guard that was pinned before they were evicted. What is returned
+    /// gives them to the sink.
+    fn gather(&self, victims: ForSink, guard: &Guard<'_>) -> Box<dyn FnOnce()>;
+
+    /// So many blocks were evicted past the sink.
+    fn passed_by(&self, blocks: usize);
+}
+
+/// One that the evictor and its turns share.
+pub(in crate::cache) type SharedOutlet = Arc<Box<dyn Outlet>>;
+
 /// The sink, and how this turn uses it.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(in crate::cache) struct Sinking {
-    pub(in crate::cache) sink: Option<Sink>,
+    pub(in crate::cache) outlet: Option<SharedOutlet>,
     /// What the sink keeps of what a thread has offered that needs blocks now: if it keeps any, this turn evicts past it.
     needed: Option<Arc<AtomicUsize>>,
     passed_by: usize,
     mark: u64,
 }
 
-/// Victims of a turn for the sink, and the mark of when the first was evicted.
+/// What a turn has evicted for the sink.
 pub(in crate::cache) struct ForSink {
-    pub(in crate::cache) sink: Sink,
     pub(in crate::cache) victims: Box<Victims>,
+    /// Of when the first was evicted.
     pub(in crate::cache) mark: u64,
-    /// Where to count what the sink keeps, if the thread needs their blocks.
+    /// Where to count what the sink keeps, if the thread needs the blocks.
     pub(in crate::cache) needed: Option<Arc<AtomicUsize>>,
 }
 
-/// Blocks that were evicted past a sink.
-pub(in crate::cache) struct PassedBy {
-    pub(in crate::cache) sink: Sink,
-    pub(in crate::cache) blocks: usize,
+impl fmt::Debug for Sinking {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sinking").field("is_set", &self.is_set()).finish_non_exhaustive()
+    }
 }
 
 impl Sinking {
@@ -40,7 +57,7 @@ impl Sinking {
     }
 
     pub(in crate::cache) fn is_set(&self) -> bool {
-        self.sink.is_some()
+        self.outlet.is_some()
     }
 
     /// This turn evicts for a thread that needs the blocks now; `kept` counts what the sink keeps of those that it offers.
@@ -51,12 +68,6 @@ impl Sinking {
     fn passes_by(&self) -> bool {
         // Relaxed: a number to go by.
         self.needed.as_ref().is_some_and(|kept| kept.load(Relaxed) > 0)
-    }
-
-    /// How many blocks this turn has evicted past the sink; the sink is told.
-    pub(in crate::cache) fn take_passed_by(&mut self) -> Option<PassedBy> {
-        let blocks = std::mem::take(&mut self.passed_by);
-        self.sink.clone().filter(|_| blocks > 0).map(|sink| PassedBy { sink, blocks })
     }
 }
 
@@ -86,7 +97,7 @@ impl Evictor {
                 self.freed.extend_from_slice(blocks);
                 return;
             }
-            self.sinking.mark = self.sinking.sink.as_ref().map_or(0, |sink| sink.mark());
+            self.sinking.mark = self.sinking.outlet.as_ref().map_or(0, |outlet| outlet.mark());
         }
         self.victims.get_or_insert_default().add(run, keep, blocks, self.reason, resources);
     }
@@ -96,11 +107,13 @@ impl Evictor {
         self.victims.as_ref().map_or(0, |victims| victims.blocks.len())
     }
 
-    /// What this turn has evicted for the sink, at its end.
+    /// What a turn leaves for the sink, at its end: victims, and how many blocks were evicted past it.
     #[inline]
-    pub(in crate::cache) fn take_for_sink(&mut self) -> Option<ForSink> {
-        let victims = self.victims.take_if(|_| self.sinking.is_set())?;
-        let sink = self.sinking.sink.clone()?;
-        Some(ForSink { sink, victims, mark: self.sinking.mark, needed: self.sinking.needed.take() })
+    pub(in crate::cache) fn take_for_sink(&mut self) -> Option<(SharedOutlet, Option<ForSink>, usize)> {
+        let outlet =
+            self.sinking.outlet.as_ref().filter(|_| self.victims.is_some() || self.sinking.passed_by > 0)?.clone();
+        let (mark, needed) = (self.sinking.mark, self.sinking.needed.take());
+        let for_sink = self.victims.take().map(|victims| ForSink { victims, mark, needed });
+        Some((outlet, for_sink, std::mem::take(&mut self.sinking.passed_by)))
     }
 }

@@ -100,12 +100,17 @@ impl TieredSession {
         TieredMatch { device, host, remote, asked_host, namespace: namespace.clone(), tokens }
     }
 
+    /// Whether a host block of the sequence could end beyond its first `from` tokens.
+    pub(super) fn reaches_below(&self, namespace: &Namespace, tokens: &[Token], from: usize) -> bool {
+        let size = self.shared.host.block_size();
+        Grid::new(size, namespace.keys()).blocks(tokens.len()) > from / size
+    }
+
     /// The same for the steps of one verb.
     pub(super) fn find(&self, namespace: &Namespace, tokens: &[Token]) -> Found {
         let device = self.session.match_prefix_untouched(namespace, tokens);
         let (tier, from) = (&self.shared.host, device.len_tokens());
-        let size = tier.block_size();
-        if Grid::new(size, namespace.keys()).blocks(tokens.len()) <= from / size {
+        if !self.reaches_below(namespace, tokens, from) {
             return Found { device, host: None, remote: None };
         }
         let name = namespace.name();

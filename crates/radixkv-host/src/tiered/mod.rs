@@ -24,7 +24,7 @@ use std::{
     },
 };
 
-use radixkv::{Namespace, PrefixCache};
+use radixkv::{Namespace, PrefixCache, ReserveError, Token};
 
 pub use matching::TieredMatch;
 pub use onboarding::Onboarding;
@@ -39,6 +39,7 @@ use crate::{
     write_policy::WritePolicy,
 };
 use copies::Copies;
+use session::Request;
 use sink::TierSink;
 use sizes::Sizes;
 use stats::Counters;
@@ -175,6 +176,38 @@ impl TieredCache {
     /// Creates a session for the calling thread.
     pub fn session(&self) -> TieredSession {
         TieredSession::new(&self.shared)
+    }
+
+    /// [`TieredSession::acquire_until`] without a deadline, as a future: a request that waits for
+    /// its turn as [`PrefixCache::acquire_async`] does, and then for the mover's thread, if there
+    /// is one. Does not wait for remote tiers: it takes what has come from them by its turn.
+    ///
+    /// Copies on the thread that polls if there is no mover's thread. Dropping the future gives up
+    /// the request; copies that have begun are made, and stay cached.
+    ///
+    /// # Errors
+    ///
+    /// As [`PrefixCache::acquire_async`].
+    ///
+    /// # Panics
+    ///
+    /// As [`PrefixCache::acquire_async`].
+    pub fn acquire_async(
+        &self,
+        namespace: &Namespace,
+        tokens: impl Into<Box<[Token]>>,
+        room: usize,
+    ) -> impl Future<Output = Result<TieredStart, ReserveError>> + Send + 'static {
+        let (tiers, namespace, tokens) = (self.clone(), namespace.clone(), tokens.into());
+        async move {
+            drop(tiers.session().find(&namespace, &tokens));
+            let acquired = tiers.cache().acquire_async(&namespace, &tokens[..], room).await?;
+            let onboarding = {
+                let (session, request) = (tiers.session(), Request { namespace: &namespace, tokens: &tokens, room });
+                session.onboard(request, session.prepared(request, acquired, 0))
+            };
+            Ok(onboarding.done_by_mover().await)
+        }
     }
 
     /// Evicts up to `blocks` device blocks as [`PrefixCache::evict`] does, and waits until they are

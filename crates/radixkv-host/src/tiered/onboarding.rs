@@ -1,7 +1,8 @@
 //! A request whose blocks are on their way from the host, and how they come.
 
-use std::{fmt, sync::mpsc::Receiver};
+use std::fmt;
 
+use oneshot::{Receiver, TryRecvError};
 use radixkv::{BlockId, Lease, Namespace, Reservation, Session, Token};
 
 use super::{Shared, TierMode, sizes::Part, start::TieredStart};
@@ -62,8 +63,8 @@ impl Onboarding {
             State::Done(start) => Ok(*start),
             State::UnderWay(start) => match start.try_recv() {
                 Ok(start) => Ok(start),
-                Err(std::sync::mpsc::TryRecvError::Empty) => Err(Self(State::UnderWay(start))),
-                Err(std::sync::mpsc::TryRecvError::Disconnected) => panic!("the mover's thread gave a request up"),
+                Err(TryRecvError::Empty) => Err(Self(State::UnderWay(start))),
+                Err(TryRecvError::Disconnected) => panic!("the mover's thread gave a request up"),
             },
         }
     }
@@ -77,6 +78,14 @@ impl Onboarding {
         match self.0 {
             State::Done(start) => *start,
             State::UnderWay(start) => start.recv().expect("the mover's thread gave a request up"),
+        }
+    }
+
+    /// The same, without a thread that waits.
+    pub(super) async fn done_by_mover(self) -> TieredStart {
+        match self.0 {
+            State::Done(start) => *start,
+            State::UnderWay(start) => start.await.expect("the mover's thread gave a request up"),
         }
     }
 }

@@ -1,11 +1,10 @@
 //! The verbs of one thread: starting a request from what both tiers have, and publishing what it computed.
 
-use std::{
-    fmt,
-    sync::{Arc, mpsc},
-};
+use std::{fmt, sync::Arc, time::Instant};
 
-use radixkv::{BlockRequest, InsertError, Inserted, Lease, Namespace, Reservation, ReserveError, Session, Token};
+use radixkv::{
+    Acquired, BlockRequest, InsertError, Inserted, Lease, Namespace, Reservation, ReserveError, Session, Token,
+};
 
 use super::{
     Shared, WritePolicy,
@@ -76,6 +75,61 @@ impl TieredSession {
         })
     }
 
+    /// As [`acquire`](Self::acquire), and waits for device blocks until `deadline` as
+    /// [`Session::acquire_until`] does, in line with other requests. Holds no lease, no pin and no
+    /// block while it waits.
+    ///
+    /// # Errors
+    ///
+    /// As [`Session::acquire_until`].
+    ///
+    /// # Panics
+    ///
+    /// As [`Session::acquire_until`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::{Duration, Instant};
+    /// use radixkv::PrefixCache;
+    /// use radixkv_host::{HostTier, NoCopies, TieredCache};
+    ///
+    /// let cache = PrefixCache::builder(2, 2).build()?;
+    /// let host = HostTier::builder(2, 8).build()?;
+    /// let tiers = TieredCache::builder(&cache, &host, NoCopies).build()?;
+    /// let (session, space) = (tiers.session(), cache.default_namespace());
+    /// let soon = Instant::now() + Duration::from_secs(1);
+    /// let start = session.acquire_until(&space, &[1, 2, 3, 4], 0, soon)?;
+    /// assert_eq!((start.len_tokens(), start.blocks.len()), (0, 2));
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn acquire_until(
+        &self,
+        namespace: &Namespace,
+        tokens: &[Token],
+        room: usize,
+        deadline: Instant,
+    ) -> Result<TieredStart, ReserveError> {
+        let request = Request { namespace, tokens, room };
+        let remote_tokens = self.look_below(request);
+        let acquired = self.session.acquire_until(namespace, tokens, room, deadline)?;
+        Ok(self.onboard(request, self.prepared(request, acquired, remote_tokens)).wait())
+    }
+
+    /// Reserves device blocks as [`Session::reserve`] does: what is evicted for them is copied to
+    /// the host.
+    ///
+    /// # Errors
+    ///
+    /// As [`Session::reserve`].
+    ///
+    /// # Panics
+    ///
+    /// As [`Session::reserve`].
+    pub fn reserve<'a>(&self, request: impl Into<BlockRequest<'a>>) -> Result<Reservation, ReserveError> {
+        self.session.reserve(request)
+    }
+
     /// Starts a request as [`acquire`](Self::acquire) does, from an earlier match of these tokens
     /// or of their beginning, without waiting for the copies to the device: with a mover's thread
     /// ([`TieredBuilder::mover_thread`](super::TieredBuilder::mover_thread)) the caller continues
@@ -143,6 +197,27 @@ impl TieredSession {
         Ok(inserted)
     }
 
+    /// Brings what remote tiers have to the host before the request waits for blocks, as long as the settings say. Returns how
+    /// many tokens came.
+    fn look_below(&self, request: Request<'_>) -> usize {
+        let mut found = self.find(request.namespace, request.tokens);
+        let in_host = found.host_tokens();
+        self.take_fetched(request, &mut found);
+        found.host_tokens() - in_host
+    }
+
+    /// What the host has of a request whose device blocks are there, some of it from remote tiers.
+    pub(super) fn prepared(&self, request: Request<'_>, acquired: Acquired, remote_tokens: usize) -> Prepared {
+        let Acquired { hit, blocks, .. } = acquired;
+        let from = hit.len_tokens();
+        let host = self.reaches_below(request.namespace, request.tokens, from).then(|| self.host_match(request, from));
+        if let Some(host) = &host {
+            host.count_lookup();
+        }
+        let remote_tokens = remote_tokens.min(host.as_ref().map_or(0, HostMatch::len_tokens));
+        Prepared { cached: hit.blocks().to_vec(), lease: hit.into_lease(), host, remote_tokens, blocks }
+    }
+
     /// Refuses what can never fit.
     fn check_size(&self, request: Request<'_>) -> Result<(), ReserveError> {
         let (requested, capacity) = (self.blocks(request), self.shared.cache.capacity_blocks());
@@ -202,7 +277,7 @@ impl TieredSession {
     }
 
     /// Brings what the host has into the reserved blocks: on the mover's thread, if there is one.
-    fn onboard(&self, request: Request<'_>, prepared: Prepared) -> Onboarding {
+    pub(super) fn onboard(&self, request: Request<'_>, prepared: Prepared) -> Onboarding {
         let Some(host) = prepared.host.as_ref().filter(|host| host.len_tokens() > 0) else {
             return Onboarding::done(prepared.start_without_host());
         };
@@ -210,7 +285,7 @@ impl TieredSession {
         let Some(copies) = self.shared.copies_elsewhere() else {
             return Onboarding::done(self.shared.onboard(&self.session, namespace, tokens, prepared));
         };
-        let (done, start) = mpsc::sync_channel(1);
+        let (done, start) = oneshot::channel();
         let (shared, namespace) = (Arc::clone(&self.shared), namespace.clone());
         let tokens = tokens[..tokens.len().min(host.tokens().end + offset(namespace.keys()))].to_vec();
         copies.room(host.len_tokens().div_ceil(self.shared.sizes.device)).submit(move || {
