@@ -6,7 +6,7 @@ use crossbeam_utils::CachePadded;
 
 use super::background::Background;
 use super::clock::Time;
-use super::evictor::{AgingPass, DeadRuns, Evictor, ForSink, LeasePass, Resources, SharedOutlet};
+use super::evictor::{AgingPass, DeadRuns, Evictor, LeasePass, LeftForSink, Resources};
 use super::kept::KeptBlocks;
 use super::live_settings::LiveSettings;
 use super::namespace::Registry;
@@ -73,8 +73,7 @@ struct Done<R> {
     result: R,
     /// A lease on a retained prefix was released.
     has_let_go: bool,
-    /// What was evicted for the eviction sink, and how many blocks past it.
-    for_sink: Option<(SharedOutlet, Option<ForSink>, usize)>,
+    for_sink: Option<Box<LeftForSink>>,
 }
 
 impl Inner {
@@ -220,15 +219,7 @@ impl Inner {
         let Done { result, has_let_go, for_sink } =
             self.with_evictor(near, evictor, self.resources(&guard, &dead), work, leave);
         // First: from here on the blocks are in reservations, which give them back if anything panics.
-        let for_sink = for_sink.map(|(outlet, victims, passed_by)| {
-            let give = victims.map(|victims| outlet.gather(victims, &guard));
-            move || {
-                give.into_iter().for_each(|give| give());
-                if passed_by > 0 {
-                    outlet.passed_by(passed_by);
-                }
-            }
-        });
+        let give = for_sink.map(|left| left.gather(&guard));
         drop(unlinking);
         drop(guard);
         drop(kept);
@@ -238,7 +229,9 @@ impl Inner {
         if has_let_go {
             self.ring();
         }
-        for_sink.into_iter().for_each(|give| give());
+        if let Some(give) = give {
+            give();
+        }
         Some(result)
     }
 
@@ -282,11 +275,7 @@ impl Inner {
         evictor.observers.publish_due(resources.guard);
         self.gauges.publish(&evictor);
         let has_let_go = std::mem::take(&mut evictor.has_let_go);
-        let for_sink = evictor.take_for_sink();
-        if let Some((_, Some(ForSink { victims, needed, .. }), _)) = &for_sink {
-            self.kept.begin(victims.blocks.len());
-            needed.iter().for_each(|needed| _ = needed.fetch_add(victims.blocks.len(), Relaxed));
-        }
+        let for_sink = evictor.take_for_sink(&self.kept);
         leave(evictor, &result);
         Done { result, has_let_go, for_sink }
     }

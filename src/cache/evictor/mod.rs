@@ -59,7 +59,7 @@ pub(super) use ranking::Ranking;
 pub(super) use retained::Retained;
 pub(super) use silent::LeasePass;
 use sinking::Sinking;
-pub(super) use sinking::{ForSink, Outlet, SharedOutlet};
+pub(super) use sinking::{ForSink, LeftForSink, Outlet, SharedOutlet};
 pub(super) use sweep::{SLICE as SWEEP_SLICE, runs_below};
 pub(super) use upkeep::Upkeep;
 

@@ -4,6 +4,7 @@ use std::fmt;
 
 use super::{Evictor, Resources, Victims};
 use crate::block::BlockId;
+use crate::cache::kept::KeptBlocks;
 use crate::reclaim::{Guard, Ref};
 use crate::sync::Arc;
 use crate::sync::gauge::{AtomicUsize, Relaxed};
@@ -42,6 +43,14 @@ pub(in crate::cache) struct ForSink {
     pub(in crate::cache) mark: u64,
     /// Where to count what the sink keeps, if the thread needs the blocks.
     pub(in crate::cache) needed: Option<Arc<AtomicUsize>>,
+}
+
+/// What one turn leaves for the sink, to be done without the lock.
+pub(in crate::cache) struct LeftForSink {
+    outlet: SharedOutlet,
+    victims: Option<ForSink>,
+    /// Blocks that were evicted past the sink.
+    passed_by: usize,
 }
 
 impl fmt::Debug for Sinking {
@@ -107,13 +116,39 @@ impl Evictor {
         self.victims.as_ref().map_or(0, |victims| victims.blocks.len())
     }
 
-    /// What a turn leaves for the sink, at its end: victims, and how many blocks were evicted past it.
+    /// What a turn leaves for the sink, at its end.
     #[inline]
-    pub(in crate::cache) fn take_for_sink(&mut self) -> Option<(SharedOutlet, Option<ForSink>, usize)> {
-        let outlet =
-            self.sinking.outlet.as_ref().filter(|_| self.victims.is_some() || self.sinking.passed_by > 0)?.clone();
-        let (mark, needed) = (self.sinking.mark, self.sinking.needed.take());
-        let for_sink = self.victims.take().map(|victims| ForSink { victims, mark, needed });
-        Some((outlet, for_sink, std::mem::take(&mut self.sinking.passed_by)))
+    pub(in crate::cache) fn take_for_sink(&mut self, kept: &KeptBlocks) -> Option<Box<LeftForSink>> {
+        let has_any = self.victims.is_some() || self.sinking.passed_by > 0;
+        if has_any { self.leave_for_sink(kept) } else { None }
+    }
+
+    #[cold]
+    fn leave_for_sink(&mut self, kept: &KeptBlocks) -> Option<Box<LeftForSink>> {
+        let Sinking { outlet, needed, passed_by, mark } = &mut self.sinking;
+        let outlet = outlet.clone()?;
+        let (mark, needed) = (*mark, needed.take());
+        let victims = self.victims.take().map(|victims| ForSink { victims, mark, needed });
+        if let Some(ForSink { victims, needed, .. }) = &victims {
+            kept.begin(victims.blocks.len());
+            // Relaxed: a number to go by.
+            needed.iter().for_each(|needed| _ = needed.fetch_add(victims.blocks.len(), Relaxed));
+        }
+        Some(Box::new(LeftForSink { outlet, victims, passed_by: std::mem::take(passed_by) }))
+    }
+}
+
+impl LeftForSink {
+    /// Puts the blocks into reservations, under the guard of the turn; what is returned calls the sink.
+    #[cold]
+    pub(in crate::cache) fn gather(self, guard: &Guard<'_>) -> Box<dyn FnOnce()> {
+        let Self { outlet, victims, passed_by } = self;
+        let give = victims.map(|victims| outlet.gather(victims, guard));
+        Box::new(move || {
+            give.into_iter().for_each(|give| give());
+            if passed_by > 0 {
+                outlet.passed_by(passed_by);
+            }
+        })
     }
 }
