@@ -94,13 +94,16 @@ class Tensor:
     def numpy(self):
         return self._values
 
+    def data_ptr(self):
+        return self._values.ctypes.data
+
     def cpu(self):
         return self
 
     detach = contiguous = cpu
 
 
-int32, int64, bool, uint8 = np.int32, np.int64, np.bool_, np.uint8
+int8, int32, int64, bool, uint8 = np.int8, np.int32, np.int64, np.bool_, np.uint8
 float32 = np.float32
 __version__ = "0.0"
 
@@ -126,6 +129,15 @@ def arange(*bounds, dtype=None, device=None):
 
 def from_numpy(values):
     return Tensor(values)
+
+
+def frombuffer(buffer, *, dtype):
+    return Tensor(np.frombuffer(buffer, dtype=dtype))
+
+
+def as_strided(tensor, size, stride, storage_offset=0):
+    flat = _array(tensor).reshape(-1)[storage_offset:]
+    return Tensor(np.lib.stride_tricks.as_strided(flat, size, [step * flat.itemsize for step in stride]))
 
 
 def cat(tensors, dim=0):

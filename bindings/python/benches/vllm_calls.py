@@ -1,0 +1,126 @@
+"""What vLLM's scheduler thread pays for radixkv's tier: processor time of its calls, while a thread
+stores and loads.
+
+    RADIXKV_VLLM=FOLDER python benches/vllm_calls.py [BLOCKS]
+
+Prints Markdown. FOLDER has `vllm`, as unpacked from its wheel. BLOCKS is how many chunks of 4 KiB the
+region has (1,000,000: 5 GB of memory).
+"""
+
+import os
+import platform
+import random
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "vllm_offload"))
+import vllm_engine  # noqa: E402
+from vllm.v1.kv_offload.base import ReqContext, ScheduleEndContext  # noqa: E402
+from vllm.v1.kv_offload.tiering.base import TransferJob  # noqa: E402
+
+import radixkv.vllm  # noqa: E402
+
+CHUNK, ROWS, JOB = 4096, 4096, 512
+CALLS = 20_000
+MOST = 200.0
+
+
+class Measured:
+    """Processor time of the calling thread, in microseconds, by call."""
+
+    def __init__(self):
+        self.times = {}
+
+    def __call__(self, name, call, *arguments):
+        began = time.thread_time_ns()
+        result = call(*arguments)
+        self.times.setdefault(name, []).append((time.thread_time_ns() - began) / 1e3)
+        return result
+
+
+def keys_from(start, count):
+    return [number.to_bytes(32, "big") + bytes(4) for number in range(start, start + count)]
+
+
+def fill(tier, blocks):
+    """Stores so many chunks."""
+    memory = np.zeros(JOB * CHUNK, dtype=np.int8)
+    store, waiting = tier._store, []
+    for start in range(0, blocks, JOB):
+        waiting.append(store.store(keys_from(start, min(JOB, blocks - start)), memory))
+        if len(waiting) > 32:
+            store.wait(waiting.pop(0))
+    for batch in waiting:
+        store.wait(batch)
+
+
+def in_background(tier, blocks, stop):
+    """Stores and loads jobs of their own, as fast as it goes."""
+    memory = np.zeros(JOB * CHUNK, dtype=np.int8)
+    store, draw = tier._store, random.Random(2)
+    while not stop.is_set():
+        for verb in (store.load, store.store):
+            start = draw.randrange(blocks - JOB)
+            store.wait(verb(keys_from(start + (blocks if verb == store.store else 0), JOB), memory))
+
+
+def run(tier, blocks, measured):
+    draw, number = random.Random(1), 0
+    for call in range(CALLS):
+        start = draw.randrange(blocks - JOB)
+        context = ReqContext(req_id=str(call))
+        measured("on_new_request", tier.on_new_request, context)
+        for key in keys_from(start, 4):
+            measured("lookup, a hit", tier.lookup, key, context)
+            measured("lookup, a miss", tier.lookup, b"none" + key[4:], context)
+        if call % 20 == 0:
+            for name, verb, size, base in (
+                ("submit_load, 64 chunks", tier.submit_load, 64, 0),
+                (f"submit_load, {JOB} chunks", tier.submit_load, JOB, 0),
+                ("submit_store, 64 chunks", tier.submit_store, 64, 4 * blocks),
+                (f"submit_store, {JOB} chunks", tier.submit_store, JOB, 8 * blocks),
+            ):
+                number += 1
+                chunks = np.arange(size, dtype=np.int32) + number * JOB % (ROWS - JOB)
+                job = TransferJob(number, keys_from(base + start, size), chunks, verb == tier.submit_load, context)
+                measured(name, verb, job)
+            measured(f"touch, {JOB} chunks", tier.touch, keys_from(start, JOB), context)
+            measured(f"present, {JOB} chunks", tier.present, keys_from(start, JOB))
+            measured("get_stats", tier.get_stats)
+        measured("get_finished_jobs", lambda: list(tier.get_finished_jobs()))
+        measured("on_schedule_end", tier.on_schedule_end, ScheduleEndContext((), ()))
+        measured("on_request_finished", tier.on_request_finished, context)
+    tier.drain_jobs()
+
+
+def main(blocks=1_000_000):
+    view = memoryview(np.zeros((ROWS, CHUNK), dtype=np.int8))
+    spec = type("Spec", (), {"config": vllm_engine.config()})
+    began = time.monotonic()
+    tier = radixkv.vllm.RadixKVTier(
+        spec, view, "radixkv", region=None, region_bytes=int(blocks * 1.1) * (CHUNK + 256), threads=1
+    )
+    fill(tier, blocks)
+    told = f"{tier._region.stats()['blocks']:,} chunks of {CHUNK} bytes, stored in {time.monotonic() - began:.0f} s"
+    measured, stop = Measured(), threading.Event()
+    thread = threading.Thread(target=in_background, args=(tier, blocks, stop))
+    thread.start()
+    run(tier, blocks, measured)
+    stop.set()
+    thread.join()
+    tier.shutdown()
+    print(f"{platform.machine()}, {os.cpu_count()} processors, load {os.getloadavg()[0]:.1f}, "
+          f"CPython {platform.python_version()}; {told}")
+    print("\n| call | calls | median, us | p99.9, us | longest, us |\n|---|---:|---:|---:|---:|")
+    for name, times in measured.times.items():
+        middle, most = np.percentile(times, (50, 99.9))
+        print(f"| {name} | {len(times):,} | {middle:.1f} | {most:.1f} | {max(times):.1f} |")
+    worst = max(np.percentile(times, 99.9) for times in measured.times.values())
+    print(f"\nThe longest p99.9 is {worst:.0f} us; at most {MOST:.0f} us is the goal.")
+
+
+main(*map(int, sys.argv[1:]))
