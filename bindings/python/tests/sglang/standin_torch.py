@@ -83,7 +83,9 @@ class Tensor:
     def reshape(self, *shape):
         return Tensor(self._values.reshape(*shape))
 
-    view = reshape
+    def view(self, *shape):
+        is_dtype = isinstance(shape[0], type) and issubclass(shape[0], np.generic)
+        return Tensor(self._values.view(shape[0]) if is_dtype else self._values.reshape(*shape))
 
     def item(self):
         return self._values.item()
@@ -96,6 +98,9 @@ class Tensor:
 
     def data_ptr(self):
         return self._values.ctypes.data
+
+    def element_size(self):
+        return self._values.itemsize
 
     def cpu(self):
         return self
@@ -117,6 +122,10 @@ def empty(shape, dtype=None, device=None, **rest):
 
 
 zeros = empty
+
+
+def rand(*shape, dtype=None):
+    return Tensor(np.random.default_rng(0).random(shape).astype(dtype))
 
 
 def full(shape, value, dtype=None, device=None):

@@ -7,12 +7,10 @@ from vllm.v1.kv_offload.base import OffloadingCounterMetadata
 from vllm.v1.kv_offload.tiering.base import TIER_LABEL
 
 _COUNTERS = {
-    "hits": "Chunks that were loaded from radixkv.",
-    "misses": "Chunks that were to be loaded from radixkv and were not there or not intact.",
+    "loaded": "Chunks that were loaded from radixkv.",
+    "missed": "Chunks that were to be loaded from radixkv and were not there, or not intact.",
     "stored": "Chunks that were stored in radixkv.",
     "failed": "Chunks that radixkv could not store or load.",
-    "loaded_bytes": "Bytes that were loaded from radixkv.",
-    "stored_bytes": "Bytes that were stored in radixkv.",
 }
 
 INFO_KEYS = ("radixkv_version", "radixkv_region", "radixkv_namespace", "radixkv_chunks", "radixkv_chunk_bytes")

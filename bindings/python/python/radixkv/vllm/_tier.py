@@ -106,7 +106,7 @@ class RadixKVTier(SecondaryTierManager):
         self.completed_jobs = []
         self._counted = _metrics.Counted(self._store)
         has_events = enable_kv_events and offloading_spec.kv_events_config.enable_kv_cache_events
-        self._events = [] if has_events else None
+        self.events = [] if has_events else None
         logger.info(
             "radixkv: tier %r opened namespace %r of region %r: %d chunks of %d bytes",
             tier_type,
@@ -158,9 +158,15 @@ class RadixKVTier(SecondaryTierManager):
         except radixkv.FullError as full:
             # A store is given up. A load is tried again when its keys are looked up again, unless it
             # never fits.
-            if job.is_promotion and full.asked > full.most:
-                self._lookups.load_failed(keys, job.req_context.req_id)
-            self.completed_jobs.append(JobResult(job_id=job.job_id, success=False))
+            self._fail(job, keys, is_final=full.asked > full.most)
+        except radixkv.BatchError as refused:
+            logger.error("radixkv: job %d of tier %r was refused: %s", job.job_id, self.tier_type, refused)
+            self._fail(job, keys, is_final=True)
+
+    def _fail(self, job, keys, is_final):
+        if job.is_promotion and is_final:
+            self._lookups.load_failed(keys, job.req_context.req_id)
+        self.completed_jobs.append(JobResult(job_id=job.job_id, success=False))
 
     def get_finished_jobs(self):
         if self._jobs or self._lookups.waiting:
@@ -178,25 +184,27 @@ class RadixKVTier(SecondaryTierManager):
         if self._lookups.answered(batch, outcomes):
             return
         job, keys = self._jobs.pop(batch)
-        done = [key for key, outcome in zip(keys, outcomes, strict=True) if outcome == radixkv.DigestStore.DONE]
-        result = JobResult(
-            job_id=job.job_id,
-            success=len(done) == len(keys),
-            transfer_bytes=len(done) * self.block_size_bytes,
-        )
-        if job.is_promotion and not result.success:
-            result.successful_keys = done or None
-            loaded = set(done)
-            self._lookups.load_failed((key for key in keys if key not in loaded), job.req_context.req_id)
-        if not job.is_promotion and done and self._events is not None:
-            self._events.append(
-                OffloadingEvent(keys=done, medium=self.medium, removed=False, locality=self.locality)
-            )
+        count = outcomes.count(radixkv.DigestStore.DONE)
+        result = JobResult(job.job_id, count == len(keys), transfer_bytes=count * self.block_size_bytes)
         self.completed_jobs.append(result)
+        if not job.is_promotion:
+            self._tell_stored(keys, outcomes)
+        elif not result.success:
+            loaded, lost = _divide(keys, outcomes)
+            result.successful_keys = loaded or None
+            self._lookups.load_failed(lost, job.req_context.req_id)
+
+    def _tell_stored(self, keys, outcomes):
+        if self.events is not None:
+            stored, _ = _divide(keys, outcomes)
+            if stored:
+                self.events.append(
+                    OffloadingEvent(keys=stored, medium=self.medium, removed=False, locality=self.locality)
+                )
 
     def take_events(self):
-        if self._events:
-            events, self._events = self._events, []
+        if self.events:
+            events, self.events = self.events, []
             yield from events
 
     def shutdown(self):
@@ -218,6 +226,14 @@ class RadixKVTier(SecondaryTierManager):
 
     def config_info(self):
         return _metrics.info(self._region, self._store, self.block_size_bytes)
+
+
+def _divide(keys, outcomes):
+    """The keys that are done, and the others."""
+    parts = [], []
+    for key, outcome in zip(keys, outcomes, strict=True):
+        parts[outcome != radixkv.DigestStore.DONE].append(key)
+    return parts
 
 
 def _of_replica(below, config):
