@@ -7,6 +7,7 @@ Prints Markdown. FOLDER has `vllm`, as unpacked from its wheel. BLOCKS is how ma
 region has (1,000,000: 5 GB of memory).
 """
 
+import gc
 import os
 import platform
 import random
@@ -24,9 +25,10 @@ from vllm.v1.kv_offload.cpu.manager import CPUOffloadingManager  # noqa: E402
 from vllm.v1.kv_offload.tiering.base import TransferJob  # noqa: E402
 
 import radixkv.vllm  # noqa: E402
+from radixkv.vllm._namespace import describe  # noqa: E402
 
-CHUNK, ROWS, JOB = 4096, 4096, 512
-CALLS = 20_000
+CHUNK, JOB = 4096, 512
+STEPS = 4_000
 MOST = 200.0
 
 
@@ -47,10 +49,9 @@ def keys_from(start, count):
     return [number.to_bytes(32, "big") + bytes(4) for number in range(start, start + count)]
 
 
-def fill(tier, blocks):
+def fill(store, blocks):
     """Stores so many chunks."""
-    memory = np.zeros(JOB * CHUNK, dtype=np.int8)
-    store, waiting = tier._store, []
+    memory, waiting = np.zeros(JOB * CHUNK, dtype=np.int8), []
     for start in range(0, blocks, JOB):
         waiting.append(store.store(keys_from(start, min(JOB, blocks - start)), memory))
         if len(waiting) > 32:
@@ -59,43 +60,39 @@ def fill(tier, blocks):
         store.wait(batch)
 
 
-def in_background(tier, blocks, stop):
-    """Stores and loads jobs of their own, as fast as it goes."""
-    memory = np.zeros(JOB * CHUNK, dtype=np.int8)
-    store, draw = tier._store, random.Random(2)
+def in_background(store, blocks, stop):
+    """Stores and loads, as fast as it goes."""
+    memory, draw = np.zeros(JOB * CHUNK, dtype=np.int8), random.Random(2)
     while not stop.is_set():
-        for verb in (store.load, store.store):
-            start = draw.randrange(blocks - JOB)
-            store.wait(verb(keys_from(start + (blocks if verb == store.store else 0), JOB), memory))
+        start = draw.randrange(blocks - JOB)
+        store.wait(store.load(keys_from(start, JOB), memory))
+        store.wait(store.store(keys_from(2 * blocks + start, JOB), memory))
 
 
 def run(tier, blocks, measured):
+    """Scheduler's steps; each waits for the jobs of the one before, as long as they take."""
     draw, number = random.Random(1), 0
-    for call in range(CALLS):
+    for step in range(STEPS):
         start = draw.randrange(blocks - JOB)
-        context = ReqContext(req_id=str(call))
+        context = ReqContext(req_id=str(step))
         measured("on_new_request", tier.on_new_request, context)
-        for key in keys_from(start, 4):
+        for key in keys_from(start, 16):
             measured("lookup, a hit", tier.lookup, key, context)
             measured("lookup, a miss", tier.lookup, b"none" + key[4:], context)
-        if call % 20 == 0:
-            for name, verb, size, base in (
-                ("submit_load, 64 chunks", tier.submit_load, 64, 0),
-                (f"submit_load, {JOB} chunks", tier.submit_load, JOB, 0),
-                ("submit_store, 64 chunks", tier.submit_store, 64, 4 * blocks),
-                (f"submit_store, {JOB} chunks", tier.submit_store, JOB, 8 * blocks),
-            ):
-                number += 1
-                chunks = np.arange(size, dtype=np.int32) + number * JOB % (ROWS - JOB)
-                job = TransferJob(number, keys_from(base + start, size), chunks, verb == tier.submit_load, context)
-                measured(name, verb, job)
-            measured(f"touch, {JOB} chunks", tier.touch, keys_from(start, JOB), context)
-            measured(f"present, {JOB} chunks", tier.present, keys_from(start, JOB))
-            measured("get_stats", tier.get_stats)
-        measured("get_finished_jobs", lambda: list(tier.get_finished_jobs()))
+        for name, verb, base in (("submit_load", tier.submit_load, 0), ("submit_store", tier.submit_store, 4 * blocks)):
+            size = JOB if step % 4 == 0 else 64
+            number += 1
+            keys, chunks = keys_from(base + start, size), np.arange(size, dtype=np.int32) + number % 2 * JOB
+            job = TransferJob(number, keys, chunks, verb == tier.submit_load, context)
+            measured(f"{name}, {size} chunks", verb, job)
+        measured(f"touch, {JOB} chunks", tier.touch, keys_from(start, JOB), context)
+        measured(f"present, {JOB} chunks", tier.present, keys_from(start, JOB))
         measured("on_schedule_end", tier.on_schedule_end, ScheduleEndContext((), ()))
+        while tier._jobs:
+            measured("get_finished_jobs", tier.get_finished_jobs)
+            time.sleep(0.0005)
+        measured("get_stats", tier.get_stats)
         measured("on_request_finished", tier.on_request_finished, context)
-    tier.drain_jobs()
 
 
 def run_policy(name, module, blocks, measured):
@@ -114,6 +111,8 @@ def run_policy(name, module, blocks, measured):
 
     for number in range(blocks // JOB):
         request(number, lambda _, call, *arguments: call(*arguments))
+    gc.collect()
+    gc.freeze()
     for number in range(blocks // JOB, 2 * (blocks // JOB)):
         request(number, lambda call, *rest: measured(f"{name}: {call}", *rest))
 
@@ -126,20 +125,26 @@ def show(measured):
 
 
 def main(blocks=1_000_000):
-    view = memoryview(np.zeros((ROWS, CHUNK), dtype=np.int8))
+    view = memoryview(np.zeros((2 * JOB, CHUNK), dtype=np.int8))
     spec = type("Spec", (), {"config": vllm_engine.config()})
     began = time.monotonic()
     tier = radixkv.vllm.RadixKVTier(
         spec, view, "radixkv", region=None, region_bytes=int(blocks * 1.1) * (CHUNK + 256), threads=1
     )
-    fill(tier, blocks)
+    described = describe(spec.config, CHUNK, tier._scheme, tier._seed)
+    other = radixkv.DigestStore(tier._region, **described, threads=1)
+    fill(other, blocks)
     told = f"{tier._region.stats()['blocks']:,} chunks of {CHUNK} bytes, stored in {time.monotonic() - began:.0f} s"
     measured, stop = Measured(), threading.Event()
-    thread = threading.Thread(target=in_background, args=(tier, blocks, stop))
+    thread = threading.Thread(target=in_background, args=(other, blocks, stop))
     thread.start()
+    # As vLLM does once it has started.
+    gc.collect()
+    gc.freeze()
     run(tier, blocks, measured)
     stop.set()
     thread.join()
+    other.close()
     tier.shutdown()
     print(f"{platform.machine()}, {os.cpu_count()} processors, load {os.getloadavg()[0]:.1f}, "
           f"CPython {platform.python_version()}; {told}")

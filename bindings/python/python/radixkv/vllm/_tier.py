@@ -20,7 +20,7 @@ from radixkv.vllm._namespace import describe
 logger = logging.getLogger("vllm.radixkv")
 
 # Of a call, so many keys count as used: the first ones, whose loss would lose the rest.
-TOUCHED = 256
+TOUCHED = 64
 
 
 class RadixKVTier(SecondaryTierManager):
