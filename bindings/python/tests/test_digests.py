@@ -292,13 +292,20 @@ def test_bad_settings_are_refused(region):
         radixkv.DigestRegion("/nowhere/region")
 
 
-def test_names_are_files_of_a_folder_of_this_user():
+def test_a_name_is_a_file_in_shared_memory():
     name = f"radixkv-tests-{os.getpid()}"
     with radixkv.DigestRegion(name, BLOCK, 1 << 20) as region:
-        assert region.path == f"/dev/shm/radixkv-{os.geteuid()}/{name}" and os.path.exists(region.path)
-        assert os.stat(os.path.dirname(region.path)).st_mode & 0o22 == 0
+        assert region.path == f"/dev/shm/{name}" and os.stat(region.path).st_mode & 0o77 == 0
         region.unlink()
         assert not os.path.exists(region.path)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs a file of another user")
+def test_a_region_of_another_user_is_refused(region, path):
+    os.chown(path, 12345, -1)
+    with pytest.raises(radixkv.RegionError, match="belongs to user 12345, this process runs as user 0") as refused:
+        radixkv.DigestRegion(path)
+    assert (refused.value.kind, refused.value.stored, refused.value.asked) == ("other_owner", 12345, 0)
 
 
 def test_a_tier_of_files_keeps_what_the_region_lost(region, tmp_path):

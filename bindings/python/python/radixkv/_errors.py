@@ -136,11 +136,11 @@ class ReplayError(Error, ValueError):
 
 
 class RegionError(Error, ValueError):
-    """A region, a namespace or a tier was not opened; nothing that was there has changed. `kind` is mismatch
-    (`field`, `stored`, `asked`), version (`stored`, `asked`), key_bytes (`got`, `least`, `most`),
-    block_bytes (`got`, `most`), text_too_long (`field`, `got`), too_small (`got`, `needed`),
-    too_many_namespaces or too_many_processes (`most`), in_use, not_built (`feature`), unknown_tier,
-    not_a_region, not_a_store, not_private, damaged, layout, namespace, io."""
+    """A region, a namespace or a tier was not opened; nothing that was there has changed. `kind` is
+    mismatch (`field`, `stored`, `asked`), version or other_owner (`stored`, `asked`), key_bytes
+    (`got`, `least`, `most`), block_bytes (`got`, `most`), text_too_long (`field`, `got`), too_small
+    (`got`, `needed`), too_many_namespaces or too_many_processes (`most`), in_use, not_built
+    (`feature`), unknown_tier, not_a_region, not_a_store, damaged, layout, namespace, io."""
 
     kind: str
 

@@ -1,7 +1,7 @@
 //! The class `DigestRegion`: shared memory for blocks, which stores open namespaces in.
 
 use std::fs;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -20,8 +20,8 @@ use crate::numbers::number_or_none;
 ///
 /// DigestRegion(name, block_bytes=None, size=None)
 ///
-/// - name: a file of `/dev/shm/radixkv-UID/`, or with a slash the path of any file; None for memory
-///   of this process alone.
+/// - name: a file of `/dev/shm`, or with a slash the path of any file, of this user; None for
+///   memory of this process alone.
 /// - block_bytes: bytes of the largest block of any namespace.
 /// - size: bytes of memory, which are allocated at once.
 ///
@@ -57,6 +57,9 @@ impl DigestRegion {
             (None, None) => return Err(PyTypeError::new_err("memory of this process needs block_bytes and size")),
         };
         let region = opened.map_err(|error| errors::open(&place, error))?;
+        if let Some(path) = &path {
+            check_owner(path)?;
+        }
         let layout = region.layout();
         Ok(Self { held: Held::new(Mutex::new(Some(Arc::new(region)))), path, layout })
     }
@@ -194,7 +197,7 @@ fn layout_within(block_bytes: usize, size: usize) -> PyResult<DigestLayout> {
     Ok(DigestLayout::new(block_bytes, low))
 }
 
-/// The file of a region: a path, or a name in a folder that only this user may write to.
+/// The file of a region: a path, or a name in `/dev/shm`.
 fn path_of(name: &str) -> PyResult<PathBuf> {
     if name.contains('/') {
         return Ok(name.into());
@@ -202,20 +205,22 @@ fn path_of(name: &str) -> PyResult<PathBuf> {
     if matches!(name, "" | "." | "..") {
         return Err(PyValueError::new_err(format!("name is {name:?}: it is the name of a file, or a path")));
     }
+    Ok(Path::new("/dev/shm").join(name))
+}
+
+/// Refuses a file of another user, who could read and change what is stored: everyone may make
+/// files in `/dev/shm`.
+fn check_owner(path: &Path) -> PyResult<()> {
+    let place = path.display();
+    let owner = fs::metadata(path).map_err(|error| errors::io(&place.to_string(), &error))?.uid();
     // The owner of a process's folder in /proc is its effective user.
     let user = fs::metadata("/proc/self").map_err(|error| errors::io("/proc/self", &error))?.uid();
-    let folder = Path::new("/dev/shm").join(format!("radixkv-{user}"));
-    let place = folder.display().to_string();
-    match fs::DirBuilder::new().mode(0o700).create(&folder) {
-        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => return Err(errors::io(&place, &error)),
-        _ => {}
+    if owner == user {
+        return Ok(());
     }
-    let found = fs::symlink_metadata(&folder).map_err(|error| errors::io(&place, &error))?;
-    if !found.is_dir() || found.uid() != user || found.mode() & 0o022 != 0 {
-        let message = format!("{place} is no folder that only this user may write to: give the path of another one");
-        return Err(errors::region("not_private", message, vec![]));
-    }
-    Ok(folder.join(name))
+    let message = format!("{place} belongs to user {owner}, this process runs as user {user}: use another name");
+    let carried = vec![("stored", u64::from(owner).into()), ("asked", u64::from(user).into())];
+    Err(errors::region("other_owner", message, carried))
 }
 
 fn miss_name(miss: Miss) -> &'static str {
