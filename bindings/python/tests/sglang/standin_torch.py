@@ -65,6 +65,9 @@ class Tensor:
     def __floordiv__(self, other):
         return Tensor(self._values // _array(other))
 
+    def __mod__(self, other):
+        return Tensor(self._values % _array(other))
+
     __hash__ = None
 
     def to(self, target=None, *, dtype=None, copy=False, device=None, non_blocking=False):
@@ -86,6 +89,21 @@ class Tensor:
     def view(self, *shape):
         is_dtype = isinstance(shape[0], type) and issubclass(shape[0], np.generic)
         return Tensor(self._values.view(shape[0]) if is_dtype else self._values.reshape(*shape))
+
+    def flatten(self):
+        return Tensor(self._values.flatten())
+
+    def data_ptr(self):
+        return self._values.ctypes.data
+
+    def element_size(self):
+        return self._values.itemsize
+
+    def is_contiguous(self):
+        return self._values.flags.c_contiguous
+
+    def __index__(self):
+        return int(self._values)
 
     def item(self):
         return self._values.item()
