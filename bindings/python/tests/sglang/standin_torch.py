@@ -114,12 +114,6 @@ class Tensor:
     def numpy(self):
         return self._values
 
-    def data_ptr(self):
-        return self._values.ctypes.data
-
-    def element_size(self):
-        return self._values.itemsize
-
     def cpu(self):
         return self
 

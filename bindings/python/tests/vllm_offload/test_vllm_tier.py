@@ -119,6 +119,7 @@ def test_a_chunk_that_cannot_be_loaded_is_a_miss_until_the_request_ends(replicas
     assert tier.lookup(keys[0], context()) is LookupResult.HIT
     tier.on_request_finished(context())
     assert tier.lookup(keys[1], context("another")) is LookupResult.HIT
+    assert not tier._lookups._failed and not tier._lookups._failed_of
 
 
 def test_a_load_that_ends_after_its_request_is_not_remembered(replicas, region):
@@ -129,7 +130,7 @@ def test_a_load_that_ends_after_its_request_is_not_remembered(replicas, region):
     tier.on_request_finished(context())
     (loaded,) = finished(tier)
     assert (loaded.success, loaded.successful_keys) == (False, None)
-    assert not tier._lookups._answers
+    assert not tier._lookups._failed
 
 
 def test_a_full_queue_gives_a_store_up(replicas, region):

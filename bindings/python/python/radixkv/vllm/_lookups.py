@@ -4,6 +4,8 @@ The region is asked at once. Tiers below it are asked for all keys of a schedule
 when the step ends; until they have answered, the answer is to ask again.
 """
 
+import itertools
+
 from vllm.v1.kv_offload.base import LookupResult
 
 import radixkv
@@ -12,8 +14,6 @@ import radixkv
 # a miss, so that nobody waits for a process that may have died.
 _PRESENT = b"\1"
 _DONE = radixkv.DigestStore.DONE
-# The result of a key that was found and could not be loaded.
-_FAILED = None
 
 
 class _Answer:
@@ -31,6 +31,9 @@ class Lookups:
         self._answers = {}
         # Of each request that has begun and not ended, the keys that have an answer.
         self._keys_of = {}
+        # Keys that were found and could not be loaded, with the last request that tried; and the keys
+        # of each such request.
+        self._failed, self._failed_of = {}, {}
         self._unasked, self._asked = [], {}
 
     def begin(self, request):
@@ -39,13 +42,13 @@ class Lookups:
     def find(self, key, request):
         """Whether the region or a tier below has the block. At once, and without a side effect on
         what is evicted."""
-        answer = self._answers.get(key)
-        if answer is not None and answer.result is _FAILED:
+        if key in self._failed:
             return LookupResult.MISS
         if self._store.exists(key) == _PRESENT:
             return LookupResult.HIT
         if not self._has_tiers:
             return LookupResult.MISS
+        answer = self._answers.get(key)
         if answer is None:
             answer = self._note(key, request, LookupResult.RETRY)
             self._unasked.append(key)
@@ -78,8 +81,8 @@ class Lookups:
         """Misses these keys until the request ends: to find a block again that cannot be loaded
         would go on forever."""
         if request in self._keys_of:
-            for key in keys:
-                self._note(key, request, _FAILED).result = _FAILED
+            self._failed.update(dict.fromkeys(keys, request))
+            self._failed_of.setdefault(request, []).append(keys)
 
     def forget(self, request):
         """Forgets what only this request asked for."""
@@ -88,6 +91,9 @@ class Lookups:
             answer.requests.discard(request)
             if not answer.requests:
                 del self._answers[key]
+        for key in itertools.chain(*self._failed_of.pop(request, ())):
+            if self._failed.get(key) == request:
+                del self._failed[key]
 
     @property
     def waiting(self):

@@ -4,6 +4,7 @@ vLLM calls it on the scheduler's thread, which copies nothing here: threads of t
 copy chunks from and to vLLM's CPU memory, in place.
 """
 
+import itertools
 import logging
 from pathlib import Path
 
@@ -21,6 +22,9 @@ logger = logging.getLogger("vllm.radixkv")
 
 # Of a call, so many keys count as used: the first ones, whose loss would lose the rest.
 TOUCHED = 64
+# Tables of outcomes.
+_IS_DONE = bytes(outcome == radixkv.DigestStore.DONE for outcome in range(256))
+_IS_LOST = bytes(outcome != radixkv.DigestStore.DONE for outcome in range(256))
 
 
 class RadixKVTier(SecondaryTierManager):
@@ -230,10 +234,8 @@ class RadixKVTier(SecondaryTierManager):
 
 def _divide(keys, outcomes):
     """The keys that are done, and the others."""
-    parts = [], []
-    for key, outcome in zip(keys, outcomes, strict=True):
-        parts[outcome != radixkv.DigestStore.DONE].append(key)
-    return parts
+    is_done, is_lost = outcomes.translate(_IS_DONE), outcomes.translate(_IS_LOST)
+    return list(itertools.compress(keys, is_done)), list(itertools.compress(keys, is_lost))
 
 
 def _of_replica(below, config):
