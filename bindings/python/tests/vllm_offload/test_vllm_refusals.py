@@ -123,6 +123,17 @@ def test_another_meaning_of_the_bytes_is_refused_with_both(opened, change, store
     opened(tier={"region_block_bytes": 8192, "namespace": "another"}, **change)
 
 
+@pytest.mark.parametrize(
+    "option, words",
+    [({"time_to_live": 0}, "time_to_live is 0"), ({"quota": -1}, "-1"), ({"threads": 0}, "0"), ({"locality": "moon"}, "moon")],
+)
+def test_options_without_a_meaning_are_refused(opened, option, words):
+    with pytest.raises((ValueError, OverflowError), match=words):
+        opened(tier=option)
+    # Nothing is left open.
+    opened()
+
+
 def test_another_model_has_a_namespace_of_its_own(opened):
     one, other = opened(), opened(model="another")
     vllm_engine.start_hashing()

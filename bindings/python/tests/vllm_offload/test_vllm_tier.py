@@ -84,6 +84,19 @@ def test_files_below_the_region(replicas, tmp_path):
     first.manager.primary_tier.shutdown()
 
 
+def test_an_object_store_below_the_region(replicas, tmp_path):
+    objects = {"type": "objects", "url": f"file://{tmp_path}"}
+    try:
+        first = replicas(tier={"region": None, "region_bytes": SIZE, "tiers": [objects]})
+    except radixkv.RegionError as refused:
+        assert refused.kind == "not_built"
+        pytest.skip(str(refused))
+    first.run(PROMPT)
+    first.settle()
+    second = replicas(tier={"region": None, "region_bytes": SIZE, "tiers": [objects]})
+    assert second.run(PROMPT) == 8
+
+
 def test_tiers_are_asked_once_a_step_and_answer_later(replicas, tmp_path):
     files = {"type": "files", "folder": str(tmp_path / "files"), "bytes": SIZE, "direct_io": False}
     tier = replicas(tier={"region": None, "region_bytes": SIZE, "tiers": [files]}).tier

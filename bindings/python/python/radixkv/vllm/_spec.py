@@ -39,7 +39,7 @@ class RadixKVOffloadingSpec(TieringOffloadingSpec):
     options of `RadixKVTier`.
     """
 
-    def __init__(self, config):
+    def __init__(self, config, **unknown):
         super().__init__(dataclasses.replace(config, extra_config=_with_tier(config.extra_config)))
 
     @classmethod

@@ -6,6 +6,7 @@ copy chunks from and to vLLM's CPU memory, in place.
 
 import itertools
 import logging
+from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
@@ -77,6 +78,8 @@ class RadixKVTier(SecondaryTierManager):
             logger.warning("radixkv: tier %r leaves out %s, which it does not know", tier_type, ", ".join(unknown))
         _check_view(primary_kv_view)
         self.locality = Locality(locality) if locality is not None else None
+        if time_to_live is not None and not time_to_live > 0:
+            raise ValueError(f"time_to_live is {time_to_live!r}: more than 0 seconds, or left out")
         self._time_to_live = time_to_live
         self._scheme = resolve_scheme(hash_algo)
         self._seed = resolve_seed(self._scheme)
@@ -84,26 +87,25 @@ class RadixKVTier(SecondaryTierManager):
         chunk = self.block_size_bytes
         described = describe(offloading_spec.config, chunk, self._scheme, self._seed, namespace)
         secrets = {"encryption_key": Path(encryption_key_file).read_bytes()} if encryption_key_file else {}
-        self._region = radixkv.DigestRegion(
-            region, None if region_bytes is None else region_block_bytes or chunk, region_bytes
-        )
-        try:
-            self._store = radixkv.DigestStore(
-                self._region,
-                **described,
-                checksum=checksum,
-                tiers=[_of_replica(below, offloading_spec.config) for below in tiers],
-                threads=threads,
-                max_in_flight=max_in_flight,
-                **secrets,
+        block_bytes = None if region_bytes is None else region_block_bytes or chunk
+        with ExitStack() as undo:
+            self._region = undo.enter_context(radixkv.DigestRegion(region, block_bytes, region_bytes))
+            self._store = undo.enter_context(
+                radixkv.DigestStore(
+                    self._region,
+                    **described,
+                    checksum=checksum,
+                    tiers=[_of_replica(below, offloading_spec.config) for below in tiers],
+                    threads=threads,
+                    max_in_flight=max_in_flight,
+                    **secrets,
+                )
             )
-        except BaseException:
-            self._region.close()
-            raise
-        if quota is not None:
-            self._store.set_quota(quota)
-        if process_quota is not None:
-            self._region.set_process_quota(process_quota)
+            if quota is not None:
+                self._store.set_quota(quota)
+            if process_quota is not None:
+                self._region.set_process_quota(process_quota)
+            undo.pop_all()
         self._lookups = Lookups(self._store, bool(tiers))
         self._jobs = {}
         # Results that `get_finished_jobs` has not handed out.
