@@ -84,6 +84,30 @@ def test_a_request_that_has_not_ended_is_newer_than_all_that_have():
     assert evicted(engine, 8) == [*reversed(one), *reversed(two)]
 
 
+def store(engine, request, stored):
+    output = engine.manager.prepare_store(stored, request)
+    engine.manager.complete_store(output.keys_to_store, request)
+
+
+def test_a_use_by_a_request_that_began_earlier_makes_nothing_older():
+    engine, (old_key, cold, shared) = Engine(3), keys("key", 3)
+    old = engine.begin([old_key, shared])
+    store(engine, old, [old_key])
+    store(engine, engine.begin([cold]), [cold])
+    store(engine, engine.begin([shared]), [shared])
+    engine.manager.prepare_load([old_key, shared], old)
+    engine.manager.complete_load([old_key, shared], old)
+    assert evicted(engine, 3) == [old_key, cold, shared]
+
+
+def test_positions_count_and_not_the_order_of_stores():
+    engine, stored = Engine(4), keys("key", 4)
+    request = engine.begin(stored)
+    for at in (0, 3, 1, 2):
+        store(engine, request, [stored[at]])
+    assert evicted(engine, 3) == [stored[3], stored[2], stored[1]]
+
+
 def test_what_was_reused_stays_when_prompts_come_once():
     engine = Engine(16)
     system = keys("system", 8)

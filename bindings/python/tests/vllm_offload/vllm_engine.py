@@ -25,6 +25,8 @@ from vllm.v1.kv_offload.factory import OffloadingSpecFactory  # noqa: E402
 
 TOKENS = 16
 CHUNK = 4096
+# Seconds after which a transfer that does not end is an error.
+PATIENCE = 30
 
 
 def config(engine="engine", chunks=64, chunk=CHUNK, model="model", dtype="bfloat16", tp=1, replicated=False, **extra):
@@ -105,7 +107,7 @@ class Replica:
 
     def _wait_for_hits(self, keys, context):
         """The scheduler's look-up of a prefix, in one step after the other until none is deferred."""
-        while True:
+        for _ in self._steps():
             hits, is_deferred = 0, False
             for key in keys:
                 result = self.manager.lookup(key, context)
@@ -115,8 +117,15 @@ class Replica:
                 is_deferred |= result is not LookupResult.HIT
             if not is_deferred:
                 return hits
+
+    def _steps(self):
+        """Steps until the caller has what it waits for, or too much time is over."""
+        end = time.monotonic() + PATIENCE
+        while time.monotonic() < end:
+            yield
             self.step()
             time.sleep(0.0002)
+        raise TimeoutError(f"nothing came of {PATIENCE} seconds of steps")
 
     def _load(self, keys, context):
         load = self.manager.prepare_load(keys, context)
@@ -140,9 +149,9 @@ class Replica:
 
     def settle(self):
         """Steps until no transfer is under way."""
-        while self.manager.has_pending_work():
-            self.step()
-            time.sleep(0.0002)
+        for _ in self._steps():
+            if not self.manager.has_pending_work():
+                return
 
     def close(self):
         self.view = None
