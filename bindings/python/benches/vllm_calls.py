@@ -131,7 +131,7 @@ def main(blocks=1_000_000):
     tier = radixkv.vllm.RadixKVTier(
         spec, view, "radixkv", region=None, region_bytes=int(blocks * 1.1) * (CHUNK + 256), threads=1
     )
-    described = describe(spec.config, CHUNK, tier._scheme, tier._seed)
+    described = describe(spec.config, CHUNK, tier._hash)
     other = radixkv.DigestStore(tier._region, **described, threads=1)
     fill(other, blocks)
     told = f"{tier._region.stats()['blocks']:,} chunks of {CHUNK} bytes, stored in {time.monotonic() - began:.0f} s"

@@ -8,7 +8,7 @@ that did not pass. What is replaced:
 
 | vLLM's | here |
 |---|---|
-| `ExampleSecondaryTierManager` | `RadixKVTier` over memory of the process, which completes a job before `submit_*` returns, as the example does |
+| `ExampleSecondaryTierManager` | `RadixKVTier` over memory of the process; `submit_*` waits for the job |
 | `FileSystemTierManager` | `RadixKVTier` over memory of the process and a tier of files |
 | `LRUCachePolicy`, as the policy "lru" | `RadixKVCachePolicy` |
 | `make_offload_key` of hashes of a few bytes | the same with 32 bytes |

@@ -62,7 +62,8 @@ def _hashing():
 
 
 def test_vllm_finds_the_policy():
-    assert CachePolicyFactory.get_cache_policy_cls("RadixKVCachePolicy", "radixkv.vllm").__abstractmethods__ == frozenset()
+    found = CachePolicyFactory.get_cache_policy_cls("RadixKVCachePolicy", "radixkv.vllm")
+    assert found is radixkv.vllm.RadixKVCachePolicy and found.__abstractmethods__ == frozenset()
 
 
 def test_the_oldest_request_goes_first_and_its_end_before_its_beginning():

@@ -17,7 +17,8 @@ from vllm.v1.kv_offload.tiering.base import TransferJob
 
 import radixkv
 import radixkv.vllm
-from radixkv.vllm import _hashing, _tier
+from radixkv.vllm import _tier
+from radixkv.vllm._hashing import EngineHash
 
 SIZE = 4 << 20
 PROMPT = list(range(1, 65))
@@ -65,8 +66,8 @@ def test_xxhash_is_refused_at_the_first_request(opened, monkeypatch):
     with pytest.raises(ValueError, match="'xxhash'.*sha256"):
         replica.manager.on_new_request(ReqContext(req_id="first"))
     with pytest.raises(ValueError, match="'xxhash'.*sha256"):
-        opened_again = radixkv.vllm.RadixKVTier
-        opened_again(replica.spec, replica.manager.primary_tier.get_kv_memoryview(), "tier", region=None, region_bytes=SIZE)
+        view = replica.manager.primary_tier.get_kv_memoryview()
+        radixkv.vllm.RadixKVTier(replica.spec, view, "tier", region=None, region_bytes=SIZE)
 
 
 def test_keys_of_another_length_are_refused_with_both(opened):
@@ -125,7 +126,12 @@ def test_another_meaning_of_the_bytes_is_refused_with_both(opened, change, store
 
 @pytest.mark.parametrize(
     "option, words",
-    [({"time_to_live": 0}, "time_to_live is 0"), ({"quota": -1}, "-1"), ({"threads": 0}, "0"), ({"locality": "moon"}, "moon")],
+    [
+        ({"time_to_live": 0}, "time_to_live is 0"),
+        ({"quota": -1}, "-1"),
+        ({"threads": 0}, "0"),
+        ({"locality": "moon"}, "moon"),
+    ],
 )
 def test_options_without_a_meaning_are_refused(opened, option, words):
     with pytest.raises((ValueError, OverflowError), match=words):
@@ -195,8 +201,9 @@ def test_another_version_of_vllm_is_refused_with_both(monkeypatch):
         importlib.reload(radixkv.vllm)
 
 
-def test_the_hash_is_known_before_the_first_request_if_the_engine_hashes():
-    assert _hashing.resolve_scheme(None) == "sha256"
-    assert not _hashing.engine_hashes_with("sha256", "vllm-none-hash")
+def test_the_hash_is_checked_once_the_engine_hashes():
+    engine = EngineHash()
+    assert (engine.scheme, engine.seed, engine.is_checked) == ("sha256", "vllm-none-hash", False)
     vllm_engine.start_hashing()
-    assert _hashing.engine_hashes_with("sha256", _hashing.resolve_seed("sha256"))
+    engine.check()
+    assert engine.is_checked and EngineHash().is_checked

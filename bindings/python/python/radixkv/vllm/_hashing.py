@@ -12,11 +12,41 @@ KEY_BYTES = 36
 SCHEMES = ("sha256", "sha256_cbor")
 
 
-def resolve_scheme(option):
-    """The scheme that vLLM's configuration, or else the option, or else vLLM's default names.
+class EngineHash:
+    """The scheme and the seed of an engine that may not have begun to hash.
 
-    Raises ValueError for xxHash, and where the two differ.
+    Raises ValueError for xxHash, and where the option, vLLM's configuration and what vLLM does
+    differ.
     """
+
+    def __init__(self, option=None):
+        self.scheme = _resolve_scheme(option)
+        # vLLM computes `NONE_HASH` after it has made its tiers.
+        self.seed = kv_cache_utils.resolve_none_hash_seed(get_hash_fn_by_name(self.scheme))
+        self.is_checked = False
+        self.check()
+
+    def check(self):
+        """Compares with what vLLM hashes with, once it does."""
+        none_hash = getattr(kv_cache_utils, "NONE_HASH", None)
+        if self.is_checked or none_hash is None:
+            return
+        if none_hash != get_hash_fn_by_name(self.scheme)(self.seed):
+            self._refuse(none_hash)
+        self.is_checked = True
+
+    def _refuse(self, none_hash):
+        found, seed = _found_scheme(none_hash), kv_cache_utils.get_none_hash_seed()
+        if found not in SCHEMES:
+            raise ValueError(_refusal(found))
+        raise ValueError(
+            f"vLLM hashes with {found!r} and the seed {seed!r}, and the namespace is of {self.scheme!r} and the "
+            f"seed {self.seed!r}: set hash_algo to {found!r}, and PYTHONHASHSEED before vLLM starts"
+        )
+
+
+def _resolve_scheme(option):
+    """The scheme that vLLM's configuration, or else the option, or else vLLM's default names."""
     configured = _configured_scheme()
     if option is not None and configured is not None and option != configured:
         raise ValueError(
@@ -27,27 +57,6 @@ def resolve_scheme(option):
     if scheme not in SCHEMES:
         raise ValueError(_refusal(scheme))
     return scheme
-
-
-def resolve_seed(scheme):
-    """The seed of `NONE_HASH`, which vLLM computes after it has made its tiers."""
-    return kv_cache_utils.resolve_none_hash_seed(get_hash_fn_by_name(scheme))
-
-
-def engine_hashes_with(scheme, seed):
-    """Whether the engine has begun to hash. Raises ValueError if it does so in another way."""
-    none_hash = getattr(kv_cache_utils, "NONE_HASH", None)
-    if none_hash is None:
-        return False
-    if none_hash == get_hash_fn_by_name(scheme)(seed):
-        return True
-    found, found_seed = _found_scheme(none_hash), kv_cache_utils.get_none_hash_seed()
-    if found not in SCHEMES:
-        raise ValueError(_refusal(found))
-    raise ValueError(
-        f"vLLM hashes with {found!r} and the seed {found_seed!r}, and the namespace is of {scheme!r} and "
-        f"the seed {seed!r}: set hash_algo to {found!r}, and PYTHONHASHSEED before vLLM starts"
-    )
 
 
 def _configured_scheme():

@@ -15,7 +15,7 @@ from radixkv.vllm._version import TESTED_WITH, release
 LONGEST = 120
 
 
-def describe(config, block_bytes, scheme, seed, name=None):
+def describe(config, block_bytes, engine_hash, name=None):
     """The arguments of `DigestStore` that an `OffloadingConfig` determines."""
     model = shorten(config.model.name)
     tokens = config.groups[0].tokens_per_block if config.groups else config.cache.tokens_per_hash
@@ -26,8 +26,8 @@ def describe(config, block_bytes, scheme, seed, name=None):
         "model": model,
         "dtype": shorten(str(config.model.dtype)),
         "layout": shorten(layout_of(config)),
-        "hash_scheme": scheme,
-        "hash_seed": shorten(seed),
+        "hash_scheme": engine_hash.scheme,
+        "hash_seed": shorten(engine_hash.seed),
         "rank": None,
         "block_tokens": tokens * config.cache.blocks_per_chunk,
     }

@@ -15,7 +15,7 @@ from vllm.v1.kv_offload.tiering.base import JobResult, SecondaryTierManager
 
 import radixkv
 from radixkv.vllm import _metrics
-from radixkv.vllm._hashing import engine_hashes_with, resolve_scheme, resolve_seed
+from radixkv.vllm._hashing import EngineHash
 from radixkv.vllm._lookups import Lookups
 from radixkv.vllm._namespace import describe
 
@@ -81,31 +81,19 @@ class RadixKVTier(SecondaryTierManager):
         if time_to_live is not None and not time_to_live > 0:
             raise ValueError(f"time_to_live is {time_to_live!r}: more than 0 seconds, or left out")
         self._time_to_live = time_to_live
-        self._scheme = resolve_scheme(hash_algo)
-        self._seed = resolve_seed(self._scheme)
-        self._is_hash_checked = engine_hashes_with(self._scheme, self._seed)
-        chunk = self.block_size_bytes
-        described = describe(offloading_spec.config, chunk, self._scheme, self._seed, namespace)
+        self._hash = EngineHash(hash_algo)
         secrets = {"encryption_key": Path(encryption_key_file).read_bytes()} if encryption_key_file else {}
-        block_bytes = None if region_bytes is None else region_block_bytes or chunk
-        with ExitStack() as undo:
-            self._region = undo.enter_context(radixkv.DigestRegion(region, block_bytes, region_bytes))
-            self._store = undo.enter_context(
-                radixkv.DigestStore(
-                    self._region,
-                    **described,
-                    checksum=checksum,
-                    tiers=[_of_replica(below, offloading_spec.config) for below in tiers],
-                    threads=threads,
-                    max_in_flight=max_in_flight,
-                    **secrets,
-                )
-            )
-            if quota is not None:
-                self._store.set_quota(quota)
-            if process_quota is not None:
-                self._region.set_process_quota(process_quota)
-            undo.pop_all()
+        self._region, self._store = _open_store(
+            (region, region_block_bytes or self.block_size_bytes, region_bytes),
+            quota,
+            process_quota,
+            **describe(offloading_spec.config, self.block_size_bytes, self._hash, namespace),
+            checksum=checksum,
+            tiers=[_of_replica(below, offloading_spec.config) for below in tiers],
+            threads=threads,
+            max_in_flight=max_in_flight,
+            **secrets,
+        )
         self._lookups = Lookups(self._store, bool(tiers))
         self._jobs = {}
         # Results that `get_finished_jobs` has not handed out.
@@ -119,14 +107,13 @@ class RadixKVTier(SecondaryTierManager):
             self._store.namespace,
             self._region.path or "of this process",
             self._region.capacity_blocks,
-            chunk,
+            self.block_size_bytes,
         )
 
     # Requests and lookups.
 
     def on_new_request(self, req_context):
-        if not self._is_hash_checked:
-            self._is_hash_checked = engine_hashes_with(self._scheme, self._seed)
+        self._hash.check()
         self._lookups.begin(req_context.req_id)
         return RequestOffloadingContext()
 
@@ -232,6 +219,20 @@ class RadixKVTier(SecondaryTierManager):
 
     def config_info(self):
         return _metrics.info(self._region, self._store, self.block_size_bytes)
+
+
+def _open_store(region, quota, process_quota, **described):
+    """Opens the region and a namespace in it."""
+    name, block_bytes, size = region
+    with ExitStack() as undo:
+        opened = undo.enter_context(radixkv.DigestRegion(name, None if size is None else block_bytes, size))
+        store = undo.enter_context(radixkv.DigestStore(opened, **described))
+        if quota is not None:
+            store.set_quota(quota)
+        if process_quota is not None:
+            opened.set_process_quota(process_quota)
+        undo.pop_all()
+    return opened, store
 
 
 def _divide(keys, outcomes):
