@@ -25,7 +25,7 @@ import pytest
 import vllm_sources
 
 KV = "tests/v1/kv_offload/"
-TIERS = [KV + f"tiering/test_{name}.py" for name in (
+TIERS = [KV + "test_factory.py"] + [KV + f"tiering/test_{name}.py" for name in (
     "tiering_offloading", "factory", "metrics", "backpressure", "async_lookup", "tier_poll_thread", "fs_tier")]
 POLICIES = [KV + "cpu/test_manager.py"]
 
