@@ -2,9 +2,9 @@
 # The Python package: its formatting and lints, the installation that its README names, its tests
 # and its types. Everything is built and installed below target/python. The sources of SGLang's own
 # trees come from its wheel, without what it needs; torch is a stand-in, or the real one with
-# RADIXKV_TORCH=real, which also fetches vLLM's wheel (340 MB, of which the sources stay): without it
-# the tests for vLLM run if its sources are there. RADIXKV_DEBUG_PYTHON names a debug build of CPython to run the tests in as
-# well.
+# RADIXKV_TORCH=real, which also fetches vLLM's wheel (340 MB, of which the sources stay). Without it
+# the tests for vLLM run if its sources are there. RADIXKV_DEBUG_PYTHON names a debug build of CPython
+# to run the tests in as well.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -43,8 +43,7 @@ pip wheel -q --no-build-isolation --no-deps --wheel-dir "$work/wheel" "./$packag
 pip install -q "$work"/wheel/radixkv-*.whl
 
 cd "$package"
-export RADIXKV_SGLANG="$work/sglang-$sglang" RADIXKV_VLLM="$work/vllm-$vllm"
-python -m pytest -q -p no:cacheprovider
+RADIXKV_SGLANG="$work/sglang-$sglang" RADIXKV_VLLM="$work/vllm-$vllm" python -m pytest -q -p no:cacheprovider
 mypy --strict --cache-dir "$work/mypy" tests/typed.py
 python -m mypy.stubtest radixkv._radixkv
 # The same wheel in an interpreter that checks itself and counts its references, if one is named.
