@@ -18,7 +18,7 @@ export CARGO_TARGET_DIR="$work/build" PYTHONDONTWRITEBYTECODE=1
 cargo fmt --manifest-path "$package/Cargo.toml" -- --check
 python3 -m venv --clear "$work/venv"
 export PATH="$work/venv/bin:$PATH" VIRTUAL_ENV="$work/venv"
-pip install -q cbor2 'maturin>=1.9,<2' msgspec mypy numpy pytest
+pip install -q cbor2 'maturin>=1.9,<2' msgspec mypy numpy pytest typing_extensions
 if [ "${RADIXKV_TORCH:-}" = real ]; then pip install -q 'torch==2.14.1'; fi
 if [ ! -d "$work/sglang-$sglang" ]; then
     pip download -q --no-deps --python-version 3.11 --only-binary :all: --dest "$work" "sglang==$sglang"
