@@ -3,7 +3,7 @@
 # and its types. Everything is built and installed below target/python. The sources of SGLang's own
 # trees come from its wheel, without what it needs; torch is a stand-in, or the real one with
 # RADIXKV_TORCH=real. RADIXKV_DEBUG_PYTHON names a debug build of CPython to run the tests in as
-# well.
+# well, RADIXKV_FEATURES features of the wheel.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -24,9 +24,11 @@ if [ ! -d "$work/sglang-$sglang" ]; then
     mv "$work/sglang-$sglang.part" "$work/sglang-$sglang"
     rm "$work/sglang-$sglang"-*.whl
 fi
-cargo clippy --release --locked --manifest-path "$package/Cargo.toml" -- -D warnings
+features=${RADIXKV_FEATURES:-}
+cargo clippy --release --locked --manifest-path "$package/Cargo.toml" --features "$features" -- -D warnings
 rm -rf "$work/wheel"
-pip wheel -q --no-build-isolation --no-deps --wheel-dir "$work/wheel" "./$package"
+pip wheel -q --no-build-isolation --no-deps --wheel-dir "$work/wheel" "./$package" \
+    ${features:+--config-settings "build-args=--features $features"}
 pip install -q "$work"/wheel/radixkv-*.whl
 
 cd "$package"

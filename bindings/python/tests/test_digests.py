@@ -161,6 +161,25 @@ def test_a_time_to_live_ends(store):
     assert found(store, [1, 2]) == [False, True]
 
 
+def test_what_a_tier_had_has_the_time_to_live_of_its_load(region, tmp_path):
+    tiers = [{"type": "files", "folder": str(tmp_path), "bytes": 1 << 20}]
+    with radixkv.DigestStore(region, "tests", **FACTS, tiers=tiers) as store:
+        keep(store, [1, 2])
+        store.clear()
+        buffer = bytearray(BLOCK)
+        for number, time_to_live in ((1, 0.05), (2, None)):
+            assert store.wait(store.load([key(number)], buffer, time_to_live=time_to_live), 60) == bytes([DONE])
+        assert threading.Event().wait(0.1) is False
+        assert store.exists([key(1), key(2)]) == b"\0\1"
+
+
+def test_equal_digests_are_one_block(store):
+    """What exactness rests on: the bytes that were stored first are found."""
+    for number in (1, 2):
+        assert store.wait(store.store([key(1)], content(number)), 60) == bytes([DONE])
+    assert found(store, [1]) == [True]
+
+
 def test_processes_share_a_region(store, path):
     program = f"""
 import sys; sys.path[:0] = {sys.path!r}
@@ -334,6 +353,66 @@ def test_a_tier_of_files_keeps_what_the_region_lost(region, tmp_path):
             assert found(store, [7, 5]) == [True, False]
             keep(store, [30])
             assert [tier["stored"] for tier in store.stats()["tiers"]] == [1, 1]
+
+
+def is_built(**changes):
+    """Whether the wheel was built with what these settings need."""
+    with radixkv.DigestRegion(None, BLOCK, 1 << 20) as region:
+        try:
+            radixkv.DigestStore(region, "tests", **FACTS, **changes).close()
+        except radixkv.RegionError as refused:
+            return refused.kind != "not_built"
+    return True
+
+
+@pytest.mark.parametrize(
+    "changes, feature",
+    [
+        ({"encryption_key": bytes(32)}, "encryption"),
+        ({"tiers": [{"type": "redis", "url": "redis://localhost:1"}]}, "redis"),
+        ({"tiers": [{"type": "objects", "url": "s3://bucket"}]}, "object-store"),
+    ],
+)
+def test_a_feature_that_the_wheel_lacks_is_named(region, changes, feature):
+    if is_built(**changes):
+        pytest.skip("the wheel has it")
+    with pytest.raises(radixkv.RegionError, match=f"was built without `{feature}`") as refused:
+        radixkv.DigestStore(region, "tests", **FACTS, **changes)
+    assert vars(refused.value) == {"kind": "not_built", "feature": feature}
+
+
+@pytest.mark.skipif(not is_built(encryption_key=bytes(32)), reason="the wheel was built without encryption")
+def test_encrypted_blocks_are_found_with_their_key_alone(region, path, tmp_path):
+    tiers = [{"type": "files", "folder": str(tmp_path / "files"), "bytes": 1 << 20}]
+    with radixkv.DigestStore(region, "secret", **FACTS, encryption_key=b"k" * 32, tiers=tiers) as store:
+        keep(store, range(3))
+        assert found(store, range(4)) == [True, True, True, False]
+        for place in (path, *(file for file in (tmp_path / "files").rglob("*") if file.is_file())):
+            assert content(1)[:64].tobytes() not in open(place, "rb").read()
+        with radixkv.DigestStore(region, "secret", **FACTS, encryption_key=b"l" * 32) as other:
+            assert found(other, range(3)) == [False] * 3
+            with pytest.raises(radixkv.BatchError) as refused:
+                store.reserve([key(9)])
+            assert refused.value.kind == "encrypted"
+    with pytest.raises(radixkv.RegionError) as refused:
+        radixkv.DigestStore(region, "secret", **FACTS)
+    assert (refused.value.field, refused.value.stored, refused.value.asked) == ("encryption", "1", "0")
+    with pytest.raises(ValueError, match="encryption_key has 5 bytes: 32 are needed"):
+        radixkv.DigestStore(region, "secret", **FACTS, encryption_key=b"short")
+
+
+@pytest.mark.skipif(
+    not is_built(tiers=[{"type": "objects", "url": "s3://bucket"}]), reason="the wheel was built without object stores"
+)
+def test_objects_below_the_region_are_shared(tmp_path):
+    (tmp_path / "bucket").mkdir()
+    tiers = [{"type": "objects", "url": f"file://{tmp_path}/bucket", "concurrency": 4}]
+    regions = [radixkv.DigestRegion(None, BLOCK, 1 << 20) for _ in range(2)]
+    one, other = (radixkv.DigestStore(region, "tests", **FACTS, tiers=tiers) for region in regions)
+    keep(one, range(5))
+    assert found(other, [3, 9, 0]) == [True, False, True] and other.exists([key(3)]) == b"\1"
+    with pytest.raises(radixkv.RegionError, match="object store"):
+        radixkv.DigestStore(regions[0], "tests", **FACTS, tiers=[{"type": "objects", "url": "no url"}])
 
 
 def test_blocks_in_place_are_written_and_read_by_address(region, store):
