@@ -4,7 +4,7 @@
 # trees come from its wheel, without what it needs; torch is a stand-in, or the real one with
 # RADIXKV_TORCH=real, which also fetches vLLM's wheel (340 MB, of which the sources stay). Without it
 # the tests for vLLM run if its sources are there. RADIXKV_DEBUG_PYTHON names a debug build of CPython
-# to run the tests in as well.
+# to run the tests in as well, RADIXKV_FEATURES features of the wheel.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -37,9 +37,11 @@ END
     mv "$work/vllm-$vllm.part" "$work/vllm-$vllm"
     rm "$work/vllm-$vllm"-*.whl
 fi
-cargo clippy --release --locked --manifest-path "$package/Cargo.toml" -- -D warnings
+features=${RADIXKV_FEATURES:-}
+cargo clippy --release --locked --manifest-path "$package/Cargo.toml" --features "$features" -- -D warnings
 rm -rf "$work/wheel"
-pip wheel -q --no-build-isolation --no-deps --wheel-dir "$work/wheel" "./$package"
+pip wheel -q --no-build-isolation --no-deps --wheel-dir "$work/wheel" "./$package" \
+    ${features:+--config-settings "build-args=--features $features"}
 pip install -q "$work"/wheel/radixkv-*.whl
 
 cd "$package"

@@ -10,6 +10,8 @@ import signal
 import subprocess
 import sys
 import threading
+import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -157,8 +159,27 @@ def test_a_cancelled_batch_is_handed_out_all_the_same(region):
 def test_a_time_to_live_ends(store):
     keep(store, [1], time_to_live=0.05)
     keep(store, [2], time_to_live=600)
-    assert threading.Event().wait(0.1) is False
+    time.sleep(0.1)
     assert found(store, [1, 2]) == [False, True]
+
+
+def test_what_a_tier_had_has_the_time_to_live_of_its_load(region, tmp_path):
+    tiers = [{"type": "files", "folder": str(tmp_path), "bytes": 1 << 20}]
+    with radixkv.DigestStore(region, "tests", **FACTS, tiers=tiers) as store:
+        keep(store, [1, 2])
+        store.clear()
+        buffer = bytearray(BLOCK)
+        for number, time_to_live in ((1, 0.05), (2, None)):
+            assert store.wait(store.load([key(number)], buffer, time_to_live=time_to_live), 60) == bytes([DONE])
+        time.sleep(0.1)
+        assert store.exists([key(1), key(2)]) == b"\0\1"
+
+
+def test_equal_digests_are_one_block(store):
+    """What exactness rests on: the bytes that were stored first are found."""
+    for number in (1, 2):
+        assert store.wait(store.store([key(1)], content(number)), 60) == bytes([DONE])
+    assert found(store, [1]) == [True]
 
 
 def test_processes_share_a_region(store, path):
@@ -180,6 +201,34 @@ with radixkv.DigestStore(region, "tests", **tests.FACTS) as store:
     assert found(store, [6, 7]) == [True, False]
     child.stdin.close()
     child.stdout.close()
+
+
+def test_processes_that_are_killed_leave_nothing_wrong(region, store, path):
+    program = f"""
+import sys; sys.path[:0] = {sys.path!r}
+import random, radixkv, test_digests as tests
+region = radixkv.DigestRegion({path!r})
+store = radixkv.DigestStore(region, "tests", **tests.FACTS)
+print("begins", flush=True)
+while True:
+    tests.keep(store, random.sample(range(500), 20))
+    tests.found(store, random.sample(range(500), 20))
+"""
+    draw = random.Random(5)
+    for _ in range(3):
+        children = [subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) for _ in range(2)]
+        for child in children:
+            assert child.stdout.readline() == b"begins\n"
+        time.sleep(draw.uniform(0, 0.1))
+        for child in children:
+            assert child.poll() is None, "it found wrong bytes"
+            child.kill()
+            child.communicate()
+        found(store, range(500))
+    region.recover()
+    stats = region.stats()
+    assert (stats["in_flight"], stats["processes"]) == (0, 1) and 0 < stats["blocks"] <= stats["capacity_blocks"]
+    keep(store, range(500, 520))
 
 
 def test_what_differs_is_refused_with_both_values(region, store, path):
@@ -334,6 +383,100 @@ def test_a_tier_of_files_keeps_what_the_region_lost(region, tmp_path):
             assert found(store, [7, 5]) == [True, False]
             keep(store, [30])
             assert [tier["stored"] for tier in store.stats()["tiers"]] == [1, 1]
+
+
+def is_built(**changes):
+    """Whether the wheel was built with what these settings need."""
+    with radixkv.DigestRegion(None, BLOCK, 1 << 20) as region:
+        try:
+            radixkv.DigestStore(region, "tests", **FACTS, **changes).close()
+        except radixkv.RegionError as refused:
+            return refused.kind != "not_built"
+    return True
+
+
+@pytest.mark.parametrize(
+    "changes, feature",
+    [
+        ({"encryption_key": bytes(32)}, "encryption"),
+        ({"tiers": [{"type": "redis", "url": "redis://localhost:1"}]}, "redis"),
+        ({"tiers": [{"type": "objects", "url": "s3://bucket"}]}, "object-store"),
+    ],
+)
+def test_a_feature_that_the_wheel_lacks_is_named(region, changes, feature):
+    if is_built(**changes):
+        pytest.skip("the wheel has it")
+    with pytest.raises(radixkv.RegionError, match=f"was built without `{feature}`") as refused:
+        radixkv.DigestStore(region, "tests", **FACTS, **changes)
+    assert vars(refused.value) == {"kind": "not_built", "feature": feature}
+
+
+@pytest.mark.skipif(not is_built(encryption_key=bytes(32)), reason="the wheel was built without encryption")
+def test_encrypted_blocks_are_found_with_their_key_alone(region, path, tmp_path):
+    tiers = [{"type": "files", "folder": str(tmp_path / "files"), "bytes": 1 << 20}]
+    with radixkv.DigestStore(region, "secret", **FACTS, encryption_key=b"k" * 32, tiers=tiers) as store:
+        keep(store, range(3))
+        assert found(store, range(4)) == [True, True, True, False]
+        for place in (path, *(file for file in (tmp_path / "files").rglob("*") if file.is_file())):
+            assert content(1)[:64].tobytes() not in open(place, "rb").read()
+        with radixkv.DigestStore(region, "secret", **FACTS, encryption_key=b"l" * 32) as other:
+            assert found(other, range(3)) == [False] * 3
+            with pytest.raises(radixkv.BatchError) as refused:
+                store.reserve([key(9)])
+            assert refused.value.kind == "encrypted"
+    with pytest.raises(radixkv.RegionError) as refused:
+        radixkv.DigestStore(region, "secret", **FACTS)
+    assert (refused.value.field, refused.value.stored, refused.value.asked) == ("encryption", "1", "0")
+    with pytest.raises(ValueError, match="encryption_key has 5 bytes: 32 are needed"):
+        radixkv.DigestStore(region, "secret", **FACTS, encryption_key=b"short")
+
+
+@pytest.mark.skipif(
+    not is_built(tiers=[{"type": "objects", "url": "s3://bucket"}]), reason="the wheel was built without object stores"
+)
+def test_objects_below_the_region_are_shared(tmp_path):
+    (tmp_path / "bucket").mkdir()
+    tiers = [{"type": "objects", "url": f"file://{tmp_path}/bucket", "concurrency": 4}]
+    regions = [radixkv.DigestRegion(None, BLOCK, 1 << 20) for _ in range(2)]
+    one, other = (radixkv.DigestStore(region, "tests", **FACTS, tiers=tiers) for region in regions)
+    keep(one, range(5))
+    assert found(other, [3, 9, 0]) == [True, False, True] and other.exists([key(3)]) == b"\1"
+    with pytest.raises(radixkv.RegionError, match="object store"):
+        radixkv.DigestStore(regions[0], "tests", **FACTS, tiers=[{"type": "objects", "url": "no url"}])
+
+
+@pytest.fixture
+def redis_url(tmp_path):
+    script = Path(__file__).parents[3] / "crates/radixkv-tiers/peers/redis-server.sh"
+    found = subprocess.run(["bash", script], capture_output=True, text=True, check=False)
+    if found.returncode != 0:
+        pytest.skip("no redis-server here")
+    # A socket in a folder of the test's own.
+    place = tmp_path / "redis.sock"
+    options = ["--port", "0", "--unixsocket", place, "--save", "", "--dir", tmp_path]
+    server = subprocess.Popen([found.stdout.strip(), *options], stdout=subprocess.DEVNULL)
+    while not place.exists():
+        assert server.poll() is None
+        time.sleep(0.01)
+    yield f"unix://{place}"
+    server.kill()
+    server.wait()
+
+
+@pytest.mark.skipif(
+    not is_built(tiers=[{"type": "redis", "url": "redis://localhost:1"}]), reason="the wheel was built without Redis"
+)
+def test_redis_below_the_region_is_shared(redis_url):
+    tiers = [{"type": "redis", "url": redis_url, "prefix": "kv", "connections": 1, "timeout": 30}]
+    regions = [radixkv.DigestRegion(None, BLOCK, 1 << 20) for _ in range(2)]
+    one, other = (radixkv.DigestStore(region, "tests", **FACTS, tiers=tiers) for region in regions)
+    keep(one, range(5))
+    assert other.wait(other.lookup([key(2), key(9)]), 60) == bytes([DONE, MISS])
+    assert found(other, [3, 9, 0]) == [True, False, True] and other.exists([key(3)]) == b"\1"
+    assert one.stats()["tiers"][0]["stored"] == 5 and other.stats()["tiers"][0]["hits"] == 2
+    with pytest.raises(radixkv.RegionError, match='model "a model", this layout has "another"'):
+        with radixkv.DigestRegion(None, BLOCK, 1 << 20) as region:
+            radixkv.DigestStore(region, "tests", **{**FACTS, "model": "another"}, tiers=tiers)
 
 
 def test_blocks_in_place_are_written_and_read_by_address(region, store):

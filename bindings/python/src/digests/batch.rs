@@ -20,7 +20,8 @@ pub(super) enum Verb {
     Lookup,
     /// And how long the blocks can be found.
     Store(Option<Duration>),
-    Load,
+    /// And how long what a tier has can be found in the region.
+    Load(Option<Duration>),
     Remove,
 }
 

@@ -113,7 +113,7 @@ impl Below {
         let ticket = match batch.verb {
             Verb::Lookup => self.tier.contains(keys()).ok(),
             Verb::Remove => self.tier.remove(keys()).ok(),
-            Verb::Load => {
+            Verb::Load(_) => {
                 self.tier.get_into(with_memory().map(|(block, buffer)| tiers::Get { block, buffer }).collect()).ok()
             }
             Verb::Store(time_to_live) => self
@@ -236,7 +236,7 @@ impl Engine {
                 let presences = self.blocks.exists(keys).expect("the keys were checked");
                 presences.into_iter().map(|presence| presence == Presence::Stored).map(|is| (is, !is)).collect()
             }
-            Verb::Load => {
+            Verb::Load(_) => {
                 let mut spans: Vec<_> = spans().collect();
                 let mut buffers: Vec<_> = spans.iter_mut().map(AsMut::as_mut).collect();
                 let gets = self.blocks.get_into(keys, &mut buffers).expect("the batch was checked");
@@ -324,8 +324,9 @@ impl Engine {
         match outcome {
             Outcome::Got(got, Ok(())) => {
                 let keys = &batch.keys[index..=index];
+                let time_to_live = if let Verb::Load(time_to_live) = batch.verb { time_to_live } else { None };
                 // The region takes it if it has room.
-                let put = || self.blocks.put_from(keys, &[got.buffer.as_ref()], None);
+                let put = || self.blocks.put_from(keys, &[got.buffer.as_ref()], time_to_live);
                 let _ = catch_unwind(AssertUnwindSafe(put));
                 batch.note(index, DONE);
                 false
@@ -359,9 +360,9 @@ impl Engine {
         // Relaxed: counts, by which no thread decides anything.
         for outcome in batch.outcomes() {
             let count = match (outcome, batch.verb) {
-                (DONE, Verb::Load) => &self.counts.loaded,
+                (DONE, Verb::Load(_)) => &self.counts.loaded,
                 (DONE, Verb::Store(_)) => &self.counts.stored,
-                (MISS, Verb::Load) => &self.counts.missed,
+                (MISS, Verb::Load(_)) => &self.counts.missed,
                 (FAILED, _) => &self.counts.failed,
                 (CANCELLED, _) => &self.counts.cancelled,
                 _ => continue,

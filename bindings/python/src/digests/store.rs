@@ -276,21 +276,24 @@ impl DigestStore {
         self.submit(Verb::Store(time_to_live), keys, Some(memory))
     }
 
-    /// load(keys, buffer, offsets=None): loads blocks into a buffer that may be written to. Returns
-    /// a batch.
+    /// load(keys, buffer, offsets=None, *, time_to_live=None): loads blocks into a buffer that may
+    /// be written to. Returns a batch.
     ///
-    /// Arguments and errors as in `store`. Nothing may use the blocks until the batch is handed
-    /// out. After another outcome than DONE the bytes of the block are unspecified.
-    #[pyo3(signature = (keys, buffer, offsets = None))]
+    /// - time_to_live: seconds for which blocks that a tier had can be found in the region.
+    ///
+    /// Other arguments and errors as in `store`. Nothing may use the blocks until the batch is
+    /// handed out. After another outcome than DONE the bytes of the block are unspecified.
+    #[pyo3(signature = (keys, buffer, offsets = None, *, time_to_live = None))]
     fn load(
         &self,
         keys: &Bound<'_, PyAny>,
         buffer: &Bound<'_, PyAny>,
         offsets: Option<Bound<'_, PyAny>>,
+        time_to_live: Option<Bound<'_, PyAny>>,
     ) -> PyResult<u64> {
-        let keys = self.keys(keys)?;
+        let (keys, time_to_live) = (self.keys(keys)?, self::time_to_live(time_to_live.as_ref())?);
         let memory = arguments::in_buffer(buffer, offsets.as_ref(), keys.len(), self.block_bytes, true)?;
-        self.submit(Verb::Load, keys, Some(memory))
+        self.submit(Verb::Load(time_to_live), keys, Some(memory))
     }
 
     /// store_from(keys, addresses, *, owner=None, time_to_live=None): as `store`, out of memory at
@@ -311,18 +314,20 @@ impl DigestStore {
         self.submit(Verb::Store(time_to_live), keys, Some(memory))
     }
 
-    /// load_into(keys, addresses, *, owner=None): as `load`, into memory at absolute addresses. The
-    /// caller vouches as in `store_from`, and for no two blocks that overlap.
-    #[pyo3(signature = (keys, addresses, *, owner = None))]
+    /// load_into(keys, addresses, *, owner=None, time_to_live=None): as `load`, into memory at
+    /// absolute addresses. The caller vouches as in `store_from`, and for no two blocks that
+    /// overlap.
+    #[pyo3(signature = (keys, addresses, *, owner = None, time_to_live = None))]
     fn load_into(
         &self,
         keys: &Bound<'_, PyAny>,
         addresses: &Bound<'_, PyAny>,
         owner: Option<Bound<'_, PyAny>>,
+        time_to_live: Option<Bound<'_, PyAny>>,
     ) -> PyResult<u64> {
-        let keys = self.keys(keys)?;
+        let (keys, time_to_live) = (self.keys(keys)?, self::time_to_live(time_to_live.as_ref())?);
         let memory = arguments::at_addresses(addresses, owner, keys.len(), self.block_bytes)?;
-        self.submit(Verb::Load, keys, Some(memory))
+        self.submit(Verb::Load(time_to_live), keys, Some(memory))
     }
 
     /// remove(keys): removes blocks from the region and from all tiers. Returns a batch.
@@ -502,11 +507,11 @@ impl Drop for DigestStore {
     /// As `close`, but that threads of a tier may keep Python waiting.
     fn drop(&mut self) {
         let Ok(held) = self.held.get() else { return };
-        if let Some(running) = held.lock().unwrap_or_else(PoisonError::into_inner).take() {
-            // Without an interpreter there is nothing that waits for it.
-            if Python::try_attach(|py| py.detach(|| catch(|| running.close()))).is_none() {
-                running.close();
-            }
+        let running = held.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(running) = running else { return };
+        // Without an interpreter there is nothing that waits for it.
+        if Python::try_attach(|py| py.detach(|| catch(|| running.close()))).is_none() {
+            running.close();
         }
     }
 }

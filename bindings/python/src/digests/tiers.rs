@@ -64,11 +64,10 @@ impl Settings {
                 options: fields.texts("options")?,
                 concurrency: fields.size("concurrency")?,
             },
-            "redis" | "objects" => {
-                let feature = if &*kind == "redis" { "redis" } else { "object-store" };
-                let message = format!("tiers[{at}] is of type {kind:?}: this wheel was built without `{feature}`");
-                return Err(errors::region("not_built", message, vec![("feature", feature.into())]));
-            }
+            #[cfg(not(feature = "redis"))]
+            "redis" => return Err(not_built(at, &kind, "redis")),
+            #[cfg(not(feature = "object-store"))]
+            "objects" => return Err(not_built(at, &kind, "object-store")),
             _ => {
                 let message =
                     format!("tiers[{at}] is of type {kind:?}: accepted are \"files\", \"redis\" and \"objects\"");
@@ -112,6 +111,12 @@ impl Settings {
         };
         Ok(Below::new(name, layout, tier))
     }
+}
+
+#[cfg(not(all(feature = "redis", feature = "object-store")))]
+fn not_built(at: usize, kind: &str, feature: &'static str) -> PyErr {
+    let message = format!("tiers[{at}] is of type {kind:?}: this wheel was built without `{feature}`");
+    errors::region("not_built", message, vec![("feature", feature.into())])
 }
 
 #[cfg(feature = "object-store")]

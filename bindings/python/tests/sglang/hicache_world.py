@@ -62,8 +62,10 @@ def config(*, mla=False, rank=0, ranks=1, extra=None, model="a/model", layout="p
 class Server:
     """One rank of a server, with its storage backend made and called as SGLang does it."""
 
-    def __init__(self, region, layout="page_first", *, mla=False, rank=0, ranks=1, in_place=True, model="a/model", **extra):
-        self.pool = pool(layout, mla=mla)
+    def __init__(
+        self, region, layout="page_first", *, mla=False, rank=0, ranks=1, in_place=True, model="a/model", pages=8, **extra
+    ):
+        self.pool = pool(layout, mla=mla, pages=pages)
         extra = {
             "backend_name": "radixkv",
             "module_path": "radixkv.sglang.hicache",

@@ -179,7 +179,7 @@ def test_values_are_stored_by_tensor_or_by_address(region):
     assert storage.get(second, target_location=three.data_ptr(), target_sizes=64) is True
     assert (values[32:48] == values[:16]).all()
     # Keys that are no hashes, and hashes with suffixes, are blocks of their own.
-    for key in ("test_5f2b-11", first + "_0_2", first + ".mamba"):
+    for key in ("test_5f2b-11", "a", first + "_0_2", first + ".mamba"):
         assert not storage.exists(key) and storage.set(key, one) and storage.exists(key)
     got = storage.batch_get([first, "no such key", second], [two, three, two])
     assert got[0] is two and got[1] is None
@@ -199,7 +199,7 @@ def test_values_are_stored_by_tensor_or_by_address(region):
 def test_keys_of_other_lengths_are_refused(region):
     server = Server(region)
     right = hashes(tokens(1))[0]
-    for wrong in (right[:-2], right + "ab", "ab" * 16, "ABCDEF"):
+    for wrong in (right[:-2], right + "ab", "ab" * 16):
         with pytest.raises(ValueError, match=f"has {len(wrong)} hexadecimal digits, the SHA-256 of a page has 64"):
             server.storage.batch_get_v1([wrong], indices([0]))
         with pytest.raises(ValueError, match="hexadecimal digits"):
@@ -265,6 +265,20 @@ def test_another_layout_or_model_is_refused_with_both_values(region):
         Server(region, "layer_first")
     with pytest.raises(radixkv.RegionError, match="capacity is .* in the region, .* was requested"):
         Server(region, size="2MiB")
+
+
+def test_a_pool_takes_the_place_of_another_one(region):
+    server = Server(region, mla=True)
+    server.storage.register_mem_pool_host(server.pool)
+    server.fill(1)
+    server.back_up(tokens(1), [0])
+    like_it, other = pool("page_first", mla=True), pool("page_first_direct", mla=True)
+    server.storage.register_mem_pool_host(like_it)
+    assert server.storage.batch_get_v1(hashes(tokens(1)), indices([3])) == [True]
+    assert like_it.get_data_page(3 * PAGE).numpy().tobytes() == server.page(0)
+    with pytest.raises(radixkv.RegionError, match="arrangement is"):
+        server.storage.register_mem_pool_host(other)
+    assert server.storage.batch_exists(hashes(tokens(1))) == 0, "no pool is registered any more"
 
 
 def test_settings_are_checked(region, caplog):

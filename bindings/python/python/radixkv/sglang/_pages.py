@@ -11,8 +11,9 @@ import re
 import numpy as np
 
 HASH_BYTES = 32
-_HASH = re.compile(r"[0-9a-f]{64}")
-_HEXADECIMAL = re.compile(r"[0-9a-fA-F]+")
+_HASH = re.compile(r"[0-9a-fA-F]{64}")
+# The digits of any hash: from 16 bytes on.
+_OTHER_HASH = re.compile(r"[0-9a-fA-F]{32,}")
 # The most bytes of a text of a namespace.
 _MOST = 120
 
@@ -25,7 +26,7 @@ def digest(key):
     """
     if _HASH.fullmatch(key):
         return bytes.fromhex(key)
-    if _HEXADECIMAL.fullmatch(key):
+    if _OTHER_HASH.fullmatch(key):
         raise ValueError(f"key {key!r} has {len(key)} hexadecimal digits, the SHA-256 of a page has {2 * HASH_BYTES}")
     return hashlib.sha256(b"radixkv hicache key\0" + key.encode()).digest()
 

@@ -60,11 +60,11 @@ class RadixKVStorage(HiCacheStorage):
 
     # --- Pools
 
-    def register_mem_pool_host(self, mem_pool_host):
+    def register_mem_pool_host(self, mem_pool_host, **unknown):
         super().register_mem_pool_host(mem_pool_host)
         self.register_mem_host_pool_v2(mem_pool_host, PoolName.KV)
 
-    def register_mem_host_pool_v2(self, host_pool, host_pool_name):
+    def register_mem_host_pool_v2(self, host_pool, host_pool_name, **unknown):
         """Opens region and namespaces of a pool. Raises ValueError for layouts that cannot be copied
         in place, and RegionError for a region or namespace that is another one."""
         name = str(host_pool_name)
@@ -77,11 +77,16 @@ class RadixKVStorage(HiCacheStorage):
                 f"the host pool {name!r} holds {dtype}, which stands for floating-point numbers of several kinds: name "
                 'the one of this model as "dtype" in the extra configuration, such as "float8_e4m3fn"'
             )
+        self._forget(name)
         self._pieces[name] = pieces
-        for size in dict.fromkeys(pieces.sizes):
-            self._open(name, size, pieces.key_bytes, dtype)
-        if name == _KV and self._copies_pages:
-            self._open(name, sum(pieces.sizes), HASH_BYTES, dtype, whole=True)
+        try:
+            for size in dict.fromkeys(pieces.sizes):
+                self._open(name, size, pieces.key_bytes, dtype)
+            if name == _KV and self._copies_pages:
+                self._open(name, sum(pieces.sizes), HASH_BYTES, dtype, whole=True)
+        except Exception:
+            self._forget(name)
+            raise
         self.registered_pools[name] = host_pool
 
     # --- Pages in place
@@ -167,6 +172,13 @@ class RadixKVStorage(HiCacheStorage):
         self.registered_pools.clear()
 
     # --- Stores
+
+    def _forget(self, pool):
+        """Closes the stores of a pool, which another one takes the place of."""
+        self._pieces.pop(pool, None)
+        self.registered_pools.pop(pool, None)
+        for place in [place for place in self._stores if place[0] == pool]:
+            self._stores.pop(place).close()
 
     def _open(self, pool, size, key_bytes, dtype, *, whole=False):
         """The store of blocks of a size, which is opened if it is not open."""
@@ -302,9 +314,8 @@ class RadixKVStorage(HiCacheStorage):
         return answers
 
     def _submit(self, store, keys, addresses, is_load):
-        if is_load:
-            return store.load_into(keys, addresses)
-        return store.store_from(keys, addresses, time_to_live=self._time_to_live)
+        copy = store.load_into if is_load else store.store_from
+        return copy(keys, addresses, time_to_live=self._time_to_live)
 
     def _dtype_of(self, pool):
         return str(getattr(self.registered_pools.get(pool), "dtype", "")).removeprefix("torch.")
