@@ -26,6 +26,7 @@ from vllm.v1.kv_offload.tiering.base import TransferJob  # noqa: E402
 
 import radixkv.vllm  # noqa: E402
 from radixkv.vllm._namespace import describe  # noqa: E402
+from radixkv.vllm._spec import ASKED  # noqa: E402
 
 CHUNK, JOB = 4096, 512
 STEPS = 4_000
@@ -86,7 +87,7 @@ def run(tier, blocks, measured):
             job = TransferJob(number, keys, chunks, verb == tier.submit_load, context)
             measured(f"{name}, {size} chunks", verb, job)
         measured(f"touch, {JOB} chunks", tier.touch, keys_from(start, JOB), context)
-        measured(f"present, {JOB} chunks", tier.present, keys_from(start, JOB))
+        measured(f"present, {ASKED} chunks", tier.present, keys_from(start, ASKED))
         measured("on_schedule_end", tier.on_schedule_end, ScheduleEndContext((), ()))
         while tier._jobs:
             measured("get_finished_jobs", tier.get_finished_jobs)

@@ -52,6 +52,18 @@ def test_what_one_replica_stored_the_others_load_and_do_not_store_again(replica)
     assert third.stored == 2
 
 
+def test_it_looks_so_many_chunks_up_before_it_stores(replica, monkeypatch):
+    from radixkv.vllm import _spec
+
+    monkeypatch.setattr(_spec, "ASKED", 3)
+    one, other = replica(), replica()
+    one.run(PROMPT)
+    one.settle()
+    other._wait_for_hits = lambda keys, context: 0
+    other.run(PROMPT)
+    assert other.stored == 5
+
+
 def test_the_window_is_smaller_than_what_is_cached(replica):
     one = replica(chunks=8)
     prompts = [[start + token for token in PROMPT] for start in range(0, 8000, 1000)]

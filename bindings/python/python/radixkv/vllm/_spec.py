@@ -6,6 +6,7 @@ stores again, not even into its window.
 """
 
 import dataclasses
+import itertools
 from contextlib import ExitStack
 
 from vllm.v1.kv_offload.cpu.shared_offload_region import SharedOffloadRegion
@@ -14,6 +15,9 @@ from vllm.v1.kv_offload.tiering.manager import CPUPrimaryTierOffloadingManager, 
 from vllm.v1.kv_offload.tiering.spec import TieringOffloadingSpec
 
 TIER = {"type": "RadixKVTier", "module_path": "radixkv.vllm"}
+# Of a call, so many keys are looked up in the region; the rest is stored. It is the time of the
+# scheduler's thread.
+ASKED = 256
 # Where `kv_connector_extra_config` has the tier's options.
 OPTION = "radixkv"
 
@@ -25,10 +29,10 @@ class RegionOffloadingManager(TieringOffloadingManager):
         """Leaves out what the region has, and counts it as used."""
         (tier,) = self.secondary_tiers
         keys = list(keys)
-        present = tier.present(keys)
+        present = tier.present(keys[:ASKED])
         if any(present):
-            tier.touch([key for key, there in zip(keys, present, strict=True) if there], req_context)
-            keys = [key for key, there in zip(keys, present, strict=True) if not there]
+            tier.touch(list(itertools.compress(keys, present)), req_context)
+            keys = [key for key, there in itertools.zip_longest(keys, present) if not there]
         return super().prepare_store(keys, req_context)
 
 
