@@ -31,7 +31,9 @@ def pool(layout, *, mla=False, pages=8, dtype="float16"):
     made.layout, made.page_size, made.page_num, made.size = layout, PAGE, pages, pages * PAGE
     made.layer_num, made.start_layer, made.end_layer = LAYERS, 0, LAYERS
     made.head_num, made.head_dim, made.v_head_dim, made.kv_cache_dim = HEADS, WIDTH, WIDTH, WIDTH
-    made.dtype, made.device, made.pin_memory = np.dtype(dtype), "cpu", False
+    # The stand-in for torch has numpy's types.
+    made.dtype = getattr(torch, dtype) if hasattr(torch, "strided") else np.dtype(dtype)
+    made.device, made.pin_memory = "cpu", False
     heads, halves = (1, ()) if mla else (HEADS, (2,))
     shape = {
         "layer_first": (LAYERS, pages * PAGE, heads, WIDTH),

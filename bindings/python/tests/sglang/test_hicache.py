@@ -291,6 +291,10 @@ def test_settings_are_checked(region, caplog):
     ]:
         with pytest.raises(ValueError, match=words):
             Server(region, **extra)
+    key = region.with_suffix(".key")
+    key.write_bytes(b"a short key")
+    with pytest.raises(ValueError, match="encryption"):
+        Server(region, encryption_key_file=str(key))
     Server(region, colour="red")
     assert "not known, and not used: colour" in caplog.text
     host_pool = pool("page_first", dtype="uint8")

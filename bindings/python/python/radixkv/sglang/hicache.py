@@ -6,6 +6,7 @@
 
 import logging
 import threading
+from pathlib import Path
 
 import numpy as np
 from sglang.srt.mem_cache.hicache_storage import HiCacheStorage, PoolHitPolicy, PoolName, PoolTransferResult
@@ -46,6 +47,8 @@ class RadixKVStorage(HiCacheStorage):
         self._time_to_live = settings.pop("time_to_live", None)
         self._options = {name: settings.pop(name) for name in ("checksum", "threads", "max_in_flight") if name in settings}
         self._tiers = settings.pop("tiers", [])
+        if key_file := settings.pop("encryption_key_file", None):
+            self._options["encryption_key"] = Path(key_file).read_bytes()
         if storage_config.should_split_heads:
             raise ValueError("pages whose heads are split (tp_lcm_size) are not supported: leave tp_lcm_size out")
         if storage_config.is_mla_model and storage_config.tp_size > 1:
@@ -71,7 +74,7 @@ class RadixKVStorage(HiCacheStorage):
         if self.registered_pools.get(name) is host_pool:
             return
         pieces = Pieces(name, host_pool)
-        dtype = self._dtype or str(getattr(host_pool, "dtype", "")).removeprefix("torch.")
+        dtype = self._dtype_of(name, host_pool)
         if name == _KV and dtype in _AMBIGUOUS:
             raise ValueError(
                 f"the host pool {name!r} holds {dtype}, which stands for floating-point numbers of several kinds: name "
@@ -126,8 +129,8 @@ class RadixKVStorage(HiCacheStorage):
     def batch_exists(self, keys, extra_info=None, **unknown):
         in_place = _leading(self._present(_KV, keys)) if _KV in self._pieces else 0
         digests = [digest(key) for key in keys]
-        whole = [store for (pool, _, whole), store in list(self._stores.items()) if pool == _KV and whole]
-        return max([in_place, *(_leading(self._found(store, digests)) for store in whole)])
+        stores = [store for (pool, _, whole), store in list(self._stores.items()) if pool == _KV and whole]
+        return max([in_place, *(_leading(self._found(store, digests)) for store in stores)])
 
     # --- Values as SGLang has copied them
 
@@ -289,7 +292,8 @@ class RadixKVStorage(HiCacheStorage):
         for size in dict.fromkeys(size for _, size, _ in places):
             with self._opening:
                 self._region(_KV, size)
-                store = self._open(_KV, size, HASH_BYTES, self._dtype or self._dtype_of(_KV), whole=True)
+                dtype = self._dtype_of(_KV, self.registered_pools.get(_KV))
+                store = self._open(_KV, size, HASH_BYTES, dtype, whole=True)
             indices.append([index for index, place in enumerate(places) if place[1] == size])
             addresses = np.array([places[index][0] for index in indices[-1]], dtype=np.uint64)
             requests.append((store, [digests[index] for index in indices[-1]], addresses))
@@ -317,8 +321,9 @@ class RadixKVStorage(HiCacheStorage):
         copy = store.load_into if is_load else store.store_from
         return copy(keys, addresses, time_to_live=self._time_to_live)
 
-    def _dtype_of(self, pool):
-        return str(getattr(self.registered_pools.get(pool), "dtype", "")).removeprefix("torch.")
+    def _dtype_of(self, pool, host_pool):
+        own = str(getattr(host_pool, "dtype", "")).removeprefix("torch.")
+        return self._dtype or own if pool == _KV else own
 
 
 def _layout(host_pool, pieces):
