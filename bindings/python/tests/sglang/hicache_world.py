@@ -32,7 +32,7 @@ def pool(layout, *, mla=False, pages=8, dtype="float16"):
     made.layer_num, made.start_layer, made.end_layer = LAYERS, 0, LAYERS
     made.head_num, made.head_dim, made.v_head_dim, made.kv_cache_dim = HEADS, WIDTH, WIDTH, WIDTH
     # The stand-in for torch has numpy's types.
-    made.dtype = getattr(torch, dtype) if hasattr(torch, "strided") else np.dtype(dtype)
+    made.dtype = np.dtype(dtype) if torch.__version__ == "0.0" else getattr(torch, dtype)
     made.device, made.pin_memory = "cpu", False
     heads, halves = (1, ()) if mla else (HEADS, (2,))
     shape = {
