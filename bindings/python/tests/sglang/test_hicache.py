@@ -5,6 +5,7 @@ import hashlib
 import random
 import subprocess
 import sys
+import threading
 import types
 import warnings
 
@@ -231,6 +232,47 @@ def test_too_much_in_flight_is_no_error_of_sglangs(region, caplog):
     assert server.storage.batch_set_v1(hashes(tokens(2)), indices([0, 1])) == [False, False]
     assert "4 blocks in one batch, at most 3 may be in flight" in caplog.text
     assert server.storage.batch_set_v1(hashes(tokens(1)), indices([0])) == [True]
+
+
+def test_a_pool_needs_no_more_than_pages_and_their_addresses(region):
+    values = np.arange(64, dtype=np.float32)
+
+    def meta(indices):
+        return [values[4 * int(index) + 2 * part :].ctypes.data for index in indices for part in (0, 1)], [8] * 2 * len(indices)
+
+    host_pool = types.SimpleNamespace(page_size=1, get_page_buffer_meta=meta)
+    storage = RadixKVStorage(hicache_world.config(extra={"region": str(region), "size": 1 << 20}, model=None), {})
+    storage.register_mem_pool_host(host_pool)
+    names = ["test_a", "test_b", "0"]
+    assert storage.batch_set_v1(names, [0, 1, 2]) == [True] * 3 and storage.batch_exists(names) == 3
+    assert storage.batch_get_v1(names, torch.arange(8, 11)) == [True] * 3
+    assert values[32:44].tolist() == list(range(12))
+    assert storage.batch_exists_v2([*names[:2], "no such page", names[2]]).kv_hit_pages == 2
+    storage.close()
+
+
+def test_threads_of_a_server_use_one_backend(region):
+    server, failures = Server(region, in_place=False), []
+    server.fill(1)
+
+    def use(number):
+        try:
+            for turn in range(30):
+                keys = hashes(tokens(2, seed=(number, turn)))
+                assert server.storage.batch_set_v1(keys, indices([2 * number, 2 * number + 1])) == [True] * 2
+                one = torch.from_numpy(np.full(8 * (turn % 3 + 1), turn, dtype=np.float32))
+                assert server.storage.set(keys[0], one) and server.storage.get(keys[0], one.clone()) is not None
+                assert server.storage.batch_get_v1(keys, indices([2 * number, 2 * number + 1])) == [True] * 2
+        except BaseException as failure:
+            failures.append(failure)
+
+    before = [server.page(page) for page in range(8)]
+    threads = [threading.Thread(target=use, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == [] and [server.page(page) for page in range(8)] == before
 
 
 def test_a_layout_without_pieces_is_refused(region):
