@@ -1,9 +1,11 @@
 """A server of SGLang's without an engine: its own host pool, storage factory and cache controller,
 and what they need of everything else."""
 
+import contextlib
 import hashlib
 import queue
 import sys
+import types
 
 import loader
 
@@ -17,6 +19,7 @@ from sglang.srt.managers.cache_controller import (  # noqa: E402
     StorageOperation,
 )
 from sglang.srt.mem_cache.hicache_storage import HiCacheStorageConfig, PoolName  # noqa: E402
+from sglang.srt.mem_cache.hybrid_cache import hybrid_cache_controller as hybrid  # noqa: E402
 from sglang.srt.mem_cache.pool_host.mha import MHATokenToKVPoolHost  # noqa: E402
 from sglang.srt.mem_cache.pool_host.mla import MLATokenToKVPoolHost  # noqa: E402
 from sglang.srt.mem_cache.storage.backend_factory import StorageBackendFactory  # noqa: E402
@@ -112,6 +115,38 @@ class Server:
     def page(self, number):
         """All bytes of a page."""
         return self.pool.get_data_page(number * PAGE).numpy().tobytes()
+
+
+class HybridServer(Server):
+    """A server of a hybrid model: pools beside that of keys and values, and the controller of
+    SGLang's for these."""
+
+    def __init__(self, region, sides, **how):
+        super().__init__(region, **how)
+        one, self.controller = self.controller, object.__new__(hybrid.HybridCacheController)
+        vars(self.controller).update(vars(one))
+        self.controller.storage_backend_type = "dynamic"
+        self.controller.mem_pool_host = types.SimpleNamespace(layout_lease=contextlib.nullcontext, entry_map={})
+        for name, side in sides.items():
+            self.storage.register_mem_host_pool_v2(side, name)
+
+    def back_up(self, tokens, pages, transfers):
+        operation = hybrid.StorageOperation(
+            indices(pages), tokens, hash_value=hashes(tokens), pool_transfers=transfers
+        )
+        self.controller._page_backup(operation)
+        return operation.completed_tokens
+
+    def prefetch(self, tokens, pages, transfers):
+        """Loads pages of all pools; the pages of keys and values, and those of each side pool."""
+        handle = types.SimpleNamespace(rid="a request")
+        operation = hybrid.PrefetchOperation(handle, tokens, pool_transfers=transfers)
+        operation.hash_value, hit = self.controller._storage_hit_query(operation)
+        operation.host_indices = indices(pages[: hit // PAGE])
+        operation.pool_transfers = transfers
+        self.controller._page_transfer(operation)
+        *kv, sides = list(self.controller.prefetch_sync_queue.queue)
+        return (kv[-1].completed_tokens // PAGE if kv else 0), sides.pool_hits
 
 
 def hashes(tokens):

@@ -18,7 +18,7 @@ if loader.sources() is None:
 
 import hicache_world
 import torch
-from hicache_world import PAGE, Server, hashes, indices, pool
+from hicache_world import PAGE, HybridServer, Server, hashes, indices, pool
 from sglang.srt.mem_cache.hicache_storage import HiCacheFile, PoolHitPolicy, PoolName, PoolTransfer
 
 import radixkv
@@ -165,6 +165,42 @@ def test_side_pools_are_loaded_with_their_pages(region):
     assert (sides[1].kv_buffer.numpy()[[1, 0, 2]] == values[[4, 5, 6]]).all()
     # Two pools have equal keys and other blocks.
     assert servers[1].storage.batch_exists(keys) == 0
+
+
+def test_the_controller_of_hybrid_models_stores_and_loads_all_pools(region):
+    """An indexer with the pages of the keys and values, and a window of its own."""
+    names, sizes = (PoolName.INDEXER, PoolName.SWA), {"indexer": "1MiB", "swa": "1MiB"}
+    sides = [{name: pool("page_first_direct", mla=True) for name in names} for _ in range(2)]
+    one, other = (HybridServer(region, side, pools=sizes) for side in sides)
+    one.fill(1)
+    for seed, side in enumerate(sides[0].values()):
+        values = side.kv_buffer.numpy()
+        values[...] = np.random.default_rng(seed).integers(-9, 9, values.shape)
+    keys, trailing = hashes(tokens(4)), PoolHitPolicy.TRAILING_PAGES
+
+    def transfers(pages, keys):
+        window = PoolTransfer(name=PoolName.SWA, host_indices=indices(pages), keys=keys, hit_policy=trailing)
+        return [PoolTransfer(name=PoolName.INDEXER, indices_from_pool=PoolName.KV), window]
+
+    assert one.back_up(tokens(4), [7, 6, 5, 4], transfers([1, 2], keys[2:])) == 4 * PAGE
+    asked = tokens(4) + tokens(1, seed=9)
+    loaded = other.prefetch(asked, [0, 1, 2, 3], transfers([5, 6], hashes(asked)[3:]))
+    assert loaded == (4, {PoolName.SWA: 2})
+    assert [other.page(page) for page in range(4)] == [one.page(page) for page in (7, 6, 5, 4)]
+    indexers, windows = ([side[name].kv_buffer.numpy() for side in sides] for name in names)
+    assert (indexers[1][:4] == indexers[0][[7, 6, 5, 4]]).all() and (windows[1][[5, 6]] == windows[0][[1, 2]]).all()
+    # Without its window a prefix cannot be restored.
+    lost = one.prefetch(tokens(3), [0, 1, 2], transfers([5, 6], keys[1:3]))
+    assert lost[0] == 0
+
+
+def test_a_draft_with_heads_is_split_between_ranks(region):
+    ranks = [Server(region, mla=True, rank=rank, ranks=2, pools={"draft": "1MiB"}) for rank in range(2)]
+    for rank in ranks:
+        rank.storage.register_mem_host_pool_v2(pool("page_first"), PoolName.DRAFT)
+    transfers = [PoolTransfer(name=PoolName.DRAFT, host_indices=indices([0]), keys=hashes(tokens(1)))]
+    assert ranks[0].storage.batch_set_v2(transfers) == {"draft": [True]}
+    assert [rank.storage.batch_get_v2(transfers) for rank in ranks] == [{"draft": [True]}, {"draft": [False]}]
 
 
 def test_values_are_stored_by_tensor_or_by_address(region):

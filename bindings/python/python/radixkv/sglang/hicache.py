@@ -189,10 +189,8 @@ class RadixKVStorage(HiCacheStorage):
         if place in self._stores:
             return self._stores[place]
         config, pieces = self._config, self._pieces.get(pool)
-        # Of models with latent attention every rank has the same keys and values; states are split.
-        is_split = not config.is_mla_model or pool == str(PoolName.MAMBA)
-        rank = (config.tp_rank, config.tp_size) if is_split else None
         host_pool = pieces and pieces.host_pool
+        rank = (config.tp_rank, config.tp_size) if self._is_split(pool, host_pool) else None
         self._stores[place] = radixkv.DigestStore(
             self._region(pool),
             text(f"{pool}{' whole' if whole else ''} {size}{self._shard(rank)}"),
@@ -208,6 +206,14 @@ class RadixKVStorage(HiCacheStorage):
             **self._options,
         )
         return self._stores[place]
+
+    def _is_split(self, pool, host_pool):
+        """Whether each rank has a part of a pool. Of models with latent attention every rank has the
+        same keys and values, but its own part of states and of a draft model with heads."""
+        from sglang.srt.mem_cache.pool_host.mha import MHATokenToKVPoolHost
+
+        has_parts = pool == str(PoolName.MAMBA) or isinstance(host_pool, MHATokenToKVPoolHost)
+        return has_parts or not self._config.is_mla_model
 
     def _shard(self, rank):
         """Which part of the model a namespace is of, in its name: each part has its own."""
