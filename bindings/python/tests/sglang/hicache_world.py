@@ -68,7 +68,8 @@ class Server:
     """One rank of a server, with its storage backend made and called as SGLang does it."""
 
     def __init__(
-        self, region, layout="page_first", *, mla=False, rank=0, ranks=1, in_place=True, model="a/model", pages=8, **extra
+        self, region, layout="page_first", *, mla=False, rank=0, ranks=1, in_place=True, pages=8, model="a/model",
+        **extra,
     ):
         self.pool = pool(layout, mla=mla, pages=pages)
         extra = {

@@ -160,7 +160,8 @@ def test_side_pools_are_loaded_with_their_pages(region):
     values[...] = np.random.default_rng(1).integers(-9, 9, values.shape)
     store = [PoolTransfer(name=PoolName.INDEXER, host_indices=indices([4, 5, 6]), keys=keys)]
     assert servers[0].storage.batch_set_v2(store) == {"indexer": [True] * 3}
-    load = [PoolTransfer(name=PoolName.INDEXER, host_indices=indices([1, 0, 2, 3]), keys=[*keys, hashes(tokens(1, 7))[0]])]
+    asked = [*keys, *hashes(tokens(1, seed=7))]
+    load = [PoolTransfer(name=PoolName.INDEXER, host_indices=indices([1, 0, 2, 3]), keys=asked)]
     assert servers[1].storage.batch_get_v2(load) == {"indexer": [True, True, True, False]}
     assert (sides[1].kv_buffer.numpy()[[1, 0, 2]] == values[[4, 5, 6]]).all()
     # Two pools have equal keys and other blocks.
@@ -204,7 +205,8 @@ def test_a_draft_with_heads_is_split_between_ranks(region):
 
 
 def test_values_are_stored_by_tensor_or_by_address(region):
-    storage = RadixKVStorage(hicache_world.config(extra={"region": str(region), "size": 1 << 20}), {"unknown": 1}, more=2)
+    settings = hicache_world.config(extra={"region": str(region), "size": 1 << 20})
+    storage = RadixKVStorage(settings, {"unknown": 1}, more=2)
     storage.register_mem_pool_host(pool("page_first"))
     values = np.arange(64, dtype=np.float32)
     one, two, three = (torch.from_numpy(values[at : at + 16]) for at in (0, 16, 32))
@@ -274,7 +276,8 @@ def test_a_pool_needs_no_more_than_pages_and_their_addresses(region):
     values = np.arange(64, dtype=np.float32)
 
     def meta(indices):
-        return [values[4 * int(index) + 2 * part :].ctypes.data for index in indices for part in (0, 1)], [8] * 2 * len(indices)
+        pieces = [values[4 * int(index) + 2 * part :] for index in indices for part in (0, 1)]
+        return [piece.ctypes.data for piece in pieces], [8] * len(pieces)
 
     host_pool = types.SimpleNamespace(page_size=1, get_page_buffer_meta=meta)
     storage = RadixKVStorage(hicache_world.config(extra={"region": str(region), "size": 1 << 20}, model=None), {})
@@ -330,7 +333,7 @@ def unsupported(indices):
 
 def test_another_layout_or_model_is_refused_with_both_values(region):
     Server(region)
-    with pytest.raises(radixkv.RegionError, match="arrangement is .*page_first, 2 pieces.*page_first_direct") as refused:
+    with pytest.raises(radixkv.RegionError, match="arrangement is .*page_first, 2.*page_first_direct, 2") as refused:
         Server(region, "page_first_direct")
     assert refused.value.kind == "mismatch"
     with pytest.raises(radixkv.RegionError) as refused:

@@ -45,7 +45,8 @@ class RadixKVStorage(HiCacheStorage):
         self._model = settings.pop("model", None) or storage_config.model_name or ""
         self._dtype = settings.pop("dtype", None)
         self._time_to_live = settings.pop("time_to_live", None)
-        self._options = {name: settings.pop(name) for name in ("checksum", "threads", "max_in_flight") if name in settings}
+        options = ("checksum", "threads", "max_in_flight")
+        self._options = {name: settings.pop(name) for name in options if name in settings}
         self._tiers = settings.pop("tiers", [])
         if key_file := settings.pop("encryption_key_file", None):
             self._options["encryption_key"] = Path(key_file).read_bytes()
@@ -223,7 +224,7 @@ class RadixKVStorage(HiCacheStorage):
         return "".join(f" {kind}{rank}of{ranks}" for kind, rank, ranks in parts if ranks > 1)
 
     def _region(self, pool, block_bytes=0):
-        """The region of a pool: the others' are as large as their pages are, beside those of KV."""
+        """The region of a pool. Those beside the KV pool's have room for as many pages as it has."""
         if pool in self._regions:
             return self._regions[pool]
         config, pieces = self._config, self._pieces.get(pool)
@@ -336,7 +337,8 @@ def _layout(host_pool, pieces):
     if pieces is None:
         return "values"
     layers = f"{getattr(host_pool, 'start_layer', 0)}-{getattr(host_pool, 'end_layer', '')}"
-    return f"{getattr(host_pool, 'layout', '')}, {len(pieces.sizes)} pieces, layers {layers}, {type(host_pool).__name__}"
+    layout, kind = getattr(host_pool, "layout", ""), type(host_pool).__name__
+    return f"{layout}, {len(pieces.sizes)} pieces, layers {layers}, {kind}"
 
 
 def _is(outcomes, outcome):
