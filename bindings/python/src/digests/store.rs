@@ -355,9 +355,11 @@ impl DigestStore {
                 break;
             }
             handed = py.detach(|| catch(|| batches.poll(left.min(LOOK))))?;
-            py.check_signals()?;
-            if batches.is_closed() {
-                return Err(released());
+            if handed.is_empty() {
+                py.check_signals()?;
+                if batches.is_closed() {
+                    return Err(released());
+                }
             }
         }
         Ok(handed.into_iter().map(|handed| (handed.number, outcomes(py, handed))).collect())

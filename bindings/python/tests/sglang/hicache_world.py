@@ -1,9 +1,11 @@
 """A server of SGLang's without an engine: its own host pool, storage factory and cache controller,
 and what they need of everything else."""
 
+import contextlib
 import hashlib
 import queue
 import sys
+import types
 
 import loader
 
@@ -17,6 +19,7 @@ from sglang.srt.managers.cache_controller import (  # noqa: E402
     StorageOperation,
 )
 from sglang.srt.mem_cache.hicache_storage import HiCacheStorageConfig, PoolName  # noqa: E402
+from sglang.srt.mem_cache.hybrid_cache import hybrid_cache_controller as hybrid  # noqa: E402
 from sglang.srt.mem_cache.pool_host.mha import MHATokenToKVPoolHost  # noqa: E402
 from sglang.srt.mem_cache.pool_host.mla import MLATokenToKVPoolHost  # noqa: E402
 from sglang.srt.mem_cache.storage.backend_factory import StorageBackendFactory  # noqa: E402
@@ -31,7 +34,9 @@ def pool(layout, *, mla=False, pages=8, dtype="float16"):
     made.layout, made.page_size, made.page_num, made.size = layout, PAGE, pages, pages * PAGE
     made.layer_num, made.start_layer, made.end_layer = LAYERS, 0, LAYERS
     made.head_num, made.head_dim, made.v_head_dim, made.kv_cache_dim = HEADS, WIDTH, WIDTH, WIDTH
-    made.dtype, made.device, made.pin_memory = np.dtype(dtype), "cpu", False
+    # The stand-in for torch has numpy's types.
+    made.dtype = np.dtype(dtype) if torch.__version__ == "0.0" else getattr(torch, dtype)
+    made.device, made.pin_memory = "cpu", False
     heads, halves = (1, ()) if mla else (HEADS, (2,))
     shape = {
         "layer_first": (LAYERS, pages * PAGE, heads, WIDTH),
@@ -63,7 +68,8 @@ class Server:
     """One rank of a server, with its storage backend made and called as SGLang does it."""
 
     def __init__(
-        self, region, layout="page_first", *, mla=False, rank=0, ranks=1, in_place=True, model="a/model", pages=8, **extra
+        self, region, layout="page_first", *, mla=False, rank=0, ranks=1, in_place=True, pages=8, model="a/model",
+        **extra,
     ):
         self.pool = pool(layout, mla=mla, pages=pages)
         extra = {
@@ -110,6 +116,38 @@ class Server:
     def page(self, number):
         """All bytes of a page."""
         return self.pool.get_data_page(number * PAGE).numpy().tobytes()
+
+
+class HybridServer(Server):
+    """A server of a hybrid model: pools beside that of keys and values, and the controller of
+    SGLang's for these."""
+
+    def __init__(self, region, sides, **how):
+        super().__init__(region, **how)
+        one, self.controller = self.controller, object.__new__(hybrid.HybridCacheController)
+        vars(self.controller).update(vars(one))
+        self.controller.storage_backend_type = "dynamic"
+        self.controller.mem_pool_host = types.SimpleNamespace(layout_lease=contextlib.nullcontext, entry_map={})
+        for name, side in sides.items():
+            self.storage.register_mem_host_pool_v2(side, name)
+
+    def back_up(self, tokens, pages, transfers):
+        operation = hybrid.StorageOperation(
+            indices(pages), tokens, hash_value=hashes(tokens), pool_transfers=transfers
+        )
+        self.controller._page_backup(operation)
+        return operation.completed_tokens
+
+    def prefetch(self, tokens, pages, transfers):
+        """Loads pages of all pools; the pages of keys and values, and those of each side pool."""
+        handle = types.SimpleNamespace(rid="a request")
+        operation = hybrid.PrefetchOperation(handle, tokens, pool_transfers=transfers)
+        operation.hash_value, hit = self.controller._storage_hit_query(operation)
+        operation.host_indices = indices(pages[: hit // PAGE])
+        operation.pool_transfers = transfers
+        self.controller._page_transfer(operation)
+        *kv, sides = list(self.controller.prefetch_sync_queue.queue)
+        return (kv[-1].completed_tokens // PAGE if kv else 0), sides.pool_hits
 
 
 def hashes(tokens):

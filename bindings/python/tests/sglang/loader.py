@@ -20,7 +20,7 @@ from pathlib import Path
 CACHE = "sglang.srt.mem_cache."
 REAL = {CACHE + name for name in "base_prefix_cache cache_init_params common events evict_policy hicache_storage radix_cache registry "
         "unified_radix_cache utils storage storage.backend_factory pool_host pool_host.base pool_host.common pool_host.hisparse "
-        "pool_host.mha pool_host.mla pool_host.page_unified".split()} | {
+        "pool_host.mha pool_host.mla pool_host.page_unified hybrid_cache hybrid_cache.hybrid_cache_controller".split()} | {
     "sglang.srt.disaggregation.kv_events", "sglang.srt.environ", "sglang.srt.managers.cache_controller"}
 RUST = CACHE + "rust_tree_core"
 INSTALLED = {"msgspec", "numpy", "radixkv", "typing_extensions"}

@@ -5,6 +5,7 @@ import hashlib
 import random
 import subprocess
 import sys
+import threading
 import types
 import warnings
 
@@ -17,7 +18,7 @@ if loader.sources() is None:
 
 import hicache_world
 import torch
-from hicache_world import PAGE, Server, hashes, indices, pool
+from hicache_world import PAGE, HybridServer, Server, hashes, indices, pool
 from sglang.srt.mem_cache.hicache_storage import HiCacheFile, PoolHitPolicy, PoolName, PoolTransfer
 
 import radixkv
@@ -159,15 +160,53 @@ def test_side_pools_are_loaded_with_their_pages(region):
     values[...] = np.random.default_rng(1).integers(-9, 9, values.shape)
     store = [PoolTransfer(name=PoolName.INDEXER, host_indices=indices([4, 5, 6]), keys=keys)]
     assert servers[0].storage.batch_set_v2(store) == {"indexer": [True] * 3}
-    load = [PoolTransfer(name=PoolName.INDEXER, host_indices=indices([1, 0, 2, 3]), keys=[*keys, hashes(tokens(1, 7))[0]])]
+    asked = [*keys, *hashes(tokens(1, seed=7))]
+    load = [PoolTransfer(name=PoolName.INDEXER, host_indices=indices([1, 0, 2, 3]), keys=asked)]
     assert servers[1].storage.batch_get_v2(load) == {"indexer": [True, True, True, False]}
     assert (sides[1].kv_buffer.numpy()[[1, 0, 2]] == values[[4, 5, 6]]).all()
     # Two pools have equal keys and other blocks.
     assert servers[1].storage.batch_exists(keys) == 0
 
 
+def test_the_controller_of_hybrid_models_stores_and_loads_all_pools(region):
+    """An indexer with the pages of the keys and values, and a window of its own."""
+    names, sizes = (PoolName.INDEXER, PoolName.SWA), {"indexer": "1MiB", "swa": "1MiB"}
+    sides = [{name: pool("page_first_direct", mla=True) for name in names} for _ in range(2)]
+    one, other = (HybridServer(region, side, pools=sizes) for side in sides)
+    one.fill(1)
+    for seed, side in enumerate(sides[0].values()):
+        values = side.kv_buffer.numpy()
+        values[...] = np.random.default_rng(seed).integers(-9, 9, values.shape)
+    keys, trailing = hashes(tokens(4)), PoolHitPolicy.TRAILING_PAGES
+
+    def transfers(pages, keys):
+        window = PoolTransfer(name=PoolName.SWA, host_indices=indices(pages), keys=keys, hit_policy=trailing)
+        return [PoolTransfer(name=PoolName.INDEXER, indices_from_pool=PoolName.KV), window]
+
+    assert one.back_up(tokens(4), [7, 6, 5, 4], transfers([1, 2], keys[2:])) == 4 * PAGE
+    asked = tokens(4) + tokens(1, seed=9)
+    loaded = other.prefetch(asked, [0, 1, 2, 3], transfers([5, 6], hashes(asked)[3:]))
+    assert loaded == (4, {PoolName.SWA: 2})
+    assert [other.page(page) for page in range(4)] == [one.page(page) for page in (7, 6, 5, 4)]
+    indexers, windows = ([side[name].kv_buffer.numpy() for side in sides] for name in names)
+    assert (indexers[1][:4] == indexers[0][[7, 6, 5, 4]]).all() and (windows[1][[5, 6]] == windows[0][[1, 2]]).all()
+    # Without its window a prefix cannot be restored.
+    lost = one.prefetch(tokens(3), [0, 1, 2], transfers([5, 6], keys[1:3]))
+    assert lost[0] == 0
+
+
+def test_a_draft_with_heads_is_split_between_ranks(region):
+    ranks = [Server(region, mla=True, rank=rank, ranks=2, pools={"draft": "1MiB"}) for rank in range(2)]
+    for rank in ranks:
+        rank.storage.register_mem_host_pool_v2(pool("page_first"), PoolName.DRAFT)
+    transfers = [PoolTransfer(name=PoolName.DRAFT, host_indices=indices([0]), keys=hashes(tokens(1)))]
+    assert ranks[0].storage.batch_set_v2(transfers) == {"draft": [True]}
+    assert [rank.storage.batch_get_v2(transfers) for rank in ranks] == [{"draft": [True]}, {"draft": [False]}]
+
+
 def test_values_are_stored_by_tensor_or_by_address(region):
-    storage = RadixKVStorage(hicache_world.config(extra={"region": str(region), "size": 1 << 20}), {"unknown": 1}, more=2)
+    settings = hicache_world.config(extra={"region": str(region), "size": 1 << 20})
+    storage = RadixKVStorage(settings, {"unknown": 1}, more=2)
     storage.register_mem_pool_host(pool("page_first"))
     values = np.arange(64, dtype=np.float32)
     one, two, three = (torch.from_numpy(values[at : at + 16]) for at in (0, 16, 32))
@@ -233,6 +272,48 @@ def test_too_much_in_flight_is_no_error_of_sglangs(region, caplog):
     assert server.storage.batch_set_v1(hashes(tokens(1)), indices([0])) == [True]
 
 
+def test_a_pool_needs_no_more_than_pages_and_their_addresses(region):
+    values = np.arange(64, dtype=np.float32)
+
+    def meta(indices):
+        pieces = [values[4 * int(index) + 2 * part :] for index in indices for part in (0, 1)]
+        return [piece.ctypes.data for piece in pieces], [8] * len(pieces)
+
+    host_pool = types.SimpleNamespace(page_size=1, get_page_buffer_meta=meta)
+    storage = RadixKVStorage(hicache_world.config(extra={"region": str(region), "size": 1 << 20}, model=None), {})
+    storage.register_mem_pool_host(host_pool)
+    names = ["test_a", "test_b", "0"]
+    assert storage.batch_set_v1(names, [0, 1, 2]) == [True] * 3 and storage.batch_exists(names) == 3
+    assert storage.batch_get_v1(names, torch.arange(8, 11)) == [True] * 3
+    assert values[32:44].tolist() == list(range(12))
+    assert storage.batch_exists_v2([*names[:2], "no such page", names[2]]).kv_hit_pages == 2
+    storage.close()
+
+
+def test_threads_of_a_server_use_one_backend(region):
+    server, failures = Server(region, in_place=False), []
+    server.fill(1)
+
+    def use(number):
+        try:
+            for turn in range(30):
+                keys = hashes(tokens(2, seed=(number, turn)))
+                assert server.storage.batch_set_v1(keys, indices([2 * number, 2 * number + 1])) == [True] * 2
+                one = torch.from_numpy(np.full(8 * (turn % 3 + 1), turn, dtype=np.float32))
+                assert server.storage.set(keys[0], one) and server.storage.get(keys[0], one.clone()) is not None
+                assert server.storage.batch_get_v1(keys, indices([2 * number, 2 * number + 1])) == [True] * 2
+        except BaseException as failure:
+            failures.append(failure)
+
+    before = [server.page(page) for page in range(8)]
+    threads = [threading.Thread(target=use, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == [] and [server.page(page) for page in range(8)] == before
+
+
 def test_a_layout_without_pieces_is_refused(region):
     server = Server(region)
     for host_pool in (
@@ -252,7 +333,7 @@ def unsupported(indices):
 
 def test_another_layout_or_model_is_refused_with_both_values(region):
     Server(region)
-    with pytest.raises(radixkv.RegionError, match="arrangement is .*page_first, 2 pieces.*page_first_direct") as refused:
+    with pytest.raises(radixkv.RegionError, match="arrangement is .*page_first, 2.*page_first_direct, 2") as refused:
         Server(region, "page_first_direct")
     assert refused.value.kind == "mismatch"
     with pytest.raises(radixkv.RegionError) as refused:
@@ -291,6 +372,10 @@ def test_settings_are_checked(region, caplog):
     ]:
         with pytest.raises(ValueError, match=words):
             Server(region, **extra)
+    key = region.with_suffix(".key")
+    key.write_bytes(b"a short key")
+    with pytest.raises(ValueError, match="encryption"):
+        Server(region, encryption_key_file=str(key))
     Server(region, colour="red")
     assert "not known, and not used: colour" in caplog.text
     host_pool = pool("page_first", dtype="uint8")

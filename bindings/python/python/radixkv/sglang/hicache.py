@@ -6,6 +6,7 @@
 
 import logging
 import threading
+from pathlib import Path
 
 import numpy as np
 from sglang.srt.mem_cache.hicache_storage import HiCacheStorage, PoolHitPolicy, PoolName, PoolTransferResult
@@ -44,8 +45,11 @@ class RadixKVStorage(HiCacheStorage):
         self._model = settings.pop("model", None) or storage_config.model_name or ""
         self._dtype = settings.pop("dtype", None)
         self._time_to_live = settings.pop("time_to_live", None)
-        self._options = {name: settings.pop(name) for name in ("checksum", "threads", "max_in_flight") if name in settings}
+        options = ("checksum", "threads", "max_in_flight")
+        self._options = {name: settings.pop(name) for name in options if name in settings}
         self._tiers = settings.pop("tiers", [])
+        if key_file := settings.pop("encryption_key_file", None):
+            self._options["encryption_key"] = Path(key_file).read_bytes()
         if storage_config.should_split_heads:
             raise ValueError("pages whose heads are split (tp_lcm_size) are not supported: leave tp_lcm_size out")
         if storage_config.is_mla_model and storage_config.tp_size > 1:
@@ -71,7 +75,7 @@ class RadixKVStorage(HiCacheStorage):
         if self.registered_pools.get(name) is host_pool:
             return
         pieces = Pieces(name, host_pool)
-        dtype = self._dtype or str(getattr(host_pool, "dtype", "")).removeprefix("torch.")
+        dtype = self._dtype_of(name, host_pool)
         if name == _KV and dtype in _AMBIGUOUS:
             raise ValueError(
                 f"the host pool {name!r} holds {dtype}, which stands for floating-point numbers of several kinds: name "
@@ -126,8 +130,8 @@ class RadixKVStorage(HiCacheStorage):
     def batch_exists(self, keys, extra_info=None, **unknown):
         in_place = _leading(self._present(_KV, keys)) if _KV in self._pieces else 0
         digests = [digest(key) for key in keys]
-        whole = [store for (pool, _, whole), store in list(self._stores.items()) if pool == _KV and whole]
-        return max([in_place, *(_leading(self._found(store, digests)) for store in whole)])
+        stores = [store for (pool, _, whole), store in list(self._stores.items()) if pool == _KV and whole]
+        return max([in_place, *(_leading(self._found(store, digests)) for store in stores)])
 
     # --- Values as SGLang has copied them
 
@@ -186,10 +190,8 @@ class RadixKVStorage(HiCacheStorage):
         if place in self._stores:
             return self._stores[place]
         config, pieces = self._config, self._pieces.get(pool)
-        # Of models with latent attention every rank has the same keys and values; states are split.
-        is_split = not config.is_mla_model or pool == str(PoolName.MAMBA)
-        rank = (config.tp_rank, config.tp_size) if is_split else None
         host_pool = pieces and pieces.host_pool
+        rank = (config.tp_rank, config.tp_size) if self._is_split(pool, host_pool) else None
         self._stores[place] = radixkv.DigestStore(
             self._region(pool),
             text(f"{pool}{' whole' if whole else ''} {size}{self._shard(rank)}"),
@@ -206,6 +208,14 @@ class RadixKVStorage(HiCacheStorage):
         )
         return self._stores[place]
 
+    def _is_split(self, pool, host_pool):
+        """Whether each rank has a part of a pool. Of models with latent attention every rank has the
+        same keys and values, but its own part of states and of a draft model with heads."""
+        from sglang.srt.mem_cache.pool_host.mha import MHATokenToKVPoolHost
+
+        has_parts = pool == str(PoolName.MAMBA) or isinstance(host_pool, MHATokenToKVPoolHost)
+        return has_parts or not self._config.is_mla_model
+
     def _shard(self, rank):
         """Which part of the model a namespace is of, in its name: each part has its own."""
         config = self._config
@@ -214,7 +224,7 @@ class RadixKVStorage(HiCacheStorage):
         return "".join(f" {kind}{rank}of{ranks}" for kind, rank, ranks in parts if ranks > 1)
 
     def _region(self, pool, block_bytes=0):
-        """The region of a pool: the others' are as large as their pages are, beside those of KV."""
+        """The region of a pool. Those beside the KV pool's have room for as many pages as it has."""
         if pool in self._regions:
             return self._regions[pool]
         config, pieces = self._config, self._pieces.get(pool)
@@ -289,7 +299,8 @@ class RadixKVStorage(HiCacheStorage):
         for size in dict.fromkeys(size for _, size, _ in places):
             with self._opening:
                 self._region(_KV, size)
-                store = self._open(_KV, size, HASH_BYTES, self._dtype or self._dtype_of(_KV), whole=True)
+                dtype = self._dtype_of(_KV, self.registered_pools.get(_KV))
+                store = self._open(_KV, size, HASH_BYTES, dtype, whole=True)
             indices.append([index for index, place in enumerate(places) if place[1] == size])
             addresses = np.array([places[index][0] for index in indices[-1]], dtype=np.uint64)
             requests.append((store, [digests[index] for index in indices[-1]], addresses))
@@ -317,15 +328,17 @@ class RadixKVStorage(HiCacheStorage):
         copy = store.load_into if is_load else store.store_from
         return copy(keys, addresses, time_to_live=self._time_to_live)
 
-    def _dtype_of(self, pool):
-        return str(getattr(self.registered_pools.get(pool), "dtype", "")).removeprefix("torch.")
+    def _dtype_of(self, pool, host_pool):
+        own = str(getattr(host_pool, "dtype", "")).removeprefix("torch.")
+        return self._dtype or own if pool == _KV else own
 
 
 def _layout(host_pool, pieces):
     if pieces is None:
         return "values"
     layers = f"{getattr(host_pool, 'start_layer', 0)}-{getattr(host_pool, 'end_layer', '')}"
-    return f"{getattr(host_pool, 'layout', '')}, {len(pieces.sizes)} pieces, layers {layers}, {type(host_pool).__name__}"
+    layout, kind = getattr(host_pool, "layout", ""), type(host_pool).__name__
+    return f"{layout}, {len(pieces.sizes)} pieces, layers {layers}, {kind}"
 
 
 def _is(outcomes, outcome):

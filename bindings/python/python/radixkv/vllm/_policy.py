@@ -129,8 +129,9 @@ class RadixKVCachePolicy(CachePolicy):
     def on_request_finished(self, key_groups, insertion_only_keys, reused_keys, req_context):
         once, reused = self._once.open(), self._reused.open()
         for at, key in enumerate(order_request_keys(key_groups, req_context)):
-            if key in self._chunks:
-                is_reused = key in reused_keys or self._bucket_of[key].segment is self._reused
+            bucket = self._bucket_of.get(key)
+            if bucket is not None:
+                is_reused = bucket.segment is self._reused or key in reused_keys
                 self._move(key, reused if is_reused else once, at)
         for bucket in (once, reused):
             self._drop_if_empty(bucket)
@@ -180,8 +181,12 @@ class RadixKVCachePolicy(CachePolicy):
         self._drop_if_empty(bucket)
 
     def _move(self, key, bucket, position):
-        if self._bucket_of[key] is not bucket:
-            self._unplace(key)
+        old = self._bucket_of[key]
+        if old is not bucket:
+            del old.keys[key]
+            old.segment.size -= 1
+            if not old.keys:
+                self._drop_if_empty(old)
             self._place(key, bucket, position)
 
     @staticmethod
