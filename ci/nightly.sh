@@ -68,8 +68,9 @@ machine() {
     step 'save: encryption' cargo test --locked -p radixkv-save --features encryption --test encrypted
     step 'region: encryption' cargo test --locked -p radixkv-region --features encryption --lib --test sealed
     step 'clients of the engine' bash examples/engine/clients/check.sh
-    step 'Python: torch, two minutes of threads' env RADIXKV_TORCH=real RADIXKV_STRESS_SECONDS=120 \
-        RADIXKV_DEBUG_PYTHON="$(command -v python3.11-dbg || true)" bash ci/python.sh
+    step 'Python: torch, two minutes of threads' env RADIXKV_TORCH=real RADIXKV_STRESS_SECONDS=120 RADIXKV_VLLM_KILLS=100 \
+        RADIXKV_DEBUG_PYTHON="$(command -v python3.11-dbg || true)" RADIXKV_FEATURES=encryption,object-store,redis \
+        bash ci/python.sh
     step 'a crowd of clients' env ENGINE_CROWD_SECONDS=60 ENGINE_TOKENIZERS=20000 \
         cargo test --release -p radixkv-engine --test engine -- crowd random_changes
     if command -v cargo-deny >/dev/null; then step 'licences and bans' cargo deny check bans licenses sources; fi

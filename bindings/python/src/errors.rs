@@ -14,6 +14,7 @@ use radixkv::{
 pub(crate) enum Carried {
     Number(usize),
     Word(&'static str),
+    Text(String),
 }
 
 impl From<usize> for Carried {
@@ -25,6 +26,18 @@ impl From<usize> for Carried {
 impl From<u32> for Carried {
     fn from(number: u32) -> Self {
         Self::Number(number as usize)
+    }
+}
+
+impl From<u64> for Carried {
+    fn from(number: u64) -> Self {
+        Self::Number(number as usize)
+    }
+}
+
+impl From<String> for Carried {
+    fn from(text: String) -> Self {
+        Self::Text(text)
     }
 }
 
@@ -44,6 +57,7 @@ pub(crate) fn exception(class: &str, message: impl ToString, carried: &[(&str, C
                 let value = match value {
                     Carried::Number(number) => number.into_bound_py_any(py)?,
                     Carried::Word(word) => word.into_bound_py_any(py)?,
+                    Carried::Text(text) => text.into_bound_py_any(py)?,
                 };
                 numbers.set_item(name, value)?;
             }

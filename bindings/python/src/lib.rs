@@ -7,6 +7,7 @@
 //! | `lookup`, `reserve`, `control`, `observe` | the verbs of `PrefixCache` |
 //! | `lease`, `reservation`, `namespace` | the handles that verbs return and take |
 //! | `waiting` | awaiting blocks, polled by an event loop |
+//! | `digests` | digest-keyed blocks: regions that processes share, and stores over them |
 //! | `events`, `records`, `stats` | what verbs tell, as Python's tuples and dicts |
 //! | `tokens`, `blocks`, `memory`, `integers` | arrays and buffers: tokens in, ids and slots out |
 //! | `errors`, `fork`, `numbers` | exceptions; handles in a forked child; numbers as arguments |
@@ -18,6 +19,7 @@
 mod blocks;
 mod cache;
 mod control;
+mod digests;
 mod errors;
 mod events;
 mod fork;
@@ -54,5 +56,9 @@ fn _radixkv(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<events::Subscription>()?;
     module.add_class::<waiting::WakeQueue>()?;
     module.add_class::<waiting::Waiting>()?;
+    module.add_class::<digests::DigestRegion>()?;
+    module.add_class::<digests::DigestStore>()?;
+    module.add_class::<digests::DigestRooms>()?;
+    module.add_class::<digests::DigestSources>()?;
     module.add_function(wrap_pyfunction!(replay::replay, module)?)
 }

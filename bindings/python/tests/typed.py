@@ -22,6 +22,14 @@ async def use(cache: radixkv.PrefixCache, tokens: npt.NDArray[np.int32]) -> None
         for event in batch.events:
             if isinstance(event, radixkv.Stored):
                 assert_type(event.blocks, npt.NDArray[np.int32])
+    with radixkv.DigestRegion("name", 4096, 1 << 30) as region, radixkv.DigestStore(
+        region, "a", key_bytes=32, block_bytes=4096, model="m", dtype="bf16", hash_scheme="sha256", rank=(0, 2)
+    ) as store:
+        assert_type(store.load([b"key"], np.zeros(4096, dtype=np.uint8), [0]), int)
+        for _, outcomes in store.poll(1.5):
+            assert_type(outcomes, bytes)
+        assert_type(store.reserve(b"keys").addresses, npt.NDArray[np.uint64])
+        store.load(["key"], bytearray(4096))  # type: ignore[list-item]
     cache.match_prefix("text")  # type: ignore[arg-type]
     cache.reserve(1.5)  # type: ignore[arg-type]
     cache.insert(hit, tokens, hit)  # type: ignore[arg-type]

@@ -133,3 +133,30 @@ class NamespaceInUseError(Error):
 
 class ReplayError(Error, ValueError):
     """A trace could not be read or replayed."""
+
+
+class RegionError(Error, ValueError):
+    """A region, a namespace or a tier was not opened; nothing that was there has changed. `kind` is
+    mismatch (`field`, `stored`, `asked`), version or other_owner (`stored`, `asked`), key_bytes
+    (`got`, `least`, `most`), block_bytes (`got`, `most`), text_too_long (`field`, `got`), too_small
+    (`got`, `needed`), too_many_namespaces or too_many_processes (`most`), in_use, not_built
+    (`feature`), unknown_tier, not_a_region, not_a_store, damaged, layout, namespace, io."""
+
+    kind: str
+
+
+class BatchError(Error, ValueError):
+    """A batch was refused, and nothing of it was done. `kind` is key_bytes or out_of_buffer
+    (`index`, `got`, `expected`), counts (`keys`, `blocks`), overlap (`index`, `expected`),
+    read_only, encrypted, other."""
+
+    kind: str
+
+
+class FullError(Error):
+    """Too many blocks are in flight: `in_flight` of at most `most`, and `asked` more. Poll, and try
+    again."""
+
+    asked: int
+    in_flight: int
+    most: int

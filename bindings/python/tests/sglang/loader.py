@@ -1,7 +1,7 @@
 """SGLang's prefix caches from the sources of its wheel, without what a whole SGLang needs.
 
-`load()` imports the modules of `mem_cache` that hold trees and their interface. Every other module,
-of SGLang or not, is replaced by one whose names are `Nothing`; torch is replaced by a stand-in, or
+`load()` imports the modules of `mem_cache` that hold trees and their interface, and those that hold
+host pools and storage backends. Every other module, of SGLang or not, is replaced by one whose names are `Nothing`; torch is replaced by a stand-in, or
 is the real one with `RADIXKV_TORCH=real`. Then `RADIXKV_SGLANG_CORE=rust` takes SGLang's core in
 Rust instead of the one in Python. The folder that has `sglang` is named by the environment variable
 `RADIXKV_SGLANG`.
@@ -19,10 +19,12 @@ from pathlib import Path
 
 CACHE = "sglang.srt.mem_cache."
 REAL = {CACHE + name for name in "base_prefix_cache cache_init_params common events evict_policy hicache_storage radix_cache registry "
-        "unified_radix_cache utils".split()} | {"sglang.srt.disaggregation.kv_events", "sglang.srt.environ"}
+        "unified_radix_cache utils storage storage.backend_factory pool_host pool_host.base pool_host.common pool_host.hisparse "
+        "pool_host.mha pool_host.mla pool_host.page_unified hybrid_cache hybrid_cache.hybrid_cache_controller".split()} | {
+    "sglang.srt.disaggregation.kv_events", "sglang.srt.environ", "sglang.srt.managers.cache_controller"}
 RUST = CACHE + "rust_tree_core"
 INSTALLED = {"msgspec", "numpy", "radixkv", "typing_extensions"}
-FOLDERS = ("sglang", "sglang.srt", "sglang.srt.mem_cache", "sglang.srt.disaggregation")
+FOLDERS = ("sglang", "sglang.srt", "sglang.srt.mem_cache", "sglang.srt.disaggregation", "sglang.srt.managers")
 
 
 class Nothing:

@@ -65,6 +65,9 @@ class Tensor:
     def __floordiv__(self, other):
         return Tensor(self._values // _array(other))
 
+    def __mod__(self, other):
+        return Tensor(self._values % _array(other))
+
     __hash__ = None
 
     def to(self, target=None, *, dtype=None, copy=False, device=None, non_blocking=False):
@@ -83,7 +86,24 @@ class Tensor:
     def reshape(self, *shape):
         return Tensor(self._values.reshape(*shape))
 
-    view = reshape
+    def view(self, *shape):
+        is_dtype = isinstance(shape[0], type) and issubclass(shape[0], np.generic)
+        return Tensor(self._values.view(shape[0]) if is_dtype else self._values.reshape(*shape))
+
+    def flatten(self):
+        return Tensor(self._values.flatten())
+
+    def data_ptr(self):
+        return self._values.ctypes.data
+
+    def element_size(self):
+        return self._values.itemsize
+
+    def is_contiguous(self):
+        return self._values.flags.c_contiguous
+
+    def __index__(self):
+        return int(self._values)
 
     def item(self):
         return self._values.item()
@@ -100,7 +120,7 @@ class Tensor:
     detach = contiguous = cpu
 
 
-int32, int64, bool, uint8 = np.int32, np.int64, np.bool_, np.uint8
+int8, int32, int64, bool, uint8 = np.int8, np.int32, np.int64, np.bool_, np.uint8
 float32 = np.float32
 __version__ = "0.0"
 
@@ -116,6 +136,10 @@ def empty(shape, dtype=None, device=None, **rest):
 zeros = empty
 
 
+def rand(*shape, dtype=None):
+    return Tensor(np.random.default_rng(0).random(shape).astype(dtype))
+
+
 def full(shape, value, dtype=None, device=None):
     return Tensor(np.full(shape, value, dtype=dtype))
 
@@ -126,6 +150,15 @@ def arange(*bounds, dtype=None, device=None):
 
 def from_numpy(values):
     return Tensor(values)
+
+
+def frombuffer(buffer, *, dtype):
+    return Tensor(np.frombuffer(buffer, dtype=dtype))
+
+
+def as_strided(tensor, size, stride, storage_offset=0):
+    flat = _array(tensor).reshape(-1)[storage_offset:]
+    return Tensor(np.lib.stride_tricks.as_strided(flat, size, [step * flat.itemsize for step in stride]))
 
 
 def cat(tensors, dim=0):

@@ -1,0 +1,109 @@
+"""What a tier answers when the scheduler asks for keys.
+
+The region is asked at once. Tiers below it are asked for all keys of a scheduler's step together,
+when the step ends; until they have answered, the answer is to ask again.
+"""
+
+import itertools
+
+from vllm.v1.kv_offload.base import LookupResult
+
+import radixkv
+
+# Bytes that `DigestStore.exists` returns: of a block that another process is writing the answer is
+# a miss, so that nobody waits for a process that may have died.
+_PRESENT = b"\1"
+_DONE = radixkv.DigestStore.DONE
+
+
+class _Answer:
+    """What is known of a key that is not in the region, and the requests that asked for it."""
+
+    __slots__ = ("requests", "result")
+
+    def __init__(self, result):
+        self.result, self.requests = result, set()
+
+
+class Lookups:
+    def __init__(self, store, has_tiers):
+        self._store, self._has_tiers = store, has_tiers
+        self._answers = {}
+        # Of each request that has begun and not ended, the keys that have an answer.
+        self._keys_of = {}
+        # Keys that were found and could not be loaded, with the last request that tried; and the keys
+        # of each such request.
+        self._failed, self._failed_of = {}, {}
+        self._unasked, self._asked = [], {}
+
+    def begin(self, request):
+        self._keys_of.setdefault(request, set())
+
+    def find(self, key, request):
+        """Whether the region or a tier below has the block. At once, and without a side effect on
+        what is evicted."""
+        if key in self._failed:
+            return LookupResult.MISS
+        if self._store.exists(key) == _PRESENT:
+            return LookupResult.HIT
+        if not self._has_tiers:
+            return LookupResult.MISS
+        answer = self._answers.get(key)
+        if answer is None:
+            answer = self._note(key, request, LookupResult.RETRY)
+            self._unasked.append(key)
+        else:
+            self._note(key, request, answer.result)
+        return answer.result
+
+    def ask_tiers(self):
+        """Asks the tiers for the keys of this step."""
+        keys = [key for key in dict.fromkeys(self._unasked) if key in self._answers]
+        self._unasked = []
+        if keys:
+            try:
+                self._asked[self._store.lookup(keys)] = keys
+            except radixkv.FullError:
+                self._unasked = keys
+
+    def answered(self, batch, outcomes):
+        """Takes the tiers' answers. False if the batch is not one of these."""
+        keys = self._asked.pop(batch, None)
+        if keys is None:
+            return False
+        for key, outcome in zip(keys, outcomes, strict=True):
+            answer = self._answers.get(key)
+            if answer is not None and answer.result is LookupResult.RETRY:
+                answer.result = LookupResult.HIT if outcome == _DONE else LookupResult.MISS
+        return True
+
+    def load_failed(self, keys, request):
+        """Misses these keys until the request ends: to find a block again that cannot be loaded
+        would go on forever."""
+        if request in self._keys_of:
+            self._failed.update(dict.fromkeys(keys, request))
+            self._failed_of.setdefault(request, []).append(keys)
+
+    def forget(self, request):
+        """Forgets what only this request asked for."""
+        for key in self._keys_of.pop(request, ()):
+            answer = self._answers[key]
+            answer.requests.discard(request)
+            if not answer.requests:
+                del self._answers[key]
+        for key in itertools.chain(*self._failed_of.pop(request, ())):
+            if self._failed.get(key) == request:
+                del self._failed[key]
+
+    @property
+    def waiting(self):
+        """Whether tiers have been asked and have not answered."""
+        return bool(self._asked)
+
+    def _note(self, key, request, result):
+        answer = self._answers.get(key)
+        if answer is None:
+            answer = self._answers[key] = _Answer(result)
+        answer.requests.add(request)
+        self._keys_of.setdefault(request, set()).add(key)
+        return answer

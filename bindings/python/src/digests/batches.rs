@@ -1,0 +1,208 @@
+//! The batches of a store that were not handed out, and the threads that wait for them.
+
+use std::any::Any;
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use radixkv_region::DigestKey;
+
+use super::batch::{Batch, Span, Verb};
+
+/// What keeps the memory of a batch in place.
+pub(super) type Owner = Box<dyn Any + Send>;
+
+/// A batch that is done.
+pub(super) struct Handed {
+    pub(super) number: u64,
+    pub(super) outcomes: Vec<u8>,
+    /// To be dropped by a thread that has the interpreter.
+    pub(super) owner: Owner,
+}
+
+/// Why a batch was not accepted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Refused {
+    /// Too many blocks are in flight.
+    Full { asked: usize, in_flight: usize, most: usize },
+    /// The store is closed.
+    Closed,
+}
+
+struct Entry {
+    batch: Arc<Batch>,
+    owner: Owner,
+    is_done: bool,
+    /// Threads that wait for this batch and no other one.
+    waiters: usize,
+}
+
+#[derive(Default)]
+struct State {
+    all: HashMap<u64, Entry>,
+    /// Those that are done, in that order.
+    done: VecDeque<u64>,
+    /// Blocks of all of them.
+    blocks: usize,
+    next: u64,
+    is_closed: bool,
+}
+
+impl State {
+    fn hand_out(&mut self, number: u64) -> Handed {
+        let entry = self.all.remove(&number).expect("a batch that is done is there");
+        self.done.retain(|done| *done != number);
+        self.blocks -= entry.batch.keys.len();
+        Handed { number, outcomes: entry.batch.outcomes(), owner: entry.owner }
+    }
+
+    /// Those that are done and that no thread waits for.
+    fn hand_out_all(&mut self) -> Vec<Handed> {
+        let is_free = |number: &u64| self.all[number].waiters == 0;
+        let free: Vec<_> = self.done.iter().copied().filter(is_free).collect();
+        free.into_iter().map(|number| self.hand_out(number)).collect()
+    }
+
+    fn undone(&self) -> usize {
+        self.all.len() - self.done.len()
+    }
+}
+
+/// The batches of a store.
+pub(super) struct Batches {
+    state: Mutex<State>,
+    /// Rung when a batch is done, and when the store is closed.
+    progress: Condvar,
+    /// Blocks that may be in flight.
+    most: usize,
+}
+
+impl Batches {
+    pub(super) fn new(most: usize) -> Self {
+        Self { state: Mutex::default(), progress: Condvar::new(), most }
+    }
+
+    /// No thread panics while it holds the lock, and none waits for the interpreter then.
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Accepts a batch, or nothing of it. One without blocks is done at once.
+    pub(super) fn accept(
+        &self,
+        verb: Verb,
+        keys: Vec<DigestKey>,
+        spans: Vec<Span>,
+        owner: Owner,
+    ) -> Result<Arc<Batch>, (Refused, Owner)> {
+        let mut state = self.lock();
+        let (asked, in_flight, most) = (keys.len(), state.blocks, self.most);
+        if state.is_closed {
+            return Err((Refused::Closed, owner));
+        }
+        if asked > most - in_flight {
+            return Err((Refused::Full { asked, in_flight, most }, owner));
+        }
+        let number = state.next;
+        state.next += 1;
+        state.blocks += asked;
+        let batch = Arc::new(Batch::new(number, verb, keys, spans));
+        state.all.insert(number, Entry { batch: Arc::clone(&batch), owner, is_done: asked == 0, waiters: 0 });
+        if asked == 0 {
+            state.done.push_back(number);
+        }
+        Ok(batch)
+    }
+
+    /// Notes that a batch is done: no thread of the store touches its memory any more.
+    pub(super) fn finish(&self, batch: &Batch) {
+        let mut state = self.lock();
+        if let Some(entry) = state.all.get_mut(&batch.number) {
+            entry.is_done = true;
+            state.done.push_back(batch.number);
+        }
+        drop(state);
+        self.progress.notify_all();
+    }
+
+    /// Hands out the batches that are done; waits for the first one, unless none is in flight or
+    /// the store is closed.
+    pub(super) fn poll(&self, wait: Duration) -> Vec<Handed> {
+        let until = Instant::now() + wait;
+        let mut state = self.lock();
+        loop {
+            let handed = state.hand_out_all();
+            let left = until.saturating_duration_since(Instant::now());
+            if !handed.is_empty() || left.is_zero() || state.all.is_empty() || state.is_closed {
+                return handed;
+            }
+            state = self.progress.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// Begins to wait for one batch; `None` if it is not there.
+    pub(super) fn waiter(&self, number: u64) -> Option<Waiter<'_>> {
+        self.lock().all.get_mut(&number)?.waiters += 1;
+        Some(Waiter { batches: self, number })
+    }
+
+    pub(super) fn cancel(&self, number: u64) -> bool {
+        self.lock().all.get(&number).map(|entry| entry.batch.cancel()).is_some()
+    }
+
+    /// Batches that were not handed out.
+    pub(super) fn in_flight(&self) -> usize {
+        self.lock().all.len()
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.lock().is_closed
+    }
+
+    /// Accepts no batch from here on, cancels all, and waits until all are done.
+    pub(super) fn close(&self) {
+        let mut state = self.lock();
+        state.is_closed = true;
+        state.all.values().for_each(|entry| entry.batch.cancel());
+        self.progress.notify_all();
+        while state.undone() > 0 {
+            state = self.progress.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+/// Another thread was handed the batch.
+#[derive(Debug)]
+pub(super) struct HandedOut;
+
+/// A thread that waits for one batch, which no poll hands out meanwhile.
+pub(super) struct Waiter<'a> {
+    batches: &'a Batches,
+    number: u64,
+}
+
+impl Waiter<'_> {
+    /// The batch, if it is done within so long and the store is not closed.
+    pub(super) fn wait(&self, wait: Duration) -> Result<Option<Handed>, HandedOut> {
+        let until = Instant::now() + wait;
+        let mut state = self.batches.lock();
+        loop {
+            if state.all.get(&self.number).ok_or(HandedOut)?.is_done {
+                return Ok(Some(state.hand_out(self.number)));
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() || state.is_closed {
+                return Ok(None);
+            }
+            state = self.batches.progress.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+}
+
+impl Drop for Waiter<'_> {
+    fn drop(&mut self) {
+        if let Some(entry) = self.batches.lock().all.get_mut(&self.number) {
+            entry.waiters -= 1;
+        }
+    }
+}

@@ -1,0 +1,417 @@
+//! The threads of a store: some copy between the region and the callers' memory, and one for each
+//! tier below passes on what the tier has done.
+//!
+//! ```text
+//! submit --> work --> region --> tier 0 --> tier 1 --> done
+//! ```
+//!
+//! Each block of a batch takes this way by itself. A load and a lookup end where the block is
+//! found; a store and a removal go through to the last tier.
+
+use std::collections::{HashMap, VecDeque};
+use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use std::{io, thread};
+
+use radixkv_region::{DigestBlocks, DigestPut, Get, Presence};
+use radixkv_tiers::{self as tiers, Completion, Layout, NotGot, Outcome, Put, RemoteTier, Ticket, Tier};
+
+use super::batch::{Batch, CANCELLED, DONE, FAILED, MISS, Span, Verb};
+use super::batches::Batches;
+
+/// Blocks that a thread takes at once.
+const CHUNK: usize = 16;
+/// How often a thread looks for killed processes, while there are requests.
+const RECOVER: Duration = Duration::from_secs(1);
+/// How long a thread of a tier waits for it before it looks again whether the store is closed.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// Blocks of a batch that wait for a thread.
+struct Chunk {
+    batch: Arc<Batch>,
+    blocks: Range<usize>,
+}
+
+#[derive(Default)]
+struct Work {
+    chunks: VecDeque<Chunk>,
+    is_closed: bool,
+    /// When a thread looked for killed processes.
+    recovered: Option<Instant>,
+}
+
+/// What a tier was asked for, by the number of the request.
+#[derive(Default)]
+struct Asked {
+    requests: HashMap<Ticket, Request>,
+    is_closed: bool,
+}
+
+struct Request {
+    batch: Arc<Batch>,
+    /// Which block of the batch each item is.
+    blocks: Vec<usize>,
+    left: usize,
+}
+
+/// A tier below the region.
+pub(super) struct Below {
+    pub(super) kind: &'static str,
+    layout: Layout,
+    tier: Tier<Span>,
+    asked: Mutex<Asked>,
+    bell: Condvar,
+}
+
+/// What became of blocks of batches that are done.
+#[derive(Default)]
+pub(super) struct Counts {
+    pub(super) loaded: AtomicU64,
+    pub(super) missed: AtomicU64,
+    pub(super) stored: AtomicU64,
+    pub(super) failed: AtomicU64,
+    pub(super) cancelled: AtomicU64,
+}
+
+/// What verbs and threads of a store share.
+pub(super) struct Engine {
+    pub(super) blocks: Arc<DigestBlocks>,
+    pub(super) batches: Batches,
+    pub(super) below: Vec<Below>,
+    pub(super) counts: Counts,
+    work: Mutex<Work>,
+    bell: Condvar,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Below {
+    pub(super) fn new(kind: &'static str, layout: Layout, tier: Tier<Span>) -> Self {
+        Self { kind, layout, tier, asked: Mutex::default(), bell: Condvar::new() }
+    }
+
+    pub(super) fn stats(&self) -> tiers::Stats {
+        self.tier.stats()
+    }
+
+    /// Asks the tier for blocks of a batch; false if it refuses.
+    fn ask(&self, batch: &Arc<Batch>, blocks: &[usize]) -> bool {
+        let named = |index: &usize| {
+            let block = self.layout.digest_block(&batch.keys[*index].to_vec());
+            (block.expect("the keys have the layout's length"), batch.span_or_none(*index))
+        };
+        let named: Vec<_> = blocks.iter().map(named).collect();
+        let keys = || named.iter().map(|(block, _)| block.key()).collect::<Vec<_>>();
+        let with_memory = || named.iter().filter_map(|(block, span)| Some((block.clone(), (*span)?)));
+        // Under the lock, so that no completion comes before its request is noted.
+        let mut asked = lock(&self.asked);
+        let ticket = match batch.verb {
+            Verb::Lookup => self.tier.contains(keys()).ok(),
+            Verb::Remove => self.tier.remove(keys()).ok(),
+            Verb::Load(_) => {
+                self.tier.get_into(with_memory().map(|(block, buffer)| tiers::Get { block, buffer }).collect()).ok()
+            }
+            Verb::Store(time_to_live) => self
+                .tier
+                .put_from(with_memory().map(|(block, buffer)| Put { block, buffer, time_to_live }).collect())
+                .ok(),
+        };
+        let Some(ticket) = ticket else { return false };
+        let request = Request { batch: Arc::clone(batch), blocks: blocks.to_vec(), left: blocks.len() };
+        asked.requests.insert(ticket, request);
+        drop(asked);
+        self.bell.notify_one();
+        true
+    }
+
+    /// The block that a completion is of.
+    fn answered(&self, completion: &Completion<Span>) -> Option<(Arc<Batch>, usize)> {
+        let mut asked = lock(&self.asked);
+        let request = asked.requests.get_mut(&completion.ticket)?;
+        request.left -= 1;
+        let answered = (Arc::clone(&request.batch), request.blocks[completion.index]);
+        if request.left == 0 {
+            asked.requests.remove(&completion.ticket);
+        }
+        Some(answered)
+    }
+
+    /// Waits until the tier was asked for something; false once the store is closed.
+    fn is_asked(&self) -> bool {
+        let mut asked = lock(&self.asked);
+        while asked.requests.is_empty() {
+            if asked.is_closed {
+                return false;
+            }
+            asked = self.bell.wait(asked).unwrap_or_else(PoisonError::into_inner);
+        }
+        true
+    }
+
+    fn close(&self) {
+        lock(&self.asked).is_closed = true;
+        self.bell.notify_all();
+    }
+}
+
+impl Engine {
+    pub(super) fn new(blocks: DigestBlocks, below: Vec<Below>, most: usize) -> Self {
+        let (work, bell) = (Mutex::default(), Condvar::new());
+        Self { blocks: Arc::new(blocks), batches: Batches::new(most), below, counts: Counts::default(), work, bell }
+    }
+
+    /// Lets the threads carry a batch out.
+    pub(super) fn submit(&self, batch: &Arc<Batch>) {
+        let blocks = batch.keys.len();
+        let mut work = lock(&self.work);
+        // From the last blocks to the first: those that come first in a prefix are used last, and
+        // so are evicted last.
+        for start in (0..blocks).step_by(CHUNK).rev() {
+            let blocks = start..blocks.min(start + CHUNK);
+            work.chunks.push_back(Chunk { batch: Arc::clone(batch), blocks });
+        }
+        drop(work);
+        self.bell.notify_all();
+    }
+
+    fn take(&self) -> Option<Chunk> {
+        let mut work = lock(&self.work);
+        loop {
+            if let Some(chunk) = work.chunks.pop_front() {
+                return Some(chunk);
+            }
+            if work.is_closed {
+                return None;
+            }
+            work = self.bell.wait(work).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// What a thread does that copies.
+    fn copy_blocks(&self) {
+        while let Some(chunk) = self.take() {
+            self.carry_out(&chunk);
+            if self.is_time_to_recover() {
+                let _ = catch_unwind(AssertUnwindSafe(|| self.blocks.region().recover()));
+            }
+        }
+    }
+
+    fn is_time_to_recover(&self) -> bool {
+        let mut work = lock(&self.work);
+        let is_time = work.recovered.is_none_or(|last| last.elapsed() >= RECOVER);
+        if is_time {
+            work.recovered = Some(Instant::now());
+        }
+        is_time
+    }
+
+    fn carry_out(&self, chunk: &Chunk) {
+        let (batch, blocks) = (&chunk.batch, chunk.blocks.clone());
+        if batch.is_cancelled() {
+            return self.go_on(0, batch, blocks.collect());
+        }
+        let asked = catch_unwind(AssertUnwindSafe(|| self.ask_region(batch, blocks.clone())));
+        let goes_on = asked.unwrap_or_else(|_| {
+            blocks.clone().for_each(|index| batch.note(index, FAILED));
+            Vec::new()
+        });
+        self.end(batch, blocks.len() - goes_on.len());
+        self.go_on(0, batch, goes_on);
+    }
+
+    /// Does with the region what a batch asks for. Returns the blocks that the tiers below are to
+    /// be asked for as well.
+    fn ask_region(&self, batch: &Batch, blocks: Range<usize>) -> Vec<usize> {
+        let keys = &batch.keys[blocks.clone()];
+        let spans = || blocks.clone().filter_map(|index| batch.span_or_none(index));
+        // Of each block whether it is done, and whether it goes on.
+        let answers: Vec<(bool, bool)> = match batch.verb {
+            Verb::Lookup => {
+                let presences = self.blocks.exists(keys).expect("the keys were checked");
+                presences.into_iter().map(|presence| presence == Presence::Stored).map(|is| (is, !is)).collect()
+            }
+            Verb::Load(_) => {
+                let mut spans: Vec<_> = spans().collect();
+                let mut buffers: Vec<_> = spans.iter_mut().map(AsMut::as_mut).collect();
+                let gets = self.blocks.get_into(keys, &mut buffers).expect("the batch was checked");
+                gets.into_iter().map(Get::is_hit).map(|is| (is, !is)).collect()
+            }
+            Verb::Store(time_to_live) => {
+                let spans: Vec<_> = spans().collect();
+                let buffers: Vec<_> = spans.iter().map(AsRef::as_ref).collect();
+                let puts = self.blocks.put_from(keys, &buffers, time_to_live).expect("the batch was checked");
+                let answer = |put| match put {
+                    DigestPut::Stored => (true, true),
+                    // Whoever stored it passes it on.
+                    DigestPut::Present | DigestPut::InFlight => (true, false),
+                    DigestPut::NoRoom | DigestPut::OverQuota | DigestPut::KeyExhausted => (false, true),
+                };
+                puts.into_iter().map(answer).collect()
+            }
+            Verb::Remove => {
+                self.blocks.remove(keys).expect("the keys were checked");
+                vec![(true, true); keys.len()]
+            }
+        };
+        let done = blocks.clone().zip(&answers).filter(|(_, answer)| answer.0);
+        done.for_each(|(index, _)| batch.note(index, DONE));
+        blocks.zip(answers).filter(|(_, answer)| answer.1).map(|(index, _)| index).collect()
+    }
+
+    /// Passes blocks of a batch on to a tier, or ends them if there is none.
+    fn go_on(&self, level: usize, batch: &Arc<Batch>, blocks: Vec<usize>) {
+        if blocks.is_empty() {
+            return;
+        }
+        let is_cancelled = batch.is_cancelled();
+        match self.below.get(level) {
+            Some(below) if !is_cancelled => {
+                if !below.ask(batch, &blocks) {
+                    blocks.iter().for_each(|index| self.note_failure(batch, *index));
+                    self.go_on(level + 1, batch, blocks);
+                }
+                return;
+            }
+            _ => {}
+        }
+        for index in &blocks {
+            match (batch.outcome(*index), batch.verb) {
+                (MISS, _) if is_cancelled => batch.note(*index, CANCELLED),
+                (MISS, Verb::Store(_)) => batch.note(*index, FAILED),
+                _ => {}
+            }
+        }
+        self.end(batch, blocks.len());
+    }
+
+    /// Notes that a tier failed: a store is done if any place has the block, a removal if none has.
+    fn note_failure(&self, batch: &Batch, index: usize) {
+        if !matches!(batch.verb, Verb::Store(_)) {
+            batch.note(index, FAILED);
+        }
+    }
+
+    /// What a thread does that waits for a tier.
+    fn pass_on(&self, level: usize) {
+        let below = &self.below[level];
+        let mut done = Vec::new();
+        while below.is_asked() {
+            below.tier.poll(&mut done, LOOK);
+            let mut goes_on: Vec<(Arc<Batch>, Vec<usize>)> = Vec::new();
+            for completion in done.drain(..) {
+                let Some((batch, index)) = below.answered(&completion) else { continue };
+                if !self.take_answer(&batch, index, completion.outcome) {
+                    self.end(&batch, 1);
+                    continue;
+                }
+                match goes_on.iter_mut().find(|(of, _)| Arc::ptr_eq(of, &batch)) {
+                    Some((_, blocks)) => blocks.push(index),
+                    None => goes_on.push((batch, vec![index])),
+                }
+            }
+            goes_on.into_iter().for_each(|(batch, blocks)| self.go_on(level + 1, &batch, blocks));
+        }
+    }
+
+    /// Notes what a tier answered; whether the next one is to be asked.
+    fn take_answer(&self, batch: &Batch, index: usize, outcome: Outcome<Span>) -> bool {
+        match outcome {
+            Outcome::Got(got, Ok(())) => {
+                let keys = &batch.keys[index..=index];
+                let time_to_live = if let Verb::Load(time_to_live) = batch.verb { time_to_live } else { None };
+                // The region takes it if it has room.
+                let put = || self.blocks.put_from(keys, &[got.buffer.as_ref()], time_to_live);
+                let _ = catch_unwind(AssertUnwindSafe(put));
+                batch.note(index, DONE);
+                false
+            }
+            Outcome::Contained(_, Ok(true)) => {
+                batch.note(index, DONE);
+                false
+            }
+            Outcome::Put(_, Ok(())) => {
+                batch.note(index, DONE);
+                true
+            }
+            Outcome::Got(_, Err(NotGot::Miss(_))) | Outcome::Contained(_, Ok(false)) | Outcome::Removed(_, Ok(())) => {
+                true
+            }
+            _ => {
+                self.note_failure(batch, index);
+                true
+            }
+        }
+    }
+
+    fn end(&self, batch: &Batch, blocks: usize) {
+        if batch.end(blocks) {
+            self.count(batch);
+            self.batches.finish(batch);
+        }
+    }
+
+    fn count(&self, batch: &Batch) {
+        // Relaxed: counts, by which no thread decides anything.
+        for outcome in batch.outcomes() {
+            let count = match (outcome, batch.verb) {
+                (DONE, Verb::Load(_)) => &self.counts.loaded,
+                (DONE, Verb::Store(_)) => &self.counts.stored,
+                (MISS, Verb::Load(_)) => &self.counts.missed,
+                (FAILED, _) => &self.counts.failed,
+                (CANCELLED, _) => &self.counts.cancelled,
+                _ => continue,
+            };
+            count.fetch_add(1, Relaxed);
+        }
+    }
+}
+
+/// An engine and its threads.
+pub(super) struct Running {
+    pub(super) engine: Arc<Engine>,
+    threads: Mutex<Vec<thread::JoinHandle<()>>>,
+}
+
+impl Running {
+    /// Starts so many threads that copy, and one for each tier.
+    pub(super) fn start(engine: Engine, threads: usize) -> io::Result<Self> {
+        let running = Self { engine: Arc::new(engine), threads: Mutex::default() };
+        for number in 0..threads {
+            running.spawn(&format!("kv-store-{number}"), Engine::copy_blocks)?;
+        }
+        for level in 0..running.engine.below.len() {
+            running.spawn(&format!("kv-below-{level}"), move |engine| engine.pass_on(level))?;
+        }
+        Ok(running)
+    }
+
+    fn spawn(&self, name: &str, run: impl FnOnce(&Engine) + Send + 'static) -> io::Result<()> {
+        let engine = Arc::clone(&self.engine);
+        let thread = thread::Builder::new().name(name.to_owned()).spawn(move || run(&engine))?;
+        lock(&self.threads).push(thread);
+        Ok(())
+    }
+
+    /// Cancels what was not begun, waits until no thread touches memory of callers, and ends the
+    /// threads.
+    pub(super) fn close(&self) {
+        self.engine.batches.close();
+        lock(&self.engine.work).is_closed = true;
+        self.engine.bell.notify_all();
+        self.engine.below.iter().for_each(Below::close);
+        let threads = std::mem::take(&mut *lock(&self.threads));
+        threads.into_iter().for_each(|thread| drop(thread.join()));
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.close();
+    }
+}

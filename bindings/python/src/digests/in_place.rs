@@ -1,0 +1,138 @@
+//! Blocks in place: addresses in the region that a device writes to or reads from.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use numpy::PyArray1;
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+use radixkv_region::{DigestBlocks, DigestKey, DigestPut, DigestRoom, DigestSource};
+
+use super::batch::{DONE, FAILED, MISS};
+use super::errors;
+use crate::errors::catch;
+use crate::fork::Held;
+use crate::lease::unpicklable;
+use crate::memory::new_array;
+
+fn addresses_of<'py>(py: Python<'py>, addresses: &[u64]) -> PyResult<Bound<'py, PyArray1<u64>>> {
+    new_array(py, addresses.len(), |array: &mut [u64]| array.copy_from_slice(addresses))
+}
+
+/// Room in the region for blocks; made by `DigestStore.reserve`.
+///
+/// No process reads or writes it until `publish`. Given back by `release()`, at the end of a `with`
+/// statement, or when Python drops it.
+#[pyclass(module = "radixkv", weakref)]
+pub(crate) struct DigestRooms {
+    held: Held<Vec<DigestRoom>>,
+    addresses: Vec<u64>,
+    outcomes: Vec<u8>,
+}
+
+impl DigestRooms {
+    pub(super) fn reserve(
+        blocks: &Arc<DigestBlocks>,
+        keys: &[DigestKey],
+        time_to_live: Option<Duration>,
+    ) -> PyResult<Self> {
+        let (mut rooms, mut addresses, mut outcomes) = (Vec::new(), vec![0; keys.len()], vec![MISS; keys.len()]);
+        for (index, key) in keys.iter().enumerate() {
+            outcomes[index] = match catch(|| blocks.reserve(key, time_to_live))?.map_err(errors::of_region)? {
+                Ok(mut room) => {
+                    addresses[index] = room.as_mut_ptr().expose_provenance() as u64;
+                    rooms.push(room);
+                    DONE
+                }
+                Err(DigestPut::Present | DigestPut::InFlight) => MISS,
+                Err(_) => FAILED,
+            };
+        }
+        Ok(Self { held: Held::new(rooms), addresses, outcomes })
+    }
+}
+
+#[pymethods]
+impl DigestRooms {
+    /// Where each block is to be written; 0 where there is no room for it.
+    #[getter]
+    fn addresses<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyArray1<u64>>> {
+        addresses_of(py, &self.addresses)
+    }
+
+    /// One byte for each key: DONE if there is room, MISS if the region has the block or gets it
+    /// from another thread or process, FAILED if it has no room.
+    #[getter]
+    fn outcomes<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        PyBytes::new(py, &self.outcomes)
+    }
+
+    /// publish(): lets all processes read the blocks; how many. Whatever writes to them has to be
+    /// done. Reads them once if the namespace has checksums, and lets other Python threads run.
+    fn publish(&mut self, py: Python<'_>) -> PyResult<usize> {
+        let rooms = self.held.take()?;
+        let count = rooms.len();
+        py.detach(|| catch(|| rooms.into_iter().for_each(DigestRoom::publish)))?;
+        Ok(count)
+    }
+
+    /// Gives the room back. Does nothing if it was given back or published.
+    fn release(&mut self) -> PyResult<()> {
+        catch(|| self.held.release())?
+    }
+
+    fn __enter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    fn __exit__(&mut self, _kind: Py<PyAny>, _error: Py<PyAny>, _traceback: Py<PyAny>) -> PyResult<()> {
+        self.release()
+    }
+
+    fn __reduce__(&self) -> PyResult<()> {
+        Err(unpicklable("room of a region", "it belongs to this process"))
+    }
+}
+
+/// Blocks of a region that a device copies; made by `DigestStore.locate`.
+///
+/// They are not protected: what was copied is the block if `intact` says so afterwards. Checksums
+/// are not compared.
+#[pyclass(module = "radixkv", weakref)]
+pub(crate) struct DigestSources {
+    held: Held<Vec<Option<DigestSource>>>,
+    addresses: Vec<u64>,
+}
+
+impl DigestSources {
+    pub(super) fn locate(blocks: &Arc<DigestBlocks>, keys: &[DigestKey]) -> PyResult<Self> {
+        let located = keys.iter().map(|key| {
+            let found = catch(|| blocks.locate(key))?.map_err(errors::of_region)?;
+            Ok(found.ok())
+        });
+        let sources: Vec<Option<DigestSource>> = located.collect::<PyResult<_>>()?;
+        let address = |source: &DigestSource| source.as_ptr().expose_provenance() as u64;
+        let addresses = sources.iter().map(|source| source.as_ref().map_or(0, address)).collect();
+        Ok(Self { held: Held::new(sources), addresses })
+    }
+}
+
+#[pymethods]
+impl DigestSources {
+    /// Where each block is; 0 where the region does not have it.
+    #[getter]
+    fn addresses<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyArray1<u64>>> {
+        addresses_of(py, &self.addresses)
+    }
+
+    /// intact(): one byte for each key: 1 if all that was read so far is the block, else 0.
+    fn intact<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
+        let is_intact = |source: &Option<DigestSource>| source.as_ref().is_some_and(DigestSource::is_intact);
+        let sources = self.held.get()?;
+        Ok(PyBytes::new(py, &sources.iter().map(is_intact).map(u8::from).collect::<Vec<_>>()))
+    }
+
+    fn __reduce__(&self) -> PyResult<()> {
+        Err(unpicklable("a place in a region", "it belongs to this process"))
+    }
+}

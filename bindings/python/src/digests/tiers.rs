@@ -1,0 +1,207 @@
+//! The tiers below a region: their settings, which are dicts as JSON has them, and how they are
+//! opened.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use radixkv_tiers::{FileTier, Layout};
+
+use super::engine::Below;
+use super::errors;
+use crate::cache::duration;
+
+/// The settings of a tier.
+pub(super) struct Settings {
+    kind: Kind,
+    timeout: Option<Duration>,
+}
+
+enum Kind {
+    Files {
+        folder: PathBuf,
+        bytes: u64,
+        threads: Option<usize>,
+        direct_io: Option<bool>,
+    },
+    #[cfg(feature = "redis")]
+    Redis {
+        url: String,
+        prefix: String,
+        connections: Option<usize>,
+    },
+    #[cfg(feature = "object-store")]
+    Objects {
+        url: String,
+        options: std::collections::HashMap<String, String>,
+        concurrency: Option<usize>,
+    },
+}
+
+impl Settings {
+    /// Reads the settings of the tier at a place of the list.
+    pub(super) fn of(given: &Bound<'_, PyAny>, at: usize) -> PyResult<Self> {
+        let fields = Fields::of(given, at)?;
+        let kind = fields.text("type")?;
+        let kind = match &*kind {
+            "files" => Kind::Files {
+                folder: fields.text("folder")?.into(),
+                bytes: fields.number("bytes")?.ok_or_else(|| fields.missing("bytes"))?,
+                threads: fields.size("threads")?,
+                direct_io: fields.flag("direct_io")?,
+            },
+            #[cfg(feature = "redis")]
+            "redis" => Kind::Redis {
+                url: fields.text("url")?,
+                prefix: fields.text_or("prefix", "radixkv")?,
+                connections: fields.size("connections")?,
+            },
+            #[cfg(feature = "object-store")]
+            "objects" => Kind::Objects {
+                url: fields.text("url")?,
+                options: fields.texts("options")?,
+                concurrency: fields.size("concurrency")?,
+            },
+            #[cfg(not(feature = "redis"))]
+            "redis" => return Err(not_built(at, &kind, "redis")),
+            #[cfg(not(feature = "object-store"))]
+            "objects" => return Err(not_built(at, &kind, "object-store")),
+            _ => {
+                let message =
+                    format!("tiers[{at}] is of type {kind:?}: accepted are \"files\", \"redis\" and \"objects\"");
+                return Err(errors::region("unknown_tier", message, vec![]));
+            }
+        };
+        let timeout = fields.take("timeout")?.map(|given| duration(&given, "timeout", false)).transpose()?;
+        fields.end()?;
+        Ok(Self { kind, timeout })
+    }
+
+    /// Opens the tier for the blocks of a namespace; `most` is how many can be in flight.
+    pub(super) fn open(self, namespace: &str, layout: &Layout, most: usize) -> Result<Below, radixkv_tiers::OpenError> {
+        let (layout, timeout) = (layout.clone(), self.timeout);
+        let (name, tier) = match self.kind {
+            Kind::Files { folder, bytes, threads, direct_io } => {
+                let mut tier =
+                    FileTier::new(folder.join(file_name(namespace)), layout.clone(), bytes).max_in_flight(most);
+                tier = timeout.into_iter().fold(tier, FileTier::timeout);
+                tier = threads.into_iter().fold(tier, FileTier::threads);
+                ("files", direct_io.into_iter().fold(tier, FileTier::direct_io).open()?)
+            }
+            #[cfg(feature = "redis")]
+            Kind::Redis { url, prefix, connections } => {
+                use radixkv_tiers::RedisTier;
+                let prefix = format!("{prefix}:{namespace}");
+                let mut tier = RedisTier::new(url, prefix, layout.clone()).max_in_flight(most);
+                tier = timeout.into_iter().fold(tier, RedisTier::timeout);
+                ("redis", connections.into_iter().fold(tier, RedisTier::connections).open()?)
+            }
+            #[cfg(feature = "object-store")]
+            Kind::Objects { url, options, concurrency } => {
+                use radixkv_tiers::ObjectTier;
+                let (store, path) = object_store_at(&url, options)?;
+                let prefix = format!("{path}/{}", file_name(namespace));
+                let mut tier =
+                    ObjectTier::new(store, prefix.trim_start_matches('/'), layout.clone()).max_in_flight(most);
+                tier = timeout.into_iter().fold(tier, ObjectTier::timeout);
+                ("objects", concurrency.into_iter().fold(tier, ObjectTier::concurrency).open()?)
+            }
+        };
+        Ok(Below::new(name, layout, tier))
+    }
+}
+
+#[cfg(not(all(feature = "redis", feature = "object-store")))]
+fn not_built(at: usize, kind: &str, feature: &'static str) -> PyErr {
+    let message = format!("tiers[{at}] is of type {kind:?}: this wheel was built without `{feature}`");
+    errors::region("not_built", message, vec![("feature", feature.into())])
+}
+
+#[cfg(feature = "object-store")]
+fn object_store_at(
+    url: &str,
+    options: std::collections::HashMap<String, String>,
+) -> Result<(std::sync::Arc<dyn object_store::ObjectStore>, String), radixkv_tiers::OpenError> {
+    // Without the address, which may have a password.
+    let refused = |error| radixkv_tiers::OpenError::Io { place: "the object store".to_owned(), source: error };
+    let parsed = url::Url::parse(url).map_err(|error| refused(std::io::Error::other(error)))?;
+    let (store, path) =
+        object_store::parse_url_opts(&parsed, options).map_err(|error| refused(std::io::Error::other(error)))?;
+    Ok((store.into(), path.to_string()))
+}
+
+/// A namespace's name as the name of a folder. Names that differ only in what is replaced are told
+/// apart by the layouts of their stores.
+fn file_name(namespace: &str) -> String {
+    let kept = |character: char| if character.is_ascii_alphanumeric() { character } else { '-' };
+    namespace.chars().map(kept).collect()
+}
+
+/// The fields of a dict; each is taken out, and none may be left.
+struct Fields<'py> {
+    fields: Bound<'py, PyDict>,
+    at: usize,
+}
+
+impl<'py> Fields<'py> {
+    fn of(given: &Bound<'py, PyAny>, at: usize) -> PyResult<Self> {
+        let dict = given.py().get_type::<PyDict>().call1((given,));
+        let fields = dict.ok().and_then(|dict| dict.cast_into::<PyDict>().ok());
+        let wrong = || PyTypeError::new_err(format!("tiers[{at}] is {given}: a tier is a dict with its \"type\""));
+        Ok(Self { fields: fields.ok_or_else(wrong)?, at })
+    }
+
+    fn take(&self, name: &str) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let Some(value) = self.fields.get_item(name)? else { return Ok(None) };
+        self.fields.del_item(name)?;
+        Ok(Some(value).filter(|value| !value.is_none()))
+    }
+
+    fn wrong(&self, name: &str, value: &Bound<'_, PyAny>, kind: &str) -> PyErr {
+        PyTypeError::new_err(format!("{name} of tiers[{}] is {value}: it is {kind}", self.at))
+    }
+
+    fn missing(&self, name: &str) -> PyErr {
+        PyTypeError::new_err(format!("tiers[{}] has no {name:?}", self.at))
+    }
+
+    fn text(&self, name: &str) -> PyResult<String> {
+        let value = self.take(name)?.ok_or_else(|| self.missing(name))?;
+        value.extract().map_err(|_| self.wrong(name, &value, "a str"))
+    }
+
+    fn number(&self, name: &str) -> PyResult<Option<u64>> {
+        let Some(value) = self.take(name)? else { return Ok(None) };
+        value.extract().map(Some).map_err(|_| self.wrong(name, &value, "an int that is not negative"))
+    }
+
+    fn size(&self, name: &str) -> PyResult<Option<usize>> {
+        Ok(self.number(name)?.map(|number| number as usize))
+    }
+
+    fn flag(&self, name: &str) -> PyResult<Option<bool>> {
+        let Some(value) = self.take(name)? else { return Ok(None) };
+        value.extract().map(Some).map_err(|_| self.wrong(name, &value, "a bool"))
+    }
+
+    #[cfg(feature = "redis")]
+    fn text_or(&self, name: &str, default: &str) -> PyResult<String> {
+        let Some(value) = self.take(name)? else { return Ok(default.to_owned()) };
+        value.extract().map_err(|_| self.wrong(name, &value, "a str"))
+    }
+
+    #[cfg(feature = "object-store")]
+    fn texts(&self, name: &str) -> PyResult<std::collections::HashMap<String, String>> {
+        let Some(value) = self.take(name)? else { return Ok(Default::default()) };
+        value.extract().map_err(|_| self.wrong(name, &value, "a dict of str"))
+    }
+
+    fn end(&self) -> PyResult<()> {
+        match self.fields.keys().iter().next() {
+            None => Ok(()),
+            Some(name) => Err(PyTypeError::new_err(format!("tiers[{}] has an unknown field {name:?}", self.at))),
+        }
+    }
+}
