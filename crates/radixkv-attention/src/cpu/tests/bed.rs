@@ -54,7 +54,7 @@ impl Model {
     pub(super) fn draw(dice: &mut Rng) -> Self {
         let kv_heads = dice.usize(1..=3);
         let latent = kv_heads == 1 && dice.bool();
-        let query_heads = if latent { dice.usize(1..=40) } else { kv_heads * dice.usize(1..=MAX_GQA_GROUP) };
+        let query_heads = if latent { dice.usize(1..=24) } else { kv_heads * dice.usize(1..=MAX_GQA_GROUP) };
         let dtype = dice.choice(DTYPES).expect("one of them");
         let sizes = if dtype.has_scales() { [8, 16, 64, 128] } else { [4, 20, 64, 128] };
         let head_dim = dice.choice(sizes).expect("one of them");
