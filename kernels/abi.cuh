@@ -40,7 +40,8 @@ RK_SIZE(RkScoring, 32);
 
 #define RK_NO_WINDOW 0x80000000u
 
-// One block of threads of `decode`: keys [first, end) of one sequence for the query heads of one key-value head.
+// One block of threads of `decode`: keys [first, end) of one sequence for the query heads of one key-value head. Of `latent`:
+// for some of the query heads, whose number is kv_head, and which are as many in each item.
 struct RkDecodeItem {
   u32 seq;             // 0   row of q and out
   u32 table;           // 4   index of the sequence's first block in the block table
@@ -69,7 +70,7 @@ struct RkDecodeArgs {
   const u32* table;            // 160 block ids, those of a sequence one after another
   const RkDecodeItem* items;   // 168 [items_len], one block of threads each
   u32 items_len;               // 176
-  u32 q_heads, kv_heads;       // 180, 184  q_heads / kv_heads is 1 to 16
+  u32 q_heads, kv_heads;       // 180, 184  q_heads / kv_heads is 1 to 16. latent: kv_heads items have the heads of a sequence
   u32 q_stride;                // 188
   float scale_log2;            // 192 softmax scale * log2(e); above zero
   float lse_scale;             // 196 1 gives lse in log2 units, ln(2) in natural ones

@@ -5,8 +5,8 @@ import pathlib
 import sys
 
 HERE = pathlib.Path(__file__).parent
-HEADERS = ["plat.cuh", "abi.cuh", "element.cuh", "tile.cuh", "item.cuh", "rows.cuh"]
-MODULES = ["append", "bandwidth", "cascade", "compare_keys", "copy_blocks", "decode", "extend", "merge", "selftest"]
+HEADERS = ["plat.cuh", "abi.cuh", "element.cuh", "tile.cuh", "item.cuh", "rows.cuh", "latent.cuh"]
+MODULES = ["append", "bandwidth", "cascade", "compare_keys", "copy_blocks", "decode", "extend", "latent", "merge", "selftest"]
 TARGETS = [("sm_80", "CUBIN", "cubin"), ("sm_90", "CUBIN", "cubin"), ("compute_80", "PTX", "ptx")]
 OPTIONS = ["-std=c++17"]
 

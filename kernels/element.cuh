@@ -78,6 +78,13 @@ template <Kind K> RK_DEV float most() { return K == Kind::I8 ? 127.f : 448.f; }
   each(e4m3_d64, 64, 64, Kind::E4M3) \
   each(e4m3_d128, 128, 128, Kind::E4M3)
 
+// Attention over latent vectors is compiled for these: a name, blocks of 16 query heads of an item, the type of elements.
+#define RK_LATENTS(each) \
+  each(bf16_h16, 1, true) \
+  each(bf16_h32, 2, true) \
+  each(f16_h16, 1, false) \
+  each(f16_h32, 2, false)
+
 // Merging is compiled for these: a name, elements of a head of values, the type of outputs.
 #define RK_MERGES(each) \
   each(bf16_d64, 64, true) \
@@ -85,8 +92,10 @@ template <Kind K> RK_DEV float most() { return K == Kind::I8 ? 127.f : 448.f; }
   each(bf16_d96, 96, true) \
   each(bf16_d192, 192, true) \
   each(bf16_d256, 256, true) \
+  each(bf16_d512, 512, true) \
   each(f16_d64, 64, false) \
   each(f16_d128, 128, false) \
   each(f16_d96, 96, false) \
   each(f16_d192, 192, false) \
-  each(f16_d256, 256, false)
+  each(f16_d256, 256, false) \
+  each(f16_d512, 512, false)

@@ -12,6 +12,9 @@ GROUP, SCALE = HEADS // KV_HEADS, DIM**-0.5
 ROUNDS, WARM_UP = 15, 0.2
 # (sequences, context, whether it is launched from a graph)
 DECODES = [(64, 4096, False), (8, 32768, False), (8, 4096, True), (1, 32768, True), (1, 4096, True)]
+# Latent vectors (MLA, absorbed): elements of a vector and of its value, tokens of a page; (sequences, context, query heads)
+LATENT, LATENT_VALUE, LATENT_PAGE = 576, 512, 64
+LATENTS = [(64, 4096, 16), (64, 4096, 128)]
 
 try:
     import torch
@@ -252,6 +255,47 @@ def extend(rows, before):
     measure(f"PyTorch SDPA, extend {rows} over {before}", [lambda: F.scaled_dot_product_attention(q, k, v, attn_mask=mask)], operations, "TFLOP/s")
 
 
+def latents(batch, context, heads):
+    """Attention over latent vectors: PyTorch's over gathered pages, and FlashInfer's."""
+    pages = context // LATENT_PAGE
+    amount = 2 * batch * context * LATENT
+    copies = max(1, min(32, -(-4 * L2 // amount)))
+    pools = [randn(batch * pages, LATENT_PAGE, LATENT) for _ in range(copies)]
+    table = torch.randperm(batch * pages, device="cuda").to(torch.int32).view(batch, pages)
+    q, label = randn(batch, heads, LATENT), f"mla B{batch} x {context}, {heads} heads"
+    gather = lambda pool: pool[table.view(-1).long()].view(batch, 1, context, LATENT)
+    first = gather(pools[0])[0, 0].float()
+    want = torch.softmax(q[0].float() @ first.T * LATENT**-0.5, -1) @ first[:, :LATENT_VALUE]
+
+    def compare(name, run):
+        try:
+            out = run(pools[0]).reshape(batch, heads, LATENT_VALUE)
+        except Exception as error:
+            return line(name, f"failed: {type(error).__name__} {str(error)[:90]}")
+        error = ((out[0].float() - want).norm() / want.norm()).item()
+        if not error < 2e-2:
+            return line(name, f"failed: relative error {error:.1e}")
+        measure(name, [lambda pool=pool: run(pool) for pool in pools], amount, "GB/s")
+
+    def sdpa(pool):
+        rows = gather(pool)
+        return F.scaled_dot_product_attention(q.view(batch, 1, heads, LATENT), rows, rows[..., :LATENT_VALUE], scale=LATENT**-0.5)
+
+    compare(f"PyTorch SDPA, gathered pages, {label}", sdpa)
+    if flashinfer:
+        workspace = torch.empty(256 << 20, dtype=torch.uint8, device="cuda")
+        counts = torch.arange(batch + 1, device="cuda", dtype=torch.int32)
+        lengths = torch.full((batch,), context, device="cuda", dtype=torch.int32)
+        try:
+            wrapper = flashinfer.mla.BatchMLAPagedAttentionWrapper(workspace)
+            wrapper.plan(counts, counts * pages, table.view(-1), lengths, heads, LATENT_VALUE, LATENT - LATENT_VALUE, LATENT_PAGE, False,
+                         LATENT**-0.5, torch.bfloat16, torch.bfloat16)
+        except Exception as error:
+            return line(f"FlashInfer, {label}", f"failed: {type(error).__name__} {str(error)[:90]}")
+        halves = lambda x: (x[..., :LATENT_VALUE], x[..., LATENT_VALUE:])
+        compare(f"FlashInfer, {label}", lambda pool: wrapper.run(*halves(q), *halves(pool)))
+
+
 def main():
     print(f"{torch.cuda.get_device_name(0)}, PyTorch {torch.__version__}" + (f", Triton {triton.__version__}" if triton else ""), flush=True)
     for batch, context, replayed in DECODES:
@@ -267,6 +311,14 @@ def main():
         except Exception as error:
             line(f"decode B{batch} x {context}", f"failed: {type(error).__name__} {str(error)[:90]}")
         case = None
+        torch.cuda.empty_cache()
+    for batch, context, heads in LATENTS:
+        if time.monotonic() > DEADLINE:
+            break
+        try:
+            latents(batch, context, heads)
+        except Exception as error:
+            line(f"mla B{batch} x {context}, {heads} heads", f"failed: {type(error).__name__} {str(error)[:90]}")
         torch.cuda.empty_cache()
     try:
         extend(2048, 8192)

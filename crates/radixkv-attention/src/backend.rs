@@ -26,7 +26,7 @@ pub struct Qkv<R> {
     pub queries: R,
     /// `[rows, kv heads, head_dim]`
     pub keys: R,
-    /// `[rows, kv heads, value_dim]`
+    /// `[rows, kv heads, value_dim]`; nothing over latent vectors ([`Order::Latent`](crate::Order::Latent)).
     pub values: R,
 }
 
@@ -141,7 +141,7 @@ pub trait Backend {
     /// # Errors
     ///
     /// If the batch does not keep keys and values ([`Batch::save_kv`]), `keys` are not `[rows, kv heads, head_dim]`, or
-    /// `values` not `[rows, kv heads, value_dim]`.
+    /// `values` not `[rows, kv heads, value_dim]`, and nothing over latent vectors.
     ///
     /// ```
     /// # use radixkv_attention::{cpu::{Cpu, CpuError}, plan::share, *};

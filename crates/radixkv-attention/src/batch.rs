@@ -2,7 +2,7 @@
 
 use crate::layout::Layout;
 use crate::scoring::Scoring;
-use crate::shape::{MAX_GQA_GROUP, ShapeError};
+use crate::shape::{MAX_GQA_GROUP, MAX_LATENT_HEADS, ShapeError};
 use radixkv::BlockId;
 
 /// The block tables of several sequences, concatenated.
@@ -52,7 +52,8 @@ pub struct Tables<'a> {
 /// ```
 #[derive(Debug, Clone, Copy)]
 pub struct Batch<'a> {
-    /// Query heads: a multiple of the layout's `kv_heads`, 1 to [`MAX_GQA_GROUP`] times as many.
+    /// Query heads: a multiple of the layout's `kv_heads`, 1 to [`MAX_GQA_GROUP`] times as many; over latent vectors 1 to
+    /// [`MAX_LATENT_HEADS`].
     pub query_heads: usize,
     /// The factor of `q . k` before the softmax; usually `1 / sqrt(head_dim)`.
     pub scale: f32,
@@ -147,7 +148,11 @@ impl Batch<'_> {
     pub fn check(&self, layout: &Layout) -> Result<(), ShapeError> {
         layout.check()?;
         let (query_heads, kv_heads) = (self.query_heads, layout.kv_heads);
-        if query_heads == 0 || query_heads % kv_heads != 0 || query_heads / kv_heads > MAX_GQA_GROUP {
+        if !layout.has_values() {
+            if query_heads == 0 || query_heads > MAX_LATENT_HEADS {
+                return Err(ShapeError::LatentHeads { query_heads });
+            }
+        } else if query_heads == 0 || query_heads % kv_heads != 0 || query_heads / kv_heads > MAX_GQA_GROUP {
             return Err(ShapeError::Heads { query_heads, kv_heads });
         }
         if !self.scale.is_finite() {
@@ -316,6 +321,11 @@ mod tests {
         let wrong = |batch: Batch<'_>, error| assert_eq!(batch.check(&LAYOUT), Err(error));
         for query_heads in [0, 3, 34] {
             wrong(Batch { query_heads, ..GOOD }, ShapeError::Heads { query_heads, kv_heads: 2 });
+        }
+        let latent = Layout { kv_heads: 1, order: Order::Latent, ..LAYOUT };
+        for (query_heads, is_good) in [(0, false), (1, true), (128, true), (129, false)] {
+            let refused = if is_good { Ok(()) } else { Err(ShapeError::LatentHeads { query_heads }) };
+            assert_eq!(Batch { query_heads, ..GOOD }.check(&latent), refused);
         }
         wrong(Batch { scale: f32::INFINITY, ..GOOD }, ShapeError::Scale { scale: f32::INFINITY });
         let tables = Tables { offsets: &[0, 3], ..GOOD.tables };

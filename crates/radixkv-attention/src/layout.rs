@@ -55,6 +55,22 @@ pub enum Order {
     Nhd,
     /// Heads, then tokens: `[kv_heads, block_size, head_dim]`. The tokens of a head lie together.
     Hnd,
+    /// Latent vectors, for multi-head latent attention (MLA) in its absorbed form: `[block_size, head_dim]`. A token has one
+    /// vector, which is its key for all query heads, up to [`MAX_LATENT_HEADS`](crate::MAX_LATENT_HEADS) of them, and whose
+    /// first `value_dim` elements are its value. So `kv_heads` is 1, no values are stored beside the keys, and what is
+    /// appended has no values.
+    ///
+    /// ```
+    /// use radixkv_attention::{Dtype, Half, Layout, Order};
+    ///
+    /// // DeepSeek-V3 and Kimi K2: 512 elements that keys and values are computed from, and 64 with rotary positions.
+    /// let (dtype, order) = (Dtype::Bf16, Order::Latent);
+    /// let layout = Layout { layers: 61, blocks: 4096, block_size: 64, kv_heads: 1, head_dim: 576, value_dim: 512, dtype, order };
+    /// assert_eq!(layout.check(), Ok(()));
+    /// assert_eq!(layout.bytes() / (61 * 4096 * 64), 1152); // bytes of a token in a layer
+    /// assert_eq!(layout.halves(), [Half::Keys]);
+    /// ```
+    Latent,
 }
 
 /// The half of the storage for keys, or the one for values. There is no third.
@@ -76,7 +92,8 @@ pub enum Half {
 }
 
 /// Shape of the paged keys and values: `layers x {keys, values} x blocks x block_size x kv_heads x head_dim` elements,
-/// `block_size` and `kv_heads` in the order that [`Order`] names; values have `value_dim` in place of `head_dim`.
+/// `block_size` and `kv_heads` in the order that [`Order`] names; values have `value_dim` in place of `head_dim`. Latent
+/// vectors ([`Order::Latent`]) are keys alone.
 ///
 /// A *plane* is one layer's keys, or its values: `blocks x block_size x kv_heads x head_dim` elements. What the methods
 /// say of a plane, a block or a token is about keys; [`of`](Self::of) is the same about values.
@@ -194,7 +211,7 @@ impl FromStr for Dtype {
 
 impl Layout {
     /// Checks that no size is zero, heads are a multiple of 4 elements (8, if these have 8 bits), ids can name every block,
-    /// and the bytes fit an address space.
+    /// and the bytes fit an address space; and that latent vectors are one for each token, and no shorter than their values.
     ///
     /// # Errors
     ///
@@ -223,6 +240,10 @@ impl Layout {
         if let Some(head_dim) = [self.head_dim, self.value_dim].into_iter().find(|dim| dim % multiple != 0) {
             return Err(ShapeError::HeadDim { head_dim, multiple });
         }
+        if !self.has_values() && (self.kv_heads != 1 || self.value_dim > self.head_dim) {
+            let Self { kv_heads, head_dim, value_dim, .. } = *self;
+            return Err(ShapeError::Latent { kv_heads, head_dim, value_dim });
+        }
         let widest =
             self.head_dim.max(self.value_dim).checked_mul(self.dtype.bytes()).and_then(|row| row.checked_add(4));
         let rows = named[..4].iter().try_fold(2_usize, |rows, (_, size)| rows.checked_mul(*size));
@@ -248,8 +269,33 @@ impl Layout {
     pub fn of(&self, half: Half) -> Self {
         match half {
             Half::Keys => *self,
-            Half::Values => Self { head_dim: self.value_dim, ..*self },
+            // Of latent vectors the longer size stays: it is the stride from token to token.
+            Half::Values => Self { head_dim: self.value_dim, value_dim: self.head_dim, ..*self },
         }
+    }
+
+    /// Whether values are stored beside keys. Those of latent vectors are a part of these: [`Order::Latent`].
+    pub fn has_values(&self) -> bool {
+        self.order != Order::Latent
+    }
+
+    /// The halves of which each layer has a plane.
+    pub fn halves(&self) -> &'static [Half] {
+        if self.has_values() { &[Half::Keys, Half::Values] } else { &[Half::Keys] }
+    }
+
+    /// Elements that a token appends to a half: `kv_heads * head_dim`, or `kv_heads * value_dim`; no values to latent vectors.
+    ///
+    /// ```
+    /// # use radixkv_attention::{Dtype, Half, Layout, Order};
+    /// # let (dtype, order) = (Dtype::F16, Order::Nhd);
+    /// let layout = Layout { layers: 1, blocks: 8, block_size: 16, kv_heads: 1, head_dim: 192, value_dim: 128, dtype, order };
+    /// assert_eq!([Half::Keys, Half::Values].map(|half| layout.appended_elements(half)), [192, 128]);
+    /// let latent = Layout { order: Order::Latent, ..layout };
+    /// assert_eq!([Half::Keys, Half::Values].map(|half| latent.appended_elements(half)), [192, 0]);
+    /// ```
+    pub fn appended_elements(&self, half: Half) -> usize {
+        if self.halves().contains(&half) { self.of(half).row_elements() } else { 0 }
     }
 
     /// Elements of one token in a plane: `kv_heads * head_dim`.
@@ -279,13 +325,14 @@ impl Layout {
 
     /// Elements of all planes.
     pub fn elements(&self) -> usize {
-        self.layers * (self.plane_elements() + self.of(Half::Values).plane_elements())
+        let planes = self.halves().iter().map(|half| self.of(*half).plane_elements());
+        self.layers * planes.sum::<usize>()
     }
 
     /// Scales of all planes, of four bytes each: where an element has 8 bits one for each head of each token, or one for
     /// each head if they are static; otherwise none.
     pub fn scales(&self) -> usize {
-        let of_a_token = 2 * self.layers * self.kv_heads;
+        let of_a_token = self.halves().len() * self.layers * self.kv_heads;
         match self.dtype {
             Dtype::I8 | Dtype::E4m3 => of_a_token * self.blocks * self.block_size,
             Dtype::I8Static | Dtype::E4m3Static => of_a_token,
@@ -350,13 +397,14 @@ impl Layout {
         match self.order {
             Order::Nhd => self.row_elements(),
             Order::Hnd => self.head_dim,
+            Order::Latent => self.head_dim.max(self.value_dim),
         }
     }
 
     /// Elements from one head to the next, in the same token.
     pub fn head_stride(&self) -> usize {
         match self.order {
-            Order::Nhd => self.head_dim,
+            Order::Nhd | Order::Latent => self.head_dim,
             Order::Hnd => self.block_size * self.head_dim,
         }
     }
@@ -372,6 +420,9 @@ impl Layout {
     /// assert_eq!(index, layout.plane_elements() + 3 * layout.block_elements() + 5 * 128 + 64);
     /// ```
     pub fn index(&self, layer: usize, half: Half, block: BlockId, token: usize, head: usize) -> usize {
+        if !self.has_values() {
+            return ((layer * self.blocks + block as usize) * self.block_size + token) * self.token_stride();
+        }
         let (values, ours) = (self.of(Half::Values), self.of(half));
         let keys_before = match half {
             Half::Keys => layer,
@@ -417,9 +468,32 @@ mod tests {
     }
 
     #[test]
+    fn values_of_latent_vectors_lie_in_their_keys() {
+        let layout = Layout { kv_heads: 1, ..layout(Order::Latent) };
+        assert_eq!(layout.elements(), 2 * 3 * 5 * 8);
+        let mut next = 0;
+        for layer in 0..2 {
+            for (block, token) in (0..3).flat_map(|block| (0..5).map(move |token| (block, token))) {
+                let [key, value] = [Half::Keys, Half::Values].map(|half| layout.index(layer, half, block, token, 0));
+                assert_eq!((key, value), (next, next));
+                next += 8;
+            }
+        }
+        assert_eq!([Half::Keys, Half::Values].map(|half| layout.of(half).token_stride()), [8, 8]);
+        let scaled = Layout { dtype: Dtype::E4m3, value_dim: 8, ..layout };
+        assert_eq!((scaled.scales(), Layout { order: Order::Nhd, ..scaled }.scales()), (2 * 15, 2 * 2 * 15));
+    }
+
+    #[test]
     fn an_empty_or_too_large_layout_is_refused() {
         let good = layout(Order::Nhd);
         assert_eq!(good.check(), Ok(()));
+        let latent = Layout { kv_heads: 1, ..layout(Order::Latent) };
+        assert_eq!(latent.check(), Ok(()));
+        for (kv_heads, value_dim) in [(2, 4), (1, 12)] {
+            let refused = ShapeError::Latent { kv_heads, head_dim: 8, value_dim };
+            assert_eq!(Layout { kv_heads, value_dim, ..latent }.check(), Err(refused));
+        }
         assert_eq!(Layout { kv_heads: 0, ..good }.check(), Err(ShapeError::Zero { what: "kv_heads" }));
         assert_eq!(Layout { head_dim: 6, ..good }.check(), Err(ShapeError::HeadDim { head_dim: 6, multiple: 4 }));
         let narrow = Layout { dtype: Dtype::I8, ..good };

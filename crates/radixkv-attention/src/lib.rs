@@ -50,6 +50,14 @@
 //! left to right. So the output of a sequence has the same bits, whatever else is in its batch and however much of it came
 //! from the cache. A GPU backend is close to these outputs, not equal to them.
 //!
+//! # Latent attention
+//!
+//! Models with multi-head latent attention (DeepSeek, Kimi) cache one vector for each token, from which the keys and values of
+//! all heads are computed. In the absorbed form these are never computed: the part of the weights that makes keys is
+//! multiplied to the queries, and the one that makes values to the outputs. What is left is attention of all query heads over
+//! one head of keys, whose first elements are the values: [`Order::Latent`]. Every operation is defined for it as for other
+//! layouts, and sums in the same order.
+//!
 //! # Limits
 //!
 //! Attention is causal. [`Scoring`] has the sliding window, the soft-cap and the sinks of a model, for all layers of a
@@ -69,7 +77,7 @@ pub use backend::{Backend, Output, Qkv};
 pub use batch::{Batch, Tables};
 pub use layout::{Dtype, Half, Layout, Order, UnknownDtype};
 pub use scoring::Scoring;
-pub use shape::{MAX_GQA_GROUP, ShapeError};
+pub use shape::{MAX_GQA_GROUP, MAX_LATENT_HEADS, ShapeError};
 
 /// The example of the package's README.
 #[cfg(doctest)]

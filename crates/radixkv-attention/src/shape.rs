@@ -8,6 +8,9 @@ use radixkv::BlockId;
 /// The most query heads that may read one head of keys and values (grouped-query attention).
 pub const MAX_GQA_GROUP: usize = 16;
 
+/// The most query heads that may read latent vectors ([`Order::Latent`](crate::Order::Latent)).
+pub const MAX_LATENT_HEADS: usize = 128;
+
 /// Why the shape of a layout, a batch or a buffer is invalid. Nothing has been computed.
 ///
 /// ```
@@ -45,6 +48,20 @@ pub enum ShapeError {
         query_heads: usize,
         /// Heads of keys and values.
         kv_heads: usize,
+    },
+    /// A layout of latent vectors has more than one head of keys, or values that are longer than these.
+    Latent {
+        /// Heads of keys and values.
+        kv_heads: usize,
+        /// Elements of a vector.
+        head_dim: usize,
+        /// Elements of its value.
+        value_dim: usize,
+    },
+    /// The query heads over latent vectors are not 1 to [`MAX_LATENT_HEADS`].
+    LatentHeads {
+        /// Query heads.
+        query_heads: usize,
     },
     /// The softmax scale is infinite or not a number.
     Scale {
@@ -213,6 +230,14 @@ impl fmt::Display for ShapeError {
             }
             Self::Heads { query_heads, kv_heads } => {
                 write!(f, "{query_heads} query heads are not 1 to {MAX_GQA_GROUP} times the {kv_heads} kv heads")
+            }
+            Self::Latent { kv_heads, head_dim, value_dim } => write!(
+                f,
+                "latent vectors with {kv_heads} kv heads, and values of {value_dim} of {head_dim} elements; \
+                 1 head and values that are no longer are needed"
+            ),
+            Self::LatentHeads { query_heads } => {
+                write!(f, "{query_heads} query heads over latent vectors: 1 to {MAX_LATENT_HEADS} are possible")
             }
             Self::Scale { scale } => write!(f, "the softmax scale {scale} is not finite"),
             Self::SoftCap { soft_cap } => write!(f, "the soft-cap {soft_cap} is not positive and finite"),

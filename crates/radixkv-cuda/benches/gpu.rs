@@ -60,6 +60,9 @@ fn main() -> ExitCode {
     for decode in DECODES {
         bench.case(decode.name, |bench| decode_case(bench, decode));
     }
+    for latent in LATENTS {
+        bench.case(latent.name, |bench| latent_case(bench, latent));
+    }
     bench.case("cascade", cascade);
     bench.case("extend", extend);
     bench.case("append", append);
@@ -163,7 +166,7 @@ fn decode(device: &Device, timer: &Timer, load: &Load, is_replayed: bool) -> Res
     let mut kv = attention.allocate(load.layout)?;
     kv.write(&load.storage)?;
     let batch = attention.prepare(&load.layout, &load.batch())?;
-    let (queries, mut out) = (device.upload(&load.queries)?, device.zeros::<u16>(load.queries.len())?);
+    let (queries, mut out) = (device.upload(&load.queries)?, device.zeros::<u16>(load.out_elements())?);
     attention.decode(&kv, 0, &batch, queries.view(), Output { rows: out.view_mut(), lse: None })?;
     load.check(&out.to_vec()?);
     let layers = load.layout.layers;
@@ -173,6 +176,72 @@ fn decode(device: &Device, timer: &Timer, load: &Load, is_replayed: bool) -> Res
         })
     };
     Ok(if is_replayed { timer.median_replayed(layers, all)? } else { timer.median(layers, all)? })
+}
+
+/// A decode over latent vectors: MLA, absorbed. 16 query heads are DeepSeek's on eight devices, 128 all of them.
+#[derive(Clone, Copy)]
+struct Latent {
+    name: &'static str,
+    sequences: usize,
+    context: u32,
+    query_heads: usize,
+    block_size: usize,
+    /// The share of the memory's speed that it must reach; products of many heads take longer than reading.
+    must: Option<f64>,
+}
+
+const LATENTS: [Latent; 5] = [
+    Latent {
+        name: "mla B64 x 4k, 16 heads",
+        sequences: 64,
+        context: 4096,
+        query_heads: 16,
+        block_size: 64,
+        must: Some(0.80),
+    },
+    Latent {
+        name: "mla B64 x 4k, 16 heads, blocks of 1",
+        sequences: 64,
+        context: 4096,
+        query_heads: 16,
+        block_size: 1,
+        must: Some(0.80),
+    },
+    Latent {
+        name: "mla B8 x 32k, 16 heads",
+        sequences: 8,
+        context: 32_768,
+        query_heads: 16,
+        block_size: 64,
+        must: Some(0.80),
+    },
+    Latent {
+        name: "mla B64 x 4k, 32 heads",
+        sequences: 64,
+        context: 4096,
+        query_heads: 32,
+        block_size: 64,
+        must: None,
+    },
+    Latent {
+        name: "mla B64 x 4k, 128 heads",
+        sequences: 64,
+        context: 4096,
+        query_heads: 128,
+        block_size: 64,
+        must: None,
+    },
+];
+
+fn latent_case(bench: &mut Bench, case: Latent) -> Outcome {
+    let Bench { device, timer, small, table, .. } = bench;
+    let contexts = vec![case.context.div_ceil(*small as u32); case.sequences];
+    let load = Load::latent(&contexts, case.query_heads, case.block_size, 8);
+    let load = load.cold(device.properties().l2_bytes, most_layers(*small));
+    let measured = decode(device, timer, &load, false)?;
+    let row = Row::new(case.name, measured, Amount::Read(load.kv_bytes() as f64));
+    table.row(case.must.into_iter().fold(row, Row::must_share));
+    Ok(())
 }
 
 fn cascade(bench: &mut Bench) -> Outcome {

@@ -9,7 +9,7 @@ use super::prepared::{Cascade, Prepared};
 use super::work::{AttentionIo, Sizes};
 use radixkv::BlockId;
 use radixkv_attention::plan::{Rule, Sharing};
-use radixkv_attention::{Backend, Batch, Half, Layout, Output, Qkv, ShapeError};
+use radixkv_attention::{Backend, Batch, Layout, Output, Qkv, ShapeError};
 
 /// Microseconds of reading that sharing a prefix has to save: a cascade is one launch more, and writes and reads parts.
 const WORTHWHILE_US: usize = 10;
@@ -22,6 +22,10 @@ const WORTHWHILE_US: usize = 10;
 /// read. Every operation returns as soon as its work is queued;
 /// [`Device::synchronize`] waits for it, and so does reading a buffer. Preparing a batch copies its plan to the device;
 /// the operations on a prepared batch launch kernels and do nothing else, so they can be captured into a graph.
+///
+/// Over latent vectors ([`Order::Latent`](radixkv_attention::Order::Latent)) `extend` computes each row as `decode` does, which is
+/// for few rows: a prompt is faster with the keys and values of its heads. Cascades, trees and rows that are not kept are
+/// refused.
 ///
 /// # Examples
 ///
@@ -168,7 +172,7 @@ impl Backend for Attention {
     }
 
     fn rule(&self, layout: &Layout) -> Rule {
-        let elements = layout.row_elements() + layout.of(Half::Values).row_elements();
+        let elements: usize = layout.halves().iter().map(|half| layout.of(*half).row_elements()).sum();
         let bytes_per_token = elements * layout.dtype.bytes();
         let bytes_per_us = self.device.properties().bytes_per_us;
         let group_cost_tokens = (WORTHWHILE_US * bytes_per_us).div_ceil(bytes_per_token.max(1));
@@ -179,6 +183,9 @@ impl Backend for Attention {
         let variant = kv::check(layout)?;
         batch.check(layout)?;
         batch.check_decode()?;
+        if variant.is_latent() {
+            return Err(GpuError::Latent { what: "shared prefixes", instead: "decode" });
+        }
         sharing.check(batch.tables, batch.contexts, layout.block_size)?;
         let uneven = sharing.groups.iter().position(|group| group.shared_tokens % layout.block_size != 0);
         if let Some(group) = uneven {

@@ -4,7 +4,7 @@ use super::abi::{DecodeItem, MergeItem};
 use super::error::GpuError;
 use super::upload::Upload;
 use radixkv::BlockId;
-use radixkv_attention::{Batch, Layout};
+use radixkv_attention::Batch;
 
 /// The maximum size of a reserved batch ([`Attention::reserve`](super::Attention::reserve)).
 ///
@@ -24,18 +24,18 @@ pub struct Capacity {
     pub sequences: usize,
     /// Entries of the block table.
     pub blocks: usize,
-    /// Thread blocks of a decode: at least one for each head of keys and values of a sequence. What is beyond that is
-    /// for cutting long contexts, which are cut less where it is too little.
+    /// Thread blocks of a decode: at least one for each head of keys and values of a sequence, or for each 32 query heads
+    /// over latent vectors. What is beyond that is for cutting long contexts, which are cut less where it is too little.
     pub items: usize,
 }
 
 impl Capacity {
-    /// Words of all arrays.
-    pub(super) fn words(self, layout: &Layout) -> usize {
+    /// Words of all arrays, for so many groups of query heads.
+    pub(super) fn words(self, head_groups: usize) -> usize {
         let Self { sequences, blocks, items } = self;
         Upload::room::<u64>(sequences)
             + Upload::room::<DecodeItem>(items)
-            + Upload::room::<MergeItem>(sequences * layout.kv_heads)
+            + Upload::room::<MergeItem>(sequences * head_groups)
             + Upload::room::<u32>(items)
             + Upload::room::<BlockId>(blocks)
     }

@@ -135,6 +135,13 @@ pub enum GpuError {
         /// Elements of a head of values.
         value_dim: usize,
     },
+    /// There are no kernels for this over latent vectors; nothing was queued.
+    Latent {
+        /// What was asked for.
+        what: &'static str,
+        /// What there is in its place.
+        instead: &'static str,
+    },
     /// The batch was reserved for another scoring, which is recorded with its launches.
     OtherScoring,
     /// The batch was prepared for another layout than the storage has.
@@ -384,10 +391,11 @@ impl fmt::Display for GpuError {
                 write!(
                     f,
                     "no kernels for {dtype} with heads of {head_dim} elements of keys and {value_dim} of values; there are \
-                     kernels for f16 and bf16 with 64, 96, 128, 192 and 256 of both, and with 192 and 128; and for i8 and \
-                     e4m3 with 64 and 128 of both"
+                     kernels for f16 and bf16 with 64, 96, 128, 192 and 256 of both, and with 192 and 128; for i8 and \
+                     e4m3 with 64 and 128 of both; and for latent vectors of f16 and bf16 with 576 and 512"
                 )
             }
+            Self::Latent { what, instead } => write!(f, "no kernels for {what} over latent vectors; {instead}"),
             Self::OtherScoring => f.write_str(
                 "the batch was reserved for another window, soft-cap, sinks or slopes; reserve one with these",
             ),

@@ -62,7 +62,7 @@ impl HostPool {
     /// ```
     pub fn new(device: &Device, layout: &Layout, blocks: usize) -> Result<Self, GpuError> {
         layout.check()?;
-        let block_bytes = 2 * layout.layers * kv::block_bytes(layout);
+        let block_bytes = layout.halves().len() * layout.layers * kv::block_bytes(layout);
         let bytes = blocks.checked_mul(block_bytes).filter(|bytes| isize::try_from(*bytes).is_ok());
         let bytes = bytes.ok_or(GpuError::OutOfMemory { bytes: usize::MAX })?;
         device.refuse_capture()?;

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::module::Module;
-use radixkv_attention::Dtype;
+use radixkv_attention::{Dtype, Layout};
 
 /// An element type of keys and values and the sizes of their heads, for which the attention kernels are compiled.
 ///
@@ -50,6 +50,10 @@ pub enum Variant {
     E4m3D64,
     /// `e4m3`, heads of 128 elements; rows are `bf16`.
     E4m3D128,
+    /// Latent vectors of `bf16`, of 576 elements, of which the first 512 are the value.
+    Bf16Latent,
+    /// Latent vectors of `f16`, of 576 elements, of which the first 512 are the value.
+    F16Latent,
 }
 
 /// A kernel of the crate, as errors name it.
@@ -72,8 +76,10 @@ pub enum Kernel {
     CopyBlocks,
     /// Lengths of common prefixes of pairs of token runs.
     CompareKeys,
-    /// One query row of a sequence over a part of its context.
+    /// One query row of a sequence over a part of its context; over latent vectors, of up to 16 query heads.
     Decode(Variant),
+    /// The same over latent vectors, of up to 32 query heads.
+    DecodeWide(Variant),
     /// Rows of one sequence, causal.
     Extend(Variant),
     /// Rows of several sequences over the prefix that they share, and of each over the rest of its context.
@@ -98,7 +104,7 @@ pub(super) struct LaunchShape {
 }
 
 /// What a variant is compiled for: the element type, elements of a head of keys and of one of values, its name.
-const VARIANTS: [(Variant, Dtype, usize, usize, &str); 16] = [
+const VARIANTS: [(Variant, Dtype, usize, usize, &str); 18] = [
     (Variant::Bf16D64, Dtype::Bf16, 64, 64, "bf16_d64"),
     (Variant::Bf16D128, Dtype::Bf16, 128, 128, "bf16_d128"),
     (Variant::F16D64, Dtype::F16, 64, 64, "f16_d64"),
@@ -115,7 +121,15 @@ const VARIANTS: [(Variant, Dtype, usize, usize, &str); 16] = [
     (Variant::I8D128, Dtype::I8, 128, 128, "i8_d128"),
     (Variant::E4m3D64, Dtype::E4m3, 64, 64, "e4m3_d64"),
     (Variant::E4m3D128, Dtype::E4m3, 128, 128, "e4m3_d128"),
+    (Variant::Bf16Latent, Dtype::Bf16, 576, 512, "latent_bf16"),
+    (Variant::F16Latent, Dtype::F16, 576, 512, "latent_f16"),
 ];
+/// Those of heads of keys and values come first.
+const OF_HEADS: usize = Variant::Bf16Latent as usize;
+
+/// Query heads of an item over latent vectors, at most.
+pub(super) const WIDE_HEADS: usize = 32;
+const NARROW_HEADS: usize = 16;
 
 /// Chunks of 16 bytes of a row in shared memory, as `TileLayout` of the kernels fills them up.
 fn row_chunks(elements: usize, bytes: usize) -> usize {
@@ -127,7 +141,7 @@ fn row_chunks(elements: usize, bytes: usize) -> usize {
 
 impl Variant {
     /// The variant for this element type, which may have scales of either kind, and for heads of so many elements of keys and
-    /// of values; if there is one.
+    /// of values; if there is one. For latent vectors: [`latent`](Self::latent).
     pub fn of(dtype: Dtype, head_dim: usize, value_dim: usize) -> Option<Self> {
         let dtype = match dtype {
             Dtype::I8Static => Dtype::I8,
@@ -137,7 +151,39 @@ impl Variant {
         let fits = |(_, of, keys, values, _): &&(Self, Dtype, usize, usize, &str)| {
             (*of, *keys, *values) == (dtype, head_dim, value_dim)
         };
-        VARIANTS.iter().find(fits).map(|(variant, ..)| *variant)
+        VARIANTS[..OF_HEADS].iter().find(fits).map(|(variant, ..)| *variant)
+    }
+
+    /// The variant for latent vectors of this element type and of so many elements, of which the first `value_dim` are the
+    /// value; if there is one.
+    ///
+    /// ```
+    /// use radixkv_attention::Dtype;
+    /// use radixkv_cuda::Variant;
+    ///
+    /// assert_eq!(Variant::latent(Dtype::Bf16, 576, 512), Some(Variant::Bf16Latent));
+    /// assert_eq!(Variant::latent(Dtype::E4m3, 576, 512), None);
+    /// ```
+    pub fn latent(dtype: Dtype, head_dim: usize, value_dim: usize) -> Option<Self> {
+        let fits = |(_, of, keys, values, _): &&(Self, Dtype, usize, usize, &str)| {
+            (*of, *keys, *values) == (dtype, head_dim, value_dim)
+        };
+        VARIANTS[OF_HEADS..].iter().find(fits).map(|(variant, ..)| *variant)
+    }
+
+    /// The variant for a layout, if there is one.
+    pub(super) fn of_layout(layout: &Layout) -> Option<Self> {
+        let of = if layout.has_values() { Self::of } else { Self::latent };
+        of(layout.dtype, layout.head_dim, layout.value_dim)
+    }
+
+    pub(super) fn is_latent(self) -> bool {
+        self as usize >= OF_HEADS
+    }
+
+    /// The kernel that decodes so many query heads.
+    pub(super) fn decode(self, query_heads: usize) -> Kernel {
+        if self.is_latent() && query_heads > NARROW_HEADS { Kernel::DecodeWide(self) } else { Kernel::Decode(self) }
     }
 
     fn row(self) -> (Dtype, usize, usize, &'static str) {
@@ -168,6 +214,16 @@ impl Variant {
         most / (warps * slot) * warps * slot
     }
 
+    /// Shared memory of a thread block that decodes so many query heads over latent vectors, as `LatentShape` of the kernels has
+    /// it: two stages of 32 keys, products of four quarters, weights and factors.
+    fn latent_bytes(self, heads: usize) -> usize {
+        let (dtype, keys, _, _) = self.row();
+        2 * 32 * 16 * row_chunks(keys, dtype.bytes())
+            + 4 * heads * (32 + 8) * 4
+            + heads * 16 * row_chunks(32, 2)
+            + heads * 4
+    }
+
     /// Shared memory of a thread block of `extend`, as `RowsShape` of the kernels has it.
     fn rows_bytes(self) -> usize {
         let (dtype, keys, values, _) = self.row();
@@ -184,13 +240,19 @@ impl Kernel {
     pub(super) fn all() -> impl Iterator<Item = Self> {
         let append = [Self::Append, Self::AppendI8, Self::AppendE4m3];
         let plain = [Self::CopyBlocks, Self::CompareKeys, Self::Read, Self::Copy];
-        let of = |variant| [Self::Decode(variant), Self::Extend(variant), Self::Cascade(variant), Self::Merge(variant)];
+        let of = |variant: Variant| match variant.is_latent() {
+            true => vec![Self::Decode(variant), Self::DecodeWide(variant), Self::Merge(variant)],
+            false => vec![Self::Decode(variant), Self::Extend(variant), Self::Cascade(variant), Self::Merge(variant)],
+        };
         append.into_iter().chain(plain).chain(VARIANTS.into_iter().flat_map(move |(variant, ..)| of(variant)))
     }
 
     /// Its index in [`all`](Self::all).
     pub(super) fn index(self) -> usize {
-        let of = |nth: usize, variant: Variant| 7 + 4 * variant as usize + nth;
+        let of = |nth: usize, variant: Variant| match (variant as usize).checked_sub(OF_HEADS) {
+            Some(latent) => 7 + 4 * OF_HEADS + 3 * latent + nth,
+            None => 7 + 4 * variant as usize + nth,
+        };
         match self {
             Self::Append => 0,
             Self::AppendI8 => 1,
@@ -200,9 +262,9 @@ impl Kernel {
             Self::Read => 5,
             Self::Copy => 6,
             Self::Decode(variant) => of(0, variant),
-            Self::Extend(variant) => of(1, variant),
+            Self::Extend(variant) | Self::DecodeWide(variant) => of(1, variant),
             Self::Cascade(variant) => of(2, variant),
-            Self::Merge(variant) => of(3, variant),
+            Self::Merge(variant) => of(if variant.is_latent() { 2 } else { 3 }, variant),
         }
     }
 
@@ -212,6 +274,8 @@ impl Kernel {
             Self::Append | Self::AppendI8 | Self::AppendE4m3 => Module::Append,
             Self::CopyBlocks => Module::CopyBlocks,
             Self::CompareKeys => Module::CompareKeys,
+            Self::Decode(variant) if variant.is_latent() => Module::Latent,
+            Self::DecodeWide(_) => Module::Latent,
             Self::Decode(_) => Module::Decode,
             Self::Extend(_) => Module::Extend,
             Self::Cascade(_) => Module::Cascade,
@@ -228,6 +292,10 @@ impl Kernel {
             Self::Append | Self::AppendI8 | Self::AppendE4m3 | Self::CopyBlocks | Self::CompareKeys => plain(256, 4),
             Self::Read | Self::Copy => plain(512, 2),
             Self::Merge(_) => plain(128, 16),
+            Self::Decode(variant) if variant.is_latent() => tiles(variant.latent_bytes(NARROW_HEADS)),
+            Self::DecodeWide(variant) => {
+                LaunchShape { threads: 256, shared_bytes: variant.latent_bytes(WIDE_HEADS) as u32, blocks_at_once: 1 }
+            }
             Self::Decode(variant) => tiles(variant.item_bytes()),
             Self::Extend(variant) => tiles(variant.rows_bytes()),
             Self::Cascade(variant) => tiles(variant.rows_bytes().max(variant.item_bytes())),
@@ -246,6 +314,8 @@ impl fmt::Display for Kernel {
             Self::CompareKeys => f.write_str("rk_compare_keys"),
             Self::Read => f.write_str("rk_read"),
             Self::Copy => f.write_str("rk_copy"),
+            Self::Decode(variant) if variant.is_latent() => write!(f, "rk_{}_h16", variant.row().3),
+            Self::DecodeWide(variant) => write!(f, "rk_{}_h32", variant.row().3),
             Self::Decode(variant) => write!(f, "rk_decode_{}", variant.row().3),
             Self::Extend(variant) => write!(f, "rk_extend_{}", variant.row().3),
             Self::Cascade(variant) => write!(f, "rk_cascade_{}", variant.row().3),
@@ -276,5 +346,7 @@ mod tests {
         assert!(Kernel::all().all(|kernel| bytes(kernel) <= 99 << 10));
         assert_eq!(bytes(Kernel::Decode(Variant::Bf16D128)), 98_304);
         assert_eq!(bytes(Kernel::Extend(Variant::Bf16D128)), 99_840);
+        assert_eq!(bytes(Kernel::Decode(Variant::Bf16Latent)), 85_056);
+        assert_eq!(bytes(Kernel::DecodeWide(Variant::F16Latent)), 96_384);
     }
 }

@@ -48,7 +48,8 @@ pub struct Kv {
     block_stride: usize,
     /// Static scales, where the element type has them: `[layers, {keys, values}, kv_heads]`; and the same on the device.
     scales: Option<(Vec<f32>, Buffer<f32>)>,
-    /// Addresses of block 0 in each plane: the keys of a layer, its values, the keys of the next layer, and so on.
+    /// Addresses of block 0 in each plane: the keys of a layer, its values, the keys of the next layer, and so on; of latent
+    /// vectors the keys alone.
     planes: Vec<u64>,
     planes_on_device: (Arrays, ArraySpan),
     /// The planes, in runs that one copy takes.
@@ -75,7 +76,7 @@ pub struct Kv {
 pub struct Planes<'a> {
     /// Device address of block 0's keys, in each layer.
     pub keys: &'a [u64],
-    /// Device address of block 0's values, in each layer.
+    /// Device address of block 0's values, in each layer; none of latent vectors.
     pub values: &'a [u64],
     /// Elements from the keys of a block to those of the next block, and from values to values:
     /// [`Layout::block_elements`] if blocks follow each other, twice that if a block's values lie between.
@@ -94,7 +95,7 @@ pub(super) fn check(layout: &Layout) -> Result<Variant, GpuError> {
     if u32::try_from(piece).is_err() || piece.saturating_mul(blocks) > most_of_a_plane {
         return Err(ShapeError::TooLarge { blocks: layout.blocks }.into());
     }
-    Variant::of(dtype, head_dim, value_dim).ok_or(GpuError::Layout { dtype, head_dim, value_dim })
+    Variant::of_layout(layout).ok_or(GpuError::Layout { dtype, head_dim, value_dim })
 }
 
 /// Bytes of the elements of one block in a plane.
@@ -118,8 +119,9 @@ impl Kv {
     pub(super) fn new(device: &Device, layout: Layout) -> Result<Self, GpuError> {
         check(&layout)?;
         let plane = layout.blocks * block_bytes(&layout);
-        let elements = device.zeros::<u16>(2 * layout.layers * plane / size_of::<u16>())?;
-        let planes = (0..2 * layout.layers).map(|index| elements.address() + (index * plane) as u64).collect();
+        let count = layout.halves().len() * layout.layers;
+        let elements = device.zeros::<u16>(count * plane / size_of::<u16>())?;
+        let planes = (0..count).map(|index| elements.address() + (index * plane) as u64).collect();
         Self::of(device, layout, Some(elements), planes, block_bytes(&layout), true)
     }
 
@@ -159,13 +161,16 @@ impl Kv {
         check(&layout)?;
         let Planes { keys, values, block_stride } = planes;
         check_len("addresses of keys", keys.len(), layout.layers)?;
-        check_len("addresses of values", values.len(), layout.layers)?;
+        check_len("addresses of values", values.len(), if layout.has_values() { layout.layers } else { 0 })?;
         let (bytes, needed) = (layout.dtype.bytes(), block_bytes(&layout).div_ceil(layout.dtype.bytes()));
         if block_stride < needed {
             let (what, given) = ("elements from block to block", block_stride);
             return Err(ShapeError::Length { what, given, needed }.into());
         }
-        let planes: Vec<u64> = keys.iter().zip(values).flat_map(|(keys, values)| [*keys, *values]).collect();
+        let planes: Vec<u64> = match layout.has_values() {
+            true => keys.iter().zip(values).flat_map(|(keys, values)| [*keys, *values]).collect(),
+            false => keys.to_vec(),
+        };
         let stride = block_stride.saturating_mul(bytes);
         let bytes = stride as u64;
         if let Some(&address) = planes.iter().chain([&bytes]).find(|address| **address % 16 != 0) {
@@ -301,7 +306,10 @@ impl Kv {
         if layer >= layers {
             return Err(ShapeError::Layer { layer, layers }.into());
         }
-        let planes = [self.planes[2 * layer], self.planes[2 * layer + 1]];
+        let planes = match self.layout.has_values() {
+            true => [self.planes[2 * layer], self.planes[2 * layer + 1]],
+            false => [self.planes[layer]; 2],
+        };
         let heads = (2 * layer * self.layout.kv_heads * size_of::<f32>()) as u64;
         let scales = self.scales.as_ref().map(|(_, scales)| scales.address() + heads);
         Ok(layer_kv(&self.layout, planes, self.block_stride, scales))
@@ -315,7 +323,8 @@ impl Kv {
 
 impl Kv {
     /// Makes a storage in tensors of an engine, two of each layer: keys `[blocks, block_size, kv_heads, head_dim]`, and values
-    /// with `value_dim`, for [`Order::Nhd`]; `[blocks, kv_heads, block_size, ...]` for [`Order::Hnd`]. Blocks may have gaps between them,
+    /// with `value_dim`, for [`Order::Nhd`]; `[blocks, kv_heads, block_size, ...]` for [`Order::Hnd`]; one of each layer,
+    /// `[blocks, block_size, head_dim]`, and no values, for [`Order::Latent`]. Blocks may have gaps between them,
     /// which are the same in all tensors, as those of a tensor `[blocks, 2, ...]` have.
     ///
     /// # Errors
@@ -336,8 +345,9 @@ impl Kv {
         let mut addresses = |half: Half, tensors: &[DlTensor]| -> Result<Vec<u64>, GpuError> {
             let Layout { blocks, block_size, kv_heads, head_dim, dtype, order, .. } = layout.of(half);
             let shape = match order {
-                Order::Hnd => [blocks, kv_heads, block_size, head_dim],
-                _ => [blocks, block_size, kv_heads, head_dim],
+                Order::Hnd => vec![blocks, kv_heads, block_size, head_dim],
+                Order::Latent => vec![blocks, block_size, head_dim],
+                _ => vec![blocks, block_size, kv_heads, head_dim],
             };
             tensors
                 .iter()

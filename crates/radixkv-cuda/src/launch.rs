@@ -46,7 +46,7 @@ arguments! {
     };
     CopyArgs, (): |()| Kernel::CopyBlocks;
     CompareArgs, (): |()| Kernel::CompareKeys;
-    DecodeArgs, Variant: Kernel::Decode;
+    DecodeArgs, (Variant, usize): |(variant, query_heads): (Variant, usize)| variant.decode(query_heads);
     MergeArgs, Variant: Kernel::Merge;
     TileArgs, (Variant, TileRows): |(variant, rows)| match rows {
         TileRows::Chunk => Kernel::Extend(variant),

@@ -10,6 +10,7 @@ pub(super) enum Module {
     CopyBlocks,
     Decode,
     Extend,
+    Latent,
     Merge,
 }
 
@@ -23,10 +24,11 @@ pub(super) struct ModuleFiles {
 }
 
 /// Files that the sources include.
-pub(super) const HEADERS: [(&str, &str); 6] = [
+pub(super) const HEADERS: [(&str, &str); 7] = [
     ("abi.cuh", include_str!("../kernels/abi.cuh")),
     ("element.cuh", include_str!("../kernels/element.cuh")),
     ("item.cuh", include_str!("../kernels/item.cuh")),
+    ("latent.cuh", include_str!("../kernels/latent.cuh")),
     ("plat.cuh", include_str!("../kernels/plat.cuh")),
     ("rows.cuh", include_str!("../kernels/rows.cuh")),
     ("tile.cuh", include_str!("../kernels/tile.cuh")),
@@ -54,6 +56,7 @@ impl Module {
             Self::CopyBlocks => files!("copy_blocks"),
             Self::Decode => files!("decode"),
             Self::Extend => files!("extend"),
+            Self::Latent => files!("latent"),
             Self::Merge => files!("merge"),
         }
     }

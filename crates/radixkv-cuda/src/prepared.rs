@@ -46,7 +46,7 @@ pub struct Prepared {
 /// How a prepared batch is computed.
 #[derive(Debug)]
 pub(super) enum Step {
-    /// One row for each sequence.
+    /// One row for each sequence; over latent vectors, any rows.
     Decode { items: ArraySpan },
     /// Rows that are kept in blocks.
     Extend { tiles: ArraySpan, trees: ArraySpan },
@@ -93,7 +93,13 @@ impl Prepared {
             is_tree: !batch.scoring.trees.is_empty(),
         };
         let (table, slots, parts, step);
-        if decodes.is_ok() {
+        if sizes.variant.is_latent() {
+            let (contexts, tables) = rows_apart(batch)?;
+            let plan = decode::plan(&params, &contexts, &tables);
+            (table, slots) = (upload.push(batch.tables.blocks), upload.push(batch.slots));
+            parts = Parts::new(device, &sizes, &plan.merges, &mut upload)?;
+            step = Step::Decode { items: upload.push(&plan.items) };
+        } else if decodes.is_ok() {
             let plan = decode::plan(&params, batch.contexts, batch.tables.offsets);
             (table, slots) = (upload.push(batch.tables.blocks), upload.push(batch.slots));
             parts = Parts::new(device, &sizes, &plan.merges, &mut upload)?;
@@ -147,11 +153,11 @@ impl Prepared {
             values: values.address,
             slots: self.arrays.address(self.slots),
             key_stride: layout.row_elements() as u32,
-            value_stride: layout.of(Half::Values).row_elements() as u32,
+            value_stride: layout.appended_elements(Half::Values) as u32,
             tokens: self.sizes.rows as u32,
             kv_heads: layout.kv_heads as u32,
             head_dim: layout.head_dim as u32,
-            value_dim: layout.value_dim as u32,
+            value_dim: if layout.has_values() { layout.value_dim as u32 } else { 0 },
             static_scales: u32::from(layout.dtype.has_static_scales()),
             pad: 0,
         };
@@ -177,6 +183,25 @@ impl Prepared {
         }
         work.merge(io)
     }
+}
+
+/// Each row of a batch over latent vectors as a sequence that ends with it: its tokens, and where its blocks begin in the table.
+fn rows_apart(batch: &Batch<'_>) -> Result<(Vec<u32>, Vec<u32>), GpuError> {
+    if !batch.save_kv {
+        return Err(GpuError::Latent { what: "rows that are not kept", instead: "prepare the batch with save_kv" });
+    }
+    let (mut contexts, mut tables) = (Vec::new(), Vec::new());
+    for sequence in 0..batch.len() {
+        let rows = batch.rows_of(sequence);
+        let masks = batch.scoring.trees.get(rows.clone()).unwrap_or_default();
+        if masks.iter().zip(1..).any(|(mask, index)| mask.count_ones() != index) {
+            return Err(GpuError::Latent { what: "trees", instead: "verify each path as a sequence" });
+        }
+        let before = batch.contexts[sequence] - rows.len() as u32;
+        contexts.extend((1..=rows.len() as u32).map(|row| before + row));
+        tables.extend(rows.map(|_| batch.tables.offsets[sequence]));
+    }
+    Ok((contexts, tables))
 }
 
 /// Scratch blocks have scales of their own, but static ones are those of the layer.

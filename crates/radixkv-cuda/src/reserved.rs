@@ -5,7 +5,7 @@ use super::abi::{DIRECT, DecodeItem, IDLE, MergeItem, SKIP};
 use super::attention::Attention;
 use super::capacity::Capacity;
 use super::error::GpuError;
-use super::kernel::Kernel;
+use super::kernel::{Kernel, WIDE_HEADS};
 use super::kv;
 use super::plan::PlanParams;
 use super::plan::decode::{self, DecodePlan};
@@ -13,7 +13,7 @@ use super::prepared::{Prepared, Step};
 use super::scoring::DeviceScoring;
 use super::upload::{ArraySpan, Arrays, Upload};
 use super::work::{Parts, Sizes};
-use radixkv_attention::{Batch, Layout, ShapeError};
+use radixkv_attention::{Batch, Layout, MAX_LATENT_HEADS, ShapeError};
 
 impl Attention {
     /// Items of a [`Capacity`] with which contexts are cut as [`prepare`](radixkv_attention::Backend::prepare) cuts
@@ -34,7 +34,8 @@ impl Attention {
     pub fn items(&self, layout: &Layout, sequences: usize) -> Result<usize, GpuError> {
         let kernel = Kernel::Decode(kv::check(layout)?);
         let slots = self.device().slots(kernel);
-        let heads = sequences.checked_mul(layout.kv_heads).and_then(|heads| heads.checked_next_multiple_of(slots));
+        let groups = if layout.has_values() { layout.kv_heads } else { MAX_LATENT_HEADS / WIDE_HEADS };
+        let heads = sequences.checked_mul(groups).and_then(|heads| heads.checked_next_multiple_of(slots));
         heads.and_then(|items| items.checked_add(slots)).ok_or(GpuError::TooMuch { kernel })
     }
 
@@ -82,14 +83,14 @@ impl Attention {
         if [rows, partial_rows, blocks].iter().any(|count| u32::try_from(*count).is_err()) {
             return Err(GpuError::TooMuch { kernel: Kernel::Decode(variant) });
         }
-        let needed = capacity.sequences * layout.kv_heads;
+        let needed = capacity.sequences * sizes.head_groups();
         if capacity.items < needed {
             return Err(GpuError::Capacity { what: "heads of sequences", given: needed, room: capacity.items });
         }
         let mut prepared = Prepared {
             device: self.device().clone(),
             sizes,
-            arrays: Arrays::of_room(self.device(), capacity.words(layout))?,
+            arrays: Arrays::of_room(self.device(), capacity.words(sizes.head_groups()))?,
             table: ArraySpan::default(),
             slots: ArraySpan::default(),
             save_kv: true,
@@ -143,7 +144,7 @@ impl Prepared {
         capacity.check(batch)?;
         let params = PlanParams { window: batch.scoring.window, ..sizes.params(&self.device) };
         let mut plan = decode::plan_within(&params, batch.contexts, batch.tables.offsets, capacity.items);
-        fill(&mut plan, capacity, sizes.layout.kv_heads);
+        fill(&mut plan, capacity, sizes.head_groups());
         let mut slots = batch.slots.to_vec();
         slots.resize(capacity.sequences, SKIP);
 
@@ -160,9 +161,9 @@ impl Prepared {
 
 /// Fills a plan up to its room with items that do nothing, so that every step has its arrays at the same places and
 /// launches the same grids.
-fn fill(plan: &mut DecodePlan, capacity: Capacity, kv_heads: usize) {
+fn fill(plan: &mut DecodePlan, capacity: Capacity, head_groups: usize) {
     debug_assert!(plan.items.len() <= capacity.items && plan.merges.list.len() <= capacity.items);
     plan.items.resize(capacity.items, DecodeItem { kv_head: IDLE, part: DIRECT, ..DecodeItem::default() });
-    plan.merges.items.resize(capacity.sequences * kv_heads, MergeItem::default());
+    plan.merges.items.resize(capacity.sequences * head_groups, MergeItem::default());
     plan.merges.list.resize(capacity.items, 0);
 }

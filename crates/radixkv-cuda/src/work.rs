@@ -4,7 +4,7 @@ use super::abi::{DecodeArgs, LayerKv, MergeArgs, ScoringArgs, TileArgs};
 use super::buffer::{Buffer, RawView};
 use super::device::Device;
 use super::error::GpuError;
-use super::kernel::{Kernel, Variant};
+use super::kernel::{Kernel, Variant, WIDE_HEADS};
 use super::launch::TileRows;
 use super::plan::{Merges, PlanParams};
 use super::upload::{ArraySpan, Arrays, Upload};
@@ -65,13 +65,25 @@ impl Sizes {
         Ok(Self { layout: *layout, variant, query_heads, rows, scale: batch.scale, scale_log2 })
     }
 
+    /// Groups of query heads that thread blocks of their own decode: those of each head of keys and values; over latent vectors
+    /// as few as divide the query heads evenly.
+    pub(super) fn head_groups(&self) -> usize {
+        if self.layout.has_values() {
+            return self.layout.kv_heads;
+        }
+        let fits = |groups: &usize| self.query_heads.is_multiple_of(*groups) && self.query_heads / groups <= WIDE_HEADS;
+        (1..=self.query_heads).find(fits).unwrap_or(self.query_heads)
+    }
+
     /// What the plans of this batch depend on.
     pub(super) fn params(&self, device: &Device) -> PlanParams {
+        // There are no tiles over latent vectors.
+        let tiles = if self.variant.is_latent() { Kernel::Decode } else { Kernel::Extend };
         PlanParams {
             query_heads: self.query_heads,
-            kv_heads: self.layout.kv_heads,
-            decode_slots: device.slots(Kernel::Decode(self.variant)),
-            tile_slots: device.slots(Kernel::Extend(self.variant)),
+            kv_heads: self.head_groups(),
+            decode_slots: device.slots(self.variant.decode(self.query_heads)),
+            tile_slots: device.slots(tiles(self.variant)),
             tile_rows: self.variant.tile_rows(),
             window: None,
         }
@@ -79,7 +91,7 @@ impl Sizes {
 
     /// Elements of all rows of keys, or of values.
     pub(super) fn kv_elements(&self, half: Half) -> usize {
-        self.rows * self.layout.of(half).row_elements()
+        self.rows * self.layout.appended_elements(half)
     }
 
     pub(super) fn check_layout(&self, layout: &Layout) -> Result<(), GpuError> {
@@ -117,7 +129,7 @@ impl Parts {
 impl Parts {
     /// Room for the parts of `items` decode items, and for the merging of all rows.
     pub(super) fn of_room(device: &Device, sizes: &Sizes, items: usize) -> Result<Self, GpuError> {
-        let group = sizes.query_heads / sizes.layout.kv_heads;
+        let group = sizes.query_heads / sizes.head_groups();
         let rows = items * group;
         if u32::try_from(rows).is_err() {
             return Err(GpuError::TooMuch { kernel: Kernel::Merge(sizes.variant) });
@@ -164,12 +176,12 @@ impl Work<'_> {
             items: self.arrays.address(items),
             items_len: items.len as u32,
             query_heads: sizes.query_heads as u32,
-            kv_heads: sizes.layout.kv_heads as u32,
+            kv_heads: sizes.head_groups() as u32,
             query_stride: (sizes.query_heads * sizes.layout.head_dim) as u32,
             scale_log2: sizes.scale_log2,
             lse_scale: std::f32::consts::LN_2,
         };
-        self.device.launch(sizes.variant, (items.len, 1), &arguments)
+        self.device.launch((sizes.variant, sizes.query_heads), (items.len, 1), &arguments)
     }
 
     /// Queues `extend`, or `cascade` for sharers.

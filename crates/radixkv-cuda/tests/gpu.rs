@@ -30,6 +30,8 @@ mod handles;
 mod identity;
 #[path = "gpu/images.rs"]
 mod images;
+#[path = "gpu/latent.rs"]
+mod latent;
 #[path = "gpu/measure.rs"]
 mod measure;
 #[path = "gpu/replay.rs"]

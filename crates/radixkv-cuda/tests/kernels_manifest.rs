@@ -7,8 +7,18 @@ use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
 
-const MODULES: [&str; 9] =
-    ["append", "bandwidth", "cascade", "compare_keys", "copy_blocks", "decode", "extend", "merge", "selftest"];
+const MODULES: [&str; 10] = [
+    "append",
+    "bandwidth",
+    "cascade",
+    "compare_keys",
+    "copy_blocks",
+    "decode",
+    "extend",
+    "latent",
+    "merge",
+    "selftest",
+];
 const TARGETS: [&str; 3] = ["compute_80.ptx", "sm_80.cubin", "sm_90.cubin"];
 
 fn kernels() -> PathBuf {

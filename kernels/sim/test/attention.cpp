@@ -4,6 +4,7 @@
 #include "tests.hpp"
 
 #include "item.cuh"
+#include "latent.cuh"
 #include "rows.cuh"
 
 namespace {
@@ -19,7 +20,14 @@ Sizes sizes(const Shape& shape) {
   RK_VARIANTS(SIZES)
   abort();
 }
-size_t shared_decode(const Shape& shape) { return sizes(shape).decode; }
+// The kernel that decodes: its name, threads, and shared memory.
+struct Decoder { std::string name; u32 threads; size_t shared; };
+Decoder decoder(const Shape& shape) {
+  if (!shape.latent_items) return {"rk_decode" + shape.suffix(), 128, sizes(shape).decode};
+  const std::string name = std::string("rk_latent_") + shape.type.name();
+  if (shape.item_rows() <= 16) return {name + "_h16", LatentShape<1>::THREADS, LatentShape<1>::SHARED};
+  return {name + "_h32", LatentShape<2>::THREADS, LatentShape<2>::SHARED};
+}
 size_t shared_rows(const Shape& shape) { return sizes(shape).rows_bytes; }
 
 // The model as the kernels take it.
@@ -136,7 +144,7 @@ struct DecodePlan {
   u32 rows = 0;
   std::vector<std::vector<u32>> parts;  // of each (sequence, key-value head)
   void add(const Pool& pool, u32 seq, u32 first, bool direct, u32 most, Random& r) {
-    for (u32 h = 0; h < pool.shape.kv_heads; ++h) {
+    for (u32 h = 0; h < pool.shape.items(); ++h) {
       const auto ranges = cut(first, pool.lengths[seq], most, r);
       parts.emplace_back();
       for (const auto& range : ranges) {
@@ -145,7 +153,7 @@ struct DecodePlan {
                          alone ? RK_DIRECT : FIRST_PART + rows, pool.lengths[seq], 0});
         if (alone) continue;
         parts.back().push_back(rows);
-        rows += pool.shape.group;
+        rows += pool.shape.item_rows();
       }
     }
   }
@@ -164,7 +172,7 @@ RkDecodeArgs decode_args(const Pool& pool, const Queries& q, const Results& to, 
           items.get(),
           (u32)items.size(),
           pool.shape.q_heads(),
-          pool.shape.kv_heads,
+          pool.shape.items(),
           q.stride,
           (float)(scale * LOG2_E),
           lse_scale(schedule)};
@@ -221,10 +229,11 @@ void test_decode(const Shape& shape, const std::vector<u32>& lengths, u32 most_s
   const double scale = 1 / std::sqrt((double)shape.dim);
   Memory<RkDecodeItem> items(plan.items);
   const Memory<u32> table(without_blocks(pool, low));
-  launch("rk_decode" + shape.suffix(), (u32)items.size(), 1, 128, shared_decode(shape), seed,
+  const Decoder decode = decoder(shape);
+  launch(decode.name, (u32)items.size(), 1, decode.threads, decode.shared, seed,
          decode_args(pool, queries, results, o, ml, items, table, scoring, scale, seed));
   for (u32 i = 0; i < plan.parts.size(); ++i)
-    if (!plan.parts[i].empty()) results.merge_row(i * shape.group, shape.group, plan.parts[i]);
+    if (!plan.parts[i].empty()) results.merge_row(i * shape.item_rows(), shape.item_rows(), plan.parts[i]);
   results.merge(o, ml, scoring, seed);
   compare("decode", pool, queries, results, seq, views, model, scale, seed);
 }
@@ -352,7 +361,7 @@ void test_cascade(const Shape& shape, const std::vector<u32>& lengths, u32 share
   Extra extra;
   extra.members = tokens.get();
   extra.contexts = contexts.get();
-  launch("rk_cascade" + shape.suffix(), (u32)tiles.size(), 1, 128, std::max(shared_rows(shape), shared_decode(shape)), seed,
+  launch("rk_cascade" + shape.suffix(), (u32)tiles.size(), 1, 128, std::max(shared_rows(shape), decoder(shape).shared), seed,
          tile_args(pool, queries, results, o, ml, given, table, extra, scoring, scale, seed));
   for (u32 i = 0; i < rests.parts.size(); ++i)
     if (!rests.parts[i].empty()) results.merge_row(i * shape.group, shape.group, rests.parts[i]);
@@ -377,8 +386,10 @@ void test_empty(const Shape& shape, u32 seed) {
   for (int kind = 0; kind < 4; ++kind) {
     Results results(shape, 1);
     Memory<float> o((size_t)128 * shape.value_dim), ml(256);
+    if (shape.latent_items && kind % 2) continue;           // only decode has them
     const u32 part = kind < 2 ? RK_DIRECT : FIRST_PART, token = first_token(shape);
-    for (u32 h = 0; h < shape.kv_heads; ++h) {
+    const Decoder decode = decoder(shape);
+    for (u32 h = 0; h < shape.items(); ++h) {
       std::vector<RkDecodeItem> items = {{token, pool.starts[0], h, 16, 16, part, 20, 0}};
       std::vector<RkTile> tiles = {{pool.starts[0], h, 16, 20, part, 0, shape.group, token, 10}};
       Memory<RkDecodeItem> i(items);
@@ -387,9 +398,9 @@ void test_empty(const Shape& shape, u32 seed) {
         launch("rk_extend" + shape.suffix(), 1, 1, 128, shared_rows(shape), seed,
                tile_args(pool, queries, results, o, ml, t, table, Extra(), scoring, scale, seed));
       else
-        launch("rk_decode" + shape.suffix(), 1, 1, 128, shared_decode(shape), seed,
+        launch(decode.name, 1, 1, decode.threads, decode.shared, seed,
                decode_args(pool, queries, results, o, ml, i, table, scoring, scale, seed));
-      if (kind >= 2) results.merge_row(h * shape.group, shape.group, h ? std::vector<u32>{} : std::vector<u32>{0, 0});
+      if (kind >= 2) results.merge_row(h * shape.item_rows(), shape.item_rows(), h ? std::vector<u32>{} : std::vector<u32>{0, 0});
     }
     results.merge(o, ml, scoring, seed);
     bool zero = true;
@@ -423,7 +434,7 @@ void test_nan(const Shape& shape, u32 seed) {
       launch("rk_extend" + shape.suffix(), shape.kv_heads, 1, 128, shared_rows(shape), seed,
              tile_args(pool, queries, results, o, ml, t, table, Extra(), scoring, 1, seed));
     else
-      launch("rk_decode" + shape.suffix(), shape.kv_heads, 1, 128, shared_decode(shape), seed,
+      launch("rk_decode" + shape.suffix(), shape.kv_heads, 1, 128, decoder(shape).shared, seed,
              decode_args(pool, queries, results, o, ml, i, table, scoring, 1, seed));
     bool right = true;
     for (size_t at = 0; at < results.out.size(); ++at) {
@@ -438,8 +449,8 @@ void test_nan(const Shape& shape, u32 seed) {
 void test_merge(const Shape& shape, u32 seed) {
   Random r(seed);
   const Scoring scoring{Model()};
-  const u32 rows = shape.group, counts[] = {0, 1, 2, 3 + draw(r, 15), 18 + draw(r, 20), 70};
-  Results results(shape, 6 * shape.kv_heads);
+  const u32 rows = shape.item_rows(), counts[] = {0, 1, 2, 3 + draw(r, 15), 18 + draw(r, 20), 70};
+  Results results(shape, 6 * shape.items());
   u32 parts = 0;
   for (u32 count : counts) parts += count;
   Memory<float> o((size_t)parts * rows * shape.value_dim), ml((size_t)parts * rows * 2);

@@ -104,6 +104,25 @@ static void long_sequences(u32 schedule) {
   test_extend(wide, {700}, {70}, 2, Model(), false, schedule);
 }
 
+// Latent vectors, for numbers of query heads that fill an item of 16 or of 32, or not, in one item and in several.
+static void latents(u32 schedule, bool full) {
+  Random r(schedule * 5381 + 3);
+  static const u32 HEADS[][2] = {{16, 1}, {128, 4}, {5, 1}, {24, 1}, {40, 4}, {32, 2}};
+  for (u32 turn = 0; turn < 6; ++turn) {
+    if (!full && turn % 2 != schedule % 2) continue;
+    const Kind kind = (turn / 2 + schedule / 2) % 2 ? Kind::F16 : Kind::BF16;
+    const u32 block = BLOCKS[(turn + schedule) % 7];
+    const Shape shape = {{kind}, 576, 1, HEADS[turn][0], block, false, 512, HEADS[turn][1]};
+    std::vector<u32> lengths = {1, 31 + draw(r, 3), 33 + draw(r, turn == 1 ? 60 : 170)};
+    if (full) lengths.push_back(400 + draw(r, 100));
+    test_decode(shape, lengths, 1 + turn % 3, turn < 4 ? draw_model(shape, r) : Model(), schedule);
+    test_empty(shape, schedule);
+    if (turn == 3 || turn == 4) test_merge(shape, schedule);
+    // Their rows have no values of their own.
+    test_append({{kind}, 576, 1, 1, block, false, 0}, 1 + draw(r, 30), false, schedule);
+  }
+}
+
 // So many heads that heads x tokens of a block, and heads x elements, take more than 16 bits.
 static void many_heads(u32 schedule) {
   const Shape shape = {{KINDS[schedule % 4]}, 128, 80, 16, 32, schedule % 2 == 1, 128};
@@ -141,6 +160,7 @@ int main(int argc, char** argv) {
   for (u32 schedule = 0; schedule < schedules; ++schedule) {
     test_selftest(schedule, nullptr);
     movement(schedule);
+    latents(schedule, full);
     attention(schedule, full);
     long_sequences(schedule);
     if (schedule < 4) many_heads(schedule);

@@ -62,7 +62,11 @@ struct Shape {
   u32 dim, kv_heads, group, block;
   bool hnd;
   u32 value_dim;
+  u32 latent_items = 0;     // latent vectors, for the heads of which a sequence has so many items; 0: keys and values
   u32 q_heads() const { return kv_heads * group; }
+  // Items over the same keys, and rows of each.
+  u32 items() const { return latent_items ? latent_items : kv_heads; }
+  u32 item_rows() const { return q_heads() / items(); }
   std::string suffix() const {
     return std::string("_") + type.name() + "_d" + std::to_string(dim) + (value_dim == dim ? "" : "_" + std::to_string(value_dim));
   }
@@ -70,7 +74,7 @@ struct Shape {
   std::string text() const {
     char s[96];
     snprintf(s, sizeof s, "%s d%u/%u heads %u group %u block %u %s", type.name(), dim, value_dim, kv_heads, group, block,
-             hnd ? "HND" : "NHD");
+             latent_items ? "latent" : hnd ? "HND" : "NHD");
     return s;
   }
 };
@@ -90,7 +94,7 @@ inline double normal(Random& r) { return std::normal_distribution<double>()(r); 
 // Where memory begins as the kernels are told: block 0 of a pool, the first row of queries and outputs, partial row 0 would lie
 // so far before it that the offsets of those that are there take 64 bits.
 constexpr u32 FIRST_BLOCK = 5000000, FIRST_PART = (1u << 31) + 16;
-inline u32 first_token(const Shape& shape) { return (u32)((1ull << 32) / (shape.q_heads() * shape.dim)) + 1; }
+inline u32 first_token(const Shape& shape) { return (u32)((1ull << 32) / (shape.q_heads() * std::min(shape.dim, shape.value_dim))) + 1; }
 template <class T> T* before(T* p, u64 elements) { return (T*)((uintptr_t)p - elements * sizeof(T)); }
 
 inline Model draw_model(const Shape& shape, Random& r) {
@@ -124,7 +128,7 @@ class Pool {
         blocks(count(shape, lengths, shared) + spare),
         scales(draw(r, 3) ? Scales::TOKENS : Scales::HEADS),
         k(elements(shape.dim) * shape.type.bytes()),
-        v(elements(shape.value_dim) * shape.type.bytes()),
+        v(shape.latent_items ? 0 : elements(shape.value_dim) * shape.type.bytes()),
         k_scale(scale_count()),
         v_scale(scale_count()),
         starts(),
@@ -133,6 +137,7 @@ class Pool {
       for (u32 t = s > 0 ? shared * shape.block : 0; t < lengths[s]; ++t)
         for (u32 h = 0; h < shape.kv_heads; ++h) {
           write(k.get() + place(s, t, h, shape.dim) * shape.type.bytes(), k_scale.get() + scale_place(s, t, h), shape.dim, r);
+          if (shape.latent_items) continue;
           write(v.get() + place(s, t, h, shape.value_dim) * shape.type.bytes(), v_scale.get() + scale_place(s, t, h), shape.value_dim, r);
         }
   }
@@ -146,12 +151,14 @@ class Pool {
   }
   double key(size_t s, u32 t, u32 h, u32 d) const { return element(k, k_scale, place(s, t, h, shape.dim) + d, scale_place(s, t, h)); }
   double value(size_t s, u32 t, u32 h, u32 d) const {
+    if (shape.latent_items) return key(s, t, h, d);
     return element(v, v_scale, place(s, t, h, shape.value_dim) + d, scale_place(s, t, h));
   }
   // Makes a token's rows NaN, where elements have 8 bits by its scales or by codes.
   void spoil(size_t s, u32 t) const {
     for (u32 h = 0; h < shape.kv_heads; ++h) {
       memset(k.get() + place(s, t, h, shape.dim) * shape.type.bytes(), 0xff, shape.dim * shape.type.bytes());
+      if (shape.latent_items) continue;
       memset(v.get() + place(s, t, h, shape.value_dim) * shape.type.bytes(), 0xff, shape.value_dim * shape.type.bytes());
       if (shape.type.scaled() && scales == Scales::TOKENS) k_scale[scale_place(s, t, h)] = v_scale[scale_place(s, t, h)] = NAN;
     }

@@ -10,7 +10,7 @@ use super::storage::CpuKv;
 use super::{Cpu, RANGE_TOKENS};
 use crate::backend::{Backend, Output, Qkv};
 use crate::batch::Batch;
-use crate::layout::{Half, Layout};
+use crate::layout::Layout;
 use crate::plan::{Rule, Sharing};
 use crate::shape::ShapeError;
 use radixkv::BlockId;
@@ -86,9 +86,9 @@ impl<C: Computes> Backend for C {
             return Err(ShapeError::NotKept.into());
         }
         batch.check_new(kv, layer, keys, values)?;
-        for (half, rows) in [(Half::Keys, keys), (Half::Values, values)] {
-            let row = batch.layout.of(half).row_elements();
-            batch.slots.iter().zip(rows.chunks_exact(row)).for_each(|(slot, row)| kv.write(layer, half, *slot, row));
+        for (half, rows) in batch.layout.halves().iter().zip([keys, values]) {
+            let row = batch.layout.appended_elements(*half);
+            batch.slots.iter().zip(rows.chunks_exact(row)).for_each(|(slot, row)| kv.write(layer, *half, *slot, row));
         }
         Ok(())
     }

@@ -213,7 +213,7 @@ impl Prepared {
 
     /// Checks new keys and values.
     pub(super) fn check_new<E>(&self, kv: &CpuKv, layer: usize, keys: &[E], values: &[E]) -> Result<(), ShapeError> {
-        let row = |half| self.layout.of(half).row_elements();
+        let row = |half| self.layout.appended_elements(half);
         self.check(kv, layer, &[("keys", keys.len(), row(Half::Keys)), ("values", values.len(), row(Half::Values))])
     }
 

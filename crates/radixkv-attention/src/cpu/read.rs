@@ -115,6 +115,8 @@ impl<E: Number> RowSource<'_, E> {
     /// Reads a row that is in no block, rounded as if it came from one.
     fn read_new(&self, batch: &Batch<'_>, half: Half, [sequence, token, head]: [usize; 3], to: &mut [f32]) {
         let Some([keys, values]) = self.new else { return };
+        // Values of latent vectors are the first elements of their keys.
+        let half = if self.layout().has_values() { half } else { Half::Keys };
         let Layout { head_dim, kv_heads, dtype, .. } = self.layout().of(half);
         let from = match half {
             Half::Keys => keys,
@@ -167,11 +169,14 @@ impl<E: Number> RowSource<'_, E> {
         heads: Range<usize>,
         hints: &mut Hints,
     ) {
+        if half == Half::Values && !self.layout().has_values() {
+            return; // they are read as keys before
+        }
         let end = ahead.tokens.end.min(self.kept(batch, ahead.sequence));
         let (plane, layout) = (Plane { layer: self.layer, half }, self.layout().of(half));
         let row_bytes = layout.head_dim * layout.dtype.bytes();
         self.each_piece(batch, ahead.sequence, ahead.tokens.start..end, |block, tokens| match layout.order {
-            Order::Nhd => {
+            Order::Nhd | Order::Latent => {
                 let (words, stride) = self.kv.rows(plane, block, tokens.start, heads.start);
                 let spaced = [tokens.len(), stride * size_of::<u64>()];
                 hints.add(words.as_ptr().cast(), heads.len() * row_bytes, spaced);

@@ -17,7 +17,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64 as Word, Ordering::Relaxed};
 /// reads a block without a lease may read a mixture of old and new elements.
 ///
 /// The planes lie as [`Layout::index`] says. Scales of elements of 8 bits lie apart from them, in the same order of layers,
-/// keys and values, and slots: one for each head. Static ones have no slots.
+/// keys and values, and slots: one for each head. Static ones have no slots. A latent vector has one scale, of its key and its
+/// value.
 ///
 /// ```
 /// use radixkv_attention::{Backend, Dtype, Half, Layout, Order, cpu::Cpu};
@@ -34,7 +35,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64 as Word, Ordering::Relaxed};
 pub struct CpuKv {
     layout: Layout,
     words: Aligned<Word>,
-    /// Bits of `f32`: `[layers, {keys, values}, slots, kv_heads]`, without slots if they are static, or nothing.
+    /// Bits of `f32`: `[layers, {keys, values}, slots, kv_heads]`, without slots if they are static, without values of latent
+    /// vectors, or nothing.
     scales: Box<[AtomicU32]>,
 }
 
@@ -156,7 +158,10 @@ impl CpuKv {
 
     fn scale_index(&self, Plane { layer, half }: Plane, block: BlockId, token: usize) -> usize {
         let Layout { blocks, block_size, kv_heads, dtype, .. } = self.layout;
-        let plane = 2 * layer + usize::from(half == Half::Values);
+        let plane = match self.layout.halves() {
+            [_] => layer,
+            halves => halves.len() * layer + usize::from(half == Half::Values),
+        };
         if dtype.has_static_scales() {
             return plane * kv_heads;
         }
@@ -187,7 +192,7 @@ impl CpuKv {
     pub(super) fn copy(&self, pairs: &[(BlockId, BlockId)]) -> Result<(), ShapeError> {
         self.check_copy(pairs)?;
         for layer in 0..self.layout.layers {
-            for half in [Half::Keys, Half::Values] {
+            for &half in self.layout.halves() {
                 let words = self.layout.of(half).block_elements() / per_word(self.layout.dtype);
                 let at = |block| self.layout.index(layer, half, block, 0, 0) / per_word(self.layout.dtype);
                 let scale_at = |block| self.scale_index(Plane { layer, half }, block, 0);

@@ -6,6 +6,7 @@ mod combined;
 mod edges;
 mod extremes;
 mod hostile;
+mod latent;
 mod numbers;
 mod prefix;
 mod trees;

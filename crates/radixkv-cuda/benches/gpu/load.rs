@@ -17,6 +17,9 @@ pub const LAYOUT: Layout = Layout {
 
 const QUERY_HEADS: usize = 64;
 
+/// Latent vectors of DeepSeek and Kimi.
+const LATENT: Layout = Layout { kv_heads: 1, head_dim: 576, value_dim: 512, order: Order::Latent, ..LAYOUT };
+
 /// The largest difference of a sampled row from `f64`, relative to its norm.
 const BOUND: f64 = 1.2e-2;
 
@@ -65,18 +68,24 @@ impl Load {
     /// One row for each sequence; the first `shared` tokens are in the same blocks for all.
     pub fn decode(contexts: &[u32], shared: usize, seed: u64) -> Self {
         let rows: Vec<u32> = (0..=contexts.len() as u32).collect();
-        Self::new(contexts, rows, shared, seed)
+        Self::new(LAYOUT, QUERY_HEADS, contexts, rows, shared, seed)
     }
 
     /// A chunk of `rows` after `before` tokens.
     pub fn extend(before: usize, rows: usize, seed: u64) -> Self {
-        Self::new(&[(before + rows) as u32], vec![0, rows as u32], 0, seed)
+        Self::new(LAYOUT, QUERY_HEADS, &[(before + rows) as u32], vec![0, rows as u32], 0, seed)
     }
 
-    fn new(contexts: &[u32], rows: Vec<u32>, shared: usize, seed: u64) -> Self {
-        let of = |tokens: usize| tokens.div_ceil(LAYOUT.block_size);
+    /// One row for each sequence, over latent vectors in blocks of so many tokens.
+    pub fn latent(contexts: &[u32], query_heads: usize, block_size: usize, seed: u64) -> Self {
+        let rows: Vec<u32> = (0..=contexts.len() as u32).collect();
+        Self::new(Layout { block_size, ..LATENT }, query_heads, contexts, rows, 0, seed)
+    }
+
+    fn new(base: Layout, query_heads: usize, contexts: &[u32], rows: Vec<u32>, shared: usize, seed: u64) -> Self {
+        let of = |tokens: usize| tokens.div_ceil(base.block_size);
         let own = |context: &u32| of(*context as usize) - of(shared);
-        let layout = Layout { blocks: of(shared) + contexts.iter().map(own).sum::<usize>(), ..LAYOUT };
+        let layout = Layout { blocks: of(shared) + contexts.iter().map(own).sum::<usize>(), ..base };
         let mut order: Vec<u32> = (0..layout.blocks as u32).collect();
         Rng::with_seed(seed).shuffle(&mut order);
         let (prefix, mut rest) = order.split_at(of(shared));
@@ -90,16 +99,16 @@ impl Load {
             offsets.push(blocks.len() as u32);
             let new = rows[sequence + 1] - rows[sequence];
             slots.extend((context - new..*context).map(|token| {
-                let (block, at) = (token as usize / LAYOUT.block_size, token as usize % LAYOUT.block_size);
-                u64::from(blocks[first + block]) * LAYOUT.block_size as u64 + at as u64
+                let (block, at) = (token as usize / base.block_size, token as usize % base.block_size);
+                u64::from(blocks[first + block]) * base.block_size as u64 + at as u64
             }));
         }
         let total = *rows.last().expect("rows") as usize;
-        let queries = elements(seed + 100, total * QUERY_HEADS * LAYOUT.head_dim);
+        let queries = elements(seed + 100, total * query_heads * base.head_dim);
         let storage = elements(seed + 200, layout.elements());
         let mut load = Self {
             layout,
-            query_heads: QUERY_HEADS,
+            query_heads,
             contexts: contexts.to_vec(),
             rows,
             queries,
@@ -121,7 +130,7 @@ impl Load {
         let size = self.layout.block_size as u64;
         let row = |slot: &u64| {
             let first = self.layout.index(0, half, (slot / size) as u32, (slot % size) as usize, 0);
-            &self.storage[first..first + self.layout.row_elements()]
+            &self.storage[first..first + self.layout.appended_elements(half)]
         };
         self.slots.iter().flat_map(row).copied().collect()
     }
@@ -155,12 +164,17 @@ impl Load {
 
     /// Bytes of keys and values of all blocks of one layer, shared ones once.
     pub fn kv_bytes(&self) -> usize {
-        2 * self.layout.plane_elements() * 2
+        2 * self.layout.elements() / self.layout.layers
     }
 
     /// Bytes of keys and values of all contexts of one layer, shared ones for each.
     pub fn context_bytes(&self) -> usize {
-        2 * self.contexts.iter().sum::<u32>() as usize * self.layout.row_elements() * 2
+        self.kv_bytes() / self.layout.slots() as usize * self.contexts.iter().sum::<u32>() as usize
+    }
+
+    /// Elements of all outputs.
+    pub fn out_elements(&self) -> usize {
+        self.rows.last().map_or(0, |rows| *rows as usize) * self.query_heads * self.layout.value_dim
     }
 
     /// Compares some rows and heads with `f64`.
@@ -173,8 +187,8 @@ impl Load {
             let head = random.usize(..self.query_heads);
             let seen = self.contexts[sequence] as usize + row + 1 - rows.end;
             let expected = self.attend(sequence, row, head, seen);
-            let at = (row * self.query_heads + head) * self.layout.head_dim;
-            let got = out[at..at + self.layout.head_dim].iter().map(|element| value(*element));
+            let at = (row * self.query_heads + head) * self.layout.value_dim;
+            let got = out[at..at + self.layout.value_dim].iter().map(|element| value(*element));
             let wrong: f64 = got.zip(&expected).map(|(got, expected)| (got - expected).powi(2)).sum();
             let error = (wrong / expected.iter().map(|x| x * x).sum::<f64>()).sqrt();
             assert!(error <= BOUND, "sequence {sequence}, row {row}, head {head}: relative error {error:.2e}");
@@ -189,14 +203,14 @@ impl Load {
         let place = |half: Half, token: usize| {
             let block = self.blocks[self.offsets[sequence] as usize + token / layout.block_size];
             let first = layout.index(0, half, block, token % layout.block_size, kv_head);
-            self.storage[first..first + dim].iter().map(|element| value(*element))
+            self.storage[first..first + layout.of(half).head_dim].iter().map(|element| value(*element))
         };
         let score =
             |token| place(Half::Keys, token).zip(&query).map(|(k, q)| k * q).sum::<f64>() * f64::from(self.scale());
         let scores: Vec<f64> = (0..seen).map(score).collect();
         let most = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
         let sum: f64 = scores.iter().map(|score| (score - most).exp()).sum();
-        let mut out = vec![0.0; dim];
+        let mut out = vec![0.0; layout.value_dim];
         for (token, score) in scores.iter().enumerate() {
             let weight = (score - most).exp() / sum;
             out.iter_mut().zip(place(Half::Values, token)).for_each(|(sum, v)| *sum += weight * v);

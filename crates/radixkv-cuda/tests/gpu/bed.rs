@@ -57,6 +57,7 @@ pub fn bound(dtype: Dtype) -> f64 {
 }
 
 /// A batch of sequences with random keys and values, its storage, and the arrays that a backend takes.
+#[derive(Clone)]
 pub struct Bed {
     pub layout: Layout,
     pub query_heads: usize,
@@ -177,7 +178,7 @@ impl Bed {
             queries: Vec::new(),
             keys: Vec::new(),
             values: Vec::new(),
-            storage: vec![NAN; 2 * layers * blocks * block_bytes(&layout) / 2],
+            storage: vec![NAN; layout.halves().len() * layers * blocks * block_bytes(&layout) / 2],
             whole: Vec::new(),
         };
         sequences.iter().for_each(|sequence| bed.add(&mut random, &mut free, layer, *sequence));
@@ -195,7 +196,7 @@ impl Bed {
             let table = &bed.blocks[bed.offsets[sequence] as usize..];
             for token in 0..before {
                 let place = (table[token / bed.layout.block_size], token % bed.layout.block_size);
-                let [key, value] = [Half::Keys, Half::Values].map(|half| token * bed.layout.of(half).row_elements());
+                let [key, value] = [Half::Keys, Half::Values].map(|half| token * bed.layout.appended_elements(half));
                 again.store(&mut storage, shape.layer, place, [&keys[key..], &values[value..]]);
             }
         }
@@ -206,7 +207,7 @@ impl Bed {
         let Sequence { before, rows, shared } = sequence;
         let layout = self.layout;
         let (context, row_dtype) = (before + rows, rows_of(layout.dtype));
-        let [key_row, value_row] = [Half::Keys, Half::Values].map(|half| layout.of(half).row_elements());
+        let [key_row, value_row] = [Half::Keys, Half::Values].map(|half| layout.appended_elements(half));
         let draw = |random: &mut Rng, elements: usize, by: f32| -> Vec<u16> {
             (0..elements).map(|_| encode(row_dtype, normal(random) * by)).collect()
         };
@@ -250,6 +251,34 @@ impl Bed {
         self.whole.push((keys, values));
     }
 
+    /// The same sequences in blocks of another size.
+    pub fn in_blocks_of(&self, block_size: usize, layer: usize) -> Self {
+        let blocks_of = |context: u32| (context as usize).div_ceil(block_size);
+        let blocks = self.contexts.iter().map(|context| blocks_of(*context)).sum::<usize>();
+        let layout = Layout { block_size, blocks, ..self.layout };
+        let storage = vec![NAN; layout.halves().len() * layout.layers * blocks * block_bytes(&layout) / 2];
+        let mut again = Self { layout, blocks: Vec::new(), offsets: vec![0], slots: Vec::new(), ..self.clone() };
+        again.storage = storage;
+        for (sequence, (keys, values)) in self.whole.iter().enumerate() {
+            let (context, first) = (self.contexts[sequence], again.blocks.len());
+            let before = context as usize - (self.rows[sequence + 1] - self.rows[sequence]) as usize;
+            again.blocks.extend((first..first + blocks_of(context)).map(|block| (blocks - 1 - block) as u32));
+            again.offsets.push(again.blocks.len() as u32);
+            for token in 0..context as usize {
+                let (block, at) = (again.blocks[first + token / block_size], token % block_size);
+                let [key, value] = [Half::Keys, Half::Values].map(|half| token * layout.appended_elements(half));
+                if token < before {
+                    let mut storage = std::mem::take(&mut again.storage);
+                    again.store(&mut storage, layer, (block, at), [&keys[key..], &values[value..]]);
+                    again.storage = storage;
+                } else {
+                    again.slots.push(u64::from(block) * block_size as u64 + at as u64);
+                }
+            }
+        }
+        again
+    }
+
     pub fn batch(&self) -> Batch<'_> {
         Batch {
             query_heads: self.query_heads,
@@ -283,7 +312,7 @@ impl Bed {
         let (layout, mut storage) = (self.layout, self.storage.clone());
         for (row, slot) in self.slots.iter().enumerate() {
             let (block, token) = ((slot / layout.block_size as u64) as u32, (slot % layout.block_size as u64) as usize);
-            let [keys, values] = [Half::Keys, Half::Values].map(|half| row * layout.of(half).row_elements());
+            let [keys, values] = [Half::Keys, Half::Values].map(|half| row * layout.appended_elements(half));
             self.store(&mut storage, layer, (block, token), [&self.keys[keys..], &self.values[values..]]);
         }
         storage
@@ -293,9 +322,10 @@ impl Bed {
     fn store(&self, storage: &mut [u16], layer: usize, (block, token): (u32, usize), rows: [&[u16]; 2]) {
         let layout = self.layout;
         let piece = block_bytes(&layout);
-        for (half, rows) in [Half::Keys, Half::Values].into_iter().zip(rows) {
+        for (&half, rows) in layout.halves().iter().zip(rows) {
             let of = layout.of(half);
-            let block_at = ((2 * layer + half as usize) * layout.blocks + block as usize) * piece;
+            let plane = layout.halves().len() * layer + half as usize;
+            let block_at = (plane * layout.blocks + block as usize) * piece;
             for head in 0..layout.kv_heads {
                 let (bytes, scale) = self.stored(half, head, &rows[head * of.head_dim..][..of.head_dim]);
                 let element = token * of.token_stride() + head * of.head_stride();
@@ -385,7 +415,8 @@ impl Bed {
             let all = |half: Half, rows: &[u16], dim: usize| -> Vec<Vec<f64>> {
                 rows.chunks(dim).enumerate().map(|(at, row)| read(half, at % layout.kv_heads, row)).collect()
             };
-            let (keys, values) = (all(Half::Keys, keys, dim), all(Half::Values, values, value_dim));
+            let keys = all(Half::Keys, keys, dim);
+            let values = if layout.has_values() { all(Half::Values, values, value_dim) } else { keys.clone() };
             for row in self.rows[sequence] as usize..self.rows[sequence + 1] as usize {
                 for head in 0..heads {
                     let at = (row * heads + head) * dim;

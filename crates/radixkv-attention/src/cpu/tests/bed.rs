@@ -14,6 +14,8 @@ pub(super) struct Model {
     pub(super) kv_heads: usize,
     pub(super) head_dim: usize,
     pub(super) value_dim: usize,
+    /// Whether values are the first elements of keys.
+    pub(super) latent: bool,
     pub(super) dtype: Dtype,
     /// Static scales of keys and of values, one for each of their heads.
     pub(super) kv_scales: [Vec<f32>; 2],
@@ -51,18 +53,21 @@ fn usual_scale(head_dim: usize) -> f32 {
 impl Model {
     pub(super) fn draw(dice: &mut Rng) -> Self {
         let kv_heads = dice.usize(1..=3);
-        let query_heads = kv_heads * dice.usize(1..=MAX_GQA_GROUP);
+        let latent = kv_heads == 1 && dice.bool();
+        let query_heads = if latent { dice.usize(1..=24) } else { kv_heads * dice.usize(1..=MAX_GQA_GROUP) };
         let dtype = dice.choice(DTYPES).expect("one of them");
         let sizes = if dtype.has_scales() { [8, 16, 64, 128] } else { [4, 20, 64, 128] };
         let head_dim = dice.choice(sizes).expect("one of them");
         let other = dice.choice(sizes).expect("one of them");
+        let value_dim = if latent { other.min(head_dim) } else { head_dim };
         let rarely = |dice: &mut Rng| dice.u8(..3) == 0;
         Self {
             query_heads,
             kv_heads,
             head_dim,
             scale: usual_scale(head_dim),
-            value_dim: if rarely(dice) { other } else { head_dim },
+            value_dim: if !latent && rarely(dice) { other } else { value_dim },
+            latent,
             dtype,
             kv_scales: [(); 2].map(|()| (0..kv_heads).map(|_| static_scale(dtype, dice)).collect()),
             window: rarely(dice).then(|| dice.u32(1..=200)),
@@ -77,13 +82,37 @@ impl Model {
         let (window, soft_cap, sinks, slopes) = (None, None, Vec::new(), Vec::new());
         let scale = usual_scale(head_dim);
         let kv_scales = [(); 2].map(|()| vec![1.0; kv_heads]);
-        let value_dim = head_dim;
-        Self { query_heads, kv_heads, head_dim, value_dim, dtype, kv_scales, scale, window, soft_cap, sinks, slopes }
+        let (value_dim, latent) = (head_dim, false);
+        Self {
+            query_heads,
+            kv_heads,
+            head_dim,
+            value_dim,
+            latent,
+            dtype,
+            kv_scales,
+            scale,
+            window,
+            soft_cap,
+            sinks,
+            slopes,
+        }
+    }
+
+    /// Over latent vectors, whose order is then their own.
+    pub(super) fn latent(query_heads: usize, head_dim: usize, value_dim: usize, dtype: Dtype) -> Self {
+        Self { query_heads, value_dim, latent: true, ..Self::small(1, 1, head_dim, dtype) }
+    }
+
+    /// Elements of a token's values that are appended.
+    pub(super) fn value_row(&self) -> usize {
+        if self.latent { 0 } else { self.kv_heads * self.value_dim }
     }
 
     pub(super) fn layout(&self, block_size: usize, tokens: usize, order: Order) -> Layout {
         let Self { kv_heads, head_dim, value_dim, dtype, .. } = *self;
         let blocks = tokens.div_ceil(block_size) + 3;
+        let order = if self.latent { Order::Latent } else { order };
         Layout { layers: 2, blocks, block_size, kv_heads, head_dim, value_dim, dtype, order }
     }
 
@@ -91,7 +120,7 @@ impl Model {
         Text {
             queries: rows(tokens, self.query_heads * self.head_dim, dice),
             keys: rows(tokens, self.kv_heads * self.head_dim, dice),
-            values: rows(tokens, self.kv_heads * self.value_dim, dice),
+            values: rows(tokens, self.value_row(), dice),
         }
     }
 
@@ -140,9 +169,11 @@ impl Model {
         let sum = weights.iter().sum::<f64>() + sink.map_or(0.0, |sink| (sink - base).exp());
         let mut out = vec![0.0; v];
         for (token, weight) in seen.zip(&weights) {
-            out.iter_mut()
-                .zip(row(Half::Values, &text.values, token, v))
-                .for_each(|(out, value)| *out += weight * value);
+            let value = match self.latent {
+                true => row(Half::Keys, &text.keys, token, d),
+                false => row(Half::Values, &text.values, token, v),
+            };
+            out.iter_mut().zip(value).for_each(|(out, value)| *out += weight * value);
         }
         (out.into_iter().map(|out| out / sum).collect(), max + sum.ln())
     }
@@ -177,13 +208,11 @@ impl Bed {
         let kv = Cpu.allocate(model.layout(block_size, total * block_size, order)).expect("a small layout");
         let layout = *kv.layout();
         if layout.dtype.has_static_scales() {
-            for (layer, half) in (0..2).flat_map(|layer| [Half::Keys, Half::Values].map(|half| (layer, half))) {
+            for (layer, half) in (0..2).flat_map(|layer| layout.halves().iter().map(move |half| (layer, *half))) {
                 kv.set_scales(layer, half, &model.kv_scales[half as usize]).expect("scales");
             }
         }
-        for (half, slot) in
-            [Half::Keys, Half::Values].into_iter().flat_map(|h| (0..kv.layout().slots()).map(move |s| (h, s)))
-        {
+        for (half, slot) in layout.halves().iter().flat_map(|h| (0..kv.layout().slots()).map(move |s| (*h, s))) {
             let nothing = vec![f32::NAN; layout.of(half).row_elements()];
             (0..2).for_each(|layer| kv.write(layer, half, slot, &nothing));
         }
@@ -195,11 +224,12 @@ impl Bed {
 
     /// Makes all sequences begin with the first tokens of the first one, in its blocks.
     pub(super) fn share(&mut self, texts: &mut [Text], shared: usize) {
-        let Model { kv_heads, head_dim, value_dim, .. } = self.model;
+        let Model { kv_heads, head_dim, .. } = self.model;
+        let value_row = self.model.value_row();
         let blocks = shared / self.kv.layout().block_size;
         let ((first, rest), (prefix, tables)) = (texts.split_at_mut(1), self.tables.split_at_mut(1));
         for (text, table) in rest.iter_mut().zip(tables) {
-            let (keys, values) = (shared * kv_heads * head_dim, shared * kv_heads * value_dim);
+            let (keys, values) = (shared * kv_heads * head_dim, shared * value_row);
             text.keys[..keys].copy_from_slice(&first[0].keys[..keys]);
             text.values[..values].copy_from_slice(&first[0].values[..values]);
             table[..blocks].copy_from_slice(&prefix[0][..blocks]);
@@ -255,7 +285,7 @@ impl Bed {
         let (flat, layout) = (self.flat(&prompts), *self.kv.layout());
         let prepared = Cpu.prepare(&layout, &self.batch(&flat, true)).expect("a good batch");
         let keys = Self::gather(&prompts, texts, |text| &text.keys, layout.row_elements());
-        let values = Self::gather(&prompts, texts, |text| &text.values, layout.of(Half::Values).row_elements());
+        let values = Self::gather(&prompts, texts, |text| &text.values, self.model.value_row());
         Cpu.append(&self.kv, self.layer, &prepared, &keys, &values).expect("rows");
     }
 
@@ -286,7 +316,7 @@ impl Bed {
         let query_row = self.model.query_heads * self.model.head_dim;
         let queries: Vec<E> = Self::gather(chunks, texts, |text| &text.queries, query_row);
         let keys: Vec<E> = Self::gather(chunks, texts, |text| &text.keys, layout.row_elements());
-        let values: Vec<E> = Self::gather(chunks, texts, |text| &text.values, layout.of(Half::Values).row_elements());
+        let values: Vec<E> = Self::gather(chunks, texts, |text| &text.values, self.model.value_row());
         let heads = batch.total_rows() * self.model.query_heads;
         let (mut rows, mut lse) = (vec![E::narrow(7.0); heads * self.model.value_dim], vec![7.0; heads]);
         let out = Output { rows: rows.as_mut_slice(), lse: Some(lse.as_mut_slice()) };
@@ -325,7 +355,7 @@ pub(super) fn bits(numbers: &[f32]) -> Vec<u32> {
 /// Puts numbers that are none, and infinities, at some places.
 pub(super) fn spoil(text: &mut Text, dice: &mut Rng) {
     for rows in [&mut text.queries, &mut text.keys, &mut text.values] {
-        if dice.u8(..3) == 0 {
+        if !rows.is_empty() && dice.u8(..3) == 0 {
             let at = dice.usize(..rows.len());
             rows[at] = dice.choice([f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 70_000.0]).expect("one of them");
         }

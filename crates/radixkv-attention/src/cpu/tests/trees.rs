@@ -19,7 +19,7 @@ fn path(model: &Model, text: &Text, before: usize, mask: u32, rows: usize) -> Te
     Text {
         queries: pick(&text.queries, model.query_heads * model.head_dim),
         keys: pick(&text.keys, model.kv_heads * model.head_dim),
-        values: pick(&text.values, model.kv_heads * model.value_dim),
+        values: pick(&text.values, model.value_row()),
     }
 }
 
