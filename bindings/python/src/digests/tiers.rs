@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use radixkv_tiers::{FileTier, Layout};
 
-use super::engine::Below;
+use super::below::Below;
 use super::errors;
 use crate::cache::duration;
 
