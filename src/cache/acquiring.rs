@@ -56,7 +56,10 @@ impl Future for Acquiring {
         // First, as in `reserve_async`.
         waiting.signal().wake_by(context.waker());
         match session.acquire_in_turn(prompt, waiting) {
-            Err(refused) if refused.is_for_now() => Poll::Pending,
+            Err(refused) if refused.is_for_now() => {
+                waiting.signal().wake_again(context.waker());
+                Poll::Pending
+            }
             served => {
                 *waiter = None;
                 session.count_acquired(&served);

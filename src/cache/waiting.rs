@@ -80,6 +80,7 @@ impl Future for Reserving {
         waiting.signal().wake_by(context.waker());
         match cache.take_in_turn(ask, cache, waiting) {
             Err(refused) if refused.is_for_now() && deadline.is_none_or(|moment| Instant::now() < moment) => {
+                waiting.signal().wake_again(context.waker());
                 Poll::Pending
             }
             served => {

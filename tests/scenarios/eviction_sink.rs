@@ -306,6 +306,61 @@ fn it_is_told_that_one_that_waits_needs_the_blocks() {
     assert_eq!(waiter.join().expect("no panic"), Ok(2));
 }
 
+/// The sink waits for a thread that copies, and the task's executor parks between two polls: both by the same thread's token.
+#[cfg(feature = "async")]
+#[test]
+fn a_sink_that_parks_takes_no_wake_up_from_a_task() {
+    use std::future::Future;
+    use std::pin::pin;
+    use std::sync::Barrier;
+    use std::task::{Context, Poll, Wake, Waker};
+
+    struct Unparks(thread::Thread);
+    impl Wake for Unparks {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+
+    let (to_copy, copies) = channel::<(EvictedBatch, Sender<()>)>();
+    thread::spawn(move || {
+        for (batch, done) in copies {
+            drop(batch);
+            // The sink's thread has been woken for that, and parks again.
+            thread::sleep(Duration::from_millis(50));
+            done.send(()).expect("the sink waits");
+        }
+    });
+    let to_copy = Mutex::new(to_copy);
+    let bench = bench(PrefixCache::builder(4, 2).eviction_sink(move |batch: EvictedBatch| {
+        let (done, is_done) = channel();
+        to_copy.lock().expect("no panic").send((batch, done)).expect("it runs");
+        is_done.recv().expect("it was copied");
+    }));
+    bench.serve_at(1, &sequence(1, 8));
+    let lease = bench.matched(&sequence(1, 8));
+    let (cache, joined) = (bench.cache.clone(), Arc::new(Barrier::new(2)));
+    let (served, is_served) = channel();
+    thread::spawn({
+        let joined = Arc::clone(&joined);
+        move || {
+            let mut waiting = pin!(cache.reserve_async(2));
+            let waker = Waker::from(Arc::new(Unparks(thread::current())));
+            assert!(waiting.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+            joined.wait();
+            loop {
+                match waiting.as_mut().poll(&mut Context::from_waker(&waker)) {
+                    Poll::Ready(blocks) => return served.send(blocks.map(|blocks| blocks.len())).expect("it waits"),
+                    Poll::Pending => thread::park(),
+                }
+            }
+        }
+    });
+    joined.wait();
+    drop(lease);
+    assert_eq!(is_served.recv_timeout(LONG), Ok(Ok(2)));
+}
+
 /// Uses a cache when it is dropped.
 struct EvictsOnDrop(PrefixCache);
 
@@ -500,7 +555,8 @@ fn nobody_writes_to_a_block_that_it_has() {
     const BLOCKS: usize = 32;
     let memory: Arc<[AtomicU64; BLOCKS]> = Arc::new(std::array::from_fn(|_| AtomicU64::new(0)));
     // Of all tokens up to a block's last.
-    let content = |tokens: &[Token]| tokens.iter().fold(1, |hash: u64, &token| (hash ^ u64::from(token)).wrapping_mul(31));
+    let content =
+        |tokens: &[Token]| tokens.iter().fold(1, |hash: u64, &token| (hash ^ u64::from(token)).wrapping_mul(31));
     let check = {
         let memory = Arc::clone(&memory);
         move |batch: &EvictedBatch| {

@@ -15,8 +15,8 @@ use std::{
 use common::{PATIENCE, gated::gated};
 use radixkv::{Namespace, PrefixCache};
 use radixkv_host::{
-    HostTier, MoveError, Mover, NoCopies, TierMode, TieredBuildError, TieredBuilder, TieredCache, TieredStart, ToDevice,
-    ToHost, WritePolicy,
+    HostTier, MoveError, Mover, NoCopies, TierMode, TieredBuildError, TieredBuilder, TieredCache, TieredStart,
+    ToDevice, ToHost, WritePolicy,
 };
 
 const A: &[u32] = &[1, 2, 3, 4];
@@ -122,7 +122,12 @@ fn what_is_evicted_for_a_request_that_waits_is_copied() {
     is_called.recv().expect("the copy began");
     let waiting = thread::spawn({
         let (tiers, space) = (tiers.clone(), space.clone());
-        move || tiers.session().acquire_until(&space, &[41; 8], 0, Instant::now() + PATIENCE).map(|start| start.blocks.len())
+        move || {
+            tiers
+                .session()
+                .acquire_until(&space, &[41; 8], 0, Instant::now() + PATIENCE)
+                .map(|start| start.blocks.len())
+        }
     });
     while tiers.cache().stats().waiting_requests == 0 {
         thread::yield_now();

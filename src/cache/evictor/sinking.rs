@@ -6,8 +6,8 @@ use super::{Evictor, Resources, Victims};
 use crate::block::BlockId;
 use crate::cache::kept::KeptBlocks;
 use crate::reclaim::{Guard, Ref};
-use crate::sync::{Arc, contained};
 use crate::sync::gauge::{AtomicUsize, Relaxed};
+use crate::sync::{Arc, contained};
 use crate::tree::Run;
 
 /// The way to an eviction sink.
