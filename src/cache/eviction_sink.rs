@@ -48,7 +48,8 @@ pub trait EvictionSink: Send + Sync {
     /// Takes evicted blocks. Dropping a piece frees its blocks.
     ///
     /// Called on the thread that evicted, under no lock of the cache. It may match, lease and
-    /// insert in the same cache, and must not reserve there: that could evict, and call it again.
+    /// insert in the same cache. It must not reserve there, nor insert into a namespace that
+    /// exceeds its quota: both could evict, and call it again, as deep as there is to evict.
     /// A panic reaches the verb that evicted, after it has changed the cache.
     ///
     /// If [`is_needed`](EvictedBatch::is_needed), a thread has asked for these blocks: copy them
