@@ -114,12 +114,10 @@ impl Evictor {
 
     #[cold]
     fn keep_evicted<'g>(&mut self, run: Ref<'g, Run>, keep: usize, blocks: &[BlockId], resources: Resources<'g>) {
-        if self.victims.is_none() {
-            if self.sinking.passes_by() || !self.sinking.begin_batch() {
-                self.sinking.passed_by += blocks.len();
-                self.freed.extend_from_slice(blocks);
-                return;
-            }
+        if self.victims.is_none() && (self.sinking.passes_by() || !self.sinking.begin_batch()) {
+            self.sinking.passed_by += blocks.len();
+            self.freed.extend_from_slice(blocks);
+            return;
         }
         self.victims.get_or_insert_default().add(run, keep, blocks, self.reason, resources);
     }
