@@ -57,8 +57,8 @@ def main(package, bugs, cap, level=None):
     tree, missed, began = Tree(f"teeth-{package.removeprefix('radixkv-')}", level=level or 0), [], time.time()
     ours = [f"profile.loom.package.radixkv-{part}.opt-level={level}" for part in ("host", "region", "tiers")]
     profile = [] if level is None else [*tree.level, *(word for setting in ours for word in ("--config", setting))]
-    # What is built already is not built again.
-    target = os.environ.get("CARGO_TARGET_DIR") or os.path.join(ROOT, "target")
+    # A folder of its own: cargo takes what was built of the copy for what is built of the sources.
+    target = os.path.join(os.environ.get("CARGO_TARGET_DIR") or os.path.join(ROOT, "target"), f"seeded-{package}")
     widths = [max((len(bug[column]) for bug in chosen), default=0) for column in (0, 1)]
     for bug, finder, edits in chosen:
         start = time.time()

@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use super::acquire::{Acquired, Asking, Prompt};
-use super::in_line::{Step, step};
+use super::in_line::{self, Step, step};
 use super::namespace::Namespace;
 use super::prefix_cache::PrefixCache;
 use super::reservation::ReserveError;
@@ -41,7 +41,7 @@ impl Future for Acquiring {
         let (session, prompt) = (cache.session(), Prompt { namespace, tokens, room: *room });
         let asking = Asking { session: &session, prompt };
         let Step::Done(served) = step(&asking, waiter, |signal| signal.wake_by(context.waker())) else {
-            return Poll::Pending;
+            return in_line::pending(waiter.as_ref(), context);
         };
         *waiter = None;
         session.count_acquired(&served);

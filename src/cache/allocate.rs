@@ -406,6 +406,7 @@ impl Inner {
     #[cold]
     fn begin_offering(&self, n: usize, attempt: &mut Attempt, evictor: &mut Evictor) -> usize {
         if attempt.effort == Effort::Waiting {
+            evictor.sinking.evict_for_thread(None);
             return self.kept.for_waiter();
         }
         let kept = attempt.kept.get_or_insert_default();
@@ -413,7 +414,7 @@ impl Inner {
             // The sink caches them again, or other threads take them: from now on nothing is offered.
             kept.fetch_add(1, Relaxed);
         }
-        evictor.sinking.evict_for_thread(Arc::clone(kept));
+        evictor.sinking.evict_for_thread(Some(Arc::clone(kept)));
         0
     }
 }

@@ -48,26 +48,31 @@ pub trait EvictionSink: Send + Sync {
     /// Takes evicted blocks. Dropping a piece frees its blocks.
     ///
     /// Called on the thread that evicted, under no lock of the cache. It may match, lease and
-    /// insert in the same cache, and must not reserve there: that could evict, and call it again.
+    /// insert in the same cache. It must not reserve there, nor insert into a namespace that
+    /// exceeds its quota: both could evict, and call it again, as deep as there is to evict.
     /// A panic reaches the verb that evicted, after it has changed the cache.
     ///
     /// If [`is_needed`](EvictedBatch::is_needed), a thread has asked for these blocks: copy them
     /// and drop the pieces before returning. For pieces that are kept longer the thread evicts
     /// others, which are [passed by](Self::passed_by). Otherwise the pieces may go to another
     /// thread and be dropped there at any time.
+    ///
+    /// A request in the wait list evicts no others for pieces that are kept: it expects their
+    /// blocks, and a piece that is never dropped can keep it waiting until its deadline.
     fn take(&self, batch: EvictedBatch);
 
     /// A mark of the present moment, which comes back in [`EvictedBatch::mark`].
     ///
     /// Called under the evictor's lock when the first block of a batch is evicted. A
     /// [`clear`](crate::PrefixCache::clear) takes that lock too: a sink that counts clears knows
-    /// by the mark which blocks are from before one. Must be quick and must not call the cache.
+    /// by the mark which blocks are from before one. Must be quick and must not call the cache. If
+    /// it panics, the panic is caught and the blocks are [passed by](Self::passed_by).
     fn mark(&self) -> u64 {
         0
     }
 
     /// So many blocks were evicted and not offered, because a thread needed them while the sink
-    /// kept those that it was offered.
+    /// kept those that it was offered, or because [`mark`](Self::mark) panicked.
     fn passed_by(&self, blocks: usize) {
         let _ = blocks;
     }
@@ -87,7 +92,7 @@ pub struct EvictedBatch {
     pub pieces: Vec<Evicted>,
     /// What [`EvictionSink::mark`] returned when the first of them was evicted.
     pub mark: u64,
-    /// The thread that evicted them needs them now.
+    /// The thread or task that evicted them needs them now.
     pub is_needed: bool,
 }
 

@@ -3,6 +3,8 @@
 //! It looks at once, unless others wait already. From then on it has a place in the line and looks when it is woken. It arms its
 //! signal before each look: whoever makes blocks available after a look that finds too few raises it.
 
+#[cfg(feature = "async")]
+use std::task::{Context, Poll};
 use std::time::Instant;
 
 use super::inner::Inner;
@@ -61,4 +63,14 @@ pub(super) fn serve_by<R: Request>(request: &R, deadline: Instant) -> Result<R::
             return Err(refused.timed_out());
         }
     }
+}
+
+/// A task's answer to a poll that leaves its request waiting. What ran in the poll may have taken a wake-up that was for the task: an
+/// eviction sink that parks the thread. So one that came meanwhile is given again.
+#[cfg(feature = "async")]
+pub(super) fn pending<T>(waiter: Option<&Waiter>, context: &Context<'_>) -> Poll<T> {
+    if let Some(waiter) = waiter {
+        waiter.signal().wake_again(context.waker());
+    }
+    Poll::Pending
 }

@@ -27,7 +27,8 @@ impl Outlet for SinkOutlet {
         self.sink.mark()
     }
 
-    fn gather(&self, ForSink { victims, mark, needed }: ForSink, guard: &Guard<'_>) -> Box<dyn FnOnce()> {
+    fn gather(&self, for_sink: ForSink, guard: &Guard<'_>) -> Box<dyn FnOnce()> {
+        let ForSink { victims, mark, is_needed, needed } = for_sink;
         // The last handle is being dropped: nobody is there to use the blocks.
         let Some(inner) = self.cache.upgrade() else { return Box::new(|| ()) };
         let strong_refs = StrongRefs::new(&inner);
@@ -38,7 +39,6 @@ impl Outlet for SinkOutlet {
             charge: QuotaCharge::default(),
             cache: strong_refs.take(),
         };
-        let is_needed = needed.is_some();
         let mut kept = Kept::new(held.blocks.len(), needed, strong_refs.take());
         let mut pieces = pieces(victims, &mut held, guard);
         for piece in &mut pieces {

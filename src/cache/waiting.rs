@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use super::allocate::Taking;
 use super::block_request::{Ask, BlockRequest};
-use super::in_line::{Step, step};
+use super::in_line::{self, Step, step};
 use super::inner::Inner;
 use super::namespace::Namespace;
 use super::prefix_cache::PrefixCache;
@@ -69,7 +69,9 @@ impl Future for Reserving {
         cache.check_request(ask.blocks)?;
         let taking = Taking { near: 0, ask, inner: cache, strong_ref: &|| cache.clone() };
         let served = match step(&taking, waiter, |signal| signal.wake_by(context.waker())) {
-            Step::Waits(_) if deadline.is_none_or(|moment| Instant::now() < moment) => return Poll::Pending,
+            Step::Waits(_) if deadline.is_none_or(|moment| Instant::now() < moment) => {
+                return in_line::pending(waiter.as_ref(), context);
+            }
             Step::Waits(refused) => Err(refused.timed_out()),
             Step::Done(served) => served,
         };

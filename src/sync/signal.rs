@@ -79,6 +79,16 @@ impl Signal {
         drop(state);
         drop(before);
     }
+
+    /// Wakes `waker`, the owner's, once more if the signal was raised since it was lowered last. The owner's thread may have run code
+    /// that parks, such as an eviction sink, which took that wake-up for its own.
+    #[cfg(feature = "async")]
+    pub(crate) fn wake_again(&self, waker: &Waker) {
+        // In models no sink parks.
+        if cfg!(not(any(radixkv_loom, radixkv_shuttle))) && self.state.lock().raised {
+            contained(|| waker.wake_by_ref());
+        }
+    }
 }
 
 #[cfg(not(any(radixkv_loom, radixkv_shuttle)))]

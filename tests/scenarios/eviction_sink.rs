@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -226,6 +226,189 @@ fn a_panic_in_it_loses_no_block() {
     assert_eq!(bench.accounts(), [4, 0, 0, 0]);
 }
 
+/// A sink whose mark panics until it is told to stop.
+struct BreakingMark {
+    breaks: Arc<AtomicBool>,
+    passed_by: Arc<AtomicUsize>,
+}
+
+impl EvictionSink for BreakingMark {
+    fn take(&self, batch: EvictedBatch) {
+        assert_eq!(batch.mark, 7);
+    }
+
+    fn mark(&self) -> u64 {
+        assert!(!self.breaks.load(Relaxed), "planned");
+        7
+    }
+
+    fn passed_by(&self, blocks: usize) {
+        self.passed_by.fetch_add(blocks, Relaxed);
+    }
+}
+
+#[test]
+fn blocks_without_a_mark_pass_it_by() {
+    let (breaks, passed_by) = (Arc::new(AtomicBool::new(true)), Arc::new(AtomicUsize::new(0)));
+    let sink = BreakingMark { breaks: Arc::clone(&breaks), passed_by: Arc::clone(&passed_by) };
+    let bench = bench(PrefixCache::builder(4, 8).eviction_sink(sink));
+    bench.serve_at(1, &sequence(1, 16));
+    bench.serve_at(2, &sequence(2, 16));
+    assert_eq!(bench.session.reserve(3).map(|blocks| blocks.len()), Ok(3));
+    assert_eq!((bench.accounts(), passed_by.load(Relaxed)), ([3, 0, 5, 0], 3));
+    assert_eq!((bench.cache.evict(2), bench.accounts(), passed_by.load(Relaxed)), (2, [5, 0, 3, 0], 5));
+    breaks.store(false, Relaxed);
+    assert_eq!(bench.session.reserve(8).map(|blocks| blocks.len()), Ok(8));
+    assert_eq!((bench.accounts(), passed_by.load(Relaxed)), ([8, 0, 0, 0], 5));
+}
+
+/// The first in the list evicts, and breaks; the one behind it is served.
+#[test]
+fn a_waiter_that_it_breaks_leaves_the_list() {
+    let breaks = Arc::new(AtomicBool::new(true));
+    let sink = move |_: EvictedBatch| assert!(!breaks.swap(false, Relaxed), "planned");
+    let bench = bench(PrefixCache::builder(4, 4).eviction_sink(sink));
+    bench.serve_at(1, &sequence(1, 16));
+    let lease = bench.matched(&sequence(1, 16));
+    let wait = || {
+        let session = bench.cache.session();
+        let request = || BlockRequest::new(2).until(Instant::now() + LONG);
+        thread::spawn(move || catch_unwind(AssertUnwindSafe(|| session.reserve(request()).map(|blocks| blocks.len()))))
+    };
+    let waiters = [wait(), wait()];
+    while bench.cache.stats().waiting_requests < 2 {
+        thread::yield_now();
+    }
+    drop(lease);
+    let served = waiters.map(|waiter| waiter.join().expect("it caught the panic").ok());
+    assert!(served == [None, Some(Ok(2))] || served == [Some(Ok(2)), None], "{served:?}");
+    assert_eq!((bench.cache.stats().waiting_requests, bench.accounts()), (0, [2, 0, 2, 0]));
+}
+
+#[test]
+fn it_is_told_that_one_that_waits_needs_the_blocks() {
+    let (kept, _, sink) = keeping();
+    let bench = bench(PrefixCache::builder(4, 2).eviction_sink(sink));
+    bench.serve_at(1, &sequence(1, 8));
+    let lease = bench.matched(&sequence(1, 8));
+    let session = bench.cache.session();
+    let waiter = thread::spawn(move || {
+        let request = BlockRequest::new(2).until(Instant::now() + LONG);
+        session.reserve(request).map(|blocks| blocks.len())
+    });
+    while bench.cache.stats().waiting_requests == 0 {
+        thread::yield_now();
+    }
+    drop(lease);
+    let batch = kept.recv().expect("both blocks");
+    assert!(batch.is_needed);
+    drop(batch);
+    assert_eq!(waiter.join().expect("no panic"), Ok(2));
+}
+
+/// The sink waits for a thread that copies, and the task's executor parks between two polls: both by the same thread's token.
+#[cfg(feature = "async")]
+#[test]
+fn a_sink_that_parks_takes_no_wake_up_from_a_task() {
+    use std::future::Future;
+    use std::pin::pin;
+    use std::sync::Barrier;
+    use std::task::{Context, Poll, Wake, Waker};
+
+    struct Unparks(thread::Thread);
+    impl Wake for Unparks {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+
+    let (to_copy, copies) = channel::<(EvictedBatch, Sender<()>)>();
+    thread::spawn(move || {
+        for (batch, done) in copies {
+            drop(batch);
+            // The sink's thread has been woken for that, and parks again.
+            thread::sleep(Duration::from_millis(50));
+            done.send(()).expect("the sink waits");
+        }
+    });
+    let to_copy = Mutex::new(to_copy);
+    let bench = bench(PrefixCache::builder(4, 2).eviction_sink(move |batch: EvictedBatch| {
+        let (done, is_done) = channel();
+        to_copy.lock().expect("no panic").send((batch, done)).expect("it runs");
+        is_done.recv().expect("it was copied");
+    }));
+    bench.serve_at(1, &sequence(1, 8));
+    let lease = bench.matched(&sequence(1, 8));
+    let (cache, joined) = (bench.cache.clone(), Arc::new(Barrier::new(2)));
+    let (served, is_served) = channel();
+    thread::spawn({
+        let joined = Arc::clone(&joined);
+        move || {
+            let mut waiting = pin!(cache.reserve_async(2));
+            let waker = Waker::from(Arc::new(Unparks(thread::current())));
+            assert!(waiting.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+            joined.wait();
+            loop {
+                match waiting.as_mut().poll(&mut Context::from_waker(&waker)) {
+                    Poll::Ready(blocks) => return served.send(blocks.map(|blocks| blocks.len())).expect("it waits"),
+                    Poll::Pending => thread::park(),
+                }
+            }
+        }
+    });
+    joined.wait();
+    drop(lease);
+    assert_eq!(is_served.recv_timeout(LONG), Ok(Ok(2)));
+}
+
+/// Uses a cache when it is dropped.
+struct EvictsOnDrop(PrefixCache);
+
+impl Drop for EvictsOnDrop {
+    fn drop(&mut self) {
+        assert_eq!(self.0.evict(1), 1);
+        self.0.clear();
+    }
+}
+
+#[test]
+fn what_it_captures_may_use_the_cache_when_it_is_dropped() {
+    let bench = Bench::new(4, 4);
+    let sink = || {
+        let last = EvictsOnDrop(bench.cache.clone());
+        move |_: EvictedBatch| _ = &last
+    };
+    bench.serve_at(1, &sequence(1, 16));
+    assert_eq!(bench.cache.settings().set_eviction_sink(sink()), Ok(()));
+    bench.cache.settings().remove_eviction_sink();
+    assert_eq!(bench.accounts(), [4, 0, 0, 0]);
+    bench.serve_at(2, &sequence(2, 16));
+    assert_eq!(bench.cache.settings().set_eviction_sink(|_: EvictedBatch| {}), Ok(()));
+    assert_eq!(bench.cache.settings().set_eviction_sink(sink()), Err(SettingError::HasSink));
+    assert_eq!(bench.accounts(), [4, 0, 0, 0]);
+}
+
+#[test]
+fn ids_of_an_external_pool_come_back_once_it_has_dropped_them() {
+    let (kept, _, sink) = keeping();
+    let cache = PrefixCache::builder(4, 8).external().eviction_sink(sink).build().expect("sound");
+    let (session, space) = (cache.session(), cache.default_namespace());
+    let pool = cache.external().expect("external");
+    let tokens = sequence(1, 12);
+    let blocks = pool.adopt(&[6, 2, 4]).expect("the engine has them");
+    drop(session.insert(session.match_prefix(&space, &tokens).lease(), &tokens, blocks).expect("it fits"));
+    assert_eq!(cache.evict(2), 2);
+    let mut ids = Vec::new();
+    assert_eq!(pool.take_evicted(&mut ids), 0, "the sink has them");
+    assert!(pool.adopt(&[2]).is_err());
+    let batch = kept.recv().expect("two blocks");
+    assert_eq!(batch.pieces.iter().map(|piece| piece.blocks.len()).sum::<usize>(), 2);
+    drop(batch);
+    assert_eq!((pool.take_evicted(&mut ids), pool.take_evicted(&mut ids)), (2, 0));
+    ids.sort_unstable();
+    assert_eq!((ids, cache.validate()), (vec![2, 4], Ok(())));
+}
+
 /// A thread that needs blocks comes to its end although it is left none.
 #[test]
 fn one_that_caches_them_again_keeps_no_thread_from_its_blocks() {
@@ -364,4 +547,55 @@ fn threads_and_a_sink_that_keeps_for_a_while_lose_nothing() {
     let stats = cache.stats();
     assert_eq!(stats.evicted_blocks as usize, offered + passed_by.load(Relaxed));
     assert_eq!((stats.reserved_blocks, stats.waiting_requests, cache.validate()), (0, 0, Ok(())));
+}
+
+/// Gives blocks back a little later, from another thread, and looks that nobody has written to them until then.
+#[test]
+fn nobody_writes_to_a_block_that_it_has() {
+    const BLOCKS: usize = 32;
+    let memory: Arc<[AtomicU64; BLOCKS]> = Arc::new(std::array::from_fn(|_| AtomicU64::new(0)));
+    // Of all tokens up to a block's last.
+    let content =
+        |tokens: &[Token]| tokens.iter().fold(1, |hash: u64, &token| (hash ^ u64::from(token)).wrapping_mul(31));
+    let check = {
+        let memory = Arc::clone(&memory);
+        move |batch: &EvictedBatch| {
+            for Evicted { tokens, start, blocks, .. } in &batch.pieces {
+                for (&block, end) in blocks.blocks().iter().zip((start + 4..).step_by(4)) {
+                    assert_eq!(memory[block as usize].load(Relaxed), content(&tokens[..end]), "block {block}");
+                }
+            }
+        }
+    };
+    let (kept, _, sink) = keeping();
+    let cache = PrefixCache::builder(4, BLOCKS).eviction_sink(sink).build().expect("sound");
+    let returning = thread::spawn(move || {
+        for batch in kept {
+            check(&batch);
+            thread::yield_now();
+            check(&batch);
+        }
+    });
+    let work = |thread: u32| {
+        let (session, space) = (cache.session(), cache.default_namespace());
+        for round in 0..1_500_u32 {
+            let tokens = sequence((thread + round) % 29, 4 * (1 + round as usize % 5));
+            let deadline = Instant::now() + LONG;
+            let start = session.acquire_until(&space, &tokens, 0, deadline).expect("nobody keeps them");
+            let (hit, blocks) = (start.hit, start.blocks);
+            for (&block, end) in hit.blocks().iter().chain(blocks.blocks()).zip((4..).step_by(4)) {
+                let word = &memory[block as usize];
+                if end > hit.len_tokens() {
+                    word.store(content(&tokens[..end]), Relaxed);
+                }
+                assert_eq!(word.load(Relaxed), content(&tokens[..end]), "block {block}");
+            }
+            drop(session.insert(hit.lease(), &tokens, blocks));
+        }
+    };
+    thread::scope(|scope| (0..3).for_each(|thread| _ = scope.spawn(move || work(thread))));
+    cache.settings().remove_eviction_sink();
+    returning.join().expect("no panic");
+    cache.settle();
+    assert_eq!((cache.stats().reserved_blocks, cache.validate()), (0, Ok(())));
 }

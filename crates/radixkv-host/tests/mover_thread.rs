@@ -9,12 +9,14 @@ use std::{
         mpsc,
     },
     thread,
+    time::Instant,
 };
 
 use common::{PATIENCE, gated::gated};
 use radixkv::{Namespace, PrefixCache};
 use radixkv_host::{
-    HostTier, MoveError, Mover, TierMode, TieredBuilder, TieredCache, TieredStart, ToDevice, ToHost, WritePolicy,
+    HostTier, MoveError, Mover, NoCopies, TierMode, TieredBuildError, TieredBuilder, TieredCache, TieredStart,
+    ToDevice, ToHost, WritePolicy,
 };
 
 const A: &[u32] = &[1, 2, 3, 4];
@@ -103,6 +105,62 @@ fn a_request_begins_when_what_is_evicted_for_it_was_copied() {
     assert_eq!(has_begun.recv_timeout(PATIENCE), Ok(8));
     asking.join().expect("no panic");
     assert_eq!((tiers.cache().stats().evicted_blocks, tiers.stats().bypassed_blocks), (2, 0));
+}
+
+#[test]
+fn what_is_evicted_for_a_request_that_waits_is_copied() {
+    let (mover, is_called, go) = gated();
+    let tiers = builder(mover).mover_thread(1).build().expect("they go together");
+    let space = tiers.cache().default_namespace();
+    for prompt in [A, B, &[21, 22, 23, 24, 25, 26, 27, 28]] {
+        serve(&tiers, &space, prompt);
+    }
+    let session = tiers.cache().session();
+    let leases = [B, &[21, 22, 23, 24, 25, 26, 27, 28]].map(|prompt| session.match_prefix(&space, prompt));
+    // The mover has no room for more.
+    assert_eq!(tiers.cache().evict(1), 1);
+    is_called.recv().expect("the copy began");
+    let waiting = thread::spawn({
+        let (tiers, space) = (tiers.clone(), space.clone());
+        move || {
+            tiers
+                .session()
+                .acquire_until(&space, &[41; 8], 0, Instant::now() + PATIENCE)
+                .map(|start| start.blocks.len())
+        }
+    });
+    while tiers.cache().stats().waiting_requests == 0 {
+        thread::yield_now();
+    }
+    drop(leases);
+    while tiers.cache().stats().evicted_blocks < 4 {
+        thread::yield_now();
+    }
+    for _ in 0..4 {
+        // The last may find nobody.
+        let _ = go.send(());
+    }
+    assert_eq!(waiting.join().expect("no panic"), Ok(4));
+    assert_eq!((tiers.stats().evicted_blocks, tiers.stats().dropped_blocks), (4, 0));
+}
+
+#[test]
+fn another_tiered_cache_may_follow_while_copies_of_the_last_one_are_under_way() {
+    let (mover, is_called, go) = gated();
+    let tiers = builder(mover).build().expect("they go together");
+    let (cache, host) = (tiers.cache().clone(), tiers.host().clone());
+    serve(&tiers, &cache.default_namespace(), A);
+    assert_eq!(cache.evict(2), 2);
+    is_called.recv().expect("the copy began");
+    let again = || TieredCache::builder(&cache, &host, NoCopies).mode(TierMode::Shared).build();
+    let session = tiers.session();
+    drop(tiers);
+    assert_eq!(again().map(drop), Err(TieredBuildError::HasSink), "the session is a handle");
+    drop(session);
+    let next = again().expect("the last handle is gone");
+    go.send(()).expect("the mover waits");
+    assert_eq!(again().map(drop), Err(TieredBuildError::HasSink), "the copies' end does not remove the next one");
+    drop(next);
 }
 
 /// A mover that makes room for itself the first time it is called.

@@ -6,8 +6,8 @@ use super::{Evictor, Resources, Victims};
 use crate::block::BlockId;
 use crate::cache::kept::KeptBlocks;
 use crate::reclaim::{Guard, Ref};
-use crate::sync::Arc;
 use crate::sync::gauge::{AtomicUsize, Relaxed};
+use crate::sync::{Arc, contained};
 use crate::tree::Run;
 
 /// The way to an eviction sink.
@@ -30,7 +30,9 @@ pub(in crate::cache) type SharedOutlet = Arc<Box<dyn Outlet>>;
 #[derive(Default)]
 pub(in crate::cache) struct Sinking {
     pub(in crate::cache) outlet: Option<SharedOutlet>,
-    /// What the sink keeps of what a thread has offered that needs blocks now: if it keeps any, this turn evicts past it.
+    /// A thread needs the blocks of this turn, which may wait for them.
+    is_needed: bool,
+    /// What the sink keeps of what a thread has offered that does not wait: if it keeps any, this turn evicts past it.
     needed: Option<Arc<AtomicUsize>>,
     passed_by: usize,
     mark: u64,
@@ -41,7 +43,9 @@ pub(in crate::cache) struct ForSink {
     pub(in crate::cache) victims: Box<Victims>,
     /// Of when the first was evicted.
     pub(in crate::cache) mark: u64,
-    /// Where to count what the sink keeps, if the thread needs the blocks.
+    /// A thread needs the blocks.
+    pub(in crate::cache) is_needed: bool,
+    /// Where to count what the sink keeps, if that thread does not wait.
     pub(in crate::cache) needed: Option<Arc<AtomicUsize>>,
 }
 
@@ -62,21 +66,31 @@ impl fmt::Debug for Sinking {
 impl Sinking {
     /// A turn begins.
     pub(super) fn begin_turn(&mut self) {
-        (self.needed, self.passed_by) = (None, 0);
+        (self.is_needed, self.needed, self.passed_by) = (false, None, 0);
     }
 
     pub(in crate::cache) fn is_set(&self) -> bool {
         self.outlet.is_some()
     }
 
-    /// This turn evicts for a thread that needs the blocks now; `kept` counts what the sink keeps of those that it offers.
-    pub(in crate::cache) fn evict_for_thread(&mut self, kept: Arc<AtomicUsize>) {
-        self.needed = Some(kept);
+    /// This turn evicts for a thread that needs the blocks. If it does not wait, `kept` counts what the sink keeps of those that it
+    /// offers.
+    pub(in crate::cache) fn evict_for_thread(&mut self, kept: Option<Arc<AtomicUsize>>) {
+        (self.is_needed, self.needed) = (true, kept);
     }
 
     fn passes_by(&self) -> bool {
         // Relaxed: a number to go by.
         self.needed.as_ref().is_some_and(|kept| kept.load(Relaxed) > 0)
+    }
+
+    /// Notes the mark of a batch; false if the sink's code panicked. The first victim has not left the tree yet, so the turn must not
+    /// break here.
+    fn begin_batch(&mut self) -> bool {
+        let Self { outlet: Some(outlet), mark, .. } = self else { return false };
+        let mut is_marked = false;
+        contained(|| (*mark, is_marked) = (outlet.mark(), true));
+        is_marked
     }
 }
 
@@ -100,13 +114,10 @@ impl Evictor {
 
     #[cold]
     fn keep_evicted<'g>(&mut self, run: Ref<'g, Run>, keep: usize, blocks: &[BlockId], resources: Resources<'g>) {
-        if self.victims.is_none() {
-            if self.sinking.passes_by() {
-                self.sinking.passed_by += blocks.len();
-                self.freed.extend_from_slice(blocks);
-                return;
-            }
-            self.sinking.mark = self.sinking.outlet.as_ref().map_or(0, |outlet| outlet.mark());
+        if self.victims.is_none() && (self.sinking.passes_by() || !self.sinking.begin_batch()) {
+            self.sinking.passed_by += blocks.len();
+            self.freed.extend_from_slice(blocks);
+            return;
         }
         self.victims.get_or_insert_default().add(run, keep, blocks, self.reason, resources);
     }
@@ -125,10 +136,10 @@ impl Evictor {
 
     #[cold]
     fn leave_for_sink(&mut self, kept: &KeptBlocks) -> Option<Box<LeftForSink>> {
-        let Sinking { outlet, needed, passed_by, mark } = &mut self.sinking;
+        let Sinking { outlet, is_needed, needed, passed_by, mark } = &mut self.sinking;
         let outlet = outlet.clone()?;
-        let (mark, needed) = (*mark, needed.take());
-        let victims = self.victims.take().map(|victims| ForSink { victims, mark, needed });
+        let (mark, is_needed, needed) = (*mark, *is_needed, needed.take());
+        let victims = self.victims.take().map(|victims| ForSink { victims, mark, is_needed, needed });
         if let Some(ForSink { victims, needed, .. }) = &victims {
             kept.begin(victims.blocks.len());
             // Relaxed: a number to go by.

@@ -18,10 +18,7 @@ mod stats;
 use std::{
     fmt, io,
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering::Relaxed},
-    },
+    sync::Arc,
 };
 
 use radixkv::{Namespace, PrefixCache, ReserveError, Token};
@@ -63,8 +60,13 @@ pub enum TierMode {
 /// ([`Eviction::Background`](radixkv::Eviction::Background)), for a quota or for its age is copied to the host.
 #[derive(Clone)]
 pub struct TieredCache {
+    /// Dropped first: nothing is offered when its last handle is gone.
+    sink: Arc<SinkHandle>,
     shared: Arc<Shared>,
 }
+
+/// Removes the eviction sink with the last handle, also while copies are in flight, which keep [`Shared`].
+struct SinkHandle(PrefixCache);
 
 struct Shared {
     cache: PrefixCache,
@@ -77,8 +79,6 @@ struct Shared {
     counters: Counters,
     /// The mover's thread, if it has one.
     copies: Option<Copies>,
-    /// Whether the cache's eviction sink is this one's.
-    is_sink: AtomicBool,
 }
 
 /// Configures a [`TieredCache`].
@@ -175,7 +175,7 @@ impl TieredCache {
 
     /// Creates a session for the calling thread.
     pub fn session(&self) -> TieredSession {
-        TieredSession::new(&self.shared)
+        TieredSession::new(&self.sink, &self.shared)
     }
 
     /// [`TieredSession::acquire_until`] without a deadline, as a future: a request that waits for
@@ -274,11 +274,9 @@ impl Shared {
     }
 }
 
-impl Drop for Shared {
+impl Drop for SinkHandle {
     fn drop(&mut self) {
-        if *self.is_sink.get_mut() {
-            self.cache.settings().remove_eviction_sink();
-        }
+        self.0.settings().remove_eviction_sink();
     }
 }
 
@@ -328,12 +326,10 @@ impl TieredBuilder {
             remote_wait,
             counters: Counters::default(),
             copies,
-            is_sink: AtomicBool::new(false),
         });
         let sink = TierSink { host: shared.host.clone(), shared: Arc::downgrade(&shared) };
         shared.cache.settings().set_eviction_sink(sink).map_err(|_| TieredBuildError::HasSink)?;
-        shared.is_sink.store(true, Relaxed);
-        Ok(TieredCache { shared })
+        Ok(TieredCache { sink: Arc::new(SinkHandle(shared.cache.clone())), shared })
     }
 
     fn check(&self) -> Result<(), TieredBuildError> {

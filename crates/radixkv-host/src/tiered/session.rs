@@ -7,7 +7,7 @@ use radixkv::{
 };
 
 use super::{
-    Shared, WritePolicy,
+    Shared, SinkHandle, WritePolicy,
     matching::{Found, TieredMatch},
     onboarding::{Onboarding, Prepared},
     start::TieredStart,
@@ -18,6 +18,8 @@ use crate::{grid::offset, host_match::HostMatch};
 /// `Send` and not `Sync`, as a [`Session`] is.
 pub struct TieredSession {
     pub(super) session: Session,
+    /// Dropped before the tiers.
+    _sink: Arc<SinkHandle>,
     pub(super) shared: Arc<Shared>,
 }
 
@@ -37,8 +39,8 @@ pub(super) enum Use {
 }
 
 impl TieredSession {
-    pub(super) fn new(shared: &Arc<Shared>) -> Self {
-        Self { session: shared.cache.session(), shared: Arc::clone(shared) }
+    pub(super) fn new(sink: &Arc<SinkHandle>, shared: &Arc<Shared>) -> Self {
+        Self { session: shared.cache.session(), _sink: Arc::clone(sink), shared: Arc::clone(shared) }
     }
 
     /// The cache's own session, for operations on the device only.
