@@ -7,7 +7,6 @@
 //! | `store` | the class `DigestStore`: how one is opened and closed, and its verbs |
 //! | `in_place` | the classes `DigestRooms` and `DigestSources`: blocks that a device copies |
 //! | `arguments` | keys, buffers and addresses that a caller passes |
-//! | `tiers` | settings of the tiers below a region, and how they are opened |
 //! | `batch`, `batches` | one batch of blocks; those that were not handed out |
 //! | `engine` | the threads that carry batches out |
 //! | `errors` | what is refused, as exceptions |
@@ -20,11 +19,10 @@ mod arguments;
 mod batch;
 mod batches;
 mod engine;
-mod errors;
+pub(crate) mod errors;
 mod in_place;
 mod region;
 mod store;
-mod tiers;
 
 pub(crate) use in_place::{DigestRooms, DigestSources};
 pub(crate) use region::DigestRegion;

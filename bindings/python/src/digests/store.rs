@@ -13,16 +13,17 @@ use radixkv_tiers::{Layout, LayoutError};
 use super::arguments::{self, Memory};
 use super::batch::{CANCELLED, DONE, FAILED, MISS, Verb};
 use super::batches::Handed;
-use super::engine::{Engine, Running};
+use super::engine::{Below, Engine, Running};
+use super::errors;
 use super::in_place::{DigestRooms, DigestSources};
 use super::region::DigestRegion;
-use super::{errors, tiers};
 use crate::cache::duration;
 use crate::errors::{catch, released};
 use crate::fork::Held;
 use crate::lease::unpicklable;
 use crate::lookup::deadline;
 use crate::numbers::{number, number_or_none};
+use crate::tiers::{Above, Opened, Settings};
 
 /// Keys from which on a look-up lets other Python threads run.
 const MANY_KEYS: usize = 4096;
@@ -183,7 +184,8 @@ impl DigestStore {
         };
         let settings = tiers.iter().map(|given| given.try_iter()).collect::<PyResult<Vec<_>>>()?;
         let settings = settings.into_iter().flatten().enumerate();
-        let settings = settings.map(|(at, given)| tiers::Settings::of(&given?, at)).collect::<PyResult<Vec<_>>>()?;
+        let above = Above::Region(namespace);
+        let settings = settings.map(|(at, given)| Settings::of(&given?, at, &above)).collect::<PyResult<Vec<_>>>()?;
         let refused = |error: LayoutError| errors::region("layout", error, vec![]);
         let layout = if settings.is_empty() { None } else { Some(below().map_err(refused)?) };
         let region = region.region()?;
@@ -192,7 +194,9 @@ impl DigestStore {
             let layout = layout.map(|layout| Key::seal(key.as_ref(), layout));
             let mut below = Vec::with_capacity(settings.len());
             for (settings, layout) in settings.into_iter().zip(layout.iter().cycle()) {
-                below.push(settings.open(namespace, layout, max_in_flight).map_err(errors::tier)?);
+                let (kind, opened) = settings.open(&above, layout, max_in_flight).map_err(errors::tier)?;
+                let Opened::Queued(tier) = opened else { unreachable!("a region is refused below a region") };
+                below.push(Below::new(kind, layout.clone(), tier));
             }
             let engine = Engine::new(blocks, below, max_in_flight);
             Running::start(engine, threads).map_err(|error| errors::io("threads of the store", &error))
