@@ -1,6 +1,7 @@
 """Host tiers: what a cache evicts comes back with its content."""
 
 import asyncio
+import faulthandler
 import gc
 import hashlib
 import os
@@ -233,7 +234,7 @@ def test_a_view_that_outlives_its_call_sees_and_changes_nothing():
             bytes(view)
         except ValueError:
             refused += 1
-    assert refused == sum(array is None for _, array in kept) > 0
+    assert refused == len(kept)
 
 
 def test_what_does_not_fit_is_refused_and_changes_nothing():
@@ -387,13 +388,17 @@ def test_every_hit_of_four_threads_holds_its_tokens(kind, mover_thread, eviction
             failures.append(failure)
 
     threads = [threading.Thread(target=work, args=(seed,), daemon=True) for seed in range(4)]
+    seconds = float(os.environ.get("RADIXKV_STRESS_SECONDS", "2")) / 4
+    # A verb that waits for the mover and keeps the interpreter would stop this thread as well.
+    faulthandler.dump_traceback_later(seconds + 120, exit=True)
     for thread in threads:
         thread.start()
-    until.wait(float(os.environ.get("RADIXKV_STRESS_SECONDS", "2")) / 4)
+    until.wait(seconds)
     until.set()
     for thread in threads:
         thread.join(60)
         assert not thread.is_alive(), "a thread hangs"
+    faulthandler.cancel_dump_traceback_later()
     if failures:
         raise failures[0]
     assert sum(found) > 0
