@@ -140,7 +140,7 @@ impl Settings {
                 ("objects", Opened::Queued(concurrency.into_iter().fold(tier, ObjectTier::concurrency).open()?))
             }
             Kind::Region { path, blocks } => {
-                ("region", Opened::Region(RegionTier::open_or_create(path, layout, blocks)?))
+                ("region", Opened::Region(Box::new(RegionTier::open_or_create(path, layout, blocks)?)))
             }
         })
     }
@@ -150,7 +150,7 @@ impl Settings {
 pub(crate) enum Opened<B: Buffer> {
     /// Threads of the tier's own carry batches out.
     Queued(Tier<B>),
-    Region(RegionTier<B>),
+    Region(Box<RegionTier<B>>),
 }
 
 #[cfg(not(all(feature = "redis", feature = "object-store")))]

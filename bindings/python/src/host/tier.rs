@@ -105,7 +105,7 @@ fn with_tiers(
         let (_, opened) = settings.open(&Above::Host, layout, most).map_err(crate::digests::errors::tier)?;
         builder = match opened {
             Opened::Queued(tier) => builder.remote(tier),
-            Opened::Region(tier) => builder.remote(tier),
+            Opened::Region(tier) => builder.remote(*tier),
         };
     }
     Ok(builder)
