@@ -242,11 +242,11 @@ impl Bytes {
         is_within.then(|| self.start.as_ptr().wrapping_add(at))
     }
 
-    /// The memory of a host tier.
-    pub(crate) fn into_host_memory(self) -> radixkv_host::Memory {
+    /// The memory of a host tier, which drops `claim` with it.
+    pub(crate) fn into_host_memory(self, claim: impl Send + 'static) -> radixkv_host::Memory {
         // SAFETY: the owner exports the buffer until it is dropped, with the tier; the
         // documentation of `HostTier` asks the caller not to touch it until then.
-        unsafe { radixkv_host::Memory::from_raw(self.start, self.len, self.owner) }
+        unsafe { radixkv_host::Memory::from_raw(self.start, self.len, (self.owner, claim)) }
     }
 }
 

@@ -290,6 +290,11 @@ def test_tiers_that_make_no_sense_are_refused():
         radixkv.HostTier(BLOCK, HOST, block_bytes=BYTES, memory=memory)
     assert (refused.value.kind, refused.value.needed) == ("too_little_memory", HOST * BYTES)
     memory.append(0)  # it is not exported any more
+    tier = radixkv.HostTier(BLOCK, HOST, block_bytes=BYTES, memory=memory)
+    with pytest.raises(ValueError, match="another host tier uses the memory"):
+        radixkv.HostTier(BLOCK, 1, block_bytes=BYTES, memory=memoryview(memory)[BYTES : 2 * BYTES])
+    del tier
+    radixkv.HostTier(BLOCK, HOST, block_bytes=BYTES, memory=memory)
     assert radixkv.HostTier(BLOCK, capacity_bytes=10 * BYTES + 1, block_bytes=BYTES).capacity_blocks == 10
     files = {"type": "files", "folder": "/nowhere", "bytes": 1 << 20}
     for how, error in [

@@ -7,6 +7,7 @@
 //! | `start` | the class `TieredStart`: what a request begins with |
 //! | `device_array` | a mover for a device whose memory is an array of Python's |
 //! | `mover` | movers that are Python code, and the class `BlockCopy` |
+//! | `claim` | the memory that callers gave to host tiers |
 //! | `exit` | what keeps movers from running while the interpreter ends |
 //! | `errors` | what is refused, as exceptions |
 //!
@@ -14,6 +15,7 @@
 //! cache's background thread. Those threads get the interpreter to call Python code; so each verb
 //! that may wait for one of them runs without it.
 
+mod claim;
 mod device_array;
 mod errors;
 mod exit;

@@ -10,6 +10,7 @@ use radixkv::NamespaceName;
 use radixkv_host::{Admission, HostBuilder, WritePolicy};
 use radixkv_tiers::Layout;
 
+use super::claim::Claim;
 use super::errors;
 use crate::cache::duration;
 use crate::errors::{catch, exception};
@@ -156,7 +157,12 @@ impl HostTier {
         }
         let given = memory.as_ref().map(Bytes::addresses);
         builder = match memory {
-            Some(memory) => builder.memory(block_bytes, memory.into_host_memory()),
+            Some(memory) => {
+                let claim = Claim::of(memory.addresses()).ok_or_else(|| {
+                    PyValueError::new_err("another host tier uses the memory: drop that tier and the caches over it")
+                })?;
+                builder.memory(block_bytes, memory.into_host_memory(claim))
+            }
             None => builder.block_bytes(block_bytes),
         };
         let settings = tiers.iter().map(|given| given.try_iter()).collect::<PyResult<Vec<_>>>()?;

@@ -9,6 +9,7 @@ use pyo3::{PyTraverseError, PyVisit};
 use radixkv_host::{NoCopies, RemoteWait, TierMode, TieredBuildError, TieredBuilder, TieredSession};
 use thread_local::ThreadLocal;
 
+use super::claim::overlap;
 use super::device_array::DeviceArray;
 use super::errors as refusals;
 use super::mover::PythonMover;
@@ -124,7 +125,7 @@ fn with_mover(
     }
     let bytes = Bytes::of(mover, "mover")?;
     let (device, size) = (bytes.addresses(), shared.origin.block_size);
-    if host.given_memory().is_some_and(|host| host.start < device.end && device.start < host.end) {
+    if host.given_memory().is_some_and(|host| overlap(host, &device)) {
         return Err(PyValueError::new_err("mover and the memory of the host tier overlap: use two arrays"));
     }
     let host_size = tier.block_size();
