@@ -53,6 +53,7 @@ FILES = {
     "src/tree/holdings.rs": ["exchange"],
     "src/cache/strong_ref.rs": ["strong_ref"],
     "src/cache/wait_list.rs": ["waiting"],
+    "src/cache/in_line.rs": ["waiting"],
     "src/cache/waiter.rs": ["waiting"],
     "src/cache/waiting.rs": ["waiting"],
     "src/cache/allocate.rs": ["waiting"],
@@ -97,6 +98,7 @@ SUITES = {
 WAIT_LIST = ["wake_ups", "waiting", "reserve_async"]
 MORE_SUITES = {
     "src/cache/wait_list.rs": WAIT_LIST,
+    "src/cache/in_line.rs": WAIT_LIST,
     "src/cache/waiter.rs": WAIT_LIST,
     "src/cache/waiting.rs": WAIT_LIST,
     "src/cache/allocate.rs": WAIT_LIST,

@@ -38,7 +38,7 @@ RETENTION, RETAINED = "src/cache/retention.rs", "src/cache/evictor/retained.rs"
 HOT, SLOT, DEKKER = "src/tree/hot.rs", "src/tree/word/slot.rs", "src/sync/dekker.rs"
 WAIT_LIST, QUOTA = "src/cache/wait_list.rs", "src/cache/quota/verbs.rs"
 RANKING, EXCHANGE = "src/cache/evictor/ranking.rs", "src/cache/evictor/exchange.rs"
-WAITING, BACKGROUND = "src/cache/waiting.rs", "src/cache/background/work.rs"
+IN_LINE, BACKGROUND = "src/cache/in_line.rs", "src/cache/background/work.rs"
 POINTS = "src/tree/points.rs"
 ARC, IDLE = "src/sync/arc.rs", "src/reclaim/idle.rs"
 DEPOT, SLAB = "src/reclaim/memory/depot.rs", "src/reclaim/memory/slab.rs"
@@ -527,15 +527,11 @@ BUGS = [
     ("inflated without touching the slots taken", "waiting::two_leases_released_to_a_waiter", WEAK,
      [(HOT, "            self.taken.fetch_or(0, AcqRel);\n", "")], "E18"),
     ("the place taken after the look", "waiting::a_reservation_returned_to_a_waiter", EXACT,
-     [("src/cache/allocate.rs", "            if !waiter.sleep(deadline, inner) {\n",
-       "            drop(waiter);\n            waiter = Waiter::join(&cache, ask);\n            if !waiter.sleep(deadline, inner) {\n"),
-      ("src/cache/allocate.rs", "        let waiter = Waiter::join(&cache, ask);", "        let mut waiter = Waiter::join(&cache, ask);")]),
+     [(IN_LINE, "        let is_woken = waiter.as_ref()", "        waiter = Some(request.join());\n        let is_woken = waiter.as_ref()")]),
 
     ("a task whose waker is kept after its look", "waiting::a_reservation_returned_to_a_task", EXACT,
-     [(WAITING, "        waiting.signal().wake_by(context.waker());\n", ""),
-      (WAITING, "                Poll::Pending\n            }\n            served => {\n",
-       "                waiting.signal().wake_by(context.waker());\n                Poll::Pending\n            }\n"
-       "            served => {\n")]),
+     [(IN_LINE, "    arm(waiter.signal());\n    match request", "    let done = request.look_in_turn(waiter);\n    arm(waiter.signal());\n    match done"),
+      (IN_LINE, "    match done.look_in_turn(waiter) {", "    match done {")]),
     ("a charge that ends after its blocks", "waiting::a_charge_returned_to_a_waiter", EXACT,
      [("src/cache/reservation.rs", "        self.charge.end();\n", "")]),
     ("those held back not woken", "waiting::a_charge_returned_to_a_waiter", EXACT,
@@ -550,8 +546,8 @@ BUGS = [
     ("an admission in vain that wakes no growth", "waiting::an_overdue_admission_that_does_not_fit_beside_growth", EXACT,
      [("src/cache/allocate.rs", "            Err(_) if ask.lane == Lane::Admission => waiter.wake_another(),\n", "")]),
     ("one held back that looks as ever", "waiting::a_charge_returned_to_a_waiter", WEAK,
-     [("src/cache/allocate.rs", "                evictor.settle_for_waiter(resources);\n            }\n            if !attempt",
-       "                evictor.settle(resources);\n            }\n            if !attempt")], "E16"),
+     [("src/cache/allocate.rs", "                evictor.settle_for_waiter(resources);\n            }\n            let has",
+       "                evictor.settle(resources);\n            }\n            let has")], "E16"),
     ("free blocks looked at without Acquire", "waiting::a_charge_returned_to_a_waiter", WEAK,
      [(POOL, "self.free.fetch_add(0, AcqRel)", "self.free.fetch_add(0, Release)")], "E21"),
     ("an acquisition in vain that wakes no other", "waiting::an_acquisition_in_vain_beside_growth", EXACT,

@@ -40,8 +40,9 @@ RK_SIZE(RkScoring, 32);
 
 #define RK_NO_WINDOW 0x80000000u
 
-// One block of threads of `decode`: keys [first, end) of one sequence for the query heads of one key-value head. Of `latent`:
-// for some of the query heads, whose number is kv_head, and which are as many in each item.
+// One block of threads of `decode`: keys [first, end) of one sequence for the query heads of one
+// key-value head. Of `latent`: for some of the query heads, whose number is kv_head, and which are
+// as many in each item.
 struct RkDecodeItem {
   u32 seq;             // 0   row of q and out
   u32 table;           // 4   index of the sequence's first block in the block table

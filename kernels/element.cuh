@@ -78,7 +78,8 @@ template <Kind K> RK_DEV float most() { return K == Kind::I8 ? 127.f : 448.f; }
   each(e4m3_d64, 64, 64, Kind::E4M3) \
   each(e4m3_d128, 128, 128, Kind::E4M3)
 
-// Attention over latent vectors is compiled for these: a name, blocks of 16 query heads of an item, the type of elements.
+// Attention over latent vectors is compiled for these: a name, blocks of 16 query heads of an item,
+// the type of elements.
 #define RK_LATENTS(each) \
   each(bf16_h16, 1, true) \
   each(bf16_h32, 2, true) \

@@ -1,5 +1,5 @@
-// latent: attention of one new token per sequence over paged latent vectors (MLA, absorbed). A block of threads takes one item of
-// the plan.
+// latent: attention of one new token per sequence over paged latent vectors (MLA, absorbed). A
+// block of threads takes one item of the plan.
 #include "plat.cuh"
 #include "latent.cuh"
 

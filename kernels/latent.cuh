@@ -1,7 +1,8 @@
-// latent.cuh - attention of one new token of a sequence over latent vectors: multi-head latent attention (MLA) in its absorbed
-// form. A token has one vector of D elements, which is its key for all query heads, and whose first V elements are its value.
-// A block of threads takes up to 16 * M query heads over the keys [first, end), 32 keys a step, through two stages of shared
-// memory. All warps do the three parts of a step, with a barrier of the block between them:
+// latent.cuh - attention of one new token of a sequence over latent vectors: multi-head latent
+// attention (MLA) in its absorbed form. A token has one vector of D elements, which is its key for
+// all query heads, and whose first V elements are its value. A block of threads takes up to 16 * M
+// query heads over the keys [first, end), 32 keys a step, through two stages of shared memory. All
+// warps do the three parts of a step, with a barrier of the block between them:
 //   products  a warp multiplies a quarter of the elements, of 32 / M keys
 //   weights   a warp adds the quarters of four heads, and keeps their maxima and sums
 //   values    a warp adds its columns of the values, for all heads
@@ -23,7 +24,8 @@ template <u32 M> struct LatentShape {
   static constexpr u32 COLUMNS = V / WARPS;                 // of a warp
 };
 
-// The copies of keys. The table is looked up for each key: a lane has the block of one key of the step that is copied next.
+// The copies of keys. The table is looked up for each key: a lane has the block of one key of the
+// step that is copied next.
 template <u32 M> struct LatentKeys {
   using S = LatentShape<M>;
   using L = typename S::Rows;
@@ -42,7 +44,8 @@ template <u32 M> struct LatentKeys {
     const u32 key = first + step * S::KEYS;
     const u32 mine = token_unit<2>(kv, kv.k, block, (key + lane) % kv.block_tokens);
     block = entry(step + 1);
-    // A warp has every WARPS-th row, and copies 64 chunks of each, then the last 8 chunks of four rows at a time.
+    // A warp has every WARPS-th row, and copies 64 chunks of each, then the last 8 chunks of four
+    // rows at a time.
 #pragma unroll
     for (u32 row = 0; row < S::KEYS; row += S::WARPS) copy_chunks(to, mine, row + warp, lane, 32, key);
 #pragma unroll
@@ -112,8 +115,8 @@ template <u32 M, bool BF16> RK_DEV void multiply_quarter(const u8* keys, const L
 // What a row has summed: its maximum in log2 units, and this lane's part of the sum of weights.
 struct LatentState { float max, sum; };
 
-// The weights of four keys of a row: 8 lanes have a row, and a warp has four rows. Earlier sums are multiplied by what is
-// written to `factors`.
+// The weights of four keys of a row: 8 lanes have a row, and a warp has four rows. Earlier sums are
+// multiplied by what is written to `factors`.
 template <u32 M, bool BF16>
 RK_DEV void weigh(const RkDecodeArgs& a, const RkDecodeItem& item, const float* scores, u32 key, u32 row, u32 head, u32 lane,
                   LatentState& state, u8* weights, float* factors) {
@@ -182,7 +185,8 @@ RK_DEV void add_columns(const u8* keys, const u8* weights, const float* factors,
   }
 }
 
-// Writes a warp's columns of the item's rows, of which there are `heads`: results, or partial rows. `states`: maximum and sum of each.
+// Writes a warp's columns of the item's rows, of which there are `heads`: results, or partial rows.
+// `states`: maximum and sum of each.
 template <u32 M, bool BF16>
 RK_DEV void write_columns(const RkDecodeArgs& a, const RkDecodeItem& item, u32 heads, const rk_f2* states, u32 warp, u32 lane,
                           const float (&o)[M][LatentShape<M>::COLUMNS / 8][4]) {
@@ -215,7 +219,8 @@ RK_DEV void write_columns(const RkDecodeArgs& a, const RkDecodeItem& item, u32 h
     }
 }
 
-// `kv_heads` of the arguments: into so many items the query heads of a sequence are divided. `kv.v` is not used.
+// `kv_heads` of the arguments: into so many items the query heads of a sequence are divided. `kv.v`
+// is not used.
 template <u32 M, bool BF16> RK_DEV void attend_latents(const RkDecodeArgs& a) {
   using S = LatentShape<M>;
   const RkDecodeItem item = a.items[RK_BLOCK_X];

@@ -69,8 +69,9 @@ fn an_eviction_takes_turns() {
     cache.validate().expect("sound");
 }
 
-/// Free blocks that another thread finds in turns of its own while all blocks are reserved at once.
-fn free_beside_a_reservation(cache: &PrefixCache) -> BTreeSet<usize> {
+/// Reserved blocks that another thread finds in turns of its own while all blocks are reserved at once. What is freed meanwhile goes to
+/// nobody else.
+fn reserved_beside_a_reservation(cache: &PrefixCache) -> BTreeSet<usize> {
     let (session, space) = (cache.session(), cache.default_namespace());
     let (over, ready) = (AtomicBool::new(false), Barrier::new(2));
     std::thread::scope(|scope| {
@@ -80,7 +81,9 @@ fn free_beside_a_reservation(cache: &PrefixCache) -> BTreeSet<usize> {
             while !over.load(Relaxed) {
                 // Changes nothing, and waits for the end of the other thread's turn.
                 space.set_quota(Quota::default());
-                found.insert(cache.stats().free_blocks);
+                let stats = cache.stats();
+                assert!([0, stats.capacity_blocks].contains(&stats.free_blocks), "{stats:?}");
+                found.insert(stats.reserved_blocks);
             }
             found
         });
@@ -98,12 +101,12 @@ const TRIES: usize = 50;
 /// Of leaves of one block: 512 victims end a turn, long before 16,384 blocks do.
 #[test]
 fn a_reservation_takes_turns() {
-    let is_short = |free: &usize| free % (1 << 14) != 0 && free % 512 == 0;
+    let is_short = |reserved: &usize| reserved % (1 << 14) != 0 && reserved % 512 == 0;
     let took_turns = (0..TRIES).any(|_| {
         let (cache, leases) = leased();
         drop(leases);
         cache.settle();
-        let found = free_beside_a_reservation(&cache);
+        let found = reserved_beside_a_reservation(&cache);
         cache.validate().expect("sound");
         found.iter().any(is_short)
     });
@@ -125,9 +128,9 @@ fn a_reservation_of_long_runs_takes_turns() {
             drop(session.insert(miss.lease(), &tokens, blocks).expect("it fits"));
         }
         cache.settle();
-        let found = free_beside_a_reservation(&cache);
+        let found = reserved_beside_a_reservation(&cache);
         cache.validate().expect("sound");
-        found.iter().any(|free| (1..(RUNS * LEN) as usize).contains(free))
+        found.iter().any(|reserved| (1..(RUNS * LEN) as usize).contains(reserved))
     });
     assert!(took_turns);
 }

@@ -9,6 +9,7 @@ use std::time::Instant;
 
 use super::allocate::Effort;
 use super::block_request::{Ask, BlockRequest};
+use super::in_line::{Request, serve_by};
 use super::inner::Inner;
 use super::lease::PrefixMatch;
 use super::namespace::Namespace;
@@ -69,15 +70,43 @@ impl Prompt<'_> {
     }
 
     /// Refuses what can never be served.
-    pub(super) fn check(self, inner: &Inner) -> Result<(), ReserveError> {
+    fn check(self, inner: &Inner) -> Result<(), ReserveError> {
         inner.namespaces.check(self.namespace);
         inner.check_request(self.blocks())
     }
 }
 
+/// A request for a prompt's match and blocks that may wait.
+pub(super) struct Asking<'a> {
+    pub(super) session: &'a Session,
+    pub(super) prompt: Prompt<'a>,
+}
+
+impl Request for Asking<'_> {
+    type Served = Acquired;
+
+    fn inner(&self) -> &Inner {
+        self.session.inner()
+    }
+
+    fn look(&self) -> Result<Acquired, ReserveError> {
+        self.session.acquire_once(self.prompt)
+    }
+
+    fn join(&self) -> Waiter {
+        // How much it needs is known when it looks.
+        let ask = Ask::new(BlockRequest::new(0).paid_by(self.prompt.namespace), self.inner());
+        Waiter::join(&self.session.strong_refs.take(), ask)
+    }
+
+    fn look_in_turn(&self, waiter: &Waiter) -> Result<Acquired, ReserveError> {
+        self.session.acquire_in_turn(self.prompt, waiter)
+    }
+}
+
 impl Session {
-    /// The same, and counts no lookup and no refusal.
-    pub(super) fn acquire_once(&self, prompt: Prompt<'_>) -> Result<Acquired, ReserveError> {
+    /// Looks once, and counts no refusal.
+    fn acquire_once(&self, prompt: Prompt<'_>) -> Result<Acquired, ReserveError> {
         prompt.check(self.inner())?;
         match self.try_acquire(prompt, Effort::Once) {
             Ok(acquired) => Ok(self.counted(prompt, acquired)),
@@ -85,31 +114,8 @@ impl Session {
         }
     }
 
-    /// The same, and counts no lookup and no refusal.
-    fn acquire_by(&self, prompt: Prompt<'_>, deadline: Instant) -> Result<Acquired, ReserveError> {
-        let inner = self.inner();
-        if !inner.wait_list.has_waiters() {
-            match self.acquire_once(prompt) {
-                Err(refused) if refused.is_for_now() => {}
-                served => return served,
-            }
-        }
-        let cache = self.strong_refs.take();
-        let request = BlockRequest::new(0).paid_by(prompt.namespace);
-        let waiter = Waiter::join(&cache, Ask::new(request, inner));
-        loop {
-            let refused = match self.acquire_in_turn(prompt, &waiter) {
-                Err(refused) if refused.is_for_now() => refused,
-                served => return served,
-            };
-            if !waiter.sleep(deadline, inner) {
-                return Err(refused.timed_out());
-            }
-        }
-    }
-
     /// Acquires if `waiter` is the first in the list; else it has nothing afterwards.
-    pub(super) fn acquire_in_turn(&self, prompt: Prompt<'_>, waiter: &Waiter) -> Result<Acquired, ReserveError> {
+    fn acquire_in_turn(&self, prompt: Prompt<'_>, waiter: &Waiter) -> Result<Acquired, ReserveError> {
         prompt.check(self.inner())?;
         prompt.check_limit(|| self.missing(prompt))?;
         let standing = waiter.standing();
@@ -204,8 +210,7 @@ pub(super) fn acquire_until(
     room: usize,
     deadline: Instant,
 ) -> Result<Acquired, ReserveError> {
-    let prompt = Prompt { namespace, tokens, room };
-    let acquired = session.acquire_by(prompt, deadline);
+    let acquired = serve_by(&Asking { session, prompt: Prompt { namespace, tokens, room } }, deadline);
     session.count_acquired(&acquired);
     acquired
 }

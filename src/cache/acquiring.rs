@@ -5,12 +5,11 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use super::acquire::{Acquired, Prompt};
-use super::block_request::{Ask, BlockRequest};
+use super::acquire::{Acquired, Asking, Prompt};
+use super::in_line::{Step, step};
 use super::namespace::Namespace;
 use super::prefix_cache::PrefixCache;
 use super::reservation::ReserveError;
-use super::strong_ref::StrongRefs;
 use super::waiter::Waiter;
 use crate::key::Token;
 
@@ -40,29 +39,13 @@ impl Future for Acquiring {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let Self { cache, namespace, tokens, room, waiter } = &mut *self;
         let (session, prompt) = (cache.session(), Prompt { namespace, tokens, room: *room });
-        if waiter.is_none() && !cache.inner.wait_list.has_waiters() {
-            match session.acquire_once(prompt) {
-                Err(refused) if refused.is_for_now() => {}
-                served => {
-                    session.count_acquired(&served);
-                    return Poll::Ready(served);
-                }
-            }
-        }
-        let waiting = waiter.get_or_insert_with(|| {
-            let request = BlockRequest::new(0).paid_by(namespace);
-            Waiter::join(&StrongRefs::new(&cache.inner).take(), Ask::new(request, &cache.inner))
-        });
-        // First, as in `reserve_async`.
-        waiting.signal().wake_by(context.waker());
-        match session.acquire_in_turn(prompt, waiting) {
-            Err(refused) if refused.is_for_now() => Poll::Pending,
-            served => {
-                *waiter = None;
-                session.count_acquired(&served);
-                Poll::Ready(served)
-            }
-        }
+        let asking = Asking { session: &session, prompt };
+        let Step::Done(served) = step(&asking, waiter, |signal| signal.wake_by(context.waker())) else {
+            return Poll::Pending;
+        };
+        *waiter = None;
+        session.count_acquired(&served);
+        Poll::Ready(served)
     }
 }
 

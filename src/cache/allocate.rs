@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use super::block_request::{Ask, BlockRequest};
 use super::evictor::{Evictor, LOOKS, LeasePass, Resources};
+use super::in_line::{Request, serve_by};
 use super::inner::{Inner, Patience, STEP};
 use super::publications::Publication;
 use super::quota::QuotaCharge;
@@ -76,6 +77,8 @@ impl Certainty {
 struct Attempt {
     effort: Effort,
     certainty: Certainty,
+    /// Whether what a turn frees stays with it if that is not enough: else other threads may take it before the next turn.
+    keeps: bool,
     /// Turns that have offered blocks to the eviction sink.
     offers: usize,
     /// Of these blocks, those that the sink keeps.
@@ -84,31 +87,40 @@ struct Attempt {
 
 impl Attempt {
     fn new(effort: Effort) -> Self {
-        Self { effort, certainty: Certainty::default(), offers: 0, kept: None }
+        Self { effort, certainty: Certainty::default(), keeps: true, offers: 0, kept: None }
+    }
+
+    /// One that is made in a turn of another thread, all of it or nothing.
+    fn in_one_turn() -> Self {
+        Self { keeps: false, ..Self::new(Effort::Once) }
     }
 }
 
-impl Session {
-    /// Takes the blocks, or waits for them until `deadline`.
-    fn take_by(&self, ask: Ask<'_>, deadline: Instant) -> Result<Reservation, ReserveError> {
-        let inner = &**self.strong_refs.inner();
-        if !inner.wait_list.has_waiters() {
-            match inner.take(self.near(), ask, &|| self.strong_refs.take(), Effort::Once) {
-                Err(refused) if refused.is_for_now() => {}
-                served => return served,
-            }
-        }
-        let cache = self.strong_refs.take();
-        let waiter = Waiter::join(&cache, ask);
-        loop {
-            let refused = match inner.take_in_turn(ask, &cache, &waiter) {
-                Err(refused) if refused.is_for_now() => refused,
-                served => return served,
-            };
-            if !waiter.sleep(deadline, inner) {
-                return Err(refused.timed_out());
-            }
-        }
+/// A request for blocks that may wait.
+pub(super) struct Taking<'a> {
+    pub(super) near: usize,
+    pub(super) ask: Ask<'a>,
+    pub(super) inner: &'a Inner,
+    pub(super) strong_ref: &'a dyn Fn() -> StrongRef<Inner>,
+}
+
+impl Request for Taking<'_> {
+    type Served = Reservation;
+
+    fn inner(&self) -> &Inner {
+        self.inner
+    }
+
+    fn look(&self) -> Result<Reservation, ReserveError> {
+        self.inner.take(self.near, self.ask, self.strong_ref, Effort::Once)
+    }
+
+    fn join(&self) -> Waiter {
+        Waiter::join(&(self.strong_ref)(), self.ask)
+    }
+
+    fn look_in_turn(&self, waiter: &Waiter) -> Result<Reservation, ReserveError> {
+        self.inner.take_in_turn(self, waiter)
     }
 }
 
@@ -122,7 +134,10 @@ pub(super) fn reserve<'a>(
     inner.check_request(ask.blocks)?;
     let taken = match request.deadline {
         None => inner.take(session.near(), ask, &|| session.strong_refs.take(), Effort::Once),
-        Some(deadline) => session.take_by(ask, deadline),
+        Some(deadline) => {
+            let strong_ref = &|| session.strong_refs.take();
+            serve_by(&Taking { near: session.near(), ask, inner, strong_ref }, deadline)
+        }
     };
     session.count_reserved(&taken);
     taken
@@ -148,12 +163,8 @@ impl Inner {
     }
 
     /// Takes the blocks if `waiter` is the first in the list.
-    pub(super) fn take_in_turn(
-        &self,
-        ask: Ask<'_>,
-        cache: &StrongRef<Inner>,
-        waiter: &Waiter,
-    ) -> Result<Reservation, ReserveError> {
+    fn take_in_turn(&self, taking: &Taking<'_>, waiter: &Waiter) -> Result<Reservation, ReserveError> {
+        let ask = taking.ask;
         if let Some(holdings) = ask.charged(self) {
             holdings.check_limit(ask.blocks)?;
         }
@@ -166,7 +177,7 @@ impl Inner {
         if waiter.standing() != Standing::First {
             return Err(self.behind(ask.blocks));
         }
-        let taken = self.take(0, ask, &|| cache.clone(), Effort::Waiting);
+        let taken = self.take(taking.near, ask, taking.strong_ref, Effort::Waiting);
         match &taken {
             Ok(_) => waiter.count_served(),
             Err(ReserveError::OverQuota { .. }) => waiter.hold_back(),
@@ -223,13 +234,14 @@ impl Inner {
             if effort == Effort::Waiting {
                 evictor.settle_for_waiter(resources);
             }
-            if !attempt.certainty.reached(n.saturating_sub(evictor.free(resources)), evictor, resources) {
+            let has = reservation.blocks.len();
+            if !attempt.certainty.reached(n.saturating_sub(has + evictor.free(resources)), evictor, resources) {
                 return Ok(false);
             }
             // Before anything goes because of the other limit: a refusal evicts nothing.
             evictor.look_again(resources, |evictor| {
                 holdings.check_charge(n)?;
-                let available = evictor.free(resources) + evictor.totals.evictable;
+                let available = has + evictor.free(resources) + evictor.totals.evictable;
                 if available < n { Err(ReserveError::Exhausted { requested: n, available }) } else { Ok(()) }
             })?;
             if !evictor.may_charge(holdings, n, resources)? {
@@ -306,8 +318,8 @@ impl Inner {
         self.take_in_turns(near, n, blocks, Effort::Once, Patience::Publishes(publication), take_served)
     }
 
-    /// Takes `n` blocks in turns of this thread: up to [`VICTIMS`] and [`BLOCKS`] in each. What it has freed in one may be taken by other
-    /// threads before the next. `take_served` appends them if another thread has taken them meanwhile.
+    /// Takes `n` blocks in turns of this thread: up to [`VICTIMS`] and [`BLOCKS`] in each. What it has freed in one is in `blocks` before the
+    /// next, so that small requests of other threads do not keep a large one from its blocks. `take_served` appends them if another thread has taken them meanwhile.
     #[inline(always)]
     fn take_in_turns(
         &self,
@@ -367,7 +379,7 @@ impl Inner {
             // What was changed before it was asked for; where that is much, it takes turns of its own.
             evictor.drain(&mut entries, resources)
                 && matches!(
-                    self.take_in_one_turn(n, blocks, true, &mut Attempt::new(Effort::Once), evictor, resources),
+                    self.take_in_one_turn(n, blocks, true, &mut Attempt::in_one_turn(), evictor, resources),
                     Some(Ok(()))
                 )
         });
@@ -412,22 +424,25 @@ fn take_or_evict(
     n: usize,
     blocks: &mut Vec<BlockId>,
     mut settled: bool,
-    Attempt { effort, certainty, .. }: &mut Attempt,
+    Attempt { effort, certainty, keeps, .. }: &mut Attempt,
     kept: usize,
     evictor: &mut Evictor,
     resources: Resources<'_>,
 ) -> Option<Result<(), ReserveError>> {
     let (mut entries, mut victims, mut left, mut looks) = (usize::MAX, VICTIMS, BLOCKS, LOOKS);
     loop {
-        if evictor.serve(n, blocks, resources) {
+        if evictor.serve(n - blocks.len(), blocks, resources) {
             return Some(Ok(()));
         }
-        let free = evictor.free(resources) + evictor.offered() + kept;
+        let free = blocks.len() + evictor.free(resources) + evictor.offered() + kept;
         let missing = n.saturating_sub(free);
         if left == 0 || victims == 0 || evictor.needs_turn() || !certainty.reached(missing, evictor, resources) {
+            if *keeps {
+                evictor.keep_freed(n, blocks);
+            }
             return None;
         }
-        if missing == 0 && free > evictor.free(resources) {
+        if missing == 0 && free > blocks.len() + evictor.free(resources) {
             // The sink returns them before the next turn of one that does not wait, or wakes one that does.
             return match effort {
                 Effort::Once => None,

@@ -1,6 +1,6 @@
 //! The eviction sink: receives evicted blocks before they are used again.
 //!
-//! Under the evictor's lock a victim's blocks are gathered in [`Victims`] in place of being freed. When the turn has given up the
+//! Under the evictor's lock a victim's blocks are gathered in `Victims` in place of being freed. When the turn has given up the
 //! lock, the thread makes reservations of them and calls the sink. Until the sink drops these, the blocks count as reserved.
 //!
 //! A thread that needs the blocks now evicts past the sink while that keeps any of those which the thread has offered: it never waits

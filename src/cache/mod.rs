@@ -47,6 +47,7 @@ mod evictor;
 mod external;
 mod fork;
 mod growing;
+mod in_line;
 mod inner;
 mod insert;
 mod invalidating;

@@ -55,7 +55,6 @@ impl Waiter {
     }
 
     /// Raised when it is time to try again.
-    #[cfg(feature = "async")]
     pub(super) fn signal(&self) -> &Signal {
         &self.signal
     }

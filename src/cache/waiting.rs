@@ -6,8 +6,9 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Instant;
 
-use super::allocate::Effort;
+use super::allocate::Taking;
 use super::block_request::{Ask, BlockRequest};
+use super::in_line::{Step, step};
 use super::inner::Inner;
 use super::namespace::Namespace;
 use super::prefix_cache::PrefixCache;
@@ -66,29 +67,15 @@ impl Future for Reserving {
         let request = BlockRequest { blocks: *blocks, payer: payer.as_ref(), lane: *lane, deadline: *deadline };
         let ask = Ask::new(request, cache);
         cache.check_request(ask.blocks)?;
-        if waiter.is_none() && !cache.wait_list.has_waiters() {
-            match cache.take(0, ask, &|| cache.clone(), Effort::Once) {
-                Err(refused) if refused.is_for_now() => {}
-                served => {
-                    cache.participant().count_reserved(served.as_ref());
-                    return Poll::Ready(served);
-                }
-            }
-        }
-        let waiting = waiter.get_or_insert_with(|| Waiter::join(cache, ask));
-        // First: a thread that makes blocks available after the look that finds too few must find the waker.
-        waiting.signal().wake_by(context.waker());
-        match cache.take_in_turn(ask, cache, waiting) {
-            Err(refused) if refused.is_for_now() && deadline.is_none_or(|moment| Instant::now() < moment) => {
-                Poll::Pending
-            }
-            served => {
-                let served = served.map_err(ReserveError::timed_out);
-                *waiter = None;
-                cache.participant().count_reserved(served.as_ref());
-                Poll::Ready(served)
-            }
-        }
+        let taking = Taking { near: 0, ask, inner: cache, strong_ref: &|| cache.clone() };
+        let served = match step(&taking, waiter, |signal| signal.wake_by(context.waker())) {
+            Step::Waits(_) if deadline.is_none_or(|moment| Instant::now() < moment) => return Poll::Pending,
+            Step::Waits(refused) => Err(refused.timed_out()),
+            Step::Done(served) => served,
+        };
+        *waiter = None;
+        cache.participant().count_reserved(served.as_ref());
+        Poll::Ready(served)
     }
 }
 

@@ -26,7 +26,8 @@ pub struct Qkv<R> {
     pub queries: R,
     /// `[rows, kv heads, head_dim]`
     pub keys: R,
-    /// `[rows, kv heads, value_dim]`; nothing over latent vectors ([`Order::Latent`](crate::Order::Latent)).
+    /// `[rows, kv heads, value_dim]`; nothing over latent vectors
+    /// ([`Order::Latent`](crate::Order::Latent)).
     pub values: R,
 }
 

@@ -52,8 +52,8 @@ pub struct Tables<'a> {
 /// ```
 #[derive(Debug, Clone, Copy)]
 pub struct Batch<'a> {
-    /// Query heads: a multiple of the layout's `kv_heads`, 1 to [`MAX_GQA_GROUP`] times as many; over latent vectors 1 to
-    /// [`MAX_LATENT_HEADS`].
+    /// Query heads: a multiple of the layout's `kv_heads`, 1 to [`MAX_GQA_GROUP`] times as many;
+    /// over latent vectors 1 to [`MAX_LATENT_HEADS`].
     pub query_heads: usize,
     /// The factor of `q . k` before the softmax; usually `1 / sqrt(head_dim)`.
     pub scale: f32,

@@ -55,9 +55,10 @@ pub enum Order {
     Nhd,
     /// Heads, then tokens: `[kv_heads, block_size, head_dim]`. The tokens of a head lie together.
     Hnd,
-    /// Latent vectors, for multi-head latent attention (MLA) in its absorbed form: `[block_size, head_dim]`. A token has one
-    /// vector, which is its key for all query heads, up to [`MAX_LATENT_HEADS`](crate::MAX_LATENT_HEADS) of them, and whose
-    /// first `value_dim` elements are its value. So `kv_heads` is 1, no values are stored beside the keys, and what is
+    /// Latent vectors, for multi-head latent attention (MLA) in its absorbed form: `[block_size,
+    /// head_dim]`. A token has one vector, which is its key for all query heads, up to
+    /// [`MAX_LATENT_HEADS`](crate::MAX_LATENT_HEADS) of them, and whose first `value_dim` elements
+    /// are its value. So `kv_heads` is 1, no values are stored beside the keys, and what is
     /// appended has no values.
     ///
     /// ```
@@ -92,8 +93,8 @@ pub enum Half {
 }
 
 /// Shape of the paged keys and values: `layers x {keys, values} x blocks x block_size x kv_heads x head_dim` elements,
-/// `block_size` and `kv_heads` in the order that [`Order`] names; values have `value_dim` in place of `head_dim`. Latent
-/// vectors ([`Order::Latent`]) are keys alone.
+/// `block_size` and `kv_heads` in the order that [`Order`] names; values have `value_dim` in place
+/// of `head_dim`. Latent vectors ([`Order::Latent`]) are keys alone.
 ///
 /// A *plane* is one layer's keys, or its values: `blocks x block_size x kv_heads x head_dim` elements. What the methods
 /// say of a plane, a block or a token is about keys; [`of`](Self::of) is the same about values.
@@ -211,7 +212,8 @@ impl FromStr for Dtype {
 
 impl Layout {
     /// Checks that no size is zero, heads are a multiple of 4 elements (8, if these have 8 bits), ids can name every block,
-    /// and the bytes fit an address space; and that latent vectors are one for each token, and no shorter than their values.
+    /// and the bytes fit an address space; and that latent vectors are one for each token, and no
+    /// shorter than their values.
     ///
     /// # Errors
     ///
@@ -274,7 +276,8 @@ impl Layout {
         }
     }
 
-    /// Whether values are stored beside keys. Those of latent vectors are a part of these: [`Order::Latent`].
+    /// Whether values are stored beside keys. Those of latent vectors are a part of these:
+    /// [`Order::Latent`].
     pub fn has_values(&self) -> bool {
         self.order != Order::Latent
     }
@@ -284,7 +287,8 @@ impl Layout {
         if self.has_values() { &[Half::Keys, Half::Values] } else { &[Half::Keys] }
     }
 
-    /// Elements that a token appends to a half: `kv_heads * head_dim`, or `kv_heads * value_dim`; no values to latent vectors.
+    /// Elements that a token appends to a half: `kv_heads * head_dim`, or `kv_heads * value_dim`;
+    /// no values to latent vectors.
     ///
     /// ```
     /// # use radixkv_attention::{Dtype, Half, Layout, Order};

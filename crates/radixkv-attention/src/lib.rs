@@ -52,11 +52,12 @@
 //!
 //! # Latent attention
 //!
-//! Models with multi-head latent attention (DeepSeek, Kimi) cache one vector for each token, from which the keys and values of
-//! all heads are computed. In the absorbed form these are never computed: the part of the weights that makes keys is
-//! multiplied to the queries, and the one that makes values to the outputs. What is left is attention of all query heads over
-//! one head of keys, whose first elements are the values: [`Order::Latent`]. Every operation is defined for it as for other
-//! layouts, and sums in the same order.
+//! Models with multi-head latent attention (DeepSeek, Kimi) cache one vector for each token, from
+//! which the keys and values of all heads are computed. In the absorbed form these are never
+//! computed: the part of the weights that makes keys is multiplied to the queries, and the one that
+//! makes values to the outputs. What is left is attention of all query heads over one head of keys,
+//! whose first elements are the values: [`Order::Latent`]. Every operation is defined for it as for
+//! other layouts, and sums in the same order.
 //!
 //! # Limits
 //!

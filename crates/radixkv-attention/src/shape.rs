@@ -49,7 +49,8 @@ pub enum ShapeError {
         /// Heads of keys and values.
         kv_heads: usize,
     },
-    /// A layout of latent vectors has more than one head of keys, or values that are longer than these.
+    /// A layout of latent vectors has more than one head of keys, or values that are longer than
+    /// these.
     Latent {
         /// Heads of keys and values.
         kv_heads: usize,

@@ -178,7 +178,8 @@ fn decode(device: &Device, timer: &Timer, load: &Load, is_replayed: bool) -> Res
     Ok(if is_replayed { timer.median_replayed(layers, all)? } else { timer.median(layers, all)? })
 }
 
-/// A decode over latent vectors: MLA, absorbed. 16 query heads are DeepSeek's on eight devices, 128 all of them.
+/// A decode over latent vectors: MLA, absorbed. 16 query heads are DeepSeek's on eight devices, 128
+/// all of them.
 #[derive(Clone, Copy)]
 struct Latent {
     name: &'static str,
@@ -186,7 +187,8 @@ struct Latent {
     context: u32,
     query_heads: usize,
     block_size: usize,
-    /// The share of the memory's speed that it must reach; products of many heads take longer than reading.
+    /// The share of the memory's speed that it must reach; products of many heads take longer than
+    /// reading.
     must: Option<f64>,
 }
 

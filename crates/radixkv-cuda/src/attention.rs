@@ -23,9 +23,9 @@ const WORTHWHILE_US: usize = 10;
 /// [`Device::synchronize`] waits for it, and so does reading a buffer. Preparing a batch copies its plan to the device;
 /// the operations on a prepared batch launch kernels and do nothing else, so they can be captured into a graph.
 ///
-/// Over latent vectors ([`Order::Latent`](radixkv_attention::Order::Latent)) `extend` computes each row as `decode` does, which is
-/// for few rows: a prompt is faster with the keys and values of its heads. Cascades, trees and rows that are not kept are
-/// refused.
+/// Over latent vectors ([`Order::Latent`](radixkv_attention::Order::Latent)) `extend` computes each
+/// row as `decode` does, which is for few rows: a prompt is faster with the keys and values of its
+/// heads. Cascades, trees and rows that are not kept are refused.
 ///
 /// # Examples
 ///

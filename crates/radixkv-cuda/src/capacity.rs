@@ -24,8 +24,9 @@ pub struct Capacity {
     pub sequences: usize,
     /// Entries of the block table.
     pub blocks: usize,
-    /// Thread blocks of a decode: at least one for each head of keys and values of a sequence, or for each 32 query heads
-    /// over latent vectors. What is beyond that is for cutting long contexts, which are cut less where it is too little.
+    /// Thread blocks of a decode: at least one for each head of keys and values of a sequence, or
+    /// for each 32 query heads over latent vectors. What is beyond that is for cutting long
+    /// contexts, which are cut less where it is too little.
     pub items: usize,
 }
 

@@ -76,7 +76,8 @@ pub enum Kernel {
     CopyBlocks,
     /// Lengths of common prefixes of pairs of token runs.
     CompareKeys,
-    /// One query row of a sequence over a part of its context; over latent vectors, of up to 16 query heads.
+    /// One query row of a sequence over a part of its context; over latent vectors, of up to 16
+    /// query heads.
     Decode(Variant),
     /// The same over latent vectors, of up to 32 query heads.
     DecodeWide(Variant),
@@ -154,8 +155,8 @@ impl Variant {
         VARIANTS[..OF_HEADS].iter().find(fits).map(|(variant, ..)| *variant)
     }
 
-    /// The variant for latent vectors of this element type and of so many elements, of which the first `value_dim` are the
-    /// value; if there is one.
+    /// The variant for latent vectors of this element type and of so many elements, of which the
+    /// first `value_dim` are the value; if there is one.
     ///
     /// ```
     /// use radixkv_attention::Dtype;
@@ -214,8 +215,9 @@ impl Variant {
         most / (warps * slot) * warps * slot
     }
 
-    /// Shared memory of a thread block that decodes so many query heads over latent vectors, as `LatentShape` of the kernels has
-    /// it: two stages of 32 keys, products of four quarters, weights and factors.
+    /// Shared memory of a thread block that decodes so many query heads over latent vectors, as
+    /// `LatentShape` of the kernels has it: two stages of 32 keys, products of four quarters,
+    /// weights and factors.
     fn latent_bytes(self, heads: usize) -> usize {
         let (dtype, keys, _, _) = self.row();
         2 * 32 * 16 * row_chunks(keys, dtype.bytes())

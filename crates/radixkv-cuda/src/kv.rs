@@ -48,8 +48,8 @@ pub struct Kv {
     block_stride: usize,
     /// Static scales, where the element type has them: `[layers, {keys, values}, kv_heads]`; and the same on the device.
     scales: Option<(Vec<f32>, Buffer<f32>)>,
-    /// Addresses of block 0 in each plane: the keys of a layer, its values, the keys of the next layer, and so on; of latent
-    /// vectors the keys alone.
+    /// Addresses of block 0 in each plane: the keys of a layer, its values, the keys of the next
+    /// layer, and so on; of latent vectors the keys alone.
     planes: Vec<u64>,
     planes_on_device: (Arrays, ArraySpan),
     /// The planes, in runs that one copy takes.
@@ -323,8 +323,9 @@ impl Kv {
 
 impl Kv {
     /// Makes a storage in tensors of an engine, two of each layer: keys `[blocks, block_size, kv_heads, head_dim]`, and values
-    /// with `value_dim`, for [`Order::Nhd`]; `[blocks, kv_heads, block_size, ...]` for [`Order::Hnd`]; one of each layer,
-    /// `[blocks, block_size, head_dim]`, and no values, for [`Order::Latent`]. Blocks may have gaps between them,
+    /// with `value_dim`, for [`Order::Nhd`]; `[blocks, kv_heads, block_size, ...]` for
+    /// [`Order::Hnd`]; one of each layer, `[blocks, block_size, head_dim]`, and no values, for
+    /// [`Order::Latent`]. Blocks may have gaps between them,
     /// which are the same in all tensors, as those of a tensor `[blocks, 2, ...]` have.
     ///
     /// # Errors

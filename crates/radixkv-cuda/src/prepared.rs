@@ -185,7 +185,8 @@ impl Prepared {
     }
 }
 
-/// Each row of a batch over latent vectors as a sequence that ends with it: its tokens, and where its blocks begin in the table.
+/// Each row of a batch over latent vectors as a sequence that ends with it: its tokens, and where
+/// its blocks begin in the table.
 fn rows_apart(batch: &Batch<'_>) -> Result<(Vec<u32>, Vec<u32>), GpuError> {
     if !batch.save_kv {
         return Err(GpuError::Latent { what: "rows that are not kept", instead: "prepare the batch with save_kv" });

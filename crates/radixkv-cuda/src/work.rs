@@ -65,8 +65,8 @@ impl Sizes {
         Ok(Self { layout: *layout, variant, query_heads, rows, scale: batch.scale, scale_log2 })
     }
 
-    /// Groups of query heads that thread blocks of their own decode: those of each head of keys and values; over latent vectors
-    /// as few as divide the query heads evenly.
+    /// Groups of query heads that thread blocks of their own decode: those of each head of keys and
+    /// values; over latent vectors as few as divide the query heads evenly.
     pub(super) fn head_groups(&self) -> usize {
         if self.layout.has_values() {
             return self.layout.kv_heads;

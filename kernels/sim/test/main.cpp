@@ -104,7 +104,8 @@ static void long_sequences(u32 schedule) {
   test_extend(wide, {700}, {70}, 2, Model(), false, schedule);
 }
 
-// Latent vectors, for numbers of query heads that fill an item of 16 or of 32, or not, in one item and in several.
+// Latent vectors, for numbers of query heads that fill an item of 16 or of 32, or not, in one item
+// and in several.
 static void latents(u32 schedule, bool full) {
   Random r(schedule * 5381 + 3);
   static const u32 HEADS[][2] = {{16, 1}, {128, 4}, {5, 1}, {24, 1}, {40, 4}, {32, 2}};

@@ -119,6 +119,7 @@ void test_append(const Shape& shape, u32 tokens, bool far, u32 seed) {
       const u64 at = slot[t] - first_slot, scale_at = given ? h : places.scale(at, h);
       const bool scaled = shape.type.scaled();
       store_row(shape.type, k[t] + h * shape.dim, shape.dim, given, &want_k[places.row(at, h, shape.dim) * bytes], scaled ? &want_ks[scale_at] : nullptr);
+      if (shape.value_dim == 0) continue;                   // latent vectors
       store_row(shape.type, v[t] + h * shape.value_dim, shape.value_dim, given, &want_v[places.row(at, h, shape.value_dim) * bytes],
                 scaled ? &want_vs[scale_at] : nullptr);
     }

@@ -192,8 +192,8 @@ impl Session {
     /// the pool. Without a deadline [`ReserveError::Exhausted`] if leases and reservations hold too many, and
     /// [`ReserveError::OverQuota`] if the paying namespace would exceed its limit; nothing was evicted then. With a deadline
     /// [`ReserveError::TimedOut`] or [`ReserveError::OverQuota`] when it passes, and `OverQuota` at once if the limit is
-    /// lower than the request. Beside other threads that reserve all the time, a request that needs more than 512 victims may
-    /// lose them again and again.
+    /// lower than the request. A request that needs more than 512 victims evicts them in steps and keeps what it has, beside other
+    /// threads that reserve all the time, too; if leases that were taken meanwhile leave too few for it, it gives them back.
     ///
     /// # Panics
     ///

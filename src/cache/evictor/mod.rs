@@ -507,6 +507,12 @@ impl Evictor {
         served
     }
 
+    /// Takes blocks that were just freed, until there are `n` in `blocks`.
+    pub(super) fn keep_freed(&mut self, n: usize, blocks: &mut Vec<BlockId>) {
+        let kept = self.freed.len().min(n - blocks.len());
+        blocks.extend(self.freed.drain(self.freed.len() - kept..));
+    }
+
     /// Blocks that are free: in the pool, or just freed.
     pub(super) fn free(&self, resources: Resources<'_>) -> usize {
         resources.pool.free() + self.freed.len()

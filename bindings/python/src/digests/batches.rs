@@ -49,18 +49,24 @@ struct State {
 }
 
 impl State {
-    fn hand_out(&mut self, number: u64) -> Handed {
+    /// Takes out a batch that is done and not in `done`.
+    fn take(&mut self, number: u64) -> Handed {
         let entry = self.all.remove(&number).expect("a batch that is done is there");
-        self.done.retain(|done| *done != number);
         self.blocks -= entry.batch.keys.len();
         Handed { number, outcomes: entry.batch.outcomes(), owner: entry.owner }
     }
 
+    fn hand_out(&mut self, number: u64) -> Handed {
+        self.done.retain(|done| *done != number);
+        self.take(number)
+    }
+
     /// Those that are done and that no thread waits for.
     fn hand_out_all(&mut self) -> Vec<Handed> {
-        let is_free = |number: &u64| self.all[number].waiters == 0;
-        let free: Vec<_> = self.done.iter().copied().filter(is_free).collect();
-        free.into_iter().map(|number| self.hand_out(number)).collect()
+        let (free, awaited): (VecDeque<_>, _) =
+            std::mem::take(&mut self.done).into_iter().partition(|number| self.all[number].waiters == 0);
+        self.done = awaited;
+        free.into_iter().map(|number| self.take(number)).collect()
     }
 
     fn undone(&self) -> usize {

@@ -8,7 +8,7 @@
 //! Each block of a batch takes this way by itself. A load and a lookup end where the block is
 //! found; a store and a removal go through to the last tier.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -17,17 +17,16 @@ use std::time::{Duration, Instant};
 use std::{io, thread};
 
 use radixkv_region::{DigestBlocks, DigestPut, Get, Presence};
-use radixkv_tiers::{self as tiers, Completion, Layout, NotGot, Outcome, Put, RemoteTier, Ticket, Tier};
+use radixkv_tiers::{NotGot, Outcome};
 
 use super::batch::{Batch, CANCELLED, DONE, FAILED, MISS, Span, Verb};
 use super::batches::Batches;
+use super::below::Below;
 
 /// Blocks that a thread takes at once.
 const CHUNK: usize = 16;
 /// How often a thread looks for killed processes, while there are requests.
 const RECOVER: Duration = Duration::from_secs(1);
-/// How long a thread of a tier waits for it before it looks again whether the store is closed.
-const LOOK: Duration = Duration::from_secs(1);
 
 /// Blocks of a batch that wait for a thread.
 struct Chunk {
@@ -41,29 +40,6 @@ struct Work {
     is_closed: bool,
     /// When a thread looked for killed processes.
     recovered: Option<Instant>,
-}
-
-/// What a tier was asked for, by the number of the request.
-#[derive(Default)]
-struct Asked {
-    requests: HashMap<Ticket, Request>,
-    is_closed: bool,
-}
-
-struct Request {
-    batch: Arc<Batch>,
-    /// Which block of the batch each item is.
-    blocks: Vec<usize>,
-    left: usize,
-}
-
-/// A tier below the region.
-pub(super) struct Below {
-    pub(super) kind: &'static str,
-    layout: Layout,
-    tier: Tier<Span>,
-    asked: Mutex<Asked>,
-    bell: Condvar,
 }
 
 /// What became of blocks of batches that are done.
@@ -86,77 +62,8 @@ pub(super) struct Engine {
     bell: Condvar,
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-impl Below {
-    pub(super) fn new(kind: &'static str, layout: Layout, tier: Tier<Span>) -> Self {
-        Self { kind, layout, tier, asked: Mutex::default(), bell: Condvar::new() }
-    }
-
-    pub(super) fn stats(&self) -> tiers::Stats {
-        self.tier.stats()
-    }
-
-    /// Asks the tier for blocks of a batch; false if it refuses.
-    fn ask(&self, batch: &Arc<Batch>, blocks: &[usize]) -> bool {
-        let named = |index: &usize| {
-            let block = self.layout.digest_block(&batch.keys[*index].to_vec());
-            (block.expect("the keys have the layout's length"), batch.span_or_none(*index))
-        };
-        let named: Vec<_> = blocks.iter().map(named).collect();
-        let keys = || named.iter().map(|(block, _)| block.key()).collect::<Vec<_>>();
-        let with_memory = || named.iter().filter_map(|(block, span)| Some((block.clone(), (*span)?)));
-        // Under the lock, so that no completion comes before its request is noted.
-        let mut asked = lock(&self.asked);
-        let ticket = match batch.verb {
-            Verb::Lookup => self.tier.contains(keys()).ok(),
-            Verb::Remove => self.tier.remove(keys()).ok(),
-            Verb::Load(_) => {
-                self.tier.get_into(with_memory().map(|(block, buffer)| tiers::Get { block, buffer }).collect()).ok()
-            }
-            Verb::Store(time_to_live) => self
-                .tier
-                .put_from(with_memory().map(|(block, buffer)| Put { block, buffer, time_to_live }).collect())
-                .ok(),
-        };
-        let Some(ticket) = ticket else { return false };
-        let request = Request { batch: Arc::clone(batch), blocks: blocks.to_vec(), left: blocks.len() };
-        asked.requests.insert(ticket, request);
-        drop(asked);
-        self.bell.notify_one();
-        true
-    }
-
-    /// The block that a completion is of.
-    fn answered(&self, completion: &Completion<Span>) -> Option<(Arc<Batch>, usize)> {
-        let mut asked = lock(&self.asked);
-        let request = asked.requests.get_mut(&completion.ticket)?;
-        request.left -= 1;
-        let answered = (Arc::clone(&request.batch), request.blocks[completion.index]);
-        if request.left == 0 {
-            asked.requests.remove(&completion.ticket);
-        }
-        Some(answered)
-    }
-
-    /// Waits until the tier was asked for something; false once the store is closed.
-    fn is_asked(&self) -> bool {
-        let mut asked = lock(&self.asked);
-        while asked.requests.is_empty() {
-            if asked.is_closed {
-                return false;
-            }
-            asked = self.bell.wait(asked).unwrap_or_else(PoisonError::into_inner);
-        }
-        true
-    }
-
-    fn close(&self) {
-        lock(&self.asked).is_closed = true;
-        self.bell.notify_all();
-    }
 }
 
 impl Engine {
@@ -300,13 +207,10 @@ impl Engine {
     /// What a thread does that waits for a tier.
     fn pass_on(&self, level: usize) {
         let below = &self.below[level];
-        let mut done = Vec::new();
         while below.is_asked() {
-            below.tier.poll(&mut done, LOOK);
             let mut goes_on: Vec<(Arc<Batch>, Vec<usize>)> = Vec::new();
-            for completion in done.drain(..) {
-                let Some((batch, index)) = below.answered(&completion) else { continue };
-                if !self.take_answer(&batch, index, completion.outcome) {
+            for (batch, index, outcome) in below.answers() {
+                if !self.take_answer(&batch, index, outcome) {
                     self.end(&batch, 1);
                     continue;
                 }

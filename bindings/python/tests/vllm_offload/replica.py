@@ -2,6 +2,8 @@
 prefixes until then, and tells how far it got.
 
     python replica.py REGION REGION_BYTES ENGINE SEED [SECONDS]
+
+With an even seed the region is a tier below vLLM's CPU memory, with an odd one it is the one cache.
 """
 
 import random
@@ -22,10 +24,9 @@ def prompt(draw):
 
 def main(region, size, engine, seed, seconds=3600):
     draw = random.Random(int(seed))
+    configured = vllm_engine.window if int(seed) % 2 else vllm_engine.tiering
     replica = vllm_engine.Replica(
-        vllm_engine.tiering(
-            engine, chunks=24, tier={"region": region, "region_bytes": int(size), "enable_kv_events": True}
-        )
+        configured(engine, chunks=24, tier={"region": region, "region_bytes": int(size), "enable_kv_events": True})
     )
     vllm_engine.start_hashing()
     end = time.monotonic() + float(seconds)

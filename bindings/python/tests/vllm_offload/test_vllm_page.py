@@ -1,5 +1,7 @@
 """The commands of VLLM.md."""
 
+import contextlib
+import inspect
 import json
 import os
 import re
@@ -51,17 +53,15 @@ def test_the_commands_cache(which, region, _registries):
     policy = json.loads("{" + re.search(r'^"eviction_policy".*$', PAGE, re.M).group() + "}")
     vllm_engine.start_hashing()
     extra = sized({**given["kv_connector_extra_config"], **policy}, region)
-    replica = vllm_engine.Replica(vllm_engine.config(f"radixkv-page-{os.getpid()}", **extra))
-    assert replica.run(PROMPT) == 0
-    replica.settle()
-    replica.manager.primary_tier.reset_cache()
-    assert replica.run(PROMPT) == 4
-    replica.close()
+    configured = vllm_engine.config(f"radixkv-page-{os.getpid()}", **extra)
+    with contextlib.closing(vllm_engine.Replica(configured)) as replica:
+        assert replica.run(PROMPT) == 0
+        replica.settle()
+        replica.manager.primary_tier.reset_cache()
+        assert replica.run(PROMPT) == 4
 
 
 def test_the_page_has_two_commands_and_every_option_of_the_tier():
-    import inspect
-
     from radixkv.vllm import RadixKVTier
 
     assert len(commands()) == 2

@@ -28,8 +28,7 @@ def replica(region):
     def make(**how):
         options = {"region": region, "region_bytes": SIZE, **how.pop("options", {})}
         engine = f"radixkv-spec-{os.getpid()}-{len(made)}"
-        named = {"spec_name": "RadixKVOffloadingSpec", "spec_module_path": "radixkv.vllm", "radixkv": options}
-        made.append(vllm_engine.Replica(vllm_engine.config(engine, **named, **how)))
+        made.append(vllm_engine.Replica(vllm_engine.window(engine, options, **how)))
         return made[-1]
 
     yield make

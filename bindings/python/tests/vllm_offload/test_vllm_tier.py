@@ -240,3 +240,17 @@ def test_it_touches_at_most_so_many_keys(replicas, region):
     replica.manager.touch(keys, context())
     replica.manager.touch([], context())
     assert replica.tier.present(keys) == [True] * 8 and replica.tier.present([]) == []
+
+
+def test_shutting_down_amid_transfers_lets_go_of_vllms_memory(replicas, region):
+    replica = replicas(chunks=512, tier={"region": region, "region_bytes": SIZE})
+    keys = vllm_engine.keys_of(list(range(1, 1 + 512 * vllm_engine.TOKENS)))
+    for number in range(8):
+        replica.tier.submit_store(job(number, keys, range(512)))
+    view = replica.manager.primary_tier.get_kv_memoryview()
+    replica.view = None
+    replica.manager.shutdown()
+    # It is released, which fails where a thread still refers to it.
+    with pytest.raises(ValueError, match="released"):
+        len(view)
+    replica.manager.shutdown = lambda: None

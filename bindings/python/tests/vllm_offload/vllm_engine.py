@@ -51,6 +51,12 @@ def tiering(engine="engine", tier=(), **how):
     return config(engine, spec_name="TieringOffloadingSpec", secondary_tiers=[named], **how)
 
 
+def window(engine="engine", tier=(), **how):
+    """The configuration of a `RadixKVOffloadingSpec`."""
+    named = {"spec_name": "RadixKVOffloadingSpec", "spec_module_path": "radixkv.vllm"}
+    return config(engine, **named, radixkv=dict(tier), **how)
+
+
 def content(key, chunk=CHUNK):
     """The bytes that the model computed for a key."""
     return np.frombuffer(hashlib.shake_128(key).digest(chunk), dtype=np.int8)

@@ -17,8 +17,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64 as Word, Ordering::Relaxed};
 /// reads a block without a lease may read a mixture of old and new elements.
 ///
 /// The planes lie as [`Layout::index`] says. Scales of elements of 8 bits lie apart from them, in the same order of layers,
-/// keys and values, and slots: one for each head. Static ones have no slots. A latent vector has one scale, of its key and its
-/// value.
+/// keys and values, and slots: one for each head. Static ones have no slots. A latent vector has
+/// one scale, of its key and its value.
 ///
 /// ```
 /// use radixkv_attention::{Backend, Dtype, Half, Layout, Order, cpu::Cpu};
@@ -35,8 +35,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64 as Word, Ordering::Relaxed};
 pub struct CpuKv {
     layout: Layout,
     words: Aligned<Word>,
-    /// Bits of `f32`: `[layers, {keys, values}, slots, kv_heads]`, without slots if they are static, without values of latent
-    /// vectors, or nothing.
+    /// Bits of `f32`: `[layers, {keys, values}, slots, kv_heads]`, without slots if they are
+    /// static, without values of latent vectors, or nothing.
     scales: Box<[AtomicU32]>,
 }
 

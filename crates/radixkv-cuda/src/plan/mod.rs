@@ -19,7 +19,8 @@ use super::abi::{DIRECT, MergeItem};
 pub(super) struct PlanParams {
     /// Query heads.
     pub(super) query_heads: usize,
-    /// Heads of keys and values, or other groups of query heads that thread blocks of their own decode.
+    /// Heads of keys and values, or other groups of query heads that thread blocks of their own
+    /// decode.
     pub(super) kv_heads: usize,
     /// Thread blocks of `decode` that the device runs at once.
     pub(super) decode_slots: usize,

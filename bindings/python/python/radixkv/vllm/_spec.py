@@ -1,8 +1,8 @@
 """`OffloadingSpec` of vLLM 0.33 whose cache is one region for all replicas of the host.
 
 vLLM's CPU memory, which its workers copy from and to the GPU, is a window to the region: chunks are
-there while they are copied, and as long as there is room. What one replica stored no other one
-stores again, not even into its window.
+there while they are copied, and as long as there is room. What one replica stored another one does
+not copy into its window again, as far as it looks before it stores.
 """
 
 import dataclasses

@@ -1,4 +1,5 @@
-//! Latent vectors: the sizes of DeepSeek and Kimi against the definition, and against keys and values that are stored apart.
+//! Latent vectors: the sizes of DeepSeek and Kimi against the definition, and against keys and
+//! values that are stored apart.
 
 use super::*;
 use crate::MAX_GQA_GROUP;
@@ -37,7 +38,8 @@ fn the_sizes_of_models_are_computed_as_defined() {
     }
 }
 
-/// Keys stored as vectors, and their first elements once more as values: the same bits, where one scale is that of both.
+/// Keys stored as vectors, and their first elements once more as values: the same bits, where one
+/// scale is that of both.
 #[test]
 fn values_stored_apart_give_the_same_bits() {
     for seed in 1..=12 {
@@ -71,8 +73,9 @@ fn values_stored_apart_give_the_same_bits() {
     }
 }
 
-/// Attention with the keys and values of each head, which are computed from the latent vectors, and the absorbed form: the
-/// weights of keys multiplied to the queries, and those of values to the outputs.
+/// Attention with the keys and values of each head, which are computed from the latent vectors, and
+/// the absorbed form: the weights of keys multiplied to the queries, and those of values to the
+/// outputs.
 #[test]
 fn the_absorbed_form_is_attention_with_the_keys_and_values_of_every_head() {
     let dice = &mut Rng::with_seed(1);

@@ -1,0 +1,61 @@
+//! The key of an encrypted namespace, where the wheel was built with encryption.
+
+use std::sync::Arc;
+
+use pyo3::prelude::*;
+use radixkv_region::{DigestBlocks, DigestRegion, Namespace, NamespaceError};
+use radixkv_tiers::Layout;
+
+/// The key of an encrypted namespace.
+#[cfg(feature = "encryption")]
+pub(super) struct Key(radixkv_region::SealKey);
+#[cfg(not(feature = "encryption"))]
+pub(super) enum Key {}
+
+#[cfg(feature = "encryption")]
+impl Key {
+    pub(super) fn of(given: &[u8]) -> PyResult<Self> {
+        let wrong = |_| {
+            pyo3::exceptions::PyValueError::new_err(format!("encryption_key has {} bytes: 32 are needed", given.len()))
+        };
+        Ok(Self(radixkv_region::SealKey::new(given.try_into().map_err(wrong)?)))
+    }
+
+    pub(super) fn open(
+        key: Option<&Self>,
+        region: &Arc<DigestRegion>,
+        namespace: &Namespace,
+    ) -> Result<DigestBlocks, NamespaceError> {
+        match key {
+            Some(key) => region.sealed_namespace(namespace, key.0.clone()),
+            None => region.namespace(namespace),
+        }
+    }
+
+    pub(super) fn seal(key: Option<&Self>, layout: Layout) -> Layout {
+        match key {
+            Some(key) => layout.encrypted(key.0.clone()),
+            None => layout,
+        }
+    }
+}
+
+#[cfg(not(feature = "encryption"))]
+impl Key {
+    pub(super) fn of(_: &[u8]) -> PyResult<Self> {
+        let message = "encryption_key is given: this wheel was built without `encryption`";
+        Err(super::errors::region("not_built", message, vec![("feature", "encryption".into())]))
+    }
+
+    pub(super) fn open(
+        _: Option<&Self>,
+        region: &Arc<DigestRegion>,
+        namespace: &Namespace,
+    ) -> Result<DigestBlocks, NamespaceError> {
+        region.namespace(namespace)
+    }
+
+    pub(super) fn seal(_: Option<&Self>, layout: Layout) -> Layout {
+        layout
+    }
+}

@@ -1,0 +1,280 @@
+//! The verbs of `DigestStore` that look blocks up, copy them and hand out what came of them.
+
+use std::time::{Duration, Instant};
+
+use pyo3::exceptions::PyKeyError;
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+use radixkv_region::{BatchError, DigestBlocks, DigestKey, Presence};
+
+use super::arguments::{self, Memory};
+use super::batch::Verb;
+use super::batches::Handed;
+use super::errors;
+use super::in_place::{DigestRooms, DigestSources};
+use super::store::DigestStore;
+use crate::cache::duration;
+use crate::errors::{catch, released};
+use crate::lookup::deadline;
+use crate::numbers::number;
+
+/// Keys from which on a look-up lets other Python threads run.
+const MANY_KEYS: usize = 4096;
+/// How long a verb waits before it looks for signals.
+const LOOK: Duration = Duration::from_millis(200);
+
+impl DigestStore {
+    fn keys(&self, given: &Bound<'_, PyAny>) -> PyResult<Vec<DigestKey>> {
+        arguments::keys(given, self.key_bytes)
+    }
+
+    /// Accepts a batch, and lets the threads carry it out. Returns its number.
+    fn submit(&self, verb: Verb, keys: Vec<DigestKey>, memory: Option<Memory>) -> PyResult<u64> {
+        let running = self.running()?;
+        let Memory { spans, owner } = memory.unwrap_or_else(|| Memory { spans: Vec::new(), owner: Box::new(()) });
+        catch(|| match running.engine.batches.accept(verb, keys, spans, owner) {
+            Ok(batch) => {
+                running.engine.submit(&batch);
+                Ok(batch.number)
+            }
+            Err((refused, _owner)) => Err(errors::refused(refused)),
+        })?
+    }
+
+    /// Looks something up in the region at once; many keys let other Python threads run.
+    fn look<T: Send>(
+        &self,
+        py: Python<'_>,
+        keys: &[DigestKey],
+        look: impl Fn(&DigestBlocks, &[DigestKey]) -> Result<T, BatchError> + Sync,
+    ) -> PyResult<T> {
+        let running = self.running()?;
+        let look = || catch(|| look(&running.engine.blocks, keys));
+        let found = if keys.len() < MANY_KEYS { look() } else { py.detach(look) };
+        found?.map_err(errors::of_region)
+    }
+}
+
+fn time_to_live(given: Option<&Bound<'_, PyAny>>) -> PyResult<Option<Duration>> {
+    given.map(|given| duration(given, "time_to_live", false)).transpose()
+}
+
+/// A batch as Python gets it. What kept its memory in place is dropped here.
+fn outcomes(py: Python<'_>, handed: Handed) -> Bound<'_, PyBytes> {
+    drop(handed.owner);
+    PyBytes::new(py, &handed.outcomes)
+}
+
+#[pymethods]
+impl DigestStore {
+    /// exists(keys): one byte for each key: 1 if the region has the block, 2 if a process is
+    /// writing it, else 0.
+    ///
+    /// - keys: a list or tuple of bytes objects of key_bytes bytes each, or one bytes object of all
+    ///   keys one after another.
+    ///
+    /// At once, on this thread; the tiers below are not asked. Neither a use nor counted. Raises
+    /// BatchError, TypeError.
+    fn exists<'py>(&self, py: Python<'py>, keys: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyBytes>> {
+        let presences = self.look(py, &self.keys(keys)?, DigestBlocks::exists)?;
+        let byte = |presence| match presence {
+            Presence::Absent => 0,
+            Presence::Stored => 1,
+            Presence::BeingWritten => 2,
+        };
+        Ok(PyBytes::new(py, &presences.into_iter().map(byte).collect::<Vec<u8>>()))
+    }
+
+    /// prefix(keys): how many keys the region has before the first one that it does not have. As
+    /// `exists`.
+    fn prefix<'py>(&self, py: Python<'py>, keys: &Bound<'py, PyAny>) -> PyResult<usize> {
+        self.look(py, &self.keys(keys)?, DigestBlocks::prefix)
+    }
+
+    /// lookup(keys): asks the region, and the tiers for what it does not have. Returns a batch,
+    /// whose outcomes are DONE for blocks that are there. Keys and errors as in `exists`, and
+    /// FullError.
+    fn lookup(&self, keys: &Bound<'_, PyAny>) -> PyResult<u64> {
+        self.submit(Verb::Lookup, self.keys(keys)?, None)
+    }
+
+    /// store(keys, buffer, offsets=None, *, time_to_live=None): stores blocks out of a buffer.
+    /// Returns a batch.
+    ///
+    /// - keys: as in `exists`.
+    /// - buffer: C-contiguous, of any items: bytes, memoryview, a numpy array.
+    /// - offsets: the byte at which each block begins, as a list or an array of integers; None: one
+    ///   after another from byte 0 on.
+    /// - time_to_live: seconds.
+    ///
+    /// Nothing may write to the blocks until the batch is handed out. A block that the region has
+    /// keeps its bytes, and goes to no tier. Never waits. Raises BatchError, FullError, TypeError,
+    /// ValueError; nothing was done then.
+    #[pyo3(signature = (keys, buffer, offsets = None, *, time_to_live = None))]
+    fn store(
+        &self,
+        keys: &Bound<'_, PyAny>,
+        buffer: &Bound<'_, PyAny>,
+        offsets: Option<Bound<'_, PyAny>>,
+        time_to_live: Option<Bound<'_, PyAny>>,
+    ) -> PyResult<u64> {
+        let (keys, time_to_live) = (self.keys(keys)?, self::time_to_live(time_to_live.as_ref())?);
+        let memory = arguments::in_buffer(buffer, offsets.as_ref(), keys.len(), self.block_bytes, false)?;
+        self.submit(Verb::Store(time_to_live), keys, Some(memory))
+    }
+
+    /// load(keys, buffer, offsets=None, *, time_to_live=None): loads blocks into a buffer that may
+    /// be written to. Returns a batch.
+    ///
+    /// - time_to_live: seconds for which blocks that a tier had can be found in the region.
+    ///
+    /// Other arguments and errors as in `store`. Nothing may use the blocks until the batch is
+    /// handed out. After another outcome than DONE the bytes of the block are unspecified.
+    #[pyo3(signature = (keys, buffer, offsets = None, *, time_to_live = None))]
+    fn load(
+        &self,
+        keys: &Bound<'_, PyAny>,
+        buffer: &Bound<'_, PyAny>,
+        offsets: Option<Bound<'_, PyAny>>,
+        time_to_live: Option<Bound<'_, PyAny>>,
+    ) -> PyResult<u64> {
+        let (keys, time_to_live) = (self.keys(keys)?, self::time_to_live(time_to_live.as_ref())?);
+        let memory = arguments::in_buffer(buffer, offsets.as_ref(), keys.len(), self.block_bytes, true)?;
+        self.submit(Verb::Load(time_to_live), keys, Some(memory))
+    }
+
+    /// store_from(keys, addresses, *, owner=None, time_to_live=None): as `store`, out of memory at
+    /// absolute addresses, such as `tensor.data_ptr()`.
+    ///
+    /// The caller vouches for block_bytes readable bytes at each address until the batch is handed
+    /// out; `owner` is referenced until then.
+    #[pyo3(signature = (keys, addresses, *, owner = None, time_to_live = None))]
+    fn store_from(
+        &self,
+        keys: &Bound<'_, PyAny>,
+        addresses: &Bound<'_, PyAny>,
+        owner: Option<Bound<'_, PyAny>>,
+        time_to_live: Option<Bound<'_, PyAny>>,
+    ) -> PyResult<u64> {
+        let (keys, time_to_live) = (self.keys(keys)?, self::time_to_live(time_to_live.as_ref())?);
+        let memory = arguments::at_addresses(addresses, owner, keys.len(), self.block_bytes)?;
+        self.submit(Verb::Store(time_to_live), keys, Some(memory))
+    }
+
+    /// load_into(keys, addresses, *, owner=None, time_to_live=None): as `load`, into memory at
+    /// absolute addresses. The caller vouches as in `store_from`, and for no two blocks that
+    /// overlap.
+    #[pyo3(signature = (keys, addresses, *, owner = None, time_to_live = None))]
+    fn load_into(
+        &self,
+        keys: &Bound<'_, PyAny>,
+        addresses: &Bound<'_, PyAny>,
+        owner: Option<Bound<'_, PyAny>>,
+        time_to_live: Option<Bound<'_, PyAny>>,
+    ) -> PyResult<u64> {
+        let (keys, time_to_live) = (self.keys(keys)?, self::time_to_live(time_to_live.as_ref())?);
+        let memory = arguments::at_addresses(addresses, owner, keys.len(), self.block_bytes)?;
+        self.submit(Verb::Load(time_to_live), keys, Some(memory))
+    }
+
+    /// remove(keys): removes blocks from the region and from all tiers. Returns a batch.
+    fn remove(&self, keys: &Bound<'_, PyAny>) -> PyResult<u64> {
+        self.submit(Verb::Remove, self.keys(keys)?, None)
+    }
+
+    /// poll(timeout=0.0): the batches that are done, each with one outcome for each key.
+    ///
+    /// Waits for the first one up to so many seconds, unless none is in flight, and lets other
+    /// Python threads run. Each batch is handed out once.
+    #[pyo3(signature = (timeout = None))]
+    fn poll<'py>(
+        &self,
+        py: Python<'py>,
+        timeout: Option<Bound<'py, PyAny>>,
+    ) -> PyResult<Vec<(u64, Bound<'py, PyBytes>)>> {
+        let running = self.running()?;
+        let batches = &running.engine.batches;
+        let until = timeout.as_ref().map(deadline).transpose()?;
+        let mut handed = catch(|| batches.poll(Duration::ZERO))?;
+        while handed.is_empty() && batches.in_flight() > 0 {
+            let left = until.map_or(Duration::ZERO, |until| until.saturating_duration_since(Instant::now()));
+            if left.is_zero() {
+                break;
+            }
+            handed = py.detach(|| catch(|| batches.poll(left.min(LOOK))))?;
+            if handed.is_empty() {
+                py.check_signals()?;
+                if batches.is_closed() {
+                    return Err(released());
+                }
+            }
+        }
+        Ok(handed.into_iter().map(|handed| (handed.number, outcomes(py, handed))).collect())
+    }
+
+    /// wait(batch, timeout=None): waits until this batch is done, and hands it out: its outcomes;
+    /// None if so many seconds have passed. Lets other Python threads run.
+    ///
+    /// No `poll` hands out a batch while a thread waits for it. Raises KeyError for a batch that
+    /// was handed out or never was.
+    #[pyo3(signature = (batch, timeout = None))]
+    fn wait<'py>(
+        &self,
+        py: Python<'py>,
+        #[pyo3(from_py_with = number)] batch: u64,
+        timeout: Option<Bound<'py, PyAny>>,
+    ) -> PyResult<Option<Bound<'py, PyBytes>>> {
+        let running = self.running()?;
+        let batches = &running.engine.batches;
+        let until = timeout.as_ref().map(deadline).transpose()?;
+        let unknown = || PyKeyError::new_err(format!("batch {batch} was handed out, or never was"));
+        let waiter = batches.waiter(batch).ok_or_else(unknown)?;
+        loop {
+            let left = until.map_or(LOOK, |until| until.saturating_duration_since(Instant::now()));
+            let waited = py.detach(|| catch(|| waiter.wait(left.min(LOOK))))?;
+            if let Some(handed) = waited.map_err(|_| unknown())? {
+                return Ok(Some(outcomes(py, handed)));
+            }
+            if left.is_zero() {
+                return Ok(None);
+            }
+            py.check_signals()?;
+            if batches.is_closed() {
+                return Err(released());
+            }
+        }
+    }
+
+    /// cancel(batch): does not begin what of the batch was not begun: its blocks end as CANCELLED.
+    /// The batch is handed out all the same, once nothing touches its memory.
+    fn cancel(&self, #[pyo3(from_py_with = number)] batch: u64) -> PyResult<()> {
+        if self.running()?.engine.batches.cancel(batch) {
+            return Ok(());
+        }
+        Err(PyKeyError::new_err(format!("batch {batch} was handed out, or never was")))
+    }
+
+    /// reserve(keys, *, time_to_live=None): room in the region for blocks that it does not have, to
+    /// be written in place and published: `DigestRooms`. Keys and errors as in `exists`.
+    ///
+    /// The tiers get none of these blocks.
+    #[pyo3(signature = (keys, *, time_to_live = None))]
+    fn reserve(&self, keys: &Bound<'_, PyAny>, time_to_live: Option<Bound<'_, PyAny>>) -> PyResult<DigestRooms> {
+        let (keys, time_to_live) = (self.keys(keys)?, self::time_to_live(time_to_live.as_ref())?);
+        DigestRooms::reserve(&self.running()?.engine.blocks, &keys, time_to_live)
+    }
+
+    /// locate(keys): where the region has blocks, for a device to copy them: `DigestSources`. Keys
+    /// and errors as in `exists`. Counts as a use.
+    fn locate(&self, keys: &Bound<'_, PyAny>) -> PyResult<DigestSources> {
+        DigestSources::locate(&self.running()?.engine.blocks, &self.keys(keys)?)
+    }
+
+    /// touch(keys): counts a use of the blocks that the region has, at once; how many. Keys and
+    /// errors as in `exists`. Refused for encrypted namespaces.
+    fn touch(&self, keys: &Bound<'_, PyAny>) -> PyResult<usize> {
+        let (keys, running) = (self.keys(keys)?, self.running()?);
+        let located = || keys.iter().map(|key| Ok(usize::from(running.engine.blocks.locate(key)?.is_ok()))).sum();
+        catch(|| -> Result<usize, _> { located() })?.map_err(errors::of_region)
+    }
+}
