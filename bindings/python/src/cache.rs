@@ -1,7 +1,7 @@
 //! The class `PrefixCache`: how one is built, and what its verbs share. The verbs are in `lookup`,
 //! `reserve`, `control` and `observe`.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use pyo3::exceptions::{PyTypeError, PyValueError};
@@ -36,6 +36,8 @@ pub(crate) struct Shared {
     pub(crate) origin: Origin,
     /// Whether durations count units of the logical clock.
     pub(crate) is_logical: bool,
+    /// Whether there is or was a host tier below: what is evicted may be copied by Python code.
+    is_tiered: AtomicBool,
     pub(crate) cache: radixkv::PrefixCache,
 }
 
@@ -52,6 +54,22 @@ impl Shared {
         let Some(given) = given else { return Ok(&self.default) };
         let namespace = given.get()?;
         if namespace.is_of(&self.cache) { Ok(namespace) } else { Err(errors::foreign("namespace")) }
+    }
+
+    /// Says that there is a host tier below, before there is one.
+    pub(crate) fn set_tiered(&self) {
+        // Relaxed, here and below: set with the interpreter, and so before the verbs that follow.
+        self.is_tiered.store(true, Relaxed);
+    }
+
+    pub(crate) fn is_tiered(&self) -> bool {
+        self.is_tiered.load(Relaxed)
+    }
+
+    /// Runs a verb that may evict. Over a host tier it lets other Python threads run: what it evicts
+    /// may be copied by Python code on another thread, for which it waits.
+    pub(crate) fn evicting<R: Send>(&self, py: Python<'_>, verb: impl FnOnce() -> R + Send) -> PyResult<R> {
+        if self.is_tiered() { py.detach(|| catch(verb)) } else { catch(verb) }
     }
 
     pub(crate) fn duration(&self, given: &Bound<'_, PyAny>, name: &str) -> PyResult<Duration> {
@@ -173,7 +191,8 @@ impl PrefixCache {
         // Relaxed: a number that no other cache has.
         let origin = Origin { cache: CACHES.fetch_add(1, Relaxed), block_size, is_external: external };
         let default = cache.default_namespace();
-        Ok(Self { held: Held::new(Shared { sessions: ThreadLocal::new(), default, origin, is_logical, cache }) })
+        let (sessions, is_tiered) = (ThreadLocal::new(), AtomicBool::new(false));
+        Ok(Self { held: Held::new(Shared { sessions, default, origin, is_logical, is_tiered, cache }) })
     }
 
     /// Tokens in a block.

@@ -36,6 +36,11 @@ impl Process {
         // Relaxed: written before the threads of a child begin.
         Self(FORKS.load(Relaxed))
     }
+
+    /// How many forks lie before it.
+    pub(crate) fn number(self) -> u32 {
+        self.0
+    }
 }
 
 /// A handle of the core, until it is released.

@@ -7,14 +7,16 @@
 //! | `lookup`, `reserve`, `control`, `observe` | the verbs of `PrefixCache` |
 //! | `lease`, `reservation`, `namespace` | the handles that verbs return and take |
 //! | `waiting` | awaiting blocks, polled by an event loop |
+//! | `host` | host tiers, caches over them, and what copies between the two |
+//! | `tiers` | settings of remote tiers, and how they are opened |
 //! | `digests` | digest-keyed blocks: regions that processes share, and stores over them |
 //! | `events`, `records`, `stats` | what verbs tell, as Python's tuples and dicts |
 //! | `tokens`, `blocks`, `memory`, `integers` | arrays and buffers: tokens in, ids and slots out |
 //! | `errors`, `fork`, `numbers` | exceptions; handles in a forked child; numbers as arguments |
 //! | `replay` | replays of traces |
 //!
-//! No method runs Python code while a verb of the core runs, and every verb runs within
-//! `errors::catch`.
+//! No method runs Python code while a verb of the core runs, but for the mover of a host tier, which
+//! copies what a verb evicts; and every verb runs within `errors::catch`.
 
 mod blocks;
 mod cache;
@@ -23,6 +25,7 @@ mod digests;
 mod errors;
 mod events;
 mod fork;
+mod host;
 mod integers;
 mod lease;
 mod lookup;
@@ -35,6 +38,7 @@ mod replay;
 mod reservation;
 mod reserve;
 mod stats;
+mod tiers;
 mod tokens;
 mod waiting;
 
@@ -60,5 +64,6 @@ fn _radixkv(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<digests::DigestStore>()?;
     module.add_class::<digests::DigestRooms>()?;
     module.add_class::<digests::DigestSources>()?;
+    host::add_to(module)?;
     module.add_function(wrap_pyfunction!(replay::replay, module)?)
 }

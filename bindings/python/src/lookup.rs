@@ -104,7 +104,11 @@ impl PrefixCache {
         let tokens = Tokens::of_any_number(tokens, "tokens")?;
         check_acquired(tokens.as_slice(), room)?;
         let acquired = match deadline {
-            None => catch(|| shared.session().acquire(namespace, tokens.as_slice(), room))?,
+            None if !shared.is_tiered() => catch(|| shared.session().acquire(namespace, tokens.as_slice(), room))?,
+            None => {
+                let tokens = tokens.boxed();
+                py.detach(|| catch(|| shared.session().acquire(namespace, &tokens, room)))?
+            }
             Some(deadline) => {
                 let tokens = tokens.boxed();
                 py.detach(|| catch(|| shared.session().acquire_until(namespace, &tokens, room, deadline)))?
@@ -134,7 +138,8 @@ impl PrefixCache {
         let tokens = Tokens::stored(tokens)?;
         let lease = lease.of_sequence(&shared.cache, tokens.as_slice())?;
         let taken = blocks.take(&shared.cache)?;
-        match catch(|| shared.session().insert(lease, tokens.as_slice(), taken))? {
+        let tokens = tokens.as_slice();
+        match shared.evicting(py, || shared.session().insert(lease, tokens, taken))? {
             Ok(inserted) => Bound::new(py, Inserted::new(inserted, shared.origin)),
             Err(refused) => {
                 blocks.put(refused.reservation);

@@ -8,6 +8,8 @@
 #![allow(unsafe_code)]
 
 use std::ffi::CStr;
+use std::ops::Range;
+use std::ptr::NonNull;
 use std::slice;
 
 use numpy::npyffi::{NPY_ARRAY_WRITEABLE, objects::_PyArray_GET_ITEM_DATA};
@@ -158,6 +160,93 @@ impl<'py> Region<'py> {
         }
         // SAFETY: as in `slice`; writable and at least `len` long, as the caller has checked.
         unsafe { slice::from_raw_parts_mut(self.data.cast(), len) }
+    }
+}
+
+/// Keeps the memory of a buffer in place. A reference to it may be dropped on any thread.
+#[pyclass(frozen)]
+struct Export {
+    _buffer: PyUntypedBuffer,
+}
+
+/// Writable bytes of a Python object, for threads without the interpreter.
+pub(crate) struct Bytes {
+    start: NonNull<u8>,
+    len: usize,
+    shape: Vec<usize>,
+    owner: Py<Export>,
+}
+
+// SAFETY: bytes may be read and written on any thread, and the owner is only dropped.
+unsafe impl Send for Bytes {}
+// SAFETY: as above; `read` and `write` copy through raw pointers and make no references.
+unsafe impl Sync for Bytes {}
+
+impl Bytes {
+    /// The memory of a writable C-contiguous buffer. `name` is the argument's, for errors.
+    pub(crate) fn of(object: &Bound<'_, PyAny>, name: &str) -> PyResult<Self> {
+        // SAFETY: a borrowed object, which lives for the call.
+        if unsafe { pyo3::ffi::PyObject_CheckBuffer(object.as_ptr()) } == 0 {
+            let kind = object.get_type().name()?;
+            let message = format!("{name} is {kind}: pass a writable array or buffer, or a view of your tensor as one");
+            return Err(PyTypeError::new_err(message));
+        }
+        let buffer = PyUntypedBuffer::get(object)?;
+        let shape = buffer.shape().to_vec();
+        if !buffer.is_c_contiguous() {
+            let strides = buffer.strides();
+            let message = format!("{name} has shape {shape:?} and strides {strides:?}: it must be C-contiguous");
+            return Err(PyValueError::new_err(message));
+        }
+        if buffer.readonly() {
+            return Err(PyValueError::new_err(format!("{name} is read-only: pass memory that may be written to")));
+        }
+        let start = NonNull::new(buffer.buf_ptr().cast::<u8>()).unwrap_or(NonNull::dangling());
+        let len = buffer.len_bytes();
+        Ok(Self { start, len, shape, owner: Py::new(object.py(), Export { _buffer: buffer })? })
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    pub(crate) fn shape(&self) -> &[usize] {
+        &self.shape
+    }
+
+    /// The addresses of the bytes.
+    pub(crate) fn addresses(&self) -> Range<usize> {
+        let start = self.start.addr().get();
+        start..start + self.len
+    }
+
+    /// Copies the bytes from `at` on to `to`; false if there are not as many.
+    pub(crate) fn read(&self, at: usize, to: &mut [u8]) -> bool {
+        let Some(from) = self.place(at, to.len()) else { return false };
+        // SAFETY: within the buffer, which the owner exports; `to` may be in it as well, because
+        // `copy` allows that. Who else may write there is up to the documentation of the caller.
+        unsafe { std::ptr::copy(from, to.as_mut_ptr(), to.len()) };
+        true
+    }
+
+    /// Copies `from` to the bytes from `at` on; false if there are not as many.
+    pub(crate) fn write(&self, at: usize, from: &[u8]) -> bool {
+        let Some(to) = self.place(at, from.len()) else { return false };
+        // SAFETY: as in `read`; the buffer is writable.
+        unsafe { std::ptr::copy(from.as_ptr(), to, from.len()) };
+        true
+    }
+
+    fn place(&self, at: usize, len: usize) -> Option<*mut u8> {
+        let is_within = at.checked_add(len).is_some_and(|end| end <= self.len);
+        is_within.then(|| self.start.as_ptr().wrapping_add(at))
+    }
+
+    /// The memory of a host tier, which drops `claim` with it.
+    pub(crate) fn into_host_memory(self, claim: impl Send + 'static) -> radixkv_host::Memory {
+        // SAFETY: the owner exports the buffer until it is dropped, with the tier; the
+        // documentation of `HostTier` asks the caller not to touch it until then.
+        unsafe { radixkv_host::Memory::from_raw(self.start, self.len, (self.owner, claim)) }
     }
 }
 

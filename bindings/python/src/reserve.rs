@@ -51,7 +51,7 @@ impl PrefixCache {
     /// Raises ReserveError (ExhaustedError, OverQuotaError, TimedOutError, TooLargeError,
     /// ExternalPoolError) and ForeignHandleError; nothing was taken then.
     #[pyo3(signature = (blocks, *, paid_by = None, running = false, timeout = None))]
-    fn reserve(
+    pub(crate) fn reserve(
         &self,
         py: Python<'_>,
         #[pyo3(from_py_with = number)] blocks: usize,
@@ -64,7 +64,7 @@ impl PrefixCache {
         let deadline = timeout.as_ref().map(deadline).transpose()?;
         let request = request(blocks, payer, running);
         let reserved = match deadline {
-            None => catch(|| shared.session().reserve(request))?,
+            None => shared.evicting(py, || shared.session().reserve(request))?,
             Some(deadline) => py.detach(|| catch(|| shared.session().reserve(request.until(deadline))))?,
         };
         Ok(Reservation::new(reserved.map_err(errors::reserve)?, shared.origin))
@@ -120,7 +120,7 @@ impl PrefixCache {
     fn evict(&self, py: Python<'_>, #[pyo3(from_py_with = number)] blocks: usize) -> PyResult<usize> {
         let shared = self.shared()?;
         if blocks <= FEW_BLOCKS {
-            return catch(|| shared.cache.evict(blocks));
+            return shared.evicting(py, || shared.cache.evict(blocks));
         }
         py.detach(|| catch(|| shared.cache.evict(blocks)))
     }

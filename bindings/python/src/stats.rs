@@ -9,11 +9,12 @@ use crate::lease::parts;
 /// A dict of these fields, under their own names.
 macro_rules! dict {
     ($py:expr, $stats:expr, $($field:ident)*) => {{
-        let dict = PyDict::new($py);
+        let dict = pyo3::types::PyDict::new($py);
         $(dict.set_item(stringify!($field), $stats.$field)?;)*
         dict
     }};
 }
+pub(crate) use dict;
 
 pub(crate) fn cache<'py>(py: Python<'py>, stats: &Stats) -> PyResult<Bound<'py, PyDict>> {
     Ok(dict!(py, stats, capacity_blocks free_blocks reserved_blocks evictable_blocks protected_blocks inserted_blocks

@@ -17,10 +17,12 @@ use std::task::{Context, Poll, Wake, Waker};
 use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
 use radixkv::{Acquired, Acquiring, Reserving};
+use radixkv_host::TieredStart;
 
 use crate::cache::Origin;
 use crate::errors::{self, catch};
 use crate::fork::Held;
+use crate::host;
 use crate::lease::PrefixMatch;
 use crate::reservation::Reservation;
 
@@ -95,9 +97,23 @@ impl WakeQueue {
 
 type Request<T> = Pin<Box<dyn Future<Output = Result<T, radixkv::ReserveError>> + Send + Sync>>;
 
+/// A future that one thread at a time may use.
+type Exclusive<T> = Mutex<Pin<Box<dyn Future<Output = Result<T, radixkv::ReserveError>> + Send>>>;
+
 enum Kind {
     Reserving(Request<radixkv::Reservation>),
     Acquiring(Request<Acquired>),
+    /// With the tiers, whose mover is there as long as they are.
+    Starting(Exclusive<TieredStart>, #[allow(dead_code, reason = "holds a reference")] Py<host::TieredCache>),
+}
+
+/// Polls a request without the interpreter: what it evicts may be copied by Python code.
+fn poll<T: Send, F: Future<Output = T> + Send + ?Sized>(
+    py: Python<'_>,
+    request: Pin<&mut F>,
+    waker: &Waker,
+) -> PyResult<Poll<T>> {
+    py.detach(|| catch(|| request.poll(&mut Context::from_waker(waker))))
 }
 
 /// A request for blocks that waits; polled by `_asyncio.py`.
@@ -116,6 +132,14 @@ impl Waiting {
         Self { held: Held::new(Kind::Acquiring(Box::pin(request))), origin }
     }
 
+    pub(crate) fn starting(
+        request: impl Future<Output = Result<TieredStart, radixkv::ReserveError>> + Send + 'static,
+        tiers: Py<host::TieredCache>,
+        origin: Origin,
+    ) -> Self {
+        Self { held: Held::new(Kind::Starting(Mutex::new(Box::pin(request)), tiers)), origin }
+    }
+
     /// The coroutine that waits for it.
     pub(crate) fn awaitable(self, py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
         py.import("radixkv._asyncio")?.call_method1("wait", (Bound::new(py, self)?,))
@@ -130,16 +154,15 @@ impl Waiting {
     /// Raises ReserveError.
     fn poll<'py>(&mut self, py: Python<'py>, queue: &WakeQueue, number: u64) -> PyResult<Option<Bound<'py, PyAny>>> {
         let waker = Waker::from(Arc::new(WakeOne { number, woken: Arc::clone(&queue.woken) }));
-        let mut context = Context::from_waker(&waker);
         let origin = self.origin;
         Ok(Some(match self.held.get_mut()? {
-            Kind::Reserving(request) => match catch(|| request.as_mut().poll(&mut context))? {
+            Kind::Reserving(request) => match poll(py, request.as_mut(), &waker)? {
                 Poll::Pending => return Ok(None),
                 Poll::Ready(reserved) => {
                     Bound::new(py, Reservation::new(reserved.map_err(errors::reserve)?, origin))?.into_any()
                 }
             },
-            Kind::Acquiring(request) => match catch(|| request.as_mut().poll(&mut context))? {
+            Kind::Acquiring(request) => match poll(py, request.as_mut(), &waker)? {
                 Poll::Pending => return Ok(None),
                 Poll::Ready(acquired) => {
                     let Acquired { hit, blocks, .. } = acquired.map_err(errors::reserve)?;
@@ -148,6 +171,16 @@ impl Waiting {
                     (hit, Bound::new(py, Reservation::new(blocks, origin))?).into_pyobject(py)?.into_any()
                 }
             },
+            Kind::Starting(request, _) => {
+                let request = request.get_mut().unwrap_or_else(PoisonError::into_inner);
+                match poll(py, request.as_mut(), &waker)? {
+                    Poll::Pending => return Ok(None),
+                    Poll::Ready(start) => {
+                        let start = start.map_err(errors::reserve)?;
+                        Bound::new(py, host::TieredStart::new(py, start, origin)?)?.into_any()
+                    }
+                }
+            }
         }))
     }
 

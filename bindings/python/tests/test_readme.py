@@ -22,7 +22,7 @@ def run(example):
     return printed.getvalue().splitlines()
 
 
-@pytest.mark.parametrize("number", [0, 1])
+@pytest.mark.parametrize("number", [0, 1, 2])
 def test_examples_print_what_they_say(number):
     example = examples()[number]
     said = [line.split("  # ")[1] for line in example.splitlines() if line.lstrip().startswith("print(")]
@@ -33,7 +33,7 @@ def test_the_replay_runs_in_a_checkout():
     folder = os.getcwd()
     os.chdir(README.parents[2])
     try:
-        (rate,) = run("import radixkv\n" + examples()[2])
+        (rate,) = run("import radixkv\n" + examples()[3])
     finally:
         os.chdir(folder)
     assert rate.endswith("%")

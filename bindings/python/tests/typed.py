@@ -9,6 +9,12 @@ import numpy.typing as npt
 import radixkv
 
 
+def move(direction: str, copies: list[radixkv.BlockCopy]) -> None:
+    for copy in copies:
+        assert_type(copy.tokens, range)
+        assert_type(copy.bytes, memoryview | None)
+
+
 async def use(cache: radixkv.PrefixCache, tokens: npt.NDArray[np.int32]) -> None:
     space = cache.namespace("a", "b", bigrams=True)
     with cache.match_prefix(tokens, space, counted=False) as hit:
@@ -30,6 +36,15 @@ async def use(cache: radixkv.PrefixCache, tokens: npt.NDArray[np.int32]) -> None
             assert_type(outcomes, bytes)
         assert_type(store.reserve(b"keys").addresses, npt.NDArray[np.uint64])
         store.load(["key"], bytearray(4096))  # type: ignore[list-item]
+    host = radixkv.HostTier(16, capacity_bytes=1 << 30, block_bytes=4096, tiers=[{"type": "files", "folder": "kv"}])
+    tiers = radixkv.TieredCache(cache, host, np.zeros((4, 4096), dtype=np.uint8), mode="shared", remote_wait="all")
+    with tiers.acquire(tokens, namespace=space, timeout=1) as start:
+        assert_type(start.lease, radixkv.PrefixMatch)
+        assert_type(tiers.insert(start.lease, tokens, start.blocks, space), radixkv.Inserted)
+    assert_type(await tiers.acquire_async(tokens), radixkv.TieredStart)
+    radixkv.TieredCache(cache, host, move, views=False)
+    radixkv.TieredCache(cache, host, 7)  # type: ignore[arg-type]
+    radixkv.TieredCache(cache, host, None, mode="both")  # type: ignore[arg-type]
     cache.match_prefix("text")  # type: ignore[arg-type]
     cache.reserve(1.5)  # type: ignore[arg-type]
     cache.insert(hit, tokens, hit)  # type: ignore[arg-type]

@@ -145,6 +145,16 @@ class RegionError(Error, ValueError):
     kind: str
 
 
+class TierError(Error, ValueError):
+    """A host tier, or a cache over one, was not built; nothing has changed. `kind` is one of
+    zero_block_size, zero_capacity, too_many_blocks (`blocks`), too_little_memory (`needed`,
+    `given`), no_memory (`bytes`), remote_layout (`field`), layout, nothing_in_flight, no_thread,
+    block_sizes or exclusive_in_pieces (`device`, `host`), uneven_bytes (`bytes`, `parts`),
+    exclusive_through, external, has_sink."""
+
+    kind: str
+
+
 class BatchError(Error, ValueError):
     """A batch was refused, and nothing of it was done. `kind` is key_bytes or out_of_buffer
     (`index`, `got`, `expected`), counts (`keys`, `blocks`), overlap (`index`, `expected`),

@@ -1,6 +1,6 @@
 """The native module of radixkv. `help(radixkv.PrefixCache)` says what the arguments mean."""
 
-from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from os import PathLike
 from types import TracebackType
 from typing import Any, Final, Literal, Protocol, TypeAlias, final
@@ -28,6 +28,10 @@ __all__ = [
     "DigestStore",
     "DigestRooms",
     "DigestSources",
+    "HostTier",
+    "TieredCache",
+    "TieredStart",
+    "BlockCopy",
     "replay",
 ]
 
@@ -367,6 +371,127 @@ class DigestSources:
     @property
     def addresses(self) -> npt.NDArray[np.uint64]: ...
     def intact(self) -> bytes: ...
+
+@final
+class HostTier:
+    def __new__(
+        cls,
+        block_size: int,
+        capacity_blocks: int | None = None,
+        *,
+        capacity_bytes: int | None = None,
+        block_bytes: int = 0,
+        memory: _Memory | None = None,
+        staging_blocks: int = 0,
+        admission: str = "all",
+        time_to_live: _Duration | None = None,
+        tiers: Iterable[Mapping[str, Any]] | None = None,
+        model: str = "",
+        dtype: str = "",
+        layout: str = "",
+        rank: tuple[int, int] | None = None,
+        tier_write: Literal["back", "through"] = "back",
+        tiers_in_flight: int = 256,
+        tiers_timeout: _Duration | None = None,
+    ) -> Self: ...
+    @property
+    def block_size(self) -> int: ...
+    @property
+    def block_bytes(self) -> int: ...
+    @property
+    def capacity_blocks(self) -> int: ...
+    def peek(self, tokens: _Integers, start: int = 0, namespace: Namespace | None = None) -> int: ...
+    def clear(self) -> None: ...
+    def settle(self, timeout: _Duration) -> bool: ...
+    def leftovers(self) -> list[dict[str, Any]]: ...
+    def stats(self) -> dict[str, Any]: ...
+    def validate(self) -> None: ...
+
+@final
+class BlockCopy:
+    @property
+    def block(self) -> int: ...
+    @property
+    def tokens(self) -> range: ...
+    @property
+    def host_block(self) -> int: ...
+    @property
+    def host_tokens(self) -> range: ...
+    @property
+    def bytes(self) -> memoryview | None: ...
+
+class _Mover(Protocol):
+    def offload(self, copies: list[BlockCopy], /) -> object: ...
+    def onboard(self, copies: list[BlockCopy], /) -> object: ...
+
+_Movers: TypeAlias = _Mover | Callable[[str, list[BlockCopy]], object] | _Memory | None
+
+@final
+class TieredCache:
+    def __new__(
+        cls,
+        cache: PrefixCache,
+        host: HostTier,
+        mover: _Movers,
+        *,
+        mode: Literal["exclusive", "shared"] = "exclusive",
+        write_policy: Literal["back", "through"] = "back",
+        mover_thread: int | None = None,
+        remote_wait: _Duration | Literal["all"] | None = None,
+        views: bool = True,
+    ) -> Self: ...
+    @property
+    def cache(self) -> PrefixCache: ...
+    @property
+    def host(self) -> HostTier: ...
+    def acquire(
+        self,
+        tokens: _Integers,
+        room: int = 0,
+        namespace: Namespace | None = None,
+        *,
+        timeout: _Duration | None = None,
+    ) -> TieredStart: ...
+    def acquire_async(
+        self, tokens: _Integers, room: int = 0, namespace: Namespace | None = None
+    ) -> Awaitable[TieredStart]: ...
+    def insert(
+        self, lease: Lease, tokens: _Integers, blocks: Reservation, namespace: Namespace | None = None
+    ) -> Inserted: ...
+    def reserve(
+        self,
+        blocks: int,
+        *,
+        paid_by: Namespace | None = None,
+        running: bool = False,
+        timeout: _Duration | None = None,
+    ) -> Reservation: ...
+    def evict(self, blocks: int) -> int: ...
+    def demote(self, tokens: _Integers, namespace: Namespace | None = None) -> int: ...
+    def prefetch(self, tokens: _Integers, namespace: Namespace | None = None) -> bool: ...
+    def clear(self) -> None: ...
+    def clear_namespace(self, namespace: Namespace) -> None: ...
+    def stats(self) -> dict[str, Any]: ...
+
+@final
+class TieredStart:
+    @property
+    def lease(self) -> PrefixMatch: ...
+    @property
+    def blocks(self) -> Reservation: ...
+    @property
+    def device_tokens(self) -> int: ...
+    @property
+    def host_tokens(self) -> int: ...
+    @property
+    def remote_tokens(self) -> int: ...
+    @property
+    def len_tokens(self) -> int: ...
+    def release(self) -> None: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None: ...
 
 def replay(
     trace: str | PathLike[str],

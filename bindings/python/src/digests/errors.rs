@@ -9,7 +9,7 @@ use super::batches::Refused;
 use crate::errors::{Carried, exception, released};
 
 /// A `RegionError`: nothing was opened, and nothing was changed.
-pub(super) fn region(kind: &'static str, message: impl ToString, carried: Vec<(&str, Carried)>) -> PyErr {
+pub(crate) fn region(kind: &'static str, message: impl ToString, carried: Vec<(&str, Carried)>) -> PyErr {
     let mut all = vec![("kind", kind.into())];
     all.extend(carried);
     exception("RegionError", message, &all)
@@ -22,7 +22,7 @@ fn mismatch(error: &dyn ToString, field: &'static str, stored: String, asked: St
     region("mismatch", error.to_string(), carried)
 }
 
-pub(super) fn open(place: &str, error: OpenError) -> PyErr {
+pub(crate) fn open(place: &str, error: OpenError) -> PyErr {
     let message = format!("{place}: {error}");
     match error {
         OpenError::Layout(error) => layout(error),
@@ -67,7 +67,7 @@ pub(super) fn namespace(error: NamespaceError) -> PyErr {
     }
 }
 
-pub(super) fn tier(error: radixkv_tiers::OpenError) -> PyErr {
+pub(crate) fn tier(error: radixkv_tiers::OpenError) -> PyErr {
     use radixkv_tiers::OpenError;
     let message = error.to_string();
     match error {
@@ -80,6 +80,7 @@ pub(super) fn tier(error: radixkv_tiers::OpenError) -> PyErr {
             region("too_small", message, vec![("got", capacity.into()), ("needed", block.into())])
         }
         OpenError::InUse { .. } => region("in_use", message, vec![]),
+        OpenError::Region { place, source } => open(&place, source),
         _ => region("io", message, vec![]),
     }
 }

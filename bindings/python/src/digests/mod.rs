@@ -7,7 +7,6 @@
 //! | `store`, `verbs` | the class `DigestStore`: how one is opened and closed; its verbs |
 //! | `in_place` | the classes `DigestRooms` and `DigestSources`: blocks that a device copies |
 //! | `arguments` | keys, buffers and addresses that a caller passes |
-//! | `tiers` | settings of the tiers below a region, and how they are opened |
 //! | `batch`, `batches` | one batch of blocks; those that were not handed out |
 //! | `engine`, `below` | the threads that carry batches out; what a tier was asked for |
 //! | `sealing` | the key of an encrypted namespace |
@@ -22,12 +21,11 @@ mod batch;
 mod batches;
 mod below;
 mod engine;
-mod errors;
+pub(crate) mod errors;
 mod in_place;
 mod region;
 mod sealing;
 mod store;
-mod tiers;
 mod verbs;
 
 pub(crate) use in_place::{DigestRooms, DigestSources};

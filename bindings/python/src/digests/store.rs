@@ -10,14 +10,16 @@ use radixkv_region::Namespace;
 use radixkv_tiers::{Layout, LayoutError};
 
 use super::batch::{CANCELLED, DONE, FAILED, MISS};
+use super::below::Below;
 use super::engine::{Engine, Running};
+use super::errors;
 use super::region::DigestRegion;
 use super::sealing::Key;
-use super::{errors, tiers};
 use crate::errors::{catch, released};
 use crate::fork::Held;
 use crate::lease::unpicklable;
 use crate::numbers::{number, number_or_none};
+use crate::tiers::{Above, Opened, Settings};
 
 /// The most threads of a store that copy.
 const MOST_THREADS: usize = 256;
@@ -134,7 +136,8 @@ impl DigestStore {
         };
         let settings = tiers.iter().map(|given| given.try_iter()).collect::<PyResult<Vec<_>>>()?;
         let settings = settings.into_iter().flatten().enumerate();
-        let settings = settings.map(|(at, given)| tiers::Settings::of(&given?, at)).collect::<PyResult<Vec<_>>>()?;
+        let above = Above::Region(namespace);
+        let settings = settings.map(|(at, given)| Settings::of(&given?, at, &above)).collect::<PyResult<Vec<_>>>()?;
         let refused = |error: LayoutError| errors::region("layout", error, vec![]);
         let layout = if settings.is_empty() { None } else { Some(below().map_err(refused)?) };
         let region = region.region()?;
@@ -143,7 +146,9 @@ impl DigestStore {
             let layout = layout.map(|layout| Key::seal(key.as_ref(), layout));
             let mut below = Vec::with_capacity(settings.len());
             for (settings, layout) in settings.into_iter().zip(layout.iter().cycle()) {
-                below.push(settings.open(namespace, layout, max_in_flight).map_err(errors::tier)?);
+                let (kind, opened) = settings.open(&above, layout, max_in_flight).map_err(errors::tier)?;
+                let Opened::Queued(tier) = opened else { unreachable!("a region is refused below a region") };
+                below.push(Below::new(kind, layout.clone(), tier));
             }
             let engine = Engine::new(blocks, below, max_in_flight);
             Running::start(engine, threads).map_err(|error| errors::io("threads of the store", &error))

@@ -1,20 +1,19 @@
-//! The tiers below a region: their settings, which are dicts as JSON has them, and how they are
-//! opened.
+//! The tiers below a region or a host tier: their settings, which are dicts as JSON has them, and how
+//! they are opened.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
-use pyo3::exceptions::PyTypeError;
+use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use radixkv_tiers::{FileTier, Layout};
+use radixkv_tiers::{Buffer, FileTier, Layout, OpenError, RegionTier, Tier};
 
-use super::below::Below;
-use super::errors;
 use crate::cache::duration;
+use crate::digests::errors;
 
 /// The settings of a tier.
-pub(super) struct Settings {
+pub(crate) struct Settings {
     kind: Kind,
     timeout: Option<Duration>,
 }
@@ -38,11 +37,23 @@ enum Kind {
         options: std::collections::HashMap<String, String>,
         concurrency: Option<usize>,
     },
+    Region {
+        path: PathBuf,
+        blocks: u32,
+    },
+}
+
+/// What is above the tiers: it decides where in a store its blocks are, and which tiers it takes.
+pub(crate) enum Above<'a> {
+    /// A namespace of a region, which has a part of each store.
+    Region(&'a str),
+    /// A host tier, which has whole stores.
+    Host,
 }
 
 impl Settings {
     /// Reads the settings of the tier at a place of the list.
-    pub(super) fn of(given: &Bound<'_, PyAny>, at: usize) -> PyResult<Self> {
+    pub(crate) fn of(given: &Bound<'_, PyAny>, at: usize, above: &Above<'_>) -> PyResult<Self> {
         let fields = Fields::of(given, at)?;
         let kind = fields.text("type")?;
         let kind = match &*kind {
@@ -68,9 +79,16 @@ impl Settings {
             "redis" => return Err(not_built(at, &kind, "redis")),
             #[cfg(not(feature = "object-store"))]
             "objects" => return Err(not_built(at, &kind, "object-store")),
+            "region" if matches!(above, Above::Host) => {
+                let blocks = fields.number("blocks")?.ok_or_else(|| fields.missing("blocks"))?;
+                let refused = |_| PyValueError::new_err(format!("blocks of tiers[{at}] is {blocks}: too many"));
+                Kind::Region { path: fields.text("path")?.into(), blocks: blocks.try_into().map_err(refused)? }
+            }
             _ => {
-                let message =
-                    format!("tiers[{at}] is of type {kind:?}: accepted are \"files\", \"redis\" and \"objects\"");
+                let region = if matches!(above, Above::Host) { ", \"region\"" } else { "" };
+                let message = format!(
+                    "tiers[{at}] is of type {kind:?}: accepted are \"files\"{region}, \"redis\" and \"objects\""
+                );
                 return Err(errors::region("unknown_tier", message, vec![]));
             }
         };
@@ -79,38 +97,60 @@ impl Settings {
         Ok(Self { kind, timeout })
     }
 
-    /// Opens the tier for the blocks of a namespace; `most` is how many can be in flight.
-    pub(super) fn open(self, namespace: &str, layout: &Layout, most: usize) -> Result<Below, radixkv_tiers::OpenError> {
+    /// Opens the tier; `most` is how many blocks can be in flight. Returns its kind as well.
+    pub(crate) fn open<B: Buffer>(
+        self,
+        above: &Above<'_>,
+        layout: &Layout,
+        most: usize,
+    ) -> Result<(&'static str, Opened<B>), OpenError> {
         let (layout, timeout) = (layout.clone(), self.timeout);
-        let (name, tier) = match self.kind {
+        Ok(match self.kind {
             Kind::Files { folder, bytes, threads, direct_io } => {
-                let mut tier =
-                    FileTier::new(folder.join(file_name(namespace)), layout.clone(), bytes).max_in_flight(most);
+                let folder = match above {
+                    Above::Region(namespace) => folder.join(file_name(namespace)),
+                    Above::Host => folder,
+                };
+                let mut tier = FileTier::new(folder, layout, bytes).max_in_flight(most);
                 tier = timeout.into_iter().fold(tier, FileTier::timeout);
                 tier = threads.into_iter().fold(tier, FileTier::threads);
-                ("files", direct_io.into_iter().fold(tier, FileTier::direct_io).open()?)
+                ("files", Opened::Queued(direct_io.into_iter().fold(tier, FileTier::direct_io).open()?))
             }
             #[cfg(feature = "redis")]
             Kind::Redis { url, prefix, connections } => {
                 use radixkv_tiers::RedisTier;
-                let prefix = format!("{prefix}:{namespace}");
-                let mut tier = RedisTier::new(url, prefix, layout.clone()).max_in_flight(most);
+                let prefix = match above {
+                    Above::Region(namespace) => format!("{prefix}:{namespace}"),
+                    Above::Host => prefix,
+                };
+                let mut tier = RedisTier::new(url, prefix, layout).max_in_flight(most);
                 tier = timeout.into_iter().fold(tier, RedisTier::timeout);
-                ("redis", connections.into_iter().fold(tier, RedisTier::connections).open()?)
+                ("redis", Opened::Queued(connections.into_iter().fold(tier, RedisTier::connections).open()?))
             }
             #[cfg(feature = "object-store")]
             Kind::Objects { url, options, concurrency } => {
                 use radixkv_tiers::ObjectTier;
                 let (store, path) = object_store_at(&url, options)?;
-                let prefix = format!("{path}/{}", file_name(namespace));
-                let mut tier =
-                    ObjectTier::new(store, prefix.trim_start_matches('/'), layout.clone()).max_in_flight(most);
+                let prefix = match above {
+                    Above::Region(namespace) => format!("{path}/{}", file_name(namespace)),
+                    Above::Host => path,
+                };
+                let mut tier = ObjectTier::new(store, prefix.trim_start_matches('/'), layout).max_in_flight(most);
                 tier = timeout.into_iter().fold(tier, ObjectTier::timeout);
-                ("objects", concurrency.into_iter().fold(tier, ObjectTier::concurrency).open()?)
+                ("objects", Opened::Queued(concurrency.into_iter().fold(tier, ObjectTier::concurrency).open()?))
             }
-        };
-        Ok(Below::new(name, layout, tier))
+            Kind::Region { path, blocks } => {
+                ("region", Opened::Region(Box::new(RegionTier::open_or_create(path, layout, blocks)?)))
+            }
+        })
     }
+}
+
+/// A tier that is open.
+pub(crate) enum Opened<B: Buffer> {
+    /// Threads of the tier's own carry batches out.
+    Queued(Tier<B>),
+    Region(Box<RegionTier<B>>),
 }
 
 #[cfg(not(all(feature = "redis", feature = "object-store")))]
@@ -123,9 +163,9 @@ fn not_built(at: usize, kind: &str, feature: &'static str) -> PyErr {
 fn object_store_at(
     url: &str,
     options: std::collections::HashMap<String, String>,
-) -> Result<(std::sync::Arc<dyn object_store::ObjectStore>, String), radixkv_tiers::OpenError> {
+) -> Result<(std::sync::Arc<dyn object_store::ObjectStore>, String), OpenError> {
     // Without the address, which may have a password.
-    let refused = |error| radixkv_tiers::OpenError::Io { place: "the object store".to_owned(), source: error };
+    let refused = |error| OpenError::Io { place: "the object store".to_owned(), source: error };
     let parsed = url::Url::parse(url).map_err(|error| refused(std::io::Error::other(error)))?;
     let (store, path) =
         object_store::parse_url_opts(&parsed, options).map_err(|error| refused(std::io::Error::other(error)))?;

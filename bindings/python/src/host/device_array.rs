@@ -1,0 +1,72 @@
+//! A device whose memory is an array of Python's: a mover that copies without the interpreter.
+
+use std::ops::Range;
+
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use radixkv::BlockId;
+use radixkv_host::{MoveError, Mover, ToDevice, ToHost};
+
+use crate::memory::Bytes;
+
+/// The memory of a device's blocks, one after another.
+pub(super) struct DeviceArray {
+    bytes: Bytes,
+    block_size: usize,
+    block_bytes: usize,
+}
+
+impl DeviceArray {
+    /// Blocks of `block_bytes` bytes in a buffer that has room for `blocks` of them. Where it has
+    /// more than one dimension the first one counts blocks.
+    pub(super) fn new(bytes: Bytes, block_size: usize, block_bytes: usize, blocks: usize) -> PyResult<Self> {
+        let shape = bytes.shape();
+        let refused = |why: String| Err(PyValueError::new_err(format!("mover has shape {shape:?}: {why}")));
+        if block_bytes == 0 {
+            return refused(
+                "the host tier has no bytes to copy it to: give it block_bytes, or pass mover=None".to_owned(),
+            );
+        }
+        if let [rows, _, ..] = *shape {
+            let row = bytes.len().checked_div(rows).unwrap_or(0);
+            if row != block_bytes {
+                return refused(format!("its first dimension counts blocks of {row} bytes, {block_bytes} are needed"));
+            }
+        }
+        let given = bytes.len() / block_bytes;
+        if given < blocks {
+            return refused(format!("it has {given} blocks of {block_bytes} bytes, the cache has {blocks} blocks"));
+        }
+        Ok(Self { bytes, block_size, block_bytes })
+    }
+
+    /// Where tokens of a block begin, if they have as many bytes as the host's.
+    fn part(&self, block: BlockId, tokens: &Range<usize>, wanted: usize) -> Result<usize, MoveError> {
+        let per = |token: usize| self.block_bytes * token / self.block_size;
+        let len = per(tokens.end) - per(tokens.start);
+        if len == wanted {
+            return Ok(block as usize * self.block_bytes + per(tokens.start));
+        }
+        Err(MoveError::new(format!("tokens {tokens:?} of a device block have {len} bytes, the host's {wanted}")))
+    }
+}
+
+fn moved(block: BlockId, is_moved: bool) -> Result<(), MoveError> {
+    if is_moved { Ok(()) } else { Err(MoveError::new(format!("block {block} is beyond the array's end"))) }
+}
+
+impl Mover for DeviceArray {
+    fn offload(&self, copies: &mut [ToHost<'_>]) -> Result<(), MoveError> {
+        copies.iter_mut().try_for_each(|copy| {
+            let at = self.part(copy.block, &copy.tokens, copy.bytes.len())?;
+            moved(copy.block, self.bytes.read(at, copy.bytes))
+        })
+    }
+
+    fn onboard(&self, copies: &[ToDevice<'_>]) -> Result<(), MoveError> {
+        copies.iter().try_for_each(|copy| {
+            let at = self.part(copy.block, &copy.tokens, copy.bytes.len())?;
+            moved(copy.block, self.bytes.write(at, copy.bytes))
+        })
+    }
+}

@@ -1,0 +1,39 @@
+//! Host tiers: blocks that caches evict, in host memory and in remote tiers below it.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `tier` | the class `HostTier` |
+//! | `tiered` | the class `TieredCache`: a cache over a host tier, and its verbs |
+//! | `start` | the class `TieredStart`: what a request begins with |
+//! | `device_array` | a mover for a device whose memory is an array of Python's |
+//! | `mover` | movers that are Python code, and the class `BlockCopy` |
+//! | `claim` | the memory that callers gave to host tiers |
+//! | `exit` | what keeps movers from running while the interpreter ends |
+//! | `errors` | what is refused, as exceptions |
+//!
+//! A mover runs on the thread that evicts or starts a request, on the mover's thread, or on the
+//! cache's background thread. Those threads get the interpreter to call Python code; so each verb
+//! that may wait for one of them runs without it.
+
+mod claim;
+mod device_array;
+mod errors;
+mod exit;
+mod mover;
+mod start;
+mod tier;
+mod tiered;
+
+use pyo3::prelude::*;
+
+pub(crate) use start::TieredStart;
+pub(crate) use tiered::TieredCache;
+
+/// Adds the classes to the module.
+pub(crate) fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<tier::HostTier>()?;
+    module.add_class::<TieredCache>()?;
+    module.add_class::<TieredStart>()?;
+    module.add_class::<mover::BlockCopy>()?;
+    exit::watch(module)
+}

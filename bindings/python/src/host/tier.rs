@@ -1,0 +1,304 @@
+//! The class `HostTier`: blocks in host memory, and remote tiers below it.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList};
+use radixkv::NamespaceName;
+use radixkv_host::{Admission, HostBuilder, WritePolicy};
+use radixkv_tiers::Layout;
+
+use super::claim::Claim;
+use super::errors;
+use crate::cache::duration;
+use crate::errors::{catch, exception};
+use crate::fork::Held;
+use crate::lease::{parts, unpicklable};
+use crate::memory::Bytes;
+use crate::namespace::Namespace;
+use crate::numbers::{number, number_or_none};
+use crate::stats::dict;
+use crate::tiers::{Above, Opened, Settings};
+use crate::tokens::Tokens;
+
+/// Blocks that caches evict, in host memory.
+///
+/// HostTier(block_size, capacity_blocks=None, *, capacity_bytes=None, block_bytes=0, memory=None,
+/// staging_blocks=0, admission="all", time_to_live=None, tiers=(), model="", dtype="", layout="",
+/// rank=None, tier_write="back", tiers_in_flight=256, tiers_timeout=10)
+///
+/// - block_size: tokens in a host block; it and a cache's are multiples of each other.
+/// - capacity_blocks, or capacity_bytes: how much it may hold.
+/// - block_bytes: bytes of a host block, for all its tokens; 0: the tier only counts.
+/// - memory: a writable C-contiguous buffer of at least (capacity_blocks + staging_blocks) *
+///   block_bytes bytes, block i at i * block_bytes; None: memory of its own. Leave it alone as long
+///   as the tier lives: what it holds is read and written on other threads.
+/// - staging_blocks: blocks beyond the capacity for copies under way; they need memory, too.
+/// - admission: "all", or "second_touch:N": a block is stored when it is evicted for the second
+///   time, as far as the last N blocks tell.
+/// - time_to_live: seconds for which a block is found.
+/// - tiers: dicts of remote tiers, from top to bottom, as those of `DigestStore`, and {"type":
+///   "region", "path": ..., "blocks": ...}, shared memory in a file. Each has a store of its own.
+/// - model, dtype, layout, rank: what the bytes of a block mean; a store of remote blocks with other
+///   facts is refused. Needed (model, dtype) with tiers.
+/// - tier_write: "back": a block goes to remote tiers when it leaves the host; "through": when it
+///   comes.
+/// - tiers_in_flight: blocks on their way to or from remote tiers; beyond it blocks are not stored,
+///   or are misses. tiers_timeout: seconds after which a fetch is given up.
+///
+/// A tier outlives its caches: a later one finds what an earlier one left. Caches of one process
+/// may share it. Raises TierError, RegionError (remote tiers), TypeError and ValueError.
+#[pyclass(module = "radixkv", frozen, weakref)]
+pub(crate) struct HostTier {
+    held: Held<radixkv_host::HostTier>,
+    /// Where the caller's memory is, if it gave any.
+    given: Option<Range<usize>>,
+}
+
+impl HostTier {
+    pub(super) fn tier(&self) -> PyResult<&radixkv_host::HostTier> {
+        self.held.get()
+    }
+
+    pub(super) fn given_memory(&self) -> Option<&Range<usize>> {
+        self.given.as_ref()
+    }
+}
+
+fn admission(given: &str) -> PyResult<Admission> {
+    let remembered = given.strip_prefix("second_touch:").map(str::parse);
+    match (given, remembered) {
+        ("all", _) => Ok(Admission::All),
+        (_, Some(Ok(remembered))) => Ok(Admission::SecondTouch { remembered }),
+        _ => Err(PyValueError::new_err(format!("admission is {given:?}: \"all\" or \"second_touch:N\""))),
+    }
+}
+
+pub(super) fn write_policy(given: &str, name: &str) -> PyResult<WritePolicy> {
+    match given {
+        "back" => Ok(WritePolicy::Back),
+        "through" => Ok(WritePolicy::Through),
+        _ => Err(PyValueError::new_err(format!("{name} is {given:?}: \"back\" or \"through\""))),
+    }
+}
+
+/// How many blocks a tier may hold.
+fn capacity(blocks: Option<usize>, bytes: Option<usize>, block_bytes: usize) -> PyResult<usize> {
+    match (blocks, bytes) {
+        (Some(blocks), None) => Ok(blocks),
+        (None, Some(bytes)) => bytes
+            .checked_div(block_bytes)
+            .ok_or_else(|| PyValueError::new_err("capacity_bytes needs block_bytes: how large a block is")),
+        _ => Err(PyTypeError::new_err("pass capacity_blocks or capacity_bytes")),
+    }
+}
+
+/// Opens remote tiers and puts them below.
+fn with_tiers(
+    mut builder: HostBuilder,
+    settings: Vec<Settings>,
+    layout: &Layout,
+    most: usize,
+) -> PyResult<HostBuilder> {
+    for settings in settings {
+        let (_, opened) = settings.open(&Above::Host, layout, most).map_err(crate::digests::errors::tier)?;
+        builder = match opened {
+            Opened::Queued(tier) => builder.remote(tier),
+            Opened::Region(tier) => builder.remote(*tier),
+        };
+    }
+    Ok(builder)
+}
+
+#[pymethods]
+impl HostTier {
+    #[new]
+    #[pyo3(signature = (block_size, capacity_blocks = None, *, capacity_bytes = None, block_bytes = 0, memory = None,
+        staging_blocks = 0, admission = "all", time_to_live = None, tiers = None, model = "", dtype = "", layout = "",
+        rank = None, tier_write = "back", tiers_in_flight = 256, tiers_timeout = None))]
+    #[allow(clippy::too_many_arguments, reason = "keyword arguments of Python")]
+    fn new(
+        py: Python<'_>,
+        #[pyo3(from_py_with = number)] block_size: usize,
+        #[pyo3(from_py_with = number_or_none)] capacity_blocks: Option<usize>,
+        #[pyo3(from_py_with = number_or_none)] capacity_bytes: Option<usize>,
+        #[pyo3(from_py_with = number)] block_bytes: usize,
+        memory: Option<Bound<'_, PyAny>>,
+        #[pyo3(from_py_with = number)] staging_blocks: usize,
+        admission: &str,
+        time_to_live: Option<Bound<'_, PyAny>>,
+        tiers: Option<Bound<'_, PyAny>>,
+        model: &str,
+        dtype: &str,
+        layout: &str,
+        rank: Option<(u32, u32)>,
+        tier_write: &str,
+        #[pyo3(from_py_with = number)] tiers_in_flight: usize,
+        tiers_timeout: Option<Bound<'_, PyAny>>,
+    ) -> PyResult<Self> {
+        let capacity = capacity(capacity_blocks, capacity_bytes, block_bytes)?;
+        let mut builder = radixkv_host::HostTier::builder(block_size, capacity)
+            .staging(staging_blocks)
+            .admission(self::admission(admission)?)
+            .remote_write(write_policy(tier_write, "tier_write")?)
+            .remote_in_flight(tiers_in_flight);
+        let seconds = |given: &Bound<'_, PyAny>, name| duration(given, name, false);
+        if let Some(given) = time_to_live {
+            builder = builder.time_to_live(seconds(&given, "time_to_live")?);
+        }
+        if let Some(given) = tiers_timeout {
+            builder = builder.remote_timeout(seconds(&given, "tiers_timeout")?);
+        }
+        let memory = memory.map(|given| Bytes::of(&given, "memory")).transpose()?;
+        if memory.is_some() && block_bytes == 0 {
+            return Err(PyValueError::new_err("memory needs block_bytes: how large a block is"));
+        }
+        let given = memory.as_ref().map(Bytes::addresses);
+        builder = match memory {
+            Some(memory) => {
+                let claim = Claim::of(memory.addresses()).ok_or_else(|| {
+                    PyValueError::new_err("another host tier uses the memory: drop that tier and the caches over it")
+                })?;
+                builder.memory(block_bytes, memory.into_host_memory(claim))
+            }
+            None => builder.block_bytes(block_bytes),
+        };
+        let settings = tiers.iter().map(|given| given.try_iter()).collect::<PyResult<Vec<_>>>()?;
+        let settings = settings.into_iter().flatten().enumerate();
+        let settings =
+            settings.map(|(at, given)| Settings::of(&given?, at, &Above::Host)).collect::<PyResult<Vec<_>>>()?;
+        if !settings.is_empty() {
+            if model.is_empty() || dtype.is_empty() {
+                return Err(PyValueError::new_err("tiers need model and dtype: what the bytes of a block mean"));
+            }
+            let layout = Layout::new(model, dtype, block_size, block_bytes).and_then(|facts| facts.kv_layout(layout));
+            let layout = layout.and_then(|facts| match rank {
+                Some((rank, ranks)) => facts.tensor_parallel(rank, ranks),
+                None => Ok(facts),
+            });
+            let layout = layout.map_err(|error| errors::tier("layout", error, vec![]))?;
+            // Room for both directions, and for what the tiers are asked about.
+            let most = tiers_in_flight.saturating_mul(4).max(1024);
+            builder = py.detach(|| catch(|| with_tiers(builder, settings, &layout, most)))??;
+        }
+        let tier = py.detach(|| catch(|| builder.build()))?.map_err(errors::host)?;
+        Ok(Self { held: Held::new(tier), given })
+    }
+
+    /// Tokens in a host block.
+    #[getter]
+    fn block_size(&self) -> PyResult<usize> {
+        Ok(self.tier()?.block_size())
+    }
+
+    /// Bytes of a host block; 0 if the tier only counts.
+    #[getter]
+    fn block_bytes(&self) -> PyResult<usize> {
+        Ok(self.tier()?.block_bytes())
+    }
+
+    /// Blocks that the tier may hold.
+    #[getter]
+    fn capacity_blocks(&self) -> PyResult<usize> {
+        Ok(self.tier()?.capacity_blocks())
+    }
+
+    /// peek(tokens, start=0, namespace=None): the number of tokens that the tier has beyond the
+    /// first `start` ones, without those of remote tiers. Neither a use nor counted.
+    ///
+    /// - tokens: the whole sequence, as in `PrefixCache.match_prefix`.
+    /// - namespace: a Namespace of any cache; None is the default one.
+    #[pyo3(signature = (tokens, start = 0, namespace = None))]
+    fn peek(
+        &self,
+        tokens: &Bound<'_, PyAny>,
+        #[pyo3(from_py_with = number)] start: usize,
+        namespace: Option<PyRef<'_, Namespace>>,
+    ) -> PyResult<usize> {
+        let tier = self.tier()?;
+        let name = match namespace {
+            Some(namespace) => namespace.get()?.name(),
+            None => NamespaceName::new::<&str>(&[]),
+        };
+        let tokens = Tokens::of(tokens)?;
+        catch(|| tier.peek(&name, tokens.as_slice(), start))
+    }
+
+    /// clear(): removes all blocks, those in remote tiers as far as this tier finds them. For a
+    /// cache over it use `TieredCache.clear`.
+    fn clear(&self, py: Python<'_>) -> PyResult<()> {
+        let tier = self.tier()?;
+        py.detach(|| catch(|| tier.clear()))
+    }
+
+    /// settle(timeout): waits until no block is on its way to or from remote tiers, for at most so
+    /// many seconds; returns whether that is so. What is on its way when the tier is dropped is
+    /// lost. Lets other Python threads run.
+    fn settle(&self, py: Python<'_>, timeout: Bound<'_, PyAny>) -> PyResult<bool> {
+        let tier = self.tier()?;
+        let wait = duration(&timeout, "timeout", false)?;
+        py.detach(|| catch(|| tier.settle_remote(wait.min(Duration::from_secs(u32::MAX.into())))))
+    }
+
+    /// leftovers(): what the tier has of each namespace, a list of dicts: namespace (a tuple of
+    /// str), blocks, tokens, bytes.
+    fn leftovers<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        let listed = PyList::empty(py);
+        for held in catch(|| self.tier().map(radixkv_host::HostTier::leftovers))?? {
+            let entry = dict!(py, held, blocks tokens bytes);
+            entry.set_item("namespace", parts(py, &held.namespace)?)?;
+            listed.append(entry)?;
+        }
+        Ok(listed)
+    }
+
+    /// stats(): the statistics of the tier, a dict of ints. "remote" is a dict of those of the
+    /// remote tiers, or None.
+    fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        stats(py, self.tier()?)
+    }
+
+    /// validate(): checks every invariant of the tier. Raises InvariantError: a bug of radixkv.
+    fn validate(&self) -> PyResult<()> {
+        let broken = catch(|| self.tier().map(radixkv_host::HostTier::validate))??;
+        broken.map_err(|violation| exception("InvariantError", violation, &[]))
+    }
+
+    fn __repr__(&self) -> PyResult<String> {
+        let tier = self.tier()?;
+        let (blocks, tokens, bytes) = (tier.capacity_blocks(), tier.block_size(), tier.block_bytes());
+        Ok(format!("<radixkv.HostTier: {blocks} blocks of {tokens} tokens, {bytes} bytes each>"))
+    }
+
+    fn __reduce__(&self) -> PyResult<()> {
+        Err(unpicklable("a host tier", "it belongs to this process: build one in each process"))
+    }
+}
+
+pub(super) fn stats<'py>(py: Python<'py>, tier: &radixkv_host::HostTier) -> PyResult<Bound<'py, PyDict>> {
+    let (counted, remote) = catch(|| (tier.stats(), tier.remote_stats()))?;
+    let counts = dict!(py, counted, capacity_blocks cached_blocks pinned_blocks reserved_blocks free_blocks index_bytes
+        lookups hit_blocks arrived_blocks duplicate_blocks evicted_blocks removed_blocks cleared_blocks kept_out_blocks
+        expired_blocks not_admitted_blocks);
+    let remote = remote.map(|remote| {
+        Ok::<_, PyErr>(
+            dict!(py, remote, asked_blocks found_blocks fetched_blocks missed_blocks failed_blocks full_blocks
+            left_out_tiers full_fetches late_fetches lacking_blocks put_blocks present_blocks full_puts failed_puts
+            stale_puts puts_in_flight gets_in_flight),
+        )
+    });
+    counts.set_item("remote", remote.transpose()?)?;
+    Ok(counts)
+}
+
+impl Drop for HostTier {
+    /// Threads of remote tiers may be waited for: other Python threads run meanwhile.
+    fn drop(&mut self) {
+        if let Ok(tier) = self.held.take() {
+            let mut tier = Some(tier);
+            Python::try_attach(|py| py.detach(|| catch(|| drop(tier.take()))));
+        }
+    }
+}
