@@ -1,6 +1,9 @@
 //! Replays over a host tier: what is found where, which instance serves, what is refused.
 
-use radixkv_host::{TierMode, TieredBuildError, WritePolicy};
+use std::path::Path;
+
+use radixkv::{Eviction, PrefixCache, Watermarks};
+use radixkv_host::{HostTier, NoCopies, TierMode, TieredBuildError, TieredCache, WritePolicy};
 use radixkv_replay::{
     Replay, ReplayConfig, ReplayError, Trace, replay,
     replay::{Capacity, Route, Tiers},
@@ -204,4 +207,42 @@ fn what_does_not_go_together_is_refused() {
     assert!(matches!(refused(config(3, tiers.instances(0))), ReplayError::ZeroInstances));
     assert!(matches!(refused(config(3, tiers).threads(2)), ReplayError::TiersExclude));
     assert!(matches!(refused(config(3, tiers).hold(true)), ReplayError::TiersExclude));
+}
+
+/// Tokens that a device and a host find of the first requests of a trace, one after another.
+fn hits_over_tiers(trace: &Trace, requests: usize, mode: TierMode, eviction: Eviction) -> usize {
+    const BLOCK: usize = 512;
+    let cache = PrefixCache::builder(BLOCK, 1_024).eviction(eviction).build().expect("a cache");
+    let host = HostTier::builder(BLOCK, 3_072).build().expect("a tier");
+    let tiers = TieredCache::builder(&cache, &host, NoCopies).mode(mode).build().expect("they go together");
+    let (session, space) = (tiers.session(), cache.default_namespace());
+    let (mut tokens, mut hits) = (Vec::new(), 0);
+    for request in &trace.requests()[..requests] {
+        tokens.resize(request.prompt_tokens() / BLOCK * BLOCK, 0);
+        trace.fill(request, &mut tokens);
+        let start = session.acquire(&space, &tokens, 0).expect("room");
+        hits += start.len_tokens();
+        drop(session.insert(&space, &start.lease, &tokens, start.blocks).expect("it fits"));
+    }
+    assert_eq!(tiers.stats().dropped_blocks, 0);
+    hits
+}
+
+/// What the cache's own thread evicts ahead of need is in the host as what a request evicts is.
+#[test]
+fn the_background_thread_costs_no_hit_over_a_host_tier() {
+    let shared = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/traces");
+    let path = shared.join("mooncake_conversation.jsonl.zst");
+    if !path.exists() {
+        println!("skipped: {} has no traces", shared.display());
+        return;
+    }
+    let trace = Trace::open(path, None).expect("a readable trace");
+    for mode in [TierMode::Exclusive, TierMode::Shared] {
+        let background = Eviction::Background(Watermarks::for_capacity(1_024));
+        let [inline, ahead] =
+            [Eviction::Inline, background].map(|eviction| hits_over_tiers(&trace, 3_000, mode, eviction));
+        println!("{mode:?}: {inline} tokens inline, {ahead} by the background thread");
+        assert!(ahead as f64 > 0.99 * inline as f64, "{mode:?}: {inline} inline, {ahead} by the thread");
+    }
 }
