@@ -60,8 +60,9 @@ fn calls_allocate_nothing_after_the_first_ones() {
     let (queries, keys, mut out) = ([0.5; 640], [0.5; 320], [0.0; 640]);
     let weights = Weights::from_f32(64, 100, &[0.5; 6400]);
     let mut products = [0.0; 300];
-    // A pool's queues of calls grow by a block of memory now and then: less than once in 100 rounds of three calls each.
-    for (threads, most) in [(1, 0), (2, 99)] {
+    // A pool's queue of calls grows by a block of memory now and then, more often while other programs have the processors: the best
+    // of a few tries counts.
+    for (threads, most, tries) in [(1, 0, 1), (2, 30, 5)] {
         let pool = Arc::new(ThreadPoolBuilder::new().num_threads(threads).build().expect("threads"));
         // All of them have begun: that allocates too.
         pool.broadcast(|_| ());
@@ -69,13 +70,14 @@ fn calls_allocate_nothing_after_the_first_ones() {
         let kv = processor.allocate(layout).expect("memory");
         let (chunk, decode) = (processor.prepare(&layout, &batch).expect("a batch"), processor.prepare(&layout, &one));
         let decode = decode.expect("a batch");
-        let counted = allocations(|| {
+        let mut round = || {
             let new = Qkv { queries: &queries[..], keys: &keys[..], values: &keys[..] };
             processor.extend(&kv, 0, &chunk, new, Output { rows: &mut out, lse: None }).expect("a step");
             let rows = Output { rows: &mut out[..64], lse: None };
             processor.decode(&kv, 0, &decode, &queries[..64], rows).expect("a step");
             processor.multiply(&weights, &queries[..192], &mut products);
-        });
+        };
+        let counted = (0..tries).map(|_| allocations(&mut round)).min().expect("one try at least");
         assert!(counted <= most, "{counted} allocations in 300 calls on {threads} threads");
     }
 }
