@@ -71,7 +71,7 @@ BUGS = [
     ("a clear that what is on its way from the cache forgets", "lib eras::tests::what_left_its_cache_before_a_clear_that_is_forgotten_stays_out",
      [(ERAS, "self.cleared.max(self.forgotten)", "self.cleared")]),
     ("a request that does not wait for its copies", "mover_thread a_request_begins_when_what_is_evicted_for_it_was_copied",
-     [(SINK, "        if is_needed {\n", "        if is_needed && false {\n")]),
+     [(SINK, "        if batch.is_needed {\n", "        if batch.is_needed && false {\n")]),
     ("a prefetch that evicts", "tiers a_prefetch_evicts_nothing",
      [(HINTS, "if missing == 0 || self.shared.cache.free_blocks() < missing {", "if missing == 0 {")]),
     ("a demotion that copies what exclusive tiers have once", "tiers a_prompt_that_went_goes_first_and_is_copied_before",

@@ -182,8 +182,9 @@ impl TieredCache {
     /// its turn as [`PrefixCache::acquire_async`] does, and then for the mover's thread, if there
     /// is one. Does not wait for remote tiers: it takes what has come from them by its turn.
     ///
-    /// Copies on the thread that polls if there is no mover's thread. Dropping the future gives up
-    /// the request; copies that have begun are made, and stay cached.
+    /// Copies on the thread that polls if there is no mover's thread. A poll that evicts waits until
+    /// what it evicts is copied, also by the mover's thread. Dropping the future gives up the
+    /// request; copies that have begun are made, and stay cached.
     ///
     /// # Errors
     ///

@@ -7,7 +7,11 @@ use std::{
 
 use radixkv::{BlockId, Evicted, Inserted, Namespace, NamespaceName, PrefixMatch, Token};
 
-use super::{Shared, copies::Copies, sizes::Part};
+use super::{
+    Shared,
+    copies::{Copies, Room},
+    sizes::Part,
+};
 use crate::{
     grid::offset,
     mover::ToHost,
@@ -66,16 +70,27 @@ impl Shared {
         let mut evicted = Vec::new();
         let count = self.cache.evict_into(blocks, &mut evicted);
         self.counters.evicted_blocks.add(count);
+        // An error says that the copying panicked: the blocks are free then, too.
+        let _ = self.copy_there(room, offload, evicted).recv();
+        count
+    }
+
+    /// Leaves it to the mover's thread to copy evicted blocks; what is returned hears when they are free.
+    pub(super) fn copy_there(
+        self: &Arc<Self>,
+        room: Room,
+        offload: Offload,
+        evicted: Vec<Evicted>,
+    ) -> mpsc::Receiver<()> {
         let (done, is_done) = mpsc::sync_channel(1);
         let shared = Arc::clone(self);
         room.submit(move || {
             shared.take_in(&offload, &evicted.iter().map(Piece::from).collect::<Vec<_>>());
             drop((offload, evicted));
+            // Nobody may wait for it.
             let _ = done.send(());
         });
-        // An error says that the copying panicked: the blocks are free then, too.
-        let _ = is_done.recv();
-        count
+        is_done
     }
 
     /// The mover's thread, if there is one, unless it is the calling one: a mover may use the tiers itself.

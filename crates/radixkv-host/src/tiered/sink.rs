@@ -1,6 +1,6 @@
 //! What the cache evicts by itself, on its way to the host: for a reservation, by its background thread, for a quota, for its age.
 
-use std::sync::{Weak, mpsc};
+use std::sync::Weak;
 
 use radixkv::{EvictedBatch, EvictionSink};
 
@@ -34,15 +34,8 @@ impl EvictionSink for TierSink {
         let room = if batch.is_needed { Some(copies.room(blocks)) } else { copies.try_room(blocks) };
         let Some(room) = room else { return shared.counters.dropped_blocks.add(blocks) };
         shared.counters.evicted_blocks.add(blocks);
-        let (is_needed, copying) = (batch.is_needed, shared.clone());
-        let (done, is_done) = mpsc::sync_channel(1);
-        room.submit(move || {
-            copying.take_in(&offload, &batch.pieces.iter().map(Piece::from).collect::<Vec<_>>());
-            drop((offload, batch));
-            // Nobody may wait for it.
-            let _ = done.send(());
-        });
-        if is_needed {
+        let is_done = shared.copy_there(room, offload, batch.pieces);
+        if batch.is_needed {
             // An error says that the copying panicked: the blocks are free then, too.
             let _ = is_done.recv();
         }
