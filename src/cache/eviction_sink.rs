@@ -4,7 +4,8 @@
 //! lock, the thread makes reservations of them and calls the sink. Until the sink drops these, the blocks count as reserved.
 //!
 //! A thread that needs the blocks now evicts past the sink while that keeps any of those which the thread has offered: it never waits
-//! for it. One that waits for blocks counts what the sink has as on its way, and is woken when it is dropped.
+//! for it. One that is in the wait list counts what the sink has as on its way, and is woken when it is dropped. A request that may wait
+//! looks once before it joins the list, as one that does not wait.
 
 use std::fmt;
 

@@ -30,7 +30,7 @@ pub(in crate::cache) type SharedOutlet = Arc<Box<dyn Outlet>>;
 #[derive(Default)]
 pub(in crate::cache) struct Sinking {
     pub(in crate::cache) outlet: Option<SharedOutlet>,
-    /// A thread needs the blocks of this turn, which may wait for them.
+    /// A thread or task needs the blocks that this turn evicts.
     is_needed: bool,
     /// What the sink keeps of what a thread has offered that does not wait: if it keeps any, this turn evicts past it.
     needed: Option<Arc<AtomicUsize>>,
