@@ -10,7 +10,7 @@ use std::{
 use crate::{
     key::{Block, BlockKey},
     layout::{Layout, LayoutDigest},
-    queue::{Queue, Request},
+    queue::{Before, Queue, Request, Terms},
     stats::Stats,
     tier::{Buffer, Completion, Get, Put, Refusal, Refused, RemoteTier, Ticket},
     worker,
@@ -101,10 +101,19 @@ impl<B: Buffer> RemoteTier<B> for Tier<B> {
 
     fn put_from(&self, puts: Vec<Put<B>>) -> Result<Ticket, Refused<Vec<Put<B>>>> {
         match self.check(puts.iter().map(|put| (&put.block, &put.buffer))) {
-            Ok(()) => self.queue.submit(puts, |put| {
-                let expires = worker::expiry(put.time_to_live);
-                Request::Put(put, expires)
-            }),
+            Ok(()) => {
+                // The block put last, and the one before those that it continues.
+                let mut last = None;
+                self.queue.submit(puts, |put| {
+                    let before = match last {
+                        Some((last, before)) if put.block.parent() == Some(last) => before,
+                        _ => Before::of(&put.block),
+                    };
+                    last = Some((put.block.key(), before));
+                    let expires = worker::expiry(put.time_to_live);
+                    Request::Put(put, Terms { expires, before })
+                })
+            }
             Err(reason) => Err(Refused { batch: puts, reason }),
         }
     }

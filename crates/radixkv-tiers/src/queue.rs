@@ -19,7 +19,7 @@ use std::{
 };
 
 use crate::{
-    key::BlockKey,
+    key::{Block, BlockKey},
     stats::Counters,
     tier::{Completion, Failure, Get, Outcome, Put, Refusal, Refused, Ticket},
 };
@@ -29,9 +29,31 @@ use crate::{
 pub(crate) enum Request<B> {
     Contains(BlockKey),
     Get(Get<B>),
-    /// And when the block expires, in milliseconds since 1970.
-    Put(Put<B>, u64),
+    Put(Put<B>, Terms),
     Remove(BlockKey),
+}
+
+/// What a put says beside the block.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Terms {
+    /// In milliseconds since 1970; 0 is never.
+    pub(crate) expires: u64,
+    /// The block before those that its batch puts one after another: without it none of them is worth anything.
+    pub(crate) before: Option<Before>,
+}
+
+/// A block that comes before others in their sequence.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Before {
+    pub(crate) key: BlockKey,
+    pub(crate) number: u32,
+}
+
+impl Before {
+    /// The one right before a block.
+    pub(crate) fn of(block: &Block) -> Option<Self> {
+        block.parent().map(|key| Self { key, number: block.number().saturating_sub(1) })
+    }
 }
 
 /// One item of a batch.
@@ -119,7 +141,7 @@ impl<B> Queue<B> {
     pub(crate) fn submit<T>(
         &self,
         batch: Vec<T>,
-        request: impl Fn(T) -> Request<B>,
+        mut request: impl FnMut(T) -> Request<B>,
     ) -> Result<Ticket, Refused<Vec<T>>> {
         let (asked, max) = (batch.len(), self.max_in_flight);
         let refuse = |batch, reason| {

@@ -11,7 +11,7 @@ use crate::{
     key::{Block, BlockKey},
     layout::Layout,
     object::{self, Miss},
-    queue::{Job, JobId, Queue, Request},
+    queue::{Before, Job, JobId, Queue, Request},
     tier::{Buffer, Completion, Failure, NotGot, Outcome, Ticket},
 };
 
@@ -37,11 +37,13 @@ pub(crate) struct Use {
     pub(crate) batch: u64,
     pub(crate) number: u32,
     pub(crate) parent: Option<BlockKey>,
+    /// Of a put what its terms say, otherwise the parent.
+    pub(crate) before: Option<Before>,
 }
 
 impl Use {
-    fn of(block: &Block, batch: Ticket) -> Self {
-        Self { batch: batch.0, number: block.number(), parent: block.parent() }
+    fn of(block: &Block, batch: Ticket, before: Option<Before>) -> Self {
+        Self { batch: batch.0, number: block.number(), parent: block.parent(), before }
     }
 }
 
@@ -112,20 +114,22 @@ pub(crate) fn work<B: Buffer>(queue: &Queue<B>, layout: &Layout, store: &mut imp
 pub(crate) fn prepare<B: Buffer>(queue: &Queue<B>, layout: &Layout, job: Job<B>) -> Option<(JobId, Step)> {
     let step = match &job.request {
         Request::Contains(key) => Ok(Step::Contains(*key)),
-        Request::Get(get) => Ok(Step::Fetch(get.block.clone(), Use::of(&get.block, job.ticket))),
+        Request::Get(get) => {
+            Ok(Step::Fetch(get.block.clone(), Use::of(&get.block, job.ticket, Before::of(&get.block))))
+        }
         Request::Remove(key) => Ok(Step::Remove(*key)),
-        Request::Put(put, expires) => {
+        Request::Put(put, terms) => {
             let encoded = catch_unwind(AssertUnwindSafe(|| {
                 let payload = put.buffer.as_ref();
                 if payload.len() != layout.block_bytes() {
                     return Err(Failure::Buffer);
                 }
                 let mut object = Aligned::new(layout.object_bytes());
-                object::encode(layout, &put.block, *expires, payload, object.bytes_mut())?;
+                object::encode(layout, &put.block, terms.expires, payload, object.bytes_mut())?;
                 Ok(object)
             }));
-            let used = Use::of(&put.block, job.ticket);
-            let store = |object| Step::Store { key: put.block.key(), used, object, expires: *expires };
+            let used = Use::of(&put.block, job.ticket, terms.before);
+            let store = |object| Step::Store { key: put.block.key(), used, object, expires: terms.expires };
             encoded.unwrap_or(Err(Failure::Buffer)).map(store)
         }
     };

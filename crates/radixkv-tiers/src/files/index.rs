@@ -8,8 +8,8 @@ use std::{
 
 use crate::{key::BlockKey, worker::Use};
 
-/// Blocks that are remembered as not written.
-const MAX_UNWRITTEN: usize = 1 << 16;
+/// Blocks that are remembered as gone.
+const MAX_GONE: usize = 1 << 16;
 
 /// The files of a folder, as one thread at a time sees them.
 ///
@@ -28,8 +28,8 @@ pub(super) struct Index {
     writing: BTreeSet<Rank>,
     /// The last batch that wrote, and when it did first.
     last_batch: Option<(u64, SystemTime)>,
-    /// Blocks that were not written because they would have been the first to go.
-    unwritten: HashSet<BlockKey>,
+    /// Blocks that went, or were not written because they would have been the first to go.
+    gone: HashSet<BlockKey>,
 }
 
 /// A file.
@@ -78,7 +78,7 @@ impl Index {
     /// Takes a file in that was written, or written again.
     pub(super) fn insert(&mut self, key: BlockKey, used: Use, expires: u64) {
         self.remove(key);
-        self.unwritten.remove(&key);
+        self.gone.remove(&key);
         let rank = self.rank(used);
         self.place(key, Entry { rank, written: Written(rank.clock), parent: used.parent, expires });
     }
@@ -91,7 +91,15 @@ impl Index {
 
     /// Notes a use of the files before one in its sequence, up to those that were used in the same batch.
     pub(super) fn touch_before(&mut self, used: Use) {
-        let (mut next, mut used) = (used.parent, used);
+        self.touch_from(used.parent, used);
+        // Those between may not be written yet.
+        if let Some(before) = used.before {
+            self.touch_from(Some(before.key), Use { number: before.number.saturating_add(1), ..used });
+        }
+    }
+
+    /// Notes a use of a file and of those before it; `used` is of what comes after it.
+    fn touch_from(&mut self, mut next: Option<BlockKey>, mut used: Use) {
         while let Some(key) = next {
             used.number = used.number.saturating_sub(1);
             let rank = self.rank(used);
@@ -111,17 +119,17 @@ impl Index {
         time.checked_sub(Duration::from_micros(used.number.into())).unwrap_or(time)
     }
 
-    /// Whether the block before one is known not to be there: then that one is worth nothing.
-    pub(super) fn lacks_parent(&self, used: Use) -> bool {
-        used.parent.is_some_and(|parent| self.unwritten.contains(&parent))
+    /// Whether a block before one is known not to be there: then that one is worth nothing.
+    pub(super) fn lacks_beginning(&self, used: Use) -> bool {
+        used.parent.into_iter().chain(used.before.map(|before| before.key)).any(|before| self.gone.contains(&before))
     }
 
-    /// Notes that a block is not written.
+    /// Notes that a block is not there.
     pub(super) fn leave_out(&mut self, key: BlockKey) {
-        if self.unwritten.len() >= MAX_UNWRITTEN {
-            self.unwritten.clear();
+        if self.gone.len() >= MAX_GONE {
+            self.gone.clear();
         }
-        self.unwritten.insert(key);
+        self.gone.insert(key);
     }
 
     fn rerank(&mut self, key: BlockKey, rank: Rank) {
@@ -193,6 +201,7 @@ impl Index {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::queue::Before;
 
     fn key(number: u8) -> BlockKey {
         BlockKey::from_bytes([number; 32])
@@ -200,12 +209,14 @@ mod tests {
 
     /// Of a sequence of one block.
     fn alone(batch: u64) -> Use {
-        Use { batch, number: 0, parent: None }
+        Use { batch, number: 0, parent: None, before: None }
     }
 
     /// Of block `number` of one sequence.
     fn of_sequence(batch: u64, number: u8) -> Use {
-        Use { batch, number: number.into(), parent: number.checked_sub(1).map(key) }
+        let parent = number.checked_sub(1);
+        let before = parent.map(|number| Before { key: key(number), number: number.into() });
+        Use { batch, number: number.into(), parent: parent.map(key), before }
     }
 
     fn order(mut index: Index) -> Vec<BlockKey> {
@@ -247,6 +258,30 @@ mod tests {
         let newest = index.rank(alone(2));
         assert!(!index.displace(newest), "an older file goes before it");
         assert!(index.end_reservation(fourth));
+    }
+
+    #[test]
+    fn without_the_block_before_its_batch_a_block_is_worth_nothing() {
+        let mut index = Index::default();
+        (0..4).for_each(|number| index.insert(key(number), of_sequence(1, number), 0));
+        index.leave_out(key(5));
+        // Blocks 6 and 7 in one batch, and 7 comes first: of 6 nothing is known.
+        let before = Some(Before { key: key(5), number: 5 });
+        assert!(index.lacks_beginning(Use { before, ..of_sequence(2, 7) }));
+        assert!(!index.lacks_beginning(of_sequence(2, 7)));
+    }
+
+    #[test]
+    fn a_block_uses_what_is_before_its_batch() {
+        let mut index = Index::default();
+        (0..3).for_each(|number| index.insert(key(number), of_sequence(1, number), 0));
+        // Blocks 3 and 4 in one batch, and 4 comes first.
+        let fourth = Use { before: of_sequence(2, 3).before, ..of_sequence(2, 4) };
+        index.touch_before(fourth);
+        let rank = index.rank(fourth);
+        assert!(index.oldest().is_some_and(|(oldest, _)| rank < oldest), "nothing goes for it");
+        index.remove(key(2));
+        assert_eq!(index.oldest().map(|(_, key)| key), Some(key(1)));
     }
 
     #[test]

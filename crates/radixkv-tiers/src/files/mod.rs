@@ -22,8 +22,8 @@ use store::{FileStore, Files, file_bytes};
 /// removed at capacity.
 ///
 /// A use of a block is one of all blocks before it in its sequence, and of one batch the deepest block goes first: a block is worth
-/// nothing without those before it. A block that would itself be the first to go is not written; its put succeeds all the same. On
-/// a disk that is full before the capacity is, files go for new ones as well.
+/// nothing without those before it. A block that would itself be the first to go is not written, nor one on a full tier without one
+/// before it; their puts succeed all the same. On a disk that is full before the capacity is, files go for new ones as well.
 ///
 /// # Examples
 ///

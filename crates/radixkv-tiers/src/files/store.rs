@@ -100,11 +100,13 @@ impl Files {
         };
         remove_file(&self.folder.object(oldest))?;
         index.remove(oldest);
+        index.leave_out(oldest);
         counters.evicted();
         Ok(true)
     }
 
-    /// Reserves room for a file, and says when it is to count as written; none if there is no room, and the file itself would be the first to go or the block before it did.
+    /// Reserves room for a file, and says when it is to count as written; none if there is no room, and the file
+    /// itself would be the first to go or one before it did.
     fn reserve(&self, key: BlockKey, used: Use, counters: &Counters) -> io::Result<Option<(Rank, SystemTime)>> {
         let mut index = self.lock();
         index.touch_before(used);
@@ -113,14 +115,14 @@ impl Files {
         let before = (!index.contains(key)).then_some(rank);
         while index.taken() + 1 > self.max_files {
             // What another thread writes may be the first to go: it is not published then.
-            if !index.lacks_parent(used) && index.displace(rank) {
+            if !index.lacks_beginning(used) && index.displace(rank) {
                 continue;
             }
             if index.files() == 0 {
                 // All of the capacity is being written by other threads.
                 return Err(ErrorKind::StorageFull.into());
             }
-            if index.lacks_parent(used) || !self.evict(&mut index, before, counters)? {
+            if index.lacks_beginning(used) || !self.evict(&mut index, before, counters)? {
                 index.leave_out(key);
                 return Ok(None);
             }
@@ -357,7 +359,8 @@ mod tests {
         let files = Arc::new(Files::new(folder, Vec::new(), 4, layout.object_bytes(), false));
         let counters = Arc::new(Counters::default());
         let [mut reader, mut writer] = [(); 2].map(|()| FileStore::new(Arc::clone(&files), Arc::clone(&counters)));
-        let (block, used) = (layout.blocks("", &[0]).remove(0), Use { batch: 0, number: 0, parent: None });
+        let (block, used) =
+            (layout.blocks("", &[0]).remove(0), Use { batch: 0, number: 0, parent: None, before: None });
         let key = block.key();
         let write = || Step::Store { key, used, object: Aligned::new(layout.object_bytes()), expires: 0 };
         let read = || Step::Fetch(block.clone(), used);
