@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The proofs of a change: models at two preemptions, each for a minute at most (none takes as long on two cores), 10,000 random and
-# 10,000 PCT schedules of each scenario, a quarter of the seeded bugs, which the commit draws, stress for two seconds under
+# The proofs of a change: models at two preemptions, each for a minute at most (none takes as long on two cores), 5,000 random and
+# 5,000 PCT schedules of each scenario, a quarter of the seeded bugs, which the commit draws, stress for two seconds under
 # AddressSanitizer with yields in the atomics, and what operations cost, in instructions. The nightly script explores each model at
 # three and four preemptions and to its end, and has every seeded bug.
 #
@@ -8,7 +8,7 @@
 # whole when the step ends; the last lines are a summary.
 set -uo pipefail
 cd "$(dirname "$0")/.."
-export SHUTTLE_ITERS="${SHUTTLE_ITERS:-10000}"
+export SHUTTLE_ITERS="${SHUTTLE_ITERS:-5000}"
 
 logs="${CARGO_TARGET_DIR:-target}/ci/verify"
 rm -rf "$logs"

@@ -1,7 +1,7 @@
 //! The points of a sweep equal the oracle's runs, and those of replays: hits, evictions, digest.
 //!
 //! The traces and the oracle's results are in `../shared`, beside the repository; without that folder the tests that need
-//! them print that they are skipped. The ignored test sweeps over all policies of the large traces: for release builds.
+//! them print that they are skipped. Ignored tests sweep over the large traces: for release builds.
 
 use std::{
     fs,
@@ -99,6 +99,7 @@ fn check_golden(name: &str, policies: &[PolicyKind]) -> usize {
 }
 
 #[test]
+#[ignore = "half a minute without optimisation; run by ci/nightly.sh"]
 fn lines_equal_the_oracle_on_the_conversation() {
     check_golden("mooncake_conversation", &[PolicyKind::Lru]);
 }
@@ -120,20 +121,26 @@ fn policies_equal_the_oracle_on_the_large_traces() {
     check_golden("mooncake_synthetic", &SIX);
 }
 
-#[test]
-fn lines_equal_the_oracle_on_adversarial_traces() {
+fn check_adversarial(name: &str) {
     let Some(shared) = shared() else { return };
-    let golden = golden(&shared, "golden_adversarial.json");
-    for name in ["adversarial_0", "adversarial_1"] {
-        let trace = open(&shared, name);
-        let runs: Vec<&Value> = golden.as_array().expect("runs").iter().filter(|run| run["trace"] == name).collect();
-        let mut sizes: Vec<usize> = runs.iter().map(|run| number(run, "block_size")).collect();
-        sizes.sort_unstable();
-        sizes.dedup();
-        let both = |&size: &usize| [false, true].map(|outputs| check(&runs, &trace, &SIX, size, outputs));
-        let compared: usize = sizes.iter().flat_map(both).sum();
-        assert_eq!(compared, runs.len(), "points of {name} that were compared");
-    }
+    let (golden, trace) = (golden(&shared, "golden_adversarial.json"), open(&shared, name));
+    let runs: Vec<&Value> = golden.as_array().expect("runs").iter().filter(|run| run["trace"] == name).collect();
+    let mut sizes: Vec<usize> = runs.iter().map(|run| number(run, "block_size")).collect();
+    sizes.sort_unstable();
+    sizes.dedup();
+    let both = |&size: &usize| [false, true].map(|outputs| check(&runs, &trace, &SIX, size, outputs));
+    let compared: usize = sizes.iter().flat_map(both).sum();
+    assert_eq!(compared, runs.len(), "points of {name} that were compared");
+}
+
+#[test]
+fn lines_equal_the_oracle_on_adversarial_0() {
+    check_adversarial("adversarial_0");
+}
+
+#[test]
+fn lines_equal_the_oracle_on_adversarial_1() {
+    check_adversarial("adversarial_1");
 }
 
 /// One pass gives what replays give, at any block size, also where small caches bypass some requests.
