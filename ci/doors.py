@@ -23,6 +23,7 @@ DOORS = {
     "loom": ("sync",),
     "shuttle": ("sync",),
     "fail": ("sync",),
+    "arc_swap": ("sync::swap",),
     "crossbeam_epoch": ("reclaim",),
     "memmap2": ("reclaim::memory", "sync::mapped"),
     # It pads cache lines, no more.

@@ -67,7 +67,7 @@ FILES = {
     "src/cache/evictor/retained.rs": ["retention"],
     "src/cache/evictor/due.rs": ["retention"],
     "src/cache/evictor/exchange.rs": ["exchange"],
-    "src/cache/evictor/quota.rs": ["exchange"],
+    "src/cache/evictor/listeners/quota.rs": ["exchange"],
     "src/cache/evictor/aging.rs": [],
     "src/cache/evictor/upkeep.rs": ["exchange"],
     "src/policy/chain.rs": [],

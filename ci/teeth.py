@@ -33,7 +33,8 @@ SEQUENCE = f"{SCHEDULER}/sequence.rs"
 LIFECYCLE, ABORT = f"{SCHEDULER}/lifecycle.rs", f"{SCHEDULER}/abort.rs"
 VERBS = "src/cache/namespace/clearing.rs"
 NAMESPACE, MARKS, POINT = "src/cache/namespace.rs", "src/tree/marks.rs", "src/tree/point.rs"
-INVALIDATION = "src/cache/evictor/invalidation.rs"
+LISTENERS = "src/cache/evictor/listeners/mod.rs"
+INVALIDATION = "src/cache/evictor/listeners/invalidation.rs"
 RETENTION, RETAINED = "src/cache/retention.rs", "src/cache/evictor/retained.rs"
 HOT, SLOT, DEKKER = "src/tree/hot.rs", "src/tree/word/slot.rs", "src/sync/dekker.rs"
 WAIT_LIST, QUOTA = "src/cache/wait_list.rs", "src/cache/quota/verbs.rs"
@@ -307,9 +308,9 @@ BUGS = [
     ("the root's permanent child kept", "namespaces::a_release_against_a_clear", EXACT,
      [(SWEEP, "        if root.word.remove_child().push {", "        if false {")]),
     ("ends of a detached space ranked", "namespaces::a_release_against_a_clear", EXACT,
-     [(EVICTOR, "(true, 1..) if run.space().is_detached() => {", "(true, usize::MAX) => {")]),
+     [(LISTENERS, "        if run.space().is_detached() {\n            return usize::MAX;\n        }\n", "")]),
     ("ends inserted into a dropped space ranked", "namespaces::an_insert_from_a_live_lease_against_a_drop", EXACT,
-     [(EVICTOR, "(true, 1..) if run.space().is_detached() => {", "(true, usize::MAX) => {")]),
+     [(LISTENERS, "        if run.space().is_detached() {\n            return usize::MAX;\n        }\n", "")]),
     ("a root that stays queued for good", "namespaces::a_match_against_a_clear", EXACT,
      [(SWEEP, "        _ = root.word.take_out();\n", "")]),
     ("the dead root unlinked from its trunk", "namespaces::a_match_against_a_clear", EXACT,
@@ -574,23 +575,23 @@ BUGS = [
     ("a charge that ends when its blocks are cached", "exchange::a_charge_that_is_cached_against_another", EXACT,
      [(INSERTING, "self.charge.spend(left.len(), handed_over);", "self.charge.spend(left.len(), false);")]),
     ("cached blocks that do not take a charge over", "exchange::a_charge_that_is_cached_against_another", EXACT,
-     [("src/cache/evictor/quota.rs", "        if charged > 0 {\n            holdings.unreserve(charged);\n        }\n", "        _ = charged;\n")]),
+     [("src/cache/evictor/listeners/quota.rs", "        if charged > 0 {\n            holdings.unreserve(charged);\n        }\n", "        _ = charged;\n")]),
     ("a refusal that looks twice", "exchange::a_charge_let_go_against_another", EXACT,
      [(QUOTA, "        if requested > limit.saturating_sub(pinned) {\n",
        "        if requested > limit.saturating_sub(pinned) {\n"
        "            let pinned = self.protected() + self.reserved();\n")]),
     ("candidates left outside their group", "exchange::an_insert_against_a_limit", EXACT,
-     [("src/cache/evictor/quota.rs", "        self.quotas.unsorted = self.quotas.round;\n", "")]),
+     [("src/cache/evictor/listeners/quota.rs", "        self.listeners.quotas.unsorted = self.listeners.quotas.round;\n", "")]),
 
     # Invalidated blocks and weak leases.
     ("a run that is hidden and left in its map", "invalidation::a_branch_against_an_invalidation", EXACT,
      [(INVALIDATION, "        parent.as_ref().children.remove(run, resources.guard);\n", "")]),
     ("a severed run that is not listed", "invalidation::an_insert_beyond_what_is_invalidated", EXACT,
-     [(INVALIDATION, "        self.hidden.severed.entry(parent.link()).or_default().insert(run.link());\n", "")]),
+     [(INVALIDATION, "        self.listeners.hidden.severed.entry(parent.link()).or_default().insert(run.link());\n", "")]),
     ("a run left where no lookup comes", "invalidation::an_insert_beyond_what_is_invalidated", EXACT,
-     [("src/cache/evictor/accounts.rs", "        self.sever_if_beyond(run, resources);\n", "")]),
+     [(LISTENERS, "            self.sever_if_beyond(run, resources);\n", "")]),
     ("what is hidden left to be evicted", "invalidation::a_release_against_an_invalidation", EXACT,
-     [(EVICTOR, "(true, 1..) if hidden > 0 => {", "(true, 1..) if hidden > usize::MAX - 1 => {")]),
+     [(EVICTOR, "(true, 1..) if must_go > 0 => {", "(true, 1..) if must_go > usize::MAX - 1 => {")]),
     ("a retention kept of what is hidden", "invalidation::a_retention_against_an_invalidation", EXACT,
      [(RETAINED, "let too_many = point.is_cut_off(resources.guard) || self", "let too_many = point.run().space().is_detached() || self")]),
     ("an anchor that outlives its point", "invalidation::an_upgrade_against_the_death_of_its_point", EXACT,

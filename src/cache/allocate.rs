@@ -348,7 +348,7 @@ impl Inner {
                 self.namespaces.tidy(evictor, resources);
             }
             // What is evicted for the sink is not there before this turn has ended.
-            if effort == Effort::Once && self.publications.has_any() && !evictor.sinking.is_set() {
+            if effort == Effort::Once && self.publications.has_any() && !evictor.has_sink() {
                 self.serve_others(evictor, resources);
             }
             taken
@@ -396,7 +396,7 @@ impl Inner {
         evictor: &mut Evictor,
         resources: Resources<'_>,
     ) -> Option<Result<(), ReserveError>> {
-        let kept = if evictor.sinking.is_set() { self.begin_offering(n, attempt, evictor) } else { 0 };
+        let kept = if evictor.has_sink() { self.begin_offering(n, attempt, evictor) } else { 0 };
         let taken = take_or_evict(n, blocks, settled, attempt, kept, evictor, resources);
         attempt.offers += usize::from(evictor.offered() > 0);
         taken
@@ -406,7 +406,7 @@ impl Inner {
     #[cold]
     fn begin_offering(&self, n: usize, attempt: &mut Attempt, evictor: &mut Evictor) -> usize {
         if attempt.effort == Effort::Waiting {
-            evictor.sinking.evict_for_thread(None);
+            evictor.listeners.sinking.evict_for_thread(None);
             return self.kept.for_waiter();
         }
         let kept = attempt.kept.get_or_insert_default();
@@ -414,7 +414,7 @@ impl Inner {
             // The sink caches them again, or other threads take them: from now on nothing is offered.
             kept.fetch_add(1, Relaxed);
         }
-        evictor.sinking.evict_for_thread(Some(Arc::clone(kept)));
+        evictor.listeners.sinking.evict_for_thread(Some(Arc::clone(kept)));
         0
     }
 }

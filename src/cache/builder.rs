@@ -10,11 +10,10 @@ use super::background::work::turn;
 use super::background::{Background, Eviction, Watermarks};
 use super::clock::{Clock, Time};
 use super::eviction_sink::{EvictionSink, Sink};
-use super::evictor::Evictor;
+use super::evictor::{Evictor, Live, LiveSettings};
 use super::inner::{Inner, STEP};
 use super::insert::MAX_TOKENS;
 use super::kept::KeptBlocks;
-use super::live_settings::LiveSettings;
 use super::namespace::Registry;
 use super::outlet;
 use super::prefix_cache::PrefixCache;
@@ -338,6 +337,7 @@ impl Builder {
         let namespaces = Registry::new(grid, domain.records().row(), &participant);
         // There is a place for it.
         drop(idle.put(participant));
+        let live = Arc::new(Live { watermarks, time_to_idle: self.time_to_idle, ..Live::default() });
         let inner = Inner {
             grid,
             queue: Queue::new(),
@@ -349,13 +349,13 @@ impl Builder {
             returned: self.external.then(|| Pool::empty(self.most_blocks())),
             time: Time::new(self.clock),
             demotions: Demotions::default(),
-            settings: LiveSettings::new(watermarks, self.time_to_idle),
+            settings: LiveSettings::new(&live),
             gauges: CachePadded::default(),
             seen: SeenBlocks::new(self.most_blocks()),
             namespaces,
             background: OnceLock::new(),
             publications: Publications::new(self.publishing),
-            evictor: Mutex::measured(Evictor::new(self.policy, patience, self.time_to_idle.is_some())),
+            evictor: Mutex::measured(Evictor::new(self.policy, patience, live)),
             kept: KeptBlocks::default(),
             idle,
             domain,
@@ -364,7 +364,8 @@ impl Builder {
         let inner = Arc::new(inner);
         inner.namespaces.join(&inner);
         if let Some(sink) = self.sink {
-            inner.evictor.lock().sinking.outlet = Some(outlet::to_sink(&inner, sink));
+            let outlet = Some(outlet::to_sink(&inner, sink));
+            inner.change(|live| live.outlet = outlet);
         }
         if watermarks.is_some() {
             let weak = Arc::downgrade(&inner);

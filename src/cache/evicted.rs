@@ -96,10 +96,10 @@ pub(super) fn evict_into(cache: &PrefixCache, blocks: usize, evicted: &mut Vec<E
         cache: StrongRefs::new(&cache.inner).take(),
     };
     cache.inner.evict_in_turns(blocks, |evictor, want, resources| {
-        evictor.victims = Some(std::mem::take(&mut taken));
+        evictor.listeners.victims = Some(std::mem::take(&mut taken));
         let mut entries = usize::MAX;
         let freed = evictor.evict(want, &mut entries, resources);
-        taken = evictor.victims.take().unwrap_or_default();
+        taken = evictor.listeners.victims.take().unwrap_or_default();
         let has_none = taken.blocks.is_empty();
         held.blocks.append(&mut taken.blocks);
         // Where all that was freed is of trees that are being cleared, another turn is needed.

@@ -1,14 +1,14 @@
 //! `Inner`: what the handles of one cache share, and the ways to its evictor.
 
+use std::convert::Infallible;
 use std::time::Duration;
 
 use crossbeam_utils::CachePadded;
 
 use super::background::Background;
 use super::clock::Time;
-use super::evictor::{AgingPass, DeadRuns, Evictor, LeasePass, LeftForSink, Resources};
+use super::evictor::{AgingPass, DeadRuns, Evictor, LeasePass, LeftForSink, Live, LiveSettings, Resources};
 use super::kept::KeptBlocks;
-use super::live_settings::LiveSettings;
 use super::namespace::Registry;
 use super::publications::{Publication, Publications};
 use super::seen::SeenBlocks;
@@ -111,6 +111,24 @@ impl Inner {
             }
         };
         while self.turn(0, Patience::Tries, &mut turn, leave) == Some(true) {}
+    }
+
+    /// Changes a setting. Takes the evictor's lock.
+    pub(super) fn change(&self, change: impl FnOnce(&mut Live)) {
+        let changed: Result<(), Infallible> = self.try_change(|live| {
+            change(live);
+            Ok(())
+        });
+        changed.unwrap_or_else(|never| match never {});
+    }
+
+    /// The same, unless `change` fails.
+    pub(super) fn try_change<E>(&self, change: impl FnOnce(&mut Live) -> Result<(), E>) -> Result<(), E> {
+        let before = self.evicting(|evictor, _| {
+            let mut live = Live::clone(&evictor.listeners.live);
+            change(&mut live).map(|()| self.settings.replace(live, evictor))
+        });
+        before.map(drop)
     }
 
     /// No prefix is dropped for its age earlier than so long after its last use.
@@ -272,7 +290,7 @@ impl Inner {
         evictor.begin_turn();
         let result = work(&mut evictor, resources);
         evictor.return_freed(resources);
-        evictor.observers.publish_due(resources.guard);
+        evictor.publish_due(resources);
         self.gauges.publish(&evictor);
         let has_let_go = std::mem::take(&mut evictor.has_let_go);
         let for_sink = evictor.take_for_sink(&self.kept);
@@ -284,7 +302,7 @@ impl Inner {
     #[inline]
     pub(super) fn note_blocks_left(&self) {
         if let Some(background) = self.background.get() {
-            if self.sink().free() < self.settings.watermarks().low {
+            if self.sink().free() < self.settings.low_watermark() {
                 background.changes_pending();
             }
         }
@@ -319,6 +337,7 @@ impl Inner {
             hot: &self.hot,
             pool: self.sink(),
             seen: &self.seen,
+            live: &self.settings,
             grid: self.grid,
             now: self.time.elapsed_for_deadlines(),
             guard,
@@ -385,6 +404,7 @@ impl Drop for Inner {
             hot: &self.hot,
             pool,
             seen: &self.seen,
+            live: &self.settings,
             grid: self.grid,
             now: self.time.elapsed_for_deadlines(),
             guard: &guard,
@@ -396,9 +416,9 @@ impl Drop for Inner {
         // trees. Settling ends the detached trees and empties the queue.
         evictor.settle(resources);
         drop(unlinking);
-        evictor.observers.publish(&guard);
-        evictor.observers.drafts.copy_all(&guard);
-        let severed = evictor.hidden.severed().collect();
+        evictor.publish(resources);
+        evictor.listeners.observers.drafts.copy_all(&guard);
+        let severed = evictor.listeners.hidden.severed().collect();
         self.namespaces.tear_down(severed, resources);
     }
 }

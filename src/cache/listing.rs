@@ -13,7 +13,7 @@ impl Inner {
     /// pinned before and stays: what is listed is readable as long.
     pub(super) fn list(&self, namespace: Option<&Namespace>, guard: &Guard<'_>) -> Listing {
         let (id, one) = self.settled(|evictor, resources| {
-            evictor.observers.publish(resources.guard);
+            evictor.publish(resources);
             (evictor.begin_listing(), namespace.map(|namespace| namespace.0.root(guard)))
         });
         // Under no lock, from here to the end: a trim that takes something away meanwhile lists it first.

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `prefix_cache`, `inner` | the public handle, and what all handles share |
 //! | `api` | the public methods of each handle, in the order of its page |
-//! | `builder`, `settings`, `live_settings`, `growing` | configuration and its checks; what can change at run time |
+//! | `builder`, `settings`, `growing` | configuration and its checks; what can change at run time |
 //! | `session` | what the verbs of one scheduler thread share |
 //! | `lookup`, `insert`, `partial`, `allocate`, `acquire` | what those verbs do |
 //! | `retention`, `priority`, `uses` | what a session may ask for a prefix: priorities, retaining, demoting, recency or frequency alone |
@@ -54,7 +54,6 @@ mod invalidating;
 mod kept;
 mod lease;
 mod listing;
-mod live_settings;
 mod lookup;
 mod lookup_stats;
 mod lookups;

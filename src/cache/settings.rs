@@ -123,7 +123,7 @@ impl Settings<'_> {
         self.cache.inner.background.get().map(|_| self.cache.inner.settings.watermarks())
     }
 
-    /// Changes the watermarks of the background evictor, effective at once.
+    /// Changes the watermarks of the background evictor, effective at once. Takes the evictor's lock.
     ///
     /// # Errors
     ///
@@ -147,7 +147,7 @@ impl Settings<'_> {
         if low > high || high > capacity {
             return Err(SettingError::Watermarks { low, high, capacity });
         }
-        self.cache.inner.settings.set_watermarks(watermarks);
+        self.cache.inner.change(|live| live.watermarks = Some(watermarks));
         background.changes_pending();
         Ok(())
     }
@@ -174,7 +174,7 @@ impl Settings<'_> {
     /// # Ok::<_, radixkv::BuildError>(())
     /// ```
     pub fn set_time_to_idle(&self, duration: Option<Duration>) {
-        self.cache.inner.settings.set_time_to_idle(duration);
+        self.cache.inner.change(|live| live.time_to_idle = duration);
         if duration.is_some() {
             self.cache.inner.evicting(|evictor, resources| evictor.begin_aging(resources));
         }
@@ -205,12 +205,13 @@ impl Settings<'_> {
     /// ```
     pub fn set_eviction_sink(&self, sink: impl EvictionSink + 'static) -> Result<(), SettingError> {
         let outlet = outlet::to_sink(&self.cache.inner, Sink::new(sink));
-        self.cache.inner.evicting(|evictor, _| {
-            if evictor.sinking.is_set() {
-                return Err(SettingError::HasSink);
+        self.cache.inner.try_change(|live| match &live.outlet {
+            Some(_) => Err(SettingError::HasSink),
+            // A handle of it: what is refused is dropped without the lock.
+            None => {
+                live.outlet = Some(outlet.clone());
+                Ok(())
             }
-            evictor.sinking.outlet = Some(outlet.clone());
-            Ok(())
         })
     }
 
@@ -218,7 +219,6 @@ impl Settings<'_> {
     ///
     /// A thread that evicted before may still call it when this returns. Takes the evictor's lock.
     pub fn remove_eviction_sink(&self) {
-        // Dropped without the lock: it is the caller's code.
-        drop(self.cache.inner.evicting(|evictor, _| evictor.sinking.outlet.take()));
+        self.cache.inner.change(|live| live.outlet = None);
     }
 }

@@ -47,8 +47,8 @@ impl Subscription {
         let inner = self.cache.upgrade()?;
         inner.settle_by(Patience::Tries);
         let published = inner.try_evicting(|evictor, resources| {
-            evictor.observers.publish(resources.guard);
-            evictor.observers.next()
+            evictor.publish(resources);
+            evictor.listeners.observers.next()
         });
         drop(inner);
         let batch = self.receive();
@@ -113,7 +113,7 @@ pub(super) fn subscribe(cache: &PrefixCache, batches: usize) -> Subscription {
     let (sender, receiver) = channel();
     let waiting = Arc::new(AtomicUsize::new(0));
     let subscriber = Subscriber { drafts: sender, waiting: Arc::clone(&waiting), most: batches.clamp(1, GONE - 1) };
-    let next = cache.inner.settled(|evictor, resources| evictor.observers.add(subscriber, resources.guard));
+    let next = cache.inner.settled(|evictor, resources| evictor.subscribe(subscriber, resources));
     Subscription {
         drafts: receiver,
         taken: None,

@@ -28,6 +28,7 @@ mod lock;
 mod mapped;
 mod prefetch;
 mod signal;
+mod swap;
 
 #[cfg(all(radixkv_chaos, not(any(radixkv_loom, radixkv_shuttle))))]
 mod chaos;
@@ -43,6 +44,7 @@ pub(crate) use lock::{Mutex, MutexGuard, unlock_fairly};
 pub(crate) use mapped::{Mapped, UnmapsLater};
 pub(crate) use prefetch::{prefetch, prefetch_bytes, prefetch_bytes_to_write, prefetch_to_write};
 pub(crate) use signal::{Signal, contained};
+pub(crate) use swap::Swap;
 
 #[cfg(any(radixkv_loom, radixkv_tsan))]
 pub(crate) use arc::{Arc, Weak};

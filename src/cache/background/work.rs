@@ -38,7 +38,7 @@ impl PrefixCache {
     /// turn of the evictor.
     pub(crate) fn evict_beside(&self, watermarks: Watermarks) -> (Arc<Bell>, impl Fn() + use<>) {
         let bell = Arc::new(Bell::new());
-        self.inner.settings.set_watermarks(watermarks);
+        self.inner.change(|live| live.watermarks = Some(watermarks));
         let background = Background { bell: Arc::clone(&bell), thread: None, process: std::process::id() };
         assert!(self.inner.background.set(background).is_ok(), "one evictor");
         let inner = Arc::clone(&self.inner);
@@ -67,7 +67,7 @@ impl Inner {
                 }
                 let more = self.step(aging, evictor, resources);
                 let mut entries = STEP;
-                let kept = if evictor.sinking.is_set() { self.kept.for_waiter() } else { 0 };
+                let kept = if evictor.has_sink() { self.kept.for_waiter() } else { 0 };
                 let ready = evictor.free(resources) + evictor.offered() + kept;
                 let missing = if evicting { watermarks.high.saturating_sub(ready) } else { 0 };
                 let evicted = if missing == 0 { 0 } else { evictor.evict(missing.min(SLICE), &mut entries, resources) };

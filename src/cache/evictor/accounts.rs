@@ -10,6 +10,7 @@ use std::num::NonZeroU32;
 
 use smallvec::SmallVec;
 
+use super::listeners::Removal;
 use super::{Evictor, Resources};
 use crate::reclaim::Ref;
 use crate::sync::atomic::Ordering::Relaxed;
@@ -63,9 +64,8 @@ impl Evictor {
         run.space().account.runs.with_mut(&mut self.owner, |runs| *runs += 1);
         self.totals.runs += 1;
         let blocks = 0..run.blocks_to(len, resources.grid_of(run));
-        self.count_in(run, blocks.len(), charged as usize);
-        self.sever_if_beyond(run, resources);
-        self.tell_stored(run, 0, blocks, resources);
+        self.count_in(blocks.len());
+        self.stored(run, 0, blocks, charged as usize, resources);
         if let Some(parent) = run.parent().filter(|parent| !parent.run().is_trunk()) {
             self.know(parent);
         }
@@ -93,8 +93,8 @@ impl Evictor {
                 account.pieces.push(RankedPiece { start, serial, born });
             });
             let [first, held] = [start, end].map(|depth| run.blocks_to(depth, resources.grid_of(run)));
-            self.count_in(run, held - first, charged as usize);
-            self.tell_stored(run, start, first..held, resources);
+            self.count_in(held - first);
+            self.stored(run, start, first..held, charged as usize, resources);
             // Relaxed: a point where a run goes on is killed by the evictor alone, and not before the run was shortened to it.
             let begin =
                 run.as_ref().points.get(start, resources.guard).filter(|begin| !begin.word.load(Relaxed).is_dead());
@@ -104,11 +104,10 @@ impl Evictor {
 
     /// Counts the blocks of a run, or of a piece.
     #[inline]
-    fn count_in(&mut self, run: Ref<'_, Run>, blocks: usize, charged: usize) {
+    fn count_in(&mut self, blocks: usize) {
         self.registered += 1;
         self.totals.evictable += blocks;
         self.totals.inserted += blocks as u64;
-        self.count_cached(run, blocks, charged);
     }
 
     /// Runs and pieces from the trunk to `point`, both included.
@@ -117,14 +116,12 @@ impl Evictor {
         point.run().account.with(&self.owner, |account| account.level_at(point.depth()))
     }
 
-    /// Takes the blocks from `end` to `len` out of the accounts; they go to the pool next, or to who asked for them.
+    /// Takes the blocks from `end` to `len` out of the accounts; the listeners decide where they go.
     pub(super) fn free_beyond<'g>(&mut self, run: Ref<'g, Run>, end: u32, len: u32, resources: Resources<'g>) -> usize {
-        self.list_first(run, len, resources);
         let keep = run.blocks_to(end, resources.grid_of(run));
         let held = run.blocks_to(len, resources.grid_of(run));
-        self.take_off(run, keep, held, resources);
+        self.removed(run, Removal { depths: end..len, blocks: keep..held }, resources);
         self.totals.evictable -= held - keep;
-        self.count_freed(run, held - keep);
         if end < len {
             run.account.with_mut(&mut self.owner, |account| {
                 account.len = end;
@@ -228,7 +225,7 @@ impl Evictor {
         let (before, after) = (run.blocks_to(old, resources.grid_of(run)), run.blocks_to(new, resources.grid_of(run)));
         self.totals.protected = self.totals.protected + after - before;
         self.totals.evictable = self.totals.evictable + before - after;
-        self.count_protected(run, before, after);
+        self.protected(run, before, after);
         ((old > 0) != (new > 0)).then_some(new > 0)
     }
 

@@ -116,7 +116,7 @@ impl Evictor {
     /// A slice of a pass; true if more is left. Takes in at most `entries` changes meanwhile, from which it subtracts what it
     /// took. Does nothing while candidates are being sorted.
     pub(super) fn age(&mut self, pass: &mut AgingPass, entries: &mut usize, resources: Resources<'_>) -> bool {
-        if self.quotas.is_sorting() {
+        if self.listeners.quotas.is_sorting() {
             return false;
         }
         let mut slice = SLICE;

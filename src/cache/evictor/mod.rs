@@ -9,34 +9,26 @@
 //! | `accounts` | which blocks are evictable and which protected |
 //! | `ranking`, `due` | candidates filed with the policy, and the times at which time alone changes their standing |
 //! | `aging` | dropping what was not used for long |
-//! | `quota` | what each namespace has, and which namespace has too much |
 //! | `exchange` | another policy put in force, slice by slice |
+//! | `listeners` | who is told of what is stored and of what goes: quotas, events, listings, sinks and others |
 //! | `silent` | points whose leases are not told to the evictor |
-//! | `sinking` | where evicted blocks go |
 //! | `upkeep` | what is done between evictions |
 //! | `retained` | prefixes on which the cache itself has a lease, until a deadline |
 //! | `ahead` | prefetching the memory of the next victims, and of the next entries |
-//! | `observers` | those who listen to what is stored and removed |
 //! | `trim` | shortening a run, the death of a run, statistics flowing down |
 //! | `dead_runs` | unlinking the runs that have died, after the lock |
 //! | `sweep` | taking a detached space apart |
-//! | `invalidation` | hiding blocks from lookups |
 
 mod accounts;
 mod aging;
 mod ahead;
 mod dead_runs;
-mod drafts;
 mod due;
 mod exchange;
-mod invalidation;
-mod listing;
-mod observers;
-mod quota;
+mod listeners;
 mod ranking;
 mod retained;
 mod silent;
-mod sinking;
 mod sweep;
 mod trim;
 mod upkeep;
@@ -48,18 +40,14 @@ pub(super) use aging::AgingPass;
 use ahead::{Soon, Upcoming};
 pub(super) use dead_runs::DeadRuns;
 pub(super) use exchange::{FEW_SLICES, SLICE};
-pub(super) use invalidation::{Cut, Hidden};
-use listing::Listings;
-pub(super) use listing::{Listed, Listing};
-use observers::Observers;
-pub(super) use observers::{GONE, Subscriber, Victim, Victims};
-pub(super) use quota::QuotaPass;
-use quota::Quotas;
+use listeners::Listeners;
+pub(super) use listeners::{
+    Cut, ForSink, GONE, LeftForSink, Listed, Listing, Live, LiveSettings, Outlet, QuotaPass, SharedOutlet, Subscriber,
+    Victim, Victims,
+};
 pub(super) use ranking::Ranking;
 pub(super) use retained::Retained;
 pub(super) use silent::LeasePass;
-use sinking::Sinking;
-pub(super) use sinking::{ForSink, LeftForSink, Outlet, SharedOutlet};
 pub(super) use sweep::{SLICE as SWEEP_SLICE, runs_below};
 pub(super) use upkeep::Upkeep;
 
@@ -71,7 +59,7 @@ use crate::block::{BlockId, Grid, Pool};
 use crate::policy::PolicyKind;
 use crate::reclaim::{Guard, Link, Ref};
 use crate::sync::atomic::Ordering::Relaxed;
-use crate::sync::{Owner, model_size, prefetch};
+use crate::sync::{Arc, Owner, model_size, prefetch};
 use crate::tree::{Backlog, HotPoints, Point, Queue, Run, Snapshot, Space};
 
 /// How often a reservation takes in what other threads change meanwhile before it refuses.
@@ -84,6 +72,7 @@ pub(super) struct Resources<'g> {
     pub(super) hot: &'g HotPoints,
     pub(super) pool: &'g Pool,
     pub(super) seen: &'g SeenBlocks,
+    pub(super) live: &'g LiveSettings,
     /// Where blocks end in sequences of tokens.
     pub(super) grid: Grid,
     /// The present time of deadlines.
@@ -100,12 +89,6 @@ impl Resources<'_> {
     #[inline]
     pub(super) fn grid_of(self, run: Ref<'_, Run>) -> Grid {
         self.grid.with_offset(run.space().offset)
-    }
-
-    /// Marks a block of `run` as seen, at the end of the turn.
-    fn mark_seen(self, run: Ref<'_, Run>, block: usize) {
-        let mark = self.seen.mark_of(run, block, self.grid_of(run), self.guard);
-        mark.into_iter().for_each(|mark| self.dead.mark(mark));
     }
 }
 
@@ -147,21 +130,14 @@ impl Totals {
 #[derive(Debug)]
 #[repr(C)]
 pub(super) struct Evictor {
-    pub(super) quotas: Quotas,
+    pub(super) listeners: Listeners,
     pub(super) retained: Retained,
     /// It released a lease on a retained prefix: a waiter must be woken to try again.
     pub(super) has_let_go: bool,
     /// Points that a trim is about to kill; empty between trims.
     pub(super) to_kill: Vec<Link<Point>>,
-    pub(super) observers: Observers,
-    /// Where evicted blocks go while a caller asks for them, or if there is a sink.
-    pub(super) victims: Option<Box<Victims>>,
-    pub(super) sinking: Sinking,
     /// Detached spaces whose root is still held: from `sweep` to `visit_root`, which ends them.
     pub(super) detached: HashSet<Link<Space>>,
-    /// Runs that lookups do not find whole.
-    pub(super) hidden: Hidden,
-    listings: Listings,
     /// Candidates that this turn may still file again.
     pub(super) stale_left: usize,
     /// The most entries that it takes out before a choice: all, unless a background thread keeps the queue short.
@@ -212,12 +188,13 @@ impl Choice {
 }
 
 impl Evictor {
-    pub(super) fn new(policy: PolicyKind, patience: usize, aging: bool) -> Self {
+    /// `live`: without listeners.
+    pub(super) fn new(policy: PolicyKind, patience: usize, live: Arc<Live>) -> Self {
         Self {
             owner: Owner::new(),
             totals: Totals::default(),
-            ranking: Ranking::new(policy, aging),
-            quotas: Quotas::default(),
+            ranking: Ranking::new(policy, live.time_to_idle.is_some()),
+            listeners: Listeners::new(live),
             retained: Retained::default(),
             has_let_go: false,
             now: 0,
@@ -230,22 +207,17 @@ impl Evictor {
             to_kill: Vec::new(),
             freed: Vec::new(),
             reason: EvictionReason::Capacity,
-            observers: Observers::default(),
-            victims: None,
-            sinking: Sinking::default(),
             stale_left: silent::STALE,
             patience,
             detached: HashSet::new(),
-            hidden: Hidden::default(),
-            listings: Listings::default(),
         }
     }
 
     /// A turn begins.
     pub(super) fn begin_turn(&mut self) {
         self.stale_left = silent::STALE;
-        self.sinking.begin_turn();
-        if let Some(victims) = self.victims.take() {
+        self.listeners.sinking.begin_turn();
+        if let Some(victims) = self.listeners.victims.take() {
             // After a panic in an eviction whose caller asked for its blocks, or the sink.
             self.freed.extend(victims.blocks);
         }
@@ -459,17 +431,12 @@ impl Evictor {
         let below = self.point_below(point).map_or(0, |below| below.depth());
         let grid = resources.grid_of(run);
         let blocks = run.blocks_to(point.depth(), grid) - run.blocks_to(below, grid);
-        let hidden =
-            if self.hidden.is_empty() { 0 } else { self.hidden_of(run, run.blocks_to(point.depth(), grid), resources) };
+        let must_go = if is_last && blocks > 0 { self.must_go(run, point.depth(), resources) } else { 0 };
         let in_block = point.end() != grid.boundary(point.end());
         match (is_last, blocks) {
-            (true, 1..) if run.space().is_detached() => {
+            (true, 1..) if must_go > 0 => {
                 self.unfile(point);
-                self.trim(point, usize::MAX, resources);
-            }
-            (true, 1..) if hidden > 0 => {
-                self.unfile(point);
-                self.trim(point, hidden, resources);
+                self.trim(point, must_go, resources);
             }
             // A run ends inside a block while a branch hangs there. The boundary below may be unknown still, or withdrawn
             // by a trim: then the number of blocks means nothing.

@@ -47,7 +47,7 @@ impl Evictor {
         let by_policy =
             if is_leased { self.ranking.files_leased() && !resources.is_awaited } else { self.ranking.is_lazy() };
         by_policy
-            && self.hidden.is_empty()
+            && self.listeners.hidden.is_empty()
             && !run.space().is_detached()
             && !run.space().holdings.must_be_told()
             && point.end() == resources.grid_of(run).boundary(point.end())
@@ -57,7 +57,7 @@ impl Evictor {
     pub(super) fn must_listen(&self, point: Ref<'_, Point>) -> bool {
         let run = point.run();
         let is_end = run.word().len() == point.depth();
-        run.space().is_detached() || !self.hidden.is_empty() || (is_end && !self.ranking.files_leased())
+        run.space().is_detached() || !self.listeners.hidden.is_empty() || (is_end && !self.ranking.files_leased())
     }
 
     /// Clears `SILENT`. A slot that no lease keeps is taken off: a silent release left it.

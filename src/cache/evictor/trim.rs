@@ -13,7 +13,7 @@ use std::ops::Range;
 use smallvec::SmallVec;
 
 use super::ahead::FEW;
-use super::drafts::let_go;
+use super::listeners::let_go;
 use super::{Evictor, Resources};
 use crate::reclaim::{Link, Ref};
 use crate::sync::atomic::Ordering::Relaxed;
@@ -84,7 +84,6 @@ impl Evictor {
             return self.end_run(run, len, dead.flowing, &dead.points, resources);
         }
         let freed = self.free_beyond(run, end, len, resources);
-        self.note_end(run, end, resources);
         if let Some(now_last) = run.as_ref().points.get(end, resources.guard) {
             flow(now_last, dead.flowing, resources);
             self.revisit.push(now_last.link());
@@ -199,7 +198,6 @@ impl Evictor {
         resources: Resources<'g>,
     ) -> usize {
         let freed = self.free_beyond(run, 0, len, resources);
-        self.note_end(run, 0, resources);
         self.totals.runs -= 1;
         run.space().account.runs.with_mut(&mut self.owner, |runs| *runs -= 1);
         if let Some(parent) = run.parent() {

@@ -1,8 +1,7 @@
 //! What the evictor does between evictions, in bounded steps.
 
 use super::exchange::SLICE;
-use super::quota::QuotaPass;
-use super::{AgingPass, Evictor, Resources};
+use super::{AgingPass, Evictor, QuotaPass, Resources};
 
 /// The work of one [`settle`](crate::PrefixCache::settle): what was pending when it began, and no more, whatever other
 /// threads add meanwhile.
@@ -60,7 +59,7 @@ impl Evictor {
     /// Whether there is something to tidy that is not in the queue.
     #[inline]
     pub(in crate::cache) fn has_upkeep(&self) -> bool {
-        self.ranking.exchange.is_pending() || self.ranking.has_spent() || self.quotas.is_sorting()
+        self.ranking.exchange.is_pending() || self.ranking.has_spent() || self.listeners.quotas.is_sorting()
     }
 
     /// A slice of exchanging and sorting.

@@ -46,9 +46,9 @@ fn check_holdings(holdings: &Holdings, found: [usize; 2], evictor: &Evictor) -> 
     Mismatch { recorded: holdings.protected(), found: protected }.settle(BrokenInvariant::NamespaceProtected)?;
     let group = holdings.group.get(&evictor.owner).filter(|group| {
         let has_candidates = evictor.ranking.policy.choose_of(*group).is_some();
-        has_candidates && holdings.excess() > 0 && evictor.quotas.limited.contains_key(group)
+        has_candidates && holdings.excess() > 0 && evictor.listeners.quotas.limited.contains_key(group)
     });
-    let noted = group.is_none_or(|group| evictor.quotas.is_noted(group));
+    let noted = group.is_none_or(|group| evictor.listeners.quotas.is_noted(group));
     ensure(noted, || BrokenInvariant::QuotaMissed { cached, excess: holdings.excess() })
 }
 

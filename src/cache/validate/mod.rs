@@ -36,7 +36,7 @@ pub(super) fn validate(inner: &Inner, evictor: &Evictor, resources: Resources<'_
     for space in spaces {
         tree::walk(space, evictor, resources, &mut runs)?;
     }
-    let listed = Mismatch { recorded: evictor.hidden.len(), found: tree::hidden(&runs, resources) };
+    let listed = Mismatch { recorded: evictor.listeners.hidden.len(), found: tree::hidden(&runs, resources) };
     listed.settle(BrokenInvariant::HiddenCount)?;
     blocks::check(inner, &runs, evictor, resources)?;
     accounts::check(&runs, evictor, resources)?;

@@ -28,7 +28,7 @@ pub(super) fn check(runs: &[Ref<'_, Run>], evictor: &Evictor, resources: Resourc
     Mismatch { recorded: ranking.policy.len(), found: candidates }.settle(BrokenInvariant::FiledCount)?;
     check_incoming(ranking)?;
     // While candidates are being sorted, the order may not have all of them yet.
-    if let Some(order) = ranking.aging.order().filter(|_| !evictor.quotas.is_sorting()) {
+    if let Some(order) = ranking.aging.order().filter(|_| !evictor.listeners.quotas.is_sorting()) {
         ensure(order.is_sound(), || BrokenInvariant::UnsoundPolicy)?;
         Mismatch { recorded: order.len(), found: candidates }.settle(BrokenInvariant::AgingCount)?;
     }
@@ -56,7 +56,7 @@ fn check_point(point: Ref<'_, Point>, evictor: &Evictor, resources: Resources<'_
     let is_silent = point.word.load(Acquire).is_silent();
     let is_filed = |policy: &Policy| {
         // A namespace that has just got a quota is being sorted into a group.
-        let unsorted = evictor.quotas.is_sorting()
+        let unsorted = evictor.listeners.quotas.is_sorting()
             && policy.is_filed(slot, standing, CandidateEntry { group: None, ..entry }, is_silent);
         unsorted || policy.is_filed(slot, standing, entry, is_silent)
     };
@@ -66,7 +66,8 @@ fn check_point(point: Ref<'_, Point>, evictor: &Evictor, resources: Resources<'_
         ensure(!moved || is_filed(&incoming.policy), || BrokenInvariant::NotMoved(at))?;
     }
     let by_age = Standing { demoted: false, ..standing };
-    let is_aging = |order: &Policy| evictor.quotas.is_sorting() || order.is_filed(slot, by_age, entry, is_silent);
+    let is_aging =
+        |order: &Policy| evictor.listeners.quotas.is_sorting() || order.is_filed(slot, by_age, entry, is_silent);
     ensure(ranking.aging.order().is_none_or(is_aging), || BrokenInvariant::NotAging(at))?;
     ensure(ranking.due.at(slot) == until, || BrokenInvariant::WrongMoment(at))?;
     Ok(true)

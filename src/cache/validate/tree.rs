@@ -62,7 +62,7 @@ fn check_run<'g>(
     let len = run.word().len();
     check_arrays(run, len, resources)?;
     let is_hidden = run.shown(resources.guard) < len;
-    ensure(is_hidden == evictor.hidden.contains(run), || BrokenInvariant::HiddenRun(RunAt::of(run)))?;
+    ensure(is_hidden == evictor.listeners.hidden.contains(run), || BrokenInvariant::HiddenRun(RunAt::of(run)))?;
     let points = points_of(run, resources);
     for &point in &points {
         check_point(run, len, point, resources)?;
@@ -154,7 +154,7 @@ fn check_child<'g>(
     let run = RunAt::of(child);
     ensure(child.parent() == Some(point), || BrokenInvariant::WrongParent(run))?;
     let found = point.as_ref().children.get(child.first(), resources.guard);
-    let is_severed = evictor.hidden.severed_from(point).any(|severed| severed == child.link());
+    let is_severed = evictor.listeners.hidden.severed_from(point).any(|severed| severed == child.link());
     ensure((found == Some(child)) != is_severed, || BrokenInvariant::RunMisplaced(run))?;
     let end = point.end();
     ensure(child.start() == end, || BrokenInvariant::WrongStart { run, end })?;
@@ -192,6 +192,6 @@ pub(super) fn children_of<'g>(
         .as_ref()
         .children
         .for_each(resources.guard, &mut |run| children.extend(Some(run).filter(|run| !has_died(*run))));
-    children.extend(evictor.hidden.severed_from(point).map(|run| run.get(resources.guard)));
+    children.extend(evictor.listeners.hidden.severed_from(point).map(|run| run.get(resources.guard)));
     children
 }

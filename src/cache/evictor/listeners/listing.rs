@@ -7,8 +7,8 @@
 use std::collections::HashSet;
 use std::ops::Range;
 
-use super::{Evictor, Resources};
 use crate::block::Grid;
+use crate::cache::evictor::{Evictor, Resources};
 use crate::name::NamespaceName;
 use crate::reclaim::{Link, Ref};
 use crate::tree::{Excerpt, PieceId, Run, Space};
@@ -70,7 +70,7 @@ impl Listing {
 
 impl Listings {
     #[inline]
-    pub(super) fn is_empty(&self) -> bool {
+    pub(in crate::cache) fn is_empty(&self) -> bool {
         self.under_way.is_empty()
     }
 }
@@ -79,17 +79,17 @@ impl Evictor {
     /// Whether a listing is under way.
     #[cfg(test)]
     pub(in crate::cache) fn is_listing(&self) -> bool {
-        !self.listings.is_empty()
+        !self.listeners.listings.is_empty()
     }
 
     /// Begins one; its id.
     pub(in crate::cache) fn begin_listing(&mut self) -> u64 {
-        let id = self.listings.begun;
-        self.listings.begun += 1;
-        self.listings.under_way.push(Listing {
+        let id = self.listeners.listings.begun;
+        self.listeners.listings.begun += 1;
+        self.listeners.listings.under_way.push(Listing {
             id,
             until: self.registered,
-            next_batch: self.observers.next(),
+            next_batch: self.listeners.observers.next(),
             excerpt: Excerpt::default(),
             runs: Vec::new(),
             seen: HashSet::new(),
@@ -100,7 +100,7 @@ impl Evictor {
 
     /// Makes room for so many runs while there are few, so that nothing long is copied under the lock later.
     pub(in crate::cache) fn make_room(&mut self, id: u64, runs: usize) {
-        if let Some(listing) = self.listings.under_way.iter_mut().find(|listing| listing.id == id) {
+        if let Some(listing) = self.listeners.listings.under_way.iter_mut().find(|listing| listing.id == id) {
             listing.excerpt.reserve(runs);
             listing.runs.reserve(runs);
             listing.seen.reserve(runs);
@@ -109,31 +109,31 @@ impl Evictor {
 
     /// Notes that a tree is being detached, which listings under way have to list.
     pub(in crate::cache) fn list_detached(&mut self, space: Link<Space>) {
-        self.listings.under_way.iter_mut().for_each(|listing| listing.detached.push(space));
+        self.listeners.listings.under_way.iter_mut().for_each(|listing| listing.detached.push(space));
     }
 
     /// The trees that were detached since a listing began.
     pub(in crate::cache) fn take_detached_since(&mut self, id: u64) -> Vec<Link<Space>> {
-        let listing = self.listings.under_way.iter_mut().find(|listing| listing.id == id);
+        let listing = self.listeners.listings.under_way.iter_mut().find(|listing| listing.id == id);
         listing.map_or_else(Vec::new, |listing| std::mem::take(&mut listing.detached))
     }
 
     pub(in crate::cache) fn end_listing(&mut self, id: u64) -> Listing {
-        let at = self.listings.under_way.iter().position(|listing| listing.id == id);
-        self.listings.under_way.swap_remove(at.expect("a listing ends once"))
+        let at = self.listeners.listings.under_way.iter().position(|listing| listing.id == id);
+        self.listeners.listings.under_way.swap_remove(at.expect("a listing ends once"))
     }
 
     /// Lists a run that was `len` tokens long until now, before that is seen.
     #[inline]
-    pub(super) fn list_first<'g>(&mut self, run: Ref<'g, Run>, len: u32, resources: Resources<'g>) {
-        if !self.listings.is_empty() {
-            (0..self.listings.under_way.len()).for_each(|at| self.list(at, run, len, resources));
+    pub(in crate::cache) fn list_first<'g>(&mut self, run: Ref<'g, Run>, len: u32, resources: Resources<'g>) {
+        if !self.listeners.listings.is_empty() {
+            (0..self.listeners.listings.under_way.len()).for_each(|at| self.list(at, run, len, resources));
         }
     }
 
     #[cold]
     fn list<'g>(&mut self, at: usize, run: Ref<'g, Run>, len: u32, resources: Resources<'g>) {
-        let until = self.listings.under_way[at].until;
+        let until = self.listeners.listings.under_way[at].until;
         let depth = len.min(run.shown(resources.guard));
         // What was appended later is not in it. Most runs have one part, and ask for no memory.
         let (first, behind) = run.account.with(&self.owner, |account| {
@@ -142,7 +142,7 @@ impl Evictor {
             (parts.next().filter(|_| account.is_registered()), parts.collect())
         });
         let Some((serial, part)) = first else { return };
-        let (grid, listing) = (resources.grid_of(run), &mut self.listings.under_way[at]);
+        let (grid, listing) = (resources.grid_of(run), &mut self.listeners.listings.under_way[at]);
         if !listing.seen.insert(run.link()) {
             return;
         }
@@ -164,7 +164,7 @@ impl Evictor {
         runs: impl Iterator<Item = Ref<'g, Run>>,
         resources: Resources<'g>,
     ) {
-        let Some(at) = self.listings.under_way.iter().position(|listing| listing.id == id) else { return };
+        let Some(at) = self.listeners.listings.under_way.iter().position(|listing| listing.id == id) else { return };
         for run in runs {
             self.list(at, run, run.word().len(), resources);
         }

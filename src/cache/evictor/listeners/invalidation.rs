@@ -14,10 +14,10 @@ use std::ops::Range;
 
 use smallvec::SmallVec;
 
-use super::exchange::SLICE;
-use super::{Evictor, Resources};
 use crate::block::{BlockId, Grid};
 use crate::cache::events::EvictionReason;
+use crate::cache::evictor::exchange::SLICE;
+use crate::cache::evictor::{Evictor, Resources};
 use crate::reclaim::{Guard, Link, Ref};
 use crate::tree::{Point, Run};
 
@@ -32,7 +32,7 @@ pub(in crate::cache) struct Hidden {
 impl Hidden {
     /// Nothing is hidden, as nearly always.
     #[inline]
-    pub(super) fn is_empty(&self) -> bool {
+    pub(in crate::cache) fn is_empty(&self) -> bool {
         self.runs.is_empty()
     }
 
@@ -158,12 +158,12 @@ impl Evictor {
         let is_found = !run.space().is_detached();
         self.reason = EvictionReason::Invalidated;
         if is_found {
-            self.tell_removed(run, keep, &run.block_ids(resources.guard)[keep..held], resources);
+            self.unfindable(run, keep, &run.block_ids(resources.guard)[keep..held], resources);
         }
         if depth == 0 {
             self.sever(run, resources);
         } else {
-            self.hidden.runs.insert(run.link());
+            self.listeners.hidden.runs.insert(run.link());
             run.show(depth, resources.guard);
         }
         if self.retained.next().is_some() {
@@ -185,22 +185,22 @@ impl Evictor {
         let Some(parent) = run.parent() else { return };
         parent.as_ref().children.remove(run, resources.guard);
         run.show(0, resources.guard);
-        self.hidden.runs.insert(run.link());
-        self.hidden.severed.entry(parent.link()).or_default().insert(run.link());
+        self.listeners.hidden.runs.insert(run.link());
+        self.listeners.hidden.severed.entry(parent.link()).or_default().insert(run.link());
     }
 
     /// Severs a run that was hung under a hidden point; called before it is told of.
     #[inline]
-    pub(super) fn sever_if_beyond<'g>(&mut self, run: Ref<'g, Run>, resources: Resources<'g>) {
-        if !self.hidden.is_empty() && run.parent().is_some_and(|parent| parent.is_hidden(resources.guard)) {
+    pub(in crate::cache) fn sever_if_beyond<'g>(&mut self, run: Ref<'g, Run>, resources: Resources<'g>) {
+        if !self.listeners.hidden.is_empty() && run.parent().is_some_and(|parent| parent.is_hidden(resources.guard)) {
             self.sever(run, resources);
         }
     }
 
     /// How many of the first `blocks` blocks of `run` are hidden.
     #[inline]
-    pub(super) fn hidden_of<'g>(&self, run: Ref<'g, Run>, blocks: usize, resources: Resources<'g>) -> usize {
-        if self.hidden.is_empty() {
+    pub(in crate::cache) fn hidden_of<'g>(&self, run: Ref<'g, Run>, blocks: usize, resources: Resources<'g>) -> usize {
+        if self.listeners.hidden.is_empty() {
             return 0;
         }
         blocks.saturating_sub(run.blocks_to(run.shown(resources.guard), resources.grid_of(run)))
@@ -208,9 +208,9 @@ impl Evictor {
 
     /// Notes that `run` ends at `end` now.
     #[inline]
-    pub(super) fn note_end(&mut self, run: Ref<'_, Run>, end: u32, resources: Resources<'_>) {
-        if !self.hidden.is_empty() && (end == 0 || end <= run.shown(resources.guard)) {
-            self.hidden.forget(run);
+    pub(in crate::cache) fn note_end(&mut self, run: Ref<'_, Run>, end: u32, resources: Resources<'_>) {
+        if !self.listeners.hidden.is_empty() && (end == 0 || end <= run.shown(resources.guard)) {
+            self.listeners.hidden.forget(run);
         }
     }
 }

@@ -7,9 +7,9 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use super::exchange::SLICE;
-use super::{Choice, Evictor, Resources};
 use crate::cache::events::EvictionReason;
+use crate::cache::evictor::exchange::SLICE;
+use crate::cache::evictor::{Choice, Evictor, Resources};
 use crate::cache::quota::Quota;
 use crate::policy::{CandidateId, QuotaGroup};
 use crate::reclaim::Ref;
@@ -61,7 +61,7 @@ impl Quotas {
 
 impl Evictor {
     /// Counts `blocks` new blocks of `run`, of which `charged` were charged to its namespace by a reservation.
-    pub(super) fn count_cached(&mut self, run: Ref<'_, Run>, blocks: usize, charged: usize) {
+    pub(in crate::cache) fn count_cached(&mut self, run: Ref<'_, Run>, blocks: usize, charged: usize) {
         let holdings = &run.space().holdings;
         holdings.set_cached(holdings.cached() + blocks);
         if charged > 0 {
@@ -71,21 +71,21 @@ impl Evictor {
     }
 
     /// Counts `blocks` unprotected blocks of `run` as freed.
-    pub(super) fn count_freed(&mut self, run: Ref<'_, Run>, blocks: usize) {
+    pub(in crate::cache) fn count_freed(&mut self, run: Ref<'_, Run>, blocks: usize) {
         let holdings = &run.space().holdings;
         holdings.set_cached(holdings.cached() - blocks);
     }
 
     /// Counts `after` protected blocks of `run` instead of `before`.
-    pub(super) fn count_protected(&mut self, run: Ref<'_, Run>, before: usize, after: usize) {
+    pub(in crate::cache) fn count_protected(&mut self, run: Ref<'_, Run>, before: usize, after: usize) {
         let holdings = &run.space().holdings;
         holdings.set_protected(holdings.protected() + after - before);
     }
 
     /// Notes a group that is over its limit.
-    pub(super) fn note_group(&mut self, group: Option<QuotaGroup>, holdings: &Holdings) {
+    pub(in crate::cache) fn note_group(&mut self, group: Option<QuotaGroup>, holdings: &Holdings) {
         if let Some(group) = group.filter(|_| holdings.excess() > 0) {
-            self.quotas.over.insert(group);
+            self.listeners.quotas.over.insert(group);
         }
     }
 
@@ -111,9 +111,9 @@ impl Evictor {
         if let Some(group) = holdings.group.get(&self.owner) {
             return group;
         }
-        let group = QuotaGroup::at(self.quotas.groups);
-        self.quotas.groups += 1;
-        self.quotas.limited.insert(group, Arc::clone(holdings));
+        let group = QuotaGroup::at(self.listeners.quotas.groups);
+        self.listeners.quotas.groups += 1;
+        self.listeners.quotas.limited.insert(group, Arc::clone(holdings));
         holdings.group.with_mut(&mut self.owner, |of| *of = Some(group));
         // Without cached blocks there is no candidate, and later ones are filed under the group at once.
         if holdings.cached() > 0 {
@@ -123,9 +123,9 @@ impl Evictor {
     }
 
     /// From now on every slot is filed again, slice by slice.
-    pub(super) fn begin_sorting(&mut self) {
-        self.quotas.round = self.ranking.slots().len();
-        self.quotas.unsorted = self.quotas.round;
+    pub(in crate::cache) fn begin_sorting(&mut self) {
+        self.listeners.quotas.round = self.ranking.slots().len();
+        self.listeners.quotas.unsorted = self.listeners.quotas.round;
     }
 
     /// Frees up to `want` blocks of one namespace, in the policy's order; nothing while its candidates are being sorted, of
@@ -166,27 +166,28 @@ impl Evictor {
         holdings.limit(None, None);
         holdings.set_time_to_idle(None);
         if let Some(group) = holdings.group.get(&self.owner) {
-            self.quotas.limited.remove(&group);
+            self.listeners.quotas.limited.remove(&group);
             self.ranking.aging.set_time(group, None);
         }
     }
 
     /// Files up to `slots` slots again, under their groups; true if more are left.
-    pub(super) fn sort_groups(&mut self, slots: usize, resources: Resources<'_>) -> bool {
-        for _ in 0..slots.min(self.quotas.unsorted) {
-            self.quotas.next = if self.quotas.next < self.quotas.round { self.quotas.next } else { 0 };
-            if let Some(candidate) = self.ranking.at(CandidateId::at(self.quotas.next)) {
+    pub(in crate::cache) fn sort_groups(&mut self, slots: usize, resources: Resources<'_>) -> bool {
+        for _ in 0..slots.min(self.listeners.quotas.unsorted) {
+            self.listeners.quotas.next =
+                if self.listeners.quotas.next < self.listeners.quotas.round { self.listeners.quotas.next } else { 0 };
+            if let Some(candidate) = self.ranking.at(CandidateId::at(self.listeners.quotas.next)) {
                 self.file(candidate.get(resources.guard), resources);
             }
-            self.quotas.next += 1;
-            self.quotas.unsorted -= 1;
+            self.listeners.quotas.next += 1;
+            self.listeners.quotas.unsorted -= 1;
         }
-        self.quotas.is_sorting()
+        self.listeners.quotas.is_sorting()
     }
 
     /// The next victim of a namespace that is over its limit.
-    pub(super) fn choose_over_quota(&mut self) -> Option<Choice> {
-        while let Some(group) = self.quotas.over.first().copied() {
+    pub(in crate::cache) fn choose_over_quota(&mut self) -> Option<Choice> {
+        while let Some(group) = self.listeners.quotas.over.first().copied() {
             let victim = self.choose_beyond(group);
             if victim.is_some() {
                 return victim;
@@ -197,10 +198,10 @@ impl Evictor {
 
     /// The next victim of a group that is over its limit. Without one, the group's note is removed.
     fn choose_beyond(&mut self, group: QuotaGroup) -> Option<Choice> {
-        let excess = self.quotas.excess(group);
+        let excess = self.listeners.quotas.excess(group);
         let victim = self.ranking.choose_of(group).filter(|_| excess > 0);
         if victim.is_none() {
-            self.quotas.over.remove(&group);
+            self.listeners.quotas.over.remove(&group);
         }
         victim.map(|victim| Choice { victim, most: excess, reason: EvictionReason::Quota })
     }
@@ -217,7 +218,7 @@ impl Evictor {
         if self.sort_groups(SLICE, resources) {
             return true;
         }
-        let owed = pass.owed.get_or_insert_with(|| self.quotas.owed());
+        let owed = pass.owed.get_or_insert_with(|| self.listeners.quotas.owed());
         let mut slice = SLICE;
         while let Some((group, blocks)) = owed.last_mut() {
             if slice == 0 {

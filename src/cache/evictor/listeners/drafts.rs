@@ -22,7 +22,7 @@ pub(in crate::cache) struct Drafts {
 /// Ends the part of arrays that have left the tree: retires them, now or when the last draft that names them is copied: those
 /// of their run's store, and of what was appended to it.
 #[inline]
-pub(super) fn let_go(arrays: Ref<'_, Arrays>, guard: &Guard<'_>) {
+pub(in crate::cache) fn let_go(arrays: Ref<'_, Arrays>, guard: &Guard<'_>) {
     if !arrays.leave() {
         guard.retire(arrays);
     }
@@ -30,12 +30,12 @@ pub(super) fn let_go(arrays: Ref<'_, Arrays>, guard: &Guard<'_>) {
 
 impl Drafts {
     /// Takes a draft that was sent to subscribers, or to none.
-    pub(super) fn add(&mut self, draft: Arc<Draft>) {
+    pub(in crate::cache) fn add(&mut self, draft: Arc<Draft>) {
         self.waiting.push_back(draft);
     }
 
     /// Lets drafts go that no subscriber has any more: looks at a few of them, in turn.
-    pub(super) fn release(&mut self, guard: &Guard<'_>) {
+    pub(in crate::cache) fn release(&mut self, guard: &Guard<'_>) {
         for _ in 0..LOOKS.min(self.waiting.len()) {
             let Some(mut draft) = self.waiting.pop_front() else { return };
             if is_only(&mut draft) {
@@ -54,7 +54,7 @@ impl Drafts {
         }
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub(in crate::cache) fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
 }

@@ -1,9 +1,8 @@
 //! What is evicted for the eviction sink.
 
-use std::fmt;
-
-use super::{Evictor, Resources, Victims};
+use super::Victims;
 use crate::block::BlockId;
+use crate::cache::evictor::{Evictor, Resources};
 use crate::cache::kept::KeptBlocks;
 use crate::reclaim::{Guard, Ref};
 use crate::sync::gauge::{AtomicUsize, Relaxed};
@@ -26,10 +25,9 @@ pub(in crate::cache) trait Outlet: Send + Sync {
 /// One that the evictor and its turns share.
 pub(in crate::cache) type SharedOutlet = Arc<Box<dyn Outlet>>;
 
-/// The sink, and how this turn uses it.
-#[derive(Default)]
+/// How this turn uses the sink.
+#[derive(Debug, Default)]
 pub(in crate::cache) struct Sinking {
-    pub(in crate::cache) outlet: Option<SharedOutlet>,
     /// A thread or task needs the blocks that this turn evicts.
     is_needed: bool,
     /// What the sink keeps of what a thread has offered that does not wait: if it keeps any, this turn evicts past it.
@@ -57,20 +55,10 @@ pub(in crate::cache) struct LeftForSink {
     passed_by: usize,
 }
 
-impl fmt::Debug for Sinking {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Sinking").field("is_set", &self.is_set()).finish_non_exhaustive()
-    }
-}
-
 impl Sinking {
     /// A turn begins.
-    pub(super) fn begin_turn(&mut self) {
+    pub(in crate::cache) fn begin_turn(&mut self) {
         (self.is_needed, self.needed, self.passed_by) = (false, None, 0);
-    }
-
-    pub(in crate::cache) fn is_set(&self) -> bool {
-        self.outlet.is_some()
     }
 
     /// This turn evicts for a thread that needs the blocks. If it does not wait, `kept` counts what the sink keeps of those that it
@@ -86,10 +74,10 @@ impl Sinking {
 
     /// Notes the mark of a batch; false if the sink's code panicked. The first victim has not left the tree yet, so the turn must not
     /// break here.
-    fn begin_batch(&mut self) -> bool {
-        let Self { outlet: Some(outlet), mark, .. } = self else { return false };
+    fn begin_batch(&mut self, outlet: Option<&SharedOutlet>) -> bool {
+        let Some(outlet) = outlet else { return false };
         let mut is_marked = false;
-        contained(|| (*mark, is_marked) = (outlet.mark(), true));
+        contained(|| (self.mark, is_marked) = (outlet.mark(), true));
         is_marked
     }
 }
@@ -98,14 +86,14 @@ impl Evictor {
     /// Puts evicted blocks of `run`, from the `keep`-th on, where they are to go: to who has asked for what is evicted, to the
     /// sink, or to those that are free at the end of the turn.
     #[inline]
-    pub(super) fn put_evicted<'g>(
+    pub(in crate::cache) fn put_evicted<'g>(
         &mut self,
         run: Ref<'g, Run>,
         keep: usize,
         blocks: &[BlockId],
         resources: Resources<'g>,
     ) {
-        if self.victims.is_none() && !self.sinking.is_set() {
+        if self.listeners.victims.is_none() && !self.has_sink() {
             self.freed.extend_from_slice(blocks);
         } else {
             self.keep_evicted(run, keep, blocks, resources);
@@ -114,32 +102,35 @@ impl Evictor {
 
     #[cold]
     fn keep_evicted<'g>(&mut self, run: Ref<'g, Run>, keep: usize, blocks: &[BlockId], resources: Resources<'g>) {
-        if self.victims.is_none() && (self.sinking.passes_by() || !self.sinking.begin_batch()) {
-            self.sinking.passed_by += blocks.len();
+        if self.listeners.victims.is_none()
+            && (self.listeners.sinking.passes_by()
+                || !self.listeners.sinking.begin_batch(self.listeners.live.outlet.as_ref()))
+        {
+            self.listeners.sinking.passed_by += blocks.len();
             self.freed.extend_from_slice(blocks);
             return;
         }
-        self.victims.get_or_insert_default().add(run, keep, blocks, self.reason, resources);
+        self.listeners.victims.get_or_insert_default().add(run, keep, blocks, self.reason, resources);
     }
 
     /// Blocks that this turn has evicted for the sink.
     pub(in crate::cache) fn offered(&self) -> usize {
-        self.victims.as_ref().map_or(0, |victims| victims.blocks.len())
+        self.listeners.victims.as_ref().map_or(0, |victims| victims.blocks.len())
     }
 
     /// What a turn leaves for the sink, at its end.
     #[inline]
     pub(in crate::cache) fn take_for_sink(&mut self, kept: &KeptBlocks) -> Option<Box<LeftForSink>> {
-        let has_any = self.victims.is_some() || self.sinking.passed_by > 0;
+        let has_any = self.listeners.victims.is_some() || self.listeners.sinking.passed_by > 0;
         if has_any { self.leave_for_sink(kept) } else { None }
     }
 
     #[cold]
     fn leave_for_sink(&mut self, kept: &KeptBlocks) -> Option<Box<LeftForSink>> {
-        let Sinking { outlet, is_needed, needed, passed_by, mark } = &mut self.sinking;
-        let outlet = outlet.clone()?;
+        let outlet = self.listeners.live.outlet.clone()?;
+        let Sinking { is_needed, needed, passed_by, mark } = &mut self.listeners.sinking;
         let (mark, is_needed, needed) = (*mark, *is_needed, needed.take());
-        let victims = self.victims.take().map(|victims| ForSink { victims, mark, is_needed, needed });
+        let victims = self.listeners.victims.take().map(|victims| ForSink { victims, mark, is_needed, needed });
         if let Some(ForSink { victims, needed, .. }) = &victims {
             kept.begin(victims.blocks.len());
             // Relaxed: a number to go by.

@@ -1,0 +1,48 @@
+//! A listener for tests: what was stored and what went, apart from the accounts.
+
+use std::ops::Range;
+
+use crate::cache::evictor::Evictor;
+
+impl Evictor {
+    pub(super) fn enter_stored(&mut self, blocks: &Range<usize>) {
+        self.listeners.ledger[0] += blocks.len();
+    }
+
+    pub(super) fn enter_removed(&mut self, blocks: &Range<usize>) {
+        self.listeners.ledger[1] += blocks.len();
+    }
+}
+
+/// Listeners are told of each block once when it comes and once when it goes, on whatever way.
+#[test]
+fn what_was_stored_and_has_not_gone_is_cached() {
+    use crate::{Eviction, PrefixCache, Watermarks};
+
+    for eviction in [Eviction::Inline, Eviction::Background(Watermarks::new(4, 8))] {
+        let cache = PrefixCache::builder(4, 64).eviction(eviction).build().expect("valid");
+        let (session, space) = (cache.session(), cache.default_namespace());
+        let other = cache.namespace(&["other"]);
+        let mut random = fastrand::Rng::with_seed(7);
+        for step in 0..4000_u32 {
+            let space = if random.bool() { &space } else { &other };
+            let prompt: Vec<u32> = (0..random.u32(1..40)).map(|at| at / 7 * random.u32(1..3)).collect();
+            match random.u8(..40) {
+                0 => space.clear(),
+                1 => _ = cache.invalidate_blocks(&[random.u32(..64)]),
+                2 => _ = cache.evict(random.usize(..20)),
+                3 => cache.settle(),
+                _ => {
+                    let Ok(start) = session.acquire(space, &prompt, 4) else { continue };
+                    drop(session.insert(start.hit.lease(), &prompt, start.blocks));
+                }
+            }
+            if step % 50 == 0 {
+                cache.inner.evicting(|evictor, _| {
+                    let [stored, removed] = evictor.listeners.ledger;
+                    assert_eq!(stored - removed, evictor.totals.evictable + evictor.totals.protected);
+                });
+            }
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! What may change while the cache runs, and who is told of what: one record, which nobody changes. It is replaced as a whole under
+//! the evictor's lock. The evictor has the present one at hand; other threads read it without a lock.
+
+use std::fmt;
+use std::time::Duration;
+
+use super::{SharedOutlet, Subscriber};
+use crate::cache::background::Watermarks;
+use crate::cache::evictor::Evictor;
+use crate::sync::gauge::{AtomicUsize, Relaxed};
+use crate::sync::{Arc, Swap};
+
+/// The record.
+#[derive(Clone, Default)]
+pub(in crate::cache) struct Live {
+    /// Of the background evictor; `None` without one.
+    pub(in crate::cache) watermarks: Option<Watermarks>,
+    /// After how long without a use a prefix of any namespace is dropped.
+    pub(in crate::cache) time_to_idle: Option<Duration>,
+    /// Where evicted blocks go; `None` if they are free at once.
+    pub(in crate::cache) outlet: Option<SharedOutlet>,
+    /// Who listens to events.
+    pub(in crate::cache) subscribers: Vec<Subscriber>,
+}
+
+/// The record in force, for all threads.
+pub(in crate::cache) struct LiveSettings {
+    record: Swap<Live>,
+    /// Its low watermark, which each allocation looks at; zero without a background evictor.
+    low: AtomicUsize,
+}
+
+impl Live {
+    fn low(&self) -> usize {
+        self.watermarks.map_or(0, |watermarks| watermarks.low)
+    }
+}
+
+impl fmt::Debug for Live {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { watermarks, time_to_idle, outlet, subscribers } = self;
+        f.debug_struct("Live")
+            .field("watermarks", watermarks)
+            .field("time_to_idle", time_to_idle)
+            .field("has_sink", &outlet.is_some())
+            .field("subscribers", subscribers)
+            .finish()
+    }
+}
+
+impl fmt::Debug for LiveSettings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.record.read(|live| live.fmt(f))
+    }
+}
+
+impl LiveSettings {
+    pub(in crate::cache) fn new(live: &Arc<Live>) -> Self {
+        Self { record: Swap::new(Arc::clone(live)), low: AtomicUsize::new(live.low()) }
+    }
+
+    /// The watermarks of the background evictor; both are zero without one.
+    pub(in crate::cache) fn watermarks(&self) -> Watermarks {
+        self.record.read(|live| live.watermarks).unwrap_or(Watermarks::new(0, 0))
+    }
+
+    /// The low one of them.
+    #[inline]
+    pub(in crate::cache) fn low_watermark(&self) -> usize {
+        // Relaxed: a setting; no memory depends on it.
+        self.low.load(Relaxed)
+    }
+
+    /// After how long without a use a prefix of any namespace is dropped.
+    pub(in crate::cache) fn time_to_idle(&self) -> Option<Duration> {
+        self.record.read(|live| live.time_to_idle)
+    }
+
+    /// Puts a record in force. The handles of the one before: where they may be the last ones, they are dropped without the
+    /// evictor's lock, because an outlet holds the caller's code.
+    pub(in crate::cache) fn replace(&self, live: Live, evictor: &mut Evictor) -> [Arc<Live>; 2] {
+        // Relaxed: as above.
+        self.low.store(live.low(), Relaxed);
+        evictor.listeners.has_any = live.outlet.is_some() || !live.subscribers.is_empty();
+        let live = Arc::new(live);
+        [self.record.replace(Arc::clone(&live)), std::mem::replace(&mut evictor.listeners.live, live)]
+    }
+}
+
+impl Evictor {
+    /// Whether evicted blocks go to a sink.
+    #[inline]
+    pub(in crate::cache) fn has_sink(&self) -> bool {
+        self.listeners.has_any && self.listeners.live.outlet.is_some()
+    }
+
+    /// Whether anybody subscribes to events.
+    #[inline]
+    pub(in crate::cache) fn has_subscribers(&self) -> bool {
+        self.listeners.has_any && !self.listeners.live.subscribers.is_empty()
+    }
+}

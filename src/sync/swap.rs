@@ -1,0 +1,47 @@
+//! A shared value that is replaced as a whole.
+
+use super::Arc;
+
+/// The present value. Reading it takes no lock.
+#[cfg(not(any(radixkv_loom, radixkv_shuttle, radixkv_tsan)))]
+pub(crate) struct Swap<T>(arc_swap::ArcSwap<T>);
+
+/// The present value. No model explores when it is seen: it is read under the lock under which it is replaced, or says nothing of
+/// memory. ThreadSanitizer does not see the fences of `arc-swap`.
+#[cfg(any(radixkv_loom, radixkv_shuttle, radixkv_tsan))]
+pub(crate) struct Swap<T>(std::sync::Mutex<Arc<T>>);
+
+#[cfg(not(any(radixkv_loom, radixkv_shuttle, radixkv_tsan)))]
+impl<T> Swap<T> {
+    pub(crate) fn new(value: Arc<T>) -> Self {
+        Self(arc_swap::ArcSwap::new(value))
+    }
+
+    /// Looks at the present value, which stays meanwhile.
+    pub(crate) fn read<R>(&self, read: impl FnOnce(&T) -> R) -> R {
+        read(&self.0.load())
+    }
+
+    /// Replaces the value; the one before.
+    pub(crate) fn replace(&self, value: Arc<T>) -> Arc<T> {
+        self.0.swap(value)
+    }
+}
+
+#[cfg(any(radixkv_loom, radixkv_shuttle, radixkv_tsan))]
+impl<T> Swap<T> {
+    pub(crate) fn new(value: Arc<T>) -> Self {
+        Self(std::sync::Mutex::new(value))
+    }
+
+    /// Looks at the present value, which stays meanwhile.
+    pub(crate) fn read<R>(&self, read: impl FnOnce(&T) -> R) -> R {
+        let value = Arc::clone(&self.0.lock().expect("nothing panics under it"));
+        read(&value)
+    }
+
+    /// Replaces the value; the one before.
+    pub(crate) fn replace(&self, value: Arc<T>) -> Arc<T> {
+        std::mem::replace(&mut self.0.lock().expect("nothing panics under it"), value)
+    }
+}
