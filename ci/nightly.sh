@@ -32,22 +32,10 @@ models() {
     step "models, all preemptions, $deep s each" env RADIXKV_UNBOUNDED=1 LOOM_MAX_DURATION="$deep" bash ci/loom.sh
     step "$schedules random and PCT schedules" env SHUTTLE_ITERS="$schedules" bash ci/shuttle.sh
     step 'seeded bugs' bash ci/teeth.sh
+    step 'kernels' bash ci/kernels.sh
 }
 
 machine() {
-    step 'every test, optimised' env RUST_TEST_NOCAPTURE=1 cargo test --release --workspace \
-        --exclude radixkv-cuda --exclude loom_tests --no-fail-fast -- --include-ignored
-    step 'the first two commands' bash ci/first_hour.sh
-    step 'faults and limits' bash ci/faults.sh release
-    # Bash counts in SECONDS itself: only `env` can set it.
-    step "threads stopped anywhere, $stops s" env SECONDS="$stops" cargo test --release --test stops -- --nocapture
-    step "load beside its ideal, $requests s" env SECONDS="$requests" cargo test --release --test load -- --nocapture
-    step "$histories histories of pool and tree each" bash ci/histories.sh "$histories"
-    step "address sanitizer, $stress s" bash ci/asan.sh "$stress"
-    step "thread sanitizer, $stress s" bash ci/tsan.sh "$stress"
-    step "fuzzing, $fuzz s a target" bash ci/fuzz.sh "$fuzz"
-    step 'tests with each feature alone' bash ci/features.sh tests
-    step 'kernels' bash ci/kernels.sh
     step 'peers' bash ci/peers.sh
     step 'events, pyzmq' bash crates/radixkv-events/peers/run.sh
     step 'tiers: lints' cargo clippy --locked -p radixkv-tiers --all-features --all-targets -- -D warnings
@@ -73,6 +61,18 @@ machine() {
         bash ci/python.sh
     step 'a crowd of clients' env ENGINE_CROWD_SECONDS=60 ENGINE_TOKENIZERS=20000 \
         cargo test --release -p radixkv-engine --test engine -- crowd random_changes
+    step 'every test, optimised' env RUST_TEST_NOCAPTURE=1 cargo test --release --workspace \
+        --exclude radixkv-cuda --exclude loom_tests --no-fail-fast -- --include-ignored
+    step 'the first two commands' bash ci/first_hour.sh
+    step 'faults and limits' bash ci/faults.sh release
+    # Bash counts in SECONDS itself: only `env` can set it.
+    step "threads stopped anywhere, $stops s" env SECONDS="$stops" cargo test --release --test stops -- --nocapture
+    step "load beside its ideal, $requests s" env SECONDS="$requests" cargo test --release --test load -- --nocapture
+    step "$histories histories of pool and tree each" bash ci/histories.sh "$histories"
+    step "address sanitizer, $stress s" bash ci/asan.sh "$stress"
+    step "thread sanitizer, $stress s" bash ci/tsan.sh "$stress"
+    step "fuzzing, $fuzz s a target" bash ci/fuzz.sh "$fuzz"
+    step 'tests with each feature alone' bash ci/features.sh tests
     if command -v cargo-deny >/dev/null; then step 'licences and bans' cargo deny check bans licenses sources; fi
 }
 
