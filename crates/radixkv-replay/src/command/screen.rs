@@ -33,7 +33,7 @@ impl Screen {
     }
 
     /// A line of this many columns without colours.
-    #[cfg(any(test, feature = "region"))]
+    #[allow(dead_code, reason = "for tests and for regions")]
     pub(crate) fn plain(width: usize) -> Self {
         Self { width: Some(width), colours: false }
     }
