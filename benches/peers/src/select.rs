@@ -12,11 +12,12 @@ use crate::{
         settings::Settings,
     },
     peers::{
-        chain_index::Chains, compressed::Compressed, kvbm::Managed, radix_tree::Holders, router::Routed,
-        shared::Shared, token_tree::Tenants,
+        background::InBackground, chain_index::Chains, compressed::Compressed, kvbm::Managed, radix_tree::Holders,
+        router::Routed, shared::Shared, token_tree::Tenants,
     },
     rows::{
         contention::{disjoint, look_up_many, look_up_own, many},
+        engine::{engine, serve_sequences},
         growth::{Grow, apart, grow, growth},
         lookups::{among_1m, among_100k, cold, rotate, rotating},
         mixed::{half, mix, mix_half, mixed},
@@ -56,6 +57,7 @@ pub(crate) enum Name {
     Mixed,
     Half,
     Turnover,
+    Engine,
     Growth,
     Replay,
 }
@@ -111,6 +113,7 @@ pub(crate) fn row(name: Name, settings: &Settings, load: Option<&Load>) -> Row {
             let others = with(entries!(turn_over, settings; Shared), [absent::<Tenants>(NO_POOL)]);
             turnover(settings, with(evicting!(turn_over, settings), others))
         }
+        Name::Engine => engine(settings, entries!(serve_sequences, settings; Radixkv, InBackground, Mutexed)),
         Name::Growth => growth(settings, contenders!(apart, settings)),
         Name::Replay => {
             let load = load.expect("it is made for this row");

@@ -1,6 +1,7 @@
 //! Rows that `radixkv bench` does not have.
 
 pub(crate) mod contention;
+pub(crate) mod engine;
 pub(crate) mod growth;
 pub(crate) mod lookups;
 pub(crate) mod mixed;

@@ -126,6 +126,12 @@ impl Strawman {
         Some(self.free.split_off(rest))
     }
 
+    /// Takes reserved blocks back that were not inserted.
+    #[allow(dead_code, reason = "for the peers' rows")]
+    pub(crate) fn give_back(&mut self, mut blocks: Vec<BlockId>) {
+        self.free.append(&mut blocks);
+    }
+
     /// Inserts what follows `pin` and leases all of it; `pin` remains. Blocks that were inserted meanwhile are freed.
     pub(crate) fn insert(&mut self, pin: Pin, tokens: &[Token], mut blocks: Vec<BlockId>) -> Pin {
         let block = self.block_size;
