@@ -3,7 +3,17 @@
 
 mod common;
 
-use std::{collections::HashMap, fs, sync::Arc, thread, time::Duration};
+use std::{
+    collections::HashMap,
+    fs,
+    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    thread,
+    time::{Duration, Instant},
+};
 
 use common::{Place, layout as token_layout};
 use radixkv_region::{
@@ -430,18 +440,27 @@ fn threads_that_fight_over_one_entry_see_no_wrong_byte() {
     let memory = Memory::anonymous(layout.region_bytes().expect("a layout")).expect("memory");
     let region = Arc::new(DigestRegion::format(memory, &layout).expect("formatted"));
     let blocks = region.namespace(&Namespace::new("one", 36, LARGE).checksum(false)).expect("opened");
-    thread::scope(|scope| {
-        let writer = scope.spawn(|| {
-            for round in 0..20_000_u64 {
-                blocks.put_from(&[key(round % 2)], &[&[round as u8 % 2; LARGE]], None).expect("a batch");
-            }
-        });
-        let mut found = vec![0; LARGE];
-        while !writer.is_finished() {
+    // Until enough copies were overwritten while they were made, which a loaded machine may take its time for.
+    let (is_done, until) = (AtomicBool::new(false), Instant::now() + Duration::from_secs(10));
+    let overwrite = || {
+        for round in (0_u64..).take_while(|_| !is_done.load(Relaxed)) {
+            blocks.put_from(&[key(round % 2)], &[&[round as u8 % 2; LARGE]], None).expect("a batch");
+        }
+    };
+    let read = || {
+        let (mut found, mut overwritten) = (vec![0; LARGE], 0);
+        while overwritten < 30 && Instant::now() < until {
             for number in 0..2 {
                 let get = blocks.get_into(&[key(number)], &mut [&mut found]).expect("a batch")[0];
                 assert!(!get.is_hit() || found.iter().all(|byte| *byte == number as u8), "bytes of both blocks");
+                overwritten += usize::from(get == Get::Miss(Miss::Overwritten));
             }
         }
+    };
+    thread::scope(|scope| {
+        scope.spawn(overwrite);
+        let ended = catch_unwind(AssertUnwindSafe(read));
+        is_done.store(true, Relaxed);
+        ended.unwrap_or_else(|panic| resume_unwind(panic));
     });
 }
