@@ -1,10 +1,13 @@
 //! One operation, so many times, under a tool that counts instructions: `ci/instructions.sh` compares the counts with
 //! `benches/instructions/ceilings.txt`.
 //!
-//! `instructions` prints the names of the operations; `instructions NAME CALLS` makes so many calls of one.
+//! `instructions` prints the names of the operations; `instructions NAME CALLS` makes so many calls of one. `instructions lines` is for
+//! `ci/lines.sh`.
 
 #[allow(dead_code)]
 mod common;
+#[path = "instructions/lines.rs"]
+mod lines;
 #[path = "instructions/operations.rs"]
 mod operations;
 
@@ -18,6 +21,9 @@ fn main() -> ExitCode {
         ROWS.iter().for_each(|(name, _)| println!("{name}"));
         return ExitCode::SUCCESS;
     };
+    if name == "lines" {
+        return lines::run(calls);
+    }
     let row = ROWS.iter().find(|(known, _)| known == name);
     let Some(((_, prepare), calls)) = row.zip(calls.parse().ok().filter(|calls| *calls <= MOST)) else {
         eprintln!("instructions: no such operation, or no number of calls up to {MOST}");

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # The proofs of a change: models at two preemptions, each for a minute at most (none takes as long on two cores), 5,000 random and
 # 5,000 PCT schedules of each scenario, a quarter of the seeded bugs, which the commit draws, stress for two seconds under
-# AddressSanitizer with yields in the atomics, and what operations cost, in instructions. The nightly script explores each model at
-# three and four preemptions and to its end, and has every seeded bug.
+# AddressSanitizer with yields in the atomics, and what operations cost, in instructions and in cache lines of other cores. The
+# nightly script explores each model at three and four preemptions and to its end, and has every seeded bug.
 #
 # In two lanes beside each other, about as long as one another: two cores are enough for it. Each step's output is shown
 # whole when the step ends; the last lines are a summary.
@@ -39,6 +39,7 @@ first() {
     step stress asan
     step 'region' region
     step instructions instructions
+    step 'far lines' lines
 }
 
 second() {

@@ -1,0 +1,131 @@
+//! Cache lines that an operation fetches from another core: sessions take turns at random on one thread, each turns one prompt over in a
+//! full pool, and valgrind's lackey writes down each access. A line is *far* where another session has written it since this one
+//! touched it last, or this one writes it while another one has a copy. So a session stands for a core with a cache without
+//! bound, and what is counted does not depend on the machine or its load.
+//!
+//! `ci/lines.sh` runs both halves: `lines turns`, traced, and `lines count`, which reads the trace and prints, of a turnover, how many
+//! lines are `far`, how many of those it writes (`written`), and how many lines over half of all turnovers fetch (`hot`).
+
+use std::{
+    collections::{HashMap, HashSet},
+    hint::black_box,
+    io::{self, BufRead},
+    process::ExitCode,
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
+};
+
+use radixkv::{PrefixCache, Session, Token};
+
+use crate::common::sequence;
+
+const SESSIONS: usize = 16;
+const BLOCK: usize = 16;
+const TOKENS: usize = 256;
+/// Prompts that the pool holds.
+const CACHED: usize = 200;
+/// Turns before those that count: the pool is full, and each session has what it keeps.
+const FIRST: usize = 2 * CACHED;
+const COUNTED: usize = 300;
+/// Addresses from here on are the stack's.
+const STACK: u64 = 0x1f_f000_0000;
+
+/// Written when the session of this number begins an operation; the last one when it ends.
+static MARKS: [AtomicU64; SESSIONS + 1] = [const { AtomicU64::new(0) }; SESSIONS + 1];
+
+pub(crate) fn run(what: &str) -> ExitCode {
+    match what {
+        "turns" => take_turns(),
+        "count" => count(io::stdin().lock().lines().map_while(Result::ok)),
+        _ => {
+            eprintln!("instructions: lines turns, or lines count");
+            return ExitCode::FAILURE;
+        }
+    }
+    // What was prepared is not taken apart.
+    std::process::exit(0)
+}
+
+fn take_turns() {
+    let cache = PrefixCache::builder(BLOCK, CACHED * TOKENS / BLOCK).build().expect("a sound configuration");
+    let space = cache.default_namespace();
+    let mut sessions: Vec<(Session, Vec<u32>)> =
+        (0..SESSIONS).map(|_| (cache.session(), Vec::with_capacity(64))).collect();
+    let prompts: Vec<Vec<Token>> = (0..(FIRST + COUNTED) as u32).map(|seed| sequence(seed, TOKENS)).collect();
+    let mut random = 1_u64;
+    for prompt in &prompts {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let at = (random >> 33) as usize % SESSIONS;
+        let (session, found) = &mut sessions[at];
+        MARKS[at].store(1, Relaxed);
+        let miss = session.match_prefix_into(&space, prompt, found);
+        let blocks = session.reserve(TOKENS / BLOCK).expect("blocks can be evicted");
+        drop(black_box(session.insert(&miss, prompt, blocks).expect("it fits")));
+        drop(miss);
+        MARKS[SESSIONS].store(1, Relaxed);
+    }
+}
+
+/// What one operation fetched: each far line, and whether it was written.
+type Far = HashMap<u64, bool>;
+
+#[derive(Default)]
+struct Caches {
+    /// The sessions that have a copy of a line, by bits.
+    copies: HashMap<u64, u32>,
+    /// The session whose operation runs.
+    running: Option<usize>,
+    operations: Vec<Far>,
+}
+
+impl Caches {
+    fn access(&mut self, address: u64, bytes: u64, writes: bool) {
+        let marks = MARKS[0].as_ptr() as u64..MARKS[SESSIONS].as_ptr() as u64 + 8;
+        if marks.contains(&address) {
+            let mark = ((address - marks.start) / 8) as usize;
+            self.running = (mark < SESSIONS).then_some(mark);
+            if self.running.is_some() {
+                self.operations.push(Far::new());
+            }
+            return;
+        }
+        let Some(session) = self.running.filter(|_| address < STACK) else { return };
+        for line in address / 64..=(address + bytes - 1) / 64 {
+            self.touch(line, 1 << session, writes);
+        }
+    }
+
+    fn touch(&mut self, line: u64, session: u32, writes: bool) {
+        let had = self.copies.get(&line).copied();
+        let copies = if writes { session } else { had.unwrap_or(0) | session };
+        self.copies.insert(line, copies);
+        let is_far = had.is_some_and(|had| if writes { had != session } else { had & session == 0 });
+        if is_far {
+            let operation = self.operations.last_mut().expect("one runs");
+            *operation.entry(line).or_default() |= writes;
+        }
+    }
+}
+
+/// Reads a trace of lackey's: ` L address,bytes` for loads, `S` for stores, `M` for both.
+fn count(trace: impl Iterator<Item = String>) {
+    let mut caches = Caches::default();
+    for line in trace {
+        let Some((kind, rest)) = line.strip_prefix(' ').and_then(|line| line.split_at_checked(2)) else { continue };
+        let Some((address, bytes)) = rest.split_once(',') else { continue };
+        if let (Ok(address), Ok(bytes)) = (u64::from_str_radix(address, 16), bytes.parse()) {
+            caches.access(address, bytes, !kind.starts_with('L'));
+        }
+    }
+    let counted = caches.operations.get(FIRST..).filter(|counted| counted.len() == COUNTED);
+    let counted = counted.expect("a trace of `lines turns` by this program");
+    let all: usize = counted.iter().map(Far::len).sum();
+    let written: usize = counted.iter().map(|far| far.values().filter(|written| **written).count()).sum();
+    let mut by_line = HashMap::<u64, usize>::new();
+    counted.iter().flat_map(Far::keys).for_each(|line| *by_line.entry(*line).or_default() += 1);
+    let hot: HashSet<u64> =
+        by_line.into_iter().filter(|(_, times)| 2 * times > COUNTED).map(|(line, _)| line).collect();
+    let each = |count: usize| count as f64 / COUNTED as f64;
+    println!("{:<8} {:>6.1}", "far", each(all));
+    println!("{:<8} {:>6.1}", "written", each(written));
+    println!("{:<8} {:>6}", "hot", hot.len());
+}
