@@ -30,7 +30,7 @@ pub type Operation = Box<dyn FnMut()>;
 /// Its name, and what prepares it.
 pub type Row = (&'static str, fn() -> Operation);
 
-pub const ROWS: [Row; 14] = [
+pub const ROWS: [Row; 15] = [
     ("match-hot", || match_run(HOT)),
     ("match-8-branches", || match_past_branches(HOT, 8)),
     ("match-long", || match_run(LONG)),
@@ -42,6 +42,7 @@ pub const ROWS: [Row; 14] = [
     ("reserve-full", reserve_full),
     ("evict", evict),
     ("append", append),
+    ("append-full", append_full),
     ("turnover", turn_over),
     ("session", session),
     ("lease-clone", lease_clone),
@@ -171,6 +172,25 @@ fn evict() -> Operation {
 /// A block more on a chain.
 fn append() -> Operation {
     let mut bench = Bench::new(MOST);
+    let (tokens, mut len) = (sequence(1, MOST * BLOCK), 0);
+    let mut lease = bench.session.match_prefix(&bench.space, &[]).into_lease();
+    Box::new(move || {
+        bench.tick();
+        len += BLOCK;
+        lease = bench.session.insert(&lease, &tokens[..len], bench.reserve(1)).expect("it fits").lease;
+        assert_eq!(lease.len_tokens(), len);
+    })
+}
+
+/// The same in a pool that is full of long sequences, of whose ends the blocks come.
+fn append_full() -> Operation {
+    const OLD: usize = 256;
+    let mut bench = Bench::new((MOST / OLD + 2) * OLD);
+    for seed in 2..(MOST / OLD + 4) as u32 {
+        bench.tick();
+        drop(bench.insert(&sequence(seed, OLD * BLOCK)));
+    }
+    bench.cache.settle();
     let (tokens, mut len) = (sequence(1, MOST * BLOCK), 0);
     let mut lease = bench.session.match_prefix(&bench.space, &[]).into_lease();
     Box::new(move || {
