@@ -90,7 +90,7 @@ impl Request for Asking<'_> {
     }
 
     fn look(&self) -> Result<Acquired, ReserveError> {
-        self.session.acquire_once(self.prompt)
+        self.session.acquire_once(self.prompt, Effort::BeforeWaiting)
     }
 
     fn join(&self) -> Waiter {
@@ -106,9 +106,9 @@ impl Request for Asking<'_> {
 
 impl Session {
     /// Looks once, and counts no refusal.
-    fn acquire_once(&self, prompt: Prompt<'_>) -> Result<Acquired, ReserveError> {
+    fn acquire_once(&self, prompt: Prompt<'_>, effort: Effort) -> Result<Acquired, ReserveError> {
         prompt.check(self.inner())?;
-        match self.try_acquire(prompt, Effort::Once) {
+        match self.try_acquire(prompt, effort) {
             Ok(acquired) => Ok(self.counted(prompt, acquired)),
             Err((refused, _)) => Err(refused),
         }
@@ -198,7 +198,7 @@ pub(super) fn acquire(
     room: usize,
 ) -> Result<Acquired, ReserveError> {
     let prompt = Prompt { namespace, tokens, room };
-    let acquired = session.acquire_once(prompt);
+    let acquired = session.acquire_once(prompt, Effort::Once);
     session.count_acquired(&acquired);
     acquired
 }

@@ -29,6 +29,8 @@ const BLOCKS: usize = 1 << 14;
 pub(super) enum Effort {
     /// It looks at the blocks that are there.
     Once,
+    /// The same for a request that joins the line if it finds too few: it evicts nothing past an eviction sink.
+    BeforeWaiting,
     /// It looks in such a way that a thread that makes blocks available later sees the waiter (wait_list.rs).
     Waiting,
 }
@@ -90,6 +92,13 @@ impl Attempt {
         Self { effort, certainty: Certainty::default(), keeps: true, offers: 0, kept: None }
     }
 
+    /// Whether the sink keeps what this attempt has offered, and it is worth joining the line for.
+    #[cold]
+    fn waits_for_sink(&self) -> bool {
+        // Relaxed: a number to go by.
+        self.effort == Effort::BeforeWaiting && self.kept.as_ref().is_some_and(|kept| kept.load(Relaxed) > 0)
+    }
+
     /// One that is made in a turn of another thread, all of it or nothing.
     fn in_one_turn() -> Self {
         Self { keeps: false, ..Self::new(Effort::Once) }
@@ -112,7 +121,7 @@ impl Request for Taking<'_> {
     }
 
     fn look(&self) -> Result<Reservation, ReserveError> {
-        self.inner.take(self.near, self.ask, self.strong_ref, Effort::Once)
+        self.inner.take(self.near, self.ask, self.strong_ref, Effort::BeforeWaiting)
     }
 
     fn join(&self) -> Waiter {
@@ -261,7 +270,7 @@ impl Inner {
         }
         self.note_blocks_left();
         // The first that waits may be of this namespace, and lets others pass now: it joined before it looked under the lock.
-        if effort == Effort::Once {
+        if effort != Effort::Waiting {
             self.ring();
         }
         Ok(reservation)
@@ -296,10 +305,10 @@ impl Inner {
         effort: Effort,
     ) -> Result<(), ReserveError> {
         within_span!("evict");
-        if effort == Effort::Once && self.publications.are_worth_while(self.evictor.is_awaited()) {
+        if effort != Effort::Waiting && self.publications.are_worth_while(self.evictor.is_awaited()) {
             let _rings = RingsIfBroken(self);
             if let Some(publication) = self.publications.publish(near, n, &self.pool) {
-                return self.take_published(near, n, blocks, &publication);
+                return self.take_published(near, n, blocks, effort, &publication);
             }
         }
         self.take_in_turns(near, n, blocks, effort, Patience::Waits, |_| false)
@@ -311,11 +320,12 @@ impl Inner {
         near: usize,
         n: usize,
         blocks: &mut Vec<BlockId>,
+        effort: Effort,
         publication: &Publication<'_>,
     ) -> Result<(), ReserveError> {
         let take_served =
             |blocks: &mut Vec<BlockId>| publication.withdraw().map(|served| blocks.extend(served)).is_some();
-        self.take_in_turns(near, n, blocks, Effort::Once, Patience::Publishes(publication), take_served)
+        self.take_in_turns(near, n, blocks, effort, Patience::Publishes(publication), take_served)
     }
 
     /// Takes `n` blocks in turns of this thread: up to [`VICTIMS`] and [`BLOCKS`] in each. What it has freed in one is in `blocks` before the
@@ -348,7 +358,7 @@ impl Inner {
                 self.namespaces.tidy(evictor, resources);
             }
             // What is evicted for the sink is not there before this turn has ended.
-            if effort == Effort::Once && self.publications.has_any() && !evictor.has_sink() {
+            if effort != Effort::Waiting && self.publications.has_any() && !evictor.has_sink() {
                 self.serve_others(evictor, resources);
             }
             taken
@@ -396,6 +406,9 @@ impl Inner {
         evictor: &mut Evictor,
         resources: Resources<'_>,
     ) -> Option<Result<(), ReserveError>> {
+        if evictor.has_sink() && attempt.waits_for_sink() {
+            return Some(Err(ReserveError::Exhausted { requested: n, available: n - 1 }));
+        }
         let kept = if evictor.has_sink() { self.begin_offering(n, attempt, evictor) } else { 0 };
         let taken = take_or_evict(n, blocks, settled, attempt, kept, evictor, resources);
         attempt.offers += usize::from(evictor.offered() > 0);
@@ -446,7 +459,7 @@ fn take_or_evict(
         if missing == 0 && free > blocks.len() + evictor.free(resources) {
             // The sink returns them before the next turn of one that does not wait, or wakes one that does.
             return match effort {
-                Effort::Once => None,
+                Effort::Once | Effort::BeforeWaiting => None,
                 Effort::Waiting => Some(Err(ReserveError::Exhausted { requested: n, available: n - 1 })),
             };
         }

@@ -5,7 +5,7 @@
 //!
 //! A thread that needs the blocks now evicts past the sink while that keeps any of those which the thread has offered: it never waits
 //! for it. One that is in the wait list counts what the sink has as on its way, and is woken when it is dropped. A request that may wait
-//! looks once before it joins the list, as one that does not wait.
+//! and finds that the sink keeps what it has offered joins the list at once.
 
 use std::fmt;
 
@@ -58,8 +58,8 @@ pub trait EvictionSink: Send + Sync {
     /// others, which are [passed by](Self::passed_by). Otherwise the pieces may go to another
     /// thread and be dropped there at any time.
     ///
-    /// A request in the wait list evicts no others for pieces that are kept: it expects their
-    /// blocks, and a piece that is never dropped can keep it waiting until its deadline.
+    /// A request that may wait evicts no others for pieces that are kept: it expects their blocks,
+    /// and a piece that is never dropped can keep it waiting until its deadline.
     fn take(&self, batch: EvictedBatch);
 
     /// A mark of the present moment, which comes back in [`EvictedBatch::mark`].

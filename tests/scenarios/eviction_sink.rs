@@ -160,6 +160,28 @@ fn who_waits_counts_on_what_it_keeps_and_is_woken_by_its_return() {
     assert_eq!((passed_by.load(Relaxed), bench.peek(&sequence(2, 8))), (0, 8), "the other run stays");
 }
 
+/// What it has offered comes back, so it evicts nothing past the sink before it joins the line.
+#[test]
+fn a_request_that_may_wait_evicts_nothing_past_it() {
+    let (kept, passed_by, sink) = keeping();
+    let bench = bench(PrefixCache::builder(4, 4).eviction_sink(sink));
+    bench.serve_at(1, &sequence(1, 8));
+    bench.serve_at(2, &sequence(2, 8));
+    let session = bench.cache.session();
+    let waiter = thread::spawn(move || {
+        let request = BlockRequest::new(2).until(Instant::now() + LONG);
+        session.reserve(request).map(|blocks| blocks.len())
+    });
+    let batch = kept.recv().expect("the first run");
+    while bench.cache.stats().waiting_requests == 0 && !waiter.is_finished() {
+        thread::yield_now();
+    }
+    assert_eq!(batch.pieces.iter().map(|piece| piece.blocks.len()).sum::<usize>(), 2);
+    drop(batch);
+    assert_eq!(waiter.join().expect("no panic"), Ok(2));
+    assert_eq!((passed_by.load(Relaxed), bench.peek(&sequence(2, 8))), (0, 8), "the other run stays");
+}
+
 /// The only blocks are those that it evicts itself, which another thread returns.
 #[test]
 fn a_waiter_is_served_what_it_has_evicted_itself() {
