@@ -9,6 +9,7 @@ use super::copies::Holder;
 use super::lifecycle::Scheduler;
 use super::request::Waiting;
 use super::sequence::Sequence;
+use super::tier::Filled;
 use crate::sync::{Arc, model_size};
 
 /// Why a request that was tried was not admitted.
@@ -101,10 +102,34 @@ impl Scheduler {
             }
             Err(_) => return Err(Skipped::Refused),
         };
+        let (hit, own) = self.fill(waiting, hit, own, &claim)?;
         let Some(abort) = self.admission.admit(waiting.ticket.id, self.id) else {
             return Err(Skipped::Aside);
         };
         Ok(self.serve(waiting, abort, hit, own, claim))
+    }
+
+    /// Has a tier below fill the first blocks of a request. Before it is admitted: if the tier breaks, it waits on.
+    fn fill(
+        &mut self,
+        waiting: &Waiting,
+        hit: PrefixMatch,
+        own: Reservation,
+        claim: &Claim,
+    ) -> Result<(PrefixMatch, Reservation), Skipped> {
+        let Some(fill) = &mut self.below.0 else { return Ok((hit, own)) };
+        let (namespace, tokens, before) = (&waiting.ticket.namespace, waiting.matchable(), hit.len_tokens());
+        let Filled { lease, blocks: mut own } = fill(namespace, tokens, hit, own);
+        let hit = self.workspace.session.match_prefix_untouched(namespace, tokens);
+        drop(lease);
+        let needed = waiting.tokens.len().div_ceil(self.workspace.block_size) - hit.blocks().len();
+        // Others may have published more of it, or have invalidated what was filled.
+        let Some(surplus) = own.len().checked_sub(needed) else { return Err(Skipped::Refused) };
+        drop(own.split(surplus));
+        if hit.len_tokens() > before {
+            claim.commit(hit.len_tokens());
+        }
+        Ok((hit, own))
     }
 
     /// The sequence of a request that is admitted.

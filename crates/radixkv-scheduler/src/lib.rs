@@ -13,7 +13,8 @@
 // | `pick` | which request is tried next |
 // | `sequence`, `slots`, `copies` | tokens and blocks of one request; the table of slots; block copies to be made |
 // | `batch`, `step` | what a step computes; a step chosen, given to the engine, and taken in |
-// | `admit` | a request tried and admitted: match, claim, reserve |
+// | `admit` | a request tried and admitted: match, claim, reserve, fill |
+// | `tier` | what lies below the cache |
 // | `lifecycle`, `finish`, `fork` | a scheduler, and what may happen to its sequences between two steps |
 // | `sync` | the only door to locks and threads |
 
@@ -39,6 +40,7 @@ mod sequence;
 mod slots;
 mod step;
 mod sync;
+mod tier;
 mod turn;
 
 pub use abort::Aborted;
@@ -51,3 +53,4 @@ pub use queue::WaitingQueue;
 pub use request::{Request, SequenceId, SubmitError, SubmitErrorKind};
 pub use sequence::Sequence;
 pub use step::{CompleteError, Step};
+pub use tier::Filled;

@@ -4,6 +4,8 @@ use std::cmp::Reverse;
 use std::fmt;
 use std::time::Duration;
 
+use radixkv::{Namespace, PrefixMatch, Reservation, Token};
+
 use super::abort::Aborted;
 use super::admission::{Admission, SchedulerId};
 use super::batch::Batch;
@@ -14,6 +16,7 @@ use super::queue::WaitingQueue;
 use super::request::{SequenceId, Ticket, Waiting};
 use super::sequence::{Sequence, Workspace};
 use super::slots::Slots;
+use super::tier::{Below, Filled};
 use crate::sync::Arc;
 
 /// Serves requests of a [`WaitingQueue`] on one thread: continuous batching with chunked prefill and preemption.
@@ -53,6 +56,7 @@ pub struct Scheduler {
     pub(super) id: SchedulerId,
     pub(super) config: SchedulerConfig,
     pub(super) workspace: Workspace,
+    pub(super) below: Below,
     /// By rank: the last one is preempted first.
     pub(super) running: Vec<Sequence>,
     pub(super) batch: Batch,
@@ -112,6 +116,7 @@ impl Scheduler {
             admission,
             config,
             workspace,
+            below: Below::default(),
             running: Vec::new(),
             batch: Batch::new(block_size),
             pick: Pick::default(),
@@ -123,6 +128,45 @@ impl Scheduler {
             cut_short: false,
             by_slot: Vec::new(),
         })
+    }
+
+    /// Serves from what lies below the cache, too, such as a host tier: `fill` is called once for each request that is about to be
+    /// admitted. It writes the keys and values that it has beyond the match into the first of the blocks, inserts these, and gives back
+    /// the rest, with a lease on all that is cached now; where it has nothing, the match and the blocks as they are.
+    ///
+    /// Its tokens are those that may be matched: all of the request but the last one. The blocks are for the request up to its last
+    /// token. It runs on the scheduler's thread, inside of [`schedule`](Self::schedule), which waits for it. If it panics, the
+    /// request waits on, and what it was given goes back.
+    ///
+    /// # Examples
+    ///
+    /// Over tiers of the package `radixkv-host`, of which `tiers` is a `TieredSession`:
+    ///
+    /// ```ignore
+    /// let scheduler = Scheduler::new(&queue, config)?.above(move |namespace, tokens, hit, blocks| {
+    ///     let start = tiers.fill(namespace, tokens, hit, blocks);
+    ///     Filled { lease: start.lease, blocks: start.blocks }
+    /// });
+    /// ```
+    ///
+    /// Over nothing:
+    ///
+    /// ```
+    /// # use radixkv::PrefixCache;
+    /// # use radixkv_scheduler::{Filled, QueueConfig, Scheduler, SchedulerConfig, WaitingQueue};
+    /// # let cache = PrefixCache::builder(16, 1_024).build()?;
+    /// # let queue = WaitingQueue::new(&cache, QueueConfig::default());
+    /// let scheduler = Scheduler::new(&queue, SchedulerConfig::default())?
+    ///     .above(|_, _, hit, blocks| Filled { lease: hit.into_lease(), blocks });
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn above(
+        mut self,
+        fill: impl FnMut(&Namespace, &[Token], PrefixMatch, Reservation) -> Filled + Send + 'static,
+    ) -> Self {
+        self.below = Below(Some(Box::new(fill)));
+        self
     }
 
     /// After an empty step, sleeps until there may be work; returns false if nothing changed within

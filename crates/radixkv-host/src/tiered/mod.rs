@@ -21,7 +21,7 @@ use std::{
     sync::Arc,
 };
 
-use radixkv::{Namespace, PrefixCache, ReserveError, Token};
+use radixkv::{Acquired, Namespace, PrefixCache, ReserveError, Token};
 
 pub use matching::TieredMatch;
 pub use onboarding::Onboarding;
@@ -202,10 +202,10 @@ impl TieredCache {
         let (tiers, namespace, tokens) = (self.clone(), namespace.clone(), tokens.into());
         async move {
             drop(tiers.session().find(&namespace, &tokens));
-            let acquired = tiers.cache().acquire_async(&namespace, &tokens[..], room).await?;
+            let Acquired { hit, blocks, .. } = tiers.cache().acquire_async(&namespace, &tokens[..], room).await?;
             let onboarding = {
                 let (session, request) = (tiers.session(), Request { namespace: &namespace, tokens: &tokens, room });
-                session.onboard(request, session.prepared(request, acquired, 0))
+                session.onboard(request, session.prepared(request, hit, blocks, 0))
             };
             Ok(onboarding.done_by_mover().await)
         }

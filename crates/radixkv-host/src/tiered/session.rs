@@ -3,7 +3,8 @@
 use std::{fmt, sync::Arc, time::Instant};
 
 use radixkv::{
-    Acquired, BlockRequest, InsertError, Inserted, Lease, Namespace, Reservation, ReserveError, Session, Token,
+    Acquired, BlockRequest, InsertError, Inserted, Lease, Namespace, PrefixMatch, Reservation, ReserveError, Session,
+    Token,
 };
 
 use super::{
@@ -114,8 +115,61 @@ impl TieredSession {
     ) -> Result<TieredStart, ReserveError> {
         let request = Request { namespace, tokens, room };
         let remote_tokens = self.look_below(request);
-        let acquired = self.session.acquire_until(namespace, tokens, room, deadline)?;
-        Ok(self.onboard(request, self.prepared(request, acquired, remote_tokens)).wait())
+        let Acquired { hit, blocks, .. } = self.session.acquire_until(namespace, tokens, room, deadline)?;
+        Ok(self.onboard(request, self.prepared(request, hit, blocks, remote_tokens)).wait())
+    }
+
+    /// Copies what the host and remote tiers have of `tokens` beyond a match into the first of `blocks`, which were
+    /// reserved for what follows it: the second half of [`acquire`](Self::acquire), for a scheduler that matches and
+    /// reserves by itself. Copies no more than `blocks` have room for. Waits for the copies.
+    ///
+    /// # Panics
+    ///
+    /// If the match is of another cache or namespace, or of other tokens: before anything has changed.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use radixkv::PrefixCache;
+    /// use radixkv_host::{HostTier, NoCopies, TieredCache};
+    ///
+    /// let cache = PrefixCache::builder(2, 2).build()?;
+    /// let host = HostTier::builder(2, 8).build()?;
+    /// let tiers = TieredCache::builder(&cache, &host, NoCopies).build()?;
+    /// let (session, space) = (tiers.session(), cache.default_namespace());
+    /// for prompt in [[1, 2, 3, 4], [5, 6, 7, 8]] {
+    ///     let start = session.acquire(&space, &prompt, 0)?;
+    ///     drop(session.insert(&space, &start.lease, &prompt, start.blocks)?);
+    /// }
+    /// let hit = session.device().match_prefix(&space, &[1, 2, 3, 4]);
+    /// let blocks = session.reserve(2)?;
+    /// let start = session.fill(&space, &[1, 2, 3, 4], hit, blocks);
+    /// assert_eq!((start.device_tokens, start.host_tokens, start.blocks.len()), (0, 4, 0));
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn fill(&self, namespace: &Namespace, tokens: &[Token], hit: PrefixMatch, blocks: Reservation) -> TieredStart {
+        self.check_match(namespace, tokens, &hit);
+        let ends = (hit.blocks().len() + blocks.len()) * self.shared.sizes.device;
+        let tokens = &tokens[..tokens.len().min(ends + offset(namespace.keys()))];
+        let request = Request { namespace, tokens, room: 0 };
+        let remote_tokens = self.look_below(request);
+        self.onboard(request, self.prepared(request, hit, blocks, remote_tokens)).wait()
+    }
+
+    /// Panics if a match is not of these tokens in this namespace.
+    fn check_match(&self, namespace: &Namespace, tokens: &[Token], hit: &PrefixMatch) {
+        assert!(
+            hit.lease().is_of(&self.shared.cache),
+            "the match is of another cache than the tiers: pass one of theirs"
+        );
+        // Shorter than the match if that was invalidated meanwhile.
+        let known = self.session.match_prefix_untouched(namespace, tokens);
+        assert!(
+            known.blocks().iter().zip(hit.blocks()).all(|(known, matched)| known == matched),
+            "a match of {} tokens is not of these {} tokens in their namespace: pass what they were matched by",
+            hit.len_tokens(),
+            tokens.len(),
+        );
     }
 
     /// Reserves device blocks as [`Session::reserve`] does: what is evicted for them is copied to
@@ -209,8 +263,13 @@ impl TieredSession {
     }
 
     /// What the host has of a request whose device blocks are there, some of it from remote tiers.
-    pub(super) fn prepared(&self, request: Request<'_>, acquired: Acquired, remote_tokens: usize) -> Prepared {
-        let Acquired { hit, blocks, .. } = acquired;
+    pub(super) fn prepared(
+        &self,
+        request: Request<'_>,
+        hit: PrefixMatch,
+        blocks: Reservation,
+        remote_tokens: usize,
+    ) -> Prepared {
         let from = hit.len_tokens();
         let host = self.reaches_below(request.namespace, request.tokens, from).then(|| self.host_match(request, from));
         if let Some(host) = &host {

@@ -169,8 +169,12 @@ impl Engine {
 
     /// A device of so many blocks.
     pub fn waiting(device: usize, host: &HostTier, mode: TierMode, wait: RemoteWait) -> Self {
-        let cache = PrefixCache::builder(SIZE, device).build().expect("a cache");
-        let memory = Arc::new(DeviceMemory::new(SIZE, BLOCK_BYTES, device));
+        Self::over(PrefixCache::builder(SIZE, device).build().expect("a cache"), host, mode, wait)
+    }
+
+    /// The same over a cache.
+    pub fn over(cache: PrefixCache, host: &HostTier, mode: TierMode, wait: RemoteWait) -> Self {
+        let memory = Arc::new(DeviceMemory::new(SIZE, BLOCK_BYTES, cache.capacity_blocks()));
         let tiers = TieredCache::builder(&cache, host, Arc::clone(&memory)).mode(mode).remote_wait(wait);
         Self { tiers: tiers.build().expect("they go together"), memory }
     }
@@ -210,13 +214,13 @@ impl Engine {
         self.tiers.evict(self.tiers.cache().capacity_blocks());
     }
 
-    fn compute(&self, namespace: &Namespace, tokens: &[Token], block: u32, at: usize) {
+    pub fn compute(&self, namespace: &Namespace, tokens: &[Token], block: u32, at: usize) {
         let to = at % SIZE * TOKEN_BYTES;
         let own = pattern(namespace, tokens, at);
         self.memory.write(block, |bytes| bytes[to..to + TOKEN_BYTES].copy_from_slice(&own));
     }
 
-    fn check(&self, namespace: &Namespace, tokens: &[Token], block: u32, at: usize) {
+    pub fn check(&self, namespace: &Namespace, tokens: &[Token], block: u32, at: usize) {
         let from = at % SIZE * TOKEN_BYTES;
         let own = pattern(namespace, tokens, at);
         let is_right = self.memory.read(block, |bytes| bytes[from..from + TOKEN_BYTES] == own);

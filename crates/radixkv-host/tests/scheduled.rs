@@ -1,0 +1,146 @@
+//! A scheduler that serves from tiers: what the host has is not computed again, and every byte is the right one.
+
+mod common;
+
+use std::{
+    collections::HashMap,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+};
+
+use common::{Engine, Fault, Faulty, PATIENCE, SIZE, files, folder, host, prompt};
+use radixkv::{Eviction, Namespace, PrefixCache, PrefixMatch, Token, Watermarks};
+use radixkv_host::{RemoteWait, TierMode};
+use radixkv_scheduler::{Filled, Finish, QueueConfig, Request, Scheduler, SchedulerConfig, SequenceId, WaitingQueue};
+
+/// Output of each request.
+const OUTPUT: usize = 3;
+
+struct Served {
+    queue: WaitingQueue,
+    scheduler: Scheduler,
+    /// Tokens that were computed.
+    computed: usize,
+}
+
+impl Served {
+    fn new(engine: &Engine, config: SchedulerConfig) -> Self {
+        let queue = WaitingQueue::new(engine.tiers.cache(), QueueConfig::default());
+        let session = engine.tiers.session();
+        let scheduler = Scheduler::new(&queue, config).expect("sound").above(move |space, tokens, hit, blocks| {
+            let start = session.fill(space, tokens, hit, blocks);
+            Filled { lease: start.lease, blocks: start.blocks }
+        });
+        Self { queue, scheduler, computed: 0 }
+    }
+
+    fn submit(&self, engine: &Engine, tokens: Vec<Token>) -> SequenceId {
+        let request = Request::new(engine.space(), tokens, OUTPUT);
+        self.queue.submit(request).expect("it can be served")
+    }
+
+    /// Serves all that was submitted; how many tokens were cached for each request.
+    fn run(&mut self, engine: &Engine) -> HashMap<SequenceId, usize> {
+        let mut cached = HashMap::new();
+        while self.queue.unfinished_requests() > 0 {
+            let step = self.scheduler.schedule();
+            let space = engine.space();
+            for scheduled in step.batch().sequences() {
+                let tokens = step.sequence(scheduled.id).expect("it is served here").tokens();
+                let block = |at: usize| scheduled.block_table[at / SIZE];
+                (0..scheduled.start).for_each(|at| engine.check(&space, tokens, block(at), at));
+                (scheduled.start..scheduled.context_len()).for_each(|at| engine.compute(&space, tokens, block(at), at));
+                self.computed += scheduled.tokens.len();
+            }
+            let sampled: Vec<Token> = step.batch().sampling().map(|_| 7).collect();
+            for id in step.complete(&sampled).expect("a token each") {
+                let computed = self.scheduler.sequence(id).expect("it is served here").computed_len();
+                let finished = self.scheduler.finish(id, Finish::keeping(computed)).expect("it is full");
+                cached.insert(id, finished.cached_len);
+            }
+        }
+        cached
+    }
+}
+
+#[test]
+fn what_the_host_has_is_not_computed_again() {
+    for mode in [TierMode::Shared, TierMode::Exclusive] {
+        let engine = Engine::new(10, &host(64).build().expect("a tier"), mode);
+        let mut served = Served::new(&engine, SchedulerConfig::default().max_running(2).max_chunk_tokens(6));
+        for number in 1..=6 {
+            served.submit(&engine, prompt(number, 4));
+        }
+        assert!(served.run(&engine).values().all(|cached| *cached == 0));
+        let computed = served.computed;
+        let again: Vec<_> = (1..=6).map(|number| served.submit(&engine, prompt(number, 4))).collect();
+        let cached = served.run(&engine);
+        // All but the block of the last token of the prompt, which is computed for its logits.
+        assert!(again.iter().all(|id| cached[id] >= 3 * SIZE), "{mode:?}: {cached:?}");
+        assert!(served.computed - computed <= 6 * (SIZE + OUTPUT));
+        assert_eq!(engine.tiers.cache().validate(), Ok(()));
+    }
+}
+
+#[test]
+fn the_background_thread_evicts_and_the_scheduler_finds_it_below() {
+    let cache = PrefixCache::builder(SIZE, 12).eviction(Eviction::Background(Watermarks::new(4, 6)));
+    let engine = Engine::over(
+        cache.build().expect("a cache"),
+        &host(64).build().expect("a tier"),
+        TierMode::Shared,
+        RemoteWait::All,
+    );
+    let mut served = Served::new(&engine, SchedulerConfig::default().max_running(1));
+    for _ in 0..3 {
+        for number in 1..=5 {
+            served.submit(&engine, prompt(number, 4));
+        }
+        served.run(&engine);
+    }
+    // Of three rounds two were cached.
+    let all = 5 * 4 * SIZE;
+    assert!(served.computed < all + 2 * 5 * (SIZE + OUTPUT) + 5 * OUTPUT, "{}", served.computed);
+}
+
+#[test]
+fn remote_tiers_are_asked_through_the_host() {
+    let folder = folder();
+    let remote = Faulty::new(files(folder.path(), 64));
+    let host = host(16).remote(Arc::clone(&remote)).build().expect("a tier");
+    let engine = Engine::new(8, &host, TierMode::Shared);
+    let mut served = Served::new(&engine, SchedulerConfig::default());
+    (1..=8).for_each(|number| _ = served.submit(&engine, prompt(number, 4)));
+    served.run(&engine);
+    assert!(host.settle_remote(PATIENCE));
+    let again = served.submit(&engine, prompt(1, 4));
+    assert!(served.run(&engine)[&again] >= 3 * SIZE);
+    // Nothing is found, and nothing is wrong.
+    remote.set(Fault::Fails);
+    let again = served.submit(&engine, prompt(2, 4));
+    served.run(&engine).get(&again).expect("it is served");
+}
+
+/// The request waits on, and what it was given is free.
+#[test]
+fn a_tier_that_breaks_leaves_the_request_waiting() {
+    let engine = Engine::new(8, &host(16).build().expect("a tier"), TierMode::Shared);
+    let queue = WaitingQueue::new(engine.tiers.cache(), QueueConfig::default());
+    let breaks = Arc::new(AtomicBool::new(true));
+    let tier = {
+        let breaks = Arc::clone(&breaks);
+        move |_: &Namespace, _: &[Token], hit: PrefixMatch, blocks| {
+            assert!(!breaks.load(Relaxed), "planned");
+            Filled { lease: hit.into_lease(), blocks }
+        }
+    };
+    let mut scheduler = Scheduler::new(&queue, SchedulerConfig::default()).expect("sound").above(tier);
+    queue.submit(Request::new(engine.space(), prompt(1, 3), OUTPUT)).expect("it can be served");
+    assert!(catch_unwind(AssertUnwindSafe(|| drop(scheduler.schedule()))).is_err());
+    assert_eq!((engine.tiers.cache().stats().free_blocks, queue.len()), (8, 1));
+    breaks.store(false, Relaxed);
+    assert_eq!(scheduler.schedule().batch().tokens().len(), 3 * SIZE);
+}

@@ -1,0 +1,27 @@
+//! What lies below the cache that a scheduler serves from.
+
+use std::fmt;
+
+use radixkv::{Lease, Namespace, PrefixMatch, Reservation, Token};
+
+/// What a tier below the cache gives back ([`Scheduler::above`](super::Scheduler::above)).
+#[derive(Debug)]
+pub struct Filled {
+    /// A lease on all that is cached of the request now.
+    pub lease: Lease,
+    /// The blocks that were not inserted.
+    pub blocks: Reservation,
+}
+
+/// Fills the first blocks of a request.
+pub(super) type Fill = dyn FnMut(&Namespace, &[Token], PrefixMatch, Reservation) -> Filled + Send;
+
+/// The tier below, if there is one.
+#[derive(Default)]
+pub(super) struct Below(pub(super) Option<Box<Fill>>);
+
+impl fmt::Debug for Below {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.0.is_some() { "a tier" } else { "nothing" })
+    }
+}
