@@ -10,7 +10,7 @@ import time
 import urllib.request
 
 import openai
-from prometheus_client.openmetrics.parser import text_string_to_metric_families
+from prometheus_client.parser import text_string_to_metric_families
 
 QUESTION = "Where do I find the maps of the coast, and may I take one home?"
 CHAT = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": QUESTION}]
