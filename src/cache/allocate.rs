@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use super::block_request::{Ask, BlockRequest};
-use super::evictor::{Evictor, LOOKS, LeasePass, Resources};
+use super::evictor::{Beneficiary, Evictor, LOOKS, LeasePass, Resources};
 use super::in_line::{Request, serve_by};
 use super::inner::{Inner, Patience, STEP};
 use super::publications::Publication;
@@ -92,11 +92,17 @@ impl Attempt {
         Self { effort, certainty: Certainty::default(), keeps: true, offers: 0, kept: None }
     }
 
-    /// Whether the sink keeps what this attempt has offered, and it is worth joining the line for.
+    /// Whether it joins the line rather than evict past the sink.
     #[cold]
-    fn waits_for_sink(&self) -> bool {
+    fn waits_for_sink(&self, n: usize) -> bool {
         // Relaxed: a number to go by.
-        self.effort == Effort::BeforeWaiting && self.kept.as_ref().is_some_and(|kept| kept.load(Relaxed) > 0)
+        let keeps = || self.kept.as_ref().is_some_and(|kept| kept.load(Relaxed) > 0);
+        self.effort == Effort::BeforeWaiting && (self.has_offered_enough(n) || keeps())
+    }
+
+    /// Whether the sink has been offered blocks so often that it must cache them again, or other threads take them.
+    fn has_offered_enough(&self, n: usize) -> bool {
+        self.offers > LOOKS + n / VICTIMS
     }
 
     /// One that is made in a turn of another thread, all of it or nothing.
@@ -406,7 +412,7 @@ impl Inner {
         evictor: &mut Evictor,
         resources: Resources<'_>,
     ) -> Option<Result<(), ReserveError>> {
-        if evictor.has_sink() && attempt.waits_for_sink() {
+        if evictor.has_sink() && attempt.waits_for_sink(n) {
             return Some(Err(ReserveError::Exhausted { requested: n, available: n - 1 }));
         }
         let kept = if evictor.has_sink() { self.begin_offering(n, attempt, evictor) } else { 0 };
@@ -418,17 +424,15 @@ impl Inner {
     /// Says for whom a turn evicts. The blocks that the sink has and this attempt waits for.
     #[cold]
     fn begin_offering(&self, n: usize, attempt: &mut Attempt, evictor: &mut Evictor) -> usize {
-        if attempt.effort == Effort::Waiting {
-            evictor.listeners.sinking.evict_for_thread(None);
-            return self.kept.for_waiter();
-        }
-        let kept = attempt.kept.get_or_insert_default();
-        if attempt.offers > LOOKS + n / VICTIMS {
-            // The sink caches them again, or other threads take them: from now on nothing is offered.
-            kept.fetch_add(1, Relaxed);
-        }
-        evictor.listeners.sinking.evict_for_thread(Some(Arc::clone(kept)));
-        0
+        let (beneficiary, on_their_way) = if attempt.effort == Effort::Waiting {
+            (Beneficiary::Waiter, self.kept.for_waiter())
+        } else if attempt.has_offered_enough(n) {
+            (Beneficiary::PastSink, 0)
+        } else {
+            (Beneficiary::Thread(Arc::clone(attempt.kept.get_or_insert_default())), 0)
+        };
+        evictor.listeners.sinking.beneficiary = beneficiary;
+        on_their_way
     }
 }
 

@@ -42,8 +42,8 @@ pub(super) use dead_runs::DeadRuns;
 pub(super) use exchange::{FEW_SLICES, SLICE};
 use listeners::Listeners;
 pub(super) use listeners::{
-    Cut, ForSink, GONE, LeftForSink, Listed, Listing, Live, LiveSettings, Outlet, QuotaPass, SharedOutlet, Subscriber,
-    Victim, Victims,
+    Beneficiary, Cut, ForSink, GONE, LeftForSink, Listed, Listing, Live, LiveSettings, Outlet, QuotaPass, SharedOutlet,
+    Subscriber, Victim, Victims,
 };
 pub(super) use ranking::Ranking;
 pub(super) use retained::Retained;

@@ -39,7 +39,7 @@ pub(in crate::cache) use listing::{Listed, Listing, Listings};
 pub(in crate::cache) use live::{Live, LiveSettings};
 pub(in crate::cache) use observers::{GONE, Observers, Subscriber, Victim, Victims};
 pub(in crate::cache) use quota::{QuotaPass, Quotas};
-pub(in crate::cache) use sinking::{ForSink, LeftForSink, Outlet, SharedOutlet, Sinking};
+pub(in crate::cache) use sinking::{Beneficiary, ForSink, LeftForSink, Outlet, SharedOutlet, Sinking};
 
 /// What the listeners know.
 #[derive(Debug)]

@@ -25,13 +25,24 @@ pub(in crate::cache) trait Outlet: Send + Sync {
 /// One that the evictor and its turns share.
 pub(in crate::cache) type SharedOutlet = Arc<Box<dyn Outlet>>;
 
+/// For whom a turn evicts.
+#[derive(Debug, Default)]
+pub(in crate::cache) enum Beneficiary {
+    /// Nobody needs the blocks.
+    #[default]
+    Nobody,
+    /// A thread or task that waits for them.
+    Waiter,
+    /// A thread that does not wait. Counts what the sink keeps of what it has offered: if it keeps any, this turn evicts past it.
+    Thread(Arc<AtomicUsize>),
+    /// One that has offered often enough.
+    PastSink,
+}
+
 /// How this turn uses the sink.
 #[derive(Debug, Default)]
 pub(in crate::cache) struct Sinking {
-    /// A thread or task needs the blocks that this turn evicts.
-    is_needed: bool,
-    /// What the sink keeps of what a thread has offered that does not wait: if it keeps any, this turn evicts past it.
-    needed: Option<Arc<AtomicUsize>>,
+    pub(in crate::cache) beneficiary: Beneficiary,
     passed_by: usize,
     mark: u64,
 }
@@ -58,18 +69,16 @@ pub(in crate::cache) struct LeftForSink {
 impl Sinking {
     /// A turn begins.
     pub(in crate::cache) fn begin_turn(&mut self) {
-        (self.is_needed, self.needed, self.passed_by) = (false, None, 0);
-    }
-
-    /// This turn evicts for a thread that needs the blocks. If it does not wait, `kept` counts what the sink keeps of those that it
-    /// offers.
-    pub(in crate::cache) fn evict_for_thread(&mut self, kept: Option<Arc<AtomicUsize>>) {
-        (self.is_needed, self.needed) = (true, kept);
+        (self.beneficiary, self.passed_by) = (Beneficiary::Nobody, 0);
     }
 
     fn passes_by(&self) -> bool {
-        // Relaxed: a number to go by.
-        self.needed.as_ref().is_some_and(|kept| kept.load(Relaxed) > 0)
+        match &self.beneficiary {
+            Beneficiary::Nobody | Beneficiary::Waiter => false,
+            // Relaxed: a number to go by.
+            Beneficiary::Thread(kept) => kept.load(Relaxed) > 0,
+            Beneficiary::PastSink => true,
+        }
     }
 
     /// Notes the mark of a batch; false if the sink's code panicked. The first victim has not left the tree yet, so the turn must not
@@ -128,8 +137,13 @@ impl Evictor {
     #[cold]
     fn leave_for_sink(&mut self, kept: &KeptBlocks) -> Option<Box<LeftForSink>> {
         let outlet = self.listeners.live.outlet.clone()?;
-        let Sinking { is_needed, needed, passed_by, mark } = &mut self.listeners.sinking;
-        let (mark, is_needed, needed) = (*mark, *is_needed, needed.take());
+        let Sinking { beneficiary, passed_by, mark } = &mut self.listeners.sinking;
+        let mark = *mark;
+        let (is_needed, needed) = match std::mem::take(beneficiary) {
+            Beneficiary::Nobody => (false, None),
+            Beneficiary::Waiter | Beneficiary::PastSink => (true, None),
+            Beneficiary::Thread(kept) => (true, Some(kept)),
+        };
         let victims = self.listeners.victims.take().map(|victims| ForSink { victims, mark, is_needed, needed });
         if let Some(ForSink { victims, needed, .. }) = &victims {
             kept.begin(victims.blocks.len());
