@@ -23,22 +23,22 @@ FILES = {
     "src/tree/queue.rs": ["queue", "together", "waiting"],
     "src/tree/map.rs": ["map", "creation_trim", "death", "insert"],
     "src/tree/lease.rs": ["namespaces"],
-    "src/cache/namespace.rs": ["namespaces"],
+    "src/cache/namespaces/namespace.rs": ["namespaces"],
     "src/block/pool.rs": ["pool", "recycling", "waiting"],
     "src/tree/hot.rs": ["waiting", "hot_points"],
     "src/tree/word/slot.rs": ["waiting", "hot_points"],
     "src/sync/dekker.rs": ["hot_points"],
     "src/tree/marks.rs": ["retention"],
-    "src/cache/publications.rs": ["publications"],
-    "src/cache/kept.rs": ["waiting"],
-    "src/cache/strong_ref.rs": ["strong_ref"],
+    "src/cache/line/publications.rs": ["publications"],
+    "src/cache/eviction/kept.rs": ["waiting"],
+    "src/cache/leases/strong_ref.rs": ["strong_ref"],
     "src/sync/bell.rs": ["bell"],
     "src/sync/arc.rs": ["forks", "strong_ref", "namespaces"],
     "src/reclaim/idle.rs": ["idle"],
     "src/reclaim/memory/depot.rs": ["memory"],
 }
 # Files whose orderings no model is for: they look at a cache at rest, or are compiled for models alone.
-NO_PROTOCOL = ("src/cache/validate/", "src/internals.rs", "src/reclaim/model.rs")
+NO_PROTOCOL = ("src/cache/checks/validate/", "src/internals.rs", "src/reclaim/model.rs")
 WEAKER = {"Acquire": ["Relaxed"], "Release": ["Relaxed"], "AcqRel": ["Acquire", "Release"]}
 CAP = 120
 

@@ -20,26 +20,26 @@ CAP = 240
 
 WORD, RUN, LEASE, INSERT = "src/tree/word.rs", "src/tree/run.rs", "src/tree/lease.rs", "src/tree/insert.rs"
 GROWTH, ARRAYS = "src/tree/growth.rs", "src/tree/arrays.rs"
-PUBLICATIONS = "src/cache/publications.rs"
+PUBLICATIONS = "src/cache/line/publications.rs"
 QUEUE, MAP, POOL = "src/tree/queue.rs", "src/tree/map.rs", "src/block/pool.rs"
 INNER, DEAD_RUNS = "src/cache/inner.rs", "src/cache/evictor/dead_runs.rs"
 SILENT = "src/cache/evictor/silent.rs"
-KEPT, EVICTED = "src/cache/kept.rs", "src/cache/evicted.rs"
+KEPT, EVICTED = "src/cache/eviction/kept.rs", "src/cache/eviction/evicted.rs"
 EVICTOR, TRIM, SWEEP = "src/cache/evictor/mod.rs", "src/cache/evictor/trim.rs", "src/cache/evictor/sweep.rs"
-INSERTING, BELL, STRONG_REF = "src/cache/insert.rs", "src/sync/bell.rs", "src/cache/strong_ref.rs"
+INSERTING, BELL, STRONG_REF = "src/cache/insert.rs", "src/sync/bell.rs", "src/cache/leases/strong_ref.rs"
 SCHEDULER = "crates/radixkv-scheduler/src"
 CLAIMS, ADMISSION, ADMIT = f"{SCHEDULER}/claims.rs", f"{SCHEDULER}/admission.rs", f"{SCHEDULER}/admit.rs"
 SEQUENCE = f"{SCHEDULER}/sequence.rs"
 LIFECYCLE, ABORT = f"{SCHEDULER}/lifecycle.rs", f"{SCHEDULER}/abort.rs"
-VERBS = "src/cache/namespace/clearing.rs"
-NAMESPACE, MARKS, POINT = "src/cache/namespace.rs", "src/tree/marks.rs", "src/tree/point.rs"
+VERBS = "src/cache/namespaces/namespace/clearing.rs"
+NAMESPACE, MARKS, POINT = "src/cache/namespaces/namespace.rs", "src/tree/marks.rs", "src/tree/point.rs"
 LISTENERS = "src/cache/evictor/listeners/mod.rs"
 INVALIDATION = "src/cache/evictor/listeners/invalidation.rs"
-RETENTION, RETAINED = "src/cache/retention.rs", "src/cache/evictor/retained.rs"
+RETENTION, RETAINED = "src/cache/leases/retention.rs", "src/cache/evictor/retained.rs"
 HOT, SLOT, DEKKER = "src/tree/hot.rs", "src/tree/word/slot.rs", "src/sync/dekker.rs"
-WAIT_LIST, QUOTA = "src/cache/wait_list.rs", "src/cache/quota/verbs.rs"
+WAIT_LIST, QUOTA = "src/cache/line/wait_list.rs", "src/cache/namespaces/quota/verbs.rs"
 RANKING, EXCHANGE = "src/cache/evictor/ranking.rs", "src/cache/evictor/exchange.rs"
-IN_LINE, BACKGROUND = "src/cache/in_line.rs", "src/cache/background/work.rs"
+IN_LINE, BACKGROUND = "src/cache/line/in_line.rs", "src/cache/eviction/background/work.rs"
 POINTS = "src/tree/points.rs"
 ARC, IDLE = "src/sync/arc.rs", "src/reclaim/idle.rs"
 DEPOT, SLAB = "src/reclaim/memory/depot.rs", "src/reclaim/memory/slab.rs"
@@ -507,9 +507,9 @@ BUGS = [
 
     # Waiting.
     ("no ring after a release", "waiting::a_lease_released_to_a_waiter", EXACT,
-     [("src/cache/lease.rs", "            self.cache.ring();\n", "")]),
+     [("src/cache/leases/lease.rs", "            self.cache.ring();\n", "")]),
     ("no ring after a return", "waiting::a_reservation_returned_to_a_waiter", EXACT,
-     [("src/cache/reservation.rs", "        self.ring();\n", "")]),
+     [("src/cache/blocks/reservation.rs", "        self.ring();\n", "")]),
     ("the next one not woken", "waiting::one_return_for_two_waiters", EXACT,
      [(WAIT_LIST, "        drop(left);\n        raise(next);\n", "        drop(left);\n        drop(next);\n")]),
     ("push without Acquire", "waiting::a_lease_released_to_a_waiter", WEAK,
@@ -534,7 +534,7 @@ BUGS = [
      [(IN_LINE, "    arm(waiter.signal());\n    match request", "    let done = request.look_in_turn(waiter);\n    arm(waiter.signal());\n    match done"),
       (IN_LINE, "    match done.look_in_turn(waiter) {", "    match done {")]),
     ("a charge that ends after its blocks", "waiting::a_charge_returned_to_a_waiter", EXACT,
-     [("src/cache/reservation.rs", "        self.charge.end();\n", "")]),
+     [("src/cache/blocks/reservation.rs", "        self.charge.end();\n", "")]),
     ("those held back not woken", "waiting::a_charge_returned_to_a_waiter", EXACT,
      [(WAIT_LIST, "signals(waiters.firsts_of_lines(None))", "Vec::<Arc<Signal>>::new()")]),
     ("a growth that met a lease and is not woken", "waiting::a_growth_beside_an_acquisition_of_its_namespace", EXACT,
@@ -545,14 +545,14 @@ BUGS = [
     ("an admission in vain that stays the first", "waiting::an_overdue_admission_that_does_not_fit_beside_growth", EXACT,
      [(WAIT_LIST, "entry.in_vain = true;", "entry.in_vain = false;")]),
     ("an admission in vain that wakes no growth", "waiting::an_overdue_admission_that_does_not_fit_beside_growth", EXACT,
-     [("src/cache/allocate.rs", "            Err(_) if ask.lane == Lane::Admission => waiter.wake_another(),\n", "")]),
+     [("src/cache/blocks/allocate.rs", "            Err(_) if ask.lane == Lane::Admission => waiter.wake_another(),\n", "")]),
     ("one held back that looks as ever", "waiting::a_charge_returned_to_a_waiter", WEAK,
-     [("src/cache/allocate.rs", "                evictor.settle_for_waiter(resources);\n            }\n            let has",
+     [("src/cache/blocks/allocate.rs", "                evictor.settle_for_waiter(resources);\n            }\n            let has",
        "                evictor.settle(resources);\n            }\n            let has")], "E16"),
     ("free blocks looked at without Acquire", "waiting::a_charge_returned_to_a_waiter", WEAK,
      [(POOL, "self.free.fetch_add(0, AcqRel)", "self.free.fetch_add(0, Release)")], "E21"),
     ("an acquisition in vain that wakes no other", "waiting::an_acquisition_in_vain_beside_growth", EXACT,
-     [("src/cache/acquire.rs", "        waiter.wake_another();\n", "")]),
+     [("src/cache/blocks/acquire.rs", "        waiter.wake_another();\n", "")]),
     ("one held back that wakes no other", "waiting::a_waiter_at_its_limit_lets_another_one_pass", EXACT,
      [(WAIT_LIST, "        let next = waiters.first_signal();\n        drop(waiters);\n        raise(next);\n",
        "        drop(waiters);\n")]),
@@ -571,7 +571,7 @@ BUGS = [
     ("an exchange concluded at once", "exchange::a_use_against_an_exchange", EXACT,
      [(EXCHANGE, "take_if(|incoming| incoming.moved >= slots)", "take_if(|incoming| incoming.moved <= slots)")]),
     ("a charge that is not counted", "exchange::two_charges_for_one_block", EXACT,
-     [("src/cache/quota.rs", "        holdings.reserve(blocks);\n", "")]),
+     [("src/cache/namespaces/quota.rs", "        holdings.reserve(blocks);\n", "")]),
     ("a charge that ends when its blocks are cached", "exchange::a_charge_that_is_cached_against_another", EXACT,
      [(INSERTING, "self.charge.spend(left.len(), handed_over);", "self.charge.spend(left.len(), false);")]),
     ("cached blocks that do not take a charge over", "exchange::a_charge_that_is_cached_against_another", EXACT,

@@ -123,18 +123,18 @@ FINE = [
 SAID = [
     (
         {"tree/walk.rs": "use crate::cache::Lease;"},
-        ["tree uses cache, which its row does not name: tree/walk.rs -> cache/lease.rs"],
+        ["tree uses cache, which its row does not name: tree/walk.rs -> cache/leases/lease.rs"],
     ),
     (
         {"lib.rs": "mod shown { pub(crate) use crate::cache::Lease; }", "tree/walk.rs": "use crate::shown::Lease;"},
-        ["tree uses cache, which its row does not name: tree/walk.rs -> cache/lease.rs"],
+        ["tree uses cache, which its row does not name: tree/walk.rs -> cache/leases/lease.rs"],
     ),
     (
         {
             "lib.rs": "#[cfg(unix)] pub use crate::cache::Lease as Either; #[cfg(not(unix))] pub use crate::key::Token as Either;",
             "tree/walk.rs": "use crate::Either;",
         },
-        ["tree uses cache, which its row does not name: tree/walk.rs -> cache/lease.rs"],
+        ["tree uses cache, which its row does not name: tree/walk.rs -> cache/leases/lease.rs"],
     ),
     (
         {"tree/word.rs": '#[path = "../cache/clock.rs"] mod slot;'},

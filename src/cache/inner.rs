@@ -5,16 +5,16 @@ use std::time::Duration;
 
 use crossbeam_utils::CachePadded;
 
-use super::background::Background;
 use super::clock::Time;
+use super::eviction::background::Background;
+use super::eviction::kept::KeptBlocks;
 use super::evictor::{AgingPass, DeadRuns, Evictor, LeasePass, LeftForSink, Live, LiveSettings, Resources};
-use super::kept::KeptBlocks;
-use super::namespace::Registry;
-use super::publications::{Publication, Publications};
-use super::seen::SeenBlocks;
+use super::line::publications::{Publication, Publications};
+use super::line::wait_list::WaitList;
+use super::matching::seen::SeenBlocks;
+use super::namespaces::namespace::Registry;
+use super::numbers::stats::{Gauges, Stats};
 use super::spans::within_span;
-use super::stats::{Gauges, Stats};
-use super::wait_list::WaitList;
 use crate::block::{Grid, Pool};
 use crate::reclaim::{Domain, Guard, Idle, Local, Ref};
 use crate::sync::gauge::{AtomicUsize, Relaxed};

@@ -2,11 +2,11 @@
 
 use std::fmt;
 
-use super::counters::Count;
+use super::blocks::reservation::Reservation;
 use super::inner::Inner;
-use super::lease::Lease;
-use super::quota::OverQuota;
-use super::reservation::Reservation;
+use super::leases::lease::Lease;
+use super::namespaces::quota::OverQuota;
+use super::numbers::counters::Count;
 use super::session::Session;
 use crate::block::{BlockId, Grid};
 use crate::key::Token;

@@ -4,8 +4,8 @@ use std::cell::Cell;
 use std::fmt;
 
 use super::inner::Inner;
+use super::leases::strong_ref::StrongRefs;
 use super::participant::Participant;
-use super::strong_ref::StrongRefs;
 use crate::reclaim::Local;
 use crate::sync::gauge::Relaxed;
 use crate::sync::{Arc, model_size};

@@ -3,10 +3,10 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::background::Watermarks;
-use super::eviction_sink::{EvictionSink, Sink};
+use super::eviction::background::Watermarks;
+use super::eviction::eviction_sink::{EvictionSink, Sink};
+use super::eviction::outlet;
 use super::evictor::{FEW_SLICES, SLICE};
-use super::outlet;
 use super::prefix_cache::PrefixCache;
 use crate::policy::PolicyKind;
 

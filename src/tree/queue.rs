@@ -11,7 +11,7 @@
 //! | edge | release | acquire | so that |
 //! |---|---|---|---|
 //! | E8 | `push` | `drain` | the evictor finds the links written |
-//! | E15 | `drain_for_waiter` | `push` | a thread that queues a change after it sees that another one waits (cache::wait_list) |
+//! | E15 | `drain_for_waiter` | `push` | a thread that queues a change after it sees that another one waits (cache::line::wait_list) |
 
 use crossbeam_utils::CachePadded;
 

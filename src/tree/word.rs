@@ -38,7 +38,7 @@
 //! | E2 | `release`, `remove_child` | `kill` | a leaseholder's use of the blocks comes before their reuse |
 //! | E3 | every transition that sets `QUEUED` or finds it set | `take_out` | the evictor sees what was written before the change |
 //! | E27 | `release` | `look`, `listen` | as E3, for a lease on a silent point |
-//! | E28 | `listen` | the release that ends the last lease | the thread sees that another one waits (cache::wait_list) |
+//! | E28 | `listen` | the release that ends the last lease | the thread sees that another one waits (cache::line::wait_list) |
 //! | E4 | `take_out` | the transition that sets `QUEUED` next | the link is read before it is written again |
 //! | E5 | `prove` | `lease` | a lease on a proven point sees the proof (margin) |
 //! | E12 | `attach` | `still_open` | a count on a stripe comes after the end of the slot's previous point |

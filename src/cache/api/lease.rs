@@ -1,10 +1,10 @@
 //! The public methods of `Lease` and `PrefixMatch`, in the order in which a reader needs them.
 
 use crate::block::BlockId;
-use crate::cache::invalidating;
-use crate::cache::lease::{Lease, PrefixMatch, TooManyLeases};
+use crate::cache::eviction::invalidating;
+use crate::cache::leases::lease::{Lease, PrefixMatch, TooManyLeases};
+use crate::cache::leases::weak_lease::{self, WeakLease};
 use crate::cache::prefix_cache::PrefixCache;
-use crate::cache::weak_lease::{self, WeakLease};
 use crate::name::NamespaceName;
 use crate::tree::lease::lease_again;
 

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use crate::cache::evicting;
-use crate::cache::namespace::{Namespace, NamespaceInUse, clearing};
+use crate::cache::eviction::evicting;
+use crate::cache::matching::walk::{self, CachedRun};
+use crate::cache::namespaces::namespace::{Namespace, NamespaceInUse, clearing};
+use crate::cache::namespaces::quota::{self, NamespaceStats, Quota};
 use crate::cache::prefix_cache::PrefixCache;
-use crate::cache::quota::{self, NamespaceStats, Quota};
-use crate::cache::walk::{self, CachedRun};
 use crate::name::{Keys, NamespaceName};
 
 /// # Identity

@@ -4,29 +4,29 @@ use std::ops::Range;
 
 use crate::block::BlockId;
 #[cfg(feature = "async")]
-use crate::cache::acquiring::{self, Acquiring};
-#[cfg(feature = "async")]
-use crate::cache::block_request::BlockRequest;
+use crate::cache::blocks::block_request::BlockRequest;
+use crate::cache::blocks::external::ExternalPool;
+use crate::cache::blocks::growing::{self, GrowError};
 use crate::cache::builder::Builder;
-use crate::cache::events::EventBatch;
-use crate::cache::evicted::{self, Evicted};
+use crate::cache::checks::validate::validate;
+use crate::cache::checks::violation::Violation;
+use crate::cache::eviction::evicted::{self, Evicted};
+use crate::cache::eviction::{evicting, invalidating};
 use crate::cache::evictor::{LeasePass, Upkeep};
-use crate::cache::external::ExternalPool;
-use crate::cache::growing::{self, GrowError};
 use crate::cache::inner::Patience;
-use crate::cache::lookup_stats::NamespaceLookups;
-use crate::cache::namespace::{self, Namespace, Pass};
+#[cfg(feature = "async")]
+use crate::cache::line::acquiring::{self, Acquiring};
+#[cfg(feature = "async")]
+use crate::cache::line::waiting::{self, Reserving};
+use crate::cache::listening::events::EventBatch;
+use crate::cache::listening::subscribing::{self, Subscription};
+use crate::cache::matching::lookup_stats::NamespaceLookups;
+use crate::cache::namespaces::namespace::{self, Namespace, Pass};
+use crate::cache::numbers::stats::Stats;
 use crate::cache::prefix_cache::PrefixCache;
 use crate::cache::session::Session;
 use crate::cache::settings::Settings;
 use crate::cache::spans::within_span;
-use crate::cache::stats::Stats;
-use crate::cache::subscribing::{self, Subscription};
-use crate::cache::validate::validate;
-use crate::cache::violation::Violation;
-#[cfg(feature = "async")]
-use crate::cache::waiting::{self, Reserving};
-use crate::cache::{evicting, invalidating};
 #[cfg(feature = "async")]
 use crate::key::Token;
 use crate::name::NamespaceName;

@@ -1,10 +1,10 @@
 //! The public methods of `Reservation`, in the order in which a reader needs them.
 
 use crate::block::BlockId;
-use crate::cache::external;
-use crate::cache::fork::{self, PendingCopy};
+use crate::cache::blocks::external;
+use crate::cache::blocks::fork::{self, PendingCopy};
+use crate::cache::blocks::reservation::Reservation;
 use crate::cache::prefix_cache::PrefixCache;
-use crate::cache::reservation::Reservation;
 
 impl Reservation {
     /// The blocks, in the order in which an insert takes them.

@@ -3,20 +3,20 @@
 use std::time::{Duration, Instant};
 
 use crate::block::BlockId;
-use crate::cache::acquire::{self, Acquired};
-use crate::cache::allocate;
-use crate::cache::block_request::BlockRequest;
+use crate::cache::blocks::acquire::{self, Acquired};
+use crate::cache::blocks::allocate;
+use crate::cache::blocks::block_request::BlockRequest;
+use crate::cache::blocks::reservation::{Reservation, ReserveError};
 use crate::cache::insert::{self, InsertError, Inserted};
-use crate::cache::lease::{Lease, PrefixMatch};
-use crate::cache::lookup::{self, Use};
-use crate::cache::namespace::Namespace;
-use crate::cache::partial::{self, PartialHit};
-use crate::cache::priority::Priority;
-use crate::cache::reservation::{Reservation, ReserveError};
-use crate::cache::retention::{self, RetainError};
-use crate::cache::sharing::{self, SharedSpan};
-use crate::cache::uses;
-use crate::cache::weak_lease::{self, WeakLease};
+use crate::cache::leases::lease::{Lease, PrefixMatch};
+use crate::cache::leases::priority::Priority;
+use crate::cache::leases::retention::{self, RetainError};
+use crate::cache::leases::sharing::{self, SharedSpan};
+use crate::cache::leases::uses;
+use crate::cache::leases::weak_lease::{self, WeakLease};
+use crate::cache::matching::lookup::{self, Use};
+use crate::cache::matching::partial::{self, PartialHit};
+use crate::cache::namespaces::namespace::Namespace;
 use crate::key::Token;
 
 use crate::cache::session::Session;

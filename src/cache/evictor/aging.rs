@@ -11,7 +11,7 @@ use std::time::Duration;
 use super::exchange::SLICE;
 use super::{Choice, Evictor, Resources};
 use crate::cache::clock::Present;
-use crate::cache::events::EvictionReason;
+use crate::cache::listening::events::EvictionReason;
 use crate::policy::{CandidateEntry, CandidateId, Policy, PolicyKind, QuotaGroup, Standing};
 use crate::reclaim::Link;
 use crate::tree::Point;

@@ -15,7 +15,7 @@ use std::cell::{Cell, RefCell};
 
 use smallvec::SmallVec;
 
-use crate::cache::seen::{Mark, SeenBlocks};
+use crate::cache::matching::seen::{Mark, SeenBlocks};
 use crate::reclaim::{Guard, Link, Ref};
 use crate::tree::{Arrays, Point, Run};
 

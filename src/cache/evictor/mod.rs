@@ -53,8 +53,8 @@ pub(super) use upkeep::Upkeep;
 
 use std::collections::HashSet;
 
-use super::events::EvictionReason;
-use super::seen::SeenBlocks;
+use super::listening::events::EvictionReason;
+use super::matching::seen::SeenBlocks;
 use crate::block::{BlockId, Grid, Pool};
 use crate::policy::PolicyKind;
 use crate::reclaim::{Guard, Link, Ref};
@@ -303,7 +303,7 @@ impl Evictor {
     }
 
     /// As [`settle`](Self::settle), for a waiter: a thread that makes blocks available afterwards sees what the caller
-    /// wrote before (cache::wait_list).
+    /// wrote before (cache::line::wait_list).
     pub(super) fn settle_for_waiter(&mut self, resources: Resources<'_>) {
         resources.pool.free_for_waiter();
         self.totals.deflations += resources.hot.deflate_all(resources.queue, resources.guard);

@@ -6,7 +6,7 @@ use super::aging::Aging;
 use super::due::Due;
 use super::exchange::Exchange;
 use super::{Evictor, Resources};
-use crate::cache::priority::Priority;
+use crate::cache::leases::priority::Priority;
 use crate::policy::{CandidateEntry, CandidateId, Policy, PolicyKind, QuotaGroup, Stack, Standing, Table};
 use crate::reclaim::{Link, Ref};
 use crate::tree::Point;

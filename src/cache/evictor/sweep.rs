@@ -1,7 +1,7 @@
 //! Ending a detached space: idle runs are freed at once, the others when their leases are released.
 
 use super::{Evictor, Resources};
-use crate::cache::events::EvictionReason;
+use crate::cache::listening::events::EvictionReason;
 use crate::reclaim::{Guard, Ref};
 use crate::sync::atomic::Ordering::Relaxed;
 use crate::sync::model_size;

@@ -4,7 +4,7 @@ mod bounds;
 mod exchange;
 
 use crate::cache::evictor::{Evictor, Resources};
-use crate::cache::namespace::Pass;
+use crate::cache::namespaces::namespace::Pass;
 use crate::reclaim::Ref;
 use crate::sync::UnmapsLater;
 use crate::tree::lease::{Refused, lease_at, lease_deepest, release};

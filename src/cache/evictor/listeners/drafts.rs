@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 
-use crate::cache::draft::Draft;
+use crate::cache::listening::draft::Draft;
 use crate::reclaim::{Guard, Ref};
 use crate::sync::{Arc, is_only};
 use crate::tree::Arrays;

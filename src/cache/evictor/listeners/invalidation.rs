@@ -15,9 +15,9 @@ use std::ops::Range;
 use smallvec::SmallVec;
 
 use crate::block::{BlockId, Grid};
-use crate::cache::events::EvictionReason;
 use crate::cache::evictor::exchange::SLICE;
 use crate::cache::evictor::{Evictor, Resources};
+use crate::cache::listening::events::EvictionReason;
 use crate::reclaim::{Guard, Link, Ref};
 use crate::tree::{Point, Run};
 

@@ -5,7 +5,7 @@ use std::fmt;
 use std::time::Duration;
 
 use super::{SharedOutlet, Subscriber};
-use crate::cache::background::Watermarks;
+use crate::cache::eviction::background::Watermarks;
 use crate::cache::evictor::Evictor;
 use crate::sync::gauge::{AtomicUsize, Relaxed};
 use crate::sync::{Arc, Swap};

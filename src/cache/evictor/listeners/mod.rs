@@ -28,7 +28,7 @@ use std::ops::Range;
 
 use super::{Evictor, Resources};
 use crate::block::BlockId;
-use crate::cache::events::EvictionReason;
+use crate::cache::listening::events::EvictionReason;
 use crate::reclaim::Ref;
 use crate::sync::Arc;
 use crate::tree::Run;

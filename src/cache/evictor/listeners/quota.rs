@@ -7,10 +7,10 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use crate::cache::events::EvictionReason;
 use crate::cache::evictor::exchange::SLICE;
 use crate::cache::evictor::{Choice, Evictor, Resources};
-use crate::cache::quota::Quota;
+use crate::cache::listening::events::EvictionReason;
+use crate::cache::namespaces::quota::Quota;
 use crate::policy::{CandidateId, QuotaGroup};
 use crate::reclaim::Ref;
 use crate::sync::Arc;

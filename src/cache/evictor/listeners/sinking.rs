@@ -2,8 +2,8 @@
 
 use super::Victims;
 use crate::block::BlockId;
+use crate::cache::eviction::kept::KeptBlocks;
 use crate::cache::evictor::{Evictor, Resources};
-use crate::cache::kept::KeptBlocks;
 use crate::reclaim::{Guard, Ref};
 use crate::sync::gauge::{AtomicUsize, Relaxed};
 use crate::sync::{Arc, contained};

@@ -1,0 +1,216 @@
+//! Acquiring: the match of a prompt and the blocks for the rest of it, as one.
+//!
+//! A request that keeps the lease of its match while it waits for blocks keeps blocks from those that wait for them in turn: two
+//! requests that hold half of the pool each wait for ever. Here a request that has to wait holds nothing: each attempt matches anew,
+//! and gives its lease up if there are too few blocks. So what is cached when it is served counts, and not what was cached when
+//! it came.
+
+use std::time::Instant;
+
+use super::allocate::Effort;
+use super::block_request::{Ask, BlockRequest};
+use super::reservation::{Reservation, ReserveError};
+use crate::cache::inner::Inner;
+use crate::cache::leases::lease::PrefixMatch;
+use crate::cache::line::in_line::{Request, serve_by};
+use crate::cache::line::wait_list::Standing;
+use crate::cache::line::waiter::Waiter;
+use crate::cache::namespaces::namespace::Namespace;
+use crate::cache::session::Session;
+use crate::key::Token;
+
+/// The start of a request: its leased cached prefix, and blocks for the rest.
+///
+/// # Examples
+///
+/// ```
+/// # let cache = radixkv::PrefixCache::builder(2, 8).build()?;
+/// # let (session, space) = (cache.session(), cache.default_namespace());
+/// let prompt = [1, 2, 3, 4, 5];
+/// let start = session.acquire(&space, &prompt, 1)?;
+/// // ... compute `prompt[start.hit.len_tokens()..]` into `start.blocks` ...
+/// let mut own = start.blocks;
+/// let whole = own.split(prompt.len() / 2 - start.hit.blocks().len());
+/// let inserted = session.insert(start.hit.lease(), &prompt, whole)?;
+/// assert_eq!((inserted.lease.len_tokens(), own.len()), (4, 1)); // the last block is still being filled
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+#[non_exhaustive]
+#[must_use = "dropping it releases the lease and gives the blocks back"]
+pub struct Acquired {
+    /// The longest cached prefix; it counts as a use.
+    pub hit: PrefixMatch,
+    /// Blocks for the tokens beyond it, paid for by the namespace.
+    pub blocks: Reservation,
+}
+
+/// A prompt for which blocks are acquired.
+#[derive(Clone, Copy)]
+pub(in crate::cache) struct Prompt<'a> {
+    pub(in crate::cache) namespace: &'a Namespace,
+    pub(in crate::cache) tokens: &'a [Token],
+    /// Tokens that are to follow.
+    pub(in crate::cache) room: usize,
+}
+
+impl Prompt<'_> {
+    /// Blocks of the whole sequence.
+    fn blocks(self) -> usize {
+        let grid = self.namespace.0.grid;
+        let all = self.tokens.len().saturating_add(self.room);
+        // In a namespace of bigrams the last token has no keys and values.
+        all.saturating_sub(grid.offset() as usize).div_ceil(grid.tokens())
+    }
+
+    /// Refuses what its namespace's limit can never allow at once, unless none of its blocks are missing.
+    fn check_limit(self, missing: impl FnOnce() -> usize) -> Result<(), ReserveError> {
+        let refused = self.namespace.0.holdings.check_limit(self.blocks());
+        Ok(refused.or_else(|refused| if missing() > 0 { Err(refused) } else { Ok(()) })?)
+    }
+
+    /// Refuses what can never be served.
+    fn check(self, inner: &Inner) -> Result<(), ReserveError> {
+        inner.namespaces.check(self.namespace);
+        inner.check_request(self.blocks())
+    }
+}
+
+/// A request for a prompt's match and blocks that may wait.
+pub(in crate::cache) struct Asking<'a> {
+    pub(in crate::cache) session: &'a Session,
+    pub(in crate::cache) prompt: Prompt<'a>,
+}
+
+impl Request for Asking<'_> {
+    type Served = Acquired;
+
+    fn inner(&self) -> &Inner {
+        self.session.inner()
+    }
+
+    fn look(&self) -> Result<Acquired, ReserveError> {
+        self.session.acquire_once(self.prompt, Effort::BeforeWaiting)
+    }
+
+    fn join(&self) -> Waiter {
+        // How much it needs is known when it looks.
+        let ask = Ask::new(BlockRequest::new(0).paid_by(self.prompt.namespace), self.inner());
+        Waiter::join(&self.session.strong_refs.take(), ask)
+    }
+
+    fn look_in_turn(&self, waiter: &Waiter) -> Result<Acquired, ReserveError> {
+        self.session.acquire_in_turn(self.prompt, waiter)
+    }
+}
+
+impl Session {
+    /// Looks once, and counts no refusal.
+    fn acquire_once(&self, prompt: Prompt<'_>, effort: Effort) -> Result<Acquired, ReserveError> {
+        prompt.check(self.inner())?;
+        match self.try_acquire(prompt, effort) {
+            Ok(acquired) => Ok(self.counted(prompt, acquired)),
+            Err((refused, _)) => Err(refused),
+        }
+    }
+
+    /// Acquires if `waiter` is the first in the list; else it has nothing afterwards.
+    fn acquire_in_turn(&self, prompt: Prompt<'_>, waiter: &Waiter) -> Result<Acquired, ReserveError> {
+        prompt.check(self.inner())?;
+        prompt.check_limit(|| self.missing(prompt))?;
+        let standing = waiter.standing();
+        if standing == Standing::Behind {
+            return Err(self.inner().behind(prompt.blocks()));
+        }
+        if standing == Standing::HeldBack {
+            self.look_from_line(prompt)?;
+            if waiter.pass() != Standing::First {
+                // Its quota allows it, and others came before it.
+                return Err(self.inner().behind(prompt.blocks()));
+            }
+        }
+        let (refused, hit) = match self.try_acquire(prompt, Effort::Waiting) {
+            Ok(acquired) => {
+                waiter.count_served();
+                return Ok(self.counted(prompt, acquired));
+            }
+            Err(refused) => refused,
+        };
+        // The lease may have kept a waiter from its blocks that is the first by now. This waiter must not wake itself.
+        hit.lease.release_quietly();
+        self.inner().call_waiting_evictor();
+        match refused {
+            ReserveError::OverQuota { .. } => waiter.hold_back(),
+            _ => _ = waiter.pass(),
+        }
+        waiter.wake_another();
+        Err(refused)
+    }
+
+    /// Whether the quota may allow what is missing. Without a lease, which might keep the first waiter from its blocks.
+    fn look_from_line(&self, prompt: Prompt<'_>) -> Result<(), ReserveError> {
+        Ok(self.inner().look_at_quota(&prompt.namespace.0.holdings, self.missing(prompt))?)
+    }
+
+    /// Blocks that are missing now, by a look without a lease.
+    fn missing(&self, prompt: Prompt<'_>) -> usize {
+        let cached = self.peek(prompt.namespace, prompt.tokens) / prompt.namespace.0.grid.tokens();
+        prompt.blocks().saturating_sub(cached)
+    }
+
+    /// Looks once. If there are too few blocks, the lease comes back.
+    fn try_acquire(&self, prompt: Prompt<'_>, effort: Effort) -> Result<Acquired, (ReserveError, PrefixMatch)> {
+        let inner = self.inner();
+        let hit = self.match_prefix_untouched(prompt.namespace, prompt.tokens);
+        let missing = prompt.blocks().saturating_sub(hit.blocks().len());
+        if let Err(refused) = prompt.check_limit(|| missing) {
+            return Err((refused, hit));
+        }
+        let ask = Ask::new(BlockRequest::new(missing).paid_by(prompt.namespace), inner);
+        match inner.take(self.near(), ask, &|| self.strong_refs.take(), effort) {
+            Ok(blocks) => Ok(Acquired { hit, blocks }),
+            Err(refused) => Err((refused, hit)),
+        }
+    }
+
+    /// Counts a match that was not counted, as a use.
+    fn counted(&self, prompt: Prompt<'_>, mut acquired: Acquired) -> Acquired {
+        let inner = self.inner();
+        let participant = self.participant();
+        let guard = participant.pin();
+        let lease = &mut acquired.hit.lease;
+        if let Some(held) = lease.held().filter(|held| held.point.depth() > 0) {
+            let now = inner.time.now();
+            inner.hot.statistics(&held).touch(now);
+            inner.undo_demotions(held.point, now, &guard);
+            lease.counted = true;
+        }
+        lease.queried = true;
+        inner.count_lookup(prompt.namespace.query(prompt.tokens), lease, &guard);
+        acquired
+    }
+}
+
+pub(in crate::cache) fn acquire(
+    session: &Session,
+    namespace: &Namespace,
+    tokens: &[Token],
+    room: usize,
+) -> Result<Acquired, ReserveError> {
+    let prompt = Prompt { namespace, tokens, room };
+    let acquired = session.acquire_once(prompt, Effort::Once);
+    session.count_acquired(&acquired);
+    acquired
+}
+
+pub(in crate::cache) fn acquire_until(
+    session: &Session,
+    namespace: &Namespace,
+    tokens: &[Token],
+    room: usize,
+    deadline: Instant,
+) -> Result<Acquired, ReserveError> {
+    let acquired = serve_by(&Asking { session, prompt: Prompt { namespace, tokens, room } }, deadline);
+    session.count_acquired(&acquired);
+    acquired
+}

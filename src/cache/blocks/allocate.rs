@@ -1,0 +1,485 @@
+//! Taking blocks: from the pool, by evicting what is missing, or by waiting for them.
+
+use std::time::Instant;
+
+use super::block_request::{Ask, BlockRequest};
+use super::reservation::{Reservation, ReserveError};
+use super::shared_blocks::SharedBlocks;
+use crate::block::BlockId;
+use crate::cache::evictor::{Beneficiary, Evictor, LOOKS, LeasePass, Resources};
+use crate::cache::inner::{Inner, Patience, STEP};
+use crate::cache::leases::strong_ref::StrongRef;
+use crate::cache::line::in_line::{Request, serve_by};
+use crate::cache::line::publications::Publication;
+use crate::cache::line::wait_list::{Lane, Standing};
+use crate::cache::line::waiter::Waiter;
+use crate::cache::namespaces::quota::QuotaCharge;
+use crate::cache::session::Session;
+use crate::cache::spans::within_span;
+use crate::sync::Arc;
+use crate::sync::gauge::{AtomicUsize, Relaxed};
+use crate::tree::Holdings;
+
+/// Victims that a reservation takes blocks of in one turn, and the blocks: less than a millisecond's work.
+const VICTIMS: usize = 512;
+const BLOCKS: usize = 1 << 14;
+
+/// How hard an attempt to take blocks looks before it gives up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::cache) enum Effort {
+    /// It looks at the blocks that are there.
+    Once,
+    /// The same for a request that joins the line if it finds too few: it evicts nothing past an eviction sink.
+    BeforeWaiting,
+    /// It looks in such a way that a thread that makes blocks available later sees the waiter (wait_list.rs).
+    Waiting,
+}
+
+/// Wakes a waiter if the thread breaks after it was served: its blocks go to the pool.
+struct RingsIfBroken<'a>(&'a Inner);
+
+impl Drop for RingsIfBroken<'_> {
+    fn drop(&mut self) {
+        if crate::sync::thread::panicking() {
+            self.0.ring();
+        }
+    }
+}
+
+/// Whether the accounts can be trusted: they take a silent lease for none. Nothing is evicted before, so a refusal evicts nothing unless
+/// leases are taken meanwhile.
+#[derive(Debug, Default)]
+struct Certainty {
+    is_reached: bool,
+    /// How often it was lost to changes of other threads.
+    losses: usize,
+    /// Over the candidates, where the first of them are too few.
+    pass: Option<LeasePass>,
+}
+
+impl Certainty {
+    /// Whether the accounts say rightly if `missing` blocks can be evicted; if not, another turn is needed.
+    #[inline]
+    fn reached(&mut self, missing: usize, evictor: &mut Evictor, resources: Resources<'_>) -> bool {
+        self.is_reached |= missing == 0 || evictor.ascertain(missing, &mut self.pass, resources);
+        self.is_reached
+    }
+
+    /// Takes in what other threads have changed meanwhile. If that goes on and on, what is certain stays so.
+    fn settle(&mut self, evictor: &mut Evictor, resources: Resources<'_>) {
+        if !evictor.is_caught_up(resources) && self.losses < LOOKS {
+            self.losses += 1;
+            self.is_reached = false;
+        }
+        evictor.settle(resources);
+    }
+}
+
+/// What an attempt to take blocks keeps from turn to turn.
+struct Attempt {
+    effort: Effort,
+    certainty: Certainty,
+    /// Whether what a turn frees stays with it if that is not enough: else other threads may take it before the next turn.
+    keeps: bool,
+    /// Turns that have offered blocks to the eviction sink.
+    offers: usize,
+    /// Of these blocks, those that the sink keeps.
+    kept: Option<Arc<AtomicUsize>>,
+}
+
+impl Attempt {
+    fn new(effort: Effort) -> Self {
+        Self { effort, certainty: Certainty::default(), keeps: true, offers: 0, kept: None }
+    }
+
+    /// Whether it joins the line rather than evict past the sink.
+    #[cold]
+    fn waits_for_sink(&self, n: usize) -> bool {
+        // Relaxed: a number to go by.
+        let keeps = || self.kept.as_ref().is_some_and(|kept| kept.load(Relaxed) > 0);
+        self.effort == Effort::BeforeWaiting && (self.has_offered_enough(n) || keeps())
+    }
+
+    /// Whether the sink has been offered blocks so often that it must cache them again, or other threads take them.
+    fn has_offered_enough(&self, n: usize) -> bool {
+        self.offers > LOOKS + n / VICTIMS
+    }
+
+    /// One that is made in a turn of another thread, all of it or nothing.
+    fn in_one_turn() -> Self {
+        Self { keeps: false, ..Self::new(Effort::Once) }
+    }
+}
+
+/// A request for blocks that may wait.
+pub(in crate::cache) struct Taking<'a> {
+    pub(in crate::cache) near: usize,
+    pub(in crate::cache) ask: Ask<'a>,
+    pub(in crate::cache) inner: &'a Inner,
+    pub(in crate::cache) strong_ref: &'a dyn Fn() -> StrongRef<Inner>,
+}
+
+impl Request for Taking<'_> {
+    type Served = Reservation;
+
+    fn inner(&self) -> &Inner {
+        self.inner
+    }
+
+    fn look(&self) -> Result<Reservation, ReserveError> {
+        self.inner.take(self.near, self.ask, self.strong_ref, Effort::BeforeWaiting)
+    }
+
+    fn join(&self) -> Waiter {
+        Waiter::join(&(self.strong_ref)(), self.ask)
+    }
+
+    fn look_in_turn(&self, waiter: &Waiter) -> Result<Reservation, ReserveError> {
+        self.inner.take_in_turn(self, waiter)
+    }
+}
+
+#[inline(always)]
+pub(in crate::cache) fn reserve<'a>(
+    session: &Session,
+    request: impl Into<BlockRequest<'a>>,
+) -> Result<Reservation, ReserveError> {
+    let (inner, request) = (&**session.strong_refs.inner(), request.into());
+    let ask = Ask::new(request, inner);
+    inner.check_request(ask.blocks)?;
+    let taken = match request.deadline {
+        None => inner.take(session.near(), ask, &|| session.strong_refs.take(), Effort::Once),
+        Some(deadline) => {
+            let strong_ref = &|| session.strong_refs.take();
+            serve_by(&Taking { near: session.near(), ask, inner, strong_ref }, deadline)
+        }
+    };
+    session.count_reserved(&taken);
+    taken
+}
+
+impl Inner {
+    /// Refuses a request that can never be served.
+    pub(in crate::cache) fn check_request(&self, blocks: usize) -> Result<(), ReserveError> {
+        let capacity = self.pool.capacity();
+        if blocks > capacity {
+            return Err(ReserveError::TooLarge { requested: blocks, capacity });
+        }
+        if self.returned.is_some() && blocks > 0 {
+            return Err(ReserveError::External);
+        }
+        Ok(())
+    }
+
+    /// When the first retention ends, unless it is ended earlier.
+    pub(in crate::cache) fn retained_until(&self) -> Option<Instant> {
+        let next = self.evicting(|evictor, _| evictor.retained.next());
+        next.and_then(|deadline| self.time.moment(deadline))
+    }
+
+    /// Takes the blocks if `waiter` is the first in the list.
+    fn take_in_turn(&self, taking: &Taking<'_>, waiter: &Waiter) -> Result<Reservation, ReserveError> {
+        let ask = taking.ask;
+        if let Some(holdings) = ask.charged(self) {
+            holdings.check_limit(ask.blocks)?;
+        }
+        if waiter.standing() == Standing::HeldBack {
+            if let Some(holdings) = ask.charged(self) {
+                self.look_at_quota(holdings, ask.blocks)?;
+            }
+            waiter.pass();
+        }
+        if waiter.standing() != Standing::First {
+            return Err(self.behind(ask.blocks));
+        }
+        let taken = self.take(taking.near, ask, taking.strong_ref, Effort::Waiting);
+        match &taken {
+            Ok(_) => waiter.count_served(),
+            Err(ReserveError::OverQuota { .. }) => waiter.hold_back(),
+            Err(_) if ask.lane == Lane::Admission => waiter.wake_another(),
+            Err(_) => {}
+        }
+        taken
+    }
+
+    /// Why a waiter that is not the first is not served: earlier ones are served first.
+    pub(in crate::cache) fn behind(&self, requested: usize) -> ReserveError {
+        let stats = self.stats();
+        ReserveError::Exhausted { requested, available: stats.free_blocks + stats.evictable_blocks }
+    }
+
+    /// Takes the blocks, charged to the namespace that pays, and evicts the missing ones, by a participant `near` a slot.
+    #[inline]
+    pub(in crate::cache) fn take(
+        &self,
+        near: usize,
+        ask: Ask<'_>,
+        strong_ref: &dyn Fn() -> StrongRef<Inner>,
+        effort: Effort,
+    ) -> Result<Reservation, ReserveError> {
+        match ask.charged(self) {
+            None => self.take_charged(near, ask.blocks, QuotaCharge::default(), strong_ref, effort),
+            Some(holdings) if holdings.pinned_limit().is_none() => {
+                let charge = QuotaCharge::of(holdings, ask.blocks);
+                crate::sync::failpoint!("quota::charged");
+                self.take_charged(near, ask.blocks, charge, strong_ref, effort)
+            }
+            Some(holdings) => self.take_within(ask.blocks, holdings, strong_ref, effort),
+        }
+    }
+
+    /// The same where the namespace that pays has a limit: what the limit says and what is there is looked at in one turn, so
+    /// that an attempt in vain counts for nothing.
+    #[cold]
+    fn take_within(
+        &self,
+        n: usize,
+        holdings: &Arc<Holdings>,
+        strong_ref: &dyn Fn() -> StrongRef<Inner>,
+        effort: Effort,
+    ) -> Result<Reservation, ReserveError> {
+        let mut reservation = Reservation {
+            blocks: Vec::with_capacity(n),
+            shared: SharedBlocks::default(),
+            charge: QuotaCharge::default(),
+            cache: strong_ref(),
+        };
+        let mut attempt = Attempt::new(effort);
+        let mut turn = |evictor: &mut Evictor, resources: Resources<'_>| -> Result<bool, ReserveError> {
+            if effort == Effort::Waiting {
+                evictor.settle_for_waiter(resources);
+            }
+            let has = reservation.blocks.len();
+            if !attempt.certainty.reached(n.saturating_sub(has + evictor.free(resources)), evictor, resources) {
+                return Ok(false);
+            }
+            // Before anything goes because of the other limit: a refusal evicts nothing.
+            evictor.look_again(resources, |evictor| {
+                holdings.check_charge(n)?;
+                let available = has + evictor.free(resources) + evictor.totals.evictable;
+                if available < n { Err(ReserveError::Exhausted { requested: n, available }) } else { Ok(()) }
+            })?;
+            if !evictor.may_charge(holdings, n, resources)? {
+                return Ok(false);
+            }
+            let taken = self.take_in_one_turn(n, &mut reservation.blocks, true, &mut attempt, evictor, resources);
+            taken.transpose()?;
+            if taken.is_some() {
+                reservation.charge = QuotaCharge::of(holdings, n);
+            }
+            Ok(taken.is_some())
+        };
+        // All changes, even with a background evictor: a lease that was not taken in yet would not count.
+        let mut taken = if effort == Effort::Waiting { self.evicting(&mut turn) } else { self.settled(&mut turn) };
+        while !taken? {
+            taken = self.in_turn(&mut turn);
+        }
+        self.note_blocks_left();
+        // The first that waits may be of this namespace, and lets others pass now: it joined before it looked under the lock.
+        if effort != Effort::Waiting {
+            self.ring();
+        }
+        Ok(reservation)
+    }
+
+    #[inline]
+    fn take_charged(
+        &self,
+        near: usize,
+        n: usize,
+        charge: QuotaCharge,
+        strong_ref: &dyn Fn() -> StrongRef<Inner>,
+        effort: Effort,
+    ) -> Result<Reservation, ReserveError> {
+        // First: blocks that were taken are in a reservation, which gives them back if anything panics.
+        let mut reservation =
+            Reservation { blocks: Vec::with_capacity(n), shared: SharedBlocks::default(), charge, cache: strong_ref() };
+        if !self.pool.try_take(n, &mut reservation.blocks) {
+            self.take_evicting(near, n, &mut reservation.blocks, effort)?;
+        }
+        self.note_blocks_left();
+        Ok(reservation)
+    }
+
+    /// Takes `n` blocks, and evicts the missing ones, on this thread, or where several wait for their turn, on the thread that has it.
+    #[cold]
+    fn take_evicting(
+        &self,
+        near: usize,
+        n: usize,
+        blocks: &mut Vec<BlockId>,
+        effort: Effort,
+    ) -> Result<(), ReserveError> {
+        within_span!("evict");
+        if effort != Effort::Waiting && self.publications.are_worth_while(self.evictor.is_awaited()) {
+            let _rings = RingsIfBroken(self);
+            if let Some(publication) = self.publications.publish(near, n, &self.pool) {
+                return self.take_published(near, n, blocks, effort, &publication);
+            }
+        }
+        self.take_in_turns(near, n, blocks, effort, Patience::Waits, |_| false)
+    }
+
+    #[cold]
+    fn take_published(
+        &self,
+        near: usize,
+        n: usize,
+        blocks: &mut Vec<BlockId>,
+        effort: Effort,
+        publication: &Publication<'_>,
+    ) -> Result<(), ReserveError> {
+        let take_served =
+            |blocks: &mut Vec<BlockId>| publication.withdraw().map(|served| blocks.extend(served)).is_some();
+        self.take_in_turns(near, n, blocks, effort, Patience::Publishes(publication), take_served)
+    }
+
+    /// Takes `n` blocks in turns of this thread: up to [`VICTIMS`] and [`BLOCKS`] in each. What it has freed in one is in `blocks` before the
+    /// next, so that small requests of other threads do not keep a large one from its blocks. `take_served` appends them if another thread has taken them meanwhile.
+    #[inline(always)]
+    fn take_in_turns(
+        &self,
+        near: usize,
+        n: usize,
+        blocks: &mut Vec<BlockId>,
+        effort: Effort,
+        patience: Patience<'_>,
+        take_served: impl Fn(&mut Vec<BlockId>) -> bool,
+    ) -> Result<(), ReserveError> {
+        let in_background = self.background.get().is_some();
+        let mut attempt = Attempt::new(effort);
+        let mut turn = |evictor: &mut Evictor, resources: Resources<'_>| {
+            if take_served(blocks) {
+                return Some(Ok(()));
+            }
+            // With a background evictor, a choice goes by the changes that it has taken in; otherwise by all.
+            let mut settled = in_background && evictor.catch_up(resources);
+            if effort == Effort::Waiting {
+                evictor.settle_for_waiter(resources);
+                settled = true;
+            }
+            let taken = self.take_in_one_turn(n, blocks, settled, &mut attempt, evictor, resources);
+            if evictor.has_upkeep() || self.namespaces.is_behind() {
+                evictor.keep_upkeep_up(resources);
+                self.namespaces.tidy(evictor, resources);
+            }
+            // What is evicted for the sink is not there before this turn has ended.
+            if effort != Effort::Waiting && self.publications.has_any() && !evictor.has_sink() {
+                self.serve_others(evictor, resources);
+            }
+            taken
+        };
+        let first = if in_background {
+            self.turn(near, patience, &mut turn, |_, _| ())
+        } else {
+            self.settled_near(near, patience, &mut turn)
+        };
+        let Some(mut taken) = first else {
+            let is_served = take_served(blocks);
+            assert!(is_served, "else it waits for the lock");
+            return Ok(());
+        };
+        loop {
+            if let Some(taken) = taken {
+                return taken;
+            }
+            taken = self.in_turn_near(near, &mut turn);
+        }
+    }
+
+    /// Takes the blocks that other threads have asked for while they wait.
+    #[cold]
+    fn serve_others(&self, evictor: &mut Evictor, resources: Resources<'_>) {
+        let mut entries = STEP;
+        self.publications.serve(|n, blocks| {
+            // What was changed before it was asked for; where that is much, it takes turns of its own.
+            evictor.drain(&mut entries, resources)
+                && matches!(
+                    self.take_in_one_turn(n, blocks, true, &mut Attempt::in_one_turn(), evictor, resources),
+                    Some(Ok(()))
+                )
+        });
+    }
+
+    /// Nothing if more turns are needed.
+    #[inline(always)]
+    fn take_in_one_turn(
+        &self,
+        n: usize,
+        blocks: &mut Vec<BlockId>,
+        settled: bool,
+        attempt: &mut Attempt,
+        evictor: &mut Evictor,
+        resources: Resources<'_>,
+    ) -> Option<Result<(), ReserveError>> {
+        if evictor.has_sink() && attempt.waits_for_sink(n) {
+            return Some(Err(ReserveError::Exhausted { requested: n, available: n - 1 }));
+        }
+        let kept = if evictor.has_sink() { self.begin_offering(n, attempt, evictor) } else { 0 };
+        let taken = take_or_evict(n, blocks, settled, attempt, kept, evictor, resources);
+        attempt.offers += usize::from(evictor.offered() > 0);
+        taken
+    }
+
+    /// Says for whom a turn evicts. The blocks that the sink has and this attempt waits for.
+    #[cold]
+    fn begin_offering(&self, n: usize, attempt: &mut Attempt, evictor: &mut Evictor) -> usize {
+        let (beneficiary, on_their_way) = if attempt.effort == Effort::Waiting {
+            (Beneficiary::Waiter, self.kept.for_waiter())
+        } else if attempt.has_offered_enough(n) {
+            (Beneficiary::PastSink, 0)
+        } else {
+            (Beneficiary::Thread(Arc::clone(attempt.kept.get_or_insert_default())), 0)
+        };
+        evictor.listeners.sinking.beneficiary = beneficiary;
+        on_their_way
+    }
+}
+
+/// Takes `n` blocks, and evicts what is missing; nothing if more turns are needed. `kept` are on their way back from the sink.
+#[inline(always)]
+fn take_or_evict(
+    n: usize,
+    blocks: &mut Vec<BlockId>,
+    mut settled: bool,
+    Attempt { effort, certainty, keeps, .. }: &mut Attempt,
+    kept: usize,
+    evictor: &mut Evictor,
+    resources: Resources<'_>,
+) -> Option<Result<(), ReserveError>> {
+    let (mut entries, mut victims, mut left, mut looks) = (usize::MAX, VICTIMS, BLOCKS, LOOKS);
+    loop {
+        if evictor.serve(n - blocks.len(), blocks, resources) {
+            return Some(Ok(()));
+        }
+        let free = blocks.len() + evictor.free(resources) + evictor.offered() + kept;
+        let missing = n.saturating_sub(free);
+        if left == 0 || victims == 0 || evictor.needs_turn() || !certainty.reached(missing, evictor, resources) {
+            if *keeps {
+                evictor.keep_freed(n, blocks);
+            }
+            return None;
+        }
+        if missing == 0 && free > blocks.len() + evictor.free(resources) {
+            // The sink returns them before the next turn of one that does not wait, or wakes one that does.
+            return match effort {
+                Effort::Once | Effort::BeforeWaiting => None,
+                Effort::Waiting => Some(Err(ReserveError::Exhausted { requested: n, available: n - 1 })),
+            };
+        }
+        let available = free + evictor.totals.evictable;
+        let want = missing.min(left);
+        let freed = if available < n { 0 } else { evictor.evict_of_few(want, &mut victims, &mut entries, resources) };
+        left -= freed;
+        // A change that is not in the queue yet can make the counts too high for a moment.
+        if missing > 0 && freed == 0 && victims > 0 && !evictor.needs_turn() {
+            // Blocks that were free before the last settling may be evictable since.
+            if settled && (looks == 0 || resources.queue.is_empty()) {
+                return Some(Err(ReserveError::Exhausted { requested: n, available: available.min(n - 1) }));
+            }
+            certainty.settle(evictor, resources);
+            settled = true;
+            looks -= usize::from(looks > 0);
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! The accounts: the evictor's accounts of runs and points against their words; and its totals, counted again.
+//!
+//! Each account is checked against its neighbours' alone (a point's against its word and child runs, a run's against
+//! its points). The tree is finite and the words are the truth, so what agrees everywhere is right everywhere.
+
+use std::collections::HashMap;
+
+use super::tree::{children_of, points_of};
+use crate::cache::checks::diagnostics::{BrokenInvariant, Mismatch, PointAt, RunAt, ensure};
+use crate::cache::evictor::{Evictor, Resources, Totals};
+use crate::reclaim::Ref;
+use crate::sync::atomic::Ordering::Acquire;
+use crate::tree::{Holdings, Point, Run};
+
+/// Checks the accounts of `runs`, which come space by space with the trunk first.
+pub(super) fn check(runs: &[Ref<'_, Run>], evictor: &Evictor, resources: Resources<'_>) -> Result<(), BrokenInvariant> {
+    let mut found = Totals::default();
+    let mut namespaces = HashMap::new();
+    for space in runs.chunk_by(|_, next| !next.is_trunk()) {
+        let Some((trunk, runs)) = space.split_first() else {
+            continue;
+        };
+        check_trunk(*trunk, evictor, resources)?;
+        let (evictable, protected) = (found.evictable, found.protected);
+        for &run in runs {
+            check_run(run, &mut found, evictor, resources)?;
+        }
+        let holdings = &trunk.space().as_ref().holdings;
+        let (_, of_it) = namespaces.entry(std::ptr::from_ref(&**holdings)).or_insert((holdings, (0, 0)));
+        of_it.0 += found.evictable + found.protected - evictable - protected;
+        of_it.1 += found.protected - protected;
+        found.runs += runs.len();
+        let space_runs = Mismatch { recorded: trunk.space().account.runs.get(&evictor.owner), found: runs.len() };
+        space_runs.settle(BrokenInvariant::SpaceRuns)?;
+    }
+    for (holdings, (cached, protected)) in namespaces.into_values() {
+        check_holdings(holdings, [cached, protected], evictor)?;
+    }
+    check_totals(&evictor.totals, &found)
+}
+
+/// Checks the accounts of a namespace over all its spaces, and that the evictor has noted it if it is beyond its quota.
+fn check_holdings(holdings: &Holdings, found: [usize; 2], evictor: &Evictor) -> Result<(), BrokenInvariant> {
+    let [cached, protected] = found;
+    Mismatch { recorded: holdings.cached(), found: cached }.settle(BrokenInvariant::NamespaceCached)?;
+    Mismatch { recorded: holdings.protected(), found: protected }.settle(BrokenInvariant::NamespaceProtected)?;
+    let group = holdings.group.get(&evictor.owner).filter(|group| {
+        let has_candidates = evictor.ranking.policy.choose_of(*group).is_some();
+        has_candidates && holdings.excess() > 0 && evictor.listeners.quotas.limited.contains_key(group)
+    });
+    let noted = group.is_none_or(|group| evictor.listeners.quotas.is_noted(group));
+    ensure(noted, || BrokenInvariant::QuotaMissed { cached, excess: holdings.excess() })
+}
+
+fn check_totals(recorded: &Totals, found: &Totals) -> Result<(), BrokenInvariant> {
+    let total = |recorded, found| Mismatch { recorded, found };
+    total(recorded.evictable, found.evictable).settle(BrokenInvariant::EvictableTotal)?;
+    total(recorded.protected, found.protected).settle(BrokenInvariant::ProtectedTotal)?;
+    total(recorded.runs, found.runs).settle(BrokenInvariant::RunTotal)?;
+    total(recorded.points, found.points).settle(BrokenInvariant::PointTotal)?;
+    let cached = found.evictable + found.protected;
+    let (inserted, evicted) = (recorded.inserted, recorded.evicted);
+    let gone = evicted + recorded.aged + recorded.cleared + recorded.invalidated;
+    let flows = inserted.checked_sub(gone) == Some(cached as u64);
+    ensure(flows, || BrokenInvariant::Flow { inserted, gone, cached })
+}
+
+/// The evictor keeps no list of points for a trunk and files no root.
+fn check_trunk<'g>(trunk: Ref<'g, Run>, evictor: &Evictor, resources: Resources<'g>) -> Result<(), BrokenInvariant> {
+    let listed = trunk.account.with(&evictor.owner, |account| account.points.len());
+    ensure(listed == 0, || BrokenInvariant::PointList { run: RunAt::of(trunk), listed, live: 0 })?;
+    points_of(trunk, resources).into_iter().try_for_each(|root| check_active_children(root, evictor, resources))
+}
+
+/// Checks a run's account and adds it to `found`.
+fn check_run<'g>(
+    run: Ref<'g, Run>,
+    found: &mut Totals,
+    evictor: &Evictor,
+    resources: Resources<'g>,
+) -> Result<(), BrokenInvariant> {
+    let at = RunAt::of(run);
+    let whole = run.word().len();
+    let registered = run.account.with(&evictor.owner, |account| account.is_registered() && account.len == whole);
+    ensure(registered, || BrokenInvariant::RunUnregistered(at))?;
+    let points = points_of(run, resources);
+    for &point in &points {
+        check_point(point, evictor, resources)?;
+    }
+    check_list(run, &points, evictor)?;
+    // Acquire: as the evictor reads it. By the words: a silent lease protects as well as one that is in the accounts.
+    let is_active = |point: &&Ref<'_, Point>| {
+        point.account.get(&evictor.owner).is_active() || point.word.load(Acquire).leases() > 0
+    };
+    let active = points.iter().rev().find(is_active);
+    let deepest = active.map_or(0, |point| point.depth());
+    let recorded = run.account.with(&evictor.owner, |account| account.protected);
+    ensure(recorded == deepest, || BrokenInvariant::ProtectedDepth { run: at, recorded, deepest })?;
+    let protected = run.blocks_to(deepest, resources.grid_of(run));
+    found.protected += protected;
+    found.evictable += run.blocks_to(run.word().len(), resources.grid_of(run)) - protected;
+    found.points += points.len();
+    Ok(())
+}
+
+fn check_point<'g>(point: Ref<'g, Point>, evictor: &Evictor, resources: Resources<'g>) -> Result<(), BrokenInvariant> {
+    let at = PointAt::on(point.run(), point.depth());
+    let account = point.account.get(&evictor.owner);
+    ensure(account.is_known(), || BrokenInvariant::PointUnknown(at))?;
+    // Acquire: as the evictor reads it.
+    let word = point.word.load(Acquire);
+    let (leases, is_told) = (word.leases(), word.leases() > 0 && !word.is_silent());
+    ensure(account.is_leased() == is_told, || BrokenInvariant::LeaseAccount { point: at, leases })?;
+    check_active_children(point, evictor, resources)
+}
+
+fn check_active_children<'g>(
+    point: Ref<'g, Point>,
+    evictor: &Evictor,
+    resources: Resources<'g>,
+) -> Result<(), BrokenInvariant> {
+    let recorded = point.account.get(&evictor.owner).active_children();
+    let is_active = |run: &Ref<'_, Run>| run.account.with(&evictor.owner, |account| account.protected > 0);
+    let found = children_of(point, evictor, resources).iter().filter(|&run| is_active(run)).count();
+    let at = PointAt::on(point.run(), point.depth());
+    Mismatch { recorded, found }.settle(|counts| BrokenInvariant::ActiveChildren(at, counts))
+}
+
+/// Checks the evictor's list by address: what it names wrongly may be gone.
+fn check_list(run: Ref<'_, Run>, points: &[Ref<'_, Point>], evictor: &Evictor) -> Result<(), BrokenInvariant> {
+    run.account.with(&evictor.owner, |account| {
+        let same = account.points.iter().eq(points.iter().map(|point| point.link()));
+        let (listed, live) = (account.points.len(), points.len());
+        ensure(same, || BrokenInvariant::PointList { run: RunAt::of(run), listed, live })
+    })
+}

@@ -1,0 +1,65 @@
+//! The pool, and every cached block in exactly one place.
+
+use crate::block::{BlockId, Pool};
+use crate::cache::checks::diagnostics::{BrokenInvariant, RunAt, ensure};
+use crate::cache::evictor::{Evictor, Resources};
+use crate::cache::inner::Inner;
+use crate::reclaim::Ref;
+use crate::tree::Run;
+
+/// Checks the pools, and the blocks of `runs` against them.
+pub(super) fn check(
+    inner: &Inner,
+    runs: &[Ref<'_, Run>],
+    evictor: &Evictor,
+    resources: Resources<'_>,
+) -> Result<(), BrokenInvariant> {
+    let pools: Vec<&Pool> = [Some(&inner.pool), inner.returned.as_ref()].into_iter().flatten().collect();
+    check_pools(&pools, evictor)?;
+    let mut cached = Cached { pools: &pools, met: vec![false; inner.pool.capacity()] };
+    for &run in runs {
+        let held = run.blocks_to(run.word().len(), resources.grid_of(run));
+        // The arrays were found long enough.
+        for &block in run.block_ids(resources.guard).iter().take(held) {
+            cached.add(block, run)?;
+        }
+    }
+    Ok(())
+}
+
+/// What is not free was reserved or inserted: more cannot be in the accounts.
+fn check_pools(pools: &[&Pool], evictor: &Evictor) -> Result<(), BrokenInvariant> {
+    let capacity = pools[0].capacity();
+    for pool in pools {
+        let stray = pool.bits_beyond();
+        ensure(stray == 0, || BrokenInvariant::BitsBeyond { bits: stray, capacity })?;
+        let (free, set) = (pool.free(), pool.count_bits());
+        ensure(set == free, || BrokenInvariant::FreeCount { counted: free, set })?;
+    }
+    let is_twice = |&block: &BlockId| pools.iter().filter(|pool| pool.is_free(block)).count() > 1;
+    let twice = if pools.len() > 1 { (0..capacity as BlockId).find(is_twice) } else { None };
+    twice.map_or(Ok(()), |block| Err(BrokenInvariant::FreeTwice { block }))?;
+    let free: usize = pools.iter().map(|pool| pool.free()).sum();
+    let (evictable, protected) = (evictor.totals.evictable, evictor.totals.protected);
+    let taken = capacity.saturating_sub(free);
+    let fits = evictable.checked_add(protected).is_some_and(|cached| cached <= taken);
+    ensure(fits, || BrokenInvariant::Conservation { free, evictable, protected, capacity })
+}
+
+/// Blocks that were met in the tree.
+struct Cached<'a> {
+    pools: &'a [&'a Pool],
+    met: Vec<bool>,
+}
+
+impl Cached<'_> {
+    fn add(&mut self, block: BlockId, run: Ref<'_, Run>) -> Result<(), BrokenInvariant> {
+        let (run, capacity) = (RunAt::of(run), self.met.len());
+        let Some(met) = self.met.get_mut(block as usize) else {
+            return Err(BrokenInvariant::BlockOutside { run, block, capacity });
+        };
+        ensure(!std::mem::replace(met, true), || BrokenInvariant::BlockTwice { run, block })?;
+        let is_free = self.pools.iter().any(|pool| pool.is_free(block));
+        ensure(!is_free, || BrokenInvariant::BlockFree { run, block })
+    }
+}

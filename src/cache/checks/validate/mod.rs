@@ -1,0 +1,49 @@
+//! Checking every invariant of a cache at rest.
+//!
+//! The evictor's lock is held and its queue is drained, so the tree and the evictor's accounts must agree. A later pass
+//! follows only links that an earlier pass has checked.
+//!
+//! | file | pass |
+//! |---|---|
+//! | `tree` | queue, spaces, runs, points, their words and links |
+//! | `blocks` | the pool, and every block in at most one place |
+//! | `accounts` | the evictor's accounts of runs and points, and its totals |
+//! | `ranking` | candidates, slots, their moments and the policy |
+//! | `retained` | the evictor's leases on retained points |
+//!
+//! The walk keeps its own list instead of recursing, so a chain of any length is checked on any stack; its time is linear
+//! in the index. Links are followed only from nodes that are in the index; the evictor's lists are compared by address.
+//! Nothing is repaired.
+
+mod accounts;
+mod blocks;
+mod ranking;
+mod retained;
+mod tree;
+
+#[cfg(test)]
+mod tests;
+
+use super::diagnostics::{BrokenInvariant, Mismatch};
+use crate::cache::evictor::{Evictor, Resources};
+use crate::cache::inner::Inner;
+
+/// The first invariant found broken.
+pub(in crate::cache) fn validate(
+    inner: &Inner,
+    evictor: &Evictor,
+    resources: Resources<'_>,
+) -> Result<(), BrokenInvariant> {
+    tree::check_rest(evictor, resources)?;
+    let spaces = tree::spaces(inner, evictor, resources)?;
+    let mut runs = Vec::new();
+    for space in spaces {
+        tree::walk(space, evictor, resources, &mut runs)?;
+    }
+    let listed = Mismatch { recorded: evictor.listeners.hidden.len(), found: tree::hidden(&runs, resources) };
+    listed.settle(BrokenInvariant::HiddenCount)?;
+    blocks::check(inner, &runs, evictor, resources)?;
+    accounts::check(&runs, evictor, resources)?;
+    ranking::check(&runs, evictor, resources)?;
+    retained::check(&runs, evictor, resources)
+}

@@ -1,0 +1,107 @@
+//! The ranking: every idle end of a run is filed once, under its present standing, or before its place if it is silent; and
+//! nothing else is. A slot has a
+//! moment exactly if time alone will change the standing of its candidate.
+
+use super::tree::points_of;
+use crate::cache::checks::diagnostics::{BrokenInvariant, Mismatch, PointAt, ensure};
+use crate::cache::evictor::{Evictor, Ranking, Resources};
+use crate::policy::{CandidateEntry, Policy, Standing};
+use crate::reclaim::Ref;
+use crate::sync::atomic::Ordering::Acquire;
+use crate::tree::{Point, Run};
+
+/// Checks the policy, its slots, and the points of `runs` against them.
+pub(super) fn check(runs: &[Ref<'_, Run>], evictor: &Evictor, resources: Resources<'_>) -> Result<(), BrokenInvariant> {
+    let (mut candidates, mut moments) = (0, 0);
+    for &run in runs {
+        for point in points_of(run, resources) {
+            if check_point(point, evictor, resources)? {
+                candidates += 1;
+                moments += usize::from(evictor.standing(point, resources).1.is_some());
+            }
+        }
+    }
+    let ranking = &evictor.ranking;
+    let recorded = ranking.due.count().ok_or(BrokenInvariant::UnsoundMoments)?;
+    Mismatch { recorded, found: moments }.settle(BrokenInvariant::MomentCount)?;
+    ensure(ranking.policy.is_sound(), || BrokenInvariant::UnsoundPolicy)?;
+    Mismatch { recorded: ranking.policy.len(), found: candidates }.settle(BrokenInvariant::FiledCount)?;
+    check_incoming(ranking)?;
+    // While candidates are being sorted, the order may not have all of them yet.
+    if let Some(order) = ranking.aging.order().filter(|_| !evictor.listeners.quotas.is_sorting()) {
+        ensure(order.is_sound(), || BrokenInvariant::UnsoundPolicy)?;
+        Mismatch { recorded: order.len(), found: candidates }.settle(BrokenInvariant::AgingCount)?;
+    }
+    let occupied = ranking.slots().iter().count();
+    Mismatch { recorded: occupied, found: candidates }.settle(BrokenInvariant::SlotCount)?;
+    check_vacant(ranking, occupied)
+}
+
+/// Checks whether a point stands in the ranking as it should; whether it is a candidate.
+fn check_point(point: Ref<'_, Point>, evictor: &Evictor, resources: Resources<'_>) -> Result<bool, BrokenInvariant> {
+    let at = PointAt::on(point.run(), point.depth());
+    let slot = point.account.get(&evictor.owner).candidate;
+    let slot = match (is_candidate(point, evictor, resources), slot) {
+        (false, None) => return Ok(false),
+        (false, Some(_)) => return Err(BrokenInvariant::WronglyFiled(at)),
+        (true, None) => return Err(BrokenInvariant::NotFiled(at)),
+        (true, Some(slot)) => slot,
+    };
+    let ranking = &evictor.ranking;
+    let leads_back = ranking.at(slot) == Some(point.link());
+    ensure(leads_back, || BrokenInvariant::WrongSlot { point: at, slot: slot.index() })?;
+    let entry = evictor.entry(point);
+    let (standing, until) = evictor.standing(point, resources);
+    // Acquire: as the evictor reads it.
+    let is_silent = point.word.load(Acquire).is_silent();
+    let is_filed = |policy: &Policy| {
+        // A namespace that has just got a quota is being sorted into a group.
+        let unsorted = evictor.listeners.quotas.is_sorting()
+            && policy.is_filed(slot, standing, CandidateEntry { group: None, ..entry }, is_silent);
+        unsorted || policy.is_filed(slot, standing, entry, is_silent)
+    };
+    ensure(is_filed(&ranking.policy), || BrokenInvariant::StaleStanding(at))?;
+    if let Some(incoming) = &ranking.exchange.incoming {
+        let moved = slot.index() < incoming.moved;
+        ensure(!moved || is_filed(&incoming.policy), || BrokenInvariant::NotMoved(at))?;
+    }
+    let by_age = Standing { demoted: false, ..standing };
+    let is_aging =
+        |order: &Policy| evictor.listeners.quotas.is_sorting() || order.is_filed(slot, by_age, entry, is_silent);
+    ensure(ranking.aging.order().is_none_or(is_aging), || BrokenInvariant::NotAging(at))?;
+    ensure(ranking.due.at(slot) == until, || BrokenInvariant::WrongMoment(at))?;
+    Ok(true)
+}
+
+/// Whether `point` is the idle end of its run, with whole blocks of its own.
+fn is_candidate(point: Ref<'_, Point>, evictor: &Evictor, resources: Resources<'_>) -> bool {
+    let run = point.run();
+    // Acquire: as the evictor reads it.
+    let idle = point.word.load(Acquire).is_idle();
+    let below = evictor.point_below(point).map_or(0, |below| below.depth());
+    let has_blocks =
+        run.blocks_to(point.depth(), resources.grid_of(run)) > run.blocks_to(below, resources.grid_of(run));
+    idle && has_blocks && !run.is_trunk() && run.word().len() == point.depth()
+}
+
+/// The incoming policy has exactly the candidates of the slots that have been moved; `check_point` has found them there.
+fn check_incoming(ranking: &Ranking) -> Result<(), BrokenInvariant> {
+    let Some(incoming) = &ranking.exchange.incoming else {
+        return Ok(());
+    };
+    ensure(incoming.policy.is_sound(), || BrokenInvariant::UnsoundPolicy)?;
+    let moved = ranking.slots().iter().filter(|(slot, _)| *slot < incoming.moved).count();
+    Mismatch { recorded: incoming.policy.len(), found: moved }.settle(BrokenInvariant::MovedCount)
+}
+
+/// Each slot without a candidate is vacant once.
+fn check_vacant(ranking: &Ranking, occupied: usize) -> Result<(), BrokenInvariant> {
+    let mut met = vec![false; ranking.slots().len()];
+    for slot in ranking.vacant().iter() {
+        let slot = slot.index();
+        let empty = slot < met.len() && ranking.slots().get(slot).is_none();
+        ensure(empty && !std::mem::replace(&mut met[slot], true), || BrokenInvariant::VacantSlot { slot })?;
+    }
+    let recorded = ranking.vacant().len();
+    Mismatch { recorded, found: met.len() - occupied }.settle(BrokenInvariant::VacantCount)
+}

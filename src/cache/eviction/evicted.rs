@@ -1,0 +1,115 @@
+//! Evicted blocks that their caller keeps until it has copied them: to a lower tier, or elsewhere.
+
+use crate::cache::blocks::reservation::Reservation;
+use crate::cache::blocks::shared_blocks::SharedBlocks;
+use crate::cache::evictor::{Victim, Victims};
+use crate::cache::inner::Inner;
+use crate::cache::leases::strong_ref::{StrongRef, StrongRefs};
+use crate::cache::listening::events::EvictionReason;
+use crate::cache::namespaces::quota::QuotaCharge;
+use crate::cache::prefix_cache::PrefixCache;
+use crate::key::Token;
+use crate::name::NamespaceName;
+use crate::reclaim::Guard;
+use crate::sync::Arc;
+use crate::sync::gauge::{AtomicUsize, Relaxed};
+
+/// Evicted blocks of one sequence, which stay reserved until this is dropped.
+///
+/// No lookup finds them any more, and nobody writes to them: copy them, or insert them again.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Evicted {
+    /// The namespace in which they were cached.
+    pub namespace: NamespaceName,
+    /// Tokens of their sequence before theirs.
+    pub start: usize,
+    /// The tokens of the sequence from its beginning to the end of the blocks; in a namespace of
+    /// bigrams, also the next token.
+    pub tokens: Vec<Token>,
+    /// The blocks, in the order of the sequence.
+    pub blocks: Reservation,
+    /// Why they were evicted.
+    pub reason: EvictionReason,
+    /// Dropped after the blocks.
+    pub(in crate::cache) kept: Option<Kept>,
+}
+
+/// The entries of what was evicted; `held` has the blocks.
+pub(in crate::cache) fn pieces(taken: Victims, held: &mut Reservation, guard: &Guard<'_>) -> Vec<Evicted> {
+    let piece = |Victim { namespace, piece, reason, start, end, blocks }| {
+        let mut tokens = Vec::with_capacity(end);
+        taken.excerpt.append_tokens(piece, 0, end, &mut tokens, guard);
+        Evicted { namespace, start, tokens, blocks: held.split(blocks), reason, kept: None }
+    };
+    taken.victims.into_iter().map(piece).collect()
+}
+
+/// Some of the blocks that an eviction sink has. Dropping it ends their count.
+#[derive(Debug)]
+pub(in crate::cache) struct Kept {
+    blocks: usize,
+    /// Where the thread that has offered them counts what is kept.
+    needed: Option<Arc<AtomicUsize>>,
+    cache: StrongRef<Inner>,
+}
+
+impl Kept {
+    pub(in crate::cache) fn new(blocks: usize, needed: Option<Arc<AtomicUsize>>, cache: StrongRef<Inner>) -> Self {
+        Self { blocks, needed, cache }
+    }
+
+    pub(in crate::cache) fn split(&mut self, blocks: usize) -> Self {
+        self.blocks -= blocks;
+        Self { blocks, needed: self.needed.clone(), cache: self.cache.clone() }
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        if self.blocks > 0 {
+            // Relaxed: a number to go by.
+            self.needed.iter().for_each(|needed| _ = needed.fetch_sub(self.blocks, Relaxed));
+            self.cache.end_keeping(self.blocks);
+        }
+    }
+}
+
+impl Inner {
+    /// The sink has dropped so many blocks, and perhaps moved them elsewhere: then they do not come back.
+    pub(in crate::cache) fn end_keeping(&self, blocks: usize) {
+        self.kept.end(blocks);
+        self.ring();
+    }
+}
+
+pub(in crate::cache) fn evict_into(cache: &PrefixCache, blocks: usize, evicted: &mut Vec<Evicted>) -> usize {
+    let participant = cache.inner.participant();
+    // Pinned before the lock and after it: what the victims' excerpt has stays readable.
+    let guard = participant.pin();
+    let mut taken = Box::<Victims>::default();
+    // First: blocks that were evicted are in a reservation, which gives them back if anything panics.
+    let mut held = Reservation {
+        blocks: Vec::new(),
+        shared: SharedBlocks::default(),
+        charge: QuotaCharge::default(),
+        cache: StrongRefs::new(&cache.inner).take(),
+    };
+    cache.inner.evict_in_turns(blocks, |evictor, want, resources| {
+        evictor.listeners.victims = Some(std::mem::take(&mut taken));
+        let mut entries = usize::MAX;
+        let freed = evictor.evict(want, &mut entries, resources);
+        taken = evictor.listeners.victims.take().unwrap_or_default();
+        let has_none = taken.blocks.is_empty();
+        held.blocks.append(&mut taken.blocks);
+        // Where all that was freed is of trees that are being cleared, another turn is needed.
+        (!has_none || freed == 0).then_some(freed)
+    });
+    // Not what was freed: blocks of a tree that is being cleared are evicted from nowhere.
+    let count = held.blocks.len();
+    evicted.extend(pieces(*taken, &mut held, &guard));
+    count
+}
+
+#[cfg(all(test, not(any(radixkv_loom, radixkv_shuttle))))]
+mod tests;

@@ -1,0 +1,77 @@
+//! The verbs that evict: of all namespaces, or of one.
+
+use std::time::Duration;
+
+use crate::cache::evictor::{Evictor, Resources, SWEEP_SLICE, runs_below};
+use crate::cache::inner::{Inner, Patience};
+use crate::cache::namespaces::namespace::Namespace;
+use crate::cache::prefix_cache::PrefixCache;
+use crate::cache::spans::within_span;
+
+/// Garbage of evictions that may wait for the next one.
+const RECLAIM_BYTES: usize = 32 << 10;
+/// The most blocks that are evicted in one turn.
+const SLICE: usize = 128;
+
+pub(in crate::cache) fn evict(cache: &PrefixCache, blocks: usize) -> usize {
+    cache.inner.evict_in_turns(blocks, |evictor, want, resources| {
+        let mut entries = usize::MAX;
+        Some(evictor.evict(want, &mut entries, resources))
+    })
+}
+
+pub(in crate::cache) fn evict_namespace(cache: &PrefixCache, namespace: &Namespace, blocks: usize) -> usize {
+    cache.inner.evict_in_turns(blocks, |evictor, want, resources| {
+        // One that was dropped has nothing.
+        namespace.0.root(resources.guard).map_or(Some(0), |_| evictor.evict_of(&namespace.0.holdings, want, resources))
+    })
+}
+
+pub(in crate::cache) fn evict_idle(cache: &PrefixCache, namespace: &Namespace, idle: Duration) -> usize {
+    let inner = &*cache.inner;
+    let Some(idle_since) = inner.time.present().before(idle) else { return 0 };
+    inner.settle_by(Patience::Waits);
+    let participant = inner.participant();
+    // For the whole of it: what other threads evict meanwhile stays readable.
+    let guard = participant.pin();
+    let Some(root) = namespace.0.root(&guard) else { return 0 };
+    let (runs, _) = runs_below(root, usize::MAX, &guard);
+    let runs: Vec<_> = runs.into_iter().rev().map(|run| run.link()).collect();
+    let slices = runs.chunks(SWEEP_SLICE).map(|slice| {
+        inner.in_turn(|evictor, resources| {
+            evictor.evict_idle(slice.iter().map(|run| run.get(resources.guard)), idle_since, resources)
+        })
+    });
+    slices.sum()
+}
+
+impl Inner {
+    /// Evicts up to `blocks` blocks, in turns: `evict` frees up to so many, or does a part of what comes before that.
+    pub(in crate::cache) fn evict_in_turns(
+        &self,
+        blocks: usize,
+        mut evict: impl FnMut(&mut Evictor, usize, Resources<'_>) -> Option<usize>,
+    ) -> usize {
+        within_span!("evict");
+        let mut evicted = 0;
+        let mut slice = |evictor: &mut Evictor, resources: Resources<'_>| {
+            let want = (blocks - evicted).min(SLICE);
+            let freed = evict(evictor, want, resources);
+            evicted += freed.unwrap_or(0);
+            // A little garbage waits for the next eviction, unless nothing is cached any more.
+            let is_garbage = evictor.totals.runs == 0 || resources.guard.retired_bytes() >= RECLAIM_BYTES;
+            let more = freed.is_none_or(|freed| freed == SLICE) || evictor.needs_turn();
+            (more && evicted < blocks, is_garbage)
+        };
+        let (mut more, mut is_garbage) = self.settled(&mut slice);
+        while more {
+            let garbage;
+            (more, garbage) = self.in_turn(&mut slice);
+            is_garbage |= garbage;
+        }
+        if evicted > 0 && is_garbage {
+            self.reclaim();
+        }
+        evicted
+    }
+}

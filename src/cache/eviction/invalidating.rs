@@ -1,0 +1,66 @@
+//! Invalidating blocks by their ids.
+
+use std::collections::HashSet;
+
+use crate::block::BlockId;
+use crate::cache::evictor::{Cut, runs_below};
+use crate::cache::inner::{Inner, Patience};
+use crate::cache::leases::lease::Lease;
+use crate::cache::prefix_cache::PrefixCache;
+use crate::reclaim::Guard;
+
+pub(in crate::cache) fn invalidate_blocks(cache: &PrefixCache, blocks: &[BlockId]) -> usize {
+    let inner = &*cache.inner;
+    let wrong: HashSet<BlockId> = blocks.iter().copied().collect();
+    inner.settle_by(Patience::Waits);
+    let participant = inner.participant();
+    // For the whole of it: what other threads evict meanwhile stays readable.
+    let guard = participant.pin();
+    let mut cuts = inner.cuts(&wrong, &guard);
+    let mut hidden = 0;
+    while !cuts.is_empty() {
+        hidden += inner.in_turn(|evictor, resources| evictor.invalidate(&mut cuts, resources));
+    }
+    drop(guard);
+    inner.ring();
+    hidden
+}
+
+impl Inner {
+    /// Where the first of these blocks lies on each run, and all that hangs beyond; each run once.
+    fn cuts(&self, wrong: &HashSet<BlockId>, guard: &Guard<'_>) -> Vec<Cut> {
+        let (mut cuts, mut cut) = (Vec::new(), HashSet::new());
+        // Leases of namespaces that were cleared read their blocks as others do.
+        let detached: Vec<_> = self.evicting(|evictor, _| evictor.detached.iter().copied().collect());
+        let detached = detached.into_iter().map(|space| space.get(guard));
+        for space in self.namespaces.spaces(guard).into_iter().chain(detached) {
+            let grid = self.grid.with_offset(space.offset);
+            let runs = space.root(guard).map(|root| runs_below(root, usize::MAX, guard).0);
+            // Parents come before children: what hangs beyond a cut is known to go when it is met.
+            for run in runs.into_iter().flatten() {
+                if cut.contains(&run.link()) {
+                    continue;
+                }
+                let held = run.blocks_to(run.word().len(), grid);
+                // Read once: a trim may put shorter ones in their place.
+                let mut ids = run.block_ids(guard).iter().take(held).enumerate();
+                if let Some((at, block)) = ids.find(|(_, id)| wrong.contains(id)) {
+                    let first = cuts.len();
+                    cuts.extend(Cut::before(run, at, *block).with_all_beyond(grid, guard));
+                    cut.extend(cuts[first..].iter().map(|cut| cut.run()));
+                }
+            }
+        }
+        cuts
+    }
+}
+
+pub(in crate::cache) fn is_invalidated(lease: &Lease) -> bool {
+    let participant = lease.cache().participant();
+    let guard = participant.pin();
+    let tip = lease.held().map(|held| held.point);
+    std::iter::successors(tip, |point| point.run().parent()).any(|point| point.is_hidden(&guard))
+}
+
+#[cfg(all(test, not(any(radixkv_loom, radixkv_shuttle))))]
+mod tests;

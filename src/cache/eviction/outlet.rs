@@ -1,0 +1,54 @@
+//! The way from the evictor to an eviction sink: victims become reservations, which count as kept until the sink drops them.
+
+use super::evicted::{Kept, pieces};
+use super::eviction_sink::{EvictedBatch, Sink};
+use crate::cache::blocks::reservation::Reservation;
+use crate::cache::blocks::shared_blocks::SharedBlocks;
+use crate::cache::evictor::{ForSink, Outlet, SharedOutlet};
+use crate::cache::inner::Inner;
+use crate::cache::leases::strong_ref::StrongRefs;
+use crate::cache::namespaces::quota::QuotaCharge;
+use crate::reclaim::Guard;
+use crate::sync::{Arc, Weak};
+
+struct SinkOutlet {
+    /// Weak: the sink does not keep its cache alive.
+    cache: Weak<Inner>,
+    sink: Sink,
+}
+
+/// The way from a cache to a sink.
+pub(in crate::cache) fn to_sink(cache: &Arc<Inner>, sink: Sink) -> SharedOutlet {
+    Arc::new(Box::new(SinkOutlet { cache: Arc::downgrade(cache), sink }))
+}
+
+impl Outlet for SinkOutlet {
+    fn mark(&self) -> u64 {
+        self.sink.mark()
+    }
+
+    fn gather(&self, for_sink: ForSink, guard: &Guard<'_>) -> Box<dyn FnOnce()> {
+        let ForSink { victims, mark, is_needed, needed } = for_sink;
+        // The last handle is being dropped: nobody is there to use the blocks.
+        let Some(inner) = self.cache.upgrade() else { return Box::new(|| ()) };
+        let strong_refs = StrongRefs::new(&inner);
+        let mut victims = *victims;
+        let mut held = Reservation {
+            blocks: std::mem::take(&mut victims.blocks),
+            shared: SharedBlocks::default(),
+            charge: QuotaCharge::default(),
+            cache: strong_refs.take(),
+        };
+        let mut kept = Kept::new(held.blocks.len(), needed, strong_refs.take());
+        let mut pieces = pieces(victims, &mut held, guard);
+        for piece in &mut pieces {
+            piece.kept = Some(kept.split(piece.blocks.len()));
+        }
+        let (sink, batch) = (self.sink.clone(), EvictedBatch { pieces, mark, is_needed });
+        Box::new(move || sink.take(batch))
+    }
+
+    fn passed_by(&self, blocks: usize) {
+        self.sink.passed_by(blocks);
+    }
+}

@@ -1,0 +1,30 @@
+//! Checks that a session makes of the handles it is given; see [misuse](crate::PrefixCache#misuse).
+
+use super::lease::Lease;
+use crate::cache::session::Session;
+use crate::key::Token;
+
+impl Session {
+    /// # Panics
+    ///
+    /// If another cache owns the lease.
+    #[inline]
+    pub(in crate::cache) fn check_lease(&self, lease: &Lease) {
+        assert!(self.owns(lease), "the lease belongs to another cache");
+    }
+
+    /// # Panics
+    ///
+    /// If another cache owns the lease, or `tokens` is shorter than the sequence that it was matched by.
+    #[inline]
+    pub(in crate::cache) fn check_sequence(&self, lease: &Lease, tokens: &[Token]) {
+        self.check_lease(lease);
+        let leased = lease.grid(self.inner()).depth_of(lease.len_tokens());
+        let given = tokens.len();
+        assert!(given >= leased, "{given} tokens given, but the lease covers {leased}: pass the whole sequence");
+    }
+
+    fn owns(&self, lease: &Lease) -> bool {
+        lease.cache().is_of(self.strong_refs.inner())
+    }
+}

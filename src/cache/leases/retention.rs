@@ -1,0 +1,129 @@
+//! Retention: what a session may ask for a prefix beside using it.
+//!
+//! Each request is for the prefix of a lease, from the root of its namespace to the lease's end, and stays with those
+//! blocks. Cached continuations are not concerned; they protect the prefix anyway, because no block is evicted before
+//! its continuations.
+
+use std::fmt;
+use std::time::Duration;
+
+use super::lease::Lease;
+use super::priority::Priority;
+use crate::cache::inner::Inner;
+use crate::cache::numbers::counters::Count;
+use crate::cache::session::Session;
+use crate::reclaim::Ref;
+use crate::tree::{Marked, Point};
+
+/// Why a prefix was not retained.
+///
+/// # Examples
+///
+/// ```
+/// # let cache = radixkv::PrefixCache::builder(2, 8).build()?;
+/// # let (session, space) = (cache.session(), cache.default_namespace());
+/// # use std::time::Duration;
+/// use radixkv::RetainError;
+///
+/// let hit = session.match_prefix(&space, &[1, 2]);
+/// cache.clear();
+/// assert_eq!(session.retain(hit.lease(), Duration::from_secs(60)), Err(RetainError::NamespaceDropped));
+/// # Ok::<_, radixkv::BuildError>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum RetainError {
+    /// The lease's namespace was dropped or cleared: no lookup finds the prefix any more.
+    NamespaceDropped,
+    /// Blocks of the lease were [invalidated](crate::PrefixCache::invalidate_blocks).
+    Invalidated,
+    /// The prefix has as many leases as can be counted: retry when some are dropped.
+    TooManyLeases,
+}
+
+impl fmt::Display for RetainError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NamespaceDropped => "the namespace of the lease was removed or cleared: match again",
+            Self::Invalidated => "blocks of the lease were invalidated: match again",
+            Self::TooManyLeases => "the prefix holds 2^28 leases: retry once some are dropped",
+        })
+    }
+}
+
+impl std::error::Error for RetainError {}
+
+impl Session {
+    /// Marks the point of a lease, and tells the evictor.
+    fn mark(&self, lease: &Lease, marked: Marked) {
+        self.check_lease(lease);
+        if let Some(held) = lease.held().filter(|held| held.point.depth() > 0) {
+            let participant = self.participant();
+            let guard = participant.pin();
+            held.point.marks.join(marked, &guard);
+            // A replaced record is handed over at once, so that it does not wait for more garbage.
+            guard.hand_over();
+            self.inner().announce(held.point);
+        }
+    }
+}
+
+impl Inner {
+    /// Tells the evictor of what was written at `point`, on which the caller holds a lease.
+    fn announce(&self, point: Ref<'_, Point>) {
+        if point.word.announce() {
+            self.queue.push(point);
+        }
+    }
+}
+
+pub(in crate::cache) fn prioritize(session: &Session, lease: &Lease, priority: Priority) {
+    let expiry = priority.ttl().map(|ttl| session.inner().time.after(ttl));
+    session.mark(lease, Marked::priority(priority.level(), expiry));
+}
+
+pub(in crate::cache) fn retain(session: &Session, lease: &Lease, duration: Duration) -> Result<(), RetainError> {
+    session.check_lease(lease);
+    let (inner, participant) = (session.inner(), session.participant());
+    let guard = participant.pin();
+    let point = match lease.held() {
+        None => return Err(RetainError::NamespaceDropped),
+        Some(held) if held.point.run().space().is_detached() => return Err(RetainError::NamespaceDropped),
+        Some(held) if held.point.is_hidden(&guard) => return Err(RetainError::Invalidated),
+        Some(held) => held.point,
+    };
+    if point.depth() == 0 {
+        return Ok(());
+    }
+    if !point.word.lease_more() {
+        return Err(RetainError::TooManyLeases);
+    }
+    crate::sync::failpoint!("retain::leased");
+    let until = inner.time.after(duration);
+    point.marks.ask(inner.demotions.undone(), until, &guard);
+    guard.hand_over();
+    drop(guard);
+    let blocks = inner.grid.blocks(lease.len_tokens());
+    participant.count([(Count::Retentions, 1), (Count::RetainedBlocks, blocks)]);
+    crate::sync::failpoint!("retain::noted");
+    inner.announce(point);
+    if let Some(background) = inner.background.get() {
+        background.changes_pending();
+    }
+    Ok(())
+}
+
+pub(in crate::cache) fn release_retained(session: &Session, lease: &Lease) {
+    session.check_lease(lease);
+    if let Some(held) = lease.held() {
+        session.inner().evicting(|evictor, resources| evictor.end_retention(held.point, resources));
+    }
+}
+
+pub(in crate::cache) fn demote(session: &Session, lease: &Lease) {
+    session.check_lease(lease);
+    let inner = session.inner();
+    if lease.held().is_some_and(|held| held.point.depth() > 0) {
+        session.mark(lease, inner.demotions.demote(inner.time.now()));
+    }
+}

@@ -1,0 +1,65 @@
+//! How many of a set of leases hold each block.
+
+use std::collections::HashMap;
+
+use super::lease::Lease;
+use crate::cache::session::Session;
+use crate::reclaim::{Link, Ref};
+use crate::tree::Run;
+
+/// Consecutive blocks of a lease that the same number of leases hold; made by
+/// [`Session::shared_spans`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SharedSpan {
+    /// Blocks of the span.
+    pub blocks: usize,
+    /// Leases of the set that hold each of them, the lease itself among them.
+    pub leases: usize,
+}
+
+/// The runs of a path, from the root on, each with the number of its blocks that the path holds.
+type Path = Vec<(Link<Run>, usize)>;
+
+impl Session {
+    fn path_of(&self, lease: &Lease) -> Path {
+        let grid = lease.grid(self.inner());
+        let tip = lease.held().map(|held| held.point);
+        let up = std::iter::successors(tip, |point| point.run().parent());
+        let blocks = |run: Ref<'_, Run>, depth| (run.link(), run.blocks_to(depth, grid));
+        let mut path: Path = up.map(|point| blocks(point.run(), point.depth())).filter(|(_, n)| *n > 0).collect();
+        path.reverse();
+        path
+    }
+}
+
+fn spans(path: &[(Link<Run>, usize)], held: &HashMap<Link<Run>, Vec<usize>>) -> Vec<SharedSpan> {
+    let mut spans: Vec<SharedSpan> = Vec::new();
+    for (run, own) in path {
+        let all = &held[run];
+        let mut done = 0;
+        while done < *own {
+            // Those that end before the next block of the run hold none of it.
+            let gone = all.partition_point(|blocks| *blocks <= done);
+            let (blocks, leases) = (all[gone] - done, all.len() - gone);
+            done += blocks;
+            match spans.last_mut() {
+                Some(last) if last.leases == leases => last.blocks += blocks,
+                _ => spans.push(SharedSpan { blocks, leases }),
+            }
+        }
+    }
+    spans
+}
+
+pub(in crate::cache) fn shared_spans(session: &Session, leases: &[&Lease]) -> Vec<Vec<SharedSpan>> {
+    leases.iter().for_each(|lease| session.check_lease(lease));
+    let paths: Vec<Path> = leases.iter().map(|lease| session.path_of(lease)).collect();
+    // How many blocks of a run each lease holds, in ascending order.
+    let mut held = HashMap::<Link<Run>, Vec<usize>>::new();
+    for (run, blocks) in paths.iter().flatten() {
+        held.entry(*run).or_default().push(*blocks);
+    }
+    held.values_mut().for_each(|blocks| blocks.sort_unstable());
+    paths.iter().map(|path| spans(path, &held)).collect()
+}

@@ -1,0 +1,59 @@
+//! Awaiting a prompt's match and blocks: [`acquire_until`](crate::Session::acquire_until), as a future.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use super::in_line::{self, Step, step};
+use super::waiter::Waiter;
+use crate::cache::blocks::acquire::{Acquired, Asking, Prompt};
+use crate::cache::blocks::reservation::ReserveError;
+use crate::cache::namespaces::namespace::Namespace;
+use crate::cache::prefix_cache::PrefixCache;
+use crate::key::Token;
+
+/// A request for a prompt's match and blocks that waits for its turn; made by [`PrefixCache::acquire_async`].
+///
+/// `Send`: it may be awaited on a runtime of several threads. It may be dropped at any time: between two polls it holds no
+/// lease and no block. What [`Reserving`](crate::Reserving) says of waiters that are not polled holds for it too.
+#[must_use = "futures do nothing unless they are polled"]
+pub struct Acquiring {
+    cache: PrefixCache,
+    namespace: Namespace,
+    tokens: Box<[Token]>,
+    room: usize,
+    waiter: Option<Waiter>,
+}
+
+impl fmt::Debug for Acquiring {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (tokens, waiting) = (self.tokens.len(), self.waiter.is_some());
+        f.debug_struct("Acquiring").field("tokens", &tokens).field("waiting", &waiting).finish_non_exhaustive()
+    }
+}
+
+impl Future for Acquiring {
+    type Output = Result<Acquired, ReserveError>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let Self { cache, namespace, tokens, room, waiter } = &mut *self;
+        let (session, prompt) = (cache.session(), Prompt { namespace, tokens, room: *room });
+        let asking = Asking { session: &session, prompt };
+        let Step::Done(served) = step(&asking, waiter, |signal| signal.wake_by(context.waker())) else {
+            return in_line::pending(waiter.as_ref(), context);
+        };
+        *waiter = None;
+        session.count_acquired(&served);
+        Poll::Ready(served)
+    }
+}
+
+pub(in crate::cache) fn acquire_async(
+    cache: &PrefixCache,
+    namespace: &Namespace,
+    tokens: impl Into<Box<[Token]>>,
+    room: usize,
+) -> Acquiring {
+    Acquiring { cache: cache.clone(), namespace: namespace.clone(), tokens: tokens.into(), room, waiter: None }
+}

@@ -1,0 +1,338 @@
+//! The wait list: threads and tasks that wait for blocks, in order.
+//!
+//! A request that finds too few blocks joins the list. The first in the list tries again; a waiter that leaves, served
+//! or not, wakes the next one. A thread that makes blocks available looks whether the list is empty, and wakes the first.
+//!
+//! Requests of sequences that run have a *lane* before those to admit. An admission that [`PASSED`] of them have passed is
+//! *overdue*: it looks first whenever blocks become available. Where those are too few for it the others go on, because the
+//! blocks that it waits for come when running sequences end.
+//!
+//! A request whose namespace is at its limit is *held back*: it leaves its lane for a line of its namespace, of which each lane
+//! has one, and later requests of the same line follow it when it is their turn, so that it is in no other namespace's way. A
+//! growth that is held back holds back the admissions of its namespace too, but for one that is overdue; never the reverse. The
+//! first of each line is woken too, looks whether its quota allows it now, and goes back to its place in its lane.
+//!
+//! **No wake-up is lost.** A waiter joins the list and then looks for blocks; a releaser gives blocks back and then looks
+//! for waiters. At least one must see the other. Fences would do, at a cost for every release. Instead both do a
+//! read-modify-write of one location, for each way in which blocks become available: of two read-modify-writes one comes
+//! first, and the second sees everything before it.
+//!
+//! | edge | releaser | waiter | location |
+//! |---|---|---|---|
+//! | E15 | `Queue::push` after a release that was queued | `Queue::drain_for_waiter` | the queue's head |
+//! | E16, E21 | `Pool::give_back`; where a charge alone ends, `Pool::free_for_waiter` | `Pool::free_for_waiter` | the count of free blocks |
+//! | E17 | `HotPoints::leave`, and `enter` where it comes too late | `HotPoints::deflate_all` | the stripe |
+//! | E18 | `HotPoints::inflate`, before a release that is not queued because of the bias | `HotPoints::deflate_all` | the slots taken |
+//!
+//! A limit is set and read under the evictor's lock.
+//!
+//! A release that finds `QUEUED` set pushes nothing and relies on the thread that pushes that entry: either its push (E15)
+//! comes later, or the entry is in the queue, and the waiter takes it out after the release.
+//!
+//! A background evictor that finds nothing to evict below its low watermark waits in the same way, beside the list and by
+//! the same edges: [`WaitList::evictor_waits`], then a look that goes through them.
+
+use std::collections::BTreeMap;
+
+use crossbeam_utils::CachePadded;
+
+use crate::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use crate::sync::{Arc, Mutex, Signal, contained, model_size};
+
+/// What one waiter adds to the count.
+const WAITER: usize = 2;
+/// Set in the count while the background evictor waits.
+const EVICTOR: usize = 1;
+
+/// Requests of sequences that run which may pass an admission.
+const PASSED: u64 = model_size(64, 0) as u64;
+
+/// The waiters, in order.
+#[derive(Debug)]
+pub(in crate::cache) struct WaitList {
+    /// The number of waiters, times [`WAITER`], and the bit [`EVICTOR`].
+    waiting: CachePadded<AtomicUsize>,
+    waiters: Mutex<Waiters>,
+    /// Whether waiting is possible; false in models of something else, which then need not explore it.
+    open: bool,
+}
+
+/// The order in which those that wait are served: all of the first lane before those of the second, within bounds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(in crate::cache) enum Lane {
+    /// For a sequence that runs.
+    Growth,
+    /// For a request that is to be admitted.
+    Admission,
+}
+
+/// Where a waiter stands.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::cache) struct Place {
+    /// The lower one came first.
+    ticket: u64,
+    lane: Lane,
+    /// Its namespace's lines.
+    lines: usize,
+}
+
+/// What a waiter may do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::cache) enum Standing {
+    /// It may take blocks.
+    First,
+    /// It is the first of those that wait for its namespace's quota: it may look whether that allows it now.
+    HeldBack,
+    /// Others come first.
+    Behind,
+}
+
+#[derive(Debug)]
+struct Entry {
+    place: Place,
+    /// For an admission: the number of growth requests that were served from which on it is overdue.
+    patience: u64,
+    /// For an admission: its last look found too few blocks, and none have become available since.
+    in_vain: bool,
+    signal: Arc<Signal>,
+}
+
+#[derive(Debug, Default)]
+struct Waiters {
+    growing: BTreeMap<u64, Entry>,
+    admissions: BTreeMap<u64, Entry>,
+    /// Those that are held back, by namespace and lane.
+    lines: BTreeMap<(usize, Lane), BTreeMap<u64, Entry>>,
+    tickets: u64,
+    /// Growth requests that were served.
+    grown: u64,
+}
+
+impl Waiters {
+    fn lane(&mut self, lane: Lane) -> &mut BTreeMap<u64, Entry> {
+        match lane {
+            Lane::Growth => &mut self.growing,
+            Lane::Admission => &mut self.admissions,
+        }
+    }
+
+    /// The first of those that are not held back. On the way, those whose turn has come while others of their namespace are
+    /// held back follow them.
+    fn first(&mut self) -> Option<&Entry> {
+        while let Some(entry) = self.next() {
+            let place = entry.place;
+            let behind_growth = place.lane == Lane::Admission
+                && !self.is_overdue(entry)
+                && self.lines.contains_key(&(place.lines, Lane::Growth));
+            let before = self.first_of_line(place).is_some_and(|held_back| held_back.place.ticket < place.ticket);
+            if !before && !behind_growth {
+                break;
+            }
+            self.hold_back(place);
+        }
+        self.next()
+    }
+
+    fn next(&self) -> Option<&Entry> {
+        let admission = self.admissions.values().next();
+        let goes_first = |entry: &&Entry| self.growing.is_empty() || (self.is_overdue(entry) && !entry.in_vain);
+        admission.filter(goes_first).or_else(|| self.growing.values().next())
+    }
+
+    /// The first admission's last look says nothing any more.
+    fn let_look_again(&mut self) {
+        if let Some(mut admission) = self.admissions.first_entry() {
+            admission.get_mut().in_vain = false;
+        }
+    }
+
+    fn is_overdue(&self, admission: &Entry) -> bool {
+        admission.patience <= self.grown
+    }
+
+    /// The first admission, if it looks before the growth that waits.
+    fn overdue(&self) -> Option<&Entry> {
+        self.admissions.values().next().filter(|entry| self.is_overdue(entry))
+    }
+
+    fn hold_back(&mut self, place: Place) {
+        if let Some(entry) = self.lane(place.lane).remove(&place.ticket) {
+            self.lines.entry((place.lines, place.lane)).or_default().insert(place.ticket, entry);
+        }
+    }
+
+    /// Takes a waiter out of its line, if it is in one.
+    fn take_from_line(&mut self, place: Place) -> Option<Entry> {
+        let line = self.lines.get_mut(&(place.lines, place.lane))?;
+        let entry = line.remove(&place.ticket);
+        if line.is_empty() {
+            self.lines.remove(&(place.lines, place.lane));
+        }
+        entry
+    }
+
+    fn first_signal(&mut self) -> Option<Arc<Signal>> {
+        self.first().map(|entry| Arc::clone(&entry.signal))
+    }
+
+    /// The first of those that are held back in the line of this place.
+    fn first_of_line(&self, place: Place) -> Option<&Entry> {
+        self.lines.get(&(place.lines, place.lane))?.values().next()
+    }
+
+    /// The first of each line of one namespace, or of all.
+    fn firsts_of_lines(&self, of: Option<usize>) -> impl Iterator<Item = &Entry> {
+        let lines = self.lines.iter().filter(move |((lines, _), _)| of.is_none_or(|of| of == *lines));
+        lines.filter_map(|(_, line)| line.values().next())
+    }
+}
+
+impl WaitList {
+    pub(in crate::cache) fn new(open: bool) -> Self {
+        Self { waiting: CachePadded::new(AtomicUsize::new(0)), waiters: Mutex::new(Waiters::default()), open }
+    }
+
+    /// Whether a thread or a task waits.
+    #[inline]
+    pub(in crate::cache) fn has_waiters(&self) -> bool {
+        // Relaxed: E15 to E18.
+        self.open && self.waiting.load(Relaxed) >= WAITER
+    }
+
+    /// Whether a thread, a task or the background evictor waits.
+    #[inline]
+    pub(in crate::cache) fn is_awaited(&self) -> bool {
+        // Relaxed: E15 to E18.
+        self.open && self.waiting.load(Relaxed) != 0
+    }
+
+    /// How many threads and tasks wait.
+    pub(in crate::cache) fn len(&self) -> usize {
+        // Relaxed: a number to look at.
+        self.waiting.load(Relaxed) / WAITER
+    }
+
+    /// Wakes the first waiter, if any, and the first of each line. Runs their wakers: call it with no lock held.
+    #[cold]
+    pub(in crate::cache) fn wake(&self) {
+        let mut waiters = self.waiters.lock();
+        waiters.let_look_again();
+        let (first, of_lines) = (waiters.first_signal(), signals(waiters.firsts_of_lines(None)));
+        drop(waiters);
+        raise(first);
+        of_lines.into_iter().for_each(|signal| raise(Some(signal)));
+    }
+
+    /// Wakes the first waiter, and the firsts of its own namespace's lines, unless it is the one at this place, which has just
+    /// looked and found too few blocks. What it had for a moment may have kept them from theirs; a look from a line takes nothing,
+    /// so they do not keep this one from its blocks in turn.
+    pub(in crate::cache) fn wake_another(&self, place: Place) {
+        let mut waiters = self.waiters.lock();
+        if let Some(entry) = waiters.admissions.get_mut(&place.ticket) {
+            entry.in_vain = true;
+        }
+        let is_another = |entry: &&Entry| entry.place.ticket != place.ticket;
+        let first = waiters.first().filter(is_another).map(|first| Arc::clone(&first.signal));
+        let of_lines = signals(waiters.firsts_of_lines(Some(place.lines)).filter(is_another));
+        drop(waiters);
+        raise(first);
+        of_lines.into_iter().for_each(|signal| raise(Some(signal)));
+    }
+
+    /// From now on the background evictor is called when blocks may have become available. Its next look, by the
+    /// waiter's side of E15 to E18, sees everything that was given back before.
+    pub(in crate::cache) fn evictor_waits(&self) {
+        // Relaxed: E15 to E18 publish it.
+        self.waiting.fetch_or(EVICTOR, Relaxed);
+    }
+
+    pub(in crate::cache) fn evictor_is_waiting(&self) -> bool {
+        // Relaxed: the evictor's own bit; if a call has just cleared it, the evictor looks once more.
+        self.waiting.load(Relaxed) & EVICTOR != 0
+    }
+
+    /// Ends the background evictor's wait; true if it waited.
+    pub(in crate::cache) fn evictor_wakes(&self) -> bool {
+        // Relaxed, twice: a call too many does no harm.
+        self.waiting.load(Relaxed) & EVICTOR != 0 && self.waiting.fetch_and(!EVICTOR, Relaxed) & EVICTOR != 0
+    }
+
+    /// Joins the list as the last of its lane.
+    pub(in crate::cache) fn append(&self, lane: Lane, lines: usize) -> (Place, Arc<Signal>) {
+        let signal = Arc::new(Signal::new());
+        let mut waiters = self.waiters.lock();
+        let place = Place { ticket: waiters.tickets, lane, lines };
+        waiters.tickets += 1;
+        let patience = waiters.grown + PASSED;
+        let entry = Entry { place, patience, in_vain: false, signal: Arc::clone(&signal) };
+        waiters.lane(lane).insert(place.ticket, entry);
+        // Relaxed: E15 to E18 publish it.
+        self.waiting.fetch_add(WAITER, Relaxed);
+        (place, signal)
+    }
+
+    pub(in crate::cache) fn standing(&self, place: Place) -> Standing {
+        let mut waiters = self.waiters.lock();
+        let is = |entry: Option<&Entry>| entry.is_some_and(|entry| entry.place.ticket == place.ticket);
+        // An overdue admission may look beside the growth that goes on without it.
+        if is(waiters.first()) || is(waiters.overdue()) {
+            Standing::First
+        } else if is(waiters.first_of_line(place)) {
+            Standing::HeldBack
+        } else {
+            Standing::Behind
+        }
+    }
+
+    /// Lets others pass a waiter whose quota does not allow what it asks for.
+    pub(in crate::cache) fn hold_back(&self, place: Place) {
+        let mut waiters = self.waiters.lock();
+        waiters.hold_back(place);
+        let next = waiters.first_signal();
+        drop(waiters);
+        raise(next);
+    }
+
+    /// Lets a waiter that was held back return to its place in its lane.
+    pub(in crate::cache) fn let_pass(&self, place: Place) {
+        let mut waiters = self.waiters.lock();
+        if let Some(entry) = waiters.take_from_line(place) {
+            waiters.lane(place.lane).insert(place.ticket, Entry { in_vain: false, ..entry });
+        }
+    }
+
+    /// Counts a growth that is served, which passes the admissions that wait.
+    pub(in crate::cache) fn count_served(&self, place: Place) {
+        if place.lane == Lane::Growth {
+            self.waiters.lock().grown += 1;
+        }
+    }
+
+    pub(in crate::cache) fn leave(&self, place: Place) {
+        let mut waiters = self.waiters.lock();
+        let left = waiters.lane(place.lane).remove(&place.ticket).or_else(|| waiters.take_from_line(place));
+        // Relaxed: a number too high wakes for nothing.
+        self.waiting.fetch_sub(WAITER, Relaxed);
+        if place.lane == Lane::Admission {
+            waiters.let_look_again();
+        }
+        // The lines of its namespace too: it may have been before them.
+        let (next, of_lines) = (waiters.first_signal(), signals(waiters.firsts_of_lines(Some(place.lines))));
+        drop(waiters);
+        drop(left);
+        raise(next);
+        of_lines.into_iter().for_each(|signal| raise(Some(signal)));
+    }
+}
+
+fn signals<'a>(entries: impl Iterator<Item = &'a Entry>) -> Vec<Arc<Signal>> {
+    entries.map(|entry| Arc::clone(&entry.signal)).collect()
+}
+
+/// Raises `signal`. Dropping its last handle drops its waker, which is the caller's code too.
+fn raise(signal: Option<Arc<Signal>>) {
+    if let Some(signal) = signal {
+        signal.raise();
+        contained(|| drop(signal));
+    }
+}

@@ -1,0 +1,107 @@
+//! Drafts: batches of events whose tokens are still in the tree's arrays.
+//!
+//! What the evictor tells of a store is where its tokens and ids lie; the subscriber copies them, in its own time. So an event
+//! costs a scheduler no more than a pointer. What a draft names is not freed while a subscriber has the draft (`evictor::drafts`).
+
+use std::ops::Range;
+
+use super::events::{EventBatch, EvictionReason, Gathered};
+use crate::block::{BlockId, Grid};
+use crate::key::Token;
+use crate::name::NamespaceName;
+use crate::reclaim::Link;
+use crate::sync::OnceLock;
+use crate::tree::Arrays;
+
+/// A batch of which a part is not copied yet.
+#[derive(Debug, Default)]
+pub(in crate::cache) struct Draft {
+    /// Of a store, only the tokens that lie before its run.
+    gathered: Gathered,
+    rest: Vec<Rest>,
+    batch: OnceLock<EventBatch>,
+}
+
+/// What is to be copied for one store.
+#[derive(Debug, Clone)]
+pub(in crate::cache) struct Rest {
+    pub(in crate::cache) arrays: Link<Arrays>,
+    /// Which of its tokens and ids.
+    pub(in crate::cache) tokens: Range<usize>,
+    pub(in crate::cache) blocks: Range<usize>,
+}
+
+impl Draft {
+    /// An empty one, the next after this.
+    pub(in crate::cache) fn next(&self) -> Self {
+        Self { gathered: Gathered::like(&self.gathered), rest: Vec::with_capacity(self.rest.len()), ..Self::default() }
+    }
+
+    pub(in crate::cache) fn number(&self) -> u64 {
+        self.gathered.number()
+    }
+
+    pub(in crate::cache) fn len(&self) -> usize {
+        self.gathered.len()
+    }
+
+    /// The arrays that it names.
+    pub(in crate::cache) fn arrays(&self) -> impl Iterator<Item = Link<Arrays>> {
+        self.rest.iter().map(|rest| rest.arrays)
+    }
+
+    /// Adds the store of the blocks of `rest`, the first of them the sequence's block of number `first`. `fill` appends the tokens
+    /// before those of `rest`, from the depth where that block begins.
+    pub(in crate::cache) fn store(
+        &mut self,
+        namespace: NamespaceName,
+        grid: Grid,
+        first: usize,
+        parent: Option<BlockId>,
+        rest: Rest,
+        fill: impl FnOnce(usize, &mut Vec<Token>),
+    ) {
+        self.gathered.store(namespace, grid, first, parent, &[], |range, tokens| fill(range.start, tokens));
+        self.rest.push(rest);
+    }
+
+    /// Adds the removal of `blocks`, the first of them the sequence's block of number `first`.
+    pub(in crate::cache) fn remove(
+        &mut self,
+        namespace: NamespaceName,
+        grid: Grid,
+        first: usize,
+        blocks: &[BlockId],
+        reason: EvictionReason,
+    ) {
+        self.gathered.remove(namespace, grid, first, blocks, reason);
+    }
+
+    pub(in crate::cache) fn clear_namespace(&mut self, namespace: NamespaceName) {
+        self.gathered.clear_namespace(namespace);
+    }
+
+    /// The batch, copied unless it was before. The cache is there as long as this runs.
+    pub(in crate::cache) fn batch(&self) -> EventBatch {
+        if let Some(batch) = self.copied() {
+            return batch;
+        }
+        let mut rest = self.rest.iter();
+        let whole = self.gathered.completed(|tokens, blocks| {
+            if let Some(Rest { arrays, tokens: named, blocks: held }) = rest.next() {
+                let arrays = arrays.get(self);
+                tokens.extend_from_slice(&arrays.tokens()[named.clone()]);
+                blocks.extend_from_slice(&arrays.blocks()[held.clone()]);
+            }
+        });
+        let batch = whole.batch();
+        // Another subscriber may have been first, with a copy of the same.
+        drop(self.batch.set(batch.clone()));
+        batch
+    }
+
+    /// The batch, if it was copied.
+    pub(in crate::cache) fn copied(&self) -> Option<EventBatch> {
+        self.batch.get().cloned()
+    }
+}

@@ -1,0 +1,146 @@
+//! Listening to a cache: a channel of event batches, and what is cached at one moment.
+//!
+//! Each subscriber has a bounded channel. A batch that finds it full is lost to that subscriber, who sees it by the numbers; no
+//! thread waits.
+
+use std::fmt;
+use std::ops::Range;
+
+use super::draft::Draft;
+use super::events::{EventBatch, Gathered};
+use crate::cache::evictor::{GONE, Listed, Subscriber};
+use crate::cache::inner::{Inner, Patience};
+use crate::cache::prefix_cache::PrefixCache;
+use crate::sync::channel::{Receiver, TryRecvError, channel};
+use crate::sync::gauge::{AtomicUsize, Relaxed};
+use crate::sync::{Arc, Weak};
+
+/// A listener's end of a bounded channel of event batches; made by [`PrefixCache::subscribe`]. It does not keep the cache alive.
+pub struct Subscription {
+    drafts: Receiver<Arc<Draft>>,
+    /// Taken out of the channel while the cache ended, which copies it.
+    taken: Option<Arc<Draft>>,
+    /// Batches that wait in the channel.
+    waiting: Arc<AtomicUsize>,
+    cache: Weak<Inner>,
+    /// The number of the next batch, if none is lost.
+    next: u64,
+    lost: u64,
+    has_ended: bool,
+}
+
+impl fmt::Debug for Subscription {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { next, lost, .. } = self;
+        f.debug_struct("Subscription").field("next", next).field("lost", lost).finish_non_exhaustive()
+    }
+}
+
+impl Subscription {
+    /// The next batch that is there. If there is none, takes the changes that were made before the call into the evictor's
+    /// accounts, unless another thread is evicting, and looks again. Copies the tokens of what was stored. Never waits: there is
+    /// none, either, while the cache is being dropped.
+    pub fn try_next(&mut self) -> Option<EventBatch> {
+        if let Some(batch) = self.receive() {
+            return Some(batch);
+        }
+        let inner = self.cache.upgrade()?;
+        inner.settle_by(Patience::Tries);
+        let published = inner.try_evicting(|evictor, resources| {
+            evictor.publish(resources);
+            evictor.listeners.observers.next()
+        });
+        drop(inner);
+        let batch = self.receive();
+        if let (None, None, Some(next)) = (&batch, &self.taken, published) {
+            // Those before it that did not come were lost; one that is taken comes once the cache has ended.
+            self.lost += next - self.next;
+            self.next = next;
+        }
+        batch
+    }
+
+    fn receive(&mut self) -> Option<EventBatch> {
+        let draft = match self.taken.take() {
+            Some(draft) => draft,
+            None => match self.drafts.try_recv() {
+                Ok(draft) => {
+                    // Relaxed: a bound.
+                    self.waiting.fetch_sub(1, Relaxed);
+                    draft
+                }
+                Err(TryRecvError::Empty) => return None,
+                Err(TryRecvError::Disconnected) => {
+                    self.has_ended = true;
+                    return None;
+                }
+            },
+        };
+        // While the cache is there, what the draft names is, too; as it ends, it copies what drafts name.
+        let Some(batch) = self.cache.upgrade().map(|_cache| draft.batch()).or_else(|| draft.copied()) else {
+            self.taken = Some(draft);
+            return None;
+        };
+        self.lost += batch.number() - self.next;
+        self.next = batch.number() + 1;
+        Some(batch)
+    }
+
+    /// The number of the next batch, if none is lost.
+    pub fn next_number(&self) -> u64 {
+        self.next
+    }
+
+    /// Batches that were lost to it because its channel was full. Start anew from a [snapshot](PrefixCache::snapshot).
+    pub fn lost_batches(&self) -> u64 {
+        self.lost
+    }
+
+    /// Whether the cache was dropped and all its batches were taken.
+    pub fn has_ended(&self) -> bool {
+        self.has_ended
+    }
+}
+
+impl Drop for Subscription {
+    fn drop(&mut self) {
+        // Relaxed: a bound.
+        self.waiting.store(GONE, Relaxed);
+    }
+}
+
+pub(in crate::cache) fn subscribe(cache: &PrefixCache, batches: usize) -> Subscription {
+    let (sender, receiver) = channel();
+    let waiting = Arc::new(AtomicUsize::new(0));
+    let subscriber = Subscriber { drafts: sender, waiting: Arc::clone(&waiting), most: batches.clamp(1, GONE - 1) };
+    let next = cache.inner.settled(|evictor, resources| evictor.subscribe(subscriber, resources));
+    Subscription {
+        drafts: receiver,
+        taken: None,
+        waiting,
+        cache: Arc::downgrade(&cache.inner),
+        next,
+        lost: 0,
+        has_ended: false,
+    }
+}
+
+pub(in crate::cache) fn snapshot(cache: &PrefixCache) -> EventBatch {
+    let participant = cache.inner.participant();
+    // Pinned before the lock and after it: what the excerpt has stays readable.
+    let guard = participant.pin();
+    let listing = cache.inner.list(None, &guard);
+    let (excerpt, mut gathered) = (listing.excerpt, Gathered::numbered(listing.next_batch));
+    for Listed { run, piece, at, namespace, grid, .. } in listing.runs {
+        let (parent, first) =
+            (excerpt.block_before(piece, at.start, &guard), run.get(&guard).start() + at.start as usize);
+        let (blocks, first) = (excerpt.blocks(piece, at, &guard), grid.blocks(first));
+        if blocks.is_empty() {
+            continue;
+        }
+        gathered.store(namespace, grid, first, parent, blocks, |Range { start, end }, tokens| {
+            excerpt.append_tokens(piece, start, end, tokens, &guard);
+        });
+    }
+    gathered.batch()
+}

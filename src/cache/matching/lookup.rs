@@ -1,0 +1,176 @@
+//! Lookups: matching, extending a lease, looking without a lease.
+
+use super::lookups::{Query, count_resumed};
+use crate::block::{BlockId, Grid};
+use crate::cache::leases::lease::Lease;
+use crate::cache::namespaces::namespace::Namespace;
+use crate::cache::session::Session;
+use crate::key::Token;
+use crate::reclaim::Guard;
+use crate::tree::lease::{Refused, lease_deepest, release};
+use crate::tree::path::append_blocks;
+use crate::tree::{HeldLease, Position, walk};
+
+/// Whether a lookup counts as a use of what it finds.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(in crate::cache) enum Use {
+    Counted,
+    Uncounted,
+}
+
+impl Session {
+    pub(in crate::cache) fn look_up(
+        &self,
+        namespace: &Namespace,
+        tokens: &[Token],
+        use_: Use,
+        blocks: &mut Vec<BlockId>,
+    ) -> Lease {
+        let inner = &**self.strong_refs.inner();
+        inner.namespaces.check(namespace);
+        // Read first, so that the comparing hides the latency of the counter.
+        let now = if use_ == Use::Counted { inner.time.now() } else { 0 };
+        let participant = self.participant();
+        let guard = participant.pin();
+        let Some(held) = self.lease_longest(namespace, tokens, &guard) else {
+            return self.find_nothing(namespace, tokens, use_, &guard);
+        };
+        let counted = use_ == Use::Counted && held.point.depth() > 0;
+        let mut lease = Lease::new(held, counted, namespace.0.grid, self.strong_refs.take());
+        crate::sync::failpoint!("session::leased");
+        if use_ == Use::Counted {
+            lease.queried = true;
+            inner.count_lookup(namespace.query(tokens), &lease, &guard);
+        }
+        if counted {
+            inner.hot.statistics(&held).touch(now);
+            inner.undo_demotions(held.point, now, &guard);
+        }
+        append_blocks(held.point, 0, namespace.0.grid, blocks, &guard);
+        drop(guard);
+        lease
+    }
+
+    /// The result of a lookup in a namespace that was dropped, or can count no more leases.
+    #[cold]
+    fn find_nothing(&self, namespace: &Namespace, tokens: &[Token], use_: Use, guard: &Guard<'_>) -> Lease {
+        let lease = Lease::of_nothing(namespace.0.grid, self.strong_refs.take());
+        if use_ == Use::Counted {
+            self.inner().count_lookup(namespace.query(tokens), &lease, guard);
+        }
+        lease
+    }
+
+    /// Leases the deepest block boundary that `tokens` reach; `None` if the namespace was dropped, or can count no more leases.
+    fn lease_longest<'g>(
+        &self,
+        namespace: &Namespace,
+        tokens: &[Token],
+        guard: &'g Guard<'g>,
+    ) -> Option<HeldLease<'g>> {
+        let grid = namespace.0.grid;
+        loop {
+            let root = namespace.0.root(guard)?;
+            // After a miss comes another one, often: what that needs comes while the walk waits for memory.
+            if self.has_missed.get() {
+                self.prefetch_miss_entry(0, tokens, namespace);
+            }
+            let reached = walk(root, tokens, guard);
+            self.has_missed.set(reached.end == 0);
+            if reached.end < tokens.len() {
+                self.prefetch_miss_entry(reached.end, tokens, namespace);
+            }
+            match lease_deepest(reached.boundary(grid), grid, self.ledger(), guard) {
+                Ok(held) => return Some(held),
+                Err(Refused::Full) => return None,
+                // The root of a space that was detached after it was loaded: the next round loads the new one.
+                Err(_) => {}
+            }
+        }
+    }
+
+    /// Prefetches what counting a lookup reads that reaches no more than so many tokens.
+    #[cold]
+    fn prefetch_miss_entry(&self, reached: usize, tokens: &[Token], namespace: &Namespace) {
+        let grid = namespace.0.grid;
+        if let Some(with_next) = tokens.get(..grid.end_of(grid.blocks(reached) + 1)) {
+            self.inner().seen.prefetch(with_next, grid);
+        }
+    }
+
+    pub(in crate::cache) fn extend_lease(
+        &self,
+        lease: Lease,
+        tokens: &[Token],
+        first: usize,
+        blocks: &mut Vec<BlockId>,
+    ) -> Lease {
+        self.check_sequence(&lease, tokens);
+        let inner = &**self.strong_refs.inner();
+        let grid = lease.grid(inner);
+        let leased = grid.depth_of(lease.len_tokens());
+        let participant = self.participant();
+        let guard = participant.pin();
+        let Some(from) = lease.held() else {
+            return lease;
+        };
+        let reached = walk(from.point, tokens, &guard).boundary(grid);
+        let deeper = if reached.end() > leased { self.lease_beyond(reached, from, grid, &guard) } else { None };
+        let now = inner.time.now();
+        let tip = deeper.unwrap_or(from);
+        let counted = tip.point.end() > 0;
+        let resumed = deeper.map(|deeper| Lease::new(deeper, counted, grid, self.strong_refs.take()));
+        match (lease.counted, deeper.is_some()) {
+            (true, true) => {
+                inner.hot.statistics(&from).move_on();
+                inner.hot.statistics(&tip).touch(now);
+            }
+            (true, false) => inner.hot.statistics(&tip).stamp(now),
+            (false, _) if counted => inner.hot.statistics(&tip).touch(now),
+            (false, _) => {}
+        }
+        inner.undo_demotions(tip.point, now, &guard);
+        append_blocks(tip.point, first, grid, blocks, &guard);
+        let row = tip.point.run().space().holdings.row.id();
+        let (was_queried, known) = (lease.queried, lease.len_tokens());
+        let mut lease = resumed.unwrap_or(lease);
+        if was_queried {
+            count_resumed(row, lease.len_tokens() - known, &guard);
+        } else {
+            inner.count_lookup(Query { row, grid, tokens }, &lease, &guard);
+        }
+        drop(guard);
+        // Written only if it changes: a store here would delay the copy of the whole lease that follows.
+        if !lease.queried || lease.counted != counted {
+            (lease.queried, lease.counted) = (true, counted);
+        }
+        lease
+    }
+
+    /// Leases the deepest boundary up to `reached`, if it lies beyond `from`, which the caller holds.
+    fn lease_beyond<'g>(
+        &self,
+        reached: Position<'g>,
+        from: HeldLease<'g>,
+        grid: Grid,
+        guard: &'g Guard<'g>,
+    ) -> Option<HeldLease<'g>> {
+        // While a lease is held, the root of its tree is not dead.
+        let found = lease_deepest(reached, grid, self.ledger(), guard).ok()?;
+        if found.point.end() > from.point.end() {
+            return Some(found);
+        }
+        _ = release(found, self.ledger());
+        self.strong_refs.inner().ring();
+        None
+    }
+}
+
+pub(in crate::cache) fn peek(session: &Session, namespace: &Namespace, tokens: &[Token]) -> usize {
+    session.strong_refs.inner().namespaces.check(namespace);
+    let participant = session.participant();
+    let guard = participant.pin();
+    let grid = namespace.0.grid;
+    let root = namespace.0.root(&guard);
+    root.map_or(0, |root| grid.filled(walk(root, tokens, &guard).boundary(grid).end()))
+}

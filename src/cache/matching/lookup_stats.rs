@@ -1,0 +1,109 @@
+//! Numbers of lookups, by namespace and by the reason of what they missed.
+
+use crate::name::NamespaceName;
+use crate::reclaim::ROW_COUNTS;
+
+/// The hits and misses of a namespace's lookups since it was created, or of a whole cache since it
+/// was built.
+///
+/// The tokens that a lookup misses are those of whole blocks behind what it found. All of them have the reason of the first
+/// block of them. The reasons are guesses, by marks of blocks that were cached or evicted of late: of the first block of each
+/// insert and of the first one that each eviction takes, at most four for each block of the cache and 65,536. A block in the
+/// middle of an insert that was evicted whole counts as new. Tokens behind the last whole block are in `query_tokens` alone.
+///
+/// # Examples
+///
+/// ```
+/// let cache = radixkv::PrefixCache::builder(2, 4).build()?;
+/// let (session, tenant) = (cache.session(), cache.namespace(&["tenant-7"]));
+/// let miss = session.match_prefix(&tenant, &[1, 2, 3, 4, 5]);
+/// drop(session.insert(miss.lease(), &[1, 2, 3, 4], session.reserve(2)?)?);
+/// drop(miss);
+/// cache.evict(1);
+/// drop(session.match_prefix(&tenant, &[1, 2, 3, 4]));
+///
+/// let lookups = tenant.stats().lookups.expect("there are few namespaces");
+/// assert_eq!((lookups.lookups, lookups.query_tokens, lookups.hit_tokens), (2, 9, 2));
+/// assert_eq!((lookups.missed_new_tokens, lookups.missed_evicted_tokens), (4, 2));
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct LookupStats {
+    /// Lookups: each match that counts as a use, each [`acquire`](crate::Session::acquire) that was served, and each
+    /// [`resume`](crate::Session::resume) of a lease that no lookup was counted for, but in a namespace that was dropped.
+    pub lookups: u64,
+    /// Tokens of the sequences that were looked up.
+    pub query_tokens: u64,
+    /// Of those, tokens that were found. Over `query_tokens`, the hit rate.
+    pub hit_tokens: u64,
+    /// Tokens that a resume found beyond a lease whose lookup had been counted already: not among `hit_tokens`.
+    pub resumed_tokens: u64,
+    /// Tokens that were missed because their first block was cached in this namespace earlier and
+    /// was evicted, invalidated or cleared. A larger cache, a quota or another policy may help.
+    pub missed_evicted_tokens: u64,
+    /// Tokens that were missed because their first block agrees with a cached one only in its first
+    /// tokens. Smaller blocks or [partial hits](crate::PartialHit) may help.
+    pub missed_diverged_tokens: u64,
+    /// Tokens that were missed because their first block was seen only in another namespace.
+    pub missed_elsewhere_tokens: u64,
+    /// Tokens that were missed because their first block had not been seen, or too long ago.
+    pub missed_new_tokens: u64,
+}
+
+/// The counts of a row, in the order of [`LookupStats`].
+#[derive(Debug, Clone, Copy)]
+pub(in crate::cache) enum Found {
+    Lookups,
+    QueryTokens,
+    HitTokens,
+    ResumedTokens,
+    MissedEvicted,
+    MissedDiverged,
+    MissedElsewhere,
+    MissedNew,
+}
+
+const _: () = assert!((Found::MissedNew as usize) < ROW_COUNTS);
+
+impl LookupStats {
+    pub(in crate::cache) fn of(row: [u64; ROW_COUNTS]) -> Self {
+        let count = |found: Found| row[found as usize];
+        Self {
+            lookups: count(Found::Lookups),
+            query_tokens: count(Found::QueryTokens),
+            hit_tokens: count(Found::HitTokens),
+            resumed_tokens: count(Found::ResumedTokens),
+            missed_evicted_tokens: count(Found::MissedEvicted),
+            missed_diverged_tokens: count(Found::MissedDiverged),
+            missed_elsewhere_tokens: count(Found::MissedElsewhere),
+            missed_new_tokens: count(Found::MissedNew),
+        }
+    }
+
+    pub(in crate::cache) fn combine(&self, other: &Self, by: fn(u64, u64) -> u64) -> Self {
+        let both = |count: fn(&Self) -> u64| by(count(self), count(other));
+        Self {
+            lookups: both(|stats| stats.lookups),
+            query_tokens: both(|stats| stats.query_tokens),
+            hit_tokens: both(|stats| stats.hit_tokens),
+            resumed_tokens: both(|stats| stats.resumed_tokens),
+            missed_evicted_tokens: both(|stats| stats.missed_evicted_tokens),
+            missed_diverged_tokens: both(|stats| stats.missed_diverged_tokens),
+            missed_elsewhere_tokens: both(|stats| stats.missed_elsewhere_tokens),
+            missed_new_tokens: both(|stats| stats.missed_new_tokens),
+        }
+    }
+}
+
+/// The lookups of one namespace; made by
+/// [`PrefixCache::lookups_by_namespace`](crate::PrefixCache::lookups_by_namespace).
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct NamespaceLookups {
+    /// The name; `None` for all namespaces without their own counters together, and those that were
+    /// removed.
+    pub namespace: Option<NamespaceName>,
+    /// The hits and misses of these lookups.
+    pub lookups: LookupStats,
+}

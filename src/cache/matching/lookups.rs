@@ -1,0 +1,95 @@
+//! Counting what lookups find, and why they do not find more: in all, and of each namespace.
+
+use super::lookup_stats::{Found, LookupStats, NamespaceLookups};
+use super::seen::Seen;
+use crate::block::Grid;
+use crate::cache::inner::Inner;
+use crate::cache::leases::lease::Lease;
+use crate::cache::namespaces::namespace::Namespace;
+use crate::key::Token;
+use crate::reclaim::{Guard, Ref, RowId};
+use crate::tree::{Holdings, walk};
+
+/// A sequence that is looked up in a namespace.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::cache) struct Query<'a> {
+    pub(in crate::cache) row: RowId,
+    pub(in crate::cache) grid: Grid,
+    pub(in crate::cache) tokens: &'a [Token],
+}
+
+impl Namespace {
+    /// A lookup of `tokens` in it.
+    #[inline]
+    pub(in crate::cache) fn query<'a>(&self, tokens: &'a [Token]) -> Query<'a> {
+        Query { row: self.0.row, grid: self.0.grid, tokens }
+    }
+}
+
+impl Inner {
+    /// Counts a lookup that `lease` is the result of.
+    #[inline]
+    pub(in crate::cache) fn count_lookup(&self, query: Query<'_>, lease: &Lease, guard: &Guard<'_>) {
+        let (asked, found) = (query.tokens.len(), lease.len_tokens());
+        let counts = [(Found::Lookups, 1), (Found::QueryTokens, asked), (Found::HitTokens, found)];
+        count_in(query.row, counts, guard);
+        if asked - found >= query.grid.tokens() + query.grid.offset() as usize {
+            self.count_missed(query, lease, guard);
+        }
+    }
+
+    /// Counts the whole blocks that a lookup lacks by the reason of the first of them.
+    #[cold]
+    fn count_missed(&self, query: Query<'_>, lease: &Lease, guard: &Guard<'_>) {
+        let Query { row, grid, tokens } = query;
+        let tip = lease.held().map(|held| held.point);
+        let end = tip.map_or(0, Ref::end);
+        let agrees_further = || tip.is_some_and(|tip| grid.filled(walk(tip, tokens, guard).end) > grid.filled(end));
+        let next = grid.end_of(grid.blocks(end) + 1);
+        let reason = match self.seen.look(row.serial, &tokens[..next], grid) {
+            Seen::Here => Found::MissedEvicted,
+            _ if agrees_further() => Found::MissedDiverged,
+            Seen::Elsewhere => Found::MissedElsewhere,
+            Seen::Nowhere => Found::MissedNew,
+        };
+        let missed = grid.filled(grid.boundary(tokens.len())) - lease.len_tokens();
+        count_in(row, [(reason, missed)], guard);
+    }
+
+    /// What the lookups of each namespace found that is counted by itself, and of all others together.
+    pub(in crate::cache) fn lookups_by_namespace(&self) -> Vec<NamespaceLookups> {
+        let all = self.namespaces.all();
+        let counted = all.iter().filter_map(|state| {
+            let lookups = self.lookups_of(&state.holdings)?;
+            Some(NamespaceLookups { namespace: Some(state.holdings.name.clone()), lookups })
+        });
+        let mut each: Vec<_> = counted.collect();
+        let own = each.iter().fold(LookupStats::default(), |sum, of| sum.combine(&of.lookups, u64::wrapping_add));
+        // Read last: it is not less than what it is made of.
+        let lookups = self.all_lookups().combine(&own, u64::saturating_sub);
+        each.push(NamespaceLookups { namespace: None, lookups });
+        each
+    }
+
+    /// What the lookups of all namespaces found.
+    pub(in crate::cache) fn all_lookups(&self) -> LookupStats {
+        LookupStats::of(self.domain.records().sum_of_rows())
+    }
+
+    /// What the lookups of one namespace found, if it is counted by itself.
+    pub(in crate::cache) fn lookups_of(&self, holdings: &Holdings) -> Option<LookupStats> {
+        let row = &holdings.row;
+        row.id().is_own().then(|| LookupStats::of(self.domain.records().counted_in(row)))
+    }
+}
+
+/// Counts tokens that a resume found beyond its lease.
+#[inline]
+pub(in crate::cache) fn count_resumed(row: RowId, tokens: usize, guard: &Guard<'_>) {
+    count_in(row, [(Found::ResumedTokens, tokens)], guard);
+}
+
+#[inline]
+fn count_in<const N: usize>(row: RowId, amounts: [(Found, usize); N], guard: &Guard<'_>) {
+    guard.record().add_in(row, amounts.map(|(found, amount)| (found as usize, amount as u64)));
+}

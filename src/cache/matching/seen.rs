@@ -1,0 +1,153 @@
+//! Blocks that were seen: marks by which a lookup that misses finds out why.
+//!
+//! An insert leaves a mark for the first block that it publishes, and the evictor for the first one that a trim takes; a lookup that finds no more looks for the mark of the block that it lacks. A mark has the block's
+//! fingerprint, of its end and of its last tokens, and the namespace. A later mark may take its place. So a reason is a guess, good for statistics and
+//! for nothing else.
+//!
+//! The marks of equal blocks lie in one cache line, those of different namespaces beside each other.
+
+use crate::block::Grid;
+use crate::key::Token;
+use crate::reclaim::{Guard, Ref};
+use crate::sync::gauge::{AtomicU64, Relaxed};
+use crate::sync::{model_size, prefetch, prefetch_to_write};
+use crate::tree::Run;
+use crate::tree::fingerprint::{TAIL, fingerprint, fingerprint_of};
+
+/// Marks at least and at most: 8 bytes each.
+const FEWEST: usize = model_size(64, 8);
+const MOST: usize = model_size(1 << 16, 8);
+
+/// Bits of a mark that name the namespace; the others are of the fingerprint.
+const NAME_BITS: u32 = 24;
+
+/// Marks of a cache line.
+const LINE: usize = 8;
+
+/// Marks beside each other.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+struct Line([AtomicU64; LINE]);
+
+/// The marks of one cache.
+#[derive(Debug)]
+pub(in crate::cache) struct SeenBlocks(Box<[Line]>);
+
+/// A mark that is to be left.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::cache) struct Mark {
+    fingerprint: u64,
+    namespace: usize,
+}
+
+impl Mark {
+    /// Of a block of `run`.
+    #[inline]
+    fn of(run: Ref<'_, Run>, fingerprint: u64) -> Self {
+        Self { fingerprint, namespace: run.space().holdings.row.id().serial }
+    }
+}
+
+/// Where a block was seen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::cache) enum Seen {
+    Here,
+    Elsewhere,
+    Nowhere,
+}
+
+impl SeenBlocks {
+    /// Marks for a cache of so many blocks: four for each, up to 65,536.
+    pub(in crate::cache) fn new(blocks: usize) -> Self {
+        let marks = blocks.saturating_mul(4).clamp(FEWEST, MOST).next_power_of_two();
+        Self((0..marks.div_ceil(LINE)).map(|_| Line::default()).collect())
+    }
+
+    /// Whether a mark is likely to be there still after so many others.
+    pub(in crate::cache) fn keeps_for(&self, others: u64) -> bool {
+        others <= self.0.len() as u64
+    }
+
+    /// Marks the first block of `run`, which has that block.
+    #[inline]
+    pub(in crate::cache) fn mark_first(&self, run: Ref<'_, Run>) {
+        self.leave(Mark::of(run, run.fingerprint()));
+    }
+
+    /// Marks the last block of `tokens`, which is one of `run` and ends at a boundary.
+    #[inline]
+    pub(in crate::cache) fn mark_last(&self, run: Ref<'_, Run>, tokens: &[Token], grid: Grid) {
+        self.leave(Mark::of(run, fingerprint(tokens, grid)));
+    }
+
+    /// The mark of a block of `run`, for [`leave`](Self::leave); its place is prefetched. Nothing of a block of a hidden run beyond the
+    /// first one.
+    pub(in crate::cache) fn mark_of(
+        &self,
+        run: Ref<'_, Run>,
+        block: usize,
+        grid: Grid,
+        guard: &Guard<'_>,
+    ) -> Option<Mark> {
+        let fingerprint = match block {
+            0 => run.fingerprint(),
+            _ => fingerprint_in(run, block, grid, guard)?,
+        };
+        prefetch_to_write(self.line(fingerprint));
+        Some(Mark::of(run, fingerprint))
+    }
+
+    /// Leaves a mark.
+    pub(in crate::cache) fn leave(&self, Mark { fingerprint, namespace }: Mark) {
+        // Relaxed: a hint, which no memory depends on.
+        self.line(fingerprint)[way(fingerprint, namespace)].store(mark(fingerprint, namespace), Relaxed);
+    }
+
+    /// Prefetches the marks of the last block of `tokens`, which end at a boundary.
+    pub(in crate::cache) fn prefetch(&self, tokens: &[Token], grid: Grid) {
+        prefetch(self.line(fingerprint(tokens, grid)));
+    }
+
+    /// Where the last block of `tokens` was seen, which end at a boundary.
+    pub(in crate::cache) fn look(&self, namespace: usize, tokens: &[Token], grid: Grid) -> Seen {
+        let fingerprint = fingerprint(tokens, grid);
+        // Relaxed: as in `leave`.
+        let marks = self.line(fingerprint).each_ref().map(|mark| mark.load(Relaxed));
+        let wanted = mark(fingerprint, namespace);
+        if marks[way(fingerprint, namespace)] == wanted {
+            Seen::Here
+        } else if marks.iter().any(|mark| *mark != 0 && (mark ^ wanted) >> NAME_BITS == 0) {
+            Seen::Elsewhere
+        } else {
+            Seen::Nowhere
+        }
+    }
+
+    fn line(&self, fingerprint: u64) -> &[AtomicU64; LINE] {
+        // The mark has the upper bits, and `way` the lowest.
+        &self.0[(fingerprint as usize / LINE) & (self.0.len() - 1)].0
+    }
+}
+
+/// The fingerprint of a block of `run`, not the first one: so it lies in the run whole. Nothing if the run is hidden.
+fn fingerprint_in(run: Ref<'_, Run>, block: usize, grid: Grid, guard: &Guard<'_>) -> Option<u64> {
+    let end = grid.end_of(grid.blocks(run.start()) + block + 1);
+    let to = end - run.start();
+    // The run may be shorter by now than its arrays.
+    let arrays = run.arrays(guard).filter(|arrays| arrays.shown() > 0)?;
+    Some(fingerprint_of(&arrays.tokens()[to - TAIL.min(grid.tokens())..to], end))
+}
+
+/// Which of a line's marks is that of a block: for namespaces made after each other, marks after each other.
+fn way(fingerprint: u64, namespace: usize) -> usize {
+    (fingerprint as usize).wrapping_add(namespace) % LINE
+}
+
+/// Not zero: the namespace's number is one at least.
+fn mark(fingerprint: u64, namespace: usize) -> u64 {
+    let name = (namespace as u64 + 1) & ((1 << NAME_BITS) - 1);
+    fingerprint >> NAME_BITS << NAME_BITS | name
+}
+
+#[cfg(all(test, not(any(radixkv_loom, radixkv_shuttle))))]
+mod tests;

@@ -1,0 +1,96 @@
+//! Walking what is cached: for dumps, pictures and debuggers.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use smallvec::SmallVec;
+
+use crate::block::BlockId;
+use crate::cache::evictor::Listed;
+use crate::cache::namespaces::namespace::Namespace;
+use crate::cache::prefix_cache::PrefixCache;
+use crate::key::Token;
+use crate::reclaim::{Guard, Ref};
+use crate::sync::atomic::Ordering::Relaxed;
+use crate::tree::Run;
+
+/// A piece of cached sequences: tokens of one insert that follow one another, with their blocks.
+///
+/// # Examples
+///
+/// ```
+/// # let cache = radixkv::PrefixCache::builder(2, 8).build()?;
+/// # let (session, space) = (cache.session(), cache.default_namespace());
+/// for prompt in [[1, 2, 3, 4], [1, 2, 5, 6]] {
+///     let hit = session.match_prefix(&space, &prompt);
+///     let missing = session.reserve(2 - hit.blocks().len())?;
+///     drop(session.insert(hit.lease(), &prompt, missing)?);
+/// }
+/// let mut seen = Vec::new();
+/// space.walk(|run| seen.push((run.start, run.tokens.to_vec(), run.leases)));
+/// assert_eq!(seen, [(0, vec![1, 2, 3, 4], 0), (2, vec![5, 6], 0)]);
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct CachedRun<'a> {
+    /// Its number in this walk. Runs are numbered from 0 in the order of the visits, so a parent comes before its
+    /// children.
+    pub id: usize,
+    /// The run that it follows; none at the beginning of the namespace's sequences.
+    pub parent: Option<usize>,
+    /// Tokens before it, counted from the beginning of its sequences. It may leave its parent before the parent's end,
+    /// and inside a block: its whole sequence is the first `start` tokens of the parent's, then `tokens`.
+    pub start: usize,
+    /// Its tokens.
+    pub tokens: &'a [Token],
+    /// The blocks whose last token is among them.
+    pub blocks: &'a [BlockId],
+    /// Leases on places of it; those on what follows it are not among them. A lease that keeps no block may be counted.
+    pub leases: u64,
+    /// The last use of it and of nothing beyond it, in units of the cache's clock; 0 if there was none.
+    pub last_used: u64,
+    /// Requests that inserted it or matched up to a place of it and no further.
+    pub uses: u64,
+}
+
+/// What the points of a run say of the part of it that lies there.
+fn numbers_of<'g>(run: Ref<'g, Run>, at: Range<u32>, guard: &'g Guard<'_>) -> CachedRun<'g> {
+    let mut seen =
+        CachedRun { id: 0, parent: None, start: 0, tokens: &[], blocks: &[], leases: 0, last_used: 0, uses: 1 };
+    run.as_ref().points.for_each(guard, &mut |point| {
+        // Relaxed: numbers to look at.
+        let word = point.word.load(Relaxed);
+        if !word.is_dead() && point.depth() > at.start && point.depth() <= at.end {
+            let tally = point.tally(guard);
+            seen.leases += word.leases();
+            seen.last_used = seen.last_used.max(tally.last);
+            // A use that goes on to a deeper point is taken back here.
+            seen.uses = seen.uses.wrapping_add_signed(tally.hits - 1);
+        }
+    });
+    seen
+}
+
+pub(in crate::cache) fn walk(cache: &PrefixCache, namespace: &Namespace, mut visit: impl FnMut(CachedRun<'_>)) {
+    // For the whole of it: what was listed stays readable.
+    let participant = cache.inner.participant();
+    let guard = participant.pin();
+    let listing = cache.inner.list(Some(namespace), &guard);
+    let mut here: HashMap<_, SmallVec<[_; 1]>> = HashMap::new();
+    for (id, Listed { run, piece, at, .. }) in listing.runs.iter().enumerate() {
+        let (run, link) = (run.get(&guard), *run);
+        // A piece follows the one before it; the first of a run, that in which the run hangs.
+        let above = match run.parent() {
+            _ if at.start > 0 => Some((link, at.start)),
+            parent => parent.map(|parent| (parent.run().link(), parent.depth())),
+        };
+        let parts = above.and_then(|(run, depth)| here.get(&run).map(|parts| (parts, depth)));
+        let parent = parts.and_then(|(parts, depth)| parts.iter().rev().find(|(start, _)| *start < depth));
+        let (parent, start) = (parent.map(|(_, id)| *id), run.start() + at.start as usize);
+        let tokens = listing.excerpt.tokens(*piece, at.clone(), &guard);
+        let blocks = listing.excerpt.blocks(*piece, at.clone(), &guard);
+        here.entry(link).or_default().push((at.start, id));
+        visit(CachedRun { id, parent, start, tokens, blocks, ..numbers_of(run, at.clone(), &guard) });
+    }
+}

@@ -1,0 +1,360 @@
+//! Namespaces: trees that never share, for adapters, tenants and model versions.
+
+pub(in crate::cache) mod clearing;
+
+pub use clearing::NamespaceInUse;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::ops::Bound;
+
+use crate::block::Grid;
+use crate::cache::evictor::{Evictor, Resources, runs_below};
+use crate::cache::inner::Inner;
+use crate::cache::prefix_cache::PrefixCache;
+use crate::name::NamespaceName;
+use crate::reclaim::{Guard, Link, Local, Ref, Row, RowId};
+use crate::sync::atomic::{
+    AtomicPtr,
+    Ordering::{AcqRel, Acquire},
+};
+use crate::sync::gauge::{AtomicBool, Relaxed};
+use crate::sync::{Arc, Mutex, OnceLock, Weak, is_only, model_size};
+use crate::tree::{Holdings, Point, Run, Space};
+
+/// A handle on a tree of cached sequences that shares nothing with other namespaces; made by
+/// [`PrefixCache::namespace`](crate::PrefixCache::namespace).
+///
+/// The verbs of a session take it, so that no name is looked up for each request. It does not keep its cache alive: once
+/// the cache is gone its own verbs do nothing and its numbers are 0.
+///
+/// # Examples
+///
+/// ```
+/// # let cache = radixkv::PrefixCache::builder(2, 8).build()?;
+/// # let (session, space) = (cache.session(), cache.default_namespace());
+/// let adapter = cache.namespace(&["lora-7"]); // asked for once, passed with each of its requests
+/// let hit = session.match_prefix(&adapter, &[1, 2, 3]);
+/// # drop(hit);
+/// # Ok::<_, radixkv::BuildError>(())
+/// ```
+#[derive(Clone)]
+pub struct Namespace(pub(in crate::cache) Arc<NamespaceState>);
+
+impl fmt::Debug for Namespace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = &self.0.holdings.name;
+        f.debug_tuple("Namespace").field(&name.parts().collect::<Vec<_>>()).field(&name.keys()).finish()
+    }
+}
+
+impl Namespace {
+    /// Its cache, while that is alive.
+    pub(in crate::cache) fn cache(&self) -> Option<PrefixCache> {
+        let inner = self.0.family.cache.get()?.upgrade()?;
+        Some(PrefixCache { inner })
+    }
+}
+
+/// Two handles are equal if they are of one namespace. A handle from before a drop and one from after it are not.
+impl PartialEq for Namespace {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for Namespace {}
+
+impl Hash for Namespace {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        std::ptr::hash(&*self.0, state);
+    }
+}
+
+/// A namespace and its present tree.
+pub(in crate::cache) struct NamespaceState {
+    /// Where blocks end in its sequences.
+    pub(in crate::cache) grid: Grid,
+    pub(in crate::cache) row: RowId,
+    family: Arc<Family>,
+    /// The root of the tree that lookups start in; null once the namespace was dropped.
+    root: AtomicPtr<Point>,
+    pub(in crate::cache) holdings: Arc<Holdings>,
+}
+
+/// One for all namespaces of a cache: tells the cache's handles from those of other caches, and leads to the cache.
+#[derive(Default)]
+pub(in crate::cache) struct Family {
+    /// Set once, when the cache is built. Weak: a namespace does not keep its cache alive.
+    cache: OnceLock<Weak<Inner>>,
+}
+
+pub(in crate::cache) fn default_of(cache: &PrefixCache) -> Namespace {
+    Namespace(Arc::clone(&cache.inner.namespaces.default))
+}
+
+/// The namespace of this name, created if it does not exist.
+pub(in crate::cache) fn named(cache: &PrefixCache, name: NamespaceName) -> Namespace {
+    if name.is_default() {
+        return default_of(cache);
+    }
+    let registry = &cache.inner.namespaces;
+    let mut names = registry.names.lock();
+    if let Some(state) = names.states.get(&name) {
+        return Namespace(Arc::clone(state));
+    }
+    let local = cache.inner.participant();
+    let (grid, row) = (cache.inner.grid, cache.inner.domain.records().row());
+    let state = Arc::new(NamespaceState::new(name.clone(), grid, &registry.family, row, &local.pin()));
+    names.states.insert(name, Arc::clone(&state));
+    let pass_is_due = names.states.len() >= names.next_pass;
+    drop(names);
+    if pass_is_due {
+        // Relaxed: a hint to the next thread that evicts.
+        registry.behind.store(true, Relaxed);
+        if let Some(background) = cache.inner.background.get() {
+            background.changes_pending();
+        } else {
+            // More than this one: so they do not pile up, however short sessions are.
+            cache.inner.try_evicting(|evictor, resources| registry.tidy(evictor, resources));
+        }
+    }
+    Namespace(state)
+}
+
+impl NamespaceState {
+    fn new(name: NamespaceName, grid: Grid, family: &Arc<Family>, row: Row, guard: &Guard<'_>) -> Self {
+        let (grid, id) = (grid.with_offset(name.keys().offset()), row.id());
+        let holdings = Arc::new(Holdings::new(name, row));
+        let root = AtomicPtr::new(Space::plant(grid.offset(), Arc::clone(&holdings), guard).as_ptr());
+        Self { grid, row: id, family: Arc::clone(family), root, holdings }
+    }
+
+    /// Where lookups start; `None` once the namespace was dropped.
+    #[inline]
+    pub(in crate::cache) fn root<'g>(&self, guard: &'g Guard<'_>) -> Option<Ref<'g, Point>> {
+        // Acquire: pairs with the swap that put it here.
+        Ref::from_ptr(self.root.load(Acquire), guard)
+    }
+
+    /// Makes lookups start at `next` from now on; returns the previous tree, detached.
+    fn detach<'g>(&self, next: *mut Point, guard: &'g Guard<'_>) -> Option<Ref<'g, Space>> {
+        // Release: publishes `next`. Acquire: for the old one.
+        let old = Ref::from_ptr(self.root.swap(next, AcqRel), guard)?;
+        let space = old.run().space();
+        space.detach();
+        Some(space)
+    }
+}
+
+/// All namespaces of a cache, by name.
+pub(in crate::cache) struct Registry {
+    names: Mutex<Names>,
+    /// Whether a pass over the namespaces is due or under way: the next thread that makes one, or a session that helps, does a part of
+    /// it.
+    behind: AtomicBool,
+    default: Arc<NamespaceState>,
+    family: Arc<Family>,
+}
+
+/// Ordered, so that work on all of them is done in the same order in every run.
+#[derive(Default)]
+struct Names {
+    states: BTreeMap<NamespaceName, Arc<NamespaceState>>,
+    /// Where the pass that is under way continues.
+    pass: Option<Pass>,
+    /// The number of namespaces at which the next pass begins: twice the number that the last pass found in use.
+    /// Namespaces that were made behind a pass while it went on do not count.
+    next_pass: usize,
+}
+
+/// How far a pass over all namespaces has come: the last name, and how many namespaces up to it are in use.
+#[derive(Debug, Default)]
+pub(in crate::cache) struct Pass {
+    up_to: Option<NamespaceName>,
+    used: usize,
+}
+
+/// The number of namespaces that one step looks at.
+const SLICE: usize = model_size(256, 8);
+
+/// With fewer namespaces no pass begins.
+const FEW: usize = 64;
+
+impl Registry {
+    pub(in crate::cache) fn new(grid: Grid, row: Row, local: &Local) -> Self {
+        let family = Arc::<Family>::default();
+        let default = NamespaceState::new(NamespaceName::default(), grid, &family, row, &local.pin());
+        let names = Names { next_pass: FEW, ..Names::default() };
+        Self { names: Mutex::new(names), behind: AtomicBool::new(false), default: Arc::new(default), family }
+    }
+
+    /// # Panics
+    ///
+    /// If `namespace` belongs to another cache.
+    #[inline]
+    pub(in crate::cache) fn check(&self, namespace: &Namespace) {
+        assert!(self.has_made(namespace), "{namespace:?} belongs to another cache");
+    }
+
+    /// Whether `namespace` is of this cache.
+    #[inline]
+    pub(in crate::cache) fn has_made(&self, namespace: &Namespace) -> bool {
+        self.is_family(&namespace.0.family)
+    }
+
+    /// Lets its namespaces find the cache; called once, before any handle is given out.
+    pub(in crate::cache) fn join(&self, inner: &Arc<Inner>) {
+        self.family.cache.get_or_init(|| Arc::downgrade(inner));
+    }
+
+    /// What all handles of this cache have in common.
+    pub(in crate::cache) fn family(&self) -> Arc<Family> {
+        Arc::clone(&self.family)
+    }
+
+    pub(in crate::cache) fn is_family(&self, family: &Arc<Family>) -> bool {
+        Arc::ptr_eq(&self.family, family)
+    }
+
+    /// The counts of the default namespace.
+    #[inline]
+    pub(in crate::cache) fn default_holdings(&self) -> &Arc<Holdings> {
+        &self.default.holdings
+    }
+
+    /// Forgets the name of a namespace that is being dropped. Called with the evictor's lock.
+    fn forget(&self, state: &NamespaceState) {
+        let removed = self.names.lock().states.remove(&state.holdings.name);
+        debug_assert!(removed.is_some_and(|removed| std::ptr::eq(&*removed, state)), "it stood until now");
+    }
+
+    pub(in crate::cache) fn all(&self) -> Vec<Arc<NamespaceState>> {
+        let mut all = vec![Arc::clone(&self.default)];
+        all.extend(self.names.lock().states.values().cloned());
+        all
+    }
+
+    /// The trees that lookups start in.
+    pub(in crate::cache) fn spaces<'g>(&self, guard: &'g Guard<'_>) -> Vec<Ref<'g, Space>> {
+        self.all().iter().filter_map(|state| state.root(guard)).map(|root| root.run().space()).collect()
+    }
+
+    /// Runs `body` as if a thread were stopped while it resolves a name.
+    #[cfg(test)]
+    pub(in crate::cache) fn with_names_locked(&self, body: impl FnOnce()) {
+        let _names = self.names.lock();
+        body();
+    }
+
+    /// Whether a pass is due: there may be many namespaces without a handle.
+    pub(in crate::cache) fn is_behind(&self) -> bool {
+        // Relaxed: a hint; `tidy` looks again under the evictor's lock.
+        self.behind.load(Relaxed)
+    }
+
+    /// A slice of the pass over all namespaces, if one is due; true if more is left. Leaves it for later while another
+    /// thread has the names locked: a match that helps the evictor does not wait.
+    pub(in crate::cache) fn tidy(&self, evictor: &mut Evictor, resources: Resources<'_>) -> bool {
+        if !self.is_behind() {
+            return false;
+        }
+        let Some(mut names) = self.names.try_lock() else {
+            return false;
+        };
+        let mut pass = names.pass.take().unwrap_or_default();
+        let (gone, more) = names.take_unused(&mut pass, resources);
+        if more {
+            names.pass = Some(pass);
+        } else {
+            names.next_pass = FEW.max(2 * pass.used);
+        }
+        // If many namespaces were made behind the pass, the next one begins at once.
+        let more = more || names.states.len() >= names.next_pass;
+        // Relaxed: a hint, as where it is read.
+        self.behind.store(more, Relaxed);
+        drop(names);
+        end(gone, evictor, resources);
+        more
+    }
+
+    /// Looks at the next few namespaces, and forgets those without handle, cached blocks and quota; true if there are
+    /// more to look at.
+    pub(in crate::cache) fn forget_empty(
+        &self,
+        pass: &mut Pass,
+        evictor: &mut Evictor,
+        resources: Resources<'_>,
+    ) -> bool {
+        let (gone, more) = self.names.lock().take_unused(pass, resources);
+        end(gone, evictor, resources);
+        more
+    }
+
+    /// Retires every tree when the cache is dropped, and the severed runs, under which nothing hangs. Takes no lock: this may be a child process that was forked while
+    /// another thread had it locked.
+    pub(in crate::cache) fn tear_down(&mut self, severed: Vec<Link<Run>>, resources: Resources<'_>) {
+        let named = self.names.get_mut().states.values();
+        for state in named.chain([&self.default]) {
+            let Some(space) = state.root(resources.guard).map(|root| root.run().space()) else {
+                continue;
+            };
+            let Some((root, trunk)) = space.root(resources.guard).zip(space.trunk(resources.guard)) else {
+                continue;
+            };
+            let (mut runs, _) = runs_below(root, usize::MAX, resources.guard);
+            runs.push(trunk);
+            runs.into_iter().for_each(|run| retire(run, resources));
+            resources.guard.retire(space);
+        }
+        severed.into_iter().for_each(|run| retire(run.get(resources.guard), resources));
+    }
+}
+
+/// Retires a run with its points.
+fn retire(run: Ref<'_, Run>, resources: Resources<'_>) {
+    run.as_ref().points.for_each(resources.guard, &mut |point| resources.guard.retire(point));
+    run.retire_arrays(resources.guard);
+    resources.guard.retire(run);
+}
+
+impl Names {
+    /// Removes the unused namespaces among the next few; true if there are more to look at.
+    fn take_unused(&mut self, pass: &mut Pass, resources: Resources<'_>) -> (Vec<Arc<NamespaceState>>, bool) {
+        let from = pass.up_to.take().map_or(Bound::Unbounded, Bound::Excluded);
+        let (mut unused, mut looked_at) = (Vec::new(), 0);
+        for (name, state) in self.states.range_mut((from, Bound::Unbounded)).take(SLICE) {
+            if is_unused(state, resources) {
+                unused.push(name.clone());
+            } else {
+                pass.used += 1;
+            }
+            pass.up_to = Some(name.clone());
+            looked_at += 1;
+        }
+        let gone = unused.iter().filter_map(|name| self.states.remove(name)).collect();
+        // A slice that was not full came to the end: the next look might find only what was made since, again and again.
+        (gone, looked_at == SLICE)
+    }
+}
+
+/// Ends namespaces that were removed from the names.
+fn end(gone: Vec<Arc<NamespaceState>>, evictor: &mut Evictor, resources: Resources<'_>) {
+    for state in gone {
+        evictor.end_quota(&state.holdings);
+        if let Some(space) = state.detach(std::ptr::null_mut(), resources.guard) {
+            evictor.list_detached(space.link());
+            evictor.end_bare(space, resources);
+        }
+    }
+}
+
+/// Whether the namespace has no handle, no cached block and no quota. Called with the names locked.
+fn is_unused(state: &mut Arc<NamespaceState>, resources: Resources<'_>) -> bool {
+    // The order matters. First the handles: they are made only under the lock, so no thread can get one after this look.
+    // Then the root's word: a match that found nothing has a lease on the root until its run hangs there, so a word
+    // without lease and child means that nothing is cached and no insert is on its way.
+    let limited = state.holdings.both_limits() != (None, None) || state.holdings.time_to_idle().is_some();
+    !limited && is_only(state) && state.root(resources.guard).is_none_or(|root| root.word.load(Acquire).is_bare_root())
+}

@@ -1,0 +1,194 @@
+//! Quotas: how much of the cache a namespace may have and for how long, so that one tenant cannot hold all of it.
+
+mod verbs;
+
+pub(in crate::cache) use verbs::{limits_of, set_quota, stats};
+
+pub(in crate::cache) use verbs::OverQuota;
+
+use std::time::Duration;
+
+use crate::cache::matching::lookup_stats::LookupStats;
+use crate::sync::Arc;
+use crate::tree::Holdings;
+
+/// The limits of a namespace: how many blocks it may have, and for how long; set by
+/// [`Namespace::set_quota`](crate::Namespace::set_quota).
+///
+/// With both limits, a namespace never has more blocks in leases and reservations at once than the sum of the limits:
+/// blocks get cached only from reservations, which `pinned_blocks` bounds, and only cached blocks can be leased, which
+/// `cached_blocks` bounds as soon as no lease protects them. With `cached_blocks` alone its reservations are not
+/// bounded; with `pinned_blocks` alone it can, in the course of time, cache and lease any number of blocks. Both take effect
+/// together. A limit of 2^32 - 1 or more is none: no cache has as many blocks.
+///
+/// # Examples
+///
+/// ```
+/// use radixkv::Quota;
+///
+/// let quota = Quota::default().cached_blocks(256).pinned_blocks(64);
+/// assert_eq!((quota.cached_blocks, quota.pinned_blocks), (Some(256), Some(64)));
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct Quota {
+    /// The maximum number of cached blocks; no limit if `None`. When it has more, its own blocks
+    /// are evicted before those of other namespaces, in the policy's order; blocks that leases
+    /// protect stay.
+    pub cached_blocks: Option<usize>,
+    /// The most blocks that its leases may protect and its reservations
+    /// ([`BlockRequest::paid_by`](crate::BlockRequest::paid_by)) hold; no limit if `None`. A block that several forks of a
+    /// reservation have counts once. A reservation beyond the limit is refused, and so is an insert of blocks that another
+    /// namespace paid for; a match is not.
+    pub pinned_blocks: Option<usize>,
+    /// How long its prefixes may stay without a use, if that is shorter than the time for all namespaces
+    /// ([`Builder::time_to_idle`](crate::Builder::time_to_idle)), and with its accuracy; no limit if `None`.
+    pub time_to_idle: Option<Duration>,
+}
+
+impl Quota {
+    /// Limits the cached blocks.
+    #[must_use]
+    pub const fn cached_blocks(mut self, blocks: usize) -> Self {
+        self.cached_blocks = Some(blocks);
+        self
+    }
+
+    /// Limits the blocks that its leases may protect and its reservations hold.
+    #[must_use]
+    pub const fn pinned_blocks(mut self, blocks: usize) -> Self {
+        self.pinned_blocks = Some(blocks);
+        self
+    }
+
+    /// Limits how long its prefixes may stay without a use.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use radixkv::{Clock, PrefixCache, Quota};
+    /// let cache = PrefixCache::builder(2, 8).clock(Clock::Logical).build()?;
+    /// let (session, tenant) = (cache.session(), cache.namespace(&["tenant-7"]));
+    /// tenant.set_quota(Quota::default().time_to_idle(Duration::from_nanos(10)));
+    /// for space in [&tenant, &cache.default_namespace()] {
+    ///     let start = session.acquire(space, &[1, 2], 0)?;
+    ///     drop(session.insert(start.hit.lease(), &[1, 2], start.blocks)?);
+    /// }
+    /// cache.set_time(10);
+    /// cache.settle();
+    /// let left = [&tenant, &cache.default_namespace()].map(|space| session.peek(space, &[1, 2]));
+    /// assert_eq!((left, cache.stats().aged_blocks), ([0, 2], 1));
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub const fn time_to_idle(mut self, duration: Duration) -> Self {
+        self.time_to_idle = Some(duration);
+        self
+    }
+}
+
+/// The statistics of one namespace; made by [`Namespace::stats`](crate::Namespace::stats).
+///
+/// # Examples
+///
+/// ```
+/// # use radixkv::BlockRequest;
+/// let cache = radixkv::PrefixCache::builder(16, 8).build()?;
+/// let tenant = cache.namespace(&["tenant-7"]);
+/// let filling = cache.session().reserve(BlockRequest::new(3).paid_by(&tenant))?;
+/// let stats = tenant.stats();
+/// assert_eq!((stats.cached_blocks, stats.reserved_blocks), (0, 3));
+/// # drop(filling);
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct NamespaceStats {
+    /// Blocks cached, as of the last [`settle`](crate::PrefixCache::settle).
+    pub cached_blocks: usize,
+    /// Cached blocks that a lease protects.
+    pub protected_blocks: usize,
+    /// Blocks of reservations that it pays for, or inserted from them since the last
+    /// [`settle`](crate::PrefixCache::settle). The default namespace pays for requests that name no other one; they count while
+    /// it has a limit.
+    pub reserved_blocks: usize,
+    /// The limits of the namespace.
+    pub quota: Quota,
+    /// The hits and misses of its lookups; `None` if it was created while there were many
+    /// namespaces ([`lookups_by_namespace`](crate::PrefixCache::lookups_by_namespace)).
+    pub lookups: Option<LookupStats>,
+}
+
+/// The blocks of a reservation, counted with a namespace until they are cached or given back.
+#[derive(Debug, Default)]
+pub(in crate::cache) struct QuotaCharge {
+    holdings: Option<Arc<Holdings>>,
+    blocks: usize,
+}
+
+impl QuotaCharge {
+    /// Charges so many blocks to a namespace, which may have them.
+    pub(in crate::cache) fn of(holdings: &Arc<Holdings>, blocks: usize) -> Self {
+        holdings.reserve(blocks);
+        Self { holdings: Some(Arc::clone(holdings)), blocks }
+    }
+
+    /// Splits off the charge for `blocks` of its blocks, or for as many as it has.
+    pub(in crate::cache) fn split(&mut self, blocks: usize) -> Self {
+        let Some(holdings) = &self.holdings else {
+            return Self::default();
+        };
+        let blocks = blocks.min(self.blocks);
+        self.blocks -= blocks;
+        Self { holdings: Some(Arc::clone(holdings)), blocks }
+    }
+
+    /// Whether the two can be joined: both are charged to one namespace, or one of them to none.
+    pub(in crate::cache) fn goes_with(&self, other: &Self) -> bool {
+        other.holdings.as_ref().is_none_or(|theirs| self.holdings.is_none() || self.is_of(theirs))
+    }
+
+    /// Adds the blocks of `other`, which [goes with](Self::goes_with) this charge.
+    pub(in crate::cache) fn append(&mut self, mut other: Self) {
+        let Some(holdings) = other.holdings.take() else { return };
+        self.holdings = Some(holdings);
+        self.blocks += other.blocks;
+    }
+
+    /// Blocks that it charges to `holdings`.
+    pub(in crate::cache) fn blocks_of(&self, holdings: &Arc<Holdings>) -> usize {
+        if self.is_of(holdings) { self.blocks } else { 0 }
+    }
+
+    /// Whether it charges `holdings`.
+    pub(in crate::cache) fn is_of(&self, holdings: &Arc<Holdings>) -> bool {
+        self.holdings.as_ref().is_some_and(|own| Arc::ptr_eq(own, holdings))
+    }
+
+    /// Ends the charge for `blocks` blocks, which are cached now. `handed_over` if their run charges them instead until
+    /// the evictor counts them as cached.
+    pub(in crate::cache) fn spend(&mut self, blocks: usize, handed_over: bool) {
+        let mut spent = self.split(blocks);
+        if handed_over {
+            spent.blocks = 0;
+        }
+    }
+}
+
+impl QuotaCharge {
+    /// Ends it.
+    #[inline]
+    pub(in crate::cache) fn end(&mut self) {
+        if let Some(holdings) = &self.holdings {
+            holdings.unreserve(std::mem::take(&mut self.blocks));
+        }
+    }
+}
+
+impl Drop for QuotaCharge {
+    #[inline]
+    fn drop(&mut self) {
+        self.end();
+    }
+}

@@ -1,0 +1,244 @@
+//! Setting quotas, and charging namespaces for blocks.
+
+use super::{NamespaceStats, Quota, QuotaCharge};
+use crate::cache::blocks::reservation::{Reservation, ReserveError};
+use crate::cache::evictor::{Evictor, QuotaPass, Resources, runs_below};
+use crate::cache::inner::{Inner, Patience, STEP};
+use crate::cache::namespaces::namespace::Namespace;
+use crate::cache::prefix_cache::PrefixCache;
+use crate::sync::Arc;
+use crate::tree::Holdings;
+
+pub(in crate::cache) fn set_quota(cache: &PrefixCache, namespace: &Namespace, quota: Quota) {
+    cache.inner.evicting(|evictor, resources| {
+        if namespace.0.root(resources.guard).is_some() {
+            evictor.set_quota(&namespace.0.holdings, quota, resources);
+        }
+    });
+    if quota.pinned_blocks.is_some() {
+        cache.inner.listen_to_namespace(namespace);
+    }
+    if let Some(background) = cache.inner.background.get() {
+        background.changes_pending();
+    }
+    // A request that waits for its quota may have it now.
+    cache.inner.ring();
+}
+
+/// The limits of the namespace with these counts.
+pub(in crate::cache) fn limits_of(holdings: &Holdings) -> Quota {
+    let (cached_blocks, pinned_blocks) = holdings.both_limits();
+    Quota { cached_blocks, pinned_blocks, time_to_idle: holdings.time_to_idle() }
+}
+
+pub(in crate::cache) fn stats(cache: &PrefixCache, namespace: &Namespace) -> NamespaceStats {
+    cache.inner.settle_by(Patience::Tries);
+    let holdings = &namespace.0.holdings;
+    NamespaceStats {
+        cached_blocks: holdings.cached(),
+        protected_blocks: holdings.protected(),
+        reserved_blocks: holdings.reserved(),
+        quota: limits_of(holdings),
+        lookups: cache.inner.lookups_of(holdings),
+    }
+}
+
+impl Inner {
+    /// Charges so many blocks that were taken to a namespace, if it may have them.
+    fn charge_to(&self, holdings: &Arc<Holdings>, blocks: usize) -> Result<QuotaCharge, OverQuota> {
+        if holdings.pinned_limit().is_none() {
+            return Ok(QuotaCharge::of(holdings, blocks));
+        }
+        let turn = |evictor: &mut Evictor, resources: Resources<'_>| {
+            let may = evictor.may_charge(holdings, blocks, resources)?;
+            Ok(may.then(|| QuotaCharge::of(holdings, blocks)))
+        };
+        let mut charged = self.settled(turn)?;
+        loop {
+            if let Some(charge) = charged {
+                // As in `take_within`.
+                self.ring();
+                return Ok(charge);
+            }
+            charged = self.in_turn(turn)?;
+        }
+    }
+
+    /// Puts every lease of a namespace into the accounts, of which the evictor must be told from now on.
+    pub(in crate::cache) fn listen_to_namespace(&self, namespace: &Namespace) {
+        let participant = self.participant();
+        // For the whole of it: what other threads evict meanwhile stays readable.
+        let guard = participant.pin();
+        let Some(root) = namespace.0.root(&guard) else { return };
+        let (runs, _) = runs_below(root, usize::MAX, &guard);
+        let runs: Vec<_> = runs.into_iter().map(|run| run.link()).collect();
+        for slice in runs.chunks(STEP) {
+            self.in_turn(|evictor, resources| {
+                evictor.listen_to_all(slice.iter().map(|run| run.get(resources.guard)), resources);
+            });
+        }
+    }
+
+    /// Whether the limit of a waiter's namespace allows what it asks for.
+    pub(in crate::cache) fn look_at_quota(&self, holdings: &Holdings, blocks: usize) -> Result<(), OverQuota> {
+        self.evicting(|evictor, resources| {
+            evictor.settle_for_waiter(resources);
+            holdings.check_charge(blocks)
+        })
+    }
+
+    /// Wakes those that wait for a quota, after a charge has ended without blocks being given back. Called with no lock held.
+    #[cold]
+    pub(in crate::cache) fn charge_ended(&self) {
+        // The releaser's side of E16 and E21.
+        self.sink().free_for_waiter();
+        self.ring();
+    }
+
+    /// Lets the namespace with these counts pay for all blocks of a reservation, if it has a limit on them: before they are
+    /// inserted there. Nothing if there is nothing to move.
+    #[inline]
+    pub(in crate::cache) fn move_charge(
+        &self,
+        reservation: &mut Reservation,
+        holdings: &Arc<Holdings>,
+    ) -> Result<Option<Moved>, OverQuota> {
+        if reservation.is_plain() && holdings.pinned_limit().is_none() {
+            return Ok(None);
+        }
+        self.move_charge_of(reservation, holdings).map(Some)
+    }
+
+    fn move_charge_of(&self, reservation: &mut Reservation, holdings: &Arc<Holdings>) -> Result<Moved, OverQuota> {
+        let charge = &mut reservation.charge;
+        let here = charge.is_of(holdings);
+        let unpaid = reservation.blocks.len() - charge.blocks_of(holdings);
+        if unpaid == 0 || holdings.pinned_limit().is_none() {
+            // Without a limit nothing is counted here; where another namespace paid, that ends.
+            let from = (!here && charge.blocks > 0).then(|| std::mem::take(charge));
+            return Ok(Moved { from, added: 0 });
+        }
+        let moved = self.charge_to(holdings, unpaid)?;
+        if here || charge.blocks == 0 {
+            charge.append(moved);
+            return Ok(Moved { from: None, added: unpaid });
+        }
+        Ok(Moved { from: Some(std::mem::replace(charge, moved)), added: unpaid })
+    }
+
+    /// Evicts what namespaces have beyond their quotas by the changes made before the call, in turns, unless another thread is
+    /// evicting.
+    #[cold]
+    pub(in crate::cache) fn keep_to_quotas(&self) {
+        if let Some(background) = self.background.get() {
+            background.changes_pending();
+            return;
+        }
+        let (mut goal, mut pass) = (None, QuotaPass::default());
+        let turn = |evictor: &mut Evictor, resources: Resources<'_>| {
+            let mut entries = usize::MAX;
+            !evictor.settle_towards(&mut goal, STEP, resources)
+                || evictor.keep_to_quotas(&mut pass, &mut entries, resources)
+        };
+        self.while_evicting(turn);
+    }
+}
+
+/// A charge that was moved to the namespace into which blocks are inserted.
+#[must_use]
+pub(in crate::cache) struct Moved {
+    /// What another namespace had paid.
+    from: Option<QuotaCharge>,
+    /// Blocks that were charged in addition.
+    added: usize,
+}
+
+impl Reservation {
+    /// Whether no namespace pays for any of its blocks, and none was forked.
+    #[inline]
+    fn is_plain(&self) -> bool {
+        self.charge.holdings.is_none() && self.shared.0.is_empty()
+    }
+
+    /// Nothing was inserted: those pay that paid before.
+    pub(in crate::cache) fn undo(&mut self, moved: Option<Moved>) {
+        match moved {
+            Some(Moved { from: Some(from), .. }) => self.charge = from,
+            Some(Moved { from: None, added }) => drop(self.charge.split(added)),
+            None => {}
+        }
+    }
+
+    /// What is left in it was not needed for an insert: those pay for it that paid before. Whether a charge has ended that was
+    /// not taken over.
+    #[inline]
+    pub(in crate::cache) fn keep_for_duplicates(&mut self, moved: Option<Moved>) -> bool {
+        moved.is_some_and(|moved| self.keep_moved(moved))
+    }
+
+    fn keep_moved(&mut self, moved: Moved) -> bool {
+        let of_inserted = self.shared.split_off(self.blocks.len());
+        let counted = self.shared.counted();
+        let ends = moved.from.is_some() || of_inserted.counted() > 0;
+        match moved.from {
+            Some(mut from) => self.charge = from.split(self.blocks.len() - counted),
+            None if moved.added > 0 => drop(self.charge.split(counted)),
+            None => {}
+        }
+        ends
+    }
+}
+
+/// More blocks than a namespace may have in leases and reservations.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::cache) struct OverQuota {
+    pub(in crate::cache) requested: usize,
+    pub(in crate::cache) pinned: usize,
+    pub(in crate::cache) limit: usize,
+}
+
+impl From<OverQuota> for ReserveError {
+    fn from(OverQuota { requested, pinned, limit }: OverQuota) -> Self {
+        Self::OverQuota { requested, pinned, limit }
+    }
+}
+
+impl Evictor {
+    /// Whether a namespace may be charged for so many blocks, once what it has cached beyond its other limit is evicted: that
+    /// might be leased afterwards. False if more turns are needed for that.
+    pub(in crate::cache) fn may_charge(
+        &mut self,
+        holdings: &Holdings,
+        blocks: usize,
+        resources: Resources<'_>,
+    ) -> Result<bool, OverQuota> {
+        self.look_again(resources, |_| holdings.check_charge(blocks))?;
+        if self.keep_to_quota(holdings, resources) {
+            return Ok(false);
+        }
+        // Again: a victim may have been leased.
+        holdings.check_charge(blocks).map(|()| true)
+    }
+}
+
+impl Holdings {
+    /// Refuses what the limit can never allow.
+    pub(in crate::cache) fn check_limit(&self, requested: usize) -> Result<(), OverQuota> {
+        match self.pinned_limit() {
+            Some(limit) if requested > limit => {
+                Err(OverQuota { requested, pinned: self.protected() + self.reserved(), limit })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Refuses a charge that the limit does not allow; under the evictor's lock.
+    pub(in crate::cache) fn check_charge(&self, requested: usize) -> Result<(), OverQuota> {
+        // Each read once: reservations may be dropped between two reads.
+        let (pinned, limit) = (self.protected() + self.reserved(), self.pinned_limit().unwrap_or(usize::MAX));
+        if requested > limit.saturating_sub(pinned) {
+            return Err(OverQuota { requested, pinned, limit });
+        }
+        Ok(())
+    }
+}

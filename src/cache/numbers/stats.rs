@@ -1,0 +1,264 @@
+//! Numbers of a cache.
+
+use std::time::Duration;
+
+use crate::cache::evictor::Evictor;
+use crate::policy::PolicyKind;
+use crate::sync::gauge::{AtomicU64, AtomicUsize, Relaxed};
+
+/// The statistics of a cache at one moment.
+///
+/// Blocks by state, memory, and what was counted since the cache was built. Counting costs a thread a few stores to a cache
+/// line of its own. A rate is the [`delta`](Self::delta) of two moments.
+///
+/// `free + reserved + evictable + protected` is the capacity. `evictable` and `protected` are exact as of the last
+/// [`settle`](crate::PrefixCache::settle): evicting everything would free exactly the evictable blocks. Leases, releases
+/// and inserts since then are not in them yet; blocks inserted since then count as reserved. Made by
+/// [`PrefixCache::stats`](crate::PrefixCache::stats), which has an example.
+///
+/// # Examples
+///
+/// ```
+/// let cache = radixkv::PrefixCache::builder(16, 8).build()?;
+/// let stats = cache.stats();
+/// println!("{} of {} blocks are cached", stats.evictable_blocks + stats.protected_blocks, stats.capacity_blocks);
+/// # Ok::<_, radixkv::BuildError>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct Stats {
+    /// Blocks that the cache manages.
+    pub capacity_blocks: usize,
+    /// Blocks that hold nothing. With an external pool: blocks that the engine has, or that wait to be taken back.
+    pub free_blocks: usize,
+    /// Blocks that are being filled: in reservations, or inserted since the last settling.
+    pub reserved_blocks: usize,
+    /// Cached blocks that no lease protects.
+    pub evictable_blocks: usize,
+    /// Cached blocks that a lease protects, directly or through a longer prefix.
+    pub protected_blocks: usize,
+    /// Blocks cached since the cache was built.
+    pub inserted_blocks: u64,
+    /// Blocks evicted since the cache was built.
+    pub evicted_blocks: u64,
+    /// Of those, blocks that were evicted because their namespace exceeded its quota.
+    pub evicted_for_quota_blocks: u64,
+    /// Blocks removed since the cache was built because they were not used for the time to idle
+    /// ([`Builder::time_to_idle`](crate::Builder::time_to_idle)); not among those evicted.
+    pub aged_blocks: u64,
+    /// Blocks of namespaces that were cleared or dropped since the cache was built, freed by now; not among those evicted.
+    pub cleared_blocks: u64,
+    /// Blocks that were [invalidated](crate::PrefixCache::invalidate_blocks) since the cache was built, freed by now; not among
+    /// those evicted.
+    pub invalidated_blocks: u64,
+    /// Requests that wait for blocks.
+    pub waiting_requests: usize,
+    /// Bytes of index memory: tokens, block ids and nodes, including garbage.
+    ///
+    /// Where nothing is cached, some hundred for each namespace: the default one, and those that have a handle or a quota. What was
+    /// stored while a [subscriber](crate::PrefixCache::subscribe) listened is among them, though its blocks may be evicted, until
+    /// all subscribers have read of it or gone, and a few turns of the evictor came after that.
+    pub index_bytes: usize,
+    /// Of those, garbage: unlinked memory that is freed once no thread can access it.
+    pub garbage_bytes: usize,
+    /// Bytes that the index has allocated from the system for nodes of up to 4 KiB, in whole slabs
+    /// and segments: more than it uses, and some MiB in reserve. Larger nodes come from the global
+    /// allocator.
+    pub slab_bytes: usize,
+    /// The number of runs: segments of sequences in the index. What was appended in place is a part
+    /// of the run before it.
+    pub runs: usize,
+    /// Whether every change that was made before the call is in these numbers. If not, another thread was evicting:
+    /// [`settle`](crate::PrefixCache::settle) waits for it.
+    pub is_settled: bool,
+    /// The number of points: places on runs that hold leases, branches and statistics. A point
+    /// stays until its run is shortened to before it, because statistics of what was evicted beyond
+    /// it are kept there: a prefix of which a thousand continuations came and went keeps some
+    /// hundred bytes for each place where one hung, for as long as it is cached.
+    pub points: usize,
+    /// Lookups: each match that counts as a use, each [`acquire`](crate::Session::acquire) that was served, and each
+    /// [`resume`](crate::Session::resume) of a lease that no lookup was counted for.
+    pub lookups: u64,
+    /// Tokens of the sequences that were looked up.
+    pub query_tokens: u64,
+    /// Of those, tokens that were found. Over `query_tokens`, the hit rate.
+    pub hit_tokens: u64,
+    /// Tokens that a resume found beyond a lease whose lookup had been counted already: not among `hit_tokens`.
+    pub resumed_tokens: u64,
+    /// Tokens of whole blocks that lookups missed, by the reason of the first of them, as [`LookupStats`](crate::LookupStats)
+    /// explains: it had been cached and was gone.
+    pub missed_evicted_tokens: u64,
+    /// The same: a cached block agrees only with its first tokens.
+    pub missed_diverged_tokens: u64,
+    /// The same: it was seen only in another namespace.
+    pub missed_elsewhere_tokens: u64,
+    /// The same: it had not been seen.
+    pub missed_new_tokens: u64,
+    /// Tokens of [partial hits](crate::PartialHit): not among `hit_tokens`.
+    pub partial_tokens: u64,
+    /// Inserts that were not refused.
+    pub inserts: u64,
+    /// Blocks that inserts gave back because their tokens were cached already.
+    pub duplicate_blocks: u64,
+    /// Reservations that were granted, and lists of blocks that were
+    /// [adopted](crate::ExternalPool::adopt).
+    pub reservations: u64,
+    /// Blocks of those reservations.
+    pub taken_blocks: u64,
+    /// Reservations that were refused, or whose deadline passed, because leases and reservations
+    /// held too many blocks.
+    pub exhausted_refusals: u64,
+    /// Requests for blocks, and inserts, that were refused because of a namespace's quota.
+    pub over_quota_refusals: u64,
+    /// Requests that entered the wait list, however it ended: those that found too few blocks, and those that found other
+    /// requests waiting, even if they were served at once. A future that was dropped while it waited counts here, and
+    /// in no refusal.
+    pub waits: u64,
+    /// Nanoseconds from entering the wait list to leaving it, of all these requests together.
+    pub waited_nanos: u64,
+    /// Prefixes that were [retained](crate::Session::retain), each time.
+    pub retentions: u64,
+    /// Blocks of those prefixes, each time.
+    pub retained_blocks: u64,
+    /// Hot points whose leases are counted in one place again, since no thread leases them any more.
+    pub deflations: u64,
+}
+
+impl Stats {
+    /// The difference to the counts at an `earlier` moment. All other numbers are as they are in
+    /// `self`.
+    ///
+    /// A count that is lower than it was, because the two are of different caches, becomes zero.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # let cache = radixkv::PrefixCache::builder(16, 8).build()?;
+    /// # let (session, space) = (cache.session(), cache.default_namespace());
+    /// let before = cache.stats();
+    /// let miss = session.match_prefix(&space, &[7; 40]);
+    /// let minute = cache.stats().delta(&before);
+    /// assert_eq!((minute.lookups, minute.query_tokens, minute.hit_tokens), (1, 40, 0));
+    /// # drop(miss);
+    /// # Ok::<_, radixkv::BuildError>(())
+    /// ```
+    #[must_use]
+    pub fn delta(&self, earlier: &Self) -> Self {
+        let since = |count: fn(&Self) -> u64| count(self).saturating_sub(count(earlier));
+        Self {
+            inserted_blocks: since(|stats| stats.inserted_blocks),
+            evicted_blocks: since(|stats| stats.evicted_blocks),
+            evicted_for_quota_blocks: since(|stats| stats.evicted_for_quota_blocks),
+            aged_blocks: since(|stats| stats.aged_blocks),
+            cleared_blocks: since(|stats| stats.cleared_blocks),
+            invalidated_blocks: since(|stats| stats.invalidated_blocks),
+            lookups: since(|stats| stats.lookups),
+            query_tokens: since(|stats| stats.query_tokens),
+            hit_tokens: since(|stats| stats.hit_tokens),
+            resumed_tokens: since(|stats| stats.resumed_tokens),
+            missed_evicted_tokens: since(|stats| stats.missed_evicted_tokens),
+            missed_diverged_tokens: since(|stats| stats.missed_diverged_tokens),
+            missed_elsewhere_tokens: since(|stats| stats.missed_elsewhere_tokens),
+            missed_new_tokens: since(|stats| stats.missed_new_tokens),
+            partial_tokens: since(|stats| stats.partial_tokens),
+            inserts: since(|stats| stats.inserts),
+            duplicate_blocks: since(|stats| stats.duplicate_blocks),
+            reservations: since(|stats| stats.reservations),
+            taken_blocks: since(|stats| stats.taken_blocks),
+            exhausted_refusals: since(|stats| stats.exhausted_refusals),
+            over_quota_refusals: since(|stats| stats.over_quota_refusals),
+            waits: since(|stats| stats.waits),
+            waited_nanos: since(|stats| stats.waited_nanos),
+            retentions: since(|stats| stats.retentions),
+            retained_blocks: since(|stats| stats.retained_blocks),
+            deflations: since(|stats| stats.deflations),
+            ..*self
+        }
+    }
+}
+
+/// The evictor's totals as it last published them.
+#[derive(Debug, Default)]
+pub(in crate::cache) struct Gauges {
+    evictable: AtomicUsize,
+    protected: AtomicUsize,
+    inserted: AtomicU64,
+    evicted: AtomicU64,
+    evicted_for_quota: AtomicU64,
+    aged: AtomicU64,
+    cleared: AtomicU64,
+    invalidated: AtomicU64,
+    deflations: AtomicU64,
+    runs: AtomicUsize,
+    points: AtomicUsize,
+    /// The shortest time to idle that a namespace has for its own, in nanoseconds, plus one; zero without any.
+    time_to_idle: AtomicU64,
+    /// The policy in force, as a number.
+    policy: AtomicU64,
+}
+
+impl Gauges {
+    pub(in crate::cache) fn publish(&self, evictor: &Evictor) {
+        let totals = &evictor.totals;
+        // Relaxed: numbers to look at.
+        self.policy.store(evictor.ranking.kind.code(), Relaxed);
+        let shortest = evictor.ranking.aging.shortest();
+        let nanoseconds = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX).saturating_add(1);
+        self.time_to_idle.store(shortest.map_or(0, nanoseconds), Relaxed);
+        self.evictable.store(totals.evictable, Relaxed);
+        self.protected.store(totals.protected, Relaxed);
+        self.inserted.store(totals.inserted, Relaxed);
+        self.evicted.store(totals.evicted, Relaxed);
+        self.evicted_for_quota.store(totals.evicted_for_quota, Relaxed);
+        self.aged.store(totals.aged, Relaxed);
+        self.cleared.store(totals.cleared, Relaxed);
+        self.invalidated.store(totals.invalidated, Relaxed);
+        self.deflations.store(totals.deflations, Relaxed);
+        self.runs.store(totals.runs, Relaxed);
+        self.points.store(totals.points, Relaxed);
+    }
+
+    /// The shortest time to idle that a namespace has for its own.
+    pub(in crate::cache) fn shortest_time_to_idle(&self) -> Option<Duration> {
+        // Relaxed: a number to look at.
+        self.time_to_idle.load(Relaxed).checked_sub(1).map(Duration::from_nanos)
+    }
+
+    /// Runs that are cached.
+    pub(in crate::cache) fn runs(&self) -> usize {
+        // Relaxed: a number to look at.
+        self.runs.load(Relaxed)
+    }
+
+    /// The policy that evictions went by.
+    pub(in crate::cache) fn policy(&self) -> PolicyKind {
+        // Relaxed: a number to look at.
+        PolicyKind::of_code(self.policy.load(Relaxed))
+    }
+
+    /// The numbers of a cache of `capacity` blocks, `free` of which are free; without those that the evictor does not have.
+    pub(in crate::cache) fn read(&self, capacity: usize, free: usize) -> Stats {
+        // Relaxed: numbers to look at. While other threads use the cache they may be of different moments, so each one is
+        // limited to what the numbers before it leave of the capacity.
+        let free = free.min(capacity);
+        let protected = self.protected.load(Relaxed).min(capacity - free);
+        let evictable = self.evictable.load(Relaxed).min(capacity - free - protected);
+        Stats {
+            capacity_blocks: capacity,
+            free_blocks: free,
+            reserved_blocks: capacity - free - evictable - protected,
+            evictable_blocks: evictable,
+            protected_blocks: protected,
+            inserted_blocks: self.inserted.load(Relaxed),
+            evicted_blocks: self.evicted.load(Relaxed),
+            evicted_for_quota_blocks: self.evicted_for_quota.load(Relaxed),
+            aged_blocks: self.aged.load(Relaxed),
+            cleared_blocks: self.cleared.load(Relaxed),
+            invalidated_blocks: self.invalidated.load(Relaxed),
+            deflations: self.deflations.load(Relaxed),
+            runs: self.runs.load(Relaxed),
+            points: self.points.load(Relaxed),
+            ..Stats::default()
+        }
+    }
+}
