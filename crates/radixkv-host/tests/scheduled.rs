@@ -12,7 +12,7 @@ use std::{
 };
 
 use common::{Engine, Fault, Faulty, PATIENCE, SIZE, files, folder, host, prompt};
-use radixkv::{Eviction, Namespace, PrefixCache, PrefixMatch, Token, Watermarks};
+use radixkv::{Eviction, Namespace, PrefixCache, PrefixMatch, Reservation, Token, Watermarks};
 use radixkv_host::{RemoteWait, TierMode};
 use radixkv_scheduler::{Filled, Finish, QueueConfig, Request, Scheduler, SchedulerConfig, SequenceId, WaitingQueue};
 
@@ -143,4 +143,73 @@ fn a_tier_that_breaks_leaves_the_request_waiting() {
     assert_eq!((engine.tiers.cache().stats().free_blocks, queue.len()), (8, 1));
     breaks.store(false, Relaxed);
     assert_eq!(scheduler.schedule().batch().tokens().len(), 3 * SIZE);
+}
+
+/// Of a match that does not belong to the sequence nothing is inserted: its blocks would hold what others match.
+#[test]
+fn nothing_is_filled_after_a_match_of_something_else() {
+    let engine = Engine::new(16, &host(64).build().expect("a tier"), TierMode::Shared);
+    let (session, cache) = (engine.tiers.session(), engine.tiers.cache());
+    let (space, other) = (engine.space(), cache.namespace(&["other"]));
+    engine.serve(&prompt(1, 4));
+    engine.evict_all();
+    engine.serve(&prompt(2, 4));
+    let device = session.device();
+    for (named, tokens) in [(&space, prompt(1, 4)), (&other, prompt(2, 4))] {
+        let hit = device.match_prefix(&space, &prompt(2, 4));
+        let start = session.fill(named, &tokens, hit, device.reserve(4).expect("room"));
+        assert_eq!((start.host_tokens, start.blocks.len()), (0, 4));
+    }
+    // What a clear has taken meanwhile.
+    let hit = device.match_prefix(&space, &prompt(2, 4)[..8]);
+    space.clear();
+    let start = session.fill(&space, &prompt(2, 4), hit, device.reserve(2).expect("room"));
+    assert_eq!((start.host_tokens, start.blocks.len()), (0, 2));
+    drop(start);
+    let two = device.match_prefix(&space, &prompt(2, 4));
+    assert_eq!(two.len_tokens(), 0);
+    // Too few blocks for what the host has.
+    let start = session.fill(
+        &space,
+        &prompt(1, 4),
+        device.match_prefix(&space, &prompt(1, 4)),
+        device.reserve(2).expect("room"),
+    );
+    assert_eq!((start.host_tokens, start.lease.len_tokens(), start.blocks.len()), (2 * SIZE, 2 * SIZE, 0));
+    (0..2 * SIZE).for_each(|at| engine.check(&space, &prompt(1, 4), start.cached[at / SIZE], at));
+}
+
+/// A scheduler over what keeps all blocks, gives foreign ones, or none.
+#[test]
+fn what_is_given_back_is_checked() {
+    let engine = Engine::new(8, &host(16).build().expect("a tier"), TierMode::Shared);
+    let cache = engine.tiers.cache().clone();
+    let foreign = PrefixCache::builder(SIZE, 8).build().expect("a cache");
+    let queue = WaitingQueue::new(&cache, QueueConfig::default());
+    let gives = Arc::new(AtomicBool::new(true));
+    let fill = {
+        let (gives, foreign) = (Arc::clone(&gives), foreign.clone());
+        move |_: &Namespace, _: &[Token], hit: PrefixMatch, mut blocks: Reservation| {
+            if gives.load(Relaxed) {
+                blocks = foreign.session().reserve(blocks.len()).expect("room");
+            } else {
+                drop(blocks.split(blocks.len()));
+            }
+            Filled { lease: hit.into_lease(), blocks }
+        }
+    };
+    let mut scheduler = Scheduler::new(&queue, SchedulerConfig::default()).expect("sound").above(fill);
+    queue.submit(Request::new(engine.space(), prompt(1, 3), OUTPUT)).expect("it can be served");
+    assert!(catch_unwind(AssertUnwindSafe(|| drop(scheduler.schedule()))).is_err());
+    assert_eq!((cache.stats().free_blocks, foreign.stats().free_blocks, queue.len()), (8, 8, 1));
+    gives.store(false, Relaxed);
+    let step = scheduler.schedule();
+    let table = step.batch().sequence(0).block_table.to_vec();
+    assert_eq!((step.batch().tokens().len(), table.len()), (3 * SIZE, 3));
+    drop(step);
+    let session = engine.tiers.session();
+    let hit = session.device().match_prefix(&engine.space(), &prompt(1, 3));
+    let given = foreign.session().reserve(2).expect("room");
+    let filled = || drop(session.fill(&engine.space(), &prompt(1, 3), hit, given));
+    assert!(catch_unwind(AssertUnwindSafe(filled)).is_err());
 }

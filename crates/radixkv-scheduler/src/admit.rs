@@ -114,18 +114,25 @@ impl Scheduler {
         &mut self,
         waiting: &Waiting,
         hit: PrefixMatch,
-        own: Reservation,
+        mut own: Reservation,
         claim: &Claim,
     ) -> Result<(PrefixMatch, Reservation), Skipped> {
         let Some(fill) = &mut self.below.0 else { return Ok((hit, own)) };
         let (namespace, tokens, before) = (&waiting.ticket.namespace, waiting.matchable(), hit.len_tokens());
+        let payer = own.split(0);
         let Filled { lease, blocks: mut own } = fill(namespace, tokens, hit, own);
+        assert!(
+            own.is_of(&self.admission.cache) && own.has_payer_of(&payer),
+            "what fills a request gave back blocks of another cache or payer: give back those that it was given"
+        );
         let hit = self.workspace.session.match_prefix_untouched(namespace, tokens);
         drop(lease);
         let needed = waiting.tokens.len().div_ceil(self.workspace.block_size) - hit.blocks().len();
         // Others may have published more of it, or have invalidated what was filled.
-        let Some(surplus) = own.len().checked_sub(needed) else { return Err(Skipped::Refused) };
-        drop(own.split(surplus));
+        match own.len().checked_sub(needed) {
+            Some(surplus) => drop(own.split(surplus)),
+            None => own.append(self.workspace.reserve(needed - own.len(), namespace).map_err(|_| Skipped::Refused)?),
+        }
         if hit.len_tokens() > before {
             claim.commit(hit.len_tokens());
         }

@@ -135,8 +135,13 @@ impl Scheduler {
     /// the rest, with a lease on all that is cached now; where it has nothing, the match and the blocks as they are.
     ///
     /// Its tokens are those that may be matched: all of the request but the last one. The blocks are for the request up to its last
-    /// token. It runs on the scheduler's thread, inside of [`schedule`](Self::schedule), which waits for it. If it panics, the
-    /// request waits on, and what it was given goes back.
+    /// token. It runs on the scheduler's thread, inside of [`schedule`](Self::schedule), which waits for it; other schedulers of
+    /// the queue admit nothing meanwhile. If it panics, the request waits on, and what it was given goes back. Blocks that
+    /// it does not give back are reserved anew.
+    ///
+    /// # Panics
+    ///
+    /// [`schedule`](Self::schedule), if it gives back blocks of another cache or payer.
     ///
     /// # Examples
     ///

@@ -121,11 +121,13 @@ impl TieredSession {
 
     /// Copies what the host and remote tiers have of `tokens` beyond a match into the first of `blocks`, which were
     /// reserved for what follows it: the second half of [`acquire`](Self::acquire), for a scheduler that matches and
-    /// reserves by itself. Copies no more than `blocks` have room for. Waits for the copies.
+    /// reserves by itself. Copies no more than `blocks` have room for, and nothing if the match was invalidated
+    /// meanwhile. Waits for the copies.
     ///
     /// # Panics
     ///
-    /// If the match is of another cache or namespace, or of other tokens: before anything has changed.
+    /// If the match or the blocks are of another cache, or the match is of other tokens or another namespace than what is cached of `tokens`: before
+    /// anything has changed.
     ///
     /// # Examples
     ///
@@ -148,21 +150,27 @@ impl TieredSession {
     /// # Ok::<_, Box<dyn std::error::Error>>(())
     /// ```
     pub fn fill(&self, namespace: &Namespace, tokens: &[Token], hit: PrefixMatch, blocks: Reservation) -> TieredStart {
-        self.check_match(namespace, tokens, &hit);
+        assert!(blocks.is_of(&self.shared.cache), "the blocks are of another cache than the tiers: reserve them there");
+        let is_whole = self.check_match(namespace, tokens, &hit);
         let ends = (hit.blocks().len() + blocks.len()) * self.shared.sizes.device;
         let tokens = &tokens[..tokens.len().min(ends + offset(namespace.keys()))];
         let request = Request { namespace, tokens, room: 0 };
+        if !is_whole {
+            let cached = hit.blocks().to_vec();
+            let prepared = Prepared { cached, lease: hit.into_lease(), host: None, remote_tokens: 0, blocks };
+            return prepared.start_without_host();
+        }
         let remote_tokens = self.look_below(request);
         self.onboard(request, self.prepared(request, hit, blocks, remote_tokens)).wait()
     }
 
-    /// Panics if a match is not of these tokens in this namespace.
-    fn check_match(&self, namespace: &Namespace, tokens: &[Token], hit: &PrefixMatch) {
+    /// Panics if a match is not of these tokens in this namespace. Whether the cache still finds all of it: if not, it was
+    /// invalidated meanwhile, or is of something else, and nothing may be inserted after it.
+    fn check_match(&self, namespace: &Namespace, tokens: &[Token], hit: &PrefixMatch) -> bool {
         assert!(
             hit.lease().is_of(&self.shared.cache),
             "the match is of another cache than the tiers: pass one of theirs"
         );
-        // Shorter than the match if that was invalidated meanwhile.
         let known = self.session.match_prefix_untouched(namespace, tokens);
         assert!(
             known.blocks().iter().zip(hit.blocks()).all(|(known, matched)| known == matched),
@@ -170,6 +178,7 @@ impl TieredSession {
             hit.len_tokens(),
             tokens.len(),
         );
+        known.blocks().len() >= hit.blocks().len()
     }
 
     /// Reserves device blocks as [`Session::reserve`] does: what is evicted for them is copied to
