@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 import weakref
 
 import numpy as np
@@ -84,6 +85,14 @@ class Engine:
         with start, self.tiers.insert(start.lease, tokens, whole, namespace) as inserted:
             self.check(inserted.blocks(), tokens, inserted.len_blocks - len(inserted.blocks()))
         return start.device_tokens, start.host_tokens, start.remote_tokens
+
+    def evict_all(self):
+        """Evicts everything, and waits for the copies that the background thread has begun."""
+        blocks = len(self.device)
+        self.tiers.evict(blocks)
+        until = time.monotonic() + 10
+        while self.cache.free_blocks < blocks and time.monotonic() < until:
+            time.sleep(0.001)
 
     def serve(self, tokens, namespace=None, **how):
         return self.finish(tokens, self.tiers.acquire(tokens, 0, namespace, **how), namespace)
@@ -194,10 +203,10 @@ def test_an_exception_in_the_mover_is_a_failed_move(monkeypatch, mover_thread, e
         engine = Engine(mover=Raises(direction), eviction=eviction, mover_thread=mover_thread)
         for first in (0, 100, 200):
             engine.serve(prompt(first), timeout=5)
-        engine.tiers.evict(DEVICE)
+        engine.evict_all()
         assert engine.serve(prompt(0), timeout=5)[1] == 0
         assert set(seen) == {error} and engine.tiers.stats()[failed] > 0
-        engine.tiers.evict(DEVICE)
+        engine.evict_all()
         engine.cache.settle()
         engine.cache.validate()
         engine.tiers.host.validate()
@@ -407,7 +416,7 @@ def test_every_hit_of_four_threads_holds_its_tokens(kind, mover_thread, eviction
     if failures:
         raise failures[0]
     assert sum(found) > 0
-    engine.tiers.evict(blocks)
+    engine.evict_all()
     engine.cache.settle()
     engine.cache.validate()
     engine.tiers.host.validate()
