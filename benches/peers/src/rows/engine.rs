@@ -200,22 +200,29 @@ pub(crate) fn serve_sequences<C: Contender<Client: Serves>>(settings: &Settings)
     let requests = settings.calls(REQUESTS);
     let make = move |thread: usize| {
         let places: Vec<_> = (thread..sessions.max(most)).step_by(most).map(Place::<C::Client>::new).collect();
-        (C::client(&cache), places)
+        (C::client(&cache), places, thread)
     };
-    let mut team = Team::new(most, make, |(client, places): &mut (_, Vec<_>), (places_each, requests)| {
-        serve::<C>(client, &mut places[..places_each], requests);
-    });
+    // Place `i` is one of thread `i % most`.
+    let mut team =
+        Team::new(most, make, move |(client, places, thread): &mut (_, Vec<_>, usize), (sessions, requests)| {
+            let own = sessions_of(*thread, sessions, most);
+            serve::<C>(client, &mut places[..own], requests);
+        });
     // The pool is full from here on.
-    team.run(most, (sessions.div_ceil(most), 2 * (1 + KEPT)));
+    team.run(most.min(sessions), (sessions, 2 * (1 + KEPT)));
     Box::new(move || {
         let run = |&sessions: &usize| {
-            let threads = sessions.min(most);
-            let (each, requests) = (sessions / threads, requests * SESSIONS[SESSIONS.len() - 1] / sessions);
-            let (taken, _) = team.run(threads, (each, requests));
-            (threads * each * requests) as f64 / taken.as_secs_f64() / 1e3
+            let requests = requests * SESSIONS[SESSIONS.len() - 1] / sessions;
+            let (taken, _) = team.run(sessions.min(most), (sessions, requests));
+            (sessions * requests) as f64 / taken.as_secs_f64() / 1e3
         };
         SESSIONS.iter().map(run).collect()
     })
+}
+
+/// How many of the first `sessions` places are a thread's, of so many threads.
+fn sessions_of(thread: usize, sessions: usize, threads: usize) -> usize {
+    sessions.saturating_sub(thread).div_ceil(threads)
 }
 
 fn cache_contexts<C: Contender<Client: Serves>>(cache: &Arc<C>) {
@@ -261,4 +268,24 @@ fn compare_and_copy(settings: &Settings) -> Round {
         };
         SESSIONS.iter().map(run).collect()
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_place_is_one_threads() {
+        for threads in 1..=80 {
+            for sessions in SESSIONS {
+                let own = |thread| sessions_of(thread, sessions, threads);
+                assert_eq!((0..threads).map(own).sum::<usize>(), sessions);
+                let places = |thread: usize| (thread..64.max(threads)).step_by(threads).count();
+                assert!(
+                    (0..threads).all(|thread| own(thread) <= places(thread)),
+                    "{threads} threads, {sessions} at a time"
+                );
+            }
+        }
+    }
 }
