@@ -1,7 +1,7 @@
 //! The points of a sweep equal the oracle's runs, and those of replays: hits, evictions, digest.
 //!
 //! The traces and the oracle's results are in `../shared`, beside the repository; without that folder the tests that need
-//! them print that they are skipped. Ignored tests sweep over the large traces: for release builds.
+//! them print that they are skipped. The ignored test sweeps over all policies of the large traces: for release builds.
 
 use std::{
     fs,
@@ -99,7 +99,6 @@ fn check_golden(name: &str, policies: &[PolicyKind]) -> usize {
 }
 
 #[test]
-#[ignore = "half a minute without optimisation; run by ci/nightly.sh"]
 fn lines_equal_the_oracle_on_the_conversation() {
     check_golden("mooncake_conversation", &[PolicyKind::Lru]);
 }
