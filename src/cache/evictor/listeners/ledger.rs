@@ -26,15 +26,19 @@ fn what_was_stored_and_has_not_gone_is_cached() {
         let mut random = fastrand::Rng::with_seed(7);
         for step in 0..4000_u32 {
             let space = if random.bool() { &space } else { &other };
-            let prompt: Vec<u32> = (0..random.u32(1..40)).map(|at| at / 7 * random.u32(1..3)).collect();
             match random.u8(..40) {
                 0 => space.clear(),
                 1 => _ = cache.invalidate_blocks(&[random.u32(..64)]),
                 2 => _ = cache.evict(random.usize(..20)),
                 3 => cache.settle(),
                 _ => {
-                    let Ok(start) = session.acquire(space, &prompt, 4) else { continue };
-                    drop(session.insert(start.hit.lease(), &prompt, start.blocks));
+                    // Two chunks, of which the second one is appended in place.
+                    let prompt: Vec<u32> = (0..4 * random.u32(2..10)).map(|at| at / 7 * random.u32(1..3)).collect();
+                    let half = prompt.len() / 8 * 4;
+                    for end in [half, prompt.len()] {
+                        let Ok(start) = session.acquire(space, &prompt[..end], 0) else { break };
+                        drop(session.insert(start.hit.lease(), &prompt[..end], start.blocks).expect("it fits"));
+                    }
                 }
             }
             if step % 50 == 0 {
@@ -44,5 +48,7 @@ fn what_was_stored_and_has_not_gone_is_cached() {
                 });
             }
         }
+        let (told, stats) = (cache.inner.evicting(|evictor, _| evictor.listeners.ledger), cache.stats());
+        assert!(told[1] > 1000 && stats.cleared_blocks > 100 && stats.invalidated_blocks > 10, "{told:?}, {stats:?}");
     }
 }
