@@ -12,20 +12,25 @@
 mod clocks;
 #[path = "gpu/load.rs"]
 mod load;
+#[path = "gpu/stored.rs"]
+mod stored;
 #[path = "gpu/table.rs"]
 mod table;
 #[path = "gpu/timer.rs"]
 mod timer;
+#[path = "gpu/variants.rs"]
+mod variants;
 
 use std::error::Error;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 
 use fastrand::Rng;
-use load::{Load, elements};
+use load::Load;
 use radixkv_attention::plan::{Rule, share};
 use radixkv_attention::{Backend, Dtype, Layout, Order, Output, Qkv};
 use radixkv_cuda::{Attention, Buffer, Compare, Device, GpuError, HostPool, Swap, TokenSequences};
+use stored::elements;
 use table::{Amount, Row, Table};
 use timer::{Measured, ROUNDS, Timer};
 
@@ -60,6 +65,7 @@ fn main() -> ExitCode {
     for decode in DECODES {
         bench.case(decode.name, |bench| decode_case(bench, decode));
     }
+    bench.case("variants", variants::variants);
     for latent in LATENTS {
         bench.case(latent.name, |bench| latent_case(bench, latent));
     }

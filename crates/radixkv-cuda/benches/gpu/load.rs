@@ -3,6 +3,8 @@
 use fastrand::Rng;
 use radixkv_attention::{Batch, Dtype, Half, Layout, Order, Scoring, Tables};
 
+use super::stored::{self, elements, value};
+
 /// Block size and heads of the targets; each case sets layers and blocks.
 pub const LAYOUT: Layout = Layout {
     layers: 1,
@@ -22,19 +24,6 @@ const LATENT: Layout = Layout { kv_heads: 1, head_dim: 576, value_dim: 512, orde
 
 /// The largest difference of a sampled row from `f64`, relative to its norm.
 const BOUND: f64 = 1.2e-2;
-
-/// Random `bf16` of magnitudes 1/8 to 2. Zeros would be read faster.
-pub fn elements(seed: u64, len: usize) -> Vec<u16> {
-    let mut random = Rng::with_seed(seed);
-    let mut elements = Vec::with_capacity(len + 3);
-    while elements.len() < len {
-        let bits = random.u64(..);
-        let element = |bits: u64| (bits as u16 & 0x807f) | (0x3f80 - ((bits >> 7) as u16 & 3) * 0x80);
-        elements.extend([0, 16, 32, 48].map(|at| element(bits >> at)));
-    }
-    elements.truncate(len);
-    elements
-}
 
 /// `count` contexts of 16 to `most` tokens, `total` together.
 pub fn ragged(count: usize, most: u32, total: u32) -> Vec<u32> {
@@ -61,6 +50,9 @@ pub struct Load {
     blocks: Vec<u32>,
     offsets: Vec<u32>,
     slots: Vec<u64>,
+    window: Option<u32>,
+    /// A mask of each row, or none.
+    trees: Vec<u32>,
     seed: u64,
 }
 
@@ -69,6 +61,28 @@ impl Load {
     pub fn decode(contexts: &[u32], shared: usize, seed: u64) -> Self {
         let rows: Vec<u32> = (0..=contexts.len() as u32).collect();
         Self::new(LAYOUT, QUERY_HEADS, contexts, rows, shared, seed)
+    }
+
+    /// One row for each sequence, over a storage like `layout`.
+    pub fn decode_from(layout: Layout, contexts: &[u32], seed: u64) -> Self {
+        let rows: Vec<u32> = (0..=contexts.len() as u32).collect();
+        Self::new(layout, QUERY_HEADS, contexts, rows, 0, seed)
+    }
+
+    /// The same where a row sees so many tokens.
+    pub fn within(self, window: u32) -> Self {
+        Self { window: Some(window), ..self }
+    }
+
+    /// The last `rows` tokens of each sequence, drafted as a tree of two branches.
+    pub fn tree(contexts: &[u32], rows: usize, seed: u64) -> Self {
+        let offsets = (0..=contexts.len()).map(|sequence| (sequence * rows) as u32).collect();
+        // Row 0 is the root; odd rows are one branch and even rows the other.
+        let mask = |row: usize| {
+            (0..=row).filter(|other| *other == 0 || (row - other).is_multiple_of(2)).map(|row| 1 << row).sum()
+        };
+        let trees = contexts.iter().flat_map(|_| (0..rows).map(mask)).collect();
+        Self { trees, ..Self::new(LAYOUT, QUERY_HEADS, contexts, offsets, 0, seed) }
     }
 
     /// A chunk of `rows` after `before` tokens.
@@ -105,7 +119,7 @@ impl Load {
         }
         let total = *rows.last().expect("rows") as usize;
         let queries = elements(seed + 100, total * query_heads * base.head_dim);
-        let storage = elements(seed + 200, layout.elements());
+        let storage = stored::storage(seed + 200, &layout);
         let mut load = Self {
             layout,
             query_heads,
@@ -118,10 +132,15 @@ impl Load {
             blocks,
             offsets,
             slots,
+            window: None,
+            trees: Vec::new(),
             seed,
         };
-        load.keys = load.stored(Half::Keys);
-        load.values = load.stored(Half::Values);
+        // What is appended has 16 bits; no case appends to elements of 8.
+        if !layout.dtype.has_scales() {
+            load.keys = load.stored(Half::Keys);
+            load.values = load.stored(Half::Values);
+        }
         load
     }
 
@@ -138,10 +157,12 @@ impl Load {
     /// The same load with so many layers, at most `most`, that they exceed four times the second-level cache. Outputs
     /// are checked in the first layer.
     pub fn cold(self, l2_bytes: usize, most: usize) -> Self {
-        let layers = (4 * l2_bytes).div_ceil(self.kv_bytes()).clamp(1, most);
+        let layers = (4 * l2_bytes).div_ceil(self.seen_bytes()).clamp(1, most);
         let layout = Layout { layers, ..self.layout };
         let mut storage = self.storage;
-        storage.extend(elements(self.seed + 300, layout.elements() - storage.len()));
+        if layers > 1 {
+            storage.extend(stored::storage(self.seed + 300, &Layout { layers: layers - 1, ..layout }));
+        }
         Self { layout, storage, ..self }
     }
 
@@ -149,7 +170,7 @@ impl Load {
         Batch {
             query_heads: self.query_heads,
             scale: self.scale(),
-            scoring: Scoring::default(),
+            scoring: Scoring { window: self.window, trees: &self.trees, ..Scoring::default() },
             tables: Tables { blocks: &self.blocks, offsets: &self.offsets },
             contexts: &self.contexts,
             rows: &self.rows,
@@ -164,12 +185,22 @@ impl Load {
 
     /// Bytes of keys and values of all blocks of one layer, shared ones once.
     pub fn kv_bytes(&self) -> usize {
-        2 * self.layout.elements() / self.layout.layers
+        stored::layer_bytes(&self.layout)
     }
 
     /// Bytes of keys and values of all contexts of one layer, shared ones for each.
     pub fn context_bytes(&self) -> usize {
-        self.kv_bytes() / self.layout.slots() as usize * self.contexts.iter().sum::<u32>() as usize
+        self.bytes_of(self.contexts.iter().sum::<u32>())
+    }
+
+    /// Bytes of keys and values that one row of each sequence sees, or of all blocks without a window.
+    pub fn seen_bytes(&self) -> usize {
+        let seen = |window| self.contexts.iter().map(|context| u32::min(*context, window)).sum::<u32>();
+        self.window.map_or(self.kv_bytes(), |window| self.bytes_of(seen(window)))
+    }
+
+    fn bytes_of(&self, tokens: u32) -> usize {
+        self.kv_bytes() / self.layout.slots() as usize * tokens as usize
     }
 
     /// Elements of all outputs.
@@ -185,8 +216,15 @@ impl Load {
             let rows = self.rows[sequence] as usize..self.rows[sequence + 1] as usize;
             let row = random.usize(rows.clone());
             let head = random.usize(..self.query_heads);
-            let seen = self.contexts[sequence] as usize + row + 1 - rows.end;
-            let expected = self.attend(sequence, row, head, seen);
+            let before = self.contexts[sequence] as usize - rows.len();
+            let tree = self.trees.get(row).copied();
+            let sees = |token: usize| match tree {
+                Some(tree) if token >= before => tree >> (token - before) & 1 == 1,
+                _ => token <= before + row - rows.start,
+            };
+            let first = self.window.map_or(0, |window| (before + row - rows.start + 1).saturating_sub(window as usize));
+            let tokens: Vec<usize> = (first..self.contexts[sequence] as usize).filter(|token| sees(*token)).collect();
+            let expected = self.attend(sequence, row, head, &tokens);
             let at = (row * self.query_heads + head) * self.layout.value_dim;
             let got = out[at..at + self.layout.value_dim].iter().map(|element| value(*element));
             let wrong: f64 = got.zip(&expected).map(|(got, expected)| (got - expected).powi(2)).sum();
@@ -195,30 +233,27 @@ impl Load {
         }
     }
 
-    fn attend(&self, sequence: usize, row: usize, head: usize, seen: usize) -> Vec<f64> {
+    fn attend(&self, sequence: usize, row: usize, head: usize, tokens: &[usize]) -> Vec<f64> {
         let (layout, dim) = (&self.layout, self.layout.head_dim);
         let at = (row * self.query_heads + head) * dim;
         let query: Vec<f64> = self.queries[at..at + dim].iter().map(|element| value(*element)).collect();
         let kv_head = head / (self.query_heads / layout.kv_heads);
-        let place = |half: Half, token: usize| {
+        let stored = |half: Half, token: usize| {
             let block = self.blocks[self.offsets[sequence] as usize + token / layout.block_size];
-            let first = layout.index(0, half, block, token % layout.block_size, kv_head);
-            self.storage[first..first + layout.of(half).head_dim].iter().map(|element| value(*element))
+            stored::row(&self.storage, layout, half, (block, token % layout.block_size, kv_head))
         };
-        let score =
-            |token| place(Half::Keys, token).zip(&query).map(|(k, q)| k * q).sum::<f64>() * f64::from(self.scale());
-        let scores: Vec<f64> = (0..seen).map(score).collect();
+        let score = |token: &usize| {
+            let key = stored(Half::Keys, *token);
+            key.iter().zip(&query).map(|(k, q)| k * q).sum::<f64>() * f64::from(self.scale())
+        };
+        let scores: Vec<f64> = tokens.iter().map(score).collect();
         let most = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
         let sum: f64 = scores.iter().map(|score| (score - most).exp()).sum();
         let mut out = vec![0.0; layout.value_dim];
-        for (token, score) in scores.iter().enumerate() {
+        for (token, score) in tokens.iter().zip(&scores) {
             let weight = (score - most).exp() / sum;
-            out.iter_mut().zip(place(Half::Values, token)).for_each(|(sum, v)| *sum += weight * v);
+            out.iter_mut().zip(stored(Half::Values, *token)).for_each(|(sum, v)| *sum += weight * v);
         }
         out
     }
-}
-
-fn value(element: u16) -> f64 {
-    f64::from(f32::from_bits(u32::from(element) << 16))
 }

@@ -25,6 +25,8 @@ enum Must {
     Share(f64),
     /// GB/s or TFLOP/s.
     Rate(f64),
+    /// At most so many times as long as another case took, in microseconds.
+    Times(f64, f64),
 }
 
 pub struct Row {
@@ -58,6 +60,12 @@ impl Row {
 
     pub fn must_rate(self, rate: f64) -> Self {
         Self { must: Must::Rate(rate), ..self }
+    }
+}
+
+impl Row {
+    pub fn must_times(self, most: f64, of: Measured) -> Self {
+        Self { must: Must::Times(most, of.us), ..self }
     }
 }
 
@@ -103,6 +111,7 @@ impl Table {
             Must::Microseconds(most) => (format!("{most:.0} us"), Some(us <= most)),
             Must::Share(least) => (format!("{:.0} %", 100.0 * least), share.map(|share| share >= least)),
             Must::Rate(least) => (format!("{least:.0} {unit}"), Some(rate >= least)),
+            Must::Times(most, of) => (format!("{most:.2} times {of:.1} us: {:.2}", us / of), Some(us <= most * of)),
         };
         let share = share.map_or(String::new(), |share| format!("{:.0} %", 100.0 * share));
         let verdict = match met {
