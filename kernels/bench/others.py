@@ -1,8 +1,10 @@
-"""Others on the shapes of the bench, by the same timer: a paged attention in Triton, PyTorch's attention over pages that are gathered first
-(and over contiguous rows, which no engine has), FlashInfer where it can be imported. Microseconds by device events, medians of 15 rounds after
+"""Others on the shapes of the bench, by the same timer: FlashInfer where it can be imported, a paged attention in Triton, PyTorch's attention
+over pages that are gathered first (and over contiguous rows, which no engine has). Microseconds by device events, medians of 15 rounds after
 200 ms of the same work; small cases are launched from a graph, as ours are. Pages of 16 tokens in random order; every case reads more than four
 times the second-level cache before it reads the same memory again. Each line is printed as it is measured. What is missing is a line, and no
-case is begun after 80 seconds."""
+case is begun after 80 seconds, of which FlashInfer may compile for 30."""
+import contextlib
+import signal
 import statistics
 import time
 
@@ -10,6 +12,7 @@ DEADLINE = time.monotonic() + 80
 HEADS, KV_HEADS, DIM, PAGE = 64, 8, 128, 16
 GROUP, SCALE = HEADS // KV_HEADS, DIM**-0.5
 ROUNDS, WARM_UP = 15, 0.2
+COMPILE = 30.0
 # (sequences, context, whether it is launched from a graph)
 DECODES = [(64, 4096, False), (8, 32768, False), (8, 4096, True), (1, 32768, True), (1, 4096, True)]
 # Latent vectors (MLA, absorbed): elements of a vector and of its value, tokens of a page; (sequences, context, query heads)
@@ -38,6 +41,24 @@ def import_flashinfer():
     import flashinfer
 
     return flashinfer
+
+
+@contextlib.contextmanager
+def compiling():
+    """Bounds the time in which FlashInfer compiles kernels that its cache lacks: COMPILE seconds in all."""
+    global COMPILE
+
+    def stop(*_):
+        raise TimeoutError("compiling FlashInfer took too long")
+
+    began = time.monotonic()
+    signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, max(COMPILE, 1.0))
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        COMPILE -= time.monotonic() - began
 
 
 def import_triton():
@@ -120,21 +141,21 @@ class Case:
         self.table = torch.randperm(batch * self.pages, device="cuda").to(torch.int32).view(batch, self.pages)
         self.label = f"B{batch} x {context}"
 
-    def reference(self, pool):
-        """In 32 bits, of the first sequence."""
-        rows = pool[self.table[0].long()].float()
+    def reference(self, pool, scale):
+        """The first sequence's output in 32 bits; the pool's elements times `scale` are the values."""
+        rows = pool.view(torch.uint8)[self.table[0].long()].view(pool.dtype).float() * scale
         keys, values = rows[:, 0].reshape(self.context, KV_HEADS, DIM), rows[:, 1].reshape(self.context, KV_HEADS, DIM)
         q = self.q[0].float().view(KV_HEADS, GROUP, DIM)
         weights = torch.softmax(torch.einsum("hgd,thd->hgt", q, keys) * SCALE, -1)
         return torch.einsum("hgt,thd->hgd", weights, values).reshape(HEADS, DIM)
 
-    def check(self, name, out):
+    def check(self, name, out, pool=None, scale=1.0, limit=2e-2):
         """Whether the first sequence's output is near the reference; says so where it is not."""
-        want = self.reference(self.pools[0])
+        want = self.reference(self.pools[0] if pool is None else pool, scale)
         error = ((out[0].float() - want).norm() / want.norm()).item()
-        if not error < 2e-2:
+        if not error < limit:
             line(name, f"failed: relative error {error:.1e}")
-        return error < 2e-2
+        return error < limit
 
 
 if triton:
@@ -229,21 +250,55 @@ def sdpa_decode(case, replayed):
             case.bytes, "GB/s", replayed)
 
 
-def flashinfer_decode(case, replayed):
+def flashinfer_wrapper(case, backend, element, scale):
+    """FlashInfer's planned decode; without a `backend` it does not use the tensor cores."""
     first = torch.arange(case.batch + 1, device="cuda", dtype=torch.int32) * case.pages
     last = torch.full((case.batch,), PAGE, device="cuda", dtype=torch.int32)
     workspace = torch.empty(256 << 20, dtype=torch.uint8, device="cuda")
-    for tensor_cores in (False, True):
-        name = f"FlashInfer, decode {case.label}" + (", tensor cores" if tensor_cores else "")
+    wrapper = flashinfer.BatchDecodeWithPagedKVCacheWrapper(workspace, "NHD", use_tensor_cores=bool(backend), backend=backend or "auto")
+    with compiling():
+        wrapper.plan(first, case.table.view(-1), last, HEADS, KV_HEADS, DIM, PAGE, q_data_type=torch.bfloat16, kv_data_type=element)
+    return lambda pool: wrapper.run(case.q, pool, k_scale=scale, v_scale=scale)
+
+
+def flashinfer_xqa(case, pool, scale):
+    """FlashInfer's decode without a plan. The workspace holds semaphores, which must start at zero."""
+    workspace = torch.zeros(256 << 20, dtype=torch.uint8, device="cuda")
+    lengths = torch.full((case.batch,), case.context, device="cuda", dtype=torch.int32)
+    scale = scale or 1.0
+
+    def run(pool):
+        return flashinfer.decode.trtllm_batch_decode_with_kv_cache(
+            case.q, pool, workspace, case.table, lengths, case.context, bmm1_scale=SCALE * scale, bmm2_scale=scale, kv_layout="NHD", backend="xqa")
+
+    with compiling():
+        run(pool)
+    return run
+
+
+def flashinfer_decode(case, replayed, pools=None, scale=None, backends=("", "fa2", "fa3")):
+    """Over the case's pools, or over `pools`, whose elements times `scale` are the values."""
+    pools = pools or case.pools
+    element = pools[0].dtype
+    amount = case.bytes * element.itemsize // 2
+    for backend in backends:
+        name = f"FlashInfer {backend or 'CUDA cores'}, decode {case.label}" + (", e4m3" if scale else "")
         try:
-            wrapper = flashinfer.BatchDecodeWithPagedKVCacheWrapper(workspace, "NHD", use_tensor_cores=tensor_cores)
-            wrapper.plan(first, case.table.view(-1), last, HEADS, KV_HEADS, DIM, PAGE, q_data_type=torch.bfloat16, data_type=torch.bfloat16)
-            out = wrapper.run(case.q, case.pools[0])
+            run = flashinfer_xqa(case, pools[0], scale) if backend == "xqa" else flashinfer_wrapper(case, backend, element, scale)
+            out = run(pools[0])
         except Exception as error:
             line(name, f"failed: {type(error).__name__} {str(error)[:90]}")
             continue
-        if case.check(name, out):
-            measure(name, [lambda pool=pool: wrapper.run(case.q, pool) for pool in case.pools], case.bytes, "GB/s", replayed)
+        # Over e4m3 keys and values, xqa also rounds the query and the softmax weights to e4m3.
+        if case.check(name, out, pools[0], scale or 1.0, 6e-2 if scale and backend == "xqa" else 2e-2):
+            measure(name, [lambda pool=pool: run(pool) for pool in pools], amount, "GB/s", replayed)
+
+
+def flashinfer_decode_e4m3(case, replayed, backends=("", "fa2")):
+    """Keys and values in e4m3 with one static scale; fa3 is left out because it needs an e4m3 query."""
+    scale = 2.0**-6
+    pools = [(pool / scale).to(torch.float8_e4m3fn) for pool in case.pools]
+    flashinfer_decode(case, replayed, pools, scale, backends)
 
 
 def extend(rows, before):
@@ -255,75 +310,97 @@ def extend(rows, before):
     measure(f"PyTorch SDPA, extend {rows} over {before}", [lambda: F.scaled_dot_product_attention(q, k, v, attn_mask=mask)], operations, "TFLOP/s")
 
 
-def latents(batch, context, heads):
-    """Attention over latent vectors: PyTorch's over gathered pages, and FlashInfer's."""
-    pages = context // LATENT_PAGE
-    amount = 2 * batch * context * LATENT
-    copies = max(1, min(32, -(-4 * L2 // amount)))
-    pools = [randn(batch * pages, LATENT_PAGE, LATENT) for _ in range(copies)]
-    table = torch.randperm(batch * pages, device="cuda").to(torch.int32).view(batch, pages)
-    q, label = randn(batch, heads, LATENT), f"mla B{batch} x {context}, {heads} heads"
-    gather = lambda pool: pool[table.view(-1).long()].view(batch, 1, context, LATENT)
-    first = gather(pools[0])[0, 0].float()
-    want = torch.softmax(q[0].float() @ first.T * LATENT**-0.5, -1) @ first[:, :LATENT_VALUE]
+class Latents:
+    """Attention over latent vectors (MLA), over `copies` pools of pages."""
 
-    def compare(name, run):
+    def __init__(self, batch, context, heads):
+        self.batch, self.context, self.heads, self.pages = batch, context, heads, context // LATENT_PAGE
+        self.bytes = 2 * batch * context * LATENT
+        self.copies = max(1, min(32, -(-4 * L2 // self.bytes)))
+        self.pools = [randn(batch * self.pages, LATENT_PAGE, LATENT) for _ in range(self.copies)]
+        self.table = torch.randperm(batch * self.pages, device="cuda").to(torch.int32).view(batch, self.pages)
+        self.q, self.label = randn(batch, heads, LATENT), f"mla B{batch} x {context}, {heads} heads"
+
+    def gather(self, pool):
+        return pool[self.table.view(-1).long()].view(self.batch, 1, self.context, LATENT)
+
+    def compare(self, name, run):
+        """Measures `run` if its output of the first sequence is near the reference in 32 bits."""
+        first = self.gather(self.pools[0])[0, 0].float()
+        want = torch.softmax(self.q[0].float() @ first.T * LATENT**-0.5, -1) @ first[:, :LATENT_VALUE]
         try:
-            out = run(pools[0]).reshape(batch, heads, LATENT_VALUE)
+            out = run(self.pools[0]).reshape(self.batch, self.heads, LATENT_VALUE)
         except Exception as error:
             return line(name, f"failed: {type(error).__name__} {str(error)[:90]}")
         error = ((out[0].float() - want).norm() / want.norm()).item()
         if not error < 2e-2:
             return line(name, f"failed: relative error {error:.1e}")
-        measure(name, [lambda pool=pool: run(pool) for pool in pools], amount, "GB/s")
+        measure(name, [lambda pool=pool: run(pool) for pool in self.pools], self.bytes, "GB/s")
 
-    def sdpa(pool):
-        rows = gather(pool)
-        return F.scaled_dot_product_attention(q.view(batch, 1, heads, LATENT), rows, rows[..., :LATENT_VALUE], scale=LATENT**-0.5)
 
-    compare(f"PyTorch SDPA, gathered pages, {label}", sdpa)
-    if flashinfer:
-        workspace = torch.empty(256 << 20, dtype=torch.uint8, device="cuda")
-        counts = torch.arange(batch + 1, device="cuda", dtype=torch.int32)
-        lengths = torch.full((batch,), context, device="cuda", dtype=torch.int32)
+def sdpa_latents(case):
+    def run(pool):
+        rows = case.gather(pool)
+        return F.scaled_dot_product_attention(
+            case.q.view(case.batch, 1, case.heads, LATENT), rows, rows[..., :LATENT_VALUE], scale=LATENT**-0.5)
+
+    case.compare(f"PyTorch SDPA, gathered pages, {case.label}", run)
+
+
+def flashinfer_latents(case):
+    workspace = torch.empty(256 << 20, dtype=torch.uint8, device="cuda")
+    counts = torch.arange(case.batch + 1, device="cuda", dtype=torch.int32)
+    lengths = torch.full((case.batch,), case.context, device="cuda", dtype=torch.int32)
+    halves = lambda x: (x[..., :LATENT_VALUE], x[..., LATENT_VALUE:])
+    for backend in ("fa3", "fa2"):
+        name = f"FlashInfer {backend}, {case.label}"
         try:
-            wrapper = flashinfer.mla.BatchMLAPagedAttentionWrapper(workspace)
-            wrapper.plan(counts, counts * pages, table.view(-1), lengths, heads, LATENT_VALUE, LATENT - LATENT_VALUE, LATENT_PAGE, False,
-                         LATENT**-0.5, torch.bfloat16, torch.bfloat16)
+            wrapper = flashinfer.mla.BatchMLAPagedAttentionWrapper(workspace, backend=backend)
+            with compiling():
+                wrapper.plan(counts, counts * case.pages, case.table.view(-1), lengths, case.heads, LATENT_VALUE, LATENT - LATENT_VALUE,
+                             LATENT_PAGE, False, LATENT**-0.5, torch.bfloat16, torch.bfloat16)
         except Exception as error:
-            return line(f"FlashInfer, {label}", f"failed: {type(error).__name__} {str(error)[:90]}")
-        halves = lambda x: (x[..., :LATENT_VALUE], x[..., LATENT_VALUE:])
-        compare(f"FlashInfer, {label}", lambda pool: wrapper.run(*halves(q), *halves(pool)))
+            line(name, f"failed: {type(error).__name__} {str(error)[:90]}")
+            continue
+        case.compare(name, lambda pool: wrapper.run(*halves(case.q), *halves(pool)))
+
+
+def each(cases, make, label, works):
+    """Runs every work on every case; only one case is in memory at a time."""
+    for shape in cases:
+        if time.monotonic() > DEADLINE:
+            break
+        try:
+            case = make(*shape)
+            for work in works:
+                work(case, shape)
+        except Exception as error:
+            line(label.format(*shape), f"failed: {type(error).__name__} {str(error)[:90]}")
+        case = None
+        torch.cuda.empty_cache()
 
 
 def main():
-    print(f"{torch.cuda.get_device_name(0)}, PyTorch {torch.__version__}" + (f", Triton {triton.__version__}" if triton else ""), flush=True)
-    for batch, context, replayed in DECODES:
-        if time.monotonic() > DEADLINE:
-            break
-        try:
-            case = Case(batch, context)
-            if triton:
-                triton_decode(case, replayed)
-            sdpa_decode(case, replayed)
-            if flashinfer:
-                flashinfer_decode(case, replayed)
-        except Exception as error:
-            line(f"decode B{batch} x {context}", f"failed: {type(error).__name__} {str(error)[:90]}")
-        case = None
-        torch.cuda.empty_cache()
-    for batch, context, heads in LATENTS:
-        if time.monotonic() > DEADLINE:
-            break
-        try:
-            latents(batch, context, heads)
-        except Exception as error:
-            line(f"mla B{batch} x {context}, {heads} heads", f"failed: {type(error).__name__} {str(error)[:90]}")
-        torch.cuda.empty_cache()
+    versions = "".join(f", {name} {module.__version__}" for name, module in (("Triton", triton), ("FlashInfer", flashinfer)) if module)
+    print(f"{torch.cuda.get_device_name(0)}, PyTorch {torch.__version__}{versions}", flush=True)
+    decode = lambda batch, context, replayed: Case(batch, context)
+    if flashinfer:
+        each(DECODES[:2], decode, "decode B{} x {}", [lambda case, shape: flashinfer_decode(case, shape[2])])
+        each(LATENTS, Latents, "mla B{} x {}, {} heads", [lambda case, shape: flashinfer_latents(case)])
+        each(DECODES[:1], decode, "decode B{} x {}, e4m3", [lambda case, shape: flashinfer_decode_e4m3(case, shape[2])])
+        each(DECODES[2:], decode, "decode B{} x {}", [lambda case, shape: flashinfer_decode(case, shape[2])])
+    others = [lambda case, shape: sdpa_decode(case, shape[2])]
+    if triton:
+        others.insert(0, lambda case, shape: triton_decode(case, shape[2]))
+    each(DECODES, decode, "decode B{} x {}", others)
+    each(LATENTS, Latents, "mla B{} x {}, {} heads", [lambda case, shape: sdpa_latents(case)])
     try:
         extend(2048, 8192)
     except Exception as error:
         line("PyTorch SDPA, extend", f"failed: {type(error).__name__} {str(error)[:90]}")
+    if flashinfer:
+        each(DECODES, decode, "decode B{} x {}", [lambda case, shape: flashinfer_decode(case, shape[2], backends=("xqa",))])
+        each(DECODES[:1], decode, "decode B{} x {}, e4m3", [lambda case, shape: flashinfer_decode_e4m3(case, shape[2], ("xqa",))])
 
 
 main()
