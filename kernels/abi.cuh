@@ -200,7 +200,7 @@ struct RkBandwidthArgs {
 RK_SIZE(RkBandwidthArgs, 24);
 
 // rk_selftest: the results of each helper of plat.cuh on fixed inputs, a word of each of 32 lanes.
-#define RK_SELFTEST_EXACT 32
+#define RK_SELFTEST_EXACT 44
 #define RK_SELFTEST_WORDS ((RK_SELFTEST_EXACT + 3) * 32)
 struct RkSelftestArgs {
   u32* out;                    // 0   [RK_SELFTEST_WORDS]

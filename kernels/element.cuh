@@ -5,18 +5,19 @@
 enum class Kind { BF16, F16, I8, E4M3 };
 
 template <Kind K> struct Element {
-  static constexpr bool BF16 = K != Kind::F16;              // of queries and outputs, and of the products
+  static constexpr bool BF16 = K != Kind::F16;              // of queries and outputs
   static constexpr u32 BYTES = K == Kind::BF16 || K == Kind::F16 ? 2 : 1;
   static constexpr bool SCALED = BYTES == 1;
+  static constexpr bool ITEM_BF16 = K == Kind::BF16;        // of the products of decode
 };
 
 // The bytes 0 and 2 of a word, and 1 and 3, as pairs of bf16: every number of 8 bits is one of bf16. Scales are not applied.
 template <Kind K> RK_DEV u32 widened_pair(u32 w) {
   if (K == Kind::I8)                                        // 128 + the lower seven bits, less 128, or 256 where the byte is negative
-    return rk_fma2(0x43004300u | (w & 0x007f007fu), 0x3f803f80u, 0xc300c300u | (w & 0x00800080u));
+    return rk_fma2<true>(0x43004300u | (w & 0x007f007fu), 0x3f803f80u, 0xc300c300u | (w & 0x00800080u));
   // Exponent and fraction at their places, times 2^120, the difference of the biases; exact for subnormal numbers too.
   const u32 magnitude = (w & 0x007f007fu) << 4;
-  return rk_fma2((w << 8 & 0x80008000u) | magnitude, 0x7b807b80u, 0x80008000u);
+  return rk_fma2<true>((w << 8 & 0x80008000u) | magnitude, 0x7b807b80u, 0x80008000u);
 }
 
 // For a pair that has the code of NaN: makes 480, which that was read as, a NaN.
@@ -32,6 +33,38 @@ template <Kind K> RK_DEV void widen(u32 w, u32& even, u32& odd) {
     even = with_nan(w, even);
     odd = with_nan(w >> 8, odd);
   }
+}
+
+// Two e4m3 in the upper bytes of the halves: exponent and fraction at the places that f16 has for them, times 2^8, the difference of
+// the biases.
+RK_DEV u32 e4m3_pair_by_bits(u32 w) {
+  return rk_fma2<false>((w & 0x80008000u) | (w & 0x7f007f00u) >> 1, 0x5c005c00u, 0x80008000u);
+}
+// For a pair that has the code of NaN: makes 480 a NaN.
+RK_DEV u32 with_f16_nan(u32 w, u32 pair) {
+  const u32 nan = ((w & 0x7f007f00u) + 0x01000100u) & 0x80008000u;
+  return pair | ((nan >> 1) - (nan >> 5));
+}
+
+// Bytes 0 and 1 of a word as a pair of f16, and bytes 2 and 3: what decode multiplies with, as it takes half of the instructions.
+template <Kind K> RK_DEV void to_f16_pairs(u32 w, u32& first, u32& second) {
+  if (K == Kind::I8) {                                      // 1,024 + 128 + the integer, less 1,152
+    const u32 above = w ^ 0x80808080u;
+    first = rk_fma2<false>(rk_bytes(above, 0x64646464u, 0x4140), 0x3c003c00u, 0xe480e480u);
+    second = rk_fma2<false>(rk_bytes(above, 0x64646464u, 0x4342), 0x3c003c00u, 0xe480e480u);
+    return;
+  }
+#ifdef RK_CONVERTS_E4M3
+  first = rk_e4m3_pair(w);
+  second = rk_e4m3_pair(w >> 16);
+#else
+  first = e4m3_pair_by_bits(rk_bytes(w, 0, 0x1404));
+  second = e4m3_pair_by_bits(rk_bytes(w, 0, 0x3424));
+  if ((((w & 0x7f7f7f7fu) + 0x01010101u) & 0x80808080u) != 0) {
+    first = with_f16_nan(rk_bytes(w, 0, 0x1404), first);
+    second = with_f16_nan(rk_bytes(w, 0, 0x3424), second);
+  }
+#endif
 }
 
 RK_DEV float as_float(u32 bits) { return *(const float*)&bits; }

@@ -134,8 +134,9 @@ template <int D, int V, Kind K> struct ItemQueries {
   const u16* from;
   u32 group;
   u32 kept[KEPT ? D / 16 : 1][4];
+  float unit[2];           // of the thread's two rows, where they are f16
 
-  // Elements of 8 bits come in another order: four neighbours a lane, of which the even ones are the first pair.
+  // Elements of 8 bits come in another order: four neighbours a lane.
   RK_DEV_METHOD void read(u32 block, u32 lane, u32 (&q)[4]) const {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
@@ -143,8 +144,8 @@ template <int D, int V, Kind K> struct ItemQueries {
       const u16* at = from + row * D + block * 16;
       if (Element<K>::SCALED) {
         const rk_u2 four = row < group ? *(const rk_u2*)(at + lane % 4 * 4) : rk_u2{0, 0};
-        q[r] = (four.x & 0xffff) | four.y << 16;
-        q[r + 2] = four.x >> 16 | (four.y & 0xffff0000u);
+        q[r] = four.x;
+        q[r + 2] = four.y;
       } else {
         q[r] = row < group ? *(const u32*)(at + lane % 4 * 2) : 0u;
         q[r + 2] = row < group ? *(const u32*)(at + lane % 4 * 2 + 8) : 0u;
@@ -155,6 +156,29 @@ template <int D, int V, Kind K> struct ItemQueries {
     if constexpr (KEPT) {
 #pragma unroll
       for (int k = 0; k < D / 16; ++k) read(k, lane, kept[k]);
+      if (Element<K>::SCALED) to_f16();
+    }
+  }
+  // Rows become f16, in units that bring their largest element to 2^14.
+  RK_DEV_METHOD void to_f16() {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      float top = 0.f;
+#pragma unroll
+      for (int i = 0; i < D / 8; ++i) {
+        const u32 magnitudes = kept[i / 2][r + i % 2 * 2] & 0x7fff7fffu;
+        top = rk_max(top, rk_max(low_bf16(magnitudes), high_bf16(magnitudes)));
+      }
+      top = rk_max(top, rk_shuffle_xor(top, 1));
+      top = rk_max(top, rk_shuffle_xor(top, 2));
+      const u32 biased = as_bits(top) >> 23, exponent = biased < 15 ? 15 : biased;
+      const float down = as_float((268 - exponent) << 23);
+      unit[r] = as_float((exponent - 14) << 23);
+#pragma unroll
+      for (int i = 0; i < D / 8; ++i) {
+        u32& pair = kept[i / 2][r + i % 2 * 2];
+        pair = rk_pack<false>(low_bf16(pair) * down, high_bf16(pair) * down);
+      }
     }
   }
   RK_DEV_METHOD void get(u32 block, u32 lane, u32 (&q)[4]) const {
@@ -181,14 +205,14 @@ template <int D, int V, Kind K> RK_DEV void products(const u8* k, u32 lane, cons
       queries.get(i * 2 + 1, reader, q[1]);
 #pragma unroll
       for (int j = 0; j < 4; ++j) {                         // keys 0 to 7 in two chunks, then keys 8 to 15
-        u32 even, odd;
-        widen<K>(r[j], even, odd);
-        rk_mma<true>(s[j / 2], q[j % 2], even, odd);
+        u32 first, second;
+        to_f16_pairs<K>(r[j], first, second);
+        rk_mma<false>(s[j / 2], q[j % 2], first, second);
       }
     } else {
       queries.get(i, reader, q[0]);
-      rk_mma<Element<K>::BF16>(s[0], q[0], r[0], r[1]);
-      rk_mma<Element<K>::BF16>(s[1], q[0], r[2], r[3]);
+      rk_mma<Element<K>::ITEM_BF16>(s[0], q[0], r[0], r[1]);
+      rk_mma<Element<K>::ITEM_BF16>(s[1], q[0], r[2], r[3]);
     }
   }
 }
@@ -206,7 +230,8 @@ RK_DEV void add_values(const u8* v, u32 lane, const u32 (&p)[4], const float (&f
     rk_load_matrix_transposed(r, v + L::further(at, i * 2));
 #pragma unroll
     for (u32 j = 0; j < 4; ++j) {
-      if constexpr (Element<K>::SCALED) widen<K>(r[j], b[j / 2 * 2][j % 2], b[j / 2 * 2 + 1][j % 2]);
+      // Bytes are two columns of a row, then of the next one; a pair has one column.
+      if constexpr (Element<K>::SCALED) to_f16_pairs<K>(rk_bytes(r[j], 0, 0x3120), b[j / 2 * 2][j % 2], b[j / 2 * 2 + 1][j % 2]);
       else b[j / 2][j % 2] = r[j];
     }
 #pragma unroll
@@ -214,7 +239,7 @@ RK_DEV void add_values(const u8* v, u32 lane, const u32 (&p)[4], const float (&f
       float(&d)[4] = o[i * EACH + h];
       d[0] *= factor[0]; d[1] *= factor[0];
       d[2] *= factor[1]; d[3] *= factor[1];
-      rk_mma<Element<K>::BF16>(d, p, b[h][0], b[h][1]);
+      rk_mma<Element<K>::ITEM_BF16>(d, p, b[h][0], b[h][1]);
     }
   }
 }
@@ -234,10 +259,28 @@ RK_DEV void score(const RkScoring& scoring, u32 key, u32 position, u32 lane, con
   }
 }
 
+// The unit of a warp's sums of values that have scales: a power of two above half of every scale so far, so that weights times
+// scales fit f16.
+struct ValueUnit {
+  float of, inverse;
+  // Takes in the scales that a thread has of a tile's; returns what the sums so far are multiplied by.
+  RK_DEV_METHOD float take(const float (&scales)[4]) {
+    float top = rk_max(rk_max(scales[0], scales[1]), rk_max(scales[2], scales[3]));
+    if (rk_ballot(top >= 2.f * of) == 0) return 1.f;        // nearly always
+    top = rk_max(top, rk_shuffle_xor(top, 1));
+    top = rk_max(top, rk_shuffle_xor(top, 2));
+    const u32 biased = as_bits(top) >> 23, exponent = biased < 1 ? 1 : rk_min(biased, 253);
+    const float before = of;
+    of = as_float(exponent << 23);
+    inverse = as_float((254 - exponent) << 23);
+    return before * inverse;
+  }
+};
+
 // One tile: scores, softmax, sum of values. Keys outside of [from, to) of its 16 do not count.
 template <int D, int V, Kind K, class Args>
 RK_DEV void attend(const Args& a, const RkDecodeItem& item, const u8* k, u32 key, u32 from, u32 to, u32 group, u32 lane,
-                   const ItemQueries<D, V, K>& q, RowState (&row)[2], float (&o)[V / 8][4]) {
+                   const ItemQueries<D, V, K>& q, RowState (&row)[2], ValueUnit& unit, float (&o)[V / 8][4]) {
   using S = DecodeShape<D, V, K>;
   float s[2][4] = {};
   products<D, V, K>(k, lane, q, s);
@@ -246,7 +289,7 @@ RK_DEV void attend(const Args& a, const RkDecodeItem& item, const u8* k, u32 key
 #pragma unroll
   for (int i = 0; i < 8; ++i) {
     const int half = i / 2 % 2;
-    const float scale = S::E::SCALED ? scales[lane % 4 * 2 + half * 8 + i % 2] * a.scale_log2 : a.scale_log2;
+    const float scale = S::E::SCALED ? scales[lane % 4 * 2 + half * 8 + i % 2] * (a.scale_log2 * q.unit[i / 4]) : a.scale_log2;
     x[i] = s[half][i / 4 * 2 + i % 2] * scale;
   }
   if (a.scoring.cap != 0.f || a.scoring.slopes) {
@@ -261,10 +304,16 @@ RK_DEV void attend(const Args& a, const RkDecodeItem& item, const u8* k, u32 key
   float factor[2];
   softmax_step(x, row, factor);
   if (S::E::SCALED) {
+    float of_values[4];
 #pragma unroll
-    for (int i = 0; i < 8; ++i) x[i] *= scales[16 + lane % 4 * 2 + i / 2 % 2 * 8 + i % 2];
+    for (int i = 0; i < 4; ++i) of_values[i] = scales[16 + lane % 4 * 2 + i / 2 * 8 + i % 2];
+    const float before = unit.take(of_values);
+    factor[0] *= before;
+    factor[1] *= before;
+#pragma unroll
+    for (int i = 0; i < 8; ++i) x[i] *= of_values[i % 4] * unit.inverse;
   }
-  constexpr bool BF16 = S::E::BF16;
+  constexpr bool BF16 = S::E::ITEM_BF16;
   const u32 p[4] = {rk_pack<BF16>(x[0], x[1]), rk_pack<BF16>(x[4], x[5]),
                     rk_pack<BF16>(x[2], x[3]), rk_pack<BF16>(x[6], x[7])};
   add_values<V, K>(k + S::KEYS_BYTES, lane, p, factor, o);
@@ -342,18 +391,23 @@ template <int D, int V, Kind K, class Args> RK_DEV void attend_item(const Args& 
   // The copies of keys and values start before anything waits for the queries.
 #pragma unroll
   for (u32 n = 0; n < S::STAGES - 1; ++n) ring.load(n, n);
-  ItemQueries<D, V, K> q = {a.q + (u64)item.seq * a.q_stride + (u64)item.kv_head * group * D, group, {}};
+  ItemQueries<D, V, K> q = {a.q + (u64)item.seq * a.q_stride + (u64)item.kv_head * group * D, group, {}, {}};
   q.keep(lane);
   float o[V / 8][4] = {};
   RowState row[2] = {{-RK_INF, 0.f}, {-RK_INF, 0.f}};
+  ValueUnit unit = {};
   u32 slot = 0;
   for (u32 n = 0, tile = warp; tile < tiles; ++n, tile += S::WARPS) {
     rk_copy_wait<(int)S::STAGES - 2>();
     rk_warp_barrier();                                      // every lane's copies of this tile are here, and the last slot is free
     ring.load(n + S::STAGES - 1, slot == 0 ? S::STAGES - 1 : slot - 1);
     const u32 key = base + tile * 16, from = item.first > key ? item.first - key : 0;
-    attend<D, V, K>(a, item, ring.slots + slot * S::SLOT, key, from, item.end - key, group, lane, q, row, o);
+    attend<D, V, K>(a, item, ring.slots + slot * S::SLOT, key, from, item.end - key, group, lane, q, row, unit, o);
     slot = slot + 1 == S::STAGES ? 0 : slot + 1;
+  }
+  if (S::E::SCALED) {
+#pragma unroll
+    for (int i = 0; i < V / 2; ++i) o[i / 4][i % 4] *= unit.of;
   }
   rk_block_barrier();                                       // the rings are free: the merge uses their memory
   if (warp < S::WARPS) publish<D, V, K>((float*)shared, warp, lane, row, o);

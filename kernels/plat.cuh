@@ -41,12 +41,28 @@ template <bool BF16> RK_DEV u32 rk_pack(float lo, float hi) {
   else asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(hi), "f"(lo));
   return r;
 }
-// a * b + c in both halves, as bf16, rounded once.
-RK_DEV u32 rk_fma2(u32 a, u32 b, u32 c) {
+// a * b + c in both halves, rounded once.
+template <bool BF16> RK_DEV u32 rk_fma2(u32 a, u32 b, u32 c) {
   u32 r;
-  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(c));
+  if (BF16) asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(c));
+  else asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(c));
   return r;
 }
+// Four of the bytes of a (0 to 3) and b (4 to 7); the lowest nibble of `which` names the lowest one.
+RK_DEV u32 rk_bytes(u32 a, u32 b, u32 which) {
+  u32 r;
+  asm("prmt.b32 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(which));
+  return r;
+}
+// The lower two bytes, which are e4m3, as a pair of f16: where a device has an instruction for it.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
+#define RK_CONVERTS_E4M3
+RK_DEV u32 rk_e4m3_pair(u32 w) {
+  u32 r;
+  asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(r) : "h"((u16)w));
+  return r;
+}
+#endif
 // 1 / x to the last place or the one beside it; 1 / inf is 0.
 RK_DEV float rk_reciprocal(float x) { float y; asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x)); return y; }
 // 2^x; 2^-inf is 0.

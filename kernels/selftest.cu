@@ -1,6 +1,7 @@
 // selftest: the results of each helper of plat.cuh on fixed inputs. The simulator's are the expected ones: words before
 // RK_SELFTEST_EXACT * 32 are equal bit by bit, the floats after them to a relative 1e-5.
 #include "plat.cuh"
+#include "element.cuh"
 
 // A 16-bit float of a small whole number, in both formats exact.
 template <bool BF16> RK_DEV u16 whole(u32 x) { return (u16)rk_pack<BF16>((float)(int)(x % 17) - 8.f, 0.f); }
@@ -26,6 +27,26 @@ template <bool BF16> RK_DEV void test_mma(Words& w) {
   float d[4] = {(float)l, 1.f, -2.f, 0.5f};
   rk_mma<BF16>(d, a, pair<BF16>(l * 11 + 2), pair<BF16>(l * 13 + 5));
   for (int i = 0; i < 4; ++i) w.put_float(d[i]);
+}
+
+// All numbers of 8 bits as f16, eight a lane; one bit for each NaN, whose fraction is not told.
+template <Kind K> RK_DEV void test_conversion(Words& w) {
+  u32 nans = 0;
+  for (u32 half = 0; half < 2; ++half) {
+    u32 pairs[2];
+    to_f16_pairs<K>((w.lane * 8 + half * 4) * 0x01010101u + 0x03020100u, pairs[0], pairs[1]);
+    for (u32 i = 0; i < 2; ++i) {
+      const u32 low = (pairs[i] & 0x7fffu) > 0x7c00u, high = (pairs[i] >> 16 & 0x7fffu) > 0x7c00u;
+      nans |= (low | high << 1) << (half * 4 + i * 2);
+      w.put(pairs[i] & ~(low * 0xffffu | high * 0xffff0000u));
+    }
+  }
+  w.put(nans);
+}
+
+RK_DEV void test_conversions(Words& w) {
+  test_conversion<Kind::I8>(w);
+  test_conversion<Kind::E4M3>(w);
 }
 
 RK_KERNEL(rk_selftest, 32, 1)(const RkSelftestArgs args) {
@@ -66,8 +87,11 @@ RK_KERNEL(rk_selftest, 32, 1)(const RkSelftestArgs args) {
   for (int i = 0; i < 4; ++i) w.put(r[i]);
   w.put_float(rk_exp2(-RK_INF));
   w.put_float(rk_fma((float)lane, 2.f, -1.f));
-  w.put(rk_fma2(pair<true>(lane) | 1, 0x7b803f80u, pair<true>(lane * 3 + 1) ^ 0x80008000u));
+  w.put(rk_fma2<true>(pair<true>(lane) | 1, 0x7b803f80u, pair<true>(lane * 3 + 1) ^ 0x80008000u));
   w.put(rk_count_bits(lane * 0x01030107u));
+  w.put(rk_fma2<false>(pair<false>(lane) | 1, 0x5c003c00u, pair<false>(lane * 3 + 1) ^ 0x80008000u));
+  w.put(rk_bytes(lane * 0x01030107u, ~lane * 0x07050301u, lane * 0x1357u & 0x7777u));
+  test_conversions(w);
   rk_warp_barrier();
   rk_copy_async_word(tile + lane * 2, args.out + lane, lane % 3 != 0);
   rk_copy_commit();

@@ -191,7 +191,7 @@ const std::map<std::string, Execute> OPERATIONS = {
     BINARY("add.f32", float, a + b), BINARY("sub.f32", float, a - b), BINARY("mul.f32", float, a * b),
     BINARY("max.f32", float, std::fmax(a, b)), TERNARY("fma.rn.f32", float, std::fma(a, b, c)), VALUE("neg.f32", float, -a),
     VALUE("rcp.rn.f32", float, 1.f / a), VALUE("rcp.approx.ftz.f32", float, 1.f / flushed(a)), BINARY("div.rn.f32", float, a / b),
-    TERNARY("fma.rn.bf16x2", u32, rk_fma2(a, b, c)), VALUE("ex2.approx.ftz.f32", float, flushed(std::exp2(flushed(a)))),
+    TERNARY("fma.rn.bf16x2", u32, rk_fma2<true>(a, b, c)), TERNARY("fma.rn.f16x2", u32, rk_fma2<false>(a, b, c)), VALUE("ex2.approx.ftz.f32", float, flushed(std::exp2(flushed(a)))),
     VALUE("lg2.approx.ftz.f32", float, std::log2(flushed(a))),
     SELECT("selp.b32", u32), SELECT("selp.f32", float), SELECT("selp.u32", u32), SELECT("selp.b64", u64), SELECT("selp.u16", u16),
     BINARY("setp.eq.b32", u32, a == b), BINARY("setp.nan.f32", float, a != a || b != b), BINARY("setp.num.f32", float, a == a && b == b),

@@ -71,12 +71,20 @@ void run(const Launch& launch);
 template <bool BF16> RK_DEV u32 rk_pack(float lo, float hi) {
   return BF16 ? simt::to_bf16(lo) | (u32)simt::to_bf16(hi) << 16 : simt::to_f16(lo) | (u32)simt::to_f16(hi) << 16;
 }
-RK_DEV u32 rk_fma2(u32 a, u32 b, u32 c) {
+// The sum is rounded twice, which is once where 32 bits hold it.
+template <bool BF16> RK_DEV u32 rk_fma2(u32 a, u32 b, u32 c) {
   const auto half = [&](u32 shift) {
-    const auto value = [&](u32 x) { return simt::from_bf16((u16)(x >> shift)); };
-    return (u32)simt::to_bf16(std::fma(value(a), value(b), value(c))) << shift;
+    const auto value = [&](u32 x) { return BF16 ? simt::from_bf16((u16)(x >> shift)) : simt::from_f16((u16)(x >> shift)); };
+    const float sum = std::fma(value(a), value(b), value(c));
+    return (u32)(BF16 ? simt::to_bf16(sum) : simt::to_f16(sum)) << shift;
   };
   return half(0) | half(16);
+}
+RK_DEV u32 rk_bytes(u32 a, u32 b, u32 which) {
+  const u64 all = a | (u64)b << 32;
+  u32 result = 0;
+  for (u32 i = 0; i < 4; ++i) result |= (u32)(all >> (which >> 4 * i & 7) * 8 & 0xff) << 8 * i;
+  return result;
 }
 RK_DEV float rk_reciprocal(float x) { return 1.f / x; }
 RK_DEV float rk_exp2(float x) { return std::exp2(x); }

@@ -260,6 +260,16 @@ void test_selftest(u32 seed, const char* write_to) {
     right = right && got[4 * 32 + lane] == 0x92492492u;  // lanes 1, 4, 7, ... of every three
     right = right && got[5 * 32 + lane] == (u32)__builtin_ctz(lane * 8 + 8);
   }
+  // All numbers of 8 bits: four pairs of f16 a lane from word 33 on of integers, from 38 on of e4m3, each followed by the NaNs.
+  for (u32 byte = 0; byte < 256; ++byte) {
+    const u32 lane = byte / 8, at = byte % 8;
+    const auto number = [&](u32 first) { return simt::from_f16((u16)(got[(first + at / 2) * 32 + lane] >> at % 2 * 16)); };
+    const u32 exponent = byte >> 3 & 15, fraction = byte & 7;
+    const double magnitude = exponent ? ldexp(8 + fraction, (int)exponent - 10) : ldexp(fraction, -9);
+    const bool nan = (byte & 0x7f) == 0x7f;
+    right = right && number(33) == (float)(signed char)byte && (got[37 * 32 + lane] >> at & 1) == 0;
+    right = right && number(38) == (nan ? 0. : byte & 0x80 ? -magnitude : magnitude) && (got[42 * 32 + lane] >> at & 1) == nan;
+  }
   check(right, "self-test, schedule %u", seed);
   FILE* f = fopen(write_to ? write_to : "../bench/selftest.expected", write_to ? "wb" : "rb");
   if (!f) return check(false, "kernels/bench/selftest.expected cannot be opened");
