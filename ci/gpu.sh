@@ -82,7 +82,7 @@ sanitize() {
 date -u
 nvidia-smi --query-gpu=name,driver_version,memory.total,clocks.sm,clocks.mem,temperature.gpu --format=csv || true
 if command -v python3 > /dev/null; then
-    step 25 'load table and self-test' python3 kernels/bench/device.py
+    step 60 'load table and self-test' python3 kernels/bench/device.py
 else
     note '| load table | no Python; the self-test is one of the tests |'
 fi
