@@ -259,28 +259,31 @@ RK_DEV void score(const RkScoring& scoring, u32 key, u32 position, u32 lane, con
   }
 }
 
-// The unit of a warp's sums of values that have scales: a power of two above half of every scale so far, so that weights times
-// scales fit f16.
+// The unit of a row's sums of values that have scales: a power of two, so that weights times scales fit f16.
 struct ValueUnit {
   float of, inverse;
-  // Takes in the scales that a thread has of a tile's; returns what the sums so far are multiplied by.
-  RK_DEV_METHOD float take(const float (&scales)[4]) {
-    float top = rk_max(rk_max(scales[0], scales[1]), rk_max(scales[2], scales[3]));
-    if (rk_ballot(top >= 2.f * of) == 0) return 1.f;        // nearly always
-    top = rk_max(top, rk_shuffle_xor(top, 1));
-    top = rk_max(top, rk_shuffle_xor(top, 2));
-    const u32 biased = as_bits(top) >> 23, exponent = biased < 1 ? 1 : rk_min(biased, 253);
-    const float before = of;
-    of = as_float(exponent << 23);
-    inverse = as_float((254 - exponent) << 23);
-    return before * inverse;
+  // Takes in a row's weights of a tile times their scales, which become f16; returns what the row's sums are multiplied by.
+  RK_DEV_METHOD float take(float* x) {
+    float top = rk_max(rk_max(x[0], x[1]), rk_max(x[2], x[3])), rescaled = 1.f;
+    if (rk_ballot(top > 32768.f * of) != 0) {               // seldom
+      top = rk_max(top, rk_shuffle_xor(top, 1));
+      top = rk_max(top, rk_shuffle_xor(top, 2));
+      top = rk_max(top, 256.f * of);
+      const u32 biased = as_bits(top) >> 23, exponent = biased < 9 ? 9 : rk_min(biased, 253);
+      rescaled = of * as_float((262 - exponent) << 23);
+      of = as_float((exponent - 8) << 23);                  // the largest is 2^8 of it
+      inverse = as_float((262 - exponent) << 23);
+    }
+#pragma unroll
+    for (int i = 0; i < 4; ++i) x[i] *= inverse;
+    return rescaled;
   }
 };
 
 // One tile: scores, softmax, sum of values. Keys outside of [from, to) of its 16 do not count.
 template <int D, int V, Kind K, class Args>
 RK_DEV void attend(const Args& a, const RkDecodeItem& item, const u8* k, u32 key, u32 from, u32 to, u32 group, u32 lane,
-                   const ItemQueries<D, V, K>& q, RowState (&row)[2], ValueUnit& unit, float (&o)[V / 8][4]) {
+                   const ItemQueries<D, V, K>& q, RowState (&row)[2], ValueUnit (&unit)[2], float (&o)[V / 8][4]) {
   using S = DecodeShape<D, V, K>;
   float s[2][4] = {};
   products<D, V, K>(k, lane, q, s);
@@ -304,14 +307,10 @@ RK_DEV void attend(const Args& a, const RkDecodeItem& item, const u8* k, u32 key
   float factor[2];
   softmax_step(x, row, factor);
   if (S::E::SCALED) {
-    float of_values[4];
 #pragma unroll
-    for (int i = 0; i < 4; ++i) of_values[i] = scales[16 + lane % 4 * 2 + i / 2 * 8 + i % 2];
-    const float before = unit.take(of_values);
-    factor[0] *= before;
-    factor[1] *= before;
+    for (int i = 0; i < 8; ++i) x[i] *= scales[16 + lane % 4 * 2 + i / 2 % 2 * 8 + i % 2];
 #pragma unroll
-    for (int i = 0; i < 8; ++i) x[i] *= of_values[i % 4] * unit.inverse;
+    for (int r = 0; r < 2; ++r) factor[r] *= unit[r].take(x + 4 * r);
   }
   constexpr bool BF16 = S::E::ITEM_BF16;
   const u32 p[4] = {rk_pack<BF16>(x[0], x[1]), rk_pack<BF16>(x[4], x[5]),
@@ -395,7 +394,7 @@ template <int D, int V, Kind K, class Args> RK_DEV void attend_item(const Args& 
   q.keep(lane);
   float o[V / 8][4] = {};
   RowState row[2] = {{-RK_INF, 0.f}, {-RK_INF, 0.f}};
-  ValueUnit unit = {};
+  ValueUnit unit[2] = {};
   u32 slot = 0;
   for (u32 n = 0, tile = warp; tile < tiles; ++n, tile += S::WARPS) {
     rk_copy_wait<(int)S::STAGES - 2>();
@@ -407,7 +406,7 @@ template <int D, int V, Kind K, class Args> RK_DEV void attend_item(const Args& 
   }
   if (S::E::SCALED) {
 #pragma unroll
-    for (int i = 0; i < V / 2; ++i) o[i / 4][i % 4] *= unit.of;
+    for (int i = 0; i < V / 2; ++i) o[i / 4][i % 4] *= unit[i / 2 % 2].of;
   }
   rk_block_barrier();                                       // the rings are free: the merge uses their memory
   if (warp < S::WARPS) publish<D, V, K>((float*)shared, warp, lane, row, o);

@@ -93,12 +93,13 @@ struct Results {
 };
 
 struct Queries {
-  Queries(const Shape& shape, u32 tokens, Random& r)
+  // `times`: what all of them are multiplied by.
+  Queries(const Shape& shape, u32 tokens, Random& r, double times = 1)
       : stride(shape.q_heads() * shape.dim + 8 * draw(r, 3)), q((size_t)tokens * stride) {
     for (u32 t = 0; t < tokens; ++t)
       for (u32 h = 0; h < shape.q_heads(); ++h) {
         // Scores of half of the rows are so large that their powers of two leave the range of a float, both ways.
-        const double size = draw(r, 2) ? 1.5 : 90;
+        const double size = (draw(r, 2) ? 1.5 : 90) * times;
         for (u32 d = 0; d < shape.dim; ++d) q[(size_t)t * stride + h * shape.dim + d] = shape.type.encode(normal(r) * size);
       }
   }
@@ -210,7 +211,9 @@ void test_decode(const Shape& shape, const std::vector<u32>& lengths, u32 most_s
   Random r(seed);
   const Pool pool(shape, lengths, r);
   const u32 n = (u32)lengths.size();
-  const Queries queries(shape, n, r);
+  // Beside elements of 8 bits queries pass through f16, whose range they exceed here.
+  const double times = shape.type.scaled() ? std::ldexp(1., 30 - 30 * (int)draw(r, 3)) : 1;
+  const Queries queries(shape, n, r, times);
   const Scoring scoring(model);
   Results results(shape, n);
   DecodePlan plan;
@@ -226,7 +229,7 @@ void test_decode(const Shape& shape, const std::vector<u32>& lengths, u32 most_s
   // Room that is not used, anywhere in the list.
   plan.items.insert(plan.items.begin() + draw(r, (u32)plan.items.size()), {0x7fffffff, 0x7fffffff, RK_IDLE, 8, 64, RK_DIRECT, 9, 0});
   Memory<float> o((size_t)plan.rows * shape.value_dim), ml((size_t)plan.rows * 2);
-  const double scale = 1 / std::sqrt((double)shape.dim);
+  const double scale = 1 / std::sqrt((double)shape.dim) / times;
   Memory<RkDecodeItem> items(plan.items);
   const Memory<u32> table(without_blocks(pool, low));
   const Decoder decode = decoder(shape);

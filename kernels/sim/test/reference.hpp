@@ -139,6 +139,8 @@ class Pool {
           write(k.get() + place(s, t, h, shape.dim) * shape.type.bytes(), k_scale.get() + scale_place(s, t, h), shape.dim, r);
           if (shape.latent_items) continue;
           write(v.get() + place(s, t, h, shape.value_dim) * shape.type.bytes(), v_scale.get() + scale_place(s, t, h), shape.value_dim, r);
+          // Some values are much larger than others.
+          if (shape.type.scaled() && scales == Scales::TOKENS && draw(r, 16) == 0) v_scale[scale_place(s, t, h)] *= 1e5f;
         }
   }
   size_t elements(u32 dim) const { return (size_t)blocks * shape.block * shape.kv_heads * dim; }
