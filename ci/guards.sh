@@ -4,7 +4,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 broken=0
 
-for check in layers doors orphans test_layers; do
+for check in layers doors orphans test_layers links; do
     python3 "ci/$check.py" || broken=1
 done
 
