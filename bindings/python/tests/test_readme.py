@@ -1,4 +1,4 @@
-"""The README's examples run as they are printed."""
+"""The examples of the README and of the book's first page run as they are printed."""
 
 import contextlib
 import io
@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 README = Path(__file__).parents[1] / "README.md"
+GETTING_STARTED = README.parents[2] / "docs/getting-started-python.md"
 
 
-def examples():
-    return re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
+def examples(page=README):
+    return re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
 
 
 def run(example):
@@ -22,9 +23,9 @@ def run(example):
     return printed.getvalue().splitlines()
 
 
-@pytest.mark.parametrize("number", [0, 1, 2])
-def test_examples_print_what_they_say(number):
-    example = examples()[number]
+@pytest.mark.parametrize(("page", "number"), [(README, 0), (README, 1), (README, 2), (GETTING_STARTED, 0)])
+def test_examples_print_what_they_say(page, number):
+    example = examples(page)[number]
     said = [line.split("  # ")[1] for line in example.splitlines() if line.lstrip().startswith("print(")]
     assert said and run("import radixkv\n" + example) == said
 
