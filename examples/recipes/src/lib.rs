@@ -1,4 +1,4 @@
-//! The pages of `docs/recipes`: `cargo test -p radixkv-recipes` compiles and runs their code.
+//! The pages of `docs` that have Rust: `cargo test -p radixkv-recipes` compiles and runs their code.
 
 pub mod mistral_rs_connector;
 
@@ -10,3 +10,24 @@ pub mod candle_vllm {}
 
 #[doc = include_str!("../../../docs/recipes/kvbm-logical.md")]
 pub mod kvbm_logical {}
+
+#[doc = include_str!("../../../docs/getting-started.md")]
+pub mod getting_started {}
+
+#[doc = include_str!("../../../docs/embedding.md")]
+pub mod embedding {}
+
+#[doc = include_str!("../../../docs/tiers.md")]
+pub mod tiers {}
+
+#[doc = include_str!("../../../docs/routers-and-metrics.md")]
+pub mod routers_and_metrics {}
+
+#[doc = include_str!("../../../docs/tuning.md")]
+pub mod tuning {}
+
+#[doc = include_str!("../../../docs/operating.md")]
+pub mod operating {}
+
+#[doc = include_str!("../../../docs/migrating.md")]
+pub mod migrating {}
