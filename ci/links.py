@@ -13,18 +13,18 @@ FENCE = re.compile(r"^(?P<fence>`{3,}|~{3,}).*?^(?P=fence)`*\s*?$", re.MULTILINE
 CODE = re.compile(r"(`+)(?!`).+?(?<!`)\1(?!`)", re.DOTALL)
 LINK = re.compile(r"\]\(\s*<?([^()\s<>]+(?:\([^()\s]*\)[^()\s<>]*)?)>?[^()]*\)|^\[[^\]]+\]:\s+(\S+)", re.MULTILINE)
 HEADING = re.compile(r"^#{1,6}\s+(.+?)\s*#*$", re.MULTILINE)
-# Of other sites, and of rustdoc: a path of the crate in place of a file.
+# Links to other sites, and rustdoc's links to items of a crate.
 ELSEWHERE = re.compile(r"^[a-z][a-z+.-]*:(?!:)|::")
 
 
 def blanked(found):
-    """As many lines as the match has, without its text."""
+    """Newlines only, so that later lines keep their numbers."""
     return "\n" * found[0].count("\n")
 
 
 @cache
 def anchors(page):
-    """The anchors of a page, as GitHub makes them of its headings."""
+    """The anchors of a page, as GitHub makes them from its headings."""
     text = FENCE.sub(blanked, page.read_text())
     seen, known = {}, set(re.findall(r'\b(?:id|name)="([^"]+)"', text))
     for heading in HEADING.findall(text):
