@@ -31,7 +31,7 @@ _IS_LOST = bytes(outcome != radixkv.DigestStore.DONE for outcome in range(256))
 class RadixKVTier(SecondaryTierManager):
     """Chunks in a region that all replicas of the host share.
 
-    - region: its name, which is a file of `/dev/shm/radixkv-UID/`, or a path; None: memory of this
+    - region: its name, which is a file of `/dev/shm`, or a path; None: memory of this
       process.
     - region_bytes: its size. Left out, the region has to be there.
     - region_block_bytes: the largest chunk of all models in it; by default a chunk of this one.
