@@ -5,9 +5,12 @@ import pathlib
 import sys
 
 HERE = pathlib.Path(__file__).parent
-HEADERS = ["plat.cuh", "abi.cuh", "element.cuh", "tile.cuh", "item.cuh", "rows.cuh", "latent.cuh"]
+HEADERS = ["plat.cuh", "abi.cuh", "element.cuh", "tile.cuh", "item.cuh", "rows.cuh", "latent.cuh", "wgmma.cuh", "rows_wgmma.cuh"]
 MODULES = ["append", "bandwidth", "cascade", "compare_keys", "copy_blocks", "decode", "extend", "latent", "merge", "selftest"]
 TARGETS = [("sm_80", "CUBIN", "cubin"), ("sm_90", "CUBIN", "cubin"), ("compute_80", "PTX", "ptx")]
+# Modules with instructions that only compute capability 9.0 has.
+HOPPER = ["extend_wgmma"]
+BUILDS = {**{module: TARGETS for module in MODULES}, **{module: [("sm_90a", "CUBIN", "cubin")] for module in HOPPER}}
 OPTIONS = ["-std=c++17"]
 
 nvrtc = ctypes.CDLL("libnvrtc.so.12")
@@ -57,15 +60,15 @@ def digest(data):
 def main(directory):
     directory.mkdir(parents=True, exist_ok=True)
     lines = [f"compiler NVRTC {version()} {' '.join(OPTIONS)}"]
-    for name in sorted(HEADERS + [f"{m}.cu" for m in MODULES]):
+    for name in sorted(HEADERS + [f"{m}.cu" for m in BUILDS]):
         lines.append(f"source {digest((HERE / name).read_bytes())} {name}")
-    for module in MODULES:
-        for target, what, ending in TARGETS:
+    for module in sorted(BUILDS):
+        for target, what, ending in BUILDS[module]:
             name, data = f"{module}.{target}.{ending}", compile_module(module, target, what)
             (directory / name).write_bytes(data)
             lines.append(f"built {digest(data)} {name}")
     (directory / "MANIFEST").write_text("\n".join(lines) + "\n")
-    print(f"{len(MODULES) * len(TARGETS)} files in {directory}")
+    print(f"{sum(map(len, BUILDS.values()))} files in {directory}")
 
 
 main(pathlib.Path(sys.argv[1]))

@@ -296,19 +296,22 @@ fn extend(bench: &mut Bench) -> Outcome {
     let small = *small;
     let (rows, before) = (2048 / small, 8192 / small);
     let load = Load::extend(before, rows, 3);
-    let attention = Attention::new(device);
-    let mut kv = attention.allocate(load.layout)?;
-    kv.write(&load.storage)?;
-    let batch = attention.prepare(&load.layout, &load.batch())?;
-    let (queries, mut out) = (device.upload(&load.queries)?, device.zeros::<u16>(load.queries.len())?);
-    let (keys, values) = (device.upload(&load.keys)?, device.upload(&load.values)?);
-    let new = Qkv { queries: queries.view(), keys: keys.view(), values: values.view() };
-    attention.extend(&kv, 0, &batch, new, Output { rows: out.view_mut(), lse: None })?;
-    load.check(&out.to_vec()?);
-    let us = timer.median(1, || attention.extend(&kv, 0, &batch, new, Output { rows: out.view_mut(), lse: None }))?;
     let seen = rows * before + rows * (rows + 1) / 2;
     let operations = 4.0 * (seen * load.layout.head_dim * load.query_heads) as f64;
-    table.row(Row::new("extend 2,048 over 8,192", us, Amount::Operations(operations)).must_rate(250.0));
+    for (name, wgmma, must) in [("extend 2,048 over 8,192", true, 500.0), ("the same without wgmma", false, 250.0)] {
+        let attention = Attention::new(device).with_wgmma(wgmma);
+        let mut kv = attention.allocate(load.layout)?;
+        kv.write(&load.storage)?;
+        let batch = attention.prepare(&load.layout, &load.batch())?;
+        let (queries, mut out) = (device.upload(&load.queries)?, device.zeros::<u16>(load.queries.len())?);
+        let (keys, values) = (device.upload(&load.keys)?, device.upload(&load.values)?);
+        let new = Qkv { queries: queries.view(), keys: keys.view(), values: values.view() };
+        attention.extend(&kv, 0, &batch, new, Output { rows: out.view_mut(), lse: None })?;
+        load.check(&out.to_vec()?);
+        let us =
+            timer.median(1, || attention.extend(&kv, 0, &batch, new, Output { rows: out.view_mut(), lse: None }))?;
+        table.row(Row::new(name, us, Amount::Operations(operations)).must_rate(must));
+    }
     Ok(())
 }
 

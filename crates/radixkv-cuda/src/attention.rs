@@ -4,6 +4,7 @@ use super::abi::LayerKv;
 use super::buffer::{View, ViewMut};
 use super::device::Device;
 use super::error::GpuError;
+use super::kernel::Kernel;
 use super::kv::{self, Kv, check_len};
 use super::prepared::{Cascade, Prepared};
 use super::work::{AttentionIo, Sizes};
@@ -59,6 +60,7 @@ const WORTHWHILE_US: usize = 10;
 #[derive(Debug, Clone)]
 pub struct Attention {
     device: Device,
+    wgmma: bool,
 }
 
 impl Attention {
@@ -70,7 +72,21 @@ impl Attention {
     /// # Ok::<_, radixkv_cuda::OpenError>(())
     /// ```
     pub fn new(device: &Device) -> Self {
-        Self { device: device.clone() }
+        Self { device: device.clone(), wgmma: true }
+    }
+
+    /// Whether `extend` uses the products of warpgroups (`wgmma`) of compute capability 9.0, where they are there: for `bf16`
+    /// and `f16` with heads of 128 elements in blocks of a multiple of 16 tokens. It does unless it is told not to, which is for
+    /// comparing: results differ by rounding. Batches that are prepared already stay as they are.
+    ///
+    /// ```no_run
+    /// # let device = radixkv_cuda::Device::open(0)?;
+    /// let attention = radixkv_cuda::Attention::new(&device).with_wgmma(false);
+    /// # Ok::<_, radixkv_cuda::OpenError>(())
+    /// ```
+    #[must_use]
+    pub fn with_wgmma(self, wgmma: bool) -> Self {
+        Self { wgmma, ..self }
     }
 
     /// The device that it computes on.
@@ -123,7 +139,9 @@ impl Backend for Attention {
     fn prepare(&self, layout: &Layout, batch: &Batch<'_>) -> Result<Prepared, GpuError> {
         let variant = kv::check(layout)?;
         batch.check(layout)?;
-        Prepared::new(&self.device, Sizes::of(layout, variant, batch)?, batch)
+        let is_loaded = || self.device.kernels().has(Kernel::ExtendWgmma(variant));
+        let wgmma = self.wgmma && variant.has_wgmma(layout.block_size) && is_loaded();
+        Prepared::new(&self.device, Sizes { wgmma, ..Sizes::of(layout, variant, batch)? }, batch)
     }
 
     fn append(

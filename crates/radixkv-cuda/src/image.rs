@@ -5,7 +5,7 @@ use std::path::Path;
 use cudarc::nvrtc::Ptx;
 
 use super::error::OpenError;
-use super::module::Module;
+use super::module::{Module, Prebuilt};
 use super::nvrtc;
 
 /// Where a device's kernels come from.
@@ -32,14 +32,17 @@ pub enum Images<'a> {
 }
 
 impl Images<'_> {
-    /// The image of a module for a device of this compute capability.
-    pub(super) fn of(self, module: Module, capability: (u32, u32)) -> Result<Ptx, OpenError> {
+    /// The image of a module for a device of this compute capability, if the module is for it.
+    pub(super) fn of(self, module: Module, capability: (u32, u32)) -> Result<Option<Ptx>, OpenError> {
         let files = module.files();
-        match (self, capability) {
-            (Self::Prebuilt, (8, _)) => Ok(Ptx::from_binary(files.sm_80.to_vec())),
-            (Self::Prebuilt, (9, _)) => Ok(Ptx::from_binary(files.sm_90.to_vec())),
-            (Self::Prebuilt, _) => Ok(Ptx::from_src(files.compute_80)),
-            (Self::Compile { nvrtc }, _) => Ok(Ptx::from_binary(nvrtc::compile(nvrtc, &files, capability)?)),
+        let binary = |bytes: &[u8]| Ok(Some(Ptx::from_binary(bytes.to_vec())));
+        match (self, &files.prebuilt, capability) {
+            (_, Prebuilt::Hopper { .. }, of) if of != (9, 0) => Ok(None),
+            (Self::Compile { nvrtc }, ..) => binary(&nvrtc::compile(nvrtc, &files, capability)?),
+            (Self::Prebuilt, Prebuilt::Hopper { sm_90a }, _) => binary(sm_90a),
+            (Self::Prebuilt, Prebuilt::All { sm_80, .. }, (8, _)) => binary(sm_80),
+            (Self::Prebuilt, Prebuilt::All { sm_90, .. }, (9, _)) => binary(sm_90),
+            (Self::Prebuilt, Prebuilt::All { compute_80, .. }, _) => Ok(Some(Ptx::from_src(*compute_80))),
         }
     }
 }

@@ -83,6 +83,8 @@ pub enum Kernel {
     DecodeWide(Variant),
     /// Rows of one sequence, causal.
     Extend(Variant),
+    /// The same by products of warpgroups, which compute capability 9.0 has.
+    ExtendWgmma(Variant),
     /// Rows of several sequences over the prefix that they share, and of each over the rest of its context.
     Cascade(Variant),
     /// Merges the parts of a context.
@@ -127,6 +129,8 @@ const VARIANTS: [(Variant, Dtype, usize, usize, &str); 18] = [
 ];
 /// Those of heads of keys and values come first.
 const OF_HEADS: usize = Variant::Bf16Latent as usize;
+/// Those for which [`Kernel::ExtendWgmma`] is compiled.
+const WGMMA: [Variant; 2] = [Variant::Bf16D128, Variant::F16D128];
 
 /// Query heads of an item over latent vectors, at most.
 pub(super) const WIDE_HEADS: usize = 32;
@@ -187,6 +191,11 @@ impl Variant {
         if self.is_latent() && query_heads > NARROW_HEADS { Kernel::DecodeWide(self) } else { Kernel::Decode(self) }
     }
 
+    /// Whether extend is compiled with products of warpgroups, for blocks of so many tokens.
+    pub(super) fn has_wgmma(self, block_size: usize) -> bool {
+        WGMMA.contains(&self) && block_size.is_multiple_of(16)
+    }
+
     fn row(self) -> (Dtype, usize, usize, &'static str) {
         let (_, dtype, keys, values, name) = VARIANTS[self as usize];
         (dtype, keys, values, name)
@@ -235,6 +244,15 @@ impl Variant {
         let stage = step * both(dtype.bytes()) + scaled(8);
         rows * 16 * row_chunks(keys, 2) + scaled(both(2)) + 2 * stage + 3 * 4 * rows
     }
+
+    /// Shared memory of a thread block of `extend_wgmma`, as `HopperShape` of the kernels has it: queries, three stages of
+    /// 128 keys and values, their barriers, and what rows see.
+    fn wgmma_bytes(self) -> usize {
+        let (dtype, keys, values, _) = self.row();
+        let (rows, step, stages) = (self.tile_rows(), 128, 3);
+        let row = |elements: usize| elements * dtype.bytes();
+        rows * row(keys) + stages * (step * (row(keys) + row(values)) + 4 * 8) + 3 * 4 * rows
+    }
 }
 
 impl Kernel {
@@ -246,7 +264,8 @@ impl Kernel {
             true => vec![Self::Decode(variant), Self::DecodeWide(variant), Self::Merge(variant)],
             false => vec![Self::Decode(variant), Self::Extend(variant), Self::Cascade(variant), Self::Merge(variant)],
         };
-        append.into_iter().chain(plain).chain(VARIANTS.into_iter().flat_map(move |(variant, ..)| of(variant)))
+        let of_variants = VARIANTS.into_iter().flat_map(move |(variant, ..)| of(variant));
+        append.into_iter().chain(plain).chain(of_variants).chain(WGMMA.map(Self::ExtendWgmma))
     }
 
     /// Its index in [`all`](Self::all).
@@ -267,6 +286,10 @@ impl Kernel {
             Self::Extend(variant) | Self::DecodeWide(variant) => of(1, variant),
             Self::Cascade(variant) => of(2, variant),
             Self::Merge(variant) => of(if variant.is_latent() { 2 } else { 3 }, variant),
+            Self::ExtendWgmma(variant) => {
+                let all_others = 7 + 4 * OF_HEADS + 3 * (VARIANTS.len() - OF_HEADS);
+                all_others + WGMMA.iter().position(|of| *of == variant).unwrap_or(WGMMA.len())
+            }
         }
     }
 
@@ -280,10 +303,16 @@ impl Kernel {
             Self::DecodeWide(_) => Module::Latent,
             Self::Decode(_) => Module::Decode,
             Self::Extend(_) => Module::Extend,
+            Self::ExtendWgmma(_) => Module::ExtendWgmma,
             Self::Cascade(_) => Module::Cascade,
             Self::Merge(_) => Module::Merge,
             Self::Read | Self::Copy => Module::Bandwidth,
         }
+    }
+
+    /// Whether another kernel computes the same where this one is not there.
+    pub(super) fn has_another(self) -> bool {
+        matches!(self, Self::ExtendWgmma(_))
     }
 
     /// Its thread blocks, as `kernels/README.md` says.
@@ -300,6 +329,9 @@ impl Kernel {
             }
             Self::Decode(variant) => tiles(variant.item_bytes()),
             Self::Extend(variant) => tiles(variant.rows_bytes()),
+            Self::ExtendWgmma(variant) => {
+                LaunchShape { threads: 384, shared_bytes: variant.wgmma_bytes() as u32, blocks_at_once: 1 }
+            }
             Self::Cascade(variant) => tiles(variant.rows_bytes().max(variant.item_bytes())),
         }
     }
@@ -320,6 +352,7 @@ impl fmt::Display for Kernel {
             Self::DecodeWide(variant) => write!(f, "rk_{}_h32", variant.row().3),
             Self::Decode(variant) => write!(f, "rk_decode_{}", variant.row().3),
             Self::Extend(variant) => write!(f, "rk_extend_{}", variant.row().3),
+            Self::ExtendWgmma(variant) => write!(f, "rk_extend_wgmma_{}", variant.row().3),
             Self::Cascade(variant) => write!(f, "rk_cascade_{}", variant.row().3),
             Self::Merge(variant) => write!(f, "rk_merge_{}_d{}", variant.row_dtype(), variant.row().2),
         }
@@ -341,11 +374,13 @@ mod tests {
         VARIANTS.iter().enumerate().for_each(|(index, (variant, ..))| assert_eq!(*variant as usize, index));
     }
 
-    /// A block has 99 KiB on every device that the kernels are compiled for.
+    /// A block has 99 KiB on every device that the kernels are compiled for, and 227 KiB with compute capability 9.0.
     #[test]
     fn shared_memory_fits_the_smallest_device() {
         let bytes = |kernel: Kernel| kernel.shape().shared_bytes;
-        assert!(Kernel::all().all(|kernel| bytes(kernel) <= 99 << 10));
+        let most = |kernel: Kernel| if matches!(kernel, Kernel::ExtendWgmma(_)) { 227 << 10 } else { 99 << 10 };
+        assert!(Kernel::all().all(|kernel| bytes(kernel) <= most(kernel)));
+        assert_eq!(bytes(Kernel::ExtendWgmma(Variant::F16D128)), 231_008);
         assert_eq!(bytes(Kernel::Decode(Variant::Bf16D128)), 98_304);
         assert_eq!(bytes(Kernel::Extend(Variant::Bf16D128)), 99_840);
         assert_eq!(bytes(Kernel::Decode(Variant::Bf16Latent)), 85_056);

@@ -49,7 +49,8 @@ arguments! {
     DecodeArgs, (Variant, usize): |(variant, query_heads): (Variant, usize)| variant.decode(query_heads);
     MergeArgs, Variant: Kernel::Merge;
     TileArgs, (Variant, TileRows): |(variant, rows)| match rows {
-        TileRows::Chunk => Kernel::Extend(variant),
+        TileRows::Chunk { wgmma: false } => Kernel::Extend(variant),
+        TileRows::Chunk { wgmma: true } => Kernel::ExtendWgmma(variant),
         TileRows::Sharers => Kernel::Cascade(variant),
     };
     BandwidthArgs, BandwidthKernel: |which| match which {
@@ -61,8 +62,8 @@ arguments! {
 /// The rows of a tile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TileRows {
-    /// Of neighbouring tokens of one sequence; causal.
-    Chunk,
+    /// Of neighbouring tokens of one sequence; causal. By products of warpgroups, or of warps.
+    Chunk { wgmma: bool },
     /// Of sequences that share a prefix, which all of them see; or of one sequence, over the rest of its context.
     Sharers,
 }

@@ -10,6 +10,7 @@ pub(super) enum Module {
     CopyBlocks,
     Decode,
     Extend,
+    ExtendWgmma,
     Latent,
     Merge,
 }
@@ -18,20 +19,28 @@ pub(super) enum Module {
 pub(super) struct ModuleFiles {
     pub(super) name: &'static str,
     pub(super) source: &'static str,
-    pub(super) sm_80: &'static [u8],
-    pub(super) sm_90: &'static [u8],
-    pub(super) compute_80: &'static str,
+    pub(super) prebuilt: Prebuilt,
+}
+
+/// What a module compiles to.
+pub(super) enum Prebuilt {
+    /// Images for all devices.
+    All { sm_80: &'static [u8], sm_90: &'static [u8], compute_80: &'static str },
+    /// A binary of compute capability 9.0 with the instructions that no other one has.
+    Hopper { sm_90a: &'static [u8] },
 }
 
 /// Files that the sources include.
-pub(super) const HEADERS: [(&str, &str); 7] = [
+pub(super) const HEADERS: [(&str, &str); 9] = [
     ("abi.cuh", include_str!("../kernels/abi.cuh")),
     ("element.cuh", include_str!("../kernels/element.cuh")),
     ("item.cuh", include_str!("../kernels/item.cuh")),
     ("latent.cuh", include_str!("../kernels/latent.cuh")),
     ("plat.cuh", include_str!("../kernels/plat.cuh")),
     ("rows.cuh", include_str!("../kernels/rows.cuh")),
+    ("rows_wgmma.cuh", include_str!("../kernels/rows_wgmma.cuh")),
     ("tile.cuh", include_str!("../kernels/tile.cuh")),
+    ("wgmma.cuh", include_str!("../kernels/wgmma.cuh")),
 ];
 
 macro_rules! files {
@@ -39,9 +48,11 @@ macro_rules! files {
         ModuleFiles {
             name: concat!($name, ".cu"),
             source: include_str!(concat!("../kernels/", $name, ".cu")),
-            sm_80: include_bytes!(concat!("../kernels/prebuilt/", $name, ".sm_80.cubin")),
-            sm_90: include_bytes!(concat!("../kernels/prebuilt/", $name, ".sm_90.cubin")),
-            compute_80: include_str!(concat!("../kernels/prebuilt/", $name, ".compute_80.ptx")),
+            prebuilt: Prebuilt::All {
+                sm_80: include_bytes!(concat!("../kernels/prebuilt/", $name, ".sm_80.cubin")),
+                sm_90: include_bytes!(concat!("../kernels/prebuilt/", $name, ".sm_90.cubin")),
+                compute_80: include_str!(concat!("../kernels/prebuilt/", $name, ".compute_80.ptx")),
+            },
         }
     };
 }
@@ -56,6 +67,11 @@ impl Module {
             Self::CopyBlocks => files!("copy_blocks"),
             Self::Decode => files!("decode"),
             Self::Extend => files!("extend"),
+            Self::ExtendWgmma => ModuleFiles {
+                name: "extend_wgmma.cu",
+                source: include_str!("../kernels/extend_wgmma.cu"),
+                prebuilt: Prebuilt::Hopper { sm_90a: include_bytes!("../kernels/prebuilt/extend_wgmma.sm_90a.cubin") },
+            },
             Self::Latent => files!("latent"),
             Self::Merge => files!("merge"),
         }

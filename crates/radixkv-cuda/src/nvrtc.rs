@@ -7,7 +7,7 @@ use std::path::Path;
 use libloading::{Library, Symbol};
 
 use super::error::OpenError;
-use super::module::{HEADERS, ModuleFiles};
+use super::module::{HEADERS, ModuleFiles, Prebuilt};
 
 type Program = *mut c_void;
 type Strings = *const *const c_char;
@@ -22,7 +22,8 @@ pub(super) fn compile(library: &Path, files: &ModuleFiles, capability: (u32, u32
     // SAFETY: the embedder names NVIDIA's compiler; its initialisers run in every program that links it.
     let library = unsafe { Library::new(library) }.map_err(|_| OpenError::NoCompiler)?;
     let mut compilation = Compilation::new(&library, files)?;
-    let options = [format!("--gpu-architecture=sm_{}{}", capability.0, capability.1), "-std=c++17".to_owned()];
+    let own = if matches!(files.prebuilt, Prebuilt::Hopper { .. }) { "a" } else { "" };
+    let options = [format!("--gpu-architecture=sm_{}{}{own}", capability.0, capability.1), "-std=c++17".to_owned()];
     compilation.compile(&options.map(text))?;
     compilation.binary()
 }

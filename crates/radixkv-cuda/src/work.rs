@@ -20,6 +20,8 @@ pub(super) struct Sizes {
     pub(super) rows: usize,
     pub(super) scale: f32,
     pub(super) scale_log2: f32,
+    /// Whether extend uses products of warpgroups.
+    pub(super) wgmma: bool,
 }
 
 /// The buffers of an attention kernel: queries, outputs, log-sum-exps.
@@ -62,7 +64,8 @@ impl Sizes {
             return Err(GpuError::Scale { scale: batch.scale });
         }
         let scale_log2 = batch.scale * std::f32::consts::LOG2_E;
-        Ok(Self { layout: *layout, variant, query_heads, rows, scale: batch.scale, scale_log2 })
+        let (layout, scale, wgmma) = (*layout, batch.scale, false);
+        Ok(Self { layout, variant, query_heads, rows, scale, scale_log2, wgmma })
     }
 
     /// Groups of query heads that thread blocks of their own decode: those of each head of keys and
@@ -77,8 +80,11 @@ impl Sizes {
 
     /// What the plans of this batch depend on.
     pub(super) fn params(&self, device: &Device) -> PlanParams {
-        // There are no tiles over latent vectors.
-        let tiles = if self.variant.is_latent() { Kernel::Decode } else { Kernel::Extend };
+        let tiles = match self.variant.is_latent() {
+            true => Kernel::Decode, // there are no tiles over latent vectors
+            false if self.wgmma => Kernel::ExtendWgmma,
+            false => Kernel::Extend,
+        };
         PlanParams {
             query_heads: self.query_heads,
             kv_heads: self.head_groups(),
@@ -195,7 +201,7 @@ impl Work<'_> {
         let sizes = self.sizes;
         let address = |span: ArraySpan| if span.len > 0 { self.arrays.address(span) } else { 0 };
         let (rows, [members, contexts, trees]) = match owners {
-            TileOwners::Chunk { trees } => (TileRows::Chunk, [0, 0, address(trees)]),
+            TileOwners::Chunk { trees } => (TileRows::Chunk { wgmma: sizes.wgmma }, [0, 0, address(trees)]),
             TileOwners::Sharers { members, contexts } => (TileRows::Sharers, [address(members), address(contexts), 0]),
         };
         let arguments = TileArgs {

@@ -52,3 +52,5 @@ mod tensors;
 mod uses;
 #[path = "gpu/variants.rs"]
 mod variants;
+#[path = "gpu/wgmma.rs"]
+mod wgmma;

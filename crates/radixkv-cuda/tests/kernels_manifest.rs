@@ -20,6 +20,8 @@ const MODULES: [&str; 10] = [
     "selftest",
 ];
 const TARGETS: [&str; 3] = ["compute_80.ptx", "sm_80.cubin", "sm_90.cubin"];
+/// With instructions that only compute capability 9.0 has.
+const HOPPER: [&str; 1] = ["extend_wgmma.sm_90a.cubin"];
 
 fn kernels() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("kernels")
@@ -72,6 +74,7 @@ fn built_files_are_those_of_the_manifest() {
     assert_eq!(listed.keys().cloned().collect::<Vec<_>>(), files(&directory, &[".cubin", ".ptx"]));
     let mut wanted: Vec<String> =
         MODULES.iter().flat_map(|module| TARGETS.iter().map(move |target| format!("{module}.{target}"))).collect();
+    wanted.extend(HOPPER.map(str::to_owned));
     wanted.sort();
     assert_eq!(listed.keys().cloned().collect::<Vec<_>>(), wanted);
     for (name, expected) in listed {
@@ -100,5 +103,9 @@ fn images_are_of_their_kind() {
         let ptx = fs::read(kernels().join(format!("prebuilt/{module}.compute_80.ptx"))).expect("PTX");
         let text = String::from_utf8(ptx).expect("PTX is text");
         assert!(text.contains(".target sm_80") && text.ends_with('\n') && !text.contains('\0'));
+    }
+    for name in HOPPER {
+        let cubin = fs::read(kernels().join("prebuilt").join(name)).expect("a cubin");
+        assert_eq!((&cubin[..4], cubin[48]), (&b"\x7fELF"[..], 90), "{name} is of another architecture");
     }
 }
