@@ -130,7 +130,7 @@ def test_write_through_demote_prefetch_and_clear(kind):
     engine = Engine(kind, mode="shared", write_policy="through", mover_thread=8)
     tiers, host = engine.tiers, engine.tiers.host
     engine.serve(prompt(0))
-    tiers.evict(DEVICE)
+    engine.evict_all()
     assert host.peek(prompt(0)) == 16 and engine.cache.peek(prompt(0)) == 0
     assert host.leftovers() == [{"namespace": (), "blocks": 4, "tokens": 16, "bytes": 4 * BYTES}]
     assert tiers.prefetch(prompt(0))
@@ -138,7 +138,7 @@ def test_write_through_demote_prefetch_and_clear(kind):
     assert tiers.demote(prompt(0)) == 16
     space = engine.cache.namespace("tenant")
     engine.serve(prompt(0), space)
-    tiers.evict(DEVICE)
+    engine.evict_all()
     assert host.peek(prompt(0), namespace=space) == 16
     tiers.clear_namespace(space)
     assert host.peek(prompt(0), namespace=space) == 0 and host.peek(prompt(0)) == 16
