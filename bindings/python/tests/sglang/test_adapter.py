@@ -23,8 +23,8 @@ ALL = EvictParams(num_tokens=1 << 40)
 
 def insert(cache, tokens, **how):
     slots = cache.token_to_kv_pool_allocator.alloc(len(tokens))
-    priority = how.pop("priority", 0)
-    return cache.insert(InsertParams(key=world.key(tokens, **how), value=slots, priority=priority))
+    params = {name: how.pop(name) for name in ("priority", "session_id") if name in how}
+    return cache.insert(InsertParams(key=world.key(tokens, **how), value=slots, **params))
 
 
 def match(cache, tokens, **how):
@@ -162,7 +162,8 @@ def flat(events):
     listed = []
     for event in events:
         if isinstance(event, BlockStored):
-            listed.append(("stored", event.parent_block_hash, *event.block_hashes, event.cache_salt, event.token_ids))
+            named = (event.cache_salt, event.session_id, event.lora_name)
+            listed.append(("stored", event.parent_block_hash, *event.block_hashes, *named, event.token_ids))
         elif isinstance(event, BlockRemoved):
             listed.append(("removed", sorted(event.block_hashes)))
         else:
@@ -180,6 +181,7 @@ def test_events_are_those_of_sglang(bigrams):
         for tokens, how in [
             ([1, 2, 3, 4, 5], {}),
             ([1, 2, 3, 4, 8, 9, 9], {}),
+            ([1, 2, 3, 4, 8, 8], {"session_id": "a"}),
             ([1, 2, 3], {"extra_key": "lora"}),
             ([1, 2, 3, 4, 5, 6, 7], {"salt": "tenant"}),
             ([1, 2, 1 << 40, 4, 5], {}),
@@ -234,3 +236,42 @@ def test_freed_slots_stay_what_they_were_when_pages_are_used_again():
         cache.evict(ALL)
         allocator.alloc(7)
     assert len(kept) == 3 and all(slots.tolist() == seen for slots, seen in kept)
+
+
+def test_an_insert_says_which_tokens_it_adopted():
+    cache = world.ours(page_size=4)
+    insert(cache, range(8))
+    slots = cache.token_to_kv_pool_allocator.alloc(16)
+    key = world.key(range(16))
+    assert cache.insert(InsertParams(key=key, value=slots)).adopted_ranges is None
+    longer = world.key(range(24))
+    slots = cache.token_to_kv_pool_allocator.alloc(24)
+    result = cache.insert(InsertParams(key=longer, value=slots, track_adopted_ranges=True))
+    assert result.adopted_ranges == {world.ComponentType.FULL: [(16, 24)]}
+    again = cache.token_to_kv_pool_allocator.alloc(24)
+    assert cache.insert(InsertParams(key=longer, value=again, track_adopted_ranges=True)).adopted_ranges == {}
+
+
+def test_slots_of_32_bits_are_taken():
+    cache = world.ours(page_size=1)
+    slots = cache.token_to_kv_pool_allocator.alloc(3)
+    cache.insert(InsertParams(key=world.key([1, 2, 3]), value=slots.to(dtype=world.torch.int32)))
+    found = match(cache, [1, 2, 3])
+    assert cache.path_device_indices(found.last_device_node).tolist() == slots.tolist()
+
+
+def test_the_line_for_a_lack_of_memory_is_that_of_sglangs_tree():
+    ours, theirs = world.ours(page_size=4), world.theirs(page_size=4)
+    for cache in (ours, theirs):
+        insert(cache, range(8))
+    assert ours.available_and_evictable_str() == theirs.available_and_evictable_str()
+
+
+def test_pages_grow_to_the_limit_where_the_allocator_does_not_say_its_size():
+    params = world.params(1, pages=1)
+    params.token_to_kv_pool_allocator.size = None
+    cache = world.RadixKVCache(params)
+    for first, length in ((0, 700_000), (1 << 21, 300_000)):
+        tokens = range(first, first + length)
+        cache.insert(InsertParams(key=world.key(tokens), value=world.torch.arange(length, dtype=world.torch.int64)))
+    assert cache.evictable_size() == 1_000_000

@@ -25,6 +25,7 @@ from sglang.srt.mem_cache.base_prefix_cache import (
     MatchResult,
 )
 from sglang.srt.mem_cache.radix_cache import RadixKey
+from sglang.srt.mem_cache.unified_cache.component_type import ComponentType
 
 import radixkv
 from radixkv.sglang._events import Hashes
@@ -33,9 +34,9 @@ from radixkv.sglang._wide import Sentinels
 
 POLICIES = ("lru", "lfu", "fifo", "mru", "filo", "slru", "priority")
 
-# Pages for an allocator that does not say how many slots it has, and namespaces whose handles are
-# kept.
-UNKNOWN_PAGES = 1 << 12
+# Pages for an allocator that does not say how many slots it has: at first, and at most. Namespaces
+# whose handles are kept.
+UNKNOWN_PAGES, MOST_UNKNOWN_PAGES = 1 << 12, 1 << 20
 KEPT_NAMESPACES = 1024
 # Nodes that are kept after their last request, with the slots of their paths.
 KEPT_NODES = 256
@@ -119,13 +120,14 @@ class RadixKVCache(BasePrefixCache):
     def reset(self):
         size = getattr(self.token_to_kv_pool_allocator, "size", None)
         pages = size // self.page_size + 1 if isinstance(size, int) and size > 0 else UNKNOWN_PAGES
+        self._most_pages = max(2 * pages, MOST_UNKNOWN_PAGES)
         self._cache = radixkv.PrefixCache(
             self.page_size,
             pages,
             policy=self.policy,
             clock="logical",
             external=True,
-            growable_to=max(2 * pages, 1 << 20),
+            growable_to=self._most_pages,
         )
         self._space = functools.lru_cache(KEPT_NAMESPACES)(self._named_space)
         # Pages that hold nothing; the last ones of a stack.
@@ -254,20 +256,23 @@ class RadixKVCache(BasePrefixCache):
                     self._cache.count_use(hit)
                 end, node = hit, self._node(hit, hit.blocks())
             else:
-                end, node = self._store(key, tokens, value, length, hit)
+                end, node = self._store(key, tokens, value, length, hit, params.session_id)
             if self.policy == "priority":
                 self._cache.prioritize(end, params.priority or 0)
             end.release()
         if params.prev_prefix_len < before and self.token_to_kv_pool_allocator is not None:
             # The request computed what another one had cached: the tree's slots stay.
             self.token_to_kv_pool_allocator.free_segment(value[params.prev_prefix_len : before], start_pos=0)
-        return InsertResult(prefix_len=before, last_device_node=node)
+        adopted = {} if params.track_adopted_ranges else None
+        result = InsertResult(prefix_len=before, last_device_node=node, adopted_ranges=adopted)
+        result.record_adopted_range(ComponentType.FULL, before, length)
+        return result
 
-    def _store(self, key, tokens, value, length, hit):
+    def _store(self, key, tokens, value, length, hit, session_id):
         before = hit.len_tokens
         pages = self._take_pages((length - before) // self.page_size)
         # A copy: the value is the caller's.
-        tail = value[before:length].to(self.device, copy=True)
+        tail = value[before:length].to(device=self.device, dtype=torch.int64, copy=True)
         first, end = int(pages[0]), int(pages[-1]) + 1
         if end - first == len(pages):
             # They follow one another: no index goes to the device.
@@ -288,13 +293,16 @@ class RadixKVCache(BasePrefixCache):
         elif (known := self._nodes.get(int(old[-1]))) is not None and known.slots is not None:
             node.know_slots(known.slots, tail)
         if self._hashes is not None:
-            self._hashes.stored(key[:length], before, old, pages)
+            self._hashes.stored(key[:length], before, old, pages, session_id)
         return inserted, node
 
     def _take_pages(self, count):
         """Pages that hold nothing, in ascending order."""
         if self._top < count:
-            added = np.array(self._cache.grow(max(count, self._cache.capacity_blocks)), dtype=np.int32)
+            capacity = self._cache.capacity_blocks
+            # Twice as many, as far as there may be.
+            more = max(count - self._top, min(capacity, self._most_pages - capacity))
+            added = np.array(self._cache.grow(more), dtype=np.int32)
             grown = np.empty(self._cache.capacity_blocks, dtype=np.int32)
             grown[: len(added)] = added
             grown[len(added) : len(added) + self._top] = self._free[: self._top]
@@ -343,6 +351,7 @@ class RadixKVCache(BasePrefixCache):
                 prev_prefix_len=kv.cache_protected_len,
                 inserted_len=kv.cache_inserted_len,
                 priority=priority,
+                session_id=req.session_id,
             )
         )
         kv.cache_inserted_len = max(kv.cache_inserted_len, length)
@@ -399,6 +408,13 @@ class RadixKVCache(BasePrefixCache):
     def total_size(self):
         """Tokens cached, and those of other components: none."""
         return sum(self._cache.block_counts()[2:]) * self.page_size, 0
+
+    def available_and_evictable_str(self):
+        free, evictable = self.token_to_kv_pool_allocator.available_size(), self.evictable_size()
+        return (
+            f"Available full tokens: {free + evictable} "
+            f"(full_available_size={free} + full_evictable_size_={evictable})\n"
+        )
 
     def all_values_flatten(self):
         stored = (event.blocks for event in self._cache.snapshot().events)

@@ -12,7 +12,7 @@ class Hashes:
         self._recorder = recorder
         self._of_page = {}
 
-    def stored(self, key, before, old, pages):
+    def stored(self, key, before, old, pages, session_id=None):
         """The key's units from `before` on are cached in `pages`, after the pages `old`."""
         root = TreeNode()
         parent, node = root, TreeNode()
@@ -25,7 +25,7 @@ class Hashes:
             root.hash_value, root.key = [], key[:0]
         node.parent, node.key = parent, key[before:]
         recorder = self._recorder
-        recorder.record_store(node)
+        recorder.record_store(node, session_id=session_id)
         of_events, seed = recorder._node_event_hash_values(node), recorder._namespace_seed(node)
         for page, hashed, of_event in zip(pages.tolist(), node.hash_value, of_events, strict=True):
             sent = namespaced_block_hash(hash_str_to_int64(of_event), namespace_seed=seed)
