@@ -3,8 +3,10 @@
 # and its types. Everything is built and installed below target/python. The sources of SGLang's own
 # trees come from its wheel, without what it needs; torch is a stand-in, or the real one with
 # RADIXKV_TORCH=real, which also fetches vLLM's wheel (340 MB, of which the sources stay). Without it
-# the tests for vLLM run if its sources are there. RADIXKV_DEBUG_PYTHON names a debug build of CPython
-# to run the tests in as well, RADIXKV_FEATURES features of the wheel.
+# the tests for vLLM run if its sources are there. RADIXKV_SGLANG_TESTS names the folder of SGLang's
+# own tests of its prefix cache (test/registered/unit/mem_cache of its repository), which run with the
+# real torch. RADIXKV_DEBUG_PYTHON names a debug build of CPython to run the tests in as well,
+# RADIXKV_FEATURES features of the wheel.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -12,6 +14,7 @@ package=bindings/python
 sglang=0.5.23
 vllm=0.33.0
 mkdir -p "${CARGO_TARGET_DIR:-target}/python"
+sglang_tests=${RADIXKV_SGLANG_TESTS:+$(realpath "$RADIXKV_SGLANG_TESTS")}
 work=$(cd "${CARGO_TARGET_DIR:-target}/python" && pwd)
 export CARGO_TARGET_DIR="$work/build" PYTHONDONTWRITEBYTECODE=1
 
@@ -46,6 +49,13 @@ pip install -q "$work"/wheel/radixkv-*.whl
 
 cd "$package"
 RADIXKV_SGLANG="$work/sglang-$sglang" RADIXKV_VLLM="$work/vllm-$vllm" python -m pytest -q -p no:cacheprovider
+if [ "${RADIXKV_TORCH:-}" = real ]; then
+    if [ -n "$sglang_tests" ]; then
+        RADIXKV_SGLANG="$work/sglang-$sglang" python tests/sglang/upstream.py "$sglang_tests"
+    else
+        echo "SGLang's own tests do not run: RADIXKV_SGLANG_TESTS does not name their folder"
+    fi
+fi
 mypy --strict --cache-dir "$work/mypy" tests/typed.py
 python -m mypy.stubtest radixkv._radixkv
 # The same wheel in an interpreter that checks itself and counts its references, if one is named.

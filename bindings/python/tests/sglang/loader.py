@@ -23,6 +23,7 @@ REAL = {CACHE + name for name in "base_prefix_cache cache_init_params common eve
         "pool_host.mha pool_host.mla pool_host.page_unified hybrid_cache hybrid_cache.hybrid_cache_controller".split()} | {
     "sglang.srt.disaggregation.kv_events", "sglang.srt.environ", "sglang.srt.managers.cache_controller"}
 RUST = CACHE + "rust_tree_core"
+STUBBED = {"orjson", "org", "psutil", "pydantic", "sglang", "torch", "transformers", "triton", "zmq"}
 INSTALLED = {"msgspec", "numpy", "radixkv", "typing_extensions"}
 FOLDERS = ("sglang", "sglang.srt", "sglang.srt.mem_cache", "sglang.srt.disaggregation", "sglang.srt.managers")
 
@@ -57,6 +58,12 @@ class Nothing:
     def __iter__(self):
         return iter(())
 
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        return None
+
     def __bool__(self):
         return False
 
@@ -88,7 +95,7 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         is_real = top in INSTALLED or top in sys.stdlib_module_names or name in REAL
         if is_real or name.startswith((CACHE + "unified_cache", RUST)):
             return None
-        if top not in ("sglang", "torch", "triton", "zmq", "pydantic", "org"):
+        if top not in STUBBED:
             return None
         if top == "torch" and os.environ.get("RADIXKV_TORCH") == "real":
             return None
@@ -112,12 +119,13 @@ def sources():
     return Path(folder) if folder and (Path(folder) / "sglang/srt/mem_cache").is_dir() else None
 
 
-def load():
-    """Makes `sglang.srt.mem_cache` importable; once."""
+def load(more=()):
+    """Makes `sglang.srt.mem_cache` importable, and the modules `more` of SGLang; once."""
     if any(isinstance(finder, _Finder) for finder in sys.meta_path):
         return
     sys.meta_path.insert(0, _Finder())
-    for name in FOLDERS:
+    REAL.update(more)
+    for name in (*FOLDERS, *sorted({name.rpartition(".")[0] for name in more} - REAL - {*FOLDERS})):
         module = types.ModuleType(name)
         module.__path__ = [str(sources().joinpath(*name.split(".")))]
         sys.modules[name] = module
