@@ -17,6 +17,9 @@ pub mod getting_started {}
 #[doc = include_str!("../../../docs/embedding.md")]
 pub mod embedding {}
 
+#[doc = include_str!("../../../docs/own-blocks.md")]
+pub mod own_blocks {}
+
 #[doc = include_str!("../../../docs/tiers.md")]
 pub mod tiers {}
 
