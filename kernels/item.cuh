@@ -118,11 +118,12 @@ RK_DEV void softmax_step(float (&x)[8], RowState (&row)[2], float (&factor)[2]) 
     float top = rk_max(rk_max(s[0], s[1]), rk_max(s[2], s[3]));
     top = rk_max(top, rk_shuffle_xor(top, 1));
     top = rk_max(top, rk_shuffle_xor(top, 2));
-    top = rk_max(row[r].max, top);                          // finite: every tile has a key
-    factor[r] = rk_exp2(row[r].max - top);                  // first tile: exp2(-inf) = 0
+    top = rk_max(row[r].max, top);
+    const float base = top == -RK_INF ? 0.f : top;          // scores beyond the range of a float
+    factor[r] = rk_exp2(row[r].max - base);                 // first tile: exp2(-inf) = 0
     row[r].max = top;
 #pragma unroll
-    for (int i = 0; i < 4; ++i) s[i] = rk_exp2(s[i] - top);
+    for (int i = 0; i < 4; ++i) s[i] = rk_exp2(s[i] - base);
     row[r].sum = row[r].sum * factor[r] + ((s[0] + s[1]) + (s[2] + s[3]));
   }
 }
@@ -259,24 +260,26 @@ RK_DEV void score(const RkScoring& scoring, u32 key, u32 position, u32 lane, con
   }
 }
 
-// The unit of a row's sums of values that have scales: a power of two, so that weights times scales fit f16.
+// The unit of a row's sums of values that have scales: a power of two, so that weights times scales
+// fit f16. `past` is the unit less what weights lost since it was chosen, as maxima rose.
 struct ValueUnit {
-  float of, inverse;
-  // Takes in a row's weights of a tile times their scales, which become f16; returns what the row's sums are multiplied by.
-  RK_DEV_METHOD float take(float* x) {
-    float top = rk_max(rk_max(x[0], x[1]), rk_max(x[2], x[3])), rescaled = 1.f;
-    if (rk_ballot(top > 32768.f * of) != 0) {               // seldom
+  float of, past;
+  // Takes in a row's weights of a tile times their scales, which become f16; `factor` becomes what
+  // the row's sums are multiplied by.
+  RK_DEV_METHOD void take(float* x, float& factor) {
+    float top = rk_max(rk_max(x[0], x[1]), rk_max(x[2], x[3]));
+    past *= factor;
+    if (rk_ballot(top > 32768.f * of || 256.f * past < of) != 0) {   // seldom
       top = rk_max(top, rk_shuffle_xor(top, 1));
       top = rk_max(top, rk_shuffle_xor(top, 2));
-      top = rk_max(top, 256.f * of);
+      top = rk_max(top, 256.f * past);
       const u32 biased = as_bits(top) >> 23, exponent = biased < 9 ? 9 : rk_min(biased, 253);
-      rescaled = of * as_float((262 - exponent) << 23);
-      of = as_float((exponent - 8) << 23);                  // the largest is 2^8 of it
-      inverse = as_float((262 - exponent) << 23);
+      factor = factor * of * as_float((262 - exponent) << 23);
+      of = past = as_float((exponent - 8) << 23);           // the largest is 2^8 of it
     }
+    const float inverse = as_float((254u << 23) - as_bits(of));
 #pragma unroll
     for (int i = 0; i < 4; ++i) x[i] *= inverse;
-    return rescaled;
   }
 };
 
@@ -310,7 +313,7 @@ RK_DEV void attend(const Args& a, const RkDecodeItem& item, const u8* k, u32 key
 #pragma unroll
     for (int i = 0; i < 8; ++i) x[i] *= scales[16 + lane % 4 * 2 + i / 2 % 2 * 8 + i % 2];
 #pragma unroll
-    for (int r = 0; r < 2; ++r) factor[r] *= unit[r].take(x + 4 * r);
+    for (int r = 0; r < 2; ++r) unit[r].take(x + 4 * r, factor[r]);
   }
   constexpr bool BF16 = S::E::ITEM_BF16;
   const u32 p[4] = {rk_pack<BF16>(x[0], x[1]), rk_pack<BF16>(x[4], x[5]),

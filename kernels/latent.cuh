@@ -140,10 +140,11 @@ RK_DEV void weigh(const RkDecodeArgs& a, const RkDecodeItem& item, const float* 
   top = rk_max(top, rk_shuffle_xor(top, 1));
   top = rk_max(top, rk_shuffle_xor(top, 2));
   top = rk_max(top, rk_shuffle_xor(top, 4));
-  top = rk_max(state.max, top);                             // finite: every step has a key
-  const float factor = rk_exp2(state.max - top);            // first step: exp2(-inf) = 0
+  top = rk_max(state.max, top);
+  const float base = top == -RK_INF ? 0.f : top;            // scores beyond the range of a float
+  const float factor = rk_exp2(state.max - base);           // first step: exp2(-inf) = 0
 #pragma unroll
-  for (u32 i = 0; i < 4; ++i) x[i] = rk_exp2(x[i] - top);
+  for (u32 i = 0; i < 4; ++i) x[i] = rk_exp2(x[i] - base);
   state = {top, state.sum * factor + ((x[0] + x[1]) + (x[2] + x[3]))};
   *(rk_u2*)(weights + S::Weights::at(row, column / 8) + column % 8 * 2) = rk_u2{rk_pack<BF16>(x[0], x[1]), rk_pack<BF16>(x[2], x[3])};
   if (lane % 8 == 0) factors[row] = factor;

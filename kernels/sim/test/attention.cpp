@@ -241,6 +241,56 @@ void test_decode(const Shape& shape, const std::vector<u32>& lengths, u32 most_s
   compare("decode", pool, queries, results, seq, views, model, scale, seed);
 }
 
+// One item of one sequence, without parts.
+static void decode_whole(const char* what, const Pool& pool, const Queries& queries, const Model& model, u32 seed) {
+  const Shape& shape = pool.shape;
+  const u32 length = pool.lengths[0];
+  const Scoring scoring(model);
+  Results results(shape, 1);
+  std::vector<RkDecodeItem> plan;
+  for (u32 h = 0; h < shape.items(); ++h)
+    plan.push_back({first_token(shape), pool.starts[0], h, 0, length, RK_DIRECT, length, 0});
+  const Memory<RkDecodeItem> items(plan);
+  const Memory<u32> table(pool.table.copy());
+  const Memory<float> o(1), ml(1);
+  const Decoder decode = decoder(shape);
+  const double scale = 1 / std::sqrt((double)shape.dim);
+  launch(decode.name, (u32)items.size(), 1, decode.threads, decode.shared, seed,
+         decode_args(pool, queries, results, o, ml, items, table, scoring, scale, seed));
+  compare(what, pool, queries, results, {0}, {{length, length}}, model, scale, seed);
+}
+
+// Values of the first keys are much larger than all others, and their weights become small: at once,
+// or by less than 2^8 from tile to tile of a warp.
+void test_fading(const Shape& shape, u32 seed) {
+  for (float slope : {1.f, 0.08f}) {
+    Random r(seed);
+    const Pool pool(shape, {400}, r, 0, true);
+    const Queries queries(shape, 1, r, 1e-3);
+    Model model;
+    model.slopes.assign(shape.q_heads(), slope);
+    for (u32 t = 0; t < 16; ++t) pool.enlarge(0, t, std::ldexp(1.f, slope == 1.f ? 60 : 36));
+    decode_whole("fading", pool, queries, model, seed);
+  }
+}
+
+// The ranges within which decode is exact: of a query's elements, and of weights times scales of
+// values, where the largest ones meet zeros.
+void test_ranges(const Shape& shape, u32 seed) {
+  Random r(seed);
+  const Pool pool(shape, {40}, r, 0, true);
+  const Queries queries(shape, 1, r);
+  for (u32 h = 0; h < shape.q_heads(); ++h) queries.q[h * shape.dim] = shape.type.encode(std::ldexp(1., 26));
+  for (u32 t = 0; t < 40; ++t)
+    for (u32 h = 0; h < shape.kv_heads; ++h) {
+      pool.k[pool.place(0, t, h, shape.dim)] = 0;
+      if (t == 5) memset(pool.v.get() + pool.place(0, t, h, shape.dim), 0, shape.dim);
+    }
+  // Other scales of values differ by 1e5.
+  pool.enlarge(0, 5, 8.f);
+  decode_whole("ranges", pool, queries, Model(), seed);
+}
+
 // A row of a tree sees itself, and of the rows before it a random one and all that this one sees.
 static u32 tree_row(const std::vector<u32>& before, Random& r) {
   const u32 index = (u32)before.size();

@@ -132,6 +132,24 @@ static void many_heads(u32 schedule) {
   test_append(shape, 40, false, schedule);
 }
 
+// Numbers at the ends of their ranges.
+static void extremes(u32 schedule) {
+  const u32 dim = 64 * (1 + schedule % 2), block = BLOCKS[schedule % 7];
+  for (Kind kind : {Kind::I8, Kind::E4M3}) {
+    const Shape shape = {{kind}, dim, 1 + schedule % 2, 3, block, schedule % 4 > 1, dim};
+    test_fading(shape, schedule);
+    test_ranges(shape, schedule);
+  }
+  // Slopes that take the scores of all keys but the last few out of the range of a float.
+  for (const Shape& shape : {Shape{{KINDS[schedule % 4]}, dim, 1, 3, block, false, dim},
+                             Shape{{KINDS[schedule % 2]}, 576, 1, 16, block, false, 512, 1}}) {
+    Model model;
+    model.slopes.assign(shape.q_heads(), 1e38f);
+    test_decode(shape, {1, 17, 90}, 3, model, schedule);
+    if (!shape.latent_items) test_extend(shape, {90}, {20}, 1, model, false, schedule);
+  }
+}
+
 static void movement(u32 schedule) {
   Random r(schedule + 99);
   test_copy(1, 1 + draw(r, 5000), 1 + draw(r, 3), schedule);
@@ -164,6 +182,7 @@ int main(int argc, char** argv) {
     latents(schedule, full);
     attention(schedule, full);
     long_sequences(schedule);
+    extremes(schedule);
     if (schedule < 4) many_heads(schedule);
   }
   printf("%d checks, %d failed\n", checks, failures);

@@ -121,12 +121,12 @@ class Pool {
   // How scales lie: one for each head of each token, or one for each head.
   enum class Scales { TOKENS, HEADS };
 
-  Pool(const Shape& shape, const std::vector<u32>& lengths, Random& r, u32 shared = 0)
+  Pool(const Shape& shape, const std::vector<u32>& lengths, Random& r, u32 shared = 0, bool of_tokens = false)
       : shape(shape),
         lengths(lengths),
         spare(draw(r, 4)),
         blocks(count(shape, lengths, shared) + spare),
-        scales(draw(r, 3) ? Scales::TOKENS : Scales::HEADS),
+        scales(of_tokens || draw(r, 3) ? Scales::TOKENS : Scales::HEADS),
         k(elements(shape.dim) * shape.type.bytes()),
         v(shape.latent_items ? 0 : elements(shape.value_dim) * shape.type.bytes()),
         k_scale(scale_count()),
@@ -164,6 +164,10 @@ class Pool {
       memset(v.get() + place(s, t, h, shape.value_dim) * shape.type.bytes(), 0xff, shape.value_dim * shape.type.bytes());
       if (shape.type.scaled() && scales == Scales::TOKENS) k_scale[scale_place(s, t, h)] = v_scale[scale_place(s, t, h)] = NAN;
     }
+  }
+  // Of a pool with scales of tokens: makes a token's values so many times as large.
+  void enlarge(size_t s, u32 t, float times) const {
+    for (u32 h = 0; h < shape.kv_heads; ++h) v_scale[scale_place(s, t, h)] *= times;
   }
   RkKv kv() const {
     const bool tokens = scales == Scales::TOKENS;

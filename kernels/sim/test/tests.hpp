@@ -6,6 +6,8 @@ void test_decode(const Shape& shape, const std::vector<u32>& lengths, u32 most_s
 void test_extend(const Shape& shape, const std::vector<u32>& lengths, const std::vector<u32>& chunk, u32 most_splits, const Model& model,
                  bool trees, u32 seed);
 void test_cascade(const Shape& shape, const std::vector<u32>& lengths, u32 shared, u32 most_splits, const Model& model, u32 seed);
+void test_fading(const Shape& shape, u32 seed);
+void test_ranges(const Shape& shape, u32 seed);
 void test_widening(u32 seed);
 void test_nan(const Shape& shape, u32 seed);
 void test_merge(const Shape& shape, u32 seed);
