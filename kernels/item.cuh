@@ -97,8 +97,8 @@ template <int D, int V, Kind K> struct Ring {
         copy_tokens<typename S::Keys>(k, kv.k, token_unit<S::E::BYTES>(kv, kv.k, blocks, in_block), lanes, key);
         copy_tokens<typename S::Values>(v, kv.v, token_unit<S::E::BYTES>(kv, kv.v, blocks, in_block), lanes, key);
         if (S::E::SCALED) {
-          const u32 scale = rk_shuffle((u32)scale_offset(kv, blocks, in_block, 0), lanes + lane % 16);
-          copy_scales(scales, scale + (u64)kv_head * kv.scale_head_stride, key + lane % 16);
+          const u32 from = lanes + lane % 16, block = rk_shuffle(blocks, from);
+          copy_scales(scales, scale_offset(kv, block, rk_shuffle(in_block, from), kv_head), key + lane % 16);
         }
       }
     }

@@ -110,6 +110,7 @@ MUTANTS = [
     ("decode: queries of 8-bit keys in their own order", "item.cuh", "q[r + 2] = four.y;", "q[r + 2] = four.x;"),
     ("decode: columns of 8-bit values in the order of 16-bit ones", "item.cuh", "rk_f4{o[2 * i][2 * r], o[2 * i + 1][2 * r], o[2 * i][2 * r + 1], o[2 * i + 1][2 * r + 1]};", "rk_f4{o[2 * i][2 * r], o[2 * i][2 * r + 1], o[2 * i + 1][2 * r], o[2 * i + 1][2 * r + 1]};"),
     ("decode: the entries of the next tokens are not kept", "item.cuh", "blocks = n == 0 ? entry(0) : ahead;", "blocks = entry(0);"),
+    ("decode: scales of tokens are at offsets of 32 bits", "item.cuh", "copy_scales(scales, scale_offset(kv, block, rk_shuffle(in_block, from), kv_head)", "copy_scales(scales, (u32)scale_offset(kv, block, rk_shuffle(in_block, from), kv_head)"),
     ("decode: tokens of the odd tile from the even one", "item.cuh", "lanes = n % 2 * 16;", "lanes = 0;"),
     ("decode: slopes of the first head", "item.cuh", "-scoring.slopes[heads[i / 4]]", "-scoring.slopes[heads[0]]"),
     ("decode: slopes from one token further", "item.cuh", "(int)(position - 1 - (key", "(int)(position - (key"),

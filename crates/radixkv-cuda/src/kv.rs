@@ -86,17 +86,28 @@ pub struct Planes<'a> {
 /// The variant of the attention kernels for a layout, if there are kernels for it.
 pub(super) fn check(layout: &Layout) -> Result<Variant, GpuError> {
     layout.check()?;
-    let Layout { dtype, head_dim, value_dim, block_size, blocks, .. } = *layout;
-    let piece = block_bytes(layout);
-    // Strides inside a block and units of a copy are `u32` in the kernels; where the table is looked up for each token, so are units of 16
-    // bytes in a plane, and numbers of scales.
-    let of_tokens = block_size % 16 != 0 || !matches!(head_dim, 64 | 128 | 256);
-    let most_of_a_plane = if of_tokens { 16 << 32 } else { usize::MAX };
-    if u32::try_from(piece).is_err() || piece.saturating_mul(blocks) > most_of_a_plane {
-        return Err(ShapeError::TooLarge { blocks: layout.blocks }.into());
-    }
+    let Layout { dtype, head_dim, value_dim, .. } = *layout;
+    check_stride(layout, block_bytes(layout))?;
     Variant::of_layout(layout).ok_or(GpuError::Layout { dtype, head_dim, value_dim })
 }
+
+/// Checks that the kernels can name every row of a plane with so many bytes from block to block.
+fn check_stride(layout: &Layout, stride: usize) -> Result<(), GpuError> {
+    let Layout { head_dim, block_size, blocks, .. } = *layout;
+    let piece = block_bytes(layout);
+    // Strides inside a block and units of a copy are `u32` in the kernels; where the table is looked
+    // up for each token, so are units of 16 bytes in a plane.
+    let of_tokens = block_size % 16 != 0 || !matches!(head_dim, 64 | 128 | 256);
+    let most_of_a_plane = if of_tokens { MOST_IN_UNITS } else { usize::MAX };
+    let plane = stride.saturating_mul(blocks - 1).saturating_add(piece);
+    if u32::try_from(piece).is_err() || plane > most_of_a_plane {
+        return Err(ShapeError::TooLarge { blocks }.into());
+    }
+    Ok(())
+}
+
+/// The bytes that 32 bits name in units of 16.
+const MOST_IN_UNITS: usize = 16 << 32;
 
 /// Bytes of the elements of one block in a plane.
 fn element_bytes(layout: &Layout, half: Half) -> usize {
@@ -129,7 +140,8 @@ impl Kv {
     ///
     /// # Errors
     ///
-    /// [`GpuError::Shape`] if there is not one address for each layer, or blocks overlap; [`GpuError::Unaligned`] if an
+    /// [`GpuError::Shape`] if there is not one address for each layer, blocks overlap, or a plane of
+    /// blocks that are looked up for each token reaches over more than 64 GiB; [`GpuError::Unaligned`] if an
     /// address or the stride is not a multiple of 16 bytes; [`GpuError::Layout`] if there are no kernels for the
     /// layout; or if the driver fails.
     ///
@@ -176,6 +188,7 @@ impl Kv {
         if let Some(&address) = planes.iter().chain([&bytes]).find(|address| **address % 16 != 0) {
             return Err(GpuError::Unaligned { address });
         }
+        check_stride(&layout, stride)?;
         let last = (layout.blocks as u64 - 1).saturating_mul(bytes);
         let extent = last.saturating_add(block_bytes(&layout) as u64);
         let together = are_in_one_allocation(device, &planes, extent);
@@ -442,6 +455,14 @@ pub(super) fn layer_kv(layout: &Layout, planes: [u64; 2], block_stride: usize, s
         scale_head_stride: if of_blocks { layout.block_size as u32 } else { 1 },
         block_tokens: layout.block_size as u32,
         blocks: layout.blocks as u32,
+    }
+}
+
+impl LayerKv {
+    /// Whether the kernels can have the places of pages of 16-bit elements in units of 16 bytes.
+    pub(super) fn fits_units(&self) -> bool {
+        let stride = self.keys.block_stride.max(self.values.block_stride);
+        stride.saturating_mul(2 * u64::from(self.blocks)) <= MOST_IN_UNITS as u64
     }
 }
 

@@ -201,7 +201,10 @@ impl Work<'_> {
         let sizes = self.sizes;
         let address = |span: ArraySpan| if span.len > 0 { self.arrays.address(span) } else { 0 };
         let (rows, [members, contexts, trees]) = match owners {
-            TileOwners::Chunk { trees } => (TileRows::Chunk { wgmma: sizes.wgmma }, [0, 0, address(trees)]),
+            TileOwners::Chunk { trees } => {
+                // Either kernel takes the tiles; that of warpgroups has places of pages in 32 bits.
+                (TileRows::Chunk { wgmma: sizes.wgmma && layer_kv.fits_units() }, [0, 0, address(trees)])
+            }
             TileOwners::Sharers { members, contexts } => (TileRows::Sharers, [address(members), address(contexts), 0]),
         };
         let arguments = TileArgs {

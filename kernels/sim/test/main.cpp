@@ -139,6 +139,8 @@ static void extremes(u32 schedule) {
     const Shape shape = {{kind}, dim, 1 + schedule % 2, 3, block, schedule % 4 > 1, dim};
     test_fading(shape, schedule);
     test_ranges(shape, schedule);
+    // Scales at offsets that take more than 32 bits, in pages that are looked up for each token.
+    test_ranges({{kind}, 128, 4, 2, 7, schedule % 2 == 1, 128}, schedule);
   }
   // Slopes that take the scores of all keys but the last few out of the range of a float.
   for (const Shape& shape : {Shape{{KINDS[schedule % 4]}, dim, 1, 3, block, false, dim},

@@ -171,7 +171,7 @@ class Pool {
   }
   RkKv kv() const {
     const bool tokens = scales == Scales::TOKENS;
-    const u64 of_a_block = tokens ? (u64)shape.block * shape.kv_heads : 0;
+    const u64 of_a_block = tokens ? scale_block_stride() : 0;
     return {plane(k, k_scale, shape.dim, of_a_block), plane(v, v_scale, shape.value_dim, of_a_block), of_a_block, tokens ? 1u : 0u,
             tokens ? shape.block : 1u, shape.block, first_block(shape) + blocks};
   }
@@ -186,15 +186,17 @@ class Pool {
   Memory<u32> table;
 
  private:
+  // As if the elements of a block lay between.
+  u64 scale_block_stride() const { return (u64)shape.block * shape.kv_heads * (1 + shape.dim / 4); }
   size_t scale_count() const {
     if (!shape.type.scaled()) return 0;
-    return scales == Scales::TOKENS ? (size_t)blocks * shape.block * shape.kv_heads : shape.kv_heads;
+    return scales == Scales::TOKENS ? blocks * scale_block_stride() : shape.kv_heads;
   }
   size_t scale_place(size_t s, u32 t, u32 h) const {
     if (!shape.type.scaled()) return 0;
     if (scales == Scales::HEADS) return h;
     const size_t block = table[starts[s] + t / shape.block] - first_block(shape);
-    return (block * shape.kv_heads + h) * shape.block + t % shape.block;
+    return block * scale_block_stride() + h * shape.block + t % shape.block;
   }
   double element(const Memory<u8>& plane, const Memory<float>& scale, size_t at, size_t scale_at) const {
     const double stored = shape.type.stored(plane.get() + at * shape.type.bytes());

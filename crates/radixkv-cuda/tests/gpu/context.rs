@@ -143,6 +143,26 @@ fn storage_that_does_not_fit_is_refused() {
     }
 }
 
+/// Where the table is looked up for each token, places in a plane are 32 bits of units of 16 bytes:
+/// also between blocks of an engine that lie apart.
+#[test]
+fn storage_that_reaches_too_far_is_refused() {
+    let Some(driver) = driver() else { return };
+    let device = driver.open();
+    let wrap = |dtype, block_size, block_bytes: usize| {
+        let layout = Layout { layers: 1, blocks: 1025, block_size, dtype, ..LAYOUT };
+        let planes = Planes { keys: &[0x1000], values: &[0x2000], block_stride: block_bytes / dtype.bytes() };
+        // SAFETY: nothing is queued with it.
+        unsafe { Kv::from_raw(&device, layout, planes) }.map(drop)
+    };
+    let refused = Err(GpuError::Shape(ShapeError::TooLarge { blocks: 1025 }));
+    for dtype in [Dtype::Bf16, Dtype::E4m3] {
+        assert_eq!(wrap(dtype, 7, 1 << 26), refused, "64 GiB to the last block, and this one");
+        assert_eq!(wrap(dtype, 7, (1 << 26) - 16), Ok(()));
+        assert_eq!(wrap(dtype, 16, 1 << 30), Ok(()));
+    }
+}
+
 /// Each has a stream of its own.
 #[test]
 fn devices_of_one_gpu_share_its_context_and_the_kernels() {
