@@ -2,11 +2,11 @@
 //! shared memory is used several times. Where the device has no such instructions both are the same kernel.
 
 use fastrand::Rng;
-use radixkv_attention::{Dtype, Order};
+use radixkv_attention::{Backend, Dtype, Order, Output, Qkv};
 
 use super::attention::{Outputs, Subject};
-use super::bed::{Bed, Scores, Sequence, Shape};
-use super::driver::driver;
+use super::bed::{Bed, NAN, Scores, Sequence, Shape};
+use super::driver::{driver, stand_in_driver};
 
 const SHAPE: Shape = Shape { head_dim: 128, kv_heads: 1, group: 8, ..Shape::SMALL };
 
@@ -72,5 +72,41 @@ fn trees_after_contexts_of_many_steps() {
                 }
             }
         });
+    }
+}
+
+/// The other kernel runs, the same bits come out, also of a graph, and dropped in any order nothing
+/// is left.
+#[test]
+fn a_driver_without_warpgroups_has_one_kernel_for_both() {
+    let Some(driver) = stand_in_driver() else { return };
+    let bed = Bed::new(41, SHAPE, &[chunk(40, 3)], true);
+    for first in [true, false] {
+        let device = driver.open();
+        let outputs = [first, !first].map(|wgmma| {
+            let mut subject = Subject::of(&device, &bed);
+            subject.attention = subject.attention.with_wgmma(wgmma);
+            let Outputs { rows, lse } = subject.extend(&bed);
+            let [queries, keys, values] = bed.upload(&device);
+            let batch = subject.attention.prepare(&bed.layout, &bed.batch()).expect("a batch");
+            let mut out = device.upload(&vec![NAN; bed.queries.len()]).expect("memory");
+            let graph = device.capture(|| {
+                let new = Qkv { queries: queries.view(), keys: keys.view(), values: values.view() };
+                subject.attention.extend(&subject.kv, 1, &batch, new, Output { rows: out.view_mut(), lse: None })
+            });
+            let graph = graph.expect("a graph");
+            // SAFETY: storage, batch and buffers stay until the outputs have been read.
+            unsafe { graph.launch() }.expect("launched");
+            assert!(out.to_vec().expect("outputs") == rows, "captured, wgmma {wgmma}");
+            if wgmma {
+                drop((subject, graph, batch, out))
+            } else {
+                drop((graph, out, batch, subject))
+            }
+            (rows, lse)
+        });
+        assert!(outputs[0] == outputs[1]);
+        drop(device);
+        driver.assert_nothing_left("both kinds of products");
     }
 }
