@@ -1,4 +1,4 @@
-"""The examples of the README and of the book's first page run as they are printed."""
+"""The Python of the README, of the page of verbs and of the first page of the book runs as printed."""
 
 import contextlib
 import io
@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 README = Path(__file__).parents[1] / "README.md"
+VERBS = README.with_name("VERBS.md")
 GETTING_STARTED = README.parents[2] / "docs/getting-started-python.md"
 
 
@@ -23,7 +24,7 @@ def run(example):
     return printed.getvalue().splitlines()
 
 
-@pytest.mark.parametrize(("page", "number"), [(README, 0), (README, 1), (README, 2), (GETTING_STARTED, 0)])
+@pytest.mark.parametrize(("page", "number"), [(README, 0), (README, 1), (README, 2), (VERBS, 0), (GETTING_STARTED, 0)])
 def test_examples_print_what_they_say(page, number):
     example = examples(page)[number]
     said = [line.split("  # ")[1] for line in example.splitlines() if line.lstrip().startswith("print(")]
