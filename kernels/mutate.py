@@ -213,7 +213,7 @@ MUTANTS = [
     ("append: reads past the last token", "append.cu", "token < a.tokens;", "token <= a.tokens;"),
     ("append: reads past the row", "append.cu", "if (unit < keys) k[j] =", "k[j] ="),
     ("append: writes past the row", "append.cu", "if (unit < keys) *unit_place", "*unit_place"),
-    ("append: only what is in flight at first", "append.cu", "first += 32 * AHEAD", "first += units"),
+    ("append: only what is in flight at first", "append.cu", "first += 32 * AHEAD", "first += keys + values"),
     ("append: value stride ignored", "append.cu", "(a.v + token * a.v_stride);", "(a.v + token * a.k_stride);"),
     ("append: heads at the wrong stride", "append.cu", "(u64)(unit / head_units) * plane.head_stride", "(u64)(unit / head_units) * head_units * 8"),
     ("append: keys into the values", "append.cu", "*unit_place(a.kv.v, place, unit, value_units) = v[j];", "*unit_place(a.kv.v, place, unit, value_units) = k[j];"),
