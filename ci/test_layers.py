@@ -1,10 +1,13 @@
 #!/usr/bin/env python3
-"""The teeth of ci/layers.py and ci/doors.py: text planted into a copy of the sources must be refused, or must not."""
+"""The teeth of ci/layers.py, ci/doors.py and ci/links.py: text planted into a copy of the sources, or a page, must be refused, or must not."""
 
 import sys
+import tempfile
+from pathlib import Path
 
 import doors
 import layers
+import links
 from rust_modules import Crate, sources
 
 # Planted at the end of src/tree/walk.rs, which stands below the cache; refused by the layers.
@@ -162,8 +165,42 @@ def planted(texts):
     return Crate(files)
 
 
+# Planted as a page beside b.md, which has the heading "One two"; whether a link of it leads nowhere.
+LINKED = {
+    "[a](b.md)": False,
+    "[a](b.md#one-two)": False,
+    "[a](<b.md>)": False,
+    "`[a](c.md)`": False,
+    "```\n[a](c.md)\n```": False,
+    "[a](crate::Lease)": False,
+    "[a](https://example.org/c.md#no)": False,
+    "# Own\n[a](#own)": False,
+    "[a](c.md)": True,
+    "[a](b.md#two)": True,
+    "[a](#own)": True,
+    "[a](../outside.md)": True,
+    "![a](c.svg)": True,
+    "[a]\n\n[a]: c.md": True,
+}
+
+
+def unlinked():
+    """The planted pages that ci/links.py judges wrongly."""
+    with tempfile.TemporaryDirectory() as folder:
+        links.ROOT = Path(folder).resolve() / "repository"
+        links.ROOT.mkdir()
+        (links.ROOT.parent / "outside.md").touch()
+        (links.ROOT / "b.md").write_text("# One two\n")
+        page = links.ROOT / "a.md"
+        for text, is_broken in LINKED.items():
+            page.write_text(text)
+            links.anchors.cache_clear()
+            if bool([*links.broken(page)]) != is_broken:
+                yield text
+
+
 def main():
-    wrong = []
+    wrong = [f"ci/links.py judges wrongly: {text!r}" for text in unlinked()]
     for text in UPWARD:
         if not layers.broken(planted({"tree/walk.rs": text}), OTHERS):
             wrong.append(f"ci/layers.py lets through: {text!r}")
@@ -181,7 +218,7 @@ def main():
         wrong.append("ci/doors.py lets through a dependency under another name")
     if wrong:
         sys.exit("broken: the guards find what is planted\n" + "\n".join(wrong))
-    print(f"holds:  the guards find what is planted, {len(UPWARD) + len(OUTSIDE) + len(SAID)} texts, and pass {len(FINE)} others")
+    print(f"holds:  the guards find what is planted, {len(UPWARD) + len(OUTSIDE) + len(SAID) + sum(LINKED.values())} texts, and pass {len(FINE) + len(LINKED) - sum(LINKED.values())} others")
 
 
 FILES, OTHERS = sources(), layers.packages()
