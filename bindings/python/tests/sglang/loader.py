@@ -119,6 +119,16 @@ def sources():
     return Path(folder) if folder and (Path(folder) / "sglang/srt/mem_cache").is_dir() else None
 
 
+def no_sessions():
+    """In place of the sessions of SGLang's tree, whose module is not there: none is open."""
+    return types.SimpleNamespace(
+        try_match_prefix=lambda params: None,
+        try_checkpoint=lambda req, **rest: False,
+        any_holding_kv=lambda: False,
+        slots={},
+    )
+
+
 def load(more=()):
     """Makes `sglang.srt.mem_cache` importable, and the modules `more` of SGLang; once."""
     if any(isinstance(finder, _Finder) for finder in sys.meta_path):

@@ -102,13 +102,7 @@ def _theirs(own):
             built.append(self)
             super().__init__(params)
             if hasattr(self, "session"):
-                # Its module is not there: no session is open.
-                self.session = types.SimpleNamespace(
-                    try_match_prefix=lambda params: None,
-                    try_checkpoint=lambda req, **rest: False,
-                    any_holding_kv=lambda: False,
-                    slots={},
-                )
+                self.session = loader.no_sessions()
 
     return Theirs
 

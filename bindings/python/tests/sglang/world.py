@@ -75,12 +75,7 @@ def ours(**arguments):
 
 def theirs(**arguments):
     cache = UnifiedRadixCache(params(**arguments))
-    cache.session = types.SimpleNamespace(
-        try_match_prefix=lambda params: None,
-        try_checkpoint=lambda req, **rest: False,
-        any_holding_kv=lambda: False,
-        slots={},
-    )
+    cache.session = loader.no_sessions()
     return cache
 
 
