@@ -499,6 +499,8 @@ pub(super) fn check_len(what: &'static str, given: usize, needed: usize) -> Resu
 
 #[cfg(test)]
 mod tests {
+    use radixkv_attention::Dtype;
+
     use super::*;
 
     #[test]
@@ -516,5 +518,17 @@ mod tests {
             assert!(halves.iter().map(|run| (run.first, run.count)).eq([(0, 1), (1, 1)]), "{halves:?}");
         }
         assert_eq!(two(0x100, 0x300, 0), alone);
+    }
+
+    /// 64 GiB, whichever plane reaches further.
+    #[test]
+    fn places_of_pages_fit_32_bits_up_to_where_16_bytes_a_unit_reach() {
+        let (dtype, order) = (Dtype::Bf16, Order::Nhd);
+        let (layers, blocks, block_size, kv_heads, head_dim, value_dim) = (1, 1024, 16, 8, 128, 128);
+        let layout = Layout { layers, blocks, block_size, kv_heads, head_dim, value_dim, dtype, order };
+        let fits = |stride| layer_kv(&layout, [0x100, 0x200], stride, None).fits_units();
+        assert!(fits(1 << 26) && !fits((1 << 26) + 16) && !fits(1 << 40));
+        let more = Layout { blocks: 1025, ..layout };
+        assert!(!layer_kv(&more, [0x100, 0x200], 1 << 26, None).fits_units());
     }
 }
