@@ -87,9 +87,8 @@ static void attention(u32 schedule, bool full) {
         if (!full && (turn / 4 + kind) % (usual ? 4 : 8)) continue;
         const Shape shape = {{KINDS[kind]}, dims[0], 1 + turn % 2, group, BLOCKS[turn % 7], turn / 3 % 2 == 1, dims[1]};
         attention_of(shape, r, turn, schedule, full);
-        if (shape.type.scaled()) continue;
-        test_merge(shape, schedule);
         if (group != 1) test_empty(shape, schedule);
+        if (!shape.type.scaled()) test_merge(shape, schedule);
       }
 }
 
