@@ -84,10 +84,10 @@ RK_DEV rk_u4 rk_load_once(const rk_u4* p) {
 
 RK_DEV u32 rk_shared_address(const void* p) { return (u32)__cvta_generic_to_shared(p); }
 // Starts a copy of 16 bytes into shared memory; zeros where `valid` is false, and then nothing is read.
-RK_DEV void rk_copy_async(void* shared, const void* global, bool valid) {
-  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;"
-               ::"r"(rk_shared_address(shared)), "l"(global), "r"(valid ? 16 : 0) : "memory");
+RK_DEV void rk_copy_async_to(u32 shared, const void* global, bool valid) {
+  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(shared), "l"(global), "r"(valid ? 16 : 0) : "memory");
 }
+RK_DEV void rk_copy_async(void* shared, const void* global, bool valid) { rk_copy_async_to(rk_shared_address(shared), global, valid); }
 // The same with 4 bytes.
 RK_DEV void rk_copy_async_word(void* shared, const void* global, bool valid) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;"

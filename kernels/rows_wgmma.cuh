@@ -245,7 +245,7 @@ RK_DEV_METHOD void HopperConsumer<D, K>::run(const RkTileArgs& a, const RkTile& 
   rk_fence_products();
   rk_named_barrier(1 + consumer, 128);
 
-    const bool scored = a.scoring.cap != 0.f || a.scoring.slopes;
+  const bool scored = a.scoring.cap != 0.f || a.scoring.slopes;
   const float scale = scored ? 1.f : a.scale_log2;
   const u32 window = a.scoring.window, tile_first = range.first;
   // Steps inside of [low, high) are seen whole by all rows of the warp. Positions ascend, but for those of trees.

@@ -37,12 +37,9 @@ RK_DEV void rk_named_arrive(u32 id, u32 threads) { asm volatile("bar.arrive %0, 
 template <u32 N> RK_DEV void rk_give_registers() { asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(N)); }
 template <u32 N> RK_DEV void rk_take_registers() { asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(N)); }
 
-// A copy of 16 bytes as rk_copy_async, to an address of shared memory.
+// A copy of 16 bytes as rk_copy_async_to, without a condition.
 RK_DEV void rk_copy_async_to(u32 shared, const void* global) {
   asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(shared), "l"(global) : "memory");
-}
-RK_DEV void rk_copy_async_to(u32 shared, const void* global, bool valid) {
-  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(shared), "l"(global), "r"(valid ? 16 : 0) : "memory");
 }
 RK_DEV void rk_copy_wait_all() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 // What ordinary instructions and copies have written to shared memory, and this thread knows of, is there for products that it starts.
