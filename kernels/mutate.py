@@ -433,7 +433,7 @@ def main(words):
     wanted = lambda what: not words or any(w in what for w in words)
     for what, files, reason in ptx_mutants():
         if wanted(what):
-            # One schedule has each size of heads in one type only; four have them in both.
+            # One schedule has latent vectors of some types and heads only; four have all of them.
             first = verdict(program, "1", *map(str, files))
             report(what, *(first if first[0] == "caught" else verdict(program, "4", *map(str, files))), reason)
     for what, file, before, after, *reason in filter(lambda mutant: wanted(mutant[0]), MUTANTS):

@@ -79,12 +79,15 @@ static void attention(u32 schedule, bool full) {
   Random r(schedule * 7919 + 1);
   u32 turn = schedule;
   static const u32 DIMS[][2] = {{64, 64}, {128, 128}, {96, 96}, {192, 192}, {192, 128}, {256, 256}};
+  static const u32 GROUPS[] = {1, 4, 7, 8, 16};
   for (const auto& dims : DIMS)
-    for (u32 group : {1u, 4u, 7u, 8u, 16u})
+    for (u32 g = 0; g < 5; ++g)
       for (u32 kind = 0; kind < 4; ++kind, ++turn) {
+        const u32 group = GROUPS[g];
         const bool usual = dims[0] == 64 || dims[0] == 128;
         if (!usual && kind > 1) continue;                   // elements of 8 bits have the usual sizes
-        if (!full && (turn / 4 + kind) % (usual ? 4 : 8)) continue;
+        // Of the other sizes each type once a schedule, with another group each time.
+        if (!full && (usual ? (turn / 4 + kind) % 4 : (g + kind + schedule) % 5)) continue;
         const Shape shape = {{KINDS[kind]}, dims[0], 1 + turn % 2, group, BLOCKS[turn % 7], turn / 3 % 2 == 1, dims[1]};
         attention_of(shape, r, turn, schedule, full);
         if (group != 1) test_empty(shape, schedule);
