@@ -1,8 +1,8 @@
 //! A space: one generation of a namespace's tree. Clearing or dropping a namespace detaches its space whole.
 
 use crate::reclaim::{Canary, Guard, Node, Own, Ref};
+use crate::sync::Arc;
 use crate::sync::atomic::{AtomicPtr, AtomicUsize, Ordering::Relaxed};
-use crate::sync::{Arc, OwnerCell};
 
 use super::holdings::Holdings;
 use super::point::Point;
@@ -19,16 +19,7 @@ pub(crate) struct Space {
     pub(crate) offset: u32,
     /// The blocks of its namespace, over all generations.
     pub(crate) holdings: Arc<Holdings>,
-    pub(crate) account: SpaceAccount,
     canary: Canary,
-}
-
-/// What the evictor knows of a space. Apart from what every lookup and insert reads.
-#[derive(Debug)]
-#[repr(align(64))]
-pub(crate) struct SpaceAccount {
-    /// Runs in the accounts.
-    pub(crate) runs: OwnerCell<usize>,
 }
 
 impl Space {
@@ -41,7 +32,6 @@ impl Space {
                 detached: AtomicUsize::new(0),
                 offset,
                 holdings,
-                account: SpaceAccount { runs: OwnerCell::new(0) },
                 canary: Canary::new(),
             },
             guard,

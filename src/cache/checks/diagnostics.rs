@@ -323,8 +323,6 @@ pub enum BrokenInvariant {
         /// Depth of its deepest active point.
         deepest: u32,
     },
-    /// The number of runs of one tree is wrong.
-    SpaceRuns(Mismatch),
     /// The number of cached blocks of one namespace is wrong.
     NamespaceCached(Mismatch),
     /// The number of protected blocks of one namespace is wrong.
@@ -426,7 +424,6 @@ impl fmt::Display for BrokenInvariant {
                     "a namespace has {cached} blocks, {excess} beyond its quota, and the evictor has not recorded it"
                 )
             }
-            Self::SpaceRuns(counts) => write!(f, "runs of one tree: {counts}"),
             Self::HiddenCount(counts) => write!(f, "partly invalidated runs: {counts}"),
             Self::RunTotal(counts) => write!(f, "runs: {counts}"),
             Self::PointTotal(counts) => write!(f, "points: {counts}"),

@@ -61,7 +61,6 @@ impl Evictor {
             account.level = level;
             (account.len, account.charged)
         });
-        run.space().account.runs.with_mut(&mut self.owner, |runs| *runs += 1);
         self.totals.runs += 1;
         let blocks = 0..run.blocks_to(len, resources.grid_of(run));
         self.count_in(blocks.len());

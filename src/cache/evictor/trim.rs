@@ -199,7 +199,6 @@ impl Evictor {
     ) -> usize {
         let freed = self.free_beyond(run, 0, len, resources);
         self.totals.runs -= 1;
-        run.space().account.runs.with_mut(&mut self.owner, |runs| *runs -= 1);
         if let Some(parent) = run.parent() {
             flow(parent, flowing, resources);
             let removed = parent.word.remove_child();
