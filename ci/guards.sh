@@ -8,14 +8,14 @@ for check in layers doors orphans test_layers links; do
     python3 "ci/$check.py" || broken=1
 done
 
-# The table of DESIGN.md names every file that may hold `unsafe`, with its reason; the compiler denies it elsewhere.
+# docs/unsafe.md names every file that may hold `unsafe`, with its reason; the compiler denies it elsewhere.
 sources=(src crates/*/src)
 allowed=$(grep -rlE --include='*.rs' 'allow\(unsafe_code\)' "${sources[@]}" | sort)
-described=$(sed -nE 's/^\| `([a-z0-9_/-]*src\/[a-z0-9_/]+\.rs)` \|.*/\1/p' DESIGN.md | sort)
+described=$(sed -nE 's/^\| `([a-z0-9_/-]*src\/[a-z0-9_/]+\.rs)` \|.*/\1/p' docs/unsafe.md | sort)
 if [ "$allowed" = "$described" ]; then
-    echo 'holds:  unsafe code lives where DESIGN.md says'
+    echo 'holds:  unsafe code is in the files of docs/unsafe.md'
 else
-    echo 'broken: unsafe code lives where DESIGN.md says (< in the sources, > in DESIGN.md)'
+    echo 'broken: unsafe code is in the files of docs/unsafe.md (< in the sources, > in docs/unsafe.md)'
     diff <(echo "$allowed") <(echo "$described") || true
     broken=1
 fi
