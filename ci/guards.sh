@@ -28,13 +28,13 @@ else
     echo 'holds:  unsafe stands only in files that allow it'
 fi
 
-# Every edge has a seeded bug that weakens it, or a reason why nothing needs it; DESIGN.md shows which.
+# Every edge has a seeded bug that weakens it, or a reason why nothing needs it; docs/proofs.md shows which.
 edges=$(python3 ci/teeth.py --edges)
-shown=$(sed -n '/^<!-- edges -->$/,/^<!-- \/edges -->$/p' DESIGN.md | grep '^|' || true)
+shown=$(sed -n '/^<!-- edges -->$/,/^<!-- \/edges -->$/p' docs/proofs.md | grep '^|' || true)
 if [ "$shown" = "$edges" ]; then
-    echo 'holds:  DESIGN.md shows the weakenings of ci/teeth.py'
+    echo 'holds:  docs/proofs.md shows the weakenings of ci/teeth.py'
 else
-    echo 'broken: DESIGN.md shows the weakenings of ci/teeth.py (< shown, > python3 ci/teeth.py --edges)'
+    echo 'broken: docs/proofs.md shows the weakenings of ci/teeth.py (< shown, > python3 ci/teeth.py --edges)'
     diff <(echo "$shown") <(echo "$edges") || true
     broken=1
 fi
