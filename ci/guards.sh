@@ -8,14 +8,14 @@ for check in layers doors orphans test_layers links; do
     python3 "ci/$check.py" || broken=1
 done
 
-# The table of DESIGN.md names every file that may hold `unsafe`, with its reason; the compiler denies it elsewhere.
+# docs/unsafe.md names every file that may hold `unsafe`, with its reason; the compiler denies it elsewhere.
 sources=(src crates/*/src)
 allowed=$(grep -rlE --include='*.rs' 'allow\(unsafe_code\)' "${sources[@]}" | sort)
-described=$(sed -nE 's/^\| `([a-z0-9_/-]*src\/[a-z0-9_/]+\.rs)` \|.*/\1/p' DESIGN.md | sort)
+described=$(sed -nE 's/^\| `([a-z0-9_/-]*src\/[a-z0-9_/]+\.rs)` \|.*/\1/p' docs/unsafe.md | sort)
 if [ "$allowed" = "$described" ]; then
-    echo 'holds:  unsafe code lives where DESIGN.md says'
+    echo 'holds:  unsafe code is in the files of docs/unsafe.md'
 else
-    echo 'broken: unsafe code lives where DESIGN.md says (< in the sources, > in DESIGN.md)'
+    echo 'broken: unsafe code is in the files of docs/unsafe.md (< in the sources, > in docs/unsafe.md)'
     diff <(echo "$allowed") <(echo "$described") || true
     broken=1
 fi
@@ -28,13 +28,13 @@ else
     echo 'holds:  unsafe stands only in files that allow it'
 fi
 
-# Every edge has a seeded bug that weakens it, or a reason why nothing needs it; DESIGN.md shows which.
+# Every edge has a seeded bug that weakens it, or a reason why nothing needs it; docs/proofs.md shows which.
 edges=$(python3 ci/teeth.py --edges)
-shown=$(sed -n '/^<!-- edges -->$/,/^<!-- \/edges -->$/p' DESIGN.md | grep '^|' || true)
+shown=$(sed -n '/^<!-- edges -->$/,/^<!-- \/edges -->$/p' docs/proofs.md | grep '^|' || true)
 if [ "$shown" = "$edges" ]; then
-    echo 'holds:  DESIGN.md shows the weakenings of ci/teeth.py'
+    echo 'holds:  docs/proofs.md shows the weakenings of ci/teeth.py'
 else
-    echo 'broken: DESIGN.md shows the weakenings of ci/teeth.py (< shown, > python3 ci/teeth.py --edges)'
+    echo 'broken: docs/proofs.md shows the weakenings of ci/teeth.py (< shown, > python3 ci/teeth.py --edges)'
     diff <(echo "$shown") <(echo "$edges") || true
     broken=1
 fi

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Which module uses which, read from the sources, against what DESIGN.md says ("Layers").
+"""Which module uses which, read from the sources, against the tables of docs/layers.md.
 
 Three things are checked: each module uses what its row says and nothing else; no two modules use each other; and the
-circles of files are those that DESIGN.md names; the scheduler and the reference have none. `--print` shows what the sources say. Test modules do not count: a test may
+circles of files are those that docs/layers.md names; the scheduler and the reference have none. `--print` shows what the sources say. Test modules do not count: a test may
 look at everything. Text that hides where a path leads is refused (rust_source.py). ci/test_layers.py plants what must be found.
 """
 
@@ -89,8 +89,8 @@ def closed(uses, circle, named):
 
 
 def table(name):
-    """The rows between `<!-- NAME -->` and `<!-- /NAME -->` of DESIGN.md: the words in backticks of each cell."""
-    page = (ROOT / "DESIGN.md").read_text()
+    """The rows between `<!-- NAME -->` and `<!-- /NAME -->` of docs/layers.md: the words in backticks of each cell."""
+    page = (ROOT / "docs/layers.md").read_text()
     part = re.search(rf"<!-- {name} -->\n(.*?)<!-- /{name} -->", page, re.DOTALL)
     rows = [line.strip("|").split("|") for line in part[1].splitlines() if line.startswith("| `")] if part else []
     return [[re.findall(r"`([^`]+)`", cell) for cell in row] for row in rows]
@@ -100,7 +100,7 @@ def broken_rows(uses, said, files):
     """Where the modules and their rows part; for what a row does not name, the files that use it."""
     for name in sorted(uses.keys() | said.keys()):
         if name not in uses or name not in said:
-            yield f"{name}: " + ("has no row in DESIGN.md" if name in uses else "has a row in DESIGN.md and is no module")
+            yield f"{name}: " + ("has no row in docs/layers.md" if name in uses else "has a row in docs/layers.md and is no module")
             continue
         for other in sorted(uses[name] - said[name]):
             by = [f"{one} -> {two}" for one in sorted(files) for two in sorted(files[one]) if (layer(one), layer(two)) == (name, other)]
@@ -110,14 +110,14 @@ def broken_rows(uses, said, files):
 
 
 def broken_circles(files, named):
-    """The circles of files that DESIGN.md does not name, and those that it names and there are not."""
+    """The circles of files that docs/layers.md does not name, and those that it names and there are not."""
     found = circles(files)
     for circle in found:
         if circle not in named:
-            yield f"files use each other, and DESIGN.md does not name the circle: {closed(files, circle, named)}"
+            yield f"files use each other, and docs/layers.md does not name the circle: {closed(files, circle, named)}"
     for circle in named:
         if not any(set(circle) <= set(other) for other in found):
-            yield f"DESIGN.md names a circle of files that there is not: {' '.join(circle)}"
+            yield f"docs/layers.md names a circle of files that there is not: {' '.join(circle)}"
 
 
 def broken(crate, others):
@@ -156,8 +156,8 @@ def main():
     if sys.argv[1:] == ["--print"]:
         return show(files, uses)
     if found := broken(crate, others) + list(broken_packages()):
-        sys.exit("broken: modules use what DESIGN.md says\n" + "\n".join(found))
-    print(f"holds:  {len(uses)} modules and packages use what DESIGN.md says, {len(circles(files))} circles of files")
+        sys.exit("broken: modules use what docs/layers.md says\n" + "\n".join(found))
+    print(f"holds:  {len(uses)} modules and packages use what docs/layers.md says, {len(circles(files))} circles of files")
 
 
 if __name__ == "__main__":

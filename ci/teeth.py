@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The seeded bugs, and for each the model that must find it. `--edges` prints what weakens each edge of DESIGN.md;
+"""The seeded bugs, and for each the model that must find it. `--edges` prints what weakens each edge of docs/proofs.md;
 `--texts` checks that every text that a bug replaces stands in the sources, once. `--part K/N` runs one of so many parts of them.
 
 A bug is one or more replacements of exact text; where the text is no longer present the run fails, so the table follows
@@ -641,7 +641,7 @@ MARGINS = {
 
 
 def edges():
-    """The table of DESIGN.md: for each edge the bugs that weaken it, or why it is margin."""
+    """The table of docs/proofs.md: for each edge the bugs that weaken it, or why it is margin."""
     weakened = {}
     for bug, model, _, _, *edge in BUGS:
         for name in edge:

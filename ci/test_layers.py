@@ -149,11 +149,11 @@ SAID = [
     ),
     (
         {"block/grid.rs": "use super::hints::A;", "block/hints.rs": "use super::grid::B;"},
-        ["files use each other, and DESIGN.md does not name the circle: block/grid.rs -> block/hints.rs -> block/grid.rs"],
+        ["files use each other, and docs/layers.md does not name the circle: block/grid.rs -> block/hints.rs -> block/grid.rs"],
     ),
     (
         {"tree/word.rs": "use super::lease::A;"},
-        ["files use each other, and DESIGN.md does not name the circle: tree/lease.rs -> tree/word.rs -> tree/lease.rs"],
+        ["files use each other, and docs/layers.md does not name the circle: tree/lease.rs -> tree/word.rs -> tree/lease.rs"],
     ),
 ]
 

@@ -1,5 +1,10 @@
 //! Where blocks end in a sequence of tokens. Divides by the block size with a multiplication: a lookup divides several
 //! times, and a divide instruction takes as long as comparing a hundred tokens.
+//!
+//! In a namespace of bigrams the keys are pairs of neighbouring tokens and the tree holds raw
+//! tokens: equal pairs up to `i` are equal tokens up to `i + 1`, so only the ends of blocks differ,
+//! by an offset of one. Depths are tokens compared; callers see tokens filled, one less. The handle
+//! and the lease have the offset, and the evictor reads it from the run's space.
 
 /// Blocks of one size along the depths of a tree: block `k` ends at `offset + (k + 1) * tokens`.
 ///

@@ -13,6 +13,18 @@
 //! | `depot` | slabs with slots to give; slots that were freed |
 //! | `segment` | memory from the system |
 //!
+//! Nodes of more than 4 KiB, which are the arrays of long runs, come from the global allocator. A
+//! point is one cache line and a run two, and their slots begin on a line: else threads that use
+//! neighbouring nodes disturb each other.
+//!
+//! # What goes back to the system
+//!
+//! A slab without a node goes back to its segment, an empty segment to the system. Empty slabs keep
+//! their memory up to a bound (`segment`). Magazines that depots keep go to their slabs when slabs
+//! have much more than what is in use. When nothing is cached any more, an eviction, a clear,
+//! `settle` and the end of a session also take back the magazines of idle participants
+//! (`Inner::reclaim`).
+//!
 //! With `--cfg radixkv_heap` nodes come from the global allocator, where sanitizers look.
 //!
 //! # Invariants

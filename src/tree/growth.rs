@@ -15,6 +15,10 @@
 //!
 //! The caller has a lease on the run's end, so no trim shortens the run meanwhile. A run that was ever shortened does not grow: its
 //! length has left what was claimed. So a thread that proves a point by the run's length (lease.rs) sees the tokens that it read.
+//!
+//! Without this, 32,768 tokens in 64 turns are a chain of 64 runs, whose match takes twice the
+//! instructions of one run. With it they are 10 runs, and 2,048 pieces are at most 24. [`room`] has
+//! the sizes. `pieces` says how the evictor treats what was appended.
 
 use crate::block::{BlockId, Grid};
 use crate::key::Token;

@@ -15,6 +15,12 @@
 //! A thread that enters too late is counted for a moment: a sum may be too high, never too low, also for the slot's next
 //! point. Only a thread whose lease is counted on a stripe writes hits and stamps there.
 //!
+//! An idle hot point is protected by its bias until it is deflated. So every drain first looks for
+//! such points, and the attempt of a waiter closes slots in use as well, to be sure of their sums.
+//! Leases on child runs are no reason to keep a slot: of hot prefixes above each other only one
+//! would be deflated at a time. Where the evictor gives back the lease that kept a slot, it takes
+//! the slot off at once.
+//!
 //! # Invariants
 //!
 //! - **HP1** A slot that is attached to a point is taken, and names that point.

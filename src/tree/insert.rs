@@ -3,6 +3,14 @@
 //! An insert starts at a leased boundary, compares the tokens beyond it, uses the blocks that other threads have published
 //! there in the meantime, and hangs the rest where the tokens part: at a boundary, or at a mid-block point made for the
 //! branch. It never hangs a run under a point whose tokens it has not compared.
+//!
+//! Of two inserts of one sequence one is published. The other returns the canonical blocks, and its
+//! own blocks stay in its reservation. The lease on the parent is given up only after the child is
+//! counted.
+//!
+//! The slot of a new run's arrays was last read when its node was evicted, so it is prefetched
+//! before the walk. The arrays are written last, after the run and its point: later writes, and
+//! every read-modify-write, would wait for that memory.
 
 use crate::block::{BlockId, Grid};
 use crate::key::Token;

@@ -6,6 +6,9 @@
 //! A point that does not exist yet is published `NEW`, then proved by a bump of the run word (run.rs): if the run is
 //! still long enough, `NEW` is cleared; if not, the lease is taken back and the run's length says where to look next.
 //! A thread that leases a point that is still `NEW` proves it as well: the creator's proof may still fail.
+//!
+//! Reading the length again would not do for that thread: the creator may not have bumped yet, and
+//! would then take back a point on which a lease relies.
 
 use crate::block::Grid;
 use crate::reclaim::{Guard, Ref};

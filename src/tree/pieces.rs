@@ -2,6 +2,13 @@
 //!
 //! An insert that appends to a run in place would have hung a run of its own otherwise. Policies rank what it appended as they would
 //! rank that run: by the time and the number of that insert, and one level deeper.
+//!
+//! A piece enters the accounts when the point at its end is taken out of the queue, or earlier if a
+//! child run beyond it does or a trim reaches the run. Then its blocks are counted, subscribers are
+//! told, and it gets a serial, a level and an insert time. A trim ends at the next known point
+//! below, where the piece begins. So evictions, events and numbers are those of a chain of runs;
+//! only `Stats::runs` shows the difference. Snapshots, walks and saved caches list pieces one by
+//! one.
 
 /// One of them: from `start` to the start of the next one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -6,6 +6,11 @@
 //! its accounts in the order in which they were inserted, however often it drains. For each point it uses the word as it
 //! is when the entry is taken out.
 //!
+//! A drain takes the entries that were there when it began, not those that other threads add
+//! meanwhile. Changes that the evictor itself makes (the parent of a dead run, the end of a
+//! retention) go to a finite list of their own. An entry owns a reference: a point that died while
+//! it was queued is retired when its entry is taken out.
+//!
 //! # Orderings
 //!
 //! | edge | release | acquire | so that |

@@ -21,6 +21,25 @@
 //! # Ok::<_, Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! # A step
+//!
+//! [`prepare`](radixkv_attention::Backend::prepare) checks a batch, plans it, and sends tables,
+//! slots and work lists in one copy. The operations of all layers then only launch: one or two
+//! kernels a layer, and one to merge if a context was cut. Rows that are not kept are appended to
+//! scratch blocks, computed over both block tables, and merged. Cascade reads a shared prefix once
+//! for up to 128 query rows; the device's rule asks that sharing save about 10 us of reading.
+//!
+//! A captured graph keeps its grids and addresses. [`Attention::reserve`] makes a decode batch of
+//! fixed room, and [`Prepared::update`] replaces its contents by one copy. Items that the new batch
+//! does not need are marked, and their thread blocks end at once; rows without a sequence have no
+//! slot and are not written.
+//!
+//! The memory pool of a context that [`Device::open`] made keeps freed memory, and plans go through
+//! page-locked chunks that are used again. So preparing allocates nothing while batches repeat.
+//!
+//! Without a GPU the tests run the same code: `kernels/sim` is a driver's interface over the
+//! kernels' own sources, compiled for the host and loaded in the driver's place.
+//!
 //! # The files
 //!
 //! Each layer uses those below it.

@@ -3,6 +3,10 @@
 //! An id that the cache does not use is in one of two bitmaps: the engine has it (`Inner::pool`), or it waits to be taken
 //! back (`Inner::returned`), where evictions, clears and dropped reservations put it without allocating. So an id is
 //! given back once, and cannot be adopted again before that.
+//!
+//! The blocks of both bitmaps count as free. The cache cannot know how many of them the engine
+//! uses, so `reserve` is refused, and a background evictor's watermarks count the ids that wait to
+//! be taken.
 
 use std::fmt;
 

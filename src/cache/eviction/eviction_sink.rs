@@ -6,6 +6,17 @@
 //! A thread that needs the blocks now evicts past the sink while that keeps any of those which the thread has offered: it never waits
 //! for it. One that is in the wait list counts what the sink has as on its way, and is woken when it is dropped. A request that may wait
 //! and finds that the sink keeps what it has offered joins the list at once.
+//!
+//! | who evicts | how it gets its blocks |
+//! |---|---|
+//! | a reservation | offers what it evicts and tries again; then evicts past the sink |
+//! | a request that may wait | the same, but joins the wait list instead of the last step |
+//! | a waiter, a background evictor | evicts what is missing beyond what the sink has (E29) |
+//! | `evict`, `settle`, quotas, ages | hand the blocks over and continue |
+//!
+//! The number of offers is bounded: a sink may cache the blocks again each time, or other threads
+//! take them. A panic in the sink frees the blocks of its batch; after a panic before the call the
+//! next turn finds the victims. Without a sink this costs one branch for each victim.
 
 use std::fmt;
 

@@ -3,6 +3,10 @@
 //! Once that is asked for, the candidates are ordered a second time, by last use, and those of a group among themselves. The
 //! oldest is trimmed as a victim of the policy would be; what is left of its path was used no earlier, and is a candidate of
 //! its own then.
+//!
+//! This order ignores the policy and demotion. Setting the first time to idle sorts the candidates,
+//! in slices. `run_once`, `settle` and the background evictor drop what is too old; its thread
+//! wakes after an eighth of the time, or when a logical clock is set.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;

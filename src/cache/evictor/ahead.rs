@@ -22,6 +22,8 @@
 //!
 //! An entry's point was used a moment ago; what the policy has on it was not. Eight entries ahead its run and the policy's data of it
 //! are prefetched, four entries ahead its place in the order, which the data name.
+//!
+//! This begins at a thousand candidates: fewer fit in a core's own cache.
 
 use super::{Evictor, Resources};
 use crate::policy::{CandidateId, Policy};

@@ -10,6 +10,10 @@
 //!
 //! The point that a dead run hangs on may end before the run is unlinked, under the same lock or in another thread's turn. It stays
 //! readable because the turn's guard was pinned before the run died, and is dropped after the run is unlinked.
+//!
+//! Several threads may unlink in one map at once: a change is one compare-and-swap and a count, and
+//! a change in the map of a dead point affects no one. A walk over children under the lock may meet
+//! a run that died in another thread's turn: it skips runs of length zero.
 
 use std::cell::{Cell, RefCell};
 

@@ -1,4 +1,8 @@
 //! When the passing of time alone changes a candidate's standing.
+//!
+//! The priority of a candidate may expire. Before a choice, all candidates whose time has come are
+//! filed again. Deadlines use a clock of their own, in nanoseconds: the length of a tick of the
+//! stamps' counter is not known.
 
 use std::collections::BTreeSet;
 

@@ -8,6 +8,9 @@
 //! which no policy changes. The replaced policy is freed in slices too.
 //!
 //! There are never more slots than blocks, so moving ends however many candidates come and go meanwhile.
+//!
+//! Each reservation that evicts does a slice, so an exchange ends without a thread of its own, and
+//! with one thread it is a function of the calls.
 
 use super::{Evictor, Ranking, Resources};
 use crate::policy::{CandidateEntry, CandidateId, Policy, PolicyKind, Standing};

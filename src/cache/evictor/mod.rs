@@ -18,6 +18,26 @@
 //! | `trim` | shortening a run, the death of a run, statistics flowing down |
 //! | `dead_runs` | unlinking the runs that have died, after the lock |
 //! | `sweep` | taking a detached space apart |
+//!
+//! # Turns
+//!
+//! No verb holds the lock for all of its work; it takes the lock for one *turn* at a time.
+//!
+//! | verb | in one turn |
+//! |---|---|
+//! | an eviction | frees up to 128 blocks |
+//! | a reservation | takes up to 16,384 blocks of 512 victims, and keeps them for its next turn |
+//! | both | take in the changes queued before them in steps, and choose in the last one |
+//! | a clear of a large tree | detaches it, then removes up to 24 runs, children first |
+//!
+//! Between the turns of a clear, runs are listed without the lock, under a guard that keeps them
+//! readable. A run that another thread has evicted meanwhile has length zero and is skipped.
+//!
+//! `Inner::turn` moves whatever may take long out of the lock. It pins before it locks, because
+//! each 128th pin frees garbage; a thread that sleeps for the lock unpins, and pins again under it.
+//! Retired nodes are handed over after the lock is given up, pages of tables are unmapped after it
+//! (`sync::UnmapsLater`), and wakers and the eviction sink run after it. The feature `holds`
+//! measures the longest hold of the lock.
 
 mod accounts;
 mod aging;

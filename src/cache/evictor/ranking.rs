@@ -1,4 +1,9 @@
 //! Candidates: the idle ends of runs, filed with the policy.
+//!
+//! A candidate has no lease and no child run. It is filed when it comes out of the queue, and again
+//! when its standing has changed. The order is by demotion, then the policy's key, then the serial
+//! number of the run, or of the piece in which it ends. So of equal keys the first inserted goes
+//! first. The order in which candidates were filed would depend on when the evictor drained.
 
 use std::num::NonZeroU32;
 

@@ -16,6 +16,21 @@
 //!
 //! Points of namespaces with a limit on pinned blocks are never silent: that limit is decided by the accounts. Those of a namespace
 //! that is to be cleared unless it is in use are not until that is decided.
+//!
+//! # Who must know of a silent lease
+//!
+//! | who | how |
+//! |---|---|
+//! | an eviction | adds up the first idle candidates; if too few, passes over all leases |
+//! | `stats`, `settle`, `validate` | the same pass |
+//! | a waiter | counts silent points as evictable; the evictor listens to leased ones (E28) |
+//! | a limit on pinned blocks | no point is silent; setting the limit listens to all |
+//! | a clear, an invalidation | listen to the end of each run that they cannot free |
+//!
+//! An eviction must know because a refusal evicts nothing. The pass goes in slices, up from each
+//! candidate to the first protected run. That is enough, because below a run without a lease in the
+//! accounts there is a candidate. It costs one look for each point without a lease and one
+//! compare-and-swap for each lease.
 
 use std::collections::HashSet;
 

@@ -7,6 +7,24 @@
 //! 5. The blocks beyond belong to the evictor now; the statistics of dead points flow to the point that is now the last.
 //! 6. That point is ranked if it is idle, and the dead ones are taken out of the run's map. A run of length zero takes its points along;
 //!    it is unlinked when the turn has given up the lock (dead_runs.rs).
+//!
+//! A run can have as many points as tokens, so step 3 looks only at the points that the evictor
+//! knows (`tree::known`) if they are all (`Points::are_known`). The end of a run is an ordinary
+//! point: if it dies and a reader makes it again before the swap, the run keeps its length.
+//!
+//! # Statistics flow down
+//!
+//! A match writes only to the point where it ends. When a point dies, its statistics are added to
+//! the next point *below* it: the point before it on its run, or the parent point of the run.
+//!
+//! ```text
+//! below.last  = max(below.last, dead.last)
+//! below.hits += dead.hits - 1
+//! ```
+//!
+//! Every point begins with one hit, for the insert that cached its block. The point below has its
+//! own, so one hit of the dead point is left out. A point becomes a candidate only when nothing is
+//! beyond it, so it then has what counting each use at every block of its path would give.
 
 use std::ops::Range;
 

@@ -8,6 +8,11 @@
 //! Tzafrir, *Flat combining and the synchronization-parallelism tradeoff*, 2010. Here a record is taken off with its request, because most
 //! requests never wait.)
 //!
+//! All refusals are made in a thread's own turn: a request that cannot be served in one step waits
+//! for that turn. Where an eviction sink is set nothing is served, because evicted blocks are
+//! available only after the turn. A thread that stops with a request published blocks no other; its
+//! blocks count as reserved, and return to the pool if it panics.
+//!
 //! # Invariants
 //!
 //! - **C1** A record belongs to the thread that took it from `FREE`, until that thread frees it.

@@ -1,4 +1,19 @@
 //! Quotas: how much of the cache a namespace may have and for how long, so that one tenant cannot hold all of it.
+//!
+//! # What is charged
+//!
+//! The blocks of a namespace are counted over all generations of its tree (`tree::holdings`). Every
+//! reservation names the namespace that pays; the default namespace pays for the others, and counts
+//! only while it has a limit. A run takes over the charge of its blocks when it is inserted and
+//! gives it up when it enters the accounts, so each block is counted at every moment. An insert
+//! into a limited namespace charges it for blocks that another one paid for, or is refused. A
+//! forked block is charged once, until its last fork is dropped. A charge ends before its blocks
+//! are given back (E21).
+//!
+//! An insert into a limited namespace evicts what is beyond the limit before it returns, unless
+//! another thread is evicting or there is a background evictor. A lookup never evicts. A match is
+//! not limited: cached blocks come from reservations, so leases and reservations together hold at
+//! most the sum of both limits.
 
 mod verbs;
 

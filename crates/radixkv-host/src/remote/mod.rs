@@ -3,6 +3,12 @@
 //! One thread uses them. The others leave orders in a line and go on: a block that leaves the host is copied into a buffer and put, a
 //! lookup that ends in the host asks for what follows, which comes to the host as if a cache had brought it. Buffers bound what is on
 //! its way; where there is none, a put is left out and a get is a miss.
+//!
+//! A remote tier that hangs holds buffers and no host block. A fetched block comes in by an
+//! arrival, as from a cache, so holes, clears and second copies are handled in one place; the
+//! request then matches the host again. A fetch counts as an offload that begins with its request,
+//! so what is cleared meanwhile stays out. A put uses the name that its namespace had when the
+//! block left the host, and is withdrawn if a clear came between.
 
 mod fetching;
 mod health;

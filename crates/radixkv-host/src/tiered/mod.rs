@@ -3,6 +3,21 @@
 //! What the cache evicts is copied to the host before its blocks are written to again; what a prompt finds there is copied back
 //! into blocks that were reserved for it. The cache's own verbs know nothing of it: a lookup that is answered by the device
 //! never takes the tier's lock.
+//!
+//! Onboarding: a match on the device (a lease), a match in the host from there (pins), a
+//! reservation, copies, an insert of the whole blocks. The thread that waits for a copy holds both
+//! ends: a lease or a reservation above, pins or an arrival below. The sink is called after the
+//! evictor's lock is given up, perhaps after a clear, so a batch is marked under the lock with the
+//! host's number of clears.
+//!
+//! # Exclusive tiers are one cache
+//!
+//! With `lru` the blocks that the device evicts are older than all that it keeps, and leave it in
+//! the order of their last use. So the host's order, by arrival, is the order of last use, and both
+//! tiers together hold what one cache of both capacities would hold. Blocks on their way up are
+//! pinned and do not count for the capacity: they leave the host before the blocks that they
+//! displace arrive. The reference's two tiers are computed in that way, and the replay equals them
+//! request by request.
 
 mod copies;
 mod hints;

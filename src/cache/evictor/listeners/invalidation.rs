@@ -8,6 +8,11 @@
 //!
 //! What is hidden is freed at once if nothing holds it, and else by the change that says that nothing does. A run that is hung
 //! under a hidden point meanwhile is severed when it is taken into the accounts.
+//!
+//! The length of a run cannot say this, because a run with a held point is never shorter than it
+//! (T4). So the arrays have a second length, of the shown tokens, which is where walks read the
+//! number of tokens anyway. Hidden blocks are told to no subscriber and offered to no tier,
+//! retentions of them end, and inserts and retentions from such a lease are refused.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;

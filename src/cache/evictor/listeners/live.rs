@@ -1,5 +1,8 @@
 //! What may change while the cache runs, and who is told of what: one record, which nobody changes. It is replaced as a whole under
 //! the evictor's lock. The evictor has the present one at hand; other threads read it without a lock.
+//!
+//! The record is behind `arc_swap::ArcSwap` (`sync::swap`; a mutex in models). Most turns of the
+//! evictor read one flag beside it, each reservation one number, the low watermark.
 
 use std::fmt;
 use std::time::Duration;

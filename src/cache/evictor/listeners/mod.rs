@@ -12,6 +12,13 @@
 //!
 //! `live` is the record that says who they are. What is filed with the policy is told in `ranking`; `retained` hears of points by the
 //! queue, as the evictor itself does.
+//!
+//! Each function calls its listeners in the order in which they must hear of it: a listing first,
+//! while the run is as it was; events before the sink, because the receiver of blocks may store
+//! them again; the invalidated runs last, because the others ask for them. Calls are direct and
+//! under the evictor's lock, without a table of functions and without allocation. An insert tells
+//! nobody: the evictor tells of a run when it takes it into the accounts, and of blocks when a trim
+//! takes them out. So events have one order. `ledger` is an example of a listener, for tests.
 
 mod drafts;
 mod invalidation;
