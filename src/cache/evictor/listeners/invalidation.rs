@@ -61,6 +61,12 @@ impl Hidden {
         self.runs.len()
     }
 
+    /// Lists `run`, for tests to contradict the tree.
+    #[cfg(test)]
+    pub(in crate::cache) fn list(&mut self, run: Link<Run>) {
+        self.runs.insert(run);
+    }
+
     /// Forgets a run of which nothing hidden is left.
     fn forget(&mut self, run: Ref<'_, Run>) {
         self.runs.remove(&run.link());

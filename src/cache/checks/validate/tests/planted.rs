@@ -97,6 +97,23 @@ fn point_words() {
 }
 
 #[test]
+fn hidden_parts() {
+    let unlisted = found(|_, scene| scene.run.show(8, scene.resources.guard));
+    assert_eq!(unlisted, BrokenInvariant::HiddenRun(RUN));
+    let idle = found(|evictor, scene| {
+        scene.run.show(8, scene.resources.guard);
+        evictor.listeners.hidden.list(scene.run.link());
+    });
+    assert_eq!(idle, BrokenInvariant::IdleHidden(on(RUN, 12)));
+    let elsewhere = found(|evictor, scene| {
+        let at = Beginning { parent: scene.leased, start: 8, born: 0, fingerprint: 0, charged: 0, room: None };
+        let run = Run::new(at, &[500], &[], scene.resources.guard).publish();
+        evictor.listeners.hidden.list(run.link());
+    });
+    assert_eq!(elsewhere, BrokenInvariant::HiddenCount(counts(1, 0)));
+}
+
+#[test]
 fn places_of_points() {
     assert_eq!(found(|_, scene| stand(scene, scene.branch, 5)), BrokenInvariant::PointOnOtherRun(on(RUN, 5)));
     let beyond = found(|_, scene| stand(scene, scene.run, 16));
