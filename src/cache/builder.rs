@@ -134,8 +134,8 @@ impl std::error::Error for BuildError {}
 /// The most points that can be hot at once; none in loom's models, except those about hot points.
 const HOT_POINTS: usize = if cfg!(radixkv_loom) { 0 } else { model_size(63, 1) };
 
-/// Stripes of a hot point: one for each core; two in models, which make many caches and would ask the system each time; as many as
-/// `ci/lines.sh` has sessions there.
+/// Stripes of a hot point: one for each core. Two in models, which make many caches and would ask the system each time; 16 where
+/// `ci/lines.sh` counts for 16 cores.
 fn stripes() -> usize {
     match if cfg!(radixkv_lines) { 16 } else { model_size(0, 2) } {
         0 => thread::available_parallelism().map_or(1, NonZeroUsize::get),
