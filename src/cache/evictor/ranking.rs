@@ -1,6 +1,6 @@
-//! Candidates: the idle ends of runs, filed with the policy.
+//! Candidates: the ends of runs, filed with the policy.
 //!
-//! A candidate has no lease and no child run. It is filed when it comes out of the queue, and again
+//! A candidate has no child run, and no lease but silent ones (`silent`). It is filed when it comes out of the queue, and again
 //! when its standing has changed. The order is by demotion, then the policy's key, then the serial
 //! number of the run, or of the piece in which it ends. So of equal keys the first inserted goes
 //! first. The order in which candidates were filed would depend on when the evictor drained.
