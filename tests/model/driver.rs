@@ -7,7 +7,7 @@ mod retention;
 
 use std::collections::HashMap;
 
-use radixkv::{PolicyKind, Token};
+use radixkv::Token;
 use radixkv_reference::{self as reference, Reference};
 
 use crate::step::{Sequence, Step};
@@ -55,8 +55,6 @@ pub struct Driver<S: Subject> {
     capacity: usize,
     /// Whether leases may protect blocks that were invalidated.
     hides: bool,
-    /// Whether the policy goes by levels, or did.
-    has_levels: bool,
     /// The subject's block for each of the reference's that is not free.
     blocks: HashMap<u32, u32>,
 }
@@ -91,7 +89,6 @@ impl<S: Subject> Driver<S> {
             weak: Vec::new(),
             capacity: setting.capacity,
             hides: false,
-            has_levels: setting.policy == PolicyKind::Level,
             blocks: HashMap::new(),
         }
     }
@@ -126,10 +123,6 @@ impl<S: Subject> Driver<S> {
             Step::EvictOf(space, blocks) => self.evict_of(*space, *blocks)?,
             Step::EvictInto(blocks) => self.evict_into(*blocks)?,
             Step::EvictIdle(space, idle) => self.evict_idle(*space, *idle)?,
-            // The start of a run that invalidated blocks hang on counts as a level; the reference, which has blocks and no runs, does
-            // not know how much of it lookups find.
-            Step::Invalidate(_) if self.has_levels => {}
-            Step::SetPolicy(PolicyKind::Level) if self.hides => {}
             Step::Invalidate(at) => self.invalidate(*at)?,
             Step::Downgrade(at) => self.downgrade(*at),
             Step::Upgrade(at) => self.upgrade(*at)?,
@@ -143,7 +136,6 @@ impl<S: Subject> Driver<S> {
             Step::Wait(units) => self.wait(u64::from(*units)),
             Step::Settle => {}
             Step::SetPolicy(policy) => {
-                self.has_levels |= *policy == PolicyKind::Level;
                 Subject::set_policy(&mut self.reference, *policy);
                 self.subject.set_policy(*policy);
             }

@@ -237,12 +237,18 @@ impl Store {
     /// The levels of tokens that are to follow `parent`. Tokens that agree with a block there have the levels of that
     /// block; the tokens after that are one level deeper.
     ///
+    /// Of a hidden block only the beginning that it shares with an earlier insert counts: the cache keeps that part for it.
+    ///
     /// The first `carried` tokens are the last ones of the block before, if there is one.
     pub(super) fn levels(&self, parent: Place, tokens: &[Token], carried: usize) -> Vec<u32> {
         let children = self.children(parent).into_iter().flatten();
-        let shared = children.map(|(theirs, &block)| {
-            let len = theirs.iter().zip(tokens).take_while(|(a, b)| a == b).count();
-            self.vertex(block).levels[..len].to_vec()
+        let hidden = self.hidden.iter().map(|block| self.vertex(*block)).filter(|vertex| vertex.parent == parent);
+        let beginnings =
+            hidden.map(|vertex| (vertex, vertex.levels.partition_point(|level| Some(level) < vertex.levels.last())));
+        let all = children.map(|(theirs, &block)| (self.vertex(block), theirs.len())).chain(beginnings);
+        let shared = all.map(|(vertex, most)| {
+            let len = vertex.tokens[..most].iter().zip(tokens).take_while(|(a, b)| a == b).count();
+            vertex.levels[..len].to_vec()
         });
         let (above, carried) = match parent {
             Place::Root(_) => (0, 0),
