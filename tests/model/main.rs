@@ -155,6 +155,38 @@ fn what_invalidated_blocks_keep_of_earlier_inserts_counts_as_a_level() {
     Driver::new(setting, false, Real::new(setting)).run(&steps).unwrap_or_else(|difference| panic!("{difference}"));
 }
 
+/// Found at random once: a prefix that was used since it was filed kept older ones from being dropped for their age, where a use does
+/// not change the policy's key.
+#[test]
+fn what_is_too_old_goes_behind_what_was_used_since() {
+    let none = || Sequence { stem: 0, quarters: 0, tail: Vec::new() };
+    let append = |at, blocks, token| Step::Append(at, blocks, token);
+    let steps = [
+        Step::Match(0, none()),
+        append(0, 1, 0),
+        append(0, 1, 0),
+        append(4, 2, 0),
+        append(0, 1, 0),
+        append(0, 1, 0),
+        append(6, 1, 1),
+        Step::EvictOf(1, 0),
+        append(1, 1, 0),
+        append(0, 1, 0),
+        append(0, 1, 0),
+        append(2, 1, 0),
+        append(4, 1, 0),
+        Step::ReleaseRetained(0),
+        Step::Wait(28),
+        append(0, 1, 0),
+        Step::Resume(0, none()),
+        Step::Resume(1, none()),
+        Step::Serve(0, none()),
+    ];
+    let (policy, time_to_idle) = (PolicyKind::Fifo, Some(41));
+    let setting = Setting { block_size: 1, capacity: 36, policy, time_to_idle, start: 0, stands: false };
+    Driver::new(setting, false, Real::new(setting)).run(&steps).unwrap_or_else(|difference| panic!("{difference}"));
+}
+
 #[test]
 fn a_cache_with_an_external_pool_agrees_with_the_reference() {
     cases::<External>(500, |setting| setting).unwrap_or_else(|failure| panic!("{failure}"));

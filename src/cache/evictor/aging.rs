@@ -17,7 +17,7 @@ use super::{Choice, Evictor, Resources};
 use crate::cache::clock::Present;
 use crate::cache::listening::events::EvictionReason;
 use crate::policy::{CandidateEntry, CandidateId, Policy, PolicyKind, QuotaGroup, Standing};
-use crate::reclaim::Link;
+use crate::reclaim::{Link, Ref};
 use crate::tree::Point;
 
 /// Candidates by last use.
@@ -171,11 +171,24 @@ impl Evictor {
             if point.statistics.last() <= idle_since {
                 return Some(oldest);
             }
-            if self.is_due(point, resources) {
+            let word = point.word.look();
+            // What is not silent was filed again after each use.
+            if !word.is_silent() || self.is_aging_as_it_is(point, resources) {
                 return None;
             }
+            self.refile(point, word.leases() > 0, resources);
         }
         None
+    }
+
+    /// Whether a candidate is where its last use puts it among those by last use.
+    fn is_aging_as_it_is(&self, point: Ref<'_, Point>, resources: Resources<'_>) -> bool {
+        let Some((order, slot)) = self.ranking.aging.order.as_ref().zip(point.account.get(&self.owner).candidate)
+        else {
+            return true;
+        };
+        let standing = Standing { demoted: false, ..self.standing(point, resources).0 };
+        order.is_under(slot, standing, self.entry(point))
     }
 
     /// Drops up to `most` blocks that were last used at `idle_since` or before, of a group or of all; returns how many.

@@ -127,7 +127,7 @@ impl Evictor {
     }
 
     #[cold]
-    fn refile(&mut self, point: Ref<'_, Point>, is_leased: bool, resources: Resources<'_>) {
+    pub(super) fn refile(&mut self, point: Ref<'_, Point>, is_leased: bool, resources: Resources<'_>) {
         self.stale_left = self.stale_left.saturating_sub(1);
         if !(is_leased && self.listen(point, resources)) {
             self.place(point, resources);
