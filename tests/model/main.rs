@@ -187,6 +187,24 @@ fn what_is_too_old_goes_behind_what_was_used_since() {
     Driver::new(setting, false, Real::new(setting)).run(&steps).unwrap_or_else(|difference| panic!("{difference}"));
 }
 
+/// Found at random once: in keys that overlap, the token that a block shares with the one before counted as a level of its own in the
+/// reference, where the rest was invalidated.
+#[test]
+fn what_overlapping_keys_carry_is_of_the_level_of_the_block_before() {
+    let of = |stem, quarters, tail| Sequence { stem, quarters, tail: vec![0; tail] };
+    let matched = |times| std::iter::repeat_n(Step::Match(0, of(0, 0, 0)), times);
+    let served = |stem, quarters| Step::Serve(0, of(stem, quarters, 0));
+    let mut steps = vec![Step::Match(4, of(0, 0, 0)), Step::Match(0, of(0, 0, 0)), Step::Insert(2, of(2, 9, 2))];
+    steps.extend(matched(1).chain([Step::SetPolicy(PolicyKind::Level)]).chain(matched(2)));
+    steps.extend([Step::Invalidate(1), Step::Match(4, of(0, 5, 0)), Step::Serve(4, of(0, 9, 0))]);
+    steps.extend([Step::Append(6, 1, 0), Step::Resume(0, of(0, 0, 0))]);
+    steps.extend(matched(5).chain([served(0, 5)]).chain(matched(1)));
+    steps.extend([served(2, 9), Step::Append(1, 1, 0), served(2, 13), Step::EvictInto(1), Step::DropNamespace(0)]);
+    let policy = PolicyKind::Lru;
+    let setting = Setting { block_size: 1, capacity: 39, policy, time_to_idle: None, start: 0, stands: false };
+    Driver::new(setting, false, Real::new(setting)).run(&steps).unwrap_or_else(|difference| panic!("{difference}"));
+}
+
 #[test]
 fn a_cache_with_an_external_pool_agrees_with_the_reference() {
     cases::<External>(500, |setting| setting).unwrap_or_else(|failure| panic!("{failure}"));

@@ -10,7 +10,7 @@
 //! - **X6** A retained place has a lease, is in a tree that was not dropped, and has a deadline that has not passed.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
+use std::{fmt, iter};
 
 use radixkv::{PolicyKind, Token};
 
@@ -246,15 +246,17 @@ impl Store {
         let beginnings =
             hidden.map(|vertex| (vertex, vertex.levels.partition_point(|level| Some(level) < vertex.levels.last())));
         let all = children.map(|(theirs, &block)| (self.vertex(block), theirs.len())).chain(beginnings);
-        let shared = all.map(|(vertex, most)| {
-            let len = vertex.tokens[..most].iter().zip(tokens).take_while(|(a, b)| a == b).count();
-            vertex.levels[..len].to_vec()
-        });
         let (above, carried) = match parent {
             Place::Root(_) => (0, 0),
             Place::After(block) => (self.vertex(block).statistics.level, carried),
         };
-        let mut levels = shared.max_by_key(Vec::len).unwrap_or_else(|| vec![above; carried]);
+        let shared = all.map(|(vertex, most)| {
+            let len = vertex.tokens[..most].iter().zip(tokens).take_while(|(a, b)| a == b).count();
+            vertex.levels[..len].to_vec()
+        });
+        // What is carried lies in the block before, whatever is kept of the blocks there.
+        let carried = iter::once(vec![above; carried]);
+        let mut levels = carried.chain(shared).max_by_key(Vec::len).unwrap_or_default();
         let level = levels.last().copied().unwrap_or(above) + 1;
         levels.resize(tokens.len(), level);
         levels
