@@ -1,15 +1,13 @@
 #!/usr/bin/env bash
-# radixkv-cuda without a GPU: on a stand-in driver that runs the kernels' own sources, if there is a C++ compiler; the bench too, with small
-# sizes. And it builds with the bindings of whatever CUDA version is found.
+# After ci/test.sh, what is left of radixkv-cuda without a GPU: the seeded bugs' texts, and the bench, with small sizes, on the stand-in
+# driver that the tests have built if there is a C++ compiler.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-cargo test --locked -p radixkv-cuda -- --show-output 2>&1 | awk -f ci/shown.awk
-cargo check --locked -p radixkv-cuda --no-default-features
 python3 kernels/mutate.py --texts
 python3 -m py_compile kernels/bench/*.py
 
-bench=$(cargo test --locked -p radixkv-cuda --bench gpu --no-run --message-format=json 2> /dev/null | tr ',' '\n' |
+bench=$(cargo test --locked --workspace --exclude loom_tests --bench gpu --no-run --message-format=json 2> /dev/null | tr ',' '\n' |
     sed -nE 's/^"executable":"([^"]+)".*/\1/p' | tail -1)
 # The stand-in that the tests have built.
 driver=$(ls -t "${CARGO_TARGET_DIR:-target}"/tmp/sim-*/libcuda.so.1 2> /dev/null | head -1 || true)

@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
-# The tests of every package but two: ci/cuda.sh runs those of the GPU's package, ci/verify.sh the
-# models. Shows what did not pass. All output stays in target/ci/test.log, from which .ci/run lists
-# the tests that were set aside.
+# The tests of every package but the models (ci/verify.sh). Shows what did not pass. All output stays
+# in target/ci/test.log, from which .ci/run lists the tests that were set aside.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 log="${CARGO_TARGET_DIR:-target}/ci/test.log"
 mkdir -p "$(dirname "$log")"
-# With the output of those that pass, so that a test that finds its data missing can be heard saying so.
-cargo test --locked --workspace --exclude radixkv-cuda --exclude loom_tests -- --show-output 2>&1 | tee "$log" | awk -f ci/shown.awk
+all=(--locked --workspace --exclude loom_tests)
+# With the output of those that pass, so that a test that finds its data missing can be heard saying
+# so. Doctests have no data, and are built all together only without that option.
+cargo test "${all[@]}" --lib --bins --tests --examples -- --show-output 2>&1 | tee "$log" | awk -f ci/shown.awk
+cargo test "${all[@]}" --doc 2>&1 | tee -a "$log" | awk -f ci/shown.awk
