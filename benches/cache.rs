@@ -1,6 +1,8 @@
-//! Match, insert, evict and a hot prefix, beside memcmp of the same tokens and the literal model behind a lock.
+//! Match, insert, evict and a hot prefix, beside memcmp of the same tokens and the literal model
+//! behind a lock.
 //!
-//! `cargo bench --bench cache`. Every group's baselines run in the same process; `ratios` pairs them round by round.
+//! `cargo bench --bench cache`. Every group's baselines run in the same process; `ratios` pairs
+//! them round by round.
 
 #![allow(missing_docs)] // `criterion_group!` makes a public function
 
@@ -127,7 +129,8 @@ fn full_of_leaves(leaves: usize) -> PrefixCache {
     cache
 }
 
-/// One prompt that every thread matches: time per match of one thread, which should not depend on how many there are.
+/// One prompt that every thread matches: time per match of one thread, which should not depend on
+/// how many there are.
 fn hot_prefix(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("hot prefix");
     let cores = thread::available_parallelism().map_or(2, usize::from);

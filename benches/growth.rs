@@ -1,7 +1,7 @@
 //! What a verb costs over four decades of something that it should not depend on.
 //!
-//! `cargo bench --bench growth [-- NAME...]`. Each row is one dimension; its baseline is the smallest size of it. Medians, in
-//! nanoseconds; the waits are the longest of all.
+//! `cargo bench --bench growth [-- NAME...]`. Each row is one dimension; its baseline is the
+//! smallest size of it. Medians, in nanoseconds; the waits are the longest of all.
 
 #[allow(dead_code)]
 mod common;

@@ -1,8 +1,8 @@
-//! One operation, so many times, under a tool that counts instructions: `ci/instructions.sh` compares the counts with
-//! `benches/instructions/ceilings.txt`.
+//! One operation, so many times, under a tool that counts instructions: `ci/instructions.sh`
+//! compares the counts with `benches/instructions/ceilings.txt`.
 //!
-//! `instructions` prints the names of the operations; `instructions NAME CALLS` makes so many calls of one. `instructions lines` is for
-//! `ci/lines.sh`.
+//! `instructions` prints the names of the operations; `instructions NAME CALLS` makes so many calls
+//! of one. `instructions lines` is for `ci/lines.sh`.
 
 #[allow(dead_code)]
 mod common;

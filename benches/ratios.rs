@@ -1,7 +1,9 @@
-//! Every figure of the budget as a ratio to memcmp of the same tokens, measured in turn in one process.
+//! Every figure of the budget as a ratio to memcmp of the same tokens, measured in turn in one
+//! process.
 //!
-//! `cargo bench --bench ratios [-- NAME...]` prints one row per figure: nanoseconds, the limit's, and the median of the
-//! round-by-round ratios with its quartiles. Answers are checked before anything is timed.
+//! `cargo bench --bench ratios [-- NAME...]` prints one row per figure: nanoseconds, the limit's,
+//! and the median of the round-by-round ratios with its quartiles. Answers are checked before
+//! anything is timed.
 
 mod common;
 #[path = "ratios/lookups.rs"]
@@ -96,8 +98,8 @@ fn evict(leaves: usize, each: usize) -> f64 {
     Spread::of(times.collect()).median
 }
 
-/// The slowest of many single evictions from a million leaves while the evictor's thread runs: after they were
-/// inserted, or after all were matched again.
+/// The slowest of many single evictions from a million leaves while the evictor's thread runs:
+/// after they were inserted, or after all were matched again.
 fn worst_evict(matched_again: bool) -> f64 {
     let leaves = 1_000_000;
     let watermarks = Watermarks::new(1, 2);
@@ -116,8 +118,8 @@ fn worst_evict(matched_again: bool) -> f64 {
     (0..1_000).map(evict_one).fold(0.0, f64::max)
 }
 
-/// The slowest of the single evictions that are made while the evictor's thread exchanges the policy of a million
-/// leaves, the call that begins it included.
+/// The slowest of the single evictions that are made while the evictor's thread exchanges the
+/// policy of a million leaves, the call that begins it included.
 fn worst_while_exchanged() -> f64 {
     let leaves = 1_000_000;
     let builder = PrefixCache::builder(BLOCK, leaves + 64).eviction(Eviction::Background(Watermarks::new(1, 2)));
@@ -176,8 +178,8 @@ fn p99_beside(cache: &PrefixCache, prompt: &Aligned, beside: impl Fn() + Sync) -
     })
 }
 
-/// The 99th percentile of a match while another thread evicts without a pause (and inserts what it evicts), beside that
-/// while another thread compares memory.
+/// The 99th percentile of a match while another thread evicts without a pause (and inserts what it
+/// evicts), beside that while another thread compares memory.
 fn beside_evictions() -> [Spread; 3] {
     let leaves = 4_096;
     let cache = cache(2_496 / BLOCK + leaves);

@@ -19,7 +19,8 @@ struct Tally {
     computed: usize,
 }
 
-/// A prompt: one of four system prompts of 500 tokens, and a question of 60 that is asked now and then.
+/// A prompt: one of four system prompts of 500 tokens, and a question of 60 that is asked now and
+/// then.
 fn prompt(request: u32) -> Vec<Token> {
     let (system, question) = (request / 2 % 4, request % 97);
     (0..500).map(|i| system << 16 | i).chain((0..60).map(|i| (100 + question) << 16 | i)).collect()
@@ -35,9 +36,11 @@ fn serve(cache: &PrefixCache, requests: impl Iterator<Item = u32>) -> Result<Tal
     let mut tally = Tally::default();
     for request in requests {
         let prompt = prompt(request);
-        // (1) Match, and leave at least one token to compute: its logits are what the request wants.
+        // (1) Match, and leave at least one token to compute: its logits are what the request
+        // wants.
         let hit = session.match_prefix(&space, &prompt[..prompt.len() - 1]);
-        // (2) Reserve all that the request still needs, the last block in part: all of it, or nothing.
+        // (2) Reserve all that the request still needs, the last block in part: all of it, or
+        // nothing.
         let whole = prompt.len() / BLOCK_SIZE - hit.blocks().len();
         let total = prompt.len().div_ceil(BLOCK_SIZE) - hit.blocks().len();
         let mut tail = session.reserve(total)?;
@@ -45,7 +48,8 @@ fn serve(cache: &PrefixCache, requests: impl Iterator<Item = u32>) -> Result<Tal
         // (3) Compute what is not cached. The lease keeps the blocks of the hit in place meanwhile.
         let mut table = [hit.blocks(), fill.blocks(), tail.blocks()].concat();
         prefill(&prompt[hit.len_tokens()..], &table[hit.blocks().len()..]);
-        // (4) Insert whole blocks. Where another thread was first its blocks are the canonical ones: repoint.
+        // (4) Insert whole blocks. Where another thread was first its blocks are the canonical
+        // ones: repoint.
         let inserted = session.insert(hit.lease(), &prompt, fill)?;
         table[hit.blocks().len()..][..whole].copy_from_slice(&inserted.blocks);
         // ... decode with `table`, the tail block included ...

@@ -1,8 +1,9 @@
 //! An engine loop on four threads: `cargo run --example engine_loop`.
 //!
-//! Prompts come from a queue. Each is matched, gets blocks for what is missing, is prefilled in chunks, and is
-//! decoded block by block. When blocks are exhausted, the youngest sequence of the thread is preempted.
-//! The "model" writes a digest of all tokens so far into each KV slot, so wrong KV gives a wrong answer.
+//! Prompts come from a queue. Each is matched, gets blocks for what is missing, is prefilled in
+//! chunks, and is decoded block by block. When blocks are exhausted, the youngest sequence of the
+//! thread is preempted. The "model" writes a digest of all tokens so far into each KV slot, so
+//! wrong KV gives a wrong answer.
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
@@ -69,7 +70,8 @@ impl Engine {
         }
     }
 
-    /// Computes a chunk of a sequence, caches its whole blocks and samples. False if it lacks a block.
+    /// Computes a chunk of a sequence, caches its whole blocks and samples. False if it lacks a
+    /// block.
     fn step(&self, session: &Session, sequence: &mut Sequence) -> Result<bool, InsertErrorKind> {
         let Sequence { request: Request { tokens, .. }, lease, own, table, computed } = sequence;
         if *computed == table.len() * BLOCK {
@@ -98,7 +100,8 @@ impl Engine {
         Ok(true)
     }
 
-    /// Serves until the queue is empty; how many requests it finished, aborted, refused and preempted.
+    /// Serves until the queue is empty; how many requests it finished, aborted, refused and
+    /// preempted.
     fn serve(&self) -> Result<[usize; 4], InsertErrorKind> {
         let (session, mut batch) = (self.cache.session(), Vec::new());
         let [mut finished, mut aborted, mut refused, mut preempted] = [0; 4];

@@ -1,4 +1,5 @@
-//! 2. Namespaces: the same tokens under two adapters share nothing, and one can be dropped without the other.
+//! 2. Namespaces: the same tokens under two adapters share nothing, and one can be dropped without
+//!    the other.
 //!
 //! `cargo run --example namespaces`
 
@@ -45,7 +46,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     cache.settle();
     show("the lease released");
 
-    // 3. A dropped namespace matches nothing and refuses inserts; its name may be used adapter.remove();
+    // 3. A dropped namespace matches nothing and refuses inserts; its name may be used
+    //    adapter.remove();
     show("adapter dropped");
     Ok(())
 }

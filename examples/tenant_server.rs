@@ -1,8 +1,8 @@
 //! A server in one process for two tenants: `cargo run --example tenant_server`.
 //!
-//! Each tenant has a namespace and a quota. A request waits for its blocks without a thread, up to a timeout. A
-//! tenant at its limit waits in a line of its own. Answers are streamed: a client that reads slowly keeps its
-//! request running, and one that goes away ends it.
+//! Each tenant has a namespace and a quota. A request waits for its blocks without a thread, up to
+//! a timeout. A tenant at its limit waits in a line of its own. Answers are streamed: a client that
+//! reads slowly keeps its request running, and one that goes away ends it.
 
 use std::time::Duration;
 
@@ -34,10 +34,12 @@ struct Request {
     client: Sender<Part>,
 }
 
-/// Serves one request. It holds a lease and blocks only while it runs, and drops both however it ends.
+/// Serves one request. It holds a lease and blocks only while it runs, and drops both however it
+/// ends.
 async fn serve(cache: PrefixCache, request: Request) -> Result<(), Failure> {
     let Request { tenant, prompt, new_tokens, wait, client } = request;
-    // All tokens of the answer are reserved with the prompt, so that the request never waits to grow.
+    // All tokens of the answer are reserved with the prompt, so that the request never waits to
+    // grow.
     let known = &prompt[..prompt.len() - 1];
     let start = match timeout(wait, cache.acquire_async(&tenant, known, 1 + new_tokens)).await {
         Ok(Ok(start)) => start,
@@ -62,7 +64,8 @@ async fn serve(cache: PrefixCache, request: Request) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Serves requests until all senders of the queue are dropped, then waits for those that run or wait.
+/// Serves requests until all senders of the queue are dropped, then waits for those that run or
+/// wait.
 async fn run(cache: PrefixCache, mut queue: Receiver<Request>) -> Result<usize, Failure> {
     let mut tasks = JoinSet::new();
     while let Some(request) = queue.recv().await {

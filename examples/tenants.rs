@@ -1,4 +1,5 @@
-//! 3. Tenants: limits on what one may cache and pin, a policy exchanged at run time, and idle prefixes dropped.
+//! 3. Tenants: limits on what one may cache and pin, a policy exchanged at run time, and idle
+//!    prefixes dropped.
 //!
 //! `cargo run --example tenants`
 
@@ -30,7 +31,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     println!("{:<48} {:>6} {:>6}", "blocks cached by", "greedy", "modest");
 
-    // 1. Ten prompts of eight blocks would fill the cache. Their own predecessors make room for them.
+    // 1. Ten prompts of eight blocks would fill the cache. Their own predecessors make room for
+    //    them.
     serve(&session, &modest, &prompt(100, 20))?;
     for key in 0..10 {
         cache.set_time(u64::from(key));
@@ -48,7 +50,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     serve(&session, &greedy, &prompt(9, 8))?;
     show("under lfu, one prompt served again");
 
-    // 4. A prefix that was not used for a hundred units of the clock is dropped by `settle`, or by the evictor's thread.
+    // 4. A prefix that was not used for a hundred units of the clock is dropped by `settle`, or by
+    //    the evictor's thread.
     cache.set_time(110);
     serve(&session, &modest, &prompt(100, 20))?;
     cache.settle();

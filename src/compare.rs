@@ -1,13 +1,14 @@
-//! Comparing many token sequences at once: the prefixes that the prompts of a queue share, and whether restored blocks
-//! hold the right tokens.
+//! Compares many token sequences at once, to find the prefixes that queued prompts share, or to
+//! check that restored blocks have the right tokens.
 //!
-//! On the processor, with vectors where it has them ([`key::common_prefix`]): one core compares 4,096 tokens in about
-//! 0.15 us, so a GPU pays only from hundreds of thousands of tokens on. The feature `cuda` has `gpu::Compare`, which
-//! answers the same questions and asks the device from there on.
+//! It runs on the CPU, with vector instructions if available ([`key::common_prefix`]). One core
+//! compares 4,096 tokens in about 0.15 us, so a GPU is worth while only from hundreds of thousands
+//! of tokens on. `gpu::Compare`, with the feature `cuda`, answers the same questions and uses the
+//! GPU from that size on.
 
 use crate::key::{self, Token};
 
-/// Lengths of the common prefixes of pairs, in their order.
+/// Returns the length of the common prefix of each pair, in order.
 ///
 /// # Examples
 ///
@@ -21,10 +22,10 @@ pub fn prefix_lengths<'a>(pairs: impl IntoIterator<Item = (&'a [Token], &'a [Tok
     pairs.into_iter().map(|(a, b)| key::common_prefix(a, b)).collect()
 }
 
-/// The first pair whose two sides differ, and the position of the first difference. For restored blocks: compare each with
-/// the tokens that it must hold.
+/// Returns the index of the first pair whose two sides differ, and the position of the first
+/// difference. For restored blocks, compare each with the tokens that it must have.
 ///
-/// Sides of different lengths differ where the shorter side ends.
+/// If one side is a prefix of the other, they differ where the shorter one ends.
 ///
 /// # Examples
 ///
@@ -43,10 +44,11 @@ pub fn first_difference<'a>(pairs: impl IntoIterator<Item = (&'a [Token], &'a [T
     pairs.into_iter().enumerate().find_map(differs)
 }
 
-/// The length of the common prefix of any two prompts of a queue.
+/// The length of the common prefix of any two prompts in a queue.
 ///
-/// The prompts are sorted, so those that share most are neighbours, and two prompts share the least of what the neighbours
-/// between them share. So n prompts take O(n log n) comparisons and n - 1 lengths, not n * n of either.
+/// The prompts are sorted, so those that share most are neighbours. The common prefix of two
+/// prompts is the shortest of those of the neighbours between them. So n prompts take O(n log n)
+/// comparisons and n - 1 lengths, instead of n * n of each.
 ///
 /// # Examples
 ///
@@ -61,17 +63,17 @@ pub fn first_difference<'a>(pairs: impl IntoIterator<Item = (&'a [Token], &'a [T
 /// ```
 #[derive(Debug, Clone)]
 pub struct SharedPrefixes {
-    /// Prompts, sorted.
+    /// Indices of the prompts, in sorted order.
     order: Vec<u32>,
     /// Index of each prompt in `order`.
     place: Vec<u32>,
-    /// Length of the common prefix of each prompt in `order` and the next.
+    /// Length of the common prefix of each prompt in `order` and the next one.
     next: Vec<usize>,
     lengths: Vec<usize>,
 }
 
 impl SharedPrefixes {
-    /// Compares prompts.
+    /// Sorts and compares the prompts.
     ///
     /// # Panics
     ///
@@ -87,7 +89,8 @@ impl SharedPrefixes {
         Self { order, place, next, lengths: prompts.iter().map(|prompt| prompt.len()).collect() }
     }
 
-    /// Length of the common prefix of the prompts `a` and `b`, in tokens; the whole length if `a == b`.
+    /// Length of the common prefix of the prompts `a` and `b`, in tokens; the whole length if
+    /// `a == b`.
     ///
     /// # Panics
     ///
@@ -97,7 +100,7 @@ impl SharedPrefixes {
         self.next[from..to].iter().copied().min().unwrap_or(self.lengths[a])
     }
 
-    /// Indices of the prompts, sorted by their tokens: neighbours share most.
+    /// Indices of the prompts, sorted by their tokens, so that neighbours share most.
     ///
     /// # Examples
     ///
@@ -135,7 +138,7 @@ impl SharedPrefixes {
     }
 }
 
-/// The order of slices, by one comparison with vectors.
+/// The lexicographic order of slices, with one vector comparison.
 fn key_order(a: &[Token], b: &[Token]) -> std::cmp::Ordering {
     let agreed = key::common_prefix(a, b);
     a.get(agreed).cmp(&b.get(agreed))

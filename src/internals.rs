@@ -1,6 +1,7 @@
-//! The inner parts that the models in `loom_tests` use, each to be modelled alone.
+//! The inner parts that the models in `loom_tests` use, each for a model of its own.
 //!
-//! Compiled for model checkers only. They are thin wrappers, so that nothing else in the crate has to be public.
+//! Compiled only for model checkers. They are thin wrappers, so that nothing else in the crate must
+//! be public.
 #![allow(unsafe_code)]
 #![allow(missing_docs)]
 
@@ -25,11 +26,11 @@ pub use crate::reclaim::track;
 #[cfg(radixkv_loom)]
 pub use crate::sync::{Loads, at_rest, explore_loads, exploring_apart};
 
-/// All that one model reclaims.
+/// The reclamation domain of one model.
 #[derive(Debug)]
 pub struct Domain(reclaim::Domain);
 
-/// One participant.
+/// One participant of a domain.
 #[derive(Debug)]
 pub struct Local(reclaim::Local);
 
@@ -49,7 +50,7 @@ impl Domain {
 #[derive(Debug)]
 pub struct PointWord(Word);
 
-/// The fields of a word that a drain uses.
+/// The fields of a word that a drain reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TakenOut {
     pub dead: bool,
@@ -63,14 +64,14 @@ impl PointWord {
         Self(Word::idle())
     }
 
-    /// The same, and silent.
+    /// Proven, without leases and children, and silent.
     pub fn silent() -> Self {
         let word = Word::idle();
         word.silence();
         Self(word)
     }
 
-    /// The end of a lease; whether a thread that waits for blocks may wait for it.
+    /// Releases a lease; returns whether a thread that waits for blocks may be waiting for this.
     pub fn release_to_waiters(&self) -> bool {
         self.0.release().is_awaited
     }
@@ -79,7 +80,7 @@ impl PointWord {
         TakenOut::of(self.0.listen())
     }
 
-    /// Whether the caller must push; nothing if the point is dead.
+    /// Returns whether the caller must push; `None` if the point is dead.
     pub fn lease(&self) -> Option<bool> {
         match self.0.lease() {
             Leased::Proven { push, .. } => Some(push),
@@ -92,7 +93,7 @@ impl PointWord {
         self.0.release().push
     }
 
-    /// Whether the word had an entry in the queue; nothing if it was held or dead.
+    /// Returns whether the word had an entry in the queue; `None` if it was held or dead.
     pub fn kill(&self) -> Option<bool> {
         self.0.kill().map(|before| before.is_queued())
     }
@@ -120,7 +121,7 @@ impl TakenOut {
     }
 }
 
-/// The word of a hot point without leases, with its slot.
+/// The word of a hot point without leases, with its attached slot.
 #[derive(Debug)]
 pub struct HotWord {
     word: Word,
@@ -137,7 +138,8 @@ impl Default for HotWord {
 }
 
 impl HotWord {
-    /// Leases it and releases it; whether the release was a step, which would be pushed.
+    /// Leases and releases it; returns whether the release was a queued change, which would be
+    /// pushed.
     pub fn use_once(&self) -> bool {
         loop {
             match self.word.lease() {
@@ -153,7 +155,7 @@ impl HotWord {
         }
     }
 
-    /// The evictor's part of a deflation; whether the word is idle then.
+    /// The evictor's part of a deflation; returns whether the word is then idle.
     pub fn deflate(&self) -> bool {
         self.hot.close_idle(&self.word, self.slot) && {
             _ = self.word.detach();
@@ -184,13 +186,13 @@ impl Blocks {
         self.0.give_back(blocks);
     }
 
-    /// The count, and the bits counted one by one.
+    /// The count, and the number of bits counted one by one.
     pub fn free(&self) -> (usize, usize) {
         (self.0.free(), self.0.count_bits())
     }
 }
 
-/// How many blocks an eviction sink has.
+/// The number of blocks that an eviction sink has.
 #[derive(Debug, Default)]
 pub struct SinkBlocks(KeptBlocks);
 
@@ -208,11 +210,11 @@ impl SinkBlocks {
     }
 }
 
-/// Requests of threads that wait for the evictor's lock, and the pool that gets what nobody takes.
+/// Requests of threads that wait for the evictor's lock, and the pool that gets untaken blocks.
 #[derive(Debug)]
 pub struct Requests(Publications, Pool);
 
-/// One of them.
+/// A published request.
 #[derive(Debug)]
 pub struct Request<'a>(Publication<'a>);
 
@@ -227,7 +229,7 @@ impl Requests {
         self.0.publish(near, blocks, &self.1).map(Request)
     }
 
-    /// Serves what is published; `take` makes the blocks.
+    /// Serves the published requests; `take` makes the blocks.
     pub fn serve(&self, mut take: impl FnMut(usize) -> Vec<BlockId>) {
         self.0.serve(|n, blocks| {
             blocks.extend(take(n));
@@ -235,7 +237,7 @@ impl Requests {
         });
     }
 
-    /// Blocks that nobody took.
+    /// Number of blocks that no request took.
     pub fn free(&self) -> usize {
         self.1.free()
     }
@@ -275,10 +277,10 @@ impl Bell {
     }
 }
 
-/// Where a session draws the counted references that keep its cache alive, here of any value.
+/// A session's source of counted references that keep its cache alive, here for any value.
 pub struct StrongRefs<T>(cache::StrongRefs<T>);
 
-/// One of them.
+/// A reference from [`StrongRefs`].
 pub struct StrongRef<T>(cache::StrongRef<T>);
 
 impl<T> StrongRefs<T> {
@@ -303,7 +305,7 @@ impl<T> StrongRef<T> {
     }
 }
 
-/// Two of the slots of idle participants, for values of another type.
+/// Two of the slots of idle participants, here for any value.
 pub struct IdleSlots<T>(Idle<T, 2>);
 
 impl<T> Default for IdleSlots<T> {
@@ -317,7 +319,7 @@ impl<T> IdleSlots<T> {
         self.0.take()
     }
 
-    /// Lends one for as long as `body` runs.
+    /// Lends a value while `body` runs.
     pub fn lend(&self, near: usize, make: impl FnOnce() -> T, body: impl FnOnce(&T)) {
         body(&self.0.lend(near, make));
     }
@@ -327,7 +329,7 @@ impl<T> IdleSlots<T> {
     }
 }
 
-/// The memory of nodes, with nodes of two words.
+/// The memory of nodes, here with nodes of two words.
 #[cfg(radixkv_loom)]
 #[derive(Debug)]
 pub struct NodeMemory(Box<Memory>);
@@ -366,7 +368,7 @@ impl NodeMemory {
         Slot(slots.0.allocate(NODE, &self.0))
     }
 
-    /// Gives slots back together; each must have been taken, and is not used any more.
+    /// Gives slots back together. Each must have been taken, and must no longer be used.
     pub fn give_back(&self, slots: &[Slot]) {
         let mut freed = Freed::new(&self.0);
         for slot in slots {
@@ -375,12 +377,12 @@ impl NodeMemory {
         }
     }
 
-    /// Gives back what a participant has left.
+    /// Gives back the slots that a participant still has.
     pub fn empty_out(&self, slots: &Slots) {
         slots.0.empty_out(&self.0);
     }
 
-    /// Sorts in what is kept in chains.
+    /// Sorts in the slots that are kept in chains.
     pub fn keep_none(&self) {
         self.0.cool_down();
     }
@@ -429,11 +431,11 @@ impl Entries {
         self.0.get(key, &local.0.pin()).map(|entry| entry.value)
     }
 
-    /// Puts `value` under a free key; otherwise gives the value that is there.
+    /// Puts `value` under a free key; otherwise returns the value that is there.
     pub fn insert(&self, key: u32, value: u32, local: &Local) -> Result<(), Option<u32>> {
         let guard = local.0.pin();
         let new = Own::new(MapEntry { key, value, canary: Canary::new() }, &guard);
-        // As an insert of the cache does: where it has looked before.
+        // Inserts at the place where it looked before, as an insert of the cache does.
         let (_, place) = self.0.get_to_change(key, &guard);
         match self.0.insert_at(place, None, new, &guard) {
             Ok(_) => Ok(()),
@@ -441,7 +443,7 @@ impl Entries {
         }
     }
 
-    /// Replaces the value of `key`; the old value.
+    /// Replaces the value of `key` and returns the old one.
     pub fn replace(&self, key: u32, value: u32, local: &Local) -> Option<u32> {
         let guard = local.0.pin();
         let there = self.0.get(key, &guard)?;
@@ -452,7 +454,7 @@ impl Entries {
         Some(old)
     }
 
-    /// Takes the entry of `key` out; its value, if this call did it.
+    /// Removes the entry of `key`; returns its value if this call removed it.
     pub fn remove(&self, key: u32, local: &Local) -> Option<u32> {
         let guard = local.0.pin();
         let there = self.0.get(key, &guard)?;
@@ -484,7 +486,7 @@ pub fn hot_points(mut builder: Builder, points: usize) -> Builder {
     builder
 }
 
-/// Makes the lease's point hot, as contention does; whether it is hot then.
+/// Makes the lease's point hot, as contention does; returns whether it is then hot.
 pub fn inflate(lease: &Lease) -> bool {
     lease.inflate()
 }
@@ -504,18 +506,18 @@ impl Background {
         Self { bell, look: Box::new(look) }
     }
 
-    /// One turn of the thread.
+    /// Does one turn of the thread.
     pub fn look(&self) {
         (self.look)();
     }
 
-    /// Sleeps until it is rung.
+    /// Sleeps until the bell is rung.
     pub fn sleep(&self) {
         assert!(self.bell.wait(None));
     }
 }
 
-/// Makes each thread that waits for the evictor publish what it asks for.
+/// Makes each thread that waits for the evictor publish its request.
 pub fn publishing(mut builder: Builder) -> Builder {
     builder.publishing = true;
     builder

@@ -1,8 +1,10 @@
 #![doc = include_str!("../README.md")]
 //! # Where to read on
 //!
-//! - [`PrefixCache`]: the verbs of a cache, and what each costs; [`Session`]: a thread's way into it; [`Builder`]: its settings.
-//! - [`guide`]: when prefixes match, and how to find out why a hit rate is low; [`guide::retention`]: priorities and deadlines.
+//! - [`PrefixCache`]: the methods of a cache, and what each costs; [`Session`]: the access of one
+//!   thread; [`Builder`]: the settings.
+//! - [`guide`]: when prefixes match, and how to find out why a hit rate is low;
+//!   [`guide::retention`]: priorities and deadlines.
 #![cfg_attr(
     feature = "async",
     doc = "- [`guide::admission`]: in which order to take blocks, wait for them and give them up."

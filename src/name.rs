@@ -6,7 +6,7 @@ use std::hash::{Hash, Hasher};
 
 use crate::sync::Arc;
 
-/// The unit that a namespace compares: single tokens or pairs of tokens.
+/// The unit that a namespace compares: single tokens, or pairs of tokens.
 ///
 /// # Examples
 ///
@@ -27,13 +27,14 @@ pub enum Keys {
     /// Pairs of neighbouring tokens, for draft models (EAGLE) whose keys and values at a token also
     /// depend on the next token.
     ///
-    /// Sequences are still given as tokens. `n` tokens are `n - 1` keys: block `k` is full once token
-    /// `(k + 1) * block_size` (counted from 0) is known too, and the last token of a sequence has no keys and values.
+    /// Sequences are still given as tokens. `n` tokens make `n - 1` keys: block `k` is full once
+    /// token `(k + 1) * block_size` (counted from 0) is known as well, and the last token of a
+    /// sequence has no keys and values.
     Bigrams,
 }
 
 impl Keys {
-    /// Tokens that a key needs beyond its own.
+    /// Number of tokens that a key needs beyond its own.
     pub(crate) fn offset(self) -> u32 {
         match self {
             Self::Tokens => 0,
@@ -42,11 +43,12 @@ impl Keys {
     }
 }
 
-/// The name of a namespace: its parts, and what its lookups compare. Cloning it increments a reference count.
+/// The name of a namespace: its parts, and the unit that its lookups compare. Cloning it increments
+/// a reference count.
 ///
-/// The parts are kept apart: `["bc", "a"]` and `["c", "ab"]` name two namespaces, and the same parts with other
-/// [`Keys`] name a third. No parts, with `Keys::Tokens`, name the default namespace. A string or an array of strings
-/// converts into a name.
+/// Parts are not joined: `["bc", "a"]` and `["c", "ab"]` name two namespaces, and the same parts
+/// with other [`Keys`] name a third. A name without parts, with `Keys::Tokens`, is that of the
+/// default namespace. A string or an array of strings converts into a name.
 ///
 /// # Examples
 ///
@@ -60,7 +62,7 @@ impl Keys {
 #[derive(Clone)]
 pub struct NamespaceName(Arc<Name>);
 
-/// Each part with its length: `("bc", "a")` is not `("c", "ab")`.
+/// The parts are separate strings, so `("bc", "a")` is not `("c", "ab")`.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Name {
     parts: Box<[Box<str>]>,
@@ -68,21 +70,21 @@ struct Name {
 }
 
 impl NamespaceName {
-    /// The name with these parts, of a namespace that compares single tokens: an adapter, a tenant's salt, a model version,
-    /// or several of them.
+    /// Makes the name of a namespace that compares single tokens. The parts identify, for example,
+    /// an adapter, a tenant's salt, a model version, or several of these.
     pub fn new<S: AsRef<str>>(parts: &[S]) -> Self {
         let parts = parts.iter().map(|part| Box::from(part.as_ref())).collect();
         Self(Arc::new(Name { parts, keys: Keys::default() }))
     }
 
-    /// The name with the same parts, of a namespace that compares `keys`.
+    /// Changes the unit that the namespace compares to `keys`, with the same parts.
     #[must_use]
     pub fn with_keys(self, keys: Keys) -> Self {
         let parts = self.0.parts.clone();
         Self(Arc::new(Name { parts, keys }))
     }
 
-    /// Whether it is the default namespace's.
+    /// Whether this is the name of the default namespace.
     pub(crate) fn is_default(&self) -> bool {
         self.0.parts.is_empty() && self.0.keys == Keys::default()
     }
@@ -99,14 +101,14 @@ impl NamespaceName {
 }
 
 impl From<&str> for NamespaceName {
-    /// The name of one part.
+    /// Makes a name of one part.
     fn from(part: &str) -> Self {
         Self::new(&[part])
     }
 }
 
 impl From<&String> for NamespaceName {
-    /// The name of one part.
+    /// Makes a name of one part.
     fn from(part: &String) -> Self {
         Self::new(&[part])
     }

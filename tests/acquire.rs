@@ -1,4 +1,5 @@
-//! A prompt's match and blocks as one: nothing is held while it waits, and every request is served.
+//! `acquire`, which takes a prompt's match and its blocks in one step: a request holds nothing
+//! while it waits, and every request is served.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -28,6 +29,7 @@ fn publish(session: &Session, cache: &PrefixCache, tokens: &[Token], start: Acqu
 }
 
 /// A match is not refused; what is longer than the limit and not cached is, for good.
+// Holds: QU17.
 #[test]
 fn a_prompt_beyond_the_limit_is_acquired_where_it_is_cached() {
     let cache = PrefixCache::builder(2, 16).build().expect("valid");
@@ -46,6 +48,7 @@ fn a_prompt_beyond_the_limit_is_acquired_where_it_is_cached() {
 }
 
 /// The last token of a sequence of pairs has no keys and values.
+// Holds: QU17.
 #[test]
 fn bigrams_are_acquired_as_they_are_inserted() {
     let cache = PrefixCache::builder(1, 8).build().expect("valid");
@@ -55,6 +58,7 @@ fn bigrams_are_acquired_as_they_are_inserted() {
     assert_eq!(session.insert(start.hit.lease(), &[1, 2, 3, 4], start.blocks).expect("fits").lease.len_tokens(), 3);
 }
 
+// Holds: QU8.
 #[test]
 fn a_prompt_gets_its_match_and_the_missing_blocks_and_counts_once() {
     let cache = PrefixCache::builder(4, 16).policy(radixkv::PolicyKind::Lfu).build().expect("valid");
@@ -85,6 +89,7 @@ fn a_prompt_gets_its_match_and_the_missing_blocks_and_counts_once() {
 }
 
 /// Each has half of the pool cached, and needs one block more.
+// Holds: QU8.
 #[test]
 fn two_that_grow_beyond_their_matches_are_both_served() {
     let cache = cache(8);
@@ -168,7 +173,9 @@ async fn client(cache: PrefixCache, key: usize, served: Arc<AtomicUsize>, cancel
 const ROUNDS: usize = 480;
 const CLIENTS: usize = 64;
 
-/// Requests of many tasks in a pool that holds few of them, given up at any moment: each is served, and nothing is lost.
+/// Requests of many tasks in a pool that holds few of them, given up at any moment: each is served,
+/// and nothing is lost.
+// Holds: QU8.
 #[test]
 fn tasks_that_are_cancelled_anywhere_keep_none_waiting() {
     let cache = cache(40);
@@ -191,6 +198,7 @@ fn tasks_that_are_cancelled_anywhere_keep_none_waiting() {
 }
 
 /// A task keeps its session, whichever thread runs it.
+// Holds: LE5.
 #[test]
 fn a_session_goes_with_its_task() {
     let cache = cache(64);

@@ -1,6 +1,7 @@
-//! Threads that append to the same ends of cached sequences, with the same tokens and with others, while blocks are evicted,
-//! invalidated and cleared beside them: every block that is leased holds what its tokens say, what listeners were told is what is
-//! cached, and no block is lost or given twice.
+//! Threads append to the ends of the same cached sequences, with equal and with different tokens,
+//! while other threads evict, invalidate and clear. Every leased block must have the content of its
+//! tokens, the events that listeners got must agree with the cached blocks, and no block may be
+//! lost or given to two owners.
 #![cfg(not(any(radixkv_loom, radixkv_shuttle)))]
 
 use std::collections::{BTreeMap, HashMap};
@@ -241,18 +242,21 @@ fn mixed(hides: bool) {
     }
 }
 
+// Holds: IN4.
 #[test]
 fn appended_blocks_are_found_and_told_of() {
     mixed(false);
 }
 
+// Holds: IN4.
 #[test]
 fn appended_blocks_are_told_of_while_others_are_invalidated_and_cleared() {
     mixed(true);
 }
 
-/// All threads append to one tip at the same moment: the same token, tokens of their own, or some of them the same; one evicts
-/// what its predecessors left.
+/// All threads append to one tip at the same moment: the same token, tokens of their own, or some
+/// of them the same; one evicts what its predecessors left.
+// Holds: IN4.
 #[test]
 fn one_of_many_that_append_to_one_tip_is_first() {
     for round in 0..4 * ROUNDS {
@@ -297,6 +301,7 @@ fn one_of_many_that_append_to_one_tip_is_first() {
 }
 
 /// A run has room for fewer pieces than tokens: what comes after the last one hangs behind it.
+// Holds: IN4.
 #[test]
 fn a_conversation_of_many_short_turns_is_found_whole() {
     let cache = PrefixCache::builder(1, 2_000).build().expect("valid");

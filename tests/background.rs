@@ -1,4 +1,5 @@
-//! The background evictor: what calls it, what it keeps up, and what becomes of it in a child process.
+//! The background evictor: what wakes it, the watermarks that it maintains, and its behaviour in a
+//! forked child process.
 
 use std::time::{Duration, Instant};
 
@@ -14,8 +15,8 @@ fn tokens(key: u32) -> [u32; BLOCK] {
     [key, 1, 2, 3]
 }
 
-/// Fills the cache with sequences of one block, and leases all of them. With no namespace named nothing is reserved
-/// there.
+/// Fills the cache with sequences of one block, and leases all of them. With no namespace named
+/// nothing is reserved there.
 fn fill(cache: &PrefixCache) -> Vec<Lease> {
     let (session, space) = (cache.session(), cache.default_namespace());
     let one = |key: u32| {
@@ -44,6 +45,7 @@ fn free(cache: &PrefixCache) -> usize {
 }
 
 /// No thread allocates any more: the only events are leases that end.
+// Holds: BE2.
 #[test]
 fn leases_that_end_call_it_when_blocks_are_short() {
     for in_two_steps in [false, true] {
@@ -65,6 +67,7 @@ fn leases_that_end_call_it_when_blocks_are_short() {
 }
 
 /// Up to the high watermark and no further.
+// Holds: BE1.
 #[test]
 fn it_makes_room_between_the_watermarks() {
     let cache = PrefixCache::builder(BLOCK, 64).eviction(Eviction::Background(MARKS)).build().expect("sound");
@@ -81,6 +84,7 @@ fn it_makes_room_between_the_watermarks() {
 }
 
 /// The thread ends with the cache, wherever its last handle goes.
+// Holds: LE6.
 #[test]
 fn a_cache_with_a_thread_goes_with_any_handle() {
     let cache = PrefixCache::builder(BLOCK, 64).eviction(Eviction::Background(MARKS)).build().expect("sound");
@@ -94,6 +98,7 @@ fn a_cache_with_a_thread_goes_with_any_handle() {
     over.recv_timeout(LONG).expect("the last lease waits for the thread and ends it");
 }
 
+// Holds: BE2.
 #[test]
 fn dropped_reservations_and_cleared_namespaces_end_the_shortage() {
     let builder = PrefixCache::builder(BLOCK, 64).eviction(Eviction::Background(MARKS));
@@ -108,6 +113,7 @@ fn dropped_reservations_and_cleared_namespaces_end_the_shortage() {
 }
 
 /// Evicted ids are kept in stock although the engine asks for none.
+// Holds: BE4.
 #[test]
 fn leases_that_end_fill_the_stock_of_an_external_pool() {
     let builder = PrefixCache::builder(BLOCK, 64).external().eviction(Eviction::Background(MARKS));
@@ -121,6 +127,7 @@ fn leases_that_end_fill_the_stock_of_an_external_pool() {
 }
 
 /// On a logical clock time passes in one verb alone.
+// Holds: BE3.
 #[test]
 fn the_end_of_a_retention_calls_it_on_a_logical_clock() {
     let builder = PrefixCache::builder(BLOCK, 64).clock(Clock::Logical).eviction(Eviction::Background(MARKS));
@@ -136,6 +143,7 @@ fn the_end_of_a_retention_calls_it_on_a_logical_clock() {
 }
 
 /// Without `settle`, and with nothing cached.
+// Holds: NS8.
 #[test]
 fn namespaces_without_a_handle_are_forgotten() {
     let cache = PrefixCache::builder(BLOCK, 64).eviction(Eviction::Background(MARKS)).build().expect("sound");
@@ -147,6 +155,7 @@ fn namespaces_without_a_handle_are_forgotten() {
 }
 
 /// The same where no thread evicts: sessions that work for others forget them too.
+// Holds: NS8.
 #[test]
 fn namespaces_without_a_handle_are_forgotten_by_sessions() {
     let cache = PrefixCache::builder(BLOCK, 64).build().expect("sound");
@@ -159,7 +168,9 @@ fn namespaces_without_a_handle_are_forgotten_by_sessions() {
     assert!(cache.stats().index_bytes < few + (1 << 18), "{} of {few}", cache.stats().index_bytes);
 }
 
-/// And where no session lives long enough to work for others, nor any settles: who makes new ones does.
+/// And where no session lives long enough to work for others, nor any settles: who makes new ones
+/// does.
+// Holds: NS8.
 #[test]
 fn namespaces_without_a_handle_are_forgotten_by_those_that_make_others() {
     let cache = PrefixCache::builder(BLOCK, 64).build().expect("sound");
@@ -188,6 +199,7 @@ fn namespaces_that_come_behind_a_pass_are_forgotten_by_the_next_one() {
 }
 
 /// More is leased than the thread has heard of.
+// Holds: QU4.
 #[test]
 fn a_limit_on_what_is_pinned_counts_leases_that_were_not_taken_in_yet() {
     let marks = Watermarks::new(0, 0);
@@ -225,13 +237,14 @@ mod forked {
     }
 
     /// A child has the cache and not its thread.
+    // Holds: BE7.
     #[test]
     fn a_child_process_may_drop_the_cache() {
         let cache = PrefixCache::builder(BLOCK, 64).eviction(Eviction::Background(MARKS)).build().expect("sound");
         // So that it sleeps when the process is forked.
         std::thread::sleep(Duration::from_millis(20));
-        // SAFETY: the child drops the cache and ends; it takes no lock that another thread of ours could hold, and the
-        // allocator is in order after a fork.
+        // SAFETY: the child drops the cache and ends; it takes no lock that another thread of ours
+        // could hold, and the allocator is in order after a fork.
         let child = unsafe { fork() };
         if child == 0 {
             // SAFETY: ends the child where it stands still.
@@ -249,7 +262,9 @@ mod forked {
     }
 }
 
-/// More blocks are kept free, then fewer; a time to idle that is shorter takes hold without another verb.
+/// More blocks are kept free, then fewer; a time to idle that is shorter takes hold without another
+/// verb.
+// Holds: QU11.
 #[test]
 fn settings_change_while_the_cache_runs() {
     let watermarks = Watermarks::new(2, 4);

@@ -1,4 +1,4 @@
-//! Replays the kept corpus of the fuzz targets of the core: fuzz/corpus/<target>, without a fuzzer.
+//! Replays the stored corpus of the core's fuzz targets (fuzz/corpus/<target>) without a fuzzer.
 
 #[path = "../fuzz/src/corpus.rs"]
 mod corpus;
@@ -24,6 +24,7 @@ fn verbs_agree_with_the_reference() {
     replay("verbs", verbs::run);
 }
 
+// Holds: MA3.
 #[test]
 fn keys_compare_as_the_plain_loop_does() {
     replay("key", key::run);

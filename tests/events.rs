@@ -1,4 +1,5 @@
-//! What a cache tells those who listen is what it holds: under any mix of verbs, from the beginning or from a snapshot on.
+//! The events of a cache agree with its content: for any mix of operations, and for listeners from
+//! the beginning or from a snapshot on.
 #![cfg(not(any(radixkv_loom, radixkv_shuttle)))]
 
 use std::collections::HashMap;
@@ -147,7 +148,8 @@ fn follow(eviction: Eviction) {
     let cache = PrefixCache::builder(BLOCK, 96).clock(Clock::Logical).eviction(eviction).build().expect("valid");
     let mut events = cache.subscribe(1 << 20);
     let mut known = Listener::default();
-    // Handles that keep namespaces from being forgotten; those that were dropped are made again by name.
+    // Handles that keep namespaces from being forgotten; those that were dropped are made again by
+    // name.
     for round in 0..40 {
         let start = Barrier::new(5);
         let (mut copy, mut from) = (Listener::default(), 0);
@@ -195,11 +197,13 @@ fn follow(eviction: Eviction) {
     assert!(events.next_number() > 100, "there were many changes");
 }
 
+// Holds: IV5, CE1, CE2.
 #[test]
 fn events_make_up_what_is_cached() {
     follow(Eviction::Inline);
 }
 
+// Holds: CE1.
 #[test]
 fn events_make_up_what_is_cached_with_a_background_evictor() {
     follow(Eviction::Background(Watermarks::new(8, 24)));
@@ -214,6 +218,7 @@ fn insert(cache: &PrefixCache, namespace: &Namespace, tokens: &[Token]) -> Vec<B
     hit.blocks().iter().chain(&inserted.blocks).copied().collect()
 }
 
+// Holds: CE3.
 #[test]
 fn a_subscriber_that_falls_behind_sees_what_it_lost() {
     let cache = PrefixCache::builder(1, 4096).build().expect("valid");
@@ -240,6 +245,7 @@ fn a_subscriber_that_falls_behind_sees_what_it_lost() {
     assert!(slow.try_next().is_none() && slow.has_ended());
 }
 
+// Holds: CE7.
 #[test]
 fn a_subscriber_learns_why() {
     let builder = PrefixCache::builder(1, 8).clock(Clock::Logical).time_to_idle(Duration::from_nanos(100));
@@ -292,6 +298,7 @@ fn a_channel_of_any_length_may_be_asked_for_and_dropped() {
 }
 
 /// From many runs, over several turns of the evictor, beside leases that keep some.
+// Holds: CE8.
 #[test]
 fn evicted_blocks_stay_until_they_are_dropped() {
     let cache = PrefixCache::builder(2, 4096).clock(Clock::Logical).build().expect("valid");
@@ -327,7 +334,9 @@ fn evicted_blocks_stay_until_they_are_dropped() {
     assert_eq!(cache.validate(), Ok(()));
 }
 
-/// Snapshots and walks of several threads at once, beside everything: each is whole, and parents come first.
+/// Snapshots and walks of several threads at once, beside everything: each is whole, and parents
+/// come first.
+// Holds: CE2.
 #[test]
 fn several_lists_at_once_are_each_of_one_moment() {
     let cache = PrefixCache::builder(BLOCK, 400).clock(Clock::Logical).build().expect("sound");
@@ -378,7 +387,8 @@ fn stored(events: &mut radixkv::Subscription) -> Vec<Vec<Token>> {
     stores.collect()
 }
 
-/// Sequences of many lengths, each of whole blocks; every third one leaves the one before it inside a block.
+/// Sequences of many lengths, each of whole blocks; every third one leaves the one before it inside
+/// a block.
 fn sequences(count: u32) -> Vec<Vec<Token>> {
     let of = |i: u32| {
         let len = BLOCK * (1 + i as usize % 40);
@@ -388,7 +398,9 @@ fn sequences(count: u32) -> Vec<Vec<Token>> {
     (0..count).map(of).collect()
 }
 
-/// What the batches name has left the tree long before they are read, and its memory would have been used again.
+/// What the batches name has left the tree long before they are read, and its memory would have
+/// been used again.
+// Holds: CE4.
 #[test]
 fn a_batch_that_is_read_late_says_what_was_stored() {
     let cache = PrefixCache::builder(BLOCK, 2_000).build().expect("sound");
@@ -413,6 +425,7 @@ fn a_batch_that_is_read_late_says_what_was_stored() {
     assert!(stored.iter().filter(|tokens| !whole(tokens)).count() > 100, "those that begin on another run");
 }
 
+// Holds: CE4.
 #[test]
 fn batches_are_read_after_the_cache_has_gone() {
     let cache = PrefixCache::builder(BLOCK, 2_000).build().expect("sound");
@@ -431,7 +444,9 @@ fn batches_are_read_after_the_cache_has_gone() {
     assert!(rest < all.len() && rest > 0 && one.has_ended() && two.has_ended());
 }
 
-/// A subscriber that does not read keeps what the batches in its channel name, and no more; all of it goes with the subscription.
+/// A subscriber that does not read keeps what the batches in its channel name, and no more; all of
+/// it goes with the subscription.
+// Holds: CE5.
 #[test]
 fn a_subscriber_that_does_not_read_keeps_little() {
     let cache = PrefixCache::builder(BLOCK, 4_000).build().expect("sound");

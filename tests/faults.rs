@@ -1,36 +1,40 @@
-//! Threads that stop or break between two steps of a protocol (`crate::sync::point!`).
+//! Threads that stall or panic between two steps of a protocol, at a point marked by
+//! `crate::sync::point!`.
 //!
-//! `stalls`: one thread stops at a point for as long as it takes, and the others must go on: that is what lock-free
-//! means. Only what needs the evictor's lock may wait, and only for a thread that stopped inside it.
+//! `stalls`: one thread stops at a point for any time, and the other threads must make progress, as
+//! lock-freedom promises. Only operations that need the evictor's lock may wait, and only for a
+//! thread that stopped while it holds the lock.
 //!
-//! `panics`: one thread breaks. In the *caller's* code nothing may be lost, whatever is held. Inside a protocol step no
-//! code of a user runs and nothing allocates that could unwind, so a panic there is a bug of ours; the table says what
-//! such a bug would cost, and the tests hold it to that: never a block handed out twice, never a crash, and a loss
-//! bounded by the one call that broke.
+//! `panics`: one thread panics. If the *caller's* code panics, nothing may be lost, whatever the
+//! thread holds. A protocol step runs no user code and no allocation that could unwind, so a panic
+//! inside it is a bug of this crate. The table says what such a bug would cost, and the tests check
+//! it: no block is given to two owners, nothing crashes, and the loss is bounded by the one call
+//! that panicked.
 //!
 //! | point | what a panic there leaves behind |
 //! |---|---|
 //! | `session::leased` | nothing: the lease has its handle |
-//! | `lease::published`, `lease::bumped` | a lease for good on the prefix that was being leased |
-//! | `insert::linked`, `insert::counted` | the blocks of the insert, and leases for good on its path |
-//! | `growth::claimed`, `growth::written` | the blocks of the insert, and the room of the run |
-//! | `queue::push` | one point that the evictor never hears of again, and the lease that was changing hands, if any was |
-//! | `trim::begun`, `trim::killed` | the run is evictable again only after a match has come to its end |
+//! | `lease::published`, `lease::bumped` | a permanent lease on the prefix that was being leased |
+//! | `insert::linked`, `insert::counted` | the blocks of the insert, and permanent leases on its path |
+//! | `growth::claimed`, `growth::written` | the blocks of the insert, and the run's room to grow |
+//! | `queue::push` | one point whose changes the evictor never gets again, and the lease that was being passed on, if any |
+//! | `trim::begun`, `trim::killed` | the run is evictable again only after a match has reached its end |
 //! | `trim::shortened` | the blocks that were being trimmed |
-//! | `trim::unlink` | the dead runs of the turn, no block |
+//! | `trim::unlink` | the turn's dead runs, but no block |
 //! | `hot::enter`, `wait_list::joined`, `quota::charged` | nothing |
 //! | `marks::made` | nothing; in `retain` what `retain::leased` leaves |
 //! | `hot::closed` | nothing: the next deflation closes it again |
-//! | `hot::summed` | the hits that were counted on the stripes, if it broke between two of them |
-//! | `hot::entered` | a lease for good on the hot prefix, and its slot |
-//! | `hot::taken` | a lease for good on the prefix that was to be hot, and its slot |
-//! | `retain::leased`, `retain::noted` | a lease for good on the prefix that was to be retained |
-//! | `publications::published` | nothing: what it was served goes to the pool, and a waiter is woken |
+//! | `hot::summed` | the hits that were counted on the stripes, if the panic was between two stripes |
+//! | `hot::entered` | a permanent lease on the hot prefix, and its slot |
+//! | `hot::taken` | a permanent lease on the prefix that was being inflated, and its slot |
+//! | `retain::leased`, `retain::noted` | a permanent lease on the prefix that was being retained |
+//! | `publications::published` | nothing: blocks that it was served are given back to the pool, and a waiter is woken |
 //! | `pool::counted`, `pool::set` | the blocks that were being taken or given back |
 //!
-//! In a step of the background evictor it costs the same, and the thread goes on.
+//! A panic in a step of the background evictor costs the same, and the thread continues.
 //!
-//! Running out of memory is no panic: every allocation of the core aborts the process, as `Vec` and `Box` do.
+//! Running out of memory does not panic: a failed allocation of the core aborts the process, as in
+//! `Vec` and `Box`.
 #![cfg(radixkv_failpoints)]
 
 #[path = "faults/gate.rs"]
@@ -58,7 +62,8 @@ const CAPACITY: usize = 4096;
 const KEYS: u32 = 64;
 const BLOCKS: usize = 4;
 
-/// `blocks` blocks of tokens that share none with those of another `key`, but for the first token of every fourth.
+/// `blocks` blocks of tokens that share none with those of another `key`, but for the first token
+/// of every fourth.
 fn sequence(key: u32, blocks: usize) -> Vec<Token> {
     (0..(blocks * BLOCK_SIZE) as u32).map(|i| if i < 2 { i } else { key << 8 | i }).collect()
 }
@@ -87,8 +92,9 @@ impl User {
     }
 }
 
-/// A cache with `KEYS` idle sequences, and what its index weighed when it was empty. Leases on them are silent, unless they are
-/// told to the evictor at the `point` where a victim is to break or to stop.
+/// A cache with `KEYS` idle sequences, and what its index weighed when it was empty. Leases on them
+/// are silent, unless they are told to the evictor at the `point` where a victim is to break or to
+/// stop.
 fn cache_for(point: &str) -> (PrefixCache, usize) {
     let policy = if point == "queue::push" { PolicyKind::Filo } else { PolicyKind::Lru };
     let cache = PrefixCache::builder(BLOCK_SIZE, CAPACITY).policy(policy).build().expect("a sound setting");

@@ -1,36 +1,41 @@
-//! Linearizability: threads record what they asked of a small cache and what it answered, and a checker looks for an
-//! order of the calls that respects time and makes every answer right.
+//! Linearizability: threads record their calls to a small cache and the answers. A checker then
+//! searches for an order of the calls that respects real time and in which every answer is correct.
 //!
 //! # The tree
 //!
-//! Sequences of up to three blocks, each one of two: a namespace of at most fourteen blocks. Its state is the set of
-//! cached blocks, closed under taking prefixes, and the leases.
+//! Sequences have up to three blocks, each with one of two contents, so a namespace has at most
+//! fourteen blocks. Its state is the leases and the set of cached blocks, which contains every
+//! prefix of its members.
 //!
 //! | call | answer | effect |
 //! |---|---|---|
 //! | `match_prefix` | the longest cached prefix | leases it |
 //! | `peek` | the longest cached prefix | |
-//! | `insert` from a lease | how much beyond the lease was cached already | all of it is cached and leased |
+//! | `insert` from a lease | how much beyond the lease was already cached | the whole sequence is cached and leased |
 //! | dropping a lease | | |
-//! | `evict(n)` | `k <= n` | `k` times: some cached block that no cached block continues and no lease is on goes |
+//! | `evict(n)` | `k <= n` | `k` times: removes a cached block that has no cached successor and no lease |
 //! | `evict(n)` with `k < n` | | and then no such block is left |
-//! | `clear` | | nothing is cached, and no lease is of this tree: inserting from them is refused |
+//! | `clear` | | nothing is cached, and all leases are of an old tree: inserts from them are refused |
 //!
-//! Which block `evict` takes is the policy's business: the checker follows every choice that the answers allow (a state
-//! is the set of all states that they leave open). Three answers may be less exact than this:
+//! The policy chooses the block that `evict` removes, so the checker follows every choice that the
+//! answers allow: it tracks the set of all states that are still possible. Three answers may be
+//! less exact than the table:
 //!
-//! - Clearing swaps the tree and then takes the old one apart. A lookup or insert that overlaps it may still walk the
-//!   old one and find less than was there, though never more; its insert may go down with the old tree.
-//! - An `evict` that overlaps other calls may stop early: a point that another thread is about to announce is not in its
-//!   ranking yet. Alone, it stops only when nothing can go.
-//! - After a clear, an `evict` that overlaps other calls may count a block of the old tree whose last lease has just
-//!   gone.
+//! - Clearing swaps the tree and then dismantles the old one. A lookup or insert that overlaps it
+//!   may still walk the old tree and find less than was cached, but never more; the inserted blocks
+//!   may be removed with the old tree.
+//! - An `evict` that overlaps other calls may stop early: a point that another thread is about to
+//!   queue is not ranked yet. Without overlap, it stops only when nothing is evictable.
+//! - After a clear, an `evict` that overlaps other calls may count a block of the old tree whose
+//!   last lease has just ended.
 //!
 //! # The pool
 //!
-//! A cache of five blocks that caches nothing is a counter: `reserve(n)` is granted exactly if `n` blocks are free.
+//! A cache of five blocks that caches nothing is a counter: `reserve(n)` is granted if and only if
+//! `n` blocks are free.
 //!
-//! `HISTORIES` and `SEED` are read from the environment; `ci/histories.sh` runs more, with yields in the atomics.
+//! The environment variables `HISTORIES` and `SEED` are used; `ci/histories.sh` runs more
+//! histories, with yields at atomic operations.
 
 #[path = "histories/pool.rs"]
 mod pool;
@@ -78,11 +83,13 @@ where
     println!("{what}: {histories} histories in {seconds:.1} s ({checking:.1} s checking), {overlaps} overlaps");
 }
 
+// Holds: MA8.
 #[test]
 fn a_tree_answers_as_if_one_call_came_after_the_other() {
     check_many::<tree::Tree>("tree", sharing::history);
 }
 
+// Holds: RE11.
 #[test]
 fn a_pool_answers_as_if_one_call_came_after_the_other() {
     check_many::<pool::Pool>("pool", reserving::history);

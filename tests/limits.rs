@@ -1,4 +1,5 @@
-//! What happens when a count is full or wraps: `RUSTFLAGS="--cfg radixkv_tiny"` makes every limit small (ci/faults.sh).
+//! The behaviour when a count reaches its limit or wraps around. `RUSTFLAGS="--cfg radixkv_tiny"`
+//! makes every limit small (ci/faults.sh).
 #![cfg(radixkv_tiny)]
 
 use radixkv::{InsertErrorKind, Lease, Namespace, PrefixCache, Session, Token};
@@ -53,6 +54,7 @@ fn sequence(key: u32, blocks: usize) -> Vec<Token> {
     (0..(blocks * BLOCK_SIZE) as u32).map(|i| key << 16 | i).collect()
 }
 
+// Holds: LE11.
 #[test]
 fn a_prefix_with_all_its_leases_matches_shorter() {
     let bench = Bench::new();
@@ -75,6 +77,7 @@ fn a_prefix_with_all_its_leases_matches_shorter() {
     bench.check_nothing_lost();
 }
 
+// Holds: LE11.
 #[test]
 fn a_root_with_all_its_leases_gives_an_empty_match() {
     let bench = Bench::new();
@@ -90,6 +93,7 @@ fn a_root_with_all_its_leases_gives_an_empty_match() {
     bench.check_nothing_lost();
 }
 
+// Holds: IN9.
 #[test]
 fn an_insert_through_a_prefix_with_all_its_leases_is_refused() {
     let bench = Bench::new();
@@ -107,6 +111,7 @@ fn an_insert_through_a_prefix_with_all_its_leases_is_refused() {
     bench.check_nothing_lost();
 }
 
+// Holds: LE11.
 #[test]
 fn resuming_into_a_prefix_with_all_its_leases_stays_where_it_was() {
     let bench = Bench::new();
@@ -120,6 +125,7 @@ fn resuming_into_a_prefix_with_all_its_leases_stays_where_it_was() {
     bench.check_nothing_lost();
 }
 
+// Holds: IN9.
 #[test]
 fn a_branch_with_all_its_children_refuses_one_more() {
     for at in [0, 2, BLOCK_SIZE] {

@@ -1,9 +1,11 @@
-//! Requests that wait, polled only when they were woken: the one whose turn it is has been served whenever its blocks are there, and
-//! every one is served in the end.
+//! Waiting requests that are polled only after a wake-up: the first request in line is served as
+//! soon as its blocks are available, and every request is served in the end.
 //!
-//! Random steps of one thread: requests come, are given up, are polled with other wakers; blocks and leases are taken and dropped;
-//! quotas change. After each step everything that was woken is polled, in any order, until all is quiet. Then the order that
-//! `docs/admission.md` states is worked out anew, and nobody who is first in it may still wait for what is there.
+//! One thread does random steps: requests arrive, are dropped, or are polled with other wakers;
+//! blocks and leases are taken and dropped; quotas change. After each step, all woken requests are
+//! polled, in any order, until none is woken. Then the test computes the order of
+//! `docs/admission.md`, and no request that is first in it may still wait for blocks that are
+//! available.
 #![cfg(not(any(radixkv_loom, radixkv_shuttle)))]
 
 use std::future::Future;
@@ -177,7 +179,8 @@ impl Bench {
         panic!("the waiters wake each other");
     }
 
-    /// Whether the quota of its namespace is in its way; unknown where a match could change the answer.
+    /// Whether the quota of its namespace is in its way; unknown where a match could change the
+    /// answer.
     fn is_over_quota(&self, waiting: &Waiting) -> Option<bool> {
         let stats = self.names[waiting.name].stats();
         let Some(limit) = stats.quota.pinned_blocks else { return Some(false) };
@@ -222,6 +225,7 @@ impl Bench {
     }
 }
 
+// Holds: WA1.
 #[test]
 fn whoever_is_first_is_served_when_the_blocks_are_there_and_all_are_in_the_end() {
     for seed in 0..SEEDS {

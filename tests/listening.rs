@@ -1,7 +1,8 @@
-//! What a cache tells, what it lists and what it counts agree at every moment, whatever threads do meanwhile.
+//! A cache's events, snapshots and statistics agree at every moment, whatever other threads do.
 //!
-//! A listener's log, up to the number of a snapshot, makes up that snapshot; what lookups found and what they lacked makes up
-//! the whole blocks that were asked for. Each case is a seed: `RADIXKV_SEEDS=100` runs as many for each test.
+//! A listener's events up to the number of a snapshot give that snapshot. The tokens that lookups
+//! found and missed add up to the whole blocks of the lookups. Each case has a seed;
+//! `RADIXKV_SEEDS=100` runs 100 cases for each test.
 #![cfg(not(any(radixkv_loom, radixkv_shuttle)))]
 
 #[path = "listening/endings.rs"]
@@ -31,7 +32,8 @@ fn seeds() -> u64 {
     std::env::var("RADIXKV_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(2)
 }
 
-/// Threads run all verbs; meanwhile each snapshot is held against the log up to its number. How often that was.
+/// Threads run all verbs; meanwhile each snapshot is held against the log up to its number. How
+/// often that was.
 fn storm(block: usize, eviction: Eviction, seed: u64) -> usize {
     let mut dice = Rng::with_seed(seed);
     let blocks = dice.usize(60..200);
@@ -96,6 +98,7 @@ fn snapshots_are_the_log_so_far_with_blocks_of_one_token() {
     storms(1);
 }
 
+// Holds: CE1, NU4.
 #[test]
 fn snapshots_are_the_log_so_far() {
     storms(3);

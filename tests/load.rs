@@ -1,17 +1,21 @@
-//! A load of four schedulers and 64 clients that give up at any moment, in a pool for few of them, beside an ideal.
+//! A load test: four schedulers and 64 clients, which give up at any moment, with a pool that is
+//! too small for most of them. The result is compared with an ideal.
 //!
-//! The engine is written as `docs/admission.md` says: requests are acquired, computed and published chunk by chunk, grow block
-//! by block, are preempted when the pool is exhausted, and are dropped wherever they wait when their client leaves.
+//! The engine follows `docs/admission.md`: requests are acquired, computed and published chunk by
+//! chunk, grow block by block, are preempted when the pool is exhausted, and are dropped, wherever
+//! they wait, when their client leaves.
 //!
-//! **The ideal** is a program of one thread on `radixkv-reference`. It admits in the order of arrival, each request at the first
-//! moment at which its blocks are free, and knows no waiting, waking and racing. It has the same arrivals, tokens, steps and
-//! departures. The engine must complete nearly as many requests as the ideal does. What it completes less is because of preempted
-//! requests: they keep their place in the ideal, and join the end of the line in the engine.
+//! **The ideal** is a single-threaded program on `radixkv-reference`, without waiting, wake-ups and
+//! races. It admits requests in the order of arrival, each at the first moment at which its blocks
+//! are free. It has the same arrivals, tokens, steps and departures. The engine must complete
+//! nearly as many requests as the ideal. The difference comes from preempted requests: they keep
+//! their place in the ideal, but join the end of the line in the engine.
 //!
-//! **Time is logical**: it stands still as long as any task can run, and then goes to the next alarm (`clock`). The tasks run on
-//! four threads, and race within each instant; but how many requests are complete at the end depends on no machine's speed.
+//! **Time is logical**: it does not advance while any task can run, and then jumps to the next
+//! alarm (`clock`). The tasks run on four threads and race within each instant, but the number of
+//! completed requests does not depend on the machine's speed.
 //!
-//! `SECONDS` and `SEED` are read from the environment.
+//! The environment variables `SECONDS` and `SEED` are used.
 #![cfg(not(any(radixkv_loom, radixkv_shuttle)))]
 
 #[path = "load/client.rs"]
@@ -66,6 +70,7 @@ fn serve(plan: &Plan, admission: Admission) -> Tally {
     engine.tally()
 }
 
+// Holds: QU8.
 #[test]
 fn nearly_as_many_are_completed_as_in_the_ideal() {
     let end = Instant::now() + Duration::from_secs_f64(from_environment("SECONDS", 3.0));
@@ -89,7 +94,8 @@ fn nearly_as_many_are_completed_as_in_the_ideal() {
     );
 }
 
-/// What the test above finds if requests keep the lease of their match while they wait: they wait for each other.
+/// What the test above finds if requests keep the lease of their match while they wait: they wait
+/// for each other.
 #[test]
 fn requests_that_wait_with_a_lease_complete_far_less() {
     let plan = Plan::new(1);

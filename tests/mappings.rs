@@ -1,4 +1,5 @@
-//! Mappings of the evictor's tables go back to the system, whichever thread drops them. Alone in its process, because it counts them.
+//! Memory mappings of the evictor's tables are returned to the system, whichever thread drops them.
+//! The test has its own process, because it counts the process's mappings.
 #![cfg(target_os = "linux")]
 
 use radixkv::{PolicyKind, PrefixCache};
@@ -18,7 +19,8 @@ fn fill(cache: &PrefixCache, leaves: u32) {
     cache.settle();
 }
 
-/// Tables come and go: in turns of this thread and of others, in exchanges of the policy, and with the cache.
+/// Tables come and go: in turns of this thread and of others, in exchanges of the policy, and with
+/// the cache.
 fn cycle(policy: PolicyKind) {
     let cache = PrefixCache::builder(1, 80_000).policy(policy).build().expect("valid");
     fill(&cache, 30_000);
@@ -33,6 +35,7 @@ fn cycle(policy: PolicyKind) {
     fill(&cache, 10_000);
 }
 
+// Holds: NU11.
 #[test]
 fn mappings_do_not_pile_up() {
     let policies = [PolicyKind::Lru, PolicyKind::Lfu, PolicyKind::Filo];

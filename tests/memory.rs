@@ -1,4 +1,5 @@
-//! What a cache costs, counted by the allocator: every byte asked for, by whatever part of the cache, and how often.
+//! The memory that a cache needs, measured by a counting allocator: bytes and number of all
+//! allocations of all parts of the cache.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -8,8 +9,8 @@ use radixkv::{Clock, Namespace, PrefixCache, Session, Token};
 struct Counting;
 
 thread_local! {
-    /// Bytes that this thread has asked for and not given back, above what another thread may have left to it; and how
-    /// often it has asked.
+    /// Bytes that this thread has asked for and not given back, above what another thread may have
+    /// left to it; and how often it has asked.
     static BYTES: Cell<usize> = const { Cell::new(1 << 40) };
     static CALLS: Cell<usize> = const { Cell::new(0) };
     /// The most bytes that it had at once.
@@ -65,7 +66,8 @@ fn serve(session: &Session, space: &Namespace, tokens: &[Token]) {
     drop(session.insert(hit.lease(), tokens, blocks).expect("a sound insert"));
 }
 
-/// Slots that were freed together wait for who needs them, and none of them keeps a slab once nothing is cached.
+/// Slots that were freed together wait for who needs them, and none of them keeps a slab once
+/// nothing is cached.
 #[test]
 fn a_cache_that_was_emptied_keeps_no_slab_for_freed_slots() {
     let leaves = 20_000;
@@ -95,6 +97,7 @@ fn a_cache_that_was_emptied_keeps_no_slab_for_freed_slots() {
     }
 }
 
+// Holds: LE7, NU9, NU12.
 #[test]
 fn the_index_stays_within_its_bound_and_is_counted_truly() {
     let before = bytes();
@@ -142,7 +145,9 @@ fn warm() -> (PrefixCache, Vec<Token>) {
     (cache, prompt)
 }
 
-/// What the documentation says allocates nothing, and where there is room for the result neither do these.
+/// What the documentation says allocates nothing, and where there is room for the result neither do
+/// these.
+// Holds: MA11.
 #[test]
 fn looking_leasing_again_and_letting_go_ask_for_no_memory() {
     let (cache, prompt) = warm();
@@ -166,6 +171,7 @@ fn looking_leasing_again_and_letting_go_ask_for_no_memory() {
 }
 
 /// However many lookups there are: they leave nothing for the evictor to take in.
+// Holds: MA12.
 #[test]
 fn lookups_among_many_ask_for_no_memory() {
     let cache = PrefixCache::builder(1, 4_096).clock(Clock::Logical).build().expect("sound");
@@ -180,6 +186,7 @@ fn lookups_among_many_ask_for_no_memory() {
 }
 
 /// As `mem::forget` says: nothing comes back, however many other handles are dropped.
+// Holds: LE8.
 #[test]
 fn a_forgotten_lease_keeps_the_whole_cache() {
     let before = bytes();
@@ -263,6 +270,7 @@ fn what_is_freed_late_leaves_nothing_that_is_not_counted() {
 }
 
 /// Whether their channels were full, and whether anything was told after them.
+// Holds: CE5.
 #[test]
 fn listeners_that_have_gone_leave_nothing() {
     let cache = PrefixCache::builder(BLOCK, 64).build().expect("sound");
@@ -328,7 +336,8 @@ fn garbage_of_few_nodes_takes_little_while_a_reader_stands_still() {
     assert!(took < 2_500 * MARKS, "{took} bytes");
 }
 
-/// A cache of leaves that were used in no order, all but so many of them evicted: bytes of its nodes' memory.
+/// A cache of leaves that were used in no order, all but so many of them evicted: bytes of its
+/// nodes' memory.
 fn slabs_after_eviction(cached: u32) -> usize {
     const LEAVES: u32 = 60_000;
     let cache = PrefixCache::builder(1, LEAVES as usize).clock(Clock::Logical).build().expect("sound");

@@ -1,7 +1,7 @@
-//! What a caller keeps in vector registers outlives a comparison.
+//! Values that a caller keeps in vector registers survive a comparison of tokens.
 //!
-//! This says something only where the compiler keeps vectors of 32 bytes and more in registers: `ci/processors.sh` builds
-//! it for processors that have them.
+//! The test is meaningful only if the compiler keeps vectors of 32 bytes or more in registers:
+//! `ci/processors.sh` builds it for processors that have them.
 
 use std::hint::black_box;
 
@@ -81,6 +81,7 @@ fn check<const N: usize>() {
     }
 }
 
+// Holds: MA4.
 #[test]
 fn vectors_are_kept_across_comparisons_and_matches() {
     check::<1>();

@@ -1,4 +1,4 @@
-//! Awaiting blocks: order, cancelling, and no wake-up lost, on a runtime of several threads.
+//! Awaiting blocks on a multi-threaded runtime: order, cancellation, and no lost wake-ups.
 
 use std::future::Future;
 use std::pin::pin;
@@ -34,6 +34,7 @@ fn what_is_free_is_ready_and_what_never_fits_is_refused() {
     assert!(matches!(refused, Poll::Ready(Err(ReserveError::TooLarge { requested: 5, capacity: 4 }))));
 }
 
+// Holds: WA1.
 #[test]
 fn the_first_is_woken_and_served_first_and_then_the_next() {
     let cache = cache(4);
@@ -60,6 +61,7 @@ fn the_first_is_woken_and_served_first_and_then_the_next() {
     assert!(small.as_mut().poll(&mut Context::from_waker(&two)).is_ready());
 }
 
+// Holds: WA5.
 #[test]
 fn a_waiter_that_gives_up_after_its_wake_up_passes_it_on() {
     let cache = cache(2);
@@ -76,6 +78,7 @@ fn a_waiter_that_gives_up_after_its_wake_up_passes_it_on() {
     assert!(second.as_mut().poll(&mut Context::from_waker(&waker)).is_ready());
 }
 
+// Holds: WA7.
 #[test]
 fn a_task_takes_a_new_waker_with_each_poll() {
     let cache = cache(1);
@@ -91,6 +94,7 @@ fn a_task_takes_a_new_waker_with_each_poll() {
 }
 
 /// A waiter is not passed over, however long its future is not polled. Dropping it helps.
+// Holds: WA6.
 #[test]
 fn a_future_that_does_not_answer_holds_the_line_up_until_it_is_dropped() {
     let cache = cache(4);
@@ -125,6 +129,7 @@ impl Wake for Told {
 }
 
 /// No other thread runs when the retention ends: the future is polled only when it is woken.
+// Holds: WA11, BE3.
 #[test]
 fn the_end_of_a_retention_wakes_a_waiter_where_a_thread_evicts() {
     let builder = PrefixCache::builder(4, 4).eviction(Eviction::Background(Watermarks::new(0, 0)));
@@ -149,7 +154,9 @@ fn the_end_of_a_retention_wakes_a_waiter_where_a_thread_evicts() {
     assert_eq!(served.expect("it fits").len(), 4);
 }
 
-/// Tasks and threads in one wait list, deadlines that end some, leases that come and go: every waiter that stays is served.
+/// Tasks and threads in one wait list, deadlines that end some, leases that come and go: every
+/// waiter that stays is served.
+// Holds: WA3.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn nothing_starves_and_nothing_is_lost() {
     let cache = cache(10);
@@ -238,6 +245,7 @@ fn limited(cache: &PrefixCache, name: &str, limit: usize) -> Namespace {
 }
 
 /// What the admission waits for comes when a sequence that runs ends, and that grows first.
+// Holds: QU9.
 #[test]
 fn growth_goes_on_beside_an_overdue_admission_that_does_not_fit() {
     let cache = cache(8);
@@ -258,6 +266,7 @@ fn growth_goes_on_beside_an_overdue_admission_that_does_not_fit() {
     assert_eq!(admission.served().len(), 8);
 }
 
+// Holds: QU9.
 #[test]
 fn growth_passes_an_admission_that_its_own_quota_holds_back() {
     let cache = cache(64);
@@ -284,6 +293,7 @@ fn growth_passes_an_admission_that_its_own_quota_holds_back() {
 }
 
 /// Whoever waits before it.
+// Holds: QU17.
 #[test]
 fn what_a_quota_can_never_allow_is_refused_at_once() {
     let cache = cache(8);
@@ -299,6 +309,7 @@ fn what_a_quota_can_never_allow_is_refused_at_once() {
     drop((all, other));
 }
 
+// Holds: QU17.
 #[test]
 fn a_request_whose_namespace_comes_to_its_limit_lets_others_pass() {
     let cache = cache(16);
@@ -312,6 +323,7 @@ fn a_request_whose_namespace_comes_to_its_limit_lets_others_pass() {
     drop((others, more));
 }
 
+// Holds: QU7.
 #[test]
 fn a_tenant_at_its_limit_waits_in_its_own_line_and_is_in_no_other_ones_way() {
     let cache = cache(16);
@@ -334,6 +346,7 @@ fn a_tenant_at_its_limit_waits_in_its_own_line_and_is_in_no_other_ones_way() {
     assert_eq!((three.len(), one.len(), tenant.stats().reserved_blocks), (3, 1, 4));
 }
 
+// Holds: QU7.
 #[test]
 fn a_request_that_its_quota_allows_again_has_its_old_place() {
     let cache = cache(8);
@@ -343,7 +356,8 @@ fn a_request_that_its_quota_allows_again_has_its_old_place() {
     let mut first = Polled::new(&cache, BlockRequest::new(3).paid_by(&tenant));
     let mut second = Polled::new(&cache, BlockRequest::new(2));
     let mut third = Polled::new(&cache, BlockRequest::new(1).paid_by(&tenant));
-    // Its quota allows three blocks when one is left, but only two are free: it waits for the third, before all others.
+    // Its quota allows three blocks when one is left, but only two are free: it waits for the
+    // third, before all others.
     let mut full = full.expect("within");
     let mut taken = full.split(3);
     drop(taken.split(1));
@@ -359,6 +373,7 @@ fn a_request_that_its_quota_allows_again_has_its_old_place() {
     drop((rest, full));
 }
 
+// Holds: QU7.
 #[test]
 fn a_quota_that_is_raised_or_ends_wakes_and_one_that_is_too_low_refuses() {
     let cache = cache(16);
@@ -381,6 +396,7 @@ fn a_quota_that_is_raised_or_ends_wakes_and_one_that_is_too_low_refuses() {
     drop((held, two));
 }
 
+// Holds: QU9.
 #[test]
 fn growth_goes_first_until_an_admission_has_waited_long_enough() {
     let cache = cache(2);
@@ -402,7 +418,9 @@ fn growth_goes_first_until_an_admission_has_waited_long_enough() {
     assert_eq!(growth.served().len(), 1);
 }
 
-/// Held back, in its lane or served: whatever a request is when it is given up, the next ones are served.
+/// Held back, in its lane or served: whatever a request is when it is given up, the next ones are
+/// served.
+// Holds: QU7.
 #[test]
 fn requests_of_tenants_that_are_given_up_anywhere_keep_none_waiting() {
     let cache = cache(6);

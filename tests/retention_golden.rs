@@ -1,6 +1,7 @@
-//! Levels, priorities, retaining and demoting: tables of small cases, run on the reference and on the cache.
+//! Levels, priorities, retention and demotion: tables of small cases, which run on the reference
+//! implementation and on the cache.
 //!
-//! tests/golden/retention.txt says what is done and what comes of it, with the reason beside it.
+//! tests/golden/retention.txt has the operations and the expected results, with reasons.
 
 #[path = "model/subject.rs"]
 #[allow(dead_code)]
@@ -139,6 +140,7 @@ fn the_reference_agrees_with_the_tables() {
     assert!(run::<Reference>() > 40);
 }
 
+// Holds: EV2, PR1, PR3, PR6, PR10.
 #[test]
 fn the_cache_agrees_with_the_tables() {
     assert!(run::<Real>() > 40);

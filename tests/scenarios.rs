@@ -1,4 +1,4 @@
-//! Small named scenarios with exact numbers, against the public API alone.
+//! Small named scenarios with exact expected numbers. They use only the public API.
 
 #[path = "scenarios/aging.rs"]
 mod aging;

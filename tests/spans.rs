@@ -1,4 +1,4 @@
-//! The spans of the feature `tracing`: what is off the hot path opens them, and nothing else does.
+//! The spans of the feature `tracing`: only operations off the hot path open them.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};

@@ -1,13 +1,16 @@
-//! A thread that is stopped at any instruction holds up no other one in a verb that is called lock-free.
+//! A thread that is stopped at any instruction does not block another thread in an operation that
+//! is documented as lock-free.
 //!
-//! One thread, the victim, does one verb over and over. At random moments a signal stops it, wherever it is, the kernel
-//! and the allocator (`arena`, which has no lock) included. Another thread, the prober, goes through all verbs that the
-//! documentation calls lock-free; while the victim stands it must come round twice. The victim's verb may be one that
-//! takes a lock, or the victim the background evictor: a thread that stops with the evictor's lock holds up only verbs that
-//! need it.
+//! One thread, the victim, repeats one operation. At random moments a signal stops it anywhere,
+//! also in the kernel and in the allocator (`arena`, which has no lock). Another thread, the
+//! prober, runs all operations that are documented as lock-free; while the victim is stopped, the
+//! prober must complete two rounds. The victim's operation may also be one that takes a lock, or
+//! the victim may be the background evictor: a thread that is stopped with the evictor's lock
+//! blocks only operations that need the lock.
 //!
-//! A stop that holds the prober up is reported with both verbs and with where the victim stood. Such a stop cannot be
-//! repeated at will: `SECONDS` (3) says how long to try, `VICTIM` which victim, by a part of its name.
+//! A stop that blocks the prober is reported with both operations and the victim's position. Such a
+//! stop is not reproducible: `SECONDS` (default 3) is the time to try, and `VICTIM` selects victims
+//! by a part of their names.
 #![cfg(all(target_os = "linux", not(any(radixkv_loom, radixkv_shuttle))))]
 #![allow(unsafe_code)]
 
@@ -75,7 +78,8 @@ impl Prober {
         user.taken
     }
 
-    /// Waits until it has come round twice: the second round began after the call. False if it does not.
+    /// Waits until it has come round twice: the second round began after the call. False if it does
+    /// not.
     fn comes_round(&self) -> bool {
         let (goal, end) = (self.rounds.load(Acquire) + 2, Instant::now() + PATIENCE);
         while self.rounds.load(Acquire) < goal {

@@ -1,7 +1,8 @@
-//! Every verb at random, in one thread and in several over one cache, until all that they hold is let go: then the index is what
-//! it was at first, and what each namespace weighs that is kept for its quota.
+//! Random operations of all kinds, on one thread and on several threads with one cache. When
+//! everything is released at the end, the index has its initial size, plus the size of the
+//! namespaces that are kept because of their quotas.
 //!
-//! `SEED` and `STORMS` are read from the environment.
+//! The environment variables `SEED` and `STORMS` are used.
 #![cfg(not(any(radixkv_loom, radixkv_shuttle)))]
 
 #[path = "storm/hand.rs"]
@@ -17,7 +18,8 @@ use hand::{Hand, NAMES, namespace};
 
 const STEPS: usize = 1_000;
 
-/// Times that the last garbage may need to be collected. The cache's own thread may have been stopped in the middle of a turn.
+/// Times that the last garbage may need to be collected. The cache's own thread may have been
+/// stopped in the middle of a turn.
 const PASSES: usize = 5_000;
 const PAUSE: Duration = Duration::from_millis(1);
 
@@ -89,11 +91,13 @@ fn storms(threads: impl Fn(u64) -> u64) {
     (first..first + number("STORMS").unwrap_or(100)).for_each(|seed| storm(seed, threads(seed)));
 }
 
+// Holds: NU8.
 #[test]
 fn one_thread_leaves_nothing() {
     storms(|_| 1);
 }
 
+// Holds: NU8.
 #[test]
 fn several_threads_leave_nothing() {
     storms(|seed| 2 + seed % 3);

@@ -1,20 +1,29 @@
-//! Threads that do everything to one cache at once, with what is true under any interleaving checked as they go.
+//! A stress test: threads run all operations on one cache at once, and check invariants that hold
+//! for any interleaving.
 //!
-//! Rounds of up to half a second, each with a cache and a setting of its own: more threads than cores, far fewer blocks than
-//! they want, so that eviction never rests. In each a background evictor, a reader that lets nothing go, and workers
-//! that mix all verbs: namespaces that are cleared and dropped underfoot or made by the thousand, leases and forks that
-//! change threads, holders that panic, arguments that are wrong, policies and quotas that change, prefixes that go for
-//! their age, futures that are dropped or polled never again, wakers that do anything. What is checked:
+//! Each round lasts up to half a second, with a new cache and new settings: more threads than
+//! cores, and far too few blocks, so that eviction never stops. A round has a background evictor, a
+//! reader that never releases its leases, and workers that mix all operations: namespaces are
+//! cleared and dropped while in use, or created by the thousand; leases and forks move between
+//! threads; holders panic; arguments are invalid; policies and quotas change; prefixes are removed
+//! by age; futures are dropped or never polled again; wakers do anything. These invariants are
+//! checked:
 //!
-//! - a lease names the blocks of its very prefix, and they are not rewritten until it goes (`slots`, `held`);
-//! - what is leased or was inserted is found, unless its namespace was cleared or dropped since (`held`);
-//! - reservations are all-or-nothing and share no block but with their forks (`held`, `forks`);
-//! - a block of forks is not written to while two hold it, nor its source while it is copied (`forks`);
-//! - quotas are kept to once all is settled (`world`);
-//! - an insert says exactly which blocks are canonical; a refused one gives its reservation back (`worker`);
-//! - at the end no block is lost, all can be evicted, and the index is as small as at first (`rest`).
+//! - a lease has exactly the blocks of its prefix, and they are not overwritten during the lease
+//!   (`slots`, `held`);
+//! - leased and inserted prefixes are found, unless their namespace was cleared or dropped since
+//!   (`held`);
+//! - reservations are all-or-nothing, and share blocks only with their forks (`held`, `forks`);
+//! - a block is not written while two forks hold it, nor the source of a copy during the copy
+//!   (`forks`);
+//! - quotas are respected after settling (`world`);
+//! - an insert returns exactly the blocks that are cached; a refused insert returns its reservation
+//!   (`worker`);
+//! - at the end no block is lost, all blocks can be evicted, and the index has its initial size
+//!   (`rest`).
 //!
-//! A failure prints what to repeat it with; `SEED`, `SECONDS` and `THREADS` are read from the environment.
+//! A failure prints the settings that repeat it. The environment variables `SEED`, `SECONDS` and
+//! `THREADS` are used.
 #![cfg(not(any(radixkv_loom, radixkv_shuttle)))]
 
 #[path = "stress/crowd.rs"]
@@ -51,7 +60,8 @@ use worker::{Tally, Worker};
 use world::{Setting, World};
 
 const LONG_ROUND: Duration = Duration::from_millis(400);
-/// Most rounds end while their cache is new: its tables grow, and what went wrong in them is not evicted yet.
+/// Most rounds end while their cache is new: its tables grow, and what went wrong in them is not
+/// evicted yet.
 const SHORT_ROUND: Duration = Duration::from_millis(60);
 
 /// After the end of a round its threads come home within this, or one of them waits for ever.
@@ -93,6 +103,7 @@ impl Repeat {
     }
 }
 
+// Holds: MA8, LE1.
 #[test]
 fn whatever_the_interleaving_leases_hold_and_no_block_is_lost() {
     let seconds = from_environment("SECONDS", 2.4);

@@ -1,4 +1,5 @@
-//! Long verbs of one thread take turns with the others: nothing holds the evictor's lock for as long as it has work.
+//! Long operations share the evictor with other threads: they release the evictor's lock after each
+//! turn, instead of holding it until all work is done.
 
 use std::collections::BTreeSet;
 use std::sync::Barrier;
@@ -26,7 +27,8 @@ fn leased() -> (PrefixCache, Vec<Lease>) {
 /// A quota that is none.
 const NO_LIMIT: usize = u32::MAX as usize;
 
-/// How often another thread begins and ends a turn of its own between the first and the last block that `verb` frees.
+/// How often another thread begins and ends a turn of its own between the first and the last block
+/// that `verb` frees.
 fn turns_beside(cache: &PrefixCache, verb: impl FnOnce()) -> u32 {
     let (over, ready) = (AtomicBool::new(false), Barrier::new(2));
     let free = || cache.stats().free_blocks;
@@ -48,6 +50,7 @@ fn turns_beside(cache: &PrefixCache, verb: impl FnOnce()) -> u32 {
     })
 }
 
+// Holds: EV8.
 #[test]
 fn a_clear_takes_turns() {
     let (cache, leases) = leased();
@@ -59,6 +62,7 @@ fn a_clear_takes_turns() {
     cache.validate().expect("sound");
 }
 
+// Holds: EV8.
 #[test]
 fn an_eviction_takes_turns() {
     let (cache, leases) = leased();
@@ -69,8 +73,8 @@ fn an_eviction_takes_turns() {
     cache.validate().expect("sound");
 }
 
-/// Reserved blocks that another thread finds in turns of its own while all blocks are reserved at once. What is freed meanwhile goes to
-/// nobody else.
+/// Reserved blocks that another thread finds in turns of its own while all blocks are reserved at
+/// once. What is freed meanwhile goes to nobody else.
 fn reserved_beside_a_reservation(cache: &PrefixCache) -> BTreeSet<usize> {
     let (session, space) = (cache.session(), cache.default_namespace());
     let (over, ready) = (AtomicBool::new(false), Barrier::new(2));
@@ -95,7 +99,8 @@ fn reserved_beside_a_reservation(cache: &PrefixCache) -> BTreeSet<usize> {
     })
 }
 
-/// How often a reservation is tried until another thread has come between: it may have been stopped all the while.
+/// How often a reservation is tried until another thread has come between: it may have been stopped
+/// all the while.
 const TRIES: usize = 50;
 
 /// Of leaves of one block: 512 victims end a turn, long before 16,384 blocks do.
@@ -135,8 +140,8 @@ fn a_reservation_of_long_runs_takes_turns() {
     assert!(took_turns);
 }
 
-/// Four threads hold a block each at most; how often another one is refused 12 blocks. It pays in a namespace that may pin `quota` blocks, and
-/// the four use the same one if they are `beside` it.
+/// Four threads hold a block each at most; how often another one is refused 12 blocks. It pays in a
+/// namespace that may pin `quota` blocks, and the four use the same one if they are `beside` it.
 fn refused_beside_inserts(capacity: usize, quota: usize, beside: bool) -> usize {
     let cache = PrefixCache::builder(1, capacity).build().expect("sound");
     let tenant = cache.namespace(&["tenant"]);
@@ -173,17 +178,20 @@ fn refused_beside_inserts(capacity: usize, quota: usize, beside: bool) -> usize 
 }
 
 /// A thread that asks for 12 of 16 finds them, wherever the others are.
+// Holds: RE7.
 #[test]
 fn blocks_on_their_way_into_the_cache_are_no_reason_to_refuse() {
     assert_eq!(refused_beside_inserts(16, NO_LIMIT, false), 0);
 }
 
+// Holds: RE7.
 #[test]
 fn blocks_on_their_way_into_the_cache_are_no_reason_to_refuse_within_a_quota() {
     assert_eq!(refused_beside_inserts(16, 1_000, false), 0);
 }
 
 /// What one thread releases before it leases another block counts once.
+// Holds: RE8.
 #[test]
 fn leases_that_come_and_go_in_a_namespace_are_no_reason_to_refuse_for_its_quota() {
     assert_eq!(refused_beside_inserts(1_000, 16, true), 0);

@@ -1,4 +1,5 @@
-//! Waiting for blocks, from threads: order, all or nothing, deadlines, a pool that is mostly pinned, and panics.
+//! Threads that wait for blocks: order, all-or-nothing, deadlines, a mostly pinned pool, and
+//! panics.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
@@ -27,6 +28,7 @@ fn line_of(cache: &PrefixCache, n: usize) {
     }
 }
 
+// Holds: WA1.
 #[test]
 fn waiters_are_served_in_order() {
     let cache = cache(4);
@@ -45,7 +47,8 @@ fn waiters_are_served_in_order() {
         }
         drop(held);
     });
-    // The first two fit beside each other, and so do the last two: between those the order is the scheduler's.
+    // The first two fit beside each other, and so do the last two: between those the order is the
+    // scheduler's.
     let mut served = served.into_inner().expect("no panic");
     served[..2].sort_unstable();
     served[3..].sort_unstable();
@@ -53,6 +56,7 @@ fn waiters_are_served_in_order() {
     assert_eq!((cache.stats().free_blocks, cache.stats().waiting_requests), (4, 0));
 }
 
+// Holds: WA4.
 #[test]
 fn the_deadline_comes_with_the_numbers_and_takes_nothing() {
     let cache = cache(8);
@@ -72,6 +76,7 @@ fn the_deadline_comes_with_the_numbers_and_takes_nothing() {
     assert_eq!(cache.session().reserve(BlockRequest::new(4).until(Instant::now())).map(|blocks| blocks.len()), Ok(4));
 }
 
+// Holds: WA4.
 #[test]
 fn a_deadline_in_the_middle_of_the_line_lets_the_others_on() {
     let cache = cache(2);
@@ -95,6 +100,7 @@ fn a_deadline_in_the_middle_of_the_line_lets_the_others_on() {
 }
 
 /// A plain reservation takes the free blocks, although another request waits for more.
+// Holds: WA2.
 #[test]
 fn a_plain_reservation_does_not_join_the_wait_list() {
     let cache = cache(4);
@@ -112,6 +118,7 @@ fn a_plain_reservation_does_not_join_the_wait_list() {
 }
 
 /// Enough is free for the later waiter, but an earlier one waits for more.
+// Holds: WA2.
 #[test]
 fn a_later_waiter_does_not_overtake() {
     let cache = cache(4);
@@ -130,6 +137,7 @@ fn a_later_waiter_does_not_overtake() {
 }
 
 /// The last lease on a prefix goes, on whatever thread and however: the waiter evicts it.
+// Holds: LE10.
 #[test]
 fn a_release_wakes_also_in_a_panic() {
     let cache = cache(6);
@@ -150,8 +158,8 @@ fn a_release_wakes_also_in_a_panic() {
     assert_eq!((cache.stats().free_blocks, cache.validate()), (6, Ok(())));
 }
 
-/// Nine tenths of the pool are pinned; four threads share the rest and wait for more than there is; none
-/// starves once the pins are dropped.
+/// Nine tenths of the pool are pinned; four threads share the rest and wait for more than there is;
+/// none starves once the pins are dropped.
 #[test]
 fn four_threads_on_a_pool_that_is_pinned() {
     let cache = cache(100);

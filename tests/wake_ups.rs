@@ -1,4 +1,5 @@
-//! Every way in which blocks become available wakes a waiter: each tested alone, counted and not timed.
+//! Every event that makes blocks available wakes a waiter. Each is tested separately, by counting
+//! wake-ups instead of timing.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -161,7 +162,8 @@ fn the_time_that_ends_a_retention_wakes() {
     waiting.check_served(2);
 }
 
-/// With the machine's clock the end of a retention wakes no thread: the next thread that runs the evictor does.
+/// With the machine's clock the end of a retention wakes no thread: the next thread that runs the
+/// evictor does.
 #[test]
 fn a_thread_that_evicts_after_the_end_of_a_retention_wakes() {
     type Verb = fn(&PrefixCache);

@@ -1,5 +1,5 @@
-//! Wakers are code of the caller's: cloned, woken and dropped by the cache, they poll, panic, use the cache and hold
-//! what is leased. Nothing of the cache stands still for it, and nothing is lost.
+//! Wakers are the caller's code: when the cache clones, wakes or drops them, they poll, panic, use
+//! the cache, or hold leases. The cache must not block because of this, and nothing may be lost.
 
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -99,6 +99,7 @@ fn check_all_there(cache: &PrefixCache, blocks: usize) {
 }
 
 /// Dropped in the poll that replaces it, the old waker releases what the waiters wait for.
+// Holds: WA8.
 #[test]
 fn a_waker_that_is_replaced_may_hold_the_last_lease() {
     in_time(|| {
@@ -113,7 +114,8 @@ fn a_waker_that_is_replaced_may_hold_the_last_lease() {
             let woken = Arc::clone(&woken);
             move || _ = woken.fetch_add(1, SeqCst)
         });
-        // The lease goes in here: after it the look at the blocks finds them, or the new waker is woken.
+        // The lease goes in here: after it the look at the blocks finds them, or the new waker is
+        // woken.
         let first = poll(waiting.as_mut(), &counts);
         let served = if first.is_ready() { first } else { poll(waiting.as_mut(), &counts) };
         assert!(matches!(served, Poll::Ready(Ok(blocks)) if blocks.len() == 2));
@@ -139,7 +141,8 @@ fn a_waker_that_goes_with_its_future_may_hold_a_lease_that_another_waits_for() {
 
 type Shared = Arc<Mutex<Option<Pin<Box<Reserving>>>>>;
 
-/// A waker that polls its future at once, on the thread that wakes it, as an executor of one thread may do.
+/// A waker that polls its future at once, on the thread that wakes it, as an executor of one thread
+/// may do.
 fn polls_inline(future: &Shared, served: &mpsc::Sender<Reservation>) -> Waker {
     let (future, served) = (Arc::clone(future), served.clone());
     waker(move || {
@@ -151,7 +154,8 @@ fn polls_inline(future: &Shared, served: &mpsc::Sender<Reservation>) -> Waker {
     })
 }
 
-/// A cache whose blocks are all retained for a moment, and a future that waits for them with this waker.
+/// A cache whose blocks are all retained for a moment, and a future that waits for them with this
+/// waker.
 fn waits_for_the_retained(cache: &PrefixCache, make: impl FnOnce(&Shared) -> Waker) -> Shared {
     let blocks = cache.capacity_blocks();
     let session = cache.session();
@@ -167,6 +171,7 @@ fn waits_for_the_retained(cache: &PrefixCache, make: impl FnOnce(&Shared) -> Wak
 }
 
 /// Woken by the thread that evicts, when a retention has ended: not under the evictor's lock.
+// Holds: WA8.
 #[test]
 fn a_waker_may_poll_at_once_whatever_verb_wakes_it() {
     let verbs: [fn(&PrefixCache); 6] = [
@@ -215,6 +220,7 @@ fn a_waker_may_poll_at_once_on_the_evictors_own_thread() {
 }
 
 /// It is another thread's: what wakes it loses nothing and does not panic.
+// Holds: WA10.
 #[test]
 fn a_waker_that_panics_costs_the_thread_that_wakes_it_nothing() {
     in_time(|| {
@@ -274,6 +280,7 @@ fn what_a_waker_panics_with_may_panic_too() {
     });
 }
 
+// Holds: WA10, BE6.
 #[test]
 fn a_panic_of_a_waker_does_not_end_the_evictors_thread() {
     in_time(|| {
@@ -315,6 +322,7 @@ mod clones {
     }
 }
 
+// Holds: WA10.
 #[test]
 fn a_waker_whose_clone_panics_leaves_the_line_as_it_was() {
     in_time(|| {
@@ -333,6 +341,7 @@ fn a_waker_whose_clone_panics_leaves_the_line_as_it_was() {
 }
 
 /// Woken under no lock, a waker may use every verb.
+// Holds: WA8.
 #[test]
 fn a_waker_may_use_the_cache() {
     in_time(|| {
@@ -366,6 +375,7 @@ fn a_waker_may_use_the_cache() {
 }
 
 /// A request that comes while others wait does not look at the blocks before them.
+// Holds: WA2.
 #[test]
 fn a_first_poll_does_not_overtake_waiters() {
     let cache = cache(4);
@@ -415,6 +425,7 @@ impl Wake for AtOnce {
 }
 
 /// Each gives its block back, which serves the next: not one inside the other.
+// Holds: QU18.
 #[test]
 fn any_number_of_wakers_may_poll_at_once() {
     in_time(|| {

@@ -47,7 +47,8 @@ pub fn fill_with_leaves(cache: &PrefixCache, leaves: usize) {
     fill(cache, leaves, cache.block_size());
 }
 
-/// Caches `count` sequences of `len` tokens each, used at times of 32 bits in no order, and settles.
+/// Caches `count` sequences of `len` tokens each, used at times of 32 bits in no order, and
+/// settles.
 pub fn fill(cache: &PrefixCache, count: usize, len: usize) {
     let (session, space) = (cache.session(), cache.default_namespace());
     for i in 0..count as u32 {
@@ -81,7 +82,8 @@ pub fn time(calls: usize, mut work: impl FnMut()) -> f64 {
     start.elapsed().as_nanos() as f64 / calls as f64
 }
 
-/// Measures `work` and `limit` in turn and returns nanoseconds of both and their ratio, round by round.
+/// Measures `work` and `limit` in turn and returns nanoseconds of both and their ratio, round by
+/// round.
 pub fn paired(rounds: usize, calls: usize, mut work: impl FnMut(), mut limit: impl FnMut()) -> [Spread; 3] {
     time(calls, &mut work);
     time(calls, &mut limit);
@@ -101,7 +103,8 @@ pub fn memcmp(a: &[Token], b: &[Token]) {
     assert!(black_box(black_box(a) == black_box(b)));
 }
 
-/// Nanoseconds of one call when `threads` threads make `calls` calls each, started together; the slowest thread's.
+/// Nanoseconds of one call when `threads` threads make `calls` calls each, started together; the
+/// slowest thread's.
 pub fn together<W: FnMut()>(threads: usize, calls: u64, make: impl Fn() -> W + Sync) -> f64 {
     let start = Barrier::new(threads);
     let slowest = thread::scope(|scope| {

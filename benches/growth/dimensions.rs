@@ -1,5 +1,5 @@
-//! Verbs over the size of something that they should not depend on: each is prepared once for a size, and measured in
-//! rounds.
+//! Verbs over the size of something that they should not depend on: each is prepared once for a
+//! size, and measured in rounds.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -57,7 +57,8 @@ impl Bench {
 /// Blocks of one reservation.
 const RESERVED: usize = 16;
 
-/// `reserve(16)` in a full pool of `blocks` blocks, in sequences of `len`: a median of `calls` calls in a round.
+/// `reserve(16)` in a full pool of `blocks` blocks, in sequences of `len`: a median of `calls`
+/// calls in a round.
 pub fn reserving(blocks: usize, len: usize, calls: usize) -> impl FnMut() -> f64 {
     let bench = Bench::of_sequences(blocks / len, len);
     let mut seeds = (blocks / len) as u32..;
@@ -78,8 +79,8 @@ pub fn reserving(blocks: usize, len: usize, calls: usize) -> impl FnMut() -> f64
     }
 }
 
-/// A block more on a chain of `depth` blocks that was made block by block, in a full pool: a median of `calls` calls in
-/// a round, each round beside the blocks of the one before.
+/// A block more on a chain of `depth` blocks that was made block by block, in a full pool: a median
+/// of `calls` calls in a round, each round beside the blocks of the one before.
 pub fn appending(depth: usize, calls: usize) -> impl FnMut() -> f64 {
     let spare = 2_048.max(2 * calls);
     let bench = Bench::new(depth + spare);

@@ -1,10 +1,13 @@
-//! Cache lines that an operation fetches from another core: sessions take turns at random on one thread, each turns one prompt over in a
-//! full pool, and valgrind's lackey writes down each access. A line is *far* where another session has written it since this one
-//! touched it last, or this one writes it while another one has a copy. So a session stands for a core with a cache without
-//! bound. What is counted depends neither on the load nor on the machine: the cache is built with a stripe for each session.
+//! Cache lines that an operation fetches from another core: sessions take turns at random on one
+//! thread, each turns one prompt over in a full pool, and valgrind's lackey writes down each
+//! access. A line is *far* where another session has written it since this one touched it last, or
+//! this one writes it while another one has a copy. So a session stands for a core with a cache
+//! without bound. What is counted depends neither on the load nor on the machine: the cache is
+//! built with a stripe for each session.
 //!
-//! `ci/lines.sh` runs both halves: `lines turns`, traced, and `lines count`, which reads the trace and prints, of a turnover, how many
-//! lines are `far`, how many of those it writes (`written`), and how many lines over half of all turnovers fetch (`hot`).
+//! `ci/lines.sh` runs both halves: `lines turns`, traced, and `lines count`, which reads the trace
+//! and prints, of a turnover, how many lines are `far`, how many of those it writes (`written`),
+//! and how many lines over half of all turnovers fetch (`hot`).
 
 use std::{
     collections::{HashMap, HashSet},

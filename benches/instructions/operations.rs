@@ -1,5 +1,6 @@
-//! Operations whose instructions are counted. Each is prepared for [`MOST`] calls, however many are made, so that the
-//! difference between two numbers of calls is what calls cost. One thread, a logical clock, the same tokens every time.
+//! Operations whose instructions are counted. Each is prepared for [`MOST`] calls, however many are
+//! made, so that the difference between two numbers of calls is what calls cost. One thread, a
+//! logical clock, the same tokens every time.
 
 use std::collections::VecDeque;
 use std::hint::black_box;

@@ -3,7 +3,8 @@
 use std::fs;
 use std::path::Path;
 
-/// Runs `target` on each file of `corpus`, which lies in the folder of the corpora, and names the one that fails.
+/// Runs `target` on each file of `corpus`, which lies in the folder of the corpora, and names the
+/// one that fails.
 pub fn replay(corpora: &Path, corpus: &str, target: fn(&[u8])) {
     let mut files = 0;
     for entry in fs::read_dir(corpora.join(corpus)).expect("a corpus is kept for every target") {

@@ -6,7 +6,8 @@ use radixkv::key::common_prefix;
 
 /// Tokens that a cache line holds: alignments beyond repeat.
 const ALIGNMENTS: usize = 16;
-/// How often the bytes are repeated at most: a few hundred of them reach every loop of the vector code.
+/// How often the bytes are repeated at most: a few hundred of them reach every loop of the vector
+/// code.
 const REPEATS: usize = 32;
 
 /// Panics if the two disagree.

@@ -1,6 +1,7 @@
 //! What each fuzz target does with its bytes.
 //!
-//! tests/corpus.rs and the engine's tests take in the same files, and replay fuzz/corpus through them without a fuzzer.
+//! tests/corpus.rs and the engine's tests take in the same files, and replay fuzz/corpus through
+//! them without a fuzzer.
 
 #[path = "../../tests/model/driver.rs"]
 mod driver;

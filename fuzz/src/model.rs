@@ -1,5 +1,5 @@
-//! The engine's readers of a model's directory on garbage: what they refuse they refuse with the file's name, and a model
-//! that loads is whole.
+//! The engine's readers of a model's directory on garbage: what they refuse they refuse with the
+//! file's name, and a model that loads is whole.
 
 use std::fs;
 use std::panic::{self, AssertUnwindSafe};
@@ -42,8 +42,8 @@ impl Drop for Directory {
     }
 }
 
-/// The first byte says which file the rest is: the configuration, a file of weights, its header alone, or an index; from
-/// 128 on a tokenizer.
+/// The first byte says which file the rest is: the configuration, a file of weights, its header
+/// alone, or an index; from 128 on a tokenizer.
 pub fn run(data: &[u8]) {
     let Some((&kind, bytes)) = data.split_first() else {
         return;
@@ -112,8 +112,8 @@ fn with_elements(header: &[u8]) -> Vec<u8> {
     file
 }
 
-/// Runs what catches panics of the library below it, without the fuzzer's hook, which takes each of them for a finding. One that is
-/// not caught stays a finding.
+/// Runs what catches panics of the library below it, without the fuzzer's hook, which takes each of
+/// them for a finding. One that is not caught stays a finding.
 fn with_caught_panics(run: impl FnOnce()) {
     let hook = panic::take_hook();
     panic::set_hook(Box::new(|_| {}));

@@ -1,4 +1,5 @@
-//! The trace reader on garbage: it never panics, and an error names the file, the line and the field.
+//! The trace reader on garbage: it never panics, and an error names the file, the line and the
+//! field.
 
 use std::io::Cursor;
 

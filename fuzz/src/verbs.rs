@@ -1,4 +1,5 @@
-//! All verbs on the cache and on the literal reference, compared after every step (tests/model/driver.rs).
+//! All verbs on the cache and on the literal reference, compared after every step
+//! (tests/model/driver.rs).
 
 use arbitrary::{Result, Unstructured};
 use radixkv::PolicyKind;

@@ -1,15 +1,18 @@
-//! Admission: which request is tried, which one is aborted, which thread is woken.
+//! Admission in the scheduler's queue: the choice of the next request, aborts, and waking of
+//! sleeping schedulers.
 //!
-//! Property: two schedulers admit requests in the order of one; an accepted abort is listed once, by the scheduler that
-//! served the request, and nothing of the request is published after the abort has returned; a scheduler that sleeps
-//! because a request was refused is woken by every change after which one can be admitted. A lost wake-up is a
-//! deadlock, which the checker reports.
+//! Property: two schedulers together admit requests in the same order as one. An accepted abort is
+//! listed once, by the scheduler that served the request, and nothing of the request is published
+//! after the abort has returned. A scheduler that sleeps because a request was refused is woken by
+//! every change after which a request can be admitted. A lost wake-up is a deadlock, which loom
+//! reports.
 //!
-//! Edges: none of its own; the queue's locks order everything that admission does.
+//! Edges: none; the queue's locks order everything that admission does.
 //!
-//! Teeth: no turn; blocks given back before the request has its place; publishing although the request was aborted; an
-//! insert that the abort does not wait for; a preempted request put back although it was aborted; an aborted request
-//! that is not listed; an end, or an abort of the first request, that wakes no scheduler.
+//! Seeded bugs: no mutual exclusion of admissions; a request's blocks are given back before its
+//! place in the queue is; an aborted request is published; an abort does not wait for an insert in
+//! progress; a preempted request is put back although it was aborted; an aborted request is not
+//! listed; the end of a request, or an abort of the first one, wakes no scheduler.
 #![cfg(radixkv_loom)]
 
 mod common;
@@ -21,7 +24,7 @@ use common::{explore, spawn};
 use radixkv::{Namespace, PrefixCache, Token};
 use radixkv_scheduler::{Aborted, Finish, QueueConfig, Request, Scheduler, SchedulerConfig, SequenceId, WaitingQueue};
 
-/// A cache, a queue over it, and what was listed as aborted.
+/// A cache, a queue over it, and the requests that steps listed as aborted.
 struct World {
     cache: PrefixCache,
     space: Namespace,
@@ -45,7 +48,7 @@ impl World {
         Scheduler::new(&self.queue, config).unwrap()
     }
 
-    /// One step; false if there was nothing to do.
+    /// Runs one step; false if there was nothing to do.
     fn step(&self, scheduler: &mut Scheduler) -> bool {
         let step = scheduler.schedule();
         self.listed.lock().unwrap().extend_from_slice(step.aborted());
@@ -78,8 +81,8 @@ impl World {
     }
 }
 
-/// The first request needs both blocks, the second one block: whichever scheduler tries first, the first request is
-/// admitted and the second is not.
+/// The first request needs both blocks, the second needs one. Whichever scheduler tries first, only
+/// the first request is admitted.
 #[test]
 fn two_schedulers_and_the_head() {
     explore("admission: schedule vs schedule", || {
@@ -101,7 +104,7 @@ fn two_schedulers_and_the_head() {
     });
 }
 
-/// A request is aborted after its first step, while its scheduler does `then` with it.
+/// Aborts a request after its first step, while its scheduler does `then` with it.
 fn aborted_while(then: impl Fn(&World, &mut Scheduler, SequenceId) + Send + Sync + Copy + 'static) {
     let world = World::new(4);
     let prompt = [1, 2, 3];
@@ -155,7 +158,7 @@ fn an_abort_against_a_finish() {
     });
 }
 
-/// One scheduler holds all blocks until its request has ended; the other one sleeps until then.
+/// One scheduler holds all blocks until its request ends; the other scheduler sleeps until then.
 #[test]
 fn an_end_against_a_sleeper() {
     explore("admission: finish vs wait", || {
@@ -176,7 +179,8 @@ fn an_end_against_a_sleeper() {
     });
 }
 
-/// The first request is refused while a block is held elsewhere; the second one is admitted when the first is aborted.
+/// The first request is refused while a reservation holds a block; the second is admitted when the
+/// first is aborted.
 #[test]
 fn an_abort_of_the_head_against_a_sleeper() {
     explore("admission: abort the head vs wait", || {

@@ -1,12 +1,12 @@
-//! The bell that wakes a worker.
+//! The bell that wakes a worker thread.
 //!
-//! Property: a worker sees what was done before a ring that it was woken by or that kept it awake; it never sleeps on a
-//! ring; an end ends it, whatever was rung before or is rung beside it. A ring that is lost leaves the worker asleep
-//! for ever, which loom reports as a deadlock.
+//! Property: a worker that was woken or kept awake by a ring sees everything that was done before
+//! the ring. It never sleeps after a ring that it has not consumed. An end stops it, whatever other
+//! rings there are. A lost ring leaves the worker asleep forever, which loom reports as a deadlock.
 //!
-//! Edges: ringing (release) before waking (acquire).
+//! Edges: ringing (release) to waking up (acquire).
 //!
-//! Teeth: a ring that does not unpark; an end that a ring takes back; ringing Relaxed.
+//! Seeded bugs: a ring that does not unpark; a ring that overwrites an end; ringing Relaxed.
 #![cfg(radixkv_loom)]
 
 mod common;
@@ -51,7 +51,8 @@ impl Workplace {
     }
 }
 
-/// In every order the worker wakes and sees the work.
+/// The worker wakes and sees the work in every order of events.
+// Holds: BE2.
 #[test]
 fn a_ring_against_a_wait() {
     explore_more("ring vs wait", || {
@@ -69,7 +70,7 @@ fn a_ring_against_a_wait() {
     });
 }
 
-/// A worker that is awake finds the ring without being unparked: an unpark would order as much.
+/// A worker that is awake finds the ring without an unpark, which would itself order the accesses.
 #[test]
 fn a_ring_that_is_found() {
     explore_more("ring, then tell vs hear, then wait", || {
@@ -90,7 +91,7 @@ fn a_ring_that_is_found() {
     });
 }
 
-/// One wake-up may serve two rings, and the worker does not sleep on the last one.
+/// One wake-up may stand for two rings, but the worker does not sleep after the last one.
 #[test]
 fn two_rings_and_the_end_against_a_worker() {
     explore_more("ring vs ring, then the end, vs waits until it", || {
@@ -117,7 +118,7 @@ fn two_rings_and_the_end_against_a_worker() {
     });
 }
 
-/// A ring beside the end does not take it back.
+/// A ring in parallel with the end does not overwrite the end.
 #[test]
 fn a_ring_against_the_end() {
     explore_more("ring vs end vs waits until it", || {
@@ -134,7 +135,7 @@ fn a_ring_against_the_end() {
         }
         ringer.join().unwrap();
         ender.join().unwrap();
-        // The end stays, and the worker does not sleep on it.
+        // The end is permanent: the worker does not sleep after it.
         assert!(!desk.bell.wait());
     });
 }

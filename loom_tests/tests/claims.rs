@@ -1,14 +1,16 @@
-//! Claims: one sequence computes a prefix, the other requests wait for it.
+//! Claims in the scheduler's queue: one sequence computes a prefix, and other requests with the
+//! prefix wait for it.
 //!
-//! Property: of a prompt that several requests have, each token but the last is computed once, if the owner of the
-//! claim publishes it. Whatever happens to the owner, no request waits for ever: a scheduler alone always finds
-//! something to do until every request has ended.
+//! Property: if several requests have the same prompt, each token except the last is computed once,
+//! provided the owner of the claim publishes it. Whatever happens to the owner, no request waits
+//! forever: a single scheduler always finds work until every request has ended.
 //!
-//! Edges: none of its own; the queue's lock orders what claims do, and the cache's edges order the blocks.
+//! Edges: none; the queue's lock orders claims, and the cache's edges order the blocks.
 //!
-//! Teeth: the cache not looked at again after a claim is granted; a claim committed before its blocks are published; a
-//! claim given up without waking; a claim kept by a request that waits; waiting requests dropped by a commit that does
-//! not reach them; a request that waits although it was aborted; a request put back although it was aborted.
+//! Seeded bugs: the cache is not checked again after a claim is granted; a claim is committed
+//! before its blocks are published; a claim is given up without waking the waiting requests; a
+//! waiting request keeps a claim; a commit drops waiting requests whose depth it does not reach; an
+//! aborted request waits; an aborted request is put back.
 #![cfg(radixkv_loom)]
 
 mod common;
@@ -22,7 +24,7 @@ use radixkv_scheduler::{
     Aborted, Finish, QueueConfig, Request, Scheduler, SchedulerConfig, SequenceId, Step, WaitingQueue,
 };
 
-/// A queue, and how often each prefix was computed.
+/// A queue, and a count of the computations of each prefix.
 struct World {
     cache: PrefixCache,
     space: Namespace,
@@ -41,7 +43,7 @@ impl World {
         self.queue.submit(Request::new(self.space.clone(), tokens.to_vec(), 1)).unwrap()
     }
 
-    /// One sequence at a time, a token in each step.
+    /// A scheduler that runs one sequence at a time and computes one token in each step.
     fn scheduler(&self) -> Scheduler {
         let config = SchedulerConfig::default().max_running(1).max_batch_tokens(1);
         Scheduler::new(&self.queue, config).unwrap()
@@ -57,7 +59,7 @@ impl World {
         step.batch().logits_rows().iter().map(|_| 7).collect()
     }
 
-    /// One step; false if there was nothing to do.
+    /// Runs one step; false if there was nothing to do.
     fn step(&self, scheduler: &mut Scheduler) -> bool {
         let step = scheduler.schedule();
         if step.is_empty() {
@@ -70,8 +72,8 @@ impl World {
         true
     }
 
-    /// Serves the requests that are left, alone, and checks what was computed: each token once, but for the prompt's
-    /// last.
+    /// Serves the remaining requests on one scheduler, and checks that each token was computed
+    /// once, except the prompt's last.
     fn end(&self, prompt: &[Token]) {
         let mut scheduler = self.scheduler();
         while self.queue.unfinished_requests() > 0 {
@@ -88,7 +90,8 @@ impl World {
     }
 }
 
-/// Two schedulers: after its first step, the first one does `then` with its sequence; the second one steps twice.
+/// Runs two schedulers. After its first step, the first does `then` with its sequence; the second
+/// runs two steps.
 fn two_schedulers(prompt: &'static [Token], then: impl Fn(&World, &mut Scheduler) + Send + Sync + Copy + 'static) {
     let world = World::new(2 * prompt.len());
     for _ in 0..2 {
@@ -123,6 +126,7 @@ fn the_owner_commits() {
     });
 }
 
+// Holds: SC8.
 #[test]
 fn the_owner_is_aborted() {
     explore_less("claims: abort vs ask", || {
@@ -145,13 +149,13 @@ fn the_owner_is_preempted() {
     });
 }
 
-/// As after a panic: the scheduler is dropped with its sequence.
+/// The scheduler is dropped together with its sequence, as after a panic.
 #[test]
 fn the_owners_scheduler_is_dropped() {
     explore_less("claims: drop vs ask", || two_schedulers(&[1, 2, 3], |_, _| {}));
 }
 
-/// One request waits for the second chunk, one for the third.
+/// One request waits for the second chunk, another for the third.
 #[test]
 fn waiters_of_two_depths() {
     explore_less("claims: two commits vs ask", || {
@@ -167,7 +171,7 @@ fn waiters_of_two_depths() {
                 world.step(&mut world.scheduler());
             }
         });
-        // The owner's scheduler belongs to this thread, which goes on with its steps.
+        // This thread owns the owner's scheduler, and continues its steps.
         while owner.running().len() == 1 {
             assert!(world.step(&mut owner));
         }
@@ -177,8 +181,8 @@ fn waiters_of_two_depths() {
     });
 }
 
-/// A request with prompt `asks` is aborted while a scheduler tries it. Another request is served and holds three blocks
-/// of `capacity`.
+/// Aborts a request with the prompt `asks` while a scheduler tries it. Another request is in
+/// service and holds three of `capacity` blocks.
 fn an_abort_against_a_scheduler(capacity: usize, asks: &[Token]) {
     let world = World::new(capacity);
     world.submit(&[1, 2, 3]);

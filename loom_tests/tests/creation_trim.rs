@@ -1,14 +1,16 @@
-//! Creating a leased point against a trim of its run, in the middle and at its end; two creators of one point.
+//! Creation of a leased point in parallel with a trim of its run, in the middle and at the end; two
+//! threads that create the same point.
 //!
-//! Property: a run on which a lease was granted at depth `j` is at least `j` long, however a trim ran beside it; a reader
-//! that lost finds the deepest prefix that is left; no block is both leased and free.
+//! Property: while a lease at depth `j` exists, its run is at least `j` long, whatever a parallel
+//! trim does. A reader that lost against the trim finds the deepest prefix that remains. No block
+//! is both leased and free.
 //!
-//! Edges: E6 (bump after publishing, before the trimmer's scan), E7 (shorter length), E1 (the map's slot), E2 (release
-//! before kill).
+//! Edges: E6 (bump after publishing, before the trimmer's scan), E7 (shorter length), E1 (the map's
+//! slot), E2 (release before kill).
 //!
-//! Teeth: no bump; the version ignored; no second scan after a bump; a `NEW` point taken for a proven one; bump without Release; the
-//! trimmer's load or failed swap without Acquire; no point published at the target; a point beyond the end taken for
-//! it.
+//! Seeded bugs: no bump; the version is ignored; no second scan after a bump; a `NEW` point is
+//! treated as proved; a bump without Release; the trimmer's load or failed swap without Acquire; no
+//! point is published at the target; a point beyond the end is taken for the end.
 #![cfg(radixkv_loom)]
 
 mod common;
@@ -16,7 +18,8 @@ mod common;
 use common::{Actor, World, explore, explore_fewer_loads, explore_less, explore_order, spawn};
 use radixkv::Token;
 
-/// One reader of `tokens` beside `evictions` of a run of `cached`; checks that both results agree.
+/// Runs a reader of `tokens` in parallel with `evictions` of a run of `cached`, and checks that the
+/// results agree.
 fn reader_against(cached: &'static [Token], tokens: &'static [Token], evictions: &'static [usize]) {
     let world = World::with(1, 4, &[cached]);
     let reader = spawn({
@@ -28,7 +31,7 @@ fn reader_against(cached: &'static [Token], tokens: &'static [Token], evictions:
     let shared = cached.iter().zip(tokens).take_while(|(a, b)| a == b).count();
     let wanted = evictions.iter().sum::<usize>();
     let left = cached.len() - freed;
-    // The trim stops at the lease, and at nothing else.
+    // Only the lease can stop the trim.
     assert!(found.len_tokens() <= left);
     assert!(freed == wanted || left == found.len_tokens(), "{freed} freed beside a lease on {}", found.len_tokens());
     assert!(found.len_tokens() >= shared.min(cached.len() - wanted), "a prefix that was never evicted is missed");
@@ -41,31 +44,32 @@ fn reader_against(cached: &'static [Token], tokens: &'static [Token], evictions:
     assert_eq!(world.close(), left);
 }
 
-/// Nothing is trimmed: the accounts learn of the point by its proof alone.
+/// Nothing is trimmed: the accounts learn of the point only by its proof.
 #[test]
 fn a_new_point_beside_a_drain() {
     explore("create at 1 of 2 vs drain", || reader_against(&[1, 2], &[1, 9], &[]));
 }
 
-/// A new point in the middle of the run that is being trimmed below it.
+/// A new point in the middle of a run, which is being trimmed to a length before the point.
 #[test]
 fn a_new_point_against_a_trim() {
     explore("create at 2 of 3 vs evict 2", || reader_against(&[1, 2, 3], &[1, 2, 9], &[2]));
 }
 
-/// The creator meets the trimmer's own point at the target.
+/// The creator finds the point that the trimmer itself published at the target.
 #[test]
 fn a_new_point_at_the_target() {
     explore("create at 1 of 2 vs evict 1", || reader_against(&[1, 2], &[1, 9], &[1]));
 }
 
-/// A second trim begins where the first one ended.
+/// The second trim begins where the first ended.
 #[test]
 fn a_new_point_against_two_trims() {
     explore_less("create at 2 of 3 vs evict 1, evict 1", || reader_against(&[1, 2, 3], &[1, 2, 9], &[1, 1]));
 }
 
-/// The point is published where a first trim has cut already: a second one must not take it for the run's end.
+/// The point is published beyond the end to which a first trim has cut. The second trim must not
+/// take it for the run's end.
 #[test]
 fn a_new_point_beyond_the_end_against_a_trim() {
     explore_order("create at 2 of 3 vs evict 2, evict 1", || reader_against(&[1, 2, 3], &[1, 2, 9], &[2, 1]));
@@ -77,13 +81,15 @@ fn a_new_point_against_the_end_of_all() {
     explore("create at 1 of 2 vs evict 2", || reader_against(&[1, 2], &[1, 9], &[2]));
 }
 
-/// A lease at the end of a run against a partial trim: the reader may make the dead end anew.
+/// A lease at the end of a run against a partial trim: the reader may create the dead end point
+/// again.
 #[test]
 fn the_end_against_a_partial_trim() {
     explore_fewer_loads("lease the end of 3 vs evict 2", || reader_against(&[1, 2, 3], &[1, 2, 3], &[2]));
 }
 
-/// A reader that finds the run shorter looks again at the last boundary that is left, and at no lower one.
+/// A reader that finds the run shortened continues at the last block boundary that is left, and at
+/// no lower one.
 #[test]
 fn a_new_point_against_a_trim_by_blocks() {
     explore_order("create at 4 of 6 vs evict 2 in blocks of 2", || {
@@ -101,11 +107,13 @@ fn a_new_point_against_a_trim_by_blocks() {
     });
 }
 
-/// Two readers, of one depth or of two, beside the eviction of `want` blocks of a run of `cached`.
+/// Runs two readers, of the same depth or of two depths, in parallel with the eviction of `want`
+/// blocks of a run of `cached`.
 fn two_readers_against_a_trim(cached: &'static [Token], tokens: [&'static [Token]; 2], want: usize) {
     let all = cached.len();
     let world = World::with(1, 4, &[cached]);
-    // First: so it is also the first to go on when a reader ends, which costs no preemption.
+    // Spawned first, so that it is also the first to continue when a reader ends, which does not
+    // count as a preemption.
     let evictor = spawn({
         let world = world.clone();
         move || world.cache.evict(want)
@@ -126,7 +134,7 @@ fn two_readers_against_a_trim(cached: &'static [Token], tokens: [&'static [Token
     assert_eq!(world.close(), all - freed);
 }
 
-/// The second one leases what the first one has not proved.
+/// The second reader leases the point before the first has proved it.
 #[test]
 fn two_creators_of_one_point_against_a_trim() {
     explore_order("two create at 2 of 3 vs evict 2", || {
@@ -141,7 +149,7 @@ fn two_creators_at_two_depths_against_a_trim() {
     });
 }
 
-/// The same on a run that dies whole: the smallest model of a point that is taken for proven before it is.
+/// The whole run dies: the smallest model of a point that is treated as proved too early.
 #[test]
 fn two_creators_of_one_point_against_the_end_of_all() {
     explore_order("two create at 1 of 2 vs evict 2", || {

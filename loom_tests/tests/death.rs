@@ -1,13 +1,18 @@
-//! The death of a run: against an insert of its first token, and a reader that falls back to the parent.
+//! The death of a run in parallel with an insert of its first token, or with a reader that falls
+//! back to the parent.
 //!
-//! Property: a dead run is absent for every thread, whether it is unlinked yet or not; an inserter replaces it and
-//! the unlink, which comes after the lock, leaves the replacement alone; a reader that lost its run leases the parent's point, made anew if need be.
-//! What another turn may retire is out of reach by then.
+//! Property: every thread treats a dead run as absent, whether it is already unlinked or not. An
+//! inserter replaces it, and the unlink, which mostly runs after the lock is released, does not
+//! touch the replacement. A reader whose run died leases the parent's point, and creates that again
+//! if necessary. Memory that another turn may retire is unreachable by then: such a run is unlinked
+//! under the lock.
 //!
 //! Edges: E7 (length zero), E1 (the parent's slot), E2.
 //!
-//! Teeth: a dead run taken for live; the unlink by store; the unlink before the length; the child taken off twice, or at the
-//! unlink; the unlink under a guard that was pinned after the lock, or after the lock although another turn may retire a point or the arrays.
+//! Seeded bugs: a dead run is treated as live; the unlink is a plain store; the unlink comes before
+//! the length becomes zero; the child is subtracted twice, or at the unlink; the unlink runs under
+//! a guard that was pinned after the lock, or after the lock although another turn may retire a
+//! point or the arrays.
 #![cfg(radixkv_loom)]
 
 mod common;
@@ -27,7 +32,7 @@ fn an_insert_of_the_same_first_token() {
         });
         let freed = world.beside(move |world| world.cache.evict(2));
         let held = writer.join().unwrap();
-        // The new run hangs on a point of the old one, or replaces it.
+        // The new run is attached to a point of the old one, or replaces it.
         assert!(freed == 2 || freed == 1);
         let stats = world.rest(2, 0);
         assert_eq!(stats.evictable_blocks, 0);
@@ -39,7 +44,7 @@ fn an_insert_of_the_same_first_token() {
     });
 }
 
-/// The same run again, beside the death of the old one.
+/// Inserts the same run again while the old one dies.
 #[test]
 fn an_insert_of_what_dies() {
     explore("insert 1 vs evict 1", || {
@@ -102,7 +107,7 @@ fn a_reader_falls_back_to_the_root() {
     });
 }
 
-/// The dying run, its replacement, and a reader of either.
+/// The dying run, its replacement, and a reader that may find either.
 #[test]
 fn a_reader_beside_the_replacement() {
     explore_less("insert 1,2 vs find 1,2 vs evict 1", || {
@@ -125,7 +130,8 @@ fn a_reader_beside_the_replacement() {
     });
 }
 
-/// A run dies in one thread's turn, and what it hung on in the other's, before the first thread has unlinked it.
+/// A run dies in one thread's turn, and its parent run in the other thread's turn, before the first
+/// thread has unlinked the child.
 #[test]
 fn a_run_and_what_it_hung_on_in_two_turns() {
     explore("evict 2 vs evict 1: a child and its parent", || {
@@ -140,7 +146,7 @@ fn a_run_and_what_it_hung_on_in_two_turns() {
     });
 }
 
-/// Two runs that hang on one point die in two threads' turns: both threads change one map.
+/// Two runs on the same point die in two threads' turns: both threads change the point's map.
 #[test]
 fn two_runs_of_one_point_in_two_turns() {
     explore("evict 1 vs evict 1: two children", || {
@@ -155,7 +161,8 @@ fn two_runs_of_one_point_in_two_turns() {
     });
 }
 
-/// A run dies whose end is in the queue: the other thread's turn may take the entry and retire the point, before that thread lists the runs.
+/// A run dies while its end point is in the queue: the other thread's turn may take out the entry
+/// and retire the point before that thread lists the runs.
 #[test]
 fn a_run_with_a_queued_point_beside_a_list_of_runs() {
     explore("evict 1 vs find 1, list", || {
@@ -164,7 +171,7 @@ fn a_run_with_a_queued_point_beside_a_list_of_runs() {
             let world = world.clone();
             move || {
                 drop(Actor::new(&world).find(&[1]));
-                // It lists what it looks at under no lock.
+                // Lists the runs without a lock.
                 world.space.evict_idle(Duration::ZERO)
             }
         });
@@ -175,8 +182,8 @@ fn a_run_with_a_queued_point_beside_a_list_of_runs() {
     });
 }
 
-/// A run dies whose arrays a subscriber has not copied: the other thread does, and its turn, which ends the draft, retires them before it
-/// lists the runs.
+/// A run dies whose arrays a draft event batch still names. The other thread copies them; its turn
+/// ends the draft and retires the arrays before it lists the runs.
 #[test]
 fn a_run_whose_arrays_a_draft_names_beside_a_list_of_runs() {
     explore("evict 1 vs copy, list", || {
@@ -185,7 +192,7 @@ fn a_run_whose_arrays_a_draft_names_beside_a_list_of_runs() {
             let events = world.cache.subscribe(2);
             drop(Actor::new(&world).insert(&[1]));
             world.cache.settle();
-            // Publishes what was gathered: a draft, whose handles the model explores.
+            // Publishes the gathered events as a draft, whose handles the model explores.
             drop(exploring_apart(|| world.cache.subscribe(1)));
             events
         });

@@ -1,14 +1,16 @@
-//! What changes while the cache is in use: the policy, exchanged in slices, and quotas.
+//! Settings that change while the cache is in use: the policy, which is exchanged in slices, and
+//! quotas.
 //!
-//! Property: a policy that was put in force has exactly the order of a cache that always had it, whatever was used,
-//! inserted or evicted between two slices; a namespace never pins more than its limit, and is never refused within it;
-//! the blocks that it has cached beyond its limit are evicted once the cache is settled. A slice is one candidate here.
+//! Property: after an exchange, the policy has exactly the same order as in a cache that always had
+//! it, whatever was used, inserted or evicted between two slices. A namespace never pins more
+//! blocks than its limit, and is never refused within its limit. Its cached blocks beyond the limit
+//! are evicted when the cache is settled. In these models, a slice is one candidate.
 //!
-//! Edges: none of its own: the evictor alone does all of it, when it takes changes out of the queue.
+//! Edges: none; only the evictor does this work, when it takes changes out of the queue.
 //!
-//! Teeth: a candidate filed, or struck, with the present policy alone; an exchange concluded before its end; a charge
-//! that is not counted, or that its cached blocks do not take over; a refusal that looks twice; candidates left outside
-//! their group.
+//! Seeded bugs: a candidate is filed with, or removed from, only the current policy; an exchange is
+//! concluded too early; a charge is not counted, or is not converted to a charge for cached blocks;
+//! a refusal reads the count twice; candidates stay outside their group.
 #![cfg(radixkv_loom)]
 
 mod common;
@@ -19,7 +21,8 @@ use common::{Actor, World, explore, explore_less, spawn};
 use radixkv::internals::at_rest;
 use radixkv::{BlockRequest, PolicyKind, PrefixCache, Quota, ReserveError, Token};
 
-/// A world of capacity `capacity` under lru in which `sequences` are cached, one block each.
+/// A world of `capacity` blocks with the policy lru, in which `sequences` are cached, one block
+/// each.
 fn world(capacity: usize, sequences: &[&[Token]]) -> Arc<World> {
     World::filled(PrefixCache::builder(1, capacity).policy(PolicyKind::Lru), capacity, sequences)
 }
@@ -30,19 +33,20 @@ fn quota(cached: Option<usize>, pinned: Option<usize>) -> Quota {
     quota
 }
 
-/// Which of the one-token prefixes are cached.
+/// For each token, whether its one-token prefix is cached.
 fn cached(world: &World, tokens: &[Token]) -> Vec<bool> {
     let session = world.cache.session();
     tokens.iter().map(|&token| session.peek(&world.space, &[token]) == 1).collect()
 }
 
-/// The candidate of the prefix that is used has been moved to the new policy, or has not.
+/// The candidate of the used prefix may or may not have been moved to the new policy.
 #[test]
 fn a_use_against_an_exchange() {
     for used in [1, 2] {
         explore("find 1 or 2 vs set lfu, then evict 1 of 2", move || {
             let world = world(2, &[&[1], &[2]]);
-            // The evictor is told of each lease, and files the candidate again after it.
+            // With a quota, each lease is a change for the evictor, which files the candidate again
+            // afterwards.
             at_rest(|| world.space.set_quota(Quota::default().pinned_blocks(2)));
             let user = spawn({
                 let world = world.clone();
@@ -62,7 +66,8 @@ fn a_use_against_an_exchange() {
     }
 }
 
-/// Candidates go, and another one gets the id of one of them, which has been moved or has not.
+/// Candidates are removed, and a new one gets the id of a removed one, which may or may not have
+/// been moved.
 #[test]
 fn slots_that_change_hands_against_an_exchange() {
     for evicted in [1, 2] {
@@ -86,7 +91,8 @@ fn slots_that_change_hands_against_an_exchange() {
     }
 }
 
-/// Of two threads that want the last block that the namespace may pin, one gets it.
+/// If two threads request the last block that the namespace may pin, one gets it.
+// Holds: QU4.
 #[test]
 fn two_charges_for_one_block() {
     explore("reserve 1 of 1 vs reserve 1 of 1", || {
@@ -104,7 +110,7 @@ fn two_charges_for_one_block() {
     });
 }
 
-/// A refusal gives the count that it was decided by, although a reservation ends meanwhile.
+/// A refusal reports the count that it was based on, even if a reservation ends meanwhile.
 #[test]
 fn a_charge_let_go_against_another() {
     explore("let go of 1 vs reserve 1 of 1", || {
@@ -124,7 +130,8 @@ fn a_charge_let_go_against_another() {
     });
 }
 
-/// A charge becomes a lease on what is cached: it counts all the time, and never twice.
+/// A charge for a reservation becomes a lease on cached blocks: it counts all the time, and never
+/// twice.
 #[test]
 fn a_charge_that_is_cached_against_another() {
     for limit in [1, 2] {
@@ -155,7 +162,9 @@ fn a_charge_that_is_cached_against_another() {
     }
 }
 
-/// Blocks cached beyond a limit are evicted, whether they were cached before the limit was set or after.
+/// Cached blocks beyond a limit are evicted, whether they were cached before or after the limit was
+/// set.
+// Holds: QU3.
 #[test]
 fn an_insert_against_a_limit() {
     explore_less("insert 3 vs limit the namespace to 1", || {

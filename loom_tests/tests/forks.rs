@@ -1,11 +1,12 @@
-//! Forks of a reservation: which one has a block alone, and which one gives it back.
+//! Forks of a reservation: which fork is the only holder of a block, and which one gives it back.
 //!
-//! Property: a fork that is told that its block is not shared comes after everything that other forks did with it; the
-//! last fork gives the block back, once, after everything that any fork did with it.
+//! Property: when a fork learns that its block is not shared, all accesses of other forks to the
+//! block have happened before. The last fork gives the block back, once, after all accesses of all
+//! forks.
 //!
-//! Edges: dropping a handle (release) before the look at the count that finds one handle (acquire); E9.
+//! Edges: dropping a handle (release) to the load of the count that finds one handle (acquire); E9.
 //!
-//! Teeth: the count of handles loaded Relaxed.
+//! Seeded bugs: the count of handles is loaded Relaxed.
 #![cfg(radixkv_loom)]
 
 mod common;
@@ -16,7 +17,8 @@ use common::{World, explore, explore_less, spawn};
 use radixkv::Reservation;
 use radixkv::internals::exploring_apart;
 
-/// Two forks of one block that holds what was computed for the prefix 1, with the counts of their handles explored.
+/// Two forks of one block with the stamp of the prefix 1. Loom explores the counts of their
+/// handles.
 fn forks(capacity: usize) -> (Arc<World>, [Reservation; 2]) {
     let world = World::new(1, capacity);
     let mut one = world.cache.session().reserve(1).unwrap();
@@ -25,7 +27,7 @@ fn forks(capacity: usize) -> (Arc<World>, [Reservation; 2]) {
     (world, [one, two])
 }
 
-/// Both read; a fork that has the block alone then writes it.
+/// Both read the block; a fork that is then the only holder writes it.
 #[test]
 fn a_fork_alone_against_another_that_goes() {
     explore("fork: read, write if alone vs the same", || {
@@ -46,7 +48,8 @@ fn a_fork_alone_against_another_that_goes() {
     });
 }
 
-/// One copies the block before it goes on, the other one writes to it as soon as it has it alone.
+/// One fork copies the block before it writes; the other writes to the block as soon as it is the
+/// only holder.
 #[test]
 fn a_copy_against_a_fork_that_writes() {
     explore("fork: copy vs write if alone", || {
@@ -72,7 +75,7 @@ fn a_copy_against_a_fork_that_writes() {
     });
 }
 
-/// The last of two forks gives the block to the next owner.
+/// The last of two forks gives the block back, and a third thread takes it.
 #[test]
 fn two_forks_that_go_against_a_taker() {
     explore_less("fork: read, go vs the same vs reserve 1 of 1", || {

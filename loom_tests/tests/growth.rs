@@ -1,12 +1,15 @@
-//! Growing in place: against lookups, against another insert from the same end, against evictions.
+//! Growth of a run in place, in parallel with lookups, with another insert from the same end, and
+//! with evictions.
 //!
-//! Property: what was appended is found whole or not at all, and its blocks are those that were written for it; of two
-//! inserts from one end both are found afterwards, and no token twice; an eviction frees what is idle, no more and no less.
+//! Property: an appended piece is found completely or not at all, with the blocks that were written
+//! for it. After two inserts from one end, both are found, and no token is stored twice. An
+//! eviction frees exactly the idle blocks.
 //!
 //! Edges: E22 (the longer length), E23 (a counted child keeps the run from growing).
 //!
-//! Teeth: the longer length published too weakly; a run that grows beside a child with the same token, seen from either side;
-//! room given twice; a trim that does not see that its run grew; arrays exchanged while a thread writes into them.
+//! Seeded bugs: the longer length is published too weakly; a run grows although it has a child with
+//! the same token, seen from either side; the same room is given twice; a trim does not see that
+//! its run grew; arrays are replaced while a thread writes into them.
 #![cfg(radixkv_loom)]
 
 mod common;
@@ -15,7 +18,7 @@ use common::{Actor, World, explore, explore_fewer_loads, explore_less, explore_o
 use radixkv::Token;
 use radixkv::internals::at_rest;
 
-/// A chain of two runs, of which the second has room.
+/// A chain of two runs; the second has room to grow.
 const CHAIN: &[&[Token]] = &[&[1], &[1, 2]];
 
 #[test]
@@ -38,7 +41,7 @@ fn an_append_against_a_lookup() {
     });
 }
 
-/// The lookup ends inside what is appended: its own point is proved by the longer length.
+/// The lookup ends inside the appended piece: its new point is proved by the longer length.
 #[test]
 fn an_append_against_a_lookup_of_a_part() {
     explore("append 4,5 to 1,2,3 vs match 1,2,3,4", || {
@@ -59,7 +62,8 @@ fn an_append_against_a_lookup_of_a_part() {
     });
 }
 
-/// Two threads insert from the end of the same run; then both sequences are cached, each block once.
+/// Two threads insert from the end of the same run. Afterwards both sequences are cached, each
+/// block once.
 fn two_appends(first: &'static [Token], second: &'static [Token], distinct: usize) {
     let world = World::with(1, 6, CHAIN);
     let leased = [first, second].map(|tokens| (at_rest(|| Actor::new(&world).find(&[1, 2]).into_lease()), tokens));
@@ -80,11 +84,13 @@ fn two_appends(first: &'static [Token], second: &'static [Token], distinct: usiz
     assert_eq!(world.close(), distinct);
 }
 
+// Holds: IN4.
 #[test]
 fn the_same_append_twice() {
     explore_less("append 3 to 1,2 vs append 3 to 1,2", || two_appends(&[1, 2, 3], &[1, 2, 3], 3));
 }
 
+// Holds: IN4.
 #[test]
 fn two_appends_that_part() {
     explore_less("append 3 to 1,2 vs append 4 to 1,2", || two_appends(&[1, 2, 3], &[1, 2, 4], 4));
@@ -95,7 +101,7 @@ fn an_append_against_one_that_goes_on() {
     explore_order("append 3 to 1,2 vs append 3,4 to 1,2", || two_appends(&[1, 2, 3], &[1, 2, 3, 4], 4));
 }
 
-/// The appender gives its leases up at once.
+/// The appending thread releases its leases immediately.
 fn an_append_beside(evict: usize) {
     let world = World::with(1, 4, CHAIN);
     let writer = spawn({
@@ -106,10 +112,11 @@ fn an_append_beside(evict: usize) {
     writer.join().unwrap();
     assert!(freed <= evict);
     world.rest(0, 0);
-    // What went before the insert came back with it.
+    // Blocks that were evicted before the insert were inserted again by it.
     assert!((3 - freed..=3).contains(&world.close()));
 }
 
+// Holds: IN4.
 #[test]
 fn an_append_against_an_eviction() {
     explore_fewer_loads("insert 1,2,3 vs evict 1", || an_append_beside(1));
@@ -120,13 +127,15 @@ fn an_append_against_an_eviction_of_all() {
     explore_less("insert 1,2,3 vs evict 3", || an_append_beside(3));
 }
 
-/// So long that a trim by one block leaves its arrays as they are; and with one token more, and with another one.
+/// `LONG` is so long that a trim by one block does not replace its arrays. `LONGER` and `INSTEAD`
+/// have one more token, which differs.
 const LONG: &[Token] = &[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13];
 const LONGER: &[Token] = &[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14];
 const INSTEAD: &[Token] = &[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 15];
 
-/// The run grew, is shortened, and its end is leased anew: it must not grow again, because a reader may still prove a point by its
-/// length.
+/// The run has grown, is shortened, and its end is leased again. It must not grow again, because a
+/// reader may still use the old length to prove a point.
+// Holds: IN4.
 #[test]
 fn an_append_to_what_was_trimmed() {
     explore_order("match 1..14 vs evict 1, append 15 to 1..13", || {

@@ -1,13 +1,17 @@
-//! Hot points: inflating and deflating against leases, releases, clones, the kill and the next owner of the slot.
+//! Hot points: inflation and deflation in parallel with leases, releases, clones, the kill, and the
+//! next owner of the slot.
 //!
-//! Property: a lease that counts on a stripe keeps its point and blocks like any other; no hit is lost when a point is
-//! deflated; an idle hot point is evictable once the accounts are settled, and its slot free.
+//! Property: a lease that is counted on a stripe protects its point and blocks like any other
+//! lease. No hit is lost when a point is deflated. When the accounts are settled, an idle hot point
+//! is evictable and its slot is free.
 //!
 //! Edges: E12, E13, E14, Dekker.
 //!
-//! Teeth: no second look at the word; the look at the flag without the slot; a slot attached where one is already; a stripe
-//! given back Relaxed; a clone that only counts; the bias not taken; either side's Dekker without its fence; a slot
-//! freed, taken or attached Relaxed; a slot that is kept although nothing else holds its point.
+//! Seeded bugs: the word is not read a second time; the second read checks the flag but not the
+//! slot; a slot is attached to a point that already has one; a stripe is given back Relaxed; a
+//! clone only counts on its stripe; the bias is not taken; either side of Dekker without its fence;
+//! a slot is freed, taken or attached Relaxed; a slot is kept although nothing else holds its
+//! point.
 #![cfg(radixkv_loom)]
 
 mod common;
@@ -18,7 +22,8 @@ use common::{Actor, World, explore, explore_fewer_loads, explore_less, spawn};
 use radixkv::internals::{at_rest, hot_points, inflate};
 use radixkv::{PolicyKind, PrefixCache, Token};
 
-/// A world with `slots` slots, in which `sequences` are cached, and the first of them is hot.
+/// A world with `slots` slots for hot points, in which `sequences` are cached and the end point of
+/// the first is hot.
 fn world(capacity: usize, slots: usize, sequences: &[&[Token]]) -> Arc<World> {
     let builder = PrefixCache::builder(1, capacity).policy(PolicyKind::Lfu);
     let world = World::filled(hot_points(builder, slots), capacity, sequences);
@@ -26,7 +31,7 @@ fn world(capacity: usize, slots: usize, sequences: &[&[Token]]) -> Arc<World> {
     world
 }
 
-/// Takes every block that can be had and writes over it.
+/// Reserves all blocks if possible, and overwrites them. Returns the number of blocks.
 fn take_over(world: &World) -> usize {
     let session = world.cache.session();
     let blocks = session.reserve(world.cache.capacity_blocks());
@@ -37,7 +42,8 @@ fn take_over(world: &World) -> usize {
     })
 }
 
-/// A lease on a stripe, or too late for one, against the end of its point and the next use of its block.
+/// A lease on a stripe, or one that is too late for a stripe, against the kill of its point and the
+/// reuse of its block.
 #[test]
 fn a_lease_against_deflation_and_the_kill() {
     explore_fewer_loads("find, read, release on a hot point vs reserve", || {
@@ -57,7 +63,9 @@ fn a_lease_against_deflation_and_the_kill() {
     });
 }
 
-/// A point keeps its slot because of a lease on its word, which is given up meanwhile.
+/// A point keeps its slot because of a lease that is counted in its word; that lease is released
+/// meanwhile.
+// Holds: LE12.
 #[test]
 fn a_release_in_the_word_against_deflation() {
     explore("release on the word of a hot point vs settle, reserve", || {
@@ -77,7 +85,8 @@ fn a_release_in_the_word_against_deflation() {
     });
 }
 
-/// Two leases on the same stripe or on two, and the evictor.
+/// Two leases, on the same stripe or on two, in parallel with the evictor.
+// Holds: LE12.
 #[test]
 fn two_leases_against_deflation() {
     explore_less("find vs find on a hot point vs settle", || {
@@ -100,7 +109,8 @@ fn two_leases_against_deflation() {
     });
 }
 
-/// A leaseholder's last reads of the block come before the next owner writes it, whichever way the lease was counted.
+/// A leaseholder's last reads of the block come before the next owner's writes, whether the lease
+/// was counted on a stripe or in the word.
 #[test]
 fn a_block_of_a_hot_point_is_recycled() {
     explore("read, release on a hot point vs reserve, fill", || {
@@ -119,7 +129,7 @@ fn a_block_of_a_hot_point_is_recycled() {
     });
 }
 
-/// Two threads inflate at once: one bias.
+/// Two threads inflate at once: the bias is taken once.
 #[test]
 fn two_inflate() {
     explore("inflate vs inflate vs settle", || {
@@ -135,7 +145,7 @@ fn two_inflate() {
     });
 }
 
-/// The evictor finds the point in its slot before any entry in the queue has told of it.
+/// The evictor finds the point in its slot before it knows the point from a queue entry.
 #[test]
 fn a_new_point_is_inflated() {
     explore("insert, inflate vs settle", || {
@@ -150,7 +160,8 @@ fn a_new_point_is_inflated() {
     });
 }
 
-/// A point's slot goes to another point and it gets another slot, while a thread enters with the slot that it saw before.
+/// A point's slot is given to another point, and the point gets another slot, while a thread enters
+/// with the old slot.
 #[test]
 fn a_slot_changes_hands() {
     explore_less("find 1 vs settle, inflate 2, inflate 1, reserve", || {
@@ -176,7 +187,9 @@ fn a_slot_changes_hands() {
     });
 }
 
-/// A lease is cloned while the evictor sums: the clone outlives it and protects.
+/// A lease is cloned while the evictor sums the stripes: the clone outlives the lease and protects
+/// the block.
+// Holds: LE3.
 #[test]
 fn a_clone_against_deflation() {
     explore_fewer_loads("find, clone, drop on a hot point vs reserve", || {
@@ -199,13 +212,15 @@ fn a_clone_against_deflation() {
     });
 }
 
-/// Hits that were counted on stripes reach the point: with lfu the prefix that was used more often stays.
+/// Hits that were counted on stripes are added to the point: with lfu, the prefix that was used
+/// more often stays.
+// Holds: LE12.
 #[test]
 fn hits_on_stripes_are_counted() {
     explore("find, find on a hot point vs settle, then evict 1 of 2", || {
         let world = world(2, 1, &[&[1], &[2]]);
         let actor = Actor::new(&world);
-        // Found twice each, and prefix 1 once more when it was made hot.
+        // Both are found twice, and prefix 1 once more when it was inflated.
         (0..2).for_each(|_| drop(actor.find(&[2])));
         drop(actor);
         let reader = spawn({
@@ -222,8 +237,8 @@ fn hits_on_stripes_are_counted() {
     });
 }
 
-/// A slot goes from one point to another, which two threads use at once: its stripes start from nothing.
-/// With lru the prefix that was used later stays.
+/// A slot is passed from one point to another, which two threads use at once: its stripes must
+/// start empty. With lru, the prefix that was used later stays.
 #[test]
 fn a_slot_is_emptied_before_its_next_point_has_it() {
     explore_less("deflate 1 vs inflate 2 vs find 2, then evict 1 of 3", || {
@@ -236,7 +251,7 @@ fn a_slot_is_emptied_before_its_next_point_has_it() {
             world.cache.set_time(5);
             let found = actor.find(&[1]);
             assert!(inflate(found.lease()));
-            // Stamps the stripe.
+            // Writes a time stamp to the stripe.
             drop(actor.find(&[1]));
         });
         let inflater = spawn({

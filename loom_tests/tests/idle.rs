@@ -1,10 +1,13 @@
-//! Participants that one session leaves to the next, or borrows for a verb.
+//! Slots for idle participants, which a session leaves to the next session, or which a verb
+//! borrows.
 //!
-//! Property: a participant that is left is taken or borrowed by one thread, after everything that its last user did with it.
+//! Property: only one thread takes or borrows an idle participant, after all accesses of its last
+//! user.
 //!
-//! Edges: opening a slot (release) before claiming it (acquire).
+//! Edges: opening a slot (release) to claiming it (acquire).
 //!
-//! Teeth: a slot opened Relaxed, or claimed Relaxed; a slot claimed by load and store.
+//! Seeded bugs: a slot is opened Relaxed, or claimed Relaxed; a slot is claimed by a load and a
+//! store.
 #![cfg(radixkv_loom)]
 
 mod common;
@@ -26,7 +29,8 @@ impl Local {
     }
 }
 
-/// Each session takes twice: the second time it may take what the other one has left, or what it left itself.
+/// Each session takes a participant twice. The second time, it may get the one that it left or the
+/// one that the other session left.
 #[test]
 fn two_sessions_and_what_a_third_one_left() {
     explore_more("take or make, use, put vs the same", || {
@@ -38,7 +42,7 @@ fn two_sessions_and_what_a_third_one_left() {
                 for _ in 0..2 {
                     let local = slots.take().unwrap_or_default();
                     local.use_it();
-                    // Where both slots look taken it is dropped.
+                    // Dropped if both slots look taken.
                     drop(slots.put(local));
                 }
             })
@@ -50,7 +54,9 @@ fn two_sessions_and_what_a_third_one_left() {
     });
 }
 
-/// Verbs of two sessions that have no participant of their own, beside a session that begins and ends.
+/// Verbs of two sessions without their own participant, in parallel with a session that begins and
+/// ends.
+// Holds: LE4.
 #[test]
 fn two_that_borrow_and_one_that_takes() {
     explore_more("borrow, borrow vs take, use, put", || {

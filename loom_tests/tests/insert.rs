@@ -1,12 +1,15 @@
-//! Inserting: against the kill of its parent point, against the same sequence, beside inserts that part elsewhere.
+//! Inserts in parallel with the kill of the parent point, with an insert of the same sequence, and
+//! with inserts that branch off elsewhere.
 //!
-//! Property: a run is never lost under a dead point; one of two equal sequences is published and the loser's blocks
-//! come back, once; runs that part at different or equal depths are all found afterwards.
+//! Property: a run is never attached to a dead point, where it would be lost. Of two equal
+//! sequences, one is published, and the other's blocks are returned once. Runs that branch off at
+//! different or equal depths are all found afterwards.
 //!
 //! Edges: E1 (a run's publication), E2 (a child keeps its point), E6 (the branch point's proof).
 //!
-//! Teeth: the child counted after the lease on its parent is given up; a branch hung under an unproven point; the
-//! loser's blocks given back twice or not at all; a run left to end inside a block.
+//! Seeded bugs: the child is counted after the lease on its parent is released; a branch is
+//! attached to a point that is not proved; the loser's blocks are given back twice or not at all; a
+//! run ends inside a block.
 #![cfg(radixkv_loom)]
 
 mod common;
@@ -14,7 +17,8 @@ mod common;
 use common::{Actor, World, explore, explore_less, explore_order, spawn};
 use radixkv::Token;
 
-/// Inserts beside `evict(want)`; what was inserted stays leased, then everything is evicted.
+/// Inserts in parallel with `evict(want)`. The inserted sequences stay leased until the checks are
+/// done; then everything is evicted.
 fn inserts_against_an_eviction(
     size: usize,
     capacity: usize,
@@ -51,7 +55,7 @@ fn a_run_against_the_kill_of_its_point() {
     explore("insert 1,2 vs evict 1", || inserts_against_an_eviction(1, 4, &[&[1]], &[&[1, 2]], 1));
 }
 
-/// The lease on the parent is given up at once; only the child keeps it.
+/// The lease on the parent is released immediately, so only the child keeps the parent.
 #[test]
 fn a_run_and_its_lease_against_kills() {
     explore("insert 1,2 from a lease, release both vs evict 2", || {
@@ -73,6 +77,7 @@ fn a_run_and_its_lease_against_kills() {
     });
 }
 
+// Holds: IN2.
 #[test]
 fn the_same_sequence_twice() {
     explore("insert 1,2 vs insert 1,2", || {
@@ -82,7 +87,7 @@ fn the_same_sequence_twice() {
             spawn(move || Actor::new(&world).insert(&[1, 2]))
         });
         let [a, b] = writers.map(|writer| writer.join().unwrap());
-        // One may have come after the other and found all of it cached.
+        // One insert may have run after the other and found everything cached.
         let (winner, loser) = if a.duplicates.is_empty() && a.blocks.len() == 2 { (&a, &b) } else { (&b, &a) };
         assert!(winner.duplicates.is_empty());
         assert!(loser.duplicates.len() == loser.blocks.len());
@@ -93,6 +98,7 @@ fn the_same_sequence_twice() {
     });
 }
 
+// Holds: IN5.
 #[test]
 fn runs_that_part_at_different_depths() {
     explore_less("insert 1,5 vs insert 1,2,6", || {
@@ -108,6 +114,7 @@ fn two_points_created_at_one_depth() {
 }
 
 /// Both branches need the same point inside a block.
+// Holds: IN5.
 #[test]
 fn two_branches_inside_a_block() {
     explore_order("insert 1,5 vs insert 1,6 in blocks of 2", || {
@@ -123,7 +130,8 @@ fn a_branch_inside_a_block_against_a_trim() {
     });
 }
 
-/// A walk steps into a run that dies before its tokens are read: nothing may hang at its beginning.
+/// A walk enters a run that dies before its tokens are read: no branch may be attached at its
+/// beginning.
 #[test]
 fn a_branch_inside_a_block_against_the_death_of_its_child() {
     explore_order("insert 1,2,3,4,7,9 in blocks of 3 vs evict 2", || {
@@ -131,8 +139,8 @@ fn a_branch_inside_a_block_against_the_death_of_its_child() {
     });
 }
 
-/// The boundary below a branch has no statistics, so a trim may take it for the point that it published itself, and take it
-/// back; the run must not be left to end inside a block.
+/// The block boundary below a branch has no statistics, so a trim may take it for its own point and
+/// remove it. The run must not end inside a block afterwards.
 #[test]
 fn a_branch_above_a_new_boundary_against_a_trim() {
     explore_order("insert 1,2,3,5 from the root in blocks of 2 vs evict 1", || {

@@ -1,13 +1,18 @@
-//! Invalidating blocks: against matches, inserts and releases; weak leases against the death of their point.
+//! Invalidation of blocks in parallel with matches, inserts and releases; weak leases and the death
+//! of their point.
 //!
-//! Property: a lookup that begins after the call finds none of the blocks, whatever was held; what holds them keeps them, and
-//! they are free when it lets go; nothing that is inserted beyond them meanwhile is lost from the accounts, and none of it is
-//! found. A weak lease leases its prefix whole, or says that it went.
+//! Property: a lookup that begins after the call finds none of the blocks, even if they are leased.
+//! Leases keep the blocks; they are free when the leases end. Blocks that are inserted beyond them
+//! meanwhile stay in the accounts, but are not found. Upgrading a weak lease leases the whole
+//! prefix, or reports that it is gone.
 //!
-//! Edges: E1 (the slot that a run is severed from), E2, E3, E6, E19 (the record that has the anchor).
+//! Edges: E1 (the slot that a run is unlinked from), E2, E3, E6, E19 (the record that has the
+//! anchor).
 //!
-//! Teeth: a run that is hidden and not severed; one severed without being listed; one hung under a hidden point and not severed;
-//! what is hidden left until it is needed; a retention of what is hidden kept; a dead point's anchor left; an anchor made twice.
+//! Seeded bugs: a run is hidden but not unlinked; a run is unlinked but not listed; a run is
+//! attached to a hidden point and not unlinked; hidden blocks are not freed until blocks are
+//! needed; a retention of a hidden prefix is kept; a dead point's anchor stays valid; an anchor is
+//! made twice.
 #![cfg(radixkv_loom)]
 
 mod common;
@@ -15,6 +20,7 @@ mod common;
 use common::{Actor, World, explore, explore_fewer_loads, spawn};
 use radixkv::InsertErrorKind;
 
+// Holds: IV1.
 #[test]
 fn a_match_against_an_invalidation() {
     explore("find 1,2 vs invalidate 2", || {
@@ -35,7 +41,8 @@ fn a_match_against_an_invalidation() {
     });
 }
 
-/// The whole run goes, while another branches off it.
+/// The whole run is invalidated while another run branches off it.
+// Holds: IV2.
 #[test]
 fn a_branch_against_an_invalidation() {
     explore_fewer_loads("insert 1,3 vs invalidate 1 of 1,2", || {
@@ -63,6 +70,7 @@ fn a_branch_against_an_invalidation() {
     });
 }
 
+// Holds: IV2.
 #[test]
 fn an_insert_beyond_what_is_invalidated() {
     explore_fewer_loads("insert 1,2,3 from 1,2 vs invalidate 2", || {
@@ -94,6 +102,7 @@ fn an_insert_beyond_what_is_invalidated() {
     });
 }
 
+// Holds: IV1.
 #[test]
 fn a_release_against_an_invalidation() {
     explore("release of 1,2 vs invalidate 1", || {
@@ -108,7 +117,8 @@ fn a_release_against_an_invalidation() {
     });
 }
 
-/// A retention of what is invalidated ends, whichever comes first.
+/// A retention of invalidated blocks ends, whichever call comes first.
+// Holds: IV1.
 #[test]
 fn a_retention_against_an_invalidation() {
     explore_fewer_loads("retain 1,2 vs invalidate 2", || {
@@ -129,7 +139,8 @@ fn a_retention_against_an_invalidation() {
     });
 }
 
-/// The run's arrays are replaced by smaller ones while its blocks are looked at.
+/// The run's arrays are replaced by smaller ones while the invalidation reads its blocks.
+// Holds: IV1.
 #[test]
 fn a_trim_against_an_invalidation() {
     explore_fewer_loads("evict 3 of 1,2,3,4 vs invalidate 4", || {
@@ -146,6 +157,7 @@ fn a_trim_against_an_invalidation() {
     });
 }
 
+// Holds: IV7.
 #[test]
 fn an_upgrade_against_the_death_of_its_point() {
     explore("upgrade 1,2 vs evict 1", || {
@@ -168,7 +180,9 @@ fn an_upgrade_against_the_death_of_its_point() {
     });
 }
 
-/// Two threads make the anchor of one point: both have the one that is cast off.
+/// Two threads make the anchor of one point at once. Both must get the same anchor, which is
+/// invalidated when the point dies.
+// Holds: IV7.
 #[test]
 fn two_weak_leases_are_made_at_once() {
     explore("downgrade vs downgrade", || {

@@ -1,13 +1,17 @@
-//! The map of points by depth and of runs by token.
+//! The concurrent map, which stores points by depth and runs by token.
 //!
-//! Property: a key is in the map at most once; an entry that was inserted and not removed is found; no insert is lost in a
-//! branch that is being taken out; a branch that is left empty is taken out, and freed once.
+//! Property: a key is in the map at most once. An entry that was inserted and not removed is found.
+//! No insert is lost in a branch that is being removed. A branch that becomes empty is removed, and
+//! freed once.
 //!
-//! Edge: E1 (a slot's publication). Keys differ in their lowest bits, one bit for each level: 0 and 2 need two branches.
+//! Edges: E1 (a slot's publication). In these models each level has one bit, from the lowest on:
+//! the keys 0 and 2 need two branches.
 //!
-//! Teeth: `get` without Acquire; an entry or a branch published Relaxed; a slot filled without being counted, or in a closed branch; a branch closed while a thread is about to
-//! fill a slot of it; a thread that filled none, and the branch above one that goes, left counted; a branch retired by two threads; an
-//! entry replaced that the caller did not name.
+//! Seeded bugs: `get` without Acquire; an entry or a branch is published Relaxed; a slot is filled
+//! without being counted, or in a closed branch; a branch is closed while a thread is about to fill
+//! one of its slots; the count of a thread that filled no slot, or of a removed branch in its
+//! parent, is not subtracted; two threads retire the same branch; an entry is replaced that the
+//! caller did not name.
 #![cfg(radixkv_loom)]
 
 mod common;
@@ -33,7 +37,7 @@ impl Subject {
         Arc::new(shared)
     }
 
-    /// One entry in a branch, which another one has left.
+    /// A map with one entry in a branch; a second entry was removed from the branch.
     fn with_lone(key: u32, value: u32) -> Arc<Self> {
         let shared = Self::with(&[(key, value), (key ^ 1, 99)]);
         let local = shared.domain.register();
@@ -43,7 +47,7 @@ impl Subject {
         shared
     }
 
-    /// Exactly `pairs` are there; then nothing is, and nothing leaks.
+    /// Checks that the map contains exactly `pairs`, removes them, and checks that nothing leaks.
     fn close(self: Arc<Self>, pairs: &[(u32, u32)]) {
         let local = self.domain.register();
         assert_eq!(self.entries.all(&local), pairs);
@@ -64,6 +68,7 @@ fn beside<T: Send + 'static>(
     spawn(move || body(&shared.entries, &shared.domain.register()))
 }
 
+// Holds: NU7.
 #[test]
 fn two_inserts_grow_a_branch() {
     explore("insert 0 vs insert 2", || {
@@ -90,7 +95,7 @@ fn two_inserts_of_one_key() {
     });
 }
 
-/// The branch is taken out while another thread puts an entry into it.
+/// The branch is removed while another thread inserts an entry into it.
 #[test]
 fn an_insert_against_a_tidying_removal() {
     explore("insert 3 vs remove 1", || {
@@ -125,7 +130,7 @@ fn two_removals_of_one_key() {
     });
 }
 
-/// A reader finds an entry that is never removed, though the branches above it come and go.
+/// A reader finds an entry that is never removed, although branches above it are removed and added.
 #[test]
 fn a_reader_against_shrinking_and_growing() {
     explore("get 0 vs remove 2, insert 2", || {
@@ -140,7 +145,7 @@ fn a_reader_against_shrinking_and_growing() {
     });
 }
 
-/// A reader finds an entry on its way from the root's slot into branches.
+/// A reader finds an entry while it is moved from the root's slot into branches.
 #[test]
 fn a_reader_against_growing() {
     explore("get 0 vs insert 2", || {
@@ -154,7 +159,7 @@ fn a_reader_against_growing() {
     });
 }
 
-/// An entry comes while its branch is being taken out: it is found from then on.
+/// An entry is inserted while its branch is being removed. It is found from then on.
 #[test]
 fn a_reader_against_an_entry_that_comes() {
     explore_less("get 3 vs insert 3, get 3 vs remove 1", || {
@@ -169,7 +174,7 @@ fn a_reader_against_an_entry_that_comes() {
     });
 }
 
-/// An entry comes while its branch is being taken out, and goes again.
+/// An entry is inserted while its branch is being removed, and is then removed again.
 #[test]
 fn an_entry_that_comes_and_goes_against_a_removal() {
     explore("insert 3, remove 3 vs remove 1", || {
@@ -182,7 +187,8 @@ fn an_entry_that_comes_and_goes_against_a_removal() {
     });
 }
 
-/// Two entries come that need a branch of their own, and go again, while the branch above is being taken out.
+/// Two entries that need another branch are inserted and removed while the branch above is being
+/// removed.
 #[test]
 fn a_branch_below_one_that_is_taken_out() {
     explore_less("insert 0, 2, remove 0, 2 vs remove 1", || {
@@ -198,7 +204,7 @@ fn a_branch_below_one_that_is_taken_out() {
     });
 }
 
-/// A dead entry is replaced by one thread and unlinked by another: the replacement stays.
+/// One thread replaces a dead entry, another removes it: the replacement stays.
 #[test]
 fn a_replacement_against_a_removal() {
     explore("replace 0 vs remove 0", || {
@@ -214,7 +220,7 @@ fn a_replacement_against_a_removal() {
     });
 }
 
-/// Two threads replace one entry: each of them replaces the one that it has found, or none.
+/// Two threads replace one entry: each replaces the entry that it has found, or none.
 #[test]
 fn two_replacements_of_one_entry() {
     explore("replace 0 vs replace 0", || {
@@ -243,7 +249,7 @@ fn a_replacement_against_a_reader_and_a_removal_beside() {
     });
 }
 
-/// The branch is left empty by two removals, while an insert wants to go into it.
+/// Two removals empty the branch while an insert goes into it.
 #[test]
 fn an_insert_against_two_removals() {
     explore_less("insert 2 vs remove 0 vs remove 1", || {

@@ -1,12 +1,13 @@
-//! The memory of nodes: slots that threads take, free and take again.
+//! The allocator for tree nodes: slots that threads take, free and take again.
 //!
-//! Property: a slot is one thread's at a time, after everything that its last user did with it; a slab goes back to the system
-//! when none of its slots is in use, and not before.
+//! Property: one thread at a time owns a slot, after all accesses of its previous user. A slab is
+//! returned to the system when none of its slots is in use, and not before.
 //!
 //! Edges: E20 (freed slots).
 //!
-//! Teeth: freed slots pushed Relaxed, or taken over Relaxed; the same of slots that are kept together; either taken over by load and
-//! store; a slab that goes back while a slot of it is in use.
+//! Seeded bugs: freed slots are pushed Relaxed, or taken over Relaxed; the same for slots that are
+//! kept together as a magazine; either is taken over by a load and a store; a slab is returned
+//! while one of its slots is in use.
 #![cfg(radixkv_loom)]
 
 mod common;
@@ -18,14 +19,15 @@ use common::{explore, spawn};
 use loom::cell::UnsafeCell;
 use radixkv::internals::{NodeMemory, Slot, Slots};
 
-/// The memory, and for each slot a value that its user alone touches.
+/// The allocator, and for each slot a value that only the slot's owner accesses.
 #[derive(Default)]
 struct Subject {
     memory: NodeMemory,
     values: Mutex<BTreeMap<Slot, Arc<UnsafeCell<bool>>>>,
 }
 
-// SAFETY: the threads of a model share one thread of the system, and loom reports an access of a value that is not ordered.
+// SAFETY: the threads of a model share one thread of the system, and loom reports an access of a
+// value that is not ordered.
 unsafe impl Send for Subject {}
 // SAFETY: as above.
 unsafe impl Sync for Subject {}
@@ -51,7 +53,7 @@ impl Subject {
         self.memory.give_back(slots);
     }
 
-    /// Nothing is in use: all memory goes back.
+    /// Checks that all memory is returned to the system when nothing is in use.
     fn close(&self) {
         let slots = self.memory.slots();
         self.give_back(&[self.take(&slots)]);
@@ -77,7 +79,8 @@ fn a_slot_that_is_freed_against_two_that_are_taken() {
         };
         let taken = [subject.take(&slots), subject.take(&slots)];
         beside.join().unwrap();
-        // One after the other: together they would be kept, and come to no slab.
+        // Given back one by one: together they would be kept as a magazine, and would not be
+        // returned to a slab.
         taken.iter().for_each(|slot| subject.give_back(&[*slot]));
         subject.give_back(&[kept]);
         subject.memory.empty_out(&slots);
@@ -145,6 +148,7 @@ fn two_threads_that_take_and_free() {
     });
 }
 
+// Holds: NU9.
 #[test]
 fn the_last_slots_of_a_slab_are_freed_together() {
     explore("give back vs give back vs take", || {

@@ -1,14 +1,17 @@
-//! The point word alone: leases and children against the kill.
+//! The point word without the rest of the cache: leases and children against the kill.
 //!
-//! Property: of a lease and a kill exactly one wins; what leaseholders do with the blocks comes before their reuse;
-//! the evictor is told of a step exactly once for each entry.
+//! Property: of a lease and a kill, exactly one succeeds. Leaseholders' accesses to the blocks come
+//! before the reuse of the blocks. For each queue entry, the evictor is notified of a change
+//! exactly once.
 //!
-//! On a silent word: who listens learns of the end of a lease, and sees what was written under it.
+//! For a silent word: a thread that listens learns of the end of a lease, and sees the writes under
+//! the lease.
 //!
-//! Edges: E2 (release before kill), E3 and E4 (`QUEUED` set and taken out), E27 and E28 (a silent lease and its end).
+//! Edges: E2 (release before kill), E3 and E4 (`QUEUED` set and taken out), E27 and E28 (a silent
+//! lease and its end).
 //!
-//! Teeth: `release` Relaxed; `kill` Relaxed; a lease on a dead word; a kill by load and store; `look` Relaxed; `listen` with half
-//! its orders; a word that stays silent.
+//! Seeded bugs: `release` Relaxed; `kill` Relaxed; a lease on a dead word; a kill by a load and a
+//! store; `look` Relaxed; `listen` without Acquire or without Release; a word that stays silent.
 #![cfg(radixkv_loom)]
 
 mod common;
@@ -20,7 +23,7 @@ use loom::cell::UnsafeCell;
 use loom::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use radixkv::internals::PointWord;
 
-/// A point and the block that its holders may read and its killer reuses.
+/// A point's word, and the block that leaseholders read and the killer reuses.
 struct Subject {
     word: PointWord,
     block: UnsafeCell<u32>,
@@ -65,6 +68,7 @@ impl Subject {
     }
 }
 
+// Holds: LE1.
 #[test]
 fn a_lease_against_a_kill() {
     explore_more("lease and release vs kill", || {
@@ -107,7 +111,7 @@ fn two_leases_against_a_kill() {
     });
 }
 
-/// A child is counted under a lease; the lease is given up; another thread takes the child off.
+/// A child is counted under a lease, the lease is released, and then the child is removed.
 #[test]
 fn a_child_against_a_kill() {
     explore_more("child added and removed vs kill", || {
@@ -130,7 +134,8 @@ fn a_child_against_a_kill() {
     });
 }
 
-/// Entries taken out while changes are queued: each push is one entry, and the last word is idle.
+/// An entry is taken out while a change is queued: each push is one entry, and the last state is
+/// idle.
 #[test]
 fn steps_against_taking_out() {
     explore_more("lease and release vs take out", || {
@@ -142,7 +147,7 @@ fn steps_against_taking_out() {
         });
         let seen = held.beside(|held| held.word.take_out());
         let pushed = holder.join().unwrap();
-        // The step is in what was taken out, or it was pushed anew.
+        // The change is part of the entry that was taken out, or was pushed again.
         assert_eq!(pushed, seen.leases == 1);
         if !pushed {
             assert!(held.word.kill().is_some_and(|queued| !queued));
@@ -150,7 +155,8 @@ fn steps_against_taking_out() {
     });
 }
 
-/// A silent lease held by one thread, which writes a number under it and releases it; and the evictor's look beside that.
+/// One thread holds a silent lease, writes a number under it and releases it. In parallel, the
+/// evictor reads the word by `look`.
 fn a_silent_release_beside(name: &str, look: fn(&PointWord) -> radixkv::internals::TakenOut) {
     explore_more(name, move || {
         let (word, used) = (Arc::new(PointWord::silent()), Arc::new(AtomicUsize::new(0)));
@@ -181,7 +187,8 @@ fn a_silent_release_against_listening() {
     a_silent_release_beside("write, silent release vs listen", PointWord::listen);
 }
 
-/// The evictor listens for a thread that waits: the release that it did not see looks for waiters, and finds it.
+/// The evictor listens for a waiting thread. A release that it did not see must look for waiters,
+/// and find the thread.
 #[test]
 fn a_silent_release_against_a_waiter() {
     explore_more("silent release, look for waiters vs wait, listen", || {
@@ -197,7 +204,7 @@ fn a_silent_release_against_a_waiter() {
     });
 }
 
-/// Of leases that come while the evictor listens each is told of once, or has ended before.
+/// Each lease during `listen` is queued as a change, once for all, or has ended before.
 #[test]
 fn silent_leases_against_listening() {
     explore_more("two times lease and release vs listen", || {

@@ -1,12 +1,14 @@
-//! The pool of blocks, and reserving without waiting.
+//! The pool of free blocks, and reservations that do not wait.
 //!
-//! Property: a block has one owner; a request gets all it asked for or nothing; a thread that is promised blocks finds them; what
-//! the last owner wrote comes before what the next one writes.
+//! Property: a block has one owner. A request gets all its blocks or none. A thread that is
+//! promised blocks (by the count) finds them. The previous owner's writes come before the next
+//! owner's writes.
 //!
 //! Edges: E9 (bits), E10 (count).
 //!
-//! Teeth: `claim` Relaxed; `take_these` Relaxed, or without putting back; `give_back` Relaxed; the count raised before
-//! the bits; a count by load and store.
+//! Seeded bugs: `claim` Relaxed; `take_these` Relaxed, or without putting blocks back; `give_back`
+//! Relaxed; the count is raised before the bits are set; the count is changed by a load and a
+//! store.
 #![cfg(radixkv_loom)]
 
 mod common;
@@ -17,7 +19,7 @@ use common::{Actor, World, explore_more, spawn};
 use loom::cell::UnsafeCell;
 use radixkv::internals::Blocks;
 
-/// Blocks, and memory that only a block's owner touches.
+/// A pool, and memory for each block that only the block's owner accesses.
 struct Memory {
     blocks: Blocks,
     cells: Vec<UnsafeCell<u32>>,
@@ -54,6 +56,7 @@ impl Memory {
     }
 }
 
+// Holds: RE11.
 #[test]
 fn two_takers_and_one_block() {
     explore_more("take 1 vs take 1 of 1", || {
@@ -84,6 +87,7 @@ fn two_takers_in_one_word() {
     });
 }
 
+// Holds: RE1.
 #[test]
 fn all_or_nothing() {
     explore_more("take 2 vs take 2 of 3", || {
@@ -141,13 +145,14 @@ fn two_returners_against_a_taker_of_both() {
     explore_more("give back 1 vs give back 1 vs take 2", || two_returners_against_a_taker_of(2));
 }
 
-/// The count comes from one returner, the block perhaps from the other.
+/// The count may come from one returning thread and the block from the other.
 #[test]
 fn two_returners_against_a_taker_of_one() {
     explore_more("give back 1 vs give back 1 vs take 1", || two_returners_against_a_taker_of(1));
 }
 
-/// Two threads ask for blocks by their ids: both want one of them, and the loser's other block stays free.
+/// Two threads request blocks by their ids, and both need the same block. The loser's other block
+/// stays free.
 #[test]
 fn two_takers_of_one_very_block() {
     explore_more("give back 0 and 1, take exactly 0 and 1 vs take exactly 1", || {
@@ -181,7 +186,8 @@ fn two_takers_of_one_very_block() {
     });
 }
 
-/// Nothing is free and one block can be evicted: one of two gets it.
+/// No block is free and one can be evicted: one of two threads gets it.
+// Holds: RE11.
 #[test]
 fn two_reservations_and_one_evictable_block() {
     explore_more("reserve 1 vs reserve 1, one block cached", || {
@@ -199,7 +205,7 @@ fn two_reservations_and_one_evictable_block() {
     });
 }
 
-/// A reservation is dropped while another one is being refused.
+/// A reservation is dropped while another thread's reservation is granted or refused.
 #[test]
 fn a_dropped_reservation_against_a_reservation() {
     explore_more("drop of 1 vs reserve 1", || {

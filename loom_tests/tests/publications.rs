@@ -1,12 +1,15 @@
-//! Requests that threads publish while they wait for the evictor's lock.
+//! Flat combining: requests that threads publish while they wait for the evictor's lock, and that
+//! the lock holder serves.
 //!
-//! Property: a request is served once, or taken back; the holder of the lock sees what the thread did before it published, the thread
-//! what the holder did for it, and the next user of a record comes after the last one.
+//! Property: a request is served once, or withdrawn. The lock holder sees what the thread did
+//! before it published the request, and the thread sees what the lock holder did for it. The next
+//! user of a record comes after the previous one.
 //!
 //! Edges: E24, E25.
 //!
-//! Teeth: a request published Relaxed, or taken up Relaxed; one served Relaxed; a thread that looks Relaxed; a request that is served
-//! although it was taken back; blocks of a request that are given back although its thread has them.
+//! Seeded bugs: a request is published, accepted or served Relaxed; the thread checks for its
+//! result Relaxed; a withdrawn request is served; blocks of a request are given back although its
+//! thread has them.
 #![cfg(radixkv_loom)]
 
 mod common;
@@ -19,7 +22,8 @@ use loom::sync::Mutex;
 use radixkv::PrefixCache;
 use radixkv::internals::{Requests, exploring_apart, publishing};
 
-/// The list, the evictor's lock, and memory that each thread leaves to the one that serves it and gets back.
+/// The list of requests, the evictor's lock, and memory for each thread, which the thread that
+/// serves it may write meanwhile.
 struct Crowd {
     requests: Requests,
     lock: Mutex<()>,
@@ -45,7 +49,8 @@ impl Crowd {
         self.memory[thread].with_mut(|uses| unsafe { *uses += 1 });
     }
 
-    /// A request of a thread that is its number: served by the other one, or in a turn of its own, in which it serves the other one.
+    /// Makes a request for thread `thread`. It is served by the other thread, or the thread takes
+    /// the lock itself and serves the other one.
     fn ask(&self, thread: usize, near: usize) {
         self.write(thread);
         let Some(request) = self.requests.publish(near, thread + 1) else { return };
@@ -82,7 +87,7 @@ fn two_that_serve_each_other() {
     });
 }
 
-/// The second one asks in a record that the first one has freed, or in none.
+/// The second thread publishes in a record that the first has freed, or finds no record.
 #[test]
 fn two_in_one_record() {
     explore_more("publish, serve vs the same record", || {
@@ -96,7 +101,7 @@ fn two_in_one_record() {
     });
 }
 
-/// A thread that breaks while it waits gives its blocks back; the one that serves it may be anywhere.
+/// A thread that panics while it waits gives its blocks back, wherever the serving thread is.
 #[test]
 fn a_request_that_is_dropped_beside_its_server() {
     explore_more("publish, drop vs serve", || {
@@ -120,14 +125,16 @@ fn a_request_that_is_dropped_beside_its_server() {
     });
 }
 
-/// A cache in which each thread publishes, with three sequences, of which 1 goes first and 3 last.
+/// A cache in which each thread publishes its requests, with three sequences, of which 1 is evicted
+/// first and 3 last.
 fn world() -> Arc<World> {
     let world = World::filled(publishing(PrefixCache::builder(1, 3)), 3, &[&[1], &[2], &[3]]);
     world.cache.set_time(5);
     world
 }
 
-/// A thread uses 2 and then asks for a block: whoever takes it for that thread knows of the use.
+/// A thread uses prefix 2 and then requests a block: the thread that evicts for it knows of the
+/// use.
 #[test]
 fn a_use_before_a_request() {
     explore_less("use, reserve vs reserve", || {

@@ -1,12 +1,14 @@
-//! Steps on their way to the evictor: against drains, the kill and the retirement of their point.
+//! The queue of changes for the evictor, in parallel with drains, the kill and the retirement of
+//! the changed point.
 //!
-//! Property: no step is lost and none is counted twice, whatever the drain was doing; a point is retired once, after
-//! its entry was taken out; after settling the accounts are exact.
+//! Property: no change is lost or counted twice, whatever the drain is doing. A point is retired
+//! once, after its entry was taken out. After settling, the accounts are exact.
 //!
 //! Edges: E3, E4 (`QUEUED`), E8 (push before drain), E2 (last release before the kill).
 //!
-//! Teeth: the link read after `QUEUED` was cleared; `take_out` with half its orders; a point retired at once although
-//! it is queued; a dead entry not retired; `QUEUED` set by a second operation; a push without Release.
+//! Seeded bugs: the link is read after `QUEUED` was cleared; `take_out` without Acquire or without
+//! Release; a queued point is retired immediately; a dead entry is not retired; `QUEUED` is set by
+//! a second operation; a push without Release.
 #![cfg(radixkv_loom)]
 
 mod common;
@@ -41,7 +43,7 @@ fn steps_against_drains() {
     });
 }
 
-/// Entries are pushed while the chain that was taken is still walked.
+/// Entries are pushed while the drain still walks the chain that it took.
 #[test]
 fn two_points_against_a_drain() {
     explore_less("find and release 1 vs the same of 2 vs drain", || {
@@ -70,7 +72,7 @@ fn two_releases_of_one_point_against_drains() {
     });
 }
 
-/// The lease stays: the drain must see it, and a later drain must see its end.
+/// The second lease is kept: the drain must see it, and a later drain must see its end.
 #[test]
 fn a_lease_against_a_drain_and_an_eviction() {
     explore("find, release, find vs evict 1", || {

@@ -1,18 +1,20 @@
-//! A recycled block against a late reader.
+//! A block that is given to another prefix, in parallel with a late reader of its first prefix.
 //!
-//! Property: a reader that lost the race for a prefix never reports a block that holds another one by now; a lease
-//! that was granted keeps its blocks unwritten for as long as it is held.
+//! Property: a reader that lost the race for a prefix never returns a block that now belongs to
+//! another prefix. While a lease exists, its blocks are not overwritten.
 //!
 //! Edges: E2 (release before kill), E9 (blocks through the pool), E1.
 //!
-//! Teeth: blocks returned before the length is swapped; `kill` Relaxed; `claim` Relaxed; the lease not proved.
+//! Seeded bugs: blocks are returned before the length is swapped; `kill` Relaxed; `claim` Relaxed;
+//! the lease is not proved.
 #![cfg(radixkv_loom)]
 
 mod common;
 
 use common::{Actor, World, explore, explore_less, spawn};
 
-/// The only block is taken from one sequence and given to another, if it is not leased.
+/// The only block is evicted from one sequence and given to another, if it is not leased.
+// Holds: LE1.
 #[test]
 fn one_block_two_sequences() {
     explore("find 1 vs reserve, insert 2 into its block", || {
@@ -21,7 +23,7 @@ fn one_block_two_sequences() {
             let world = world.clone();
             move || {
                 let found = Actor::new(&world).find(&[1]);
-                // The block is still its own, whatever happened meanwhile.
+                // The block still belongs to the prefix, whatever happened meanwhile.
                 world.check(&[1], 0, found.blocks());
                 found.len_tokens()
             }
@@ -44,7 +46,8 @@ fn one_block_two_sequences() {
     });
 }
 
-/// The recycled block continues the same path: the reader may find the old or the new one, never a mixture.
+/// The recycled block continues the same path: the reader may find the old or the new sequence, but
+/// never a mixture.
 #[test]
 fn a_block_recycled_on_the_same_path() {
     explore_less("find 1,2 vs evict 1, insert 1,3", || {

@@ -1,14 +1,16 @@
-//! Marks and retaining, against each other, the kill and the trim.
+//! Marks and retentions of prefixes, in parallel with each other, with the kill and with the trim.
 //!
-//! Property: a mark that was made before its lease was released is there when the point is ranked, and flows once when the
-//! point is killed; a retained prefix is not evicted before its deadline, whatever is released, and nothing of it stays
-//! afterwards.
+//! Property: a mark that is made before its lease is released takes effect when the point is
+//! ranked. When the point is killed, the mark flows to the remaining prefix, once. A retained
+//! prefix is not evicted before its deadline, whatever leases are released; afterwards nothing of
+//! it is kept.
 //!
-//! Edges: E2, E3, E19.
+//! Edges: E2, E3, E4, E19.
 //!
-//! Teeth: a record published in place of another's, or Relaxed; a record read without Acquire; marks that do not flow;
-//! a retention without a lease; the lease of a second one kept; one that is announced Relaxed, or not pushed; one
-//! that is kept in a space that is being cleared.
+//! Seeded bugs: a record is published in place of another thread's record, or Relaxed; a record is
+//! read without Acquire; marks do not flow; a retention has no lease; the lease of a second
+//! retention is kept; a retention is announced Relaxed, or not pushed; a retention is kept in a
+//! space that is being cleared.
 #![cfg(radixkv_loom)]
 
 mod common;
@@ -24,7 +26,7 @@ fn world(capacity: usize, sequences: &[&[Token]]) -> Arc<World> {
     World::filled(PrefixCache::builder(1, capacity).policy(PolicyKind::Priority), capacity, sequences)
 }
 
-/// Gives a prefix a priority if it is there.
+/// Starts a thread that gives a prefix a priority, as far as the prefix is cached.
 fn prioritize(world: &Arc<World>, tokens: &'static [Token], level: i64) -> loom::thread::JoinHandle<bool> {
     let world = Arc::clone(world);
     spawn(move || {
@@ -35,7 +37,8 @@ fn prioritize(world: &Arc<World>, tokens: &'static [Token], level: i64) -> loom:
     })
 }
 
-/// Two threads make the point's record at once: both priorities are in the record that stays.
+/// Two threads make the point's record at once. The record that stays has both priorities.
+// Holds: PR6.
 #[test]
 fn two_mark_one_point() {
     explore("prioritize vs prioritize", || {
@@ -43,21 +46,22 @@ fn two_mark_one_point() {
         let marked = [prioritize(&world, &[1], 20), prioritize(&world, &[1], 60)];
         marked.into_iter().for_each(|marked| assert!(marked.join().unwrap()));
         assert_eq!(world.cache.evict(1), 1);
-        // 60 against the 35 of the other, which was used later.
+        // Its priority is 60; that of the other prefix, which was used later, is 35.
         assert_eq!(Actor::new(&world).find(&[1]).len_tokens(), 1);
         assert_eq!(world.close(), 1);
     });
 }
 
-/// A priority given to the end of a run while the end is trimmed: what remains of the run has it in any case, by itself
-/// or because it flowed there.
+/// A priority is given to the end of a run while the end is trimmed. The rest of the run has the
+/// priority in any case, directly or because it flowed there.
+// Holds: PR7.
 #[test]
 fn a_mark_against_the_trim_of_its_point() {
     explore("prioritize vs evict", || {
         let world = world(3, &[&[1, 2], &[5]]);
         let actor = Actor::new(&world);
         let other = Priority::new(90).expiring_after(Duration::from_nanos(8));
-        // Used last: without its priority 1,2 would go first.
+        // Used last: without its priority, 1,2 would be evicted first.
         world.cache.set_time(2);
         actor.session.prioritize(actor.find(&[5]).lease(), other);
         world.cache.set_time(0);
@@ -65,10 +69,10 @@ fn a_mark_against_the_trim_of_its_point() {
         let marking = prioritize(&world, &[1, 2], 60);
         assert_eq!(world.beside(|world| world.cache.evict(1)), 1);
         marking.join().unwrap();
-        // 60 against 90 until 10, and against 35 afterwards.
+        // The priority is 60; that of the other is 90 until time 10, and 35 afterwards.
         world.cache.set_time(10);
         let actor = Actor::new(&world);
-        // Not a match, which would use it.
+        // A match would count as a use.
         if actor.session.peek(&world.space, &[1, 2]) == 1 {
             assert_eq!(world.cache.evict(1), 1);
             assert_eq!(actor.find(&[1]).len_tokens(), 1);
@@ -78,13 +82,14 @@ fn a_mark_against_the_trim_of_its_point() {
     });
 }
 
-/// A retained prefix stays, although its last lease is released while everything is being evicted.
+/// A retained prefix stays, even if its last lease is released while everything is evicted.
+// Holds: PR1.
 #[test]
 fn a_retention_against_evicting_everything() {
     explore_less("retain, release vs evict", || retain_against_evicting(world(2, &[&[1, 2]])));
 }
 
-/// The same where the leases are told, too: the entry may be there already, or be taken out by then.
+/// The same without silent points: the queue entry may already exist, or may be taken out by then.
 #[test]
 fn a_retention_beside_leases_that_are_told() {
     explore_less("retain, release vs evict, told", || retain_against_evicting(World::told(1, 2, &[&[1, 2]])));
@@ -109,7 +114,8 @@ fn retain_against_evicting(world: Arc<World>) {
     assert_eq!(world.close(), kept);
 }
 
-/// Two threads retain one prefix, and the earlier deadline comes meanwhile: one lease is kept, until the later one.
+/// Two threads retain one prefix, and the evictor settles meanwhile: one lease is kept, until the
+/// later deadline.
 #[test]
 fn two_retain_one_prefix() {
     explore_less("retain vs retain vs settle", || {
@@ -132,7 +138,7 @@ fn two_retain_one_prefix() {
     });
 }
 
-/// A request to retain is taken over while another mark is made: neither is lost.
+/// The evictor takes over a request to retain while another mark is made: neither is lost.
 #[test]
 fn a_mark_against_a_retention_that_is_taken_over() {
     explore("prioritize vs retain, settle", || {
@@ -148,14 +154,15 @@ fn a_mark_against_a_retention_that_is_taken_over() {
         assert!(marking.join().unwrap());
         world.rest(1, 0);
         world.cache.set_time(5);
-        // 60 against the 35 of the other one.
+        // Its priority is 60; that of the other prefix is 35.
         assert_eq!(world.cache.evict(1), 1);
         assert_eq!(world.cache.session().peek(&world.space, &[1]), 1);
         assert_eq!(world.close(), 1);
     });
 }
 
-/// A retention is refused, or ends with its space, as an earlier one does: no prefix is kept that no lookup finds.
+/// A retention is refused, or ends with its space, as an earlier retention does: no prefix is kept
+/// that no lookup can find.
 #[test]
 fn a_retention_against_a_clear() {
     explore("retain vs clear", || {

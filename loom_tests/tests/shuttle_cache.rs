@@ -1,13 +1,16 @@
-//! The whole cache under long random schedules: many operations, four threads, every verb.
+//! The whole cache under long random schedules (shuttle): many operations of all kinds on four
+//! threads.
 //!
-//! Property: a leased prefix holds its own blocks for as long as it is leased, whatever becomes of its namespace;
-//! no namespace answers with another one's blocks; at rest, and after every block that is evicted then, every block is
-//! accounted for and every invariant holds; nothing leaks. Sequentially consistent: orderings are loom's.
+//! Property: a leased prefix keeps its own blocks during the lease, whatever happens to its
+//! namespace. No lookup returns blocks of another namespace. At rest, and then after the eviction
+//! of each block, all blocks are accounted for and every invariant holds. Nothing leaks. Memory is
+//! sequentially consistent here; loom checks the memory orders.
 //!
-//! Teeth: whatever breaks the accounts or frees too early, at depths that loom does not reach.
+//! Seeded bugs: those that break the accounts or free too early only in executions that are too
+//! long for loom.
 //!
-//! `SHUTTLE_SEED` and `SHUTTLE_ITERS` choose what runs; a failure prints its seed and a schedule, which
-//! `SHUTTLE_REPLAY=<schedule>` runs again.
+//! `SHUTTLE_SEED` and `SHUTTLE_ITERS` select the schedules. A failure prints its seed and a
+//! schedule, which `SHUTTLE_REPLAY=<schedule>` runs again.
 #![cfg(all(radixkv_shuttle, not(radixkv_loom)))]
 
 mod common;
@@ -25,15 +28,16 @@ use shuttle::{Config, FailurePersistence, MaxSteps, Runner, thread};
 const BLOCK: usize = 2;
 const CAPACITY: usize = 10;
 const THREADS: usize = 4;
-/// Leases that one thread keeps at most.
+/// Maximum number of leases that one thread keeps.
 const KEPT: usize = 2;
 
-/// Few tokens and short sequences: everything shares, parts and collides.
+/// A random sequence. Few tokens and short sequences make threads share prefixes, branch and
+/// conflict often.
 fn sequence() -> Vec<Token> {
     (0..thread_rng().gen_range(0..9)).map(|_| thread_rng().gen_range(0..2)).collect()
 }
 
-/// A lease with the tokens that it was taken for.
+/// The tokens of a lease, the lease, and its blocks.
 type Kept = (Vec<Token>, Lease, Vec<u32>);
 
 fn insert(actor: &Actor, kept: &mut Vec<Kept>) {
@@ -89,7 +93,8 @@ fn operate(actor: &Actor, kept: &mut Vec<Kept>) {
         70..75 => assert!(actor.session.peek(&world.space, &sequence()) <= 8),
         75..78 => drop(actor.session.reserve(thread_rng().gen_range(1..4))),
         78..80 => {
-            // A waiting thread holds nothing: the other threads come to an end, so no thread waits for ever.
+            // A waiting thread holds no lease, and the other threads end at some time, so no thread
+            // waits forever.
             kept.clear();
             let far = Instant::now() + Duration::from_secs(3600);
             let blocks = actor.session.reserve(BlockRequest::new(thread_rng().gen_range(1..=CAPACITY)).until(far));
@@ -104,26 +109,27 @@ fn operate(actor: &Actor, kept: &mut Vec<Kept>) {
     let_go(actor, kept);
 }
 
-/// Drops leases beyond the number that is kept.
+/// Drops leases beyond [`KEPT`].
 fn let_go(actor: &Actor, kept: &mut Vec<Kept>) {
     while kept.len() > KEPT {
         let (tokens, lease, blocks) = kept.swap_remove(thread_rng().gen_range(0..kept.len()));
-        // Leased all the time: still its own blocks.
+        // The lease existed all the time, so the blocks must still be its own.
         actor.world.check(&tokens, 0, &blocks);
         drop(lease);
     }
 }
 
-/// Threads that make, use, clear, drop and forget the same few namespaces.
+/// Threads that create, use, clear, drop and forget the same few namespaces.
 mod tenants {
     use radixkv::Namespace;
 
     use super::*;
 
-    /// Namespaces by name; what is leased or inserted under a name holds stamps of that name.
+    /// Number of names. Blocks that are leased or inserted under a name have stamps that include
+    /// the name.
     const NAMES: u32 = 2;
 
-    /// A handle, which may be on a namespace that was dropped since.
+    /// A handle of a namespace, which may have been dropped since.
     pub(super) struct Tenant {
         name: u32,
         space: Namespace,
@@ -135,14 +141,14 @@ mod tenants {
             Self { name, space: actor.world.cache.namespace(&[["a", "b"][name as usize]]) }
         }
 
-        /// What the blocks of `tokens` depend on: the tokens and the name.
+        /// Tokens for the stamps: they depend on `tokens` and on the name.
         fn named(&self, tokens: &[Token]) -> Vec<Token> {
             let mut named = tokens.to_vec();
             named.iter_mut().for_each(|token| *token += (self.name + 1) << 8);
             named
         }
 
-        /// Matches, and inserts what is missing; keeps the lease.
+        /// Matches a sequence, inserts the missing blocks, and keeps the lease.
         fn serve(&self, actor: &Actor, kept: &mut Vec<Kept>) {
             let tokens = sequence();
             let (named, size) = (self.named(&tokens), tokens.len() / BLOCK);
@@ -189,24 +195,24 @@ mod tenants {
     }
 }
 
-/// The work of one thread.
+/// The function that one thread runs.
 type Life = fn(&Actor, usize);
 
-/// Every verb on one namespace.
+/// All operations on one namespace.
 fn mixed(actor: &Actor, operations: usize) {
     let mut kept = Vec::new();
     (0..operations).for_each(|_| operate(actor, &mut kept));
     kept.iter().for_each(|(tokens, _, blocks)| actor.world.check(tokens, 0, blocks));
 }
 
-/// Namespaces that are cleared and dropped while they are used.
+/// Operations on namespaces that are cleared and dropped meanwhile.
 fn namespaces(actor: &Actor, operations: usize) {
     let (mut tenants, mut kept) = (Vec::new(), Vec::new());
     (0..operations).for_each(|_| tenants::operate(actor, &mut tenants, &mut kept));
     kept.iter().for_each(|(tokens, _, blocks)| actor.world.check(tokens, 0, blocks));
 }
 
-/// A cache, and what its threads do.
+/// A cache's configuration, and the function of its threads.
 #[derive(Clone, Copy)]
 struct Scenario {
     name: &'static str,
@@ -226,7 +232,7 @@ impl Scenario {
             })
             .collect();
         threads.into_iter().for_each(|thread| thread.join().unwrap());
-        // One block at a time: sound after every step down.
+        // Evicts one block at a time, and checks the cache after each.
         while world.cache.evict(1) == 1 {
             world.rest(0, 0);
         }
@@ -243,14 +249,15 @@ fn config() -> Config {
     let mut config = Config::new();
     config.stack_size = 1 << 18;
     config.max_steps = MaxSteps::FailAfter(10_000_000);
-    // Orderings are loom's.
+    // Shuttle ignores memory orders; loom checks them.
     config.silence_warnings = true;
     config.failure_persistence = FailurePersistence::Print;
     config
 }
 
-/// `SHUTTLE_ITERS` schedules from `SHUTTLE_SEED` on, random or with `depth` chosen changes of priority (PCT), or the
-/// one of `SHUTTLE_REPLAY`. A long scenario runs a hundredth of them.
+/// Runs `SHUTTLE_ITERS` schedules from `SHUTTLE_SEED` on, random or with `depth` changes of
+/// priority (PCT), or only the schedule of `SHUTTLE_REPLAY`. A long scenario runs a hundredth of
+/// them.
 fn explore(scenario: Scenario, depth: Option<usize>) {
     let Scenario { name, operations, .. } = scenario;
     if let Ok(schedule) = std::env::var("SHUTTLE_REPLAY") {
@@ -275,7 +282,7 @@ const LRU: Scenario = Scenario { name: "lru", policy: PolicyKind::Lru, operation
 const LFU: Scenario = Scenario { name: "lfu", policy: PolicyKind::Lfu, operations: 20, life: mixed };
 const NAMESPACES: Scenario =
     Scenario { name: "namespaces", policy: PolicyKind::Slru, operations: 20, life: namespaces };
-/// Long lives: late effects of early mistakes.
+/// Many operations for each thread, to find late effects of early errors.
 const LONG: Scenario = Scenario { name: "long", policy: PolicyKind::Fifo, operations: 300, life: mixed };
 
 #[test]

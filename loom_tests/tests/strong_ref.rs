@@ -1,11 +1,13 @@
-//! The counted references that keep a cache alive for its leases; a session draws many of them at once.
+//! Counted references that keep a cache alive for its leases. A session acquires many counts at
+//! once.
 //!
-//! Property: the value lives while a reference to it exists, and is dropped once, by the thread that gives the last
-//! count back, after everything that other threads did with the value.
+//! Property: the value exists while there is a reference to it. It is dropped once, by the thread
+//! that gives back the last count, after all accesses of other threads.
 //!
-//! Edges: giving back (release) before the drop (acquire).
+//! Edges: giving a count back (release) to the drop (acquire).
 //!
-//! Teeth: giving back Relaxed; a session that keeps the counts it has left; a draw that is counted twice.
+//! Seeded bugs: giving back Relaxed; a session keeps its unused counts; an acquisition of counts is
+//! counted twice.
 #![cfg(radixkv_loom)]
 
 mod common;
@@ -16,13 +18,14 @@ use common::{explore_more, spawn};
 use loom::cell::UnsafeCell;
 use radixkv::internals::{StrongRef, StrongRefs, exploring_apart};
 
-/// The value: read through its references, written when it is dropped.
+/// The value: it is read through its references, and written when it is dropped.
 struct Kept {
     state: UnsafeCell<u32>,
     dropped: Rc<std::cell::Cell<u32>>,
 }
 
-// SAFETY: the threads of a model share one thread of the system; loom tracks the accesses of the cell.
+// SAFETY: the threads of a model run on one thread of the system; loom tracks the accesses of the
+// cell.
 unsafe impl Sync for Kept {}
 // SAFETY: as above.
 unsafe impl Send for Kept {}
@@ -40,10 +43,10 @@ fn read(held: &StrongRef<Kept>) {
     assert_eq!(held.value().state.with(|state| unsafe { *state }), 7);
 }
 
-/// The drops that were counted, kept where other threads of the model do not look.
+/// The count of drops, which other threads of the model do not access.
 struct Drops(Rc<std::cell::Cell<u32>>);
 
-// SAFETY: the threads of a model share one thread of the system.
+// SAFETY: the threads of a model run on one thread of the system.
 unsafe impl Send for Drops {}
 
 fn kept() -> (StrongRefs<Kept>, Drops) {
@@ -56,7 +59,8 @@ fn kept() -> (StrongRefs<Kept>, Drops) {
     (refs, Drops(dropped))
 }
 
-/// Two references on threads of their own, and the session: the last one to go drops the value.
+/// Two references on two threads, and the session: the last one to be dropped drops the value.
+// Holds: LE6.
 #[test]
 fn two_holders_and_the_session() {
     explore_more("drop of a reference vs drop of a reference vs drop of the session", || {
@@ -73,7 +77,8 @@ fn two_holders_and_the_session() {
     });
 }
 
-/// More references than one draw gives: the next draw is made while the first references are given back.
+/// More references than one acquisition gives: the next acquisition runs while the first references
+/// are given back.
 #[test]
 fn a_draw_against_holders_that_go() {
     explore_more("three references drawn vs two dropped", || {
@@ -93,7 +98,7 @@ fn a_draw_against_holders_that_go() {
     });
 }
 
-/// A reference cloned from another one outlives it.
+/// A clone of a reference outlives the original.
 #[test]
 fn a_clone_against_its_original() {
     explore_more("clone, drop of the original vs drop of the session", || {

@@ -1,14 +1,16 @@
-//! The parts together: creation, trim, queue and accounts; shrinking arrays; statistics on their way down.
+//! Several protocols together: creation, trim, queue and accounts; arrays that shrink; statistics
+//! that flow to the remaining prefix.
 //!
-//! Property: after settling, free + reserved + evictable + protected is the capacity and `evictable` is exactly what
-//! evicting everything frees, whatever ran at once; a reader of arrays that are being copied reads tokens and
-//! blocks of its own prefix; no hit is lost when its point dies.
+//! Property: after settling, free + reserved + evictable + protected is the capacity, and
+//! `evictable` is exactly the number of blocks that evicting everything frees, whatever ran in
+//! parallel. A reader of arrays that are being copied reads tokens and blocks of its own prefix. No
+//! hit is lost when its point dies.
 //!
 //! Edges: all of them.
 //!
-//! Teeth: registration on the end's entry only; a kill that leaves the accounts for later; the new last point not
-//! ranked after a trim; old arrays retired before the swap; the swap of arrays without Release; statistics of the dead
-//! dropped.
+//! Seeded bugs: a run is registered only by the entry of its end; a kill updates the accounts
+//! later; the new last point is not ranked after a trim; old arrays are retired before the swap;
+//! arrays are swapped without Release; statistics of a dead point are dropped.
 #![cfg(radixkv_loom)]
 
 mod common;
@@ -17,7 +19,7 @@ use common::{Actor, World, explore, explore_less, explore_more, explore_order, s
 use radixkv::internals::at_rest;
 use radixkv::{PolicyKind, PrefixCache, Quota};
 
-/// A creator of a point, a run that continues the end, and a trim.
+/// Creation of a point, an insert that continues the end of the run, and a trim.
 #[test]
 fn creation_continuation_and_trim() {
     explore_order("find 1,9 vs insert 1,2,3 vs evict 1", || {
@@ -43,7 +45,8 @@ fn creation_continuation_and_trim() {
     });
 }
 
-/// A point is created, proved, released and drained while its run is trimmed: the accounts learn of all of it.
+/// A point is created, proved, released and drained while its run is trimmed. The accounts include
+/// all of it.
 #[test]
 fn a_short_lease_against_drain_and_trim() {
     explore("find 1,9, release vs drain, evict 1", || {
@@ -63,7 +66,8 @@ fn a_short_lease_against_drain_and_trim() {
     });
 }
 
-/// A point is drained before the end of its run, which the evictor does not know yet.
+/// A point's entry is drained before the entry of its run's end, so the evictor does not know the
+/// run yet.
 #[test]
 fn a_new_run_and_a_point_on_it_against_drains() {
     explore_less("insert 1,2 vs find 1,9 vs drain, drain", || {
@@ -86,7 +90,8 @@ fn a_new_run_and_a_point_on_it_against_drains() {
     });
 }
 
-/// A lease on a point that also has a child: its end is a queued change, though the point does not become idle.
+/// A lease on a point that also has a child: the end of the lease is queued as a change, although
+/// the point does not become idle.
 #[test]
 fn a_lease_above_a_child() {
     explore("find 1, release vs drain, beside 1,2", || {
@@ -102,7 +107,7 @@ fn a_lease_above_a_child() {
     });
 }
 
-/// Two evictors take turns; each frees what it says.
+/// Two threads evict; each frees as many blocks as it returns.
 #[test]
 fn two_evictors() {
     explore("evict 1 vs evict 2", || {
@@ -138,7 +143,8 @@ fn shrinking_arrays_against_a_reader() {
     });
 }
 
-/// The hit of a point that dies flows to the point that remains, and decides which is evicted next.
+/// The hit of a dying point flows to the point that remains, and affects which prefix is evicted
+/// next.
 #[test]
 fn a_hit_against_the_death_of_its_point() {
     explore("find 1,2, release vs evict 1 of it, lfu", || {
@@ -157,13 +163,13 @@ fn a_hit_against_the_death_of_its_point() {
                 found.len_tokens()
             }
         });
-        // The tail of 1,2 was hit less, unless the hit has come.
+        // The end of 1,2 has fewer hits than 7, unless the reader's hit was already counted.
         assert_eq!(world.beside(|world| world.cache.evict(1)), 1);
         assert!(reader.join().unwrap() >= 1);
         at_rest(|| {
             let kept = actor.session.peek(&world.space, &[7]);
             assert_eq!(world.cache.evict(1), 1);
-            // What is left of 1,2 was hit as often as 7, and inserted later.
+            // The rest of 1,2 was hit as often as 7, and inserted later.
             if kept == 1 {
                 assert_eq!(actor.session.peek(&world.space, &[7]), 0);
             }
@@ -174,15 +180,15 @@ fn a_hit_against_the_death_of_its_point() {
     });
 }
 
-/// A drain that sees a lease gone also sees the hit that was counted under it.
+/// A drain that sees the end of a lease also sees the hit that was counted under it.
 #[test]
 fn a_hit_against_a_drain() {
     explore_more("find 1, release vs drain, lfu", || {
         let world = World::build(PrefixCache::builder(1, 2).policy(PolicyKind::Lfu), 2);
-        // The evictor is told of each lease.
+        // With a quota, each lease is a change for the evictor.
         world.space.set_quota(Quota::default().pinned_blocks(2));
         let actor = Actor::new(&world);
-        // Of equals the first one goes.
+        // With equal hits, the first one is evicted.
         drop(actor.insert(&[1]));
         world.cache.settle();
         drop(actor.insert(&[7]));
@@ -200,7 +206,8 @@ fn a_hit_against_a_drain() {
     });
 }
 
-/// A cache that is dropped while it is full frees everything.
+/// Dropping a full cache frees everything.
+// Holds: LE7.
 #[test]
 fn a_full_cache_is_dropped() {
     explore_order("insert 1,2 vs insert 1,3, then drop", || {
@@ -214,7 +221,7 @@ fn a_full_cache_is_dropped() {
     });
 }
 
-/// A lease that is taken before a settling is in the numbers after it.
+/// A lease that is granted before a settle is included in the counts after it.
 #[test]
 fn a_silent_lease_held_beside_a_settling() {
     explore("find 1, hold vs settle", || {
@@ -231,7 +238,8 @@ fn a_silent_lease_held_beside_a_settling() {
     });
 }
 
-/// A branch point is silent while the runs that hang on it are evicted; what is left of its run goes as well.
+/// A branch point is silent while its child runs are evicted; then the rest of its own run is
+/// evicted as well.
 #[test]
 fn insert_and_the_end_of_its_silent_parent() {
     explore_less("insert 1,3 and release vs evict 3", || {
@@ -247,7 +255,8 @@ fn insert_and_the_end_of_its_silent_parent() {
     });
 }
 
-/// A silent lease inside the run that is trimmed: the trim stops there, and what is left goes when the lease has ended.
+/// There is a silent lease inside the evicted prefix: the eviction stops there, and the rest is
+/// evictable when the lease has ended.
 #[test]
 fn a_silent_lease_against_a_trim() {
     explore("find 1, release vs evict 2", || {

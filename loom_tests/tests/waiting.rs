@@ -1,20 +1,25 @@
-//! Waiting for blocks: takers, returners and waiters.
+//! Waiting for blocks: threads that take blocks, give them back, and wait for them.
 //!
-//! Property: each block goes to one taker; a waiter is woken by everything that makes enough blocks available (the drop of
-//! a reservation, of the last lease on a prefix, of a lease on a stripe); a waiter that leaves passes the wake-up on. A
-//! lost wake-up is a deadlock, which the checker reports.
+//! Property: each block is given to one taker. A waiter is woken by everything that makes enough
+//! blocks available (the drop of a reservation, of the last lease on a prefix, of a lease on a
+//! stripe). A waiter that leaves passes the wake-up on. A lost wake-up is a deadlock, which loom
+//! reports.
 //!
-//! A task is woken as a thread is, and so is a background evictor that has found nothing to evict. A waiter whose namespace
-//! is at its limit is woken by everything that the quota may allow it after, and keeps no other one waiting.
+//! A task is woken like a thread, and so is a background evictor that has found nothing to evict. A
+//! waiter whose namespace is at its limit is woken by every change after which the quota may admit
+//! it, and does not keep other waiters waiting.
 //!
-//! Edges: E15, E16, E17, E18, E29.
+//! Edges: E15, E16, E17, E18, E21, E28, E29.
 //!
-//! Teeth: no ring after a release, after a return; `push`, `give_back`, `leave`, `enter` too late without Acquire; a
-//! look at an empty queue without a read-modify-write; the next one not woken; the signal looked at before the place is
-//! taken; a task whose waker is kept after its look; a background evictor that does not look again after it has said
-//! that it waits, or looks without the read-modify-writes; a charge that ends after its blocks were given back, an attempt that
-//! ends without a ring, a sink's count that is looked at without a read-modify-write, or ends without a ring, those that are held back not woken, or looking as ever; one held back that wakes no other; an acquisition
-//! that lets its lease go and wakes no other.
+//! Seeded bugs, of wake-ups: none after a release or a return; none for the next waiter; none after
+//! a refused attempt; none after the end of a sink's count; none for waiters that their quota holds
+//! back; none by such a waiter for another one; none by an acquisition that releases its lease. Of
+//! memory orders: `push`, `give_back`, `leave`, or `enter` too late, without Acquire; an empty
+//! queue, or a sink's count, read without a read-modify-write. Of the order of steps: the signal is
+//! read before the place is taken; a task's waker is stored after its attempt; a background evictor
+//! does not check again after it has announced that it waits; a background evictor, or a waiter
+//! that its quota holds back, checks without the read-modify-writes; a charge ends after its blocks
+//! were given back.
 #![cfg(radixkv_loom)]
 
 mod common;
@@ -30,12 +35,12 @@ use loom::sync::{Condvar, Mutex};
 use radixkv::internals::{Background, HotWord, SinkBlocks, at_rest, hot_points, inflate, waiting};
 use radixkv::{BlockRequest, EvictedBatch, PrefixCache, PrefixMatch, Quota, Reservation, Token, Watermarks};
 
-/// A world in which threads may wait, and `sequences` are cached.
+/// A world in which threads may wait and `sequences` are cached.
 fn world(capacity: usize, sequences: &[&[Token]]) -> Arc<World> {
     World::filled(waiting(hot_points(PrefixCache::builder(1, capacity), 1)), capacity, sequences)
 }
 
-/// Takes `n` blocks, and waits for them without a deadline that a model could reach.
+/// Takes `n` blocks, and waits for them. No model can reach the deadline.
 fn wait_for(world: &World, n: usize) -> Reservation {
     let far = Instant::now() + Duration::from_secs(3600);
     let blocks = world.cache.session().reserve(BlockRequest::new(n).until(far)).expect("they come");
@@ -43,6 +48,7 @@ fn wait_for(world: &World, n: usize) -> Reservation {
     blocks
 }
 
+// Holds: WA3.
 #[test]
 fn a_reservation_returned_to_a_waiter() {
     explore("reserve 1, return vs wait for 1", || {
@@ -56,7 +62,7 @@ fn a_reservation_returned_to_a_waiter() {
     });
 }
 
-/// The leaseholder of the only block reads it and releases it; a waiter gets it.
+/// The leaseholder of the only block reads and releases it; a waiter gets it.
 fn release_to_a_waiter(world: Arc<World>, held: PrefixMatch) {
     let holder = spawn({
         let world = world.clone();
@@ -70,6 +76,7 @@ fn release_to_a_waiter(world: Arc<World>, held: PrefixMatch) {
     world.close();
 }
 
+// Holds: WA3.
 #[test]
 fn a_lease_released_to_a_waiter() {
     explore("release vs wait for 1", || {
@@ -79,7 +86,8 @@ fn a_lease_released_to_a_waiter() {
     });
 }
 
-/// Of two releases of one point the last may find it marked as queued by the other thread, which has not pushed it yet.
+/// There are two releases of one point. The last one may find the point marked as queued by the
+/// other thread, which has not pushed it yet.
 #[test]
 fn two_leases_released_to_a_waiter() {
     explore_less("find, release vs release vs wait for 1", || {
@@ -97,7 +105,8 @@ fn two_leases_released_to_a_waiter() {
     });
 }
 
-/// A run enters the accounts while it is leased, by another thread's turn, after the waiter has counted its block as reserved.
+/// Another thread's turn adds a leased run to the accounts after the waiter has counted the run's
+/// block as reserved.
 #[test]
 fn a_new_run_released_to_a_waiter_beside_a_drain() {
     explore_less("insert 1, release vs wait for 1 vs drain", || {
@@ -105,7 +114,7 @@ fn a_new_run_released_to_a_waiter_beside_a_drain() {
         let actor = Actor::new(&world);
         let (root, blocks) = (actor.find(&[1]), actor.session.reserve(1).unwrap());
         actor.fill(&[1], 0, &blocks);
-        // The lease on the root is given up later, which would wake the waiter as well.
+        // The lease on the root is released later, because that would also wake the waiter.
         let holder = spawn(move || {
             let (actor, root) = (actor, root);
             drop(actor.session.insert(root.lease(), &[1], blocks).expect("the namespace stands"));
@@ -122,10 +131,10 @@ fn a_new_run_released_to_a_waiter_beside_a_drain() {
     });
 }
 
-/// What an eviction sink has, from the turn that evicts to whoever drops it.
+/// The batch that an eviction sink received, until it is dropped.
 type Kept = Arc<(Mutex<Option<EvictedBatch>>, Condvar)>;
 
-/// A world of one cached block, and a sink that keeps what is evicted.
+/// A world with one cached block, and a sink that keeps evicted blocks.
 fn world_with_a_sink() -> (Arc<World>, Kept) {
     let kept = Kept::new((Mutex::new(None), Condvar::new()));
     let sink = {
@@ -160,7 +169,7 @@ fn a_block_of_a_sink_dropped_to_a_waiter() {
     });
 }
 
-/// The waiter's first attempt evicts the block, and the sink has it when the waiter joins the list.
+/// The waiter's first attempt evicts the block, so the sink has it when the waiter joins the line.
 #[test]
 fn a_block_that_a_waiter_evicts_itself() {
     explore("a sink drops what it is given vs wait for 1, evict 1", || {
@@ -172,7 +181,7 @@ fn a_block_that_a_waiter_evicts_itself() {
     });
 }
 
-/// Nothing else orders the two: no queue, no pool, and no thread that is pinned.
+/// Only the sink's count orders the two threads: there is no queue, no pool and no pinned thread.
 #[test]
 fn a_count_of_a_sink_that_a_waiter_has_looked_at() {
     explore_more("the end of a sink's count, look for waiters vs wait, look", || {
@@ -191,7 +200,9 @@ fn a_count_of_a_sink_that_a_waiter_has_looked_at() {
     });
 }
 
-/// The sink moves the block out of what it was given: then only the end of the count can tell the waiter.
+/// The sink moves the block out of its batch, so only the end of the sink's count can wake the
+/// waiter.
+// Holds: RE4.
 #[test]
 fn a_block_that_a_sink_caches_again_released_to_a_waiter() {
     explore_less("a sink inserts 1 vs wait for 1", || {
@@ -206,7 +217,7 @@ fn a_block_that_a_sink_caches_again_released_to_a_waiter() {
                     let root = session.match_prefix(&world.space, &[]);
                     drop(session.insert(root.lease(), &piece.tokens, piece.blocks));
                 });
-                // The waiter evicts it.
+                // The waiter evicts the block.
                 drop_kept(&kept);
             }
         });
@@ -216,6 +227,7 @@ fn a_block_that_a_sink_caches_again_released_to_a_waiter() {
     });
 }
 
+// Holds: WA3.
 #[test]
 fn a_lease_on_a_stripe_released_to_a_waiter() {
     explore("release on a hot point vs wait for 1", || {
@@ -228,8 +240,10 @@ fn a_lease_on_a_stripe_released_to_a_waiter() {
     });
 }
 
-/// A thread that is too late for a stripe is counted there for a moment, and the waiter's sum may see that: then the slot
-/// stays, the lease in the word is released without a queued change, and only the stripe can tell of the waiter.
+/// A thread that is too late for a stripe is counted there for a moment, and the waiter's sum may
+/// include it. Then the slot stays, the lease in the word is released without a queued change, and
+/// the thread can see the waiter only through the stripe.
+// Holds: WA3.
 #[test]
 fn a_use_too_late_for_its_stripe_sees_the_waiter() {
     explore_more("use of a hot word, look for waiters vs wait, deflate", || {
@@ -245,7 +259,7 @@ fn a_use_too_late_for_its_stripe_sees_the_waiter() {
     });
 }
 
-/// Two waiters and one return that is enough for both: the first wakes the second.
+/// One return has enough blocks for two waiters: the first waiter wakes the second.
 #[test]
 fn one_return_for_two_waiters() {
     explore_less("return 2 vs wait for 1 vs wait for 1", || {
@@ -263,14 +277,14 @@ fn one_return_for_two_waiters() {
     });
 }
 
-/// A world in which the namespace may have one block in leases and reservations.
+/// A world in which the namespace can pin one block.
 fn limited(capacity: usize, sequences: &[&[Token]]) -> Arc<World> {
     let world = world(capacity, sequences);
     world.space.set_quota(Quota::default().pinned_blocks(1));
     world
 }
 
-/// Takes a block that the world's namespace pays for.
+/// Takes a block that counts against the quota of the world's namespace; waits for it.
 fn wait_at_the_limit(world: &World) -> Reservation {
     let far = Instant::now() + Duration::from_secs(3600);
     let request = BlockRequest::new(1).paid_by(&world.space);
@@ -281,7 +295,8 @@ fn unlimited(world: &World) {
     world.space.set_quota(Quota::default());
 }
 
-/// The namespace's only charge is given back; blocks are there all the time.
+/// The namespace's only charge ends; there are free blocks all the time.
+// Holds: QU7.
 #[test]
 fn a_charge_returned_to_a_waiter() {
     explore("reserve 1 of 1, return vs wait for 1 of 1", || {
@@ -309,7 +324,7 @@ fn a_lease_released_to_a_waiter_at_its_limit() {
     });
 }
 
-/// An attempt that gets no block has a charge for a moment, which may hold back a waiter.
+/// An attempt that gets no block charges the namespace for a moment, which may hold back a waiter.
 #[test]
 fn a_refused_attempt_beside_a_waiter_at_its_limit() {
     explore_less("reserve 1 of 1, in vain or not vs return 1 vs wait for 1 of 1", || {
@@ -328,7 +343,8 @@ fn a_refused_attempt_beside_a_waiter_at_its_limit() {
     });
 }
 
-/// A waiter whose quota holds it back lets another one pass, whom nothing else wakes.
+/// A waiter that its quota holds back lets another waiter pass, which nothing else wakes.
+// Holds: QU7.
 #[test]
 fn a_waiter_at_its_limit_lets_another_one_pass() {
     explore_less("wait for 1 of 1 vs wait for 1 vs return 1", || {
@@ -352,8 +368,9 @@ fn a_waiter_at_its_limit_lets_another_one_pass() {
     });
 }
 
-/// An admission that its namespace's quota holds back is in the way of no growth there; when the charge before both ends it is
-/// served too.
+/// An admission that is held back by its namespace's quota does not block a growing sequence of
+/// that namespace. When the earlier charge ends, the admission is served as well.
+// Holds: QU9.
 #[test]
 fn a_growth_past_an_admission_of_its_namespace() {
     explore_less("wait for 2 of 2, 1 charged vs wait to grow by 1", || {
@@ -377,7 +394,8 @@ fn a_growth_past_an_admission_of_its_namespace() {
     });
 }
 
-/// An admission that looks first, and finds too few blocks, lets one that grows go on.
+/// An admission that tries first and finds too few blocks lets a growing sequence pass.
+// Holds: QU9.
 #[test]
 fn an_overdue_admission_that_does_not_fit_beside_growth() {
     explore_less("wait for 2 of 2, 1 held vs wait to grow by 1", || {
@@ -396,8 +414,9 @@ fn an_overdue_admission_that_does_not_fit_beside_growth() {
     });
 }
 
-/// A request that acquires has a lease while it looks, which keeps the only evictable block from one that grows: when it lets go it
-/// wakes that one, and nothing else does.
+/// During an attempt, an acquisition holds a lease on the only evictable block, which a growing
+/// sequence needs. When it releases the lease, it must wake that sequence; nothing else does.
+// Holds: QU8.
 #[test]
 fn an_acquisition_in_vain_beside_growth() {
     explore_less("acquire 1 8 vs wait to grow by 1", || {
@@ -427,7 +446,9 @@ fn an_acquisition_in_vain_beside_growth() {
     });
 }
 
-/// The acquisition's lease counts with its namespace's, so the growth may be refused for its quota while the other one looks.
+/// The acquisition's lease counts against its namespace's quota, so the growing sequence may be
+/// refused by the quota during the acquisition's attempt.
+// Holds: QU9.
 #[test]
 fn a_growth_beside_an_acquisition_of_its_namespace() {
     explore_less("acquire 1 2 8 vs wait to grow by 2, 3 of 3", || {
@@ -449,7 +470,7 @@ fn a_growth_beside_an_acquisition_of_its_namespace() {
     });
 }
 
-/// Two takers that do not wait, and one block: one gets it.
+/// Two threads take the only block without waiting: one gets it.
 #[test]
 fn two_takers_and_one_block() {
     explore("reserve 1 vs reserve 1", || {
@@ -466,7 +487,7 @@ fn two_takers_and_one_block() {
     });
 }
 
-/// A task's waker: its thread sleeps on it.
+/// A task's waker, on which the task's thread sleeps.
 #[derive(Default)]
 struct Woken {
     woken: Mutex<bool>,
@@ -490,7 +511,8 @@ impl Woken {
     }
 }
 
-/// Polls until it is ready, and sleeps in between: after a lost wake-up it would sleep for ever.
+/// Polls until the request is ready, and sleeps in between. After a lost wake-up it would sleep
+/// forever.
 fn await_one(world: &World) -> Reservation {
     let woken = Arc::new(Woken::default());
     let waker = Waker::from(Arc::clone(&woken));
@@ -515,8 +537,8 @@ fn a_reservation_returned_to_a_task() {
     });
 }
 
-/// The background evictor is short of blocks, and all blocks become evictable beside its look: it finds them, or it is
-/// woken.
+/// The background evictor needs blocks, and all blocks become evictable while it checks: it finds
+/// them, or it is woken.
 fn release_to_the_background(world: Arc<World>, held: PrefixMatch) {
     let evictor = Background::of(&world.cache, Watermarks::new(1, 1));
     let holder = spawn(move || drop(held));

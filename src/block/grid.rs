@@ -1,21 +1,24 @@
-//! Where blocks end in a sequence of tokens. Divides by the block size with a multiplication: a lookup divides several
-//! times, and a divide instruction takes as long as comparing a hundred tokens.
+//! The depths at which blocks end in a sequence of tokens. It divides by the block size with a
+//! multiplication: a lookup divides several times, and one divide instruction takes as long as
+//! comparing a hundred tokens.
 //!
-//! In a namespace of bigrams the keys are pairs of neighbouring tokens and the tree holds raw
-//! tokens: equal pairs up to `i` are equal tokens up to `i + 1`, so only the ends of blocks differ,
-//! by an offset of one. Depths are tokens compared; callers see tokens filled, one less. The handle
-//! and the lease have the offset, and the evictor reads it from the run's space.
+//! In a namespace of bigrams the keys are pairs of neighbouring tokens, but the tree holds single
+//! tokens. Equal pairs up to `i` are equal tokens up to `i + 1`, so only the ends of blocks differ,
+//! by an offset of one. Depths count compared tokens; callers see filled tokens, one less. Handles
+//! and leases keep the offset, and the evictor reads it from the run's space.
 
-/// Blocks of one size along the depths of a tree: block `k` ends at `offset + (k + 1) * tokens`.
+/// The blocks of one size along the depths of a tree: block `k` ends at
+/// `offset + (k + 1) * tokens`.
 ///
-/// The offset is zero where tokens are keys, and one where pairs of neighbouring tokens are: the last pair of a block needs
-/// one token beyond it.
+/// The offset is zero if tokens are keys, and one if pairs of neighbouring tokens are keys: the
+/// last pair of a block needs one token beyond the block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Grid {
     tokens: u32,
     offset: u32,
-    /// The upper 64 bits of `n * reciprocal` are `n / tokens`: exact for 32-bit operands (Lemire, Kaser, Kurz:
-    /// "Faster remainder by direct computation", 2019). Zero for a size of one, whose reciprocal needs a bit more.
+    /// The upper 64 bits of `n * reciprocal` are `n / tokens`, exactly for 32-bit operands (Lemire,
+    /// Kaser, Kurz: "Faster remainder by direct computation", 2019). Zero for a block size of one,
+    /// whose reciprocal would need one more bit.
     reciprocal: u64,
 }
 
@@ -32,7 +35,7 @@ impl Grid {
         Self { offset, ..self }
     }
 
-    /// Tokens in a block.
+    /// Number of tokens in a block.
     #[inline]
     pub(crate) fn tokens(self) -> usize {
         self.tokens as usize
@@ -43,7 +46,7 @@ impl Grid {
         self.offset
     }
 
-    /// Whole blocks in the first `depth` tokens, which are below 2^32.
+    /// Number of whole blocks in the first `depth` tokens; `depth` is below 2^32.
     #[inline]
     pub(crate) fn blocks(self, depth: usize) -> usize {
         debug_assert!(u32::try_from(depth).is_ok(), "{depth} tokens are more than depths can name");
@@ -67,7 +70,7 @@ impl Grid {
         self.end_of(self.blocks(depth))
     }
 
-    /// Tokens whose keys and values the blocks up to this boundary hold.
+    /// Number of tokens whose keys and values are in the blocks up to this boundary.
     #[inline]
     pub(crate) fn filled(self, boundary: usize) -> usize {
         boundary.saturating_sub(self.offset as usize)

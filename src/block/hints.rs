@@ -1,10 +1,12 @@
-//! Where free blocks may be: a tree of bits above the words of the pool.
+//! Hints where free blocks may be: a tree of bits above the words of the pool.
 //!
-//! A bit of the lowest level stands for a word of the pool, a bit of each further level for a word of the level below,
-//! up to a level of one word. So the next word that may have free blocks is found in a few steps, however large the pool is.
+//! A bit of the lowest level represents a word of the pool, and a bit of each further level a word
+//! of the level below, up to a level of one word. So the next word that may have free blocks is
+//! found in a few steps in a pool of any size.
 //!
-//! All of it is a hint, and every access is relaxed: a bit may be set where nothing is free, and for a moment clear where
-//! something is. A thread that was promised blocks and finds no bit looks at the words themselves.
+//! All bits are hints, and every access is relaxed: a bit may be set where nothing is free, and for
+//! a moment clear where something is. A thread that was promised blocks and finds no bit set looks
+//! at the words themselves.
 
 use crate::sync::gauge::{AtomicU64, Relaxed};
 
@@ -12,12 +14,12 @@ const BITS: usize = u64::BITS as usize;
 
 #[derive(Debug)]
 pub(super) struct Hints {
-    /// From the words of the pool upwards; the last level is one word.
+    /// The lowest level first; the last level is one word.
     levels: Box<[Box<[AtomicU64]>]>,
 }
 
 impl Hints {
-    /// For a pool of `words`, of which the first `free` have free blocks.
+    /// Makes the hints for a pool of `words` words, of which the first `free` have free blocks.
     pub(super) fn new(words: usize, free: usize) -> Self {
         let mut levels = Vec::new();
         let (mut below, mut free) = (words, free);
@@ -32,16 +34,16 @@ impl Hints {
         Self { levels: levels.into() }
     }
 
-    /// Word `at` has free blocks.
+    /// Marks that word `at` has free blocks.
     pub(super) fn set(&self, at: usize) {
         self.set_from(0, at);
     }
 
-    /// Sets bit `at` of the level at `height`, and those above that lead to it.
+    /// Sets bit `at` of the level at `height`, and the bits above that lead to it.
     fn set_from(&self, height: usize, mut at: usize) {
         for level in &self.levels[height..] {
             let (word, bit) = (&level[at / BITS], 1 << (at % BITS));
-            // Most givers find it set: a load leaves the line shared.
+            // Most threads that give blocks back find it set: a load leaves the cache line shared.
             if word.load(Relaxed) & bit != 0 {
                 return;
             }
@@ -50,12 +52,13 @@ impl Hints {
         }
     }
 
-    /// Word `at` was seen without free blocks. The caller looks at it again, and sets the hint anew if it has some now.
+    /// Marks that word `at` was seen without free blocks. The caller looks at the word again, and
+    /// sets the hint again if it has some now.
     pub(super) fn clear(&self, at: usize) {
         self.clear_from(0, at);
     }
 
-    /// Clears bit `at` of the level at `height`, and those above that lead to nothing then.
+    /// Clears bit `at` of the level at `height`, and the bits above that then lead to nothing.
     fn clear_from(&self, height: usize, mut at: usize) {
         for height in height..self.levels.len() {
             let (word, bit) = (&self.levels[height][at / BITS], 1 << (at % BITS));
@@ -63,7 +66,7 @@ impl Hints {
                 return;
             }
             let left = word.fetch_and(!bit, Relaxed) & !bit;
-            // Another thread may have set a bit below, and have found this one set.
+            // Another thread may have set a bit below and found this one set.
             if height > 0 && self.levels[height - 1][at].load(Relaxed) != 0 {
                 return self.set_from(height, at);
             }
@@ -74,12 +77,13 @@ impl Hints {
         }
     }
 
-    /// The first word beyond `at` that may have free blocks, or the first of all; nothing if no bit is set.
+    /// The first word after `at` that may have free blocks, or else the first of all; `None` if no
+    /// bit is set.
     pub(super) fn after(&self, at: usize) -> Option<usize> {
         self.from(at + 1).or_else(|| self.from(0))
     }
 
-    /// The first word from `at` on that may have free blocks.
+    /// The first word at or after `at` that may have free blocks.
     fn from(&self, at: usize) -> Option<usize> {
         let (mut height, mut next) = (0, at);
         while let Some(level) = self.levels.get(height) {
@@ -90,7 +94,7 @@ impl Hints {
             }
             match self.lowest(height, next / BITS * BITS + bits.trailing_zeros() as usize) {
                 Ok(word) => return Some(word),
-                // It leads nowhere: the search goes on beyond it.
+                // The bit leads to nothing: clear it and search again.
                 Err(empty) => {
                     self.clear_from(empty.0, empty.1);
                     (height, next) = (0, at);
@@ -104,7 +108,8 @@ impl Hints {
     ///
     /// # Errors
     ///
-    /// Height and place of a bit that leads to no bit below it: another thread set it after that one was cleared.
+    /// Height and place of a bit without any bit below it: a thread set it after the bit below was
+    /// cleared.
     fn lowest(&self, height: usize, mut at: usize) -> Result<usize, (usize, usize)> {
         for below in (0..height).rev() {
             let bits = self.levels[below][at].load(Relaxed);

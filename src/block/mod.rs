@@ -1,4 +1,4 @@
-//! Blocks: ids of the slots that hold keys and values, and the pool that hands them out.
+//! Blocks: the ids of KV blocks, and the pool that hands them out.
 
 mod grid;
 mod hints;
@@ -11,6 +11,7 @@ pub use slots::write_slots;
 
 /// The index of a KV block in the engine's KV memory. Opaque to the cache.
 ///
-/// An alias and not a type of its own, so that the ids go into an engine's block tables without conversion or copy. The
-/// price: the compiler does not tell a block id from a [`Token`](crate::Token) or from any other `u32`.
+/// An alias, not a new type, so that ids go into an engine's block tables without conversion or
+/// copy. The price is that the compiler does not distinguish a block id from a
+/// [`Token`](crate::Token) or any other `u32`.
 pub type BlockId = u32;

@@ -1,19 +1,22 @@
 //! The pool of free blocks: a bitmap and a count.
 //!
-//! Taking is all-or-nothing: first `n` is taken off the count, in one step or not at all, then `n` set bits are
-//! claimed, up to 64 in one read-modify-write. Giving back sets the bits first and then raises the count, so a thread that
-//! took `n` off the count finds `n` set bits in the end. Neighbouring bits make contiguous ids, and a bitmap has no ABA
-//! problem.
+//! Taking is all-or-nothing: a thread first lowers the count by `n`, in one step or not at all,
+//! then claims `n` set bits, up to 64 in one read-modify-write. Giving back sets the bits first and
+//! then raises the count, so a thread that has lowered the count by `n` always finds `n` set bits
+//! in the end. Neighbouring bits make contiguous ids, and a bitmap has no ABA problem.
 //!
-//! Where the caller chooses the ids (`take_these`) the count promises nothing: it follows the bits. A pool is used in one
-//! of the two ways only.
+//! If callers choose the ids (`take_these`), the count promises nothing and only follows the bits.
+//! A pool is used in only one of the two ways.
 //!
-//! A pool grows by ids beyond its capacity, which are given back to it: their bits have memory from the start.
+//! A pool grows by giving back ids beyond its capacity; memory for their bits is there from the
+//! start.
 //!
 //! # Invariants
 //!
-//! - **B1** A set bit is a free block. The count never exceeds the set bits that are not promised to a taker yet.
-//! - **B2** A block is given back once for each time it was taken; a second time panics before it does harm.
+//! - **B1** A set bit is a free block. The count is never more than the number of set bits that are
+//!   not yet promised to a taker.
+//! - **B2** A block is given back once for each time it was taken; giving it back a second time
+//!   panics before it does harm.
 //!
 //! # Orderings
 //!
@@ -36,27 +39,27 @@ use crate::sync::atomic::{
 };
 use crate::sync::gauge::AtomicUsize as AtomicGauge;
 
-/// Free blocks of one tier.
+/// The pool of free blocks of one tier.
 #[derive(Debug)]
 pub(crate) struct Pool {
     free: CachePadded<AtomicUsize>,
-    /// Word in which blocks were freed last, at which a search begins.
+    /// The word in which blocks were freed last; a search begins there.
     recent: CachePadded<AtomicUsize>,
     words: Box<[AtomicU64]>,
     hints: Hints,
-    /// Blocks that there are.
+    /// Present number of blocks.
     capacity: AtomicGauge,
-    /// Blocks that there may be.
+    /// Maximum number of blocks.
     limit: usize,
 }
 
 const BITS: usize = u64::BITS as usize;
 
-/// Blocks whose ids are listed at a time while a pool grows.
+/// Number of ids that are listed at a time while the pool grows.
 const GROWN_AT_ONCE: usize = 1 << 16;
 
 impl Pool {
-    /// All of `capacity` blocks are free, and there may be up to `limit`.
+    /// Makes a pool of `capacity` free blocks that can grow up to `limit` blocks.
     pub(crate) fn new(capacity: usize, limit: usize) -> Self {
         let word = |i: usize| match capacity.saturating_sub(i * BITS) {
             bits if bits >= BITS => u64::MAX,
@@ -72,7 +75,7 @@ impl Pool {
         }
     }
 
-    /// None of `capacity` blocks is free.
+    /// Makes a pool of `capacity` blocks, none of them free.
     pub(crate) fn empty(capacity: usize) -> Self {
         Self {
             free: CachePadded::new(AtomicUsize::new(0)),
@@ -85,16 +88,18 @@ impl Pool {
     }
 
     pub(crate) fn capacity(&self) -> usize {
-        // Relaxed: it only grows, and a thread that has a block of a larger pool got it after it grew (E9).
+        // Relaxed: it only grows, and a thread with a block of the grown pool took it after the
+        // growth (E9).
         self.capacity.load(Relaxed)
     }
 
-    /// The most blocks that there may be.
+    /// The maximum number of blocks.
     pub(crate) fn limit(&self) -> usize {
         self.limit
     }
 
-    /// Adds free blocks; their ids, or nothing if there would be more than the limit. Lock-free.
+    /// Adds free blocks and returns their ids; `None` if there would be more than the limit.
+    /// Lock-free.
     pub(crate) fn grow(&self, blocks: usize) -> Option<Range<BlockId>> {
         let more = |capacity: usize| capacity.checked_add(blocks).filter(|capacity| *capacity <= self.limit);
         // Relaxed: as in `capacity`.
@@ -109,8 +114,9 @@ impl Pool {
     }
 
     pub(crate) fn free(&self) -> usize {
-        // Relaxed: a count that may be old as soon as it is read. Where it follows the bits it can fall below zero for
-        // a moment: a thread may take bits before the thread that set them has counted them.
+        // Relaxed: a count that may be old as soon as it is read. With `take_these` it can be below
+        // zero for a moment, because a thread may take bits before the thread that set them has
+        // counted them.
         usize::try_from(self.free.load(Relaxed) as isize).unwrap_or(0)
     }
 
@@ -153,23 +159,24 @@ impl Pool {
             let was_free = word.is_some_and(|word| word.fetch_and(!bit(block), Acquire) & bit(block) != 0);
             if !was_free {
                 for &block in &blocks[..taken] {
-                    // Relaxed: it was not used; a read-modify-write continues the release sequence of `give_back` (E9).
+                    // Relaxed: the block was not used; a read-modify-write continues the release
+                    // sequence of `give_back` (E9).
                     self.words[block as usize / BITS].fetch_or(bit(block), Relaxed);
                 }
                 return Err(block);
             }
         }
-        // Relaxed: this count promises nothing; the bits have the edge.
+        // Relaxed: in this use the count promises nothing; the bits have the edge.
         self.free.fetch_sub(blocks.len(), Relaxed);
         Ok(())
     }
 
-    /// Finds `n` set bits that the count has promised, and clears them.
+    /// Finds and clears `n` set bits that the count has promised to this thread.
     fn claim(&self, mut n: usize, blocks: &mut Vec<BlockId>) {
         // Relaxed: a hint.
         let mut at = self.recent.load(Relaxed);
         while n > 0 {
-            // Relaxed: a look before the read-modify-write that decides.
+            // Relaxed: a guess; the read-modify-write below decides.
             let word = self.words[at].load(Relaxed);
             if word != 0 {
                 let wanted = lowest(word, n);
@@ -187,12 +194,13 @@ impl Pool {
         self.recent.store(at, Relaxed);
     }
 
-    /// Where to look next, after word `at` had too few blocks: the next one with a hint; without any, its neighbour.
+    /// The word to search after word `at` had too few blocks: the next one with a hint, or its
+    /// neighbour if there is no hint.
     ///
-    /// A promised block is found even if its hint is lost: words without blocks lose their hints one by one, and then
-    /// every word is looked at.
+    /// A promised block is found even if its hint is lost: words without blocks lose their hints
+    /// one by one, and then every word is searched.
     fn next(&self, at: usize) -> usize {
-        // Relaxed: hints follow the words, and nothing is decided on them.
+        // Relaxed: hints follow the words and decide nothing.
         if self.words[at].load(Relaxed) == 0 {
             self.hints.clear(at);
             if self.words[at].load(Relaxed) != 0 {
@@ -202,11 +210,11 @@ impl Pool {
         self.hints.after(at).filter(|next| *next != at).unwrap_or((at + 1) % self.words.len())
     }
 
-    /// Makes `blocks` free again. Lock-free.
+    /// Makes `blocks` free. Lock-free.
     ///
     /// # Panics
     ///
-    /// If one of them is free already or not of this pool (B2).
+    /// If one of them is already free or is not of this pool (B2).
     pub(crate) fn give_back(&self, blocks: &[BlockId]) {
         let Some(first) = blocks.first() else { return };
         let mut raised = Raised { free: &self.free, blocks: 0 };
@@ -232,13 +240,13 @@ impl Pool {
         crate::sync::failpoint!("pool::set");
     }
 
-    /// Whether a block is free: for `validate`, at rest.
+    /// Whether a block is free. For `validate`, while the cache is at rest.
     pub(crate) fn is_free(&self, block: BlockId) -> bool {
         // Relaxed: at rest, nothing else runs.
         self.words[block as usize / BITS].load(Relaxed) & bit(block) != 0
     }
 
-    /// Set bits that stand for no block: for `validate`, at rest.
+    /// Number of set bits beyond the capacity. For `validate`, while the cache is at rest.
     pub(crate) fn bits_beyond(&self) -> usize {
         let (full, used) = (self.capacity() / BITS, self.capacity() % BITS);
         let beyond = |(at, word): (usize, u64)| if at == full { word >> used } else { word };
@@ -247,13 +255,13 @@ impl Pool {
         words.map(|word| beyond(word).count_ones() as usize).sum()
     }
 
-    /// Set bits, counted one by one: for `validate`, at rest.
+    /// Number of set bits, counted one by one. For `validate`, while the cache is at rest.
     pub(crate) fn count_bits(&self) -> usize {
         // Relaxed: at rest, nothing else runs.
         self.words.iter().map(|word| word.load(Relaxed).count_ones() as usize).sum()
     }
 
-    /// Flips a bit and leaves the count.
+    /// Flips a bit without changing the count.
     #[cfg(test)]
     pub(crate) fn flip_bit(&self, block: BlockId) {
         let word = &self.words[block as usize / BITS];
@@ -262,7 +270,7 @@ impl Pool {
     }
 }
 
-/// Blocks whose bits were set, by which the count is raised in the end: after a panic too.
+/// Raises the count by the blocks whose bits were set, at the end or after a panic.
 struct Raised<'a> {
     free: &'a AtomicUsize,
     blocks: usize,
@@ -270,8 +278,8 @@ struct Raised<'a> {
 
 impl Drop for Raised<'_> {
     fn drop(&mut self) {
-        // Release: E10. Later read-modify-writes continue the sequence, so one acquire sees the bits of every earlier `give_back`.
-        // Acquire: E16.
+        // Release: E10. Later read-modify-writes continue the sequence, so one acquire sees the
+        // bits of every earlier `give_back`. Acquire: E16.
         self.free.fetch_add(self.blocks, AcqRel);
     }
 }
@@ -280,7 +288,7 @@ fn bit(block: BlockId) -> u64 {
     1 << (block as usize % BITS)
 }
 
-/// The bits of the first blocks that follow each other in one word, and the blocks after those.
+/// The bits of the leading blocks with consecutive ids in one word, and the blocks after those.
 fn row_of(blocks: &[BlockId]) -> (u64, &[BlockId]) {
     let (first, room) = (blocks[0], BITS - blocks[0] as usize % BITS);
     let neighbours = blocks.iter().take(room).zip(first..).take_while(|(block, next)| *block == next);
@@ -304,7 +312,7 @@ fn push_ids(word: usize, mut bits: u64, blocks: &mut Vec<BlockId>) {
     let base = (word * BITS) as BlockId;
     let first = bits.trailing_zeros();
     if first + bits.count_ones() == BITS as u32 - bits.leading_zeros() {
-        // Neighbours, as they mostly are.
+        // Neighbours, as in most cases.
         blocks.extend(base + first..base + first + bits.count_ones());
         return;
     }

@@ -1,15 +1,15 @@
-//! Slots: where each token's keys and values lie, as engines address them.
+//! Slots: the addresses of each token's keys and values, as engines count them.
 
 use std::ops::Range;
 
 use super::BlockId;
 
-/// Writes the slots of a sequence's tokens, `block id * block_size + place in the block`, for the tokens in `tokens`, of a sequence
-/// whose blocks are `blocks`; in one pass. Allocates nothing.
+/// Writes the slots of the tokens in `tokens`, a range of a sequence whose blocks are `blocks`. The
+/// slot of a token is `block id * block_size + place in the block`. One pass, no allocation.
 ///
 /// # Panics
 ///
-/// If `slots` has not one place for each token, or the tokens lie beyond the blocks.
+/// If the length of `slots` is not the number of tokens, or a token is beyond the blocks.
 ///
 /// # Examples
 ///

@@ -1,4 +1,4 @@
-//! Configuring a cache.
+//! Configuring and building a cache.
 
 use std::fmt;
 use std::num::NonZeroUsize;
@@ -54,13 +54,14 @@ pub struct Builder {
     time_to_idle: Option<Duration>,
     external: bool,
     sink: Option<Sink>,
-    /// The most blocks that it may grow to.
+    /// The maximum number of blocks that it may grow to.
     limit: usize,
-    /// The most points that can be hot at once.
+    /// The maximum number of points that can be hot at once.
     pub(crate) hot_points: usize,
     /// Whether waiting for blocks is possible.
     pub(crate) waiting: bool,
-    /// Whether a thread publishes what it asks for where no other one waits for the evictor: for tests and models.
+    /// Whether a thread publishes its request even if no other thread waits for the evictor: for
+    /// tests and models.
     pub(crate) publishing: bool,
 }
 
@@ -102,7 +103,7 @@ pub enum BuildError {
     },
     /// The block size exceeds the length of the longest sequence.
     BlockSizeTooLarge {
-        /// Tokens asked for.
+        /// Tokens requested.
         block_size: usize,
     },
 }
@@ -131,11 +132,12 @@ impl fmt::Display for BuildError {
 
 impl std::error::Error for BuildError {}
 
-/// The most points that can be hot at once; none in loom's models, except those about hot points.
+/// The maximum number of points that can be hot at once; none in loom's models, except those about
+/// hot points.
 const HOT_POINTS: usize = if cfg!(radixkv_loom) { 0 } else { model_size(63, 1) };
 
-/// Stripes of a hot point: one for each core. Two in models, which make many caches and would ask the system each time; 16 where
-/// `ci/lines.sh` counts for 16 cores.
+/// Number of stripes of a hot point: one for each core. Two in models, which make many caches and
+/// would otherwise query the system each time; 16 where `ci/lines.sh` counts for 16 cores.
 fn stripes() -> usize {
     match if cfg!(radixkv_lines) { 16 } else { model_size(0, 2) } {
         0 => thread::available_parallelism().map_or(1, NonZeroUsize::get),
@@ -193,7 +195,7 @@ impl Builder {
         self
     }
 
-    /// Which thread evicts. Default: [`Eviction::Inline`], and no thread is started.
+    /// Sets which thread evicts. Default: [`Eviction::Inline`], and no thread is started.
     ///
     /// # Examples
     ///
@@ -214,12 +216,13 @@ impl Builder {
     /// Removes prefixes that were not used for `duration`, whether or not their blocks are needed;
     /// counted as [`Stats::aged_blocks`](crate::Stats::aged_blocks). Default: never.
     ///
-    /// Matches, resumes and inserts are uses; a leased prefix stays until its leases are dropped. A background evictor
-    /// looks by itself, at intervals of an eighth of `duration`, but at least a millisecond and at most a second: a
-    /// prefix is dropped late by one interval at most. With inline eviction [`PrefixCache::run_once`] and
-    /// [`PrefixCache::settle`] drop them. Under [`Clock::Logical`] a nanosecond is one unit, and
-    /// [`PrefixCache::set_time`] calls the background evictor. Costs a second order of the candidates: about 70 bytes for
-    /// each idle end of a run, and the time to keep it.
+    /// Matches, resumes and inserts are uses; a leased prefix stays until its leases are dropped. A
+    /// background evictor checks at intervals of an eighth of `duration`, but at least a
+    /// millisecond and at most a second, so a prefix is removed at most one interval late. With
+    /// inline eviction [`PrefixCache::run_once`] and [`PrefixCache::settle`] remove prefixes. Under
+    /// [`Clock::Logical`] a nanosecond is one unit, and [`PrefixCache::set_time`] calls the
+    /// background evictor. The cost is a second order of the candidates: about 70 bytes for each
+    /// idle end of a run, and the time to maintain it.
     ///
     /// # Examples
     ///
@@ -241,10 +244,11 @@ impl Builder {
         self
     }
 
-    /// Sets where evicted blocks go before they are used again. Default: nowhere.
+    /// Sets the sink that receives evicted blocks before they are used again. Default: none.
     ///
-    /// See [`EvictionSink`] for what it receives and when. [`Settings::set_eviction_sink`](super::Settings::set_eviction_sink) sets
-    /// it while the cache runs.
+    /// See [`EvictionSink`] for what it receives and when.
+    /// [`Settings::set_eviction_sink`](super::Settings::set_eviction_sink) sets it while the cache
+    /// runs.
     ///
     /// # Examples
     ///
@@ -264,11 +268,12 @@ impl Builder {
     /// Lets the engine own the pool: it passes ids of its blocks to the cache, and takes evicted
     /// ids back. Default: the cache owns the pool.
     ///
-    /// Ids are `0..capacity_blocks`, and the engine has all of them at first. [`ExternalPool::adopt`](super::ExternalPool::adopt)
-    /// passes some to the cache for an insert; [`reserve`](super::Session::reserve) is refused. Blocks that are evicted,
-    /// cleared or given up wait for [`take_evicted`](super::ExternalPool::take_evicted). The cache cannot know when the engine is short of
-    /// blocks: it evicts when [`PrefixCache::evict`] is called, or, with [`Eviction::Background`], to keep the number of
-    /// evicted ids between the watermarks.
+    /// Ids are `0..capacity_blocks`, and the engine has all of them at first.
+    /// [`ExternalPool::adopt`](super::ExternalPool::adopt) passes some to the cache for an insert;
+    /// [`reserve`](super::Session::reserve) is refused. Blocks that are evicted, cleared or given
+    /// up wait for [`take_evicted`](super::ExternalPool::take_evicted). The cache cannot know when
+    /// the engine is short of blocks: it evicts when [`PrefixCache::evict`] is called, or, with
+    /// [`Eviction::Background`], to keep the number of evicted ids between the watermarks.
     ///
     /// # Examples
     ///
@@ -287,9 +292,11 @@ impl Builder {
         self
     }
 
-    /// Lets the cache [grow](PrefixCache::grow) to this many blocks while it is in use. Default: it does not grow.
+    /// Lets the cache [grow](PrefixCache::grow) to this many blocks while it is in use. Default: it
+    /// does not grow.
     ///
-    /// Each block that may come costs a bit at once, two with an external pool. The capacity to begin with may then be zero.
+    /// Each block up to the limit costs one bit from the start, or two with an external pool. The
+    /// initial capacity may then be zero.
     ///
     /// # Examples
     ///
@@ -316,8 +323,8 @@ impl Builder {
     ///
     /// # Errors
     ///
-    /// If block size or capacity are zero or too large, if the watermarks do not fit, or if the system does not start the
-    /// evictor's thread.
+    /// [`BuildError`] if block size or capacity are zero or too large, if the watermarks do not
+    /// fit, or if the system does not start the evictor's thread.
     ///
     /// # Examples
     ///
@@ -336,7 +343,7 @@ impl Builder {
         let grid = Grid::new(self.block_size as u32);
         let (idle, participant) = (Idle::new(), domain.register());
         let namespaces = Registry::new(grid, domain.records().row(), &participant);
-        // There is a place for it.
+        // The list is empty, so it has room.
         drop(idle.put(participant));
         let live = Arc::new(Live { watermarks, time_to_idle: self.time_to_idle, ..Live::default() });
         let inner = Inner {

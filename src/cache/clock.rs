@@ -1,4 +1,4 @@
-//! Time: the stamps of matches and inserts, and deadlines.
+//! A cache's time: the stamps of matches and inserts, and the time of deadlines.
 
 use std::time::{Duration, Instant};
 
@@ -25,12 +25,13 @@ use crate::sync::gauge::{AtomicBool, AtomicU64, Relaxed};
 pub enum Clock {
     /// The monotonic clock of the machine, in its own fine ticks since the cache was built.
     ///
-    /// Setting the machine's date changes nothing. Time in which the machine is suspended may count for the order of
-    /// uses and not for deadlines, or the other way round.
+    /// Setting the machine's date changes nothing. Time in which the machine is suspended may count
+    /// for the order of uses but not for deadlines, or the reverse.
     #[default]
     Monotonic,
-    /// The time that [`PrefixCache::set_time`](crate::PrefixCache::set_time) sets, 0 at first, any 64 bits: a replay then
-    /// depends on its trace alone. Where a verb takes a duration, a nanosecond is one unit of this clock.
+    /// The time that [`PrefixCache::set_time`](crate::PrefixCache::set_time) sets, 0 at first, any
+    /// 64 bits: a replay then depends only on its trace. If a method takes a duration, a nanosecond
+    /// is one unit of this clock.
     Logical,
 }
 
@@ -38,9 +39,10 @@ pub enum Clock {
 enum Source {
     /// The processor's time stamp counter when the cache was built, and that moment.
     Ticks(u64, Instant),
-    /// The moment when the cache was built, on a processor whose counter does not run at one rate.
+    /// The moment when the cache was built, on a processor whose counter does not run at a constant
+    /// rate.
     Instant(Instant),
-    /// The time that was set last, and the latest that was ever set.
+    /// The time that was set last, and the latest time that was ever set.
     Logical(AtomicU64, AtomicU64),
 }
 
@@ -48,7 +50,7 @@ enum Source {
 #[derive(Debug)]
 pub(super) struct Time {
     source: Source,
-    /// Whether a deadline was ever made: if not, the time need not be read for deadlines.
+    /// Whether a deadline was ever made; if not, the time of deadlines need not be read.
     has_deadlines: AtomicBool,
 }
 
@@ -74,7 +76,7 @@ impl Time {
         }
     }
 
-    /// The present moment, among the stamps.
+    /// The present moment as a stamp.
     pub(super) fn present(&self) -> Present {
         let now = self.now();
         let nanoseconds = match &self.source {
@@ -84,10 +86,11 @@ impl Time {
         Present { now, nanoseconds }
     }
 
-    /// The time of deadlines: nanoseconds since the cache was built, or the latest time that a logical clock was set to.
-    /// It never goes back: otherwise the end of a retention would depend on when other threads looked.
+    /// The time of deadlines: nanoseconds since the cache was built, or the latest time that a
+    /// logical clock was set to. It never goes back; otherwise the end of a retention would depend
+    /// on when other threads looked at the time.
     ///
-    /// Not the time of stamps, whose unit is a tick of unknown length.
+    /// It differs from the time of stamps, whose unit is a tick of unknown length.
     fn elapsed(&self) -> u64 {
         match &self.source {
             Source::Ticks(_, start) | Source::Instant(start) => nanoseconds(start.elapsed()),
@@ -96,27 +99,27 @@ impl Time {
         }
     }
 
-    /// [`elapsed`](Self::elapsed), or zero if there is no deadline to compare it with.
+    /// [`elapsed`](Self::elapsed), or zero if no deadline was ever made.
     pub(super) fn elapsed_for_deadlines(&self) -> u64 {
         if self.has_deadlines() { self.elapsed() } else { 0 }
     }
 
     /// Whether a deadline was ever made.
     pub(super) fn has_deadlines(&self) -> bool {
-        // Relaxed: a thread that makes a deadline sets this before it releases the point, and so before the evictor sees
-        // the deadline.
+        // Relaxed: a thread that makes a deadline sets this before it releases the point, so before
+        // the evictor sees the deadline.
         self.has_deadlines.load(Relaxed)
     }
 
-    /// The deadline that lies `duration` ahead, to be compared with [`elapsed`](Self::elapsed).
+    /// The deadline that is `duration` ahead, to be compared with [`elapsed`](Self::elapsed).
     pub(super) fn after(&self, duration: Duration) -> u64 {
         // Relaxed: as above.
         self.has_deadlines.store(true, Relaxed);
         self.elapsed().saturating_add(nanoseconds(duration))
     }
 
-    /// The machine's moment at which [`elapsed`](Self::elapsed) reaches `deadline`; `None` for a logical clock, which does
-    /// not advance by itself.
+    /// The `Instant` at which [`elapsed`](Self::elapsed) reaches `deadline`; `None` for a logical
+    /// clock, which advances only when it is set.
     pub(super) fn moment(&self, deadline: u64) -> Option<Instant> {
         match &self.source {
             Source::Ticks(_, start) | Source::Instant(start) => start.checked_add(Duration::from_nanos(deadline)),
@@ -124,7 +127,7 @@ impl Time {
         }
     }
 
-    /// Whether it goes on only when it is set.
+    /// Whether it is a logical clock, which advances only when it is set.
     pub(super) fn is_logical(&self) -> bool {
         matches!(self.source, Source::Logical(..))
     }
@@ -146,13 +149,13 @@ pub(super) struct Present {
 }
 
 impl Present {
-    /// The stamp of the moment that lies `duration` back; `None` if the cache is younger.
+    /// The stamp of the moment `duration` ago; `None` if the cache is younger.
     pub(super) fn before(self, duration: Duration) -> Option<u64> {
         let duration = nanoseconds(duration);
         if self.now == self.nanoseconds {
             return self.now.checked_sub(duration);
         }
-        // The length of a tick follows from the number of ticks since the cache was built.
+        // The length of a tick is derived from the number of ticks since the cache was built.
         let ticks = u128::from(self.now) * u128::from(duration) / u128::from(self.nanoseconds);
         u64::try_from(ticks).ok().and_then(|ticks| self.now.checked_sub(ticks))
     }
@@ -173,7 +176,7 @@ mod ticks {
     const POWER_LEAF: u32 = 0x8000_0007;
     const INVARIANT: u32 = 1 << 8;
 
-    /// The counter, if it runs at one rate whatever the cores do.
+    /// Reads the counter, if it runs at a constant rate whatever the cores do.
     pub(super) fn now() -> Option<u64> {
         // SAFETY: every processor of this architecture has the instruction.
         let highest = unsafe { __cpuid(0x8000_0000) }.eax;

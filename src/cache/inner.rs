@@ -1,4 +1,7 @@
-//! `Inner`: what the handles of one cache share, and the ways to its evictor.
+//! `Inner`: the state that all handles of one cache share, and the ways to run work on its evictor.
+//!
+//! The evictor is behind one lock. A *turn* ([`Inner::turn`]) is one bounded hold of it, followed
+//! by the work that needs no lock: freeing memory, waking waiters and calling the eviction sink.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -24,7 +27,7 @@ use crate::tree::{Demotions, HotPoints, Ledger, Point, Queue};
 /// The most queue entries that one step of the evictor takes out.
 pub(super) const STEP: usize = 1024;
 
-/// What the handles of one cache share.
+/// The state that all handles of one cache share.
 pub(super) struct Inner {
     /// Where blocks end in sequences of tokens.
     pub(super) grid: Grid,
@@ -32,78 +35,80 @@ pub(super) struct Inner {
     pub(super) hot: HotPoints,
     /// Threads and tasks that wait for blocks.
     pub(super) wait_list: WaitList,
-    /// Sessions made so far, from which the next one gets its stripe.
+    /// Number of sessions made so far, from which the next one gets its stripe.
     pub(super) stripes: AtomicUsize,
     /// Free blocks; with an external pool, the blocks that the engine has.
     pub(super) pool: Pool,
-    /// With an external pool, blocks that the engine is to take back; `None` if the cache owns its pool.
+    /// With an external pool, blocks that the engine is to take back; `None` if the cache owns its
+    /// pool.
     pub(super) returned: Option<Pool>,
     pub(super) time: Time,
     pub(super) demotions: Demotions,
     pub(super) settings: LiveSettings,
-    /// Apart from what lookups read: each hold of the evictor's lock writes them.
+    /// On its own cache lines, apart from what lookups read, because each hold of the evictor's
+    /// lock writes it.
     pub(super) gauges: CachePadded<Gauges>,
     pub(super) seen: SeenBlocks,
     pub(super) namespaces: Registry,
     pub(super) background: OnceLock<Background>,
     pub(super) evictor: Mutex<Evictor>,
-    /// Blocks that the eviction sink has.
+    /// The count of blocks that the eviction sink has.
     pub(super) kept: KeptBlocks,
-    /// What threads that wait for the evictor ask for.
+    /// Requests of threads that wait for the evictor's lock.
     pub(super) publications: Publications,
-    /// Participants of sessions that have ended, and those that calls borrow.
+    /// Participants of sessions that have ended, which calls and new sessions borrow.
     pub(super) idle: Idle<Local>,
-    /// Sessions that have a participant of their own.
+    /// Number of sessions with their own participant.
     pub(super) own_participants: AtomicUsize,
-    /// The last field: memory that the other fields retire when they are dropped is freed with it.
+    /// The last field: memory that other fields retire when they are dropped is freed with it.
     pub(super) domain: Domain,
 }
 
-/// Whether a thread waits for the evictor, or goes on without it where another thread uses it.
+/// How long a thread waits for the evictor's lock.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Patience<'a> {
     Waits,
     Tries,
-    /// Waits until it gets the lock, or another thread has served what it has published.
+    /// Waits until it gets the lock, or another thread has served its published request.
     Publishes(&'a Publication<'a>),
 }
 
-/// What a turn leaves to be done without the lock.
+/// What is left to do after a turn, without the lock.
 struct Done<R> {
     result: R,
-    /// A lease on a retained prefix was released.
+    /// Whether a lease on a retained prefix was released.
     has_let_go: bool,
     for_sink: Option<Box<LeftForSink>>,
 }
 
 impl Inner {
-    /// Runs `work` with the evictor, once no other thread uses it.
+    /// Waits for the evictor's lock, and runs `work` under it.
     pub(super) fn evicting<R>(&self, work: impl FnOnce(&mut Evictor, Resources<'_>) -> R) -> R {
         self.evicting_near(0, work)
     }
 
-    /// As `evicting`, by a participant `near` a slot.
+    /// As `evicting`, with an idle participant from near slot `near`.
     pub(super) fn evicting_near<R>(&self, near: usize, work: impl FnOnce(&mut Evictor, Resources<'_>) -> R) -> R {
         self.awaited_turn(near, work, |_, _| ())
     }
 
-    /// As `evicting`, after which a thread that waits for the lock gets it.
+    /// As `evicting`, but then passes the lock to a thread that waits for it.
     pub(super) fn in_turn<R>(&self, work: impl FnOnce(&mut Evictor, Resources<'_>) -> R) -> R {
         self.in_turn_near(0, work)
     }
 
-    /// As `in_turn`, by a participant `near` a slot.
+    /// As `in_turn`, with an idle participant from near slot `near`.
     pub(super) fn in_turn_near<R>(&self, near: usize, work: impl FnOnce(&mut Evictor, Resources<'_>) -> R) -> R {
         self.awaited_turn(near, work, |evictor, _| unlock_fairly(evictor))
     }
 
-    /// Runs `work` with the evictor unless another thread uses it.
+    /// Runs `work` under the evictor's lock, unless another thread has the lock.
     pub(super) fn try_evicting<R>(&self, work: impl FnOnce(&mut Evictor, Resources<'_>) -> R) -> Option<R> {
         self.turn(0, Patience::Tries, work, |_, _| ())
     }
 
-    /// Runs `turn` as long as it returns true and no other thread uses the evictor. Between two turns a thread that waits for
-    /// the lock gets it.
+    /// Runs `turn` repeatedly while it returns true and no other thread has the evictor's lock.
+    /// Between two turns a waiting thread gets the lock.
     pub(super) fn while_evicting(&self, mut turn: impl FnMut(&mut Evictor, Resources<'_>) -> bool) {
         let leave = |evictor, more: &bool| {
             if *more {
@@ -113,7 +118,7 @@ impl Inner {
         while self.turn(0, Patience::Tries, &mut turn, leave) == Some(true) {}
     }
 
-    /// Changes a setting. Takes the evictor's lock.
+    /// Changes settings. Takes the evictor's lock.
     pub(super) fn change(&self, change: impl FnOnce(&mut Live)) {
         let changed: Result<(), Infallible> = self.try_change(|live| {
             change(live);
@@ -122,7 +127,7 @@ impl Inner {
         changed.unwrap_or_else(|never| match never {});
     }
 
-    /// The same, unless `change` fails.
+    /// As `change`, unless `change` fails.
     pub(super) fn try_change<E>(&self, change: impl FnOnce(&mut Live) -> Result<(), E>) -> Result<(), E> {
         let before = self.evicting(|evictor, _| {
             let mut live = Live::clone(&evictor.listeners.live);
@@ -131,18 +136,18 @@ impl Inner {
         before.map(drop)
     }
 
-    /// No prefix is dropped for its age earlier than so long after its last use.
+    /// The shortest time to idle: no prefix is removed for its age sooner after its last use.
     pub(super) fn shortest_time_to_idle(&self) -> Option<Duration> {
         self.settings.time_to_idle().into_iter().chain(self.gauges.shortest_time_to_idle()).min()
     }
 
-    /// A pass over what is too old now, if there may be anything.
+    /// A pass over prefixes that are too old now; `None` if there is no time to idle.
     pub(super) fn aging(&self) -> Option<AgingPass> {
         self.shortest_time_to_idle()?;
         Some(AgingPass::new(self.time.present(), self.settings.time_to_idle()))
     }
 
-    /// One bounded step of the evictor; true if more is left.
+    /// Does one bounded step of the evictor; returns whether more is left.
     pub(super) fn step(&self, aging: Option<AgingPass>, evictor: &mut Evictor, resources: Resources<'_>) -> bool {
         within_span!("step");
         let more = evictor.step(STEP, aging, resources);
@@ -150,8 +155,8 @@ impl Inner {
         more || forgetting
     }
 
-    /// Takes in every change made before the call, and every lease, in steps between which other threads get their turn; stops where it
-    /// gets no lock. Whether all were taken in.
+    /// Takes in every change made before the call, and every silent lease, in steps between which
+    /// other threads get their turn. Stops if it gets no lock; returns whether all were taken in.
     pub(super) fn settle_by(&self, patience: Patience<'_>) -> bool {
         let (mut goal, mut pass) = (None, LeasePass::default());
         loop {
@@ -165,13 +170,13 @@ impl Inner {
         }
     }
 
-    /// Runs `work` with the evictor once it has taken in every change made before the call: in steps, between which other
-    /// threads get their turn.
+    /// Runs `work` under the evictor's lock after every change made before the call was taken in:
+    /// in steps, between which other threads get their turn.
     pub(super) fn settled<R>(&self, work: impl FnOnce(&mut Evictor, Resources<'_>) -> R) -> R {
         self.settled_near(0, Patience::Waits, work).expect("it waited for the lock")
     }
 
-    /// As `settled`, by a participant `near` a slot; nothing where `turn` does nothing.
+    /// As `settled`, with a participant from near slot `near`; `None` if `turn` returns `None`.
     pub(super) fn settled_near<R>(
         &self,
         near: usize,
@@ -196,8 +201,8 @@ impl Inner {
         }
     }
 
-    /// Frees what it can of the index memory that turns of the evictor have retired. If nothing is cached, gives back the memory
-    /// that is kept for what will be.
+    /// Frees as much as possible of the index memory that turns of the evictor have retired. If
+    /// nothing is cached, returns spare memory to the system.
     pub(super) fn reclaim(&self) {
         self.idle.for_each_idle(Local::hand_over);
         self.participant().reclaim();
@@ -207,7 +212,7 @@ impl Inner {
         }
     }
 
-    /// A turn for which this thread waits.
+    /// Runs a turn for which this thread waits.
     fn awaited_turn<'a, R>(
         &'a self,
         near: usize,
@@ -217,10 +222,12 @@ impl Inner {
         self.turn(near, Patience::Waits, work, leave).expect("it waited for the lock")
     }
 
-    /// Runs `work` with the evictor, by a participant `near` a slot, and lets `leave` unlock it; nothing if it gets no lock, or was served meanwhile. Then unlinks
-    /// what has died, unmaps what tables have freed, hands garbage over, which may free some, wakes a waiter if blocks may have
-    /// become available, and calls the eviction sink. In this order because freeing takes time, and because a waker and a sink are the
-    /// caller's code, and run under no lock.
+    /// Runs `work` under the evictor's lock, with a participant from near slot `near`; `leave`
+    /// unlocks. Returns `None` if the lock was busy or the request was already served. After the
+    /// lock is released it unlinks dead runs, unmaps memory that tables have freed, hands garbage
+    /// over (which may free some), wakes a waiter if blocks may have become available, and calls
+    /// the eviction sink. Freeing takes time, and wakers and sinks are the caller's code, so none
+    /// of this runs under the lock.
     pub(super) fn turn<'a, R>(
         &'a self,
         near: usize,
@@ -236,7 +243,7 @@ impl Inner {
         let unlinking = dead.unlink_by(&guard, &self.seen);
         let Done { result, has_let_go, for_sink } =
             self.with_evictor(near, evictor, self.resources(&guard, &dead), work, leave);
-        // First: from here on the blocks are in reservations, which give them back if anything panics.
+        // First: from here on the blocks are in reservations, which give them back after a panic.
         let give = for_sink.map(|left| left.gather(&guard));
         drop(unlinking);
         drop(guard);
@@ -253,8 +260,9 @@ impl Inner {
         Some(result)
     }
 
-    /// The lock, and a guard that was pinned before: to pin frees garbage now and then, which takes longer than most turns. A thread
-    /// that sleeps for the lock is not pinned meanwhile, and pins under it.
+    /// Takes the lock, with a guard that was pinned before: pinning sometimes frees garbage, which
+    /// takes longer than most turns. A thread that sleeps for the lock is not pinned meanwhile, and
+    /// pins after it gets the lock.
     fn lock_pinned<'a, 'p>(
         &'a self,
         participant: &'p Local,
@@ -298,7 +306,7 @@ impl Inner {
         Done { result, has_let_go, for_sink }
     }
 
-    /// Calls the background evictor if an allocation has left too few free blocks.
+    /// Calls the background evictor if too few blocks are free after an allocation.
     #[inline]
     pub(super) fn note_blocks_left(&self) {
         if let Some(background) = self.background.get() {
@@ -308,7 +316,7 @@ impl Inner {
         }
     }
 
-    /// Called with no lock held after blocks may have become available.
+    /// Wakes waiters after blocks may have become available. Called with no lock held.
     #[inline]
     pub(super) fn ring(&self) {
         if self.wait_list.is_awaited() {
@@ -322,7 +330,7 @@ impl Inner {
         self.call_waiting_evictor();
     }
 
-    /// The part of it that wakes no waiter.
+    /// Calls the background evictor if it waits for blocks; wakes no other waiter.
     pub(super) fn call_waiting_evictor(&self) {
         if self.wait_list.evictor_wakes() {
             if let Some(background) = self.background.get() {
@@ -346,12 +354,12 @@ impl Inner {
         }
     }
 
-    /// Blocks that hold nothing.
+    /// Number of free blocks; with an external pool, also those that wait to be taken back.
     pub(super) fn free_blocks(&self) -> usize {
         self.pool.free() + self.returned.as_ref().map_or(0, Pool::free)
     }
 
-    /// Numbers of the cache as of the last settling.
+    /// The statistics of the cache as of the last settling.
     pub(super) fn stats(&self) -> Stats {
         let gauged = self.gauges.read(self.pool.capacity(), self.free_blocks());
         self.counted(Stats {
@@ -363,7 +371,8 @@ impl Inner {
         })
     }
 
-    /// A use at `now` undoes the demotions that were there before it, of `point` and of all that its marks flow to.
+    /// Undoes earlier demotions of `point`, and of all points to which its marks flow, for a use at
+    /// `now`.
     #[inline]
     pub(super) fn undo_demotions(&self, point: Ref<'_, Point>, now: u64, guard: &Guard<'_>) {
         if self.demotions.may_hide(now) {
@@ -384,7 +393,7 @@ impl Inner {
     }
 
     pub(super) fn next_stripe(&self) -> u8 {
-        // Relaxed: two sessions on one stripe are slower and nothing else.
+        // Relaxed: two sessions on one stripe are slower, but still correct.
         self.hot.stripe(self.stripes.fetch_add(1, Relaxed))
     }
 }
@@ -412,8 +421,8 @@ impl Drop for Inner {
             is_awaited: false,
         };
         let evictor = self.evictor.get_mut();
-        // The only leases left are those of retained prefixes in namespaces that stand, and they are freed with their
-        // trees. Settling ends the detached trees and empties the queue.
+        // The only leases left are those of retained prefixes in namespaces that were not dropped;
+        // they are freed with their trees. Settling ends the detached trees and empties the queue.
         evictor.settle(resources);
         drop(unlinking);
         evictor.publish(resources);

@@ -1,4 +1,8 @@
-//! Inserting: publishing computed blocks.
+//! Inserting: publishes computed blocks, so that lookups find them.
+//!
+//! Called by sessions. It checks the lease and the reservation, charges the namespace that pays,
+//! publishes the new blocks (`tree::insert`), and leaves the others in the reservation as
+//! duplicates.
 
 use std::fmt;
 
@@ -15,8 +19,8 @@ use crate::tree::Point;
 use crate::tree::insert::{NewTokens, Published, insert as publish_run};
 use crate::tree::path::append_blocks;
 
-/// Tokens of the longest sequence that can be inserted: depths have 31 bits, and on 32-bit machines an allocation is the
-/// limit.
+/// Number of tokens of the longest sequence that can be inserted: depths have 31 bits, and on
+/// 32-bit machines the size of an allocation is the limit.
 pub(crate) const MAX_TOKENS: usize = if usize::BITS > 32 { i32::MAX as usize } else { 1 << 27 };
 
 /// The result of an insert.
@@ -38,21 +42,21 @@ pub(crate) const MAX_TOKENS: usize = if usize::BITS > 32 { i32::MAX as usize } e
 #[non_exhaustive]
 #[must_use = "dropping it releases the lease on what was inserted"]
 pub struct Inserted {
-    /// A lease on the whole sequence that is cached now. It covers the prefix of the lease that the insert started
-    /// from, which may be dropped.
+    /// A lease on the whole cached sequence. It covers the prefix of the lease that the insert
+    /// started from, which may be dropped.
     pub lease: Lease,
-    /// The blocks that are cached for the tokens beyond the lease that the insert started from: those of another insert
-    /// where it was first.
+    /// The blocks that are cached for the tokens beyond the lease that the insert started from. If
+    /// another insert was first, these are its blocks.
     pub blocks: Vec<BlockId>,
-    /// The caller's blocks whose tokens were already cached; dropping them returns them.
+    /// The caller's blocks whose tokens were already cached; dropping this returns them.
     pub duplicates: Reservation,
-    /// Tokens at the end that fill no whole block and were not stored; with bigrams, at least the last token.
+    /// Number of tokens at the end that fill no whole block and were not stored; with bigrams, at
+    /// least the last token.
     pub dropped_tokens: usize,
 }
 
-/// The error of an insert, with the reservation. It keeps the blocks as long as it lives: one that
-/// is logged or carried on should be turned into its [`kind`](Self::kind), which is an error of its
-/// own.
+/// The error of an insert, with the reservation. It keeps the blocks as long as it lives: convert
+/// it into its [`kind`](Self::kind), which is also an error, before you log it or pass it on.
 ///
 /// # Examples
 ///
@@ -95,7 +99,8 @@ pub struct InsertError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum InsertErrorKind {
-    /// The reservation does not hold as many blocks as the sequence has whole blocks beyond the lease.
+    /// The reservation does not hold as many blocks as the sequence has whole blocks beyond the
+    /// lease.
     BlockCount {
         /// Whole blocks beyond the lease.
         needed: usize,
@@ -107,15 +112,16 @@ pub enum InsertErrorKind {
         /// Tokens of the sequence.
         tokens: usize,
     },
-    /// The namespace that pays for the reservation is another one, and the lease's namespace would have more blocks in leases
-    /// and reservations than its quota allows; retry once some of its leases or reservations are dropped, or reserve
-    /// blocks that it pays for ([`BlockRequest::paid_by`](super::BlockRequest::paid_by)).
+    /// Another namespace pays for the reservation, and the lease's namespace would have more blocks
+    /// in leases and reservations than its quota allows; retry once some of its leases or
+    /// reservations are dropped, or reserve blocks that it pays for
+    /// ([`BlockRequest::paid_by`](super::BlockRequest::paid_by)).
     OverQuota {
         /// Blocks that it would have to pay for.
         requested: usize,
         /// Blocks that it has in leases and reservations now.
         pinned: usize,
-        /// The most blocks that it may have there.
+        /// The most blocks that its quota allows there.
         limit: usize,
     },
     /// A fork of the reservation also holds this block: [`make_unique`](Reservation::make_unique)
@@ -124,12 +130,14 @@ pub enum InsertErrorKind {
         /// Its index in the reservation.
         index: usize,
     },
-    /// The lease protects nothing: its namespace was removed or cleared since, or had too many leases. Match again.
+    /// The lease protects nothing: its namespace was removed or cleared since, or had too many
+    /// leases. Match again.
     NamespaceDropped,
-    /// Blocks of the lease were [invalidated](super::PrefixCache::invalidate_blocks): match again, and compute what is missing.
+    /// Blocks of the lease were [invalidated](super::PrefixCache::invalidate_blocks): match again,
+    /// and compute what is missing.
     Invalidated,
-    /// Too many sequences branch off after the same token, or too many leases are held there: retry once some are
-    /// released.
+    /// Too many sequences branch off after the same token, or too many leases are held there: retry
+    /// once some are released.
     TooManyBranches,
 }
 
@@ -174,7 +182,7 @@ impl std::error::Error for InsertError {}
 
 impl std::error::Error for InsertErrorKind {}
 
-/// Gives the blocks back and keeps the reason: for who logs an error, or carries it on.
+/// Gives the blocks back and keeps the reason, to log an error or pass it on.
 impl From<InsertError> for InsertErrorKind {
     fn from(refused: InsertError) -> Self {
         refused.kind
@@ -182,8 +190,8 @@ impl From<InsertError> for InsertErrorKind {
 }
 
 impl Session {
-    /// Publishes what lies beyond `lease`; the lease on all of it, and the blocks that are cached beyond the first one. What is not needed stays
-    /// in the reservation.
+    /// Publishes the sequence beyond `lease`. Returns a lease on all of it, and the blocks that are
+    /// cached beyond `lease`. Blocks that are not needed stay in the reservation.
     fn publish(
         &self,
         lease: &Lease,
@@ -205,7 +213,8 @@ impl Session {
                 return Err(InsertErrorKind::OverQuota { requested, pinned, limit });
             }
         };
-        // Out of the reservation: a panic halfway then loses blocks, but never gives back blocks that the tree holds.
+        // Moved out of the reservation: a panic halfway then loses blocks, but never gives back
+        // blocks that the tree holds.
         let given = std::mem::take(&mut reservation.blocks);
         let (charged, limited) = (reservation.charge.blocks_of(holdings), holdings.cached_limit().is_some());
         let sequence = NewTokens { tokens: &tokens[..aligned], blocks: &given, grid, now, charged };
@@ -213,7 +222,7 @@ impl Session {
         reservation.blocks = given;
         let Ok(published) = published else {
             reservation.undo(moved);
-            // Leases that it took on its way were released.
+            // Leases that it took meanwhile were released.
             inner.ring();
             return Err(InsertErrorKind::TooManyBranches);
         };
@@ -221,7 +230,7 @@ impl Session {
         if reservation.keep_for_duplicates(moved) {
             inner.charge_ended();
         }
-        // Counted: a resume from here counts a use only of what lies beyond.
+        // Marked as counted: a resume from this lease moves its use instead of counting another.
         let mut new_lease = Lease::new(published.tip, aligned > 0, grid, self.strong_refs.take());
         new_lease.queried = true;
         let has_inserted = inner.mark_first_of(&left, from, &published, tokens, grid);
@@ -285,7 +294,8 @@ pub(super) fn insert(
 }
 
 impl Inner {
-    /// Marks the first of the blocks `left` to the tree, which were published beyond `from`, as seen; whether there is one.
+    /// Marks the first of the blocks `left` to the tree, which were published beyond `from`, as
+    /// seen. Returns whether there is one.
     fn mark_first_of(
         &self,
         left: &[BlockId],
@@ -306,7 +316,7 @@ impl Inner {
     }
 }
 
-/// The ids of the path from `from` to what was published, where the tree has taken the blocks `left`.
+/// The block ids from `from` to the published end. `left` are the blocks that the tree has taken.
 fn blocks_beyond(
     from: Ref<'_, Point>,
     published: &Published<'_>,
@@ -315,7 +325,7 @@ fn blocks_beyond(
     guard: &Guard<'_>,
 ) -> Vec<BlockId> {
     if published.fresh && published.duplicates == 0 {
-        // The path has these and no others.
+        // The path beyond `from` has exactly these blocks.
         return left;
     }
     let mut blocks = Vec::new();
@@ -324,8 +334,8 @@ fn blocks_beyond(
 }
 
 impl Reservation {
-    /// Leaves its blocks beyond the first `duplicates`, which the tree has now, and their charge; which they are. `handed_over` if
-    /// their run charges them until the evictor counts them.
+    /// Removes its blocks beyond the first `duplicates`, which the tree has now, and their charge;
+    /// returns them. `handed_over` if their run charges them until the evictor counts them.
     fn leave_to_tree(&mut self, duplicates: usize, handed_over: bool) -> Vec<BlockId> {
         let left = if duplicates == 0 { std::mem::take(&mut self.blocks) } else { self.blocks.split_off(duplicates) };
         self.charge.spend(left.len(), handed_over);

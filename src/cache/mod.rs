@@ -1,21 +1,22 @@
-//! The cache: composes tree, pool and policy, and is the only place with effects across them.
+//! The cache: composes tree, pool and policy. Only this module changes several of them in one
+//! operation.
 //!
 //! | file or folder | holds |
 //! |---|---|
-//! | `prefix_cache`, `inner` | the public handle, and what all handles share |
-//! | `api` | the public methods of each handle, in the order of its page |
-//! | `builder`, `settings` | configuration and its checks; what can change at run time |
-//! | `session`, `participant` | what the verbs of one scheduler thread share; its part in the epochs |
-//! | `insert` | publishing what was computed |
-//! | `matching` | what lookups find, and what is counted of them |
-//! | `leases` | leases, and what may be asked for the prefix of one |
-//! | `blocks`, `line` | taking blocks and holding them; waiting for them |
-//! | `evictor` | accounts, ranking, trimming, and who is told of them |
-//! | `eviction` | the verbs, the thread and the sink around it |
-//! | `namespaces` | trees that never share, and their limits |
-//! | `listening` | events, and listings of one moment |
-//! | `numbers`, `clock`, `spans` | what is counted, time, what the crate `tracing` is told |
-//! | `checks` | the check of every invariant, and what it reports |
+//! | `prefix_cache`, `inner` | the public handle, and the state that all handles share |
+//! | `api` | the public methods of each handle, in the order of its documentation page |
+//! | `builder`, `settings` | configuration and its checks; settings that can change at run time |
+//! | `session`, `participant` | the state that operations of one scheduler thread share; its registration with the epochs |
+//! | `insert` | publishing computed blocks |
+//! | `matching` | lookups, and the statistics of them |
+//! | `leases` | leases, and requests for the prefix of a lease (priority, retention) |
+//! | `blocks`, `line` | reserving blocks; waiting for blocks |
+//! | `evictor` | accounts, ranking, trimming, and the listeners that are told of them |
+//! | `eviction` | operations that evict, the background thread, the eviction sink |
+//! | `namespaces` | trees that never share blocks, and their limits |
+//! | `listening` | channels of events, and listings of one moment |
+//! | `numbers`, `clock`, `spans` | statistics, time, spans for the crate `tracing` |
+//! | `checks` | the check of every invariant, and its report |
 
 mod api;
 mod blocks;

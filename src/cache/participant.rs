@@ -1,11 +1,12 @@
-//! The participant through which one call pins the index.
+//! The participant with which one call pins the epoch: a registration with the epochs (`reclaim`),
+//! owned by a session or lent for a call.
 
 use std::ops::Deref;
 
 use super::inner::Inner;
 use crate::reclaim::{Lent, Local};
 
-/// A session's own participant, or one that is lent for the length of the call.
+/// A session's own participant, or one that is lent for the duration of a call.
 #[derive(Debug)]
 pub(super) enum Participant<'a> {
     Own(&'a Local),
@@ -27,7 +28,7 @@ impl Deref for Participant<'_> {
 impl Drop for Participant<'_> {
     #[inline]
     fn drop(&mut self) {
-        // What is lent may not be asked for again for long.
+        // Its garbage is handed over, because it may not be lent again for a long time.
         if let Self::Lent(lent) = self {
             lent.hand_over();
         }
@@ -35,12 +36,12 @@ impl Drop for Participant<'_> {
 }
 
 impl Inner {
-    /// A participant for the length of a call.
+    /// Borrows a participant for the duration of a call.
     pub(super) fn participant(&self) -> Participant<'_> {
         self.lend(0)
     }
 
-    /// The same, `near` a slot.
+    /// As `participant`; the search for an idle one starts at slot `near`.
     pub(super) fn lend(&self, near: usize) -> Participant<'_> {
         Participant::Lent(self.idle.lend(near, || self.domain.register()))
     }

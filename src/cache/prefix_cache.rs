@@ -5,14 +5,17 @@ use std::fmt;
 use super::inner::Inner;
 use crate::sync::Arc;
 
-/// A concurrent prefix cache: maps token sequences to the KV blocks that hold their keys and values.
+/// A concurrent prefix cache: maps token sequences to the KV blocks that hold their keys and
+/// values.
 ///
-/// A handle: clones share one cache, which lives as long as any handle, [`Session`](crate::Session), [`Lease`](crate::Lease),
-/// [`Reservation`](crate::Reservation) or other handle made from it. The thread that drops the last of them frees the
-/// index, which takes about 3 s for a million runs. A handle that is forgotten ([`std::mem::forget`]) keeps the cache
-/// for good.
+/// A handle: clones share one cache, which lives as long as any handle,
+/// [`Session`](crate::Session), [`Lease`](crate::Lease), [`Reservation`](crate::Reservation) or
+/// other handle made from it. The thread that drops the last of them frees the index, which takes
+/// about 3 s for a million runs. A handle that is forgotten ([`std::mem::forget`]) keeps the cache
+/// alive for ever.
 ///
-/// A cache is not persistent, and holds ids, tokens and counts only: keys and values stay in the engine's memory.
+/// A cache is not persistent, and holds only ids, tokens and counts: keys and values stay in the
+/// engine's memory.
 ///
 /// | verb | takes effect | progress | allocates |
 /// |---|---|---|---|
@@ -25,43 +28,48 @@ use crate::sync::Arc;
 /// | [`PrefixCache::evict`], [`settle`](Self::settle), [`clear`](Self::clear) | | takes the evictor's lock | the evictor's tables |
 /// | [`PrefixCache::stats`] | | never waits | the evictor's tables |
 ///
-/// *Takes the evictor's lock* means that the verb waits while another thread evicts: a fraction of a millisecond at a time.
+/// *Takes the evictor's lock* means that the method waits while another thread evicts: a fraction
+/// of a millisecond at a time.
 ///
-/// Without a background evictor, each 256th verb of a session *helps*, or each 1,024th as long as there is little to do: if
-/// no other thread is evicting, it takes up to 1,024 queued changes into the evictor's tables, which may allocate, and does
-/// a bounded part of other pending work. A waker that is called (`reserve_async`, of the feature `async`) runs on the
-/// thread that made blocks available.
+/// Without a background evictor, a reservation that must evict also does a bounded part of other
+/// pending work, such as an exchange of the policy. A waker that is called (`reserve_async`, of the
+/// feature `async`) runs on the thread that made blocks available.
 ///
 /// # Misuse
 ///
-/// Two mistakes are the caller's fault, in every verb alike: a handle that belongs to another cache (a namespace, lease,
-/// weak lease or reservation), and tokens that are shorter than the sequence of their lease. So are a block index outside a
-/// reservation, joining reservations that different namespaces pay for, and copying into a block that is missing or shared.
-/// The verb panics before it has changed anything; values that it consumes are dropped, and their blocks return to the pool.
-/// A caller that cannot rule a mistake out asks first: [`Lease::is_of`](crate::Lease::is_of), its twins on the other
-/// handles, [`Reservation::has_payer_of`](crate::Reservation::has_payer_of), and the lengths.
+/// Two mistakes are the caller's fault, in every method: a handle that belongs to another cache (a
+/// namespace, lease, weak lease or reservation), and tokens that are shorter than the sequence of
+/// their lease. So are a block index outside a reservation, joining reservations that different
+/// namespaces pay for, and copying into a block that is missing or shared. The method panics before
+/// it has changed anything; values that it consumes are dropped, and their blocks return to the
+/// pool. A caller that cannot rule a mistake out can check first: with
+/// [`Lease::is_of`](crate::Lease::is_of), its counterparts on the other handles,
+/// [`Reservation::has_payer_of`](crate::Reservation::has_payer_of), and the lengths.
 ///
-/// What can fail in a correct program is a `Result` with a small error type: too few blocks, a quota, a deadline, too many
-/// leases, a namespace that was cleared meanwhile.
+/// What can fail in a correct program is a `Result` with a small error type: too few blocks, a
+/// quota, a deadline, too many leases, a namespace that was cleared meanwhile.
 ///
 /// # What it does not do
 ///
-/// - **Several block sizes.** All sequences of a cache have blocks of one size, chosen when it is built. For layers with
-///   blocks of another size build a second cache, and match in both.
-/// - **Sliding windows.** A match is a prefix from the first token on, and a cached block keeps all blocks before it. An
-///   engine that drops the keys and values behind a window cannot free those blocks one by one: keep the window's layers
-///   outside the cache, or in a cache of their own whose prefixes stay whole.
-/// - **State that is not a list of blocks** (recurrent layers, multimodal embeddings). The tokens of the sequence are its
-///   whole identity; what else the keys and values depend on belongs into the [namespace](Self::namespace).
+/// - **Several block sizes.** All sequences of a cache have blocks of one size, chosen when it is
+///   built. For layers with blocks of another size build a second cache, and match in both.
+/// - **Sliding windows.** A match is a prefix that begins with the first token, and a cached block
+///   keeps all blocks before it. An engine that drops the keys and values behind a window cannot
+///   free those blocks one by one: keep the window's layers outside the cache, or in a cache of
+///   their own whose prefixes stay whole.
+/// - **State that is not a list of blocks** (recurrent layers, multimodal embeddings). The tokens
+///   of the sequence are its whole identity; anything else that the keys and values depend on
+///   belongs in the [namespace](Self::namespace).
 /// - **Several processes.** One process owns the index; see below for forks.
 ///
-/// The guide on [matching](crate::guide) says what this means for prompts and templates.
+/// The guide on [matching](crate::guide) explains what this means for prompts and templates.
 ///
 /// # Forked processes
 ///
-/// A child process gets a copy of the cache without its background thread, and locks that other threads held at the
-/// moment of the fork stay locked in the copy. The child must not use the cache. It may drop its handles if no other
-/// thread was inside a verb at that moment; otherwise it must forget them ([`std::mem::forget`]).
+/// A child process gets a copy of the cache without its background thread, and locks that other
+/// threads held at the moment of the fork stay locked in the copy. The child must not use the
+/// cache. It may drop its handles if no other thread was inside a method of the cache at that
+/// moment; otherwise it must forget them ([`std::mem::forget`]).
 ///
 /// # Examples
 ///

@@ -1,4 +1,4 @@
-//! A session: what the verbs of one scheduler thread share.
+//! A session: the state that the operations of one scheduler thread share.
 
 use std::cell::Cell;
 use std::fmt;
@@ -11,18 +11,20 @@ use crate::sync::gauge::Relaxed;
 use crate::sync::{Arc, model_size};
 use crate::tree::Ledger;
 
-/// Sessions that have a participant of their own; each further one borrows one for a verb. Now and then a verb looks at every
-/// participant, so their number must not follow that of idle sessions.
+/// The number of sessions with their own participant; further sessions borrow one for each call.
+/// Pinning sometimes looks at every participant, so their number must not grow with the number of
+/// idle sessions.
 const OWN_PARTICIPANTS: usize = model_size(64, 1 << 16);
 
 /// One thread's access to a cache; made by [`PrefixCache::session`](super::PrefixCache::session).
 ///
-/// `Send` and not `Sync`: each thread or task makes its own, and a task may keep it from one thread to another. What it returns
-/// ([`Lease`](crate::Lease), [`Reservation`](crate::Reservation)) may go to any thread and outlive it.
+/// `Send` and not `Sync`: each thread or task makes its own, and a task may move with it from one
+/// thread to another. What it returns ([`Lease`](crate::Lease),
+/// [`Reservation`](crate::Reservation)) may be sent to any thread and outlive it.
 ///
-/// An idle session costs other threads nothing. A thread that stops inside a lock-free verb stops no other thread and
-/// keeps no block, but index memory that other threads remove is not freed until that verb ends: 7 to 9 KB for each
-/// request that they serve.
+/// An idle session costs other threads nothing. A thread that stops inside a lock-free method
+/// blocks no other thread and keeps no block, but index memory that other threads remove is not
+/// freed until that method returns: 7 to 9 KB for each request that they serve.
 ///
 /// # Examples
 ///
@@ -43,12 +45,13 @@ const OWN_PARTICIPANTS: usize = model_size(64, 1 << 16);
 /// # Ok::<_, Box<dyn std::error::Error>>(())
 /// ```
 pub struct Session {
-    /// Its own participant, if it is one of the first.
+    /// Its own participant; `None` if there were too many sessions when it was made.
     local: Option<Local>,
     pub(super) strong_refs: StrongRefs<Inner>,
-    /// The stripe on which it counts leases of hot points.
+    /// The stripe in which it counts leases of hot points.
     stripe: u8,
-    /// Its last lookup agreed with no token. Makes the session not `Sync`, as its participant and its references do.
+    /// Whether its last lookup matched no token. The cell makes the session not `Sync`, as its
+    /// participant and its references do.
     pub(super) has_missed: Cell<bool>,
 }
 
@@ -60,7 +63,7 @@ impl fmt::Debug for Session {
 
 impl Session {
     pub(super) fn new(inner: &Arc<Inner>) -> Self {
-        // Relaxed, here and where it ends: a bound that a race may miss by the racing threads.
+        // Relaxed, here and in `drop`: racing threads may exceed the bound by their number.
         let is_one_of_few = inner.own_participants.load(Relaxed) < OWN_PARTICIPANTS;
         let own = is_one_of_few.then(|| {
             inner.own_participants.fetch_add(1, Relaxed);
@@ -78,7 +81,7 @@ impl Session {
         self.strong_refs.inner()
     }
 
-    /// The participant through which a verb pins the index.
+    /// The participant with which an operation pins the epoch.
     #[inline]
     pub(super) fn participant(&self) -> Participant<'_> {
         match &self.local {
@@ -87,7 +90,7 @@ impl Session {
         }
     }
 
-    /// Near which slot it borrows a participant: not the one of the other sessions.
+    /// The slot near which it borrows a participant; sessions have different ones.
     pub(super) fn near(&self) -> usize {
         model_size(self.stripe.into(), 0)
     }
@@ -98,7 +101,8 @@ impl Session {
 }
 
 impl Drop for Session {
-    /// Leaves its participant to the next session, because registering one is the slowest part of making a session.
+    /// Leaves its participant to the next session, because registering one is the slowest part of
+    /// making a session.
     fn drop(&mut self) {
         if let Some(local) = self.local.take() {
             let inner = &**self.strong_refs.inner();
@@ -107,7 +111,8 @@ impl Drop for Session {
                 inner.domain.cool_down();
             }
             inner.own_participants.fetch_sub(1, Relaxed);
-            // A participant that finds no room is dropped here, before `strong_refs`, which keeps the domain alive.
+            // A participant that finds no room is dropped here, before `strong_refs`, which keeps
+            // the domain alive.
             drop(inner.idle.put(local));
         }
     }

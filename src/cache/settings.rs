@@ -1,4 +1,4 @@
-//! `Settings`: what can change while the cache runs.
+//! `Settings`: the settings that can change while the cache runs.
 
 use std::fmt;
 use std::time::Duration;
@@ -24,7 +24,8 @@ use crate::policy::PolicyKind;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SettingError {
-    /// The cache evicts inline: build it with [`Eviction::Background`](crate::Eviction::Background).
+    /// The cache evicts inline: build it with
+    /// [`Eviction::Background`](crate::Eviction::Background).
     NotBackground,
     /// The cache has an eviction sink: [remove](Settings::remove_eviction_sink) it first.
     HasSink,
@@ -66,11 +67,13 @@ impl Settings<'_> {
     /// Replaces the policy without a pause: evictions follow the old policy until the order of the
     /// new one is complete.
     ///
-    /// Takes the evictor's lock, and does the first slice. If there were never more than 256 candidates (idle ends of
-    /// runs), it does all slices, and the exchange is complete when this returns. Otherwise the new order is built in
-    /// slices of a fraction of a millisecond, by the background evictor, or by [`run_once`](PrefixCache::run_once) and now
-    /// and then by sessions; [`settle`](PrefixCache::settle) completes it. The complete order is exactly that of a cache
-    /// that had the policy from the start. Calling this again before then gives up the exchange and begins another.
+    /// Takes the evictor's lock, and does the first slice. If there were never more than 256
+    /// candidates (idle ends of runs), it does all slices, and the exchange is complete when this
+    /// returns. Otherwise the new order is built in slices of a fraction of a millisecond: by the
+    /// background evictor, by [`run_once`](PrefixCache::run_once), and by reservations that evict;
+    /// [`settle`](PrefixCache::settle) completes it. The complete order is exactly that of a cache
+    /// that had the policy from the start. A second call before that abandons the exchange and
+    /// begins another.
     ///
     /// # Examples
     ///
@@ -102,8 +105,8 @@ impl Settings<'_> {
         }
     }
 
-    /// The current policy: after [`set_policy`](Self::set_policy) still the old one, until the
-    /// exchange is complete. Never waits.
+    /// The current policy; after [`set_policy`](Self::set_policy) the old one, until the exchange
+    /// is complete. Never waits.
     ///
     /// # Examples
     ///
@@ -123,7 +126,8 @@ impl Settings<'_> {
         self.cache.inner.background.get().map(|_| self.cache.inner.settings.watermarks())
     }
 
-    /// Changes the watermarks of the background evictor, effective at once. Takes the evictor's lock.
+    /// Changes the watermarks of the background evictor, effective at once. Takes the evictor's
+    /// lock.
     ///
     /// # Errors
     ///
@@ -157,11 +161,12 @@ impl Settings<'_> {
         self.cache.inner.settings.time_to_idle()
     }
 
-    /// Changes the time to idle, or removes it, effective at the evictor's next step. A background
-    /// evictor looks at once.
+    /// Changes or removes the time to idle, effective at the evictor's next step. A background
+    /// evictor checks at once.
     ///
-    /// Takes the evictor's lock. The first time sorts all candidates for eviction anew, in slices, as
-    /// [`set_policy`](Self::set_policy) does; nothing is dropped before that is done.
+    /// Takes the evictor's lock. The first time, all candidates for eviction are sorted again, in
+    /// slices, as [`set_policy`](Self::set_policy) does; nothing is removed before that is
+    /// complete.
     ///
     /// # Examples
     ///
@@ -183,8 +188,8 @@ impl Settings<'_> {
         }
     }
 
-    /// Sets where blocks go that are evicted from now on: what
-    /// [`Builder::eviction_sink`](super::Builder::eviction_sink) sets.
+    /// Sets the sink for blocks that are evicted from now on, as
+    /// [`Builder::eviction_sink`](super::Builder::eviction_sink) does.
     ///
     /// Takes the evictor's lock.
     ///
@@ -207,7 +212,7 @@ impl Settings<'_> {
         let outlet = outlet::to_sink(&self.cache.inner, Sink::new(sink));
         self.cache.inner.try_change(|live| match &live.outlet {
             Some(_) => Err(SettingError::HasSink),
-            // A handle of it: what is refused is dropped without the lock.
+            // A clone is stored, so that a sink that is refused is dropped without the lock.
             None => {
                 live.outlet = Some(outlet.clone());
                 Ok(())
@@ -215,9 +220,10 @@ impl Settings<'_> {
         })
     }
 
-    /// Removes the eviction sink, if there is one; evicted blocks are free at once from now on.
+    /// Removes the eviction sink, if there is one; from now on evicted blocks are free at once.
     ///
-    /// A thread that evicted before may still call it when this returns. Takes the evictor's lock.
+    /// A thread that has already evicted may still call it after this returns. Takes the evictor's
+    /// lock.
     pub fn remove_eviction_sink(&self) {
         self.cache.inner.change(|live| live.outlet = None);
     }

@@ -1,5 +1,5 @@
-//! Spans for the crate `tracing`, of what is off the hot path: the evictor's steps, settling, clearing, waits. Nothing at all
-//! without the feature `tracing`.
+//! Spans for the crate `tracing`, for work off the hot path: the evictor's steps, settling,
+//! clearing, waits. Without the feature `tracing` they compile to nothing.
 
 /// Opens a span for the rest of the block.
 macro_rules! within_span {
@@ -10,7 +10,8 @@ macro_rules! within_span {
 }
 pub(super) use within_span;
 
-/// The span of a wait, which is open as long as this lives. No thread is within it: a task that waits may go from one to another.
+/// The span of a wait, open as long as this lives. No thread enters it, because a waiting task may
+/// move between threads.
 #[derive(Debug)]
 pub(super) struct WaitSpan {
     #[cfg(feature = "tracing")]

@@ -1,21 +1,21 @@
-//! A reader that never unpins: it holds back memory of the index, never a block (reclaim, I2).
+//! A reader that never unpins: it delays freeing index memory, but never a block (reclaim, I2).
 
 use super::{Clock, PrefixCache};
 use crate::key::Token;
 
 const BLOCK_SIZE: usize = 4;
 const CAPACITY: usize = 1_024;
-/// Runs that are retired under the reader.
+/// Number of runs that are retired while the reader is pinned.
 const RUNS: u32 = if cfg!(debug_assertions) { 50_000 } else { 1_000_000 };
-/// More than a run of one block weighs: run, end point, arrays.
+/// More than the size of a run of one block: run, end point, arrays.
 const RUN_BYTES: usize = 512;
 
-/// One block that shares nothing with another `key`'s.
+/// One block that shares nothing with the block of another `key`.
 fn sequence(key: u32) -> [Token; BLOCK_SIZE] {
     [key, 1, 2, 3]
 }
 
-/// Inserts a sequence and lets go of it; blocks come from evicting, once the free list is used up.
+/// Inserts a sequence and releases it. Once the free blocks are used up, blocks come from evicting.
 fn serve(cache: &PrefixCache, keys: std::ops::Range<u32>) {
     let (session, space) = (cache.session(), cache.default_namespace());
     for key in keys {
@@ -25,6 +25,7 @@ fn serve(cache: &PrefixCache, keys: std::ops::Range<u32>) {
     }
 }
 
+// Holds: EV17.
 #[test]
 fn a_stalled_reader_holds_back_index_memory_and_no_block() {
     let cache = PrefixCache::builder(BLOCK_SIZE, CAPACITY).clock(Clock::Logical).build().expect("a sound setting");
@@ -51,6 +52,7 @@ fn a_stalled_reader_holds_back_index_memory_and_no_block() {
     drop(stalled);
 }
 
+// Holds: EV17.
 #[test]
 fn a_reader_that_unpins_now_and_then_bounds_what_is_held_back() {
     let cache = PrefixCache::builder(BLOCK_SIZE, CAPACITY).clock(Clock::Logical).build().expect("a sound setting");

@@ -18,6 +18,7 @@ fn prompts(seed: u64, count: usize) -> Vec<Vec<Token>> {
     prompts
 }
 
+// Holds: AT17.
 #[test]
 fn every_pair_of_a_queue_shares_what_comparing_it_says() {
     for seed in 1..20 {
@@ -52,6 +53,7 @@ fn groups_are_the_prompts_that_share_enough() {
     }
 }
 
+// Holds: AT18.
 #[test]
 fn a_restored_block_with_one_wrong_token_is_found() {
     let held: Vec<Vec<Token>> = (0..100).map(|block| (block * 16..block * 16 + 16).collect()).collect();

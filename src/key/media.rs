@@ -1,18 +1,22 @@
-//! Media in prompts: the identity of an image or a sound, written into the tokens that stand for it.
+//! Media in prompts: writes the identity of an image or a sound into the tokens that represent it.
 //!
-//! Engines put equal placeholder tokens where the embeddings of an image go, so two prompts with different images have equal
-//! tokens and different keys and values. A cache compares tokens and nothing else. So the tokens that the *cache* is given must say
-//! which image it is: [`write_digest`] writes a digest of its content into the placeholders. SGLang does the same with *pad
-//! values*, one number of some 24 bits for all placeholders of an image; vLLM adds the image's hash to the key of each block. Here
-//! the digest has 128 bits or more, it is compared like all tokens, and it needs no second key.
+//! Engines use equal placeholder tokens for the embeddings of an image, so two prompts with
+//! different images have equal tokens but different keys and values. A cache compares only tokens.
+//! So the tokens that the *cache* is given must identify the image: [`write_digest`] writes a
+//! digest of its content over the placeholders. SGLang does the same with *pad values*, one number
+//! of some 24 bits for all placeholders of an image; vLLM adds the image's hash to the key of each
+//! block. Here the digest has 128 bits or more, is compared like all tokens, and needs no second
+//! key.
 //!
-//! The model is given the placeholders, as ever: only the cache's copy of the prompt is written to.
+//! The model still gets the placeholders: only the cache's copy of the prompt is changed.
 //!
-//! A token has 31 bits of the digest, so a match that ends early in a span tells two images apart by fewer bits than the digest has:
-//! by one token's, where a block ends behind the first one. A digest of those few bits can be met by chance, or be made to. So an
-//! engine counts of a match no more than [`exact_len`] says, and starts computing there.
+//! A token has 31 bits of the digest. So if a match ends early in a span, fewer bits than the whole
+//! digest distinguish two images: only those of one token if a block ends after the first one. So
+//! few bits can collide by chance, or be made to. So an engine uses no more of a match than
+//! [`exact_len`] says, and starts computing there.
 //!
-//! Written tokens have their highest bit set, which no vocabulary reaches, so no text is mistaken for an image.
+//! Written tokens have their highest bit set, which no vocabulary uses, so text is never mistaken
+//! for an image.
 //!
 //! # Examples
 //!
@@ -46,7 +50,7 @@ use super::Token;
 /// to.
 pub const LEAST_DIGEST: usize = 16;
 
-/// Set in each token that is written.
+/// Set in each written token.
 const MARK: Token = 1 << 31;
 /// Bits of the digest in a token.
 const BITS: usize = 31;
@@ -55,11 +59,12 @@ const BITS: usize = 31;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DigestError {
-    /// The span has fewer tokens than the digest needs: a shorter digest, of 16 bytes at least, may fit.
+    /// The span has fewer tokens than the digest needs. A shorter digest, of at least 16 bytes, may
+    /// fit.
     SpanTooShort {
-        /// Tokens of the span.
+        /// Number of tokens in the span.
         tokens: usize,
-        /// Tokens that the digest needs.
+        /// Number of tokens that the digest needs.
         needed: usize,
     },
     /// The digest has fewer than 16 bytes.
@@ -89,10 +94,11 @@ pub const fn tokens_needed(digest_bytes: usize) -> usize {
     digest_bytes.saturating_mul(8).div_ceil(BITS)
 }
 
-/// Writes `digest` into the placeholder tokens of one image or sound, repeated if there is room.
+/// Writes `digest` over the placeholder tokens of one image or sound, repeated if there is room.
 ///
-/// Two spans of equal length are equal afterwards if and only if their digests are. Each stretch of [`tokens_needed`] tokens
-/// has the whole digest; of what ends before that, see [`exact_len`].
+/// Afterwards two spans of equal length are equal if and only if their digests are. Each stretch of
+/// [`tokens_needed`] tokens has the whole digest; for a match that ends before that, see
+/// [`exact_len`].
 ///
 /// # Errors
 ///
@@ -109,13 +115,12 @@ pub fn write_digest(span: &mut [Token], digest: &[u8]) -> Result<(), DigestError
     Ok(())
 }
 
-/// The number of the first `matched` tokens of a prompt that whole digests distinguish: all of
-/// them, or those before the first span of which `matched` has some tokens and not the whole
-/// digest. `spans` are the prompt's spans, in order, each with the digest of `digest_bytes` bytes
-/// that was written into it.
+/// Returns how many of the first `matched` tokens of a prompt may be used: all of them, unless
+/// `matched` ends within the first digest of a span; then only the tokens before that span. `spans`
+/// are the prompt's spans, in order, each with a digest of `digest_bytes` bytes written into it.
 ///
-/// Also for partial hits. A match may be leased further than this; tokens from here on are to be computed anew, into blocks of the
-/// request's own.
+/// Also for partial hits. A match may be leased further than this; the engine then computes the
+/// tokens from here on again, into blocks of the request's own.
 ///
 /// # Examples
 ///
@@ -143,7 +148,8 @@ pub fn has_digest(span: &[Token], digest: &[u8]) -> bool {
         && span.iter().enumerate().all(|(at, token)| *token == digest_token(digest, at % needed))
 }
 
-/// The digest of `bytes` bytes that was written into a span; nothing if none of that length was.
+/// The digest of `bytes` bytes that was written into a span; `None` if no digest of that length
+/// was.
 pub fn read_digest(span: &[Token], bytes: usize) -> Option<Box<[u8]>> {
     let bit = |at: usize| (span[at / BITS] >> (at % BITS) & 1) as u8;
     if span.len() < tokens_needed(bytes) {
@@ -153,7 +159,7 @@ pub fn read_digest(span: &[Token], bytes: usize) -> Option<Box<[u8]>> {
     has_digest(span, &digest).then_some(digest)
 }
 
-/// The token with the bits from `31 * at` on.
+/// The token with the 31 bits of the digest that begin at bit `31 * at`.
 fn digest_token(digest: &[u8], at: usize) -> Token {
     let bit = |i: usize| digest.get(i / 8).map_or(0, |byte| Token::from(byte >> (i % 8) & 1));
     (0..BITS).fold(MARK, |token, i| token | bit(at * BITS + i) << i)

@@ -1,4 +1,4 @@
-//! Tokens, and the length of a common prefix: tokens are the only identity of a prefix.
+//! Tokens and their comparison. Tokens are the only identity of a prefix.
 
 pub mod media;
 mod slices;
@@ -29,7 +29,7 @@ pub fn common_prefix(a: &[Token], b: &[Token]) -> usize {
     common_prefix_portable(a, b)
 }
 
-/// The same, by whole-slice comparison of pieces: `==` on slices is the platform's `memcmp`.
+/// As [`common_prefix`], comparing piece by piece: `==` on slices is the platform's `memcmp`.
 #[cfg_attr(all(target_arch = "x86_64", not(miri)), cold)]
 fn common_prefix_portable(a: &[Token], b: &[Token]) -> usize {
     const PIECE: usize = 64;

@@ -1,12 +1,12 @@
-//! Tokens as engines have them: 32-bit and 64-bit signed numbers.
+//! Tokens from the number types that engines use: 32-bit and 64-bit signed integers.
 #![allow(unsafe_code)]
 
 use std::fmt;
 
 use super::Token;
 
-/// Reinterprets the numbers as tokens, without a copy: negative ones are tokens from 2^31 on, which
-/// no vocabulary has.
+/// Reinterprets the numbers as tokens, without a copy. Negative numbers become tokens of 2^31 or
+/// more, which no vocabulary has.
 ///
 /// # Examples
 ///
@@ -15,17 +15,18 @@ use super::Token;
 /// assert_eq!(radixkv::key::from_i32(&prompt), [1, 2, u32::MAX]);
 /// ```
 pub const fn from_i32(numbers: &[i32]) -> &[Token] {
-    // SAFETY: `i32` and `u32` have one layout, and every value of one is a value of the other; the slice is borrowed as it was.
+    // SAFETY: `i32` and `u32` have one layout, and every value of one is a value of the other; the
+    // borrow is the same.
     unsafe { std::slice::from_raw_parts(numbers.as_ptr().cast(), numbers.len()) }
 }
 
-/// A number that is not a token. Nothing was appended.
+/// The error for a number that is not a token. Nothing was appended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct NotAToken {
-    /// Its index.
+    /// Index of the number.
     pub at: usize,
-    /// The number: a token is from 0 to 2^32 - 1.
+    /// The number; a token is from 0 to 2^32 - 1.
     pub number: i64,
 }
 

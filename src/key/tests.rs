@@ -13,6 +13,7 @@ fn finds_differences_of_long_sequences() {
     }
 }
 
+// Holds: MA3.
 #[test]
 fn finds_every_first_difference() {
     for len in (0..70).chain([127, 128, 129, 255, 256, 300]) {

@@ -1,2 +1,2 @@
-/// A token id, as the tokenizer gives it.
+/// A token id, as the tokenizer produces it.
 pub type Token = u32;

@@ -1,15 +1,19 @@
-//! The comparison with vector instructions: as fast as the best `memcmp`, and it finds where the difference is.
+//! Comparison with vector instructions: as fast as the best `memcmp`, and it also finds the
+//! position of the difference.
 //!
-//! With AVX-512 the bulk is compared 256 bytes at a time, in inline assembly: the intrinsics are newer than the
-//! oldest supported compiler. AVX2 compares the rest, or all of it. Sequences that the first cache is too small for, and the second is not,
-//! are compared by AVX2 in small strides: there the caches are the limit, and smaller loads use them better (by a seventh on Zen 5).
+//! With AVX-512, most tokens are compared 256 bytes at a time in inline assembly, because the
+//! intrinsics are newer than the oldest supported compiler. AVX2 compares the rest, or everything.
+//! Sequences that fit the second-level cache but not the first are compared by AVX2 in small
+//! strides: there the caches are the limit, and smaller loads use them better (by a seventh on Zen
+//! 5).
 //!
 //! # Invariants
 //!
-//! - **V1** A function is called only where the processor has the instructions that it uses.
-//! - **V2** Both slices have the same length, and every load lies inside it.
+//! - **V1** A function is called only if the processor has the instructions that it uses.
+//! - **V2** Both slices have the same length, and every load is inside it.
 #![allow(unsafe_code)]
-// Since Rust 1.87 the intrinsics are safe inside such functions; before, each call needs its block.
+// Since Rust 1.87 the intrinsics are safe inside such functions; earlier compilers need a block for
+// each call.
 #![allow(unused_unsafe)]
 
 use core::arch::asm;
@@ -21,17 +25,19 @@ use core::ops::Range;
 
 use super::token::Token;
 
-/// Tokens of a 32-byte vector.
+/// Tokens in a 32-byte vector.
 const LANES: usize = 8;
 /// Tokens compared between two branches of the AVX2 loop.
 const STRIDE: usize = 8 * LANES;
 /// Tokens compared between two branches of the AVX-512 loop.
 const WIDE: usize = 64;
-/// Lengths of two sequences that lie in the second cache; tokens compared between two branches there.
+/// Lengths of sequences of which two fit the second-level cache, and the tokens compared between
+/// two branches there.
 const SECOND_CACHE: Range<usize> = 7 << 10..48 << 10;
 const NARROW: usize = 4 * LANES;
 
-/// Length of the common prefix of `a` and `b`, which have one length; nothing where the processor has no AVX2.
+/// Length of the common prefix of `a` and `b`, which have the same length; `None` if the processor
+/// has no AVX2.
 #[inline]
 pub(super) fn common_prefix(a: &[Token], b: &[Token]) -> Option<usize> {
     debug_assert_eq!(a.len(), b.len());
@@ -43,8 +49,8 @@ pub(super) fn common_prefix(a: &[Token], b: &[Token]) -> Option<usize> {
     Some(unsafe { agreed(a, b, wide) })
 }
 
-/// Agreeing tokens, the bulk of them in wide strides if `wide`: then there is one at least, and the processor has
-/// AVX-512 (V1).
+/// Number of agreeing tokens. Compares most of them in wide strides if `wide`: then there is at
+/// least one stride, and the processor has AVX-512 (V1).
 #[target_feature(enable = "avx2")]
 unsafe fn agreed(a: &[Token], b: &[Token], wide: bool) -> usize {
     let bulk = match wide {
@@ -58,17 +64,20 @@ unsafe fn agreed(a: &[Token], b: &[Token], wide: bool) -> usize {
     bulk + unsafe { vectors(&a[bulk..], &b[bulk..]) }
 }
 
-/// Agreeing tokens in whole strides of `WIDE`; the processor has AVX-512 (V1), and there is one stride at least.
+/// Number of agreeing tokens in whole strides of `WIDE`. The processor has AVX-512 (V1), and there
+/// is at least one stride.
 ///
-/// The assembly ends without a `vzeroupper`: that would clear the upper halves of all sixteen registers, and the compiler
-/// would not know it. The compiler inserts one where it is needed, if it knows that 32-byte registers were used; so those
-/// are declared as clobbered here, and the 64-byte registers that contain them are clobbered with them.
+/// The assembly ends without a `vzeroupper`, which would clear the upper halves of all sixteen
+/// registers without the compiler knowing. The compiler inserts one where necessary if it knows
+/// that 32-byte registers were used. So those are declared as clobbered here, which includes the
+/// 64-byte registers that contain them.
 #[inline]
 #[target_feature(enable = "avx2")]
 unsafe fn strides(a: &[Token], b: &[Token]) -> usize {
     let end = a.len().min(b.len()) / WIDE * WIDE * size_of::<Token>();
     let mut at = 0_usize;
-    // SAFETY: V1. Loads lie below `end`, which both slices reach (V2); registers and flags are declared.
+    // SAFETY: V1. Loads are below `end`, which both slices reach (V2); registers and flags are
+    // declared.
     unsafe {
         asm!(
             "2:",
@@ -118,7 +127,7 @@ unsafe fn vectors(a: &[Token], b: &[Token]) -> usize {
     at + a[at..].iter().zip(&b[at..]).take_while(|(x, y)| x == y).count()
 }
 
-/// Agreeing tokens in whole strides of so many.
+/// Number of agreeing tokens in whole strides of `TOKENS`.
 #[inline]
 #[target_feature(enable = "avx2")]
 unsafe fn vectors_by<const TOKENS: usize>(a: &[Token], b: &[Token]) -> usize {
@@ -143,7 +152,8 @@ unsafe fn vectors_by<const TOKENS: usize>(a: &[Token], b: &[Token]) -> usize {
     at
 }
 
-/// The vector of the tokens from `at` on; a caller with AVX2 (V1) keeps `at + LANES` inside the slice (V2).
+/// Loads the vector of the tokens that begin at `at`. A caller with AVX2 (V1) keeps `at + LANES`
+/// inside the slice (V2).
 #[inline(always)]
 fn load(tokens: &[Token], at: usize) -> __m256i {
     debug_assert!(at + LANES <= tokens.len());

@@ -1,4 +1,4 @@
-//! Candidates, as the evictor files them.
+//! The candidates for eviction, as the evictor files them.
 
 use std::num::NonZeroU32;
 
@@ -7,7 +7,7 @@ use std::num::NonZeroU32;
 pub(crate) struct CandidateId(NonZeroU32);
 
 impl CandidateId {
-    /// The id of this index, below `u32::MAX`.
+    /// The id for this index, which is below `u32::MAX`.
     pub(crate) fn at(index: usize) -> Self {
         let number = u32::try_from(index + 1).ok().and_then(NonZeroU32::new);
         Self(number.expect("there are fewer candidates than block ids"))
@@ -24,35 +24,37 @@ impl CandidateId {
 pub(crate) struct QuotaGroup(NonZeroU32);
 
 impl QuotaGroup {
-    /// The group of this index, below `u32::MAX`.
+    /// The group for this index, which is below `u32::MAX`.
     pub(crate) fn at(index: usize) -> Self {
         let number = u32::try_from(index + 1).ok().and_then(NonZeroU32::new);
         Self(number.expect("there are fewer namespaces than ids"))
     }
 }
 
-/// The attributes of a candidate that never change while it is one.
+/// The attributes of a candidate that do not change while it is filed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct CandidateEntry {
-    /// Of equal standings the smaller one goes first; no two candidates have the same.
+    /// Breaks ties: among equal standings the smaller one is evicted first. No two candidates have
+    /// the same.
     pub(crate) serial: u64,
-    /// The group of its namespace, if that has a quota; a namespace may get a quota later.
+    /// The group of its namespace, if that has a quota. A namespace may get a quota later.
     pub(crate) group: Option<QuotaGroup>,
 }
 
 /// The attributes of a candidate that policies rank by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Standing {
-    /// When it was last touched, in units of the cache's clock.
+    /// Time of its last use, in units of the cache's clock.
     pub(crate) last: u64,
-    /// Requests that inserted or matched it.
+    /// Number of requests that inserted or matched it.
     pub(crate) hits: u64,
-    /// When its run was inserted.
+    /// Time when its run was inserted.
     pub(crate) born: u64,
-    /// Runs from the root to it, itself included.
+    /// Number of runs and pieces from the root to it, itself included.
     pub(crate) level: u32,
-    /// Its priority at this moment.
+    /// Its present priority.
     pub(crate) priority: i64,
-    /// It was demoted and not used since: under every policy it goes before all candidates that were not.
+    /// It was demoted and not used since. Under every policy, demoted candidates are evicted before
+    /// all others.
     pub(crate) demoted: bool,
 }

@@ -1,9 +1,9 @@
-//! A list of candidates in order, in chunks of one cache line.
+//! An ordered list of candidates, in chunks of one cache line.
 //!
-//! The candidates that go next lie side by side, so that they can be prefetched long before their turn: in a list of single links
-//! each of them would lead to the next one alone. Adding at an end and taking out cost the same however many there are. Two
-//! chunks that follow each other have three candidates at least, but for those at the ends: the last one of a chunk moves to its
-//! neighbour.
+//! The next candidates are stored side by side, so that they can be prefetched long before their
+//! turn; in a singly linked list each one would only lead to the next. Adding at an end and
+//! removing take constant time. A chunk's last member moves to a neighbour that has room. So two
+//! neighbouring chunks have at least three candidates together, except at the ends.
 
 use std::num::NonZeroU32;
 
@@ -11,16 +11,16 @@ use super::candidate::CandidateId;
 use super::stack::Stack;
 use super::table::Table;
 
-/// Candidates of a chunk, at most.
+/// Maximum number of candidates in a chunk.
 const ROOM: usize = 13;
-/// Chunks of one page of their table.
+/// Number of chunks in a page of their table.
 const PAGE: usize = 256;
 
 /// Id of a chunk; dense, reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ChunkId(NonZeroU32);
 
-/// The members at `begin..end`, in order; what lies outside is left from before.
+/// A chunk: its members are at `begin..end`, in order; other entries are leftovers.
 #[derive(Debug, Clone, Copy)]
 #[repr(align(64))]
 struct Chunk {
@@ -41,8 +41,8 @@ pub(super) struct Chain {
     len: usize,
 }
 
-/// The first and the last chunk, and the first and the last candidate: where threads take turns, a thread that asks for these need
-/// not wait for the chunks.
+/// The first and the last chunk and candidate. The candidates are stored here, so that a thread
+/// that has just got the evictor's lock can read them without waiting for the chunks' cache lines.
 #[derive(Debug, Clone, Copy)]
 struct Ends {
     chunks: [ChunkId; 2],
@@ -61,7 +61,7 @@ impl ChunkId {
 }
 
 impl Chunk {
-    /// A chunk of one member, which leaves room on the side on which more may come.
+    /// A chunk of one member, at a place that leaves room on the side where more are added.
     fn of(member: CandidateId, begin: usize, [before, after]: [Option<ChunkId>; 2]) -> Self {
         Self { before, after, members: [member; ROOM], begin: begin as u8, end: begin as u8 + 1 }
     }
@@ -71,7 +71,7 @@ impl Chunk {
         &self.members[usize::from(self.begin)..usize::from(self.end)]
     }
 
-    /// Takes a member out.
+    /// Removes a member.
     #[inline]
     fn remove(&mut self, member: CandidateId) {
         let (begin, end) = (usize::from(self.begin), usize::from(self.end));
@@ -109,7 +109,7 @@ impl Chunk {
         true
     }
 
-    /// Moves the members, to begin at this place; false if the chunk is full.
+    /// Moves the members so that they begin at this place; false if the chunk is full.
     fn shift_to(&mut self, begin: usize) -> bool {
         let len = self.members().len();
         self.members.copy_within(usize::from(self.begin)..usize::from(self.end), begin);
@@ -140,7 +140,7 @@ impl Chain {
         self.chunks.get_mut(chunk.index()).expect("a chunk of the chain")
     }
 
-    /// Adds `candidate` after all others; its chunk.
+    /// Adds `candidate` after all others; returns its chunk.
     #[inline]
     pub(super) fn push(&mut self, candidate: CandidateId) -> ChunkId {
         if let Some(Ends { chunks: [_, end], members: [_, latest] }) = &mut self.ends {
@@ -153,7 +153,7 @@ impl Chain {
         self.push_chunk(candidate)
     }
 
-    /// Adds a chunk of `candidate` after all others.
+    /// Adds a chunk with `candidate` after all others.
     #[cold]
     fn push_chunk(&mut self, candidate: CandidateId) -> ChunkId {
         self.len += 1;
@@ -166,7 +166,7 @@ impl Chain {
         end
     }
 
-    /// Adds `candidate` before all others; its chunk.
+    /// Adds `candidate` before all others; returns its chunk.
     pub(super) fn push_first(&mut self, candidate: CandidateId) -> ChunkId {
         self.len += 1;
         let Some(Ends { chunks: [first, last], members: [_, latest] }) = self.ends else {
@@ -193,7 +193,8 @@ impl Chain {
         id
     }
 
-    /// Takes `candidate` out of its chunk. Calls `moved` with those that are in another chunk from now on, and that chunk.
+    /// Removes `candidate` from its chunk. Calls `moved` for each candidate that this moves to
+    /// another chunk, with that chunk.
     #[inline]
     pub(super) fn remove(&mut self, candidate: CandidateId, of: ChunkId, moved: impl FnMut(CandidateId, ChunkId)) {
         self.len -= 1;
@@ -202,7 +203,8 @@ impl Chain {
         }
     }
 
-    /// Takes `candidate` out if it is the first one and others of its chunk come after it: most victims are. Whether it was.
+    /// Removes `candidate` if it is the first one and its chunk has others, as for most victims;
+    /// returns whether it did.
     #[inline]
     fn remove_first(&mut self, candidate: CandidateId) -> bool {
         let Some(Ends { chunks: [first, _], members: [earliest, _] }) = &mut self.ends else { return false };
@@ -225,7 +227,7 @@ impl Chain {
                 let lone = *lone;
                 self.move_lone(lone, of, moved);
             }
-            // It is still where it was, and so are the others.
+            // The chunk stays, and so do the other members.
             [first, .., last] => {
                 let ends = self.ends.as_mut().expect("not empty");
                 let [earliest, latest] = &mut ends.members;
@@ -237,7 +239,7 @@ impl Chain {
         self.find_ends();
     }
 
-    /// Finds the first and the last candidate anew.
+    /// Finds the first and the last candidate again.
     fn find_ends(&mut self) {
         if let Some(Ends { chunks: [first, last], .. }) = self.ends {
             let ends = self.members(first).first().zip(self.members(last).last());
@@ -246,7 +248,8 @@ impl Chain {
         }
     }
 
-    /// Moves the last member of a chunk to one beside it, if it has room. That of the first chunk is taken out soon.
+    /// Moves the only member of a chunk to a neighbour that has room. Not in the first chunk, whose
+    /// member is removed soon.
     fn move_lone(&mut self, lone: CandidateId, of: ChunkId, mut moved: impl FnMut(CandidateId, ChunkId)) {
         let &mut Chunk { before: Some(before), after, .. } = self.chunk(of) else { return };
         let beside = if self.chunk(before).add_last(lone) {
@@ -260,7 +263,7 @@ impl Chain {
         moved(lone, beside);
     }
 
-    /// Takes a chunk out, whose members are gone.
+    /// Removes a chunk that has no members.
     fn take_out(&mut self, of: ChunkId) {
         let Some(Chunk { before, after, .. }) = self.chunks.take(of.index()) else { return };
         self.vacant.push(of);
@@ -276,12 +279,12 @@ impl Chain {
             Some(Ends { chunks: [first?, last?], members })
         });
         if self.ends.is_none() && self.vacant.len() > PAGE {
-            // No chunk is left: ids begin anew.
+            // No chunk is left: ids start again.
             (self.chunks, self.vacant) = (Table::default(), Stack::default());
         }
     }
 
-    /// The candidate so many places behind `candidate`, which lies in the chunk `of`.
+    /// The candidate that is `places` behind `candidate`, which is in the chunk `of`.
     #[inline]
     pub(super) fn behind(&self, candidate: CandidateId, of: ChunkId, places: usize) -> Option<CandidateId> {
         let chunk = self.chunks.get(of.index())?;
@@ -289,7 +292,7 @@ impl Chain {
         self.behind_place(chunk, at, places)
     }
 
-    /// The candidate so many places behind the first one.
+    /// The candidate that is `places` behind the first one.
     #[inline]
     pub(super) fn behind_first(&self, places: usize) -> Option<CandidateId> {
         self.behind_place(self.chunks.get(self.ends?.chunks[0].index())?, 0, places)
@@ -301,13 +304,13 @@ impl Chain {
         while at >= chunk.members().len() {
             at -= chunk.members().len();
             chunk = self.chunks.get(chunk.after?.index())?;
-            // It is read when this one is the first.
+            // It is read once this chunk is the first.
             chunk.after.into_iter().for_each(|after| self.chunks.prefetch(after.index()));
         }
         chunk.members().get(at).copied()
     }
 
-    /// The candidates in order.
+    /// All candidates, in order.
     pub(super) fn iter(&self) -> impl Iterator<Item = CandidateId> {
         let first = self.ends.map(|ends| ends.chunks[0]);
         let next = |chunk: &ChunkId| self.chunks.get(chunk.index()).and_then(|chunk| chunk.after);
@@ -324,24 +327,25 @@ impl Chain {
         self.ends.into_iter().flat_map(|ends| ends.chunks).for_each(|chunk| self.prefetch_to_write(chunk));
     }
 
-    /// Forgets all candidates, and keeps their memory until [`discard`](Self::discard).
+    /// Removes all candidates, but keeps their memory until [`discard`](Self::discard).
     pub(super) fn forget(&mut self) {
         (self.ends, self.len) = (None, 0);
     }
 
-    /// Frees the memory of as many chunks as so many candidates need, of a chain that has forgotten them; whether any is left.
+    /// Frees as many chunks as `candidates` candidates need, in a chain whose candidates were
+    /// removed by [`forget`](Self::forget); returns whether any memory is left.
     pub(super) fn discard(&mut self, candidates: usize) -> bool {
         let chunks = candidates.div_ceil(ROOM);
         let left = self.chunks.free_last(chunks);
         self.vacant.discard(chunks) || left
     }
 
-    /// Whether `candidate` lies in the chunk `of`.
+    /// Whether `candidate` is in the chunk `of`.
     pub(super) fn has(&self, candidate: CandidateId, of: ChunkId) -> bool {
         self.members(of).contains(&candidate)
     }
 
-    /// Whether the chunks lead to each other in both directions, and none is empty.
+    /// Whether the chunks are linked in both directions and none is empty.
     pub(super) fn is_sound(&self) -> bool {
         let mut before = None;
         let mut at = self.ends.map(|ends| ends.chunks[0]);

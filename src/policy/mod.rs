@@ -1,7 +1,8 @@
-//! Policies: which idle prefix goes first.
+//! Policies: which idle prefix is evicted first. Only the evictor calls them, under its lock.
 //!
-//! A policy only chooses: the evictor files candidates with their standing, removes them when they are leased, asks for the
-//! next victim and trims it. So a policy is an ordinary single-threaded structure.
+//! A policy only decides the order. The evictor files candidates with their standing, removes them
+//! when they are leased, asks for the next victim and trims it. So a policy is an ordinary
+//! single-threaded structure.
 
 mod candidate;
 mod chain;
@@ -19,9 +20,10 @@ use ranked::RankBy;
 pub(crate) use stack::Stack;
 pub(crate) use table::Table;
 
-/// The built-in policies. Of candidates with equal ranks the one that was inserted first goes first.
+/// The built-in eviction policies. Among candidates with equal ranks the one inserted first is
+/// evicted first.
 ///
-/// A cache may exchange its policy while it is in use ([`set_policy`](crate::Settings::set_policy)).
+/// A cache may change its policy while it is in use ([`set_policy`](crate::Settings::set_policy)).
 ///
 /// # Examples
 ///
@@ -40,7 +42,7 @@ pub enum PolicyKind {
     /// Least recently used first.
     #[default]
     Lru,
-    /// Least often used first, the least recent of equals.
+    /// Least often used first; among equals, the least recently used.
     Lfu,
     /// First inserted first.
     Fifo,
@@ -48,24 +50,26 @@ pub enum PolicyKind {
     Mru,
     /// Last inserted first.
     Filo,
-    /// Prefixes used once before prefixes used again, the least recent first.
+    /// Prefixes used once before prefixes used again; within each group, the least recently used
+    /// first.
     Slru,
     /// Like [`Slru`](Self::Slru), but prefixes used at least this many times are evicted last,
     /// instead of those used twice or more.
     SlruFrom(u32),
-    /// The deepest first: the run with the most runs above it; of equals the least recent.
+    /// Deepest first: the run with the most runs above it; among equals, the least recently used.
     Level,
-    /// Lowest [`Priority`](crate::Priority) first, the least recent of equals.
+    /// Lowest [`Priority`](crate::Priority) first; among equals, the least recently used.
     Priority,
 }
 
 impl PolicyKind {
-    /// Every built-in policy; of [`SlruFrom`](Self::SlruFrom) the one with its usual threshold, [`Slru`](Self::Slru).
+    /// Every built-in policy. [`SlruFrom`](Self::SlruFrom) is listed only with its usual threshold,
+    /// as [`Slru`](Self::Slru).
     pub const ALL: &[Self] =
         &[Self::Lru, Self::Lfu, Self::Fifo, Self::Mru, Self::Filo, Self::Slru, Self::Level, Self::Priority];
 
-    /// The name that `FromStr` reads and `Display` writes: `"lru"`, `"lfu"` and so on. Both add the threshold of
-    /// [`SlruFrom`](Self::SlruFrom): `"slru:3"`.
+    /// The name that `FromStr` reads and `Display` writes: `"lru"`, `"lfu"` and so on. Both add the
+    /// threshold of [`SlruFrom`](Self::SlruFrom): `"slru:3"`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Lru => "lru",
@@ -79,19 +83,20 @@ impl PolicyKind {
         }
     }
 
-    /// Whether a use never moves an idle prefix towards its eviction: then its place may be corrected when its turn comes.
+    /// Whether a use never moves an idle prefix towards its eviction. If so, its place in the order
+    /// may be corrected when its turn comes.
     #[inline]
     pub(crate) fn keys_rise(self) -> bool {
         !matches!(self, Self::Mru | Self::Filo)
     }
 
-    /// The same of a prefix that is leased, whose use may be taken back.
+    /// As [`keys_rise`](Self::keys_rise), for a leased prefix, whose use may be taken back.
     #[inline]
     pub(crate) fn keys_rise_while_leased(self) -> bool {
         matches!(self, Self::Lru | Self::Fifo | Self::Level | Self::Priority)
     }
 
-    /// A fresh structure for this policy.
+    /// Makes an empty structure for this policy.
     pub(crate) fn build(self) -> Policy {
         let (rank_by, uses): (RankBy, u32) = match self {
             Self::Lru => (|s, _| (s.last, 0), 0),
@@ -109,7 +114,7 @@ impl PolicyKind {
 }
 
 impl PolicyKind {
-    /// It as a number.
+    /// The policy as a number.
     pub(crate) fn code(self) -> u64 {
         match self {
             Self::SlruFrom(uses) => WITH_USES | u64::from(uses),
@@ -117,16 +122,16 @@ impl PolicyKind {
         }
     }
 
-    /// The policy of this number.
+    /// The policy with this number.
     pub(crate) fn of_code(code: u64) -> Self {
         if code & WITH_USES != 0 { Self::SlruFrom(code as u32) } else { Self::ALL[code as usize] }
     }
 }
 
-/// In the number of a policy: a number of uses follows.
+/// Flag in the number of a policy: the lower half is a number of uses.
 const WITH_USES: u64 = 1 << 32;
 
-/// The same order among unsigned numbers.
+/// Maps signed to unsigned numbers and keeps their order.
 fn ascending(level: i64) -> u64 {
     level as u64 ^ 1 << 63
 }

@@ -1,8 +1,9 @@
-//! Candidates by rank, the demoted ones before all others.
+//! The candidates of a policy in the order of their ranks, demoted ones first.
 //!
-//! Most candidates are filed in order: under the policy `lru` each one after all others. These lie in a [`Chain`], where filing,
-//! removing and finding the first cost the same however many there are. A candidate whose rank lies between those of others goes
-//! into an ordered map. The first of all is the first of either.
+//! Most candidates are filed in order: under the policy `lru`, each one after all others. These are
+//! in a [`Chain`], where filing, removing and finding the first take constant time. A candidate
+//! whose rank is between those of others is filed in an ordered map. The first of all is the first
+//! of either.
 
 use std::collections::BTreeMap;
 
@@ -10,10 +11,10 @@ use super::candidate::{CandidateId, QuotaGroup};
 use super::chain::{Chain, ChunkId};
 use super::table::Table;
 
-/// A key, and the candidate's serial number, which breaks ties: no two candidates have the same.
+/// A key, and the candidate's serial number, which breaks ties. No two candidates have the same.
 pub(super) type CandidateRank = ((u64, u64), u64);
 
-/// What a candidate is filed under.
+/// The key under which a candidate is filed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct RankKey {
     pub(super) rank: CandidateRank,
@@ -21,7 +22,7 @@ pub(super) struct RankKey {
     pub(super) group: Option<QuotaGroup>,
 }
 
-/// A candidate that is filed.
+/// The entry of a filed candidate.
 #[derive(Debug, Clone, Copy)]
 struct Filed {
     key: RankKey,
@@ -44,12 +45,12 @@ pub(super) struct Order {
 }
 
 impl Order {
-    /// What `candidate` is filed under.
+    /// The key under which `candidate` is filed.
     pub(super) fn key(&self, candidate: CandidateId) -> Option<&RankKey> {
         self.filed.get(candidate.index()).map(|filed| &filed.key)
     }
 
-    /// Files a candidate, or files it anew; what it was filed under before.
+    /// Files a candidate, or files it again under a new key; returns the key before.
     pub(super) fn file(&mut self, candidate: CandidateId, key: RankKey) -> Option<RankKey> {
         let Some(before) = self.key(candidate).copied() else {
             self.insert(candidate, key);
@@ -62,7 +63,8 @@ impl Order {
         Some(before)
     }
 
-    /// Files a candidate of the chain anew after all others there; false if it is none or belongs elsewhere.
+    /// Moves a candidate of the chain after all others there; false if it is not in the chain or
+    /// its place is elsewhere.
     fn move_to_end(&mut self, candidate: CandidateId, key: RankKey) -> bool {
         let Some(last) = self.chain.last().filter(|last| !key.demoted && self.rank(*last) <= key.rank) else {
             return false;
@@ -107,7 +109,7 @@ impl Order {
         self.key(candidate).expect("what is in the chain is filed").rank
     }
 
-    /// Takes a candidate out of the chain.
+    /// Removes a candidate from the chain.
     fn unchain(&mut self, candidate: CandidateId, chunk: ChunkId) {
         let Self { chain, filed, .. } = self;
         chain.remove(candidate, chunk, |moved, to| {
@@ -116,7 +118,7 @@ impl Order {
         });
     }
 
-    /// Takes a candidate out, if it is filed.
+    /// Removes a candidate, if it is filed.
     #[inline]
     pub(super) fn remove(&mut self, candidate: CandidateId) {
         let Some(Filed { key, place }) = self.filed.get(candidate.index()) else { return };
@@ -139,7 +141,7 @@ impl Order {
         }
     }
 
-    /// The candidates in their order.
+    /// All candidates, in order.
     pub(super) fn iter(&self) -> impl Iterator<Item = CandidateId> {
         let mut chained = self.chain.iter().peekable();
         let mut between = self.between.iter().peekable();
@@ -151,7 +153,8 @@ impl Order {
         self.demoted.values().copied().chain(others)
     }
 
-    /// The candidate so many places behind this one, one at least, in the chain or in the map that it lies in.
+    /// The candidate that is `places` (at least one) behind this one, in the chain or in the map
+    /// that has it.
     #[inline]
     pub(super) fn behind(&self, candidate: CandidateId, places: usize) -> Option<CandidateId> {
         if self.chain.first() == Some(candidate) {
@@ -163,7 +166,7 @@ impl Order {
             Place::Mapped if key.demoted => &self.demoted,
             Place::Mapped => &self.between,
         };
-        // From the first one on nothing is searched for.
+        // Starting from the first entry needs no search.
         if map.first_key_value().is_some_and(|(_, first)| *first == candidate) {
             return map.values().nth(places).copied();
         }
@@ -174,7 +177,7 @@ impl Order {
         self.filed.prefetch(candidate.index());
     }
 
-    /// Prefetches the data of both ends of the chain, to be changed.
+    /// Prefetches the data at both ends of the chain, to be changed.
     pub(super) fn prefetch_ends(&self) {
         self.chain.prefetch_ends();
         let ends = [self.chain.first(), self.chain.last()];
@@ -192,7 +195,7 @@ impl Order {
         self.chain.len() + self.between.len() + self.demoted.len()
     }
 
-    /// Frees the data of up to `candidates` candidates, without regard to the order; whether all is freed.
+    /// Frees the data of up to `candidates` candidates, in any order; returns whether all is freed.
     pub(super) fn discard(&mut self, candidates: usize) -> bool {
         self.chain.forget();
         for _ in 0..candidates {

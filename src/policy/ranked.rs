@@ -1,8 +1,9 @@
-//! Policies that are an order: the candidate with the smallest key goes first, and demoted candidates before all others.
+//! A policy as an order of candidates: the one with the smallest key is evicted first, and demoted
+//! candidates before all others.
 //!
-//! Filing in order costs the same however many candidates there are, filing between others the logarithm ([`Order`]); no
-//! entry is ever stale. The serial number orders equal keys, so two replicas with the same log evict the same. Candidates of a
-//! group are in a map too, by group and key.
+//! Filing at an end of the order takes constant time, filing between others logarithmic time
+//! ([`Order`]). No entry is ever stale. The serial number orders equal keys, so two replicas with
+//! the same log evict the same. Candidates of a group are also in a map by group and key.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,26 +11,28 @@ use std::fmt;
 use super::candidate::{CandidateEntry, CandidateId, QuotaGroup, Standing};
 use super::order::{CandidateRank, Order, RankKey};
 
-/// The key of a standing, where so many uses are many.
+/// Computes a key from a standing; the number is the threshold of `slru`.
 pub(crate) type RankBy = fn(Standing, u32) -> (u64, u64);
 
 impl RankKey {
-    /// Its key among the candidates of its group: the demoted ones first.
+    /// Its key among the candidates of its group, demoted ones first.
     fn in_group(&self) -> Option<(QuotaGroup, bool, CandidateRank)> {
         self.group.map(|group| (group, !self.demoted, self.rank))
     }
 }
 
-/// The order in which idle prefixes are evicted, as `rank_by` gives it; those that were demoted go before all others.
+/// The order in which idle prefixes are evicted: by the key that `rank_by` computes, demoted ones
+/// before all others.
 ///
-/// A candidate is an idle end of a run: no run hangs on it and no lease is held on it. The evictor files a candidate once,
-/// re-files it when its standing has changed, and removes it before it trims it or when it is leased.
+/// A candidate is the end of a run that is idle, or silent. The evictor files it once, files it
+/// again when its standing has changed, and removes it before it trims it, or when it finds it
+/// held.
 pub(crate) struct Policy {
     rank_by: RankBy,
-    /// What `rank_by` counts as many uses.
+    /// The number of uses that `rank_by` counts as many.
     uses: u32,
     order: Order,
-    /// Those of groups, each group in the same order.
+    /// The candidates of groups, each group in the same order.
     grouped: BTreeMap<(QuotaGroup, bool, CandidateRank), CandidateId>,
 }
 
@@ -52,7 +55,7 @@ impl Policy {
         }
     }
 
-    /// Files `candidate`, or files it anew under its present standing.
+    /// Files `candidate`, or files it again under its present standing.
     pub(crate) fn file(&mut self, candidate: CandidateId, standing: Standing, entry: CandidateEntry) {
         let key = self.key(standing, entry);
         let before = self.order.file(candidate, key);
@@ -67,7 +70,7 @@ impl Policy {
         }
     }
 
-    /// Takes `candidate` out; it may not be filed.
+    /// Removes `candidate`; does nothing if it is not filed.
     #[inline]
     pub(crate) fn remove(&mut self, candidate: CandidateId) {
         if let Some(in_group) = self.order.key(candidate).and_then(RankKey::in_group) {
@@ -76,13 +79,13 @@ impl Policy {
         self.order.remove(candidate);
     }
 
-    /// The candidate to evict from next; it stays filed.
+    /// The candidate to evict next; it stays filed.
     #[inline]
     pub(crate) fn choose(&self) -> Option<CandidateId> {
         self.order.first()
     }
 
-    /// The first candidates in the order, that many at most; they stay filed.
+    /// The first `most` candidates in the order; they stay filed.
     pub(crate) fn first(&self, most: usize) -> impl Iterator<Item = CandidateId> {
         self.order.iter().take(most)
     }
@@ -93,7 +96,8 @@ impl Policy {
         self.order.key(candidate) == Some(&self.key(standing, entry))
     }
 
-    /// The candidate that comes so many places behind `candidate`, one at least, among those that are kept in the same structure.
+    /// The candidate that is `places` (at least one) behind `candidate`, among those in the same
+    /// structure.
     #[inline]
     pub(crate) fn behind(&self, candidate: CandidateId, places: usize) -> Option<CandidateId> {
         self.order.behind(candidate, places)
@@ -105,7 +109,7 @@ impl Policy {
         self.order.prefetch(candidate);
     }
 
-    /// Prefetches the place of `candidate` in the order, which changes when it is filed anew.
+    /// Prefetches the place of `candidate` in the order, which changes when it is filed again.
     pub(crate) fn prefetch_place(&self, candidate: CandidateId) {
         self.order.prefetch_place(candidate);
     }
@@ -116,18 +120,19 @@ impl Policy {
         self.order.prefetch_ends();
     }
 
-    /// The first of a group's candidates; it stays filed.
+    /// The first candidate of a group; it stays filed.
     pub(crate) fn choose_of(&self, group: QuotaGroup) -> Option<CandidateId> {
         let mut from = self.grouped.range((group, false, CandidateRank::default())..);
         from.next().filter(|((of, ..), _)| *of == group).map(|(_, candidate)| *candidate)
     }
 
-    /// Candidates that are filed.
+    /// Number of filed candidates.
     pub(crate) fn len(&self) -> usize {
         self.order.len()
     }
 
-    /// Frees the data of up to `candidates` candidates, of a policy that was replaced; whether all is freed.
+    /// Frees the data of up to `candidates` candidates, of a policy that was replaced; returns
+    /// whether all is freed.
     pub(crate) fn discard(&mut self, candidates: usize) -> bool {
         for _ in 0..candidates {
             if self.grouped.pop_first().is_none() {
@@ -137,7 +142,8 @@ impl Policy {
         self.order.discard(candidates) && self.grouped.is_empty()
     }
 
-    /// Whether `candidate` is filed under `standing`, or before its place if it `may_be_early`; for `validate`.
+    /// Whether `candidate` is filed under `standing`, or, if it `may_be_early`, before that place.
+    /// For `validate`.
     pub(crate) fn is_filed(
         &self,
         candidate: CandidateId,
@@ -153,13 +159,13 @@ impl Policy {
         })
     }
 
-    /// Files `candidate` under a group that its key does not name, for `validate` to find.
+    /// Files `candidate` under a group that its key does not name. For tests of `validate`.
     #[cfg(test)]
     pub(crate) fn spoil(&mut self, candidate: CandidateId) {
         self.grouped.insert((QuotaGroup::at(0), true, CandidateRank::default()), candidate);
     }
 
-    /// Whether the structure's own invariants hold; for `validate`.
+    /// Whether the structure's own invariants hold. For `validate`.
     pub(crate) fn is_sound(&self) -> bool {
         let key = |candidate| self.order.key(candidate);
         let in_groups = self.order.iter().filter(|candidate| key(*candidate).is_some_and(|key| key.group.is_some()));

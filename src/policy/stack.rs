@@ -1,8 +1,9 @@
-//! A stack that grows and is freed page by page, as the table that it lies in.
+//! A stack that grows and is freed page by page, like the table in which it is stored.
 
 use super::table::Table;
 
-/// Values of a page: many, because a stack that falls and rises again gives pages back and takes them anew.
+/// Values of a page. Many, because a stack that shrinks and grows again gives pages back and takes
+/// new ones.
 const PAGE: usize = 4096;
 
 #[derive(Debug)]
@@ -34,12 +35,13 @@ impl<T: Copy> Stack<T> {
         self.values.take(self.len)
     }
 
-    /// Prefetches the place of the last value, to be changed.
+    /// Prefetches the place where the next value is pushed, to be changed.
     pub(crate) fn prefetch_end(&self) {
         self.values.prefetch_to_write(self.len);
     }
 
-    /// Frees the last pages, as many as so many values need; whether any is left. Of a stack that is not used any more.
+    /// Frees the last pages, as many as `values` values need; returns whether any is left. The
+    /// stack must no longer be used.
     pub(crate) fn discard(&mut self, values: usize) -> bool {
         self.values.free_last(values)
     }

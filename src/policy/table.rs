@@ -1,11 +1,13 @@
-//! A table by index that grows and is freed page by page: no operation copies or frees more than one page.
+//! A table by index that grows and is freed page by page, so that no operation copies or frees more
+//! than one page.
 
 use crate::sync::{Mapped, prefetch, prefetch_to_write};
 
-/// Entries of a page, unless a table has others.
+/// Entries of a page by default.
 const PAGE: usize = 1024;
 
-/// Values by index. A page without values has no memory, but for the first one and the one that lost its last value last.
+/// Values by index. A page without values has no memory, except the first page and the page that
+/// became empty last.
 #[derive(Debug)]
 pub(crate) struct Table<T, const ENTRIES: usize = PAGE> {
     pages: Vec<Page<T>>,
@@ -17,7 +19,7 @@ pub(crate) struct Table<T, const ENTRIES: usize = PAGE> {
 
 #[derive(Debug)]
 struct Page<T> {
-    /// None, or as many as a page has.
+    /// `None`, or all entries of the page.
     entries: Option<Mapped<Option<T>>>,
     values: usize,
 }
@@ -65,7 +67,7 @@ impl<T: Copy, const ENTRIES: usize> Table<T, ENTRIES> {
         }
     }
 
-    /// The same for a value that is about to be set or taken out.
+    /// As [`prefetch`](Self::prefetch), for a value that is about to be set or taken out.
     #[inline]
     pub(crate) fn prefetch_to_write(&self, index: usize) {
         if let Some(entry) = self.pages.get(index / ENTRIES).and_then(|page| page.entries().get(index % ENTRIES)) {
@@ -73,7 +75,7 @@ impl<T: Copy, const ENTRIES: usize> Table<T, ENTRIES> {
         }
     }
 
-    /// Sets the value at `index`; the one before.
+    /// Sets the value at `index`; returns the one before.
     #[inline]
     pub(crate) fn set(&mut self, index: usize, value: T) -> Option<T> {
         while self.pages.len() <= index / ENTRIES {
@@ -89,7 +91,7 @@ impl<T: Copy, const ENTRIES: usize> Table<T, ENTRIES> {
         before
     }
 
-    /// Takes the value at `index` out.
+    /// Removes and returns the value at `index`.
     #[inline]
     pub(crate) fn take(&mut self, index: usize) -> Option<T> {
         let page = self.pages.get_mut(index / ENTRIES)?;
@@ -101,7 +103,8 @@ impl<T: Copy, const ENTRIES: usize> Table<T, ENTRIES> {
         Some(taken)
     }
 
-    /// Keeps a page that has no values any more in place of the one that was kept before.
+    /// Keeps the memory of a page that has become empty, and frees that of the empty page kept
+    /// before.
     fn leave(&mut self, page: usize) {
         let before = std::mem::replace(&mut self.kept, page);
         if before != page && before > 0 && self.pages[before].values == 0 {
@@ -116,7 +119,7 @@ impl<T: Copy, const ENTRIES: usize> Table<T, ENTRIES> {
         indices.filter_map(|index| self.get(index).map(|value| (index, value)))
     }
 
-    /// Frees the last pages, as many as `entries` entries need; whether any page is left.
+    /// Frees the last pages, as many as `entries` entries need; returns whether any page is left.
     pub(crate) fn free_last(&mut self, entries: usize) -> bool {
         let keep = self.pages.len().saturating_sub(entries.div_ceil(ENTRIES));
         self.pages.truncate(keep);
@@ -125,7 +128,7 @@ impl<T: Copy, const ENTRIES: usize> Table<T, ENTRIES> {
         keep > 0
     }
 
-    /// Entries that have memory.
+    /// Number of entries that have memory.
     #[cfg(test)]
     pub(crate) fn room(&self) -> usize {
         self.pages.iter().map(|page| page.entries().len()).sum()

@@ -1,7 +1,7 @@
 //! The real reclaimer: `crossbeam-epoch` with a collector of the cache's own.
 //!
-//! A default collector is shared by every crate in the process, and one stalled reader anywhere would hold back our
-//! memory; a collector of our own also lets a cache drop clean.
+//! A default collector is shared by every crate in the process, and one stalled reader anywhere
+//! would hold back our memory; a collector of our own also lets a cache drop clean.
 
 use std::alloc::Layout;
 use std::cell::{Cell, RefCell, RefMut};
@@ -16,7 +16,8 @@ use super::{FreedBytes, Node, Record, Ref};
 use crate::sync::gauge::{AtomicUsize, Relaxed};
 use crate::sync::prefetch;
 
-/// Garbage that a participant may keep before it hands it over and tries to reclaim: so many bytes, or so many nodes.
+/// Garbage that a participant may keep before it hands it over and tries to reclaim: so many bytes,
+/// or so many nodes.
 const FLUSH_BYTES: usize = 64 << 10;
 const FLUSH_NODES: usize = 256;
 /// What is handed over together, at most: a turn of the evictor ends before it hands over.
@@ -29,9 +30,11 @@ type Line = [u64; 8];
 /// Slabs may have so many bytes beyond twice what is in use before freed slots are sorted in.
 const SPARE_BYTES: usize = 2 << 20;
 
-/// Passes without effect after which nothing more can be freed: one hands garbage over, two move the epoch, one frees.
+/// Passes without effect after which nothing more can be freed: one hands garbage over, two move
+/// the epoch, one frees.
 const EPOCHS: usize = 4;
-/// Batches that a pass frees: their places in the epochs' queue are one more batch, which frees no node.
+/// Batches that a pass frees: their places in the epochs' queue are one more batch, which frees no
+/// node.
 const BATCHES: usize = 8;
 
 /// All that one cache reclaims.
@@ -61,8 +64,8 @@ impl Shared {
         self.freed.left_of(&self.records)
     }
 
-    /// Sorts the slots that are kept ready into their slabs, if slabs have much more than what is in use: then some may go back to the
-    /// system.
+    /// Sorts the slots that are kept ready into their slabs, if slabs have much more than what is
+    /// in use: then some may go back to the system.
     fn sort_slots_in(&self) {
         if self.memory.slab_bytes() > 2 * self.bytes() + SPARE_BYTES {
             self.memory.sort_in();
@@ -118,7 +121,8 @@ impl Domain {
         self.registered.load(Relaxed)
     }
 
-    /// Bytes of nodes that were unlinked and handed over, and that a pinned thread may still see: as many as they counted then.
+    /// Bytes of nodes that were unlinked and handed over, and that a pinned thread may still see:
+    /// as many as they counted then.
     pub(crate) fn garbage_bytes(&self) -> usize {
         // Relaxed: a gauge.
         self.shared.garbage.load(Relaxed)
@@ -206,8 +210,9 @@ impl Batch {
     }
 }
 
-// SAFETY: a participant is used by one thread at a time (it is not `Sync`) and nothing in it belongs to a thread: the
-// handle is a pointer into the collector, which it keeps alive. It may be moved only while no guard borrows it.
+// SAFETY: a participant is used by one thread at a time (it is not `Sync`) and nothing in it
+// belongs to a thread: the handle is a pointer into the collector, which it keeps alive. It may be
+// moved only while no guard borrows it.
 unsafe impl Send for Local {}
 
 impl Local {
@@ -222,8 +227,8 @@ impl Local {
         &self.record
     }
 
-    /// Reclaims what no thread can see any more, down to the slots where memory is sparse. Call it without a guard: each pass may advance
-    /// the epoch once, and frees some.
+    /// Reclaims what no thread can see any more, down to the slots where memory is sparse. Call it
+    /// without a guard: each pass may advance the epoch once, and frees some.
     pub(crate) fn reclaim(&self) {
         self.hand_over();
         let freed = &self.shared().freed;
@@ -320,8 +325,8 @@ impl Guard<'_> {
         self.local.magazines.prefetch(layout);
     }
 
-    /// Hands over what its participant has retired, so that other participants can free it: in parts, because freeing one of them
-    /// takes some microseconds.
+    /// Hands over what its participant has retired, so that other participants can free it: in
+    /// parts, because freeing one of them takes some microseconds.
     pub(crate) fn hand_over(&self) {
         let bytes = self.local.retired.take();
         let mut nodes = self.local.limbo.take();
@@ -350,7 +355,8 @@ impl Guard<'_> {
         self.local.shared().garbage.fetch_add(bytes, Relaxed);
         // SAFETY: the nodes were unlinked before: all threads that can see them are pinned now.
         let free = move || unsafe { batch.free() };
-        // SAFETY: the closure frees memory and touches nothing of this stack; it may run on any thread.
+        // SAFETY: the closure frees memory and touches nothing of this stack; it may run on any
+        // thread.
         unsafe { self.pinned.defer_unchecked(free) };
         self.pinned.flush();
     }
@@ -360,7 +366,8 @@ impl Guard<'_> {
         self.local.retired.get()
     }
 
-    /// Frees `node` once every thread that is pinned now has unpinned. The caller has unlinked it, and retires it once (I1).
+    /// Frees `node` once every thread that is pinned now has unpinned. The caller has unlinked it,
+    /// and retires it once (I1).
     #[inline]
     pub(crate) fn retire<T: Node>(&self, node: Ref<'_, T>) {
         self.retire_many().add(node);

@@ -1,12 +1,14 @@
-//! Idle participants: one session leaves its participant, a later one takes it, and those that have none borrow one for a call.
+//! Idle participants: one session leaves its participant, a later one takes it, and those that have
+//! none borrow one for a call.
 //!
-//! A few slots, each with a state; a thread claims a slot by one compare-and-swap and skips those that another thread has
-//! claimed. So no thread waits: a thread that is stopped halfway costs the others one slot.
+//! A few slots, each with a state; a thread claims a slot by one compare-and-swap and skips those
+//! that another thread has claimed. So no thread waits: a thread that is stopped halfway costs the
+//! others one slot.
 //!
 //! # Invariants
 //!
-//! - **N1** Only the thread that took a slot from `EMPTY` or `FULL` to `BUSY` touches its participant, until it sets
-//!   the state that follows.
+//! - **N1** Only the thread that took a slot from `EMPTY` or `FULL` to `BUSY` touches its
+//!   participant, until it sets the state that follows.
 
 use std::cell::UnsafeCell;
 use std::ops::Deref;
@@ -25,16 +27,19 @@ const FULL: usize = 2;
 #[derive(Debug)]
 #[repr(align(64))]
 struct IdleSlot<T> {
-    /// Explored by its own model alone: the protocols that use participants have edges of their own.
+    /// Explored by its own model alone: the protocols that use participants have edges of their
+    /// own.
     state: AtomicUsize,
     local: UnsafeCell<Option<T>>,
 }
 
-/// Idle participants of one domain, which must outlive them; a model stores values of its own instead.
+/// Idle participants of one domain, which must outlive them; a model stores values of its own
+/// instead.
 #[derive(Debug)]
 pub(crate) struct Idle<T, const N: usize = SLOTS>([IdleSlot<T>; N]);
 
-// SAFETY: N1: one thread at a time touches a participant, and the state hands it over; a participant may be sent.
+// SAFETY: N1: one thread at a time touches a participant, and the state hands it over; a
+// participant may be sent.
 unsafe impl<T: Send, const N: usize> Sync for Idle<T, N> {}
 
 impl<T, const N: usize> Idle<T, N> {
@@ -61,8 +66,8 @@ impl<T, const N: usize> Idle<T, N> {
 }
 
 impl<T, const N: usize> Idle<T, N> {
-    /// Lends a participant: one that lies in a slot, `near` one if that is free, or a new one, for which an empty slot is
-    /// taken, or none if all are. Lock-free.
+    /// Lends a participant: one that lies in a slot, `near` one if that is free, or a new one, for
+    /// which an empty slot is taken, or none if all are. Lock-free.
     #[inline]
     pub(crate) fn lend(&self, near: usize, make: impl FnOnce() -> T) -> Lent<'_, T> {
         for slot in (0..N).map(|i| &self.0[(near + i) % N]) {
@@ -124,7 +129,8 @@ impl<T> Drop for Lent<'_, T> {
 impl<T> IdleSlot<T> {
     /// The participant in a slot that the caller has claimed.
     fn lent(&self) -> &T {
-        // SAFETY: N1: the caller has claimed the slot, and no other thread touches it before that ends.
+        // SAFETY: N1: the caller has claimed the slot, and no other thread touches it before that
+        // ends.
         let local = unsafe { &*self.local.get() };
         local.as_ref().expect("a slot that was lent is not empty")
     }
@@ -142,7 +148,8 @@ impl<T> IdleSlot<T> {
     }
 
     fn claim(&self, from: usize) -> bool {
-        // Relaxed: a look before the read-modify-write that decides. Acquire: the participant as its last user left it.
+        // Relaxed: a look before the read-modify-write that decides. Acquire: the participant as
+        // its last user left it.
         self.state.load(Relaxed) == from && self.state.compare_exchange(from, BUSY, Acquire, Relaxed).is_ok()
     }
 

@@ -1,10 +1,11 @@
 //! Memory of the index's nodes: slots of fixed sizes in slabs of the cache's own.
 //!
-//! An index makes and frees three nodes for each run. They are small, of few sizes, made by all threads and freed in batches by
-//! whichever thread collects the garbage. So each participant has a *magazine* of free slots of each size, which it uses without
-//! any lock; the *depot* of a size fills magazines and takes batches back; the *stock* cuts slabs out of segments that the
-//! system may give as one large page, and gives empty ones back. Nodes lie close together and apart from everything else, and what
-//! a cache does not need any more goes back to the system.
+//! An index makes and frees three nodes for each run. They are small, of few sizes, made by all
+//! threads and freed in batches by whichever thread collects the garbage. So each participant has
+//! a *magazine* of free slots of each size, which it uses without any lock; the *depot* of a size
+//! fills magazines and takes batches back; the *stock* cuts slabs out of segments that the system
+//! may give as one large page, and gives empty ones back. Nodes lie close together and apart from
+//! everything else, and what a cache does not need any more goes back to the system.
 //!
 //! | file | holds |
 //! |---|---|
@@ -29,11 +30,14 @@
 //!
 //! # Invariants
 //!
-//! - **S1** A slot is a node's, or it is free and in one magazine, chain or slab. The memory outlives its slots.
-//! - **S2** A free slot's first word leads to the next one. Only the thread that has its magazine, chain or slab touches it.
-//! - **S3** The header of a slab belongs to the thread that has the lock of its depot, and until it is listed to the thread
-//!   that made it. Its `home` never changes.
-//! - **S4** A slab's memory goes back when none of its slots is in use: then no address leads there.
+//! - **S1** A slot is a node's, or it is free and in one magazine, chain or slab. The memory
+//!   outlives its slots.
+//! - **S2** A free slot's first word leads to the next one. Only the thread that has its magazine,
+//!   chain or slab touches it.
+//! - **S3** The header of a slab belongs to the thread that has the lock of its depot, and until it
+//!   is listed to the thread that made it. Its `home` never changes.
+//! - **S4** A slab's memory goes back when none of its slots is in use: then no address leads
+//!   there.
 
 mod class;
 mod depot;
@@ -53,7 +57,8 @@ use slab::{Chain, Magazine, SlabRef};
 
 use crate::sync::prefetch_bytes;
 
-/// The most of a slot that is prefetched, in bytes: more would drive other things out of the first cache.
+/// The most of a slot that is prefetched, in bytes: more would drive other things out of the first
+/// cache.
 const PREFETCHED: usize = 2048;
 
 /// The memory of one cache's nodes.
@@ -63,7 +68,8 @@ pub(crate) struct Memory {
     stock: Stock,
 }
 
-// SAFETY: S1, S3: the pointers in it are to slots and headers that belong to the thread that has them, or the depot's lock.
+// SAFETY: S1, S3: the pointers in it are to slots and headers that belong to the thread that has
+// them, or the depot's lock.
 unsafe impl Send for Memory {}
 // SAFETY: as above.
 unsafe impl Sync for Memory {}
@@ -73,7 +79,8 @@ impl Memory {
         Self { depots: Class::all().map(|class| CachePadded::new(Depot::new(class))), stock: Stock::new() }
     }
 
-    /// Gives freed slots that are kept together to their slabs: each keeps one from going back to the system.
+    /// Gives freed slots that are kept together to their slabs: each keeps one from going back to
+    /// the system.
     pub(crate) fn sort_in(&self) {
         self.depots.iter().for_each(|depot| depot.keep_none(&self.stock));
     }

@@ -1,19 +1,23 @@
 //! Memory of the index: when a pointer may be followed, and when its target is freed.
 //!
-//! A thread *pins* before it follows a pointer out of the index and holds the [`Guard`] while it uses what it found.
-//! A node that is removed is first *unlinked* (no pointer in the index leads there any more), then *retired*, and
-//! *reclaimed* when every thread that was pinned at that moment has unpinned. Blocks never wait for this: only runs, points and
-//! maps go through it.
+//! A thread *pins* before it follows a pointer out of the index and holds the [`Guard`] while it
+//! uses what it found. A node that is removed is first *unlinked* (no pointer in the index leads
+//! there any more), then *retired*, and *reclaimed* when every thread that was pinned at that
+//! moment has unpinned. Blocks never wait for this: only runs, points and maps go through it.
 //!
-//! Real builds use `crossbeam-epoch` with a collector of the cache's own, and `memory` for the nodes; model builds use `model`,
-//! which frees as early as is legal, poisons what it frees and checks every access.
+//! Real builds use `crossbeam-epoch` with a collector of the cache's own, and `memory` for the
+//! nodes; model builds use `model`, which frees as early as is legal, poisons what it frees and
+//! checks every access.
 //!
 //! # Invariants
 //!
-//! - **I1** A pointer stored in the index comes from [`Own::publish`] and is retired once, after it was unlinked.
-//! - **I2** A [`Ref`] lives as long as what protects it: a guard pinned before the pointer was loaded, or a count that
-//!   keeps the node from being retired (a lease or a child on a point, a child's count on its parent).
-//! - **I3** A [`Link`] is stored only where I2 names such a count; `Link::get` is called only while that count lasts.
+//! - **I1** A pointer stored in the index comes from [`Own::publish`] and is retired once, after it
+//!   was unlinked.
+//! - **I2** A [`Ref`] lives as long as what protects it: a guard pinned before the pointer was
+//!   loaded, or a count that keeps the node from being retired (a lease or a child on a point, a
+//!   child's count on its parent).
+//! - **I3** A [`Link`] is stored only where I2 names such a count; `Link::get` is called only while
+//!   that count lasts.
 #![allow(unsafe_code)]
 
 #[cfg(not(any(radixkv_loom, radixkv_shuttle)))]

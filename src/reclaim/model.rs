@@ -1,13 +1,14 @@
 //! The model reclaimer: the most eager one that is still legal.
 //!
-//! Garbage is freed as soon as every participant that was pinned when it was retired has unpinned; participants that
-//! pinned later do not delay it. Whatever `crossbeam-epoch` may free, this frees too, and no later: a protocol that is
-//! correct here is correct there. Freed memory is poisoned and kept until the model ends, so that any late access is
-//! found.
+//! Garbage is freed as soon as every participant that was pinned when it was retired has unpinned;
+//! participants that pinned later do not delay it. Whatever `crossbeam-epoch` may free, this frees
+//! too, and no later: a protocol that is correct here is correct there. Freed memory is poisoned
+//! and kept until the model ends, so that any late access is found.
 //!
-//! Visible to the checker: one pin word for each participant (odd means pinned), changed by read-modify-writes only.
-//! Everything else sits in `Cell`s: the checker runs all threads of a model on one thread of the system, so that state
-//! is exact and adds neither schedule points nor happens-before edges.
+//! Visible to the checker: one pin word for each participant (odd means pinned), changed by
+//! read-modify-writes only. Everything else sits in `Cell`s: the checker runs all threads of a
+//! model on one thread of the system, so that state is exact and adds neither schedule points nor
+//! happens-before edges.
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::cell::{Cell, RefCell};
@@ -29,7 +30,8 @@ use crate::sync::thread::panicking;
 const ALIVE: u32 = 0xA11E_A11E;
 const FREED: u32 = 0xDEAD_DEAD;
 
-/// Participants of one model: loom runs five threads at most, and the evictor registers one of its own.
+/// Participants of one model: loom runs five threads at most, and the evictor registers one of its
+/// own.
 const PARTICIPANTS: usize = if cfg!(radixkv_loom) { 8 } else { 64 };
 
 /// Says whether its node is alive; loom also checks that freeing is ordered after every access.
@@ -62,7 +64,8 @@ impl Canary {
         self.word.replace(value)
     }
 
-    /// An explicit tracked write: loom does not order `UnsafeCell::new` before an unsynchronised publication.
+    /// An explicit tracked write: loom does not order `UnsafeCell::new` before an unsynchronised
+    /// publication.
     pub(super) fn arm(&self) {
         self.write(ALIVE);
         track::LIVE.with(|live| live.set(live.get() + 1));
@@ -143,15 +146,16 @@ struct DomainState {
 }
 
 impl DomainState {
-    /// Reads by read-modify-write: always the newest value (a stale one could only delay), and with the edge from the
-    /// end of a critical section to the free.
+    /// Reads by read-modify-write: always the newest value (a stale one could only delay), and with
+    /// the edge from the end of a critical section to the free.
     fn words(&self) -> [usize; PARTICIPANTS] {
         // Acquire: pairs with the end of a critical section.
         std::array::from_fn(|i| if i < self.next.get() { self.pins[i].fetch_add(0, Acquire) } else { 0 })
     }
 
     fn collect(&self) {
-        // The batch is taken before the pin words are read: what is retired in between stays for the next time.
+        // The batch is taken before the pin words are read: what is retired in between stays for
+        // the next time.
         let batch = std::mem::take(&mut *self.garbage.borrow_mut());
         if batch.is_empty() {
             return;
@@ -268,7 +272,8 @@ impl Local {
         self.depth.set(self.depth.get() + 1);
         if self.depth.get() == 1 {
             self.sequence.set(self.sequence.get() + 1);
-            // Release: a thread that reads this word also sees the end of the critical section before.
+            // Release: a thread that reads this word also sees the end of the critical section
+            // before.
             self.state.pins[self.id].swap(self.sequence.get(), Release);
             // SeqCst: a collector sees this pin, or this thread sees the unlink.
             fence(SeqCst);

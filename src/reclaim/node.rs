@@ -17,8 +17,8 @@ use super::model;
 ///
 /// # Safety
 ///
-/// `layout` is the one that the node's memory was allocated with. Dropping a node in its place runs no code that looks into the
-/// index.
+/// `layout` is the one that the node's memory was allocated with. Dropping a node in its place runs
+/// no code that looks into the index.
 pub(crate) unsafe trait Node: Sized + 'static {
     /// Bytes that freeing this node gives back.
     fn bytes(&self) -> usize;
@@ -197,7 +197,8 @@ impl<T: Node> Deref for Ref<'_, T> {
 /// A pointer in a node or a handle; a count keeps what it points to (I3).
 pub(crate) struct Link<T>(NonNull<T>);
 
-// SAFETY: a link is only an address; following it needs the protection of I3, and nodes are shared between threads.
+// SAFETY: a link is only an address; following it needs the protection of I3, and nodes are shared
+// between threads.
 unsafe impl<T: Sync> Send for Link<T> {}
 // SAFETY: as above.
 unsafe impl<T: Sync> Sync for Link<T> {}
@@ -249,7 +250,8 @@ impl<T> Link<T> {
         self.0.as_ptr()
     }
 
-    /// Follows the pointer while `_protection` (a guard, a lease, the node that holds the link) keeps the node (I3).
+    /// Follows the pointer while `_protection` (a guard, a lease, the node that holds the link)
+    /// keeps the node (I3).
     #[inline(always)]
     pub(crate) fn get<P: ?Sized>(self, _protection: &P) -> Ref<'_, T> {
         Ref::new(self.0)

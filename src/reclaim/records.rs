@@ -1,8 +1,9 @@
 //! Records: what each participant counts, for those who add it up.
 //!
-//! A participant has a record of its own and writes it by plain loads and stores: counting writes no cache line that another
-//! thread writes. A participant that goes leaves its record as it is, and a later one goes on with it: no count is lost, and none
-//! is added up twice. Participants beyond [`RECORDS`] share one more record, by read-modify-writes.
+//! A participant has a record of its own and writes it by plain loads and stores: counting writes
+//! no cache line that another thread writes. A participant that goes leaves its record as it is,
+//! and a later one goes on with it: no count is lost, and none is added up twice. Participants
+//! beyond [`RECORDS`] share one more record, by read-modify-writes.
 //!
 //! # Invariants
 //!
@@ -57,7 +58,8 @@ impl Counts {
         CachePadded::new(Self { first: Counted::new(), counts, allocated, number, rest: OnceLock::new() })
     }
 
-    /// Waits for no thread: only the owner of a record makes its rows, and those of the shared one are there (`Records::new`).
+    /// Waits for no thread: only the owner of a record makes its rows, and those of the shared one
+    /// are there (`Records::new`).
     #[inline(never)]
     fn later_row(&self, row: usize) -> &Counted {
         &self.rest.get_or_init(|| (1..ROWS).map(|_| Counted::new()).collect())[row - 1]
@@ -106,7 +108,8 @@ impl Records {
 
     /// A record for a new participant, which the domain must outlive. Lock-free.
     pub(super) fn hold(&self) -> Record {
-        // Relaxed: each number is given out once; what was counted under one that was left comes with it (`Idle`).
+        // Relaxed: each number is given out once; what was counted under one that was left comes
+        // with it (`Idle`).
         let number = self.left.take().unwrap_or_else(|| self.issued.fetch_add(1, Relaxed));
         let (counts, first) = self.numbered.get(number).map_or((&self.shared, SHARED), |own| (own, 0));
         Record { counts: NonNull::from(&**counts), first }
@@ -186,7 +189,8 @@ impl Record {
         add(allocated, *number, [(0, bytes as u64)]);
     }
 
-    /// Adds to some counts of one of its rows. The first use of a row that is not the first one allocates.
+    /// Adds to some counts of one of its rows. The first use of a row that is not the first one
+    /// allocates.
     #[inline]
     pub(crate) fn add_in<const N: usize>(&self, row: RowId, amounts: [(usize, u64); N]) {
         let counts = self.counts();

@@ -1,7 +1,7 @@
 //! Rows of the records: each namespace counts in one of its own while there are enough.
 //!
-//! The last row is shared by all that found no other one. A row that is given back goes to the next one that asks, which starts
-//! from what is counted in it then.
+//! The last row is shared by all that found no other one. A row that is given back goes to the next
+//! one that asks, which starts from what is counted in it then.
 
 use super::Idle;
 use crate::sync::gauge::{AtomicUsize, Relaxed};
@@ -29,7 +29,8 @@ impl FreeRows {
 
     /// A free row, from now on, or the shared one. `counted` adds a row up. Lock-free.
     pub(super) fn take(free: &Arc<Self>, counted: impl FnOnce(usize) -> [u64; ROW_COUNTS]) -> Row {
-        // Relaxed, twice: each number is given out once. What was counted in a row that was left comes with it (`Idle`).
+        // Relaxed, twice: each number is given out once. What was counted in a row that was left
+        // comes with it (`Idle`).
         let serial = free.made.fetch_add(1, Relaxed);
         let number = free.left.take().unwrap_or_else(|| free.issued.fetch_add(1, Relaxed).min(OTHERS));
         Row { id: RowId { number, serial }, base: counted(number), free: Arc::clone(free) }

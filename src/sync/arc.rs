@@ -1,11 +1,12 @@
-//! `Arc` and `Weak` for ThreadSanitizer and for models. ThreadSanitizer does not see the fence in the standard library's
-//! last drop and reports every one; models do not see its count, by which forks and namespaces decide.
+//! `Arc` and `Weak` for ThreadSanitizer and for models. ThreadSanitizer does not see the fence in
+//! the standard library's last drop, and reports every one. Models do not see the standard count,
+//! on which forks and namespaces base decisions.
 //!
 //! # Invariants
 //!
-//! - **R1** `handles` is the number of strong handles; the value lives while there is one.
-//! - **R2** `holders` is the number of weak handles, plus one for all strong handles together; the memory stays while it
-//!   is not zero.
+//! - **R1** `handles` is the number of strong handles; the value lives as long as there is one.
+//! - **R2** `holders` is the number of weak handles, plus one for all strong handles together; the
+//!   memory stays until it is zero.
 #![allow(unsafe_code)]
 
 use std::cell::UnsafeCell;
@@ -20,7 +21,7 @@ use super::gauge;
 
 struct Counted<T> {
     handles: AtomicUsize,
-    /// No model explores it: nothing is reached through a weak handle alone.
+    /// No model explores it: nothing is reached through a weak handle only.
     holders: gauge::AtomicUsize,
     value: UnsafeCell<ManuallyDrop<T>>,
 }
@@ -28,7 +29,7 @@ struct Counted<T> {
 /// A shared value, dropped with its last handle.
 pub(crate) struct Arc<T>(NonNull<Counted<T>>);
 
-/// A weak handle: finds the value as long as the value lives.
+/// A weak handle: gives access to the value as long as the value lives.
 pub(crate) struct Weak<T>(NonNull<Counted<T>>);
 
 // SAFETY: handles share the value between threads, and the last one drops it on any of them.
@@ -51,10 +52,10 @@ impl<T> Arc<T> {
         this.0 == other.0
     }
 
-    /// The value, if this is the only handle and no weak one is there.
+    /// The value, if this is the only handle and there is no weak one.
     pub(crate) fn get_mut(this: &mut Self) -> Option<&mut T> {
-        // Acquire: what was done through handles that have gone comes before. No new handle can appear: handles are made
-        // from handles, this one is borrowed, and the callers keep no weak ones.
+        // Acquire: what was done through dropped handles comes before. No new handle can appear:
+        // handles are made from handles, this one is borrowed, and the callers keep no weak ones.
         if this.counted().handles.load(Acquire) != 1 || this.counted().holders.load(Acquire) != 1 {
             return None;
         }
@@ -85,7 +86,7 @@ impl<T> Deref for Arc<T> {
     type Target = T;
 
     fn deref(&self) -> &T {
-        // SAFETY: R1: this is a handle; it is not written while there is one.
+        // SAFETY: R1: this is a handle; the value is not written while there is one.
         unsafe { &*self.counted().value.get() }
     }
 }
@@ -106,7 +107,8 @@ impl<T> Clone for Arc<T> {
 
 impl<T> Drop for Arc<T> {
     fn drop(&mut self) {
-        // Release: what was done through this handle comes before the drop. Acquire: for the thread that drops.
+        // Release: what was done through this handle comes before the drop. Acquire: for the thread
+        // that drops the value.
         if self.counted().handles.fetch_sub(1, AcqRel) == 1 {
             let value = self.counted().value.get();
             // SAFETY: R1: that was the last handle, and `upgrade` makes no new one.
@@ -126,7 +128,7 @@ impl<T> Weak<T> {
         // Relaxed: a guess, which the compare-and-swap checks.
         let mut handles = self.counted().handles.load(Relaxed);
         while handles > 0 {
-            // Acquire: as where a handle is cloned from another thread's.
+            // Acquire: as for a handle that is cloned from another thread's.
             match self.counted().handles.compare_exchange(handles, handles + 1, Acquire, Relaxed) {
                 Ok(_) => return Some(Arc(self.0)),
                 Err(seen) => handles = seen,
@@ -138,7 +140,7 @@ impl<T> Weak<T> {
 
 impl<T> Drop for Weak<T> {
     fn drop(&mut self) {
-        // AcqRel: as the last handle's.
+        // AcqRel: as in the drop of the last handle.
         if self.counted().holders.fetch_sub(1, AcqRel) == 1 {
             // SAFETY: R2: that was the last holder.
             drop(unsafe { Box::from_raw(self.0.as_ptr()) });

@@ -1,6 +1,6 @@
-//! Atomics, in three kinds: what a model has to explore of them differs.
+//! Atomics in three kinds, by what models must explore of them.
 
-/// Atomics of the build at hand.
+/// The atomics of the current build.
 pub(crate) mod atomic {
     #[cfg(all(radixkv_chaos, not(any(radixkv_loom, radixkv_shuttle))))]
     pub(crate) use crate::sync::chaos::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize};
@@ -19,7 +19,8 @@ pub(crate) mod atomic {
     pub(crate) use std::sync::atomic::Ordering;
 }
 
-/// Counts of handles, and states of slots in pools. Each has a model of its own; the other models need not explore it.
+/// Counts of handles, and states of slots in pools. Each has its own model; other models need not
+/// explore it.
 pub(crate) mod apart {
     #[cfg(radixkv_loom)]
     pub(crate) use crate::sync::model::Apart as AtomicUsize;
@@ -27,7 +28,7 @@ pub(crate) mod apart {
     pub(crate) use std::sync::atomic::AtomicUsize;
 }
 
-/// Gauges and totals, which are read and decide nothing: no model has to explore them.
+/// Gauges and totals, which decide nothing: no model has to explore them.
 pub(crate) mod gauge {
     pub(crate) use std::sync::atomic::{
         AtomicBool, AtomicU32, AtomicU64, AtomicUsize,

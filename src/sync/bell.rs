@@ -1,4 +1,4 @@
-//! The bell that a worker thread sleeps on.
+//! The bell that the thread of background eviction sleeps on.
 
 use std::time::{Duration, Instant};
 
@@ -16,8 +16,8 @@ const QUIET: usize = 0;
 const RUNG: usize = 1;
 const ENDED: usize = 2;
 
-/// Wakes one thread. Ringing is one read-modify-write, and an unpark where the thread may be asleep. It takes no lock, so
-/// a stopped thread cannot delay it. No ring is lost.
+/// Wakes one thread. A ring is one read-modify-write, plus an unpark if the thread may be asleep.
+/// It takes no lock, so a stopped thread cannot delay it. No ring is lost.
 #[derive(Debug)]
 pub(crate) struct Bell {
     state: AtomicUsize,
@@ -28,7 +28,7 @@ impl Bell {
         Self { state: AtomicUsize::new(QUIET) }
     }
 
-    /// Wakes the thread, or keeps it from falling asleep; `unpark` unparks it.
+    /// Wakes the thread, or keeps it from falling asleep. `unpark` must unpark that thread.
     pub(crate) fn ring(&self, unpark: impl FnOnce()) {
         self.raise(RUNG, unpark);
     }
@@ -41,12 +41,13 @@ impl Bell {
     fn raise(&self, state: usize, unpark: impl FnOnce()) {
         // Release: what the caller did comes before what the woken thread does.
         if self.state.fetch_max(state, Release) < state {
-            // The permit also stops a thread that has looked at the state and does not sleep yet.
+            // The permit also stops a thread that has looked at the state but does not sleep yet.
             unpark();
         }
     }
 
-    /// Sleeps until it is rung, or for `at_most`; false when it has been ended. One thread alone calls this.
+    /// Sleeps until the bell is rung, or for `at_most`. Returns false once the bell has been ended.
+    /// Only one thread may call this.
     pub(crate) fn wait(&self, at_most: Option<Duration>) -> bool {
         let until = at_most.and_then(|pause| Instant::now().checked_add(pause));
         // Acquire: pairs with `raise`.
@@ -68,7 +69,8 @@ fn is_over(until: Option<Instant>) -> bool {
     until.is_some_and(|until| until <= Instant::now())
 }
 
-/// Sleeps until it is unparked or `until` has come, or wakes spuriously. In models no deadline ever passes.
+/// Sleeps until it is unparked, until `until`, or until a spurious wake-up. In models no deadline
+/// ever passes.
 fn sleep(until: Option<Instant>) {
     #[cfg(not(radixkv_loom))]
     if let Some(until) = until {

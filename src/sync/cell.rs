@@ -1,10 +1,11 @@
-//! Fields that only the thread with the evictor's state touches.
+//! Fields that only the holder of the evictor's lock touches.
 //!
 //! # Invariants
 //!
 //! - **O1** A cache makes one [`Owner`] and keeps it inside its evictor's lock.
-//! - **O2** A cell is reached through a `&Owner` or `&mut Owner` of its own cache: so no two threads touch it
-//!   at once, and the lock orders one thread's writes before the next thread's reads.
+//! - **O2** A cell is reached only through a `&Owner` or `&mut Owner` of its own cache. So no two
+//!   threads touch it at once, and the lock orders one thread's writes before the next thread's
+//!   reads.
 #![allow(unsafe_code)]
 
 /// The right to read (`&Owner`) and write (`&mut Owner`) every [`OwnerCell`] of one cache.
@@ -26,7 +27,7 @@ type Inner<T> = std::cell::UnsafeCell<T>;
 #[cfg(radixkv_loom)]
 type Inner<T> = loom::cell::UnsafeCell<T>;
 
-/// A field that only the thread with the evictor's state touches.
+/// A field that only the holder of the evictor's lock touches.
 #[derive(Debug)]
 pub(crate) struct OwnerCell<T>(Inner<T>);
 
@@ -57,15 +58,16 @@ impl<T> OwnerCell<T> {
     }
 }
 
-/// A pointer that is handed over with a flag in another word: only the thread that holds the flag touches it.
+/// A pointer that is handed over with a flag in another word: only the thread that owns the flag
+/// touches it.
 ///
-/// The flag's edges order every access, so it need not be atomic; under loom it is a plain cell, and loom checks those
-/// edges.
+/// The flag's edges order every access, so it need not be atomic. Under loom it is a plain cell,
+/// and loom checks those edges.
 #[derive(Debug)]
 pub(crate) struct HandedOver<T>(#[cfg(not(radixkv_loom))] AtomicPtr<T>, #[cfg(radixkv_loom)] Inner<*mut T>);
 
 #[cfg(radixkv_loom)]
-// SAFETY: the flag's protocol orders every access; loom reports one that is not ordered.
+// SAFETY: the flag's protocol orders every access; loom reports an unordered one.
 unsafe impl<T> Sync for HandedOver<T> {}
 #[cfg(radixkv_loom)]
 // SAFETY: the cell holds an address.
@@ -82,7 +84,7 @@ impl<T> HandedOver<T> {
     #[inline]
     pub(crate) fn get(&self) -> *mut T {
         #[cfg(radixkv_loom)]
-        // SAFETY: loom reports an access that is not ordered; the value is plain.
+        // SAFETY: loom reports an unordered access; the value is plain.
         return self.0.with(|pointer| unsafe { *pointer });
         // Relaxed: the flag orders it.
         #[cfg(not(radixkv_loom))]

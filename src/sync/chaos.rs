@@ -1,4 +1,5 @@
-//! Atomics for stress builds: any access may first yield or spin, so that rare interleavings become common.
+//! Atomics for stress builds: any access may first yield or spin, so that rare interleavings become
+//! common.
 
 use std::cell::Cell;
 use std::sync::atomic::{self, Ordering};
@@ -34,7 +35,7 @@ macro_rules! disturbed {
             pub(crate) const fn new(value: $value) -> Self {
                 Self(atomic::$name::new(value))
             }
-            // Each operation has its caller's ordering; the reason is at the call.
+            // Each operation uses its caller's ordering; the reason is at the call.
             pub(crate) fn load(&self, order: Ordering) -> $value {
                 disturb();
                 self.0.load(order)

@@ -1,15 +1,16 @@
-//! Dekker's handshake: one side counts itself, then looks at a flag; the other clears the flag, then looks at the
-//! count. At least one of them sees the other.
+//! Dekker's handshake between two threads. One raises a count, then looks at a flag; the other
+//! clears the flag, then looks at the count. At least one of them sees the other's change.
 //!
-//! It needs sequential consistency. Models use fences, which loom knows; elsewhere the accesses themselves are
-//! sequentially consistent, and on x86 the locked read-modify-write of each side is all that it costs.
+//! It needs sequential consistency. Models use fences, which loom supports. Elsewhere the accesses
+//! themselves are sequentially consistent; on x86 that costs only the locked read-modify-write on
+//! each side.
 
 use super::atomic::AtomicU64;
 
 /// Adds one to `count`, then looks at `flags`.
 ///
-/// SeqCst, here and below: Dekker, the edge of hot.rs. Under loom each access is Relaxed and the fence between them gives
-/// the order.
+/// SeqCst, here and below: Dekker, the edge of hot.rs. Under loom each access is Relaxed and the
+/// fence between them gives the order.
 #[inline]
 pub(crate) fn count_then_look(count: &AtomicU64, flags: &AtomicU64) -> u64 {
     #[cfg(radixkv_loom)]
@@ -39,8 +40,9 @@ pub(crate) fn clear(flags: &AtomicU64, flag: u64) {
     flags.fetch_and(!flag, super::atomic::Ordering::SeqCst);
 }
 
-/// Looks at a count after [`clear`]. What was done before a count was taken back comes before this. A read-modify-write:
-/// a later change of the count sees what came before this.
+/// Looks at a count after [`clear`]. What threads did before they took their counts back comes
+/// before this. It is a read-modify-write, so a later change of the count sees what came before
+/// this.
 pub(crate) fn look(count: &AtomicU64) -> u64 {
     // Acquire: E13. Release: E17.
     #[cfg(radixkv_loom)]

@@ -1,6 +1,6 @@
-//! How long a lock is held (feature `holds`); nothing without it.
+//! Measures how long a lock is held (feature `holds`); does nothing without the feature.
 //!
-//! It is here because a lock measures it, and whether it does depends on the build.
+//! This is in `sync` because a lock measures it, and the build decides whether.
 
 #[cfg(feature = "holds")]
 use std::time::Duration;
@@ -13,11 +13,13 @@ use super::gauge::{AtomicU64, Relaxed};
 #[cfg(feature = "holds")]
 static CLOCK: OnceLock<fn() -> Duration> = OnceLock::new();
 
-/// Measures from now on how long each cache's eviction lock is held, by `clock`: the time of the calling thread, in processor time or
-/// any other. [`PrefixCache::longest_hold`](crate::PrefixCache::longest_hold) tells the longest.
+/// Starts to measure how long each cache's eviction lock is held. `clock` gives the time of the
+/// calling thread: processor time, or any other.
+/// [`PrefixCache::longest_hold`](crate::PrefixCache::longest_hold) returns the longest hold.
 ///
-/// For benches: the clock is read twice for each hold, the first time under the lock. So it must not panic, and must not use a cache. The
-/// first call in a process counts, and later ones do nothing.
+/// For benches: the clock is read twice for each hold, the first time under the lock. So it must
+/// not panic, and must not use a cache. Only the first call in a process counts; later ones do
+/// nothing.
 ///
 /// # Examples
 ///
@@ -39,7 +41,7 @@ static CLOCK: OnceLock<fn() -> Duration> = OnceLock::new();
 /// ```
 #[cfg(feature = "holds")]
 pub fn measure_holds(clock: fn() -> Duration) {
-    // A later one is refused: two clocks do not fit together.
+    // A later clock is refused, because times of two clocks cannot be compared.
     let _ = CLOCK.set(clock);
 }
 
@@ -52,12 +54,12 @@ pub(super) struct LongestHold {
     nanoseconds: AtomicU64,
 }
 
-/// When a hold began, if that is measured.
+/// The time when a hold began, if that is measured.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Beginning(#[cfg(feature = "holds")] Option<Duration>);
 
 impl LongestHold {
-    /// Of a lock whose holds are measured.
+    /// For a lock whose holds are measured.
     pub(super) fn measured() -> Self {
         Self {
             #[cfg(feature = "holds")]
@@ -67,7 +69,7 @@ impl LongestHold {
         }
     }
 
-    /// A hold begins.
+    /// Begins a hold.
     #[inline]
     pub(super) fn begin(&self) -> Beginning {
         Beginning(
@@ -76,20 +78,20 @@ impl LongestHold {
         )
     }
 
-    /// A hold ends.
+    /// Ends a hold.
     #[inline]
     pub(super) fn end(&self, hold: Beginning) {
         #[cfg(feature = "holds")]
         if let Some((began, clock)) = hold.0.zip(CLOCK.get()) {
             let held = clock().saturating_sub(began).as_nanos();
-            // Relaxed, here and below: a number.
+            // Relaxed, here and below: only a number.
             self.nanoseconds.fetch_max(u64::try_from(held).unwrap_or(u64::MAX), Relaxed);
         }
         #[cfg(not(feature = "holds"))]
         let Beginning() = hold;
     }
 
-    /// The longest since the last call.
+    /// Returns the longest hold since the last call.
     #[cfg(feature = "holds")]
     pub(super) fn take(&self) -> Duration {
         Duration::from_nanos(self.nanoseconds.swap(0, Relaxed))

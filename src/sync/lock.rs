@@ -1,9 +1,10 @@
-//! A mutex that a panicking holder does not poison, in every build, and a condition variable that hands its lock over and
-//! back.
+//! A mutex that is never poisoned by a panicking holder, in every build, and a condition variable
+//! for it.
 //!
-//! The standard library's mutex is behind it: where the system has futexes, unlocking is a read-modify-write and, with a
-//! waiter, a system call. So a thread that is stopped on its way to sleep at a lock does not delay an unlock; a mutex that
-//! keeps its waiters in a table of its own would.
+//! It wraps the standard library's mutex. On systems with futexes, an unlock is one
+//! read-modify-write and, if a thread waits, one system call. So a thread that is stopped while it
+//! falls asleep at the lock does not delay an unlock. A mutex with its own table of waiters would
+//! be delayed.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::TryLockError;
@@ -22,43 +23,45 @@ use super::gauge::{AtomicUsize, Relaxed};
 use super::holds::{Beginning, LongestHold};
 use super::{spin_loop, thread};
 
-/// How often a thread looks whether the lock is free before it sleeps: for some tens of microseconds. Most holds are shorter than
-/// the system takes to wake a thread.
+/// How many times a thread checks whether the lock is free before it sleeps, which takes some tens
+/// of microseconds. Most holds are shorter than the time the system takes to wake a thread.
 const LOOKS: u32 = 2_000;
 
-/// How long [`unlock_fairly`] waits for a waiting thread to take the lock: longer than a system takes to wake one.
+/// How long [`unlock_fairly`] waits for a waiting thread to take the lock: longer than a system
+/// takes to wake one.
 const COURTESY: Duration = Duration::from_millis(1);
 
-/// A mutex; a panicking holder poisons nothing.
+/// A mutex that a panicking holder does not poison.
 #[derive(Debug)]
 pub(crate) struct Mutex<T> {
     inner: backend::Mutex<T>,
-    /// Apart from what the lock guards: a thread that waits looks here again and again, and an attempt to lock would take the
-    /// holder's cache line.
+    /// In a cache line of its own: a waiting thread reads it repeatedly, and an attempt to lock
+    /// instead would take the holder's cache line.
     hints: CachePadded<Hints>,
 }
 
-/// What no model explores. Every access is relaxed: no memory depends on it.
+/// Counts that no model explores. Every access is relaxed: no memory depends on them.
 #[derive(Debug)]
 struct Hints {
-    /// How often the lock was given up, or nearly: a store that comes late may take one back.
+    /// About how many times the lock was released; a late store may undo a later one.
     released: AtomicUsize,
-    /// Threads that wait.
+    /// Number of waiting threads.
     waiting: AtomicUsize,
-    /// Threads that have waited and got it so far.
+    /// Number of threads that have waited for the lock and got it.
     served: AtomicUsize,
     longest: LongestHold,
 }
 
-/// The lock, held.
+/// A held lock.
 pub(crate) struct MutexGuard<'a, T> {
-    // Dropped first: to unlock waits for every store before it, and a thread that waits has the hints' cache line.
+    // Dropped before `notice`: unlocking waits for all earlier stores, and a waiting thread owns
+    // the hints' cache line.
     inner: backend::MutexGuard<'a, T>,
     notice: ReleaseNotice<'a>,
     of: &'a Mutex<T>,
 }
 
-/// Says that the lock was given up.
+/// Records at its drop that the lock was released.
 struct ReleaseNotice<'a> {
     hints: &'a Hints,
     released: usize,
@@ -74,7 +77,7 @@ impl<'a> ReleaseNotice<'a> {
 
 impl Drop for ReleaseNotice<'_> {
     fn drop(&mut self) {
-        // Relaxed: a hint. Not counted by a read-modify-write: that would wait for the line.
+        // Relaxed: a hint. Not a read-modify-write, which would wait for the cache line.
         self.hints.released.store(self.released, Relaxed);
         self.hints.longest.end(self.began);
     }
@@ -85,7 +88,7 @@ impl<T> Mutex<T> {
         Self::with(value, LongestHold::default())
     }
 
-    /// One whose holds are measured (feature `holds`).
+    /// Makes a mutex whose holds are measured (feature `holds`).
     pub(crate) fn measured(value: T) -> Self {
         Self::with(value, LongestHold::measured())
     }
@@ -105,18 +108,18 @@ impl<T> Mutex<T> {
         self.lock_awake(|| false).unwrap_or_else(|| self.lock_asleep())
     }
 
-    /// The lock, if it is given up while this thread looks for it, for some tens of microseconds: it does not sleep. It stops looking when
-    /// `ends` says so.
+    /// Spins for some tens of microseconds until the lock is free, and takes it; never sleeps.
+    /// `None` if that fails, or as soon as `ends` returns true.
     #[inline]
     pub(crate) fn lock_awake(&self, ends: impl Fn() -> bool) -> Option<MutexGuard<'_, T>> {
         if cfg!(any(radixkv_loom, radixkv_shuttle)) {
-            // There the attempt would be one more point at which threads switch.
+            // In models, the attempt would only be one more point at which threads switch.
             return Some(self.sleep_for_it());
         }
         self.try_lock().or_else(|| self.look_for_it(ends))
     }
 
-    /// Whether a thread waits: a hint.
+    /// Whether a thread waits for the lock: a hint.
     #[inline]
     pub(crate) fn is_awaited(&self) -> bool {
         // Relaxed: a hint.
@@ -128,13 +131,13 @@ impl<T> Mutex<T> {
         self.counted(|| self.spin_for_it(ends))
     }
 
-    /// The lock, for which this thread sleeps until it is given up.
+    /// Takes the lock; sleeps until it is released.
     #[cold]
     pub(crate) fn lock_asleep(&self) -> MutexGuard<'_, T> {
         self.counted(|| Some(self.sleep_for_it())).expect("it was waited for")
     }
 
-    /// Waits, counted among those that do.
+    /// Runs `wait`, counted as a waiting thread.
     fn counted<'a>(&'a self, wait: impl FnOnce() -> Option<MutexGuard<'a, T>>) -> Option<MutexGuard<'a, T>> {
         // Relaxed, here and below: a hint.
         self.hints.waiting.fetch_add(1, Relaxed);
@@ -150,7 +153,7 @@ impl<T> Mutex<T> {
         (0..LOOKS).take_while(|_| !ends()).find_map(|look| {
             spin_loop();
             let released = self.hints.released.load(Relaxed);
-            // The first time too: it may have been given up before that was noted.
+            // Also tries at the first look: the lock may have been released before that was noted.
             let tries = look == 0 || std::mem::replace(&mut seen, released) != released;
             if tries { self.try_lock() } else { None }
         })
@@ -164,7 +167,8 @@ impl<T> Mutex<T> {
         guard
     }
 
-    /// Waits where ThreadSanitizer sees the lock change hands: in code that is compiled with the crate.
+    /// Waits by spinning in code that is compiled with the crate, so that ThreadSanitizer sees the
+    /// lock change hands.
     #[cfg(radixkv_tsan)]
     fn spin(&self) -> MutexGuard<'_, T> {
         loop {
@@ -209,7 +213,8 @@ impl<T> DerefMut for MutexGuard<'_, T> {
     }
 }
 
-/// Where a thread that holds a lock waits for another thread to change what the lock guards.
+/// A condition variable: a thread that holds a lock waits here for another thread to change the
+/// data under the lock.
 #[derive(Debug)]
 pub(crate) struct Condvar(backend::Condvar);
 
@@ -218,12 +223,13 @@ impl Condvar {
         Self(backend::Condvar::new())
     }
 
-    /// Waits until it is notified or `deadline` has come, or wakes spuriously; whether the deadline has passed. In models
-    /// no deadline passes, so a thread that is never notified is reported.
+    /// Waits until a notification, until `deadline`, or until a spurious wake-up; returns whether
+    /// the deadline has passed. In models no deadline passes, so a thread that is never notified is
+    /// reported.
     #[cfg(not(radixkv_tsan))]
     pub(crate) fn wait<'a, T>(&self, lock: MutexGuard<'a, T>, deadline: Option<Instant>) -> (MutexGuard<'a, T>, bool) {
         let MutexGuard { inner, notice, of } = lock;
-        // A little early: the lock is given up in the call that waits.
+        // A little early: the lock is released inside the wait below.
         drop(notice);
         #[cfg(not(any(radixkv_loom, radixkv_shuttle)))]
         if let Some(deadline) = deadline {
@@ -236,7 +242,7 @@ impl Condvar {
         (of.held(inner), false)
     }
 
-    /// The same where ThreadSanitizer sees the lock change hands: looks every 50 us.
+    /// As above, so that ThreadSanitizer sees the lock change hands: looks every 50 us.
     #[cfg(radixkv_tsan)]
     pub(crate) fn wait<'a, T>(&self, lock: MutexGuard<'a, T>, deadline: Option<Instant>) -> (MutexGuard<'a, T>, bool) {
         let MutexGuard { inner, notice, of } = lock;
@@ -250,8 +256,8 @@ impl Condvar {
     }
 }
 
-/// Unlocks, and if threads wait gives one of them the time to take the lock, so that a loop that locks again at once does
-/// not keep it from them. Bounded: after [`COURTESY`] it returns all the same.
+/// Unlocks. If threads wait, it gives one of them time to take the lock, so that a loop that locks
+/// again at once does not starve them. It returns after [`COURTESY`] at the latest.
 pub(crate) fn unlock_fairly<T>(guard: MutexGuard<'_, T>) {
     let MutexGuard { inner, notice, of } = guard;
     let Hints { waiting, served, .. } = &*of.hints;

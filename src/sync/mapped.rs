@@ -1,11 +1,13 @@
-//! Memory that a table has from the system, and gives back as soon as it is freed.
+//! Memory that a table gets directly from the system, and returns as soon as it is freed.
 //!
-//! A heap keeps what is freed between other things that live on. The evictor's tables come and go by the megabyte, so each of their
-//! larger pages is a mapping of its own. It is here because whether there are mappings depends on the build.
+//! A heap keeps freed memory that is between allocations still in use. The evictor's tables grow
+//! and shrink by megabytes, so each of their larger pages is a separate mapping. This is in `sync`
+//! because the build decides whether there are mappings.
 //!
 //! # Invariants
 //!
-//! - **MP1** The items are `len` initialised values, in the mapping if there is one, or else in a box that was leaked.
+//! - **MP1** The items are `len` initialised values, in the mapping if there is one, or else in a
+//!   leaked box.
 #![allow(unsafe_code)]
 
 use std::cell::{Cell, RefCell};
@@ -17,31 +19,32 @@ use std::ptr::NonNull;
 
 use memmap2::{MmapMut, MmapOptions};
 
-/// Smaller ones come from the global allocator, which gives and takes them faster than the system.
+/// Smaller allocations come from the global allocator, which is faster than the system.
 const SMALLEST: usize = 4 << 10;
 
 thread_local! {
     static UNMAPPING: Unmapping = const { Unmapping { later: Cell::new(false), dropped: RefCell::new(ManuallyDrop::new(Vec::new())) } };
 }
 
-/// What a thread does with the mappings that it drops.
+/// How a thread treats the mappings that it drops.
 struct Unmapping {
-    /// It keeps them, for an [`UnmapsLater`].
+    /// Whether the thread keeps them, for an [`UnmapsLater`].
     later: Cell<bool>,
-    /// Empty when the thread ends.
+    /// The mappings kept; empty when the thread ends.
     dropped: RefCell<ManuallyDrop<Vec<MmapMut>>>,
 }
 
-/// While it lives, this thread keeps the mappings that it drops; they go with it. For a thread that is about to hold a lock: to unmap one
-/// takes the system some microseconds.
+/// While this exists, its thread keeps the mappings that it drops; they are unmapped together at
+/// its drop. For a thread that is about to hold a lock, because unmapping takes the system some
+/// microseconds.
 #[derive(Debug)]
 pub(crate) struct UnmapsLater {
-    /// Of its own thread.
+    /// Bound to its thread.
     thread: PhantomData<*const ()>,
 }
 
 impl UnmapsLater {
-    /// Nothing if this thread has one.
+    /// `None` if this thread has one already.
     #[inline]
     pub(crate) fn begin() -> Option<Self> {
         let is_first = UNMAPPING.with(|unmapping| !unmapping.later.replace(true));
@@ -55,7 +58,7 @@ impl Drop for UnmapsLater {
         UNMAPPING.with(|Unmapping { later, dropped }| {
             later.set(false);
             if !dropped.borrow().is_empty() {
-                // Taken out first: the vector is of nobody while the system works.
+                // Taken out first, so that the cell is not borrowed while the system works.
                 let dropped = std::mem::take(&mut **dropped.borrow_mut());
                 drop(dropped);
             }
@@ -63,7 +66,7 @@ impl Drop for UnmapsLater {
     }
 }
 
-/// Values in memory of their own.
+/// A slice of values, in a mapping of their own if there are many.
 pub(crate) struct Mapped<T> {
     items: NonNull<[T]>,
     mapping: Option<MmapMut>,
@@ -75,7 +78,8 @@ unsafe impl<T: Send> Send for Mapped<T> {}
 unsafe impl<T: Sync> Sync for Mapped<T> {}
 
 impl<T: Copy> Mapped<T> {
-    /// `len` times `value`. From the global allocator where the system gives no mapping.
+    /// Makes `len` copies of `value`. They are in the global allocator's memory if there are few or
+    /// the system gives no mapping.
     pub(crate) fn filled(value: T, len: usize) -> Self {
         let wanted = !cfg!(any(radixkv_loom, radixkv_shuttle, radixkv_heap, miri)) && size_of::<T>() * len >= SMALLEST;
         let mapping = wanted.then(|| MmapOptions::new().len(size_of::<T>() * len).map_anon().ok()).flatten();
@@ -85,7 +89,8 @@ impl<T: Copy> Mapped<T> {
         };
         let first = NonNull::new(mapping.as_mut_ptr().cast::<T>()).expect("a mapping is not at address zero");
         for at in 0..len {
-            // SAFETY: the mapping has room for `len` values, and begins where a page of the system begins, which aligns any value.
+            // SAFETY: the mapping has room for `len` values, and begins at a page of the system,
+            // which aligns any value.
             unsafe { first.as_ptr().wrapping_add(at).write(value) };
         }
         Self { items: NonNull::slice_from_raw_parts(first, len), mapping: Some(mapping) }
@@ -111,7 +116,7 @@ impl<T> DerefMut for Mapped<T> {
 }
 
 impl<T> Drop for Mapped<T> {
-    /// What lies in a mapping goes with it; it is `Copy`, and has nothing to drop.
+    /// Values in a mapping are `Copy` and need no drop.
     fn drop(&mut self) {
         let Some(mapping) = self.mapping.take() else {
             // SAFETY: MP1: leaked by `filled`, and dropped once.

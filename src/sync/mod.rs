@@ -1,21 +1,21 @@
-//! The only door to threads and memory orders: nothing else in the crate names `std::sync`, `loom` or
+//! The only access to threads, locks and atomics: no other module names `std::sync`, `loom` or
 //! `shuttle`.
 //!
-//! | cfg | what is behind the door |
+//! | cfg | what this module provides |
 //! |---|---|
 //! | none | `std` atomics and locks |
-//! | `radixkv_loom` | loom: every interleaving and every value a weak memory may return; an `Arc` whose count it can explore |
+//! | `radixkv_loom` | loom: every interleaving, and every value a weak memory may return; an `Arc` whose count loom can explore |
 //! | `radixkv_shuttle` | shuttle: long random schedules, sequentially consistent |
 //! | `radixkv_chaos` | `std` atomics that yield or spin before some accesses |
-//! | `radixkv_failpoints` | `std`, and named places where a test stops or breaks a thread |
+//! | `radixkv_failpoints` | `std`, and named points at which a test stops a thread or makes it panic |
 //! | `radixkv_tsan` | an `Arc` without the standalone fence that ThreadSanitizer does not see |
 //!
-//! Two more change nothing here. `radixkv_tiny` shrinks the counts that can overflow or wrap (leases, child runs, run
-//! versions), so that tests/limits.rs reaches their limits. With `radixkv_heap` nodes come from the global allocator
-//! (`reclaim::memory`), which sanitizers watch.
+//! Two more settings change nothing here. `radixkv_tiny` shrinks the counts that can overflow or
+//! wrap (leases, child runs, run versions), so that tests/limits.rs reaches their limits. With
+//! `radixkv_heap` nodes come from the global allocator (`reclaim::memory`), which sanitizers watch.
 //!
-//! `SeqCst` is used by `dekker` alone, which gives models fences instead: loom treats sequentially consistent accesses
-//! as `AcqRel`.
+//! Only `dekker` uses `SeqCst`. It gives models fences instead, because loom treats sequentially
+//! consistent accesses as `AcqRel`.
 
 #[cfg(any(radixkv_loom, radixkv_tsan))]
 mod arc;
@@ -53,18 +53,19 @@ pub(crate) use std::sync::OnceLock;
 pub(crate) use std::sync::{Arc, Weak};
 pub(crate) use std::thread;
 
-/// Channels whose senders never wait. Models do not explore them: they send before their threads begin.
+/// Channels whose senders never wait. Models do not explore them: there, everything is sent before
+/// the threads begin.
 pub(crate) mod channel {
     pub(crate) use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 }
 
-/// Whether this is the only handle; what was done through handles that have gone comes before.
+/// Whether this is the only handle. What was done through dropped handles comes before.
 pub(crate) fn is_only<T>(handle: &mut Arc<T>) -> bool {
     Arc::get_mut(handle).is_some()
 }
 
-/// A point between two steps of a protocol at which tests/faults.rs stops a thread or makes it panic; nothing without
-/// `radixkv_failpoints`.
+/// A point between two steps of a protocol at which tests/faults.rs stops a thread or makes it
+/// panic. Expands to nothing without `radixkv_failpoints`.
 macro_rules! failpoint {
     ($name:literal) => {
         #[cfg(all(radixkv_failpoints, not(any(radixkv_loom, radixkv_shuttle))))]
@@ -78,7 +79,7 @@ pub(crate) use loom::cell::UnsafeCell as TrackedCell;
 #[cfg(radixkv_loom)]
 pub use model::{Loads, at_rest, explore_loads, exploring_apart};
 
-/// Says to the processor that a loop waits; nothing in models.
+/// Tells the processor that a loop is waiting; does nothing in models.
 #[inline]
 pub(crate) fn spin_loop() {
     if !cfg!(any(radixkv_loom, radixkv_shuttle)) {
@@ -86,7 +87,7 @@ pub(crate) fn spin_loop() {
     }
 }
 
-/// Lets other threads run, where one of them is about to end this wait.
+/// Lets other threads run, one of which is about to end this wait.
 pub(crate) fn yield_now() {
     #[cfg(radixkv_loom)]
     loom::thread::yield_now();
@@ -96,7 +97,8 @@ pub(crate) fn yield_now() {
     std::thread::yield_now();
 }
 
-/// Picks the production size, or the smallest size that still has every edge case under a model checker or Miri.
+/// Picks the production size, or the smallest size that still has every edge case under a model
+/// checker or Miri.
 pub(crate) const fn model_size(production: usize, model: usize) -> usize {
     if cfg!(any(radixkv_loom, radixkv_shuttle, miri)) { model } else { production }
 }

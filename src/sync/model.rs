@@ -1,13 +1,15 @@
-//! Atomics for loom, whose loads can be explored in two ways.
+//! Atomics for loom, with two ways to explore loads.
 //!
-//! *As loads*: loom tries every value that a weak memory may return. But loom 0.7 remembers one last access for each
-//! location, so a thread's own load hides an earlier load by another thread from the compare-and-swap that follows it:
-//! the schedules in which the other thread comes later are missed (the usual loop of a load and a compare-and-swap).
+//! *As loads*: loom tries every value that a weak memory may return. But loom 0.7 remembers only
+//! the last access to each location. So in the usual loop of a load and a compare-and-swap, a
+//! thread's own load hides an earlier load by another thread, and the schedules in which the other
+//! thread comes later are missed.
 //!
-//! *As read-modify-writes* that change nothing: always the newest value, but loom sees every race and tries both
-//! orders. Each model runs both ways.
+//! *As read-modify-writes* that change nothing: these always see the newest value, but loom sees
+//! every race and tries both orders. Each model runs both ways.
 //!
-//! *At rest*, where every store happens before the loads, loom checks just that and explores nothing.
+//! *At rest*, when every store happens before the loads, loom only checks that this holds and
+//! explores nothing.
 #![allow(unsafe_code)]
 
 use std::cell::Cell;
@@ -15,7 +17,7 @@ use std::fmt;
 
 use loom::sync::atomic::{self, Ordering};
 
-// All threads of a model share one thread of the system; models may run beside each other.
+// All threads of a model share one thread of the system; other models may run at the same time.
 thread_local! {
     static LOADS: Cell<Loads> = const { Cell::new(Loads::Weak) };
     static APART: Cell<bool> = const { Cell::new(false) };
@@ -32,12 +34,12 @@ pub enum Loads {
     AtRest,
 }
 
-/// Explores loads in this way from now on.
+/// Sets how loads are explored from now on.
 pub fn explore_loads(loads: Loads) {
     LOADS.set(loads);
 }
 
-/// Runs `body` while no other thread runs, and after everything that other threads did.
+/// Runs `body` while no other thread runs. Everything that other threads did comes before.
 pub fn at_rest<T>(body: impl FnOnce() -> T) -> T {
     let loads = LOADS.replace(Loads::AtRest);
     let result = body();
@@ -49,7 +51,7 @@ fn exact() -> bool {
     LOADS.get() == Loads::Exact
 }
 
-/// Explores every [`Apart`] that is made in `body`.
+/// Explores every [`Apart`] that is created in `body`.
 pub fn exploring_apart<T>(body: impl FnOnce() -> T) -> T {
     let before = APART.replace(true);
     let result = body();
@@ -57,8 +59,8 @@ pub fn exploring_apart<T>(body: impl FnOnce() -> T) -> T {
     result
 }
 
-/// A count of handles, or the state of a slot in a pool of participants. Explored only in its own models: in the others
-/// it would order accesses that nothing else orders.
+/// A count of handles, or the state of a slot in a pool of participants. Only its own models
+/// explore it: in others it would order accesses that nothing else orders.
 #[derive(Debug)]
 pub(crate) enum Apart {
     Explored(AtomicUsize),
@@ -101,7 +103,7 @@ macro_rules! wrapped {
             }
         }
 
-        // Each operation has its caller's ordering; the reason is at the call.
+        // Each operation uses its caller's ordering; the reason is at the call.
         #[allow(dead_code)]
         impl$(<$t>)? $name$(<$t>)? {
             #[track_caller]
@@ -110,8 +112,8 @@ macro_rules! wrapped {
             }
             #[track_caller]
             pub(crate) fn store(&self, value: $value, order: Ordering) {
-                // With a plain store, a load of the exact kind (a write for loom) could come after the store without
-                // seeing it.
+                // With a plain store, a load of the exact kind (a write for loom) could come after
+                // the store without seeing it.
                 if exact() {
                     self.0.swap(value, order);
                 } else {
@@ -155,7 +157,7 @@ macro_rules! arithmetic {
                 match LOADS.get() {
                     Loads::Weak => self.0.load(order),
                     Loads::Exact => self.0.fetch_add(0, order),
-                    // SAFETY: loom panics where a store is not ordered before it.
+                    // SAFETY: loom panics if a store is not ordered before it.
                     Loads::AtRest => unsafe { self.0.unsync_load() },
                 }
             }
@@ -182,7 +184,7 @@ impl<T> AtomicPtr<T> {
         match LOADS.get() {
             Loads::Weak => self.0.load(order),
             Loads::Exact => self.0.compare_exchange(null, null, order, order).unwrap_or_else(|pointer| pointer),
-            // SAFETY: loom panics where a store is not ordered before it.
+            // SAFETY: loom panics if a store is not ordered before it.
             Loads::AtRest => unsafe { self.0.unsync_load() },
         }
     }

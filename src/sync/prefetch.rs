@@ -1,21 +1,21 @@
-//! Prefetching: asking for memory ahead of its use.
+//! Prefetching memory ahead of its use.
 //!
-//! It is here because the policy's tables and the evictor's look-ahead both use it, and because it is a hint to the
-//! processor about memory: it depends on the machine and on the build, as the rest of this module does.
+//! This is in `sync` because the policy's tables and the evictor's look-ahead both use it, and
+//! because, like the rest of this module, it depends on the machine and on the build.
 #![allow(unsafe_code)]
 
 /// Bytes of a cache line.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 const LINE: usize = 64;
 
-/// Asks for the cache lines of the value at `at`, which may be any address: a hint, which reads and changes nothing. Does
-/// nothing if the processor has no such instruction.
+/// Prefetches the cache lines of the value at `at`, which may be any address. A hint: reads and
+/// changes nothing, and does nothing if the processor has no such instruction.
 #[inline]
 pub(crate) fn prefetch<T>(at: *const T) {
     prefetch_bytes(at.cast(), size_of::<T>());
 }
 
-/// As [`prefetch`], of so many bytes.
+/// As [`prefetch`], for this many bytes.
 #[inline]
 pub(crate) fn prefetch_bytes(at: *const u8, bytes: usize) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
@@ -28,13 +28,14 @@ pub(crate) fn prefetch_bytes(at: *const u8, bytes: usize) {
     let _ = (at, bytes);
 }
 
-/// As [`prefetch`], of what this thread is about to write: other processors lose the lines at once, and not at the first write.
+/// As [`prefetch`], for memory that this thread is about to write: other processors lose the lines
+/// now, not at the first write.
 #[inline]
 pub(crate) fn prefetch_to_write<T>(at: *const T) {
     prefetch_bytes_to_write(at.cast(), size_of::<T>());
 }
 
-/// As [`prefetch_to_write`], of so many bytes.
+/// As [`prefetch_to_write`], for this many bytes.
 #[inline]
 pub(crate) fn prefetch_bytes_to_write(at: *const u8, bytes: usize) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
@@ -47,12 +48,13 @@ pub(crate) fn prefetch_bytes_to_write(at: *const u8, bytes: usize) {
     let _ = (at, bytes);
 }
 
-/// Calls `ask` with the offset of a byte in each cache line that a value of so many bytes may lie in, wherever it begins.
+/// Calls `ask` with the offset of a byte in each cache line that `bytes` bytes may touch, wherever
+/// they begin.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 #[inline(always)]
 fn each_line(bytes: usize, ask: impl Fn(usize)) {
     let mut offset = 0;
-    // Four at a time: what counts them costs more than they do.
+    // Four at a time, because the loop costs more than the prefetches.
     while offset + 4 * LINE <= bytes {
         [0, LINE, 2 * LINE, 3 * LINE].into_iter().for_each(|line| ask(offset + line));
         offset += 4 * LINE;

@@ -1,7 +1,7 @@
-//! The signal that one waiter sleeps on: a thread that blocks, or a task that is polled.
+//! The signal that one waiter for blocks sleeps on: a blocked thread, or a polled task.
 //!
-//! A waker is the caller's code: cloning, waking and dropping it may run anything, also a verb of the cache. None of it
-//! runs under the signal's lock.
+//! A waker is the caller's code: cloning, waking and dropping it may run anything, even a method of
+//! the cache. None of it runs under the signal's lock.
 
 use std::task::Waker;
 use std::time::Instant;
@@ -14,7 +14,7 @@ struct SignalState {
     waker: Option<Waker>,
 }
 
-/// Raised by any thread, lowered by its owner. Raising a raised signal changes nothing.
+/// A flag that any thread raises and its owner lowers. Raising a raised signal changes nothing.
 #[derive(Debug)]
 pub(crate) struct Signal {
     state: Mutex<SignalState>,
@@ -26,11 +26,13 @@ impl Signal {
         Self { state: Mutex::new(SignalState::default()), risen: Condvar::new() }
     }
 
-    /// Wakes the owner, or keeps it from falling asleep. Runs the owner's waker: call it with no lock held.
+    /// Wakes the owner, or keeps it from falling asleep. Runs the owner's waker: call it with no
+    /// lock held.
     ///
-    /// A waker that panics ends its own wake-up and nothing else: the thread that raises the signal has no part in the
-    /// waker's code. The panic hook has reported the panic by then. A waker that runs inside another one's on this thread, because
-    /// that one polls at once and what it waits for wakes the next, is woken when that one has returned: the stack stays bounded.
+    /// A panic in the waker is caught, because the raising thread is not responsible for the
+    /// waker's code. The panic hook has reported it by then. A waker may wake another one on this
+    /// thread, if it polls at once and that lets the next waiter continue. The inner waker then
+    /// runs only when the outer one has returned, so the stack stays bounded.
     pub(crate) fn raise(&self) {
         let mut state = self.state.lock();
         if state.raised {
@@ -45,7 +47,7 @@ impl Signal {
         }
     }
 
-    /// Sleeps until it is raised, then lowers it; false if `deadline` passed first.
+    /// Sleeps until the signal is raised, then lowers it; false if `deadline` passed first.
     pub(crate) fn wait_until(&self, deadline: Instant) -> bool {
         let mut state = self.state.lock();
         while !state.raised {
@@ -59,11 +61,11 @@ impl Signal {
         true
     }
 
-    /// Lowers it, and wakes `waker` when it is raised next. Drops the previous waker and clones this one: call it with no
-    /// lock held.
+    /// Lowers the signal, and wakes `waker` when it is raised next. Drops the previous waker and
+    /// clones this one: call it with no lock held.
     ///
-    /// It may be raised between the two times that this takes the lock: the previous waker is woken then. The caller
-    /// looks at what it waits for after this call, so it misses nothing.
+    /// This takes the lock twice. If the signal is raised in between, the previous waker is woken.
+    /// The caller checks its condition after this call, so it misses nothing.
     #[cfg(feature = "async")]
     pub(crate) fn wake_by(&self, waker: &Waker) {
         let mut state = self.state.lock();
@@ -80,8 +82,9 @@ impl Signal {
         drop(before);
     }
 
-    /// Wakes `waker`, the owner's, once more if the signal was raised since it was lowered last. The owner's thread may have run code
-    /// that parks, such as an eviction sink, which took that wake-up for its own.
+    /// Wakes the owner's `waker` once more if the signal was raised since it was last lowered. The
+    /// owner's thread may have run code that parks, such as an eviction sink, and that code may
+    /// have consumed the wake-up.
     #[cfg(feature = "async")]
     pub(crate) fn wake_again(&self, waker: &Waker) {
         // In models no sink parks.
@@ -93,11 +96,11 @@ impl Signal {
 
 #[cfg(not(any(radixkv_loom, radixkv_shuttle)))]
 std::thread_local! {
-    /// Wakers that wait until the one that runs on this thread has returned; nothing while none runs.
+    /// Wakers to call when the one that runs on this thread has returned; `None` while none runs.
     static NEXT: std::cell::RefCell<Option<std::collections::VecDeque<Waker>>> = const { std::cell::RefCell::new(None) };
 }
 
-/// Calls the waker now, or after the one inside which this is called.
+/// Calls the waker now, or, if called inside another waker, after that one.
 #[cfg(not(any(radixkv_loom, radixkv_shuttle)))]
 fn wake_in_turn(waker: Waker) {
     let mut waker = Some(waker);
@@ -109,7 +112,7 @@ fn wake_in_turn(waker: Waker) {
     });
     while let Some(turn) = waker {
         contained(|| turn.wake());
-        // A thread that is ending has no list: it calls each at once.
+        // A thread that is ending has no list, so each waker is called at once.
         waker = NEXT.try_with(|next| next.borrow_mut().as_mut()?.pop_front()).unwrap_or_default();
     }
     if is_inside == Ok(false) {
@@ -117,18 +120,20 @@ fn wake_in_turn(waker: Waker) {
     }
 }
 
-/// In models all threads are one thread of the system.
+/// In models all threads share one thread of the system.
 #[cfg(any(radixkv_loom, radixkv_shuttle))]
 fn wake_in_turn(waker: Waker) {
     contained(|| waker.wake());
 }
 
-/// Runs the caller's code, or a step of the cache, and catches its panic. Models do not catch it: they report by panics.
+/// Runs the caller's code, or a step of the cache, and catches its panic. Models do not catch it,
+/// because they report by panics.
 pub(crate) fn contained(run: impl FnOnce()) {
     #[cfg(not(any(radixkv_loom, radixkv_shuttle)))]
     {
         use std::panic::{AssertUnwindSafe, catch_unwind};
-        // The code reaches the cache through its verbs alone, and a panic leaves no verb halfway.
+        // The code reaches the cache only through its methods, and a panic leaves no method
+        // halfway.
         if let Err(payload) = catch_unwind(AssertUnwindSafe(run)) {
             // The payload may panic when it is dropped; the payload of that second panic is leaked.
             let dropped = catch_unwind(AssertUnwindSafe(|| drop(payload)));

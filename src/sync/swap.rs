@@ -2,12 +2,13 @@
 
 use super::Arc;
 
-/// The present value. Reading it takes no lock.
+/// A shared value with lock-free reads.
 #[cfg(not(any(radixkv_loom, radixkv_shuttle, radixkv_tsan)))]
 pub(crate) struct Swap<T>(arc_swap::ArcSwap<T>);
 
-/// The present value. No model explores when it is seen: it is read under the lock under which it is replaced, or says nothing of
-/// memory. ThreadSanitizer does not see the fences of `arc-swap`.
+/// A shared value. No model explores when a new value is seen: it is either read under the lock
+/// under which it is replaced, or no memory depends on it. (ThreadSanitizer does not see the fences
+/// of `arc-swap`.)
 #[cfg(any(radixkv_loom, radixkv_shuttle, radixkv_tsan))]
 pub(crate) struct Swap<T>(std::sync::Mutex<Arc<T>>);
 
@@ -17,12 +18,12 @@ impl<T> Swap<T> {
         Self(arc_swap::ArcSwap::new(value))
     }
 
-    /// Looks at the present value, which stays meanwhile.
+    /// Runs `read` with the present value, which stays alive for the call.
     pub(crate) fn read<R>(&self, read: impl FnOnce(&T) -> R) -> R {
         read(&self.0.load())
     }
 
-    /// Replaces the value; the one before.
+    /// Replaces the value and returns the one before.
     pub(crate) fn replace(&self, value: Arc<T>) -> Arc<T> {
         self.0.swap(value)
     }
@@ -34,13 +35,13 @@ impl<T> Swap<T> {
         Self(std::sync::Mutex::new(value))
     }
 
-    /// Looks at the present value, which stays meanwhile.
+    /// Runs `read` with the present value, which stays alive for the call.
     pub(crate) fn read<R>(&self, read: impl FnOnce(&T) -> R) -> R {
         let value = Arc::clone(&self.0.lock().expect("nothing panics under it"));
         read(&value)
     }
 
-    /// Replaces the value; the one before.
+    /// Replaces the value and returns the one before.
     pub(crate) fn replace(&self, value: Arc<T>) -> Arc<T> {
         std::mem::replace(&mut self.0.lock().expect("nothing panics under it"), value)
     }

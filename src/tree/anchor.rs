@@ -1,8 +1,9 @@
-//! Anchors: what a weak lease has of a point. An anchor keeps no point; it is cast off when its point is killed.
+//! Anchors: the link from a weak lease to its point. An anchor does not keep the point alive; it is
+//! cleared when the point is killed.
 //!
-//! The point's marks have it, and the weak leases on the point. The evictor casts it off after it has killed the point and
-//! before it retires it: so a thread that finds the point through the anchor, and is pinned, finds it in memory, and its word
-//! says whether it is dead.
+//! The point's marks and the weak leases on the point share the anchor. The evictor clears it after
+//! it has killed the point and before it retires it. So if a pinned thread finds the point through
+//! the anchor, the point is still in memory, and its word says whether it is dead.
 
 use std::ptr;
 
@@ -14,21 +15,21 @@ use crate::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 pub(crate) struct Anchor(AtomicPtr<Point>);
 
 impl Anchor {
-    /// On a point that the caller has a lease on.
+    /// Makes an anchor on a point that the caller has leased.
     pub(crate) fn on(point: Ref<'_, Point>) -> Self {
         Self(AtomicPtr::new(point.as_ptr()))
     }
 
-    /// The point, which may be dead; nothing once it was cast off.
+    /// The point, which may be dead; `None` once the anchor was cleared.
     pub(crate) fn point<'g>(&self, guard: &'g Guard<'_>) -> Option<Ref<'g, Point>> {
-        // Relaxed: the point was initialised before the anchor was made. A thread that was pinned after the point's memory was
-        // freed sees that it was cast off, by the epochs' own fences.
+        // Relaxed: the point was initialised before the anchor was made. A thread that was pinned
+        // after the point's memory was freed sees the cleared anchor, by the epochs' own fences.
         Ref::from_ptr(self.0.load(Relaxed), guard)
     }
 
-    /// Ends it: its point is dead, and about to be retired. The evictor's.
+    /// Clears the anchor: its point is dead and about to be retired. Only the evictor calls it.
     pub(crate) fn cast_off(&self) {
-        // Relaxed: as above.
+        // Relaxed: see `point`.
         self.0.store(ptr::null_mut(), Relaxed);
     }
 }

@@ -1,9 +1,10 @@
-//! Excerpts: pieces of the tree as they are at one moment, to be read later.
+//! Excerpts: pieces of the tree as they are at one moment, to be read later for listings and
+//! batches of evicted prefixes.
 //!
-//! A trim shortens a run, and may put smaller arrays in the place of its arrays. So an excerpt takes the arrays themselves,
-//! under the evictor's lock, and costs no more there than a pointer for each piece. What they have never changes, though more may be
-//! appended. They are read
-//! under a guard that was pinned before the excerpt was taken, and is still.
+//! A trim shortens a run, and may replace its arrays by smaller ones. So an excerpt keeps pointers
+//! to the arrays themselves, taken under the evictor's lock, where it costs no more than one
+//! pointer for each piece. What the arrays have never changes, though more may be appended. They
+//! are read under a guard that was pinned before the excerpt was taken, and still is.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -24,7 +25,7 @@ pub(crate) struct Excerpt {
     taken: HashMap<Link<Run>, PieceId>,
 }
 
-/// A piece of an excerpt.
+/// The number of a piece in an excerpt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct PieceId(usize);
 
@@ -33,18 +34,18 @@ struct Piece {
     arrays: Option<Link<Arrays>>,
     start: usize,
     grid: Grid,
-    /// What it follows, and up to which depth of that.
+    /// The piece that it follows, and the depth on that piece where it begins.
     parent: Option<(PieceId, u32)>,
 }
 
 impl Excerpt {
-    /// Makes room for so many runs.
+    /// Makes room for this many runs.
     pub(crate) fn reserve(&mut self, runs: usize) {
         self.pieces.reserve(runs);
         self.taken.reserve(runs);
     }
 
-    /// Takes a run and all that it follows, each once. The evictor's.
+    /// Takes a run and all runs before it on its path, each only once. Only the evictor calls it.
     pub(crate) fn take(&mut self, run: Ref<'_, Run>, grid: Grid, guard: &Guard<'_>) -> PieceId {
         let (mut at, mut last, mut below) = (run, None, None);
         loop {
@@ -71,7 +72,8 @@ impl Excerpt {
         }
     }
 
-    /// Appends the tokens of a piece's sequence from `from` to `to`, counted from its beginning.
+    /// Appends the tokens from `from` to `to` of a piece's sequence, counted from the beginning of
+    /// the sequence.
     pub(crate) fn append_tokens(
         &self,
         id: PieceId,
@@ -98,7 +100,7 @@ impl Excerpt {
         parts.into_iter().rev().for_each(|part| tokens.extend_from_slice(part));
     }
 
-    /// The blocks of a piece that end between these depths.
+    /// The blocks that end between these depths of a piece.
     pub(crate) fn blocks<'g>(&self, id: PieceId, at: Range<u32>, guard: &'g Guard<'_>) -> &'g [BlockId] {
         let piece = &self.pieces[id.0];
         let ended = |depth: u32| piece.grid.blocks(piece.start + depth as usize) - piece.grid.blocks(piece.start);
@@ -110,7 +112,8 @@ impl Excerpt {
         self.pieces[id.0].arrays(guard).map_or(&[], |arrays| &arrays.tokens()[at.start as usize..at.end as usize])
     }
 
-    /// The block before the first one that ends beyond `depth` of a piece.
+    /// The last block that ends at or before `depth` of a piece, on the piece or on one that it
+    /// follows.
     pub(crate) fn block_before(&self, id: PieceId, depth: u32, guard: &Guard<'_>) -> Option<BlockId> {
         let mut at = Some((id, depth));
         while let Some((id, depth)) = at {

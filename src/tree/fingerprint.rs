@@ -1,22 +1,23 @@
-//! Fingerprints: a number for a block's tokens, for statistics and for nothing else. Identity is tokens.
+//! Fingerprints: hashes of a block's last tokens, only for statistics. Identity is tokens.
 
 use crate::block::Grid;
 use crate::key::Token;
 
-/// Tokens of a block, its last ones, that count.
+/// Number of last tokens of a block that the fingerprint uses.
 pub(crate) const TAIL: usize = 8;
 
-/// The fingerprint of the last block of `tokens`, which end at a boundary.
+/// The fingerprint of the last block of `tokens`, which end at a block boundary.
 #[inline]
 pub(crate) fn fingerprint(tokens: &[Token], grid: Grid) -> u64 {
     fingerprint_of(&tokens[tokens.len() - TAIL.min(grid.tokens())..], tokens.len())
 }
 
-/// The fingerprint of a block that ends at `end`, by its last tokens: [`TAIL`] or all of them.
+/// The fingerprint of a block that ends at depth `end`, from its last tokens: [`TAIL`] of them, or
+/// all if there are fewer.
 #[inline]
 pub(crate) fn fingerprint_of(last: &[Token], end: usize) -> u64 {
     match <&[Token; TAIL]>::try_from(last) {
-        // So many that no loop is left of it.
+        // With a constant length, the compiler unrolls the loop completely.
         Ok(last) => mix(last, end),
         Err(_) => mix(last, end),
     }

@@ -1,24 +1,27 @@
-//! Growing: tokens appended in place, to the run that ends where they begin.
+//! Growing: appends tokens in place to the run that ends where they begin.
 //!
-//! A conversation, a prompt in chunks and an output are inserted piece after piece. A run for each would make a chain, and a lookup
-//! would pay for each of its links. So a run that is hung at the end of another one has room for more than its own tokens, and what
-//! follows is written there:
+//! A conversation, a prompt in chunks and an output are inserted piece by piece. A run for each
+//! piece would make a chain, and a lookup would pay for each link. So a run that is attached to the
+//! end of another run gets room for more than its own tokens, and later tokens are written there:
 //!
-//! 1. Claim the room, from the run's end on. A thread that stalls or gives up after that costs the room, and no other thread's
-//!    progress: they hang runs, as they did.
-//! 2. Write tokens and ids, and publish a leased point at the new end. No thread comes there as long as the run is not longer.
-//! 3. Load the run word. If a child hangs at the old end, give up. Swap the length, against the word that was loaded; if another
-//!    thread bumped it, look at the children again.
+//! 1. Claim the room after the run's end. If a thread stalls or gives up after that, the room is
+//!    lost, but no other thread is delayed: the others attach runs as before.
+//! 2. Write tokens and ids, and publish a leased point at the new end. No other thread reaches that
+//!    point before the run is longer.
+//! 3. Load the run word. If the old end has a child, give up. Swap the length against the loaded
+//!    word; if another thread has bumped it, look at the children again.
 //!
-//! A thread that hangs a child where the run may grow counts it first, then bumps the run word, and hangs nothing if the run goes
-//! on with the child's token. So of an appender and that thread one sees the other, by E23 or E22.
+//! A thread that attaches a child where the run may grow first counts the child, then bumps the run
+//! word. If the run continues with the child's token, it attaches nothing. So either the appender
+//! or that thread sees the other, by E23 or E22.
 //!
-//! The caller has a lease on the run's end, so no trim shortens the run meanwhile. A run that was ever shortened does not grow: its
-//! length has left what was claimed. So a thread that proves a point by the run's length (lease.rs) sees the tokens that it read.
+//! The caller has a lease on the run's end, so no trim shortens the run meanwhile. A run that was
+//! ever shortened does not grow, because its length no longer equals the claimed end. So a thread
+//! that proves a point by the run's length (lease.rs) sees the tokens that it read.
 //!
-//! Without this, 32,768 tokens in 64 turns are a chain of 64 runs, whose match takes twice the
-//! instructions of one run. With it they are 10 runs, and 2,048 pieces are at most 24. [`room`] has
-//! the sizes. `pieces` says how the evictor treats what was appended.
+//! Without this, 32,768 tokens in 64 turns are a chain of 64 runs, and matching them takes twice
+//! the instructions of matching one run. With it they are 10 runs, and 2,048 pieces are at most 24.
+//! [`room`] decides the sizes. `pieces` says how the evictor treats what was appended.
 
 use crate::block::{BlockId, Grid};
 use crate::key::Token;
@@ -30,14 +33,17 @@ use super::arrays::{Piece, Room};
 use super::point::Point;
 use super::word::Word;
 
-/// The most room that a run gets beyond its own tokens, in tokens and in pieces.
+/// The most room that a run gets beyond its own content, in tokens and in pieces.
 const MOST_TOKENS: usize = 4096;
 const MOST_PIECES: usize = 128;
-/// From so many tokens on, the first of a chain gets none: to compare them costs far more than the way to the next run.
+/// The first run of a chain gets no room if it has this many tokens or more: comparing them costs
+/// far more than finding the next run.
 const MANY_TOKENS: usize = 1024;
 
-/// The room of a run of so many tokens and blocks that is hung on `branch`: none, unless it is the first that goes on where another
-/// run ends, and is short. As much again as it has itself; behind a run that had room and used it up, twice as much as that.
+/// The room for a run with so many tokens and blocks that is to be attached to `branch`. `None`,
+/// unless the run is the first one attached to the end of another run, and is short or continues a
+/// run that had room. The extra room is as large as the run itself, or twice the length of the run
+/// before if that one had room and used it up, but at most `MOST_TOKENS`.
 pub(super) fn room(
     branch: Ref<'_, Point>,
     is_counted: bool,
@@ -66,8 +72,9 @@ pub(super) fn room(
     })
 }
 
-/// Appends `tokens`, and the blocks that end in them, to the run that ends at `end`, on which the caller holds a lease; the leased
-/// point at the new end, which is to be pushed. `None` if the run does not end there, has no room, or another thread was first.
+/// Appends `tokens`, and the blocks that end in them, to the run that ends at `end`, on which the
+/// caller holds a lease. Returns the leased point at the new end, which the caller pushes. `None`
+/// if the run does not end there, has no room, or another thread was first.
 pub(super) fn grow<'g>(
     end: Ref<'g, Point>,
     tokens: &[Token],
@@ -79,7 +86,7 @@ pub(super) fn grow<'g>(
     // Relaxed: a hint.
     let arrays = run.arrays(guard).filter(|_| end.word.load(Relaxed).children() == 0)?;
     let to = u32::try_from(from as usize + tokens.len()).ok()?;
-    // What is claimed begins at the run's end, unless the run was shortened.
+    // Claimed room begins at the run's end, unless the run was shortened.
     if !arrays.claim(from, to) || run.word().len() != from {
         return None;
     }
@@ -94,7 +101,7 @@ pub(super) fn grow<'g>(
     loop {
         // Relaxed: E23, by the word.
         if end.word.load(Relaxed).children() > 0 {
-            // No thread came to the point.
+            // No other thread has reached the point.
             run.as_ref().points.remove(tip, guard);
             guard.retire(tip);
             return None;
@@ -106,8 +113,9 @@ pub(super) fn grow<'g>(
     }
 }
 
-/// Counts a child that is to be hung on `branch`, with this first token, where its run may have grown. False if the run goes on
-/// with that token: then nothing is counted, and the caller is to walk again.
+/// Counts a child that is to be attached to `branch`, with this first token, where its run may have
+/// grown. False if the run continues with that token: then nothing is counted, and the caller walks
+/// again.
 pub(super) fn count_child<'g>(branch: Ref<'g, Point>, first: Token, guard: &'g Guard<'_>) -> bool {
     let counted = branch.word.add_child();
     debug_assert!(counted, "child runs overflow their count");
@@ -119,13 +127,14 @@ pub(super) fn count_child<'g>(branch: Ref<'g, Point>, first: Token, guard: &'g G
     !goes_on
 }
 
-/// Whether a child that is hung on `branch` must be counted first.
+/// Whether a child that is attached to `branch` must be counted first.
 pub(super) fn may_grow_at(branch: Ref<'_, Point>, guard: &Guard<'_>) -> bool {
     let run = branch.run();
     !run.is_trunk() && run.arrays(guard).is_some_and(|arrays| arrays.may_grow_at(branch.depth()))
 }
 
-/// Takes a child off that was counted and not hung. The caller's lease keeps the point, so there is nothing to push.
+/// Takes off a child that was counted but not attached. The caller's lease holds the point, so
+/// there is nothing to push.
 pub(super) fn discount_child(branch: Ref<'_, Point>) {
     let removed = branch.word.remove_child();
     debug_assert!(!removed.push, "a leased point has no change to tell");

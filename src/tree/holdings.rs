@@ -1,4 +1,4 @@
-//! A namespace over all generations of its tree: its name, its blocks and their limits.
+//! The accounts of a namespace over all generations of its tree: name, blocks and limits.
 
 use std::time::Duration;
 
@@ -11,40 +11,42 @@ use crate::sync::gauge::{AtomicU64, AtomicUsize, Relaxed};
 
 /// Counts of a namespace's blocks, and their limits.
 ///
-/// The evictor alone writes the cached and the protected; sessions count what they reserve, so models explore that count
-/// alone. No memory depends on these counts: every access is relaxed, and decisions are made under the evictor's lock.
+/// Only the evictor writes the cached and protected counts. Sessions count what they reserve, so
+/// models explore only that count. No memory depends on these counts: every access is relaxed, and
+/// decisions are made under the evictor's lock.
 #[derive(Debug)]
 pub(crate) struct Holdings {
     pub(crate) name: NamespaceName,
-    /// Where its lookups are counted.
+    /// The row of counters for its lookups.
     pub(crate) row: Row,
     blocks: BlockCounts,
     limits: AtomicU64,
-    /// Verbs under way for which the accounts must have every lease.
+    /// Number of running operations for which the accounts must have every lease.
     told: AtomicUsize,
-    /// Its own time to idle in nanoseconds; `u64::MAX` without one.
+    /// The namespace's own time to idle in nanoseconds; `u64::MAX` if it has none.
     time_to_idle: AtomicU64,
-    /// Of its candidates, once it has had a limit on its cached blocks.
+    /// The group of its candidates in the ranking, once it has had a limit on its cached blocks.
     pub(crate) group: OwnerCell<Option<QuotaGroup>>,
 }
 
-/// Its blocks by state. Apart from what every request reads: each run that comes or goes writes them.
+/// The blocks of a namespace by state. In a cache line apart from the fields that every request
+/// reads, because each run that is attached or removed writes them.
 #[derive(Debug)]
 #[repr(align(64))]
 struct BlockCounts {
     cached: AtomicUsize,
     protected: AtomicUsize,
-    /// In reservations, and in runs that were inserted from them and are not in the accounts yet.
+    /// In reservations, and in runs inserted from them that are not in the accounts yet.
     reserved: Counter,
 }
 
-/// The limits of a namespace on blocks that are cached, and on those that are reserved and protected, in one number: a thread
-/// sees both as they were set together.
+/// The limit on cached blocks and the limit on reserved and protected blocks, in one number, so
+/// that a thread sees both as they were set together.
 #[derive(Debug, Clone, Copy)]
 struct Limits(u64);
 
 impl Limits {
-    /// In each half: no limit. A cache has fewer blocks.
+    /// In either half: no limit. No cache has this many blocks.
     const NONE: u32 = u32::MAX;
 
     fn new(cached: Option<usize>, pinned: Option<usize>) -> Self {
@@ -79,17 +81,17 @@ impl Holdings {
     }
 
     pub(crate) fn cached(&self) -> usize {
-        // Relaxed: a number; the evictor decides by it under its lock.
+        // Relaxed: only a number; the evictor decides by it under its lock.
         self.blocks.cached.load(Relaxed)
     }
 
     pub(crate) fn protected(&self) -> usize {
-        // Relaxed: a number; the evictor wrote it under its lock.
+        // Relaxed: only a number; the evictor wrote it under its lock.
         self.blocks.protected.load(Relaxed)
     }
 
     pub(crate) fn reserved(&self) -> usize {
-        // Relaxed: a number, and no memory depends on it.
+        // Relaxed: only a number; no memory depends on it.
         self.blocks.reserved.load(Relaxed)
     }
 
@@ -98,30 +100,31 @@ impl Holdings {
         Limits(self.limits.load(Relaxed))
     }
 
-    /// Blocks that may be cached.
+    /// The limit on cached blocks.
     pub(crate) fn cached_limit(&self) -> Option<usize> {
         self.limits().cached()
     }
 
-    /// Blocks that may be reserved and protected.
+    /// The limit on reserved and protected blocks together.
     pub(crate) fn pinned_limit(&self) -> Option<usize> {
         self.limits().pinned()
     }
 
-    /// Whether the evictor must be told of every lease, because something is decided by the accounts.
+    /// Whether the evictor must be told of every lease, because a decision depends on the accounts.
     #[inline]
     pub(crate) fn must_be_told(&self) -> bool {
         // Relaxed: written and read under the evictor's lock.
         self.pinned_limit().is_some() || self.told.load(Relaxed) > 0
     }
 
-    /// The evictor's: one verb more, or one less, needs every lease in the accounts.
+    /// Counts an operation that begins or ends and needs every lease in the accounts. Only the
+    /// evictor calls it.
     pub(crate) fn tell(&self, begins: bool) {
-        // Relaxed: as it is read.
+        // Relaxed: read under the same lock.
         _ = if begins { self.told.fetch_add(1, Relaxed) } else { self.told.fetch_sub(1, Relaxed) };
     }
 
-    /// Both limits, of one moment.
+    /// Both limits, as they were set together.
     pub(crate) fn both_limits(&self) -> (Option<usize>, Option<usize>) {
         let limits = self.limits();
         (limits.cached(), limits.pinned())
@@ -132,7 +135,8 @@ impl Holdings {
         self.limits.store(Limits::new(cached, pinned).0, Relaxed);
     }
 
-    /// How long its prefixes may stay without a use.
+    /// How long its prefixes may stay without a use; `None` if the namespace has no time of its
+    /// own.
     pub(crate) fn time_to_idle(&self) -> Option<Duration> {
         // Relaxed: a setting.
         Some(self.time_to_idle.load(Relaxed)).filter(|time| *time != u64::MAX).map(Duration::from_nanos)
@@ -144,20 +148,20 @@ impl Holdings {
         self.time_to_idle.store(nanoseconds.unwrap_or(u64::MAX), Relaxed);
     }
 
-    /// Cached blocks beyond the limit.
+    /// Number of cached blocks beyond the limit.
     pub(crate) fn excess(&self) -> usize {
         self.cached_limit().map_or(0, |limit| self.cached().saturating_sub(limit))
     }
 
-    /// The evictor's: sets the number of cached blocks.
+    /// Sets the number of cached blocks. Only the evictor calls it.
     pub(crate) fn set_cached(&self, blocks: usize) {
-        // Relaxed: the evictor alone writes it, under its lock.
+        // Relaxed: only the evictor writes it, under its lock.
         self.blocks.cached.store(blocks, Relaxed);
     }
 
-    /// The evictor's: sets the number of protected blocks.
+    /// Sets the number of protected blocks. Only the evictor calls it.
     pub(crate) fn set_protected(&self, blocks: usize) {
-        // Relaxed: the evictor alone writes it, under its lock.
+        // Relaxed: only the evictor writes it, under its lock.
         self.blocks.protected.store(blocks, Relaxed);
     }
 

@@ -1,25 +1,32 @@
-//! Hot points: leases of many threads on one point, counted on several cache lines.
+//! Hot points: the leases of many threads on one point, counted on several cache lines. Called by
+//! `lease`, and by the evictor at each drain.
 //!
-//! If several threads lease one point at once, all of them write its cache line. So a thread whose compare-and-swap fails
-//! because of another thread gives the point a *slot* (it *inflates* the point): from then on leases, hits and stamps
-//! count on the slot's *stripes*, about one for each core, and the word is only read. The word has one lease for the slot,
-//! the bias, so an inflated point stays. The evictor takes the slot off again when no lease is counted on its stripes.
+//! Threads that lease one point at once all write its cache line. So a thread whose
+//! compare-and-swap fails because of another thread *inflates* the point: it gives the point
+//! a *slot*. From then on leases, hits and stamps are counted on the slot's *stripes*, about one
+//! for each core, and the word is only read. The word has one lease for the slot, the *bias*, so an
+//! inflated point stays alive. The evictor takes the slot off when no lease is counted on its
+//! stripes.
 //!
-//! - **Enter**: add one to the thread's own stripe, then look whether the slot is still open (Dekker); if not, take the one
-//!   back and lease in the word.
-//! - **Leave**: take one off the stripe on which the lease was counted, from any thread. The point is not looked at.
-//! - **Deflate** (evictor): close, then sum the stripes. Not zero: open again. Zero: hits and stamps flow to the point, one
-//!   compare-and-swap takes slot and bias off the word as a release, and the slot is free. While there are enough slots, a point
-//!   keeps its own that another lease on its word holds all the same, and a root on which runs hang.
+//! - **Enter**: add one to the thread's own stripe, then check that the slot is still open
+//!   (Dekker's handshake). If not, subtract one again and lease in the word.
+//! - **Leave**: subtract one from the stripe on which the lease was counted, from any thread. The
+//!   point is not read.
+//! - **Deflate** (evictor): close the slot, then sum the stripes. If the sum is not zero, open it
+//!   again. If it is zero, hits and stamps flow to the point, one compare-and-swap takes slot and
+//!   bias off the word like a release, and the slot is free. While at most half of the slots are
+//!   taken, two kinds of points keep theirs: points that another lease in their word holds anyway,
+//!   and roots with child runs.
 //!
-//! A thread that enters too late is counted for a moment: a sum may be too high, never too low, also for the slot's next
-//! point. Only a thread whose lease is counted on a stripe writes hits and stamps there.
+//! A thread that enters too late is counted for a moment. So a sum may be too high, also for the
+//! slot's next point, but never too low. Only a thread whose lease is counted on a stripe writes
+//! hits and stamps there.
 //!
-//! An idle hot point is protected by its bias until it is deflated. So every drain first looks for
-//! such points, and the attempt of a waiter closes slots in use as well, to be sure of their sums.
-//! Leases on child runs are no reason to keep a slot: of hot prefixes above each other only one
-//! would be deflated at a time. Where the evictor gives back the lease that kept a slot, it takes
-//! the slot off at once.
+//! The bias protects an idle hot point until it is deflated. So every drain first looks for such
+//! points, and the attempt of a waiter also closes slots in use, to be sure of their sums. A lease
+//! on a child run is no reason to keep a slot: of nested hot prefixes, only one would be deflated
+//! at a time. When the evictor gives back the lease that kept a slot, it takes the slot off at
+//! once.
 //!
 //! # Invariants
 //!
@@ -50,17 +57,18 @@ use super::point::{Point, Statistics};
 use super::queue::Queue;
 use super::word::{HotSlotId, MAX_SLOTS, Word};
 
-/// Stripes of a slot at most; further sessions share them.
+/// Maximum number of stripes of a slot; further sessions share them.
 const MAX_STRIPES: usize = 64;
 
-/// Where a lease is counted: on the point's word, or on a stripe of the slot that was attached to it.
+/// Where a lease is counted: in the point's word, or on a stripe of the slot that was attached to
+/// the point.
 ///
 /// One number, the slot above the stripe, because every lease writes and reads it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct StripeRef(u16);
 
 impl StripeRef {
-    /// Counted on the word, by a thread whose stripe is `stripe`.
+    /// Counted in the word, by a thread whose stripe is `stripe`.
     pub(crate) fn word(stripe: u8) -> Self {
         Self(u16::from(stripe))
     }
@@ -73,7 +81,7 @@ impl StripeRef {
         HotSlotId::new((self.0 >> 8) as u8)
     }
 
-    /// Whether it is counted on a stripe.
+    /// Whether the lease is counted on a stripe.
     #[inline]
     pub(crate) fn is_striped(self) -> bool {
         self.0 >> 8 != 0
@@ -99,17 +107,17 @@ struct HotSlot {
     stripes: Box<[CachePadded<Stripe>]>,
 }
 
-/// The slots of a cache.
+/// The slots of a cache for hot points.
 #[derive(Debug)]
 pub(crate) struct HotPoints {
-    /// A bit for each slot.
+    /// One bit for each slot.
     taken: CachePadded<AtomicU64>,
     slots: Box<[HotSlot]>,
     stripes: usize,
 }
 
 impl HotPoints {
-    /// Up to `slots` points can be hot at once; each slot has `stripes` stripes.
+    /// Makes `slots` slots with `stripes` stripes each, so up to `slots` points can be hot at once.
     pub(crate) fn new(slots: usize, stripes: usize) -> Self {
         let stripes = stripes.clamp(1, MAX_STRIPES);
         let stripe = |_| CachePadded::new(Stripe { leases: AtomicU64::new(0), statistics: Statistics::stamped(0) });
@@ -139,7 +147,8 @@ impl HotPoints {
         Some(&self.stripes(counted_on.slot()?)[usize::from(counted_on.stripe())])
     }
 
-    /// Takes a lease on `stripe` of the slot that was seen open in `word`; nothing if the slot is closed by then.
+    /// Takes a lease on `stripe` of the slot that was seen open in `word`; `None` if the slot was
+    /// closed meanwhile.
     #[inline(never)]
     pub(crate) fn enter(&self, word: &Word, slot: HotSlotId, stripe: u8) -> Option<StripeRef> {
         crate::sync::failpoint!("hot::enter");
@@ -148,8 +157,9 @@ impl HotPoints {
             crate::sync::failpoint!("hot::entered");
             return Some(StripeRef::striped(slot, stripe));
         }
-        // Acquire: E17. A sum may have seen the count; then the slot stays, and the release of a lease in the word is not
-        // queued. No Release: nothing was used under this count.
+        // Acquire: E17. A sum may have seen the count; then the slot stays attached, and the
+        // release of a lease in the word is not queued. No Release: nothing was used under this
+        // count.
         count.fetch_sub(1, Acquire);
         None
     }
@@ -162,7 +172,7 @@ impl HotPoints {
         }
     }
 
-    /// Where the hits and stamps of a lease are counted.
+    /// The statistics on which hits and stamps of a lease are counted.
     #[inline]
     pub(crate) fn statistics<'a>(&'a self, held: &'a HeldLease<'_>) -> &'a Statistics {
         if held.counted_on.is_striped() { self.striped(held) } else { &held.point.statistics }
@@ -173,12 +183,13 @@ impl HotPoints {
         self.stripe_of(held.counted_on).map_or(&held.point.statistics, |stripe| &stripe.statistics)
     }
 
-    /// Gives `point`, on which the caller holds a lease, a slot, if one is free and it has none.
+    /// Gives `point` a slot if one is free and the point has none. The caller holds a lease on it.
     #[cold]
     pub(crate) fn inflate(&self, point: Ref<'_, Point>) {
         let Some(name) = self.occupy() else { return };
         let slot = self.slot(name);
-        // Release: HP1. The evictor follows it while the word names the slot, and then the bias keeps the point.
+        // Release: HP1. The evictor follows the pointer while the word names the slot; the bias
+        // keeps the point alive for that time.
         slot.point.store(point.as_ptr(), Release);
         crate::sync::failpoint!("hot::taken");
         if point.word.attach(name) {
@@ -206,17 +217,17 @@ impl HotPoints {
     }
 
     fn vacate(&self, name: HotSlotId) {
-        // Relaxed: a thread that fails to attach still has its lease. So this comes before the point's end (E2), and the
-        // evictor's looks after that see it.
+        // Relaxed: a thread that fails to attach still has its lease. So this store comes before
+        // the point's end (E2), and later looks of the evictor see it.
         self.slot(name).point.store(std::ptr::null_mut(), Relaxed);
         // Release: E14.
         self.taken.fetch_and(!(1 << (name.get() - 1)), Release);
     }
 
-    /// The evictor's: takes the slots off all points without leases; returns how many it took off.
+    /// Takes the slots off all points without leases; returns how many. Only the evictor calls it.
     #[inline]
     pub(crate) fn deflate_idle(&self, queue: &Queue, guard: &Guard<'_>) -> u64 {
-        // Relaxed: a point that is inflated now is found by the next look.
+        // Relaxed: a point that is inflated now is found next time.
         let taken = self.taken.load(Relaxed);
         if taken == 0 {
             return 0;
@@ -226,13 +237,13 @@ impl HotPoints {
         // Acquire: HP1.
         let point = |name| Ref::from_ptr(self.slot(name).point.load(Acquire), guard);
         let stays = |name| are_few && point(name).is_some_and(|point| is_kept(point, name));
-        // The sum is a hint, to leave slots in use alone: closing one delays its users.
+        // The sum is a hint, used to skip slots in use: closing one delays its users.
         let idle = self.taken(taken).filter(|name| !stays(*name) && leases(*name) == 0);
         idle.map(|name| u64::from(self.deflate(name, guard, |point| queue.push(point)))).sum()
     }
 
-    /// The evictor's, after it has given back a lease on the word of `point`: takes the slot off if that lease alone kept it. Whether it
-    /// did; `push` has the point then, if it must be pushed.
+    /// Takes the slot off `point` if only the lease that the evictor has just given back in its
+    /// word kept the slot; returns whether it did. Calls `push` if the point must be pushed.
     #[inline]
     pub(crate) fn deflate_spare<'g>(
         &self,
@@ -240,15 +251,15 @@ impl HotPoints {
         guard: &'g Guard<'_>,
         push: impl FnOnce(Ref<'g, Point>),
     ) -> bool {
-        // Relaxed: a guess; what it misses the next look finds.
+        // Relaxed: a guess; the next look finds what this one misses.
         let word = point.word.load(Relaxed);
         let spare = word.slot().filter(|_| word.leases() == 1);
         spare.is_some_and(|name| self.deflate(name, guard, push))
     }
 
-    /// The evictor's: the same, but closes every slot to be sure of its sum.
+    /// As [`deflate_idle`](Self::deflate_idle), but closes every slot to be sure of its sum.
     pub(crate) fn deflate_all(&self, queue: &Queue, guard: &Guard<'_>) -> u64 {
-        // Changes nothing. Acquire: finds attached what was attached before. Release: E18.
+        // Changes nothing. Acquire: sees as attached what was attached before. Release: E18.
         let taken = self.taken(self.taken.fetch_or(0, AcqRel));
         taken.map(|name| u64::from(self.deflate(name, guard, |point| queue.push(point)))).sum()
     }
@@ -257,11 +268,13 @@ impl HotPoints {
         (0..self.slots.len() as u8).filter(move |i| bits & 1 << i != 0).filter_map(|i| HotSlotId::new(i + 1))
     }
 
-    /// Takes a slot off its point, if no lease is counted on it; whether it did. The point is pushed then, if it must be.
+    /// Takes a slot off its point if no lease is counted on it; returns whether it did. Calls
+    /// `push` if the point must be pushed.
     fn deflate<'g>(&self, name: HotSlotId, guard: &'g Guard<'_>, push: impl FnOnce(Ref<'g, Point>)) -> bool {
         // Acquire: HP1.
         let Some(point) = Ref::from_ptr(self.slot(name).point.load(Acquire), guard) else { return false };
-        // Relaxed: the evictor alone detaches; if the slot is not attached yet there is nothing to do.
+        // Relaxed: only the evictor detaches; if the slot is not attached yet there is nothing to
+        // do.
         if point.word.load(Relaxed).slot() != Some(name) {
             return false;
         }
@@ -279,11 +292,12 @@ impl HotPoints {
         true
     }
 
-    /// Closes the slot that is attached to `word` if no lease is counted on its stripes. The evictor's.
+    /// Closes the slot that is attached to `word` if no lease is counted on its stripes; otherwise
+    /// leaves it open. Only the evictor calls it.
     pub(crate) fn close_idle(&self, word: &Word, name: HotSlotId) -> bool {
         word.close();
         crate::sync::failpoint!("hot::closed");
-        // `look` acquires: E13.
+        // `leases` acquires: E13.
         let idle = self.leases(name) == 0;
         if !idle {
             word.reopen();
@@ -291,9 +305,9 @@ impl HotPoints {
         idle
     }
 
-    /// Whether `point` and the slots agree about it: for `validate`, at rest.
+    /// Whether `point` and the slots agree about it. For `validate`, while the cache is at rest.
     pub(crate) fn agree(&self, point: Ref<'_, Point>) -> bool {
-        // Relaxed, twice: nothing is followed.
+        // Relaxed, twice: no pointer is followed.
         let word = point.word.load(Relaxed);
         let names_it = |name| self.slot(name).point.load(Relaxed) == point.as_ptr();
         let slot = word.slot();
@@ -301,17 +315,19 @@ impl HotPoints {
         word.is_open() == slot.is_some() && slot.is_none_or(|name| names_it(name) && is_in_use(name))
     }
 
-    /// Leases that count on a slot's stripes.
+    /// Number of leases that are counted on a slot's stripes.
     fn leases(&self, name: HotSlotId) -> u64 {
         self.stripes(name).iter().map(|stripe| dekker::look(&stripe.leases)).sum()
     }
 }
 
-/// Whether a point has this slot, and keeps it for now: another lease on its word holds it; or it is a root on which runs hang, and
-/// stands: then it is not to be ranked, so it need not be known that nobody leases it, and the next lookups that miss would inflate it
-/// again. Leases on runs that hang there are no reason: the lease that is left may be a slot's bias, too.
+/// Whether `point` has this slot and keeps it for now, because another lease in its word holds it
+/// anyway, or it is a root with child runs in an attached space. Such a root is not ranked, so
+/// nobody needs to know whether it is leased, and the next lookups that miss would inflate it
+/// again. Leases on child runs are no reason: the last one may be the bias of another slot.
 fn is_kept(point: Ref<'_, Point>, name: HotSlotId) -> bool {
-    // Relaxed: a guess. A thread that gives up the other lease leaves the bias alone, and the next look finds that.
+    // Relaxed: a guess. A thread that gives up the other lease leaves only the bias, and the next
+    // look finds that.
     let word = point.word.load(Relaxed);
     let is_busy_root = || word.children() > 1 && !point.run().space().is_detached();
     word.slot() == Some(name) && if point.run().is_trunk() { is_busy_root() } else { word.leases() > 1 }

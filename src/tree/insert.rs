@@ -1,16 +1,17 @@
-//! Inserting: one run published under one point, with one compare-and-swap, or one run made longer.
+//! Inserting: publishes one new run at a point with one compare-and-swap, or makes one run longer.
 //!
-//! An insert starts at a leased boundary, compares the tokens beyond it, uses the blocks that other threads have published
-//! there in the meantime, and hangs the rest where the tokens part: at a boundary, or at a mid-block point made for the
-//! branch. It never hangs a run under a point whose tokens it has not compared.
+//! An insert starts at a leased boundary and compares the tokens beyond it. It uses the blocks that
+//! other threads have published there meanwhile, and attaches the rest where the tokens diverge: at
+//! a boundary, or at a point inside a block that is made for the branch. It never attaches a run
+//! behind tokens that it has not compared.
 //!
 //! Of two inserts of one sequence one is published. The other returns the canonical blocks, and its
-//! own blocks stay in its reservation. The lease on the parent is given up only after the child is
-//! counted.
+//! own blocks stay in its reservation. The lease on the parent point is given up only after the
+//! child is counted.
 //!
-//! The slot of a new run's arrays was last read when its node was evicted, so it is prefetched
-//! before the walk. The arrays are written last, after the run and its point: later writes, and
-//! every read-modify-write, would wait for that memory.
+//! The memory for a new run's arrays was last touched when its previous node was evicted, so it is
+//! prefetched before the walk. The arrays are written last, after the run and its point: later
+//! writes, and every read-modify-write, would wait for that memory.
 
 use crate::block::{BlockId, Grid};
 use crate::key::Token;
@@ -28,38 +29,39 @@ use super::point::Point;
 use super::run::{Beginning, Run};
 use super::walk::{Position, Reached, walk};
 
-/// Child runs of a point at most; far below what its word can count.
+/// Maximum number of child runs of a point, far below what its word can count.
 const MAX_CHILDREN: u64 = if cfg!(radixkv_tiny) { 4 } else { 1 << 24 };
 
-/// What is to be inserted.
+/// The sequence to insert, and the blocks for it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct NewTokens<'a> {
     /// The whole sequence, cut to whole blocks.
     pub(crate) tokens: &'a [Token],
-    /// Blocks for what lies beyond the lease.
+    /// Blocks for the tokens beyond the lease.
     pub(crate) blocks: &'a [BlockId],
     pub(crate) grid: Grid,
     pub(crate) now: u64,
-    /// How many of the blocks were charged to a reservation of the namespace; the new run takes over as many as it has.
+    /// How many of the blocks were charged to a reservation of the namespace. The new run takes
+    /// over the charge, up to its number of blocks.
     pub(crate) charged: usize,
 }
 
-/// A finished insert.
+/// The outcome of an insert.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Published<'g> {
     /// The lease on the point at the sequence's end.
     pub(crate) tip: HeldLease<'g>,
-    /// Leading blocks of the caller's whose contents other threads had published first.
+    /// Number of the caller's leading blocks whose contents other threads had published first.
     pub(crate) duplicates: usize,
-    /// The tip is the end of a run that this insert published, or made longer.
+    /// Whether the tip is the end of a run that this insert published or lengthened.
     pub(crate) fresh: bool,
 }
 
-/// Why nothing was inserted.
+/// Nothing was inserted, because a point has too many child runs or leases.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct TooManyBranches;
 
-/// A point that the insert has come to: leased by the caller, or by the insert itself on the way.
+/// The point that the insert has reached, leased by the caller, or by the insert itself on the way.
 struct Tip<'g> {
     point: Ref<'g, Point>,
     ours: Option<HeldLease<'g>>,
@@ -78,7 +80,7 @@ impl<'g> Tip<'g> {
     }
 }
 
-/// Inserts what lies beyond `from`, on which the caller holds a lease.
+/// Inserts the tokens beyond `from`, on which the caller holds a lease.
 pub(crate) fn insert<'g>(
     from: Ref<'g, Point>,
     sequence: NewTokens<'_>,
@@ -88,7 +90,7 @@ pub(crate) fn insert<'g>(
     let mut at = Tip { point: from, ours: None };
     let grid = sequence.grid;
     let used = |at: &Tip<'_>| grid.blocks(at.point.end()) - grid.blocks(from.end());
-    // In most cases all of them are new.
+    // Prefetches for all of them, because in most cases all are new.
     Arrays::prefetch(&sequence.tokens[from.end()..], sequence.blocks, guard);
     loop {
         let reached = walk(at.point, sequence.tokens, guard);
@@ -98,7 +100,8 @@ pub(crate) fn insert<'g>(
                 Ok(held) => at.advance(held, ledger),
                 // Trimmed meanwhile; the next walk stops earlier.
                 Err(Refused::Shorter(_)) => {}
-                // `Gone` cannot be: a space whose root has gone has no leased point, and one is leased here.
+                // `Gone` is impossible: a space whose root is dead has no leased point, and one is
+                // leased here.
                 Err(Refused::Full | Refused::Gone) => {
                     at.let_go(ledger);
                     return Err(TooManyBranches);
@@ -126,7 +129,8 @@ pub(crate) fn insert<'g>(
     }
 }
 
-/// Hangs the rest of the sequence where the walk stopped; nothing if another thread changed that position meanwhile.
+/// Attaches the rest of the sequence where the walk stopped; `None` if another thread changed that
+/// position meanwhile.
 fn publish<'g>(
     at: &Tip<'g>,
     reached: Reached<'g>,
@@ -137,7 +141,7 @@ fn publish<'g>(
     if reached.end == at.point.end() {
         return hang(at.point, sequence, ledger, guard);
     }
-    // Tokens part inside a block: the branch needs a point of its own there.
+    // The tokens diverge inside a block: the branch needs its own point there.
     let position = Position { run: reached.run, depth: reached.depth };
     match lease_at(position, ledger, guard) {
         Ok(branch) => {
@@ -150,15 +154,15 @@ fn publish<'g>(
     }
 }
 
-/// Publishes the tokens beyond `branch`, on which the caller holds a lease: in place, if its run ends there and has room, or else
-/// as a child.
+/// Publishes the tokens beyond `branch`, on which the caller holds a lease: in place if the run
+/// ends there and has room, or else as a child run.
 fn hang<'g>(
     branch: Ref<'g, Point>,
     sequence: NewTokens<'_>,
     ledger: Ledger<'_>,
     guard: &'g Guard<'g>,
 ) -> Result<Option<HeldLease<'g>>, TooManyBranches> {
-    // Other threads have written both since; they come while the run is made.
+    // Other threads have written both since; the lines arrive while the run is made.
     prefetch_to_write(&raw const branch.word);
     ledger.queue.prefetch();
     let tokens = &sequence.tokens[branch.end()..];
@@ -185,8 +189,9 @@ fn hang<'g>(
     Ok(Some(HeldLease { point: tip, counted_on: StripeRef::word(ledger.stripe) }))
 }
 
-/// Hangs a run at `place` instead of `there`, which is nothing or dead; its end, or nothing if another thread was first. It `is_counted`
-/// as a child already, or will be.
+/// Attaches a run at `place` instead of `there`, which is `None` or dead. Returns the new run's end
+/// point, or `None` if another thread was first. If the run `is_counted`, it is in the branch's
+/// count of children already; if not, it is counted here.
 fn hang_run<'g>(
     branch: Ref<'g, Point>,
     (there, place): (Option<Ref<'g, Run>>, Place<'g, Run>),
@@ -206,7 +211,8 @@ fn hang_run<'g>(
         Ok(run) => {
             crate::sync::failpoint!("insert::linked");
             if !is_counted {
-                // Counted while the lease on the branch is held, and before the end's lease can be given up.
+                // Counted while the branch is leased, and before the lease on the end can be given
+                // up.
                 let counted = branch.word.add_child();
                 debug_assert!(counted, "child runs overflow their count");
             }

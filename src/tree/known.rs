@@ -1,7 +1,11 @@
 //! The points of a run that the evictor knows, by depth.
 //!
-//! Most runs have one, which lies here. From [`MANY`] on they lie in a tree, and the depths of the active ones in another: so nothing
-//! that is asked of them grows with their number beyond its logarithm.
+//! A point becomes known when the evictor takes its entry out of the queue, changes the point
+//! itself, or accounts a run or piece that begins there. A killed point is removed.
+//!
+//! Most runs have one such point, which is stored inline. From [`MANY`] on they are in a tree, and
+//! the depths of the active ones are in a second tree, so that no query costs more than the
+//! logarithm of their number.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Bound, Range};
@@ -12,7 +16,7 @@ use super::run::Run;
 use crate::reclaim::{Link, Ref};
 use crate::sync::{Owner, model_size};
 
-/// Points that a list holds at most; half of it are few again.
+/// A list grows into a tree at this many points; at half as many, a tree becomes a list again.
 const MANY: usize = model_size(64, 3);
 
 #[derive(Debug, Default)]
@@ -24,7 +28,7 @@ pub(crate) enum KnownPoints {
     Many(Box<ByDepth>),
 }
 
-/// Two points and more, by depth.
+/// Two or more points, by depth.
 #[derive(Debug)]
 pub(crate) struct List(Vec<Link<Point>>);
 
@@ -35,7 +39,7 @@ pub(crate) struct ByDepth {
 }
 
 impl KnownPoints {
-    /// All of them by depth, unless they are many.
+    /// All points by depth, unless they are in a tree.
     #[inline]
     fn few(&self) -> &[Link<Point>] {
         match self {
@@ -58,18 +62,18 @@ impl KnownPoints {
         if let Self::One(only) = self { Some(*only) } else { None }
     }
 
-    /// Whether one more point needs [`grow`](Self::grow) first.
+    /// Whether [`grow`](Self::grow) must be called before one more point is inserted.
     pub(crate) fn is_full(&self) -> bool {
         self.few().len() == MANY
     }
 
-    /// Makes room for many points; `active` are the depths of those that are active.
+    /// Turns the list into a tree; `active` has the depths of the active points.
     pub(crate) fn grow(&mut self, active: BTreeSet<u32>, run: &Run) {
         let points = self.iter().map(|point| (point.get(run).depth(), point)).collect();
         *self = Self::Many(Box::new(ByDepth { points, active }));
     }
 
-    /// Takes in a point of `run`.
+    /// Adds a point of `run`.
     pub(crate) fn insert(&mut self, point: Ref<'_, Point>, active: bool, run: &Run) {
         match self {
             Self::None => *self = Self::One(point.link()),
@@ -86,7 +90,7 @@ impl KnownPoints {
         }
     }
 
-    /// Takes out a point of `run`, which is not active any more.
+    /// Removes a point of `run` that is no longer active.
     pub(crate) fn remove(&mut self, point: Ref<'_, Point>, run: &Run) {
         match self {
             Self::None => unreachable!("it was taken in"),
@@ -114,7 +118,7 @@ impl KnownPoints {
         }
     }
 
-    /// Notes whether the point at `depth` is active.
+    /// Records whether the point at `depth` is active.
     pub(crate) fn set_active(&mut self, depth: u32, active: bool) {
         let Self::Many(tree) = self else { return };
         if active && tree.points.contains_key(&depth) {
@@ -124,7 +128,7 @@ impl KnownPoints {
         }
     }
 
-    /// The next point above the root's side of `depth`: the deepest one that is not as deep.
+    /// The next point nearer the root: the deepest one that is less deep than `depth`.
     pub(crate) fn below(&self, depth: u32, run: &Run) -> Option<Link<Point>> {
         match self {
             Self::Many(tree) => tree.points.range(..depth).next_back().map(|(_, point)| *point),
@@ -168,7 +172,7 @@ impl KnownPoints {
         self.few().iter().chain(tree.into_iter().flat_map(BTreeMap::values)).copied()
     }
 
-    /// A list of few points, damaged.
+    /// Replaces the points by a damaged list of them.
     #[cfg(test)]
     pub(crate) fn damage(&mut self, damage: impl FnOnce(&mut Vec<Link<Point>>)) {
         let mut list = self.iter().collect();
@@ -177,7 +181,7 @@ impl KnownPoints {
     }
 }
 
-/// How many points of `list` are not as deep as `depth`.
+/// Number of points in `list` that are less deep than `depth`.
 #[inline]
 fn position(list: &[Link<Point>], depth: u32, run: &Run) -> usize {
     list.partition_point(|point| point.get(run).depth() < depth)

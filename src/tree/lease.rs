@@ -1,14 +1,16 @@
-//! Leasing a point: finding or creating it, proving it, giving it back.
+//! Leasing a point: finds or creates the point, proves it, and gives the lease back.
 //!
-//! A lease on a *proven* point at depth `j` is the proof that every token and block up to `j` is in place, on its run
-//! and through fixed parents on the whole path, for as long as it is held.
+//! A lease on a *proven* point at depth `j` guarantees that every token and block up to `j` stays
+//! in place, on the point's run and on the whole path through fixed parents, as long as the lease
+//! is held.
 //!
-//! A point that does not exist yet is published `NEW`, then proved by a bump of the run word (run.rs): if the run is
-//! still long enough, `NEW` is cleared; if not, the lease is taken back and the run's length says where to look next.
-//! A thread that leases a point that is still `NEW` proves it as well: the creator's proof may still fail.
+//! A point that does not exist yet is published `NEW`, then proved by a bump of the run word
+//! (run.rs). If the run is still long enough, `NEW` is cleared. If not, the lease is taken back,
+//! and the run's length tells where to look next. A thread that leases a point that is still `NEW`
+//! proves it as well, because the creator's proof may still fail.
 //!
-//! Reading the length again would not do for that thread: the creator may not have bumped yet, and
-//! would then take back a point on which a lease relies.
+//! That thread must bump the word. Only reading the length is not enough: if the creator has not
+//! bumped yet, it might later take back a point on which a lease relies.
 
 use crate::block::Grid;
 use crate::reclaim::{Guard, Ref};
@@ -21,7 +23,7 @@ use super::run::Run;
 use super::walk::{Position, position};
 use super::word::{Abandoned, Leased, Released, Word};
 
-/// Where one thread counts its leases, and where it tells of their changes.
+/// Where one thread counts its leases and reports their changes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Ledger<'a> {
     pub(crate) queue: &'a Queue,
@@ -30,7 +32,7 @@ pub(crate) struct Ledger<'a> {
     pub(crate) stripe: u8,
 }
 
-/// A lease that is held.
+/// A lease, with the place where it is counted.
 #[derive(Debug, Clone, Copy)]
 #[must_use]
 pub(crate) struct HeldLease<'g> {
@@ -46,20 +48,20 @@ pub(crate) enum Refused {
     Shorter(u32),
     /// The point holds as many leases as it can count.
     Full,
-    /// The space was detached and its root has gone: start in the namespace's present one.
+    /// The space was detached and its root is dead: start in the namespace's present space.
     Gone,
 }
 
 /// The outcome of an attempt to lease a point that was found.
 enum Attempt<'g> {
     Held(HeldLease<'g>),
-    /// A lease is held on the word, and the point must be proved.
+    /// A lease is held in the word, but the point must be proved.
     Unproven,
     Dead,
     Full,
 }
 
-/// Leases `point` if it is not dead.
+/// Leases `point` unless it is dead or full.
 #[inline(always)]
 fn attempt<'g>(point: Ref<'g, Point>, ledger: Ledger<'_>) -> Attempt<'g> {
     loop {
@@ -85,7 +87,7 @@ fn attempt<'g>(point: Ref<'g, Point>, ledger: Ledger<'_>) -> Attempt<'g> {
     }
 }
 
-/// Leases the point at `at`, creating it if need be.
+/// Leases the point at `at`, creating it if necessary.
 #[inline(always)]
 pub(crate) fn lease_at<'g>(
     at: Position<'g>,
@@ -101,7 +103,8 @@ pub(crate) fn lease_at<'g>(
                 Attempt::Unproven => return prove(at.run, point, ledger, guard),
                 Attempt::Full => return Err(Refused::Full),
                 Attempt::Dead if at.run.is_trunk() => {
-                    // Acquire: E11 (word.rs). Without it the lookup that starts again might find the same root.
+                    // Acquire: E11 (word.rs). Without it the lookup that starts again might find
+                    // the same root.
                     let _ = point.word.load(Acquire);
                     return Err(Refused::Gone);
                 }
@@ -116,7 +119,7 @@ pub(crate) fn lease_at<'g>(
     }
 }
 
-/// Proves a `NEW` point that the caller holds a lease on, or takes the lease back.
+/// Proves a `NEW` point on which the caller holds a lease, or takes the lease back.
 #[cold]
 fn prove<'g>(
     run: Ref<'g, Run>,
@@ -127,7 +130,8 @@ fn prove<'g>(
     crate::sync::failpoint!("lease::published");
     let len = run.bump().len();
     crate::sync::failpoint!("lease::bumped");
-    // Depth zero is on no run: an insert asks for it if the run died during its walk, and then walks again.
+    // Depth zero is on no run. An insert asks for it if the run died during its walk, and then
+    // walks again.
     if (1..=len).contains(&point.depth()) {
         if point.word.prove() {
             ledger.queue.push(point);
@@ -145,7 +149,7 @@ fn prove<'g>(
 ///
 /// # Errors
 ///
-/// [`Refused::Gone`], or [`Refused::Full`] if the root, too, has as many leases as it can count.
+/// [`Refused::Gone`], or [`Refused::Full`] if even the root has as many leases as it can count.
 pub(crate) fn lease_deepest<'g>(
     mut at: Position<'g>,
     grid: Grid,
@@ -164,10 +168,12 @@ pub(crate) fn lease_deepest<'g>(
     }
 }
 
-/// Takes one more lease on a point that the caller has a lease on; nothing if it can count no more.
+/// Takes one more lease on a point that the caller has leased; `None` if the point can count no
+/// more.
 ///
-/// A hot point is leased with the look at its word here too: without it, a sum of the stripes could miss the new count,
-/// and then the old one as well, when that is given up before its stripe is summed.
+/// On a hot point, this checks the word after counting, as for any lease. Without the check, a sum
+/// of the stripes could miss the new count, and then also the old one, if the old lease is released
+/// before its stripe is summed.
 pub(crate) fn lease_again<'g>(point: Ref<'g, Point>, ledger: Ledger<'_>) -> Option<HeldLease<'g>> {
     match attempt(point, ledger) {
         Attempt::Held(held) => Some(held),
@@ -178,7 +184,7 @@ pub(crate) fn lease_again<'g>(point: Ref<'g, Point>, ledger: Ledger<'_>) -> Opti
     }
 }
 
-/// Leases a point that was proved, unless it is dead or can count no more leases.
+/// Leases a point that was proved before, unless it is dead or can count no more leases.
 pub(crate) fn lease_again_if_alive<'g>(point: Ref<'g, Point>, ledger: Ledger<'_>) -> Option<HeldLease<'g>> {
     let Attempt::Held(held) = attempt(point, ledger) else {
         return None;
@@ -186,8 +192,9 @@ pub(crate) fn lease_again_if_alive<'g>(point: Ref<'g, Point>, ledger: Ledger<'_>
     Some(held)
 }
 
-/// Gives a lease back; whether a thread that waits for blocks may wait for this. Needs no pin: the point is touched again only for the
-/// push, and `QUEUED` keeps it then.
+/// Gives a lease back. Returns whether a thread that waits for blocks may be waiting for this
+/// release. The caller need not be pinned: the point is touched again only for the push, and then
+/// `QUEUED` keeps it alive.
 #[inline]
 pub(crate) fn release(held: HeldLease<'_>, ledger: Ledger<'_>) -> bool {
     if held.counted_on.is_striped() {

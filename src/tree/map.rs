@@ -1,29 +1,37 @@
-//! A lock-free map from a `u32` to a node: the points of a run by depth, the child runs of a point by first token.
+//! A lock-free map from a `u32` to a node: the points of a run by depth, and the child runs of a
+//! point by first token. Callers are pinned; they retire the nodes that they remove.
 //!
-//! A trie over the mixed bits of the key. The root is one slot inside the owner: empty, the only entry inline, or a
-//! branch of `FAN` slots, each of them the same again. So a map of nothing costs a word, a map of one entry costs no
-//! allocation, and a map of 10^5 entries is reached in four or five steps. A change is one compare-and-swap of a slot
-//! (two when an entry must first give way to a branch), at a cost that does not grow: nothing is ever resized.
+//! It is a trie over the mixed bits of the key. The root is one slot inside the owner. A slot is
+//! empty, has an entry, or leads to a branch of `FAN` slots of the same kind. So an empty map costs
+//! one word, a map of one entry needs no allocation, and a map of 10^5 entries is four or five
+//! steps deep. A change is one compare-and-swap of a slot (two when a branch must first replace an
+//! entry). Its cost does not grow with the map, because nothing is ever resized.
 //!
-//! The mixing is a bijection, so two keys differ in some digit and the trie is never deeper than the key has digits.
+//! The mixing is a bijection, so two keys differ in some digit, and the trie is never deeper than a
+//! key has digits.
 //!
 //! # Shrinking
 //!
-//! A branch counts what its slots hold and the threads that are about to fill an empty slot of it. A thread counts itself before it fills
-//! one; whoever empties a slot takes one off. The thread that takes the last one off *closes* the branch, if nobody came meanwhile: from
-//! then on no slot of it is ever filled, and it is taken out of the slot that leads to it, which leaves the branch above with one less. A
-//! thread that wants to fill a slot of a closed branch takes it out first, so no thread waits. Readers look at no count. A branch
-//! with one entry stays: where entries come and go, it would be made and taken out by turns.
+//! A branch counts its occupied slots and the threads that are about to fill an empty slot. A
+//! thread counts itself before it fills a slot; the thread that empties a slot subtracts one. A
+//! thread that brings the count to zero *closes* the branch, unless another thread has counted
+//! itself meanwhile. No slot of a closed branch is ever filled. The closed branch is removed from
+//! the slot that leads to it, which subtracts one from the branch above. A thread that finds a
+//! branch closed removes it first and then inserts, so no thread waits for another. Readers ignore
+//! the counts. A branch with one entry stays: otherwise it would be made and removed again and
+//! again where entries come and go.
 //!
 //! # Invariants
 //!
 //! - **M1** A slot holds null, an entry, or a branch (`BRANCH`).
-//! - **M2** An entry is put into the first empty slot on its key's path, so a key is in the map at most once.
-//! - **M3** A branch counts at least what its slots hold. One is unlinked only when it is closed, at a count of zero: it stays empty.
+//! - **M2** An entry is put into the first empty slot on its key's path, so a key is in the map at
+//!   most once.
+//! - **M3** The count of a branch is at least the number of its occupied slots. A branch is
+//!   unlinked only when it is closed, at a count of zero: it stays empty.
 //! - **M4** An entry's key never changes.
 //!
-//! Counts need no ordering of their own: a thread that empties a slot has found what was there by E1, so it comes after the thread that
-//! filled the slot and had counted itself before.
+//! Counts need no ordering of their own: a thread that empties a slot has read the entry by E1, so
+//! it comes after the thread that filled the slot, which had counted itself before.
 //!
 //! # Orderings
 //!
@@ -42,24 +50,25 @@ use crate::sync::atomic::{
 };
 use crate::sync::{prefetch, prefetch_to_write};
 
-/// Slots of a branch: with its count they fill two cache lines. Two under a model checker, where two entries then need several branches.
+/// Slots of a branch; with the count they fill two cache lines. In models there are two, so that
+/// two entries need several branches.
 const FAN: u32 = if cfg!(any(radixkv_loom, radixkv_shuttle)) { 2 } else { 15 };
 
-/// The tag of a word that leads to a branch.
+/// The tag of a slot's word that leads to a branch.
 const BRANCH: usize = 1;
 
-/// In the count of a branch that is closed.
+/// The flag for a closed branch in its count.
 const CLOSED: u64 = 1 << 63;
 
-/// The node that was not inserted, and the entry that has its key.
+/// The node that was not inserted, and the entry that is there instead, if any.
 pub(crate) type Occupied<'g, T> = (Own<'g, T>, Option<Ref<'g, T>>);
 
-/// A node that knows its key in the map.
+/// A node that has a fixed key in the map.
 pub(crate) trait Keyed: Node {
     fn key(&self) -> u32;
 }
 
-/// The map. It owns its branches, and does not own its entries.
+/// A lock-free map. It owns its branches, but not its entries.
 #[derive(Debug)]
 pub(crate) struct Map<T: Keyed> {
     root: TrieSlot,
@@ -69,7 +78,7 @@ pub(crate) struct Map<T: Keyed> {
 type TrieSlot = AtomicPtr<()>;
 
 struct Branch<T> {
-    /// Slots that hold something, and threads that are about to fill an empty one (M3).
+    /// Number of occupied slots, and of threads that are about to fill an empty one (M3).
     count: AtomicU64,
     slots: [TrieSlot; FAN as usize],
     canary: Canary,
@@ -89,7 +98,7 @@ unsafe impl<T: 'static> Node for Branch<T> {
     }
 }
 
-/// What is in a slot.
+/// The content of a slot.
 enum Occupant<'g, T> {
     Nothing,
     Entry(Ref<'g, T>),
@@ -97,7 +106,7 @@ enum Occupant<'g, T> {
 }
 
 impl<'g, T> Occupant<'g, T> {
-    /// The slot's content without its tag. A word that is not null was stored by this map (M1).
+    /// Decodes the word of a slot. A word that is not null was stored by this map (M1).
     #[inline(always)]
     fn of(word: *mut (), guard: &'g Guard<'_>) -> Self {
         let node = untagged(word);
@@ -109,20 +118,20 @@ impl<'g, T> Occupant<'g, T> {
     }
 }
 
-/// A place on the way to a key.
+/// A slot on the path of a key.
 #[derive(Debug)]
 pub(crate) struct Place<'g, T> {
     slot: &'g TrieSlot,
     /// The branch that the slot is in.
     within: Option<Ref<'g, Branch<T>>>,
-    /// Branches up to here.
+    /// Number of branches on the path up to this slot.
     level: u32,
-    /// The digits of the key that they have not resolved, as in `first_digit`.
+    /// The digits of the key that those branches have not resolved, as in `first_digit`.
     rest: u32,
 }
 
 impl<'g, T: 'static> Place<'g, T> {
-    /// Goes on into the branch that the slot leads to.
+    /// Moves on to the key's slot in the branch that this slot leads to.
     #[inline(always)]
     fn enter(&mut self, branch: Ref<'g, Branch<T>>) {
         let (digit, rest) = first_digit(self.rest);
@@ -132,7 +141,7 @@ impl<'g, T: 'static> Place<'g, T> {
         self.rest = rest;
     }
 
-    /// Prefetches what a change that fills the slot or empties it writes.
+    /// Prefetches the lines that a change which fills or empties the slot writes.
     #[inline]
     fn prefetch_to_write(&self) {
         prefetch_to_write(self.slot);
@@ -148,7 +157,7 @@ fn branch_word<T>(branch: *mut Branch<T>) -> *mut () {
     branch.cast::<()>().map_addr(|address| address | BRANCH)
 }
 
-/// Spreads the key over all bits and loses none (an odd multiplier and shifts are bijections).
+/// Spreads the key over all bits without loss (odd multipliers and shifts are bijections).
 fn mix(key: u32) -> u32 {
     if cfg!(any(radixkv_loom, radixkv_shuttle)) {
         return key.reverse_bits(); // small keys differ in their first digits
@@ -157,8 +166,8 @@ fn mix(key: u32) -> u32 {
     (x ^ (x >> 15)).wrapping_mul(0x846c_a68b)
 }
 
-/// The first digit of a mixed key, seen as a fraction of 2^32 in base `FAN`, and the fraction that is left. Two keys that agree in nine
-/// digits of base 15 are equal: 2^32 / 15^9 is less than one.
+/// The first digit of a mixed key, read as a fraction of 2^32 in base `FAN`, and the remaining
+/// fraction. Two keys that agree in nine digits of base 15 are equal: 2^32 / 15^9 is less than one.
 #[inline(always)]
 fn first_digit(mixed: u32) -> (usize, u32) {
     let shifted = u64::from(mixed) * u64::from(FAN);
@@ -176,7 +185,8 @@ impl<T: Keyed> Map<T> {
         self.find(key, guard).0
     }
 
-    /// As [`get`](Self::get), for a caller that is about to change what is there: also where, for [`insert_at`](Self::insert_at).
+    /// As [`get`](Self::get), for a caller that is about to change the slot: also returns the
+    /// place, for [`insert_at`](Self::insert_at).
     #[inline]
     pub(crate) fn get_to_change<'g>(&'g self, key: u32, guard: &'g Guard<'_>) -> (Option<Ref<'g, T>>, Place<'g, T>) {
         let (entry, place) = self.find(key, guard);
@@ -184,7 +194,7 @@ impl<T: Keyed> Map<T> {
         (entry, place)
     }
 
-    /// The first place on the way to `key`.
+    /// The first place on the path of `key`: the root slot.
     #[inline(always)]
     fn begin(&self, key: u32) -> Place<'_, T> {
         Place { slot: &self.root, within: None, level: 0, rest: mix(key) }
@@ -211,7 +221,7 @@ impl<T: Keyed> Map<T> {
         prefetch(untagged(self.root.load(Relaxed)).cast::<T>().cast_const());
     }
 
-    /// Prefetches the next thing on the way to `key` behind so many branches.
+    /// Prefetches the node on the path of `key` that is behind this many branches.
     pub(crate) fn prefetch_way(&self, key: u32, branches: u32, guard: &Guard<'_>) {
         let mut place = self.begin(key);
         for _ in 0..branches {
@@ -223,11 +233,11 @@ impl<T: Keyed> Map<T> {
         prefetch(untagged(place.slot.load(Relaxed)).cast::<Branch<T>>().cast_const());
     }
 
-    /// Puts `new` under its key in place of `current` (nothing, or the entry that was found there).
+    /// Puts `new` under its key in place of `current` (`None`, or the entry that was found there).
     ///
     /// # Errors
     ///
-    /// Gives `new` back with the entry that is there instead, if any.
+    /// Returns `new`, and the entry that is there instead, if any.
     pub(crate) fn insert<'g>(
         &'g self,
         current: Option<Ref<'g, T>>,
@@ -237,7 +247,7 @@ impl<T: Keyed> Map<T> {
         self.insert_at(self.begin(new.key()), current, new, guard)
     }
 
-    /// As [`insert`](Self::insert), from a place on the way to the key on.
+    /// As [`insert`](Self::insert), starting from a place on the path of the key.
     pub(crate) fn insert_at<'g>(
         &'g self,
         place: Place<'g, T>,
@@ -252,13 +262,14 @@ impl<T: Keyed> Map<T> {
         }
     }
 
-    /// The same for the first entry of a map that no other thread can reach yet.
+    /// As [`insert`](Self::insert), for the first entry of a map that no other thread can reach
+    /// yet.
     pub(crate) fn begin_with(&self, entry: Own<'_, T>) {
         // Relaxed: what makes the map reachable has E1.
         self.root.store(entry.publish().as_ptr().cast(), Relaxed);
     }
 
-    /// Takes `entry` out; false if its key has another entry, or none, by then.
+    /// Removes `entry`; false if by then its key has another entry, or none.
     pub(crate) fn remove<'g>(&'g self, entry: Ref<'g, T>, guard: &'g Guard<'g>) -> bool {
         let held: *mut () = entry.as_ptr().cast();
         let mut place = self.begin(entry.key());
@@ -283,7 +294,8 @@ impl<T: Keyed> Map<T> {
         true
     }
 
-    /// One compare-and-swap of the slot of `key`, at `place` or behind it, from `current` to `new`.
+    /// Replaces `current` by `new` with one compare-and-swap of the key's slot, at `place` or
+    /// further on the path.
     fn change<'g>(
         &'g self,
         mut place: Place<'g, T>,
@@ -304,7 +316,7 @@ impl<T: Keyed> Map<T> {
                     if current != Some(entry) {
                         return Err(Some(entry));
                     }
-                    // Release: E1. The word was loaded with its edge, and a failure is loaded again.
+                    // Release: E1. The word was loaded with E1; after a failure it is loaded again.
                     if place.slot.compare_exchange(word, new, Release, Relaxed).is_ok() {
                         return Ok(());
                     }
@@ -315,7 +327,8 @@ impl<T: Keyed> Map<T> {
         }
     }
 
-    /// Puts `new` into an empty slot on the way to `key`; false if it is not empty any more, or its branch is closed.
+    /// Puts `new` into an empty slot on the path of `key`; false if the slot is no longer empty, or
+    /// its branch is closed.
     fn fill<'g>(&'g self, place: &Place<'g, T>, key: u32, new: *mut (), guard: &'g Guard<'g>) -> bool {
         if let Some(branch) = place.within.filter(|branch| !branch.admit()) {
             self.take_out(branch, key, guard);
@@ -329,7 +342,8 @@ impl<T: Keyed> Map<T> {
         filled
     }
 
-    /// Replaces `entry`, alone in its slot, by a branch that holds it; if that fails the caller looks again.
+    /// Replaces `entry` in its slot by a branch that has it as its only entry. If that fails, the
+    /// caller looks again.
     fn grow<'g>(&self, place: &Place<'g, T>, entry: Ref<'g, T>, guard: &'g Guard<'g>) {
         let held: *mut () = entry.as_ptr().cast();
         let (digit, _) = first_digit(mix(entry.key()).wrapping_mul(FAN.wrapping_pow(place.level)));
@@ -341,14 +355,15 @@ impl<T: Keyed> Map<T> {
         }
     }
 
-    /// Takes one off the count of `branch`, on the way to `key`; if that was the last one, takes the branch out.
+    /// Subtracts one from the count of `branch`, on the path of `key`, and removes the branch if
+    /// that was the last one.
     fn leave<'g>(&'g self, branch: Ref<'g, Branch<T>>, key: u32, guard: &'g Guard<'g>) {
         if branch.dismiss() {
             self.take_out(branch, key, guard);
         }
     }
 
-    /// Takes out a closed branch, on the way to `key`, and those above that this leaves empty.
+    /// Removes a closed branch, on the path of `key`, and those above it that this leaves empty.
     #[cold]
     fn take_out<'g>(&'g self, closed: Ref<'g, Branch<T>>, key: u32, guard: &'g Guard<'g>) {
         let mut closed = Some(closed);
@@ -357,7 +372,8 @@ impl<T: Keyed> Map<T> {
         }
     }
 
-    /// Unlinks a closed branch; the one above it, if there is one and no other thread was first.
+    /// Unlinks a closed branch and returns the one above it, if there is one; `None` also if
+    /// another thread was first.
     fn unlink<'g>(&'g self, closed: Ref<'g, Branch<T>>, key: u32, guard: &'g Guard<'g>) -> Option<Ref<'g, Branch<T>>> {
         let mut place = self.begin(key);
         // Acquire: E1.
@@ -374,7 +390,8 @@ impl<T: Keyed> Map<T> {
         None
     }
 
-    /// Calls `visit` with every entry that is in the map during the whole call, and perhaps with others.
+    /// Calls `visit` for every entry that is in the map during the whole call, and perhaps for
+    /// others.
     pub(crate) fn for_each<'g>(&'g self, guard: &'g Guard<'_>, visit: &mut dyn FnMut(Ref<'g, T>)) {
         each(&self.root, guard, &mut |entry| {
             visit(entry);
@@ -382,12 +399,13 @@ impl<T: Keyed> Map<T> {
         });
     }
 
-    /// Calls `is_enough` with entries of the map until it returns true.
+    /// Calls `is_enough` for entries of the map until it returns true.
     pub(crate) fn seek<'g>(&'g self, guard: &'g Guard<'_>, is_enough: &mut dyn FnMut(Ref<'g, T>) -> bool) {
         each(&self.root, guard, is_enough);
     }
 
-    /// Moves the content of every slot of the first branch one slot on, where its keys do not lead.
+    /// Moves the content of each slot of the first branch to the slot before it, where its key does
+    /// not lead.
     #[cfg(test)]
     pub(crate) fn misplace(&self, guard: &Guard<'_>) {
         // Acquire: E1.
@@ -401,10 +419,10 @@ impl<T: Keyed> Map<T> {
         branch.as_ref().slots.iter().zip(moved).for_each(|(slot, word)| slot.store(*word, Release));
     }
 
-    /// Bytes of the branches that dropping the map frees, as far as they are there now. Called while pinned.
+    /// Bytes of the present branches, which dropping the map frees. The caller is pinned.
     #[inline]
     pub(crate) fn branch_bytes(&self) -> usize {
-        // Relaxed: whether there is any.
+        // Relaxed: only tells whether there is a branch.
         if self.root.load(Relaxed).addr() & BRANCH == 0 { 0 } else { self.bytes_of_branches() }
     }
 
@@ -419,14 +437,14 @@ impl<T: Keyed> Drop for Map<T> {
     /// Frees the branches; entries belong to the index.
     fn drop(&mut self) {
         each_branch::<T>(&self.root, &mut |branch| {
-            // SAFETY: dropping excludes every other user, and each branch hangs in one slot (M1).
+            // SAFETY: dropping excludes every other user, and each branch is in one slot (M1).
             unsafe { free_owned(branch) };
         });
     }
 }
 
 impl<T> Branch<T> {
-    /// One that holds `word` in the slot of this digit.
+    /// A branch with `word` in the slot of this digit.
     fn of(word: *mut (), digit: usize) -> Self {
         let slots = std::array::from_fn(|i| AtomicPtr::new(if i == digit { word } else { ptr::null_mut() }));
         Self { count: AtomicU64::new(1), slots, canary: Canary::new(), entries: PhantomData }
@@ -438,14 +456,16 @@ impl<T> Branch<T> {
         self.count.fetch_add(1, Relaxed) & CLOSED == 0
     }
 
-    /// Takes off a thread that filled no slot, or what a slot held; whether that was the last one, and the branch is closed now.
+    /// Subtracts one, for a thread that filled no slot or for an emptied slot. Returns whether that
+    /// was the last one and the branch is now closed.
     fn dismiss(&self) -> bool {
-        // Relaxed, twice: M3. The second fails if a thread was admitted meanwhile, which is then the last one, or not.
+        // Relaxed, twice: M3. The second fails if a thread was admitted meanwhile; that thread
+        // subtracts one later.
         self.count.fetch_sub(1, Relaxed) == 1 && self.count.compare_exchange(0, CLOSED, Relaxed, Relaxed).is_ok()
     }
 }
 
-/// Calls `is_enough` with entries below `slot` until it returns true; whether it did.
+/// Calls `is_enough` for entries below `slot` until it returns true; returns whether it did.
 fn each<'g, T: Keyed>(slot: &'g TrieSlot, guard: &'g Guard<'_>, is_enough: &mut dyn FnMut(Ref<'g, T>) -> bool) -> bool {
     // Acquire: E1.
     match Occupant::of(slot.load(Acquire), guard) {
@@ -455,8 +475,9 @@ fn each<'g, T: Keyed>(slot: &'g TrieSlot, guard: &'g Guard<'_>, is_enough: &mut 
     }
 }
 
-/// Calls `visit` with every branch below `slot`, children first. The caller is pinned or alone: a thread that has seen a dead run
-/// before may still put a point into its map while the run is retired.
+/// Calls `visit` for every branch below `slot`, children first. The caller is pinned or the only
+/// user: a thread that saw a dead run earlier may still put a point into its map while the run is
+/// retired.
 fn each_branch<T: 'static>(slot: &TrieSlot, visit: &mut dyn FnMut(NonNull<Branch<T>>)) {
     // Acquire: E1.
     let word = slot.load(Acquire);
@@ -470,7 +491,8 @@ fn each_branch<T: 'static>(slot: &TrieSlot, visit: &mut dyn FnMut(NonNull<Branch
 }
 
 fn each_branch_from<T: 'static>(branch: NonNull<Branch<T>>, visit: &mut dyn FnMut(NonNull<Branch<T>>)) {
-    // SAFETY: the word was stored by this map (M1), and the branch was linked when the caller was pinned or alone (M3).
+    // SAFETY: the word was stored by this map (M1), and the branch was linked when the caller was
+    // pinned or the only user (M3).
     let slots = unsafe { &branch.as_ref().slots };
     slots.iter().for_each(|slot| each_branch(slot, visit));
     visit(branch);

@@ -1,30 +1,33 @@
-//! Marks: the priorities and demotions that users gave a prefix, kept at its point. They go before its statistics in the
-//! ranking.
+//! Marks: the priorities and demotions that users gave a prefix, stored at its point. The ranking
+//! compares them before the point's statistics.
 //!
-//! A point keeps at most two pairs of a priority and the time it expires: the pair of the highest priority, and the
-//! pair that lasts longest. Both are maxima, and so is the last word on demoting it. So marks can be joined in any
-//! order, and a point has, once the points beyond it have gone, what it would have if every block of every marked path were
-//! marked. Of three pairs, none of which is both as high and as lasting as another, the middle one is dropped and does not
-//! come back. The highest pair stays the highest even after it has expired.
+//! A point keeps at most two pairs of a priority and its expiry: the pair with the highest
+//! priority, and the pair that lasts longest. Both are maxima, and so is the last word on demotion.
+//! So marks can be joined in any order: once the points beyond have died, a point has the marks it
+//! would have if every block of every marked path were marked. If there are three pairs, none of
+//! them both as high and as long as another, the middle one is dropped and does not come back. The
+//! pair with the highest priority is kept even after it has expired.
 //!
-//! The cache numbers its demotions ([`Demotions`]). A use undoes the demotions before it. Its time alone does that if it is
-//! later than theirs. If the clock has not passed the time of the last demotion, the use also leaves the number of that
-//! demotion as a mark. So of two verbs at one time the later one counts; a use pays one load for that.
+//! The cache numbers its demotions ([`Demotions`]). A use undoes the demotions before it. If the
+//! time of the use is later than theirs, that is enough. If the clock has not passed the time of
+//! the latest demotion, the use also marks the number of that demotion as undone. So of a demotion
+//! and a use at the same time, the later call counts. A use pays one load for that.
 //!
-//! Most points have no marks: they cost a word. A mark makes a record; the next mark makes a new record, which replaces the
-//! first. So a record never changes.
+//! Most points have no marks, which costs one word. Each mark makes a new record, which replaces
+//! the one before. So a record never changes.
 //!
 //! # Which threads write
 //!
-//! A thread with a lease on the point, and the evictor: when marks flow down, and when it takes over a request to retain. The
-//! record also has the point's anchor.
-//! A mark that is made before the lease is released is seen by the evictor when it takes the change out of the queue and when
-//! it kills the point (word.rs, E2, E3): so a point is never ranked without its marks, and its statistics never flow
-//! without them.
+//! A thread with a lease on the point writes, and the evictor: when marks flow down, and when it
+//! takes over a request to retain. The record also has the point's anchor. A mark made before the
+//! lease is released is visible to the evictor when it takes the change out of the queue and when
+//! it kills the point (word.rs, E2, E3). So a point is never ranked without its marks, and its
+//! statistics never flow without them.
 //!
 //! # Invariants
 //!
-//! - **K1** A record is never written after it was published, and is retired by the thread that replaced it.
+//! - **K1** A record is never written after it was published, and is retired by the thread that
+//!   replaced it.
 //! - **K2** The record of a dead point stays, and is freed with the point.
 //!
 //! # Orderings
@@ -45,19 +48,19 @@ use crate::sync::atomic::{
 };
 use crate::sync::gauge::AtomicU64;
 
-/// The demotions of a cache so far.
+/// The number and the latest time of a cache's demotions.
 ///
-/// Every use reads it, and only demotions write it. It orders only verbs that their callers order already, so every access
-/// is relaxed and no model explores it.
+/// Every use reads it, and only demotions write it. It orders only calls that their callers order
+/// already, so every access is relaxed and no model explores it.
 #[derive(Debug, Default)]
 pub(crate) struct Demotions {
     count: AtomicU64,
-    /// The latest time of one.
+    /// The latest time of a demotion.
     latest: AtomicU64,
 }
 
 impl Demotions {
-    /// Counts a demotion at `time`; its mark.
+    /// Counts a demotion at `time` and returns its mark.
     pub(crate) fn demote(&self, time: u64) -> Marked {
         // Relaxed, both: they order only what callers order already.
         self.latest.fetch_max(time, Relaxed);
@@ -65,19 +68,19 @@ impl Demotions {
         Marked { last_word: number << 1, demoted_at: time, ..Marked::NONE }
     }
 
-    /// The mark that undoes every demotion up to now, whatever their times.
+    /// Returns the mark that undoes all demotions so far, whatever their times.
     pub(crate) fn undone(&self) -> Marked {
-        // Relaxed: a caller that must see a demotion comes after it.
+        // Relaxed: a caller that must see a demotion is ordered after it.
         let number = self.count.load(Relaxed);
-        // Nothing to undo leaves no mark.
+        // If there is nothing to undo, there is no mark.
         let last_word = if number == 0 { 0 } else { number << 1 | KEPT };
         Marked { last_word, ..Marked::NONE }
     }
 
-    /// Whether the time of a use at `now` is too early to undo an earlier demotion by itself.
+    /// Whether a use at `now` is too early to undo an earlier demotion by its time only.
     #[inline]
     pub(crate) fn may_hide(&self, now: u64) -> bool {
-        // Relaxed: a caller that must see a demotion comes after it.
+        // Relaxed: a caller that must see a demotion is ordered after it.
         now <= self.latest.load(Relaxed)
     }
 }
@@ -88,7 +91,7 @@ const KEPT: u64 = 1;
 /// When a priority ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Expiry {
-    /// It counts before this time.
+    /// The priority counts before this time.
     At(u64),
     Never,
 }
@@ -99,15 +102,15 @@ impl Expiry {
     }
 }
 
-/// Marks at one time.
+/// The marks of a point at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Marked {
-    /// The highest priority, and of equals the longest.
+    /// The highest priority; among equal ones, the longest.
     highest: Option<(i64, Expiry)>,
-    /// The priority that lasts longest, and of equals the highest.
+    /// The priority that lasts longest; among equal ones, the highest.
     longest: Option<(Expiry, i64)>,
-    /// `number of demotions:63 | KEPT`: the last word on demoting it. Of a demotion and its undoing, which have one number,
-    /// the undoing is the greater.
+    /// `number of demotions:63 | KEPT`: the last word on demotion. A demotion and its undoing have
+    /// the same number, and the undoing is the greater.
     last_word: u64,
     /// The latest time at which it was demoted.
     demoted_at: u64,
@@ -117,13 +120,13 @@ impl Marked {
     /// No marks.
     pub(crate) const NONE: Self = Self { highest: None, longest: None, last_word: 0, demoted_at: 0 };
 
-    /// A priority until `expiry`, by the clock of deadlines; without one it never ends.
+    /// A priority until `expiry`, on the clock of deadlines; without an expiry it never ends.
     pub(crate) fn priority(priority: i64, expiry: Option<u64>) -> Self {
         let expiry = expiry.map_or(Expiry::Never, Expiry::At);
         Self { highest: Some((priority, expiry)), longest: Some((expiry, priority)), ..Self::NONE }
     }
 
-    /// Both together.
+    /// The marks of both.
     pub(crate) fn joined(self, other: Self) -> Self {
         Self {
             highest: self.highest.max(other.highest),
@@ -144,35 +147,37 @@ impl Marked {
         }
     }
 
-    /// Whether the last word is a demotion that the last use, at `last`, did not undo.
+    /// Whether the last word is a demotion that the last use, at time `last`, did not undo.
     pub(crate) fn is_demoted(self, last: u64) -> bool {
         self.last_word != 0 && self.last_word & KEPT == 0 && last <= self.demoted_at
     }
 }
 
-/// Requests of sessions to retain a point. Each session has taken a lease, which the evictor is to give back.
+/// The open requests of sessions to retain a point. Each session has taken a lease, which the
+/// evictor gives back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RetentionRequest {
-    /// The latest time asked for, by the clock of deadlines.
+    /// The latest requested time, on the clock of deadlines.
     pub(crate) until: u64,
     pub(crate) leases: u32,
 }
 
-/// A point's marks.
+/// The marks of a point.
 #[derive(Debug)]
 pub(crate) struct Marks(AtomicPtr<Record>);
 
 #[derive(Debug)]
 struct Record {
     marked: Marked,
-    /// For the evictor, which has not taken it over yet. It does not flow.
+    /// A request that the evictor has not taken over yet. It does not flow.
     asked: Option<RetentionRequest>,
-    /// Of the weak leases on the point, once there was one. It does not flow.
+    /// The anchor of the weak leases on the point, if there ever was one. It does not flow.
     anchor: Option<Arc<Anchor>>,
     canary: Canary,
 }
 
-// SAFETY: a record is a `Box` of numbers and a counted reference to an anchor, which leads to no node when it is dropped.
+// SAFETY: a record is a `Box` of numbers and a counted reference to an anchor, which follows no
+// pointer to a node when it is dropped.
 unsafe impl Node for Record {
     fn bytes(&self) -> usize {
         size_of::<Self>()
@@ -193,21 +198,21 @@ impl Marks {
         Ref::from_ptr(self.0.load(Acquire), guard)
     }
 
-    /// What was marked, if anything was.
+    /// The marks, if there are any.
     #[inline]
     pub(crate) fn made<'g>(&self, guard: &'g Guard<'_>) -> Option<&'g Marked> {
         self.record(guard).map(|record| &record.as_ref().marked).filter(|marked| **marked != Marked::NONE)
     }
 
-    /// Joins `marked` to what is marked. Allocates if that changes anything. Lock-free.
+    /// Joins `marked` to the marks. Allocates only if that changes them. Lock-free.
     pub(crate) fn join(&self, marked: Marked, guard: &Guard<'_>) {
         if marked != Marked::NONE {
             self.change(guard, |before, asked| (before.joined(marked), asked));
         }
     }
 
-    /// Joins `marked`, and asks the evictor to retain the point until then; the caller has taken the lease for it, and
-    /// announces the point afterwards.
+    /// Joins `marked` and asks the evictor to retain the point until `until`. The caller has taken
+    /// the lease for it, and announces the point afterwards.
     pub(crate) fn ask(&self, marked: Marked, until: u64, guard: &Guard<'_>) {
         self.change(guard, |before, asked| {
             let (latest, leases) = asked.map_or((0, 0), |asked| (asked.until, asked.leases));
@@ -215,18 +220,18 @@ impl Marks {
         });
     }
 
-    /// Takes over what was asked for. The evictor's.
+    /// Takes over the open request. Only the evictor calls it.
     pub(crate) fn take_asked(&self, guard: &Guard<'_>) -> Option<RetentionRequest> {
         self.record(guard)?.asked?;
         self.change(guard, |before, _| (before, None))
     }
 
-    /// The request that was not taken over yet: for `validate`, at rest.
+    /// The open request. For `validate`, while the cache is at rest.
     pub(crate) fn asked(&self, guard: &Guard<'_>) -> Option<RetentionRequest> {
         self.record(guard)?.asked
     }
 
-    /// Puts a record in the place of the one that is there, unless both say the same; what was asked for before.
+    /// Replaces the record, unless `to` changes nothing; returns the open request before.
     fn change(
         &self,
         guard: &Guard<'_>,
@@ -247,12 +252,12 @@ impl Marks {
         }
     }
 
-    /// Puts `record` in the place of the one that was found there; false if another thread was first.
+    /// Puts `record` in place of the one that was found; false if another thread was first.
     fn replace<'g>(&self, there: Option<Ref<'g, Record>>, record: Own<'g, Record>, guard: &Guard<'_>) -> bool {
         let expected = there.map_or(ptr::null_mut(), Ref::as_ptr);
         crate::sync::failpoint!("marks::made");
-        // Release: E19. Where another was first, `record` acquires. No record comes back to a place while a guard holds on to
-        // it.
+        // Release: E19. If another thread was first, `record` acquires the newer one. No record
+        // returns to the same address while a guard protects it.
         let replaced = self.0.compare_exchange(expected, record.as_ptr(), Release, Relaxed).is_ok();
         if replaced {
             record.publish();
@@ -261,7 +266,8 @@ impl Marks {
         replaced
     }
 
-    /// The anchor of the point, made if there is none. The caller has a lease on the point. Lock-free.
+    /// The anchor of the point; made if there is none. The caller has a lease on the point.
+    /// Lock-free.
     pub(crate) fn anchor(&self, make: impl Fn() -> Arc<Anchor>, guard: &Guard<'_>) -> Arc<Anchor> {
         loop {
             let there = self.record(guard);
@@ -277,7 +283,7 @@ impl Marks {
         }
     }
 
-    /// Casts the anchor off, if there is one: the point was killed. The evictor's.
+    /// Cuts the anchor, if there is one, off the killed point. Only the evictor calls it.
     #[inline]
     pub(crate) fn cast_off(&self, guard: &Guard<'_>) {
         if let Some(anchor) = self.record(guard).and_then(|record| record.as_ref().anchor.as_ref()) {
@@ -285,11 +291,11 @@ impl Marks {
         }
     }
 
-    /// Bytes that dropping the marks frees. Call it when the point cannot be marked any more.
+    /// Bytes that dropping the marks frees. The point can no longer be marked.
     pub(crate) fn bytes(&self) -> usize {
         // Acquire: E19.
         let record = NonNull::new(self.0.load(Acquire));
-        // SAFETY: K2: the point is dead, or not published yet: its record stays.
+        // SAFETY: K2: the point is dead or not published yet, so its record stays.
         record.map_or(0, |record| unsafe { record.as_ref() }.bytes())
     }
 }
@@ -298,7 +304,7 @@ impl Drop for Marks {
     fn drop(&mut self) {
         // Relaxed: dropping excludes every other user.
         if let Some(record) = NonNull::new(self.0.load(Relaxed)) {
-            // SAFETY: K2: no other thread has it any more.
+            // SAFETY: K2: no other thread has the record any more.
             unsafe { free_owned(record) };
         }
     }

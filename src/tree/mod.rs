@@ -4,27 +4,31 @@
 //! space --> trunk --> root --token--> run --depth--> point --token--> run ...
 //! ```
 //!
-//! A [`Run`] is an edge, a [`Point`] a depth on it. Nothing is ever split: where a sequence parts from a run, a point is
-//! made and the rest of the sequence hangs under it. Two words guard everything, the point's (word.rs) and the run's
-//! (run.rs); the queue (queue.rs) tells the evictor which points have changed.
+//! A [`Run`] is an edge, a [`Point`] a depth on a run. Nothing is ever split: where a sequence
+//! diverges from a run, a point is made, and the rest of the sequence becomes a run that is
+//! attached to it. Two atomic words carry the protocols, the point word (word.rs) and the run word
+//! (run.rs). A queue (queue.rs) tells the evictor which points have changed.
 //!
-//! | file | holds |
+//! `cache` calls this module: its sessions walk, lease and insert; its evictor drains the queue,
+//! trims, and alone touches what the nodes keep for it (`OwnerCell`). `reclaim` frees the nodes.
+//!
+//! | file | has |
 //! |---|---|
 //! | `word` | the point word, as a value and with its transitions |
 //! | `point`, `run`, `arrays`, `space` | the nodes |
 //! | `holdings` | a namespace over all its spaces: name, blocks, limits |
 //! | `known` | the points of a run that the evictor knows |
-//! | `points` | the points of a run, counted |
-//! | `map` | children by token, points by depth |
-//! | `marks` | priorities and overrides of a prefix |
-//! | `anchor` | what a weak lease has of a point |
+//! | `points` | all points of a run, with their number |
+//! | `map` | child runs by first token, points by depth |
+//! | `marks` | priorities, demotions and requests to retain, by prefix |
+//! | `anchor` | the link from a weak lease to its point |
 //! | `walk` | comparing tokens along runs |
 //! | `lease` | creating, proving, leasing and releasing points |
 //! | `nearest` | the block beyond a boundary with the longest common prefix |
-//! | `fingerprint` | numbers for blocks, for statistics |
-//! | `path`, `excerpt` | the blocks and tokens of a path, now; pieces of the tree to be read later |
+//! | `fingerprint` | hashes of blocks, for statistics only |
+//! | `path`, `excerpt` | the blocks and tokens of a path now; pieces of the tree to read later |
 //! | `insert` | publishing a run |
-//! | `growth`, `pieces` | appending to a run in place; what was appended, for the evictor |
+//! | `growth`, `pieces` | appending to a run in place; how the evictor ranks what was appended |
 //! | `hot` | points that many threads lease at once |
 //! | `queue` | points that have changed, for the evictor |
 //!
@@ -32,14 +36,18 @@
 //!
 //! # Invariants
 //!
-//! - **T1** The depth of a point, and parent, start and tokens of a run are fixed for life.
-//! - **T2** Only the thread with the evictor's state shortens runs and kills proven points.
-//! - **T3** At rest a run of length `L > 0` has exactly one live point at depth `L`. A run of length 0 stays dead.
-//! - **T4** A point with a lease or a child is never killed; a run with a held point at `j` is never shorter than `j`.
-//! - **T5** Leases and statistics lie at block boundaries; a mid-block point exists for its children alone.
-//! - **T6** A run whose arrays show less than its length is in the evictor's list of hidden runs; nothing hangs, in a map, on a
-//!   hidden point.
-//! - **T7** A run that was shortened never grows again. Where a run goes on, no child hangs with the same token.
+//! - **T1** The depth of a point, and the parent, start and tokens of a run never change.
+//! - **T2** Only the thread that has the evictor's lock shortens runs and kills proven points.
+//! - **T3** At rest a run of length `L > 0` has exactly one live point at depth `L`. A run of
+//!   length 0 stays dead.
+//! - **T4** A point with a lease or a child is never killed; a run with a held point at `j` is
+//!   never shorter than `j`.
+//! - **T5** Leases and statistics are at block boundaries; a point inside a block exists only for
+//!   its children.
+//! - **T6** A run whose arrays show less than its length is in the evictor's list of hidden runs;
+//!   the map of a hidden point links no child run.
+//! - **T7** A run that was shortened never grows again. Where a run continues with a token, no
+//!   child run starts with it.
 
 mod anchor;
 mod arrays;

@@ -1,8 +1,10 @@
-//! The block beyond a boundary that has the longest common prefix with a sequence: a partial hit copies it.
+//! Finds the block beyond a boundary that shares the longest prefix with a sequence. A partial hit
+//! (`cache::matching::partial`) copies that block.
 //!
-//! A block is looked for where it ends, on the run in which its last token lies. Every block that goes on from the depth
-//! at which the tokens part agrees equally long, so the first one found is used. The search steps back only if there is
-//! none: its run was trimmed, and the branch point, which kept the run this long, has not been ended yet.
+//! A block is found by its end, on the run that has its last token. Every block that continues from
+//! the depth where the tokens diverge agrees on equally many tokens, so the first one found is
+//! used. The search steps back only if there is none. That happens if the block's run was trimmed
+//! but the branch point, which kept its own run this long, is not dead yet.
 
 use std::ops::RangeInclusive;
 
@@ -15,24 +17,25 @@ use super::point::Point;
 use super::run::Run;
 use super::walk::Position;
 
-/// A block that was found without a lease; a lease on `end` proves it.
+/// A block that was found without a lease. A lease on `end` proves it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Nearest<'g> {
     /// Where the block ends.
     pub(crate) end: Position<'g>,
-    /// Tokens beyond the boundary that agree.
+    /// Number of tokens beyond the boundary that agree.
     pub(crate) agreed: usize,
 }
 
-/// The part of one run that agrees: from the depth at which the path enters it to the depth at which it leaves it.
+/// The part of one run that agrees, from the depth where the path enters the run to the depth where
+/// it leaves it.
 struct Piece<'g> {
     run: Ref<'g, Run>,
     from: u32,
     to: u32,
 }
 
-/// The block from `from`, a leased boundary, to `end` that has the longest common prefix with `tokens`, the whole sequence;
-/// nothing if fewer than `least` tokens agree.
+/// Finds the block from `from`, a leased boundary, to `end` that shares the longest prefix with
+/// `tokens`, the whole sequence. Returns `None` if fewer than `least` tokens agree.
 pub(crate) fn nearest<'g>(
     from: Ref<'g, Point>,
     end: usize,
@@ -47,7 +50,8 @@ pub(crate) fn nearest<'g>(
             if agreed < least {
                 return None;
             }
-            // From the second turn on only this depth is left: the rest of the run was searched in the first.
+            // Only the first turn for a run searches deeper than `depth`; later turns need only
+            // look at `depth` itself.
             let last = if depth == piece.to { present(piece.run, guard) } else { depth };
             let found = block_beyond(piece.run, depth..=last, end, guard);
             if let Some(end) = found {
@@ -78,14 +82,15 @@ fn agreeing<'g>(from: Ref<'g, Point>, tokens: &[Token], guard: &'g Guard<'_>) ->
     }
 }
 
-/// A block that ends at `end`, on `run` or on a run that hangs at these depths of it, however deep.
+/// Finds a block that ends at `end`, on `run` or on any run attached to it at these depths,
+/// directly or through others.
 fn block_beyond<'g>(
     run: Ref<'g, Run>,
     depths: RangeInclusive<u32>,
     end: usize,
     guard: &'g Guard<'_>,
 ) -> Option<Position<'g>> {
-    // Runs that end before the block does, and at which depths to look on them.
+    // Runs that end before the block does, each with the depths at which to search its points.
     let mut short = SmallVec::<[(Ref<'g, Run>, RangeInclusive<u32>); 2]>::new();
     let mut found = block_on(run, end, guard);
     short.push((run, depths));
@@ -106,13 +111,13 @@ fn block_beyond<'g>(
     found
 }
 
-/// The end of the block on `run` itself, if it reaches that far.
+/// The end of the block on `run` itself, if the run is that long.
 fn block_on<'g>(run: Ref<'g, Run>, end: usize, guard: &'g Guard<'_>) -> Option<Position<'g>> {
     let depth = end.checked_sub(run.start())? as u32;
     (1..=present(run, guard)).contains(&depth).then_some(Position { run, depth })
 }
 
-/// How far the run reaches for lookups.
+/// The length of the run as lookups see it.
 fn present(run: Ref<'_, Run>, guard: &Guard<'_>) -> u32 {
     run.word().len().min(run.shown(guard))
 }

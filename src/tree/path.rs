@@ -1,4 +1,5 @@
-//! Reading a path, from its tip upwards through fixed parents: the blocks of a leased one, the tokens of one that stays.
+//! Reads a path from its tip towards the root through fixed parents: the blocks of a leased path,
+//! or the tokens of a path that cannot be trimmed meanwhile.
 
 use std::ops::Range;
 
@@ -11,7 +12,8 @@ use crate::reclaim::{Guard, Ref};
 use super::point::Point;
 use super::run::Run;
 
-/// Appends the ids of the path's blocks from `first` on, in order. The caller holds a lease on `tip`.
+/// Appends the ids of the path's blocks, from block number `first`, in order. The caller holds a
+/// lease on `tip`.
 pub(crate) fn append_blocks(
     tip: Ref<'_, Point>,
     first: usize,
@@ -24,7 +26,8 @@ pub(crate) fn append_blocks(
         return;
     }
     blocks.reserve(total);
-    // Runs that hold blocks from `first` on, with the depth at which the path leaves each; the last run first.
+    // Runs that have blocks from `first` on, each with the depth at which the path leaves it; the
+    // last run first.
     let mut pieces = SmallVec::<[(Ref<'_, Run>, u32); 16]>::new();
     let (mut run, mut depth) = (tip.run(), tip.depth());
     while grid.blocks(run.start()) > first {
@@ -40,8 +43,8 @@ pub(crate) fn append_blocks(
     }
 }
 
-/// Appends the tokens of `run`'s sequence at these depths, counted from its beginning. The caller is the evictor, or has a lease
-/// on the run.
+/// Appends the tokens of `run`'s sequence between these depths, counted from the beginning of the
+/// sequence. The caller is the evictor, or has a lease on the run.
 pub(crate) fn append_tokens(run: Ref<'_, Run>, depths: Range<usize>, tokens: &mut Vec<Token>, guard: &Guard<'_>) {
     let Range { start: from, end: mut to } = depths;
     tokens.reserve(to - from);

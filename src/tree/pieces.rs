@@ -1,16 +1,17 @@
-//! The pieces of a run that the evictor has taken into the accounts.
+//! The pieces of a run that are in the evictor's accounts. Only the evictor uses them.
 //!
-//! An insert that appends to a run in place would have hung a run of its own otherwise. Policies rank what it appended as they would
-//! rank that run: by the time and the number of that insert, and one level deeper.
+//! A piece is what one insert appended to a run in place; without appending, it would be a run of
+//! its own. Policies rank a piece as they would rank that run: by the time and serial of its
+//! insert, and one level deeper.
 //!
 //! A piece enters the accounts when the point at its end is taken out of the queue, or earlier if a
-//! child run beyond it does or a trim reaches the run. Then its blocks are counted, subscribers are
-//! told, and it gets a serial, a level and an insert time. A trim ends at the next known point
-//! below, where the piece begins. So evictions, events and numbers are those of a chain of runs;
-//! only `Stats::runs` shows the difference. Snapshots, walks and saved caches list pieces one by
-//! one.
+//! child run beyond it enters or a trim reaches the run. Then its blocks are counted, subscribers
+//! are told, and it gets a serial, a level and an insert time. A trim ends at the next known point
+//! below, which is where the piece begins. So evictions, events and counts are those of a chain of
+//! runs; only `Stats::runs` shows the difference. Snapshots, walks and saved caches list each piece
+//! separately.
 
-/// One of them: from `start` to the start of the next one.
+/// One accounted piece, from `start` to the start of the next one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RankedPiece {
     pub(crate) start: u32,
@@ -18,9 +19,9 @@ pub(crate) struct RankedPiece {
     pub(crate) born: u64,
 }
 
-/// The pieces of a run, in order; what was there when the run was published is none.
+/// The pieces of a run, in order, without the part that the run was published with.
 ///
-/// A word, because most runs have none.
+/// One word, because most runs have no pieces.
 #[derive(Debug, Default)]
 pub(crate) struct Pieces(Option<Box<InOrder>>);
 
@@ -54,7 +55,7 @@ impl Pieces {
         self.0.get_or_insert_default().pieces.push(piece);
     }
 
-    /// Forgets those that begin at `end` or beyond.
+    /// Removes the pieces that begin at `end` or beyond.
     #[inline]
     pub(crate) fn cut(&mut self, end: u32) {
         let left = self.up_to(end) as usize;
@@ -63,13 +64,13 @@ impl Pieces {
         }
     }
 
-    /// How many there are up to `depth`: to a piece belongs its end, and not where it begins.
+    /// Number of pieces up to `depth`. A piece includes its end, but not the depth where it begins.
     #[inline]
     pub(crate) fn up_to(&self, depth: u32) -> u32 {
         self.0.as_ref().map_or(0, |all| all.up_to(depth))
     }
 
-    /// The piece in which `depth` lies.
+    /// The piece that has `depth`.
     #[inline]
     pub(crate) fn at(&self, depth: u32) -> Option<RankedPiece> {
         let all = self.0.as_ref()?;
@@ -77,7 +78,7 @@ impl Pieces {
         all.pieces.get(last as usize).copied()
     }
 
-    /// Where they begin, and their numbers.
+    /// The start and the serial of each piece.
     pub(crate) fn starts(&self) -> impl Iterator<Item = (u32, u64)> + Clone {
         self.all().iter().map(|piece| (piece.start, piece.serial))
     }

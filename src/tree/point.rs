@@ -1,4 +1,4 @@
-//! A point: a depth on a run at which there is a lease, a branch or a statistic.
+//! A point: a depth on a run that has a lease, child runs or statistics.
 
 use std::alloc::Layout;
 
@@ -12,49 +12,51 @@ use super::marks::{Marked, Marks};
 use super::run::Run;
 use super::word::Word;
 
-/// A point; its run and depth are fixed for life.
+/// A point. Its run and its depth never change.
 ///
-/// A cache line of its own: threads that use neighbours do not disturb each other. In this order, so that the word of a root
-/// can lie apart from what walks read (`root`).
+/// It fills a cache line of its own, so that threads at neighbouring points do not disturb each
+/// other. The order of the fields lets the word of a root be in another cache line than the fields
+/// that walks read (see `root`).
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Point {
-    /// The next entry of the queue's chain; belongs to the thread that set `QUEUED` (word.rs, E4).
+    /// The next entry in the queue. Owned by the thread that set `QUEUED` (word.rs, E4).
     pub(crate) link: HandedOver<Point>,
     pub(crate) word: Word,
     pub(crate) statistics: Statistics,
     pub(crate) marks: Marks,
     /// Runs that branch off here, by their first token.
     pub(crate) children: Map<Run>,
-    /// The run outlives its points; it is not asked of a point that was removed from its run.
+    /// The run outlives its points. Not used at a point that was removed from its run.
     run: Link<Run>,
     /// What the evictor knows of the point.
     pub(crate) account: OwnerCell<PointAccount>,
     canary: Canary,
 }
 
-/// What the evictor knows of a point.
+/// What the evictor knows of a point. The point is *active* if it is `LEASED`, or a child run is.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct PointAccount {
-    /// `KNOWN`, `LEASED`, and above them how many child runs are accounted active.
+    /// `KNOWN` and `LEASED`; above them, the number of child runs that are accounted as active.
     bits: u32,
-    /// Its id in the ranking.
+    /// The point's id in the ranking.
     pub(crate) candidate: Option<CandidateId>,
 }
 
-/// It is in its run's list.
+/// The point is in its run's list of known points.
 const KNOWN: u32 = 1;
-/// Its word had a lease when its entry was last taken out.
+/// The word had a lease when the point was last taken out of the queue.
 const LEASED: u32 = 1 << 1;
-/// An active child.
+/// One active child.
 const CHILD: u32 = 1 << 2;
 
 /// Bytes of a cache line.
 const LINE: usize = 64;
-/// Slots lie in as many ways to the cache lines.
+/// Slots of a root's size have this many different offsets from a cache line.
 const SLOTS_TRIED: usize = model_size(4, 1);
 
-/// The memory of a root, a quarter of a line more: slots of that size lie in four ways to the cache lines.
+/// The memory of a root: a quarter of a cache line more than other points have, so that slots of
+/// that size have four different offsets from a cache line.
 const ROOT: Layout = match Layout::from_size_align(size_of::<Point>() + LINE / 4, align_of::<Point>()) {
     Ok(layout) => layout,
     Err(_) => panic!("a size and an alignment"),
@@ -88,7 +90,7 @@ impl PointAccount {
         self.set(LEASED, leased);
     }
 
-    /// A child run has become active, or has ceased to be.
+    /// Counts a child run that has become active, or that has ceased to be.
     pub(crate) fn count_child(&mut self, active: bool) {
         self.bits = if active { self.bits + CHILD } else { self.bits - CHILD };
     }
@@ -113,8 +115,9 @@ impl Point {
         if depth == 0 { Own::with_layout(point, ROOT, guard) } else { Own::new(point, guard) }
     }
 
-    /// A root. Every walk begins at it, and lookups that miss and runs that come and go write its word: so that lies in another
-    /// cache line than the rest, if one of the slots that are free allows it.
+    /// Makes a root. Every walk reads it, and its word is written by lookups that miss and by runs
+    /// that are attached or removed. So the word is in another cache line than the rest, if one of
+    /// the tried slots allows that.
     pub(crate) fn root<'g>(run: Link<Run>, guard: &'g Guard<'g>) -> Own<'g, Self> {
         let mut tried: [Own<'g, Self>; SLOTS_TRIED] =
             std::array::from_fn(|_| Self::new(run, 0, Word::root(), 0, guard));
@@ -131,12 +134,12 @@ impl Point {
         self.statistics.depth
     }
 
-    /// Its statistics at this moment.
+    /// The statistics and marks at this moment.
     pub(crate) fn tally(&self, guard: &Guard<'_>) -> Tally {
         Tally { marked: self.marks.made(guard).copied(), ..self.statistics.tally() }
     }
 
-    /// Adds what flows down from a dead point.
+    /// Adds the statistics and marks that flow down from a dead point.
     pub(crate) fn take_in(&self, tally: Tally, guard: &Guard<'_>) {
         self.statistics.take_in(tally);
         if let Some(marked) = tally.marked {
@@ -146,20 +149,21 @@ impl Point {
 }
 
 impl<'g> Ref<'g, Point> {
-    /// The run, protected by what protects the point.
+    /// The point's run. What keeps the point alive keeps the run as well.
     #[inline]
     pub(crate) fn run(self) -> Ref<'g, Run> {
         let point = self.as_ref();
         point.run.get(point)
     }
 
-    /// Whether walks do not come here, because a block before it was invalidated.
+    /// Whether walks do not reach the point, because a block before it was invalidated.
     #[inline]
     pub(crate) fn is_hidden(self, guard: &Guard<'_>) -> bool {
         self.depth() > self.run().shown(guard)
     }
 
-    /// Whether lookups do not find it any more: its space was detached, or a block before it invalidated.
+    /// Whether lookups can no longer find the point, because its space was detached or a block
+    /// before it was invalidated.
     #[inline]
     pub(crate) fn is_cut_off(self, guard: &Guard<'_>) -> bool {
         self.run().space().is_detached() || self.is_hidden(guard)
@@ -173,8 +177,8 @@ impl<'g> Ref<'g, Point> {
 }
 
 #[allow(unsafe_code)]
-// SAFETY: `Point::new` allocates by the depth, as `layout` tells it, and the depth never changes; dropping a point frees its map's
-// branches and its marks and follows no other pointer.
+// SAFETY: `Point::new` allocates by the depth, as `layout` does, and the depth never changes;
+// dropping a point frees its map's branches and its marks and follows no other pointer.
 unsafe impl Node for Point {
     fn bytes(&self) -> usize {
         self.layout().size() + self.children.branch_bytes() + self.marks.bytes()
@@ -196,17 +200,19 @@ impl Keyed for Point {
     }
 }
 
-/// What the cache's policies rank by, kept at a point; the reference has statistics of its own for each block. Hits start at one, the insert's.
+/// The statistics at a point by which the cache's policies rank it. (The reference program keeps
+/// statistics for each block instead.) Hits start at one, for the insert.
 #[derive(Debug)]
 pub(crate) struct Statistics {
     last: AtomicU64,
-    /// A signed number: a use that was counted elsewhere may be taken back here.
+    /// Signed: a use that was counted on the point or a stripe may be taken back on the other.
     hits: AtomicU32,
-    /// Of the point; its place would be empty otherwise. Zero on a stripe.
+    /// Depth of the point, stored here because the space would be padding otherwise. Zero on a
+    /// stripe.
     depth: u32,
 }
 
-/// More hits are not counted: two thousand million.
+/// Hits of a point stop here, at about two thousand million.
 const MOST_HITS: i32 = i32::MAX - (1 << 24);
 
 /// Statistics at one moment.
@@ -214,15 +220,15 @@ const MOST_HITS: i32 = i32::MAX - (1 << 24);
 pub(crate) struct Tally {
     pub(crate) last: u64,
     pub(crate) hits: i64,
-    /// `None` where nothing was marked, as at most points.
+    /// `None` if nothing was marked, which is the case at most points.
     pub(crate) marked: Option<Marked>,
 }
 
 impl Tally {
-    /// What a point that was never touched adds to another: nothing.
+    /// The tally of a point that was never touched; adds nothing to another.
     pub(crate) const NONE: Self = Self { last: 0, hits: 1, marked: None };
 
-    /// Both together: the result when one flows into the other.
+    /// The sum of both, as when one flows into the other.
     pub(crate) fn joined(self, other: Self) -> Self {
         Self {
             last: self.last.max(other.last),
@@ -247,7 +253,7 @@ impl Statistics {
         self.count();
     }
 
-    /// Counts a use alone.
+    /// Counts a use without its time.
     #[inline]
     pub(crate) fn count(&self) {
         // Relaxed: a count; the release of the lease publishes it to the evictor (word.rs, E3).
@@ -256,23 +262,25 @@ impl Statistics {
         }
     }
 
-    /// Sets the time of the last use alone; writes only if it grows.
+    /// Sets the time of the last use without counting one; writes only if the time grows.
     #[inline]
     pub(crate) fn stamp(&self, now: u64) {
-        // Relaxed: as the count. If two stamps race the earlier may stay; they differ by the time of a few instructions.
+        // Relaxed: as the count. Of two racing stamps the earlier may stay; they differ by a few
+        // instructions.
         if self.last.load(Relaxed) < now {
             self.last.store(now, Relaxed);
         }
     }
 
-    /// Takes a use back: the request that it was counted for goes on to a deeper point.
+    /// Takes a use back, because its request continues to a deeper point.
     pub(crate) fn move_on(&self) {
         // Relaxed: as the count.
         self.hits.fetch_sub(1, Relaxed);
     }
 
     fn take_in(&self, tally: Tally) {
-        // Relaxed: the evictor alone lets statistics flow and ranks by them; touches race with it as with each other.
+        // Relaxed: only the evictor moves statistics and ranks by them; touches race with it as
+        // they do with each other.
         if tally.last > self.last.load(Relaxed) {
             self.last.fetch_max(tally.last, Relaxed);
         }
@@ -282,9 +290,10 @@ impl Statistics {
         }
     }
 
-    /// Takes away all that was counted here, on a stripe of a closed slot, and adds it to another: nothing is counted meanwhile.
+    /// Moves everything that was counted here, on a stripe of a closed slot, to `other`. Nothing is
+    /// counted here meanwhile.
     pub(crate) fn flow_to(&self, other: &Self) {
-        // Relaxed: the sum of the stripes (hot.rs, E13) came before.
+        // Relaxed: the stripes were summed before (hot.rs, E13).
         other.take_in(self.tally());
         self.last.store(Tally::NONE.last, Relaxed);
         self.hits.store(Tally::NONE.hits as u32, Relaxed);

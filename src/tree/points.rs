@@ -1,16 +1,16 @@
-//! The points of a run, by depth, and how many there are.
+//! All points of a run, by depth, with an upper bound of their number.
 
 use super::map::{Map, Occupied};
 use super::point::Point;
 use crate::reclaim::{Guard, Own, Ref};
 use crate::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-/// The points of a run; its end is one of them.
+/// The points of a run, including its end.
 #[derive(Debug)]
 pub(crate) struct Points {
     map: Map<Point>,
-    /// Never less than the points in the map: raised before one is put into an empty place, lowered after one was taken
-    /// out of its place.
+    /// At least the number of points in the map: raised before one is put into an empty place,
+    /// lowered after one was removed.
     placed: AtomicUsize,
 }
 
@@ -31,11 +31,11 @@ impl Points {
         self.map.prefetch();
     }
 
-    /// Puts `new` in the place of `current`: of nothing, or of the dead point that was seen there.
+    /// Puts `new` in place of `current`: `None`, or the dead point that was found there.
     ///
     /// # Errors
     ///
-    /// The point, and what stands there instead.
+    /// Returns `new` with the point that is there instead, if any.
     pub(crate) fn insert<'g>(
         &'g self,
         current: Option<Ref<'g, Point>>,
@@ -44,12 +44,12 @@ impl Points {
     ) -> Result<Ref<'g, Point>, Occupied<'g, Point>> {
         let was_empty = current.is_none();
         if was_empty {
-            // Relaxed: E6 orders it, by the bump that follows and proves the point.
+            // Relaxed: E6 orders it, through the bump that follows and proves the point.
             self.placed.fetch_add(1, Relaxed);
         }
         let inserted = self.map.insert(current, new, guard);
         if was_empty && inserted.is_err() {
-            // Relaxed: takes back the one above.
+            // Relaxed: takes back the increment above.
             self.placed.fetch_sub(1, Relaxed);
         }
         inserted
@@ -57,28 +57,30 @@ impl Points {
 
     /// Puts the first point on a run that no other thread can reach yet.
     pub(crate) fn begin_with(&self, point: Own<'_, Point>) {
-        // Relaxed: what publishes the run orders it.
+        // Relaxed: ordered by the publication of the run.
         self.placed.store(1, Relaxed);
         self.map.begin_with(point);
     }
 
-    /// Takes a point out, if it still stands in its place.
+    /// Removes a point if it is still in its place; returns whether it was.
     pub(crate) fn remove<'g>(&'g self, point: Ref<'g, Point>, guard: &'g Guard<'g>) -> bool {
         let removed = self.map.remove(point, guard);
         if removed {
-            // Relaxed: a count that is too high for a moment is no harm.
+            // Relaxed: a count that is too high for a moment does no harm.
             self.placed.fetch_sub(1, Relaxed);
         }
         removed
     }
 
-    /// Whether these are all points that a trim has to look at, where the evictor knows `known` of them.
+    /// Whether a trim that has looked at the `known` points of the evictor has seen all points of
+    /// the run.
     ///
-    /// What the evictor knows stands on the run until the evictor takes it out, and was counted before it knew of it. So
-    /// one more point that stands there makes the count higher, if the evictor sees its increment. It does if the point's
-    /// bump is in the run word that it loaded before (E6); if not, the run word will have changed when it shortens the run.
+    /// A known point is on the run until the evictor removes it, and was counted before the evictor
+    /// knew of it. So an unknown point makes the count higher than `known`, if the evictor sees its
+    /// increment. It does if the bump for that point is in the run word that it loaded before (E6).
+    /// If not, the run word will have changed when the evictor shortens the run.
     pub(crate) fn are_known(&self, known: usize) -> bool {
-        // Relaxed: as said.
+        // Relaxed: see above.
         self.placed.load(Relaxed) == known
     }
 

@@ -1,15 +1,17 @@
-//! The evictor's queue: the points that have changed since it last looked.
+//! The evictor's queue: the points that have changed since the evictor last looked at them. Any
+//! thread pushes; only the evictor drains.
 //!
-//! An intrusive stack: the link lies in the point, a push is one compare-and-swap, a drain one swap. A point has at
-//! most one entry (`QUEUED` in its word), so nothing is allocated and the queue never holds more than the live and the
-//! dying points. The evictor takes entries out in the order in which they were pushed ([`Backlog`]), so that runs enter
-//! its accounts in the order in which they were inserted, however often it drains. For each point it uses the word as it
-//! is when the entry is taken out.
+//! It is an intrusive stack: the link is in the point, a push is one compare-and-swap, a drain is
+//! one swap. A point has at most one entry (`QUEUED` in its word), so nothing is allocated, and the
+//! queue is never longer than the number of live and dying points. The evictor takes entries out in
+//! the order in which they were pushed ([`Backlog`]), so that runs enter its accounts in the order
+//! of their inserts, no matter how often it drains. For each point it uses the word at the time
+//! when the entry is taken out.
 //!
-//! A drain takes the entries that were there when it began, not those that other threads add
-//! meanwhile. Changes that the evictor itself makes (the parent of a dead run, the end of a
-//! retention) go to a finite list of their own. An entry owns a reference: a point that died while
-//! it was queued is retired when its entry is taken out.
+//! A drain takes the entries that are there when it begins, not those that other threads add later.
+//! Changes that the evictor itself makes (the parent of a dead run, the end of a retention) are in
+//! a separate finite list. An entry owns a reference: if its point dies while queued, the point is
+//! retired when the entry is taken out.
 //!
 //! # Orderings
 //!
@@ -29,46 +31,50 @@ use crate::sync::atomic::{
 use super::point::Point;
 use crate::sync::prefetch_to_write;
 
-/// Points that the evictor has to look at.
+/// The points that have changed and were not drained yet.
 #[derive(Debug)]
 pub(crate) struct Queue {
     head: CachePadded<AtomicPtr<Point>>,
 }
 
-/// Entries that were drained, linked one to the next.
+/// Drained entries, as a linked list.
 #[derive(Debug)]
 struct Chain(*mut Point);
 
 #[allow(unsafe_code)]
-// SAFETY: a chain is an address; its entries hold their points (word.rs: `QUEUED` owns a reference).
+// SAFETY: a chain is an address; its entries keep their points alive (word.rs: `QUEUED` owns a
+// reference).
 unsafe impl Send for Chain {}
 
-/// The entries of one drain, the newest first.
+/// The entries of one drain, newest first.
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct Drained(Chain);
 
-/// Entries that were drained and not taken out yet, in the order in which they were pushed; the evictor's.
+/// The drained entries that were not taken out yet, in the order in which they were pushed. The
+/// evictor owns it.
 ///
-/// The queue is a stack. A drained chain is reversed, an entry at a time and as far as the caller allows, so that each step
-/// of the evictor is bounded.
+/// The queue is a stack, so a drained chain must be reversed. That is done one entry at a time, as
+/// far as the caller allows, so that each step of the evictor is bounded.
 #[derive(Debug)]
 pub(crate) struct Backlog {
-    /// Steps that the evictor itself has made: parents of runs that have gone, and leases that it gave back.
+    /// Points that the evictor itself has changed: parents of dead runs, and points whose leases it
+    /// gave back.
     own: Vec<Link<Point>>,
     /// Oldest first.
     ready: Chain,
-    /// The entries after those: reversed already, and still to be reversed.
+    /// The entries after the ready ones: those already reversed, and those still to be reversed.
     turned: Chain,
     rest: Chain,
-    /// How many drains were received.
+    /// Number of drains received.
     received: u64,
-    /// The first of the ready entries that [`ahead`](Self::ahead) has not named, and how many before it are ready.
+    /// The first ready entry that [`ahead`](Self::ahead) has not returned yet, and the number of
+    /// ready entries before it.
     unnamed: Chain,
     named: usize,
 }
 
-/// Entries that are named ahead of their turn.
+/// Maximum number of entries that are named ahead of their turn.
 const NAMED: usize = 8;
 
 impl Queue {
@@ -76,7 +82,7 @@ impl Queue {
         Self { head: CachePadded::new(AtomicPtr::new(std::ptr::null_mut())) }
     }
 
-    /// Adds a point whose `QUEUED` the caller has just set.
+    /// Adds a point. The caller has just set its `QUEUED`.
     pub(crate) fn push(&self, point: Ref<'_, Point>) {
         crate::sync::failpoint!("queue::push");
         // Relaxed: the compare-and-swap checks it.
@@ -91,12 +97,12 @@ impl Queue {
         }
     }
 
-    /// Prefetches what [`drain`](Self::drain) writes.
+    /// Prefetches the line that [`drain`](Self::drain) and [`push`](Self::push) write.
     pub(crate) fn prefetch(&self) {
         prefetch_to_write(&raw const *self.head);
     }
 
-    /// Takes everything; the evictor's.
+    /// Takes all entries. Only the evictor calls it.
     pub(crate) fn drain(&self) -> Drained {
         if self.is_empty() {
             return Drained(Chain::empty());
@@ -105,13 +111,14 @@ impl Queue {
         Drained(Chain(self.head.swap(std::ptr::null_mut(), Acquire)))
     }
 
-    /// Takes everything, with a read-modify-write even if the queue is empty; the evictor's.
+    /// Takes all entries, with a read-modify-write even if the queue is empty. Only the evictor
+    /// calls it.
     pub(crate) fn drain_for_waiter(&self) -> Drained {
         // Acquire: E8. Release: E15.
         Drained(Chain(self.head.swap(std::ptr::null_mut(), AcqRel)))
     }
 
-    /// Whether there was nothing a moment ago.
+    /// Whether the queue was empty a moment ago.
     pub(crate) fn is_empty(&self) -> bool {
         // Relaxed: a hint; a caller that needs to be sure drains under the evictor's lock.
         self.head.load(Relaxed).is_null()
@@ -127,10 +134,12 @@ impl Chain {
         self.0.is_null()
     }
 
-    /// The first entry, with its link read: from the moment `QUEUED` is cleared the link is another thread's.
+    /// Takes the first entry off, and reads its link: once `QUEUED` is cleared, the link belongs to
+    /// another thread.
     fn pop<'g>(&mut self, guard: &'g Guard<'_>) -> Option<Ref<'g, Point>> {
         let point = Ref::from_ptr(self.0, guard)?;
-        // Written before the push (E8), or here, and not again before `QUEUED` was cleared (word.rs, E4).
+        // The link was written before the push (E8), or by the backlog, and is not written again
+        // before `QUEUED` is cleared (word.rs, E4).
         self.0 = point.link.get();
         Some(point)
     }
@@ -156,25 +165,27 @@ impl Backlog {
         self.turned.is_empty() && self.rest.is_empty()
     }
 
-    /// Adds a point whose `QUEUED` the evictor has just set.
+    /// Adds a point. The evictor has just set its `QUEUED`.
     pub(crate) fn push(&mut self, point: Ref<'_, Point>) {
         self.own.push(point.link());
     }
 
-    /// Takes over the entries that [`Queue::drain`] returned. All that were received before must have been reversed: the
-    /// backlog is empty, or [`next`](Self::next) was called without a bound.
+    /// Takes over the entries that [`Queue::drain`] returned. All entries received before must have
+    /// been reversed: the backlog is empty, or [`next`](Self::next) was called without a bound.
     pub(crate) fn receive(&mut self, drained: Drained) {
         debug_assert!(self.is_turned(), "two chains would be mixed");
         self.rest = drained.0;
         self.received += 1;
     }
 
-    /// How many drains were received. Every entry that is pushed now is in the backlog once this number has grown.
+    /// Number of drains received. An entry that is in the queue at the time of this call is in the
+    /// backlog once the number has grown.
     pub(crate) fn received(&self) -> u64 {
         self.received
     }
 
-    /// The next entry; nothing if there is none, or if more than `turns` entries must be reversed to reach it.
+    /// Takes the next entry out; `None` if there is none, or if more than `turns` entries must be
+    /// reversed to reach it.
     pub(crate) fn next<'g>(&mut self, turns: &mut usize, guard: &'g Guard<'_>) -> Option<Ref<'g, Point>> {
         if let Some(own) = self.own.pop() {
             return Some(own.get(guard));
@@ -196,7 +207,8 @@ impl Backlog {
         Some(next)
     }
 
-    /// Names an entry whose turn comes soon, each once: for prefetching. It stays in the backlog, and may be dead.
+    /// Names an entry whose turn comes soon, so that the caller can prefetch it; names each entry
+    /// once. The entry stays in the backlog, and its point may be dead.
     pub(crate) fn ahead<'g>(&mut self, guard: &'g Guard<'_>) -> Option<Ref<'g, Point>> {
         if self.named == NAMED {
             return None;
@@ -206,7 +218,7 @@ impl Backlog {
         Some(entry)
     }
 
-    /// Whether changes that the evictor itself has made are left.
+    /// Whether any change is left that the evictor itself has made.
     pub(crate) fn has_own(&self) -> bool {
         !self.own.is_empty()
     }

@@ -1,14 +1,17 @@
-//! A run: an edge of the tree, a piece of one inserted sequence with its tokens and blocks.
+//! A run: an edge of the tree with the tokens and blocks of a part of one inserted sequence.
 //!
-//! Parent point, start and tokens are fixed for life. The length falls when eviction trims the run. It rises when tokens are
-//! appended in place (growth.rs), and never after it fell; at length zero the run is dead and stays dead.
+//! The parent point, the start and the tokens never change. The length falls when eviction trims
+//! the run. It rises when tokens are appended in place (growth.rs), but never after it has fallen.
+//! At length zero the run is dead and stays dead.
 //!
 //! # The run word
 //!
-//! `version:32 | length:32`. A thread that creates a point, or leases one that is still `NEW`, must prove it: it bumps the
-//! version and looks at the length that the bump returned. The trimmer (one at a time) loads the word, kills idle points
-//! from the end, and swaps the length against the word that it loaded; a bump in between makes it look again. So either
-//! the trimmer's scan sees the point, or the creator sees the shorter length.
+//! `version:32 | length:32`. A thread that creates a point, or leases one that is still `NEW`, must
+//! prove it: it bumps the version and checks the point's depth against the length that the bump
+//! returned. The trimmer (one at a time) loads the word, kills idle points from the end, and swaps
+//! the length against the loaded word. If a bump came in between, the swap fails and the trimmer
+//! looks again. So either the trimmer's scan sees the point, or the creator sees the shorter
+//! length.
 //!
 //! # Orderings
 //!
@@ -48,27 +51,30 @@ const LENGTH: u64 = (1 << 32) - 1;
 /// Bytes of a run's arrays that are prefetched when a walk enters it.
 const AHEAD: usize = 512;
 
-/// A trimmed run may leave one part in this many of its arrays unused; beyond that they are copied into smaller ones.
+/// If a trim leaves one in this many tokens of the arrays unused, or more, the arrays are copied
+/// into smaller ones.
 const SLACK: usize = 4;
 
-/// An edge of the tree, or a namespace's *trunk*: the run of no tokens whose only point is the root.
+/// An edge of the tree, or the *trunk* of a namespace: a run without tokens whose only point is the
+/// root.
 ///
-/// Two cache lines of its own; what lookups read comes first.
+/// It fills two cache lines of its own; the fields that lookups read come first.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Run {
     word: AtomicU64,
     arrays: AtomicPtr<Arrays>,
-    /// Points on the run by depth; the end is one of them.
+    /// The points on the run by depth, including its end.
     pub(crate) points: Points,
-    /// Kept by the count of its children, of which this run is one; nothing for a trunk.
+    /// The point that the run is attached to. Its count of children, which includes this run, keeps
+    /// it alive. `None` for a trunk.
     parent: Option<Link<Point>>,
-    /// Kept until the last run in it has gone.
+    /// Kept alive until the last run of the space is freed.
     space: Link<Space>,
     start: u32,
     first: Token,
     born: u64,
-    /// Of its first block.
+    /// Fingerprint of the run's first block.
     fingerprint: u64,
     /// What the evictor knows of the run.
     pub(crate) account: OwnerCell<RunAccount>,
@@ -81,21 +87,23 @@ const _: () = assert!(size_of::<Run>() == 2 * 64);
 /// What the evictor knows of a run.
 #[derive(Debug, Default)]
 pub(crate) struct RunAccount {
-    /// Up to which depth its blocks are in the accounts.
+    /// Depth up to which the run's blocks are in the accounts.
     pub(crate) len: u32,
-    /// What was appended to it in place; the pieces of it that are in the accounts.
+    /// The pieces appended in place that are in the accounts.
     pub(crate) pieces: Pieces,
-    /// Its number among the cache's runs and pieces in the order of their insertion: of equal ranks the smallest is evicted first.
+    /// Number of the run among all runs and pieces of the cache, in the order of insertion. Among
+    /// equal ranks the smallest serial is evicted first.
     pub(crate) serial: u64,
-    /// Runs and pieces from the trunk to it, both included. `None` until it is in the accounts.
+    /// Number of runs and pieces from the trunk to this run, both included. `None` until the run is
+    /// in the accounts.
     pub(crate) level: Option<NonZeroU32>,
-    /// Depth of its deepest active point; zero when it has none.
+    /// Depth of the run's deepest active point, or zero if it has none.
     pub(crate) protected: u32,
-    /// Blocks of it that are counted with the reservations of its namespace until it is registered.
+    /// Blocks of the run that are charged to reservations of its namespace until it is registered.
     pub(crate) charged: u32,
-    /// How long it was when it was published.
+    /// Length of the run when it was published.
     pub(crate) published: u32,
-    /// The points the evictor knows.
+    /// The points of the run that the evictor knows.
     pub(crate) points: KnownPoints,
 }
 
@@ -105,7 +113,8 @@ impl RunAccount {
         self.level.is_some()
     }
 
-    /// What it was inserted in: the number of each part, and where it lies. What was there when the run was published comes first.
+    /// The parts in which the run was inserted: the serial and the depths of each. The part that
+    /// the run was published with comes first.
     pub(crate) fn parts(&self) -> impl Iterator<Item = (u64, Range<u32>)> {
         let starts = self.pieces.starts().map(|(start, _)| start);
         let serials = self.pieces.starts().map(|(_, serial)| serial);
@@ -114,7 +123,7 @@ impl RunAccount {
         iter::once(self.serial).chain(serials).zip(at)
     }
 
-    /// Runs and pieces from the trunk to what ends at `depth`, both included.
+    /// Number of runs and pieces from the trunk to the one that ends at `depth`, both included.
     #[inline]
     pub(crate) fn level_at(&self, depth: u32) -> Option<NonZeroU32> {
         self.level.map(|level| level.saturating_add(self.pieces.up_to(depth)))
@@ -137,24 +146,24 @@ impl RunWord {
     }
 }
 
-/// Where a new run begins, and what it is to have room for.
+/// Where a new run begins, and how much room it gets.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Beginning<'g> {
     pub(crate) parent: Ref<'g, Point>,
     /// Depth from the namespace's root, in tokens.
     pub(crate) start: usize,
-    /// When it was inserted.
+    /// Time of the insert.
     pub(crate) born: u64,
-    /// Of its first block.
+    /// Fingerprint of its first block.
     pub(crate) fingerprint: u64,
     /// How many of its blocks were charged to a reservation of its namespace.
     pub(crate) charged: u32,
-    /// If more is likely to be appended.
+    /// Room to append in place, if more is likely to follow.
     pub(crate) room: Option<Room>,
 }
 
 impl Run {
-    /// A run with its end point, which has one lease and is marked as queued.
+    /// Makes a run with its end point, which has one lease and is marked as queued.
     pub(crate) fn new<'g>(
         at: Beginning<'g>,
         tokens: &[Token],
@@ -177,17 +186,18 @@ impl Run {
         };
         let run = Own::new(run, guard);
         run.points.begin_with(Point::new(run.as_ref().link(), len, Word::end_of_new_run(), at.born, guard));
-        // Last: what is written after so much memory, which nothing has touched for long, waits for it.
+        // Allocated last: this memory has not been touched for long, so every later write would
+        // wait for it.
         let arrays = match at.room {
             Some(room) => Arrays::with_room(room, tokens, blocks, guard),
             None => Arrays::allocate(tokens, blocks, guard),
         };
-        // Relaxed: what publishes the run orders it.
+        // Relaxed: ordered by the publication of the run.
         run.arrays.store(arrays.publish().as_ptr(), Relaxed);
         run
     }
 
-    /// The trunk of `space`, with the root.
+    /// Makes the trunk of `space`, with the root.
     pub(crate) fn trunk<'g>(space: Link<Space>, guard: &'g Guard<'g>) -> Own<'g, Self> {
         let run = Self {
             word: AtomicU64::new(0),
@@ -245,14 +255,14 @@ impl Run {
     /// The run word.
     #[inline]
     pub(crate) fn word(&self) -> RunWord {
-        // Acquire: E6 and E23 for who changes the length, E7 and E22 for every thread.
+        // Acquire: E6 and E23 for the thread that changes the length, E7 and E22 for every thread.
         RunWord(self.word.load(Acquire))
     }
 
-    /// Announces that a point was published and needs its proof; the word before.
+    /// Announces that a point was published and needs its proof; returns the word before.
     pub(crate) fn bump(&self) -> RunWord {
-        // Release: E6, E23. Acquire: E22, and E7, which is margin: a thread that finds a dead point afterwards leases it by a
-        // read-modify-write, which sees the newest word.
+        // Release: E6, E23. Acquire: E22, and E7, which is margin: a thread that finds a dead point
+        // afterwards leases it by a read-modify-write, which sees the newest word.
         RunWord(self.word.fetch_add(BUMP, AcqRel))
     }
 
@@ -260,30 +270,32 @@ impl Run {
     ///
     /// # Errors
     ///
-    /// The word that stood there; the trimmer looks at the points again.
+    /// The present word. The trimmer then looks at the points again.
     pub(crate) fn shorten(&self, seen: RunWord, len: u32) -> Result<(), RunWord> {
-        // Release: E7; see `bump`. Acquire: E6, where it fails; where it succeeds the load of `seen` had it already.
+        // Release: E7; see `bump`. Acquire: E6 on failure; on success the load of `seen` already
+        // acquired it.
         match self.word.compare_exchange(seen.0, seen.with_len(len).0, AcqRel, Acquire) {
             Ok(_) => Ok(()),
             Err(found) => Err(RunWord(found)),
         }
     }
 
-    /// Makes the run end at `len`, further than it did, unless another thread bumped it since `seen`.
+    /// Lengthens the run to end at `len`, unless another thread bumped it since `seen`.
     ///
     /// # Errors
     ///
-    /// The word that stood there; the appender looks at the children again.
+    /// The present word. The appender then looks at the children again.
     pub(crate) fn lengthen(&self, seen: RunWord, len: u32) -> Result<(), RunWord> {
         let longer = seen.with_len(len).0.wrapping_add(BUMP);
-        // Release: E22. Acquire: E23, where it fails; where it succeeds the load of `seen` had it already.
+        // Release: E22. Acquire: E23 on failure; on success the load of `seen` already acquired it.
         match self.word.compare_exchange(seen.0, longer, AcqRel, Acquire) {
             Ok(_) => Ok(()),
             Err(found) => Err(RunWord(found)),
         }
     }
 
-    /// Blocks of the run that end at or before `depth`: a block belongs to the run in which its last token lies.
+    /// Number of the run's blocks that end at or before `depth`. A block belongs to the run that
+    /// has its last token.
     #[inline]
     pub(crate) fn blocks_to(&self, depth: u32, grid: Grid) -> usize {
         if depth == 0 {
@@ -301,11 +313,13 @@ impl Run {
         self.arrays.store(new.as_ptr(), Release);
     }
 
-    /// Copies the arrays into smaller ones, without room to grow, if a trim to `len` leaves too much of them unused. The trimmer's,
-    /// after it shortened the run.
+    /// Copies the arrays into smaller ones, without room to grow, if a trim to `len` leaves too
+    /// much of them unused. Returns the old arrays. The trimmer calls it after it has shortened the
+    /// run.
     #[must_use = "what it had is to be retired"]
     pub(crate) fn shrink<'g>(&'g self, len: u32, grid: Grid, guard: &'g Guard<'g>) -> Option<Ref<'g, Arrays>> {
-        // Relaxed: the evictor alone replaces them, and it reached the run by E1, which orders the first ones.
+        // Relaxed: only the evictor replaces them, and it reached the run by E1, which orders the
+        // first ones.
         let old = Ref::from_ptr(self.arrays.load(Relaxed), guard)?;
         let keep = len as usize;
         let room = old.room().tokens as usize;
@@ -315,14 +329,15 @@ impl Run {
         let blocks = &old.blocks()[..self.blocks_to(len, grid)];
         let new = Arrays::allocate(&old.tokens()[..keep], blocks, guard).publish();
         new.show(old.shown());
-        // Release: a reader finds the copy initialised. Readers take the shorter of array and length.
+        // Release: a reader finds the copy initialised. Readers use the shorter of the arrays and
+        // the run's length.
         self.arrays.store(new.as_ptr(), Release);
         Some(old)
     }
 }
 
 impl<'g> Ref<'g, Run> {
-    /// The point that the run hangs on; the child's count keeps it.
+    /// The point that the run is attached to; counting this run as a child keeps it alive.
     #[inline]
     pub(crate) fn parent(self) -> Option<Ref<'g, Point>> {
         let run = self.as_ref();
@@ -338,12 +353,12 @@ impl<'g> Ref<'g, Run> {
     /// The arrays as they are now: at least as long as the run.
     #[inline]
     pub(crate) fn arrays(self, guard: &'g Guard<'_>) -> Option<Ref<'g, Arrays>> {
-        // Acquire: pairs with `shrink`'s swap, and with the map's E1 for the first ones.
+        // Acquire: pairs with the store in `shrink`; for the first arrays, with the map's E1.
         Ref::from_ptr(self.arrays.load(Acquire), guard)
     }
 
-    /// Prefetches what a walk that enters the run reads next, of a run that is cold: the beginning of its arrays, and its end
-    /// point if it has no other.
+    /// Prefetches what a walk reads next when it enters a cold run: the beginning of its arrays,
+    /// and its end point if the run has no other.
     #[inline]
     pub(crate) fn prefetch(self) {
         // Models have nothing to prefetch, and would explore the loads.
@@ -354,27 +369,28 @@ impl<'g> Ref<'g, Run> {
         }
     }
 
-    /// Prefetches a part of the way from its parent to the run: what lies behind so many branches.
+    /// Prefetches one step of the way from the parent's map to the run: the node behind this many
+    /// branches.
     pub(crate) fn prefetch_way(self, branches: u32, guard: &'g Guard<'_>) {
         if let Some(parent) = self.parent() {
             parent.as_ref().children.prefetch_way(self.first(), branches, guard);
         }
     }
 
-    /// Up to which depth walks compare: less than the length, if blocks were invalidated.
+    /// Depth up to which walks compare: less than the length if blocks were invalidated.
     #[inline]
     pub(crate) fn shown(self, guard: &'g Guard<'_>) -> u32 {
         self.arrays(guard).map_or(0, |arrays| arrays.shown())
     }
 
-    /// Makes walks compare up to `depth` alone. The evictor's.
+    /// Limits walks to the tokens before `depth`. Only the evictor calls it.
     pub(crate) fn show(self, depth: u32, guard: &'g Guard<'_>) {
         if let Some(arrays) = self.arrays(guard) {
             arrays.show(depth);
         }
     }
 
-    /// The present tokens, to be compared. They prove nothing: a lease does.
+    /// The present tokens, for comparison. They prove nothing: only a lease does.
     #[inline]
     pub(crate) fn tokens(self, guard: &'g Guard<'_>) -> &'g [Token] {
         let len = self.word().len() as usize;
@@ -388,15 +404,15 @@ impl<'g> Ref<'g, Run> {
         }
     }
 
-    /// The block ids that the arrays hold; those below a leased depth are final.
+    /// The block ids in the arrays; those below a leased depth are final.
     #[inline]
     pub(crate) fn block_ids(self, guard: &'g Guard<'_>) -> &'g [BlockId] {
         self.arrays(guard).map_or(&[][..], |arrays| arrays.blocks())
     }
 }
 
-// SAFETY: a run is a `Box`; dropping it frees its map's branches and follows no other pointer. Its arrays are nodes of
-// their own, freed beside it.
+// SAFETY: a run is a `Box`; dropping it frees its map's branches and follows no other pointer. Its
+// arrays are separate nodes, freed beside it.
 unsafe impl Node for Run {
     fn bytes(&self) -> usize {
         size_of::<Self>() + self.points.branch_bytes()

@@ -1,4 +1,5 @@
-//! A space: one generation of a namespace's tree. Clearing or dropping a namespace detaches its space whole.
+//! A space: one generation of a namespace's tree. Clearing or dropping a namespace detaches its
+//! whole space.
 
 use crate::reclaim::{Canary, Guard, Node, Own, Ref};
 use crate::sync::Arc;
@@ -13,17 +14,17 @@ use super::run::Run;
 pub(crate) struct Space {
     trunk: AtomicPtr<Run>,
     root: AtomicPtr<Point>,
-    /// One once lookups start elsewhere.
+    /// 1 once lookups start in another space.
     detached: AtomicUsize,
-    /// Offset of the grid on which blocks end in its sequences.
+    /// Offset of the grid on which the blocks of its sequences end.
     pub(crate) offset: u32,
-    /// The blocks of its namespace, over all generations.
+    /// The accounts of its namespace, over all generations.
     pub(crate) holdings: Arc<Holdings>,
     canary: Canary,
 }
 
 impl Space {
-    /// The root of an empty tree.
+    /// Makes an empty tree and returns its root.
     pub(crate) fn plant<'g>(offset: u32, holdings: Arc<Holdings>, guard: &'g Guard<'g>) -> Ref<'g, Point> {
         let space = Own::new(
             Self {
@@ -45,36 +46,40 @@ impl Space {
         root
     }
 
-    /// Marks that lookups start elsewhere from now on. The evictor's, after it has swapped the root.
+    /// Marks that lookups now start in another space. The evictor calls it after it has swapped the
+    /// root.
     pub(crate) fn detach(&self) {
-        // Relaxed: the evictor, which frees by this flag, is ordered by its lock. For a session it is an early refusal:
-        // a run or a retention that is made all the same reaches the evictor through the queue, and ends there. A session
-        // that was refused may, on a weak memory, find the old root again, and is refused once more.
+        // Relaxed: the evictor, which frees by this flag, is ordered by its lock. A session only
+        // uses it to refuse early: a run or retention that is made nevertheless reaches the evictor
+        // through the queue and ends there. On weak memory a refused session may find the old root
+        // again, and is refused again.
         self.detached.store(1, Relaxed);
     }
 
     /// Whether its namespace was cleared or dropped.
     pub(crate) fn is_detached(&self) -> bool {
-        // Relaxed: as above.
+        // Relaxed: see `detach`.
         self.detached.load(Relaxed) != 0
     }
 }
 
 impl<'g> Ref<'g, Space> {
-    /// Depth zero of every sequence. A lease or the guard keeps the space, and the space its root.
+    /// The point at depth zero of every sequence. A lease or the guard keeps the space, and the
+    /// space keeps its root.
     pub(crate) fn root(self, guard: &'g Guard<'_>) -> Option<Ref<'g, Point>> {
-        // Relaxed: as old as the space.
+        // Relaxed: never changes once the space is published.
         Ref::from_ptr(self.root.load(Relaxed), guard)
     }
 
     pub(crate) fn trunk(self, guard: &'g Guard<'_>) -> Option<Ref<'g, Run>> {
-        // Relaxed: as old as the space.
+        // Relaxed: never changes once the space is published.
         Ref::from_ptr(self.trunk.load(Relaxed), guard)
     }
 }
 
 #[allow(unsafe_code)]
-// SAFETY: a space is a `Box`; dropping it follows no pointer into the index, and gives up a count of its holdings.
+// SAFETY: a space is a `Box`; dropping it follows no pointer into the index, and releases one count
+// of its holdings.
 unsafe impl Node for Space {
     fn bytes(&self) -> usize {
         size_of::<Self>()

@@ -1,6 +1,7 @@
-//! The one walk: compares tokens along runs, from a point on, up to the first that differs.
+//! The walk: compares tokens along runs, from a point up to the first token that differs.
 //!
-//! Match, peek and insert all use it. Its result holds nothing and proves nothing: a lease does (lease.rs).
+//! Match, peek and insert all use it. Its result holds nothing and proves nothing; only a lease
+//! does (lease.rs).
 
 use crate::block::Grid;
 use crate::key::{Token, common_prefix};
@@ -12,15 +13,16 @@ use super::run::Run;
 /// Where a walk stopped.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Reached<'g> {
-    /// The run that the last agreeing token lies on (or the one that the walk started on).
+    /// The run that has the last agreeing token, or the run on which the walk started.
     pub(crate) run: Ref<'g, Run>,
     /// Depth on that run.
     pub(crate) depth: u32,
-    /// Tokens that agree, from the root of the namespace on.
+    /// Number of tokens that agree, counted from the root of the namespace.
     pub(crate) end: usize,
 }
 
-/// Walks from `from`, whose tokens are the first `from.end()` of `tokens`, as far as `tokens` agree.
+/// Walks from `from` as far as `tokens` agree. The tokens up to `from` are the first `from.end()`
+/// of `tokens`.
 pub(crate) fn walk<'g>(from: Ref<'g, Point>, tokens: &[Token], guard: &'g Guard<'_>) -> Reached<'g> {
     let mut run = from.run();
     let mut depth = from.depth();
@@ -42,7 +44,7 @@ pub(crate) fn walk<'g>(from: Ref<'g, Point>, tokens: &[Token], guard: &'g Guard<
         let Some(child) = at.as_ref().children.get(next, guard) else {
             break;
         };
-        // A dead run is absent.
+        // A dead run counts as absent.
         if child.word().len() == 0 {
             break;
         }
@@ -53,7 +55,7 @@ pub(crate) fn walk<'g>(from: Ref<'g, Point>, tokens: &[Token], guard: &'g Guard<
 }
 
 impl<'g> Reached<'g> {
-    /// The deepest block boundary at or before the end, on the run that it lies on.
+    /// The deepest block boundary at or before the end, on the run that has it.
     pub(crate) fn boundary(self, grid: Grid) -> Position<'g> {
         position(self.run, grid.boundary(self.end))
     }
@@ -66,7 +68,7 @@ pub(crate) struct Position<'g> {
     pub(crate) depth: u32,
 }
 
-/// `end` tokens from the root, on `run` or the ancestor that holds it.
+/// The position `end` tokens from the root, on `run` or the ancestor that has it.
 pub(crate) fn position(mut run: Ref<'_, Run>, end: usize) -> Position<'_> {
     while end <= run.start() {
         let Some(parent) = run.parent() else { break };

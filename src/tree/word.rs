@@ -1,35 +1,39 @@
-//! The point word: what holds a point, and which thread may end it.
+//! The point word: counts what holds a point, and decides which thread may kill it.
 //!
 //! | bits | field | meaning |
 //! |---|---|---|
-//! | 63 | `DEAD` | the point is absent for every operation; the word is final but for `QUEUED` |
-//! | 62 | `NEW` | it is not proved yet that the point lies on its run |
+//! | 63 | `DEAD` | the point is absent for every operation; the word is final except for `QUEUED` |
+//! | 62 | `NEW` | the point is not yet proved to be on its run |
 //! | 61 | `QUEUED` | one entry for the point is in the evictor's queue, or about to be pushed |
 //! | 60 | `OPEN` | leases may count on the stripes of the slot (hot.rs) |
-//! | 54..60 | slot | whose stripes those are; zero for none. While a slot is attached it holds one lease, the *bias* |
+//! | 54..60 | slot | the slot whose stripes those are; zero for none. While a slot is attached it holds one lease, the *bias* |
 //! | 26..54 | leases | leases held on the point |
-//! | 25 | `SILENT` | the evictor comes to the point by itself: it tells it nothing |
+//! | 25 | `SILENT` | leases and releases are not queued; the evictor looks at the word when the point's turn comes |
 //! | 0..25 | children | child runs attached to the point |
 //!
-//! A *queued change* is one that the evictor must learn of: the first lease, the end of the last one, the clearing of `NEW`,
-//! the end of the last child of a point without leases. The thread that makes one sets `QUEUED` in the same
-//! compare-and-swap and, if it was clear, pushes the point. On a `NEW` word only the clearing of `NEW` is queued, and of a root
-//! nothing until its space ends (sweep.rs).
+//! A *queued change* is one that the evictor must learn of: the first lease, the end of the last
+//! lease, the clearing of `NEW`, the end of the last child of a point without leases. The thread
+//! that makes the change sets `QUEUED` in the same compare-and-swap and pushes the point if the
+//! flag was clear. While a word is `NEW`, only the clearing of `NEW` is queued. On a root, nothing
+//! is queued until its space ends (sweep.rs).
 //!
-//! Leases on a `SILENT` point change nothing but their count. The evictor sets the bit when it files the point, or leaves it
-//! inside its run: it looks at the word when the point's turn comes. If it finds a lease then and needs to know when that
-//! ends, it *listens*: it clears the bit, and the last release is a queued change.
+//! A lease on a `SILENT` point changes only the count. The evictor sets the bit when it files the
+//! point, or leaves it inside its run. If it finds a lease when the point's turn comes, and needs
+//! to know when that lease ends, it *listens*: it clears the bit, so that the last release is a
+//! queued change.
 //!
-//! `snapshot` holds the bits as a plain value; here and in `slot` are the transitions, each one compare-and-swap.
+//! `snapshot` has the bits as a plain value. This file and `slot` have the transitions, each one
+//! atomic read-modify-write.
 //!
 //! # Invariants
 //!
-//! - **W1** `DEAD` is set only while there is neither lease nor child, and is never cleared.
+//! - **W1** `DEAD` is set only while the point has no lease and no child, and is never cleared.
 //! - **W2** `NEW` and `QUEUED` are never set together.
 //! - **W3** A dead word is written only by the thread that takes its entry out of the queue.
-//! - **W5** The evictor alone writes `SILENT`, on live and proven points. A point with a lease in the accounts is not silent.
-//! - **W4** A slot is attached to a proven point only, by a thread with a lease, where none is attached; the evictor
-//!   alone closes and detaches it.
+//! - **W5** Only the evictor writes `SILENT`, and only on live, proven points. A point with a lease
+//!   in the accounts is not silent.
+//! - **W4** A slot is attached only to a proven point that has none, by a thread with a lease. Only
+//!   the evictor closes and detaches it.
 //!
 //! # Orderings
 //!
@@ -58,15 +62,16 @@ pub(crate) use snapshot::{HotSlotId, MAX_SLOTS, Snapshot};
 
 use snapshot::{CHILDREN, LEASE, NEW, QUEUED, SILENT};
 
-/// A point's word.
+/// The word of a point.
 #[derive(Debug)]
 pub(crate) struct Word(AtomicU64);
 
-/// What a transition does with the word that it sees, and what it then returns.
+/// What a transition does with the word that it sees, and what it returns.
 enum Update<T> {
     /// Leaves the word as it is.
     Keep(T),
-    /// Swaps the word for this one with this ordering; if another thread was first, looks again.
+    /// Swaps the word for this one with this ordering. If another thread was first, the transition
+    /// looks again.
     Swap(Snapshot, Ordering, T),
 }
 
@@ -76,26 +81,27 @@ use Update::{Keep, Swap};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Leased {
-    /// The lease is held on a proven point; `push` it if told so. `at_once`: no other thread changed the word during
-    /// the attempt.
+    /// The lease is held on a proven point. The caller pushes the point if `push` is true.
+    /// `at_once`: no other thread changed the word during the attempt.
     Proven { push: bool, at_once: bool },
-    /// The point is hot: a lease may count on a stripe of this slot. None is held.
+    /// The point is hot and no lease is held yet: one may count on a stripe of this slot.
     Open(HotSlotId),
-    /// The lease is held, and the caller must prove the point or take the lease back.
+    /// The lease is held; the caller must prove the point or take the lease back.
     Unproven,
-    /// The point is absent.
+    /// The point is dead, so absent.
     Dead,
-    /// `MAX_LEASES` are held.
+    /// `MAX_LEASES` leases are held.
     Full,
 }
 
-/// The end of a lease.
+/// The outcome of a release.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
 pub(crate) struct Released {
-    /// The caller must push the point, and may touch it for nothing else.
+    /// The caller must push the point, and may touch it for no other purpose.
     pub(crate) push: bool,
-    /// It was the last lease beside a bias, and a thread that waits for blocks may wait for this.
+    /// No lease is left except perhaps a bias, so a thread that waits for blocks may be waiting for
+    /// this release.
     pub(crate) is_awaited: bool,
 }
 
@@ -105,38 +111,39 @@ pub(crate) struct Released {
 pub(crate) struct ChildRemoved {
     /// The caller must push the point.
     pub(crate) push: bool,
-    /// It was the last child of a silent point, at which the evictor must look.
+    /// It was the last child of a silent point, so the evictor must look at the point.
     pub(crate) is_silent_end: bool,
 }
 
-/// What is left of a point that could not be proved, once the caller has given up its lease.
+/// The state of a point that could not be proved, after the caller has given up its lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Abandoned {
     /// It was the last lease: the point is dead, and the caller unlinks and retires it.
     Dead,
-    /// Other threads hold it, and will fail to prove it too.
+    /// Other threads still lease it, and will fail to prove it as well.
     Left,
 }
 
 impl Word {
-    /// Idle and proven: what a trimmer publishes at its target.
+    /// Idle and proven: the word of a point that a trimmer publishes at its target.
     pub(crate) fn idle() -> Self {
         Self(AtomicU64::new(0))
     }
 
-    /// Leased once and still to be proved.
+    /// Leased once and not yet proved.
     pub(crate) fn unproven() -> Self {
         Self(AtomicU64::new(NEW | LEASE))
     }
 
-    /// Leased once, on a run that is not published yet; the thread that publishes the run pushes the point then.
+    /// Leased once, on a run that is not yet published; the thread that publishes the run then
+    /// pushes the point.
     pub(crate) fn end_of_new_run() -> Self {
         Self(AtomicU64::new(QUEUED | LEASE))
     }
 
-    /// A root's: one permanent child. Queued from the start, and in no queue: as long as lookups start there no lease on it is a change
-    /// that the evictor must learn of.
+    /// The word of a root: one permanent child. `QUEUED` is set although the root is in no queue,
+    /// so no lease on it is a queued change as long as lookups start there.
     pub(crate) fn root() -> Self {
         Self(AtomicU64::new(QUEUED | snapshot::CHILD))
     }
@@ -145,9 +152,11 @@ impl Word {
         Snapshot(self.0.load(order))
     }
 
-    /// The loop of every transition: asks `next` about the word until it keeps it or the swap succeeds.
+    /// The loop of every transition: calls `next` with the present word until it keeps the word or
+    /// the swap succeeds.
     ///
-    /// The first load and a failed swap are relaxed: what they return is only a guess, which the swap checks.
+    /// The first load and a failed swap are relaxed: the value is only a guess, which the next swap
+    /// checks.
     #[inline(always)]
     fn update<T>(&self, mut next: impl FnMut(Snapshot) -> Update<T>) -> T {
         let mut seen = self.0.load(Relaxed);
@@ -163,10 +172,11 @@ impl Word {
         }
     }
 
-    /// Takes a lease unless the point is dead or open.
+    /// Takes a lease unless the point is dead, full, or open.
     #[inline]
     pub(crate) fn lease(&self) -> Leased {
-        // The reason of a refusal is looked for after the loop: within it one branch serves dead and open.
+        // The reason for a refusal is found after the loop, so that one branch of the loop serves
+        // dead and open.
         let mut first = true;
         let leased = self.update(|word| {
             if word.is_dead() || word.is_open() || word.is_full() {
@@ -189,8 +199,10 @@ impl Word {
         }
     }
 
-    /// Takes one more lease for a caller that holds one. It counts here even on a hot point, where the bias or the
-    /// other lease does: so its end is never a queued change, and no stripe stays in use for it. False if no more can be counted.
+    /// Takes one more lease for a caller that holds one. It counts in the word even if the point is
+    /// hot. The bias or the caller's other lease counts there as well, so the release of this lease
+    /// is never a queued change, and it keeps no stripe in use. Returns false if no more leases can
+    /// be counted.
     #[must_use]
     pub(crate) fn lease_more(&self) -> bool {
         self.update(|word| {
@@ -198,12 +210,13 @@ impl Word {
                 return Keep(false);
             }
             debug_assert!(word.leases() > 0 && word.is_proven(), "no lease is held");
-            // Relaxed: the other lease is held on a proven point.
+            // Relaxed: the caller's other lease is held on a proven point.
             Swap(word.with_lease(), Relaxed, true)
         })
     }
 
-    /// Queues a change for something that the caller has written elsewhere under a lease: true if the caller must push.
+    /// Queues a change that the caller has written elsewhere under a lease; true if the caller must
+    /// push the point.
     #[must_use]
     pub(crate) fn announce(&self) -> bool {
         // Release: E3. Acquire: E4.
@@ -226,27 +239,29 @@ impl Word {
         })
     }
 
-    /// Marks the point as lying on its run; true if the caller cleared `NEW` and must push. A lease is held.
+    /// Marks the point as being on its run; true if the caller cleared `NEW` and must push the
+    /// point. The caller holds a lease.
     #[must_use]
     pub(crate) fn prove(&self) -> bool {
         self.update(|word| {
             if !word.is_new() {
                 return Keep(false);
             }
-            // Release: E5, which is margin: a lease relies on nothing that the proof orders, because a run is never shorter
-            // than a held point, and arrays reach as far as any. E3 comes with the push (E8), which is the caller's, and E4
-            // asks for nothing: a `NEW` point was never queued (W2).
+            // Release: E5, which is margin: a lease relies on nothing that the proof orders,
+            // because a run is never shorter than a held point, and arrays are at least that long.
+            // E3 comes with the caller's push (E8). E4 needs nothing: a `NEW` point was never
+            // queued (W2).
             Swap(word.proven().queued(), Release, true)
         })
     }
 
-    /// Gives back a lease on a point that lies beyond its run's end.
+    /// Gives back a lease on a point that is beyond its run's end.
     pub(crate) fn abandon(&self) -> Abandoned {
         self.update(|word| {
             debug_assert!(word.is_new(), "an abandoned point was proved");
             let left = word.without_lease();
-            // Relaxed: nothing was written under the lease. The point is freed after every thread that abandoned it has
-            // unpinned.
+            // Relaxed: nothing was written under the lease. The point is freed only after every
+            // thread that abandoned it has unpinned.
             if left.is_idle() {
                 Swap(left.dead(), Relaxed, Abandoned::Dead)
             } else {
@@ -255,19 +270,20 @@ impl Word {
         })
     }
 
-    /// Ends an idle point; the word before, or nothing if it is held or dead.
+    /// Kills an idle point and returns the word before; `None` if the point is held or dead.
     pub(crate) fn kill(&self) -> Option<Snapshot> {
         self.update(|word| {
             if !word.is_idle() || word.is_dead() {
                 return Keep(None);
             }
-            // Acquire: E2. Release: E11; no model fails without it: the thread that detached the space took the root's
-            // last child off since, and the release of that goes on.
+            // Acquire: E2. Release: E11. No model fails without the Release: the thread that
+            // detached the space has since taken off the root's last child, and that release
+            // sequence continues.
             Swap(word.dead(), AcqRel, Some(word))
         })
     }
 
-    /// Counts a child run; the caller holds a lease. False if no more can be counted.
+    /// Counts a child run; the caller holds a lease. Returns false if no more can be counted.
     #[must_use]
     pub(crate) fn add_child(&self) -> bool {
         self.update(|word| {
@@ -284,45 +300,48 @@ impl Word {
         self.update(|word| {
             debug_assert!(word.children() > 0, "child removed twice");
             let (next, push) = word.changed(word.without_child(), word.has_one_child_alone());
-            // Release: E2, E3. Acquire: E4; no model fails without it: the evictor alone takes the last child off a
-            // point that nobody holds, and entries out.
+            // Release: E2, E3. Acquire: E4. No model fails without the Acquire: only the evictor
+            // takes the last child off a point that nobody holds, and only it takes entries out.
             Swap(next, AcqRel, ChildRemoved { push, is_silent_end: word.is_silent() && word.children() == 1 })
         })
     }
 
-    /// Clears `QUEUED` for an entry that leaves the queue; the word before.
+    /// Clears `QUEUED` when the entry leaves the queue; returns the word before.
     pub(crate) fn take_out(&self) -> Snapshot {
         // Acquire: E3. Release: E4.
         Snapshot(self.0.fetch_and(!QUEUED, AcqRel))
     }
 
-    /// The same, of a point that is not silent and is from now on. The evictor's.
+    /// As [`take_out`](Self::take_out), and makes a point silent that was not. Only the evictor
+    /// calls it.
     pub(crate) fn take_out_silently(&self) -> Snapshot {
-        // Clears one and sets the other: no other thread changes either meanwhile. Orders: as `take_out`.
+        // Clears one bit and sets the other: no other thread changes either meanwhile. Orders: as
+        // `take_out`.
         Snapshot(self.0.fetch_sub(QUEUED - SILENT, AcqRel))
     }
 
-    /// The word as it is now. The evictor's, when it comes to the point.
+    /// The present word, for the evictor when the point's turn comes.
     #[inline]
     pub(crate) fn look(&self) -> Snapshot {
         // Acquire: E27.
         self.load(Acquire)
     }
 
-    /// From now on leases on the point are not told of. The evictor's.
+    /// Makes the point silent: leases on it are no longer queued. Only the evictor calls it.
     pub(crate) fn silence(&self) {
         // Relaxed: a read-modify-write continues the sequences that E2 and E4 need.
         self.0.fetch_or(SILENT, Relaxed);
     }
 
-    /// From now on the first lease and the end of the last one are queued changes; the word then. The evictor's.
+    /// Ends the silence: the first lease and the end of the last one are queued changes again.
+    /// Returns the word then. Only the evictor calls it.
     pub(crate) fn listen(&self) -> Snapshot {
         // Acquire: E27. Release: E28.
         Snapshot(self.0.fetch_and(!SILENT, AcqRel) & !SILENT)
     }
 }
 
-/// For tests of `PrefixCache::validate`: the fields, and a queued change that no transition makes.
+/// For tests of `PrefixCache::validate`: the fields, and a change that no transition makes.
 #[cfg(test)]
 impl Word {
     pub(crate) const DEAD: u64 = snapshot::DEAD;

@@ -9,7 +9,8 @@ pub const STUCK: Duration = Duration::from_secs(60);
 
 thread_local!(static VICTIM: Cell<bool> = const { Cell::new(false) });
 
-/// Runs `work`; the first armed point that this thread comes to meanwhile acts on it, and on no other thread.
+/// Runs `work`; the first armed point that this thread comes to meanwhile acts on it, and on no
+/// other thread.
 pub fn as_victim<R>(work: impl FnOnce() -> R) -> R {
     VICTIM.set(true);
     let result = work();
@@ -36,7 +37,8 @@ pub fn arm_for_all(point: &'static str, action: impl Fn() + Send + Sync + 'stati
     armed
 }
 
-/// An armed point; tests that arm one wait for each other, because points are known to the whole process.
+/// An armed point; tests that arm one wait for each other, because points are known to the whole
+/// process.
 pub struct Armed {
     _scenario: fail::FailScenario<'static>,
 }

@@ -40,7 +40,8 @@ fn the_end_of_a_run_that_grows_while_it_is_trimmed_keeps_its_uses() {
     assert_eq!((cache.validate(), cache.stats().runs), (Ok(()), 0));
 }
 
-/// What is appended to a run while another one is trimmed in the same turn is trimmed before the evictor has heard of it.
+/// What is appended to a run while another one is trimmed in the same turn is trimmed before the
+/// evictor has heard of it.
 #[test]
 fn what_was_appended_since_the_turn_began_is_counted_before_it_goes() {
     let builder = PrefixCache::builder(BLOCK_SIZE, 4096).clock(Clock::Logical);

@@ -1,4 +1,5 @@
-//! Hot points: a thread stops or breaks while a prefix becomes hot, is leased on its stripes, or cools down.
+//! Hot points: a thread stops or breaks while a prefix becomes hot, is leased on its stripes, or
+//! cools down.
 
 use std::panic::resume_unwind;
 use std::thread;
@@ -14,8 +15,8 @@ fn lease(cache: &PrefixCache) -> Lease {
     User::of(cache).matched(&sequence(0, BLOCKS))
 }
 
-/// Leases sequence 0 and finds its word changed under its hands, so that it becomes hot. The victim stops at
-/// `word::lease` for that.
+/// Leases sequence 0 and finds its word changed under its hands, so that it becomes hot. The victim
+/// stops at `word::lease` for that.
 fn contend(cache: &PrefixCache, between: &Gate) {
     thread::scope(|scope| {
         let _opening = Opening(between);
@@ -65,6 +66,7 @@ fn settle(cache: &PrefixCache) {
     as_victim(|| cache.settle());
 }
 
+// Holds: MA13.
 #[test]
 fn a_lease_on_a_stripe_that_stops_holds_up_no_thread() {
     for point in ["hot::enter", "hot::entered"] {

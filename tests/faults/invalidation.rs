@@ -8,9 +8,10 @@ use radixkv::{CacheEvent, PrefixCache};
 
 use crate::gate::{Gate, STUCK, arm, as_victim, stay_victim};
 
-/// 8,8,1,2,3,9 is cached in blocks of two. An insert of 8,8,1,2,3,4,5,6 from a lease on 8,8,1,2 stops when it has made its branch
-/// point inside the third block; the block of 1,2 is invalidated; the insert hangs its run and stops again before it tells of it, and
-/// `then` runs with the insert's own blocks. Whether the leases that the insert has, and comes from, are invalidated.
+/// 8,8,1,2,3,9 is cached in blocks of two. An insert of 8,8,1,2,3,4,5,6 from a lease on 8,8,1,2
+/// stops when it has made its branch point inside the third block; the block of 1,2 is invalidated;
+/// the insert hangs its run and stops again before it tells of it, and `then` runs with the
+/// insert's own blocks. Whether the leases that the insert has, and comes from, are invalidated.
 fn hung_beyond(then: impl Fn(&PrefixCache, &[u32])) -> [bool; 2] {
     let cache = PrefixCache::builder(2, 64).build().expect("valid");
     let (session, space, mut events) = (cache.session(), cache.default_namespace(), cache.subscribe(64));
@@ -73,8 +74,8 @@ fn what_was_hung_meanwhile_is_invalidated_a_second_time() {
     assert_eq!(hung_beyond(|cache, ids| _ = cache.invalidate_blocks(&ids[1..])), [true, true]);
 }
 
-/// 1,2 and 1,9 are cached. An eviction of the blocks of 2 and 9 stops before it unlinks the run of 9; then the block of 1 is
-/// invalidated, on which that run hung.
+/// 1,2 and 1,9 are cached. An eviction of the blocks of 2 and 9 stops before it unlinks the run of
+/// 9; then the block of 1 is invalidated, on which that run hung.
 #[test]
 fn a_dead_run_that_is_not_unlinked_yet_holds_up_no_invalidation() {
     let cache = PrefixCache::builder(1, 8).build().expect("valid");

@@ -90,8 +90,8 @@ fn reserve_in(_: &PrefixCache, user: &User) {
     as_victim(|| drop(user.session.reserve(BlockRequest::new(RESERVED).paid_by(&user.space))));
 }
 
-/// Point, victim, and the blocks that are lost for good when it breaks there; a match that comes by has revived ends
-/// that were killed.
+/// Point, victim, and the blocks that are lost for good when it breaks there; a match that comes by
+/// has revived ends that were killed.
 const INSIDE: [(&str, Victim, usize); 26] = [
     ("session::leased", match_inside, 0),
     ("lease::published", match_inside, 2),
@@ -155,6 +155,7 @@ pub fn break_at(point: &str, armed: Armed, cache: &PrefixCache, victim: Victim, 
 /// Below 64 free blocks the thread evicts up to 128.
 const WATERMARKS: Watermarks = Watermarks::new(64, 128);
 
+// Holds: BE6.
 #[test]
 fn the_background_evictor_goes_on_after_a_panic_in_a_step() {
     for point in ["trim::killed", "trim::shortened", "trim::unlink"] {
@@ -191,7 +192,8 @@ fn the_background_evictor_goes_on_after_a_panic_in_a_step() {
     }
 }
 
-/// No two sequences, and no sequence and a reservation, share a block: no request reads another one's KV.
+/// No two sequences, and no sequence and a reservation, share a block: no request reads another
+/// one's KV.
 fn check_no_block_twice(cache: &PrefixCache) {
     let user = User::of(cache);
     let free = user.session.reserve(cache.stats().free_blocks).expect("what is free can be reserved");
@@ -203,6 +205,7 @@ fn check_no_block_twice(cache: &PrefixCache) {
     }
 }
 
+// Holds: LE10.
 #[test]
 fn a_panic_in_the_callers_code_loses_nothing() {
     let (cache, empty) = cache();

@@ -1,4 +1,5 @@
-//! Threads that stop or break while they wait for the evictor's lock with a request published, and holders that break while they serve one.
+//! Threads that stop or break while they wait for the evictor's lock with a request published, and
+//! holders that break while they serve one.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -13,7 +14,8 @@ use crate::{BLOCKS, CAPACITY, User, accounts, cache, check_nothing_lost, sequenc
 /// A waiter that is not woken gives up.
 const LATE: Duration = Duration::from_secs(10);
 
-/// A cache without a free block, in which everything is evictable but what the reservation has; what its index weighed empty.
+/// A cache without a free block, in which everything is evictable but what the reservation has;
+/// what its index weighed empty.
 fn full() -> (radixkv::PrefixCache, Reservation, usize) {
     let (cache, empty) = cache();
     let user = User::of(&cache);
@@ -21,6 +23,7 @@ fn full() -> (radixkv::PrefixCache, Reservation, usize) {
     (cache, rest, empty)
 }
 
+// Holds: LE9.
 #[test]
 fn a_thread_that_stopped_after_it_asked_is_served_and_holds_up_nobody() {
     let (cache, rest, empty) = full();
@@ -45,6 +48,7 @@ fn a_thread_that_stopped_after_it_asked_is_served_and_holds_up_nobody() {
     check_nothing_lost(&cache, empty);
 }
 
+// Holds: LE9.
 #[test]
 fn a_thread_that_breaks_after_it_asked_gives_back_what_it_got() {
     for is_served in [false, true] {
@@ -70,6 +74,7 @@ fn a_thread_that_breaks_after_it_asked_gives_back_what_it_got() {
 }
 
 /// What it was served is all that can become free.
+// Holds: LE9.
 #[test]
 fn a_thread_that_breaks_after_it_was_served_wakes_who_waits_for_blocks() {
     let (cache, rest, empty) = full();
@@ -103,6 +108,7 @@ fn a_thread_that_breaks_after_it_was_served_wakes_who_waits_for_blocks() {
     check_nothing_lost(&cache, empty);
 }
 
+// Holds: LE9.
 #[test]
 fn a_holder_that_breaks_while_it_serves_leaves_the_other_thread_its_turn() {
     let (cache, rest, _) = full();

@@ -44,8 +44,8 @@ const EVICTORS_VERBS: [fn(&PrefixCache); 7] = [
     |cache| cache.namespace(&["one more"]).remove(),
     |cache| {
         let session = cache.session();
-        // More than is free: it has to evict. Where it starts late everything may be free already; the victim may hold
-        // as much for a moment once it goes on.
+        // More than is free: it has to evict. Where it starts late everything may be free already;
+        // the victim may hold as much for a moment once it goes on.
         let more = || (cache.stats().free_blocks + 16).min(CAPACITY);
         while let Err(refused) = session.reserve(more()) {
             assert!(matches!(refused, ReserveError::Exhausted { .. }), "{refused}");
@@ -86,8 +86,8 @@ pub fn stall_at(cache: &PrefixCache, gate: &Gate, holds: Holds, victim: fn(&Pref
         expect_all(&report, WORKERS as usize, "lookups, inserts and releases");
         cache.stats();
 
-        // Those that have to wait are on their way before the workers start again; that they do not finish is what
-        // a lock that is held guarantees.
+        // Those that have to wait are on their way before the workers start again; that they do not
+        // finish is what a lock that is held guarantees.
         let (evicted, evictions) = channel();
         for verb in EVICTORS_VERBS {
             let (finished, evicted) = (&finished, evicted.clone());
@@ -240,11 +240,13 @@ fn reserve_in(cache: &PrefixCache) {
     );
 }
 
+// Holds: WA12.
 #[test]
 fn a_waiter_that_stops_holds_up_only_waiters_behind_it() {
     stall("wait_list::joined", Holds::Nothing, wait_for_blocks);
 }
 
+// Holds: MA13.
 #[test]
 fn a_mark_that_stops_holds_up_no_thread() {
     for point in ["retain::leased", "marks::made", "retain::noted", "queue::push"] {
@@ -254,6 +256,7 @@ fn a_mark_that_stops_holds_up_no_thread() {
     stall("quota::charged", Holds::Nothing, reserve_in);
 }
 
+// Holds: MA13.
 #[test]
 fn a_match_that_stops_holds_up_no_thread() {
     stall("lease::published", Holds::Nothing, match_inside);
@@ -262,6 +265,7 @@ fn a_match_that_stops_holds_up_no_thread() {
     stall("queue::push", Holds::Nothing, match_idle_end);
 }
 
+// Holds: MA13.
 #[test]
 fn an_insert_that_stops_holds_up_no_thread() {
     stall("insert::linked", Holds::Nothing, insert_fresh);
@@ -272,17 +276,20 @@ fn an_insert_that_stops_holds_up_no_thread() {
     }
 }
 
+// Holds: MA13.
 #[test]
 fn a_release_that_stops_holds_up_no_thread() {
     stall("queue::push", Holds::Nothing, release);
 }
 
+// Holds: RE9.
 #[test]
 fn a_reservation_that_stops_holds_up_no_thread() {
     stall("pool::counted", Holds::Nothing, reserve);
     stall("pool::set", Holds::Nothing, abort);
 }
 
+// Holds: RE9, NU6.
 #[test]
 fn an_evictor_that_stops_holds_up_only_threads_that_need_it() {
     for point in ["trim::killed", "trim::shortened"] {

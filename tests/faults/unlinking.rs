@@ -1,4 +1,5 @@
-//! Where what died in a turn of the evictor is unlinked: after the lock, unless another turn may retire a part of it before.
+//! Where what died in a turn of the evictor is unlinked: after the lock, unless another turn may
+//! retire a part of it before.
 
 use std::thread;
 
@@ -6,7 +7,8 @@ use radixkv::{PolicyKind, PrefixCache};
 
 use crate::gate::{Gate, arm, as_victim, stay_victim};
 
-/// Whether the evictor's lock is held when the run of 1 is unlinked; `meanwhile` happens after its eviction has begun.
+/// Whether the evictor's lock is held when the run of 1 is unlinked; `meanwhile` happens after its
+/// eviction has begun.
 fn is_unlinked_under_the_lock(cache: &PrefixCache, meanwhile: impl Fn(&PrefixCache)) -> bool {
     let (session, space) = (cache.session(), cache.default_namespace());
     let acquired = session.acquire(&space, &[1], 0).expect("room");
@@ -37,7 +39,8 @@ fn is_unlinked_under_the_lock(cache: &PrefixCache, meanwhile: impl Fn(&PrefixCac
     is_held
 }
 
-/// A match creates a point on a run whose end was just killed: the run stays up to that point, which takes over the uses of the end.
+/// A match creates a point on a run whose end was just killed: the run stays up to that point,
+/// which takes over the uses of the end.
 #[test]
 fn the_uses_of_a_dead_end_flow_to_a_point_that_comes_meanwhile() {
     let cache = cache();

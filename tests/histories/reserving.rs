@@ -38,7 +38,8 @@ fn work(shared: &Shared, thread: usize, recorder: &mut Recorder<'_, Step>) {
             recorder.record(|| (Step::GiveBack { blocks }, drop(reservation)));
         }
     }
-    // The rest goes back too, on the record: the history of a thread that is still at work needs it.
+    // The rest goes back too, on the record: the history of a thread that is still at work needs
+    // it.
     for reservation in held {
         let blocks = reservation.len();
         recorder.record(|| (Step::GiveBack { blocks }, drop(reservation)));

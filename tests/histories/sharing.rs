@@ -25,8 +25,8 @@ struct Shared {
     seed: u64,
 }
 
-/// Records one history. Every other one clears; every other two, blocks are of two tokens, of which the first is always
-/// the same: sequences then part inside a block.
+/// Records one history. Every other one clears; every other two, blocks are of two tokens, of which
+/// the first is always the same: sequences then part inside a block.
 pub fn history(seed: u64) -> Vec<Event<Step>> {
     let policy = PolicyKind::ALL[(seed / 4) as usize % PolicyKind::ALL.len()];
     let cache = PrefixCache::builder(block_size(seed), CAPACITY).policy(policy).build().expect("a sound setting");
@@ -142,7 +142,8 @@ impl<'s> Worker<'s> {
     }
 }
 
-/// Takes each `evict` apart into what it did to single blocks, and marks what may have been mistaken.
+/// Takes each `evict` apart into what it did to single blocks, and marks what may have been
+/// mistaken.
 fn in_terms_of_the_tree(events: &[Event<Asked>]) -> Vec<Event<Step>> {
     let mut steps = Vec::new();
     for event in events {

@@ -1,4 +1,5 @@
-//! The specification of matching, inserting, evicting and clearing, and how real calls are put in its terms.
+//! The specification of matching, inserting, evicting and clearing, and how real calls are put in
+//! its terms.
 
 use std::collections::BTreeSet;
 
@@ -91,7 +92,8 @@ pub struct Step {
     pub lenient: bool,
 }
 
-/// All that may be cached, given what was answered so far, and the leases in the namespace's present tree.
+/// All that may be cached, given what was answered so far, and the leases in the namespace's
+/// present tree.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct State {
     cached: BTreeSet<Cached>,

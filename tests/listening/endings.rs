@@ -15,7 +15,9 @@ fn insert(session: &Session, space: &Namespace, tokens: &[Token]) {
     drop(session.insert(hit.lease(), tokens, session.reserve(missing).expect("room")).expect("it fits"));
 }
 
-/// Some read a little, some end while they read, by a panic or without one; those that have gone keep nothing.
+/// Some read a little, some end while they read, by a panic or without one; those that have gone
+/// keep nothing.
+// Holds: CE5.
 #[test]
 fn listeners_that_come_and_go_keep_nothing() {
     let cache = PrefixCache::builder(BLOCK, 256).build().expect("sound");
@@ -68,6 +70,7 @@ fn listeners_that_come_and_go_keep_nothing() {
 }
 
 /// A subscription that is forgotten keeps what its channel has room for, and no more.
+// Holds: CE5.
 #[test]
 fn a_forgotten_listener_keeps_its_channel() {
     let cache = PrefixCache::builder(BLOCK, 256).build().expect("sound");
@@ -85,6 +88,7 @@ fn a_forgotten_listener_keeps_its_channel() {
 }
 
 /// The cache ends on the thread that listens, or on another one while that reads.
+// Holds: CE4.
 #[test]
 fn a_cache_may_end_while_it_is_listened_to() {
     for round in 0..200 {

@@ -53,6 +53,7 @@ const WAYS: [Way; 8] = [
     ("clear", |_cache, space, _| space.clear()),
 ];
 
+// Holds: NU4.
 #[test]
 fn what_is_gone_is_evicted_however_it_went() {
     for block in [1, 3, 16, 1000] {
@@ -83,6 +84,7 @@ fn what_is_gone_is_evicted_however_it_went() {
 }
 
 /// The first block that is lacking decides, wherever its tokens lie.
+// Holds: NU4.
 #[test]
 fn a_reason_is_that_of_the_first_block_that_is_lacking() {
     let cache = PrefixCache::builder(4, 64).build().expect("sound");
@@ -109,6 +111,7 @@ fn a_reason_is_that_of_the_first_block_that_is_lacking() {
     }
 }
 
+// Holds: NU4.
 #[test]
 fn looks_count_nothing_and_resumes_once() {
     let cache = PrefixCache::builder(4, 64).build().expect("sound");
@@ -140,6 +143,7 @@ fn looks_count_nothing_and_resumes_once() {
 }
 
 /// As many namespaces as there are; those that go make room for those that come.
+// Holds: NU5.
 #[test]
 fn any_number_of_namespaces_adds_up() {
     for count in [1, 62, 63, 64, 10_000] {

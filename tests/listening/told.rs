@@ -33,6 +33,7 @@ fn reasons(batches: &[EventBatch]) -> Vec<(EvictionReason, Vec<BlockId>)> {
 }
 
 /// What was taken in before it listens is not told, though no batch of it was full.
+// Holds: CE1.
 #[test]
 fn a_listener_is_told_of_what_comes_after_it() {
     let cache = PrefixCache::builder(2, 64).build().expect("sound");
@@ -51,6 +52,7 @@ fn a_listener_is_told_of_what_comes_after_it() {
 }
 
 /// One after the other, so that none of them is that of the removal before it by chance.
+// Holds: CE7.
 #[test]
 fn each_removal_has_its_own_reason() {
     let cache = PrefixCache::builder(1, 64).clock(Clock::Logical).build().expect("sound");
@@ -85,6 +87,7 @@ fn each_removal_has_its_own_reason() {
 }
 
 /// Blocks that are asked for go by the quota first, and say so.
+// Holds: CE7.
 #[test]
 fn evicted_blocks_say_why_they_went() {
     let cache = PrefixCache::builder(1, 64).clock(Clock::Logical).build().expect("sound");
@@ -103,6 +106,7 @@ fn evicted_blocks_say_why_they_went() {
 }
 
 /// More runs than a slice of any work under the lock has.
+// Holds: CE2.
 #[test]
 fn a_list_of_many_runs_is_whole() {
     let cache = PrefixCache::builder(2, 4096).build().expect("sound");
@@ -125,6 +129,7 @@ fn a_list_of_many_runs_is_whole() {
 }
 
 /// No batch more, and with room for none one at least.
+// Holds: CE3.
 #[test]
 fn a_channel_has_room_for_what_was_asked() {
     let cache = PrefixCache::builder(1, 64).build().expect("sound");
@@ -144,6 +149,7 @@ fn a_channel_has_room_for_what_was_asked() {
 }
 
 /// A thread inserts while another clears: what it stores after a clear is not in that clear.
+// Holds: CE1.
 #[test]
 fn a_clear_is_told_before_what_comes_after_it() {
     let cache = PrefixCache::builder(1, 256).build().expect("sound");
@@ -177,6 +183,7 @@ fn a_clear_is_told_before_what_comes_after_it() {
 }
 
 /// Of all places on a run together, whichever of them was used last.
+// Holds: CE2.
 #[test]
 fn a_walk_shows_uses_and_the_last_of_them() {
     let cache = PrefixCache::builder(4, 64).clock(Clock::Logical).build().expect("sound");

@@ -77,7 +77,8 @@ impl<'c> Worker<'c> {
         spaces[self.dice.usize(..spaces.len())].clone()
     }
 
-    /// Few tokens, so that sequences part inside blocks, and at many depths; with long blocks, at few.
+    /// Few tokens, so that sequences part inside blocks, and at many depths; with long blocks, at
+    /// few.
     fn prompt(&mut self) -> Vec<Token> {
         let block = self.cache.block_size();
         let len = self.dice.usize(..(12 * block.max(3)).min(9 * block + 30));

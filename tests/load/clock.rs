@@ -1,7 +1,8 @@
 //! Logical time for tasks on several threads: it stands still while any task can run.
 //!
-//! A task that was woken, or is being polled, counts as busy. When none is, whoever left last moves time to the next alarm and
-//! wakes all tasks that wait for it. So every wake-up has all its consequences before time goes on.
+//! A task that was woken, or is being polled, counts as busy. When none is, whoever left last moves
+//! time to the next alarm and wakes all tasks that wait for it. So every wake-up has all its
+//! consequences before time goes on.
 
 use std::collections::BTreeMap;
 use std::future::Future;

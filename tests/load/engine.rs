@@ -127,7 +127,8 @@ impl Engine {
         }
     }
 
-    /// Waits for the blocks of the tokens that are known. The last one is computed in any case: its logits are wanted.
+    /// Waits for the blocks of the tokens that are known. The last one is computed in any case: its
+    /// logits are wanted.
     async fn admit(&self, tokens: &[Token]) -> Sequence {
         let (session, known) = (self.cache.session(), tokens.len());
         let prompt = &tokens[..known - 1];
@@ -170,8 +171,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Gets one more block. At exhaustion every other scheduler lets the sequence that came last make room; those of the others
-    /// wait for a while, and make room themselves if nothing helps.
+    /// Gets one more block. At exhaustion every other scheduler lets the sequence that came last
+    /// make room; those of the others wait for a while, and make room themselves if nothing helps.
     async fn grow(&self, request: &Request, sequence: &mut Sequence, place: &AtomicUsize) -> Result<(), Preempted> {
         let block = BlockRequest::new(1).paid_by(&self.space).for_running_sequence();
         match sequence.session.reserve(block) {

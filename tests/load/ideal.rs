@@ -1,4 +1,5 @@
-//! The ideal: one thread that admits in the order of arrival, each request at the first moment at which its blocks are free.
+//! The ideal: one thread that admits in the order of arrival, each request at the first moment at
+//! which its blocks are free.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -103,7 +104,8 @@ impl Ideal<'_> {
         true
     }
 
-    /// Every sequence of a scheduler goes on by a step, for which it got its blocks when the step before had ended.
+    /// Every sequence of a scheduler goes on by a step, for which it got its blocks when the step
+    /// before had ended.
     fn step(&mut self, scheduler: usize) {
         let of_it = |number: &usize| self.request(*number).scheduler() == scheduler;
         let numbers: BTreeSet<_> = self.running.keys().copied().filter(of_it).collect();

@@ -1,5 +1,5 @@
-//! How long after its deadline a request that waits is told: in real time, measured and printed. The goal is 5 ms at p99.9 on a
-//! machine that is not overloaded.
+//! How long after its deadline a request that waits is told: in real time, measured and printed.
+//! The goal is 5 ms at p99.9 on a machine that is not overloaded.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};

@@ -42,7 +42,8 @@ struct HeldReservation<R> {
 /// A subject, the reference, and what is held of both.
 pub struct Driver<S: Subject> {
     setting: Setting,
-    /// Whether every step is settled; else only what must be exact without it is compared in between.
+    /// Whether every step is settled; else only what must be exact without it is compared in
+    /// between.
     eager: bool,
     reference: Reference,
     subject: S,
@@ -294,7 +295,8 @@ impl<S: Subject> Driver<S> {
         let HeldSource { expected, actual } = self.sources.remove(0);
         Subject::let_go(&mut self.reference, expected);
         self.subject.let_go(actual);
-        // In a detached tree its block is free at once for the reference, for the subject once it is settled.
+        // In a detached tree its block is free at once for the reference, for the subject once it
+        // is settled.
         self.settle();
     }
 

@@ -1,11 +1,13 @@
 //! Random steps on the cache and on the literal reference, compared after every one.
 //!
-//! A case is a block size, a capacity small enough to evict all the time, a policy and a list of steps (`step`).
-//! After each step the two must agree on what matched, which blocks, what an insert did and why something was
-//! refused; once settled also on where every block is (`driver`). Settled cases compare the accounts after every
-//! step; the others leave the cache's queue alone between `Settle` steps, and must still evict in the same order.
+//! A case is a block size, a capacity small enough to evict all the time, a policy and a list of
+//! steps (`step`). After each step the two must agree on what matched, which blocks, what an insert
+//! did and why something was refused; once settled also on where every block is (`driver`). Settled
+//! cases compare the accounts after every step; the others leave the cache's queue alone between
+//! `Settle` steps, and must still evict in the same order.
 //!
-//! The driver itself is tried on a second reference, and on references that rank wrongly, which it must notice.
+//! The driver itself is tried on a second reference, and on references that rank wrongly, which it
+//! must notice.
 
 mod draw;
 mod driver;
@@ -100,13 +102,14 @@ fn long_runs<S: Subject>(count: usize) {
     println!("{done} steps");
 }
 
+// Holds: MA1, MA10, MA18, EV1, PR8, PR9, QU13, IV1, IV7, NU2.
 #[test]
 fn the_cache_agrees_with_the_reference() {
     cases::<Real>(1_000, |setting| setting).unwrap_or_else(|failure| panic!("{failure}"));
 }
 
-/// Found at random once: a request that its namespace's limit allows, and for which there are too few blocks, was refused by both and
-/// evicted something in one of them.
+/// Found at random once: a request that its namespace's limit allows, and for which there are too
+/// few blocks, was refused by both and evicted something in one of them.
 #[test]
 fn what_is_refused_evicts_nothing_for_a_quota_either() {
     let of = |quarters, tail| Sequence { stem: 0, quarters, tail: vec![0; tail] };
@@ -127,7 +130,8 @@ fn what_is_refused_evicts_nothing_for_a_quota_either() {
     Driver::new(setting, false, Real::new(setting)).run(&steps).unwrap_or_else(|difference| panic!("{difference}"));
 }
 
-/// Found at random once: the start of a run, on which only invalidated blocks depended, counted as a level in the cache alone.
+/// Found at random once: the start of a run, on which only invalidated blocks depended, counted as
+/// a level in the cache alone.
 #[test]
 fn what_invalidated_blocks_keep_of_earlier_inserts_counts_as_a_level() {
     let of = |stem, quarters, tail| Sequence { stem, quarters, tail: vec![0; tail] };
@@ -155,8 +159,8 @@ fn what_invalidated_blocks_keep_of_earlier_inserts_counts_as_a_level() {
     Driver::new(setting, false, Real::new(setting)).run(&steps).unwrap_or_else(|difference| panic!("{difference}"));
 }
 
-/// Found at random once: a prefix that was used since it was filed kept older ones from being dropped for their age, where a use does
-/// not change the policy's key.
+/// Found at random once: a prefix that was used since it was filed kept older ones from being
+/// dropped for their age, where a use does not change the policy's key.
 #[test]
 fn what_is_too_old_goes_behind_what_was_used_since() {
     let none = || Sequence { stem: 0, quarters: 0, tail: Vec::new() };
@@ -187,8 +191,8 @@ fn what_is_too_old_goes_behind_what_was_used_since() {
     Driver::new(setting, false, Real::new(setting)).run(&steps).unwrap_or_else(|difference| panic!("{difference}"));
 }
 
-/// Found at random once: in keys that overlap, the token that a block shares with the one before counted as a level of its own in the
-/// reference, where the rest was invalidated.
+/// Found at random once: in keys that overlap, the token that a block shares with the one before
+/// counted as a level of its own in the reference, where the rest was invalidated.
 #[test]
 fn what_overlapping_keys_carry_is_of_the_level_of_the_block_before() {
     let of = |stem, quarters, tail| Sequence { stem, quarters, tail: vec![0; tail] };
@@ -205,6 +209,7 @@ fn what_overlapping_keys_carry_is_of_the_level_of_the_block_before() {
     Driver::new(setting, false, Real::new(setting)).run(&steps).unwrap_or_else(|difference| panic!("{difference}"));
 }
 
+// Holds: EP1.
 #[test]
 fn a_cache_with_an_external_pool_agrees_with_the_reference() {
     cases::<External>(500, |setting| setting).unwrap_or_else(|failure| panic!("{failure}"));

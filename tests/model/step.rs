@@ -1,14 +1,14 @@
 //! Steps: what can be done to a cache.
 //!
-//! A step names leases and reservations by an index that is taken modulo what is held, so that any sequence of
-//! steps means something and dropping steps from a failing case leaves a case.
+//! A step names leases and reservations by an index that is taken modulo what is held, so that any
+//! sequence of steps means something and dropping steps from a failing case leaves a case.
 
 use radixkv::{PolicyKind, Token};
 
 /// A sequence of tokens: a piece of a stem, then a tail of its own.
 ///
-/// Stems part from stem 0 at different depths, mostly inside a block, so that a few of them give shared prefixes,
-/// branches inside blocks and branches at the same place.
+/// Stems part from stem 0 at different depths, mostly inside a block, so that a few of them give
+/// shared prefixes, branches inside blocks and branches at the same place.
 #[derive(Debug, Clone)]
 pub struct Sequence {
     pub stem: u8,

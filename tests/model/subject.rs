@@ -8,8 +8,8 @@ use radixkv::{
 };
 use radixkv_reference::{self as reference, Reference};
 
-/// The namespaces of the model, by parts that would collide if they were joined; the last ones compare bigrams, one of
-/// them under the name of the first.
+/// The namespaces of the model, by parts that would collide if they were joined; the last ones
+/// compare bigrams, one of them under the name of the first.
 pub const SPACES: [&[&str]; 5] = [&["bc", "a"], &["c", "ab"], &["abc"], &["bc", "a"], &["bigrams"]];
 
 /// The same for the reference, which knows namespaces by their names alone.
@@ -37,7 +37,8 @@ pub struct Setting {
     pub time_to_idle: Option<u64>,
     /// The time at the beginning.
     pub start: u64,
-    /// Time goes by with `Wait` alone, so that many verbs have one time; else each verb has its own.
+    /// Time goes by with `Wait` alone, so that many verbs have one time; else each verb has its
+    /// own.
     pub stands: bool,
 }
 
@@ -314,7 +315,8 @@ fn found(found: reference::PrefixMatch) -> Found<reference::Lease> {
 
 /// The real cache with a pool of its own.
 pub type Real = Cache<false>;
-/// The real cache with the pool of an engine, which takes back what it needs before it asks for anything.
+/// The real cache with the pool of an engine, which takes back what it needs before it asks for
+/// anything.
 pub type External = Cache<true>;
 
 /// The real cache, one session, its namespaces resolved once and again after a drop.

@@ -13,6 +13,7 @@ fn aging(policy: PolicyKind, ticks: u64) -> Bench {
     Bench { session: cache.session(), space: cache.default_namespace(), cache }
 }
 
+// Holds: AG1.
 #[test]
 fn a_prefix_goes_when_it_was_idle_for_the_time() {
     for policy in PolicyKind::ALL.iter().copied() {
@@ -38,6 +39,7 @@ fn a_prefix_goes_when_it_was_idle_for_the_time() {
     }
 }
 
+// Holds: QU13.
 #[test]
 fn a_namespace_may_have_a_time_of_its_own() {
     let bench = Bench::new(4, 64);
@@ -69,7 +71,9 @@ fn a_namespace_may_have_a_time_of_its_own() {
     assert_eq!(bench.stats().aged_blocks, 16);
 }
 
-/// Far more than one slice, and all of it in one `settle`; and the time alone keeps a namespace that no handle names.
+/// Far more than one slice, and all of it in one `settle`; and the time alone keeps a namespace
+/// that no handle names.
+// Holds: QU13.
 #[test]
 fn a_namespace_loses_all_that_is_too_old_at_once_and_keeps_its_time() {
     let bench = Bench::new(1, 2_000);
@@ -106,6 +110,7 @@ fn the_thread_drops_what_is_idle_in_one_namespace() {
     assert_eq!(cache.stats().aged_blocks, 4);
 }
 
+// Holds: AG2.
 #[test]
 fn what_is_leased_does_not_age() {
     let bench = aging(PolicyKind::Lru, 10);
@@ -120,6 +125,7 @@ fn what_is_leased_does_not_age() {
     assert_eq!((bench.accounts(), bench.stats().aged_blocks), ([64, 0, 0, 0], 4));
 }
 
+// Holds: AG2.
 #[test]
 fn no_lookup_and_no_insert_drops_what_is_old() {
     let bench = aging(PolicyKind::Lru, 10);
@@ -145,6 +151,7 @@ fn with_thread() -> radixkv::Builder {
     PrefixCache::builder(4, 2_000).eviction(Eviction::Background(Watermarks::new(1, 2)))
 }
 
+// Holds: BE5.
 #[test]
 fn the_thread_drops_what_is_idle_on_either_clock() {
     for clock in [Clock::Monotonic, Clock::Logical] {
@@ -162,6 +169,7 @@ fn the_thread_drops_what_is_idle_on_either_clock() {
     }
 }
 
+// Holds: EV14, BE5.
 #[test]
 fn the_thread_exchanges_the_policy_and_keeps_to_quotas() {
     let cache = with_thread().build().expect("sound");
@@ -176,7 +184,9 @@ fn the_thread_exchanges_the_policy_and_keeps_to_quotas() {
     assert_eq!(bench.cache.validate(), Ok(()));
 }
 
-/// In a cache that drops nothing for its age by itself: what was matched later stays, and so does what is leased.
+/// In a cache that drops nothing for its age by itself: what was matched later stays, and so does
+/// what is leased.
+// Holds: QU14.
 #[test]
 fn what_of_one_namespace_was_idle_is_evicted_when_asked() {
     for policy in PolicyKind::ALL.iter().copied() {

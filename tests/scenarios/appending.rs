@@ -1,4 +1,5 @@
-//! Tokens that are appended to the end of a run: a chunk of a prompt, a turn of a conversation, an output.
+//! Tokens that are appended to the end of a run: a chunk of a prompt, a turn of a conversation, an
+//! output.
 
 use radixkv::{BlockId, Lease, PolicyKind, Token};
 
@@ -16,6 +17,7 @@ fn insert_in_parts(bench: &Bench, tokens: &[Token], ends: impl IntoIterator<Item
     (lease, blocks)
 }
 
+// Holds: IN3.
 #[test]
 fn parts_of_any_size_are_found_at_every_length() {
     for part in [4, 8, 20, 64] {
@@ -32,6 +34,7 @@ fn parts_of_any_size_are_found_at_every_length() {
     }
 }
 
+// Holds: IN3.
 #[test]
 fn a_long_conversation_is_a_few_runs() {
     let bench = Bench::new(16, 2048);
@@ -44,6 +47,7 @@ fn a_long_conversation_is_a_few_runs() {
 }
 
 /// The first of two that part grows its run, the other one hangs there.
+// Holds: IN4.
 #[test]
 fn forks_of_one_end_go_their_own_ways() {
     let bench = Bench::new(2, 64);
@@ -66,7 +70,9 @@ fn forks_of_one_end_go_their_own_ways() {
     assert_eq!((bench.cache.validate(), bench.cache.evict(64)), (Ok(()), 8));
 }
 
-/// A part is ranked as if it were alone: by its own insert's time, and one level below what it follows.
+/// A part is ranked as if it were alone: by its own insert's time, and one level below what it
+/// follows.
+// Holds: IN3.
 #[test]
 fn each_part_goes_by_its_own_age_and_level() {
     let order = |policy| {
@@ -104,6 +110,7 @@ fn each_part_goes_by_its_own_age_and_level() {
     assert_eq!(order(PolicyKind::Level), "cccxcy");
 }
 
+// Holds: IN3.
 #[test]
 fn what_was_shortened_is_not_appended_to() {
     let bench = Bench::new(2, 64);
@@ -117,7 +124,9 @@ fn what_was_shortened_is_not_appended_to() {
     assert_eq!(bench.cache.validate(), Ok(()));
 }
 
-/// A walk shows each insert's tokens apart, whether they were appended in place or hung, and what follows what.
+/// A walk shows each insert's tokens apart, whether they were appended in place or hung, and what
+/// follows what.
+// Holds: IN3.
 #[test]
 fn a_walk_shows_what_each_insert_added() {
     let bench = Bench::new(2, 64);

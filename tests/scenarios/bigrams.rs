@@ -25,6 +25,7 @@ impl Bench {
     }
 }
 
+// Holds: MA20.
 #[test]
 fn four_tokens_are_three_keys() {
     let bench = bench(1, 8);
@@ -54,6 +55,7 @@ fn a_block_is_filled_with_the_token_after_it() {
     }
 }
 
+// Holds: MA20.
 #[test]
 fn every_depth_of_divergence_matches_to_the_block() {
     const LEN: usize = 500;
@@ -91,6 +93,7 @@ fn branches_at_every_depth_are_all_found_again() {
     }
 }
 
+// Holds: MA20, NS1.
 #[test]
 fn names_with_other_keys_are_other_namespaces() {
     let mut bench = bench(1, 32);
@@ -133,6 +136,7 @@ fn a_sequence_grows_chunk_by_chunk() {
     assert_eq!(bench.accounts(), [10, 0, 6, 0]);
 }
 
+// Holds: MA21.
 #[test]
 fn a_lease_is_extended_only_by_all_that_it_was_matched_by() {
     let bench = bench(4, 16);

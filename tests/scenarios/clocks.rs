@@ -7,6 +7,7 @@ use radixkv::{Clock, PolicyKind, PrefixCache, Priority};
 use crate::{Bench, sequence};
 
 /// The machine's clock goes on by itself.
+// Holds: AG5.
 #[test]
 fn setting_the_time_of_another_clock_does_nothing() {
     let cache = PrefixCache::builder(4, 8).clock(Clock::Monotonic).build().expect("sound");
@@ -18,6 +19,7 @@ fn setting_the_time_of_another_clock_does_nothing() {
 }
 
 /// What is used then counts as used then.
+// Holds: AG6.
 #[test]
 fn a_logical_clock_may_be_set_back() {
     let bench = Bench::new(4, 8);
@@ -31,6 +33,7 @@ fn a_logical_clock_may_be_set_back() {
 }
 
 /// A duration of years ends like any other.
+// Holds: AG8.
 #[test]
 fn a_time_to_live_may_be_as_long_as_a_time() {
     for ttl in [1 << 57, 1 << 63, u64::MAX] {

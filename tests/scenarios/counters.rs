@@ -21,6 +21,7 @@ fn lookups(counted: &Stats) -> [u64; 3] {
     [counted.lookups, counted.query_tokens, counted.hit_tokens]
 }
 
+// Holds: NU3.
 #[test]
 fn matches_count_and_looks_do_not() {
     let bench = Bench::new(4, 8);
@@ -45,6 +46,7 @@ fn a_namespace_that_was_dropped_counts_misses() {
     assert_eq!(lookups(&bench.counted(|| bench.session.match_prefix(&dropped, &[1, 2, 3]))), [1, 3, 0]);
 }
 
+// Holds: NU3.
 #[test]
 fn a_sequence_is_looked_up_once_however_often_it_is_resumed() {
     let bench = Bench::new(4, 16);
@@ -96,6 +98,7 @@ fn what_agrees_inside_a_block_is_counted_apart() {
     assert_eq!(in_vain.partial_tokens, 0);
 }
 
+// Holds: NU3.
 #[test]
 fn requests_for_blocks_count_once_however_they_end() {
     let bench = Bench::new(4, 8);
@@ -179,8 +182,9 @@ fn request(session: &Session, cache: &PrefixCache, tokens: &[Token], sum: &mut [
     sum[4] += inserted.duplicates.len() as u64;
 }
 
-/// Each thread makes sessions that end, so that their participants go from one to another, and more than have one of their
-/// own, so that verbs borrow them.
+/// Each thread makes sessions that end, so that their participants go from one to another, and more
+/// than have one of their own, so that verbs borrow them.
+// Holds: NU3, NU4.
 #[test]
 fn threads_and_sessions_that_come_and_go_add_up() {
     const THREADS: u32 = 4;
@@ -223,6 +227,7 @@ fn missed(counted: &Stats) -> [u64; 4] {
     ]
 }
 
+// Holds: NU4.
 #[test]
 fn a_miss_has_the_reason_of_the_first_block_that_is_lacking() {
     let bench = Bench::new(4, 16);
@@ -244,6 +249,7 @@ fn a_miss_has_the_reason_of_the_first_block_that_is_lacking() {
     assert_eq!(matched(&prompt), [8, 0, 0, 0], "what is invalidated has gone, too");
 }
 
+// Holds: NU4.
 #[test]
 fn what_another_namespace_has_is_told_apart() {
     let bench = Bench::new(4, 16);
@@ -259,6 +265,7 @@ fn what_another_namespace_has_is_told_apart() {
     assert_eq!(matched(), [8, 0, 0, 0], "its own is what counts");
 }
 
+// Holds: NU4.
 #[test]
 fn every_way_to_look_up_counts_what_it_misses() {
     let bench = Bench::new(4, 16);
@@ -274,6 +281,7 @@ fn every_way_to_look_up_counts_what_it_misses() {
     assert_eq!(missed(&looks), [0; 4]);
 }
 
+// Holds: NU4.
 #[test]
 fn pairs_are_missed_by_whole_blocks_of_pairs() {
     let bench = Bench::new(4, 16);
@@ -321,7 +329,8 @@ fn what_was_cached_for_long_is_known_to_have_been() {
     assert_eq!(missed(&bench.counted(|| bench.matched(&prompt))), [4, 0, 0, 0]);
 }
 
-/// The request of an insert was looked up before: a resume of what it inserted counts for no second one, however little that is.
+/// The request of an insert was looked up before: a resume of what it inserted counts for no second
+/// one, however little that is.
 #[test]
 fn an_insert_is_no_lookup_and_its_lease_counts_for_none() {
     let bench = Bench::new(4, 16);
@@ -333,6 +342,7 @@ fn an_insert_is_no_lookup_and_its_lease_counts_for_none() {
 }
 
 /// A block may begin on one run and end on the next: its mark is that of the whole block.
+// Holds: NU4.
 #[test]
 fn a_block_that_lies_on_two_runs_is_known_again() {
     let bench = Bench::new(4, 16);
@@ -344,6 +354,7 @@ fn a_block_that_lies_on_two_runs_is_known_again() {
     }
 }
 
+// Holds: NU5.
 #[test]
 fn namespaces_are_counted_by_themselves_while_there_are_few() {
     let bench = Bench::new(4, 16);
@@ -365,7 +376,9 @@ fn namespaces_are_counted_by_themselves_while_there_are_few() {
     assert_eq!(others.lookups.missed_new_tokens + others.lookups.missed_elsewhere_tokens, 4 * (63..=80).sum::<u64>());
 }
 
-/// Whoever comes after a namespace that has gone begins with nothing, and what was counted of it is not lost.
+/// Whoever comes after a namespace that has gone begins with nothing, and what was counted of it is
+/// not lost.
+// Holds: NU5.
 #[test]
 fn a_namespace_begins_with_nothing() {
     let bench = Bench::new(4, 16);

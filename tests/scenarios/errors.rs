@@ -6,6 +6,7 @@ use radixkv::{
 
 use crate::{Bench, sequence};
 
+// Holds: NU14.
 #[test]
 fn a_cache_of_nothing_is_not_built() {
     let empty = PrefixCache::builder(16, 0).build().expect_err("no capacity");
@@ -14,6 +15,7 @@ fn a_cache_of_nothing_is_not_built() {
     assert!(matches!(flat, BuildError::ZeroBlockSize));
 }
 
+// Holds: RE10.
 #[test]
 fn a_reservation_that_can_never_fit_is_too_large() {
     let bench = Bench::new(4, 8);
@@ -23,6 +25,7 @@ fn a_reservation_that_can_never_fit_is_too_large() {
     assert_eq!(bench.accounts(), [4, 0, 4, 0]);
 }
 
+// Holds: RE1.
 #[test]
 fn a_refused_reservation_evicts_nothing() {
     let bench = Bench::new(4, 8);
@@ -38,6 +41,7 @@ fn a_refused_reservation_evicts_nothing() {
 }
 
 /// More candidates than one turn looks at, all or most of them leased since they were filed.
+// Holds: RE1.
 #[test]
 fn a_refusal_among_thousands_of_leases_ends_and_evicts_nothing() {
     let bench = Bench::new(1, 3_000);
@@ -52,7 +56,9 @@ fn a_refusal_among_thousands_of_leases_ends_and_evicts_nothing() {
     assert_eq!(bench.session.reserve(2_000).expect("what is left").blocks().len(), 2_000);
 }
 
-/// Leases that no turn of the evictor has seen count, on the ends of sequences and inside them, and so does the limit of who pays.
+/// Leases that no turn of the evictor has seen count, on the ends of sequences and inside them, and
+/// so does the limit of who pays.
+// Holds: RE2.
 #[test]
 fn a_refusal_says_what_there_is_and_evicts_nothing() {
     let mut dice = fastrand::Rng::with_seed(7);
@@ -81,6 +87,7 @@ fn a_refusal_says_what_there_is_and_evicts_nothing() {
     assert!(refusals > 100);
 }
 
+// Holds: RE10.
 #[test]
 fn an_empty_reservation_is_granted_even_when_nothing_is_left() {
     let bench = Bench::new(4, 2);
@@ -88,6 +95,7 @@ fn an_empty_reservation_is_granted_even_when_nothing_is_left() {
     assert_eq!(bench.session.reserve(0).expect("nothing asked").blocks().len(), 0);
 }
 
+// Holds: RE12.
 #[test]
 fn a_reservation_splits_from_its_front() {
     let bench = Bench::new(4, 8);
@@ -101,6 +109,7 @@ fn a_reservation_splits_from_its_front() {
     assert_eq!(bench.accounts(), [8, 0, 0, 0]);
 }
 
+// Holds: IN6.
 #[test]
 fn a_reservation_of_the_wrong_size_comes_back() {
     let bench = Bench::new(4, 16);
@@ -119,6 +128,7 @@ fn a_reservation_of_the_wrong_size_comes_back() {
     assert_eq!((bench.peek(&tokens), bench.stats().inserted_blocks), (8, 2));
 }
 
+// Holds: NU14.
 #[test]
 fn what_no_cache_can_be_is_refused_with_the_numbers() {
     let refused = |block_size, capacity| PrefixCache::builder(block_size, capacity).build().expect_err("refused");
@@ -132,6 +142,7 @@ fn what_no_cache_can_be_is_refused_with_the_numbers() {
     }
 }
 
+// Holds: EV16.
 #[test]
 fn policies_are_read_by_the_names_that_they_print() {
     for policy in PolicyKind::ALL.iter().copied() {

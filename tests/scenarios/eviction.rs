@@ -5,6 +5,7 @@ use radixkv::{Clock, PolicyKind, PrefixCache, Token};
 use crate::{Bench, sequence};
 
 /// Without a thread: each reservation that evicts does a slice of it.
+// Holds: EV14.
 #[test]
 fn reservations_bring_an_exchange_to_its_end() {
     let leaves = 3_000;
@@ -24,6 +25,7 @@ fn reservations_bring_an_exchange_to_its_end() {
 }
 
 /// Enough of them that the evictor looks ahead.
+// Holds: EV1.
 #[test]
 fn thousands_of_leaves_go_in_the_order_of_their_last_use() {
     let leaves = 6_000;
@@ -48,6 +50,7 @@ fn fork(bench: &Bench) -> [Vec<Token>; 2] {
     branches
 }
 
+// Holds: EV5.
 #[test]
 fn a_leaf_is_trimmed_from_its_tail_by_exactly_what_is_asked() {
     let bench = Bench::new(4, 16);
@@ -61,6 +64,7 @@ fn a_leaf_is_trimmed_from_its_tail_by_exactly_what_is_asked() {
     assert_eq!(bench.cache.evict(1), 0);
 }
 
+// Holds: RE1.
 #[test]
 fn a_reservation_evicts_exactly_what_is_missing() {
     let bench = Bench::new(4, 8);
@@ -73,6 +77,7 @@ fn a_reservation_evicts_exactly_what_is_missing() {
     assert_eq!(bench.accounts(), [5, 0, 3, 0]);
 }
 
+// Holds: EV6.
 #[test]
 fn a_parent_follows_its_last_child() {
     let bench = Bench::new(4, 16);
@@ -86,6 +91,7 @@ fn a_parent_follows_its_last_child() {
     assert_eq!(bench.accounts(), [16, 0, 0, 0]);
 }
 
+// Holds: LE2.
 #[test]
 fn a_lease_protects_its_path_and_nothing_beyond() {
     let bench = Bench::new(4, 16);
@@ -100,6 +106,7 @@ fn a_lease_protects_its_path_and_nothing_beyond() {
     assert_eq!(bench.cache.evict(99), 3);
 }
 
+// Holds: LE3.
 #[test]
 fn of_two_leases_the_other_still_protects() {
     let bench = Bench::new(4, 8);
@@ -121,6 +128,7 @@ fn of_two_leases_the_other_still_protects() {
     assert_eq!((bench.cache.evict(99), two.len_tokens()), (0, 16));
 }
 
+// Holds: LE2, NU2.
 #[test]
 fn leases_in_every_order_of_release_leave_nothing_protected() {
     let orders = [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]];
@@ -143,6 +151,7 @@ fn leases_in_every_order_of_release_leave_nothing_protected() {
     }
 }
 
+// Holds: LE6.
 #[test]
 fn a_lease_outlives_the_handles_of_its_cache() {
     let bench = Bench::new(4, 8);
@@ -154,7 +163,8 @@ fn a_lease_outlives_the_handles_of_its_cache() {
     carried.join().expect("released on another thread");
 }
 
-/// Three sequences at times 1, 2 and 3, the first matched again at 4 and 5; the order in which they go.
+/// Three sequences at times 1, 2 and 3, the first matched again at 4 and 5; the order in which they
+/// go.
 fn order(policy: PolicyKind) -> Vec<u32> {
     let bench = Bench::with_policy(4, 16, policy);
     for key in [1, 2, 3] {
@@ -172,6 +182,7 @@ fn order(policy: PolicyKind) -> Vec<u32> {
     gone
 }
 
+// Holds: EV2.
 #[test]
 fn every_policy_has_its_order() {
     assert_eq!(order(PolicyKind::Lru), [2, 3, 1]);
@@ -205,6 +216,7 @@ fn the_threshold_of_slru_is_a_setting() {
     );
 }
 
+// Holds: MA9, MA10.
 #[test]
 fn only_a_match_counts_as_use() {
     let bench = Bench::new(4, 16);
@@ -219,6 +231,7 @@ fn only_a_match_counts_as_use() {
     assert_eq!((bench.peek(&sequence(1, 8)), bench.peek(&sequence(2, 8))), (0, 8));
 }
 
+// Holds: MA15.
 #[test]
 fn a_request_that_resumes_is_one_hit() {
     let bench = Bench::with_policy(4, 16, PolicyKind::Lfu);
@@ -241,6 +254,7 @@ fn a_request_that_resumes_is_one_hit() {
     assert_eq!((bench.peek(&chunked), bench.peek(&twice)), (0, 8));
 }
 
+// Holds: AG3.
 #[test]
 fn two_replicas_fed_the_same_log_evict_alike() {
     for policy in PolicyKind::ALL.iter().copied() {
@@ -271,6 +285,7 @@ fn two_replicas_fed_the_same_log_evict_alike() {
     }
 }
 
+// Holds: EV7.
 #[test]
 fn a_partial_hit_renews_what_it_matched_and_nothing_beyond() {
     let bench = Bench::new(4, 16);
@@ -286,6 +301,7 @@ fn a_partial_hit_renews_what_it_matched_and_nothing_beyond() {
     }
 }
 
+// Holds: EV5, EV6.
 #[test]
 fn an_eviction_cascades_from_leaf_to_root() {
     let bench = Bench::new(4, 32);
@@ -294,7 +310,8 @@ fn an_eviction_cascades_from_leaf_to_root() {
     for (now, level) in (1..).zip(&levels) {
         bench.serve_at(now, level);
     }
-    // A lease in the middle holds the three levels up to it; the rest goes, from the leaf on, in one call.
+    // A lease in the middle holds the three levels up to it; the rest goes, from the leaf on, in
+    // one call.
     let held = bench.matched(&levels[2]);
     assert_eq!(bench.accounts(), [26, 0, 3, 3]);
     assert_eq!(bench.cache.evict(99), 3);
@@ -308,6 +325,7 @@ fn an_eviction_cascades_from_leaf_to_root() {
     assert_eq!((stats.runs, stats.points), (0, 0));
 }
 
+// Holds: EV10.
 #[test]
 fn one_step_of_the_evictor_takes_in_a_bounded_number_of_changes() {
     const LEASES: usize = 3_000;

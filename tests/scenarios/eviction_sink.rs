@@ -45,6 +45,7 @@ fn taken(seen: &Seen) -> Vec<(Vec<Token>, usize, EvictionReason, bool)> {
     std::mem::take(&mut seen.lock().expect("no panic"))
 }
 
+// Holds: RE3.
 #[test]
 fn it_receives_what_every_verb_evicts_and_nothing_else() {
     use EvictionReason::{Age, Capacity, Quota as OverQuota};
@@ -111,6 +112,7 @@ fn keeping() -> (Receiver<EvictedBatch>, Arc<AtomicUsize>, Keeping) {
     (from, Arc::clone(&passed_by), Keeping { to: Mutex::new(to), passed_by })
 }
 
+// Holds: RE4.
 #[test]
 fn what_it_keeps_is_reserved_and_a_thread_in_need_evicts_others_past_it() {
     let (kept, passed_by, sink) = keeping();
@@ -135,6 +137,7 @@ fn what_it_keeps_is_reserved_and_a_thread_in_need_evicts_others_past_it() {
     assert_eq!(bench.session.reserve(4).map(|blocks| blocks.len()), Ok(4), "they are free");
 }
 
+// Holds: RE4.
 #[test]
 fn who_waits_counts_on_what_it_keeps_and_is_woken_by_its_return() {
     let (kept, passed_by, sink) = keeping();
@@ -211,6 +214,7 @@ fn a_task_is_served_what_it_keeps() {
     assert_eq!(blocks.len(), 2);
 }
 
+// Holds: RE4.
 #[test]
 fn the_background_thread_counts_on_what_it_keeps() {
     let (kept, _, sink) = keeping();
@@ -237,6 +241,7 @@ fn the_background_thread_counts_on_what_it_keeps() {
     assert_eq!(bench.accounts(), [8, 0, 8, 0]);
 }
 
+// Holds: RE5.
 #[test]
 fn a_panic_in_it_loses_no_block() {
     let bench = bench(PrefixCache::builder(4, 4).eviction_sink(|_: EvictedBatch| panic!("planned")));
@@ -268,6 +273,7 @@ impl EvictionSink for BreakingMark {
     }
 }
 
+// Holds: RE5.
 #[test]
 fn blocks_without_a_mark_pass_it_by() {
     let (breaks, passed_by) = (Arc::new(AtomicBool::new(true)), Arc::new(AtomicUsize::new(0)));
@@ -284,6 +290,7 @@ fn blocks_without_a_mark_pass_it_by() {
 }
 
 /// The first in the list evicts, and breaks; the one behind it is served.
+// Holds: RE5.
 #[test]
 fn a_waiter_that_it_breaks_leaves_the_list() {
     let breaks = Arc::new(AtomicBool::new(true));
@@ -306,6 +313,7 @@ fn a_waiter_that_it_breaks_leaves_the_list() {
     assert_eq!((bench.cache.stats().waiting_requests, bench.accounts()), (0, [2, 0, 2, 0]));
 }
 
+// Holds: RE4.
 #[test]
 fn it_is_told_that_one_that_waits_needs_the_blocks() {
     let (kept, _, sink) = keeping();
@@ -327,7 +335,9 @@ fn it_is_told_that_one_that_waits_needs_the_blocks() {
     assert_eq!(waiter.join().expect("no panic"), Ok(2));
 }
 
-/// The sink waits for a thread that copies, and the task's executor parks between two polls: both by the same thread's token.
+/// The sink waits for a thread that copies, and the task's executor parks between two polls: both
+/// by the same thread's token.
+// Holds: RE4.
 #[cfg(feature = "async")]
 #[test]
 fn a_sink_that_parks_takes_no_wake_up_from_a_task() {
@@ -409,6 +419,7 @@ fn what_it_captures_may_use_the_cache_when_it_is_dropped() {
     assert_eq!(bench.accounts(), [4, 0, 0, 0]);
 }
 
+// Holds: RE6.
 #[test]
 fn ids_of_an_external_pool_come_back_once_it_has_dropped_them() {
     let (kept, _, sink) = keeping();
@@ -431,6 +442,7 @@ fn ids_of_an_external_pool_come_back_once_it_has_dropped_them() {
 }
 
 /// A thread that needs blocks comes to its end although it is left none.
+// Holds: RE4.
 #[test]
 fn one_that_caches_them_again_keeps_no_thread_from_its_blocks() {
     let cache = PrefixCache::builder(4, 4).clock(Clock::Logical).build().expect("sound");
@@ -487,6 +499,7 @@ impl EvictionSink for Marking {
     }
 }
 
+// Holds: RE3.
 #[test]
 fn a_batch_has_the_mark_of_its_eviction() {
     let (now, marks) = (Arc::new(AtomicU64::new(7)), Arc::default());
@@ -500,6 +513,7 @@ fn a_batch_has_the_mark_of_its_eviction() {
 }
 
 /// With one that drops what it is given, a cache does what it does without.
+// Holds: RE3.
 #[test]
 fn it_changes_no_choice() {
     let (seen, sink) = noting();
@@ -529,6 +543,7 @@ fn it_changes_no_choice() {
 }
 
 /// Threads that reserve, insert and wait, beside one that returns what the sink keeps.
+// Holds: RE5.
 #[test]
 fn threads_and_a_sink_that_keeps_for_a_while_lose_nothing() {
     let (kept, passed_by, sink) = keeping();
@@ -570,7 +585,9 @@ fn threads_and_a_sink_that_keeps_for_a_while_lose_nothing() {
     assert_eq!((stats.reserved_blocks, stats.waiting_requests, cache.validate()), (0, 0, Ok(())));
 }
 
-/// Gives blocks back a little later, from another thread, and looks that nobody has written to them until then.
+/// Gives blocks back a little later, from another thread, and looks that nobody has written to them
+/// until then.
+// Holds: RE6.
 #[test]
 fn nobody_writes_to_a_block_that_it_has() {
     const BLOCKS: usize = 32;

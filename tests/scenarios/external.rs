@@ -19,6 +19,7 @@ fn taken(bench: &Bench) -> Vec<u32> {
     blocks
 }
 
+// Holds: EP1.
 #[test]
 fn the_engines_ids_go_in_and_evicted_ones_come_out() {
     let bench = bench(4, 100);
@@ -36,6 +37,7 @@ fn the_engines_ids_go_in_and_evicted_ones_come_out() {
     assert_eq!((taken(&bench), bench.accounts()), (vec![70], [100, 0, 0, 0]));
 }
 
+// Holds: EP3, EP4.
 #[test]
 fn duplicates_come_back_at_once_or_with_the_evicted() {
     let bench = bench(4, 8);
@@ -58,6 +60,7 @@ fn duplicates_come_back_at_once_or_with_the_evicted() {
     assert!(bench.cache.external().expect("an external pool").adopt(&[4, 2]).is_ok());
 }
 
+// Holds: EP2.
 #[test]
 fn what_is_not_the_engines_is_refused_and_nothing_changes() {
     let bench = bench(4, 70);
@@ -77,6 +80,7 @@ fn what_is_not_the_engines_is_refused_and_nothing_changes() {
     assert_eq!((taken(&bench), bench.accounts()), (vec![5, 6, 7, 69], [70, 0, 0, 0]));
 }
 
+// Holds: EP5.
 #[test]
 fn each_pool_has_its_own_way_in() {
     let (external, own) = (bench(4, 8), Bench::new(4, 8));
@@ -85,6 +89,7 @@ fn each_pool_has_its_own_way_in() {
     assert!(own.cache.external().is_none() && external.cache.external().is_some());
 }
 
+// Holds: EP5.
 #[test]
 #[should_panic(expected = "the cache's own")]
 fn blocks_of_the_caches_own_stay_with_it() {
@@ -92,6 +97,7 @@ fn blocks_of_the_caches_own_stay_with_it() {
     bench.session.reserve(1).expect("free blocks").into_blocks();
 }
 
+// Holds: EP4.
 #[test]
 fn a_forked_block_goes_back_to_the_engine_with_its_last_holder() {
     let bench = bench(4, 8);
@@ -104,6 +110,7 @@ fn a_forked_block_goes_back_to_the_engine_with_its_last_holder() {
     assert_eq!((taken(&bench), bench.accounts()), (vec![], [8, 0, 0, 0]));
 }
 
+// Holds: BE4.
 #[test]
 fn the_background_evictor_keeps_a_stock_of_evicted_ids() {
     let watermarks = Watermarks::new(2, 5);
@@ -151,6 +158,7 @@ impl Engine {
     }
 }
 
+// Holds: EP1.
 #[test]
 fn engine_threads_and_a_cache_share_the_ids_and_lose_none() {
     const CAPACITY: usize = 48;
@@ -196,6 +204,7 @@ fn engine_threads_and_a_cache_share_the_ids_and_lose_none() {
 }
 
 /// Without settling, evicting or asking for numbers in between.
+// Holds: EP3.
 #[test]
 fn what_was_cleared_under_a_lease_is_taken_when_the_lease_has_gone() {
     let bench = bench(4, 16);

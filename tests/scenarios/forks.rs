@@ -1,4 +1,5 @@
-//! Forks: blocks that several reservations hold are counted once, copied before they are written to, returned once.
+//! Forks: blocks that several reservations hold are counted once, copied before they are written
+//! to, returned once.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -7,6 +8,7 @@ use radixkv::{InsertErrorKind, PrefixCache, Reservation, Session};
 
 use crate::{Bench, sequence};
 
+// Holds: RE14.
 #[test]
 fn a_forked_block_is_reserved_once_and_returned_once() {
     let bench = Bench::new(4, 8);
@@ -30,6 +32,7 @@ fn a_forked_block_is_reserved_once_and_returned_once() {
     assert_eq!(bench.accounts(), [8, 0, 0, 0]);
 }
 
+// Holds: RE12.
 #[test]
 fn a_reservation_grows_by_another_whichever_was_forked() {
     for forked in 0..4 {
@@ -52,6 +55,7 @@ fn a_reservation_grows_by_another_whichever_was_forked() {
     }
 }
 
+// Holds: RE13.
 #[test]
 #[should_panic(expected = "the reservation belongs to another cache")]
 fn a_reservation_does_not_grow_by_another_caches() {
@@ -70,6 +74,7 @@ fn a_reservation_that_was_not_forked_shares_nothing() {
     assert_eq!(fresh.len(), 1);
 }
 
+// Holds: RE15.
 #[test]
 fn the_last_block_is_copied_before_it_is_written_to() {
     let bench = Bench::new(4, 8);
@@ -90,6 +95,7 @@ fn the_last_block_is_copied_before_it_is_written_to() {
     assert_eq!(bench.accounts(), [8, 0, 0, 0]);
 }
 
+// Holds: IN7.
 #[test]
 fn a_block_enters_the_tree_from_one_reservation_alone() {
     let bench = Bench::new(4, 16);
@@ -140,7 +146,8 @@ struct Forks {
 }
 
 impl Forks {
-    /// Writes to every block of a fork, after copying those that are shared, and sees that no other thread writes there.
+    /// Writes to every block of a fork, after copying those that are shared, and sees that no other
+    /// thread writes there.
     fn write(&self, session: &Session, mut fork: Reservation, author: u64, stamp: u64) {
         for i in 0..fork.len() {
             if fork.is_shared(i) {
@@ -161,6 +168,7 @@ impl Forks {
     }
 }
 
+// Holds: RE14, RE15.
 #[test]
 fn threads_that_fork_and_let_go_return_every_block_once() {
     const THREADS: u64 = 4;

@@ -7,6 +7,7 @@ use radixkv::{AdoptError, BlockRequest, BuildError, PrefixCache, ReserveError};
 
 use crate::sequence;
 
+// Holds: IV10.
 #[test]
 fn a_cache_grows_by_segments() {
     let cache = PrefixCache::builder(2, 4).growable_to(200).build().expect("valid");
@@ -28,6 +29,7 @@ fn a_cache_grows_by_segments() {
     assert_eq!((stats.free_blocks, stats.evictable_blocks, cache.validate()), (100, 100, Ok(())));
 }
 
+// Holds: IV10.
 #[test]
 fn a_waiter_gets_blocks_that_come() {
     let cache = PrefixCache::builder(2, 4).growable_to(8).build().expect("valid");
@@ -50,6 +52,7 @@ fn a_waiter_gets_blocks_that_come() {
     });
 }
 
+// Holds: IV10.
 #[test]
 fn an_external_pool_need_not_be_known_at_the_start() {
     assert_eq!(PrefixCache::builder(2, 0).build().expect_err("nothing"), BuildError::ZeroCapacity);
@@ -86,6 +89,7 @@ fn an_external_pool_need_not_be_known_at_the_start() {
     );
 }
 
+// Holds: IV10.
 #[test]
 fn threads_that_grow_at_once_get_ids_of_their_own() {
     let cache = PrefixCache::builder(1, 1).growable_to(4_001).build().expect("valid");

@@ -1,4 +1,5 @@
-//! What handles are: where they may go, what they keep, and what becomes of those that outlive a clear.
+//! What handles are: where they may go, what they keep, and what becomes of those that outlive a
+//! clear.
 
 use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -10,6 +11,7 @@ use radixkv::{
 
 use crate::{Bench, sequence};
 
+// Holds: LE5.
 #[test]
 fn handles_are_shared_by_threads_and_a_session_goes_with_one() {
     fn is_shared<T: Send + Sync + 'static>() {}
@@ -21,7 +23,8 @@ fn handles_are_shared_by_threads_and_a_session_goes_with_one() {
     is_shared::<Reservation>();
     is_shared::<PendingCopy>();
 
-    // Of two candidates for one method the compiler would not choose: this is ambiguous for a type that is `Sync`.
+    // Of two candidates for one method the compiler would not choose: this is ambiguous for a type
+    // that is `Sync`.
     trait Alone<Why> {
         fn alone() {}
     }
@@ -31,6 +34,7 @@ fn handles_are_shared_by_threads_and_a_session_goes_with_one() {
     <Session as Alone<_>>::alone();
 }
 
+// Holds: LE8.
 #[test]
 fn a_forgotten_lease_keeps_its_path_for_good() {
     let bench = Bench::new(4, 8);
@@ -43,6 +47,7 @@ fn a_forgotten_lease_keeps_its_path_for_good() {
     assert_eq!((bench.peek(&tokens), bench.accounts()), (0, [6, 0, 0, 2]));
 }
 
+// Holds: MA9.
 #[test]
 fn a_clone_of_a_lease_is_a_lease_of_its_own_and_no_use() {
     let bench = Bench::with_policy(4, 8, PolicyKind::Lfu);
@@ -60,7 +65,9 @@ fn a_clone_of_a_lease_is_a_lease_of_its_own_and_no_use() {
     assert_eq!((bench.peek(&sequence(1, 8)), bench.peek(&sequence(2, 8))), (4, 8), "five clones are no hit");
 }
 
-/// Of `match_prefix_untouched`, or a clone: it counts once it is resumed, at the deepest prefix that it reaches.
+/// Of `match_prefix_untouched`, or a clone: it counts once it is resumed, at the deepest prefix
+/// that it reaches.
+// Holds: MA16.
 #[test]
 fn a_lease_that_is_no_use_counts_when_it_is_resumed() {
     for cloned in [false, true] {
@@ -76,6 +83,7 @@ fn a_lease_that_is_no_use_counts_when_it_is_resumed() {
     }
 }
 
+// Holds: MA17.
 #[test]
 fn resuming_into_a_buffer_gives_the_blocks_beyond_the_lease_alone() {
     let bench = Bench::new(4, 16);
@@ -90,7 +98,9 @@ fn resuming_into_a_buffer_gives_the_blocks_beyond_the_lease_alone() {
     assert_eq!((lease.len_tokens(), beyond.len()), (16, 0));
 }
 
-/// The lease's own blocks stay, and what other leases keep beyond it is found from there; lookups find none of it.
+/// The lease's own blocks stay, and what other leases keep beyond it is found from there; lookups
+/// find none of it.
+// Holds: MA18.
 #[test]
 fn leases_of_a_cleared_tree_go_on_finding_what_leases_keep_there() {
     let bench = Bench::new(4, 16);
@@ -112,6 +122,7 @@ fn leases_of_a_cleared_tree_go_on_finding_what_leases_keep_there() {
 }
 
 /// Every verb, every handle of another cache, and sequences that are shorter than their lease.
+// Holds: MA19.
 #[test]
 fn misuse_panics_in_every_verb_and_changes_nothing() {
     let (bench, other) = (Bench::new(4, 8), Bench::new(4, 8));
@@ -183,6 +194,7 @@ fn misuse_panics_in_every_verb_and_changes_nothing() {
 }
 
 /// Its verbs do nothing once the cache is gone, and it does not keep the cache.
+// Holds: QU15.
 #[test]
 fn a_namespace_outlives_its_cache() {
     let bench = Bench::new(4, 8);
@@ -199,6 +211,7 @@ fn a_namespace_outlives_its_cache() {
     assert_eq!(tenant.name().parts().collect::<Vec<_>>(), ["tenant"]);
 }
 
+// Holds: NS7.
 #[test]
 fn the_default_namespace_is_cleared_where_it_is_dropped() {
     let bench = Bench::new(4, 8);
@@ -209,6 +222,7 @@ fn the_default_namespace_is_cleared_where_it_is_dropped() {
     assert_eq!(bench.peek(&sequence(1, 8)), 8, "it takes on");
 }
 
+// Holds: NS2.
 #[test]
 fn handles_on_namespaces_are_equal_where_they_lead_into_the_same_trees() {
     let bench = Bench::new(4, 8);
@@ -223,6 +237,7 @@ fn handles_on_namespaces_are_equal_where_they_lead_into_the_same_trees() {
 }
 
 /// Through a handle on a namespace that was dropped nothing is found, and nothing can be put in.
+// Holds: NS5.
 #[test]
 fn a_dropped_namespace_is_empty_for_good() {
     let bench = Bench::new(4, 8);

@@ -11,6 +11,7 @@ fn blocks(bench: &Bench, tokens: &[u32]) -> Vec<u32> {
     bench.session.match_prefix(&bench.space, tokens).blocks().to_vec()
 }
 
+// Holds: IV1.
 #[test]
 fn an_idle_block_goes_with_all_beyond_it() {
     let bench = Bench::new(2, 16);
@@ -36,6 +37,7 @@ fn an_idle_block_goes_with_all_beyond_it() {
     assert_eq!((stats.invalidated_blocks, stats.inserted_blocks, stats.evicted_blocks), (12, 12, 0));
 }
 
+// Holds: IV1.
 #[test]
 fn what_is_leased_stays_until_it_is_released_and_is_found_by_nobody() {
     let bench = Bench::new(2, 16);
@@ -62,6 +64,7 @@ fn what_is_leased_stays_until_it_is_released_and_is_found_by_nobody() {
     assert_eq!((bench.cache.evict(16), bench.accounts()), (6, [16, 0, 0, 0]));
 }
 
+// Holds: IV2.
 #[test]
 fn a_run_that_goes_whole_leaves_its_place_to_another() {
     for keys in [Keys::Tokens, Keys::Bigrams] {
@@ -93,6 +96,7 @@ fn a_run_that_goes_whole_leaves_its_place_to_another() {
     }
 }
 
+// Holds: IV1.
 #[test]
 fn retentions_of_what_is_wrong_end() {
     let bench = Bench::new(1, 8);
@@ -109,6 +113,7 @@ fn retentions_of_what_is_wrong_end() {
     assert_eq!((bench.peek(&prompt), bench.accounts()), (1, [7, 0, 0, 1]));
 }
 
+// Holds: IV6.
 #[test]
 fn a_cleared_and_a_dropped_namespace_end_with_what_was_hidden_in_them() {
     let bench = Bench::new(1, 16);
@@ -132,7 +137,9 @@ fn a_cleared_and_a_dropped_namespace_end_with_what_was_hidden_in_them() {
     }
 }
 
-/// A cache that is dropped while blocks are hidden frees them with all else: the leak checkers see to it.
+/// A cache that is dropped while blocks are hidden frees them with all else: the leak checkers see
+/// to it.
+// Holds: IV6.
 #[test]
 fn a_cache_ends_while_something_is_hidden() {
     let bench = Bench::new(1, 16);
@@ -144,7 +151,9 @@ fn a_cache_ends_while_something_is_hidden() {
     drop((late, early));
 }
 
-/// A branch inside a block keeps the block's beginning shown; a partial hit there is the branch's own copy.
+/// A branch inside a block keeps the block's beginning shown; a partial hit there is the branch's
+/// own copy.
+// Holds: IV1.
 #[test]
 fn no_partial_hit_is_of_a_block_that_is_wrong_and_held() {
     let bench = Bench::new(4, 64);
@@ -159,6 +168,7 @@ fn no_partial_hit_is_of_a_block_that_is_wrong_and_held() {
     drop((held, beside));
 }
 
+// Holds: IV3.
 #[test]
 fn leases_of_namespaces_that_were_cleared_learn_of_it_too() {
     for end in [Namespace::clear, Namespace::remove] {
@@ -181,6 +191,7 @@ fn leases_of_namespaces_that_were_cleared_learn_of_it_too() {
 }
 
 /// Wide, deep, and with many branches on one run: in slices.
+// Holds: IV4.
 #[test]
 fn many_runs_go_in_slices() {
     let bench = Bench::new(1, 4_096);

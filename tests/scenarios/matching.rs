@@ -4,6 +4,7 @@ use radixkv::Token;
 
 use crate::{Bench, sequence};
 
+// Holds: MA5.
 #[test]
 fn an_empty_cache_matches_nothing() {
     let bench = Bench::new(4, 8);
@@ -14,6 +15,7 @@ fn an_empty_cache_matches_nothing() {
     assert_eq!(bench.accounts(), [8, 0, 0, 0]);
 }
 
+// Holds: MA7.
 #[test]
 fn an_exact_match_gives_the_inserted_blocks_in_order() {
     let bench = Bench::new(4, 8);
@@ -31,6 +33,7 @@ fn an_exact_match_gives_the_inserted_blocks_in_order() {
     assert_eq!((lease.len_tokens(), buffer), (12, given));
 }
 
+// Holds: MA6.
 #[test]
 fn a_match_that_ends_at_an_odd_token_is_rounded_down() {
     let bench = Bench::new(4, 8);
@@ -52,6 +55,7 @@ fn a_difference_inside_a_block_gives_the_blocks_before_it() {
     assert_eq!(bench.matched_len(&[1, 99, 3, 5]), 0);
 }
 
+// Holds: IN5.
 #[test]
 fn sequences_that_part_inside_a_block_are_both_whole() {
     let bench = Bench::new(4, 16);
@@ -67,6 +71,7 @@ fn sequences_that_part_inside_a_block_are_both_whole() {
     assert_eq!(bench.accounts(), [11, 0, 0, 5]);
 }
 
+// Holds: IN2.
 #[test]
 fn a_duplicate_insert_gives_the_cached_blocks_and_hands_back_the_others() {
     let bench = Bench::new(4, 16);
@@ -85,6 +90,7 @@ fn a_duplicate_insert_gives_the_cached_blocks_and_hands_back_the_others() {
     assert_eq!(bench.accounts(), [13, 0, 0, 3]);
 }
 
+// Holds: IN1.
 #[test]
 fn an_insert_that_is_half_cached_uses_only_the_blocks_it_needs() {
     let bench = Bench::new(4, 16);
@@ -101,6 +107,7 @@ fn an_insert_that_is_half_cached_uses_only_the_blocks_it_needs() {
     assert_eq!((first.len_tokens(), inserted.dropped_tokens), (8, 1));
 }
 
+// Holds: IN1.
 #[test]
 fn a_key_shorter_than_a_block_stores_nothing_and_says_so() {
     let bench = Bench::new(16, 4);
@@ -112,6 +119,7 @@ fn a_key_shorter_than_a_block_stores_nothing_and_says_so() {
     assert_eq!(bench.accounts(), [4, 0, 0, 0]);
 }
 
+// Holds: MA15.
 #[test]
 fn a_match_resumes_from_its_lease() {
     let bench = Bench::new(4, 16);
@@ -126,6 +134,7 @@ fn a_match_resumes_from_its_lease() {
     assert_eq!(found.blocks(), whole.blocks());
 }
 
+// Holds: MA1, MA6.
 #[test]
 fn every_depth_of_divergence_matches_to_the_block() {
     const LEN: usize = 2_000;
@@ -146,6 +155,7 @@ fn every_depth_of_divergence_matches_to_the_block() {
     }
 }
 
+// Holds: MA1.
 #[test]
 fn branches_at_every_depth_are_all_found_again() {
     const LEN: usize = 96;
@@ -164,7 +174,9 @@ fn branches_at_every_depth_are_all_found_again() {
     }
 }
 
-/// A request with two cached branches below a shared prompt, and what every prompt in between finds.
+/// A request with two cached branches below a shared prompt, and what every prompt in between
+/// finds.
+// Holds: MA2.
 #[test]
 fn one_branch_and_the_four_matches_around_it() {
     let bench = Bench::new(4, 16);
@@ -184,7 +196,8 @@ fn one_branch_and_the_four_matches_around_it() {
     assert_eq!(bench.accounts(), [16, 0, 0, 0]);
 }
 
-/// A caller that keys by pairs of tokens passes pairs: n tokens are n - 1 of them, and the last differs with the next token.
+/// A caller that keys by pairs of tokens passes pairs: n tokens are n - 1 of them, and the last
+/// differs with the next token.
 #[test]
 fn keys_of_token_pairs_match_one_less() {
     let bench = Bench::new(1, 16);
@@ -196,7 +209,9 @@ fn keys_of_token_pairs_match_one_less() {
     assert_eq!(bench.matched_len(&pairs(&[1])), 0);
 }
 
-/// No hash decides, so none can be forced to collide: under one point every first token finds its own branch alone.
+/// No hash decides, so none can be forced to collide: under one point every first token finds its
+/// own branch alone.
+// Holds: MA2.
 #[test]
 fn first_tokens_that_share_their_low_or_high_bits_never_meet() {
     let bench = Bench::new(1, 4_200);

@@ -7,6 +7,7 @@ use crate::{Bench, sequence};
 /// Bytes of a token, and of the id of a block.
 const TOKEN: usize = size_of::<Token>();
 
+// Holds: NU12.
 #[test]
 fn many_sequences_on_one_shared_prefix_stay_within_twice_their_payload() {
     let (sequences, shared, tail): (usize, usize, usize) =
@@ -40,6 +41,7 @@ fn a_shared_prompt_with_three_branches_takes_few_runs_and_points() {
     }
 }
 
+// Holds: NU7.
 #[test]
 fn branches_that_come_and_go_leave_nothing() {
     for block_size in [1, 16] {
@@ -53,7 +55,8 @@ fn branches_that_come_and_go_leave_nothing() {
             assert!(bench.cache.evict(usize::MAX) > 0);
             bench.stats()
         });
-        // A held run may keep a point for each of its blocks, and garbage waits for its epoch; neither adds up.
+        // A held run may keep a point for each of its blocks, and garbage waits for its epoch;
+        // neither adds up.
         let (first, last) = (rounds[0], rounds[3]);
         assert_eq!((first.runs, last.runs), (before.runs, before.runs));
         assert_eq!(first.points, last.points);
@@ -75,6 +78,7 @@ fn thousand_branches(bench: &Bench, trunk: &[Token]) {
     }
 }
 
+// Holds: NU7.
 #[test]
 fn the_index_weighs_no_less_than_its_parts_and_gives_all_of_it_back() {
     const SEQUENCES: usize = 2_000;
@@ -85,7 +89,8 @@ fn the_index_weighs_no_less_than_its_parts_and_gives_all_of_it_back() {
     }
     let stats = bench.stats();
     assert_eq!((stats.runs, stats.points), (SEQUENCES, SEQUENCES));
-    // A run and its end each fill a cache line, beside two tokens, two block ids and what leads to the run.
+    // A run and its end each fill a cache line, beside two tokens, two block ids and what leads to
+    // the run.
     let least = SEQUENCES * (64 + 64 + 4 * TOKEN + size_of::<usize>());
     assert!(stats.index_bytes - empty >= least, "{} bytes, {least} at least", stats.index_bytes - empty);
     assert_eq!(bench.cache.evict(usize::MAX), 2 * SEQUENCES);
@@ -109,7 +114,9 @@ fn a_namespace_weighs_something_until_it_is_forgotten() {
     assert!(bench.stats().index_bytes < empty + weighed / 10);
 }
 
-/// A namespace that is kept for its quota weighs what it weighed empty, whatever came and went in it.
+/// A namespace that is kept for its quota weighs what it weighed empty, whatever came and went in
+/// it.
+// Holds: NU8.
 #[test]
 fn a_namespace_that_is_kept_for_its_quota_weighs_what_it_weighs_empty() {
     let bench = Bench::new(1, 8);
@@ -130,7 +137,9 @@ fn a_namespace_that_is_kept_for_its_quota_weighs_what_it_weighs_empty() {
     assert_eq!(bench.stats().index_bytes, empty);
 }
 
-/// What was gathered for listeners, or waits for them in their channels, keeps its tokens as long as they listen.
+/// What was gathered for listeners, or waits for them in their channels, keeps its tokens as long
+/// as they listen.
+// Holds: CE6.
 #[test]
 fn the_last_listener_takes_along_the_tokens_that_were_kept_for_it() {
     let bench = Bench::new(1, 64);

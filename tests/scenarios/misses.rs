@@ -1,4 +1,5 @@
-//! Why a lookup misses: marks of blocks that were there, of runs and pieces that went whole and of parts of them.
+//! Why a lookup misses: marks of blocks that were there, of runs and pieces that went whole and of
+//! parts of them.
 
 use radixkv::{Keys, Lease, Namespace, NamespaceName, PrefixCache, Session, Token};
 
@@ -36,6 +37,7 @@ impl Marked {
     }
 }
 
+// Holds: NU4.
 #[test]
 fn pairs_that_were_evicted_are_known_again() {
     let marked = Marked::new(2, 64, Keys::Bigrams);
@@ -46,6 +48,7 @@ fn pairs_that_were_evicted_are_known_again() {
     assert_eq!(marked.missed(&tokens), [4, 0]);
 }
 
+// Holds: NU4.
 #[test]
 fn a_run_that_begins_inside_a_block_is_known_again() {
     let marked = Marked::new(4, 64, Keys::Tokens);
@@ -55,7 +58,9 @@ fn a_run_that_begins_inside_a_block_is_known_again() {
     assert_eq!(marked.missed(&[1, 1, 2, 2]), [4, 0]);
 }
 
-/// Others have taken the places of its first marks: the evictor leaves one anew, by what the run knows of its first block.
+/// Others have taken the places of its first marks: the evictor leaves one anew, by what the run
+/// knows of its first block.
+// Holds: NU4.
 #[test]
 fn runs_of_long_ago_are_known_again() {
     for keys in [Keys::Tokens, Keys::Bigrams] {
@@ -70,6 +75,7 @@ fn runs_of_long_ago_are_known_again() {
     }
 }
 
+// Holds: NU4.
 #[test]
 fn what_a_trim_took_of_a_branch_is_known_again() {
     let marked = Marked::new(4, 64, Keys::Tokens);
@@ -81,6 +87,7 @@ fn what_a_trim_took_of_a_branch_is_known_again() {
     drop(held);
 }
 
+// Holds: NU4.
 #[test]
 fn a_piece_that_was_appended_and_evicted_is_known_again() {
     let marked = Marked::new(4, 64, Keys::Tokens);

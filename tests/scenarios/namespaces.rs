@@ -4,6 +4,7 @@ use radixkv::{InsertErrorKind, Session};
 
 use crate::{Bench, sequence};
 
+// Holds: NS1.
 #[test]
 fn parts_of_a_namespace_are_not_joined() {
     let bench = Bench::new(4, 64);
@@ -20,6 +21,7 @@ fn parts_of_a_namespace_are_not_joined() {
     assert_eq!(bench.accounts(), [52, 0, 12, 0]);
 }
 
+// Holds: NS2.
 #[test]
 fn a_namespace_resolved_twice_is_one() {
     let bench = Bench::new(4, 8);
@@ -31,6 +33,7 @@ fn a_namespace_resolved_twice_is_one() {
     assert_eq!(bench.session.match_prefix(&again, &tokens).len_tokens(), 8);
 }
 
+// Holds: NS5.
 #[test]
 fn dropping_a_namespace_frees_its_own_blocks_only() {
     let bench = Bench::new(4, 16);
@@ -47,6 +50,7 @@ fn dropping_a_namespace_frees_its_own_blocks_only() {
     assert_eq!(bench.session.peek(&fresh, &tokens), 0);
 }
 
+// Holds: NS3.
 #[test]
 fn a_cleared_path_is_free_when_its_last_lease_is() {
     let bench = Bench::new(4, 16);
@@ -64,6 +68,7 @@ fn a_cleared_path_is_free_when_its_last_lease_is() {
     assert_eq!(bench.accounts(), [16, 0, 0, 0]);
 }
 
+// Holds: NS3.
 #[test]
 fn a_cleared_sequence_is_cached_anew_beside_its_leased_past() {
     let bench = Bench::new(4, 16);
@@ -77,6 +82,7 @@ fn a_cleared_sequence_is_cached_anew_beside_its_leased_past() {
     assert_eq!((new.len_tokens(), bench.peek(&tokens)), (8, 8));
 }
 
+// Holds: IN8.
 #[test]
 fn an_insert_from_before_a_clear_or_a_drop_is_refused() {
     let bench = Bench::new(4, 16);
@@ -100,6 +106,7 @@ fn an_insert_from_before_a_clear_or_a_drop_is_refused() {
     assert_eq!(bench.accounts(), [16, 0, 0, 0]);
 }
 
+// Holds: NS9.
 #[test]
 fn a_namespace_of_another_cache_is_refused() {
     let (ours, theirs) = (Bench::new(4, 8), Bench::new(4, 8));
@@ -113,6 +120,7 @@ fn a_namespace_of_another_cache_is_refused() {
 }
 
 /// Whether the evictor has heard of the lease or not, at the end of a sequence or inside it.
+// Holds: NS4.
 #[test]
 fn a_namespace_in_use_is_not_cleared_if_unused() {
     let bench = Bench::new(2, 32);

@@ -9,6 +9,7 @@ use crate::{Bench, sequence};
 const BLOCKS: usize = 64;
 const THREADS: u32 = 2;
 
+// Holds: NU1.
 #[test]
 fn the_four_numbers_of_blocks_add_up_whatever_is_under_way() {
     let cache = PrefixCache::builder(4, BLOCKS).build().expect("sound");

@@ -1,4 +1,5 @@
-//! Equal ranks, one time for many verbs, and late times: the order is a function of what was done, and of nothing else.
+//! Equal ranks, one time for many verbs, and late times: the order is a function of what was done,
+//! and of nothing else.
 
 use std::time::Duration;
 
@@ -22,6 +23,7 @@ fn evicted(bench: &Bench, keys: std::ops::Range<u32>) -> Vec<u32> {
     order
 }
 
+// Holds: EV3.
 #[test]
 fn equal_ranks_go_in_the_order_in_which_they_were_inserted() {
     for policy in PolicyKind::ALL.iter().copied() {
@@ -40,8 +42,8 @@ fn equal_ranks_go_in_the_order_in_which_they_were_inserted() {
     }
 }
 
-/// What a random log at few times leaves, in the order in which it goes; `looks` says after which steps the numbers are
-/// read.
+/// What a random log at few times leaves, in the order in which it goes; `looks` says after which
+/// steps the numbers are read.
 fn order_of(log: u64, policy: PolicyKind, looks: impl Fn(usize) -> bool) -> Vec<u32> {
     let bench = Bench::with_policy(4, 48, policy);
     let mut dice = Rng::with_seed(log);
@@ -63,6 +65,7 @@ fn order_of(log: u64, policy: PolicyKind, looks: impl Fn(usize) -> bool) -> Vec<
     evicted(&bench, 0..12)
 }
 
+// Holds: EV4.
 #[test]
 fn where_one_looks_changes_no_order() {
     for log in 0..400 {
@@ -74,6 +77,7 @@ fn where_one_looks_changes_no_order() {
 }
 
 /// Another policy and back again.
+// Holds: EV4.
 #[test]
 fn an_exchange_of_the_policy_changes_no_order_of_equals() {
     let bench = Bench::new(4, 16);
@@ -85,7 +89,9 @@ fn an_exchange_of_the_policy_changes_no_order_of_equals() {
     assert_eq!(evicted(&bench, 0..8), (0..8).collect::<Vec<_>>());
 }
 
-/// Ids that are handed out after a clear are the same in every run: here in two caches of one process.
+/// Ids that are handed out after a clear are the same in every run: here in two caches of one
+/// process.
+// Holds: AG4.
 #[test]
 fn clearing_many_namespaces_leaves_the_same_blocks_to_be_taken_first() {
     let ids = || {
@@ -107,6 +113,7 @@ fn clearing_many_namespaces_leaves_the_same_blocks_to_be_taken_first() {
 /// Times at which fewer bits than a time has would not do.
 const LATE: [u64; 6] = [0, (1 << 56) - 1, 1_800_000_000_000_000_000, (1 << 63) - 2, (1 << 63) - 1, u64::MAX - 20];
 
+// Holds: AG8, PR11.
 #[test]
 fn a_use_undoes_a_demotion_at_any_time_and_at_the_same_one() {
     let (used, other) = (sequence(1, 4), sequence(2, 4));
@@ -126,6 +133,7 @@ fn a_use_undoes_a_demotion_at_any_time_and_at_the_same_one() {
 }
 
 /// What uses a prefix: in each way it is demoted no longer.
+// Holds: PR11.
 #[test]
 fn every_use_undoes_a_demotion_for_all_blocks_that_it_passes() {
     let uses: [fn(&Bench, &[Token]); 5] = [
@@ -163,6 +171,7 @@ fn every_use_undoes_a_demotion_for_all_blocks_that_it_passes() {
     }
 }
 
+// Holds: AG8.
 #[test]
 fn a_priority_expires_at_the_step_it_says_however_late() {
     for time in LATE {

@@ -38,6 +38,7 @@ fn an_odd_token_is_reached_inside_a_block() {
     assert!(bench.partial(&[1, 2, 99, 5], 1).1.is_none());
 }
 
+// Holds: PH1.
 #[test]
 fn a_partial_hit_has_at_least_the_tokens_asked_for() {
     let bench = Bench::new(8, 8);
@@ -54,6 +55,7 @@ fn a_partial_hit_has_at_least_the_tokens_asked_for() {
     assert_eq!(bench.agreed(&sequence(1, 23), 1), Some(7));
 }
 
+// Holds: PH1.
 #[test]
 fn a_prompt_that_parts_in_its_first_block_hits_it() {
     let bench = Bench::new(16, 4);
@@ -62,6 +64,7 @@ fn a_prompt_that_parts_in_its_first_block_hits_it() {
     assert_eq!((matched, hit.map(|hit| hit.len_tokens())), (0, Some(9)));
 }
 
+// Holds: PH1.
 #[test]
 fn of_several_blocks_the_one_that_agrees_longest_is_hit() {
     let bench = Bench::new(8, 16);
@@ -84,6 +87,7 @@ fn of_several_blocks_the_one_that_agrees_longest_is_hit() {
     assert!(hit.len_tokens() == 4 && candidates.contains(&hit.block()), "{hit:?} is none of {candidates:?}");
 }
 
+// Holds: PH2.
 #[test]
 fn a_block_is_found_where_the_run_it_branched_from_was_evicted() {
     let bench = Bench::new(8, 8);
@@ -98,6 +102,7 @@ fn a_block_is_found_where_the_run_it_branched_from_was_evicted() {
     assert_eq!(bench.agreed(&sequence(1, 16), 1), None);
 }
 
+// Holds: PH2.
 #[test]
 fn what_was_evicted_a_moment_ago_does_not_hide_a_shorter_hit() {
     let bench = Bench::new(8, 8);
@@ -109,6 +114,7 @@ fn what_was_evicted_a_moment_ago_does_not_hide_a_shorter_hit() {
     assert_eq!(bench.agreed(&sequence(1, 16), 1), Some(3));
 }
 
+// Holds: PH3.
 #[test]
 fn the_source_stays_until_the_hit_is_dropped() {
     let bench = Bench::new(4, 4);
@@ -128,6 +134,7 @@ fn the_source_stays_until_the_hit_is_dropped() {
     assert_eq!(bench.accounts(), [4, 0, 0, 0]);
 }
 
+// Holds: MA9.
 #[test]
 fn a_partial_hit_is_no_use_of_its_source() {
     let bench = Bench::new(4, 4);
@@ -141,6 +148,7 @@ fn a_partial_hit_is_no_use_of_its_source() {
     assert_eq!((bench.peek(&sequence(1, 8)), bench.peek(&sequence(3, 8))), (4, 8));
 }
 
+// Holds: MA19.
 #[test]
 #[should_panic(expected = "belongs to another cache")]
 fn a_lease_of_another_cache_has_no_partial_hit() {

@@ -1,4 +1,5 @@
-//! Many points on one run: the same answers as the reference, and no trim that looks at all of them.
+//! Many points on one run: the same answers as the reference, and no trim that looks at all of
+//! them.
 
 use fastrand::Rng;
 use radixkv::{Lease, PolicyKind, Token};
@@ -76,6 +77,7 @@ fn branch(depth: usize) -> Vec<Token> {
     tokens
 }
 
+// Holds: EV9.
 #[test]
 fn a_run_of_many_points_answers_as_the_reference_does() {
     let sequences: Vec<_> = (1..LEN).map(branch).chain([sequence(1, LEN)]).collect();
@@ -116,6 +118,7 @@ fn a_run_of_many_points_answers_as_the_reference_does() {
 }
 
 /// Leases that are there before the points become many, and go afterwards, the deepest first.
+// Holds: EV9.
 #[test]
 fn leases_protect_while_points_become_many_and_few_again() {
     let bench = Bench::new(1, 2 * LEN);

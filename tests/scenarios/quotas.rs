@@ -41,6 +41,7 @@ fn holdings(bench: &Bench, space: &Namespace) -> [usize; 3] {
     [stats.cached_blocks, stats.protected_blocks, stats.reserved_blocks]
 }
 
+// Holds: QU1.
 #[test]
 fn a_namespace_over_its_quota_evicts_its_own_in_the_policys_order() {
     let bench = Bench::new(4, 32);
@@ -59,6 +60,7 @@ fn a_namespace_over_its_quota_evicts_its_own_in_the_policys_order() {
 }
 
 /// With inline eviction an insert sees to it at once; a lookup never evicts.
+// Holds: QU1.
 #[test]
 fn an_insert_over_the_quota_pays_at_once() {
     let bench = Bench::new(4, 32);
@@ -78,6 +80,7 @@ fn an_insert_over_the_quota_pays_at_once() {
     assert_eq!(bench.session.peek(&tenant, &sequence(2, 12)), 8, "trimmed to the block");
 }
 
+// Holds: QU2.
 #[test]
 fn an_eviction_takes_victims_over_their_quota_first_and_no_more_than_asked() {
     let bench = Bench::new(4, 8);
@@ -99,6 +102,7 @@ fn an_eviction_takes_victims_over_their_quota_first_and_no_more_than_asked() {
 }
 
 /// Whichever was used last, and whichever was limited to less.
+// Holds: QU2.
 #[test]
 fn of_namespaces_over_their_quotas_the_one_that_was_limited_first_pays_first() {
     let bench = Bench::new(4, 16);
@@ -115,6 +119,7 @@ fn of_namespaces_over_their_quotas_the_one_that_was_limited_first_pays_first() {
     assert_eq!((bench.cache.evict(1), cached()), (1, [1, 1]));
 }
 
+// Holds: QU3.
 #[test]
 fn the_quota_of_a_full_namespace_is_lowered_raised_and_taken_away() {
     let bench = Bench::with_policy(4, 2_000, PolicyKind::Mru);
@@ -135,6 +140,7 @@ fn the_quota_of_a_full_namespace_is_lowered_raised_and_taken_away() {
     assert_eq!(holdings(&bench, &tenant), [650, 0, 0]);
 }
 
+// Holds: QU4.
 #[test]
 fn a_reservation_beyond_the_quota_is_refused_with_the_numbers() {
     let bench = Bench::new(4, 32);
@@ -168,6 +174,7 @@ fn a_reservation_beyond_the_quota_is_refused_with_the_numbers() {
     assert_eq!(holdings(&bench, &tenant), [1, 0, 0]);
 }
 
+// Holds: QU10.
 #[test]
 fn duplicates_forks_and_other_namespaces_keep_the_count() {
     let bench = Bench::new(4, 32);
@@ -200,6 +207,7 @@ fn duplicates_forks_and_other_namespaces_keep_the_count() {
 }
 
 /// Whatever a tenant does, its leases and reservations hold no more than the sum of its limits.
+// Holds: QU5.
 #[test]
 fn a_tenant_holds_no_more_than_its_limits_together() {
     let bench = Bench::new(4, 64);
@@ -229,6 +237,7 @@ fn a_tenant_holds_no_more_than_its_limits_together() {
     assert!(holdings(&bench, &tenant)[0] <= 10);
 }
 
+// Holds: QU19.
 #[test]
 fn clearing_keeps_the_quota_and_dropping_ends_it() {
     let bench = Bench::new(4, 32);
@@ -255,6 +264,7 @@ fn clearing_keeps_the_quota_and_dropping_ends_it() {
     assert_eq!((holdings(&bench, &again), holdings(&bench, &tenant)), ([9, 0, 0], [0, 0, 0]));
 }
 
+// Holds: QU10.
 #[test]
 fn blocks_that_are_put_together_count_on() {
     let bench = Bench::new(4, 8);
@@ -276,8 +286,9 @@ fn blocks_that_are_put_together_count_on() {
     assert_eq!((holdings(&bench, &space), bench.cache.stats().free_blocks), ([0, 0, 0], 8));
 }
 
-/// Blocks that the default namespace paid for, appended to a reservation that another one pays for: the insert moves their
-/// charge, within the limit.
+/// Blocks that the default namespace paid for, appended to a reservation that another one pays for:
+/// the insert moves their charge, within the limit.
+// Holds: QU6.
 #[test]
 fn an_insert_charges_what_another_namespace_paid_for() {
     for extra in [1, 3, 7] {
@@ -331,8 +342,9 @@ fn parts_of_what_forks_share_keep_their_own_charges() {
     assert_eq!(counts(), [0, 0]);
 }
 
-/// Blocks that a namespace without a limit pays for get cached in one with a limit only as far as that allows; duplicates are
-/// still paid for by the first.
+/// Blocks that a namespace without a limit pays for get cached in one with a limit only as far as
+/// that allows; duplicates are still paid for by the first.
+// Holds: QU6.
 #[test]
 fn no_namespace_pays_for_what_another_one_caches() {
     let bench = Bench::new(4, 64);
@@ -361,6 +373,7 @@ fn no_namespace_pays_for_what_another_one_caches() {
 }
 
 /// The default namespace pays for what names no other one, once it has a limit.
+// Holds: QU6.
 #[test]
 fn the_default_namespace_pays_by_default() {
     let bench = Bench::new(4, 16);
@@ -376,6 +389,7 @@ fn the_default_namespace_pays_by_default() {
 }
 
 /// The same in parts, with duplicates, and in the wrong namespace.
+// Holds: QU10.
 #[test]
 fn a_charge_for_some_of_the_blocks_comes_to_nothing_whatever_becomes_of_them() {
     let bench = Bench::new(4, 64);
@@ -399,7 +413,9 @@ fn a_charge_for_some_of_the_blocks_comes_to_nothing_whatever_becomes_of_them() {
     }
 }
 
-/// What does not go together stays apart: the one is as it was, the other gives its blocks back, shared or not.
+/// What does not go together stays apart: the one is as it was, the other gives its blocks back,
+/// shared or not.
+// Holds: RE13.
 #[test]
 fn reservations_of_two_namespaces_are_refused_before_anything_moves() {
     let bench = Bench::new(4, 32);
@@ -420,6 +436,7 @@ fn reservations_of_two_namespaces_are_refused_before_anything_moves() {
 }
 
 /// The table of candidates grows while they are sorted into groups.
+// Holds: QU3.
 #[test]
 fn a_limit_takes_hold_while_candidates_come() {
     for first in [300, 700, 2_000] {
@@ -447,6 +464,7 @@ fn a_limit_takes_hold_while_candidates_come() {
 }
 
 /// However much that is, and whether it was taken in before or not.
+// Holds: QU1.
 #[test]
 fn an_insert_pays_all_that_its_namespace_owes() {
     for (runs, blocks, settled) in
@@ -466,6 +484,7 @@ fn an_insert_pays_all_that_its_namespace_owes() {
     }
 }
 
+// Holds: NS7.
 #[test]
 fn dropping_the_default_namespace_clears_it_and_keeps_its_quota() {
     let bench = Bench::new(4, 10);
@@ -488,6 +507,7 @@ fn dropping_the_default_namespace_clears_it_and_keeps_its_quota() {
 }
 
 /// What it asks for is not there: while it looks, it is charged for nothing.
+// Holds: QU17.
 #[test]
 fn an_attempt_in_vain_refuses_no_other_one_of_its_namespace() {
     let cache = PrefixCache::builder(1, 8).build().expect("valid");
@@ -510,7 +530,9 @@ fn an_attempt_in_vain_refuses_no_other_one_of_its_namespace() {
     drop(held);
 }
 
-/// Blocks that were cached beyond the limit, and stay until they are needed, might all be leased again.
+/// Blocks that were cached beyond the limit, and stay until they are needed, might all be leased
+/// again.
+// Holds: QU5.
 #[test]
 fn leases_and_reservations_stay_within_the_sum_of_both_limits() {
     for eviction in [Eviction::Inline, Eviction::Background(Watermarks::new(0, 0))] {
@@ -534,6 +556,7 @@ fn leases_and_reservations_stay_within_the_sum_of_both_limits() {
 }
 
 /// What was cached before there was a limit is not sorted by namespaces yet, 64 at a time.
+// Holds: QU1.
 #[test]
 fn the_next_insert_keeps_to_a_limit_that_came_after_many() {
     for blocks in [50, 64, 65, 1_000] {

@@ -1,4 +1,5 @@
-//! Retaining, demoting and priorities where time is the machine's, and where handles go in odd orders.
+//! Retaining, demoting and priorities where time is the machine's, and where handles go in odd
+//! orders.
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -11,6 +12,7 @@ fn priority(level: i64) -> Priority {
     Priority::new(level)
 }
 
+// Holds: PR1.
 #[test]
 fn what_is_retained_is_refused_to_a_reservation_and_given_after_its_deadline() {
     let bench = Bench::new(4, 4);
@@ -28,6 +30,7 @@ fn what_is_retained_is_refused_to_a_reservation_and_given_after_its_deadline() {
     assert_eq!((reserved.len(), bench.peek(&tokens)), (2, 8), "one block was missing, one was evicted");
 }
 
+// Holds: EV10.
 #[test]
 fn one_step_of_the_evictor_ends_a_bounded_number_of_priorities() {
     const LEAVES: usize = 3_000;
@@ -44,6 +47,7 @@ fn one_step_of_the_evictor_ends_a_bounded_number_of_priorities() {
     assert_eq!(bench.cache.validate(), Ok(()));
 }
 
+// Holds: PR2.
 #[test]
 fn retaining_outlives_the_lease_and_ends_with_the_namespace() {
     let bench = Bench::new(4, 8);
@@ -70,6 +74,7 @@ fn retaining_outlives_the_lease_and_ends_with_the_namespace() {
     assert_eq!(bench.accounts(), [8, 0, 0, 0]);
 }
 
+// Holds: PR4.
 #[test]
 fn retaining_asks_of_an_empty_prefix_nothing() {
     let bench = Bench::new(4, 8);
@@ -83,6 +88,7 @@ fn retaining_asks_of_an_empty_prefix_nothing() {
 }
 
 /// A retention does not keep the cache alive: it goes with the last handle.
+// Holds: PR2.
 #[test]
 fn a_cache_goes_with_what_it_retains() {
     let bench = Bench::new(4, 8);
@@ -93,6 +99,7 @@ fn a_cache_goes_with_what_it_retains() {
     drop(bench);
 }
 
+// Holds: PR12.
 #[test]
 fn marks_leave_nothing_in_an_empty_index() {
     let bench = Bench::with_policy(4, 64, PolicyKind::Priority);
@@ -117,6 +124,7 @@ fn marks_leave_nothing_in_an_empty_index() {
 }
 
 /// On the machine's clock durations are durations.
+// Holds: PR5.
 #[test]
 fn deadlines_of_the_monotonic_clock_come() {
     let cache = PrefixCache::builder(4, 4).policy(PolicyKind::Priority).clock(Clock::Monotonic).build();
@@ -136,6 +144,7 @@ fn deadlines_of_the_monotonic_clock_come() {
 }
 
 /// A waiter is served when a retention ends, although no other thread does anything then.
+// Holds: WA11.
 #[test]
 fn a_waiter_is_served_when_a_retention_ends() {
     let cache = PrefixCache::builder(4, 2).build().expect("a sound setting");
@@ -149,8 +158,9 @@ fn a_waiter_is_served_when_a_retention_ends() {
     assert_eq!(session.reserve(BlockRequest::new(2).until(patience)).map(|blocks| blocks.len()), Ok(2));
 }
 
-/// A tenant's short prompts and a long one share a system prompt: it goes last, by the highest priority given through
-/// it.
+/// A tenant's short prompts and a long one share a system prompt: it goes last, by the highest
+/// priority given through it.
+// Holds: PR7.
 #[test]
 fn priority_flows_to_the_shared_prefix() {
     let bench = Bench::with_policy(4, 16, PolicyKind::Priority);
@@ -181,7 +191,8 @@ fn a_lease_of_another_cache_is_refused() {
     bench.session.demote(&lease);
 }
 
-/// Two of one place between two looks of the evictor: the longer one counts, in whatever order they came.
+/// Two of one place between two looks of the evictor: the longer one counts, in whatever order they
+/// came.
 #[test]
 fn the_longest_of_what_was_asked_for_counts_whichever_came_last() {
     for durations in [[100, 10], [10, 100]] {
@@ -199,6 +210,7 @@ fn the_longest_of_what_was_asked_for_counts_whichever_came_last() {
 }
 
 /// Deadlines go by the latest time that was set, even if no verb ran at that time.
+// Holds: AG7.
 #[test]
 fn what_is_retained_after_the_clock_went_back_stays_until_its_deadline() {
     for looked in [false, true] {

@@ -1,4 +1,5 @@
-//! Tenants on several threads that try everything: no way to blocks goes past a quota, and none takes another one's share.
+//! Tenants on several threads that try everything: no way to blocks goes past a quota, and none
+//! takes another one's share.
 
 use std::future::Future;
 use std::pin::pin;

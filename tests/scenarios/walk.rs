@@ -4,7 +4,8 @@ use radixkv::{BlockId, Namespace, Token};
 
 use crate::{Bench, sequence};
 
-/// Every cached sequence from the beginning to the end of a run, with its blocks, in the order of the walk.
+/// Every cached sequence from the beginning to the end of a run, with its blocks, in the order of
+/// the walk.
 fn paths(_bench: &Bench, space: &Namespace) -> Vec<(Vec<Token>, Vec<BlockId>)> {
     let mut paths: Vec<(Vec<Token>, Vec<BlockId>)> = Vec::new();
     space.walk(|run| {

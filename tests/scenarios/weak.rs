@@ -6,6 +6,7 @@ use radixkv::{PolicyKind, PrefixCache, Priority};
 
 use crate::{Bench, sequence};
 
+// Holds: IV7.
 #[test]
 fn a_weak_lease_leases_all_of_its_prefix_or_nothing() {
     let bench = Bench::new(2, 16);
@@ -26,6 +27,7 @@ fn a_weak_lease_leases_all_of_its_prefix_or_nothing() {
     assert_eq!([0, 1, 2].map(upgraded), [None; 3]);
 }
 
+// Holds: IV7.
 #[test]
 fn a_weak_lease_ends_with_its_namespace_and_with_invalidated_blocks() {
     let bench = Bench::new(2, 16);
@@ -45,6 +47,7 @@ fn a_weak_lease_ends_with_its_namespace_and_with_invalidated_blocks() {
     assert_eq!(bench.accounts(), [13, 0, 3, 0]);
 }
 
+// Holds: IV8.
 #[test]
 fn a_weak_lease_keeps_no_cache_and_is_refused_by_another() {
     let bench = Bench::new(2, 16);
@@ -56,7 +59,9 @@ fn a_weak_lease_keeps_no_cache_and_is_refused_by_another() {
     assert_eq!(weak.clone().len_tokens(), 8);
 }
 
-/// A mark that is made later makes another record of a prefix: the weak lease ends with the prefix all the same.
+/// A mark that is made later makes another record of a prefix: the weak lease ends with the prefix
+/// all the same.
+// Holds: IV7.
 #[test]
 fn weak_leases_end_though_their_prefixes_were_marked_later() {
     const MANY: u32 = 2_000;
@@ -78,6 +83,7 @@ fn weak_leases_end_though_their_prefixes_were_marked_later() {
 }
 
 /// A weak lease that is made after a mark, or a request to retain, leaves it.
+// Holds: IV7.
 #[test]
 fn a_weak_lease_leaves_what_was_asked_for_its_prefix() {
     let bench = Bench::with_policy(1, 8, PolicyKind::Priority);
@@ -96,6 +102,7 @@ fn a_weak_lease_leaves_what_was_asked_for_its_prefix() {
 }
 
 /// A thousand weak leases on one prefix cost it one anchor.
+// Holds: IV8.
 #[test]
 fn weak_leases_on_one_prefix_share_their_memory() {
     let bench = Bench::new(2, 16);
@@ -107,6 +114,7 @@ fn weak_leases_on_one_prefix_share_their_memory() {
     drop(weak);
 }
 
+// Holds: IV9.
 #[test]
 fn spans_say_how_many_leases_hold_each_block() {
     let bench = Bench::new(2, 64);

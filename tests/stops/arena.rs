@@ -1,9 +1,9 @@
 //! An allocator without locks: a thread that is stopped inside it holds up no other.
 //!
-//! Each thread takes memory from lists of its own, one for each power of two, and from a chunk of its own where they
-//! are empty. What another thread has allocated goes to the lists of the thread that frees it; a list that grows long
-//! leaves a batch in a place from which any thread takes it, by one read-modify-write. Nothing goes back to the system
-//! but what was too large for a chunk.
+//! Each thread takes memory from lists of its own, one for each power of two, and from a chunk of
+//! its own where they are empty. What another thread has allocated goes to the lists of the thread
+//! that frees it; a list that grows long leaves a batch in a place from which any thread takes it,
+//! by one read-modify-write. Nothing goes back to the system but what was too large for a chunk.
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::cell::Cell;
@@ -52,7 +52,8 @@ static BATCHES: [[AtomicPtr<Piece>; PLACES]; SIZES] = [const { [const { AtomicPt
 
 pub struct Arena;
 
-// SAFETY: a piece is in one list or with one user, is as large and as aligned as its size says, and stays mapped.
+// SAFETY: a piece is in one list or with one user, is as large and as aligned as its size says, and
+// stays mapped.
 unsafe impl GlobalAlloc for Arena {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         match size_of(layout) {

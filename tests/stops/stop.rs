@@ -54,7 +54,8 @@ impl Stopped {
         Self(())
     }
 
-    /// Where it stands, and what it may have been called by: functions of this program whose addresses lie on its stack.
+    /// Where it stands, and what it may have been called by: functions of this program whose
+    /// addresses lie on its stack.
     pub fn trace(&self) -> String {
         let program = fs::read_link("/proc/self/exe").expect("the program knows its file");
         let maps = fs::read_to_string("/proc/self/maps").expect("the system lists a process's mappings");
@@ -143,7 +144,8 @@ fn note(context: *mut libc::c_void) {
     TRACE[0].store(register(libc::REG_RIP), Relaxed);
     let stack = ptr::with_exposed_provenance::<usize>(register(libc::REG_RSP));
     for (i, word) in TRACE.iter().enumerate().skip(1) {
-        // SAFETY: above the top of a thread's stack lies the thread's own record, which is larger than this.
+        // SAFETY: above the top of a thread's stack lies the thread's own record, which is larger
+        // than this.
         word.store(unsafe { stack.wrapping_add(i - 1).read_volatile() }, Relaxed);
     }
 }

@@ -1,5 +1,5 @@
-//! The verbs: those that are called lock-free, which go on wherever another thread stands, and those that take a lock,
-//! in which a thread may stand.
+//! The verbs: those that are called lock-free, which go on wherever another thread stands, and
+//! those that take a lock, in which a thread may stand.
 
 use std::time::Duration;
 

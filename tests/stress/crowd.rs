@@ -1,4 +1,5 @@
-//! Namespaces by the thousand: made, used once or not at all, let go of or dropped; and some that outgrow a limit.
+//! Namespaces by the thousand: made, used once or not at all, let go of or dropped; and some that
+//! outgrow a limit.
 
 use radixkv::{Namespace, Quota, Token};
 
@@ -27,7 +28,8 @@ impl Worker {
         }
     }
 
-    /// Caches much in a namespace that no other thread knows of, then limits that: after settling it is kept to.
+    /// Caches much in a namespace that no other thread knows of, then limits that: after settling
+    /// it is kept to.
     pub fn outgrow(&mut self) {
         let name = self.dice.u64(..).to_string();
         let namespace = self.world.cache.namespace(&["own", &name]);

@@ -1,5 +1,5 @@
-//! Blocks that several sequences hold, on several threads: each reads them while they are shared, and a thread that has one
-//! alone writes to it.
+//! Blocks that several sequences hold, on several threads: each reads them while they are shared,
+//! and a thread that has one alone writes to it.
 
 use radixkv::{BlockId, InsertErrorKind, PendingCopy, Reservation};
 

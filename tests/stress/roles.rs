@@ -17,8 +17,8 @@ pub fn evict_forever(world: &'static World, mut dice: Rng) {
     }
 }
 
-/// Leases an eighth of the blocks at once and holds them to the end, whatever is cleared, dropped or evicted around
-/// them.
+/// Leases an eighth of the blocks at once and holds them to the end, whatever is cleared, dropped
+/// or evicted around them.
 pub fn hold_forever(world: &'static World, mut dice: Rng) {
     let session = world.cache.session();
     let mut held: Vec<Held> = Vec::new();

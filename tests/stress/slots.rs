@@ -1,9 +1,10 @@
 //! The memory that block ids name: what a lease must never see rewritten.
 //!
-//! A slot is filled between its reservation and its insert, with a stamp that says which prefix it belongs to and how
-//! often it has been filled. A lease reads the stamps of its blocks when it begins and just before it ends: a block
-//! that was recycled in between, even for the same prefix, shows. The payload beside the stamp is plain memory, so that
-//! ThreadSanitizer reports a reader and a filler that nothing orders; the atomics are relaxed so as to order nothing.
+//! A slot is filled between its reservation and its insert, with a stamp that says which prefix it
+//! belongs to and how often it has been filled. A lease reads the stamps of its blocks when it
+//! begins and just before it ends: a block that was recycled in between, even for the same prefix,
+//! shows. The payload beside the stamp is plain memory, so that ThreadSanitizer reports a reader
+//! and a filler that nothing orders; the atomics are relaxed so as to order nothing.
 #![allow(unsafe_code)]
 
 use std::cell::UnsafeCell;
@@ -26,8 +27,8 @@ struct Slot {
 /// The memory of a cache's blocks.
 pub struct Slots(Box<[Slot]>);
 
-// SAFETY: a payload is written by the holder of the block's reservation and read under leases on the block; that these
-// exclude each other is what is being tested.
+// SAFETY: a payload is written by the holder of the block's reservation and read under leases on
+// the block; that these exclude each other is what is being tested.
 unsafe impl Sync for Slots {}
 
 impl Slots {

@@ -1,4 +1,5 @@
-//! What a worker does beside serving: wrong arguments, maintenance, and clearing namespaces that are in use.
+//! What a worker does beside serving: wrong arguments, maintenance, and clearing namespaces that
+//! are in use.
 
 use std::time::Duration;
 
@@ -27,7 +28,8 @@ impl Worker {
                 Ok(()) => {}
                 Err(error) => {
                     assert_eq!(error, RetainError::NamespaceDropped);
-                    // A lease on nothing may be of a namespace that was dropped before it was taken.
+                    // A lease on nothing may be of a namespace that was dropped before it was
+                    // taken.
                     let is_undisturbed =
                         undisturbed && !held.blocks.is_empty() && self.world.is_undisturbed(held.name, held.watch);
                     assert!(!is_undisturbed, "not retained in a namespace that was not dropped");

@@ -23,7 +23,8 @@ pub const TASKS: usize = 6;
 pub struct Task(Mutex<Option<Pin<Box<Reserving>>>>);
 
 impl Task {
-    /// Polls the future unless another thread does; returns its result. A waker's panic ends the poll and nothing else.
+    /// Polls the future unless another thread does; returns its result. A waker's panic ends the
+    /// poll and nothing else.
     pub fn poll(&self, make: impl FnOnce() -> Option<Reserving>, waker: &Waker) -> Option<Reservation> {
         let mut place = self.0.try_lock()?;
         if place.is_none() {
@@ -120,7 +121,8 @@ impl Worker {
     }
 }
 
-/// Caches that a forgotten future keeps: still reachable, so that a leak checker does not report them.
+/// Caches that a forgotten future keeps: still reachable, so that a leak checker does not report
+/// them.
 static FORGOTTEN: Mutex<Vec<Pin<Box<Reserving>>>> = Mutex::new(Vec::new());
 
 /// Leaves a future that is the first waiter and is never polled again.

@@ -30,8 +30,8 @@ enum Manner {
 
 const MANNERS: [Manner; 5] = [Manner::Nothing, Manner::Polls, Manner::PollsAnother, Manner::Enters, Manner::Panics];
 
-/// The state of a waker and its clones, and how many they are. Not an `Arc`, whose last fence ThreadSanitizer does not
-/// see.
+/// The state of a waker and its clones, and how many they are. Not an `Arc`, whose last fence
+/// ThreadSanitizer does not see.
 struct Wild {
     count: AtomicUsize,
     world: &'static World,
@@ -51,7 +51,8 @@ impl Wild {
             Manner::Polls => self.poll(self.task),
             Manner::PollsAnother => self.poll((self.task + 1) % TASKS),
             Manner::Enters => self.enter(),
-            // Past the hook: this panic is no news. A second one would end the process, and none is wanted.
+            // Past the hook: this panic is no news. A second one would end the process, and none is
+            // wanted.
             Manner::Panics if !panicking() => resume_unwind(Box::new("expected")),
             Manner::Panics => {}
         }

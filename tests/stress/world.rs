@@ -130,7 +130,8 @@ impl World {
         }
     }
 
-    /// Takes every quota away once all reservations are gone: a namespace with one is not forgotten.
+    /// Takes every quota away once all reservations are gone: a namespace with one is not
+    /// forgotten.
     pub fn lift_quotas(&self) {
         for (name, of) in NAMES.iter().enumerate() {
             let namespace = self.namespace(name);
@@ -162,7 +163,8 @@ impl World {
         }
     }
 
-    // Relaxed below: a thread that sees the effect of a clear is ordered after it by the cache itself, and sees the count.
+    // Relaxed below: a thread that sees the effect of a clear is ordered after it by the cache
+    // itself, and sees the count.
 
     pub fn watch(&self, name: usize) -> Watch {
         let turnover = &self.turnovers[name];

@@ -70,8 +70,8 @@ macro_rules! contenders {
     };
 }
 
-/// A measurement by `$start` of those that evict, or can be told what to remove; those that take hashes with the hashes
-/// given.
+/// A measurement by `$start` of those that evict, or can be told what to remove; those that take
+/// hashes with the hashes given.
 macro_rules! evicting {
     ($start:ident, $settings:expr) => {
         entries!($start, $settings; Radixkv, Mutexed, ChainHashes, CompressedHashes, HolderHashes, ManagedHashes)

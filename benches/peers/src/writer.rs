@@ -1,4 +1,5 @@
-//! What rows ask of a cache beyond what `radixkv bench` does: a prefix that stays, a tail appended to it, eviction.
+//! What rows ask of a cache beyond what `radixkv bench` does: a prefix that stays, a tail appended
+//! to it, eviction.
 
 use std::ops::DerefMut;
 

@@ -1,5 +1,6 @@
-//! Routers that follow the KV events of vLLM and SGLang, given ours: dynamo-kv-router decodes the bytes, kv-index and
-//! dynamo's tree hold what they say, and each answers every prompt as the events' own reader does.
+//! Routers that follow the KV events of vLLM and SGLang, given ours: dynamo-kv-router decodes the
+//! bytes, kv-index and dynamo's tree hold what they say, and each answers every prompt as the
+//! events' own reader does.
 
 use std::collections::HashSet;
 
@@ -183,7 +184,8 @@ impl Chains {
     }
 }
 
-/// Random stores, trims and clears in bytes of both formats; then every reader says the same of every prompt.
+/// Random stores, trims and clears in bytes of both formats; then every reader says the same of
+/// every prompt.
 fn agree(scheme: HashScheme, format: Format, scopes: Vec<Scope>) {
     let is_plain = scopes.len() == 1;
     let mut worker = Worker::new(scheme, scopes);
@@ -273,7 +275,8 @@ impl Routers {
     }
 }
 
-/// A trace is served from a cache that evicts: routers that get its events answer every prompt as the cache does.
+/// A trace is served from a cache that evicts: routers that get its events answer every prompt as
+/// the cache does.
 #[test]
 fn routers_answer_as_the_cache_does() {
     let class = CLASSES.iter().find(|class| class.name == "multi-turn").expect("a class");

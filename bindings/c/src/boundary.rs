@@ -260,6 +260,7 @@ mod tests {
         (error.status, text.to_str().expect("UTF-8").to_owned())
     }
 
+    // Holds: CC5.
     #[test]
     fn a_panic_becomes_a_status() {
         for (panic, text) in [
@@ -272,6 +273,7 @@ mod tests {
         }
     }
 
+    // Holds: CC5.
     #[test]
     fn a_panic_leaves_the_handle_usable() {
         let value = Exclusive::new(1);
@@ -283,6 +285,7 @@ mod tests {
         assert_eq!(value.enter("value").map(|entered| *entered).ok(), Some(2));
     }
 
+    // Holds: CC4.
     #[test]
     fn one_use_at_a_time() {
         let value = Exclusive::new(1);

@@ -40,6 +40,7 @@ fn generated() -> String {
     })
 }
 
+// Holds: CC1.
 #[test]
 fn the_header_is_what_the_sources_say() {
     let (path, generated) = (root().join("include/radixkv.h"), generated());
@@ -50,6 +51,7 @@ fn the_header_is_what_the_sources_say() {
     assert!(committed == generated, "include/radixkv.h differs: run this test with RADIXKV_WRITE_HEADER=1");
 }
 
+// Holds: CC1.
 #[test]
 fn every_function_says_which_threads_may_call_it() {
     let header = generated();

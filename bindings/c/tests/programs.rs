@@ -117,21 +117,25 @@ fn passes(name: &str, library: Library) {
     assert!(printed.trim_end().ends_with("passed, 0 failed"), "{name} printed {printed:?}");
 }
 
+// Holds: CC2.
 #[test]
 fn every_verb_answers_a_c_program() {
     passes("life.c", Library::Shared);
 }
 
+// Holds: CC3.
 #[test]
 fn misuse_is_refused_and_changes_nothing() {
     passes("misuse.c", Library::Static);
 }
 
+// Holds: CC4.
 #[test]
 fn threads_share_a_cache_and_no_handle_that_is_for_one() {
     passes("threads.c", Library::Static);
 }
 
+// Holds: CC2.
 #[test]
 fn cpp_handles_free_themselves() {
     passes("handles.cpp", Library::Shared);

@@ -1,4 +1,4 @@
-//! Block ids and token slots, as Python gets them.
+//! Converts block ids and token slots to numpy arrays, or writes them to the caller's arrays.
 
 use numpy::PyArray1;
 use pyo3::exceptions::PyTypeError;
@@ -7,12 +7,12 @@ use radixkv::{BlockId, write_slots};
 
 use crate::memory::{ItemsMut, Region, new_array};
 
-/// A new array of block ids.
+/// Makes a new array of block ids.
 pub(crate) fn blocks<'py>(py: Python<'py>, blocks: &[BlockId]) -> PyResult<Bound<'py, PyArray1<i32>>> {
     new_array(py, blocks.len(), |ids| ids.iter_mut().zip(blocks).for_each(|(id, block)| *id = *block as i32))
 }
 
-/// A new array of the slots of all tokens of the blocks.
+/// Makes a new array of the slots of all tokens of the blocks.
 pub(crate) fn slots<'py>(
     py: Python<'py>,
     blocks: &[BlockId],
@@ -22,7 +22,7 @@ pub(crate) fn slots<'py>(
     new_array(py, len, |slots| write_slots(blocks, block_size, 0..len, slots))
 }
 
-/// Writes block ids to the caller's array; how many.
+/// Writes block ids to the caller's array; returns their number.
 pub(crate) fn blocks_into(out: &Bound<'_, PyAny>, blocks: &[BlockId]) -> PyResult<usize> {
     let mut region = output(out)?;
     match region.items_mut(blocks.len(), "out")? {
@@ -32,7 +32,7 @@ pub(crate) fn blocks_into(out: &Bound<'_, PyAny>, blocks: &[BlockId]) -> PyResul
     Ok(blocks.len())
 }
 
-/// Writes the slots of all tokens of the blocks to the caller's array; how many.
+/// Writes the slots of all tokens of the blocks to the caller's array; returns their number.
 pub(crate) fn slots_into(out: &Bound<'_, PyAny>, blocks: &[BlockId], block_size: usize) -> PyResult<usize> {
     let len = blocks.len() * block_size;
     let mut region = output(out)?;

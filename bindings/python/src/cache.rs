@@ -1,5 +1,5 @@
-//! The class `PrefixCache`: how one is built, and what its verbs share. The verbs are in `lookup`,
-//! `reserve`, `control` and `observe`.
+//! The class `PrefixCache`: its constructor, and the state that its verbs share. The verbs are in
+//! `lookup`, `reserve`, `control` and `observe`.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -16,10 +16,10 @@ use crate::lease::unpicklable;
 use crate::namespace::Namespace;
 use crate::numbers::{number, number_or_none};
 
-/// The most blocks of a cache: ids are 32-bit integers with a sign in Python.
+/// Maximum number of blocks of a cache: block ids are signed 32-bit integers in Python.
 const MAX_BLOCKS: usize = i32::MAX as usize;
 
-/// Which cache a handle is of, and what its ids mean.
+/// The cache that a handle belongs to, and how to interpret its block ids.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Origin {
     cache: u64,
@@ -27,16 +27,17 @@ pub(crate) struct Origin {
     pub(crate) is_external: bool,
 }
 
-/// What the verbs of a cache use.
+/// The state that the verbs of a cache use.
 pub(crate) struct Shared {
-    /// One for each thread that has called a verb; another thread takes the session of one that has
-    /// ended.
+    /// One session for each thread that has called a verb. A new thread reuses the session of a
+    /// thread that has ended.
     sessions: ThreadLocal<Session>,
     default: radixkv::Namespace,
     pub(crate) origin: Origin,
     /// Whether durations count units of the logical clock.
     pub(crate) is_logical: bool,
-    /// Whether there is or was a host tier below: what is evicted may be copied by Python code.
+    /// Whether the cache has or had a host tier below it, so that Python code may copy evicted
+    /// blocks.
     is_tiered: AtomicBool,
     pub(crate) cache: radixkv::PrefixCache,
 }
@@ -48,7 +49,8 @@ impl Shared {
         self.sessions.get_or(|| self.cache.session())
     }
 
-    /// The namespace that a verb is asked for: this cache's own, or its default one.
+    /// The namespace that a verb uses: the given one, which must belong to this cache, or the
+    /// default namespace.
     #[inline]
     pub(crate) fn namespace<'a>(&'a self, given: Option<&'a PyRef<'_, Namespace>>) -> PyResult<&'a radixkv::Namespace> {
         let Some(given) = given else { return Ok(&self.default) };
@@ -56,9 +58,10 @@ impl Shared {
         if namespace.is_of(&self.cache) { Ok(namespace) } else { Err(errors::foreign("namespace")) }
     }
 
-    /// Says that there is a host tier below, before there is one.
+    /// Records that a host tier is below. Called before the tier is built.
     pub(crate) fn set_tiered(&self) {
-        // Relaxed, here and below: set with the interpreter, and so before the verbs that follow.
+        // Relaxed, here and below: the thread that sets it holds the interpreter, so later verbs
+        // see it.
         self.is_tiered.store(true, Relaxed);
     }
 
@@ -66,8 +69,8 @@ impl Shared {
         self.is_tiered.load(Relaxed)
     }
 
-    /// Runs a verb that may evict. Over a host tier it lets other Python threads run: what it evicts
-    /// may be copied by Python code on another thread, for which it waits.
+    /// Runs a verb that may evict. With a host tier below, releases the interpreter: the verb may
+    /// wait for Python code on another thread that copies evicted blocks.
     pub(crate) fn evicting<R: Send>(&self, py: Python<'_>, verb: impl FnOnce() -> R + Send) -> PyResult<R> {
         if self.is_tiered() { py.detach(|| catch(verb)) } else { catch(verb) }
     }
@@ -77,7 +80,7 @@ impl Shared {
     }
 }
 
-/// Seconds, or units of a logical clock.
+/// Converts a duration in seconds, or in units of a logical clock.
 pub(crate) fn duration(given: &Bound<'_, PyAny>, name: &str, is_logical: bool) -> PyResult<Duration> {
     if is_logical {
         let units = given.extract().map_err(|error| {
@@ -93,7 +96,7 @@ pub(crate) fn duration(given: &Bound<'_, PyAny>, name: &str, is_logical: bool) -
         .map_err(|_| PyValueError::new_err(format!("{name} is {seconds} s: it must be finite and not negative")))
 }
 
-/// A `TypeError` if the error is one, else a `ValueError`.
+/// Makes a `TypeError` if `error` is one, otherwise a `ValueError`.
 fn as_kind_of(py: Python<'_>, error: &PyErr, message: String) -> PyErr {
     if error.is_instance_of::<PyTypeError>(py) { PyTypeError::new_err(message) } else { PyValueError::new_err(message) }
 }
@@ -112,14 +115,14 @@ pub(crate) fn policy(name: &str) -> PyResult<PolicyKind> {
 /// - policy: "lru", "lfu", "fifo", "mru", "filo", "slru", "slru:N", "level" or "priority".
 /// - clock: "monotonic", or "logical": time is what `set_time` sets, and durations are ints in its
 ///   units.
-/// - eviction: "inline", "background" (a thread of the cache's own), or (low, high): the numbers of
-///   free blocks at which that thread starts and stops.
-/// - time_to_idle: seconds after which a prefix without use is removed.
+/// - eviction: "inline", "background" (a thread of the cache), or (low, high): a thread that starts
+///   and stops at these numbers of free blocks.
+/// - time_to_idle: seconds after which an unused prefix is removed.
 /// - external: the engine owns the blocks: see `adopt` and `take_evicted`.
-/// - growable_to: blocks that it may grow to with `grow`.
+/// - growable_to: maximum number of blocks that `grow` can reach.
 ///
-/// Any number of threads may use a cache; each has a session of its own, which is made when it is
-/// needed. In a forked child every verb raises ForkError. Raises BuildError.
+/// Any number of threads may use a cache; each gets its own session at its first call. In a forked
+/// child, every verb raises ForkError. Raises BuildError.
 #[pyclass(module = "radixkv", frozen, weakref)]
 pub(crate) struct PrefixCache {
     held: Held<Shared>,
@@ -188,7 +191,7 @@ impl PrefixCache {
             builder = builder.growable_to(blocks);
         }
         let cache = catch(|| builder.build())?.map_err(errors::build)?;
-        // Relaxed: a number that no other cache has.
+        // Relaxed: only the uniqueness of the number counts.
         let origin = Origin { cache: CACHES.fetch_add(1, Relaxed), block_size, is_external: external };
         let default = cache.default_namespace();
         let (sessions, is_tiered) = (ThreadLocal::new(), AtomicBool::new(false));
@@ -207,20 +210,19 @@ impl PrefixCache {
         Ok(self.shared()?.cache.capacity_blocks())
     }
 
-    /// The namespace of sequences that need no separation: the one that verbs use where none is
-    /// given.
+    /// The default namespace, which verbs use if none is given.
     #[getter]
     fn default_namespace(&self) -> PyResult<Namespace> {
         let shared = self.shared()?;
         Ok(Namespace::new(shared.default.clone(), shared.is_logical))
     }
 
-    /// namespace(*parts, bigrams=False): the namespace of this name, which is created if it does
-    /// not exist.
+    /// namespace(*parts, bigrams=False): returns the namespace with this name; creates it if it
+    /// does not exist.
     ///
     /// The parts are str: an adapter, a tenant's salt, a model version, or several of them; no
     /// parts name the default namespace. With bigrams, pairs of neighbouring tokens are compared,
-    /// for draft models (EAGLE). Takes a lock: ask once and keep it.
+    /// for draft models (EAGLE). Takes a lock: call it once and keep the result.
     #[pyo3(signature = (*parts, bigrams = false))]
     fn namespace(&self, parts: &Bound<'_, PyTuple>, bigrams: bool) -> PyResult<Namespace> {
         let shared = self.shared()?;

@@ -1,4 +1,5 @@
-//! The verbs of `PrefixCache` that say what a prefix is worth: recency, priority, retention.
+//! The verbs of `PrefixCache` that influence how long a prefix stays cached: recency, priority,
+//! retention.
 
 use pyo3::prelude::*;
 use radixkv::Priority;
@@ -10,9 +11,10 @@ use crate::numbers::number;
 
 #[pymethods]
 impl PrefixCache {
-    /// renew(lease): makes the prefix as recent as a match now would, without counting a use.
+    /// renew(lease): makes the prefix as recent as a match would, without counting a use.
     ///
-    /// Never waits. This verb and those beside it raise ForeignHandleError and ReleasedError.
+    /// Never waits. This verb and the other verbs with a lease raise ForeignHandleError and
+    /// ReleasedError.
     fn renew(&self, lease: PyRef<'_, Lease>) -> PyResult<()> {
         let shared = self.shared()?;
         let lease = lease.of(&shared.cache)?;
@@ -26,13 +28,14 @@ impl PrefixCache {
         catch(|| shared.session().count_use(lease))
     }
 
-    /// prioritize(lease, level, *, ttl=None): gives the prefix a priority: the policy "priority"
+    /// prioritize(lease, level, *, ttl=None): gives the prefix a priority. The policy "priority"
     /// evicts the lowest level first.
     ///
     /// - level: an int of 64 bits; 35 is the default of every prefix.
-    /// - ttl: seconds (units of a logical clock) for which it counts; None is for ever.
+    /// - ttl: seconds (or units of a logical clock) for which the priority is valid; None means
+    ///   forever.
     ///
-    /// The highest level that has not expired counts.
+    /// If the prefix has several priorities, the highest level that has not expired counts.
     #[pyo3(signature = (lease, level, *, ttl = None))]
     fn prioritize(
         &self,
@@ -49,9 +52,9 @@ impl PrefixCache {
         catch(|| shared.session().prioritize(lease, priority))
     }
 
-    /// retain(lease, duration): keeps the prefix from being evicted for so many seconds (units of a
-    /// logical clock), even if the lease ends. Its blocks count as protected until then. Raises
-    /// RetainError; nothing has changed then.
+    /// retain(lease, duration): protects the prefix from eviction for `duration` seconds (or units
+    /// of a logical clock), even if the lease ends. Its blocks count as protected until then.
+    /// Raises RetainError, and then nothing has changed.
     fn retain(&self, lease: PyRef<'_, Lease>, duration: &Bound<'_, PyAny>) -> PyResult<()> {
         let shared = self.shared()?;
         let duration = shared.duration(duration, "duration")?;
@@ -67,8 +70,8 @@ impl PrefixCache {
         py.detach(|| catch(|| shared.session().release_retained(lease)))
     }
 
-    /// demote(lease): evicts the prefix before all others, under every policy, until it is used
-    /// again.
+    /// demote(lease): moves the prefix to the front of the eviction order, under every policy,
+    /// until it is used again.
     fn demote(&self, lease: PyRef<'_, Lease>) -> PyResult<()> {
         let shared = self.shared()?;
         let lease = lease.of(&shared.cache)?;

@@ -1,4 +1,5 @@
-//! Errors of the core as the package's exceptions, which `_errors.py` defines.
+//! Converts errors of the core to the package's exceptions, which `_errors.py` defines. Every verb
+//! runs inside [`catch`].
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -10,7 +11,7 @@ use radixkv::{
     AdoptError, BuildError, GrowError, InsertErrorKind, NamespaceInUse, ReserveError, RetainError, SettingError,
 };
 
-/// A number or a word that an exception carries.
+/// A value that an exception has as an attribute.
 pub(crate) enum Carried {
     Number(usize),
     Word(&'static str),
@@ -47,7 +48,7 @@ impl From<&'static str> for Carried {
     }
 }
 
-/// The exception `class` with what it carries as attributes.
+/// Makes an exception of class `class`, with the values `carried` as attributes.
 pub(crate) fn exception(class: &str, message: impl ToString, carried: &[(&str, Carried)]) -> PyErr {
     Python::attach(|py| {
         let made = || {
@@ -67,7 +68,8 @@ pub(crate) fn exception(class: &str, message: impl ToString, carried: &[(&str, C
     })
 }
 
-/// Runs a verb of the core: a panic becomes an `InternalError`, and never a `PanicException`.
+/// Runs a verb of the core, and turns a panic into an `InternalError`; never raises a
+/// `PanicException`.
 #[inline]
 pub(crate) fn catch<R>(verb: impl FnOnce() -> R) -> PyResult<R> {
     catch_unwind(AssertUnwindSafe(verb)).map_err(|panic| internal(&*panic))

@@ -1,4 +1,4 @@
-//! Events: what was stored, removed and cleared.
+//! The class `Subscription`, and the conversion of event batches to Python.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -14,11 +14,13 @@ use crate::records::{record, tokens};
 
 /// An iterator over the batches of events of a cache; made by `PrefixCache.subscribe`.
 ///
-/// It ends when no batch is there, and goes on when one has come: iterate again. Never waits. Ended
-/// by `close()`, at the end of a `with` statement, or when Python drops it.
+/// The iteration ends when no batch is waiting; iterate again to get later batches. Never waits.
+/// The subscription is ended by `close()`, at the end of a `with` statement, or when Python drops
+/// it.
 #[pyclass(module = "radixkv", weakref)]
 pub(crate) struct Subscription {
-    /// A channel's end is not shared between threads; the lock is never contended.
+    /// In a lock because the core's subscription cannot be shared between threads. Never contended:
+    /// verbs have `&mut self`.
     held: Held<Mutex<radixkv::Subscription>>,
 }
 
@@ -44,7 +46,7 @@ impl Subscription {
         next.map(|taken| batch(py, &taken)).transpose()
     }
 
-    /// The number of the next batch, if none is lost.
+    /// The number of the next batch, if no batch is lost.
     #[getter]
     fn next_number(&mut self) -> PyResult<u64> {
         Ok(self.subscription()?.next_number())
@@ -56,7 +58,7 @@ impl Subscription {
         Ok(self.subscription()?.lost_batches())
     }
 
-    /// Whether the cache has gone and every batch was taken.
+    /// Whether the cache was dropped and all batches were taken.
     #[getter]
     fn has_ended(&mut self) -> PyResult<bool> {
         Ok(self.subscription()?.has_ended())
@@ -80,7 +82,7 @@ impl Subscription {
     }
 }
 
-/// The word for a reason.
+/// The name of an eviction reason in Python.
 pub(crate) fn reason_name(reason: EvictionReason) -> &'static str {
     match reason {
         EvictionReason::Capacity => "capacity",
@@ -91,7 +93,7 @@ pub(crate) fn reason_name(reason: EvictionReason) -> &'static str {
     }
 }
 
-/// A batch as an `EventBatch` of `_records.py`.
+/// Converts a batch to an `EventBatch` of `_records.py`.
 pub(crate) fn batch<'py>(py: Python<'py>, taken: &EventBatch) -> PyResult<Bound<'py, PyAny>> {
     let events = PyList::empty(py);
     for event in taken.events() {

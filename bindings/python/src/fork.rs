@@ -1,7 +1,8 @@
-//! Forked processes: a child has a copy of every cache, in which locks may stay locked for ever.
+//! Makes handles safe in forked processes. A forked child has a copy of every cache, but locks in
+//! it may be locked forever.
 //!
-//! A handle remembers the process that made it. In a child of that process its verbs raise, and
-//! dropping it forgets what it holds.
+//! Each handle of the core is in a [`Held`], which records the process that made it. In a child of
+//! that process, the verbs of the handle raise ForkError, and dropping it leaks the value.
 
 #![allow(unsafe_code)]
 
@@ -11,15 +12,15 @@ use pyo3::PyResult;
 
 use crate::errors;
 
-/// How many forks lie between this process and the one that loaded the module.
+/// The number of forks between this process and the one that loaded the module.
 static FORKS: AtomicU32 = AtomicU32::new(0);
 
 extern "C" fn count_fork() {
-    // Relaxed: runs while the child has one thread.
+    // Relaxed: runs while the child has only one thread.
     FORKS.fetch_add(1, Relaxed);
 }
 
-/// Counts each fork of this process from now on, however it is made.
+/// Counts all later forks of this process, also those that Python does not make.
 pub(crate) fn watch() {
     // SAFETY: the handler is a function of this library, which is never unloaded, and only adds to
     // an atomic.
@@ -33,17 +34,17 @@ pub(crate) struct Process(u32);
 
 impl Process {
     pub(crate) fn current() -> Self {
-        // Relaxed: written before the threads of a child begin.
+        // Relaxed: the child writes it before it starts threads.
         Self(FORKS.load(Relaxed))
     }
 
-    /// How many forks lie before it.
+    /// The number of forks between this process and the one that loaded the module.
     pub(crate) fn number(self) -> u32 {
         self.0
     }
 }
 
-/// A handle of the core, until it is released.
+/// A handle of the core that can be released, and that only the process that made it can use.
 pub(crate) struct Held<T> {
     value: Option<T>,
     process: Process,
@@ -69,18 +70,18 @@ impl<T> Held<T> {
         self.value.as_mut().ok_or_else(errors::released)
     }
 
-    /// Takes it out; what is done with the handle from then on raises.
+    /// Takes the value out. Later uses of the handle raise.
     pub(crate) fn take(&mut self) -> PyResult<T> {
         self.check()?;
         self.value.take().ok_or_else(errors::released)
     }
 
-    /// Puts back what was taken out.
+    /// Puts back the value that was taken out.
     pub(crate) fn put(&mut self, value: T) {
         self.value = Some(value);
     }
 
-    /// Drops what it holds, if it holds anything.
+    /// Drops the value, if it was not taken or released.
     pub(crate) fn release(&mut self) -> PyResult<()> {
         self.check()?;
         self.value = None;

@@ -1,9 +1,10 @@
-//! Loops over all tokens of a call, for the widest vectors that the processor is sure to have or is
-//! found to have.
+//! Loops over all tokens of a call, compiled for the widest vectors that the processor is known to
+//! have, or has by a check at run time.
 
 #![allow(unsafe_code)]
 
-/// Defines a function whose body is compiled twice on `x86_64`: as it is, and for AVX2.
+/// Defines a function whose body is compiled twice on `x86_64`: for the target's baseline, and for
+/// AVX2.
 macro_rules! for_wide_vectors {
     ($(#[$doc:meta])* fn $name:ident($($argument:ident: $kind:ty),*) -> $result:ty $body:block) => {
         $(#[$doc])*
@@ -36,8 +37,8 @@ for_wide_vectors! {
 }
 
 for_wide_vectors! {
-    /// Writes the lower halves of the integers to `lower`, which is as long; whether an upper half
-    /// is not zero.
+    /// Writes the lower halves of the integers to `lower`, which has the same length. Returns
+    /// whether any upper half is not zero.
     fn narrow(integers: &[i64], lower: &mut [u32]) -> bool {
         let bits = integers.iter().zip(lower).fold(0, |bits, (integer, lower)| {
             *lower = *integer as u32;

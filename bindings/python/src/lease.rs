@@ -1,4 +1,5 @@
-//! Leases, and the matches and inserts that come with one.
+//! The class `Lease`, its subclasses `PrefixMatch` and `Inserted`, and the classes `WeakLease` and
+//! `PartialHit`.
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
@@ -11,12 +12,11 @@ use crate::errors::{self, catch, exception};
 use crate::fork::Held;
 use crate::reservation::Reservation;
 
-/// Protects a cached prefix: while it lives, the prefix's blocks are not evicted, rewritten or
-/// handed out.
+/// Protects a cached prefix: during the lease, the prefix's blocks are not evicted, overwritten or
+/// given to others.
 ///
-/// Released by `release()`, at the end of a `with` statement, or when Python drops it. Any thread
-/// may release it. Made by the verbs of `PrefixCache`; it cannot be pickled or copied: use
-/// `clone()`.
+/// It is released by `release()`, at the end of a `with` statement, or when Python drops it, on any
+/// thread. Made by the verbs of `PrefixCache`. It cannot be pickled or copied: use `clone()`.
 #[pyclass(module = "radixkv", subclass, weakref)]
 pub(crate) struct Lease {
     held: Held<radixkv::Lease>,
@@ -29,14 +29,14 @@ impl Lease {
         Self { len_tokens: lease.len_tokens(), block_size, held: Held::new(lease) }
     }
 
-    /// The lease, if `cache` owns it.
+    /// The lease, if it belongs to `cache`.
     #[inline]
     pub(crate) fn of(&self, cache: &radixkv::PrefixCache) -> PyResult<&radixkv::Lease> {
         let lease = self.held.get()?;
         if lease.is_of(cache) { Ok(lease) } else { Err(errors::foreign("lease")) }
     }
 
-    /// The lease, if `cache` owns it and `tokens` is at least as long as its sequence.
+    /// The lease, if it belongs to `cache` and `tokens` is at least as long as its sequence.
     pub(crate) fn of_sequence(&self, cache: &radixkv::PrefixCache, tokens: &[u32]) -> PyResult<&radixkv::Lease> {
         let lease = self.of(cache)?;
         let needed = sequence_length(lease);
@@ -54,34 +54,34 @@ impl Lease {
     }
 }
 
-/// Tokens of the sequence that a lease was matched by.
+/// The number of tokens that a lease was matched by. With bigrams, that is one more than it covers.
 fn sequence_length(lease: &radixkv::Lease) -> usize {
     let len = lease.len_tokens();
     let has_more = len > 0 && lease.namespace().is_some_and(|name| name.keys() == Keys::Bigrams);
     len + usize::from(has_more)
 }
 
-/// The names of a namespace's parts, as a tuple.
+/// The parts of a namespace's name, as a tuple.
 pub(crate) fn parts<'py>(py: Python<'py>, name: &radixkv::NamespaceName) -> PyResult<Bound<'py, PyTuple>> {
     PyTuple::new(py, name.parts())
 }
 
 #[pymethods]
 impl Lease {
-    /// Tokens whose keys and values it protects: those of whole blocks. Also known after the
+    /// The number of tokens, in whole blocks, whose keys and values it protects. Stays after the
     /// release.
     #[getter]
     fn len_tokens(&self) -> usize {
         self.len_tokens
     }
 
-    /// Blocks that it protects.
+    /// The number of blocks that it protects. Stays after the release.
     #[getter]
     fn len_blocks(&self) -> usize {
         self.len_tokens / self.block_size
     }
 
-    /// Whether it was released, or another verb has taken it.
+    /// Whether the lease was released, or taken by another verb.
     #[getter]
     fn released(&self) -> bool {
         !self.held.is_held()
@@ -95,12 +95,12 @@ impl Lease {
         self.held.get()?.namespace().map(|name| parts(py, name)).transpose()
     }
 
-    /// Ends the lease. Does nothing if it has ended.
+    /// Ends the lease. Does nothing if it has already ended.
     fn release(&mut self) -> PyResult<()> {
         catch(|| self.held.release())?
     }
 
-    /// A second lease on the same prefix; not counted as a use.
+    /// Makes a second lease on the same prefix. Not counted as a use.
     ///
     /// Raises ReleasedError, and TooManyLeasesError if the prefix has 2**28 leases.
     #[pyo3(name = "clone")]
@@ -110,8 +110,8 @@ impl Lease {
         Ok(Self::new(again, self.block_size))
     }
 
-    /// A weak lease on the same prefix, which does not protect it: `PrefixCache.upgrade` leases it
-    /// again later.
+    /// Makes a weak lease on the same prefix, which does not protect it; `PrefixCache.upgrade`
+    /// makes a lease of it again.
     ///
     /// Raises ReleasedError.
     fn downgrade(&self) -> PyResult<WeakLease> {
@@ -119,7 +119,7 @@ impl Lease {
         Ok(WeakLease { len_tokens: weak.len_tokens(), block_size: self.block_size, held: Held::new(weak) })
     }
 
-    /// Whether blocks of it were invalidated, so that its request must be computed again.
+    /// Whether some of its blocks were invalidated, so that its request must be computed again.
     ///
     /// Raises ReleasedError.
     fn is_invalidated(&self) -> PyResult<bool> {
@@ -145,7 +145,7 @@ impl Lease {
     }
 }
 
-/// The refusal to pickle a handle.
+/// The error for pickling a handle.
 pub(crate) fn unpicklable(what: &str, reason: &str) -> PyErr {
     PyTypeError::new_err(format!("{what} cannot be pickled or copied: {reason}"))
 }
@@ -170,36 +170,36 @@ impl PrefixMatch {
         Ok(blocks::blocks(py, &self.blocks)?.into_any())
     }
 
-    /// The slots of the prefix's tokens, `id * block_size + place in the block`: a new numpy array,
-    /// int64, shape (len_tokens,).
+    /// The slots of the prefix's tokens, `id * block_size + position in the block`: a new numpy
+    /// array, int64, shape (len_tokens,).
     fn slots<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         Ok(blocks::slots(py, &self.blocks, self.block_size)?.into_any())
     }
 
-    /// Writes the ids to the beginning of `out`, a writable contiguous array or buffer of 32- or
-    /// 64-bit integers with at least len_blocks places; returns how many.
+    /// Writes the ids to the beginning of `out`, a writable contiguous array or buffer of at least
+    /// len_blocks 32- or 64-bit integers; returns their number.
     ///
-    /// Raises TypeError and ValueError; nothing is written then.
+    /// Raises TypeError and ValueError, and then writes nothing.
     fn blocks_into(&self, out: &Bound<'_, PyAny>) -> PyResult<usize> {
         blocks::blocks_into(out, &self.blocks)
     }
 
-    /// Writes the slots to the beginning of `out`, a writable contiguous array or buffer of 64-bit
-    /// integers with at least len_tokens places; returns how many.
+    /// Writes the slots to the beginning of `out`, a writable contiguous array or buffer of at
+    /// least len_tokens 64-bit integers; returns their number.
     ///
-    /// Raises TypeError and ValueError; nothing is written then.
+    /// Raises TypeError and ValueError, and then writes nothing.
     fn slots_into(&self, out: &Bound<'_, PyAny>) -> PyResult<usize> {
         blocks::slots_into(out, &self.blocks, self.block_size)
     }
 }
 
-/// What an insert has cached: a `Lease` on the whole sequence, and the ids of its blocks beyond the
-/// lease that was inserted from.
+/// The result of an insert: a `Lease` on the whole sequence, and the ids of its blocks beyond the
+/// lease that was passed to `insert`.
 #[pyclass(module = "radixkv", extends = Lease)]
 pub(crate) struct Inserted {
     blocks: Vec<BlockId>,
     origin: Origin,
-    /// Blocks whose tokens were cached already.
+    /// Inserted blocks whose tokens were already cached.
     duplicates: Held<radixkv::Reservation>,
     dropped_tokens: usize,
 }
@@ -214,28 +214,29 @@ impl Inserted {
 
 #[pymethods]
 impl Inserted {
-    /// The ids that are cached beyond the first lease, which the request's block table must have
-    /// from now on: a new numpy array, int32, shape (n,).
+    /// The ids of the cached blocks beyond the lease that was passed to `insert`: a new numpy
+    /// array, int32, shape (n,). The request's block table must use these ids from now on.
     fn blocks<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         Ok(blocks::blocks(py, &self.blocks)?.into_any())
     }
 
-    /// Tokens at the end of the sequence that fill no block: not cached.
+    /// The number of tokens at the end of the sequence that fill no block. They are not cached.
     #[getter]
     fn dropped_tokens(&self) -> usize {
         self.dropped_tokens
     }
 
-    /// Takes the blocks whose tokens another request had cached already: a `Reservation`. They are
-    /// given back when it, or this object, is dropped.
+    /// Takes the inserted blocks whose tokens another request had already cached, as a
+    /// `Reservation`. They are given back when it is dropped, or without this call when this object
+    /// is dropped.
     ///
-    /// Raises ReleasedError at the second call.
+    /// Raises ReleasedError if they were already taken.
     fn take_duplicates(&mut self) -> PyResult<Reservation> {
         Ok(Reservation::new(self.duplicates.take()?, self.origin))
     }
 
-    /// Ends the lease, and gives duplicates back that were not taken. Does nothing if that was
-    /// done.
+    /// Ends the lease, and gives back duplicates that were not taken. Does nothing if this was
+    /// already done.
     fn release(mut slf: PyRefMut<'_, Self>) -> PyResult<()> {
         catch(|| slf.duplicates.release())??;
         slf.as_super().release()
@@ -246,10 +247,10 @@ impl Inserted {
     }
 }
 
-/// A prefix without a promise: it may be evicted at any moment; `PrefixCache.upgrade` says whether
-/// it was.
+/// A reference to a prefix that does not protect it: the prefix may be evicted at any moment.
+/// `PrefixCache.upgrade` makes a lease of it if it is still cached.
 ///
-/// For requests that wait: matched when they come, leased when they run.
+/// For waiting requests, which are matched when they arrive and leased when they run.
 #[pyclass(module = "radixkv", frozen, weakref)]
 pub(crate) struct WeakLease {
     held: Held<radixkv::WeakLease>,
@@ -279,18 +280,18 @@ impl WeakLease {
     }
 }
 
-/// A cached block whose first tokens agree with a sequence beyond its match: copy them instead of
-/// computing them.
+/// A cached block whose first tokens are the next tokens of a sequence after its match: copy their
+/// keys and values instead of computing them.
 ///
-/// The block stays in place until this is released, by `release()`, a `with` statement, or when
-/// Python drops it.
+/// The block stays in place until this object is released, by `release()`, a `with` statement, or
+/// when Python drops it.
 #[pyclass(module = "radixkv", weakref)]
 pub(crate) struct PartialHit {
     held: Held<radixkv::PartialHit>,
-    /// The block to copy from; not to be written to.
+    /// The block to copy from. Do not write to it.
     #[pyo3(get)]
     block: BlockId,
-    /// Tokens at its beginning that agree with the sequence: at least one.
+    /// The number of its first tokens that agree with the sequence: at least one.
     #[pyo3(get)]
     len_tokens: usize,
 }
@@ -303,7 +304,7 @@ impl PartialHit {
 
 #[pymethods]
 impl PartialHit {
-    /// Gives the source block up. Does nothing if that was done.
+    /// Gives up the source block. Does nothing if this was already done.
     fn release(&mut self) -> PyResult<()> {
         catch(|| self.held.release())?
     }

@@ -1,22 +1,22 @@
-//! The native module of the Python package `radixkv`: its classes and what they share with Python's
-//! memory, threads and processes.
+//! The native module of the Python package `radixkv`: its classes, and their interplay with
+//! Python's memory, threads and processes.
 //!
 //! | file | holds |
 //! |---|---|
-//! | `cache` | the class `PrefixCache`, its constructor, and what its verbs share |
+//! | `cache` | the class `PrefixCache`, its constructor, and the state that its verbs share |
 //! | `lookup`, `reserve`, `control`, `observe` | the verbs of `PrefixCache` |
 //! | `lease`, `reservation`, `namespace` | the handles that verbs return and take |
-//! | `waiting` | awaiting blocks, polled by an event loop |
-//! | `host` | host tiers, caches over them, and what copies between the two |
+//! | `waiting` | requests that wait for blocks without a thread, polled by an event loop |
+//! | `host` | host tiers, caches over them, and movers, which copy between the two |
 //! | `tiers` | settings of remote tiers, and how they are opened |
 //! | `digests` | digest-keyed blocks: regions that processes share, and stores over them |
-//! | `events`, `records`, `stats` | what verbs tell, as Python's tuples and dicts |
+//! | `events`, `records`, `stats` | events, listings and statistics as Python tuples and dicts |
 //! | `tokens`, `blocks`, `memory`, `integers` | arrays and buffers: tokens in, ids and slots out |
-//! | `errors`, `fork`, `numbers` | exceptions; handles in a forked child; numbers as arguments |
+//! | `errors`, `fork`, `numbers` | exceptions; handles in a forked child; integer arguments |
 //! | `replay` | replays of traces |
 //!
-//! No method runs Python code while a verb of the core runs, but for the mover of a host tier, which
-//! copies what a verb evicts; and every verb runs within `errors::catch`.
+//! Invariants: no Python code runs inside a verb of the core, except the mover of a host tier,
+//! which copies the blocks that a verb evicts. Every verb runs inside `errors::catch`.
 
 mod blocks;
 mod cache;

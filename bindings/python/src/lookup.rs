@@ -1,4 +1,4 @@
-//! The verbs of `PrefixCache` that look sequences up, and the one that inserts them.
+//! The verbs of `PrefixCache` that look up sequences, and `insert`.
 
 use std::time::Instant;
 
@@ -12,7 +12,7 @@ use crate::numbers::number;
 use crate::reservation::Reservation;
 use crate::tokens::Tokens;
 
-/// A match and the blocks for what it misses, as Python gets them.
+/// A match, and blocks for the tokens that it misses, as Python objects.
 pub(crate) type Acquired<'py> = (Bound<'py, PrefixMatch>, Bound<'py, Reservation>);
 
 impl Shared {
@@ -24,7 +24,7 @@ impl Shared {
     }
 }
 
-/// Refuses a request for no block at all.
+/// Raises ValueError for a request that needs no block.
 pub(crate) fn check_acquired(tokens: &[u32], room: usize) -> PyResult<()> {
     if tokens.is_empty() && room == 0 {
         return Err(pyo3::exceptions::PyValueError::new_err("tokens is empty and room is 0: nothing to acquire"));
@@ -38,10 +38,10 @@ impl PrefixCache {
     /// the tokens.
     ///
     /// - tokens: a one-dimensional contiguous array or buffer of 32- or 64-bit integers from 0 to
-    ///   2**32 - 1, at least one: numpy, array.array, memoryview, or what has `__dlpack__` or
-    ///   `__array__` in the processor's memory. 32-bit integers are not copied. Lists work and are
-    ///   slow: some 20 ns for each token.
-    /// - counted: whether it counts as a use for the policy.
+    ///   2**32 - 1, at least one: numpy, array.array, memoryview, or an object in CPU memory with
+    ///   `__dlpack__` or `__array__`. 32-bit integers are not copied. Lists are accepted but slow:
+    ///   about 20 ns for each token.
+    /// - counted: whether the match counts as a use for the policy.
     ///
     /// Only whole blocks match; a miss is an empty match. Never waits. Raises TypeError,
     /// ValueError, ForeignHandleError.
@@ -70,8 +70,8 @@ impl PrefixCache {
 
     /// peek(tokens, namespace=None): the number of tokens in the longest cached prefix.
     ///
-    /// Changes nothing and leases nothing: the prefix may be evicted at any moment. Tokens and
-    /// errors as in `match_prefix`.
+    /// Changes nothing and leases nothing, so the prefix may be evicted at any moment. Tokens and
+    /// errors are those of `match_prefix`.
     #[pyo3(signature = (tokens, namespace = None))]
     fn peek<'py>(&self, tokens: &Bound<'py, PyAny>, namespace: Option<PyRef<'py, Namespace>>) -> PyResult<usize> {
         let shared = self.shared()?;
@@ -81,14 +81,14 @@ impl PrefixCache {
     }
 
     /// acquire(tokens, room=0, namespace=None, *, timeout=None): matches the tokens, leases the
-    /// cached prefix, and reserves blocks for the rest and for `room` more tokens; or takes
-    /// nothing. Returns (PrefixMatch, Reservation).
+    /// cached prefix, and reserves blocks for the rest and for `room` more tokens; if there are too
+    /// few blocks, takes nothing. Returns (PrefixMatch, Reservation).
     ///
-    /// An engine that wants the logits of the last token passes the tokens before it, and one more
-    /// of room; then tokens may be empty. With a timeout in seconds it waits for its turn if there
-    /// are too few blocks, and lets other Python threads run; a signal is seen when the wait ends.
-    /// Raises ReserveError (ExhaustedError, OverQuotaError, TimedOutError, TooLargeError,
-    /// ExternalPoolError); else as `match_prefix`.
+    /// An engine that needs the logits of the last token passes the tokens before it, and one more
+    /// token of room; then tokens may be empty. With a timeout in seconds, it waits in line if
+    /// there are too few blocks, and lets other Python threads run; signals are handled only after
+    /// the wait. Raises ReserveError (ExhaustedError, OverQuotaError, TimedOutError, TooLargeError,
+    /// ExternalPoolError), and the errors of `match_prefix`.
     #[pyo3(signature = (tokens, room = 0, namespace = None, *, timeout = None))]
     fn acquire<'py>(
         &self,
@@ -117,16 +117,18 @@ impl PrefixCache {
         shared.acquired(py, acquired.map_err(errors::reserve)?)
     }
 
-    /// insert(lease, tokens, blocks): publishes the whole blocks of the tokens beyond the lease,
-    /// computed into the reservation. Returns `Inserted`, which is a lease on the whole sequence.
+    /// insert(lease, tokens, blocks): caches the whole blocks of the tokens beyond the lease, whose
+    /// keys and values were computed into the reservation. Returns `Inserted`, which is a lease on
+    /// the whole sequence.
     ///
     /// - tokens: the whole sequence, from its first token on, as in `match_prefix`; copied. The
-    ///   tokens that the lease covers are those that it was matched by, and are not compared.
-    /// - blocks: a Reservation with one block for each whole block beyond the lease; taken.
+    ///   tokens that the lease covers must be those that it was matched by; they are not compared.
+    /// - blocks: a Reservation with one block for each whole block beyond the lease; the insert
+    ///   takes it.
     ///
-    /// Where another insert has published the same tokens meanwhile, its blocks stay, and
-    /// `Inserted.blocks` has them. Never waits. Raises InsertError, SequenceError,
-    /// ForeignHandleError, ReleasedError; nothing has changed then, and `blocks` is as it was.
+    /// If another insert has cached the same tokens meanwhile, its blocks stay, and
+    /// `Inserted.blocks` contains them. Never waits. Raises InsertError, SequenceError,
+    /// ForeignHandleError, ReleasedError, and then nothing has changed, also not `blocks`.
     fn insert<'py>(
         &self,
         py: Python<'py>,
@@ -148,13 +150,13 @@ impl PrefixCache {
         }
     }
 
-    /// resume(lease, tokens): continues the match of a lease: looks up only the tokens beyond it.
-    /// Returns a `PrefixMatch` on all of it, and takes the lease.
+    /// resume(lease, tokens): extends a lease: looks up only the tokens beyond it. Takes the lease,
+    /// and returns a `PrefixMatch` on the whole prefix.
     ///
     /// - tokens: the whole sequence, as in `match_prefix`.
     ///
-    /// Never waits. Raises SequenceError, ForeignHandleError, ReleasedError; the lease is as it was
-    /// then.
+    /// Never waits. Raises SequenceError, ForeignHandleError, ReleasedError, and then the lease is
+    /// unchanged.
     fn resume<'py>(
         &self,
         py: Python<'py>,
@@ -169,9 +171,9 @@ impl PrefixCache {
         Bound::new(py, PrefixMatch::new(hit.into_lease(), blocks, shared.origin.block_size))
     }
 
-    /// match_partial(lease, tokens, min_tokens=1): leases the cached block just beyond the lease
-    /// that agrees longest with the tokens, the whole sequence; None if no block agrees in
-    /// `min_tokens` tokens. Not counted as a use.
+    /// match_partial(lease, tokens, min_tokens=1): leases the cached block directly after the lease
+    /// that has the most first tokens in common with the sequence; None if no block has
+    /// `min_tokens` of them. `tokens` is the whole sequence. Not counted as a use.
     ///
     /// Never waits. Raises SequenceError, ForeignHandleError, ReleasedError.
     #[pyo3(signature = (lease, tokens, min_tokens = 1))]
@@ -187,8 +189,8 @@ impl PrefixCache {
         Ok(catch(|| shared.session().match_partial(lease, tokens.as_slice(), min_tokens))?.map(PartialHit::new))
     }
 
-    /// upgrade(weak): a lease on the whole prefix of a weak lease; None if any block of it was
-    /// evicted, invalidated or cleared. Not counted as a use. Never waits. Raises
+    /// upgrade(weak): returns a lease on the whole prefix of a weak lease; None if any of its
+    /// blocks was evicted, invalidated or cleared. Not counted as a use. Never waits. Raises
     /// ForeignHandleError.
     fn upgrade(&self, weak: PyRef<'_, WeakLease>) -> PyResult<Option<Lease>> {
         let shared = self.shared()?;
@@ -196,10 +198,10 @@ impl PrefixCache {
     }
 }
 
-/// The longest wait: a deadline beyond it would be none.
+/// The longest wait. It keeps the deadline from overflowing.
 const LONGEST_WAIT: std::time::Duration = std::time::Duration::from_secs(u32::MAX as u64);
 
-/// The moment at which a wait of so many seconds ends.
+/// Converts a timeout in seconds to a deadline.
 pub(crate) fn deadline(timeout: &Bound<'_, PyAny>) -> PyResult<Instant> {
     let wait = crate::cache::duration(timeout, "timeout", false)?;
     Ok(Instant::now() + wait.min(LONGEST_WAIT))

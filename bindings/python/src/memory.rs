@@ -1,9 +1,10 @@
-//! The memory of Python's arrays and buffers, as slices: the one place that reads and writes it.
+//! Accesses the memory of Python's arrays and buffers as slices. No other module reads or writes
+//! this memory.
 //!
-//! Everything here holds the interpreter (`Python<'py>`), so no other Python code runs; a library
-//! that has given the interpreter up may still write to an array. So what a slice says may change
-//! while it is read, as for any reader in Python: lookups only compare it, and inserts copy it
-//! first. A build for free-threaded Python copies it for every verb.
+//! Everything here holds the interpreter (`Python<'py>`), so no other Python code runs. But a
+//! library that has released the interpreter may still write to an array, so the content of a slice
+//! may change while it is read, as for any reader in Python. Therefore lookups only compare tokens,
+//! and inserts copy them first. In free-threaded Python, every verb copies them.
 
 #![allow(unsafe_code)]
 
@@ -20,7 +21,7 @@ use pyo3::prelude::*;
 
 use crate::errors::catch;
 
-/// The integers that are accepted.
+/// The accepted integer types.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     I32,
@@ -40,7 +41,7 @@ impl Kind {
         }
     }
 
-    /// Of a buffer's format, in the words of Python's module `struct`.
+    /// The type for a buffer's format string, in the syntax of Python's module `struct`.
     fn of_format(format: &CStr, bytes: usize) -> Option<Self> {
         let format = format.to_bytes();
         let format = match format.split_first() {
@@ -57,13 +58,13 @@ impl Kind {
     }
 }
 
-/// What keeps the memory of a region in place.
+/// The Python object that keeps the memory of a region in place.
 enum Owner<'py> {
     Array(#[allow(dead_code, reason = "holds a reference")] Bound<'py, PyUntypedArray>),
     Buffer(#[allow(dead_code, reason = "holds an export")] PyUntypedBuffer),
 }
 
-/// A contiguous region of integers that a Python object owns.
+/// Contiguous integers in the memory of a Python object.
 pub(crate) struct Region<'py> {
     kind: Kind,
     data: *mut u8,
@@ -73,8 +74,8 @@ pub(crate) struct Region<'py> {
 }
 
 impl<'py> Region<'py> {
-    /// The memory of a numpy array, or of any object with a buffer; `None` if it has neither.
-    /// `name` is the argument's, for errors.
+    /// The memory of a numpy array, or of any object with a buffer; `None` if it is neither. `name`
+    /// is the argument's name for errors.
     pub(crate) fn of(object: &Bound<'py, PyAny>, name: &str) -> PyResult<Option<Self>> {
         if let Ok(array) = object.cast::<PyUntypedArray>() {
             return Self::of_array(array, name).map(Some);
@@ -140,7 +141,7 @@ impl<'py> Region<'py> {
         unsafe { slice::from_raw_parts(self.data.cast(), self.len) }
     }
 
-    /// The first `len` integers, to be written to.
+    /// The first `len` integers, for writing.
     pub(crate) fn items_mut(&mut self, len: usize, name: &str) -> PyResult<ItemsMut<'_>> {
         if !self.is_writable {
             return Err(PyValueError::new_err(format!("{name} is read-only: pass an array that may be written to")));
@@ -163,13 +164,13 @@ impl<'py> Region<'py> {
     }
 }
 
-/// Keeps the memory of a buffer in place. A reference to it may be dropped on any thread.
+/// Keeps the memory of a buffer in place. A reference to this object may be dropped on any thread.
 #[pyclass(frozen)]
 struct Export {
     _buffer: PyUntypedBuffer,
 }
 
-/// Writable bytes of a Python object, for threads without the interpreter.
+/// Writable bytes of a Python object, which threads without the interpreter may use.
 pub(crate) struct Bytes {
     start: NonNull<u8>,
     len: usize,
@@ -183,7 +184,7 @@ unsafe impl Send for Bytes {}
 unsafe impl Sync for Bytes {}
 
 impl Bytes {
-    /// The memory of a writable C-contiguous buffer. `name` is the argument's, for errors.
+    /// The memory of a writable C-contiguous buffer. `name` is the argument's name for errors.
     pub(crate) fn of(object: &Bound<'_, PyAny>, name: &str) -> PyResult<Self> {
         // SAFETY: a borrowed object, which lives for the call.
         if unsafe { pyo3::ffi::PyObject_CheckBuffer(object.as_ptr()) } == 0 {
@@ -220,7 +221,7 @@ impl Bytes {
         start..start + self.len
     }
 
-    /// Copies the bytes from `at` on to `to`; false if there are not as many.
+    /// Copies `to.len()` bytes from offset `at` into `to`; false if the buffer ends before.
     pub(crate) fn read(&self, at: usize, to: &mut [u8]) -> bool {
         let Some(from) = self.place(at, to.len()) else { return false };
         // SAFETY: within the buffer, which the owner exports; `to` may be in it as well, because
@@ -229,7 +230,7 @@ impl Bytes {
         true
     }
 
-    /// Copies `from` to the bytes from `at` on; false if there are not as many.
+    /// Copies `from` to offset `at`; false if the buffer ends before.
     pub(crate) fn write(&self, at: usize, from: &[u8]) -> bool {
         let Some(to) = self.place(at, from.len()) else { return false };
         // SAFETY: as in `read`; the buffer is writable.
@@ -242,7 +243,7 @@ impl Bytes {
         is_within.then(|| self.start.as_ptr().wrapping_add(at))
     }
 
-    /// The memory of a host tier, which drops `claim` with it.
+    /// Makes the memory of a host tier, which drops `claim` together with it.
     pub(crate) fn into_host_memory(self, claim: impl Send + 'static) -> radixkv_host::Memory {
         // SAFETY: the owner exports the buffer until it is dropped, with the tier; the
         // documentation of `HostTier` asks the caller not to touch it until then.
@@ -250,7 +251,7 @@ impl Bytes {
     }
 }
 
-/// Integers to be read.
+/// Integers for reading.
 pub(crate) enum Items<'a> {
     I32(&'a [i32]),
     U32(&'a [u32]),
@@ -258,31 +259,31 @@ pub(crate) enum Items<'a> {
     U64(&'a [u64]),
 }
 
-/// Integers to be written to.
+/// Integers for writing.
 pub(crate) enum ItemsMut<'a> {
     Narrow(&'a mut [u32]),
     Wide(&'a mut [i64]),
 }
 
-/// The same bits, without a sign.
+/// The same bits as unsigned integers.
 pub(crate) fn as_unsigned(items: &[i32]) -> &[u32] {
     // SAFETY: the two types have one layout.
     unsafe { slice::from_raw_parts(items.as_ptr().cast(), items.len()) }
 }
 
-/// The same bits, with a sign.
+/// The same bits as signed integers.
 pub(crate) fn as_signed(items: &[u32]) -> &[i32] {
     // SAFETY: the two types have one layout.
     unsafe { slice::from_raw_parts(items.as_ptr().cast(), items.len()) }
 }
 
-/// The same bits, with a sign.
+/// The same bits as signed integers.
 pub(crate) fn as_signed_wide(items: &[u64]) -> &[i64] {
     // SAFETY: the two types have one layout.
     unsafe { slice::from_raw_parts(items.as_ptr().cast(), items.len()) }
 }
 
-/// A new array of `len` integers, which `fill` writes.
+/// Makes a new array of `len` integers, which `fill` writes.
 pub(crate) fn new_array<'py, T: numpy::Element>(
     py: Python<'py>,
     len: usize,

@@ -1,4 +1,4 @@
-//! Namespaces: sequences that never share blocks.
+//! The class `Namespace`: a handle of a separate set of sequences, with its limits and statistics.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -13,8 +13,8 @@ use crate::numbers::{number, number_or_none};
 use crate::records;
 use crate::stats;
 
-/// Sequences that share blocks among themselves and with no other namespace; made by
-/// `PrefixCache.namespace`.
+/// A namespace: its sequences share blocks with each other, but never with another namespace. Made
+/// by `PrefixCache.namespace`.
 #[pyclass(module = "radixkv", frozen, weakref)]
 pub(crate) struct Namespace {
     held: Held<radixkv::Namespace>,
@@ -34,25 +34,24 @@ impl Namespace {
 
 #[pymethods]
 impl Namespace {
-    /// The parts of its name, a tuple of str.
+    /// The parts of the namespace's name, a tuple of str.
     #[getter]
     fn parts<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         parts(py, &self.get()?.name())
     }
 
-    /// Whether it compares pairs of neighbouring tokens.
+    /// Whether the namespace compares pairs of neighbouring tokens.
     #[getter]
     fn bigrams(&self) -> PyResult<bool> {
         Ok(self.get()?.keys() == Keys::Bigrams)
     }
 
     /// set_quota(cached_blocks=None, pinned_blocks=None, time_to_idle=None): sets the limits of the
-    /// namespace, from now on; None is no limit.
+    /// namespace; None means no limit.
     ///
-    /// - cached_blocks: what it has beyond so many is evicted first, before other namespaces'
-    ///   blocks.
-    /// - pinned_blocks: its leases and reservations never have more.
-    /// - time_to_idle: seconds (units of a logical clock) after which a prefix without use is
+    /// - cached_blocks: blocks beyond this number are evicted before other namespaces' blocks.
+    /// - pinned_blocks: maximum blocks of its leases and reservations.
+    /// - time_to_idle: seconds (or units of a logical clock) after which an unused prefix is
     ///   removed.
     ///
     /// Waits for the evictor, and lets other Python threads run.
@@ -73,7 +72,7 @@ impl Namespace {
         py.detach(|| catch(|| namespace.set_quota(quota)))
     }
 
-    /// The limits, as they were set last: a dict of `set_quota`'s arguments.
+    /// The current limits: a dict of `set_quota`'s arguments.
     #[getter]
     fn quota<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         stats::quota(py, self.get()?.quota(), self.is_logical)
@@ -87,8 +86,8 @@ impl Namespace {
         stats::namespace(py, &counted, self.is_logical)
     }
 
-    /// Each cached run, parents before children: a list of `CachedRun`. Waits for the evictor, and
-    /// lets other Python threads run.
+    /// All cached runs, a list of `CachedRun` with parents before children. Waits for the evictor,
+    /// and lets other Python threads run.
     fn walk<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         let namespace = self.get()?;
         let runs = py.detach(|| {
@@ -101,36 +100,36 @@ impl Namespace {
         records::runs(py, runs)
     }
 
-    /// Empties the namespace: idle blocks are free when this returns, leased ones when their leases
-    /// end. Waits for the evictor.
+    /// Empties the namespace: idle blocks are free when this returns, leased blocks when their
+    /// leases end. Waits for the evictor.
     fn clear(&self, py: Python<'_>) -> PyResult<()> {
         let namespace = self.get()?;
         py.detach(|| catch(|| namespace.clear()))
     }
 
-    /// Empties the namespace if nothing uses it. Raises NamespaceInUseError; nothing has changed
-    /// then. Waits for the evictor.
+    /// Empties the namespace if nothing uses it. Raises NamespaceInUseError, and then nothing has
+    /// changed. Waits for the evictor.
     fn clear_if_unused(&self, py: Python<'_>) -> PyResult<()> {
         let namespace = self.get()?;
         py.detach(|| catch(|| namespace.clear_if_unused()))?.map_err(errors::in_use)
     }
 
-    /// Removes the namespace from its cache: as `clear`, and matches through this object are empty
-    /// from now on. Waits for the evictor.
+    /// Removes the namespace from its cache: same as `clear`, and later matches through this object
+    /// are empty. Waits for the evictor.
     fn remove(&self, py: Python<'_>) -> PyResult<()> {
         let namespace = self.get()?;
         py.detach(|| catch(|| namespace.remove()))
     }
 
-    /// evict(blocks): evicts up to so many blocks of this namespace; returns how many. Waits for
-    /// the evictor.
+    /// evict(blocks): evicts up to `blocks` blocks of this namespace; returns the number of evicted
+    /// blocks. Waits for the evictor.
     fn evict(&self, py: Python<'_>, #[pyo3(from_py_with = number)] blocks: usize) -> PyResult<usize> {
         let namespace = self.get()?;
         py.detach(|| catch(|| namespace.evict(blocks)))
     }
 
-    /// evict_idle(idle): evicts what was not used for so many seconds (units of a logical clock);
-    /// returns how many blocks. Waits for the evictor.
+    /// evict_idle(idle): evicts blocks that were not used for `idle` seconds (or units of a logical
+    /// clock); returns their number. Waits for the evictor.
     fn evict_idle(&self, py: Python<'_>, idle: &Bound<'_, PyAny>) -> PyResult<usize> {
         let namespace = self.get()?;
         let idle = crate::cache::duration(idle, "idle", self.is_logical)?;

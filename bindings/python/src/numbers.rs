@@ -1,10 +1,10 @@
-//! Numbers that a caller passes: one that is out of range is a `ValueError`, as other bad values
-//! are.
+//! Converts integer arguments. A number that is out of range raises `ValueError`, like other
+//! invalid values, not `OverflowError`.
 
 use pyo3::exceptions::{PyOverflowError, PyValueError};
 use pyo3::prelude::*;
 
-/// An integer in the range of its kind.
+/// Converts an integer that must be in the range of `T`.
 pub(crate) fn number<'py, T>(given: &Bound<'py, PyAny>) -> PyResult<T>
 where
     T: for<'a> FromPyObject<'a, 'py, Error = PyErr>,
@@ -17,7 +17,7 @@ where
     })
 }
 
-/// The same, or None.
+/// Same as [`number`], but also accepts None.
 pub(crate) fn number_or_none<'py, T>(given: &Bound<'py, PyAny>) -> PyResult<Option<T>>
 where
     T: for<'a> FromPyObject<'a, 'py, Error = PyErr>,

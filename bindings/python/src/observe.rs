@@ -1,4 +1,4 @@
-//! The verbs of `PrefixCache` that say what is cached and what was counted.
+//! The verbs of `PrefixCache` that report its content and statistics.
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
@@ -12,59 +12,59 @@ use crate::stats;
 
 #[pymethods]
 impl PrefixCache {
-    /// stats(): the statistics of the cache, a dict of ints, and `is_settled`, a bool.
+    /// stats(): returns the statistics of the cache, a dict of ints, and of the bool `is_settled`.
     ///
-    /// free_blocks + reserved_blocks + evictable_blocks + protected_blocks is capacity_blocks. The
-    /// numbers whose names say nothing else are counts since the cache was built. Waits for no
-    /// other thread's eviction.
+    /// free_blocks + reserved_blocks + evictable_blocks + protected_blocks is capacity_blocks.
+    /// Numbers are counts since the cache was built, unless their name says otherwise. Does not
+    /// wait for other threads' evictions.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let shared = self.shared()?;
         stats::cache(py, &catch(|| shared.cache.stats())?)
     }
 
-    /// block_counts(): (free, reserved, evictable, protected) blocks: as in `stats`, without the
-    /// other numbers.
+    /// block_counts(): returns the numbers of (free, reserved, evictable, protected) blocks, as in
+    /// `stats`.
     fn block_counts(&self) -> PyResult<(usize, usize, usize, usize)> {
         let shared = self.shared()?;
         let stats = catch(|| shared.cache.stats())?;
         Ok((stats.free_blocks, stats.reserved_blocks, stats.evictable_blocks, stats.protected_blocks))
     }
 
-    /// Blocks that hold nothing: as in `stats`, without the other numbers.
+    /// The number of free blocks, as in `stats`.
     #[getter]
     fn free_blocks(&self) -> PyResult<usize> {
         Ok(self.shared()?.cache.free_blocks())
     }
 
-    /// lookups_by_namespace(): the hits and misses of each namespace's lookups: a list of (parts,
-    /// dict). The last entry, whose parts are None, is the sum of all namespaces that share their
-    /// counts.
+    /// lookups_by_namespace(): returns the hits and misses of each namespace's lookups, a list of
+    /// (parts, dict). The last entry, whose parts are None, is the sum over all namespaces that
+    /// share their counters.
     fn lookups_by_namespace<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         let shared = self.shared()?;
         stats::lookups_by_namespace(py, &catch(|| shared.cache.lookups_by_namespace())?)
     }
 
-    /// subscribe(batches=1024): an iterator over batches of events from now on, through a channel
-    /// of so many batches.
+    /// subscribe(batches=1024): returns an iterator over the later batches of events, which a
+    /// channel buffers; beyond `batches` waiting batches, batches are lost.
     ///
-    /// What is cached already is not told: take a `snapshot` after subscribing.
+    /// There are no events for blocks that are already cached: take a `snapshot` after subscribing.
     #[pyo3(signature = (batches = 1024))]
     fn subscribe(&self, py: Python<'_>, #[pyo3(from_py_with = number)] batches: usize) -> PyResult<Subscription> {
         let shared = self.shared()?;
         Ok(Subscription::new(py.detach(|| catch(|| shared.cache.subscribe(batches)))?))
     }
 
-    /// snapshot(): what is cached now, an `EventBatch` of `Stored` events, each after its parent.
-    /// Its number is that of the next batch that a subscriber gets. Waits for the evictor, and lets
-    /// other Python threads run.
+    /// snapshot(): returns the current content, an `EventBatch` of `Stored` events, parents before
+    /// children. Its number is that of the next batch that a subscriber gets. Waits for the
+    /// evictor, and lets other Python threads run.
     fn snapshot<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let shared = self.shared()?;
         let taken = py.detach(|| catch(|| shared.cache.snapshot()))?;
         batch(py, &taken)
     }
 
-    /// shared_spans(leases): for each lease, how many of these leases share each of its blocks,
-    /// from its beginning: a list of lists of (blocks, leases).
+    /// shared_spans(leases): returns for each lease how many of the leases share its blocks: a list
+    /// of (blocks, leases) from the lease's beginning.
     ///
     /// Raises ForeignHandleError and ReleasedError.
     fn shared_spans(&self, leases: Vec<PyRef<'_, Lease>>) -> PyResult<Vec<Vec<(usize, usize)>>> {
@@ -75,7 +75,7 @@ impl PrefixCache {
     }
 
     /// validate(): checks every invariant, for tests and for a cache at rest. Raises
-    /// InvariantError: a bug of radixkv.
+    /// InvariantError, which means a bug of radixkv.
     fn validate(&self, py: Python<'_>) -> PyResult<()> {
         let shared = self.shared()?;
         py.detach(|| catch(|| shared.cache.validate()))?

@@ -1,4 +1,4 @@
-//! What verbs list, as the named tuples of `_records.py`.
+//! Converts listings of runs and evicted blocks to the named tuples of `_records.py`.
 
 use numpy::PyArray1;
 use pyo3::call::PyCallArgs;
@@ -13,12 +13,12 @@ use crate::lease::parts;
 use crate::memory::new_array;
 use crate::reservation::Reservation;
 
-/// A named tuple of this class.
+/// Makes a named tuple of a class of `_records.py`.
 pub(crate) fn record<'py>(py: Python<'py>, class: &str, fields: impl PyCallArgs<'py>) -> PyResult<Bound<'py, PyAny>> {
     py.import("radixkv._records")?.getattr(class)?.call1(fields)
 }
 
-/// A new array of tokens.
+/// Makes a new array of tokens.
 pub(crate) fn tokens<'py>(py: Python<'py>, tokens: &[u32]) -> PyResult<Bound<'py, PyArray1<u32>>> {
     new_array(py, tokens.len(), |copied| copied.copy_from_slice(tokens))
 }

@@ -1,4 +1,4 @@
-//! Replays of request traces.
+//! The function `replay`, which replays a trace of requests through a cache.
 
 use std::path::PathBuf;
 
@@ -14,7 +14,7 @@ use crate::cache::policy;
 use crate::errors::{catch, exception};
 use crate::numbers::{number, number_or_none};
 
-/// What `radixkv replay --json` prints.
+/// The output of `radixkv replay --json`.
 #[derive(Serialize)]
 struct Replayed<'a> {
     trace: String,
@@ -23,7 +23,7 @@ struct Replayed<'a> {
     details: Details,
 }
 
-/// A number, or words as on the command line.
+/// A number, or a text in the syntax of the command line.
 #[derive(FromPyObject)]
 pub(crate) enum NumberOrText {
     Number(usize),
@@ -51,22 +51,23 @@ fn refused(name: &str, given: &str, error: impl std::fmt::Display) -> PyErr {
     PyValueError::new_err(format!("{name} is {given:?}: {error}"))
 }
 
-/// replay(trace, *, ...): replays a file of requests through a cache, and returns what `radixkv
-/// replay --json` prints, as a dict.
+/// replay(trace, *, ...): replays a file of requests through a cache, and returns the output of
+/// `radixkv replay --json` as a dict.
 ///
-/// - trace: the path of JSON lines, plain or compressed with gzip or zstd.
+/// - trace: the path of a file of JSON lines, plain or compressed with gzip or zstd.
 /// - block_size: tokens in a block. capacity: blocks, or a str: "4096" blocks, or "10%" of the
 ///   trace's working set.
 /// - policy: as for `PrefixCache`. cache: "radix", or "naive", which caches nothing.
-/// - threads: how many share the cache. eviction: "inline" or "background".
-/// - outputs: whether generated tokens are cached. hold: whether leases live while requests run.
-/// - verify: whether every hit is checked. checks: how often the whole cache is checked.
-/// - warm_up: first requests that do not count, or "60s". service: "PREFILL,DECODE,SLOTS": requests
-///   run in the trace's own time.
-/// - prefill_rate: tokens a second, for a model of the time to the first token.
-/// - longest: blocks of the longest request that is cached. priority_from: a field of the rows.
-///   unit: tokens of a hash id.
-/// - time_unit: of the trace's timestamps: "s", "ms" or "us".
+/// - threads: number of threads that share the cache. eviction: "inline" or "background".
+/// - outputs: whether generated tokens are cached. hold: whether requests hold their leases while
+///   they run.
+/// - verify: whether every hit is checked. checks: number of checks of the whole cache.
+/// - warm_up: number of first requests that do not count, or a time such as "60s". service:
+///   "PREFILL,DECODE,SLOTS": requests run in the trace's own time.
+/// - prefill_rate: tokens per second, for a model of the time to the first token.
+/// - longest: maximum blocks of a request that is cached. priority_from: the field of the rows that
+///   has the priority. unit: tokens of a hash id.
+/// - time_unit: unit of the trace's timestamps: "s", "ms" or "us".
 ///
 /// Other Python threads run meanwhile. Raises ReplayError, ValueError, TypeError.
 #[pyfunction]

@@ -1,4 +1,4 @@
-//! Reservations: blocks to be filled and inserted.
+//! The class `Reservation`, blocks that an owner fills and inserts, and the class `PendingCopy`.
 
 use pyo3::exceptions::{PyIndexError, PyValueError};
 use pyo3::prelude::*;
@@ -11,11 +11,11 @@ use crate::fork::Held;
 use crate::lease::unpicklable;
 use crate::numbers::number;
 
-/// Blocks that its owner fills and then inserts.
+/// Reserved blocks, which the owner fills and then inserts.
 ///
-/// Given back by `release()`, at the end of a `with` statement, or when Python drops it; an insert
-/// takes them. It cannot be pickled or copied: `fork()` makes a second reservation of the same
-/// blocks.
+/// The blocks are given back by `release()`, at the end of a `with` statement, or when Python drops
+/// the reservation; an insert takes them. It cannot be pickled or copied: `fork()` makes a second
+/// reservation of the same blocks.
 #[pyclass(module = "radixkv", weakref)]
 pub(crate) struct Reservation {
     held: Held<radixkv::Reservation>,
@@ -27,7 +27,7 @@ impl Reservation {
         Self { held: Held::new(reservation), origin }
     }
 
-    /// Takes the blocks out, if `cache` owns them.
+    /// Takes the blocks out, if they belong to `cache`.
     pub(crate) fn take(&mut self, cache: &radixkv::PrefixCache) -> PyResult<radixkv::Reservation> {
         if !self.held.get()?.is_of(cache) {
             return Err(errors::foreign("reservation"));
@@ -35,7 +35,7 @@ impl Reservation {
         self.held.take()
     }
 
-    /// Puts back what was taken out and refused.
+    /// Puts back the blocks after an insert refused them.
     pub(crate) fn put(&mut self, reservation: radixkv::Reservation) {
         self.held.put(reservation);
     }
@@ -55,21 +55,22 @@ impl Reservation {
         Ok(self.held.get()?.len())
     }
 
-    /// Whether the blocks were given back, or taken by an insert.
+    /// Whether the blocks were given back, or taken by another verb.
     #[getter]
     fn released(&self) -> bool {
         !self.held.is_held()
     }
 
-    /// The ids, in the order in which an insert takes them: a new numpy array, int32, shape (n,).
+    /// The ids of the blocks, in the order in which an insert uses them: a new numpy array, int32,
+    /// shape (n,).
     ///
     /// Raises ReleasedError.
     fn blocks<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         Ok(blocks::blocks(py, self.held.get()?.blocks())?.into_any())
     }
 
-    /// The slots of all places of the blocks, `id * block_size + place in the block`: a new numpy
-    /// array, int64, shape (n * block_size,).
+    /// The slots of all positions in the blocks, `id * block_size + position in the block`: a new
+    /// numpy array, int64, shape (n * block_size,).
     ///
     /// Raises ReleasedError.
     fn slots<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
@@ -77,24 +78,24 @@ impl Reservation {
     }
 
     /// Writes the ids to the beginning of `out`, a writable contiguous array or buffer of 32- or
-    /// 64-bit integers; returns how many.
+    /// 64-bit integers; returns their number.
     ///
-    /// Raises TypeError, ValueError and ReleasedError; nothing is written then.
+    /// Raises TypeError, ValueError and ReleasedError, and then writes nothing.
     fn blocks_into(&self, out: &Bound<'_, PyAny>) -> PyResult<usize> {
         blocks::blocks_into(out, self.held.get()?.blocks())
     }
 
     /// Writes the slots to the beginning of `out`, a writable contiguous array or buffer of 64-bit
-    /// integers; returns how many.
+    /// integers; returns their number.
     ///
-    /// Raises TypeError, ValueError and ReleasedError; nothing is written then.
+    /// Raises TypeError, ValueError and ReleasedError, and then writes nothing.
     fn slots_into(&self, out: &Bound<'_, PyAny>) -> PyResult<usize> {
         blocks::slots_into(out, self.held.get()?.blocks(), self.origin.block_size)
     }
 
     /// Moves the first `n` blocks into a new reservation, for a prompt that is inserted in chunks.
     ///
-    /// Raises ValueError if it holds fewer, and ReleasedError.
+    /// Raises ValueError if there are fewer, and ReleasedError.
     fn split(&mut self, #[pyo3(from_py_with = number)] n: usize) -> PyResult<Self> {
         let len = self.held.get()?.len();
         if n > len {
@@ -104,10 +105,10 @@ impl Reservation {
         Ok(Self::new(catch(|| held.split(n))?, origin))
     }
 
-    /// Appends the blocks of `other`, which is released, for a sequence that grows.
+    /// Appends the blocks of `other`, for a sequence that grows. `other` is then released.
     ///
     /// Raises ValueError if different namespaces pay for the two, ForeignHandleError and
-    /// ReleasedError; nothing has changed then.
+    /// ReleasedError, and then nothing has changed.
     fn append(slf: &Bound<'_, Self>, other: &Bound<'_, Self>) -> PyResult<()> {
         if slf.is(other) {
             return Err(PyValueError::new_err("a reservation cannot be appended to itself"));
@@ -125,10 +126,12 @@ impl Reservation {
         catch(|| own.append(more))
     }
 
-    /// A second reservation of the same blocks, for a sequence that continues in several ways.
+    /// Makes a second reservation of the same blocks, for a sequence that continues in several
+    /// ways.
     ///
-    /// A block is given back when the last reservation that has it is released. While several have
-    /// it, none may write to it or insert it: see `make_unique`. Raises ReleasedError.
+    /// A block is given back when the last reservation that holds it is released. While several
+    /// reservations hold a block, none may write to it or insert it: see `make_unique`. Raises
+    /// ReleasedError.
     fn fork(&mut self) -> PyResult<Self> {
         let (held, origin) = (self.held.get_mut()?, self.origin);
         Ok(Self::new(catch(|| held.fork())?, origin))
@@ -143,12 +146,12 @@ impl Reservation {
         catch(|| held.is_shared(index))
     }
 
-    /// If a fork also holds block `index`, replaces it by the last block of `fresh` and returns the
-    /// `PendingCopy` to make; otherwise None.
+    /// If a fork also holds block `index`, replaces it by the last block of `fresh` and returns a
+    /// `PendingCopy`, a copy that the caller must make; otherwise returns None.
     ///
     /// Raises IndexError; ValueError if the block is shared and `fresh` is this reservation, is
-    /// empty or ends with a shared block; ForeignHandleError and ReleasedError. Nothing has changed
-    /// then.
+    /// empty or ends with a shared block; ForeignHandleError and ReleasedError. After an error
+    /// nothing has changed.
     fn make_unique(
         slf: &Bound<'_, Self>,
         #[pyo3(from_py_with = number)] index: usize,
@@ -180,8 +183,9 @@ impl Reservation {
         }))
     }
 
-    /// Returns the blocks to the engine at once, as a numpy array of int32, if the engine owns the
-    /// pool. A block that a fork also holds is not among them. The reservation is released.
+    /// Gives the blocks back to the engine that owns the pool immediately, and releases the
+    /// reservation. Returns their ids, a new numpy array, int32, shape (n,), without blocks that a
+    /// fork also holds.
     ///
     /// Raises ValueError if the cache owns its pool, and ReleasedError.
     fn take_blocks<'py>(&mut self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
@@ -192,7 +196,7 @@ impl Reservation {
         Ok(blocks::blocks(py, &catch(|| taken.into_blocks())?)?.into_any())
     }
 
-    /// Gives the blocks back. Does nothing if that was done.
+    /// Gives the blocks back. Does nothing if they were already given back or taken.
     fn release(&mut self) -> PyResult<()> {
         catch(|| self.held.release())?
     }
@@ -217,22 +221,23 @@ impl Reservation {
     }
 }
 
-/// A copy that `Reservation.make_unique` asks for. The source stays in place until this is
-/// released, by `release()`, a `with` statement, or when Python drops it: copy first.
+/// A copy that the caller of `Reservation.make_unique` must make. The source block stays in place
+/// until this object is released, by `release()`, a `with` statement, or when Python drops it: copy
+/// first.
 #[pyclass(module = "radixkv", weakref)]
 pub(crate) struct PendingCopy {
     held: Held<radixkv::PendingCopy>,
     /// The block to copy from.
     #[pyo3(get)]
     source: BlockId,
-    /// The block to copy into: the reservation's own.
+    /// The block to copy into, which the reservation now holds.
     #[pyo3(get)]
     destination: BlockId,
 }
 
 #[pymethods]
 impl PendingCopy {
-    /// Gives the source up. Does nothing if that was done.
+    /// Gives up the source block. Does nothing if this was already done.
     fn release(&mut self) -> PyResult<()> {
         catch(|| self.held.release())?
     }

@@ -1,5 +1,5 @@
-//! The verbs of `PrefixCache` that take blocks and give them back: reservations, evictions, the
-//! engine's own pool.
+//! The verbs of `PrefixCache` for blocks and settings: reservations, evictions, an engine's own
+//! pool, and the evictor's settings.
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -17,8 +17,8 @@ use crate::reservation::Reservation;
 use crate::tokens::Tokens;
 use crate::waiting::Waiting;
 
-/// Evictions of up to so many blocks keep the interpreter: they take less time than giving it up
-/// and getting it back.
+/// Evictions of up to this many blocks keep the interpreter: they take less time than releasing and
+/// reacquiring it.
 const FEW_BLOCKS: usize = 64;
 
 impl Shared {
@@ -38,18 +38,18 @@ fn request<'a>(blocks: usize, payer: Option<&'a radixkv::Namespace>, running: bo
 
 #[pymethods]
 impl PrefixCache {
-    /// reserve(blocks, *, paid_by=None, running=False, timeout=None): takes so many blocks, or
-    /// nothing; a `Reservation`.
+    /// reserve(blocks, *, paid_by=None, running=False, timeout=None): takes `blocks` blocks, all or
+    /// none; returns a `Reservation`.
     ///
-    /// Evicts exactly the missing ones if fewer are free, in the policy's order.
-    /// - paid_by: the Namespace whose quota they count against.
-    /// - running: a running sequence cannot continue without them: it waits ahead of requests that
-    ///   admit a sequence.
-    /// - timeout: seconds to wait for its turn if leases and reservations hold too many; other
-    ///   Python threads run meanwhile. Without one it is answered at once.
+    /// If fewer are free, evicts exactly the missing number, in the policy's order.
+    /// - paid_by: the Namespace whose quota the blocks count against.
+    /// - running: whether the blocks are for a running sequence. Such requests wait ahead of
+    ///   requests that admit a sequence.
+    /// - timeout: seconds to wait in line if leases and reservations hold too many blocks; other
+    ///   Python threads run meanwhile. None: does not wait.
     ///
     /// Raises ReserveError (ExhaustedError, OverQuotaError, TimedOutError, TooLargeError,
-    /// ExternalPoolError) and ForeignHandleError; nothing was taken then.
+    /// ExternalPoolError) and ForeignHandleError, and then takes no block.
     #[pyo3(signature = (blocks, *, paid_by = None, running = false, timeout = None))]
     pub(crate) fn reserve(
         &self,
@@ -73,11 +73,11 @@ impl PrefixCache {
     /// reserve_async(blocks, *, paid_by=None, running=False): an awaitable of a `Reservation`, on
     /// asyncio's event loop.
     ///
-    /// Waits for its turn while leases and reservations hold too many blocks, in one line with
-    /// `reserve` and `acquire`, and takes no thread. Cancelling it leaves the line: put a deadline
-    /// around it with `asyncio.timeout`. When a retention ends by its deadline, a background
-    /// evictor wakes it; with inline eviction the next thread that evicts or settles does. Raises
-    /// as `reserve` does, but for ExhaustedError.
+    /// While leases and reservations hold too many blocks, waits in the same line as `reserve` and
+    /// `acquire`, without a thread. Cancelling the awaitable leaves the line; use `asyncio.timeout`
+    /// for a deadline. When a retention expires, a background evictor wakes the request; with
+    /// inline eviction, the next thread that evicts or settles does. Raises the errors of `reserve`
+    /// except ExhaustedError.
     #[pyo3(signature = (blocks, *, paid_by = None, running = false))]
     fn reserve_async<'py>(
         &self,
@@ -95,8 +95,8 @@ impl PrefixCache {
     /// acquire_async(tokens, room=0, namespace=None): an awaitable of (PrefixMatch, Reservation),
     /// as `acquire` returns them.
     ///
-    /// Waits as `reserve_async` does, and holds no lease and no block meanwhile. The tokens are
-    /// copied. Raises as `acquire` does, but for ExhaustedError.
+    /// Waits like `reserve_async`, and holds no lease and no block meanwhile. Copies the tokens.
+    /// Raises the errors of `acquire` except ExhaustedError.
     #[pyo3(signature = (tokens, room = 0, namespace = None))]
     fn acquire_async<'py>(
         &self,
@@ -113,8 +113,8 @@ impl PrefixCache {
         Waiting::acquiring(request, shared.origin).awaitable(py)
     }
 
-    /// evict(blocks): frees up to so many blocks that no lease protects, in the policy's exact
-    /// order; returns how many.
+    /// evict(blocks): frees up to `blocks` blocks that no lease protects, in the policy's exact
+    /// order; returns the number of freed blocks.
     ///
     /// Waits for the evictor. For more than 64 blocks it lets other Python threads run.
     fn evict(&self, py: Python<'_>, #[pyo3(from_py_with = number)] blocks: usize) -> PyResult<usize> {
@@ -125,7 +125,7 @@ impl PrefixCache {
         py.detach(|| catch(|| shared.cache.evict(blocks)))
     }
 
-    /// evict_into(blocks): evicts as `evict` does, and returns what it evicted, a list of `Evicted`
+    /// evict_into(blocks): evicts like `evict`, and returns the evicted runs, a list of `Evicted`
     /// in the order of eviction.
     ///
     /// The blocks stay reserved until an entry's `blocks` (a Reservation) is released: copy them
@@ -146,14 +146,14 @@ impl PrefixCache {
         records::evicted(py, evicted, shared.origin)
     }
 
-    /// adopt(blocks): passes the engine's own blocks to the cache, for an insert: all of them or
-    /// none; a `Reservation`.
+    /// adopt(blocks): passes the engine's own blocks to the cache for an insert, all or none;
+    /// returns a `Reservation`.
     ///
     /// - blocks: ids, a one-dimensional contiguous array or buffer of 32- or 64-bit integers, or a
     ///   list.
     ///
-    /// For a cache with external=True. Raises AdoptError, ExternalPoolError, TypeError, ValueError;
-    /// nothing has changed then.
+    /// For a cache with external=True. Raises AdoptError, ExternalPoolError, TypeError, ValueError,
+    /// and then nothing has changed.
     fn adopt(&self, blocks: &Bound<'_, PyAny>) -> PyResult<Reservation> {
         let shared = self.shared()?;
         let pool = shared.external()?;
@@ -162,8 +162,8 @@ impl PrefixCache {
         Ok(Reservation::new(adopted, shared.origin))
     }
 
-    /// take_evicted(): the ids that the engine owns again, each once: a new numpy array, int32,
-    /// shape (n,).
+    /// take_evicted(): returns the ids of blocks that the engine owns again, each once: a new numpy
+    /// array, int32, shape (n,).
     ///
     /// These are evicted blocks, blocks of cleared namespaces, and blocks of reservations that were
     /// released. For a cache with external=True. Raises ExternalPoolError.
@@ -175,8 +175,8 @@ impl PrefixCache {
         Ok(blocks::blocks(py, &taken)?.into_any())
     }
 
-    /// grow(blocks): adds so many free blocks, and returns their ids as a `range`. Raises
-    /// GrowError; nothing has changed then.
+    /// grow(blocks): adds `blocks` free blocks, and returns their ids as a `range`. Raises
+    /// GrowError, and then nothing has changed.
     fn grow<'py>(&self, py: Python<'py>, #[pyo3(from_py_with = number)] blocks: usize) -> PyResult<Bound<'py, PyAny>> {
         let added = catch(|| self.shared().map(|shared| shared.cache.grow(blocks)))??.map_err(errors::grow)?;
         py.import("builtins")?.call_method1("range", (added.start, added.end))
@@ -188,19 +188,20 @@ impl PrefixCache {
         py.detach(|| catch(|| shared.cache.clear()))
     }
 
-    /// invalidate_blocks(blocks): invalidates blocks whose keys and values are wrong; returns how
-    /// many cached blocks that were.
+    /// invalidate_blocks(blocks): invalidates blocks whose keys and values are wrong; returns the
+    /// number of them that were cached.
     ///
-    /// Lookups no longer find them or anything beyond them; leases stay (`Lease.is_invalidated`).
-    /// Ids that are not cached are ignored. Waits for the evictor, and lets other Python threads
-    /// run.
+    /// Lookups no longer find these blocks or any block beyond them; leases stay
+    /// (`Lease.is_invalidated`). Ids that are not cached are ignored. Waits for the evictor, and
+    /// lets other Python threads run.
     fn invalidate_blocks(&self, py: Python<'_>, blocks: &Bound<'_, PyAny>) -> PyResult<usize> {
         let shared = self.shared()?;
         let blocks = Tokens::of_any_number(blocks, "blocks")?.boxed();
         py.detach(|| catch(|| shared.cache.invalidate_blocks(&blocks)))
     }
 
-    /// set_policy(name): replaces the policy without a pause; `settle` completes it.
+    /// set_policy(name): starts to replace the policy, without a pause; `settle` completes the
+    /// exchange.
     fn set_policy(&self, py: Python<'_>, policy: &str) -> PyResult<()> {
         let shared = self.shared()?;
         let policy = crate::cache::policy(policy)?;
@@ -220,8 +221,8 @@ impl PrefixCache {
         Ok(self.shared()?.cache.settings().watermarks().map(|marks| (marks.low, marks.high)))
     }
 
-    /// set_watermarks(low, high): changes them at once. Raises SettingError; nothing has changed
-    /// then.
+    /// set_watermarks(low, high): changes the watermarks immediately. Raises SettingError, and then
+    /// nothing has changed.
     fn set_watermarks(
         &self,
         #[pyo3(from_py_with = number)] low: usize,
@@ -232,8 +233,8 @@ impl PrefixCache {
         catch(|| shared.cache.settings().set_watermarks(watermarks))?.map_err(errors::setting)
     }
 
-    /// set_time_to_idle(duration): changes after how many seconds (units of a logical clock) a
-    /// prefix without use is removed; None is never.
+    /// set_time_to_idle(duration): sets the seconds (or units of a logical clock) after which an
+    /// unused prefix is removed; None means never.
     fn set_time_to_idle(&self, py: Python<'_>, duration: Option<Bound<'_, PyAny>>) -> PyResult<()> {
         let shared = self.shared()?;
         let duration = duration.as_ref().map(|given| shared.duration(given, "time_to_idle")).transpose()?;
@@ -250,14 +251,15 @@ impl PrefixCache {
         catch(|| shared.cache.set_time(now))
     }
 
-    /// run_once(): one bounded step of the evictor; True if more is left. Waits for the evictor.
+    /// run_once(): runs one bounded step of the evictor; returns True if more work is left. Waits
+    /// for the evictor.
     fn run_once(&self, py: Python<'_>) -> PyResult<bool> {
         let shared = self.shared()?;
         py.detach(|| catch(|| shared.cache.run_once()))
     }
 
-    /// settle(): brings the counts up to date and does all pending work. Waits for the evictor, and
-    /// lets other Python threads run.
+    /// settle(): brings the counts up to date and completes all pending work of the evictor. Waits
+    /// for the evictor, and lets other Python threads run.
     fn settle(&self, py: Python<'_>) -> PyResult<()> {
         let shared = self.shared()?;
         py.detach(|| catch(|| shared.cache.settle()))

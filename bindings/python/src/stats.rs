@@ -1,4 +1,4 @@
-//! Statistics as dicts.
+//! Converts statistics to Python dicts.
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
@@ -6,7 +6,7 @@ use radixkv::{LookupStats, NamespaceLookups, NamespaceStats, Quota, Stats};
 
 use crate::lease::parts;
 
-/// A dict of these fields, under their own names.
+/// Makes a dict of the given fields, with the field names as keys.
 macro_rules! dict {
     ($py:expr, $stats:expr, $($field:ident)*) => {{
         let dict = pyo3::types::PyDict::new($py);

@@ -1,5 +1,5 @@
-//! The tiers below a region or a host tier: their settings, which are dicts as JSON has them, and how
-//! they are opened.
+//! Parses the settings of the tiers below a region or a host tier, and opens the tiers. Settings
+//! are JSON-like dicts.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use radixkv_tiers::{Buffer, FileTier, Layout, OpenError, RegionTier, Tier};
 use crate::cache::duration;
 use crate::digests::errors;
 
-/// The settings of a tier.
+/// The parsed settings of a tier.
 pub(crate) struct Settings {
     kind: Kind,
     timeout: Option<Duration>,
@@ -43,16 +43,17 @@ enum Kind {
     },
 }
 
-/// What is above the tiers: it decides where in a store its blocks are, and which tiers it takes.
+/// The level above the tiers. It determines where its blocks are in a store, and which types of
+/// tiers are accepted.
 pub(crate) enum Above<'a> {
-    /// A namespace of a region, which has a part of each store.
+    /// A namespace of a region, which uses a part of each store (by its name).
     Region(&'a str),
-    /// A host tier, which has whole stores.
+    /// A host tier, which uses whole stores.
     Host,
 }
 
 impl Settings {
-    /// Reads the settings of the tier at a place of the list.
+    /// Parses the settings of the tier at index `at` of the list.
     pub(crate) fn of(given: &Bound<'_, PyAny>, at: usize, above: &Above<'_>) -> PyResult<Self> {
         let fields = Fields::of(given, at)?;
         let kind = fields.text("type")?;
@@ -97,7 +98,7 @@ impl Settings {
         Ok(Self { kind, timeout })
     }
 
-    /// Opens the tier; `most` is how many blocks can be in flight. Returns its kind as well.
+    /// Opens the tier for at most `most` blocks in flight. Returns its type and the tier.
     pub(crate) fn open<B: Buffer>(
         self,
         above: &Above<'_>,
@@ -146,9 +147,9 @@ impl Settings {
     }
 }
 
-/// A tier that is open.
+/// An open tier.
 pub(crate) enum Opened<B: Buffer> {
-    /// Threads of the tier's own carry batches out.
+    /// A tier that executes batches on its own threads.
     Queued(Tier<B>),
     Region(Box<RegionTier<B>>),
 }
@@ -164,7 +165,7 @@ fn object_store_at(
     url: &str,
     options: std::collections::HashMap<String, String>,
 ) -> Result<(std::sync::Arc<dyn object_store::ObjectStore>, String), OpenError> {
-    // Without the address, which may have a password.
+    // The error does not contain the address, which may have a password.
     let refused = |error| OpenError::Io { place: "the object store".to_owned(), source: error };
     let parsed = url::Url::parse(url).map_err(|error| refused(std::io::Error::other(error)))?;
     let (store, path) =
@@ -172,14 +173,14 @@ fn object_store_at(
     Ok((store.into(), path.to_string()))
 }
 
-/// A namespace's name as the name of a folder. Names that differ only in what is replaced are told
-/// apart by the layouts of their stores.
+/// Converts a namespace's name to a folder name. If two names differ only in replaced characters,
+/// the layouts of their stores differ, so the second is refused.
 fn file_name(namespace: &str) -> String {
     let kept = |character: char| if character.is_ascii_alphanumeric() { character } else { '-' };
     namespace.chars().map(kept).collect()
 }
 
-/// The fields of a dict; each is taken out, and none may be left.
+/// The fields of a settings dict. Each field is taken out; an unknown one that is left is an error.
 struct Fields<'py> {
     fields: Bound<'py, PyDict>,
     at: usize,

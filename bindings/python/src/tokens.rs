@@ -1,5 +1,5 @@
-//! Tokens that a caller passes: arrays and buffers as they are, other objects through an array,
-//! lists item by item.
+//! Reads token arguments: arrays and buffers directly, other objects through a numpy array, lists
+//! item by item.
 
 use std::cell::Cell;
 use std::fmt::Display;
@@ -11,14 +11,14 @@ use pyo3::types::{PyList, PyTuple};
 use crate::integers::{has_negative, narrow};
 use crate::memory::{ACCEPTED, Items, Region, as_signed, as_signed_wide, as_unsigned};
 
-/// The longest list of tokens that a thread keeps memory for between two calls.
+/// Maximum length of the token buffer that a thread keeps between two calls.
 const KEPT_TOKENS: usize = 1 << 20;
 
 thread_local! {
     static SCRATCH: Cell<Vec<u32>> = const { Cell::new(Vec::new()) };
 }
 
-/// A vector of this thread's with so many tokens, whatever they are.
+/// This thread's reusable buffer with `len` tokens of unspecified value.
 fn take_scratch(len: usize) -> Vec<u32> {
     let mut scratch = SCRATCH.take();
     scratch.resize(len, 0);
@@ -34,7 +34,8 @@ enum Source<'py> {
 pub(crate) struct Tokens<'py>(Source<'py>);
 
 impl<'py> Tokens<'py> {
-    /// At least one token, to be compared: without a copy if they are 32 bits wide.
+    /// Reads at least one token, for comparing. 32-bit tokens are not copied, except in
+    /// free-threaded builds.
     pub(crate) fn of(object: &Bound<'py, PyAny>) -> PyResult<Self> {
         let tokens = Self::of_any_number(object, "tokens")?;
         if tokens.as_slice().is_empty() {
@@ -43,7 +44,7 @@ impl<'py> Tokens<'py> {
         Ok(tokens)
     }
 
-    /// Tokens or block ids, or none. `name` is the argument's, for errors.
+    /// Reads any number of tokens or block ids. `name` is the argument's name for errors.
     pub(crate) fn of_any_number(object: &Bound<'py, PyAny>, name: &'static str) -> PyResult<Self> {
         let Some(region) = region_of(object, name)? else {
             return Ok(Self(Source::Copied(items_of(object, name)?)));
@@ -58,7 +59,8 @@ impl<'py> Tokens<'py> {
         }))
     }
 
-    /// At least one token, to be stored: copied, so that no other thread can change them halfway.
+    /// Reads at least one token, for storing. Always copied, so that no other thread can change
+    /// them during the insert.
     pub(crate) fn stored(object: &Bound<'py, PyAny>) -> PyResult<Self> {
         let tokens = Self::of(object)?;
         Ok(match tokens.0 {
@@ -78,7 +80,7 @@ impl<'py> Tokens<'py> {
         }
     }
 
-    /// The tokens, for a verb that gives the interpreter up.
+    /// Copies the tokens, for a verb that releases the interpreter.
     pub(crate) fn boxed(&self) -> Box<[u32]> {
         self.as_slice().into()
     }
@@ -94,7 +96,8 @@ impl Drop for Tokens<'_> {
     }
 }
 
-/// The memory of an array or buffer, or of the array that the object can be seen as.
+/// The memory of an array or buffer, or of the numpy array that the object converts to; `None` for
+/// lists and tuples.
 fn region_of<'py>(object: &Bound<'py, PyAny>, name: &str) -> PyResult<Option<Region<'py>>> {
     if let Some(region) = Region::of(object, name)? {
         return Ok(Some(region));
@@ -166,7 +169,7 @@ fn copy(items: Items<'_>, name: &str) -> PyResult<Vec<u32>> {
         }
         Items::I32(tokens) => {
             copied.copy_from_slice(as_unsigned(tokens));
-            // What was copied is looked at, not what may change meanwhile.
+            // Checks the copy, because the original may change meanwhile.
             check_signed(as_signed(&copied), name)?;
             return Ok(copied);
         }

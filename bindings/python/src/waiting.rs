@@ -1,9 +1,9 @@
-//! Waiting for blocks without a thread: a future of the core, and the socket that tells an event
+//! Waits for blocks without a thread: wraps a future of the core, and a socket that tells an event
 //! loop which futures to poll.
 //!
-//! A thread that makes blocks available calls a waker, with or without the interpreter. The waker
-//! notes the request's number and writes a byte to a socket; the event loop reads it, and polls the
-//! requests that were noted.
+//! A thread that makes blocks available calls the waker of a request, with or without the
+//! interpreter. The waker adds the request's number to [`Woken`]; if that was empty, it also writes
+//! a byte to the socket. The event loop sees the byte, takes the numbers, and polls those requests.
 
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -26,7 +26,7 @@ use crate::host;
 use crate::lease::PrefixMatch;
 use crate::reservation::Reservation;
 
-/// The requests of one event loop whose turn may have come.
+/// The numbers of the requests that an event loop has to poll.
 struct Woken {
     numbers: Mutex<BTreeSet<u64>>,
     bell: UnixStream,
@@ -39,7 +39,7 @@ impl Woken {
     }
 }
 
-/// Wakes one request of an event loop.
+/// The waker of one request.
 struct WakeOne {
     number: u64,
     woken: Arc<Woken>,
@@ -54,14 +54,15 @@ impl Wake for WakeOne {
             was_empty
         };
         if was_empty {
-            // A socket that is full has a byte that is not read yet; one that is closed has no
+            // Errors are harmless: a full socket still has unread bytes, and a closed one has no
             // reader.
             let _ = (&self.woken.bell).write(&[0]);
         }
     }
 }
 
-/// What an event loop watches: readable when requests are to be polled.
+/// The queue that an event loop watches: its descriptor is readable when there are requests to
+/// poll.
 #[pyclass(module = "radixkv", frozen)]
 pub(crate) struct WakeQueue {
     woken: Arc<Woken>,
@@ -85,11 +86,11 @@ impl WakeQueue {
         self.reader.as_raw_fd()
     }
 
-    /// take(): the numbers of the requests to poll.
+    /// take(): takes the numbers of the requests to poll.
     fn take(&self) -> Vec<u64> {
         let mut bytes = [0; 64];
-        // Before the numbers are taken: a byte that comes after that is for numbers that come after
-        // that.
+        // Empties the socket before it takes the numbers: the byte of a number that is added
+        // afterwards stays in the socket.
         while (&self.reader).read(&mut bytes).is_ok_and(|read| read == bytes.len()) {}
         std::mem::take(&mut *self.woken.numbers()).into_iter().collect()
     }
@@ -97,17 +98,17 @@ impl WakeQueue {
 
 type Request<T> = Pin<Box<dyn Future<Output = Result<T, radixkv::ReserveError>> + Send + Sync>>;
 
-/// A future that one thread at a time may use.
+/// A future that is not `Sync`; only `&mut` access is used.
 type Exclusive<T> = Mutex<Pin<Box<dyn Future<Output = Result<T, radixkv::ReserveError>> + Send>>>;
 
 enum Kind {
     Reserving(Request<radixkv::Reservation>),
     Acquiring(Request<Acquired>),
-    /// With the tiers, whose mover is there as long as they are.
+    /// Has a reference to the tiers, which keep the mover alive.
     Starting(Exclusive<TieredStart>, #[allow(dead_code, reason = "holds a reference")] Py<host::TieredCache>),
 }
 
-/// Polls a request without the interpreter: what it evicts may be copied by Python code.
+/// Polls a request with the interpreter released: Python code may copy the blocks that it evicts.
 fn poll<T: Send, F: Future<Output = T> + Send + ?Sized>(
     py: Python<'_>,
     request: Pin<&mut F>,
@@ -116,7 +117,7 @@ fn poll<T: Send, F: Future<Output = T> + Send + ?Sized>(
     py.detach(|| catch(|| request.poll(&mut Context::from_waker(waker))))
 }
 
-/// A request for blocks that waits; polled by `_asyncio.py`.
+/// A waiting request for blocks; `_asyncio.py` polls it.
 #[pyclass(module = "radixkv")]
 pub(crate) struct Waiting {
     held: Held<Kind>,
@@ -140,7 +141,7 @@ impl Waiting {
         Self { held: Held::new(Kind::Starting(Mutex::new(Box::pin(request)), tiers)), origin }
     }
 
-    /// The coroutine that waits for it.
+    /// Makes a coroutine that waits for the request.
     pub(crate) fn awaitable(self, py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
         py.import("radixkv._asyncio")?.call_method1("wait", (Bound::new(py, self)?,))
     }
@@ -148,8 +149,8 @@ impl Waiting {
 
 #[pymethods]
 impl Waiting {
-    /// poll(queue, number): what was asked for; None if it is not there yet, and then `queue` gets
-    /// the number when it may be.
+    /// poll(queue, number): returns the result; None if the request still waits. Then `queue` gets
+    /// `number` when it is worth polling again.
     ///
     /// Raises ReserveError.
     fn poll<'py>(&mut self, py: Python<'py>, queue: &WakeQueue, number: u64) -> PyResult<Option<Bound<'py, PyAny>>> {
@@ -184,7 +185,7 @@ impl Waiting {
         }))
     }
 
-    /// Leaves the line. Does nothing if it was served or has left.
+    /// Leaves the line. Does nothing if the request was served or has left.
     fn close(&mut self) -> PyResult<()> {
         catch(|| self.held.release())?
     }

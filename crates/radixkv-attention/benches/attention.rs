@@ -1,11 +1,13 @@
-//! Attention on the processor beside what it could cost: a read of the same bytes, the products alone, a plain loop.
+//! Attention on the processor beside what it could cost: a read of the same bytes, the products
+//! alone, a plain loop.
 //!
-//! `cargo bench -p radixkv-attention --bench attention [-- NAME...]`. Both sides of a row are measured in turn, round by
-//! round, in one process; medians, with quartiles of the ratio, and beside some what the ratio is at best on this machine,
-//! measured in the same rounds. Rows of one thread are measured in the time that the thread
-//! computes, on Unix, so that a busy machine does not stretch them; rows of two in the time that passes. `-- --serve` reads
-//! names of rows from standard input and prints the seconds of one round for each: so `attention/peers.py` measures torch
-//! and ggml in turn with it.
+//! `cargo bench -p radixkv-attention --bench attention [-- NAME...]`. Both sides of a row are
+//! measured in turn, round by round, in one process; medians, with quartiles of the ratio, and
+//! beside some what the ratio is at best on this machine, measured in the same rounds. Rows of one
+//! thread are measured in the time that the thread computes, on Unix, so that a busy machine does
+//! not stretch them; rows of two in the time that passes. `-- --serve` reads names of rows from
+//! standard input and prints the seconds of one round for each: so `attention/peers.py` measures
+//! torch and ggml in turn with it.
 
 #[path = "attention/baseline.rs"]
 mod baseline;
@@ -109,8 +111,8 @@ fn cascade(wanted: &dyn Fn(&str) -> bool) {
     }
 }
 
-/// Beside it, so many threads' multiplications from registers alone: it multiplies as much as decoding does, and no cascade
-/// takes less time than that.
+/// Beside it, so many threads' multiplications from registers alone: it multiplies as much as
+/// decoding does, and no cascade takes less time than that.
 fn cascade_over_decode(dtype: Dtype, on: &Processor, row: Row, (threads, peak): (f64, &dyn Fn() -> bool)) {
     let load = RefCell::new(Load::new(dtype, 32, 4096 + 256, 4096, 1));
     let (ours, theirs) = (|| load.borrow_mut().cascade(on), || load.borrow_mut().decode(on));

@@ -1,4 +1,6 @@
-//! What an engine asks of a device: paged attention as a trait.
+//! The trait for paged attention on a device ([`Backend`]), and the buffers of its operations.
+//!
+//! Engines call the trait; [`cpu`](crate::cpu) and the package `radixkv-cuda` implement it.
 
 use std::error::Error;
 
@@ -8,9 +10,11 @@ use crate::plan::{Rule, Sharing};
 use crate::shape::ShapeError;
 use radixkv::BlockId;
 
-/// Queries, keys and values of a batch's rows, without gaps. Keys and values may have fewer heads than queries.
+/// Queries, keys and values of a batch's rows, stored without gaps. Keys and values may have fewer
+/// heads than queries.
 ///
-/// Plain, like all arguments of an operation: every field is required, and a literal names it.
+/// A plain struct, like all arguments of an operation: a literal names every field, and none has a
+/// default.
 ///
 /// ```
 /// use radixkv_attention::Qkv;
@@ -26,14 +30,14 @@ pub struct Qkv<R> {
     pub queries: R,
     /// `[rows, kv heads, head_dim]`
     pub keys: R,
-    /// `[rows, kv heads, value_dim]`; nothing over latent vectors
+    /// `[rows, kv heads, value_dim]`; empty for latent vectors
     /// ([`Order::Latent`](crate::Order::Latent)).
     pub values: R,
 }
 
 /// The buffers that an operation writes to.
 ///
-/// Plain: both fields are required, and a literal names them.
+/// A plain struct: a literal names both fields, and neither has a default.
 ///
 /// ```
 /// use radixkv_attention::Output;
@@ -48,26 +52,29 @@ pub struct Qkv<R> {
 pub struct Output<R, L> {
     /// `[rows, query heads, value_dim]`, without gaps.
     pub rows: R,
-    /// `[rows, query heads]`, or nothing: log-sum-exps, the natural logarithm of the sum of `exp(scale * q . k)` over
-    /// the context; what the batch's [`Scoring`](crate::Scoring) does to scores is done first, and a sink is counted.
+    /// Log-sum-exps, `[rows, query heads]`, or `None`: the natural logarithm of the sum of
+    /// `exp(scale * q . k)` over the context. The batch's [`Scoring`](crate::Scoring) is applied to
+    /// the scores first, and a sink counts in the sum.
     pub lse: Option<L>,
 }
 
 /// A backend for paged attention on a device.
 ///
-/// Several threads may work on one storage at once: every operation takes it by shared reference. The cache decides
-/// which thread may write a block: the one that holds its reservation, until the block is inserted. A block is read
-/// under a lease, or under its reservation. A backend does not check this. On the CPU a caller that breaks it reads
-/// wrong numbers, and nothing worse happens.
+/// Several threads may use one storage at once: every operation takes it by shared reference. The
+/// cache decides who may access a block: the thread that holds the block's reservation writes it,
+/// until the block is inserted; a reader holds a lease on the block, or its reservation. A backend
+/// does not check this. On the CPU a caller that breaks this rule reads wrong numbers, and nothing
+/// worse happens.
 ///
-/// Where a device queues its work, the operations of one backend run in the order in which they were called.
+/// If a device queues its work, the operations of one backend run in the order of the calls.
 ///
-/// Each operation checks its layer and the lengths of its buffers before it computes; after an error nothing has been
-/// written.
+/// Each operation checks its layer and the lengths of its buffers before it computes; after an
+/// error nothing has been written.
 ///
 /// # Examples
 ///
-/// A step over any backend whose rows are slices of `f32`, as those of [`Cpu`](crate::cpu::Cpu) are:
+/// One layer of a decode step, for any backend whose rows are slices of `f32`, such as
+/// [`Cpu`](crate::cpu::Cpu):
 ///
 /// ```
 /// use radixkv_attention::{Backend, Batch, Output};
@@ -84,26 +91,27 @@ pub struct Output<R, L> {
 /// }
 /// ```
 pub trait Backend {
-    /// Keys and values of all layers, laid out as a [`Layout`] says.
+    /// The storage for keys and values of all layers, laid out as a [`Layout`] describes.
     type Kv;
-    /// A batch, checked and on the device; good for every layer of one step.
+    /// A batch that was checked and copied to the device; it serves every layer of one step.
     type Prepared;
-    /// The shared prefixes of a batch, checked and on the device.
+    /// The shared prefixes of a batch, checked and copied to the device.
     type Cascade;
-    /// Rows to be read.
+    /// Rows that an operation reads.
     type Rows<'a>;
-    /// Rows to be written.
+    /// Rows that an operation writes.
     type RowsMut<'a>;
-    /// Log-sum-exps to be written: `f32`.
+    /// Log-sum-exps that an operation writes: `f32`.
     type LseMut<'a>;
-    /// Why an operation failed: a shape that does not fit, or the device.
+    /// Why an operation failed: a shape does not fit, or the device reported an error.
     type Error: Error + From<ShapeError> + Send + Sync + 'static;
 
-    /// Memory for keys and values, zero at first.
+    /// Allocates memory for keys and values, filled with zeros.
     ///
     /// # Errors
     ///
-    /// If a size of the layout is zero, the backend does not compute on it, or memory is too small.
+    /// If the layout is invalid ([`Layout::check`]), the backend does not support it, or there is
+    /// too little memory.
     ///
     /// ```
     /// use radixkv_attention::{Backend, Dtype, Layout, Order, cpu::Cpu};
@@ -119,7 +127,7 @@ pub trait Backend {
     ///
     /// # Errors
     ///
-    /// The first thing that is wrong with the batch, or the device's error.
+    /// The first error found in the batch, or the device's error.
     ///
     /// ```
     /// # use radixkv_attention::{cpu::{Cpu, CpuError}, plan::share, *};
@@ -136,13 +144,14 @@ pub trait Backend {
     /// ```
     fn prepare(&self, layout: &Layout, batch: &Batch<'_>) -> Result<Self::Prepared, Self::Error>;
 
-    /// Writes each row's keys and values into its slot, rounded to the storage's element type (to nearest, ties to
-    /// even).
+    /// Writes each row's keys and values into its slot, rounded to the storage's element type (to
+    /// nearest, ties to even).
     ///
     /// # Errors
     ///
-    /// If the batch does not keep keys and values ([`Batch::save_kv`]), `keys` are not `[rows, kv heads, head_dim]`, or
-    /// `values` not `[rows, kv heads, value_dim]`, and nothing over latent vectors.
+    /// If the batch does not keep keys and values ([`Batch::save_kv`]), `keys` do not have the
+    /// shape `[rows, kv heads, head_dim]`, or `values` not the shape `[rows, kv heads, value_dim]`;
+    /// for latent vectors `values` must be empty.
     ///
     /// ```
     /// # use radixkv_attention::{cpu::{Cpu, CpuError}, plan::share, *};
@@ -165,11 +174,13 @@ pub trait Backend {
         values: Self::Rows<'_>,
     ) -> Result<(), Self::Error>;
 
-    /// Attention of one row for each sequence, over its whole context, which has been appended.
+    /// Computes attention for one row of each sequence over the sequence's whole context, which has
+    /// been appended before.
     ///
     /// # Errors
     ///
-    /// If a sequence has not exactly one row, the batch does not keep keys and values, or a buffer has another length.
+    /// If a sequence has not exactly one row, the batch does not keep keys and values, or a buffer
+    /// has the wrong length.
     ///
     /// ```
     /// # use radixkv_attention::{cpu::{Cpu, CpuError}, plan::share, *};
@@ -194,14 +205,16 @@ pub trait Backend {
         out: Output<Self::RowsMut<'_>, Self::LseMut<'_>>,
     ) -> Result<(), Self::Error>;
 
-    /// Causal attention of each sequence's rows: the last tokens of its context, each over all tokens up to itself.
+    /// Computes causal attention for the rows of each sequence, which are the last tokens of its
+    /// context: each row attends to all tokens up to itself.
     ///
-    /// With [`Batch::save_kv`] the rows' keys and values are appended first. Without, they are read from `new`, rounded
-    /// as if they had been appended, and no block is written: the outputs are the same.
+    /// With [`Batch::save_kv`] the rows' keys and values are appended first. Otherwise they are
+    /// read from `new`, rounded as if they had been appended, and no block is written. The outputs
+    /// are the same in both cases.
     ///
     /// # Errors
     ///
-    /// If a buffer has another length than the batch says.
+    /// If a buffer does not have the length that the batch requires.
     ///
     /// ```
     /// # use radixkv_attention::{cpu::{Cpu, CpuError}, plan::share, *};
@@ -225,8 +238,8 @@ pub trait Backend {
         out: Output<Self::RowsMut<'_>, Self::LseMut<'_>>,
     ) -> Result<(), Self::Error>;
 
-    /// When a shared prefix is worth a group of its own on this backend, and at which token counts it may end: what
-    /// [`plan::share`](crate::plan::share) asks for.
+    /// Returns when a shared prefix is worth a group of its own on this backend, and at which token
+    /// counts it may end: an argument of [`plan::share`](crate::plan::share).
     ///
     /// ```
     /// # use radixkv_attention::{cpu::{Cpu, CpuError}, plan::share, *};
@@ -241,12 +254,13 @@ pub trait Backend {
     /// ```
     fn rule(&self, layout: &Layout) -> Rule;
 
-    /// Checks the shared prefixes that [`plan::share`](crate::plan::share) found for the batch, and copies them to the
-    /// device.
+    /// Checks the shared prefixes that [`plan::share`](crate::plan::share) found for the batch, and
+    /// copies them to the device.
     ///
     /// # Errors
     ///
-    /// If a sequence of the batch has not exactly one row, or the groups are not those of this batch.
+    /// If a sequence of the batch has not exactly one row, or the groups do not belong to this
+    /// batch.
     ///
     /// ```
     /// # use radixkv_attention::{cpu::{Cpu, CpuError}, plan::share, *};
@@ -266,14 +280,15 @@ pub trait Backend {
         sharing: &Sharing,
     ) -> Result<Self::Cascade, Self::Error>;
 
-    /// As [`decode`](Self::decode), but reads the prefix of each group once for all its sequences, then the rest of
-    /// each sequence, and merges the two.
+    /// As [`decode`](Self::decode), but reads the prefix of each group once for all its sequences,
+    /// then the rest of each sequence, and merges the two.
     ///
     /// `batch` and `cascade` were prepared from the same batch.
     ///
     /// # Errors
     ///
-    /// As `decode`; or if the backend sees that they were not.
+    /// As `decode`; also if the backend detects that `batch` and `cascade` come from different
+    /// batches.
     ///
     /// ```
     /// # use radixkv_attention::{cpu::{Cpu, CpuError}, plan::share, *};
@@ -299,11 +314,13 @@ pub trait Backend {
         out: Output<Self::RowsMut<'_>, Self::LseMut<'_>>,
     ) -> Result<(), Self::Error>;
 
-    /// Copies blocks, `(from, to)` each, in all layers: for copy-on-write and partial hits.
+    /// Copies blocks in all layers, one for each pair `(from, to)`: for copy-on-write and partial
+    /// hits.
     ///
     /// # Errors
     ///
-    /// If a block is beyond the layout, or a block is written twice, or written and read, by the same call.
+    /// If a block is beyond the layout, or a block is written twice, or written and read, by the
+    /// same call.
     ///
     /// ```
     /// use radixkv_attention::{Backend, Dtype, Layout, Order, ShapeError, cpu::Cpu};

@@ -1,4 +1,7 @@
-//! The sequences and rows of one step.
+//! The sequences and rows of one step ([`Batch`]), their block tables ([`Tables`]), and their
+//! checks.
+//!
+//! An engine makes a batch for every step; [`Backend::prepare`](crate::Backend::prepare) checks it.
 
 use crate::layout::Layout;
 use crate::scoring::Scoring;
@@ -7,7 +10,7 @@ use radixkv::BlockId;
 
 /// The block tables of several sequences, concatenated.
 ///
-/// Plain: two arrays that an engine has already, borrowed for one step.
+/// A plain struct: two arrays that an engine already has, borrowed for one step.
 ///
 /// ```
 /// use radixkv_attention::Tables;
@@ -21,16 +24,17 @@ use radixkv::BlockId;
 pub struct Tables<'a> {
     /// Block ids. Block `i` of a sequence holds its tokens `i * block_size..(i + 1) * block_size`.
     pub blocks: &'a [BlockId],
-    /// Where the blocks of each sequence begin in `blocks`, and where the last ones end: one more than there are
-    /// sequences.
+    /// The offset in `blocks` of each sequence's first block, then the end of the last sequence's
+    /// blocks: one element more than there are sequences.
     pub offsets: &'a [u32],
 }
 
 /// The sequences of a step and the rows that it computes for them, in flat arrays.
 ///
-/// Plain, without a constructor: it is made for every step, no field has a default, and a literal tells apart arrays
-/// of one type (`contexts` and `rows`) that arguments could swap unseen. Its arrays are what schedulers of the field
-/// hand out: block tables, context lengths, cumulative row counts, a slot mapping.
+/// A plain struct without a constructor: an engine makes one for every step, no field has a
+/// default, and a literal names arrays of the same type (`contexts` and `rows`) that could be
+/// swapped unnoticed as arguments. Its arrays are those that common schedulers produce: block
+/// tables, context lengths, cumulative row counts, a slot mapping.
 ///
 /// ```
 /// use radixkv_attention::{Batch, Dtype, Layout, Order, Scoring, Tables};
@@ -57,20 +61,21 @@ pub struct Batch<'a> {
     pub query_heads: usize,
     /// The factor of `q . k` before the softmax; usually `1 / sqrt(head_dim)`.
     pub scale: f32,
-    /// Sliding window, soft-cap and sinks of the model; [`Scoring::default`] for none.
+    /// Sliding window, soft-cap, slopes, sinks and trees; [`Scoring::default`] for none.
     pub scoring: Scoring<'a>,
     /// Block tables.
     pub tables: Tables<'a>,
     /// Tokens that each sequence attends to, including its rows of this step.
     pub contexts: &'a [u32],
-    /// Where the rows of each sequence begin, and where the last ones end: one more than there are sequences. The rows
-    /// of a sequence are the last tokens of its context.
+    /// The index of each sequence's first row, then the end of the last sequence's rows: one
+    /// element more than there are sequences. The rows of a sequence are the last tokens of its
+    /// context.
     pub rows: &'a [u32],
-    /// Whether the rows' keys and values are kept in blocks. If not, the block tables need no blocks for the rows, and
-    /// the batch is for [`extend`](crate::Backend::extend) alone.
+    /// Whether the rows' keys and values are kept in blocks. If not, the block tables need no
+    /// blocks for the rows, and the batch is only for [`extend`](crate::Backend::extend).
     pub save_kv: bool,
-    /// With `save_kv`, the slot of each row: `block * block_size + offset in the block`, the place that the sequence's table
-    /// has for it. Otherwise empty.
+    /// With `save_kv`, the slot of each row: `block * block_size + offset in the block`, as the
+    /// sequence's block table gives it. Otherwise empty.
     pub slots: &'a [u64],
 }
 
@@ -89,7 +94,7 @@ impl<'a> Tables<'a> {
     ///
     /// # Panics
     ///
-    /// If there is no such sequence, or the offsets lie outside the blocks.
+    /// If there is no such sequence, or its offsets are outside the blocks.
     pub fn blocks_of(&self, sequence: usize) -> &'a [BlockId] {
         &self.blocks[self.offsets[sequence] as usize..self.offsets[sequence + 1] as usize]
     }
@@ -128,13 +133,14 @@ impl Batch<'_> {
         self.rows[sequence] as usize..self.rows[sequence + 1] as usize
     }
 
-    /// Checks that a [`Backend`](crate::Backend) can compute it over storage of this layout: arrays of fitting lengths,
-    /// slots and blocks inside the layout, tables that reach as far as the contexts, each row in the slot that its table
-    /// says, and no two rows in one. Allocates.
+    /// Checks that a [`Backend`](crate::Backend) can compute the batch over storage of this layout:
+    /// arrays have the required lengths, slots and blocks are inside the layout, tables cover the
+    /// contexts, each row has the slot that its table gives, and no two rows have the same slot.
+    /// Allocates.
     ///
     /// # Errors
     ///
-    /// The first thing that is wrong.
+    /// The first error found.
     ///
     /// ```
     /// # use radixkv_attention::{Batch, Dtype, Layout, Order, ShapeError, Scoring, Tables};
@@ -167,16 +173,18 @@ impl Batch<'_> {
         self.check_places(layout)
     }
 
-    /// Checks that every sequence has one row, and that keys and values are kept: what
-    /// [`decode`](crate::Backend::decode) asks for.
+    /// Checks that every sequence has one row, and that keys and values are kept, as
+    /// [`decode`](crate::Backend::decode) requires.
     ///
     /// # Errors
     ///
-    /// [`ShapeError::NotKept`], or the first sequence that has not one row.
+    /// [`ShapeError::NotKept`], or [`ShapeError::DecodeRows`] with the first sequence that does not
+    /// have one row.
     ///
     /// # Panics
     ///
-    /// If there are fewer `rows` than sequences, and one: [`check`](Self::check) first.
+    /// If `rows` has fewer elements than there are sequences plus one: call [`check`](Self::check)
+    /// first.
     ///
     /// ```
     /// # use radixkv_attention::{Batch, ShapeError, Scoring, Tables};
@@ -209,7 +217,7 @@ impl Batch<'_> {
         Ok(())
     }
 
-    /// The mask of a row names the row, and none after it.
+    /// Checks that the mask of each row has the row's own bit, and no bit of a later row.
     fn check_trees(&self) -> Result<(), ShapeError> {
         let (given, needed) = (self.scoring.trees.len(), self.total_rows());
         if given == 0 {
@@ -244,7 +252,8 @@ impl Batch<'_> {
         }
     }
 
-    /// Each row lies where its table says, and no two rows lie in one slot. The tables have been checked.
+    /// Checks that each row has the slot that its table gives, and that no two rows have the same
+    /// slot. The tables were checked before.
     fn check_places(&self, layout: &Layout) -> Result<(), ShapeError> {
         if !self.save_kv {
             return Ok(());
@@ -313,6 +322,7 @@ mod tests {
         slots: &[28, 8, 9, 10],
     };
 
+    // Holds: AT11.
     #[test]
     fn what_is_wrong_is_named() {
         assert_eq!(GOOD.check(&LAYOUT), Ok(()));
@@ -346,7 +356,7 @@ mod tests {
             let scoring = Scoring { soft_cap: Some(soft_cap), ..Scoring::default() };
             wrong(Batch { scoring, ..GOOD }, ShapeError::SoftCap { soft_cap });
         }
-        // What is no number equals nothing.
+        // NaN equals nothing, so `wrong` cannot compare these errors.
         let nothing = Scoring { soft_cap: Some(f32::NAN), ..Scoring::default() };
         let refused = Batch { scoring: nothing, ..GOOD }.check(&LAYOUT);
         assert!(matches!(refused, Err(ShapeError::SoftCap { .. })), "{refused:?}");

@@ -1,16 +1,17 @@
-//! Elements as bits: rounding `f32` to a [`Dtype`], and back.
+//! Conversions between `f32` and the bits of a stored element of a [`Dtype`].
 //!
-//! A backend stores keys and values as elements of 8, 16 or 32 bits. Code that fills such a storage by hand, or hands rows
-//! to a device, needs the backend's own rounding, to the bit: to nearest, ties to even; too large becomes infinite, a
-//! number that is none stays none. These are the functions that the backends call.
+//! A backend stores keys and values as elements of 8, 16 or 32 bits. Code that fills such a storage
+//! itself, or passes rows to a device, needs exactly the backend's rounding: to nearest, ties to
+//! even. A NaN stays a NaN and a magnitude that is too large becomes infinite, but the types of 8
+//! bits have no infinities, and `I8` no NaN: see [`to_bits`]. The backends call these functions.
 
 use crate::layout::Dtype;
 
 /// Converts `value` to the bits of an element of `dtype`: in the lowest 8 or 16 bits, or in all 32.
 ///
-/// Rounds to the nearest element, ties to even. Never fails: what is too large becomes infinite, or 127 as an
-/// [`I8`](Dtype::I8), 448 as an [`E4m3`](Dtype::E4m3). Scales are not applied: [`quantize`] divides a row by its scale
-/// first.
+/// Rounds to the nearest element, ties to even. Never fails: a magnitude that is too large becomes
+/// infinite, or 127 as an [`I8`](Dtype::I8), 448 as an [`E4m3`](Dtype::E4m3); a NaN becomes 0 as an
+/// `I8`. Does not apply scales: [`quantize`] divides a row by its scale first.
 ///
 /// ```
 /// use radixkv_attention::{Dtype, element};
@@ -73,9 +74,10 @@ pub fn round(dtype: Dtype, value: f32) -> f32 {
 
 /// Writes one head's row of keys or values as [`Dtype::I8`], and returns its scale.
 ///
-/// The scale is the largest magnitude of the row divided by 127, or the number below where 127 times it would be infinite.
-/// Each element is divided by it and rounded to the nearest integer, ties to even; its value is the integer times the
-/// scale. A row with a NaN or an infinity is read back as NaN.
+/// The scale is the largest magnitude of the row divided by 127; if 127 times that is infinite, the
+/// scale is the next smaller number. Each element is divided by the scale and rounded to the
+/// nearest integer, ties to even; its value is the integer times the scale. A row with a NaN or an
+/// infinity is read back as NaN.
 ///
 /// ```
 /// use radixkv_attention::element;
@@ -87,7 +89,7 @@ pub fn round(dtype: Dtype, value: f32) -> f32 {
 ///
 /// # Panics
 ///
-/// If the two have not one length.
+/// If the two slices differ in length.
 pub fn quantize(row: &[f32], integers: &mut [i8]) -> f32 {
     assert_eq!(row.len(), integers.len(), "elements and integers");
     let scale = scale_of(Dtype::I8, row.iter().copied());
@@ -97,9 +99,10 @@ pub fn quantize(row: &[f32], integers: &mut [i8]) -> f32 {
 
 /// Writes one head's row of keys or values as [`Dtype::E4m3`], and returns its scale.
 ///
-/// The scale is the largest magnitude of the row divided by 448, as [`quantize`] has it with 127; or 1 where that is 0. Each
-/// element is divided by it and rounded to the nearest `E4M3FN`, ties to even; its value is that number times the scale.
-/// So an element is off by at most a sixteenth of itself, or by `2^-10` scales, whichever is more.
+/// The scale is computed as by [`quantize`], with 448 in place of 127; a scale of 0 becomes 1. Each
+/// element is divided by the scale and rounded to the nearest `E4M3FN`, ties to even; its value is
+/// that number times the scale. So the error of an element is at most a sixteenth of the element,
+/// or `2^-10` times the scale, whichever is more.
 ///
 /// ```
 /// use radixkv_attention::element;
@@ -111,7 +114,7 @@ pub fn quantize(row: &[f32], integers: &mut [i8]) -> f32 {
 ///
 /// # Panics
 ///
-/// If the two have not one length.
+/// If the two slices differ in length.
 pub fn quantize_e4m3(row: &[f32], bits: &mut [u8]) -> f32 {
     assert_eq!(row.len(), bits.len(), "elements and bits");
     let scale = scale_of(Dtype::E4m3, row.iter().copied());
@@ -119,7 +122,7 @@ pub fn quantize_e4m3(row: &[f32], bits: &mut [u8]) -> f32 {
     scale
 }
 
-/// The scale of a row as [`quantize`] and [`quantize_e4m3`] have it.
+/// The scale of a row, as [`quantize`] and [`quantize_e4m3`] define it.
 pub(crate) fn scale_of(dtype: Dtype, row: impl Iterator<Item = f32>) -> f32 {
     let larger =
         |largest: f32, value: f32| if largest.is_nan() || value.abs() <= largest { largest } else { value.abs() };
@@ -129,17 +132,18 @@ pub(crate) fn scale_of(dtype: Dtype, row: impl Iterator<Item = f32>) -> f32 {
     if largest.is_finite() && (scale * most).is_infinite() {
         return f32::from_bits(scale.to_bits() - 1);
     }
-    // Divided by 0, a zero would be NaN, which an integer cannot be.
+    // A zero divided by a scale of 0 is NaN, which becomes 0 as an integer, but stays NaN as an
+    // `E4M3FN`.
     if dtype == Dtype::E4m3 && scale == 0.0 { 1.0 } else { scale }
 }
 
 /// The largest finite `E4M3FN`.
 const E4M3_MOST: f32 = 448.0;
 
-/// As an `E4M3FN`: what is larger than the largest one becomes that; a NaN stays one.
+/// Converts to an `E4M3FN`: a larger magnitude becomes the largest one; a NaN stays a NaN.
 #[inline(always)]
 pub(crate) fn to_e4m3(value: f32) -> u8 {
-    /// The least normal number, `2^-6`; subnormal ones are multiples of `2^-9`.
+    /// The smallest normal number, `2^-6`; subnormal numbers are multiples of `2^-9`.
     const NORMAL: f32 = 1.0 / 64.0;
     let sign = (value.to_bits() >> 24) as u8 & 0x80;
     let magnitude = value.abs();
@@ -156,7 +160,8 @@ pub(crate) fn to_e4m3(value: f32) -> u8 {
     sign | rounded as u8
 }
 
-/// Moves exponent and fraction to their places in an `f32` and lets a multiplication by `2^120` put the exponent right.
+/// Moves exponent and fraction to their positions in an `f32`; a multiplication by `2^120` then
+/// corrects the exponent.
 #[inline(always)]
 pub(crate) fn from_e4m3(bits: u8) -> f32 {
     const REBIAS: f32 = f32::from_bits((127 + 120) << 23);
@@ -166,7 +171,7 @@ pub(crate) fn from_e4m3(bits: u8) -> f32 {
     f32::from_bits(value.to_bits() | special | u32::from(bits & 0x80) << 24)
 }
 
-/// As an integer from -127 to 127; a NaN is 0.
+/// Converts to an integer from -127 to 127; a NaN becomes 0.
 #[inline(always)]
 pub(crate) fn to_i8(value: f32) -> i8 {
     value.round_ties_even().clamp(-127.0, 127.0) as i8
@@ -181,14 +186,14 @@ pub(crate) fn from_bf16(bits: u16) -> f32 {
 pub(crate) fn to_bf16(value: f32) -> u16 {
     let bits = value.to_bits();
     if value.is_nan() {
-        // With the quiet bit set: a payload in the lower half alone would become that of an infinity.
+        // Sets the quiet bit: a NaN with a payload only in the lower half would become an infinity.
         return (bits >> 16) as u16 | 0x40;
     }
     ((bits + 0x7fff + (bits >> 16 & 1)) >> 16) as u16
 }
 
-/// Moves exponent and fraction to their places in an `f32` and lets a multiplication by `2^112`, the difference of the
-/// two biases, put the exponent right: that is exact for subnormals too.
+/// Moves exponent and fraction to their positions in an `f32`; a multiplication by `2^112` (the
+/// difference of the two biases) then corrects the exponent. This is exact for subnormals as well.
 #[inline(always)]
 pub(crate) fn from_f16(bits: u16) -> f32 {
     const REBIAS: f32 = f32::from_bits((127 + 112) << 23);
@@ -202,7 +207,7 @@ pub(crate) fn from_f16(bits: u16) -> f32 {
 pub(crate) fn to_f16(value: f32) -> u16 {
     /// Halfway between the largest `f16` and the next power of two.
     const OVERFLOW: u32 = 0x477f_f000;
-    /// The least normal `f16`, `2^-14`.
+    /// The smallest normal `f16`, `2^-14`.
     const NORMAL: u32 = (127 - 14) << 23;
     let sign = (value.to_bits() >> 16) as u16 & 0x8000;
     let bits = value.to_bits() & 0x7fff_ffff;
@@ -211,7 +216,8 @@ pub(crate) fn to_f16(value: f32) -> u16 {
     } else if bits >= OVERFLOW {
         0x7c00
     } else if bits < NORMAL {
-        // The last place of numbers around 0.5 is that of the subnormals, so this addition rounds as they do.
+        // Numbers around 0.5 have the same last place as the subnormals of `f16`, so this addition
+        // rounds to a subnormal.
         (f32::from_bits(bits) + 0.5).to_bits() - 0.5_f32.to_bits()
     } else {
         (bits - (112 << 23) + 0xfff + (bits >> 13 & 1)) >> 13
@@ -223,7 +229,7 @@ pub(crate) fn to_f16(value: f32) -> u16 {
 mod tests {
     use super::*;
 
-    /// By definition, in `f64`.
+    /// The value by definition, in `f64`.
     fn f16_value(bits: u16) -> f64 {
         let (exponent, fraction) = (i32::from(bits >> 10 & 0x1f), f64::from(bits & 0x3ff));
         let magnitude = match exponent {
@@ -249,6 +255,7 @@ mod tests {
     }
 
     /// Between each two neighbours: below the middle, at it, above it.
+    // Holds: AT12.
     #[test]
     fn rounding_goes_to_the_nearest_and_ties_to_even() {
         let check = |bits: u16, read: fn(u16) -> f32, write: fn(f32) -> u16| {
@@ -259,7 +266,7 @@ mod tests {
             assert_eq!(write(-middle), 0x8000 | (bits + (bits & 1)));
         };
         (0..0x7bff).for_each(|bits| check(bits, from_f16, to_f16));
-        // From the first normal on: the middle of two subnormals is no `f32`.
+        // From the first normal on: the middle of two subnormals is not an `f32`.
         (0x80..0x7f7f).for_each(|bits| check(bits, from_bf16, to_bf16));
         assert_eq!((to_f16(65_519.996), to_f16(65_520.0), to_f16(f32::INFINITY)), (0x7bff, 0x7c00, 0x7c00));
         assert_eq!((to_bf16(f32::MAX), to_bf16(f32::INFINITY)), (0x7f80, 0x7f80));
@@ -275,7 +282,7 @@ mod tests {
         }
     }
 
-    /// By definition, in `f64`.
+    /// The value by definition, in `f64`.
     fn e4m3_value(bits: u8) -> f64 {
         let (exponent, fraction) = (i32::from(bits >> 3 & 15), f64::from(bits & 7));
         let magnitude = match exponent {
@@ -328,6 +335,7 @@ mod tests {
         }
     }
 
+    // Holds: AT6.
     #[test]
     fn integers_are_within_half_a_scale_and_what_is_no_number_shows() {
         let dice = &mut fastrand::Rng::with_seed(1);

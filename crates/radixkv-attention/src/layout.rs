@@ -1,4 +1,6 @@
-//! Where a key or a value lies in memory.
+//! The layout of keys and values in memory: element types, sizes, strides and indices.
+//!
+//! Backends compute every position in their storage from a [`Layout`].
 
 use std::fmt;
 use std::str::FromStr;
@@ -23,16 +25,18 @@ pub enum Dtype {
     F16,
     /// 16 bits: the upper half of an `F32`.
     Bf16,
-    /// 8 bits: an integer from -127 to 127, times a scale that each head of each token has for its keys and for its
-    /// values. See [`element::quantize`](crate::element::quantize) for the stored form.
+    /// 8 bits: an integer from -127 to 127, times a scale. Each head of each token has one scale
+    /// for its key and one for its value. See [`element::quantize`](crate::element::quantize) for
+    /// the stored form.
     I8,
-    /// 8 bits, the `E4M3FN` of FP8: 4 of exponent, 3 of fraction, up to 448, no infinities; times a scale that each head
-    /// of each token has, as with [`I8`](Self::I8). See [`element::quantize_e4m3`](crate::element::quantize_e4m3).
+    /// 8 bits, the `E4M3FN` of FP8: 4 of exponent, 3 of fraction, up to 448, no infinities; times a
+    /// scale for each head of each token, as with [`I8`](Self::I8). See
+    /// [`element::quantize_e4m3`](crate::element::quantize_e4m3).
     E4m3,
-    /// As [`I8`](Self::I8), but with one scale for each head of a layer's keys and of its values, which the storage is
-    /// given and does not compute (static scaling); 1 at first.
+    /// As [`I8`](Self::I8), but with one scale for each head of a layer's keys, and one for each
+    /// head of its values. The caller sets these static scales; they are 1 at first.
     I8Static,
-    /// As [`E4m3`](Self::E4m3), with static scales as [`I8Static`](Self::I8Static) has them.
+    /// As [`E4m3`](Self::E4m3), with the static scales of [`I8Static`](Self::I8Static).
     E4m3Static,
 }
 
@@ -50,16 +54,16 @@ pub enum Dtype {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum Order {
-    /// Tokens, then heads: `[block_size, kv_heads, head_dim]`. The heads of a token lie together.
+    /// Tokens, then heads: `[block_size, kv_heads, head_dim]`. The heads of a token are adjacent.
     #[default]
     Nhd,
-    /// Heads, then tokens: `[kv_heads, block_size, head_dim]`. The tokens of a head lie together.
+    /// Heads, then tokens: `[kv_heads, block_size, head_dim]`. The tokens of a head are adjacent.
     Hnd,
-    /// Latent vectors, for multi-head latent attention (MLA) in its absorbed form: `[block_size,
-    /// head_dim]`. A token has one vector, which is its key for all query heads, up to
-    /// [`MAX_LATENT_HEADS`](crate::MAX_LATENT_HEADS) of them, and whose first `value_dim` elements
-    /// are its value. So `kv_heads` is 1, no values are stored beside the keys, and what is
-    /// appended has no values.
+    /// Latent vectors, for multi-head latent attention (MLA) in its absorbed form:
+    /// `[block_size, head_dim]`. Each token has one vector. The vector is the token's key for all
+    /// query heads, at most [`MAX_LATENT_HEADS`](crate::MAX_LATENT_HEADS), and its first
+    /// `value_dim` elements are the token's value. So `kv_heads` is 1, no values are stored beside
+    /// the keys, and operations that append take no values.
     ///
     /// ```
     /// use radixkv_attention::{Dtype, Half, Layout, Order};
@@ -74,7 +78,7 @@ pub enum Order {
     Latent,
 }
 
-/// The half of the storage for keys, or the one for values. There is no third.
+/// A half of the storage: the keys or the values. There is no third.
 ///
 /// ```
 /// use radixkv_attention::{Dtype, Half, Layout, Order};
@@ -92,15 +96,18 @@ pub enum Half {
     Values,
 }
 
-/// Shape of the paged keys and values: `layers x {keys, values} x blocks x block_size x kv_heads x head_dim` elements,
-/// `block_size` and `kv_heads` in the order that [`Order`] names; values have `value_dim` in place
-/// of `head_dim`. Latent vectors ([`Order::Latent`]) are keys alone.
+/// Shape of the paged keys and values:
+/// `layers x {keys, values} x blocks x block_size x kv_heads x head_dim` elements, `block_size` and
+/// `kv_heads` in the order that [`Order`] names; values have `value_dim` in place of `head_dim`.
+/// Latent vectors ([`Order::Latent`]) are stored only as keys.
 ///
-/// A *plane* is one layer's keys, or its values: `blocks x block_size x kv_heads x head_dim` elements. What the methods
-/// say of a plane, a block or a token is about keys; [`of`](Self::of) is the same about values.
+/// A *plane* is one layer's keys, or its values: `blocks x block_size x kv_heads x head_dim`
+/// elements. The methods about a plane, a block or a token describe keys; [`of`](Self::of) gives
+/// the layout that describes values.
 ///
-/// The struct is plain, without a constructor: no field has a default, each follows from the model or the cache, and a
-/// literal tells the six sizes apart. A further element type or order is a further variant of [`Dtype`] or [`Order`].
+/// A plain struct without a constructor: no field has a default, each follows from the model or the
+/// cache, and a literal names the six sizes. A new element type or order will be a new variant of
+/// [`Dtype`] or [`Order`].
 ///
 /// ```
 /// use radixkv_attention::{Dtype, Layout, Order};
@@ -123,7 +130,8 @@ pub struct Layout {
     pub block_size: usize,
     /// Heads of keys and values.
     pub kv_heads: usize,
-    /// Elements of a head of keys, and of queries: a multiple of 4, of 8 where an element has 8 bits.
+    /// Elements of a head of keys, and of queries: a multiple of 4, or of 8 if an element has 8
+    /// bits.
     pub head_dim: usize,
     /// Elements of a head of values, and of outputs: mostly the same as `head_dim`.
     pub value_dim: usize,
@@ -148,7 +156,8 @@ impl Dtype {
         self.bytes() == 1
     }
 
-    /// Whether the scales are given, one for each head of a layer, and not computed for each token.
+    /// Whether the caller sets the scales, one for each head of a layer, and the backend computes
+    /// none.
     ///
     /// ```
     /// use radixkv_attention::Dtype;
@@ -211,13 +220,13 @@ impl FromStr for Dtype {
 }
 
 impl Layout {
-    /// Checks that no size is zero, heads are a multiple of 4 elements (8, if these have 8 bits), ids can name every block,
-    /// and the bytes fit an address space; and that latent vectors are one for each token, and no
-    /// shorter than their values.
+    /// Checks that no size is zero, heads are a multiple of 4 elements (8, if these have 8 bits),
+    /// ids can name every block, and the bytes fit into an address space. A layout of latent
+    /// vectors must have one vector for each token, no shorter than its value.
     ///
     /// # Errors
     ///
-    /// The first of these that does not hold.
+    /// The first of these conditions that does not hold.
     ///
     /// ```
     /// # use radixkv_attention::{Dtype, Layout, Order, ShapeError};
@@ -237,7 +246,7 @@ impl Layout {
         if let Some((what, _)) = named.into_iter().find(|(_, size)| *size == 0) {
             return Err(ShapeError::Zero { what });
         }
-        // Two heads have no word of 64 bits in common, and those of 32 bits are read four at a time.
+        // No two heads share a word of 64 bits, and elements of 32 bits are read four at a time.
         let multiple = (8 / self.dtype.bytes()).max(4);
         if let Some(head_dim) = [self.head_dim, self.value_dim].into_iter().find(|dim| dim % multiple != 0) {
             return Err(ShapeError::HeadDim { head_dim, multiple });
@@ -256,8 +265,8 @@ impl Layout {
         Ok(())
     }
 
-    /// The layout of keys for `Half::Keys`; for `Half::Values` the one whose `head_dim` is that of values: its methods
-    /// tell how values lie in their planes.
+    /// Returns the layout whose methods describe the planes of this half: for `Half::Keys` the
+    /// layout itself, for `Half::Values` one whose `head_dim` is that of values.
     ///
     /// ```
     /// # use radixkv_attention::{Dtype, Half, Layout, Order};
@@ -271,24 +280,24 @@ impl Layout {
     pub fn of(&self, half: Half) -> Self {
         match half {
             Half::Keys => *self,
-            // Of latent vectors the longer size stays: it is the stride from token to token.
+            // The sizes are swapped, since the longer one is the token stride of latent vectors.
             Half::Values => Self { head_dim: self.value_dim, value_dim: self.head_dim, ..*self },
         }
     }
 
-    /// Whether values are stored beside keys. Those of latent vectors are a part of these:
+    /// Whether values are stored beside keys. The value of a latent vector is a part of its key:
     /// [`Order::Latent`].
     pub fn has_values(&self) -> bool {
         self.order != Order::Latent
     }
 
-    /// The halves of which each layer has a plane.
+    /// The halves for which each layer has a plane.
     pub fn halves(&self) -> &'static [Half] {
         if self.has_values() { &[Half::Keys, Half::Values] } else { &[Half::Keys] }
     }
 
-    /// Elements that a token appends to a half: `kv_heads * head_dim`, or `kv_heads * value_dim`;
-    /// no values to latent vectors.
+    /// Elements that a token appends to a half: `kv_heads * head_dim` keys, and
+    /// `kv_heads * value_dim` values, or 0 values to latent vectors.
     ///
     /// ```
     /// # use radixkv_attention::{Dtype, Half, Layout, Order};
@@ -333,8 +342,8 @@ impl Layout {
         self.layers * planes.sum::<usize>()
     }
 
-    /// Scales of all planes, of four bytes each: where an element has 8 bits one for each head of each token, or one for
-    /// each head if they are static; otherwise none.
+    /// Number of scales of all planes, four bytes each. Elements of 8 bits have one for each head
+    /// of each token, or one for each head if scales are static; other elements have none.
     pub fn scales(&self) -> usize {
         let of_a_token = self.halves().len() * self.layers * self.kv_heads;
         match self.dtype {
@@ -344,11 +353,13 @@ impl Layout {
         }
     }
 
-    /// Checks the static scales of a layer's keys or values: one for each head, or one for all. Returns one for each head.
+    /// Checks the static scales of a layer's keys or values: one for each head, or one for all.
+    /// Returns one for each head.
     ///
     /// # Errors
     ///
-    /// If they are not static, there is no such layer, their number is another, or one is not positive and finite.
+    /// If the element type has no static scales, there is no such layer, the number of scales is
+    /// wrong, or a scale is not positive and finite.
     ///
     /// ```
     /// # use radixkv_attention::{Dtype, Layout, Order, ShapeError};
@@ -384,7 +395,8 @@ impl Layout {
         self.elements() * self.dtype.bytes() + self.scales() * size_of::<f32>()
     }
 
-    /// Number of slots. A slot is the place of one token: `block * block_size + offset in the block`.
+    /// Number of slots. A slot is the position of one token:
+    /// `block * block_size + offset in the block`.
     ///
     /// ```
     /// # use radixkv_attention::{Dtype, Layout, Order};
@@ -413,7 +425,8 @@ impl Layout {
         }
     }
 
-    /// Index of the first element of a head. The arguments have to lie within the layout: this is not checked.
+    /// Index of the first element of a head. The arguments must be within the layout; this is not
+    /// checked.
     ///
     /// ```
     /// # use radixkv_attention::{Dtype, Half, Layout, Order};
@@ -488,6 +501,7 @@ mod tests {
         assert_eq!((scaled.scales(), Layout { order: Order::Nhd, ..scaled }.scales()), (2 * 15, 2 * 2 * 15));
     }
 
+    // Holds: AT11.
     #[test]
     fn an_empty_or_too_large_layout_is_refused() {
         let good = layout(Order::Nhd);

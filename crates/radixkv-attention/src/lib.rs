@@ -1,8 +1,10 @@
-//! Attention over paged keys and values: the storage that block ids name, and what an engine computes over it.
+//! Attention over paged keys and values: the storage that block ids index, and the operations of an
+//! engine on it.
 //!
-//! The cache hands out block ids and never sees a key. Here is the memory that the ids index ([`Layout`]) and the
-//! operations of one step of an engine on it, behind a trait ([`Backend`]) that a processor ([`cpu::Cpu`]) and a GPU
-//! (package `radixkv-cuda`) implement. A step's batch is prepared once and then run for every layer:
+//! The cache hands out block ids and never sees a key. This package has the memory that the ids
+//! index ([`Layout`]), and a trait for the operations of one engine step on that memory
+//! ([`Backend`]). The CPU ([`cpu::Cpu`]) and a GPU (package `radixkv-cuda`) implement the trait. An
+//! engine prepares the batch of a step once and then runs it for every layer:
 //!
 //! ```text
 //! prepare(batch)                    block tables, contexts, slots: checked, and copied to the device
@@ -12,7 +14,8 @@
 //!  or append(k, v), cascade(q)      one row for each sequence; a prefix that several share is read once
 //! ```
 //!
-//! [`plan`] finds the prefixes that the sequences of a batch share, from their block tables alone.
+//! [`plan`] finds the prefixes that the sequences of a batch share. It reads only their block
+//! tables and context lengths.
 //!
 //! # Examples
 //!
@@ -45,25 +48,27 @@
 //!
 //! # Order of sums
 //!
-//! The CPU backend sums in one order, whatever the batch, the chunks, the block size, the sharing, the threads and the
-//! instructions of the processor: over ranges of [`cpu::RANGE_TOKENS`] tokens at fixed places of the sequence, merged from
-//! left to right. So the output of a sequence has the same bits, whatever else is in its batch and however much of it came
-//! from the cache. A GPU backend is close to these outputs, not equal to them.
+//! The CPU backend always sums in the same order: over ranges of [`cpu::RANGE_TOKENS`] tokens at
+//! fixed positions of the sequence, merged from left to right. The order does not depend on the
+//! batch, the chunks, the block size, the sharing, the threads or the instructions of the
+//! processor. So the output of a sequence has the same bits whatever else is in its batch and
+//! however much of it came from the cache. The outputs of a GPU backend are close to these, not
+//! equal.
 //!
 //! # Latent attention
 //!
 //! Models with multi-head latent attention (DeepSeek, Kimi) cache one vector for each token, from
-//! which the keys and values of all heads are computed. In the absorbed form these are never
-//! computed: the part of the weights that makes keys is multiplied to the queries, and the one that
-//! makes values to the outputs. What is left is attention of all query heads over one head of keys,
-//! whose first elements are the values: [`Order::Latent`]. Every operation is defined for it as for
-//! other layouts, and sums in the same order.
+//! which the keys and values of all heads are computed. In the absorbed form these keys and values
+//! are never computed: the weights that would make keys are multiplied into the queries, and those
+//! that would make values into the outputs. What remains is attention of all query heads over a
+//! single head of keys whose first elements are the values ([`Order::Latent`]). Every operation is
+//! defined for it as for other layouts, and sums in the same order.
 //!
 //! # Limits
 //!
-//! Attention is causal. [`Scoring`] has the sliding window, the soft-cap and the sinks of a model, for all layers of a
-//! prepared batch the same window. The block size is one for the whole storage, and so are the number of heads and their
-//! sizes.
+//! Attention is causal. [`Scoring`] has the sliding window, the soft-cap, the ALiBi slopes and the
+//! sinks of a model; all layers of a prepared batch have the same window. The block size, the
+//! number of heads and their sizes are the same in the whole storage.
 
 mod backend;
 mod batch;

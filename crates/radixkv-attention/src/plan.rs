@@ -1,20 +1,25 @@
-//! The prefixes that the sequences of a batch share: the plan of cascade decode, from block ids alone.
+//! Plans cascade decode: finds the prefixes that the sequences of a batch share, from their block
+//! ids.
 //!
-//! Sequences of one cache begin with the same block ids where they begin with the same tokens. Sorted by their block
-//! tables, sequences that share a prefix lie side by side, and the lengths of their common prefixes make a tree of
-//! nested spans. A sequence reads one shared prefix at most, that of the innermost group that it is in. So the question
-//! is which spans become groups. A group costs one reading of its prefix and a little more; it saves that reading for
-//! every sequence whose innermost group it is. The best choice is found from the leaves of the tree up, for each span
-//! under each span that encloses it.
+//! An engine calls [`share`] once a step, and passes the result to
+//! [`Backend::prepare_cascade`](crate::Backend::prepare_cascade).
+//!
+//! Sequences of one cache that begin with the same tokens begin with the same block ids. Sorted by
+//! their block tables, sequences that share a prefix are neighbours, and the lengths of their
+//! common prefixes form a tree of nested spans. A sequence reads at most one shared prefix: that of
+//! the innermost group that contains it. So [`share`] decides which spans become groups. A group
+//! costs one reading of its prefix and a little more; it saves that reading for every sequence
+//! whose innermost group it is. The best choice is computed from the leaves of the tree upwards:
+//! for each span, once for each enclosing span that may be the innermost group around it.
 
 use crate::batch::Tables;
 use crate::shape::ShapeError;
 use radixkv::BlockId;
 
-/// The rule of a backend for sharing: the cost of a group, and where a shared prefix may end. Each
-/// backend has its own: [`Backend::rule`](crate::Backend::rule).
+/// A backend's rule for sharing: the cost of a group, and where a shared prefix may end.
+/// [`Backend::rule`](crate::Backend::rule) returns it.
 ///
-/// Plain: a caller may plan with other costs, and then gives both numbers.
+/// A plain struct: a caller may plan with other costs, and then gives both numbers.
 ///
 /// ```
 /// use radixkv_attention::cpu::{Cpu, RANGE_TOKENS};
@@ -28,14 +33,14 @@ use radixkv::BlockId;
 pub struct Rule {
     /// A shared prefix ends at a multiple of this many tokens; 0 is taken as 1.
     pub grain_tokens: usize,
-    /// The cost of a group in addition to reading its prefix once: the tokens that one sequence
-    /// could read in the same time.
+    /// The cost of a group in addition to reading its prefix once, as the number of tokens that one
+    /// sequence could read in the same time.
     pub group_cost_tokens: usize,
 }
 
 /// Sequences of a batch that read a shared prefix together.
 ///
-/// Plain: a caller may plan by itself, and then both fields are required.
+/// A plain struct: a caller may make its own plan, and then gives both fields.
 ///
 /// ```
 /// use radixkv_attention::plan::Group;
@@ -48,14 +53,13 @@ pub struct Rule {
 pub struct Group {
     /// Indices into the batch, at least one, ascending.
     pub sequences: Vec<u32>,
-    /// Length of the prefix that all of them have in the same blocks; 0 in a group of one.
+    /// Tokens of the prefix that all of them have in the same blocks; 0 in a group of one.
     pub shared_tokens: usize,
 }
 
-/// The sequences of a batch in groups, each sequence in exactly one. [`share`] makes it.
+/// The sequences of a batch in groups, each sequence in exactly one group. [`share`] makes it.
 ///
-/// Plain: a caller may plan by itself, and a plan is its groups and nothing else. [`check`](Self::check) says whether it
-/// is one.
+/// A plain struct: a caller may make its own plan. [`check`](Self::check) says whether it is valid.
 ///
 /// ```
 /// use radixkv_attention::Tables;
@@ -84,12 +88,13 @@ impl Sharing {
         self.groups.iter().map(Group::saved_tokens).fold(0, usize::saturating_add)
     }
 
-    /// Checks that it is a plan for these sequences: each in one group, whose sequences begin with the same blocks.
+    /// Checks that this is a plan for these sequences: each sequence is in exactly one group, and
+    /// the sequences of a group have their shared tokens in the same blocks.
     ///
     /// # Errors
     ///
-    /// [`ShapeError::Group`] or [`ShapeError::Shared`], with the first sequence or group that is wrong;
-    /// [`ShapeError::Zero`] for a block size of 0.
+    /// [`ShapeError::Group`] or [`ShapeError::Shared`], with the first sequence or group that is
+    /// wrong; [`ShapeError::Zero`] for a block size of 0.
     ///
     /// # Panics
     ///
@@ -142,14 +147,15 @@ impl Group {
 
 /// Finds the groups that save the most reading.
 ///
-/// `contexts` are the tokens of each sequence; only their whole blocks are shared, and none where the block size is 0. Exact: no other choice of groups
-/// saves more tokens, with the costs of the groups taken off. O(n log n) comparisons of tables, then at worst O(n^2)
+/// `contexts` are the token counts of the sequences. Only whole blocks are shared, and none if the
+/// block size is 0. The result is optimal: no other choice of groups saves more tokens after the
+/// groups' costs are subtracted. Takes O(n log n) comparisons of tables, then at worst O(n^2) time
 /// for prefixes nested n deep. Allocates.
 ///
 /// # Panics
 ///
-/// If there are fewer tables than contexts, or offsets lie outside the blocks: [`Batch::check`](crate::Batch::check)
-/// first.
+/// If there are fewer tables than contexts, or offsets are outside the blocks: call
+/// [`Batch::check`](crate::Batch::check) first.
 ///
 /// ```
 /// use radixkv_attention::Tables;
@@ -175,7 +181,7 @@ pub fn share(tables: Tables<'_>, contexts: &[u32], block_size: usize, rule: Rule
     let spans = nest(&shared);
     let chosen = choose(&spans, rule.group_cost_tokens);
     let mut group_of = vec![None; sorted.len()];
-    // From the outside in: the innermost group of a sequence is written last.
+    // Outer spans come first, so the innermost group of a sequence is written last.
     for (index, span) in spans.iter().enumerate().rev().filter(|(index, _)| chosen[*index]) {
         sorted[span.first..span.end].iter().for_each(|sequence| group_of[*sequence as usize] = Some(index));
     }
@@ -186,20 +192,20 @@ fn common_blocks(a: &[BlockId], b: &[BlockId]) -> usize {
     a.iter().zip(b).take_while(|(a, b)| a == b).count()
 }
 
-/// Neighbours among the sorted sequences, `first..end`, and the tokens that all of them begin with.
+/// The neighbours `first..end` among the sorted sequences, and how many tokens all of them share.
 struct SharedSpan {
     first: usize,
     end: usize,
     tokens: usize,
-    /// The spans inside it, without those inside these.
+    /// Indices of the spans directly inside this one.
     inner: Vec<usize>,
 }
 
-/// The tree of spans, inner ones before those that enclose them; `shared[i]` are the tokens that the sorted sequences
-/// `i` and `i + 1` both begin with.
+/// Builds the tree of spans, in which inner spans precede those that enclose them; `shared[i]` is
+/// how many tokens the sorted sequences `i` and `i + 1` share.
 ///
-/// Spans whose end is not yet known lie on a stack, the longer prefix above the shorter; a span ends where a neighbour
-/// shares less.
+/// Spans whose end is not yet known are on a stack, longer prefixes above shorter ones; a span ends
+/// before the first neighbour that shares less.
 fn nest(shared: &[usize]) -> Vec<SharedSpan> {
     let mut spans: Vec<SharedSpan> = Vec::new();
     let mut open: Vec<SharedSpan> = Vec::new();
@@ -221,15 +227,16 @@ fn nest(shared: &[usize]) -> Vec<SharedSpan> {
     spans
 }
 
-/// For each span, whether it becomes a group.
+/// Decides for each span whether it becomes a group.
 ///
-/// Level `k` of a span is the `k`-th span around it, counted from the outside and from 1; level 0 is no span. The best
-/// choice for a span is found for each level that could be the innermost group around it.
+/// Level `k` of a span is the `k`-th span around it, counted from the outermost and from 1; level 0
+/// is no span. The best choice for a span is computed for each level that could be the innermost
+/// group around it.
 fn choose(spans: &[SharedSpan], cost: usize) -> Vec<bool> {
-    // More than any tokens are, and far from overflow.
+    // More than any number of tokens, and far from overflow.
     let cost = cost.min(isize::MAX as usize / 2) as isize;
     let mut outer = vec![None; spans.len()];
-    // The tokens of each level: what a sequence saves if its innermost group is there.
+    // The tokens of each level: what a sequence saves if that level is its innermost group.
     let mut levels: Vec<Vec<usize>> = vec![vec![0]; spans.len()];
     for (index, span) in spans.iter().enumerate().rev() {
         for inner in &span.inner {
@@ -237,7 +244,8 @@ fn choose(spans: &[SharedSpan], cost: usize) -> Vec<bool> {
             levels[*inner] = levels[index].iter().copied().chain([span.tokens]).collect();
         }
     }
-    // The best saving inside a span, for each of its levels and for itself as the innermost group.
+    // The best saving inside each span, with each of its levels, or the span itself, as the
+    // innermost group.
     let mut inside: Vec<Vec<isize>> = levels.iter().map(|levels| vec![0; levels.len() + 1]).collect();
     let mut pays: Vec<Vec<bool>> = Vec::with_capacity(spans.len());
     for (index, span) in spans.iter().enumerate() {
@@ -328,7 +336,7 @@ mod tests {
 
     #[test]
     fn the_inner_groups_win_where_they_save_more() {
-        // All begin with block 1; two pairs go on together for three more.
+        // All begin with block 1; each of two pairs shares three more blocks.
         let given = Given::new(&[&[1, 2, 3, 4], &[1, 2, 3, 4], &[1, 5, 6, 7], &[1, 5, 6, 7]], 1);
         assert_eq!(shared(&given.share(1, EVERY)), [(&[0, 1][..], 4), (&[2, 3][..], 4)]);
         let given = Given::new(&[&[1, 2], &[1, 2], &[1, 3], &[1, 4], &[1, 5]], 1);
@@ -366,6 +374,7 @@ mod tests {
         );
     }
 
+    // Holds: AT13.
     #[test]
     fn no_choice_of_groups_saves_more() {
         // All partitions of small batches into groups, tried one by one.
@@ -401,6 +410,7 @@ mod tests {
         }
     }
 
+    // Holds: AT14.
     #[test]
     fn a_plan_of_other_sequences_is_refused() {
         let given = Given::new(&[&[1, 2], &[1, 3]], 16);

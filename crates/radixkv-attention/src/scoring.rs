@@ -1,16 +1,16 @@
-//! What a model does with scores beside scaling them.
+//! The scoring options of a model besides the softmax scale. Every batch has a [`Scoring`].
 
 use crate::layout::Layout;
 use crate::shape::ShapeError;
 
-/// The scoring of a model in addition to the softmax scale: sliding window, soft-cap, ALiBi slopes, sinks; and which rows of a
-/// tree of drafted tokens see which. The default is none of them.
+/// How a model turns scaled products into scores: sliding window, soft-cap, ALiBi slopes, sinks,
+/// and masks for trees of drafted tokens. The default has none of these.
 ///
-/// With scores `s = scale * (q . k)` of the tokens that a row sees, its output is the mean of their values, weighted by
-/// `exp(s)`. The definition, sum by sum, is in the source of [`cpu`](crate::cpu), and every backend is held to it; one that
-/// cannot compute one of these refuses the batch.
+/// With scores `s = scale * (q . k)` for the tokens that a row sees, the row's output is the mean
+/// of their values, weighted by `exp(s)`. The source of [`cpu`](crate::cpu) defines every sum, and
+/// every backend must follow it; a backend that cannot compute an option refuses the batch.
 ///
-/// Plain: its fields are independent, and all of them have a default.
+/// A plain struct: its fields are independent, and all of them have a default.
 ///
 /// ```
 /// use radixkv_attention::Scoring;
@@ -22,25 +22,27 @@ use crate::shape::ShapeError;
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Scoring<'a> {
-    /// Tokens that a row sees, itself and those right before it; without, all. Layers with other windows take a batch of
-    /// their own.
+    /// Number of tokens that a row sees: itself and those right before it; `None` is all. Layers
+    /// with another window need a batch of their own.
     pub window: Option<u32>,
     /// Bounds scores smoothly: `s` becomes `soft_cap * tanh(s / soft_cap)`.
     pub soft_cap: Option<f32>,
-    /// One more score for each query head, whose weight counts in the sum and in the log-sum-exp and which has no value:
-    /// `[layers, query heads]`, or empty. Negative infinity is none.
+    /// An additional score for each query head, `[layers, query heads]`, or empty. Its weight
+    /// counts in the sum and in the log-sum-exp, and has no value. Negative infinity means no sink.
     pub sinks: &'a [f32],
-    /// ALiBi: for each query head what is taken from a score, after the soft-cap, for each token that lies between the key and
-    /// the row: `slope * (position - key)`. `[query heads]`, or empty.
+    /// ALiBi slopes, `[query heads]`, or empty: `slope * (position - key)` is subtracted from a
+    /// score after the soft-cap, with the positions of the row and of the key in the sequence.
     pub alibi_slopes: &'a [f32],
-    /// For speculation: a mask of each row, `[rows]`, or empty. Bit `i` of it says that the row sees the `i`-th row of its
-    /// sequence, beside all tokens before these; a row sees itself and none after itself. A sequence has 32 rows at most then. There are
-    /// no slopes, and the window, of 32 tokens at least, counts from the row as if it followed the tokens that it sees.
+    /// For speculation: a mask for each row, `[rows]`, or empty. If bit `i` is set, the row sees
+    /// the `i`-th row of its sequence, in addition to all tokens before these rows; a row sees
+    /// itself and no later row. Such a sequence has at most 32 rows, and there are no slopes. A
+    /// window has at least 32 tokens, and counts from the row as if it followed directly the tokens
+    /// that it sees.
     pub trees: &'a [u32],
 }
 
 impl Scoring<'_> {
-    /// The range of tokens that a row attends to if it attends to none from `end` on.
+    /// The range of tokens that a row attends to, if `end` is the first token that it does not see.
     pub fn seen(&self, end: usize) -> std::ops::Range<usize> {
         self.window.map_or(0, |window| end.saturating_sub(window as usize))..end
     }

@@ -1,4 +1,7 @@
-//! Shapes that do not fit.
+//! The error for a layout, a batch or a buffer whose shape does not fit ([`ShapeError`]), and the
+//! limits on query heads.
+//!
+//! Every backend returns it from its checks, before it computes.
 
 use std::fmt;
 
@@ -34,15 +37,16 @@ pub enum ShapeError {
     HeadDim {
         /// Elements of a head.
         head_dim: usize,
-        /// What they must be a multiple of.
+        /// The number that it must be a multiple of.
         multiple: usize,
     },
     /// The number of blocks exceeds what ids or addresses can name: use fewer.
     TooLarge {
-        /// Blocks asked for.
+        /// Blocks requested.
         blocks: usize,
     },
-    /// The query heads are not 1 to [`MAX_GQA_GROUP`] times as many as the heads of keys and values.
+    /// The number of query heads is not 1 to [`MAX_GQA_GROUP`] times that of the heads of keys and
+    /// values.
     Heads {
         /// Query heads.
         query_heads: usize,
@@ -50,7 +54,7 @@ pub enum ShapeError {
         kv_heads: usize,
     },
     /// A layout of latent vectors has more than one head of keys, or values that are longer than
-    /// these.
+    /// the keys.
     Latent {
         /// Heads of keys and values.
         kv_heads: usize,
@@ -59,7 +63,7 @@ pub enum ShapeError {
         /// Elements of its value.
         value_dim: usize,
     },
-    /// The query heads over latent vectors are not 1 to [`MAX_LATENT_HEADS`].
+    /// The number of query heads over latent vectors is not 1 to [`MAX_LATENT_HEADS`].
     LatentHeads {
         /// Query heads.
         query_heads: usize,
@@ -79,31 +83,33 @@ pub enum ShapeError {
         /// The slope given.
         slope: f32,
     },
-    /// A row's mask of a tree does not name the row itself, or names one after it; or it has more than 31 rows before it.
+    /// A row's tree mask lacks the bit of the row itself, or has the bit of a later row; or more
+    /// than 31 rows of its sequence precede the row.
     Tree {
         /// The row.
         row: usize,
     },
-    /// Trees come with ALiBi slopes, or with a window of fewer than 32 tokens, for which drafted tokens would need places of
-    /// their own.
+    /// A batch with tree masks also has ALiBi slopes, or a window of fewer than 32 tokens: for
+    /// these, drafted tokens would need explicit positions.
     TreeScoring,
     /// A scale of keys or values is not a positive, finite number.
     KvScale {
         /// The scale given.
         scale: f32,
     },
-    /// Scales are given for an element type that computes its own, or has none: use one with static scales.
+    /// Scales are given for an element type that computes its own scales, or has none: use a type
+    /// with static scales.
     NotStatic {
         /// The element type.
         dtype: Dtype,
     },
-    /// An array or a buffer has another length than the batch or the layout asks for.
+    /// An array or a buffer does not have the length that the batch or the layout requires.
     Length {
         /// Which one.
         what: &'static str,
         /// Its length.
         given: usize,
-        /// What it must be.
+        /// The required length.
         needed: usize,
     },
     /// Offsets do not ascend.
@@ -113,7 +119,7 @@ pub enum ShapeError {
         /// The index of an offset whose next one is smaller.
         index: usize,
     },
-    /// Offsets do not begin at 0, or do not end at the length of the array that they cut.
+    /// Offsets do not begin at 0, or do not end at the length of the array that they divide.
     Span {
         /// Which offsets.
         what: &'static str,
@@ -121,7 +127,7 @@ pub enum ShapeError {
         first: u32,
         /// The last of them.
         last: u32,
-        /// What the last of them has to be.
+        /// What the last of them must be.
         end: usize,
     },
     /// A row's slot is beyond the last block.
@@ -133,16 +139,17 @@ pub enum ShapeError {
         /// Slots of the layout.
         slots: u64,
     },
-    /// A row's slot is not the place that its sequence's block table has for it: derive the slots from the tables.
+    /// A row's slot is not the one that its sequence's block table gives for it: derive the slots
+    /// from the tables.
     Place {
         /// The row.
         row: usize,
         /// Its slot.
         slot: u64,
-        /// The slot by the table.
+        /// The slot according to the table.
         needed: u64,
     },
-    /// Two rows have one slot: give the sequences blocks of their own to write to.
+    /// Two rows have the same slot: give each sequence its own blocks to write to.
     SlotTwice {
         /// The slot.
         slot: u64,
@@ -181,7 +188,8 @@ pub enum ShapeError {
         /// Its rows.
         rows: usize,
     },
-    /// The batch does not keep its rows' keys and values: prepare it with `save_kv`, or use `extend`.
+    /// The batch does not keep its rows' keys and values: prepare it with `save_kv`, or use
+    /// `extend`.
     NotKept,
     /// There is no such layer.
     Layer {
@@ -190,15 +198,16 @@ pub enum ShapeError {
         /// Layers of the layout.
         layers: usize,
     },
-    /// The storage has another layout than the batch was prepared for, or the sharing is of another batch.
+    /// The storage's layout is not the one that the batch was prepared for, or the sharing belongs
+    /// to another batch.
     Foreign,
     /// A sequence is in no group, or in two, or is not in the batch.
     Group {
         /// The sequence.
         sequence: usize,
     },
-    /// The sequences of a group do not share that many tokens, or the backend cannot end a prefix there: plan with
-    /// its own [`rule`](crate::Backend::rule).
+    /// The sequences of a group do not share that many tokens, or the backend cannot end a prefix
+    /// there: plan with its own [`rule`](crate::Backend::rule).
     Shared {
         /// The group.
         group: usize,

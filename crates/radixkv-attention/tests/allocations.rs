@@ -38,6 +38,7 @@ fn allocations(mut round: impl FnMut()) -> usize {
     ALLOCATIONS.load(Relaxed) - before
 }
 
+// Holds: AT8.
 #[test]
 fn calls_allocate_nothing_after_the_first_ones() {
     let (kv_heads, head_dim, value_dim, dtype) = (2, 16, 16, Dtype::Bf16);
@@ -60,8 +61,8 @@ fn calls_allocate_nothing_after_the_first_ones() {
     let (queries, keys, mut out) = ([0.5; 640], [0.5; 320], [0.0; 640]);
     let weights = Weights::from_f32(64, 100, &[0.5; 6400]);
     let mut products = [0.0; 300];
-    // A pool's queue of calls grows by a block of memory now and then, more often while other programs have the processors: the best
-    // of a few tries counts.
+    // A pool's queue of calls grows by a block of memory now and then, more often while other
+    // programs have the processors: the best of a few tries counts.
     for (threads, most, tries) in [(1, 0, 1), (2, 30, 5)] {
         let pool = Arc::new(ThreadPoolBuilder::new().num_threads(threads).build().expect("threads"));
         // All of them have begun: that allocates too.

@@ -1,8 +1,8 @@
-//! Decoding on a pool of threads, beside a thread that appends to other blocks of the same storage, and beside one that
-//! breaks the rule and appends to those that are read: wrong numbers at worst.
+//! Decoding on a pool of threads, beside a thread that appends to other blocks of the same storage,
+//! and beside one that breaks the rule and appends to those that are read: wrong numbers at worst.
 //!
-//! `ci/tsan.sh` runs it with ThreadSanitizer, without the pool: that waits by locks of the prebuilt standard library, which
-//! ThreadSanitizer does not see. There two threads call.
+//! `ci/tsan.sh` runs it with ThreadSanitizer, without the pool: that waits by locks of the prebuilt
+//! standard library, which ThreadSanitizer does not see. There two threads call.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
@@ -43,6 +43,7 @@ fn decode(on: &Processor, kv: &CpuKv, first: u32) -> Vec<f32> {
     out
 }
 
+// Holds: AT9.
 #[test]
 fn decoding_beside_appending_reads_what_was_there() {
     for dtype in [Dtype::F32, Dtype::F16, Dtype::Bf16, Dtype::I8, Dtype::E4m3] {
@@ -54,7 +55,8 @@ fn decoding_beside_appending_reads_what_was_there() {
         append(&one, &kv, 0, 1.0);
         append(&one, &kv, 10, 1.0);
         let expected = decode(&one, &kv, 0);
-        // The scale of a row of zeros is one: it may stand beside the largest element of another row.
+        // The scale of a row of zeros is one: it may stand beside the largest element of another
+        // row.
         let most = if dtype == Dtype::E4m3 { 448.0 } else { 2.01 };
         let done = AtomicBool::new(false);
         let read = || {

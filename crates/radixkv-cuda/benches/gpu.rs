@@ -1,11 +1,13 @@
 //! How long the kernels take on a GPU, beside what its memory allows.
 //!
-//! `cargo bench -p radixkv-cuda --bench gpu [-- NAME... --small]`. Times are medians by the device's own events, after
-//! 200 ms of the same work. Every case reads more than four times the second-level cache before it reads the same memory
-//! again; small cases are launched from a captured graph, so that launches cost nothing. Samples of the outputs are
-//! checked against `f64` before the timing. Each line is printed as it is measured; a case that fails is a line, and the
-//! others follow. Without a GPU it says so, and ends with an exit code other than 0. `--small` divides the sizes by 128
-//! and measures once, to check that everything runs: its figures mean nothing.
+//! `cargo bench -p radixkv-cuda --bench gpu [-- NAME... --small]`. Times are medians by the
+//! device's own events, after 200 ms of the same work. Every case reads more than four times the
+//! second-level cache before it reads the same memory again; small cases are launched from a
+//! captured graph, so that launches cost nothing. Samples of the outputs are checked against `f64`
+//! before the timing. Each line is printed as it is measured; a case that fails is a line, and the
+//! others follow. Without a GPU it says so, and ends with an exit code other than 0. `--small`
+//! divides the sizes by 128 and measures once, to check that everything runs: its figures mean
+//! nothing.
 #![allow(unsafe_code)]
 
 #[path = "gpu/clocks.rs"]
@@ -399,8 +401,8 @@ fn compare(bench: &mut Bench) -> Outcome {
     let small = *small;
     let tokens = 2048 / small;
     let mut random = Rng::with_seed(7);
-    // Other sequences on both sides, so that no pair finds tokens of another in the cache; equal but for the last
-    // token.
+    // Other sequences on both sides, so that no pair finds tokens of another in the cache; equal
+    // but for the last token.
     let count = (4 * device.properties().l2_bytes / (small * small)).div_ceil(2 * tokens * 4).max(4096 / small);
     let one: Vec<Vec<u32>> = (0..count).map(|_| (0..tokens).map(|_| random.u32(..)).collect()).collect();
     let mut other = one.clone();
@@ -415,7 +417,8 @@ fn compare(bench: &mut Bench) -> Outcome {
     let bytes = (2 * count * tokens * 4) as f64;
     table.row(Row::new(&format!("compare {count} x {tokens} tokens"), us, Amount::Read(bytes)).must_share(0.80));
 
-    // From how many tokens on the device is faster, with the tokens there and the lengths copied back.
+    // From how many tokens on the device is faster, with the tokens there and the lengths copied
+    // back.
     for count in [16, 64, 96, 128, 192, 256, 1024] {
         let pairs = &pairs[..count.min(pairs.len())];
         let wall = |device_tokens| -> Result<f64, GpuError> {

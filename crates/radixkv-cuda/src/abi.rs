@@ -1,9 +1,10 @@
-//! The argument structs of the kernels, as `kernels/abi.cuh` declares them: same fields, same order, same sizes.
+//! The argument structs of the kernels, as `kernels/abi.cuh` declares them: same fields, same
+//! order, same sizes.
 #![allow(unsafe_code)]
 
 use cudarc::driver::DeviceRepr;
 
-/// In place of a partial row: the item is the only one of its rows, and writes the output itself.
+/// In place of a partial row: the item is the only one for its rows, and writes the output itself.
 pub(super) const DIRECT: u32 = u32::MAX;
 
 /// In place of a head: a decode item with nothing to do.
@@ -12,7 +13,7 @@ pub(super) const IDLE: u32 = u32::MAX;
 /// In place of a slot: the token is not written.
 pub(super) const SKIP: u64 = u64::MAX;
 
-/// In place of a number of keys: a row sees all that are before it.
+/// In place of a number of keys: a row sees all keys before it.
 pub(super) const NO_WINDOW: u32 = 1 << 31;
 
 /// Keys or values of one layer; strides in elements.
@@ -23,7 +24,7 @@ pub(super) struct Plane {
     pub(super) block_stride: u64,
     pub(super) token_stride: u32,
     pub(super) head_stride: u32,
-    /// Of the scales of elements of 8 bits, or 0.
+    /// Address of the scales of elements of 8 bits, or 0.
     pub(super) scale: u64,
 }
 
@@ -40,7 +41,8 @@ pub(super) struct LayerKv {
     pub(super) blocks: u32,
 }
 
-/// What happens to scores before the softmax, in log2 units; addresses of one number for each query head, or 0.
+/// The scoring of a layer, in log2 units. `sinks` and `slopes` are addresses of one number for each
+/// query head, or 0.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ScoringArgs {
@@ -62,7 +64,7 @@ pub(super) struct DecodeItem {
     pub(super) first: u32,
     pub(super) end: u32,
     pub(super) part: u32,
-    /// Of the query: keys before it, and its own.
+    /// The number of keys up to the query's own, including it.
     pub(super) position: u32,
     pub(super) pad: u32,
 }
@@ -87,7 +89,7 @@ pub(super) struct DecodeArgs {
     pub(super) lse_scale: f32,
 }
 
-/// Query rows, as many as a tile of the variant has at most, that read the same keys `first..end`.
+/// Query rows that read the same keys `first..end`, at most as many as a tile of the variant has.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Tile {
@@ -125,7 +127,8 @@ pub(super) struct TileArgs {
     pub(super) lse_scale: f32,
 }
 
-/// Output rows `row..row + rows`; row `row + r` is merged from the partial rows `list[first..first + count] + r`.
+/// Output rows `row..row + rows`; row `row + r` is merged from the partial rows
+/// `list[first..first + count] + r`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct MergeItem {
@@ -228,7 +231,7 @@ pub(super) struct BandwidthArgs {
     pub(super) units: u64,
 }
 
-/// The sizes that `abi.cuh` asserts too.
+/// The sizes that `abi.cuh` also asserts.
 const _: () = {
     assert!(size_of::<Plane>() == 32);
     assert!(size_of::<LayerKv>() == 88);
@@ -250,7 +253,8 @@ const _: () = {
 
 macro_rules! device {
     ($($plain:ty)*) => {$(
-        // SAFETY: plain numbers in C's layout, without implicit padding: passed to a kernel as they are.
+        // SAFETY: plain numbers in C's layout, without implicit padding: passed to a kernel as they
+        // are.
         unsafe impl DeviceRepr for $plain {}
     )*};
 }

@@ -1,4 +1,4 @@
-//! Attention on a device: the operations of the trait as launches of kernels.
+//! Attention on a device: implements [`Backend`] by launches of kernels.
 
 use super::abi::LayerKv;
 use super::buffer::{View, ViewMut};
@@ -12,21 +12,24 @@ use radixkv::BlockId;
 use radixkv_attention::plan::{Rule, Sharing};
 use radixkv_attention::{Backend, Batch, Layout, Output, Qkv, ShapeError};
 
-/// Microseconds of reading that sharing a prefix has to save: a cascade is one launch more, and writes and reads parts.
+/// Microseconds of reading that sharing a prefix must save: a cascade has one more launch, and
+/// writes and reads partial rows.
 const WORTHWHILE_US: usize = 10;
 
 /// Paged attention on one device, on its stream.
 ///
-/// Rows are the bits of `f16` or `bf16` in a `u16` ([`element`](radixkv_attention::element) converts them), of the type that is
-/// stored; beside elements of 8 bits they are `bf16`. [`Variant`](super::Variant) lists the element types and the sizes of heads;
-/// blocks have any number of tokens. All of [`Scoring`](radixkv_attention::Scoring) is computed; blocks outside of a window are not
-/// read. Every operation returns as soon as its work is queued;
-/// [`Device::synchronize`] waits for it, and so does reading a buffer. Preparing a batch copies its plan to the device;
-/// the operations on a prepared batch launch kernels and do nothing else, so they can be captured into a graph.
+/// Rows are the bits of `f16` or `bf16` in a `u16` ([`element`](radixkv_attention::element)
+/// converts them): of the stored type, or `bf16` if stored elements have 8 bits.
+/// [`Variant`](super::Variant) lists the element types and the sizes of heads; blocks may have any
+/// number of tokens. All of [`Scoring`](radixkv_attention::Scoring) is supported; blocks outside a
+/// window are not read. Every operation returns as soon as its work is queued;
+/// [`Device::synchronize`] waits for it, and so does reading a buffer. Preparing a batch copies its
+/// plan to the device; the operations on a prepared batch only launch kernels, so they can be
+/// captured into a graph.
 ///
 /// Over latent vectors ([`Order::Latent`](radixkv_attention::Order::Latent)) `extend` computes each
-/// row as `decode` does, which is for few rows: a prompt is faster with the keys and values of its
-/// heads. Cascades, trees and rows that are not kept are refused.
+/// row as `decode` does, which suits few rows: a prompt is faster with the keys and values of its
+/// heads. Cascades, trees that branch and rows that are not kept are refused.
 ///
 /// # Examples
 ///
@@ -75,9 +78,10 @@ impl Attention {
         Self { device: device.clone(), wgmma: true }
     }
 
-    /// Whether `extend` uses the products of warpgroups (`wgmma`) of compute capability 9.0, where they are there: for `bf16`
-    /// and `f16` with heads of 128 elements in blocks of a multiple of 16 tokens. It does unless it is told not to, which is for
-    /// comparing: results differ by rounding. Batches that are prepared already stay as they are.
+    /// Sets whether `extend` uses the products of warpgroups (`wgmma`) of compute capability 9.0,
+    /// where these are available: for `bf16` and `f16` with heads of 128 elements in blocks of a
+    /// multiple of 16 tokens. The default is yes; results without them differ by rounding, so this
+    /// is for comparing. Batches that are already prepared do not change.
     ///
     /// ```no_run
     /// # let device = radixkv_cuda::Device::open(0)?;
@@ -98,7 +102,7 @@ impl Attention {
         if self.device.identity() == device.identity() { Ok(()) } else { Err(GpuError::WrongDevice) }
     }
 
-    /// The buffers of an operation, if they are of this device and have their lengths.
+    /// The buffers of an operation, if they belong to this device and have the required lengths.
     fn io(
         &self,
         sizes: &Sizes,

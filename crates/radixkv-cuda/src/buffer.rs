@@ -12,7 +12,8 @@ use super::dlpack::{DlTensor, of_view};
 use super::error::GpuError;
 use radixkv_attention::Dtype;
 
-/// An element of a [`Buffer`]: `u8`, `u16`, `u32`, `u64` or `f32`. It is sealed: no other type can be one.
+/// An element of a [`Buffer`]: `u8`, `u16`, `u32`, `u64` or `f32`. The trait is sealed: no other
+/// type can implement it.
 ///
 /// ```no_run
 /// use radixkv_cuda::{Buffer, Device, Element, GpuError};
@@ -37,7 +38,8 @@ macro_rules! elements {
 }
 elements!(u8 u16 u32 u64 f32);
 
-/// Elements in the memory of a device. Dropped, it is freed in the order of the device's stream.
+/// Elements in the memory of a device. When dropped, the memory is freed in the order of the
+/// device's stream.
 ///
 /// # Examples
 ///
@@ -54,7 +56,8 @@ pub struct Buffer<T: 'static> {
     len: usize,
 }
 
-/// Elements of device memory, to be read. From [`Buffer::view`], or [`View::from_raw`] for memory of an engine.
+/// A view of elements of device memory that an operation reads. From [`Buffer::view`], or
+/// [`View::from_raw`] for memory of an engine.
 ///
 /// ```no_run
 /// # use radixkv_cuda::*;
@@ -70,8 +73,8 @@ pub struct View<'a, T> {
     lifetime: PhantomData<&'a [T]>,
 }
 
-/// Elements of device memory, to be written. From [`Buffer::view_mut`], or [`ViewMut::from_raw`] for memory of an
-/// engine.
+/// A view of elements of device memory that an operation writes. From [`Buffer::view_mut`], or
+/// [`ViewMut::from_raw`] for memory of an engine.
 ///
 /// ```no_run
 /// # use radixkv_cuda::*;
@@ -99,7 +102,7 @@ pub(super) struct RawView {
 }
 
 impl Device {
-    /// A buffer of `len` zeros.
+    /// Allocates a buffer of `len` zeros.
     ///
     /// # Errors
     ///
@@ -117,7 +120,7 @@ impl Device {
         Ok(Buffer { device: self.clone(), slice: ManuallyDrop::new(slice), len })
     }
 
-    /// A buffer with a copy of `elements`.
+    /// Allocates a buffer with a copy of `elements`.
     ///
     /// # Errors
     ///
@@ -135,10 +138,11 @@ impl Device {
         Ok(buffer)
     }
 
-    /// A buffer of undefined contents: to be written before it is read (G4).
+    /// Allocates a buffer with undefined contents, which must be written before it is read (G4).
     pub(super) fn unset<T: Element>(&self, len: usize) -> Result<Buffer<T>, GpuError> {
         self.refuse_capture()?;
-        // SAFETY: plain numbers: any bits are a value of `T`; and the kernels write before they read (G4).
+        // SAFETY: plain numbers: any bits are a value of `T`; and the kernels write before they
+        // read (G4).
         let slice = unsafe { self.stream().alloc(len.max(1)) }.map_err(|error| self.allocating::<T>(len, error))?;
         Ok(Buffer { device: self.clone(), slice: ManuallyDrop::new(slice), len })
     }
@@ -147,7 +151,7 @@ impl Device {
         GpuError::allocating(len.saturating_mul(size_of::<T>()), error)
     }
 
-    /// The view, if it is of this device.
+    /// Returns the view, if it belongs to this device.
     pub(super) fn resolve(&self, raw: RawView) -> Result<RawView, GpuError> {
         if raw.device == self.identity() { Ok(raw) } else { Err(GpuError::WrongDevice) }
     }
@@ -214,12 +218,12 @@ impl<T: Element> Buffer<T> {
         Ok(elements)
     }
 
-    /// All elements, to be read.
+    /// A view of all elements for reading.
     pub fn view(&self) -> View<'_, T> {
         View { raw: self.raw(), lifetime: PhantomData }
     }
 
-    /// All elements, to be written.
+    /// A view of all elements for writing.
     pub fn view_mut(&mut self) -> ViewMut<'_, T> {
         ViewMut { raw: self.raw(), lifetime: PhantomData }
     }
@@ -253,8 +257,9 @@ impl<T: Element> View<'_, T> {
     ///
     /// # Safety
     ///
-    /// `address` must be of the context of `device` and a multiple of 16. The elements must be written in the order of
-    /// the device's stream, and stay until all work that is queued with the view is done.
+    /// `address` must be of the context of `device` and a multiple of 16. The elements must be
+    /// written in the order of the device's stream, and stay until all work that is queued with the
+    /// view is done.
     ///
     /// # Examples
     ///
@@ -310,17 +315,18 @@ pub(super) unsafe fn tensor_arrays(tensor: &DlTensor) -> (&[i64], Option<&[i64]>
 }
 
 impl<T: Element> View<'_, T> {
-    /// Makes a view of an engine's tensor: of the device, of elements of `dtype`, of this shape, and without gaps. Rows
-    /// of queries are `[rows, query heads, head_dim]`.
+    /// Makes a view of an engine's tensor, which must be on `device`, with elements of `dtype`,
+    /// this shape and no gaps. Rows of queries are `[rows, query heads, head_dim]`.
     ///
     /// # Errors
     ///
-    /// [`GpuError::Tensor`] with what differs, as it is and as it is needed; [`GpuError::Unaligned`].
+    /// [`GpuError::Tensor`] with the field that differs, its value and the required value;
+    /// [`GpuError::Unaligned`].
     ///
     /// # Safety
     ///
-    /// As for [`View::from_raw`]; and `shape` and `strides` of the tensor must be arrays of `ndim` numbers, or `strides`
-    /// null.
+    /// As for [`View::from_raw`]; and `shape` and `strides` of the tensor must be arrays of `ndim`
+    /// numbers, or `strides` null.
     ///
     /// # Examples
     ///
@@ -348,7 +354,7 @@ impl<T: Element> View<'_, T> {
 }
 
 impl<T: Element> ViewMut<'_, T> {
-    /// As [`View::from_dlpack`], of a tensor that is written.
+    /// As [`View::from_dlpack`], for a tensor that is written.
     ///
     /// # Errors
     ///

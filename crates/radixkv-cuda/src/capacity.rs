@@ -1,4 +1,4 @@
-//! How large a batch may become that is replaced in place.
+//! The maximum size of a batch that is replaced in place.
 
 use super::abi::{DecodeItem, MergeItem};
 use super::error::GpuError;
@@ -8,8 +8,8 @@ use radixkv_attention::Batch;
 
 /// The maximum size of a reserved batch ([`Attention::reserve`](super::Attention::reserve)).
 ///
-/// Plain, without a constructor: every field is required. [`Attention::items`](super::Attention::items) says how many
-/// items are enough.
+/// A plain struct without a constructor: no field has a default.
+/// [`Attention::items`](super::Attention::items) says how many items are enough.
 ///
 /// ```
 /// use radixkv_cuda::Capacity;
@@ -19,19 +19,19 @@ use radixkv_attention::Batch;
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Capacity {
-    /// Sequences, each with one row. Queries, outputs, keys and values have so many rows in every step; those after
-    /// the batch's own are neither read nor written.
+    /// Sequences, each with one row. Queries, outputs, keys and values have this many rows in every
+    /// step; rows after the batch's own are neither read nor written.
     pub sequences: usize,
     /// Entries of the block table.
     pub blocks: usize,
     /// Thread blocks of a decode: at least one for each head of keys and values of a sequence, or
-    /// for each 32 query heads over latent vectors. What is beyond that is for cutting long
-    /// contexts, which are cut less where it is too little.
+    /// for each 32 query heads over latent vectors. Further thread blocks are for cutting long
+    /// contexts, which are cut into fewer parts if there are too few.
     pub items: usize,
 }
 
 impl Capacity {
-    /// Words of all arrays, for so many groups of query heads.
+    /// Words of all arrays, for `head_groups` groups of query heads.
     pub(super) fn words(self, head_groups: usize) -> usize {
         let Self { sequences, blocks, items } = self;
         Upload::room::<u64>(sequences)

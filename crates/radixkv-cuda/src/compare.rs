@@ -1,4 +1,4 @@
-//! Comparing many pairs of token sequences at once on a device.
+//! Compares many pairs of token sequences at once on a device.
 
 use super::abi::{CompareArgs, ComparePair, TokenRange};
 use super::buffer::Buffer;
@@ -8,15 +8,17 @@ use super::upload::{ArraySpan, Arrays, Upload};
 use radixkv::key::{self, Token};
 use std::sync::OnceLock;
 
-/// Tokens from which on the device compares: there it makes up for the launch of a kernel and the copy of its results.
-/// An H200 took 29 us for any number up to 500,000, a Xeon of the fourth or fifth generation 0.13 ns a token as long as its cache
-/// held them; `cargo bench --bench gpu` prints both sides.
+/// The fewest tokens that the device compares: from there on it makes up for the launch of a kernel
+/// and the copy of its results. An H200 took 29 us for any number up to 500,000; a Xeon of the
+/// fourth or fifth generation took 0.13 ns for each token as long as its cache held them.
+/// `cargo bench --bench gpu` prints both.
 const MIN_DEVICE_TOKENS: usize = 56 * 4096;
 
-/// Token sequences to compare. They are copied to the device when it first compares them, and once.
+/// Token sequences to compare. They are copied to the device once, when it first compares them.
 ///
-/// The link to the device is slower than one core compares, so a device is worth it only for sequences that are
-/// compared many times: the prompts of a queue with each other, or restored blocks.
+/// Copying over the link to the device is slower than comparing on one core, so a device is worth
+/// it only for sequences that are compared many times: the prompts of a queue with each other, or
+/// restored blocks.
 ///
 /// ```
 /// use radixkv_cuda::TokenSequences;
@@ -65,7 +67,7 @@ impl TokenSequences {
     ///
     /// # Panics
     ///
-    /// If they have 2^32 tokens or more together.
+    /// If they have 2^32 tokens or more together, each sequence counted as a multiple of 4.
     ///
     /// ```
     /// use radixkv_cuda::TokenSequences;
@@ -128,7 +130,8 @@ impl TokenSequences {
 }
 
 impl Compare {
-    /// Comparisons on `device`, or on the processor below [`min_device_tokens`](Self::min_device_tokens).
+    /// Creates comparisons on `device`, or on the processor below
+    /// [`min_device_tokens`](Self::min_device_tokens).
     ///
     /// ```no_run
     /// use radixkv_cuda::{Compare, Device};
@@ -140,8 +143,8 @@ impl Compare {
         Self { device: device.clone(), min_device_tokens: MIN_DEVICE_TOKENS }
     }
 
-    /// Compares on the device from this many tokens on, counted over the shorter sequence of each pair. Default:
-    /// 229,376, where an H200 and a Xeon were equally fast.
+    /// Compares on the device from this many tokens on, counted over the shorter sequence of each
+    /// pair. Default: 229,376, where an H200 and a Xeon were equally fast.
     ///
     /// ```no_run
     /// # let device = radixkv_cuda::Device::open(0)?;
@@ -154,7 +157,8 @@ impl Compare {
         self
     }
 
-    /// Lengths of the common prefixes of pairs: indices of a sequence of `a` and of one of `b`.
+    /// Returns the lengths of the common prefixes of pairs. A pair is the index of a sequence of
+    /// `a` and that of a sequence of `b`.
     ///
     /// # Errors
     ///
@@ -190,12 +194,13 @@ impl Compare {
         comparison.lengths()
     }
 
-    /// Copies sequences and pairs to the device, however few they are, to compare them by [`Comparison::launch`].
+    /// Copies sequences and pairs to the device, however few they are, to compare them by
+    /// [`Comparison::launch`].
     ///
     /// # Errors
     ///
-    /// [`GpuError::OutOfMemory`] if the device has too little memory; [`GpuError::WrongDevice`] if another device
-    /// compared `a` or `b` before, and nothing is copied then.
+    /// [`GpuError::OutOfMemory`] if the device has too little memory; [`GpuError::WrongDevice`] if
+    /// another device compared `a` or `b` before, and nothing is copied then.
     ///
     /// # Panics
     ///
@@ -233,8 +238,9 @@ impl Compare {
         })
     }
 
-    /// The first sequence of `a` that differs from that of `b` with its index, and the first token that differs: to
-    /// verify restored blocks against the tokens that they have to hold.
+    /// Returns the index of the first sequence that differs between `a` and `b`, and the index of
+    /// its first token that differs: to verify restored blocks against the tokens that they should
+    /// hold.
     ///
     /// # Errors
     ///
@@ -242,7 +248,7 @@ impl Compare {
     ///
     /// # Panics
     ///
-    /// If `a` and `b` have not the same number of sequences.
+    /// If `a` and `b` do not have the same number of sequences.
     ///
     /// ```no_run
     /// # use radixkv_cuda::{Compare, Device, TokenSequences};
@@ -262,7 +268,8 @@ impl Compare {
     }
 }
 
-/// Pairs of sequences on a device, with room for the lengths of their common prefixes. From [`Compare::prepare`].
+/// Pairs of sequences on a device, with room for the lengths of their common prefixes. From
+/// [`Compare::prepare`].
 ///
 /// ```no_run
 /// # use radixkv_cuda::*;

@@ -10,8 +10,8 @@ use super::upload::{ArraySpan, Arrays, Upload};
 use radixkv::BlockId;
 use radixkv_attention::Layout;
 
-/// A checked list of block copies on the device, which a launch carries out as often as needed.
-/// From [`Attention::prepare_copies`].
+/// A checked list of block copies on the device, which can be launched as often as needed. From
+/// [`Attention::prepare_copies`].
 ///
 /// ```no_run
 /// # use radixkv_cuda::*;
@@ -31,8 +31,9 @@ pub struct BlockCopies {
 }
 
 impl Attention {
-    /// Checks copies of blocks, each as `(from, to)`, and copies their list to the device. As
-    /// [`copy_blocks`](radixkv_attention::Backend::copy_blocks) does, which launches them once.
+    /// Checks copies of blocks, each as `(from, to)`, and copies their list to the device.
+    /// [`copy_blocks`](radixkv_attention::Backend::copy_blocks) does the same, and launches them
+    /// once.
     ///
     /// # Errors
     ///
@@ -60,8 +61,8 @@ impl Attention {
     ///
     /// # Errors
     ///
-    /// [`GpuError::WrongDevice`] or [`GpuError::OtherLayout`] if they were prepared for another one than the storage
-    /// has; or if the kernel does not start.
+    /// [`GpuError::WrongDevice`] or [`GpuError::OtherLayout`] if the copies were prepared for
+    /// another device or layout than the storage has; or if the kernel does not start.
     ///
     /// ```no_run
     /// # use radixkv_cuda::*;

@@ -19,17 +19,19 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
 
-/// The oldest compute capability that has what the kernels use: asynchronous copies, products of `bf16`.
+/// The oldest compute capability that has what the kernels use: asynchronous copies, products of
+/// `bf16`.
 const OLDEST: (u32, u32) = (8, 0);
 
-/// Taken for devices that do not report their memory's speed: 2 TB/s.
+/// The speed assumed for devices that do not report their memory's speed: 2 TB/s.
 const UNKNOWN_BYTES_PER_US: usize = 2_000_000;
 
 /// A GPU with a context, a stream and the kernels.
 ///
-/// Cheap to clone; clones and everything made with it keep it open. All work of one `Device` is queued on one stream in
-/// the order of the calls; calls of several threads at once are queued in any order. Open the device twice for two
-/// streams: they share the context and the kernels.
+/// Cloning is cheap; clones and everything made with a device keep it open. All work of one
+/// `Device` is queued on one stream in the order of the calls; calls of several threads at once are
+/// queued in any order. For two streams, open the device twice: both share the context and the
+/// kernels.
 ///
 /// # Examples
 ///
@@ -50,12 +52,12 @@ pub struct Device {
 
 #[derive(Debug)]
 struct Inner {
-    /// Unlike that of any other device of the process, earlier or later.
+    /// Differs from that of any other device of the process, earlier or later.
     identity: u64,
     capturing: Capturing,
     staging: Staging,
     stream: Arc<CudaStream>,
-    /// The stream is an engine's.
+    /// Whether the stream is an engine's.
     is_engines: bool,
     opened: Arc<Opened>,
 }
@@ -99,15 +101,17 @@ pub struct Properties {
 }
 
 impl Device {
-    /// Opens a device in its primary context, with a stream of its own and the kernels that came with the crate.
+    /// Opens a device in its primary context, with its own stream and the kernels that are embedded
+    /// in the crate.
     ///
-    /// Takes 0.1 s and more where it is not open in this process already: the driver makes a context and loads the
-    /// kernels. The context's memory pool keeps what was freed, for what is allocated next.
+    /// Takes 0.1 s or more if the device is not yet open in this process: the driver makes a
+    /// context and loads the kernels. The context's memory pool keeps freed memory for later
+    /// allocations.
     ///
     /// # Errors
     ///
-    /// If there is no driver or no such device, or it cannot run the kernels. It never panics, so it may be called to
-    /// find out.
+    /// If there is no driver or no such device, or it cannot run the kernels. It never panics, so
+    /// it may be called to find out whether there is a device.
     ///
     /// ```no_run
     /// use radixkv_cuda::Device;
@@ -145,11 +149,13 @@ impl Device {
     /// of this crate, and they share addresses. Neither is destroyed when the device is dropped,
     /// and the memory pool of the context stays as the engine has set it.
     ///
-    /// While the engine captures the stream, launches are captured, and what [`capture`](Self::capture) refuses is
-    /// refused. What is dropped meanwhile is freed after the capture, with what is dropped or allocated next; so keep a
-    /// handle of the device until the capture has ended.
+    /// While the engine captures the stream, launches are captured, and operations that
+    /// [`capture`](Self::capture) refuses are refused. Memory that is dropped meanwhile is freed
+    /// after the capture, at the next drop or allocation; so keep a handle of the device until the
+    /// capture has ended.
     ///
-    /// `context` is a `CUcontext`, `stream` a `CUstream` of it; null is the context's default stream.
+    /// `context` is a `CUcontext`, `stream` a `CUstream` of it; null is the context's default
+    /// stream.
     ///
     /// # Errors
     ///
@@ -157,9 +163,9 @@ impl Device {
     ///
     /// # Safety
     ///
-    /// Both must be of device `ordinal`, and stay valid until the `Device`, its clones and all that was allocated
-    /// through them are dropped. `stream` must not be the per-thread default stream (2): that is a different stream in
-    /// each thread, while memory is freed in the order of one.
+    /// Both must be of device `ordinal`, and stay valid until the `Device`, its clones and all that
+    /// was allocated through them are dropped. `stream` must not be the per-thread default stream
+    /// (2): that is a different stream in each thread, while memory is freed in the order of one.
     ///
     /// # Examples
     ///
@@ -183,9 +189,10 @@ impl Device {
         // SAFETY: the caller's promise.
         let context = unsafe { CudaContext::from_raw_context(ordinal, device, context.cast()) };
         let context = context.map_err(OpenError::of)?;
-        // The binding would destroy the engine's context with the last handle, so one is never dropped.
+        // The binding would destroy the engine's context with the last handle, so one is never
+        // dropped.
         std::mem::forget(Arc::clone(&context));
-        // SAFETY: as in `open_with`.
+        // SAFETY: as in `Opened::primary`.
         unsafe { context.disable_event_tracking() };
         // SAFETY: the caller's promise.
         let stream = unsafe { context.wrap_borrowed_stream(stream.cast()) };
@@ -194,7 +201,7 @@ impl Device {
 
     fn of(stream: Arc<CudaStream>, opened: Arc<Opened>, is_engines: bool) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
-        // Relaxed: the number alone matters, and nothing is published by it.
+        // Relaxed: only the number matters, and nothing is published by it.
         let identity = NEXT.fetch_add(1, Relaxed);
         let (capturing, staging) = (Capturing::default(), Staging::default());
         Self { inner: Arc::new(Inner { identity, capturing, staging, stream, is_engines, opened }) }
@@ -245,8 +252,9 @@ impl Device {
         &self.inner.capturing
     }
 
-    /// Refuses what cannot be captured, or what a graph could not use when it is launched: within
-    /// [`capture`](Self::capture), and while an engine captures its own stream.
+    /// Fails within [`capture`](Self::capture), and while an engine captures its own stream. Called
+    /// by operations that cannot be captured, or whose results a graph could not use when it is
+    /// launched.
     pub(super) fn refuse_capture(&self) -> Result<(), GpuError> {
         let by_engine = self.engine_captures();
         if self.capturing().breaks() || by_engine == Ok(true) {
@@ -258,8 +266,8 @@ impl Device {
         Ok(())
     }
 
-    /// Drops `memory`, or keeps it until a capture that is under way has ended: freeing it would be captured too, or
-    /// break the capture.
+    /// Drops `memory`, or keeps it until a capture in progress has ended: freeing it would also be
+    /// captured, or break the capture.
     pub(super) fn drop_after_capture(&self, memory: impl Any + Send) {
         self.capturing().drop_after(memory, || self.engine_captures() != Ok(false));
     }
@@ -278,16 +286,16 @@ impl Device {
         self.inner.staging.send(&self.inner.stream, words, to)
     }
 
-    /// A number that clones share and no other device of the process has, not even after this one is dropped. It names
-    /// the stream that orders the use of a buffer.
+    /// A number that clones share and no other device of the process has, not even after this one
+    /// is dropped. It names the stream that orders the use of a buffer.
     pub(super) fn identity(&self) -> u64 {
         self.inner.identity
     }
 }
 
 impl Opened {
-    /// The primary context of a device with prebuilt kernels: that of the devices that are open already, if there are
-    /// any.
+    /// The primary context of a device with prebuilt kernels, shared with `Device`s that are
+    /// already open.
     fn shared(ordinal: usize) -> Result<Arc<Self>, OpenError> {
         let mut open = OPENED.lock();
         open.retain(|(_, opened)| opened.strong_count() > 0);
@@ -303,9 +311,10 @@ impl Opened {
     /// The primary context of a device.
     fn primary(ordinal: usize, images: Images<'_>) -> Result<Arc<Self>, OpenError> {
         let context = CudaContext::new(ordinal).map_err(OpenError::of)?;
-        // SAFETY: every buffer is used on one stream, and other streams are ordered by events of this crate (G2).
+        // SAFETY: every buffer is used on one stream, and other streams are ordered by events of
+        // this crate (G2).
         unsafe { context.disable_event_tracking() };
-        // Where there is no pool, memory is allocated without one.
+        // If there is no pool, memory is allocated without one.
         let _ = driver::keep_pooled(context.cu_device());
         Self::new(context, images)
     }

@@ -1,6 +1,8 @@
-//! Tensors of other frameworks, as DLPack describes them: shapes and strides are checked once, where a tensor comes in.
+//! Tensors of other frameworks, described by DLPack. Shapes and strides are checked once, when a
+//! tensor is passed in.
 //!
-//! The structs are those of `dlpack.h`, version 0.8 and later, which PyTorch, JAX, CuPy and TensorRT hand out.
+//! The structs are those of `dlpack.h`, version 0.8 and later, which PyTorch, JAX, CuPy and
+//! TensorRT hand out.
 //!
 use std::ffi::c_void;
 use std::fmt;
@@ -13,7 +15,7 @@ use radixkv_attention::Dtype;
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct DlTensor {
-    /// Where its memory begins.
+    /// The beginning of its memory.
     pub data: *mut c_void,
     /// The device.
     pub device: DlDevice,
@@ -35,7 +37,7 @@ pub struct DlTensor {
 pub struct DlDevice {
     /// 2 is CUDA, 13 is CUDA's managed memory.
     pub device_type: i32,
-    /// The number that the driver has for it.
+    /// The driver's number of the device.
     pub device_id: i32,
 }
 
@@ -47,11 +49,11 @@ pub struct DlDataType {
     pub code: u8,
     /// Bits of an element.
     pub bits: u8,
-    /// 1, if elements are no vectors.
+    /// 1, if elements are not vectors.
     pub lanes: u16,
 }
 
-/// What of a tensor is not as it is needed.
+/// The field of a tensor that does not have the required value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TensorField {
@@ -63,7 +65,7 @@ pub enum TensorField {
     TypeCode,
     /// Bits of an element.
     TypeBits,
-    /// Numbers of an element.
+    /// Numbers in an element.
     TypeLanes,
     /// Number of dimensions.
     Dimensions,
@@ -104,8 +106,9 @@ fn code(dtype: Dtype) -> (u8, u8) {
 }
 
 impl DlTensor {
-    /// The address of its first element, if it is of the device and the type, and has this shape without gaps; with `gaps`,
-    /// its first dimension may have a larger stride. Returns that stride too.
+    /// Returns the address of the first element and the stride of the first dimension, if the
+    /// tensor is on `device` and has this type and shape without gaps. With `gaps`, the first
+    /// dimension may have a larger stride.
     pub(super) fn address(
         &self,
         (sizes, strides): (&[i64], Option<&[i64]>),
@@ -131,7 +134,7 @@ impl DlTensor {
             let (given, stride) = (sizes[axis], strides.map_or(needed, |strides| strides[axis]));
             check(TensorField::Size(axis), given, *size as i64)?;
             let is_larger = gaps && axis == 0 && stride > needed;
-            // One index has no next one, whatever the stride says.
+            // A dimension of size 1 has no next index, so its stride does not matter.
             if *size > 1 && !is_larger {
                 check(TensorField::Stride(axis), stride, needed)?;
             }
@@ -147,7 +150,7 @@ impl DlTensor {
     }
 }
 
-/// The element type, if those of a view have its size.
+/// Returns `dtype` if the elements of a view have its size.
 pub(super) fn of_view<T>(dtype: Dtype) -> Result<Dtype, GpuError> {
     check(TensorField::TypeBits, 8 * dtype.bytes() as i64, 8 * size_of::<T>() as i64).map(|()| dtype)
 }

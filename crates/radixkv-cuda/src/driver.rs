@@ -1,4 +1,5 @@
-//! Finding the driver before anything calls it: the binding panics if the library, or a function of it, is missing.
+//! Finds the driver before anything calls it, because the binding panics if the library or one of
+//! its functions is missing.
 //!
 //! # Invariants
 //!
@@ -18,11 +19,12 @@ use std::sync::OnceLock;
 /// CUDA 12.0, the oldest driver that runs kernels built by a 12.x compiler.
 const OLDEST: i32 = 12_000;
 
-/// Names of the driver's library, in the order in which the binding tries them: it takes the first that loads.
+/// Names of the driver's library, in the order in which the binding tries them: it takes the first
+/// that loads.
 const NAMES: [&str; 2] = if cfg!(windows) { ["nvcuda.dll", "nvcuda64.dll"] } else { ["libcuda.so", "libcuda.so.1"] };
 
-/// Folders where a driver may be that the system's loader does not look into: containers and some distributions mount
-/// it there.
+/// Folders that may have the driver although the system's loader does not search them: containers
+/// and some distributions mount it there.
 const FOLDERS: &[&str] = if cfg!(target_os = "linux") {
     &[
         "/usr/local/nvidia/lib64",
@@ -98,8 +100,8 @@ pub(super) fn has_functions(functions: &[&'static str]) -> bool {
     functions.iter().all(|function| unsafe { driver.get::<*const c_void>(*function) }.is_ok())
 }
 
-/// Milliseconds from one event to another, both done. Not through the binding, which calls the function by the name
-/// that the newest driver it knows has.
+/// Milliseconds from one event to another, both of them done. The function is not called through
+/// the binding, which uses its name in the newest driver that the binding knows.
 pub(super) fn elapsed(start: CUevent, end: CUevent) -> Result<f32, GpuError> {
     type Elapsed = unsafe extern "C" fn(*mut f32, CUevent, CUevent) -> u32;
     let missing = GpuError::Driver { code: Code::NOT_SUPPORTED };
@@ -114,14 +116,16 @@ pub(super) fn elapsed(start: CUevent, end: CUevent) -> Result<f32, GpuError> {
     }
 }
 
-/// Calls `wait`, and once more if it fails: the binding reports a failed drop at its next call, once, and does not make
-/// that call. If the second call fails too, the context has ended, and the work with it.
+/// Calls `wait`, and once more if it fails: after a failed drop, the binding's next call returns
+/// that error, once, and is not made. If the second call fails as well, the context and its work
+/// have ended.
 pub(super) fn retry_once(wait: impl Fn() -> Result<(), DriverError>) {
     let _ = wait().or_else(|_| wait());
 }
 
-/// Makes the memory pool of a device keep what was freed. By default it gives all of it back whenever a thread waits
-/// for a stream, and the next allocations take as long as those of a new process.
+/// Makes the memory pool of a device keep freed memory. By default the pool gives all of it back
+/// whenever a thread waits for a stream, and the next allocations take as long as those of a new
+/// process.
 pub(super) fn keep_pooled(device: CUdevice) -> Result<(), DriverError> {
     let (mut pool, mut bytes) = (std::ptr::null_mut(), u64::MAX);
     // SAFETY: it writes one handle to the address given.
@@ -131,10 +135,11 @@ pub(super) fn keep_pooled(device: CUdevice) -> Result<(), DriverError> {
     unsafe { sys::cuMemPoolSetAttribute(pool, threshold, (&raw mut bytes).cast()) }.result()
 }
 
-/// Loads the library that the binding will use. One that is found in a folder is found by the binding under the name
-/// that it gives itself, as long as it is loaded.
+/// Loads the library that the binding will use. While a library from one of the folders is loaded,
+/// the binding finds it under the library's own name.
 fn load(folders: &[&str]) -> Option<Library> {
-    // SAFETY: its initialisers run in every CUDA program; the library stays loaded once it was found.
+    // SAFETY: its initialisers run in every CUDA program; the library stays loaded once it was
+    // found.
     let named = |name: &str| unsafe { Library::new(name) }.ok();
     if let Some(library) = NAMES.iter().copied().find_map(named) {
         return Some(library);

@@ -1,6 +1,7 @@
 //! Errors of opening a device and of using it, with what to do.
 //!
-//! No type of the binding is in them: its errors become numbers of the driver ([`Code`]) here.
+//! They contain no type of the binding: its errors are converted here to numbers of the driver
+//! ([`Code`]).
 
 use std::fmt;
 
@@ -51,20 +52,21 @@ pub enum OpenError {
     },
     /// The driver sees no device of this number: check `CUDA_VISIBLE_DEVICES`, or open another.
     NoDevice {
-        /// Number asked for, from 0.
+        /// Requested number, from 0.
         ordinal: usize,
         /// Devices that the driver sees.
         devices: usize,
     },
-    /// The device is older than the kernels: compute on the processor, or on a device of compute capability 8.0 or
-    /// later.
+    /// The device is older than the kernels: compute on the processor, or on a device of compute
+    /// capability 8.0 or later.
     Unsupported {
         /// Compute capability, before the point.
         major: u32,
         /// After the point.
         minor: u32,
     },
-    /// The device has no memory left for a context or the kernels: free some, in this process or another.
+    /// The device has no memory left for a context or the kernels: free some, in this process or
+    /// another.
     OutOfMemory,
     /// The driver refused the image of a kernel: update the driver, or compile the kernels
     /// ([`Images::Compile`](super::Images::Compile)).
@@ -74,21 +76,23 @@ pub enum OpenError {
         /// The driver's reason.
         code: Code,
     },
-    /// The run-time compiler was not found: check its path, or open the device with the prebuilt kernels.
+    /// The run-time compiler was not found: check its path, or open the device with the prebuilt
+    /// kernels.
     NoCompiler,
     /// The run-time compiler lacks a function: use NVRTC 12 or later.
     CompilerIncomplete {
         /// The first function that is missing.
         function: &'static str,
     },
-    /// The run-time compiler refused a source: most likely it is older than the device; use a newer one.
+    /// The run-time compiler refused a source: most likely it is older than the device; use a newer
+    /// one.
     Compile {
         /// The source file.
         source: &'static str,
         /// The compiler's reason, by its number in `nvrtc.h`.
         status: u32,
     },
-    /// The driver failed otherwise; the code says how.
+    /// The driver failed in another way; the code says how.
     Driver {
         /// The driver's reason.
         code: Code,
@@ -108,9 +112,9 @@ pub enum OpenError {
 pub enum GpuError {
     /// A shape does not fit; nothing was queued.
     Shape(ShapeError),
-    /// Device or page-locked memory ran out: free some, or ask for less. The device stays usable.
+    /// Device or page-locked memory ran out: free some, or request less. The device stays usable.
     OutOfMemory {
-        /// Bytes asked for.
+        /// Bytes requested.
         bytes: usize,
     },
     /// A kernel was not started; work queued before it continues.
@@ -125,8 +129,8 @@ pub enum GpuError {
         /// The kernel.
         kernel: Kernel,
     },
-    /// The kernels are not compiled for the element type with heads of these sizes: [`Variant`](super::Variant) lists
-    /// those that they are compiled for.
+    /// The kernels are not compiled for the element type with heads of these sizes:
+    /// [`Variant`](super::Variant) lists those that they are compiled for.
     Layout {
         /// Type of an element.
         dtype: Dtype,
@@ -137,22 +141,23 @@ pub enum GpuError {
     },
     /// There are no kernels for this over latent vectors; nothing was queued.
     Latent {
-        /// What was asked for.
+        /// What was requested.
         what: &'static str,
-        /// What there is in its place.
+        /// What to use instead.
         instead: &'static str,
     },
     /// The batch was reserved for another scoring, which is recorded with its launches.
     OtherScoring,
     /// The batch was prepared for another layout than the storage has.
     OtherLayout,
-    /// More than a batch was reserved for: reserve one of more room. The batch is as it was.
+    /// A batch is larger than the reserved room: reserve one with more room. The reserved batch has
+    /// not changed.
     Capacity {
-        /// What there is more of.
+        /// What exceeds the room.
         what: &'static str,
-        /// So many were given.
+        /// The number given.
         given: usize,
-        /// So many fit.
+        /// The number that fits.
         room: usize,
     },
     /// The batch was prepared without room for others: reserve it.
@@ -164,44 +169,45 @@ pub enum GpuError {
         /// The scale that it was reserved with.
         reserved: f32,
     },
-    /// A tensor of an engine is not as the operation needs it.
+    /// A tensor of an engine does not have the form that the operation needs.
     Tensor {
-        /// What of it.
+        /// The field that differs.
         field: TensorField,
-        /// As it is.
+        /// The value of the field.
         given: i64,
-        /// As it has to be.
+        /// The required value.
         needed: i64,
     },
-    /// An address of an engine's memory, or a number of bytes, is no multiple of 16.
+    /// An address of an engine's memory, or a number of bytes, is not a multiple of 16.
     Unaligned {
         /// The address, or the bytes.
         address: u64,
     },
-    /// The storage is an engine's memory ([`Kv::from_raw`](super::Kv::from_raw)): read and write it there.
+    /// The storage is an engine's memory ([`Kv::from_raw`](super::Kv::from_raw)): read and write it
+    /// there.
     Borrowed,
-    /// The softmax scale is not above zero, as the kernels need it.
+    /// The softmax scale is not above zero, which the kernels need.
     Scale {
         /// The scale given.
         scale: f32,
     },
-    /// A kernel faulted, or the device was lost. The context is unusable and its memory gone: open the device anew, in
-    /// most cases after a restart of the process.
+    /// A kernel faulted, or the device was lost. The context is unusable and its memory gone: open
+    /// the device again, in most cases after a restart of the process.
     Lost {
         /// The driver's reason.
         code: Code,
     },
-    /// Something that cannot be captured, or that a graph could not use later, was asked of a device within
-    /// [`Device::capture`](super::Device::capture), or memory was dropped there; nothing was captured. Prepare,
-    /// allocate, copy, wait and drop before or after.
+    /// An operation within [`Device::capture`](super::Device::capture) cannot be captured, or a
+    /// graph could not use its results later, or memory was dropped there; nothing was captured.
+    /// Prepare, allocate, copy, wait and drop before or after the capture.
     NotCaptured {
         /// The driver's reason.
         code: Code,
     },
-    /// A storage, a batch or a buffer belongs to another [`Device`](super::Device), whose stream orders its use: use
-    /// it with that one.
+    /// A storage, a batch or a buffer belongs to another [`Device`](super::Device), whose stream
+    /// orders its use: use it with that device.
     WrongDevice,
-    /// The driver failed otherwise; the code says how.
+    /// The driver failed in another way; the code says how.
     Driver {
         /// The driver's reason.
         code: Code,
@@ -212,7 +218,7 @@ impl Code {
     const OUT_OF_MEMORY: Self = Self(2);
     pub(super) const CAPTURE_UNSUPPORTED: Self = Self(900);
     pub(super) const CAPTURE_INVALIDATED: Self = Self(901);
-    /// The driver is older than what was asked of it.
+    /// The driver is older than the requested function.
     pub(super) const NOT_SUPPORTED: Self = Self(801);
 
     pub(super) fn new(number: u32) -> Self {
@@ -233,12 +239,12 @@ impl Code {
         NAMES.iter().find(|(number, _)| *number == self.0).map(|(_, name)| *name)
     }
 
-    /// Whether something could not be captured into a graph.
+    /// Whether the status means that something could not be captured into a graph.
     fn is_of_capture(self) -> bool {
         matches!(self.0, 900..=908)
     }
 
-    /// Whether the context is unusable after it.
+    /// Whether the context is unusable after this status.
     fn is_fatal(self) -> bool {
         matches!(self.0, 46 | 214 | 220 | 700 | 702 | 709 | 710 | 714..=719)
     }
@@ -294,7 +300,7 @@ impl fmt::Display for Code {
 }
 
 impl OpenError {
-    /// Of a call that says no more.
+    /// The error of a call about which nothing more is known.
     pub(super) fn of(error: DriverError) -> Self {
         match error.0 {
             CUresult::CUDA_ERROR_OUT_OF_MEMORY => Self::OutOfMemory,
@@ -302,7 +308,7 @@ impl OpenError {
         }
     }
 
-    /// Of loading the image of `kernel`.
+    /// The error of loading the image of `kernel`.
     pub(super) fn image(kernel: Kernel, error: DriverError) -> Self {
         match error.0 {
             CUresult::CUDA_ERROR_OUT_OF_MEMORY => Self::OutOfMemory,
@@ -318,12 +324,12 @@ impl From<ShapeError> for GpuError {
 }
 
 impl GpuError {
-    /// Of a call that says no more.
+    /// The error of a call about which nothing more is known.
     pub(super) fn of(error: DriverError) -> Self {
         Self::of_code(Code::of(error))
     }
 
-    /// Of a status of the driver.
+    /// The error for a status of the driver.
     pub(super) fn of_code(code: Code) -> Self {
         match code {
             _ if code.is_fatal() => Self::Lost { code },
@@ -332,12 +338,12 @@ impl GpuError {
         }
     }
 
-    /// Of an allocation of `bytes`.
+    /// The error of an allocation of `bytes`.
     pub(super) fn allocating(bytes: usize, error: DriverError) -> Self {
         if Code::of(error) == Code::OUT_OF_MEMORY { Self::OutOfMemory { bytes } } else { Self::of(error) }
     }
 
-    /// Of starting `kernel`.
+    /// The error of starting `kernel`.
     pub(super) fn launching(kernel: Kernel, error: DriverError) -> Self {
         let code = Code::of(error);
         if code.is_fatal() { Self::Lost { code } } else { Self::Launch { kernel, code } }

@@ -1,4 +1,5 @@
-//! CUDA graphs: work captured once and launched as a whole, so that a step of small kernels costs one launch.
+//! CUDA graphs: work captured once and launched as a whole, so that a step of small kernels costs
+//! one launch.
 #![allow(unsafe_code)]
 
 use std::fmt;
@@ -44,7 +45,7 @@ const FUNCTIONS: [&str; 6] = [
 /// ```
 pub struct Graph {
     graph: CudaGraph,
-    /// Keeps the kernels loaded that the graph starts.
+    /// Keeps the kernels of the graph loaded.
     _device: Device,
 }
 
@@ -57,16 +58,18 @@ impl fmt::Debug for Graph {
 impl Device {
     /// Captures what `queue` queues on the device into a graph, instead of running it.
     ///
-    /// Launches alone can be captured: operations on batches that were prepared before, not preparing, allocating,
-    /// copying from or to main memory, or waiting. No other thread may use the device meanwhile. If a buffer, a storage,
-    /// a [`HostPool`](super::HostPool) or a [`Swap`](super::Swap) of it is dropped, there is no graph, and the memory is
-    /// freed after the capture.
+    /// Only launches can be captured: operations on batches that were prepared before, not
+    /// preparing, allocating, copying from or to main memory, or waiting. No other thread may use
+    /// the device meanwhile. If a buffer, a storage, a [`HostPool`](super::HostPool) or a
+    /// [`Swap`](super::Swap) of it is dropped, no graph is made, and the memory is freed after the
+    /// capture.
     ///
     /// # Errors
     ///
-    /// The first error of `queue`; [`GpuError::NotCaptured`] if `queue` asked for something that cannot be captured, the
-    /// device's stream is a default stream, or an engine captures it; [`GpuError::Driver`] if the driver has no graphs, or one capture is
-    /// inside another. After an error or a panic of `queue` the device goes on as if nothing had been captured.
+    /// The first error of `queue`; [`GpuError::NotCaptured`] if `queue` called something that
+    /// cannot be captured, the device's stream is a default stream, or an engine captures it;
+    /// [`GpuError::Driver`] if the driver has no graphs, or one capture is inside another. After an
+    /// error or a panic of `queue` the device continues as if nothing had been captured.
     ///
     /// ```no_run
     /// # use radixkv_cuda::*;
@@ -85,7 +88,7 @@ impl Device {
     }
 }
 
-/// A capture under way; dropped, also by a panic, it ends.
+/// A capture in progress. It ends when it is dropped, also by a panic.
 struct Capture<'a> {
     device: &'a Device,
 }
@@ -120,10 +123,10 @@ impl Drop for Capture<'_> {
     }
 }
 
-/// Ends a capture; its graph, unless something failed meanwhile.
+/// Ends a capture; returns its graph, unless something failed meanwhile.
 fn stop(stream: &Arc<CudaStream>) -> Result<Option<CudaGraph>, DriverError> {
-    // The binding reports a failed drop at its next call, and then does not make the call: asked for here, so that the
-    // capture ends in any case.
+    // After a failed drop, the binding's next call returns that error and is not made. The error is
+    // taken here, so that the capture ends in any case.
     let dropped = stream.context().check_err();
     let graph = stream.end_capture(CUgraphInstantiate_flags::CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH);
     dropped.and(graph)
@@ -138,7 +141,8 @@ impl Graph {
     ///
     /// # Safety
     ///
-    /// Every buffer, storage and batch that was captured must stay where it is until the work is done.
+    /// Every buffer, storage and batch that was captured must stay where it is until the work is
+    /// done.
     ///
     /// ```no_run
     /// # use radixkv_cuda::*;

@@ -16,11 +16,11 @@ use parking_lot::{Mutex, MutexGuard};
 use radixkv::BlockId;
 use radixkv_attention::Layout;
 
-/// Blocks in page-locked host memory. A block is contiguous over all layers: the keys of a layer, its values, the keys
-/// of the next layer, and so on.
+/// Blocks in page-locked host memory. A block is contiguous over all layers: the keys of a layer,
+/// its values, the keys of the next layer, and so on.
 ///
-/// Copies to and from it run while the processor works on. Which of its blocks are free is known to the caller, not to
-/// the pool.
+/// Copies to and from it run while the processor continues. The caller, not the pool, knows which
+/// of its blocks are free.
 ///
 /// # Examples
 ///
@@ -39,7 +39,8 @@ pub struct HostPool {
     memory: Arc<PageLocked>,
     blocks: usize,
     block_bytes: usize,
-    /// Transfers that may still use the memory. The processor touches it under this lock, after waiting for them (G5).
+    /// Transfers that may still use the memory. The processor touches it under this lock, after
+    /// waiting for them (G5).
     uses: Mutex<Uses>,
 }
 
@@ -49,8 +50,8 @@ impl HostPool {
     ///
     /// # Errors
     ///
-    /// [`GpuError::Shape`] if a size of the layout is zero or too large; [`GpuError::OutOfMemory`] if there is too
-    /// little memory, or the system locks no more pages.
+    /// [`GpuError::Shape`] if a size of the layout is zero or too large; [`GpuError::OutOfMemory`]
+    /// if there is too little memory, or the system cannot lock more pages.
     ///
     /// ```no_run
     /// # use radixkv_cuda::*;
@@ -95,7 +96,7 @@ impl HostPool {
     ///
     /// # Panics
     ///
-    /// If there is no such block, or `bytes` is not as long as one.
+    /// If there is no such block, or `bytes` is not as long as a block.
     ///
     /// ```no_run
     /// # use radixkv_cuda::*;
@@ -109,12 +110,14 @@ impl HostPool {
         let first = self.check(block, bytes.len());
         let uses = self.uses.lock();
         uses.wait().map_err(GpuError::of)?;
-        // SAFETY: `check` found the block inside; no transfer is in flight and none begins under the lock (G5).
+        // SAFETY: `check` found the block inside; no transfer is in flight and none begins under
+        // the lock (G5).
         unsafe { first.copy_to_nonoverlapping(bytes.as_mut_ptr(), bytes.len()) };
         Ok(())
     }
 
-    /// Replaces a block by `bytes`, after waiting for the transfers in flight: to fill it from a slower tier.
+    /// Replaces a block by `bytes`, after waiting for the transfers in flight: to fill it from a
+    /// slower tier.
     ///
     /// # Errors
     ///
@@ -122,7 +125,7 @@ impl HostPool {
     ///
     /// # Panics
     ///
-    /// If there is no such block, or `bytes` is not as long as one.
+    /// If there is no such block, or `bytes` is not as long as a block.
     ///
     /// ```no_run
     /// # use radixkv_cuda::*;
@@ -146,7 +149,8 @@ impl HostPool {
         self.memory.as_ptr().wrapping_add(block as usize * self.block_bytes)
     }
 
-    /// Whether transfers of `device` may use it: page-locked memory belongs to a context, not to a stream.
+    /// Whether transfers of `device` may use the pool: page-locked memory belongs to a context, not
+    /// to a stream.
     pub(super) fn is_of(&self, device: &Device) -> bool {
         self.device.stream().context() == device.stream().context()
     }
@@ -186,14 +190,14 @@ impl HostPool {
     }
 }
 
-/// Pieces of a block: `rows` of them, so many bytes apart on the device and in the pool. One is at least as far from
-/// the next as it is long.
+/// `rows` pieces of a block, with a pitch on the device and one in the pool. The pitches are at
+/// least as large as a piece.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Pieces {
-    /// Address of the first on the device.
+    /// Address of the first piece on the device.
     pub(super) address: u64,
     pub(super) device_pitch: usize,
-    /// Bytes before the first in the pool.
+    /// Bytes before the first piece in the pool.
     pub(super) offset: usize,
     pub(super) host_pitch: usize,
     /// Bytes of a piece.
@@ -239,7 +243,8 @@ impl Pieces {
             Height: self.rows,
         };
         stream.stream().context().bind_to_thread().map_err(GpuError::of)?;
-        // SAFETY: both ends lie in allocations that stay until the event that is noted as their use (G2, G5).
+        // SAFETY: both ends are in allocations that stay until the event that is noted as their use
+        // (G2, G5).
         unsafe { sys::cuMemcpy2DAsync_v2(&copy, stream.stream().cu_stream()) }.result().map_err(GpuError::of)
     }
 }

@@ -1,4 +1,5 @@
-//! The images of the kernels that the driver loads: carried in the crate, or compiled when a device is opened.
+//! The images of the kernels that the driver loads: embedded in the crate, or compiled when a
+//! device is opened.
 
 use std::path::Path;
 
@@ -20,13 +21,15 @@ use super::nvrtc;
 #[derive(Debug, Clone, Copy, Default)]
 #[non_exhaustive]
 pub enum Images<'a> {
-    /// The images that the crate carries: binaries for compute capability 8.x and 9.0; PTX for later ones, which the
-    /// driver compiles.
+    /// The images that are embedded in the crate: binaries for compute capability 8.x and 9.0; PTX
+    /// for later ones, which the driver compiles.
     #[default]
     Prebuilt,
-    /// Images compiled for the device from the sources that the crate carries, by NVIDIA's run-time compiler.
+    /// Images compiled for the device from the sources that are embedded in the crate, by NVIDIA's
+    /// run-time compiler.
     Compile {
-        /// The compiler's library, `libnvrtc.so.12` or later; a bare name is searched where the system has libraries.
+        /// The compiler's library, `libnvrtc.so.12` or later; a bare name is searched on the
+        /// system's library path.
         nvrtc: &'a Path,
     },
 }

@@ -1,11 +1,12 @@
-//! The kernels: their names, the file of each, and what each is started with.
+//! The kernels: their names, the source file of each, and the thread blocks of each.
 
 use std::fmt;
 
 use super::module::Module;
 use radixkv_attention::{Dtype, Layout};
 
-/// An element type of keys and values and the sizes of their heads, for which the attention kernels are compiled.
+/// An element type of keys and values and the sizes of their heads, for which the attention kernels
+/// are compiled.
 ///
 /// ```
 /// use radixkv_attention::Dtype;
@@ -68,24 +69,25 @@ pub enum Variant {
 pub enum Kernel {
     /// Writes new keys and values into their slots.
     Append,
-    /// The same as integers of 8 bits.
+    /// As `Append`, for integers of 8 bits.
     AppendI8,
-    /// The same as `e4m3`.
+    /// As `Append`, for `e4m3`.
     AppendE4m3,
     /// Copies blocks, on the device or to and from page-locked memory.
     CopyBlocks,
-    /// Lengths of common prefixes of pairs of token runs.
+    /// Finds the lengths of common prefixes of pairs of token sequences.
     CompareKeys,
     /// One query row of a sequence over a part of its context; over latent vectors, of up to 16
     /// query heads.
     Decode(Variant),
-    /// The same over latent vectors, of up to 32 query heads.
+    /// As `Decode` over latent vectors, of up to 32 query heads.
     DecodeWide(Variant),
     /// Rows of one sequence, causal.
     Extend(Variant),
-    /// The same by products of warpgroups, which compute capability 9.0 has.
+    /// As `Extend`, by products of warpgroups, which compute capability 9.0 has.
     ExtendWgmma(Variant),
-    /// Rows of several sequences over the prefix that they share, and of each over the rest of its context.
+    /// Rows of several sequences over the prefix that they share, and of each over the rest of its
+    /// context.
     Cascade(Variant),
     /// Merges the parts of a context.
     Merge(Variant),
@@ -106,7 +108,8 @@ pub(super) struct LaunchShape {
     pub(super) blocks_at_once: u32,
 }
 
-/// What a variant is compiled for: the element type, elements of a head of keys and of one of values, its name.
+/// What a variant is compiled for: the element type, elements of a head of keys and of one of
+/// values, its name.
 const VARIANTS: [(Variant, Dtype, usize, usize, &str); 18] = [
     (Variant::Bf16D64, Dtype::Bf16, 64, 64, "bf16_d64"),
     (Variant::Bf16D128, Dtype::Bf16, 128, 128, "bf16_d128"),
@@ -127,16 +130,16 @@ const VARIANTS: [(Variant, Dtype, usize, usize, &str); 18] = [
     (Variant::Bf16Latent, Dtype::Bf16, 576, 512, "latent_bf16"),
     (Variant::F16Latent, Dtype::F16, 576, 512, "latent_f16"),
 ];
-/// Those of heads of keys and values come first.
+/// Number of variants with heads of keys and values, which come first.
 const OF_HEADS: usize = Variant::Bf16Latent as usize;
-/// Those for which [`Kernel::ExtendWgmma`] is compiled.
+/// The variants for which [`Kernel::ExtendWgmma`] is compiled.
 const WGMMA: [Variant; 2] = [Variant::Bf16D128, Variant::F16D128];
 
-/// Query heads of an item over latent vectors, at most.
+/// The most query heads of an item over latent vectors.
 pub(super) const WIDE_HEADS: usize = 32;
 const NARROW_HEADS: usize = 16;
 
-/// Chunks of 16 bytes of a row in shared memory, as `TileLayout` of the kernels fills them up.
+/// Chunks of 16 bytes that a row takes in shared memory, padded as by `TileLayout` of the kernels.
 fn row_chunks(elements: usize, bytes: usize) -> usize {
     match elements * bytes / 16 {
         few @ 0..=4 => few.max(4),
@@ -145,8 +148,8 @@ fn row_chunks(elements: usize, bytes: usize) -> usize {
 }
 
 impl Variant {
-    /// The variant for this element type, which may have scales of either kind, and for heads of so many elements of keys and
-    /// of values; if there is one. For latent vectors: [`latent`](Self::latent).
+    /// The variant for this element type, with scales of either kind, and for heads of these sizes
+    /// of keys and of values, if there is one. For latent vectors: [`latent`](Self::latent).
     pub fn of(dtype: Dtype, head_dim: usize, value_dim: usize) -> Option<Self> {
         let dtype = match dtype {
             Dtype::I8Static => Dtype::I8,
@@ -159,8 +162,8 @@ impl Variant {
         VARIANTS[..OF_HEADS].iter().find(fits).map(|(variant, ..)| *variant)
     }
 
-    /// The variant for latent vectors of this element type and of so many elements, of which the
-    /// first `value_dim` are the value; if there is one.
+    /// The variant for latent vectors of `head_dim` elements of this type, of which the first
+    /// `value_dim` are the value, if there is one.
     ///
     /// ```
     /// use radixkv_attention::Dtype;
@@ -186,12 +189,12 @@ impl Variant {
         self as usize >= OF_HEADS
     }
 
-    /// The kernel that decodes so many query heads.
+    /// The kernel that decodes `query_heads` query heads.
     pub(super) fn decode(self, query_heads: usize) -> Kernel {
         if self.is_latent() && query_heads > NARROW_HEADS { Kernel::DecodeWide(self) } else { Kernel::Decode(self) }
     }
 
-    /// Whether extend is compiled with products of warpgroups, for blocks of so many tokens.
+    /// Whether extend is compiled with products of warpgroups, for blocks of `block_size` tokens.
     pub(super) fn has_wgmma(self, block_size: usize) -> bool {
         WGMMA.contains(&self) && block_size.is_multiple_of(16)
     }
@@ -209,12 +212,13 @@ impl Variant {
         }
     }
 
-    /// Most query rows of a tile of [`Kernel::Extend`] and [`Kernel::Cascade`].
+    /// The most query rows of a tile of [`Kernel::Extend`] and [`Kernel::Cascade`].
     pub(super) fn tile_rows(self) -> usize {
         if self.row().1 > 128 { 64 } else { 128 }
     }
 
-    /// Shared memory of a thread block of `decode`: the rings of its warps, as `DecodeShape` of the kernels has them.
+    /// Shared memory of a thread block of `decode`: the rings of its warps, as in `DecodeShape` of
+    /// the kernels.
     fn item_bytes(self) -> usize {
         let (dtype, keys, values, _) = self.row();
         let chunks = row_chunks(keys, dtype.bytes()) + row_chunks(values, dtype.bytes());
@@ -224,9 +228,9 @@ impl Variant {
         most / (warps * slot) * warps * slot
     }
 
-    /// Shared memory of a thread block that decodes so many query heads over latent vectors, as
-    /// `LatentShape` of the kernels has it: two stages of 32 keys, products of four quarters,
-    /// weights and factors.
+    /// Shared memory of a thread block that decodes `heads` query heads over latent vectors, as in
+    /// `LatentShape` of the kernels: two stages of 32 keys, products of four quarters, weights and
+    /// factors.
     fn latent_bytes(self, heads: usize) -> usize {
         let (dtype, keys, _, _) = self.row();
         2 * 32 * 16 * row_chunks(keys, dtype.bytes())
@@ -235,7 +239,7 @@ impl Variant {
             + heads * 4
     }
 
-    /// Shared memory of a thread block of `extend`, as `RowsShape` of the kernels has it.
+    /// Shared memory of a thread block of `extend`, as in `RowsShape` of the kernels.
     fn rows_bytes(self) -> usize {
         let (dtype, keys, values, _) = self.row();
         let (rows, step) = (self.tile_rows(), self.tile_rows() / 2);
@@ -245,8 +249,8 @@ impl Variant {
         rows * 16 * row_chunks(keys, 2) + scaled(both(2)) + 2 * stage + 3 * 4 * rows
     }
 
-    /// Shared memory of a thread block of `extend_wgmma`, as `HopperShape` of the kernels has it: queries, three stages of
-    /// 128 keys and values, their barriers, and what rows see.
+    /// Shared memory of a thread block of `extend_wgmma`, as in `HopperShape` of the kernels:
+    /// queries, three stages of 128 keys and values, their barriers, and what rows see.
     fn wgmma_bytes(self) -> usize {
         let (dtype, keys, values, _) = self.row();
         let (rows, step, stages) = (self.tile_rows(), 128, 3);
@@ -310,12 +314,12 @@ impl Kernel {
         }
     }
 
-    /// Whether another kernel computes the same where this one is not there.
+    /// Whether another kernel computes the same if this one is missing.
     pub(super) fn has_another(self) -> bool {
         matches!(self, Self::ExtendWgmma(_))
     }
 
-    /// Its thread blocks, as `kernels/README.md` says.
+    /// The thread blocks of the kernel, as in `kernels/README.md`.
     pub(super) fn shape(self) -> LaunchShape {
         let plain = |threads, blocks_at_once| LaunchShape { threads, shared_bytes: 0, blocks_at_once };
         let tiles = |bytes: usize| LaunchShape { threads: 128, shared_bytes: bytes as u32, blocks_at_once: 2 };
@@ -374,7 +378,8 @@ mod tests {
         VARIANTS.iter().enumerate().for_each(|(index, (variant, ..))| assert_eq!(*variant as usize, index));
     }
 
-    /// A block has 99 KiB on every device that the kernels are compiled for, and 227 KiB with compute capability 9.0.
+    /// A block has 99 KiB on every device that the kernels are compiled for, and 227 KiB with
+    /// compute capability 9.0.
     #[test]
     fn shared_memory_fits_the_smallest_device() {
         let bytes = |kernel: Kernel| kernel.shape().shared_bytes;

@@ -1,4 +1,4 @@
-//! Paged keys and values in device memory.
+//! The storage of paged keys and values in device memory, allocated here or by an engine.
 #![allow(unsafe_code)]
 
 use std::fmt;
@@ -18,12 +18,14 @@ use super::uses::Uses;
 use parking_lot::{Mutex, MutexGuard};
 use radixkv_attention::{Half, Layout, Order, ShapeError};
 
-/// Keys and values of all layers, in an allocation of its own or in memory of an engine ([`Kv::from_raw`]).
+/// The keys and values of all layers, in their own allocation or in memory of an engine
+/// ([`Kv::from_raw`]).
 ///
-/// [`Attention::allocate`](radixkv_attention::Backend::allocate) makes one. Its allocation is laid out as the
-/// [`Layout`] says; elements of 8 bits are stored two in a word of 16 bits, and a block's own scales follow its elements:
-/// `[kv_heads, block_size]`, of `f32`. Where heads of keys and of values differ in size, blocks of both take as much room as
-/// the larger ones. It is freed after all work that is queued on the device's stream and every transfer of a
+/// [`Attention::allocate`](radixkv_attention::Backend::allocate) makes one, laid out as the
+/// [`Layout`] describes. Two elements of 8 bits are stored in a word of 16 bits, and the scales of
+/// a block follow its elements: `[kv_heads, block_size]`, of `f32`. If heads of keys and of values
+/// differ in size, blocks of both take as much room as the larger ones. The allocation is freed
+/// after all work that is queued on the device's stream, and after every transfer of a
 /// [`Swap`](super::Swap) that uses it.
 ///
 /// # Examples
@@ -42,27 +44,29 @@ use radixkv_attention::{Half, Layout, Order, ShapeError};
 pub struct Kv {
     layout: Layout,
     device: Device,
-    /// The allocation; none in memory of an engine.
+    /// The allocation; `None` for memory of an engine.
     elements: Option<Buffer<u16>>,
     /// Bytes from a block to the next one in its plane.
     block_stride: usize,
-    /// Static scales, where the element type has them: `[layers, {keys, values}, kv_heads]`; and the same on the device.
+    /// Static scales, if the element type has them: `[layers, {keys, values}, kv_heads]`; and the
+    /// same on the device.
     scales: Option<(Vec<f32>, Buffer<f32>)>,
     /// Addresses of block 0 in each plane: the keys of a layer, its values, the keys of the next
-    /// layer, and so on; of latent vectors the keys alone.
+    /// layer, and so on; only the keys of latent vectors.
     planes: Vec<u64>,
     planes_on_device: (Arrays, ArraySpan),
-    /// The planes, in runs that one copy takes.
+    /// The planes, in runs that one copy can take.
     runs: Vec<PlaneRun>,
     /// Uses by streams other than the device's.
     uses: Mutex<Uses>,
 }
 
-/// Where an engine keeps its keys and values, for [`Kv::from_raw`].
+/// The addresses of an engine's keys and values, for [`Kv::from_raw`].
 ///
 /// Within a block, tokens and heads are laid out as the [`Layout`] says, without gaps.
 ///
-/// Plain, without a constructor: every field is required, and a literal tells the two arrays of addresses apart.
+/// A plain struct without a constructor: no field has a default, and a literal names the two arrays
+/// of addresses.
 ///
 /// ```
 /// use radixkv_cuda::Planes;
@@ -76,14 +80,15 @@ pub struct Kv {
 pub struct Planes<'a> {
     /// Device address of block 0's keys, in each layer.
     pub keys: &'a [u64],
-    /// Device address of block 0's values, in each layer; none of latent vectors.
+    /// Device address of block 0's values, in each layer; empty for latent vectors.
     pub values: &'a [u64],
     /// Elements from the keys of a block to those of the next block, and from values to values:
-    /// [`Layout::block_elements`] if blocks follow each other, twice that if a block's values lie between.
+    /// [`Layout::block_elements`] if blocks follow each other, twice that if a block's values are
+    /// in between.
     pub block_stride: usize,
 }
 
-/// The variant of the attention kernels for a layout, if there are kernels for it.
+/// Checks a layout; returns the variant of the attention kernels for it, if there is one.
 pub(super) fn check(layout: &Layout) -> Result<Variant, GpuError> {
     layout.check()?;
     let Layout { dtype, head_dim, value_dim, .. } = *layout;
@@ -91,12 +96,13 @@ pub(super) fn check(layout: &Layout) -> Result<Variant, GpuError> {
     Variant::of_layout(layout).ok_or(GpuError::Layout { dtype, head_dim, value_dim })
 }
 
-/// Checks that the kernels can name every row of a plane with so many bytes from block to block.
+/// Checks that the kernels can address every row of a plane with `stride` bytes from block to
+/// block.
 fn check_stride(layout: &Layout, stride: usize) -> Result<(), GpuError> {
     let Layout { head_dim, block_size, blocks, .. } = *layout;
     let piece = block_bytes(layout);
-    // Strides inside a block and units of a copy are `u32` in the kernels; where the table is looked
-    // up for each token, so are units of 16 bytes in a plane.
+    // Strides inside a block and units of a copy are `u32` in the kernels; if the table is looked
+    // up for each token, so are positions in a plane, in units of 16 bytes.
     let of_tokens = block_size % 16 != 0 || !matches!(head_dim, 64 | 128 | 256);
     let most_of_a_plane = if of_tokens { MOST_IN_UNITS } else { usize::MAX };
     let plane = stride.saturating_mul(blocks - 1).saturating_add(piece);
@@ -106,7 +112,7 @@ fn check_stride(layout: &Layout, stride: usize) -> Result<(), GpuError> {
     Ok(())
 }
 
-/// The bytes that 32 bits name in units of 16.
+/// The bytes that 32 bits can address in units of 16.
 const MOST_IN_UNITS: usize = 16 << 32;
 
 /// Bytes of the elements of one block in a plane.
@@ -114,19 +120,20 @@ fn element_bytes(layout: &Layout, half: Half) -> usize {
     layout.of(half).block_elements() * layout.dtype.bytes()
 }
 
-/// Whether each block has scales of its own.
+/// Whether each block stores its own scales.
 fn has_block_scales(layout: &Layout) -> bool {
     layout.dtype.has_scales() && !layout.dtype.has_static_scales()
 }
 
-/// Bytes of one block in a plane, of keys or of values: of the larger ones, with their scales.
+/// Bytes of one block in a plane, the same for keys and values: those of the larger half, with its
+/// scales.
 pub(super) fn block_bytes(layout: &Layout) -> usize {
     let scales = if has_block_scales(layout) { layout.kv_heads * layout.block_size * size_of::<f32>() } else { 0 };
     element_bytes(layout, Half::Keys).max(element_bytes(layout, Half::Values)) + scales.next_multiple_of(16)
 }
 
 impl Kv {
-    /// Memory for `layout`, zero at first.
+    /// Allocates zeroed memory for `layout`.
     pub(super) fn new(device: &Device, layout: Layout) -> Result<Self, GpuError> {
         check(&layout)?;
         let plane = layout.blocks * block_bytes(&layout);
@@ -140,15 +147,16 @@ impl Kv {
     ///
     /// # Errors
     ///
-    /// [`GpuError::Shape`] if there is not one address for each layer, blocks overlap, or a plane of
-    /// blocks that are looked up for each token reaches over more than 64 GiB; [`GpuError::Unaligned`] if an
-    /// address or the stride is not a multiple of 16 bytes; [`GpuError::Layout`] if there are no kernels for the
-    /// layout; or if the driver fails.
+    /// [`GpuError::Shape`] if there is not one address for each layer, blocks overlap, or a plane
+    /// spans more than 64 GiB while the layout needs the table for each token;
+    /// [`GpuError::Unaligned`] if an address or the stride is not a multiple of 16 bytes;
+    /// [`GpuError::Layout`] if there are no kernels for the layout; or if the driver fails.
     ///
     /// # Safety
     ///
-    /// Every block of `layout` at these addresses must be memory of the device's context, be ready in the order of the
-    /// device's stream, and stay until all work queued with it is done; nothing else may write it in between.
+    /// Every block of `layout` at these addresses must be memory of the device's context, be ready
+    /// in the order of the device's stream, and stay until all work queued with it is done; nothing
+    /// else may write it in between.
     ///
     /// # Examples
     ///
@@ -218,13 +226,15 @@ impl Kv {
         &self.layout
     }
 
-    /// Gives the scales of one layer's keys or values, where they are static: one for each head, or one for all of them. In the
-    /// order of the device's stream: what is queued afterwards uses them.
+    /// Sets the static scales of one layer's keys or values: one for each head, or one for all
+    /// heads. They take effect in the order of the device's stream: work that is queued afterwards
+    /// uses them.
     ///
     /// # Errors
     ///
-    /// [`GpuError::Shape`] if the element type computes its scales, or has none; if their number is another, or one is not
-    /// positive and finite; or if the driver fails.
+    /// [`GpuError::Shape`] if the element type computes its scales, or has none; if there is no
+    /// such layer, the number of scales is wrong, or a scale is not positive and finite; or if the
+    /// driver fails.
     ///
     /// ```no_run
     /// # use radixkv_attention::Half;
@@ -245,17 +255,17 @@ impl Kv {
         Ok(())
     }
 
-    /// Replaces its first elements by `elements`, in the order of the device's stream, after all transfers that use the
-    /// storage. They are the bits of `f16` or `bf16`: [`element::to_bits`](radixkv_attention::element::to_bits); or two
-    /// elements of 8 bits each.
+    /// Replaces the first words of the storage by `elements`, in the order of the device's stream,
+    /// after all transfers that use the storage. A word is the bits of an `f16` or `bf16`
+    /// ([`element::to_bits`](radixkv_attention::element::to_bits)), or two elements of 8 bits.
     ///
     /// # Errors
     ///
-    /// If the driver fails; [`GpuError::Borrowed`] in memory of an engine.
+    /// If the driver fails; [`GpuError::Borrowed`] if the storage is memory of an engine.
     ///
     /// # Panics
     ///
-    /// If there are more than the storage has.
+    /// If there are more elements than the storage has words.
     ///
     /// ```no_run
     /// # use radixkv_cuda::*;
@@ -271,12 +281,13 @@ impl Kv {
         own.write(elements)
     }
 
-    /// Copies all of its memory, as words of 16 bits, to main memory, after waiting for the queued work and all transfers that
-    /// use the storage.
+    /// Copies all of its memory, as words of 16 bits, to main memory, after waiting for the queued
+    /// work and all transfers that use the storage.
     ///
     /// # Errors
     ///
-    /// If something queued earlier failed; [`GpuError::Borrowed`] in memory of an engine.
+    /// If something queued earlier failed; [`GpuError::Borrowed`] if the storage is memory of an
+    /// engine.
     ///
     /// ```no_run
     /// # use radixkv_cuda::*;
@@ -303,7 +314,7 @@ impl Kv {
         (&self.planes, arrays.address(*span))
     }
 
-    /// The planes, in runs that one copy takes.
+    /// The planes, in runs that one copy can take.
     pub(super) fn runs(&self) -> &[PlaneRun] {
         &self.runs
     }
@@ -335,19 +346,21 @@ impl Kv {
 }
 
 impl Kv {
-    /// Makes a storage in tensors of an engine, two of each layer: keys `[blocks, block_size, kv_heads, head_dim]`, and values
-    /// with `value_dim`, for [`Order::Nhd`]; `[blocks, kv_heads, block_size, ...]` for
-    /// [`Order::Hnd`]; one of each layer, `[blocks, block_size, head_dim]`, and no values, for
-    /// [`Order::Latent`]. Blocks may have gaps between them,
-    /// which are the same in all tensors, as those of a tensor `[blocks, 2, ...]` have.
+    /// Makes a storage in tensors of an engine, two for each layer: keys
+    /// `[blocks, block_size, kv_heads, head_dim]`, and values with `value_dim`, for [`Order::Nhd`];
+    /// `[blocks, kv_heads, block_size, ...]` for [`Order::Hnd`]; one for each layer,
+    /// `[blocks, block_size, head_dim]`, and no values, for [`Order::Latent`]. Blocks may have gaps
+    /// between them, the same in all tensors, as in a tensor `[blocks, 2, ...]`.
     ///
     /// # Errors
     ///
-    /// [`GpuError::Tensor`] with what differs, as it is and as it is needed; and as for [`Kv::from_raw`].
+    /// [`GpuError::Tensor`] with the field that differs, its value and the required value; and as
+    /// for [`Kv::from_raw`].
     ///
     /// # Safety
     ///
-    /// As for [`Kv::from_raw`]; and `shape` and `strides` of each tensor must be arrays of `ndim` numbers, or `strides` null.
+    /// As for [`Kv::from_raw`]; and `shape` and `strides` of each tensor must be arrays of `ndim`
+    /// numbers, or `strides` null.
     pub unsafe fn from_dlpack(
         device: &Device,
         layout: Layout,
@@ -376,15 +389,16 @@ impl Kv {
         };
         let (keys, values) = (addresses(Half::Keys, keys)?, addresses(Half::Values, values)?);
         let block_stride = stride.unwrap_or(layout.block_elements());
-        // SAFETY: as the caller promises; every block lies in a tensor.
+        // SAFETY: as the caller promises; every block is in a tensor.
         unsafe { Self::from_raw(device, layout, Planes { keys: &keys, values: &values, block_stride }) }
     }
 }
 
-/// The most bytes from row to row of a copy: `CU_DEVICE_ATTRIBUTE_MAX_PITCH` of every device so far.
+/// The most bytes from row to row of a copy: `CU_DEVICE_ATTRIBUTE_MAX_PITCH` on every device so
+/// far.
 const MOST_PITCH: u64 = i32::MAX as u64;
 
-/// Planes evenly apart: `first`, `first + step`, and so on.
+/// Planes at even distances: `first`, `first + step`, and so on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct PlaneRun {
     pub(super) first: usize,
@@ -394,8 +408,8 @@ pub(super) struct PlaneRun {
     pub(super) pitch: usize,
 }
 
-/// All planes in one run, or keys and values in one each, or every plane alone; `piece` is how much of a plane is
-/// copied, and `most` the largest pitch.
+/// Divides the planes into runs: all in one run, or keys and values in one each, or each plane in
+/// its own. `piece` is how many bytes of a plane are copied, and `most` the largest pitch.
 fn plane_runs(planes: &[u64], most: u64, piece: usize) -> Vec<PlaneRun> {
     let run = |first: usize, step: usize| {
         let mut of = planes[first..].iter().step_by(step);
@@ -414,21 +428,23 @@ fn plane_runs(planes: &[u64], most: u64, piece: usize) -> Vec<PlaneRun> {
     together.or_else(halves).unwrap_or_else(|| (0..planes.len()).map(alone).collect())
 }
 
-/// Whether planes of an engine lie in one allocation, as the rows of one copy have to.
+/// Whether the planes of an engine are in one allocation, as the rows of one copy must be.
 fn are_in_one_allocation(device: &Device, planes: &[u64], extent: u64) -> bool {
     let (Some(least), Some(most)) = (planes.iter().min(), planes.iter().max()) else { return false };
     if !driver::has_functions(&["cuMemGetAddressRange_v2"]) || device.stream().context().bind_to_thread().is_err() {
         return false;
     }
     let (mut base, mut bytes) = (0, 0);
-    // SAFETY: it writes an address and a number to where it is told; where the address is of no allocation it fails.
+    // SAFETY: it writes an address and a number to the given variables; it fails if the address is
+    // in no allocation.
     let status = unsafe { sys::cuMemGetAddressRange_v2(&mut base, &mut bytes, *least) };
     let end = most.checked_add(extent);
     status.result().is_ok() && end.is_some_and(|end| end <= base + bytes as u64)
 }
 
-/// Keys and values of one layer of this layout, at these addresses, with so many bytes from block to block; `scales` is where its
-/// static scales are, those of keys and then those of values.
+/// The keys and values of one layer at the addresses `planes`, with `block_stride` bytes from block
+/// to block. `scales` is the address of the layer's static scales, those of keys before those of
+/// values.
 pub(super) fn layer_kv(layout: &Layout, planes: [u64; 2], block_stride: usize, scales: Option<u64>) -> LayerKv {
     let (bytes, scale_bytes) = (layout.dtype.bytes(), size_of::<f32>());
     let plane = |half: Half| {
@@ -459,7 +475,7 @@ pub(super) fn layer_kv(layout: &Layout, planes: [u64; 2], block_stride: usize, s
 }
 
 impl LayerKv {
-    /// Whether the kernels can have the places of pages of 16-bit elements in units of 16 bytes.
+    /// Whether 32 bits can hold the positions of pages of 16-bit elements, in units of 16 bytes.
     pub(super) fn fits_units(&self) -> bool {
         let stride = self.keys.block_stride.max(self.values.block_stride);
         stride.saturating_mul(2 * u64::from(self.blocks)) <= MOST_IN_UNITS as u64
@@ -474,7 +490,7 @@ impl Drop for Kv {
     }
 }
 
-/// Uses of a storage, dropped before its memory: freeing that is queued after them.
+/// Uses of a storage, dropped before its memory, so that freeing the memory is queued after them.
 struct LateUses {
     uses: Uses,
     stream: Arc<CudaStream>,
@@ -512,7 +528,7 @@ mod tests {
         let alone = [run(0, 1, 1, 0x100), run(1, 1, 1, 0x100)];
         let two = |from, to, most| plane_runs(&[from, to], most, 0x100);
         assert_eq!(two(0x100, 0x300, MOST_PITCH), [run(0, 1, 2, 0x200)]);
-        // Too near, the wrong way round, too far apart, and in different allocations: each plane for itself.
+        // Planes that are too near, in descending order or too far apart each have their own run.
         for planes in [[0x100, 0x180], [0x300, 0x100], [0x100, 0x100 + MOST_PITCH + 1]] {
             let halves = two(planes[0], planes[1], MOST_PITCH);
             assert!(halves.iter().map(|run| (run.first, run.count)).eq([(0, 1), (1, 1)]), "{halves:?}");

@@ -1,10 +1,10 @@
-//! Launching kernels: the one place where an argument struct is given to the driver.
+//! Launches kernels: the only place where an argument struct is passed to the driver.
 //!
 //! # Invariants
 //!
-//! - **G3** The addresses in an argument struct are those of [`Buffer`](super::Buffer)s, views and storages of the
-//!   device it is launched on, long enough for the kernel's plan; plans come from `plan` alone, for batches that were
-//!   checked.
+//! - **G3** The addresses in an argument struct are those of [`Buffer`](super::Buffer)s, views and
+//!   storages of the device it is launched on, long enough for the kernel's plan; plans come only
+//!   from `plan`, for batches that were checked.
 #![allow(unsafe_code)]
 
 use cudarc::driver::{DeviceRepr, LaunchConfig, PushKernelArg};
@@ -62,13 +62,15 @@ arguments! {
 /// The rows of a tile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TileRows {
-    /// Of neighbouring tokens of one sequence; causal. By products of warpgroups, or of warps.
+    /// Rows of neighbouring tokens of one sequence; causal. Computed by products of warpgroups, or
+    /// of warps.
     Chunk { wgmma: bool },
-    /// Of sequences that share a prefix, which all of them see; or of one sequence, over the rest of its context.
+    /// Rows of sequences that share a prefix, which all of them see; or of one sequence, over the
+    /// rest of its context.
     Sharers,
 }
 
-/// What is measured.
+/// The access to memory that a kernel measures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum BandwidthKernel {
     /// Reading.
@@ -78,7 +80,7 @@ pub(super) enum BandwidthKernel {
 }
 
 impl Device {
-    /// Queues a kernel with a grid of thread blocks. An empty grid is nothing to do.
+    /// Queues a kernel with a grid of thread blocks. Does nothing for an empty grid.
     pub(super) fn launch<A: Arguments>(
         &self,
         which: A::Which,
@@ -103,7 +105,8 @@ impl Device {
         };
         let mut launch = self.stream().launch_builder(self.kernels().function(kernel));
         launch.arg(arguments);
-        // SAFETY: the kernel takes one struct of this type (`Arguments`), whose addresses and plan fit (G3).
+        // SAFETY: the kernel takes one struct of this type (`Arguments`), whose addresses and plan
+        // fit (G3).
         unsafe { launch.launch(config) }.map_err(|error| GpuError::launching(kernel, error))?;
         Ok(())
     }

@@ -1,11 +1,13 @@
-//! Keys and values on an NVIDIA GPU: paged attention, block copies, swapping to the host, comparing tokens.
+//! Keys and values on an NVIDIA GPU: paged attention, block copies, swapping to the host, comparing
+//! tokens.
 //!
 //! A [`Device`] is a context, a stream and the kernels of `kernels/`. [`Attention`] implements
-//! [`Backend`](radixkv_attention::Backend) on it. An engine can give its own context and stream ([`Device::from_raw`]),
-//! its own memory of keys and values ([`Kv::from_raw`]), and its own rows ([`View::from_raw`]).
+//! [`Backend`](radixkv_attention::Backend) on it. An engine can use its own context and stream
+//! ([`Device::from_raw`]), its own memory of keys and values ([`Kv::from_raw`]), and its own rows
+//! ([`View::from_raw`]).
 //!
-//! Nothing of CUDA is needed to build this, and no function of the driver is called before the driver was found:
-//! without one, [`Device::open`] returns [`OpenError::NoDriver`].
+//! The package builds without CUDA, and calls no function of the driver before it has found the
+//! driver: without a driver, [`Device::open`] returns [`OpenError::NoDriver`].
 //!
 //! # Examples
 //!
@@ -24,21 +26,22 @@
 //! # A step
 //!
 //! [`prepare`](radixkv_attention::Backend::prepare) checks a batch, plans it, and sends tables,
-//! slots and work lists in one copy. The operations of all layers then only launch: one or two
-//! kernels a layer, and one to merge if a context was cut. Rows that are not kept are appended to
-//! scratch blocks, computed over both block tables, and merged. Cascade reads a shared prefix once
-//! for up to 128 query rows; the device's rule asks that sharing save about 10 us of reading.
+//! slots and work lists to the device in one copy. The operations of all layers then only launch
+//! kernels: one or two for each layer, and one to merge if a context was cut into parts. Rows that
+//! are not kept are appended to scratch blocks, computed over both block tables, and merged.
+//! Cascade reads a shared prefix once for up to 128 query rows; the device's rule requires that
+//! sharing saves about 10 us of reading.
 //!
-//! A captured graph keeps its grids and addresses. [`Attention::reserve`] makes a decode batch of
-//! fixed room, and [`Prepared::update`] replaces its contents by one copy. Items that the new batch
-//! does not need are marked, and their thread blocks end at once; rows without a sequence have no
-//! slot and are not written.
+//! A captured graph keeps its grids and addresses. So [`Attention::reserve`] makes a decode batch
+//! with fixed room, and [`Prepared::update`] replaces its contents by one copy. Items that the new
+//! batch does not need are marked, and their thread blocks end at once; rows without a sequence
+//! have no slot and are not written.
 //!
-//! The memory pool of a context that [`Device::open`] made keeps freed memory, and plans go through
-//! page-locked chunks that are used again. So preparing allocates nothing while batches repeat.
+//! The memory pool of a context that [`Device::open`] made keeps freed memory, and plans are copied
+//! through page-locked chunks that are reused. So preparing allocates nothing while batches repeat.
 //!
-//! Without a GPU the tests run the same code: `kernels/sim` is a driver's interface over the
-//! kernels' own sources, compiled for the host and loaded in the driver's place.
+//! Without a GPU the tests run the same code: `kernels/sim` implements the driver's interface over
+//! the kernels' own sources, compiled for the host, and is loaded in place of the driver.
 //!
 //! # The files
 //!
@@ -74,13 +77,17 @@
 //! # Invariants
 //!
 //! - **G1** No function of the driver is called before `driver::find` has succeeded.
-//! - **G2** Memory is allocated, used and freed in the order of one stream, that of its [`Device`]. Another stream
-//!   waits for an event before it uses the memory, and the memory is not freed before that stream is done.
-//! - **G3** The addresses in an argument struct are those of buffers, views and storages of the device it is launched
-//!   on, long enough for the kernel's plan; plans come from `plan` alone, for batches that were checked.
+//! - **G2** Memory is allocated, used and freed in the order of one stream, that of its [`Device`].
+//!   Another stream waits for an event before it uses the memory, and the memory is not freed
+//!   before that stream is done.
+//! - **G3** The addresses in an argument struct are those of buffers, views and storages of the
+//!   device it is launched on, long enough for the kernel's plan; plans come only from `plan`, for
+//!   batches that were checked.
 //! - **G4** Memory that is not zeroed is written by a kernel or a copy before a kernel reads it.
-//! - **G6** `shape` and `strides` of a DLPack tensor point to as many numbers as it has dimensions, or `strides` is null.
-//! - **G5** The processor touches page-locked memory only while no transfer that uses it is in flight.
+//! - **G6** `shape` and `strides` of a DLPack tensor point to as many numbers as it has dimensions,
+//!   or `strides` is null.
+//! - **G5** The processor touches page-locked memory only while no transfer that uses it is in
+//!   flight.
 
 mod abi;
 mod attention;

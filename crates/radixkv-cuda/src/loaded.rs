@@ -1,4 +1,4 @@
-//! The kernels, loaded into a context.
+//! The kernels, loaded into a context. `device` loads them, `launch` starts them.
 
 use std::sync::Arc;
 
@@ -10,7 +10,8 @@ use super::image::Images;
 use super::kernel::Kernel;
 use super::module::Module;
 
-/// Every kernel, loaded into one context; those that the device has no instructions for are left out.
+/// Every kernel, loaded into one context; those that the device has no instructions for are left
+/// out.
 #[derive(Debug)]
 pub(super) struct LoadedKernels {
     functions: Vec<Option<CudaFunction>>,
@@ -39,7 +40,7 @@ impl LoadedKernels {
             };
             let function = match module.map(|module| module.load_function(&kernel.to_string())) {
                 None => None,
-                // The stand-in driver of the tests has the instructions of all devices alone.
+                // The stand-in driver of the tests has only the instructions that all devices have.
                 Some(Err(DriverError(CUresult::CUDA_ERROR_NOT_FOUND))) if kernel.has_another() => None,
                 Some(function) => Some(function.map_err(refused)?),
             };
@@ -59,7 +60,7 @@ impl LoadedKernels {
         self.functions[kernel.index()].is_some()
     }
 
-    /// A kernel that is loaded.
+    /// The function of a kernel, which must be loaded.
     pub(super) fn function(&self, kernel: Kernel) -> &CudaFunction {
         self.functions[kernel.index()]
             .as_ref()

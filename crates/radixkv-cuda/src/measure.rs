@@ -1,4 +1,4 @@
-//! Measuring: events in a stream, and how fast the memory is at most.
+//! Measurements: events in a stream, and the highest speed of the memory.
 
 use cudarc::driver::CudaEvent;
 use cudarc::driver::sys::CUevent_flags;
@@ -49,13 +49,13 @@ impl Device {
         Ok(Event { event })
     }
 
-    /// Queues a kernel that reads all of `from` and does nothing with it: its time shows how fast memory is read at
-    /// most.
+    /// Queues a kernel that reads all of `from` and does nothing with it: its time shows the
+    /// highest speed of reading memory.
     ///
     /// # Errors
     ///
-    /// If the view is of another device, or the kernel does not start; [`GpuError::Unaligned`] if it is no multiple of
-    /// 16 bytes long.
+    /// If the view is of another device, or the kernel does not start; [`GpuError::Unaligned`] if
+    /// its length is not a multiple of 16 bytes.
     ///
     /// ```no_run
     /// # use radixkv_cuda::*;
@@ -69,12 +69,13 @@ impl Device {
         self.bandwidth(BandwidthKernel::Read, from.address, 0, from.len)
     }
 
-    /// Queues a kernel that copies all of `from` to `to`: its time shows how fast memory is copied at most.
+    /// Queues a kernel that copies all of `from` to `to`: its time shows the highest speed of
+    /// copying memory.
     ///
     /// # Errors
     ///
-    /// If a view is of another device, they are not equally long, or the kernel does not start; [`GpuError::Unaligned`]
-    /// if they are no multiple of 16 bytes long.
+    /// If a view is of another device, they are not equally long, or the kernel does not start;
+    /// [`GpuError::Unaligned`] if their length is not a multiple of 16 bytes.
     ///
     /// ```no_run
     /// # use radixkv_cuda::*;

@@ -1,4 +1,4 @@
-//! The kernels' source files and what they compile to, as the crate carries them.
+//! The kernels' source files and their compiled images, which are embedded in the crate.
 
 /// A source file of kernels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

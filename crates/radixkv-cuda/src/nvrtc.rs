@@ -1,4 +1,4 @@
-//! Compiling kernels when a device is opened, with the compiler that the embedder names.
+//! Compiles kernels when a device is opened, with the compiler that the embedder names.
 #![allow(unsafe_code)]
 
 use std::ffi::{CString, c_char, c_int, c_void};
@@ -17,9 +17,10 @@ type Size = unsafe extern "C" fn(Program, *mut usize) -> u32;
 type Fetch = unsafe extern "C" fn(Program, *mut c_char) -> u32;
 type Destroy = unsafe extern "C" fn(*mut Program) -> u32;
 
-/// The binary of a module for one compute capability.
+/// Compiles a module to a binary for one compute capability.
 pub(super) fn compile(library: &Path, files: &ModuleFiles, capability: (u32, u32)) -> Result<Vec<u8>, OpenError> {
-    // SAFETY: the embedder names NVIDIA's compiler; its initialisers run in every program that links it.
+    // SAFETY: the embedder names NVIDIA's compiler; its initialisers run in every program that
+    // links it.
     let library = unsafe { Library::new(library) }.map_err(|_| OpenError::NoCompiler)?;
     let mut compilation = Compilation::new(&library, files)?;
     let own = if matches!(files.prebuilt, Prebuilt::Hopper { .. }) { "a" } else { "" };
@@ -44,7 +45,8 @@ impl<'a> Compilation<'a> {
         let create = compilation.function::<Create>("nvrtcCreateProgram")?;
         let headers = HEADERS.len() as c_int;
         let program = &raw mut compilation.program;
-        // SAFETY: the type is that of nvrtc.h; strings end in a zero and outlive the call, which copies them.
+        // SAFETY: the type is that of nvrtc.h; strings end in a zero and outlive the call, which
+        // copies them.
         let status =
             unsafe { create(program, source.as_ptr(), name.as_ptr(), headers, texts.as_ptr(), names.as_ptr()) };
         compilation.check(status)?;
@@ -54,7 +56,8 @@ impl<'a> Compilation<'a> {
     fn compile(&mut self, options: &[CString]) -> Result<(), OpenError> {
         let options: Vec<*const c_char> = options.iter().map(|option| option.as_ptr()).collect();
         let compile = self.function::<Compile>("nvrtcCompileProgram")?;
-        // SAFETY: the type is that of nvrtc.h; the program was created, the options outlive the call.
+        // SAFETY: the type is that of nvrtc.h; the program was created, the options outlive the
+        // call.
         let status = unsafe { compile(self.program, options.len() as c_int, options.as_ptr()) };
         self.check(status)
     }
@@ -87,13 +90,14 @@ impl Drop for Compilation<'_> {
             return;
         }
         if let Ok(destroy) = self.function::<Destroy>("nvrtcDestroyProgram") {
-            // SAFETY: the type is that of nvrtc.h; the program was created and is not used again. A failure leaks it.
+            // SAFETY: the type is that of nvrtc.h; the program was created and is not used again. A
+            // failure leaks it.
             let _ = unsafe { destroy(&mut self.program) };
         }
     }
 }
 
-/// A string of C; the ones given hold no zero.
+/// Converts to a C string; the given texts contain no zero byte.
 fn text(text: impl Into<Vec<u8>>) -> CString {
     CString::new(text).unwrap_or_default()
 }

@@ -1,4 +1,5 @@
-//! Page-locked host memory: copies to and from it run while the processor works on.
+//! Page-locked host memory, for `staging` and `host`: copies to and from it run while the processor
+//! continues.
 #![allow(unsafe_code)]
 
 use std::sync::Arc;
@@ -8,7 +9,8 @@ use cudarc::driver::{CudaContext, DriverError, result, sys};
 use super::driver::retry_once;
 use super::error::GpuError;
 
-/// Page-locked memory of a context, zero at first. Its owner drops it only when nothing is in flight that uses it.
+/// Page-locked memory of a context, zeroed when allocated. Its owner must drop it only when no
+/// transfer that uses it is in flight.
 #[derive(Debug)]
 pub(super) struct PageLocked {
     context: Arc<CudaContext>,
@@ -16,17 +18,18 @@ pub(super) struct PageLocked {
     bytes: usize,
 }
 
-// SAFETY: the memory belongs to this value alone; those that share it touch it in turns (G5).
+// SAFETY: the memory belongs only to this value; those that share it touch it in turns (G5).
 unsafe impl Send for PageLocked {}
 // SAFETY: as above.
 unsafe impl Sync for PageLocked {}
 
 impl PageLocked {
-    /// `bytes` bytes, at least one.
+    /// Allocates `bytes` bytes, at least one.
     pub(super) fn new(context: &Arc<CudaContext>, bytes: usize) -> Result<Self, GpuError> {
         let bytes = bytes.max(1);
         context.bind_to_thread().map_err(GpuError::of)?;
-        // Not write-combined: the processor reads swapped-out blocks, to verify them or to write them to a slower tier.
+        // Not write-combined: the processor reads swapped-out blocks, to verify them or to write
+        // them to a slower tier.
         let flags = sys::CU_MEMHOSTALLOC_PORTABLE | sys::CU_MEMHOSTALLOC_DEVICEMAP;
         let allocating = |error: DriverError| GpuError::allocating(bytes, error);
         // SAFETY: the driver was found (G1) and the context is current.

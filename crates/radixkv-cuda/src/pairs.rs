@@ -1,4 +1,4 @@
-//! Checks of the blocks that one call copies.
+//! Checks of the blocks that one call copies, for `copies` and `swap`.
 
 use radixkv::BlockId;
 use radixkv_attention::ShapeError;
@@ -14,7 +14,7 @@ impl BlockSet {
         Self { words: vec![0; blocks.div_ceil(64)] }
     }
 
-    /// Adds a block; whether it was not there.
+    /// Adds a block; returns whether it is new.
     fn insert(&mut self, block: BlockId) -> bool {
         let (word, bit) = (&mut self.words[block as usize / 64], 1 << (block % 64));
         let is_new = *word & bit == 0;
@@ -27,8 +27,8 @@ impl BlockSet {
     }
 }
 
-/// Checks that the order of the copies makes no difference: no block is beyond the layout, written twice, or written
-/// and read.
+/// Checks that the order of the copies makes no difference: no block is beyond the layout, written
+/// twice, or written and read.
 pub(super) fn check_copies(pairs: &[(BlockId, BlockId)], blocks: usize) -> Result<(), ShapeError> {
     check_ids(pairs.iter().map(|(from, _)| *from), blocks)?;
     let written = check_written_once(pairs, blocks)?;
@@ -46,7 +46,7 @@ pub(super) fn check_ids(mut ids: impl Iterator<Item = BlockId>, blocks: usize) -
     }
 }
 
-/// The blocks written, if all are below `blocks` and none is written twice.
+/// Returns the blocks written, if all are below `blocks` and none is written twice.
 pub(super) fn check_written_once(pairs: &[(BlockId, BlockId)], blocks: usize) -> Result<BlockSet, ShapeError> {
     let mut written = BlockSet::new(blocks);
     for &(_, block) in pairs {

@@ -1,4 +1,4 @@
-//! Batches, planned and on the device.
+//! Batches that were planned and copied to the device, and the operations on them.
 
 use super::abi::{AppendArgs, LayerKv};
 use super::buffer::{Buffer, RawView, View};
@@ -16,7 +16,8 @@ use radixkv_attention::plan::Sharing;
 use radixkv_attention::{Batch, Half, Layout, ShapeError};
 
 /// A planned batch on the device. From [`Attention::prepare`](radixkv_attention::Backend::prepare);
-/// or from [`Attention::reserve`](super::Attention::reserve), and then it can be replaced in place.
+/// or from [`Attention::reserve`](super::Attention::reserve), which makes one that can be replaced
+/// in place.
 ///
 /// ```no_run
 /// # use radixkv_attention::*;
@@ -50,8 +51,8 @@ pub(super) enum Step {
     Decode { items: ArraySpan },
     /// Rows that are kept in blocks.
     Extend { tiles: ArraySpan, trees: ArraySpan },
-    /// Rows that are not kept: tiles over the context that precedes them, and over the rows themselves, which are
-    /// appended to scratch blocks.
+    /// Rows that are not kept: tiles over the context that precedes them, and over the rows
+    /// themselves, which are appended to scratch blocks.
     NotKept { before: ArraySpan, own: ArraySpan, trees: ArraySpan, scratch: LayerKv, _memory: Buffer<u16> },
 }
 
@@ -128,7 +129,7 @@ impl Prepared {
         Ok(Self { device, sizes, arrays, table, slots, save_kv, decodes, parts, scoring, step, capacity })
     }
 
-    /// Keys and values of the rows, if they are of this device and have their lengths.
+    /// Keys and values of the rows, if they belong to this device and have the required lengths.
     pub(super) fn rows(&self, keys: View<'_, u16>, values: View<'_, u16>) -> Result<(RawView, RawView), GpuError> {
         let (keys, values) = (self.device.resolve(keys.raw())?, self.device.resolve(values.raw())?);
         check_len("keys", keys.len, self.sizes.kv_elements(Half::Keys))?;
@@ -161,7 +162,7 @@ impl Prepared {
             static_scales: u32::from(layout.dtype.has_static_scales()),
             pad: 0,
         };
-        // A warp copies a token, or one head of it where rows have scales; and a block has 8.
+        // A warp copies a token, or one head of it if rows have scales; a thread block has 8 warps.
         let of_a_token = if layout.dtype.has_scales() { layout.kv_heads } else { 1 };
         let blocks = (self.sizes.rows * of_a_token).div_ceil(8);
         let most = 16 * self.device.properties().multiprocessors as usize;
@@ -185,8 +186,8 @@ impl Prepared {
     }
 }
 
-/// Each row of a batch over latent vectors as a sequence that ends with it: its tokens, and where
-/// its blocks begin in the table.
+/// Turns each row of a batch over latent vectors into a sequence that ends with the row. Returns
+/// the token counts of these sequences, and the indices of their first blocks in the table.
 fn rows_apart(batch: &Batch<'_>) -> Result<(Vec<u32>, Vec<u32>), GpuError> {
     if !batch.save_kv {
         return Err(GpuError::Latent { what: "rows that are not kept", instead: "prepare the batch with save_kv" });
@@ -205,7 +206,7 @@ fn rows_apart(batch: &Batch<'_>) -> Result<(Vec<u32>, Vec<u32>), GpuError> {
     Ok((contexts, tables))
 }
 
-/// Scratch blocks have scales of their own, but static ones are those of the layer.
+/// Gives scratch blocks the static scales of the layer; scales that are not static are their own.
 fn with_static_scales(scratch: LayerKv, layer: &LayerKv, layout: &Layout) -> LayerKv {
     if !layout.dtype.has_static_scales() {
         return scratch;
@@ -215,7 +216,8 @@ fn with_static_scales(scratch: LayerKv, layer: &LayerKv, layout: &Layout) -> Lay
     scratch
 }
 
-/// Blocks for rows that are not kept, as many as the rows of each sequence fill. Their table follows that of the batch.
+/// Blocks for rows that are not kept, as many as the rows of each sequence fill. Their table
+/// follows that of the batch.
 struct ScratchBlocks {
     table: Vec<BlockId>,
     slots: Vec<u64>,

@@ -1,5 +1,5 @@
-//! Decode batches of a fixed room: replaced in place by one copy, so that launches that were captured once serve every
-//! later step.
+//! Decode batches with fixed room. They are replaced in place by one copy, so that launches that
+//! were captured once serve every later step.
 
 use super::abi::{DIRECT, DecodeItem, IDLE, MergeItem, SKIP};
 use super::attention::Attention;
@@ -16,8 +16,9 @@ use super::work::{Parts, Sizes};
 use radixkv_attention::{Batch, Layout, MAX_LATENT_HEADS, ShapeError};
 
 impl Attention {
-    /// Items of a [`Capacity`] with which contexts are cut as [`prepare`](radixkv_attention::Backend::prepare) cuts
-    /// them, for nearly any batch of up to `sequences` sequences.
+    /// The number of items of a [`Capacity`] with which contexts are cut as
+    /// [`prepare`](radixkv_attention::Backend::prepare) cuts them, for nearly any batch of up to
+    /// `sequences` sequences.
     ///
     /// ```no_run
     /// # use radixkv_cuda::*;
@@ -30,7 +31,7 @@ impl Attention {
     /// # Errors
     ///
     /// [`GpuError::Shape`] or [`GpuError::Layout`] if there are no kernels for the layout;
-    /// [`GpuError::TooMuch`] if there is no such number.
+    /// [`GpuError::TooMuch`] if the number is too large for a `usize`.
     pub fn items(&self, layout: &Layout, sequences: usize) -> Result<usize, GpuError> {
         let kernel = Kernel::Decode(kv::check(layout)?);
         let slots = self.device().slots(kernel);
@@ -39,13 +40,13 @@ impl Attention {
         heads.and_then(|items| items.checked_add(slots)).ok_or(GpuError::TooMuch { kernel })
     }
 
-    /// Plans a decode batch and copies the plan to the device, with room for other batches: see
+    /// Plans a decode batch and copies the plan to the device, with room for later batches: see
     /// [`Prepared::update`].
     ///
     /// # Errors
     ///
-    /// As [`prepare`](radixkv_attention::Backend::prepare) and [`Prepared::update`]; and [`GpuError::OutOfMemory`] if
-    /// there is too little memory for all the room.
+    /// As [`prepare`](radixkv_attention::Backend::prepare) and [`Prepared::update`]; and
+    /// [`GpuError::OutOfMemory`] if there is too little memory for all the room.
     ///
     /// # Examples
     ///
@@ -106,15 +107,16 @@ impl Attention {
 }
 
 impl Prepared {
-    /// Replaces the batch by another one, in the order of the device's stream: launches that were queued before still
-    /// see the old one, and those of a graph that was captured with it see the new one. It costs one copy, and
-    /// allocates no memory of the device.
+    /// Replaces the batch by another one, in the order of the device's stream: launches that were
+    /// queued before still see the old one, and those of a graph that was captured with it see the
+    /// new one. It costs one copy, and allocates no memory of the device.
     ///
     /// # Errors
     ///
-    /// [`GpuError::NotReserved`] if it is not from [`Attention::reserve`]; [`GpuError::Capacity`] if the batch is
-    /// larger than that; [`GpuError::Shape`] if it does not fit the layout, is no decode batch, or has another number
-    /// of query heads; [`GpuError::OtherScale`] or [`GpuError::OtherScoring`]; or if the driver fails.
+    /// [`GpuError::NotReserved`] if `self` is not from [`Attention::reserve`];
+    /// [`GpuError::Capacity`] if the batch is larger than the reserved room; [`GpuError::Shape`] if
+    /// it does not fit the layout, is not a decode batch, or has another number of query heads;
+    /// [`GpuError::OtherScale`] or [`GpuError::OtherScoring`]; or if the driver fails.
     ///
     /// ```no_run
     /// # use radixkv_attention::*;
@@ -148,7 +150,7 @@ impl Prepared {
         let mut slots = batch.slots.to_vec();
         slots.resize(capacity.sequences, SKIP);
 
-        // The table comes last: only as much of it is copied as the batch has.
+        // The table is last, so that only the part of it that the batch uses is copied.
         let mut upload = Upload::default();
         self.slots = upload.push(&slots);
         self.step = Step::Decode { items: upload.push(&plan.items) };
@@ -159,8 +161,8 @@ impl Prepared {
     }
 }
 
-/// Fills a plan up to its room with items that do nothing, so that every step has its arrays at the same places and
-/// launches the same grids.
+/// Pads a plan to its room with items that do nothing, so that every step has its arrays at the
+/// same addresses and launches the same grids.
 fn fill(plan: &mut DecodePlan, capacity: Capacity, head_groups: usize) {
     debug_assert!(plan.items.len() <= capacity.items && plan.merges.list.len() <= capacity.items);
     plan.items.resize(capacity.items, DecodeItem { kv_head: IDLE, part: DIRECT, ..DecodeItem::default() });

@@ -1,4 +1,5 @@
-//! What a model does with scores, on the device: sinks and slopes of all layers, in the units of the kernels.
+//! The scoring of a batch on the device: sinks and slopes of all layers, in the units of the
+//! kernels.
 
 use super::abi::{NO_WINDOW, ScoringArgs};
 use super::device::Device;

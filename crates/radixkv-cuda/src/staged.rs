@@ -11,10 +11,12 @@ use radixkv_attention::element;
 use radixkv_attention::plan::{Rule, Sharing};
 use radixkv_attention::{Backend, Batch, Dtype, Layout, Output, Qkv};
 
-/// [`Attention`] over rows in main memory: rounds them, copies them to the device, and copies the outputs back.
+/// [`Attention`] over rows in main memory: rounds them, copies them to the device, and copies the
+/// outputs back.
 ///
-/// The storage is in device memory. Each operation waits for its results: this is for trying a device, and for
-/// comparing backends. An engine whose matrix products run on the device too gives its buffers to [`Attention`].
+/// The storage is in device memory. Each operation waits for its results, so this is for trying a
+/// device and for comparing backends. An engine whose matrix products also run on the device passes
+/// its buffers to [`Attention`].
 ///
 /// # Examples
 ///
@@ -73,7 +75,7 @@ impl Staged {
     }
 }
 
-/// The type of rows beside elements of this type.
+/// The type of rows for stored elements of this type.
 fn rows_of(stored: Dtype) -> Dtype {
     if stored.has_scales() { Dtype::Bf16 } else { stored }
 }

@@ -1,5 +1,5 @@
-//! Page-locked memory through which plans are copied to the device: a copy from it returns at once, and none is
-//! allocated while plans repeat.
+//! Page-locked memory through which plans are copied to the device: a copy from it returns at once,
+//! and its chunks are reused, so that none is allocated while plans repeat.
 #![allow(unsafe_code)]
 
 use std::sync::Arc;
@@ -11,22 +11,23 @@ use super::driver::retry_once;
 use super::error::GpuError;
 use super::page_locked::PageLocked;
 
-/// Bytes of the smallest chunk. Others are the next power of two.
+/// Bytes of the smallest chunk. Larger chunks are rounded up to a power of two.
 const LEAST_BYTES: usize = 64 << 10;
 
-/// Bytes of a copy from which on it is not worth page-locked memory of its own.
+/// Copies of more bytes than this are not worth page-locked memory of their own.
 pub(super) const MOST_BYTES: usize = 16 << 20;
 
-/// Chunks from which on a copy waits for an earlier one instead of allocating.
+/// The most chunks. With this many, and none that is free and large enough, a new chunk replaces
+/// the oldest one, after waiting for its copy.
 const MOST_CHUNKS: usize = 8;
 
-/// The chunks of one stream, those in use among them.
+/// The chunks of one stream, including those in use.
 #[derive(Debug, Default)]
 pub(super) struct Staging {
     chunks: Mutex<Vec<Chunk>>,
 }
 
-/// Memory that a copy in flight may still read: until `read`.
+/// Memory that a copy in flight may read until the event `read`.
 #[derive(Debug)]
 struct Chunk {
     memory: PageLocked,
@@ -34,21 +35,22 @@ struct Chunk {
 }
 
 impl Staging {
-    /// Queues a copy of `words` to the device's address `to`. They are copied from memory of its own: the caller may
-    /// drop them at once. The address stays allocated until the copy is done, because freeing it is queued on the same
-    /// stream (G2).
+    /// Queues a copy of `words` to the device's address `to`. The words are first copied to a
+    /// chunk, so the caller may drop them at once. The address stays allocated until the copy is
+    /// done, because freeing it is queued on the same stream (G2).
     pub(super) fn send(&self, stream: &Arc<CudaStream>, words: &[u32], to: u64) -> Result<(), GpuError> {
         let bytes = size_of_val(words);
         let mut chunks = self.chunks.lock();
         let chunk = free_chunk(&mut chunks, stream, bytes)?;
         stream.context().bind_to_thread().map_err(GpuError::of)?;
         let from = chunk.memory.as_ptr();
-        // SAFETY: the chunk has so many bytes, and no copy reads it (G5); words and chunk are different memory.
+        // SAFETY: the chunk has so many bytes, and no copy reads it (G5); words and chunk are
+        // different memory.
         unsafe { from.copy_from_nonoverlapping(words.as_ptr().cast(), bytes) };
         // SAFETY: the chunk stays until `read`, the target as said above.
         let status = unsafe { sys::cuMemcpyHtoDAsync_v2(to, from.cast_const().cast(), bytes, stream.cu_stream()) };
         status.result().map_err(GpuError::of)?;
-        // Without the event nothing tells when the chunk is free: then it is waited for here.
+        // Without the event nothing says when the chunk is free, so this waits for the copy.
         chunk.read.record(stream).inspect_err(|_| retry_once(|| stream.synchronize())).map_err(GpuError::of)
     }
 }

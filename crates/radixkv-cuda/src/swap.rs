@@ -1,4 +1,5 @@
-//! Swapping: blocks between the device and page-locked memory, beside the work of the device's stream.
+//! Swaps blocks between the device and page-locked memory, in parallel with the work of the
+//! device's stream.
 
 use std::sync::Arc;
 
@@ -15,18 +16,19 @@ use super::upload::Upload;
 use radixkv::BlockId;
 use radixkv_attention::ShapeError;
 
-/// Bytes of one block in one plane from which on the copy engine is faster than a kernel, although each copy of it
-/// costs more to start.
+/// Bytes of one block in one plane from which on the copy engine is faster than a kernel, although
+/// each of its copies costs more to start.
 const ENGINE_BYTES: usize = 28 << 10;
 
-/// Thread blocks of the kernel that copies: enough to fill the link, and few beside the other work of the device.
+/// Thread blocks of the kernel that copies: enough to fill the link, and few compared with the
+/// other work of the device.
 const COPYING_BLOCKS: usize = 32;
 
 /// Copies blocks to and from host memory, on a stream of its own.
 ///
-/// Small blocks are copied by a kernel, large ones by the copy engine, a block by one call where its layers lie evenly
-/// apart; the device's stream runs on meanwhile. Transfers
-/// of one `Swap` run in the order of the calls; those of several in any order, so one waits before another touches the
+/// A kernel copies small blocks, and the copy engine large ones, each by one call if its layers are
+/// at even distances; the device's stream continues meanwhile. Transfers of one `Swap` run in the
+/// order of the calls. Those of several run in any order, so wait for one before another uses the
 /// same blocks.
 ///
 /// # Examples
@@ -50,8 +52,8 @@ pub struct Swap {
     copy_stream: Device,
 }
 
-/// Copies in flight, from [`Swap::swap_out`] or [`Swap::swap_in`]. If it is dropped, they go on,
-/// and the memory at both ends stays until they are done.
+/// Copies in flight, from [`Swap::swap_out`] or [`Swap::swap_in`]. If this is dropped, the copies
+/// continue, and the memory at both ends stays until they are done.
 ///
 /// ```no_run
 /// # use radixkv_cuda::*;
@@ -81,7 +83,7 @@ impl Swap {
     ///
     /// # Errors
     ///
-    /// If the driver makes no stream.
+    /// If the driver cannot make a stream.
     ///
     /// ```no_run
     /// # use radixkv_cuda::*;
@@ -117,7 +119,8 @@ impl Swap {
     /// Copies host blocks to device blocks, each as `(host, device)`, after all work queued so far
     /// on the device's stream.
     ///
-    /// The device blocks hold the copies when the transfer is done: see [`Transfer::wait_on_device`].
+    /// The device blocks hold the copies when the transfer is done: see
+    /// [`Transfer::wait_on_device`].
     ///
     /// # Errors
     ///
@@ -160,21 +163,22 @@ impl Swap {
 
         self.copy_stream.stream().join(self.device.stream()).map_err(GpuError::of)?;
         let done = Arc::new(self.copy_stream.stream().context().new_event(None).map_err(GpuError::of)?);
-        // Both locked, always in this order, until the use is noted: another thread may queue on the same stream.
+        // Both are locked, always in this order, until the use is noted, since another thread may
+        // queue on the same stream.
         let (mut host_uses, mut kv_uses) = (host.uses(), kv.uses());
         let queued = if piece_bytes < ENGINE_BYTES {
             self.by_kernel(kv, host, pairs, piece_bytes, direction)
         } else {
             self.by_engine(kv, host, pairs, piece_bytes, direction)
         };
-        // Some of the copies may be in flight, even if it failed.
+        // Some of the copies may be in flight, even if queueing failed.
         self.end(&done).map_err(GpuError::of)?;
         host_uses.note(&self.copy_stream, &done);
         kv_uses.note(&self.copy_stream, &done);
         queued.map(|()| Transfer { done })
     }
 
-    /// Records `done` after all that is queued. If that fails, nothing is left in flight.
+    /// Records `done` after all queued work. If that fails, waits until nothing is in flight.
     fn end(&self, done: &CudaEvent) -> Result<(), DriverError> {
         let copy_stream = self.copy_stream.stream();
         done.record(copy_stream).inspect_err(|_| retry_once(|| copy_stream.synchronize()))

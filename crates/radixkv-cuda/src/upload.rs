@@ -1,4 +1,4 @@
-//! Sending the arrays of a plan to the device in one copy.
+//! Sends the arrays of a plan to the device in one copy.
 
 use super::abi::{ComparePair, CopyPair, DecodeItem, MergeItem, Tile, TokenRange};
 use super::buffer::Buffer;
@@ -24,7 +24,7 @@ pub(super) struct ArraySpan {
     pub(super) len: usize,
 }
 
-/// The arrays of an [`Upload`], or room for those of any number of them, on the device.
+/// The arrays of an [`Upload`] on the device, or room there for those of any uploads.
 #[derive(Debug)]
 pub(super) struct Arrays {
     words: Buffer<u32>,
@@ -48,7 +48,7 @@ impl Upload {
     ///
     /// # Panics
     ///
-    /// If they are shorter.
+    /// If `arrays` is shorter than the upload.
     pub(super) fn replace(&self, device: &Device, arrays: &mut Arrays) -> Result<(), GpuError> {
         let bytes = size_of_val(self.words.as_slice());
         if bytes == 0 || bytes > MOST_BYTES {
@@ -59,7 +59,7 @@ impl Upload {
         device.stage(&self.words, arrays.words.address())
     }
 
-    /// Words that an array of `len` elements takes, those before it that align it among them.
+    /// Words that an array of `len` elements takes, including those before it that align it.
     pub(super) fn room<T: Pack>(len: usize) -> usize {
         (len * size_of::<T>()).div_ceil(16) * 4
     }

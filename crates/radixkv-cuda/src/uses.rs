@@ -1,4 +1,5 @@
-//! Which streams may still be using a piece of memory.
+//! Tracks which streams may still use a piece of memory. `kv` and `host` keep one for their memory;
+//! `swap` notes its transfers there.
 
 use std::sync::Arc;
 
@@ -7,10 +8,12 @@ use cudarc::driver::{CudaEvent, CudaStream, DriverError};
 use super::device::Device;
 use super::driver::retry_once;
 
-/// Uses of one piece of memory that may be in flight: for each stream an event after its last use (G2, G5).
+/// Uses of one piece of memory that may be in flight: for each stream an event after its last use
+/// (G2, G5).
 ///
-/// A use is forgotten when a later use of the same stream is noted, or when it is found done. Work is queued and noted
-/// under one lock, that around this struct, so that uses of one stream are noted in the stream's order.
+/// A use is removed when a later use by the same stream is noted, or when it is found to be done.
+/// Work is queued and noted under the lock around this struct, so that uses of one stream are noted
+/// in the stream's order.
 #[derive(Debug, Default)]
 pub(super) struct Uses {
     last: Vec<(u64, Arc<CudaEvent>)>,
@@ -24,7 +27,7 @@ impl Uses {
         self.last.push((stream.identity(), Arc::clone(event)));
     }
 
-    /// The uses, which are no longer noted here.
+    /// Takes all uses out of this struct.
     pub(super) fn take(&mut self) -> Self {
         std::mem::take(self)
     }
@@ -34,19 +37,21 @@ impl Uses {
         self.last.iter().try_for_each(|(_, event)| event.synchronize())
     }
 
-    /// Waits until all have ended, done or failed: before the memory is freed.
+    /// Waits until all uses have ended, done or failed. Called before the memory is freed.
     pub(super) fn end(&mut self) {
         for (_, event) in self.last.drain(..) {
             retry_once(|| event.synchronize());
         }
     }
 
-    /// Makes the stream of `device` wait until all are done, before what is queued on it next.
+    /// Makes the stream of `device` wait until all are done, before work that is queued on it
+    /// later.
     pub(super) fn wait_on(&self, device: &Device) -> Result<(), DriverError> {
         self.last.iter().try_for_each(|(_, event)| device.stream().wait(event))
     }
 
-    /// Makes `stream` wait until all have ended: before freeing the memory is queued there.
+    /// Makes `stream` wait until all uses have ended. Called before freeing the memory is queued
+    /// there.
     pub(super) fn end_before(&mut self, stream: &CudaStream) {
         for (_, event) in self.last.drain(..) {
             if stream.wait(&event).is_err() {

@@ -1,4 +1,4 @@
-//! The arguments of the kernels of one batch.
+//! The arguments of a batch's kernels, and the launches of decode, tiles and merging.
 
 use super::abi::{DecodeArgs, LayerKv, MergeArgs, ScoringArgs, TileArgs};
 use super::buffer::{Buffer, RawView};
@@ -20,7 +20,7 @@ pub(super) struct Sizes {
     pub(super) rows: usize,
     pub(super) scale: f32,
     pub(super) scale_log2: f32,
-    /// Whether extend uses products of warpgroups.
+    /// Whether extend uses products of warpgroups (`wgmma`).
     pub(super) wgmma: bool,
 }
 
@@ -32,7 +32,7 @@ pub(super) struct AttentionIo {
     pub(super) lse: Option<RawView>,
 }
 
-/// Room for partial rows, and the list of their merging.
+/// Room for partial rows, and the list of how they are merged.
 #[derive(Debug)]
 pub(super) struct Parts {
     pub(super) items: ArraySpan,
@@ -43,9 +43,10 @@ pub(super) struct Parts {
 }
 
 impl Device {
-    /// Thread blocks of a kernel that it runs at once.
+    /// Thread blocks of a kernel that the device runs at once.
     pub(super) fn slots(&self, kernel: Kernel) -> usize {
-        // A device with less shared memory than the kernels are shaped for runs fewer blocks at once.
+        // A device with less shared memory than the kernels are shaped for runs fewer blocks at
+        // once.
         let shared = |bytes: u32| bytes as usize + 1024;
         let (shape, properties) = (kernel.shape(), self.properties());
         let fit = shared(properties.shared_bytes) / shared(shape.shared_bytes);
@@ -55,7 +56,7 @@ impl Device {
 
 impl Sizes {
     pub(super) fn of(layout: &Layout, variant: Variant, batch: &Batch<'_>) -> Result<Self, GpuError> {
-        // Row numbers are `u32` in the kernels, those of partial rows too.
+        // Numbers of rows are `u32` in the kernels, as are those of partial rows.
         let (rows, query_heads) = (batch.total_rows(), batch.query_heads);
         if u32::try_from(rows * query_heads).is_err() {
             return Err(GpuError::TooMuch { kernel: Kernel::Decode(variant) });
@@ -68,8 +69,9 @@ impl Sizes {
         Ok(Self { layout, variant, query_heads, rows, scale, scale_log2, wgmma })
     }
 
-    /// Groups of query heads that thread blocks of their own decode: those of each head of keys and
-    /// values; over latent vectors as few as divide the query heads evenly.
+    /// Number of groups of query heads, each decoded by its own thread blocks: one for each head of
+    /// keys and values; over latent vectors the fewest that divide the query heads evenly, with at
+    /// most [`WIDE_HEADS`] in a group.
     pub(super) fn head_groups(&self) -> usize {
         if self.layout.has_values() {
             return self.layout.kv_heads;
@@ -78,7 +80,7 @@ impl Sizes {
         (1..=self.query_heads).find(fits).unwrap_or(self.query_heads)
     }
 
-    /// What the plans of this batch depend on.
+    /// The parameters of this batch's plans.
     pub(super) fn params(&self, device: &Device) -> PlanParams {
         let tiles = match self.variant.is_latent() {
             true => Kernel::Decode, // there are no tiles over latent vectors
@@ -117,7 +119,7 @@ impl Sizes {
 }
 
 impl Parts {
-    /// Room for the partial rows; the list of their merging goes into the upload.
+    /// Allocates room for the partial rows, and adds the list of how they are merged to the upload.
     pub(super) fn new(device: &Device, sizes: &Sizes, merges: &Merges, upload: &mut Upload) -> Result<Self, GpuError> {
         if u32::try_from(merges.part_rows).is_err() {
             return Err(GpuError::TooMuch { kernel: Kernel::Merge(sizes.variant) });
@@ -133,7 +135,7 @@ impl Parts {
 }
 
 impl Parts {
-    /// Room for the parts of `items` decode items, and for the merging of all rows.
+    /// Allocates room for the parts of `items` decode items.
     pub(super) fn of_room(device: &Device, sizes: &Sizes, items: usize) -> Result<Self, GpuError> {
         let group = sizes.query_heads / sizes.head_groups();
         let rows = items * group;
@@ -146,7 +148,8 @@ impl Parts {
     }
 }
 
-/// What all kernels of one attention have in common, beside the layer and its [`AttentionIo`].
+/// The arguments that all kernels of one attention share, besides the layer and its
+/// [`AttentionIo`].
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Work<'a> {
     pub(super) device: &'a Device,
@@ -157,12 +160,12 @@ pub(super) struct Work<'a> {
     pub(super) scoring: ScoringArgs,
 }
 
-/// Whose rows tiles have.
+/// The sequences whose rows tiles have.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum TileOwners {
-    /// Chunks of sequences; `trees` has a mask of each row, or nothing.
+    /// Chunks of sequences; `trees` has a mask for each row, or is empty.
     Chunk { trees: ArraySpan },
-    /// Sequences that share a prefix, and the tokens of each.
+    /// Sequences that share a prefix, and the number of tokens of each.
     Sharers { members: ArraySpan, contexts: ArraySpan },
 }
 
@@ -202,7 +205,8 @@ impl Work<'_> {
         let address = |span: ArraySpan| if span.len > 0 { self.arrays.address(span) } else { 0 };
         let (rows, [members, contexts, trees]) = match owners {
             TileOwners::Chunk { trees } => {
-                // Either kernel takes the tiles; that of warpgroups has places of pages in 32 bits.
+                // Both kernels take the tiles, but the one of warpgroups holds positions of pages
+                // in 32 bits.
                 (TileRows::Chunk { wgmma: sizes.wgmma && layer_kv.fits_units() }, [0, 0, address(trees)])
             }
             TileOwners::Sharers { members, contexts } => (TileRows::Sharers, [address(members), address(contexts), 0]),

@@ -1,5 +1,6 @@
-//! The crate against a driver: NVIDIA's if there is a GPU, else the stand-in driver of `kernels/sim`, which runs the
-//! kernels on the processor, from their sources or from the PTX that it is given.
+//! The crate against a driver: NVIDIA's if there is a GPU, else the stand-in driver of
+//! `kernels/sim`, which runs the kernels on the processor, from their sources or from the PTX that
+//! it is given.
 //!
 //! `RADIXKV_GPU=simulator` takes the stand-in even if there is a GPU. Failures print their seed.
 #![allow(unsafe_code)]

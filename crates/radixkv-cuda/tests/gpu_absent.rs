@@ -9,8 +9,9 @@ use std::process::Command;
 use libloading::Library;
 use radixkv_cuda::{Device, OpenError};
 
-/// One test, because the driver that is loaded belongs to the whole process; others open devices in processes of their
-/// own.
+/// One test, because the driver that is loaded belongs to the whole process; others open devices in
+/// processes of their own.
+// Holds: GP1.
 #[test]
 fn what_is_missing_is_named() {
     match Device::open(0) {
@@ -32,7 +33,8 @@ fn what_is_missing_is_named() {
     assert!(has.len() > 30);
     assert_eq!(refused, OpenError::DriverTooOld { version: 11_080, needed: 12_000 });
     assert_eq!(open_with(&has, 0), OpenError::DriverTooOld { version: 0, needed: 12_000 });
-    // Of a whole driver and an unfinished one of the name that the binding asks for first, the latter is looked at.
+    // Of a whole driver and an unfinished one of the name that the binding asks for first, the
+    // latter is looked at.
     {
         let _whole = Driver::of(&source(&has, 12_040)).expect("a driver");
         let _stub = Driver::named("libcuda.so", "").expect("a driver");
@@ -42,7 +44,8 @@ fn what_is_missing_is_named() {
     assert!(matches!(Device::open(0), Err(OpenError::NoDriver)));
 }
 
-/// Containers mount drivers where the loader does not look: each such folder is tried. The loader tells, if it is asked to.
+/// Containers mount drivers where the loader does not look: each such folder is tried. The loader
+/// tells, if it is asked to.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 #[test]
 fn folders_beside_the_loaders_path_are_tried() {

@@ -1,5 +1,6 @@
-//! The checked-in kernels are those of the checked-in sources: `kernels/prebuilt/MANIFEST` names every source and every
-//! built file with its digest. If this fails, `kernels/build.sh` builds them anew.
+//! The checked-in kernels are those of the checked-in sources: `kernels/prebuilt/MANIFEST` names
+//! every source and every built file with its digest. If this fails, `kernels/build.sh` builds them
+//! anew.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -91,7 +92,8 @@ fn the_compiler_is_the_pinned_one() {
     assert!(requirements.contains(&format!("nvrtc-cu12=={release} ")), "built by {release}, another is pinned");
 }
 
-/// A cubin is an ELF file of its architecture; PTX is text that ends with a line feed and holds no NUL.
+/// A cubin is an ELF file of its architecture; PTX is text that ends with a line feed and holds no
+/// NUL.
 #[test]
 fn images_are_of_their_kind() {
     for module in MODULES {

@@ -1,12 +1,13 @@
-//! A worker that stores and removes random blocks and publishes that, for subscribers to be tried against.
+//! A worker that stores and removes random blocks and publishes that, for subscribers to be tried
+//! against.
 //!
 //! ```sh
 //! cargo run --release --example publish -- --events 100000 --rate 20000 --batch 10 --seed 1
 //! ```
 //!
-//! Prints where to subscribe as a line of JSON, and begins when it reads a line. Then it prints what it holds, also as
-//! a line, and ends when standard input does. `--endpoint` and `--replay` say where to bind, `--ring` how many batches
-//! are kept.
+//! Prints where to subscribe as a line of JSON, and begins when it reads a line. Then it prints
+//! what it holds, also as a line, and ends when standard input does. `--endpoint` and `--replay`
+//! say where to bind, `--ring` how many batches are kept.
 
 use std::{
     error::Error,
@@ -89,7 +90,8 @@ impl Worker {
         }
     }
 
-    /// Stores a block at the end of a sequence, of an old or a new one, or removes the last block of one.
+    /// Stores a block at the end of a sequence, of an old or a new one, or removes the last block
+    /// of one.
     fn step(&mut self) {
         if self.random.u32(..16) == 0 {
             self.sequences.push(Vec::new());

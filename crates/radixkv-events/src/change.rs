@@ -1,48 +1,52 @@
-//! Changes of a cache, as the cache tells them: in block ids.
+//! The input of a [`Recorder`](crate::Recorder): changes of a cache, with blocks given by their
+//! ids.
 
 use crate::event::{BlockId, Scope, Token};
 
-/// A place where a cache keeps blocks, by its position in [`RecorderBuilder::media`](crate::RecorderBuilder::media).
+/// An index of a tier (a place where a cache keeps blocks): its position in
+/// [`RecorderBuilder::media`](crate::RecorderBuilder::media).
 pub type Tier = usize;
 
-/// A change of a cache; changes are recorded in the order in which the cache made them.
+/// A change of a cache. Record changes in the order in which the cache made them.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Change<'a> {
     /// Blocks of one sequence were stored.
     Stored {
-        /// Where.
+        /// The tier that stores them.
         tier: Tier,
         /// The scope of the blocks.
         scope: &'a Scope,
-        /// The block before the first of them, and where it is; `None` at the start of a sequence.
+        /// The block before the first of them, and its tier; `None` at the start of a sequence.
         parent: Option<(Tier, BlockId)>,
-        /// The names of the blocks, in the order of the sequence.
+        /// The ids of the blocks, in the order of the sequence.
         blocks: &'a [BlockId],
-        /// Their tokens; of blocks of pairs, the one behind them too.
+        /// The tokens of the blocks; with `bigrams`, also the one token after them.
         tokens: &'a [Token],
-        /// Whether they are blocks of pairs of neighbouring tokens ([`Stored::bigrams`](crate::Stored::bigrams)). In one scope,
-        /// blocks of pairs and of tokens continue only their own kind.
+        /// Whether the blocks hold pairs of neighbouring tokens
+        /// ([`Stored::bigrams`](crate::Stored::bigrams)). A block of pairs continues only blocks of
+        /// pairs, and a block of tokens only blocks of tokens.
         bigrams: bool,
     },
-    /// Blocks left a tier. One trim is one change: its blocks from the end of the sequence on.
+    /// Blocks left a tier. One trim is one change, with the blocks from the end of the sequence
+    /// backwards.
     Removed {
-        /// Which.
+        /// The tier that they left.
         tier: Tier,
         /// The blocks, children before their parents.
         blocks: &'a [BlockId],
     },
     /// All blocks of a scope were removed, in all tiers.
     ScopeCleared {
-        /// Whose blocks.
+        /// The scope.
         scope: &'a Scope,
-        /// Whether its blocks of pairs are meant; if not, those of tokens.
+        /// Whether the scope's blocks of pairs were removed; if false, its blocks of tokens.
         bigrams: bool,
     },
     /// All blocks were removed.
     Cleared,
 }
 
-/// Why a change was not recorded. Nothing of it was taken over.
+/// Why a change was not recorded. A rejected change has no effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ChangeError {
@@ -51,7 +55,7 @@ pub enum ChangeError {
     UnknownTier {
         /// The tier of the change.
         tier: Tier,
-        /// Tiers that have a medium.
+        /// The number of tiers with a medium.
         tiers: usize,
     },
     /// The block was never recorded as stored: start recording with an empty cache, or with a list
@@ -79,8 +83,8 @@ pub enum ChangeError {
         /// The block.
         block: BlockId,
     },
-    /// The number of tokens does not fit the blocks: blocks are whole, and those of pairs need one
-    /// token more.
+    /// The number of tokens does not fit the blocks: each block needs `block_size` tokens, and
+    /// blocks of pairs need one more in all.
     #[error("{tokens} tokens for {blocks} blocks of {block_size}")]
     Tokens {
         /// Tokens of the change.

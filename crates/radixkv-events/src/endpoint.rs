@@ -1,11 +1,11 @@
-//! Where a publisher is.
+//! Endpoints of publishers, such as `tcp://host:5557`.
 
 use zeromq::{Endpoint, Host};
 
-/// A port of TCP.
+/// A TCP port.
 type Port = u16;
 
-/// A text that is not a valid endpoint.
+/// An error: the text is not a valid endpoint.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{endpoint:?} is not an endpoint, such as tcp://127.0.0.1:5557")]
 pub struct EndpointError {
@@ -13,7 +13,7 @@ pub struct EndpointError {
     pub endpoint: Box<str>,
 }
 
-/// The host and the port that a text names; `*` as a host is every address of this machine.
+/// Parses an endpoint into host and port. The host `*` means every address of this machine.
 pub(crate) fn parse(endpoint: &str) -> Result<(Host, Port), EndpointError> {
     let refused = || EndpointError { endpoint: endpoint.into() };
     let spelled = match endpoint.strip_prefix("tcp://*:") {

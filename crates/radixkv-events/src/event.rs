@@ -1,4 +1,4 @@
-//! What happened to a cache, as routers are told.
+//! Events: the changes of a worker's cache that are sent to routers.
 
 use crate::hash::BlockHash;
 
@@ -25,9 +25,10 @@ pub struct Stored {
     pub hashes: Vec<BlockHash>,
     /// The block before the first of them; `None` at the start of a sequence.
     pub parent: Option<BlockHash>,
-    /// The tokens of these blocks: `block_size` for each. With `bigrams` there is one more, because a block holds
-    /// `block_size` pairs of neighbours. None at all if the publisher does not say them, as vLLM for blocks that it
-    /// copied to the host: then `parent` and `block_size` mean nothing either.
+    /// The tokens of these blocks: `block_size` for each. With `bigrams` there is one more, because
+    /// a block holds `block_size` pairs of neighbours. Empty if the publisher does not send them,
+    /// as vLLM does for blocks that it copied to the host; then `parent` and `block_size` are
+    /// meaningless as well.
     pub tokens: Vec<Token>,
     /// Whether the blocks hold pairs of neighbouring tokens (EAGLE's draft models, in SGLang).
     pub bigrams: bool,
@@ -41,13 +42,14 @@ pub struct Stored {
     pub extra_keys: Option<Vec<Option<Vec<ExtraKey>>>>,
     /// The group of layers that the blocks belong to.
     pub group: Group,
-    /// Whether the medium belongs to the worker, if the publisher says so: `LOCAL`, `REMOTE`.
+    /// Whether the medium belongs to the worker (`LOCAL`) or not (`REMOTE`), if the publisher says
+    /// so.
     pub locality: Option<String>,
     /// The session whose request stored the blocks.
     pub session_id: Option<String>,
 }
 
-/// Blocks that left a medium, children before their parents.
+/// Blocks that left a medium. Children are listed before their parents.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Removed {
     /// The blocks.
@@ -60,20 +62,21 @@ pub struct Removed {
     pub locality: Option<String>,
 }
 
-/// The group of layers that share a kind of attention, in models with several kinds.
+/// A group of layers that share one kind of attention, in models with several kinds.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Group {
     /// The group's number; a model with one kind of attention has group 0 or names none.
     pub index: Option<u32>,
     /// The kind, as vLLM names it.
     pub kind: Option<String>,
-    /// Tokens of its window, if it has one.
+    /// The size of its attention window in tokens, if it has one.
     pub sliding_window: Option<u32>,
 }
 
 impl Group {
-    /// Whether a sequence needs all its blocks of this group: full attention, or a publisher that names no kind. Groups
-    /// with a window or a state need some of them, so they say nothing of whole prefixes.
+    /// Whether a sequence needs all its blocks of this group. True for full attention, and if the
+    /// publisher names no kind. Groups with a window or a state need only some blocks, so their
+    /// events do not show which whole prefixes are held.
     pub fn covers_prefixes(&self) -> bool {
         let kind = self.kind.as_deref();
         kind.is_none_or(|kind| ["full_attention", "mla_attention", "sink_full_attention"].contains(&kind))
@@ -83,7 +86,7 @@ impl Group {
 /// The owner of blocks, by adapter and salt: equal tokens in two scopes are different blocks.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Scope {
-    /// The number of an adapter, which vLLM keeps for older readers.
+    /// The number of an adapter, which vLLM still sends for older readers.
     pub lora_id: Option<i64>,
     /// The name of an adapter.
     pub lora_name: Option<String>,
@@ -107,14 +110,15 @@ impl Scope {
         self.lora_name.is_none() && self.cache_salt.is_none()
     }
 
-    /// What vLLM hashes beside the tokens of a block: the adapter in every block, the salt in the first.
+    /// The extra keys that vLLM hashes with a block's tokens: the adapter's name for every block,
+    /// and the salt for the first block.
     pub(crate) fn extra_keys(&self, is_first: bool) -> impl Iterator<Item = &str> {
         let salt = if is_first { self.cache_salt.as_deref() } else { None };
         self.lora_name.as_deref().into_iter().chain(salt)
     }
 }
 
-/// The storage medium of blocks, by the names of vLLM and SGLang.
+/// The storage medium of blocks, as vLLM and SGLang name them.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Medium {
     /// `GPU`: the device.
@@ -152,19 +156,19 @@ impl From<&str> for Medium {
     }
 }
 
-/// A value that was hashed with the tokens: an adapter's name, a salt, or the digest and place of
-/// an image.
+/// A value that was hashed with the tokens: an adapter's name, a salt, or the digest and position
+/// of an image.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ExtraKey {
     /// No value.
     Nil,
     /// True or false.
     Bool(bool),
-    /// A whole number below zero.
+    /// An integer below zero.
     Signed(i64),
-    /// A whole number.
+    /// An integer from zero on.
     Unsigned(u64),
-    /// A number.
+    /// A floating-point number.
     Float(f64),
     /// A text.
     Text(String),

@@ -1,4 +1,5 @@
-//! A worker's holdings out of batches that may come twice, late, or not at all. It does no input and output.
+//! Rebuilds a worker's holdings from batches that may arrive twice, late or never. Does no I/O:
+//! callers such as `Subscriber` feed it messages.
 
 use std::ops::Range;
 
@@ -11,13 +12,13 @@ use crate::{
 
 /// Reconstructs a worker's blocks from its batches, and detects missing batches.
 ///
-/// Feed it each message ([`receive`](Self::receive)) and do what the [`Verdict`] says.
-/// `Subscriber` does so over ZeroMQ; with another transport, do as it does:
+/// Pass each message to [`receive`](Self::receive) and act on the [`Verdict`]. `Subscriber` does
+/// this over ZeroMQ. With another transport, do the same:
 ///
-/// - [`Verdict::Gap`]: ask the publisher for the batches from the first missing one on, and feed them. If they are not
-///   to be had, ask for a snapshot ([`restore`](Self::restore)). Then feed the message again, after
-///   [`accept_gap`](Self::accept_gap) if neither helped.
-/// - [`Verdict::Restarted`]: the publisher began anew, and what it held is gone. Proceed as with a gap.
+/// - [`Verdict::Gap`]: request the batches from the first missing one on, and feed them. If the
+///   publisher no longer has them, request a snapshot ([`restore`](Self::restore)). Then feed the
+///   message again; if neither request helped, call [`accept_gap`](Self::accept_gap) first.
+/// - [`Verdict::Restarted`]: the publisher restarted and lost its blocks. Proceed as with a gap.
 ///
 /// # Examples
 ///
@@ -38,12 +39,12 @@ use crate::{
 #[derive(Default)]
 pub struct Follower {
     holdings: Holdings,
-    /// The number that comes next; `None` before the first batch.
+    /// The number of the next batch; `None` before the first.
     next: Option<u64>,
     epoch: Option<u64>,
     time: f64,
     is_incomplete: bool,
-    /// The number before which batches are known to be missing.
+    /// The first missing number of the gap that was counted last, so that each gap counts once.
     gap: Option<u64>,
     counts: Counts,
     watcher: Option<Watcher>,
@@ -57,7 +58,7 @@ type Watcher = Box<dyn FnMut(Update<'_>) + Send>;
 pub enum Verdict {
     /// The events were applied.
     Applied,
-    /// The batch was applied before.
+    /// The batch was already applied; it was ignored.
     Duplicate,
     /// Earlier batches are missing; the batch was not applied.
     Gap {
@@ -72,7 +73,7 @@ pub enum Verdict {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FollowError {
-    /// The message is not a batch. The message counts as lost; a snapshot makes the holdings whole.
+    /// The message is not a batch. It counts as lost; only a snapshot completes the holdings again.
     #[error("the message is not a batch: {0}")]
     Garbage(#[from] DecodeError),
     /// The worker cannot be followed with these settings.
@@ -80,7 +81,7 @@ pub enum FollowError {
     Refused(#[from] HoldError),
 }
 
-/// A change of a follower's holdings, for an index that is kept in step with them.
+/// A change of a follower's holdings, reported to a watcher that keeps an index of them.
 #[derive(Debug, Clone, Copy)]
 pub enum Update<'a> {
     /// An event was applied.
@@ -94,7 +95,7 @@ pub enum Update<'a> {
 pub struct Counts {
     /// Batches that were applied.
     pub batches: u64,
-    /// Events that were applied, those of snapshots included.
+    /// Events that were applied, including those of snapshots.
     pub events: u64,
     /// Events that were skipped
     /// ([`Decoded::skipped_events`](crate::wire::Decoded::skipped_events)).
@@ -129,7 +130,7 @@ impl Follower {
         Self { holdings: self.holdings.max_bytes(bytes), ..self }
     }
 
-    /// Calls `watcher` for everything that happens to the holdings, on the thread that feeds the follower.
+    /// Calls `watcher` for each change of the holdings, on the thread that feeds the follower.
     pub fn watched(self, watcher: impl FnMut(Update<'_>) + Send + 'static) -> Self {
         Self { watcher: Some(Box::new(watcher)), ..self }
     }
@@ -162,18 +163,20 @@ impl Follower {
 
     /// Processes a message, live or replayed.
     ///
-    /// A publisher has begun anew if its batch carries another [`epoch`](crate::Batch::epoch), or, where it carries
-    /// none, if a number that was there comes again with a later time.
+    /// A publisher has restarted if its batch carries another [`epoch`](crate::Batch::epoch). If it
+    /// never sent an epoch, it has restarted if an old number arrives again with a later time.
     ///
     /// # Errors
     ///
-    /// [`FollowError::Garbage`] for a payload that is no batch, [`FollowError::Refused`] for one that is refused; its
-    /// number is passed.
+    /// [`FollowError::Garbage`] if the payload is not a batch, [`FollowError::Refused`] if the
+    /// holdings refuse an event. Either way, if its number was the next one, the follower then
+    /// expects the number after it.
     pub fn receive(&mut self, seq: u64, payload: &[u8]) -> Result<Verdict, FollowError> {
         self.receive_decoded(seq, &wire::decode(payload))
     }
 
-    /// The same for a payload that was read before: reading takes time, in which others may look at the follower.
+    /// Processes a payload that the caller has decoded. Decoding takes time, so callers do it
+    /// before they lock the follower.
     pub(crate) fn receive_decoded(
         &mut self,
         seq: u64,
@@ -224,7 +227,7 @@ impl Follower {
             self.counts.gaps += u64::from(self.gap.replace(next) != Some(next));
             return Ok(Verdict::Gap { missing: next..seq });
         }
-        // The last number of all is left to a publisher that lies.
+        // Saturating: a false number from the publisher must not overflow.
         self.next = Some(next.saturating_add(1));
         self.time = batch.time;
         self.apply(&batch.events).inspect_err(|_| self.is_incomplete = true)?;
@@ -232,8 +235,8 @@ impl Follower {
         Ok(Verdict::Applied)
     }
 
-    /// Gives up the missing batches before `seq`. The holdings may then be too many or too few,
-    /// until a snapshot or a [`Cleared`](Event::Cleared).
+    /// Gives up the missing batches before `seq`. The holdings may then contain too many or too few
+    /// blocks, until a snapshot or a [`Cleared`](Event::Cleared).
     pub fn accept_gap(&mut self, seq: u64) {
         let next = self.next.unwrap_or(0);
         if seq > next {
@@ -243,17 +246,18 @@ impl Follower {
         }
     }
 
-    /// Replaces the holdings by a snapshot: everything that the worker held before batch `next`.
+    /// Replaces the holdings by a snapshot of everything that the worker held before batch `next`.
     ///
     /// # Errors
     ///
-    /// [`HoldError`], as [`Holdings::apply`]: then the holdings are a part of it.
+    /// [`HoldError`], as [`Holdings::apply`]. The holdings then contain only a part of the
+    /// snapshot.
     pub fn restore(&mut self, next: u64, epoch: Option<u64>, events: &[Event]) -> Result<(), HoldError> {
         self.forget();
         self.is_incomplete = true;
         self.apply(events)?;
         self.next = Some(next);
-        // Batches that are part of it may still come; none of them is a restart.
+        // Batches that the snapshot already covers may still arrive; none of them is a restart.
         self.time = f64::INFINITY;
         self.counts.restarts += u64::from(self.epoch.is_some() && epoch.is_some() && epoch != self.epoch);
         self.epoch = epoch.or(self.epoch);
@@ -265,7 +269,7 @@ impl Follower {
     fn apply(&mut self, events: &[Event]) -> Result<(), HoldError> {
         for event in events {
             self.holdings.apply(event)?;
-            // Whatever was missing before is not held any more.
+            // After a clear, missing batches no longer matter.
             self.is_incomplete &= *event != Event::Cleared;
             self.counts.events += 1;
             if let Some(watcher) = &mut self.watcher {

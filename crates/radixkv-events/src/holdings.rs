@@ -1,4 +1,4 @@
-//! What a worker holds, as its events say.
+//! The blocks that a worker holds, rebuilt from its events.
 
 use std::{
     collections::{HashMap, hash_map::Entry},
@@ -10,27 +10,28 @@ use crate::{
     hash::BlockHash,
 };
 
-/// Media that one worker may name.
+/// Maximum number of media that one worker may name (bits of [`Held::media`]).
 const MEDIA: usize = 16;
-/// Groups of layers that one worker may name.
+/// Maximum number of groups of layers that one worker may name.
 const GROUPS: usize = 64;
 
 /// A block, and the group of layers that it belongs to.
 type Key = (BlockHash, u32);
 
-/// The blocks that a worker holds: by name, with their tokens.
+/// The blocks that a worker holds, by name, with their tokens.
 ///
-/// Kept up by [`apply`](Self::apply). The first event says the block size, unless it is said before
-/// ([`with_block_size`](Self::with_block_size)); events of another are refused. Groups of layers that do not cover
-/// whole prefixes ([`Group::covers_prefixes`]) are left out. A block whose parent is not held is kept:
-/// [`tokens_to`](Self::tokens_to) says which blocks are reached from the start of a sequence.
+/// [`apply`](Self::apply) updates it. The block size is set by
+/// [`with_block_size`](Self::with_block_size) or else by the first event with tokens; events with
+/// another block size are refused. Groups of layers that do not cover whole prefixes
+/// ([`Group::covers_prefixes`]) are ignored. A block stays even if its parent is not held;
+/// [`tokens_to`](Self::tokens_to) returns `None` for it.
 #[derive(Debug, Clone, Default)]
 pub struct Holdings {
     block_size: Option<u32>,
     media: Vec<Medium>,
     groups: Vec<u32>,
     blocks: HashMap<Key, Held>,
-    /// What the blocks take, as [`Held::bytes`] counts it.
+    /// Memory of the blocks in bytes, as [`Held::bytes`] counts it.
     bytes: usize,
     max_bytes: Option<usize>,
 }
@@ -39,17 +40,18 @@ pub struct Holdings {
 #[derive(Debug, Clone, PartialEq)]
 struct Held {
     parent: Option<BlockHash>,
-    /// The tokens that the block alone covers; none if they were never said, and then the parent is not known either.
+    /// The block's own tokens. Empty if the publisher never sent them; then the parent is unknown
+    /// as well.
     tokens: Box<[Token]>,
-    /// A bit for each medium that it is in.
+    /// One bit for each medium that holds the block.
     media: u16,
     scope: Arc<Scope>,
     bigrams: bool,
 }
 
 impl Held {
-    /// Bytes that a block with so many tokens takes at most. A table that has just grown has two places for each entry; a
-    /// scope is counted with each of its blocks.
+    /// Maximum memory of a block with this many tokens, in bytes. A hash table that has just grown
+    /// has two slots for each entry; a shared scope is counted for each of its blocks.
     fn bytes_of(tokens: usize, scope: &Scope) -> usize {
         let texts = [&scope.lora_name, &scope.cache_salt].map(|text| text.as_ref().map_or(0, String::len));
         2 * size_of::<(Key, Self)>() + tokens * size_of::<Token>() + texts[0] + texts[1]
@@ -64,10 +66,11 @@ impl Held {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum HoldError {
-    /// The worker has another block size: follow a worker with this one, or set another.
+    /// The worker has another block size: follow a worker with the expected size, or expect
+    /// another.
     #[error("the worker has blocks of {got} tokens, {expected} expected")]
     BlockSize {
-        /// Tokens per block that are expected.
+        /// The expected tokens per block.
         expected: u32,
         /// Tokens per block of the event.
         got: u32,
@@ -81,7 +84,7 @@ pub enum HoldError {
     /// The worker's blocks exceed the memory limit: raise it, or follow a worker that holds less.
     #[error("the worker's blocks need more than {} MiB", max_bytes >> 20)]
     TooManyBlocks {
-        /// Bytes that the blocks may take ([`Holdings::max_bytes`]).
+        /// The limit in bytes ([`Holdings::max_bytes`]).
         max_bytes: usize,
     },
 }
@@ -92,7 +95,7 @@ impl Holdings {
         Self { block_size: Some(block_size), ..Self::default() }
     }
 
-    /// Refuses blocks that would take more memory than this. Default: no limit.
+    /// Limits the memory of the blocks, in bytes; blocks beyond it are refused. Default: no limit.
     pub fn max_bytes(self, bytes: usize) -> Self {
         Self { max_bytes: Some(bytes), ..self }
     }
@@ -101,7 +104,8 @@ impl Holdings {
     ///
     /// # Errors
     ///
-    /// [`HoldError`], for a block size other than that of the events before, or more than there is room for.
+    /// [`HoldError`], if the block size differs from that of earlier events, or if a limit is
+    /// exceeded.
     pub fn apply(&mut self, event: &Event) -> Result<(), HoldError> {
         match event {
             Event::Stored(stored) => self.store(stored)?,
@@ -122,7 +126,8 @@ impl Holdings {
         self.block_size
     }
 
-    /// Blocks that are held, in any medium. In models with several groups of layers, a block of each group counts.
+    /// The number of blocks that are held, in any medium. In models with several groups of layers,
+    /// each group's block counts.
     pub fn len(&self) -> usize {
         self.blocks.len()
     }
@@ -142,7 +147,7 @@ impl Holdings {
         self.blocks.keys().map(|(hash, _)| *hash)
     }
 
-    /// The number of blocks in each medium. A block counts in each medium that it is in.
+    /// The number of blocks in each medium. A block in several media counts in each.
     pub fn by_medium(&self) -> Vec<(Medium, usize)> {
         let mut blocks = vec![0; self.media.len()];
         for held in self.blocks.values() {
@@ -151,20 +156,20 @@ impl Holdings {
         self.media.iter().cloned().zip(blocks).collect()
     }
 
-    /// The number of blocks without a known path from the start of a sequence: a parent was never
-    /// stored or was removed before them, or tokens are unknown.
+    /// The number of blocks without a known path from the start of a sequence: an ancestor is not
+    /// held, or its tokens are unknown.
     pub fn unrooted(&self) -> usize {
         let mut rooted = HashMap::with_capacity(self.blocks.len());
         self.blocks.keys().filter(|key| !self.is_rooted(**key, &mut rooted)).count()
     }
 
-    /// The scope of a block, and all tokens from the start of its sequence to its end; `None` if a block on the way is
-    /// not held.
+    /// The scope of a block, and all tokens from the start of its sequence to the end of the block;
+    /// `None` if the block or an ancestor is not held, or if tokens are unknown.
     pub fn tokens_to(&self, hash: BlockHash) -> Option<(&Scope, Vec<Token>)> {
         let (mut blocks, mut next) = (Vec::new(), Some(hash));
         while let Some(hash) = next {
             let held = self.find(hash)?;
-            // A publisher can say that a block is its own ancestor, or nothing of its tokens.
+            // A publisher can claim that a block is its own ancestor, or send no tokens.
             if blocks.len() > self.blocks.len() || held.tokens.is_empty() {
                 return None;
             }
@@ -181,8 +186,8 @@ impl Holdings {
         Some((scope, tokens))
     }
 
-    /// Lists the holdings as events, parents before children; applied to empty holdings they give
-    /// the same.
+    /// Lists the holdings as events, parents before children. Applied to empty holdings, the events
+    /// give the same holdings.
     pub fn snapshot(&self) -> Vec<Event> {
         let mut children: HashMap<_, Vec<_>> = HashMap::new();
         let mut starts = Vec::new();
@@ -195,7 +200,7 @@ impl Holdings {
         let mut events = Vec::new();
         while let Some(start) = starts.pop() {
             let mut chain = vec![start];
-            // Each block is the child of one, so it is reached once; blocks in a circle are not reached.
+            // Each block has one parent, so it is reached once. Blocks in a cycle are not reached.
             let mut last = start;
             while let Some(next) = children.remove(&last) {
                 let (same, other): (Vec<_>, Vec<_>) = next.into_iter().partition(|key| self.is_alike(start, *key));
@@ -211,7 +216,7 @@ impl Holdings {
         events
     }
 
-    /// A block, of the first group that has it.
+    /// Finds a block in the first group that has it.
     fn find(&self, hash: BlockHash) -> Option<&Held> {
         self.groups.iter().find_map(|&group| self.blocks.get(&(hash, group)))
     }
@@ -279,10 +284,10 @@ impl Holdings {
         Ok(())
     }
 
-    /// Fails if the blocks of an event that are new have no room.
+    /// Fails if the new blocks of an event exceed the memory limit.
     fn check_room(&self, stored: &Stored, medium: &Medium) -> Result<(), HoldError> {
         let (group, are_said) = (stored.group.index.unwrap_or(0), !stored.tokens.is_empty());
-        // The tokens of pairs have one in common with those of the block before.
+        // A block of pairs stores one token more: the first token of the next block.
         let tokens = if are_said { stored.block_size as usize + usize::from(stored.bigrams) } else { 0 };
         let texts = self.media_bytes(medium);
         let block = Held::bytes_of(tokens, &stored.scope);
@@ -293,7 +298,7 @@ impl Holdings {
         room(stored.hashes.len()).or_else(|_| room(new()))
     }
 
-    /// Fails if there is no room for so many bytes more.
+    /// Fails if `more` bytes would exceed the memory limit.
     fn check_bytes(&self, more: usize) -> Result<(), HoldError> {
         match self.max_bytes {
             Some(max_bytes) if self.bytes.saturating_add(more) > max_bytes => {
@@ -303,7 +308,7 @@ impl Holdings {
         }
     }
 
-    /// Bytes of the names of all media, and of this one.
+    /// Bytes of the names of all known media and of `medium`.
     fn media_bytes(&self, medium: &Medium) -> usize {
         self.media.iter().chain([medium]).map(|medium| medium.name().len()).sum()
     }
@@ -325,7 +330,7 @@ impl Holdings {
             if let Some(&is_rooted) = known.get(&at) {
                 break is_rooted;
             }
-            // Until more is known, so that a circle ends.
+            // `false` until more is known, so that the walk ends in a cycle.
             known.insert(at, false);
             way.push(at);
             match self.blocks.get(&at) {
@@ -338,14 +343,14 @@ impl Holdings {
         is_rooted
     }
 
-    /// Whether two blocks may stand in one event.
+    /// Whether two blocks can be part of the same stored event.
     fn is_alike(&self, one: Key, other: Key) -> bool {
         let [one, other] = [&self.blocks[&one], &self.blocks[&other]];
         let kind = |held: &Held| (held.media, held.bigrams, held.tokens.is_empty());
         kind(one) == kind(other) && one.scope == other.scope
     }
 
-    /// A chain of blocks that are alike, as an event for each medium that they are in.
+    /// Makes stored events of a chain of alike blocks, one for each medium that holds them.
     fn stored_of(&self, chain: &[Key]) -> Vec<Event> {
         let first = &self.blocks[&chain[0]];
         let mut tokens: Vec<Token> = Vec::new();
@@ -368,7 +373,7 @@ impl Holdings {
     }
 }
 
-/// The bit that stands for a medium, of those that one worker named.
+/// The bit of a medium among those that one worker named; adds the medium if it is new.
 pub(crate) fn media_bit(media: &mut Vec<Medium>, medium: &Medium) -> Result<u16, HoldError> {
     let at = match media.iter().position(|known| known == medium) {
         Some(at) => at,

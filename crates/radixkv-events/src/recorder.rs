@@ -1,4 +1,4 @@
-//! Events from changes: blocks get their names, and batches their numbers.
+//! Turns changes into events: computes the names of blocks and the numbers of batches.
 
 use crate::{
     batch::{Batch, Numbered, new_epoch},
@@ -10,13 +10,13 @@ use crate::{
 
 /// Turns the changes of a cache into numbered batches of events.
 ///
-/// It keeps a hash, a scope and a depth for each block that is held, 44 bytes; so a removal is named without its
-/// tokens, and a store is hashed from its parent on. Stores that continue one another become one event, and a trim is
-/// one event.
+/// It keeps 44 bytes for each block that is held (hash, scope and depth). So a removal needs no
+/// tokens, and a store is hashed only from its parent on. Stores that continue each other are
+/// merged into one event; a trim is one event.
 ///
-/// What is recorded and not [taken](Self::take) yet is bounded: a batch that would hold more blocks than
-/// [`max_pending_blocks`](RecorderBuilder::max_pending_blocks) is lost as a whole, with its number, so that readers see
-/// a gap.
+/// Recorded events that were not [taken](Self::take) yet are bounded: a batch with more blocks than
+/// [`max_pending_blocks`](RecorderBuilder::max_pending_blocks) is dropped as a whole and its number
+/// is skipped, so that readers see a gap.
 ///
 /// # Examples
 ///
@@ -38,13 +38,13 @@ use crate::{
 pub struct Recorder {
     settings: RecorderBuilder,
     scopes: Scopes,
-    /// What is held in each tier, by block id.
+    /// The blocks that are held in each tier, by block id.
     tiers: Vec<Vec<Option<Slot>>>,
     pending: Vec<Event>,
     pending_blocks: usize,
     next: u64,
     lost_batches: u64,
-    /// What a block's hash is made of.
+    /// A reused buffer for the input of a block's hash.
     bytes: Vec<u8>,
 }
 
@@ -53,11 +53,11 @@ pub struct Recorder {
 struct Slot {
     link: Link,
     scope: u32,
-    /// Blocks before it in its sequence.
+    /// The number of blocks before it in its sequence.
     depth: u32,
 }
 
-/// Where blocks are stored.
+/// The place in a tier and a sequence where blocks are stored.
 #[derive(Debug, Clone, Copy)]
 struct Place<'a> {
     tier: Tier,
@@ -67,7 +67,7 @@ struct Place<'a> {
 }
 
 impl Place<'_> {
-    /// Tokens that blocks have behind their own.
+    /// The number of tokens that blocks need beyond their own.
     fn ahead(self) -> usize {
         usize::from(self.bigrams)
     }
@@ -85,7 +85,7 @@ pub struct RecorderBuilder {
 }
 
 impl RecorderBuilder {
-    /// The names of the tiers on the wire. Default: the GPU alone.
+    /// Sets the names of the tiers on the wire. Default: one tier, the GPU.
     pub fn media(self, media: Vec<Medium>) -> Self {
         Self { media, ..self }
     }
@@ -95,18 +95,18 @@ impl RecorderBuilder {
         Self { rank: Some(rank), ..self }
     }
 
-    /// Sets the publisher's epoch. Default: a number of its own.
+    /// Sets the publisher's epoch. Default: a random number.
     pub fn epoch(self, epoch: u64) -> Self {
         Self { epoch, ..self }
     }
 
-    /// Limits the blocks that may be recorded before [`take`](Recorder::take) takes them. Default:
+    /// Limits the blocks in events that [`take`](Recorder::take) has not taken yet. Default:
     /// 65,536.
     pub fn max_pending_blocks(self, max_pending_blocks: usize) -> Self {
         Self { max_pending_blocks, ..self }
     }
 
-    /// Builds the recorder, for a cache that is empty.
+    /// Builds a recorder for an empty cache.
     pub fn build(self) -> Recorder {
         let tiers = vec![Vec::new(); self.media.len()];
         Recorder {
@@ -123,7 +123,7 @@ impl RecorderBuilder {
 }
 
 impl Recorder {
-    /// Settings for blocks of `block_size` tokens, named by `scheme`.
+    /// Configures a recorder of blocks of `block_size` tokens, named by `scheme`.
     ///
     /// # Panics
     ///
@@ -134,11 +134,11 @@ impl Recorder {
         RecorderBuilder { block_size, scheme, media, rank: None, epoch: new_epoch(), max_pending_blocks: 1 << 16 }
     }
 
-    /// Records a change. Hashes the blocks that were stored.
+    /// Records a change. Hashes the blocks of a [`Change::Stored`].
     ///
     /// # Errors
     ///
-    /// [`ChangeError`], if the change does not go with those before it.
+    /// [`ChangeError`], if the change contradicts earlier changes. It then has no effect.
     pub fn record(&mut self, change: &Change<'_>) -> Result<(), ChangeError> {
         match *change {
             Change::Stored { tier, scope, parent, blocks, tokens, bigrams } => {
@@ -177,7 +177,7 @@ impl Recorder {
         Batch { time, events, rank: self.settings.rank, epoch: Some(self.settings.epoch) }
     }
 
-    /// Everything that is pending as the batch of this number, which may have no events.
+    /// Takes all pending events as the batch with this number, even if there are none.
     #[cfg(feature = "cache")]
     pub(crate) fn take_as(&mut self, seq: u64, time: f64) -> Numbered {
         self.next = seq;
@@ -187,7 +187,7 @@ impl Recorder {
         })
     }
 
-    /// Begins anew, as with a cache that holds nothing; what is pending is not told.
+    /// Resets the recorder to an empty cache, and drops pending events. The numbering continues.
     #[cfg(feature = "cache")]
     pub(crate) fn forget(&mut self) {
         let next = self.next;
@@ -205,12 +205,12 @@ impl Recorder {
         self.settings.epoch
     }
 
-    /// Blocks in events that were not yet taken.
+    /// The number of blocks in events that were not taken yet.
     pub fn pending_blocks(&self) -> usize {
         self.pending_blocks
     }
 
-    /// Batches that were dropped because they were not taken in time.
+    /// Batches that were dropped because too many blocks were pending.
     pub fn lost_batches(&self) -> u64 {
         self.lost_batches
     }
@@ -281,7 +281,7 @@ impl Recorder {
         }
         if let Some(Event::Stored(stored)) = self.pending.last_mut() {
             stored.hashes.append(&mut hashes);
-            // Blocks of pairs begin with the token that the blocks before them end with.
+            // Blocks of pairs begin with the last token of the blocks before them.
             let shared = if stored.tokens.is_empty() { 0 } else { ahead };
             stored.tokens.extend_from_slice(&tokens[shared..]);
             if let (Some(all), Some(keys)) = (&mut stored.extra_keys, extra_keys) {
@@ -291,7 +291,8 @@ impl Recorder {
         self.count(blocks.len());
     }
 
-    /// Whether blocks after `parent`, which are of its scope, belong into the last event.
+    /// Whether blocks that follow `parent` can be appended to the last event. The caller has
+    /// checked that they have the parent's scope.
     fn continues(&self, parent: Option<BlockHash>, medium: Option<&Medium>) -> bool {
         matches!(self.pending.last(), Some(Event::Stored(last))
             if parent.is_some()
@@ -324,7 +325,8 @@ impl Recorder {
         }
     }
 
-    /// Removes the blocks of a scope, the deepest first: on the wire only everything can be cleared.
+    /// Removes the blocks of a scope, the deepest first. The wire format has no event that clears
+    /// one scope.
     fn clear(&mut self, scope: &Scope, bigrams: bool) {
         let Some(number) = self.scopes.find(scope, bigrams) else { return };
         for tier in 0..self.tiers.len() {
@@ -342,7 +344,7 @@ impl Recorder {
         self.count(blocks);
     }
 
-    /// Counts blocks of the next batch, and loses the batch if there are too many.
+    /// Counts blocks of the next batch, and drops the batch if there are too many.
     fn count(&mut self, blocks: usize) {
         self.pending_blocks += blocks;
         if self.pending_blocks > self.settings.max_pending_blocks {
@@ -354,14 +356,14 @@ impl Recorder {
     }
 }
 
-/// The pairs of neighbours among tokens, one after the other: what SGLang hashes of a block of pairs.
+/// Lists all pairs of neighbouring tokens one after the other, as SGLang hashes a block of pairs.
 fn pairs_of<'a>(tokens: &[Token], pairs: &'a mut Vec<Token>) -> &'a [Token] {
     pairs.clear();
     pairs.extend(tokens.windows(2).flatten());
     pairs
 }
 
-/// What vLLM says of each block beside its tokens; `None` where a scope says nothing.
+/// The extra keys that vLLM sends for each block; `None` for a plain scope.
 fn extra_keys(scope: &Scope, is_first: bool, blocks: usize) -> Option<Vec<Option<Vec<ExtraKey>>>> {
     let of_block = |at: usize| {
         let keys: Vec<_> = scope.extra_keys(is_first && at == 0).map(|key| ExtraKey::Text(key.to_owned())).collect();

@@ -1,19 +1,20 @@
-//! The scopes that have blocks, by number: for each scope one number for blocks of tokens, and one for blocks of pairs.
+//! Short numbers for scopes, so that the recorder stores four bytes for each block. A scope has one
+//! number for its blocks of tokens, and another for its blocks of pairs.
 
 use std::collections::HashMap;
 
 use crate::event::Scope;
 
-/// Numbers for scopes, kept as long as a scope has blocks.
+/// Numbers for scopes. A scope has a number as long as it has blocks.
 #[derive(Debug, Default)]
 pub(crate) struct Scopes {
-    /// Of blocks of tokens, and of blocks of pairs.
+    /// By kind of block: tokens, pairs.
     numbers: [HashMap<Scope, u32>; 2],
     held: Vec<Option<Holder>>,
     free: Vec<u32>,
 }
 
-/// What a number stands for.
+/// The scope and kind of blocks that a number stands for.
 #[derive(Debug)]
 struct Holder {
     scope: Scope,
@@ -22,7 +23,7 @@ struct Holder {
 }
 
 impl Scopes {
-    /// Counts blocks of a scope, and returns its number.
+    /// Adds to the block count of a scope, and returns the scope's number.
     pub(crate) fn hold(&mut self, scope: &Scope, bigrams: bool, blocks: usize) -> u32 {
         let number = self.find(scope, bigrams).unwrap_or_else(|| self.add(scope, bigrams));
         if let Some(holder) = &mut self.held[number as usize] {
@@ -31,7 +32,7 @@ impl Scopes {
         number
     }
 
-    /// Counts a block of a scope off; a scope without blocks loses its number.
+    /// Subtracts one from the block count of a scope. At zero, the number becomes free.
     pub(crate) fn release(&mut self, number: u32) {
         let place = &mut self.held[number as usize];
         let Some(holder) = place else { return };

@@ -1,4 +1,4 @@
-//! Which worker holds how many blocks of a prompt.
+//! An index of several workers' blocks, for routers: how many blocks of a prompt each worker holds.
 
 use std::collections::HashMap;
 
@@ -11,16 +11,16 @@ use crate::{
     holdings::{HoldError, media_bit},
 };
 
-/// Blocks of one sequence: longer ones are not taken over.
+/// Maximum number of blocks in a sequence; longer ones are left out of the index.
 const LONGEST: u32 = 1 << 20;
 
 /// An index of the blocks of several workers: for a prompt, how many of its first blocks each
 /// worker holds.
 ///
-/// The index is [`smg-radix-tree`](https://docs.rs/smg-radix-tree): what several workers hold is kept once. It compares
-/// hashes of 64 bits of each block's tokens, so an answer is right but for collisions, which send a request to a worse
-/// worker and do no other harm. A block counts in whatever medium it is; of the groups of layers the first that covers
-/// whole prefixes counts. Blocks of pairs ([`Stored::bigrams`]) are left out.
+/// The index is [`smg-radix-tree`](https://docs.rs/smg-radix-tree), which stores blocks that
+/// several workers hold once. It compares 64-bit hashes of each block's tokens. A collision can
+/// only send a request to a worse worker. A block counts in any medium. Only the first group of
+/// layers that covers whole prefixes counts. Blocks of pairs ([`Stored::bigrams`]) are left out.
 ///
 /// # Examples
 ///
@@ -51,7 +51,7 @@ struct Holder {
     media: Vec<Medium>,
     /// The group of layers whose blocks count: the first that covers whole prefixes.
     group: Option<u32>,
-    /// Its blocks, and the media that each is in.
+    /// Its blocks, with one bit for each medium that holds the block.
     blocks: HashMap<BlockKey, u16>,
     left_out: u64,
 }
@@ -103,8 +103,8 @@ impl Workers {
         }
     }
 
-    /// The number of first whole blocks of a prompt that each worker holds, best worker first,
-    /// without workers that hold none.
+    /// For each worker, the number of whole blocks that it holds from the start of a prompt. The
+    /// best worker is first; workers without such blocks are omitted.
     pub fn matches(&mut self, scope: &Scope, tokens: &[Token]) -> Vec<(String, usize)> {
         let contents: Vec<_> = contents(scope, true, tokens, self.block_size).collect();
         self.tree.overlap(&contents, &mut self.scratch, &mut self.overlaps);
@@ -122,8 +122,8 @@ impl Workers {
         self.holders.get(worker).map_or(0, |holder| self.tree.holder_blocks(holder.id))
     }
 
-    /// The number of a worker's blocks that the index leaves out: their parents or tokens are
-    /// unknown, they are pairs, or their sequence is longer than 2^20 blocks.
+    /// The number of a worker's stored blocks that the index left out so far: their parents or
+    /// tokens are unknown, they hold pairs, or their sequence is longer than 2^20 blocks.
     pub fn left_out(&self, worker: &str) -> u64 {
         self.holders.get(worker).map_or(0, |holder| holder.left_out)
     }
@@ -138,7 +138,7 @@ impl Holder {
         let bit = media_bit(&mut self.media, stored.medium.as_ref().unwrap_or(&Medium::Gpu))?;
         let keys = stored.hashes.iter().map(|hash| hash.bits());
         if stored.tokens.is_empty() {
-            // Known blocks in one more place; of others nobody knows what they hold.
+            // Known blocks are now in one more medium. The tokens of other blocks are unknown.
             for key in keys {
                 match self.blocks.get_mut(&key) {
                     Some(media) => *media |= bit,
@@ -183,7 +183,8 @@ impl Holder {
     }
 }
 
-/// What the whole blocks of a sequence are compared by. The scope is part of the first block, and so of every path.
+/// The hashes by which the index compares whole blocks. The scope is hashed into the first block
+/// only; every path begins there.
 fn contents(scope: &Scope, from_start: bool, tokens: &[Token], block_size: usize) -> impl Iterator<Item = ContentHash> {
     let mut bytes = Vec::new();
     tokens.chunks_exact(block_size).enumerate().map(move |(at, block)| {

@@ -37,7 +37,9 @@ fn gaps_and_duplicates_are_told_apart() {
     assert!(!follower.is_complete());
 }
 
-/// Another epoch is a restart, whatever the number; without epochs a number that comes again later is one.
+/// Another epoch is a restart, whatever the number; without epochs a number that comes again later
+/// is one.
+// Holds: WE11.
 #[test]
 fn restarts_are_no_gaps() {
     for (first, second) in [(Some(1), Some(2)), (None, None)] {
@@ -55,7 +57,8 @@ fn restarts_are_no_gaps() {
     assert_eq!(follower.take(&batch(1, 6.0, Some(2))), Ok(Verdict::Gap { missing: 0..1 }));
 }
 
-/// Batches that a snapshot has already are no restart, though they come after it: also where no epoch says so.
+/// Batches that a snapshot has already are no restart, though they come after it: also where no
+/// epoch says so.
 #[test]
 fn batches_before_a_snapshot_are_duplicates() {
     for epoch in [Some(1), None] {
@@ -90,7 +93,8 @@ fn another_block_size_is_refused_with_both_numbers() {
     }
 }
 
-/// A block is held as long as it is in a medium; groups of layers are apart; a removal without a medium is from all.
+/// A block is held as long as it is in a medium; groups of layers are apart; a removal without a
+/// medium is from all.
 #[test]
 fn media_and_groups_are_kept_apart() {
     let stored = |medium: Medium, group: Option<u32>| {
@@ -116,8 +120,9 @@ fn media_and_groups_are_kept_apart() {
     assert_eq!(apply(removed(None, Some(1))), (0, vec![0, 0]));
 }
 
-/// vLLM says no tokens of what it copied to the host: known blocks are in one more place, others are held by name alone
-/// until their tokens are said.
+/// vLLM says no tokens of what it copied to the host: known blocks are in one more place, others
+/// are held by name alone until their tokens are said.
+// Holds: WE16.
 #[test]
 fn blocks_without_tokens_are_held_by_name() {
     let nameless = |hash: u64| {
@@ -142,6 +147,7 @@ fn blocks_without_tokens_are_held_by_name() {
 }
 
 /// Layers with a window say nothing of whole prefixes, whatever their block size is.
+// Holds: WE16.
 #[test]
 fn groups_with_a_window_are_left_out() {
     let mut holdings = Holdings::with_block_size(2);
@@ -163,7 +169,8 @@ fn circles_end() {
     assert_eq!(holdings.snapshot().len(), 1);
 }
 
-/// Numbers as large as they can be, jumping forth and back, from lives that change: every one has a verdict.
+/// Numbers as large as they can be, jumping forth and back, from lives that change: every one has a
+/// verdict.
 #[test]
 fn numbers_of_any_size_have_a_verdict() {
     let mut random = fastrand::Rng::with_seed(9);
@@ -203,8 +210,9 @@ fn a_snapshot_that_is_refused_is_not_complete() {
     assert!(follower.is_complete());
 }
 
-/// Whatever blocks come and go, they take the memory that is counted: what is full once is full again after everything
-/// was removed and stored again, and no sooner.
+/// Whatever blocks come and go, they take the memory that is counted: what is full once is full
+/// again after everything was removed and stored again, and no sooner.
+// Holds: WE14.
 #[test]
 fn memory_is_bounded_and_given_back() {
     let stored = |from: u64, count: u64, tokens: bool| {

@@ -1,5 +1,5 @@
-//! Names of blocks are those that independent producers make: `vectors.json` with Python's xxhash, `hashes.json` with
-//! cbor2 and hashlib (`peers/goldens.py`).
+//! Names of blocks are those that independent producers make: `vectors.json` with Python's xxhash,
+//! `hashes.json` with cbor2 and hashlib (`peers/goldens.py`).
 
 use radixkv_events::{BlockHash, Digest, HashScheme, Scope};
 use serde_json::Value;
@@ -17,6 +17,7 @@ fn signed(list: &Value) -> Vec<BlockHash> {
     list.as_array().unwrap().iter().map(|hash| BlockHash::from_signed(hash.as_i64().unwrap())).collect()
 }
 
+// Holds: WE3.
 #[test]
 fn sha256_cbor_is_that_of_cbor2_and_hashlib() {
     let golden = read(include_str!("hashes.json"));
@@ -34,6 +35,7 @@ fn sha256_cbor_is_that_of_cbor2_and_hashlib() {
     }
 }
 
+// Holds: WE3.
 #[test]
 fn sglangs_chain_is_that_of_hashlib() {
     let golden = read(include_str!("hashes.json"));
@@ -46,6 +48,7 @@ fn sglangs_chain_is_that_of_hashlib() {
     assert_eq!(chain, signed(&golden["sglang_sha256_chain_int64"]));
 }
 
+// Holds: WE3.
 #[test]
 fn chains_of_64_bits_are_those_of_xxhash() {
     let golden = read(include_str!("vectors.json"));
@@ -55,8 +58,9 @@ fn chains_of_64_bits_are_those_of_xxhash() {
     assert_eq!(HashScheme::xxh3().chain(&Scope::default(), &tokens, block_size), rolling);
 }
 
-/// In every scheme, scopes that differ share no name. In vLLM's the first block of a salt has the name of the first
-/// block of an adapter that is called the same.
+/// In every scheme, scopes that differ share no name. In vLLM's the first block of a salt has the
+/// name of the first block of an adapter that is called the same.
+// Holds: WE3.
 #[test]
 fn scopes_share_no_names() {
     let tokens: Vec<u32> = (0..12).collect();

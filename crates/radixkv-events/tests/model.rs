@@ -1,4 +1,5 @@
-//! The event log against a model of what a cache holds: random stores, trims, moves between tiers and clears.
+//! The event log against a model of what a cache holds: random stores, trims, moves between tiers
+//! and clears.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -92,7 +93,8 @@ impl Run {
         }
     }
 
-    /// Stores a path of a few tokens, so that paths share their beginnings; what is held is not stored again.
+    /// Stores a path of a few tokens, so that paths share their beginnings; what is held is not
+    /// stored again.
     fn store(&mut self) {
         let scope = self.random.choice(self.scopes.clone()).unwrap();
         let blocks = self.random.usize(1..6);
@@ -168,7 +170,9 @@ impl Run {
     }
 }
 
-/// Applying the log to nothing gives the blocks of the model at every 1,000th event, and a snapshot gives them at once.
+/// Applying the log to nothing gives the blocks of the model at every 1,000th event, and a snapshot
+/// gives them at once.
+// Holds: WE4.
 #[test]
 fn the_log_rebuilds_what_is_held_at_every_thousandth_event() {
     for (seed, scheme) in
@@ -202,7 +206,8 @@ fn the_log_rebuilds_what_is_held_at_every_thousandth_event() {
     }
 }
 
-/// Applied to nothing, a snapshot gives the same, and no block comes before the block that it continues.
+/// Applied to nothing, a snapshot gives the same, and no block comes before the block that it
+/// continues.
 fn check_snapshot(holdings: &Holdings, expected: &HashSet<Path>) {
     let mut again = Holdings::default();
     for event in holdings.snapshot() {
@@ -221,6 +226,7 @@ fn check_snapshot(holdings: &Holdings, expected: &HashSet<Path>) {
 }
 
 /// Whatever batches are lost, the follower says so, and a snapshot makes it whole.
+// Holds: WE11.
 #[test]
 fn lost_batches_are_noticed() {
     let mut run = Run::new(9, HashScheme::xxh3());

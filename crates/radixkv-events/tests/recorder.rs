@@ -14,6 +14,7 @@ fn events(recorder: &mut Recorder) -> Vec<Event> {
     recorder.take(0.0).map(|numbered| numbered.batch.events).unwrap_or_default()
 }
 
+// Holds: WE10.
 #[test]
 fn stores_that_continue_one_another_are_one_event() {
     let (mut recorder, plain, salt) = (recorder(), Scope::default(), Scope::salted("s"));
@@ -38,6 +39,7 @@ fn stores_that_continue_one_another_are_one_event() {
     let Event::Stored(Stored { extra_keys: None, .. }) = &events[0] else { panic!("no extra keys without a scope") };
 }
 
+// Holds: WE10.
 #[test]
 fn a_trim_is_one_event_from_the_end_on() {
     let (mut recorder, plain) = (recorder(), Scope::default());

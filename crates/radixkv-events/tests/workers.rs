@@ -1,4 +1,5 @@
-//! Which worker holds how many blocks of a prompt: the index against what each worker's holdings say.
+//! Which worker holds how many blocks of a prompt: the index against what each worker's holdings
+//! say.
 
 use std::collections::HashSet;
 
@@ -17,6 +18,7 @@ fn counted(holdings: &Holdings, scope: &Scope, prompt: &[Token]) -> usize {
 }
 
 /// Three workers that store and lose random paths.
+// Holds: WE18.
 #[test]
 fn the_index_answers_as_the_holdings_do() {
     let mut random = fastrand::Rng::with_seed(4);
@@ -77,7 +79,8 @@ fn what_cannot_be_placed_is_counted_and_other_block_sizes_are_refused() {
 
     let mut index = Workers::new(BLOCK_SIZE);
     let Event::Stored(stored) = event else { panic!("{event:?}") };
-    // The same block on the host, which is said without tokens, and then not on the device any more.
+    // The same block on the host, which is said without tokens, and then not on the device any
+    // more.
     let (hashes, on_host) = (stored.hashes.clone(), Some(Medium::Cpu));
     let copied = Stored { hashes: hashes.clone(), block_size: 64, medium: on_host, ..Stored::default() };
     let removed = Removed { hashes, medium: Some(Medium::Gpu), ..Removed::default() };
@@ -91,8 +94,9 @@ fn what_cannot_be_placed_is_counted_and_other_block_sizes_are_refused() {
     assert_eq!((index.left_out("one"), index.blocks("one")), (1, 0));
 }
 
-/// A publisher may say anything: that a block is its own ancestor, that one block has several parents, tokens and places. The index and
-/// the holdings go on, and the worker beside it is answered for as before.
+/// A publisher may say anything: that a block is its own ancestor, that one block has several
+/// parents, tokens and places. The index and the holdings go on, and the worker beside it is
+/// answered for as before.
 #[test]
 fn a_worker_that_lies_harms_itself_alone() {
     let mut random = fastrand::Rng::with_seed(12);

@@ -1,15 +1,18 @@
-//! How fast blocks move between two tiers, beside `memcpy` in the same process, and what lookups pay while they move.
+//! How fast blocks move between two tiers, beside `memcpy` in the same process, and what lookups
+//! pay while they move.
 //!
-//! Blocks of 64 KiB and 16 tokens, prompts of 128 blocks, 2,048 blocks on the device and 4,096 in the host, exclusive: each prompt
-//! was evicted from the device when it comes again, so serving it moves 128 blocks down and 128 up. `memcpy` copies as many
-//! blocks of the same size between memory of the same sizes. Prompt after prompt the two alternate, so that both meet the same load
-//! of the machine. The ratio is taken for each pair; printed are the median and the spread, from the 10th to the 90th percentile,
-//! with the processor, the load of the machine and the command.
+//! Blocks of 64 KiB and 16 tokens, prompts of 128 blocks, 2,048 blocks on the device and 4,096 in
+//! the host, exclusive: each prompt was evicted from the device when it comes again, so serving it
+//! moves 128 blocks down and 128 up. `memcpy` copies as many blocks of the same size between memory
+//! of the same sizes. Prompt after prompt the two alternate, so that both meet the same load of the
+//! machine. The ratio is taken for each pair; printed are the median and the spread, from the 10th
+//! to the 90th percentile, with the processor, the load of the machine and the command.
 //!
-//! Lookups: the time of each `match_prefix` of a prompt of 128 blocks that stays on the device, on a thread of its own, with
-//! and without another thread that moves blocks.
+//! Lookups: the time of each `match_prefix` of a prompt of 128 blocks that stays on the device, on
+//! a thread of its own, with and without another thread that moves blocks.
 //!
-//! Requests that the device answers: the time of `acquire`, over the tiers and by the cache's own session in turn.
+//! Requests that the device answers: the time of `acquire`, over the tiers and by the cache's own
+//! session in turn.
 
 use std::{
     hint::black_box,

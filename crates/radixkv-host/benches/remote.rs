@@ -1,13 +1,17 @@
-//! What lookups and requests pay for remote tiers below the host: tiers that work, that fail, that fall silent, and none.
+//! What lookups and requests pay for remote tiers below the host: tiers that work, that fail, that
+//! fall silent, and none.
 //!
-//! Blocks of 16 KiB and 16 tokens, prompts of 64 blocks, 256 blocks on the device, 1,024 in the host, a store in memory with all that left.
-//! Prompts come at random, so most of a prompt is below the device; requests do not wait for remote tiers. Timed are
-//! `match_prefix`, which asks them, and `begin`, which evicts, offloads and onboards. Kinds of tiers take turns, in rounds, so that they
-//! meet the same load of the machine.
+//! Blocks of 16 KiB and 16 tokens, prompts of 64 blocks, 256 blocks on the device, 1,024 in the
+//! host, a store in memory with all that left. Prompts come at random, so most of a prompt is below
+//! the device; requests do not wait for remote tiers. Timed are `match_prefix`, which asks them,
+//! and `begin`, which evicts, offloads and onboards. Kinds of tiers take turns, in rounds, so that
+//! they meet the same load of the machine.
 //!
-//! On Linux the time of a call is also told apart: what the thread computed, what it waited for a processor although it could have run,
-//! and what it slept: for a lock, or for a page of memory that another thread was given first. A tier that fails may make a call compute
-//! or sleep longer; that others have the processor is no fault of its. A wait between two clocks counts as one for a processor.
+//! On Linux the time of a call is also told apart: what the thread computed, what it waited for a
+//! processor although it could have run, and what it slept: for a lock, or for a page of memory
+//! that another thread was given first. A tier that fails may make a call compute or sleep longer;
+//! that others have the processor is no fault of its. A wait between two clocks counts as one for a
+//! processor.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -163,7 +167,8 @@ impl Clocks {
         let rustix::time::Timespec { tv_sec, tv_nsec } =
             rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
         let computed = Duration::new(tv_sec as u64, tv_nsec as u32);
-        // Nanoseconds on a processor, and nanoseconds waited for one; nothing where the system does not say.
+        // Nanoseconds on a processor, and nanoseconds waited for one; nothing where the system does
+        // not say.
         let said = fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
         let queued = said.split_whitespace().nth(1).and_then(|queued| queued.parse().ok()).unwrap_or(0);
         Self { wall: Instant::now(), computed, queued: Duration::from_nanos(queued) }
@@ -229,7 +234,8 @@ impl World {
     }
 }
 
-/// The median, the 99th percentile and the longest of times; and of the parts of all calls the longest.
+/// The median, the 99th percentile and the longest of times; and of the parts of all calls the
+/// longest.
 fn spread(calls: &[Took]) -> String {
     let mut times: Vec<Duration> = calls.iter().map(|call| call.wall).collect();
     times.sort();

@@ -1,4 +1,5 @@
-//! Which blocks come to the tier: all, or those that come for the second time.
+//! Admission: whether the tier stores all offered blocks, or those offered for the second time.
+//! `offload` asks for each block.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -17,31 +18,31 @@ pub enum Admission {
     /// Stores every block that a cache evicts or writes through.
     #[default]
     All,
-    /// Stores a block when it is offered for the second time, so that blocks used once take no
-    /// room, also not in remote tiers. Of what was brought once a hash is remembered.
+    /// Stores a block when it is offered for the second time, so that blocks used only once take no
+    /// room, neither here nor in remote tiers. After the first offer only a hash is remembered.
     SecondTouch {
-        /// Blocks remembered, of some 40 bytes each; the oldest are forgotten.
+        /// How many blocks are remembered, at about 40 bytes each; the oldest are forgotten.
         remembered: usize,
     },
 }
 
-/// What was brought once.
+/// The hashes of blocks that were offered once.
 ///
-/// Two blocks of one hash cost a copy or save none: no lookup goes by it.
+/// A collision of two hashes only admits a block at its first offer: no lookup uses them.
 #[derive(Debug)]
 pub(crate) struct Remembered {
     most: usize,
-    /// Which offload brought each.
+    /// The offload that offered each block first.
     brought_by: HashMap<u64, u64>,
     order: VecDeque<u64>,
 }
 
-/// Makes hashes of blocks.
+/// Computes the hashes of blocks.
 #[derive(Debug, Default)]
 pub(crate) struct Fingerprints(RandomState);
 
 impl Admission {
-    /// The memory that it needs.
+    /// The memory that the policy needs.
     pub(crate) fn memory(self) -> Option<Remembered> {
         match self {
             Self::All => None,
@@ -53,7 +54,8 @@ impl Admission {
 }
 
 impl Fingerprints {
-    /// Of each of those blocks of a sequence: of its namespace and all tokens up to its end.
+    /// The hashes of the given blocks of a sequence: each of the namespace and all tokens up to the
+    /// block's end.
     pub(crate) fn of(
         &self,
         namespace: &NamespaceName,
@@ -75,7 +77,7 @@ impl Fingerprints {
 }
 
 impl Remembered {
-    /// Whether an offload before this one brought the block; it is remembered from now on.
+    /// Whether an earlier offload offered the block; if it is new, remembers it.
     pub(crate) fn was_brought(&mut self, fingerprint: u64, offload: u64) -> bool {
         if let Some(&by) = self.brought_by.get(&fingerprint) {
             return by != offload;

@@ -40,7 +40,7 @@ pub enum HostBuildError {
     /// The capacity exceeds the block ids of `u32`: use larger blocks.
     #[error("{blocks} host blocks requested, block ids can name {}: use larger blocks", HostBlock::MAX)]
     TooManyBlocks {
-        /// Blocks of the capacity and of staging.
+        /// Blocks of the capacity plus staging.
         blocks: usize,
     },
     /// The given memory is too small: give more memory, or use fewer blocks.
@@ -48,22 +48,22 @@ pub enum HostBuildError {
         "{blocks} host blocks of {block_bytes} bytes need {needed} bytes, the memory has {given}: use fewer blocks"
     )]
     TooLittleMemory {
-        /// Blocks of the capacity and of staging.
+        /// Blocks of the capacity plus staging.
         blocks: usize,
-        /// Bytes of each.
+        /// Bytes of each block.
         block_bytes: usize,
-        /// Bytes that they need; `usize::MAX` if that is more than a number can say.
+        /// Bytes that they need; `usize::MAX` if the number overflows.
         needed: usize,
-        /// Bytes that were given.
+        /// Bytes of the given memory.
         given: usize,
     },
     /// The system cannot allocate the memory: use fewer blocks, or give memory.
     #[error("allocating {bytes} bytes for the host tier failed: use fewer blocks")]
     NoMemory {
-        /// Bytes of all blocks; `usize::MAX` if that is more than a number can say.
+        /// Bytes of all blocks; `usize::MAX` if the number overflows.
         bytes: usize,
     },
-    /// A remote tier has another block layout than the host tier: open both with one layout.
+    /// A remote tier has a different block layout than the host tier: open both with one layout.
     #[error("the host tier's {field} is {host}, remote tier {number} has {remote}: open both with one layout")]
     RemoteLayout {
         /// Which remote tier, counted from 0.
@@ -89,7 +89,8 @@ pub enum HostBuildError {
 impl HostTier {
     /// Configures a tier of `capacity_blocks` blocks of `block_size` tokens each.
     ///
-    /// The block size may be 1, and need not be that of the caches over the tier: one must be a multiple of the other.
+    /// The block size may be 1, and may differ from that of the caches over the tier if one is a
+    /// multiple of the other.
     pub fn builder(block_size: usize, capacity_blocks: usize) -> HostBuilder {
         HostBuilder {
             block_size,
@@ -105,19 +106,19 @@ impl HostTier {
 }
 
 impl HostBuilder {
-    /// Gives each block `block_bytes` bytes of new memory. Default: none, and the tier only counts.
+    /// Allocates `block_bytes` bytes for each block. Default: 0, and the tier only counts.
     pub fn block_bytes(self, block_bytes: usize) -> Self {
         Self { block_bytes, memory: None, ..self }
     }
 
-    /// Puts the blocks, of `block_bytes` bytes each, into `memory`: block `i` at `i * block_bytes`.
+    /// Stores the blocks, of `block_bytes` bytes each, in `memory`: block `i` at `i * block_bytes`.
     pub fn memory(self, block_bytes: usize, memory: Memory) -> Self {
         Self { block_bytes, memory: Some(memory), ..self }
     }
 
-    /// Adds blocks beyond the capacity for copies in flight: pinned blocks do not count for the
-    /// capacity, so blocks that leave a tier make room for blocks that arrive while both are being
-    /// copied. They need memory too. Default: 0, and what is pinned takes room from the rest.
+    /// Adds blocks beyond the capacity for copies in flight. Pinned blocks do not count towards the
+    /// capacity, so arriving blocks can use the room of leaving blocks while both are being copied.
+    /// Staging blocks need memory as well. Default: 0, and pinned blocks take room from the others.
     pub fn staging(self, staging_blocks: usize) -> Self {
         Self { staging: staging_blocks, ..self }
     }
@@ -127,19 +128,20 @@ impl HostBuilder {
         Self { admission, ..self }
     }
 
-    /// Sets how long a block can be found after it was stored, in every namespace without a time of
-    /// its own ([`HostTier::set_time_to_live`]). Default: as long as there is room.
+    /// Sets how long a block can be found after it was stored, in every namespace without its own
+    /// time ([`HostTier::set_time_to_live`]). Default: as long as there is room.
     pub fn time_to_live(self, time_to_live: Duration) -> Self {
         Self { time_to_live: Some(time_to_live), ..self }
     }
 
     /// Attaches a remote tier below: evicted host blocks are stored there, and a later
     /// [`HostTier::fetch`], which every lookup of a [`TieredCache`](crate::TieredCache) makes,
-    /// finds them there. Called again, another one below that: a block is read from the first that
-    /// has it, and put to each that lacks it.
+    /// finds them there. Further calls attach tiers below the previous ones: a block is read from
+    /// the first tier that has it, and put to each that lacks it.
     ///
-    /// A thread of the tier's own uses them; no lookup waits for it, and a request no longer than it says
-    /// ([`TieredBuilder::remote_wait`](crate::TieredBuilder::remote_wait)). A remote tier that fails costs hits.
+    /// Only a thread of the host tier uses the remote tiers. No lookup waits for it, and a request
+    /// waits only as long as [`TieredBuilder::remote_wait`](crate::TieredBuilder::remote_wait)
+    /// says. A remote tier that fails costs hits.
     ///
     /// # Examples
     ///
@@ -159,23 +161,24 @@ impl HostBuilder {
         self
     }
 
-    /// Sets when a block is written to the remote tiers: when it leaves this tier, or when it
-    /// arrives. Default: [`WritePolicy::Back`].
+    /// Sets when a block is written to the remote tiers: when this tier evicts it, or when it is
+    /// stored here. Default: [`WritePolicy::Back`].
     pub fn remote_write(mut self, write: WritePolicy) -> Self {
         self.remote.write = write;
         self
     }
 
-    /// Limits the blocks in flight to the remote tiers, and those in flight from them: each needs a
-    /// buffer. Where there is none, a block is not put, and one that is asked for is a miss; those
-    /// of a sequence's beginning come first. Default: 256.
+    /// Limits the blocks in flight to the remote tiers, and separately those in flight from them:
+    /// each block needs a buffer. Without a free buffer, a block is not put, and a requested block
+    /// is a miss; blocks near the beginning of a sequence take precedence. Default: 256.
     pub fn remote_in_flight(mut self, blocks: usize) -> Self {
         self.remote.in_flight = blocks;
         self
     }
 
-    /// Sets after how long a fetch is cancelled; blocks that arrived by then stay in the host. A
-    /// remote tier that says nothing for a quarter of that time is passed over. Default: 10 s.
+    /// Sets after how long a fetch is cancelled; blocks that arrived until then stay in the host. A
+    /// fetch continues without a remote tier that says nothing for a quarter of that time. Default:
+    /// 10 s.
     pub fn remote_timeout(mut self, timeout: Duration) -> Self {
         self.remote.timeout = timeout;
         self
@@ -236,7 +239,7 @@ impl HostBuilder {
         self.check_remote()
     }
 
-    /// The blocks of all tiers are of one size, and mean the same in all remote ones.
+    /// Checks that the blocks of all tiers have one size, and mean the same in all remote tiers.
     fn check_remote(&self) -> Result<(), HostBuildError> {
         let Some(first) = self.remote.tiers.first() else { return Ok(()) };
         for (number, tier) in self.remote.tiers.iter().enumerate() {

@@ -1,14 +1,14 @@
-//! A number to look at.
+//! Counters that are only reported.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// A count that orders nothing.
+/// A count that orders no other memory access.
 #[derive(Debug, Default)]
 pub(crate) struct Counter(AtomicU64);
 
 impl Counter {
     pub(crate) fn add(&self, more: usize) {
-        // Relaxed, here and below: no thread decides anything by it.
+        // Relaxed, here and below: no thread makes a decision with it.
         self.0.fetch_add(more as u64, Relaxed);
     }
 

@@ -1,7 +1,9 @@
-//! Blocks that leave the tier for the remote ones.
+//! Outgoing blocks: blocks that the tier evicts and writes to the remote tiers. Every eviction uses
+//! this module: for arriving blocks, and after a pin ends.
 //!
-//! A block is evicted under the tier's lock, and its bytes are copied after it, before anything else is written to them: it is
-//! reserved for what comes in its place, or detached and pinned. Where the remote tiers take no more, it goes as if there were none.
+//! A block is evicted under the tier's lock; its bytes are copied after the lock is released, but
+//! before anything else is written to them: until then the block is reserved for its successor, or
+//! detached and pinned. If the remote tiers accept no more blocks, it is evicted without a copy.
 #![allow(unsafe_code)]
 
 use std::time::Duration;
@@ -20,18 +22,19 @@ use crate::{
 pub(crate) struct Departing {
     name: RemoteName,
     run: u32,
-    /// The sequence up to the end of the first of the blocks.
+    /// The sequence up to the end of the deepest block.
     tokens: Vec<Token>,
-    /// The number of each in the sequence, and where its bytes are.
+    /// The number of each block in the sequence, and the block that holds its bytes.
     blocks: Vec<(usize, HostBlock)>,
-    /// What is left of the time of the oldest of them.
+    /// The shortest remaining time to live of the blocks.
     time_to_live: Option<Duration>,
 }
 
 impl State {
-    /// Takes an evicted block out of the index, and notes that it leaves, if blocks do.
+    /// Removes an evicted block from the index, and adds it to `leaving` if evicted blocks are
+    /// written to remote tiers.
     ///
-    /// `leaving` is of one time under the lock.
+    /// All calls for one `leaving` are made under one hold of the lock.
     pub(crate) fn leave(&mut self, block: HostBlock, place: Place, leaving: &mut Vec<Departing>) {
         if self.departs && self.index.namespace(place).keys() == Keys::Tokens && !self.is_expired(block, place) {
             let number = place.number();
@@ -53,7 +56,8 @@ impl State {
         self.counters.evicted_blocks += 1;
     }
 
-    /// Evicts what is beyond the capacity. What leaves is detached and pinned.
+    /// Evicts blocks until the capacity is not exceeded. Returns the evicted blocks, detached and
+    /// pinned.
     fn keep_to_capacity(&mut self, leaving: &mut Vec<Departing>) -> Vec<HostBlock> {
         let mut detached = Vec::new();
         while self.slots.is_over(0) {
@@ -66,7 +70,8 @@ impl State {
 }
 
 impl Inner {
-    /// Ends pins, so that the first block is the newest afterwards; what is beyond the capacity then leaves.
+    /// Ends pins, so that the first block becomes the most recently used. Then evicts blocks beyond
+    /// the capacity.
     pub(crate) fn unpin(&self, blocks: impl DoubleEndedIterator<Item = HostBlock>) {
         let mut leaving = Vec::new();
         let mut state = self.lock();
@@ -80,33 +85,35 @@ impl Inner {
         let detached = state.keep_to_capacity(&mut leaving);
         drop(state);
         if !leaving.is_empty() {
-            // SAFETY: they are pinned until the lock is taken again.
+            // SAFETY: the blocks are pinned until the lock is taken again.
             unsafe { self.send_off(leaving) };
         }
         if !detached.is_empty() {
             let mut state = self.lock();
-            // Detached: none of them is listed again.
+            // They are detached, so unpinning lists none of them.
             detached.into_iter().for_each(|block| _ = state.slots.unpin(block));
         }
     }
 
-    /// Copies the bytes of blocks that leave, and asks the remote tiers to keep them.
+    /// Copies the bytes of outgoing blocks, and asks the remote tiers to store them.
     ///
     /// # Safety
     ///
-    /// Nothing writes to the blocks' bytes until this returns: the caller has them reserved or pinned.
+    /// Nothing writes to the blocks' bytes until this returns: the caller has them reserved or
+    /// pinned.
     pub(crate) unsafe fn send_off(&self, leaving: Vec<Departing>) {
         let Some(remote) = self.remote() else { return };
         let of_one = |(of, one): (usize, &Departing)| -> Vec<_> {
             one.blocks.iter().map(|&(number, block)| (number, of, block)).collect()
         };
-        // Where there are too few buffers, the ends are left out: a block is worth nothing without those before it.
+        // With too few buffers, the deepest blocks are omitted: a block is useless without those
+        // before it.
         let mut blocks: Vec<_> = leaving.iter().enumerate().flat_map(of_one).collect();
         blocks.sort_by_key(|&(number, ..)| number);
         let numbers: Vec<_> = blocks.iter().map(|&(number, ..)| number).collect();
         let mut copies: Vec<_> = leaving.iter().map(|_| Vec::new()).collect();
         for ((number, of, block), mut buffer) in blocks.into_iter().zip(remote.put_buffers(&numbers)) {
-            // SAFETY: the caller says that nothing writes to it.
+            // SAFETY: the caller guarantees that nothing writes to it.
             buffer.copy_from_slice(unsafe { self.memory().block(block as usize, self.block_bytes()) });
             copies[of].push((number, buffer));
         }

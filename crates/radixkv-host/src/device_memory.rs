@@ -1,4 +1,4 @@
-//! A device whose memory is the processor's own.
+//! A device whose block memory is main memory.
 
 use std::{
     ops::Range,
@@ -11,7 +11,7 @@ use crate::mover::{MoveError, Mover, ToDevice, ToHost};
 
 /// The block memory of an engine that computes on the CPU: a [`Mover`] that copies by `memcpy`.
 ///
-/// Each block has a lock of its own, held for as long as it is copied or looked at.
+/// Each block has its own lock, which is held while the block is copied or accessed.
 ///
 /// # Examples
 ///
@@ -54,11 +54,11 @@ impl DeviceMemory {
     }
 
     fn lock(&self, block: BlockId) -> MutexGuard<'_, Box<[u8]>> {
-        // Bytes: a panic leaves nothing that another thread could trip over.
+        // The lock only protects bytes: a panic leaves no invalid state.
         self.blocks[block as usize].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The bytes of some tokens, or why there are none of that number.
+    /// The range of bytes of some tokens; an error if its length is not `wanted`.
     fn part(&self, bytes: &[u8], tokens: &Range<usize>, wanted: usize) -> Result<Range<usize>, MoveError> {
         let per = |token: usize| bytes.len() * token / self.block_size;
         let part = per(tokens.start)..per(tokens.end);

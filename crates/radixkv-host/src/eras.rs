@@ -1,8 +1,10 @@
-//! Which arrivals are of before a clear, and must not come in.
+//! Clear epochs: they tell which arriving blocks left their cache before a clear, and must not be
+//! stored. Used by `offload` and `kept_out`.
 //!
-//! A cache's blocks may leave it just before its namespace is cleared, and arrive here after the tier's own part of the clear.
-//! So an offload notes the time when it begins, before a block is evicted for it, and a namespace the time since which it is
-//! let in. Time counts the clears.
+//! A block may leave its cache just before its namespace is cleared, and arrive here after the
+//! tier's own part of the clear. So an offload records the epoch when it begins, before a block is
+//! evicted for it, and each namespace records the epoch since which it is let in. An epoch is the
+//! number of clears so far.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -11,17 +13,17 @@ use radixkv::NamespaceName;
 #[derive(Debug, Default)]
 pub(crate) struct Eras {
     now: u64,
-    /// Namespaces that are kept out, and by how many.
+    /// Namespaces that are kept out, with the number of their `KeptOut` values.
     kept_out: HashMap<NamespaceName, usize>,
-    /// By how many all namespaces are kept out.
+    /// How many `KeptOut` values keep all namespaces out.
     all_kept_out: usize,
-    /// Since when namespaces are let in, as long as an offload from before is under way.
+    /// The epoch since which a namespace is let in, while an older offload is in progress.
     let_in: HashMap<NamespaceName, u64>,
-    /// When the last clear of everything was.
+    /// The epoch of the last clear of everything.
     cleared: u64,
-    /// Offloads that are under way, by the time at which they began.
+    /// The number of offloads in progress, by the epoch in which they began.
     offloads: BTreeMap<u64, usize>,
-    /// The latest time in `let_in` that was forgotten.
+    /// The latest epoch that was removed from `let_in`.
     forgotten: u64,
 }
 
@@ -30,12 +32,12 @@ impl Eras {
         self.now
     }
 
-    /// An offload of what left its cache at this time begins.
+    /// Begins an offload of blocks that left their cache in epoch `at`.
     pub(crate) fn begin(&mut self, at: u64) {
         *self.offloads.entry(at).or_default() += 1;
     }
 
-    /// An offload that began then has ended.
+    /// Ends an offload that began in epoch `began`.
     pub(crate) fn end(&mut self, began: u64) {
         if let Some(count) = self.offloads.get_mut(&began) {
             *count -= 1;
@@ -46,10 +48,11 @@ impl Eras {
         self.forget();
     }
 
-    /// Whether what an offload brings that began then may come in.
+    /// Whether blocks of a namespace may be stored by an offload that began in epoch `began`.
     pub(crate) fn allows(&self, namespace: &NamespaceName, began: u64) -> bool {
-        // A namespace was let in after the last clear of everything, or is not here. When one was let in that is forgotten is not
-        // known: no offload was under way then, and one that begins later with what left its cache before stays out.
+        // A namespace without an entry was let in at `cleared` or `forgotten` at the latest. No
+        // older offload was in progress when its entry was removed; one that begins later with an
+        // older epoch is rejected, because its namespace's epoch is no longer known.
         let since = self.let_in.get(namespace).copied().unwrap_or(self.cleared.max(self.forgotten));
         began >= since && self.all_kept_out == 0 && !self.kept_out.contains_key(namespace)
     }
@@ -75,7 +78,7 @@ impl Eras {
         self.all_kept_out += 1;
     }
 
-    /// What began before stays out, of every namespace.
+    /// Lets all namespaces in, but no offload that began earlier.
     pub(crate) fn let_all_in(&mut self) {
         self.all_kept_out -= 1;
         self.now += 1;
@@ -83,7 +86,7 @@ impl Eras {
         self.let_in.clear();
     }
 
-    /// Forgets what no offload that is under way is older than.
+    /// Removes the entries that are not newer than any offload in progress.
     fn forget(&mut self) {
         let oldest = self.offloads.first_key_value().map_or(u64::MAX, |(&began, _)| began);
         self.let_in.retain(|_, since| {
@@ -100,6 +103,7 @@ impl Eras {
 mod tests {
     use super::*;
 
+    // Holds: HT12.
     #[test]
     fn what_began_before_a_namespace_was_let_in_stays_out() {
         let cache = radixkv::PrefixCache::builder(1, 1).build().expect("a cache");
@@ -139,7 +143,7 @@ mod tests {
         let [one, two] = ["one", "two"].map(|name| cache.namespace(&[name]).name());
         let mut eras = Eras::default();
         let evicted = eras.now();
-        // No offload is under way.
+        // No offload is in progress.
         eras.keep_out(&one);
         eras.let_in(&one);
         assert!(eras.let_in.is_empty());

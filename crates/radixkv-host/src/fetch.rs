@@ -1,4 +1,5 @@
-//! Blocks on their way from remote tiers to the host.
+//! Fetches: copying blocks from remote tiers to the host. Lookups of `tiered` request them; the
+//! remote tiers' thread carries them out (`remote::fetching`).
 
 use std::{
     fmt,
@@ -17,7 +18,7 @@ use crate::{
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum RemoteWait {
-    /// Does not wait: uses the blocks that arrived since the match. What comes later is in the host
+    /// Does not wait: uses the blocks that have arrived since the match. Later ones are in the host
     /// for the next request.
     #[default]
     BestEffort,
@@ -31,7 +32,8 @@ pub enum RemoteWait {
 /// A request to remote tiers for blocks that are to be copied to the host; made by
 /// [`HostTier::fetch`].
 ///
-/// What has come is pinned in the host until this is dropped. Dropped before the end, the rest comes all the same, for other requests.
+/// Blocks that have arrived are pinned in the host until this is dropped. If it is dropped earlier,
+/// the remaining blocks still arrive, for other requests.
 #[must_use = "dropping it unpins what came"]
 pub struct Fetch {
     progress: Arc<Progress>,
@@ -43,8 +45,9 @@ impl HostTier {
     /// Requests from the remote tiers the whole blocks that follow the first `from` tokens of a
     /// sequence, to copy them to the host. Returns at once, and copies the tokens.
     ///
-    /// None if there is nothing to ask for: no remote tier, no whole block, a namespace of bigrams (they have no names in remote
-    /// tiers) or one that is kept out. None too if as many fetches are under way as may be.
+    /// `None` if nothing can be fetched: there is no remote tier or no whole block, or the
+    /// namespace is one of bigrams (which are not stored in remote tiers) or is kept out. Also
+    /// `None` if the maximum number of fetches is in progress.
     pub fn fetch(&self, namespace: &NamespaceName, tokens: &[Token], from: usize) -> Option<Fetch> {
         let remote = self.inner.remote()?;
         let size = self.inner.block_size();
@@ -65,7 +68,7 @@ impl HostTier {
 }
 
 impl Fetch {
-    /// Tokens of the blocks that the remote tiers reported to have; not all of them may arrive.
+    /// Tokens of the blocks that the remote tiers reported to have. Not all of them may arrive.
     pub fn found_tokens(&self) -> usize {
         self.progress.found_blocks() * self.block_size
     }
@@ -80,7 +83,7 @@ impl Fetch {
         self.progress.is_done()
     }
 
-    /// Waits for the fetch to complete, as long as `wait` allows. Whether that is so.
+    /// Waits for the fetch to complete, as long as `wait` allows. Returns whether it is complete.
     pub fn wait(&self, wait: RemoteWait) -> bool {
         let until = match wait {
             RemoteWait::BestEffort => return self.is_done(),

@@ -1,9 +1,10 @@
-//! Where blocks end in the sequences of a namespace.
+//! The depths at which blocks end in the sequences of a namespace. They differ for namespaces of
+//! bigrams.
 
 use radixkv::Keys;
 
-/// Block size and offset. A *depth* counts the tokens that name a prefix: in a namespace of bigrams one more than have keys
-/// and values.
+/// Block size and offset. A *depth* counts the tokens that identify a prefix: in a namespace of
+/// bigrams that is one more than have keys and values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Grid {
     block_size: usize,
@@ -20,13 +21,13 @@ impl Grid {
         (block + 1) * self.block_size + self.offset
     }
 
-    /// Whole blocks of a prefix.
+    /// The number of whole blocks of a prefix.
     pub(crate) fn blocks(self, depth: usize) -> usize {
         depth.saturating_sub(self.offset) / self.block_size
     }
 }
 
-/// Tokens that a prefix needs for its name, beyond those that have keys and values.
+/// How many tokens beyond those that have keys and values identify a prefix.
 pub(crate) fn offset(keys: Keys) -> usize {
     usize::from(keys == Keys::Bigrams)
 }

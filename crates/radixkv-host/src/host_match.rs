@@ -1,4 +1,5 @@
-//! Blocks of a host tier that continue a sequence, pinned.
+//! Matches in a host tier: pinned blocks that continue a sequence. The pins of `slots` protect
+//! their bytes.
 
 use std::{fmt, ops::Range, sync::Arc};
 
@@ -10,7 +11,8 @@ use crate::{
 /// The host blocks that continue a cached prefix, pinned: while this value lives, they are neither
 /// evicted nor overwritten.
 ///
-/// Made by [`HostTier::match_from`](crate::HostTier::match_from). Dropping it makes its blocks the newest of the tier.
+/// Made by [`HostTier::match_from`](crate::HostTier::match_from). Dropping it makes its blocks the
+/// most recently used of the tier.
 #[must_use = "dropping it unpins its blocks"]
 pub struct HostMatch {
     tier: Arc<Inner>,
@@ -46,27 +48,27 @@ impl HostMatch {
     ///
     /// # Panics
     ///
-    /// If there is no such place.
+    /// If the index is out of range.
     #[allow(unsafe_code)]
     pub fn bytes(&self, at: usize) -> &[u8] {
         let block = self.blocks[at] as usize;
-        // SAFETY: this has the block pinned, and the slice borrows this.
+        // SAFETY: `self` has the block pinned, and the slice borrows `self`.
         unsafe { self.tier.memory().block(block, self.tier.block_bytes()) }
     }
 
-    /// Counts it as a lookup.
+    /// Counts the match as a lookup.
     pub(crate) fn count_lookup(&self) {
         self.tier.lock().counters.looked_up(self.blocks.len());
     }
 
     /// Removes from the tier the blocks that end within the first `tokens` tokens of the sequence,
-    /// because they are cached elsewhere. Their memory is free when nothing reads them any more.
-    /// Returns how many were there still.
+    /// because they are cached elsewhere. Their memory is free when no reader uses them any more.
+    /// Returns how many the tier still had.
     pub fn remove_up_to(&self, tokens: usize) -> usize {
         let first = self.from / self.tier.block_size();
         let whole = (tokens / self.tier.block_size()).saturating_sub(first).min(self.blocks.len());
         let mut state = self.tier.lock();
-        // Deepest first: a run is cut once for each block, at its end.
+        // Deepest first, so that each removal cuts the end of a run only once.
         let removed = self.blocks[..whole].iter().rev().filter(|&&block| state.remove(block)).count();
         state.counters.removed_blocks += removed as u64;
         removed

@@ -1,13 +1,14 @@
-//! The index: which tokens lead to which host blocks.
+//! The index: maps token sequences to host blocks.
 //!
-//! A radix tree for each namespace, behind the tier's lock. A *run* is an edge: a piece of a sequence. Where another sequence
-//! parts from it, a run hangs below it at that depth, and nothing is split. A block belongs to the run in which its last token
-//! lies.
+//! A radix tree for each namespace, behind the tier's lock. A *run* is an edge: a segment of a
+//! sequence. Where another sequence diverges from a run, a child run is attached at that depth;
+//! nothing is split. A block belongs to the run that contains its last token.
 //!
-//! Any block of a run may be missing: a *hole*. A cache evicts the end of a sequence before what comes before it, so blocks
-//! arrive here without their ancestors. The tokens of a hole stay as long as something beyond them is held: they are a part of
-//! its identity, and every lookup compares all of them. A run without blocks and without runs below it goes, and a run's end is
-//! cut where nothing needs it.
+//! Any block of a run may be missing: a *hole*. A cache evicts the end of a sequence before its
+//! beginning, so blocks arrive here without their ancestors. The tokens of a hole are kept as long
+//! as the tier holds a block beyond them: they are a part of that block's identity, and every
+//! lookup compares all of them. A run without blocks and without child runs is removed, and the end
+//! of a run is cut off when no block or child run needs it.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -18,12 +19,12 @@ use radixkv::{NamespaceName, Token, key::common_prefix};
 
 use crate::{grid::Grid, tier::HostBlock};
 
-/// No block: a hole.
+/// The value of a missing block: a hole.
 const HOLE: HostBlock = HostBlock::MAX;
 
 pub(crate) type RunId = u32;
 
-/// Where a block stands in the index: its run, and its number in the sequence.
+/// The position of a block in the index: its run, and its number in the sequence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Place {
     run: RunId,
@@ -31,7 +32,8 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// The run, by which blocks of one sequence are told: a number that stays the run's as long as it has a block.
+    /// The number of the run, by which blocks of one segment are recognized. It does not change
+    /// while the run has a block.
     pub(crate) fn run(self) -> u32 {
         self.run
     }
@@ -42,7 +44,7 @@ impl Place {
     }
 }
 
-/// The piece of a sequence that a run is.
+/// The segment of a sequence that a run stores.
 pub(crate) struct IndexPiece<'a> {
     pub(crate) namespace: &'a NamespaceName,
     pub(crate) parent: Option<RunId>,
@@ -57,7 +59,7 @@ struct Leg {
     blocks: Range<usize>,
 }
 
-/// A path from the root: its legs, and how far its tokens agreed.
+/// A path from the root: its legs, and the depth up to which its tokens match.
 #[derive(Debug)]
 pub(crate) struct Path {
     legs: Vec<Leg>,
@@ -67,19 +69,19 @@ pub(crate) struct Path {
 #[derive(Debug, Default)]
 struct Run {
     space: u32,
-    /// The run that it hangs below; none for a root.
+    /// The parent run; `None` for a root.
     parent: Option<RunId>,
-    /// Its first token, by which the parent finds it. It stays when the run is cut.
+    /// Its first token, the key under which the parent finds it. It is kept when the run is cut.
     first_token: Token,
-    /// Tokens before it.
+    /// The number of tokens before it.
     start: usize,
     tokens: Vec<Token>,
     /// The number of its first block.
     first_block: usize,
-    /// Its blocks, or holes.
+    /// Its blocks; `HOLE` where one is missing.
     blocks: Vec<HostBlock>,
     held: usize,
-    /// The runs below it, by depth and first token.
+    /// The child runs, by depth and first token.
     children: BTreeMap<(usize, Token), RunId>,
 }
 
@@ -92,7 +94,7 @@ struct Space {
     held: usize,
 }
 
-/// The trees of all namespaces that hold a block.
+/// The trees of all namespaces that have a block.
 #[derive(Debug)]
 pub(crate) struct Index {
     block_size: usize,
@@ -114,7 +116,7 @@ impl Run {
 }
 
 impl Path {
-    /// Where a block stands.
+    /// The position of a block.
     pub(crate) fn place(&self, block: usize) -> Option<Place> {
         let at = self.legs.partition_point(|leg| leg.blocks.end <= block);
         let leg = self.legs.get(at).filter(|leg| leg.blocks.contains(&block))?;
@@ -134,14 +136,14 @@ impl Index {
         }
     }
 
-    /// The path that agrees with `tokens` the longest; none if the namespace holds nothing.
+    /// The longest path that matches `tokens`; `None` if the namespace has no blocks.
     pub(crate) fn path(&self, name: &NamespaceName, tokens: &[Token]) -> Option<Path> {
         let space = self.space(*self.names.get(name)?);
         Some(self.descend(space, tokens))
     }
 
-    /// The path of all of `tokens`, which is made where it is not there. What is put on it keeps it; otherwise
-    /// [`cut`](Self::cut) takes it back.
+    /// Returns the path of all of `tokens`, and creates the missing part. The caller then puts
+    /// blocks on it, and calls [`cut`](Self::cut) to remove what no block needs.
     pub(crate) fn make_path(&mut self, name: &NamespaceName, tokens: &[Token]) -> Path {
         let number = self.names.get(name).copied().unwrap_or_else(|| self.plant(name));
         let space = self.space(number);
@@ -168,7 +170,7 @@ impl Index {
         path
     }
 
-    /// The block at a place.
+    /// The block at a position, if it is not a hole.
     pub(crate) fn get(&self, place: Place) -> Option<HostBlock> {
         let run = &self.runs[place.run as usize];
         Some(run.blocks[run.place_of(place)]).filter(|&block| block != HOLE)
@@ -194,7 +196,7 @@ impl Index {
         }
     }
 
-    /// Puts a block into a hole.
+    /// Puts a block at a position that is a hole.
     pub(crate) fn put(&mut self, place: Place, block: HostBlock) {
         let run = self.run_mut(place.run);
         let at = run.place_of(place);
@@ -205,7 +207,7 @@ impl Index {
         self.space_mut(space).held += 1;
     }
 
-    /// Makes a hole where a block is.
+    /// Removes a block, and leaves a hole.
     pub(crate) fn remove(&mut self, place: Place) {
         let run = self.run_mut(place.run);
         let at = run.place_of(place);
@@ -217,14 +219,14 @@ impl Index {
         self.shrink(place.run);
     }
 
-    /// Takes back what of a path nothing needs.
+    /// Removes the end of a path, as far as no block or child run needs it.
     pub(crate) fn cut(&mut self, path: &Path) {
         if let Some(leg) = path.legs.last() {
             self.shrink(leg.run);
         }
     }
 
-    /// Takes a namespace out, and appends the blocks that it held to `blocks`.
+    /// Removes a namespace, and appends its blocks to `blocks`.
     pub(crate) fn clear(&mut self, name: &NamespaceName, blocks: &mut Vec<HostBlock>) {
         let Some(number) = self.names.remove(name) else { return };
         let Some(space) = self.take_space(number) else { return };
@@ -236,18 +238,18 @@ impl Index {
         }
     }
 
-    /// The namespaces that hold blocks, and how many.
+    /// The namespaces that have blocks, with the number of blocks.
     pub(crate) fn held(&self) -> impl Iterator<Item = (&NamespaceName, usize)> {
         self.spaces.iter().flatten().map(|space| (&space.name, space.held))
     }
 
-    /// The piece of a sequence that a run is.
+    /// The segment of a sequence that a run stores.
     pub(crate) fn piece(&self, run: RunId) -> IndexPiece<'_> {
         let run = &self.runs[run as usize];
         IndexPiece { namespace: &self.space(run.space).name, parent: run.parent, start: run.start, tokens: &run.tokens }
     }
 
-    /// Bytes of tokens, blocks and runs, without what maps and names take.
+    /// Bytes of tokens, blocks and runs, without the memory of maps and names.
     pub(crate) fn bytes(&self) -> usize {
         let of_run = |run: &Run| {
             size_of::<Run>()
@@ -283,7 +285,7 @@ impl Index {
         }
     }
 
-    /// A tree without a block.
+    /// Creates a namespace's tree, without blocks.
     fn plant(&mut self, name: &NamespaceName) -> u32 {
         let number = self.unused_spaces.pop().unwrap_or_else(|| {
             self.spaces.push(None);
@@ -296,7 +298,7 @@ impl Index {
         number
     }
 
-    /// Takes a namespace's tree out of the list; its number may be used again.
+    /// Removes a namespace's tree from the list; its number may be reused.
     fn take_space(&mut self, number: u32) -> Option<Space> {
         let space = self.spaces[number as usize].take()?;
         self.unused_spaces.push(number);
@@ -316,13 +318,14 @@ impl Index {
         }
     }
 
-    /// Takes a run out of the list; its number may be used again.
+    /// Removes a run from the list; its number may be reused.
     fn take(&mut self, id: RunId) -> Run {
         self.unused_runs.push(id);
         std::mem::take(self.run_mut(id))
     }
 
-    /// Removes a run that is not needed, and those above it for which this was the last; else cuts its end.
+    /// Removes a run that is no longer needed, and each ancestor whose last child it was; otherwise
+    /// cuts its end.
     fn shrink(&mut self, mut id: RunId) {
         loop {
             let run = &self.runs[id as usize];
@@ -341,10 +344,10 @@ impl Index {
         }
     }
 
-    /// Cuts a run where neither a block nor a run below it needs what follows.
+    /// Cuts a run after the last token that a block or a child run needs.
     ///
-    /// Looks only at blocks beyond the deepest run below: of those the last one is held, until it is removed. So the
-    /// holes that this goes over were made since.
+    /// Checks only blocks beyond the deepest child run. Each hole that it passes is removed, so no
+    /// hole is passed twice.
     fn cut_end(&mut self, id: RunId) {
         let grid = self.space(self.runs[id as usize].space).grid;
         let run = self.run_mut(id);

@@ -1,4 +1,4 @@
-//! Namespaces of which nothing may be in a tier.
+//! Keeping namespaces out of a tier: nothing of them is stored.
 
 use radixkv::NamespaceName;
 
@@ -7,20 +7,21 @@ use crate::tier::HostTier;
 /// Keeps one namespace, or all, out of a tier while it lives; made by [`HostTier::keep_out`] and
 /// [`HostTier::keep_all_out`].
 ///
-/// For tenants whose data must not be stored, and around a clear: keep the namespace out, clear it in each cache over the tier,
-/// then drop this. What was evicted from a cache before does not come in afterwards either.
+/// For tenants whose data must not be stored, and for clears: keep the namespace out, clear it in
+/// each cache over the tier, then drop this value. Blocks that a cache evicted before that are not
+/// stored afterwards either.
 #[derive(Debug)]
 #[must_use = "dropping it lets the namespace in again"]
 pub struct KeptOut {
     tier: HostTier,
-    /// None: all namespaces.
+    /// `None`: all namespaces.
     namespace: Option<NamespaceName>,
 }
 
 impl HostTier {
     /// Removes all blocks of a namespace, and rejects new ones until the result is dropped.
     ///
-    /// Blocks that are being read stay in their place until that is over; no lookup finds them.
+    /// Blocks that are being read keep their memory until the reads end; no lookup finds them.
     ///
     /// # Examples
     ///
@@ -45,7 +46,8 @@ impl HostTier {
     /// Removes all blocks, and rejects new ones until the result is dropped, as
     /// [`keep_out`](Self::keep_out) does for one namespace.
     ///
-    /// Around a clear of several caches over one tier; of one cache: [`TieredCache::clear`](crate::TieredCache::clear).
+    /// For a clear of several caches over one tier. For one cache use
+    /// [`TieredCache::clear`](crate::TieredCache::clear).
     ///
     /// # Examples
     ///

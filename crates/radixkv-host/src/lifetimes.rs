@@ -1,4 +1,4 @@
-//! How long blocks may be found.
+//! Times to live: how long blocks can be found. Lookups, arrivals and evictions apply them.
 
 use std::{collections::HashMap, ops::Range, time::Duration};
 
@@ -9,7 +9,7 @@ use crate::{
     tier::{HostBlock, HostTier, State},
 };
 
-/// Of each namespace; of the others a common one.
+/// The time to live of each namespace; those without an entry share a common one.
 #[derive(Debug, Default)]
 pub(crate) struct Lifetimes {
     common: Option<Duration>,
@@ -21,12 +21,12 @@ impl Lifetimes {
         Self { common, of: HashMap::new() }
     }
 
-    /// How long blocks of a namespace may be found; none if as long as there is room.
+    /// How long blocks of a namespace can be found; `None`: as long as there is room.
     pub(crate) fn of(&self, namespace: &NamespaceName) -> Option<Duration> {
         if self.of.is_empty() { self.common } else { self.of.get(namespace).copied().unwrap_or(self.common) }
     }
 
-    /// A time that is the common one takes no memory.
+    /// Sets a namespace's time to live. The common one takes no memory.
     fn set(&mut self, namespace: &NamespaceName, time_to_live: Option<Duration>) {
         if time_to_live == self.common {
             self.of.remove(namespace);
@@ -38,21 +38,21 @@ impl Lifetimes {
 
 impl HostTier {
     /// Sets how long a block of a namespace can be found after it was stored; a use does not extend
-    /// it. Of what a remote tier is given, as long as is left of it. `None`: as long as there is
-    /// room. Default: [`HostBuilder::time_to_live`](crate::HostBuilder::time_to_live).
+    /// it. A remote tier gets a block with the remaining time. `None`: as long as there is room.
+    /// Default: [`HostBuilder::time_to_live`](crate::HostBuilder::time_to_live).
     ///
-    /// Holds for blocks that are here already, not for those that remote tiers have. A block that comes from a remote tier, or from
-    /// a device once more, begins anew.
+    /// It also applies to blocks that are already here, but not to those in remote tiers. The time
+    /// of a block begins again when it arrives from a remote tier, or once more from a device.
     ///
-    /// The tier remembers the name of each namespace whose time is not the builder's, also when nothing of it is here: set the
-    /// builder's time for one that will not come again.
+    /// The tier remembers the name of each namespace whose time differs from the builder's, even if
+    /// it has no blocks of it: set the builder's time for a namespace that will not be used again.
     pub fn set_time_to_live(&self, namespace: &NamespaceName, time_to_live: Option<Duration>) {
         self.inner.lock().lifetimes.set(namespace, time_to_live);
     }
 
-    /// Removes the expired blocks; returns how many. No lookup finds them before either: their
-    /// memory is free when a lookup meets them, when it is their turn to go, or now. Looks at every
-    /// block.
+    /// Removes the expired blocks; returns how many. Lookups do not find expired blocks, but their
+    /// memory is freed only when a lookup encounters them, when they are evicted, or by this call.
+    /// Checks every block.
     pub fn remove_expired(&self) -> usize {
         let mut state = self.inner.lock();
         let cached = state.slots.cached();
@@ -62,12 +62,12 @@ impl HostTier {
 }
 
 impl State {
-    /// Whether a cached block's time is over.
+    /// Whether a cached block has expired.
     pub(crate) fn is_expired(&self, block: HostBlock, place: Place) -> bool {
         self.lifetimes.of(self.index.namespace(place)).is_some_and(|limit| self.slots.age(block) >= limit)
     }
 
-    /// Removes what has expired of those blocks of a sequence.
+    /// Removes the expired ones of the given blocks of a sequence.
     pub(crate) fn expire(&mut self, namespace: &NamespaceName, tokens: &[Token], numbers: Range<usize>) {
         if self.lifetimes.of(namespace).is_none() {
             return;
@@ -78,7 +78,7 @@ impl State {
         self.remove_as_expired(expired.into_iter().map(|(block, _)| block));
     }
 
-    /// Deepest first: a run is cut once for each block, at its end.
+    /// Removes blocks, deepest first, so that each removal cuts the end of a run only once.
     fn remove_as_expired(&mut self, blocks: impl DoubleEndedIterator<Item = HostBlock>) -> usize {
         let count = blocks.rev().filter(|&block| self.remove(block)).count();
         self.counters.expired_blocks += count as u64;

@@ -1,16 +1,18 @@
-//! The bytes of a tier: memory that the caller gives, cut into blocks of one size.
+//! The memory of a tier, divided into blocks of one size.
 //!
 //! # Invariants
 //!
-//! - **B1** The bytes are readable and writable for as long as the `Memory` lives, and nothing else touches them.
-//! - **B2** A block's bytes are borrowed mutably by the one arrival that has the block reserved (H1 in `slots`), and shared
-//!   by those who pin it; never both at once (H2). The tier's lock is between the end of the one and the beginning of the
-//!   other.
+//! - **B1** The bytes are readable and writable for as long as the `Memory` lives, and nothing else
+//!   accesses them.
+//! - **B2** A block's bytes are borrowed mutably only by the arrival that has the block reserved
+//!   (H1 in `slots`), and shared by those that pin it; never both at once (H2). The tier's lock is
+//!   taken between the end of one borrow and the beginning of the other.
 #![allow(unsafe_code)]
 
 use std::{fmt, ptr::NonNull};
 
-/// Memory for the blocks of a [`HostTier`](crate::HostTier): a `Vec<u8>`, a mapped file, page-locked memory, CXL, DAX.
+/// Memory for the blocks of a [`HostTier`](crate::HostTier), such as a `Vec<u8>`, a mapped file,
+/// page-locked memory, CXL, DAX.
 ///
 /// # Examples
 ///
@@ -25,24 +27,26 @@ use std::{fmt, ptr::NonNull};
 pub struct Memory {
     start: NonNull<u8>,
     bytes: usize,
-    /// What keeps the bytes in place; it is not touched before the drop.
+    /// Keeps the bytes in place; not accessed before it is dropped.
     owner: Option<NonNull<dyn Owner>>,
 }
 
-/// Anything that is dropped when the memory is.
+/// Anything that is to be dropped with the memory.
 trait Owner: Send {}
 
 impl<T: Send> Owner for T {}
 
-// SAFETY: the bytes belong to the `Memory` alone (B1), and bytes may be used on any thread; the owner is `Send`.
+// SAFETY: only the `Memory` owns the bytes (B1), and bytes may be used on any thread; the owner is
+// `Send`.
 unsafe impl Send for Memory {}
-// SAFETY: shared references give out bytes by the rules of B2 alone, and nothing of the owner.
+// SAFETY: shared references give access to bytes only by the rules of B2, and none to the owner.
 unsafe impl Sync for Memory {}
 
 impl Memory {
     /// Uses the bytes of `owner`, which is dropped with the tier.
     pub fn new<T: AsMut<[u8]> + Send + 'static>(owner: T) -> Self {
-        // Leaked until the drop: so the slice is borrowed, and the owner is not touched, for as long.
+        // Leaked until this is dropped, so that the slice stays borrowed and the owner is not
+        // accessed meanwhile.
         let owner = NonNull::from(Box::leak(Box::new(owner)));
         // SAFETY: it was just leaked, and nothing else has a reference to it.
         let bytes: &'static mut [u8] = unsafe { &mut *owner.as_ptr() }.as_mut();
@@ -54,21 +58,22 @@ impl Memory {
     ///
     /// # Safety
     ///
-    /// `bytes` bytes from `start` on are initialised, readable and writable until `keep` is dropped. Until then nothing reads
-    /// or writes them but the tier, and devices to which a [`Mover`](crate::Mover) gave a block's address for as long as
-    /// its call lasts.
+    /// `bytes` bytes from `start` on are initialised, readable and writable until `keep` is
+    /// dropped. Until then only the tier reads or writes them, and devices to which a
+    /// [`Mover`](crate::Mover) gave a block's address, for the duration of its call.
     pub unsafe fn from_raw<T: Send + 'static>(start: NonNull<u8>, bytes: usize, keep: T) -> Self {
         Self { start, bytes, owner: Some(NonNull::from(Box::leak(Box::new(keep)))) }
     }
 
-    /// So many bytes of new memory; none if the system does not have them. Their pages are taken when they are written to.
+    /// Allocates `bytes` bytes; `None` if the system does not have them. Their pages are taken from
+    /// the system when they are first written.
     pub(crate) fn zeroed(bytes: usize) -> Option<Self> {
-        // Asked for and given back: what cannot be had is an error here, and would end the process below.
+        // First reserved and freed: a failure is reported here, but would abort the process below.
         Vec::<u8>::new().try_reserve_exact(bytes).ok()?;
         Some(Self::new(vec![0; bytes]))
     }
 
-    /// No bytes: for a tier that only counts.
+    /// No memory, for a tier that only counts.
     pub(crate) fn none() -> Self {
         Self { start: NonNull::dangling(), bytes: 0, owner: None }
     }
@@ -83,38 +88,38 @@ impl Memory {
         self.bytes == 0
     }
 
-    /// The bytes of block `at`, of blocks of `size` bytes, to be read.
+    /// The bytes of block `at`, for reading; each block has `size` bytes.
     ///
     /// # Safety
     ///
-    /// The caller has the block pinned for as long as the slice lives.
+    /// The caller keeps the block pinned while the slice lives.
     pub(crate) unsafe fn block(&self, at: usize, size: usize) -> &[u8] {
         let start = self.address(at, size);
-        // SAFETY: within the memory (B1), and not written meanwhile (B2).
+        // SAFETY: inside the memory (B1), and not written meanwhile (B2).
         unsafe { std::slice::from_raw_parts(start.as_ptr(), size) }
     }
 
-    /// The bytes of block `at`, of blocks of `size` bytes, to be written.
+    /// The bytes of block `at`, for writing; each block has `size` bytes.
     ///
     /// # Safety
     ///
-    /// The caller has the block reserved, and borrows it once at a time.
+    /// The caller has the block reserved, and borrows its bytes only once at a time.
     #[expect(clippy::mut_from_ref, reason = "a block's reservation is what makes the borrow exclusive")]
     pub(crate) unsafe fn block_mut(&self, at: usize, size: usize) -> &mut [u8] {
         let start = self.address(at, size);
-        // SAFETY: within the memory (B1), and borrowed by nothing else (B2).
+        // SAFETY: inside the memory (B1), and not borrowed by anything else (B2).
         unsafe { std::slice::from_raw_parts_mut(start.as_ptr(), size) }
     }
 
-    /// Where a block begins.
+    /// The address of a block.
     ///
     /// # Panics
     ///
-    /// If it does not lie in the memory.
+    /// If the block is not inside the memory.
     fn address(&self, at: usize, size: usize) -> NonNull<u8> {
         let end = (at + 1).checked_mul(size);
         assert!(end.is_some_and(|end| end <= self.bytes), "block {at} of {size} bytes in {} bytes", self.bytes);
-        // SAFETY: the block was just seen to end within the memory.
+        // SAFETY: the assertion above says that the block ends inside the memory.
         unsafe { self.start.add(at * size) }
     }
 }

@@ -1,4 +1,4 @@
-//! Copying between a device and the host.
+//! Movers: how blocks are copied between a device and the host.
 
 use std::{ops::Range, sync::Arc};
 
@@ -8,16 +8,18 @@ use crate::tier::HostBlock;
 
 /// Copies blocks between a device and the host, by `memcpy` or a GPU's transfers.
 ///
-/// A call returns when its copies are done. It may be called from several threads at once; never twice at a time for one
-/// destination. A call that fails may have written to any of its destinations; none of them is used then.
+/// A call returns when its copies are complete. Several threads may call it at once, but never for
+/// the same destination. If a call fails, it may have written to any of its destinations; none of
+/// them is used then.
 ///
-/// Where the two block sizes differ, the keys and values of a part of a block are the same part of its bytes.
+/// If the two block sizes differ, the keys and values of a part of a block are the same part of its
+/// bytes.
 pub trait Mover: Send + Sync {
     /// Copies from the device to the host.
     ///
     /// # Errors
     ///
-    /// [`MoveError`]: the blocks are evicted, and not in the host tier.
+    /// [`MoveError`]: the blocks are evicted, and are not in the host tier.
     fn offload(&self, copies: &mut [ToHost<'_>]) -> Result<(), MoveError>;
 
     /// Copies from the host to the device.

@@ -1,4 +1,6 @@
-//! Blocks on their way into a tier.
+//! Offloads: storing blocks in a tier. Callers begin an offload, reserve host blocks for each
+//! sequence, fill them and publish them. `tiered` stores what a cache evicts in this way, `remote`
+//! what it fetches.
 
 use std::{fmt, ops::Range};
 
@@ -13,8 +15,8 @@ use crate::{
     write_policy::WritePolicy,
 };
 
-/// An offload in progress. It is begun before blocks are evicted for it: what it brings of a
-/// namespace that was cleared since does not come in.
+/// An offload in progress. Begin it before blocks are evicted for it: its blocks are not stored if
+/// their namespace was cleared since it began.
 ///
 /// # Examples
 ///
@@ -44,12 +46,11 @@ use crate::{
 pub struct Offload {
     tier: HostTier,
     began: u64,
-    /// Which of the tier's offloads it is.
+    /// The number of this offload among the tier's.
     number: u64,
 }
 
-/// Reserved host blocks that are being filled; if dropped instead of published, they are free
-/// again.
+/// Reserved host blocks that are being filled; dropping it instead of publishing frees them.
 #[must_use = "dropping it gives its blocks back"]
 pub struct Arrival<'a> {
     tier: &'a Inner,
@@ -58,13 +59,14 @@ pub struct Arrival<'a> {
     tokens: &'a [Token],
     /// The numbers of its blocks in the sequence.
     numbers: Range<usize>,
-    /// Of each block: where it is being filled; none if the tier has it, or has no room for it.
+    /// For each block, the reserved host block; `None` if the tier has the block, does not admit
+    /// it, or has no room for it.
     reserved: Vec<Option<HostBlock>>,
     lacking: usize,
     origin: Origin,
 }
 
-/// Where blocks come from.
+/// Where blocks are copied from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Origin {
     Cache,
@@ -77,7 +79,7 @@ impl HostTier {
         self.begin_offload(&mut self.inner.lock())
     }
 
-    /// Starts an offload of what left its cache in this era.
+    /// Starts an offload of blocks that left their cache in this clear epoch.
     pub(crate) fn offload_since(&self, era: u64) -> Offload {
         self.begin_at(era, &mut self.inner.lock())
     }
@@ -94,16 +96,18 @@ impl HostTier {
 }
 
 impl Offload {
-    /// Reserves host blocks for the end of a sequence: for the blocks that end beyond its first
-    /// `from` tokens and that the tier does not have. The least recently used blocks go for them.
-    /// Where there is no room for all, the first ones come in.
+    /// Reserves host blocks for the end of a sequence: for the blocks that end after its first
+    /// `from` tokens and that the tier does not have. The least recently used blocks are evicted
+    /// for them. If there is not room for all, the first ones are stored.
     ///
-    /// `tokens` is the sequence from its beginning to the last block's end; in a namespace of bigrams, with the token behind it.
+    /// `tokens` is the sequence from its beginning to the last block's end; in a namespace of
+    /// bigrams, with one more token.
     pub fn reserve<'a>(&'a self, namespace: &'a NamespaceName, tokens: &'a [Token], from: usize) -> Arrival<'a> {
         self.reserve_from(Origin::Cache, namespace, tokens, from)
     }
 
-    /// As [`reserve`](Self::reserve), for blocks that a remote tier has: each is admitted, and none is put there again.
+    /// As [`reserve`](Self::reserve), for blocks that were fetched from a remote tier: all are
+    /// admitted, and none is written there again.
     pub(crate) fn reserve_fetched<'a>(
         &'a self,
         namespace: &'a NamespaceName,
@@ -117,7 +121,7 @@ impl Offload {
         &self.tier
     }
 
-    /// Whether what it brings of a namespace may come in.
+    /// Whether its blocks of a namespace may be stored.
     pub(crate) fn allows(&self, state: &State, namespace: &NamespaceName) -> bool {
         state.eras.allows(namespace, self.began)
     }
@@ -149,7 +153,8 @@ impl Offload {
             state.counters.kept_out_blocks += arrival.numbers.len() as u64;
         }
         drop(state);
-        // SAFETY: the blocks are reserved for this arrival, which nothing writes to before it is returned.
+        // SAFETY: the blocks are reserved for this arrival, and nothing writes to them before it is
+        // returned.
         unsafe { tier.send_off(leaving) };
         arrival
     }
@@ -162,10 +167,10 @@ impl Drop for Offload {
 }
 
 impl<'a> Arrival<'a> {
-    /// Reserves a block for each that is admitted and not here.
+    /// Reserves a host block for each block that is admitted and that the tier does not have.
     fn take_room(&mut self, state: &mut State, offload: u64, fingerprints: &[u64], leaving: &mut Vec<Departing>) {
         state.expire(self.namespace, self.tokens, self.numbers.clone());
-        // First what is here, which must not go for what comes.
+        // The tier's own blocks are refreshed first, so that they are not evicted for the new ones.
         let is_here = state.refresh(self.namespace, self.tokens, self.numbers.clone());
         self.reserved = vec![None; is_here.len()];
         for (at, block) in self.reserved.iter_mut().enumerate().filter(|&(at, _)| !is_here[at]) {
@@ -204,13 +209,14 @@ impl<'a> Arrival<'a> {
         let tier = self.tier;
         self.numbers.clone().zip(&self.reserved).filter_map(move |(number, block)| {
             let block = (*block)?;
-            // SAFETY: this has the block reserved, is borrowed mutably by the slice, and each of its blocks is another one.
+            // SAFETY: `self` has the block reserved, the slice borrows `self` mutably, and all of
+            // its blocks are different.
             let bytes = unsafe { tier.memory().block_mut(block as usize, tier.block_bytes()) };
             Some((number, block, bytes))
         })
     }
 
-    /// Releases the block of this number, which was not filled.
+    /// Releases the block with this number, which was not filled.
     pub fn give_back(&mut self, number: usize) {
         let at = number.checked_sub(self.numbers.start).filter(|&at| at < self.reserved.len());
         if let Some(block) = at.and_then(|at| self.reserved[at].take()) {
@@ -218,10 +224,10 @@ impl<'a> Arrival<'a> {
         }
     }
 
-    /// Makes the blocks visible to lookups as the most recently used of the tier, the first one as
-    /// the most recent; blocks that the tier had already count as used. Returns how many came in.
+    /// Makes the blocks visible to lookups as the most recently used of the tier, the first one the
+    /// most recent. Blocks that the tier already had count as used. Returns how many were stored.
     ///
-    /// If the namespace was cleared since the offload began, or is kept out, none does.
+    /// If the namespace was cleared since the offload began, or is kept out, none is stored.
     pub fn publish(mut self) -> usize {
         let through = self.copy_through();
         let reserved = std::mem::take(&mut self.reserved);
@@ -239,7 +245,7 @@ impl<'a> Arrival<'a> {
         for (number, block) in self.numbers.clone().zip(reserved).rev() {
             match (state.held(&path, number), block) {
                 (Some((held, _)), ours) => {
-                    // Another arrival was first.
+                    // Another arrival stored the block first.
                     ours.into_iter().for_each(|ours| state.slots.give_back(ours));
                     state.slots.refresh(held);
                     state.counters.duplicate_blocks += 1;
@@ -263,7 +269,7 @@ impl<'a> Arrival<'a> {
         arrived
     }
 
-    /// Copies for the remote tiers what is to be put there when it comes in.
+    /// Copies the blocks for the remote tiers, if they are written through.
     fn copy_through(&mut self) -> Through<'a> {
         let is_put = self.origin == Origin::Cache && self.namespace.keys() == Keys::Tokens;
         match self.tier.remote() {

@@ -1,14 +1,15 @@
-//! The pool of host blocks, and their order of use.
+//! The pool of host blocks, and the order of their last use.
 //!
-//! A host block is *free*, *reserved* (being filled), *cached* (in the index), or *detached* (out of the index, and read
-//! still). A cached or detached block may be *pinned*: a reader copies from it. What is cached and not pinned is *listed*: in a
-//! list by the time of arrival or last use, from whose old end blocks are evicted.
+//! A host block is *free*, *reserved* (being filled), *cached* (in the index), or *detached* (no
+//! longer in the index, but still being read). A cached or detached block may be *pinned*: a reader
+//! copies from it. A block that is cached and not pinned is *listed*: it is in a list ordered by
+//! arrival or last use, and the oldest block of the list is evicted first.
 //!
 //! # Invariants
 //!
-//! - **H1** A block is written by the one arrival that has it reserved, and by nobody else.
+//! - **H1** Only the arrival that has reserved a block writes to it.
 //! - **H2** A block that is cached or pinned is not reserved and not free.
-//! - **H3** Listed and reserved blocks together are never more than the capacity.
+//! - **H3** The number of listed and reserved blocks together never exceeds the capacity.
 
 use std::time::{Duration, Instant};
 
@@ -30,21 +31,21 @@ struct Slot {
     pins: u32,
     older: HostBlock,
     newer: HostBlock,
-    /// When it came, in milliseconds since the pool was made.
+    /// When it arrived, in milliseconds since the pool was created.
     came: u64,
 }
 
-/// What the caller has to do after a pin has ended.
+/// What the caller has to do after ending a pin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Unpinned {
-    /// Nothing.
+    /// Nothing to do.
     Done,
-    /// The block is listed again: there may be more than the capacity.
+    /// The block is listed again: the capacity may be exceeded now.
     Listed,
 }
 
-/// Numbers of blocks by state.
+/// The number of blocks in each state.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct SlotCounts {
     pub(crate) listed: usize,
@@ -55,12 +56,12 @@ pub(crate) struct SlotCounts {
 
 #[derive(Debug)]
 pub(crate) struct Slots {
-    /// Those that were used so far; the others are free.
+    /// The blocks that were ever used; all others are free.
     slots: Vec<Slot>,
     free: Vec<HostBlock>,
-    /// Blocks that there are.
+    /// The number of blocks.
     all: usize,
-    /// Blocks that may be listed or reserved.
+    /// How many blocks may be listed or reserved.
     capacity: usize,
     oldest: HostBlock,
     newest: HostBlock,
@@ -86,7 +87,7 @@ impl Slots {
         }
     }
 
-    /// Reserves a free block, if that leaves no more than the capacity in use.
+    /// Reserves a free block, if that does not exceed the capacity.
     pub(crate) fn reserve(&mut self) -> Option<HostBlock> {
         if self.is_over(1) {
             return None;
@@ -104,13 +105,14 @@ impl Slots {
         Some(block)
     }
 
-    /// Whether so many more blocks would be too many.
+    /// Whether `more` additional blocks would exceed the capacity.
     pub(crate) fn is_over(&self, more: usize) -> bool {
         self.listed + self.reserved + more > self.capacity
     }
 
-    /// Reserves the block that goes next, in the place of others: where it was in the index; the caller takes it out there. Its
-    /// bytes are as they were until the caller writes to them.
+    /// Reserves the least recently used block instead of a free one. Returns its position in the
+    /// index, from which the caller has to remove it. Its bytes are unchanged until the caller
+    /// writes to it.
     pub(crate) fn replace(&mut self) -> Option<(HostBlock, Place)> {
         let block = Some(self.oldest).filter(|&block| block != NONE)?;
         self.unlist(block);
@@ -120,7 +122,8 @@ impl Slots {
         Some((block, place))
     }
 
-    /// Detaches the block that goes next, and leaves it pinned: the caller takes it out of the index, and unpins it.
+    /// Detaches the least recently used block, and leaves it pinned. The caller removes it from the
+    /// index, and unpins it.
     pub(crate) fn detach_oldest(&mut self) -> Option<(HostBlock, Place)> {
         let block = Some(self.oldest).filter(|&block| block != NONE)?;
         self.pin(block);
@@ -134,7 +137,7 @@ impl Slots {
         self.release(block);
     }
 
-    /// Makes a reserved block a cached one, the newest.
+    /// Turns a reserved block into a cached one, the most recently used.
     pub(crate) fn publish(&mut self, block: HostBlock, place: Place) {
         debug_assert_eq!(self.slot(block).state, State::Reserved);
         self.reserved -= 1;
@@ -143,7 +146,7 @@ impl Slots {
         self.list(block);
     }
 
-    /// How long ago a block came.
+    /// How long ago a block arrived.
     pub(crate) fn age(&self, block: HostBlock) -> Duration {
         Duration::from_millis(self.now() - self.slots[block as usize].came)
     }
@@ -152,7 +155,8 @@ impl Slots {
         self.made.elapsed().as_millis() as u64
     }
 
-    /// Makes a cached block the newest, unless it is pinned: then it will be when its pins end.
+    /// Makes a cached block the most recently used. If it is pinned, the end of its last pin does
+    /// so.
     pub(crate) fn refresh(&mut self, block: HostBlock) {
         if self.slot(block).pins == 0 {
             self.unlist(block);
@@ -169,7 +173,8 @@ impl Slots {
         self.slot(block).pins += 1;
     }
 
-    /// Ends a pin; the last one lists the block as the newest, or frees it if it is detached.
+    /// Ends a pin. The last one lists the block as the most recently used, or frees it if it is
+    /// detached.
     pub(crate) fn unpin(&mut self, block: HostBlock) -> Unpinned {
         self.slot(block).pins -= 1;
         if self.slot(block).pins > 0 {
@@ -184,8 +189,8 @@ impl Slots {
         Unpinned::Listed
     }
 
-    /// Detaches a block; free at once if it is not pinned. The caller takes it out of the index, where it was if a place is
-    /// returned.
+    /// Detaches a block, and frees it if it is not pinned. If a position is returned, the caller
+    /// removes the block from the index there.
     pub(crate) fn detach(&mut self, block: HostBlock) -> Option<Place> {
         let State::Cached(place) = self.slot(block).state else { return None };
         if self.slot(block).pins > 0 {
@@ -202,12 +207,12 @@ impl Slots {
         SlotCounts { listed, reserved, pinned, free: self.all - listed - reserved - pinned }
     }
 
-    /// Bytes that it takes for all blocks.
+    /// Bytes of the bookkeeping of all blocks.
     pub(crate) fn bytes(&self) -> usize {
         self.slots.capacity() * size_of::<Slot>() + self.free.capacity() * size_of::<HostBlock>()
     }
 
-    /// The places of cached blocks with their blocks, oldest first and then those that are pinned.
+    /// The cached blocks with their positions: listed ones, oldest first, then pinned ones.
     pub(crate) fn cached(&self) -> Vec<(HostBlock, Place)> {
         let mut found = Vec::new();
         let mut block = self.oldest;
@@ -266,7 +271,7 @@ mod tests {
     use super::*;
     use crate::index::Index;
 
-    /// Places of an index that nothing else looks at.
+    /// Positions in an index that nothing else uses.
     fn places(number: usize) -> Vec<Place> {
         let cache = radixkv::PrefixCache::builder(1, 1).build().expect("a cache");
         let tokens: Vec<u32> = (0..number as u32).collect();
@@ -322,7 +327,7 @@ mod tests {
         let before = Instant::now();
         slots.publish(block, places[0]);
         let age = slots.age(block);
-        // Both times are cut to milliseconds.
+        // Both times are truncated to milliseconds.
         assert!(age <= before.elapsed() + Duration::from_millis(1), "{age:?}");
     }
 

@@ -1,4 +1,4 @@
-//! What a tier holds at one moment: for saving it.
+//! Snapshots of a tier's content, for saving it.
 
 use std::{collections::HashMap, ops::Range, sync::Arc};
 
@@ -11,8 +11,8 @@ use crate::{
     tier::{HostTier, State},
 };
 
-/// The content of a tier at one moment: which blocks of which sequences, in the order of their last
-/// uses; made by [`HostTier::snapshot`].
+/// The content of a tier at one moment: its blocks with their sequences, in the order of their last
+/// use; made by [`HostTier::snapshot`].
 ///
 /// # Examples
 ///
@@ -32,7 +32,7 @@ use crate::{
 /// ```
 #[derive(Debug)]
 pub struct HostSnapshot {
-    /// Begun with the snapshot: it shows which namespaces were cleared since.
+    /// An offload that began with the snapshot: it tells which namespaces were cleared since.
     moment: Offload,
     pieces: Vec<HostPiece>,
     held: Vec<HeldBlocks>,
@@ -44,8 +44,8 @@ pub struct HostSnapshot {
 pub struct HostPiece {
     /// The namespace of the sequence.
     pub namespace: NamespaceName,
-    /// The piece that has the beginning of the sequence, if another one has it; its number is
-    /// smaller, and it has at least `start` tokens.
+    /// The piece that contains the beginning of the sequence, unless this one does. Its index is
+    /// smaller, and it contains at least the tokens up to `start`.
     pub parent: Option<usize>,
     /// Tokens of the sequence before this piece.
     pub start: usize,
@@ -53,7 +53,7 @@ pub struct HostPiece {
     pub tokens: Vec<Token>,
 }
 
-/// Consecutive blocks of a sequence, the first one used last.
+/// Consecutive blocks of a sequence, of which the first was used most recently.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HeldBlocks {
@@ -64,7 +64,7 @@ pub struct HeldBlocks {
 }
 
 impl HostSnapshot {
-    /// The segments of sequences, each after the one that has its beginning.
+    /// The segments of sequences, each after the segment that contains its beginning.
     pub fn pieces(&self) -> &[HostPiece] {
         &self.pieces
     }
@@ -93,12 +93,13 @@ impl HostSnapshot {
         tokens
     }
 
-    /// Pins the blocks of a piece's sequence that the tier still holds, up to the first missing one; none if
-    /// the namespace was cleared since the snapshot, or is kept out. It counts as a use and not as a lookup: the
-    /// blocks are the newest afterwards, the first one as the newest of them. A caller that pins all of
-    /// [`held`](Self::held), from its beginning to its end, leaves the order of use as it was.
+    /// Pins the blocks of a piece's sequence that the tier still holds, up to the first missing
+    /// one; none if the namespace was cleared since the snapshot, or is kept out. Counts as a use,
+    /// but not as a lookup: the blocks become the most recently used, the first one the most
+    /// recent. A caller that pins all of [`held`](Self::held) in order leaves the order of use
+    /// unchanged.
     ///
-    /// `tokens` is the sequence up to the last of the blocks at least.
+    /// `tokens` is the sequence at least up to the last of the blocks.
     ///
     /// # Panics
     ///
@@ -120,7 +121,8 @@ impl HostSnapshot {
 }
 
 impl HostTier {
-    /// What the tier holds now. Takes its lock for as long as it copies the tokens of all that is cached.
+    /// Takes a snapshot of the tier's content. Holds the tier's lock while it copies the tokens of
+    /// all cached blocks.
     pub fn snapshot(&self) -> HostSnapshot {
         let mut state = self.inner.lock();
         let (pieces, held) = state.pieces_and_held();
@@ -135,7 +137,7 @@ impl State {
             let (run, block) = (place.run(), place.number());
             let piece = add_piece(&mut pieces, &mut numbers, &self.index, run);
             match held.last_mut() {
-                // Of one arrival, the blocks stand from the deepest one to the first one.
+                // The blocks of one arrival are listed from the deepest one to the first one.
                 Some(last) if last.piece == piece && last.blocks.start == block + 1 => last.blocks.start = block,
                 _ => held.push(HeldBlocks { piece, blocks: block..block + 1 }),
             }
@@ -144,7 +146,7 @@ impl State {
     }
 }
 
-/// The number of a run's piece, which is added with those before it.
+/// The index of a run's piece; adds the piece and its ancestors if they are missing.
 fn add_piece(pieces: &mut Vec<HostPiece>, numbers: &mut HashMap<RunId, usize>, index: &Index, run: RunId) -> usize {
     let (mut missing, mut next, mut parent) = (Vec::new(), Some(run), None);
     while let Some(run) = next {
@@ -154,7 +156,7 @@ fn add_piece(pieces: &mut Vec<HostPiece>, numbers: &mut HashMap<RunId, usize>, i
         }
         let piece = index.piece(run);
         next = piece.parent;
-        // The root of a namespace has no tokens, and is no piece.
+        // The root of a namespace has no tokens, so it has no piece.
         if !piece.tokens.is_empty() {
             missing.push((run, piece));
         }

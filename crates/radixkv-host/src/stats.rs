@@ -1,4 +1,4 @@
-//! Numbers of a tier, and the check of its invariants.
+//! Statistics of a tier, and the check of its invariants.
 
 use std::{fmt, time::Duration};
 
@@ -10,7 +10,7 @@ use crate::{
     tier::HostTier,
 };
 
-/// Counts since the tier was built, behind its lock.
+/// Counts since the tier was built, protected by its lock.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     pub(crate) lookups: u64,
@@ -34,7 +34,7 @@ impl Counters {
 
 /// The statistics of a host tier at one moment.
 ///
-/// `cached + pinned + reserved + free` are all its blocks, those of staging too.
+/// `cached + pinned + reserved + free` is the number of all its blocks, including staging.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HostStats {
@@ -56,7 +56,7 @@ pub struct HostStats {
     pub hit_blocks: u64,
     /// Blocks that were stored.
     pub arrived_blocks: u64,
-    /// Offered blocks that the tier had already.
+    /// Offered blocks that the tier already had.
     pub duplicate_blocks: u64,
     /// Blocks that were evicted to make room for others.
     pub evicted_blocks: u64,
@@ -67,7 +67,7 @@ pub struct HostStats {
     /// Offered blocks that were not stored because their namespace was cleared meanwhile or is kept
     /// out.
     pub kept_out_blocks: u64,
-    /// Blocks that were removed because their time to live was over.
+    /// Blocks that were removed because they had expired.
     pub expired_blocks: u64,
     /// Offered blocks that were not stored because they were offered for the first time
     /// ([`Admission`](crate::Admission)).
@@ -96,7 +96,7 @@ pub enum HostViolation {
     NotConserved {
         /// Blocks in all states.
         counted: usize,
-        /// Blocks that there are.
+        /// Blocks that the tier has.
         blocks: usize,
     },
     /// The number of blocks in the index differs from the number of cached blocks.
@@ -106,7 +106,7 @@ pub enum HostViolation {
         /// Blocks that are cached.
         cached: usize,
     },
-    /// A cached block is not where the index should have it.
+    /// A cached block is not at its position in the index.
     Misplaced {
         /// The block.
         block: u32,
@@ -145,12 +145,12 @@ impl HostTier {
     }
 
     /// Waits until no block is in flight to or from the remote tiers, for at most `wait`; returns
-    /// whether that is so. Dropping a tier drops what is on its way.
+    /// whether that is so. Dropping a tier drops the blocks in flight.
     pub fn settle_remote(&self, wait: Duration) -> bool {
         self.inner.remote().is_none_or(|remote| remote.settle(wait))
     }
 
-    /// The content of the tier by namespace, in the order of their names.
+    /// The content of the tier by namespace, in the order of the names.
     pub fn leftovers(&self) -> Vec<Leftovers> {
         let state = self.inner.lock();
         let held = state.index.held().map(|(name, blocks)| Leftovers {
@@ -164,11 +164,11 @@ impl HostTier {
         held
     }
 
-    /// Checks every invariant of pool and index.
+    /// Checks every invariant of the pool and the index.
     ///
     /// # Errors
     ///
-    /// The first one that does not hold.
+    /// The first violated invariant.
     pub fn validate(&self) -> Result<(), HostViolation> {
         let state = self.inner.lock();
         let SlotCounts { listed, reserved, pinned, free } = state.slots.counts();

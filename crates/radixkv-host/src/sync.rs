@@ -1,4 +1,4 @@
-//! The lock of a tier, which models explore.
+//! The lock of a tier, replaced by loom's in models.
 
 #[cfg(radixkv_loom)]
 pub(crate) use loom::sync::{Mutex, MutexGuard};

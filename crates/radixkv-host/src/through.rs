@@ -1,4 +1,5 @@
-//! Blocks that are put to remote tiers when they come to the host.
+//! Write-through: blocks that are written to remote tiers when they are stored in the host.
+//! `offload` copies them before it publishes, because the host block may be evicted afterwards.
 
 use std::time::Duration;
 
@@ -6,7 +7,7 @@ use radixkv::Token;
 
 use crate::remote::{PutOrder, Remote, RemoteName};
 
-/// Copies of blocks that are on their way into the host.
+/// Copies of blocks that are about to be stored in the host.
 #[derive(Debug)]
 pub(crate) struct Through<'a> {
     remote: Option<&'a Remote>,
@@ -15,12 +16,13 @@ pub(crate) struct Through<'a> {
 }
 
 impl<'a> Through<'a> {
-    /// Nothing.
+    /// No copies.
     pub(crate) fn none() -> Self {
         Self { remote: None, blocks: Vec::new() }
     }
 
-    /// Copies blocks, which are in the order of their numbers: the first ones, as many as may be on their way.
+    /// Copies blocks, which are in the order of their numbers: as many of the first ones as there
+    /// are buffers.
     pub(crate) fn copy(remote: &'a Remote, blocks: Vec<(usize, &mut [u8])>) -> Self {
         let buffers = remote.put_buffers(&blocks.iter().map(|&(number, _)| number).collect::<Vec<_>>());
         let copied = buffers.into_iter().zip(blocks).map(|(mut buffer, (number, bytes))| {
@@ -34,14 +36,14 @@ impl<'a> Through<'a> {
         self.blocks.is_empty()
     }
 
-    /// Asks the remote tiers to keep them: blocks of this sequence.
+    /// Asks the remote tiers to store the blocks, which belong to this sequence.
     pub(crate) fn put(self, name: RemoteName, tokens: &[Token], time_to_live: Option<Duration>) {
         if let Some(remote) = self.remote {
             remote.put(PutOrder { name, tokens: tokens.to_vec(), blocks: self.blocks, time_to_live });
         }
     }
 
-    /// They did not come in.
+    /// Returns the buffers: the blocks were not stored in the host.
     pub(crate) fn give_back(self) {
         if let Some(remote) = self.remote {
             self.blocks.into_iter().for_each(|(_, buffer)| remote.give_back(buffer));

@@ -1,4 +1,6 @@
-//! The host tier: blocks that left caches, found by their tokens.
+//! The host tier: blocks that caches evicted, found by their tokens. `tiered` puts it below a
+//! cache. One lock protects its state (index, pool, clear epochs); bytes are copied outside the
+//! lock, by the invariants of `memory`.
 
 use std::{
     fmt,
@@ -29,21 +31,23 @@ use crate::{
     write_policy::WritePolicy,
 };
 
-/// The id of a block of a host tier: the index of its part of the tier's memory.
+/// The id of a block of a host tier: its index in the tier's memory.
 pub type HostBlock = u32;
 
 /// A tier of KV blocks in host memory, below the caches of a process.
 ///
-/// A handle: clones share one tier, which lives as long as any of them. It outlives the caches: what they left is found by
-/// the next one, and listed by [`leftovers`](Self::leftovers).
+/// A handle: clones share one tier, which lives as long as any of them. It outlives the caches: a
+/// later cache finds the blocks of an earlier one, and [`leftovers`](Self::leftovers) lists them.
 ///
-/// Its index has holes: a block may be here while those before it are on a device, or nowhere. A block is named by all
-/// tokens up to its end, which every lookup compares in full, and by the namespace.
+/// Its index has holes: a block may be here while the blocks before it are on a device, or nowhere.
+/// A block is identified by its namespace and by all tokens up to its end, which every lookup
+/// compares in full.
 ///
-/// When it is full, the blocks go first whose arrival or last use is the longest ago; of one arrival the deepest first.
+/// When the tier is full, it evicts the block whose arrival or last use was the longest ago; among
+/// blocks that arrived together, the deepest first.
 ///
-/// Every verb takes the tier's lock for as long as it looks at the index, and never while bytes are copied. A cache's own
-/// verbs never take it. Verbs allocate.
+/// Every verb holds the tier's lock while it uses the index, and never while bytes are copied. A
+/// cache's own verbs never take it. Verbs allocate.
 #[derive(Clone)]
 pub struct HostTier {
     pub(crate) inner: Arc<Inner>,
@@ -57,15 +61,15 @@ pub(crate) struct Inner {
     memory: Memory,
     /// The tiers below, if there are any.
     remote: OnceLock<Remote>,
-    /// For an admission that remembers.
+    /// Hashes of blocks, for an admission policy that remembers them.
     pub(crate) fingerprints: Fingerprints,
     pub(crate) admission: Admission,
-    /// The time of the state's clears, for who must not take the lock.
+    /// A copy of the state's clear epoch, for threads that must not take the lock.
     era: AtomicU64,
     state: Mutex<State>,
 }
 
-/// What the lock guards.
+/// The state that the lock protects.
 pub(crate) struct State {
     pub(crate) index: Index,
     pub(crate) slots: Slots,
@@ -73,15 +77,15 @@ pub(crate) struct State {
     pub(crate) eras: Eras,
     pub(crate) generations: Generations,
     pub(crate) lifetimes: Lifetimes,
-    /// What was brought once, if blocks are admitted by that.
+    /// Blocks that were offered once, if the admission policy needs that.
     pub(crate) remembered: Option<Remembered>,
-    /// Offloads that ever began.
+    /// How many offloads were started.
     pub(crate) offloads: u64,
-    /// Whether what is evicted goes to remote tiers.
+    /// Whether evicted blocks are written to remote tiers.
     pub(crate) departs: bool,
 }
 
-/// What a tier is made of.
+/// The parameters of a tier.
 pub(crate) struct Parts {
     pub(crate) block_size: usize,
     pub(crate) block_bytes: usize,
@@ -120,19 +124,20 @@ impl Inner {
         }
     }
 
-    /// The time of the clears. What leaves a cache afterwards is of no clear before it; one that is under way may not show yet.
+    /// The current clear epoch. The clears counted so far do not concern blocks that leave a cache
+    /// after this call. A clear in progress may not be counted yet.
     pub(crate) fn era(&self) -> u64 {
         // Acquire: as `set_era`.
         self.era.load(Acquire)
     }
 
-    /// Under the lock.
+    /// The caller holds the lock.
     pub(crate) fn set_era(&self, era: u64) {
-        // Release: who finds it comes after the clear.
+        // Release: a thread that loads this epoch is ordered after the clear.
         self.era.store(era, Release);
     }
 
-    /// Puts remote tiers below, once.
+    /// Attaches the remote tiers, once.
     pub(crate) fn set_remote(&self, remote: Remote) {
         self.lock().departs = remote.write() == WritePolicy::Back;
         let is_first = self.remote.set(remote).is_ok();
@@ -144,7 +149,7 @@ impl Inner {
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
-        // No verb runs code of the caller's under the lock.
+        // No verb runs the caller's code under the lock.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -194,9 +199,9 @@ impl HostTier {
     /// Pins the blocks that continue the first `from` tokens of a sequence, up to the first missing
     /// one, and counts as a use of them.
     ///
-    /// `tokens` is the whole sequence. `from` is where a cache's own match ended, and need not be a multiple of the block size:
-    /// the first block is the one in which token `from` lies. In a namespace of bigrams `from` counts tokens that have keys
-    /// and values, as a lease does.
+    /// `tokens` is the whole sequence. `from` is the end of a cache's own match, and need not be a
+    /// multiple of the block size: the first block is the one that contains token `from`. In a
+    /// namespace of bigrams `from` counts tokens that have keys and values, as a lease does.
     ///
     /// # Examples
     ///
@@ -216,34 +221,36 @@ impl HostTier {
         HostMatch::new(Arc::clone(&self.inner), from, blocks)
     }
 
-    /// As [`match_from`](Self::match_from), and not counted as a lookup.
+    /// As [`match_from`](Self::match_from), but not counted as a lookup.
     pub(crate) fn pinned_from(&self, namespace: &NamespaceName, tokens: &[Token], from: usize) -> HostMatch {
         let blocks = self.inner.lock().pin_from(namespace, tokens, from / self.inner.block_size);
         HostMatch::new(Arc::clone(&self.inner), from, blocks)
     }
 
-    /// A match of no block behind the first `from` tokens of a sequence. Takes no lock.
+    /// An empty match after the first `from` tokens of a sequence. Takes no lock.
     pub(crate) fn nothing_from(&self, from: usize) -> HostMatch {
         HostMatch::new(Arc::clone(&self.inner), from, Vec::new())
     }
 
-    /// Tokens that [`match_from`](Self::match_from) would find. Pins nothing, and is no use.
+    /// Tokens that [`match_from`](Self::match_from) would find. Pins nothing, and does not count as
+    /// a use.
     pub fn peek(&self, namespace: &NamespaceName, tokens: &[Token], from: usize) -> usize {
         let first = from / self.inner.block_size;
         let found = self.inner.lock().blocks_from(namespace, tokens, first).len();
         if found == 0 { 0 } else { (first + found) * self.inner.block_size - from }
     }
 
-    /// Removes all blocks. Blocks that are being read stay in their place until that is over; what
-    /// is on its way here does not arrive. What remote tiers have is not found by this tier any
-    /// more, whichever process put it; it is not removed there, and others find it.
+    /// Removes all blocks. Blocks that are being read keep their memory until the reads end; blocks
+    /// in flight to the tier are not stored. This tier no longer finds what remote tiers have,
+    /// whichever process stored it; it is not removed there, and other processes find it.
     pub fn clear(&self) {
         drop(self.keep_all_out());
     }
 }
 
 impl State {
-    /// The blocks that continue a sequence from block `first` on, up to the first hole or to the first whose time is over.
+    /// The blocks that continue a sequence from block `first` on, up to the first hole or the first
+    /// expired block.
     pub(crate) fn blocks_from(
         &mut self,
         namespace: &NamespaceName,
@@ -251,7 +258,8 @@ impl State {
         first: usize,
     ) -> Vec<(HostBlock, Place)> {
         let Some(path) = self.index.path(namespace, tokens) else { return Vec::new() };
-        // Of so many tokens there are fewer blocks.
+        // Each block has at least one token, so `tokens.len()` is an upper bound of the block
+        // numbers.
         let mut held: Vec<_> = (first..tokens.len()).map_while(|block| self.held(&path, block)).collect();
         if let Some(expired) = held.iter().position(|&(block, place)| self.is_expired(block, place)) {
             self.expire(namespace, tokens, first + expired..first + held.len());
@@ -267,13 +275,14 @@ impl State {
         blocks
     }
 
-    /// The block of this number on a path.
+    /// The block with this number on a path.
     pub(crate) fn held(&self, path: &Path, block: usize) -> Option<(HostBlock, Place)> {
         let place = path.place(block)?;
         Some((self.index.get(place)?, place))
     }
 
-    /// Makes those blocks of a sequence the newest that are here, the first one as the newest of them; which these are.
+    /// Makes the given blocks of a sequence the most recently used, the first one the most recent.
+    /// Returns for each whether the tier holds it.
     pub(crate) fn refresh(&mut self, namespace: &NamespaceName, tokens: &[Token], numbers: Range<usize>) -> Vec<bool> {
         let Some(path) = self.index.path(namespace, tokens) else { return vec![false; numbers.len()] };
         let held: Vec<_> = numbers.map(|number| self.held(&path, number)).collect();
@@ -283,7 +292,8 @@ impl State {
         held.iter().map(Option::is_some).collect()
     }
 
-    /// Reserves a block; evicts another for it, if that helps. The bytes of what leaves are as they were.
+    /// Reserves a block, after evicting one if necessary. The bytes of an evicted block are
+    /// unchanged until the caller writes to it.
     pub(crate) fn reserve(&mut self, leaving: &mut Vec<Departing>) -> Option<HostBlock> {
         self.slots.reserve().or_else(|| {
             let (block, place) = self.slots.replace()?;
@@ -292,7 +302,7 @@ impl State {
         })
     }
 
-    /// Takes a block out of the index.
+    /// Removes a block from the index.
     pub(crate) fn remove(&mut self, block: HostBlock) -> bool {
         let place = self.slots.detach(block);
         if let Some(place) = place {
@@ -301,7 +311,7 @@ impl State {
         place.is_some()
     }
 
-    /// Removes a namespace; what remote tiers have of it is not found any more.
+    /// Clears a namespace; what remote tiers have of it is no longer found.
     pub(crate) fn clear(&mut self, namespace: &NamespaceName) {
         self.generations.clear(namespace);
         let mut blocks = Vec::new();
@@ -312,7 +322,7 @@ impl State {
         }
     }
 
-    /// Removes all namespaces; what remote tiers have is not found any more.
+    /// Clears all namespaces; what remote tiers have is no longer found.
     pub(crate) fn clear_all(&mut self) {
         let names: Vec<NamespaceName> = self.index.held().map(|(name, _)| name.clone()).collect();
         for name in &names {

@@ -1,5 +1,5 @@
-//! A block is worth nothing without those before it: what there is no room for is the end of a sequence, on the way to remote tiers
-//! and in them.
+//! A block is worth nothing without those before it: what there is no room for is the end of a
+//! sequence, on the way to remote tiers and in them.
 
 mod common;
 
@@ -11,7 +11,8 @@ use radixkv_host::{
     radixkv_tiers::{Outcome, RegionTier, RemoteTier},
 };
 
-/// Serves a prompt, lets it leave the device in steps of so many blocks, and with it whatever the host has no room for.
+/// Serves a prompt, lets it leave the device in steps of so many blocks, and with it whatever the
+/// host has no room for.
 fn leave(engine: &Engine, prompt: &[u32], step: usize) {
     engine.serve(prompt);
     (0..prompt.len() / SIZE).step_by(step).for_each(|_| _ = engine.tiers.evict(step));
@@ -41,6 +42,7 @@ fn over(builder: HostBuilder, device: usize) -> (Engine, HostTier) {
     (Engine::waiting(device, &host, TierMode::Exclusive, RemoteWait::BestEffort), host)
 }
 
+// Holds: HT21.
 #[test]
 fn of_a_long_prompt_the_beginning_is_put_where_not_all_may_be_on_its_way() {
     for write in [WritePolicy::Back, WritePolicy::Through] {
@@ -58,6 +60,7 @@ fn of_a_long_prompt_the_beginning_is_put_where_not_all_may_be_on_its_way() {
     }
 }
 
+// Holds: HT21.
 #[test]
 fn a_beginning_that_leaves_last_displaces_the_end_that_waits_to_be_put() {
     let folder = folder();
@@ -74,6 +77,7 @@ fn a_beginning_that_leaves_last_displaces_the_end_that_waits_to_be_put() {
     assert_eq!((&held[..4], held.iter().sum::<u8>()), (&[1; 4][..], 8), "{held:?}");
 }
 
+// Holds: HT21.
 #[test]
 fn a_tier_that_is_too_small_keeps_the_beginning() {
     for (write, step) in [(WritePolicy::Back, 12), (WritePolicy::Back, 5), (WritePolicy::Through, 12)] {

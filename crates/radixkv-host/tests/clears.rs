@@ -1,4 +1,5 @@
-//! Clears beside everything else: once a clear has returned, nothing that was computed before it is found in either tier.
+//! Clears beside everything else: once a clear has returned, nothing that was computed before it is
+//! found in either tier.
 //!
 //! `STRESS_SECONDS` says for how long the threads run; `ci/nightly.sh` runs a minute.
 
@@ -71,7 +72,8 @@ impl Engine {
     fn serve(&self, session: &TieredSession, which: usize, prompt: &[Token]) -> bool {
         let (space, oldest) = (&self.spaces[which], self.oldest[which].load(SeqCst));
         let Ok(start) = session.acquire(space, prompt, 0) else { return false };
-        // The lease is from before: what is computed with older weights than those that are read here is not published.
+        // The lease is from before: what is computed with older weights than those that are read
+        // here is not published.
         let weights = self.weights.load(SeqCst);
         let found = start.len_tokens() / SIZE;
         let TieredStart { lease, cached, blocks, .. } = start;
@@ -109,6 +111,7 @@ impl Engine {
     }
 }
 
+// Holds: HT7.
 #[test]
 fn nothing_that_was_computed_before_a_clear_is_found_after_it() {
     let plans = [
@@ -134,6 +137,7 @@ fn nothing_that_was_computed_before_a_clear_is_found_after_it() {
     }
 }
 
+// Holds: HT7.
 #[test]
 fn what_is_kept_out_of_all_namespaces_comes_in_afterwards_alone() {
     let plan = Plan { mode: TierMode::Shared, write: WritePolicy::Back, has_thread: false };

@@ -1,4 +1,5 @@
-//! Content: every block carries a pattern made of its tokens, and no lookup ever leads to another one's bytes.
+//! Content: every block carries a pattern made of its tokens, and no lookup ever leads to another
+//! one's bytes.
 //!
 //! `STRESS_SECONDS` says for how long the threads run; `ci/nightly.sh` runs a minute.
 
@@ -93,7 +94,8 @@ fn world(plan: Plan) -> World {
     World { engines: (0..plan.engines).map(engine).collect(), host }
 }
 
-/// What stands for the keys and values of token number `at`: of its namespace and of all tokens that it depends on.
+/// What stands for the keys and values of token number `at`: of its namespace and of all tokens
+/// that it depends on.
 fn pattern(namespace: &Namespace, tokens: &[Token], at: usize) -> [u8; TOKEN_BYTES] {
     let seen = at + 1 + usize::from(namespace.keys() == Keys::Bigrams);
     let name = namespace.name();
@@ -122,8 +124,8 @@ impl Engine {
         assert!(self.memory.read(block, is_right), "token {at} of {tokens:?} in {namespace:?}, block {block}");
     }
 
-    /// Serves a request: what is found is checked token by token, the rest is computed and inserted. Returns how much was found
-    /// on the device and in the host.
+    /// Serves a request: what is found is checked token by token, the rest is computed and
+    /// inserted. Returns how much was found on the device and in the host.
     fn serve(&self, session: &TieredSession, namespace: &Namespace, tokens: &[Token]) -> Option<(usize, usize)> {
         let start = session.acquire(namespace, tokens, 0).ok()?;
         assert_eq!(start.lease.len_tokens(), start.cached.len() * SIZE);
@@ -212,6 +214,7 @@ fn check_at_rest(world: &World) {
     assert_eq!(world.host.stats().cached_blocks, 0);
 }
 
+// Holds: HT1.
 #[test]
 fn one_thread_finds_what_it_computed() {
     for (number, plan) in plans().enumerate() {
@@ -272,6 +275,7 @@ fn work(world: &World, seed: u64, until: Instant) {
     }
 }
 
+// Holds: HT1, HT13.
 #[test]
 fn four_threads_never_find_a_wrong_byte() {
     let seconds = std::env::var("STRESS_SECONDS").ok().and_then(|text| text.parse().ok()).unwrap_or(2.0);

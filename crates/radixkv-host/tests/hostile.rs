@@ -1,4 +1,5 @@
-//! Remote tiers that break their contract, and numbers at their ends: hits are lost, and nothing else.
+//! Remote tiers that break their contract, and numbers at their ends: hits are lost, and nothing
+//! else.
 
 mod common;
 

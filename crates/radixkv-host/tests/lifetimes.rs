@@ -11,6 +11,7 @@ use radixkv_host::{Admission, TierMode, WritePolicy, radixkv_tiers::RemoteTier};
 const LONG: Duration = Duration::from_secs(3600);
 const SHORT: Duration = Duration::from_millis(40);
 
+// Holds: HT25.
 #[test]
 fn a_time_to_live_ends_in_the_host() {
     let host = host(8).time_to_live(LONG).build().expect("a tier");
@@ -34,6 +35,7 @@ fn a_time_to_live_ends_in_the_host() {
     assert_eq!((host.peek(&name, &one, 0), host.remove_expired()), (8, 0));
 }
 
+// Holds: HT25.
 #[test]
 fn a_time_of_one_namespace_changes_no_others() {
     let host = host(8).time_to_live(Duration::ZERO).build().expect("a tier");
@@ -47,6 +49,7 @@ fn a_time_of_one_namespace_changes_no_others() {
     assert_eq!(found, [0, 8]);
 }
 
+// Holds: HT25.
 #[test]
 fn what_leaves_the_host_after_its_time_goes_nowhere() {
     let folder = folder();
@@ -61,6 +64,7 @@ fn what_leaves_the_host_after_its_time_goes_nowhere() {
     assert_eq!((host.stats().evicted_blocks, files.stats().stored_blocks), (2, 0));
 }
 
+// Holds: HT25.
 #[test]
 fn a_block_whose_time_is_over_is_replaced_when_it_comes_again() {
     let host = host(8).build().expect("a tier");
@@ -79,6 +83,7 @@ fn a_block_whose_time_is_over_is_replaced_when_it_comes_again() {
     host.validate().expect("a valid tier");
 }
 
+// Holds: RT6, HT25.
 #[test]
 fn a_time_to_live_ends_in_a_remote_tier() {
     for write in [WritePolicy::Back, WritePolicy::Through] {
@@ -99,7 +104,8 @@ fn a_time_to_live_ends_in_a_remote_tier() {
         let stats = files.stats();
         assert_eq!(stats.hits, 0, "{write:?}: {stats:?}");
         if write == WritePolicy::Through {
-            // They were put at once, so they were there when their time was over; and they are put again.
+            // They were put at once, so they were there when their time was over; and they are put
+            // again.
             engine.evict_all();
             assert!(host.settle_remote(PATIENCE));
             assert_eq!((stats.stored_blocks, files.stats().stored_blocks), (4, 6), "{stats:?}");
@@ -107,6 +113,7 @@ fn a_time_to_live_ends_in_a_remote_tier() {
     }
 }
 
+// Holds: HT26.
 #[test]
 fn a_block_comes_to_the_host_when_it_is_brought_for_the_second_time() {
     let host = host(8).admission(Admission::SecondTouch { remembered: 4 }).build().expect("a tier");
@@ -124,6 +131,7 @@ fn a_block_comes_to_the_host_when_it_is_brought_for_the_second_time() {
     assert_eq!(serve(2), (0, 8, 0));
 }
 
+// Holds: HT26.
 #[test]
 fn what_comes_once_reaches_no_tier() {
     for write in [WritePolicy::Back, WritePolicy::Through] {

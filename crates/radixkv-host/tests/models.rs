@@ -1,9 +1,12 @@
-//! Models of blocks on their way between the tiers (R14): against lookups, inserts, clears, other evictions, and whoever takes their place.
+//! Models of blocks on their way between the tiers (R14): against lookups, inserts, clears, other
+//! evictions, and whoever takes their place.
 //!
-//! Property: a block of the device is not written to before its copy to the host is done, a host block not while it is filled or
-//! read; each is free exactly once; what is found is what its tokens ask for; nothing comes back that was cleared.
+//! Property: a block of the device is not written to before its copy to the host is done, a host
+//! block not while it is filled or read; each is free exactly once; what is found is what its
+//! tokens ask for; nothing comes back that was cleared.
 //!
-//! Every order of the tiers' and the cache's steps with up to two preemptions. The cache's own orderings have models of their own.
+//! Every order of the tiers' and the cache's steps with up to two preemptions. The cache's own
+//! orderings have models of their own.
 //!
 //! Teeth: `teeth.py` of the package.
 #![cfg(radixkv_loom)]
@@ -49,7 +52,8 @@ fn spawn<T: Send + 'static>(body: impl FnOnce() -> T + Send + 'static) -> JoinHa
 /// The memory of blocks: loom reports an access that is not ordered with a write.
 struct Stamps(Box<[UnsafeCell<u64>]>);
 
-// SAFETY: the threads of a model share one thread of the system; loom tracks the accesses of its cells.
+// SAFETY: the threads of a model share one thread of the system; loom tracks the accesses of its
+// cells.
 unsafe impl Sync for Stamps {}
 // SAFETY: as above.
 unsafe impl Send for Stamps {}
@@ -155,7 +159,8 @@ impl World {
         [device, self.tiers.host().peek(&self.space.name(), prompt, device)]
     }
 
-    /// Checks that nothing is held in either tier, and that all that is found of `prompts` is right; their places before.
+    /// Checks that nothing is held in either tier, and that all that is found of `prompts` is
+    /// right; their places before.
     fn rest<const N: usize>(&self, prompts: [&[Token]; N]) -> [[usize; 2]; N] {
         at_rest(|| {
             let cache = self.tiers.cache();
@@ -190,6 +195,7 @@ fn a_block_on_its_way_is_looked_for() {
     });
 }
 
+// Holds: HT28.
 #[test]
 fn the_place_of_a_block_on_its_way_is_wanted() {
     explore("evict 1 vs serve another", || {
@@ -203,6 +209,7 @@ fn the_place_of_a_block_on_its_way_is_wanted() {
     });
 }
 
+// Holds: HT28.
 #[test]
 fn what_follows_a_block_on_its_way_is_inserted() {
     explore("evict 2 vs serve 1,2,3", || {
@@ -215,6 +222,7 @@ fn what_follows_a_block_on_its_way_is_inserted() {
     });
 }
 
+// Holds: HT28.
 #[test]
 fn the_namespace_of_a_block_on_its_way_is_cleared() {
     explore("evict 1 vs clear", || {
@@ -226,7 +234,8 @@ fn the_namespace_of_a_block_on_its_way_is_cleared() {
     });
 }
 
-/// The cache evicts by itself, and its sink is called after the lock: the clear may be over by then.
+/// The cache evicts by itself, and its sink is called after the lock: the clear may be over by
+/// then.
 #[test]
 fn the_namespace_of_a_block_that_the_cache_has_evicted_is_cleared() {
     explore("the cache evicts 1 vs clear", || {
@@ -262,6 +271,7 @@ fn two_blocks_on_their_way_to_one_place() {
     });
 }
 
+// Holds: HT28.
 #[test]
 fn the_place_in_the_host_that_is_read_is_wanted() {
     explore("serve from the host vs evict 1", || {

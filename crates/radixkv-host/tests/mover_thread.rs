@@ -1,4 +1,5 @@
-//! Copies on the mover's thread: what a clear stops, what a caller does not wait for, and a mover that uses the tiers itself.
+//! Copies on the mover's thread: what a clear stops, what a caller does not wait for, and a mover
+//! that uses the tiers itself.
 
 mod common;
 
@@ -22,7 +23,8 @@ use radixkv_host::{
 const A: &[u32] = &[1, 2, 3, 4];
 const B: &[u32] = &[11, 12, 13, 14];
 
-/// A cache over a tier that other caches could share, of eight blocks of two tokens each, with a mover's thread.
+/// A cache over a tier that other caches could share, of eight blocks of two tokens each, with a
+/// mover's thread.
 fn builder(mover: impl Mover + 'static) -> TieredBuilder {
     let cache = PrefixCache::builder(2, 8).build().expect("a cache");
     let host = HostTier::builder(2, 8).build().expect("a tier");
@@ -43,6 +45,7 @@ fn settle(tiers: &TieredCache) {
     assert_eq!(tiers.evict(0), 0);
 }
 
+// Holds: HT7.
 #[test]
 fn a_demotion_before_a_clear_brings_nothing_after_it() {
     let (mover, is_called, go) = gated();
@@ -63,6 +66,7 @@ fn a_demotion_before_a_clear_brings_nothing_after_it() {
     assert_eq!(serve(&tiers, &space, A), (0, 0));
 }
 
+// Holds: HT14.
 #[test]
 fn an_insert_that_is_written_through_does_not_wait_for_its_copy() {
     let (mover, is_called, go) = gated();
@@ -107,6 +111,7 @@ fn a_request_begins_when_what_is_evicted_for_it_was_copied() {
     assert_eq!((tiers.cache().stats().evicted_blocks, tiers.stats().bypassed_blocks), (2, 0));
 }
 
+// Holds: HT14.
 #[test]
 fn what_is_evicted_for_a_request_that_waits_is_copied() {
     let (mover, is_called, go) = gated();
@@ -144,6 +149,7 @@ fn what_is_evicted_for_a_request_that_waits_is_copied() {
     assert_eq!((tiers.stats().evicted_blocks, tiers.stats().dropped_blocks), (4, 0));
 }
 
+// Holds: HT14.
 #[test]
 fn another_tiered_cache_may_follow_while_copies_of_the_last_one_are_under_way() {
     let (mover, is_called, go) = gated();
@@ -196,6 +202,7 @@ impl Mover for Evicting {
     }
 }
 
+// Holds: HT14.
 #[test]
 fn a_mover_that_evicts_and_inserts_does_not_wait_for_itself() {
     for write in [WritePolicy::Back, WritePolicy::Through] {

@@ -1,5 +1,5 @@
-//! Engine processes over one region: what one evicts another finds, also after the first was killed. This test program starts itself as
-//! their workers.
+//! Engine processes over one region: what one evicts another finds, also after the first was
+//! killed. This test program starts itself as their workers.
 
 mod common;
 #[path = "../../radixkv-region/tests/common/worker.rs"]
@@ -25,7 +25,8 @@ fn engine(place: &Path) -> (Engine, HostTier) {
     (Engine::new(2, &host, TierMode::Exclusive), host)
 }
 
-/// Serves prompts, each of which pushes the ones before it out; every byte that is found is checked.
+/// Serves prompts, each of which pushes the ones before it out; every byte that is found is
+/// checked.
 fn serve(engine: &Engine, host: &HostTier, numbers: impl IntoIterator<Item = u32>) -> Vec<Found> {
     let found = numbers.into_iter().map(|number| engine.serve(&prompt(number, 2))).collect();
     engine.evict_all();
@@ -56,6 +57,7 @@ fn worker() {
     }
 }
 
+// Holds: HT27.
 #[test]
 fn a_process_finds_what_another_one_evicted_before_and_after_it_is_killed() {
     let folder = folder();
@@ -73,6 +75,7 @@ fn a_process_finds_what_another_one_evicted_before_and_after_it_is_killed() {
     assert_eq!(host.remote_stats().expect("it has one").failed_blocks, 0);
 }
 
+// Holds: HT27.
 #[test]
 fn processes_that_are_killed_leave_no_wrong_byte() {
     let folder = folder();

@@ -1,4 +1,5 @@
-//! Redis below the host tier: a server that is killed and started again in the middle of the work costs hits, and nothing else.
+//! Redis below the host tier: a server that is killed and started again in the middle of the work
+//! costs hits, and nothing else.
 
 mod common;
 #[path = "../../radixkv-tiers/tests/redis/server.rs"]
@@ -63,8 +64,9 @@ fn what_left_the_host_is_found_in_redis_by_another_process() {
     assert_eq!(found[..3], [16; 3], "{found:?}");
 }
 
-/// Two threads serve while the server is killed and started again: no wrong byte, no call that waits longer than it says, hits again
-/// after it, and every block and buffer back.
+/// Two threads serve while the server is killed and started again: no wrong byte, no call that
+/// waits longer than it says, hits again after it, and every block and buffer back.
+// Holds: HT19.
 #[test]
 fn a_server_that_is_killed_and_restarted() {
     let Some(mut server) = Real::start(&[]) else { return };

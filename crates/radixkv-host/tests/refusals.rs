@@ -1,5 +1,5 @@
-//! What a request does that is refused, or that is a mistake of the caller's: nothing. No block leaves the device, nothing is
-//! published, no lookup is counted.
+//! What a request does that is refused, or that is a mistake of the caller's: nothing. No block
+//! leaves the device, nothing is published, no lookup is counted.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -48,6 +48,7 @@ fn refused(tiers: &TieredCache, namespace: &Namespace, prompt: &[Token], room: u
     at_once
 }
 
+// Holds: HT8.
 #[test]
 fn a_request_that_never_fits_evicts_nothing() {
     let tiers = tiers(16, 16);
@@ -59,6 +60,7 @@ fn a_request_that_never_fits_evicts_nothing() {
     assert_eq!(refused(&tiers, &other, &[1], usize::MAX), too_large(usize::MAX.div_ceil(2)));
 }
 
+// Holds: HT8.
 #[test]
 fn a_request_beyond_its_quota_evicts_nothing() {
     let tiers = tiers(16, 16);
@@ -72,6 +74,7 @@ fn a_request_beyond_its_quota_evicts_nothing() {
     assert!(matches!(refused(&tiers, &tenant, &prompt(2, 6), 2), ReserveError::OverQuota { requested: 1, .. }));
 }
 
+// Holds: HT8.
 #[test]
 fn a_request_for_more_than_can_be_evicted_evicts_nothing() {
     let tiers = tiers(16, 16);
@@ -83,6 +86,7 @@ fn a_request_for_more_than_can_be_evicted_evicts_nothing() {
     assert_eq!(refused(&tiers, &space, &prompt(2, 1), 0), ReserveError::Exhausted { requested: 1, available: 0 });
 }
 
+// Holds: HT8.
 #[test]
 fn no_refused_request_changes_anything() {
     for seed in 0..20 {
@@ -120,6 +124,7 @@ fn no_refused_request_changes_anything() {
     }
 }
 
+// Holds: HT8.
 #[test]
 fn a_prefetch_is_no_lookup_and_no_use() {
     let tiers = tiers(4, 8);
@@ -141,6 +146,7 @@ fn mistaken(body: impl FnOnce()) -> String {
     *said.downcast::<String>().expect("a text")
 }
 
+// Holds: HT9.
 #[test]
 fn a_match_of_another_sequence_is_refused_before_anything_changes() {
     let tiers = tiers(4, 8);
@@ -176,6 +182,7 @@ fn a_match_of_another_sequence_is_refused_before_anything_changes() {
     assert_eq!(session.begin(&space, &longer, 0, found).expect("room").wait().len_tokens(), 4);
 }
 
+// Holds: HT9.
 #[test]
 fn an_insert_into_another_namespace_is_refused_before_anything_changes() {
     let tiers = tiers(8, 8);

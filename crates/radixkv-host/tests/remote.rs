@@ -1,4 +1,5 @@
-//! Remote tiers below the host: what goes there, what comes back, what must not, and what a tier that fails costs.
+//! Remote tiers below the host: what goes there, what comes back, what must not, and what a tier
+//! that fails costs.
 
 mod common;
 
@@ -51,6 +52,7 @@ fn is_object(path: &Path) -> bool {
     path.file_name().is_some_and(|name| name.len() >= 60)
 }
 
+// Holds: HT17.
 #[test]
 fn what_leaves_the_host_is_found_in_a_remote_tier() {
     for mode in [TierMode::Exclusive, TierMode::Shared] {
@@ -68,6 +70,7 @@ fn what_leaves_the_host_is_found_in_a_remote_tier() {
     }
 }
 
+// Holds: HT17.
 #[test]
 fn a_prompt_is_put_together_from_all_tiers() {
     let folder = folder();
@@ -83,6 +86,7 @@ fn a_prompt_is_put_together_from_all_tiers() {
     assert_eq!(engine.serve(&prompt), (4, 8, 4));
 }
 
+// Holds: HT17.
 #[test]
 fn written_through_a_block_is_in_the_remote_tier_before_it_leaves() {
     let folder = folder();
@@ -102,6 +106,7 @@ fn written_through_a_block_is_in_the_remote_tier_before_it_leaves() {
     assert_eq!((tiers.evict(3), settle(&host).put_blocks), (3, 3));
 }
 
+// Holds: HT17.
 #[test]
 fn another_process_or_a_restart_finds_what_was_left() {
     let folder = folder();
@@ -110,7 +115,8 @@ fn another_process_or_a_restart_finds_what_was_left() {
         let (engine, host, files) = engine(folder.path(), TierMode::Exclusive);
         assert_eq!(prompts.each_ref().map(|prompt| engine.serve(prompt)), expected);
         settle(&host);
-        // The device's and the host's blocks are lost; the remote tier's are not. The last handle closes it.
+        // The device's and the host's blocks are lost; the remote tier's are not. The last handle
+        // closes it.
         drop((engine, host, files));
     }
 }
@@ -139,6 +145,7 @@ fn a_block_goes_to_each_tier_and_comes_from_the_first_that_has_it() {
     assert_eq!(far.stats().hits, 2);
 }
 
+// Holds: HT19.
 #[test]
 fn a_tier_that_fails_costs_hits_and_nothing_else() {
     for fault in [Fault::Refuses, Fault::Fails, Fault::FailsGets, Fault::Panics] {
@@ -159,6 +166,7 @@ fn a_tier_that_fails_costs_hits_and_nothing_else() {
     }
 }
 
+// Holds: HT19.
 #[test]
 fn files_that_were_changed_are_misses() {
     let folder = folder();
@@ -186,6 +194,7 @@ fn files_that_were_changed_are_misses() {
     assert_eq!((settle(&host).missed_blocks, files.stats().misses.wrong_checksum), (2, 2));
 }
 
+// Holds: HT19.
 #[test]
 fn a_block_that_is_damaged_ends_what_is_found() {
     let folder = folder();
@@ -218,6 +227,7 @@ impl Mover for NoWayUp {
     }
 }
 
+// Holds: HT13.
 #[test]
 fn a_mover_that_fails_brings_nothing_from_a_remote_tier() {
     let folder = folder();
@@ -237,6 +247,7 @@ fn a_mover_that_fails_brings_nothing_from_a_remote_tier() {
     assert_eq!(tiers.stats().remote_tokens, 0);
 }
 
+// Holds: HT23.
 #[test]
 fn a_put_is_not_given_when_a_clear_came_while_the_tier_was_asked() {
     let folder = folder();
@@ -253,6 +264,7 @@ fn a_put_is_not_given_when_a_clear_came_while_the_tier_was_asked() {
     assert_eq!((settle(&host).put_blocks, files.stats().stored_blocks), (0, 0));
 }
 
+// Holds: HT19.
 #[test]
 fn a_tier_that_says_nothing_costs_a_request_no_more_than_its_bound() {
     let folder = folder();
@@ -274,6 +286,7 @@ fn a_tier_that_says_nothing_costs_a_request_no_more_than_its_bound() {
     assert_eq!(engine.serve(&prompts[0]), (0, 0, 8), "its buffers came back");
 }
 
+// Holds: HT22.
 #[test]
 fn a_request_that_does_not_wait_starts_from_what_has_come() {
     let folder = folder();
@@ -322,6 +335,7 @@ fn a_prompt_that_will_come_is_fetched_ahead() {
     assert_eq!(engine.serve(&prompts[0]), (8, 0, 0));
 }
 
+// Holds: HT22.
 #[test]
 fn what_is_on_its_way_is_bounded() {
     let folder = folder();
@@ -342,6 +356,7 @@ fn what_is_on_its_way_is_bounded() {
     assert!(ask().is_some_and(|fetch| fetch.wait(RemoteWait::All)));
 }
 
+// Holds: HT23.
 #[test]
 fn what_was_put_before_a_clear_is_not_found_after_it() {
     let folder = folder();
@@ -357,6 +372,7 @@ fn what_was_put_before_a_clear_is_not_found_after_it() {
     assert_eq!(engine.serve(&prompts[0]), (0, 0, 8));
 }
 
+// Holds: HT23.
 #[test]
 fn what_must_not_be_stored_reaches_no_tier() {
     for write in [WritePolicy::Back, WritePolicy::Through] {
@@ -377,6 +393,7 @@ fn what_must_not_be_stored_reaches_no_tier() {
     }
 }
 
+// Holds: HT23.
 #[test]
 fn a_put_that_a_clear_overtakes_is_taken_back() {
     let folder = folder();
@@ -393,6 +410,7 @@ fn a_put_that_a_clear_overtakes_is_taken_back() {
     assert_eq!((files.stats().held_blocks, objects(folder.path())), (0, 0));
 }
 
+// Holds: HT24.
 #[test]
 fn a_remote_tier_of_other_blocks_is_refused_with_both_values() {
     let refused = |other: Layout| {
@@ -417,6 +435,7 @@ fn a_remote_tier_of_other_blocks_is_refused_with_both_values() {
 }
 
 /// Two host tiers over one region stand for two processes.
+// Holds: HT23.
 #[test]
 fn a_clear_ends_what_a_process_shares_with_others_and_takes_nothing_from_them() {
     let folder = folder();

@@ -1,4 +1,5 @@
-//! A scheduler that serves from tiers: what the host has is not computed again, and every byte is the right one.
+//! A scheduler that serves from tiers: what the host has is not computed again, and every byte is
+//! the right one.
 
 mod common;
 
@@ -66,6 +67,7 @@ impl Served {
     }
 }
 
+// Holds: SC17.
 #[test]
 fn what_the_host_has_is_not_computed_again() {
     for mode in [TierMode::Shared, TierMode::Exclusive] {
@@ -85,6 +87,7 @@ fn what_the_host_has_is_not_computed_again() {
     }
 }
 
+// Holds: SC17.
 #[test]
 fn the_background_thread_evicts_and_the_scheduler_finds_it_below() {
     let cache = PrefixCache::builder(SIZE, 12).eviction(Eviction::Background(Watermarks::new(4, 6)));
@@ -106,6 +109,7 @@ fn the_background_thread_evicts_and_the_scheduler_finds_it_below() {
     assert!(served.computed < all + 2 * 5 * (SIZE + OUTPUT) + 5 * OUTPUT, "{}", served.computed);
 }
 
+// Holds: SC17.
 #[test]
 fn remote_tiers_are_asked_through_the_host() {
     let folder = folder();
@@ -125,6 +129,7 @@ fn remote_tiers_are_asked_through_the_host() {
 }
 
 /// The request waits on, and what it was given is free.
+// Holds: SC17.
 #[test]
 fn a_tier_that_breaks_leaves_the_request_waiting() {
     let engine = Engine::new(8, &host(16).build().expect("a tier"), TierMode::Shared);
@@ -145,7 +150,8 @@ fn a_tier_that_breaks_leaves_the_request_waiting() {
     assert_eq!(scheduler.schedule().batch().tokens().len(), 3 * SIZE);
 }
 
-/// Of a match that does not belong to the sequence nothing is inserted: its blocks would hold what others match.
+/// Of a match that does not belong to the sequence nothing is inserted: its blocks would hold what
+/// others match.
 #[test]
 fn nothing_is_filled_after_a_match_of_something_else() {
     let engine = Engine::new(16, &host(64).build().expect("a tier"), TierMode::Shared);

@@ -46,6 +46,7 @@ fn wait_until(what: &str, is_so: impl Fn() -> bool) {
     }
 }
 
+// Holds: HT20.
 #[test]
 fn a_silent_tier_takes_no_hit_and_no_put_of_another() {
     for silent in [0, 1] {
@@ -66,6 +67,7 @@ fn a_silent_tier_takes_no_hit_and_no_put_of_another() {
     }
 }
 
+// Holds: HT20.
 #[test]
 fn a_block_is_read_without_the_answer_of_a_tier_below() {
     // So long that a request that waits for the silent tier takes the test's whole patience.
@@ -79,6 +81,7 @@ fn a_block_is_read_without_the_answer_of_a_tier_below() {
     world.tiers[1].set(Fault::None);
 }
 
+// Holds: HT20.
 #[test]
 fn a_block_that_a_tier_has_lost_is_read_from_the_next() {
     let world = world(PATIENCE);
@@ -89,6 +92,7 @@ fn a_block_that_a_tier_has_lost_is_read_from_the_next() {
     assert_eq!(world.tiers.each_ref().map(|tier| tier.stats().hits), [2, 2]);
 }
 
+// Holds: HT19.
 #[test]
 fn a_tier_that_leaves_three_requests_unanswered_is_left_out_and_asked_again() {
     let world = world(Duration::from_millis(400));
@@ -114,6 +118,7 @@ fn a_tier_that_leaves_three_requests_unanswered_is_left_out_and_asked_again() {
     assert!(world.host.settle_remote(PATIENCE));
 }
 
+// Holds: HT20.
 #[test]
 fn a_lookup_of_a_new_prompt_asks_each_tier_for_one_block() {
     let world = world(PATIENCE);

@@ -1,5 +1,5 @@
-//! Content over three tiers: every block carries a pattern made of its tokens, remote tiers fail, lie and fall silent, and no lookup
-//! ever leads to another block's bytes.
+//! Content over three tiers: every block carries a pattern made of its tokens, remote tiers fail,
+//! lie and fall silent, and no lookup ever leads to another block's bytes.
 //!
 //! `STRESS_SECONDS` says for how long the threads run; `ci/nightly.sh` runs a minute.
 
@@ -196,6 +196,7 @@ fn damage(folder: &Path, rng: &mut fastrand::Rng) {
     }
 }
 
+// Holds: HT18.
 #[test]
 fn one_thread_finds_what_left_the_host() {
     for (number, plan) in plans().enumerate() {
@@ -214,6 +215,7 @@ fn one_thread_finds_what_left_the_host() {
     }
 }
 
+// Holds: HT18.
 #[test]
 fn four_threads_never_find_a_wrong_byte() {
     let seconds = std::env::var("STRESS_SECONDS").ok().and_then(|text| text.parse().ok()).unwrap_or(1.5);

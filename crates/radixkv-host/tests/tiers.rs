@@ -52,6 +52,7 @@ fn exclusive_tiers_have_a_block_once_and_shared_ones_keep_it() {
     }
 }
 
+// Holds: HT30.
 #[test]
 fn a_tier_outlives_its_caches() {
     let (first, space) = tiers(2, 8, TierMode::Exclusive);
@@ -75,6 +76,7 @@ fn namespaces_share_nothing() {
     assert_eq!(found, [4, 0, 0]);
 }
 
+// Holds: HT12.
 #[test]
 fn what_must_not_be_stored_is_not() {
     let (tiers, space) = tiers(2, 8, TierMode::Shared);
@@ -90,6 +92,7 @@ fn what_must_not_be_stored_is_not() {
     assert_eq!(tiers.host().stats().cached_blocks, 2);
 }
 
+// Holds: HT12.
 #[test]
 fn what_left_before_a_clear_does_not_come_in_after_it() {
     let cache = PrefixCache::builder(2, 2).build().expect("a cache");
@@ -109,6 +112,7 @@ fn what_left_before_a_clear_does_not_come_in_after_it() {
     assert_eq!(cache.stats().free_blocks, 2);
 }
 
+// Holds: HT14.
 #[test]
 fn a_request_need_not_wait_for_its_copies() {
     let cache = PrefixCache::builder(2, 4).build().expect("a cache");
@@ -131,6 +135,7 @@ fn a_request_need_not_wait_for_its_copies() {
     assert_eq!((start.len_tokens(), start.lease.len_tokens(), start.blocks.len()), (4, 4, 1));
 }
 
+// Holds: HT13.
 #[test]
 fn a_mover_that_fails_costs_a_hit_and_no_block() {
     let cache = PrefixCache::builder(2, 2).build().expect("a cache");
@@ -151,6 +156,7 @@ fn a_mover_that_fails_costs_a_hit_and_no_block() {
     host.validate().expect("a valid tier");
 }
 
+// Holds: HT11, HT14.
 #[test]
 fn where_too_much_is_on_its_way_the_thread_evicts_without_copying() {
     let ahead = Eviction::Background(Watermarks::new(4, 4));
@@ -228,6 +234,7 @@ fn what_is_on_its_way_to_the_host_counts_for_the_blocks_that_are_kept_free() {
     go.send(()).expect("the mover waits");
 }
 
+// Holds: HT12.
 #[test]
 fn what_was_on_its_way_when_everything_was_cleared_does_not_come_in() {
     let (tiers, space) = tiers(4, 8, TierMode::Exclusive);
@@ -327,6 +334,7 @@ fn memory_of_the_callers_own_is_dropped_with_the_tier() {
     assert!(is_dropped.try_recv().is_ok());
 }
 
+// Holds: HT11.
 #[test]
 fn what_the_cache_evicts_by_itself_is_copied() {
     let (tiers, space) = tiers(4, 16, TierMode::Exclusive);
@@ -351,6 +359,7 @@ fn what_the_cache_evicts_by_itself_is_copied() {
 }
 
 /// With the cache's own thread the host has what it has without it.
+// Holds: HT11.
 #[test]
 fn a_thread_that_evicts_ahead_copies_what_a_request_would() {
     for mode in [TierMode::Exclusive, TierMode::Shared] {

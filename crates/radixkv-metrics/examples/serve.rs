@@ -1,8 +1,8 @@
 //! Metrics of a cache in use, at an address:
 //! `cargo run -p radixkv-metrics --features host --example serve -- 127.0.0.1:9400 [SECONDS]`.
 //!
-//! Prints the address, and serves requests to a small cache until the time is over: two tenants, a host tier below the cache,
-//! files below that. Every panel of the dashboard has something to show.
+//! Prints the address, and serves requests to a small cache until the time is over: two tenants, a
+//! host tier below the cache, files below that. Every panel of the dashboard has something to show.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

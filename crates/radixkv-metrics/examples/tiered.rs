@@ -1,8 +1,9 @@
 //! A cache over a host tier, with metrics and events:
 //! `cargo run -p radixkv-metrics --features host --example tiered`.
 //!
-//! What the cache evicts is copied to host memory and found there again. A thread follows the cache's events and
-//! mirrors what is cached. At the end the mirror and the metrics are compared with the cache itself.
+//! What the cache evicts is copied to host memory and found there again. A thread follows the
+//! cache's events and mirrors what is cached. At the end the mirror and the metrics are compared
+//! with the cache itself.
 
 use std::collections::HashSet;
 use std::error::Error;
@@ -37,11 +38,13 @@ fn serve(
     prompt: &[Token],
 ) -> Result<(usize, usize), Failure> {
     let start = session.acquire(space, prompt, 0)?;
-    // What was found is what was computed for these tokens, also if it was copied to the host and back.
+    // What was found is what was computed for these tokens, also if it was copied to the host and
+    // back.
     for (&block, tokens) in start.cached.iter().zip(prompt.chunks(BLOCK)) {
         assert!(device.read(block, |bytes| bytes == keys_and_values(tokens)), "block {block} has wrong bytes");
     }
-    // The rest is computed. Host blocks have the cache's size here, so the lease ends where this begins.
+    // The rest is computed. Host blocks have the cache's size here, so the lease ends where this
+    // begins.
     assert_eq!(start.len_tokens(), start.lease.len_tokens());
     let missing = prompt[start.len_tokens()..].chunks(BLOCK);
     for (&block, tokens) in start.blocks.blocks().iter().zip(missing) {
@@ -118,7 +121,8 @@ fn main() -> Result<(), Failure> {
             scope.spawn(move || {
                 let session = tiers.session();
                 let mut found = (0, 0);
-                // A system prompt of two blocks, then one of eight documents; twice over. The device is too small.
+                // A system prompt of two blocks, then one of eight documents; twice over. The
+                // device is too small.
                 for document in (1..9).chain(1..9) {
                     let prompt: Vec<Token> = (0..32).chain(document * 1_000..).take(8 * BLOCK).collect();
                     let (on_device, in_host) = serve(&session, device, space, &prompt)?;

@@ -1,4 +1,4 @@
-//! The metrics of one cache, read when they are asked for.
+//! A collector of one cache's metrics, which reads them at each scrape.
 
 use std::fmt;
 
@@ -11,10 +11,10 @@ use radixkv::{PrefixCache, Stats};
 use crate::families::{BLOCKS, COUNTERS, GAUGES, SECONDS};
 use crate::family::{encode, encode_counters, encode_gauges};
 
-/// The metrics of one cache, all from one [`Stats`] that is taken at the scrape.
+/// Collects the metrics of one cache. Each scrape takes one [`Stats`] for all of them.
 ///
-/// It keeps the cache alive as long as the registry lives. A registry takes one: two caches would give a text in which names
-/// stand twice, so each has a registry of its own.
+/// It keeps the cache alive as long as the registry exists. Use one registry for each cache: with
+/// two caches in a registry, metric names would appear twice in the text.
 ///
 /// # Examples
 ///
@@ -49,8 +49,9 @@ impl CacheCollector {
         Self::register_with(block_size, move || Some(cache.stats()), registry);
     }
 
-    /// Adds metrics whose values `stats` returns to a registry, for a cache that is built later
-    /// (its metrics are zero until then) or that the registry must not keep alive.
+    /// Adds metrics to a registry, with values from the function `stats`. This is for a cache that
+    /// is built later, or that the registry must not keep alive. While `stats` returns `None`, the
+    /// metrics are zero.
     ///
     /// # Examples
     ///
@@ -93,7 +94,7 @@ impl Collector for CacheCollector {
 }
 
 impl CacheCollector {
-    /// What depends on the number of tokens in a block.
+    /// Encodes the metrics that depend on the number of tokens in a block.
     fn encode_tokens(&self, stats: &Stats, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let used = (stats.reserved_blocks + stats.protected_blocks) * self.block_size;
         for (name, help, value) in [

@@ -1,7 +1,8 @@
-//! An address at which a registry's text can be read: HTTP, without anything that a scraper does not need.
+//! A minimal HTTP server that serves a registry's text to scrapers.
 //!
-//! Each connection has a thread, a deadline and a bound on its bytes. There are at most [`MOST`]: a further one takes the place
-//! of the oldest. So neither slow readers nor a flood of connections keep a scraper out for longer than it takes to be served.
+//! Each connection has a thread, a deadline and a limit on its bytes. There are at most [`MOST`]
+//! connections: a further one replaces the oldest. So slow readers cannot block a scraper; under a
+//! flood, it is served if that takes less time than [`MOST`] new connections.
 
 mod http;
 
@@ -18,17 +19,18 @@ use prometheus_client::registry::Registry;
 
 use crate::TextFormat;
 
-/// Connections at once.
+/// Maximum number of open connections.
 const MOST: usize = 32;
-/// How long a connection may take.
+/// Maximum duration of a connection.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Bytes of a connection's stack: a request's head and a text are on the heap.
+/// Stack size of a connection's thread in bytes. Requests and texts are on the heap.
 const STACK: usize = 256 << 10;
-/// Between two tries where no connection can be taken, because the process has too many files open.
+/// Pause before the next `accept` after one failed, for example because the process has too many
+/// open files.
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// An HTTP server that answers `GET /metrics` with a registry's text, on its own threads, until it
-/// is dropped. The text is in the [`TextFormat`] that the request's `Accept` header asks for.
+/// is dropped. The request's `Accept` header selects the [`TextFormat`].
 ///
 /// # Examples
 ///
@@ -63,14 +65,14 @@ pub struct Endpoint {
 pub enum EndpointError {
     /// Another program uses the address: choose another port, or 0 for any free one.
     Taken {
-        /// The address asked for.
+        /// The requested address.
         address: Box<str>,
     },
     /// The address is not one of this machine, such as `127.0.0.1:9400`, or is not permitted.
     Unusable {
-        /// The address asked for.
+        /// The requested address.
         address: Box<str>,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
     /// The system could not start a thread.
@@ -104,14 +106,14 @@ impl fmt::Debug for Endpoint {
     }
 }
 
-/// What the threads share.
+/// State that the threads share.
 struct Shared {
     registry: Registry,
     stop: AtomicBool,
     connections: Mutex<Connections>,
 }
 
-/// The connections that are open, the oldest first, and the number of the next one.
+/// The open connections, the oldest first, and the number of the next one.
 #[derive(Default)]
 struct Connections {
     open: VecDeque<(u64, TcpStream)>,
@@ -119,9 +121,9 @@ struct Connections {
 }
 
 impl Endpoint {
-    /// Starts a server at an address such as `127.0.0.1:9400`; port 0 is any free port.
+    /// Starts a server at an address such as `127.0.0.1:9400`; port 0 selects a free port.
     ///
-    /// Whoever reaches the address reads the metrics: choose one that only scrapers reach.
+    /// There is no authentication: choose an address that only scrapers can reach.
     ///
     /// # Errors
     ///
@@ -146,17 +148,18 @@ impl Endpoint {
 }
 
 impl Drop for Endpoint {
-    /// Ends all connections, and waits for their threads.
+    /// Closes all connections, and waits for their threads.
     fn drop(&mut self) {
-        // Relaxed: the connection below comes after it, and wakes the thread that looks.
+        // Relaxed: the connection below is made after the store, and wakes the thread that reads
+        // it.
         self.shared.stop.store(true, Relaxed);
         for (_, stream) in &self.shared.connections().open {
-            // One that is gone already is as good.
+            // An error means that the connection is already closed.
             let _ = stream.shutdown(Shutdown::Both);
         }
         let woken = TcpStream::connect_timeout(&reachable(self.address), PATIENCE).is_ok();
         if let Some(thread) = self.thread.take().filter(|_| woken) {
-            // A panic there was told of when it happened.
+            // A panic of the thread was already reported by the panic hook.
             let _ = thread.join();
         }
     }
@@ -170,7 +173,7 @@ fn listen(address: &str) -> Result<TcpListener, EndpointError> {
     })
 }
 
-/// An address at which this machine reaches itself, also where every address is listened to.
+/// The address to connect to from this machine; loopback if the server listens at all addresses.
 fn reachable(address: SocketAddr) -> SocketAddr {
     let host = match address.ip() {
         IpAddr::V4(host) if host.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
@@ -186,7 +189,7 @@ impl Shared {
         self.connections.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes connections until it is told to stop.
+    /// Accepts connections until `stop` is set.
     fn accept(&self, listener: &TcpListener) {
         thread::scope(|scope| {
             loop {
@@ -203,7 +206,7 @@ impl Shared {
         });
     }
 
-    /// Serves a connection on a thread of its own; ends it if there can be none.
+    /// Serves a connection on a new thread; closes it if no thread can be started.
     fn serve<'scope>(&'scope self, stream: TcpStream, scope: &'scope Scope<'scope, '_>) {
         let Ok(kept) = stream.try_clone() else { return };
         let number = self.add(kept);
@@ -218,19 +221,21 @@ impl Shared {
         }
     }
 
-    /// Adds a connection, in place of the oldest if there are too many; its number.
+    /// Adds a connection, and closes the oldest if there are too many. Returns the new connection's
+    /// number.
     fn add(&self, stream: TcpStream) -> u64 {
         let mut connections = self.connections();
         if connections.open.len() == MOST {
             if let Some((_, oldest)) = connections.open.pop_front() {
-                // One that is gone already is as good.
+                // An error means that the connection is already closed.
                 let _ = oldest.shutdown(Shutdown::Both);
             }
         }
         let number = connections.next;
         connections.next += 1;
         connections.open.push_back((number, stream));
-        // Relaxed: `drop` stops the connections that it finds here, and this one if it was not here yet.
+        // Relaxed: `drop` sets `stop` before it takes the lock. So either `drop` finds this
+        // connection in the list, or this load sees `stop`.
         if self.stop.load(Relaxed) {
             if let Some((_, stream)) = connections.open.back() {
                 let _ = stream.shutdown(Shutdown::Both);

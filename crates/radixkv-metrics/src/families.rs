@@ -1,12 +1,14 @@
-//! The metrics of a cache: their names, what they say, and how they are read.
+//! The metrics of a cache: their names, help texts, and the functions that read them from
+//! [`Stats`].
 //!
-//! A name of vLLM or SGLang stands here only if the cache alone can answer it, in the unit that their dashboards expect.
+//! A metric name of vLLM or SGLang is used only if the cache itself knows the value, in the unit
+//! that their dashboards expect.
 
 use radixkv::Stats;
 
 use crate::family::{Family, Values::By, one};
 
-/// Share of blocks that leases and reservations hold.
+/// The share of blocks that leases and reservations hold, from 0 to 1.
 fn usage(stats: &Stats) -> f64 {
     (stats.reserved_blocks + stats.protected_blocks) as f64 / (stats.capacity_blocks as f64).max(1.0)
 }
@@ -15,7 +17,7 @@ fn hit_rate(stats: &Stats) -> f64 {
     stats.hit_tokens as f64 / (stats.query_tokens as f64).max(1.0)
 }
 
-/// What was counted since the cache was built.
+/// Counts since the cache was built.
 pub(crate) const COUNTERS: &[Family<Stats, u64>] = &[
     one("vllm:prefix_cache_queries", "Tokens looked up in the cache", |stats| stats.query_tokens),
     one("vllm:prefix_cache_hits", "Tokens found in the cache", |stats| stats.hit_tokens),
@@ -71,11 +73,11 @@ pub(crate) const COUNTERS: &[Family<Stats, u64>] = &[
     one("radixkv_deflations", "Hot points that were turned back into plain ones", |stats| stats.deflations),
 ];
 
-/// Times, summed up since the cache was built, in seconds.
+/// Total times since the cache was built, in seconds.
 pub(crate) const SECONDS: &[Family<Stats, f64>] =
     &[one("radixkv_wait_seconds", "Time that requests waited for blocks", |stats| stats.waited_nanos as f64 / 1e9)];
 
-/// What there is now.
+/// Current values.
 pub(crate) const GAUGES: &[Family<Stats, f64>] = &[
     one("vllm:kv_cache_usage_perc", "Share of blocks held by leases and reservations, 0 to 1", usage),
     one("sglang:token_usage", "Share of blocks held by leases and reservations, 0 to 1", usage),
@@ -90,7 +92,7 @@ pub(crate) const GAUGES: &[Family<Stats, f64>] = &[
     one("radixkv_points", "Points in the index", |stats| stats.points as f64),
 ];
 
-/// What there is now, in whole blocks.
+/// Current values, in whole blocks.
 pub(crate) const BLOCKS: &[Family<Stats, u64>] = &[
     one("radixkv_capacity_blocks", "Blocks that the cache manages", |stats| stats.capacity_blocks as u64),
     Family {

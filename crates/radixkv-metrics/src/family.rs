@@ -1,4 +1,4 @@
-//! A metric that is read from a snapshot of statistics.
+//! Descriptions of metrics that are read from a snapshot of statistics, and their encoding.
 
 use std::fmt;
 
@@ -7,28 +7,28 @@ use prometheus_client::metrics::MetricType;
 
 /// A metric whose value is a function of the statistics `S`.
 pub(crate) struct Family<S: 'static, V: 'static> {
-    /// Without the `_total` that the text adds to counters.
+    /// The name without `_total`, which the encoder adds to counters.
     pub(crate) name: &'static str,
     pub(crate) help: &'static str,
     pub(crate) values: Values<S, V>,
 }
 
-/// The value of a label, and how the number is read.
+/// The value of a label, and the function that reads its number.
 type Labelled<S, V> = (&'static str, fn(&S) -> V);
 
 /// The values of a metric.
 pub(crate) enum Values<S: 'static, V: 'static> {
     One(fn(&S) -> V),
-    /// By the value of one label, which is named first.
+    /// A label's name, and a number for each of the label's values.
     By(&'static str, &'static [Labelled<S, V>]),
 }
 
-/// A metric with one value.
+/// Describes a metric with one value.
 pub(crate) const fn one<S, V>(name: &'static str, help: &'static str, value: fn(&S) -> V) -> Family<S, V> {
     Family { name, help, values: Values::One(value) }
 }
 
-/// Writes counters of whole numbers.
+/// Encodes integer counters.
 pub(crate) fn encode_counters<S>(
     families: &[Family<S, u64>],
     stats: &S,
@@ -39,7 +39,7 @@ pub(crate) fn encode_counters<S>(
     })
 }
 
-/// Writes gauges of whole numbers.
+/// Encodes integer gauges.
 pub(crate) fn encode_gauges<S>(
     families: &[Family<S, u64>],
     stats: &S,
@@ -48,7 +48,7 @@ pub(crate) fn encode_gauges<S>(
     encode(families, MetricType::Gauge, stats, encoder, |value, metric| metric.encode_gauge(&value))
 }
 
-/// Writes metrics of one kind, each of whose values `value` writes.
+/// Encodes metrics of one kind; `value` encodes a single number.
 pub(crate) fn encode<S, V>(
     families: &[Family<S, V>],
     kind: MetricType,

@@ -1,4 +1,4 @@
-//! The two text formats of metrics, and which of them a scraper asks for.
+//! The two text formats of metrics, and the choice between them by a scraper's `Accept` header.
 
 use prometheus_client::registry::Registry;
 
@@ -29,9 +29,9 @@ pub enum TextFormat {
 }
 
 impl TextFormat {
-    /// The format that an `Accept` header requests: OpenMetrics if it is named and preferred no
-    /// less than plain text; otherwise Prometheus's. Pass an empty value where there is no such
-    /// header.
+    /// Chooses the format for an `Accept` header: OpenMetrics if the header names it with at least
+    /// the quality of plain text, otherwise Prometheus's format. Pass an empty text if there is no
+    /// such header.
     pub fn negotiate(accept: &str) -> Self {
         let (mut open_metrics, mut plain) = (0.0_f32, 0.0_f32);
         for range in accept.split(',').map(MediaRange::parse) {
@@ -44,7 +44,7 @@ impl TextFormat {
         if open_metrics > 0.0 && open_metrics >= plain { Self::OpenMetrics } else { Self::Prometheus }
     }
 
-    /// The content type of a text in this format.
+    /// The value of the `Content-Type` header for this format.
     pub fn content_type(self) -> &'static str {
         match self {
             Self::Prometheus => "text/plain; version=0.0.4; charset=utf-8",
@@ -93,8 +93,9 @@ impl<'a> MediaRange<'a> {
     }
 }
 
-/// Prometheus's text for a text of OpenMetrics. There, help and type have the name of the samples (`_total` and `_info`
-/// included), some types are unknown, and units, exemplars and the end of the text are not written.
+/// Converts OpenMetrics text to Prometheus's format. In that format, help and type lines have the
+/// full names of the samples (including `_total` and `_info`), there are fewer types, and there are
+/// no units, exemplars and end mark.
 fn to_prometheus(open_metrics: &str) -> String {
     let mut text = String::with_capacity(open_metrics.len());
     let mut help = "";
@@ -119,7 +120,7 @@ fn to_prometheus(open_metrics: &str) -> String {
     text
 }
 
-/// A sample up to its exemplar, which follows a `#` outside of quotes.
+/// A sample's line without its exemplar, which begins at a `#` outside of quotes.
 fn without_exemplar(line: &str) -> &str {
     let (mut is_quoted, mut is_escaped) = (false, false);
     let exemplar = line.char_indices().find(|&(_, c)| {
@@ -141,6 +142,7 @@ mod tests {
 
     use super::*;
 
+    // Holds: ME2.
     #[test]
     fn a_scraper_gets_the_format_that_it_prefers() {
         use TextFormat::{OpenMetrics, Prometheus};

@@ -1,4 +1,4 @@
-//! The metrics of a host tier, of the remote tiers below it, and of the caches over it.
+//! Metrics of a host tier, of the remote tiers below it, and of the cache above it.
 
 use std::fmt;
 
@@ -9,8 +9,8 @@ use radixkv_host::{HostStats, HostTier, RemoteStats, TieredCache, TieredStats};
 
 use crate::family::{Family, Values::By, encode_counters, encode_gauges, one};
 
-/// The metrics of a host tier, of remote tiers below it, and, for a [`TieredCache`], of the copies
-/// between device and host. A registry takes one.
+/// Collects the metrics of a host tier, of its remote tiers, and, for a [`TieredCache`], of the
+/// copies between device and host. A registry can have only one.
 ///
 /// # Examples
 ///
@@ -37,12 +37,14 @@ impl fmt::Debug for HostCollector {
 }
 
 impl HostCollector {
-    /// Adds the metrics of a host tier, and of its remote tiers, to a registry. Keeps the tier alive.
+    /// Adds the metrics of a host tier, and of its remote tiers, to a registry. Keeps the tier
+    /// alive.
     pub fn register(host: &HostTier, registry: &mut Registry) {
         registry.register_collector(Box::new(Self { host: host.clone(), tiers: None }));
     }
 
-    /// Adds the metrics of the host tier of `tiers` and of the copies between the tiers to a registry. Keeps both alive.
+    /// Adds the metrics of the host tier of `tiers`, and of the copies between the tiers, to a
+    /// registry. Keeps both tiers alive.
     pub fn register_tiers(tiers: &TieredCache, registry: &mut Registry) {
         registry.register_collector(Box::new(Self { host: tiers.host().clone(), tiers: Some(tiers.clone()) }));
     }

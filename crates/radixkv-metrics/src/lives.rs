@@ -1,7 +1,8 @@
-//! How long blocks are cached, and how long they are idle: of a sample of them.
+//! Histograms of how long blocks are cached and how long they are idle, measured for a sample of
+//! blocks.
 //!
-//! A sample is every block whose id is a multiple of a number. Ids say nothing of what a block holds, so the sample is as good
-//! as one by lot, and whether a block belongs to it costs a division.
+//! The sample is all blocks whose id is a multiple of a number. A block's id is independent of its
+//! content, so this is as good as a random sample, and testing a block costs one division.
 
 use std::fmt;
 use std::iter;
@@ -14,10 +15,11 @@ use prometheus_client::registry::Registry;
 use radixkv::{BlockId, CacheEvent, EventBatch, PrefixCache, Subscription};
 
 /// Histograms of block lifetimes under vLLM's names: lifetime, idle time before eviction, and time
-/// between two uses. A clone counts in the same histograms.
+/// between two uses. A clone shares the histograms.
 ///
-/// When blocks come and go is known from the cache's events, which somebody must [pump](Self::pump): times are as exact as that
-/// is frequent. Uses are told by the threads that find blocks. Blocks that were cleared or dropped are left out.
+/// The times of stores and evictions are those at which the cache's events are
+/// [pumped](Self::pump), so they are as precise as pumping is frequent. Threads that find blocks
+/// report uses by [`used`](Self::used). Blocks that were cleared or dropped are not counted.
 ///
 /// # Examples
 ///
@@ -45,23 +47,24 @@ use radixkv::{BlockId, CacheEvent, EventBatch, PrefixCache, Subscription};
 pub struct BlockLives(Arc<Sample>);
 
 struct Sample {
-    /// Before every time of a block.
+    /// The start of the clock that all times of blocks are measured by.
     began: Instant,
     every: u32,
-    /// The watched blocks that there were at first, by id.
+    /// The sampled blocks of the initial capacity, by id.
     lives: Box<[Life]>,
-    /// Those by which the cache grew: each segment is twice as long as the one before it, and made when one of its blocks is
-    /// stored.
+    /// The sampled blocks by which the cache grew. Each segment is twice as long as the one before,
+    /// and is allocated when one of its blocks is first stored.
     grown: [OnceLock<Box<[Life]>>; SEGMENTS],
     lifetime: Histogram,
     idle: Histogram,
     reuse_gap: Histogram,
 }
 
-/// Segments that have room for every block id.
+/// Enough segments for all block ids.
 const SEGMENTS: usize = 33;
 
-/// When a block was stored and used last, in nanoseconds since the beginning; 0 if it is not known to be cached.
+/// When a block was stored and last used, in nanoseconds since [`Sample::began`]; 0 if the block is
+/// not known to be cached.
 #[derive(Default)]
 struct Life {
     stored: AtomicU64,
@@ -75,9 +78,9 @@ impl fmt::Debug for BlockLives {
 }
 
 impl BlockLives {
-    /// Adds the histograms to a registry and samples one of `every` blocks, or each if that is
-    /// zero. Takes two words a watched block of the cache's capacity, and for those by which it
-    /// grows up to four.
+    /// Adds the histograms to a registry, and samples one of `every` blocks, or each block if
+    /// `every` is zero. Takes two words for each sampled block of the cache's capacity, and up to
+    /// four for each by which the cache grows.
     pub fn register(cache: &PrefixCache, every: u32, registry: &mut Registry) -> Self {
         let every = every.max(1);
         let watched = cache.capacity_blocks().div_ceil(every as usize);
@@ -106,22 +109,23 @@ impl BlockLives {
         Self(Arc::new(sample))
     }
 
-    /// Records a use of these blocks. Lock-free but for those of the sample, of which one takes the
+    /// Records a use of these blocks. Lock-free, except that each sampled block takes the
     /// histogram's lock.
     pub fn used(&self, blocks: &[BlockId]) {
         let now = self.now();
         for life in self.watched(blocks).filter_map(|at| self.0.get(at)) {
-            // Relaxed, as everywhere here: times to look at.
+            // Relaxed, as everywhere here: the times are statistics only.
             let before = life.used.load(Relaxed);
-            // Of threads that find a block at once, one counts; none revives a life that has ended.
+            // If several threads find a block at once, one of them counts. A block that was evicted
+            // meanwhile stays at 0.
             if before > 0 && life.used.compare_exchange(before, now, Relaxed, Relaxed).is_ok() {
                 self.0.reuse_gap.observe(seconds(before, now));
             }
         }
     }
 
-    /// Processes the waiting events of a subscription to the cache. Events that it missed are
-    /// blocks whose lives are not seen.
+    /// Processes the waiting events of a subscription to the cache. If the subscription lost
+    /// events, their blocks are not counted.
     pub fn pump(&self, events: &mut Subscription) {
         while let Some(batch) = events.try_next() {
             self.take_in(&batch);
@@ -154,20 +158,20 @@ impl BlockLives {
         }
     }
 
-    /// The places in the sample of those blocks that belong to it.
+    /// The indices in the sample of those blocks that belong to it.
     fn watched<'a>(&self, blocks: &'a [BlockId]) -> impl Iterator<Item = usize> + use<'a> {
         let every = self.0.every;
         blocks.iter().filter(move |&block| block % every == 0).map(move |&block| (block / every) as usize)
     }
 
-    /// Nanoseconds since the beginning, at least one.
+    /// Nanoseconds since [`Sample::began`], at least one.
     fn now(&self) -> u64 {
         u64::try_from(self.0.began.elapsed().as_nanos()).unwrap_or(u64::MAX).max(1)
     }
 }
 
 impl Sample {
-    /// The record of the watched block at this place, if it was ever made.
+    /// The record of the sampled block at an index, if its segment is allocated.
     fn get(&self, at: usize) -> Option<&Life> {
         match at.checked_sub(self.lives.len()) {
             None => self.lives.get(at),
@@ -178,7 +182,7 @@ impl Sample {
         }
     }
 
-    /// The same, made if there is none yet.
+    /// The record of the sampled block at an index; allocates its segment if necessary.
     fn place(&self, at: usize) -> &Life {
         match at.checked_sub(self.lives.len()) {
             None => &self.lives[at],
@@ -190,12 +194,12 @@ impl Sample {
     }
 }
 
-/// Records of blocks that are not cached.
+/// Makes records of blocks that are not cached.
 fn lives(count: usize) -> Box<[Life]> {
     iter::repeat_with(Life::default).take(count).collect()
 }
 
-/// The segment of a place, and the place in it.
+/// The segment of an index beyond the initial capacity, and the index in the segment.
 fn segment(beyond: usize) -> (usize, usize) {
     let segment = (beyond + 1).ilog2();
     (segment as usize, beyond + 1 - (1 << segment))
@@ -223,7 +227,7 @@ mod tests {
         lives.used(session.match_prefix(&space, &tokens).blocks());
         assert_eq!(cache.evict(40), 40);
         lives.pump(&mut events);
-        // What was evicted and is found by nobody has no life to end.
+        // Uses of evicted blocks do not count.
         lives.used(&[0, 10]);
         let text = text(&registry);
         for name in ["lifetime", "idle_before_evict", "reuse_gap"] {

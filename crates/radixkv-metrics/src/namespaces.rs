@@ -1,4 +1,4 @@
-//! The lookups of each namespace, for as many as the cache counts by themselves.
+//! A collector of the lookups of each namespace, with a bounded number of series.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -10,13 +10,15 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 use radixkv::{Keys, LookupStats, NamespaceLookups, NamespaceName, PrefixCache};
 
-/// The lookups, hits and misses of each namespace of a [`PrefixCache`], read at the scrape.
+/// Collects the lookups, hits and misses of each namespace of a [`PrefixCache`], read at each
+/// scrape.
 ///
-/// The cache counts 63 namespaces at a time by themselves, and all others together
-/// ([`PrefixCache::lookups_by_namespace`]). `kind` is `default`, `named`, `pairs` (of bigrams) or `others`, and `namespace` has the parts
-/// of the name, with a slash between two of them. There are at most 64 values of these two labels for as long as the collector is there: the
-/// first 63 that it reads, and the others, among which every later namespace is counted. So tenants that come and go make no new series.
-/// Keeps the cache alive.
+/// The cache has separate counters for 63 namespaces at a time, and common counters for all others
+/// ([`PrefixCache::lookups_by_namespace`]). The label `kind` is `default`, `named`, `pairs` (of
+/// bigrams) or `others`. The label `namespace` is the parts of the name, separated by slashes.
+/// During its life, the collector makes at most 64 values of these two labels: the first 63 that it
+/// reads, and `others`, which includes every later namespace. So short-lived tenants do not add new
+/// series without end. Keeps the cache alive.
 ///
 /// # Examples
 ///
@@ -38,11 +40,11 @@ use radixkv::{Keys, LookupStats, NamespaceLookups, NamespaceName, PrefixCache};
 pub struct NamespaceCollector {
     cache: PrefixCache,
     named: Box<Named>,
-    /// Those that have a series, whether their namespaces are still there or not.
+    /// The label sets that have a series, even if their namespaces no longer exist.
     told: Mutex<BTreeSet<Labels>>,
 }
 
-/// Label sets beside the others.
+/// Maximum number of label sets, without [`OTHERS`].
 const MOST: usize = 63;
 
 type Named = dyn Fn(&NamespaceName) -> String + Send + Sync;
@@ -50,13 +52,13 @@ type Named = dyn Fn(&NamespaceName) -> String + Send + Sync;
 /// The labels `kind` and `namespace`.
 type Labels = (&'static str, String);
 
-/// Those of all namespaces without a series of their own.
+/// The labels for all namespaces without their own series.
 const OTHERS: Labels = ("others", String::new());
 
-/// How a number is read.
+/// A function that reads a number.
 type Read = fn(&LookupStats) -> u64;
 
-/// Each metric: its name, what it says, and how it is read.
+/// The metrics: name, help text, and the function that reads the number.
 const COUNTERS: [(&str, &str, Read); 3] = [
     ("radixkv_namespace_lookups", "Lookups in the namespace", |found| found.lookups),
     ("radixkv_namespace_query_tokens", "Tokens looked up in the namespace", |found| found.query_tokens),
@@ -79,14 +81,15 @@ impl fmt::Debug for NamespaceCollector {
 impl NamespaceCollector {
     /// Adds the lookups of the cache's namespaces to a registry.
     ///
-    /// Whoever reads the text reads their names, however long they are. Where they have secrets, as a client's salt may be:
-    /// [`register_as`](Self::register_as).
+    /// The text contains the full names of namespaces. If names contain secrets, such as a client's
+    /// salt, use [`register_as`](Self::register_as).
     pub fn register(cache: &PrefixCache, registry: &mut Registry) {
         Self::register_as(cache, joined, registry);
     }
 
-    /// Does the same as [`register`](Self::register) with other values of the label `namespace`.
-    /// Those of a kind that have one value are added up.
+    /// Same as [`register`](Self::register), but `named` makes the values of the label `namespace`.
+    /// Namespaces of the same kind and value are added up. The default namespace always has the
+    /// empty value.
     ///
     /// # Examples
     ///
@@ -116,7 +119,7 @@ impl NamespaceCollector {
 
     fn by_labels(&self) -> BTreeMap<Labels, Vec<LookupStats>> {
         let mut all = BTreeMap::<Labels, Vec<LookupStats>>::new();
-        // A set is whole after a panic, too.
+        // The set is valid even after a panic.
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
         for of in self.cache.lookups_by_namespace() {
             let labels = labels(&of, &self.named);
@@ -168,7 +171,8 @@ fn labels(of: &NamespaceLookups, named: &Named) -> Labels {
     }
 }
 
-/// Slashes in a part are escaped, so that no two names are alike.
+/// Joins the parts of a name by slashes. Slashes in a part are escaped, so different names have
+/// different values.
 fn joined(name: &NamespaceName) -> String {
     let parts: Vec<_> = name.parts().map(|part| part.replace('\\', r"\\").replace('/', r"\/")).collect();
     parts.join("/")

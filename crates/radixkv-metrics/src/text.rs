@@ -1,4 +1,4 @@
-//! A registry as text.
+//! Encodes a registry as text.
 
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
@@ -6,8 +6,8 @@ use prometheus_client::registry::Registry;
 /// The content type of [`text`].
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// Encodes all metrics of a registry in the OpenMetrics text format. A server that also has
-/// scrapers of the older format answers with a [`TextFormat`](crate::TextFormat).
+/// Encodes all metrics of a registry in the OpenMetrics text format. A server whose scrapers may
+/// need the older format should use [`TextFormat`](crate::TextFormat).
 ///
 /// # Examples
 ///

@@ -1,4 +1,4 @@
-//! Times of verbs, of which a few are taken.
+//! Histograms of the durations of a caller's calls, measured for a sample of the calls.
 
 use std::cell::Cell;
 use std::time::Instant;
@@ -6,8 +6,8 @@ use std::time::Instant;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
-/// Histograms of the duration of a caller's calls: allocations, waits included, and evictions. A
-/// part of them is timed.
+/// Histograms of the durations of a caller's allocations (including waits) and evictions. Only a
+/// sample of the calls is timed.
 ///
 /// # Examples
 ///
@@ -33,9 +33,10 @@ pub struct Timers {
 }
 
 impl Timers {
-    /// Adds the histograms to a registry. Each timer times its first call, and then one of `every`, or each if that is zero.
+    /// Adds the histograms to a registry. Each timer times its first call and then one of `every`
+    /// calls, or each call if `every` is zero.
     pub fn register(every: u32, registry: &mut Registry) -> Self {
-        // From a microsecond to a minute.
+        // Buckets from a microsecond to a minute.
         let histogram = || Histogram::new(exponential_buckets(1e-6, 4.0, 14));
         let timers = Self { allocation: histogram(), eviction: histogram(), every };
         for (name, help, histogram) in [
@@ -51,23 +52,24 @@ impl Timers {
         timers
     }
 
-    /// A timer for calls that allocate blocks: `reserve`, `acquire`, and their waiting variants.
+    /// Makes a timer for calls that allocate blocks: `reserve`, `acquire`, and their waiting
+    /// variants.
     pub fn allocation(&self) -> Timer {
         Timer::new(&self.allocation, self.every)
     }
 
-    /// A timer for calls that evict: `evict`, `run_once`.
+    /// Makes a timer for calls that evict: `evict`, `run_once`.
     pub fn eviction(&self) -> Timer {
         Timer::new(&self.eviction, self.every)
     }
 }
 
-/// A timer of one histogram for one thread; made by [`Timers`].
+/// Times calls of one thread into one histogram. Made by [`Timers`].
 #[derive(Debug)]
 pub struct Timer {
     histogram: Histogram,
     every: u32,
-    /// Calls until the next one that is timed.
+    /// The number of calls before the next timed one.
     left: Cell<u32>,
 }
 

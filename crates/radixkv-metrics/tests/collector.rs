@@ -66,6 +66,7 @@ fn the_text_is_that_of_the_stats() {
 }
 
 /// Each number of `Stats` that is counted changes something in the text.
+// Holds: ME1.
 #[test]
 fn no_count_is_left_out() {
     let counted = |stats: Stats| {

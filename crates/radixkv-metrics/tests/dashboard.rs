@@ -1,4 +1,5 @@
-//! The dashboard names metrics and labels that are exported, of the chosen instances only, and every panel can be drawn.
+//! The dashboard names metrics and labels that are exported, of the chosen instances only, and
+//! every panel can be drawn.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -84,6 +85,7 @@ fn groupings(expression: &str) -> Vec<&str> {
     lists.flat_map(|(list, _)| list.split(", ")).collect()
 }
 
+// Holds: ME3.
 #[test]
 fn every_expression_names_metrics_labels_and_values_that_are_exported() {
     let (dashboard, samples) = (dashboard(), samples(&exported()));
@@ -112,6 +114,7 @@ fn every_expression_names_metrics_labels_and_values_that_are_exported() {
 }
 
 /// A Prometheus that scrapes vLLM too has metrics of its names that are not of a cache of radixkv.
+// Holds: ME3.
 #[test]
 fn every_query_is_of_the_chosen_instances_and_of_metrics_that_only_this_package_has() {
     let dashboard = dashboard();
@@ -144,7 +147,8 @@ fn every_panel_has_a_description_a_unit_and_a_place_of_its_own() {
     assert_eq!(places.len(), panels.len());
 }
 
-/// A panel has one unit, so its queries have one: seconds, bytes, a share, or a count of one kind of thing.
+/// A panel has one unit, so its queries have one: seconds, bytes, a share, or a count of one kind
+/// of thing.
 #[test]
 fn no_panel_mixes_units() {
     let dashboard = dashboard();

@@ -42,6 +42,7 @@ fn assert_scraped(address: SocketAddr) {
     assert!(answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.contains("\nradixkv_capacity_blocks 8\n"), "{answer}");
 }
 
+// Holds: ME2.
 #[test]
 fn the_text_is_in_the_format_that_a_scraper_accepts() {
     let endpoint = endpoint();
@@ -119,7 +120,8 @@ fn connections_that_do_nothing_keep_no_scraper_out() {
     drop(idle);
 }
 
-/// There are 32 connections: a further one takes the place of the oldest, which need not wait for its deadline.
+/// There are 32 connections: a further one takes the place of the oldest, which need not wait for
+/// its deadline.
 #[test]
 fn the_oldest_connection_goes_for_a_further_one() {
     let endpoint = endpoint();

@@ -11,7 +11,8 @@ use radixkv_host::{DeviceMemory, HostTier, RemoteWait, TieredCache};
 use radixkv_metrics::prometheus_client::registry::Registry;
 use radixkv_metrics::{HostCollector, text};
 
-/// Four device blocks over eight in the host over files, after some prompts that do not fit the device.
+/// Four device blocks over eight in the host over files, after some prompts that do not fit the
+/// device.
 fn used(folder: &std::path::Path) -> TieredCache {
     let cache = PrefixCache::builder(4, 4).build().expect("valid");
     let device = Arc::new(DeviceMemory::new(4, 256, 4));
@@ -42,6 +43,7 @@ fn fields(stats: impl Debug) -> usize {
     format!("{stats:?}").matches(": ").count()
 }
 
+// Holds: ME1.
 #[test]
 fn the_text_is_that_of_the_statistics_of_all_tiers() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -66,7 +68,8 @@ fn the_text_is_that_of_the_statistics_of_all_tiers() {
     ] {
         assert_eq!(samples.get(name), Some(&value), "{name} in {samples:?}");
     }
-    // Each number of the statistics has a sample, and so have the size and the bytes of a host block.
+    // Each number of the statistics has a sample, and so have the size and the bytes of a host
+    // block.
     assert_eq!(samples.len(), fields(host) + fields(copies) + fields(remote) + 2, "{samples:?}");
 }
 

@@ -1,4 +1,4 @@
-//! Reserving blocks, and caching what was computed in them.
+//! Reservations and inserts: reserving blocks, and caching them once they are computed.
 
 use radixkv::{InsertErrorKind, ReserveError, Token};
 
@@ -7,13 +7,14 @@ use super::outcome::{InsertError, Inserted, Lease, Reservation};
 use super::store::{BlockId, NamespaceId, Place};
 
 impl Reference {
-    /// Reserves `blocks` blocks or none, and evicts exactly as many as are missing. The default namespace pays if it has a
-    /// limit.
+    /// Reserves `blocks` blocks or none, and evicts exactly the missing ones. The default namespace
+    /// pays if it has a limit on pinned blocks.
     ///
     /// # Errors
     ///
-    /// [`ReserveError::TooLarge`] for more than the capacity, [`ReserveError::OverQuota`] beyond the default namespace's
-    /// limit, [`ReserveError::Exhausted`] for more than is free or evictable.
+    /// [`ReserveError::TooLarge`] for more than the capacity, [`ReserveError::OverQuota`] beyond
+    /// the default namespace's limit, [`ReserveError::Exhausted`] for more than is free or
+    /// evictable.
     pub fn reserve(&mut self, blocks: usize) -> Result<Reservation, ReserveError> {
         let default = self.namespace_id(&[]);
         if self.pinned_limits.contains_key(&default) {
@@ -22,7 +23,7 @@ impl Reference {
         self.take(blocks)
     }
 
-    /// Refuses what cannot be served, before anything is evicted.
+    /// Refuses a reservation that cannot be served, before anything is evicted.
     fn check_available(&self, requested: usize) -> Result<(), ReserveError> {
         let (stats, capacity) = (self.stats(), self.store.capacity());
         if requested > capacity {
@@ -48,7 +49,8 @@ impl Reference {
         Ok(Reservation { blocks })
     }
 
-    /// As [`reserve`](Self::reserve), charged to a namespace until the blocks are cached or given back.
+    /// As [`reserve`](Self::reserve), charged to a namespace until the blocks are cached or given
+    /// back.
     ///
     /// # Errors
     ///
@@ -87,9 +89,10 @@ impl Reference {
         }
     }
 
-    /// Caches the whole blocks of `tokens` beyond the lease; the i-th block of the reservation holds the i-th of them.
+    /// Caches the whole blocks of `tokens` beyond the lease; the i-th block of the reservation
+    /// holds the i-th of them.
     ///
-    /// `tokens` is the whole sequence and begins with the leased one.
+    /// `tokens` is the whole sequence and begins with the leased one; a shorter one panics.
     ///
     /// # Errors
     ///
@@ -125,7 +128,8 @@ impl Reference {
         let mut level = None;
         self.store.begin_piece();
         for (block, keys) in reservation.blocks[known..].iter().zip(fresh) {
-            // The first block may share tokens with other blocks; all that follow are of one piece.
+            // The first block may share tokens with cached blocks, so its tokens may differ in
+            // level; the blocks after it have the level of its last token.
             let levels = level.map_or_else(|| self.store.levels(at, keys, width - 1), |level| vec![level; keys.len()]);
             level = levels.last().copied();
             self.store.add(at, keys, levels, *block, self.now);
@@ -171,12 +175,14 @@ impl Reference {
         refused.then_some(InsertErrorKind::OverQuota { requested, pinned, limit })
     }
 
-    /// Blocks of a reservation that another namespace pays for, or none.
+    /// Number of blocks of a reservation that `owner` does not pay for: another namespace pays, or
+    /// none.
     fn unpaid(&self, owner: NamespaceId, reservation: &Reservation) -> usize {
         reservation.blocks.iter().filter(|block| self.store.charged.get(block) != Some(&owner)).count()
     }
 
-    /// Lets a namespace with a limit pay for those blocks of a reservation that no other one pays for.
+    /// Charges a namespace with a limit on pinned blocks for those blocks of a reservation that no
+    /// namespace pays for.
     fn charge_rest(&mut self, owner: NamespaceId, reservation: &Reservation) {
         if self.pinned_limits.contains_key(&owner) {
             reservation.blocks.iter().for_each(|block| _ = self.store.charged.entry(*block).or_insert(owner));

@@ -1,4 +1,4 @@
-//! Matching, and the leases that it gives.
+//! Lookups, and operations on the leases that they return.
 
 use radixkv::Token;
 
@@ -40,9 +40,10 @@ impl Reference {
         tree.map_or(0, |&tree| self.descend(tree, Place::Root(tree), &self.keys(tree, tokens)).1 * self.block_size)
     }
 
-    /// Continues a match from its lease; the request's use moves along.
+    /// Extends a lease to the longest cached prefix of `tokens`, and counts a use of every block
+    /// that the lease's request has not counted yet.
     ///
-    /// `tokens` is the whole sequence and begins with the leased one.
+    /// `tokens` is the whole sequence and begins with the leased one; a shorter one panics.
     pub fn resume(&mut self, lease: Lease, tokens: &[Token]) -> PrefixMatch {
         let touched = if lease.touched { lease.len_tokens / self.block_size } else { 0 };
         let mut found = self.extend(lease, tokens);
@@ -53,8 +54,9 @@ impl Reference {
         found
     }
 
-    /// The number of tokens in which the blocks beyond a lease agree longest with `tokens`, the whole sequence, and those
-    /// blocks. `None` if no block agrees in `min_tokens`, or in one.
+    /// Finds the blocks just beyond a lease whose first tokens agree longest with `tokens`, the
+    /// whole sequence. Returns the number of these tokens, and the blocks. `None` if that number is
+    /// below `min_tokens`, or 0.
     ///
     /// # Examples
     ///
@@ -81,11 +83,11 @@ impl Reference {
         (longest >= min_tokens.max(1)).then(|| (longest, best.collect()))
     }
 
-    /// Leases the path up to `block`, which lies just beyond `lease`, without counting a use.
+    /// Leases the path up to `block`, which is just beyond `lease`, without counting a use.
     ///
     /// # Panics
     ///
-    /// If it does not lie there.
+    /// If the block is not just beyond the lease.
     pub fn lease_block(&mut self, lease: &Lease, block: BlockId) -> Lease {
         assert!(self.store.blocks_below(lease.at).iter().any(|(_, below)| *below == block));
         let at = Place::After(block);
@@ -121,8 +123,8 @@ impl Reference {
         WeakLease { tree, at, len_tokens, piece: self.store.piece_at(at) }
     }
 
-    /// Leases the whole prefix without counting a use; `None` if one of its blocks was evicted, or
-    /// if it is empty.
+    /// Leases the whole prefix without counting a use; `None` if it is empty, or one of its blocks
+    /// was evicted, invalidated or detached (its namespace was cleared or dropped).
     pub fn upgrade(&mut self, weak: &WeakLease) -> Option<Lease> {
         let WeakLease { tree, at, len_tokens, piece } = *weak;
         let stands = piece.is_some() && self.store.piece_at(at) == piece;
@@ -167,7 +169,8 @@ impl Reference {
         Lease { tree, at, len_tokens: 0, touched: false }
     }
 
-    /// The end of the longest cached continuation of `at` by `keys`, and its length in blocks.
+    /// The end of the longest cached continuation of `at` by `keys`, and the length of that
+    /// continuation in blocks.
     pub(super) fn descend(&self, tree: TreeId, mut at: Place, keys: &[Token]) -> (Place, usize) {
         let mut blocks = 0;
         for keys in keys.chunks_exact(self.block_size * self.width(tree)) {

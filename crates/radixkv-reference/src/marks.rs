@@ -1,4 +1,4 @@
-//! The marks of a block: its priorities, and whether it is demoted.
+//! The marks of a block: its priorities, and whether it is demoted. They are part of its rank.
 
 /// The priority of a block that has none.
 const DEFAULT_PRIORITY: i64 = 35;
@@ -24,11 +24,11 @@ impl Pair {
 /// A block's marks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct BlockMarks {
-    /// The highest priority; of equals, the one that lasts longest.
+    /// The highest priority; among equals, the one that lasts longest.
     highest: Option<Pair>,
-    /// The priority that lasts longest; of equals, the highest.
+    /// The priority that lasts longest; among equals, the highest.
     longest: Option<Pair>,
-    /// It was demoted, and neither used nor retained since.
+    /// Whether the block was demoted, and not used, renewed or retained since.
     demoted: bool,
 }
 
@@ -46,23 +46,23 @@ impl BlockMarks {
         self.demoted = true;
     }
 
-    /// Ends a demotion: the block was used or retained.
+    /// Ends a demotion: the block was used, renewed or retained.
     pub(super) fn keep(&mut self) {
         self.demoted = false;
     }
 
-    /// The highest priority that has not expired.
+    /// The highest priority that has not expired, or the default one.
     pub(super) fn priority(&self, now: u64) -> i64 {
         let pairs = [self.highest, self.longest].into_iter().flatten();
         pairs.filter(|pair| pair.counts_at(now)).map(|pair| pair.priority).max().unwrap_or(DEFAULT_PRIORITY)
     }
 
-    /// Whether the block goes before all that are not demoted.
+    /// Whether the block is evicted before all that are not demoted.
     pub(super) fn is_demoted(&self) -> bool {
         self.demoted
     }
 
-    /// Whether time alone can change the block's rank.
+    /// Whether the block's rank may change with time: one of its priorities expires.
     pub(super) fn expire(&self) -> bool {
         [self.highest, self.longest].into_iter().flatten().any(|pair| pair.expiry.is_some())
     }

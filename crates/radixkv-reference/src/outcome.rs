@@ -1,10 +1,11 @@
-//! The results and errors of the reference's verbs.
+//! The results and errors of the reference's operations.
 
 use radixkv::InsertErrorKind;
 
 use super::store::{BlockId, Place, TreeId};
 
-/// A promise that a path stays cached, until it is given back to [`super::Reference::release`].
+/// A promise that a path stays cached until the lease is given back to
+/// [`super::Reference::release`].
 ///
 /// # Examples
 ///
@@ -25,11 +26,12 @@ pub struct Lease {
     pub(super) tree: TreeId,
     pub(super) at: Place,
     pub(super) len_tokens: usize,
-    /// Whether the lease's request has been counted on this path.
+    /// Whether the lease's request has counted its use of this path.
     pub(super) touched: bool,
 }
 
-/// A prefix that may be leased again for as long as it stays; [`Reference::downgrade`](super::Reference::downgrade).
+/// A prefix that can be leased again as long as it stays cached; see
+/// [`Reference::downgrade`](super::Reference::downgrade).
 #[derive(Debug, Clone, Copy)]
 pub struct WeakLease {
     pub(super) tree: TreeId,
@@ -64,7 +66,8 @@ pub struct PrefixMatch {
     pub blocks: Vec<BlockId>,
 }
 
-/// Blocks to be filled; given to [`super::Reference::insert`] or back to [`super::Reference::abort`].
+/// Blocks to be filled; they are given to [`super::Reference::insert`], or back to
+/// [`super::Reference::abort`].
 ///
 /// # Examples
 ///
@@ -106,9 +109,10 @@ pub struct Inserted {
     pub lease: Lease,
     /// The cached blocks from the end of the old lease to that of the new one.
     pub blocks: Vec<BlockId>,
-    /// The given blocks that were not needed, because their tokens were cached already: the first ones.
+    /// The first blocks of the reservation, which were not needed: their tokens were already
+    /// cached.
     pub duplicates: Reservation,
-    /// Tokens that fill no block and were not stored.
+    /// Number of tokens at the end that fill no block and were not stored.
     pub dropped_tokens: usize,
 }
 
@@ -130,7 +134,8 @@ pub struct Inserted {
 pub struct InsertError {
     /// The reservation, as it was given.
     pub reservation: Reservation,
-    /// The reason. If several apply, the first of: namespace dropped, sequence too short, wrong number of blocks.
+    /// The reason. If several apply, the first of: namespace dropped, wrong number of blocks,
+    /// invalidated, over the quota.
     pub kind: InsertErrorKind,
 }
 
@@ -173,7 +178,7 @@ impl Reservation {
     ///
     /// # Panics
     ///
-    /// If there are fewer.
+    /// If there are fewer than `n` blocks.
     pub fn split(&mut self, n: usize) -> Self {
         let rest = self.blocks.split_off(n);
         let blocks = std::mem::replace(&mut self.blocks, rest);

@@ -4,9 +4,10 @@ use radixkv::PolicyKind;
 
 use super::marks::BlockMarks;
 
-/// The statistics that the reference's policies go by: of one block. The cache keeps its own at points.
+/// The statistics of one block, by which the reference's policies rank it.
 ///
-/// Every cached block has its own: each use updates all blocks of its path.
+/// Every cached block has its own, and each use updates all blocks of its path. The real cache has
+/// statistics only at points.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Statistics {
@@ -16,7 +17,8 @@ pub struct Statistics {
     pub hits: u64,
     /// Time of the insert that cached the block.
     pub born: u64,
-    /// How many pieces (see the [module](super)) its path crosses, up to the one with the block's last token.
+    /// The number of pieces (see the [module](super)) that its path crosses, up to the one with the
+    /// block's last token.
     pub level: u32,
 }
 
@@ -27,8 +29,8 @@ impl Statistics {
     }
 }
 
-/// A block's rank: the smallest is evicted first, compared from the left. The first number is 0 if the block is demoted,
-/// else 1; the last is the number of the insert that cached the block.
+/// A block's rank: the smallest is evicted first, compared from the left. The first number is 0 if
+/// the block is demoted, else 1; the last is the number of the insert that cached the block.
 pub(super) type BlockRank = [i128; 4];
 
 /// The rank of a block of the `piece`-th insert under `policy` at `now`.

@@ -1,13 +1,17 @@
-//! The blocks, trees and leases of the reference: where every block is, and which one is evicted next.
+//! The blocks, trees and leases of the reference: the state of every block, and the order of
+//! eviction.
 //!
 //! # Invariants
 //!
 //! - **X1** Every block is in exactly one of `free`, `reserved` and `cached`.
-//! - **X2** A cached block that is not hidden is the child of its parent for its tokens, and of no other block.
-//! - **X3** `candidates` holds exactly the cached blocks without child and lease, each with its present rank.
-//! - **X4** All blocks that are left of a dropped tree, and all hidden ones, are protected.
+//! - **X2** A cached block that is not hidden is the child of its parent under its tokens, and of
+//!   no other block.
+//! - **X3** `candidates` holds exactly the cached blocks without child and lease, each with its
+//!   current rank.
+//! - **X4** All remaining blocks of a dropped tree, and all hidden ones, are protected.
 //! - **X5** A block that is charged to a namespace is reserved.
-//! - **X6** A retained place has a lease, is in a tree that was not dropped, and has a deadline that has not passed.
+//! - **X6** A retained place has a lease, is in a tree that was not dropped, and has a deadline
+//!   that has not passed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::{fmt, iter};
@@ -17,16 +21,16 @@ use radixkv::{PolicyKind, Token};
 use super::marks::BlockMarks;
 use super::policy::{BlockRank, Statistics, rank};
 
-/// Index of a block. A reservation gets the lowest ids that are free.
+/// Index of a block. A reservation gets the lowest free ids.
 pub type BlockId = u32;
-/// Number of a tree; never used twice.
+/// Number of a tree; never reused.
 pub(super) type TreeId = u64;
-/// Number of a namespace, from its first use to its being dropped; never used twice.
+/// Number of a namespace, from its first use until it is dropped; never reused.
 pub(super) type NamespaceId = u64;
-/// The blocks just below a place, by all their tokens.
+/// The blocks that follow a place, by all their tokens.
 type Children = BTreeMap<Vec<Token>, BlockId>;
 
-/// A place in a tree where a lease can stand.
+/// A place in a tree, where a lease can end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Place {
     /// Before the first block.
@@ -42,7 +46,7 @@ struct Tree {
     dropped: bool,
 }
 
-/// A cached block; its number names it.
+/// A cached block; its id is its index in `cached`.
 #[derive(Debug)]
 struct Vertex {
     parent: Place,
@@ -50,7 +54,7 @@ struct Vertex {
     children: Children,
     /// The level of each token of the block.
     levels: Vec<u32>,
-    /// The number of the insert that cached it.
+    /// Number of the insert that cached it.
     piece: u64,
     statistics: Statistics,
     marks: BlockMarks,
@@ -71,11 +75,11 @@ pub(super) struct Store {
     candidates: BTreeSet<(BlockRank, BlockId)>,
     /// Reserved blocks that are charged to a namespace.
     pub(super) charged: BTreeMap<BlockId, NamespaceId>,
-    /// Limits on cached blocks, in the order in which namespaces were limited first.
+    /// Limits on cached blocks, in the order in which the namespaces were first limited.
     pub(super) limits: Vec<(NamespaceId, Option<usize>)>,
     /// Cached blocks that lookups do not find, because they were invalidated.
     hidden: BTreeSet<BlockId>,
-    /// Places on which the store itself has a lease, each with its deadline.
+    /// Places on which the store itself has a lease, each with the deadline of that lease.
     retained: BTreeMap<Place, u64>,
     now: u64,
     /// The number of inserts so far.
@@ -103,7 +107,7 @@ impl Store {
         }
     }
 
-    /// Sets the time to `now`: ends retentions and priorities with a deadline up to then.
+    /// Sets the time to `now`, and ends retentions and priorities with a deadline up to then.
     pub(super) fn set_time(&mut self, now: u64) {
         self.now = now;
         let over = self.retained.iter().filter(|(_, until)| **until <= now).map(|(&at, _)| at);
@@ -123,7 +127,8 @@ impl Store {
         }
     }
 
-    /// Keeps a lease on `at` until `until`, or until the deadline that was set before if that is later.
+    /// Keeps a lease on `at` until `until`, or until the deadline that was set before if that is
+    /// later.
     pub(super) fn retain(&mut self, at: Place, until: u64) {
         match self.retained.get_mut(&at) {
             Some(before) => *before = until.max(*before),
@@ -173,8 +178,8 @@ impl Store {
         self.free.extend(before as BlockId..(before + blocks) as BlockId);
     }
 
-    /// Hides these blocks and all below them: lookups do not find them, and resumes neither. Returns how many lookups
-    /// found until now.
+    /// Hides these blocks and all blocks beyond them: no lookup and no resume finds them. Returns
+    /// how many of them lookups could find until now.
     pub(super) fn hide(&mut self, blocks: &[BlockId]) -> usize {
         let is_visible = |at: &BlockId| self.cached[*at as usize].is_some() && !self.hidden.contains(at);
         let is_found = |at: &&BlockId| !self.is_dropped(self.tree_of(Place::After(**at)));
@@ -192,7 +197,7 @@ impl Store {
         found
     }
 
-    /// Whether lookups do not find this place any more, though its tree stands.
+    /// Whether the block before this place is hidden.
     pub(super) fn is_hidden(&self, at: Place) -> bool {
         matches!(at, Place::After(block) if self.hidden.contains(&block))
     }
@@ -234,12 +239,13 @@ impl Store {
         }
     }
 
-    /// The levels of tokens that are to follow `parent`. Tokens that agree with a block there have the levels of that
-    /// block; the tokens after that are one level deeper.
+    /// The levels of `tokens` if they follow `parent`. Tokens that agree with a block there have
+    /// the levels of that block; the tokens after them are one level deeper.
     ///
-    /// Of a hidden block only the beginning that it shares with an earlier insert counts: the cache keeps that part for it.
+    /// Of a hidden block, only the first tokens count, those of an earlier piece: the real cache
+    /// still has that piece.
     ///
-    /// The first `carried` tokens are the last ones of the block before, if there is one.
+    /// If a block precedes, the first `carried` tokens are its last ones again (bigrams overlap).
     pub(super) fn levels(&self, parent: Place, tokens: &[Token], carried: usize) -> Vec<u32> {
         let children = self.children(parent).into_iter().flatten();
         let hidden = self.hidden.iter().map(|block| self.vertex(*block)).filter(|vertex| vertex.parent == parent);
@@ -254,7 +260,7 @@ impl Store {
             let len = vertex.tokens[..most].iter().zip(tokens).take_while(|(a, b)| a == b).count();
             vertex.levels[..len].to_vec()
         });
-        // What is carried lies in the block before, whatever is kept of the blocks there.
+        // Carried tokens belong to the block before, whatever is left of the blocks after it.
         let carried = iter::once(vec![above; carried]);
         let mut levels = carried.chain(shared).max_by_key(Vec::len).unwrap_or_default();
         let level = levels.last().copied().unwrap_or(above) + 1;
@@ -262,7 +268,7 @@ impl Store {
         levels
     }
 
-    /// The block that follows `at` and holds `tokens`.
+    /// The block that follows `at` and has these tokens.
     pub(super) fn child(&self, at: Place, tokens: &[Token]) -> Option<BlockId> {
         self.children(at)?.get(tokens).copied()
     }
@@ -284,7 +290,7 @@ impl Store {
         path
     }
 
-    /// Stamps a block, and counts a hit on it if `hit`.
+    /// Sets the last use of a block to `now` and ends its demotion; counts a hit on it if `hit`.
     pub(super) fn touch(&mut self, block: BlockId, now: u64, hit: bool) {
         let vertex = self.vertex_mut(block);
         vertex.statistics.last = vertex.statistics.last.max(now);
@@ -293,13 +299,13 @@ impl Store {
         self.file(block);
     }
 
-    /// Counts a use of a block alone.
+    /// Counts a hit on a block, and changes nothing else.
     pub(super) fn count(&mut self, block: BlockId) {
         self.vertex_mut(block).statistics.hits += 1;
         self.file(block);
     }
 
-    /// Begins another insert: blocks that are added from now on are its piece.
+    /// Begins another insert: blocks that are added from now on belong to its piece.
     pub(super) fn begin_piece(&mut self) {
         self.pieces += 1;
     }
@@ -359,7 +365,7 @@ impl Store {
         }
     }
 
-    /// Brings `candidates` up to date with one block (X3).
+    /// Updates the entry of a block in `candidates` (X3).
     fn file(&mut self, block: BlockId) {
         let vertex = self.vertex(block);
         let before = vertex.filed;
@@ -383,7 +389,7 @@ impl Store {
         idle.then(|| rank(self.policy, &vertex.statistics, vertex.piece, &vertex.marks, self.now))
     }
 
-    /// Puts another policy in force.
+    /// Changes the policy, and ranks all blocks again.
     pub(super) fn set_policy(&mut self, policy: PolicyKind) {
         self.policy = policy;
         for block in 0..self.capacity() as BlockId {
@@ -393,8 +399,8 @@ impl Store {
         }
     }
 
-    /// Frees all blocks that were last used at `idle_since` or before and that can be evicted, of one namespace or of all;
-    /// returns how many.
+    /// Frees all evictable blocks that were last used at `idle_since` or before, of one namespace
+    /// or of all; returns how many.
     pub(super) fn age(&mut self, owner: Option<NamespaceId>, idle_since: u64) -> usize {
         let is_old = |block: &BlockId| self.vertex(*block).statistics.last <= idle_since;
         let is_of = |block: &BlockId| owner.is_none_or(|owner| self.namespace_of(Place::After(*block)) == owner);
@@ -408,7 +414,8 @@ impl Store {
         freed + self.age(owner, idle_since)
     }
 
-    /// A namespace's limit on cached blocks; the last one if it had none.
+    /// A namespace's limit on cached blocks; if the namespace has no entry yet, it gets one at the
+    /// end of the order.
     pub(super) fn limit_of(&mut self, owner: NamespaceId) -> &mut Option<usize> {
         let at = self.limits.iter().position(|(limited, _)| *limited == owner).unwrap_or(self.limits.len());
         if at == self.limits.len() {
@@ -417,7 +424,8 @@ impl Store {
         &mut self.limits[at].1
     }
 
-    /// Frees up to `blocks` blocks of one namespace, the smallest rank first; returns how many it freed.
+    /// Frees up to `blocks` blocks of one namespace, the smallest rank first; returns how many it
+    /// freed.
     pub(super) fn evict_of(&mut self, owner: NamespaceId, blocks: usize) -> usize {
         for freed in 0..blocks {
             let mut candidates = self.candidates.iter().map(|(_, block)| *block);
@@ -436,7 +444,7 @@ impl Store {
         }
     }
 
-    /// The same of one namespace.
+    /// Frees unprotected blocks of one namespace that has more cached than its limit.
     pub(super) fn keep_to_limit(&mut self, owner: NamespaceId) {
         let is_it = |of: &&(NamespaceId, Option<usize>)| of.0 == owner;
         while self
@@ -451,7 +459,8 @@ impl Store {
         }
     }
 
-    /// The candidate of smallest rank of the first namespace that is over its limit and has a candidate.
+    /// The candidate of smallest rank of the first namespace that is over its limit and has a
+    /// candidate.
     fn victim_over_limit(&self) -> Option<BlockId> {
         let over =
             self.limits.iter().filter(|(owner, limit)| limit.is_some_and(|limit| self.cached_of(*owner) > limit));
@@ -478,7 +487,7 @@ impl Store {
         cached.filter(|block| self.namespace_of(Place::After(*block)) == owner).count()
     }
 
-    /// Blocks of a namespace that leases protect or reservations hold.
+    /// Number of blocks of a namespace that leases protect or reservations hold.
     pub(super) fn pinned_by(&self, owner: NamespaceId) -> usize {
         let protected = self.protected();
         let protected = protected.iter().filter(|block| self.namespace_of(Place::After(**block)) == owner).count();
@@ -502,7 +511,7 @@ impl Store {
         self.leased.keys().flat_map(|&at| self.path(at)).collect()
     }
 
-    /// Frees unprotected blocks of dropped trees, and hidden ones (X4).
+    /// Frees unprotected blocks of dropped trees, and unprotected hidden blocks (X4).
     fn clear_up(&mut self) {
         if !self.hidden.is_empty() {
             let protected = self.protected();
@@ -540,7 +549,7 @@ impl Store {
         blocks
     }
 
-    /// Checks X1 to X6, in time linear in everything that is cached.
+    /// Checks X1 to X6; looks at everything that is cached.
     pub(super) fn validate(&self) -> Result<(), Violation> {
         let hung = self.trees.keys().flat_map(|&tree| self.blocks_of(tree));
         let hung: Vec<BlockId> = hung.chain(self.hidden.iter().copied()).collect();
@@ -580,8 +589,8 @@ impl Store {
     }
 }
 
-/// The first broken invariant of the reference that [`super::Reference::validate`] found; one of a cache is a
-/// [`radixkv::Violation`].
+/// The first broken invariant of the reference that [`super::Reference::validate`] found. That of a
+/// cache is a [`radixkv::Violation`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Violation(&'static str);
 

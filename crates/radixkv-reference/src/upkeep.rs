@@ -1,4 +1,4 @@
-//! What stays and what goes: settings, marks, eviction, and a look at what there is.
+//! Upkeep of the reference: settings, marks, eviction, clearing, statistics and checks.
 
 use std::collections::BTreeSet;
 
@@ -10,12 +10,13 @@ use super::outcome::{Lease, Stats};
 use super::store::{BlockId, Violation};
 
 impl Reference {
-    /// Evicts in the order of another policy from now on.
+    /// Changes the policy: from now on blocks are evicted in its order.
     pub fn set_policy(&mut self, policy: PolicyKind) {
         self.store.set_policy(policy);
     }
 
-    /// Limits the blocks that a namespace may have cached, and the blocks that it may have in leases and reservations.
+    /// Limits the blocks that a namespace may have cached, and the blocks that its leases and
+    /// reservations may hold.
     ///
     /// # Examples
     ///
@@ -34,12 +35,13 @@ impl Reference {
         self.pinned_limits.extend(pinned.map(|limit| (owner, limit)));
     }
 
-    /// Makes [`settle`](Self::settle) drop blocks of one namespace that were not used for `duration`.
+    /// Makes [`settle`](Self::settle) drop blocks of one namespace that were not used for
+    /// `duration`.
     pub fn set_time_to_idle(&mut self, namespace: &[&str], duration: Option<u64>) {
         let owner = self.namespace_id(namespace);
         self.times_to_idle.remove(&owner);
         if let Some(duration) = duration {
-            // It counts as limited from now on, where the order of limits decides.
+            // From now on the namespace has a place in the order of limits.
             self.store.limit_of(owner);
             self.times_to_idle.insert(owner, duration);
         }
@@ -50,7 +52,8 @@ impl Reference {
         self.store.grow(blocks);
     }
 
-    /// Makes lookups find none of these blocks and nothing beyond them; returns how many blocks that were.
+    /// Invalidates these blocks and all blocks beyond them: no lookup finds them any more. Returns
+    /// how many blocks lookups could find until now.
     ///
     /// # Examples
     ///
@@ -68,13 +71,13 @@ impl Reference {
         self.store.hide(blocks)
     }
 
-    /// Evicts what of a namespace was not used for `idle`; returns how many blocks.
+    /// Evicts the blocks of a namespace that were not used for `idle`; returns how many.
     pub fn evict_idle(&mut self, namespace: &[&str], idle: u64) -> usize {
         let owner = self.namespace_id(namespace);
         self.now.checked_sub(idle).map_or(0, |idle_since| self.store.age(Some(owner), idle_since))
     }
 
-    /// Removes the blocks that are too old, then evicts blocks beyond a limit.
+    /// Removes the blocks that were idle for too long, then evicts blocks beyond a limit.
     pub fn settle(&mut self) {
         if let Some(idle_since) = self.time_to_idle.and_then(|duration| self.now.checked_sub(duration)) {
             self.store.age(None, idle_since);
@@ -93,28 +96,28 @@ impl Reference {
         self.store.mark(lease.at, |marks| marks.prioritize(priority, expiry));
     }
 
-    /// Demotes every block up to the lease: it is evicted before all others until it is used or
-    /// retained.
+    /// Demotes every block up to the lease: it is evicted before all others until it is used,
+    /// renewed or retained.
     pub fn demote(&mut self, lease: &Lease) {
         self.store.mark(lease.at, BlockMarks::demote);
     }
 
-    /// Makes every block up to the lease as recent as now, and counts no use.
+    /// Sets the last use of every block up to the lease to now, and counts no use.
     pub fn renew(&mut self, lease: &Lease) {
         for block in self.store.path(lease.at) {
             self.store.touch(block, self.now, false);
         }
     }
 
-    /// Counts a use of every block up to the lease, and makes none more recent.
+    /// Counts a use of every block up to the lease, and leaves the time of its last use as it is.
     pub fn count_use(&mut self, lease: &Lease) {
         for block in self.store.path(lease.at) {
             self.store.count(block);
         }
     }
 
-    /// Protects every block up to the lease until `duration` has passed. False if the lease's tree was dropped, or its
-    /// blocks were invalidated.
+    /// Protects every block up to the lease until `duration` has passed, and ends its demotion.
+    /// Returns false if the lease's tree was dropped, or its blocks were invalidated.
     pub fn retain(&mut self, lease: &Lease, duration: u64) -> bool {
         if self.store.is_dropped(lease.tree) || self.store.is_hidden(lease.at) {
             return false;
@@ -127,7 +130,7 @@ impl Reference {
         true
     }
 
-    /// Ends the retention ([`retain`](Self::retain)) of exactly the lease's path.
+    /// Ends the retention ([`retain`](Self::retain)) of exactly this path.
     pub fn release_retained(&mut self, lease: &Lease) {
         self.store.release_retained(lease.at);
     }
@@ -140,7 +143,7 @@ impl Reference {
     /// Evicts up to `blocks` blocks of one namespace in the order of the policy; returns how many.
     pub fn evict_namespace(&mut self, namespace: &[&str], blocks: usize) -> usize {
         let owner = self.namespace_id(namespace);
-        // From now on it counts as limited, where the order of limits decides.
+        // From now on the namespace has a place in the order of limits.
         self.store.limit_of(owner);
         self.store.evict_of(owner, blocks)
     }
@@ -152,7 +155,8 @@ impl Reference {
         }
     }
 
-    /// Empties one namespace, and ends its quota; the default namespace keeps its quota.
+    /// Empties one namespace, and ends its quota and its time to idle; the default namespace keeps
+    /// both.
     pub fn drop_namespace(&mut self, namespace: &[&str]) {
         let key: Vec<String> = namespace.iter().map(|part| part.to_string()).collect();
         if let Some(tree) = self.namespaces.remove(&key) {
@@ -168,7 +172,7 @@ impl Reference {
         }
     }
 
-    /// How many blocks are free, reserved, evictable and protected.
+    /// The numbers of free, reserved, evictable and protected blocks.
     pub fn stats(&self) -> Stats {
         let (free_blocks, reserved_blocks) = (self.store.free.len(), self.store.reserved.len());
         let protected_blocks = self.store.protected().len();
@@ -176,13 +180,13 @@ impl Reference {
         Stats { free_blocks, reserved_blocks, evictable_blocks: self.store.capacity() - used, protected_blocks }
     }
 
-    /// Blocks that are reserved or cached.
+    /// The blocks that are reserved or cached.
     pub fn blocks_in_use(&self) -> BTreeSet<BlockId> {
         let blocks = 0..self.store.capacity() as BlockId;
         blocks.filter(|block| !self.store.free.contains(block)).collect()
     }
 
-    /// Checks every invariant, in time linear in everything that is cached.
+    /// Checks every invariant; looks at everything that is cached.
     ///
     /// # Errors
     ///

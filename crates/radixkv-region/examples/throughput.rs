@@ -1,8 +1,8 @@
 //! What putting and getting blocks costs, beside memcpy in the same process over as many bytes.
 //!
-//! `cargo run --release -p radixkv-region --example throughput [BLOCK_BYTES [BLOCKS [ROUNDS]]]`; 64 KiB, 4,096 and 7
-//! where nothing is said. The region is in `/dev/shm` if there is such a folder. Of all rounds the median is shown, and
-//! the extremes.
+//! `cargo run --release -p radixkv-region --example throughput [BLOCK_BYTES [BLOCKS [ROUNDS]]]`; 64
+//! KiB, 4,096 and 7 where nothing is said. The region is in `/dev/shm` if there is such a folder.
+//! Of all rounds the median is shown, and the extremes.
 
 use std::{
     env,

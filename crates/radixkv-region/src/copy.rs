@@ -1,7 +1,7 @@
-//! Bytes and tokens, to words and back.
+//! Copies bytes and tokens to words and back.
 //!
-//! A reader may copy words while another process writes them: it sees old words and new ones, never a part of one, and
-//! finds out afterwards (edge E2). So every access is atomic and relaxed.
+//! A reader may copy words while another process writes them. It sees old and new words, never a
+//! part of one, and detects the race afterwards (edge E2). So every access is atomic and relaxed.
 
 #[cfg(all(target_arch = "x86_64", not(any(radixkv_loom, miri))))]
 use crate::lines;
@@ -11,7 +11,7 @@ use crate::{
     sync::{AtomicU64, Relaxed},
 };
 
-/// What moves lines where there are no vectors: none.
+/// The substitute for `lines` without vector instructions: it copies nothing.
 #[cfg(not(all(target_arch = "x86_64", not(any(radixkv_loom, miri)))))]
 mod lines {
     use crate::sync::AtomicU64;
@@ -25,7 +25,7 @@ mod lines {
     }
 }
 
-/// Writes `bytes` from byte `at` on. What lies beside them in their first and last word stays.
+/// Writes `bytes` from byte `at` on. Neighbouring bytes in the first and the last word are kept.
 pub(crate) fn write(words: &[AtomicU64], at: usize, bytes: &[u8]) {
     let (first, offset) = (at / WORD, at % WORD);
     let head = if offset == 0 { 0 } else { (WORD - offset).min(bytes.len()) };
@@ -46,7 +46,7 @@ pub(crate) fn write(words: &[AtomicU64], at: usize, bytes: &[u8]) {
     }
 }
 
-/// Reads all words; the last one may have more bytes than are asked for.
+/// Fills `bytes` from the words; the rest of the last word is ignored.
 pub(crate) fn read(words: &[AtomicU64], bytes: &mut [u8]) {
     let lines = lines::load(words, bytes);
     let words = &words[lines / WORD..];
@@ -70,7 +70,7 @@ pub(crate) fn write_tokens(words: &[AtomicU64], tokens: &[Token]) {
     }
 }
 
-/// Whether these are the tokens of a block.
+/// Whether the tokens are those of a block.
 pub(crate) fn are_tokens(words: &[AtomicU64], tokens: &[Token]) -> bool {
     // Relaxed: E1, E2.
     words.iter().zip(tokens.chunks(2)).all(|(word, tokens)| word.load(Relaxed) == pair(tokens))
@@ -81,7 +81,7 @@ fn pair(tokens: &[Token]) -> u64 {
 }
 
 fn patch(word: &AtomicU64, offset: usize, bytes: &[u8]) {
-    // Relaxed: the entry's owner alone writes.
+    // Relaxed: only the entry's owner writes.
     let mut patched = word.load(Relaxed).to_ne_bytes();
     patched[offset..offset + bytes.len()].copy_from_slice(bytes);
     word.store(u64::from_ne_bytes(patched), Relaxed);

@@ -1,8 +1,9 @@
-//! What a region's verbs count, and why a block was not found.
+//! The statistics of a region, and the reasons why a block was not found.
 
 use crate::sync::gauge::{AtomicU64, Relaxed};
 
-/// Why a block was not found. None of them is an error: the block is computed, as if there were no region.
+/// Why a block was not found. None of them is an error: the caller computes the block, as it would
+/// without a region.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
 #[non_exhaustive]
 pub enum Miss {
@@ -24,7 +25,7 @@ pub enum Miss {
     /// The block's record is damaged, or was written before the machine was started.
     #[error("the block's record is damaged, or was written before a restart")]
     Damaged,
-    /// The bytes of the block are not those of its checksum.
+    /// The bytes of the block do not match its checksum.
     #[error("the bytes of the block are not those of its checksum")]
     WrongChecksum,
     /// The block was encrypted with another key, or its bytes were changed.

@@ -1,5 +1,6 @@
-//! One entry: a block with its record and its tokens. The protocol of its state word is in the documentation of the
-//! package; the edges are named where they are made.
+//! One entry: a block with its record and its tokens. `region` and `digest` read entries, claim
+//! them and fill them. The documentation of the package describes the protocol of the state word;
+//! the code names each edge where it is established.
 
 use crate::{
     copy,
@@ -12,7 +13,7 @@ use crate::{
     sync::{Acquire, AtomicU64, Relaxed, Release, fence},
 };
 
-/// The expiry of a block that has none.
+/// The expiry of a block that never expires.
 pub(crate) const NEVER: u64 = u64::MAX;
 
 const STATE: usize = 0;
@@ -32,7 +33,7 @@ pub(crate) struct Entry<'a> {
     geometry: &'a Geometry,
 }
 
-/// An entry that this process has claimed: it alone writes there.
+/// An entry that this process has claimed: no other process writes to it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Claimed<'a> {
     entry: Entry<'a>,
@@ -48,14 +49,14 @@ impl<'a> Entry<'a> {
         self.number
     }
 
-    /// The state, and what was written before it.
+    /// Loads the state; everything written before the state was published is visible.
     pub(crate) fn look(&self) -> State {
         // Acquire: E1.
         State::from_word(self.field(STATE).load(Acquire))
     }
 
-    /// Whether the state is still the same. If it is, then everything that was read since it was looked at belongs
-    /// together.
+    /// Whether the state is unchanged. If it is, all words read since the state was loaded belong
+    /// to one block.
     pub(crate) fn is_still(&self, state: State) -> bool {
         // Acquire: E2.
         fence(Acquire);
@@ -63,7 +64,7 @@ impl<'a> Entry<'a> {
         State::from_word(self.field(STATE).load(Relaxed)) == state
     }
 
-    /// Claims the entry, if its state is still the same.
+    /// Claims the entry, if its state is unchanged.
     pub(crate) fn claim(&self, seen: State, slot: usize) -> Option<Claimed<'a>> {
         let state = seen.claimed(slot);
         // Acquire: E3.
@@ -73,13 +74,14 @@ impl<'a> Entry<'a> {
         Some(Claimed { entry: *self, state })
     }
 
-    /// The entry as it was claimed by the last owner of a slot that is the caller's.
+    /// The entry, if the previous owner of a slot left it claimed. The slot is now the caller's.
     pub(crate) fn held_by(&self, slot: usize) -> Option<Claimed<'a>> {
         let state = self.look();
         state.is_written_by(slot).then_some(Claimed { entry: *self, state })
     }
 
-    /// The hash of its key. To be confirmed by [`is_still`](Self::is_still), or for what may be wrong.
+    /// The hash of its key. To be confirmed by [`is_still`](Self::is_still), unless a wrong value
+    /// does no harm.
     pub(crate) fn hash(&self) -> [u64; 2] {
         [self.read(HASH), self.read(HASH + 1)]
     }
@@ -94,14 +96,14 @@ impl<'a> Entry<'a> {
         self.read(NAMESPACE) == namespace
     }
 
-    /// Whether its block's time is over. To be confirmed by the claim that follows.
+    /// Whether its block has expired. To be confirmed by the claim that follows.
     pub(crate) fn has_expired(&self) -> bool {
         let expires = self.read(EXPIRES);
         expires != NEVER && expires <= process::now()
     }
 
-    /// Why the entry, in this state, holds no block that may be read, of whatever key. To be confirmed by
-    /// [`is_still`](Self::is_still).
+    /// Why no block can be read from the entry in this state, whatever the key; `None` if one can.
+    /// To be confirmed by [`is_still`](Self::is_still).
     pub(crate) fn is_unfit(&self, state: State, boot: u64) -> Option<Miss> {
         if self.read(SEAL) != self.seal(state, boot) {
             Some(Miss::Damaged)
@@ -110,7 +112,7 @@ impl<'a> Entry<'a> {
         }
     }
 
-    /// Why the entry, in this state, does not hold the block of a key; nothing if it does. To be
+    /// Why the entry, in this state, does not hold the block of a key; `None` if it does. To be
     /// confirmed by [`is_still`](Self::is_still).
     pub(crate) fn lacks(&self, state: State, key: &Key, tokens: &[Token], boot: u64) -> Option<Miss> {
         self.is_unfit(state, boot).or_else(|| {
@@ -130,14 +132,14 @@ impl<'a> Entry<'a> {
         self.memory.address(self.geometry.payload(self.number).start)
     }
 
-    /// When it was used, by the clock of the region.
+    /// When the block was last used, by the clock of the region.
     pub(crate) fn used(&self) -> u64 {
         self.read(USED)
     }
 
-    /// Notes a use.
+    /// Records a use.
     pub(crate) fn touch(&self, now: u64) {
-        // Relaxed: it decides what is evicted, no more.
+        // Relaxed: it only influences what is evicted.
         self.field(USED).store(now, Relaxed);
     }
 
@@ -145,7 +147,8 @@ impl<'a> Entry<'a> {
         copy::are_tokens(self.label(), tokens)
     }
 
-    /// What stands in the record when it was written whole, in this generation, since the machine was started.
+    /// The checksum of a complete record. It depends on the generation and the boot: a record of an
+    /// earlier put or an earlier boot does not match.
     fn seal(&self, state: State, boot: u64) -> u64 {
         let fields = [EXPIRES, HASH, HASH + 1, PARENT, NAMESPACE].map(|field| self.read(field));
         let salt = [boot, state.generation(), self.number as u64];
@@ -176,7 +179,7 @@ impl<'a> Entry<'a> {
 }
 
 impl<'a> Claimed<'a> {
-    /// An entry that was claimed before, in this state, and is still this process's.
+    /// An entry that this process claimed earlier, with this state, and still owns.
     pub(crate) fn again(entry: Entry<'a>, state: State) -> Self {
         Self { entry, state }
     }
@@ -185,13 +188,13 @@ impl<'a> Claimed<'a> {
         self.entry
     }
 
-    /// Writes whose block it will be.
+    /// Writes the record and the tokens of the block that the entry will hold.
     pub(crate) fn write_record(&self, key: &Key, tokens: &[Token], expires: u64, now: u64) {
         self.write_fields(key, expires, now);
         copy::write_tokens(self.entry.label(), tokens);
     }
 
-    /// Writes the record alone.
+    /// Writes only the record.
     pub(crate) fn write_fields(&self, key: &Key, expires: u64, now: u64) {
         let fields = [
             (SEAL, 0),
@@ -218,8 +221,8 @@ impl<'a> Claimed<'a> {
         copy::write(self.entry.payload(), at, bytes);
     }
 
-    /// Makes the block readable. False if the entry is this process's no more, which damaged memory alone can bring
-    /// about.
+    /// Makes the block readable. False if this process no longer owns the entry, which only damaged
+    /// memory can cause.
     pub(crate) fn publish(self, boot: u64) -> bool {
         let seal = self.entry.seal(self.state, boot);
         // Relaxed: E1, E2.

@@ -1,5 +1,6 @@
-//! Where everything lies in a region, in words from its start. It follows from the layout alone: nothing that stands in
-//! the memory leads to another place.
+//! The offsets of all parts of a region, in words from its start. Every module that accesses a part
+//! takes its range of words from here. The offsets follow from the layout only: none is read from
+//! the shared memory.
 
 use std::ops::Range;
 
@@ -13,26 +14,26 @@ use crate::{
 pub(crate) const HEADER: usize = model_size(512, 0);
 /// Processes that may have a region open at one time.
 pub(crate) const SLOTS: usize = model_size(64, 3);
-/// Words of a process slot: a cache line, so that neighbours do not meet on it.
+/// Words of a process slot: a cache line, so that neighbouring slots do not share one.
 pub(crate) const SLOT: usize = model_size(8, 1);
 /// Cells of a bucket: a cache line.
 pub(crate) const CELLS: usize = model_size(8, 2);
-/// Cells for each entry.
+/// Cells per entry.
 const CELLS_PER_ENTRY: usize = model_size(4, 1);
 /// Words of an entry: a cache line.
 pub(crate) const ENTRY: usize = 8;
-/// Words that the clock has for itself.
+/// Words reserved for the clock: a cache line.
 const CLOCK: usize = model_size(8, 1);
-/// Words that a block's bytes are a multiple of: a cache line.
+/// A block's bytes take a multiple of this many words: a cache line.
 const LINE: usize = model_size(8, 1);
-/// Namespaces of a region of digest-keyed blocks.
+/// Namespaces that a region of digest-keyed blocks has room for.
 pub(crate) const NAMESPACES: usize = 256;
 /// Words of a namespace.
 pub(crate) const NAMESPACE: usize = 128;
 /// Words of a page.
 const PAGE: usize = model_size(512, 1);
 
-/// The places of a region's parts.
+/// The offsets and sizes of a region's parts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Geometry {
     pub(crate) entries: usize,
@@ -86,22 +87,22 @@ impl Geometry {
         self.words * WORD
     }
 
-    /// The word of a process slot.
+    /// The offset of a process slot.
     pub(crate) fn slot(&self, slot: usize) -> usize {
         HEADER + slot * SLOT
     }
 
-    /// The word of the clock.
+    /// The offset of the clock.
     pub(crate) fn clock(&self) -> usize {
         HEADER + SLOTS * SLOT
     }
 
-    /// A process slot with its counters, in a region of digest-keyed blocks.
+    /// A process slot with its counters, which regions of digest-keyed blocks use.
     pub(crate) fn slot_line(&self, slot: usize) -> Range<usize> {
         range(HEADER + slot * SLOT, SLOT)
     }
 
-    /// A namespace, in a region of digest-keyed blocks.
+    /// A namespace, which only regions of digest-keyed blocks have.
     pub(crate) fn namespace(&self, namespace: usize) -> Range<usize> {
         range(self.namespaces + namespace * NAMESPACE, NAMESPACE)
     }
@@ -126,7 +127,7 @@ impl Geometry {
         range(self.payloads + entry * self.stride, self.payload_words)
     }
 
-    /// What lies between the header and the tokens: slots, clock, namespaces, cells, records.
+    /// Everything between the header and the tokens: slots, clock, namespaces, cells, records.
     pub(crate) fn bookkeeping(&self) -> Range<usize> {
         HEADER..self.tokens
     }

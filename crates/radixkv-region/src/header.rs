@@ -1,4 +1,5 @@
-//! The header: what a region is, written once before any process can open it, and compared at each open.
+//! The header: the format and the layout of a region. It is written once, before any process can
+//! open the region (edge E6), and compared at each open.
 
 use std::io;
 
@@ -10,31 +11,31 @@ use crate::{
     sync::{Acquire, AtomicU64, Relaxed, Release},
 };
 
-/// "radixkvR" as a little-endian number: on a machine of the other order it is no region.
+/// "radixkvR" in the byte order of this machine: a machine of the other order finds no region.
 const MAGIC: u64 = u64::from_ne_bytes(*b"radixkvR");
 /// The version of the format.
 const VERSION: u64 = 2;
 
 const MAGIC_AT: usize = 0;
 const VERSION_AT: usize = 1;
-/// Tokens of a block, bytes of a block, capacity, bytes of the region, kind of keys.
+/// In this order: tokens of a block, bytes of a block, capacity, bytes of the region, kind of keys.
 const SIZES_AT: usize = 2;
 const KEYS_AT: usize = SIZES_AT + 4;
 const SEAL_AT: usize = 7;
-/// Each text: its bytes, and how many they are.
+/// Each text: its length in bytes, then its bytes.
 const TEXTS_AT: usize = 16;
 const TEXT_WORDS: usize = TEXT / WORD + 1;
 const END: usize = TEXTS_AT + TEXTS.len() * TEXT_WORDS;
 
-/// Why a region could not be opened. Nothing in it was changed.
+/// Why a region could not be opened. Nothing in the file or memory was changed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
     /// The layout is invalid.
     #[error(transparent)]
     Layout(#[from] LayoutError),
-    /// The system reported an error for the file. [`AlreadyExists`](io::ErrorKind::AlreadyExists):
-    /// open it.
+    /// The system reported an error for the file. If its kind is
+    /// [`AlreadyExists`](io::ErrorKind::AlreadyExists), open the file instead.
     #[error("the region's file failed: {0}")]
     Io(#[from] io::Error),
     /// The file or memory is not a region: check the path.
@@ -42,7 +43,7 @@ pub enum OpenError {
     NotARegion {
         /// The first eight bytes, as a number.
         found: u64,
-        /// Those of a region.
+        /// The first eight bytes of every region, as a number.
         expected: u64,
     },
     /// The region has another format version: use the same package version in all processes, or
@@ -61,34 +62,35 @@ pub enum OpenError {
         field: &'static str,
         /// Its value in the region.
         region: String,
-        /// The value that was asked for.
+        /// The requested value.
         expected: String,
     },
     /// The file or memory is too short: remove the file.
     #[error("the region needs {expected} bytes, the memory has {got}")]
     TooShort {
-        /// Bytes that it takes.
+        /// Bytes that the region takes.
         expected: usize,
-        /// Bytes that are there.
+        /// Bytes that the file or memory has.
         got: usize,
     },
     /// The header is damaged: remove the file.
     #[error("the header is damaged: checksum {found:#018x}, expected {expected:#018x}")]
     Damaged {
-        /// The checksum that stands there.
+        /// The checksum in the header.
         found: u64,
-        /// That of the fields.
+        /// The checksum computed from its fields.
         expected: u64,
     },
     /// All process slots are in use: close the region in another process.
     #[error("all {slots} process slots of the region are in use: close it in another process")]
     TooManyProcesses {
-        /// How many can.
+        /// How many slots there are.
         slots: usize,
     },
 }
 
-/// Writes the header of a region whose bookkeeping is in place. Processes can open it from here on.
+/// Writes the header of a region whose bookkeeping is initialized. From then on, processes can open
+/// it.
 pub(crate) fn write(memory: &Memory, layout: &Layout, geometry: &Geometry) {
     let words = memory.words(0..HEADER);
     for (at, value) in sizes(layout, geometry).into_iter().enumerate() {
@@ -105,14 +107,14 @@ pub(crate) fn write(memory: &Memory, layout: &Layout, geometry: &Geometry) {
     words[MAGIC_AT].store(MAGIC, Release);
 }
 
-/// Takes the header away, so that a region that is only half in place is none.
+/// Zeroes the header, so that a region that is not yet complete is not taken for one.
 pub(crate) fn erase(memory: &Memory) {
     for word in memory.words(0..HEADER) {
         set(word, 0);
     }
 }
 
-/// Whether the memory holds a region of this layout.
+/// Checks that the memory holds a region of this layout.
 pub(crate) fn check(memory: &Memory, layout: &Layout, geometry: &Geometry) -> Result<(), OpenError> {
     let words = known_words(memory, geometry.bytes())?;
     check_identity(words, layout, geometry)?;
@@ -126,8 +128,8 @@ pub(crate) fn check(memory: &Memory, layout: &Layout, geometry: &Geometry) -> Re
     Ok(())
 }
 
-/// The words of the header of a region whose format is known; `expected` bytes are said to be
-/// missing where there is none.
+/// The words of the header, if its magic and version are known. If the memory has no room for a
+/// header, the error reports that `expected` bytes are needed.
 fn known_words(memory: &Memory, expected: usize) -> Result<&[AtomicU64], OpenError> {
     if memory.len() < HEADER * WORD {
         return Err(OpenError::TooShort { expected, got: memory.len() });
@@ -167,7 +169,7 @@ fn check_identity(words: &[AtomicU64], layout: &Layout, geometry: &Geometry) -> 
     Ok(())
 }
 
-/// The layout that the header says, whatever it is; the rest of the region is still to be checked.
+/// The layout in the header, which may be any; the rest of the region is not checked yet.
 pub(crate) fn layout(memory: &Memory) -> Result<Layout, OpenError> {
     let words = known_words(memory, HEADER * WORD)?;
     let texts = std::array::from_fn(|at| String::from_utf8_lossy(&text(text_words(words, at))).into_owned());
@@ -197,7 +199,7 @@ fn text_words(words: &[AtomicU64], at: usize) -> &[AtomicU64] {
     &words[TEXTS_AT + at * TEXT_WORDS..][..TEXT_WORDS]
 }
 
-/// A text, as long as it may be, whatever length stands there.
+/// A text, cut at the maximum length if the stored length is larger.
 fn text(words: &[AtomicU64]) -> Vec<u8> {
     let mut bytes = vec![0; TEXT];
     copy::read(&words[1..], &mut bytes);
@@ -205,7 +207,7 @@ fn text(words: &[AtomicU64]) -> Vec<u8> {
     bytes
 }
 
-/// A checksum of everything in the header but the magic and itself.
+/// A checksum of all header words except the magic and the checksum itself.
 fn seal(words: &[AtomicU64]) -> u64 {
     let fields = words[..END].iter().enumerate().filter(|(at, _)| ![MAGIC_AT, SEAL_AT].contains(at));
     fields.fold(MAGIC, |seal, (_, word)| {

@@ -1,11 +1,14 @@
-//! The index: buckets of cells, each a hint where an entry is. The entry's record is the truth; a cell that leads to an
-//! entry of another key, or to none, is dead, and is used again by the next thread that wants a cell of its bucket. A
-//! key has two buckets; the second one is for what the first one has no cell for.
+//! The index: buckets of cells, each a hint to the entry that holds a key. Lookups, puts and
+//! removals of `region` use it.
+//!
+//! The entry's record decides. A cell that leads to an entry of another key, or to no entry, is
+//! dead; the next thread that needs a cell in its bucket reuses it. A key has two buckets; the
+//! second is used when the first has no cell left.
 //!
 //! | bits of a cell | field | meaning |
 //! |---|---|---|
-//! | 0 to 31 | entry | its number and one more; 0 in an empty cell |
-//! | 32 to 63 | tag | bits of the key, so that most other keys are not looked at |
+//! | 0 to 31 | entry | its number plus 1; 0 in an empty cell |
+//! | 32 to 63 | tag | bits of the key's hash, so that entries of most other keys are skipped |
 
 use crate::{
     geometry::{CELLS, Geometry},
@@ -13,7 +16,7 @@ use crate::{
     sync::{Acquire, AtomicU64, Relaxed, Release},
 };
 
-/// How often a thread looks again for a cell.
+/// How often a thread tries again to write a cell.
 const ROUNDS: usize = 4 * CELLS;
 
 /// The index of a region.
@@ -36,15 +39,16 @@ impl<'a> Index<'a> {
         cells.filter(move |cell| cell >> 32 == tag(hash)).filter_map(move |cell| entry_of(cell, entries))
     }
 
-    /// Lets a cell lead to an entry; false if one leads to another entry of the same key already. `hash_of` says which
-    /// key an entry has, if it has one. Where both buckets are full of other keys, one of them loses its cell.
+    /// Writes a cell that leads to an entry; false if another entry of the same key has one
+    /// already. `hash_of` returns the hash of an entry's key, if it has one. If both buckets are
+    /// full of other keys, one of those loses its cell.
     ///
-    /// All threads take the first empty cell: so two that put one key at one time want the same, and one of them sees
-    /// the other.
+    /// All threads take the first empty cell. So two threads that put one key at the same time
+    /// compete for the same cell, and the loser sees the winner's.
     pub(crate) fn insert(&self, hash: [u64; 2], entry: usize, hash_of: impl Fn(usize) -> Option<[u64; 2]>) -> bool {
         let buckets = self.numbers(hash);
-        // Each round is lost to a thread that has changed the bucket. The last one ends it: an entry without a cell is
-        // not found, no more.
+        // A round fails only if another thread changed the bucket. After the last round the entry
+        // has no cell; the only effect is that it is not found.
         for _ in 0..ROUNDS {
             let (mut empty, mut dead) = (None, None);
             for word in self.cells(hash) {
@@ -60,7 +64,7 @@ impl<'a> Index<'a> {
             }
             let displaced = || {
                 let word = &self.bucket(buckets.0)[tag(hash) as usize % CELLS];
-                // Relaxed: a hint is replaced, whatever it says.
+                // Relaxed: the cell is a hint, and is replaced whatever its value.
                 (word, word.load(Relaxed))
             };
             let (word, seen) = empty.or(dead).unwrap_or_else(displaced);
@@ -72,17 +76,17 @@ impl<'a> Index<'a> {
         true
     }
 
-    /// Empties the cells that lead from a key to an entry. The entry is the caller's.
+    /// Empties the cells that lead from a key to an entry. The caller owns the entry.
     pub(crate) fn remove(&self, hash: [u64; 2], entry: usize) {
         for word in self.cells(hash) {
-            // Relaxed, both: a hint that goes; a thread that still sees it looks at the entry.
+            // Relaxed, both: a hint is removed; a thread that still sees it checks the entry.
             if word.load(Relaxed) == cell(hash, entry) {
                 let _ = word.compare_exchange(cell(hash, entry), 0, Relaxed, Relaxed);
             }
         }
     }
 
-    /// The cells that may lead to a key, in the order in which they are taken.
+    /// The cells of a key's buckets, in the order in which they are filled.
     fn cells(&self, hash: [u64; 2]) -> impl Iterator<Item = &'a AtomicU64> + use<'a> {
         let (first, second) = self.numbers(hash);
         let second = second.map_or(&[][..], |second| self.bucket(second));
@@ -97,7 +101,7 @@ impl<'a> Index<'a> {
     fn numbers(&self, hash: [u64; 2]) -> (usize, Option<usize>) {
         let (mixed, mask) = (mixed(hash), self.geometry.buckets - 1);
         let first = (mixed >> 34) as usize & mask;
-        // An odd difference is none to zero.
+        // XOR with an odd number is never the identity, so the second bucket is another one.
         (first, (mask > 0).then_some(first ^ ((mixed >> 4) as usize & mask | 1)))
     }
 
@@ -109,7 +113,7 @@ impl<'a> Index<'a> {
     }
 }
 
-/// Bits that depend on all of a hash, also where another program counted hashes up.
+/// Mixes all bits of a hash, in case another program's hashes are consecutive numbers.
 fn mixed(hash: [u64; 2]) -> u64 {
     (hash[0] ^ hash[1].rotate_left(32)).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }

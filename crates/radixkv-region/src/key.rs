@@ -1,17 +1,17 @@
-//! The names of blocks: hashes of a block and of all before it.
+//! The keys of blocks: hashes of a block and of all blocks before it.
 
 use sha2::{Digest, Sha256};
 
 /// A token id.
 pub type Token = u32;
 
-/// The key of a block: the hash of its sequence up to its end, in its namespace and layout.
+/// The key of a block: the hash of its sequence up to the block's end, in its namespace and layout.
 ///
-/// A name finds a block; what proves it are the tokens, which are compared.
+/// A key only finds a block: the tokens, which are compared, prove that it is the right one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Key {
     pub(crate) hash: [u64; 2],
-    /// Of the block before it, bits that its own `hash` does not show.
+    /// Bits of the previous block's hash that are not part of that block's own `hash`.
     pub(crate) parent: u64,
     pub(crate) namespace: u64,
 }
@@ -19,15 +19,15 @@ pub struct Key {
 impl Key {
     /// Makes a key from hashes that another program computed.
     ///
-    /// `hash` and `parent` are the sequence hashes of the block and of the one before it, from a hash without known
-    /// collisions that takes in everything of the layout and the namespace; `namespace` is the same for all blocks of
-    /// one namespace.
+    /// `hash` and `parent` are the sequence hashes of the block and of the previous one. They must
+    /// come from a hash function without known collisions, and cover the whole layout and the
+    /// namespace. `namespace` is the same for all blocks of one namespace.
     pub fn from_parts(namespace: u64, parent: u128, hash: u128) -> Self {
         Self { hash: [hash as u64, (hash >> 64) as u64], parent: (parent ^ parent >> 64) as u64, namespace }
     }
 }
 
-/// The keys of a sequence, block by block.
+/// Computes the keys of a sequence, block by block.
 ///
 /// ```
 /// use radixkv_region::Layout;
@@ -73,7 +73,7 @@ impl Chain {
         tokens.chunks_exact(self.block_size).map(|block| self.next(block)).collect()
     }
 
-    /// What the blocks of the namespace have in common.
+    /// A number that all blocks of the namespace have in common.
     pub(crate) fn namespace(&self) -> u64 {
         self.namespace
     }

@@ -1,17 +1,18 @@
-//! What the processes of a region must agree on: whose blocks they are, and their sizes.
+//! The layout of a region: whose blocks it holds, and their sizes. All its processes must agree on
+//! it.
 
 use sha2::{Digest, Sha256};
 
 use crate::key::Chain;
 
-/// Bytes of a text of a layout.
+/// Bytes that a text of a layout may have.
 pub(crate) const TEXT: usize = 120;
-/// Blocks of a region.
+/// The most blocks that a region may have.
 const CAPACITY: u32 = 1 << 31;
 
 /// The parameters that all processes of a region must agree on.
 ///
-/// A region that was made with another layout is refused, with both values.
+/// Opening a region that was made with another layout is refused; the error names both values.
 ///
 /// ```
 /// use radixkv_region::Layout;
@@ -30,7 +31,7 @@ pub struct Layout {
     pub(crate) keys: Keys,
 }
 
-/// What names the blocks of a region.
+/// How the blocks of a region are named.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Keys {
     /// Tokens, which every read compares.
@@ -116,7 +117,7 @@ impl Layout {
 
     /// Starts the chain of keys for a sequence of a namespace.
     ///
-    /// They depend on everything that the layout says but the capacity.
+    /// The keys depend on all parameters of the layout except the capacity.
     ///
     /// # Panics
     ///
@@ -132,16 +133,17 @@ impl Layout {
         Chain::new(seed.finalize().into(), self.block_size())
     }
 
-    /// Bytes that a region of this layout takes: blocks, tokens and index.
+    /// Bytes that a region of this layout takes in total: blocks, tokens and index.
     ///
     /// # Errors
     ///
-    /// [`LayoutError`], for a layout of which there is no region.
+    /// [`LayoutError`], if no region can have this layout.
     pub fn region_bytes(&self) -> Result<usize, LayoutError> {
         Ok(crate::geometry::Geometry::of(self)?.bytes())
     }
 
-    /// Whether the sizes and the texts may be; what does not fit in the address space is for the geometry to say.
+    /// Checks the sizes and the texts. Whether the region fits in the address space is checked by
+    /// `Geometry::of`.
     pub(crate) fn check(&self) -> Result<(), LayoutError> {
         let sizes = [
             ("block_size", self.block_size as u64),

@@ -1,26 +1,26 @@
-//! Locks on single bytes of a region's file, which the kernel lets go when a process ends: what ends with its owner
-//! needs no other proof of death, in whatever PID namespace the owner was.
+//! Locks on single bytes of a region's file. The kernel releases them when a process ends, so no
+//! other proof of its death is needed, whatever PID namespace it was in.
 //!
-//! They belong to the open file (`F_OFD_SETLK`), so that two `Region`s of one process are two owners, and a child that
-//! was forked is its parent's. A mapping keeps its file open: so the lock goes when no thread of a process can write to
-//! the mapping any more.
+//! They belong to the open file description (`F_OFD_SETLK`): two `Region`s of one process are two
+//! owners, and a forked child shares its parent's locks. A mapping keeps its file open, so a lock
+//! is released only when no thread of a process can write to the mapping any more.
 #![allow(unsafe_code)]
 
 use std::fs::File;
 
-/// What became of an attempt to lock a byte.
+/// The result of trying to lock a byte.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Lock {
-    /// It is held through this open file; it may have been before.
+    /// This open file holds the lock; it may have held it before.
     Held,
-    /// Another open file has it.
+    /// Another open file holds the lock.
     Taken,
-    /// The file system has no such locks.
+    /// The file system does not support such locks.
     Unsupported,
 }
 
-/// Locks a byte, if no other open file has it. Never waits.
+/// Locks a byte, unless another open file has locked it. Never waits.
 #[cfg(target_os = "linux")]
 pub(crate) fn try_lock(file: &File, byte: usize) -> Lock {
     match set(file, byte, libc::F_WRLCK) {
@@ -30,7 +30,7 @@ pub(crate) fn try_lock(file: &File, byte: usize) -> Lock {
     }
 }
 
-/// Lets a byte go.
+/// Unlocks a byte.
 #[cfg(target_os = "linux")]
 pub(crate) fn unlock(file: &File, byte: usize) {
     let _ = set(file, byte, libc::F_UNLCK);
@@ -40,7 +40,7 @@ pub(crate) fn unlock(file: &File, byte: usize) {
 fn set(file: &File, byte: usize, kind: i32) -> std::io::Result<()> {
     use std::os::fd::AsRawFd;
 
-    // SAFETY: integers, for which zero is a value.
+    // SAFETY: the type has only integers, for which zero is valid.
     let mut lock: libc::flock = unsafe { std::mem::zeroed() };
     lock.l_type = kind as _;
     lock.l_whence = libc::SEEK_SET as _;

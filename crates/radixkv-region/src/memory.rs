@@ -1,11 +1,12 @@
-//! The mapped memory, as atomic words: everything that a region holds is read and written through here.
+//! The mapped memory of a region, as atomic words. All of a region's content is read and written
+//! through this module.
 //!
 //! # Invariants
 //!
-//! - **M1** The words are mapped, readable and writable, at a multiple of their size, for as long as the `Memory`
-//!   lives.
-//! - **M2** In this process nothing but atomic operations touches them, in others nothing but the same protocol (the
-//!   contract of [`Memory::lent`]; for files that of the processes that may open them).
+//! - **M1** The words are mapped, readable, writable and aligned for as long as the `Memory` lives.
+//! - **M2** In this process only atomic operations access the words, in other processes only the
+//!   same protocol (the contract of [`Memory::lent`]; for files, that of the processes that may
+//!   open them).
 #![allow(unsafe_code)]
 
 use std::{any::Any, fmt, fs::File, io, ops::Range, ptr::NonNull};
@@ -19,18 +20,19 @@ pub(crate) const WORD: usize = size_of::<u64>();
 
 /// The memory of a region: page-locked, CXL, DAX, or any other mapping that the caller made.
 ///
-/// Handed to [`Region::format`](crate::Region::format) and [`Region::attach`](crate::Region::attach). A region in a
-/// file makes its own.
+/// Passed to [`Region::format`](crate::Region::format) and
+/// [`Region::attach`](crate::Region::attach). A region in a file makes its own.
 pub struct Memory {
     start: NonNull<u64>,
     words: usize,
-    /// What keeps the mapping in place.
+    /// Keeps the mapping in place.
     _backing: Box<dyn Any + Send + Sync>,
 }
 
-// SAFETY: the words are atomics, reached through shared references alone (M2); the backing is `Send`.
+// SAFETY: the words are atomics, accessed only through shared references (M2); the backing is
+// `Send`.
 unsafe impl Send for Memory {}
-// SAFETY: as above; the backing is not touched before the drop.
+// SAFETY: as above; the backing is not accessed before it is dropped.
 unsafe impl Sync for Memory {}
 
 impl Memory {
@@ -38,13 +40,13 @@ impl Memory {
     ///
     /// # Errors
     ///
-    /// What the system says when it has no such memory.
+    /// The system's error, if it has no such memory.
     pub fn anonymous(bytes: usize) -> io::Result<Self> {
         let mapping = MmapOptions::new().len(bytes.max(1)).map_anon()?;
         Self::mapped(mapping.into())
     }
 
-    /// The whole of a file, shared with each process that maps it.
+    /// Maps a whole file, shared with each process that maps it.
     pub(crate) fn of_file(file: &File) -> io::Result<Self> {
         Self::mapped(MmapOptions::new().map_raw(file)?)
     }
@@ -54,10 +56,10 @@ impl Memory {
     ///
     /// # Safety
     ///
-    /// `bytes` bytes from `start` on are readable and writable until `keep` is dropped, which happens when the region
-    /// is. Meanwhile nothing in any process writes to them but regions of this package, devices to which a
-    /// [`Reservation`](crate::Reservation) gave its address, and code that stores through atomics; nothing reads
-    /// them other than through atomics or by a device.
+    /// `bytes` bytes from `start` on are readable and writable until `keep` is dropped, which
+    /// happens when the region is. Until then, in all processes, only these write to them: regions
+    /// of this package, devices to which a [`Reservation`](crate::Reservation) gave its address,
+    /// and code that stores through atomics. They are read only through atomics or by devices.
     ///
     /// # Panics
     ///
@@ -67,12 +69,12 @@ impl Memory {
         Self { start: start.cast(), words: bytes / WORD, _backing: Box::new(keep) }
     }
 
-    /// The size in bytes, in whole words.
+    /// The size in bytes, rounded down to whole words.
     pub fn len(&self) -> usize {
         self.words * WORD
     }
 
-    /// Whether there is not even a word.
+    /// Whether the memory has less than one word.
     pub fn is_empty(&self) -> bool {
         self.words == 0
     }
@@ -86,11 +88,11 @@ impl Memory {
     ///
     /// # Panics
     ///
-    /// If they do not all lie in the memory.
+    /// If the range is not inside the memory.
     pub(crate) fn words(&self, at: Range<usize>) -> &[AtomicU64] {
         assert!(at.start <= at.end && at.end <= self.words, "words {at:?} of {}", self.words);
         let start = self.start.as_ptr().wrapping_add(at.start).cast();
-        // SAFETY: M1, and the range was looked at; M2: shared and atomic.
+        // SAFETY: M1, and the range was checked; M2: shared and atomic.
         unsafe { std::slice::from_raw_parts(start, at.len()) }
     }
 

@@ -1,4 +1,4 @@
-//! Memory of a model: words that the checker watches, in the place of `memory.rs`.
+//! Memory for models: words that loom watches. Replaces `memory.rs`.
 
 use std::{fs::File, io, ops::Range, sync::Arc};
 
@@ -7,7 +7,7 @@ use crate::sync::AtomicU64;
 /// Bytes of a word.
 pub(crate) const WORD: usize = size_of::<u64>();
 
-/// Words of a model. A clone is the same memory, in another process.
+/// The words of a model. A clone is the same memory, as another process maps it.
 #[derive(Debug, Clone)]
 pub struct Memory(Arc<[AtomicU64]>);
 
@@ -30,7 +30,7 @@ impl Memory {
         self.0.len() * WORD
     }
 
-    /// Whether there is not even a word.
+    /// Whether the memory has no words.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -1,16 +1,18 @@
-//! The name of a process, by which another one can tell that it has gone.
+//! The id of a process, by which another process can tell that it has ended. `slots` stores the
+//! ids.
 //!
-//! One word, so that a slot is taken by one compare-and-swap:
+//! It is one word, so that one compare-and-swap takes a slot:
 //!
 //! | bits | field | meaning |
 //! |---|---|---|
-//! | 0 to 21 | pid | as its own PID namespace counts; never 0 |
-//! | 22 to 41 | start | when it began, in ticks since the boot, cut: a pid that is used again is another process |
-//! | 42 to 61 | namespace | of pids and of time |
-//! | 62 | `LOCKED` | a lock on the region's file says whether the process lives, and nothing else |
-//! | 63 | `RECOVERING` | the process takes back what the slot's last owner held |
+//! | 0 to 21 | pid | in its own PID namespace; never 0 |
+//! | 22 to 41 | start | low bits of the start time, in ticks since the boot: they tell a reused pid apart |
+//! | 42 to 61 | namespace | identifies the PID and time namespaces |
+//! | 62 | `LOCKED` | only a lock on the region's file says whether the process lives |
+//! | 63 | `RECOVERING` | the process recovers what the slot's previous owner held |
 //!
-//! Every doubt counts as *alive*: what a living process writes must never be given to another one.
+//! In doubt a process counts as *alive*: an entry that a living process writes must never be given
+//! to another one.
 
 use std::{fs, path::PathBuf};
 
@@ -24,10 +26,10 @@ const NAMESPACE: u64 = (1 << 20) - 1;
 const LOCKED: u64 = 1 << 62;
 const RECOVERING: u64 = 1 << 63;
 
-/// The first number that Linux gives to a namespace.
+/// The first inode number that Linux gives to a namespace.
 const FIRST_NAMESPACE: u64 = 0xf000_0000;
 
-/// A process, as one word; zero is none.
+/// A process, as one word; zero means no process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ProcessId(u64);
 
@@ -35,7 +37,7 @@ impl ProcessId {
     /// No process.
     pub(crate) const NONE: Self = Self(0);
 
-    /// The process that asks.
+    /// The calling process.
     pub(crate) fn own() -> Self {
         let pid = std::process::id();
         Self::new(pid, start_of(pid).unwrap_or(0), namespace())
@@ -46,7 +48,7 @@ impl ProcessId {
         Self(u64::from(pid) & PID | start | namespace)
     }
 
-    /// A process that had this one's pid and has gone; each number is another one.
+    /// A process that had this one's pid and has ended; each `number` is a different process.
     #[cfg(any(test, radixkv_loom))]
     pub(crate) fn gone(number: u64) -> Self {
         let pid = std::process::id();
@@ -60,7 +62,8 @@ impl ProcessId {
         Self::new(pid, start_of(pid).map_or(0, |start| start + number), namespace() + 1)
     }
 
-    /// This process in a model, or one that has gone: asked for once, models begin many times.
+    /// This process in a model, or one that has ended. Computed only once, because models begin
+    /// many times.
     #[cfg(radixkv_loom)]
     pub(crate) fn of_model(is_dead: bool) -> Self {
         static BOTH: std::sync::OnceLock<[ProcessId; 2]> = std::sync::OnceLock::new();
@@ -79,12 +82,12 @@ impl ProcessId {
         (self.0 & PID) as u32
     }
 
-    /// 0 if it was not known.
+    /// The low bits of the start time; 0 if it was not known.
     fn start(self) -> u64 {
         self.0 >> START_AT & START
     }
 
-    /// The same process, while it takes back what a dead one held.
+    /// The same process, while it recovers what a dead process held.
     pub(crate) fn recovering(self) -> Self {
         Self(self.0 | RECOVERING)
     }
@@ -94,24 +97,25 @@ impl ProcessId {
         Self(self.0 | LOCKED)
     }
 
-    /// Whether a lock says that the process lives.
+    /// Whether a lock on the region's file says that the process lives.
     pub(crate) fn is_locked(self) -> bool {
         self.0 & LOCKED != 0
     }
 
-    /// Whether it is this process, whatever it does.
+    /// Whether it is the process `own`, whatever its flags.
     pub(crate) fn is_of(self, own: Self) -> bool {
         (self.0 ^ own.0) & !(LOCKED | RECOVERING) == 0
     }
 
-    /// Whether the process has surely gone, as `own` can tell: it is of the same namespaces, and its pid is not in use,
-    /// or by a process that began at another time.
+    /// Whether the process has surely ended, as far as `own` can tell. It must be in the same
+    /// namespaces, and its pid must be unused, or used by a process with another start time or by a
+    /// zombie.
     pub(crate) fn is_dead(self, own: Self) -> bool {
         if self == Self::NONE || (self.0 ^ own.0) >> NAMESPACE_AT & NAMESPACE != 0 {
             return false;
         }
         let Some(pid) = i32::try_from(self.pid()).ok().and_then(Pid::from_raw) else {
-            // Of no process: the memory was damaged.
+            // No process has this pid: the memory was damaged.
             return true;
         };
         if rustix::process::test_kill_process(pid) == Err(Errno::SRCH) {
@@ -124,29 +128,29 @@ impl ProcessId {
     }
 }
 
-/// The fields of `/proc/PID/stat` from the state on.
+/// The fields of `/proc/PID/stat`, beginning with the state.
 fn stat(pid: u32) -> Option<Vec<String>> {
     if !proc_is_ours() {
         return None;
     }
     let stat = fs::read_to_string(of(pid, "stat")).ok()?;
-    // The name of the command stands in brackets, and may have any character in it.
+    // The command's name is in parentheses, and may contain any character.
     Some(stat.rsplit_once(')')?.1.split_whitespace().map(str::to_owned).collect())
 }
 
-/// When a process began, in ticks; nothing where the system does not say.
+/// When a process began, in ticks since the boot; `None` if the system does not say.
 fn start_of(pid: u32) -> Option<u64> {
     stat(pid)?.get(19)?.parse().ok()
 }
 
-/// Whether a process has ended, with all its threads, and its parent has not asked how.
+/// Whether a process has ended with all its threads, but its parent has not waited for it.
 fn is_left_over(pid: u32) -> bool {
     let has_ended = stat(pid).is_some_and(|fields| fields.first().is_some_and(|state| state == "Z" || state == "X"));
-    // A first thread that has ended while others run looks the same.
+    // A process whose first thread has ended while others run also looks like this.
     has_ended && fs::read_dir(of(pid, "task")).is_ok_and(|threads| threads.count() <= 1)
 }
 
-/// Whether `/proc` counts as this process does: the one of another namespace may be mounted there.
+/// Whether `/proc` is of this process's PID namespace: that of another one may be mounted there.
 fn proc_is_ours() -> bool {
     fs::read_link("/proc/self").is_ok_and(|link| link.to_str() == Some(&std::process::id().to_string()))
 }
@@ -155,7 +159,7 @@ fn of(pid: u32, file: &str) -> PathBuf {
     PathBuf::from(format!("/proc/{pid}/{file}"))
 }
 
-/// The namespaces of pids and time, in one number: Linux numbers them one after another.
+/// The PID and time namespaces as one number. Linux numbers namespaces consecutively.
 fn namespace() -> u64 {
     let number = |kind| {
         let link = fs::read_link(format!("/proc/self/ns/{kind}")).ok()?;
@@ -166,7 +170,7 @@ fn namespace() -> u64 {
     pids.wrapping_add(time.wrapping_mul(0x9e37_79b1))
 }
 
-/// The life of the kernel that the process runs on, as a number; 0 where the system does not say.
+/// The current boot of the kernel, as a number; 0 if the system does not say.
 pub(crate) fn boot() -> u64 {
     let id = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     id.bytes()
@@ -174,7 +178,7 @@ pub(crate) fn boot() -> u64 {
         .fold(0, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
 }
 
-/// Milliseconds since the boot, sleep included: the same for all processes of the host.
+/// Milliseconds since the boot, including sleep: the same for all processes of the host.
 pub(crate) fn now() -> u64 {
     #[cfg(target_os = "linux")]
     let clock = rustix::time::ClockId::Boottime;
@@ -197,12 +201,12 @@ mod tests {
         let mut child = Command::new("sleep").arg("20").stdin(Stdio::null()).spawn().expect("a child");
         let name = ProcessId::new(child.id(), start_of(child.id()).expect("a start"), namespace());
         assert!(!name.is_dead(own));
-        // Its pid, used by a process of another time, and in a namespace that this one cannot judge.
+        // The same pid with another start time, and in a namespace that this process cannot judge.
         let start = start_of(child.id()).expect("a start");
         assert!(ProcessId::new(child.id(), start + 1, namespace()).is_dead(own));
         assert!(!ProcessId::new(child.id(), start + 1, namespace() + 1).is_dead(own));
         child.kill().expect("killed");
-        // Until its parent asks, it is a zombie.
+        // Until its parent waits for it, it is a zombie.
         while start_of(child.id()).is_some_and(|_| !is_left_over(child.id())) {
             std::thread::yield_now();
         }

@@ -1,4 +1,5 @@
-//! Encryption of blocks at rest: AES-256-GCM with a key that the caller supplies.
+//! Encryption of blocks at rest: AES-256-GCM with a key that the caller supplies. Used for
+//! encrypted namespaces (`digest::sealed`), and by the package `radixkv-tiers`.
 
 use std::{
     fmt,
@@ -14,8 +15,8 @@ use ring::{
 };
 use sha2::{Digest as _, Sha256};
 
-/// How often a key may seal. With random nonces of 96 bits two are the same with a probability
-/// below 2^-32 until then.
+/// How often a key may seal. Up to this number, the probability that two random nonces of 96 bits
+/// are equal is below 2^-32.
 pub(crate) const MOST_SEALS: u64 = 1 << 32;
 /// Bytes that a seal adds: a nonce and a tag.
 pub const SEAL_BYTES: usize = NONCE_LEN + MAX_TAG_LEN;
@@ -25,13 +26,13 @@ pub type Seal = [u8; SEAL_BYTES];
 
 /// A key of 256 bits that seals blocks with AES-GCM, and opens them.
 ///
-/// Clones are the same key, and count their seals together. When the last clone is dropped and the
-/// caller's own copy is destroyed, nothing can read what the key sealed: that deletes it, wherever
-/// it is stored.
+/// Clones are the same key, and share one count of seals. When the last clone is dropped and the
+/// caller's own copy is destroyed, nothing can read the sealed data, wherever it is stored:
+/// destroying the key deletes the data.
 ///
 /// Each seal has a fresh random nonce of 96 bits, and a key seals at most 2^32 times. The count
-/// begins at 0 when the key is made: a program that uses one key for longer than its own life says
-/// with [`with_seals`](Self::with_seals) how often it was used.
+/// begins at 0 when the key is made. A program that uses one key again after a restart passes the
+/// earlier count to [`with_seals`](Self::with_seals).
 ///
 /// ```
 /// use radixkv_region::SealKey;
@@ -51,17 +52,17 @@ pub struct SealKey(Arc<Inner>);
 
 struct Inner {
     key: LessSafeKey,
-    /// What tells keys apart, and does not tell the key.
+    /// Tells keys apart without revealing the key.
     id: [u8; 32],
     seals: AtomicU64,
     random: SystemRandom,
 }
 
-/// Why bytes were not sealed. They are as they were.
+/// Why bytes were not sealed. The bytes are unchanged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SealError {
-    /// The key has sealed as often as it may: use a new key.
+    /// The key has reached its maximum number of seals: use a new key.
     #[error("the key has sealed {MOST_SEALS} times, which is the most that is safe: use a new key")]
     Exhausted,
     /// The system has no random numbers.
@@ -69,21 +70,22 @@ pub enum SealError {
     NoRandomNumbers,
 }
 
-/// The bytes were sealed with another key, or for something else, or were changed. What is in their
-/// place is unspecified.
+/// The bytes were sealed with another key or other associated data, or were changed. The content of
+/// the buffer is unspecified.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the bytes were sealed with another key, or were changed")]
 pub struct NotOpened;
 
 impl SealKey {
-    /// Makes a key of 32 bytes, which should be random, or derived from such.
+    /// Makes a key from 32 bytes, which should be random or derived from a random secret.
     pub fn new(key: &[u8; 32]) -> Self {
         let id = Sha256::new_with_prefix("radixkv key id 1\0").chain_update(key).finalize().into();
         let key = LessSafeKey::new(UnboundKey::new(&AES_256_GCM, key).expect("32 bytes are a key"));
         Self(Arc::new(Inner { key, id, seals: AtomicU64::new(0), random: SystemRandom::new() }))
     }
 
-    /// Counts from `seals` on, which the key has sealed in earlier lives of the program.
+    /// Continues the count at `seals`, the number of seals that the key made in earlier runs of the
+    /// program.
     pub fn with_seals(self, seals: u64) -> Self {
         self.0.seals.store(seals, Relaxed);
         self
@@ -94,8 +96,8 @@ impl SealKey {
         self.0.seals.load(Relaxed)
     }
 
-    /// Encrypts bytes in place. `associated` is what they belong to: they are opened with the same
-    /// only.
+    /// Encrypts bytes in place. `associated` says what they belong to: opening them requires the
+    /// same value.
     ///
     /// # Errors
     ///
@@ -140,7 +142,7 @@ impl PartialEq for SealKey {
 impl Eq for SealKey {}
 
 impl fmt::Debug for SealKey {
-    /// Without the key.
+    /// Omits the key.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SealKey").field("seals", &self.seals()).finish_non_exhaustive()
     }
@@ -150,8 +152,8 @@ impl fmt::Debug for SealKey {
 mod tests {
     use super::*;
 
-    /// The vectors of the GCM specification (test cases 13 and 14), of which this key opens what
-    /// others sealed.
+    /// Test vectors of the GCM specification (test cases 13 and 14): this key opens what other
+    /// implementations sealed.
     #[test]
     fn it_is_aes_256_gcm() {
         let key = SealKey::new(&[0; 32]);
@@ -166,6 +168,7 @@ mod tests {
         assert_eq!(bytes, [0; 16]);
     }
 
+    // Holds: RG17.
     #[test]
     fn every_seal_has_another_nonce_and_no_changed_bit_is_opened() {
         let key = SealKey::new(&[3; 32]);

@@ -1,8 +1,11 @@
-//! The process slots: which processes have the region open, so that what a killed one held is given back.
+//! The process slots: they record which processes have the region open, so that what a killed
+//! process held can be recovered. `region` takes and recovers slots; `process` and `locks` detect
+//! death.
 //!
-//! A slot is a word: [`ProcessId::NONE`], or its owner. Where the region is a file, its owner also has a lock on the
-//! byte of the file whose number is the slot's, from before the word is written until after it is taken back: then the
-//! lock alone says whether the owner lives. Elsewhere its pid does. Edges: E5 in the documentation of the package.
+//! A slot is one word: [`ProcessId::NONE`], or the id of its owner. If the region is in a file, the
+//! owner also locks one byte of the file, whose offset is the slot's number, from before the word
+//! is written until after it is cleared. Then only the lock says whether the owner lives; otherwise
+//! its pid does. The edge E5 is defined in the documentation of the package.
 
 use std::fs::File;
 
@@ -30,7 +33,7 @@ impl<'a> Slots<'a> {
 
     /// Takes a free slot.
     pub(crate) fn take(&self, own: ProcessId) -> Option<usize> {
-        // Relaxed: a look, to be confirmed.
+        // Relaxed: only a hint; the compare-and-swap confirms it.
         let mut free = (0..SLOTS).filter(|slot| self.word(*slot).load(Relaxed) == ProcessId::NONE.word());
         free.find(|slot| {
             let owner = match self.lock(*slot) {
@@ -38,7 +41,7 @@ impl<'a> Slots<'a> {
                 Lock::Taken => return false,
                 Lock::Unsupported => own,
             };
-            // Acquire: E5. Relaxed: a slot that is not free is left alone.
+            // Acquire: E5. Relaxed: nothing is done with a slot that is not free.
             let taken =
                 self.word(*slot).compare_exchange(ProcessId::NONE.word(), owner.word(), Acquire, Relaxed).is_ok();
             if !taken {
@@ -48,10 +51,11 @@ impl<'a> Slots<'a> {
         })
     }
 
-    /// Takes over the slot of a dead process, so that what it held can be given back. Then it is the caller's to free.
-    /// One thread of a process at a time: locks do not tell its threads apart.
+    /// Takes over the slot of a dead process, so that what it held can be given back. Then the
+    /// caller has to free the slot. Only one thread of a process may call this at a time: locks do
+    /// not tell threads apart.
     pub(crate) fn take_over(&self, slot: usize, own: ProcessId) -> bool {
-        // Relaxed: a look, to be confirmed.
+        // Relaxed: only a hint; the compare-and-swap confirms it.
         let seen = self.word(slot).load(Relaxed);
         let owner = ProcessId::from_word(seen);
         let new = if owner == ProcessId::NONE || owner.is_of(own) {
@@ -66,7 +70,7 @@ impl<'a> Slots<'a> {
         } else {
             return false;
         };
-        // Acquire: E5, for a recovery that was cut off. Release: margin, nothing was done yet.
+        // Acquire: E5, for a recovery that was interrupted. Release: margin, nothing was done yet.
         let taken = self.word(slot).compare_exchange(seen, new.word(), AcqRel, Relaxed).is_ok();
         if !taken {
             self.unlock(slot);
@@ -74,17 +78,17 @@ impl<'a> Slots<'a> {
         taken
     }
 
-    /// Gives a slot back. What its owner held was given back before.
+    /// Frees a slot. The caller has already given back what its owner held.
     pub(crate) fn free(&self, slot: usize) {
         // Release: E5.
         self.word(slot).store(ProcessId::NONE.word(), Release);
         self.unlock(slot);
     }
 
-    /// The pid of a slot's owner, and whether it is dead; `may_lock` says that no other thread of
-    /// this process recovers.
+    /// The pid of a slot's owner, and whether it is dead. `may_lock` says that no other thread of
+    /// this process is recovering; without it the owner counts as alive.
     pub(crate) fn owner(&self, slot: usize, own: ProcessId, may_lock: bool) -> Option<(u32, bool)> {
-        // Relaxed: a process to look at.
+        // Relaxed: only reported.
         let owner = ProcessId::from_word(self.word(slot).load(Relaxed));
         if owner == ProcessId::NONE {
             return None;
@@ -103,9 +107,9 @@ impl<'a> Slots<'a> {
         Some((owner.pid(), is_dead))
     }
 
-    /// How many are taken.
+    /// How many slots are in use.
     pub(crate) fn in_use(&self) -> usize {
-        // Relaxed: a number to look at.
+        // Relaxed: only reported.
         (0..SLOTS).filter(|slot| self.word(*slot).load(Relaxed) != ProcessId::NONE.word()).count()
     }
 

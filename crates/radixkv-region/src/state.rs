@@ -2,12 +2,12 @@
 //!
 //! | bits | field | meaning |
 //! |---|---|---|
-//! | 0 to 9 | owner | bits 0 and 1: the [`Kind`]; the others: while it is written, the process slot of the writer |
-//! | 10 to 19, 20 to 29 | owner | the same twice more |
+//! | 0 to 9 | owner | bits 0 and 1: the [`Kind`]; the others: while the entry is written, the process slot of the writer |
+//! | 10 to 19, 20 to 29 | owner | two more copies of bits 0 to 9 |
 //! | 30 to 63 | generation | how many times the entry was claimed |
 //!
-//! Of the three copies the majority counts, bit by bit: so a bit that flips in memory does not free an entry that a process is
-//! writing, which another one would write too.
+//! The majority of the three copies counts, bit by bit. A bit that flips in memory thus does not
+//! free an entry that a process is writing, which would let another process write it as well.
 
 const KIND: u64 = 0b11;
 const SLOT_AT: u32 = 2;
@@ -16,11 +16,11 @@ const OWNER: u64 = KIND | SLOT;
 const OWNER_BITS: u32 = 10;
 const GENERATION_AT: u32 = 3 * OWNER_BITS;
 
-/// What an entry is, as one value of its word.
+/// The state word of an entry, as one process read it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct State(u64);
 
-/// What an entry is.
+/// What an entry holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// It holds nothing; any process may claim it.
@@ -42,7 +42,7 @@ impl State {
         self.0
     }
 
-    /// What most of the copies say.
+    /// The majority of the three copies.
     const fn owner(self) -> u64 {
         let (one, two, three) = (self.0, self.0 >> OWNER_BITS, self.0 >> (2 * OWNER_BITS));
         (one & two | two & three | one & three) & OWNER
@@ -61,7 +61,7 @@ impl State {
         }
     }
 
-    /// The process slot of the writer; without meaning in other kinds.
+    /// The process slot of the writer; meaningless for other kinds than `Writing`.
     pub(crate) const fn slot(self) -> usize {
         (self.owner() >> SLOT_AT) as usize
     }
@@ -70,18 +70,18 @@ impl State {
         self.0 >> GENERATION_AT
     }
 
-    /// The same entry, claimed by the process of a slot: a new generation.
+    /// The state after the process of a slot claims the entry: a new generation.
     pub(crate) const fn claimed(self, slot: usize) -> Self {
-        // A generation that is too large loses its highest bits.
+        // The generation wraps: its highest bits are shifted out.
         Self::new(self.generation().wrapping_add(1), (slot as u64) << SLOT_AT & SLOT | 1)
     }
 
-    /// The same generation, readable.
+    /// The state after publishing: the same generation, readable.
     pub(crate) const fn ready(self) -> Self {
         Self::new(self.generation(), 2)
     }
 
-    /// The same generation, empty.
+    /// The state after giving back: the same generation, empty.
     pub(crate) const fn free(self) -> Self {
         Self::new(self.generation(), 0)
     }
@@ -113,6 +113,7 @@ mod tests {
         }
     }
 
+    // Holds: RG7.
     #[test]
     fn a_flipped_bit_changes_neither_kind_nor_slot() {
         for state in [State::from_word(0), State::from_word(0).claimed(77), State::from_word(0).claimed(0).ready()] {

@@ -1,4 +1,4 @@
-//! The only door to atomics: nothing else in the package names `std::sync` or `loom`.
+//! The atomics of the shared memory: no other module takes them from `std::sync` or `loom`.
 
 #[cfg(all(test, not(radixkv_loom)))]
 pub(crate) use killed::AtomicU64;
@@ -16,11 +16,11 @@ pub(crate) mod killed;
 #[cfg(radixkv_loom)]
 pub(crate) mod model;
 
-/// Locks that are tried and never waited for.
+/// A mutex that is only tried, never waited for.
 pub(crate) use std::sync::Mutex;
 pub(crate) use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
-/// Counters that are read and decide nothing: no model has to explore them.
+/// Counters and bounds outside the protocol: models do not explore them.
 pub(crate) mod gauge {
     pub(crate) use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 }

@@ -1,4 +1,4 @@
-//! Without the feature `encryption` there is no key.
+//! The substitute for `seal` without the feature `encryption`: there are no keys.
 
 /// Bytes that a seal adds.
 pub(crate) const SEAL_BYTES: usize = 28;
@@ -6,7 +6,7 @@ pub(crate) const MOST_SEALS: u64 = 1 << 32;
 
 pub(crate) type Seal = [u8; SEAL_BYTES];
 
-/// No key.
+/// A key; without encryption there is none.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum SealKey {}
 

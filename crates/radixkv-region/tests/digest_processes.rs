@@ -102,6 +102,7 @@ fn worker() {
     }
 }
 
+// Holds: RG11.
 #[test]
 fn two_processes_killed_a_hundred_times_leave_no_wrong_byte_and_no_leak() {
     let place = Place::new("digest-kills");
@@ -143,6 +144,7 @@ fn two_processes_killed_a_hundred_times_leave_no_wrong_byte_and_no_leak() {
 }
 
 /// A process that is stopped anywhere, and lives on, holds nobody up.
+// Holds: RG21.
 #[test]
 fn nothing_waits_for_a_process_that_is_stopped() {
     let place = Place::new("digest-stopped");
@@ -167,6 +169,7 @@ fn nothing_waits_for_a_process_that_is_stopped() {
     assert_eq!((region.stats().in_flight, region.stats().processes), (0, 1));
 }
 
+// Holds: RG21.
 #[test]
 fn what_one_process_stored_another_one_loads_and_what_it_reserved_is_given_back() {
     let place = Place::new("digest-reserved");

@@ -90,6 +90,7 @@ fn batches_are_stored_found_and_removed() {
     assert_eq!((blocks.put_from(&[], &[], None), blocks.prefix(&[])), (Ok(vec![]), Ok(0)));
 }
 
+// Holds: RG11.
 #[test]
 fn random_plans_find_what_a_map_finds() {
     let mut random = fastrand::Rng::with_seed(11);
@@ -128,6 +129,7 @@ fn random_plans_find_what_a_map_finds() {
 }
 
 /// What exactness rests on: the first block under a key is the block of the key.
+// Holds: RG12.
 #[test]
 fn equal_digests_of_other_bytes_give_the_bytes_that_were_stored_first() {
     let blocks = open(&region(8), "one");
@@ -143,6 +145,7 @@ fn equal_digests_of_other_bytes_give_the_bytes_that_were_stored_first() {
     assert_eq!(other.exists(&[part]), Ok(vec![Presence::Absent]));
 }
 
+// Holds: RG15.
 #[test]
 fn keys_and_buffers_of_other_lengths_are_refused_with_both_numbers() {
     let blocks = open(&region(8), "one");
@@ -166,6 +169,7 @@ fn keys_and_buffers_of_other_lengths_are_refused_with_both_numbers() {
     }
 }
 
+// Holds: RG15.
 #[test]
 fn another_namespace_of_a_name_is_refused_with_both_values() {
     let region = region(8);
@@ -206,6 +210,7 @@ fn another_namespace_of_a_name_is_refused_with_both_values() {
     open(&region, "one");
 }
 
+// Holds: RG15.
 #[test]
 fn threads_that_open_one_name_agree_on_one_namespace() {
     for _ in 0..50 {
@@ -223,6 +228,7 @@ fn threads_that_open_one_name_agree_on_one_namespace() {
     }
 }
 
+// Holds: RG15.
 #[test]
 fn regions_of_other_keys_sizes_and_versions_are_refused_with_both_values() {
     let place = Place::new("digests-refused");
@@ -255,6 +261,7 @@ fn regions_of_other_keys_sizes_and_versions_are_refused_with_both_values() {
     assert_eq!(refused, with("kind of keys", "tokens", "digests"));
 }
 
+// Holds: RG13.
 #[test]
 fn a_flipped_bit_of_the_bytes_is_a_miss_and_is_stored_again() {
     let place = Place::new("digests-flipped");
@@ -309,6 +316,7 @@ fn the_first_blocks_of_a_batch_are_evicted_last() {
     assert_eq!(blocks.prefix(&keys), Ok(12));
 }
 
+// Holds: RG22.
 #[test]
 fn a_namespace_and_a_process_keep_their_quota() {
     for capacity in [200, 50_000] {
@@ -391,6 +399,7 @@ fn old_blocks_are_trimmed_from_the_namespace_that_is_meant() {
 }
 
 /// Random bytes anywhere but in the header: every verb ends, and what is found is right.
+// Holds: RG13.
 #[test]
 fn damage_costs_blocks_and_no_bytes() {
     let (place, layout) = (Place::new("digests-damaged"), DigestLayout::new(BYTES, 16));
@@ -433,6 +442,7 @@ fn blocks_of_a_process_that_closed_the_region_are_nobodys() {
     }
 }
 
+// Holds: RG11.
 #[test]
 fn threads_that_fight_over_one_entry_see_no_wrong_byte() {
     const LARGE: usize = 32 << 10;
@@ -440,7 +450,8 @@ fn threads_that_fight_over_one_entry_see_no_wrong_byte() {
     let memory = Memory::anonymous(layout.region_bytes().expect("a layout")).expect("memory");
     let region = Arc::new(DigestRegion::format(memory, &layout).expect("formatted"));
     let blocks = region.namespace(&Namespace::new("one", 36, LARGE).checksum(false)).expect("opened");
-    // Until enough copies were overwritten while they were made, which a loaded machine may take its time for.
+    // Until enough copies were overwritten while they were made, which a loaded machine may take
+    // its time for.
     let (is_done, until) = (AtomicBool::new(false), Instant::now() + Duration::from_secs(10));
     let overwrite = || {
         for round in (0_u64..).take_while(|_| !is_done.load(Relaxed)) {

@@ -1,5 +1,5 @@
-//! Files that are no region, or a damaged one: a clear error or misses, never a panic, a wrong byte, or a verb that
-//! does not end.
+//! Files that are no region, or a damaged one: a clear error or misses, never a panic, a wrong
+//! byte, or a verb that does not end.
 #![cfg(not(radixkv_loom))]
 
 mod common;
@@ -34,7 +34,8 @@ fn bookkeeping() -> usize {
     (region - payloads) / WORD
 }
 
-/// Opens a file of any content and uses every verb: what is found is right. Whether it could be opened.
+/// Opens a file of any content and uses every verb: what is found is right. Whether it could be
+/// opened.
 fn survives(path: &Path, content: &[u8], blocks: &Blocks) -> bool {
     fs::write(path, content).expect("written");
     let Ok(region) = Region::open(path, &layout(CAPACITY)) else { return false };
@@ -58,6 +59,7 @@ fn survives(path: &Path, content: &[u8], blocks: &Blocks) -> bool {
     true
 }
 
+// Holds: RG6.
 #[test]
 fn a_flipped_bit_anywhere_in_the_header_is_refused() {
     let (place, blocks) = (Place::new("header"), Blocks::new(BLOCKS));
@@ -75,6 +77,7 @@ fn a_flipped_bit_anywhere_in_the_header_is_refused() {
     }
 }
 
+// Holds: RG7.
 #[test]
 fn a_flipped_bit_in_slots_cells_records_or_tokens_costs_blocks_and_no_bytes() {
     let (place, blocks) = (Place::new("flips"), Blocks::new(BLOCKS));
@@ -91,6 +94,7 @@ fn a_flipped_bit_in_slots_cells_records_or_tokens_costs_blocks_and_no_bytes() {
     }
 }
 
+// Holds: RG7.
 #[test]
 fn random_bytes_in_place_of_slots_cells_records_and_tokens_are_survived() {
     let (place, blocks) = (Place::new("random"), Blocks::new(BLOCKS));
@@ -113,6 +117,7 @@ fn random_bytes_in_place_of_slots_cells_records_and_tokens_are_survived() {
     }
 }
 
+// Holds: RG7.
 #[test]
 fn cells_that_lead_to_other_entries_are_survived() {
     let (place, blocks) = (Place::new("cells"), Blocks::new(BLOCKS));
@@ -132,6 +137,7 @@ fn cells_that_lead_to_other_entries_are_survived() {
     }
 }
 
+// Holds: RG7.
 #[test]
 fn an_entry_that_was_being_written_is_not_read_whatever_its_state_says() {
     let (place, blocks) = (Place::new("half"), Blocks::new(BLOCKS));
@@ -158,6 +164,7 @@ fn an_entry_that_was_being_written_is_not_read_whatever_its_state_says() {
     }
 }
 
+// Holds: RG6.
 #[test]
 fn what_is_no_region_is_refused_and_left_as_it_is() {
     let place = Place::new("no-region");
@@ -176,6 +183,7 @@ fn what_is_no_region_is_refused_and_left_as_it_is() {
     assert!(matches!(Region::open("/dev/null", &layout(CAPACITY)), Err(OpenError::Io(_) | OpenError::TooShort { .. })));
 }
 
+// Holds: RG6.
 #[test]
 fn a_region_that_was_cut_is_refused() {
     let (place, blocks) = (Place::new("cut"), Blocks::new(BLOCKS));
@@ -187,6 +195,7 @@ fn a_region_that_was_cut_is_refused() {
     }
 }
 
+// Holds: RG6.
 #[test]
 fn another_layout_is_refused_with_both_values() {
     let place = Place::new("mismatch");
@@ -219,9 +228,11 @@ fn another_layout_is_refused_with_both_values() {
     assert_eq!(refused.to_string(), "the region has format version 3, this program reads 2");
 }
 
+// Holds: RG4.
 #[test]
 fn blocks_of_before_a_restart_of_the_machine_are_misses() {
-    // The records carry the life of the machine in their checksum: one that does not fit is a miss, and makes room.
+    // The records carry the life of the machine in their checksum: one that does not fit is a miss,
+    // and makes room.
     let (place, blocks) = (Place::new("restart"), Blocks::new(BLOCKS));
     let mut content = image(&place, &blocks);
     for entry in 0..CAPACITY {
@@ -277,10 +288,11 @@ fn memory_that_is_too_small_is_refused_and_left_as_it_is() {
     assert!(matches!(refused, OpenError::NotARegion { found: 0, .. }), "{refused}");
 }
 
+// Holds: RG5.
 #[test]
 fn a_region_that_was_linked_and_not_finished_is_left_alone() {
-    // Its maker was killed after it had linked the file to its path; then the path was removed, beside a process that
-    // has it open.
+    // Its maker was killed after it had linked the file to its path; then the path was removed,
+    // beside a process that has it open.
     let (place, blocks) = (Place::new("linked"), Blocks::new(BLOCKS));
     let unfinished =
         place.path().with_file_name(format!(".{}.new", place.path().file_name().expect("a name").to_string_lossy()));

@@ -40,6 +40,7 @@ fn lend(file: &File, skipped: usize, dropped: &Arc<AtomicBool>) -> Memory {
     unsafe { Memory::lent(start, bytes, keep) }
 }
 
+// Holds: RG10.
 #[test]
 fn memory_that_two_mappings_share_is_one_region() {
     let (place, blocks) = (Place::new("lent"), Blocks::new(8));

@@ -1,11 +1,12 @@
-//! Models of the protocol: every order of a few verbs, and every value that a weak memory may return.
+//! Models of the protocol: every order of a few verbs, and every value that a weak memory may
+//! return.
 //!
-//! Property: what is found is right in every word; a block that several put is stored once; what a dead process held is
-//! given back once, and to one.
+//! Property: what is found is right in every word; a block that several put is stored once; what a
+//! dead process held is given back once, and to one.
 //!
-//! Edges: E1, E2 and E4. E3 and E5 forbid that a load returns, or a store comes before, what only a later store of its
-//! own thread makes possible (load buffering), and loom keeps stores in the order in which they were made: it can show
-//! nothing of them.
+//! Edges: E1, E2 and E4. E3 and E5 forbid that a load returns, or a store comes before, what only a
+//! later store of its own thread makes possible (load buffering), and loom keeps stores in the
+//! order in which they were made: it can show nothing of them.
 //!
 //! Teeth: `teeth.py` of the package.
 #![cfg(radixkv_loom)]
@@ -40,7 +41,8 @@ fn memory(layout: &Layout) -> Memory {
     Memory::anonymous(layout.region_bytes().expect("a layout")).expect("words")
 }
 
-/// Explores a model, loads as loads and loads as read-modify-writes, with up to so many preemptions each.
+/// Explores a model, loads as loads and loads as read-modify-writes, with up to so many preemptions
+/// each.
 fn explore(name: &str, [weak, exact]: [usize; 2], model: impl Fn() + Send + Sync + 'static) {
     let model = std::sync::Arc::new(model);
     for (kind, preemptions) in [("exact", exact), ("weak", weak)] {
@@ -155,7 +157,8 @@ fn two_puts_of_two_blocks_into_one_entry() {
     });
 }
 
-/// Two processes give back what a dead one held; one of them takes its slot and puts a block at once.
+/// Two processes give back what a dead one held; one of them takes its slot and puts a block at
+/// once.
 #[test]
 fn what_a_dead_process_held_is_given_back_once() {
     explore("recover vs recover, open, put", [3, 4], || {

@@ -89,15 +89,16 @@ fn worker() {
     }
 }
 
-/// Forks in the middle of filling an entry. The child finds blocks, and can neither put nor lose any; it lives on.
+/// Forks in the middle of filling an entry. The child finds blocks, and can neither put nor lose
+/// any; it lives on.
 fn fork(place: &Path, large: &Large) {
     let [region, closed] = [(); 2].map(|()| Region::open(place, &large.layout).expect("opened"));
     let reserve = |block: usize| region.reserve(&large.blocks.key(block), large.blocks.tokens(block), None);
     let Ok(Reserve::Room(mut room)) = reserve(0) else { panic!("there is room") };
     large.put(&region, 1);
     let done = place.with_extension("forked");
-    // SAFETY: the child's other threads are gone; it needs none of their locks but the allocator's, which survives a
-    // fork.
+    // SAFETY: the child's other threads are gone; it needs none of their locks but the allocator's,
+    // which survives a fork.
     let child = unsafe { libc::fork() };
     if child == 0 {
         let found = large.get(&region, 1, &mut vec![0; BYTES]).is_hit();
@@ -205,6 +206,7 @@ fn kill_at_random(kills: usize, test: &str) {
     check(&region, &large);
 }
 
+// Holds: RG1.
 #[test]
 fn processes_killed_at_random_leave_no_wrong_byte_and_no_leak() {
     let kills = env::var("REGION_KILLS").ok().and_then(|kills| kills.parse().ok()).unwrap_or(5);
@@ -217,6 +219,7 @@ fn fifty_processes_killed_at_random_leave_no_wrong_byte_and_no_leak() {
     kill_at_random(50, "fifty");
 }
 
+// Holds: RG3.
 #[test]
 fn what_a_killed_process_was_filling_is_given_back() {
     let (place, large) = (Place::new("filling"), Large::new());
@@ -236,6 +239,7 @@ fn what_a_killed_process_was_filling_is_given_back() {
     check(&region, &large);
 }
 
+// Holds: RG8.
 #[test]
 fn a_forked_child_reads_and_what_its_parent_held_is_given_back_when_both_are_gone() {
     let (place, large) = (Place::new("fork"), Large::new());
@@ -257,6 +261,7 @@ fn a_forked_child_reads_and_what_its_parent_held_is_given_back_when_both_are_gon
     check(&region, &large);
 }
 
+// Holds: RG4.
 #[test]
 fn blocks_outlive_the_process_that_put_them() {
     let (place, large) = (Place::new("outlive"), Large::new());
@@ -272,6 +277,7 @@ fn blocks_outlive_the_process_that_put_them() {
     assert_eq!(region.stats().processes, 1);
 }
 
+// Holds: RG3.
 #[test]
 fn slots_of_killed_processes_are_used_again() {
     let (place, large) = (Place::new("slots"), Large::new());
@@ -295,6 +301,7 @@ fn slots_of_killed_processes_are_used_again() {
     assert_eq!(region.stats().processes, 1);
 }
 
+// Holds: RG5.
 #[test]
 fn a_region_that_is_made_when_its_maker_is_killed_is_whole_or_not_there() {
     let (place, large) = (Place::new("making"), Large::new());
@@ -316,6 +323,7 @@ fn a_region_that_is_made_when_its_maker_is_killed_is_whole_or_not_there() {
     assert_eq!(unfinished(), 0);
 }
 
+// Holds: RG5.
 #[test]
 fn many_processes_that_make_one_region_share_it() {
     let (place, layout) = (Place::new("race"), layout(8));

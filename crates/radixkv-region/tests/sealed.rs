@@ -51,6 +51,7 @@ fn holds(content: &[u8], text: &[u8]) -> bool {
     content.windows(text.len()).any(|window| window == text)
 }
 
+// Holds: RG17.
 #[test]
 fn sealed_blocks_are_found_with_their_key_alone_and_nothing_of_them_is_in_the_region() {
     let place = Place::new("sealed");
@@ -75,6 +76,7 @@ fn sealed_blocks_are_found_with_their_key_alone_and_nothing_of_them_is_in_the_re
     assert_eq!(again.remove(&[key(0)]), Ok(1));
 }
 
+// Holds: RG17.
 #[test]
 fn blocks_that_are_swapped_or_changed_are_misses() {
     // Without checksums, which would find it too.
@@ -109,6 +111,7 @@ fn blocks_that_are_swapped_or_changed_are_misses() {
     }
 }
 
+// Holds: RG17.
 #[test]
 fn a_key_that_may_seal_no_more_stores_nothing() {
     let region = memory(8);

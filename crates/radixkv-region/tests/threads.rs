@@ -1,5 +1,5 @@
-//! Many threads, one region, blocks that displace each other all the time: never a wrong byte, and nothing is left
-//! over.
+//! Many threads, one region, blocks that displace each other all the time: never a wrong byte, and
+//! nothing is left over.
 #![cfg(not(radixkv_loom))]
 
 mod common;
@@ -92,21 +92,25 @@ fn time() -> Duration {
     seconds.map_or(Duration::from_millis(300), Duration::from_secs_f64)
 }
 
+// Holds: RG1.
 #[test]
 fn threads_that_fight_over_one_entry_see_no_wrong_byte() {
     stress(1, 3, time());
 }
 
+// Holds: RG1.
 #[test]
 fn threads_that_fight_over_a_bucket_see_no_wrong_byte() {
     stress(4, 6, time());
 }
 
+// Holds: RG1.
 #[test]
 fn threads_that_turn_a_region_over_see_no_wrong_byte() {
     stress(64, 300, time());
 }
 
+// Holds: RG23.
 #[test]
 fn a_block_that_all_threads_put_is_stored_once() {
     let (region, blocks) = (region(256), Blocks::new(64));
@@ -123,6 +127,7 @@ fn a_block_that_all_threads_put_is_stored_once() {
     assert_eq!((stored, region.stats().blocks), (64, 64));
 }
 
+// Holds: RG8.
 #[test]
 fn regions_of_one_process_are_processes_to_each_other() {
     let place = Place::new("handles");

@@ -27,6 +27,7 @@ fn what_is_put_is_found_until_it_is_removed() {
     assert_eq!(region.stats().blocks, 0);
 }
 
+// Holds: RG9.
 #[test]
 fn an_empty_region_is_filled_before_anything_is_evicted() {
     for capacity in [1, 2, 15, 16, 17, 100, 1000] {
@@ -42,6 +43,7 @@ fn an_empty_region_is_filled_before_anything_is_evicted() {
     }
 }
 
+// Holds: RG9.
 #[test]
 fn blocks_in_use_stay_when_others_are_evicted() {
     let (region, blocks) = (region(256), Blocks::new(4096));
@@ -54,7 +56,8 @@ fn blocks_in_use_stay_when_others_are_evicted() {
     }
 }
 
-/// How many of the requests the least recently used blocks would answer, and how many the region does.
+/// How many of the requests the least recently used blocks would answer, and how many the region
+/// does.
 fn hits(capacity: usize, requests: &[usize]) -> (usize, usize) {
     let (region, blocks) = (region(capacity), Blocks::new(requests.iter().max().expect("some") + 1));
     let (mut exact, mut order) = (0, Vec::new());
@@ -78,6 +81,7 @@ fn hits(capacity: usize, requests: &[usize]) -> (usize, usize) {
     (exact, got)
 }
 
+// Holds: RG9.
 #[test]
 fn it_answers_nearly_what_the_least_recently_used_blocks_would() {
     let mut random = fastrand::Rng::with_seed(11);
@@ -90,6 +94,7 @@ fn it_answers_nearly_what_the_least_recently_used_blocks_would() {
     }
 }
 
+// Holds: RG2.
 #[test]
 fn a_hash_that_is_shared_is_a_miss_and_never_another_block() {
     let (region, blocks) = (region(8), Blocks::new(2));
@@ -111,6 +116,7 @@ fn a_hash_that_is_shared_is_a_miss_and_never_another_block() {
     assert_eq!(region.stats().missed(Miss::OtherTokens), 3);
 }
 
+// Holds: RG9.
 #[test]
 fn a_time_to_live_ends() {
     let (region, blocks) = (region(4), Blocks::new(8));

@@ -1,13 +1,13 @@
-//! What two prompts share, and what a cache makes of it.
+//! Compares two prompts: what they share, and how much of it a cache can reuse.
 
 use radixkv::key::{Token, common_prefix};
 use serde::Serialize;
 
-/// Tokens in which prompts agree again at least: fewer may agree by chance.
+/// Length of a run of equal tokens that counts as agreement again; fewer may be equal by chance.
 const REJOINED: usize = 16;
 
-/// A comparison of two prompts: what they share, and what a cache reuses of it. Serialized with
-/// `serde`, the names of the fields are the keys.
+/// A comparison of two prompts: what they share, and how much of it a cache can reuse. `serde`
+/// serializes it with the field names as keys.
 ///
 /// # Examples
 ///
@@ -22,7 +22,7 @@ const REJOINED: usize = 16;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Explained {
-    /// Tokens of both prompts.
+    /// Number of tokens of each prompt.
     pub tokens: [usize; 2],
     /// Tokens per block.
     pub block_size: usize,
@@ -32,14 +32,15 @@ pub struct Explained {
     /// cached.
     pub whole_blocks: usize,
     /// Tokens of the common prefix beyond these blocks, in the block where the prompts diverge.
-    /// They are hit only by a cache that copies a part of a block (`Session::match_partial`).
+    /// Only a cache that copies a part of a block (`Session::match_partial`) hits them.
     pub mid_block_tokens: usize,
-    /// Tokens that a cache of block hashes reuses for the second prompt: those of the whole blocks.
+    /// Tokens that a cache with block hashes reuses for the second prompt: those of the whole
+    /// blocks.
     pub block_hash_tokens: usize,
-    /// The same where the last token of a prompt is always computed.
+    /// The same for a cache that always leaves the last prompt token to be computed.
     pub block_hash_tokens_capped: usize,
-    /// Where the prompts agree again for at least 16 tokens: the offset in each prompt. No prefix
-    /// cache recovers it.
+    /// The offset in each prompt from which they agree again for at least 16 tokens. No prefix
+    /// cache reuses those tokens.
     pub rejoins_at: Option<[usize; 2]>,
 }
 
@@ -68,7 +69,7 @@ impl Explained {
     }
 }
 
-/// The first place of `b` whose tokens stand in `a` too, and where.
+/// The first window of `b` that also occurs in `a`: its first offset in `a`, and its offset in `b`.
 fn rejoin(a: &[Token], b: &[Token]) -> Option<[usize; 2]> {
     let mut places = std::collections::HashMap::new();
     for (place, window) in a.windows(REJOINED).enumerate() {

@@ -1,12 +1,13 @@
-//! How much of a trace is kept in memory.
+//! Limits on how much of a trace is read into memory.
 //!
-//! A file of some kilobytes can decompress to terabytes, and a row of some bytes can claim billions of tokens. What a
-//! trace asks for is therefore bounded while it is read; a replay has limits of its own
+//! A file of some kilobytes can decompress to terabytes, and a row of some bytes can claim billions
+//! of tokens, so the size of a trace is bounded while it is read. A replay has its own limits
 //! ([`ReplayConfig`](crate::ReplayConfig)).
 
 use super::tokens::{UNIQUE_OUTPUT, UNIQUE_PROMPT};
 
-/// Each row has a hash id of its own for the tokens that no other row has, and there are this many such ids.
+/// Each row has its own hash id for the tokens that no other row has; this is the number of such
+/// ids.
 const MAX_ROWS: usize = (UNIQUE_OUTPUT - UNIQUE_PROMPT) as usize;
 
 /// Limits for reading a trace; a file that exceeds one is refused with the line number.
@@ -25,11 +26,11 @@ const MAX_ROWS: usize = (UNIQUE_OUTPUT - UNIQUE_PROMPT) as usize;
 #[must_use]
 #[non_exhaustive]
 pub struct Limits {
-    /// Bytes of a line, decompressed.
+    /// Largest number of bytes of a line, after decompression.
     pub line_bytes: usize,
-    /// Rows and blank lines; more than 2^30 are always refused.
+    /// Largest number of rows and blank lines; more than 2^30 are always refused.
     pub rows: usize,
-    /// Hash ids and spelled-out tokens of all rows together.
+    /// Largest number of hash ids and spelled-out tokens of all rows together.
     pub tokens: usize,
 }
 
@@ -40,7 +41,7 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// Bytes of a line, decompressed. Default: 64 MiB.
+    /// Limits the bytes of a line, after decompression. Default: 64 MiB.
     ///
     /// # Examples
     ///
@@ -56,7 +57,8 @@ impl Limits {
         Self { line_bytes, ..self }
     }
 
-    /// Rows and blank lines; a row takes about a hundred bytes. More than 2^30 are always refused. Default: 10 million.
+    /// Limits the number of rows and blank lines; a row takes about a hundred bytes of memory. More
+    /// than 2^30 are always refused. Default: 10 million.
     ///
     /// # Examples
     ///
@@ -71,7 +73,8 @@ impl Limits {
         Self { rows, ..self }
     }
 
-    /// Hash ids and spelled-out tokens of all rows together; an id takes 16 bytes and a token 4. Default: 2^28.
+    /// Limits the hash ids and spelled-out tokens of all rows together; an id takes 16 bytes, a
+    /// token 4 bytes. Default: 2^28.
     ///
     /// # Examples
     ///
@@ -87,7 +90,7 @@ impl Limits {
         Self { tokens, ..self }
     }
 
-    /// Rows and blank lines that are read at most.
+    /// The effective limit on rows and blank lines.
     pub(super) fn max_rows(&self) -> usize {
         self.rows.min(MAX_ROWS)
     }

@@ -1,25 +1,25 @@
-//! The lines of a text, each within a limit on its length.
+//! Reads a text line by line, with a limit on the length of a line.
 
 use std::{
     collections::TryReserveError,
     io::{self, BufRead, Read},
 };
 
-/// What some editors write before a text in UTF-8; no part of the text.
+/// The byte order mark that some editors write before UTF-8 text; not part of the text.
 const MARK: &[u8] = b"\xef\xbb\xbf";
 
-/// Why there is no next line.
+/// Why the next line could not be read.
 #[derive(Debug)]
 pub(super) enum LineFault {
-    /// The text cannot be read any further.
+    /// Reading the text failed.
     Read(io::Error),
     /// The line is longer than the limit.
     TooLong,
-    /// The line is within the limit, but memory is short.
+    /// The line is within the limit, but there is not enough memory for it.
     NoMemory(TryReserveError),
 }
 
-/// A text that is read line by line, into one buffer.
+/// A text that is read line by line into one buffer.
 pub(super) struct Lines {
     source: Box<dyn BufRead>,
     text: Vec<u8>,
@@ -33,7 +33,7 @@ impl Lines {
         Self { source, text: Vec::new(), max_bytes, at_start: true }
     }
 
-    /// The next line without the byte that ends it; `None` at the end of the text.
+    /// The next line without its newline; `None` at the end of the text.
     pub(super) fn next(&mut self) -> Result<Option<&[u8]>, LineFault> {
         self.text.clear();
         loop {
@@ -43,7 +43,8 @@ impl Lines {
                 Err(error) => return Err(LineFault::Read(error)),
             };
             self.text.try_reserve(ready).map_err(LineFault::NoMemory)?;
-            // Only what is ready is read: the buffer grows no further than was reserved.
+            // Reads only the bytes that are ready: the buffer does not grow beyond what was
+            // reserved.
             let piece = (&mut self.source).take(ready as u64).read_until(b'\n', &mut self.text);
             let ended = piece.map_err(LineFault::Read)? == 0;
             let line = self.text.strip_suffix(b"\n").map_or(self.text.len(), <[u8]>::len);

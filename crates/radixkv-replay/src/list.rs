@@ -1,4 +1,4 @@
-//! A list in a row, which may be longer than memory allows.
+//! A JSON list whose reading does not abort the process if memory is short.
 
 use std::{fmt, marker::PhantomData};
 

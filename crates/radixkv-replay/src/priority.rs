@@ -1,4 +1,4 @@
-//! A request's priority, from the field of its row that the user names.
+//! Reads a request's priority from the field of its row that the user names.
 
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -28,7 +28,7 @@ pub enum PriorityFault {
     NotAPriority,
 }
 
-/// The priority in `field` of a line that was read as a row before.
+/// The priority in `field` of a line that was already parsed as a row.
 pub(super) fn parse(line: &[u8], field: &str) -> Result<Priority, PriorityFault> {
     let mut row = serde_json::Deserializer::from_slice(line);
     let is_there = Cell::new(false);
@@ -36,7 +36,7 @@ pub(super) fn parse(line: &[u8], field: &str) -> Result<Priority, PriorityFault>
         (_, false) => return Err(PriorityFault::Missing),
         (Ok(Some(ValueKind::Natural(level))), _) => i64::try_from(level).ok(),
         (Ok(Some(ValueKind::Negative(level))), _) => Some(level),
-        // The line was read before, where this field was ignored: so its value is at fault.
+        // The line has been parsed with this field ignored, so its value is at fault.
         _ => None,
     };
     level.map(Priority::new).ok_or(PriorityFault::NotAPriority)

@@ -1,4 +1,4 @@
-//! Reading a trace file.
+//! Reads trace files into a [`Trace`].
 
 use std::{
     collections::TryReserveError,
@@ -40,7 +40,7 @@ pub enum TraceError {
     Open {
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
     /// The file cannot be read to its end; an archive may have been cut short.
@@ -50,7 +50,7 @@ pub enum TraceError {
         path: PathBuf,
         /// The last line that could be read.
         line: usize,
-        /// What the system or the decompressor says.
+        /// The error of the system or of the decompressor.
         source: io::Error,
     },
     /// A row is malformed.
@@ -63,7 +63,7 @@ pub enum TraceError {
         /// What is wrong with it.
         fault: RowFault,
     },
-    /// A row has no priority in the field that was named for it.
+    /// A row has no valid priority in the field that the caller named.
     #[error("{}:{line}: the field {field} is {fault}", path.display())]
     Priority {
         /// The file.
@@ -75,7 +75,7 @@ pub enum TraceError {
         /// What is wrong with it.
         fault: PriorityFault,
     },
-    /// A line is longer than [`Limits::line_bytes`]: raise that if the line is right.
+    /// A line is longer than [`Limits::line_bytes`]: raise the limit if the line is right.
     #[error("{}:{line}: the line has more than {limit} bytes", path.display())]
     LongLine {
         /// The file.
@@ -85,7 +85,7 @@ pub enum TraceError {
         /// The limit.
         limit: usize,
     },
-    /// There are more rows than [`Limits::rows`]: raise that, or replay a part of the trace.
+    /// There are more rows than [`Limits::rows`]: raise the limit, or replay a part of the trace.
     #[error("{}:{line}: the trace has more than {limit} rows, blank lines included", path.display())]
     TooManyRows {
         /// The file.
@@ -95,7 +95,8 @@ pub enum TraceError {
         /// The limit.
         limit: usize,
     },
-    /// There are more hash ids and tokens than [`Limits::tokens`]: raise that, or replay a part of the trace.
+    /// There are more hash ids and tokens than [`Limits::tokens`]: raise the limit, or replay a
+    /// part of the trace.
     #[error("{}:{line}: the trace has more than {limit} hash ids and tokens", path.display())]
     TooManyTokens {
         /// The file.
@@ -112,7 +113,7 @@ pub enum TraceError {
         path: PathBuf,
         /// Line of the (decompressed) file, counted from 1.
         line: usize,
-        /// What the allocator says.
+        /// The allocator's error.
         source: TryReserveError,
     },
     /// The trace has no requests.
@@ -123,7 +124,7 @@ pub enum TraceError {
     },
 }
 
-/// Decompressors report a stream that ends early in different words: here it has one message.
+/// One message for all streams that end early, which decompressors report in different words.
 fn reason(source: &io::Error) -> String {
     match source.kind() {
         io::ErrorKind::UnexpectedEof => "the archive is truncated".to_owned(),
@@ -132,16 +133,16 @@ fn reason(source: &io::Error) -> String {
 }
 
 impl Trace {
-    /// Reads a trace of JSON lines, plain or compressed with gzip or zstd, detected by the file's
-    /// first bytes.
+    /// Reads a trace of JSON lines, plain or compressed with gzip or zstd; the file's first bytes
+    /// determine the format.
     ///
-    /// `unit` is the number of tokens that a hash id stands for. Without it the unit is inferred from the rows, and
+    /// `unit` is the number of tokens per hash id. Without it the unit is inferred from the rows;
     /// [`Trace::unit`] returns it.
     ///
     /// # Errors
     ///
-    /// Fails if the file cannot be read to its end, if a row is malformed, if there are no rows, and if the trace is
-    /// larger than [`Limits::default`] allows.
+    /// Fails if the file cannot be read to its end, if a row is malformed, if there are no rows,
+    /// and if the trace is larger than [`Limits::default`] allows.
     ///
     /// # Panics
     ///
@@ -158,8 +159,8 @@ impl Trace {
         Self::open_within(path, unit, None, &Limits::default())
     }
 
-    /// Reads a trace as [`open`](Self::open) does, and the [priority](super::Request::priority) of each request from the
-    /// row's field of this name: an integer from 0 to 100, in every row.
+    /// Reads a trace as [`open`](Self::open) does, and the [priority](super::Request::priority) of
+    /// each request from `field`, which must be an integer of 64 bits in every row.
     ///
     /// # Errors
     ///
@@ -180,11 +181,12 @@ impl Trace {
         Self::open_within(path, unit, Some(field), &Limits::default())
     }
 
-    /// Reads a trace within these limits, with priorities if `priority_from` names a field for them.
+    /// Reads a trace within `limits`, with priorities if `priority_from` names the field that has
+    /// them.
     ///
     /// # Errors
     ///
-    /// As [`open_prioritized`](Self::open_prioritized), for these limits.
+    /// As [`open_prioritized`](Self::open_prioritized), with `limits` instead of the default ones.
     ///
     /// # Panics
     ///
@@ -209,7 +211,8 @@ impl Trace {
         Self::from_lines(source::open(path), path, unit, priority_from, limits, began)
     }
 
-    /// Reads a trace as [`open`](Self::open) does, from any reader; errors name it `name`.
+    /// Reads a trace as [`open`](Self::open) does, from any reader; errors use `name` as the file's
+    /// name.
     ///
     /// # Errors
     ///
@@ -233,7 +236,8 @@ impl Trace {
         Self::from_reader_within(reader, name, unit, None, &Limits::default())
     }
 
-    /// Reads a trace as [`open_within`](Self::open_within) does, from any reader; errors name it `name`.
+    /// Reads a trace as [`open_within`](Self::open_within) does, from any reader; errors use `name`
+    /// as the file's name.
     ///
     /// # Errors
     ///
@@ -280,15 +284,15 @@ impl Trace {
     }
 }
 
-/// A trace that is being read; the lengths of its hash ids are set at the end, when the unit is known.
+/// A trace that is being read. Hash ids have length 0 until `finish`, when the unit is known.
 struct TraceReader<'a> {
     path: &'a Path,
     unit: Option<u32>,
     priority_from: Option<&'a str>,
     limits: &'a Limits,
-    /// Lines so far.
+    /// Number of lines so far.
     line: usize,
-    /// Hash ids and spelled-out tokens so far.
+    /// Number of hash ids and spelled-out tokens so far.
     tokens: usize,
     bounds: UnitBounds,
     any_hashed: bool,
@@ -323,7 +327,7 @@ impl<'a> TraceReader<'a> {
         Ok(self.finish())
     }
 
-    /// Adds the row of a line that is not blank.
+    /// Parses a line that is not blank, and adds its row.
     fn add(&mut self, line: &[u8]) -> Result<(), TraceError> {
         let mut row = Row::parse(line).map_err(|fault| self.faulty(fault))?;
         self.doubts.see(&row, self.trace.requests.last().map(Request::timestamp), self.line);
@@ -348,7 +352,7 @@ impl<'a> TraceReader<'a> {
         priority::parse(line, field).map(Some).map_err(at_fault)
     }
 
-    /// Keeps a row; its hash ids have no length yet.
+    /// Adds a row to the trace; its hash ids have no length yet.
     fn keep(&mut self, row: &Row) -> Result<(), TryReserveError> {
         self.trace.reserve(row)?;
         let output = row.output.as_deref().map(|tokens| self.trace.literal(tokens));

@@ -1,7 +1,8 @@
 //! A trace in memory: requests in replay order, each a few segments long.
 //!
-//! A prompt is kept as segments, not as tokens: Mooncake's 145 million prompt tokens are 290 thousand segments of 16
-//! bytes. Tokens are made when a request is replayed, into a buffer of the replaying thread.
+//! A prompt is kept as segments, not as tokens: the 145 million prompt tokens of Mooncake's traces
+//! are 290 thousand segments of 16 bytes. The replaying thread makes a request's tokens in its own
+//! buffer when it replays the request.
 
 use std::{cmp::Ordering, collections::TryReserveError, time::Duration};
 
@@ -21,7 +22,7 @@ use super::{
 pub(super) enum Segment {
     /// The first `len` tokens of a hash id.
     Hashed { id: u64, len: u32 },
-    /// `len` tokens that the trace spells out, from `start` of its literal tokens on.
+    /// `len` tokens that the trace spells out, stored from `start` in the trace's `literals`.
     Literal { start: usize, len: u32 },
 }
 
@@ -58,7 +59,7 @@ pub struct Request {
 }
 
 impl Request {
-    /// The row that the request came from: lines of the file that are not blank, counted from 0.
+    /// The row that the request was read from, counted from 0; blank lines are not rows.
     #[must_use]
     pub fn row(&self) -> usize {
         self.row as usize
@@ -88,7 +89,7 @@ impl Request {
         self.priority
     }
 
-    /// Tokens to be cached: those of the prompt and, with `outputs`, the generated ones.
+    /// Number of tokens to be cached: those of the prompt and, with `outputs`, the generated ones.
     ///
     /// # Examples
     ///
@@ -105,7 +106,7 @@ impl Request {
     }
 }
 
-/// A trace: its requests in replay order, and the data of their tokens.
+/// A trace: its requests in replay order, and the data that their tokens are made from.
 ///
 /// # Examples
 ///
@@ -129,7 +130,8 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// The requests, sorted by arrival; requests with equal timestamps are in the order of the file.
+    /// The requests, sorted by arrival; requests with equal timestamps are in the order of the
+    /// file.
     #[must_use]
     pub fn requests(&self) -> &[Request] {
         &self.requests
@@ -159,13 +161,13 @@ impl Trace {
         &self.warnings
     }
 
-    /// Tokens of all prompts.
+    /// Number of tokens of all prompts.
     #[must_use]
     pub fn prompt_tokens(&self) -> u64 {
         self.requests.iter().map(|r| u64::from(r.prompt_tokens)).sum()
     }
 
-    /// Writes the first `out.len()` tokens of a request: the prompt, then the generated tokens.
+    /// Writes the first `out.len()` tokens of a request: its prompt, then its generated tokens.
     ///
     /// # Panics
     ///
@@ -199,8 +201,8 @@ impl Trace {
         assert!(rest.is_empty(), "the request is {} tokens shorter than asked for", rest.len());
     }
 
-    /// Length of the common prefix of two prompts, with `outputs` of what was generated too, and the order of the tokens
-    /// after it; a proper prefix comes first.
+    /// Compares two prompts, with `outputs` also the generated tokens. Returns the length of the
+    /// common prefix and the order of the tokens after it; a proper prefix is less.
     pub(super) fn compare(&self, a: &Request, b: &Request, outputs: bool) -> (usize, Ordering) {
         let [mut x, mut y] = [a, b].map(|request| KeyCursor::new(self, request, outputs));
         let mut agreed = 0;
@@ -220,8 +222,8 @@ impl Trace {
 
 /// Building: rows arrive in the order of the file and are sorted once at the end.
 impl Trace {
-    /// Adds a request. The tokens of its prompt beyond the segments of `prompt` are its own: no other request has them.
-    /// Without an `output` segment the generated tokens are its own too.
+    /// Adds a request. Prompt tokens beyond the segments in `prompt` are unique to the request: no
+    /// other request has them. Without an `output` segment its generated tokens are also unique.
     pub(super) fn push(
         &mut self,
         timestamp: f64,
@@ -244,7 +246,8 @@ impl Trace {
         self.requests.push(Request { timestamp, row, first, end, prompt_tokens, output_tokens, priority });
     }
 
-    /// Adds a request that stands for another one: its row, its time, and other tokens.
+    /// Adds a request that replaces `of` with other tokens; it keeps the row, timestamp and
+    /// priority.
     #[cfg(feature = "sweep")]
     pub(super) fn push_for(&mut self, of: &Request, prompt: impl IntoIterator<Item = Segment>, prompt_tokens: u32) {
         self.push(of.timestamp, prompt, prompt_tokens, None, 0);
@@ -253,7 +256,8 @@ impl Trace {
         }
     }
 
-    /// Makes room for a row: its segments, one for the prompt tokens of its own, and one for its output.
+    /// Reserves memory for a row: its segments, one more for the unique prompt tokens, and one for
+    /// the output.
     pub(super) fn reserve(&mut self, row: &Row) -> Result<(), TryReserveError> {
         let (segments, literals) = match &row.prompt {
             Prompt::HashIds(ids) => (ids.len(), row.listed() - ids.len()),
@@ -264,8 +268,8 @@ impl Trace {
         self.literals.try_reserve(literals)
     }
 
-    /// Gives each hash id `unit` tokens up to the prompt's end, and what is left of the prompt to tokens of its own.
-    /// Returns how many prompts have more than a unit of those.
+    /// Gives each hash id `unit` tokens up to the prompt's end; the rest of the prompt becomes
+    /// unique tokens. Returns the number of prompts with more than `unit` unique tokens.
     pub(super) fn cut(&mut self, unit: u32) -> usize {
         let mut uncovered = 0;
         for request in &self.requests {
@@ -294,22 +298,22 @@ impl Trace {
         }
     }
 
-    /// Keeps spelled-out tokens and returns the segment of them.
+    /// Stores spelled-out tokens and returns their segment.
     pub(super) fn literal(&mut self, tokens: &[Token]) -> Segment {
         let start = self.literals.len();
         self.literals.extend_from_slice(tokens);
         Segment::Literal { start, len: tokens.len() as u32 }
     }
 
-    /// Puts the requests into replay order.
+    /// Sorts the requests into replay order.
     pub(super) fn sort(&mut self) {
         let by_time = |a: &Request, b: &Request| a.timestamp.partial_cmp(&b.timestamp).unwrap_or(Ordering::Equal);
-        // In place, because a stable sort allocates.
+        // A stable sort would allocate; the row number breaks ties.
         self.requests.sort_unstable_by(|a, b| by_time(a, b).then(a.row.cmp(&b.row)));
     }
 }
 
-/// A position in a prompt, or in what was generated after it.
+/// A position in a request's key: in its prompt, or in the generated tokens after it.
 struct KeyCursor<'a> {
     trace: &'a Trace,
     segment: usize,
@@ -328,7 +332,7 @@ impl<'a> KeyCursor<'a> {
         if self.left == 0 {
             return None;
         }
-        // An output that follows may be behind a segment without tokens.
+        // Segments without tokens may precede the output.
         while self.trace.segments[self.segment].len() == self.skipped {
             (self.segment, self.skipped) = (self.segment + 1, 0);
         }
@@ -348,7 +352,7 @@ impl<'a> KeyCursor<'a> {
     }
 }
 
-/// Tokens of one segment.
+/// The tokens of one segment from the position of a [`KeyCursor`] on.
 #[derive(Clone, Copy)]
 enum Piece<'a> {
     Hashed { id: u64, from: usize, len: usize },

@@ -1,4 +1,5 @@
-//! One line of a trace: its fields, and what may be wrong with them.
+//! Parses one line of a trace into a row, and says which field is at fault if the line is
+//! malformed.
 
 use std::{borrow::Cow, fmt};
 
@@ -50,7 +51,7 @@ impl Field {
         }
     }
 
-    /// What is wrong with the type of a value, if it is not right.
+    /// The fault if `value` has the wrong type for this field; `None` if it is right or null.
     fn fault(self, value: ValueKind) -> Option<RowFault> {
         let is_token = |number: u64| Token::try_from(number).is_ok();
         let (right, fault) = match self {
@@ -104,7 +105,7 @@ pub enum RowFault {
         /// Byte of the line, counted from 1.
         column: usize,
     },
-    /// A field appears twice, or a value cannot be read for a reason that is not its type.
+    /// A field appears twice, or a value cannot be read although its type is right.
     #[error("not a trace row: a field appears twice, or its value cannot be read (column {column})")]
     NotARow {
         /// Byte of the line, counted from 1.
@@ -194,7 +195,7 @@ struct Fields {
 }
 
 impl Row {
-    /// Reads a line; fields that a trace does not have are ignored.
+    /// Parses a line; unknown fields are ignored.
     pub(super) fn parse(line: &[u8]) -> Result<Self, RowFault> {
         let fields: Fields = serde_json::from_slice(line).map_err(|error| diagnose(line, &error))?;
         let timestamp = fields.timestamp.ok_or(RowFault::Missing { field: Field::Timestamp })?;
@@ -209,7 +210,7 @@ impl Row {
         };
         let prompt_tokens = agreed_length(Field::InputLength, fields.input_length, listed)?;
         let output = fields.output_tok_ids.map(|tokens| whole(tokens, Field::OutputTokIds)).transpose()?;
-        // A row that spells out its prompt may leave the answer out altogether.
+        // A row that spells out its prompt may omit both `output_length` and `output_tok_ids`.
         let answer = output.as_ref().map(Vec::len).or(listed.filter(|_| fields.output_length.is_none()).map(|_| 0));
         let output_tokens = agreed_length(Field::OutputLength, fields.output_length, answer)?;
         let row = Self { timestamp, prompt, prompt_tokens, output, output_tokens };
@@ -217,7 +218,7 @@ impl Row {
         Ok(row)
     }
 
-    /// Fails unless there is a token for every hash id.
+    /// Fails if there are more hash ids than prompt tokens.
     fn check_ids(&self) -> Result<(), RowFault> {
         let tokens = self.prompt_tokens as usize;
         match &self.prompt {
@@ -226,7 +227,7 @@ impl Row {
         }
     }
 
-    /// Hash ids and tokens that the row spells out.
+    /// Number of hash ids and spelled-out tokens in the row.
     pub(super) fn listed(&self) -> usize {
         let prompt = match &self.prompt {
             Prompt::HashIds(ids) => ids.len(),
@@ -235,7 +236,7 @@ impl Row {
         prompt + self.output.as_ref().map_or(0, Vec::len)
     }
 
-    /// Drops the hash ids beyond the prompt's end, at `unit` tokens an id.
+    /// Drops the hash ids that begin beyond the prompt's end if each id stands for `unit` tokens.
     pub(super) fn cut_ids(&mut self, unit: usize) {
         if let Prompt::HashIds(ids) = &mut self.prompt {
             ids.truncate((self.prompt_tokens as usize).div_ceil(unit));
@@ -243,12 +244,12 @@ impl Row {
     }
 }
 
-/// All elements of a list, if there was memory for them.
+/// All elements of a list; fails if memory was short while the list was read.
 fn whole<T>(list: List<T>, field: Field) -> Result<Vec<T>, RowFault> {
     list.into_vec().ok_or(RowFault::NoMemory { field })
 }
 
-/// A length that is given, or follows from a list, or both: then they must agree.
+/// The length of a list from its length field, its elements, or both, which must then agree.
 fn agreed_length(field: Field, length: Option<u32>, listed: Option<usize>) -> Result<u32, RowFault> {
     match (length, listed) {
         (Some(length), Some(listed)) if length as usize != listed => {
@@ -260,7 +261,7 @@ fn agreed_length(field: Field, length: Option<u32>, listed: Option<usize>) -> Re
     }
 }
 
-/// Finds the field at fault in a line that could not be read.
+/// Finds the first field with a value of the wrong type in a line that could not be parsed.
 fn diagnose(line: &[u8], error: &serde_json::Error) -> RowFault {
     let column = error.column();
     match serde_json::from_slice(line) {

@@ -1,4 +1,4 @@
-//! Opening a trace: plain, gzip or zstd, told apart by what the file begins with.
+//! Opens a trace; the file's first bytes determine whether it is plain, gzip or zstd.
 
 use std::{
     fs::File,
@@ -10,16 +10,16 @@ use flate2::bufread::MultiGzDecoder;
 
 const GZIP: &[u8] = &[0x1f, 0x8b];
 const ZSTD: &[u8] = &[0x28, 0xb5, 0x2f, 0xfd];
-/// Archives made with `zstd --long=31` still open; only such an archive takes that much memory.
+/// Allows archives made with `zstd --long=31`; only such an archive takes that much memory.
 const ZSTD_WINDOW_LOG_MAX: u32 = 31;
 const BUFFER: usize = 1 << 16;
 
-/// Opens a file for reading its text.
+/// Opens a file and decompresses it while it is read.
 pub(super) fn open(path: &Path) -> io::Result<Box<dyn BufRead>> {
     decompress(File::open(path)?)
 }
 
-/// Decompresses what is compressed.
+/// Decompresses gzip and zstd; returns any other input as it is.
 pub(super) fn decompress(raw: impl Read + 'static) -> io::Result<Box<dyn BufRead>> {
     let mut raw = BufReader::with_capacity(BUFFER, raw);
     let head = raw.fill_buf()?;

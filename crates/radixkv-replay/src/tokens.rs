@@ -1,31 +1,32 @@
-//! Tokens made from hash ids: a trace that publishes only hash ids is replayed with them.
+//! Makes tokens from hash ids, so that a trace that publishes only hash ids can be replayed.
 //!
-//! A published trace names pieces of a prompt by hash ids and does not tell their text. Every hash id stands for an
-//! endless sequence of pseudo-random tokens: equal ids give equal tokens on every machine.
+//! A published trace names pieces of a prompt by hash ids and withholds their text. Every hash id
+//! stands for an endless sequence of pseudo-random tokens, which is the same on every machine.
 //!
-//! Ids below 2^44 follow a published rule, by which other programs make the same tokens. The first token is the id itself:
-//! pieces whose ids fit into a token differ in their first one. The others come from `id << 20 | at`, which has room for
-//! 44 bits of the id. Larger ids, such as hashes of 64 bits, are scrambled first, by a bijection, and their tokens are the
-//! other half of each step: a seed that they share with a smaller id does not give the same token. Two ids, one of them
-//! of 2^44 or more, agree in `n` tokens with a probability of 2^(-32 n).
+//! Ids below 2^44 follow a published rule, by which other programs make the same tokens. The first
+//! token is the id itself, so pieces with different ids below 2^32 differ in their first token. The
+//! other tokens are made from the seed `id << 20 | at`, which has room for 44 bits of the id.
+//! Larger ids, such as 64-bit hashes, are first scrambled by a bijection, and their tokens are the
+//! other half of the generator's output: if a large and a small id share a seed, their tokens still
+//! differ. Two ids, one of them at least 2^44, agree in `n` tokens with a probability of 2^(-32 n).
 
 use std::hint::black_box;
 
 use radixkv::key::Token;
 
-/// Hash ids from here on belong to prompt tokens that no hash id of the trace covers: one id per row of the file.
+/// The first of the hash ids for prompt tokens that no hash id of the trace covers: one id per row.
 pub const UNIQUE_PROMPT: u64 = 1 << 31;
 
-/// Hash ids from here on belong to generated tokens: one id per row of the file.
+/// The first of the hash ids for generated tokens that the trace does not list: one id per row.
 pub const UNIQUE_OUTPUT: u64 = 3 << 30;
 
-/// Hash ids from here on have more bits than the published rule takes into account.
+/// The first hash id that needs more bits than the published rule uses.
 const LARGE: u64 = 1 << 44;
 
-/// Token `at` of hash id `id`.
+/// Token `at` (counted from 0) of hash id `id`.
 ///
-/// Below 2^44: the id for the first, the low half of splitmix64 of `id << 20 | at` for the others. From 2^44 on: the high
-/// half of splitmix64 of `splitmix64(id) + at`, for all of them.
+/// Below 2^44, token 0 is the id, and the others are the low half of splitmix64 of `id << 20 | at`.
+/// From 2^44 on, every token is the high half of splitmix64 of `splitmix64(id) + at`.
 ///
 /// # Examples
 ///
@@ -59,9 +60,9 @@ pub(crate) fn fill(id: u64, out: &mut [Token]) {
 
 fn fill_published(id: u64, out: &mut [Token]) {
     let (base, mut at) = (id << 20, 0);
-    // The first token is mixed like the others and then replaced: the loop has no branch. The compiler would vectorize it
-    // for SSE2, which has no 64-bit multiplication: 1.5 ns a token. Hiding every other seed keeps it scalar: 1.0 ns. AVX2
-    // would do no better.
+    // The first token is mixed like the others and then replaced, so the loop has no branch.
+    // Vectorized for SSE2, which has no 64-bit multiplication, it takes 1.5 ns a token. Hiding
+    // every other seed from the compiler keeps it scalar: 1.0 ns. AVX2 would be no faster.
     let mut pairs = out.chunks_exact_mut(2);
     for pair in &mut pairs {
         pair[0] = mix(base | at);
@@ -82,7 +83,7 @@ fn mix(seed: u64) -> Token {
     splitmix64(seed) as Token
 }
 
-/// The high half of splitmix64, for an id that was scrambled.
+/// The high half of splitmix64 for an id that is already scrambled.
 #[inline(always)]
 fn mix_large(scrambled: u64, at: u64) -> Token {
     (splitmix64(scrambled.wrapping_add(at)) >> 32) as Token
@@ -101,6 +102,7 @@ pub(crate) fn splitmix64(seed: u64) -> u64 {
 mod tests {
     use super::*;
 
+    // Holds: RP8.
     #[test]
     fn the_published_examples_hold() {
         let examples = [
@@ -132,7 +134,8 @@ mod tests {
         }
     }
 
-    /// A larger id whose scrambled form is the seed of a smaller id's first token: the seeds that follow are equal too.
+    /// A large id whose scrambled form is the seed of a small id's first token: all seeds that
+    /// follow are also equal.
     #[test]
     fn a_seed_in_common_gives_other_tokens() {
         for small in [1, 46, LARGE - 1] {

@@ -1,12 +1,14 @@
-//! How many tokens a hash id stands for, inferred from the rows.
+//! Infers from the rows how many tokens a hash id stands for: the unit.
 //!
-//! In a row of `n` ids the last id covers at least one token, hence `(n - 1) * unit < input_length`: an upper bound of
-//! the unit. Ids that cover the whole prompt need `n * unit >= input_length`: a lower bound. It holds only if the trace
-//! has ids for the tails of prompts; a trace that hashes whole units alone has none. Units in use are powers of two (512
-//! in Mooncake's traces, 64 and 16 elsewhere): the largest one within the upper bound is taken. Another number is taken
-//! only if it covers every row and that power of two does not.
+//! In a row of `n` ids the last id covers at least one token, hence
+//! `(n - 1) * unit < input_length`: an upper bound of the unit. If the ids cover the whole prompt,
+//! `n * unit >= input_length`: a lower bound. This one holds only if the trace also hashes the tail
+//! of each prompt; a trace that hashes only whole units has no lower bound. Units in use are powers
+//! of two (512 in Mooncake's traces, 64 and 16 elsewhere), so the result is the largest power of
+//! two within the upper bound. If that power of two does not cover every row but the upper bound
+//! does, the result is the upper bound.
 
-/// The unit of Mooncake's traces: taken where the rows do not bound it.
+/// The unit of Mooncake's traces, used where the rows do not bound the unit.
 const USUAL: u64 = 512;
 
 /// Bounds of the unit, from the rows so far.
@@ -25,7 +27,7 @@ impl Default for UnitBounds {
 }
 
 impl UnitBounds {
-    /// Adds a row, which has no more ids than tokens.
+    /// Adds a row. It must have no more ids than tokens.
     pub(super) fn add(&mut self, tokens: u64, ids: u64) {
         if tokens > 0 {
             self.covering = self.covering.max(if ids == 0 { u64::MAX } else { tokens.div_ceil(ids) });

@@ -1,10 +1,10 @@
-//! The kind of a JSON value, read without keeping the value: a line may be long.
+//! The kind of a JSON value, read without storing the value, which may be long.
 
 use std::fmt;
 
 use serde::de::{Deserialize, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
-/// What an error message needs to know of a JSON value.
+/// The kind of a JSON value, as far as error messages distinguish it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ValueKind {
     Null,
@@ -14,7 +14,7 @@ pub(super) enum ValueKind {
     Negative(i64),
     /// Any other number.
     Number,
-    /// A list of such integers, of which this is the largest; 0 if it is empty.
+    /// A list of integers from 0 to 2^64 - 1, by its largest; 0 if the list is empty.
     Naturals(u64),
     Other,
 }
@@ -25,8 +25,8 @@ impl<'de> Deserialize<'de> for ValueKind {
     }
 }
 
-/// Reads the kind of a value. What an element of a list holds is ignored, however deep it goes: the reader of JSON bounds
-/// how deep values are read, and not how deep they are ignored.
+/// Reads the kind of a value. The contents of an element of a list are ignored at any depth: the
+/// JSON parser limits how deep values are read, but not how deep they are ignored.
 struct Kinds {
     is_element: bool,
 }

@@ -1,4 +1,4 @@
-//! What looks wrong with a trace that can be replayed all the same.
+//! Warnings about traces that look wrong but can be replayed.
 
 use super::row::{Prompt, Row};
 
@@ -20,7 +20,7 @@ pub enum TraceWarning {
     /// Requests are replayed in the order of time, not of the file.
     #[error("time goes backwards in {rows} rows, first in line {line}: requests are served in the order of time")]
     Backwards {
-        /// Rows that are older than the row before.
+        /// Rows with an earlier timestamp than the row before.
         rows: usize,
         /// Line of the first, counted from 1.
         line: usize,
@@ -38,7 +38,8 @@ pub enum TraceWarning {
         /// Rows whose last id has no token.
         rows: usize,
     },
-    /// Whole units of prompts have no hash id and are shared by no other request: the unit is too small.
+    /// Whole units of prompts have no hash id and are shared by no other request: the unit is too
+    /// small.
     #[error(
         "{unit} tokens per hash id are too few for {rows} rows, whose ids end more than a unit before their prompts do; what \
          no id covers is shared with no other request"
@@ -51,25 +52,25 @@ pub enum TraceWarning {
     },
 }
 
-/// What looks wrong with the rows so far.
+/// Counts of suspicious rows so far, which become warnings.
 #[derive(Debug)]
 pub(super) struct Doubts {
     unit: Option<u32>,
-    /// Rows that are older than the row before, and the line of the first.
+    /// Rows with an earlier timestamp than the row before, and the line of the first.
     backwards: usize,
     line: usize,
-    /// Rows whose last id has no token, and the largest unit that leaves none without.
+    /// Rows whose last id has no token, and the largest unit that leaves no id without one.
     beyond: usize,
     largest: u64,
 }
 
 impl Doubts {
-    /// Nothing yet; `unit` as it was given.
+    /// No suspicious rows yet; `unit` is the given one, `None` if it will be inferred.
     pub(super) fn new(unit: Option<u32>) -> Self {
         Self { unit, backwards: 0, line: 0, beyond: 0, largest: u64::MAX }
     }
 
-    /// Looks at the row of a line, and at the time of the row before.
+    /// Checks the row of `line`; `before` is the timestamp of the row before.
     pub(super) fn see(&mut self, row: &Row, before: Option<f64>, line: usize) {
         if before.is_some_and(|before| row.timestamp < before) {
             self.line = if self.backwards == 0 { line } else { self.line };
@@ -85,7 +86,8 @@ impl Doubts {
         }
     }
 
-    /// What to warn of, where the unit is known and this many rows have more than a unit that no id covers.
+    /// The warnings; `unit` is the one in use, and `uncovered` the number of rows with more than a
+    /// unit that no id covers.
     pub(super) fn warnings(&self, unit: u32, uncovered: usize) -> Vec<TraceWarning> {
         let (unit, largest) = (u64::from(unit), self.largest);
         let backwards = TraceWarning::Backwards { rows: self.backwards, line: self.line };

@@ -1,16 +1,16 @@
-//! How many distinct blocks a trace asks for: a capacity in percent is a share of these.
+//! Counts the distinct blocks of a trace: its working set. A capacity in percent is a share of it.
 //!
-//! Two blocks are equal if they and everything before them are equal: the working set counts distinct prefixes of whole
-//! blocks. When prompts are sorted by their tokens, no earlier prompt shares a longer prefix with a prompt than the one
-//! just before it: the blocks beyond that prefix are new. No block is hashed, and tokens are made only where two prompts
-//! part.
+//! Two blocks are equal if they and all blocks before them are equal: the working set counts
+//! distinct prefixes of whole blocks. When prompts are sorted by their tokens, no earlier prompt
+//! shares a longer prefix with a prompt than its predecessor does, so the blocks beyond that prefix
+//! are new. No block is hashed, and tokens are made only where two prompts diverge.
 
 use std::collections::TryReserveError;
 
 use super::request::{Request, Trace};
 
 impl Trace {
-    /// Distinct full blocks of all prompts; generated tokens do not count.
+    /// Number of distinct full blocks of all prompts; generated tokens do not count.
     ///
     /// # Panics
     ///
@@ -31,7 +31,7 @@ impl Trace {
         self.distinct_blocks(self.requests.iter().collect(), block_size)
     }
 
-    /// As [`working_set_blocks`](Self::working_set_blocks), with an error where memory is short.
+    /// As [`working_set_blocks`](Self::working_set_blocks), but fails if memory is short.
     pub(super) fn try_working_set_blocks(&self, block_size: usize) -> Result<usize, TryReserveError> {
         let mut requests = Vec::new();
         requests.try_reserve_exact(self.requests.len())?;
@@ -39,7 +39,7 @@ impl Trace {
         Ok(self.distinct_blocks(requests, block_size))
     }
 
-    /// Distinct full prompt blocks of these requests.
+    /// Number of distinct full blocks of the prompts of these requests.
     fn distinct_blocks(&self, mut sorted: Vec<&Request>, block_size: usize) -> usize {
         sorted.sort_unstable_by(|a, b| self.compare(a, b, false).1);
         let blocks: usize = sorted.iter().map(|r| r.prompt_tokens() / block_size).sum();

@@ -1,4 +1,4 @@
-//! The command `radixkv bench`: which rows it shows, and what it refuses and how.
+//! The command `radixkv bench`: the rows that it prints, and its error messages.
 #![cfg(feature = "cli")]
 
 use std::process::{Command, Output};
@@ -15,7 +15,7 @@ fn table(arguments: &[&str]) -> String {
     out.into_owned()
 }
 
-/// The cells of every line of the table, those that a line shares with the one above left out.
+/// The cells of every line of the table; a cell that equals the one above it is empty.
 fn cells(table: &str) -> Vec<Vec<&str>> {
     let lines = table.lines().filter(|line| line.starts_with('│'));
     lines.map(|line| line.trim_matches('│').split('┆').map(str::trim).collect()).collect()
@@ -34,7 +34,7 @@ fn a_quick_table_has_every_row_of_every_contender() {
                    reserve p99, us, 3 thr.|reserve p99.9, us, 3 thr.";
     assert_eq!(named(1).join("|"), figures);
     let of = |name: &str| lines.iter().filter(|line| line[2] == name).collect::<Vec<_>>();
-    // malloc has no reservations.
+    // The limit of turnover has no figures of reservations.
     let limits = [of("memcmp"), of("malloc + copy")].concat();
     assert_eq!((of("radixkv").len(), of("strawman, Mutex").len(), limits.len()), (9, 9, 7));
     for line in &lines[1..] {

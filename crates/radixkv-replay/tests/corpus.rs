@@ -7,6 +7,7 @@ mod trace;
 
 use std::path::Path;
 
+// Holds: RP7.
 #[test]
 fn the_trace_reader_survives_garbage() {
     corpus::replay(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus"), "trace", trace::run);

@@ -1,4 +1,4 @@
-//! The command `radixkv follow`: what it shows, how it ends, and what it refuses.
+//! The command `radixkv follow`: its output, how it ends, and its error messages.
 
 use std::{
     fs,
@@ -15,7 +15,7 @@ use serde_json::Value;
 
 const ANY: &str = "tcp://127.0.0.1:0";
 
-/// A worker that holds three blocks of two tokens, and can say so.
+/// A worker with three blocks of two tokens, which can send snapshots.
 fn worker() -> Publisher {
     let mut recorder = Recorder::builder(2, HashScheme::xxh3()).build();
     let scope = &Scope::default();
@@ -32,7 +32,7 @@ fn worker() -> Publisher {
     publisher
 }
 
-/// A worker that holds blocks and says none of their tokens; its medium is what a terminal obeys.
+/// A worker that does not send the tokens of its blocks; its medium's name has control characters.
 fn wordless(blocks: u64) -> Publisher {
     let hashes = (0..blocks).map(BlockHash::Unsigned).collect();
     let medium = Some(Medium::from("\u{1b}[31mGPU\u{9b}2J\u{202e}"));
@@ -76,7 +76,8 @@ fn what_a_worker_holds_is_shown_once() {
     assert_eq!(worker["media"][0]["medium"], "GPU");
 }
 
-/// What a publisher sends reaches no terminal as it is.
+/// Texts from a publisher are escaped before they are printed.
+// Holds: WE15.
 #[test]
 fn texts_of_a_publisher_are_written_out() {
     let publisher = wordless(3);
@@ -88,7 +89,8 @@ fn texts_of_a_publisher_are_written_out() {
     }
 }
 
-/// Nobody can route a prompt to blocks of which nobody knows the tokens.
+/// A prompt cannot be routed to blocks whose tokens are unknown.
+// Holds: WE15.
 #[test]
 fn blocks_without_tokens_are_not_complete() {
     let publisher = wordless(3);
@@ -100,6 +102,7 @@ fn blocks_without_tokens_are_not_complete() {
     assert_eq!((&worker["blocks"], &worker["tokens"], &worker["complete"]), (&3.into(), &Value::Null, &false.into()));
 }
 
+// Holds: WE14.
 #[test]
 fn a_worker_takes_no_more_memory_than_it_may() {
     let publisher = wordless(100_000);
@@ -125,7 +128,7 @@ fn it_ends_after_the_time_it_is_given() {
     lines.lines().for_each(|line| assert!(serde_json::from_str::<Value>(line).is_ok(), "{line}"));
 }
 
-/// What it printed before is whole, and its status is no fault.
+/// All lines of its output are complete, and its exit status is 0.
 #[cfg(unix)]
 #[test]
 fn an_interrupt_ends_it_cleanly() {
@@ -155,7 +158,8 @@ fn what_cannot_be_followed_is_said() {
     }
 }
 
-/// Events change nothing of a replay, whoever reads them.
+/// Recording events does not change a replay, whoever reads them.
+// Holds: WE7.
 #[test]
 fn a_replay_makes_events_and_is_the_same() {
     let trace = Path::new(env!("CARGO_TARGET_TMPDIR")).join("a_replay_makes_events.jsonl");

@@ -1,4 +1,5 @@
-//! The command's ways to look at a replay: the page of `replay --report`, `inspect`, and `top` beside `replay --live`.
+//! The command's views of a replay: the page of `replay --report`, `inspect`, and `top` with the
+//! file of `replay --live`.
 #![cfg(feature = "cli")]
 
 #[path = "svg_text/mod.rs"]
@@ -48,7 +49,7 @@ impl Drop for Scratch {
     }
 }
 
-/// Chats of several turns, of which a small cache keeps some.
+/// Chats with several turns; a small cache holds only some of them.
 fn chats() -> String {
     let row = |at: usize| {
         let (chat, turn) = (at * 7 % 40, at / 40);
@@ -78,12 +79,12 @@ fn complaint(arguments: &[&str]) -> String {
     said
 }
 
-/// A number to twelve digits: the last bits may differ once it was written and read.
+/// A number with twelve digits: its last bits may change when it is written and read again.
 fn digits(number: f64) -> String {
     format!("{number:.12e}")
 }
 
-/// All numbers of a JSON value.
+/// Collects all numbers in a JSON value.
 fn numbers(value: &Value, into: &mut HashSet<String>) {
     match value {
         Value::Number(number) => _ = into.insert(digits(number.as_f64().expect("a number"))),
@@ -103,6 +104,7 @@ fn elements(node: &Handle, look: &mut impl FnMut(&str, &[(String, String)])) {
     node.children.borrow().iter().for_each(|child| elements(child, look));
 }
 
+// Holds: RP19.
 #[test]
 fn a_report_is_one_sound_page_whose_figures_are_in_the_json() {
     let scratch = Scratch::new("report");
@@ -139,7 +141,7 @@ fn a_report_is_one_sound_page_whose_figures_are_in_the_json() {
             }
         });
         assert!(!html.contains("url(") && !html.contains("@import"), "a style may ask for something");
-        // Two curves for wide screens and for narrow ones, and three histograms.
+        // Two line plots, each for wide and narrow screens, and three histograms.
         let lists = html.matches("<figcaption>").count() - 2;
         assert!(
             figures >= 30 && plots == 7 && lists == 3 + usize::from(options.contains(&"--host-capacity")),
@@ -151,7 +153,8 @@ fn a_report_is_one_sound_page_whose_figures_are_in_the_json() {
     }
 }
 
-/// On a dark page, and on the screen of a telephone.
+/// The page is readable on a dark background and on the screen of a phone.
+// Holds: RP22.
 #[test]
 fn a_report_is_for_light_and_dark_and_for_wide_and_narrow_screens() {
     let scratch = Scratch::new("report-screens");
@@ -165,7 +168,7 @@ fn a_report_is_for_light_and_dark_and_for_wide_and_narrow_screens() {
     }
     assert!(html.contains(">8,000</data> tokens a second in prefill"));
     let dark = html.split_once("@media(prefers-color-scheme:dark){").expect("rules of a dark page").1;
-    // All that a plot has is drawn in colours that a dark page replaces, and on its ground.
+    // Every colour of a plot is replaced on a dark page, and no plot has its own background.
     for svg in html.split("<svg ").skip(1) {
         let (svg, _) = svg.split_once("</svg>").expect("a picture");
         for colour in ["fill=\"#", "stroke=\"#"].into_iter().flat_map(|name| svg.split(name).skip(1)) {
@@ -173,7 +176,7 @@ fn a_report_is_for_light_and_dark_and_for_wide_and_narrow_screens() {
             assert!(dark.contains(&format!("\"#{colour}\"]")), "{colour} stays as it is");
         }
     }
-    // Letters are as large as they were drawn: what is wider than a telephone is not shown there.
+    // Text is not scaled, so plots wider than a phone are not shown there.
     for (at, svg) in html.match_indices("<svg ") {
         let width = html[at..].split_once("width=\"").and_then(|(_, rest)| rest.split('"').next()).expect("a width");
         let is_wide = html[..at].ends_with("<div class=\"wide\">");
@@ -207,7 +210,7 @@ fn a_warm_up_is_left_out_of_rates() {
             .expect("JSON")
     };
     let (all, warm) = (json(&[]), json(&["--warm-up", "40"]));
-    // The first turn of each chat hits its first block alone.
+    // The first turn of each chat hits only its first block.
     assert_eq!((&warm["warm_up_requests"], &warm["requests"]), (&40.into(), &360.into()));
     assert!(warm["hit_rate"].as_f64() > all["hit_rate"].as_f64());
     assert_eq!(all["match_digest"], warm["match_digest"]);
@@ -262,6 +265,7 @@ fn what_a_service_excludes_is_said() {
     }
 }
 
+// Holds: RP25.
 #[test]
 fn a_replay_that_has_ended_is_shown_as_text_where_there_is_no_terminal() {
     let scratch = Scratch::new("top");
@@ -289,7 +293,7 @@ fn in_a_terminal_top_ends_with_q_and_leaves_it_as_it_was() {
     let scratch = Scratch::new("terminal");
     let (trace, live) = (scratch.file("chats.jsonl", &chats()), scratch.path("live.json"));
     printed(&["replay", &trace, "--live", &live]);
-    // `script` runs a command in a terminal of its own; keys come from its standard input.
+    // `script` runs a command in its own terminal; keys come from its standard input.
     let top = format!("stty cols 80 rows 24; '{}' top --live '{live}'; echo status $?", env!("CARGO_BIN_EXE_radixkv"));
     let shell = format!("(sleep 1; printf q; sleep 1) | timeout 60 script -qec \"{top}\" /dev/null");
     let output = Command::new("sh").args(["-c", &shell]).env("TERM", "xterm").output().expect("a shell");
@@ -304,7 +308,8 @@ fn in_a_terminal_top_ends_with_q_and_leaves_it_as_it_was() {
     assert!(shown[leaves..].contains("\u{1b}[?25h"), "the cursor is shown again");
 }
 
-/// Its terminal is one of `script`, which is killed: whatever reads keys there hears nothing of it.
+/// The terminal belongs to `script`, which is killed: the reader of keys gets no error from it.
+// Holds: RP21.
 #[test]
 #[cfg(target_os = "linux")]
 fn a_terminal_that_has_gone_ends_top() {
@@ -326,7 +331,7 @@ fn a_terminal_that_has_gone_ends_top() {
         assert!(read > 0, "{text:?}");
         text += &String::from_utf8_lossy(&part[..read]);
     }
-    // Until it waits for keys.
+    // Enough time until it waits for keys.
     thread::sleep(Duration::from_millis(500));
     script.kill().and_then(|()| script.wait()).expect("killed");
     let id: u32 = scratch.text("id").trim().parse().expect("a process");
@@ -345,7 +350,8 @@ fn a_terminal_that_has_gone_ends_top() {
     assert!(!outlived, "it runs without a terminal");
 }
 
-/// Whatever is wrong with an address is said in our words, before anything is done.
+/// The command reports invalid addresses in its own words, before any work is done.
+// Holds: RP23.
 #[test]
 fn wrong_addresses_are_said() {
     let scratch = Scratch::new("addresses");
@@ -373,7 +379,7 @@ fn wrong_addresses_are_said() {
         let raw = ["usize", "os error 11", "invalid socket", "temporarily", "line 1 column"];
         assert!(!raw.iter().any(|raw| said.contains(raw)), "{arguments:?}: {said}");
     }
-    // A shell's pattern may name any file.
+    // A shell's pattern may match any file name.
     let named = complaint(&["top", "\u{9b}31mfile"]);
     assert!(named.contains("\\u{9b}31mfile") && !named.contains('\u{9b}'), "{named:?}");
     let help = printed(&["top", "--help"]);

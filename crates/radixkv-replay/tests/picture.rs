@@ -1,4 +1,4 @@
-//! Pictures of what a cache holds: they show it block for block, and stay readable whatever it is.
+//! Pictures of a cache's content: they account for every block, and stay readable for any content.
 
 #[cfg(feature = "svg")]
 #[path = "svg_text/mod.rs"]
@@ -17,6 +17,7 @@ fn after(trace: &Trace, requests: usize, config: &ReplayConfig) -> CacheTree {
     CacheTree::after(trace, requests, config, &|| {}).expect("a tree")
 }
 
+// Holds: RP20.
 #[test]
 fn the_tree_holds_every_cached_block_at_any_moment() {
     for (class, policy) in [(0, PolicyKind::Lru), (7, PolicyKind::Lfu), (8, PolicyKind::Slru), (2, PolicyKind::Mru)] {
@@ -32,6 +33,7 @@ fn the_tree_holds_every_cached_block_at_any_moment() {
     }
 }
 
+// Holds: RP20.
 #[test]
 fn in_trace_time_the_leases_of_running_requests_are_seen() {
     let row = |at: u32, ids: &str| {
@@ -42,7 +44,8 @@ fn in_trace_time_the_leases_of_running_requests_are_seen() {
     let service = "64,1,9".parse().expect("a service");
     let config = ReplayConfig::default().capacity(Capacity::Blocks(8)).service(service);
     let tree = after(&trace, 3, &config);
-    // The second is still computing and holds what it matched; the third holds what the first had inserted.
+    // The second request is still computing and holds the prefix that it matched; the third holds
+    // the blocks that the first inserted.
     let leases: Vec<_> = tree.runs().iter().map(|run| (run.start, run.end, run.leases)).collect();
     assert_eq!(leases, [(0, 0, 0), (0, 1, 1), (1, 2, 2)]);
 }
@@ -97,7 +100,7 @@ fn a_live_cache_shows_the_same_runs() {
     assert_eq!(CacheTree::of(&cache, &cache.namespace(&["empty"])).runs().len(), 1);
 }
 
-/// A root with ten thousand runs on it and below one another.
+/// A tree of ten thousand runs, side by side and below each other.
 fn ten_thousand() -> CacheTree {
     let mut tree = CacheTree::new(16);
     let shared = tree.push(0, 32, 10_000, 0);
@@ -108,6 +111,7 @@ fn ten_thousand() -> CacheTree {
     tree
 }
 
+// Holds: RP20.
 #[test]
 fn ten_thousand_runs_are_grouped_and_the_picture_says_so() {
     let tree = ten_thousand();
@@ -126,6 +130,7 @@ fn ten_thousand_runs_are_grouped_and_the_picture_says_so() {
     assert_eq!(dot.matches('{').count(), dot.matches('}').count());
 }
 
+// Holds: RP20.
 #[cfg(feature = "svg")]
 #[test]
 fn an_svg_of_ten_thousand_runs_is_small_and_no_text_overlaps() {

@@ -1,8 +1,10 @@
-//! The reference against golden replays of real and adversarial traces: every match of every request.
+//! Compares the reference implementation with golden replays of real and adversarial traces: every
+//! match of every request.
 //!
-//! The traces and golden files are in `../shared`, beside the repository; without them the tests print that they are
-//! skipped. A replay serves one request at a time, in the order of the timestamps: match, reserve the missing blocks,
-//! insert, release. A request larger than the cache is bypassed.
+//! The traces and golden files are in `../shared`, beside the repository; without them the tests
+//! print that they are skipped. A replay serves one request at a time, in the order of the
+//! timestamps: match, reserve the missing blocks, insert, release. A request larger than the cache
+//! is bypassed.
 
 use std::fs;
 use std::path::PathBuf;
@@ -12,7 +14,7 @@ use radixkv_reference::Reference;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-/// Hash ids of tokens that only one request has.
+/// First hash ids of tokens that only one request has.
 const UNIQUE_PROMPT: u64 = 1 << 31;
 const UNIQUE_OUTPUT: u64 = 3 << 30;
 /// The digest's entry for a bypassed request.
@@ -55,7 +57,8 @@ fn golden(file: &str) -> Option<Value> {
     Some(serde_json::from_str(&text).expect("JSON"))
 }
 
-/// Token `j` of hash id `h`, as the golden files define it: different ids differ already in their first token.
+/// Token `j` of hash id `h`, as the golden files define it: ids below 2^32 differ already in their
+/// first token.
 fn token(h: u64, j: u64) -> Token {
     if j == 0 {
         return h as Token;
@@ -120,7 +123,7 @@ fn replay(requests: &[Request], setting: Setting) -> Outcome {
     Outcome { hit_tokens, evicted_blocks, match_digest }
 }
 
-/// Serves one request; returns how many blocks matched.
+/// Serves one request; returns the number of blocks that matched.
 fn serve(cache: &mut Reference, tokens: &[Token], blocks: usize) -> usize {
     let found = cache.match_prefix(&[], tokens);
     let matched = found.blocks.len();
@@ -136,7 +139,8 @@ fn policy(name: &Value) -> Option<PolicyKind> {
     name.as_str()?.parse().ok()
 }
 
-/// Replays the golden runs that `wanted` selects and compares; returns how many there were.
+/// Replays the golden runs that `wanted` selects and compares the results; returns the number of
+/// runs.
 fn check(name: &str, unit: u64, runs: &[&Value], wanted: impl Fn(Setting) -> bool) -> usize {
     let Some(requests) = trace(name, unit) else {
         return 0;
@@ -189,7 +193,7 @@ fn check_taubench(wanted: impl Fn(Setting) -> bool) -> usize {
 
 #[test]
 fn adversarial_traces_at_every_block_size_and_policy() {
-    // Blocks of one token take the most steps; three policies represent all there.
+    // Blocks of one token take the most time, so there only three policies are replayed.
     let three = [PolicyKind::Lru, PolicyKind::Lfu, PolicyKind::Mru];
     let first = |s: Setting| {
         let affordable = s.block_size > 1 || three.contains(&s.policy);

@@ -1,4 +1,4 @@
-//! `radixkv region` and `radixkv top --region`, as they are run.
+//! Runs the commands `radixkv region` and `radixkv top --region`.
 
 use std::{
     fs,
@@ -14,7 +14,7 @@ use serde_json::Value;
 
 const BYTES: usize = 1024;
 
-/// A region's path, which goes with its file.
+/// The path of a region, whose file is removed on drop.
 struct Place(PathBuf);
 
 impl Place {
@@ -59,7 +59,7 @@ fn said(output: &Output) -> String {
     [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text)).concat()
 }
 
-/// Stores blocks in a namespace, and looks for as many that are not there.
+/// Stores blocks in a namespace, looks each of them up, and looks up as many that are absent.
 fn fill(path: &Path, name: &str, blocks: u8) -> Arc<DigestRegion> {
     let region = Arc::new(DigestRegion::open_or_create(path, &DigestLayout::new(BYTES, 64)).expect("opened"));
     let space = region.namespace(&Namespace::new(name, 16, BYTES).model("a model").dtype("bf16")).expect("opened");
@@ -75,7 +75,7 @@ fn fill(path: &Path, name: &str, blocks: u8) -> Arc<DigestRegion> {
     region
 }
 
-/// What holds a region open until it is killed; nothing in the program that starts it.
+/// Run as a child process, it holds a region open until it is killed; otherwise it does nothing.
 #[test]
 fn holder() {
     let Some(path) = std::env::var_os("RADIXKV_HELD_REGION") else { return };
@@ -87,6 +87,7 @@ fn holder() {
     thread::sleep(Duration::from_secs(20));
 }
 
+// Holds: RG19.
 #[test]
 fn a_region_is_created_inspected_and_removed() {
     let place = Place::new("created");
@@ -119,6 +120,7 @@ fn a_region_is_created_inspected_and_removed() {
     assert!(place.run("remove").status.success() && !place.0.exists());
 }
 
+// Holds: RG19.
 #[test]
 fn dead_owners_are_seen_and_what_they_held_is_recovered() {
     let place = Place::new("dead");
@@ -137,7 +139,7 @@ fn dead_owners_are_seen_and_what_they_held_is_recovered() {
     let census = place.inspect();
     assert_eq!((&census["dead_processes"], &census["processes"][0]["state"]), (&1.into(), &"dead".into()));
     assert_eq!((&census["processes"][0]["blocks"], &census["processes"][0]["in_flight"]), (&3.into(), &1.into()));
-    // Looking changed nothing; trimming recovers.
+    // Inspecting changed nothing; trimming recovers the blocks.
     let trimmed = place.run("trim --older-than 1h");
     assert_eq!(said(&trimmed), "removed 0 blocks, 3 are left\n");
     let census = place.inspect();
@@ -148,6 +150,7 @@ fn dead_owners_are_seen_and_what_they_held_is_recovered() {
     assert!(place.run("remove").status.success());
 }
 
+// Holds: RG19.
 #[test]
 fn blocks_are_trimmed_and_damage_is_found() {
     let place = Place::new("trimmed");
@@ -169,6 +172,7 @@ fn blocks_are_trimmed_and_damage_is_found() {
     assert_eq!(said(&place.run("trim --older-than 0s")), "removed 5 blocks, 0 are left\n");
 }
 
+// Holds: RG19.
 #[test]
 fn what_is_no_region_is_refused_and_left() {
     let place = Place::new("none");

@@ -1,4 +1,4 @@
-//! The command `radixkv replay`: what it accepts, what it refuses with which message, and what it prints.
+//! The command `radixkv replay`: what it accepts, its error messages, and its output.
 #![cfg(feature = "cli")]
 
 #[path = "replay_cli/bounds.rs"]
@@ -74,7 +74,7 @@ fn json(trace: Option<&Path>, options: &[&str]) -> Value {
     serde_json::from_slice(&output.stdout).expect("one JSON object")
 }
 
-/// The command in a shell that first sets a limit or redirects a stream.
+/// Runs the command in a shell that first sets a limit or redirects a stream.
 #[cfg(unix)]
 fn run_in_shell(preparation: &str, redirection: &str, trace: &Path, options: &[&str]) -> Output {
     let script = format!("{preparation} exec \"$@\" {redirection}");
@@ -83,7 +83,7 @@ fn run_in_shell(preparation: &str, redirection: &str, trace: &Path, options: &[&
     shell.output().expect("a shell")
 }
 
-/// The messages of a run, which ended by itself and not by a signal or a panic.
+/// The messages of a run, which must not have ended by a signal or a panic.
 fn said(output: &Output) -> String {
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(matches!(output.status.code(), Some(0..=2)), "{}: {said}", output.status);
@@ -149,7 +149,7 @@ fn the_report_has_the_keys_of_the_oracle_and_more() {
         let keys: Vec<&String> = report[operation].as_object().expect("percentiles").keys().collect();
         assert_eq!(keys, ["p50", "p99", "p999"]);
     }
-    // Served in the order of time: 4 blocks, then 4 of the same, then 2 of them.
+    // Served in the order of time: the first inserts 4 blocks, the second hits all 4, the third 2.
     assert_eq!(report["hit_tokens"], 96);
     assert_eq!(report["hit_tokens_capped"], 80);
     assert_eq!((&report["inserted_blocks"], &report["final_blocks"]), (&4.into(), &4.into()));
@@ -191,7 +191,7 @@ fn requests_are_written_in_replay_order() {
     json(Some(&path), &[&in_time[..], &[csv.to_str().expect("a name")]].concat());
     let written = fs::read_to_string(&csv).expect("the file");
     let waits: Vec<_> = written.lines().skip(1).map(|line| line.rsplit(',').next().expect("a field")).collect();
-    // Two seconds of prefill and one of decode, while the second arrives after two.
+    // The first takes two seconds of prefill and one of decode; the second arrives after two.
     assert_eq!(waits[..2], ["0", "1"], "{written}");
 }
 
@@ -214,6 +214,7 @@ fn the_naive_cache_hits_nothing() {
     }
 }
 
+// Holds: RP7.
 #[test]
 fn malformed_rows_are_named_by_file_line_and_field() {
     let scratch = Scratch::new("rows");
@@ -285,6 +286,7 @@ fn impossible_options_are_refused() {
     }
 }
 
+// Holds: RP2.
 #[test]
 fn the_built_in_workload_is_the_same_every_time_and_as_predicted() {
     let fingerprint = |report: &Value| -> Vec<(String, String)> {
@@ -301,7 +303,8 @@ fn the_built_in_workload_is_the_same_every_time_and_as_predicted() {
     }
 }
 
-/// Four requests of two blocks of 16 tokens that generate two tokens each; the last is the first again.
+/// Four requests with two blocks of 16 tokens each that generate two tokens; the last repeats the
+/// first.
 fn returning(priorities: [&str; 4]) -> String {
     let ids = ["[1, 2]", "[3, 4]", "[5, 6]", "[1, 2]"];
     let row = |(at, (ids, priority))| {
@@ -313,12 +316,13 @@ fn returning(priorities: [&str; 4]) -> String {
 
 const SMALL: [&str; 4] = ["--unit", "16", "--capacity", "4"];
 
+// Holds: RP9.
 #[test]
 fn priorities_come_from_the_field_that_is_named() {
     let scratch = Scratch::new("priorities");
     let trace = scratch.file("t.jsonl", returning(["90", "10", "50", "90"]));
     let hits = |options: &[&str]| json(Some(&trace), &[&SMALL[..], options].concat())["hit_tokens"].clone();
-    // The third request evicts the first one's blocks, or those of the lowest priority.
+    // The third request evicts the blocks of the first, or those with the lowest priority.
     assert_eq!(hits(&["--policy", "lru", "--priority-from", "slo"]), 0);
     assert_eq!(hits(&["--policy", "priority", "--priority-from", "slo"]), 32);
     assert_eq!(hits(&["--policy", "priority"]), 0, "without priorities");
@@ -348,6 +352,7 @@ fn what_is_no_priority_is_named_with_its_line() {
     assert!(complaint(None, &["--priority-from", "slo"]).contains("<TRACE>"));
 }
 
+// Holds: RP9.
 #[test]
 fn leases_are_held_for_as_many_steps_as_tokens_are_generated() {
     let scratch = Scratch::new("hold");
@@ -358,17 +363,19 @@ fn leases_are_held_for_as_many_steps_as_tokens_are_generated() {
         ["hit_tokens", "given_up_leases"].map(|key| report[key].as_u64().expect("a number"))
     };
     let hold = ["--hold", "--verify", "--checks", "1"];
-    // The first runs while the second and the third are served: they do not evict its blocks.
+    // The first runs while the second and the third are served, so they do not evict its blocks.
     let only_the_first = rows.replace("th\": 2", "th\": 0").replacen("th\": 0", "th\": 2", 1);
     assert_eq!(report(&only_the_first, "4", &hold), [32, 0]);
     assert_eq!(report(&only_the_first, "4", &[]), [0, 0]);
-    // All run: for the third the lease of the first is dropped, which would end first, and for the fourth the second's.
+    // All run: the third request drops the lease of the first, which would end first, and the
+    // fourth that of the second.
     assert_eq!(report(&rows, "4", &hold), [0, 2]);
     assert_eq!(report(&rows, "6", &hold), [32, 0]);
     let table = run(Some(&scratch.path("t.jsonl")), &["--hold"]);
     assert!(String::from_utf8_lossy(&table.stdout).contains("held for output_length steps"), "{table:?}");
 }
 
+// Holds: AG3.
 #[test]
 fn held_leases_and_priorities_keep_their_blocks_on_many_threads() {
     let scratch = Scratch::new("held-threads");

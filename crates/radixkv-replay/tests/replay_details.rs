@@ -1,4 +1,4 @@
-//! What a replay is taken apart into: it adds up to the totals, and equals what is counted one by one.
+//! The breakdown of a replay adds up to the totals, and equals a count of single blocks.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -19,7 +19,7 @@ fn replayed(trace: &Trace, config: &ReplayConfig) -> (Replay, Details) {
     (replayed, details)
 }
 
-/// A hash of each block and everything before it.
+/// A hash of each block and all blocks before it.
 fn prefixes(tokens: &[u32], block_size: usize) -> Vec<u64> {
     let mut hash = DefaultHasher::new();
     let of = |block: &[u32]| {
@@ -29,7 +29,7 @@ fn prefixes(tokens: &[u32], block_size: usize) -> Vec<u64> {
     tokens.chunks_exact(block_size).map(of).collect()
 }
 
-/// Misses and evictions by a set of all prefixes that were inserted, block by block.
+/// Counts misses and evictions block by block, with a set of all prefixes that were inserted.
 fn counted_one_by_one(trace: &Trace, config: &ReplayConfig, replayed: &Replay) -> HashMap<&'static str, u64> {
     let (mut seen, mut found) = (HashSet::new(), HashMap::new());
     for (request, outcome) in trace.requests().iter().zip(&replayed.outcomes) {
@@ -51,6 +51,7 @@ fn counted_one_by_one(trace: &Trace, config: &ReplayConfig, replayed: &Replay) -
     found
 }
 
+// Holds: RP17.
 #[test]
 fn misses_equal_those_counted_one_by_one_and_add_up() {
     for class in [2, 6, 7, 8] {
@@ -72,6 +73,7 @@ fn misses_equal_those_counted_one_by_one_and_add_up() {
     }
 }
 
+// Holds: RP17.
 #[test]
 fn what_is_evicted_and_not_asked_for_again_is_what_the_cache_lacks_at_the_end() {
     let trace = CLASSES[8].trace(3);
@@ -114,6 +116,7 @@ fn service(text: &str) -> Service {
     text.parse().expect("a service")
 }
 
+// Holds: RP18.
 #[test]
 fn in_trace_time_a_prompt_that_is_being_computed_is_not_hit() {
     let trace = Trace::from_reader(PAIR.as_bytes(), "rows", Some(100)).expect("a trace");
@@ -126,11 +129,12 @@ fn in_trace_time_a_prompt_that_is_being_computed_is_not_hit() {
     assert_eq!(details.missed[1].tokens(MissReason::Computing), 100);
     assert_eq!(replayed.report.verify_errors, Some(0));
     let ends: Vec<f64> = replayed.times.iter().map(|times| times.end).collect();
-    // The third computes its last token alone.
+    // The third computes only its last token.
     assert_eq!(ends, [3.0, 2.5, 1.5 + 0.01 + 1.0]);
     assert_eq!(replayed.report.service.map(|served| served.peak_running), Some(3));
 }
 
+// Holds: RP18.
 #[test]
 fn in_trace_time_requests_wait_for_a_slot_and_for_blocks() {
     let trace = Trace::from_reader(PAIR.as_bytes(), "rows", Some(100)).expect("a trace");
@@ -139,16 +143,18 @@ fn in_trace_time_requests_wait_for_a_slot_and_for_blocks() {
         let replayed = replay(&trace, config, &|| {}).expect("a replay");
         replayed.times.iter().map(|times| times.queue_wait).collect::<Vec<f64>>()
     };
-    // One slot: 3 s, then 0.01 + 1 s.
+    // One slot: the first takes 3 s, the second 0.01 + 1 s.
     let slot = config.clone().capacity(Capacity::Blocks(40)).service(service("100,10,1"));
     let slots = waits(&slot);
     assert_eq!((slots[0], slots[1]), (0.0, 2.5));
     assert!((slots[2] - 2.51).abs() < 1e-9, "{slots:?}");
-    // Ten blocks for each of two prompts, and ten there are: the second waits until the first is inserted.
+    // Each of two prompts needs ten blocks, and there are ten: the second waits until the first is
+    // inserted.
     let room = config.capacity(Capacity::Blocks(10)).service(service("100,10,3"));
     assert_eq!(waits(&room), [0.0, 0.5, 0.0]);
 }
 
+// Holds: RP18.
 #[test]
 fn in_trace_time_leases_are_held_and_outputs_are_inserted_at_their_end() {
     let rows = r#"{"timestamp": 0, "input_tok_ids": [1, 2, 3, 4], "output_tok_ids": [5, 6, 7, 8]}
@@ -156,7 +162,7 @@ fn in_trace_time_leases_are_held_and_outputs_are_inserted_at_their_end() {
 {"timestamp": 7000, "input_tok_ids": [1, 2, 3, 4, 5, 6, 7, 8, 9]}"#;
     let trace = Trace::from_reader(rows.as_bytes(), "rows", None).expect("a trace");
     let config = ReplayConfig::default().block_size(2).capacity(Capacity::Blocks(16)).outputs(true).verify(true);
-    // Computed after 1 s, ended after 5.
+    // The first is computed after 1 s and ends after 5 s.
     let (replayed, _) = replayed(&trace, &config.service(service("4,1,8")));
     let hits: Vec<_> = replayed.outcomes.iter().map(|outcome| outcome.hit_blocks).collect();
     assert_eq!(hits, [Some(0), Some(2), Some(4)]);

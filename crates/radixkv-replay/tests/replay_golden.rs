@@ -1,8 +1,9 @@
-//! Replays equal the oracle's, an independent program: same hits, same evictions, same digest, for every policy and
-//! capacity that it was run with.
+//! Replays equal those of the oracle, an independent program: the same hits, evictions and digest
+//! for every policy and capacity that it was run with.
 //!
-//! The traces and the oracle's results are in `../shared`, beside the repository; without that folder these tests print
-//! that they are skipped. A debug build replays the small traces; the ignored tests replay the others in release builds:
+//! The traces and the oracle's results are in `../shared`, beside the repository; without that
+//! folder these tests print that they are skipped. A debug build replays the small traces; the
+//! ignored tests replay the others in release builds:
 //! `cargo test --release --test replay_golden -- --include-ignored`.
 
 use std::{
@@ -13,7 +14,7 @@ use std::{
 use radixkv_replay::{ReplayConfig, Trace, replay, replay::Capacity};
 use serde_json::Value;
 
-/// Policies and capacities at which Mooncake's synthetic trace is replayed in a debug build too.
+/// Policies and capacities at which a debug build also replays Mooncake's synthetic trace.
 const MOONCAKE_QUICK: &[(&str, u64)] = &[("lru", 13_321), ("slru", 133_211)];
 
 fn shared() -> Option<PathBuf> {
@@ -46,7 +47,7 @@ fn config(run: &Value) -> ReplayConfig {
         .outputs(run["outputs"].as_bool().expect("outputs"))
 }
 
-/// Replays as the oracle did and compares everything that it reported.
+/// Repeats a replay of the oracle and compares everything that the oracle reported.
 fn check(trace: &Trace, run: &Value) {
     let replayed = replay(trace, &config(run), &|| {}).unwrap_or_else(|error| panic!("{run}: {error}"));
     let report = serde_json::to_value(&replayed.report).expect("a report");
@@ -56,7 +57,8 @@ fn check(trace: &Trace, run: &Value) {
     }
 }
 
-/// Runs of golden.json under the rules of this cache: whole blocks, strict statistics, one of its policies.
+/// The runs of golden.json that follow the rules of this cache: whole blocks, strict statistics,
+/// one of its policies.
 fn comparable(trace: &Value) -> impl Iterator<Item = &Value> {
     let runs = trace["runs"].as_array().expect("runs");
     runs.iter().filter(|run| {
@@ -65,7 +67,7 @@ fn comparable(trace: &Value) -> impl Iterator<Item = &Value> {
     })
 }
 
-/// Replays the comparable runs of a trace that `wanted` selects, and returns how many there were.
+/// Replays the comparable runs of a trace that `wanted` selects, and returns their number.
 fn check_golden(shared: &Path, name: &str, wanted: impl Fn(&Value) -> bool) -> usize {
     let golden = golden(shared, "golden.json");
     let trace = open(shared, name);
@@ -84,16 +86,19 @@ fn check_adversarial(name: &str) {
     }
 }
 
+// Holds: EV1, RP1.
 #[test]
 fn adversarial_0_equals_the_oracle() {
     check_adversarial("adversarial_0");
 }
 
+// Holds: AG3.
 #[test]
 fn adversarial_1_equals_the_oracle() {
     check_adversarial("adversarial_1");
 }
 
+// Holds: RP1.
 #[test]
 fn taubench_equals_the_oracle() {
     let Some(shared) = shared() else { return };

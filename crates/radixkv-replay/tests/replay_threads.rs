@@ -1,5 +1,5 @@
-//! Threads that share one cache: in every interleaving the replay ends, the blocks of hits hold the tokens that were
-//! matched, and no block is lost.
+//! Several threads share one cache: in every interleaving the replay ends, the blocks of hits hold
+//! the matched tokens, and no block is lost.
 
 use radixkv::PolicyKind;
 use radixkv_replay::{
@@ -24,6 +24,7 @@ fn shared_by_four(class: Class, config: ReplayConfig) -> Report {
     report
 }
 
+// Holds: LE1.
 #[test]
 fn every_check_passes_under_every_policy() {
     for policy in PolicyKind::ALL.iter().copied() {
@@ -32,7 +33,8 @@ fn every_check_passes_under_every_policy() {
     }
 }
 
-/// The largest request alone takes nearly all blocks: leases of one thread keep another from its blocks.
+/// The largest request takes nearly all blocks, so leases of one thread prevent the reservations of
+/// another.
 #[test]
 fn a_cache_that_is_too_small_for_its_threads_still_serves_all() {
     let adversarial = class("adversarial");
@@ -42,7 +44,7 @@ fn a_cache_that_is_too_small_for_its_threads_still_serves_all() {
     assert_eq!(shared_by_four(adversarial, config).bypassed_requests, 0);
 }
 
-/// Of two threads that miss the same prefix one inserts it; the other one's blocks are duplicates.
+/// If two threads miss the same prefix, one inserts it; the blocks of the other are duplicates.
 #[test]
 fn a_cache_that_never_evicts_holds_the_working_set_in_any_interleaving() {
     for name in ["shared-system", "multi-turn", "adversarial"] {

@@ -1,7 +1,8 @@
 //! The points of a sweep equal the oracle's runs, and those of replays: hits, evictions, digest.
 //!
-//! The traces and the oracle's results are in `../shared`, beside the repository; without that folder the tests that need
-//! them print that they are skipped. The ignored test sweeps over all policies of the large traces: for release builds.
+//! The traces and the oracle's results are in `../shared`, beside the repository; without that
+//! folder the tests that need them print that they are skipped. The ignored test sweeps over all
+//! policies of the large traces: for release builds.
 
 use std::{
     fs,
@@ -45,7 +46,8 @@ fn sweep(trace: &Trace, config: &SweepConfig) -> Sweep {
     SweepPlan::new(trace, config).expect("a plan").run(&|| {}).expect("a sweep")
 }
 
-/// Compares every run under these rules with the point of its line and capacity; returns how many there were.
+/// Compares every run under these rules with the point of its line and capacity; returns the number
+/// of runs.
 fn check(runs: &[&Value], trace: &Trace, policies: &[PolicyKind], block_size: usize, outputs: bool) -> usize {
     let lines = policies.iter().map(|policy| policy.name()).chain(["apc", "apc-vllm", "belady"]);
     let lines: Vec<&str> = lines.collect();
@@ -98,6 +100,7 @@ fn check_golden(name: &str, policies: &[PolicyKind]) -> usize {
     prompts + outputs
 }
 
+// Holds: RP11.
 #[test]
 fn lines_equal_the_oracle_on_the_conversation() {
     check_golden("mooncake_conversation", &[PolicyKind::Lru]);
@@ -108,6 +111,7 @@ fn lines_equal_the_oracle_on_the_synthetic_trace() {
     check_golden("mooncake_synthetic", &[PolicyKind::Lru]);
 }
 
+// Holds: RP11.
 #[test]
 fn lines_and_policies_equal_the_oracle_on_taubench() {
     check_golden("taubench_airline_b16", &SIX);
@@ -132,6 +136,7 @@ fn check_adversarial(name: &str) {
     assert_eq!(compared, runs.len(), "points of {name} that were compared");
 }
 
+// Holds: RP11.
 #[test]
 fn lines_equal_the_oracle_on_adversarial_0() {
     check_adversarial("adversarial_0");
@@ -142,7 +147,9 @@ fn lines_equal_the_oracle_on_adversarial_1() {
     check_adversarial("adversarial_1");
 }
 
-/// One pass gives what replays give, at any block size, also where small caches bypass some requests.
+/// One pass has the same results as replays, at any block size, even if small caches bypass some
+/// requests.
+// Holds: RP11.
 #[test]
 fn one_pass_equals_a_replay_at_every_capacity() {
     for class in [&CLASSES[0], &CLASSES[3], &CLASSES[7], &CLASSES[10]] {
@@ -176,8 +183,9 @@ fn one_pass_equals_a_replay_at_every_capacity() {
     }
 }
 
-/// Policies are replayed with a token for each block, which changes no figure; where sequences part inside a block matters to
-/// `level` alone.
+/// Policies are replayed with one token per block, which changes no figure; only `level` depends on
+/// where sequences diverge inside a block.
+// Holds: RP11.
 #[test]
 fn every_policy_equals_a_replay_of_all_tokens() {
     let policies = [SIX.as_slice(), &[PolicyKind::Level, PolicyKind::Priority]].concat();

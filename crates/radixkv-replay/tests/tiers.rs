@@ -1,4 +1,4 @@
-//! Replays over a host tier: what is found where, which instance serves, what is refused.
+//! Replays over a host tier: where tokens are found, which instance serves, and which errors occur.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use radixkv_replay::{
     workload::CLASSES,
 };
 
-/// Rows of tokens, a second apart.
+/// A trace of requests with these tokens, one second apart.
 fn trace(rows: &[&[u32]]) -> Trace {
     let row =
         |(at, tokens): (usize, &&[u32])| format!("{{\"timestamp\": {}, \"input_tok_ids\": {tokens:?}}}\n", at * 1000);
@@ -26,7 +26,7 @@ fn run(trace: &Trace, config: &ReplayConfig) -> Replay {
     replay(trace, config, &|| {}).expect("a replay")
 }
 
-/// The tokens of each request that were found on the device, and in the host.
+/// For each request, the tokens that were found on the device and in the host.
 fn found(replayed: &Replay, block_size: usize) -> Vec<(usize, usize)> {
     let of = |outcome: &replay::Outcome| (outcome.device_tokens(block_size), outcome.host_tokens as usize);
     replayed.outcomes.iter().map(of).collect()
@@ -48,7 +48,7 @@ fn what_the_device_evicts_is_found_in_the_host() {
 #[test]
 fn a_smaller_host_block_is_hit_inside_a_device_block() {
     let tiers = Tiers::new(Capacity::Blocks(6)).host_block_size(1);
-    // The third request parts from the first one inside a block of the device.
+    // The third request diverges from the first inside a block of the device.
     let replayed = run(&trace(&[A, B, &[1, 2, 3, 9, 9, 9]]), &config(3, tiers));
     assert_eq!(found(&replayed, 2), [(0, 0), (0, 0), (0, 3)]);
     let last = &replayed.outcomes[2];
@@ -59,7 +59,7 @@ fn a_smaller_host_block_is_hit_inside_a_device_block() {
 fn a_larger_host_block_is_filled_from_all_of_its_blocks() {
     let shared = Tiers::new(Capacity::Blocks(3)).host_block_size(4).mode(TierMode::Shared);
     let replayed = run(&trace(&[&[1, 2, 3, 4, 5, 6, 7, 8], B, &[1, 2, 3, 4, 5, 6, 7, 8]]), &config(4, shared));
-    // B's three blocks took the place of the last three: the device has the first one still.
+    // B's three blocks replaced the last three: the device still has the first one.
     assert_eq!(found(&replayed, 2)[2], (2, 6));
 }
 
@@ -76,6 +76,7 @@ fn instances_find_what_others_left() {
     assert_eq!(found(&routed, 2), [(0, 0), (0, 0), (6, 0), (6, 0)]);
 }
 
+// Holds: HT4.
 #[test]
 fn the_device_finds_what_a_cache_alone_finds() {
     for class in CLASSES {
@@ -85,14 +86,15 @@ fn the_device_finds_what_a_cache_alone_finds() {
         let (alone, tiered) = (run(&trace, &alone).report, run(&trace, &tiered).report);
         let tiers = tiered.tiers.expect("tiers");
         assert_eq!(tiers.first_digest, alone.match_digest, "{}", class.name);
-        // Two exclusive tiers are one cache that is as large as both, for requests that fit the first one.
+        // Two exclusive tiers equal one cache with their total capacity, for requests that fit the
+        // first.
         let both = ReplayConfig::default().capacity(Capacity::Blocks(tiered.capacity + tiers.host_capacity));
         let both = run(&trace, &both.longest(tiered.capacity)).report;
         assert_eq!(tiered.match_digest, both.match_digest, "{}", class.name);
     }
 }
 
-/// The tokens of each request that were found in the remote tier.
+/// For each request, the tokens that were found in the remote tier.
 fn fetched(replayed: &Replay) -> Vec<u32> {
     replayed.outcomes.iter().map(|outcome| outcome.remote_tokens).collect()
 }
@@ -110,12 +112,12 @@ fn what_the_host_evicts_is_found_in_the_remote_tier() {
         let tiers = replayed.report.tiers.expect("tiers");
         let remote = tiers.remote.as_ref().expect("a remote tier");
         assert_eq!((replayed.report.hit_tokens, remote.remote_hit_tokens, tiers.host_hit_tokens), (6, 6, 0));
-        // A left the host for C, B for A, and C for A too where that stays in the host.
+        // Serving C evicted A from the host, serving A evicted B, and in the shared mode also C.
         let left = if mode == TierMode::Shared { 9 } else { 6 };
         assert_eq!((remote.remote_put_bytes, remote.remote_fetched_bytes), (left * 2000, 6000), "{mode:?}");
         let blocks = (remote.remote_peak_blocks, remote.remote_final_blocks, remote.remote_evicted_blocks);
         assert_eq!(blocks, (6, 6, left - 6), "{mode:?}");
-        // 6 kB to the host, and then to the device.
+        // 6 kB are copied to the host, and then to the device.
         assert_eq!((remote.fetch_seconds, tiers.onboard_seconds), (2.0 + 12.0, 14.0 + 1.0 + 6.0));
     }
 }
@@ -140,15 +142,16 @@ fn what_copies_cost_changes_no_hit_however_much_it_is() {
 fn a_remote_tier_keeps_to_its_capacity() {
     let tiers = Tiers::new(Capacity::Blocks(3)).remote_capacity(Capacity::Blocks(3));
     let replayed = run(&trace(&[A, B, C, A, B, A]), &config(3, tiers));
-    // B took A's place in it, and A came back from the host.
+    // B replaced A in the remote tier, and A was found in the host.
     assert_eq!((fetched(&replayed), found(&replayed, 2)[5]), (vec![0, 0, 0, 6, 6, 0], (0, 6)));
     let remote = replayed.report.tiers.and_then(|tiers| tiers.remote).expect("a remote tier");
     assert_eq!((remote.remote_capacity, remote.remote_peak_blocks), (3, 3));
 }
 
+// Holds: HT5.
 #[test]
 fn the_last_of_three_tiers_loses_nothing_where_it_has_room() {
-    // A few: unoptimized, hashing takes a second for each.
+    // Only some classes: without optimization, hashing takes a second for each.
     for class in CLASSES.iter().step_by(6) {
         let trace = class.trace(1);
         let tiers = Tiers::new(Capacity::Percent(20.0)).remote_capacity(Capacity::Percent(1000.0));
@@ -161,6 +164,7 @@ fn the_last_of_three_tiers_loses_nothing_where_it_has_room() {
     }
 }
 
+// Holds: HT5.
 #[test]
 fn a_small_remote_tier_changes_no_hit_from_run_to_run() {
     for class in CLASSES.iter().skip(2).step_by(6) {
@@ -174,6 +178,7 @@ fn a_small_remote_tier_changes_no_hit_from_run_to_run() {
     }
 }
 
+// Holds: HT6.
 #[test]
 fn a_tier_smaller_than_a_request_is_said_before_the_replay() {
     let trace = trace(&[A, &[1, 2, 3, 4, 5, 6, 7, 8]]);
@@ -209,7 +214,7 @@ fn what_does_not_go_together_is_refused() {
     assert!(matches!(refused(config(3, tiers).hold(true)), ReplayError::TiersExclude));
 }
 
-/// Tokens that a device and a host find of the first requests of a trace, one after another.
+/// The tokens that a device and a host hit for the first requests of a trace, served one by one.
 fn hits_over_tiers(trace: &Trace, requests: usize, mode: TierMode, eviction: Eviction) -> usize {
     const BLOCK: usize = 512;
     let cache = PrefixCache::builder(BLOCK, 1_024).eviction(eviction).build().expect("a cache");
@@ -228,7 +233,8 @@ fn hits_over_tiers(trace: &Trace, requests: usize, mode: TierMode, eviction: Evi
     hits
 }
 
-/// What the cache's own thread evicts ahead of need is in the host as what a request evicts is.
+/// Blocks that the background thread evicts ahead of need are stored in the host like all others.
+// Holds: HT11.
 #[test]
 fn the_background_thread_costs_no_hit_over_a_host_tier() {
     let shared = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/traces");

@@ -1,7 +1,9 @@
-//! A cache over an exclusive host tier equals the oracle's two tiers: same hits in both, request by request.
+//! A cache over an exclusive host tier equals the oracle's two tiers: the same hits in both,
+//! request by request.
 //!
-//! The traces and the oracle's results are in `../shared`, beside the repository; without that folder these tests print that
-//! they are skipped. A debug build replays the small trace; the ignored tests replay the others in release builds:
+//! The traces and the oracle's results are in `../shared`, beside the repository; without that
+//! folder these tests print that they are skipped. A debug build replays the small trace; the
+//! ignored tests replay the others in release builds:
 //! `cargo test --release -p radixkv-replay --test tiers_golden -- --include-ignored`.
 
 use std::{
@@ -36,7 +38,7 @@ fn replayed(trace: &Trace, capacity: Capacity, tiers: Tiers) -> (Report, TierRep
     (report, tiers)
 }
 
-/// Replays each of the oracle's pairs of tiers and compares everything that it reported.
+/// Repeats each of the oracle's replays with two tiers and compares everything that it reported.
 fn check_two_tiers(name: &str) {
     let Some(shared) = shared() else { return };
     let text = fs::read(shared.join("oracle/golden.json")).expect("the oracle's results");
@@ -56,6 +58,7 @@ fn check_two_tiers(name: &str) {
     }
 }
 
+// Holds: HT4.
 #[test]
 fn taubench_equals_the_oracle() {
     check_two_tiers("taubench_airline_b16");
@@ -73,9 +76,10 @@ fn mooncake_synthetic_equals_the_oracle() {
     check_two_tiers("mooncake_synthetic");
 }
 
-/// Four caches of 2 % over one host tier of 32 %, in turn, beside one cache of 40 %. Written through, a block is in the host once
-/// and at once, so the four find nearly what a cache of 32 % finds: uses on a device do not renew the host's order. Written
-/// back, a block is found by the cache that has it, and by no other until that cache evicts it.
+/// Four caches of 2 % share one host tier of 32 %, in turn, compared with one cache of 40 %. With
+/// write-through, a block is in the host once and at once, so the four hit nearly as much as a
+/// cache of 32 %: uses on a device do not refresh the host's order. With write-back, only the cache
+/// that has a block hits it, until that cache evicts it.
 #[test]
 #[ignore = "replays 145 million tokens four times: for release builds; run by ci/nightly.sh"]
 fn four_caches_over_one_tier_come_near_a_cache_as_large_as_all_of_them() {

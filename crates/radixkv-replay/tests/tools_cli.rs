@@ -1,4 +1,5 @@
-//! The commands `radixkv sweep`, `size`, `convert` and `explain`: what they accept, refuse and print.
+//! The commands `radixkv sweep`, `size`, `convert` and `explain`: what they accept, their error
+//! messages, and their output.
 #![cfg(feature = "cli")]
 
 #[path = "tools_cli/convert.rs"]
@@ -23,7 +24,7 @@ use std::{
 
 use serde_json::Value;
 
-/// A model of 327,680 bytes for each token.
+/// A model with 327,680 bytes of KV per token.
 const LLAMA: &str = r#"{"model_type": "llama", "hidden_size": 8192, "intermediate_size": 28672, "num_hidden_layers": 80,
     "num_attention_heads": 64, "num_key_value_heads": 8, "vocab_size": 128256, "torch_dtype": "bfloat16"}"#;
 
@@ -57,13 +58,13 @@ impl Drop for Scratch {
     }
 }
 
-/// The command where lines have this many columns.
+/// Runs the command with lines of this many columns.
 fn run_at(columns: usize, arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_radixkv"));
     command.env("COLUMNS", columns.to_string()).args(arguments).stdin(Stdio::null()).output().expect("the command runs")
 }
 
-/// What is printed where all goes well.
+/// The output of a run that succeeds.
 fn printed(arguments: &[&str]) -> String {
     let output = run_at(80, arguments);
     assert_eq!(output.status.code(), Some(0), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
@@ -83,7 +84,7 @@ fn complaint(arguments: &[&str]) -> String {
     said
 }
 
-/// The command with this on standard input.
+/// Runs the command with `text` on standard input.
 fn fed(arguments: &[&str], text: &str) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_radixkv"));
     command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -92,12 +93,14 @@ fn fed(arguments: &[&str], text: &str) -> Output {
     child.wait_with_output().expect("the command ends")
 }
 
-/// Columns of the longest line on a terminal, where each of the characters from the East that the tests have takes two.
+/// Width of the longest line on a terminal; each East Asian character in the tests takes two
+/// columns.
 fn widest(text: &str) -> usize {
     let columns = |line: &str| line.chars().map(|character| 1 + usize::from(character >= '\u{2e80}')).sum();
     text.lines().map(columns).max().unwrap_or(0)
 }
 
+// Holds: RP14.
 #[test]
 fn every_table_fits_its_screen() {
     let scratch = Scratch::new("tools-screen");

@@ -1,9 +1,11 @@
-//! Megabytes a second of saving and of opening and restoring a full cache, beside a file of the same bytes that is written and
-//! synchronised, or read into the same memory; and the same for the tree alone, in blocks a second.
+//! Megabytes a second of saving and of opening and restoring a full cache, beside a file of the
+//! same bytes that is written and synchronised, or read into the same memory; and the same for the
+//! tree alone, in blocks a second.
 //!
-//! `cargo bench -p radixkv-save --bench save -- FOLDER`: the folder says which disk; `MIB` says how many of them, 512 if it is not
-//! set. Before reads the system's page cache is emptied, where this process may do that: otherwise they are from memory, and the
-//! column says so. Three rounds of each, of which the median is shown, with the least and the most.
+//! `cargo bench -p radixkv-save --bench save -- FOLDER`: the folder says which disk; `MIB` says how
+//! many of them, 512 if it is not set. Before reads the system's page cache is emptied, where this
+//! process may do that: otherwise they are from memory, and the column says so. Three rounds of
+//! each, of which the median is shown, with the least and the most.
 
 use std::{
     env,

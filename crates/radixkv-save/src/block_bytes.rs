@@ -4,8 +4,9 @@ use radixkv::BlockId;
 
 /// The engine's KV memory: read while a cache is saved, written while it is restored.
 ///
-/// [`Save::to`](crate::Save::to) reads a block while a lease keeps it in place. [`Saved::restore`](crate::Saved::restore) writes a
-/// block while it is reserved: no other thread has it.
+/// [`Save::to`](crate::Save::to) reads a block while a lease keeps it in place.
+/// [`Saved::restore`](crate::Saved::restore) writes a block while it is reserved, so that no other
+/// thread uses it.
 ///
 /// # Examples
 ///
@@ -38,20 +39,24 @@ use radixkv::BlockId;
 /// }
 /// ```
 pub trait BlockBytes {
-    /// Bytes of a block: those of the layout, or 0 if the tree alone is saved and restored.
+    /// The number of bytes of a block: that of the layout, or 0 if only the tree is saved and
+    /// restored.
     fn block_bytes(&self) -> usize;
 
-    /// Copies a block out, into as many bytes. False if it cannot be had: it is left out, with all that follows it.
+    /// Copies a block into `bytes`, which has its length. Returns false if the block cannot be
+    /// read: it is left out, with all blocks that follow it.
     fn read(&mut self, block: BlockId, bytes: &mut [u8]) -> bool;
 
-    /// Copies a block in. False if it cannot be written: it is left out, with all that follows it.
+    /// Copies `bytes` into a block. Returns false if the block cannot be written: it is left out,
+    /// with all blocks that follow it.
     fn write(&mut self, block: BlockId, bytes: &[u8]) -> bool;
 }
 
 /// No bytes: saves and restores only the tree, for simulations and for engines that copy the bytes
 /// in another way.
 ///
-/// What is restored so is cached at once, and a match finds it: the bytes must be in place before other threads look.
+/// Restored blocks are cached at once, and a match finds them: the bytes must be in place before
+/// other threads match.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct TreeOnly;
 

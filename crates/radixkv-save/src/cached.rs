@@ -1,44 +1,46 @@
-//! What a cache holds at one moment, as runs that follow one another.
+//! The content of a cache at one moment, as runs that follow one another.
+//!
+//! [`Save`](crate::Save) takes it from a snapshot, and looks up the uses of the runs in the cache.
 
 use radixkv::{BlockId, CacheEvent, EventBatch, NamespaceName, PrefixCache, Token};
 
-/// No run has the block.
+/// Marks a block that is in no run.
 const NONE: u32 = u32::MAX;
 
 /// What was cached at the moment of a snapshot.
 #[derive(Debug)]
 pub(crate) struct Cached<'a> {
-    /// Namespaces, by number.
+    /// The namespaces; their indices are their numbers.
     pub(crate) namespaces: Vec<&'a NamespaceName>,
-    /// Runs, each after the one that it follows.
+    /// The runs, each after the one that it follows.
     pub(crate) runs: Vec<CachedBlocks<'a>>,
 }
 
-/// Blocks that follow one another.
+/// A run: consecutive blocks of one sequence.
 #[derive(Debug)]
 pub(crate) struct CachedBlocks<'a> {
     pub(crate) namespace: usize,
-    /// The run that has the block before the first of them.
+    /// The run with the block before the first one.
     pub(crate) parent: Option<usize>,
-    /// Tokens before them.
+    /// Number of tokens before the first block.
     pub(crate) start: usize,
-    /// Theirs; of bigrams, the one behind them too.
+    /// The tokens of the blocks; for bigrams, also the one after them.
     pub(crate) tokens: &'a [Token],
     pub(crate) blocks: &'a [BlockId],
-    /// As [`radixkv::CachedRun`] has it.
+    /// As in [`radixkv::CachedRun`].
     pub(crate) last_used: u64,
     pub(crate) uses: u64,
 }
 
 impl<'a> Cached<'a> {
-    /// The stores of a snapshot in the namespaces that `keep` keeps.
+    /// Collects the `Stored` events of a snapshot whose namespaces `keep` accepts.
     pub(crate) fn of(cache: &PrefixCache, snapshot: &'a EventBatch, keep: impl Fn(&NamespaceName) -> bool) -> Self {
         let mut cached = Self { namespaces: Vec::new(), runs: Vec::new() };
         let mut run_of = vec![NONE; cache.capacity_blocks()];
         let (mut last, mut is_kept) = (None, false);
         for event in snapshot.events() {
             let CacheEvent::Stored { namespace, parent, start, tokens, blocks, .. } = event else { continue };
-            // The stores of a namespace come together.
+            // The events of one namespace are adjacent.
             if last.replace(namespace) != Some(namespace) {
                 is_kept = keep(namespace);
                 cached.namespaces.extend(is_kept.then_some(namespace));
@@ -55,7 +57,8 @@ impl<'a> Cached<'a> {
         cached
     }
 
-    /// Asks when runs were used. What came or went since the snapshot is passed over.
+    /// Looks up when runs were last used, and how often. Runs that were inserted or removed since
+    /// the snapshot are skipped.
     fn note_uses(&mut self, cache: &PrefixCache, run_of: &[u32]) {
         let Self { namespaces, runs } = self;
         for (number, name) in namespaces.iter().enumerate() {

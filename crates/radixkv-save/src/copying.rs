@@ -1,4 +1,4 @@
-//! Copying blocks into a file, one after the other.
+//! Copying the bytes of blocks into the file of a save, one block after the other.
 
 use std::io::{self, Write};
 
@@ -8,12 +8,12 @@ use crate::block_bytes::BlockBytes;
 use crate::format::entry::Place;
 use crate::format::seal::{Part, Sealing};
 
-/// Where blocks' bytes go.
+/// Writes the bytes of blocks, encrypted if the layout says so.
 pub(crate) struct Blocks<W> {
     to: W,
     sealing: Sealing,
     sealed: Vec<u8>,
-    /// Blocks that were written.
+    /// Number of blocks that were written.
     pub(crate) count: u64,
 }
 
@@ -22,7 +22,7 @@ impl<W: Write> Blocks<W> {
         Self { to, sealing, sealed: Vec::new(), count: 0 }
     }
 
-    /// Writes a block.
+    /// Writes a block; returns its place in the file.
     pub(crate) fn put(&mut self, bytes: &[u8]) -> io::Result<Place> {
         let number = self.count;
         let bytes = if self.sealing.extra_bytes() == 0 {
@@ -56,7 +56,7 @@ impl<'a, B: BlockBytes + ?Sized, W: Write> Copying<'a, B, W> {
         Self { memory, blocks: Blocks::new(to, sealing), buffer }
     }
 
-    /// Copies a block; nothing if it cannot be had.
+    /// Copies a block; `None` if the engine's memory cannot read it.
     pub(crate) fn copy(&mut self, block: BlockId) -> io::Result<Option<Place>> {
         if !self.memory.read(block, &mut self.buffer) {
             return Ok(None);

@@ -1,27 +1,27 @@
-//! Why a cache is not saved, a save not opened, or not restored.
+//! Errors of saving, opening and restoring.
 
 use std::{fmt, io};
 
 use crate::format::VERSION;
 
-/// Why a cache was not saved. An older save in the folder is as it was.
+/// Why a cache was not saved. An older save in the folder is unchanged.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SaveError {
     /// The layout has another block size than the cache.
     #[error("the cache has blocks of {cache} tokens, the layout of {layout}")]
     BlockSize {
-        /// Tokens of the cache's blocks.
+        /// Tokens in a block of the cache.
         cache: usize,
-        /// Tokens of the layout's.
+        /// Tokens in a block of the layout.
         layout: usize,
     },
     /// The layout has other block bytes than the engine's memory.
     #[error("the memory has blocks of {memory} bytes, the layout of {layout}")]
     BlockBytes {
-        /// What the memory says.
+        /// Bytes of a block in the engine's memory.
         memory: usize,
-        /// Bytes of the layout's blocks.
+        /// Bytes of a block in the layout.
         layout: usize,
     },
     /// The layout has other blocks than the host tier.
@@ -29,7 +29,7 @@ pub enum SaveError {
     Tier {
         /// Tokens and bytes of the tier's blocks.
         tier: BlockShape,
-        /// Those of the layout's.
+        /// Tokens and bytes of the layout's blocks.
         layout: BlockShape,
     },
     /// Another save to the folder is running: wait for it, or use another folder.
@@ -43,7 +43,7 @@ pub enum SaveError {
     Io {
         /// A file, or the folder.
         place: String,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
 }
@@ -58,12 +58,12 @@ pub enum OpenError {
         /// The folder.
         place: String,
     },
-    /// The saved blocks have another meaning than the layout's: open another folder, or save again.
+    /// The saved blocks are described by another layout: open another folder, or save again.
     #[error("{place} has blocks of {field} {stored:?}, this layout has {asked:?}: open another folder, or save again")]
     OtherLayout {
         /// The save.
         place: String,
-        /// What differs.
+        /// The field that differs.
         field: String,
         /// The save's value.
         stored: String,
@@ -96,7 +96,7 @@ pub enum OpenError {
     Damaged {
         /// The save.
         place: String,
-        /// Which part.
+        /// The damaged part.
         part: &'static str,
     },
     /// The system reported an error.
@@ -104,7 +104,7 @@ pub enum OpenError {
     Io {
         /// The save.
         place: String,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
 }
@@ -125,24 +125,24 @@ impl fmt::Display for BlockShape {
     }
 }
 
-/// Why nothing was restored. The cache, or the tier, is as it was.
+/// Why nothing was restored. The cache, or the tier, is unchanged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RestoreError {
     /// The cache has another block size than the save.
     #[error("the cache has blocks of {cache} tokens, the save of {saved}")]
     BlockSize {
-        /// Tokens of the cache's blocks.
+        /// Tokens in a block of the cache.
         cache: usize,
-        /// Tokens of the save's.
+        /// Tokens in a block of the save.
         saved: usize,
     },
     /// The memory has other block bytes than the save; 0 bytes mean only the tree.
     #[error("the memory has blocks of {memory} bytes, the save of {saved}")]
     BlockBytes {
-        /// What the memory says.
+        /// Bytes of a block in the engine's memory.
         memory: usize,
-        /// Bytes of the save's blocks.
+        /// Bytes of a block in the save.
         saved: usize,
     },
     /// The tier has other blocks than the save.
@@ -150,7 +150,7 @@ pub enum RestoreError {
     Tier {
         /// Tokens and bytes of the tier's blocks.
         tier: BlockShape,
-        /// Those of the save's.
+        /// Tokens and bytes of the save's blocks.
         saved: BlockShape,
     },
     /// The cache has an external pool: use [`restore_external`](crate::Saved::restore_external).

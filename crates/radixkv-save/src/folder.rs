@@ -1,4 +1,4 @@
-//! The folder of a save: replaced whole, or not at all.
+//! The folder of a save. A new save replaces the old one completely, or not at all.
 //!
 //! ```text
 //! FOLDER/save      the last save of a cache that was completed
@@ -7,8 +7,9 @@
 //! FOLDER/lock      held while a save is written; the system lets go of it when the process ends, however it ends
 //! ```
 //!
-//! The new file is synchronised with the disk before it gets its name, and the folder after that: a process that is killed and a
-//! machine that loses power leave the old save or the new one. Who reads the old one meanwhile goes on reading it.
+//! The new file is synchronised with the disk before it gets its name, and the folder after that:
+//! if a process is killed or a machine loses power, the folder has the old save or the new one. A
+//! process that reads the old save meanwhile continues to read it.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -24,7 +25,7 @@ use rustix::{
 
 use crate::error::SaveError;
 
-/// A folder that this process alone saves to, and the file that is being written.
+/// A folder that only this process may save to, and the file that it is writing.
 #[derive(Debug)]
 pub(crate) struct Unfinished {
     folder: PathBuf,
@@ -40,10 +41,11 @@ pub(crate) const CACHE: &str = "save";
 pub(crate) const HOST: &str = "host";
 
 impl Unfinished {
-    /// Makes the folder if it is not there, and an empty file in it, which is to have this name.
+    /// Locks the folder, which it creates if it does not exist, and creates an empty file in it for
+    /// the save of this name.
     pub(crate) fn new(folder: &Path, name: &'static str) -> Result<Self, SaveError> {
         let io = |error| SaveError::io(folder.display(), error);
-        // The process may go to another folder meanwhile.
+        // The process may change its working directory meanwhile.
         let folder = std::path::absolute(folder).map_err(io)?;
         make(&folder).map_err(io)?;
         let lock = lock(&folder)?;
@@ -52,7 +54,7 @@ impl Unfinished {
         Ok(Self { folder, name, file, lock, is_published: false })
     }
 
-    /// Makes the file the folder's save.
+    /// Makes the file the folder's save of its name, once it is on the disk.
     pub(crate) fn publish(mut self) -> io::Result<()> {
         self.file.sync_all()?;
         fs::rename(unfinished_in(&self.folder, self.name), self.folder.join(self.name))?;
@@ -60,14 +62,15 @@ impl Unfinished {
         File::open(&self.folder)?.sync_all()
     }
 
-    /// The error of writing the file.
+    /// Converts an error of writing the file.
     pub(crate) fn error(folder: &Path, name: &str, error: io::Error) -> SaveError {
         SaveError::io(unfinished_in(folder, name).display(), error)
     }
 }
 
 impl Drop for Unfinished {
-    /// The lock is given up here: a process that was forked at this moment has the file too, until it runs its own program.
+    /// Unlocks explicitly, because closing the file may not: a process that was forked at this
+    /// moment also has the file open, until it executes its own program.
     fn drop(&mut self) {
         if !self.is_published {
             let _ = fs::remove_file(unfinished_in(&self.folder, self.name));
@@ -76,7 +79,8 @@ impl Drop for Unfinished {
     }
 }
 
-/// Makes a file where none may be: what a save left that failed is removed, and so is a link to another file.
+/// Creates a file at a path where none may be. Removes what a failed save left there, or a link to
+/// another file.
 fn create(path: &Path) -> io::Result<File> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -84,14 +88,15 @@ fn create(path: &Path) -> io::Result<File> {
     }
 }
 
-/// To open what is no file, such as a pipe, without waiting for its other end. Changes nothing for a file.
+/// Options to open something other than a regular file, such as a pipe, without waiting for its
+/// other end. They change nothing for a regular file.
 pub(crate) fn options() -> OpenOptions {
     let mut options = OpenOptions::new();
     options.custom_flags(OFlags::NONBLOCK.bits() as i32);
     options
 }
 
-/// Makes a folder that is not there, with a name that is on the disk.
+/// Creates a folder if it does not exist, and synchronises its name with the disk.
 fn make(folder: &Path) -> io::Result<()> {
     if folder.is_dir() {
         return Ok(());
@@ -107,7 +112,7 @@ fn unfinished_in(folder: &Path, name: &str) -> PathBuf {
 fn lock(folder: &Path) -> Result<File, SaveError> {
     let path = folder.join("lock");
     let io = |error| SaveError::io(path.display(), error);
-    // No file is made where a link leads to.
+    // If the path is a link, no file is created at its target.
     let flags = OFlags::NONBLOCK.union(OFlags::NOFOLLOW).bits() as i32;
     let lock = options().custom_flags(flags).create(true).truncate(false).write(true).open(&path).map_err(io)?;
     match flock(&lock, FlockOperation::NonBlockingLockExclusive) {

@@ -1,4 +1,4 @@
-//! Saving a host tier while it works.
+//! Saving a host tier while other threads use it.
 
 use std::{
     fmt,
@@ -21,11 +21,12 @@ use crate::format::record::Records;
 use crate::format::seal::Sealing;
 use crate::save::{CHUNK_BYTES, finish, number_of, since_1970};
 
-/// Blocks that are pinned at once while they are written.
+/// The maximum number of blocks that are pinned at once while they are written.
 const PINNED: usize = 16;
 
-/// Saves a host tier to a folder: its blocks with their tokens and namespaces, in the order of their last uses. Beside the
-/// [`Save`](crate::Save) of a cache over it, so that both tiers start warm.
+/// Saves a host tier to a folder: its blocks with their tokens and namespaces, in the order of
+/// their last uses. Use it beside the [`Save`](crate::Save) of a cache over the tier, so that both
+/// start warm.
 ///
 /// # Examples
 ///
@@ -57,12 +58,12 @@ pub struct HostSave<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct HostSaveReport {
-    /// Blocks that are in the save.
+    /// Number of blocks in the save.
     pub blocks: usize,
-    /// Bytes of the file.
+    /// Size of the file in bytes.
     pub bytes: u64,
-    /// Blocks that the tier held when the save began and that were removed, or whose namespace was cleared, before
-    /// they were copied.
+    /// Number of blocks that the tier held when the save began, but that were removed, or whose
+    /// namespace was cleared, before they were copied.
     pub gone_blocks: usize,
 }
 
@@ -92,17 +93,20 @@ impl<'a> HostSave<'a> {
     /// Writes the tier's content, and replaces an older save of a tier in the folder once all of it
     /// is on the disk.
     ///
-    /// The tier may work meanwhile. What is saved was held at one moment, that of the call: blocks that leave before they are copied
-    /// are left out, and so are the rest of a namespace that is cleared meanwhile. The tier's lock is held for as long as the tokens
-    /// of all that is cached are copied, and then for moments. A few blocks at a time are pinned while they are written. No use is counted, and the order of uses stays; but what
-    /// other threads use meanwhile counts as older than what the save has still before it.
+    /// Other threads may use the tier meanwhile. The save has what the tier held at the moment of
+    /// the call, except blocks that are removed before they are copied, and the remaining blocks of
+    /// a namespace that is cleared meanwhile. The tier's lock is held while the tokens of
+    /// everything cached are copied, and later for moments. A few blocks at a time are pinned while
+    /// they are written. No lookup is counted, and the order of uses is kept; but blocks that other
+    /// threads use meanwhile count as older than those that are copied after that use.
     ///
-    /// A tier without bytes is saved without them: what it knows. Of a time to live ([`HostTier::set_time_to_live`]) nothing is saved: what is
-    /// restored begins anew. What remote tiers have is theirs.
+    /// A tier without bytes is saved without them: only its tokens and namespaces. Times to live
+    /// ([`HostTier::set_time_to_live`]) are not saved: they begin again when blocks are restored.
+    /// Blocks of remote tiers are not saved.
     ///
     /// # Errors
     ///
-    /// [`SaveError`]. The folder's old save is as it was.
+    /// [`SaveError`]. The folder's old save is unchanged.
     pub fn to(&self, folder: impl AsRef<Path>) -> Result<HostSaveReport, SaveError> {
         let folder = folder.as_ref();
         let tier = shape_of_tier(self.tier);
@@ -142,7 +146,8 @@ impl<'a> HostSave<'a> {
     }
 }
 
-/// Copies those of the blocks that are there still, the last ones first; how many are not.
+/// Copies the blocks that the tier still holds, the last ones first. Returns how many it no longer
+/// holds.
 fn copy(
     snapshot: &HostSnapshot,
     of: &HeldBlocks,
@@ -173,7 +178,7 @@ fn copy(
     Ok(gone)
 }
 
-/// Writes namespaces, the pieces that blocks need, and the blocks.
+/// Writes the records of namespaces, of the pieces that the blocks need, and of the blocks.
 fn write_records(snapshot: &HostSnapshot, held: Vec<SavedHeld>, records: &mut Records<impl Write>) -> io::Result<()> {
     let mut is_needed = vec![false; snapshot.pieces().len()];
     for saved in &held {

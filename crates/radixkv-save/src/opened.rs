@@ -1,4 +1,5 @@
-//! A save's file: what its header and its trailer say, its records, and the blocks' bytes.
+//! The file of a save: opening it verifies the header and the trailer and reads the records; blocks
+//! are read later, when they are restored.
 
 use std::{
     fs::File,
@@ -16,11 +17,11 @@ use crate::format::record;
 use crate::format::seal::{Part, Sealing};
 use crate::format::trailer::{self, Trailer};
 
-/// A file that was opened, of which nothing but records and blocks is left to be verified.
+/// An opened file: header and trailer are verified, records and blocks are not.
 pub(crate) struct Opened {
     pub(crate) blocks: BlockFile,
     pub(crate) trailer: Trailer,
-    /// Any bytes.
+    /// Not verified: they may be any bytes.
     pub(crate) records: Vec<u8>,
 }
 
@@ -29,12 +30,13 @@ pub(crate) struct BlockFile {
     file: File,
     header: Header,
     sealing: Sealing,
-    /// Blocks whose bytes the file has.
+    /// Number of blocks whose bytes the file has.
     count: u64,
 }
 
 impl Opened {
-    /// Opens the folder's file of this name, and reads its records, into memory in proportion to the file.
+    /// Opens the folder's file of this name and reads its records into memory, in proportion to the
+    /// file.
     pub(crate) fn open(folder: &Path, name: &str, magic: &Magic, layout: &Layout) -> Result<Self, OpenError> {
         let path = folder.join(name);
         let place = || path.display().to_string();
@@ -77,7 +79,7 @@ impl BlockFile {
         &self.sealing
     }
 
-    /// Reads a block; whether it is the one that was saved.
+    /// Reads a block; returns whether it is the one that was saved.
     pub(crate) fn read(&self, place: Place, bytes: &mut [u8]) -> bool {
         if self.sealing.extra_bytes() == 0 {
             return self.read_stored(place, bytes);
@@ -91,7 +93,7 @@ impl BlockFile {
         is_right
     }
 
-    /// Reads a block as it is in the file; whether it fits its checksum.
+    /// Reads a block as it is in the file; returns whether it matches its checksum.
     fn read_stored(&self, place: Place, bytes: &mut [u8]) -> bool {
         let at = place.number.checked_mul(bytes.len() as u64).and_then(|at| at.checked_add(header::BYTES as u64));
         let read =

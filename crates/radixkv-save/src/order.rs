@@ -1,17 +1,20 @@
-//! The order in which runs are saved and restored: depth first, so that one buffer holds the tokens before each of them.
+//! The order in which runs are saved and restored: depth first, so that one buffer holds the tokens
+//! before each of them.
 //!
-//! Of the runs that follow one run, those that leave it last come first: what they write to the buffer stands behind the place
-//! where the next one leaves. Runs that leave at one place keep their order, by which a cache hangs one on another when they part
-//! inside a block.
+//! Among the runs that branch off from one run, those that branch off last come first: the tokens
+//! that they write into the buffer are behind the place where the next one branches off. Runs that
+//! branch off at one place keep their order. It decides which of them a cache attaches to which if
+//! they diverge inside a block.
 
-/// The runs' numbers in that order. `runs`: for each run the number of its parent, smaller than its own, and its start.
+/// Returns the numbers of the runs in that order. `runs` has, for each run, the number of its
+/// parent, which is smaller than its own, and its start.
 pub(crate) fn depth_first(runs: &[(Option<usize>, usize)]) -> Vec<usize> {
     let mut children = vec![Vec::new(); runs.len()];
     let mut open = Vec::new();
     for (run, &(parent, _)) in runs.iter().enumerate() {
         parent.map_or(&mut open, |parent| &mut children[parent]).push(run);
     }
-    // The last one is taken first.
+    // The last one is popped first.
     open.reverse();
     let mut order = Vec::with_capacity(runs.len());
     while let Some(run) = open.pop() {

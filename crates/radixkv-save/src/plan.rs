@@ -1,11 +1,13 @@
-//! Which blocks of a save are restored where not all of them fit: those of the sequences that were used last.
+//! Chooses the blocks of a save that are restored if not all of them fit: those of the sequences
+//! that were used last.
 
 use crate::saved::SavedTree;
 
-/// How many blocks of each run are restored, from its first one on.
+/// Returns, for each run, how many of its first blocks are restored if there is `room` for so many
+/// in all.
 ///
-/// A run is worth as much as the last of the sequences through it. Of runs that are worth the same those that come first in the
-/// save come first: so a run comes after those before it.
+/// A run is as recent as the most recently used sequence through it. Among equally recent runs,
+/// those that are first in the save are first, so that a run comes after those that it follows.
 pub(crate) fn plan(tree: &SavedTree, room: usize) -> Vec<usize> {
     let runs = &tree.runs;
     let mut last_used: Vec<u64> = runs.iter().map(|run| run.saved.last_used).collect();

@@ -1,7 +1,8 @@
-//! Inserting what was saved.
+//! Restoring a save into a cache ([`Saved::restore`]).
 //!
-//! First every sequence is inserted, depth first; then the uses are given again, in the order of the last ones: so the order of
-//! eviction does not depend on that of inserting. A lease on each run makes the second step short, and keeps the first one's work.
+//! First every sequence is inserted, depth first. Then the saved uses are counted again, the run
+//! with the oldest last use first, so that the order of eviction does not depend on the order of
+//! insertion. A lease on each run protects it until then, and saves the second step a lookup.
 
 use std::time::Duration;
 
@@ -17,27 +18,28 @@ use crate::plan::plan;
 use crate::save::since_1970;
 use crate::saved::{LinkedRun, Saved};
 
-/// Uses of a run that are given again at most: more of them tell no more about what is wanted often.
+/// The maximum number of uses that are counted again for a run: more of them would not tell better
+/// which runs are used often.
 const MAX_USES: u64 = 256;
 
 /// The result of restoring a cache. The numbers of blocks add up to what was saved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Restored {
-    /// Blocks that are cached now.
+    /// Number of restored blocks, which are cached now.
     pub blocks: usize,
-    /// Blocks whose tokens were already cached.
+    /// Number of blocks whose tokens were already cached.
     pub known_blocks: usize,
-    /// Blocks that were left out because no blocks were free: those of the least recently used
-    /// sequences.
+    /// Number of blocks that were left out because no blocks were free: those of the least recently
+    /// used sequences.
     pub no_room_blocks: usize,
-    /// Blocks that a quota or the engine's memory refused, and the blocks after them.
+    /// Number of blocks that a quota or the engine's memory refused, and of the blocks after them.
     pub refused_blocks: usize,
-    /// Blocks that were damaged or could not be read, and the blocks after them.
+    /// Number of blocks that were damaged or could not be read, and of the blocks after them.
     pub damaged_blocks: usize,
 }
 
-/// Where blocks come from.
+/// Where free blocks are taken from.
 pub(crate) enum Source<'a> {
     /// The cache's pool.
     Cache,
@@ -45,7 +47,7 @@ pub(crate) enum Source<'a> {
     Engine(&'a mut Vec<BlockId>),
 }
 
-/// Why a run, or its end, is not there.
+/// Why a run, or its end, was not restored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Cut {
     NoRoom,
@@ -53,7 +55,7 @@ enum Cut {
     Damaged,
 }
 
-/// A restoring in progress.
+/// The state of one restore.
 struct Restoring<'a, B: ?Sized> {
     saved: &'a Saved,
     cache: &'a PrefixCache,
@@ -62,16 +64,16 @@ struct Restoring<'a, B: ?Sized> {
     source: Source<'a>,
     namespaces: Vec<Namespace>,
     runs: Vec<RestoredRun>,
-    /// Of each namespace, the runs that are leased.
+    /// For each namespace, the runs that are leased.
     leased: Vec<Vec<usize>>,
     buffer: Vec<u8>,
     report: Restored,
 }
 
-/// What became of a run.
+/// The result for one run.
 #[derive(Debug, Default)]
 struct RestoredRun {
-    /// Blocks of it that are cached.
+    /// Number of its blocks that are cached.
     blocks: usize,
     /// Whether some of them were not cached before.
     is_new: bool,
@@ -123,7 +125,7 @@ impl<B: BlockBytes + ?Sized> Restoring<'_, B> {
                 tokens.extend(&run.saved.tokens);
                 self.insert(number, &tokens, take[number])
             } else {
-                // For the reason for which what is before it is not there.
+                // For the same reason as the missing end of the run before it.
                 run.parent.and_then(|parent| self.runs[parent].cut)
             };
             let no_room = || (take[number] < run.saved.blocks.len()).then_some(Cut::NoRoom);
@@ -131,7 +133,8 @@ impl<B: BlockBytes + ?Sized> Restoring<'_, B> {
         }
     }
 
-    /// Inserts the first blocks of a run, and why it inserts no more. `tokens`: the sequence up to the run's end.
+    /// Inserts the first `take` blocks of a run; returns why it inserts fewer. `tokens` is the
+    /// sequence up to the run's end.
     fn insert(&mut self, number: usize, tokens: &[Token], take: usize) -> Option<Cut> {
         if take == 0 {
             return None;
@@ -164,7 +167,7 @@ impl<B: BlockBytes + ?Sized> Restoring<'_, B> {
         cut
     }
 
-    /// A lease on what a run follows; nothing if that is cached no more.
+    /// A lease on the sequence before a run; `None` if that is no longer cached.
     fn lease_before(&self, run: &LinkedRun, tokens: &[Token]) -> Option<Lease> {
         let lease = run.parent.and_then(|parent| self.runs[parent].lease.as_ref());
         let at_its_end =
@@ -175,7 +178,7 @@ impl<B: BlockBytes + ?Sized> Restoring<'_, B> {
         })
     }
 
-    /// Blocks to be filled.
+    /// Reserves blocks to be filled, from the pool or from the engine's free ids.
     fn reserve(&mut self, run: &LinkedRun, count: usize) -> Result<Reservation, Cut> {
         let space = &self.namespaces[run.namespace];
         if let Source::Engine(free) = &mut self.source {
@@ -187,7 +190,8 @@ impl<B: BlockBytes + ?Sized> Restoring<'_, B> {
         }
         match self.session.reserve(BlockRequest::new(count).paid_by(space)) {
             Err(ReserveError::OverQuota { .. }) => {
-                // Its own leases count against the quota: they are not needed, only useful.
+                // The restore's own leases count against the quota: they are useful, but not
+                // needed.
                 for held in self.leased[run.namespace].drain(..) {
                     self.runs[held].lease = None;
                 }
@@ -198,7 +202,7 @@ impl<B: BlockBytes + ?Sized> Restoring<'_, B> {
         }
     }
 
-    /// Writes the run's first blocks; how many, and why no more.
+    /// Writes the bytes of the run's first blocks; returns how many, and why not all.
     fn fill(&mut self, run: &LinkedRun, blocks: &[BlockId]) -> (usize, Option<Cut>) {
         for (index, (&block, &place)) in blocks.iter().zip(&run.saved.blocks).enumerate() {
             if self.buffer.is_empty() {
@@ -214,7 +218,7 @@ impl<B: BlockBytes + ?Sized> Restoring<'_, B> {
         (blocks.len(), None)
     }
 
-    /// Gives the uses again, the oldest first, and the priorities.
+    /// Counts the uses again, the run with the oldest last use first, and sets the priorities.
     fn use_all(&mut self) {
         let runs = &self.saved.tree.runs;
         let mut order: Vec<usize> = (0..runs.len()).filter(|&number| self.runs[number].is_new).collect();
@@ -232,7 +236,7 @@ impl<B: BlockBytes + ?Sized> Restoring<'_, B> {
         }
     }
 
-    /// A lease on a run that was let go; nothing if it was evicted.
+    /// A new lease on a run whose lease was dropped; `None` if the run was evicted.
     fn lease_again(&self, number: usize) -> Option<Lease> {
         let runs = &self.saved.tree.runs;
         let end = self.end_of(number);
@@ -250,7 +254,7 @@ impl<B: BlockBytes + ?Sized> Restoring<'_, B> {
         (hit.len_tokens() == end).then(|| hit.into_lease())
     }
 
-    /// Tokens up to the end of what is cached of a run.
+    /// Number of tokens up to the end of the cached part of a run.
     fn end_of(&self, number: usize) -> usize {
         self.saved.tree.runs[number].saved.start + self.runs[number].blocks * self.cache.block_size()
     }
@@ -259,7 +263,7 @@ impl<B: BlockBytes + ?Sized> Restoring<'_, B> {
         extra_tokens(self.saved.tree.namespaces[run.namespace].keys).unwrap_or_default()
     }
 
-    /// Counts what is not there by its reason.
+    /// Counts the blocks that were not restored, by reason.
     fn report(self) -> Restored {
         let mut report = self.report;
         for (run, restored) in self.saved.tree.runs.iter().zip(&self.runs) {
@@ -271,14 +275,14 @@ impl<B: BlockBytes + ?Sized> Restoring<'_, B> {
                 None => {}
             }
         }
-        // Those of runs whose records are damaged.
+        // Blocks of runs whose records are damaged.
         let told: usize = self.saved.tree.runs.iter().map(|run| run.saved.blocks.len()).sum();
         report.damaged_blocks += self.saved.blocks().saturating_sub(told);
         report
     }
 }
 
-/// What is left of a priority, if it still counts.
+/// A saved priority with the time that it has left; `None` if it has expired.
 fn priority_at(saved: SavedPriority, now: Duration) -> Option<Priority> {
     let priority = Priority::new(saved.level);
     let Some(until) = saved.until.map(Duration::from_millis) else { return Some(priority) };

@@ -1,4 +1,8 @@
-//! Saving a cache while it works.
+//! Saving a cache while other threads use it.
+//!
+//! A snapshot lists the runs of one moment. Then each sequence is matched and leased, and those of
+//! its blocks that are still as in the snapshot are copied. A *witness* for each namespace shows
+//! whether it was cleared meanwhile.
 
 use std::{
     fmt,
@@ -24,7 +28,7 @@ use crate::format::seal::Sealing;
 use crate::format::trailer::Trailer;
 use crate::order::depth_first;
 
-/// Bytes that go to the file at once.
+/// Size of the file's write buffer.
 pub(crate) const CHUNK_BYTES: usize = 1 << 20;
 
 type PriorityOf<'a> = Box<dyn Fn(&NamespaceName, &[Token]) -> Option<Priority> + 'a>;
@@ -59,15 +63,15 @@ pub struct Save<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct SaveReport {
-    /// Blocks that are in the save.
+    /// Number of blocks in the save.
     pub blocks: usize,
-    /// Runs that are in the save.
+    /// Number of runs in the save.
     pub runs: usize,
-    /// Bytes of the file.
+    /// Size of the file in bytes.
     pub bytes: u64,
-    /// Blocks that were evicted before they were copied.
+    /// Number of blocks that were evicted before they were copied.
     pub evicted_blocks: usize,
-    /// Blocks that the engine's memory could not read, and the blocks after them.
+    /// Number of blocks that the engine's memory could not read, and of the blocks after them.
     pub unreadable_blocks: usize,
 }
 
@@ -89,9 +93,9 @@ impl<'a> Save<'a> {
         Self { keep: Box::new(keep), ..self }
     }
 
-    /// Sets the priorities that prefixes get when they are restored: called with the whole sequence
-    /// of each cached run. A time to live begins now, and goes on while the engine is down.
-    /// Default: none.
+    /// Sets the priorities that prefixes get when they are restored: `of` is called with the whole
+    /// sequence of each cached run. A time to live counts from the save, also while the engine is
+    /// down. Default: none.
     ///
     /// A cache does not tell the priorities that it was given.
     #[must_use]
@@ -102,20 +106,22 @@ impl<'a> Save<'a> {
     /// Writes the cache's content, and replaces an older save in the folder once all of it is on
     /// the disk.
     ///
-    /// The cache may work meanwhile. What is saved was cached at one moment, that of the call; blocks that are evicted before they
-    /// are copied are left out, and counted; so are the rest of a namespace that is cleared while its blocks are copied, and blocks
-    /// that were evicted and came again. Each sequence is leased while its blocks are copied, and one block of each namespace from then
-    /// on: so long they are protected. Their uses and their age do not change.
+    /// Other threads may use the cache meanwhile. The save has what was cached at the moment of the
+    /// call. Blocks that are evicted before they are copied are left out and counted. So are blocks
+    /// that were evicted and inserted again, and the remaining blocks of a namespace that is
+    /// cleared while its blocks are copied. Each sequence is leased while its blocks are copied,
+    /// and one block of each namespace until the save ends, which protects them for that time.
+    /// Their uses and their age do not change.
     ///
-    /// Needs room for the new save beside the old one, and memory for the cached tokens.
+    /// Needs disk space for the new save beside the old one, and memory for the cached tokens.
     ///
     /// # Errors
     ///
-    /// [`SaveError`]. The folder's old save is as it was.
+    /// [`SaveError`]. The folder's old save is unchanged.
     ///
     /// # Panics
     ///
-    /// If `memory` does; the folder's old save is as it was.
+    /// If `memory` does; the folder's old save is unchanged.
     pub fn to(
         &self,
         folder: impl AsRef<Path>,
@@ -166,27 +172,28 @@ impl<'a> Save<'a> {
     }
 }
 
-/// What was copied so far of each run.
+/// The state of one save: what has been copied of each run.
 struct Copies<'a> {
     save: &'a Save<'a>,
     cached: &'a Cached<'a>,
     saved_at: Duration,
     session: Session,
     spaces: Vec<Namespace>,
-    /// Of each namespace, what shows that it was not cleared since the first of its blocks was copied.
+    /// For each namespace, the witness that it was not cleared since its first block was copied.
     witnesses: Vec<Option<Witness>>,
     copied: Vec<Copied>,
-    /// Of each run, whether a run follows its last block.
+    /// For each run, whether a run follows its last block.
     is_continued: Vec<bool>,
 }
 
-/// A lease on a cached block, which no eviction ends, and a weak one, which ends with the namespace.
+/// Shows whether a namespace was cleared: a lease keeps a block of it from being evicted, and a
+/// weak lease on the same block can be upgraded only until the namespace is cleared.
 struct Witness {
     _held: Lease,
     weak: WeakLease,
 }
 
-/// The beginning of a run that was copied.
+/// The copied beginning of a run.
 #[derive(Debug, Clone, Default)]
 struct Copied {
     places: Vec<Place>,
@@ -212,7 +219,7 @@ impl<'a> Copies<'a> {
         Self { save, cached, saved_at, session: save.cache.session(), spaces, witnesses, copied, is_continued }
     }
 
-    /// Matches each sequence that no longer one continues, and copies what is cached of it.
+    /// Matches each sequence that no longer sequence continues, and copies its cached blocks.
     fn copy_all<B: BlockBytes + ?Sized, W: Write>(&mut self, copying: &mut Copying<'_, B, W>) -> io::Result<()> {
         let runs = &self.cached.runs;
         let places: Vec<_> = runs.iter().map(|run| (run.parent, run.start)).collect();
@@ -238,7 +245,8 @@ impl<'a> Copies<'a> {
         })
     }
 
-    /// Copies what is cached of the sequence that ends with a run, and was not copied with another one.
+    /// Copies the cached blocks of the sequence that ends with run `last`, except those that were
+    /// copied with another sequence.
     fn copy_sequence<B: BlockBytes + ?Sized, W: Write>(
         &mut self,
         last: usize,
@@ -248,7 +256,7 @@ impl<'a> Copies<'a> {
         let (runs, size) = (&self.cached.runs, self.save.cache.block_size());
         let Some(hit) = self.match_as_of_the_snapshot(last, tokens) else { return Ok(()) };
         let of_snapshot = hit.blocks().iter().zip(self.blocks_of(last)).take_while(|&(&now, then)| now == then).count();
-        // From the end of the sequence up to a run whose part of it was copied.
+        // From the end of the sequence back to a run whose part of it is copied already.
         let (mut path, mut end, mut next) = (Vec::new(), end_of(&runs[last], size), Some(last));
         while let Some(run) = next.filter(|&run| self.end_of_copy(run) < end) {
             path.push((run, end));
@@ -266,7 +274,7 @@ impl<'a> Copies<'a> {
                     }
                 }
             }
-            // What follows stays where it was cut.
+            // The run is cut here: nothing after it is copied.
             if self.end_of_copy(run) < end {
                 break;
             }
@@ -274,8 +282,8 @@ impl<'a> Copies<'a> {
         Ok(())
     }
 
-    /// Matches the sequence that ends with a run; nothing if its namespace was cleared since blocks of it were copied: what is cached
-    /// there now may be of other weights.
+    /// Matches the sequence that ends with run `last`. `None` if its namespace was cleared since
+    /// blocks of it were copied: blocks that are cached there now may belong to other weights.
     fn match_as_of_the_snapshot(&mut self, last: usize, tokens: &[Token]) -> Option<PrefixMatch> {
         let namespace = self.cached.runs[last].namespace;
         let (space, session) = (&self.spaces[namespace], &self.session);
@@ -288,12 +296,14 @@ impl<'a> Copies<'a> {
                 self.witnesses[namespace].insert(Witness { _held: held, weak })
             }
         };
-        // Matched before the witness is asked: so what was matched is of the same time.
+        // The match comes before the look at the witness: if the namespace is not cleared then, it
+        // was not cleared when the blocks were matched.
         let hit = session.match_prefix_untouched(space, tokens);
         match session.upgrade(&witness.weak) {
             Some(_) => Some(hit),
             None => {
-                // Nothing was cached there, and nothing copied: the next sequence may have a witness.
+                // Nothing was cached there, and nothing was copied: the next sequence may give a
+                // witness.
                 if witness.weak.len_tokens() == 0 {
                     self.witnesses[namespace] = None;
                 }
@@ -302,7 +312,7 @@ impl<'a> Copies<'a> {
         }
     }
 
-    /// The blocks of the sequence that ends with a run, as of the snapshot.
+    /// The blocks of the sequence that ends with run `last`, as of the snapshot.
     fn blocks_of(&self, last: usize) -> Vec<BlockId> {
         let (runs, size) = (&self.cached.runs, self.save.cache.block_size());
         let mut path: Vec<usize> = std::iter::successors(Some(last), |&run| runs[run].parent).collect();
@@ -314,12 +324,13 @@ impl<'a> Copies<'a> {
         })
     }
 
-    /// Tokens up to the end of what was copied of a run.
+    /// Number of tokens up to the end of the copied part of a run.
     fn end_of_copy(&self, run: usize) -> usize {
         self.cached.runs[run].start + self.copied[run].places.len() * self.save.cache.block_size()
     }
 
-    /// Blocks that were not copied because a block of their own run or before it could not be read.
+    /// Number of blocks that were not copied because a block of their own run or before it could
+    /// not be read.
     fn unreadable(&self) -> usize {
         let size = self.save.cache.block_size();
         let mut is_cut = vec![false; self.copied.len()];
@@ -336,7 +347,7 @@ impl<'a> Copies<'a> {
         unreadable
     }
 
-    /// Writes namespaces, and the runs that were copied; how many runs.
+    /// Writes the records of namespaces and of the copied runs; returns the number of runs.
     fn write_records(&self, records: &mut Records<impl Write>) -> io::Result<usize> {
         let names = self.cached.namespaces.iter().map(|name| records.write(SavedNamespace::of(name).write()));
         let namespaces = names.collect::<io::Result<Vec<_>>>()?;
@@ -368,12 +379,12 @@ fn end_of(run: &CachedBlocks<'_>, block_size: usize) -> usize {
     run.start + run.blocks.len() * block_size
 }
 
-/// A number that no other save has.
+/// A number that no other save has: from the time and the process id.
 pub(crate) fn number_of(saved_at: Duration) -> u64 {
     saved_at.as_nanos() as u64 ^ u64::from(std::process::id()) << 48
 }
 
-/// Writes the trailer behind the records; how many bytes the file has.
+/// Writes the trailer after the records; returns the size of the file in bytes.
 pub(crate) fn finish(
     records: Records<impl Write>,
     header: &header::Header,
@@ -390,7 +401,7 @@ pub(crate) fn finish(
     Ok(records_at + records_bytes + tail.len() as u64)
 }
 
-/// By the system's clock.
+/// The time since 1970, by the system's clock.
 pub(crate) fn since_1970() -> Duration {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! A save that was opened.
+//! An opened save of a cache.
 
 use std::{fmt, path::Path, time::SystemTime};
 
@@ -18,7 +18,7 @@ use crate::restore::{Restored, Source, restore};
 
 /// An opened save: its tree is in memory, and the blocks' bytes are read when it is restored.
 ///
-/// It stays what it is when the folder is saved to again.
+/// It does not change when the folder is saved to again.
 ///
 /// # Examples
 ///
@@ -50,11 +50,11 @@ pub struct Saved {
     block_size: usize,
 }
 
-/// What the records say, as far as they say what can be.
+/// The valid content of the records.
 #[derive(Debug, Default)]
 pub(crate) struct SavedTree {
     pub(crate) namespaces: Vec<SavedNamespace>,
-    /// Each after the one that it follows.
+    /// The runs, each after the one that it follows.
     pub(crate) runs: Vec<LinkedRun>,
 }
 
@@ -82,7 +82,8 @@ impl Saved {
     ///
     /// # Errors
     ///
-    /// [`OpenError`]: nothing is there, it has another layout or version, or it is damaged where nothing can be left out.
+    /// [`OpenError`], if there is no save, it has another layout, key or version, or its header or
+    /// trailer is damaged.
     pub fn open(folder: impl AsRef<Path>, layout: &Layout) -> Result<Self, OpenError> {
         let Opened { blocks, trailer, records } = Opened::open(folder.as_ref(), folder::CACHE, header::CACHE, layout)?;
         let tree = SavedTree::read(&records, blocks.sealing(), layout.block_size());
@@ -106,20 +107,22 @@ impl Saved {
 
     /// Restores the save into a cache, with the bytes of its blocks in `memory`.
     ///
-    /// Takes no more blocks than are free when it begins: if fewer are free than were saved, the sequences that were used last are
-    /// restored, and the others counted. Each block is verified before it is written. The order of the last uses is restored, and up
-    /// to 256 uses of each run; priorities that were saved are given again.
+    /// Takes no more blocks than are free when it begins: if fewer are free than were saved, the
+    /// sequences that were used last are restored, and the others are counted. Each block is
+    /// verified before it is written. The order of the last uses is restored, up to 256 uses of
+    /// each run are counted again, and saved priorities are set.
     ///
-    /// The cache may work meanwhile: other threads find a sequence as soon as it is inserted. Restored blocks are leased until this
-    /// returns, unless a quota forbids it. Quotas and other limits are those of the cache: set them before.
+    /// Other threads may use the cache meanwhile, and find a sequence as soon as it is inserted.
+    /// Restored blocks are leased until this returns, unless a quota does not allow it. Quotas and
+    /// other limits are those of the cache: set them before.
     ///
     /// # Errors
     ///
-    /// [`RestoreError`]; the cache is as it was.
+    /// [`RestoreError`]; the cache is unchanged.
     ///
     /// # Panics
     ///
-    /// If `memory` does; what was inserted before stays.
+    /// If `memory` does; what was inserted before stays cached.
     pub fn restore(
         &self,
         cache: &PrefixCache,
@@ -135,7 +138,8 @@ impl Saved {
     /// Restores the save into a cache with an external pool, as [`restore`](Self::restore) does,
     /// with block ids from the end of `free`.
     ///
-    /// Ids that are not cached in the end are in `free`, or come back by [`ExternalPool::take_evicted`](radixkv::ExternalPool::take_evicted).
+    /// Ids that are not cached in the end are still in `free`, or are returned by
+    /// [`ExternalPool::take_evicted`](radixkv::ExternalPool::take_evicted).
     ///
     /// # Errors
     ///
@@ -170,10 +174,11 @@ impl Saved {
 }
 
 impl SavedTree {
-    /// What records say that may be any bytes: runs that cannot be are left out, with all that follow them.
+    /// Reads records, which may be any bytes. Runs that are not valid are left out, with all runs
+    /// that follow them.
     fn read(bytes: &[u8], sealing: &Sealing, block_size: usize) -> Self {
         let mut tree = Self::default();
-        // The index of each record's namespace or run.
+        // For each record, the index of its namespace or run.
         let (mut namespaces, mut runs) = (Vec::new(), Vec::new());
         for content in records(bytes, sealing) {
             let (mut namespace, mut run) = (None, None);
@@ -191,7 +196,7 @@ impl SavedTree {
         tree
     }
 
-    /// Adds a run that can be; its index.
+    /// Adds a run if it is valid; returns its index.
     fn link(
         &mut self,
         saved: SavedRun,

@@ -1,4 +1,4 @@
-//! A save of a host tier that was opened, and restoring it.
+//! An opened save of a host tier, and restoring it.
 
 use std::{fmt, path::Path, time::SystemTime};
 
@@ -20,7 +20,7 @@ use crate::opened::{BlockFile, Opened};
 /// An opened save of a host tier: its tokens are in memory, and the blocks' bytes are read when it
 /// is restored.
 ///
-/// It stays what it is when the folder is saved to again.
+/// It does not change when the folder is saved to again.
 pub struct SavedHost {
     blocks: BlockFile,
     tree: SavedHostTree,
@@ -32,21 +32,22 @@ pub struct SavedHost {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct HostRestored {
-    /// Blocks that the tier holds now.
+    /// Number of restored blocks, which the tier holds now.
     pub blocks: usize,
-    /// Blocks that the tier had already, or whose namespace it keeps out.
+    /// Number of blocks that the tier already had, or whose namespace it keeps out.
     pub refused_blocks: usize,
-    /// Blocks that were left out because no blocks were free: the least recently used ones.
+    /// Number of blocks that were left out because no blocks were free: the least recently used
+    /// ones.
     pub no_room_blocks: usize,
-    /// Blocks that were damaged or could not be read.
+    /// Number of blocks that were damaged or could not be read.
     pub damaged_blocks: usize,
 }
 
-/// What the records say, as far as they say what can be.
+/// The valid content of the records; the numbers in it are indices into these lists.
 #[derive(Debug, Default)]
 struct SavedHostTree {
     namespaces: Vec<SavedNamespace>,
-    /// Each after the one in which its sequence begins; its numbers are places in these lists.
+    /// The pieces, each after the one in which its sequence begins.
     pieces: Vec<SavedPiece>,
     held: Vec<SavedHeld>,
 }
@@ -66,7 +67,8 @@ impl SavedHost {
     ///
     /// # Errors
     ///
-    /// [`OpenError`]: nothing is there, it has another layout or version, or it is damaged where nothing can be left out.
+    /// [`OpenError`], if there is no save, it has another layout, key or version, or its header or
+    /// trailer is damaged.
     pub fn open(folder: impl AsRef<Path>, layout: &Layout) -> Result<Self, OpenError> {
         let Opened { blocks, trailer, records } = Opened::open(folder.as_ref(), folder::HOST, header::HOST, layout)?;
         let tree = SavedHostTree::read(&records, blocks.sealing(), layout.block_size());
@@ -83,17 +85,18 @@ impl SavedHost {
         self.trailer.time()
     }
 
-    /// Restores the save into a tier, in the order of the last uses. `cache` is any cache, by which
-    /// namespaces get their names.
+    /// Restores the save into a tier, in the order of the last uses. `cache` may be any cache; it
+    /// makes the names of the namespaces.
     ///
-    /// Takes no more blocks than the tier's capacity has room for when it begins: if there is less, those that were used last are
-    /// restored, and the others counted. Each block is verified before a lookup can find it.
+    /// Takes no more blocks than the tier's capacity has room for when it begins: if there is less
+    /// room, the blocks that were used last are restored, and the others are counted. Each block is
+    /// verified before a lookup can find it.
     ///
-    /// Tiers and caches may work meanwhile.
+    /// Other threads may use the tier and the cache meanwhile.
     ///
     /// # Errors
     ///
-    /// [`RestoreError`]; the tier is as it was.
+    /// [`RestoreError`]; the tier is unchanged.
     pub fn restore(&self, tier: &HostTier, cache: &PrefixCache) -> Result<HostRestored, RestoreError> {
         let shape = shape_of_tier(tier);
         let saved = BlockShape { tokens: self.block_size, bytes: self.blocks.block_bytes() };
@@ -104,7 +107,8 @@ impl SavedHost {
         let all: usize = self.tree.held.iter().map(|held| held.blocks.len()).sum();
         let mut restored =
             HostRestored { damaged_blocks: self.blocks().saturating_sub(all), ..HostRestored::default() };
-        // The oldest ones are left out: of blocks that were used together the last ones.
+        // The least recently used blocks are left out; of blocks that were used together, the last
+        // ones.
         let mut too_many = all.saturating_sub(tier.capacity_blocks().saturating_sub(tier.cached_blocks()));
         for held in &self.tree.held {
             let left_out = held.blocks.len().min(too_many);
@@ -116,7 +120,7 @@ impl SavedHost {
         Ok(restored)
     }
 
-    /// Brings the first `count` of these blocks.
+    /// Restores the first `count` of these blocks.
     fn bring(
         &self,
         held: &SavedHeld,
@@ -149,10 +153,11 @@ impl SavedHost {
 }
 
 impl SavedHostTree {
-    /// What records say that may be any bytes: what cannot be is left out, with what needs it.
+    /// Reads records, which may be any bytes. Content that is not valid is left out, with
+    /// everything that needs it.
     fn read(bytes: &[u8], sealing: &Sealing, block_size: usize) -> Self {
         let mut tree = Self::default();
-        // The place of each record's namespace or piece.
+        // For each record, the index of its namespace or piece.
         let (mut namespaces, mut pieces) = (Vec::new(), Vec::new());
         for content in records(bytes, sealing) {
             let (mut namespace, mut piece) = (None, None);
@@ -171,7 +176,7 @@ impl SavedHostTree {
         tree
     }
 
-    /// Adds a piece that can be; its place.
+    /// Adds a piece if it is valid; returns its index.
     fn link(&mut self, saved: SavedPiece, namespaces: &[Option<usize>], pieces: &[Option<usize>]) -> Option<usize> {
         let namespace = (*namespaces.get(saved.namespace)?)?;
         let parent = match saved.parent {
@@ -192,7 +197,7 @@ impl SavedHostTree {
         Some(self.pieces.len() - 1)
     }
 
-    /// Adds blocks that can be.
+    /// Adds blocks if they are valid.
     fn hold(&mut self, saved: SavedHeld, pieces: &[Option<usize>], block_size: usize) {
         let Some(piece) = pieces.get(saved.piece).copied().flatten() else { return };
         let SavedPiece { namespace, start, ref tokens, .. } = self.pieces[piece];

@@ -8,6 +8,7 @@ use common::{BYTES, Memory, Mounted, contents, layout, names, serve};
 use radixkv::PrefixCache;
 use radixkv_save::{Save, SaveError, Saved};
 
+// Holds: SV5.
 #[test]
 fn a_full_disk_is_said_and_the_old_save_stays() {
     let Some(disk) = Mounted::new("size=512K") else { return };

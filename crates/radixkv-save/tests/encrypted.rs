@@ -40,6 +40,7 @@ fn restore(folder: &Path, layout: &Layout) -> Result<(Restored, usize), OpenErro
     Ok((restored, restored.blocks))
 }
 
+// Holds: RG20.
 #[test]
 fn an_encrypted_save_is_restored_with_its_key_alone() {
     let folder = tempfile::tempdir().unwrap();
@@ -61,6 +62,7 @@ fn an_encrypted_save_is_restored_with_its_key_alone() {
     assert!(matches!(refused, Err(OpenError::OtherLayout { .. })), "{refused:?}");
 }
 
+// Holds: RG20.
 #[test]
 fn no_token_name_or_byte_of_a_block_is_in_the_file() {
     /// Every block has the same text.
@@ -92,6 +94,7 @@ fn no_token_name_or_byte_of_a_block_is_in_the_file() {
     }
 }
 
+// Holds: RG20.
 #[test]
 fn what_was_changed_or_swapped_is_left_out() {
     let folder = tempfile::tempdir().unwrap();
@@ -120,6 +123,7 @@ fn what_was_changed_or_swapped_is_left_out() {
     }
 }
 
+// Holds: RG20.
 #[test]
 fn a_key_that_may_encrypt_no_more_saves_nothing_and_keeps_the_old_save() {
     let folder = tempfile::tempdir().unwrap();
@@ -131,6 +135,7 @@ fn a_key_that_may_encrypt_no_more_saves_nothing_and_keeps_the_old_save() {
     assert_eq!(restore(folder.path(), &with_key(1)).unwrap().1, blocks);
 }
 
+// Holds: RG20.
 #[test]
 fn an_encrypted_host_tier_is_restored() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,5 @@
-//! A host tier that was saved: restored as it was, in the same order of use; any bytes, a killed process and a full disk leave no wrong byte.
+//! A host tier that was saved: restored as it was, in the same order of use; any bytes, a killed
+//! process and a full disk leave no wrong byte.
 
 mod common;
 
@@ -42,7 +43,8 @@ fn bring(tier: &HostTier, name: &NamespaceName, tokens: &[Token], first: usize) 
     arrival.publish();
 }
 
-/// Brings and looks for random pieces of sequences, so that the index has holes, and blocks all ages.
+/// Brings and looks for random pieces of sequences, so that the index has holes, and blocks all
+/// ages.
 fn load(tier: &HostTier, random: &mut fastrand::Rng, steps: usize) {
     let names = names(&cache());
     for _ in 0..steps {
@@ -67,7 +69,8 @@ fn check(name: &NamespaceName, tokens: &[Token], tier: &HostTier, first: usize) 
     }
 }
 
-/// What a tier holds: each block by its namespace and all tokens up to its end, those used longest ago first; with all bytes compared.
+/// What a tier holds: each block by its namespace and all tokens up to its end, those used longest
+/// ago first; with all bytes compared.
 fn contents(tier: &HostTier) -> Vec<(NamespaceName, Vec<Token>)> {
     let (snapshot, mut all) = (tier.snapshot(), Vec::new());
     for held in snapshot.held() {
@@ -91,6 +94,7 @@ fn restored(folder: &Path, size: usize, blocks: usize) -> Result<(HostTier, Host
     Ok((tier, restored))
 }
 
+// Holds: HT29.
 #[test]
 fn random_tiers_come_back_equal_and_in_the_same_order() {
     for seed in 0..15 {
@@ -152,6 +156,7 @@ fn other_blocks_are_refused_with_both_values() {
     assert!(matches!(radixkv_save::Saved::open(folder.path(), &layout(2)), Err(OpenError::NotASave { .. })));
 }
 
+// Holds: HT29.
 #[test]
 fn every_changed_byte_is_refused_or_left_out() {
     let (first, folder, names) = (tier(2, 16), tempfile::tempdir().unwrap(), names(&cache()));
@@ -182,6 +187,7 @@ fn every_changed_byte_is_refused_or_left_out() {
     }
 }
 
+// Holds: HT29.
 #[test]
 fn no_sequence_is_put_together_from_before_and_after_a_clear() {
     let (name, tokens, layout) = (cache().default_namespace().name(), [1, 2, 3, 4], layout(1));
@@ -215,6 +221,7 @@ fn no_sequence_is_put_together_from_before_and_after_a_clear() {
     }
 }
 
+// Holds: HT29.
 #[test]
 fn what_is_saved_beside_four_threads_has_no_wrong_byte() {
     let (busy, folder, stop) = (tier(2, 200), tempfile::tempdir().unwrap(), AtomicBool::new(false));
@@ -287,6 +294,7 @@ fn kill_processes(rounds: usize) {
     }
 }
 
+// Holds: HT29.
 #[test]
 fn four_killed_processes_leave_whole_saves() {
     kill_processes(4);
@@ -298,6 +306,7 @@ fn fifty_killed_processes_leave_whole_saves() {
     kill_processes(50);
 }
 
+// Holds: HT29.
 #[test]
 fn a_full_disk_is_said_and_the_old_save_stays() {
     let Some(disk) = Mounted::new("size=512K") else { return };

@@ -1,4 +1,5 @@
-//! Saves of any bytes: refused, or restored without what is damaged. Never wrong bytes, a panic, or memory beyond the file's length.
+//! Saves of any bytes: refused, or restored without what is damaged. Never wrong bytes, a panic, or
+//! memory beyond the file's length.
 
 mod common;
 
@@ -33,6 +34,7 @@ fn open(folder: &Path, bytes: &[u8]) -> Result<(Restored, Contents), OpenError> 
     Ok((restored, found))
 }
 
+// Holds: SV6.
 #[test]
 fn every_changed_byte_is_refused_or_left_out() {
     let folder = tempfile::tempdir().unwrap();
@@ -60,6 +62,7 @@ fn every_changed_byte_is_refused_or_left_out() {
     assert!(refused > 300 && left_out > 300, "{refused} refused, {left_out} left out");
 }
 
+// Holds: SV6.
 #[test]
 fn every_cut_and_every_longer_file_is_refused() {
     let folder = tempfile::tempdir().unwrap();
@@ -75,6 +78,7 @@ fn every_cut_and_every_longer_file_is_refused() {
     assert!(matches!(open(folder.path(), &[0xA5; 20_000]), Err(OpenError::NotASave { .. })));
 }
 
+// Holds: SV7.
 #[test]
 fn another_version_names_itself() {
     let folder = tempfile::tempdir().unwrap();
@@ -89,7 +93,9 @@ fn another_version_names_itself() {
     }
 }
 
-/// Of two saves of one layout, each has the other's blocks: all checksums would fit, but for the saves they are of.
+/// Of two saves of one layout, each has the other's blocks: all checksums would fit, but for the
+/// saves they are of.
+// Holds: SV7.
 #[test]
 fn blocks_of_another_save_do_not_pass() {
     let folder = tempfile::tempdir().unwrap();

@@ -70,6 +70,7 @@ fn check_whole(folder: &Path, round: usize) {
     assert_eq!(cache.session().peek(&space, &all), BLOCKS, "of one generation");
 }
 
+// Holds: SV5.
 #[test]
 fn four_killed_processes_leave_whole_saves() {
     kill_processes(4);

@@ -27,6 +27,7 @@ fn restarted(cache: &PrefixCache, memory: &Memory, blocks: usize) -> (PrefixCach
     (again, fresh, restored)
 }
 
+// Holds: SV1.
 #[test]
 fn random_trees_of_many_namespaces_come_back_equal() {
     for seed in 0..40 {
@@ -44,7 +45,8 @@ fn random_trees_of_many_namespaces_come_back_equal() {
     }
 }
 
-/// A run as `walk` shows it: its place, its parent's whole sequence, its tokens, how many blocks it has.
+/// A run as `walk` shows it: its place, its parent's whole sequence, its tokens, how many blocks it
+/// has.
 type Seen = (usize, Option<Vec<Token>>, Vec<Token>, usize);
 
 /// The runs of each namespace, in an order that does not depend on what was cached first.
@@ -65,7 +67,8 @@ fn runs(cache: &PrefixCache) -> Vec<Vec<Seen>> {
     all
 }
 
-/// Evictions leave places behind that say nothing of what is cached; without them each run comes back as it was.
+/// Evictions leave places behind that say nothing of what is cached; without them each run comes
+/// back as it was.
 #[test]
 fn where_nothing_was_evicted_every_run_comes_back() {
     for seed in 0..10 {
@@ -91,7 +94,9 @@ fn order_of_eviction(cache: &PrefixCache) -> Vec<(String, Vec<Token>)> {
     }
 }
 
-/// Chats, in which each turn goes on where the last one ended, and prompts that are asked again whole.
+/// Chats, in which each turn goes on where the last one ended, and prompts that are asked again
+/// whole.
+// Holds: SV2.
 #[test]
 fn what_was_used_last_is_evicted_last() {
     for policy in [PolicyKind::Lru, PolicyKind::Lfu, PolicyKind::Mru] {
@@ -115,6 +120,7 @@ fn what_was_used_last_is_evicted_last() {
     }
 }
 
+// Holds: SV3.
 #[test]
 fn a_smaller_pool_keeps_what_was_used_last() {
     let (cache, memory) = (cache(2, 64), Memory::new(64));
@@ -136,6 +142,7 @@ fn a_smaller_pool_keeps_what_was_used_last() {
     }
 }
 
+// Holds: SV3.
 #[test]
 fn what_is_cached_is_neither_evicted_nor_stored_twice() {
     let (old, memory) = (cache(2, 8), Memory::new(8));
@@ -156,6 +163,7 @@ fn what_is_cached_is_neither_evicted_nor_stored_twice() {
     contents(&new, Some(&fresh), &names(&new));
 }
 
+// Holds: SV1.
 #[test]
 fn an_external_pool_takes_the_engines_ids() {
     let (old, memory) = (cache(2, 32), Memory::new(32));
@@ -174,6 +182,7 @@ fn an_external_pool_takes_the_engines_ids() {
     assert_eq!(new.external().expect("an external pool").take_evicted(&mut free), 0);
 }
 
+// Holds: SV3.
 #[test]
 fn quotas_hold_and_what_they_refuse_is_counted() {
     let (old, memory) = (cache(2, 64), Memory::new(64));
@@ -205,6 +214,7 @@ fn quotas_hold_and_what_they_refuse_is_counted() {
     }
 }
 
+// Holds: SV2.
 #[test]
 fn priorities_are_given_again_until_they_expire() {
     let (old, memory) = (cache(2, 16), Memory::new(16));
@@ -226,6 +236,7 @@ fn priorities_are_given_again_until_they_expire() {
     assert_eq!(order, [2, 3, 1, 0]);
 }
 
+// Holds: SV8.
 #[test]
 fn namespaces_that_may_not_be_stored_are_not() {
     let (old, memory) = (cache(2, 400), Memory::new(400));
@@ -245,6 +256,7 @@ fn namespaces_that_may_not_be_stored_are_not() {
     assert!(!has(b"secret") && !has(&77_777_u32.to_le_bytes()) && !has(&bytes_of(&secret.name(), &[77_777, 77_778])));
 }
 
+// Holds: SV1.
 #[test]
 fn a_tree_alone_has_no_bytes() {
     let (old, memory) = (cache(3, 100), Memory::new(100));
@@ -259,6 +271,7 @@ fn a_tree_alone_has_no_bytes() {
     assert_eq!(contents(&new, None, &names(&new)), contents(&old, None, &names(&old)));
 }
 
+// Holds: SV7.
 #[test]
 fn another_layout_is_refused_with_both_values() {
     let (old, folder, right) = (cache(2, 8), tempfile::tempdir().unwrap(), layout(2));
@@ -312,6 +325,7 @@ impl BlockBytes for Odd<'_> {
     }
 }
 
+// Holds: SV3.
 #[test]
 fn blocks_that_memory_refuses_are_left_out_with_what_follows() {
     let (old, memory) = (cache(2, 32), Memory::new(32));
@@ -340,6 +354,7 @@ fn blocks_that_memory_refuses_are_left_out_with_what_follows() {
     }
 }
 
+// Holds: SV5.
 #[test]
 fn a_second_save_at_once_is_refused_and_a_panic_leaves_the_old_one() {
     let (cache, memory, layout) = (cache(2, 8), Memory::new(8), layout(2));

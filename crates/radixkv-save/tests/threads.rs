@@ -8,7 +8,8 @@ use common::{Memory, contents, count, layout, load, names, serve};
 use radixkv::PrefixCache;
 use radixkv_save::{BlockBytes, Restored, Save, Saved};
 
-/// Memory beside which, before each block is read, everything is evicted that can be, and its room is used anew.
+/// Memory beside which, before each block is read, everything is evicted that can be, and its room
+/// is used anew.
 struct Meddling<'a> {
     cache: &'a PrefixCache,
     memory: Memory,
@@ -34,6 +35,7 @@ impl BlockBytes for Meddling<'_> {
     }
 }
 
+// Holds: SV4.
 #[test]
 fn what_is_leased_while_it_is_copied_has_no_wrong_byte() {
     let (cache, memory, layout) = (PrefixCache::builder(2, 60).build().unwrap(), Memory::new(60), layout(2));
@@ -71,6 +73,7 @@ fn beside_load(cache: &PrefixCache, memory: &Memory, body: impl FnOnce()) {
     });
 }
 
+// Holds: SV4.
 #[test]
 fn what_is_saved_beside_four_threads_has_no_wrong_byte() {
     let (cache, memory, layout) = (PrefixCache::builder(2, 300).build().unwrap(), Memory::new(300), layout(2));
@@ -93,6 +96,7 @@ fn what_is_saved_beside_four_threads_has_no_wrong_byte() {
     assert_eq!(cache.validate(), Ok(()));
 }
 
+// Holds: SV4.
 #[test]
 fn what_is_restored_beside_four_threads_has_no_wrong_byte() {
     let layout = layout(2);
@@ -114,8 +118,8 @@ fn what_is_restored_beside_four_threads_has_no_wrong_byte() {
     }
 }
 
-/// Memory of which each block says with which weights it was computed; before a given read everything is cleared and computed
-/// again.
+/// Memory of which each block says with which weights it was computed; before a given read
+/// everything is cleared and computed again.
 struct Weights<'a> {
     cache: &'a PrefixCache,
     sequences: &'a [&'a [u32]],
@@ -157,6 +161,7 @@ impl BlockBytes for Weights<'_> {
     }
 }
 
+// Holds: SV4.
 #[test]
 fn no_sequence_is_put_together_from_before_and_after_a_clear() {
     let sequences: [&[u32]; 4] = [&[1, 2, 3, 4], &[1, 2, 5, 6], &[1, 7, 8], &[9, 9, 9]];

@@ -1,9 +1,11 @@
-//! One pass over 10,000 waiting requests, compared with memcmp of the tokens that match, measured in turn in one
-//! process; and one `schedule` and one `abort` while 10 to 100,000 requests wait ([`crowd`]).
+//! One pass over 10,000 waiting requests, compared with memcmp of the tokens that match, measured
+//! in turn in one process; and one `schedule` and one `abort` while 10 to 100,000 requests wait
+//! ([`crowd`]).
 //!
-//! `cargo bench -p radixkv-scheduler [-- passes|crowd]`. Requests have 2,000 tokens in the mean, and their prefixes are
-//! cached. A pass is a whole [`Scheduler::schedule`] after the queue has changed, its one admission included, under
-//! each order. Prints nanoseconds a request; the limit is one and a half times memcmp and 100 ns.
+//! `cargo bench -p radixkv-scheduler [-- passes|crowd]`. Requests have 2,000 tokens in the mean,
+//! and their prefixes are cached. A pass is a whole [`Scheduler::schedule`] after the queue has
+//! changed, its one admission included, under each order. Prints nanoseconds a request; the limit
+//! is one and a half times memcmp and 100 ns.
 
 #[allow(dead_code)]
 #[path = "../../../benches/common/mod.rs"]
@@ -22,7 +24,8 @@ const WAITING: usize = 10_000;
 const TAIL: usize = 64;
 const ROUNDS: usize = 15;
 
-/// The cached prefix of request `i`, one of `prefixes`: 1,000 to 3,000 tokens, in the mean 2,000 with the tail.
+/// The cached prefix of request `i`, one of `prefixes`: 1,000 to 3,000 tokens, in the mean 2,000
+/// with the tail.
 fn prefix(i: usize, prefixes: usize) -> Vec<Token> {
     let (group, len) = (i % prefixes, 2_000 - TAIL);
     sequence(group as u32, (len / 2 + (2 * group + 1) * len / (2 * prefixes)) / BLOCK * BLOCK)

@@ -1,4 +1,7 @@
-//! Aborting: what it found, and the state that keeps an aborted request from being published.
+//! The result of an abort, and the state that keeps an aborted request from being published.
+//!
+//! [`Admission`](super::admission::Admission) aborts; the scheduler that serves the request asks
+//! [`AbortState`] before each insert.
 
 use radixkv::Token;
 
@@ -30,34 +33,35 @@ use crate::sync::{Condvar, Mutex, ThreadId, current_thread};
 pub enum Aborted {
     /// The request waited, and was removed from the queue.
     Waiting {
-        /// The prompt, and what was sampled before a preemption.
+        /// The prompt, then the tokens that were sampled before a preemption.
         tokens: Vec<Token>,
     },
-    /// It is being served. Its scheduler drops it when the present step is done, and the next step lists it
-    /// ([`Step::aborted`](super::Step::aborted)). Until then another abort finds the same.
+    /// It is being served. Its scheduler drops it when the present step is done, and the next step
+    /// lists it ([`Step::aborted`](super::Step::aborted)). Until then another abort returns the
+    /// same.
     Served,
-    /// The queue has no such request: it has finished, it was aborted before, or it never was.
+    /// The queue has no such request: it has finished, was aborted before, or never existed.
     Unknown,
 }
 
-/// Whether a request that is served was aborted: from then on nothing of it is published. Shared by
-/// [`Admission`](super::admission::Admission), where a request is aborted, and the scheduler that serves it.
+/// Whether a served request was aborted: from then on nothing of it is published. Shared by
+/// [`Admission`](super::admission::Admission), which aborts it, and the scheduler that serves it.
 #[derive(Debug)]
 pub(super) struct AbortState {
     state: Mutex<AbortFlags>,
-    /// A publishing has ended.
+    /// Notified when an insert has ended.
     published: Condvar,
 }
 
 #[derive(Debug, Default)]
 struct AbortFlags {
     aborted: bool,
-    /// The thread that is publishing something of the request.
+    /// The thread that is publishing blocks of the request.
     publisher: Option<ThreadId>,
 }
 
-/// While it lives, no other thread's abort returns: something of the request is being published. No lock is held,
-/// because publishing may wake tasks, and their wakers are the caller's code.
+/// The permission to publish blocks of a request: while it lives, no other thread's abort returns.
+/// It holds no lock, because publishing may wake tasks, and their wakers are the caller's code.
 pub(super) struct Publishing<'a>(&'a AbortState);
 
 impl AbortState {
@@ -65,8 +69,9 @@ impl AbortState {
         Self { state: Mutex::new(AbortFlags::default()), published: Condvar::new() }
     }
 
-    /// Nothing is published any more when this returns; waits for an insert that has begun. A waker that runs inside
-    /// that insert and aborts the request does not wait: its own thread is the publisher.
+    /// Aborts the request: when this returns, nothing of it is published any more. Waits for an
+    /// insert that has begun, unless a waker inside that insert calls this: then its own thread is
+    /// the publisher.
     pub(super) fn abort(&self) {
         let mut state = self.state.lock();
         state.aborted = true;
@@ -79,7 +84,8 @@ impl AbortState {
         self.state.lock().aborted
     }
 
-    /// Permission to publish; `None` if the request was aborted. Only the scheduler that serves the request asks.
+    /// Returns the permission to publish, or `None` if the request was aborted. Only the scheduler
+    /// that serves the request calls this.
     pub(super) fn publishing(&self) -> Option<Publishing<'_>> {
         let mut state = self.state.lock();
         if state.aborted {

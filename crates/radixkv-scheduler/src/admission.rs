@@ -1,22 +1,27 @@
-//! Admission: what the schedulers of one queue share. The waiting requests, the state of each request, and the pending
-//! claims.
+//! Admission: the state that the schedulers of one queue share: the waiting requests, the state of
+//! each request, and the pending claims. The waiting queue submits and aborts requests here;
+//! schedulers admit them, put them back and end them.
 //!
-//! One lock, held for as long as it takes to find, put or take a request; a scheduler that looks at all of them copies
-//! the list and compares without the lock. And one *turn*: a scheduler that tries to admit a request has it until the
-//! request is admitted, waits for a claim, or is refused. The request that is being tried stays in its place, so the
-//! other schedulers wait for the turn and then find the same request first. A request that is put back has its place
-//! again before another turn finds its blocks. So requests are admitted in the order in which one scheduler alone would
-//! admit them.
+//! One lock guards the state, and is held only to find, add or remove a request; a scheduler that
+//! looks at all requests copies the list and compares without the lock.
+//!
+//! One *turn* orders admissions: a scheduler has it while it tries a request, until the request is
+//! admitted, waits for a claim or a quota, or is refused. The request stays in its place meanwhile,
+//! so that the other schedulers, which wait for the turn, then find the same request first. A
+//! request is put back in a turn also, so that it has its place again before another scheduler
+//! finds its blocks. So several schedulers admit requests in the order in which one would.
 //!
 //! # Invariants
 //!
-//! - **D1** A request is in exactly one state: ready, waiting for a claim or for its namespace's quota, or served by one
+//! - **D1** A request is in exactly one state: ready, waiting for a claim or for its namespace's
+//!   quota, or served by one scheduler.
+//! - **D2** A request that is not served holds no block, no lease and no claim, except in the turn
+//!   in which it is tried.
+//! - **D3** When an abort has returned [`Aborted::Served`], nothing more of the request is
+//!   published ([`AbortState`]). The request is reported as aborted once, when it leaves its
 //!   scheduler.
-//! - **D2** A request that is not served holds no block, no lease and, but for the turn in which it is tried, no claim.
-//! - **D3** A request whose abort was accepted ([`Aborted::Served`]) is reported as aborted to its scheduler once, when
-//!   it leaves that scheduler; and nothing of it is published from then on ([`AbortState`]).
 //!
-//! Locks are taken in this order: the turn, this one. An [`AbortState`] is locked under neither.
+//! Lock order: the turn, then the state. While either is held, no [`AbortState`] is locked.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -31,16 +36,16 @@ use super::request::{Request, SequenceId, Ticket, Waiting};
 use super::turn::{Turn, Turns};
 use crate::sync::{Arc, Changes, Mutex};
 
-/// How many requests have waited for half of the age bound.
+/// Whether few or many requests are overdue: have waited for half of the age bound.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Overdue {
     /// The order leaves some requests to the last.
     Few,
-    /// The queue is too long: in any order many requests wait.
+    /// The queue is too long: in any order, many requests would wait.
     Many,
 }
 
-/// What the schedulers of one queue share.
+/// The state that the schedulers of one queue share.
 pub(super) struct Admission {
     pub(super) cache: PrefixCache,
     pub(super) config: QueueConfig,
@@ -53,13 +58,13 @@ pub(super) struct Admission {
 /// Identifies a scheduler among those of its queue.
 pub(super) type SchedulerId = u64;
 
-/// Where a request is (D1).
+/// The state of a request (D1).
 #[derive(Debug)]
 enum RequestState {
     Ready,
     /// It waits for a claim.
     Waits(Arc<Waiting>),
-    /// It waits in the line of its namespace, which is at its limit.
+    /// It waits in the line of its namespace, which has reached its quota.
     InLine(Namespace),
     Served {
         by: SchedulerId,
@@ -69,28 +74,28 @@ enum RequestState {
 
 #[derive(Debug)]
 struct AdmissionState {
-    /// Steps that schedulers have made.
+    /// Number of non-empty steps that schedulers have made.
     steps: u64,
-    /// The step from which on an overdue request goes first.
+    /// The step from which an overdue request goes first.
     next_overdue: u64,
     /// The last step with room for another request.
     last_room: u64,
-    /// Steps between that one and the step with room before it.
+    /// Number of steps between `last_room` and the step with room before it.
     room_interval: u64,
     /// The id of the next request.
     next_id: u64,
-    /// Schedulers that were made: the id of the last one.
+    /// Number of schedulers that were created: the id of the last one.
     schedulers: SchedulerId,
     ready: Ready,
     claims: PrefixClaims,
-    /// Those that wait for their namespace's quota.
+    /// The requests that wait for their namespace's quota.
     lines: Lines,
     requests: HashMap<SequenceId, RequestState>,
-    /// Requests that are `Served`.
+    /// Number of requests that are `Served`.
     served: usize,
-    /// Those of them that were aborted.
+    /// The served requests that were aborted.
     aborted: BTreeSet<(SchedulerId, SequenceId)>,
-    /// Aborted requests whose scheduler was dropped before a step of it could list them.
+    /// Aborted requests whose scheduler was dropped before one of its steps could list them.
     unlisted: Vec<SequenceId>,
 }
 
@@ -111,7 +116,7 @@ impl AdmissionState {
         matches!(self.requests.get(&id), Some(RequestState::Ready))
     }
 
-    /// Takes a request off the scheduler that serves it; false if it was aborted.
+    /// Removes a request from the scheduler that serves it; returns false if it was aborted.
     #[must_use = "an aborted request is to be listed"]
     fn leave(&mut self, id: SequenceId) -> bool {
         let Some(RequestState::Served { by, .. }) = self.requests.remove(&id) else {
@@ -150,14 +155,14 @@ impl Admission {
         Self { cache: cache.clone(), config, changes: Changes::new(), turns: Turns::new(), state }
     }
 
-    /// An id for one more scheduler.
+    /// Returns an id for a new scheduler.
     pub(super) fn new_scheduler(&self) -> SchedulerId {
         let mut state = self.state.lock();
         state.schedulers += 1;
         state.schedulers
     }
 
-    /// Takes in a request that has passed the checks of `WaitingQueue::submit`.
+    /// Adds a request that has passed the checks of `WaitingQueue::submit`.
     pub(super) fn submit(&self, request: Request) -> SequenceId {
         let mut state = self.state.lock();
         let id = SequenceId(state.next_id);
@@ -213,13 +218,13 @@ impl Admission {
         Aborted::Waiting { tokens: waiting.tokens.clone() }
     }
 
-    /// Requests that are not served.
+    /// The number of requests that are not served.
     pub(super) fn waiting(&self) -> usize {
         let state = self.state.lock();
         state.requests.len() - state.served
     }
 
-    /// Requests that have not ended.
+    /// The number of requests that have not ended.
     pub(super) fn unfinished(&self) -> usize {
         self.state.lock().requests.len()
     }
@@ -229,7 +234,7 @@ impl Admission {
         self.state.lock().steps += 1;
     }
 
-    /// Aborted requests that a scheduler still serves, and is to drop.
+    /// Aborted requests that a scheduler still serves, and must drop.
     pub(super) fn aborted(&self, by: SchedulerId) -> Vec<SequenceId> {
         let state = self.state.lock();
         let all = (by, SequenceId(0))..=(by, SequenceId(u64::MAX));
@@ -241,18 +246,18 @@ impl Admission {
         self.state.lock().unlisted.append(aborted);
     }
 
-    /// Takes over the aborted requests that dropped schedulers left to be listed.
+    /// Takes the aborted requests that dropped schedulers left to be listed.
     pub(super) fn take_unlisted(&self, aborted: &mut Vec<SequenceId>) {
         aborted.append(&mut self.state.lock().unlisted);
     }
 
-    /// Waits for the turn, in which a request is tried or put back. `None` if the calling thread has the turn already:
-    /// no other thread has it then either.
+    /// Waits for the turn, which is needed to try a request or to put one back. `None` if the
+    /// calling thread has the turn already: then no other thread has it.
     pub(super) fn turn(&self) -> Option<Turn<'_>> {
         self.turns.take()
     }
 
-    /// A step has room for another request.
+    /// Records that the current step has room for another request.
     pub(super) fn note_room(&self) {
         let mut state = self.state.lock();
         if state.steps > state.last_room {
@@ -261,8 +266,8 @@ impl Admission {
         }
     }
 
-    /// Whether it is time for an overdue request, or will be before there is room again: then the last step with which
-    /// a request may have come and be overdue.
+    /// If an overdue request is due, now or before there is room again: the latest step of arrival
+    /// at which a request counts as overdue.
     pub(super) fn overdue(&self) -> Option<u64> {
         let state = self.state.lock();
         let latest = state.steps.checked_sub(self.config.age_bound / 2)?;
@@ -270,10 +275,13 @@ impl Admission {
         (soon && state.ready.oldest()?.ticket.arrived <= latest).then_some(latest)
     }
 
-    /// An overdue request was admitted, which came with step `arrived`: for a while the order decides again.
+    /// Records that an overdue request was admitted, which arrived at step `arrived`: the order
+    /// decides again until the next one is due.
     ///
-    /// The sixteenth of the bound counts from when the request became overdue, or from the end of the sixteenth before:
-    /// if there was no room for a while, the next overdue requests catch up.
+    /// If few requests are overdue, the next one is due a sixteenth of the bound later. That counts
+    /// from the latest of three steps: the one at which this request became overdue, the end of the
+    /// sixteenth before, and half a bound ago. So the next ones catch up after a time without room.
+    /// If many are overdue, the next one is due half a bound from now.
     pub(super) fn overdue_was_served(&self, overdue: Overdue, arrived: u64) {
         let half = self.config.age_bound / 2;
         let mut state = self.state.lock();
@@ -287,12 +295,13 @@ impl Admission {
         state.next_overdue = from.saturating_add(share.max(1));
     }
 
-    /// The request that the order prefers, where that depends on the requests alone; it stays ready.
+    /// The request that the order prefers, if that depends only on the requests, else the oldest
+    /// one; it stays ready.
     pub(super) fn first(&self) -> Option<Arc<Waiting>> {
         self.state.lock().ready.first().cloned()
     }
 
-    /// A request, if it is still ready; it stays so.
+    /// Returns a request that is still ready; it stays so.
     pub(super) fn find(&self, id: SequenceId) -> Option<Arc<Waiting>> {
         self.state.lock().ready.get(id).cloned()
     }
@@ -319,7 +328,8 @@ impl Admission {
         out.into_iter().for_each(|waiting| state.make_ready(waiting));
     }
 
-    /// Whether a request that is tried must wait behind others of its namespace: then it is in their line now.
+    /// Moves a request that is tried into its namespace's line if it must wait behind others there;
+    /// returns whether it must.
     pub(super) fn join_line(&self, waiting: &Waiting) -> bool {
         let mut state = self.state.lock();
         let behind = state.lines.holds_back(waiting);
@@ -329,12 +339,13 @@ impl Admission {
         behind
     }
 
-    /// A request that is tried waits for its namespace's quota from now on, unless it was aborted meanwhile.
+    /// Moves a request that is tried into its namespace's line, unless it was aborted meanwhile.
     pub(super) fn hold_back(&self, waiting: &Waiting) {
         self.state.lock().enter_line(waiting.ticket.id);
     }
 
-    /// A request leaves its scheduler and waits again; false if it was aborted, and so has ended.
+    /// Moves a request from its scheduler back to the ready ones. Returns false if it was aborted,
+    /// and so has ended.
     #[must_use = "an aborted request is to be listed"]
     pub(super) fn put_back(&self, waiting: Arc<Waiting>) -> bool {
         let mut state = self.state.lock();
@@ -347,7 +358,7 @@ impl Admission {
         stays
     }
 
-    /// A request that a scheduler serves ends; false if it was aborted.
+    /// Ends a request that a scheduler serves; returns false if it was aborted.
     #[must_use = "an aborted request is to be listed"]
     pub(super) fn end(&self, id: SequenceId) -> bool {
         let stays = self.state.lock().leave(id);
@@ -355,7 +366,7 @@ impl Admission {
         stays
     }
 
-    /// Ids for `n` new requests that are served from the start: forks.
+    /// Creates `n` requests that are served from the start: forks.
     pub(super) fn serve_new(&self, n: usize, by: SchedulerId) -> Vec<(SequenceId, Arc<AbortState>)> {
         let mut state = self.state.lock();
         let first = state.next_id;
@@ -364,8 +375,9 @@ impl Admission {
         ids.map(|id| (id, state.serve(id, by))).collect()
     }
 
-    /// Claims the whole blocks of a request that is tried, of which the first `cached` tokens are cached. `None` if the
-    /// request now waits, because another one computes more of them, or if it was aborted meanwhile.
+    /// Claims the whole blocks of a request that is tried; its first `cached` tokens are cached.
+    /// `None` if the request now waits because another one computes more of these blocks, or if it
+    /// was aborted.
     pub(super) fn claim(admission: &Arc<Self>, waiting: &Arc<Waiting>, cached: usize) -> Option<Claim> {
         let id = waiting.ticket.id;
         let mut state = admission.state.lock();
@@ -383,7 +395,7 @@ impl Admission {
         }
     }
 
-    /// Changes the claims, and makes the requests ready that need not wait any more.
+    /// Applies `change` to the claims, and makes the requests that it returns ready.
     fn wake(&self, change: impl FnOnce(&mut PrefixClaims) -> Vec<Arc<Waiting>>) {
         let mut state = self.state.lock();
         let woken = change(&mut state.claims);
@@ -395,15 +407,16 @@ impl Admission {
     }
 }
 
-/// A granted claim. Dropping it, in a panic too, gives it up and wakes the requests that wait for it.
+/// A granted claim. Dropping it, also in a panic, gives it up and wakes the requests that wait for
+/// it.
 pub(super) struct Claim {
     admission: Arc<Admission>,
-    /// The request that has it.
+    /// The request that owns it.
     id: SequenceId,
 }
 
 impl Claim {
-    /// The first `tokens` of the prompt are published.
+    /// Records that the first `tokens` tokens of the prompt are published.
     pub(super) fn commit(&self, tokens: usize) {
         self.admission.wake(|claims| claims.commit(self.id, tokens));
     }

@@ -1,4 +1,7 @@
-//! Admitting: a request is tried, and becomes a running sequence or waits on.
+//! Admission of requests to a step: each is tried, and becomes a running sequence or keeps waiting.
+//!
+//! [`Scheduler::schedule`] calls [`Scheduler::admit`]. A request is tried within a turn: match the
+//! cached prefix, claim the prompt, reserve blocks, and let a tier below fill some of them.
 
 use radixkv::{PrefixMatch, Reservation, ReserveError};
 
@@ -15,17 +18,20 @@ use crate::sync::{Arc, model_size};
 /// Why a request that was tried was not admitted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Skipped {
-    /// It waits for a claim or for its namespace's quota now, or was aborted: the next one is tried.
+    /// It now waits for a claim or for its namespace's quota, or was aborted: the next request is
+    /// tried.
     Aside,
-    /// Others of its namespace wait for its quota, and it waits behind them: nothing was looked up for it.
+    /// Others of its namespace wait for its quota, and it waits behind them: nothing was looked up
+    /// for it.
     Behind,
-    /// There are no blocks for it: it is the next to be tried again, and no other is tried before.
+    /// There are no blocks for it: no other request is tried before it.
     Refused,
 }
 
-/// Requests that one step may skip; or a sixteenth of those that it has looked at, which costs more.
+/// How many requests one step may skip, or a sixteenth of those that it has looked at if that is
+/// more: looking costs more than skipping.
 const MAX_SKIPPED: usize = model_size(64, 4);
-/// Requests that join a line and count as one that is skipped: they cost no lookup.
+/// So many requests that join a line count as one skipped request: they cost no lookup.
 const BEHIND: usize = 64;
 
 impl Scheduler {
@@ -34,7 +40,8 @@ impl Scheduler {
         self.pick.begin();
         if *budget > 0 && self.workspace.slots.free() > 0 {
             self.admission.note_room();
-            // The others that are ready have the other half of what may be skipped.
+            // Requests from the lines may take half of the skips; the other half is for the other
+            // ready ones.
             self.admission.let_out(MAX_SKIPPED / 2);
         }
         let (mut skipped, mut behind) = (0, 0);
@@ -61,7 +68,8 @@ impl Scheduler {
         }
     }
 
-    /// Tries to admit the next request, in a turn. `None` if there is no request, or no turn to be had.
+    /// Tries to admit the next request, in a turn. `None` if there is no request, or the turn
+    /// cannot be taken.
     fn try_next(&mut self) -> Option<Result<Sequence, Skipped>> {
         let admission = Arc::clone(&self.admission);
         let Some(_turn) = admission.turn() else {
@@ -79,8 +87,9 @@ impl Scheduler {
 
     /// Admits a request: match, claim, reserve; everything is given back if one of them is refused.
     ///
-    /// So a request never waits for blocks that its own match protects, and no request waits for a claim whose owner
-    /// waits for blocks. The claim comes before the blocks, so that two requests never hold blocks for one prefix.
+    /// So a request never waits for blocks that its own match protects, and no request waits for a
+    /// claim whose owner waits for blocks. The claim is taken before the blocks, so that two
+    /// requests never hold blocks for one prefix.
     fn admit_one(&mut self, waiting: &Arc<Waiting>) -> Result<Sequence, Skipped> {
         if self.admission.join_line(waiting) {
             return Err(Skipped::Behind);
@@ -90,7 +99,8 @@ impl Scheduler {
         let Some(claim) = Admission::claim(&self.admission, waiting, before.len_tokens()) else {
             return Err(Skipped::Aside);
         };
-        // What was committed before the claim was granted is found now (C4): no block is reserved for it.
+        // Finds blocks that were committed before the claim was granted (C4), so that none is
+        // reserved for them.
         let hit = look_up();
         let needed = waiting.tokens.len().div_ceil(self.workspace.block_size) - hit.blocks().len();
         let own = match self.workspace.reserve(needed, &waiting.ticket.namespace) {
@@ -109,7 +119,8 @@ impl Scheduler {
         Ok(self.serve(waiting, abort, hit, own, claim))
     }
 
-    /// Has a tier below fill the first blocks of a request. Before it is admitted: if the tier breaks, it waits on.
+    /// Lets the tier below fill the first blocks of a request. The request is not admitted yet: if
+    /// the tier panics, it keeps waiting.
     fn fill(
         &mut self,
         waiting: &Waiting,
@@ -128,7 +139,8 @@ impl Scheduler {
         let hit = self.workspace.session.match_prefix_untouched(namespace, tokens);
         drop(lease);
         let needed = waiting.tokens.len().div_ceil(self.workspace.block_size) - hit.blocks().len();
-        // Others may have published more of it, or have invalidated what was filled.
+        // Other sequences may have published more of the prompt, or the filled blocks were
+        // invalidated.
         match own.len().checked_sub(needed) {
             Some(surplus) => drop(own.split(surplus)),
             None => own.append(self.workspace.reserve(needed - own.len(), namespace).map_err(|_| Skipped::Refused)?),
@@ -139,7 +151,7 @@ impl Scheduler {
         Ok((hit, own))
     }
 
-    /// The sequence of a request that is admitted.
+    /// Makes the sequence of an admitted request.
     fn serve(
         &mut self,
         waiting: &Waiting,
@@ -163,7 +175,7 @@ impl Scheduler {
             own,
             claim: Some(claim),
         };
-        // Counts as a use of what was matched.
+        // Also counts as a use of the matched blocks, which the lookups left untouched.
         sequence.catch_up(&mut self.workspace);
         self.copy_partial_hit(&mut sequence);
         let cached = sequence.computed;
@@ -171,13 +183,13 @@ impl Scheduler {
         sequence
     }
 
-    /// If a cached block agrees with the next tokens in part, has these tokens copied into the sequence's first own
-    /// block.
+    /// If a cached block agrees with some of the next tokens, adds a copy of these into the
+    /// sequence's first own block.
     fn copy_partial_hit(&mut self, sequence: &mut Sequence) {
         let Some(min_tokens) = self.config.min_copied_tokens else { return };
         let Some(hit) = sequence.partial_hit(min_tokens, &self.workspace) else { return };
-        // A block that agrees as a whole was published after the match. One token less is copied: a whole block that is
-        // only to be copied would count as computed, and could be published.
+        // A block that agrees completely was published after the match. One token less is copied: a
+        // whole block counts as computed, and could be published before the copy is made.
         let tokens = hit.len_tokens().min(self.workspace.block_size - 1);
         self.copies.push(BlockCopy { source: hit.block(), destination: sequence.own.blocks()[0], tokens });
         self.copies.keep(vec![hit.block()], Holder::Partial(hit));

@@ -1,7 +1,7 @@
-//! What one step computes, as flat arrays that attention takes as they are.
+//! The work of one step, as flat arrays that attention kernels take as they are.
 //!
-//! Sequences lie one behind the other, each with a range in every array (compressed rows: `offsets[i]..offsets[i + 1]`
-//! belongs to sequence `i`):
+//! The sequences are concatenated, each with a range in every array (compressed rows:
+//! `offsets[i]..offsets[i + 1]` belongs to sequence `i`):
 //!
 //! ```text
 //! token_offsets   0        3 4          7
@@ -19,8 +19,8 @@ use radixkv::{BlockId, Token};
 
 use super::request::SequenceId;
 
-/// A copy inside the KV memory: the first tokens of a block, all layers, keys and values. To be done before the step
-/// writes anything.
+/// A copy of the first tokens of a block inside the KV memory: keys and values of all layers. The
+/// engine makes it before the step writes anything.
 ///
 /// # Examples
 ///
@@ -47,8 +47,8 @@ pub struct BlockCopy {
 }
 
 impl BlockCopy {
-    /// A copy of the first `tokens` tokens of `source` to the same places of `destination`, for a batch that is made by
-    /// hand.
+    /// A copy of the first `tokens` tokens of `source` to the same positions in `destination`, for
+    /// a batch that is made by hand.
     ///
     /// # Examples
     ///
@@ -65,11 +65,12 @@ impl BlockCopy {
 
 /// The work of one step: tokens of several sequences, and the slots for their keys and values.
 ///
-/// [`Step::batch`](super::Step::batch) lends the batch that a scheduler made. [`new`](Self::new) and
-/// [`push`](Self::push) make one by hand, for a test or a warm-up.
+/// [`Step::batch`](super::Step::batch) lends the batch that a scheduler made. [`new`](Self::new)
+/// and [`push`](Self::push) make one by hand, for a test or a warm-up.
 ///
-/// In vLLM's words: [`token_offsets`](Self::token_offsets) are `query_start_loc`, [`logits_rows`](Self::logits_rows)
-/// are `logits_indices`, and a sequence's [`context_len`](Scheduled::context_len) is its `seq_len`.
+/// In vLLM's words: [`token_offsets`](Self::token_offsets) are `query_start_loc`,
+/// [`logits_rows`](Self::logits_rows) are `logits_indices`, and a sequence's
+/// [`context_len`](Scheduled::context_len) is its `seq_len`.
 ///
 /// # Examples
 ///
@@ -120,8 +121,8 @@ pub struct Batch {
 pub struct Scheduled<'b> {
     /// The sequence.
     pub id: SequenceId,
-    /// The request slot of the sequence: below `max_running`, and not that of another running sequence of its
-    /// scheduler.
+    /// The request slot of the sequence: below `max_running`, and not that of another running
+    /// sequence of its scheduler.
     pub slot: u32,
     /// Position of the first token to compute: the tokens before it have keys and values already.
     pub start: usize,
@@ -131,12 +132,12 @@ pub struct Scheduled<'b> {
     pub slot_mapping: &'b [u64],
     /// The blocks of the sequence, from its first token to the last one of this step.
     pub block_table: &'b [BlockId],
-    /// Whether the logits of the last token are wanted: one token is to be sampled from them.
+    /// Whether the logits of the last token are wanted, to sample one token from them.
     pub wants_logits: bool,
 }
 
 impl Scheduled<'_> {
-    /// Tokens of the sequence that have keys and values when the step is done.
+    /// Number of tokens of the sequence that have keys and values when the step is done.
     ///
     /// # Examples
     ///
@@ -202,10 +203,12 @@ impl Batch {
         self.copies.clear();
     }
 
-    /// Adds `tokens` of a sequence that has request slot `slot`, the first of them at position `start`.
+    /// Adds `tokens` of a sequence that has request slot `slot`, the first of them at position
+    /// `start`.
     ///
-    /// `block_table` holds the blocks of the sequence from its first token on, at least up to the last of `tokens`;
-    /// blocks beyond are left out. `wants_logits` says whether the logits of the last token are wanted.
+    /// `block_table` has the blocks of the sequence from its first token on, at least up to the
+    /// last of `tokens`; later blocks are left out. `wants_logits` says whether the logits of the
+    /// last token are wanted.
     ///
     /// # Panics
     ///
@@ -247,7 +250,7 @@ impl Batch {
         }
     }
 
-    /// Adds a copy to be done before anything is written.
+    /// Adds a copy, which the engine makes before it writes anything.
     ///
     /// # Examples
     ///
@@ -342,7 +345,8 @@ impl Batch {
         (0..self.len()).map(|i| self.sequence(i))
     }
 
-    /// The sequences that want a token sampled: one for each of [`logits_rows`](Self::logits_rows), in its order.
+    /// The sequences that want a token sampled: one for each of [`logits_rows`](Self::logits_rows),
+    /// in its order.
     ///
     /// # Examples
     ///
@@ -403,8 +407,8 @@ impl Batch {
         &self.slot_mapping
     }
 
-    /// Where each sequence's tokens begin in [`tokens`](Self::tokens), and at the end where the last one's end: one
-    /// entry more than sequences.
+    /// The start of each sequence in [`tokens`](Self::tokens), then the end of the last one: one
+    /// entry more than there are sequences.
     ///
     /// # Examples
     ///
@@ -449,8 +453,8 @@ impl Batch {
         &self.block_tables
     }
 
-    /// Where each sequence's table begins in [`block_tables`](Self::block_tables), and at the end where the last one's
-    /// ends: one entry more than sequences.
+    /// The start of each sequence's table in [`block_tables`](Self::block_tables), then the end of
+    /// the last one: one entry more than there are sequences.
     ///
     /// # Examples
     ///
@@ -465,7 +469,7 @@ impl Batch {
         &self.block_offsets
     }
 
-    /// The copies to be done before anything is written. [`BlockCopy`] has an example.
+    /// The copies that the engine makes before it writes anything. [`BlockCopy`] has an example.
     ///
     /// # Examples
     ///

@@ -1,18 +1,22 @@
-//! Claims: each prefix is computed by one sequence at a time, and requests that need it wait for that sequence.
+//! Claims: each prefix is computed by one sequence at a time, and requests that need it wait for
+//! that sequence.
 //!
-//! A *claim* says that its owner is computing its prompt's blocks, from where they were cached up to the prompt's last
-//! whole block. A request asks for a claim before it is admitted. If its prompt shares blocks with a pending claim,
-//! beyond what is cached for it, the request waits until the deepest shared block is published, and no longer. The tree
-//! of pending prompts holds tokens and ids of requests, no blocks.
+//! A *claim* says that its owner is computing its prompt's blocks, from the end of the cached
+//! prefix to the prompt's last whole block. A request asks for a claim before it is admitted. If
+//! its prompt shares blocks with a pending claim, beyond those that are cached for it, the request
+//! waits until the deepest shared block is published, and no longer. The tree of pending prompts
+//! holds tokens and request ids, no blocks.
 //!
 //! # Invariants
 //!
-//! - **C1** A request waits for a depth that the claim covers and has not committed.
-//! - **C2** A claim that has committed all that it covers, or was given up, is not pending, and no request waits for
-//!   it.
-//! - **C3** Asking and waiting are one step, as are committing and waking: both under the queue's lock.
-//! - **C4** A claim is committed when its blocks are published, never before; after a claim is granted, its scheduler
-//!   looks into the cache *again*. So what was committed before the grant is found, and nothing is computed twice.
+//! - **C1** A request waits only for a depth that the claim covers and has not committed.
+//! - **C2** A claim that has committed everything that it covers, or was given up, is not pending,
+//!   and no request waits for it.
+//! - **C3** Asking for a claim and starting to wait are one step under the queue's lock, as are
+//!   committing and waking.
+//! - **C4** A claim is committed when its blocks are published, never before; after a claim is
+//!   granted, its scheduler looks into the cache *again*. So it finds every block that was
+//!   committed before the grant, and nothing is computed twice.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -23,11 +27,11 @@ use crate::sync::Arc;
 /// A pending claim.
 #[derive(Debug)]
 struct Pending {
-    /// Tokens of the owner's prompt that are published.
+    /// Number of tokens of the owner's prompt that are published.
     committed: usize,
-    /// Tokens that are published when the claim is done: whole blocks.
+    /// Number of tokens that are published when the claim is done: whole blocks.
     covers: usize,
-    /// The requests that wait, by how many tokens each waits for and by id.
+    /// The waiting requests, keyed by the number of tokens that each waits for, and its id.
     waiters: BTreeMap<(usize, SequenceId), Arc<Waiting>>,
 }
 
@@ -36,7 +40,8 @@ struct Pending {
 pub(super) struct PrefixClaims {
     prompts: Prompts,
     pending: HashMap<SequenceId, Pending>,
-    /// For each waiting request the owner of the claim that it waits for, and how many tokens of that.
+    /// For each waiting request, the owner of the claim that it waits for, and the number of tokens
+    /// that it waits for.
     waits: HashMap<SequenceId, (SequenceId, usize)>,
 }
 
@@ -44,17 +49,19 @@ pub(super) struct PrefixClaims {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
 pub(super) enum ClaimReply {
-    /// No other sequence computes the blocks that are asked for.
+    /// No other sequence computes the requested blocks.
     Granted,
-    /// Another sequence computes them: the request waits until they are committed or that claim is given up.
+    /// Another sequence computes them: the request waits until they are committed or that claim is
+    /// given up.
     Waits,
 }
 
 impl PrefixClaims {
-    /// Claims a prompt's whole blocks for the owner `id`, unless another sequence is computing more of them than the
-    /// first `cached` tokens: then the request waits.
+    /// Claims a prompt's whole blocks for the owner `id`, unless another sequence is computing more
+    /// of them than the first `cached` tokens: then the request waits.
     ///
-    /// A request that publishes nothing waits as others do, and is granted a claim that no request can wait for.
+    /// A request that publishes nothing waits as others do, and is granted a claim that no request
+    /// can wait for.
     pub(super) fn claim(
         &mut self,
         id: SequenceId,
@@ -77,8 +84,8 @@ impl PrefixClaims {
         ClaimReply::Granted
     }
 
-    /// The deepest block of the prompt, beyond what is cached, that a pending claim covers and has not committed: where
-    /// it ends, and the claim's owner.
+    /// The deepest block of the prompt, beyond the cached tokens, that a pending claim covers and
+    /// has not committed. Returns the block's end in tokens, and the claim's owner.
     fn deepest(&self, prompt: &Waiting, cached: usize, block_size: usize) -> Option<(usize, SequenceId)> {
         let mut deepest = None;
         let agreement = self.prompts.walk(&prompt.ticket.namespace, prompt.matchable());
@@ -91,7 +98,8 @@ impl PrefixClaims {
         deepest
     }
 
-    /// The first `tokens` tokens of the owner's prompt are published; returns the requests that waited for them.
+    /// Records that the first `tokens` tokens of the owner's prompt are published; returns the
+    /// requests that waited for them.
     #[must_use = "the requests that waited are ready"]
     pub(super) fn commit(&mut self, id: SequenceId, tokens: usize) -> Vec<Arc<Waiting>> {
         let Some(pending) = self.pending.get_mut(&id) else { return Vec::new() };
@@ -104,7 +112,7 @@ impl PrefixClaims {
         self.wake(woken)
     }
 
-    /// The owner gives its claim up; returns the requests that waited for it.
+    /// Gives up the owner's claim; returns the requests that waited for it.
     #[must_use = "the requests that waited are ready"]
     pub(super) fn give_up(&mut self, id: SequenceId) -> Vec<Arc<Waiting>> {
         self.prompts.remove(id);
@@ -119,7 +127,7 @@ impl PrefixClaims {
         woken.into_values().collect()
     }
 
-    /// Removes a request from those that wait.
+    /// Removes a waiting request.
     pub(super) fn forget(&mut self, waiter: SequenceId) {
         let Some((owner, depth)) = self.waits.remove(&waiter) else { return };
         if let Some(pending) = self.pending.get_mut(&owner) {

@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-/// Which waiting request is admitted next: the scheduling policy of vLLM and SGLang. A queue keeps its order.
+/// Which waiting request is admitted next; vLLM and SGLang call it the scheduling policy. The order
+/// of a queue does not change.
 ///
 /// # Examples
 ///
@@ -18,12 +19,14 @@ pub enum Order {
     /// First come, first served.
     #[default]
     Fcfs,
-    /// The request with the longest cached prefix first; of equals, the one that came first. SGLang: `lpm`.
+    /// The request with the longest cached prefix first; among equals, the one that arrived first.
+    /// SGLang: `lpm`.
     LongestPrefix,
-    /// Depth first through the tree of the waiting prompts, the branch with most requests first: all requests of one
-    /// prefix are admitted before those of the next. SGLang: `dfs-weight`.
+    /// Depth first through the tree of the waiting prompts, the branch with most requests first:
+    /// all requests of one prefix are admitted before those of the next. SGLang: `dfs-weight`.
     DfsWeight,
-    /// The highest [`Request::priority`](super::Request::priority) first; of equals, the one that came first.
+    /// The highest [`Request::priority`](super::Request::priority) first; among equals, the one
+    /// that arrived first.
     Priority,
 }
 
@@ -46,7 +49,8 @@ pub struct QueueConfig {
     pub max_blocks: usize,
     /// Which waiting request is admitted next.
     pub order: Order,
-    /// Steps within which a request is admitted that `order` would leave to the last.
+    /// The number of steps within which a request is admitted even if `order` would leave it to the
+    /// last.
     pub age_bound: u64,
 }
 
@@ -57,8 +61,8 @@ impl Default for QueueConfig {
 }
 
 impl QueueConfig {
-    /// Sets how many blocks one request may have, prompt and output together; never more than the
-    /// cache has. Longer requests are refused
+    /// Sets the maximum number of blocks of one request, prompt and output together; never more
+    /// than the cache has. Longer requests are refused
     /// ([`SubmitErrorKind::ExceedsSlot`](super::SubmitErrorKind::ExceedsSlot)). Default: all blocks
     /// of the cache.
     ///
@@ -78,7 +82,7 @@ impl QueueConfig {
         self
     }
 
-    /// Which waiting request is admitted next. Default: [`Order::Fcfs`].
+    /// Sets which waiting request is admitted next. Default: [`Order::Fcfs`].
     ///
     /// # Examples
     ///
@@ -100,20 +104,22 @@ impl QueueConfig {
         self
     }
 
-    /// Sets within how many steps a request is admitted that [`order`](Self::order) would leave to
-    /// the last. Default: 1,024.
+    /// Sets the number of steps within which a request is admitted even if [`order`](Self::order)
+    /// would leave it to the last. Default: 1,024.
     ///
-    /// A request that has waited for half of the bound is *overdue*. Once in a sixteenth of the bound one overdue
-    /// request is admitted before all others: the one that the order would admit last. If there is no room for it, it
-    /// is the next to be admitted. So eight requests that become overdue together are admitted within the bound, if
-    /// running sequences end early enough to make room for all eight in its second half.
+    /// A request that has waited for half of the bound is *overdue*. Every sixteenth of the bound,
+    /// one overdue request is admitted before all others: the one that the order would admit last.
+    /// If there is no room for it, it is the next to be admitted. So eight requests that become
+    /// overdue together are admitted within the bound, if running sequences end early enough to
+    /// make room for all eight in its second half.
     ///
-    /// If many requests are overdue, the queue is too long and the order is not to blame. Many are more than eight, and
-    /// more than a sixteenth of the queue, that the order ranks below half of the best. Then one overdue request in
-    /// half a bound goes first, and the order decides about the rest. Half of the best is half of its cached tokens, or
-    /// of its priority; where the lowest waiting priority is negative, priorities count from that one.
+    /// If many requests are overdue, the cause is a queue that is too long, not its order. Then one
+    /// overdue request goes first every half of the bound, and the order decides about the
+    /// rest. *Many* means more than eight overdue requests, and more than a sixteenth of the queue,
+    /// that rank below half of the best request. The rank is the number of cached tokens, or the
+    /// priority; if the lowest waiting priority is negative, priorities count from that one.
     ///
-    /// Steps of all schedulers of the queue count.
+    /// The steps of all schedulers of the queue count, except empty ones.
     ///
     /// # Examples
     ///
@@ -149,12 +155,12 @@ impl QueueConfig {
 pub struct SchedulerConfig {
     /// Request slots: the maximum number of sequences that run at once.
     pub max_running: u32,
-    /// Tokens of one step.
+    /// The maximum number of tokens of one step.
     pub max_batch_tokens: usize,
-    /// Tokens of one sequence in one step.
+    /// The maximum number of tokens of one sequence in one step.
     pub max_chunk_tokens: usize,
-    /// The minimum number of tokens of a block that are copied instead of computed; `None`: none
-    /// are copied.
+    /// The minimum number of tokens that must agree with a cached block for them to be copied
+    /// instead of computed; `None`: none are copied.
     pub min_copied_tokens: Option<usize>,
 }
 
@@ -165,12 +171,14 @@ impl Default for SchedulerConfig {
 }
 
 impl SchedulerConfig {
-    /// Slots that may be asked for whatever the cache has, so that one setting does for small ones too.
+    /// The number of slots that is allowed even if the cache has fewer blocks, so that one
+    /// configuration also works for small caches.
     const ALWAYS_ALLOWED: u32 = 1 << 16;
 
-    /// Request slots: the maximum number of sequences that run at once. Each running sequence has
-    /// at least one block of its own, so slots beyond the blocks of the cache are never used. At
-    /// most as many as the cache has blocks, or 65,536 if it has fewer. Default: 64.
+    /// Sets the number of request slots: the maximum number of sequences that run at once. Each
+    /// running sequence has at least one block of its own, so slots beyond the number of blocks are
+    /// never used. The limit is the number of the cache's blocks, or 65,536 if that is fewer.
+    /// Default: 64.
     ///
     /// # Examples
     ///
@@ -262,7 +270,7 @@ impl SchedulerConfig {
         self
     }
 
-    /// Refuses what could serve no request, over a cache of `capacity` blocks.
+    /// Checks that these settings can serve requests over a cache of `capacity` blocks.
     pub(super) fn check(&self, capacity: usize) -> Result<(), ConfigError> {
         let Self { max_running, max_batch_tokens, max_chunk_tokens, .. } = *self;
         if max_running == 0 {
@@ -299,19 +307,21 @@ impl SchedulerConfig {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ConfigError {
-    /// A scheduler without request slots serves no request: set [`SchedulerConfig::max_running`] to at least 1.
+    /// A scheduler without request slots serves no request: set [`SchedulerConfig::max_running`] to
+    /// at least 1.
     NoSlots,
     /// A chunk has at least one token: set [`SchedulerConfig::max_chunk_tokens`] to at least 1.
     EmptyChunk,
-    /// Each running sequence has a block of its own, so this many never run at once: ask for fewer slots, or build a
-    /// larger cache.
+    /// Each running sequence has a block of its own, so this many never run at once: ask for fewer
+    /// slots, or build a larger cache.
     TooManySlots {
-        /// Sequences that were to run at once.
+        /// The requested number of slots.
         max_running: u32,
-        /// The most that are allowed: the cache's blocks, or 65,536 if it has fewer.
+        /// The limit: the number of the cache's blocks, or 65,536 if that is fewer.
         most: u32,
     },
-    /// Every running sequence must be able to decode in every step: allow more tokens, or fewer sequences.
+    /// Every running sequence must be able to decode in every step: allow more tokens, or fewer
+    /// sequences.
     BatchTooSmall {
         /// Tokens of one step.
         max_batch_tokens: usize,

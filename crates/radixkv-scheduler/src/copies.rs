@@ -1,11 +1,11 @@
-//! Block copies that the next step is to make. Their sources stay in place until then, whatever happens to the
-//! sequences.
+//! Pending block copies of a scheduler, which its next step makes. Their sources stay in place
+//! until then, whatever happens to the sequences.
 //!
 //! # Invariants
 //!
 //! - **Y1** The destination of a pending copy is in the reservation of a running sequence.
-//! - **Y2** The source of a pending copy is a running sequence's block, or is kept; a block that no pending copy reads
-//!   is not kept.
+//! - **Y2** The source of a pending copy is a running sequence's block, or is kept
+//!   ([`Copies::keep`]). A block that no pending copy reads is not kept.
 
 use std::collections::{HashMap, HashSet};
 
@@ -20,14 +20,14 @@ pub(super) struct Copies {
     kept: Vec<Kept>,
 }
 
-/// Sources, and what keeps them in place.
+/// Sources of copies, and the holder that keeps them in place.
 #[derive(Debug)]
 struct Kept {
     sources: Vec<BlockId>,
     _holder: Holder,
 }
 
-/// What keeps sources in place; dropped when the copies are done.
+/// The owner of source blocks; dropped when the copies are made.
 #[derive(Debug)]
 pub(super) enum Holder {
     Lease(#[expect(dead_code, reason = "dropped, not read")] Lease),
@@ -44,7 +44,7 @@ impl Copies {
         self.pending.push(copy);
     }
 
-    /// For each block that is still to be copied into, the block that has its content now.
+    /// For the destination of each pending copy, the block that has its content now.
     pub(super) fn origins(&self) -> HashMap<BlockId, BlockId> {
         self.pending.iter().map(|copy| (copy.destination, copy.source)).collect()
     }
@@ -54,8 +54,8 @@ impl Copies {
         self.kept.push(Kept { sources, _holder: holder });
     }
 
-    /// A sequence has ended or waits again: drops the copies into its reservation `own`, and `own` itself when no copy
-    /// reads it any more.
+    /// Drops the pending copies into `own`, the reservation of a sequence that has ended or waits
+    /// again. `own` itself is dropped when no pending copy reads it any more.
     pub(super) fn drop_sequence(&mut self, own: Reservation) {
         if self.pending.is_empty() {
             return;
@@ -77,7 +77,7 @@ impl Copies {
         self.pending.extend_from_slice(batch.copies());
     }
 
-    /// The step has made the copies; returns whether a source was kept until now.
+    /// Releases the kept sources, after a step has made the copies; returns whether there were any.
     pub(super) fn done(&mut self) -> bool {
         !std::mem::take(&mut self.kept).is_empty()
     }

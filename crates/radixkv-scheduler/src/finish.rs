@@ -1,4 +1,4 @@
-//! Finishing: how a sequence ends, and what of it is published.
+//! Finishing a sequence: which of its tokens are published, and what its caller gets back.
 
 use std::fmt;
 
@@ -36,8 +36,8 @@ impl Finish {
     /// Publishes the first `committed_len` tokens, as far as they fill whole blocks.
     ///
     /// These must be tokens whose keys and values were computed and are still valid: less than
-    /// [`Sequence::computed_len`](super::Sequence::computed_len) if the engine took some of them back. What was
-    /// published before stays.
+    /// [`Sequence::computed_len`](super::Sequence::computed_len) if the engine took some of them
+    /// back. What was published before stays.
     ///
     /// # Examples
     ///
@@ -52,8 +52,9 @@ impl Finish {
         Self { committed_len, insert: true, reasoning_from: None, demote_output: false }
     }
 
-    /// Whether the tokens are published now. Chunks of the prompt were published when they were computed, whatever is
-    /// said here; [`Request::publish`](super::Request::publish) decides about those. Default: true.
+    /// Sets whether the tokens are published now. Chunks of the prompt are not affected: they were
+    /// published when they were computed, unless [`Request::publish`](super::Request::publish) is
+    /// false. Default: true.
     ///
     /// # Examples
     ///
@@ -76,8 +77,8 @@ impl Finish {
         self
     }
 
-    /// The position of the first token of reasoning, which later prompts do not repeat: nothing from there on is
-    /// published. Default: `None`.
+    /// Sets the position of the first token of reasoning. Later prompts do not repeat reasoning, so
+    /// nothing from there on is published. Default: `None`.
     ///
     /// # Examples
     ///
@@ -93,8 +94,8 @@ impl Finish {
         self
     }
 
-    /// Whether the output is evicted before everything else that is cached, until it is used. Output is evicted before
-    /// its own prompt in any case. Default: false.
+    /// Sets whether the output is evicted before everything else that is cached, until it is used.
+    /// Output is evicted before its own prompt in any case. Default: false.
     ///
     /// # Examples
     ///
@@ -135,11 +136,11 @@ pub struct Finished {
     pub id: SequenceId,
     /// Prompt and output.
     pub tokens: Vec<Token>,
-    /// Tokens of the prompt.
+    /// Number of tokens of the prompt.
     pub prompt_len: usize,
-    /// Tokens that were cached when it was first admitted.
+    /// Number of tokens that were cached when it was first admitted.
     pub cached_len: usize,
-    /// Tokens computed for it; those computed again after a preemption count again.
+    /// Number of tokens computed for it; tokens computed again after a preemption count again.
     pub computed_len: usize,
 }
 
@@ -165,7 +166,8 @@ pub struct Finished {
 pub enum FinishError {
     /// This scheduler does not serve it: it waits, has ended, or is served by another scheduler.
     NotServed,
-    /// Only computed tokens can be kept: keep at most [`Sequence::computed_len`](super::Sequence::computed_len).
+    /// Only computed tokens can be kept: keep at most
+    /// [`Sequence::computed_len`](super::Sequence::computed_len).
     NotComputed {
         /// Tokens to be kept.
         committed: usize,
@@ -190,14 +192,15 @@ impl fmt::Display for FinishError {
 impl std::error::Error for FinishError {}
 
 impl Scheduler {
-    /// Ends a sequence: publishes the tokens to keep, and returns its other blocks and its slot.
+    /// Ends a sequence: publishes the tokens to keep, and gives back its other blocks and its slot.
     ///
-    /// Nothing is published of a sequence whose request was aborted ([`Aborted::Served`](super::Aborted::Served)); the
-    /// next step lists it ([`Step::aborted`](super::Step::aborted)) all the same.
+    /// If the request was aborted ([`Aborted::Served`](super::Aborted::Served)), nothing of the
+    /// sequence is published; the next step still lists it
+    /// ([`Step::aborted`](super::Step::aborted)).
     ///
     /// # Errors
     ///
-    /// [`FinishError`], and the sequence goes on.
+    /// [`FinishError`], and the sequence continues.
     ///
     /// # Examples
     ///

@@ -36,16 +36,16 @@ pub enum ForkError {
     NotServed,
     /// A fork has at least one token, and at most as many as its parent.
     BadLength {
-        /// Tokens asked for.
+        /// The requested number of tokens.
         len: usize,
-        /// Tokens of the parent.
+        /// Number of tokens of the parent.
         tokens: usize,
     },
     /// Too few request slots are free: finish something, or fork less.
     NoSlots {
-        /// Forks asked for.
+        /// The requested number of forks.
         requested: usize,
-        /// Slots that are free.
+        /// Number of free slots.
         free: usize,
     },
     /// There are no blocks for the forks to copy into: finish something, or fork less.
@@ -75,7 +75,8 @@ struct Start {
     /// A lease on the shared blocks.
     lease: Lease,
     shared: Vec<BlockId>,
-    /// The blocks after the shared ones: where the content of each is now, and how many tokens of it are copied.
+    /// For each block after the shared ones, the block that has its content now, and how many
+    /// tokens of it are copied.
     copied: Vec<(BlockId, usize)>,
 }
 
@@ -83,14 +84,15 @@ impl Scheduler {
     /// Forks a served sequence: starts `n` sequences with its first `len` tokens, each with a slot;
     /// all or none.
     ///
-    /// Forks share the parent's whole blocks; of the last block, the tokens that they need are copied with the next
-    /// step. Forks at the prompt's end compute its last token once more, and sample from its logits. Each fork may
-    /// become as long as its parent may. Its first token is sampled like that of every sequence: forks differ only if
-    /// the engine samples differently by [`SequenceId`].
+    /// Forks share the parent's whole blocks; the tokens that they need of the last block are
+    /// copied with the next step. Forks at the prompt's end compute its last token once more, and
+    /// sample from its logits. Each fork may become as long as its parent may. Its first token is
+    /// sampled like that of every sequence: forks differ only if the engine samples differently by
+    /// [`SequenceId`].
     ///
-    /// If whole blocks of the parent are not published, they are copied too, and such forks publish nothing. Blocks are
-    /// not published if [`Request::publish`](super::Request::publish) is false, if the request was aborted, or if its
-    /// namespace was cleared or dropped meanwhile.
+    /// If whole blocks of the parent are not published, they are copied also, and such forks
+    /// publish nothing. Blocks are not published if [`Request::publish`](super::Request::publish)
+    /// is false, if the request was aborted, or if its namespace was cleared or dropped meanwhile.
     ///
     /// # Errors
     ///
@@ -143,14 +145,16 @@ impl Scheduler {
         Ok(ids)
     }
 
-    /// What forks of the running sequence at index `at` with its first `len` tokens share, and what they copy.
+    /// Finds the blocks that forks of the running sequence at index `at` share and copy, if they
+    /// start with its first `len` tokens.
     fn start(&self, at: usize, len: usize) -> Start {
         let (parent, size) = (&self.running[at], self.workspace.block_size);
         let computed = parent.computed.min(len - 1);
         let lease = self.share(parent, computed);
         let shared = lease.len_tokens() / size;
         let table = parent.table(&self.workspace);
-        // A block that is still to be copied into has its content elsewhere: in the source of that copy.
+        // The content of a block that a pending copy will write is still in the source of that
+        // copy.
         let origins = self.copies.origins();
         let copied = |i: usize| (*origins.get(&table[i]).unwrap_or(&table[i]), size.min(computed - i * size));
         let copied = (shared..computed.div_ceil(size)).map(copied).collect();
@@ -158,10 +162,11 @@ impl Scheduler {
         Start { tokens, computed, lease, shared: table[..shared].to_vec(), copied }
     }
 
-    /// A lease on the blocks that forks may share, of a sequence's first `computed` tokens.
+    /// Leases the blocks of a sequence's first `computed` tokens that forks may share.
     ///
-    /// They must be the blocks of its own block table. If the namespace was cleared after the sequence took its lease,
-    /// other blocks may be cached for the same tokens: then nothing is shared.
+    /// Only blocks of the sequence's own table may be shared. If the namespace was cleared after
+    /// the sequence took its lease, other blocks may be cached for the same tokens: then nothing is
+    /// shared.
     fn share(&self, parent: &Sequence, computed: usize) -> Lease {
         if parent.leased() <= computed {
             return parent.lease_again();
@@ -175,7 +180,7 @@ impl Scheduler {
         session.match_prefix_untouched(namespace, &[]).into_lease()
     }
 
-    /// Keeps the blocks that forks copy from, where the running sequence at index `at` has leased them.
+    /// Keeps the source blocks of forks that the running sequence at index `at` has leased.
     fn keep_leased(&mut self, at: usize, start: &Start) {
         let leased = self.running[at].leased() / self.workspace.block_size;
         let copied = leased.saturating_sub(start.shared.len()).min(start.copied.len());
@@ -185,7 +190,8 @@ impl Scheduler {
         }
     }
 
-    /// A fork of the running sequence at index `at`: it shares the leased blocks, and has `own` for the rest.
+    /// Makes a fork of the running sequence at index `at`. It shares the blocks of `start.lease`,
+    /// and has `own` for the rest.
     fn fork_one(
         &mut self,
         at: usize,
@@ -201,7 +207,8 @@ impl Scheduler {
         let mut ticket = self.running[at].ticket.clone();
         ticket.id = id;
         ticket.prompt_len = ticket.prompt_len.min(len);
-        // A whole block that is to be copied counts as computed, and is not until the next step has copied it.
+        // A whole block that is copied counts as computed, but has no content until the next step:
+        // a fork with such a block must not publish.
         ticket.publish &= start.copied.iter().all(|&(_, tokens)| tokens < size);
         (ticket.cached, ticket.computed) = (Some(start.computed), 0);
         let slot = self.workspace.slots.take(1).expect("enough are free")[0];

@@ -1,22 +1,23 @@
 #![doc = include_str!("../README.md")]
 
-// Threads share `admission`, under one lock; everything else belongs to one thread. No file uses one that uses it.
+// Threads share only `admission` and what it holds; everything else belongs to one scheduler's
+// thread. Modules do not use each other in cycles.
 //
-// | file | holds |
+// | file | contents |
 // |---|---|
-// | `config` | how queues and schedulers are configured; the orders |
-// | `request`, `queue` | requests, and the waiting queue as callers see it |
-// | `abort` | what an abort found; nothing is published after it |
+// | `config` | configuration of queues and schedulers; the orders of admission |
+// | `request`, `queue` | requests; the waiting queue as callers see it |
+// | `abort` | the result of an abort; the state that stops publishing after it |
 // | `admission` | the queue as schedulers see it: the state of each request, the turn, the claims |
-// | `turn`, `ready`, `lines` | one scheduler at a time; the ready requests as their order prefers them; those that wait for a quota |
+// | `turn`, `ready`, `lines` | admission by one scheduler at a time; the ready requests in their order; requests that wait for a quota |
 // | `claims`, `prompts` | which sequence computes which prefix; prompts in a radix tree |
-// | `pick` | which request is tried next |
-// | `sequence`, `slots`, `copies` | tokens and blocks of one request; the table of slots; block copies to be made |
-// | `batch`, `step` | what a step computes; a step chosen, given to the engine, and taken in |
-// | `admit` | a request tried and admitted: match, claim, reserve, fill |
-// | `tier` | what lies below the cache |
-// | `lifecycle`, `finish`, `fork` | a scheduler, and what may happen to its sequences between two steps |
-// | `sync` | the only door to locks and threads |
+// | `pick` | choosing the request that is tried next |
+// | `sequence`, `slots`, `copies` | tokens and blocks of one request; the table of slots; pending block copies |
+// | `batch`, `step` | the work of a step; choosing a step, and taking in its results |
+// | `admit` | trying and admitting a request: match, claim, reserve, fill |
+// | `tier` | an optional tier below the cache |
+// | `lifecycle`, `finish`, `fork` | the scheduler, and what may happen to its sequences between two steps |
+// | `sync` | the only module that names locks and threads |
 
 mod abort;
 mod admission;

@@ -1,4 +1,8 @@
-//! A scheduler: the sequences that one thread serves, and what may happen to them between two steps.
+//! The [`Scheduler`]: the state of one serving thread, and the operations on its sequences between
+//! two steps.
+//!
+//! The modules `step`, `admit`, `finish` and `fork` add methods to it. It shares the waiting
+//! requests with the other schedulers of its queue through [`Admission`].
 
 use std::cmp::Reverse;
 use std::fmt;
@@ -19,16 +23,18 @@ use super::slots::Slots;
 use super::tier::{Below, Filled};
 use crate::sync::Arc;
 
-/// Serves requests of a [`WaitingQueue`] on one thread: continuous batching with chunked prefill and preemption.
+/// Serves requests of a [`WaitingQueue`] on one thread: continuous batching with chunked prefill
+/// and preemption.
 ///
 /// [`schedule`](Self::schedule) chooses a [`Step`](super::Step), the engine computes it,
-/// [`Step::complete`](super::Step::complete) takes the sampled tokens in, and [`finish`](Self::finish) ends a sequence.
-/// A scheduler computes nothing itself, and [does not do everything](super#what-it-does-not-do) that an engine may
-/// want.
+/// [`Step::complete`](super::Step::complete) takes in the sampled tokens, and
+/// [`finish`](Self::finish) ends a sequence. A scheduler computes nothing itself, and
+/// [does not do everything](super#what-it-does-not-do) that an engine may want.
 ///
-/// Several schedulers serve one queue, each on a thread of its own; a sequence stays with the scheduler that admitted it until
-/// it is finished, aborted or preempted. When a scheduler is dropped, in a panic too, its sequences wait for another
-/// scheduler; sequences that only waited to be finished end.
+/// Several schedulers may serve one queue, each on a thread of its own; a sequence stays with the
+/// scheduler that admitted it until it is finished, aborted or preempted. When a scheduler is
+/// dropped, also in a panic, its requests wait for another scheduler, except those whose sequences
+/// only waited to be finished: these end.
 ///
 /// # Examples
 ///
@@ -57,24 +63,24 @@ pub struct Scheduler {
     pub(super) config: SchedulerConfig,
     pub(super) workspace: Workspace,
     pub(super) below: Below,
-    /// By rank: the last one is preempted first.
+    /// Sorted by rank; the last sequence is preempted first.
     pub(super) running: Vec<Sequence>,
     pub(super) batch: Batch,
     pub(super) pick: Pick,
-    /// To be made with the next step.
+    /// Block copies that the next step makes.
     pub(super) copies: Copies,
-    /// A sequence was preempted for lack of blocks, and none has ended since: a request admitted now would be preempted
-    /// next.
+    /// Whether a sequence was preempted for lack of blocks and none has ended since: a request
+    /// admitted now would be preempted next.
     pub(super) crowded: bool,
-    /// Aborted requests that this scheduler serves no more, for the next step to list.
+    /// Aborted requests that have left this scheduler and that no step has listed yet.
     pub(super) unlisted: Vec<SequenceId>,
     /// Aborted requests that the last step lists.
     pub(super) listed: Vec<SequenceId>,
-    /// Changes of the queue when the last step was scheduled.
+    /// The queue's count of changes when the last step was scheduled.
     pub(super) seen: u64,
-    /// The last step left requests untried.
+    /// Whether the last step left requests untried.
     pub(super) cut_short: bool,
-    /// For each slot the index of its sequence in `running`, while a step is taken in.
+    /// For each slot, the index of its sequence in `running`; valid while a step is taken in.
     pub(super) by_slot: Vec<usize>,
 }
 
@@ -88,11 +94,12 @@ impl fmt::Debug for Scheduler {
 }
 
 impl Scheduler {
-    /// A scheduler for the calling thread.
+    /// Creates a scheduler for the calling thread that serves requests of `queue`.
     ///
     /// # Errors
     ///
-    /// [`ConfigError`], if it has no slots or too many, or too few tokens a step.
+    /// [`ConfigError`], if there are no slots or too many, chunks are empty, or a step has fewer
+    /// tokens than slots.
     ///
     /// # Examples
     ///
@@ -130,22 +137,29 @@ impl Scheduler {
         })
     }
 
-    /// Serves from what lies below the cache, too, such as a host tier: `fill` is called once for each request that is about to be
-    /// admitted. It writes the keys and values that it has beyond the match into the first of the blocks, inserts these, and gives back
-    /// the rest, with a lease on all that is cached now; where it has nothing, the match and the blocks as they are.
+    /// Adds a tier below the cache, such as a host tier: `fill` is called whenever a request is
+    /// about to be admitted.
     ///
-    /// Its tokens are those that may be matched: all of the request but the last one. The blocks are for the request up to its last
-    /// token. It runs on the scheduler's thread, inside of [`schedule`](Self::schedule), which waits for it; other schedulers of
-    /// the queue admit nothing meanwhile. If it panics, the request waits on, and what it was given goes back. Blocks that
-    /// it does not give back are reserved anew.
+    /// `fill` gets the namespace, the tokens, the match in the cache, and reserved blocks. It
+    /// writes the keys and values that the tier has beyond the match into the first of these
+    /// blocks, and inserts them. It returns the remaining blocks and a lease on everything that is
+    /// cached of the request now. If the tier has nothing, it returns the match's lease and all
+    /// blocks.
+    ///
+    /// The tokens are those that may be matched: all of the request but the last one. The blocks
+    /// are for the request up to its last token. `fill` runs on the scheduler's thread, inside
+    /// [`schedule`](Self::schedule), which waits for it; other schedulers of the queue admit
+    /// nothing meanwhile. If it panics, the request keeps waiting, and its match and blocks are
+    /// given back. Blocks that it does not give back, but that are still needed, are reserved
+    /// again.
     ///
     /// # Panics
     ///
-    /// [`schedule`](Self::schedule), if it gives back blocks of another cache or payer.
+    /// [`schedule`](Self::schedule) panics if `fill` gives back blocks of another cache or payer.
     ///
     /// # Examples
     ///
-    /// Over tiers of the package `radixkv-host`, of which `tiers` is a `TieredSession`:
+    /// Over tiers of the package `radixkv-host`; `tiers` is a `TieredSession`:
     ///
     /// ```ignore
     /// let scheduler = Scheduler::new(&queue, config)?.above(move |namespace, tokens, hit, blocks| {
@@ -154,7 +168,7 @@ impl Scheduler {
     /// });
     /// ```
     ///
-    /// Over nothing:
+    /// With a tier that has nothing:
     ///
     /// ```
     /// # use radixkv::PrefixCache;
@@ -177,12 +191,13 @@ impl Scheduler {
     /// After an empty step, sleeps until there may be work; returns false if nothing changed within
     /// `timeout`.
     ///
-    /// A change is a request that was submitted, put back, aborted, or is to end; a claim that was committed or given
-    /// up; and a sequence that has ended. Changes since the last step was scheduled count. Returns at once if the last
+    /// A change is: a request is submitted, put back or aborted; a claim that requests wait for is
+    /// committed or given up; a sequence or a scheduler ends; blocks that were kept for a copy are
+    /// given back. Changes since the last step was scheduled count. Returns at once if the last
     /// step left requests untried because there were too many for one step.
     ///
-    /// A request that is refused blocks is not a change. Blocks that are given back outside the queue's schedulers wake
-    /// no scheduler: use a short timeout where the engine has such blocks.
+    /// A request that is refused blocks is not a change. Blocks that are given back outside the
+    /// queue's schedulers wake no scheduler: use a short timeout if the engine holds such blocks.
     ///
     /// # Examples
     ///
@@ -229,21 +244,21 @@ impl Scheduler {
     }
 
     /// Whether cached blocks of a served sequence were
-    /// [invalidated](radixkv::PrefixCache::invalidate_blocks): abort it, and submit it again. It
-    /// goes on otherwise, over wrong keys and values.
+    /// [invalidated](radixkv::PrefixCache::invalidate_blocks). If so, abort its request and submit
+    /// it again: otherwise the sequence continues over wrong keys and values.
     pub fn is_invalidated(&self, id: SequenceId) -> bool {
         let lease = self.sequence(id).and_then(|sequence| sequence.lease.as_ref());
         lease.is_some_and(|lease| lease.is_invalidated())
     }
 
-    /// Request slots that are free.
+    /// The number of free request slots.
     pub fn free_slots(&self) -> usize {
         self.workspace.slots.free()
     }
 
-    /// Ends a request at once if this scheduler serves it or it waits. As [`WaitingQueue::abort`],
-    /// but the blocks of a sequence that is served here are given back when this returns. The next
-    /// step lists it ([`Step::aborted`](super::Step::aborted)).
+    /// Aborts a request like [`WaitingQueue::abort`]. If its sequence is served here, its blocks
+    /// are given back when this returns, and the next step lists it
+    /// ([`Step::aborted`](super::Step::aborted)).
     ///
     /// # Examples
     ///
@@ -268,9 +283,10 @@ impl Scheduler {
         aborted
     }
 
-    /// Preempts a sequence: publishes its whole blocks, returns all its blocks, and lets the
-    /// request wait again. It is resumed here or at another scheduler, from what is still cached
-    /// then. False if it is not served here, or has all the tokens that it may have.
+    /// Preempts a sequence: publishes its whole blocks, gives all its blocks back, and lets the
+    /// request wait again. The request is resumed from what is still cached then, here or at
+    /// another scheduler. Returns false if the sequence is not served here, or has all the tokens
+    /// that it may have.
     ///
     /// A sequence whose request was aborted ends instead, and nothing of it is published.
     ///
@@ -301,7 +317,7 @@ impl Scheduler {
         self.running.iter().position(|sequence| sequence.id() == id)
     }
 
-    /// Adds a sequence to those that run, at its rank.
+    /// Inserts a sequence into `running`, at its rank.
     pub(super) fn insert_running(&mut self, sequence: Sequence) {
         let by_priority = self.admission.config.order == Order::Priority;
         let rank = |ticket: &Ticket| (Reverse(if by_priority { ticket.priority } else { 0 }), ticket.id);
@@ -309,7 +325,7 @@ impl Scheduler {
         self.running.insert(at, sequence);
     }
 
-    /// Removes a sequence from those that run, with everything that it holds.
+    /// Removes a sequence from `running`, and gives up everything that it holds.
     pub(super) fn remove_at(&mut self, at: usize) -> Waiting {
         self.crowded = false;
         let sequence = self.running.remove(at);
@@ -325,8 +341,8 @@ impl Scheduler {
         }
     }
 
-    /// Removes a sequence and lets its request wait again, unless it was aborted. In a turn: no request is admitted to
-    /// the blocks that become free before this one has its place again.
+    /// Removes a sequence and lets its request wait again, unless it was aborted. Takes the turn,
+    /// so that no other request gets the freed blocks before this one has its place again.
     fn put_back(&mut self, at: usize) {
         let admission = Arc::clone(&self.admission);
         let _turn = admission.turn();
@@ -354,7 +370,8 @@ impl Scheduler {
         }
     }
 
-    /// Discards the last step, if it was not taken in: it was not computed, and its copies are still to be made.
+    /// Discards the last step if it was not completed: it counts as not computed, and its copies
+    /// are pending again.
     pub(super) fn discard_step(&mut self) {
         self.copies.take_back(&self.batch);
         self.batch.clear();
@@ -362,9 +379,11 @@ impl Scheduler {
 }
 
 impl Drop for Scheduler {
-    /// The requests that are served wait again, for another scheduler; nothing of them is published.
+    /// Lets the served requests wait again, for another scheduler, and publishes nothing of them.
+    /// Full sequences end.
     fn drop(&mut self) {
-        // A forgotten step was not computed: its copies are pending again, so that they go with their destinations.
+        // A forgotten step was not computed: its copies must be pending again, to be dropped with
+        // the sequences that own their destinations.
         self.discard_step();
         while let Some(last) = self.running.len().checked_sub(1) {
             if self.running[last].is_full() {

@@ -1,8 +1,11 @@
-//! Requests that wait for the quota of their namespace: a line for each namespace, so that they are in no other one's way.
+//! Lines of requests that wait for their namespace's quota: one line for each namespace, so that
+//! none holds up another. [`Admission`](super::admission::Admission) has them under its lock.
 //!
-//! A request that the quota refuses leaves the ready ones for its line, and so does each request of that namespace whose turn
-//! comes meanwhile. With every step one request of each of the next few lines, the one that the order prefers, is let out: it is
-//! ready again, and once it is admitted the next one follows. A few, in turn, so that they leave the step time for others.
+//! A request that the quota refuses moves from the ready requests to its namespace's line, and so
+//! does each later request of that namespace when it is tried. Each step lets one request out of
+//! each of the next few lines, the one that the order prefers: it is ready again, and once it is
+//! admitted, the next one of its line is let out. Only a few lines in rotation, so that the step
+//! has time for other requests.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -17,14 +20,14 @@ use crate::sync::Arc;
 pub(super) struct Lines {
     order: Order,
     lines: HashMap<Namespace, Line>,
-    /// Each line's namespace, the one whose turn comes next at the front.
+    /// The namespaces of all lines, in rotation: the next one is at the front.
     turns: VecDeque<Namespace>,
 }
 
 #[derive(Debug)]
 struct Line {
     waiting: Ready,
-    /// The request that was let out, until it is admitted, refused again or gone.
+    /// The request that was let out, until it is admitted, waits again or is aborted.
     out: Option<SequenceId>,
 }
 
@@ -33,7 +36,7 @@ impl Lines {
         Self { order, lines: HashMap::new(), turns: VecDeque::new() }
     }
 
-    /// Puts a request into its namespace's line.
+    /// Adds a request to its namespace's line.
     pub(super) fn insert(&mut self, waiting: Arc<Waiting>) {
         let namespace = &waiting.ticket.namespace;
         let line = self.lines.entry(namespace.clone()).or_insert_with(|| {
@@ -49,14 +52,14 @@ impl Lines {
         self.lines.get(&waiting.ticket.namespace).is_some_and(|line| line.out != Some(waiting.ticket.id))
     }
 
-    /// Takes a request out that has ended.
+    /// Removes a request that was aborted.
     pub(super) fn remove(&mut self, namespace: &Namespace, id: SequenceId) -> Option<Arc<Waiting>> {
         let removed = self.lines.get_mut(namespace)?.waiting.remove(id);
         self.close_if_empty(namespace);
         removed
     }
 
-    /// Lets one request out of each of the next `most` lines: they are ready now.
+    /// Lets one request out of each of the next `most` lines; they are ready now.
     pub(super) fn let_out(&mut self, most: usize) -> Vec<Arc<Waiting>> {
         let next = most.min(self.turns.len());
         self.turns.rotate_left(next);
@@ -64,8 +67,8 @@ impl Lines {
         turn.filter_map(|namespace| self.lines.get_mut(namespace)?.next_out()).collect()
     }
 
-    /// A request that may have been let out is no longer ready, and not back in its line. If it was admitted, the next one
-    /// is let out.
+    /// Records that a request is no longer ready, and not back in its line. If it had been let out
+    /// and was admitted, returns the next one of its line, which is let out.
     pub(super) fn left(&mut self, waiting: &Waiting, admitted: bool) -> Option<Arc<Waiting>> {
         let namespace = &waiting.ticket.namespace;
         let line = self.lines.get_mut(namespace)?;

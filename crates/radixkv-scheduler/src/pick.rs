@@ -1,9 +1,9 @@
-//! Which request is tried next.
+//! Chooses the request that a scheduler tries next.
 //!
-//! Where an order depends on the requests alone, [`Admission`] knows the request that it prefers. Under
-//! [`Order::LongestPrefix`] one pass compares every waiting request with what is cached for it, under no lock and
-//! before the turn. The pass sorts nothing: candidates lie in a heap and leave it one by one. The same pass finds the
-//! overdue requests.
+//! If an order depends only on the requests, [`Admission`] knows the preferred one. Under
+//! [`Order::LongestPrefix`], one pass looks up the cached prefix of every ready request, without a
+//! lock and before the turn. The pass does not sort: candidates are in a heap and are popped one by
+//! one. The same pass finds the overdue requests; the other orders make a pass only for these.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -15,29 +15,32 @@ use super::config::Order;
 use super::request::{SequenceId, Waiting};
 use crate::sync::Arc;
 
-/// Overdue requests of low rank are few up to this number, or up to a sixteenth of the queue.
+/// Up to this many overdue requests of low rank count as few; or a sixteenth of the queue, if that
+/// is more.
 const FEW: usize = 8;
 
-/// One request as a pass saw it.
+/// One request, as a pass saw it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct RankedRequest {
     /// How much the order prefers the request.
     rank: i64,
     id: SequenceId,
-    /// Steps that the queue had counted when the request was submitted.
+    /// The queue's number of steps when the request was submitted.
     arrived: u64,
 }
 
 /// A scheduler's view of the queue in one pass.
 #[derive(Debug, Default)]
 pub(super) struct Pick {
-    /// All requests that were ready, if the pass has looked at all.
+    /// All requests that were ready, if the pass has looked at them.
     ranked: Option<Vec<RankedRequest>>,
-    /// Rank and id of the same requests, the best on top.
+    /// Rank and id of the same requests, the best one on top.
     best: Option<BinaryHeap<(i64, Reverse<SequenceId>)>>,
-    /// If it is time for an overdue request: the last step with which one may have come.
+    /// If an overdue request is due: the latest step of arrival at which a request counts as
+    /// overdue.
     latest: Option<u64>,
-    /// If the last choice was an overdue request: how many there are, and the step with which that one came.
+    /// If the last choice was an overdue request: whether few or many are overdue, and the step at
+    /// which it arrived.
     pub(super) overdue: Option<(Overdue, u64)>,
 }
 
@@ -47,7 +50,8 @@ impl Pick {
         *self = Self::default();
     }
 
-    /// Looks at all requests that wait, if the next choice needs it. Called before the turn, because it may take long.
+    /// Looks at all ready requests, if the next choice needs it. Called before the turn, because it
+    /// may take long.
     pub(super) fn look(&mut self, admission: &Admission, session: &Session) {
         let order = admission.config.order;
         if order == Order::Fcfs {
@@ -68,16 +72,16 @@ impl Pick {
         }
     }
 
-    /// How many requests the pass has looked at; 0 if it did not look at all of them.
+    /// The number of requests that the pass has looked at; 0 if no pass was needed.
     pub(super) fn looked_at(&self) -> usize {
         self.ranked.as_ref().map_or(0, Vec::len)
     }
 
-    /// The next request to try, in the caller's turn: an overdue one if it is time for that, else the one that the
-    /// order prefers.
+    /// Returns the next request to try: an overdue one if that is due, else the one that the order
+    /// prefers. The caller has the turn.
     pub(super) fn next(&mut self, admission: &Admission) -> Option<Arc<Waiting>> {
         self.overdue = None;
-        // Another scheduler may have admitted an overdue request in a turn between.
+        // Another scheduler may have admitted an overdue request since.
         if let Some(latest) = self.latest.take().filter(|_| admission.overdue().is_some()) {
             if let Some(waiting) = self.last_in_order(admission, latest) {
                 return Some(waiting);
@@ -86,8 +90,8 @@ impl Pick {
         if admission.config.order == Order::LongestPrefix { self.first_in_order(admission) } else { admission.first() }
     }
 
-    /// Of the requests that came by step `latest`, the one that the order would admit last; of equals, the one that
-    /// came first.
+    /// Of the requests that arrived by step `latest`, returns the one that the order would admit
+    /// last; among equals, the one that arrived first.
     fn last_in_order(&mut self, admission: &Admission, latest: u64) -> Option<Arc<Waiting>> {
         let ranked = self.ranked.as_ref()?;
         let ranks = || ranked.iter().map(|seen| seen.rank);
@@ -107,7 +111,7 @@ impl Pick {
         None
     }
 
-    /// The request with the longest cached prefix that is still ready.
+    /// Returns the request with the longest cached prefix that is still ready.
     fn first_in_order(&mut self, admission: &Admission) -> Option<Arc<Waiting>> {
         while let Some((_, Reverse(id))) = self.best.as_mut()?.pop() {
             // Another scheduler may have admitted it since the pass.

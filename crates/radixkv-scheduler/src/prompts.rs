@@ -1,17 +1,19 @@
 //! A radix tree of prompts by their tokens: which prompts share which prefix. It holds no blocks.
 //!
-//! Edges are ranges of the prompts themselves, so nothing is copied. A node splits where prompts part, and is joined
-//! again when only one of them is left. The lower part of a split keeps its node id, so the node where a prompt ends
-//! never changes. One thread at a time.
+//! Edges are ranges of the prompts themselves, so no token is copied. A node is split where prompts
+//! diverge, and joined with its child when only one of them is left. The lower part of a split
+//! keeps its node id, so the node where a prompt ends never changes. Only one thread at a time uses
+//! a tree.
 //!
-//! Inserting and removing cost a comparison of the tokens and, for each node on the path, the logarithm of the number
-//! of its children and of the prompts that end at it.
+//! Inserting and removing compare the prompt's tokens and cost, for each node on the path, the
+//! logarithm of the number of its children and of the prompts that end at it.
 //!
 //! # Invariants
 //!
-//! - **P1** A node's source is a prompt that ends at the node or below: removed prompts are not kept alive.
-//! - **P2** A node's weight is the number of prompts that end there or below, and the key under which its parent has
-//!   it.
+//! - **P1** A node's source is a prompt that ends at the node or deeper: removed prompts are not
+//!   kept alive.
+//! - **P2** A node's weight is the number of prompts that end at it or deeper, and is the key under
+//!   which its parent orders it.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -25,20 +27,20 @@ use crate::sync::Arc;
 type NodeId = usize;
 type ByWeight = BTreeSet<(Reverse<usize>, NodeId)>;
 
-/// An edge, the prompts that end where it ends, and the nodes below.
+/// A node: its edge, the prompts that end where the edge ends, and the children.
 #[derive(Debug)]
 struct Node {
-    /// A prompt that runs through the edge.
+    /// A prompt that contains the edge.
     source: Arc<Waiting>,
-    /// Which of that prompt's tokens are the edge.
+    /// The range of the source's tokens that is the edge.
     edge: Range<usize>,
     parent: Option<NodeId>,
     children: BTreeMap<Token, NodeId>,
-    /// The children, the heaviest first; of equal ones the lower node id first.
+    /// The children, the heaviest first; among equals, the lower node id first.
     by_weight: ByWeight,
     /// Prompts that end where the edge ends.
     ends: BTreeMap<SequenceId, Arc<Waiting>>,
-    /// Prompts that end here or below.
+    /// Number of prompts that end here or deeper.
     weight: usize,
 }
 
@@ -56,7 +58,8 @@ pub(super) struct Prompts {
 /// How far a sequence agrees with the prompts of its namespace.
 #[derive(Debug, Default)]
 pub(super) struct Agreement {
-    /// Nodes on the path from the root, each with the tokens that agree up to its end; the last edge may agree in part.
+    /// The nodes on the path from the root, each with the number of tokens that agree up to its
+    /// end; the last edge may agree in part.
     path: Vec<(NodeId, usize)>,
     /// Whether the sequence agrees with the whole last edge.
     whole: bool,
@@ -80,7 +83,7 @@ impl Prompts {
         self.nodes.len() - 1
     }
 
-    /// Adds the first `len` tokens of `prompt` under the id of a request, which the tree does not have yet.
+    /// Adds the first `len` tokens of `prompt` under a request id that the tree does not have yet.
     pub(super) fn insert(&mut self, id: SequenceId, prompt: &Arc<Waiting>, len: usize) {
         let agreement = self.walk(&prompt.ticket.namespace, &prompt.tokens[..len]);
         let root = self.root_for(prompt);
@@ -140,7 +143,7 @@ impl Prompts {
         above.by_weight.insert((Reverse(weight), new));
     }
 
-    /// The set by weight of a parent's children, or of the roots.
+    /// The set, ordered by weight, of a parent's children or of the roots.
     fn siblings(&mut self, parent: Option<NodeId>) -> &mut ByWeight {
         match parent {
             Some(parent) => &mut self.node_mut(parent).by_weight,
@@ -148,7 +151,7 @@ impl Prompts {
         }
     }
 
-    /// Adds to the weight of a node and of all above it (P2).
+    /// Adds to the weight of a node and of its ancestors (P2).
     fn add_weight(&mut self, from: NodeId, by: isize) {
         let mut at = Some(from);
         while let Some(id) = at {
@@ -173,8 +176,9 @@ impl Prompts {
         }
     }
 
-    /// Drops the nodes of weight 0 from `at` upwards, and joins the node above them with its child, if no prompt ends
-    /// there and there is only one child. Returns the lowest node that is left of the path.
+    /// Drops the nodes of weight 0 from `at` towards the root, and joins the node above them with
+    /// its child if it has only one and no prompt ends at it. Returns the deepest node of the path
+    /// that is left.
     fn tidy(&mut self, mut at: NodeId) -> Option<NodeId> {
         while self.node(at).weight == 0 {
             let node = self.nodes[at].take().expect("a node id in use has a node");
@@ -202,7 +206,7 @@ impl Prompts {
         Some(parent)
     }
 
-    /// Gives the nodes from `lowest` upwards another source in place of a removed prompt (P1).
+    /// Replaces a removed prompt as the source of the nodes from `lowest` towards the root (P1).
     fn replace_source(&mut self, gone: &Arc<Waiting>, lowest: NodeId) {
         let mut at = Some(lowest);
         while let Some(id) = at {
@@ -233,8 +237,9 @@ impl Prompts {
         agreement
     }
 
-    /// Calls `each` for every prompt that shares tokens with the walked sequence: its request, and how many tokens.
-    /// Prompts that part from the path before its last edge are left out: others share more.
+    /// Calls `each` for every prompt that shares tokens with the walked sequence, with its request
+    /// and the number of shared tokens. Prompts that leave the path before its last edge are
+    /// skipped: others share more.
     pub(super) fn sharers(&self, agreement: &Agreement, mut each: impl FnMut(SequenceId, usize)) {
         let Some(&(last, agreed)) = agreement.path.last().filter(|&&(_, agreed)| agreed > 0) else { return };
         for &(node, agreed) in &agreement.path[..agreement.path.len() - 1] {
@@ -248,14 +253,16 @@ impl Prompts {
         }
     }
 
-    /// The next request, depth first from where `cursor` leads, the heaviest branch first: a request that shares most
-    /// with the cursor comes next, and all requests of a branch come before those of another.
+    /// Returns the next request of a depth-first walk that continues from `cursor`, the heaviest
+    /// branch first: a request that shares most with the cursor is next, and all requests of a
+    /// branch come before those of another.
     pub(super) fn next(&self, cursor: Option<&Waiting>) -> Option<SequenceId> {
         let path = cursor.map(|cursor| self.walk(&cursor.ticket.namespace, &cursor.tokens)).unwrap_or_default().path;
         let mut done = None;
         for &(id, _) in path.iter().rev() {
             let node = self.node(id);
-            // Prompts that end at the node come before those below it; the branch below that is done is left out.
+            // Prompts that end at the node come before deeper ones; the branch that is done is
+            // skipped.
             let first = node.ends.keys().next().copied();
             if let Some(next) = first.or_else(|| self.first_below(&node.by_weight, done)) {
                 return Some(next);

@@ -1,4 +1,5 @@
-//! The waiting queue as its callers see it: requests are submitted, aborted and counted, on any thread.
+//! The waiting queue as its callers see it: requests are submitted, aborted and counted, on any
+//! thread.
 
 use std::fmt;
 
@@ -10,15 +11,15 @@ use super::config::QueueConfig;
 use super::request::{Request, SequenceId, SubmitError, SubmitErrorKind};
 use crate::sync::Arc;
 
-/// The waiting queue: requests that wait for a [`Scheduler`](super::Scheduler), and the claims of those that are
-/// served.
+/// The waiting queue: requests that wait for a [`Scheduler`](super::Scheduler), and the claims of
+/// those that are served.
 ///
-/// A handle: clones share one queue, on any threads. Every verb takes the queue's lock for a short time, which grows
-/// with the logarithm of how many requests wait; under [`Order::DfsWeight`](super::Order::DfsWeight) the request's
-/// tokens are compared too.
+/// A handle: clones share one queue, and any thread may use them. Every method holds the queue's
+/// lock for a short time, which grows with the logarithm of the number of waiting requests; under
+/// [`Order::DfsWeight`](super::Order::DfsWeight) it also compares the request's tokens.
 ///
-/// A waiting request cannot be changed or moved: abort it and submit another one. Requests of two queues do not wait
-/// for each other's prefixes.
+/// A waiting request cannot be changed or moved: abort it and submit another one. Requests of two
+/// queues do not wait for each other's prefixes.
 ///
 /// # Examples
 ///
@@ -49,7 +50,7 @@ impl fmt::Debug for WaitingQueue {
 }
 
 impl WaitingQueue {
-    /// An empty queue of requests over `cache`.
+    /// Creates an empty queue of requests that are served from `cache`.
     ///
     /// # Examples
     ///
@@ -71,8 +72,9 @@ impl WaitingQueue {
     ///
     /// # Errors
     ///
-    /// [`SubmitError`] with the request, if it could never be served: it asks for nothing, or for more blocks than the
-    /// pool, its namespace's quota or a slot can ever hold; its namespace is one of bigrams; or the cache's pool is the engine's.
+    /// [`SubmitError`] with the request, if it could never be served: its prompt is empty, or it
+    /// allows no new token; it needs more blocks than the pool, its namespace's quota or a slot can
+    /// ever hold; its namespace compares bigrams; or the engine owns the cache's pool.
     ///
     /// # Panics
     ///
@@ -153,10 +155,10 @@ impl WaitingQueue {
 
     /// Ends a request, whether it waits or is served. When this returns, nothing more of the
     /// request is published, whatever its scheduler still does with it. If its scheduler is
-    /// publishing a chunk at that moment, this waits for that.
+    /// publishing a chunk of it at that moment, this waits until that has ended.
     ///
-    /// A request that is being served keeps its blocks until the present step of its scheduler is done, because the
-    /// step may be writing them.
+    /// A request that is being served keeps its blocks until the present step of its scheduler is
+    /// done, because the step may be writing them.
     ///
     /// # Examples
     ///
@@ -174,7 +176,8 @@ impl WaitingQueue {
         self.admission.abort(id)
     }
 
-    /// Requests that wait to be admitted, or for a prefix that another sequence is computing.
+    /// The number of waiting requests: to be admitted, for a prefix that another sequence is
+    /// computing, or for their namespace's quota.
     pub fn len(&self) -> usize {
         self.admission.waiting()
     }
@@ -184,8 +187,8 @@ impl WaitingQueue {
         self.len() == 0
     }
 
-    /// Requests that were submitted and have neither finished nor been aborted: those that wait and those that are
-    /// served.
+    /// The number of requests, forks included, that have not ended: those that wait and those that
+    /// are served.
     ///
     /// # Examples
     ///

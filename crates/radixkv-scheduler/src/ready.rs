@@ -1,4 +1,7 @@
-//! The requests that are ready to be admitted, by arrival and as their order prefers them.
+//! The requests that are ready to be admitted, by arrival and in the queue's order.
+//!
+//! [`Admission`](super::admission::Admission) has one of all ready requests; each quota line has
+//! one of its own.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -8,14 +11,15 @@ use super::prompts::Prompts;
 use super::request::{SequenceId, Waiting};
 use crate::sync::Arc;
 
-/// Finds the request that the order prefers without looking at all of them.
+/// Finds the request that the order prefers without a look at all of them.
 #[derive(Debug)]
 enum Index {
-    /// The order goes by arrival, or by what is cached for each request, which no index knows.
+    /// The order is that of arrival, or depends on what is cached for each request, which no index
+    /// knows.
     Arrival,
     /// By priority, then by arrival.
     Priority(BTreeSet<(Reverse<i32>, SequenceId)>),
-    /// By tokens; depth first goes on from the request that was admitted last.
+    /// By tokens; the depth-first walk continues from the request that was admitted last.
     Prompts { tree: Prompts, last: Option<Arc<Waiting>> },
 }
 
@@ -56,7 +60,7 @@ impl Ready {
         Some(waiting)
     }
 
-    /// Takes out a request that is admitted.
+    /// Removes a request that is admitted; a depth-first walk continues from it.
     pub(super) fn admit(&mut self, id: SequenceId) -> Option<Arc<Waiting>> {
         let waiting = self.remove(id)?;
         if let Index::Prompts { last, .. } = &mut self.index {
@@ -69,12 +73,13 @@ impl Ready {
         self.by_id.get(&id)
     }
 
-    /// The request that came first.
+    /// The request that arrived first.
     pub(super) fn oldest(&self) -> Option<&Arc<Waiting>> {
         self.by_id.first_key_value().map(|(_, waiting)| waiting)
     }
 
-    /// The request that the order prefers, where that depends on the requests alone; else the one that came first.
+    /// The request that the order prefers, if that depends only on the requests; else the one that
+    /// arrived first.
     pub(super) fn first(&self) -> Option<&Arc<Waiting>> {
         match &self.index {
             Index::Arrival => self.oldest(),
@@ -83,7 +88,7 @@ impl Ready {
         }
     }
 
-    /// All of them, by arrival.
+    /// All requests, by arrival.
     pub(super) fn list(&self) -> Vec<Arc<Waiting>> {
         self.by_id.values().cloned().collect()
     }

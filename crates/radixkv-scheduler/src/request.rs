@@ -1,13 +1,13 @@
-//! Requests: what a caller submits, why it may be refused, and what the queue keeps of it.
+//! Requests: what callers submit, why a request may be refused, and what the queue keeps of it.
 
 use std::fmt;
 
 use radixkv::{Namespace, Token};
 
-/// Identifies a request, and the sequence that serves it: unique in its queue, and never used again.
+/// Identifies a request, and the sequence that serves it: unique in its queue, and never reused.
 ///
-/// An id says nothing but which request is meant. The field is private, so that ids are not calculated with;
-/// [`as_u64`](Self::as_u64) and `From<u64>` carry one through a log or a protocol.
+/// An id has no other meaning, and its field is private so that nobody computes with it.
+/// [`as_u64`](Self::as_u64) and `From<u64>` carry an id through a log or a protocol.
 ///
 /// # Examples
 ///
@@ -21,14 +21,15 @@ use radixkv::{Namespace, Token};
 pub struct SequenceId(pub(super) u64);
 
 impl SequenceId {
-    /// The id as a number. Ids of one queue ascend in the order in which requests were submitted or forked.
+    /// The id as a number. Ids of one queue ascend in the order in which requests were submitted or
+    /// forked.
     pub const fn as_u64(self) -> u64 {
         self.0
     }
 }
 
 impl From<u64> for SequenceId {
-    /// The id of this number. A number that no queue has given out is the id of no request.
+    /// Makes an id from its number. A number that no queue has given out identifies no request.
     fn from(id: u64) -> Self {
         Self(id)
     }
@@ -59,10 +60,11 @@ pub struct Request {
     pub tokens: Vec<Token>,
     /// The maximum number of tokens to sample; at least one.
     pub max_new_tokens: usize,
-    /// Under [`Order::Priority`](super::Order::Priority) requests of higher priority are admitted first and preempted
-    /// last. Default: 0.
+    /// Under [`Order::Priority`](super::Order::Priority) requests of higher priority are admitted
+    /// first and preempted last. Default: 0.
     pub priority: i32,
-    /// Whether other requests may start from the blocks that are computed for this one. Default: true.
+    /// Whether other requests may start from the blocks that are computed for this one. Default:
+    /// true.
     pub publish: bool,
 }
 
@@ -85,12 +87,12 @@ impl Request {
         Self { namespace, tokens, max_new_tokens, priority: 0, publish: true }
     }
 
-    /// Tokens of the sequence at its greatest length.
+    /// The maximum length of the sequence in tokens: prompt and output.
     pub(super) fn limit(&self) -> usize {
         self.tokens.len().saturating_add(self.max_new_tokens)
     }
 
-    /// Blocks that the sequence needs at most: the last token is sampled and never computed.
+    /// The maximum number of blocks of the sequence. Its last token is sampled and never computed.
     pub(super) fn blocks(&self, block_size: usize) -> usize {
         (self.limit() - 1).div_ceil(block_size)
     }
@@ -141,11 +143,11 @@ pub enum SubmitErrorKind {
     EmptyPrompt,
     /// The request asks for no new token: ask for at least one.
     NoNewTokens,
-    /// The namespace compares pairs of tokens ([`Keys::Bigrams`](radixkv::Keys::Bigrams)), whose blocks end one token
-    /// later than a scheduler counts: use a namespace of tokens.
+    /// The namespace compares pairs of tokens ([`Keys::Bigrams`](radixkv::Keys::Bigrams)), whose
+    /// blocks end one token later than a scheduler counts: use a namespace of tokens.
     BigramNamespace,
-    /// The engine owns the pool ([`Builder::external`](radixkv::Builder::external)), so the cache has no blocks to serve
-    /// a request with: build the cache with a pool of its own.
+    /// The engine owns the pool ([`Builder::external`](radixkv::Builder::external)), so the cache
+    /// has no blocks for a request: build the cache with a pool of its own.
     ExternalPool,
     /// The cache's pool can never hold prompt and output: ask for less, or build a larger cache.
     ExceedsPool {
@@ -155,8 +157,8 @@ pub enum SubmitErrorKind {
         capacity: usize,
     },
     /// The namespace's quota can never allow prompt and output: ask for less, or raise
-    /// [`Quota::pinned_blocks`](radixkv::Quota::pinned_blocks). A submitted request for which a later limit is too low waits
-    /// until it is aborted or the limit is raised.
+    /// [`Quota::pinned_blocks`](radixkv::Quota::pinned_blocks). A submitted request for which a
+    /// later limit is too low waits until it is aborted or the limit is raised.
     ExceedsQuota {
         /// Blocks that prompt and output need.
         requested: usize,
@@ -203,21 +205,21 @@ impl fmt::Display for SubmitError {
 
 impl std::error::Error for SubmitError {}
 
-/// What stays with a request from submission to its end: while it waits, while it is served, and when it waits again.
+/// The data of a request that it keeps from submission to its end, whether it waits or is served.
 #[derive(Debug, Clone)]
 pub(super) struct Ticket {
     pub(super) id: SequenceId,
     pub(super) namespace: Namespace,
     pub(super) prompt_len: usize,
-    /// Tokens of the sequence at its greatest length.
+    /// The maximum length of the sequence in tokens: prompt and output.
     pub(super) limit: usize,
     pub(super) priority: i32,
     pub(super) publish: bool,
-    /// Steps that the queue had counted when the request was submitted.
+    /// The queue's number of steps when the request was submitted.
     pub(super) arrived: u64,
-    /// Tokens that were cached when it was first admitted.
+    /// Number of tokens that were cached when it was first admitted; `None` before that.
     pub(super) cached: Option<usize>,
-    /// Tokens computed for it so far.
+    /// Number of tokens computed for it so far.
     pub(super) computed: usize,
 }
 
@@ -225,12 +227,12 @@ pub(super) struct Ticket {
 #[derive(Debug)]
 pub(super) struct Waiting {
     pub(super) ticket: Ticket,
-    /// The prompt, and what was sampled before a preemption.
+    /// The prompt, then the tokens that were sampled before a preemption.
     pub(super) tokens: Vec<Token>,
 }
 
 impl Waiting {
-    /// Tokens that may be taken from the cache: all but the last one, whose logits are wanted.
+    /// The tokens that may be taken from the cache: all but the last one, whose logits are needed.
     pub(super) fn matchable(&self) -> &[Token] {
         &self.tokens[..self.tokens.len() - 1]
     }
@@ -241,7 +243,7 @@ pub(super) mod testing {
     use super::*;
     use crate::sync::Arc;
 
-    /// A request that waits, as the queue would make it.
+    /// A waiting request, as the queue would make it.
     pub(crate) fn waiting(namespace: &Namespace, tokens: &[Token]) -> Arc<Waiting> {
         numbered(0, namespace, tokens)
     }

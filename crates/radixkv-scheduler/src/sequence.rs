@@ -1,4 +1,4 @@
-//! A sequence: the tokens and blocks of one request while it is served.
+//! A sequence: the tokens and blocks of one request while a scheduler serves it.
 //!
 //! ```text
 //! tokens     p p p p p p p p p p p p p p s s          prompt, then sampled tokens
@@ -9,7 +9,8 @@
 //!
 //! # Invariants
 //!
-//! - **S1** The block table begins with the blocks of the lease; those of the reservation follow, in order.
+//! - **S1** The block table begins with the blocks of the lease; those of the reservation follow,
+//!   in order.
 //! - **S2** All leased tokens are computed, and at least one token is not computed yet.
 
 use std::fmt;
@@ -26,7 +27,8 @@ use crate::sync::Arc;
 /// A request that is being served: its tokens, and how many of them have keys and values.
 ///
 /// A scheduler lends it ([`Scheduler::sequence`](super::Scheduler::sequence),
-/// [`Step::sequence`](super::Step::sequence)); tokens are only added, by [`Step::complete`](super::Step::complete).
+/// [`Step::sequence`](super::Step::sequence)). Tokens are only appended, by
+/// [`Step::complete`](super::Step::complete).
 ///
 /// # Examples
 ///
@@ -53,7 +55,7 @@ pub struct Sequence {
     pub(super) admitted: usize,
     pub(super) computed: usize,
     pub(super) slot: u32,
-    /// Blocks of its row in the table of slots; what the row holds beyond is not its own.
+    /// How many blocks of its slot's row belong to it; later entries of the row are stale.
     pub(super) blocks: usize,
     /// `None` only while it is replaced.
     pub(super) lease: Option<Lease>,
@@ -103,12 +105,13 @@ impl Sequence {
         self.ticket.cached.unwrap_or(0)
     }
 
-    /// Whether it has as many tokens as its request allows: it is scheduled no more and waits to be finished.
+    /// Whether it has as many tokens as its request allows. A full sequence is no longer scheduled,
+    /// and waits to be finished.
     pub fn is_full(&self) -> bool {
         self.tokens.len() >= self.ticket.limit
     }
 
-    /// Tokens that are still to be computed.
+    /// Number of tokens that are still to be computed; 0 if the sequence is full.
     pub(super) fn missing(&self) -> usize {
         if self.is_full() { 0 } else { self.tokens.len() - self.computed }
     }
@@ -146,8 +149,8 @@ impl Sequence {
         self.own.append(blocks);
     }
 
-    /// Takes over what other sequences have published beyond the lease, in place of blocks of its own. At least one
-    /// token is left to compute.
+    /// Extends the lease over blocks that other sequences have published meanwhile, and gives back
+    /// its own blocks that they replace. At least one token is left to compute.
     pub(super) fn catch_up(&mut self, workspace: &mut Workspace) {
         let lease = self.lease.take().expect("a sequence has its lease");
         let known = lease.len_tokens() / workspace.block_size;
@@ -158,15 +161,16 @@ impl Sequence {
         self.computed = self.computed.max(self.leased());
     }
 
-    /// A cached block that agrees with the tokens after the lease for at least `min_tokens`. At least one token is left
-    /// to compute.
+    /// Finds a cached block that agrees with at least `min_tokens` of the tokens after the lease.
+    /// At least one token is left to compute.
     pub(super) fn partial_hit(&self, min_tokens: usize, workspace: &Workspace) -> Option<PartialHit> {
         workspace.session.match_partial(self.lease(), &self.tokens[..self.tokens.len() - 1], min_tokens)
     }
 
-    /// Publishes the whole blocks of the first `len` tokens, which are computed, and points the block table to the
-    /// cache's canonical ones; duplicates go back to the pool. If the cache refuses them, or the request was aborted,
-    /// the sequence keeps its blocks and publishes no more.
+    /// Publishes the whole blocks of the first `len` tokens, which are computed, and points the
+    /// block table to the cache's canonical blocks; duplicates go back to the pool. If the cache
+    /// refuses them, or the request was aborted, the sequence keeps its blocks and publishes
+    /// nothing any more.
     ///
     /// Returns the lease that was replaced, if blocks were published.
     pub(super) fn publish(&mut self, len: usize, workspace: &mut Workspace) -> Option<Lease> {
@@ -201,36 +205,37 @@ impl Sequence {
         }
     }
 
-    /// As [`publish`](Self::publish), but what is published now is demoted: evicted before everything else, until it is
-    /// used. Blocks that were leased before are not demoted.
+    /// As [`publish`](Self::publish), but demotes the blocks that it publishes: they are evicted
+    /// before everything else, until they are used. Blocks that were leased before are not demoted.
     pub(super) fn publish_demoted(&mut self, len: usize, workspace: &mut Workspace) {
         if let Some(before) = self.publish(len, workspace) {
             workspace.session.demote(self.lease());
-            // A use after the demotion undoes it for the blocks that were leased before.
+            // `demote` also covers the blocks that were leased before: using these again undoes it
+            // for them.
             let used = &self.tokens[..before.len_tokens()];
             drop(workspace.session.resume_into(before, used, &mut workspace.beyond));
         }
     }
 
-    /// Gives up slot, lease and claim. What is left: a request that waits, and the reservation, to be dropped when no
-    /// pending copy reads its blocks.
+    /// Gives up slot, lease and claim. Returns the request, to wait again, and the reservation, to
+    /// be dropped when no pending copy reads its blocks.
     pub(super) fn release(self, workspace: &mut Workspace) -> (Waiting, Reservation) {
         workspace.slots.give_back(self.slot);
         (Waiting { ticket: self.ticket, tokens: self.tokens }, self.own)
     }
 }
 
-/// What all sequences of a scheduler use: the session, and the table of slots.
+/// What all sequences of a scheduler share: the session, and the table of slots.
 pub(super) struct Workspace {
     pub(super) session: Session,
     pub(super) slots: Slots,
     pub(super) block_size: usize,
-    /// Scratch: the blocks beyond a lease that was continued.
+    /// Scratch: the blocks that extending a lease has added.
     pub(super) beyond: Vec<BlockId>,
 }
 
 impl Workspace {
-    /// Takes blocks, or nothing; `namespace` pays.
+    /// Reserves all of `blocks`, or none; `namespace` pays.
     pub(super) fn reserve(&self, blocks: usize, namespace: &Namespace) -> Result<Reservation, ReserveError> {
         self.session.reserve(BlockRequest::new(blocks).paid_by(namespace))
     }

@@ -1,9 +1,9 @@
-//! Request slots: a table of block ids, a row for each running sequence.
+//! Request slots of a scheduler: a table of block ids with a row for each running sequence.
 
 use radixkv::BlockId;
 
-/// Up to `most` rows of up to `max_blocks` block ids each; several are taken all or none. A row is allocated when it is
-/// first taken, and grows with what is written: rows that were never used cost nothing.
+/// Up to `most` rows of up to `max_blocks` block ids each. A row is allocated when it is first
+/// taken, and grows as it is written: rows that were never used cost nothing.
 #[derive(Debug)]
 pub(super) struct Slots {
     rows: Vec<Vec<BlockId>>,
@@ -22,7 +22,7 @@ impl Slots {
         self.most as usize - self.rows.len() + self.free.len()
     }
 
-    /// `n` rows, or none.
+    /// Takes `n` rows, or none.
     pub(super) fn take(&mut self, n: usize) -> Option<Vec<u32>> {
         (n <= self.free()).then(|| (0..n).map(|_| self.take_one()).collect())
     }
@@ -38,7 +38,7 @@ impl Slots {
         self.free.push(row);
     }
 
-    /// What was written into a row, by sequences that had it before too.
+    /// The content of a row, which may end with stale entries of earlier owners.
     pub(super) fn row(&self, row: u32) -> &[BlockId] {
         &self.rows[row as usize]
     }

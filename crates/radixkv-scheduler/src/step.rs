@@ -1,4 +1,5 @@
-//! One step: it is chosen, given to the engine as a [`Batch`], and its results are taken in.
+//! One step of a scheduler: choosing its work, giving it to the engine as a [`Batch`], and taking
+//! in the results.
 
 use std::fmt;
 
@@ -11,9 +12,9 @@ use super::sequence::Sequence;
 
 /// A scheduled step, until its results are passed to [`complete`](Self::complete).
 ///
-/// It borrows the scheduler, so none of its blocks is given back while it lives, even if a request of it is aborted.
-/// Dropping it says that it was not computed, and that nothing is being written any more: the next step schedules the
-/// same again.
+/// It borrows the scheduler, so none of its blocks is given back while it lives, even if a request
+/// of it is aborted. Dropping it means that it was not computed and that the engine no longer
+/// writes anything: the next step schedules the same again.
 ///
 /// A step cannot be completed in part, and one scheduler has one step at a time.
 ///
@@ -99,7 +100,8 @@ impl Step<'_> {
         &self.scheduler.batch
     }
 
-    /// Whether there is nothing to do: no token and no copy. [`Scheduler::wait`] sleeps until there may be.
+    /// Whether there is nothing to do: no token and no copy. [`Scheduler::wait`] sleeps until there
+    /// may be.
     pub fn is_empty(&self) -> bool {
         self.batch().is_empty()
     }
@@ -109,11 +111,13 @@ impl Step<'_> {
         self.scheduler.sequence(id)
     }
 
-    /// Requests that were aborted while they were served ([`Aborted::Served`](super::Aborted::Served)) and have ended
-    /// since the last step of this scheduler. Requests of a scheduler that was dropped are listed here too.
+    /// Requests that were aborted while they were served
+    /// ([`Aborted::Served`](super::Aborted::Served)) and have ended since the last step of this
+    /// scheduler. Requests of a dropped scheduler are also listed here.
     ///
-    /// Each is listed once, by one step of one scheduler, also if it was finished or preempted after the abort. An
-    /// empty step lists them too: look here in every step, and free what the engine keeps for them.
+    /// Each is listed once, by one step of one scheduler, even if it was finished or preempted
+    /// after the abort. An empty step also lists requests: look here in every step, and free what
+    /// the engine keeps for them.
     ///
     /// # Examples
     ///
@@ -137,14 +141,16 @@ impl Step<'_> {
     /// Completes the step with its results: `sampled` is one token for each of
     /// [`Batch::logits_rows`], in their order.
     ///
-    /// Publishes what was computed of prompts. Returns the sequences that have all the tokens they may have; they are
-    /// scheduled no more and wait for [`Scheduler::finish`]. Aborted requests are not published and not returned.
+    /// Publishes the whole blocks of prompts that were computed. Returns the sequences that have
+    /// all the tokens they may have; they are no longer scheduled and wait for
+    /// [`Scheduler::finish`]. Aborted requests are not published and not returned.
     ///
     /// A sequence gets one token a step: tokens of speculative decoding cannot be handed in.
     ///
     /// # Errors
     ///
-    /// [`CompleteError`], if there are more or fewer tokens than rows; the step counts as not computed.
+    /// [`CompleteError`], if there are more or fewer tokens than rows; the step counts as not
+    /// computed.
     ///
     /// # Examples
     ///
@@ -176,15 +182,16 @@ impl Drop for Step<'_> {
 }
 
 impl Scheduler {
-    /// Chooses what the next step computes: a token of every sequence that decodes, chunks of sequences that prefill,
-    /// and then requests that are admitted, up to [`max_batch_tokens`](super::SchedulerConfig::max_batch_tokens).
+    /// Chooses what the next step computes: a token of every sequence that decodes, chunks of
+    /// sequences that prefill, and then newly admitted requests, up to
+    /// [`max_batch_tokens`](super::SchedulerConfig::max_batch_tokens).
     ///
-    /// If there is no block for a sequence that decodes, sequences of the last rank are preempted: the youngest, or
-    /// under [`Order::Priority`](super::Order::Priority) the youngest of the lowest priority. A step skips at most 64
-    /// requests that have to wait for a prefix that is being computed; under
-    /// [`Order::LongestPrefix`](super::Order::LongestPrefix), which looks at all requests anyway, at most a sixteenth
-    /// of all if that is more. While another scheduler tries to admit a request, this one waits: for two lookups and a
-    /// reservation.
+    /// If there is no block for a sequence that decodes, the sequence of the last rank is
+    /// preempted: the youngest, or under [`Order::Priority`](super::Order::Priority) the youngest
+    /// of the lowest priority. A step skips at most 64 requests that have to wait for a prefix that
+    /// is being computed; under [`Order::LongestPrefix`](super::Order::LongestPrefix), which looks
+    /// at all requests anyway, at most a sixteenth of all if that is more. While another scheduler
+    /// tries to admit a request, this one waits: for two lookups and a reservation.
     ///
     /// A step that was not completed, but dropped or forgotten, is scheduled again.
     ///
@@ -227,8 +234,9 @@ impl Scheduler {
         Step { scheduler: self }
     }
 
-    /// Reserves a block for every sequence that needs one to decode. If there is none, preempts the sequence of the
-    /// last rank; of its own namespace, if that is at its limit.
+    /// Reserves a block for every sequence that needs one to decode. If there is none, preempts the
+    /// sequence of the last rank; if the namespace has reached its quota, the last one of that
+    /// namespace.
     fn reserve_for_decoding(&mut self) {
         let mut at = 0;
         while let Some(sequence) = self.running.get(at) {
@@ -245,8 +253,8 @@ impl Scheduler {
                 }
                 Err(refused) => refused,
             };
-            // A namespace at its limit makes room among its own. A full sequence only waits to be finished: preempting it
-            // would not end it.
+            // A namespace at its quota preempts its own sequences. A full sequence is not
+            // preempted: it waits to be finished, and has nothing to resume.
             let over_quota = matches!(refused, ReserveError::OverQuota { .. });
             let may_go = |sequence: &Sequence| !over_quota || sequence.ticket.namespace == namespace;
             let last = self.running.iter().rposition(|sequence| !sequence.is_full() && may_go(sequence));
@@ -255,9 +263,10 @@ impl Scheduler {
         }
     }
 
-    /// Schedules the running sequences while `budget` tokens are left: those that decode, then those that prefill.
+    /// Schedules the running sequences while `budget` tokens are left: those that decode, then
+    /// those that prefill.
     fn schedule_running(&mut self, budget: &mut usize) {
-        // While copies are pending, no block of a table is exchanged: it may be one of a copy.
+        // While copies are pending, no block in a table is replaced: a copy may read or write it.
         let settled = self.copies.is_empty();
         for decodes in [true, false] {
             for sequence in &mut self.running {
@@ -275,7 +284,7 @@ impl Scheduler {
         }
     }
 
-    /// Takes in the results of the step, which was computed.
+    /// Takes in the results of the step that was computed.
     fn take_in(&mut self, sampled: &[Token]) -> Vec<SequenceId> {
         for (at, sequence) in self.running.iter().enumerate() {
             let slot = sequence.slot as usize;

@@ -1,13 +1,14 @@
-//! The only door to locks and threads: nothing else in the package names `std::sync`, `std::thread`, `loom` or `shuttle`.
+//! The only module that names locks and threads: nothing else in the package names `std::sync`,
+//! `std::thread`, `loom` or `shuttle`.
 //!
-//! | cfg | what is behind the door |
+//! | cfg | backend |
 //! |---|---|
 //! | none | `std` |
-//! | `radixkv_loom` | loom: every interleaving; an `Arc` whose count it explores |
+//! | `radixkv_loom` | loom: explores every interleaving, also of `Arc` counts |
 //! | `radixkv_shuttle` | shuttle: long random schedules |
 //!
-//! The other cfgs of the core (`radixkv_chaos`, `radixkv_failpoints`, `radixkv_tsan`) concern atomics and the cache's own
-//! protocols. The package has neither: its locks order everything.
+//! The other cfgs of the core (`radixkv_chaos`, `radixkv_failpoints`, `radixkv_tsan`) concern
+//! atomics and the cache's own protocols. This package has neither: its locks order everything.
 
 mod changes;
 
@@ -35,7 +36,7 @@ pub(crate) use std::thread;
 #[cfg(not(any(radixkv_loom, radixkv_shuttle)))]
 pub(crate) use std::thread::ThreadId;
 
-/// A mutex; a panicking holder poisons nothing.
+/// A mutex without poisoning: it stays usable after its holder has panicked.
 #[derive(Debug)]
 pub(crate) struct Mutex<T>(backend::Mutex<T>);
 
@@ -49,7 +50,8 @@ impl<T> Mutex<T> {
     }
 }
 
-/// Where a thread that holds a lock waits for another thread to change what the lock guards.
+/// A condition variable: a thread that holds a lock waits until another one has changed what the
+/// lock guards.
 #[derive(Debug)]
 pub(crate) struct Condvar(backend::Condvar);
 
@@ -58,8 +60,9 @@ impl Condvar {
         Self(backend::Condvar::new())
     }
 
-    /// Waits until it is notified or `deadline` has come, or wakes spuriously; whether the deadline has passed. In models
-    /// no deadline passes, so a thread that is never notified is reported.
+    /// Waits for a notification or until `deadline`, and may wake spuriously. Returns whether the
+    /// deadline has passed. In models no deadline passes, so that a thread that is never notified
+    /// is reported.
     pub(crate) fn wait<'a, T>(&self, held: MutexGuard<'a, T>, deadline: Option<Instant>) -> (MutexGuard<'a, T>, bool) {
         #[cfg(not(any(radixkv_loom, radixkv_shuttle)))]
         if let Some(deadline) = deadline {
@@ -76,7 +79,8 @@ impl Condvar {
     }
 }
 
-/// The current thread, of the model in models: there all threads are one thread of the system.
+/// The current thread. In models it is the model's thread: all of them share one thread of the
+/// system.
 pub(crate) fn current_thread() -> ThreadId {
     #[cfg(radixkv_loom)]
     return loom::thread::current().id();
@@ -86,7 +90,8 @@ pub(crate) fn current_thread() -> ThreadId {
     std::thread::current().id()
 }
 
-/// Picks the production size, or the smallest size that still has every edge case under a model checker or Miri.
+/// Picks the production size, or the smallest size that still has every edge case under a model
+/// checker or Miri.
 pub(crate) const fn model_size(production: usize, model: usize) -> usize {
     if cfg!(any(radixkv_loom, radixkv_shuttle, miri)) { model } else { production }
 }

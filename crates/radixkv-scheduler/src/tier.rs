@@ -1,19 +1,19 @@
-//! What lies below the cache that a scheduler serves from.
+//! The tier below the cache, which fills the first blocks of requests that a scheduler admits.
 
 use std::fmt;
 
 use radixkv::{Lease, Namespace, PrefixMatch, Reservation, Token};
 
-/// What a tier below the cache gives back ([`Scheduler::above`](super::Scheduler::above)).
+/// What a tier below the cache returns ([`Scheduler::above`](super::Scheduler::above)).
 #[derive(Debug)]
 pub struct Filled {
-    /// A lease on all that is cached of the request now.
+    /// A lease on everything that is cached of the request now.
     pub lease: Lease,
     /// The blocks that were not inserted.
     pub blocks: Reservation,
 }
 
-/// Fills the first blocks of a request.
+/// The function that fills the first blocks of a request.
 pub(super) type Fill = dyn FnMut(&Namespace, &[Token], PrefixMatch, Reservation) -> Filled + Send;
 
 /// The tier below, if there is one.

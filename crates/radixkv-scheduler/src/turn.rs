@@ -4,15 +4,16 @@ use crate::sync::{Mutex, MutexGuard, ThreadId, current_thread};
 
 /// A lock that knows which thread holds it.
 ///
-/// What happens in a turn may wake tasks, and their wakers are the caller's code. A waker that runs another scheduler
-/// of the queue finds that its own thread has the turn, and does not wait for itself.
+/// Actions in a turn may wake tasks, and their wakers are the caller's code. A waker that runs
+/// another scheduler of the queue finds that its own thread has the turn, and does not wait for
+/// itself.
 #[derive(Debug)]
 pub(super) struct Turns {
     turn: Mutex<()>,
     holder: Mutex<Option<ThreadId>>,
 }
 
-/// While it lives no other thread has a turn.
+/// The turn: while it lives, no other thread has one.
 pub(super) struct Turn<'t> {
     turns: &'t Turns,
     _lock: MutexGuard<'t, ()>,

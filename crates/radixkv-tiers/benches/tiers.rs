@@ -1,9 +1,10 @@
-//! Megabytes a second into and out of each tier, with 32 blocks in flight, beside a copy of the same bytes; and the longest
-//! that a call kept its caller.
+//! Megabytes a second into and out of each tier, with 32 blocks in flight, beside a copy of the
+//! same bytes; and the longest that a call kept its caller.
 //!
-//! `cargo bench -p radixkv-tiers --bench tiers --all-features -- FOLDER [REDIS URL]`: the folder says which disk. Before
-//! reads the system's page cache is emptied, where this process may do that: otherwise they are from memory, and the
-//! column says so. Every block that is read is compared.
+//! `cargo bench -p radixkv-tiers --bench tiers --all-features -- FOLDER [REDIS URL]`: the folder
+//! says which disk. Before reads the system's page cache is emptied, where this process may do
+//! that: otherwise they are from memory, and the column says so. Every block that is read is
+//! compared.
 
 use std::{
     env,

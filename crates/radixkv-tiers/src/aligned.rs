@@ -1,9 +1,9 @@
-//! Bytes that begin where a disk's block may begin.
+//! Buffers that are aligned for direct I/O.
 
-/// What direct input and output ask of addresses, lengths and offsets, on every disk in use.
+/// The alignment that direct I/O requires of addresses, lengths and offsets, on every disk in use.
 pub(crate) const ALIGNMENT: usize = 4096;
 
-/// Bytes at a multiple of [`ALIGNMENT`], with room up to the next one.
+/// Bytes that begin at a multiple of [`ALIGNMENT`], with room up to the next multiple.
 #[derive(Debug)]
 pub(crate) struct Aligned {
     memory: Vec<u8>,
@@ -12,7 +12,7 @@ pub(crate) struct Aligned {
 }
 
 impl Aligned {
-    /// Zeros.
+    /// Creates a buffer of zeros.
     pub(crate) fn new(length: usize) -> Self {
         let memory = vec![0; length.next_multiple_of(ALIGNMENT) + ALIGNMENT];
         let address = memory.as_ptr().addr();
@@ -32,7 +32,7 @@ impl Aligned {
         &self.memory[self.start..self.start + self.length.next_multiple_of(ALIGNMENT)]
     }
 
-    /// As [`padded`](Self::padded), to write.
+    /// As [`padded`](Self::padded), for writing.
     pub(crate) fn padded_mut(&mut self) -> &mut [u8] {
         &mut self.memory[self.start..self.start + self.length.next_multiple_of(ALIGNMENT)]
     }

@@ -1,4 +1,4 @@
-//! The names of blocks: hashes of a block's identity and of all tokens before it.
+//! The keys of blocks: hashes of a block's identity and of all tokens before it.
 
 use std::{fmt, sync::Arc};
 
@@ -9,42 +9,44 @@ use crate::layout::{Layout, LayoutDigest};
 /// A token id.
 pub type Token = u32;
 
-/// What is hashed before a namespace, and before a block: so neither can pass for the other.
+/// Prefixes of what is hashed for a namespace and for a block, so that neither can be taken for the
+/// other.
 const NAMESPACE: &[u8; 16] = b"radixkv  scope 1";
 const BLOCK: &[u8; 16] = b"radixkv  block 1";
-/// And before a digest.
+/// The prefix of what is hashed for a digest.
 const DIGEST: &[u8; 16] = b"radixkv digest 1";
 
 /// The key of a block in every remote tier: the SHA-256 of its layout, its namespace, its tokens
-/// and all tokens before them; of a block that is named by a digest, the SHA-256 of its layout and the digest.
+/// and all tokens before them. If the block is named by a digest: the SHA-256 of its layout and the
+/// digest.
 ///
-/// Two blocks have one key only if all of this is equal: no collision of SHA-256 is known.
+/// Two blocks have the same key only if all of this is equal: no collision of SHA-256 is known.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BlockKey([u8; 32]);
 
-/// A block to store or to read: its key and its tokens or its digest, which every read compares.
+/// A block to store or to read: its key, and its tokens or its digest, which every read compares.
 ///
 /// Made by [`Layout::blocks`], a [`KeyChain`] or [`Layout::digest_block`]; cloning it copies no
 /// tokens.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Block {
     key: BlockKey,
-    /// The key of the block before it.
+    /// The key of the previous block in its sequence.
     parent: Option<BlockKey>,
-    /// Blocks before it.
+    /// The number of blocks before it.
     number: u32,
     layout: LayoutDigest,
     name: Name,
 }
 
-/// What a block is named by, which every read compares.
+/// The tokens or the digest of a block, which every read compares.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Name {
     Tokens(Arc<[Token]>),
     Digest(Arc<[u8]>),
 }
 
-/// The keys of one sequence, block after block.
+/// Computes the keys of one sequence, block by block.
 ///
 /// # Examples
 ///
@@ -63,7 +65,7 @@ pub struct KeyChain {
     layout: LayoutDigest,
     block_size: usize,
     last: [u8; 32],
-    /// Blocks so far.
+    /// The number of blocks so far.
     blocks: u32,
 }
 
@@ -73,12 +75,12 @@ impl BlockKey {
         &self.0
     }
 
-    /// The key with these bytes, such as another process sent.
+    /// Makes a key from its bytes, for example those that another process sent.
     pub fn from_bytes(bytes: [u8; 32]) -> Self {
         Self(bytes)
     }
 
-    /// The key that 64 digits of `0123456789abcdef` say.
+    /// Parses a key of 64 digits `0123456789abcdef`.
     pub(crate) fn from_hex(text: &str) -> Option<Self> {
         let digit = |digit: u8| match digit {
             b'0'..=b'9' => Some(digit - b'0'),
@@ -100,7 +102,7 @@ impl Block {
         self.key
     }
 
-    /// The block's tokens, without those before it; none of a block that is named by a digest.
+    /// The block's own tokens, without those before it; empty if the block is named by a digest.
     pub fn tokens(&self) -> &[Token] {
         match &self.name {
             Name::Tokens(tokens) => tokens,
@@ -108,7 +110,7 @@ impl Block {
         }
     }
 
-    /// The digest that names the block, if one does.
+    /// The digest, if the block is named by one.
     pub fn digest(&self) -> Option<&[u8]> {
         match &self.name {
             Name::Tokens(_) => None,
@@ -130,12 +132,12 @@ impl Block {
         self.layout
     }
 
-    /// The key of the block before it in its sequence.
+    /// The key of the previous block in its sequence.
     pub(crate) fn parent(&self) -> Option<BlockKey> {
         self.parent
     }
 
-    /// How many blocks come before it in its sequence.
+    /// The number of blocks before it in its sequence.
     pub(crate) fn number(&self) -> u32 {
         self.number
     }
@@ -148,14 +150,15 @@ impl KeyChain {
         Self { layout: digest, block_size: layout.block_size(), last: seed.finalize().into(), blocks: 0 }
     }
 
-    /// The whole blocks of the tokens that come next; tokens after the last whole block are not taken.
+    /// The whole blocks of the next tokens of the sequence; tokens after the last whole block are
+    /// ignored.
     pub fn extend(&mut self, tokens: &[Token]) -> Vec<Block> {
         tokens.chunks_exact(self.block_size).map(|tokens| self.next(tokens)).collect()
     }
 
     fn next(&mut self, tokens: &[Token]) -> Block {
         let mut hash = Sha256::new().chain_update(BLOCK).chain_update(self.last);
-        // As many bytes at once as hash well; the rest is in the next round.
+        // Hashes 64 tokens at a time, which is efficient.
         for tokens in tokens.chunks(64) {
             let mut bytes = [0; 256];
             for (bytes, token) in bytes.chunks_exact_mut(4).zip(tokens) {
@@ -191,6 +194,7 @@ mod tests {
         Layout::new("m", "bf16", 2, 32).unwrap()
     }
 
+    // Holds: RT1.
     #[test]
     fn a_key_is_of_all_tokens_up_to_its_blocks_end() {
         let tokens = [1, 2, 3, 4, 5, 6];
@@ -209,7 +213,8 @@ mod tests {
         assert!(layout().blocks("a", &[1]).is_empty());
     }
 
-    /// The definition, byte for byte: another program can name the same blocks.
+    /// Pins the definition byte for byte, so that another program can compute the same keys.
+    // Holds: RT1.
     #[test]
     fn the_definition_is_pinned() {
         let mut seed = b"radixkv  scope 1".to_vec();

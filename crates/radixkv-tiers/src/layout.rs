@@ -1,4 +1,5 @@
-//! What the bytes of a block mean: the part of a block's identity that is the same for a whole store.
+//! Layouts: what the bytes of blocks mean. This part of a block's identity is the same for a whole
+//! store.
 
 use std::fmt;
 
@@ -9,29 +10,30 @@ use crate::{
     seal::{SEAL_BYTES, SealKey},
 };
 
-/// The version of the objects and of the manifest.
+/// The version of the format of objects and manifests.
 pub(crate) const FORMAT: u32 = 1;
 /// The first line of a manifest, before the version.
 const TITLE: &str = "radixkv-tiers format ";
-/// A longer name is a mistake.
+/// A longer name is considered a mistake.
 const MAX_NAME_BYTES: usize = 1024;
-/// Tokens of a block at most.
+/// The most tokens that a block can have.
 pub(crate) const MAX_BLOCK_SIZE: usize = 1 << 20;
-/// Bytes of a block's keys and values at most: Redis takes no value above 512 MiB.
+/// The most bytes that a block's keys and values can have: Redis accepts no value above 512 MiB.
 pub(crate) const MAX_BLOCK_BYTES: usize = 256 << 20;
-/// The values of the last fields that a manifest does not say: those that all stores of earlier
-/// versions have.
+/// The default values of the last fields. A manifest omits a field that has its default; manifests
+/// of earlier versions have neither field.
 pub(crate) const PLAIN: [&str; 2] = ["tokens", "none"];
 /// Bytes of the shortest and of the longest digest.
 const MIN_DIGEST_BYTES: usize = 16;
 const MAX_DIGEST_BYTES: usize = 36;
-/// A manifest is no longer than this.
+/// The most bytes that a manifest can have.
 pub(crate) const MAX_MANIFEST_BYTES: usize = 16 << 10;
 
 /// The meaning of a block's bytes: model, element type, arrangement, share of the model, and sizes.
 ///
-/// A store (a folder, a prefix of Redis, a prefix of a bucket) holds blocks of one layout. It is written down in the
-/// store when the store is made, and compared when it is opened; it is part of every key and of every object.
+/// A store (a folder, a prefix of Redis, a prefix of a bucket) holds blocks of one layout. The
+/// layout is recorded in the store when it is created, and compared when it is opened. It is a part
+/// of every key and of every object.
 ///
 /// # Examples
 ///
@@ -49,7 +51,7 @@ pub struct Layout {
     dtype: String,
     kv_layout: String,
     rank: u32,
-    /// 0 if the blocks are of every rank.
+    /// 0 if all ranks share the blocks.
     ranks: u32,
     block_size: usize,
     block_bytes: usize,
@@ -57,11 +59,11 @@ pub struct Layout {
     seal: Option<SealKey>,
 }
 
-/// What names the blocks.
+/// How blocks are named.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Keys {
     Tokens,
-    /// Digests of so many bytes, and how they were computed.
+    /// Digests of `bytes` bytes, and how they were computed.
     Digests {
         bytes: usize,
         scheme: String,
@@ -87,7 +89,7 @@ pub enum LayoutError {
     ControlCharacter {
         /// The name's field.
         field: &'static str,
-        /// Where the character stands.
+        /// The byte offset of the character.
         at: usize,
     },
     /// A number is out of bounds.
@@ -100,13 +102,13 @@ pub enum LayoutError {
         /// The largest number.
         max: usize,
     },
-    /// Digests of this length name no blocks.
+    /// Digests of this length cannot name blocks.
     #[error("digests of {bytes} bytes, {MIN_DIGEST_BYTES} to {MAX_DIGEST_BYTES} are allowed")]
     DigestLength {
         /// Bytes of a digest.
         bytes: usize,
     },
-    /// A digest has another length than those of the layout, or a layout of tokens has none.
+    /// The length of a digest is not the layout's, or the layout names blocks by tokens.
     #[error("a digest of {bytes} bytes, those of the layout have {expected}")]
     DigestBytes {
         /// Bytes of the digest.
@@ -124,10 +126,10 @@ pub enum LayoutError {
     },
 }
 
-/// Where a store's layout and another one differ.
+/// How a store's layout and the requested one differ.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LayoutDifference {
-    /// The lines say no layout.
+    /// The lines do not describe a layout.
     #[error("no layout")]
     NotALayout,
     /// A field has another value.
@@ -142,12 +144,12 @@ pub enum LayoutDifference {
     },
 }
 
-/// Where a manifest and a layout part.
+/// How a manifest and a layout differ.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Difference {
-    /// The text is no manifest.
+    /// The text is not a manifest.
     NotAManifest,
-    /// Another version wrote it.
+    /// Another version of this package wrote it.
     Version(u32),
     /// A field has another value.
     Field { field: &'static str, stored: String, asked: String },
@@ -158,14 +160,16 @@ pub(crate) enum Difference {
 pub(crate) struct LayoutDigest(pub(crate) [u8; 32]);
 
 impl Layout {
-    /// A layout of blocks of `block_size` tokens, whose keys and values have `block_bytes` bytes.
+    /// Creates a layout of blocks of `block_size` tokens, whose keys and values have `block_bytes`
+    /// bytes.
     ///
-    /// `model` names the model with its revision, `dtype` the type of the elements. Both are compared as text.
+    /// `model` names the model with its revision, `dtype` the type of the elements. Both are
+    /// compared as text.
     ///
     /// # Errors
     ///
-    /// [`LayoutError`], if a name is longer than 1,024 bytes or has control characters, a size is 0, a block has more
-    /// than 1,048,576 tokens or more than 256 MiB.
+    /// [`LayoutError`], if a name is longer than 1,024 bytes or has control characters, a size is
+    /// 0, a block has more than 1,048,576 tokens or more than 256 MiB.
     pub fn new(
         model: impl Into<String>,
         dtype: impl Into<String>,
@@ -198,7 +202,7 @@ impl Layout {
     /// Sets which share of the model the blocks hold, under tensor parallelism. Default: rank 0 of
     /// 1.
     ///
-    /// Each rank has a store of its own: a folder or a prefix.
+    /// Each rank has its own store: a folder or a prefix.
     ///
     /// # Errors
     ///
@@ -207,18 +211,18 @@ impl Layout {
         if rank < ranks { Ok(Self { rank, ranks, ..self }) } else { Err(LayoutError::Rank { rank, ranks }) }
     }
 
-    /// Makes it a layout of blocks that every rank of a tensor-parallel group has, as of models
-    /// with multi-head latent attention: one store serves them all.
+    /// Makes it a layout of blocks that all ranks of a tensor-parallel group have, as in models
+    /// with multi-head latent attention: one store serves all ranks.
     pub fn every_rank(self) -> Self {
         Self { rank: 0, ranks: 0, ..self }
     }
 
-    /// Makes it a layout of blocks that are named by digests of `bytes` bytes, which the engine
-    /// computed over a block and all that precedes it, with this hash scheme and seed. Default:
-    /// blocks are named by their tokens.
+    /// Makes it a layout of blocks that are named by digests of `bytes` bytes. The engine computed
+    /// them with this hash scheme and seed, over a block and everything before it. Default: blocks
+    /// are named by their tokens.
     ///
-    /// Equal digests are one block: nothing but the digest tells blocks apart, so it must be of a
-    /// hash without known collisions. Blocks are made by [`digest_block`](Self::digest_block).
+    /// Equal digests are one block: nothing else tells blocks apart, so use a hash without known
+    /// collisions. [`digest_block`](Self::digest_block) makes the blocks.
     ///
     /// # Errors
     ///
@@ -271,15 +275,16 @@ impl Layout {
     }
 
     /// Makes it a layout of blocks that are encrypted at rest, with AES-256-GCM and this key.
-    /// Default: they are not.
+    /// Default: no encryption.
     ///
-    /// Objects then hold neither tokens nor plaintext; what they belong to (layout, key, tokens,
-    /// expiry) is authenticated, so that objects cannot be swapped. What another key encrypted is a
-    /// [`Miss::Undecryptable`](crate::Miss::Undecryptable), and stays. A store is encrypted or not:
-    /// the other kind is refused at open.
+    /// Objects then hold neither tokens nor plaintext. What an object belongs to (layout, key,
+    /// tokens, expiry) is authenticated, so that objects cannot be swapped. An object that was
+    /// encrypted with another key is a [`Miss::Undecryptable`](crate::Miss::Undecryptable), and is
+    /// kept. A store is either encrypted or not: opening it with the other kind of layout is
+    /// refused.
     ///
-    /// The key encrypts at most 2^32 blocks, then puts fail with
-    /// [`Failure::KeyExhausted`](crate::Failure::KeyExhausted). It counts in memory: see
+    /// The key encrypts at most 2^32 blocks; then puts fail with
+    /// [`Failure::KeyExhausted`](crate::Failure::KeyExhausted). The count is only in memory: see
     /// [`SealKey::with_seals`].
     ///
     /// # Examples
@@ -296,18 +301,18 @@ impl Layout {
         Self { seal: Some(key), ..self }
     }
 
-    /// The key that encrypts blocks, if one does.
+    /// The key that encrypts blocks, if they are encrypted.
     pub(crate) fn seal(&self) -> Option<&SealKey> {
         self.seal.as_ref()
     }
 
     /// Bytes of a stored block: its header, its tokens or its digest, its keys and values. An
-    /// encrypted one has no tokens and no digest, but a nonce and a tag.
+    /// encrypted one has a nonce and a tag instead of tokens or digest.
     pub fn object_bytes(&self) -> usize {
         crate::object::HEADER_BYTES + self.name_bytes() + self.block_bytes + self.seal_bytes()
     }
 
-    /// Bytes of the tokens or of the digest in an object.
+    /// Bytes of the tokens or of the digest in an object; 0 if it is encrypted.
     pub(crate) fn name_bytes(&self) -> usize {
         match &self.keys {
             _ if self.seal.is_some() => 0,
@@ -316,13 +321,13 @@ impl Layout {
         }
     }
 
-    /// Encrypts bytes with the layout's key, for stores of another kind: nonce and tag are
-    /// appended. Nothing happens without a key. `associated` is what the bytes belong to, beside
-    /// the layout.
+    /// Encrypts bytes with the layout's key, for other kinds of stores, and appends nonce and tag.
+    /// Does nothing without a key. `associated` says what the bytes belong to, in addition to the
+    /// layout.
     ///
     /// # Errors
     ///
-    /// [`Failure::KeyExhausted`](crate::Failure::KeyExhausted); the bytes are as they were.
+    /// [`Failure::KeyExhausted`](crate::Failure::KeyExhausted); the bytes are unchanged.
     pub fn encrypt(&self, associated: &[u8], bytes: &mut Vec<u8>) -> Result<(), crate::Failure> {
         let Some(key) = &self.seal else { return Ok(()) };
         let associated = [&self.digest().0, associated].concat();
@@ -331,12 +336,12 @@ impl Layout {
         Ok(())
     }
 
-    /// Decrypts what [`encrypt`](Self::encrypt) encrypted, and takes nonce and tag away. Nothing
-    /// happens without a key.
+    /// Decrypts what [`encrypt`](Self::encrypt) encrypted, and removes nonce and tag. Does nothing
+    /// without a key.
     ///
     /// # Errors
     ///
-    /// [`Miss::Undecryptable`](crate::Miss::Undecryptable); what is in the place of the bytes is
+    /// [`Miss::Undecryptable`](crate::Miss::Undecryptable); the content of `bytes` is then
     /// unspecified.
     pub fn decrypt(&self, associated: &[u8], bytes: &mut Vec<u8>) -> Result<(), crate::Miss> {
         let Some(key) = &self.seal else { return Ok(()) };
@@ -352,7 +357,7 @@ impl Layout {
         if self.seal.is_some() { SEAL_BYTES } else { 0 }
     }
 
-    /// The keys of a namespace's sequences, from the first block on.
+    /// Starts the chain of keys for a sequence of a namespace.
     pub fn chain(&self, namespace: impl AsRef<[u8]>) -> KeyChain {
         KeyChain::new(self, namespace.as_ref())
     }
@@ -372,7 +377,7 @@ impl Layout {
         self.blocks("", &vec![0; self.block_size])[0].key()
     }
 
-    /// The fields as text, in the order of the manifest, for stores of another kind that record the
+    /// The fields as text, in the order of the manifest, for other kinds of stores that record the
     /// meaning of their blocks.
     pub fn fields(&self) -> [(&'static str, String); 6] {
         [
@@ -385,7 +390,7 @@ impl Layout {
         ]
     }
 
-    /// The fields, and how a store names and encrypts blocks.
+    /// The fields, followed by how a store names blocks and how it encrypts them.
     pub fn store_fields(&self) -> [(&'static str, String); 8] {
         let [model, dtype, kv_layout, share, block_size, block_bytes] = self.fields();
         let keys = ("keys", self.keys().unwrap_or_else(|| PLAIN[0].to_owned()));
@@ -393,13 +398,13 @@ impl Layout {
         [model, dtype, kv_layout, share, block_size, block_bytes, keys, encryption]
     }
 
-    /// The layout as text, a line for each field: the same text for the same layout.
+    /// The layout as text, one line for each field; equal layouts have equal texts.
     pub(crate) fn manifest(&self) -> String {
         let lines: String = self.said().map(|(field, value)| format!("{field}: {value}\n")).collect();
         format!("{TITLE}{FORMAT}\n{lines}")
     }
 
-    /// Compares with the manifest of a store, which may be any bytes.
+    /// Compares the layout with the manifest of a store, which may be any bytes.
     pub(crate) fn compare(&self, manifest: &[u8]) -> Result<(), Difference> {
         let text = std::str::from_utf8(manifest).map_err(|_| Difference::NotAManifest)?;
         let mut lines = text.lines();
@@ -414,8 +419,8 @@ impl Layout {
         })
     }
 
-    /// Compares the layout with the lines `FIELD: VALUE` of the fields that a store says, as
-    /// [`said`](Self::said) has them.
+    /// Compares the layout with a store's lines `FIELD: VALUE`, which have the form of
+    /// [`said`](Self::said).
     ///
     /// # Errors
     ///
@@ -439,8 +444,8 @@ impl Layout {
         lines.next().map_or(Ok(()), |_| Err(LayoutDifference::NotALayout))
     }
 
-    /// The fields that a manifest says: those that every layout has, and then those of which a
-    /// store has not the usual value.
+    /// The fields in a manifest: those that every manifest has, then those whose value is not the
+    /// default.
     pub fn said(&self) -> impl Iterator<Item = (&'static str, String)> + use<> {
         let fields = self.store_fields();
         let always = fields.len() - PLAIN.len();
@@ -448,7 +453,7 @@ impl Layout {
         fields.into_iter().enumerate().filter(move |(at, (_, value))| !is_plain(*at, value)).map(|(_, field)| field)
     }
 
-    /// What names the blocks, if it is not their tokens.
+    /// How blocks are named, if not by their tokens.
     pub(crate) fn keys(&self) -> Option<String> {
         match &self.keys {
             Keys::Tokens => None,
@@ -490,6 +495,7 @@ mod tests {
         Layout::new("m", "bf16", 4, 32).unwrap()
     }
 
+    // Holds: RT1.
     #[test]
     fn a_manifest_is_of_its_layout_alone() {
         let layout = layout();

@@ -1,4 +1,5 @@
-//! A stored block: its header, its tokens or its digest, its keys and values.
+//! Objects: stored blocks with a header, tokens or digest, keys and values. `worker` encodes and
+//! verifies them; stores keep them as bytes.
 //!
 //! | bytes | field |
 //! |---|---|
@@ -8,16 +9,16 @@
 //! | 16..48 | digest of the layout |
 //! | 48..80 | key |
 //! | 80..88 | bytes of keys and values |
-//! | 88..96 | when the block expires, in milliseconds since 1970; 0 is never |
+//! | 88..96 | when the block expires, in milliseconds since 1970; 0: never |
 //! | 96..104 | checksum: XXH3 of all other bytes |
 //! | 104.. | tokens or digest, then keys and values; or encrypted keys and values, nonce and tag |
 //!
-//! Numbers are little-endian. The checksum is three times XXH3 (64 bits): of the keys and values;
-//! of the tokens or the digest, with the first as the seed; of the 96 bytes before the checksum,
-//! with the second as the seed.
+//! Numbers are little-endian. The checksum is computed by three calls of XXH3 (64 bits): over the
+//! keys and values; over the tokens or the digest, with the first result as the seed; over the 96
+//! bytes before the checksum, with the second result as the seed.
 //!
-//! All objects of a layout have one length. What is read may be any bytes: nothing is believed before it is compared,
-//! and no length that stands in an object decides what is allocated or indexed.
+//! All objects of a layout have the same length. What is read may be any bytes: nothing is trusted
+//! before it is compared, and no length in an object decides what is allocated or indexed.
 
 use std::borrow::Cow;
 
@@ -43,7 +44,7 @@ pub enum Miss {
     /// The block has expired.
     #[error("expired")]
     Expired,
-    /// The object is shorter or longer than it says or than objects of the layout are.
+    /// The object's length is not the one it states, or not that of the layout's objects.
     #[error("torn: {bytes} bytes instead of {expected}")]
     Torn {
         /// Bytes found.
@@ -51,16 +52,16 @@ pub enum Miss {
         /// Bytes of an object of the layout.
         expected: usize,
     },
-    /// The object was encrypted with another key, or for another block. It stays where it is.
+    /// The object was encrypted with another key, or for another block. It is kept.
     #[error("the object was encrypted with another key")]
     Undecryptable,
-    /// Bytes changed since they were written.
+    /// The object was changed since it was written.
     #[error("the checksum does not match")]
     WrongChecksum,
-    /// Another program wrote it.
+    /// Another program wrote the object.
     #[error("not an object of radixkv-tiers")]
     NotAnObject,
-    /// Another version of this package wrote it.
+    /// Another version of this package wrote the object.
     #[error("the object has format {version}, this version reads format {FORMAT}")]
     UnknownVersion {
         /// The version found.
@@ -69,16 +70,16 @@ pub enum Miss {
     /// The object has another model, element type, arrangement, rank or size.
     #[error("the object has another layout")]
     WrongLayout,
-    /// The object is stored under another key than its own.
+    /// The object is stored under a key that is not its own.
     #[error("the object has another key")]
     WrongKey,
-    /// The object has the key but other tokens, or another digest.
+    /// The object has the key, but other tokens or another digest.
     #[error("the object has other tokens or another digest")]
     WrongTokens,
 }
 
 impl Miss {
-    /// Whether what was found is of no use to anyone, so that it is removed and the block is put
+    /// Whether the object is useless to everyone, so that it is removed and the block can be put
     /// again.
     pub(crate) fn is_for_good(self) -> bool {
         !matches!(self, Self::Absent | Self::Undecryptable)
@@ -89,7 +90,7 @@ impl Miss {
 ///
 /// # Panics
 ///
-/// If the lengths do not fit the layout: callers compared them.
+/// If the lengths do not fit the layout: callers have compared them.
 pub(crate) fn encode(
     layout: &Layout,
     block: &Block,
@@ -115,13 +116,14 @@ pub(crate) fn encode(
         write_name(block.name(), name_bytes);
         payload_bytes.copy_from_slice(payload);
     }
-    // Of the copy: so bytes that change meanwhile make no object that contradicts itself.
+    // Computed over the copy, so that the object is consistent even if the payload changes
+    // meanwhile.
     let sum = checksum(&head[..CHECKSUM_AT], name_bytes, payload_bytes);
     head[CHECKSUM_AT..].copy_from_slice(&sum.to_le_bytes());
     Ok(())
 }
 
-/// The keys and values of a block in the object that was found under its key.
+/// Verifies the object that was found under a block's key, and returns its keys and values.
 pub(crate) fn verify<'a>(object: &'a [u8], layout: &Layout, block: &Block, now: u64) -> Result<Cow<'a, [u8]>, Miss> {
     let expected = layout.object_bytes();
     let torn = Miss::Torn { bytes: object.len(), expected };
@@ -163,8 +165,8 @@ pub(crate) fn verify<'a>(object: &'a [u8], layout: &Layout, block: &Block, now: 
     Ok(Cow::Owned(bytes))
 }
 
-/// What an encrypted block belongs to: the header, and the tokens or the digest, which the object
-/// does not hold.
+/// The associated data of an encrypted block: the header, and the tokens or the digest, which the
+/// object does not contain.
 fn associated(head: &[u8], block: &Block) -> Vec<u8> {
     let mut associated = vec![0; head.len() + 4 * block.tokens().len() + block.digest().map_or(0, <[u8]>::len)];
     let (head_bytes, name_bytes) = associated.split_at_mut(head.len());
@@ -184,7 +186,7 @@ fn write_name(name: &Name, bytes: &mut [u8]) {
     }
 }
 
-/// Whether these are the bytes of a block's tokens or of its digest.
+/// Whether the bytes are those of a block's tokens or of its digest.
 fn is_named(bytes: &[u8], name: &Name) -> bool {
     match name {
         Name::Tokens(tokens) => {
@@ -196,7 +198,8 @@ fn is_named(bytes: &[u8], name: &Name) -> bool {
     }
 }
 
-/// When the object expires that begins with these bytes, in milliseconds since 1970; nothing if they begin no object.
+/// When the object that begins with these bytes expires, in milliseconds since 1970; `None` if they
+/// do not begin an object.
 #[cfg(feature = "object-store")]
 pub(crate) fn expires(object: &[u8]) -> Option<u64> {
     let head = Head(object.first_chunk::<HEADER_BYTES>()?);
@@ -241,7 +244,7 @@ mod tests {
         verify(object, &layout(), &block([1, 2, 3]), now).map(Cow::into_owned)
     }
 
-    /// The object with other bytes at a place, and a checksum that fits them.
+    /// The object with other bytes at an offset, and a checksum that matches them.
     fn forged(at: usize, bytes: &[u8]) -> Vec<u8> {
         let mut object = object(&block([1, 2, 3]), 0);
         object[at..at + bytes.len()].copy_from_slice(bytes);
@@ -258,6 +261,7 @@ mod tests {
         assert_eq!(found(&brief, 1000), Err(Miss::Expired));
     }
 
+    // Holds: RT2.
     #[test]
     fn each_mismatch_has_its_name() {
         assert_eq!(found(&forged(0, b"RADIXKVB"), 0), Err(Miss::NotAnObject));
@@ -273,7 +277,8 @@ mod tests {
         }
     }
 
-    /// Of one object, each length and each changed bit.
+    /// Each length of an object, and each flipped bit.
+    // Holds: RT2.
     #[test]
     fn no_cut_and_no_flipped_bit_passes() {
         let object = object(&block([1, 2, 3]), 0);
@@ -289,6 +294,7 @@ mod tests {
         assert_eq!(found(&longer, 0), Err(Miss::Torn { bytes: 157, expected: 156 }));
     }
 
+    // Holds: RT2.
     #[test]
     fn any_bytes_are_a_miss() {
         let mut random = fastrand::Rng::with_seed(3);
@@ -296,7 +302,7 @@ mod tests {
         for length in 0..400 {
             let mut bytes: Vec<u8> = (0..length).map(|_| random.u8(..)).collect();
             assert!(found(&bytes, 0).is_err());
-            // A true beginning, and anything after it.
+            // A valid beginning, and anything after it.
             let known = random.usize(..=length.min(whole.len()));
             bytes[..known].copy_from_slice(&whole[..known]);
             assert_eq!(found(&bytes, 0).is_ok(), bytes == whole);

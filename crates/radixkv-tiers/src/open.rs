@@ -1,4 +1,4 @@
-//! Why a tier cannot be opened, and what every tier can be told when it is opened.
+//! The errors of opening a tier, and the settings that all tiers have.
 
 use std::{io, time::Duration};
 
@@ -8,7 +8,7 @@ use crate::layout::{Difference, FORMAT, Layout, MAX_MANIFEST_BYTES};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// Open another folder or prefix, or empty this one: its blocks have another meaning.
+    /// The store holds blocks of another layout: open another folder or prefix, or empty this one.
     #[error(
         "{place} holds blocks of {field} {stored:?}, this layout has {asked:?}: open another place, or empty this one"
     )]
@@ -58,7 +58,7 @@ pub enum OpenError {
     Region {
         /// The region's file.
         place: String,
-        /// What it says.
+        /// The region's error.
         source: radixkv_region::OpenError,
     },
     /// The system or the server reported an error.
@@ -66,12 +66,12 @@ pub enum OpenError {
     Io {
         /// The store, or a file of it.
         place: String,
-        /// What it says.
+        /// The system's or the server's error.
         source: io::Error,
     },
 }
 
-/// What every tier can be told.
+/// The settings that all tiers have.
 #[derive(Debug, Clone)]
 pub(crate) struct Limits {
     pub(crate) max_in_flight: usize,
@@ -87,7 +87,7 @@ impl Limits {
         self.max_in_flight = items.max(1);
     }
 
-    /// Above a year there is no difference, and moments in time have a bound.
+    /// At most a year: `Instant` cannot represent arbitrarily late times.
     pub(crate) fn set_timeout(&mut self, timeout: Duration) {
         self.timeout = timeout.clamp(Duration::from_millis(1), Duration::from_secs(365 * 86_400));
     }

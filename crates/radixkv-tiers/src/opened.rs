@@ -1,4 +1,5 @@
-//! An open tier: its queue and its threads.
+//! An open tier: its queue and its threads. Callers use it through `RemoteTier`; the modules of the
+//! stores start its threads.
 
 use std::{
     fmt, io,
@@ -16,12 +17,14 @@ use crate::{
     worker,
 };
 
-/// An open remote tier: what the `open` of [`FileTier`](crate::FileTier) and its siblings returns.
+/// An open remote tier; returned by the `open` of [`FileTier`](crate::FileTier) and the other
+/// tiers.
 ///
-/// Dropping it drops requests that no thread has begun, with their buffers, and waits for those that a thread has begun,
-/// up to the tier's timeout. Poll until nothing is in flight to have all of them done.
+/// Dropping it drops requests that no thread has begun, with their buffers, and waits for the
+/// others, up to the tier's timeout. To have all requests carried out, poll until nothing is in
+/// flight.
 ///
-/// In a process that was forked every call is refused; see [`Refusal::Forked`].
+/// In a forked process every call is refused; see [`Refusal::Forked`].
 pub struct Tier<B> {
     layout: Arc<Layout>,
     digest: LayoutDigest,
@@ -39,7 +42,7 @@ impl<B: Buffer> Tier<B> {
         &self.queue
     }
 
-    /// Starts a thread of the tier's.
+    /// Starts a thread of the tier.
     pub(crate) fn spawn(
         &mut self,
         name: &str,
@@ -55,7 +58,7 @@ impl<B: Buffer> Tier<B> {
         Ok(())
     }
 
-    /// Compares the items of a batch with the layout.
+    /// Checks that the items of a batch fit the layout.
     fn check<'a>(&self, items: impl Iterator<Item = (&'a Block, &'a B)>) -> Result<(), Refusal> {
         self.queue.is_here()?;
         let block_bytes = self.layout.block_bytes();
@@ -102,7 +105,8 @@ impl<B: Buffer> RemoteTier<B> for Tier<B> {
     fn put_from(&self, puts: Vec<Put<B>>) -> Result<Ticket, Refused<Vec<Put<B>>>> {
         match self.check(puts.iter().map(|put| (&put.block, &put.buffer))) {
             Ok(()) => {
-                // The block put last, and the one before those that it continues.
+                // The previous block of the batch, and the block before its run of consecutive
+                // blocks.
                 let mut last = None;
                 self.queue.submit(puts, |put| {
                     let before = match last {
@@ -135,13 +139,14 @@ impl<B: Buffer> RemoteTier<B> for Tier<B> {
 impl<B> Drop for Tier<B> {
     fn drop(&mut self) {
         let threads = std::mem::take(&mut self.threads);
-        // In a forked process the threads are not there, and the lock may be taken for good.
+        // A forked process does not have the threads, and the lock may never be released there.
         if self.queue.is_here().is_err() {
             threads.into_iter().for_each(std::mem::forget);
             return;
         }
         drop(self.queue.close());
-        // A buffer may hold the tier: then the last drop is on a thread of its own, which cannot wait for itself.
+        // A buffer may hold the tier. Then the last handle may be dropped on a thread of the tier,
+        // which cannot join itself.
         let here = thread::current().id();
         let patience = self.queue.timeout();
         if threads.iter().all(|thread| thread.thread().id() != here) && self.queue.wait_for_threads(patience) {

@@ -1,4 +1,5 @@
-//! What is in flight: requests that wait, requests that a thread carries out, completions that were not handed out.
+//! The queue of a tier: waiting requests, requests that a thread is carrying out, and completions
+//! that were not polled yet.
 //!
 //! ```text
 //! submit --> waiting --take--> (a thread prepares it) --park--> running --unpark--> (finishes it) --complete--> done --> poll
@@ -6,9 +7,9 @@
 //!               +------------------- its time is over: TimedOut ---+------------------------------------------> done
 //! ```
 //!
-//! A request whose time is over is completed by the thread that polls, also while a thread of the tier is inside a read
-//! or a write for it: that thread works on memory of its own, and finds the request gone when it comes back. So no disk
-//! or network, however slow, keeps a caller's buffer.
+//! A request that is past its timeout is completed by the polling thread, even while a thread of
+//! the tier is reading or writing for it. That thread works on its own memory, and finds the
+//! request gone when it returns. So no disk or network, however slow, keeps a caller's buffer.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -24,7 +25,7 @@ use crate::{
     tier::{Completion, Failure, Get, Outcome, Put, Refusal, Refused, Ticket},
 };
 
-/// What a job asks for.
+/// The request of a job.
 #[derive(Debug)]
 pub(crate) enum Request<B> {
     Contains(BlockKey),
@@ -33,16 +34,17 @@ pub(crate) enum Request<B> {
     Remove(BlockKey),
 }
 
-/// What a put says beside the block.
+/// The terms of a put, in addition to the block.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Terms {
-    /// In milliseconds since 1970; 0 is never.
+    /// When the block expires, in milliseconds since 1970; 0: never.
     pub(crate) expires: u64,
-    /// The block before those that its batch puts one after another: without it none of them is worth anything.
+    /// The block before the run of consecutive blocks that its batch puts: without it they are
+    /// useless.
     pub(crate) before: Option<Before>,
 }
 
-/// A block that comes before others in their sequence.
+/// An earlier block of the same sequence.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Before {
     pub(crate) key: BlockKey,
@@ -50,7 +52,7 @@ pub(crate) struct Before {
 }
 
 impl Before {
-    /// The one right before a block.
+    /// The block directly before `block`.
     pub(crate) fn of(block: &Block) -> Option<Self> {
         block.parent().map(|key| Self { key, number: block.number().saturating_sub(1) })
     }
@@ -65,7 +67,7 @@ pub(crate) struct Job<B> {
     pub(crate) request: Request<B>,
 }
 
-/// A job that a thread carries out.
+/// The id of a job that a thread carries out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct JobId(u64);
 
@@ -74,24 +76,24 @@ struct State<B> {
     waiting: VecDeque<Job<B>>,
     running: HashMap<JobId, Job<B>>,
     done: VecDeque<Completion<B>>,
-    /// Items that were submitted and whose completions were not handed out.
+    /// Items that were submitted and whose completions were not polled.
     in_flight: usize,
     next_job: u64,
     next_ticket: u64,
-    /// The task that takes jobs, where it is one.
+    /// Wakes the task that takes jobs, if a task does.
     waker: Option<Waker>,
-    /// Threads that take jobs.
+    /// The number of threads that take jobs.
     threads: usize,
     is_closed: bool,
 }
 
-/// The requests of a tier between its callers and its threads.
+/// The requests between a tier's callers and its threads.
 #[derive(Debug)]
 pub(crate) struct Queue<B> {
     state: Mutex<State<B>>,
-    /// Rung for threads that take jobs.
+    /// Notified for threads that take jobs.
     work: Condvar,
-    /// Rung for threads that poll, and when a thread of the tier ends.
+    /// Notified for polling threads, and when a thread of the tier ends.
     progress: Condvar,
     pub(crate) counters: Counters,
     max_in_flight: usize,
@@ -123,13 +125,13 @@ impl<B> Queue<B> {
         }
     }
 
-    /// No code of a caller's runs under the lock, so a poisoned one is as good as any.
+    /// No code of a caller runs under the lock, so a poisoned lock protects a valid state.
     fn lock(&self) -> MutexGuard<'_, State<B>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether this is the process that opened the tier: another has none of its threads, and maybe a lock that stays
-    /// taken.
+    /// Whether this is the process that opened the tier. A forked process has none of its threads,
+    /// and perhaps a lock that is never released.
     pub(crate) fn is_here(&self) -> Result<(), Refusal> {
         let here = std::process::id();
         if here == self.opened_by { Ok(()) } else { Err(Refusal::Forked { opened_by: self.opened_by, here }) }
@@ -137,7 +139,7 @@ impl<B> Queue<B> {
 
     // --- callers
 
-    /// Accepts a batch whole, or gives it back.
+    /// Accepts a batch as a whole, or returns it.
     pub(crate) fn submit<T>(
         &self,
         batch: Vec<T>,
@@ -152,7 +154,7 @@ impl<B> Queue<B> {
             return refuse(batch, Refusal::TooLarge { asked, max });
         }
         let mut state = self.lock();
-        // Under the lock, so that those that wait are due in their order.
+        // Computed under the lock, so that waiting jobs are due in their order.
         let due = Instant::now() + self.timeout;
         let in_flight = state.in_flight;
         if asked > max - in_flight {
@@ -175,7 +177,7 @@ impl<B> Queue<B> {
         Ok(ticket)
     }
 
-    /// Hands completions out; waits up to `wait` for the first one, unless nothing is in flight.
+    /// Returns completions; waits up to `wait` for the first one, unless nothing is in flight.
     pub(crate) fn poll(&self, done: &mut Vec<Completion<B>>, wait: Duration) -> usize {
         let until = Instant::now().checked_add(wait);
         let mut state = self.lock();
@@ -195,7 +197,7 @@ impl<B> Queue<B> {
                 return 0;
             }
             let due = state.next_due().map_or(self.timeout, |due| due.saturating_duration_since(now));
-            // A job that a thread prepares is not seen above: look again after the timeout.
+            // A job that a thread is preparing is in neither list: check again after the timeout.
             let nap = left.min(due.clamp(Duration::from_millis(1), self.timeout));
             state = self.progress.wait_timeout(state, nap).unwrap_or_else(PoisonError::into_inner).0;
         }
@@ -205,7 +207,7 @@ impl<B> Queue<B> {
         self.lock().in_flight
     }
 
-    /// Completes the jobs whose time is over.
+    /// Completes the jobs that are past their timeout.
     fn expire(&self, state: &mut State<B>, now: Instant) {
         let waiting = state.waiting.iter().take_while(|job| job.due <= now).count();
         let mut late: Vec<_> = state.waiting.drain(..waiting).collect();
@@ -220,17 +222,18 @@ impl<B> Queue<B> {
 
     // --- threads of the tier
 
-    /// Counts a thread that takes jobs, until what is returned is dropped.
+    /// Counts a thread that takes jobs, until the returned value is dropped.
     pub(crate) fn enter(self: &Arc<Self>) -> Entered<B> {
         self.lock().threads += 1;
         Entered(Arc::clone(self))
     }
 
-    /// Waits for jobs and takes up to `max` of them; none once the queue is closed.
+    /// Waits for jobs and takes up to `max` of them; `None` once the queue is closed.
     pub(crate) fn take(&self, max: usize) -> Option<Vec<Job<B>>> {
         let mut state = self.lock();
         loop {
-            // What is late is not begun: after an outage the store gets no work that no caller waits for.
+            // Late jobs are not begun: after an outage the store gets no work that no caller waits
+            // for.
             self.expire(&mut state, Instant::now());
             if let Some(jobs) = state.take(max) {
                 return jobs;
@@ -257,7 +260,7 @@ impl<B> Queue<B> {
         }
     }
 
-    /// Leaves a job where it can be completed while the store works on it.
+    /// Keeps a job where it can be completed while the store works on it.
     pub(crate) fn park(&self, job: Job<B>) -> JobId {
         let mut state = self.lock();
         let id = JobId(state.next_job);
@@ -266,12 +269,12 @@ impl<B> Queue<B> {
         id
     }
 
-    /// Takes a job back; `None` if its time was over.
+    /// Takes a parked job back; `None` if it timed out.
     pub(crate) fn unpark(&self, id: JobId) -> Option<Job<B>> {
         self.lock().running.remove(&id)
     }
 
-    /// Puts a completion where `poll` finds it.
+    /// Adds a completion for `poll`.
     pub(crate) fn complete(&self, completion: Completion<B>) {
         self.lock().done.push_back(completion);
         self.progress.notify_all();
@@ -279,7 +282,8 @@ impl<B> Queue<B> {
 
     // --- the end
 
-    /// Lets threads take no more jobs, and gives back what no call will hand out.
+    /// Closes the queue: threads take no more jobs. Returns the jobs and completions that no call
+    /// will return.
     pub(crate) fn close(&self) -> impl Sized + use<B> {
         let mut state = self.lock();
         state.is_closed = true;
@@ -293,7 +297,7 @@ impl<B> Queue<B> {
         left
     }
 
-    /// Waits until the tier's threads have ended, up to `patience`; whether they have.
+    /// Waits until the tier's threads have ended, up to `patience`. Returns whether they have.
     pub(crate) fn wait_for_threads(&self, patience: Duration) -> bool {
         let until = Instant::now() + patience;
         let mut state = self.lock();
@@ -313,7 +317,7 @@ impl<B> Queue<B> {
 }
 
 impl<B> State<B> {
-    /// `None` while there is nothing to do, `Some(None)` once the queue is closed.
+    /// `None` if there is nothing to do, `Some(None)` once the queue is closed.
     fn take(&mut self, max: usize) -> Option<Option<Vec<Job<B>>>> {
         if self.is_closed {
             return Some(None);
@@ -322,14 +326,14 @@ impl<B> State<B> {
         (count > 0).then(|| Some(self.waiting.drain(..count).collect()))
     }
 
-    /// When the next job's time is over. Those that wait were submitted in order, so the first is due first.
+    /// When the next job is due. Waiting jobs were submitted in order, so the first is due first.
     fn next_due(&self) -> Option<Instant> {
         self.running.values().map(|job| job.due).chain(self.waiting.front().map(|job| job.due)).min()
     }
 }
 
 impl<B> Job<B> {
-    /// When its time is over.
+    /// When the job times out.
     #[cfg(feature = "object-store")]
     pub(crate) fn due(&self) -> Instant {
         self.due
@@ -349,7 +353,7 @@ impl<B> Job<B> {
     }
 }
 
-/// A thread that takes jobs.
+/// Counts a thread that takes jobs while it lives.
 pub(crate) struct Entered<B>(Arc<Queue<B>>);
 
 impl<B> Drop for Entered<B> {

@@ -1,4 +1,4 @@
-//! What a tier counts.
+//! Statistics of a tier.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -10,7 +10,7 @@ use crate::{object::Miss, tier::Failure};
 pub struct Stats {
     /// Requested blocks that were read.
     pub hits: u64,
-    /// Requested blocks that were not found, by reason; those that failed are in `errors`.
+    /// Requested blocks that were not found, by reason. Failed requests are in `errors`.
     pub misses: Misses,
     /// Blocks that were stored.
     pub stored_blocks: u64,
@@ -22,9 +22,9 @@ pub struct Stats {
     pub read_bytes: u64,
     /// Bytes of objects that were stored.
     pub written_bytes: u64,
-    /// Bytes that the store holds; only file tiers count them.
+    /// Bytes that the store holds; only `FileTier` and `RegionTier` count them.
     pub held_bytes: u64,
-    /// Blocks that the store holds; only file tiers count them.
+    /// Blocks that the store holds; only `FileTier` and `RegionTier` count them.
     pub held_blocks: u64,
     /// Items in flight: accepted, with completions not yet polled.
     pub in_flight: u64,
@@ -61,7 +61,7 @@ macro_rules! counts {
 }
 
 counts! {
-    /// Misses by reason; [`Miss`] says what each is.
+    /// Misses by reason; [`Miss`] describes each.
     Misses, MissCells,
     /// [`Miss::Absent`].
     absent,
@@ -86,7 +86,7 @@ counts! {
 }
 
 counts! {
-    /// Failures by kind; [`Failure`] says what each is.
+    /// Failures by kind; [`Failure`] describes each.
     Errors, ErrorCells,
     /// [`Failure::TimedOut`].
     timed_out,
@@ -110,7 +110,7 @@ counts! {
     io,
 }
 
-/// The counts themselves, which all threads of a tier add to.
+/// The counters, to which all threads of a tier add.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     hits: AtomicU64,
@@ -126,7 +126,7 @@ pub(crate) struct Counters {
     refused: AtomicU64,
 }
 
-// Relaxed, in all of these: counts, by which no thread decides anything.
+// Relaxed, in all of these: no thread makes a decision with these counts.
 impl Counters {
     pub(crate) fn hit(&self, bytes: usize) {
         self.hits.fetch_add(1, Relaxed);

@@ -1,4 +1,4 @@
-//! The face of every remote tier: requests in batches, completions by polling.
+//! The trait of every remote tier: requests in batches, completions by polling.
 
 use std::{sync::Arc, time::Duration};
 
@@ -11,50 +11,54 @@ use crate::{
 
 /// Memory that a block is copied from or to: `Vec<u8>`, `Box<[u8]>`, or an engine's own type.
 ///
-/// Buffers are owned by the tier while a request is in flight, and come back with its completion. `put_from` reads by
-/// `as_ref` alone, `get_into` writes by `as_mut`, on a thread of the tier's. A panic there fails the request and nothing
-/// else.
+/// The tier owns the buffers while a request is in flight, and returns them with its completion. On
+/// a thread of the tier, `put_from` reads only through `as_ref`, and `get_into` writes through
+/// `as_mut`. A panic there fails only that request.
 pub trait Buffer: AsRef<[u8]> + AsMut<[u8]> + Send + 'static {}
 
 impl<T: AsRef<[u8]> + AsMut<[u8]> + Send + 'static> Buffer for T {}
 
 /// A store of KV blocks outside this process: files, Redis, an object store.
 ///
-/// A call that takes a batch puts it into a bounded queue and returns; threads of the tier do the rest. Each item of the
-/// batch is completed for itself, and [`poll`](Self::poll) hands completions out. An item counts as in flight until
-/// its completion was handed out.
+/// A call that takes a batch adds it to a bounded queue and returns; threads of the tier do the
+/// rest. Each item of the batch is completed separately, and [`poll`](Self::poll) returns
+/// completions. An item counts as in flight until `poll` has returned its completion.
 ///
-/// **Order.** Requests that are in flight at the same time have no order: a get that is submitted before the completion
-/// of a put may miss, and a remove may take effect before it. A get never answers with a part of a put.
+/// **Order.** Requests that are in flight at the same time are not ordered: a get that is submitted
+/// before the completion of a put may miss, and a remove may take effect before the put. A get
+/// never returns a part of a put.
 ///
-/// **Truth.** A tier promises nothing about what it holds: a block that was put may be gone. What
-/// it gives was compared: layout, key, tokens and checksum. Anything else is a [`Miss`] and leaves the buffer as it was.
+/// **Truth.** A tier promises nothing about its content: a block that was put may no longer be
+/// there. What it returns was verified: layout, key, tokens and checksum. Anything else is a
+/// [`Miss`], and leaves the buffer unchanged.
 ///
-/// **Progress.** No call waits for a network or a disk, except for `poll`, no longer than it is told to. Calls take a lock
-/// that no thread holds while it reads, writes, or runs code of the caller's. Calls allocate.
+/// **Progress.** No call waits for a network or a disk, except `poll`, which waits at most as long
+/// as requested. Calls take a lock that no thread holds while it reads, writes, or runs the
+/// caller's code. Calls allocate.
 ///
-/// **Failure.** A request ends within the tier's timeout, by a completion that says
-/// [`Failure::TimedOut`] if by nothing else; the store may then carry it out later, or not.
+/// **Failure.** A request ends within the tier's timeout. If it was not completed before, its
+/// completion says [`Failure::TimedOut`]; the store may still carry it out later.
 pub trait RemoteTier<B>: Send + Sync {
     /// The layout of the blocks.
     fn layout(&self) -> &Layout;
 
-    /// Asks which keys the store has. The answers are hints: an object is only verified when it is read.
+    /// Asks which keys the store has. The answers are hints: an object is only verified when it is
+    /// read.
     ///
     /// # Errors
     ///
     /// [`Refused`], with the keys.
     fn contains(&self, keys: Vec<BlockKey>) -> Result<Ticket, Refused<Vec<BlockKey>>>;
 
-    /// Asks for blocks, to be copied into buffers of [`Layout::block_bytes`].
+    /// Requests blocks, to be copied into buffers of [`Layout::block_bytes`].
     ///
     /// # Errors
     ///
     /// [`Refused`], with the blocks and their buffers.
     fn get_into(&self, gets: Vec<Get<B>>) -> Result<Ticket, Refused<Vec<Get<B>>>>;
 
-    /// Stores blocks out of buffers of [`Layout::block_bytes`]. A block that is stored already is replaced, and with it
-    /// its time to live.
+    /// Stores blocks from buffers of [`Layout::block_bytes`]. A block that is already stored is
+    /// replaced, including its time to live.
     ///
     /// # Errors
     ///
@@ -68,12 +72,14 @@ pub trait RemoteTier<B>: Send + Sync {
     /// [`Refused`], with the keys.
     fn remove(&self, keys: Vec<BlockKey>) -> Result<Ticket, Refused<Vec<BlockKey>>>;
 
-    /// Appends the completions that are there to `done`, and says how many; waits up to `wait` for the first one.
+    /// Appends the available completions to `done`, and returns how many; waits up to `wait` for
+    /// the first one.
     ///
-    /// Returns at once if nothing is in flight. Several threads may poll; each completion goes to one of them.
+    /// Returns at once if nothing is in flight. Several threads may poll; each completion is
+    /// returned to one of them.
     fn poll(&self, done: &mut Vec<Completion<B>>, wait: Duration) -> usize;
 
-    /// Counts since the tier was opened.
+    /// The counts since the tier was opened.
     fn stats(&self) -> Stats;
 }
 
@@ -112,7 +118,8 @@ impl<B, T: RemoteTier<B> + ?Sized> RemoteTier<B> for Arc<T> {
 pub struct Ticket(pub(crate) u64);
 
 impl Ticket {
-    /// Creates a ticket, for tiers of other packages: each batch of a tier has another number.
+    /// Creates a ticket, for tiers of other packages: each batch of a tier needs a different
+    /// number.
     pub fn new(number: u64) -> Self {
         Self(number)
     }
@@ -135,7 +142,7 @@ pub struct Put<B> {
     /// Its bytes.
     pub buffer: B,
     /// How long the block can be found, counted from the call by the system's wall clock, because
-    /// other processes read it also. `None`: as long as the store keeps it.
+    /// other processes also read the expiry. `None`: as long as the store keeps it.
     pub time_to_live: Option<Duration>,
 }
 
@@ -144,7 +151,7 @@ pub struct Put<B> {
 pub struct Completion<B> {
     /// The batch.
     pub ticket: Ticket,
-    /// The item's place in the batch.
+    /// The item's index in the batch.
     pub index: usize,
     /// The result.
     pub outcome: Outcome<B>,
@@ -156,8 +163,8 @@ pub struct Completion<B> {
 pub enum Outcome<B> {
     /// The result of [`RemoteTier::contains`]: whether the store has the key.
     Contained(BlockKey, Result<bool, Failure>),
-    /// The result of [`RemoteTier::get_into`]: whether the buffer holds the block. Where it does
-    /// not, the buffer is as it was.
+    /// The result of [`RemoteTier::get_into`]: whether the buffer holds the block. If it does not,
+    /// the buffer is unchanged.
     Got(Get<B>, Result<(), NotGot>),
     /// The result of [`RemoteTier::put_from`]: whether the store accepted the block.
     Put(Put<B>, Result<(), Failure>),
@@ -180,7 +187,7 @@ pub enum NotGot {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
 #[non_exhaustive]
 pub enum Failure {
-    /// The store did not answer in time. It may still be carried out.
+    /// The store did not answer in time. The request may still be carried out.
     #[error("timed out")]
     TimedOut,
     /// The store cannot be reached; later requests try again.
@@ -195,17 +202,17 @@ pub enum Failure {
     /// The store's answer violates the protocol.
     #[error("the store's answer violates the protocol")]
     Protocol,
-    /// The store was replaced by one of another layout while the tier was open.
+    /// The store was replaced by one with another layout while the tier was open.
     #[error("the store was replaced by one with another layout")]
     OtherLayout,
-    /// A buffer's `as_ref` or `as_mut` panicked, or has another length than it had.
+    /// A buffer's `as_ref` or `as_mut` panicked, or its length changed.
     #[error("the buffer panicked or changed its length")]
     Buffer,
-    /// The key of an encrypted layout has encrypted as often as is safe: use a new key, and a new
-    /// store.
+    /// The key of an encrypted layout has reached its maximum number of seals: use a new key, and a
+    /// new store.
     #[error("the key has encrypted as many blocks as is safe: use a new key")]
     KeyExhausted,
-    /// A library panicked on the request.
+    /// A library panicked during the request.
     #[error("the tier panicked")]
     Panicked,
     /// Another error of the system.
@@ -213,7 +220,7 @@ pub enum Failure {
     Io(std::io::ErrorKind),
 }
 
-/// A batch that was not accepted. Nothing of it was done.
+/// A batch that was not accepted. None of it was carried out.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{reason}")]
 pub struct Refused<T> {
@@ -227,7 +234,7 @@ pub struct Refused<T> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// Too many items are in flight: poll, then call again, or continue without.
+    /// Too many items are in flight: poll, then call again, or continue without the batch.
     #[error("{asked} items requested, {in_flight} of at most {max} are in flight: poll, then try again")]
     Full {
         /// Items of the batch.
@@ -248,7 +255,7 @@ pub enum Refusal {
     /// A buffer does not have the layout's block bytes.
     #[error("the buffer of item {index} has {bytes} bytes, a block has {block_bytes}")]
     BufferBytes {
-        /// The item's place in the batch.
+        /// The item's index in the batch.
         index: usize,
         /// Bytes of its buffer.
         bytes: usize,
@@ -258,7 +265,7 @@ pub enum Refusal {
     /// A block's key was made with another layout than the tier's.
     #[error("the block of item {index} has another layout than the tier")]
     OtherLayout {
-        /// The item's place in the batch.
+        /// The item's index in the batch.
         index: usize,
     },
     /// The process was forked after the tier was opened, and threads do not survive a fork: open a

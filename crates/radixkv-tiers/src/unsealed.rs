@@ -1,9 +1,9 @@
-//! Without the feature `encryption` there is no key.
+//! The substitute for `seal` without the feature `encryption`: there are no keys.
 
 /// Bytes that a seal adds.
 pub(crate) const SEAL_BYTES: usize = 28;
 
-/// No key.
+/// A key; without encryption there is none.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum SealKey {}
 

@@ -1,4 +1,6 @@
-//! What a tier's threads do with requests: bytes out of buffers, steps of a store, verified bytes into buffers.
+//! What a tier's threads do with requests: read bytes from buffers, run the steps of a store, and
+//! write verified bytes to buffers. A blocking store implements [`Store`]; an asynchronous one
+//! calls [`prepare`], [`verified`] and [`finish`].
 
 use std::{
     borrow::Cow,
@@ -15,7 +17,7 @@ use crate::{
     tier::{Buffer, Completion, Failure, NotGot, Outcome, Ticket},
 };
 
-/// What a store does for one request.
+/// The operation of a store for one request.
 #[derive(Debug)]
 pub(crate) enum Step {
     Contains(BlockKey),
@@ -24,20 +26,20 @@ pub(crate) enum Step {
         key: BlockKey,
         used: Use,
         object: Aligned,
-        /// In milliseconds since 1970; 0 is never. For stores that tell what expired.
+        /// In milliseconds since 1970; 0: never. For stores that know which blocks have expired.
         expires: u64,
     },
     Remove(BlockKey),
 }
 
-/// A use of a block: in which batch, and where the block is in its sequence.
+/// A use of a block: its batch, and the block's position in its sequence.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Use {
     /// A later batch has a larger number.
     pub(crate) batch: u64,
     pub(crate) number: u32,
     pub(crate) parent: Option<BlockKey>,
-    /// Of a put what its terms say, otherwise the parent.
+    /// For a put, the block in its terms; otherwise the previous block.
     pub(crate) before: Option<Before>,
 }
 
@@ -47,36 +49,36 @@ impl Use {
     }
 }
 
-/// What a store answers.
+/// The reply of a store to a step.
 #[derive(Debug)]
 pub(crate) enum Reply<'a> {
-    /// To [`Step::Contains`]; and `Is(false)` to [`Step::Fetch`] if there is nothing.
+    /// To [`Step::Contains`]; `Is(false)` also to [`Step::Fetch`] if the store has nothing.
     Is(bool),
     /// To [`Step::Fetch`]: any bytes.
     Object(Cow<'a, [u8]>),
-    /// To [`Step::Fetch`]: something that is no object.
+    /// To [`Step::Fetch`]: a value that cannot be an object.
     #[cfg_attr(not(feature = "redis"), expect(dead_code))]
     Foreign,
-    /// To [`Step::Fetch`]: something of so many bytes, which no object of the layout has.
+    /// To [`Step::Fetch`]: a value with this number of bytes, which no object of the layout has.
     #[cfg_attr(not(feature = "object-store"), expect(dead_code))]
     OtherLength(usize),
-    /// To [`Step::Fetch`]: what is there is not the block.
+    /// To [`Step::Fetch`]: the stored object is not the block.
     Missed(Miss),
     /// To [`Step::Store`] and [`Step::Remove`].
     Done,
     Failed(Failure),
 }
 
-/// A store that answers on the thread that asks.
+/// A store that replies on the calling thread.
 pub(crate) trait Store {
-    /// Steps that are faster together than one after another.
+    /// How many steps at most are faster together than one after another.
     fn batch(&self) -> usize;
 
-    /// Carries steps out, and replies to each, once.
+    /// Carries steps out, and replies to each one once.
     fn carry_out(&mut self, steps: &[Step], reply: &mut dyn FnMut(usize, Reply<'_>));
 
-    /// Removes what is stored under a key, and is not its block: as long as it is there, the block counts as present and is not
-    /// put again.
+    /// Removes the value that is stored under a key but is not its block. While it is there, the
+    /// block counts as present and is not put again.
     fn discard(&mut self, key: BlockKey, why: Miss);
 }
 
@@ -93,12 +95,12 @@ pub(crate) fn work<B: Buffer>(queue: &Queue<B>, layout: &Layout, store: &mut imp
         }
         let mut wrong = Vec::new();
         let mut reply = |index: usize, reply: Reply<'_>| match verified(layout, &steps[index], reply) {
-            // Known only when it is removed: a put that follows finds the place empty.
+            // Completed only after it is removed, so that a put that follows finds the key free.
             Reply::Missed(why) if why.is_for_good() => wrong.push((index, why)),
             reply => finish(queue, layout, ids[index], reply),
         };
         if catch_unwind(AssertUnwindSafe(|| store.carry_out(&steps, &mut reply))).is_err() {
-            // Those that were replied to are completed already.
+            // The steps that have a reply are already completed.
             (0..steps.len()).for_each(|index| reply(index, Reply::Failed(Failure::Panicked)));
         }
         for (index, why) in wrong {
@@ -110,7 +112,8 @@ pub(crate) fn work<B: Buffer>(queue: &Queue<B>, layout: &Layout, store: &mut imp
     }
 }
 
-/// Makes a step of a job and parks the job. What needs no store is completed.
+/// Makes a step from a job and parks the job. A job that fails before it reaches the store is
+/// completed.
 pub(crate) fn prepare<B: Buffer>(queue: &Queue<B>, layout: &Layout, job: Job<B>) -> Option<(JobId, Step)> {
     let step = match &job.request {
         Request::Contains(key) => Ok(Step::Contains(*key)),
@@ -143,7 +146,8 @@ pub(crate) fn prepare<B: Buffer>(queue: &Queue<B>, layout: &Layout, job: Job<B>)
     }
 }
 
-/// What a reply to a fetch is, once the bytes are compared: an object whose keys and values are the block's, or a miss.
+/// Verifies the reply to a fetch: returns either an object with the block's keys and values, or a
+/// miss.
 pub(crate) fn verified<'a>(layout: &Layout, step: &Step, reply: Reply<'a>) -> Reply<'a> {
     let Step::Fetch(block, _) = step else { return reply };
     let miss = match reply {
@@ -151,7 +155,7 @@ pub(crate) fn verified<'a>(layout: &Layout, step: &Step, reply: Reply<'a>) -> Re
             Ok(payload) => return Reply::Object(payload),
             Err(miss) => miss,
         },
-        // What was decrypted was verified.
+        // A decrypted object was verified before.
         Reply::Object(Cow::Owned(_)) => return reply,
         Reply::OtherLength(bytes) => Miss::Torn { bytes, expected: layout.object_bytes() },
         Reply::Foreign => Miss::NotAnObject,
@@ -161,7 +165,7 @@ pub(crate) fn verified<'a>(layout: &Layout, step: &Step, reply: Reply<'a>) -> Re
     Reply::Missed(miss)
 }
 
-/// Completes a job by what the store replied, [`verified`].
+/// Completes a job with the store's reply, after [`verified`].
 pub(crate) fn finish<B: Buffer>(queue: &Queue<B>, layout: &Layout, id: JobId, reply: Reply<'_>) {
     let Some(job) = queue.unpark(id) else { return };
     let completion = match reply {
@@ -195,7 +199,7 @@ fn fail<B>(queue: &Queue<B>, job: Job<B>, failure: Failure) -> Completion<B> {
     job.fails(failure)
 }
 
-/// Copies a block into a buffer, if the reply holds the block's keys and values.
+/// Copies a block into a buffer, if the reply has the block's keys and values.
 fn got(buffer: &mut impl Buffer, reply: &Reply<'_>) -> Result<(), NotGot> {
     let payload = match reply {
         Reply::Object(payload) => payload,
@@ -219,12 +223,12 @@ pub(crate) fn now() -> u64 {
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Whether a time is over, in milliseconds since 1970; 0 is never.
+/// Whether a block with this expiry has expired; in milliseconds since 1970; 0: never.
 pub(crate) fn is_over(expires: u64) -> bool {
     expires != 0 && expires <= now()
 }
 
-/// When a block expires that is stored now; 0 is never.
+/// The expiry of a block that is stored now; 0: never.
 pub(crate) fn expiry(time_to_live: Option<Duration>) -> u64 {
     time_to_live.map_or(0, |time| {
         let millis = u64::try_from(time.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX);

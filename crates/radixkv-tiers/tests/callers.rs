@@ -16,7 +16,8 @@ fn open(folder: &std::path::Path, max_in_flight: usize) -> Tier<Bytes> {
     FileTier::new(folder, layout(4, 5000), 1 << 24).max_in_flight(max_in_flight).open().unwrap()
 }
 
-/// Eight threads submit and poll one small queue: each item that was accepted ends once, with what was submitted.
+/// Eight threads submit and poll one small queue: each item that was accepted ends once, with what
+/// was submitted.
 #[test]
 fn each_item_ends_once() {
     let folder = tempfile::tempdir().unwrap();
@@ -78,7 +79,8 @@ fn waiting_for_what_another_thread_got_ends() {
     assert_eq!(got.into_inner(), 20);
 }
 
-/// A buffer that panics while the call looks at it: the caller's own panic, and nothing is in flight.
+/// A buffer that panics while the call looks at it: the caller's own panic, and nothing is in
+/// flight.
 #[test]
 fn a_buffer_that_panics_in_the_call_is_the_callers() {
     struct Panics(bool);
@@ -109,7 +111,8 @@ fn a_buffer_that_panics_in_the_call_is_the_callers() {
         && matches!(get.outcome, Outcome::Got(_, Err(radixkv_tiers::NotGot::Failed(radixkv_tiers::Failure::Buffer))))));
 }
 
-/// Dropped with a full queue, again and again: the folder can be opened at once, and has whole blocks or none.
+/// Dropped with a full queue, again and again: the folder can be opened at once, and has whole
+/// blocks or none.
 #[test]
 fn a_tier_is_dropped_with_work_in_flight() {
     let (folder, layout) = (tempfile::tempdir().unwrap(), layout(4, 5000));
@@ -126,8 +129,8 @@ fn a_tier_is_dropped_with_work_in_flight() {
     assert_eq!(get_all(&tier, &all), vec![Ok(()); 64]);
 }
 
-/// The folder is removed, its parts are replaced by files, while the tier is open: failures and misses, and it goes on when it
-/// can.
+/// The folder is removed, its parts are replaced by files, while the tier is open: failures and
+/// misses, and it goes on when it can.
 #[test]
 fn a_folder_that_vanishes_is_made_again() {
     let (folder, layout) = (tempfile::tempdir().unwrap(), layout(4, 5000));

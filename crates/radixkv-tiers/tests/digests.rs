@@ -25,6 +25,7 @@ fn open(blocks: &Arc<DigestBlocks>, layout: &Layout) -> Tier<Bytes> {
     DigestTier::new(Arc::clone(blocks), layout.clone()).unwrap().open().unwrap()
 }
 
+// Holds: RG16.
 #[test]
 fn tiers_of_digests_do_what_a_tier_does() {
     for bytes in [16, 32, 36] {
@@ -40,6 +41,7 @@ fn tiers_of_digests_do_what_a_tier_does() {
     }
 }
 
+// Holds: RG16.
 #[test]
 fn digests_of_other_lengths_and_stores_of_other_keys_are_refused_with_both_values() {
     let (folder, layout) = (tempfile::tempdir().unwrap(), digests(36, 100));
@@ -77,6 +79,7 @@ fn digests_of_other_lengths_and_stores_of_other_keys_are_refused_with_both_value
 }
 
 /// What exactness rests on.
+// Holds: RG16.
 #[test]
 fn equal_digests_of_other_bytes_are_one_block() {
     let (folder, layout) = (tempfile::tempdir().unwrap(), digests(32, 100));
@@ -96,6 +99,7 @@ fn equal_digests_of_other_bytes_are_one_block() {
     }
 }
 
+// Holds: RG16.
 #[test]
 fn processes_that_share_a_region_find_each_others_blocks() {
     let (folder, layout) = (tempfile::tempdir().unwrap(), digests(36, 1000).every_rank());

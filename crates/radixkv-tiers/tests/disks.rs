@@ -33,12 +33,14 @@ impl Drop for Mounted {
     }
 }
 
+// Holds: RT7.
 #[test]
 fn a_full_disk_is_said_and_breaks_nothing() {
     [false, true].into_iter().for_each(full);
 }
 
-/// Of more blocks than there is room for the last ones stay; a put fails where another program has all of the room.
+/// Of more blocks than there is room for the last ones stay; a put fails where another program has
+/// all of the room.
 fn full(direct: bool) {
     let Some(disk) = Mounted::new("tmpfs", "size=1M") else { return };
     let layout = layout(16, 60_000);

@@ -30,6 +30,7 @@ fn objects(folder: &Path) -> Vec<PathBuf> {
     files
 }
 
+// Holds: RG18.
 #[test]
 fn encrypted_tiers_do_what_a_tier_does() {
     for layout in [layout(16, 5000), layout(1, 1), digests(36, 5000)] {
@@ -44,6 +45,7 @@ fn encrypted_tiers_do_what_a_tier_does() {
     }
 }
 
+// Holds: RG18.
 #[test]
 fn no_plaintext_is_in_the_files_and_another_key_reads_nothing() {
     let folder = tempfile::tempdir().unwrap();
@@ -79,6 +81,7 @@ fn no_plaintext_is_in_the_files_and_another_key_reads_nothing() {
     assert_eq!(get_all(&open(&folder, &mine).unwrap(), &all), vec![Ok(()); 4], "what it could not read stays");
 }
 
+// Holds: RG18.
 #[test]
 fn objects_that_are_swapped_or_changed_are_misses() {
     let folder = tempfile::tempdir().unwrap();
@@ -103,6 +106,7 @@ fn objects_that_are_swapped_or_changed_are_misses() {
     assert_eq!(got, [UNDECRYPTABLE, Err(NotGot::Miss(Miss::WrongChecksum)), Ok(())]);
 }
 
+// Holds: RG18.
 #[test]
 fn a_key_that_may_encrypt_no_more_fails_puts_and_reads_on() {
     let folder = tempfile::tempdir().unwrap();
@@ -119,6 +123,7 @@ fn a_key_that_may_encrypt_no_more_fails_puts_and_reads_on() {
     assert_eq!(get_all(&tier, &all), [vec![Ok(()); 2], vec![ABSENT; 2]].concat());
 }
 
+// Holds: RG18.
 #[test]
 fn encrypted_and_other_stores_are_refused_with_both_values() {
     let (folder, plain) = (tempfile::tempdir().unwrap(), layout(4, 100));

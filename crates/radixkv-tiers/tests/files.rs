@@ -57,6 +57,7 @@ fn blocks_of_all_sizes_come_back() {
     }
 }
 
+// Holds: RT4.
 #[test]
 fn a_folder_of_another_layout_is_refused_with_both_values() {
     let folder = tempfile::tempdir().unwrap();
@@ -89,6 +90,7 @@ fn a_folder_of_another_layout_is_refused_with_both_values() {
     }
 }
 
+// Holds: RT4.
 #[test]
 fn what_cannot_be_opened_is_said() {
     let folder = tempfile::tempdir().unwrap();
@@ -124,7 +126,9 @@ fn a_pipe_in_place_of_a_file_is_not_waited_for() {
     assert!(matches!(got[..], [Err(why)] if why != NotGot::Failed(Failure::TimedOut)), "{got:?}");
 }
 
-/// Files that were damaged while the tier was closed or open: each is a miss with its reason, and is removed.
+/// Files that were damaged while the tier was closed or open: each is a miss with its reason, and
+/// is removed.
+// Holds: RT2, RT6.
 #[test]
 fn damaged_files_are_misses_by_reason() {
     let layout = layout(16, 3000);
@@ -198,6 +202,7 @@ fn files_of_others_are_left_alone() {
     assert_eq!(fs::read_dir(folder.path().join("unfinished")).unwrap().count(), 1);
 }
 
+// Holds: RT5.
 #[test]
 fn the_least_recently_used_files_go() {
     let (folder, layout) = (tempfile::tempdir().unwrap(), layout(16, 4000));
@@ -219,8 +224,10 @@ fn the_least_recently_used_files_go() {
     assert_eq!((objects(folder.path()).len(), tier.stats().evicted_blocks), (1, 3));
 }
 
-/// Four callers and four threads over few files: no wrong byte, and the index is the folder. A caller counts the batches that were
-/// accepted, and waits where the tier is full: so it goes as far on a busy machine as on an idle one.
+/// Four callers and four threads over few files: no wrong byte, and the index is the folder. A
+/// caller counts the batches that were accepted, and waits where the tier is full: so it goes as
+/// far on a busy machine as on an idle one.
+// Holds: RT5.
 #[test]
 fn stress() {
     let (folder, layout) = (tempfile::tempdir().unwrap(), layout(4, 5000));
@@ -264,7 +271,8 @@ fn stress() {
     assert!(stats.held_blocks <= 20);
 }
 
-/// A block that expired is put again as soon as its miss is known: what removes the older file leaves the newer.
+/// A block that expired is put again as soon as its miss is known: what removes the older file
+/// leaves the newer.
 #[test]
 fn a_block_that_replaces_an_expired_one_stays() {
     let (folder, layout) = (tempfile::tempdir().unwrap(), layout(4, 64));
@@ -282,6 +290,7 @@ fn sequence(layout: &Layout, blocks: u32) -> Vec<radixkv_tiers::Block> {
     layout.blocks("n", &(0..blocks * layout.block_size() as u32).collect::<Vec<_>>())
 }
 
+// Holds: HT21.
 #[test]
 fn of_a_sequence_the_beginning_stays_whatever_the_order_of_puts_and_gets() {
     let layout = layout(16, 64);
@@ -324,6 +333,7 @@ fn the_end_of_a_sequence_that_is_read_is_a_use_of_its_beginning() {
     assert_eq!(contained(&tier, &others), [false; 2]);
 }
 
+// Holds: RT6.
 #[test]
 fn a_file_that_has_expired_is_not_contained() {
     let (folder, layout) = (tempfile::tempdir().unwrap(), layout(4, 64));

@@ -1,4 +1,5 @@
-//! A process that was forked has none of a tier's threads: every call says so, and dropping the tier waits for nothing.
+//! A process that was forked has none of a tier's threads: every call says so, and dropping the
+//! tier waits for nothing.
 #![allow(unsafe_code)]
 
 mod common;
@@ -23,6 +24,7 @@ fn in_the_child(tier: Tier<Bytes>) -> i32 {
     held.iter().enumerate().map(|(bit, held)| i32::from(!held) << bit).sum()
 }
 
+// Holds: RT9.
 #[test]
 fn a_forked_process_is_refused() {
     let (folder, layout) = (tempfile::tempdir().unwrap(), layout(4, 64));

@@ -1,4 +1,5 @@
-//! A process that writes files and is killed at any moment: the next one finds whole blocks or none.
+//! A process that writes files and is killed at any moment: the next one finds whole blocks or
+//! none.
 
 mod common;
 
@@ -47,6 +48,7 @@ fn the_process_that_is_killed() {
     }
 }
 
+// Holds: RT3.
 #[test]
 fn fifty_killed_processes_leave_whole_blocks_or_none() {
     let folder = tempfile::tempdir().unwrap();

@@ -178,7 +178,9 @@ fn dropping_a_tier_ends_what_hangs() {
     }
 }
 
-/// Both when it was looked at and when it was not: who asks before a put is told that the block is not there.
+/// Both when it was looked at and when it was not: who asks before a put is told that the block is
+/// not there.
+// Holds: RT6.
 #[test]
 fn what_has_expired_or_is_damaged_does_not_count_as_there() {
     let (store, layout) = (Arc::new(InMemory::new()), layout(16, 3000));

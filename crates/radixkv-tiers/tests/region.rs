@@ -11,6 +11,7 @@ fn open(path: &std::path::Path, layout: Layout) -> RegionTier<Bytes> {
     RegionTier::open_or_create(path, layout, 64).unwrap()
 }
 
+// Holds: HT27.
 #[test]
 fn another_tier_over_the_same_region_finds_what_one_put() {
     let (folder, layout) = (tempfile::tempdir().unwrap(), layout(4, 1000));
@@ -33,6 +34,7 @@ fn another_tier_over_the_same_region_finds_what_one_put() {
     drop((one, other));
 }
 
+// Holds: HT27.
 #[test]
 fn what_is_not_of_the_layout_is_refused() {
     let (folder, layout) = (tempfile::tempdir().unwrap(), layout(4, 1000));

@@ -1,8 +1,8 @@
-//! Whole steps of the engine beside the products of them alone, by the crate `gemm`: a seeded model of 100 M parameters on one
-//! thread, with all that stands between the products.
+//! Whole steps of the engine beside the products of them alone, by the crate `gemm`: a seeded model
+//! of 100 M parameters on one thread, with all that stands between the products.
 //!
-//! `cargo bench -p radixkv-engine --bench step [-- NAME...]`. Both are measured in turn, round by round, in the time that their
-//! thread computes.
+//! `cargo bench -p radixkv-engine --bench step [-- NAME...]`. Both are measured in turn, round by
+//! round, in the time that their thread computes.
 
 #[allow(dead_code)] // Here no row is one of several threads.
 #[path = "../../../crates/radixkv-attention/benches/attention/clock.rs"]

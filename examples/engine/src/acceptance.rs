@@ -1,9 +1,11 @@
-//! What the cache saves of one request, and that it changes no bit of the result.
+//! An acceptance test that counts the tokens which the cache saves for one request, and checks that
+//! it changes no bit of the result.
 //!
-//! A first request leaves its prompt in the cache. A second one has 97 tokens in common with it and 5 of its own, and
-//! is continued by 20 tokens: the prompt's 102 tokens and 19 of the 20 sampled ones have to be computed, 121 in all.
-//! With blocks of 16 tokens, six blocks are found, 96 tokens, and 25 tokens are left to compute. The 97th token is in a
-//! block that agrees with the first request's block in this token alone: where partial hits are copied, 24 are left.
+//! A first request leaves its prompt in the cache. A second request shares 97 tokens with it, has 5
+//! other tokens, and generates 20 tokens. Without the cache, the prompt's 102 tokens and 19 of the
+//! 20 sampled tokens are computed, 121 in all. With blocks of 16 tokens, the cache finds six blocks
+//! (96 tokens), so 25 tokens are computed. The 97th token is in a block that agrees with the first
+//! request's block only in this token: if partial hits are copied, 24 tokens are computed.
 
 use radixkv::Token;
 use radixkv_attention::Dtype;
@@ -19,31 +21,31 @@ const SHARED: usize = 97;
 const OWN: usize = 5;
 const NEW_TOKENS: usize = 20;
 
-/// How a request was served.
+/// The result of serving a request.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Served {
-    /// Tokens that were found in the cache.
+    /// The number of tokens that were found in the cache.
     pub matched: usize,
-    /// Tokens that went through the model.
+    /// The number of tokens that the model computed.
     pub computed: usize,
     /// The sampled tokens.
     pub output: Vec<Token>,
-    /// Bits of the logits of each sampled token.
+    /// The logits of each sampled token, as bits.
     pub logits: Vec<Vec<u32>>,
 }
 
-/// The two requests of the case, served in each way, and one that shares nothing.
+/// The results of the test: the second request served in three ways, and an unrelated request.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Acceptance {
     /// The second request with the cache.
     pub with: Served,
-    /// The second request with the cache, where partial hits are copied.
+    /// The second request with the cache and with partial hits copied.
     pub copied: Served,
     /// The second request without the cache.
     pub without: Served,
-    /// A request that has nothing in common with any other, with the cache.
+    /// A request that shares no prefix with the others, with the cache.
     pub unrelated: Served,
-    /// Blocks that were still in use when all requests had ended.
+    /// The number of blocks that were still in use after all requests had ended.
     pub leaked: usize,
 }
 
@@ -54,7 +56,7 @@ impl Acceptance {
     ///
     /// If there is no memory for the engines.
     pub fn run() -> Result<Self, ServeError> {
-        // No token ends the text early: the twentieth sampled token is the last.
+        // Without end tokens, the output always has 20 tokens.
         let config = Config { end_tokens: Vec::new(), ..Config::small() };
         let Ok(model) = Model::load(config, &RandomWeights::new(8), |_| {});
         let dice = &mut Dice::new(97);
@@ -76,12 +78,12 @@ impl Acceptance {
         Ok(Self { with, copied, without, unrelated, leaked })
     }
 
-    /// Tokens that the cache saved.
+    /// The number of tokens that the cache saved.
     pub fn saved(&self) -> usize {
         self.without.computed - self.with.computed
     }
 
-    /// Whether the counts and the outputs are as they should be.
+    /// Whether the counts and the outputs are as expected.
     pub fn holds(&self) -> bool {
         let Self { with, copied, without, unrelated, leaked } = self;
         let same = |served: &Served| served.output == without.output && served.logits == without.logits;

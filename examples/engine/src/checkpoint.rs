@@ -1,7 +1,8 @@
-//! Weights of a Hugging Face directory: `*.safetensors`, in one file or several.
+//! Reads the weights of a Hugging Face directory: `*.safetensors`, in one file or several.
 //!
-//! Opening reads the headers alone; a tensor's bytes are read when the tensor is asked for. A tensor that the model does
-//! not ask for is an error too: the model is not the one that this engine computes.
+//! Opening reads only the headers; a tensor's bytes are read when the model requests the tensor. A
+//! tensor that the model does not request is also an error: then the files are not of a model that
+//! this engine computes.
 
 mod header;
 
@@ -16,7 +17,7 @@ use serde::Deserialize;
 use crate::matrix::Matrix;
 use crate::model::Weights;
 
-/// The output layer, which tied models take from the embedding.
+/// The output layer. Tied models use the embedding instead.
 const HEAD: &str = "lm_head.weight";
 
 const EMBEDDING: &str = "model.embed_tokens.weight";
@@ -26,20 +27,20 @@ const EMBEDDING: &str = "model.embed_tokens.weight";
 pub struct Checkpoint {
     tensors: BTreeMap<String, Place>,
     files: Vec<(PathBuf, RefCell<File>)>,
-    /// The path that errors name for a missing tensor.
+    /// The path for errors about a missing tensor.
     listing: PathBuf,
-    /// Tensors that the model has asked for.
+    /// Tensors that the model has requested.
     asked: RefCell<HashSet<String>>,
 }
 
-/// Where a tensor is.
+/// The position of a tensor.
 #[derive(Debug, Clone)]
 struct Place {
     file: usize,
     entry: header::Entry,
 }
 
-/// Which file has which tensor.
+/// The index file, which maps tensors to files.
 #[derive(Deserialize)]
 struct Index {
     weight_map: BTreeMap<String, String>,
@@ -51,7 +52,7 @@ pub enum CheckpointError {
     /// The file cannot be read.
     #[error("{}: {source}", .path.display())]
     Read {
-        /// Which file.
+        /// The file.
         path: PathBuf,
         /// Why.
         source: io::Error,
@@ -59,13 +60,13 @@ pub enum CheckpointError {
     /// The directory has neither `model.safetensors` nor its index.
     #[error("{}: no model.safetensors and no model.safetensors.index.json", .path.display())]
     NoFile {
-        /// Which directory.
+        /// The directory.
         path: PathBuf,
     },
     /// The header, or the index, cannot be parsed.
     #[error("{}: not a safetensors file or index: {reason}", .path.display())]
     Header {
-        /// Which file.
+        /// The file.
         path: PathBuf,
         /// Why.
         reason: String,
@@ -73,71 +74,73 @@ pub enum CheckpointError {
     /// The file ends before its last tensor.
     #[error("{}: truncated: {given} bytes of {needed}", .path.display())]
     Truncated {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// Its length.
+        /// The length of the file in bytes.
         given: u64,
-        /// The length that its header asks for.
+        /// The length that the header requires.
         needed: u64,
     },
-    /// A tensor that the model needs is not there.
+    /// A tensor that the model needs is missing.
     #[error("{}: no tensor {name}", .path.display())]
     Missing {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// Which tensor.
+        /// The name of the tensor.
         name: String,
     },
-    /// Elements that are neither F32 nor F16 nor BF16.
+    /// A tensor's elements are neither F32 nor F16 nor BF16.
     #[error("{}: tensor {name} has elements of type {dtype}, not F32, F16 or BF16", .path.display())]
     Dtype {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// Which tensor.
+        /// The name of the tensor.
         name: String,
         /// Their type.
         dtype: String,
     },
-    /// A tensor does not have the shape that the configuration asks for.
+    /// A tensor does not have the shape that the configuration requires.
     #[error("{}: tensor {name} is {given:?}, the configuration asks for {needed:?}", .path.display())]
     Shape {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// Which tensor.
+        /// The name of the tensor.
         name: String,
         /// Its shape.
         given: Vec<usize>,
-        /// The shape that is needed.
+        /// The required shape.
         needed: Vec<usize>,
     },
-    /// A tensor that the model does not ask for: the files are of a model that this engine does not compute.
+    /// The model does not use a tensor: the files belong to a model that this engine does not
+    /// compute.
     #[error("{}: tensor {name} is no part of the model that config.json describes", .path.display())]
     Unread {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// Which tensor.
+        /// The name of the tensor.
         name: String,
     },
-    /// A tied model's output layer has weights of its own: of the two, one is not what the model was made with.
+    /// A tied model has an output layer that differs from the embedding, so one of the two is
+    /// wrong.
     #[error("{}: tie_word_embeddings is set, and lm_head.weight is not model.embed_tokens.weight", .path.display())]
     Untied {
-        /// Which file.
+        /// The file.
         path: PathBuf,
     },
     /// A weight is infinite or not a number.
     #[error("{}: tensor {name} has elements that are not finite", .path.display())]
     NotFinite {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// Which tensor.
+        /// The name of the tensor.
         name: String,
     },
     /// There is no memory for a tensor.
     #[error("{}: no memory for the {bytes} bytes of tensor {name}", .path.display())]
     Memory {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// Which tensor.
+        /// The name of the tensor.
         name: String,
         /// Its bytes.
         bytes: u64,
@@ -145,12 +148,12 @@ pub enum CheckpointError {
 }
 
 impl Checkpoint {
-    /// Reads the headers of a directory's files: `model.safetensors`, or else those that `model.safetensors.index.json`
-    /// names.
+    /// Reads the headers of a directory's files: `model.safetensors`, or else the files in
+    /// `model.safetensors.index.json`.
     ///
     /// # Errors
     ///
-    /// If there is no such file, or one of them is not whole.
+    /// If there is no such file, or if a file is invalid or truncated.
     pub fn open(directory: &Path) -> Result<Self, CheckpointError> {
         let (one, index) = (directory.join("model.safetensors"), directory.join("model.safetensors.index.json"));
         if one.exists() {
@@ -167,7 +170,7 @@ impl Checkpoint {
             checkpoint.add(directory.join(file))?;
         }
         for (name, file) in &map {
-            // It is there, and in no other file.
+            // The tensor must be in the file that the index names.
             let place = checkpoint.tensors.get(name).map(|place| &checkpoint.files[place.file].0);
             if place.is_none_or(|path| path.file_name().is_none_or(|last| last != file.as_str())) {
                 return Err(CheckpointError::Missing { path: directory.join(file), name: name.clone() });
@@ -180,7 +183,7 @@ impl Checkpoint {
         Self { tensors: BTreeMap::new(), files: Vec::new(), listing, asked: RefCell::default() }
     }
 
-    /// Takes in the header of a file.
+    /// Adds the tensors in the header of a file.
     fn add(&mut self, path: PathBuf) -> Result<(), CheckpointError> {
         let mut file = File::open(&path).map_err(|source| CheckpointError::Read { path: path.clone(), source })?;
         for (name, entry) in header::read(&mut file, &path)? {
@@ -198,7 +201,7 @@ impl Checkpoint {
         self.files[place.file].0.clone()
     }
 
-    /// A tensor of this shape: its element type and its bytes.
+    /// Reads a tensor of this shape. Returns its element type and its bytes.
     fn bytes(&self, name: &str, shape: &[usize]) -> Result<(&str, Vec<u8>), CheckpointError> {
         self.asked.borrow_mut().insert(name.to_owned());
         let place = self
@@ -228,7 +231,8 @@ impl Checkpoint {
         Ok((dtype, bytes))
     }
 
-    /// A tied model's output layer may be saved too, if it is the embedding.
+    /// Checks that the output layer of a tied model, if it is in the files, is equal to the
+    /// embedding.
     fn check_tied(&self) -> Result<(), CheckpointError> {
         let (Some(head), Some(embedding)) = (self.tensors.get(HEAD), self.tensors.get(EMBEDDING)) else {
             return Ok(());
@@ -266,7 +270,7 @@ impl Weights for Checkpoint {
     fn finish(&self) -> Result<(), CheckpointError> {
         self.check_tied()?;
         let asked = self.asked.borrow();
-        // Older files have the wavelengths of each layer, which follow from the configuration.
+        // Older files contain each layer's wavelengths, which are computed from the configuration.
         let known = |name: &str| asked.contains(name) || name.ends_with(".rotary_emb.inv_freq");
         match self.tensors.iter().find(|(name, _)| !known(name)) {
             Some((name, place)) => Err(CheckpointError::Unread { path: self.path(place), name: name.clone() }),
@@ -276,7 +280,7 @@ impl Weights for Checkpoint {
 }
 
 impl Index {
-    /// The file of each tensor.
+    /// Reads the map from tensors to files.
     fn read(path: &Path) -> Result<BTreeMap<String, String>, CheckpointError> {
         let text = fs::read(path).map_err(|source| CheckpointError::Read { path: path.to_owned(), source })?;
         let broken = |reason| CheckpointError::Header { path: path.to_owned(), reason };
@@ -305,7 +309,7 @@ fn finite(dtype: &str, bytes: &[u8]) -> bool {
     }
 }
 
-/// Elements as `f32`, from one of the three element types.
+/// Converts elements of one of the three types to `f32`.
 fn wide(dtype: &str, bytes: &[u8]) -> Vec<f32> {
     match dtype {
         "F32" => bytes.chunks_exact(4).map(|four| f32::from_le_bytes([four[0], four[1], four[2], four[3]])).collect(),
@@ -314,7 +318,7 @@ fn wide(dtype: &str, bytes: &[u8]) -> Vec<f32> {
     }
 }
 
-/// Exact: every `f16` is an `f32`.
+/// Exact, because `f32` can represent every `f16`.
 fn from_f16(bits: u16) -> f32 {
     let (exponent, fraction) = (i32::from(bits >> 10 & 0x1f), f32::from(bits & 0x3ff));
     let magnitude = match exponent {

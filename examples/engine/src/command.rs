@@ -1,4 +1,5 @@
-//! The command: arguments, tables, errors.
+//! The command `engine`: parses arguments, runs the engine with and without the cache, and prints
+//! tables.
 
 #[cfg(feature = "serve")]
 mod listen;
@@ -37,11 +38,12 @@ use crate::tokenizer::{Tokenizer, TokenizerError};
 #[derive(Debug, Parser)]
 #[command(name = "engine", version)]
 struct Arguments {
-    /// A Hugging Face directory (config.json, *.safetensors, tokenizer.json) of a Llama or Qwen3 model. Without one: a
-    /// small model of seeded weights on bytes, whose answers mean nothing.
+    /// A Hugging Face directory (config.json, *.safetensors, tokenizer.json) of a Llama or Qwen3
+    /// model. Without one: a small model of seeded weights on bytes, whose answers mean nothing.
     #[arg(long, value_name = "DIR")]
     model: Option<PathBuf>,
-    /// File of prompts: a .jsonl with one chat a line ({"messages": [...]}), or any other file with one text a line.
+    /// File of prompts: a .jsonl with one chat a line ({"messages": [...]}), or any other file with
+    /// one text a line.
     #[arg(long, value_name = "FILE")]
     prompts: Option<PathBuf>,
     /// A text to continue; may be given several times.
@@ -143,7 +145,7 @@ pub enum CommandError {
     /// The weights cannot be read.
     #[error(transparent)]
     Checkpoint(#[from] CheckpointError),
-    /// The tokenizer cannot be read, or is of another model.
+    /// The tokenizer cannot be read, or belongs to another model.
     #[error(transparent)]
     Tokenizer(#[from] TokenizerError),
     /// There is nothing to continue.
@@ -166,11 +168,11 @@ pub enum CommandError {
     /// There is no such host tier.
     #[error("{0}")]
     HostTier(#[from] HostTierError),
-    /// The server ended with an error, or could not begin.
+    /// The server ended with an error, or could not start.
     #[cfg(feature = "serve")]
     #[error("{0}")]
     Server(#[from] ServerError),
-    /// The acceptance case failed: the cache changed what it must not change.
+    /// The acceptance case failed: a count or an output is not as expected.
     #[error("the acceptance case failed: the figures or the outputs are not as expected")]
     Acceptance,
     /// The cache changed an output.
@@ -179,7 +181,7 @@ pub enum CommandError {
 }
 
 impl CommandError {
-    /// The exit code: 2 if the request was wrong, 1 if something else failed.
+    /// The exit code: 2 if the arguments or the prompts were wrong, 1 if something else failed.
     pub fn code(&self) -> u8 {
         match self {
             Self::Arguments(error) => error.exit_code() as u8,
@@ -215,7 +217,7 @@ pub fn main() -> ExitCode {
 ///
 /// # Errors
 ///
-/// One line that says what is wrong.
+/// [`CommandError`], whose text is one line.
 pub fn run(arguments: impl IntoIterator<Item = OsString>, out: &mut dyn Write) -> Result<(), CommandError> {
     let arguments = Arguments::try_parse_from(arguments)?;
     if arguments.acceptance {
@@ -244,7 +246,8 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>, out: &mut dyn Write) -
     match runs.iter().all(|(_, run)| outputs(run) == outputs(&runs[0].1)) {
         true if runs.len() > 1 => writeln!(out, "outputs are the same").map_err(CommandError::Write),
         true => Ok(()),
-        // A GPU splits its sums by the batch, so of two nearly equal logits either may be the larger.
+        // On a GPU, the order of sums depends on the batch, so two nearly equal logits may change
+        // their order.
         false if arguments.on_gpu() => {
             writeln!(out, "outputs differ: a GPU promises closeness, not bits").map_err(CommandError::Write)
         }
@@ -288,7 +291,7 @@ impl Arguments {
         Options {
             block_size: self.block_size,
             blocks: self.blocks,
-            // A host tier holds what was published.
+            // Without publishing there are no cached blocks that a host tier could keep.
             host_blocks: if publish { self.host_blocks } else { 0 },
             dtype: self.dtype,
             policy: self.policy,
@@ -306,7 +309,7 @@ impl Arguments {
         }
     }
 
-    /// The engine, over a host tier if it is to have one.
+    /// Makes the engine, with a host tier if the arguments ask for one.
     fn engine<'m, B>(&self, backend: B, model: &'m Model, publish: bool) -> Result<Engine<'m, B>, CommandError>
     where
         B: HostBackend + Clone + Send + Sync + 'static,

@@ -1,7 +1,8 @@
-//! The shape of a model: `config.json` and `generation_config.json` of a Hugging Face directory.
+//! Reads the configuration of a model: `config.json` and `generation_config.json` of a Hugging Face
+//! directory.
 //!
-//! Fields are read as transformers reads them. What this engine does not compute, and what two versions of transformers
-//! read differently, is refused by the field's name.
+//! Fields have the same meaning as in transformers. A field is refused by its name if it requires a
+//! feature that this engine does not compute, or if versions of transformers read it differently.
 
 mod end_tokens;
 mod fields;
@@ -16,10 +17,10 @@ use radixkv::Token;
 use fields::Fields;
 pub use rope::{Llama3Scaling, Rope};
 
-/// No model has a larger size; the product of three sizes still fits a number of bytes.
+/// Maximum of each size. No model has a larger one, and a product of three sizes does not overflow.
 const LARGEST: usize = 1 << 20;
 
-/// Which architecture.
+/// The architecture of a model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Architecture {
     /// Llama 2, Llama 3, and models of the same architecture.
@@ -31,29 +32,29 @@ pub enum Architecture {
 /// The shape of a model.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Config {
-    /// Which architecture.
+    /// The architecture of a model.
     pub architecture: Architecture,
-    /// Tokens of the vocabulary.
+    /// Size of the vocabulary.
     pub vocab_size: usize,
     /// Elements of a hidden state.
     pub hidden_size: usize,
     /// Elements inside the feed-forward part.
     pub intermediate_size: usize,
-    /// Layers.
+    /// Number of layers.
     pub layers: usize,
-    /// Heads of queries.
+    /// Number of query heads.
     pub query_heads: usize,
-    /// Heads of keys and values.
+    /// Number of key and value heads.
     pub kv_heads: usize,
     /// Elements of a head.
     pub head_dim: usize,
-    /// Added to the mean square before the root is taken.
+    /// Added to the mean square in norms, before the square root.
     pub norm_eps: f32,
     /// Rotary positions.
     pub rope: Rope,
     /// Whether the output layer uses the weights of the embedding.
     pub tied: bool,
-    /// Tokens of the longest sequence.
+    /// Maximum tokens of a sequence.
     pub max_positions: usize,
     /// Tokens that end a text.
     pub end_tokens: Vec<Token>,
@@ -65,7 +66,7 @@ pub enum ConfigError {
     /// The file cannot be read.
     #[error("{}: {source}", .path.display())]
     Read {
-        /// Which file.
+        /// The file.
         path: PathBuf,
         /// Why.
         source: io::Error,
@@ -73,43 +74,43 @@ pub enum ConfigError {
     /// The file is not a valid configuration.
     #[error("{}: {source}", .path.display())]
     Parse {
-        /// Which file.
+        /// The file.
         path: PathBuf,
         /// Why.
         source: serde_json::Error,
     },
-    /// The architecture is not one that this engine computes.
+    /// This engine does not compute the architecture.
     #[error("{}: {field} is {found}, not {known}", .path.display())]
     Architecture {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// Which field.
+        /// The name of the field.
         field: &'static str,
-        /// What it says.
+        /// Its value.
         found: String,
-        /// What it may say.
+        /// The accepted values.
         known: &'static str,
     },
-    /// Something that this engine does not compute.
+    /// The model requires a feature that this engine does not compute.
     #[error("{}: {what} is not supported", .path.display())]
     Unsupported {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// What.
+        /// The field, with its value.
         what: String,
     },
-    /// The sizes do not fit each other.
+    /// A size is out of range, or sizes do not fit together.
     #[error("{}: {what}", .path.display())]
     Sizes {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// Which sizes, with the numbers.
+        /// The sizes and their values.
         what: String,
     },
 }
 
 impl Config {
-    /// A model of two layers over bytes: used when no model is given.
+    /// A small model with two layers on bytes, which is used if no model is given.
     pub fn small() -> Self {
         Self {
             architecture: Architecture::Qwen3,
@@ -128,11 +129,12 @@ impl Config {
         }
     }
 
-    /// Reads `config.json` of a directory, and the end tokens of `generation_config.json` where there is one.
+    /// Reads `config.json` of a directory, and the end tokens of `generation_config.json` if it
+    /// exists.
     ///
     /// # Errors
     ///
-    /// If a file cannot be read, or names a model that this engine does not compute.
+    /// If a file cannot be read, or describes a model that this engine does not compute.
     pub fn read(directory: &Path) -> Result<Self, ConfigError> {
         let path = directory.join("config.json");
         let text = fs::read_to_string(&path).map_err(|source| ConfigError::Read { path: path.clone(), source })?;

@@ -1,11 +1,12 @@
 //! Seeded random numbers, for random weights and for sampling.
 
-/// SplitMix64: seeds that differ in one bit give unrelated numbers, so a seed may be made of a request and a position.
+/// SplitMix64. Seeds that differ in one bit give unrelated numbers, so a seed can be combined from
+/// a request and a position.
 #[derive(Debug, Clone)]
 pub struct Dice(u64);
 
 impl Dice {
-    /// The same seed gives the same numbers.
+    /// Creates a generator. The same seed gives the same numbers.
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }
@@ -19,17 +20,18 @@ impl Dice {
         mixed ^ (mixed >> 31)
     }
 
-    /// At least 0 and below `limit`, which is not 0.
+    /// A random integer from 0 to `limit - 1`; `limit` must not be 0.
     pub fn below(&mut self, limit: usize) -> usize {
         ((u128::from(self.number()) * limit as u128) >> 64) as usize
     }
 
-    /// At least 0 and below 1.
+    /// A random number from 0 to 1, without 1.
     pub fn unit(&mut self) -> f32 {
         (self.number() >> 40) as f32 / (1 << 24) as f32
     }
 
-    /// Mean 0, variance 1: the sum of twelve uniform numbers, which is close to a normal distribution.
+    /// A nearly normally distributed number with mean 0 and variance 1: the sum of twelve uniform
+    /// numbers.
     pub fn normal(&mut self) -> f32 {
         (0..12).map(|_| self.unit()).sum::<f32>() - 6.0
     }

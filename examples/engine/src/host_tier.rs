@@ -1,5 +1,5 @@
-//! A host tier below the cache: blocks that the cache evicts are copied to the far end of the storage, which has room for them
-//! beyond the cache's blocks, and come back from there.
+//! A host tier below the engine's cache. The storage of keys and values has additional blocks after
+//! the cache's blocks; evicted blocks are copied there, and back when a prompt needs them.
 
 use std::sync::Arc;
 
@@ -10,21 +10,22 @@ use radixkv_host::{HostBuildError, HostTier, MoveError, Mover, TieredBuildError,
 use crate::model::HostBackend;
 use crate::serve::Engine;
 
-/// Copies blocks within one storage: a host block is the block of the storage that is `first` further on.
+/// A mover that copies blocks within one storage: host block `i` is block `first + i` of the
+/// storage.
 struct WithinStorage<B: Backend> {
     backend: B,
     kv: Arc<B::Kv>,
     first: BlockId,
 }
 
-/// Why an engine is not put over a host tier.
+/// Why an engine cannot have a host tier.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum HostTierError {
     /// The tier cannot be built.
     #[error(transparent)]
     Host(#[from] HostBuildError),
-    /// The cache and the tier do not go together.
+    /// The cache and the tier do not fit together.
     #[error(transparent)]
     Tiers(#[from] TieredBuildError),
 }
@@ -56,12 +57,13 @@ where
     B: HostBackend + Clone + Send + Sync + 'static,
     B::Kv: Send + Sync + 'static,
 {
-    /// Puts the engine over a host tier of [`Options::host_blocks`](crate::serve::Options::host_blocks) blocks: before a step
-    /// evicts, idle blocks are copied there, and a request that is submitted finds them again. Without host blocks nothing changes.
+    /// Adds a host tier of [`Options::host_blocks`](crate::serve::Options::host_blocks) blocks to
+    /// the engine. Idle blocks are copied there before a step evicts, and submitted requests find
+    /// them again. With 0 host blocks, nothing changes.
     ///
     /// # Errors
     ///
-    /// If there are more blocks than ids, or if the cache and the tier do not go together.
+    /// If there are more blocks than ids, or if the cache and the tier do not fit together.
     pub fn over_host_tier(mut self) -> Result<Self, HostTierError> {
         if self.options().host_blocks == 0 {
             return Ok(self);
@@ -76,7 +78,8 @@ where
     }
 }
 
-/// Copies idle blocks to the host until a quarter of the device's blocks is free, for what comes next.
+/// Evicts idle blocks to the host until a quarter of the device's blocks is free, so that the next
+/// step finds free blocks.
 pub(crate) fn make_room(tiers: &TieredCache) {
     let stats = tiers.cache().stats();
     let missing = (stats.capacity_blocks / 4).saturating_sub(stats.free_blocks);
@@ -85,12 +88,13 @@ pub(crate) fn make_room(tiers: &TieredCache) {
     }
 }
 
-/// Copies what the host has of a prompt to the device, where it stays cached: the scheduler finds it there. What has to go for the
-/// prompt is copied to the host before, for a scheduler that makes room by itself copies nothing. A hint: where the device has no room,
-/// nothing is done. Waits for the copies, and takes locks. The prompt is one that the queue takes
-/// ([`WaitingQueue::check`](radixkv_scheduler::WaitingQueue::check)).
+/// Copies a prompt's blocks from the host to the device, where they stay cached until the scheduler
+/// finds them. First evicts blocks for the prompt to the host, because blocks that the scheduler
+/// itself evicts are not copied. A hint: if the device has no room, nothing is copied. Waits for
+/// the copies, and takes locks. The prompt must have passed
+/// [`WaitingQueue::check`](radixkv_scheduler::WaitingQueue::check).
 ///
-/// The scheduler's own lookup is the one that counts: nothing here is a lookup.
+/// Not counted as a lookup: only the scheduler's own lookup is.
 pub(crate) fn bring_up(tiers: &TieredCache, namespace: &Namespace, tokens: &[Token]) {
     let session = tiers.session();
     let on_device = session.device().match_prefix_untouched(namespace, tokens);

@@ -1,9 +1,10 @@
-//! Where requests come in, from any thread.
+//! The entry for requests from any thread: checks a request against the model, then submits it to
+//! the queue.
 
 use radixkv::Token;
 use radixkv_scheduler::{Request, SequenceId, SubmitErrorKind, WaitingQueue};
 
-/// The queue of an engine, and what its model takes.
+/// The queue of an engine, with the limits of its model.
 #[derive(Debug, Clone)]
 pub struct Intake {
     queue: WaitingQueue,
@@ -14,23 +15,23 @@ pub struct Intake {
 /// Why a request was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// The queue refuses it.
+    /// The queue refuses the request.
     #[error("{0}")]
     Queue(SubmitErrorKind),
-    /// The prompt has a token that the model does not know.
+    /// The prompt has a token outside the vocabulary.
     #[error("token {token} is not in a vocabulary of {vocab_size}")]
     Token {
         /// The token.
         token: Token,
-        /// Tokens of the model.
+        /// Size of the vocabulary.
         vocab_size: usize,
     },
-    /// Prompt and output are longer than the model was made for: ask for less.
+    /// Prompt and output are longer than the model's maximum: use a shorter prompt or output.
     #[error("prompt and output have {tokens} tokens, the model takes {max_positions}")]
     TooLong {
         /// Tokens of prompt and output.
         tokens: usize,
-        /// Tokens that the model takes.
+        /// Maximum tokens of the model.
         max_positions: usize,
     },
 }
@@ -40,11 +41,11 @@ impl Intake {
         Self { queue, vocab_size, max_positions }
     }
 
-    /// Whether the model and the pool can ever take a request. Changes nothing.
+    /// Checks whether the model and the pool can ever serve a request. Changes nothing.
     ///
     /// # Errors
     ///
-    /// If they cannot.
+    /// [`Refusal`], if they cannot.
     pub fn check(&self, request: &Request) -> Result<(), Refusal> {
         let Self { vocab_size, max_positions, .. } = *self;
         if let Some(&token) = request.tokens.iter().find(|token| **token as usize >= vocab_size) {
@@ -57,7 +58,7 @@ impl Intake {
         self.queue.check(request).map_err(Refusal::Queue)
     }
 
-    /// Hands in a request.
+    /// Checks a request, and submits it to the queue.
     ///
     /// # Errors
     ///
@@ -72,7 +73,7 @@ impl Intake {
         &self.queue
     }
 
-    /// Tokens of the longest sequence.
+    /// Maximum tokens of a sequence.
     pub fn max_positions(&self) -> usize {
         self.max_positions
     }

@@ -1,9 +1,9 @@
-//! A small engine over radixkv: Qwen3 and Llama on the processor, with continuous batching, chunked prefill and several
-//! scheduler threads on one cache.
+//! A small inference engine on radixkv: Qwen3 and Llama on the CPU, with continuous batching,
+//! chunked prefill and several scheduler threads on one cache.
 //!
-//! It is an example, and a proof: its matrix products and its attention sum in orders that depend on nothing but a
-//! token's own sequence, so a token's logits have the same bits with the cache and without it, whatever was computed
-//! beside it.
+//! It is an example, and also a correctness test. The order of sums in its matrix products and its
+//! attention depends only on a token's own sequence. So a token's logits are bit-identical with and
+//! without the cache, and in any batch.
 //!
 //! ```sh
 //! cargo run --release -p radixkv-engine --example engine  # a seeded model, with the cache and without

@@ -1,17 +1,19 @@
-//! Matrix products whose order of sums depends on the inner dimension alone.
+//! Matrix products whose order of summation depends only on the inner dimension.
 //!
-//! Each element of a product is one chain of fused multiply-adds over `k` in ascending order, whatever the number of rows,
-//! so that a token's numbers are the same alone, in a chunk, and in a batch. [`Weights`] says how.
+//! Each element of a product is one chain of fused multiply-adds over `k` in ascending order, for
+//! any number of rows. So a token has bit-identical results alone, in a chunk, and in a batch. See
+//! [`Weights`] for the implementation.
 
 use radixkv_attention::Dtype;
 use radixkv_attention::cpu::{Processor, Weights};
 
-/// A weight matrix with `outputs` rows of `inputs`, as checkpoints have it; multiplied from the right, transposed.
+/// A weight matrix with `outputs` rows of `inputs` elements, as in checkpoints. Inputs are
+/// multiplied by its transpose.
 #[derive(Debug)]
 pub struct Matrix(Weights);
 
 impl Matrix {
-    /// From `outputs` rows of `inputs` elements.
+    /// Creates a matrix from `outputs` rows of `inputs` elements.
     ///
     /// # Panics
     ///
@@ -20,7 +22,7 @@ impl Matrix {
         Self(Weights::from_f32(inputs, outputs, rows))
     }
 
-    /// From `outputs` rows of `inputs` elements, as bits of `bf16`.
+    /// Creates a matrix from `outputs` rows of `inputs` elements, given as bits of `bf16`.
     ///
     /// # Panics
     ///
@@ -39,12 +41,12 @@ impl Matrix {
         self.0.outputs()
     }
 
-    /// How its elements are stored.
+    /// The type in which the elements are stored.
     pub fn dtype(&self) -> Dtype {
         self.0.dtype()
     }
 
-    /// The weights of one output: for an embedding, the row of a token.
+    /// Writes the weights of one output to `row`. For an embedding, this is the row of a token.
     ///
     /// # Panics
     ///
@@ -53,7 +55,8 @@ impl Matrix {
         self.0.row(output, row);
     }
 
-    /// Multiplies each row of `rows` and returns the products, `[rows, outputs]`, computed on the calling thread.
+    /// Multiplies each row of `rows` on the calling thread, and returns the products,
+    /// `[rows, outputs]`.
     ///
     /// # Panics
     ///

@@ -1,4 +1,4 @@
-//! Prompts: chats in JSON lines, or lines of plain text.
+//! Reads prompts: chats in JSON lines, or lines of plain text.
 
 use std::fs;
 use std::io;
@@ -19,22 +19,22 @@ pub struct Message {
     pub content: String,
 }
 
-/// A prompt to be continued.
+/// A prompt to continue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Prompt {
-    /// A chat that the assistant is to answer.
+    /// A chat, which the assistant answers.
     Chat(Vec<Message>),
     /// A text.
     Text(String),
 }
 
-/// Why there are no prompts.
+/// Why prompts cannot be read or tokenized.
 #[derive(Debug, thiserror::Error)]
 pub enum PromptError {
     /// The file cannot be read.
     #[error("{}: {source}", .path.display())]
     Read {
-        /// Which file.
+        /// The file.
         path: PathBuf,
         /// Why.
         source: io::Error,
@@ -42,9 +42,9 @@ pub enum PromptError {
     /// A line is not a chat.
     #[error("{}:{line}: {reason}", .path.display())]
     Line {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// Which line, from 1 on.
+        /// The number of the line, from 1 on.
         line: usize,
         /// Why.
         reason: String,
@@ -52,19 +52,19 @@ pub enum PromptError {
     /// A prompt has no token.
     #[error("prompt {number} is empty")]
     Empty {
-        /// Which prompt, from 1 on.
+        /// The number of the prompt, from 1 on.
         number: usize,
     },
     /// The file has no prompt.
     #[error("{}: no prompts", .path.display())]
     None {
-        /// Which file.
+        /// The file.
         path: PathBuf,
     },
-    /// A text that the tokenizer refuses.
+    /// The tokenizer refuses a prompt.
     #[error("prompt {number}: {source}")]
     Tokens {
-        /// Which prompt, from 1 on.
+        /// The number of the prompt, from 1 on.
         number: usize,
         /// Why.
         source: TokenizerError,
@@ -83,12 +83,13 @@ struct LineMessage {
 }
 
 impl Prompt {
-    /// Reads a file: each line of a `.jsonl` or `.json` is a chat (`{"messages": [{"role": "user", "content":
-    /// "..."}]}`), each line of any other file that is not empty a text.
+    /// Reads a file: each line of a `.jsonl` or `.json` is a chat
+    /// (`{"messages": [{"role": "user", "content": "..."}]}`), each line of any other file is a
+    /// text. Empty lines are skipped.
     ///
     /// # Errors
     ///
-    /// If it cannot be read, if a line is not a chat, or if there is no line.
+    /// If the file cannot be read, if a line is not a chat, or if there is no prompt.
     pub fn read(path: &Path) -> Result<Vec<Self>, PromptError> {
         let text = fs::read_to_string(path).map_err(|source| PromptError::Read { path: path.to_owned(), source })?;
         let chats = path.extension().is_some_and(|extension| extension == "jsonl" || extension == "json");
@@ -107,7 +108,8 @@ impl Prompt {
         Ok(prompts)
     }
 
-    /// Questions that all begin with the same long instructions: used when no prompts are given.
+    /// Makes sample questions that begin with the same long instructions, for use without given
+    /// prompts.
     pub fn samples(count: usize) -> Vec<Self> {
         const INSTRUCTIONS: &str = "You are a librarian. Answer in one sentence, name the shelf, and say when a book is lent out. \
             If you do not know, say so. Never guess an author. Shelves are lettered from A to Q; oversized books stand in R, \
@@ -122,11 +124,11 @@ impl Prompt {
         (0..count).map(|number| Self::Chat(chat(number))).collect()
     }
 
-    /// The tokens of each prompt, in order.
+    /// Tokenizes each prompt, in order.
     ///
     /// # Errors
     ///
-    /// The first prompt that has no token.
+    /// The first prompt that has no tokens, or that the tokenizer refuses.
     pub fn tokens(prompts: &[Self], tokenizer: &Tokenizer) -> Result<Vec<Vec<Token>>, PromptError> {
         let of = |(index, prompt): (usize, &Self)| {
             let tokens = match prompt {

@@ -1,7 +1,7 @@
-//! From logits to a token.
+//! Samples a token from logits.
 //!
-//! The vocabulary is never sorted: the last token that may be drawn is selected, and the draw goes through the vocabulary
-//! in order.
+//! The vocabulary is never sorted: a selection finds the last candidate by rank, and the draw walks
+//! through the candidates in the order of the vocabulary.
 
 use std::cmp::Ordering;
 
@@ -9,29 +9,29 @@ use radixkv::Token;
 
 use crate::dice::Dice;
 
-/// How tokens are sampled. The choice depends on the logits, the seed, the stream and the position alone, so preemption
-/// and another thread do not change it.
+/// Settings of sampling. The choice depends only on the logits, the seed, the stream and the
+/// position, so preemption or another thread does not change it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Sampling {
     /// Temperature: logits are divided by it; 0 always takes the largest logit.
     pub temperature: f32,
-    /// How many of the largest logits are sampled from; 0 is all.
+    /// Samples only from this number of the largest logits; 0 means all.
     pub top_k: usize,
-    /// Of these, only the fewest tokens whose probabilities reach this sum.
+    /// Of these, samples only from the fewest tokens whose probabilities reach this sum.
     pub top_p: f32,
     /// Seed of the random numbers.
     pub seed: u64,
 }
 
-/// A number that no sampling can have.
+/// An invalid value of a sampling setting.
 #[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
 #[error("{name} is {value}, not {allowed}")]
 pub struct SamplingError {
-    /// Which number.
+    /// The name of the setting.
     pub name: &'static str,
     /// Its value.
     pub value: f32,
-    /// What it may be.
+    /// The allowed values.
     pub allowed: &'static str,
 }
 
@@ -42,11 +42,11 @@ impl Default for Sampling {
 }
 
 impl Sampling {
-    /// Refuses numbers that mean nothing.
+    /// Checks the settings.
     ///
     /// # Errors
     ///
-    /// The first of them.
+    /// The first invalid setting.
     pub fn check(&self) -> Result<(), SamplingError> {
         let Self { temperature, top_p, .. } = *self;
         if !(0.0..f32::INFINITY).contains(&temperature) {
@@ -58,7 +58,7 @@ impl Sampling {
         Ok(())
     }
 
-    /// The token at `position` of a request whose random numbers are those of `stream`.
+    /// Samples the token at `position` of a request with the random numbers of `stream`.
     ///
     /// # Panics
     ///
@@ -77,11 +77,12 @@ impl Sampling {
                 return *token;
             }
         }
-        // Rounding has left a little: the last token that can be drawn at all.
+        // Rounding left a small rest: take the last token with a weight above zero.
         candidates.iter().rev().find(|(_, weight)| *weight > 0.0).map_or(0, |(token, _)| *token)
     }
 
-    /// The tokens that may be drawn, in the order of the vocabulary, with their weights; the largest has weight 1.
+    /// The tokens that can be drawn, in the order of the vocabulary, with their weights. The
+    /// largest logit has weight 1.
     fn candidates(&self, logits: &[f32]) -> Vec<(Token, f32)> {
         let top = logits[largest(logits) as usize];
         let weight = |logit: f32| ((logit - top) / self.temperature).exp();
@@ -103,7 +104,7 @@ impl Sampling {
     }
 }
 
-/// Of equal logits the lower token comes first, so the order is total.
+/// Orders by descending logit. Of equal logits, the lower token comes first, so the order is total.
 fn descending(a: &(Token, f32), b: &(Token, f32)) -> Ordering {
     b.1.total_cmp(&a.1).then(a.0.cmp(&b.0))
 }
@@ -113,8 +114,9 @@ fn largest(logits: &[f32]) -> Token {
     (1..logits.len()).fold(0, better) as Token
 }
 
-/// Brings the fewest candidates whose weights reach this share of all to the front, and returns how many they are; at
-/// least one. Halves what is undecided until one candidate is left, so each is looked at about twice.
+/// Moves the fewest candidates whose weights reach the share `top_p` of the total to the front, and
+/// returns their number, at least one. Halves the undecided range until one candidate is left, so
+/// the work is about two passes over the candidates.
 fn nucleus(candidates: &mut [(Token, f32)], weight: impl Fn(f32) -> f32, top_p: f32) -> usize {
     let sum = |some: &[(Token, f32)]| some.iter().map(|(_, logit)| f64::from(weight(*logit))).sum::<f64>();
     let mut missing = f64::from(top_p) * sum(candidates);
@@ -171,7 +173,7 @@ mod tests {
         assert_eq!(all(Sampling { top_p: 0.0, ..hot }), [1]);
     }
 
-    /// What sorting the whole vocabulary gives.
+    /// The reference: candidates from sorting the whole vocabulary.
     fn sorted(sampling: &Sampling, logits: &[f32]) -> Vec<(Token, f32)> {
         let mut all: Vec<(Token, f32)> = (0..).zip(logits.iter().copied()).collect();
         all.sort_by(descending);
@@ -184,7 +186,7 @@ mod tests {
             sum += f64::from(*weight);
             sum >= needed
         });
-        // All, whatever rounding says.
+        // With a `top_p` of 1, keeps all, in spite of rounding.
         let reached = reached.filter(|_| sampling.top_p < 1.0);
         all.truncate(reached.map_or(all.len(), |at| at + 1));
         all.sort_by_key(|(token, _)| *token);

@@ -19,35 +19,35 @@ use crate::intake::{Intake, Refusal};
 use crate::model::{HostBackend, Model};
 use crate::sampling::{Sampling, SamplingError};
 
-/// How long a scheduler without work sleeps before it looks again by itself.
+/// How long a scheduler without work waits before it checks the queue again.
 const PATIENCE: Duration = Duration::from_millis(20);
 
-/// How an engine is set up.
+/// Settings of an engine.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// Tokens in a block.
     pub block_size: usize,
-    /// Blocks.
+    /// Blocks of the cache.
     pub blocks: usize,
     /// Blocks of the host tier, for [`Engine::over_host_tier`].
     pub host_blocks: usize,
-    /// How keys and values are stored.
+    /// The type in which keys and values are stored.
     pub dtype: Dtype,
-    /// Which idle prefix is evicted first.
+    /// The eviction policy.
     pub policy: PolicyKind,
     /// Which thread evicts, and when.
     pub eviction: Eviction,
-    /// How the waiting queue is configured: the order, and its bounds.
+    /// Settings of the waiting queue: its order and its limits.
     pub queue: QueueConfig,
-    /// How the scheduler of each thread is configured.
+    /// Settings of each thread's scheduler.
     pub scheduler: SchedulerConfig,
     /// Scheduler threads.
     pub threads: usize,
     /// Whether computed prefixes are published, so that later requests find them.
     pub publish: bool,
-    /// Whether decoding sequences read shared prefixes once (cascade attention).
+    /// Whether decoding sequences read shared prefixes only once (cascade attention).
     pub cascade: bool,
-    /// How tokens are chosen.
+    /// Settings of sampling.
     pub sampling: Sampling,
 }
 
@@ -89,9 +89,9 @@ pub struct Row<'l> {
     pub id: SequenceId,
     /// The position that the token gets.
     pub position: usize,
-    /// Tokens of the prompt that were found in the cache.
+    /// The number of the prompt's tokens that were found in the cache.
     pub cached_len: usize,
-    /// The logits, all of them finite.
+    /// The logits. All are finite.
     pub logits: &'l [f32],
 }
 
@@ -124,11 +124,12 @@ pub enum Stepped {
     Idle,
     /// The step was computed.
     Computed {
-        /// How many tokens were computed.
+        /// The number of computed tokens.
         tokens: usize,
         /// Sequences that ended.
         finished: Vec<Finished>,
-        /// Sequences whose logits were not finite: they are aborted, and nothing more of them is published.
+        /// Sequences whose logits were not finite. They are aborted, and no more of their blocks
+        /// are published.
         broken: Vec<SequenceId>,
     },
 }
@@ -142,18 +143,19 @@ pub enum ServeError {
     /// A request is refused.
     #[error("prompt {number}: {refusal}")]
     Refused {
-        /// Which prompt, from 1 on.
+        /// The number of the prompt, from 1 on.
         number: usize,
         /// Why.
         refusal: Refusal,
     },
-    /// Logits of a sequence are infinite or no numbers: the weights, or the type of keys and values, do not fit.
+    /// Logits of a sequence are infinite or NaN: the weights are wrong, or the type of keys and
+    /// values has too small a range.
     #[error("logits of request {} are not finite", .id.as_u64())]
     NotFinite {
         /// The sequence.
         id: SequenceId,
     },
-    /// The numbers of sampling mean nothing.
+    /// The sampling settings are invalid.
     #[error(transparent)]
     Sampling(#[from] SamplingError),
     /// The attention backend or a scheduler returned an error.
@@ -162,12 +164,12 @@ pub enum ServeError {
 }
 
 impl<'m, B: HostBackend> Engine<'m, B> {
-    /// An engine with nothing cached.
+    /// Creates an engine with an empty cache.
     ///
     /// # Errors
     ///
-    /// If the cache cannot be built with these options, if there is no memory for keys and values, or if the numbers of
-    /// sampling mean nothing.
+    /// If the cache cannot be built with these options, if there is no memory for keys and values,
+    /// or if the sampling settings are invalid.
     pub fn new(model: &'m Model, backend: B, options: Options) -> Result<Self, ServeError> {
         options.sampling.check()?;
         let cache = PrefixCache::builder(options.block_size, options.blocks)
@@ -200,7 +202,7 @@ impl<'m, B: HostBackend> Engine<'m, B> {
         &self.cache
     }
 
-    /// Blocks that are neither free nor evictable; none when no request is served.
+    /// The number of blocks that are neither free nor evictable; 0 when no request is in service.
     pub fn blocks_in_use(&self) -> usize {
         self.cache.settle();
         let stats = self.cache.stats();
@@ -212,7 +214,7 @@ impl<'m, B: HostBackend> Engine<'m, B> {
         &self.queue
     }
 
-    /// A scheduler for the calling thread.
+    /// Creates a scheduler for the calling thread.
     ///
     /// # Errors
     ///
@@ -221,16 +223,17 @@ impl<'m, B: HostBackend> Engine<'m, B> {
         Scheduler::new(&self.queue, self.options.scheduler).map_err(failed)
     }
 
-    /// Takes a prompt that is to be continued by up to `new_tokens`; `number` is what errors call it.
+    /// Submits a prompt to be continued by up to `new_tokens` tokens. `number` identifies the
+    /// prompt in errors.
     ///
     /// # Errors
     ///
-    /// If the model or the pool cannot take the prompt.
+    /// If the model or the pool cannot serve the prompt.
     pub fn submit(&self, number: usize, tokens: Vec<Token>, new_tokens: usize) -> Result<SequenceId, ServeError> {
         let mut request = Request::new(self.cache.default_namespace(), tokens, new_tokens);
         request.publish = self.options.publish;
         let (intake, refused) = (self.intake(), |refusal| ServeError::Refused { number, refusal });
-        // Before anything is evicted for the prompt.
+        // Checked first, so that nothing is evicted for a prompt that is refused.
         intake.check(&request).map_err(refused)?;
         if let Some(tiers) = &self.tiers {
             host_tier::bring_up(tiers, &request.namespace, &request.tokens);
@@ -238,27 +241,28 @@ impl<'m, B: HostBackend> Engine<'m, B> {
         intake.submit(request).map_err(refused)
     }
 
-    /// Where other threads hand in requests.
+    /// The entry for requests from other threads.
     pub fn intake(&self) -> Intake {
         let config = self.model.config();
         Intake::new(self.queue.clone(), config.vocab_size, config.max_positions)
     }
 
-    /// The shape of its model.
+    /// The configuration of the model.
     pub fn config(&self) -> &Config {
         self.model.config()
     }
 
-    /// How it is set up.
+    /// The engine's settings.
     pub fn options(&self) -> &Options {
         &self.options
     }
 
-    /// One step of one scheduler: tokens are chosen as the options say.
+    /// Runs one step of a scheduler, and samples tokens as the options specify.
     ///
     /// # Errors
     ///
-    /// Errors of the backend; the step counts as not computed. Logits that are not finite.
+    /// Errors of the backend, and then the step counts as not computed. [`ServeError::NotFinite`],
+    /// if logits are not finite.
     pub fn step(&self, scheduler: &mut Scheduler, observe: &dyn Fn(Observed<'_>)) -> Result<Stepped, ServeError> {
         let end_tokens = &self.model.config().end_tokens;
         let stepped = self.step_choosing(scheduler, &|row| {
@@ -273,12 +277,12 @@ impl<'m, B: HostBackend> Engine<'m, B> {
         }
     }
 
-    /// One step of one scheduler, where `choose` takes a token for each row of logits. Rows that are not finite are not
-    /// shown to it.
+    /// Runs one step of a scheduler. `choose` returns a token for each row of logits; it is not
+    /// called for rows that are not finite.
     ///
     /// # Errors
     ///
-    /// Errors of the backend; the step counts as not computed.
+    /// Errors of the backend, and then the step counts as not computed.
     pub fn step_choosing(
         &self,
         scheduler: &mut Scheduler,
@@ -299,7 +303,7 @@ impl<'m, B: HostBackend> Engine<'m, B> {
         let (mut ends, mut broken) = (Vec::new(), Vec::new());
         for ((id, row), logits) in wanted {
             if !logits.iter().all(|logit| logit.is_finite()) {
-                // Before the step is completed, so that its blocks are not published.
+                // Aborted before the step is completed, so that its blocks are not published.
                 self.queue.abort(id);
                 broken.push(id);
                 sampled.push(0);
@@ -322,13 +326,13 @@ impl<'m, B: HostBackend> Engine<'m, B> {
         Ok(Stepped::Computed { tokens, finished, broken })
     }
 
-    /// Serves every request to its end, on as many threads as the options say; in the order in which they were
-    /// submitted.
+    /// Serves all requests to their end, on [`Options::threads`] threads. Returns them in the order
+    /// of submission.
     ///
     /// # Errors
     ///
-    /// The first error of any thread. The other threads stop after their step, and requests that were not served stay
-    /// in the queue.
+    /// The first error of any thread. The other threads stop after their step, and requests that
+    /// were not served stay in the queue.
     pub fn serve(&self, observe: &(dyn Fn(Observed<'_>) + Sync)) -> Result<Vec<Finished>, ServeError>
     where
         B: Sync,

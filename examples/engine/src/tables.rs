@@ -15,7 +15,7 @@ pub(crate) struct Run {
     pub(crate) took: Duration,
 }
 
-/// A row for each run.
+/// A table with a row for each run.
 pub(crate) fn runs(runs: &[(&str, Run)]) -> Table {
     let mut table = Table::new();
     table.load_preset(presets::UTF8_FULL_CONDENSED).set_header([
@@ -60,7 +60,7 @@ fn align(mut table: Table) -> Table {
     table
 }
 
-/// What the acceptance case has counted.
+/// A table of the acceptance case's results.
 pub(crate) fn acceptance(acceptance: &Acceptance) -> Table {
     let Acceptance { with, copied, without, unrelated, .. } = acceptance;
     let mut table = Table::new();

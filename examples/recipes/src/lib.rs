@@ -1,4 +1,5 @@
-//! The pages of `docs` that have Rust: `cargo test -p radixkv-recipes` compiles and runs their code.
+//! The pages of `docs` that have Rust: `cargo test -p radixkv-recipes` compiles and runs their
+//! code.
 
 pub mod mistral_rs_connector;
 

@@ -1,5 +1,5 @@
-//! Common parts of the models: exploring, and a small cache whose blocks carry stamps of the prefixes they were written
-//! for.
+//! Parts that the models share: functions that explore a model, and a small cache ([`World`]) whose
+//! blocks' memory holds a stamp of the prefix that each block was written for.
 #![allow(dead_code)]
 
 use std::sync::Arc;
@@ -24,37 +24,39 @@ mod explore {
     use loom::thread::{Builder, JoinHandle};
     use radixkv::internals::{Loads, explore_loads, track};
 
-    /// Preemptions that a model explores if `LOOM_MAX_PREEMPTIONS` says nothing.
+    /// Maximum preemptions of a model if `LOOM_MAX_PREEMPTIONS` is not set.
     const PREEMPTIONS: usize = 3;
-    /// Steps of one execution, beyond which a model is taken for endless.
+    /// Maximum steps of one execution; a model with more counts as endless.
     const BRANCHES: usize = 50_000;
-    /// Executions between two looks at `LOOM_MAX_DURATION`.
+    /// Executions between two checks of `LOOM_MAX_DURATION`.
     const CAPPED_EVERY: usize = 250;
-    /// The evictor's frames do not fit the checker's own stacks.
+    /// Stack size of a thread: the evictor's frames do not fit into loom's default stacks.
     const STACK: usize = 1 << 18;
 
-    /// Explores `model`: every order of events with up to three preemptions, and every value that a weak memory may
-    /// return with up to two.
+    /// Explores `model`: every order of events with up to three preemptions, and every value that
+    /// weak memory allows a load to return with up to two.
     pub fn explore(name: &str, model: impl Fn() + Send + Sync + 'static) {
         explore_with([0, 1], name, model);
     }
 
-    /// The same with one preemption less for the weak memory: for models with many old values.
+    /// Like [`explore`], with one preemption less for weak memory: for models with many old values.
     pub fn explore_fewer_loads(name: &str, model: impl Fn() + Send + Sync + 'static) {
         explore_with([0, 2], name, model);
     }
 
-    /// One preemption less for both: for models of three threads that would take too long.
+    /// Like [`explore`], with one preemption less for both: for models with three threads, which
+    /// would take too long.
     pub fn explore_less(name: &str, model: impl Fn() + Send + Sync + 'static) {
         explore_with([1, 2], name, model);
     }
 
-    /// For small models: three preemptions both ways.
+    /// Like [`explore`], with three preemptions for both: for small models.
     pub fn explore_more(name: &str, model: impl Fn() + Send + Sync + 'static) {
         explore_with([0, 0], name, model);
     }
 
-    /// Every order of events with up to two preemptions, and no weak memory: there are too many old values.
+    /// Explores every order of events with up to two preemptions, without weak memory: for models
+    /// with too many old values.
     pub fn explore_order(name: &str, model: impl Fn() + Send + Sync + 'static) {
         explore_with([1, usize::MAX], name, model);
     }
@@ -63,7 +65,7 @@ mod explore {
         let mut builder = loom::model::Builder::new();
         let most = builder.preemption_bound.unwrap_or(PREEMPTIONS);
         builder.max_branches = BRANCHES;
-        // How often it looks at its caps.
+        // How often loom checks its limits.
         builder.checkpoint_interval = CAPPED_EVERY;
         let unbounded = std::env::var_os("RADIXKV_UNBOUNDED").is_some();
         let model = Arc::new(model);
@@ -95,7 +97,7 @@ mod explore {
         }
     }
 
-    /// Starts a thread of the model: at most three beside the first.
+    /// Starts a thread of the model. There can be at most three besides the first.
     pub fn spawn<T: Send + 'static>(body: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
         Builder::new().stack_size(STACK).spawn(body).unwrap()
     }
@@ -111,10 +113,12 @@ type Cell = loom::cell::UnsafeCell<u64>;
 #[cfg(not(radixkv_loom))]
 type Cell = std::cell::Cell<u64>;
 
-/// The memory of each block: written under its reservation, read under a lease.
+/// The memory of each block. It is written under a reservation and read under a lease; loom reports
+/// accesses that are not ordered.
 pub struct Stamps(Box<[Cell]>);
 
-// SAFETY: the threads of a model share one thread of the system; loom tracks the accesses of its cells.
+// SAFETY: the threads of a model run on one thread of the system; loom tracks the accesses of its
+// cells.
 unsafe impl Sync for Stamps {}
 // SAFETY: as above.
 unsafe impl Send for Stamps {}
@@ -141,19 +145,20 @@ impl Stamps {
     }
 }
 
-/// A number for a prefix, on which the keys and values of its last block depend.
+/// A hash of a prefix, which stands for the keys and values of its last block.
 fn stamp(prefix: &[Token]) -> u64 {
     prefix.iter().fold(1, |hash: u64, &token| (hash ^ u64::from(token) ^ 0x55).wrapping_mul(0x0100_0000_01b3))
 }
 
-/// A cache, its blocks' memory, and the namespace that most models use.
+/// A cache, the memory of its blocks, and the namespace that most models use.
 pub struct World {
     pub cache: PrefixCache,
     pub space: Namespace,
     stamps: Stamps,
 }
 
-/// One thread's session: it reads every block that it leases, and writes every block that it inserts.
+/// One thread with its session. It checks the stamps of all blocks that it leases, and writes the
+/// stamps of all blocks that it inserts.
 pub struct Actor {
     pub world: Arc<World>,
     pub session: Session,
@@ -175,12 +180,13 @@ impl World {
         Self::filled(PrefixCache::builder(block_size, capacity), capacity, sequences)
     }
 
-    /// The same where the evictor is told of every lease, because no point is silent.
+    /// Like [`with`](Self::with), but without silent points, so that every lease is a change for
+    /// the evictor.
     pub fn told(block_size: usize, capacity: usize, sequences: &[&[Token]]) -> Arc<Self> {
         Self::filled(PrefixCache::builder(block_size, capacity).policy(PolicyKind::Filo), capacity, sequences)
     }
 
-    /// The same with a cache of another kind.
+    /// Like [`with`](Self::with), with another configuration of the cache.
     pub fn filled(builder: radixkv::Builder, capacity: usize, sequences: &[&[Token]]) -> Arc<Self> {
         let world = Self::build(builder, capacity);
         at_rest(|| {
@@ -191,7 +197,8 @@ impl World {
         world
     }
 
-    /// Runs `body` in a thread beside those that were spawned before, and waits for it.
+    /// Runs `body` on a new thread, in parallel with threads that were spawned before, and waits
+    /// for it.
     #[cfg(radixkv_loom)]
     pub fn beside<T: Send + 'static>(self: &Arc<Self>, body: impl FnOnce(&Self) -> T + Send + 'static) -> T {
         let world = Arc::clone(self);
@@ -207,7 +214,7 @@ impl World {
         }
     }
 
-    /// Stamps the reservation's blocks as those of `tokens` after `from`.
+    /// Writes the stamps of `tokens` after position `from` to the reservation's blocks.
     pub fn write(&self, tokens: &[Token], from: usize, reservation: &Reservation) {
         let size = self.cache.block_size();
         for (i, &block) in reservation.blocks().iter().enumerate() {
@@ -215,8 +222,8 @@ impl World {
         }
     }
 
-    /// Settles, and checks conservation and every invariant, with `protected` blocks leased and `reserved` in reservations.
-    /// Call it while no other thread runs.
+    /// Settles, and checks that the block counts add up and that every invariant holds, with
+    /// `protected` leased and `reserved` reserved blocks. Call it only while no other thread runs.
     pub fn rest(&self, protected: usize, reserved: usize) -> Stats {
         at_rest(|| self.rest_now(protected, reserved))
     }
@@ -228,12 +235,13 @@ impl World {
         let cached = stats.evictable_blocks + stats.protected_blocks;
         assert_eq!(stats.protected_blocks, protected, "protected: {stats:?}");
         assert_eq!(stats.free_blocks + cached + reserved, stats.capacity_blocks, "conservation: {stats:?}");
-        // What a clear frees is not counted as evicted.
+        // Blocks that a clear frees are not counted as evicted.
         assert!(stats.inserted_blocks - stats.evicted_blocks >= cached as u64, "flow: {stats:?}");
         stats
     }
 
-    /// Evicts everything, without leases or reservations left, and checks that nothing remains. How many blocks were cached.
+    /// Evicts everything and checks that nothing remains; there must be no leases and reservations.
+    /// Returns the number of blocks that were cached.
     pub fn close(self: Arc<Self>) -> usize {
         let stats = self.rest(0, 0);
         let evicted = at_rest(|| self.cache.evict(stats.capacity_blocks));
@@ -250,7 +258,7 @@ impl Actor {
         Self { world: Arc::clone(world), session: world.cache.session() }
     }
 
-    /// Leases what is cached of `tokens` and reads its blocks.
+    /// Leases the longest cached prefix of `tokens`, and checks the stamps of its blocks.
     pub fn find(&self, tokens: &[Token]) -> PrefixMatch {
         self.find_in(&self.world.space, tokens)
     }
@@ -262,12 +270,12 @@ impl Actor {
         found
     }
 
-    /// `n` blocks, written as the ones of `tokens` after `from`.
+    /// Writes the stamps of `tokens` after position `from` to the reservation's blocks.
     pub fn fill(&self, tokens: &[Token], from: usize, reservation: &Reservation) {
         self.world.write(tokens, from, reservation);
     }
 
-    /// Caches `tokens`; their lease.
+    /// Caches `tokens`, and returns their lease.
     pub fn insert(&self, tokens: &[Token]) -> Inserted {
         let found = self.find(tokens);
         self.insert_from(found.lease(), tokens)

@@ -28,7 +28,8 @@ fn all_hints_are_set_where_all_is_free() {
     }
 }
 
-/// What a giver and a taker that meet can leave: a bit above without one below. It is found, cleared, and hides nothing.
+/// What a giver and a taker that meet can leave: a bit above without one below. It is found,
+/// cleared, and hides nothing.
 #[test]
 fn a_bit_that_leads_nowhere_hides_no_other() {
     let hints = Hints::new(300_000, 0);

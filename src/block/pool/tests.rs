@@ -35,6 +35,7 @@ fn the_next_word_with_free_blocks_is_named_at_once() {
     pool.give_back(&all);
 }
 
+// Holds: EP2.
 #[test]
 fn takes_exactly_these_blocks_or_none() {
     let pool = Pool::new(130, 130);

@@ -1,5 +1,6 @@
 use super::*;
 
+// Holds: QU16.
 #[test]
 fn slots_are_those_of_each_token_alone() {
     let blocks = [9, 0, u32::MAX, 4];

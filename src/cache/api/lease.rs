@@ -9,7 +9,7 @@ use crate::name::NamespaceName;
 use crate::tree::lease::lease_again;
 
 impl Lease {
-    /// The number of tokens whose keys and values the lease protects: those of whole blocks.
+    /// The number of tokens whose keys and values the lease protects: the tokens of whole blocks.
     pub fn len_tokens(&self) -> usize {
         self.len_tokens
     }
@@ -38,7 +38,8 @@ impl Lease {
         Ok(Self::new(again, false, self.grid(&self.cache), self.cache.clone()))
     }
 
-    /// The name of the namespace in which it was matched; `None` if it leases nothing.
+    /// The name of the namespace in which it was matched; `None` for an empty lease that no point
+    /// counts.
     ///
     /// # Examples
     ///
@@ -59,8 +60,9 @@ impl Lease {
         weak_lease::downgrade(self)
     }
 
-    /// Whether blocks of this lease were [invalidated](PrefixCache::invalidate_blocks), so that its request must be
-    /// computed again. Lock-free; time linear in the inserts that made the prefix.
+    /// Whether blocks of this lease were [invalidated](PrefixCache::invalidate_blocks), so that its
+    /// request must be computed again. Lock-free; time linear in the number of inserts that made
+    /// the prefix.
     ///
     /// Also true for a lease from an insert that was running during the invalidation.
     pub fn is_invalidated(&self) -> bool {
@@ -84,12 +86,13 @@ impl Lease {
 }
 
 impl PrefixMatch {
-    /// Tokens whose keys and values are cached: those of whole blocks.
+    /// The number of tokens whose keys and values are cached: the tokens of whole blocks.
     pub fn len_tokens(&self) -> usize {
         self.lease.len_tokens()
     }
 
-    /// The blocks of the prefix: the `i`-th holds the keys and values of tokens `i * block_size..(i + 1) * block_size`.
+    /// The blocks of the prefix: the `i`-th holds the keys and values of tokens
+    /// `i * block_size..(i + 1) * block_size`.
     ///
     /// # Examples
     ///
@@ -127,7 +130,7 @@ impl PrefixMatch {
         &self.lease
     }
 
-    /// Returns the lease, without the list of blocks.
+    /// Returns only the lease, and drops the list of blocks.
     ///
     /// # Examples
     ///

@@ -1,7 +1,8 @@
-//! The public methods of each handle: one file a type, in the order of its page.
+//! The public methods of each handle: one file for each type, in the order of its documentation
+//! page.
 //!
-//! A page of documentation shows methods in the order of the source, so they stand together here. The bodies are in the
-//! files of their concepts.
+//! A documentation page shows methods in the order of the source, so the methods of a type are
+//! together here. Their bodies are in the module of their concept.
 
 mod lease;
 mod namespace;

@@ -11,7 +11,7 @@ use crate::name::{Keys, NamespaceName};
 
 /// # Identity
 impl Namespace {
-    /// The name, which outlives the namespace.
+    /// The name. It outlives the namespace.
     pub fn name(&self) -> NamespaceName {
         self.0.holdings.name.clone()
     }
@@ -41,16 +41,19 @@ impl Namespace {
 impl Namespace {
     /// Sets the limits of the namespace, from now on.
     ///
-    /// Blocks cached beyond a limit are evicted by the next insert into a namespace with such a limit, by the next
-    /// eviction (before all other victims), and by [`settle`](crate::PrefixCache::settle) or [`run_once`](crate::PrefixCache::run_once); a background
-    /// evictor is called at once. Of several namespaces beyond their limits, the one whose limit was set first loses
-    /// blocks first. A namespace with a quota is kept when it is empty. Clearing it keeps the quota, and its old blocks
-    /// that are still leased count; dropping it ends both.
+    /// Blocks cached beyond a limit are evicted by the next insert into a namespace with such a
+    /// limit, by the next eviction (before all other victims), and by
+    /// [`settle`](crate::PrefixCache::settle) or [`run_once`](crate::PrefixCache::run_once); a
+    /// background evictor is called at once. If several namespaces exceed their limits, the one
+    /// whose limit was set first loses blocks first. A namespace with a quota is kept when it is
+    /// empty. Clearing it keeps the quota, and its old blocks that are still leased count against
+    /// it; removing it ends both.
     ///
-    /// A request that waits for blocks is refused if the new limit is lower than what it asks for.
+    /// A waiting request is refused if the new limit is lower than the number of blocks it needs.
     ///
     /// Takes the evictor's lock. The first limit of a namespace that has cached blocks sorts all
-    /// candidates for eviction anew, in slices, as [`Settings::set_policy`](crate::Settings::set_policy) does.
+    /// candidates for eviction again, in slices, as
+    /// [`Settings::set_policy`](crate::Settings::set_policy) does.
     ///
     /// # Examples
     ///
@@ -74,7 +77,7 @@ impl Namespace {
         }
     }
 
-    /// The limits of the namespace, as they were set last. Reads them and changes nothing; never waits.
+    /// The limits of the namespace, as last set. Only reads them; never waits.
     ///
     /// # Examples
     ///
@@ -112,10 +115,12 @@ impl Namespace {
 
     /// Visits each cached run of the namespace, parents before children.
     ///
-    /// What is visited was cached at one moment of the call, after every change was taken in that was made before it. It is listed in
-    /// slices, between which other threads get their turn; what goes meanwhile is listed as it was. Leases and uses are those of
-    /// the moment of the visit. `visit` runs under no lock, and may call any verb. Linear in runs, points and branches; allocates
-    /// a list of the runs. Nothing is visited in a namespace that was dropped. Takes the evictor's lock.
+    /// It visits what was cached at one moment of the call, after every change made before the call
+    /// was taken in. Runs are listed in slices, between which other threads get their turn; a run
+    /// that is evicted meanwhile is listed as it was. Leases and uses are those at the moment of
+    /// the visit. `visit` runs under no lock and may call any method. Time is linear in runs,
+    /// points and branches; allocates a list of the runs. A namespace that was removed has no runs.
+    /// Takes the evictor's lock.
     ///
     /// # Examples
     ///
@@ -137,11 +142,13 @@ impl Namespace {
 
 /// # Emptying
 impl Namespace {
-    /// Empties the namespace: its idle blocks are free when this returns, leased blocks when their leases are dropped.
+    /// Empties the namespace: its idle blocks are free when this returns, leased blocks when their
+    /// leases are dropped.
     ///
-    /// Lookups that begin after this find none of the old blocks. Inserting from an older lease is refused;
-    /// [`resume`](crate::Session::resume) and [`match_partial`](crate::Session::match_partial) from one still find the old
-    /// blocks that leases keep. Takes the evictor's lock.
+    /// Lookups that begin after this find none of the old blocks. Inserting from an older lease is
+    /// refused; [`resume`](crate::Session::resume) and
+    /// [`match_partial`](crate::Session::match_partial) from one still find the old blocks that
+    /// leases keep. Takes the evictor's lock.
     ///
     /// # Examples
     ///
@@ -161,13 +168,14 @@ impl Namespace {
 
     /// Empties the namespace if nothing uses it; otherwise changes nothing.
     ///
-    /// Looked at and emptied in one turn: a lease or a reservation that is counted then keeps the namespace as it is. A match that
-    /// comes at the same moment may be before or after; if it is before, its blocks stay until it is dropped, as after
+    /// The check and the clearing are one turn of the evictor: a lease or a reservation that is
+    /// counted by then keeps the namespace as it is. A concurrent match may come before or after
+    /// it; if it comes before, its blocks stay until it is dropped, as after
     /// [`clear`](Self::clear).
     ///
     /// # Errors
     ///
-    /// [`NamespaceInUse`], with the numbers.
+    /// [`NamespaceInUse`], with the numbers of blocks in use.
     ///
     /// # Examples
     ///
@@ -186,10 +194,12 @@ impl Namespace {
         self.cache().map(|cache| clearing::clear_if_unused(&cache, self)).unwrap_or(Ok(()))
     }
 
-    /// Removes the namespace from its cache: its idle blocks are free when this returns, leased blocks when their leases are dropped.
+    /// Removes the namespace from its cache: its idle blocks are free when this returns, leased
+    /// blocks when their leases are dropped.
     ///
-    /// Matches through old handles are empty and inserts are refused; asking for the name again makes a new, empty
-    /// namespace. The default namespace is cleared instead. Takes the evictor's lock.
+    /// Matches through old handles are empty and inserts are refused; requesting the name again
+    /// creates a new, empty namespace. The default namespace is cleared instead. Takes the
+    /// evictor's lock.
     ///
     /// # Examples
     ///
@@ -206,11 +216,14 @@ impl Namespace {
         }
     }
 
-    /// Evicts up to `blocks` blocks of this namespace as [`PrefixCache::evict`](crate::PrefixCache::evict) does; returns how many.
+    /// Evicts up to `blocks` blocks of this namespace as
+    /// [`PrefixCache::evict`](crate::PrefixCache::evict) does; returns the number of evicted
+    /// blocks.
     ///
-    /// The first time for a namespace without a limit on its cached blocks, all candidates are sorted anew, in slices between
-    /// which other threads get their turn, as [`set_quota`](Self::set_quota) does. The namespace counts as limited then, where the
-    /// order of limits decides.
+    /// The first call for a namespace without a limit on its cached blocks sorts all candidates
+    /// again, as [`set_quota`](Self::set_quota) does, in slices between which other threads get
+    /// their turn. After that the namespace counts as limited in the order in which limits were
+    /// set.
     ///
     /// # Examples
     ///
@@ -230,10 +243,14 @@ impl Namespace {
         self.cache().map(|cache| evicting::evict_namespace(&cache, self, blocks)).unwrap_or(0)
     }
 
-    /// Evicts every prefix of the namespace that was not used for `idle`; returns how many blocks.
+    /// Evicts every prefix of the namespace that was not used for `idle`; returns the number of
+    /// evicted blocks.
     ///
-    /// They count as dropped for their age, as by [`Builder::time_to_idle`](crate::Builder::time_to_idle) for all namespaces and
-    /// [`Quota::time_to_idle`](crate::Quota::time_to_idle) for one, which see to it again and again. Looks at every run of the namespace, in slices between which other threads get their turn; takes the evictor's lock.
+    /// The blocks count as removed for their age.
+    /// [`Builder::time_to_idle`](crate::Builder::time_to_idle) for all namespaces and
+    /// [`Quota::time_to_idle`](crate::Quota::time_to_idle) for one do the same continually. Looks
+    /// at every run of the namespace, in slices between which other threads get their turn; takes
+    /// the evictor's lock.
     ///
     /// # Examples
     ///

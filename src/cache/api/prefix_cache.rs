@@ -51,11 +51,11 @@ impl PrefixCache {
         Builder::new(block_size, capacity_blocks)
     }
 
-    /// Creates a session for the calling thread, which may have several.
+    /// Creates a session for the calling thread. A thread may have several.
     ///
-    /// Takes about 100 ns where an earlier session has ended, and some hundred more for the first ones. A thread that
-    /// serves many requests keeps one session; a task that may run on any thread makes one where it needs it.
-    /// Lock-free.
+    /// Takes about 100 ns if an earlier session has ended, and some hundred more for the first
+    /// ones. A thread that serves many requests keeps one session; a task that may run on any
+    /// thread makes one when it needs it. Lock-free.
     ///
     /// # Examples
     ///
@@ -75,7 +75,8 @@ impl PrefixCache {
         Session::new(&self.inner)
     }
 
-    /// The namespace of sequences that need no separation. Costs a reference count; takes no lock.
+    /// The default namespace, for sequences that need no separation. Costs a reference count; takes
+    /// no lock.
     ///
     /// # Examples
     ///
@@ -91,9 +92,10 @@ impl PrefixCache {
 
     /// Returns the namespace of this name, and creates it if it does not exist.
     ///
-    /// The [name](NamespaceName) is a string, several of them (`&["tenant-7", "lora-3"]`), or a [`NamespaceName`] that also
-    /// chooses what is compared. No parts name the default namespace. Takes a lock: ask once and keep the handle.
-    /// Namespaces without a handle and without blocks are forgotten from time to time.
+    /// The [name](NamespaceName) is a string, several strings (`&["tenant-7", "lora-3"]`), or a
+    /// [`NamespaceName`] that also chooses what is compared. A name without parts is the default
+    /// namespace. Takes a lock: call it once and keep the handle. Namespaces without a handle and
+    /// without blocks are forgotten from time to time.
     ///
     /// # Examples
     ///
@@ -116,12 +118,12 @@ impl PrefixCache {
         namespace::named(self, name.into())
     }
 
-    /// Tokens in a block.
+    /// The number of tokens in a block.
     pub fn block_size(&self) -> usize {
         self.inner.grid.tokens()
     }
 
-    /// Blocks that the cache manages.
+    /// The number of blocks that the cache manages.
     pub fn capacity_blocks(&self) -> usize {
         self.inner.pool.capacity()
     }
@@ -133,12 +135,12 @@ impl PrefixCache {
     /// Matches and reserves as [`Session::acquire`](crate::Session::acquire) does, and waits while
     /// leases and reservations hold too many blocks, without holding a lease or block itself.
     ///
-    /// Waits in one list with [`reserve_async`](Self::reserve_async), which says what holds for its waker and for deadlines. A
-    /// poll takes no session of the caller's, so tasks need none to be admitted.
+    /// Waits in the same list as [`reserve_async`](Self::reserve_async), which describes its waker
+    /// and deadlines. A poll uses no session of the caller, so a task needs none to be admitted.
     ///
     /// # Errors
     ///
-    /// As `reserve_async`.
+    /// As for `reserve_async`.
     ///
     /// # Panics
     ///
@@ -168,21 +170,26 @@ impl PrefixCache {
     /// Reserves the blocks of a [`BlockRequest`] (a number is one), and waits while leases and
     /// reservations hold too many.
     ///
-    /// Waits in one list with [`Session::reserve`](crate::Session::reserve), in the same order. Needs no runtime, and is cancelled by dropping it: put a deadline around it with the
-    /// runtime's own timer. A poll may evict the missing blocks; it never sleeps, but takes the evictor's lock.
+    /// Waits in the same list as [`Session::reserve`](crate::Session::reserve), in the same order.
+    /// Needs no runtime, and is cancelled by dropping it: put a deadline around it with the
+    /// runtime's own timer. A poll may evict the missing blocks; it never sleeps, but takes the
+    /// evictor's lock.
     ///
-    /// The waker is called on the thread that makes blocks available, with no lock of the cache held: it may poll at
-    /// once, and use the cache. If it panics, the panic hook reports it, and only this wake-up is lost.
+    /// The waker is called on the thread that makes blocks available, with no lock of the cache
+    /// held: it may poll at once, and use the cache. If it panics, the panic hook reports it, and
+    /// only this wake-up is lost.
     ///
-    /// When a retention ([`retain`](crate::Session::retain)) ends by its deadline, a background evictor
-    /// ([`Eviction::Background`](crate::Eviction::Background)) wakes the future. With inline eviction, the next thread
-    /// that evicts, settles or asks for [`stats`](Self::stats) does.
+    /// When a retention ([`retain`](crate::Session::retain)) ends by its deadline, a background
+    /// evictor ([`Eviction::Background`](crate::Eviction::Background)) wakes the future. With
+    /// inline eviction, the next thread that evicts, settles or calls [`stats`](Self::stats) does.
     ///
     /// # Errors
     ///
-    /// At once [`ReserveError::TooLarge`](crate::ReserveError::TooLarge), [`ReserveError::External`](crate::ReserveError::External), and [`ReserveError::OverQuota`](crate::ReserveError::OverQuota) if its namespace's
-    /// limit is lower than the request; at a poll after the [deadline](BlockRequest::until), if there is one,
-    /// [`ReserveError::TimedOut`](crate::ReserveError::TimedOut) or `OverQuota`.
+    /// At once [`ReserveError::TooLarge`](crate::ReserveError::TooLarge),
+    /// [`ReserveError::External`](crate::ReserveError::External), and
+    /// [`ReserveError::OverQuota`](crate::ReserveError::OverQuota) if the limit of its namespace is
+    /// lower than the request; at a poll after the [deadline](BlockRequest::until), if there is
+    /// one, [`ReserveError::TimedOut`](crate::ReserveError::TimedOut) or `OverQuota`.
     ///
     /// # Panics
     ///
@@ -217,9 +224,11 @@ impl PrefixCache {
 
 /// # Control
 impl PrefixCache {
-    /// Frees up to `blocks` blocks that no lease protects, in the policy's exact order, and returns how many it freed.
+    /// Evicts up to `blocks` blocks that no lease protects, in the policy's exact order, and
+    /// returns how many it freed.
     ///
-    /// It frees exactly as many as asked for, or all that can go: the last victim is shortened from its end. Takes the evictor's lock.
+    /// It frees exactly the requested number, or all that can be evicted: the last victim is
+    /// shortened from its end. Takes the evictor's lock.
     ///
     /// # Examples
     ///
@@ -237,13 +246,17 @@ impl PrefixCache {
         evicting::evict(self, blocks)
     }
 
-    /// Evicts up to `blocks` blocks as [`evict`](Self::evict) does, appends what it evicted to `evicted`, in the order of eviction,
-    /// and returns how many blocks these are. Fewer than could be evicted, if blocks of a namespace that is being cleared were freed in
-    /// their place: those are in no entry.
+    /// Evicts up to `blocks` blocks as [`evict`](Self::evict) does, and appends them to `evicted`
+    /// as entries that keep them reserved; returns the number of these blocks.
     ///
-    /// They stay reserved, and are free when the entries are dropped: for an engine that copies evicted blocks to slower memory
-    /// before they are written to again. Tokens are copied under no lock: an entry costs its sequence's length, from the beginning, so a
-    /// conversation of n runs costs n squared: ask for as many blocks as are needed, not for all. Takes the evictor's lock.
+    /// Entries are in the order of eviction, and their blocks are free when the entry is dropped:
+    /// for an engine that copies evicted blocks to slower memory before they are written to again.
+    /// The result may be smaller than the number of evictable blocks if blocks of a namespace that
+    /// is being cleared were freed instead; those are in no entry.
+    ///
+    /// Tokens are copied under no lock. An entry costs the length of its sequence from the
+    /// beginning, so a conversation of n runs costs n squared: request as many blocks as are
+    /// needed, not all. Takes the evictor's lock.
     ///
     /// # Examples
     ///
@@ -291,17 +304,20 @@ impl PrefixCache {
     }
 
     /// Invalidates blocks whose keys and values are wrong, after a fault of the hardware or of a
-    /// kernel: lookups no longer find them or anything beyond them. Returns how many cached blocks
-    /// that were.
+    /// kernel: lookups no longer find them or anything beyond them. Returns the number of cached
+    /// blocks that lookups no longer find.
     ///
-    /// What no lease and no retention holds is free when this returns. Leases stay, so what reads the blocks is not disturbed: ask
-    /// [`Lease::is_invalidated`](crate::Lease::is_invalidated) which requests to abort. Their blocks are free once they are dropped; retentions end at once.
-    /// An insert from such a lease is refused. Leases of namespaces that were cleared or dropped are looked at too. The same
-    /// tokens can be computed and inserted again at once.
+    /// Blocks that no lease and no retention holds are free when this returns. Leases stay, so
+    /// readers of the blocks are not disturbed:
+    /// [`Lease::is_invalidated`](crate::Lease::is_invalidated) tells which requests to abort. Their
+    /// blocks are free after the leases are dropped; retentions end at once. An insert from such a
+    /// lease is refused. Leases of namespaces that were cleared or removed are also checked. The
+    /// same tokens can be computed and inserted again at once.
     ///
-    /// Blocks in reservations, and ids that are not cached, are ignored: what was inserted before the call counts. Looks at every
-    /// run of the cache; hides in slices of up to 256 runs, between which other threads get their turn (a run that was matched at
-    /// many depths is taken whole, at about a microsecond for each). Takes the evictor's lock.
+    /// Ignores blocks in reservations and ids that are not cached; blocks that were inserted before
+    /// the call count as cached. Looks at every run of the cache; hides in slices of up to 256
+    /// runs, between which other threads get their turn (a run that was matched at many depths is
+    /// hidden whole, at about a microsecond for each depth). Takes the evictor's lock.
     ///
     /// # Examples
     ///
@@ -339,7 +355,7 @@ impl PrefixCache {
     }
 
     /// Access to the pool if the engine owns it ([`Builder::external`]); `None` if the cache owns
-    /// its blocks.
+    /// the pool.
     ///
     /// # Examples
     ///
@@ -360,8 +376,9 @@ impl PrefixCache {
 impl PrefixCache {
     /// The current statistics of the cache. Never waits; exact if no other thread uses the cache.
     ///
-    /// Brings the counts up to date first, in steps, unless another thread is evicting; [`Stats::is_settled`] says whether it
-    /// could. The four numbers of blocks add up to the capacity in any case.
+    /// Brings the counts up to date first, in steps, unless another thread is evicting;
+    /// [`Stats::is_settled`] says whether it could. The four numbers of blocks add up to the
+    /// capacity in any case.
     ///
     /// Costs a look at each prefix that could be evicted.
     ///
@@ -380,7 +397,8 @@ impl PrefixCache {
         Stats { is_settled, ..self.inner.stats() }
     }
 
-    /// Blocks that hold nothing: [`Stats::free_blocks`], without the other numbers. Costs a read.
+    /// The number of blocks that hold nothing: [`Stats::free_blocks`] without the other statistics.
+    /// Costs a read.
     ///
     /// # Examples
     ///
@@ -395,11 +413,12 @@ impl PrefixCache {
         self.inner.free_blocks()
     }
 
-    /// The hits and misses of each namespace's lookups: the default namespace first, then by name;
-    /// the last entry, without a name, is the sum of all others.
+    /// The hits and misses of each namespace's lookups: the default namespace first, then by name.
+    /// The last entry, without a name, is the sum of all other namespaces.
     ///
-    /// 63 namespaces at a time are counted by themselves, the default one and those that were made first. One that comes when
-    /// there are so many counts with the others, and so does one that has gone. Takes a lock; the sum of all entries is in
+    /// At most 63 namespaces at a time have their own counters: the default one and those that were
+    /// created first. A namespace that is created while there are that many is counted with the
+    /// others, and so is one that was removed. Takes a lock; the sum of all entries is in
     /// [`stats`](Self::stats).
     ///
     /// # Examples
@@ -421,22 +440,28 @@ impl PrefixCache {
     /// Subscribes to the blocks that are stored and removed from now on, through a channel of up to
     /// `batches` batches.
     ///
-    /// Batches come when the evictor takes changes in: as it evicts, by [`settle`](Self::settle) and by
-    /// [`Subscription::try_next`]. The evictor notes where the tokens of each store lie, and [`Subscription::try_next`] copies them;
-    /// lookups cost the same as without. Until then the tokens stay in memory, though their blocks may be evicted, as far as the
-    /// channel reaches. Takes the evictor's lock. Dropping the subscription ends it, and lets these tokens go.
+    /// Batches are sent when the evictor takes changes in: as it evicts, in
+    /// [`settle`](Self::settle) and in [`Subscription::try_next`]. The evictor records where the
+    /// tokens of each store are, and [`Subscription::try_next`] copies them; lookups cost the same
+    /// as without subscribers. Until they are copied, the tokens of the batches in the channel stay
+    /// in memory, even if their blocks are evicted. Takes the evictor's lock. Dropping the
+    /// subscription ends it and releases these tokens.
     ///
-    /// What is cached already is not told: take a [`snapshot`](Self::snapshot) after subscribing. [`CacheEvent`](crate::CacheEvent) has an example.
+    /// Blocks that are already cached are not reported: take a [`snapshot`](Self::snapshot) after
+    /// subscribing. [`CacheEvent`](crate::CacheEvent) has an example.
     pub fn subscribe(&self, batches: usize) -> Subscription {
         subscribing::subscribe(self, batches)
     }
 
-    /// Takes a snapshot of the cached blocks, as stores in order, each after its parent and grouped
-    /// by namespace. The batch's number is that of the next batch that a subscriber gets: the
-    /// snapshot and the batches from that number on make up everything.
+    /// Takes a snapshot of the cached blocks, as a batch of stores: grouped by namespace, each
+    /// store after its parent.
     ///
-    /// Takes every change in that was made before the call. The runs are listed in slices, between which other threads get their
-    /// turn; what goes meanwhile is listed as it was. Tokens and ids are copied after that, under no lock. Takes the evictor's lock.
+    /// The batch has the number of the next batch that a subscriber gets: the snapshot and the
+    /// batches from that number on are complete together.
+    ///
+    /// Takes in every change made before the call. The runs are listed in slices, between which
+    /// other threads get their turn; a run that is evicted meanwhile is listed as it was. Tokens
+    /// and ids are copied after that, under no lock. Takes the evictor's lock.
     ///
     /// # Examples
     ///
@@ -467,12 +492,14 @@ impl PrefixCache {
 
 /// # Administration
 impl PrefixCache {
-    /// Brings the evictor's counts up to date with every change made before the call; see [`Stats`].
+    /// Brings the evictor's counts up to date with every change made before the call; see
+    /// [`Stats`].
     ///
-    /// Also does all other pending work: completes an exchange of the policy, drops prefixes that were idle for too
-    /// long ([`Builder::time_to_idle`](crate::Builder::time_to_idle)), evicts what namespaces have beyond their quotas,
-    /// and forgets namespaces that have no handle and cache nothing. It works in steps of a fraction of a millisecond,
-    /// between which other threads get their turn, and waits its own turn if another thread is evicting.
+    /// Also does all other pending work: completes an exchange of the policy, removes prefixes that
+    /// were idle for too long ([`Builder::time_to_idle`](crate::Builder::time_to_idle)), evicts the
+    /// blocks that namespaces have beyond their quotas, and forgets namespaces that have no handle
+    /// and cache nothing. It works in steps of a fraction of a millisecond, between which other
+    /// threads get their turn, and waits if another thread is evicting.
     ///
     /// # Examples
     ///
@@ -498,10 +525,10 @@ impl PrefixCache {
         inner.reclaim();
     }
 
-    /// Runs one bounded step of the evictor: the body of a background thread's loop.
+    /// Runs one bounded step of the evictor: call it in the loop of your own background thread.
     ///
-    /// Takes some changes out of the queue, and does a part of all other pending work (see [`settle`](Self::settle)).
-    /// True if more is left. Takes the evictor's lock.
+    /// Takes some changes out of the queue, and does a part of all other pending work (see
+    /// [`settle`](Self::settle)). Returns true if more is left. Takes the evictor's lock.
     ///
     /// # Examples
     ///
@@ -516,12 +543,13 @@ impl PrefixCache {
         self.inner.in_turn(|evictor, resources| self.inner.step(aging, evictor, resources))
     }
 
-    /// Sets the time of a cache built with [`Clock::Logical`](crate::Clock::Logical): matches and inserts are stamped
-    /// with it from now on.
+    /// Sets the time of a cache built with [`Clock::Logical`](crate::Clock::Logical): matches and
+    /// inserts are stamped with it from now on.
     ///
-    /// It may go forward by any amount, and back: a use at an earlier time makes nothing older, and deadlines (of
-    /// retained prefixes, of priorities) go by the latest time that was set. Without effect on any other clock.
-    /// Lock-free until the first deadline was made; from then on it takes the evictor's lock.
+    /// Time may go forward by any amount, and back: a use at an earlier time makes nothing older,
+    /// and deadlines (of retained prefixes, of priorities) follow the latest time that was set. No
+    /// effect on any other clock. Lock-free until the first deadline is made; from then on it takes
+    /// the evictor's lock.
     ///
     /// # Examples
     ///
@@ -535,14 +563,15 @@ impl PrefixCache {
     pub fn set_time(&self, now: u64) {
         let inner = &*self.inner;
         inner.time.set(now);
-        // A retention may be over, or a prefix idle for too long.
+        // A retention may have ended, or a prefix been idle for too long.
         let by_time = || inner.shortest_time_to_idle().is_some() || inner.time.has_deadlines();
         if let Some(background) = inner.background.get().filter(|_| by_time()) {
             background.changes_pending();
         }
         if inner.time.has_deadlines() {
-            // A waiter joins the list and then reads the time while it holds the evictor's lock: if it held the lock
-            // before this thread, `ring` sees the waiter; else the waiter sees the new time.
+            // A waiter joins the list and then reads the time while it holds the evictor's lock. If
+            // it held the lock before this thread, `ring` sees the waiter; else the waiter sees the
+            // new time.
             drop(inner.evictor.lock());
         }
         inner.ring();
@@ -551,15 +580,17 @@ impl PrefixCache {
     /// Adds `blocks` free blocks and returns their ids, which follow the existing ones: for an
     /// engine that gets more memory while it runs.
     ///
-    /// What was sized by the capacity before stays so: make a `WaitingQueue` of the scheduler after the first growth, because it
-    /// takes no request longer than the cache was then.
+    /// Objects that were sized by the previous capacity are not resized: make a `WaitingQueue` of
+    /// the scheduler after the first growth, because it takes no request longer than the cache was
+    /// then.
     ///
-    /// With an [external pool](crate::Builder::external) the engine has the new blocks, and may pass them to the cache from now
-    /// on. Wakes those that wait for blocks. Lock-free but for the waking; time linear in `blocks`.
+    /// With an [external pool](crate::Builder::external) the engine has the new blocks, and may
+    /// pass them to the cache from now on. Wakes requests that wait for blocks. Lock-free except
+    /// for the wake-up; time linear in `blocks`.
     ///
     /// # Errors
     ///
-    /// [`GrowError`] if there would be more than the cache was built for.
+    /// [`GrowError`] if the cache would exceed the limit that it was built with.
     ///
     /// # Examples
     ///
@@ -577,12 +608,13 @@ impl PrefixCache {
 
     /// Checks every invariant of tree, pool, queue, ranking and counts.
     ///
-    /// Meant for tests and for a cache at rest: while other threads use the cache it may report a change in progress.
-    /// Walks the whole index, and takes the evictor's lock.
+    /// Meant for tests and for a cache at rest: while other threads use the cache it may report a
+    /// change in progress. Walks the whole index, and takes the evictor's lock.
     ///
     /// # Errors
     ///
-    /// The first invariant found broken: a bug of this crate. The feature `diagnostics` has its place and numbers.
+    /// The first broken invariant found: a bug of this crate. The feature `diagnostics` adds its
+    /// place and numbers.
     ///
     /// # Examples
     ///
@@ -599,9 +631,10 @@ impl PrefixCache {
         })
     }
 
-    /// The longest time that one thread has held the eviction lock since the last call, by the clock of
-    /// [`measure_holds`](crate::measure_holds); zero if there is none. Other threads that evict, settle or need more blocks than are
-    /// free wait for so long at most; lookups and inserts wait for nobody. Never waits.
+    /// The longest time that one thread has held the evictor's lock since the last call, by the
+    /// clock of [`measure_holds`](crate::measure_holds); zero if there is none. Other threads that
+    /// evict, settle or need more blocks than are free wait at most this long for one turn; lookups
+    /// and inserts wait for nobody. Never waits.
     ///
     /// # Examples
     ///

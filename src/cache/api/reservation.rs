@@ -37,7 +37,7 @@ impl Reservation {
     ///
     /// # Panics
     ///
-    /// If it holds fewer.
+    /// If it holds fewer than `n` blocks.
     ///
     /// # Examples
     ///
@@ -80,7 +80,7 @@ impl Reservation {
     /// # Ok::<_, Box<dyn std::error::Error>>(())
     /// ```
     pub fn append(&mut self, mut other: Self) {
-        // Nothing has moved if it panics: `self` is as it was, and `other` gives its blocks back.
+        // Nothing has moved if it panics: `self` is unchanged, and `other` gives its blocks back.
         assert!(self.is_same_cache(&other), "the reservation belongs to another cache");
         assert!(self.has_payer_of(&other), "different namespaces pay for the two reservations");
         self.shared.append(self.blocks.len(), std::mem::take(&mut other.shared));
@@ -88,7 +88,8 @@ impl Reservation {
         self.blocks.append(&mut other.blocks);
     }
 
-    /// Whether one namespace pays for both reservations, so that [`append`](Self::append) can join them.
+    /// Whether the same namespace pays for both reservations, so that [`append`](Self::append) can
+    /// join them.
     ///
     /// # Examples
     ///
@@ -116,7 +117,7 @@ impl Reservation {
     /// [`ExternalPool::take_evicted`](crate::ExternalPool::take_evicted): for the duplicates of an
     /// insert.
     ///
-    /// A block that a fork has too is not among them: the fork keeps it.
+    /// Blocks that a fork also holds are not returned: the fork keeps them.
     ///
     /// # Panics
     ///
@@ -140,9 +141,10 @@ impl Reservation {
     /// Creates a second reservation of the same blocks, for a sequence that continues in several
     /// ways.
     ///
-    /// A block is given back when the last reservation that has it is dropped. While several have it, none of them may
-    /// write to it or insert it: see [`make_unique`](Self::make_unique). The prefix that is already cached needs no fork:
-    /// clone its [`Lease`](crate::Lease). Allocates a count for each block that has none yet.
+    /// A block is given back when the last reservation that holds it is dropped. While several hold
+    /// it, none of them may write to it or insert it: see [`make_unique`](Self::make_unique). The
+    /// prefix that is already cached needs no fork: clone its [`Lease`](crate::Lease). Allocates a
+    /// reference count for each block that has none yet.
     ///
     /// # Examples
     ///
@@ -191,13 +193,13 @@ impl Reservation {
         fork::is_shared(self, i)
     }
 
-    /// If a fork also holds block `i`, replaces it by the last block of `fresh` and returns the
-    /// copy to make; otherwise `None`.
+    /// If a fork also holds block `i`, replaces it with the last block of `fresh` and returns the
+    /// copy to make; otherwise returns `None`.
     ///
     /// # Panics
     ///
-    /// If it has no more than `i` blocks; if the block is shared and `fresh` belongs to another cache, empty, or ends with a
-    /// block that is shared itself.
+    /// If it has no more than `i` blocks; if the block is shared and `fresh` belongs to another
+    /// cache, is empty, or ends with a block that is shared itself.
     ///
     /// # Examples
     ///

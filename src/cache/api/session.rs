@@ -23,13 +23,14 @@ use crate::cache::session::Session;
 
 /// # The life of a request
 impl Session {
-    /// Leases the longest cached prefix of `tokens` and counts as a use of it.
+    /// Finds and leases the longest cached prefix of `tokens`, and counts a use of it.
     ///
-    /// Only whole blocks match; a miss is an empty match. Lock-free: retries only if another thread changed the place
-    /// that it was about to lease. Allocates the result, and a point for a match that ends inside a run.
+    /// Only whole blocks match; a miss is an empty match. Lock-free: retries only if another thread
+    /// changed the place that it was about to lease. Allocates the result, and a point if the match
+    /// ends inside a run.
     ///
-    /// A prefix counts up to 2^28 leases at once: beyond them a match is shorter, and where the root, too, has so many it is
-    /// empty and leases nothing.
+    /// A prefix counts up to 2^28 leases at once. If it has that many, the match is shorter; if the
+    /// root also has that many, the match is empty and leases nothing.
     ///
     /// # Panics
     ///
@@ -53,8 +54,8 @@ impl Session {
         PrefixMatch { lease, blocks }
     }
 
-    /// [`match_prefix`](Self::match_prefix) that writes the blocks to `blocks`, which is cleared first: no allocation
-    /// for the result.
+    /// As [`match_prefix`](Self::match_prefix), but writes the blocks to `blocks`, which is cleared
+    /// first, so that the result needs no allocation.
     ///
     /// # Panics
     ///
@@ -75,8 +76,8 @@ impl Session {
         self.look_up(namespace, tokens, Use::Counted, blocks)
     }
 
-    /// The number of tokens in the longest cached prefix of `tokens`.
-    /// Changes nothing and leases nothing: the prefix may be evicted at any moment.
+    /// Returns the number of tokens in the longest cached prefix of `tokens`, without a lease.
+    /// It changes nothing, and the prefix may be evicted at any moment.
     ///
     /// Lock-free; allocates nothing.
     ///
@@ -102,14 +103,16 @@ impl Session {
     /// Matches `tokens`, leases the cached prefix, and reserves blocks for the rest and for `room`
     /// more tokens; or takes nothing. The match counts as a use; the namespace pays for the blocks.
     ///
-    /// An engine that wants the logits of the last token passes the tokens before it, and one more of `room`. It is answered
-    /// at once and passes the requests that wait: to admit in order of arrival use [`acquire_until`](Self::acquire_until).
-    /// Lock-free as [`match_prefix`](Self::match_prefix) and [`reserve`](Self::reserve) are.
+    /// An engine that wants the logits of the last token passes the tokens before it, and one more
+    /// token of `room`. The call does not wait, and passes waiting requests: to admit in order of
+    /// arrival use [`acquire_until`](Self::acquire_until). Lock-free under the same conditions as
+    /// [`match_prefix`](Self::match_prefix) and [`reserve`](Self::reserve).
     ///
     /// # Errors
     ///
-    /// As `reserve`. [`ReserveError::OverQuota`] with `requested` above `limit` says that the whole sequence is longer than the
-    /// namespace's limit and not all of it is cached; then `requested` counts all its blocks.
+    /// As for `reserve`. [`ReserveError::OverQuota`] with `requested` above `limit` means that the
+    /// whole sequence exceeds the namespace's limit and is not completely cached; then `requested`
+    /// counts all blocks of the sequence.
     ///
     /// # Panics
     ///
@@ -134,11 +137,11 @@ impl Session {
 
     /// Matches and reserves as [`acquire`](Self::acquire) does, and waits until `deadline` if
     /// leases and reservations hold too many blocks. While it waits it holds no lease and no block;
-    /// it waits in one list with [`reserve`](Self::reserve).
+    /// it waits in the same list as [`reserve`](Self::reserve).
     ///
     /// # Errors
     ///
-    /// As `reserve` with a deadline.
+    /// As for `reserve` with a deadline.
     ///
     /// # Panics
     ///
@@ -173,27 +176,36 @@ impl Session {
         acquire::acquire_until(self, namespace, tokens, room, deadline)
     }
 
-    /// Takes the blocks of a [`BlockRequest`], or nothing. A number is a request that the default namespace pays for and
-    /// that does not wait.
+    /// Takes the blocks of a [`BlockRequest`], all or none. A number is a request that the default
+    /// namespace pays for and that does not wait.
     ///
-    /// If fewer blocks are free, it evicts exactly the missing ones, in the policy's order. Lock-free while enough are free
-    /// and the paying namespace has no limit; otherwise it takes the evictor's lock.
+    /// If fewer blocks are free, it evicts exactly the missing ones, in the policy's order.
+    /// Lock-free while enough are free and the paying namespace has no limit on pinned blocks;
+    /// otherwise it takes the evictor's lock.
     ///
-    /// A request [without a deadline](BlockRequest::until) is answered at once and passes the requests that wait, so that a
-    /// running sequence can grow while others wait to be admitted. A request with a deadline waits, after
-    /// requests [for running sequences](BlockRequest::for_running_sequence) and in order of arrival; futures of
-    /// `PrefixCache::reserve_async` wait in the same list. Requests of other namespaces pass one whose namespace is at its
-    /// limit. Blocks become available when leases and reservations are dropped: do not wait for blocks that this thread
-    /// itself leases.
+    /// A request [without a deadline](BlockRequest::until) does not wait and passes waiting
+    /// requests, so that a running sequence can grow while others wait to be admitted. A request
+    /// with a deadline waits, after requests
+    /// [for running sequences](BlockRequest::for_running_sequence) and in order of arrival; futures
+    /// of `PrefixCache::reserve_async` wait in the same list. A request whose namespace is at its
+    /// limit does not delay requests of other namespaces. Blocks become available when leases and
+    /// reservations are dropped: do not wait for blocks that this thread itself leases.
     ///
     /// # Errors
     ///
-    /// At once [`ReserveError::TooLarge`] if the cache has fewer blocks, and [`ReserveError::External`] if the engine owns
-    /// the pool. Without a deadline [`ReserveError::Exhausted`] if leases and reservations hold too many, and
-    /// [`ReserveError::OverQuota`] if the paying namespace would exceed its limit; nothing was evicted then. With a deadline
-    /// [`ReserveError::TimedOut`] or [`ReserveError::OverQuota`] when it passes, and `OverQuota` at once if the limit is
-    /// lower than the request. A request that needs more than 512 victims evicts them in steps and keeps what it has, beside other
-    /// threads that reserve all the time, too; if leases that were taken meanwhile leave too few for it, it gives them back.
+    /// At once [`ReserveError::TooLarge`] if the cache has fewer blocks, and
+    /// [`ReserveError::External`] if the engine owns the pool.
+    ///
+    /// Without a deadline [`ReserveError::Exhausted`] if leases and reservations hold too many
+    /// blocks, and [`ReserveError::OverQuota`] if the paying namespace would exceed its limit;
+    /// nothing was evicted then.
+    ///
+    /// With a deadline [`ReserveError::TimedOut`] or [`ReserveError::OverQuota`] when it passes,
+    /// and `OverQuota` at once if the limit is lower than the request.
+    ///
+    /// A request that needs more than 512 victims evicts them in steps and keeps the freed blocks
+    /// between steps, even if other threads reserve all the time. If new leases leave too few
+    /// blocks for it, it gives them back.
     ///
     /// # Panics
     ///
@@ -216,15 +228,17 @@ impl Session {
         allocate::reserve(self, request)
     }
 
-    /// Publishes the whole blocks of `tokens` beyond `lease`, computed into the reservation's blocks.
+    /// Publishes the whole blocks of `tokens` beyond `lease`, which were computed into the
+    /// reservation's blocks.
     ///
-    /// `tokens` is the whole sequence; its first `lease.len_tokens()` must be the tokens that the lease was matched by,
-    /// and are not compared. Where another insert has published the same tokens meanwhile, its blocks stay cached and
-    /// the caller's come back as duplicates: let your block table point to [`Inserted::blocks`]. Lock-free: one
-    /// compare-and-swap publishes.
+    /// `tokens` is the whole sequence; its first `lease.len_tokens()` must be the tokens with which
+    /// the lease was matched, and are not compared. If another insert has published the same tokens
+    /// meanwhile, its blocks stay cached and the caller's are returned as duplicates: let your
+    /// block table point to [`Inserted::blocks`]. Lock-free: one compare-and-swap publishes.
     ///
-    /// The insert happens before every match that finds its blocks: what this thread wrote before the call, keys and
-    /// values included, is visible to the matching thread. For a device, order the kernels on its streams as well.
+    /// The insert happens before every match that finds its blocks: what this thread wrote before
+    /// the call, keys and values included, is visible to the matching thread. For a device, order
+    /// the kernels on its streams as well.
     ///
     /// # Errors
     ///
@@ -252,10 +266,11 @@ impl Session {
 impl Session {
     /// Continues the match of a lease: looks up only the tokens beyond it.
     ///
-    /// `tokens` is the whole sequence; the tokens that the lease covers are not compared again. The ids of all blocks
-    /// are copied, which takes about 70 us for a million; [`resume_into`](Self::resume_into) copies only those beyond
-    /// the lease, at a cost that does not depend on how much it covers. A request counts as one use, at the deepest
-    /// prefix that it reached: if the lease was counted, its use moves along; if not (a lease of
+    /// `tokens` is the whole sequence; the tokens that the lease covers are not compared again. The
+    /// ids of all blocks are copied, which takes about 70 us for a million;
+    /// [`resume_into`](Self::resume_into) copies only those beyond the lease, at a cost that does
+    /// not depend on the length of the lease. A request counts as one use, at the deepest prefix
+    /// that it reached. If the lease was counted, its use moves to that prefix; if not (a lease of
     /// [`match_prefix_untouched`](Self::match_prefix_untouched), or a clone), it is counted now.
     ///
     /// # Panics
@@ -282,8 +297,8 @@ impl Session {
         PrefixMatch { lease, blocks }
     }
 
-    /// [`resume`](Self::resume) that writes the blocks beyond the lease, and only those, to `blocks`, which is cleared
-    /// first.
+    /// As [`resume`](Self::resume), but writes only the blocks beyond the lease to `blocks`, which
+    /// is cleared first.
     ///
     /// # Panics
     ///
@@ -309,15 +324,18 @@ impl Session {
         self.extend_lease(lease, tokens, known, blocks)
     }
 
-    /// Leases the cached block just beyond `lease` that agrees longest with `tokens`, the whole sequence. `None` if no
-    /// block agrees in `min_tokens` tokens, or in one.
+    /// Leases the cached block just beyond `lease` that agrees longest with `tokens`, the whole
+    /// sequence; `None` if no block agrees in at least `min_tokens` tokens, or in one if
+    /// `min_tokens` is 0.
     ///
-    /// A match ends at a block boundary. If a cached sequence differs from `tokens` only inside the next block, that
-    /// block holds the keys and values of the tokens before the difference too: this finds it. If several agree equally
-    /// long it returns any of them. It does not count as a use. If a whole block agrees, the block was published after
-    /// the match: call [`resume`](Self::resume) instead.
+    /// A match ends at a block boundary. If a cached sequence differs from `tokens` only inside the
+    /// next block, that block also holds the keys and values of the tokens before the difference,
+    /// and this method finds it. If several blocks agree equally long it returns any of them. It
+    /// does not count as a use. If a whole block agrees, the block was published after the match:
+    /// call [`resume`](Self::resume) instead.
     ///
-    /// Lock-free. Costs no more than comparing a block, unless branches inside the block were evicted.
+    /// Lock-free. Costs no more than comparing a block, unless branches inside the block were
+    /// evicted.
     ///
     /// # Panics
     ///
@@ -373,13 +391,16 @@ impl Session {
         PrefixMatch { lease, blocks }
     }
 
-    /// Upgrades a weak lease to a lease on its whole prefix; `None` if any of its blocks was
-    /// evicted or is about to be, or was invalidated, if its namespace was cleared or removed, or
-    /// if it holds 2^28 leases. Its blocks are those that were matched.
+    /// Upgrades a weak lease to a lease on its whole prefix. Its blocks are those that were
+    /// matched.
     ///
-    /// Does not count as a use: [`renew`](Self::renew) and [`count_use`](Self::count_use) do, and [`resume`](Self::resume),
-    /// which also looks for what was cached beyond it meanwhile. Lock-free, at the cost of a lease: nothing is compared. An empty
-    /// prefix gives `None`.
+    /// Returns `None` if any of its blocks was evicted or is about to be, or was invalidated; if
+    /// its namespace was cleared or removed; or if the prefix has 2^28 leases. An empty prefix also
+    /// gives `None`.
+    ///
+    /// Does not count as a use: [`renew`](Self::renew) and [`count_use`](Self::count_use) do, and
+    /// [`resume`](Self::resume), which also looks for tokens that were cached beyond it meanwhile.
+    /// Lock-free, at the cost of a lease: no tokens are compared.
     ///
     /// # Panics
     ///
@@ -391,11 +412,11 @@ impl Session {
 
 /// # Control: recency, priority, retention
 impl Session {
-    /// Makes the prefix of a lease as recent as a match at this moment would, without counting a
-    /// use.
+    /// Makes the prefix of a lease as recent as a match now would make it, without counting a use.
     ///
-    /// For a look that should keep a prefix from growing old and says nothing of how often it is wanted: a pin of a waiting
-    /// request, a warm-up. Takes effect in the policy's order when the lease is released. Lock-free.
+    /// For keeping a prefix from growing old without raising its frequency, such as for a waiting
+    /// request or a warm-up. Takes effect in the policy's order when the lease is released.
+    /// Lock-free.
     ///
     /// # Panics
     ///
@@ -422,8 +443,8 @@ impl Session {
 
     /// Counts a use of the prefix of a lease, without making it more recent.
     ///
-    /// For a use that was served from elsewhere, or was counted late. Takes effect in the policy's order when the lease is
-    /// released. Lock-free.
+    /// For a use that was served from elsewhere, or that is counted late. Takes effect in the
+    /// policy's order when the lease is released. Lock-free.
     ///
     /// # Panics
     ///
@@ -449,13 +470,16 @@ impl Session {
 
     /// Gives the prefix of `lease` a priority.
     ///
-    /// The highest priority that has not expired counts, so a lower one given later changes nothing; without any the
-    /// prefix has [`Priority::DEFAULT`]. Two are remembered, also after they have expired: the highest one (of equals, the
-    /// one that lasts longer) and the one that lasts longest. All others are forgotten. A priority given to a longer
-    /// prefix also counts for the shorter ones in it: a shared prefix has the highest of all that were given through it.
+    /// The highest priority that has not expired counts, so a lower one given later changes
+    /// nothing. A prefix without an unexpired priority has [`Priority::DEFAULT`]. Two priorities
+    /// are remembered, even after they have expired: the highest one (of equals, the one that lasts
+    /// longer) and the one that lasts longest. All others are forgotten. A priority of a longer
+    /// prefix also counts for the shorter prefixes in it: a shared prefix has the highest priority
+    /// of all prefixes that contain it.
     ///
-    /// Priorities are kept under every policy, but only [`PolicyKind::Priority`](crate::PolicyKind::Priority) evicts by
-    /// them. Without effect on an empty lease. Lock-free; allocates if it changes anything.
+    /// Priorities are kept under every policy, but only
+    /// [`PolicyKind::Priority`](crate::PolicyKind::Priority) evicts by them. No effect on an empty
+    /// lease. Lock-free; allocates if it changes anything.
     ///
     /// # Panics
     ///
@@ -481,17 +505,19 @@ impl Session {
         retention::prioritize(self, lease, priority)
     }
 
-    /// Keeps the prefix of `lease` from being evicted until `duration` has passed, even if the lease is dropped.
+    /// Keeps the prefix of `lease` from being evicted until `duration` has passed, even if the
+    /// lease is dropped.
     ///
-    /// Its blocks count as protected until then, because the cache itself has a lease on them. If a prefix is retained
-    /// several times, the latest deadline counts. A retention ends early by
-    /// [`release_retained`](Self::release_retained), and by clearing or dropping the namespace. It also ends a demotion.
+    /// Its blocks count as protected until then, because the cache itself has a lease on them. If a
+    /// prefix is retained several times, the latest deadline counts.
+    /// [`release_retained`](Self::release_retained) ends a retention early, and so does clearing or
+    /// removing the namespace. Retaining a prefix also ends its demotion.
     ///
-    /// After the deadline it ends when the evictor next runs: in a `reserve` that must evict, in
-    /// [`settle`](crate::PrefixCache::settle) or [`stats`](crate::PrefixCache::stats), or on the background thread, which
-    /// wakes at the deadline.
+    /// After the deadline the retention ends when the evictor next runs: in a `reserve` that must
+    /// evict, in [`settle`](crate::PrefixCache::settle) or [`stats`](crate::PrefixCache::stats), or
+    /// on the background thread, which wakes at the deadline.
     ///
-    /// Without effect on an empty lease. Lock-free; allocates.
+    /// No effect on an empty lease. Lock-free; allocates.
     ///
     /// # Errors
     ///
@@ -518,8 +544,8 @@ impl Session {
         retention::retain(self, lease, duration)
     }
 
-    /// Ends the retention ([`retain`](Self::retain)) of exactly the prefix of `lease`; retentions of shorter and longer
-    /// prefixes go on.
+    /// Ends the retention ([`retain`](Self::retain)) of exactly the prefix of `lease`; retentions
+    /// of shorter and longer prefixes continue.
     ///
     /// Takes the evictor's lock.
     ///
@@ -548,10 +574,10 @@ impl Session {
     /// Demotes the prefix of `lease`: it is evicted before all prefixes that are not demoted, under
     /// every policy, until it is used again.
     ///
-    /// A later match, resume or insert, even at the same logical time, undoes the demotion of the blocks on its path;
-    /// [`retain`](Self::retain) undoes it for the blocks that it retains. Leased and retained blocks stay as long as that
-    /// lasts. Among demoted prefixes the policy chooses. Without effect on an empty lease. Lock-free; allocates if it
-    /// changes anything.
+    /// A later match, resume or insert, even at the same logical time, undoes the demotion of the
+    /// blocks on its path; [`retain`](Self::retain) undoes it for the blocks that it retains.
+    /// Leased and retained blocks are not evicted before that ends. Among demoted prefixes the
+    /// policy chooses. No effect on an empty lease. Lock-free; allocates if it changes anything.
     ///
     /// # Panics
     ///
@@ -578,11 +604,11 @@ impl Session {
 
 /// # Observation
 impl Session {
-    /// Computes for each lease how many of these leases share each of its blocks, as spans from its
-    /// beginning: which parts a batch can compute once, and the prefix that all of it shares.
+    /// Returns, for each lease, spans of its blocks that the same number of these leases share: the
+    /// parts that a batch can compute once, and the prefix that the whole batch shares.
     ///
-    /// Blocks are counted by their place in the tree: no id is read. Allocates the result; time linear in the runs of the paths and
-    /// in the spans. Lock-free.
+    /// Blocks are compared by their place in the tree, and no id is read. Allocates the result;
+    /// time linear in the runs of the paths and in the spans. Lock-free.
     ///
     /// # Panics
     ///

@@ -1,9 +1,9 @@
-//! Acquiring: the match of a prompt and the blocks for the rest of it, as one.
+//! Acquiring: matches a prompt and reserves blocks for the rest of it, in one operation.
 //!
-//! A request that keeps the lease of its match while it waits for blocks keeps blocks from those that wait for them in turn: two
-//! requests that hold half of the pool each wait for ever. Here a request that has to wait holds nothing: each attempt matches anew,
-//! and gives its lease up if there are too few blocks. So what is cached when it is served counts, and not what was cached when
-//! it came.
+//! A request must not hold a lease while it waits for blocks: two requests that each hold half of
+//! the pool would wait for each other for ever. So a waiting request holds nothing. Each attempt
+//! matches again, and releases its lease if there are too few blocks. The match that the caller
+//! gets is that of the last attempt.
 
 use std::time::Instant;
 
@@ -50,12 +50,12 @@ pub struct Acquired {
 pub(in crate::cache) struct Prompt<'a> {
     pub(in crate::cache) namespace: &'a Namespace,
     pub(in crate::cache) tokens: &'a [Token],
-    /// Tokens that are to follow.
+    /// Tokens that will follow the prompt.
     pub(in crate::cache) room: usize,
 }
 
 impl Prompt<'_> {
-    /// Blocks of the whole sequence.
+    /// Blocks of the whole sequence: the prompt and its room.
     fn blocks(self) -> usize {
         let grid = self.namespace.0.grid;
         let all = self.tokens.len().saturating_add(self.room);
@@ -63,20 +63,21 @@ impl Prompt<'_> {
         all.saturating_sub(grid.offset() as usize).div_ceil(grid.tokens())
     }
 
-    /// Refuses what its namespace's limit can never allow at once, unless none of its blocks are missing.
+    /// Refuses a sequence that its namespace's limit can never allow, unless all of its blocks are
+    /// cached.
     fn check_limit(self, missing: impl FnOnce() -> usize) -> Result<(), ReserveError> {
         let refused = self.namespace.0.holdings.check_limit(self.blocks());
         Ok(refused.or_else(|refused| if missing() > 0 { Err(refused) } else { Ok(()) })?)
     }
 
-    /// Refuses what can never be served.
+    /// Refuses a request that can never be served.
     fn check(self, inner: &Inner) -> Result<(), ReserveError> {
         inner.namespaces.check(self.namespace);
         inner.check_request(self.blocks())
     }
 }
 
-/// A request for a prompt's match and blocks that may wait.
+/// A request that may wait for a prompt's match and blocks.
 pub(in crate::cache) struct Asking<'a> {
     pub(in crate::cache) session: &'a Session,
     pub(in crate::cache) prompt: Prompt<'a>,
@@ -94,7 +95,7 @@ impl Request for Asking<'_> {
     }
 
     fn join(&self) -> Waiter {
-        // How much it needs is known when it looks.
+        // 0: each look computes how many blocks are missing.
         let ask = Ask::new(BlockRequest::new(0).paid_by(self.prompt.namespace), self.inner());
         Waiter::join(&self.session.strong_refs.take(), ask)
     }
@@ -105,7 +106,7 @@ impl Request for Asking<'_> {
 }
 
 impl Session {
-    /// Looks once, and counts no refusal.
+    /// Tries once. A refusal is not counted in the statistics.
     fn acquire_once(&self, prompt: Prompt<'_>, effort: Effort) -> Result<Acquired, ReserveError> {
         prompt.check(self.inner())?;
         match self.try_acquire(prompt, effort) {
@@ -114,7 +115,8 @@ impl Session {
         }
     }
 
-    /// Acquires if `waiter` is the first in the list; else it has nothing afterwards.
+    /// Acquires if `waiter` is the first in the list; after a refusal it holds no lease and no
+    /// block.
     fn acquire_in_turn(&self, prompt: Prompt<'_>, waiter: &Waiter) -> Result<Acquired, ReserveError> {
         prompt.check(self.inner())?;
         prompt.check_limit(|| self.missing(prompt))?;
@@ -125,7 +127,7 @@ impl Session {
         if standing == Standing::HeldBack {
             self.look_from_line(prompt)?;
             if waiter.pass() != Standing::First {
-                // Its quota allows it, and others came before it.
+                // The quota now allows the request, but other waiters come first.
                 return Err(self.inner().behind(prompt.blocks()));
             }
         }
@@ -136,7 +138,8 @@ impl Session {
             }
             Err(refused) => refused,
         };
-        // The lease may have kept a waiter from its blocks that is the first by now. This waiter must not wake itself.
+        // The lease may have protected blocks that the first waiter needs. Released quietly, so
+        // that this waiter does not wake itself.
         hit.lease.release_quietly();
         self.inner().call_waiting_evictor();
         match refused {
@@ -147,18 +150,19 @@ impl Session {
         Err(refused)
     }
 
-    /// Whether the quota may allow what is missing. Without a lease, which might keep the first waiter from its blocks.
+    /// Returns an error if the quota does not allow the missing blocks. Takes no lease, which might
+    /// protect blocks that the first waiter needs.
     fn look_from_line(&self, prompt: Prompt<'_>) -> Result<(), ReserveError> {
         Ok(self.inner().look_at_quota(&prompt.namespace.0.holdings, self.missing(prompt))?)
     }
 
-    /// Blocks that are missing now, by a look without a lease.
+    /// Number of blocks that are missing now, found without taking a lease.
     fn missing(&self, prompt: Prompt<'_>) -> usize {
         let cached = self.peek(prompt.namespace, prompt.tokens) / prompt.namespace.0.grid.tokens();
         prompt.blocks().saturating_sub(cached)
     }
 
-    /// Looks once. If there are too few blocks, the lease comes back.
+    /// Tries once. If there are too few blocks, the error carries the match with its lease.
     fn try_acquire(&self, prompt: Prompt<'_>, effort: Effort) -> Result<Acquired, (ReserveError, PrefixMatch)> {
         let inner = self.inner();
         let hit = self.match_prefix_untouched(prompt.namespace, prompt.tokens);
@@ -173,7 +177,7 @@ impl Session {
         }
     }
 
-    /// Counts a match that was not counted, as a use.
+    /// Counts the match, which was not counted before, as a lookup and a use.
     fn counted(&self, prompt: Prompt<'_>, mut acquired: Acquired) -> Acquired {
         let inner = self.inner();
         let participant = self.participant();

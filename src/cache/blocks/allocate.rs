@@ -1,4 +1,9 @@
-//! Taking blocks: from the pool, by evicting what is missing, or by waiting for them.
+//! Taking blocks: from the pool, by evicting the missing ones, or by waiting for them.
+//!
+//! `Session::reserve` and `acquire` call this module. An attempt first takes blocks from the pool.
+//! If those are too few, it evicts under the evictor's lock, in bounded turns. If several threads
+//! wait for that lock, a small request is published, and the lock holder may serve it
+//! (`line::publications`).
 
 use std::time::Instant;
 
@@ -20,22 +25,26 @@ use crate::sync::Arc;
 use crate::sync::gauge::{AtomicUsize, Relaxed};
 use crate::tree::Holdings;
 
-/// Victims that a reservation takes blocks of in one turn, and the blocks: less than a millisecond's work.
+/// The most victims, and the most blocks, that a reservation evicts in one turn: less than a
+/// millisecond's work.
 const VICTIMS: usize = 512;
 const BLOCKS: usize = 1 << 14;
 
 /// How hard an attempt to take blocks looks before it gives up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::cache) enum Effort {
-    /// It looks at the blocks that are there.
+    /// The request does not wait.
     Once,
-    /// The same for a request that joins the line if it finds too few: it evicts nothing past an eviction sink.
+    /// The first look of a request that joins the line if there are too few blocks. It evicts
+    /// nothing past an eviction sink.
     BeforeWaiting,
-    /// It looks in such a way that a thread that makes blocks available later sees the waiter (wait_list.rs).
+    /// The look of a waiter: a thread that makes blocks available afterwards sees the waiter
+    /// (wait_list.rs).
     Waiting,
 }
 
-/// Wakes a waiter if the thread breaks after it was served: its blocks go to the pool.
+/// Wakes a waiter if this thread panics after another thread has served its request: the blocks
+/// then return to the pool.
 struct RingsIfBroken<'a>(&'a Inner);
 
 impl Drop for RingsIfBroken<'_> {
@@ -46,26 +55,29 @@ impl Drop for RingsIfBroken<'_> {
     }
 }
 
-/// Whether the accounts can be trusted: they take a silent lease for none. Nothing is evicted before, so a refusal evicts nothing unless
-/// leases are taken meanwhile.
+/// Whether the accounts can be trusted: they count blocks under silent leases as evictable. Nothing
+/// is evicted before certainty is reached, so a refusal evicts nothing unless leases are taken
+/// meanwhile.
 #[derive(Debug, Default)]
 struct Certainty {
     is_reached: bool,
-    /// How often it was lost to changes of other threads.
+    /// How often certainty was lost because other threads had made changes.
     losses: usize,
-    /// Over the candidates, where the first of them are too few.
+    /// A pass over all candidates, made if the first few have too few blocks.
     pass: Option<LeasePass>,
 }
 
 impl Certainty {
-    /// Whether the accounts say rightly if `missing` blocks can be evicted; if not, another turn is needed.
+    /// Whether the accounts are right about whether `missing` blocks can be evicted; if not,
+    /// another turn is needed.
     #[inline]
     fn reached(&mut self, missing: usize, evictor: &mut Evictor, resources: Resources<'_>) -> bool {
         self.is_reached |= missing == 0 || evictor.ascertain(missing, &mut self.pass, resources);
         self.is_reached
     }
 
-    /// Takes in what other threads have changed meanwhile. If that goes on and on, what is certain stays so.
+    /// Takes in the changes of other threads. They end the certainty, but at most [`LOOKS`] times,
+    /// so that an attempt ends even if the changes do not.
     fn settle(&mut self, evictor: &mut Evictor, resources: Resources<'_>) {
         if !evictor.is_caught_up(resources) && self.losses < LOOKS {
             self.losses += 1;
@@ -75,15 +87,16 @@ impl Certainty {
     }
 }
 
-/// What an attempt to take blocks keeps from turn to turn.
+/// What an attempt to take blocks keeps between its turns.
 struct Attempt {
     effort: Effort,
     certainty: Certainty,
-    /// Whether what a turn frees stays with it if that is not enough: else other threads may take it before the next turn.
+    /// Whether blocks that a turn has freed are kept for the next turn if they are too few. If not,
+    /// other threads may take them between the two turns.
     keeps: bool,
     /// Turns that have offered blocks to the eviction sink.
     offers: usize,
-    /// Of these blocks, those that the sink keeps.
+    /// Number of the offered blocks that the sink still has.
     kept: Option<Arc<AtomicUsize>>,
 }
 
@@ -92,26 +105,27 @@ impl Attempt {
         Self { effort, certainty: Certainty::default(), keeps: true, offers: 0, kept: None }
     }
 
-    /// Whether it joins the line rather than evict past the sink.
+    /// Whether the request joins the line rather than evict past the sink.
     #[cold]
     fn waits_for_sink(&self, n: usize) -> bool {
-        // Relaxed: a number to go by.
+        // Relaxed: only a heuristic.
         let keeps = || self.kept.as_ref().is_some_and(|kept| kept.load(Relaxed) > 0);
         self.effort == Effort::BeforeWaiting && (self.has_offered_enough(n) || keeps())
     }
 
-    /// Whether the sink has been offered blocks so often that it must cache them again, or other threads take them.
+    /// Whether the attempt has offered blocks often enough. If they are still missing, the sink
+    /// caches them again each time, or other threads take them.
     fn has_offered_enough(&self, n: usize) -> bool {
         self.offers > LOOKS + n / VICTIMS
     }
 
-    /// One that is made in a turn of another thread, all of it or nothing.
+    /// An attempt in a turn of another thread: it takes all blocks in that turn, or none.
     fn in_one_turn() -> Self {
         Self { keeps: false, ..Self::new(Effort::Once) }
     }
 }
 
-/// A request for blocks that may wait.
+/// A request for blocks, which may wait.
 pub(in crate::cache) struct Taking<'a> {
     pub(in crate::cache) near: usize,
     pub(in crate::cache) ask: Ask<'a>,
@@ -171,7 +185,7 @@ impl Inner {
         Ok(())
     }
 
-    /// When the first retention ends, unless it is ended earlier.
+    /// The time at which the first retention ends, unless it is ended earlier.
     pub(in crate::cache) fn retained_until(&self) -> Option<Instant> {
         let next = self.evicting(|evictor, _| evictor.retained.next());
         next.and_then(|deadline| self.time.moment(deadline))
@@ -202,13 +216,14 @@ impl Inner {
         taken
     }
 
-    /// Why a waiter that is not the first is not served: earlier ones are served first.
+    /// The error for a waiter that is not the first: earlier waiters are served first.
     pub(in crate::cache) fn behind(&self, requested: usize) -> ReserveError {
         let stats = self.stats();
         ReserveError::Exhausted { requested, available: stats.free_blocks + stats.evictable_blocks }
     }
 
-    /// Takes the blocks, charged to the namespace that pays, and evicts the missing ones, by a participant `near` a slot.
+    /// Takes the blocks, evicts the missing ones, and charges them to the namespace that pays.
+    /// `near` is the slot in which the search for an idle participant starts.
     #[inline]
     pub(in crate::cache) fn take(
         &self,
@@ -228,8 +243,8 @@ impl Inner {
         }
     }
 
-    /// The same where the namespace that pays has a limit: what the limit says and what is there is looked at in one turn, so
-    /// that an attempt in vain counts for nothing.
+    /// As `take`, for a namespace with a limit: the limit and the available blocks are checked in
+    /// one turn, so that a refused attempt is never charged.
     #[cold]
     fn take_within(
         &self,
@@ -253,7 +268,8 @@ impl Inner {
             if !attempt.certainty.reached(n.saturating_sub(has + evictor.free(resources)), evictor, resources) {
                 return Ok(false);
             }
-            // Before anything goes because of the other limit: a refusal evicts nothing.
+            // Before `may_charge`, which may evict for the limit on cached blocks: a refusal evicts
+            // nothing.
             evictor.look_again(resources, |evictor| {
                 holdings.check_charge(n)?;
                 let available = has + evictor.free(resources) + evictor.totals.evictable;
@@ -269,13 +285,15 @@ impl Inner {
             }
             Ok(taken.is_some())
         };
-        // All changes, even with a background evictor: a lease that was not taken in yet would not count.
+        // Take in all changes, even with a background evictor: a lease whose change is still queued
+        // would not count against the limit.
         let mut taken = if effort == Effort::Waiting { self.evicting(&mut turn) } else { self.settled(&mut turn) };
         while !taken? {
             taken = self.in_turn(&mut turn);
         }
         self.note_blocks_left();
-        // The first that waits may be of this namespace, and lets others pass now: it joined before it looked under the lock.
+        // The first waiter may be of this namespace, and at its limit now: it must look again, to
+        // let others pass. `ring` sees it, because it joined the list before it looked.
         if effort != Effort::Waiting {
             self.ring();
         }
@@ -291,7 +309,8 @@ impl Inner {
         strong_ref: &dyn Fn() -> StrongRef<Inner>,
         effort: Effort,
     ) -> Result<Reservation, ReserveError> {
-        // First: blocks that were taken are in a reservation, which gives them back if anything panics.
+        // Made first, so that blocks are in a reservation as soon as they are taken: it gives them
+        // back after a panic.
         let mut reservation =
             Reservation { blocks: Vec::with_capacity(n), shared: SharedBlocks::default(), charge, cache: strong_ref() };
         if !self.pool.try_take(n, &mut reservation.blocks) {
@@ -301,7 +320,8 @@ impl Inner {
         Ok(reservation)
     }
 
-    /// Takes `n` blocks, and evicts the missing ones, on this thread, or where several wait for their turn, on the thread that has it.
+    /// Takes `n` blocks and evicts the missing ones: on this thread or, if several threads wait for
+    /// the lock, on the lock holder's.
     #[cold]
     fn take_evicting(
         &self,
@@ -334,8 +354,10 @@ impl Inner {
         self.take_in_turns(near, n, blocks, effort, Patience::Publishes(publication), take_served)
     }
 
-    /// Takes `n` blocks in turns of this thread: up to [`VICTIMS`] and [`BLOCKS`] in each. What it has freed in one is in `blocks` before the
-    /// next, so that small requests of other threads do not keep a large one from its blocks. `take_served` appends them if another thread has taken them meanwhile.
+    /// Takes `n` blocks in turns of this thread, which evict up to [`VICTIMS`] and [`BLOCKS`] each.
+    /// What a turn has freed is moved to `blocks` before the next one, so that small requests of
+    /// other threads cannot starve a large one. `take_served` appends the blocks if the lock holder
+    /// has served the request meanwhile.
     #[inline(always)]
     fn take_in_turns(
         &self,
@@ -352,7 +374,8 @@ impl Inner {
             if take_served(blocks) {
                 return Some(Ok(()));
             }
-            // With a background evictor, a choice goes by the changes that it has taken in; otherwise by all.
+            // With a background evictor, a choice considers only the changes that are taken in
+            // already; without one, all changes.
             let mut settled = in_background && evictor.catch_up(resources);
             if effort == Effort::Waiting {
                 evictor.settle_for_waiter(resources);
@@ -363,7 +386,7 @@ impl Inner {
                 evictor.keep_upkeep_up(resources);
                 self.namespaces.tidy(evictor, resources);
             }
-            // What is evicted for the sink is not there before this turn has ended.
+            // With a sink, evicted blocks become available only after this turn.
             if effort != Effort::Waiting && self.publications.has_any() && !evictor.has_sink() {
                 self.serve_others(evictor, resources);
             }
@@ -387,12 +410,13 @@ impl Inner {
         }
     }
 
-    /// Takes the blocks that other threads have asked for while they wait.
+    /// Serves the requests that other threads have published while they wait for the lock.
     #[cold]
     fn serve_others(&self, evictor: &mut Evictor, resources: Resources<'_>) {
         let mut entries = STEP;
         self.publications.serve(|n, blocks| {
-            // What was changed before it was asked for; where that is much, it takes turns of its own.
+            // A request must see all changes that its thread made before. If they are too many for
+            // this turn, the thread serves itself in a turn of its own.
             evictor.drain(&mut entries, resources)
                 && matches!(
                     self.take_in_one_turn(n, blocks, true, &mut Attempt::in_one_turn(), evictor, resources),
@@ -401,7 +425,7 @@ impl Inner {
         });
     }
 
-    /// Nothing if more turns are needed.
+    /// Takes the blocks, if one turn is enough; `None` if more turns are needed.
     #[inline(always)]
     fn take_in_one_turn(
         &self,
@@ -421,7 +445,8 @@ impl Inner {
         taken
     }
 
-    /// Says for whom a turn evicts. The blocks that the sink has and this attempt waits for.
+    /// Sets for whom this turn evicts. Returns the number of blocks that the sink has and a waiter
+    /// may expect back.
     #[cold]
     fn begin_offering(&self, n: usize, attempt: &mut Attempt, evictor: &mut Evictor) -> usize {
         let (beneficiary, on_their_way) = if attempt.effort == Effort::Waiting {
@@ -436,7 +461,8 @@ impl Inner {
     }
 }
 
-/// Takes `n` blocks, and evicts what is missing; nothing if more turns are needed. `kept` are on their way back from the sink.
+/// Takes `n` blocks and evicts the missing ones; `None` if more turns are needed. `kept` is the
+/// number of blocks that are expected back from the sink.
 #[inline(always)]
 fn take_or_evict(
     n: usize,
@@ -461,7 +487,8 @@ fn take_or_evict(
             return None;
         }
         if missing == 0 && free > blocks.len() + evictor.free(resources) {
-            // The sink returns them before the next turn of one that does not wait, or wakes one that does.
+            // The sink has the missing blocks. It returns them before the next turn if the request
+            // does not wait; if it waits, it is woken when they return.
             return match effort {
                 Effort::Once | Effort::BeforeWaiting => None,
                 Effort::Waiting => Some(Err(ReserveError::Exhausted { requested: n, available: n - 1 })),
@@ -473,7 +500,8 @@ fn take_or_evict(
         left -= freed;
         // A change that is not in the queue yet can make the counts too high for a moment.
         if missing > 0 && freed == 0 && victims > 0 && !evictor.needs_turn() {
-            // Blocks that were free before the last settling may be evictable since.
+            // Blocks that were free at the last settling may have been cached and become evictable
+            // since.
             if settled && (looks == 0 || resources.queue.is_empty()) {
                 return Some(Err(ReserveError::Exhausted { requested: n, available: available.min(n - 1) }));
             }

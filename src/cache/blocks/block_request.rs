@@ -10,8 +10,9 @@ use crate::tree::Holdings;
 
 /// A request for blocks: how many, which namespace pays, how urgent it is, and until when to wait.
 ///
-/// [`Session::reserve`](crate::Session::reserve) and `PrefixCache::reserve_async` (feature `async`) take it. A number is a
-/// request for so many blocks that the default namespace pays for and that does not wait.
+/// [`Session::reserve`](crate::Session::reserve) and `PrefixCache::reserve_async` (feature `async`)
+/// take it. A number converts to a request for that many blocks, which the default namespace pays
+/// for and which does not wait.
 ///
 /// # Examples
 ///
@@ -50,8 +51,9 @@ impl<'a> BlockRequest<'a> {
         Self { blocks, payer: None, lane: Lane::Admission, deadline: None }
     }
 
-    /// Makes `namespace` pay: the blocks count against its [`Quota::pinned_blocks`](crate::Quota::pinned_blocks) until they
-    /// are cached or given back. Choose the namespace into which they will be inserted: an insert into another one moves the
+    /// Makes `namespace` pay: the blocks count against its
+    /// [`Quota::pinned_blocks`](crate::Quota::pinned_blocks) until they are cached or given back.
+    /// Choose the namespace into which they will be inserted: an insert into another one moves the
     /// charge there, if its quota allows it.
     #[must_use]
     pub const fn paid_by(mut self, namespace: &'a Namespace) -> Self {
@@ -59,21 +61,23 @@ impl<'a> BlockRequest<'a> {
         self
     }
 
-    /// Marks the request as urgent: a running sequence cannot continue without the blocks. It waits ahead of all requests
-    /// that admit a sequence.
+    /// Marks the request as urgent: a running sequence cannot continue without the blocks. It waits
+    /// ahead of all requests that admit a sequence.
     ///
-    /// After 64 such requests have passed an admission, that admission is tried first whenever blocks become available. If
-    /// there are still too few for it, running sequences continue to be served: their blocks return when they end.
+    /// After 64 such requests have passed an admission, that admission is tried first whenever
+    /// blocks become available. If there are still too few for it, running sequences continue to be
+    /// served: their blocks return when they end.
     #[must_use]
     pub const fn for_running_sequence(mut self) -> Self {
         self.lane = Lane::Growth;
         self
     }
 
-    /// Waits until `deadline` if leases and reservations hold too many blocks. Without it the request does not wait.
+    /// Waits until `deadline` if leases and reservations hold too many blocks. Without it the
+    /// request does not wait.
     ///
-    /// `reserve_async` waits in any case; there a deadline is checked at each poll, and nothing wakes the task when it
-    /// passes: put the runtime's own timer around the future.
+    /// `reserve_async` waits in any case; there a deadline is checked at each poll, and nothing
+    /// wakes the task when it passes: put the runtime's own timer around the future.
     ///
     /// # Examples
     ///
@@ -102,12 +106,12 @@ impl<'a> BlockRequest<'a> {
     }
 }
 
-/// A request with the counts of its payer.
+/// A request with the account of its payer.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::cache) struct Ask<'a> {
     pub(in crate::cache) blocks: usize,
     pub(in crate::cache) lane: Lane,
-    /// Of the namespace that pays; nothing for the default one.
+    /// The account of the namespace that pays; `None` for the default one.
     payer: Option<&'a Arc<Holdings>>,
 }
 
@@ -124,15 +128,16 @@ impl<'a> Ask<'a> {
         Self { blocks: request.blocks, lane: request.lane, payer }
     }
 
-    /// What the blocks are counted with, if they are: blocks that the default namespace pays for are while it has a limit on
-    /// them.
+    /// The account to charge; `None` if the blocks are not counted: the default namespace is
+    /// charged only while it has a limit on pinned blocks.
     #[inline]
     pub(in crate::cache) fn charged(self, inner: &'a Inner) -> Option<&'a Arc<Holdings>> {
         let default = || Some(inner.namespaces.default_holdings()).filter(|default| default.pinned_limit().is_some());
         self.payer.or_else(default)
     }
 
-    /// The line in which it waits if its payer is at its limit: each namespace has its own.
+    /// The line in which the request waits if its payer is at its limit; each namespace has its
+    /// own.
     pub(in crate::cache) fn line(self, inner: &Inner) -> usize {
         let payer = self.payer.unwrap_or_else(|| inner.namespaces.default_holdings());
         std::ptr::from_ref::<Holdings>(payer).addr()

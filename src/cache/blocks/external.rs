@@ -1,12 +1,14 @@
-//! An external pool: the engine has an allocator of its own, passes block ids to the cache, and takes evicted ids back.
+//! An external pool: the engine has its own allocator, passes block ids to the cache, and takes
+//! evicted ids back.
 //!
-//! An id that the cache does not use is in one of two bitmaps: the engine has it (`Inner::pool`), or it waits to be taken
-//! back (`Inner::returned`), where evictions, clears and dropped reservations put it without allocating. So an id is
-//! given back once, and cannot be adopted again before that.
+//! An id that the cache does not use is in one of two bitmaps. In `Inner::pool` it belongs to the
+//! engine; in `Inner::returned` it waits for the engine to take it back. Evictions, clears and
+//! dropped reservations put ids there, without allocating. So an id is given back once, and cannot
+//! be adopted again before that.
 //!
-//! The blocks of both bitmaps count as free. The cache cannot know how many of them the engine
-//! uses, so `reserve` is refused, and a background evictor's watermarks count the ids that wait to
-//! be taken.
+//! Blocks of both bitmaps count as free. The cache cannot know how many of them the engine uses, so
+//! `reserve` is refused, and the watermarks of a background evictor count the ids that wait to be
+//! taken back.
 
 use std::fmt;
 
@@ -48,8 +50,8 @@ pub enum AdoptError {
     /// The cache has this block already: it is cached, in a reservation, evicted and not yet [taken
     /// back](ExternalPool::take_evicted), or twice in the list.
     Held {
-        /// The first such id in the list. If another thread is adopting some of the same ids, it may be an id that this
-        /// thread has taken for a moment and gives back.
+        /// The first such id in the list. If another thread is adopting some of the same ids, it
+        /// may be an id that the other thread has taken for a moment and gives back.
         block: BlockId,
     },
 }
@@ -68,7 +70,7 @@ impl fmt::Display for AdoptError {
 impl std::error::Error for AdoptError {}
 
 impl Inner {
-    /// The pool that takes the blocks which the cache gives up.
+    /// The pool that receives the blocks which the cache gives up.
     #[inline]
     pub(in crate::cache) fn sink(&self) -> &Pool {
         self.returned.as_ref().unwrap_or(&self.pool)
@@ -92,8 +94,9 @@ impl<'a> ExternalPool<'a> {
     ///
     /// # Errors
     ///
-    /// [`AdoptError`]; nothing has changed. It names the first id out of range, wherever it is in the list; if there is
-    /// none, the first id that the cache has or that is in the list for the second time.
+    /// [`AdoptError`]; nothing has changed. It names the first id out of range, wherever it is in
+    /// the list; if there is none, the first id that the cache has already or that is in the list
+    /// for the second time.
     ///
     /// # Examples
     ///
@@ -133,8 +136,8 @@ impl<'a> ExternalPool<'a> {
 
     /// Appends the evicted ids, which the engine owns again, to `blocks`; returns how many.
     ///
-    /// These are evicted blocks, blocks of cleared namespaces, and blocks of reservations that were dropped. Each is
-    /// returned once. Lock-free.
+    /// These are evicted blocks, blocks of cleared namespaces, and blocks of reservations that were
+    /// dropped. Each is returned once. Lock-free.
     ///
     /// # Examples
     ///
@@ -148,7 +151,8 @@ impl<'a> ExternalPool<'a> {
     /// ```
     pub fn take_evicted(&self, blocks: &mut Vec<BlockId>) -> usize {
         let (inner, returned) = (&self.cache.inner, self.returned);
-        // Blocks of cleared namespaces and released leases are freed when the evictor takes these changes in.
+        // Blocks of cleared namespaces and released leases are freed only when the evictor takes in
+        // these changes.
         inner.settle_by(Patience::Tries);
         let before = blocks.len();
         // Another thread may take some between the two calls: then try again with the new number.

@@ -1,4 +1,5 @@
-//! Forks: reservations that hold the same blocks, which are copied before one of them writes to them.
+//! Forks: reservations that hold the same blocks, which are copied before one of them writes to
+//! them.
 //!
 //! `shared_blocks` has the counts, and the invariants F1 and F2.
 
@@ -35,12 +36,12 @@ pub struct PendingCopy {
 }
 
 impl PendingCopy {
-    /// The block to copy from; not to be written to.
+    /// The block to copy from. Do not write to it.
     pub fn source(&self) -> BlockId {
         self.source
     }
 
-    /// The block to copy into: the reservation's own.
+    /// The block to copy into; only this reservation has it.
     pub fn destination(&self) -> BlockId {
         self.destination
     }
@@ -56,7 +57,7 @@ impl fmt::Debug for PendingCopy {
 }
 
 impl Reservation {
-    /// The first block that a fork has too.
+    /// The index of the first block that a fork also has.
     pub(in crate::cache) fn first_shared(&mut self) -> Option<usize> {
         let forked = 0..self.shared.0.len();
         let shared = forked.into_iter().find(|&i| self.is_shared(i));
@@ -66,7 +67,7 @@ impl Reservation {
         shared
     }
 
-    /// Replaces the shared block `i` by the last block of `fresh`.
+    /// Replaces the shared block `i` with the last block of `fresh`.
     fn replace_shared(&mut self, i: usize, last: usize, fresh: &mut Self) -> Option<PendingCopy> {
         let counted = self.shared.0[i].take()?;
         let destination = fresh.blocks.pop()?;
@@ -92,7 +93,7 @@ pub(in crate::cache) fn fork(own: &mut Reservation) -> Reservation {
     Reservation {
         blocks: own.blocks.clone(),
         shared: SharedBlocks(own.shared.0.clone()),
-        // Of the same namespace, for what is appended.
+        // A charge of no blocks to the same namespace, for blocks that are appended later.
         charge: own.charge.split(0),
         cache: own.cache.clone(),
     }

@@ -1,4 +1,4 @@
-//! More blocks while the cache is in use.
+//! Growing: adds blocks while the cache is in use.
 
 use std::fmt;
 use std::ops::Range;

@@ -1,14 +1,14 @@
-//! Taking blocks and holding them.
+//! Reserving blocks and holding them. Sessions call this module; it uses the pool and the evictor.
 //!
 //! | file | holds |
 //! |---|---|
 //! | `allocate` | taking blocks: from the pool, by evicting, by waiting |
-//! | `acquire` | matching and taking what is missing, in one |
-//! | `block_request` | how many blocks are asked for, which namespace pays, and in which lane it waits |
-//! | `reservation` | blocks that were taken, given back when it is dropped |
+//! | `acquire` | matching a prompt and taking the missing blocks, in one operation |
+//! | `block_request` | a request: how many blocks, which namespace pays, in which lane it waits |
+//! | `reservation` | blocks that were taken; dropping it gives them back |
 //! | `shared_blocks`, `fork` | blocks that several reservations hold |
-//! | `external` | the engine's own pool: its ids in, evicted ids out |
-//! | `growing` | more blocks while the cache runs |
+//! | `external` | the engine's own pool: passes its ids to the cache, and evicted ids back |
+//! | `growing` | adding blocks while the cache runs |
 
 pub(in crate::cache) mod acquire;
 pub(in crate::cache) mod allocate;

@@ -1,4 +1,5 @@
-//! Reservations: blocks taken to be filled.
+//! Reservations: blocks that were taken to be filled. `allocate` makes them, inserts consume them,
+//! and dropping one gives its blocks back.
 
 use std::fmt;
 
@@ -10,8 +11,8 @@ use crate::cache::namespaces::quota::QuotaCharge;
 
 /// Blocks that its owner fills and then inserts; dropping it gives them back.
 ///
-/// What earlier owners of a block did before they dropped their leases and reservations happens before the reservation
-/// that hands the block out: the new owner may write to it at once.
+/// What earlier owners of a block did before they dropped their leases and reservations happens
+/// before the reservation that hands the block out: the new owner may write to it at once.
 ///
 /// # Examples
 ///
@@ -52,21 +53,22 @@ pub struct Reservation {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ReserveError {
-    /// Too many blocks are leased or reserved right now; retry once leases or reservations are dropped.
+    /// Too many blocks are leased or reserved right now; retry once leases or reservations are
+    /// dropped.
     Exhausted {
         /// Blocks requested.
         requested: usize,
         /// Blocks that were free or evictable.
         available: usize,
     },
-    /// The namespace would have more blocks in leases and reservations than its quota allows; retry once some of its
-    /// leases or reservations are dropped.
+    /// The namespace would have more blocks in leases and reservations than its quota allows; retry
+    /// once some of its leases or reservations are dropped.
     OverQuota {
         /// Blocks requested.
         requested: usize,
         /// Blocks that it has in leases and reservations now.
         pinned: usize,
-        /// The most blocks that it may have there.
+        /// The most blocks that its quota allows there.
         limit: usize,
     },
     /// The engine owns the pool: [`adopt`](crate::ExternalPool::adopt) its blocks instead.
@@ -75,7 +77,8 @@ pub enum ReserveError {
     TimedOut {
         /// Blocks requested.
         requested: usize,
-        /// Blocks that were free or evictable at the last attempt: enough, perhaps, if requests before it were still waiting.
+        /// Blocks that were free or evictable at the last attempt: enough, perhaps, if requests
+        /// before it were still waiting.
         available: usize,
     },
     /// The request can never fit, however much is evicted: split it, or build a larger cache.
@@ -123,7 +126,7 @@ impl ReserveError {
         }
     }
 
-    /// What a request returns that was refused so until its deadline.
+    /// The error that a waiting request returns if this was its last refusal before the deadline.
     pub(in crate::cache) fn timed_out(self) -> Self {
         match self {
             Self::Exhausted { requested, available } => Self::TimedOut { requested, available },
@@ -141,14 +144,14 @@ impl Reservation {
 impl Drop for Reservation {
     fn drop(&mut self) {
         self.shared.keep_alone(&mut self.blocks, &mut self.charge);
-        // First: a waiter that the blocks wake may wait for the quota.
+        // Before the blocks return: a waiter that they wake may wait for the quota.
         self.charge.end();
         self.cache.give_back(&self.blocks);
     }
 }
 
 impl Inner {
-    /// Takes back blocks that are in no reservation any more.
+    /// Takes back blocks that no reservation has any more.
     pub(in crate::cache) fn give_back(&self, blocks: &[BlockId]) {
         // An attempt that took nothing must not wake the waiter that made it.
         if blocks.is_empty() {

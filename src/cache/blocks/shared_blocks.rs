@@ -1,15 +1,17 @@
-//! Blocks that several reservations have, counted.
+//! Reference counts of the blocks that several reservations have; for `fork` and `Reservation`.
 //!
-//! A block that was never forked costs nothing. The first fork puts a count beside each block, shared by every
-//! reservation that has the block; the last of them gives it back. Blocks in the tree are leased and not counted: a block
-//! enters the tree only from the one reservation that has it.
+//! A block that was never forked has no count. The first fork allocates one for each block, which
+//! every reservation that has the block shares; the last of them gives the block back. Blocks in
+//! the tree are protected by leases and have no such count: a block enters the tree only from a
+//! reservation that is the only one to have it.
 //!
 //! # Invariants
 //!
-//! - **F1** A block is in several reservations only if each of them (or a [`PendingCopy`](crate::PendingCopy)) has a handle on its
-//!   `SharedBlock`; the block goes back to the pool when that is dropped.
-//! - **F2** The only handle on a `SharedBlock` means that no other reservation has the block: handles are made from
-//!   handles, under `&mut`.
+//! - **F1** A block is in several reservations only if each of them (or a
+//!   [`PendingCopy`](crate::PendingCopy)) has a handle on its `SharedBlock`; the block returns to
+//!   the pool when the last handle is dropped.
+//! - **F2** If there is only one handle on a `SharedBlock`, no other reservation has the block:
+//!   handles are made only from handles, under `&mut`.
 
 use crate::block::BlockId;
 use crate::cache::inner::Inner;
@@ -20,9 +22,9 @@ use crate::sync::Arc;
 /// A block that several reservations may hold.
 #[derive(Debug)]
 pub(in crate::cache) struct SharedBlock {
-    /// `None` while one reservation has it alone.
+    /// `None` while only one reservation has it.
     block: Option<BlockId>,
-    /// Of this one block: it counts once, however many have it.
+    /// The charge for this one block: it counts once, however many reservations have it.
     charge: QuotaCharge,
     cache: StrongRef<Inner>,
 }
@@ -32,7 +34,8 @@ impl SharedBlock {
         Self { block: Some(block), charge, cache }
     }
 
-    /// Of a block that one reservation has alone, whose other blocks another namespace pays for.
+    /// For a block that only one reservation has, whose payer differs from that of the
+    /// reservation's other blocks.
     pub(in crate::cache) fn alone(charge: QuotaCharge, cache: StrongRef<Inner>) -> Self {
         Self { block: None, charge, cache }
     }
@@ -47,7 +50,8 @@ impl Drop for SharedBlock {
     }
 }
 
-/// Which blocks of a reservation other reservations may have too: an entry for each block, or none before the first fork.
+/// The blocks of a reservation that other reservations may also have: an entry for each block, or
+/// no entries before the first fork.
 #[derive(Debug, Default)]
 pub(in crate::cache) struct SharedBlocks(pub(in crate::cache) Vec<Option<Arc<SharedBlock>>>);
 
@@ -65,12 +69,13 @@ impl SharedBlocks {
         }
     }
 
-    /// Blocks that are counted, and charged, one by one.
+    /// Number of blocks that are counted and charged one by one.
     pub(in crate::cache) fn counted(&self) -> usize {
         self.0.iter().flatten().count()
     }
 
-    /// Leaves in `blocks` only those that no other reservation has, and drops its handles on the others.
+    /// Leaves in `blocks` only those that no other reservation has, and drops the handles on the
+    /// others.
     pub(in crate::cache) fn keep_alone(&mut self, blocks: &mut Vec<BlockId>, charge: &mut QuotaCharge) {
         if self.0.is_empty() {
             return;
@@ -80,7 +85,7 @@ impl SharedBlocks {
     }
 }
 
-/// Counts a block that several reservations are going to have.
+/// Gives a block a reference count, before several reservations have it.
 pub(in crate::cache) fn share(
     share: &mut Option<Arc<SharedBlock>>,
     block: BlockId,
@@ -94,11 +99,11 @@ pub(in crate::cache) fn share(
     }
 }
 
-/// Whether no other reservation has the block; if so, its count is removed, and what it is charged goes to `charge`: unless
-/// that is another namespace's.
+/// Whether no other reservation has the block. If so, its count is removed and its charge is moved
+/// to `charge`, unless another namespace pays for it.
 pub(in crate::cache) fn is_alone(share: &mut Option<Arc<SharedBlock>>, charge: &mut QuotaCharge) -> bool {
     let Some(counted) = share else { return true };
-    // Ordered after everything that the other reservations did with the block (F2).
+    // `get_mut` orders this after everything that the other reservations did with the block (F2).
     let Some(shared) = Arc::get_mut(counted) else {
         return false;
     };

@@ -1,19 +1,20 @@
-//! The details of a [`Violation`](crate::Violation): which invariant of a cache does not hold, where, and with which
-//! numbers (feature `diagnostics`).
+//! The details of a [`Violation`](crate::Violation): which invariant of a cache does not hold,
+//! where, and with which numbers (feature `diagnostics`).
 //!
-//! `validate` compares everything that the cache keeps twice: the tree with its own links and lengths, every cached
-//! block with the pool (a block is free, reserved or cached in one place), and the evictor's counts, candidates and
-//! deadlines with the tree.
+//! `validate` compares everything that the cache keeps twice: the tree with its own links and
+//! lengths, every cached block with the pool (a block is free, reserved or cached in one place),
+//! and the evictor's counts, candidates and deadlines with the tree.
 //!
-//! **When to call it.** In tests, after the threads have stopped; and in an engine at rest, when a wrong answer is
-//! suspected. While other threads use the cache, a change that is half done may be reported as a violation.
+//! **When to call it.** In tests, after the threads have stopped; and in an engine at rest, when a
+//! wrong answer is suspected. While other threads use the cache, a change that is half done may be
+//! reported as a violation.
 //!
-//! **Cost.** It walks the whole index and holds the evictor's lock meanwhile: time and memory are linear in cached
-//! blocks, runs and points. It repairs nothing and changes nothing but what [`settle`](crate::PrefixCache::settle)
-//! would.
+//! **Cost.** It walks the whole index and holds the evictor's lock meanwhile: time and memory are
+//! linear in cached blocks, runs and points. It repairs nothing, and changes only what
+//! [`settle`](crate::PrefixCache::settle) would change.
 //!
-//! **What a violation means.** A bug of this crate, or memory that something else wrote over. Report it, and build a
-//! new cache: no verb repairs one.
+//! **What a violation means.** A bug of this crate, or memory that other code overwrote. Report it,
+//! and build a new cache: no method repairs one.
 //!
 //! # Examples
 //!
@@ -83,7 +84,7 @@ impl PointAt {
 }
 
 impl Mismatch {
-    /// `Ok` if both are the same, else the violation.
+    /// `Ok` if both counts are equal, else the violation.
     pub(in crate::cache) fn settle(
         self,
         violation: impl FnOnce(Self) -> BrokenInvariant,
@@ -145,9 +146,11 @@ pub enum BrokenInvariant {
     SpaceNotDetached,
     /// A tree has no trunk, or its trunk does not hold its root.
     NoRoot,
-    /// In a detached tree, the end of a run or the root has no lease and no child, and was not freed.
+    /// In a detached tree, the end of a run or the root has no lease and no child, and was not
+    /// freed.
     IdleInDetached(PointAt),
-    /// The end of a run is beyond an invalidated block, has no lease and no child, and was not freed.
+    /// The end of a run is beyond an invalidated block, has no lease and no child, and was not
+    /// freed.
     IdleHidden(PointAt),
     /// A partly invalidated run is not in the evictor's list of such runs, or the reverse.
     HiddenRun(RunAt),
@@ -159,7 +162,8 @@ pub enum BrokenInvariant {
     NewPoint(PointAt),
     /// A point is marked as queued but is not in the queue.
     QueuedPoint(PointAt),
-    /// A point is marked as hot, but its slot belongs to another point or is idle; or it has a slot but no mark.
+    /// A point is marked as hot, but its slot belongs to another point or is idle; or it has a slot
+    /// but no mark.
     HotPoint(PointAt),
     /// A point's own link names another run than the one it is on.
     PointOnOtherRun(PointAt),
@@ -366,7 +370,7 @@ pub enum BrokenInvariant {
     StaleStanding(PointAt),
     /// A point was moved to the incoming policy, which ranks it by outdated statistics.
     NotMoved(PointAt),
-    /// A candidate has another place in the order by last use than its last use gives.
+    /// A candidate has a place in the order by last use that differs from its last use.
     NotAging(PointAt),
     /// The policy's structure is broken.
     UnsoundPolicy,
@@ -448,7 +452,7 @@ impl fmt::Display for BrokenInvariant {
 }
 
 impl BrokenInvariant {
-    /// What concerns one point.
+    /// Formats invariants that concern one point.
     fn fmt_point(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             Self::IdleInDetached(point) => {
@@ -491,7 +495,7 @@ impl BrokenInvariant {
         }
     }
 
-    /// What concerns one run, its blocks or the pool.
+    /// Formats invariants that concern one run, its blocks or the pool.
     fn fmt_run(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             Self::NoEnd { run, len } => write!(f, "{run} does not end in a point at depth {len}"),
@@ -538,7 +542,7 @@ impl BrokenInvariant {
 
 impl std::error::Error for BrokenInvariant {}
 
-/// `Ok` if it holds, else `violation`.
+/// `Ok` if the invariant holds, else `violation`.
 pub(in crate::cache) fn ensure(
     holds: bool,
     violation: impl FnOnce() -> BrokenInvariant,

@@ -1,9 +1,9 @@
-//! The check of every invariant, and what it reports.
+//! The check of every invariant, and its report.
 //!
 //! | file | holds |
 //! |---|---|
 //! | `validate` | the check |
-//! | `violation`, `diagnostics` | what it reports |
+//! | `violation`, `diagnostics` | the report |
 
 pub mod diagnostics;
 pub(in crate::cache) mod validate;

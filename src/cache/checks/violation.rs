@@ -1,14 +1,14 @@
-//! `Violation`: what a failed validation returns.
+//! `Violation`: the error of a failed validation.
 
 use std::fmt;
 
 use super::diagnostics::BrokenInvariant;
 
-/// A broken invariant of a cache, found by [`PrefixCache::validate`](crate::PrefixCache::validate): a bug of this crate,
-/// or memory that something else wrote over.
+/// A broken invariant of a cache, found by [`PrefixCache::validate`](crate::PrefixCache::validate):
+/// a bug of this crate, or memory that other code overwrote.
 ///
-/// Report its message, and build a new cache: no verb repairs one. With the feature `diagnostics` it also gives the
-/// invariant with its place and numbers.
+/// Report its message, and build a new cache: no method repairs one. The feature `diagnostics` adds
+/// the invariant with its place and numbers.
 ///
 /// # Examples
 ///

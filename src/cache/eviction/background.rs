@@ -1,12 +1,14 @@
-//! The background evictor: a thread around the evictor's steps.
+//! The background evictor: a thread that performs the evictor's steps.
 //!
-//! It sleeps until it is called, because free blocks are short or changes have piled up. Then it works in bounded steps and
-//! takes the evictor's lock for each of them, so that a session that must evict waits for one step at most. When nothing is
-//! left to evict and free blocks are still short, every release of blocks calls it ([`wait_list`](crate::cache::line::wait_list)). It
-//! wakes by itself to drop prefixes for their age, and when the first retention ends, because a waiter may wait for that.
-//! It has a weak reference to the cache: the last handle ends it.
+//! It sleeps until it is called, because free blocks are short or changes have piled up. Then it
+//! works in bounded steps and takes the evictor's lock for each of them, so a session that must
+//! evict waits for at most one step. When nothing is left to evict and free blocks are still short,
+//! every release of blocks calls it ([`wait_list`](crate::cache::line::wait_list)). It also wakes
+//! at intervals to drop prefixes for their age, and when the first retention ends, because a waiter
+//! may wait for that. It has a weak reference to the cache: dropping the last handle ends the
+//! thread.
 //!
-//! A panic in a step is a bug of this crate; the panic hook reports it, and the thread goes on.
+//! A panic in a step is a bug of this crate; the panic hook reports it, and the thread continues.
 
 pub(in crate::cache) mod work;
 
@@ -19,8 +21,9 @@ use crate::sync::{Arc, Bell};
 
 /// The numbers of free blocks at which the background evictor starts and stops.
 ///
-/// With an [external pool](crate::Builder::external) the cache does not know how many of the engine's blocks are free:
-/// there, the watermarks count the evicted ids that wait for [`take_evicted`](crate::ExternalPool::take_evicted).
+/// With an [external pool](crate::Builder::external) the cache does not know how many of the
+/// engine's blocks are free: there, the watermarks count the evicted ids that wait for
+/// [`take_evicted`](crate::ExternalPool::take_evicted).
 ///
 /// # Examples
 ///
@@ -56,8 +59,8 @@ impl Watermarks {
         Self { low, high }
     }
 
-    /// Low at 1/256 of `blocks`, high at 1/128: enough to keep evictions away from the threads that allocate, at the
-    /// price of few cached blocks.
+    /// Low at 1/256 of `blocks`, high at 1/128: enough to spare allocating threads most evictions,
+    /// at the price of few cached blocks.
     ///
     /// # Examples
     ///
@@ -85,15 +88,17 @@ impl Watermarks {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Eviction {
-    /// The thread that needs blocks: no other thread is started, and every victim is the policy's exact choice.
+    /// The thread that needs blocks evicts: no other thread is started, and every victim is the
+    /// policy's exact choice.
     #[default]
     Inline,
-    /// The cache's own thread, between these watermarks; a thread that finds too few blocks also
-    /// evicts.
+    /// The cache's own thread evicts, between these watermarks; a thread that finds too few blocks
+    /// also evicts.
     ///
-    /// Victims are chosen by the changes that the evictor has taken in so far; changes that are still in its queue do not
-    /// count yet. When it is short of blocks and has nothing left to evict, it is called when leases end. It goes on
-    /// after a panic, which the panic hook reports.
+    /// Victims are chosen by the changes that the evictor has taken in so far; changes that are
+    /// still in its queue do not count yet. When it is short of blocks and has nothing left to
+    /// evict, it is called when leases end. It continues after a panic, which the panic hook
+    /// reports.
     Background(Watermarks),
 }
 
@@ -101,14 +106,15 @@ pub enum Eviction {
 #[derive(Debug)]
 pub(in crate::cache) struct Background {
     bell: Arc<Bell>,
-    /// `None` once the thread was joined.
+    /// `None` after the thread was joined.
     thread: Option<JoinHandle<()>>,
-    /// The process that has the thread; a forked child does not have it.
+    /// The process that has the thread; a forked child does not have the thread.
     process: u32,
 }
 
 impl Background {
-    /// Starts the thread, which calls `turn` whenever it wakes, until that breaks. It sleeps until the time that `turn` names.
+    /// Starts the thread. It calls `turn` each time it wakes, until `turn` breaks; it sleeps at
+    /// most until the time that `turn` returns.
     pub(in crate::cache) fn start(
         mut turn: impl FnMut() -> ControlFlow<(), Option<Instant>> + Send + 'static,
     ) -> io::Result<Self> {
@@ -116,7 +122,8 @@ impl Background {
         let thread = thread::Builder::new().name("radixkv-evictor".into()).spawn({
             let bell = Arc::clone(&bell);
             move || {
-                // The first look comes at once: from then on the thread knows whether blocks are short.
+                // The first look is made at once; after it the thread knows whether blocks are
+                // short.
                 let mut sleep = Some(Duration::ZERO);
                 while bell.wait(sleep) {
                     let ControlFlow::Continue(until) = turn() else { return };
@@ -127,7 +134,7 @@ impl Background {
         Ok(Self { bell, thread: Some(thread), process: std::process::id() })
     }
 
-    /// Called when changes may have piled up, or when blocks become available that the thread waits for.
+    /// Calls the thread: changes may have piled up, or blocks that it waits for became available.
     pub(in crate::cache) fn changes_pending(&self) {
         self.bell.ring(|| self.unpark());
     }
@@ -148,7 +155,8 @@ impl Drop for Background {
         }
         self.bell.end(|| self.unpark());
         if let Some(thread) = self.thread.take() {
-            // The thread itself may drop the last reference to the cache; then it ends by itself after this.
+            // The thread itself may drop the last reference to the cache. It must not join itself;
+            // it ends after this.
             if thread.thread().id() != thread::current().id() {
                 // A panic of the thread was reported when it happened.
                 let _ = thread.join();

@@ -1,4 +1,4 @@
-//! Evicted blocks that their caller keeps until it has copied them: to a lower tier, or elsewhere.
+//! Evicted blocks that their caller keeps until it has copied them, for example to a lower tier.
 
 use crate::cache::blocks::reservation::Reservation;
 use crate::cache::blocks::shared_blocks::SharedBlocks;
@@ -22,7 +22,7 @@ use crate::sync::gauge::{AtomicUsize, Relaxed};
 pub struct Evicted {
     /// The namespace in which they were cached.
     pub namespace: NamespaceName,
-    /// Tokens of their sequence before theirs.
+    /// Number of tokens of their sequence before theirs.
     pub start: usize,
     /// The tokens of the sequence from its beginning to the end of the blocks; in a namespace of
     /// bigrams, also the next token.
@@ -35,7 +35,7 @@ pub struct Evicted {
     pub(in crate::cache) kept: Option<Kept>,
 }
 
-/// The entries of what was evicted; `held` has the blocks.
+/// Makes the entries for the victims, from the blocks in `held`.
 pub(in crate::cache) fn pieces(taken: Victims, held: &mut Reservation, guard: &Guard<'_>) -> Vec<Evicted> {
     let piece = |Victim { namespace, piece, reason, start, end, blocks }| {
         let mut tokens = Vec::with_capacity(end);
@@ -49,7 +49,7 @@ pub(in crate::cache) fn pieces(taken: Victims, held: &mut Reservation, guard: &G
 #[derive(Debug)]
 pub(in crate::cache) struct Kept {
     blocks: usize,
-    /// Where the thread that has offered them counts what is kept.
+    /// The counter of the thread that offered the blocks: how many of them the sink still has.
     needed: Option<Arc<AtomicUsize>>,
     cache: StrongRef<Inner>,
 }
@@ -68,7 +68,7 @@ impl Kept {
 impl Drop for Kept {
     fn drop(&mut self) {
         if self.blocks > 0 {
-            // Relaxed: a number to go by.
+            // Relaxed: only a heuristic.
             self.needed.iter().for_each(|needed| _ = needed.fetch_sub(self.blocks, Relaxed));
             self.cache.end_keeping(self.blocks);
         }
@@ -76,7 +76,8 @@ impl Drop for Kept {
 }
 
 impl Inner {
-    /// The sink has dropped so many blocks, and perhaps moved them elsewhere: then they do not come back.
+    /// Ends the count of blocks that the sink has dropped, and wakes a waiter. Even if the sink has
+    /// moved the blocks elsewhere, a waiter must learn that it need not expect them.
     pub(in crate::cache) fn end_keeping(&self, blocks: usize) {
         self.kept.end(blocks);
         self.ring();
@@ -85,10 +86,11 @@ impl Inner {
 
 pub(in crate::cache) fn evict_into(cache: &PrefixCache, blocks: usize, evicted: &mut Vec<Evicted>) -> usize {
     let participant = cache.inner.participant();
-    // Pinned before the lock and after it: what the victims' excerpt has stays readable.
+    // Pinned before each turn and until the entries are made: what the victims' excerpt refers to
+    // stays readable.
     let guard = participant.pin();
     let mut taken = Box::<Victims>::default();
-    // First: blocks that were evicted are in a reservation, which gives them back if anything panics.
+    // Made first, so that evicted blocks are in a reservation, which gives them back after a panic.
     let mut held = Reservation {
         blocks: Vec::new(),
         shared: SharedBlocks::default(),
@@ -102,10 +104,11 @@ pub(in crate::cache) fn evict_into(cache: &PrefixCache, blocks: usize, evicted: 
         taken = evictor.listeners.victims.take().unwrap_or_default();
         let has_none = taken.blocks.is_empty();
         held.blocks.append(&mut taken.blocks);
-        // Where all that was freed is of trees that are being cleared, another turn is needed.
+        // If all freed blocks are of trees that are being cleared, none of them counts, and another
+        // turn is needed.
         (!has_none || freed == 0).then_some(freed)
     });
-    // Not what was freed: blocks of a tree that is being cleared are evicted from nowhere.
+    // Not the number of freed blocks, which includes those of trees that are being cleared.
     let count = held.blocks.len();
     evicted.extend(pieces(*taken, &mut held, &guard));
     count

@@ -1,4 +1,5 @@
-//! The verbs that evict: of all namespaces, or of one.
+//! The operations that evict: from all namespaces, or from one. They work in bounded turns of the
+//! evictor ([`Inner::evict_in_turns`]).
 
 use std::time::Duration;
 
@@ -8,9 +9,9 @@ use crate::cache::namespaces::namespace::Namespace;
 use crate::cache::prefix_cache::PrefixCache;
 use crate::cache::spans::within_span;
 
-/// Garbage of evictions that may wait for the next one.
+/// Garbage of evictions that may wait for the next eviction.
 const RECLAIM_BYTES: usize = 32 << 10;
-/// The most blocks that are evicted in one turn.
+/// The most blocks that one turn evicts.
 const SLICE: usize = 128;
 
 pub(in crate::cache) fn evict(cache: &PrefixCache, blocks: usize) -> usize {
@@ -22,7 +23,7 @@ pub(in crate::cache) fn evict(cache: &PrefixCache, blocks: usize) -> usize {
 
 pub(in crate::cache) fn evict_namespace(cache: &PrefixCache, namespace: &Namespace, blocks: usize) -> usize {
     cache.inner.evict_in_turns(blocks, |evictor, want, resources| {
-        // One that was dropped has nothing.
+        // A dropped namespace has no blocks.
         namespace.0.root(resources.guard).map_or(Some(0), |_| evictor.evict_of(&namespace.0.holdings, want, resources))
     })
 }
@@ -32,7 +33,7 @@ pub(in crate::cache) fn evict_idle(cache: &PrefixCache, namespace: &Namespace, i
     let Some(idle_since) = inner.time.present().before(idle) else { return 0 };
     inner.settle_by(Patience::Waits);
     let participant = inner.participant();
-    // For the whole of it: what other threads evict meanwhile stays readable.
+    // Pinned throughout: runs that other threads evict meanwhile stay readable.
     let guard = participant.pin();
     let Some(root) = namespace.0.root(&guard) else { return 0 };
     let (runs, _) = runs_below(root, usize::MAX, &guard);
@@ -46,7 +47,8 @@ pub(in crate::cache) fn evict_idle(cache: &PrefixCache, namespace: &Namespace, i
 }
 
 impl Inner {
-    /// Evicts up to `blocks` blocks, in turns: `evict` frees up to so many, or does a part of what comes before that.
+    /// Evicts up to `blocks` blocks, in turns. `evict` frees at most the given number and returns
+    /// how many it freed; `None` if it did a part of the work that must come before.
     pub(in crate::cache) fn evict_in_turns(
         &self,
         blocks: usize,

@@ -1,22 +1,24 @@
 //! The eviction sink: receives evicted blocks before they are used again.
 //!
-//! Under the evictor's lock a victim's blocks are gathered in `Victims` in place of being freed. When the turn has given up the
-//! lock, the thread makes reservations of them and calls the sink. Until the sink drops these, the blocks count as reserved.
+//! Under the evictor's lock a victim's blocks are gathered in `Victims` instead of being freed.
+//! After the turn has released the lock, its thread makes reservations of them and calls the sink.
+//! Until the sink drops these, the blocks count as reserved.
 //!
-//! A thread that needs the blocks now evicts past the sink while that keeps any of those which the thread has offered: it never waits
-//! for it. One that is in the wait list counts what the sink has as on its way, and is woken when it is dropped. A request that may wait
-//! and finds that the sink keeps what it has offered joins the list at once.
+//! A thread that needs the blocks now never waits for the sink: while the sink keeps blocks that
+//! the thread has offered, the thread evicts past it. A request in the wait list counts the blocks
+//! that the sink has as expected back, and is woken when they are dropped. A request that may wait
+//! joins the list at once if the sink keeps what it has offered.
 //!
 //! | who evicts | how it gets its blocks |
 //! |---|---|
 //! | a reservation | offers what it evicts and tries again; then evicts past the sink |
 //! | a request that may wait | the same, but joins the wait list instead of the last step |
-//! | a waiter, a background evictor | evicts what is missing beyond what the sink has (E29) |
-//! | `evict`, `settle`, quotas, ages | hand the blocks over and continue |
+//! | a waiter, a background evictor | evicts what is missing in addition to the blocks that the sink has (E29) |
+//! | `evict`, `settle`, quotas, ages | pass the blocks to the sink and continue |
 //!
-//! The number of offers is bounded: a sink may cache the blocks again each time, or other threads
-//! take them. A panic in the sink frees the blocks of its batch; after a panic before the call the
-//! next turn finds the victims. Without a sink this costs one branch for each victim.
+//! The number of offers is bounded, because a sink may cache the blocks again each time, or other
+//! threads take them. A panic in the sink frees the blocks of its batch. After a panic before the
+//! call, the next turn finds the victims. Without a sink this costs one branch for each victim.
 
 use std::fmt;
 
@@ -24,13 +26,13 @@ use super::evicted::Evicted;
 use crate::sync::Arc;
 
 /// Receives every block that a cache evicts: for a reservation, by the background thread, for a
-/// quota, for its age.
+/// quota or for its age.
 ///
 /// Set by [`Builder::eviction_sink`](crate::Builder::eviction_sink). A closure over an
 /// [`EvictedBatch`] is a sink.
 ///
-/// Blocks that are cleared or invalidated, and those that
-/// [`evict_into`](crate::PrefixCache::evict_into) returns, do not come here.
+/// It does not receive blocks that are cleared or invalidated, nor those that
+/// [`evict_into`](crate::PrefixCache::evict_into) returns.
 ///
 /// # Examples
 ///
@@ -61,30 +63,31 @@ pub trait EvictionSink: Send + Sync {
     ///
     /// Called on the thread that evicted, under no lock of the cache. It may match, lease and
     /// insert in the same cache. It must not reserve there, nor insert into a namespace that
-    /// exceeds its quota: both could evict, and call it again, as deep as there is to evict.
-    /// A panic reaches the verb that evicted, after it has changed the cache.
+    /// exceeds its quota: both could evict and call it again, recursively, for as long as there is
+    /// something to evict. A panic propagates out of the operation that evicted, after it has
+    /// changed the cache.
     ///
-    /// If [`is_needed`](EvictedBatch::is_needed), a thread has asked for these blocks: copy them
-    /// and drop the pieces before returning. For pieces that are kept longer the thread evicts
-    /// others, which are [passed by](Self::passed_by). Otherwise the pieces may go to another
+    /// If [`is_needed`](EvictedBatch::is_needed), a thread needs these blocks now: copy them and
+    /// drop the pieces before returning. If pieces are kept longer, the thread evicts other blocks
+    /// instead, which are [passed by](Self::passed_by). Otherwise the pieces may be sent to another
     /// thread and be dropped there at any time.
     ///
-    /// A request that may wait evicts no others for pieces that are kept: it expects their blocks,
-    /// and a piece that is never dropped can keep it waiting until its deadline.
+    /// A request that may wait does not evict other blocks instead of kept ones: it expects the
+    /// kept blocks back, and a piece that is never dropped can keep it waiting until its deadline.
     fn take(&self, batch: EvictedBatch);
 
-    /// A mark of the present moment, which comes back in [`EvictedBatch::mark`].
+    /// Returns a mark of the present moment, which is passed back in [`EvictedBatch::mark`].
     ///
     /// Called under the evictor's lock when the first block of a batch is evicted. A
-    /// [`clear`](crate::PrefixCache::clear) takes that lock too: a sink that counts clears knows
-    /// by the mark which blocks are from before one. Must be quick and must not call the cache. If
-    /// it panics, the panic is caught and the blocks are [passed by](Self::passed_by).
+    /// [`clear`](crate::PrefixCache::clear) also takes that lock: a sink that counts clears can
+    /// tell by the mark which blocks are from before a clear. Must be quick and must not call the
+    /// cache. If it panics, the panic is caught and the blocks are [passed by](Self::passed_by).
     fn mark(&self) -> u64 {
         0
     }
 
-    /// So many blocks were evicted and not offered, because a thread needed them while the sink
-    /// kept those that it was offered, or because [`mark`](Self::mark) panicked.
+    /// Told of `blocks` blocks that were evicted and not offered, because a thread needed them
+    /// while the sink kept the ones it was offered, or because [`mark`](Self::mark) panicked.
     fn passed_by(&self, blocks: usize) {
         let _ = blocks;
     }
@@ -104,7 +107,7 @@ pub struct EvictedBatch {
     pub pieces: Vec<Evicted>,
     /// What [`EvictionSink::mark`] returned when the first of them was evicted.
     pub mark: u64,
-    /// The thread or task that evicted them needs them now.
+    /// Whether the thread or task that evicted them needs them now.
     pub is_needed: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Invalidating blocks by their ids.
+//! Invalidating blocks by their ids: hides them and all runs beyond from lookups.
 
 use std::collections::HashSet;
 
@@ -14,7 +14,7 @@ pub(in crate::cache) fn invalidate_blocks(cache: &PrefixCache, blocks: &[BlockId
     let wrong: HashSet<BlockId> = blocks.iter().copied().collect();
     inner.settle_by(Patience::Waits);
     let participant = inner.participant();
-    // For the whole of it: what other threads evict meanwhile stays readable.
+    // Pinned throughout: runs that other threads evict meanwhile stay readable.
     let guard = participant.pin();
     let mut cuts = inner.cuts(&wrong, &guard);
     let mut hidden = 0;
@@ -27,22 +27,24 @@ pub(in crate::cache) fn invalidate_blocks(cache: &PrefixCache, blocks: &[BlockId
 }
 
 impl Inner {
-    /// Where the first of these blocks lies on each run, and all that hangs beyond; each run once.
+    /// The cuts to make: on each run before the first of these blocks, and on all runs beyond. Each
+    /// run occurs once.
     fn cuts(&self, wrong: &HashSet<BlockId>, guard: &Guard<'_>) -> Vec<Cut> {
         let (mut cuts, mut cut) = (Vec::new(), HashSet::new());
-        // Leases of namespaces that were cleared read their blocks as others do.
+        // Leases in namespaces that were cleared still read their blocks.
         let detached: Vec<_> = self.evicting(|evictor, _| evictor.detached.iter().copied().collect());
         let detached = detached.into_iter().map(|space| space.get(guard));
         for space in self.namespaces.spaces(guard).into_iter().chain(detached) {
             let grid = self.grid.with_offset(space.offset);
             let runs = space.root(guard).map(|root| runs_below(root, usize::MAX, guard).0);
-            // Parents come before children: what hangs beyond a cut is known to go when it is met.
+            // Parents come before children, so a run beyond a cut is already in `cut` when it is
+            // met.
             for run in runs.into_iter().flatten() {
                 if cut.contains(&run.link()) {
                     continue;
                 }
                 let held = run.blocks_to(run.word().len(), grid);
-                // Read once: a trim may put shorter ones in their place.
+                // Read once: a trim may replace the arrays with shorter ones.
                 let mut ids = run.block_ids(guard).iter().take(held).enumerate();
                 if let Some((at, block)) = ids.find(|(_, id)| wrong.contains(id)) {
                     let first = cuts.len();

@@ -1,15 +1,16 @@
-//! How many blocks an eviction sink has: counted when they are evicted for it, until it drops them.
+//! The number of blocks that an eviction sink has. A block is counted from its eviction for the
+//! sink until the sink drops it. Waiters and the background evictor read the number.
 //!
 //! # Orderings
 //!
 //! | edge | release | acquire | so that |
 //! |---|---|---|---|
-//! | E29 | `KeptBlocks::for_waiter` | `KeptBlocks::end` | a sink that drops blocks which a waiter has counted as on their way sees the waiter |
+//! | E29 | `KeptBlocks::for_waiter` | `KeptBlocks::end` | a sink that drops blocks sees the waiter that has counted them as expected back |
 
 use crate::sync::atomic::AtomicUsize;
 use crate::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-/// How many blocks a sink has.
+/// The count of blocks that the sink has.
 #[derive(Debug)]
 pub(crate) struct KeptBlocks(AtomicUsize);
 
@@ -21,11 +22,12 @@ impl Default for KeptBlocks {
 
 impl KeptBlocks {
     pub(crate) fn begin(&self, blocks: usize) {
-        // Relaxed: the evictor's lock hands it on.
+        // Relaxed: the evictor's lock passes it on.
         self.0.fetch_add(blocks, Relaxed);
     }
 
-    /// For a waiter: whoever ends what is counted here sees that it waits.
+    /// Reads the count for a waiter: a thread that later ends what is counted here sees that it
+    /// waits.
     pub(crate) fn for_waiter(&self) -> usize {
         // Release: E29.
         self.0.fetch_add(0, Release)

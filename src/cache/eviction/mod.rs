@@ -1,10 +1,11 @@
-//! Evicting by verbs, by the background thread, for a sink, and for what is wrong.
+//! Eviction around the evictor: the operations that evict, the background thread, the eviction
+//! sink, and invalidation.
 //!
 //! | file | holds |
 //! |---|---|
-//! | `evicting`, `evicted` | the verbs that evict; evicted blocks that their caller keeps for a while |
-//! | `background` | the thread that evicts ahead |
-//! | `eviction_sink`, `outlet`, `kept` | the receiver of all that is evicted, the way to it, what it has |
+//! | `evicting`, `evicted` | the operations that evict; evicted blocks that their caller keeps for a while |
+//! | `background` | the thread that evicts ahead of need |
+//! | `eviction_sink`, `outlet`, `kept` | the receiver of all evicted blocks, the path to it, the count of blocks that it has |
 //! | `invalidating` | blocks that hold wrong keys and values |
 
 pub(in crate::cache) mod background;

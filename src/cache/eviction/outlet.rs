@@ -1,4 +1,5 @@
-//! The way from the evictor to an eviction sink: victims become reservations, which count as kept until the sink drops them.
+//! The path from the evictor to an eviction sink: victims become reservations, which count as kept
+//! until the sink drops them.
 
 use super::evicted::{Kept, pieces};
 use super::eviction_sink::{EvictedBatch, Sink};
@@ -17,7 +18,7 @@ struct SinkOutlet {
     sink: Sink,
 }
 
-/// The way from a cache to a sink.
+/// Connects a cache to a sink.
 pub(in crate::cache) fn to_sink(cache: &Arc<Inner>, sink: Sink) -> SharedOutlet {
     Arc::new(Box::new(SinkOutlet { cache: Arc::downgrade(cache), sink }))
 }
@@ -29,7 +30,7 @@ impl Outlet for SinkOutlet {
 
     fn gather(&self, for_sink: ForSink, guard: &Guard<'_>) -> Box<dyn FnOnce()> {
         let ForSink { victims, mark, is_needed, needed } = for_sink;
-        // The last handle is being dropped: nobody is there to use the blocks.
+        // The last handle is being dropped: nobody can use the blocks.
         let Some(inner) = self.cache.upgrade() else { return Box::new(|| ()) };
         let strong_refs = StrongRefs::new(&inner);
         let mut victims = *victims;

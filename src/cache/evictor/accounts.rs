@@ -1,10 +1,11 @@
 //! The accounts: which blocks could be evicted, and which are protected by leases.
 //!
-//! They belong to the evictor, which updates them as it takes entries out of the queue. No lookup touches them, and a
-//! lease touches no ancestor: what it protects above its point is found here.
+//! They belong to the evictor, which updates them as it takes entries out of the queue. No lookup
+//! touches them, and a lease touches no ancestor: what it protects above its point is found here.
 //!
-//! A point is *active* if its word had a lease when its entry was last taken out, or if a child run of it is active. A
-//! run is active if one of its points is; its blocks up to the deepest active point are protected, the rest evictable.
+//! A point is *active* if its word had a lease when its entry was last taken out, or if a child run
+//! of it is active. A run is active if one of its points is; its blocks up to the deepest active
+//! point are protected, the rest evictable.
 
 use std::num::NonZeroU32;
 
@@ -17,8 +18,9 @@ use crate::sync::atomic::Ordering::Relaxed;
 use crate::tree::{Piece, Point, PointAccount, RankedPiece, Run, RunAccount};
 
 impl Evictor {
-    /// Takes `run` into the accounts up to the piece in which `depth` lies, its ancestors first up to where it hangs: so the numbers are
-    /// given in the order of the queue. Its blocks were reserved until now.
+    /// Takes `run` into the accounts up to the piece in which `depth` lies, its ancestors first up
+    /// to where it hangs: so the numbers are given in the order of the queue. Its blocks were
+    /// reserved until now.
     #[inline]
     pub(super) fn register<'g>(&mut self, run: Ref<'g, Run>, depth: u32, resources: Resources<'g>) {
         if !self.is_registered(run) {
@@ -70,7 +72,8 @@ impl Evictor {
         }
     }
 
-    /// Takes in what was appended to a registered run in place, up to the piece in which `depth` lies.
+    /// Takes in what was appended to a registered run in place, up to the piece in which `depth`
+    /// lies.
     #[inline]
     pub(super) fn take_growth_in<'g>(&mut self, run: Ref<'g, Run>, depth: u32, resources: Resources<'g>) {
         if depth > run.account.with(&self.owner, |account| account.len) {
@@ -94,7 +97,8 @@ impl Evictor {
             let [first, held] = [start, end].map(|depth| run.blocks_to(depth, resources.grid_of(run)));
             self.count_in(held - first);
             self.stored(run, start, first..held, charged as usize, resources);
-            // Relaxed: a point where a run goes on is killed by the evictor alone, and not before the run was shortened to it.
+            // Relaxed: a point where a run goes on is killed by the evictor alone, and not before
+            // the run was shortened to it.
             let begin =
                 run.as_ref().points.get(start, resources.guard).filter(|begin| !begin.word.load(Relaxed).is_dead());
             begin.into_iter().for_each(|begin| self.know(begin));
@@ -115,7 +119,8 @@ impl Evictor {
         point.run().account.with(&self.owner, |account| account.level_at(point.depth()))
     }
 
-    /// Takes the blocks from `end` to `len` out of the accounts; the listeners decide where they go.
+    /// Takes the blocks from `end` to `len` out of the accounts; the listeners decide where they
+    /// go.
     pub(super) fn free_beyond<'g>(&mut self, run: Ref<'g, Run>, end: u32, len: u32, resources: Resources<'g>) -> usize {
         let keep = run.blocks_to(end, resources.grid_of(run));
         let held = run.blocks_to(len, resources.grid_of(run));
@@ -208,7 +213,8 @@ impl Evictor {
         }
     }
 
-    /// Updates the protected part of `point`'s run; returns whether the run is active now, if that has changed.
+    /// Updates the protected part of `point`'s run; returns whether the run is active now, if that
+    /// has changed.
     fn protect(&mut self, point: Ref<'_, Point>, active: bool, resources: Resources<'_>) -> Option<bool> {
         let run = point.run();
         let old = run.account.with_mut(&mut self.owner, |account| {

@@ -1,8 +1,8 @@
 //! Dropping prefixes that were not used for a time, whether their blocks are needed or not.
 //!
-//! Once that is asked for, the candidates are ordered a second time, by last use, and those of a group among themselves. The
-//! oldest is trimmed as a victim of the policy would be; what is left of its path was used no earlier, and is a candidate of
-//! its own then.
+//! Once that is asked for, the candidates are ordered a second time, by last use, and those of a
+//! group among themselves. The oldest is trimmed as a victim of the policy would be; what is left
+//! of its path was used no earlier, and is a candidate of its own then.
 //!
 //! This order ignores the policy and demotion. Setting the first time to idle sorts the candidates,
 //! in slices. `run_once`, `settle` and the background evictor drop what is too old; its thread
@@ -33,7 +33,8 @@ pub(in crate::cache) struct Aging {
     up_to: Option<QuotaGroup>,
 }
 
-/// One pass over what may be too old: what is so at one moment, and no more, whatever other threads add meanwhile.
+/// One pass over what may be too old: what is so at one moment, and no more, whatever other threads
+/// add meanwhile.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::cache) struct AgingPass {
     present: Present,
@@ -117,8 +118,8 @@ impl Evictor {
         self.sort_groups(SLICE, resources);
     }
 
-    /// A slice of a pass; true if more is left. Takes in at most `entries` changes meanwhile, from which it subtracts what it
-    /// took. Does nothing while candidates are being sorted.
+    /// A slice of a pass; true if more is left. Takes in at most `entries` changes meanwhile, from
+    /// which it subtracts what it took. Does nothing while candidates are being sorted.
     pub(super) fn age(&mut self, pass: &mut AgingPass, entries: &mut usize, resources: Resources<'_>) -> bool {
         if self.listeners.quotas.is_sorting() {
             return false;
@@ -149,7 +150,8 @@ impl Evictor {
         true
     }
 
-    /// As [`age`](Self::age), of the pass that the evictor's steps make together, each at its own moment.
+    /// As [`age`](Self::age), of the pass that the evictor's steps make together, each at its own
+    /// moment.
     pub(super) fn age_on(&mut self, mut pass: AgingPass, entries: &mut usize, resources: Resources<'_>) -> bool {
         pass.up_to = self.ranking.aging.up_to;
         let more = self.age(&mut pass, entries, resources);
@@ -157,8 +159,8 @@ impl Evictor {
         more
     }
 
-    /// The oldest candidate, of a group or of all, if it was last used at `idle_since` or before. One that was used since it was filed is
-    /// filed again.
+    /// The oldest candidate, of a group or of all, if it was last used at `idle_since` or before.
+    /// One that was used since it was filed is filed again.
     fn idle_candidate(
         &mut self,
         group: Option<QuotaGroup>,
@@ -191,7 +193,8 @@ impl Evictor {
         order.is_under(slot, standing, self.entry(point))
     }
 
-    /// Drops up to `most` blocks that were last used at `idle_since` or before, of a group or of all; returns how many.
+    /// Drops up to `most` blocks that were last used at `idle_since` or before, of a group or of
+    /// all; returns how many.
     fn drop_idle(
         &mut self,
         group: Option<QuotaGroup>,

@@ -1,9 +1,9 @@
-//! Prefetching the memory of the next victims while other victims are trimmed, and of the next entries of the queue while
-//! others are taken out.
+//! Prefetching the memory of the next victims while other victims are trimmed, and of the next
+//! entries of the queue while others are taken out.
 //!
-//! A victim was last touched long ago. With many candidates its data is in main memory and not in a cache of the processor,
-//! and each part of it holds the address of the next part. So the next victims are prefetched in steps, each step when the
-//! part before has arrived:
+//! A victim was last touched long ago. With many candidates its data is in main memory and not in a
+//! cache of the processor, and each part of it holds the address of the next part. So the next
+//! victims are prefetched in steps, each step when the part before has arrived:
 //!
 //! | victims ahead | prefetched |
 //! |---|---|
@@ -16,12 +16,14 @@
 //!
 //! Only a hint: the policy may choose another victim when a turn comes.
 //!
-//! Where threads evict by turns, what one of them has prefetched is not near the next one, and what that one will change lies in the
-//! first one's cache. So a turn that takes the evictor over from another thread asks for all of that at its beginning, at
-//! once: each part would be a wait of its own, under the lock.
+//! Where threads evict by turns, what one of them has prefetched is not near the next one, and what
+//! that one will change lies in the first one's cache. So a turn that takes the evictor over from
+//! another thread asks for all of that at its beginning, at once: each part would be a wait of its
+//! own, under the lock.
 //!
-//! An entry's point was used a moment ago; what the policy has on it was not. Eight entries ahead its run and the policy's data of it
-//! are prefetched, four entries ahead its place in the order, which the data name.
+//! An entry's point was used a moment ago; what the policy has on it was not. Eight entries ahead
+//! its run and the policy's data of it are prefetched, four entries ahead its place in the order,
+//! which the data name.
 //!
 //! This begins at a thousand candidates: fewer fit in a core's own cache.
 
@@ -32,8 +34,8 @@ use crate::sync::atomic::Ordering::Relaxed;
 use crate::sync::{prefetch, prefetch_bytes_to_write, prefetch_to_write};
 use crate::tree::{Arrays, Point, Run};
 
-/// With at most this many candidates, their points, runs and arrays stay in a core's own cache. One where tests and sanitizers
-/// look for reads of freed memory.
+/// With at most this many candidates, their points, runs and arrays stay in a core's own cache. One
+/// where tests and sanitizers look for reads of freed memory.
 pub(super) const FEW: usize = if cfg!(any(test, radixkv_heap)) { 1 } else { 1024 };
 
 /// Candidates whose data were prefetched, and whose place in the order was not.
@@ -75,7 +77,8 @@ struct NextVictim {
     arrays: Option<Link<Arrays>>,
 }
 
-/// The next victims. The policy takes them from two structures by turns: what is filed after all others, and what is not.
+/// The next victims. The policy takes them from two structures by turns: what is filed after all
+/// others, and what is not.
 #[derive(Debug, Default)]
 pub(super) struct Upcoming {
     /// The one that was used last comes first.
@@ -102,8 +105,8 @@ impl Line {
         self.come_to(victim, policy)
     }
 
-    /// The same where it is not the next one: of those that were named, some may have been used meanwhile, and one may have come between
-    /// them.
+    /// The same where it is not the next one: of those that were named, some may have been used
+    /// meanwhile, and one may have come between them.
     #[cold]
     fn come_to(&mut self, victim: CandidateId, policy: &Policy) -> bool {
         if let Some(ahead) = (0..=FURTHEST).find(|ahead| self.at(*ahead) == Some(victim)) {
@@ -213,8 +216,8 @@ impl Evictor {
         }
     }
 
-    /// The point that is filed in `slot`, or in another one's slot that went meanwhile; it is alive, because only the evictor
-    /// ends points.
+    /// The point that is filed in `slot`, or in another one's slot that went meanwhile; it is
+    /// alive, because only the evictor ends points.
     fn filed_in<'g>(&self, slot: Option<CandidateId>, resources: Resources<'g>) -> Option<Ref<'g, Point>> {
         Some(self.ranking.at(slot?)?.get(resources.guard))
     }

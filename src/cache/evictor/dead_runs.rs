@@ -1,15 +1,18 @@
 //! Runs that have died in a turn of the evictor, on their way out of the tree.
 //!
-//! Under the lock a run dies: its length becomes zero, its blocks and its part in the accounts go, and the point that it hangs on
-//! loses a child (trim.rs). From then on every operation takes it for absent. What is left needs no lock and comes after it: the run
-//! is taken out of the map that leads to it, and its memory is retired. Until then an insert puts its own run in the dead one's place,
-//! as always.
+//! Under the lock a run dies: its length becomes zero, its blocks and its part in the accounts go,
+//! and the point that it hangs on loses a child (trim.rs). From then on every operation takes it
+//! for absent. What is left needs no lock and comes after it: the run is taken out of the map that
+//! leads to it, and its memory is retired. Until then an insert puts its own run in the dead one's
+//! place, as always.
 //!
-//! A part of the run may belong to others: a dead point to an entry of the queue, arrays to a draft for subscribers. Another thread's turn may
-//! retire it as soon as this one has given up the lock, and what can be reached must not be retired. Such a run is unlinked under the lock.
+//! A part of the run may belong to others: a dead point to an entry of the queue, arrays to a draft
+//! for subscribers. Another thread's turn may retire it as soon as this one has given up the lock,
+//! and what can be reached must not be retired. Such a run is unlinked under the lock.
 //!
-//! The point that a dead run hangs on may end before the run is unlinked, under the same lock or in another thread's turn. It stays
-//! readable because the turn's guard was pinned before the run died, and is dropped after the run is unlinked.
+//! The point that a dead run hangs on may end before the run is unlinked, under the same lock or in
+//! another thread's turn. It stays readable because the turn's guard was pinned before the run
+//! died, and is dropped after the run is unlinked.
 //!
 //! Several threads may unlink in one map at once: a change is one compare-and-swap and a count, and
 //! a change in the map of a dead point affects no one. A walk over children under the lock may meet
@@ -23,7 +26,8 @@ use crate::cache::matching::seen::{Mark, SeenBlocks};
 use crate::reclaim::{Guard, Link, Ref};
 use crate::tree::{Arrays, Point, Run};
 
-/// How many runs ahead the way to a run is prefetched behind how many branches: those before are few, and stay in the caches.
+/// How many runs ahead the way to a run is prefetched behind how many branches: those before are
+/// few, and stay in the caches.
 const WAY: [(usize, u32); 3] = [(6, 3), (4, 4), (2, 5)];
 
 /// What most turns come to: one victim, or few.
@@ -86,7 +90,8 @@ impl DeadRuns {
         self.are_far.set(true);
     }
 
-    /// A mark that is to be left when the lock was given up. Under it, the next read-modify-write would wait for its place.
+    /// A mark that is to be left when the lock was given up. Under it, the next read-modify-write
+    /// would wait for its place.
     pub(super) fn mark(&self, mark: Mark) {
         push(&mut self.marks.borrow_mut(), mark);
     }
@@ -103,7 +108,8 @@ impl DeadRuns {
             let run = run.get(guard);
             if let Some(parent) = run.parent() {
                 crate::sync::failpoint!("trim::unlink");
-                // If this fails, an insert has put a live run in its place, or this was done before a panic.
+                // If this fails, an insert has put a live run in its place, or this was done before
+                // a panic.
                 parent.as_ref().children.remove(run, guard);
             }
         }

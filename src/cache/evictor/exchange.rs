@@ -1,13 +1,15 @@
 //! Exchanging the policy while the cache is in use.
 //!
-//! The new order is built beside the old one, slot by slot, a slice at each turn of the evictor. Until it is complete,
-//! every choice goes by the old order. A candidate whose slot has been moved is filed with both policies and removed from
-//! both; one whose slot has not been moved yet is filed with the new policy when its slot's turn comes. So both have the
-//! same candidates when the last slot has been moved, and then the new one takes over. Its order is that of a cache that
-//! had the new policy from the start, because candidates of equal standing are ordered by the serial numbers of their runs,
-//! which no policy changes. The replaced policy is freed in slices too.
+//! The new order is built beside the old one, slot by slot, a slice at each turn of the evictor.
+//! Until it is complete, every choice goes by the old order. A candidate whose slot has been moved
+//! is filed with both policies and removed from both; one whose slot has not been moved yet is
+//! filed with the new policy when its slot's turn comes. So both have the same candidates when the
+//! last slot has been moved, and then the new one takes over. Its order is that of a cache that had
+//! the new policy from the start, because candidates of equal standing are ordered by the serial
+//! numbers of their runs, which no policy changes. The replaced policy is freed in slices too.
 //!
-//! There are never more slots than blocks, so moving ends however many candidates come and go meanwhile.
+//! There are never more slots than blocks, so moving ends however many candidates come and go
+//! meanwhile.
 //!
 //! Each reservation that evicts does a slice, so an exchange ends without a thread of its own, and
 //! with one thread it is a function of the calls.
@@ -109,7 +111,8 @@ impl Evictor {
 
     /// Moves up to `candidates` candidates, and frees up to twice as many; true if more is left.
     pub(in crate::cache) fn advance_exchange(&mut self, candidates: usize, resources: Resources<'_>) -> bool {
-        // Twice as many are freed as are moved, so replaced policies do not pile up however often policies change.
+        // Twice as many are freed as are moved, so replaced policies do not pile up however often
+        // policies change.
         let spent = &mut self.ranking.exchange.spent;
         if spent.last_mut().is_some_and(|policy| policy.discard(2 * candidates)) {
             spent.pop();

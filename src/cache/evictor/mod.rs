@@ -1,8 +1,9 @@
 //! The evictor: the single-threaded state behind one lock that decides what is evicted.
 //!
-//! It takes changes from one queue, keeps the accounts and the ranking up to date, chooses victims and trims them. It runs
-//! on the thread that has its lock: a session that found too few blocks, a caller of `settle`, or a thread that calls
-//! [`run_once`](crate::PrefixCache::run_once). No lookup waits for it.
+//! It takes changes from one queue, keeps the accounts and the ranking up to date, chooses victims
+//! and trims them. It runs on the thread that has its lock: a session that found too few blocks, a
+//! caller of `settle`, or a thread that calls [`run_once`](crate::PrefixCache::run_once). No lookup
+//! waits for it.
 //!
 //! | file | holds |
 //! |---|---|
@@ -145,8 +146,8 @@ impl Totals {
 
 /// The evictor's state.
 ///
-/// In this order, so that a thread that takes it over asks for what nearly every turn writes, from the ranking's policy to the end
-/// (`take_over`), and has the rest still in its own core's cache.
+/// In this order, so that a thread that takes it over asks for what nearly every turn writes, from
+/// the ranking's policy to the end (`take_over`), and has the rest still in its own core's cache.
 #[derive(Debug)]
 #[repr(C)]
 pub(super) struct Evictor {
@@ -160,7 +161,8 @@ pub(super) struct Evictor {
     pub(super) detached: HashSet<Link<Space>>,
     /// Candidates that this turn may still file again.
     pub(super) stale_left: usize,
-    /// The most entries that it takes out before a choice: all, unless a background thread keeps the queue short.
+    /// The most entries that it takes out before a choice: all, unless a background thread keeps
+    /// the queue short.
     patience: usize,
     pub(super) ranking: Ranking,
     pub(super) owner: Owner,
@@ -177,7 +179,8 @@ pub(super) struct Evictor {
     near: usize,
     /// Runs and pieces taken into the accounts so far: the next one's serial number.
     pub(super) registered: u64,
-    /// Points whose standing was changed by the evictor's own work; only the evictor ends points, so they are alive.
+    /// Points whose standing was changed by the evictor's own work; only the evictor ends points,
+    /// so they are alive.
     pub(super) revisit: Vec<Link<Point>>,
     /// Blocks of trimmed runs on their way to the pool, at the end of a turn, or to a reservation.
     pub(super) freed: Vec<BlockId>,
@@ -192,7 +195,8 @@ pub(super) struct Choice {
     reason: EvictionReason,
 }
 
-/// A victim that is in no order any more. If the thread breaks now, the next lease tells the evictor of it.
+/// A victim that is in no order any more. If the thread breaks now, the next lease tells the
+/// evictor of it.
 struct Unfiled<'g>(Ref<'g, Point>);
 
 impl Drop for Unfiled<'_> {
@@ -243,8 +247,9 @@ impl Evictor {
         }
     }
 
-    /// Deflates idle hot points and takes in changes, by time and from the queue. Takes in at most `entries`, from which
-    /// it subtracts what it took, and none that came after it began. True if nothing was left.
+    /// Deflates idle hot points and takes in changes, by time and from the queue. Takes in at most
+    /// `entries`, from which it subtracts what it took, and none that came after it began. True if
+    /// nothing was left.
     pub(super) fn drain(&mut self, entries: &mut usize, resources: Resources<'_>) -> bool {
         self.totals.deflations += resources.hot.deflate_idle(resources.queue, resources.guard);
         self.take_in(entries, resources)
@@ -275,7 +280,8 @@ impl Evictor {
         self.backlog.is_empty() && resources.queue.is_empty() && self.is_on_time()
     }
 
-    /// Takes up to `entries` out of the backlog, and all the entries that the evictor itself adds meanwhile.
+    /// Takes up to `entries` out of the backlog, and all the entries that the evictor itself adds
+    /// meanwhile.
     fn work_backlog_off(&mut self, entries: &mut usize, turns: &mut usize, resources: Resources<'_>) {
         while *entries > 0 || self.backlog.has_own() {
             let Some(point) = self.backlog.next(turns, resources.guard) else {
@@ -287,8 +293,8 @@ impl Evictor {
         }
     }
 
-    /// Checks, and while that fails takes in what other threads have changed meanwhile and checks again: what came and
-    /// went between two looks may be in neither count, or in both.
+    /// Checks, and while that fails takes in what other threads have changed meanwhile and checks
+    /// again: what came and went between two looks may be in neither count, or in both.
     pub(super) fn look_again<E>(
         &mut self,
         resources: Resources<'_>,
@@ -312,18 +318,19 @@ impl Evictor {
         self.return_freed(resources);
     }
 
-    /// A step of [`settle`](Self::settle) of at most `entries` entries; true after the last step. The first one sets
-    /// `goal`.
+    /// A step of [`settle`](Self::settle) of at most `entries` entries; true after the last step.
+    /// The first one sets `goal`.
     pub(super) fn settle_towards(&mut self, goal: &mut Option<u64>, entries: usize, resources: Resources<'_>) -> bool {
-        // What was pushed before now is in the backlog, or in the next part that is received from the queue.
+        // What was pushed before now is in the backlog, or in the next part that is received from
+        // the queue.
         let goal = *goal.get_or_insert(self.backlog.received() + 1);
         let mut entries = entries;
         let drained = self.drain(&mut entries, resources);
         drained || (self.backlog.is_empty() && entries > 0) || self.backlog.received() > goal
     }
 
-    /// As [`settle`](Self::settle), for a waiter: a thread that makes blocks available afterwards sees what the caller
-    /// wrote before (cache::line::wait_list).
+    /// As [`settle`](Self::settle), for a waiter: a thread that makes blocks available afterwards
+    /// sees what the caller wrote before (cache::line::wait_list).
     pub(super) fn settle_for_waiter(&mut self, resources: Resources<'_>) {
         resources.pool.free_for_waiter();
         self.totals.deflations += resources.hot.deflate_all(resources.queue, resources.guard);
@@ -339,14 +346,16 @@ impl Evictor {
         self.drain(&mut entries, resources)
     }
 
-    /// Frees up to `want` blocks, first of namespaces beyond their quotas, then in the policy's order; returns how many it
-    /// freed. Takes in at most `entries` changes meanwhile, from which it subtracts what it took.
+    /// Frees up to `want` blocks, first of namespaces beyond their quotas, then in the policy's
+    /// order; returns how many it freed. Takes in at most `entries` changes meanwhile, from which
+    /// it subtracts what it took.
     pub(super) fn evict(&mut self, want: usize, entries: &mut usize, resources: Resources<'_>) -> usize {
         let mut any = usize::MAX;
         self.evict_of_few(want, &mut any, entries, resources)
     }
 
-    /// As [`evict`](Self::evict), of at most so many victims, from which it subtracts those that it chose.
+    /// As [`evict`](Self::evict), of at most so many victims, from which it subtracts those that it
+    /// chose.
     pub(super) fn evict_of_few(
         &mut self,
         want: usize,
@@ -360,8 +369,8 @@ impl Evictor {
         })
     }
 
-    /// Frees up to `want` blocks of the victims that `choose` names; returns how many it freed. Idle hot points were deflated before
-    /// (`drain`).
+    /// Frees up to `want` blocks of the victims that `choose` names; returns how many it freed.
+    /// Idle hot points were deflated before (`drain`).
     fn evict_by(
         &mut self,
         want: usize,
@@ -389,14 +398,16 @@ impl Evictor {
             std::mem::forget(unfiled);
             self.visit_again(resources);
         }
-        // Takes out the parents of dead runs: a branch point without a run must not stay for another run to hang on.
+        // Takes out the parents of dead runs: a branch point without a run must not stay for
+        // another run to hang on.
         self.take_in(entries, resources);
         freed
     }
 
     /// Takes out one entry. Acts only on the word as it is now.
     fn take_out<'g>(&mut self, point: Ref<'g, Point>, resources: Resources<'g>) {
-        // Another thread wrote it, perhaps. Of a dead point it may have been freed: then that is an address as any other.
+        // Another thread wrote it, perhaps. Of a dead point it may have been freed: then that is an
+        // address as any other.
         prefetch(point.run().as_ptr());
         // Relaxed: the evictor alone ends points; what else it says is a guess.
         let word = point.word.load(Relaxed);
@@ -458,8 +469,8 @@ impl Evictor {
                 self.unfile(point);
                 self.trim(point, must_go, resources);
             }
-            // A run ends inside a block while a branch hangs there. The boundary below may be unknown still, or withdrawn
-            // by a trim: then the number of blocks means nothing.
+            // A run ends inside a block while a branch hangs there. The boundary below may be
+            // unknown still, or withdrawn by a trim: then the number of blocks means nothing.
             (true, _) if in_block || blocks == 0 => {
                 self.unfile(point);
                 self.trim(point, 0, resources);
@@ -476,7 +487,8 @@ impl Evictor {
     fn visit_again(&mut self, resources: Resources<'_>) {
         while let Some(point) = self.revisit.pop() {
             let point = point.get(resources.guard);
-            // Relaxed: the evictor alone ends points. It may be here twice, and have been ended the first time.
+            // Relaxed: the evictor alone ends points. It may be here twice, and have been ended the
+            // first time.
             if !point.word.load(Relaxed).is_dead() {
                 self.know(point);
                 self.place(point, resources);
@@ -484,7 +496,8 @@ impl Evictor {
         }
     }
 
-    /// Takes `n` blocks, all or none: first those that were just freed, then of the pool. They are appended to `blocks`.
+    /// Takes `n` blocks, all or none: first those that were just freed, then of the pool. They are
+    /// appended to `blocks`.
     pub(super) fn serve(&mut self, n: usize, blocks: &mut Vec<BlockId>, resources: Resources<'_>) -> bool {
         let fresh = n.min(self.freed.len());
         let served = fresh == n || resources.pool.try_take(n - fresh, blocks);

@@ -1,9 +1,10 @@
 //! Candidates: the ends of runs, filed with the policy.
 //!
-//! A candidate has no child run, and no lease but silent ones (`silent`). It is filed when it comes out of the queue, and again
-//! when its standing has changed. The order is by demotion, then the policy's key, then the serial
-//! number of the run, or of the piece in which it ends. So of equal keys the first inserted goes
-//! first. The order in which candidates were filed would depend on when the evictor drained.
+//! A candidate has no child run, and no lease but silent ones (`silent`). It is filed when it comes
+//! out of the queue, and again when its standing has changed. The order is by demotion, then the
+//! policy's key, then the serial number of the run, or of the piece in which it ends. So of equal
+//! keys the first inserted goes first. The order in which candidates were filed would depend on
+//! when the evictor drained.
 
 use std::num::NonZeroU32;
 
@@ -19,7 +20,8 @@ use crate::tree::Point;
 /// Vacant slots whose memory is kept when no candidate is left.
 const FEW: usize = 1024;
 
-/// The policy, and the candidate in each of its slots. What nearly every turn of the evictor writes comes last.
+/// The policy, and the candidate in each of its slots. What nearly every turn of the evictor writes
+/// comes last.
 #[derive(Debug)]
 #[repr(C)]
 pub(in crate::cache) struct Ranking {
@@ -66,8 +68,8 @@ impl Ranking {
         self.policy.first(most).filter_map(|slot| self.at(slot))
     }
 
-    /// Whether the keys of all policies that candidates are filed with only rise, so that a candidate may be used without
-    /// being filed again.
+    /// Whether the keys of all policies that candidates are filed with only rise, so that a
+    /// candidate may be used without being filed again.
     #[inline]
     pub(in crate::cache) fn is_lazy(&self) -> bool {
         self.kind.keys_rise() && self.coming().keys_rise()
@@ -175,8 +177,8 @@ impl Evictor {
         }
     }
 
-    /// The part of a candidate's data that does not change. A run has one candidate at a time, its end, so the serial number of
-    /// the run, or of the piece in which it ends, is the candidate's.
+    /// The part of a candidate's data that does not change. A run has one candidate at a time, its
+    /// end, so the serial number of the run, or of the piece in which it ends, is the candidate's.
     #[inline]
     pub(in crate::cache) fn entry(&self, point: Ref<'_, Point>) -> CandidateEntry {
         let run = point.run();

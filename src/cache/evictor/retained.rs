@@ -1,9 +1,10 @@
 //! Retained prefixes: the cache itself has a lease on them, until a deadline.
 //!
-//! That lease is one like any other, counted in the point's word. So a retained prefix is protected, in the accounts too,
-//! and no other part of the cache has to know of retention. A session takes the lease, writes the deadline at the point
-//! (tree/marks.rs) and announces the point through the queue. The evictor keeps one lease and the latest deadline for each
-//! point, and releases the lease after the deadline.
+//! That lease is one like any other, counted in the point's word. So a retained prefix is
+//! protected, in the accounts too, and no other part of the cache has to know of retention. A
+//! session takes the lease, writes the deadline at the point (tree/marks.rs) and announces the
+//! point through the queue. The evictor keeps one lease and the latest deadline for each point, and
+//! releases the lease after the deadline.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -27,8 +28,8 @@ pub(in crate::cache) struct Retained {
 }
 
 impl Retained {
-    /// Retains `point` until `until`, or until the deadline that it has if that is later. True if it was retained
-    /// already, so that one lease is too many.
+    /// Retains `point` until `until`, or until the deadline that it has if that is later. True if
+    /// it was retained already, so that one lease is too many.
     pub(in crate::cache) fn enter(&mut self, point: Ref<'_, Point>, until: u64) -> bool {
         let before = self.deadlines.get(&point.link()).copied();
         if before.is_none_or(|(deadline, _)| deadline < until) {
@@ -93,8 +94,8 @@ impl Retained {
 }
 
 impl Evictor {
-    /// Applies the changes that time makes: ends retentions, and files candidates again whose priority has expired. Does
-    /// at most `steps`, from which it subtracts those that it did.
+    /// Applies the changes that time makes: ends retentions, and files candidates again whose
+    /// priority has expired. Does at most `steps`, from which it subtracts those that it did.
     pub(super) fn keep_time(&mut self, steps: &mut usize, resources: Resources<'_>) {
         while *steps > 0 && self.one_change_of_time(resources) {
             *steps -= 1;

@@ -1,21 +1,28 @@
-//! Silent points: points to which the evictor comes by itself, so that no lease on them is told to it.
+//! Silent points: points to which the evictor comes by itself, so that no lease on them is told to
+//! it.
 //!
-//! A point becomes silent when its entry leaves the queue, or when it is filed. From then on it is found
+//! A point becomes silent when its entry leaves the queue, or when it is filed. From then on it is
+//! found
 //!
-//! - at the end of a run, because it is filed with the policy: when its turn comes, or in a pass over the candidates;
-//! - inside a run, when the run is trimmed to it, and below a child run, when the last one is removed.
+//! - at the end of a run, because it is filed with the policy: when its turn comes, or in a pass
+//!   over the candidates;
+//! - inside a run, when the run is trimmed to it, and below a child run, when the last one is
+//!   removed.
 //!
-//! So a candidate may be leased, or have been used since it was filed. Its place in the order is not behind its true one,
-//! because the keys of lazy policies only rise ([`PolicyKind::keys_rise`](crate::PolicyKind)). When its turn comes it is the
-//! victim, or it is filed again under its present key, or the evictor *listens*: the point is unfiled, protected in the
-//! accounts and not silent until its last lease is released, which queues it.
+//! So a candidate may be leased, or have been used since it was filed. Its place in the order is
+//! not behind its true one, because the keys of lazy policies only rise
+//! ([`PolicyKind::keys_rise`](crate::PolicyKind)). When its turn comes it is the victim, or it is
+//! filed again under its present key, or the evictor *listens*: the point is unfiled, protected in
+//! the accounts and not silent until its last lease is released, which queues it.
 //!
-//! The accounts take a silent lease for none: *evictable* is an upper bound until a [`LeasePass`] has looked at every path
-//! above a candidate. That is what a waiter relies on: a silent release makes nothing available that it has not counted. So
-//! while a thread waits, no point with a lease becomes silent.
+//! The accounts take a silent lease for none: *evictable* is an upper bound until a [`LeasePass`]
+//! has looked at every path above a candidate. That is what a waiter relies on: a silent release
+//! makes nothing available that it has not counted. So while a thread waits, no point with a lease
+//! becomes silent.
 //!
-//! Points of namespaces with a limit on pinned blocks are never silent: that limit is decided by the accounts. Those of a namespace
-//! that is to be cleared unless it is in use are not until that is decided.
+//! Points of namespaces with a limit on pinned blocks are never silent: that limit is decided by
+//! the accounts. Those of a namespace that is to be cleared unless it is in use are not until that
+//! is decided.
 //!
 //! # Who must know of a silent lease
 //!
@@ -55,7 +62,8 @@ pub(in crate::cache) struct LeasePass {
 }
 
 impl Evictor {
-    /// Whether the evictor comes to `point` by itself, and may leave it silent with or without a lease.
+    /// Whether the evictor comes to `point` by itself, and may leave it silent with or without a
+    /// lease.
     #[inline]
     pub(super) fn may_be_silent(&self, point: Ref<'_, Point>, is_leased: bool, resources: Resources<'_>) -> bool {
         let run = point.run();
@@ -105,7 +113,8 @@ impl Evictor {
         }
     }
 
-    /// Whether a candidate whose turn has come is the victim. If not, it is filed as it should be, or no more.
+    /// Whether a candidate whose turn has come is the victim. If not, it is filed as it should be,
+    /// or no more.
     #[inline]
     pub(super) fn is_due(&mut self, point: Ref<'_, Point>, resources: Resources<'_>) -> bool {
         let word = point.word.look();
@@ -135,13 +144,14 @@ impl Evictor {
         }
     }
 
-    /// Whether this turn has filed as many candidates again as one may: what is left needs another turn.
+    /// Whether this turn has filed as many candidates again as one may: what is left needs another
+    /// turn.
     pub(in crate::cache) fn needs_turn(&self) -> bool {
         self.stale_left == 0
     }
 
-    /// Makes sure that the accounts say whether `missing` blocks can be evicted as long as no lease is taken; false if that needs
-    /// more turns with the same pass. Evicts none.
+    /// Makes sure that the accounts say whether `missing` blocks can be evicted as long as no lease
+    /// is taken; false if that needs more turns with the same pass. Evicts none.
     pub(in crate::cache) fn ascertain(
         &mut self,
         missing: usize,
@@ -180,9 +190,11 @@ impl Evictor {
         run.blocks_to(point.depth(), grid) - run.blocks_to(below, grid)
     }
 
-    /// Puts the silent leases above up to `candidates` candidates into the accounts; true if none is left.
+    /// Puts the silent leases above up to `candidates` candidates into the accounts; true if none
+    /// is left.
     ///
-    /// Every run without a lease in the accounts leads to a candidate: the end of the run, or of one that is attached to it.
+    /// Every run without a lease in the accounts leads to a candidate: the end of the run, or of
+    /// one that is attached to it.
     pub(in crate::cache) fn account_leases(
         &mut self,
         pass: &mut LeasePass,
@@ -208,7 +220,8 @@ impl Evictor {
         pass.next >= self.ranking.slots().len()
     }
 
-    /// Looks at the points of `run` and of the runs above it, up to one that is protected or was seen.
+    /// Looks at the points of `run` and of the runs above it, up to one that is protected or was
+    /// seen.
     fn account_path<'g>(&mut self, mut run: Ref<'g, Run>, seen: &mut HashSet<Link<Run>>, resources: Resources<'g>) {
         loop {
             self.account_run(run, resources);
@@ -223,13 +236,15 @@ impl Evictor {
         }
     }
 
-    /// Listens to the silent points of `run` that are leased; in a namespace of which the evictor must be told, to all.
+    /// Listens to the silent points of `run` that are leased; in a namespace of which the evictor
+    /// must be told, to all.
     pub(super) fn account_run(&mut self, run: Ref<'_, Run>, resources: Resources<'_>) {
         let points: SmallVec<[Link<Point>; 4]> =
             run.account.with(&self.owner, |account| account.points.iter().collect());
         let to_all = run.space().holdings.must_be_told();
         for point in points {
-            // A point before it may have ended it, and the list of a dead run keeps its points (W3).
+            // A point before it may have ended it, and the list of a dead run keeps its points
+            // (W3).
             let point = point.get(run.as_ref());
             let word = point.word.look();
             let is_of_interest = word.is_silent() && !word.is_dead() && (to_all || word.leases() > 0);
@@ -250,7 +265,8 @@ impl Evictor {
         runs.for_each(|run| self.account_run(run, resources));
     }
 
-    /// Makes `point`, which is being filed, silent if it may be; false if it cannot be filed because it is leased.
+    /// Makes `point`, which is being filed, silent if it may be; false if it cannot be filed
+    /// because it is leased.
     #[inline]
     pub(super) fn silence(&mut self, point: Ref<'_, Point>, resources: Resources<'_>) -> bool {
         // Relaxed: the evictor alone writes the bit.

@@ -11,9 +11,9 @@ use crate::tree::{Point, Run, Snapshot, Space};
 pub(in crate::cache) const SLICE: usize = model_size(24, 2);
 
 impl Evictor {
-    /// Frees all unleased blocks of `space`, which was just detached, and ends it; or begins to, if it has more runs than
-    /// one turn takes: then the caller goes on with [`sweep`](Self::sweep) and [`finish_sweep`](Self::finish_sweep). Whether
-    /// it is done.
+    /// Frees all unleased blocks of `space`, which was just detached, and ends it; or begins to, if
+    /// it has more runs than one turn takes: then the caller goes on with [`sweep`](Self::sweep)
+    /// and [`finish_sweep`](Self::finish_sweep). Whether it is done.
     pub(in crate::cache) fn begin_sweep<'g>(&mut self, space: Ref<'g, Space>, resources: Resources<'g>) -> bool {
         self.detached.insert(space.link());
         self.settle(resources);
@@ -29,7 +29,8 @@ impl Evictor {
         all
     }
 
-    /// Frees the unleased blocks of these runs of a detached space, of which each comes after the runs below it.
+    /// Frees the unleased blocks of these runs of a detached space, of which each comes after the
+    /// runs below it.
     pub(in crate::cache) fn sweep<'g>(&mut self, runs: impl Iterator<Item = Ref<'g, Run>>, resources: Resources<'g>) {
         runs.for_each(|run| self.sweep_run(run, resources));
         // What the evictor has caused by that.
@@ -45,8 +46,8 @@ impl Evictor {
         }
     }
 
-    /// Evicts what was last used at `idle_since` or before from the ends of these runs, of which each comes after the runs below
-    /// it; how many blocks.
+    /// Evicts what was last used at `idle_since` or before from the ends of these runs, of which
+    /// each comes after the runs below it; how many blocks.
     pub(in crate::cache) fn evict_idle<'g>(
         &mut self,
         runs: impl Iterator<Item = Ref<'g, Run>>,
@@ -60,7 +61,8 @@ impl Evictor {
                 self.reason = EvictionReason::Age;
                 freed += self.trim(last, usize::MAX, resources);
                 self.visit_again(resources);
-                // An end inside a block frees none, and the next one may. One that was leased meanwhile stays.
+                // An end inside a block frees none, and the next one may. One that was leased
+                // meanwhile stays.
                 if run.word().len() == last.depth() {
                     break;
                 }
@@ -77,7 +79,8 @@ impl Evictor {
         }
     }
 
-    /// The end of a run, if it has no lease and no child. A run that is being inserted is in the queue, or about to be.
+    /// The end of a run, if it has no lease and no child. A run that is being inserted is in the
+    /// queue, or about to be.
     pub(super) fn idle_end<'g>(&self, run: Ref<'g, Run>, resources: Resources<'g>) -> Option<Ref<'g, Point>> {
         let len = run.word().len();
         let registered = len > 0 && run.account.with(&self.owner, |account| account.is_registered());
@@ -105,7 +108,8 @@ impl Evictor {
         self.drain(&mut 0, resources);
     }
 
-    /// Removes the root's permanent child and the mark of an entry that was never there: from now on it is a point like any other.
+    /// Removes the root's permanent child and the mark of an entry that was never there: from now
+    /// on it is a point like any other.
     fn uproot(&mut self, root: Ref<'_, Point>) {
         _ = root.word.take_out();
         if root.word.remove_child().push {
@@ -124,8 +128,9 @@ impl Evictor {
             return;
         };
         self.detached.remove(&space.link());
-        // The dead root stays in the trunk's map: in an empty slot a lookup on its way here would make a new root. Threads
-        // that pin from now on do not come here, because the space is detached.
+        // The dead root stays in the trunk's map: in an empty slot a lookup on its way here would
+        // make a new root. Threads that pin from now on do not come here, because the space is
+        // detached.
         if !before.is_queued() {
             resources.guard.retire(root);
         }
@@ -135,8 +140,8 @@ impl Evictor {
     }
 }
 
-/// The runs below `root`, parents before children: all, or those that were found first if there are more than `limit`. And
-/// whether they are all. Takes no lock.
+/// The runs below `root`, parents before children: all, or those that were found first if there are
+/// more than `limit`. And whether they are all. Takes no lock.
 pub(in crate::cache) fn runs_below<'g>(
     root: Ref<'g, Point>,
     limit: usize,

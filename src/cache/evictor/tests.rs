@@ -11,8 +11,9 @@ use crate::tree::lease::{Refused, lease_at, lease_deepest, release};
 use crate::tree::{Point, Position, Word, walk};
 use crate::{Clock, Keys, Namespace, PolicyKind, PrefixCache};
 
-/// A reader saw the run before a trim, and publishes its point after it, beyond the new end. Until it has looked at the
-/// length again the point is held; a second trim must not take it for the end of the run.
+/// A reader saw the run before a trim, and publishes its point after it, beyond the new end. Until
+/// it has looked at the length again the point is held; a second trim must not take it for the end
+/// of the run.
 #[test]
 fn a_point_published_beyond_the_end_does_not_lengthen_the_run() {
     let cache = PrefixCache::builder(4, 2).build().expect("valid");
@@ -40,8 +41,8 @@ fn a_point_published_beyond_the_end_does_not_lengthen_the_run() {
     assert_eq!(cache.validate(), Ok(()));
 }
 
-/// A lookup loaded a space before it was cleared, and leases its root after the root has gone: it must start anew, not
-/// make another root on a trunk that was retired.
+/// A lookup loaded a space before it was cleared, and leases its root after the root has gone: it
+/// must start anew, not make another root on a trunk that was retired.
 #[test]
 fn a_root_that_has_gone_is_not_made_again() {
     let cache = PrefixCache::builder(4, 2).build().expect("valid");
@@ -56,6 +57,7 @@ fn a_root_that_has_gone_is_not_made_again() {
 }
 
 /// To unmap a table's page takes the system some microseconds, and other threads wait for the lock.
+// Holds: NU11.
 #[test]
 fn a_turn_unmaps_nothing_under_the_lock() {
     let cache = PrefixCache::builder(4, 2).build().expect("valid");
@@ -63,8 +65,8 @@ fn a_turn_unmaps_nothing_under_the_lock() {
     assert!(UnmapsLater::begin().is_some(), "and ended it");
 }
 
-/// An insert's walk found a child run that died before its tokens were compared, and stops at depth zero of it: no run
-/// is hung there.
+/// An insert's walk found a child run that died before its tokens were compared, and stops at depth
+/// zero of it: no run is hung there.
 #[test]
 fn no_point_is_made_at_the_beginning_of_a_dead_run() {
     let cache = PrefixCache::builder(4, 2).build().expect("valid");
@@ -82,8 +84,8 @@ fn no_point_is_made_at_the_beginning_of_a_dead_run() {
     assert_eq!(cache.validate(), Ok(()));
 }
 
-/// A lookup of bigrams walked to the end of a run that is trimmed before it leases there: it falls back to the boundary
-/// that is left, which lies one token beyond a whole number of blocks.
+/// A lookup of bigrams walked to the end of a run that is trimmed before it leases there: it falls
+/// back to the boundary that is left, which lies one token beyond a whole number of blocks.
 #[test]
 fn a_lookup_of_bigrams_falls_back_to_a_boundary_of_theirs() {
     let cache = PrefixCache::builder(4, 2).build().expect("valid");
@@ -103,8 +105,8 @@ fn a_lookup_of_bigrams_falls_back_to_a_boundary_of_theirs() {
     assert_eq!(cache.validate(), Ok(()));
 }
 
-/// A namespace in which something was inserted since the queue was drained, and that has no handle any more,
-/// is not empty.
+/// A namespace in which something was inserted since the queue was drained, and that has no handle
+/// any more, is not empty.
 #[test]
 fn a_namespace_that_the_evictor_knows_no_run_of_is_not_forgotten() {
     let cache = PrefixCache::builder(4, 2).build().expect("valid");
@@ -122,7 +124,9 @@ fn a_namespace_that_the_evictor_knows_no_run_of_is_not_forgotten() {
     assert_eq!(cache.validate(), Ok(()));
 }
 
-/// A prefix that was made hot: leases on stripes protect it, hits on them count, and it is evicted when it has no lease.
+/// A prefix that was made hot: leases on stripes protect it, hits on them count, and it is evicted
+/// when it has no lease.
+// Holds: LE12.
 #[test]
 fn a_hot_point_is_a_point_like_any_other() {
     let cache = PrefixCache::builder(4, 4).policy(PolicyKind::Lfu).clock(Clock::Logical).build().expect("valid");
@@ -145,7 +149,8 @@ fn a_hot_point_is_a_point_like_any_other() {
     drop(resumed);
     assert_eq!((cache.stats().protected_blocks, cache.stats().evictable_blocks), (0, 1), "settled, so deflated");
     assert_eq!(cache.stats().deflations, 1);
-    // Four hits and the insert's, most of them counted on stripes: three of the other one are fewer.
+    // Four hits and the insert's, most of them counted on stripes: three of the other one are
+    // fewer.
     let miss = session.match_prefix(&space, &tokens[1]);
     drop(session.insert(miss.lease(), &tokens[1], session.reserve(1).expect("room")).expect("inserted"));
     (0..3).for_each(|_| drop(session.match_prefix(&space, &tokens[1])));
@@ -163,6 +168,7 @@ fn cached(cache: &PrefixCache, tokens: &[u32]) -> crate::Lease {
 }
 
 /// A point that another lease holds keeps its slot; it is protected no longer than that lasts.
+// Holds: LE12.
 #[test]
 fn a_hot_point_keeps_its_slot_while_it_is_leased() {
     let cache = PrefixCache::builder(1, 8).clock(Clock::Logical).build().expect("valid");
@@ -190,7 +196,9 @@ fn a_hot_point_keeps_its_slot_while_it_is_leased() {
     assert_eq!((cache.evict(8), cache.validate()), (2, Ok(())));
 }
 
-/// A chain of hot prefixes, each with another run beside: all of them can go at once when their leases have gone.
+/// A chain of hot prefixes, each with another run beside: all of them can go at once when their
+/// leases have gone.
+// Holds: LE12.
 #[test]
 fn hot_points_above_each_other_are_deflated_together() {
     for depth in 1..=7_u32 {
@@ -217,6 +225,7 @@ fn hot_points_above_each_other_are_deflated_together() {
 }
 
 /// In steps of any size: what was deflated is taken in before the end.
+// Holds: LE12.
 #[test]
 fn a_hot_point_is_settled_in_steps_of_any_size() {
     for step in 1..=23 {
@@ -263,7 +272,8 @@ fn there_may_be_more_hot_points_than_slots() {
     assert_eq!((cache.stats().evictable_blocks, cache.evict(100)), (100, 100));
 }
 
-/// A cache, a namespace of it with two sequences, whose root is hot, and the bytes of the cache without it.
+/// A cache, a namespace of it with two sequences, whose root is hot, and the bytes of the cache
+/// without it.
 fn hot_root() -> (PrefixCache, Namespace, usize) {
     let cache = PrefixCache::builder(1, 4).build().expect("valid");
     let bytes = cache.stats().index_bytes;
@@ -276,7 +286,8 @@ fn hot_root() -> (PrefixCache, Namespace, usize) {
     (cache, space, bytes)
 }
 
-/// After a few more settlings, which forget namespaces in slices, nothing is left but so many bytes.
+/// After a few more settlings, which forget namespaces in slices, nothing is left but so many
+/// bytes.
 fn ends_with(cache: &PrefixCache, bytes: usize) {
     (0..100).for_each(|_| cache.settle());
     assert_eq!(cache.stats().index_bytes, bytes);

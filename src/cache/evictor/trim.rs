@@ -3,10 +3,13 @@
 //! 1. Load the run word.
 //! 2. Publish a point at the target, if none lives there: at rest a run ends in a point (tree, T3).
 //! 3. Kill the idle points beyond the target, deepest first, up to the first that is held.
-//! 4. Swap the length against the word of step 1. If that fails, another thread has created a point: back to 3.
-//! 5. The blocks beyond belong to the evictor now; the statistics of dead points flow to the point that is now the last.
-//! 6. That point is ranked if it is idle, and the dead ones are taken out of the run's map. A run of length zero takes its points along;
-//!    it is unlinked when the turn has given up the lock (dead_runs.rs).
+//! 4. Swap the length against the word of step 1. If that fails, another thread has created a
+//!    point: back to 3.
+//! 5. The blocks beyond belong to the evictor now; the statistics of dead points flow to the point
+//!    that is now the last.
+//! 6. That point is ranked if it is idle, and the dead ones are taken out of the run's map. A run
+//!    of length zero takes its points along; it is unlinked when the turn has given up the lock
+//!    (dead_runs.rs).
 //!
 //! A run can have as many points as tokens, so step 3 looks only at the points that the evictor
 //! knows (`tree::known`) if they are all (`Points::are_known`). The end of a run is an ordinary
@@ -38,8 +41,9 @@ use crate::sync::atomic::Ordering::Relaxed;
 use crate::tree::{Point, Run, RunWord, Tally, Word};
 
 impl Evictor {
-    /// Frees up to `want` blocks from `last`, the end of its run; none if it was leased meanwhile, or is not the end any more. With `want` zero, ends
-    /// a last point that has no whole block of its own.
+    /// Frees up to `want` blocks from `last`, the end of its run; none if it was leased meanwhile,
+    /// or is not the end any more. With `want` zero, ends a last point that has no whole block of
+    /// its own.
     pub(super) fn trim<'g>(&mut self, last: Ref<'g, Point>, want: usize, resources: Resources<'g>) -> usize {
         let run = last.run();
         let word = run.word();
@@ -118,8 +122,9 @@ impl Evictor {
         freed
     }
 
-    /// Where the run should end: at the boundary that frees `want` blocks, but no lower than the next known point,
-    /// whose own standing decides about the blocks below it. Zero if no block would remain.
+    /// Where the run should end: at the boundary that frees `want` blocks, but no lower than the
+    /// next known point, whose own standing decides about the blocks below it. Zero if no block
+    /// would remain.
     fn target(&self, last: Ref<'_, Point>, want: usize, resources: Resources<'_>) -> u32 {
         let run = last.run();
         let below = self.point_below(last).map_or(0, |below| below.depth());
@@ -134,10 +139,12 @@ impl Evictor {
         ((boundary - start) as u32).max(below)
     }
 
-    /// Kills the idle points beyond `cut.start`, deepest first; the depth of the first held one, or `cut.start`.
+    /// Kills the idle points beyond `cut.start`, deepest first; the depth of the first held one, or
+    /// `cut.start`.
     ///
-    /// A point beyond `cut.end`, the run's present end, is a `NEW` point of a reader that saw a longer run. It lies on no
-    /// run, and the threads that hold it find that out (lease.rs). To stop there would make the run longer.
+    /// A point beyond `cut.end`, the run's present end, is a `NEW` point of a reader that saw a
+    /// longer run. It lies on no run, and the threads that hold it find that out (lease.rs). To
+    /// stop there would make the run longer.
     fn kill_beyond<'g>(
         &mut self,
         run: Ref<'g, Run>,
@@ -175,7 +182,8 @@ impl Evictor {
         only == Some(point.link()) && run.as_ref().points.are_known(1)
     }
 
-    /// The points beyond `cut.start` and up to `cut.end`, the deepest first: the known ones, if there are no others.
+    /// The points beyond `cut.start` and up to `cut.end`, the deepest first: the known ones, if
+    /// there are no others.
     fn find_within(&self, run: Ref<'_, Run>, cut: Range<u32>, within: &mut Vec<Link<Point>>, resources: Resources<'_>) {
         let points = &run.as_ref().points;
         let known = run.account.with(&self.owner, |account| {
@@ -197,16 +205,17 @@ impl Evictor {
         }
     }
 
-    /// Kills a point and removes it from the accounts, or nothing if it is held; it stays in its run's map. Also its
-    /// statistics.
+    /// Kills a point and removes it from the accounts, or nothing if it is held; it stays in its
+    /// run's map. Also its statistics.
     fn kill<'g>(&mut self, point: Ref<'g, Point>, resources: Resources<'g>) -> Option<(Killed<'g>, Option<Tally>)> {
         let killed = kill(point)?;
         self.strike(point, resources);
         Some((killed, killed.tally(true, resources)))
     }
 
-    /// The end of a run of length zero: its blocks go, and it is taken off the point that it hangs on. It is unlinked at the end of the
-    /// turn, unless another turn may retire a part of it before.
+    /// The end of a run of length zero: its blocks go, and it is taken off the point that it hangs
+    /// on. It is unlinked at the end of the turn, unless another turn may retire a part of it
+    /// before.
     fn end_run<'g>(
         &mut self,
         run: Ref<'g, Run>,

@@ -3,8 +3,8 @@
 use super::exchange::SLICE;
 use super::{AgingPass, Evictor, QuotaPass, Resources};
 
-/// The work of one [`settle`](crate::PrefixCache::settle): what was pending when it began, and no more, whatever other
-/// threads add meanwhile.
+/// The work of one [`settle`](crate::PrefixCache::settle): what was pending when it began, and no
+/// more, whatever other threads add meanwhile.
 #[derive(Debug)]
 pub(in crate::cache) struct Upkeep {
     /// Drops what is too old.
@@ -22,7 +22,8 @@ impl Upkeep {
 }
 
 impl Evictor {
-    /// Takes in up to `entries` changes, and does a slice of exchanging and sorting; true if more is left. Evicts nothing.
+    /// Takes in up to `entries` changes, and does a slice of exchanging and sorting; true if more
+    /// is left. Evicts nothing.
     pub(in crate::cache) fn tidy(&mut self, entries: &mut usize, resources: Resources<'_>) -> bool {
         let drained = self.drain(entries, resources);
         let exchanging = self.advance_exchange(SLICE, resources);
@@ -30,8 +31,9 @@ impl Evictor {
         !drained || exchanging || sorting
     }
 
-    /// As [`tidy`](Self::tidy), and evicts a slice of what must go even if no blocks are needed: prefixes that are too
-    /// old, then blocks beyond a quota, taking in up to `entries` more changes. True if more is left.
+    /// As [`tidy`](Self::tidy), and evicts a slice of what must go even if no blocks are needed:
+    /// prefixes that are too old, then blocks beyond a quota, taking in up to `entries` more
+    /// changes. True if more is left.
     pub(in crate::cache) fn step(
         &mut self,
         mut entries: usize,
@@ -47,7 +49,8 @@ impl Evictor {
     /// A slice of [`settle`](crate::PrefixCache::settle); true if more is left.
     pub(in crate::cache) fn keep_up(&mut self, upkeep: &mut Upkeep, resources: Resources<'_>) -> bool {
         let begun = self.ranking.exchange.begun;
-        // Recorded by the first slice in any case: an exchange that begins later is not this one's work.
+        // Recorded by the first slice in any case: an exchange that begins later is not this one's
+        // work.
         let known = *upkeep.begun.get_or_insert(begun);
         let exchanging = self.advance_exchange(SLICE, resources) && begun == known;
         let sorting = self.sort_groups(SLICE, resources);

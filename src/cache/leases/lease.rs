@@ -1,4 +1,5 @@
-//! Leases: promises that matched blocks stay where they are.
+//! Leases: while one lives, the blocks of its prefix stay where they are. Lookups and inserts make
+//! them; the count is in a point of the tree (`tree::lease`).
 
 use std::fmt;
 
@@ -9,15 +10,15 @@ use crate::reclaim::Link;
 use crate::tree::lease::release;
 use crate::tree::{HeldLease, Point, StripeRef};
 
-/// A promise: while it lives, the blocks of its prefix are not evicted, rewritten or handed out.
+/// Protects the blocks of a prefix: while it lives, they are not evicted, rewritten or handed out.
 ///
-/// It protects its own prefix and nothing beyond. Dropping it is O(1), may happen on any thread and during a panic, and
-/// is lock-free unless a thread or task that waits for blocks must be woken. [`try_clone`](Self::try_clone) makes a second
-/// lease on the same prefix.
+/// It protects its own prefix and nothing beyond. Dropping it is O(1), may happen on any thread and
+/// during a panic, and is lock-free unless a thread or task that waits for blocks must be woken.
+/// [`try_clone`](Self::try_clone) makes a second lease on the same prefix.
 ///
-/// A lease keeps the cache alive. If it is the last handle, dropping it frees the index, which takes about 3 s for a
-/// million runs. A lease that is forgotten ([`std::mem::forget`]) protects its prefix for good, even if the namespace is
-/// cleared, and keeps the whole cache.
+/// A lease keeps the cache alive. If it is the last handle, dropping it frees the index, which
+/// takes about 3 s for a million runs. A lease that is forgotten ([`std::mem::forget`]) protects
+/// its prefix for ever, even if the namespace is cleared, and keeps the whole cache alive.
 ///
 /// # Examples
 ///
@@ -32,13 +33,14 @@ use crate::tree::{HeldLease, Point, StripeRef};
 /// # Ok::<_, Box<dyn std::error::Error>>(())
 /// ```
 pub struct Lease {
-    /// The point on which the lease counts, which therefore stays (reclaim, I3); `None` if it is of nothing.
+    /// The point that counts the lease, and that therefore stays (reclaim, I3); `None` for an empty
+    /// lease that no point counts.
     point: Option<Link<Point>>,
     pub(in crate::cache) len_tokens: usize,
     pub(in crate::cache) counted_on: StripeRef,
     /// The offset of the namespace's grid.
     offset: u8,
-    /// Whether the request was counted in the point's statistics.
+    /// Whether the point's statistics count the request as a use.
     pub(in crate::cache) counted: bool,
     /// Whether the lookup of its sequence was counted.
     pub(in crate::cache) queried: bool,
@@ -46,7 +48,7 @@ pub struct Lease {
 }
 
 impl Lease {
-    /// The public handle of a lease that the caller has taken.
+    /// Makes the public handle of a lease that the caller has taken.
     #[inline]
     pub(in crate::cache) fn new(held: HeldLease<'_>, counted: bool, grid: Grid, cache: StrongRef<Inner>) -> Self {
         let len_tokens = grid.filled(held.point.end());
@@ -67,7 +69,7 @@ impl Lease {
         inner.grid.with_offset(u32::from(self.offset))
     }
 
-    /// The counted lease; `None` where none is counted.
+    /// The lease on its point; `None` if no point counts it.
     pub(in crate::cache) fn held(&self) -> Option<HeldLease<'_>> {
         self.point.map(|point| HeldLease { point: point.get(self), counted_on: self.counted_on })
     }
@@ -76,7 +78,7 @@ impl Lease {
         &self.cache
     }
 
-    /// Releases it, and wakes no waiter.
+    /// Releases the lease without waking a waiter.
     pub(in crate::cache) fn release_quietly(mut self) {
         if let Some(held) = self.held() {
             _ = release(held, self.cache.ledger(self.counted_on.stripe()));
@@ -84,18 +86,18 @@ impl Lease {
         self.point = None;
     }
 
-    /// Makes its point hot, as contention would; true if it is hot then.
+    /// Makes its point hot, as contention would; returns whether it is hot now.
     #[cfg(any(test, radixkv_loom, radixkv_shuttle))]
     pub(crate) fn inflate(&self) -> bool {
         self.held().is_some_and(|held| {
             self.cache.hot.inflate(held.point);
-            // Relaxed: for tests, which ask about the word alone.
+            // Relaxed: for tests, which look only at the word.
             held.point.word.load(crate::sync::atomic::Ordering::Relaxed).is_open()
         })
     }
 }
 
-/// A prefix holds as many leases as can be counted, 2^28: retry once some are dropped.
+/// The prefix has the maximum number of leases, 2^28: retry once some are dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TooManyLeases;

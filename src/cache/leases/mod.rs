@@ -1,13 +1,13 @@
-//! Leases, and what a session may ask for the prefix of one.
+//! Leases, and what a session may request for the prefix of a lease.
 //!
 //! | file | holds |
 //! |---|---|
-//! | `lease` | a lease, and a match with one |
+//! | `lease` | a lease, and a match with its lease |
 //! | `weak_lease` | a prefix to be leased later |
-//! | `sharing` | how many leases of a set hold a block |
+//! | `sharing` | how many leases of a set hold each block |
 //! | `owner` | checks of the handles that a session is given |
 //! | `strong_ref` | the counted reference in each handle, which keeps the cache alive |
-//! | `retention`, `priority`, `uses` | what may be asked for the prefix of a lease: to stay until a deadline, priorities, recency or frequency alone |
+//! | `retention`, `priority`, `uses` | requests for the prefix of a lease: to keep it until a deadline, priorities, only recency or only frequency |
 
 pub(in crate::cache) mod lease;
 pub(in crate::cache) mod owner;

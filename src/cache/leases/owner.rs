@@ -1,4 +1,4 @@
-//! Checks that a session makes of the handles it is given; see [misuse](crate::PrefixCache#misuse).
+//! Checks of the handles that a session is given; see [misuse](crate::PrefixCache#misuse).
 
 use super::lease::Lease;
 use crate::cache::session::Session;
@@ -15,7 +15,8 @@ impl Session {
 
     /// # Panics
     ///
-    /// If another cache owns the lease, or `tokens` is shorter than the sequence that it was matched by.
+    /// If another cache owns the lease, or `tokens` is shorter than the sequence with which it was
+    /// matched.
     #[inline]
     pub(in crate::cache) fn check_sequence(&self, lease: &Lease, tokens: &[Token]) {
         self.check_lease(lease);

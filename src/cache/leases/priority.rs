@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 /// The priority of a prefix, any `i64`, and how long it counts; [`PolicyKind::Priority`] evicts the
-/// lowest first.
+/// lowest priority first.
 ///
 /// [`PolicyKind::Priority`]: crate::PolicyKind::Priority
 ///
@@ -25,8 +25,8 @@ pub struct Priority {
 }
 
 impl Priority {
-    /// The default priority, also of a prefix whose priorities have all expired: level 35 of 0 to
-    /// 100, as in TensorRT-LLM.
+    /// The default priority, also of a prefix whose priorities have all expired: level 35, as in
+    /// TensorRT-LLM, where levels are 0 to 100.
     pub const DEFAULT: Self = Self::new(35);
 
     /// Creates a priority that does not expire.

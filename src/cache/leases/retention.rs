@@ -1,8 +1,8 @@
-//! Retention: what a session may ask for a prefix beside using it.
+//! Retention, priorities and demotions: marks that a session puts on the prefix of a lease.
 //!
-//! Each request is for the prefix of a lease, from the root of its namespace to the lease's end, and stays with those
-//! blocks. Cached continuations are not concerned; they protect the prefix anyway, because no block is evicted before
-//! its continuations.
+//! Each request applies to the prefix of a lease, from the root of its namespace to the lease's
+//! end, and stays with those blocks. It does not apply to cached continuations; they protect the
+//! prefix anyway, because no block is evicted before its continuations.
 
 use std::fmt;
 use std::time::Duration;
@@ -54,14 +54,14 @@ impl fmt::Display for RetainError {
 impl std::error::Error for RetainError {}
 
 impl Session {
-    /// Marks the point of a lease, and tells the evictor.
+    /// Puts marks on the point of a lease, and tells the evictor.
     fn mark(&self, lease: &Lease, marked: Marked) {
         self.check_lease(lease);
         if let Some(held) = lease.held().filter(|held| held.point.depth() > 0) {
             let participant = self.participant();
             let guard = participant.pin();
             held.point.marks.join(marked, &guard);
-            // A replaced record is handed over at once, so that it does not wait for more garbage.
+            // A replaced record is handed over at once, so that it need not wait for more garbage.
             guard.hand_over();
             self.inner().announce(held.point);
         }
@@ -69,7 +69,7 @@ impl Session {
 }
 
 impl Inner {
-    /// Tells the evictor of what was written at `point`, on which the caller holds a lease.
+    /// Tells the evictor that `point` has new marks; the caller holds a lease on it.
     fn announce(&self, point: Ref<'_, Point>) {
         if point.word.announce() {
             self.queue.push(point);

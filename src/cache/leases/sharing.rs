@@ -1,4 +1,4 @@
-//! How many of a set of leases hold each block.
+//! Sharing: how many leases of a set hold each block.
 
 use std::collections::HashMap;
 
@@ -12,13 +12,13 @@ use crate::tree::Run;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SharedSpan {
-    /// Blocks of the span.
+    /// Number of blocks in the span.
     pub blocks: usize,
-    /// Leases of the set that hold each of them, the lease itself among them.
+    /// Number of leases of the set that hold each of these blocks, including the lease itself.
     pub leases: usize,
 }
 
-/// The runs of a path, from the root on, each with the number of its blocks that the path holds.
+/// The runs of a path, from the root, each with the number of its blocks that the path holds.
 type Path = Vec<(Link<Run>, usize)>;
 
 impl Session {
@@ -39,7 +39,7 @@ fn spans(path: &[(Link<Run>, usize)], held: &HashMap<Link<Run>, Vec<usize>>) -> 
         let all = &held[run];
         let mut done = 0;
         while done < *own {
-            // Those that end before the next block of the run hold none of it.
+            // Leases that end before the next block of the run do not hold it.
             let gone = all.partition_point(|blocks| *blocks <= done);
             let (blocks, leases) = (all[gone] - done, all.len() - gone);
             done += blocks;
@@ -55,7 +55,7 @@ fn spans(path: &[(Link<Run>, usize)], held: &HashMap<Link<Run>, Vec<usize>>) -> 
 pub(in crate::cache) fn shared_spans(session: &Session, leases: &[&Lease]) -> Vec<Vec<SharedSpan>> {
     leases.iter().for_each(|lease| session.check_lease(lease));
     let paths: Vec<Path> = leases.iter().map(|lease| session.path_of(lease)).collect();
-    // How many blocks of a run each lease holds, in ascending order.
+    // The number of blocks that each lease holds of a run, in ascending order.
     let mut held = HashMap::<Link<Run>, Vec<usize>>::new();
     for (run, blocks) in paths.iter().flatten() {
         held.entry(*run).or_default().push(*blocks);

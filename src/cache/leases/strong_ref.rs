@@ -1,15 +1,16 @@
-//! Counted references that keep a cache alive without contention between threads: leases and reservations count on their
-//! session's shard.
+//! Counted references that keep a cache alive without contention between threads: leases and
+//! reservations count on their session's shard.
 //!
-//! With one shared count, every lease and release of every thread would write the same cache line. So each session has a
-//! *shard* with a count of its own and draws many counts at once: a draw is one addition, a reference from what was drawn
-//! none. A session that ends gives the rest back. The thread that gives the last count back drops the shard, and with the
-//! last shard and the last handle goes the cache.
+//! With one shared count, every lease and release of every thread would write the same cache line.
+//! So each session has a *shard* with its own count, and draws many counts at once: a draw is one
+//! addition, and making a reference from a drawn count writes nothing shared. A session that ends
+//! gives its unused counts back. The thread that gives back the last count drops the shard. The
+//! cache is dropped when its last shard and its last handle are gone.
 //!
 //! # Invariants
 //!
-//! - **H1** A shard's count is the number of its [`StrongRef`]s plus the counts that its [`StrongRefs`] has left: it
-//!   lives while either does.
+//! - **H1** A shard's count is the number of its [`StrongRef`]s plus the counts that its
+//!   [`StrongRefs`] has left: the shard lives while there is either.
 #![allow(unsafe_code)]
 
 use std::cell::Cell;
@@ -24,8 +25,8 @@ use crate::sync::{Arc, model_size};
 /// Counts drawn at once.
 const DRAW: usize = model_size(1 << 16, 2);
 
-/// Bytes that keep two cache lines of other data away: a pair of lines is fetched together. An allocation that is aligned to
-/// such a pair would do it too, and cost several times as much.
+/// Padding of a shard's cache line, because pairs of lines are fetched together. Aligning the
+/// allocation to a pair would have the same effect, at several times the cost.
 const APART: usize = 120;
 
 #[repr(C)]
@@ -36,7 +37,7 @@ struct Shard<T> {
     after: [u8; APART],
 }
 
-/// One count on a shard: keeps the cache alive and leads to it.
+/// One count on a shard: keeps the cache alive and gives access to it.
 pub(crate) struct StrongRef<T>(NonNull<Shard<T>>);
 
 // SAFETY: a shard is a count and an `Arc` of something that threads share.
@@ -56,7 +57,7 @@ impl<T> StrongRef<T> {
         unsafe { self.0.as_ref() }
     }
 
-    /// Whether both are of one cache.
+    /// Whether this reference belongs to the cache `inner`.
     pub(crate) fn is_of(&self, inner: &Arc<T>) -> bool {
         Arc::ptr_eq(&self.shard().inner, inner)
     }
@@ -84,17 +85,18 @@ impl<T> Drop for StrongRef<T> {
     }
 }
 
-/// A session's counts that are drawn and not given out yet.
+/// A session's drawn counts that are not given out yet.
 pub(crate) struct StrongRefs<T> {
     shard: NonNull<Shard<T>>,
     left: Cell<usize>,
 }
 
-// SAFETY: H1: what is left is counted on the shard, whichever thread gives it out; the cell goes along.
+// SAFETY: H1: what is left is counted on the shard, whichever thread gives it out; the cell goes
+// along.
 unsafe impl<T: Send + Sync> Send for StrongRefs<T> {}
 
 impl<T> StrongRefs<T> {
-    /// A shard of its own on `inner`.
+    /// Makes a new shard of `inner`.
     pub(crate) fn new(inner: &Arc<T>) -> Self {
         let (before, after) = ([0; APART], [0; APART]);
         let shard = Shard { before, count: AtomicUsize::new(DRAW), inner: Arc::clone(inner), after };
@@ -110,12 +112,12 @@ impl<T> StrongRefs<T> {
         &self.shard().inner
     }
 
-    /// One reference, out of what was drawn.
+    /// Makes one reference from a drawn count.
     #[inline]
     pub(crate) fn take(&self) -> StrongRef<T> {
         let mut left = self.left.get();
         if left == 1 {
-            // Relaxed: this itself is counted.
+            // Relaxed: `self` is counted.
             self.shard().count.fetch_add(DRAW, Relaxed);
             left += DRAW;
         }
@@ -130,7 +132,7 @@ impl<T> Drop for StrongRefs<T> {
     }
 }
 
-/// Gives `counts` back; the last one drops the shard.
+/// Gives `counts` back; the last count drops the shard.
 fn give_back<T>(shard: NonNull<Shard<T>>, counts: usize) {
     // SAFETY: H1: the caller's counts are not given back yet.
     let count = unsafe { &shard.as_ref().count };

@@ -1,4 +1,4 @@
-//! The two halves of a use: recency and frequency, each without the other.
+//! The two effects of a use, separately: recency without frequency, and frequency without recency.
 
 use super::lease::Lease;
 use crate::cache::session::Session;

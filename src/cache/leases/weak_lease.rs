@@ -1,4 +1,5 @@
-//! Weak leases: a prefix that was matched now, to be leased later without walking again.
+//! Weak leases: a matched prefix that can be leased later without another walk. It keeps an anchor
+//! of the prefix's point (`tree::Anchor`), which is cleared when the point dies.
 
 use std::fmt;
 
@@ -11,10 +12,12 @@ use crate::sync::Arc;
 use crate::tree::Anchor;
 use crate::tree::lease::lease_again_if_alive;
 
-/// A prefix without a promise: it may be evicted at any moment, and [`Session::upgrade`] says whether it was.
+/// A reference to a prefix that does not protect it: the prefix may be evicted at any moment, and
+/// [`Session::upgrade`] says whether it was.
 ///
-/// For requests that wait: matched when they come, leased when they run. It keeps no block and no cache; a few words of memory
-/// stay for as long as it lives. Clones are of the same prefix. `Send` and `Sync`.
+/// For requests that wait: match them on arrival, lease when they run. It keeps no block and no
+/// cache alive; a few words of memory stay for as long as it lives. Clones refer to the same
+/// prefix. `Send` and `Sync`.
 ///
 /// # Examples
 ///
@@ -67,7 +70,7 @@ pub(in crate::cache) fn upgrade(session: &Session, weak: &WeakLease) -> Option<L
     let point = weak.anchor.as_ref()?.point(&guard)?;
     let held = lease_again_if_alive(point, session.ledger())?;
     let lease = Lease::new(held, false, weak.grid, session.strong_refs.take());
-    // A lease on what lookups do not find is given back.
+    // A lease on a prefix that lookups no longer find is given back.
     let found = !point.is_cut_off(&guard);
     drop(guard);
     found.then_some(lease)

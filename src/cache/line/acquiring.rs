@@ -1,4 +1,5 @@
-//! Awaiting a prompt's match and blocks: [`acquire_until`](crate::Session::acquire_until), as a future.
+//! Awaiting a prompt's match and blocks: [`acquire_until`](crate::Session::acquire_until) as a
+//! future.
 
 use std::fmt;
 use std::future::Future;
@@ -13,10 +14,12 @@ use crate::cache::namespaces::namespace::Namespace;
 use crate::cache::prefix_cache::PrefixCache;
 use crate::key::Token;
 
-/// A request for a prompt's match and blocks that waits for its turn; made by [`PrefixCache::acquire_async`].
+/// A request for a prompt's match and blocks that waits for its turn; made by
+/// [`PrefixCache::acquire_async`].
 ///
-/// `Send`: it may be awaited on a runtime of several threads. It may be dropped at any time: between two polls it holds no
-/// lease and no block. What [`Reserving`](crate::Reserving) says of waiters that are not polled holds for it too.
+/// `Send`: it may be awaited on a multi-threaded runtime. It may be dropped at any time: between
+/// two polls it holds no lease and no block. It must be polled or dropped, as
+/// [`Reserving`](crate::Reserving) explains.
 #[must_use = "futures do nothing unless they are polled"]
 pub struct Acquiring {
     cache: PrefixCache,

@@ -1,7 +1,12 @@
-//! A request that may wait in line: one state machine, driven by a thread, or by a task that is polled.
+//! A request that may wait in line: one state machine, driven by a thread that sleeps or a task
+//! that is polled.
 //!
-//! It looks at once, unless others wait already. From then on it has a place in the line and looks when it is woken. It arms its
-//! signal before each look: whoever makes blocks available after a look that finds too few raises it.
+//! `reserve` and `acquire_until` drive it with [`serve_by`], the futures with [`step`]. It relies
+//! on `wait_list` for the order and the wake-ups.
+//!
+//! The request looks for blocks at once, unless other requests wait already. After that it is in
+//! the wait list, and looks each time it is woken. It arms its signal before each look, so a thread
+//! that makes blocks available after an unsuccessful look raises the signal.
 
 #[cfg(feature = "async")]
 use std::task::{Context, Poll};
@@ -12,29 +17,30 @@ use crate::cache::blocks::reservation::ReserveError;
 use crate::cache::inner::Inner;
 use crate::sync::Signal;
 
-/// What a request does at its steps.
+/// The operations of a request at its steps.
 pub(in crate::cache) trait Request {
     type Served;
 
     fn inner(&self) -> &Inner;
 
-    /// Looks without a place in the line.
+    /// Looks for blocks without being in the line.
     fn look(&self) -> Result<Self::Served, ReserveError>;
 
     fn join(&self) -> Waiter;
 
-    /// Looks if it is the first of the line; else it has nothing afterwards.
+    /// Looks for blocks if it is the first of the line; after a refusal it holds nothing.
     fn look_in_turn(&self, waiter: &Waiter) -> Result<Self::Served, ReserveError>;
 }
 
-/// Where a request stands.
+/// The result of one step.
 pub(in crate::cache) enum Step<T> {
     Done(Result<T, ReserveError>),
-    /// It was refused for now, and is woken when it is time to try again.
+    /// Refused for now; the waiter is woken when it is time to try again.
     Waits(ReserveError),
 }
 
-/// One step of a request; `waiter` is its place, once it has one. `arm` says who is woken.
+/// Performs one step of a request. `waiter` is set once the request has joined the line. `arm` sets
+/// who is woken when its signal is raised.
 pub(in crate::cache) fn step<R: Request>(
     request: &R,
     waiter: &mut Option<Waiter>,
@@ -69,8 +75,9 @@ pub(in crate::cache) fn serve_by<R: Request>(request: &R, deadline: Instant) -> 
     }
 }
 
-/// A task's answer to a poll that leaves its request waiting. What ran in the poll may have taken a wake-up that was for the task: an
-/// eviction sink that parks the thread. So one that came meanwhile is given again.
+/// Returns `Pending` for a task whose request keeps waiting. Code that ran in the poll, such as an
+/// eviction sink that parks the thread, may have consumed a wake-up meant for the task. So the task
+/// is woken again if its signal was raised meanwhile.
 #[cfg(feature = "async")]
 pub(in crate::cache) fn pending<T>(waiter: Option<&Waiter>, context: &Context<'_>) -> Poll<T> {
     if let Some(waiter) = waiter {

@@ -1,17 +1,17 @@
-//! Waiting for blocks in line, and having another thread take them.
+//! Waiting for blocks in line, and reservations that another thread makes (flat combining).
 //!
 //! | file | holds |
 //! |---|---|
-//! | `wait_list` | who waits, in which order, and who wakes them |
-//! | `waiter` | one place in the list |
+//! | `wait_list` | the waiters, their order, and who wakes them |
+//! | `waiter` | one waiter in the list |
 //! | `in_line` | the state machine of a request that may wait |
-//! | `waiting`, `acquiring` | futures that it drives |
-//! | `publications` | requests that another thread serves in its turn (flat combining) |
+//! | `waiting`, `acquiring` | futures that drive that state machine |
+//! | `publications` | requests that the holder of the evictor's lock serves (flat combining) |
 //!
-//! A `reserve` without a deadline does not join the list: running requests must be able to grow
-//! while others wait to be admitted. Wakers are the caller's code and run under no lock, not even
-//! the evictor's. A panic of a waker ends with its own wake-up, after the panic hook has reported
-//! it.
+//! A `reserve` without a deadline does not join the list: running sequences must be able to grow
+//! while other requests wait to be admitted. Wakers are the caller's code, so they run under no
+//! lock, not even the evictor's. A panic of a waker ends only its own wake-up, after the panic hook
+//! has reported it.
 
 #[cfg(feature = "async")]
 pub(in crate::cache) mod acquiring;

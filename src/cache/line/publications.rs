@@ -1,31 +1,35 @@
-//! Flat combining: reservations of threads that wait for the evictor's lock, made by the thread that has it.
+//! Flat combining: the holder of the evictor's lock makes reservations for threads that wait for
+//! the lock. `blocks::allocate` publishes and serves.
 //!
-//! To hand the lock over costs more than most evictions take: the next holder waits for each cache line that the last one has
-//! written. So a thread that would wait behind others publishes how many blocks it asks for, and the holder makes such
-//! reservations, too, at the end of its own. A thread that waits alone publishes nothing: the lock is its own next.
+//! Handing the lock over costs more than most evictions, because the next holder waits for each
+//! cache line that the last one has written. So a thread that would wait behind others publishes
+//! the number of blocks it needs, and the holder makes such reservations at the end of its own
+//! turn. A thread that waits without competitors publishes nothing, because it gets the lock next.
 //!
-//! A thread that gets the lock takes its request back before it reserves, and then knows whether it was served. (Hendler, Incze, Shavit and
-//! Tzafrir, *Flat combining and the synchronization-parallelism tradeoff*, 2010. Here a record is taken off with its request, because most
+//! A thread that gets the lock first withdraws its request, which tells it whether it was served.
+//! (Hendler, Incze, Shavit and Tzafrir, *Flat combining and the synchronization-parallelism
+//! tradeoff*, 2010. Unlike there, a thread's record is released with each request, because most
 //! requests never wait.)
 //!
-//! All refusals are made in a thread's own turn: a request that cannot be served in one step waits
-//! for that turn. Where an eviction sink is set nothing is served, because evicted blocks are
-//! available only after the turn. A thread that stops with a request published blocks no other; its
-//! blocks count as reserved, and return to the pool if it panics.
+//! A request is refused only in its thread's own turn: one that cannot be served in one step waits
+//! for that turn. With an eviction sink nothing is served, because evicted blocks become available
+//! only after the turn. A thread that stops after publishing blocks no other thread. Its blocks
+//! count as reserved, and return to the pool if it panics.
 //!
 //! # Invariants
 //!
 //! - **C1** A record belongs to the thread that took it from `FREE`, until that thread frees it.
-//! - **C2** A record is served under the evictor's lock alone. Its blocks are the holder's until it is `SERVED`, and its owner's from then
-//!   on: they are in a reservation, or given back.
+//! - **C2** A record is served only under the evictor's lock. Its blocks belong to the holder until
+//!   the record is `SERVED`, and to the owner from then on, which puts them into a reservation or
+//!   gives them back.
 //!
 //! # Orderings
 //!
 //! | edge | release | acquire | so that |
 //! |---|---|---|---|
-//! | E24 | `publish` | `serve` | the holder finds in the queue what the thread has changed before, and chooses by that |
+//! | E24 | `publish` | `serve` | the holder finds in the queue what the thread has changed before, and considers it in its choice |
 //! | E25 | `serve` | `withdraw` | the thread finds the blocks |
-//! | E26 | dropping a `Publication` | `publish` | the next owner of a record comes after the last one has read its blocks |
+//! | E26 | dropping a `Publication` | `publish` | the next owner of a record starts after the last one has read its blocks |
 
 use crossbeam_utils::CachePadded;
 
@@ -34,14 +38,15 @@ use crate::sync::apart::AtomicUsize;
 use crate::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use crate::sync::{model_size, yield_now};
 
-/// Records; a session whose record another one uses waits for the lock.
+/// Number of records. A session whose record is in use by another one waits for the lock.
 const RECORDS: usize = model_size(32, 4);
-/// The most blocks of one request: more are work enough for a turn of their own.
+/// The most blocks of one request: a larger one deserves a turn of its own.
 const MOST: usize = model_size(32, 4);
-/// The most blocks that are served in one turn: the evictor's lock is held for a fraction of a millisecond.
+/// The most blocks that are served in one turn: the evictor's lock is held for a fraction of a
+/// millisecond.
 const AT_ONCE: usize = 8 * MOST;
 
-/// What is in a record's state besides a number of blocks, which is asked for.
+/// States of a record. Any other value is the number of blocks that it requests.
 const FREE: usize = 0;
 const TAKEN: usize = MOST + 1;
 const SERVING: usize = MOST + 2;
@@ -49,35 +54,36 @@ const SERVED: usize = MOST + 3;
 
 #[derive(Debug)]
 struct Record {
-    /// Explored by a model of its own, as the blocks are.
+    /// A separate model explores it, and the blocks.
     state: AtomicUsize,
     blocks: [AtomicUsize; MOST],
 }
 
-/// The requests of threads that wait.
+/// The published requests of threads that wait for the lock.
 #[derive(Debug)]
 pub(crate) struct Publications {
     /// A bit for each record that has a request, or had one a moment ago.
     published: CachePadded<AtomicUsize>,
     records: Box<[CachePadded<Record>]>,
-    /// A thread publishes where no other one waits, too.
+    /// Whether a thread publishes even if no other one waits.
     always: bool,
 }
 
-/// A request that was published; taken back when it is dropped.
+/// A published request; withdrawn when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Publication<'a> {
     of: &'a Publications,
     at: usize,
     blocks: usize,
-    /// Where its blocks go if nobody takes them.
+    /// The pool that gets its blocks if nobody takes them.
     pool: &'a Pool,
 }
 
 /// A request that is being served.
 struct Serving<'a> {
     record: &'a Record,
-    /// Its state when that ends, also in a panic.
+    /// The record's state when serving ends: `SERVED`, or the request again after a failure or a
+    /// panic.
     then: usize,
 }
 
@@ -91,20 +97,21 @@ impl Publications {
         Self { published, records: (0..RECORDS).map(record).collect(), always }
     }
 
-    /// Whether a thread that has to wait for the lock is to publish what it asks for.
+    /// Whether a thread that has to wait for the lock should publish its request.
     #[inline]
     pub(crate) fn are_worth_while(&self, others_wait: bool) -> bool {
         others_wait || self.always
     }
 
-    /// Whether something is published: a hint.
+    /// Whether a request is published: a hint.
     #[inline]
     pub(crate) fn has_any(&self) -> bool {
-        // Relaxed: a holder that misses a request serves others.
+        // Relaxed: a request that is missed here is served by its own thread.
         self.published.load(Relaxed) != 0
     }
 
-    /// Asks for so many blocks, in the record `near` a number. Nothing if the request is too large, or another thread has the record.
+    /// Publishes a request for `blocks` blocks in the record that `near` selects. `None` if the
+    /// request is too large, or another thread has the record.
     pub(crate) fn publish<'a>(&'a self, near: usize, blocks: usize, pool: &'a Pool) -> Option<Publication<'a>> {
         let at = near % RECORDS;
         let state = &self.records[at].state;
@@ -121,8 +128,9 @@ impl Publications {
         Some(publication)
     }
 
-    /// Serves what is published, under the evictor's lock: `take` appends so many blocks, all or none, and says whether it did. Ends with the
-    /// first request for which it does not, and leaves those that would be too much for one turn.
+    /// Serves the published requests; call it under the evictor's lock. `take` appends the
+    /// requested number of blocks, all or none, and returns whether it did. Stops at the first
+    /// request that `take` cannot serve, and skips those that would be too much for one turn.
     pub(crate) fn serve(&self, mut take: impl FnMut(usize, &mut Vec<BlockId>) -> bool) {
         // Relaxed: as in `has_any`.
         let published = self.published.load(Relaxed);
@@ -162,14 +170,14 @@ impl Publication<'_> {
         &self.of.records[self.at]
     }
 
-    /// Whether it was served.
+    /// Whether the request was served.
     #[inline]
     pub(crate) fn is_served(&self) -> bool {
-        // Relaxed: what follows takes the blocks by E25, in `withdraw`.
+        // Relaxed: the caller takes the blocks by E25, in `withdraw`.
         self.record().state.load(Relaxed) == SERVED
     }
 
-    /// Takes it back. If it was served: the blocks, the first time.
+    /// Withdraws the request. Returns its blocks if it was served, the first time.
     pub(crate) fn withdraw(&self) -> Option<impl Iterator<Item = BlockId>> {
         let Record { state, blocks } = self.record();
         loop {
@@ -183,7 +191,7 @@ impl Publication<'_> {
                     // Relaxed: E25.
                     return Some(blocks[..self.blocks].iter().map(|block| block.load(Relaxed) as BlockId));
                 }
-                // Never where the caller has the lock.
+                // Cannot happen if the caller has the lock.
                 SERVING => yield_now(),
                 // Relaxed: nothing was handed over.
                 asked => {

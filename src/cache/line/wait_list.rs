@@ -1,36 +1,46 @@
-//! The wait list: threads and tasks that wait for blocks, in order.
+//! The wait list: threads and tasks that wait for blocks, in the order in which they are served.
 //!
-//! A request that finds too few blocks joins the list. The first in the list tries again; a waiter that leaves, served
-//! or not, wakes the next one. A thread that makes blocks available looks whether the list is empty, and wakes the first.
+//! A waiting request uses it through `waiter` and `in_line`. Operations that make blocks available
+//! call `Inner::ring`, which wakes waiters from here.
 //!
-//! Requests of sequences that run have a *lane* before those to admit. An admission that [`PASSED`] of them have passed is
-//! *overdue*: it looks first whenever blocks become available. Where those are too few for it the others go on, because the
-//! blocks that it waits for come when running sequences end.
+//! A request that finds too few blocks joins the list. Only the first in the list tries again. A
+//! waiter that leaves, served or not, wakes the next one. A thread that makes blocks available
+//! checks whether the list is empty, and if not wakes the first waiter.
 //!
-//! A request whose namespace is at its limit is *held back*: it leaves its lane for a line of its namespace, of which each lane
-//! has one, and later requests of the same line follow it when it is their turn, so that it is in no other namespace's way. A
-//! growth that is held back holds back the admissions of its namespace too, but for one that is overdue; never the reverse. The
-//! first of each line is woken too, looks whether its quota allows it now, and goes back to its place in its lane.
+//! There are two *lanes*: requests of running sequences (growth) are served before requests that
+//! are to be admitted. An admission that [`PASSED`] growth requests have passed is *overdue*: it
+//! looks first whenever blocks become available. If there are too few for it, the growth requests
+//! continue, because the blocks that it needs return when running sequences end.
 //!
-//! **No wake-up is lost.** A waiter joins the list and then looks for blocks; a releaser gives blocks back and then looks
-//! for waiters. At least one must see the other. Fences would do, at a cost for every release. Instead both do a
-//! read-modify-write of one location, for each way in which blocks become available: of two read-modify-writes one comes
-//! first, and the second sees everything before it.
+//! A request whose namespace is at its limit is *held back*, so that it delays no other namespace:
+//! it leaves its lane for a line of its namespace, of which each lane has one. Later requests of
+//! that namespace and lane join the line when it is their turn. A growth request that is held back
+//! also holds back the admissions of its namespace, except an overdue one; never the reverse. The
+//! first of each line is also woken. It checks whether its quota allows the request now, and if so
+//! returns to its position in its lane.
+//!
+//! **No wake-up is lost.** A waiter joins the list and then looks for blocks; a releaser gives
+//! blocks back and then looks for waiters. At least one must see the other. Fences would ensure
+//! that, but cost every release. Instead both do a read-modify-write of one location, for each way
+//! in which blocks become available: of two read-modify-writes one comes first, and the second sees
+//! everything before it.
 //!
 //! | edge | releaser | waiter | location |
 //! |---|---|---|---|
 //! | E15 | `Queue::push` after a release that was queued | `Queue::drain_for_waiter` | the queue's head |
-//! | E16, E21 | `Pool::give_back`; where a charge alone ends, `Pool::free_for_waiter` | `Pool::free_for_waiter` | the count of free blocks |
-//! | E17 | `HotPoints::leave`, and `enter` where it comes too late | `HotPoints::deflate_all` | the stripe |
+//! | E16, E21 | `Pool::give_back`; `Pool::free_for_waiter` where only a charge ends | `Pool::free_for_waiter` | the count of free blocks |
+//! | E17 | `HotPoints::leave`, and `enter` if it came too late | `HotPoints::deflate_all` | the stripe |
 //! | E18 | `HotPoints::inflate`, before a release that is not queued because of the bias | `HotPoints::deflate_all` | the slots taken |
 //!
-//! A limit is set and read under the evictor's lock.
+//! Quota limits need no edge: they are set and read under the evictor's lock.
 //!
-//! A release that finds `QUEUED` set pushes nothing and relies on the thread that pushes that entry: either its push (E15)
-//! comes later, or the entry is in the queue, and the waiter takes it out after the release.
+//! A release that finds `QUEUED` set pushes nothing and relies on the thread that pushes that
+//! entry: either its push (E15) comes later, or the entry is in the queue, and the waiter takes it
+//! out after the release.
 //!
-//! A background evictor that finds nothing to evict below its low watermark waits in the same way, beside the list and by
-//! the same edges: [`WaitList::evictor_waits`], then a look that goes through them.
+//! A background evictor that finds nothing to evict below its low watermark waits in the same way,
+//! outside the list but by the same edges: it calls [`WaitList::evictor_waits`], then looks on the
+//! waiter's side of the edges.
 
 use std::collections::BTreeMap;
 
@@ -44,53 +54,56 @@ const WAITER: usize = 2;
 /// Set in the count while the background evictor waits.
 const EVICTOR: usize = 1;
 
-/// Requests of sequences that run which may pass an admission.
+/// The number of growth requests that may pass an admission.
 const PASSED: u64 = model_size(64, 0) as u64;
 
-/// The waiters, in order.
+/// The waiters, in the order in which they are served.
 #[derive(Debug)]
 pub(in crate::cache) struct WaitList {
     /// The number of waiters, times [`WAITER`], and the bit [`EVICTOR`].
     waiting: CachePadded<AtomicUsize>,
     waiters: Mutex<Waiters>,
-    /// Whether waiting is possible; false in models of something else, which then need not explore it.
+    /// Whether waiting is possible; false in models of other protocols, which then need not explore
+    /// it.
     open: bool,
 }
 
-/// The order in which those that wait are served: all of the first lane before those of the second, within bounds.
+/// The lane of a waiter: all waiters of the first lane are served before those of the second,
+/// within bounds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(in crate::cache) enum Lane {
-    /// For a sequence that runs.
+    /// For a running sequence that needs more blocks.
     Growth,
-    /// For a request that is to be admitted.
+    /// For a request that waits to be admitted.
     Admission,
 }
 
-/// Where a waiter stands.
+/// The position of a waiter.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::cache) struct Place {
-    /// The lower one came first.
+    /// Its number in the order of arrival.
     ticket: u64,
     lane: Lane,
-    /// Its namespace's lines.
+    /// Identifies its namespace's lines.
     lines: usize,
 }
 
-/// What a waiter may do.
+/// What a waiter may do at its next look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::cache) enum Standing {
     /// It may take blocks.
     First,
-    /// It is the first of those that wait for its namespace's quota: it may look whether that allows it now.
+    /// It is the first in its namespace's line: it may check whether the quota allows its request
+    /// now.
     HeldBack,
-    /// Others come first.
+    /// Other waiters come first.
     Behind,
 }
 
 #[derive(Debug)]
 struct Entry {
     place: Place,
-    /// For an admission: the number of growth requests that were served from which on it is overdue.
+    /// For an admission: it is overdue once this many growth requests were served.
     patience: u64,
     /// For an admission: its last look found too few blocks, and none have become available since.
     in_vain: bool,
@@ -101,10 +114,10 @@ struct Entry {
 struct Waiters {
     growing: BTreeMap<u64, Entry>,
     admissions: BTreeMap<u64, Entry>,
-    /// Those that are held back, by namespace and lane.
+    /// The waiters that are held back, by namespace and lane.
     lines: BTreeMap<(usize, Lane), BTreeMap<u64, Entry>>,
     tickets: u64,
-    /// Growth requests that were served.
+    /// Number of growth requests that were served.
     grown: u64,
 }
 
@@ -116,8 +129,8 @@ impl Waiters {
         }
     }
 
-    /// The first of those that are not held back. On the way, those whose turn has come while others of their namespace are
-    /// held back follow them.
+    /// The first waiter that is not held back. Waiters that must follow a held-back one of their
+    /// namespace are moved to its line on the way.
     fn first(&mut self) -> Option<&Entry> {
         while let Some(entry) = self.next() {
             let place = entry.place;
@@ -139,7 +152,7 @@ impl Waiters {
         admission.filter(goes_first).or_else(|| self.growing.values().next())
     }
 
-    /// The first admission's last look says nothing any more.
+    /// Lets the first admission look again: blocks may have become available since its last look.
     fn let_look_again(&mut self) {
         if let Some(mut admission) = self.admissions.first_entry() {
             admission.get_mut().in_vain = false;
@@ -150,7 +163,7 @@ impl Waiters {
         admission.patience <= self.grown
     }
 
-    /// The first admission, if it looks before the growth that waits.
+    /// The first admission, if it is overdue.
     fn overdue(&self) -> Option<&Entry> {
         self.admissions.values().next().filter(|entry| self.is_overdue(entry))
     }
@@ -175,12 +188,12 @@ impl Waiters {
         self.first().map(|entry| Arc::clone(&entry.signal))
     }
 
-    /// The first of those that are held back in the line of this place.
+    /// The first waiter in the line of this place.
     fn first_of_line(&self, place: Place) -> Option<&Entry> {
         self.lines.get(&(place.lines, place.lane))?.values().next()
     }
 
-    /// The first of each line of one namespace, or of all.
+    /// The first waiter of each line: of one namespace, or of all.
     fn firsts_of_lines(&self, of: Option<usize>) -> impl Iterator<Item = &Entry> {
         let lines = self.lines.iter().filter(move |((lines, _), _)| of.is_none_or(|of| of == *lines));
         lines.filter_map(|(_, line)| line.values().next())
@@ -192,7 +205,7 @@ impl WaitList {
         Self { waiting: CachePadded::new(AtomicUsize::new(0)), waiters: Mutex::new(Waiters::default()), open }
     }
 
-    /// Whether a thread or a task waits.
+    /// Whether a thread or task waits.
     #[inline]
     pub(in crate::cache) fn has_waiters(&self) -> bool {
         // Relaxed: E15 to E18.
@@ -206,13 +219,14 @@ impl WaitList {
         self.open && self.waiting.load(Relaxed) != 0
     }
 
-    /// How many threads and tasks wait.
+    /// Number of threads and tasks that wait.
     pub(in crate::cache) fn len(&self) -> usize {
-        // Relaxed: a number to look at.
+        // Relaxed: a number for statistics.
         self.waiting.load(Relaxed) / WAITER
     }
 
-    /// Wakes the first waiter, if any, and the first of each line. Runs their wakers: call it with no lock held.
+    /// Wakes the first waiter, if any, and the first of each line. Runs their wakers: call it with
+    /// no lock held.
     #[cold]
     pub(in crate::cache) fn wake(&self) {
         let mut waiters = self.waiters.lock();
@@ -223,9 +237,10 @@ impl WaitList {
         of_lines.into_iter().for_each(|signal| raise(Some(signal)));
     }
 
-    /// Wakes the first waiter, and the firsts of its own namespace's lines, unless it is the one at this place, which has just
-    /// looked and found too few blocks. What it had for a moment may have kept them from theirs; a look from a line takes nothing,
-    /// so they do not keep this one from its blocks in turn.
+    /// Wakes the first waiter and the first of its namespace's lines, except the one at `place`,
+    /// which has just looked and found too few blocks. What it held for a moment may have kept the
+    /// others from their blocks. They do not keep it from its blocks in turn, because a look from a
+    /// line takes nothing.
     pub(in crate::cache) fn wake_another(&self, place: Place) {
         let mut waiters = self.waiters.lock();
         if let Some(entry) = waiters.admissions.get_mut(&place.ticket) {
@@ -239,15 +254,17 @@ impl WaitList {
         of_lines.into_iter().for_each(|signal| raise(Some(signal)));
     }
 
-    /// From now on the background evictor is called when blocks may have become available. Its next look, by the
-    /// waiter's side of E15 to E18, sees everything that was given back before.
+    /// Registers the background evictor as waiting: it is called when blocks may have become
+    /// available. Its next look, on the waiter's side of E15 to E18, sees everything that was given
+    /// back before.
     pub(in crate::cache) fn evictor_waits(&self) {
         // Relaxed: E15 to E18 publish it.
         self.waiting.fetch_or(EVICTOR, Relaxed);
     }
 
     pub(in crate::cache) fn evictor_is_waiting(&self) -> bool {
-        // Relaxed: the evictor's own bit; if a call has just cleared it, the evictor looks once more.
+        // Relaxed: the evictor's own bit; if a call has just cleared it, the evictor looks once
+        // more.
         self.waiting.load(Relaxed) & EVICTOR != 0
     }
 
@@ -274,7 +291,7 @@ impl WaitList {
     pub(in crate::cache) fn standing(&self, place: Place) -> Standing {
         let mut waiters = self.waiters.lock();
         let is = |entry: Option<&Entry>| entry.is_some_and(|entry| entry.place.ticket == place.ticket);
-        // An overdue admission may look beside the growth that goes on without it.
+        // An overdue admission may look while growth requests continue without it.
         if is(waiters.first()) || is(waiters.overdue()) {
             Standing::First
         } else if is(waiters.first_of_line(place)) {
@@ -284,7 +301,7 @@ impl WaitList {
         }
     }
 
-    /// Lets others pass a waiter whose quota does not allow what it asks for.
+    /// Lets other requests pass a waiter whose quota does not allow its request.
     pub(in crate::cache) fn hold_back(&self, place: Place) {
         let mut waiters = self.waiters.lock();
         waiters.hold_back(place);
@@ -293,7 +310,7 @@ impl WaitList {
         raise(next);
     }
 
-    /// Lets a waiter that was held back return to its place in its lane.
+    /// Returns a waiter that was held back to its position in its lane.
     pub(in crate::cache) fn let_pass(&self, place: Place) {
         let mut waiters = self.waiters.lock();
         if let Some(entry) = waiters.take_from_line(place) {
@@ -301,7 +318,7 @@ impl WaitList {
         }
     }
 
-    /// Counts a growth that is served, which passes the admissions that wait.
+    /// Counts a served growth request, which has passed the waiting admissions.
     pub(in crate::cache) fn count_served(&self, place: Place) {
         if place.lane == Lane::Growth {
             self.waiters.lock().grown += 1;
@@ -311,12 +328,12 @@ impl WaitList {
     pub(in crate::cache) fn leave(&self, place: Place) {
         let mut waiters = self.waiters.lock();
         let left = waiters.lane(place.lane).remove(&place.ticket).or_else(|| waiters.take_from_line(place));
-        // Relaxed: a number too high wakes for nothing.
+        // Relaxed: if the count is too high, a wake-up is wasted.
         self.waiting.fetch_sub(WAITER, Relaxed);
         if place.lane == Lane::Admission {
             waiters.let_look_again();
         }
-        // The lines of its namespace too: it may have been before them.
+        // Also the lines of its namespace: they may have waited behind it.
         let (next, of_lines) = (waiters.first_signal(), signals(waiters.firsts_of_lines(Some(place.lines))));
         drop(waiters);
         drop(left);
@@ -329,7 +346,7 @@ fn signals<'a>(entries: impl Iterator<Item = &'a Entry>) -> Vec<Arc<Signal>> {
     entries.map(|entry| Arc::clone(&entry.signal)).collect()
 }
 
-/// Raises `signal`. Dropping its last handle drops its waker, which is the caller's code too.
+/// Raises `signal`. Dropping its last handle drops its waker, which is also the caller's code.
 fn raise(signal: Option<Arc<Signal>>) {
     if let Some(signal) = signal {
         signal.raise();

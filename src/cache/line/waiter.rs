@@ -9,7 +9,7 @@ use crate::cache::leases::strong_ref::StrongRef;
 use crate::cache::spans::WaitSpan;
 use crate::sync::{Arc, Signal};
 
-/// One that waits. Dropping it, served or not, wakes the first of those that are left.
+/// A waiting request. Dropping it, served or not, wakes the first of the remaining waiters.
 #[derive(Debug)]
 pub(in crate::cache) struct Waiter {
     cache: StrongRef<Inner>,
@@ -33,35 +33,38 @@ impl Waiter {
         self.cache.wait_list.standing(self.place)
     }
 
-    /// Lets others pass until its namespace's quota allows what it asks for.
+    /// Lets other requests pass until its namespace's quota allows this request.
     pub(in crate::cache) fn hold_back(&self) {
         self.cache.wait_list.hold_back(self.place);
     }
 
-    /// Its quota allows it now: it stands where it stood before.
+    /// Ends `hold_back`, once the quota allows the request: the waiter returns to its position in
+    /// its lane.
     pub(in crate::cache) fn pass(&self) -> Standing {
         self.cache.wait_list.let_pass(self.place);
         self.standing()
     }
 
-    /// It is served, and leaves.
+    /// Counts the waiter as served; it leaves the list when it is dropped.
     pub(in crate::cache) fn count_served(&self) {
         self.cache.wait_list.count_served(self.place);
     }
 
-    /// It has looked and found too few blocks: wakes the first waiter, unless it is this one.
+    /// Called after a look that found too few blocks: wakes the first waiter, unless it is this
+    /// one.
     pub(in crate::cache) fn wake_another(&self) {
         self.cache.wait_list.wake_another(self.place);
     }
 
-    /// Raised when it is time to try again.
+    /// The signal that is raised when it is time to try again.
     pub(in crate::cache) fn signal(&self) -> &Signal {
         &self.signal
     }
 
     /// Sleeps until it is time to try again; false if the deadline has passed.
     pub(in crate::cache) fn sleep(&self, deadline: Instant, inner: &Inner) -> bool {
-        // The end of a retention wakes no thread: a waiter that others do not wait for wakes up by itself then.
+        // No thread is woken when a retention reaches its deadline. So a waiter that is not behind
+        // others also wakes at that time.
         let retained_until = if self.standing() == Standing::Behind { None } else { inner.retained_until() };
         let until = retained_until.map_or(deadline, |moment| moment.min(deadline));
         self.signal.wait_until(until) || Instant::now() < deadline

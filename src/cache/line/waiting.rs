@@ -1,4 +1,4 @@
-//! Awaiting blocks: a waiter, as a future.
+//! Awaiting blocks: a waiting reservation as a future.
 
 use std::fmt;
 use std::future::Future;
@@ -19,12 +19,14 @@ use crate::cache::prefix_cache::PrefixCache;
 
 /// A request for blocks that waits for its turn; made by [`PrefixCache::reserve_async`].
 ///
-/// It joins the wait list at its first poll. It may be dropped at any time: that leaves the list, wakes the next waiter
-/// and loses no block, because the blocks are taken in the poll that returns them.
+/// It joins the wait list at its first poll. It may be dropped at any time: it then leaves the list
+/// and wakes the next waiter. No block is lost, because the blocks are taken in the poll that
+/// returns them.
 ///
-/// Later waiters do not pass it. If it is polled once and then forgotten, or not polled again after its waker was called,
-/// all waiters behind it wait, even while enough blocks are free. Drop a future that is not wanted any more, and put a
-/// deadline around one whose task may stop polling.
+/// Later waiters do not pass it. If it is not polled again after its waker was called, or is
+/// forgotten after its first poll, all waiters behind it wait, even while enough blocks are free.
+/// Drop a future that is no longer wanted, and put a deadline around one whose task may stop
+/// polling.
 ///
 /// # Examples
 ///

@@ -1,7 +1,9 @@
 //! Drafts: batches of events whose tokens are still in the tree's arrays.
 //!
-//! What the evictor tells of a store is where its tokens and ids lie; the subscriber copies them, in its own time. So an event
-//! costs a scheduler no more than a pointer. What a draft names is not freed while a subscriber has the draft (`evictor::drafts`).
+//! For a store the evictor records only where the tokens and ids are; the subscriber copies them
+//! later, on its own thread. So an event costs a scheduler thread no more than a pointer. Arrays
+//! that a draft names are not freed while a subscriber has the draft
+//! (`evictor::listeners::drafts`).
 
 use std::ops::Range;
 
@@ -13,26 +15,26 @@ use crate::reclaim::Link;
 use crate::sync::OnceLock;
 use crate::tree::Arrays;
 
-/// A batch of which a part is not copied yet.
+/// A batch of events of which a part is not copied yet.
 #[derive(Debug, Default)]
 pub(in crate::cache) struct Draft {
-    /// Of a store, only the tokens that lie before its run.
+    /// For each store, only the tokens before its run.
     gathered: Gathered,
     rest: Vec<Rest>,
     batch: OnceLock<EventBatch>,
 }
 
-/// What is to be copied for one store.
+/// The part of one store that is still to be copied.
 #[derive(Debug, Clone)]
 pub(in crate::cache) struct Rest {
     pub(in crate::cache) arrays: Link<Arrays>,
-    /// Which of its tokens and ids.
+    /// The ranges of these arrays.
     pub(in crate::cache) tokens: Range<usize>,
     pub(in crate::cache) blocks: Range<usize>,
 }
 
 impl Draft {
-    /// An empty one, the next after this.
+    /// An empty draft, with the next number.
     pub(in crate::cache) fn next(&self) -> Self {
         Self { gathered: Gathered::like(&self.gathered), rest: Vec::with_capacity(self.rest.len()), ..Self::default() }
     }
@@ -50,8 +52,9 @@ impl Draft {
         self.rest.iter().map(|rest| rest.arrays)
     }
 
-    /// Adds the store of the blocks of `rest`, the first of them the sequence's block of number `first`. `fill` appends the tokens
-    /// before those of `rest`, from the depth where that block begins.
+    /// Adds the store of the blocks of `rest`; the first of them is block number `first` of the
+    /// sequence. `fill` appends the tokens before those of `rest`, from the depth at which that
+    /// block begins.
     pub(in crate::cache) fn store(
         &mut self,
         namespace: NamespaceName,
@@ -65,7 +68,7 @@ impl Draft {
         self.rest.push(rest);
     }
 
-    /// Adds the removal of `blocks`, the first of them the sequence's block of number `first`.
+    /// Adds the removal of `blocks`; the first of them is block number `first` of the sequence.
     pub(in crate::cache) fn remove(
         &mut self,
         namespace: NamespaceName,
@@ -81,7 +84,8 @@ impl Draft {
         self.gathered.clear_namespace(namespace);
     }
 
-    /// The batch, copied unless it was before. The cache is there as long as this runs.
+    /// The batch, copied now unless it was copied before. The caller keeps the cache alive
+    /// meanwhile.
     pub(in crate::cache) fn batch(&self) -> EventBatch {
         if let Some(batch) = self.copied() {
             return batch;
@@ -95,12 +99,12 @@ impl Draft {
             }
         });
         let batch = whole.batch();
-        // Another subscriber may have been first, with a copy of the same.
+        // Another subscriber may have been first, with an equal copy.
         drop(self.batch.set(batch.clone()));
         batch
     }
 
-    /// The batch, if it was copied.
+    /// The batch, if it was copied before.
     pub(in crate::cache) fn copied(&self) -> Option<EventBatch> {
         self.batch.get().cloned()
     }

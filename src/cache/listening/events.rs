@@ -1,8 +1,10 @@
-//! What a cache tells those who listen: blocks that were stored, blocks that were removed, namespaces that were cleared.
+//! Events: what a cache reports to subscribers. Blocks were stored, blocks were removed, or a
+//! namespace was cleared.
 //!
-//! Events are made by the evictor, in the order of its accounts: a block is stored when its run is taken into them, and removed
-//! when a trim takes it out. So a block's removal comes after its store and before its next store, whatever threads did in
-//! between. A lookup, a lease or a release makes none. They are gathered into batches.
+//! The evictor makes events in the order of its accounts: a block is stored when its run enters the
+//! accounts, and removed when a trim takes it out. So a block's removal comes after its store and
+//! before its next store, whatever threads do in between. A lookup, a lease or a release makes no
+//! event. Events are gathered into batches.
 
 use std::ops::Range;
 
@@ -37,34 +39,34 @@ pub enum CacheEvent<'a> {
     /// Blocks of one sequence were cached.
     #[non_exhaustive]
     Stored {
-        /// Where.
+        /// The namespace.
         namespace: &'a NamespaceName,
-        /// The cached block before the first of them; none at the beginning of a sequence.
+        /// The cached block before the first of them; `None` at the beginning of a sequence.
         parent: Option<BlockId>,
-        /// Tokens of their sequence before theirs.
+        /// Number of tokens of their sequence before theirs.
         start: usize,
-        /// Their tokens; in a namespace of bigrams, the one behind them too.
+        /// Their tokens; in a namespace of bigrams, also the next token.
         tokens: &'a [Token],
         /// The blocks, in the order of the sequence.
         blocks: &'a [BlockId],
     },
-    /// Blocks at the end of a sequence left the cache. One trim is one event.
+    /// Blocks at the end of a sequence were removed from the cache. One trim is one event.
     #[non_exhaustive]
     Removed {
-        /// Where they were.
+        /// The namespace in which they were cached.
         namespace: &'a NamespaceName,
-        /// Tokens of their sequence before theirs.
+        /// Number of tokens of their sequence before theirs.
         start: usize,
         /// The blocks, in the order of the sequence.
         blocks: &'a [BlockId],
-        /// Why.
+        /// The reason.
         reason: EvictionReason,
     },
-    /// A namespace was cleared or removed: all blocks stored in it before are gone, and are not
-    /// reported one by one.
+    /// A namespace was cleared or removed: all blocks stored in it before are gone, and their
+    /// removals are not reported one by one.
     #[non_exhaustive]
     Cleared {
-        /// Which.
+        /// The namespace.
         namespace: &'a NamespaceName,
     },
 }
@@ -85,11 +87,11 @@ pub enum EvictionReason {
     Invalidated,
 }
 
-/// Consecutive events, in the order in which they came. A clone costs a count.
+/// Consecutive events, in order. Cloning it costs a reference count.
 #[derive(Debug, Clone)]
 pub struct EventBatch(Arc<Gathered>);
 
-/// Events that are being gathered, and then are a batch.
+/// Events that are being gathered and will become a batch.
 #[derive(Debug, Default)]
 pub(in crate::cache) struct Gathered {
     number: u64,
@@ -115,8 +117,7 @@ enum Kind {
 }
 
 impl EventBatch {
-    /// The number of the batch. The first batch of a cache has the number 0, the next one is one
-    /// more.
+    /// The number of the batch. Batches of a cache are numbered consecutively, starting at 0.
     pub fn number(&self) -> u64 {
         self.0.number
     }
@@ -132,7 +133,7 @@ fn with_room<T>(last: &Vec<T>) -> Vec<T> {
 }
 
 impl Gathered {
-    /// Room for about as much as the last ones had.
+    /// An empty one, with room for about as much as `last` had.
     pub(in crate::cache) fn like(last: &Self) -> Self {
         Self {
             number: last.number + 1,
@@ -142,7 +143,7 @@ impl Gathered {
         }
     }
 
-    /// Nothing yet, of a batch with this number.
+    /// An empty one, for the batch with this number.
     pub(in crate::cache) fn numbered(number: u64) -> Self {
         Self { number, ..Self::default() }
     }
@@ -170,8 +171,8 @@ impl Gathered {
         }
     }
 
-    /// Adds the store of `blocks`, the first of them the sequence's block of number `first`. `fill` appends the tokens from one
-    /// depth to another.
+    /// Adds the store of `blocks`; the first of them is block number `first` of the sequence.
+    /// `fill` appends the tokens from one depth to another.
     pub(in crate::cache) fn store(
         &mut self,
         namespace: NamespaceName,
@@ -187,7 +188,7 @@ impl Gathered {
         self.push(namespace, grid.filled(grid.end_of(first)), tokens, blocks, Kind::Stored { parent });
     }
 
-    /// Adds the removal of `blocks`, the first of them the sequence's block of number `first`.
+    /// Adds the removal of `blocks`; the first of them is block number `first` of the sequence.
     pub(in crate::cache) fn remove(
         &mut self,
         namespace: NamespaceName,
@@ -203,7 +204,7 @@ impl Gathered {
         self.push(namespace, 0, 0..0, &[], Kind::Cleared);
     }
 
-    /// It with what `rest` appends to the tokens and the blocks of each store.
+    /// A copy of these events, in which `rest` has appended tokens and blocks to each store.
     pub(in crate::cache) fn completed(&self, mut rest: impl FnMut(&mut Vec<Token>, &mut Vec<BlockId>)) -> Self {
         let mut whole = Self::numbered(self.number);
         whole.entries.reserve_exact(self.entries.len());

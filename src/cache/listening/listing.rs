@@ -1,4 +1,5 @@
-//! What is cached at one moment, listed while other threads go on.
+//! Lists what is cached at one moment, while other threads continue: for snapshots and
+//! `Namespace::walk`. The evictor's part is `evictor::listeners::listing`.
 
 use std::collections::HashMap;
 
@@ -9,14 +10,15 @@ use crate::reclaim::{Guard, Ref};
 use crate::tree::Space;
 
 impl Inner {
-    /// Lists what is cached in a namespace, or in all of them, once every change is taken in that was made before. `guard` was
-    /// pinned before and stays: what is listed is readable as long.
+    /// Lists what is cached in a namespace, or in all of them, after every change that was made
+    /// before was taken in. `guard` was pinned before, and keeps the listed runs readable.
     pub(in crate::cache) fn list(&self, namespace: Option<&Namespace>, guard: &Guard<'_>) -> Listing {
         let (id, one) = self.settled(|evictor, resources| {
             evictor.publish(resources);
             (evictor.begin_listing(), namespace.map(|namespace| namespace.0.root(guard)))
         });
-        // Under no lock, from here to the end: a trim that takes something away meanwhile lists it first.
+        // From here on the lock is taken only for slices: a trim that removes something meanwhile
+        // lists it first.
         let spaces = match one {
             Some(root) => root.map(|root| root.run().space()).into_iter().collect(),
             None => self.all_spaces_since(id, guard),
@@ -33,17 +35,18 @@ impl Inner {
         listing.list_pieces();
         let spaces: HashMap<_, _> = spaces.into_iter().map(Ref::link).zip(0..).collect();
         let place = |listed: &Listed| spaces.get(&listed.run.get(guard).space().link()).copied();
-        // What went meanwhile was listed wherever it was.
+        // Removed runs were listed meanwhile, whatever their namespace.
         listing.runs.retain(|listed| place(listed).is_some());
-        // One space after the other; in each, what was taken in first comes first, and so parents before their children.
+        // Ordered by space, then by the order in which the evictor took the runs in, so parents
+        // come before their children.
         listing.runs.sort_unstable_by_key(|listed| (place(listed), listed.serial));
         listing
     }
 
-    /// The trees in which lookups start, and those in which they started when a listing began.
+    /// The trees in which lookups start, and those in which they started when the listing began.
     fn all_spaces_since<'g>(&self, id: u64, guard: &'g Guard<'_>) -> Vec<Ref<'g, Space>> {
         let present = self.namespaces.spaces(guard);
-        // Afterwards: a tree that was not met above had been detached before.
+        // Asked for afterwards: a tree that is not in `present` was detached before.
         let detached = self.in_turn(|evictor, _| evictor.take_detached_since(id));
         let mut spaces: HashMap<_, _> = detached.into_iter().map(|space| (space, space.get(guard))).collect();
         spaces.extend(present.into_iter().map(|space| (space.link(), space)));

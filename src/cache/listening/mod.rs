@@ -1,9 +1,9 @@
-//! Events, and listings of one moment.
+//! Events for subscribers, and listings of what is cached at one moment.
 //!
 //! | file | holds |
 //! |---|---|
-//! | `events`, `draft` | what is told to those who listen, after and before it is copied |
-//! | `subscribing` | their channels |
+//! | `events`, `draft` | batches of events, after and before their tokens are copied |
+//! | `subscribing` | the subscribers' channels |
 //! | `listing` | what was cached at one moment |
 
 pub(in crate::cache) mod draft;

@@ -1,7 +1,8 @@
-//! Listening to a cache: a channel of event batches, and what is cached at one moment.
+//! Subscribing to a cache: a channel of event batches, and a snapshot of one moment.
 //!
-//! Each subscriber has a bounded channel. A batch that finds it full is lost to that subscriber, who sees it by the numbers; no
-//! thread waits.
+//! Each subscriber has a bounded channel. A batch that finds the channel full is lost to that
+//! subscriber, which notices by the batch numbers; no thread waits. The evictor makes and sends the
+//! batches (`evictor::listeners::observers`).
 
 use std::fmt;
 use std::ops::Range;
@@ -15,15 +16,16 @@ use crate::sync::channel::{Receiver, TryRecvError, channel};
 use crate::sync::gauge::{AtomicUsize, Relaxed};
 use crate::sync::{Arc, Weak};
 
-/// A listener's end of a bounded channel of event batches; made by [`PrefixCache::subscribe`]. It does not keep the cache alive.
+/// The receiving end of a bounded channel of event batches; made by [`PrefixCache::subscribe`]. It
+/// does not keep the cache alive.
 pub struct Subscription {
     drafts: Receiver<Arc<Draft>>,
-    /// Taken out of the channel while the cache ended, which copies it.
+    /// A draft that was received while the cache was being dropped, which copies its tokens.
     taken: Option<Arc<Draft>>,
-    /// Batches that wait in the channel.
+    /// Number of batches in the channel.
     waiting: Arc<AtomicUsize>,
     cache: Weak<Inner>,
-    /// The number of the next batch, if none is lost.
+    /// The number of the next batch, if no batch is lost.
     next: u64,
     lost: u64,
     has_ended: bool,
@@ -37,9 +39,10 @@ impl fmt::Debug for Subscription {
 }
 
 impl Subscription {
-    /// The next batch that is there. If there is none, takes the changes that were made before the call into the evictor's
-    /// accounts, unless another thread is evicting, and looks again. Copies the tokens of what was stored. Never waits: there is
-    /// none, either, while the cache is being dropped.
+    /// Receives the next batch. If the channel is empty, takes the changes that were made before
+    /// the call into the evictor's accounts, unless another thread is evicting, and looks again.
+    /// Copies the tokens of what was stored. Never waits, and returns `None` while the cache is
+    /// being dropped, even if batches are left.
     pub fn try_next(&mut self) -> Option<EventBatch> {
         if let Some(batch) = self.receive() {
             return Some(batch);
@@ -53,7 +56,8 @@ impl Subscription {
         drop(inner);
         let batch = self.receive();
         if let (None, None, Some(next)) = (&batch, &self.taken, published) {
-            // Those before it that did not come were lost; one that is taken comes once the cache has ended.
+            // Earlier batches that were not received are lost. A batch in `taken` is not: it is
+            // returned once the cache was dropped.
             self.lost += next - self.next;
             self.next = next;
         }
@@ -76,7 +80,8 @@ impl Subscription {
                 }
             },
         };
-        // While the cache is there, what the draft names is, too; as it ends, it copies what drafts name.
+        // While the cache lives, so do the arrays that the draft names. When it is dropped, it
+        // copies the drafts.
         let Some(batch) = self.cache.upgrade().map(|_cache| draft.batch()).or_else(|| draft.copied()) else {
             self.taken = Some(draft);
             return None;
@@ -86,17 +91,18 @@ impl Subscription {
         Some(batch)
     }
 
-    /// The number of the next batch, if none is lost.
+    /// The number of the next batch, if no batch is lost.
     pub fn next_number(&self) -> u64 {
         self.next
     }
 
-    /// Batches that were lost to it because its channel was full. Start anew from a [snapshot](PrefixCache::snapshot).
+    /// Number of batches that were lost because the channel was full. Start again from a
+    /// [snapshot](PrefixCache::snapshot).
     pub fn lost_batches(&self) -> u64 {
         self.lost
     }
 
-    /// Whether the cache was dropped and all its batches were taken.
+    /// Whether the cache was dropped and all its batches were received.
     pub fn has_ended(&self) -> bool {
         self.has_ended
     }
@@ -127,7 +133,8 @@ pub(in crate::cache) fn subscribe(cache: &PrefixCache, batches: usize) -> Subscr
 
 pub(in crate::cache) fn snapshot(cache: &PrefixCache) -> EventBatch {
     let participant = cache.inner.participant();
-    // Pinned before the lock and after it: what the excerpt has stays readable.
+    // Pinned before the listing begins and until it is copied: what the excerpt refers to stays
+    // readable.
     let guard = participant.pin();
     let listing = cache.inner.list(None, &guard);
     let (excerpt, mut gathered) = (listing.excerpt, Gathered::numbered(listing.next_batch));

@@ -1,4 +1,7 @@
-//! Lookups: matching, extending a lease, looking without a lease.
+//! Lookups: matching, extending a lease, and looking without taking a lease.
+//!
+//! Lock-free operations of [`Session`]. They walk the tree (`tree::walk`), lease the last block
+//! boundary that agrees (`tree::lease`), and count the result (`lookups`).
 
 use super::lookups::{Query, count_resumed};
 use crate::block::{BlockId, Grid};
@@ -11,7 +14,7 @@ use crate::tree::lease::{Refused, lease_deepest, release};
 use crate::tree::path::append_blocks;
 use crate::tree::{HeldLease, Position, walk};
 
-/// Whether a lookup counts as a use of what it finds.
+/// Whether a lookup counts as a use of the prefix that it finds.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(in crate::cache) enum Use {
     Counted,
@@ -28,7 +31,7 @@ impl Session {
     ) -> Lease {
         let inner = &**self.strong_refs.inner();
         inner.namespaces.check(namespace);
-        // Read first, so that the comparing hides the latency of the counter.
+        // Read before the walk, so that comparing tokens hides the latency of the counter.
         let now = if use_ == Use::Counted { inner.time.now() } else { 0 };
         let participant = self.participant();
         let guard = participant.pin();
@@ -51,7 +54,7 @@ impl Session {
         lease
     }
 
-    /// The result of a lookup in a namespace that was dropped, or can count no more leases.
+    /// The result of a lookup in a namespace that was dropped, or that can count no more leases.
     #[cold]
     fn find_nothing(&self, namespace: &Namespace, tokens: &[Token], use_: Use, guard: &Guard<'_>) -> Lease {
         let lease = Lease::of_nothing(namespace.0.grid, self.strong_refs.take());
@@ -61,7 +64,8 @@ impl Session {
         lease
     }
 
-    /// Leases the deepest block boundary that `tokens` reach; `None` if the namespace was dropped, or can count no more leases.
+    /// Leases the deepest block boundary up to which `tokens` are cached; `None` if the namespace
+    /// was dropped, or can count no more leases.
     fn lease_longest<'g>(
         &self,
         namespace: &Namespace,
@@ -71,7 +75,8 @@ impl Session {
         let grid = namespace.0.grid;
         loop {
             let root = namespace.0.root(guard)?;
-            // After a miss comes another one, often: what that needs comes while the walk waits for memory.
+            // A miss is often followed by another one: prefetch what counting it needs while the
+            // walk waits for memory.
             if self.has_missed.get() {
                 self.prefetch_miss_entry(0, tokens, namespace);
             }
@@ -83,13 +88,14 @@ impl Session {
             match lease_deepest(reached.boundary(grid), grid, self.ledger(), guard) {
                 Ok(held) => return Some(held),
                 Err(Refused::Full) => return None,
-                // The root of a space that was detached after it was loaded: the next round loads the new one.
+                // The root belongs to a space that was detached after it was loaded: the next round
+                // loads the new root.
                 Err(_) => {}
             }
         }
     }
 
-    /// Prefetches what counting a lookup reads that reaches no more than so many tokens.
+    /// Prefetches the entry that is read to count a lookup which matches only `reached` tokens.
     #[cold]
     fn prefetch_miss_entry(&self, reached: usize, tokens: &[Token], namespace: &Namespace) {
         let grid = namespace.0.grid;
@@ -140,14 +146,14 @@ impl Session {
             inner.count_lookup(Query { row, grid, tokens }, &lease, &guard);
         }
         drop(guard);
-        // Written only if it changes: a store here would delay the copy of the whole lease that follows.
+        // Written only if it changes: a store would delay the copy of the whole lease that follows.
         if !lease.queried || lease.counted != counted {
             (lease.queried, lease.counted) = (true, counted);
         }
         lease
     }
 
-    /// Leases the deepest boundary up to `reached`, if it lies beyond `from`, which the caller holds.
+    /// Leases the deepest boundary up to `reached`, if it is beyond `from`, which the caller holds.
     fn lease_beyond<'g>(
         &self,
         reached: Position<'g>,

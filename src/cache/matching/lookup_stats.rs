@@ -1,4 +1,4 @@
-//! Numbers of lookups, by namespace and by the reason of what they missed.
+//! Statistics of lookups, by namespace and by the reason of a miss.
 
 use crate::name::NamespaceName;
 use crate::reclaim::ROW_COUNTS;
@@ -6,10 +6,14 @@ use crate::reclaim::ROW_COUNTS;
 /// The hits and misses of a namespace's lookups since it was created, or of a whole cache since it
 /// was built.
 ///
-/// The tokens that a lookup misses are those of whole blocks behind what it found. All of them have the reason of the first
-/// block of them. The reasons are guesses, by marks of blocks that were cached or evicted of late: of the first block of each
-/// insert and of the first one that each eviction takes, at most four for each block of the cache and 65,536. A block in the
-/// middle of an insert that was evicted whole counts as new. Tokens behind the last whole block are in `query_tokens` alone.
+/// The missed tokens of a lookup are those of the whole blocks behind its match; all of them are
+/// counted under the reason for the first such block. Tokens behind the last whole block count only
+/// as `query_tokens`.
+///
+/// The reasons are estimates. The cache keeps marks of blocks that were recently cached or evicted:
+/// at least four for each of its blocks, but at most 65,536. It marks the first block of each
+/// insert, and the first block that each eviction takes. So a block in the middle of an insert that
+/// was evicted whole counts as new.
 ///
 /// # Examples
 ///
@@ -30,14 +34,17 @@ use crate::reclaim::ROW_COUNTS;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct LookupStats {
-    /// Lookups: each match that counts as a use, each [`acquire`](crate::Session::acquire) that was served, and each
-    /// [`resume`](crate::Session::resume) of a lease that no lookup was counted for, but in a namespace that was dropped.
+    /// Number of lookups: each match that counts as a use, each
+    /// [`acquire`](crate::Session::acquire) that was served, and each
+    /// [`resume`](crate::Session::resume) of a lease whose lookup was not counted, unless the
+    /// namespace was dropped.
     pub lookups: u64,
     /// Tokens of the sequences that were looked up.
     pub query_tokens: u64,
-    /// Of those, tokens that were found. Over `query_tokens`, the hit rate.
+    /// Tokens of those sequences that were found. Divided by `query_tokens`, the hit rate.
     pub hit_tokens: u64,
-    /// Tokens that a resume found beyond a lease whose lookup had been counted already: not among `hit_tokens`.
+    /// Tokens that a resume found beyond a lease whose lookup had been counted already; not
+    /// included in `hit_tokens`.
     pub resumed_tokens: u64,
     /// Tokens that were missed because their first block was cached in this namespace earlier and
     /// was evicted, invalidated or cleared. A larger cache, a quota or another policy may help.
@@ -47,11 +54,11 @@ pub struct LookupStats {
     pub missed_diverged_tokens: u64,
     /// Tokens that were missed because their first block was seen only in another namespace.
     pub missed_elsewhere_tokens: u64,
-    /// Tokens that were missed because their first block had not been seen, or too long ago.
+    /// Tokens that were missed because their first block was never seen, or too long ago.
     pub missed_new_tokens: u64,
 }
 
-/// The counts of a row, in the order of [`LookupStats`].
+/// The counters of a row, in the order of [`LookupStats`].
 #[derive(Debug, Clone, Copy)]
 pub(in crate::cache) enum Found {
     Lookups,
@@ -101,8 +108,8 @@ impl LookupStats {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct NamespaceLookups {
-    /// The name; `None` for all namespaces without their own counters together, and those that were
-    /// removed.
+    /// The name; `None` for the sum of all namespaces without their own counters and of those that
+    /// were removed.
     pub namespace: Option<NamespaceName>,
     /// The hits and misses of these lookups.
     pub lookups: LookupStats,

@@ -1,4 +1,4 @@
-//! Counting what lookups find, and why they do not find more: in all, and of each namespace.
+//! Counting lookups, their hits, and the reasons of their misses: in total and for each namespace.
 
 use super::lookup_stats::{Found, LookupStats, NamespaceLookups};
 use super::seen::Seen;
@@ -10,7 +10,7 @@ use crate::key::Token;
 use crate::reclaim::{Guard, Ref, RowId};
 use crate::tree::{Holdings, walk};
 
-/// A sequence that is looked up in a namespace.
+/// A lookup to count: the sequence, and the namespace's row of counters.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::cache) struct Query<'a> {
     pub(in crate::cache) row: RowId,
@@ -27,7 +27,7 @@ impl Namespace {
 }
 
 impl Inner {
-    /// Counts a lookup that `lease` is the result of.
+    /// Counts a lookup with the result `lease`.
     #[inline]
     pub(in crate::cache) fn count_lookup(&self, query: Query<'_>, lease: &Lease, guard: &Guard<'_>) {
         let (asked, found) = (query.tokens.len(), lease.len_tokens());
@@ -38,7 +38,7 @@ impl Inner {
         }
     }
 
-    /// Counts the whole blocks that a lookup lacks by the reason of the first of them.
+    /// Counts the whole blocks that a lookup missed, under the reason for the first of them.
     #[cold]
     fn count_missed(&self, query: Query<'_>, lease: &Lease, guard: &Guard<'_>) {
         let Query { row, grid, tokens } = query;
@@ -56,7 +56,7 @@ impl Inner {
         count_in(row, [(reason, missed)], guard);
     }
 
-    /// What the lookups of each namespace found that is counted by itself, and of all others together.
+    /// The lookups of each namespace with its own counters, and of all other namespaces together.
     pub(in crate::cache) fn lookups_by_namespace(&self) -> Vec<NamespaceLookups> {
         let all = self.namespaces.all();
         let counted = all.iter().filter_map(|state| {
@@ -65,18 +65,18 @@ impl Inner {
         });
         let mut each: Vec<_> = counted.collect();
         let own = each.iter().fold(LookupStats::default(), |sum, of| sum.combine(&of.lookups, u64::wrapping_add));
-        // Read last: it is not less than what it is made of.
+        // Read last, so that the total is not less than the sum of its parts.
         let lookups = self.all_lookups().combine(&own, u64::saturating_sub);
         each.push(NamespaceLookups { namespace: None, lookups });
         each
     }
 
-    /// What the lookups of all namespaces found.
+    /// The lookups of all namespaces.
     pub(in crate::cache) fn all_lookups(&self) -> LookupStats {
         LookupStats::of(self.domain.records().sum_of_rows())
     }
 
-    /// What the lookups of one namespace found, if it is counted by itself.
+    /// The lookups of one namespace, if it has its own counters.
     pub(in crate::cache) fn lookups_of(&self, holdings: &Holdings) -> Option<LookupStats> {
         let row = &holdings.row;
         row.id().is_own().then(|| LookupStats::of(self.domain.records().counted_in(row)))

@@ -1,11 +1,11 @@
-//! What lookups find, and what is counted of them.
+//! Lookups, and the statistics of them.
 //!
 //! | file | holds |
 //! |---|---|
-//! | `lookup`, `partial` | matching whole blocks, and a block in part |
-//! | `lookups`, `lookup_stats` | what is counted of each namespace |
-//! | `seen` | marks of what went, by which a miss has its reason |
-//! | `walk` | what is cached, run by run |
+//! | `lookup`, `partial` | matching whole blocks, and the beginning of a block |
+//! | `lookups`, `lookup_stats` | what is counted, for each namespace |
+//! | `seen` | marks of cached and evicted blocks, which tell the reason of a miss |
+//! | `walk` | visiting what is cached, run by run |
 
 pub(in crate::cache) mod lookup;
 pub(in crate::cache) mod lookup_stats;

@@ -1,4 +1,5 @@
-//! Partial hits: a cached block whose first tokens agree with a sequence, to be copied instead of recomputed.
+//! Partial hits: a cached block whose first tokens agree with a sequence, to be copied instead of
+//! recomputed. `tree::nearest` finds it.
 
 use std::fmt;
 
@@ -14,9 +15,9 @@ use crate::tree::path::append_blocks;
 /// A cached block whose first tokens agree with a sequence beyond its match.
 ///
 /// The block stays in place until this is dropped: copy the keys and values of its first
-/// [`len_tokens`](Self::len_tokens) tokens into a block of your own, drop this, and compute the rest. Like a [`Lease`]
-/// it may go to any thread. It cannot be inserted from: the rest of the block holds other tokens. Made by
-/// [`Session::match_partial`], which has an example.
+/// [`len_tokens`](Self::len_tokens) tokens into a block of your own, drop this, and compute the
+/// rest. Like a [`Lease`] it may be sent to any thread. An insert cannot start from it, because the
+/// rest of the block holds other tokens. Made by [`Session::match_partial`], which has an example.
 ///
 /// # Examples
 ///
@@ -41,12 +42,12 @@ pub struct PartialHit {
 }
 
 impl PartialHit {
-    /// The block to copy from; not to be written to.
+    /// The block to copy from. Do not write to it.
     pub fn block(&self) -> BlockId {
         self.block
     }
 
-    /// Tokens at its beginning that agree with the sequence: at least one.
+    /// Number of tokens at its beginning that agree with the sequence: at least one.
     pub fn len_tokens(&self) -> usize {
         self.len_tokens
     }
@@ -77,16 +78,17 @@ pub(in crate::cache) fn match_partial(
     let guard = participant.pin();
     let known = grid.blocks(leased);
     let end = grid.end_of(known + 1);
-    // With bigrams, the first token of the sequence agrees and fills no key.
+    // With bigrams, the first token of the sequence agrees but fills no key.
     let unfilled = end - leased - grid.tokens();
     let least = min_tokens.max(1).saturating_add(unfilled);
     let (agreed, held) = loop {
         let nearest = nearest(from, end, tokens, least, &guard)?;
         match lease_at(nearest.end, session.ledger(), &guard) {
             Ok(held) => break (nearest.agreed, held),
-            // Trimmed meanwhile: look again, another block may agree longest now.
+            // Trimmed meanwhile: look again, because another block may now agree longest.
             Err(Refused::Shorter(_)) => {}
-            // `Gone` cannot occur: a space whose root is dead holds no leased point, and `lease` is one.
+            // `Gone` cannot occur: a space whose root is dead holds no leased point, and `lease` is
+            // one.
             Err(Refused::Full | Refused::Gone) => return None,
         }
     };

@@ -1,10 +1,12 @@
-//! Blocks that were seen: marks by which a lookup that misses finds out why.
+//! Marks of blocks that were seen, by which a lookup that misses finds the reason.
 //!
-//! An insert leaves a mark for the first block that it publishes, and the evictor for the first one that a trim takes; a lookup that finds no more looks for the mark of the block that it lacks. A mark has the block's
-//! fingerprint, of its end and of its last tokens, and the namespace. A later mark may take its place. So a reason is a guess, good for statistics and
-//! for nothing else.
+//! An insert leaves a mark for the first block that it publishes, and the evictor for the first
+//! block that a trim takes. A lookup that misses looks for the mark of the first block that it
+//! lacks. A mark consists of the block's fingerprint (of its end depth and its last tokens) and the
+//! namespace. A later mark may overwrite it. So a reason is an estimate, for statistics only.
 //!
-//! The marks of equal blocks lie in one cache line, those of different namespaces beside each other.
+//! The marks of equal blocks are in one cache line, at different positions for different
+//! namespaces.
 
 use crate::block::Grid;
 use crate::key::Token;
@@ -14,17 +16,17 @@ use crate::sync::{model_size, prefetch, prefetch_to_write};
 use crate::tree::Run;
 use crate::tree::fingerprint::{TAIL, fingerprint, fingerprint_of};
 
-/// Marks at least and at most: 8 bytes each.
+/// The least and the most number of marks, of 8 bytes each.
 const FEWEST: usize = model_size(64, 8);
 const MOST: usize = model_size(1 << 16, 8);
 
-/// Bits of a mark that name the namespace; the others are of the fingerprint.
+/// Bits of a mark that identify the namespace; the other bits are of the fingerprint.
 const NAME_BITS: u32 = 24;
 
-/// Marks of a cache line.
+/// Number of marks in a cache line.
 const LINE: usize = 8;
 
-/// Marks beside each other.
+/// The marks of one cache line.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 struct Line([AtomicU64; LINE]);
@@ -33,7 +35,7 @@ struct Line([AtomicU64; LINE]);
 #[derive(Debug)]
 pub(in crate::cache) struct SeenBlocks(Box<[Line]>);
 
-/// A mark that is to be left.
+/// A mark to be left.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::cache) struct Mark {
     fingerprint: u64,
@@ -41,7 +43,7 @@ pub(in crate::cache) struct Mark {
 }
 
 impl Mark {
-    /// Of a block of `run`.
+    /// The mark of a block of `run`.
     #[inline]
     fn of(run: Ref<'_, Run>, fingerprint: u64) -> Self {
         Self { fingerprint, namespace: run.space().holdings.row.id().serial }
@@ -57,31 +59,32 @@ pub(in crate::cache) enum Seen {
 }
 
 impl SeenBlocks {
-    /// Marks for a cache of so many blocks: four for each, up to 65,536.
+    /// Makes room for the marks of a cache of `blocks` blocks: at least four for each, but at most
+    /// 65,536.
     pub(in crate::cache) fn new(blocks: usize) -> Self {
         let marks = blocks.saturating_mul(4).clamp(FEWEST, MOST).next_power_of_two();
         Self((0..marks.div_ceil(LINE)).map(|_| Line::default()).collect())
     }
 
-    /// Whether a mark is likely to be there still after so many others.
+    /// Whether a mark is likely to survive `others` later ones.
     pub(in crate::cache) fn keeps_for(&self, others: u64) -> bool {
         others <= self.0.len() as u64
     }
 
-    /// Marks the first block of `run`, which has that block.
+    /// Marks the first block of `run`; the run must have that block.
     #[inline]
     pub(in crate::cache) fn mark_first(&self, run: Ref<'_, Run>) {
         self.leave(Mark::of(run, run.fingerprint()));
     }
 
-    /// Marks the last block of `tokens`, which is one of `run` and ends at a boundary.
+    /// Marks the last block of `tokens`, which is a block of `run` and ends at a boundary.
     #[inline]
     pub(in crate::cache) fn mark_last(&self, run: Ref<'_, Run>, tokens: &[Token], grid: Grid) {
         self.leave(Mark::of(run, fingerprint(tokens, grid)));
     }
 
-    /// The mark of a block of `run`, for [`leave`](Self::leave); its place is prefetched. Nothing of a block of a hidden run beyond the
-    /// first one.
+    /// The mark of a block of `run`, for [`leave`](Self::leave); its place is prefetched. `None`
+    /// for a block of a hidden run other than the first.
     pub(in crate::cache) fn mark_of(
         &self,
         run: Ref<'_, Run>,
@@ -103,12 +106,12 @@ impl SeenBlocks {
         self.line(fingerprint)[way(fingerprint, namespace)].store(mark(fingerprint, namespace), Relaxed);
     }
 
-    /// Prefetches the marks of the last block of `tokens`, which end at a boundary.
+    /// Prefetches the marks of the last block of `tokens`, which ends at a boundary.
     pub(in crate::cache) fn prefetch(&self, tokens: &[Token], grid: Grid) {
         prefetch(self.line(fingerprint(tokens, grid)));
     }
 
-    /// Where the last block of `tokens` was seen, which end at a boundary.
+    /// Returns where the last block of `tokens`, which ends at a boundary, was seen.
     pub(in crate::cache) fn look(&self, namespace: usize, tokens: &[Token], grid: Grid) -> Seen {
         let fingerprint = fingerprint(tokens, grid);
         // Relaxed: as in `leave`.
@@ -124,26 +127,27 @@ impl SeenBlocks {
     }
 
     fn line(&self, fingerprint: u64) -> &[AtomicU64; LINE] {
-        // The mark has the upper bits, and `way` the lowest.
+        // The upper bits are in the mark, and `way` uses the lowest.
         &self.0[(fingerprint as usize / LINE) & (self.0.len() - 1)].0
     }
 }
 
-/// The fingerprint of a block of `run`, not the first one: so it lies in the run whole. Nothing if the run is hidden.
+/// The fingerprint of a block of `run` other than the first, so that all its tokens are in the run.
+/// `None` if the run is hidden.
 fn fingerprint_in(run: Ref<'_, Run>, block: usize, grid: Grid, guard: &Guard<'_>) -> Option<u64> {
     let end = grid.end_of(grid.blocks(run.start()) + block + 1);
     let to = end - run.start();
-    // The run may be shorter by now than its arrays.
+    // By now the run may be shorter than its arrays.
     let arrays = run.arrays(guard).filter(|arrays| arrays.shown() > 0)?;
     Some(fingerprint_of(&arrays.tokens()[to - TAIL.min(grid.tokens())..to], end))
 }
 
-/// Which of a line's marks is that of a block: for namespaces made after each other, marks after each other.
+/// The position of a block's mark in its line: consecutive namespaces have consecutive positions.
 fn way(fingerprint: u64, namespace: usize) -> usize {
     (fingerprint as usize).wrapping_add(namespace) % LINE
 }
 
-/// Not zero: the namespace's number is one at least.
+/// Zero means no mark: the namespace part is at least one, except for each 2^24th namespace.
 fn mark(fingerprint: u64, namespace: usize) -> u64 {
     let name = (namespace as u64 + 1) & ((1 << NAME_BITS) - 1);
     fingerprint >> NAME_BITS << NAME_BITS | name

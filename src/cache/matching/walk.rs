@@ -1,4 +1,4 @@
-//! Walking what is cached: for dumps, pictures and debuggers.
+//! Visiting everything that is cached: for dumps, pictures and debuggers.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -34,38 +34,41 @@ use crate::tree::Run;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CachedRun<'a> {
-    /// Its number in this walk. Runs are numbered from 0 in the order of the visits, so a parent comes before its
-    /// children.
+    /// Its number in this walk. Runs are numbered from 0 in the order of the visits, so a parent
+    /// comes before its children.
     pub id: usize,
-    /// The run that it follows; none at the beginning of the namespace's sequences.
+    /// The run that it follows; `None` at the beginning of the namespace's sequences.
     pub parent: Option<usize>,
-    /// Tokens before it, counted from the beginning of its sequences. It may leave its parent before the parent's end,
-    /// and inside a block: its whole sequence is the first `start` tokens of the parent's, then `tokens`.
+    /// Number of tokens before it, from the beginning of its sequences. It may branch off before
+    /// its parent's end, and inside a block: its whole sequence is the first `start` tokens of the
+    /// parent's sequence, then `tokens`.
     pub start: usize,
     /// Its tokens.
     pub tokens: &'a [Token],
     /// The blocks whose last token is among them.
     pub blocks: &'a [BlockId],
-    /// Leases on places of it; those on what follows it are not among them. A lease that keeps no block may be counted.
+    /// Leases that end on it; those that end on a run behind it are not counted here. A lease that
+    /// protects no block may be counted.
     pub leases: u64,
-    /// The last use of it and of nothing beyond it, in units of the cache's clock; 0 if there was none.
+    /// Time of its last use that did not extend beyond it, in units of the cache's clock; 0 if
+    /// there was none.
     pub last_used: u64,
-    /// Requests that inserted it or matched up to a place of it and no further.
+    /// Number of requests that inserted it, or whose match ended on it.
     pub uses: u64,
 }
 
-/// What the points of a run say of the part of it that lies there.
+/// Collects the statistics of the points on one part of a run.
 fn numbers_of<'g>(run: Ref<'g, Run>, at: Range<u32>, guard: &'g Guard<'_>) -> CachedRun<'g> {
     let mut seen =
         CachedRun { id: 0, parent: None, start: 0, tokens: &[], blocks: &[], leases: 0, last_used: 0, uses: 1 };
     run.as_ref().points.for_each(guard, &mut |point| {
-        // Relaxed: numbers to look at.
+        // Relaxed: numbers for statistics.
         let word = point.word.load(Relaxed);
         if !word.is_dead() && point.depth() > at.start && point.depth() <= at.end {
             let tally = point.tally(guard);
             seen.leases += word.leases();
             seen.last_used = seen.last_used.max(tally.last);
-            // A use that goes on to a deeper point is taken back here.
+            // A use that was extended to a deeper point is subtracted here.
             seen.uses = seen.uses.wrapping_add_signed(tally.hits - 1);
         }
     });
@@ -73,14 +76,15 @@ fn numbers_of<'g>(run: Ref<'g, Run>, at: Range<u32>, guard: &'g Guard<'_>) -> Ca
 }
 
 pub(in crate::cache) fn walk(cache: &PrefixCache, namespace: &Namespace, mut visit: impl FnMut(CachedRun<'_>)) {
-    // For the whole of it: what was listed stays readable.
+    // Pinned throughout: what was listed stays readable.
     let participant = cache.inner.participant();
     let guard = participant.pin();
     let listing = cache.inner.list(Some(namespace), &guard);
     let mut here: HashMap<_, SmallVec<[_; 1]>> = HashMap::new();
     for (id, Listed { run, piece, at, .. }) in listing.runs.iter().enumerate() {
         let (run, link) = (run.get(&guard), *run);
-        // A piece follows the one before it; the first of a run, that in which the run hangs.
+        // A piece follows the one before it on its run; the first piece of a run follows the piece
+        // with the run's parent point.
         let above = match run.parent() {
             _ if at.start > 0 => Some((link, at.start)),
             parent => parent.map(|parent| (parent.run().link(), parent.depth())),

@@ -1,4 +1,7 @@
-//! Namespaces: trees that never share, for adapters, tenants and model versions.
+//! Namespaces: trees that never share blocks, for adapters, tenants and model versions.
+//!
+//! The registry maps names to namespaces. A namespace that has no handle, cached block and quota is
+//! forgotten by a pass over the registry, which runs in slices under the evictor's lock.
 
 pub(in crate::cache) mod clearing;
 
@@ -26,8 +29,8 @@ use crate::tree::{Holdings, Point, Run, Space};
 /// A handle on a tree of cached sequences that shares nothing with other namespaces; made by
 /// [`PrefixCache::namespace`](crate::PrefixCache::namespace).
 ///
-/// The verbs of a session take it, so that no name is looked up for each request. It does not keep its cache alive: once
-/// the cache is gone its own verbs do nothing and its numbers are 0.
+/// The methods of a session take it, so that no name is looked up for each request. It does not
+/// keep its cache alive: after the cache is gone, its methods do nothing and its numbers are 0.
 ///
 /// # Examples
 ///
@@ -50,14 +53,15 @@ impl fmt::Debug for Namespace {
 }
 
 impl Namespace {
-    /// Its cache, while that is alive.
+    /// Its cache, if that is still alive.
     pub(in crate::cache) fn cache(&self) -> Option<PrefixCache> {
         let inner = self.0.family.cache.get()?.upgrade()?;
         Some(PrefixCache { inner })
     }
 }
 
-/// Two handles are equal if they are of one namespace. A handle from before a drop and one from after it are not.
+/// Two handles are equal if they refer to the same namespace. A handle from before a removal and
+/// one from after it are not equal.
 impl PartialEq for Namespace {
     fn eq(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
@@ -78,12 +82,13 @@ pub(in crate::cache) struct NamespaceState {
     pub(in crate::cache) grid: Grid,
     pub(in crate::cache) row: RowId,
     family: Arc<Family>,
-    /// The root of the tree that lookups start in; null once the namespace was dropped.
+    /// The root in which lookups start; null after the namespace was dropped.
     root: AtomicPtr<Point>,
     pub(in crate::cache) holdings: Arc<Holdings>,
 }
 
-/// One for all namespaces of a cache: tells the cache's handles from those of other caches, and leads to the cache.
+/// Shared by all namespaces of a cache: tells its handles from those of other caches, and leads to
+/// the cache.
 #[derive(Default)]
 pub(in crate::cache) struct Family {
     /// Set once, when the cache is built. Weak: a namespace does not keep its cache alive.
@@ -116,7 +121,8 @@ pub(in crate::cache) fn named(cache: &PrefixCache, name: NamespaceName) -> Names
         if let Some(background) = cache.inner.background.get() {
             background.changes_pending();
         } else {
-            // More than this one: so they do not pile up, however short sessions are.
+            // One call looks at many namespaces, so unused ones do not pile up, however short
+            // sessions are.
             cache.inner.try_evicting(|evictor, resources| registry.tidy(evictor, resources));
         }
     }
@@ -131,16 +137,16 @@ impl NamespaceState {
         Self { grid, row: id, family: Arc::clone(family), root, holdings }
     }
 
-    /// Where lookups start; `None` once the namespace was dropped.
+    /// The root in which lookups start; `None` after the namespace was dropped.
     #[inline]
     pub(in crate::cache) fn root<'g>(&self, guard: &'g Guard<'_>) -> Option<Ref<'g, Point>> {
-        // Acquire: pairs with the swap that put it here.
+        // Acquire: pairs with the swap that published the root.
         Ref::from_ptr(self.root.load(Acquire), guard)
     }
 
-    /// Makes lookups start at `next` from now on; returns the previous tree, detached.
+    /// Makes lookups start at `next` from now on; returns the previous tree, now detached.
     fn detach<'g>(&self, next: *mut Point, guard: &'g Guard<'_>) -> Option<Ref<'g, Space>> {
-        // Release: publishes `next`. Acquire: for the old one.
+        // Release: publishes `next`. Acquire: for the old root.
         let old = Ref::from_ptr(self.root.swap(next, AcqRel), guard)?;
         let space = old.run().space();
         space.detach();
@@ -151,25 +157,27 @@ impl NamespaceState {
 /// All namespaces of a cache, by name.
 pub(in crate::cache) struct Registry {
     names: Mutex<Names>,
-    /// Whether a pass over the namespaces is due or under way: the next thread that makes one, or a session that helps, does a part of
-    /// it.
+    /// Whether a pass over the namespaces is due or in progress: the next thread that creates a
+    /// namespace or evicts does a part of it.
     behind: AtomicBool,
     default: Arc<NamespaceState>,
     family: Arc<Family>,
 }
 
-/// Ordered, so that work on all of them is done in the same order in every run.
+/// Ordered by name, so that work on all namespaces has the same order in every run.
 #[derive(Default)]
 struct Names {
     states: BTreeMap<NamespaceName, Arc<NamespaceState>>,
-    /// Where the pass that is under way continues.
+    /// The state of the pass that is in progress.
     pass: Option<Pass>,
-    /// The number of namespaces at which the next pass begins: twice the number that the last pass found in use.
-    /// Namespaces that were made behind a pass while it went on do not count.
+    /// The number of namespaces at which the next pass begins: twice the number that the last pass
+    /// found in use. Namespaces that were created during that pass, at names it had passed already,
+    /// do not count.
     next_pass: usize,
 }
 
-/// How far a pass over all namespaces has come: the last name, and how many namespaces up to it are in use.
+/// The progress of a pass over all namespaces: the last name it has looked at, and how many
+/// namespaces up to there are in use.
 #[derive(Debug, Default)]
 pub(in crate::cache) struct Pass {
     up_to: Option<NamespaceName>,
@@ -179,7 +187,7 @@ pub(in crate::cache) struct Pass {
 /// The number of namespaces that one step looks at.
 const SLICE: usize = model_size(256, 8);
 
-/// With fewer namespaces no pass begins.
+/// Below this number of namespaces no pass begins.
 const FEW: usize = 64;
 
 impl Registry {
@@ -204,12 +212,12 @@ impl Registry {
         self.is_family(&namespace.0.family)
     }
 
-    /// Lets its namespaces find the cache; called once, before any handle is given out.
+    /// Lets the namespaces find their cache; called once, before any handle is given out.
     pub(in crate::cache) fn join(&self, inner: &Arc<Inner>) {
         self.family.cache.get_or_init(|| Arc::downgrade(inner));
     }
 
-    /// What all handles of this cache have in common.
+    /// The identity that all handles of this cache share.
     pub(in crate::cache) fn family(&self) -> Arc<Family> {
         Arc::clone(&self.family)
     }
@@ -218,13 +226,13 @@ impl Registry {
         Arc::ptr_eq(&self.family, family)
     }
 
-    /// The counts of the default namespace.
+    /// The account of the default namespace.
     #[inline]
     pub(in crate::cache) fn default_holdings(&self) -> &Arc<Holdings> {
         &self.default.holdings
     }
 
-    /// Forgets the name of a namespace that is being dropped. Called with the evictor's lock.
+    /// Removes the name of a namespace that is being dropped. Called with the evictor's lock.
     fn forget(&self, state: &NamespaceState) {
         let removed = self.names.lock().states.remove(&state.holdings.name);
         debug_assert!(removed.is_some_and(|removed| std::ptr::eq(&*removed, state)), "it stood until now");
@@ -236,12 +244,13 @@ impl Registry {
         all
     }
 
-    /// The trees that lookups start in.
+    /// The trees in which lookups start.
     pub(in crate::cache) fn spaces<'g>(&self, guard: &'g Guard<'_>) -> Vec<Ref<'g, Space>> {
         self.all().iter().filter_map(|state| state.root(guard)).map(|root| root.run().space()).collect()
     }
 
-    /// Runs `body` as if a thread were stopped while it resolves a name.
+    /// For tests: runs `body` while the names are locked, as if another thread were looking up a
+    /// name.
     #[cfg(test)]
     pub(in crate::cache) fn with_names_locked(&self, body: impl FnOnce()) {
         let _names = self.names.lock();
@@ -254,8 +263,9 @@ impl Registry {
         self.behind.load(Relaxed)
     }
 
-    /// A slice of the pass over all namespaces, if one is due; true if more is left. Leaves it for later while another
-    /// thread has the names locked: a match that helps the evictor does not wait.
+    /// Does a slice of the pass over all namespaces, if one is due; returns whether more is left.
+    /// Skips it while another thread has the names locked, so that a thread that evicts does not
+    /// wait for a thread that looks up a name.
     pub(in crate::cache) fn tidy(&self, evictor: &mut Evictor, resources: Resources<'_>) -> bool {
         if !self.is_behind() {
             return false;
@@ -270,17 +280,17 @@ impl Registry {
         } else {
             names.next_pass = FEW.max(2 * pass.used);
         }
-        // If many namespaces were made behind the pass, the next one begins at once.
+        // If many namespaces were created behind the pass, the next one begins at once.
         let more = more || names.states.len() >= names.next_pass;
-        // Relaxed: a hint, as where it is read.
+        // Relaxed: a hint, as in `is_behind`.
         self.behind.store(more, Relaxed);
         drop(names);
         end(gone, evictor, resources);
         more
     }
 
-    /// Looks at the next few namespaces, and forgets those without handle, cached blocks and quota; true if there are
-    /// more to look at.
+    /// Looks at the next few namespaces, and forgets those without handle, cached block and quota;
+    /// returns whether there are more to look at.
     pub(in crate::cache) fn forget_empty(
         &self,
         pass: &mut Pass,
@@ -292,8 +302,9 @@ impl Registry {
         more
     }
 
-    /// Retires every tree when the cache is dropped, and the severed runs, under which nothing hangs. Takes no lock: this may be a child process that was forked while
-    /// another thread had it locked.
+    /// Retires every tree when the cache is dropped, and the `severed` runs, which have no child
+    /// runs. Takes no lock: in a child process it may be locked for ever, by a thread that was
+    /// running at the fork.
     pub(in crate::cache) fn tear_down(&mut self, severed: Vec<Link<Run>>, resources: Resources<'_>) {
         let named = self.names.get_mut().states.values();
         for state in named.chain([&self.default]) {
@@ -320,7 +331,8 @@ fn retire(run: Ref<'_, Run>, resources: Resources<'_>) {
 }
 
 impl Names {
-    /// Removes the unused namespaces among the next few; true if there are more to look at.
+    /// Removes the unused namespaces among the next few. Returns them, and whether there are more
+    /// to look at.
     fn take_unused(&mut self, pass: &mut Pass, resources: Resources<'_>) -> (Vec<Arc<NamespaceState>>, bool) {
         let from = pass.up_to.take().map_or(Bound::Unbounded, Bound::Excluded);
         let (mut unused, mut looked_at) = (Vec::new(), 0);
@@ -334,12 +346,13 @@ impl Names {
             looked_at += 1;
         }
         let gone = unused.iter().filter_map(|name| self.states.remove(name)).collect();
-        // A slice that was not full came to the end: the next look might find only what was made since, again and again.
+        // A slice that is not full has reached the end. Continuing might never end, because other
+        // threads create namespaces meanwhile.
         (gone, looked_at == SLICE)
     }
 }
 
-/// Ends namespaces that were removed from the names.
+/// Ends namespaces whose names were removed.
 fn end(gone: Vec<Arc<NamespaceState>>, evictor: &mut Evictor, resources: Resources<'_>) {
     for state in gone {
         evictor.end_quota(&state.holdings);
@@ -352,9 +365,9 @@ fn end(gone: Vec<Arc<NamespaceState>>, evictor: &mut Evictor, resources: Resourc
 
 /// Whether the namespace has no handle, no cached block and no quota. Called with the names locked.
 fn is_unused(state: &mut Arc<NamespaceState>, resources: Resources<'_>) -> bool {
-    // The order matters. First the handles: they are made only under the lock, so no thread can get one after this look.
-    // Then the root's word: a match that found nothing has a lease on the root until its run hangs there, so a word
-    // without lease and child means that nothing is cached and no insert is on its way.
+    // The order matters: handles are made only under the lock, so none is made after `is_only`. A
+    // match that found nothing leases the root until its run is attached there, so a root without
+    // lease and child means that nothing is cached and no insert is in progress.
     let limited = state.holdings.both_limits() != (None, None) || state.holdings.time_to_idle().is_some();
     !limited && is_only(state) && state.root(resources.guard).is_none_or(|root| root.word.load(Acquire).is_bare_root())
 }

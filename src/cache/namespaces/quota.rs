@@ -1,17 +1,19 @@
-//! Quotas: how much of the cache a namespace may have and for how long, so that one tenant cannot hold all of it.
+//! Quotas: how many blocks a namespace may have and for how long, so that one tenant cannot take
+//! the whole cache. Reservations and inserts charge namespaces here; the evictor enforces the limit
+//! on cached blocks (`evictor::listeners::quota`).
 //!
 //! # What is charged
 //!
-//! The blocks of a namespace are counted over all generations of its tree (`tree::holdings`). Every
-//! reservation names the namespace that pays; the default namespace pays for the others, and counts
-//! only while it has a limit. A run takes over the charge of its blocks when it is inserted and
-//! gives it up when it enters the accounts, so each block is counted at every moment. An insert
-//! into a limited namespace charges it for blocks that another one paid for, or is refused. A
-//! forked block is charged once, until its last fork is dropped. A charge ends before its blocks
-//! are given back (E21).
+//! The blocks of a namespace are counted over all generations of its tree (`tree::holdings`). A
+//! reservation names the namespace that pays for it. If it names none, the default namespace pays,
+//! whose reservations are counted only while it has a limit. A run takes over the charge for its
+//! blocks when it is inserted, and gives it up when it enters the accounts, so each block is
+//! counted at every moment. An insert into a limited namespace charges it for blocks that another
+//! namespace paid for, or is refused. A forked block is charged once, until its last fork is
+//! dropped. A charge ends before its blocks are given back (E21).
 //!
 //! An insert into a limited namespace evicts what is beyond the limit before it returns, unless
-//! another thread is evicting or there is a background evictor. A lookup never evicts. A match is
+//! another thread is evicting or there is a background evictor. A lookup never evicts. Matches are
 //! not limited: cached blocks come from reservations, so leases and reservations together hold at
 //! most the sum of both limits.
 
@@ -30,11 +32,12 @@ use crate::tree::Holdings;
 /// The limits of a namespace: how many blocks it may have, and for how long; set by
 /// [`Namespace::set_quota`](crate::Namespace::set_quota).
 ///
-/// With both limits, a namespace never has more blocks in leases and reservations at once than the sum of the limits:
-/// blocks get cached only from reservations, which `pinned_blocks` bounds, and only cached blocks can be leased, which
-/// `cached_blocks` bounds as soon as no lease protects them. With `cached_blocks` alone its reservations are not
-/// bounded; with `pinned_blocks` alone it can, in the course of time, cache and lease any number of blocks. Both take effect
-/// together. A limit of 2^32 - 1 or more is none: no cache has as many blocks.
+/// With both limits, a namespace never has more blocks in leases and reservations at once than the
+/// sum of the limits: blocks get cached only from reservations, which `pinned_blocks` bounds, and
+/// only cached blocks can be leased, which `cached_blocks` bounds as soon as no lease protects
+/// them. With only `cached_blocks` its reservations are not bounded; with only `pinned_blocks` it
+/// can cache and lease any number of blocks over time. Both take effect together. A limit of 2^32 -
+/// 1 or more is no limit, because no cache has that many blocks.
 ///
 /// # Examples
 ///
@@ -47,17 +50,18 @@ use crate::tree::Holdings;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Quota {
-    /// The maximum number of cached blocks; no limit if `None`. When it has more, its own blocks
-    /// are evicted before those of other namespaces, in the policy's order; blocks that leases
-    /// protect stay.
+    /// The maximum number of cached blocks; no limit if `None`. If the namespace has more, its own
+    /// blocks are evicted before those of other namespaces, in the policy's order; blocks that
+    /// leases protect stay.
     pub cached_blocks: Option<usize>,
-    /// The most blocks that its leases may protect and its reservations
-    /// ([`BlockRequest::paid_by`](crate::BlockRequest::paid_by)) hold; no limit if `None`. A block that several forks of a
-    /// reservation have counts once. A reservation beyond the limit is refused, and so is an insert of blocks that another
-    /// namespace paid for; a match is not.
+    /// The maximum number of blocks that its leases protect and its reservations
+    /// ([`BlockRequest::paid_by`](crate::BlockRequest::paid_by)) hold; no limit if `None`. A block
+    /// that several forks of a reservation have counts once. A reservation beyond the limit is
+    /// refused, and so is an insert of blocks that another namespace paid for; a match is not.
     pub pinned_blocks: Option<usize>,
-    /// How long its prefixes may stay without a use, if that is shorter than the time for all namespaces
-    /// ([`Builder::time_to_idle`](crate::Builder::time_to_idle)), and with its accuracy; no limit if `None`.
+    /// How long its prefixes may stay without a use, if that is shorter than the time for all
+    /// namespaces ([`Builder::time_to_idle`](crate::Builder::time_to_idle)), and with the same
+    /// accuracy; no limit if `None`.
     pub time_to_idle: Option<Duration>,
 }
 
@@ -69,7 +73,7 @@ impl Quota {
         self
     }
 
-    /// Limits the blocks that its leases may protect and its reservations hold.
+    /// Limits the blocks that its leases protect and its reservations hold.
     #[must_use]
     pub const fn pinned_blocks(mut self, blocks: usize) -> Self {
         self.pinned_blocks = Some(blocks);
@@ -120,13 +124,13 @@ impl Quota {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct NamespaceStats {
-    /// Blocks cached, as of the last [`settle`](crate::PrefixCache::settle).
+    /// Cached blocks, as of the last [`settle`](crate::PrefixCache::settle).
     pub cached_blocks: usize,
     /// Cached blocks that a lease protects.
     pub protected_blocks: usize,
     /// Blocks of reservations that it pays for, or inserted from them since the last
-    /// [`settle`](crate::PrefixCache::settle). The default namespace pays for requests that name no other one; they count while
-    /// it has a limit.
+    /// [`settle`](crate::PrefixCache::settle). The default namespace pays for requests that name no
+    /// other one; these count only while it has a limit.
     pub reserved_blocks: usize,
     /// The limits of the namespace.
     pub quota: Quota,
@@ -135,7 +139,8 @@ pub struct NamespaceStats {
     pub lookups: Option<LookupStats>,
 }
 
-/// The blocks of a reservation, counted with a namespace until they are cached or given back.
+/// The charge for the blocks of a reservation: counts them for a namespace until they are cached or
+/// given back.
 #[derive(Debug, Default)]
 pub(in crate::cache) struct QuotaCharge {
     holdings: Option<Arc<Holdings>>,
@@ -143,7 +148,7 @@ pub(in crate::cache) struct QuotaCharge {
 }
 
 impl QuotaCharge {
-    /// Charges so many blocks to a namespace, which may have them.
+    /// Charges `blocks` blocks to a namespace. The caller has checked its limit.
     pub(in crate::cache) fn of(holdings: &Arc<Holdings>, blocks: usize) -> Self {
         holdings.reserve(blocks);
         Self { holdings: Some(Arc::clone(holdings)), blocks }
@@ -159,7 +164,8 @@ impl QuotaCharge {
         Self { holdings: Some(Arc::clone(holdings)), blocks }
     }
 
-    /// Whether the two can be joined: both are charged to one namespace, or one of them to none.
+    /// Whether the two charges can be joined: both are charged to the same namespace, or one of
+    /// them to none.
     pub(in crate::cache) fn goes_with(&self, other: &Self) -> bool {
         other.holdings.as_ref().is_none_or(|theirs| self.holdings.is_none() || self.is_of(theirs))
     }
@@ -171,7 +177,7 @@ impl QuotaCharge {
         self.blocks += other.blocks;
     }
 
-    /// Blocks that it charges to `holdings`.
+    /// Number of blocks that it charges to `holdings`.
     pub(in crate::cache) fn blocks_of(&self, holdings: &Arc<Holdings>) -> usize {
         if self.is_of(holdings) { self.blocks } else { 0 }
     }
@@ -181,8 +187,8 @@ impl QuotaCharge {
         self.holdings.as_ref().is_some_and(|own| Arc::ptr_eq(own, holdings))
     }
 
-    /// Ends the charge for `blocks` blocks, which are cached now. `handed_over` if their run charges them instead until
-    /// the evictor counts them as cached.
+    /// Ends the charge for `blocks` blocks, which are cached now. `handed_over` if their run
+    /// charges them instead until the evictor counts them as cached.
     pub(in crate::cache) fn spend(&mut self, blocks: usize, handed_over: bool) {
         let mut spent = self.split(blocks);
         if handed_over {
@@ -192,7 +198,7 @@ impl QuotaCharge {
 }
 
 impl QuotaCharge {
-    /// Ends it.
+    /// Ends the charge.
     #[inline]
     pub(in crate::cache) fn end(&mut self) {
         if let Some(holdings) = &self.holdings {

@@ -1,7 +1,7 @@
-//! Counters: what the verbs were asked for, and what came of it.
+//! Counters of the operations that were requested and of their results.
 //!
-//! Each participant counts in a record of its own (`reclaim::records`), so that counting writes nothing that other threads
-//! write. [`Stats`] has the sums.
+//! Each participant counts in its own record (`reclaim::records`), so counting writes no memory
+//! that other threads write. [`Stats`] has the sums.
 
 use std::time::Duration;
 
@@ -13,7 +13,8 @@ use crate::cache::participant::Participant;
 use crate::cache::session::Session;
 use crate::reclaim::COUNTS;
 
-/// A number of a record, named as in [`Stats`]. What lookups find is counted in rows (`lookups`).
+/// A counter of a record, named as in [`Stats`]. The results of lookups are counted in rows instead
+/// (`lookups`).
 #[derive(Debug, Clone, Copy)]
 pub(in crate::cache) enum Count {
     Inserts,
@@ -37,13 +38,13 @@ impl Participant<'_> {
         self.record().add(amounts.map(|(count, amount)| (count as usize, amount as u64)));
     }
 
-    /// Counts a request that has waited for so long.
+    /// Counts a request that has waited for `waited`.
     pub(in crate::cache) fn count_wait(&self, waited: Duration) {
         let nanos = u64::try_from(waited.as_nanos()).unwrap_or(u64::MAX);
         self.record().add([(Count::Waits as usize, 1), (Count::WaitedNanos as usize, nanos)]);
     }
 
-    /// Counts what became of a request for blocks.
+    /// Counts the result of a request for blocks.
     #[inline]
     pub(in crate::cache) fn count_reserved(&self, reserved: Result<&Reservation, &ReserveError>) {
         match reserved {
@@ -59,27 +60,28 @@ impl Participant<'_> {
                 self.count([(Count::ExhaustedRefusals, 1)]);
             }
             ReserveError::OverQuota { .. } => self.count([(Count::OverQuotaRefusals, 1)]),
-            // The caller's mistakes.
+            // Mistakes of the caller.
             ReserveError::External | ReserveError::TooLarge { .. } => {}
         }
     }
 }
 
 impl Session {
-    /// Counts what became of a request for blocks.
+    /// Counts the result of a request for blocks.
     #[inline]
     pub(in crate::cache) fn count_reserved(&self, reserved: &Result<Reservation, ReserveError>) {
         self.participant().count_reserved(reserved.as_ref());
     }
 
-    /// Counts what became of a request for the match of a prompt and blocks. Its lookup is counted where it is served.
+    /// Counts the result of a request for a prompt's match and blocks. Its lookup is counted when
+    /// the request is served.
     pub(in crate::cache) fn count_acquired(&self, acquired: &Result<Acquired, ReserveError>) {
         self.participant().count_reserved(acquired.as_ref().map(|acquired| &acquired.blocks));
     }
 }
 
 impl Inner {
-    /// Adds up what was counted.
+    /// Adds the sums of all counters to `gauged`.
     pub(in crate::cache) fn counted(&self, gauged: Stats) -> Stats {
         let counts = self.domain.records().sum();
         let of = |count: Count| counts[count as usize];

@@ -1,9 +1,9 @@
-//! What is counted.
+//! Statistics.
 //!
 //! | file | holds |
 //! |---|---|
-//! | `stats` | the numbers of a cache |
-//! | `counters` | what sessions and calls count |
+//! | `stats` | the statistics of a cache |
+//! | `counters` | the counters of sessions and calls, and their sums |
 
 pub(in crate::cache) mod counters;
 pub(in crate::cache) mod stats;

@@ -1,4 +1,4 @@
-//! Numbers of a cache.
+//! The statistics of a cache.
 
 use std::time::Duration;
 
@@ -8,12 +8,13 @@ use crate::sync::gauge::{AtomicU64, AtomicUsize, Relaxed};
 
 /// The statistics of a cache at one moment.
 ///
-/// Blocks by state, memory, and what was counted since the cache was built. Counting costs a thread a few stores to a cache
-/// line of its own. A rate is the [`delta`](Self::delta) of two moments.
+/// Blocks by state, memory, and counts since the cache was built. Counting costs a thread a few
+/// stores to its own cache line. A rate is the [`delta`](Self::delta) of two moments.
 ///
-/// `free + reserved + evictable + protected` is the capacity. `evictable` and `protected` are exact as of the last
-/// [`settle`](crate::PrefixCache::settle): evicting everything would free exactly the evictable blocks. Leases, releases
-/// and inserts since then are not in them yet; blocks inserted since then count as reserved. Made by
+/// `free + reserved + evictable + protected` is the capacity. `evictable` and `protected` are exact
+/// as of the last [`settle`](crate::PrefixCache::settle): evicting everything would free exactly
+/// the evictable blocks. Leases, releases and inserts since then are not in them yet; blocks
+/// inserted since then count as reserved. Made by
 /// [`PrefixCache::stats`](crate::PrefixCache::stats), which has an example.
 ///
 /// # Examples
@@ -29,7 +30,8 @@ use crate::sync::gauge::{AtomicU64, AtomicUsize, Relaxed};
 pub struct Stats {
     /// Blocks that the cache manages.
     pub capacity_blocks: usize,
-    /// Blocks that hold nothing. With an external pool: blocks that the engine has, or that wait to be taken back.
+    /// Blocks that hold nothing. With an external pool: blocks that the engine has, or that wait to
+    /// be taken back.
     pub free_blocks: usize,
     /// Blocks that are being filled: in reservations, or inserted since the last settling.
     pub reserved_blocks: usize,
@@ -46,57 +48,63 @@ pub struct Stats {
     /// Blocks removed since the cache was built because they were not used for the time to idle
     /// ([`Builder::time_to_idle`](crate::Builder::time_to_idle)); not among those evicted.
     pub aged_blocks: u64,
-    /// Blocks of namespaces that were cleared or dropped since the cache was built, freed by now; not among those evicted.
+    /// Blocks of namespaces that were cleared or dropped since the cache was built, freed by now;
+    /// not among those evicted.
     pub cleared_blocks: u64,
-    /// Blocks that were [invalidated](crate::PrefixCache::invalidate_blocks) since the cache was built, freed by now; not among
-    /// those evicted.
+    /// Blocks that were [invalidated](crate::PrefixCache::invalidate_blocks) since the cache was
+    /// built, freed by now; not among those evicted.
     pub invalidated_blocks: u64,
-    /// Requests that wait for blocks.
+    /// Number of requests that wait for blocks.
     pub waiting_requests: usize,
     /// Bytes of index memory: tokens, block ids and nodes, including garbage.
     ///
-    /// Where nothing is cached, some hundred for each namespace: the default one, and those that have a handle or a quota. What was
-    /// stored while a [subscriber](crate::PrefixCache::subscribe) listened is among them, though its blocks may be evicted, until
-    /// all subscribers have read of it or gone, and a few turns of the evictor came after that.
+    /// If nothing is cached, it is some hundred bytes for each namespace: the default one, and
+    /// those with a handle or a quota. It includes the tokens and ids that were stored while a
+    /// [subscriber](crate::PrefixCache::subscribe) listened, even if their blocks were evicted:
+    /// until all subscribers have read them or are gone, and a few more turns of the evictor have
+    /// passed.
     pub index_bytes: usize,
-    /// Of those, garbage: unlinked memory that is freed once no thread can access it.
+    /// Bytes of that memory that are garbage: unlinked, and freed once no thread can access them.
     pub garbage_bytes: usize,
     /// Bytes that the index has allocated from the system for nodes of up to 4 KiB, in whole slabs
     /// and segments: more than it uses, and some MiB in reserve. Larger nodes come from the global
     /// allocator.
     pub slab_bytes: usize,
-    /// The number of runs: segments of sequences in the index. What was appended in place is a part
-    /// of the run before it.
+    /// The number of runs: segments of sequences in the index. Tokens that were appended in place
+    /// are part of the run before them.
     pub runs: usize,
-    /// Whether every change that was made before the call is in these numbers. If not, another thread was evicting:
-    /// [`settle`](crate::PrefixCache::settle) waits for it.
+    /// Whether these numbers include every change that was made before the call. If not, another
+    /// thread was evicting: [`settle`](crate::PrefixCache::settle) waits for it.
     pub is_settled: bool,
     /// The number of points: places on runs that hold leases, branches and statistics. A point
-    /// stays until its run is shortened to before it, because statistics of what was evicted beyond
-    /// it are kept there: a prefix of which a thousand continuations came and went keeps some
-    /// hundred bytes for each place where one hung, for as long as it is cached.
+    /// stays until its run is shortened to before it, because it keeps the statistics of what was
+    /// evicted beyond it: a prefix with a thousand past continuations keeps some hundred bytes for
+    /// each place where one was attached, for as long as the prefix is cached.
     pub points: usize,
-    /// Lookups: each match that counts as a use, each [`acquire`](crate::Session::acquire) that was served, and each
-    /// [`resume`](crate::Session::resume) of a lease that no lookup was counted for.
+    /// Number of lookups: each match that counts as a use, each
+    /// [`acquire`](crate::Session::acquire) that was served, and each
+    /// [`resume`](crate::Session::resume) of a lease whose lookup was not counted.
     pub lookups: u64,
     /// Tokens of the sequences that were looked up.
     pub query_tokens: u64,
-    /// Of those, tokens that were found. Over `query_tokens`, the hit rate.
+    /// Tokens of those sequences that were found. Divided by `query_tokens`, the hit rate.
     pub hit_tokens: u64,
-    /// Tokens that a resume found beyond a lease whose lookup had been counted already: not among `hit_tokens`.
+    /// Tokens that a resume found beyond a lease whose lookup had been counted already; not
+    /// included in `hit_tokens`.
     pub resumed_tokens: u64,
-    /// Tokens of whole blocks that lookups missed, by the reason of the first of them, as [`LookupStats`](crate::LookupStats)
-    /// explains: it had been cached and was gone.
+    /// Tokens of whole blocks that lookups missed, by the reason for the first such block
+    /// ([`LookupStats`](crate::LookupStats) explains the reasons): it had been cached and was
+    /// removed.
     pub missed_evicted_tokens: u64,
-    /// The same: a cached block agrees only with its first tokens.
+    /// As above: a cached block agrees only in its first tokens.
     pub missed_diverged_tokens: u64,
-    /// The same: it was seen only in another namespace.
+    /// As above: it was seen only in another namespace.
     pub missed_elsewhere_tokens: u64,
-    /// The same: it had not been seen.
+    /// As above: it had not been seen.
     pub missed_new_tokens: u64,
-    /// Tokens of [partial hits](crate::PartialHit): not among `hit_tokens`.
+    /// Tokens of [partial hits](crate::PartialHit); not included in `hit_tokens`.
     pub partial_tokens: u64,
-    /// Inserts that were not refused.
+    /// Number of inserts that were not refused.
     pub inserts: u64,
     /// Blocks that inserts gave back because their tokens were cached already.
     pub duplicate_blocks: u64,
@@ -110,25 +118,26 @@ pub struct Stats {
     pub exhausted_refusals: u64,
     /// Requests for blocks, and inserts, that were refused because of a namespace's quota.
     pub over_quota_refusals: u64,
-    /// Requests that entered the wait list, however it ended: those that found too few blocks, and those that found other
-    /// requests waiting, even if they were served at once. A future that was dropped while it waited counts here, and
-    /// in no refusal.
+    /// Requests that entered the wait list, whatever their result: those that found too few blocks,
+    /// and those that found other requests waiting, even if they were served at once. A future that
+    /// was dropped while it waited counts here but in no refusal.
     pub waits: u64,
-    /// Nanoseconds from entering the wait list to leaving it, of all these requests together.
+    /// Nanoseconds from entering the wait list to leaving it, summed over these requests.
     pub waited_nanos: u64,
-    /// Prefixes that were [retained](crate::Session::retain), each time.
+    /// Number of times that a prefix was [retained](crate::Session::retain).
     pub retentions: u64,
-    /// Blocks of those prefixes, each time.
+    /// Blocks of those prefixes, counted each time.
     pub retained_blocks: u64,
-    /// Hot points whose leases are counted in one place again, since no thread leases them any more.
+    /// Number of times that a hot point, which no thread leased any more, became a normal point
+    /// again.
     pub deflations: u64,
 }
 
 impl Stats {
-    /// The difference to the counts at an `earlier` moment. All other numbers are as they are in
-    /// `self`.
+    /// The difference to the counts at an `earlier` moment. Numbers that are not counts keep the
+    /// values of `self`.
     ///
-    /// A count that is lower than it was, because the two are of different caches, becomes zero.
+    /// A count that is lower than before, because the two are of different caches, becomes zero.
     ///
     /// # Examples
     ///
@@ -177,7 +186,7 @@ impl Stats {
     }
 }
 
-/// The evictor's totals as it last published them.
+/// The evictor's totals as of its last turn.
 #[derive(Debug, Default)]
 pub(in crate::cache) struct Gauges {
     evictable: AtomicUsize,
@@ -191,7 +200,8 @@ pub(in crate::cache) struct Gauges {
     deflations: AtomicU64,
     runs: AtomicUsize,
     points: AtomicUsize,
-    /// The shortest time to idle that a namespace has for its own, in nanoseconds, plus one; zero without any.
+    /// The shortest time to idle that a namespace has set for itself, in nanoseconds, plus one;
+    /// zero if there is none.
     time_to_idle: AtomicU64,
     /// The policy in force, as a number.
     policy: AtomicU64,
@@ -200,7 +210,7 @@ pub(in crate::cache) struct Gauges {
 impl Gauges {
     pub(in crate::cache) fn publish(&self, evictor: &Evictor) {
         let totals = &evictor.totals;
-        // Relaxed: numbers to look at.
+        // Relaxed: numbers for statistics.
         self.policy.store(evictor.ranking.kind.code(), Relaxed);
         let shortest = evictor.ranking.aging.shortest();
         let nanoseconds = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX).saturating_add(1);
@@ -218,28 +228,30 @@ impl Gauges {
         self.points.store(totals.points, Relaxed);
     }
 
-    /// The shortest time to idle that a namespace has for its own.
+    /// The shortest time to idle that a namespace has set for itself.
     pub(in crate::cache) fn shortest_time_to_idle(&self) -> Option<Duration> {
-        // Relaxed: a number to look at.
+        // Relaxed: a number for statistics.
         self.time_to_idle.load(Relaxed).checked_sub(1).map(Duration::from_nanos)
     }
 
-    /// Runs that are cached.
+    /// Number of cached runs.
     pub(in crate::cache) fn runs(&self) -> usize {
-        // Relaxed: a number to look at.
+        // Relaxed: a number for statistics.
         self.runs.load(Relaxed)
     }
 
-    /// The policy that evictions went by.
+    /// The policy in force as of the last turn.
     pub(in crate::cache) fn policy(&self) -> PolicyKind {
-        // Relaxed: a number to look at.
+        // Relaxed: a number for statistics.
         PolicyKind::of_code(self.policy.load(Relaxed))
     }
 
-    /// The numbers of a cache of `capacity` blocks, `free` of which are free; without those that the evictor does not have.
+    /// The statistics of a cache of `capacity` blocks, `free` of which are free, as far as the
+    /// evictor has them.
     pub(in crate::cache) fn read(&self, capacity: usize, free: usize) -> Stats {
-        // Relaxed: numbers to look at. While other threads use the cache they may be of different moments, so each one is
-        // limited to what the numbers before it leave of the capacity.
+        // Relaxed: numbers for statistics. While other threads use the cache they may be of
+        // different moments, so each is limited to what the numbers before it leave of the
+        // capacity.
         let free = free.min(capacity);
         let protected = self.protected.load(Relaxed).min(capacity - free);
         let evictable = self.evictable.load(Relaxed).min(capacity - free - protected);

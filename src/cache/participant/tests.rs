@@ -1,5 +1,6 @@
 use crate::PrefixCache;
 
+// Holds: LE4.
 #[test]
 fn participants_do_not_follow_the_number_of_sessions() {
     let cache = PrefixCache::builder(1, 1_024).build().expect("valid");
@@ -12,7 +13,7 @@ fn participants_do_not_follow_the_number_of_sessions() {
     }
     let found = sessions.iter().zip(0..).map(|(session, token)| session.match_prefix(&space, &[token]).len_tokens());
     assert_eq!(found.sum::<usize>(), 500);
-    // The sessions' own, the evictor's, and one that is lent again and again for each stripe.
+    // The sessions' own, the evictor's, and one for each stripe that is lent again and again.
     assert!(cache.inner.domain.registered() <= 64 + 64 + 1, "{}", cache.inner.domain.registered());
     drop(sessions);
     assert_eq!((cache.evict(usize::MAX), cache.validate()), (500, Ok(())));

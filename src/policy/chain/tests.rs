@@ -2,7 +2,7 @@ use std::collections::HashMap;
 
 use super::*;
 
-/// A chain beside a vector, and in which chunk each candidate lies.
+/// A chain beside a vector of its candidates, and the chunk of each candidate.
 #[derive(Default)]
 struct Pair {
     chain: Chain,
@@ -81,6 +81,7 @@ fn those_behind_are_found_over_chunks_of_any_length() {
     }
 }
 
+// Holds: NU10.
 #[test]
 fn few_of_many_need_little_memory() {
     let mut pair = Pair::default();
@@ -124,7 +125,7 @@ fn ids_of_chunks_are_used_again() {
 fn a_lone_member_goes_before_those_of_the_next_chunk_if_the_one_before_is_full() {
     let mut pair = Pair::default();
     (0..3 * ROOM).for_each(|candidate| pair.add(candidate, false));
-    // Two are left of the second chunk, and there is room in the third.
+    // Two are left in the second chunk, and there is room in the third.
     (2..ROOM).for_each(|_| pair.remove(ROOM + 1));
     pair.remove(ROOM + 4);
     pair.remove(ROOM + 1);

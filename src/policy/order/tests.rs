@@ -1,6 +1,6 @@
 use super::*;
 
-/// Of a chain that lies in many chunks, because most of each were filed anew.
+/// For a chain in many chunks, because most members of each were filed again.
 #[test]
 fn what_is_discarded_leaves_no_chunk() {
     let mut order = Order::default();

@@ -10,7 +10,7 @@ fn used_at(last: u64) -> Standing {
     Standing { last, hits: 1, born: 0, level: 1, priority: 0, demoted: false }
 }
 
-/// Each candidate but the last of three structures has one behind it, which comes after it.
+/// In each of the three structures, every candidate but the last has another one behind it.
 fn check_followers(ranked: &Policy, order: &[((bool, u64), CandidateId)]) {
     let rank: HashMap<_, _> = order.iter().map(|(rank, candidate)| (*candidate, *rank)).collect();
     let mut distinct = HashSet::new();
@@ -29,7 +29,7 @@ fn equals_an_ordered_map_under_random_filing() {
     let mut model = BTreeMap::new();
     let mut dice = fastrand::Rng::with_seed(1);
     for step in 0..20_000 {
-        // One of two after all others, as a use files it.
+        // File one of two after all others, as a use does.
         let latest = if dice.bool() { 1 << 14 } else { dice.u64(..1 << 14) };
         let (candidate, last) = (CandidateId::at(dice.usize(..300)), latest * 20_000 + step);
         let group = dice.usize(..3);
@@ -59,6 +59,7 @@ fn equals_an_ordered_map_under_random_filing() {
     assert!(ranked.is_sound());
 }
 
+// Holds: EV3.
 #[test]
 fn equal_keys_leave_by_their_serial_numbers() {
     let mut ranked = Policy::by(|_, _| (0, 0), 0);

@@ -16,6 +16,7 @@ fn values_stay_where_they_were_put_until_their_page_goes() {
     assert_eq!((table.len(), table.iter().count()), (0, 0));
 }
 
+// Holds: NU10.
 #[test]
 fn pages_without_values_have_no_memory() {
     let mut table = <Table<_>>::default();
@@ -26,7 +27,7 @@ fn pages_without_values_have_no_memory() {
         assert!(table.room() <= (index.div_ceil(PAGE) + 2) * PAGE, "{} at {index}", table.room());
     }
     assert!(table.room() <= 2 * PAGE);
-    // A candidate that comes and goes at the edge of a page costs no memory each time.
+    // A candidate that is set and taken repeatedly at the edge of a page needs no memory each time.
     for _ in 0..3 {
         table.set(5 * PAGE, ());
         table.take(5 * PAGE);

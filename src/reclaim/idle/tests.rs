@@ -1,6 +1,7 @@
 use super::*;
 use crate::reclaim::{Domain, Local};
 
+// Holds: MA14.
 #[test]
 fn what_was_put_is_taken_once_and_what_finds_no_slot_comes_back() {
     let domain = Domain::new();
@@ -25,6 +26,7 @@ fn what_is_lent_lies_in_a_slot_while_there_are_any() {
     assert_eq!(std::iter::from_fn(|| idle.take()).count(), SLOTS);
 }
 
+// Holds: MA14.
 #[test]
 fn a_slot_that_a_stopped_thread_has_claimed_is_skipped() {
     let domain = Domain::new();

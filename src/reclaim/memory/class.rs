@@ -1,4 +1,5 @@
-//! Sizes of slots: four to a doubling, so that a slot is at most a quarter larger than what lies in it.
+//! Sizes of slots: four to a doubling, so that a slot is at most a quarter larger than what lies in
+//! it.
 
 use std::alloc::Layout;
 

@@ -1,9 +1,10 @@
 //! The depot of one size: the slabs that have slots to give, and the slots that threads have freed.
 //!
-//! Slots move in bulk: a magazine is filled with some at once, and a batch of garbage comes back as chains. A chain that
-//! makes a magazine is kept whole, in one of a few places, and is the next magazine: no thread touches its slots on the way. Other
-//! freed slots are pushed on a stack, and the thread that has the lock, or the next one to take it, sorts them into their slabs. A
-//! thread waits for no other one: it takes a new slab if it needs slots while another one has the lock.
+//! Slots move in bulk: a magazine is filled with some at once, and a batch of garbage comes back as
+//! chains. A chain that makes a magazine is kept whole, in one of a few places, and is the next
+//! magazine: no thread touches its slots on the way. Other freed slots are pushed on a stack, and
+//! the thread that has the lock, or the next one to take it, sorts them into their slabs. A thread
+//! waits for no other one: it takes a new slab if it needs slots while another one has the lock.
 //!
 //! # Orderings
 //!
@@ -46,7 +47,8 @@ struct Slabs {
     first: *mut Slab,
 }
 
-// SAFETY: a list of slabs is an address; its headers belong to the thread that has the lock around it (S3).
+// SAFETY: a list of slabs is an address; its headers belong to the thread that has the lock around
+// it (S3).
 unsafe impl Send for Slabs {}
 
 impl Depot {
@@ -76,7 +78,8 @@ impl Depot {
             }
         }
         let (memory, source) = home.stock.take();
-        // Writing the header is the first use of the memory, which may take the system a while: under no lock.
+        // Writing the header is the first use of the memory, which may take the system a while:
+        // under no lock.
         let slab = SlabRef::make(memory, source, NonNull::from(home));
         let magazine = slab.hand_out(self.class.load(), self.class);
         match self.patiently() {
@@ -122,13 +125,15 @@ impl Depot {
             return;
         }
         self.push(chain);
-        // A thread that has the lock now may be past its look: then the next one to take it sorts them in.
+        // A thread that has the lock now may be past its look: then the next one to take it sorts
+        // them in.
         if let Some(mut slabs) = self.slabs.try_lock() {
             self.sort_in(&mut slabs, stock);
         }
     }
 
-    /// Gives the slots of chains that are kept whole to their slabs; not those that other threads free meanwhile, without end.
+    /// Gives the slots of chains that are kept whole to their slabs; not those that other threads
+    /// free meanwhile, without end.
     pub(super) fn keep_none(&self, stock: &Stock) {
         for mut kept in (0..KEPT).map_while(|_| self.take_kept()) {
             // What it ends with is not known of a chain that was kept.

@@ -18,8 +18,8 @@ const SLABS: usize = 32;
 /// What the system may give as one page.
 const SEGMENT: usize = SLAB * SLABS;
 
-/// Slabs that are empty and still have memory of the system behind them: so many, and a part of those in use. So a load that
-/// turns over takes nothing from the system and gives nothing back.
+/// Slabs that are empty and still have memory of the system behind them: so many, and a part of
+/// those in use. So a load that turns over takes nothing from the system and gives nothing back.
 const WARM: usize = 16;
 const WARM_PART: usize = 4;
 
@@ -33,18 +33,20 @@ struct Segment {
     free: u32,
     /// Of those, the ones that were used and that the system has memory behind.
     warm: u32,
-    /// From this slab on none was used. The system may have memory behind them all the same, if it gave a large page.
+    /// From this slab on none was used. The system may have memory behind them all the same, if it
+    /// gave a large page.
     fresh: u32,
 }
 
 impl Segment {
-    /// A new segment; nothing if the system has none. In large pages, if the system gives them, unless it is the first: a
-    /// small cache need not take one.
+    /// A new segment; nothing if the system has none. In large pages, if the system gives them,
+    /// unless it is the first: a small cache need not take one.
     fn map(is_first: bool) -> Option<Self> {
         if cfg!(any(radixkv_loom, radixkv_shuttle, miri)) {
             return None;
         }
-        // Twice as much, so that a whole segment fits in wherever it begins. What is not touched costs nothing.
+        // Twice as much, so that a whole segment fits in wherever it begins. What is not touched
+        // costs nothing.
         let mapping = MmapOptions::new().len(2 * SEGMENT).no_reserve_swap().map_anon().ok()?;
         let offset = mapping.as_ptr().addr().next_multiple_of(SEGMENT) - mapping.as_ptr().addr();
         if !is_first {
@@ -64,8 +66,8 @@ impl Segment {
         self.free == u32::MAX
     }
 
-    /// Gives the memory of an empty slab back to the system, and that of those that were never used: what is left of a large page is
-    /// in small ones from then on.
+    /// Gives the memory of an empty slab back to the system, and that of those that were never
+    /// used: what is left of a large page is in small ones from then on.
     fn cool(&mut self, at: u32) {
         self.warm &= !(1 << at);
         self.give_back(at..at + 1);
@@ -78,7 +80,8 @@ impl Segment {
         #[cfg(target_os = "linux")]
         if !slabs.is_empty() {
             let (start, len) = (self.offset + slabs.start as usize * SLAB, slabs.len() * SLAB);
-            // SAFETY: S4: no slot of these slabs is in use, and a new header is written before one is again.
+            // SAFETY: S4: no slot of these slabs is in use, and a new header is written before one
+            // is again.
             let advised = unsafe { self.mapping.unchecked_advise_range(UncheckedAdvice::DontNeed, start, len) };
             debug_assert!(advised.is_ok(), "a part of the mapping: {advised:?}");
         }
@@ -137,8 +140,8 @@ impl Stock {
         }
     }
 
-    /// Memory for a slab, aligned to its size. Waits for no thread: where another one has the segments, or the system gives
-    /// none, the slab comes from the global allocator.
+    /// Memory for a slab, aligned to its size. Waits for no thread: where another one has the
+    /// segments, or the system gives none, the slab comes from the global allocator.
     pub(super) fn take(&self) -> (NonNull<u8>, Source) {
         let taken = self.segments.try_lock().and_then(|mut segments| segments.take(&self.bytes));
         taken.unwrap_or_else(|| {
@@ -148,7 +151,8 @@ impl Stock {
         })
     }
 
-    /// Takes back the memory of a slab in which no slot is in use, unless another thread has the segments: whether it did.
+    /// Takes back the memory of a slab in which no slot is in use, unless another thread has the
+    /// segments: whether it did.
     #[must_use]
     pub(super) fn give_back(&self, slab: NonNull<u8>, source: Source) -> bool {
         match source {
@@ -230,7 +234,8 @@ impl Segments {
         Some(vacant)
     }
 
-    /// Takes a slab back; a segment that is to be given back to the system, if too many slabs are warm now.
+    /// Takes a slab back; a segment that is to be given back to the system, if too many slabs are
+    /// warm now.
     fn give_back(&mut self, segment: usize, at: u32) -> Option<Segment> {
         let of = self.list[segment].as_mut()?;
         of.free |= 1 << at;
@@ -243,8 +248,8 @@ impl Segments {
         (0..2).find_map(|_| self.cool(WARM))
     }
 
-    /// If more slabs are warm than `keep` and a part of those in use: gives the last segment that has one back whole, if it is empty,
-    /// or else the memory of a slab.
+    /// If more slabs are warm than `keep` and a part of those in use: gives the last segment that
+    /// has one back whole, if it is empty, or else the memory of a slab.
     fn cool(&mut self, keep: usize) -> Option<Segment> {
         let last = *self.with_warm.last().filter(|_| self.is_warmer_than(keep))?;
         let of = self.list[last].as_mut()?;

@@ -1,4 +1,5 @@
-//! Slabs: memory cut into slots of one size, with a header at its start that every slot finds by its own address.
+//! Slabs: memory cut into slots of one size, with a header at its start that every slot finds by
+//! its own address.
 //!
 //! No reference to a whole slab is made: its slots belong to other threads.
 
@@ -75,7 +76,8 @@ pub(super) fn set_next(slot: *mut Slot, next: *mut Slot) {
     unsafe { slot.write(Slot { next }) };
 }
 
-/// The header of a slab. All but `home` belongs to the thread that has the lock of its depot, or that made the slab just now.
+/// The header of a slab. All but `home` belongs to the thread that has the lock of its depot, or
+/// that made the slab just now.
 #[derive(Debug)]
 #[repr(C)]
 pub(super) struct Slab {
@@ -138,7 +140,8 @@ impl SlabRef {
     /// The header, for the thread that may change it (S3).
     #[inline]
     pub(super) fn header<'a>(mut self) -> &'a mut Slab {
-        // SAFETY: S3: the caller has the depot's lock or the slab to itself, and keeps the reference no longer than that.
+        // SAFETY: S3: the caller has the depot's lock or the slab to itself, and keeps the
+        // reference no longer than that.
         unsafe { self.0.as_mut() }
     }
 

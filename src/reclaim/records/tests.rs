@@ -1,5 +1,6 @@
 use super::*;
 
+// Holds: NU3.
 #[test]
 fn a_record_that_is_left_goes_on_with_its_counts() {
     let records = Records::new();

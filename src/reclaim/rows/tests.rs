@@ -1,5 +1,6 @@
 use super::*;
 
+// Holds: NU5.
 #[test]
 fn a_row_that_is_given_back_is_taken_with_its_counts() {
     let free = Arc::new(FreeRows::new());
@@ -12,6 +13,7 @@ fn a_row_that_is_given_back_is_taken_with_its_counts() {
     assert_eq!(third.since([12; ROW_COUNTS]), [2; ROW_COUNTS]);
 }
 
+// Holds: NU5.
 #[test]
 fn those_that_find_none_share_the_last() {
     let free = Arc::new(FreeRows::new());

@@ -1,5 +1,6 @@
 use super::*;
 
+// Holds: NU10.
 #[test]
 fn values_are_there_and_can_be_changed() {
     for len in [0, 1, 512, 10_000] {
@@ -13,6 +14,7 @@ fn values_are_there_and_can_be_changed() {
     }
 }
 
+// Holds: NU11.
 #[test]
 fn what_is_dropped_meanwhile_is_unmapped_in_the_end() {
     let kept = || UNMAPPING.with(|Unmapping { later, dropped }| later.get().then(|| dropped.borrow().len()));

@@ -36,7 +36,8 @@ fn no_more_is_shown_than_there_is() {
     guard.retire(arrays);
 }
 
-/// Nothing is allocated: the longest sequence alone takes eight gigabytes.
+/// Nothing is allocated: the longest sequence would take eight gigabytes.
+// Holds: IN10.
 #[test]
 fn the_longest_run_of_the_smallest_blocks_has_a_layout() {
     let longest = crate::cache::MAX_TOKENS;

@@ -1,5 +1,5 @@
-//! The bytes of a map, what is left after removals, and the spread of keys. The entries of maps are tested through whole
-//! trees.
+//! The bytes of a map, what remains after removals, and the spread of keys. The entries of maps are
+//! tested through whole trees.
 
 use super::*;
 use crate::name::NamespaceName;
@@ -9,7 +9,7 @@ use crate::tree::{Holdings, Point, Space, Word};
 
 const BRANCH_BYTES: usize = size_of::<Branch<Point>>();
 
-/// A map of points that hang nowhere else, on a run that is only named.
+/// A map of points that are in no other map; their run is only named.
 struct Bed {
     map: Map<Point>,
     local: Local,
@@ -88,7 +88,7 @@ fn a_branch_that_is_still_needed_is_left_alone() {
     let guard = holder.pin();
     let root = Space::plant(0, holdings(), &guard);
     bed.insert(1..41, root);
-    // Nothing but the entry itself is retired, one of many.
+    // Only the entry itself is retired, one of many.
     bed.remove(1..2);
     assert_eq!(bed.local.pin().retired_bytes(), size_of::<Point>());
     bed.remove(2..41);
@@ -121,14 +121,15 @@ fn first_branch<'g>(bed: &'g Bed, guard: &'g Guard<'_>) -> Ref<'g, Branch<Point>
     }
 }
 
-/// Two keys that part in the first branch, and one that lies beside the first.
+/// Two keys that differ in their first digit, and a third that shares its first digit with the
+/// first.
 fn parting_keys() -> [u32; 3] {
     let first = first_digit(mix(0)).0;
     let find = |same| (1..).find(|key| (first_digit(mix(*key)).0 == first) == same).expect("endless");
     [0, find(false), find(true)]
 }
 
-/// Empties the slot of `key`, as the first step of a removal does.
+/// Empties the slot of `key`, which is the first step of a removal.
 fn empty_slot(bed: &Bed, key: u32, guard: &Guard<'_>) {
     let (entry, place) = bed.map.find(key, guard);
     let entry = entry.expect("an entry");
@@ -176,6 +177,7 @@ fn a_branch_stays_open_for_a_thread_that_was_admitted() {
     uproot(root, &guard);
 }
 
+// Holds: NU7.
 #[test]
 fn branches_above_each_other_go_together() {
     let bed = Bed::new();
@@ -191,7 +193,7 @@ fn branches_above_each_other_go_together() {
     uproot(root, &guard);
 }
 
-/// Slots that hold something in each branch below `slot`, beside what it counts.
+/// For each branch below `slot`: the number of occupied slots, and its count.
 fn counts(slot: &TrieSlot, guard: &Guard<'_>, counted: &mut Vec<(u64, u64)>) {
     if let Occupant::Branch(branch) = Occupant::<Point>::of(slot.load(Acquire), guard) {
         let held = branch.slots.iter().filter(|slot| !slot.load(Relaxed).is_null()).count();
@@ -200,7 +202,8 @@ fn counts(slot: &TrieSlot, guard: &Guard<'_>, counted: &mut Vec<(u64, u64)>) {
     }
 }
 
-/// Threads whose keys lie in the same branches; some of them compete for each key.
+/// Threads insert and remove keys in the same branches; some of them compete for each key.
+// Holds: NU7.
 #[test]
 fn branches_count_what_they_hold_when_threads_have_gone() {
     const KEYS: u32 = 48;
@@ -241,7 +244,7 @@ fn branches_count_what_they_hold_when_threads_have_gone() {
 
 #[test]
 fn keys_are_spread_and_none_is_lost() {
-    // In a row, by blocks, by their high bits, and the highest: depths and tokens as they come.
+    // Consecutive, by blocks, by high bits, and the highest: depths and tokens as they occur.
     let families: [fn(u32) -> u32; 4] = [|i| i, |i| i << 4, |i| i << 16, |i| !(i << 8)];
     for family in families {
         let mut mixed: Vec<u32> = (0..4_096).map(|i| mix(family(i))).collect();

@@ -20,6 +20,7 @@ fn the_highest_priority_that_has_not_expired_counts() {
     assert_eq!(late.priority_at(unix_nanoseconds), None);
 }
 
+// Holds: PR6.
 #[test]
 fn of_three_pairs_the_one_in_between_is_dropped_in_any_order() {
     let [high, middle, long] = [(90, Some(10)), (60, Some(100)), (40, Some(200))];
@@ -30,6 +31,7 @@ fn of_three_pairs_the_one_in_between_is_dropped_in_any_order() {
     assert_eq!(kept.priority_at(50), Some((40, Some(200))));
 }
 
+// Holds: PR11.
 #[test]
 fn a_use_or_a_retention_undoes_a_demotion() {
     for time in [0, 5, u64::MAX / 2, u64::MAX / 2 + 1, u64::MAX - 1] {

@@ -1,4 +1,4 @@
-//! Where points lie, and counts at the ends of their range.
+//! Where points are in memory, and counts at the ends of their range.
 
 use super::*;
 use crate::name::NamespaceName;
@@ -6,8 +6,9 @@ use crate::reclaim::Domain;
 use crate::sync::Arc;
 use crate::tree::{Holdings, Space};
 
-/// Threads that use neighbours must not disturb each other; and a root's word, which many write, must not lie beside what all walks
-/// read: the first root of a cache finds such a place.
+/// Threads that use neighbouring points must not disturb each other. And the word of a root, which
+/// many threads write, must not share a line with what all walks read: the first root of a cache
+/// finds such a place.
 #[test]
 #[cfg(not(radixkv_heap))]
 fn points_have_a_line_of_their_own_and_roots_lie_across_two() {
@@ -49,7 +50,8 @@ fn hits_stay_at_the_most() {
     assert_eq!(statistics.hits(), MOST_HITS as u64 - 1);
 }
 
-/// A use that was counted on a stripe is taken back at the point before the stripe's counts have come to it.
+/// A use that was counted on a stripe is taken back at the point before the stripe's counts flow to
+/// it.
 #[test]
 fn a_use_that_is_taken_back_elsewhere_leaves_nothing() {
     let (point, stripe) = (Statistics::stamped(0), Statistics::stamped(0));

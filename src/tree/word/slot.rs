@@ -1,4 +1,4 @@
-//! The transitions of a hot point's word (hot.rs): a slot attached, closed, opened again, detached.
+//! The transitions of a hot point's word (hot.rs): attach, close, reopen and detach a slot.
 
 use super::snapshot::{HotSlotId, OPEN, Snapshot};
 use super::{Keep, Swap, Word};
@@ -9,8 +9,8 @@ use crate::sync::atomic::{
 use crate::sync::dekker;
 
 impl Word {
-    /// Attaches a slot, open, and takes the bias; the caller holds a lease. False where a slot is attached already or
-    /// none may be.
+    /// Attaches a slot, open, and takes the bias; the caller holds a lease. Returns false if a slot
+    /// is attached already or the word allows none.
     #[must_use]
     pub(crate) fn attach(&self, slot: HotSlotId) -> bool {
         self.update(|word| {
@@ -22,32 +22,34 @@ impl Word {
         })
     }
 
-    /// Whether `slot` is open, after the caller's lease was added to `count`; see [`dekker`].
+    /// Adds the caller's lease to `count`, then checks whether `slot` is still open; see
+    /// [`dekker`].
     pub(crate) fn still_open(&self, slot: HotSlotId, count: &AtomicU64) -> bool {
         // Acquire: E5, E12.
         let word = Snapshot(dekker::count_then_look(count, &self.0));
         word.is_open() && word.slot() == Some(slot)
     }
 
-    /// Closes the slot: from now on only leases that count on its stripes already stay there. The evictor's.
+    /// Closes the slot: no further lease may count on its stripes. Only the evictor calls it.
     pub(crate) fn close(&self) {
         dekker::clear(&self.0, OPEN);
     }
 
-    /// Opens the attached slot again: leases count there. The evictor's.
+    /// Opens the attached slot again, so that leases count there. Only the evictor calls it.
     pub(crate) fn reopen(&self) {
         // Relaxed: a read-modify-write continues the sequence that E5 and E12 need.
         self.0.fetch_or(OPEN, Relaxed);
     }
 
-    /// Takes the closed slot and its bias off; true if the caller must push the point. The evictor's.
+    /// Takes the closed slot and its bias off the word; true if the caller must push the point.
+    /// Only the evictor calls it.
     #[must_use]
     pub(crate) fn detach(&self) -> bool {
         self.update(|word| {
             debug_assert!(!word.is_open() && word.slot().is_some(), "an open slot was detached");
             let last = word.leases() == 1;
             let (next, push) = word.changed(word.without_slot().without_lease(), last);
-            // Relaxed: the evictor alone takes entries out (E3, E4) and kills (E2).
+            // Relaxed: only the evictor takes entries out (E3, E4) and kills (E2).
             Swap(next, Relaxed, push)
         })
     }

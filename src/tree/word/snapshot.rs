@@ -1,4 +1,4 @@
-//! The value of a point word: its bits, and what can be asked of it and changed in it. Nothing here is atomic.
+//! The value of a point word: its bits, queries, and modified copies. Nothing here is atomic.
 
 pub(super) const DEAD: u64 = 1 << 63;
 pub(super) const NEW: u64 = 1 << 62;
@@ -12,13 +12,13 @@ pub(super) const SILENT: u64 = 1 << 25;
 pub(super) const CHILD: u64 = 1;
 pub(super) const CHILDREN: u64 = SILENT - CHILD;
 
-/// Leases that one point can hold at once.
+/// Maximum number of leases on one point.
 pub(crate) const MAX_LEASES: u64 = if cfg!(radixkv_tiny) { 3 } else { (1 << 28) - 1 };
 
-/// Slots that a word can name.
+/// Number of slots that a word can name.
 pub(crate) const MAX_SLOTS: usize = (SLOTS / SLOT) as usize;
 
-/// A slot of hot points, from one on.
+/// The number of a slot of hot points, counted from one.
 pub(crate) type HotSlotId = std::num::NonZeroU8;
 
 /// A point word at one moment.
@@ -42,13 +42,14 @@ impl Snapshot {
         self.0 & QUEUED != 0
     }
 
-    /// The evictor comes to the point by itself: leases and releases are not queued.
+    /// Whether leases and releases are not queued: the evictor looks at the point when its turn
+    /// comes.
     #[inline]
     pub(crate) fn is_silent(self) -> bool {
         self.0 & SILENT != 0
     }
 
-    /// Leases may count on the stripes of its slot.
+    /// Whether leases may count on the stripes of the slot.
     #[inline]
     pub(crate) fn is_open(self) -> bool {
         self.0 & OPEN != 0
@@ -76,45 +77,45 @@ impl Snapshot {
         self.0 & CHILDREN
     }
 
-    /// Neither lease nor child: what killing and ranking ask for.
+    /// Whether the point has neither lease nor child, so that it may be killed and ranked.
     #[inline]
     pub(crate) fn is_idle(self) -> bool {
         self.0 & (LEASES | CHILDREN) == 0
     }
 
-    /// One child and nothing else holds the point.
+    /// Whether nothing holds the point except one child.
     #[inline]
     pub(super) fn has_one_child_alone(self) -> bool {
         self.0 & (LEASES | CHILDREN) == CHILD
     }
 
-    /// One lease holds the point, and perhaps the bias of a slot.
+    /// Whether the point has one lease, not counting the bias of a slot.
     #[inline]
     pub(super) fn has_one_lease(self) -> bool {
         let leases = self.0 & LEASES;
         leases == LEASE || (leases == 2 * LEASE && self.0 & SLOTS != 0)
     }
 
-    /// Of a root: only its permanent child holds it. One load is enough: an insert counts its run before it gives up
-    /// its lease on the root, so nothing hangs there.
+    /// For a root: whether only its permanent child holds it. One load is enough: an insert counts
+    /// its run before it gives up its lease on the root, so no run is attached either.
     pub(crate) fn is_bare_root(self) -> bool {
         self.has_one_child_alone()
     }
 
-    /// Neither dead nor still to be proved.
+    /// Whether the point is neither dead nor waiting to be proved.
     #[inline]
     pub(super) fn is_proven(self) -> bool {
         self.0 & (DEAD | NEW) == 0
     }
 
-    /// No further lease can be counted.
+    /// Whether no further lease can be counted.
     #[inline]
     pub(super) fn is_full(self) -> bool {
         self.0 & LEASES == LEASES
     }
 }
 
-/// The same word with one thing changed.
+/// Copies of the word with one thing changed.
 impl Snapshot {
     #[inline]
     pub(super) fn with_lease(self) -> Self {
@@ -151,7 +152,7 @@ impl Snapshot {
         Self(self.0 | QUEUED)
     }
 
-    /// With this slot, open, where none was attached.
+    /// With this slot attached and open; none was attached before.
     #[inline]
     pub(super) fn with_slot(self, slot: HotSlotId) -> Self {
         Self(self.0 | OPEN | (u64::from(slot.get()) * SLOT))
@@ -164,7 +165,8 @@ impl Snapshot {
 }
 
 impl Snapshot {
-    /// `next` with `QUEUED` set, if the transition from this word is a queued change; and whether the caller must push then.
+    /// `next` with `QUEUED` set if the transition from this word is a queued change, and whether
+    /// the caller must then push the point.
     #[inline]
     pub(super) fn changed(self, next: Self, queued: bool) -> (Self, bool) {
         if queued && !next.is_new() && !self.is_silent() { (next.queued(), !self.is_queued()) } else { (next, false) }

@@ -37,8 +37,8 @@ impl Memory {
     }
 }
 
-/// The whole process counts: index, tables, the allocator's free memory, and a program of some megabytes. Nothing else
-/// in it grows, and the allocator is not asked to give memory back.
+/// The whole process counts: index, tables, the allocator's free memory, and a program of some
+/// megabytes. Nothing else in it grows, and the allocator is not asked to give memory back.
 pub(crate) fn emptied(plan: &Plan) -> Vec<Figure> {
     let leaves = plan.size(1_000_000);
     let cache = PrefixCache::builder(1, leaves).build().expect("a sound setting");

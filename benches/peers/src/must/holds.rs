@@ -1,4 +1,5 @@
-//! How long a verb keeps the evictor's lock: the longest of its holds, in the processor time of the thread that has the lock.
+//! How long a verb keeps the evictor's lock: the longest of its holds, in the processor time of the
+//! thread that has the lock.
 
 use std::time::Duration;
 
@@ -21,7 +22,8 @@ fn thread_time() -> Duration {
     clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).expect("a clock that every system has").into()
 }
 
-/// The longest time that this thread holds the lock of `cache` at once while `verb` runs; in microseconds.
+/// The longest time that this thread holds the lock of `cache` at once while `verb` runs; in
+/// microseconds.
 fn longest_hold(cache: &PrefixCache, verb: impl FnOnce()) -> f64 {
     // What came before does not count.
     cache.longest_hold();

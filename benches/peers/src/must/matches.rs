@@ -34,8 +34,8 @@ pub(crate) fn rotating(plan: &Plan) -> Vec<Figure> {
     vec![rounds.over(what, AtMost(1.9, 1.7), (0, 0), (1, 0)), rounds.value("  ours, ns", Nothing, (0, 0), 1.0)]
 }
 
-/// A hot row: what is matched, the operation whose instructions are counted, and what they were when they were to stay
-/// as they are.
+/// A hot row: what is matched, the operation whose instructions are counted, and what they were
+/// when they were to stay as they are.
 struct Hot {
     what: &'static str,
     operation: &'static str,

@@ -44,8 +44,8 @@ const THREADS: usize = 2;
 
 /// Measure what the cache must show, and say which rows it meets
 ///
-/// Medians of rounds in turn, with quartiles. Exit status: 0 if all was measured, met or not; 1 if an answer was wrong or
-/// a row could not be measured; 2 if the command line is at fault.
+/// Medians of rounds in turn, with quartiles. Exit status: 0 if all was measured, met or not; 1 if
+/// an answer was wrong or a row could not be measured; 2 if the command line is at fault.
 #[derive(Args)]
 pub(crate) struct Arguments {
     /// The rows to measure; all of them without any
@@ -57,7 +57,8 @@ pub(crate) struct Arguments {
     /// Rounds of each row
     #[arg(long, default_value_t = ROUNDS, value_name = "N", value_parser = settings::rounds)]
     rounds: usize,
-    /// A fifth of the rounds, a tenth of the calls and of a million: about a minute, to see that it works
+    /// A fifth of the rounds, a tenth of the calls and of a million: about a minute, to see that it
+    /// works
     #[arg(long)]
     quick: bool,
     /// Measure one row in this process

@@ -1,5 +1,6 @@
-//! Instructions of this program, counted by valgrind in a process of its own: they do not depend on how busy the machine
-//! is. What is prepared is the same for any number of calls, so the difference of two profiles is what calls cost.
+//! Instructions of this program, counted by valgrind in a process of its own: they do not depend on
+//! how busy the machine is. What is prepared is the same for any number of calls, so the difference
+//! of two profiles is what calls cost.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -29,8 +30,8 @@ const MANY: usize = operations::MOST;
 const TIMED: usize = 20_000;
 const ROUNDS: usize = 9;
 
-/// Mixes of lookups of a hot prefix and new prompts, the pool full: how many lookups come to an insert, and what is asked of the
-/// share of the instructions that are under the evictor's lock.
+/// Mixes of lookups of a hot prefix and new prompts, the pool full: how many lookups come to an
+/// insert, and what is asked of the share of the instructions that are under the evictor's lock.
 const MIXES: [(&str, usize, Asked); 3] =
     [("mixed 90/10", 9, AtMost(12.0, 5.0)), ("mixed 50/50", 1, Asked::Nothing), ("turnover", 0, Asked::Nothing)];
 /// The function in which everything under the evictor's lock is done.
@@ -62,8 +63,8 @@ pub(crate) fn instructions(operation: &str) -> Option<f64> {
     Some((many? - few?) / (MANY - FEW) as f64)
 }
 
-/// The shares of the mixed loads' instructions that are under the evictor's lock; and what follows from them: how many operations a
-/// second the evictor takes, however many threads there are.
+/// The shares of the mixed loads' instructions that are under the evictor's lock; and what follows
+/// from them: how many operations a second the evictor takes, however many threads there are.
 pub(crate) fn lock_shares() -> Vec<Figure> {
     MIXES.iter().flat_map(|&(name, lookups, asked)| lock_share(name, lookups, asked)).collect()
 }
@@ -114,7 +115,8 @@ fn profile(what: &str, calls: usize) -> Option<Profile> {
     Some(costs.profile(&held(&program, &costs.at).expect("addr2line is installed")))
 }
 
-/// What a profile says of each address of the program: its own instructions, and those of the calls that it makes.
+/// What a profile says of each address of the program: its own instructions, and those of the calls
+/// that it makes.
 #[derive(Debug, Default)]
 struct Costs {
     total: f64,
@@ -157,8 +159,8 @@ fn cost(line: &str) -> Option<(u64, f64)> {
     Some((address, words.next()?.parse().ok()?))
 }
 
-/// The addresses that belong to [`HOLDER`], into whatever function it was inlined. It calls everything that is done under
-/// the lock, and never itself.
+/// The addresses that belong to [`HOLDER`], into whatever function it was inlined. It calls
+/// everything that is done under the lock, and never itself.
 fn held(program: &Path, at: &BTreeMap<u64, f64>) -> io::Result<BTreeSet<u64>> {
     let mut addr2line = Command::new("addr2line");
     addr2line.args(["--addresses", "--inlines", "--functions", "--demangle", "--exe"]).arg(program);

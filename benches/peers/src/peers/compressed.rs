@@ -1,5 +1,5 @@
-//! dynamo-kv-router 1.6, `ConcurrentRadixTreeCompressed`: lookups run on the caller's thread, stores and removals on one
-//! thread for each engine, which is how its interface wants it.
+//! dynamo-kv-router 1.6, `ConcurrentRadixTreeCompressed`: lookups run on the caller's thread,
+//! stores and removals on one thread for each engine, which is how its interface wants it.
 
 use std::{
     sync::{
@@ -22,7 +22,8 @@ use tokio::sync::oneshot;
 use super::router::{Chain, Router};
 use crate::arena::BLOCK;
 
-/// Stores and removals that wait for an engine's thread, at most: far fewer than prompts come before one comes again.
+/// Stores and removals that wait for an engine's thread, at most: far fewer than prompts come
+/// before one comes again.
 const MOST_TASKS: usize = 256;
 
 pub(crate) struct Compressed {

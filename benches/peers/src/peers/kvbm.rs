@@ -1,4 +1,5 @@
-//! kvbm-logical 1.6, `BlockManager`: blocks by the hash of their lineage, with the eviction of its default (lineage).
+//! kvbm-logical 1.6, `BlockManager`: blocks by the hash of their lineage, with the eviction of its
+//! default (lineage).
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! smg-radix-tree 0.1: chains in runs, for one thread; behind an `RwLock` here, as it has no other way to be shared.
+//! smg-radix-tree 0.1: chains in runs, for one thread; behind an `RwLock` here, as it has no other
+//! way to be shared.
 
 use std::sync::{
     Arc, PoisonError, RwLock,

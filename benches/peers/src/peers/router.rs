@@ -1,8 +1,10 @@
-//! Indexes for routers: they say which worker holds which blocks of a chain of hashes, and are told what is stored and removed.
+//! Indexes for routers: they say which worker holds which blocks of a chain of hashes, and are told
+//! what is stored and removed.
 //!
-//! They have no blocks, leases or eviction. Where a row needs a full pool, each thread stands for one engine that stores
-//! its prompts and has the oldest removed; its bookkeeping is measured with it. Each is a contender twice: with hashes
-//! made from the tokens while the clock runs, and with hashes given.
+//! They have no blocks, leases or eviction. Where a row needs a full pool, each thread stands for
+//! one engine that stores its prompts and has the oldest removed; its bookkeeping is measured with
+//! it. Each is a contender twice: with hashes made from the tokens while the clock runs, and with
+//! hashes given.
 
 use std::{
     collections::VecDeque,

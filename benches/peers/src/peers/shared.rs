@@ -1,4 +1,5 @@
-//! The strawman behind one `RwLock`: a lookup only reads, and so takes no lease and is no use to the order of eviction.
+//! The strawman behind one `RwLock`: a lookup only reads, and so takes no lease and is no use to
+//! the order of eviction.
 
 use std::{
     ops::DerefMut,

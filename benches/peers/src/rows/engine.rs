@@ -1,4 +1,5 @@
-//! What an engine's sequences do: a prompt is matched, its blocks are acquired, it is computed in chunks, grows block by block, ends.
+//! What an engine's sequences do: a prompt is matched, its blocks are acquired, it is computed in
+//! chunks, grows block by block, ends.
 
 use std::sync::Arc;
 
@@ -40,7 +41,8 @@ pub(crate) trait Serves: Client {
     /// What a running sequence holds.
     type Running;
 
-    /// Leases what is cached of a prompt, and reserves the blocks of the rest; also how many tokens matched.
+    /// Leases what is cached of a prompt, and reserves the blocks of the rest; also how many tokens
+    /// matched.
     fn begin(&mut self, prompt: &[Token]) -> (Self::Running, usize);
 
     /// Inserts what was computed up to here, in blocks that were reserved.

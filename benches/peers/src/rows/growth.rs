@@ -1,4 +1,5 @@
-//! Time and memory while a cache grows, each in a process of its own: no other memory is in the figure.
+//! Time and memory while a cache grows, each in a process of its own: no other memory is in the
+//! figure.
 
 use std::{fs, io, process::Command, str::FromStr, sync::Arc};
 

@@ -89,7 +89,8 @@ fn mix_each<C: Contender<Client: Writer>>(settings: &Settings, lookups: usize) -
     Box::new(move || counts.iter().map(&mut run).collect())
 }
 
-/// Fills the pool; then makes as many inserts on this thread as it is asked for, with so many lookups to each.
+/// Fills the pool; then makes as many inserts on this thread as it is asked for, with so many
+/// lookups to each.
 pub(crate) fn mix_alone<C: Contender<Client: Writer>>(lookups: usize) -> impl FnMut(usize) {
     let (mut mixer, held) = holding::<C>(&pool(), 0);
     mixer.mix(lookups, CACHED);

@@ -1,4 +1,5 @@
-//! A whole trace: matched, reserved, inserted, released, request by request, tokens made beforehand.
+//! A whole trace: matched, reserved, inserted, released, request by request, tokens made
+//! beforehand.
 
 use std::{
     hint::black_box,

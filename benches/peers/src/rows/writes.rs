@@ -91,8 +91,8 @@ pub(crate) fn append<C: Contender<Client: Writer>>(settings: &Settings) -> Round
     })
 }
 
-/// The median of single appends, of `tails` in a round: what most of them take, the allocator's calls of the system left
-/// out.
+/// The median of single appends, of `tails` in a round: what most of them take, the allocator's
+/// calls of the system left out.
 pub(crate) fn append_singly<C: Contender<Client: Writer>>(tails: usize) -> Round {
     let mut all = Tails::<C>::new(tails);
     Box::new(move || {

@@ -1,4 +1,4 @@
-//! What a caller passes to the verbs of a store: keys, and the memory of blocks.
+//! Converts the arguments of a store's verbs: keys, and the memory of blocks.
 
 #![allow(unsafe_code)]
 
@@ -16,7 +16,8 @@ use super::errors;
 use crate::memory::{Items, Region};
 use crate::numbers::number;
 
-/// Keys of `key_bytes` bytes: a list or tuple of bytes objects, or one of all keys.
+/// Reads keys of `key_bytes` bytes each, from a list or tuple of bytes objects, or from one bytes
+/// object with all keys.
 pub(super) fn keys(given: &Bound<'_, PyAny>, key_bytes: usize) -> PyResult<Vec<DigestKey>> {
     let key = |index: usize, digest: &[u8]| match DigestKey::new(digest) {
         Ok(key) if key.len() == key_bytes => Ok(key),
@@ -40,14 +41,14 @@ pub(super) fn keys(given: &Bound<'_, PyAny>, key_bytes: usize) -> PyResult<Vec<D
     keys.collect()
 }
 
-/// The memory of the blocks of a batch, and what keeps it in place.
+/// The memory of the blocks of a batch, and the object that keeps it in place.
 pub(super) struct Memory {
     pub(super) spans: Vec<Span>,
     pub(super) owner: Owner,
 }
 
-/// Blocks of `bytes` bytes each in a buffer, at offsets or one after another. For a load the buffer
-/// is writable, and no two blocks overlap.
+/// Blocks of `bytes` bytes each in a buffer, at offsets or one after another. A load requires a
+/// writable buffer and blocks that do not overlap.
 pub(super) fn in_buffer(
     buffer: &Bound<'_, PyAny>,
     offsets: Option<&Bound<'_, PyAny>>,
@@ -94,7 +95,7 @@ pub(super) fn in_buffer(
     Ok(Memory { spans: offsets.iter().map(span).collect(), owner: Box::new(buffer) })
 }
 
-/// Blocks of `bytes` bytes at addresses that the caller vouches for.
+/// Blocks of `bytes` bytes at absolute addresses; the caller guarantees that they are valid.
 pub(super) fn at_addresses(
     addresses: &Bound<'_, PyAny>,
     owner: Option<Bound<'_, PyAny>>,
@@ -133,7 +134,7 @@ fn check_overlap(offsets: &[u64], bytes: usize) -> PyResult<()> {
     Err(errors::batch("overlap", message, vec![("index", pair[1].into()), ("expected", bytes.into())]))
 }
 
-/// Integers of an array, a buffer or a sequence.
+/// Reads the integers of an array, a buffer or a sequence.
 fn integers(given: &Bound<'_, PyAny>, name: &str) -> PyResult<Vec<u64>> {
     let Some(region) = Region::of(given, name)? else { return number(given) };
     let signed = |at: usize, item: i64| {

@@ -1,4 +1,5 @@
-//! One batch: blocks that a verb was asked to look up, store, load or remove, and what came of each.
+//! One batch: the blocks of one call that looks up, stores, loads or removes, and the outcome of
+//! each.
 
 #![allow(unsafe_code)]
 
@@ -8,24 +9,24 @@ use std::time::Duration;
 
 use radixkv_region::DigestKey;
 
-/// What came of a block.
+/// The outcome of a block.
 pub(super) const MISS: u8 = 0;
 pub(super) const DONE: u8 = 1;
 pub(super) const FAILED: u8 = 2;
 pub(super) const CANCELLED: u8 = 3;
 
-/// What is done with the blocks of a batch.
+/// The operation of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verb {
     Lookup,
-    /// And how long the blocks can be found.
+    /// With the blocks' time to live.
     Store(Option<Duration>),
-    /// And how long what a tier has can be found in the region.
+    /// With the time to live in the region of blocks that are loaded from a tier.
     Load(Option<Duration>),
     Remove,
 }
 
-/// The memory of one block, which belongs to the caller of a verb.
+/// The memory of one block, which the caller of a verb owns.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Span {
     data: *mut u8,
@@ -61,16 +62,16 @@ impl AsMut<[u8]> for Span {
     }
 }
 
-/// A batch on its way.
+/// A batch that is being executed or waits to be handed out.
 #[derive(Debug)]
 pub(super) struct Batch {
     pub(super) number: u64,
     pub(super) verb: Verb,
     pub(super) keys: Box<[DigestKey]>,
-    /// None for verbs without memory.
+    /// Empty for verbs without memory.
     spans: Box<[Span]>,
     outcomes: Box<[AtomicU8]>,
-    /// Blocks that are not done.
+    /// The number of blocks that are not done.
     left: AtomicUsize,
     is_cancelled: AtomicBool,
 }
@@ -82,12 +83,13 @@ impl Batch {
         Self { number, verb, keys: keys.into(), spans: spans.into(), outcomes, left, is_cancelled }
     }
 
-    /// The memory of a block; none for verbs without memory.
+    /// The memory of a block; `None` for verbs without memory.
     pub(super) fn span_or_none(&self, index: usize) -> Option<Span> {
         self.spans.get(index).copied()
     }
 
-    // Relaxed, in these: one thread at a time works on a block, and `end` publishes what it noted.
+    // Relaxed, in these functions: one thread at a time works on a block, and `end` publishes its
+    // writes.
 
     pub(super) fn outcome(&self, index: usize) -> u8 {
         self.outcomes[index].load(Relaxed)
@@ -101,14 +103,14 @@ impl Batch {
         self.outcomes.iter().map(|outcome| outcome.load(Relaxed)).collect()
     }
 
-    /// Notes that so many more blocks are done; whether all are.
+    /// Records that `blocks` more blocks are done. Returns whether all are.
     pub(super) fn end(&self, blocks: usize) -> bool {
-        // Acquire and release: the thread that ends the last block has seen every outcome, and no
-        // thread touches the caller's memory after it.
+        // Acquire and release: the thread that ends the last block sees every outcome, and no
+        // thread touches the caller's memory afterwards.
         blocks > 0 && self.left.fetch_sub(blocks, AcqRel) == blocks
     }
 
-    // Relaxed, in these: a wish, which is followed sooner or later.
+    // Relaxed, in these functions: cancellation is a hint, which threads may see late.
 
     pub(super) fn cancel(&self) {
         self.is_cancelled.store(true, Relaxed);

@@ -1,4 +1,4 @@
-//! The batches of a store that were not handed out, and the threads that wait for them.
+//! The batches of a store that were not handed out yet, and the threads that wait for them.
 
 use std::any::Any;
 use std::collections::{HashMap, VecDeque};
@@ -9,14 +9,14 @@ use radixkv_region::DigestKey;
 
 use super::batch::{Batch, Span, Verb};
 
-/// What keeps the memory of a batch in place.
+/// The object that keeps the memory of a batch in place.
 pub(super) type Owner = Box<dyn Any + Send>;
 
-/// A batch that is done.
+/// A finished batch that is handed out.
 pub(super) struct Handed {
     pub(super) number: u64,
     pub(super) outcomes: Vec<u8>,
-    /// To be dropped by a thread that has the interpreter.
+    /// Must be dropped by a thread that holds the interpreter.
     pub(super) owner: Owner,
 }
 
@@ -33,23 +33,23 @@ struct Entry {
     batch: Arc<Batch>,
     owner: Owner,
     is_done: bool,
-    /// Threads that wait for this batch and no other one.
+    /// The number of threads that wait for this batch.
     waiters: usize,
 }
 
 #[derive(Default)]
 struct State {
     all: HashMap<u64, Entry>,
-    /// Those that are done, in that order.
+    /// The finished batches, in the order in which they finished.
     done: VecDeque<u64>,
-    /// Blocks of all of them.
+    /// The number of blocks of all batches.
     blocks: usize,
     next: u64,
     is_closed: bool,
 }
 
 impl State {
-    /// Takes out a batch that is done and not in `done`.
+    /// Removes a finished batch, which the caller has removed from `done`.
     fn take(&mut self, number: u64) -> Handed {
         let entry = self.all.remove(&number).expect("a batch that is done is there");
         self.blocks -= entry.batch.keys.len();
@@ -61,7 +61,7 @@ impl State {
         self.take(number)
     }
 
-    /// Those that are done and that no thread waits for.
+    /// Hands out the finished batches that no thread waits for.
     fn hand_out_all(&mut self) -> Vec<Handed> {
         let (free, awaited): (VecDeque<_>, _) =
             std::mem::take(&mut self.done).into_iter().partition(|number| self.all[number].waiters == 0);
@@ -77,9 +77,9 @@ impl State {
 /// The batches of a store.
 pub(super) struct Batches {
     state: Mutex<State>,
-    /// Rung when a batch is done, and when the store is closed.
+    /// Notified when a batch is finished, and when the store is closed.
     progress: Condvar,
-    /// Blocks that may be in flight.
+    /// Maximum number of blocks in flight.
     most: usize,
 }
 
@@ -88,12 +88,12 @@ impl Batches {
         Self { state: Mutex::default(), progress: Condvar::new(), most }
     }
 
-    /// No thread panics while it holds the lock, and none waits for the interpreter then.
+    /// Locks the state. No thread panics or waits for the interpreter while it holds the lock.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Accepts a batch, or nothing of it. One without blocks is done at once.
+    /// Accepts a batch, or refuses it as a whole. A batch without blocks is finished immediately.
     pub(super) fn accept(
         &self,
         verb: Verb,
@@ -120,7 +120,7 @@ impl Batches {
         Ok(batch)
     }
 
-    /// Notes that a batch is done: no thread of the store touches its memory any more.
+    /// Records that a batch is finished: no thread of the store touches its memory any more.
     pub(super) fn finish(&self, batch: &Batch) {
         let mut state = self.lock();
         if let Some(entry) = state.all.get_mut(&batch.number) {
@@ -131,8 +131,8 @@ impl Batches {
         self.progress.notify_all();
     }
 
-    /// Hands out the batches that are done; waits for the first one, unless none is in flight or
-    /// the store is closed.
+    /// Hands out the finished batches. Waits up to `wait` for the first one, unless no batch is in
+    /// flight or the store is closed.
     pub(super) fn poll(&self, wait: Duration) -> Vec<Handed> {
         let until = Instant::now() + wait;
         let mut state = self.lock();
@@ -146,7 +146,7 @@ impl Batches {
         }
     }
 
-    /// Begins to wait for one batch; `None` if it is not there.
+    /// Registers a waiter for one batch; `None` if the batch does not exist.
     pub(super) fn waiter(&self, number: u64) -> Option<Waiter<'_>> {
         self.lock().all.get_mut(&number)?.waiters += 1;
         Some(Waiter { batches: self, number })
@@ -156,7 +156,7 @@ impl Batches {
         self.lock().all.get(&number).map(|entry| entry.batch.cancel()).is_some()
     }
 
-    /// Batches that were not handed out.
+    /// The number of batches that were not handed out yet.
     pub(super) fn in_flight(&self) -> usize {
         self.lock().all.len()
     }
@@ -165,7 +165,7 @@ impl Batches {
         self.lock().is_closed
     }
 
-    /// Accepts no batch from here on, cancels all, and waits until all are done.
+    /// Refuses new batches, cancels all batches, and waits until all are finished.
     pub(super) fn close(&self) {
         let mut state = self.lock();
         state.is_closed = true;
@@ -177,18 +177,19 @@ impl Batches {
     }
 }
 
-/// Another thread was handed the batch.
+/// An error: the batch was handed out to another thread.
 #[derive(Debug)]
 pub(super) struct HandedOut;
 
-/// A thread that waits for one batch, which no poll hands out meanwhile.
+/// A thread that waits for one batch. While it exists, `poll` does not hand out the batch.
 pub(super) struct Waiter<'a> {
     batches: &'a Batches,
     number: u64,
 }
 
 impl Waiter<'_> {
-    /// The batch, if it is done within so long and the store is not closed.
+    /// Waits for the batch; `None` if it is not finished within `wait`, or if the store is closed
+    /// before.
     pub(super) fn wait(&self, wait: Duration) -> Result<Option<Handed>, HandedOut> {
         let until = Instant::now() + wait;
         let mut state = self.batches.lock();

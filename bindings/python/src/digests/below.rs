@@ -1,4 +1,4 @@
-//! A tier below the region, and what it was asked for.
+//! A tier below the region, and its pending requests.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -9,10 +9,10 @@ use radixkv_tiers::{Completion, Get, Layout, Outcome, Put, RemoteTier, Stats, Ti
 use super::batch::{Batch, Span, Verb};
 use super::engine::lock;
 
-/// How long a thread waits for a tier before it looks again.
+/// How long a thread waits for a tier's completions at a time.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// What a tier was asked for, by the number of the request.
+/// The pending requests to a tier, by the tier's ticket.
 #[derive(Default)]
 struct Asked {
     requests: HashMap<Ticket, Request>,
@@ -21,7 +21,7 @@ struct Asked {
 
 struct Request {
     batch: Arc<Batch>,
-    /// Which block of the batch each item is.
+    /// For each item of the request, the index of its block in the batch.
     blocks: Vec<usize>,
     left: usize,
 }
@@ -36,7 +36,7 @@ pub(super) struct Below {
 }
 
 impl Asked {
-    /// The block that a completion is of.
+    /// Finds the block that a completion belongs to, and counts it off its request.
     fn answered(&mut self, completion: Completion<Span>) -> Option<(Arc<Batch>, usize, Outcome<Span>)> {
         let request = self.requests.get_mut(&completion.ticket)?;
         request.left -= 1;
@@ -57,7 +57,7 @@ impl Below {
         self.tier.stats()
     }
 
-    /// Asks the tier for blocks of a batch; false if it refuses.
+    /// Submits blocks of a batch to the tier; false if the tier refuses.
     pub(super) fn ask(&self, batch: &Arc<Batch>, blocks: &[usize]) -> bool {
         let named = |index: &usize| {
             let block = self.layout.digest_block(&batch.keys[*index].to_vec());
@@ -66,7 +66,7 @@ impl Below {
         let named: Vec<_> = blocks.iter().map(named).collect();
         let keys = || named.iter().map(|(block, _)| block.key()).collect::<Vec<_>>();
         let with_memory = || named.iter().filter_map(|(block, span)| Some((block.clone(), (*span)?)));
-        // Under the lock, so that no completion comes before its request is noted.
+        // Under the lock, so that no completion is handled before its request is recorded.
         let mut asked = lock(&self.asked);
         let ticket = match batch.verb {
             Verb::Lookup => self.tier.contains(keys()).ok(),
@@ -87,7 +87,8 @@ impl Below {
         true
     }
 
-    /// What the tier has done: blocks of batches, and what it answered.
+    /// Waits up to [`LOOK`] for completions of the tier. Returns blocks of batches with their
+    /// outcomes.
     pub(super) fn answers(&self) -> Vec<(Arc<Batch>, usize, Outcome<Span>)> {
         let mut done = Vec::new();
         self.tier.poll(&mut done, LOOK);
@@ -95,7 +96,7 @@ impl Below {
         done.into_iter().filter_map(|completion| asked.answered(completion)).collect()
     }
 
-    /// Waits until the tier was asked for something; false once the store is closed.
+    /// Waits until there are pending requests; false if the store is closed and there are none.
     pub(super) fn is_asked(&self) -> bool {
         let mut asked = lock(&self.asked);
         while asked.requests.is_empty() {

@@ -1,12 +1,12 @@
-//! The threads of a store: some copy between the region and the callers' memory, and one for each
-//! tier below passes on what the tier has done.
+//! The threads of a store. Some copy between the region and the callers' memory. One thread for
+//! each tier below receives the tier's completions and passes their blocks on.
 //!
 //! ```text
 //! submit --> work --> region --> tier 0 --> tier 1 --> done
 //! ```
 //!
-//! Each block of a batch takes this way by itself. A load and a lookup end where the block is
-//! found; a store and a removal go through to the last tier.
+//! Each block of a batch passes through these steps independently of the others. A load and a
+//! lookup end where the block is found; a store and a removal continue to the last tier.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -23,12 +23,12 @@ use super::batch::{Batch, CANCELLED, DONE, FAILED, MISS, Span, Verb};
 use super::batches::Batches;
 use super::below::Below;
 
-/// Blocks that a thread takes at once.
+/// Maximum number of blocks that a thread takes at a time.
 const CHUNK: usize = 16;
-/// How often a thread looks for killed processes, while there are requests.
+/// The interval at which a thread looks for killed processes, while there are requests.
 const RECOVER: Duration = Duration::from_secs(1);
 
-/// Blocks of a batch that wait for a thread.
+/// Blocks of a batch that wait for a copying thread.
 struct Chunk {
     batch: Arc<Batch>,
     blocks: Range<usize>,
@@ -38,11 +38,11 @@ struct Chunk {
 struct Work {
     chunks: VecDeque<Chunk>,
     is_closed: bool,
-    /// When a thread looked for killed processes.
+    /// When a thread last looked for killed processes.
     recovered: Option<Instant>,
 }
 
-/// What became of blocks of batches that are done.
+/// The outcomes of blocks of finished batches.
 #[derive(Default)]
 pub(super) struct Counts {
     pub(super) loaded: AtomicU64,
@@ -52,7 +52,7 @@ pub(super) struct Counts {
     pub(super) cancelled: AtomicU64,
 }
 
-/// What verbs and threads of a store share.
+/// State that the verbs and threads of a store share.
 pub(super) struct Engine {
     pub(super) blocks: Arc<DigestBlocks>,
     pub(super) batches: Batches,
@@ -72,12 +72,12 @@ impl Engine {
         Self { blocks: Arc::new(blocks), batches: Batches::new(most), below, counts: Counts::default(), work, bell }
     }
 
-    /// Lets the threads carry a batch out.
+    /// Queues a batch for the copying threads.
     pub(super) fn submit(&self, batch: &Arc<Batch>) {
         let blocks = batch.keys.len();
         let mut work = lock(&self.work);
-        // From the last blocks to the first: those that come first in a prefix are used last, and
-        // so are evicted last.
+        // From the last blocks to the first: so the first blocks of a prefix are the most recently
+        // used ones, and are evicted last.
         for start in (0..blocks).step_by(CHUNK).rev() {
             let blocks = start..blocks.min(start + CHUNK);
             work.chunks.push_back(Chunk { batch: Arc::clone(batch), blocks });
@@ -99,7 +99,7 @@ impl Engine {
         }
     }
 
-    /// What a thread does that copies.
+    /// The loop of a copying thread.
     fn copy_blocks(&self) {
         while let Some(chunk) = self.take() {
             self.carry_out(&chunk);
@@ -132,12 +132,12 @@ impl Engine {
         self.go_on(0, batch, goes_on);
     }
 
-    /// Does with the region what a batch asks for. Returns the blocks that the tiers below are to
-    /// be asked for as well.
+    /// Executes a batch's operation on the region. Returns the blocks for which the tiers below
+    /// must also be asked.
     fn ask_region(&self, batch: &Batch, blocks: Range<usize>) -> Vec<usize> {
         let keys = &batch.keys[blocks.clone()];
         let spans = || blocks.clone().filter_map(|index| batch.span_or_none(index));
-        // Of each block whether it is done, and whether it goes on.
+        // For each block: whether it is done, and whether it continues to the tiers.
         let answers: Vec<(bool, bool)> = match batch.verb {
             Verb::Lookup => {
                 let presences = self.blocks.exists(keys).expect("the keys were checked");
@@ -155,7 +155,7 @@ impl Engine {
                 let puts = self.blocks.put_from(keys, &buffers, time_to_live).expect("the batch was checked");
                 let answer = |put| match put {
                     DigestPut::Stored => (true, true),
-                    // Whoever stored it passes it on.
+                    // The store that put it into the region also passes it on to tiers.
                     DigestPut::Present | DigestPut::InFlight => (true, false),
                     DigestPut::NoRoom | DigestPut::OverQuota | DigestPut::KeyExhausted => (false, true),
                 };
@@ -171,7 +171,8 @@ impl Engine {
         blocks.zip(answers).filter(|(_, answer)| answer.1).map(|(index, _)| index).collect()
     }
 
-    /// Passes blocks of a batch on to a tier, or ends them if there is none.
+    /// Passes blocks of a batch on to the tier at `level`. Ends the blocks if there is no such tier
+    /// or the batch is cancelled.
     fn go_on(&self, level: usize, batch: &Arc<Batch>, blocks: Vec<usize>) {
         if blocks.is_empty() {
             return;
@@ -197,14 +198,15 @@ impl Engine {
         self.end(batch, blocks.len());
     }
 
-    /// Notes that a tier failed: a store is done if any place has the block, a removal if none has.
+    /// Records that a tier failed, except for a store: it is done if the region or any tier has the
+    /// block. A removal is done only if none has it.
     fn note_failure(&self, batch: &Batch, index: usize) {
         if !matches!(batch.verb, Verb::Store(_)) {
             batch.note(index, FAILED);
         }
     }
 
-    /// What a thread does that waits for a tier.
+    /// The loop of the thread that waits for the tier at `level`.
     fn pass_on(&self, level: usize) {
         let below = &self.below[level];
         while below.is_asked() {
@@ -223,13 +225,13 @@ impl Engine {
         }
     }
 
-    /// Notes what a tier answered; whether the next one is to be asked.
+    /// Records a tier's answer. Returns whether the next tier must be asked.
     fn take_answer(&self, batch: &Batch, index: usize, outcome: Outcome<Span>) -> bool {
         match outcome {
             Outcome::Got(got, Ok(())) => {
                 let keys = &batch.keys[index..=index];
                 let time_to_live = if let Verb::Load(time_to_live) = batch.verb { time_to_live } else { None };
-                // The region takes it if it has room.
+                // The region stores the block only if it has room.
                 let put = || self.blocks.put_from(keys, &[got.buffer.as_ref()], time_to_live);
                 let _ = catch_unwind(AssertUnwindSafe(put));
                 batch.note(index, DONE);
@@ -261,7 +263,7 @@ impl Engine {
     }
 
     fn count(&self, batch: &Batch) {
-        // Relaxed: counts, by which no thread decides anything.
+        // Relaxed: these are statistics only.
         for outcome in batch.outcomes() {
             let count = match (outcome, batch.verb) {
                 (DONE, Verb::Load(_)) => &self.counts.loaded,
@@ -283,7 +285,7 @@ pub(super) struct Running {
 }
 
 impl Running {
-    /// Starts so many threads that copy, and one for each tier.
+    /// Starts `threads` copying threads, and one thread for each tier.
     pub(super) fn start(engine: Engine, threads: usize) -> io::Result<Self> {
         let running = Self { engine: Arc::new(engine), threads: Mutex::default() };
         for number in 0..threads {
@@ -302,8 +304,8 @@ impl Running {
         Ok(())
     }
 
-    /// Cancels what was not begun, waits until no thread touches memory of callers, and ends the
-    /// threads.
+    /// Cancels blocks that were not started, waits until no thread touches callers' memory, and
+    /// ends the threads.
     pub(super) fn close(&self) {
         self.engine.batches.close();
         lock(&self.engine.work).is_closed = true;

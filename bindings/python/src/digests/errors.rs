@@ -1,4 +1,5 @@
-//! What regions, stores and batches refuse, as the package's exceptions with both values.
+//! Converts errors of regions, stores and batches to the package's exceptions, with the expected
+//! and the actual values as attributes.
 
 use std::io;
 
@@ -8,7 +9,7 @@ use radixkv_region::{BatchError, LayoutError, NamespaceError, OpenError};
 use super::batches::Refused;
 use crate::errors::{Carried, exception, released};
 
-/// A `RegionError`: nothing was opened, and nothing was changed.
+/// Makes a `RegionError`: nothing was opened, and nothing was changed.
 pub(crate) fn region(kind: &'static str, message: impl ToString, carried: Vec<(&str, Carried)>) -> PyErr {
     let mut all = vec![("kind", kind.into())];
     all.extend(carried);
@@ -16,7 +17,7 @@ pub(crate) fn region(kind: &'static str, message: impl ToString, carried: Vec<(&
 }
 
 fn mismatch(error: &dyn ToString, field: &'static str, stored: String, asked: String) -> PyErr {
-    // Texts of regions are in quotation marks.
+    // The texts in the region's errors are quoted.
     let [stored, asked] = [stored, asked].map(|text| text.trim_matches('"').to_owned());
     let carried = vec![("field", field.into()), ("stored", stored.into()), ("asked", asked.into())];
     region("mismatch", error.to_string(), carried)
@@ -85,7 +86,7 @@ pub(crate) fn tier(error: radixkv_tiers::OpenError) -> PyErr {
     }
 }
 
-/// A `BatchError`: nothing of the batch was done.
+/// Makes a `BatchError`: nothing of the batch was done.
 pub(super) fn batch(kind: &'static str, message: impl ToString, carried: Vec<(&str, Carried)>) -> PyErr {
     let mut all = vec![("kind", kind.into())];
     all.extend(carried);

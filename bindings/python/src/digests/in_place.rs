@@ -1,4 +1,5 @@
-//! Blocks in place: addresses in the region that a device writes to or reads from.
+//! The classes `DigestRooms` and `DigestSources`: addresses in the region, which a device writes to
+//! or reads from without a copy.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,10 +20,10 @@ fn addresses_of<'py>(py: Python<'py>, addresses: &[u64]) -> PyResult<Bound<'py, 
     new_array(py, addresses.len(), |array: &mut [u64]| array.copy_from_slice(addresses))
 }
 
-/// Room in the region for blocks; made by `DigestStore.reserve`.
+/// Reserved room in the region for blocks. Made by `DigestStore.reserve`.
 ///
-/// No process reads or writes it until `publish`. Given back by `release()`, at the end of a `with`
-/// statement, or when Python drops it.
+/// Other processes neither read nor write it before `publish`. It is given back by `release()`, at
+/// the end of a `with` statement, or when Python drops it.
 #[pyclass(module = "radixkv", weakref)]
 pub(crate) struct DigestRooms {
     held: Held<Vec<DigestRoom>>,
@@ -54,21 +55,23 @@ impl DigestRooms {
 
 #[pymethods]
 impl DigestRooms {
-    /// Where each block is to be written; 0 where there is no room for it.
+    /// The address to write each block to: a new numpy array, uint64, shape (n,); 0 if no room was
+    /// reserved for it.
     #[getter]
     fn addresses<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyArray1<u64>>> {
         addresses_of(py, &self.addresses)
     }
 
-    /// One byte for each key: DONE if there is room, MISS if the region has the block or gets it
-    /// from another thread or process, FAILED if it has no room.
+    /// One byte for each key: DONE if room was reserved, MISS if the region has the block or
+    /// another thread or process is writing it, FAILED if there is no room.
     #[getter]
     fn outcomes<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
         PyBytes::new(py, &self.outcomes)
     }
 
-    /// publish(): lets all processes read the blocks; how many. Whatever writes to them has to be
-    /// done. Reads them once if the namespace has checksums, and lets other Python threads run.
+    /// publish(): makes the blocks readable for all processes; returns their number. All writes to
+    /// them must be complete. Reads the blocks once if the namespace has checksums, and lets other
+    /// Python threads run.
     fn publish(&mut self, py: Python<'_>) -> PyResult<usize> {
         let rooms = self.held.take()?;
         let count = rooms.len();
@@ -76,7 +79,7 @@ impl DigestRooms {
         Ok(count)
     }
 
-    /// Gives the room back. Does nothing if it was given back or published.
+    /// Gives the room back. Does nothing if it was already given back or published.
     fn release(&mut self) -> PyResult<()> {
         catch(|| self.held.release())?
     }
@@ -94,10 +97,10 @@ impl DigestRooms {
     }
 }
 
-/// Blocks of a region that a device copies; made by `DigestStore.locate`.
+/// Blocks in a region, for a device that copies them. Made by `DigestStore.locate`.
 ///
-/// They are not protected: what was copied is the block if `intact` says so afterwards. Checksums
-/// are not compared.
+/// The blocks are not protected: a copy is valid only if `intact` returns 1 for it afterwards.
+/// Checksums are not compared.
 #[pyclass(module = "radixkv", weakref)]
 pub(crate) struct DigestSources {
     held: Held<Vec<Option<DigestSource>>>,
@@ -119,13 +122,15 @@ impl DigestSources {
 
 #[pymethods]
 impl DigestSources {
-    /// Where each block is; 0 where the region does not have it.
+    /// The address of each block: a new numpy array, uint64, shape (n,); 0 if the region does not
+    /// have it.
     #[getter]
     fn addresses<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyArray1<u64>>> {
         addresses_of(py, &self.addresses)
     }
 
-    /// intact(): one byte for each key: 1 if all that was read so far is the block, else 0.
+    /// intact(): returns one byte for each key: 1 if all bytes that were read so far are those of
+    /// the block, otherwise 0.
     fn intact<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
         let is_intact = |source: &Option<DigestSource>| source.as_ref().is_some_and(DigestSource::is_intact);
         let sources = self.held.get()?;

@@ -1,20 +1,20 @@
-//! Digest-keyed blocks: a region that the processes of a host share, and stores over it with tiers
-//! below.
+//! Digest-keyed blocks: a shared-memory region for the processes of a host, and stores that use it
+//! together with tiers below.
 //!
 //! | file | holds |
 //! |---|---|
 //! | `region` | the class `DigestRegion` |
-//! | `store`, `verbs` | the class `DigestStore`: how one is opened and closed; its verbs |
+//! | `store`, `verbs` | the class `DigestStore`: opening and closing; its other verbs |
 //! | `in_place` | the classes `DigestRooms` and `DigestSources`: blocks that a device copies |
-//! | `arguments` | keys, buffers and addresses that a caller passes |
-//! | `batch`, `batches` | one batch of blocks; those that were not handed out |
-//! | `engine`, `below` | the threads that carry batches out; what a tier was asked for |
+//! | `arguments` | conversion of keys, buffers and addresses that a caller passes |
+//! | `batch`, `batches` | one batch of blocks; the batches that were not handed out yet |
+//! | `engine`, `below` | the threads that execute batches; a tier and its pending requests |
 //! | `sealing` | the key of an encrypted namespace |
-//! | `errors` | what is refused, as exceptions |
+//! | `errors` | errors as exceptions |
 //!
-//! `batch`, `batches`, `below` and `engine` know nothing of Python: no thread of a store ever waits for the
-//! interpreter. What keeps a caller's memory alive is with the batch in `batches`, and dropped by
-//! the thread that the batch is handed out to.
+//! `batch`, `batches`, `below` and `engine` do not use Python, so no thread of a store ever waits
+//! for the interpreter. `batches` keeps the owner of a caller's memory together with the batch; the
+//! thread that receives the batch drops the owner.
 
 mod arguments;
 mod batch;

@@ -1,4 +1,4 @@
-//! The class `DigestRegion`: shared memory for blocks, which stores open namespaces in.
+//! The class `DigestRegion`: shared memory for blocks. Stores open namespaces in it.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -16,20 +16,21 @@ use crate::fork::Held;
 use crate::lease::unpicklable;
 use crate::numbers::number_or_none;
 
-/// A region of blocks in shared memory, which all processes of the host that name it share.
+/// A region of blocks in shared memory. All processes of the host that open the same name share it.
 ///
 /// DigestRegion(name, block_bytes=None, size=None)
 ///
-/// - name: a file of `/dev/shm`, or with a slash the path of any file, of this user; None for
-///   memory of this process alone.
+/// - name: the name of a file in `/dev/shm`, or, if it contains a slash, the path of a file; the
+///   file must belong to this user. None for memory of this process only.
 /// - block_bytes: bytes of the largest block of any namespace.
-/// - size: bytes of memory, which are allocated at once.
+/// - size: bytes of memory, all allocated immediately.
 ///
-/// Opens the region, or creates it if there is none. One that is there must have the same
-/// block_bytes and size; without both it must be there, and its sizes are taken. What one process
-/// stored, the others find; a process that is killed at any moment corrupts nothing, and what it
-/// held is given back. A full region evicts the least recently used blocks. The file stays when all
-/// processes have ended: `unlink` removes it. Raises RegionError.
+/// Opens the region, or creates it if it does not exist. An existing region must have the same
+/// block_bytes and size; without both arguments, the region must exist, and its sizes are used.
+/// Each process finds the blocks that others stored. A process that is killed at any moment
+/// corrupts nothing, and the entries that it held are recovered. A full region evicts the least
+/// recently used blocks. The file stays when all processes have ended: `unlink` removes it. Raises
+/// RegionError.
 #[pyclass(module = "radixkv", frozen, weakref)]
 pub(crate) struct DigestRegion {
     held: Held<Mutex<Option<Arc<radixkv_region::DigestRegion>>>>,
@@ -83,7 +84,7 @@ impl DigestRegion {
         py.detach(|| catch(|| Self::open(name.as_deref(), layout)))?
     }
 
-    /// The file; None for memory of this process.
+    /// The path of the file; None for memory of this process.
     #[getter]
     fn path(&self) -> Option<String> {
         self.path.as_ref().map(|path| path.display().to_string())
@@ -95,21 +96,21 @@ impl DigestRegion {
         self.layout.entry_bytes()
     }
 
-    /// Blocks that the region has room for.
+    /// The number of blocks that the region can hold.
     #[getter]
     fn capacity_blocks(&self) -> usize {
         self.layout.capacity()
     }
 
-    /// set_process_quota(blocks): bounds how many blocks this process may have stored; None is no
-    /// bound. A store beyond it evicts a block that this process stored.
+    /// set_process_quota(blocks): limits the blocks in the region that this process stored; None
+    /// means no limit. A store beyond the limit evicts a block that this process stored.
     fn set_process_quota(&self, #[pyo3(from_py_with = number_or_none)] blocks: Option<u64>) -> PyResult<()> {
         self.region()?.set_process_quota(blocks.unwrap_or(0));
         Ok(())
     }
 
-    /// stats(): a dict of the region's content and of the calls of this process. Looks at all
-    /// entries: not for a scheduler's thread. Lets other Python threads run.
+    /// stats(): returns statistics of the region's content and of this process's calls, as a dict.
+    /// Scans all entries, so do not call it on a scheduler's thread. Lets other Python threads run.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let region = self.region()?;
         let stats = py.detach(|| catch(|| region.stats()))?;
@@ -131,28 +132,29 @@ impl DigestRegion {
         Ok(dict)
     }
 
-    /// recover(): gives back what killed processes held; how many entries. Stores do so now and
-    /// then while they have requests. Lets other Python threads run.
+    /// recover(): gives back entries that killed processes held; returns their number. Stores also
+    /// do this, at most once a second, while they have requests. Lets other Python threads run.
     fn recover(&self, py: Python<'_>) -> PyResult<usize> {
         let region = self.region()?;
         py.detach(|| catch(|| region.recover()))
     }
 
-    /// clear(): removes all blocks of all namespaces; how many. Lets other Python threads run.
+    /// clear(): removes all blocks of all namespaces; returns their number. Lets other Python
+    /// threads run.
     fn clear(&self, py: Python<'_>) -> PyResult<usize> {
         let region = self.region()?;
         py.detach(|| catch(|| region.clear()))
     }
 
-    /// unlink(): removes the region's file. Processes that have it open keep it.
+    /// unlink(): removes the region's file. Processes that have it open can still use it.
     fn unlink(&self) -> PyResult<()> {
         self.region()?;
         let Some(path) = &self.path else { return Ok(()) };
         fs::remove_file(path).map_err(|error| errors::io(&path.display().to_string(), &error))
     }
 
-    /// close(): closes the region for this process, once the stores over it are closed. Does
-    /// nothing if it is closed.
+    /// close(): closes the region for this process as soon as the stores over it are closed. Does
+    /// nothing if it is already closed.
     fn close(&self) -> PyResult<()> {
         let region = self.held.get()?.lock().unwrap_or_else(PoisonError::into_inner).take();
         catch(|| drop(region))
@@ -176,7 +178,7 @@ impl DigestRegion {
     }
 }
 
-/// The layout with as many blocks as fit in so many bytes.
+/// The layout with the maximum number of blocks that fit in `size` bytes.
 fn layout_within(block_bytes: usize, size: usize) -> PyResult<DigestLayout> {
     let needs = |blocks: u32| DigestLayout::new(block_bytes, blocks).region_bytes();
     let needed = needs(1).map_err(errors::layout)?;
@@ -184,7 +186,7 @@ fn layout_within(block_bytes: usize, size: usize) -> PyResult<DigestLayout> {
         let message = format!("size is {size} bytes: one block of {block_bytes} bytes needs {needed}");
         return Err(errors::region("too_small", message, vec![("got", size.into()), ("needed", needed.into())]));
     }
-    // Fits, and does not.
+    // `low` blocks fit; `high` blocks do not.
     let (mut low, mut high) = (1, u32::MAX);
     while high - low > 1 {
         let middle = low + (high - low) / 2;
@@ -208,12 +210,12 @@ fn path_of(name: &str) -> PyResult<PathBuf> {
     Ok(Path::new("/dev/shm").join(name))
 }
 
-/// Refuses a file of another user, who could read and change what is stored: everyone may make
+/// Refuses a file of another user, who could read and change the stored blocks: everyone can create
 /// files in `/dev/shm`.
 fn check_owner(path: &Path) -> PyResult<()> {
     let place = path.display();
     let owner = fs::metadata(path).map_err(|error| errors::io(&place.to_string(), &error))?.uid();
-    // The owner of a process's folder in /proc is its effective user.
+    // The owner of a process's directory in /proc is its effective user.
     let user = fs::metadata("/proc/self").map_err(|error| errors::io("/proc/self", &error))?.uid();
     if owner == user {
         return Ok(());

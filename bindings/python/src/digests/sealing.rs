@@ -1,4 +1,4 @@
-//! The key of an encrypted namespace, where the wheel was built with encryption.
+//! The key of an encrypted namespace. Without the feature `encryption`, every key is refused.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! The class `DigestStore`: a namespace of a region with tiers below it. Its verbs are in `verbs`.
+//! The class `DigestStore`: a namespace of a region, with tiers below it. The verbs on blocks are
+//! in `verbs`.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,37 +22,38 @@ use crate::lease::unpicklable;
 use crate::numbers::{number, number_or_none};
 use crate::tiers::{Above, Opened, Settings};
 
-/// The most threads of a store that copy.
+/// Maximum number of copying threads of a store.
 const MOST_THREADS: usize = 256;
 
-/// Digest-keyed blocks: one namespace in a region, and tiers below it.
+/// A store of digest-keyed blocks: one namespace in a region, and tiers below it.
 ///
 /// DigestStore(region, namespace, *, key_bytes, block_bytes, model, dtype, hash_scheme,
 /// hash_seed="", layout="", rank=None, block_tokens=1, checksum=True, tiers=(), threads=2,
 /// max_in_flight=65536, encryption_key=None)
 ///
-/// - namespace: its name in the region. Everything up to checksum is compared with what the region
-///   has under that name. Texts have at most 120 bytes.
-/// - key_bytes: of every key, 16 to 36. block_bytes: of every block.
-/// - hash_scheme, hash_seed: how the engine computes keys, and the seed as it was resolved.
+/// - namespace: its name in the region. All arguments up to checksum must be equal to those that
+///   the region has for this name. Texts have at most 120 bytes.
+/// - key_bytes: bytes of each key, 16 to 36. block_bytes: bytes of each block.
+/// - hash_scheme, hash_seed: how the engine computes keys, and the resolved seed.
 /// - layout: how keys and values are arranged in a block.
-/// - rank: (tensor-parallel rank, number of ranks); None is one copy for all ranks.
-/// - checksum: of the bytes of a block, computed with the copy and compared by every load.
-/// - tiers: dicts, from top to bottom: {"type": "files", "folder": ..., "bytes": ...}, and with the
-///   features that the wheel was built with {"type": "redis", "url": ...} and {"type": "objects",
+/// - rank: (tensor-parallel rank, number of ranks); None means one copy for all ranks.
+/// - checksum: whether a store computes a checksum of a block's bytes, which every load compares.
+/// - tiers: dicts, from top to bottom: {"type": "files", "folder": ..., "bytes": ...}, and, if the
+///   wheel was built with the features, {"type": "redis", "url": ...} and {"type": "objects",
 ///   "url": ...}.
-/// - threads: that copy. max_in_flight: blocks of batches that were not handed out.
+/// - threads: number of copying threads. max_in_flight: maximum blocks of batches that were not
+///   handed out.
 /// - encryption_key: 32 bytes, for AES-256-GCM (feature `encryption`).
 ///
-/// `store`, `load`, `lookup` and `remove` return the number of a batch at once; threads of the
-/// store do the rest, without the interpreter, and `poll` or `wait` hands the outcomes out: one
-/// byte for each key, of MISS, DONE, FAILED and CANCELLED. Until then the caller leaves the memory
-/// alone: it is read or written as it is, without a copy. A store goes to the region and through to
-/// every tier; a load asks the region and then the tiers, and what a tier has is put into the
-/// region. Nothing waits for another process.
+/// `store`, `load`, `lookup` and `remove` return the number of a batch immediately. Threads of the
+/// store do the work without the interpreter, and `poll` or `wait` returns the outcomes: one byte
+/// for each key, MISS, DONE, FAILED or CANCELLED. Until then the caller must not touch the memory,
+/// which is read or written directly, without a copy. A store writes to the region and to every
+/// tier. A load asks the region and then the tiers, and puts blocks from a tier into the region.
+/// Nothing waits for another process.
 ///
-/// Exactness rests on the digest: tokens are not compared. Use SHA-256 over everything that the
-/// namespace does not say. Any number of threads may use a store. Raises RegionError.
+/// Correctness depends on the digest, because tokens are not compared. Use SHA-256 over everything
+/// that the namespace does not specify. Any number of threads may use a store. Raises RegionError.
 #[pyclass(module = "radixkv", frozen, weakref)]
 pub(crate) struct DigestStore {
     held: Held<Mutex<Option<Arc<Running>>>>,
@@ -72,13 +74,14 @@ impl DigestStore {
     /// The block was not found.
     #[classattr]
     const MISS: u8 = MISS;
-    /// The block was loaded, found or removed; or it is stored, in one place at least.
+    /// The block was loaded, found or removed; or it was stored in the region or in at least one
+    /// tier.
     #[classattr]
     const DONE: u8 = DONE;
-    /// A tier failed, or no place has room.
+    /// A tier failed, or there was no room for a stored block in the region or any tier.
     #[classattr]
     const FAILED: u8 = FAILED;
-    /// The batch was cancelled before the block was begun.
+    /// The batch was cancelled before the block was started.
     #[classattr]
     const CANCELLED: u8 = CANCELLED;
 
@@ -124,7 +127,7 @@ impl DigestStore {
             Some((rank, ranks)) => named.rank(rank, ranks),
             None => named,
         };
-        // A store of a tier knows its blocks by this, and by nothing else.
+        // The layout is the only thing by which a tier recognizes the blocks of this store.
         let below = || {
             let layout = Layout::new(model, dtype, block_tokens as usize, block_bytes)?
                 .kv_layout(format!("{layout} of {namespace}"))?
@@ -175,27 +178,28 @@ impl DigestStore {
     fn namespace(&self) -> &str {
         &self.namespace
     }
-    /// Batches that were not handed out.
+    /// The number of batches that were not handed out yet.
     #[getter]
     fn in_flight(&self) -> PyResult<usize> {
         Ok(self.running()?.engine.batches.in_flight())
     }
 
-    /// set_quota(blocks): bounds how many blocks the namespace may have in the region, of all
-    /// processes; None is no bound. A store beyond it evicts a block of the namespace.
+    /// set_quota(blocks): limits the blocks of the namespace in the region, from all processes;
+    /// None means no limit. A store beyond the limit evicts a block of the namespace.
     fn set_quota(&self, #[pyo3(from_py_with = number_or_none)] blocks: Option<u64>) -> PyResult<()> {
         self.running()?.engine.blocks.set_quota(blocks.unwrap_or(0));
         Ok(())
     }
 
-    /// clear(): removes all blocks of the namespace from the region, and from no tier; how many.
-    /// Looks at all entries, and lets other Python threads run.
+    /// clear(): removes all blocks of the namespace from the region, but not from the tiers;
+    /// returns their number. Scans all entries, and lets other Python threads run.
     fn clear(&self, py: Python<'_>) -> PyResult<usize> {
         let running = self.running()?;
         py.detach(|| catch(|| running.engine.blocks.clear()))
     }
 
-    /// stats(): blocks of batches that are done, and what the tiers count, as a dict.
+    /// stats(): returns counts of the blocks of finished batches, and the tiers' statistics, as a
+    /// dict.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let running = self.running()?;
         let (engine, dict, below) = (&running.engine, PyDict::new(py), PyList::empty(py));
@@ -222,9 +226,9 @@ impl DigestStore {
         Ok(dict)
     }
 
-    /// close(): cancels what was not begun, waits until nothing touches memory of callers (for a
-    /// tier at most its timeout), and closes the tiers. Batches that were not handed out are lost.
-    /// Lets other Python threads run. Does nothing if it is closed.
+    /// close(): cancels blocks that were not started, waits until no thread touches callers' memory
+    /// (for a tier, at most its timeout), and closes the tiers. Batches that were not handed out
+    /// are lost. Lets other Python threads run. Does nothing if the store is already closed.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         let Some(running) = self.held.get()?.lock().unwrap_or_else(PoisonError::into_inner).take() else {
             return Ok(());
@@ -250,12 +254,13 @@ impl DigestStore {
 }
 
 impl Drop for DigestStore {
-    /// As `close`, but that threads of a tier may keep Python waiting.
+    /// Closes the store as `close` does, so the drop may wait for threads of a tier.
     fn drop(&mut self) {
         let Ok(held) = self.held.get() else { return };
         let running = held.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(running) = running else { return };
-        // Without an interpreter there is nothing that waits for it.
+        // If the interpreter has ended, no Python thread can wait for it, so closing directly is
+        // safe.
         if Python::try_attach(|py| py.detach(|| catch(|| running.close()))).is_none() {
             running.close();
         }

@@ -1,4 +1,4 @@
-//! The verbs of `DigestStore` that look blocks up, copy them and hand out what came of them.
+//! The verbs of `DigestStore` that look up and copy blocks, and hand out the outcomes.
 
 use std::time::{Duration, Instant};
 
@@ -18,9 +18,9 @@ use crate::errors::{catch, released};
 use crate::lookup::deadline;
 use crate::numbers::number;
 
-/// Keys from which on a look-up lets other Python threads run.
+/// From this number of keys on, a lookup lets other Python threads run.
 const MANY_KEYS: usize = 4096;
-/// How long a verb waits before it looks for signals.
+/// How long a verb waits before it checks for signals.
 const LOOK: Duration = Duration::from_millis(200);
 
 impl DigestStore {
@@ -28,7 +28,7 @@ impl DigestStore {
         arguments::keys(given, self.key_bytes)
     }
 
-    /// Accepts a batch, and lets the threads carry it out. Returns its number.
+    /// Accepts a batch, and queues it for the store's threads. Returns its number.
     fn submit(&self, verb: Verb, keys: Vec<DigestKey>, memory: Option<Memory>) -> PyResult<u64> {
         let running = self.running()?;
         let Memory { spans, owner } = memory.unwrap_or_else(|| Memory { spans: Vec::new(), owner: Box::new(()) });
@@ -41,7 +41,7 @@ impl DigestStore {
         })?
     }
 
-    /// Looks something up in the region at once; many keys let other Python threads run.
+    /// Looks up keys in the region on this thread. For many keys, lets other Python threads run.
     fn look<T: Send>(
         &self,
         py: Python<'_>,
@@ -59,7 +59,7 @@ fn time_to_live(given: Option<&Bound<'_, PyAny>>) -> PyResult<Option<Duration>> 
     given.map(|given| duration(given, "time_to_live", false)).transpose()
 }
 
-/// A batch as Python gets it. What kept its memory in place is dropped here.
+/// The outcomes of a batch as bytes. Drops the owner of the batch's memory.
 fn outcomes(py: Python<'_>, handed: Handed) -> Bound<'_, PyBytes> {
     drop(handed.owner);
     PyBytes::new(py, &handed.outcomes)
@@ -67,14 +67,14 @@ fn outcomes(py: Python<'_>, handed: Handed) -> Bound<'_, PyBytes> {
 
 #[pymethods]
 impl DigestStore {
-    /// exists(keys): one byte for each key: 1 if the region has the block, 2 if a process is
-    /// writing it, else 0.
+    /// exists(keys): returns one byte for each key: 1 if the region has the block, 2 if a process
+    /// is writing it, otherwise 0.
     ///
-    /// - keys: a list or tuple of bytes objects of key_bytes bytes each, or one bytes object of all
-    ///   keys one after another.
+    /// - keys: a list or tuple of bytes objects of key_bytes bytes each, or one bytes object with
+    ///   all keys one after another.
     ///
-    /// At once, on this thread; the tiers below are not asked. Neither a use nor counted. Raises
-    /// BatchError, TypeError.
+    /// Runs on this thread, and does not ask the tiers below. Does not count as a use, and is not
+    /// counted in statistics. Raises BatchError, TypeError.
     fn exists<'py>(&self, py: Python<'py>, keys: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyBytes>> {
         let presences = self.look(py, &self.keys(keys)?, DigestBlocks::exists)?;
         let byte = |presence| match presence {
@@ -85,31 +85,31 @@ impl DigestStore {
         Ok(PyBytes::new(py, &presences.into_iter().map(byte).collect::<Vec<u8>>()))
     }
 
-    /// prefix(keys): how many keys the region has before the first one that it does not have. As
-    /// `exists`.
+    /// prefix(keys): returns the number of keys before the first one that the region does not have.
+    /// Otherwise like `exists`.
     fn prefix<'py>(&self, py: Python<'py>, keys: &Bound<'py, PyAny>) -> PyResult<usize> {
         self.look(py, &self.keys(keys)?, DigestBlocks::prefix)
     }
 
-    /// lookup(keys): asks the region, and the tiers for what it does not have. Returns a batch,
-    /// whose outcomes are DONE for blocks that are there. Keys and errors as in `exists`, and
-    /// FullError.
+    /// lookup(keys): looks up keys in the region, and those that it does not have in the tiers.
+    /// Returns the number of a batch, whose outcomes are DONE for blocks that were found. Keys and
+    /// errors are those of `exists`, and FullError.
     fn lookup(&self, keys: &Bound<'_, PyAny>) -> PyResult<u64> {
         self.submit(Verb::Lookup, self.keys(keys)?, None)
     }
 
-    /// store(keys, buffer, offsets=None, *, time_to_live=None): stores blocks out of a buffer.
-    /// Returns a batch.
+    /// store(keys, buffer, offsets=None, *, time_to_live=None): stores blocks from a buffer.
+    /// Returns the number of a batch.
     ///
     /// - keys: as in `exists`.
-    /// - buffer: C-contiguous, of any items: bytes, memoryview, a numpy array.
-    /// - offsets: the byte at which each block begins, as a list or an array of integers; None: one
+    /// - buffer: a C-contiguous buffer with any item type: bytes, memoryview, a numpy array.
+    /// - offsets: the byte offset of each block, as a list or an array of integers; None: one block
     ///   after another from byte 0 on.
-    /// - time_to_live: seconds.
+    /// - time_to_live: seconds for which the blocks can be found; None: no limit.
     ///
-    /// Nothing may write to the blocks until the batch is handed out. A block that the region has
-    /// keeps its bytes, and goes to no tier. Never waits. Raises BatchError, FullError, TypeError,
-    /// ValueError; nothing was done then.
+    /// Nothing may write to the blocks until the batch is handed out. A block that the region
+    /// already has keeps its bytes, and is not written to tiers. Never waits. Raises BatchError,
+    /// FullError, TypeError, ValueError, and then does nothing.
     #[pyo3(signature = (keys, buffer, offsets = None, *, time_to_live = None))]
     fn store(
         &self,
@@ -123,13 +123,13 @@ impl DigestStore {
         self.submit(Verb::Store(time_to_live), keys, Some(memory))
     }
 
-    /// load(keys, buffer, offsets=None, *, time_to_live=None): loads blocks into a buffer that may
-    /// be written to. Returns a batch.
+    /// load(keys, buffer, offsets=None, *, time_to_live=None): loads blocks into a writable buffer.
+    /// Returns the number of a batch.
     ///
-    /// - time_to_live: seconds for which blocks that a tier had can be found in the region.
+    /// - time_to_live: seconds for which blocks that come from a tier can be found in the region.
     ///
-    /// Other arguments and errors as in `store`. Nothing may use the blocks until the batch is
-    /// handed out. After another outcome than DONE the bytes of the block are unspecified.
+    /// Other arguments and errors are those of `store`. Nothing may use the memory until the batch
+    /// is handed out. If the outcome is not DONE, the bytes of the block are unspecified.
     #[pyo3(signature = (keys, buffer, offsets = None, *, time_to_live = None))]
     fn load(
         &self,
@@ -143,11 +143,11 @@ impl DigestStore {
         self.submit(Verb::Load(time_to_live), keys, Some(memory))
     }
 
-    /// store_from(keys, addresses, *, owner=None, time_to_live=None): as `store`, out of memory at
-    /// absolute addresses, such as `tensor.data_ptr()`.
+    /// store_from(keys, addresses, *, owner=None, time_to_live=None): same as `store`, from memory
+    /// at absolute addresses, such as `tensor.data_ptr()`.
     ///
-    /// The caller vouches for block_bytes readable bytes at each address until the batch is handed
-    /// out; `owner` is referenced until then.
+    /// The caller guarantees block_bytes readable bytes at each address until the batch is handed
+    /// out; the store keeps a reference to `owner` until then.
     #[pyo3(signature = (keys, addresses, *, owner = None, time_to_live = None))]
     fn store_from(
         &self,
@@ -161,9 +161,9 @@ impl DigestStore {
         self.submit(Verb::Store(time_to_live), keys, Some(memory))
     }
 
-    /// load_into(keys, addresses, *, owner=None, time_to_live=None): as `load`, into memory at
-    /// absolute addresses. The caller vouches as in `store_from`, and for no two blocks that
-    /// overlap.
+    /// load_into(keys, addresses, *, owner=None, time_to_live=None): same as `load`, into memory at
+    /// absolute addresses. The caller guarantees what `store_from` requires, writable bytes, and
+    /// that no blocks overlap.
     #[pyo3(signature = (keys, addresses, *, owner = None, time_to_live = None))]
     fn load_into(
         &self,
@@ -177,15 +177,17 @@ impl DigestStore {
         self.submit(Verb::Load(time_to_live), keys, Some(memory))
     }
 
-    /// remove(keys): removes blocks from the region and from all tiers. Returns a batch.
+    /// remove(keys): removes blocks from the region and from all tiers. Returns the number of a
+    /// batch.
     fn remove(&self, keys: &Bound<'_, PyAny>) -> PyResult<u64> {
         self.submit(Verb::Remove, self.keys(keys)?, None)
     }
 
-    /// poll(timeout=0.0): the batches that are done, each with one outcome for each key.
+    /// poll(timeout=0.0): returns the finished batches, a list of (number, outcomes), with one byte
+    /// for each key.
     ///
-    /// Waits for the first one up to so many seconds, unless none is in flight, and lets other
-    /// Python threads run. Each batch is handed out once.
+    /// Waits up to `timeout` seconds for the first one, unless no batch is in flight, and lets
+    /// other Python threads run. Each batch is handed out once.
     #[pyo3(signature = (timeout = None))]
     fn poll<'py>(
         &self,
@@ -212,11 +214,11 @@ impl DigestStore {
         Ok(handed.into_iter().map(|handed| (handed.number, outcomes(py, handed))).collect())
     }
 
-    /// wait(batch, timeout=None): waits until this batch is done, and hands it out: its outcomes;
-    /// None if so many seconds have passed. Lets other Python threads run.
+    /// wait(batch, timeout=None): waits until this batch is finished, and returns its outcomes;
+    /// None after `timeout` seconds. Lets other Python threads run.
     ///
-    /// No `poll` hands out a batch while a thread waits for it. Raises KeyError for a batch that
-    /// was handed out or never was.
+    /// No `poll` hands out a batch while a thread waits for it. Raises KeyError if the batch was
+    /// already handed out or never existed.
     #[pyo3(signature = (batch, timeout = None))]
     fn wait<'py>(
         &self,
@@ -245,8 +247,8 @@ impl DigestStore {
         }
     }
 
-    /// cancel(batch): does not begin what of the batch was not begun: its blocks end as CANCELLED.
-    /// The batch is handed out all the same, once nothing touches its memory.
+    /// cancel(batch): cancels the blocks of the batch that were not started: their outcome is
+    /// CANCELLED. The batch is still handed out, when no thread uses its memory any more.
     fn cancel(&self, #[pyo3(from_py_with = number)] batch: u64) -> PyResult<()> {
         if self.running()?.engine.batches.cancel(batch) {
             return Ok(());
@@ -254,24 +256,25 @@ impl DigestStore {
         Err(PyKeyError::new_err(format!("batch {batch} was handed out, or never was")))
     }
 
-    /// reserve(keys, *, time_to_live=None): room in the region for blocks that it does not have, to
-    /// be written in place and published: `DigestRooms`. Keys and errors as in `exists`.
+    /// reserve(keys, *, time_to_live=None): reserves room in the region for blocks that it does not
+    /// have, to be written in place and then published. Returns `DigestRooms`. Keys and errors are
+    /// those of `exists`.
     ///
-    /// The tiers get none of these blocks.
+    /// These blocks are not written to the tiers.
     #[pyo3(signature = (keys, *, time_to_live = None))]
     fn reserve(&self, keys: &Bound<'_, PyAny>, time_to_live: Option<Bound<'_, PyAny>>) -> PyResult<DigestRooms> {
         let (keys, time_to_live) = (self.keys(keys)?, self::time_to_live(time_to_live.as_ref())?);
         DigestRooms::reserve(&self.running()?.engine.blocks, &keys, time_to_live)
     }
 
-    /// locate(keys): where the region has blocks, for a device to copy them: `DigestSources`. Keys
-    /// and errors as in `exists`. Counts as a use.
+    /// locate(keys): returns the addresses of blocks in the region, for a device that copies them:
+    /// `DigestSources`. Keys and errors are those of `exists`. Counts as a use.
     fn locate(&self, keys: &Bound<'_, PyAny>) -> PyResult<DigestSources> {
         DigestSources::locate(&self.running()?.engine.blocks, &self.keys(keys)?)
     }
 
-    /// touch(keys): counts a use of the blocks that the region has, at once; how many. Keys and
-    /// errors as in `exists`. Refused for encrypted namespaces.
+    /// touch(keys): counts a use of each block that the region has, on this thread; returns their
+    /// number. Keys and errors are those of `exists`. Refused for encrypted namespaces.
     fn touch(&self, keys: &Bound<'_, PyAny>) -> PyResult<usize> {
         let (keys, running) = (self.keys(keys)?, self.running()?);
         let located = || keys.iter().map(|key| Ok(usize::from(running.engine.blocks.locate(key)?.is_ok()))).sum();

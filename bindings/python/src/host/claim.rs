@@ -1,4 +1,5 @@
-//! The memory that callers gave to host tiers: no two tiers of a process have the same bytes.
+//! The record of memory that callers gave to host tiers. It ensures that no two tiers of a process
+//! use the same bytes.
 
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -16,14 +17,14 @@ pub(super) fn overlap(one: &Range<usize>, other: &Range<usize>) -> bool {
     one.start < other.end && other.start < one.end
 }
 
-/// Addresses that one tier uses, until it is dropped with the tier's memory.
+/// Addresses that one tier uses. Dropped together with the tier's memory.
 pub(super) struct Claim {
     process: Process,
     addresses: Range<usize>,
 }
 
 impl Claim {
-    /// Claims the addresses, unless a tier of this process has some of them.
+    /// Claims the addresses; `None` if a tier of this process uses some of them.
     pub(super) fn of(addresses: Range<usize>) -> Option<Self> {
         let (process, mut claimed) = (Process::current(), claimed());
         if claimed.iter().any(|(owner, used)| *owner == process && overlap(used, &addresses)) {

@@ -1,4 +1,4 @@
-//! A device whose memory is an array of Python's: a mover that copies without the interpreter.
+//! A mover for a device whose memory is a Python array. It copies without the interpreter.
 
 use std::ops::Range;
 
@@ -17,8 +17,8 @@ pub(super) struct DeviceArray {
 }
 
 impl DeviceArray {
-    /// Blocks of `block_bytes` bytes in a buffer that has room for `blocks` of them. Where it has
-    /// more than one dimension the first one counts blocks.
+    /// Uses a buffer as blocks of `block_bytes` bytes; it must hold at least `blocks` of them. If
+    /// it has more than one dimension, the first dimension must count blocks.
     pub(super) fn new(bytes: Bytes, block_size: usize, block_bytes: usize, blocks: usize) -> PyResult<Self> {
         let shape = bytes.shape();
         let refused = |why: String| Err(PyValueError::new_err(format!("mover has shape {shape:?}: {why}")));
@@ -40,7 +40,8 @@ impl DeviceArray {
         Ok(Self { bytes, block_size, block_bytes })
     }
 
-    /// Where tokens of a block begin, if they have as many bytes as the host's.
+    /// The offset of a block's tokens in bytes; an error if their size is not `wanted`, the size in
+    /// the host.
     fn part(&self, block: BlockId, tokens: &Range<usize>, wanted: usize) -> Result<usize, MoveError> {
         let per = |token: usize| self.block_bytes * token / self.block_size;
         let len = per(tokens.end) - per(tokens.start);

@@ -1,11 +1,11 @@
-//! What host tiers and caches over them refuse, as the package's exceptions.
+//! Converts errors of host tiers and tiered caches to the package's exceptions.
 
 use pyo3::PyErr;
 use radixkv_host::{HostBuildError, TieredBuildError};
 
 use crate::errors::{Carried, exception};
 
-/// A `TierError`: nothing was built, and nothing was changed.
+/// Makes a `TierError`: nothing was built, and nothing was changed.
 pub(super) fn tier(kind: &'static str, message: impl ToString, carried: Vec<(&str, Carried)>) -> PyErr {
     let mut all = vec![("kind", kind.into())];
     all.extend(carried);

@@ -1,5 +1,6 @@
-//! Movers and the end of the interpreter: a thread that asks for an interpreter that is ending is
-//! stopped where it is. So no call begins once it ends, and it waits for those that have begun.
+//! Stops mover calls before the interpreter ends. A thread that tries to acquire an ending
+//! interpreter is stopped where it is. So an `atexit` handler lets no further call begin, and waits
+//! for the calls in progress.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::thread;
@@ -9,19 +10,19 @@ use pyo3::prelude::*;
 
 use crate::fork::Process;
 
-/// How long the end waits for calls that have begun: a mover may wait for what never comes.
+/// How long the handler waits for calls in progress. Bounded, because a mover may never return.
 const LONGEST_WAIT: Duration = Duration::from_secs(5);
 
 static IS_ENDING: AtomicBool = AtomicBool::new(false);
-/// Calls under way, in the lower half, and the process in which they are: those of a parent do not
-/// go on in its forked child.
+/// The lower half is the number of calls in progress, the upper half is their process: calls of a
+/// parent do not continue in a forked child.
 static CALLS: AtomicU64 = AtomicU64::new(0);
 
 fn own() -> u64 {
     u64::from(Process::current().number()) << 32
 }
 
-/// Calls of this process that are under way.
+/// The number of calls in progress in this process.
 fn calls() -> u64 {
     let calls = CALLS.load(SeqCst);
     if calls & !u64::from(u32::MAX) == own() { calls - own() } else { 0 }
@@ -32,11 +33,11 @@ fn change(change: impl Fn(u64) -> u64) {
         let under_way = if calls & !u64::from(u32::MAX) == own() { calls - own() } else { 0 };
         Some(own() + change(under_way))
     };
-    // It never fails: the change is always made.
+    // Never fails: `changed` always returns `Some`.
     let _ = CALLS.fetch_update(SeqCst, SeqCst, changed);
 }
 
-/// A call of a mover, until it is dropped.
+/// A call of a mover, which is in progress until this is dropped.
 pub(super) struct Call(());
 
 impl Call {
@@ -44,7 +45,8 @@ impl Call {
     pub(super) fn begin() -> Option<Self> {
         change(|calls| calls + 1);
         let call = Self(());
-        // After the call was counted: the end either sees it or is seen by it.
+        // Loaded after the call was counted: either `end_movers` sees the call, or the call sees
+        // `IS_ENDING`.
         (!IS_ENDING.load(SeqCst)).then_some(call)
     }
 }
@@ -55,7 +57,7 @@ impl Drop for Call {
     }
 }
 
-/// Lets no call begin from now on, and waits for those that have begun.
+/// Lets no further call begin, and waits for calls in progress.
 #[pyfunction]
 fn end_movers(py: Python<'_>) {
     IS_ENDING.store(true, SeqCst);
@@ -67,7 +69,7 @@ fn end_movers(py: Python<'_>) {
     });
 }
 
-/// Ends the movers before the interpreter does.
+/// Registers `end_movers` with Python's `atexit`.
 pub(super) fn watch(module: &Bound<'_, PyModule>) -> PyResult<()> {
     let end = wrap_pyfunction!(end_movers, module)?;
     module.py().import("atexit")?.call_method1("register", (end,))?;

@@ -1,19 +1,19 @@
-//! Host tiers: blocks that caches evict, in host memory and in remote tiers below it.
+//! Host tiers: they keep blocks that caches evict in host memory, and in remote tiers below it.
 //!
 //! | file | holds |
 //! |---|---|
 //! | `tier` | the class `HostTier` |
 //! | `tiered` | the class `TieredCache`: a cache over a host tier, and its verbs |
-//! | `start` | the class `TieredStart`: what a request begins with |
-//! | `device_array` | a mover for a device whose memory is an array of Python's |
+//! | `start` | the class `TieredStart`: the lease and the blocks of a new request |
+//! | `device_array` | a mover for a device whose memory is a Python array |
 //! | `mover` | movers that are Python code, and the class `BlockCopy` |
-//! | `claim` | the memory that callers gave to host tiers |
-//! | `exit` | what keeps movers from running while the interpreter ends |
-//! | `errors` | what is refused, as exceptions |
+//! | `claim` | the record of memory that callers gave to host tiers |
+//! | `exit` | the guard that keeps movers from running while the interpreter ends |
+//! | `errors` | errors as exceptions |
 //!
-//! A mover runs on the thread that evicts or starts a request, on the mover's thread, or on the
-//! cache's background thread. Those threads get the interpreter to call Python code; so each verb
-//! that may wait for one of them runs without it.
+//! A mover runs on a thread that evicts or starts a request, on the mover's own thread, or on the
+//! cache's background thread. These threads acquire the interpreter to call Python code. To avoid a
+//! deadlock, each verb that may wait for one of them releases the interpreter.
 
 mod claim;
 mod device_array;

@@ -1,8 +1,8 @@
-//! Movers that are Python code.
+//! Movers that are Python code: objects with methods, or functions.
 //!
-//! They never see the tier's own bytes: a copy to the host gets memory of Python's to write to, which
-//! is copied to the tier when the call has returned, and a copy to the device gets a `bytes` object.
-//! So a view that outlives the call is neither dangling nor a way to change what is cached.
+//! A mover never gets the tier's own memory. For a copy to the host, it writes to Python memory,
+//! which is copied to the tier when the call has returned. For a copy to the device, it reads a
+//! `bytes` object. So a view that outlives the call cannot dangle, and cannot change cached data.
 
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
@@ -18,7 +18,7 @@ use radixkv_host::{HostBlock, MoveError, Mover, ToDevice, ToHost};
 use super::exit::Call;
 use crate::lease::unpicklable;
 
-/// A copy that a mover is to make, between a device block and a host block.
+/// A copy between a device block and a host block, which a mover must make.
 #[pyclass(module = "radixkv", frozen)]
 pub(super) struct BlockCopy {
     /// The id of the device's block.
@@ -29,22 +29,21 @@ pub(super) struct BlockCopy {
     #[pyo3(get)]
     host_block: HostBlock,
     host_tokens: Range<usize>,
-    /// The bytes of these tokens, a memoryview: to be written to by `offload`, to be read by
-    /// `onboard`. It is released when the call returns. None if the tiers were built with
-    /// views=False.
+    /// The bytes of these tokens, a memoryview, which `offload` must write and `onboard` must read.
+    /// It is released when the call returns. None if the tiers were built with views=False.
     #[pyo3(get)]
     bytes: Option<Py<PyMemoryView>>,
 }
 
 #[pymethods]
 impl BlockCopy {
-    /// The places in the device's block of the tokens to copy, a range.
+    /// The positions in the device block of the tokens to copy, a range.
     #[getter]
     fn tokens<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyRange>> {
         range(py, &self.tokens)
     }
 
-    /// The places in the host's block of the tokens to copy, a range.
+    /// The positions in the host block of the tokens to copy, a range.
     #[getter]
     fn host_tokens<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyRange>> {
         range(py, &self.host_tokens)
@@ -64,15 +63,15 @@ fn range<'py>(py: Python<'py>, range: &Range<usize>) -> PyResult<Bound<'py, PyRa
     PyRange::new(py, range.start as isize, range.end as isize)
 }
 
-/// How Python code is called.
+/// How the Python object is called.
 enum Form {
-    /// By its methods `offload` and `onboard`.
+    /// By its methods `offload(copies)` and `onboard(copies)`.
     Methods,
-    /// As a function, with the name of the direction.
+    /// As a function of the direction's name and the copies.
     Function,
 }
 
-/// A mover that is an object of Python.
+/// A mover that is a Python object.
 pub(super) struct PythonMover {
     /// None once the garbage collector has cleared it.
     object: Mutex<Option<Py<PyAny>>>,
@@ -81,7 +80,7 @@ pub(super) struct PythonMover {
 }
 
 impl PythonMover {
-    /// A mover of an object with methods `offload` and `onboard`, or of a function.
+    /// Makes a mover from an object with methods `offload` and `onboard`, or from a function.
     pub(super) fn of(object: &Bound<'_, PyAny>, has_views: bool) -> PyResult<Self> {
         let has = |name: &str| Ok::<_, PyErr>(object.getattr_opt(name)?.is_some_and(|method| method.is_callable()));
         let form = if has("offload")? && has("onboard")? {
@@ -100,20 +99,20 @@ impl PythonMover {
     }
 
     pub(super) fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
-        // Nobody has it locked while the garbage collector runs, unless on a thread without the
-        // interpreter; then the object is in use.
+        // While the garbage collector runs, only a thread without the interpreter can hold the
+        // lock; then the object is in use.
         let Ok(object) = self.object.try_lock() else { return Ok(()) };
         object.as_ref().map_or(Ok(()), |object| visit.call(object))
     }
 
     pub(super) fn clear(&self) {
         let object = self.object.lock().unwrap_or_else(PoisonError::into_inner).take();
-        // Without the lock: it is the caller's code.
+        // Dropped without the lock, because dropping may run the caller's code.
         drop(object);
     }
 
-    /// Calls the mover with the copies of `prepare`, and then `finish` with its memory. What is
-    /// raised is reported and fails the move.
+    /// Calls the mover with the copies of `prepare`, and then `finish` with the memory that it
+    /// wrote. An exception is reported as unraisable, and the move fails.
     fn call(
         &self,
         direction: &str,
@@ -123,7 +122,8 @@ impl PythonMover {
         let ending = || MoveError::new("the interpreter is ending");
         let _call = Call::begin().ok_or_else(ending)?;
         let called = Python::try_attach(|py| {
-            // An eviction may begin where an exception is under way: when a handle is dropped.
+            // A pending exception is set aside: an eviction may run in the drop of a handle while
+            // Python handles an exception.
             let under_way = PyErr::take(py);
             let object = {
                 let object = self.object.lock().unwrap_or_else(PoisonError::into_inner);
@@ -160,7 +160,7 @@ impl PythonMover {
             Form::Function => object.call1((direction, listed)),
         };
         for view in copies.iter().filter_map(|copy| copy.get().bytes.as_ref()) {
-            // Refused if an array is made of it: then that sees memory that nothing else uses.
+            // Fails if an array uses the view; the array then keeps memory that nothing else uses.
             let _ = view.bind(py).call_method0("release");
         }
         called?;
@@ -168,10 +168,10 @@ impl PythonMover {
     }
 }
 
-/// What a mover is called with.
+/// The arguments of a mover's call.
 struct Prepared {
     copies: Vec<Py<BlockCopy>>,
-    /// The memory that it writes to, if it gets any.
+    /// The memory that the mover writes to, if views are enabled.
     written: Vec<Py<PyByteArray>>,
 }
 
@@ -194,7 +194,7 @@ impl Mover for PythonMover {
             }
             Ok(prepared)
         };
-        // A mover that has resized the memory raises here.
+        // Raises if the mover has resized the memory.
         let finish = |py: Python<'_>, written: &[Py<PyByteArray>]| {
             written
                 .iter()

@@ -1,4 +1,4 @@
-//! What a request over tiers begins with.
+//! The class `TieredStart`: the lease and the blocks of a new request over tiers.
 
 use pyo3::prelude::*;
 
@@ -6,26 +6,26 @@ use crate::cache::Origin;
 use crate::lease::{PrefixMatch, unpicklable};
 use crate::reservation::Reservation;
 
-/// What a request begins with: the cached prefix, and blocks for the rest.
+/// The start of a request: a lease on the cached prefix, and blocks for the rest.
 ///
-/// Computation begins after `len_tokens`. Both handles are released by `release()`, by a `with`
-/// statement, or when Python drops them.
+/// The engine computes from token `len_tokens` on. Both handles are released by `release()`, by a
+/// `with` statement, or when Python drops them.
 #[pyclass(module = "radixkv", frozen, weakref)]
 pub(crate) struct TieredStart {
-    /// A PrefixMatch on what the device has now: its own hit, and the whole blocks that were copied
-    /// from the tiers below.
+    /// A PrefixMatch on the blocks that the device has now: those that it had, and the whole blocks
+    /// that were copied from the tiers below.
     #[pyo3(get)]
     lease: Py<PrefixMatch>,
     /// A Reservation of blocks for the tokens beyond the lease.
     #[pyo3(get)]
     blocks: Py<Reservation>,
-    /// Tokens that the device had.
+    /// The number of tokens that the device already had.
     #[pyo3(get)]
     device_tokens: usize,
-    /// Tokens that were copied from the host.
+    /// The number of tokens that were copied from the host.
     #[pyo3(get)]
     host_tokens: usize,
-    /// Tokens that were copied from remote tiers.
+    /// The number of tokens that were copied from remote tiers.
     #[pyo3(get)]
     remote_tokens: usize,
 }
@@ -41,14 +41,15 @@ impl TieredStart {
 
 #[pymethods]
 impl TieredStart {
-    /// Tokens whose keys and values are present. Those beyond the lease are at the beginning of
-    /// `blocks`; there are none unless host blocks are smaller than the device's.
+    /// The number of tokens whose keys and values are on the device. Tokens beyond the lease are at
+    /// the beginning of `blocks`; there are such tokens only if host blocks are smaller than device
+    /// blocks.
     #[getter]
     fn len_tokens(&self) -> usize {
         self.device_tokens + self.host_tokens + self.remote_tokens
     }
 
-    /// Releases the lease and the blocks, if that was not done.
+    /// Releases the lease and the blocks. Does nothing if this was already done.
     fn release(&self, py: Python<'_>) -> PyResult<()> {
         self.lease.bind(py).call_method0("release")?;
         self.blocks.bind(py).call_method0("release")?;

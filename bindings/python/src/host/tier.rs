@@ -23,37 +23,40 @@ use crate::stats::dict;
 use crate::tiers::{Above, Opened, Settings};
 use crate::tokens::Tokens;
 
-/// Blocks that caches evict, in host memory.
+/// A tier in host memory that keeps blocks which caches evict.
 ///
 /// HostTier(block_size, capacity_blocks=None, *, capacity_bytes=None, block_bytes=0, memory=None,
 /// staging_blocks=0, admission="all", time_to_live=None, tiers=(), model="", dtype="", layout="",
 /// rank=None, tier_write="back", tiers_in_flight=256, tiers_timeout=10)
 ///
-/// - block_size: tokens in a host block; it and a cache's are multiples of each other.
-/// - capacity_blocks, or capacity_bytes: how much it may hold.
-/// - block_bytes: bytes of a host block, for all its tokens; 0: the tier only counts.
+/// - block_size: tokens in a host block; it must be a multiple or a divisor of the cache's block
+///   size.
+/// - capacity_blocks, or capacity_bytes: maximum size of the tier.
+/// - block_bytes: bytes of a host block, for all its tokens; 0: the tier keeps no data and only
+///   counts.
 /// - memory: a writable C-contiguous buffer of at least (capacity_blocks + staging_blocks) *
-///   block_bytes bytes, block i at i * block_bytes; None: memory of its own. Leave it alone as long
-///   as the tier lives: what it holds is read and written on other threads.
-/// - staging_blocks: blocks beyond the capacity for copies under way; they need memory, too.
+///   block_bytes bytes, block i at i * block_bytes; None: the tier allocates memory. Do not touch
+///   the buffer while the tier exists: other threads read and write it.
+/// - staging_blocks: blocks beyond the capacity, for copies in progress; they also need memory.
 /// - admission: "all", or "second_touch:N": a block is stored when it is evicted for the second
-///   time, as far as the last N blocks tell.
-/// - time_to_live: seconds for which a block is found.
-/// - tiers: dicts of remote tiers, from top to bottom, as those of `DigestStore`, and {"type":
-///   "region", "path": ..., "blocks": ...}, shared memory in a file. Each has a store of its own.
-/// - model, dtype, layout, rank: what the bytes of a block mean; a store of remote blocks with other
-///   facts is refused. Needed (model, dtype) with tiers.
-/// - tier_write: "back": a block goes to remote tiers when it leaves the host; "through": when it
-///   comes.
-/// - tiers_in_flight: blocks on their way to or from remote tiers; beyond it blocks are not stored,
-///   or are misses. tiers_timeout: seconds after which a fetch is given up.
+///   time; hashes of the last N blocks are remembered for this.
+/// - time_to_live: seconds for which a block can be found.
+/// - tiers: dicts of remote tiers, from top to bottom: those of `DigestStore`, and {"type":
+///   "region", "path": ..., "blocks": ...}, shared memory in a file. Each needs its own store.
+/// - model, dtype, layout, rank: the meaning of a block's bytes; a remote store with other values
+///   is refused. With tiers, model and dtype are required.
+/// - tier_write: "back": a block is written to remote tiers when it leaves the host; "through":
+///   when it arrives.
+/// - tiers_in_flight: maximum blocks in flight to or from remote tiers; beyond it, blocks are not
+///   stored, or count as misses. tiers_timeout: seconds after which a fetch is abandoned.
 ///
-/// A tier outlives its caches: a later one finds what an earlier one left. Caches of one process
-/// may share it. Raises TierError, RegionError (remote tiers), TypeError and ValueError.
+/// A tier can outlive its caches: a later cache finds the blocks of an earlier one. Caches of one
+/// process may share it. Raises TierError, RegionError (for remote tiers), TypeError and
+/// ValueError.
 #[pyclass(module = "radixkv", frozen, weakref)]
 pub(crate) struct HostTier {
     held: Held<radixkv_host::HostTier>,
-    /// Where the caller's memory is, if it gave any.
+    /// The addresses of the caller's memory, if it gave any.
     given: Option<Range<usize>>,
 }
 
@@ -84,7 +87,7 @@ pub(super) fn write_policy(given: &str, name: &str) -> PyResult<WritePolicy> {
     }
 }
 
-/// How many blocks a tier may hold.
+/// The capacity of a tier in blocks.
 fn capacity(blocks: Option<usize>, bytes: Option<usize>, block_bytes: usize) -> PyResult<usize> {
     match (blocks, bytes) {
         (Some(blocks), None) => Ok(blocks),
@@ -95,7 +98,7 @@ fn capacity(blocks: Option<usize>, bytes: Option<usize>, block_bytes: usize) -> 
     }
 }
 
-/// Opens remote tiers and puts them below.
+/// Opens remote tiers, and adds them to the builder.
 fn with_tiers(
     mut builder: HostBuilder,
     settings: Vec<Settings>,
@@ -179,7 +182,7 @@ impl HostTier {
                 None => Ok(facts),
             });
             let layout = layout.map_err(|error| errors::tier("layout", error, vec![]))?;
-            // Room for both directions, and for what the tiers are asked about.
+            // Enough for both directions, and for the blocks that lookups request.
             let most = tiers_in_flight.saturating_mul(4).max(1024);
             builder = py.detach(|| catch(|| with_tiers(builder, settings, &layout, most)))??;
         }
@@ -199,14 +202,14 @@ impl HostTier {
         Ok(self.tier()?.block_bytes())
     }
 
-    /// Blocks that the tier may hold.
+    /// Maximum number of blocks in the tier.
     #[getter]
     fn capacity_blocks(&self) -> PyResult<usize> {
         Ok(self.tier()?.capacity_blocks())
     }
 
-    /// peek(tokens, start=0, namespace=None): the number of tokens that the tier has beyond the
-    /// first `start` ones, without those of remote tiers. Neither a use nor counted.
+    /// peek(tokens, start=0, namespace=None): returns the number of tokens that the tier has beyond
+    /// the first `start` ones, without remote tiers. Does not count as a use or a lookup.
     ///
     /// - tokens: the whole sequence, as in `PrefixCache.match_prefix`.
     /// - namespace: a Namespace of any cache; None is the default one.
@@ -226,24 +229,24 @@ impl HostTier {
         catch(|| tier.peek(&name, tokens.as_slice(), start))
     }
 
-    /// clear(): removes all blocks, those in remote tiers as far as this tier finds them. For a
-    /// cache over it use `TieredCache.clear`.
+    /// clear(): removes all blocks, also those in remote tiers that this tier can find. If a cache
+    /// uses the tier, call `TieredCache.clear`.
     fn clear(&self, py: Python<'_>) -> PyResult<()> {
         let tier = self.tier()?;
         py.detach(|| catch(|| tier.clear()))
     }
 
-    /// settle(timeout): waits until no block is on its way to or from remote tiers, for at most so
-    /// many seconds; returns whether that is so. What is on its way when the tier is dropped is
-    /// lost. Lets other Python threads run.
+    /// settle(timeout): waits up to `timeout` seconds until no block is in flight to or from remote
+    /// tiers; returns whether that is so. Blocks in flight when the tier is dropped are lost. Lets
+    /// other Python threads run.
     fn settle(&self, py: Python<'_>, timeout: Bound<'_, PyAny>) -> PyResult<bool> {
         let tier = self.tier()?;
         let wait = duration(&timeout, "timeout", false)?;
         py.detach(|| catch(|| tier.settle_remote(wait.min(Duration::from_secs(u32::MAX.into())))))
     }
 
-    /// leftovers(): what the tier has of each namespace, a list of dicts: namespace (a tuple of
-    /// str), blocks, tokens, bytes.
+    /// leftovers(): returns the content of the tier by namespace, a list of dicts: namespace (a
+    /// tuple of str), blocks, tokens, bytes.
     fn leftovers<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         let listed = PyList::empty(py);
         for held in catch(|| self.tier().map(radixkv_host::HostTier::leftovers))?? {
@@ -254,13 +257,14 @@ impl HostTier {
         Ok(listed)
     }
 
-    /// stats(): the statistics of the tier, a dict of ints. "remote" is a dict of those of the
-    /// remote tiers, or None.
+    /// stats(): returns the statistics of the tier, a dict of ints. "remote" is a dict with the
+    /// statistics of remote tiers, or None.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         stats(py, self.tier()?)
     }
 
-    /// validate(): checks every invariant of the tier. Raises InvariantError: a bug of radixkv.
+    /// validate(): checks every invariant of the tier. Raises InvariantError, which means a bug of
+    /// radixkv.
     fn validate(&self) -> PyResult<()> {
         let broken = catch(|| self.tier().map(radixkv_host::HostTier::validate))??;
         broken.map_err(|violation| exception("InvariantError", violation, &[]))
@@ -294,7 +298,7 @@ pub(super) fn stats<'py>(py: Python<'py>, tier: &radixkv_host::HostTier) -> PyRe
 }
 
 impl Drop for HostTier {
-    /// Threads of remote tiers may be waited for: other Python threads run meanwhile.
+    /// The drop may wait for threads of remote tiers, so it lets other Python threads run.
     fn drop(&mut self) {
         if let Ok(tier) = self.held.take() {
             let mut tier = Some(tier);

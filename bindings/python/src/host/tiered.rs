@@ -28,9 +28,9 @@ use crate::stats::dict;
 use crate::tokens::Tokens;
 use crate::waiting::Waiting;
 
-/// What the verbs use.
+/// The state that the verbs use.
 struct Tiers {
-    /// One for each thread that has called a verb.
+    /// One session for each thread that has called a verb.
     sessions: ThreadLocal<TieredSession>,
     tiers: radixkv_host::TieredCache,
 }
@@ -42,43 +42,44 @@ impl Tiers {
     }
 }
 
-/// A cache with a host tier below it: what the cache evicts is copied to the host, and what a
-/// prompt finds there is copied back.
+/// A cache with a host tier below it: evicted blocks are copied to the host, and blocks that a
+/// prompt finds there are copied back.
 ///
 /// TieredCache(cache, host, mover, *, mode="exclusive", write_policy="back", mover_thread=None,
 /// remote_wait=None, views=True)
 ///
-/// - cache: a PrefixCache that owns its blocks. It stays usable: what its verbs evict, and its
-///   background thread, a quota or an age, is copied as well.
+/// - cache: a PrefixCache that owns its blocks. It stays usable: blocks that its own verbs, its
+///   background thread, a quota or an age evict are copied as well.
 /// - host: a HostTier.
-/// - mover: what copies between the two.
+/// - mover: copies between the device and the host.
 ///   - An array: the device's memory on the CPU, a writable C-contiguous array or buffer of shape
 ///     (blocks, bytes of a device block). Copied without the interpreter.
 ///   - An object with methods offload(copies) and onboard(copies), or a function of (direction,
 ///     copies), with direction "offload" (to the host) or "onboard". copies is a list of
-///     `BlockCopy`. What it raises is a failed move: reported through `sys.unraisablehook`, counted,
-///     and a miss. Called on any thread, several at a time; it must not wait for another thread that
-///     uses the cache.
+///     `BlockCopy`. If it raises, the move has failed: the exception is reported through
+///     `sys.unraisablehook`, and the blocks are counted and treated as a miss. It is called on any
+///     thread, also concurrently, and must not wait for another thread that uses the cache.
 ///   - None, for a tier that only counts.
-/// - mode: "exclusive": a block is on one side, a hit moves it. "shared": a hit stays in the host,
-///   for other caches too.
+/// - mode: "exclusive": a block is either on the device or in the host, and a hit moves it.
+///   "shared": a hit also stays in the host, for other caches.
 /// - write_policy: "back": a block is copied when the cache evicts it; "through": when it is
 ///   inserted (mode "shared").
-/// - mover_thread: the most blocks that a thread of its own copies at a time; None: the calling
-///   thread copies.
-/// - remote_wait: how long a request waits for remote tiers: None not at all, "all" until they have
-///   answered, or seconds.
-/// - views: whether a mover gets the bytes. False is for one that copies straight into the memory
-///   that it gave the host tier, at host_block * block_bytes.
+/// - mover_thread: the maximum blocks that a separate mover thread copies at a time; None: the
+///   calling thread copies.
+/// - remote_wait: how long a request waits for remote tiers: None: not at all; "all": until they
+///   have answered; or seconds.
+/// - views: whether a mover gets the bytes. Use False for a mover that copies directly to the
+///   memory that was given to the host tier, at host_block * block_bytes.
 ///
-/// Every verb lets other Python threads run. Raises TierError, TypeError, ValueError; nothing has
-/// changed then.
+/// Every verb lets other Python threads run. Raises TierError, TypeError, ValueError, and then
+/// nothing has changed.
 #[pyclass(module = "radixkv", frozen, weakref)]
 pub(crate) struct TieredCache {
     held: Held<Tiers>,
     cache: Py<PrefixCache>,
     host: Py<HostTier>,
-    /// A mover that may have references to this object.
+    /// The mover, if it is Python code: it may have references to this object, for the garbage
+    /// collector.
     mover: Option<Arc<PythonMover>>,
 }
 
@@ -97,7 +98,7 @@ fn remote_wait(given: Option<&Bound<'_, PyAny>>) -> PyResult<RemoteWait> {
     }
 }
 
-/// Configures tiers with a mover; that mover, if it is Python code.
+/// Configures tiers with a mover. Also returns the mover if it is Python code.
 fn with_mover(
     shared: &Shared,
     host: &HostTier,
@@ -183,11 +184,12 @@ impl TieredCache {
     }
 
     /// acquire(tokens, room=0, namespace=None, *, timeout=None): matches the tokens in all tiers,
-    /// reserves blocks for what the device lacks and for `room` more tokens, and copies what the
-    /// tiers below have into them; or takes nothing. Returns a `TieredStart`.
+    /// reserves blocks for the tokens that the device lacks and for `room` more, and copies blocks
+    /// from the tiers below into them; if there are too few blocks, takes nothing. Returns a
+    /// `TieredStart`.
     ///
-    /// As `PrefixCache.acquire` otherwise. What is evicted for it is copied to the host first. If
-    /// the mover fails, it begins with what the device had.
+    /// Otherwise like `PrefixCache.acquire`. Evicted blocks are copied to the host first. If the
+    /// mover fails, the request starts with the tokens that the device had.
     #[pyo3(signature = (tokens, room = 0, namespace = None, *, timeout = None))]
     fn acquire(
         &self,
@@ -212,11 +214,12 @@ impl TieredCache {
         TieredStart::new(py, start.map_err(errors::reserve)?, shared.origin)
     }
 
-    /// acquire_async(tokens, room=0, namespace=None): an awaitable of a `TieredStart`, on asyncio's
-    /// event loop.
+    /// acquire_async(tokens, room=0, namespace=None): returns an awaitable of a `TieredStart`, for
+    /// asyncio's event loop.
     ///
-    /// Waits for blocks as `PrefixCache.acquire_async` does, and for the mover's thread, if there is
-    /// one; else the loop's thread copies. It takes what has come from remote tiers by its turn.
+    /// Waits for blocks like `PrefixCache.acquire_async`, and for the mover thread; without one,
+    /// the event loop's thread copies. Uses the blocks that remote tiers have delivered by the
+    /// request's turn.
     #[pyo3(signature = (tokens, room = 0, namespace = None))]
     fn acquire_async<'py>(
         slf: &Bound<'py, Self>,
@@ -232,12 +235,12 @@ impl TieredCache {
         Waiting::starting(request, slf.clone().unbind(), shared.origin).awaitable(slf.py())
     }
 
-    /// insert(lease, tokens, blocks, namespace=None): as `PrefixCache.insert`, and with
-    /// write_policy="through" it copies what is inserted to the host.
+    /// insert(lease, tokens, blocks, namespace=None): same as `PrefixCache.insert`; with
+    /// write_policy="through", also copies the inserted blocks to the host.
     ///
     /// - lease: `TieredStart.lease`, or another lease of this cache, in this namespace.
     ///
-    /// Raises ValueError for a lease of another namespace; nothing has changed then.
+    /// Raises ValueError for a lease of another namespace, and then nothing has changed.
     #[pyo3(signature = (lease, tokens, blocks, namespace = None))]
     fn insert<'py>(
         &self,
@@ -269,8 +272,8 @@ impl TieredCache {
         }
     }
 
-    /// reserve(blocks, *, paid_by=None, running=False, timeout=None): as `PrefixCache.reserve`; what
-    /// is evicted is copied to the host.
+    /// reserve(blocks, *, paid_by=None, running=False, timeout=None): same as
+    /// `PrefixCache.reserve`. Evicted blocks are copied to the host.
     #[pyo3(signature = (blocks, *, paid_by = None, running = false, timeout = None))]
     fn reserve(
         &self,
@@ -284,15 +287,16 @@ impl TieredCache {
         self.cache.get().reserve(py, blocks, paid_by, running, timeout)
     }
 
-    /// evict(blocks): evicts up to so many blocks of the device, and returns how many, once they are
-    /// copied to the host and free.
+    /// evict(blocks): evicts up to `blocks` blocks of the device; returns their number when they
+    /// are copied to the host and free.
     fn evict(&self, py: Python<'_>, #[pyo3(from_py_with = number)] blocks: usize) -> PyResult<usize> {
         let tiers = self.held.get()?;
         py.detach(|| catch(|| tiers.tiers.evict(blocks)))
     }
 
-    /// demote(tokens, namespace=None): says that a prompt is not expected again soon: it is evicted
-    /// first, and in mode "shared" copied to the host now. Returns the tokens that the device has.
+    /// demote(tokens, namespace=None): marks a prompt as not expected again soon: it is evicted
+    /// first, and in mode "shared" it is copied to the host now. Returns the number of tokens that
+    /// the device has.
     #[pyo3(signature = (tokens, namespace = None))]
     fn demote(
         &self,
@@ -306,9 +310,10 @@ impl TieredCache {
         py.detach(|| catch(|| tiers.session().demote(namespace, &tokens)))
     }
 
-    /// prefetch(tokens, namespace=None): copies the blocks of an expected prompt up: those of the
-    /// host to the device, if enough blocks are free, and those of remote tiers to the host. Returns
-    /// whether copies to the device are under way or done. No lookup, and no use.
+    /// prefetch(tokens, namespace=None): copies the blocks of an expected prompt one level up: from
+    /// the host to the device, if enough blocks are free, and from remote tiers to the host.
+    /// Returns whether copies to the device are in progress or done. Does not count as a lookup or
+    /// a use.
     #[pyo3(signature = (tokens, namespace = None))]
     fn prefetch(
         &self,
@@ -322,22 +327,22 @@ impl TieredCache {
         py.detach(|| catch(|| tiers.session().prefetch(namespace, &tokens)))
     }
 
-    /// clear(): empties all namespaces on the device and in the host. Nothing of them comes back to
-    /// this process, from remote tiers neither.
+    /// clear(): empties all namespaces on the device and in the host. This process does not find
+    /// the cleared blocks again, not even in remote tiers.
     fn clear(&self, py: Python<'_>) -> PyResult<()> {
         let tiers = self.held.get()?;
         py.detach(|| catch(|| tiers.tiers.clear()))
     }
 
-    /// clear_namespace(namespace): the same for one namespace.
+    /// clear_namespace(namespace): same as `clear` for one namespace.
     fn clear_namespace(&self, py: Python<'_>, namespace: PyRef<'_, Namespace>) -> PyResult<()> {
         let (tiers, shared) = self.parts()?;
         let namespace = shared.namespace(Some(&namespace))?;
         py.detach(|| catch(|| tiers.tiers.clear_namespace(namespace)))
     }
 
-    /// stats(): the statistics of the copies since the tiers were built, a dict of ints. "host" is
-    /// `HostTier.stats`.
+    /// stats(): returns the statistics of the copies since the tiers were built, a dict of ints.
+    /// "host" is the dict of `HostTier.stats`.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let tiers = &self.held.get()?.tiers;
         let counted = catch(|| tiers.stats())?;
@@ -372,7 +377,7 @@ impl TieredCache {
 }
 
 impl Drop for TieredCache {
-    /// The end may wait for threads that need the interpreter.
+    /// The drop may wait for threads that need the interpreter, so it releases the interpreter.
     fn drop(&mut self) {
         if let Ok(tiers) = self.held.take() {
             let mut tiers = Some(tiers);

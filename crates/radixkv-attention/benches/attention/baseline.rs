@@ -1,4 +1,5 @@
-//! What attention is compared with: a read of the same bytes, the products alone by another crate, a plain loop.
+//! What attention is compared with: a read of the same bytes, the products alone by another crate,
+//! a plain loop.
 
 use super::gemm::gemm;
 use super::load::{HEAD_DIM, KV_HEADS, QUERY_HEADS};
@@ -12,7 +13,8 @@ pub fn stream(words: &[u64]) {
     std::hint::black_box(sums);
 }
 
-/// The two products of attention, for `rows` rows over `tokens` tokens, without what is between them.
+/// The two products of attention, for `rows` rows over `tokens` tokens, without what is between
+/// them.
 pub struct Products {
     rows: usize,
     tokens: usize,
@@ -45,7 +47,8 @@ impl Products {
     }
 }
 
-/// Decoding by a plain loop over `f32` keys and values that lie side by side for each head, of all sequences.
+/// Decoding by a plain loop over `f32` keys and values that lie side by side for each head, of all
+/// sequences.
 pub struct PlainLoop {
     tokens: usize,
     numbers: Vec<f32>,

@@ -1,7 +1,8 @@
 //! Matrix products by another crate.
 #![allow(unsafe_code)]
 
-/// A matrix product by the crate `gemm` on one thread: `[m, k]` times `[k, n]`, rows of both one after another.
+/// A matrix product by the crate `gemm` on one thread: `[m, k]` times `[k, n]`, rows of both one
+/// after another.
 pub fn gemm(m: usize, k: usize, n: usize, a: &[f32], b: &[f32], out: &mut [f32]) {
     assert!(a.len() >= m * k && b.len() >= k * n && out.len() >= m * n);
     let (k_stride, n_stride) = (k as isize, n as isize);

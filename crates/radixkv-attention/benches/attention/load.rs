@@ -1,4 +1,5 @@
-//! Sequences of a model with 32 query heads, 8 heads of keys and values, and 128 elements a head, in blocks of 16 tokens.
+//! Sequences of a model with 32 query heads, 8 heads of keys and values, and 128 elements a head,
+//! in blocks of 16 tokens.
 
 use fastrand::Rng;
 use radixkv_attention::cpu::{CpuCascade, CpuKv, Prepared, Processor};
@@ -26,7 +27,8 @@ fn numbers(count: usize, random: &mut Rng) -> Vec<f32> {
 }
 
 impl Load {
-    /// `sequences` of `tokens` each, the first `shared` of which all have in common, and `rows` rows of each.
+    /// `sequences` of `tokens` each, the first `shared` of which all have in common, and `rows`
+    /// rows of each.
     pub fn new(dtype: Dtype, sequences: usize, tokens: usize, shared: usize, rows: usize) -> Self {
         let random = &mut Rng::with_seed(1);
         let (own, common) = ((tokens - shared) / BLOCK_SIZE, shared / BLOCK_SIZE);

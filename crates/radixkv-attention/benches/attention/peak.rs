@@ -11,8 +11,8 @@ const STEPS: usize = 100_000;
 /// Multiply-adds of one [`run`].
 pub const MULTIPLICATIONS: f64 = (LANES * CHAINS * STEPS) as f64;
 
-/// Fused multiply-adds of vectors, by AVX-512 or AVX2. Does nothing and returns `false` where there is neither, or the
-/// compiler does not know the first.
+/// Fused multiply-adds of vectors, by AVX-512 or AVX2. Does nothing and returns `false` where there
+/// is neither, or the compiler does not know the first.
 #[rustversion::since(1.89)]
 #[cfg(target_arch = "x86_64")]
 pub use x86::run;

@@ -1,5 +1,5 @@
-//! The products of one step of a model of 100 M parameters, by the crate `gemm` alone. Norms, rotations and activations are
-//! not among them.
+//! The products of one step of a model of 100 M parameters, by the crate `gemm` alone. Norms,
+//! rotations and activations are not among them.
 
 use super::gemm::gemm;
 

@@ -1,4 +1,5 @@
-//! A row of the table: two things that are measured in turn, what their times mean, and what the machine would give at best.
+//! A row of the table: two things that are measured in turn, what their times mean, and what the
+//! machine would give at best.
 
 use super::clock::Clock;
 
@@ -34,7 +35,8 @@ impl Row {
         self.measure_within(ours, theirs, |_, _| None);
     }
 
-    /// As `measure`; and in each round what the figure is at best, from the row's clock and the seconds of `theirs`.
+    /// As `measure`; and in each round what the figure is at best, from the row's clock and the
+    /// seconds of `theirs`.
     pub fn measure_within(
         self,
         mut ours: impl FnMut(),

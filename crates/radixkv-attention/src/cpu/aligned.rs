@@ -1,12 +1,12 @@
-//! Numbers that begin where a cache line does: a vector of them lies in one line.
+//! A buffer of numbers that begins at a cache line, so that each vector of them is in one line.
 
 use std::collections::TryReserveError;
 use std::ops::{Deref, DerefMut};
 
-/// Bytes of a line.
+/// Bytes of a cache line.
 const LINE: usize = 64;
 
-/// Some numbers; there is room for more before them.
+/// A buffer whose first number begins a cache line; numbers before it are unused.
 #[derive(Debug)]
 pub(super) struct Aligned<T> {
     numbers: Vec<T>,
@@ -20,10 +20,10 @@ impl<T> Default for Aligned<T> {
 }
 
 impl<T: Default> Aligned<T> {
-    /// Numbers of a line: room to begin at the next one.
+    /// Numbers in a line: room to move the start to the next line.
     const BEFORE: usize = LINE / size_of::<T>();
 
-    /// So many numbers, all of them the default one.
+    /// Creates a buffer of `count` default numbers.
     pub(super) fn new(count: usize) -> Result<Self, TryReserveError> {
         let mut aligned = Self::default();
         aligned.numbers.try_reserve_exact(count.saturating_add(Self::BEFORE))?;
@@ -31,7 +31,8 @@ impl<T: Default> Aligned<T> {
         Ok(aligned)
     }
 
-    /// Makes it so many numbers, whatever they are. Allocates if there were never as many.
+    /// Sets the length to `count`; the numbers are unspecified. Allocates if the buffer was never
+    /// as long.
     pub(super) fn resize(&mut self, count: usize) {
         self.numbers.resize_with(Self::BEFORE + count, T::default);
         self.first = self.numbers.as_ptr().align_offset(LINE).min(Self::BEFORE);

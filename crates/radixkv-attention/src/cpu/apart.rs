@@ -1,8 +1,10 @@
-//! One row of one sequence on several threads: they divide the ranges of its context among them.
+//! Computes one row of one sequence on several threads, which divide the ranges of its context
+//! among them.
 //!
-//! Half of a token's row takes much more than half the time of all of it to read: 0.7 of it, measured. So where there are fewer
-//! sequences than threads, each thread reads whole rows of some ranges, and keeps their sums as they are; then each
-//! thread merges all ranges for some heads, from left to right. That is the order of the definition: no bit changes.
+//! Reading half of a token's row takes much more than half the time of reading the whole row: 0.7
+//! of it, measured. So if there are fewer sequences than threads, each thread reads whole rows of
+//! some ranges, and keeps the sums of each range separate; then each thread merges all ranges for
+//! some query heads, from left to right. That is the order of the definition, so no bit changes.
 
 use std::ops::Range;
 use std::sync::Mutex;
@@ -16,16 +18,19 @@ use super::ranges::works;
 use super::scratch::{self, Merging, Scratch, columns};
 use crate::backend::Output;
 
-/// Ranges of each thread that are computed before they are merged, at most: their sums take 2 MiB with 32 heads of 128 elements.
+/// The most ranges per thread that are computed before they are merged: their sums take 2 MiB with
+/// 32 heads of 128 elements.
 const RANGES_AT_ONCE: usize = 128;
-/// What is left is divided into so many parts for each thread, of which one takes the first. So the first parts are large, and
-/// the last ones small: a thread that begins late takes fewer, and none waits long for another.
+/// A thread divides the remaining ranges into this many parts for each thread, and takes the first
+/// part. So the first parts are large and the last ones small: a thread that begins late takes
+/// fewer ranges, and no thread waits long for another.
 const PARTS_PER_THREAD: usize = 2;
-/// Ranges for each thread that are worth it.
+/// The fewest ranges per thread for which dividing a context pays.
 const FEWEST_RANGES: usize = 2;
 
 impl<E: Number> AttentionCall<'_, E> {
-    /// Whether there are more threads than sequences, each of these has one row, and its context is long enough for all threads.
+    /// Whether there are more threads than sequences, and each sequence has one row and a context
+    /// that is long enough for all threads.
     pub(super) fn is_for_ranges(&self, plan: &Plan) -> bool {
         let threads = self.threads.count();
         let long = |piece: &Piece| {
@@ -61,7 +66,7 @@ impl<E: Number> AttentionCall<'_, E> {
         Task { sequences, piece: piece.clone(), heads: 0..self.layout().kv_heads }
     }
 
-    /// The ranges that the only row of a task sees something of.
+    /// The ranges in which the only row of a task sees a token.
     fn ranges(&self, task: &Task<'_>) -> Range<usize> {
         let seen = self.seen_together(task, task.sequences[0]);
         seen.start / RANGE_TOKENS..seen.end.div_ceil(RANGE_TOKENS)
@@ -94,7 +99,8 @@ impl<E: Number> AttentionCall<'_, E> {
         });
     }
 
-    /// Merges some ranges, from left to right, by the sums that were computed apart; the threads divide the heads among them.
+    /// Merges some ranges from left to right, from the sums that were computed separately; the
+    /// threads divide the queries of all heads among them.
     fn merge_apart(&self, states: &[Softmax], weighted: &[f32], merged: &mut Scratch) {
         let columns = columns(self.layout().value_dim);
         let queries = merged.softmax.len();
@@ -123,7 +129,7 @@ struct LeftRanges<'a> {
 }
 
 impl<'a> LeftRanges<'a> {
-    /// Takes the first of so many parts.
+    /// Divides the ranges into `parts` parts, and takes the first.
     fn take(&mut self, parts: usize) -> Option<LeftRanges<'a>> {
         let (left, first) = (self.ranges.len(), self.ranges.start);
         let some = left.div_ceil(parts);
@@ -137,7 +143,7 @@ impl<'a> LeftRanges<'a> {
     }
 }
 
-/// Takes what the first `some` of `left` ranges have.
+/// Takes the elements of the first `some` of `left` ranges.
 fn first_of<'a, T>(all: &mut &'a mut [T], left: usize, some: usize) -> &'a mut [T] {
     let each = all.len() / left;
     let (first, rest) = std::mem::take(all).split_at_mut(each * some);

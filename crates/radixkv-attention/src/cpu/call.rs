@@ -1,4 +1,7 @@
-//! One operation on one layer, in tasks: which ranges are read for which queries, and in what order.
+//! Runs one operation on one layer: divides it into tasks, gives each task its queries, and writes
+//! the outputs.
+//!
+//! `operations` calls [`AttentionCall::run`]; `ranges` and `apart` compute the ranges of a task.
 
 use std::ops::Range;
 use std::sync::Mutex;
@@ -14,13 +17,15 @@ use crate::backend::Output;
 use crate::batch::Batch;
 use crate::layout::Layout;
 
-/// Queries of all heads of a task, at most, if these are more than one head: with their sums they stay in the second
-/// cache. Several heads of a range are read one after another, since they lie side by side.
+/// The most queries, of all heads together, in a task of more than one head: with their sums they
+/// fit into the second-level cache. A task reads several heads of a range in turn, since they are
+/// adjacent.
 const TASK_QUERIES: usize = 1024;
-/// Tasks for each thread, where the sequences alone are fewer.
+/// Tasks for each thread, if there are fewer sequences than that.
 const TASKS_PER_THREAD: usize = 2;
 
-/// Bytes of a token that are worth to be read by one thread, where threads could have less.
+/// Bytes of a token's row that one thread should read at least, though more threads could divide
+/// them.
 const STRETCH_BYTES: usize = 1024;
 
 /// One operation on one layer.
@@ -32,7 +37,7 @@ pub(super) struct AttentionCall<'a, E> {
     pub(super) queries: &'a [E],
 }
 
-/// Some heads of a piece.
+/// A unit of work: some heads of a piece.
 pub(super) struct Task<'p> {
     pub(super) sequences: &'p [u32],
     pub(super) piece: Piece,
@@ -60,7 +65,8 @@ impl<E: Number> AttentionCall<'_, E> {
                 });
                 let mut taken = 0;
                 loop {
-                    // Relaxed: it hands out numbers; the end of the call orders what the tasks wrote.
+                    // Relaxed: it only hands out numbers; the end of the call orders the tasks'
+                    // writes.
                     let task = next.fetch_add(1, Relaxed);
                     let Some((piece, heads)) = tasks.nth(task - taken) else { break };
                     taken = task + 1;
@@ -71,8 +77,9 @@ impl<E: Number> AttentionCall<'_, E> {
         });
     }
 
-    /// Heads of a task, of so many pieces: all that the threads leave together. Parts of rows that are too short to be read
-    /// one after another are left together too, if each thread has a task.
+    /// Heads of a task if there are `pieces` pieces. Heads are divided until each thread has
+    /// [`TASKS_PER_THREAD`] tasks; once each thread has one task, only while the parts of a row
+    /// have [`STRETCH_BYTES`].
     fn heads_together(&self, pieces: usize) -> usize {
         let (heads, threads) = (self.layout().kv_heads, self.threads.count());
         let splits = |tasks: usize| tasks.div_ceil(pieces).clamp(1, heads);
@@ -93,13 +100,13 @@ impl<E: Number> AttentionCall<'_, E> {
         self.batch.query_heads / self.layout().kv_heads
     }
 
-    /// The rows of a piece, in the order of their queries.
+    /// The rows of a task in one sequence, in the order of their queries.
     fn rows<'t>(&'t self, task: &'t Task<'_>, sequence: u32) -> Range<usize> {
         let first = self.batch.rows_of(sequence as usize).start;
         first + task.piece.rows.start..first + task.piece.rows.end
     }
 
-    /// The tokens of its sequence that a row sees; of a tree, from the first to the last of them.
+    /// The tokens of its sequence that a row sees; with a tree, from the first to the last of them.
     fn seen(&self, sequence: u32, row: usize) -> Range<usize> {
         let rows = self.batch.rows_of(sequence as usize);
         let context = self.batch.contexts[sequence as usize] as usize;
@@ -107,7 +114,7 @@ impl<E: Number> AttentionCall<'_, E> {
         self.batch.scoring.seen(self.view(sequence, row).position as usize).start..end
     }
 
-    /// From where a row's slopes count, and what it sees of a tree.
+    /// The position from which a row's slopes count, and the new tokens of a tree that it sees.
     fn view(&self, sequence: u32, row: usize) -> RowView {
         let rows = self.batch.rows_of(sequence as usize);
         let context = self.batch.contexts[sequence as usize];
@@ -118,7 +125,7 @@ impl<E: Number> AttentionCall<'_, E> {
         }
     }
 
-    /// The tokens that some row of a piece sees.
+    /// The tokens of a sequence from the first to the last that some row of the piece sees.
     pub(super) fn seen_together(&self, task: &Task<'_>, sequence: u32) -> Range<usize> {
         let rows = self.rows(task, sequence);
         let first = rows.clone().map(|row| self.seen(sequence, row).start).min().unwrap_or(0);
@@ -131,7 +138,8 @@ impl<E: Number> AttentionCall<'_, E> {
         self.give_outputs(task, queries, scratch, &mut out.lock().unwrap_or_else(|poisoned| poisoned.into_inner()));
     }
 
-    /// Makes room for a task, and takes its queries; returns how many each head has.
+    /// Makes room for a task and copies its queries to `scratch`; returns the number of queries of
+    /// each head.
     pub(super) fn begin(&self, task: &Task<'_>, scratch: &mut Scratch) -> usize {
         let queries = task.sequences.len() * task.piece.rows.len() * self.group();
         scratch.begin(self.layout(), task.heads.len(), queries);
@@ -139,13 +147,14 @@ impl<E: Number> AttentionCall<'_, E> {
         queries
     }
 
-    /// Whether scores depend on more than products.
+    /// Whether scores depend on slopes or trees.
     fn views_count(&self) -> bool {
         let scoring = &self.batch.scoring;
         !scoring.alibi_slopes.is_empty() || !scoring.trees.is_empty()
     }
 
-    /// Widens the queries of the task: `[heads, sequences, rows, query heads of a head]`; and what each of them sees.
+    /// Widens the queries of the task to `[heads, sequences, rows, query heads of a head]`, and
+    /// notes what each of them sees.
     fn take_queries(&self, task: &Task<'_>, scratch: &mut Scratch) {
         let (elements, group) = (self.layout().head_dim, self.group());
         let mut queries = scratch.queries.chunks_exact_mut(columns(elements));
@@ -168,7 +177,7 @@ impl<E: Number> AttentionCall<'_, E> {
         }
     }
 
-    /// Divides, and writes outputs and log-sum-exps to the rows of the caller.
+    /// Divides by the sums of weights, and writes outputs and log-sum-exps to the caller's buffers.
     pub(super) fn give_outputs(
         &self,
         task: &Task<'_>,

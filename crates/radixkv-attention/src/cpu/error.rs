@@ -1,4 +1,4 @@
-//! Why the processor does not compute.
+//! The error of the CPU backends.
 
 use std::fmt;
 
@@ -21,7 +21,7 @@ pub enum CpuError {
     Shape(ShapeError),
     /// The system cannot allocate the memory: use fewer blocks.
     Memory {
-        /// Bytes asked for.
+        /// Bytes requested.
         bytes: usize,
     },
 }

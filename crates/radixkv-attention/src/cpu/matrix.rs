@@ -1,4 +1,4 @@
-//! Products with matrices of weights, in the manner of attention: one order of sums.
+//! Products with matrices of weights, which have one order of sums as attention has.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -9,11 +9,12 @@ use super::scratch;
 use crate::element::from_bf16;
 use crate::layout::Dtype;
 
-/// Packed weights for multiplication with rows: the matrix products of an engine, with the same
-/// bits whatever the batch.
+/// A matrix of weights, packed for multiplication with rows: an engine's matrix products have the
+/// same bits whatever the batch.
 ///
-/// Each product is a chain of fused multiply-adds over the inputs in turn, from zero, in `f32`. So a row's products have
-/// the same bits alone and among others, on every processor and any number of threads.
+/// Each product is one chain of fused multiply-adds in `f32`, over the inputs in turn and from
+/// zero. So a row's products have the same bits alone and in a batch, on every processor and any
+/// number of threads.
 ///
 /// ```
 /// use radixkv_attention::cpu::{Processor, Weights};
@@ -28,7 +29,7 @@ use crate::layout::Dtype;
 pub struct Weights {
     inputs: usize,
     outputs: usize,
-    /// `[outputs / PANEL, inputs, PANEL]`, the last one filled up with zeros.
+    /// `[outputs / PANEL, inputs, PANEL]`, the last panel padded with zeros.
     panels: Panels,
 }
 
@@ -39,16 +40,16 @@ enum Panels {
 }
 
 impl Weights {
-    /// From `outputs` rows of `inputs` elements, as checkpoints have them.
+    /// Packs `outputs` rows of `inputs` elements, which is how checkpoints store them.
     ///
     /// # Panics
     ///
-    /// If there are no inputs, or `rows` does not have this number of elements.
+    /// If `inputs` is 0, or `rows` does not have `outputs * inputs` elements.
     pub fn from_f32(inputs: usize, outputs: usize, rows: &[f32]) -> Self {
         Self { inputs, outputs, panels: Panels::F32(pack(inputs, outputs, rows)) }
     }
 
-    /// As [`from_f32`](Self::from_f32), from bits of `bf16`.
+    /// As [`from_f32`](Self::from_f32), from the bits of `bf16` elements.
     ///
     /// # Panics
     ///
@@ -109,9 +110,9 @@ fn pack<E: Copy + Default>(inputs: usize, outputs: usize, rows: &[E]) -> Vec<E> 
 }
 
 impl<E> Processor<E> {
-    /// Multiplies each row of `rows`, `[rows, inputs]`, with the weights of every output: `products` is
-    /// `[rows, outputs]`. The threads divide the outputs among them. Allocates nothing once its threads have computed a
-    /// call of its size.
+    /// Multiplies each row of `rows`, `[rows, inputs]`, with the weights of every output:
+    /// `products` is `[rows, outputs]`. The threads divide the outputs among them. Allocates
+    /// nothing once its threads have computed a call of its size.
     ///
     /// # Panics
     ///
@@ -126,7 +127,8 @@ impl<E> Processor<E> {
         let (level, next, products) = (self.level(), AtomicUsize::new(0), Mutex::new(products));
         self.threads.run(|| {
             loop {
-                // Relaxed: it hands out numbers; the end of the call orders what the threads wrote.
+                // Relaxed: it only hands out numbers; the end of the call orders the threads'
+                // writes.
                 let index = next.fetch_add(1, Relaxed);
                 if index * PANEL >= outputs {
                     break;
@@ -182,6 +184,7 @@ mod tests {
         }
     }
 
+    // Holds: AT7.
     #[test]
     fn a_product_is_one_chain_whatever_computes_it() {
         let dice = &mut Rng::with_seed(1);

@@ -1,11 +1,12 @@
-//! Attention on the processor, in `f32`, with one order of sums: see the [package](crate).
+//! The CPU backend: attention in `f32`, with one order of sums (see the [package](crate)).
 //!
-//! [`Cpu`] computes on the calling thread. [`Processor`] computes on a pool of threads, and takes rows of 16 bits too.
-//! Storage, batches and outputs are the same for both, to the bit. Which vector instructions the processor has is found
-//! out at run time, and changes no bit either.
+//! [`Cpu`] computes on the calling thread. [`Processor`] computes on a pool of threads, and also
+//! takes rows of 16 bits. Both use the same storage and batches, and their outputs have the same
+//! bits. The processor's vector instructions are detected at run time, and change no bit either.
 //!
-//! A call allocates nothing once its threads have computed one of its size, but that the queue of a pool grows by a block
-//! now and then. Calls of several threads share the storage alone, and the pool.
+//! A call allocates nothing once its threads have computed a call of its size, except that the
+//! queue of a pool grows by a block now and then. Concurrent calls share only the storage and the
+//! pool.
 
 mod aligned;
 mod apart;
@@ -38,13 +39,14 @@ pub use processor::Processor;
 pub use rayon_core;
 pub use storage::CpuKv;
 
-/// Tokens of a range, which is summed separately: `64 i..64 (i + 1)` of each sequence.
+/// Number of tokens in a range. Each range of a sequence, tokens `64 i..64 (i + 1)`, is summed
+/// separately.
 pub const RANGE_TOKENS: usize = 64;
 
-/// The CPU backend, on the calling thread.
+/// The CPU backend that computes on the calling thread.
 ///
-/// Its operations are those of [`Backend`](crate::Backend). Rows and outputs are `f32`; keys and values are rounded to the
-/// storage's element type when they are appended.
+/// Its operations are those of [`Backend`](crate::Backend). Rows and outputs are `f32`; keys and
+/// values are rounded to the storage's element type when they are appended.
 ///
 /// ```
 /// use radixkv_attention::cpu::Cpu;

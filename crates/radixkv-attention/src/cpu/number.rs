@@ -1,4 +1,4 @@
-//! The types of rows: queries, new keys and values, and outputs.
+//! The element types of rows: queries, new keys and values, and outputs.
 
 use half::{bf16, f16};
 
@@ -14,12 +14,13 @@ mod sealed {
 /// The element type of the rows that an operation of the CPU reads or writes: `f32`, or `f16` and
 /// `bf16` of the crate `half`.
 ///
-/// Everything is computed in `f32`. A number of 16 bits is widened exactly before, and an output is rounded to nearest,
-/// ties to even, after the last step: its bits are those of the `f32` output, rounded.
+/// Everything is computed in `f32`. Numbers of 16 bits are first widened, which is exact. An output
+/// is rounded to nearest, ties to even, after the last step: its bits are those of the rounded
+/// `f32` output.
 pub trait Number: sealed::Sealed + Copy + Send + Sync + 'static {
-    /// Its value.
+    /// The exact value as an `f32`.
     fn widen(self) -> f32;
-    /// The nearest number.
+    /// The number of this type that is nearest to `value`.
     fn narrow(value: f32) -> Self;
 }
 

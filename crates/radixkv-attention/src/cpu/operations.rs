@@ -1,4 +1,4 @@
-//! The operations of the trait, for everything that computes on the processor.
+//! Implements [`Backend`] for the CPU backends, [`Cpu`] and [`Processor`].
 
 use super::call::AttentionCall;
 use super::error::CpuError;
@@ -18,7 +18,7 @@ use radixkv::BlockId;
 mod sealed {
     use super::{Number, Processor};
 
-    /// The kind of CPU backend, and the element type of its rows.
+    /// A CPU backend: its processor, and the element type of its rows.
     pub trait Computes {
         type Number: Number;
         fn processor(&self) -> &Processor<Self::Number>;
@@ -125,7 +125,7 @@ impl<C: Computes> Backend for C {
         Ok(())
     }
 
-    /// A prefix is shared in whole ranges; a group costs nothing beside.
+    /// A prefix is shared in whole ranges, and a group has no additional cost.
     fn rule(&self, _layout: &Layout) -> Rule {
         Rule { grain_tokens: RANGE_TOKENS, group_cost_tokens: 0 }
     }

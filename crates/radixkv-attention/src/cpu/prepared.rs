@@ -1,4 +1,7 @@
-//! A batch that was checked, what its sequences share, and what each operation checks against them.
+//! A checked batch ([`Prepared`]), its shared prefixes ([`CpuCascade`]), and the checks of each
+//! operation against them.
+//!
+//! `operations` makes both; `call` and `apart` follow their [`Plan`].
 
 use super::RANGE_TOKENS;
 use super::storage::CpuKv;
@@ -10,8 +13,8 @@ use crate::scoring::Scoring;
 use crate::shape::ShapeError;
 use radixkv::BlockId;
 
-/// Queries of one head that are computed at once, at most, if they are those of one sequence: with their sums they stay
-/// in the second cache.
+/// The most queries of one head and one sequence that are computed at once: with their sums they
+/// fit into the second-level cache.
 const TILE_QUERIES: usize = 256;
 
 /// A checked batch, from [`Cpu::prepare`](crate::Backend::prepare).
@@ -41,12 +44,13 @@ pub struct Prepared {
     rows: Vec<u32>,
     pub(super) save_kv: bool,
     pub(super) slots: Vec<u64>,
-    /// Each sequence by itself, in pieces.
+    /// The plan without sharing: one piece for each sequence.
     pub(super) alone: Plan,
 }
 
 /// Shared prefixes that were checked against a batch, from
-/// [`Cpu::prepare_cascade`](crate::Backend::prepare_cascade). It knows its batch, and is refused with another.
+/// [`Cpu::prepare_cascade`](crate::Backend::prepare_cascade). It remembers its batch, and is
+/// refused with another one.
 #[derive(Debug)]
 pub struct CpuCascade {
     layout: Layout,
@@ -56,25 +60,27 @@ pub struct CpuCascade {
     pub(super) plan: Plan,
 }
 
-/// Who computes together.
+/// Which rows are computed together.
 #[derive(Debug)]
 pub(super) struct Plan {
     /// The sequences of all pieces.
     pub(super) sequences: Vec<u32>,
-    /// Of all rows of their sequences: for as many as there may be, one piece.
+    /// Each has all rows of its sequences, however many; [`cut`](Self::cut) divides them.
     pub(super) pieces: Vec<Piece>,
-    /// Rows of a sequence that are computed at once, at most.
+    /// The most rows of a sequence that are computed at once.
     tile: usize,
 }
 
-/// Rows that are computed together: some of one sequence, or those of several sequences with a shared prefix.
+/// Rows that are computed together: some of one sequence, or those of several sequences with a
+/// shared prefix.
 #[derive(Debug, Clone)]
 pub(super) struct Piece {
     /// Indices into the plan's sequences.
     pub(super) sequences: std::ops::Range<usize>,
-    /// Of the rows of each of these sequences.
+    /// Indices into the rows of each of these sequences.
     pub(super) rows: std::ops::Range<usize>,
-    /// Ranges that all of them begin with, in the same blocks.
+    /// Number of ranges, from the first one on, that all of these sequences have in the same
+    /// blocks.
     pub(super) shared_ranges: usize,
 }
 
@@ -103,7 +109,7 @@ impl Plan {
         plan
     }
 
-    /// The pieces, those of many rows cut into several.
+    /// The pieces, where a piece of many rows is divided into several.
     pub(super) fn cut(&self) -> impl Iterator<Item = Piece> + '_ {
         self.pieces.iter().flat_map(|piece| {
             let rows = piece.rows.clone().step_by(self.tile);
@@ -111,7 +117,7 @@ impl Plan {
         })
     }
 
-    /// How many they are.
+    /// Number of pieces that [`cut`](Self::cut) returns.
     pub(super) fn cut_pieces(&self) -> usize {
         self.pieces.iter().map(|piece| piece.rows.len().div_ceil(self.tile)).sum()
     }
@@ -185,8 +191,8 @@ impl Prepared {
         }
     }
 
-    /// Checks that the batch was prepared for the layout of `kv`, the layer exists, and each buffer has its length:
-    /// `buffers` are name, length, and elements of a row.
+    /// Checks that the batch was prepared for the layout of `kv`, the layer exists, and each buffer
+    /// has the required length: `buffers` are name, length, and elements of a row.
     pub(super) fn check(
         &self,
         kv: &CpuKv,
@@ -202,7 +208,7 @@ impl Prepared {
         }
         let rows = self.batch().total_rows();
         for &(what, given, row_elements) in buffers {
-            // Nothing is as long as what overflows.
+            // No buffer is as long as a length that overflows.
             let needed = rows.saturating_mul(row_elements);
             if given != needed {
                 return Err(ShapeError::Length { what, given, needed });

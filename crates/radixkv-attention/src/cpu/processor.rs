@@ -1,4 +1,4 @@
-//! The processor with a pool of threads, for rows of any type of number.
+//! The CPU backend on a pool of threads, for rows of any element type.
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -11,10 +11,11 @@ use super::threads::Threads;
 /// The CPU backend for rows and outputs of `E`: on the calling thread, on its own pool of threads,
 /// or on the caller's pool.
 ///
-/// The threads of a call divide its sequences, the heads of keys and values, and the rows of long chunks among them; where a
-/// step has fewer sequences than there are threads, their contexts. What
-/// a call computes has the same bits on any number of threads. It returns when all is computed; calls of several threads
-/// share the pool. Cloning it is cheap, and the clones share the pool.
+/// The threads of a call divide among them its sequences, the heads of keys and values, and the
+/// rows of long chunks; if a step has fewer sequences than there are threads, they divide the
+/// contexts. The outputs have the same bits on any number of threads. A call returns when
+/// everything is computed; concurrent calls share the pool. Cloning it is cheap, and the clones
+/// share the pool.
 ///
 /// ```
 /// use half::bf16;
@@ -53,29 +54,31 @@ impl<E> Processor<E> {
     /// Computes on the calling thread.
     pub(super) const CALLER: Self = Self { threads: Threads::CALLER, level: None, number: PhantomData };
 
-    /// Computes on the calling thread, as [`Cpu`](super::Cpu) does.
+    /// Creates a backend that computes on the calling thread, as [`Cpu`](super::Cpu) does.
     pub fn new() -> Self {
         Self::CALLER
     }
 
-    /// Computes on its own pool of this many threads; 0 is one for each processor core.
+    /// Creates a backend with its own pool of this many threads; 0 means one for each processor
+    /// core.
     ///
     /// # Errors
     ///
-    /// If the operating system starts no more threads.
+    /// If the operating system cannot start a thread.
     pub fn with_threads(threads: usize) -> Result<Self, ThreadPoolBuildError> {
         let named = ThreadPoolBuilder::new().thread_name(|index| format!("radixkv-attention-{index}"));
         Ok(Self::with_pool(Arc::new(named.num_threads(threads).build()?)))
     }
 
-    /// Computes on the threads of `pool`, which may also do other work.
+    /// Creates a backend that computes on the threads of `pool`, which may also do other work.
     ///
-    /// A call from one of its threads computes there, and the other threads help. An engine that has its loop over the
-    /// layers there (`pool.install(|| ...)`) wakes helpers alone; a call from outside also wakes the thread that it moves to,
-    /// and is woken at its end.
+    /// A call from a thread of the pool computes on that thread, and the other threads help. So an
+    /// engine that runs its loop over the layers in the pool (`pool.install(|| ...)`) wakes only
+    /// the helpers; a call from outside also wakes the thread that it moves to, and is woken at its
+    /// end.
     ///
-    /// A thread of the pool that waits for its helpers does other work of the pool meanwhile, as with all of `rayon`: hold no
-    /// lock across a call that such work takes too.
+    /// A thread of the pool that waits for its helpers runs other work of the pool meanwhile, as
+    /// always in `rayon`: hold no lock during a call if such work takes the same lock.
     pub fn with_pool(pool: Arc<ThreadPool>) -> Self {
         Self { threads: Threads::of(pool), ..Self::CALLER }
     }
@@ -89,7 +92,7 @@ impl<E> Processor<E> {
         self.level.unwrap_or_else(Level::best)
     }
 
-    /// With the instructions of a level that the processor has.
+    /// Uses the instructions of `level`, which the processor must have.
     #[cfg(test)]
     pub(super) fn at(self, level: Level) -> Self {
         Self { level: Some(level), ..self }

@@ -1,7 +1,10 @@
-//! The ranges of a task: in what order they are read and merged, and what is asked for meanwhile.
+//! Computes the ranges of a task: in which order they are read and merged, and what is prefetched
+//! meanwhile.
 //!
-//! A prefix that several sequences share is merged first, then what follows it in each of them, from left to right and for
-//! all heads of the task.
+//! `call` and `apart` call it; the arithmetic is in `kernels`.
+//!
+//! A prefix that several sequences share is merged first, then the rest of each sequence, from left
+//! to right and for all heads of the task.
 
 use std::ops::Range;
 
@@ -20,12 +23,12 @@ pub(super) struct RangeWork {
     queries: Range<usize>,
 }
 
-/// What is computed with a part of a range.
+/// The step that is computed with a part of a range.
 #[derive(Debug, Clone, Copy)]
 enum PartStep {
     /// Products with its keys.
     Keys,
-    /// The same, with keys that were turned into columns.
+    /// Products with its keys, which were transposed into columns.
     Columns,
     /// Its weighted values; with the last part the range is merged.
     Values,
@@ -33,18 +36,19 @@ enum PartStep {
     ValuesAlone,
 }
 
-/// The parts of a range of so many tokens.
+/// Divides a range of `tokens` tokens into parts.
 fn parts(tokens: usize) -> impl Iterator<Item = Range<usize>> + Clone {
     (0..tokens).step_by(TOKENS_AT_ONCE).map(move |from| from..tokens.min(from + TOKENS_AT_ONCE))
 }
 
-/// The tokens of a place that are asked for with one head of so many.
+/// The share of a place's tokens that is prefetched with head `head` of `heads`.
 fn share_of(place: &RangePlace, head: usize, heads: usize) -> RangePlace {
     let token = |head: usize| place.tokens.len() * head / heads;
     place.part(&(token(head)..token(head + 1)))
 }
 
-/// Those of `ranges` in which some of `queries` see a token: `seen` together.
+/// The work on those of `ranges` that contain a token of `seen`, the tokens that `queries` see
+/// together.
 pub(super) fn works(
     sequence: u32,
     seen: Range<usize>,
@@ -59,7 +63,7 @@ pub(super) fn works(
 }
 
 impl<E: Number> AttentionCall<'_, E> {
-    /// Merges all ranges of a task, which has so many queries of each head.
+    /// Computes and merges all ranges of a task with `queries` queries of each head.
     pub(super) fn attend_all(&self, task: &Task<'_>, queries: usize, scratch: &mut Scratch) {
         let shared = task.piece.shared_ranges;
         let each = task.piece.rows.len() * self.group();
@@ -74,10 +78,10 @@ impl<E: Number> AttentionCall<'_, E> {
         self.attend(task, prefix.chain(following), scratch);
     }
 
-    /// Merges some ranges, one after another; the next one is asked for meanwhile.
+    /// Computes and merges some ranges in turn; the next range is prefetched meanwhile.
     ///
-    /// Tried, and slower by a half: a prefix head by head, with what follows that of the head before read between its
-    /// ranges. Parts of a token's row are slow to read.
+    /// Reading the prefix head by head, with the rest of the previous head's sequences between its
+    /// ranges, was measured to take half as long again: parts of a token's row are slow to read.
     fn attend(&self, task: &Task<'_>, works: impl Iterator<Item = RangeWork>, scratch: &mut Scratch) {
         let mut works = works.peekable();
         while let Some(work) = works.next() {
@@ -94,7 +98,8 @@ impl<E: Number> AttentionCall<'_, E> {
         }
     }
 
-    /// Computes some ranges for few queries, and merges none: `done` is called with the memory where a range's sums are.
+    /// Computes some ranges for few queries without merging them. Calls `done` after each range,
+    /// with the memory that has the range's sums.
     pub(super) fn attend_apart(
         &self,
         task: &Task<'_>,
@@ -109,8 +114,8 @@ impl<E: Number> AttentionCall<'_, E> {
         }
     }
 
-    /// Adds the keys and values of some tokens of a range to what is asked for: the share of them that one head of the task
-    /// has.
+    /// Adds keys and values of a range to the prefetch hints: the share of the range's tokens for
+    /// one head of the task.
     fn ask_for(&self, task: &Task<'_>, RangeWork { place, .. }: &RangeWork, head: usize, scratch: &mut Scratch) {
         let ahead = share_of(place, head, task.heads.len());
         for half in [Half::Keys, Half::Values] {
@@ -118,9 +123,10 @@ impl<E: Number> AttentionCall<'_, E> {
         }
     }
 
-    /// Computes a range for some queries of each head, and merges it if `values` says so. What all heads have for a few tokens is
-    /// read before that for the next ones: it lies side by side. That is asked for meanwhile, in the order in which it lies,
-    /// and all of it: where lines are left out processors do not read ahead by themselves.
+    /// Computes a range for some queries of each head, and merges it if `values` is
+    /// [`PartStep::Values`]. The rows of all heads for a few tokens are read before those for the
+    /// next tokens, since they are adjacent. The next rows are prefetched meanwhile, in memory
+    /// order and without gaps: if lines are left out, processors do not read ahead on their own.
     fn attend_few(
         &self,
         task: &Task<'_>,
@@ -164,8 +170,8 @@ impl<E: Number> AttentionCall<'_, E> {
         }
     }
 
-    /// Merges a range into many queries of one head: it has the whole range at once, its keys as columns, and all of it for
-    /// some queries after the others.
+    /// Computes and merges a range for many queries of one head: reads the whole range, its keys as
+    /// columns, and then uses it for some queries at a time.
     fn attend_many(
         &self,
         task: &Task<'_>,
@@ -197,19 +203,21 @@ impl<E: Number> AttentionCall<'_, E> {
         }
     }
 
-    /// Work on some keys or values, in units of that to read a row: to read them, and to compute with them for some queries.
+    /// Units of work (see `Hints::step`) on some keys or values: to read them, and to compute with
+    /// them for some queries.
     fn units(&self, half: Half, tokens: usize, queries: usize) -> [usize; 2] {
         let layout = self.layout().of(half);
         units(half, [tokens, queries], [layout.head_dim * layout.dtype.bytes(), columns(layout.head_dim)])
     }
 
-    /// The slopes of the query heads of a head, or none.
+    /// The slopes of the query heads that read `head`, or none.
     fn slopes(&self, head: usize) -> &[f32] {
         self.batch.scoring.alibi_slopes.chunks_exact(self.group()).nth(head).unwrap_or(&[])
     }
 
-    /// The keys or values of a part of a range, in place or as they were widened, for some queries, whose weights are those from `slots` on.
-    /// `head` counts from the task's first one, `kv_head` from that of the layout.
+    /// Computes `step` with a part of a range for some queries, whose weights begin at `slots`. The
+    /// rows are `stored` in place, or were widened. `head` counts from the task's first head,
+    /// `kv_head` from the layout's.
     fn attend_part(
         &self,
         [head, slots, kv_head]: [usize; 3],

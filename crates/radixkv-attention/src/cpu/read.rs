@@ -1,4 +1,5 @@
-//! Where the keys and values of a range come from: blocks, and rows that are kept in none.
+//! Reads the keys and values of a range: from blocks, and from new rows that are in no block.
+//! `ranges` calls it.
 
 use std::ops::Range;
 use std::sync::atomic::AtomicU64;
@@ -11,7 +12,7 @@ use crate::batch::Batch;
 use crate::element::{round, scale_of};
 use crate::layout::{Dtype, Half, Layout, Order};
 
-/// The keys and values of one layer.
+/// The source of the keys and values of one layer.
 pub(super) struct RowSource<'a, E> {
     pub(super) kv: &'a CpuKv,
     pub(super) layer: usize,
@@ -19,14 +20,14 @@ pub(super) struct RowSource<'a, E> {
     pub(super) new: Option<[&'a [E]; 2]>,
 }
 
-/// Some tokens of a sequence, which lie in one range.
+/// Some tokens of a sequence, all of them in one range.
 #[derive(Debug, Clone)]
 pub(super) struct RangePlace {
     pub(super) sequence: usize,
     pub(super) tokens: Range<usize>,
 }
 
-/// Where rows of one head lie, and how many words from one to the next.
+/// Rows of one head in the storage: their words, and the number of words from one row to the next.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct StoredAt<'a> {
     pub(super) dtype: Dtype,
@@ -35,7 +36,7 @@ pub(super) struct StoredAt<'a> {
 }
 
 impl RangePlace {
-    /// A part of it, counted from its first token.
+    /// A part of this place; `part` counts from the place's first token.
     pub(super) fn part(&self, part: &Range<usize>) -> Self {
         let first = self.tokens.start;
         Self { tokens: first + part.start..first + part.end, ..*self }
@@ -47,7 +48,8 @@ impl<E: Number> RowSource<'_, E> {
         self.kv.layout()
     }
 
-    /// Reads the keys or values of one head of some tokens, to rows that are filled up to whole vectors.
+    /// Reads the keys or values of one head for some tokens, into rows that are padded to whole
+    /// vectors.
     pub(super) fn load(
         &self,
         level: Level,
@@ -82,8 +84,8 @@ impl<E: Number> RowSource<'_, E> {
         }
     }
 
-    /// Whether the rows of some tokens can be computed with where they lie: whole vectors of elements, in one block; and of keys
-    /// as many as there are numbers in a vector.
+    /// Whether the rows of some tokens can be used in place: each is whole vectors of elements, all
+    /// are in one block, and the number of keys is a multiple of [`LANES`].
     pub(super) fn is_good_in_place(&self, batch: &Batch<'_>, half: Half, place: &RangePlace) -> bool {
         let (layout, tokens) = (self.layout().of(half), &place.tokens);
         layout.head_dim % LANES == 0
@@ -92,7 +94,7 @@ impl<E: Number> RowSource<'_, E> {
             && tokens.end <= self.kept(batch, place.sequence)
     }
 
-    /// Where such rows of one head lie; their scales are read.
+    /// Returns such rows of one head, and reads their scales into `scales`.
     pub(super) fn in_place(
         &self,
         batch: &Batch<'_>,
@@ -136,13 +138,13 @@ impl<E: Number> RowSource<'_, E> {
         }
     }
 
-    /// Tokens of a sequence that lie in blocks.
+    /// Number of tokens of a sequence that are in blocks.
     fn kept(&self, batch: &Batch<'_>, sequence: usize) -> usize {
         let context = batch.contexts[sequence] as usize;
         if self.new.is_some() { context - batch.rows_of(sequence).len() } else { context }
     }
 
-    /// Calls `piece` with each block that holds some of the tokens, and with their places in it.
+    /// Calls `piece` with each block that holds some of the tokens, and with their positions in it.
     fn each_piece(
         &self,
         batch: &Batch<'_>,
@@ -160,7 +162,7 @@ impl<E: Number> RowSource<'_, E> {
         }
     }
 
-    /// The rows of several heads, which are read soon.
+    /// Adds the rows of several heads, which are read soon, to `hints`.
     pub(super) fn collect_hints(
         &self,
         batch: &Batch<'_>,

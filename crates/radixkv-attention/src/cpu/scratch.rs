@@ -1,4 +1,7 @@
-//! The memory that a thread computes in. It is kept between calls, and grows to what the largest of them needed.
+//! The memory that a thread computes in. It is kept between calls, and grows to the size that the
+//! largest call needed.
+//!
+//! `call`, `apart` and `matrix` take it for one piece of work at a time.
 
 use std::cell::RefCell;
 use std::thread::LocalKey;
@@ -8,50 +11,51 @@ use super::aligned::Aligned;
 use super::kernels::{Hints, LANES, QUERIES_AT_ONCE, RowView, Softmax};
 use crate::layout::Layout;
 
-/// Memory of one thread: for a head of 128 elements 130 KiB, and 1 KiB for each query of a task beside.
+/// Memory of one thread: 130 KiB for a head of 128 elements, plus 1 KiB for each query of a task.
 #[derive(Debug, Default)]
 pub(super) struct Scratch {
-    /// Of the rows that are read.
+    /// The scales of the rows that are read.
     pub(super) scales: Vec<f32>,
     pub(super) hints: Hints,
-    /// Keys or values of a range, or of a part of it, widened.
+    /// The widened keys of a range or of a part of it; `values` has its values.
     pub(super) keys: Aligned<f32>,
     pub(super) values: Aligned<f32>,
     /// The keys of a range as columns.
     pub(super) turned: Aligned<f32>,
-    /// Of one range, as are the two below.
+    /// The state of one range: maxima and sums of weights; then weights, then weighted values.
     pub(super) range: Vec<Softmax>,
     pub(super) weights: Aligned<f32>,
     pub(super) weighted: Aligned<f32>,
     pub(super) queries: Aligned<f32>,
     pub(super) seen: Vec<[u32; 2]>,
-    /// Of the same queries, where there are slopes or trees; otherwise none.
+    /// The views of the queries of a head if the batch has slopes or trees; otherwise empty.
     pub(super) views: Vec<RowView>,
     pub(super) softmax: Vec<Softmax>,
     pub(super) out: Aligned<f32>,
 }
 
-/// Elements of a head, filled up to whole vectors.
+/// The elements of a head, rounded up to whole vectors.
 pub(super) fn columns(elements: usize) -> usize {
     elements.next_multiple_of(LANES)
 }
 
 impl Scratch {
-    /// Makes room for so many queries of each of `heads` heads; nothing has been merged into them.
+    /// Makes room for `queries` queries of each of `heads` heads, with nothing merged into them.
     pub(super) fn begin(&mut self, layout: &Layout, heads: usize, queries: usize) {
         let (key_columns, columns) = (columns(layout.head_dim), columns(layout.value_dim));
         self.scales.resize(RANGE_TOKENS, 0.0);
         self.keys.resize(RANGE_TOKENS * key_columns);
         self.values.resize(RANGE_TOKENS * columns);
         self.turned.resize(RANGE_TOKENS * key_columns);
-        // Few queries of all heads, or some of one head.
+        // A range is computed for few queries of all heads at once, or for some queries of one
+        // head.
         let at_once = if queries <= QUERIES_AT_ONCE { heads * queries } else { heads.max(1) * QUERIES_AT_ONCE };
         self.range.resize(at_once, Softmax::NONE);
         self.weights.resize(at_once * RANGE_TOKENS);
         self.weighted.resize(at_once * columns);
         self.queries.resize(heads * queries * key_columns);
         if key_columns > layout.head_dim {
-            // What a key and a query are filled up with.
+            // Keys and queries are padded with zeros.
             self.keys.fill(0.0);
             self.queries.fill(0.0);
         }
@@ -64,13 +68,14 @@ impl Scratch {
     }
 }
 
-/// Memory of a thread that calls, and merges what several threads compute.
+/// Memory of a calling thread, which merges the sums that several threads compute.
 #[derive(Debug, Default)]
 pub(super) struct Merging {
-    /// Of the ranges that are computed: largest scores and sums of weights of their queries, and weighted values.
+    /// The sums of the computed ranges for each query: largest scores and sums of weights; then
+    /// weighted values.
     pub(super) ranges: Vec<Softmax>,
     pub(super) weighted: Aligned<f32>,
-    /// Where they are merged. The thread may compute some of them meanwhile, in its other memory.
+    /// Where the ranges are merged. The thread may also compute some ranges, in its other memory.
     pub(super) merged: Scratch,
 }
 
@@ -79,12 +84,13 @@ thread_local! {
     static MERGING: RefCell<Merging> = RefCell::default();
 }
 
-/// Computes with the memory of this thread; at its end, where that is gone, with new.
+/// Calls `compute` with the memory of this thread, or with new memory if the thread is ending and
+/// its own is gone.
 pub(super) fn with<R>(compute: impl FnOnce(&mut Scratch) -> R) -> R {
     with_kept(&SCRATCH, compute)
 }
 
-/// The same, for a thread that merges what several compute.
+/// As [`with`], for a thread that merges what several threads compute.
 pub(super) fn with_merging<R>(compute: impl FnOnce(&mut Merging) -> R) -> R {
     with_kept(&MERGING, compute)
 }

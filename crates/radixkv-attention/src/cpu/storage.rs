@@ -1,4 +1,4 @@
-//! Keys and values in main memory, read and written by several threads.
+//! The storage of the CPU backends: keys and values in main memory, which several threads use.
 
 use super::aligned::Aligned;
 use super::error::CpuError;
@@ -12,13 +12,14 @@ use std::sync::atomic::{AtomicU32, AtomicU64 as Word, Ordering::Relaxed};
 
 /// Paged keys and values in main memory.
 ///
-/// Elements lie in words of 64 bits, which are read and written one at a time and without an order between them: a
-/// block's contents become visible to other threads by its insertion into the cache and a lease on it. A thread that
-/// reads a block without a lease may read a mixture of old and new elements.
+/// Elements are stored in words of 64 bits. Each word is read and written atomically, without an
+/// order between words: a block's contents become visible to other threads by the block's insertion
+/// into the cache and a lease on it. A thread that reads a block without a lease may read a mixture
+/// of old and new elements.
 ///
-/// The planes lie as [`Layout::index`] says. Scales of elements of 8 bits lie apart from them, in the same order of layers,
-/// keys and values, and slots: one for each head. Static ones have no slots. A latent vector has
-/// one scale, of its key and its value.
+/// [`Layout::index`] gives the position of a row in the planes. Scales of elements of 8 bits are
+/// stored separately, in the same order of layers, keys and values, and slots, with one scale for
+/// each head. Static scales have no slots. A latent vector has one scale for its key and its value.
 ///
 /// ```
 /// use radixkv_attention::{Backend, Dtype, Half, Layout, Order, cpu::Cpu};
@@ -35,12 +36,12 @@ use std::sync::atomic::{AtomicU32, AtomicU64 as Word, Ordering::Relaxed};
 pub struct CpuKv {
     layout: Layout,
     words: Aligned<Word>,
-    /// Bits of `f32`: `[layers, {keys, values}, slots, kv_heads]`, without slots if they are
-    /// static, without values of latent vectors, or nothing.
+    /// Bits of `f32`: `[layers, {keys, values}, slots, kv_heads]`, without slots if the scales are
+    /// static, without values for latent vectors, and empty if elements have no scales.
     scales: Box<[AtomicU32]>,
 }
 
-/// A place of the storage: one layer's keys, or its values.
+/// A plane of the storage: one layer's keys, or its values.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Plane {
     pub(super) layer: usize,
@@ -59,18 +60,20 @@ impl CpuKv {
         Ok(Self { layout, words, scales: scales.into_boxed_slice() })
     }
 
-    /// The layout that it was allocated with.
+    /// The layout that the storage was allocated with.
     pub fn layout(&self) -> &Layout {
         &self.layout
     }
 
-    /// Gives the scales of one layer's keys or values, where they are static: one for each head, or one for all of them. What
-    /// was appended before is read with the new ones.
+    /// Sets the static scales of one layer's keys or values: one for each head, or one for all
+    /// heads. Elements that were appended before are read with the new scales.
     ///
     /// # Errors
     ///
-    /// [`ShapeError::NotStatic`] if the element type computes its scales, or has none; [`ShapeError::KvScale`] if one is not
-    /// positive and finite; [`ShapeError::Layer`] or [`ShapeError::Length`]. Nothing has changed then.
+    /// [`ShapeError::NotStatic`] if the element type computes its scales, or has none;
+    /// [`ShapeError::KvScale`] if one is not positive and finite; [`ShapeError::Layer`] for a layer
+    /// beyond the layout, and [`ShapeError::Length`] for a wrong number of scales. Nothing has
+    /// changed then.
     ///
     /// ```
     /// use radixkv_attention::{Backend, Dtype, Half, Layout, Order, ShapeError, cpu::Cpu};
@@ -90,12 +93,14 @@ impl CpuKv {
         Ok(())
     }
 
-    /// Copies keys or values of one head to `rows`, `[tokens, head_dim]`, or `[tokens, value_dim]`: those of the tokens from `first_token` on in
-    /// one block, as many as `rows` has room for. Takes no lock, and allocates nothing.
+    /// Copies the keys or values of one head to `rows`, `[tokens, head_dim]` or
+    /// `[tokens, value_dim]`: those of a block's tokens from `first_token` on, as many as `rows`
+    /// has room for. Takes no lock, and allocates nothing.
     ///
     /// # Panics
     ///
-    /// If they lie beyond the layout, or the length of `rows` is not a multiple of that; nothing is copied then.
+    /// If an argument is beyond the layout, or the length of `rows` is not a multiple of a row's;
+    /// nothing is copied then.
     ///
     /// ```
     /// # use radixkv_attention::{Backend, Batch, Dtype, Half, Layout, Order, Scoring, Tables, cpu::Cpu};
@@ -124,7 +129,8 @@ impl CpuKv {
         for (token, row) in (first_token..).zip(rows.chunks_exact_mut(head_dim)) {
             let words = self.row(plane, block, token, head);
             for (word, values) in words.iter().zip(row.chunks_exact_mut(per_word(dtype))) {
-                // Relaxed: the cache orders it, by the edge from the insertion of the block to the lease on it.
+                // Relaxed: the cache orders this load, by the edge from the insertion of the block
+                // to the lease on it.
                 unpack(dtype, word.load(Relaxed), values);
             }
             if dtype.has_scales() {
@@ -142,7 +148,8 @@ impl CpuKv {
         &self.words[first..][..self.layout.of(plane.half).head_dim / each]
     }
 
-    /// The words of one head from a token of a block on, to the end of the plane, and how many lie from token to token.
+    /// The words from the row of one head of a token to the end of the storage, and the number of
+    /// words from one token to the next.
     #[inline]
     pub(super) fn rows(&self, plane: Plane, block: BlockId, token: usize, head: usize) -> (&[Word], usize) {
         let (layout, each) = (self.layout.of(plane.half), per_word(self.layout.dtype));
@@ -168,7 +175,8 @@ impl CpuKv {
         ((plane * blocks + block as usize) * block_size + token) * kv_heads
     }
 
-    /// Writes the row of a token, all heads.
+    /// Writes the keys or values of a token for all heads, with their scales unless these are
+    /// static.
     pub(super) fn write<E: Number>(&self, layer: usize, half: Half, slot: u64, row: &[E]) {
         let Layout { dtype, head_dim, block_size, .. } = self.layout.of(half);
         let (block, token) = ((slot / block_size as u64) as BlockId, (slot % block_size as u64) as usize);

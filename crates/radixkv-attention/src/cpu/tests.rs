@@ -1,5 +1,5 @@
-//! The CPU backend against the definition in `f64`, and against itself: the same bits however a step is cut, and whatever
-//! computes it.
+//! Compares the CPU backend with the definition in `f64`, and with itself: the bits are the same
+//! however a step is cut, and whatever computes it.
 
 mod bed;
 mod combined;
@@ -47,6 +47,7 @@ fn any(dice: &mut Rng) -> &'static Processor {
     &PROCESSORS[dice.usize(..PROCESSORS.len())]
 }
 
+// Holds: AT1.
 #[test]
 fn every_operation_is_close_to_the_definition() {
     for seed in 1..=72 {
@@ -70,7 +71,8 @@ fn every_operation_is_close_to_the_definition() {
             let (rows, lse) = bed.step(any(dice), chunks, &texts, how);
             let tokens =
                 chunks.iter().flat_map(|(sequence, tokens)| tokens.clone().map(move |token| (*sequence, token)));
-            // A soft-cap is a factor of the error of its `tanh`, and 70,000 one of everything that it meets.
+            // A soft-cap multiplies the error of its `tanh`, and 70,000 the error of everything
+            // combined with it.
             let by = 2e-6 + f64::from(model.soft_cap.unwrap_or(0.0)) * 5e-7;
             for (row, (sequence, token)) in tokens.enumerate() {
                 let head = dice.usize(..model.query_heads);
@@ -88,8 +90,9 @@ fn every_operation_is_close_to_the_definition() {
     }
 }
 
-/// Each sequence alone in one step, with blocks of one token, on one thread without vector instructions, against random
-/// steps of mixed chunks on any processor.
+/// Compares each sequence alone in one step, with blocks of one token, on one thread without vector
+/// instructions, with random steps of mixed chunks on any processor.
+// Holds: AT10.
 #[test]
 fn bits_do_not_depend_on_how_a_step_is_cut() {
     for seed in 1..=30 {
@@ -159,12 +162,13 @@ fn bits_do_not_depend_on_how_a_step_is_cut() {
 }
 
 /// Contexts that the threads of a call divide among them, in one round and in several.
+// Holds: AT10.
 #[test]
 fn threads_that_divide_a_context_change_no_bit() {
     for seed in 1..=12 {
         let dice = &mut Rng::with_seed(seed);
         let model = Model { window: (seed % 3 == 0).then(|| dice.u32(500..900)), ..Model::draw(dice) };
-        // The last one has more ranges than two threads compute at once.
+        // The last context has more ranges than two threads compute at once.
         let tokens = if seed == 12 { 300 * RANGE_TOKENS + 7 } else { dice.usize(400..1100) };
         let model = if seed == 12 { Model::small(2, 1, 8, Dtype::I8) } else { model };
         let mut texts = [model.text(tokens, dice)];
@@ -185,6 +189,7 @@ fn threads_that_divide_a_context_change_no_bit() {
 }
 
 /// Sequences whose tables begin with the same blocks, decoded one by one and as groups.
+// Holds: AT10.
 #[test]
 fn sharing_changes_no_bit() {
     for seed in 1..=20 {
@@ -242,6 +247,7 @@ fn copied_blocks_are_the_same_in_all_layers() {
     refused(&[(0, 1), (1, 2)], ShapeError::CopyOverlap { block: 1 });
 }
 
+// Holds: AT11.
 #[test]
 fn what_does_not_fit_is_refused_and_changes_nothing() {
     let dice = &mut Rng::with_seed(9);

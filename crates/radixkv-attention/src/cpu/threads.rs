@@ -1,10 +1,10 @@
-//! The threads that compute one call.
+//! The threads that compute one call: the caller's thread, or a pool.
 
 use std::sync::Arc;
 
 use rayon_core::ThreadPool;
 
-/// The caller's thread alone, or a pool.
+/// The caller's thread only, or a pool.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Threads(Option<Arc<ThreadPool>>);
 
@@ -19,7 +19,8 @@ impl Threads {
         self.0.as_ref().map_or(1, |pool| pool.current_num_threads())
     }
 
-    /// Runs `work`, which runs other work on all threads, on one of them: none is woken in between to go on.
+    /// Runs `work` on one of the threads. If `work` calls [`run`](Self::run) several times, no
+    /// thread has to be woken in between to continue `work`.
     pub(super) fn enter<R: Send>(&self, work: impl FnOnce() -> R + Send) -> R {
         match &self.0 {
             Some(pool) => pool.install(work),
@@ -27,7 +28,8 @@ impl Threads {
         }
     }
 
-    /// Runs `work` on each thread, or on fewer where one has done all of it before others began; waits for all.
+    /// Calls `work` once for each thread, and waits for all calls. A thread that returns before
+    /// others have begun may make their calls.
     pub(super) fn run(&self, work: impl Fn() + Sync) {
         match &self.0 {
             Some(pool) if self.count() > 1 => pool.install(|| fan_out(self.count(), &work)),
@@ -36,7 +38,7 @@ impl Threads {
     }
 }
 
-/// Joins in halves: unlike a scope, that allocates nothing.
+/// Joins in halves, which unlike a scope allocates nothing.
 fn fan_out(threads: usize, work: &(impl Fn() + Sync)) {
     if threads == 1 {
         return work();

@@ -1,4 +1,4 @@
-//! The words of the storage: two, four or eight elements side by side.
+//! Packs elements into the words of the storage and unpacks them: two, four or eight in a word.
 
 use super::number::Number;
 use crate::element::{from_bits, to_bf16, to_e4m3, to_f16, to_i8};
@@ -10,8 +10,8 @@ pub(super) fn per_word(dtype: Dtype) -> usize {
     8 / dtype.bytes()
 }
 
-/// The words of a head's row in storage, each element as the bits that it has there; those of 8 bits are divided by
-/// `scale` first.
+/// Packs the row of a head, and passes the index and the bits of each word to `write`. Elements of
+/// 8 bits are divided by `scale` first.
 #[inline(always)]
 pub(super) fn pack<E: Number>(dtype: Dtype, scale: f32, values: &[E], mut write: impl FnMut(usize, u64)) {
     match dtype {
@@ -34,7 +34,7 @@ fn pack_by<const EACH: usize>(values: &[impl Number], bits: impl Fn(f32) -> u64,
     }
 }
 
-/// The first elements of `word`, as many as there is room for.
+/// Unpacks the first elements of `word`, as many as `values` has room for.
 #[inline]
 pub(super) fn unpack(dtype: Dtype, word: u64, values: &mut [f32]) {
     let bits = 8 * dtype.bytes();

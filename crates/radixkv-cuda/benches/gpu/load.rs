@@ -154,8 +154,8 @@ impl Load {
         self.slots.iter().flat_map(row).copied().collect()
     }
 
-    /// The same load with so many layers, at most `most`, that they exceed four times the second-level cache. Outputs
-    /// are checked in the first layer.
+    /// The same load with so many layers, at most `most`, that they exceed four times the
+    /// second-level cache. Outputs are checked in the first layer.
     pub fn cold(self, l2_bytes: usize, most: usize) -> Self {
         let layers = (4 * l2_bytes).div_ceil(self.seen_bytes()).clamp(1, most);
         let layout = Layout { layers, ..self.layout };
@@ -193,7 +193,8 @@ impl Load {
         self.bytes_of(self.contexts.iter().sum::<u32>())
     }
 
-    /// Bytes of keys and values that one row of each sequence sees, or of all blocks without a window.
+    /// Bytes of keys and values that one row of each sequence sees, or of all blocks without a
+    /// window.
     pub fn seen_bytes(&self) -> usize {
         let seen = |window| self.contexts.iter().map(|context| u32::min(*context, window)).sum::<u32>();
         self.window.map_or(self.kv_bytes(), |window| self.bytes_of(seen(window)))

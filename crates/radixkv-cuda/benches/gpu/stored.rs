@@ -19,7 +19,8 @@ pub fn elements(seed: u64, len: usize) -> Vec<u16> {
     elements
 }
 
-/// The memory of a storage, in words of 16 bits: elements, or two of 8 bits in a word; each block's own scales follow it.
+/// The memory of a storage, in words of 16 bits: elements, or two of 8 bits in a word; each block's
+/// own scales follow it.
 pub fn storage(seed: u64, layout: &Layout) -> Vec<u16> {
     if !layout.dtype.has_scales() {
         return elements(seed, layout.elements());
@@ -29,7 +30,8 @@ pub fn storage(seed: u64, layout: &Layout) -> Vec<u16> {
     let mut words = Vec::with_capacity(blocks * block_words(layout));
     for block in 1..=blocks {
         for _ in 0..layout.block_elements() / 8 {
-            // Without the second highest bit: there is no NaN, and magnitudes are below 2, of integers up to 128.
+            // Without the second highest bit: there is no NaN, and magnitudes are below 2, of
+            // integers up to 128.
             let bits = random.u64(..) & 0xbfbf_bfbf_bfbf_bfbf;
             words.extend([0, 16, 32, 48].map(|at| (bits >> at) as u16));
         }

@@ -60,7 +60,8 @@ impl Timer {
         mut queue: impl FnMut() -> Result<(), GpuError>,
     ) -> Result<Measured, GpuError> {
         let graph = self.device.capture(&mut queue)?;
-        // SAFETY: what was captured is borrowed by `queue`, and all launches were waited for when this returns.
+        // SAFETY: what was captured is borrowed by `queue`, and all launches were waited for when
+        // this returns.
         let measured = self.median(times, || unsafe { graph.launch() });
         self.device.synchronize()?;
         measured

@@ -1,5 +1,5 @@
-//! Cascade: one row for each sequence; a shared prefix is read once for its sharers, and beside it the rest of each
-//! sequence.
+//! The plan of cascade: one row for each sequence. A shared prefix is read once for its sharers,
+//! and then the rest of each sequence.
 
 use std::cmp::Reverse;
 use std::ops::Range;
@@ -11,16 +11,18 @@ use radixkv_attention::plan::Sharing;
 /// The work of one decode step with shared prefixes.
 #[derive(Debug, Default)]
 pub(in super::super) struct CascadePlan {
-    /// Tiles of the sharers of a prefix, over the prefix; and of one sequence each, over the rest of its context.
+    /// Tiles of the sharers of a prefix, over the prefix; and tiles of one sequence, over the rest
+    /// of its context.
     pub(in super::super) tiles: Vec<Tile>,
     /// The sequences of all groups, one group after another: the rows of the tiles.
     pub(in super::super) members: Vec<u32>,
-    /// Tokens of each of them.
+    /// Tokens of each member.
     pub(in super::super) contexts: Vec<u32>,
     pub(in super::super) merges: Merges,
 }
 
-/// Cuts prefixes and rests into parts; `tables` are where the blocks of each sequence begin.
+/// Cuts prefixes and rests into parts; `tables` are the indices of each sequence's first block in
+/// the block table.
 pub(in super::super) fn plan(params: &PlanParams, contexts: &[u32], tables: &[u32], sharing: &Sharing) -> CascadePlan {
     let (prefix_part, rest_part) = longest_parts(params, contexts, sharing);
     let step = params.tile_tokens();
@@ -68,16 +70,18 @@ fn tile(params: &PlanParams, table: u32, kv_head: usize, members: &Range<usize>)
     Tile { table, kv_head, rows, query_first, part: DIRECT, ..Tile::default() }
 }
 
-/// Longest first; tiles that read the same keys side by side, so that the cache has these for all but the first.
+/// Sorts the longest first; tiles that read the same keys are adjacent, so that the cache has these
+/// keys for all tiles but the first.
 fn sort(tiles: &mut [Tile]) {
     tiles.sort_unstable_by_key(|tile| {
         (Reverse(tile.end - tile.first), tile.table, tile.first, tile.kv_head, tile.query_first)
     });
 }
 
-/// The order in which tiles start. Prefixes keep the tensor cores busy and rests the memory, so half of the slots begin
-/// with prefixes and half with rests. The prefixes that are left follow when half of the rests are done, and the other
-/// rests come last, beside these prefixes. Where few prefixes are left, fewer rests are before them.
+/// The order in which tiles start. Prefixes keep the tensor cores busy and rests the memory, so
+/// half of the slots begin with prefixes and half with rests. The prefixes that are left follow
+/// after half of the rests, and the other rests are last, beside these prefixes. If few prefixes
+/// are left, fewer rests precede them.
 fn side_by_side(mut prefixes: Vec<Tile>, mut rests: Vec<Tile>, slots: usize) -> Vec<Tile> {
     let half = slots / 2;
     let left = prefixes.split_off(half.min(prefixes.len()));

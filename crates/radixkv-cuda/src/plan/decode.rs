@@ -1,4 +1,4 @@
-//! Decode: one row for each sequence.
+//! The plan of decode: one row for each sequence.
 
 use std::cmp::Reverse;
 use std::ops::Range;
@@ -13,7 +13,7 @@ pub(in super::super) struct DecodePlan {
     pub(in super::super) merges: Merges,
 }
 
-/// A sequence, and where its blocks begin in the block table.
+/// A sequence, and the index of its first block in the block table.
 #[derive(Debug, Clone, Copy)]
 struct TableSpan {
     sequence: usize,
@@ -22,12 +22,13 @@ struct TableSpan {
     position: u32,
 }
 
-/// Cuts the contexts of a batch into parts; `tables` are where the blocks of each sequence begin.
+/// Cuts the contexts of a batch into parts; `tables` are the indices of each sequence's first block
+/// in the block table.
 pub(in super::super) fn plan(params: &PlanParams, contexts: &[u32], tables: &[u32]) -> DecodePlan {
     plan_within(params, contexts, tables, usize::MAX)
 }
 
-/// The same with at most `most` items, or as many as there are heads of sequences.
+/// As [`plan`], with at most `most` items, or one for each head of each sequence if these are more.
 pub(in super::super) fn plan_within(params: &PlanParams, contexts: &[u32], tables: &[u32], most: usize) -> DecodePlan {
     let keys = |context: &u32| params.first_seen(*context as usize)..*context as usize;
     let lengths: Vec<usize> = contexts.iter().map(|context| keys(context).len()).collect();
@@ -78,7 +79,7 @@ fn item(span: TableSpan, kv_head: usize, keys: &Range<usize>, part: u32) -> Deco
     DecodeItem { sequence: sequence as u32, table, kv_head, first, end, part, position, pad: 0 }
 }
 
-/// Longest first; the heads of one range of keys side by side, as in memory.
+/// Sorts the longest first; the heads of one range of keys are adjacent, as in memory.
 fn sort(items: &mut [DecodeItem]) {
     items.sort_unstable_by_key(|item| (Reverse(item.end - item.first), item.sequence, item.first, item.kv_head));
 }

@@ -1,4 +1,4 @@
-//! Extend: chunks of prompts.
+//! The plan of extend: chunks of prompts.
 
 use std::cmp::Reverse;
 use std::ops::Range;
@@ -16,13 +16,13 @@ pub(in super::super) struct ExtendPlan {
 /// Rows of one sequence and the keys that they see.
 #[derive(Debug, Clone)]
 pub(in super::super) struct Chunk {
-    /// Where the blocks of the sequence begin in the block table.
+    /// The index of the sequence's first block in the block table.
     pub(in super::super) table: u32,
     /// The rows of the sequence in the batch.
     pub(in super::super) rows: Range<usize>,
     /// Tokens that it attends to; its rows are the last of them.
     pub(in super::super) context: usize,
-    /// Whether its rows see those of the rows that a mask names, and not all up to themselves.
+    /// Whether each row sees only those rows that its mask names, and not all rows up to itself.
     pub(in super::super) is_tree: bool,
 }
 
@@ -46,10 +46,11 @@ pub(in super::super) fn plan(params: &PlanParams, chunks: &[Chunk]) -> ExtendPla
     plan
 }
 
-/// Rows whose keys are not in the blocks of their sequence: tiles over two block tables, whose parts are merged.
+/// Plans rows whose keys are not in the blocks of their sequence: tiles over two block tables,
+/// whose parts are merged.
 ///
-/// `before` are the chunks with the context that precedes their rows, `own` the same rows with only themselves as
-/// context.
+/// `before` are the chunks with the context that precedes their rows, `own` the same rows with only
+/// themselves as context.
 pub(in super::super) fn plan_apart(params: &PlanParams, before: &[Chunk], own: &[Chunk]) -> (Vec<Tile>, ExtendPlan) {
     let step = params.tile_tokens();
     let mut lengths = Vec::new();
@@ -65,7 +66,7 @@ pub(in super::super) fn plan_apart(params: &PlanParams, before: &[Chunk], own: &
             let tokens = first..(first + step).min(own.rows.end);
             for kv_head in 0..params.kv_heads {
                 let causal = own.tile(params, kv_head, &tokens);
-                // Of the rows' own keys the first one follows the context before them.
+                // The first of the rows' own keys follows the context before them.
                 let visible = before.context as u32 + 1;
                 let all = Tile { table: before.table, visible, ..causal };
                 let seen = own.seen_by_tile(params, first, step);
@@ -93,7 +94,7 @@ impl Chunk {
         self.context + row + 1 - self.rows.end
     }
 
-    /// The keys that some row sees of the tile of `step` rows from `first` on.
+    /// The keys that some row of the tile sees; the tile has `step` rows from `first` on.
     fn seen_by_tile(&self, params: &PlanParams, first: usize, step: usize) -> Range<usize> {
         if self.is_tree {
             return params.first_seen(self.seen_by(self.rows.start))..self.context;
@@ -145,7 +146,8 @@ pub(super) fn take(
     rows
 }
 
-/// Merges the parts of a tile token by token: in the output, only the heads of one token lie side by side.
+/// Merges the parts of a tile token by token: in the output, only the heads of one token are
+/// adjacent.
 fn merge(params: &PlanParams, merges: &mut Merges, tile: &Tile, tokens: &Range<usize>, parts: &[u32]) {
     for (index, token) in tokens.clone().enumerate() {
         let before = (index * params.group()) as u32;
@@ -154,7 +156,7 @@ fn merge(params: &PlanParams, merges: &mut Merges, tile: &Tile, tokens: &Range<u
     }
 }
 
-/// Longest first; the heads of one range of keys side by side.
+/// Sorts the longest first; the heads of one range of keys are adjacent.
 fn sort(tiles: &mut [Tile]) {
     tiles.sort_unstable_by_key(|tile| {
         (Reverse(tile.end - tile.first), tile.table, tile.query_first, tile.row_first, tile.first, tile.kv_head)
@@ -169,7 +171,7 @@ mod tests {
         PlanParams { query_heads, kv_heads, decode_slots: 264, tile_slots: 132, tile_rows: 128, window: None }
     }
 
-    /// How often each query row and head meets each key, by the visibility that the tiles state.
+    /// Counts how often each query row and head meets each key, by the visibility in the tiles.
     fn met(params: &PlanParams, tiles: &[Tile], rows: usize, keys: usize) -> Vec<u8> {
         let mut met = vec![0; rows * params.query_heads * keys];
         for tile in tiles {

@@ -1,11 +1,11 @@
 //! Work lists: which thread block reads which keys for which rows.
 //!
-//! Attention over one long context in one thread block would leave the rest of the device idle. So contexts are cut
-//! into parts, each part is summed by a thread block of its own, and the parts are merged. A context that is not cut
-//! writes its output directly. [`split`] chooses how long a part may be; [`decode`], [`extend`] and [`cascade`] lay out
-//! the parts.
+//! Attention over one long context in one thread block would leave the rest of the device idle. So
+//! contexts are cut into parts, each part is summed by its own thread block, and the parts are
+//! merged. A context that is not cut writes its output directly. [`split`] chooses how long a part
+//! may be; [`decode`], [`extend`] and [`cascade`] lay out the parts.
 //!
-//! All of it is arithmetic: nothing here calls the driver.
+//! `prepared` and `reserved` call it. All of it is arithmetic: nothing here calls the driver.
 
 pub(super) mod cascade;
 pub(super) mod decode;
@@ -14,21 +14,21 @@ pub(super) mod split;
 
 use super::abi::{DIRECT, MergeItem};
 
-/// What plans depend on beside the batch: heads, and how many thread blocks run at once.
+/// The parameters of plans besides the batch: heads, and how many thread blocks run at once.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct PlanParams {
     /// Query heads.
     pub(super) query_heads: usize,
-    /// Heads of keys and values, or other groups of query heads that thread blocks of their own
-    /// decode.
+    /// Heads of keys and values, or other groups of query heads, each decoded by its own thread
+    /// blocks.
     pub(super) kv_heads: usize,
     /// Thread blocks of `decode` that the device runs at once.
     pub(super) decode_slots: usize,
     /// Thread blocks of `extend` and `cascade` that the device runs at once.
     pub(super) tile_slots: usize,
-    /// Most query rows of a tile.
+    /// The most query rows of a tile.
     pub(super) tile_rows: usize,
-    /// Tokens that a row sees, if not all before it.
+    /// Tokens that a row sees; `None` for all before it.
     pub(super) window: Option<u32>,
 }
 
@@ -38,7 +38,7 @@ impl PlanParams {
         self.query_heads / self.kv_heads
     }
 
-    /// The first token that a row sees which sees none from `position` on.
+    /// The first token seen by a row that sees no token from `position` on.
     fn first_seen(&self, position: usize) -> usize {
         self.window.map_or(0, |window| position.saturating_sub(window as usize))
     }
@@ -64,14 +64,14 @@ pub(super) struct Merges {
 }
 
 impl Merges {
-    /// Adds `rows` partial rows; the number of the first.
+    /// Adds `rows` partial rows; returns the number of the first.
     fn take(&mut self, rows: usize) -> u32 {
         let first = self.part_rows as u32;
         self.part_rows += rows;
         first
     }
 
-    /// Output rows `row..row + rows` are merged from `parts`.
+    /// Adds the merging of the output rows `row..row + rows` from `parts`.
     fn add(&mut self, row: u32, rows: usize, parts: impl IntoIterator<Item = u32>) {
         let first = self.list.len();
         self.list.extend(parts);

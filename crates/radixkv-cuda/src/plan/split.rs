@@ -1,31 +1,32 @@
-//! Cutting contexts into parts.
+//! Cuts contexts into parts, and chooses the length of parts with which a batch finishes soonest.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::ops::Range;
 
-/// Tokens of a grain: parts begin at multiples of it, counted from the beginning of the whole.
+/// Tokens in a grain. Parts begin at multiples of it, counted from the beginning of the whole.
 pub(in super::super) const GRAIN: usize = 64;
 
-/// What a part costs beside its tokens, in tokens: reading queries, writing and merging sums.
+/// The cost of a part besides its tokens, in tokens: reading queries, writing and merging sums.
 const OVERHEAD: usize = 96;
 
 /// The shortest part that is tried, in tokens.
 const SHORTEST: usize = 128;
 
-/// Number of candidates that are scheduled, the best ones by the estimate.
+/// Number of candidates that are scheduled: the best ones by [`estimate`].
 const TRIED: usize = 6;
 
-/// How long parts may be, so that a batch finishes soonest.
+/// Returns the limit on the length of parts with which a batch finishes soonest.
 ///
-/// `lengths` are the contexts, each read by `copies` thread blocks (one for each head of keys and values). `slots`
-/// thread blocks run at once; the longest start first. Candidates are ranked by an estimate, and the best of them
-/// scheduled. Of equal candidates the longest wins: it needs the least merging.
+/// `lengths` are the contexts, each read by `copies` thread blocks (one for each head of keys and
+/// values). `slots` thread blocks run at once; the longest start first. Candidates are ranked by an
+/// estimate, and the best of them are scheduled. Among equal candidates the longest wins, since it
+/// needs the least merging.
 pub(in super::super) fn longest_part(lengths: &[usize], copies: usize, slots: usize) -> usize {
     longest_part_within(lengths, copies, slots, usize::MAX)
 }
 
-/// The same for at most `most` parts, or for contexts that are not cut.
+/// As [`longest_part`], with at most `most` parts in all, or without cutting any context.
 pub(in super::super) fn longest_part_within(lengths: &[usize], copies: usize, slots: usize, most: usize) -> usize {
     let longest = lengths.iter().copied().max().unwrap_or(0);
     let total: usize = lengths.iter().sum::<usize>() * copies;
@@ -44,13 +45,14 @@ pub(in super::super) fn longest_part_within(lengths: &[usize], copies: usize, sl
     tried.unwrap_or(SHORTEST)
 }
 
-/// What a part of a context that is cut into `pieces` costs beside its tokens: twice as much if it is merged.
+/// The cost of a part besides its tokens, if its context is cut into `pieces`: twice as much if it
+/// is merged.
 fn overhead(pieces: usize) -> usize {
     if pieces == 1 { OVERHEAD } else { 2 * OVERHEAD }
 }
 
-/// About when the last part is done, in tokens read by one thread block: all work spread evenly, and some slots idle at
-/// the end for as long as the shortest part takes.
+/// Estimates when the last part is done, in tokens read by one thread block: all work is spread
+/// evenly, and some slots are idle at the end for as long as the shortest part takes.
 fn estimate(lengths: &[usize], copies: usize, slots: usize, part: usize) -> usize {
     let (mut parts, mut cost, mut longest, mut shortest) = (0, 0, 0, usize::MAX);
     for length in lengths.iter().filter(|length| **length > 0) {
@@ -68,7 +70,8 @@ fn estimate(lengths: &[usize], copies: usize, slots: usize, part: usize) -> usiz
     longest.max(cost.div_ceil(slots) + shortest * idle / slots)
 }
 
-/// When the last part is done, in tokens: by list scheduling, or by the estimate if there are more than 8 parts a slot.
+/// Computes when the last part is done, in tokens: by list scheduling, or by the estimate if there
+/// are more than 8 parts for each slot.
 fn finish(lengths: &[usize], copies: usize, slots: usize, part: usize) -> usize {
     let count: usize = lengths.iter().map(|length| length.div_ceil(part) * copies).sum();
     if count > 8 * slots {
@@ -92,8 +95,8 @@ fn finish(lengths: &[usize], copies: usize, slots: usize, part: usize) -> usize 
     free.into_iter().map(|Reverse(at)| at).max().unwrap_or(0)
 }
 
-/// Cuts `whole` into parts of nearly equal lengths, none longer than `part` rounded up to the grain. An empty whole has
-/// no parts.
+/// Cuts `whole` into parts of nearly equal lengths, none longer than `part` rounded up to the
+/// grain. An empty whole has no parts.
 pub(in super::super) fn parts(whole: Range<usize>, part: usize) -> impl Iterator<Item = Range<usize>> + Clone {
     let grains = whole.len().div_ceil(GRAIN);
     let pieces = grains.div_ceil(part.div_ceil(GRAIN).max(1));

@@ -139,6 +139,7 @@ fn decode_shapes(driver: &Driver, shapes: impl Iterator<Item = (u64, Shape)>) {
     }
 }
 
+// Holds: GP2.
 #[test]
 fn decode_of_every_shape() {
     let Some(driver) = driver() else { return };
@@ -216,6 +217,7 @@ fn extend_shapes(driver: &Driver, shapes: impl Iterator<Item = (u64, Shape)>) {
     }
 }
 
+// Holds: GP2.
 #[test]
 fn extend_of_every_shape_keeping_rows() {
     let Some(driver) = driver() else { return };
@@ -285,14 +287,15 @@ fn cascade_shapes(driver: &Driver, shapes: impl Iterator<Item = (u64, Shape)>) {
     }
 }
 
+// Holds: GP2.
 #[test]
 fn cascade_of_every_shape() {
     let Some(driver) = driver() else { return };
     cascade_shapes(&driver, shapes());
 }
 
-/// A device without prebuilt binaries gets the kernels as PTX. The stand-in runs it instruction by instruction, and
-/// aborts if threads race.
+/// A device without prebuilt binaries gets the kernels as PTX. The stand-in runs it instruction by
+/// instruction, and aborts if threads race.
 #[test]
 fn later_devices_run_the_ptx() {
     let Some(driver) = driver() else { return };

@@ -9,7 +9,8 @@ pub fn normal(random: &mut Rng) -> f32 {
     (0..12).map(|_| random.f32()).sum::<f32>() - 6.0
 }
 
-/// The bits of the nearest element, ties to even; not by the crate's own rounding, which is under test.
+/// The bits of the nearest element, ties to even; not by the crate's own rounding, which is under
+/// test.
 pub fn encode(dtype: Dtype, value: f32) -> u16 {
     match dtype {
         Dtype::Bf16 => {
@@ -56,7 +57,8 @@ pub fn bound(dtype: Dtype) -> f64 {
     if dtype == Dtype::Bf16 { 6e-3 } else { 1.5e-3 }
 }
 
-/// A batch of sequences with random keys and values, its storage, and the arrays that a backend takes.
+/// A batch of sequences with random keys and values, its storage, and the arrays that a backend
+/// takes.
 #[derive(Clone)]
 pub struct Bed {
     pub layout: Layout,
@@ -77,7 +79,8 @@ pub struct Bed {
     pub queries: Vec<u16>,
     pub keys: Vec<u16>,
     pub values: Vec<u16>,
-    /// The storage's memory, in words of 16 bits: the context that precedes the rows, and NaN elsewhere.
+    /// The storage's memory, in words of 16 bits: the context that precedes the rows, and NaN
+    /// elsewhere.
     pub storage: Vec<u16>,
     /// Keys and values of the whole context of each sequence: `[token][kv head][element]`.
     pub whole: Vec<(Vec<u16>, Vec<u16>)>,
@@ -136,8 +139,8 @@ pub const LAYOUT: Layout = Layout {
     order: Order::Nhd,
 };
 
-/// One sequence: the tokens that precede its rows, the number of its rows, and the length of the prefix that it shares
-/// with sequence 0.
+/// One sequence: the tokens that precede its rows, the number of its rows, and the length of the
+/// prefix that it shares with sequence 0.
 #[derive(Debug, Clone, Copy)]
 pub struct Sequence {
     pub before: usize,
@@ -394,7 +397,8 @@ impl Bed {
         assert!(error <= bound(rows_of(self.layout.dtype)), "{what}: relative error {error:.2e}");
     }
 
-    /// The error of outputs relative to attention over the rows as they were before they were stored.
+    /// The error of outputs relative to attention over the rows as they were before they were
+    /// stored.
     pub fn error_of_storing(&self, what: &str, out: &[u16]) -> f64 {
         self.error(what, out, None, |_, _, row: &[u16]| row.iter().map(|x| decode(Dtype::Bf16, *x)).collect())
     }

@@ -41,6 +41,7 @@ fn a_queue_with_itself() {
     }
 }
 
+// Holds: GP13.
 #[test]
 fn few_tokens_stay_on_the_processor() {
     let Some(driver) = driver() else { return };
@@ -52,6 +53,7 @@ fn few_tokens_stay_on_the_processor() {
     assert_eq!(compare.prefix_lengths(&sequences, &sequences, &[]), Ok(Vec::new()));
 }
 
+// Holds: AT18.
 #[test]
 fn a_restored_block_with_one_wrong_token_is_found() {
     let Some(driver) = driver() else { return };
@@ -67,6 +69,7 @@ fn a_restored_block_with_one_wrong_token_is_found() {
     }
 }
 
+// Holds: GP8.
 #[test]
 fn sequences_belong_to_the_device_that_compared_them_first() {
     let Some(driver) = driver() else { return };

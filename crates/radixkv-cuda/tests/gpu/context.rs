@@ -7,6 +7,7 @@ use super::bed::{Bed, LAYOUT, NAN, Sequence, Shape};
 use super::driver::{Counted, driver, stand_in_driver};
 use super::engine::{Address, Engine};
 
+// Holds: GP9.
 #[test]
 fn an_engine_brings_its_context_stream_and_buffers() {
     let Some(driver) = driver() else { return };
@@ -54,6 +55,7 @@ fn interleaved(layout: &Layout, storage: &[u16], layer: usize) -> Vec<u16> {
     blocks.flat_map(|(keys, values)| [keys, values]).flatten().copied().collect()
 }
 
+// Holds: GP9.
 #[test]
 fn an_engine_brings_its_storage() {
     let Some(driver) = driver() else { return };
@@ -67,7 +69,8 @@ fn an_engine_brings_its_storage() {
         let engine = Engine::new();
         let device = engine.device();
         let attention = Attention::new(&device);
-        // In allocations of their own: rising addresses could be taken for planes that lie evenly apart.
+        // In allocations of their own: rising addresses could be taken for planes that lie evenly
+        // apart.
         let allocate = |_| engine.allocate(2 * layout.plane_elements() * 2);
         let mut keys: Vec<Address> = (0..layout.layers).map(allocate).collect();
         keys.sort_unstable();
@@ -179,7 +182,8 @@ fn devices_of_one_gpu_share_its_context_and_the_kernels() {
     driver.assert_nothing_left("the last device");
 }
 
-/// The pool keeps its memory when a thread has waited, and plans are copied from page-locked memory.
+/// The pool keeps its memory when a thread has waited, and plans are copied from page-locked
+/// memory.
 #[test]
 fn preparing_again_allocates_nothing_and_copies_nothing_pageable() {
     let Some(driver) = stand_in_driver() else { return };
@@ -200,7 +204,8 @@ fn preparing_again_allocates_nothing_and_copies_nothing_pageable() {
     }
 }
 
-/// Memory that an engine's device has freed goes back when a thread waits, as the engine's pool is set.
+/// Memory that an engine's device has freed goes back when a thread waits, as the engine's pool is
+/// set.
 #[test]
 fn the_memory_pool_of_an_engine_stays_as_it_is() {
     let Some(driver) = stand_in_driver() else { return };

@@ -61,6 +61,7 @@ fn prepared_copies_are_launched_as_often_as_wanted() {
     assert_eq!(elsewhere.launch_copies(&kv, &copies), Err(GpuError::WrongDevice));
 }
 
+// Holds: GP12.
 #[test]
 fn copies_that_depend_on_their_order_are_refused() {
     let Some(driver) = driver() else { return };

@@ -49,7 +49,8 @@ pub fn driver() -> Option<Driver> {
     };
     let driver = Driver { stand_in: found.as_ref(), _turn: turn };
     if !driver.is_stand_in() {
-        // Devices that are opened beside it share its context and its kernels: they are made once for all tests.
+        // Devices that are opened beside it share its context and its kernels: they are made once
+        // for all tests.
         static KEPT: OnceLock<Device> = OnceLock::new();
         KEPT.get_or_init(|| driver.open());
     }
@@ -97,7 +98,8 @@ impl Driver {
         }
     }
 
-    /// Sets when queued work runs: 0 at the call, else late, with the streams interleaved by the seed.
+    /// Sets when queued work runs: 0 at the call, else late, with the streams interleaved by the
+    /// seed.
     pub fn streams(&self, seed: u32) {
         if let Some(set) = self.control::<unsafe extern "C" fn(u32)>("rk_sim_streams") {
             // SAFETY: as declared.
@@ -163,7 +165,8 @@ impl Driver {
         self.count(Counted::Launches)
     }
 
-    /// Fails if a resource is left after all streams, also those that were destroyed, have done their work.
+    /// Fails if a resource is left after all streams, also those that were destroyed, have done
+    /// their work.
     pub fn assert_nothing_left(&self, after: &str) {
         if let Some(finish) = self.control::<unsafe extern "C" fn() -> u32>("cuCtxSynchronize") {
             // SAFETY: as in cuda.h; the stand-in asks for no context.

@@ -24,6 +24,7 @@ fn launches_are_captured() {
 }
 
 /// What a graph could not use is refused before the driver is asked, which would end the capture.
+// Holds: GP10.
 #[test]
 fn what_is_refused_leaves_the_capture_whole() {
     let Some(driver) = driver() else { return };
@@ -102,6 +103,7 @@ impl Owned {
 }
 
 /// The capture goes on, and the memory is freed after it.
+// Holds: GP10.
 #[test]
 fn what_is_dropped_while_an_engine_captures_is_freed_after_it() {
     let Some(driver) = driver() else { return };

@@ -37,6 +37,7 @@ fn everything() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
+// Holds: GP5.
 #[test]
 fn every_allocation_may_fail() {
     let Some(driver) = stand_in_driver() else { return };
@@ -59,6 +60,7 @@ fn every_allocation_may_fail() {
     assert!(failed > 20, "{failed} allocations failed");
 }
 
+// Holds: GP5.
 #[test]
 fn every_launch_may_fail() {
     let Some(driver) = stand_in_driver() else { return };
@@ -160,7 +162,8 @@ fn shapes_that_do_not_fit_are_named() {
     assert_eq!(attention.prepare(&good, &flat).expect_err("a refusal"), GpuError::Scale { scale: 0.0 });
 }
 
-/// Rows that are not kept are not appended, and chunks are not decoded: the storage and the outputs stay.
+/// Rows that are not kept are not appended, and chunks are not decoded: the storage and the outputs
+/// stay.
 #[test]
 fn operations_that_a_batch_is_not_for_are_refused() {
     let Some(driver) = driver() else { return };
@@ -205,6 +208,7 @@ fn more_rows_than_there_are_numbers_are_refused() {
     assert!(matches!(attention.prepare(&layout, &batch), Err(GpuError::TooMuch { .. })));
 }
 
+// Holds: GP5.
 #[test]
 fn errors_say_what_to_do() {
     let texts = [

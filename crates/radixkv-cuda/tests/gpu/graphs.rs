@@ -45,6 +45,7 @@ impl Buffers {
 }
 
 /// Appends and decodes; each launch reads the rows that the buffers hold then.
+// Holds: GP11.
 #[test]
 fn a_captured_step_is_done_when_it_is_launched_and_as_often() {
     let Some(driver) = driver() else { return };
@@ -128,6 +129,7 @@ fn works(device: &Device) {
     bed.check("after a capture", &outputs.rows, Some(&outputs.lse));
 }
 
+// Holds: GP11.
 #[test]
 fn what_cannot_be_captured_is_refused() {
     let Some(driver) = stand_in_driver() else { return };

@@ -7,6 +7,7 @@ use super::driver::{driver, stand_in_driver};
 /// Enough devices that one is likely to be allocated at the address of an earlier one.
 const DEVICES: usize = 20;
 
+// Holds: GP8.
 #[test]
 fn a_view_of_a_dropped_device_is_refused() {
     let Some(driver) = driver() else { return };

@@ -23,7 +23,8 @@ fn a_library_that_is_no_compiler_is_named() {
     assert_eq!(refused, OpenError::CompilerIncomplete { function: "nvrtcCreateProgram" });
 }
 
-/// Needs `RADIXKV_NVRTC`: the path of the compiler's library. The system has to find the libraries that this one loads.
+/// Needs `RADIXKV_NVRTC`: the path of the compiler's library. The system has to find the libraries
+/// that this one loads.
 #[test]
 fn the_sources_compile_for_the_device_at_hand() {
     let Some(driver) = driver() else { return };

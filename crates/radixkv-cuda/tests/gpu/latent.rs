@@ -60,6 +60,7 @@ fn decode_seeds(driver: &Driver, seeds: std::ops::RangeInclusive<u64>) {
     }
 }
 
+// Holds: GP4.
 #[test]
 fn decode_over_latent_vectors() {
     let Some(driver) = driver() else { return };
@@ -82,6 +83,7 @@ fn all_heads_of_a_model_over_latent_vectors() {
 }
 
 /// The table is looked up for each token, so the page size is in no sum.
+// Holds: GP4.
 #[test]
 fn latent_outputs_have_the_same_bits_in_pages_of_any_size() {
     let Some(driver) = driver() else { return };
@@ -97,6 +99,7 @@ fn latent_outputs_have_the_same_bits_in_pages_of_any_size() {
 }
 
 /// Rows of a chunk, each over the tokens up to itself.
+// Holds: GP4.
 #[test]
 fn extend_over_latent_vectors() {
     let Some(driver) = driver() else { return };
@@ -112,6 +115,7 @@ fn extend_over_latent_vectors() {
     }
 }
 
+// Holds: GP4.
 #[test]
 fn what_has_no_kernel_over_latent_vectors_is_refused() {
     let Some(driver) = driver() else { return };

@@ -8,8 +8,8 @@ use super::bed::NAN;
 use super::driver::{Counted, driver};
 use super::steps::{Arrays, CAPACITY, Captured, KEY, LAYOUT, QUERY, QUERY_HEADS, Rows, Sequences, Step, storage};
 
-/// Runs steps of a captured batch beside calls that are not captured, on storages of their own; every output and, at the
-/// end, both storages are the same, bit for bit.
+/// Runs steps of a captured batch beside calls that are not captured, on storages of their own;
+/// every output and, at the end, both storages are the same, bit for bit.
 fn replay(device: &Device, seed: u64, steps: usize, capacity: Capacity, as_prepared: bool) -> usize {
     let attention = Attention::new(device);
     let (mut sequences, storage) = (Sequences::new(seed), storage(seed));
@@ -58,7 +58,8 @@ fn a_thousand_steps_of_one_captured_step_give_the_bits_of_calls() {
     assert!(merged > 500, "{merged} steps with a context that is cut");
 }
 
-/// Work is done late, so that an update which overtakes a launch, or writes over one that was not read, is seen.
+/// Work is done late, so that an update which overtakes a launch, or writes over one that was not
+/// read, is seen.
 #[test]
 fn updates_are_ordered_with_launches() {
     let Some(driver) = driver() else { return };
@@ -113,7 +114,8 @@ fn an_update_is_one_copy_and_no_allocation() {
     assert!(!driver.is_stand_in() || driver.count(Counted::CopiesToDevice) == copies + 10);
 }
 
-/// However far the device is behind, what is on its way is in a bounded number of pieces of page-locked memory.
+/// However far the device is behind, what is on its way is in a bounded number of pieces of
+/// page-locked memory.
 #[test]
 fn updates_that_are_on_their_way_are_bounded() {
     let Some(driver) = driver() else { return };

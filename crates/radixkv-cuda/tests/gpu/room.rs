@@ -10,7 +10,8 @@ use super::steps::{Arrays, CAPACITY, Captured, LAYOUT, Rows, Sequences, Step, st
 /// The table and the length of each sequence.
 type Tables = &'static [(&'static [u32], u32)];
 
-/// From none to full and back: exactly full, one beyond, the first and the last block, ids that no block has.
+/// From none to full and back: exactly full, one beyond, the first and the last block, ids that no
+/// block has.
 #[test]
 fn a_batch_fills_its_room_and_leaves_it() {
     let Some(driver) = driver() else { return };
@@ -89,7 +90,8 @@ fn a_batch_may_have_no_room() {
     assert!(matches!(attention.items(&LAYOUT, usize::MAX - 200), Err(GpuError::TooMuch { .. })));
 }
 
-/// An update is for both, and work is done late: the graphs are dropped before it is done, or after their buffers.
+/// An update is for both, and work is done late: the graphs are dropped before it is done, or after
+/// their buffers.
 #[test]
 fn two_graphs_share_a_batch() {
     let Some(driver) = driver() else { return };
@@ -105,7 +107,8 @@ fn two_graphs_share_a_batch() {
         let graphs = steps.each_mut().map(|step| device.capture(|| step.queue(&attention, &batch)).expect("a graph"));
         let rows = Rows::new(&mut Rng::with_seed(7), CAPACITY.sequences);
         steps.iter_mut().chain(&mut plain).for_each(|step| step.write(&rows));
-        // SAFETY: what was captured is dropped after its work is queued, and freed in the order of the stream.
+        // SAFETY: what was captured is dropped after its work is queued, and freed in the order of
+        // the stream.
         let launch = || graphs.iter().for_each(|graph| unsafe { graph.launch() }.expect("launched"));
         for _ in 0..10 {
             let arrays = sequences.step();
@@ -155,7 +158,8 @@ fn a_table_of_many_entries_replaces_a_short_one() {
     assert!(matches!(refused, GpuError::NotCaptured { .. }), "{refused}");
 }
 
-/// Whatever call of the driver fails, the batch is as it was or as it is to be, and can be replaced again.
+/// Whatever call of the driver fails, the batch is as it was or as it is to be, and can be replaced
+/// again.
 #[test]
 fn an_update_that_fails_leaves_a_whole_batch() {
     let Some(driver) = stand_in_driver() else { return };

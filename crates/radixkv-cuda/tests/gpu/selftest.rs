@@ -5,7 +5,8 @@ use std::ffi::{c_char, c_void};
 use super::driver::driver;
 use super::engine::{Address, Engine};
 
-/// Words of each of 32 lanes, as `abi.cuh` counts them: those that are equal bit by bit, and the floats after them.
+/// Words of each of 32 lanes, as `abi.cuh` counts them: those that are equal bit by bit, and the
+/// floats after them.
 const EXACT: usize = 44 * 32;
 const ALL: usize = EXACT + 3 * 32;
 

@@ -27,8 +27,8 @@ where
         (0..rows * heads * self.layout.head_dim).map(|_| normal(&mut self.random)).collect()
     }
 
-    /// Computes a prompt of 70 tokens, rows that are not kept, a fork of the prompt that copies its last block, and a
-    /// decode step of both; returns all outputs and log-sum-exps.
+    /// Computes a prompt of 70 tokens, rows that are not kept, a fork of the prompt that copies its
+    /// last block, and a decode step of both; returns all outputs and log-sum-exps.
     fn run(&mut self) -> Vec<f32> {
         let (layout, heads, mut all) = (self.layout, self.query_heads, Vec::new());
         let kv = self.backend.allocate(layout).expect("memory");
@@ -85,6 +85,7 @@ where
     }
 }
 
+// Holds: GP2.
 #[test]
 fn both_backends_give_the_same() {
     let Some(driver) = driver() else { return };

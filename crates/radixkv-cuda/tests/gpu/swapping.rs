@@ -7,7 +7,8 @@ use radixkv_cuda::{Attention, GpuError, HostPool, Swap};
 use super::bed::LAYOUT;
 use super::driver::{Counted, driver, stand_in_driver};
 
-/// A layout of small blocks, which a kernel copies, and one of large blocks, which the copy engine does.
+/// A layout of small blocks, which a kernel copies, and one of large blocks, which the copy engine
+/// does.
 pub fn layouts() -> [Layout; 2] {
     let layouts = [16, 64].map(|block_size| Layout { blocks: 12, block_size, head_dim: 128, value_dim: 128, ..LAYOUT });
     assert!(layouts[0].block_elements() * 2 < 28 << 10 && layouts[1].block_elements() * 2 >= 28 << 10);
@@ -33,6 +34,7 @@ pub fn planes(layout: &Layout, storage: &[u16], block: u32) -> Vec<u8> {
     bytes
 }
 
+// Holds: GP6.
 #[test]
 fn blocks_are_swapped_out_and_in() {
     let Some(driver) = driver() else { return };
@@ -57,7 +59,8 @@ fn blocks_are_swapped_out_and_in() {
                 host.read(on_host, &mut bytes).expect("read");
                 assert_eq!(bytes, planes(&layout, &storage, block), "seed {seed}");
             }
-            // Blocks 1 and 11 become copies of 7 and 2, and the device's stream sees them; no thread waits.
+            // Blocks 1 and 11 become copies of 7 and 2, and the device's stream sees them; no
+            // thread waits.
             let back = swap.swap_in(&kv, &host, &[(0, 1), (4, 11)]).expect("queued");
             back.wait_on_device(&device).expect("a wait");
             let now = kv.to_vec().expect("the storage");
@@ -71,6 +74,7 @@ fn blocks_are_swapped_out_and_in() {
     }
 }
 
+// Holds: GP6.
 #[test]
 fn a_transfer_sees_what_was_queued_before_it() {
     let Some(driver) = driver() else { return };
@@ -84,7 +88,8 @@ fn a_transfer_sees_what_was_queued_before_it() {
             kv.write(&storage).expect("a copy");
             let host = HostPool::new(&device, &layout, 2).expect("page-locked memory");
             let swap = Swap::new(&device).expect("a stream");
-            // Block 5 is written on the device's stream, swapped out, swapped in as 6, and copied to 0.
+            // Block 5 is written on the device's stream, swapped out, swapped in as 6, and copied
+            // to 0.
             attention.copy_blocks(&kv, &[(9, 5)]).expect("queued");
             let _ = swap.swap_out(&kv, &host, &[(5, 1)]).expect("queued");
             let back = swap.swap_in(&kv, &host, &[(1, 6)]).expect("queued");
@@ -119,6 +124,7 @@ fn a_block_is_one_call() {
     }
 }
 
+// Holds: GP7.
 #[test]
 fn memory_outlives_the_transfers_that_use_it() {
     let Some(driver) = driver() else { return };

@@ -54,7 +54,8 @@ fn what_does_not_fit_is_named_with_both_values() {
     assert_eq!(narrow, Err(GpuError::Tensor { field: TensorField::TypeBits, given: 16, needed: 32 }));
 }
 
-/// A pool whose values lie between the keys of its blocks, and rows, all of them tensors of an engine.
+/// A pool whose values lie between the keys of its blocks, and rows, all of them tensors of an
+/// engine.
 #[test]
 fn a_step_over_tensors_is_as_defined() {
     let Some(_driver) = driver() else { return };

@@ -1,4 +1,5 @@
-//! Memory is touched and freed only after every stream that uses it is done, also after streams that were dropped.
+//! Memory is touched and freed only after every stream that uses it is done, also after streams
+//! that were dropped.
 
 use radixkv_attention::{Backend, Layout};
 use radixkv_cuda::{Attention, Device, GpuError, HostPool, Kv, Swap, Transfer};
@@ -38,7 +39,8 @@ impl Ends {
         swap.swap_out(&self.kv, &self.host, &[(block, block)])
     }
 
-    /// Swaps every block out by a swap of its own; every third swap is kept, the others are dropped at once.
+    /// Swaps every block out by a swap of its own; every third swap is kept, the others are dropped
+    /// at once.
     fn all_out(&self, kept: &mut Vec<Swap>) -> Vec<Transfer> {
         let one = |block| {
             let swap = self.swap();
@@ -152,6 +154,7 @@ fn the_host_pool_outlives_transfers_of_dropped_swaps() {
     });
 }
 
+// Holds: GP7.
 #[test]
 fn the_storage_outlives_transfers_of_dropped_swaps() {
     let Some(driver) = driver() else { return };
@@ -175,6 +178,7 @@ fn uses_that_are_done_are_forgotten() {
 }
 
 /// Whichever call on an event fails, memory stays while transfers use it.
+// Holds: GP7.
 #[test]
 fn memory_outlives_transfers_where_events_fail() {
     let Some(driver) = stand_in_driver() else { return };

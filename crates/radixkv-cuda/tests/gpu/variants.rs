@@ -1,4 +1,5 @@
-//! Elements of 8 bits, sizes of heads, pages of any size, scorings and trees, against the definition in `f64`.
+//! Elements of 8 bits, sizes of heads, pages of any size, scorings and trees, against the
+//! definition in `f64`.
 
 use fastrand::Rng;
 use radixkv_attention::plan::{Rule, share};

@@ -1,5 +1,6 @@
-//! Extend by products of warpgroups, and by those of warps, against the definition in `f64`: enough keys that every stage of
-//! shared memory is used several times. Where the device has no such instructions both are the same kernel.
+//! Extend by products of warpgroups, and by those of warps, against the definition in `f64`: enough
+//! keys that every stage of shared memory is used several times. Where the device has no such
+//! instructions both are the same kernel.
 
 use fastrand::Rng;
 use radixkv_attention::{Backend, Dtype, Order, Output, Qkv};
@@ -29,6 +30,7 @@ fn chunk(before: usize, rows: usize) -> Sequence {
     Sequence { before, rows, shared: 0 }
 }
 
+// Holds: GP3.
 #[test]
 fn chunks_after_contexts_of_many_steps() {
     for (seed, (block_size, group)) in (1_u64..).zip([(16, 8), (48, 7), (64, 1), (32, 16)]) {
@@ -39,11 +41,13 @@ fn chunks_after_contexts_of_many_steps() {
 }
 
 /// The table of a block size that the kernel of warpgroups is not made for.
+// Holds: GP3.
 #[test]
 fn blocks_of_other_sizes() {
     check(11, Shape { block_size: 24, ..SHAPE }, &[chunk(300, 20)], |_| {});
 }
 
+// Holds: GP3.
 #[test]
 fn scores_of_every_kind() {
     let slopes: Vec<f32> = (0..8).map(|head| 0.02 * head as f32).collect();
@@ -57,6 +61,7 @@ fn scores_of_every_kind() {
     }
 }
 
+// Holds: GP3.
 #[test]
 fn trees_after_contexts_of_many_steps() {
     for (seed, window) in (31..).zip([None, Some(90)]) {

@@ -1,4 +1,4 @@
-//! The changes of a `radixkv::PrefixCache` as batches.
+//! Records a `radixkv::PrefixCache`: turns its event batches into numbered batches for publishers.
 
 mod scope;
 
@@ -17,21 +17,26 @@ use crate::{
 #[cfg(feature = "zmq")]
 use crate::{publish::Publisher, publish::Snapshot};
 
-/// Records a [`radixkv::PrefixCache`]: its batches of events become batches for a `Publisher`.
+/// Turns the event batches of a [`radixkv::PrefixCache`] into batches for a `Publisher`.
 ///
-/// The first batch, number 0, says what is cached when this is built: a [`Cleared`](crate::Event::Cleared), and everything as stores. Each batch
-/// of the cache is one batch then. If batches were lost, because nothing called [`next`](Self::next) for long or because a publisher's queue
-/// was full, their numbers are left out, and the batch that comes after them says everything anew. So a follower is right again with it,
-/// whether it asks for snapshots or not; one that does is right earlier.
-/// A [`Follower`](crate::Follower) answers [`Gap`](crate::Verdict::Gap) to that batch and applies nothing: call
-/// [`accept_gap`](crate::Follower::accept_gap) with its number, then [`take`](crate::Follower::take) it again.
+/// The first batch, number 0, lists everything that is cached at
+/// [`build`](CacheRecorderBuilder::build): a [`Cleared`](crate::Event::Cleared), then stores. After
+/// it, each batch of the cache becomes one batch. If batches are lost, because [`next`](Self::next)
+/// was not called for long or because a publisher's queue was full, their numbers are skipped, and
+/// the batch after them again lists everything. So that batch makes a follower complete again even
+/// without snapshots; with a snapshot it is complete earlier. A [`Follower`](crate::Follower)
+/// returns [`Gap`](crate::Verdict::Gap) for that batch and does not apply it: call
+/// [`accept_gap`](crate::Follower::accept_gap) with its number, then
+/// [`take`](crate::Follower::take) it again.
 ///
-/// The numbers of batches keep their distance to those of the cache, so snapshots need no word with the thread that records.
+/// A batch's number differs from the number of the cache's batch by a constant, so snapshots need
+/// no coordination with the recording thread.
 ///
-/// A namespace is a scope by [`Scope::of_namespace`], or by a function of the caller's ([`scopes`](CacheRecorderBuilder::scopes)).
-/// Blocks of a namespace that compares pairs ([`Keys::Bigrams`]) are blocks of pairs.
+/// A namespace is mapped to a scope by [`Scope::of_namespace`], or by the caller's function
+/// ([`scopes`](CacheRecorderBuilder::scopes)). A namespace that compares pairs ([`Keys::Bigrams`])
+/// has blocks of pairs.
 ///
-/// It keeps the cache alive, and 44 bytes for each block that is cached.
+/// The recorder keeps the cache alive, and takes 44 bytes for each cached block.
 ///
 /// # Examples
 ///
@@ -60,11 +65,12 @@ pub struct CacheRecorder {
     subscription: Subscription,
     recorder: Recorder,
     scope: LastScope,
-    /// What was cached at first, until it is said.
+    /// The snapshot from `build`, until the first batch is made from it.
     first: Option<EventBatch>,
-    /// The number of the cache's batch after `first`.
+    /// The number of the cache's first batch after `first`; batch numbers are counted from it.
     base: u64,
-    /// The number of the next batch of the cache that is recorded; `None` if everything is to be said, at first or anew.
+    /// The number of the cache's next batch to record; `None` if the next batch must list
+    /// everything.
     next: Option<u64>,
     resets: u64,
 }
@@ -80,7 +86,7 @@ pub struct CacheRecorderBuilder {
 
 type ScopeOf = dyn Fn(&NamespaceName) -> Scope + Send + Sync;
 
-/// The scope of the namespace that was seen last: consecutive events mostly are of one.
+/// The scope of the last namespace. Consecutive events mostly have the same namespace.
 #[derive(Debug, Default)]
 struct LastScope(Option<(NamespaceName, Scope)>);
 
@@ -95,13 +101,13 @@ impl CacheRecorderBuilder {
         Self { recorder: self.recorder.rank(rank), ..self }
     }
 
-    /// Sets the publisher's epoch. Default: a number of its own.
+    /// Sets the publisher's epoch. Default: a random number.
     pub fn epoch(self, epoch: u64) -> Self {
         Self { recorder: self.recorder.epoch(epoch), ..self }
     }
 
-    /// Sets how a namespace is mapped to a scope. Two namespaces must not be one scope, unless one
-    /// compares tokens and the other pairs. Default: [`Scope::of_namespace`].
+    /// Sets how a namespace is mapped to a scope. Two namespaces must not have the same scope,
+    /// unless one compares tokens and the other pairs. Default: [`Scope::of_namespace`].
     pub fn scopes(self, scopes: impl Fn(&NamespaceName) -> Scope + Send + Sync + 'static) -> Self {
         Self { scopes: Arc::new(scopes), ..self }
     }
@@ -112,7 +118,8 @@ impl CacheRecorderBuilder {
         Self { channel: batches, ..self }
     }
 
-    /// Subscribes to the cache and takes a [snapshot](PrefixCache::snapshot). Waits its turn if another thread is evicting.
+    /// Subscribes to the cache and takes a [snapshot](PrefixCache::snapshot). Waits its turn if
+    /// another thread is evicting.
     pub fn build(self) -> CacheRecorder {
         let subscription = self.cache.subscribe(self.channel);
         let first = self.cache.snapshot();
@@ -133,31 +140,31 @@ impl CacheRecorderBuilder {
 impl CacheRecorder {
     /// Configures a recorder of a cache whose blocks are named by `scheme`.
     pub fn builder(cache: &PrefixCache, scheme: HashScheme) -> CacheRecorderBuilder {
-        // What is recorded is taken at once.
+        // No limit: recorded events are taken immediately.
         let recorder = Recorder::builder(cache.block_size(), scheme).epoch(new_epoch()).max_pending_blocks(usize::MAX);
         let scopes: Arc<ScopeOf> = Arc::new(Scope::of_namespace);
         CacheRecorderBuilder { cache: cache.clone(), recorder, scopes, channel: 4096 }
     }
 
-    /// Returns the changes since the last call as the next batch; `None` if nothing has changed, or if
-    /// another thread is evicting at the moment: a later call returns those changes. Hashes the blocks
-    /// that were stored. It waits for nothing but, when it says everything, for the evictor's lock.
+    /// Returns the changes since the last call as the next batch; `None` if nothing has changed, or
+    /// if another thread is evicting at the moment: a later call returns those changes. Hashes the
+    /// stored blocks. It waits only for the evictor's lock, and only if it has to list everything.
     ///
     /// # Errors
     ///
-    /// [`ChangeError`], if the cache's events contradict each other: a bug of the cache, or of this. The next call says everything
-    /// anew.
+    /// [`ChangeError`], if the cache's events contradict each other, which is a bug of the cache or
+    /// of this crate. The next call lists everything again.
     #[expect(clippy::should_implement_trait, reason = "an iterator would end, and this goes on")]
     pub fn next(&mut self) -> Result<Option<Numbered>, ChangeError> {
         let Some(next) = self.next else { return self.say_everything().map(Some) };
         loop {
             let Some(batch) = self.subscription.try_next() else {
-                // The last ones were lost.
+                // The last batches were lost.
                 let is_behind = self.subscription.next_number() > next;
                 return if is_behind { self.say_everything().map(Some) } else { Ok(None) };
             };
             if batch.number() < next {
-                // Part of what was said.
+                // The last full listing already covers it.
                 continue;
             }
             if batch.number() > next {
@@ -177,7 +184,7 @@ impl CacheRecorder {
         self.subscription.lost_batches()
     }
 
-    /// How often the whole content was published, the first time included.
+    /// How often a batch listed the whole content, including the first batch.
     pub fn resets(&self) -> u64 {
         self.resets
     }
@@ -185,8 +192,9 @@ impl CacheRecorder {
     /// Moves the waiting batches, at most as many as the channel holds, into a publisher's queue,
     /// and returns how many there were.
     ///
-    /// A batch that finds the queue full is lost, with its number; the publisher counts it. Then nothing more is put there before the
-    /// queue has room, and the first batch after that says everything anew.
+    /// If the queue is full, the batch is lost and its number is skipped; the publisher counts it.
+    /// Nothing more is queued until the queue has room, and the next batch then lists everything
+    /// again.
     ///
     /// # Errors
     ///
@@ -194,7 +202,7 @@ impl CacheRecorder {
     #[cfg(feature = "zmq")]
     pub fn pump(&mut self, publisher: &Publisher) -> Result<usize, ChangeError> {
         for pumped in 0..=self.settings.channel {
-            // Saying everything takes long, and would be in vain.
+            // Listing everything takes long, and the batch would be dropped.
             if self.next.is_none() && !publisher.has_room() {
                 return Ok(pumped);
             }
@@ -229,7 +237,7 @@ impl CacheRecorder {
         Ok(self.recorder.take_as(batch.number() - self.base + 1, now()))
     }
 
-    /// Forgets what was recorded, and begins with what is cached now.
+    /// Resets the recorder, and makes a batch that lists everything that is cached now.
     fn say_everything(&mut self) -> Result<Numbered, ChangeError> {
         self.next = None;
         self.resets += 1;
@@ -238,12 +246,13 @@ impl CacheRecorder {
         self.recorder.record(&Change::Cleared)?;
         record(&snapshot, &mut self.recorder, &self.settings, &mut self.scope)?;
         self.next = Some(snapshot.number());
-        // The number before that of the next batch: at first 0, and later that of a batch that was lost.
+        // One less than the number of the next batch: 0 the first time, later the number of a lost
+        // batch.
         Ok(self.recorder.take_as(snapshot.number() - self.base, now()))
     }
 }
 
-/// Records what a batch of the cache says.
+/// Records the events of one of the cache's batches.
 fn record(
     batch: &EventBatch,
     recorder: &mut Recorder,

@@ -1,19 +1,21 @@
-//! Which scope a namespace of a cache is.
+//! The default mapping of a cache's namespaces to scopes.
 
 use radixkv::NamespaceName;
 
 use crate::event::Scope;
 
-/// Stands between the parts of a name (ASCII's unit separator).
+/// Separates the parts of a name (ASCII's unit separator).
 const SEPARATOR: char = '\u{1f}';
-/// Stands before a separator, or before itself, inside a part (ASCII's data link escape).
+/// Escapes a separator or an escape inside a part (ASCII's data link escape).
 const ESCAPE: char = '\u{10}';
 
 impl Scope {
-    /// The scope that a namespace is by default: the default namespace is plain, and the part of any other name is the salt.
+    /// The default scope of a namespace. The default namespace has the plain scope; the salt of any
+    /// other namespace is its name.
     ///
-    /// Several parts are joined by U+001F; a U+001F or U+0010 inside a part has a U+0010 before it. So no two namespaces are one
-    /// scope, but for one of tokens and one of pairs, whose blocks have different hashes.
+    /// Several parts are joined by U+001F; inside a part, U+001F and U+0010 are escaped by a U+0010
+    /// before them. So no two namespaces have the same scope, except one of tokens and one of
+    /// pairs, whose blocks have different hashes.
     ///
     /// # Examples
     ///

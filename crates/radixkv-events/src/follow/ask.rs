@@ -1,4 +1,4 @@
-//! Asking a publisher for batches that were missed.
+//! Requests missed batches or a snapshot from a publisher, over a DEALER socket.
 
 use std::time::Duration;
 
@@ -11,10 +11,11 @@ use crate::{relay::Relay, wire::END};
 
 /// How long a publisher may take for each batch of an answer.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Bytes of an answer: it breaks off beyond them.
+/// Maximum bytes of an answer; a longer one is dropped as incomplete.
 const LONGEST: usize = 1 << 30;
 
-/// Asks, and returns the numbers and payloads of the answer; `None` if it does not come to its end.
+/// Sends a request, and returns the numbers and payloads of the answer; `None` if the answer is
+/// incomplete.
 pub(super) async fn ask(publisher: &(Host, u16), what: [u8; 8]) -> Option<Vec<(u64, Bytes)>> {
     let mut options = SocketOptions::default();
     options.connect_timeout(PATIENCE);
@@ -31,14 +32,14 @@ pub(super) async fn ask(publisher: &(Host, u16), what: [u8; 8]) -> Option<Vec<(u
         if seq.to_be_bytes() == END {
             return Some(answers);
         }
-        // An empty payload still takes a place in the list.
+        // Also counts the list entry, so that empty payloads are limited as well.
         bytes += payload.len() + size_of::<(u64, Bytes)>();
         answers.push((seq, payload.clone()));
     }
     None
 }
 
-/// The number and the payload of a message: its last two frames, whatever stands before them.
+/// The number and the payload of a message: its last two frames. Earlier frames are ignored.
 pub(super) fn numbered(frames: &[Bytes]) -> Option<(u64, &Bytes)> {
     let [.., seq, payload] = frames else { return None };
     Some((u64::from_be_bytes(seq.as_ref().try_into().ok()?), payload))

@@ -1,4 +1,5 @@
-//! Following a publisher over ZeroMQ.
+//! Follows a publisher over ZeroMQ: the thread of a [`Subscriber`], which feeds a [`Follower`] and
+//! requests missing batches.
 
 mod ask;
 
@@ -28,18 +29,21 @@ use crate::{
 
 /// How long a publisher may take to accept a connection.
 const CONNECT: Duration = Duration::from_secs(1);
-/// Bytes of a message of a publisher, beside its payload those of the topic. All of them may be as many as there are.
+/// Limits for a publisher: a message has the bytes of its payload and up to 1 MiB for the topic.
+/// The total is not limited.
 const PUBLISHER: Bounds = Bounds { message: MAX_PAYLOAD as u64 + (1 << 20), ..Bounds::OF_ANY };
-/// Between two attempts.
+/// Pause between two attempts.
 const PAUSE: Duration = Duration::from_millis(200);
 
 /// Follows a publisher on its own thread: subscribes, and requests missing batches.
 ///
-/// It waits for a publisher that is not there yet, and for one that went away. What it does about a gap is what
-/// [`Follower`] describes: batches asked for again, then a snapshot, then the gap is accepted.
+/// It waits for a publisher that has not started yet, and reconnects if a publisher disappears. It
+/// handles a gap as [`Follower`] describes: it requests the missing batches, then a snapshot, and
+/// then accepts the gap.
 ///
-/// A message has at most [`wire::MAX_PAYLOAD`] bytes of payload; a publisher that announces more is cut off, and connected to
-/// again. Each block that it says it holds takes memory here: [`SubscriberBuilder::max_bytes`] bounds it.
+/// A message has at most [`wire::MAX_PAYLOAD`] bytes of payload; if a publisher announces more, the
+/// subscriber closes the connection and connects again. Each block that the publisher reports takes
+/// memory here; [`SubscriberBuilder::max_bytes`] limits it.
 ///
 /// # Examples
 ///
@@ -86,7 +90,8 @@ struct Shared {
 }
 
 impl SubscriberBuilder {
-    /// Sets the endpoint that replays batches and serves snapshots. Default: nowhere, so gaps stay.
+    /// Sets the endpoint that replays batches and serves snapshots. Default: none, so gaps cannot
+    /// be filled.
     pub fn replay(self, endpoint: impl Into<String>) -> Self {
         Self { replay: Some(endpoint.into()), ..self }
     }
@@ -96,26 +101,30 @@ impl SubscriberBuilder {
         Self { topic: topic.into(), ..self }
     }
 
-    /// The block size that the worker must have. Default: that of its first event.
+    /// Sets the block size that the worker must have. Call it first: it replaces the settings of
+    /// [`max_bytes`](Self::max_bytes) and [`watched`](Self::watched). Default: the block size of
+    /// the first event.
     pub fn block_size(self, block_size: u32) -> Self {
         Self { follower: Follower::with_block_size(block_size), ..self }
     }
 
-    /// Refuses a worker whose blocks would take more memory than this. Say the block size before. Default: no limit.
+    /// Limits the memory of the worker's blocks, in bytes; a worker beyond it is refused. Call it
+    /// after [`block_size`](Self::block_size). Default: no limit.
     pub fn max_bytes(self, bytes: usize) -> Self {
         Self { follower: self.follower.max_bytes(bytes), ..self }
     }
 
-    /// Calls `watcher` for all that happens to the holdings, on the subscriber's thread. Say the block size before.
+    /// Calls `watcher` for each change of the holdings, on the subscriber's thread. Call it after
+    /// [`block_size`](Self::block_size).
     pub fn watched(self, watcher: impl FnMut(Update<'_>) + Send + 'static) -> Self {
         Self { follower: self.follower.watched(watcher), ..self }
     }
 
-    /// Starts the thread. The publisher need not be there yet.
+    /// Starts the thread. The publisher need not exist yet.
     ///
     /// # Errors
     ///
-    /// [`SubscribeError`], if an endpoint is none, or there is no thread.
+    /// [`SubscribeError`], if an endpoint is invalid, or if no thread can be started.
     pub fn start(self) -> Result<Subscriber, SubscribeError> {
         let publisher = endpoint::parse(&self.endpoint)?;
         let replay = self.replay.as_deref().map(endpoint::parse).transpose()?;
@@ -135,20 +144,19 @@ impl SubscriberBuilder {
 }
 
 impl Subscriber {
-    /// Settings for the publisher at an endpoint such as `tcp://host:5557`.
+    /// Configures a subscriber to the publisher at an endpoint such as `tcp://host:5557`.
     pub fn builder(endpoint: impl Into<String>) -> SubscriberBuilder {
         let follower = Follower::new();
         SubscriberBuilder { endpoint: endpoint.into(), replay: None, topic: String::new(), follower }
     }
 
-    /// Calls a function with the follower, and so with the worker's holdings. The follower stands
-    /// still meanwhile.
+    /// Calls a function with the follower, which has the worker's holdings. The follower is locked
+    /// meanwhile, so no events are applied.
     pub fn with<T>(&self, look: impl FnOnce(&Follower) -> T) -> T {
         look(&self.shared.follower())
     }
 
-    /// Does the same as [`with`](Self::with), unless the follower is busy with events at the
-    /// moment.
+    /// Same as [`with`](Self::with), but returns `None` if the follower is locked at the moment.
     pub fn try_with<T>(&self, look: impl FnOnce(&Follower) -> T) -> Option<T> {
         match self.shared.follower.try_lock() {
             Ok(follower) => Some(look(&follower)),
@@ -157,9 +165,9 @@ impl Subscriber {
         }
     }
 
-    /// Whether the publisher is connected, as far as the system knows.
+    /// Whether the subscriber is connected to the publisher, as far as the system knows.
     pub fn is_connected(&self) -> bool {
-        // Relaxed: what is shown, no more.
+        // Relaxed: the flag is only displayed.
         self.shared.is_connected.load(Relaxed)
     }
 
@@ -180,12 +188,13 @@ impl Drop for Subscriber {
 
 impl Shared {
     fn follower(&self) -> MutexGuard<'_, Follower> {
-        // A watcher that panicked leaves holdings that are whole up to an event.
+        // A watcher runs after an event was applied completely, so the holdings are valid even if
+        // it panicked.
         self.follower.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// What the subscriber's thread works with.
+/// The state of the subscriber's thread.
 struct Follow {
     publisher: (Host, u16),
     replay: Option<(Host, u16)>,
@@ -193,26 +202,26 @@ struct Follow {
     shared: Arc<Shared>,
 }
 
-/// What may help against a gap.
+/// A request that may fill a gap.
 #[derive(Clone, Copy)]
 enum Remedy {
     Replay,
     Snapshot,
 }
 
-/// What a publisher answered.
+/// The publisher's answer to a request.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Answer {
-    /// Nothing: there is nowhere to ask, or it does not come to its end.
+    /// No complete answer, or no endpoint for requests.
     None,
-    /// That it has nothing of the kind.
+    /// The publisher has no such batches, or no snapshot.
     Empty,
-    /// Batches, which were fed.
+    /// Batches, which were fed to the follower.
     Some,
 }
 
 impl Follow {
-    /// Follows until it is stopped or the publisher is refused.
+    /// Follows until the subscriber is dropped or the publisher is refused.
     async fn run(&self) {
         tokio::select! {
             failure = self.follow() => {
@@ -238,12 +247,13 @@ impl Follow {
         }
     }
 
-    /// Receives until the publisher is refused. The socket connects anew by itself, and says so.
+    /// Receives messages until the publisher is refused. The socket reconnects automatically, and
+    /// reports it through `connection`.
     async fn listen(&self, mut socket: SubSocket, mut connection: impl FnMut() -> Option<SocketEvent>) -> FollowError {
         loop {
             while let Some(event) = connection() {
                 let is_connected = matches!(event, SocketEvent::Connected(..));
-                // Relaxed: what is shown, no more.
+                // Relaxed: the flag is only displayed.
                 self.shared.is_connected.store(is_connected, Relaxed);
                 if let (true, Err(refused)) = (is_connected, self.begin().await) {
                     return refused;
@@ -262,7 +272,8 @@ impl Follow {
         }
     }
 
-    /// Asks what is held, so that a worker that is idle is seen too.
+    /// Requests a snapshot, or, if the publisher has none, the batches from the next number on. So
+    /// the holdings of an idle worker become known.
     async fn begin(&self) -> Result<(), FollowError> {
         if self.restore().await? == Answer::Empty {
             let next = self.shared.follower().next_seq().unwrap_or(0);
@@ -271,7 +282,7 @@ impl Follow {
         Ok(())
     }
 
-    /// Takes a live message into account, and what was missed before it.
+    /// Processes a live message, and first requests the batches that are missing before it.
     async fn receive(&self, seq: u64, payload: &[u8]) -> Result<(), FollowError> {
         let is_new = self.shared.follower().next_seq().is_none();
         let (mut remedies, mut is_restarted) = (remedies(is_new), false);
@@ -281,7 +292,8 @@ impl Follow {
             match verdict {
                 Ok(Verdict::Applied | Verdict::Duplicate) => return Ok(()),
                 Ok(Verdict::Restarted) if is_restarted => {
-                    // Its publisher is gone: what could be asked since is of another life.
+                    // A second restart: the message is from a publisher that no longer runs. Take
+                    // the new publisher's snapshot, and ignore the message.
                     self.restore().await?;
                     return Ok(());
                 }
@@ -305,7 +317,7 @@ impl Follow {
         }
     }
 
-    /// Feeds the batches from a number on that the publisher still has, as far as they follow one another.
+    /// Requests the batches from `seq` on, and feeds them to the follower up to the first gap.
     async fn ask_from(&self, seq: u64) -> Result<Answer, FollowError> {
         let Some(answers) = self.ask(seq.to_be_bytes()).await else { return Ok(Answer::None) };
         let answer = if answers.is_empty() { Answer::Empty } else { Answer::Some };
@@ -321,7 +333,7 @@ impl Follow {
         Ok(answer)
     }
 
-    /// Takes over a snapshot, if the publisher has one.
+    /// Requests a snapshot, and replaces the holdings by it if the publisher has one.
     async fn restore(&self) -> Result<Answer, FollowError> {
         let Some(answers) = self.ask(SNAPSHOT).await else { return Ok(Answer::None) };
         let Some(&(next, _)) = answers.first() else { return Ok(Answer::Empty) };
@@ -335,14 +347,15 @@ impl Follow {
         Ok(Answer::Some)
     }
 
-    /// What the publisher answers; `None` if there is nowhere to ask, or the answer does not come to its end.
+    /// Sends a request. Returns `None` if there is no endpoint for requests, or if the answer is
+    /// incomplete.
     async fn ask(&self, what: [u8; 8]) -> Option<Vec<(u64, bytes::Bytes)>> {
         ask::ask(self.replay.as_ref()?, what).await
     }
 }
 
-/// What is tried against a gap, in turn. One that holds nothing yet needs everything, and gets it from a snapshot at
-/// once.
+/// The requests to try for a gap, in order. A follower without holdings needs everything, so it
+/// requests a snapshot first.
 fn remedies(is_new: bool) -> std::slice::Iter<'static, Remedy> {
     if is_new {
         [Remedy::Snapshot, Remedy::Replay].iter()

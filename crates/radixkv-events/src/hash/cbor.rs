@@ -1,17 +1,19 @@
-//! What vLLM hashes for a block, as canonical CBOR: `(parent, (token, ...), (extra key, ...) or null)`.
+//! The input of vLLM's block hash, as canonical CBOR:
+//! `(parent, (token, ...), (extra key, ...) or null)`.
 //!
-//! Written here, because a library's encoder took as long as the hash: a head of one to nine bytes is all that there is.
+//! This is not done by a library, because a library's encoder took as long as the hash. Only heads
+//! of one to nine bytes are needed.
 
 use crate::event::Token;
 
-/// The kinds of values, as they stand in the first three bits of a head.
+/// The types of values, in the first three bits of a head.
 const UNSIGNED: u8 = 0 << 5;
 const BYTES: u8 = 2 << 5;
 const TEXT: u8 = 3 << 5;
 const ARRAY: u8 = 4 << 5;
 const NULL: u8 = 7 << 5 | 22;
 
-/// Appends the key of a block to `bytes`.
+/// Appends the hash input of a block to `bytes`.
 pub(super) fn block<'a>(
     bytes: &mut Vec<u8>,
     parent: &[u8],
@@ -38,7 +40,7 @@ pub(super) fn text(bytes: &mut Vec<u8>, text: &str) {
     bytes.extend_from_slice(text.as_bytes());
 }
 
-/// Appends a kind and a number, in as few bytes as it takes.
+/// Appends a head: a type and a number, in as few bytes as possible.
 fn head(bytes: &mut Vec<u8>, kind: u8, number: u64) {
     match number {
         0..=23 => bytes.push(kind | number as u8),

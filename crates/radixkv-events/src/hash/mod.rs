@@ -1,4 +1,4 @@
-//! How blocks are named in events: a hash of the tokens up to their end.
+//! The names of blocks in events: a hash of all tokens up to the end of the block.
 
 mod cbor;
 mod scheme;
@@ -12,8 +12,8 @@ use std::fmt;
 
 /// The name of a block in events: a number of 64 bits, or a digest.
 ///
-/// A number above zero and the same number from a publisher of signed numbers are the same name; both forms of it have
-/// the same bytes on the wire.
+/// A non-negative number from a publisher of signed numbers is stored as
+/// [`Unsigned`](Self::Unsigned): both have the same bytes on the wire.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum BlockHash {
     /// A number from zero on.
@@ -25,7 +25,7 @@ pub enum BlockHash {
 }
 
 impl BlockHash {
-    /// Makes the name from a signed number.
+    /// Makes a name from a signed number; if it is not negative, [`Unsigned`](Self::Unsigned).
     pub fn from_signed(number: i64) -> Self {
         u64::try_from(number).map_or(Self::Signed(number), Self::Unsigned)
     }
@@ -53,7 +53,7 @@ impl fmt::Debug for BlockHash {
     }
 }
 
-/// The bytes of a digest, 32 at most.
+/// A digest of at most 32 bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Digest {
     bytes: [u8; Self::LONGEST],
@@ -61,10 +61,10 @@ pub struct Digest {
 }
 
 impl Digest {
-    /// Bytes of the longest digest: SHA-256's.
+    /// Length in bytes of the longest digest: SHA-256.
     pub const LONGEST: usize = 32;
 
-    /// Makes a digest of these bytes; `None` if there are more than [`LONGEST`](Self::LONGEST).
+    /// Makes a digest from its bytes; `None` if there are more than [`LONGEST`](Self::LONGEST).
     pub fn new(digest: &[u8]) -> Option<Self> {
         let mut bytes = [0; Self::LONGEST];
         bytes.get_mut(..digest.len())?.copy_from_slice(digest);

@@ -1,4 +1,4 @@
-//! The chains of hashes that vLLM, SGLang and routers use.
+//! The hash chains of vLLM, SGLang and routers.
 
 use sha2::{Digest as _, Sha256};
 use twox_hash::XxHash3_64;
@@ -6,7 +6,7 @@ use twox_hash::XxHash3_64;
 use super::{BlockHash, Digest, cbor};
 use crate::event::{Scope, Token};
 
-/// The seed of the chains that routers use.
+/// The seed of routers' hash chains.
 const ROUTERS_SEED: u64 = 1337;
 
 /// The hash scheme that names blocks. A block's hash covers the tokens from the start of its
@@ -19,7 +19,8 @@ const ROUTERS_SEED: u64 = 1337;
 /// | [`sglang`](Self::sglang) | SHA-256 of parent and tokens (SGLang) | the first 64 bits, signed |
 /// | [`xxh3`](Self::xxh3) | XXH3 of the parent's hash and of that of the tokens | 64 bits |
 ///
-/// The hashes name blocks and are no proof of what they hold: only those of 256 bits are safe from made collisions.
+/// The hashes name blocks; they do not prove which tokens a block holds. Only whole 256-bit digests
+/// are safe from deliberate collisions.
 ///
 /// # Examples
 ///
@@ -41,34 +42,36 @@ enum Kind {
     Xxh3 { seed: u64 },
 }
 
-/// What the hash of the next block begins with: the whole hash of the block before it.
+/// The whole hash of a block, which is part of the input of the next block's hash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Link([u8; 32]);
 
 impl HashScheme {
-    /// vLLM's `sha256_cbor`. The seed is what `PYTHONHASHSEED` is for vLLM: workers with the same one have the same
-    /// hashes.
+    /// vLLM's `sha256_cbor`. The seed corresponds to `PYTHONHASHSEED` of vLLM: workers with the
+    /// same seed have the same hashes.
     ///
-    /// As in vLLM, the first block of a salt has the hash of the first block of an adapter that is called the same:
-    /// choose salts that are no adapters' names.
+    /// As in vLLM, a salt and an adapter with the same text give the first block the same hash:
+    /// choose salts that are not names of adapters.
     pub fn sha256_cbor(seed: &str) -> Self {
         let mut bytes = Vec::new();
         cbor::text(&mut bytes, seed);
         Self(Kind::Sha256Cbor { root: Sha256::digest(bytes).into(), is_whole: false })
     }
 
-    /// SGLang's chain. It knows no scopes: the chain of a scope begins with a digest of the scope.
+    /// SGLang's chain. SGLang has no scopes; here, the chain of a scope begins with a digest of the
+    /// scope.
     pub fn sglang() -> Self {
         Self(Kind::Sglang)
     }
 
-    /// Chains of XXH3 hashes of 64 bits, with the seed that routers use. The chain of a scope
-    /// begins with a hash of the scope.
+    /// A chain of 64-bit XXH3 hashes, with the seed that routers use. The chain of a scope begins
+    /// with a hash of the scope.
     pub fn xxh3() -> Self {
         Self(Kind::Xxh3 { seed: ROUTERS_SEED })
     }
 
-    /// Uses whole digests: `sha256_cbor` then names blocks by all bytes of their hashes.
+    /// Uses whole digests as names in [`sha256_cbor`](Self::sha256_cbor). No effect on other
+    /// schemes.
     pub fn digests(self) -> Self {
         match self.0 {
             Kind::Sha256Cbor { root, .. } => Self(Kind::Sha256Cbor { root, is_whole: true }),
@@ -76,7 +79,7 @@ impl HashScheme {
         }
     }
 
-    /// The names of the whole blocks of a sequence.
+    /// Returns the names of the whole blocks of a sequence.
     ///
     /// # Panics
     ///
@@ -91,7 +94,8 @@ impl HashScheme {
         blocks.collect()
     }
 
-    /// The hash of the block after `parent`, or of the first block of a scope. What is hashed is written into `bytes` before.
+    /// Computes the hash of the block after `parent`, or of the first block of a scope. `bytes` is
+    /// a buffer for the hash's input.
     pub(crate) fn next(&self, scope: &Scope, parent: Option<&Link>, block: &[Token], bytes: &mut Vec<u8>) -> Link {
         bytes.clear();
         match self.0 {
@@ -122,7 +126,7 @@ impl HashScheme {
         }
     }
 
-    /// The name in events of the block with this hash.
+    /// The name in events of a block with this hash.
     pub(crate) fn name(&self, link: &Link) -> BlockHash {
         let ends = |at: usize| u64::from_be_bytes(link.0[at..at + 8].try_into().expect("eight bytes"));
         match self.0 {
@@ -148,7 +152,8 @@ impl Link {
     }
 }
 
-/// The hash of a block's tokens alone, wherever the block stands. They are written into `bytes` before.
+/// The hash of a block's own tokens, independent of the blocks before it. `bytes` is a buffer for
+/// the hash's input.
 #[cfg(feature = "index")]
 pub(crate) fn of_tokens(block: &[Token], bytes: &mut Vec<u8>) -> u64 {
     bytes.clear();
@@ -156,15 +161,15 @@ pub(crate) fn of_tokens(block: &[Token], bytes: &mut Vec<u8>) -> u64 {
     XxHash3_64::oneshot_with_seed(ROUTERS_SEED, bytes)
 }
 
-/// The same with a scope: of the first block of a sequence in that scope.
+/// The hash of the first block of a sequence: its tokens and its scope.
 #[cfg(feature = "index")]
 pub(crate) fn of_first(scope: &Scope, block: &[Token], bytes: &mut Vec<u8>) -> u64 {
     HashScheme::xxh3().next(scope, None, block, bytes).head()
 }
 
-/// Appends tokens, each as four bytes.
+/// Appends tokens, each as four bytes, little-endian.
 fn append(bytes: &mut Vec<u8>, block: &[Token]) {
-    // Room for all of them at once: a check for each token costs more than the hash.
+    // Allocates once: a capacity check for each token costs more than the hash.
     let at = bytes.len();
     bytes.resize(at + 4 * block.len(), 0);
     bytes[at..].chunks_exact_mut(4).zip(block).for_each(|(to, token)| to.copy_from_slice(&token.to_le_bytes()));
@@ -177,7 +182,7 @@ fn xxh3_of_pair(seed: u64, before: u64, local: u64) -> u64 {
     XxHash3_64::oneshot_with_seed(seed, &bytes)
 }
 
-/// A scope as bytes that no other scope has.
+/// Encodes a scope as bytes that differ from those of any other scope.
 fn scope_bytes(scope: &Scope) -> Vec<u8> {
     let mut bytes = Vec::new();
     for part in [&scope.lora_name, &scope.cache_salt] {

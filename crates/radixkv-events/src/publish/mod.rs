@@ -1,4 +1,5 @@
-//! Sending batches to whoever subscribes.
+//! Publishes batches over ZeroMQ. [`Publisher`] is the handle with a bounded queue; `serve` is its
+//! thread, and `ring` the last batches for replays.
 
 mod ring;
 mod serve;
@@ -20,12 +21,13 @@ use crate::{
 
 /// Publishes batches over ZeroMQ, on its own thread.
 ///
-/// [`publish`](Self::publish) puts a batch into a bounded queue and never waits. What does not fit is lost as a whole
-/// batch with its number: subscribers see the gap. The thread writes batches, sends them to all subscribers (PUB), and
-/// keeps the last of them for those that missed some and ask (ROUTER; [`wire`](crate::wire) says how). A subscriber
-/// that reads slowly loses batches and slows nobody.
+/// [`publish`](Self::publish) puts a batch into a bounded queue and never waits. If the queue is
+/// full, the whole batch is lost; its number is skipped, so subscribers see the gap. The thread
+/// encodes batches, sends them to all subscribers (PUB), and keeps the last ones for subscribers
+/// that request missed batches (ROUTER; the protocol is in [`wire`](crate::wire)). A subscriber
+/// that reads slowly loses batches, and slows down neither the publisher nor other subscribers.
 ///
-/// Dropping it sends what is queued and ends the thread.
+/// Dropping the publisher sends the queued batches and ends the thread.
 ///
 /// # Examples
 ///
@@ -40,7 +42,7 @@ use crate::{
 /// ```
 #[derive(Debug)]
 pub struct Publisher {
-    /// `None` while it is dropped.
+    /// `None` only during the drop.
     queue: Option<mpsc::Sender<Numbered>>,
     lost: AtomicU64,
     sent: Arc<AtomicU64>,
@@ -61,10 +63,10 @@ pub struct PublisherBuilder {
     snapshot: Option<Box<dyn FnMut() -> Snapshot + Send>>,
 }
 
-/// The blocks that are held between two batches.
+/// A snapshot: all blocks that are held at a point between two batches.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Snapshot {
-    /// The number of the first batch that is not part of it.
+    /// The number of the first batch that the snapshot does not include.
     pub next: u64,
     /// The publisher's epoch.
     pub epoch: Option<u64>,
@@ -79,7 +81,8 @@ pub enum PublishError {
     /// The endpoint is invalid.
     #[error(transparent)]
     Endpoint(#[from] EndpointError),
-    /// Another program uses the endpoint: end it, or use another port; port 0 is a free one.
+    /// Another program uses the endpoint: end that program, or use another port. Port 0 selects a
+    /// free port.
     #[error("{endpoint} is in use by another program")]
     Taken {
         /// The endpoint.
@@ -90,7 +93,7 @@ pub enum PublishError {
     System {
         /// The endpoint.
         endpoint: String,
-        /// What it says.
+        /// The system's error.
         source: io::Error,
     },
     /// The system could not start a thread.
@@ -98,24 +101,24 @@ pub enum PublishError {
     Thread(#[source] io::Error),
 }
 
-/// A batch that was dropped because the queue was full. Go on with the next number: subscribers see
-/// the gap.
+/// A batch that was dropped because the queue was full. Continue with the next number: subscribers
+/// then see the gap.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[error("batch {} was dropped: the queue holds {queue} batches", numbered.seq)]
 pub struct LostBatch {
     /// The batch.
     pub numbered: Numbered,
-    /// Batches that the queue holds.
+    /// The capacity of the queue in batches.
     pub queue: usize,
 }
 
 impl PublisherBuilder {
-    /// Sets the endpoint where subscribers request replays and snapshots. Default: nowhere.
+    /// Sets the endpoint where subscribers request replays and snapshots. Default: none.
     pub fn replay(self, endpoint: impl Into<String>) -> Self {
         Self { replay: Some(endpoint.into()), ..self }
     }
 
-    /// Sets the topic of all batches. Default: an empty one.
+    /// Sets the topic of all batches. Default: the empty topic.
     pub fn topic(self, topic: impl Into<String>) -> Self {
         Self { topic: topic.into(), ..self }
     }
@@ -130,13 +133,14 @@ impl PublisherBuilder {
         Self { queue: batches.max(1), ..self }
     }
 
-    /// Sets how many batches, and at most how many bytes of them, are kept for replays. Default:
-    /// 10,000 of 256 MiB.
+    /// Limits the batches that are kept for replays, by their number and by their bytes. Default:
+    /// 10,000 batches and 256 MiB.
     pub fn ring(self, batches: usize, bytes: usize) -> Self {
         Self { ring: batches, ring_bytes: bytes, ..self }
     }
 
-    /// Sets the source of snapshots for subscribers that request one. Default: nothing.
+    /// Sets the source of snapshots for subscribers that request one. Default: none; requests get
+    /// an empty answer.
     ///
     /// `snapshot` is called on the publisher's thread, which sends no batches meanwhile.
     pub fn snapshot(self, snapshot: impl FnMut() -> Snapshot + Send + 'static) -> Self {
@@ -147,7 +151,7 @@ impl PublisherBuilder {
     ///
     /// # Errors
     ///
-    /// [`PublishError`], if an endpoint is none, or taken, or the system refuses.
+    /// [`PublishError`], if an endpoint is invalid or in use, or if the system reports an error.
     pub fn build(self) -> Result<Publisher, PublishError> {
         endpoint::parse(&self.endpoint)?;
         self.replay.as_deref().map(endpoint::parse).transpose()?;
@@ -168,7 +172,7 @@ impl PublisherBuilder {
 }
 
 impl Publisher {
-    /// Configures a publisher at an endpoint such as `tcp://*:5557`; port 0 is a free port. By
+    /// Configures a publisher at an endpoint such as `tcp://*:5557`; port 0 selects a free port. By
     /// custom, a worker adds its data-parallel rank to the port.
     pub fn builder(endpoint: impl Into<String>) -> PublisherBuilder {
         PublisherBuilder {
@@ -183,7 +187,7 @@ impl Publisher {
         }
     }
 
-    /// Queues a batch for the thread that sends it. Does not wait, neither for room nor for a
+    /// Queues a batch for the sending thread. Waits neither for room in the queue nor for a
     /// subscriber.
     ///
     /// # Errors

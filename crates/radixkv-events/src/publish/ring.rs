@@ -1,10 +1,10 @@
-//! The last batches, for those that missed some.
+//! The last batches, kept for replays to subscribers that missed some.
 
 use std::collections::VecDeque;
 
 use bytes::Bytes;
 
-/// The last payloads with their numbers, so many and so many bytes of them.
+/// The last payloads with their numbers, limited by count and by bytes.
 #[derive(Debug)]
 pub(super) struct Ring {
     payloads: VecDeque<(u64, Bytes)>,
@@ -18,7 +18,7 @@ impl Ring {
         Self { payloads: VecDeque::new(), bytes: 0, max_payloads, max_bytes }
     }
 
-    /// Keeps a payload; the oldest go.
+    /// Adds a payload, and removes the oldest ones beyond the limits.
     pub(super) fn push(&mut self, seq: u64, payload: Bytes) {
         self.bytes += payload.len();
         self.payloads.push_back((seq, payload));
@@ -28,7 +28,7 @@ impl Ring {
         }
     }
 
-    /// The payloads from a number on.
+    /// The payloads from number `seq` on.
     pub(super) fn from(&self, seq: u64) -> Vec<(u64, Bytes)> {
         let start = self.payloads.partition_point(|(number, _)| *number < seq);
         self.payloads.range(start..).cloned().collect()

@@ -1,4 +1,5 @@
-//! What the publisher's thread does.
+//! The publisher's thread: encodes and sends queued batches, and answers requests for replays and
+//! snapshots.
 
 use std::{
     future, io,
@@ -29,24 +30,27 @@ use crate::{
     wire::{self, END, Format, SNAPSHOT},
 };
 
-/// How long what was sent has to reach the relays before the sockets close.
+/// How long the thread waits before it closes the sockets, so that sent messages reach the relays.
 const LINGER: Duration = Duration::from_millis(100);
-/// How long the relays may then take to pass it on; a peer that reads more slowly loses it.
+/// How long the relays may then take to pass the messages on. A slower peer loses them.
 const DRAIN: Duration = Duration::from_millis(500);
-/// Bytes of a subscription, and of all those of a subscriber, whether they were taken back or not.
+/// Limits for a subscriber: bytes of one subscription, and of all its subscriptions together,
+/// including cancelled ones.
 const SUBSCRIBER: Bounds = Bounds { message: 64 << 10, all: 1 << 20, ..Bounds::OF_ANY };
-/// Bytes of a request. Requests are read one after the other: all of them may be as many as there are.
+/// Limits for a peer that sends requests: bytes of one request. The total is not limited, because
+/// requests are read one after the other.
 const ASKER: Bounds = Bounds { message: 1 << 10, ..Bounds::OF_ANY };
-/// How long one that asked may take for each batch of the answer.
+/// How long the peer may take to accept each batch of an answer.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Answers that are given at the same time; who asks beyond that gets none, and asks again.
+/// Maximum number of concurrent answers. A request beyond it gets no answer; the peer has to repeat
+/// it.
 const ANSWERS: usize = 8;
-/// Events of a snapshot that go into one batch.
+/// Maximum number of a snapshot's events in one batch.
 const SNAPSHOT_EVENTS: usize = 64;
 
 type Bound = Result<(String, Option<String>), PublishError>;
 
-/// Binds, says how that went, and serves until the queue is closed and empty.
+/// Binds, reports the result to `ready`, and serves until the queue is closed and empty.
 pub(super) async fn run(
     settings: PublisherBuilder,
     mut batches: mpsc::Receiver<Numbered>,
@@ -94,7 +98,7 @@ struct Server {
     topic: Bytes,
 }
 
-/// Who asks, and for what.
+/// A request for a replay or a snapshot, and the peer that sent it.
 struct Request {
     identity: Bytes,
     what: [u8; 8],
@@ -103,7 +107,7 @@ struct Request {
 impl Server {
     async fn bind(settings: PublisherBuilder) -> Result<(Self, Vec<Relay>, (String, Option<String>)), PublishError> {
         let mut relays = Vec::new();
-        // First, so that a subscriber that is connected can ask.
+        // Bound first, so that a subscriber that is connected can already send requests.
         let (mut replay, mut halves) = (None, None);
         if let Some(endpoint) = &settings.replay {
             let mut router = RouterSocket::new();
@@ -127,16 +131,17 @@ impl Server {
         Ok((server, relays, (endpoint, replay)))
     }
 
-    /// Sends a batch to those that subscribe, and keeps it.
+    /// Sends a batch to all subscribers, and keeps it for replays.
     async fn send(&mut self, Numbered { seq, batch }: &Numbered) {
         let payload = Bytes::from(wire::encode(batch, self.settings.format));
         let frames = [self.topic.clone(), number(*seq), payload.clone()];
-        // It only fails by itself where a socket sends to one peer; this one drops what a subscriber does not take.
+        // A PUB socket drops messages that a subscriber does not accept, and returns no error for
+        // them.
         let _ = self.socket.send(message(frames)).await;
         self.ring.push(*seq, payload);
     }
 
-    /// Answers on a task of its own, unless too many are answered already.
+    /// Answers a request on a new task; does nothing if [`ANSWERS`] tasks are already answering.
     fn answer(&mut self, Request { identity, what }: Request) {
         let (Some(mut socket), Ok(permit)) = (self.answers.clone(), Arc::clone(&self.permits).try_acquire_owned())
         else {
@@ -162,7 +167,7 @@ impl Server {
     }
 }
 
-/// A snapshot as payloads; one that holds nothing has one.
+/// Encodes a snapshot as payloads. An empty snapshot has one payload without events.
 fn payloads(snapshot: &Snapshot, format: Format) -> Vec<(u64, Bytes)> {
     let batch = |events: &[_]| {
         let batch = Batch { time: now(), events: events.to_vec(), rank: None, epoch: snapshot.epoch };
@@ -174,12 +179,12 @@ fn payloads(snapshot: &Snapshot, format: Format) -> Vec<(u64, Bytes)> {
     snapshot.events.chunks(SNAPSHOT_EVENTS).map(batch).collect()
 }
 
-/// The next request that is one.
+/// Waits for the next valid request. Ignores other messages.
 async fn next_request(asked: Option<&mut RouterRecvHalf>) -> Request {
     let Some(asked) = asked else { return future::pending().await };
     loop {
         let Ok(message) = asked.recv().await else {
-            // A peer that broke off; the next one that asks is heard.
+            // A peer disconnected. Requests of other peers can still arrive.
             sleep(Duration::from_millis(10)).await;
             continue;
         };
@@ -191,7 +196,8 @@ async fn next_request(asked: Option<&mut RouterRecvHalf>) -> Request {
     }
 }
 
-/// Binds a socket behind a relay, which listens at the endpoint; where that is, with its port.
+/// Binds a socket to a loopback port, and starts a relay that listens at the endpoint. Returns the
+/// endpoint with its port.
 async fn bind(socket: &mut impl Socket, endpoint: &str, bounds: Bounds) -> Result<(String, Relay), PublishError> {
     let (host, port) = endpoint::parse(endpoint)?;
     let refused = |source: io::Error| match source.kind() {

@@ -1,26 +1,27 @@
-//! How much a peer sends, by the lengths that its frames announce.
+//! Counts what a peer sends, by the lengths in the headers of its ZMTP frames.
 
 use super::Bounds;
 
-/// Bytes of a greeting of ZMTP 3.
+/// Bytes of a ZMTP 3 greeting.
 const GREETING: u64 = 64;
-/// What a frame counts for beyond its bytes: what it takes here, however short it is.
+/// Bytes that each frame counts for beyond its length: its memory here, however short it is.
 const FRAME: u64 = 64;
-/// Bits of a frame's first byte: more frames of the message follow, and the length has eight bytes.
+/// Bits of a frame's first byte. `MORE`: further frames of the message follow. `LONG`: the length
+/// has eight bytes instead of one.
 const MORE: u8 = 1;
 const LONG: u8 = 2;
 
-/// What a peer has sent.
+/// A parser of a peer's byte stream that adds up the announced bytes.
 #[derive(Debug)]
 pub(super) struct Frames {
     bounds: Bounds,
     part: Part,
-    /// What the frames of the message so far count for, and all frames.
+    /// Bytes counted for the current message, and for all frames of the connection.
     message: u64,
     all: u64,
 }
 
-/// What the next byte is part of.
+/// The part of the stream that the next byte belongs to.
 #[derive(Debug, Clone, Copy)]
 enum Part {
     Greeting { left: u64 },
@@ -34,7 +35,7 @@ impl Frames {
         Self { bounds, part: Part::Greeting { left: GREETING }, message: 0, all: 0 }
     }
 
-    /// Takes the next bytes in; `false` if they announce more than the peer may send.
+    /// Parses the next bytes; `false` if they announce more than the peer may send.
     pub(super) fn pass(&mut self, mut bytes: &[u8]) -> bool {
         while let Some(&byte) = bytes.first() {
             let taken = match &mut self.part {
@@ -62,12 +63,12 @@ impl Frames {
         true
     }
 
-    /// Whether the peer has greeted and sent a frame.
+    /// Whether the peer has sent the greeting and a frame, and no frame is incomplete.
     pub(super) fn has_begun(&self) -> bool {
         self.all > 0 && matches!(self.part, Part::Flags)
     }
 
-    /// Goes on to the next part if this one is at its end; `false` if that is too long.
+    /// Moves to the next part if this one is complete; `false` if a limit is exceeded.
     fn advance(&mut self) -> bool {
         match self.part {
             Part::Length { left: 0, length, more } => {
@@ -110,7 +111,7 @@ mod tests {
         [&[LONG | u8::from(more)][..], &length.to_be_bytes()].concat()
     }
 
-    /// Whether a peer may send these frames after its greeting, however they come.
+    /// Whether a peer may send these frames after its greeting, for any split of the bytes.
     fn passes(frames: &[Vec<u8>]) -> bool {
         let bytes = [vec![0xff; GREETING as usize], frames.concat()].concat();
         let verdicts = [1, 3, bytes.len()].map(|part| {
@@ -135,7 +136,7 @@ mod tests {
     fn a_message_of_empty_frames_ends() {
         assert!(passes(&vec![short(true, 0); 15]));
         assert!(!passes(&vec![short(true, 0); 16]));
-        // Messages one after the other are another matter.
+        // Separate messages are limited only in total.
         assert!(passes(&vec![short(false, 0); 46]));
         assert!(!passes(&vec![short(false, 0); 47]));
     }

@@ -1,8 +1,10 @@
-//! What stands between `zeromq` and its peers: how many there are, and how much they send.
+//! A TCP relay between a `zeromq` socket and its peers. It limits how many peers there are and how
+//! much each sends. Publishers and subscribers use it for all their sockets.
 //!
-//! `zeromq` believes each length that a peer announces, and asks the system for so much memory at once: nine bytes would end the process.
-//! So its sockets have ports of the loopback interface, and their peers are reached through a relay, which reads the lengths
-//! first and closes the connection of a peer that announces too much.
+//! `zeromq` trusts each frame length that a peer announces, and allocates that much memory at once,
+//! so nine bytes could end the process. Therefore its sockets use only ports of the loopback
+//! interface. The relay forwards their connections, reads the lengths of a peer's frames first, and
+//! closes the connection if a peer announces too much.
 
 mod frames;
 mod peers;
@@ -27,28 +29,30 @@ use zeromq::Host;
 use frames::Frames;
 use peers::{Peers, Progress};
 
-/// What the peers of a socket may do.
+/// Limits for the peers of a socket.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Bounds {
-    /// Be so many at once; a further one takes the place of another ([`Peers`]). Each takes three of the files that a process may have open.
+    /// Maximum number of connected peers; a further one replaces another ([`Peers`]). Each takes
+    /// three file descriptors.
     pub(crate) peers: usize,
-    /// Take so long for the greeting and the first frame.
+    /// Maximum time for the greeting and the first frame.
     pub(crate) greeting: Duration,
-    /// Send a message of so many bytes.
+    /// Maximum bytes of a message, counted by [`Frames`].
     pub(crate) message: u64,
-    /// Send so many bytes in all.
+    /// Maximum bytes of all messages of a connection.
     pub(crate) all: u64,
 }
 
 impl Bounds {
-    /// Of peers whose messages are not bounded.
+    /// Limits for peers whose messages are not limited.
     pub(crate) const OF_ANY: Self =
         Self { peers: 128, greeting: Duration::from_secs(5), message: u64::MAX, all: u64::MAX };
 }
 
-/// Between two tries where no connection can be taken, because the process has too many files open.
+/// Pause before the next `accept` after one failed, for example because the process has too many
+/// open files.
 const PAUSE: Duration = Duration::from_millis(20);
-/// Bytes that are passed on at once.
+/// Size of the copy buffers in bytes.
 const PART: usize = 64 << 10;
 
 /// Passes bytes between a socket of `zeromq` and its peers.
@@ -58,7 +62,7 @@ pub(crate) struct Relay {
 }
 
 impl Relay {
-    /// Lets peers that come to `listener` through to the socket at `inner`.
+    /// Forwards the connections of peers at `listener` to the socket at `inner`.
     pub(crate) fn inward(listener: TcpListener, inner: SocketAddr, bounds: Bounds) -> Self {
         Self::start(listener, bounds.peers, move |peer, progress| async move {
             if let Ok(socket) = TcpStream::connect(inner).await {
@@ -67,7 +71,7 @@ impl Relay {
         })
     }
 
-    /// Lets a socket that connects to the endpoint returned through to a peer.
+    /// Listens at a loopback endpoint, which is returned, and forwards connections there to a peer.
     ///
     /// # Errors
     ///
@@ -104,7 +108,7 @@ impl Relay {
         Self { stop, task }
     }
 
-    /// Takes no more connections, and waits for those that there are to end, until then.
+    /// Accepts no more connections, and waits for the open ones to end, at most until `until`.
     pub(crate) async fn end(self, until: Instant) {
         let _ = self.stop.send(());
         let _ = timeout_at(until, self.task).await;
@@ -135,9 +139,10 @@ async fn accept<F>(
     }
 }
 
-/// Passes bytes both ways until one side ends, or the peer sends too much or begins too slowly.
+/// Copies bytes in both directions until one side closes, the peer exceeds a limit, or the peer
+/// begins too slowly.
 async fn pass(peer: TcpStream, socket: TcpStream, bounds: Bounds, progress: &Progress) {
-    // Without it messages may be late, and nothing else.
+    // Errors are ignored: without the option, messages are only slower.
     let _ = (peer.set_nodelay(true), socket.set_nodelay(true));
     let ((mut from_peer, mut to_peer), (mut from_socket, mut to_socket)) = (peer.into_split(), socket.into_split());
     let inward = async {
@@ -174,7 +179,8 @@ async fn pass(peer: TcpStream, socket: TcpStream, bounds: Bounds, progress: &Pro
 mod tests {
     use super::*;
 
-    /// A relay before a socket that takes what comes and says nothing; and how many bytes came to it, by connections.
+    /// A relay before a socket that only reads. The channel gets the byte count of each connection
+    /// when it ends.
     async fn relayed(bounds: Bounds) -> (SocketAddr, Relay, tokio::sync::mpsc::UnboundedReceiver<usize>) {
         let [outer, inner] = [(); 2].map(|()| async { TcpListener::bind("127.0.0.1:0").await.unwrap() });
         let (outer, inner) = (outer.await, inner.await);
@@ -198,7 +204,7 @@ mod tests {
         runtime.block_on(async { tokio::time::timeout(Duration::from_secs(30), test).await.expect("a hang") });
     }
 
-    /// 64 bytes of greeting, and a frame of one byte.
+    /// A greeting of 64 bytes, and a frame of one byte.
     fn begun() -> Vec<u8> {
         [vec![0; 64], vec![0, 1, 7]].concat()
     }
@@ -230,7 +236,7 @@ mod tests {
             for _ in 0..3 {
                 let mut peer = TcpStream::connect(address).await.unwrap();
                 peer.write_all(&begun()).await.unwrap();
-                // They come in this order.
+                // Keeps the order of the connections.
                 sleep(Duration::from_millis(50)).await;
                 peers.push(peer);
             }
@@ -247,7 +253,8 @@ mod tests {
         });
     }
 
-    /// What the socket sent before it ended comes to the peer, also where the relay is told to end.
+    /// Bytes that the socket sent before it closed reach the peer, even if the relay is told to
+    /// end.
     #[test]
     fn the_end_waits_for_what_is_under_way() {
         run(async {

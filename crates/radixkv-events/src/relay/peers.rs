@@ -1,4 +1,5 @@
-//! The peers of a relay, and which of them gives way to a further one.
+//! The list of a relay's peers, and the choice of the peer that is disconnected to make room for
+//! another.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -7,10 +8,10 @@ use std::{
 
 use tokio::{task::AbortHandle, time::Instant};
 
-/// How long a peer may leave bytes unread before others take its place first.
+/// How long a peer may leave bytes unread before it is the first to be replaced.
 const UNREAD: Duration = Duration::from_secs(1);
 
-/// How far a peer is.
+/// The state of a peer's connection, shared by its task and [`Peers`].
 #[derive(Debug, Clone, Default)]
 pub(super) struct Progress(Arc<Mutex<State>>);
 
@@ -18,7 +19,7 @@ pub(super) struct Progress(Arc<Mutex<State>>);
 struct State {
     /// Whether it has greeted and sent a frame.
     has_begun: bool,
-    /// Since when bytes wait for it to read.
+    /// When the write started that waits for the peer to read, if any.
     unread: Option<Instant>,
 }
 
@@ -28,23 +29,23 @@ impl Progress {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The peer has greeted and sent a frame.
+    /// Records that the peer has sent the greeting and a frame.
     pub(super) fn begin(&self) {
         self.lock().has_begun = true;
     }
 
-    /// Bytes wait for the peer to read.
+    /// Records that a write to the peer starts.
     pub(super) fn write(&self) {
         self.lock().unread = Some(Instant::now());
     }
 
-    /// They were taken.
+    /// Records that the write is complete.
     pub(super) fn written(&self) {
         self.lock().unread = None;
     }
 }
 
-/// Peers in the order in which they came.
+/// Peers, in the order in which they connected.
 #[derive(Debug, Default)]
 pub(super) struct Peers(Vec<(Progress, AbortHandle)>);
 
@@ -53,8 +54,9 @@ impl Peers {
         self.0.push((progress, task));
     }
 
-    /// Makes room for one more where there may be `most`: the first one ends that leaves bytes unread, else the first that has not begun,
-    /// else the first.
+    /// Makes room for one more peer if there are `most` already. Disconnects the oldest peer that
+    /// has left bytes unread for too long, else the oldest that has not sent a frame, else the
+    /// oldest.
     pub(super) fn make_room(&mut self, most: usize) {
         self.0.retain(|(_, task)| !task.is_finished());
         if self.0.len() < most {
@@ -86,7 +88,7 @@ mod tests {
             }
             [0, 1, 3].into_iter().for_each(|at| tasks[at].0.begin());
             tasks[3].0.0.lock().unwrap().unread = Instant::now().checked_sub(2 * UNREAD);
-            // Such as a moment ago.
+            // Just now, so not yet too long.
             tasks[1].0.write();
             for (left, at) in [(4, 3), (3, 2), (2, 0)] {
                 peers.make_room(left + 1);

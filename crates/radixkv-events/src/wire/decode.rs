@@ -1,4 +1,4 @@
-//! Batches from bytes.
+//! Decodes batches.
 
 use rmp::Marker;
 
@@ -14,19 +14,19 @@ use crate::{
 pub struct Decoded {
     /// The batch.
     pub batch: Batch,
-    /// Events that were skipped: of an unknown type, or of a group that does not cover whole
-    /// prefixes.
+    /// Events that were skipped: their type is unknown, or their group of layers leaves out blocks,
+    /// so that it is unknown which tokens each block holds.
     pub skipped_events: u64,
 }
 
-/// Decodes a payload, in any encoding of events. Fields that are not known are skipped; events of a
-/// type that is not known are skipped and counted.
+/// Decodes a payload, in either encoding of events. Unknown fields are skipped; events of unknown
+/// types are skipped and counted.
 ///
-/// Takes memory in proportion to the payload: about 40 bytes for each byte that came, in the worst case.
+/// The memory is proportional to the payload: about 40 bytes for each byte in the worst case.
 ///
 /// # Errors
 ///
-/// [`DecodeError`], for every sequence of bytes that is no batch.
+/// [`DecodeError`], if the bytes are not a batch.
 pub fn decode(payload: &[u8]) -> Result<Decoded, DecodeError> {
     if payload.len() > MAX_PAYLOAD {
         return Err(DecodeError::TooLong { bytes: payload.len() });
@@ -111,7 +111,7 @@ impl Kind {
     }
 }
 
-/// The fields of an event, of whatever type, as far as they are there.
+/// The fields of an event of any type, as far as they are present.
 #[derive(Default)]
 struct Fields {
     hashes: Option<Vec<BlockHash>>,
@@ -128,14 +128,14 @@ struct Fields {
 }
 
 impl Fields {
-    /// Reads an event by the names of its fields. Its type may stand anywhere, so fields of a type that is not known
-    /// have to hold what they hold in others.
+    /// Reads an event with named fields. The type may be any of the fields, so fields before an
+    /// unknown type must have the types that they have in known events.
     fn read_map(&mut self, reader: &mut Reader<'_>) -> Result<Kind, DecodeError> {
         let mut kind = None;
         for _ in 0..reader.map("event")? {
             match reader.text("field")? {
                 "type" => kind = Some(Kind::new(reader.text("type")?)),
-                // What follows an unknown type can mean anything.
+                // Fields after an unknown type can have any meaning.
                 _ if matches!(kind, Some(Kind::Unknown)) => reader.skip()?,
                 name => self.read_field(name, reader)?,
             }
@@ -143,7 +143,7 @@ impl Fields {
         kind.ok_or(DecodeError::Missing { field: "type" })
     }
 
-    /// Reads an event by the places of its fields.
+    /// Reads an event whose fields are identified by their positions.
     fn read_array(&mut self, reader: &mut Reader<'_>) -> Result<Kind, DecodeError> {
         let length = reader.array("event")?;
         if length == 0 {
@@ -188,7 +188,7 @@ impl Fields {
         Ok(())
     }
 
-    /// The name of an adapter. In SGLang's arrays a map with a salt may stand in its place.
+    /// Reads the name of an adapter. SGLang's arrays may have a map with a salt in its position.
     fn read_lora_name(&mut self, reader: &mut Reader<'_>) -> Result<(), DecodeError> {
         if !matches!(reader.peek()?, Marker::FixMap(_) | Marker::Map16 | Marker::Map32) {
             self.scope.lora_name = text(reader, "adapter's name")?;
@@ -203,8 +203,8 @@ impl Fields {
         Ok(())
     }
 
-    /// The event; `None` if its group leaves out blocks in between, so that nobody can say which tokens the others
-    /// hold.
+    /// Makes the event; `None` if its group of layers leaves out blocks, so that it is unknown
+    /// which tokens each block holds.
     fn stored(self) -> Result<Option<Stored>, DecodeError> {
         let hashes = self.hashes.ok_or(DecodeError::Missing { field: "block_hashes" })?;
         let (tokens, bigrams) = self.tokens.ok_or(DecodeError::Missing { field: "token_ids" })?;
@@ -257,7 +257,7 @@ pub(super) const STORED: [&str; 12] = [
 /// The fields of a removed event written as an array, after its type.
 pub(super) const REMOVED: [&str; 3] = ["block_hashes", "medium", "group_idx"];
 
-/// A text, or nil; an empty one is nil.
+/// Reads a text or nil. An empty text counts as nil.
 fn text(reader: &mut Reader<'_>, wanted: &'static str) -> Result<Option<String>, DecodeError> {
     let text = reader.optional(|reader| reader.text(wanted))?;
     Ok(text.filter(|text| !text.is_empty()).map(str::to_owned))
@@ -283,7 +283,8 @@ fn hash(reader: &mut Reader<'_>) -> Result<BlockHash, DecodeError> {
     }
 }
 
-/// Tokens, or pairs of neighbours: then the tokens that they are pairs of, and `true`.
+/// Reads a list of tokens, or of pairs of neighbouring tokens. Returns the tokens, and whether
+/// there were pairs.
 fn tokens(reader: &mut Reader<'_>) -> Result<(Vec<Token>, bool), DecodeError> {
     let mut last = None;
     let mut tokens = reader.list("list of tokens", |reader| {

@@ -1,4 +1,4 @@
-//! Batches as bytes.
+//! Encodes batches.
 
 use rmp::encode as msgpack;
 
@@ -9,14 +9,14 @@ use crate::{
     hash::BlockHash,
 };
 
-/// How events are encoded.
+/// The encoding of events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Format {
-    /// Maps from names to values: what vLLM and SGLang send since the middle of 2026.
+    /// Maps from field names to values. vLLM and SGLang send them since the middle of 2026.
     #[default]
     Maps,
-    /// Arrays of values, without names: what they sent before. Salts, sessions and the publisher's life have no place
-    /// there.
+    /// Arrays of values without field names, which they sent before. Arrays have no fields for
+    /// salts, sessions and the publisher's epoch.
     Arrays,
 }
 
@@ -184,12 +184,12 @@ impl Writer {
     }
 }
 
-/// The first fields of a type of event, which maps always have.
+/// The first `count` fields of an event type, which a map always has.
 fn always(names: &'static [&'static str], count: usize) -> impl Iterator<Item = &'static str> {
     names[..count].iter().copied()
 }
 
-/// The fields that a map has only where they are set.
+/// The fields that a map has only if they are set.
 fn optional_of_stored(stored: &Stored) -> impl Iterator<Item = &'static str> {
     let set = [
         ("extra_keys", stored.extra_keys.is_some()),
@@ -203,7 +203,7 @@ fn optional_of_stored(stored: &Stored) -> impl Iterator<Item = &'static str> {
     set.into_iter().filter_map(|(name, is_set)| is_set.then_some(name))
 }
 
-/// The fields that a map has only where they are set.
+/// The fields that a map has only if they are set.
 fn optional_of_removed(removed: &Removed) -> impl Iterator<Item = &'static str> {
     let set = [("group_idx", removed.group.index.is_some()), ("locality", removed.locality.is_some())];
     set.into_iter().filter_map(|(name, is_set)| is_set.then_some(name))

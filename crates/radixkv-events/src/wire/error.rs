@@ -1,8 +1,8 @@
-//! Why bytes are no batch.
+//! Errors of decoding.
 
 use super::{MAX_HASHES, MAX_PAYLOAD};
 
-/// Why a payload is not a batch. Nothing of it was taken over: the batch counts as lost.
+/// Why a payload is not a batch. Nothing of it is applied; the batch counts as lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DecodeError {
@@ -15,21 +15,21 @@ pub enum DecodeError {
     /// The payload ends before its announced end.
     #[error("the payload ends at byte {at}, before its announced end")]
     Truncated {
-        /// Where it ends.
+        /// The offset of the end in bytes.
         at: usize,
     },
     /// A value has another type than expected.
     #[error("expected {wanted} at byte {at}")]
     Unexpected {
-        /// What has to stand there.
+        /// The expected value.
         wanted: &'static str,
-        /// Where.
+        /// The offset of the value in bytes.
         at: usize,
     },
     /// A required field is missing.
     #[error("an event lacks {field}")]
     Missing {
-        /// Its name.
+        /// The name of the field.
         field: &'static str,
     },
     /// An event has too many hashes.
@@ -51,13 +51,13 @@ pub enum DecodeError {
     /// Values are nested too deeply.
     #[error("values are nested too deeply at byte {at}")]
     TooDeep {
-        /// Where.
+        /// The offset of the value in bytes.
         at: usize,
     },
     /// Bytes follow the batch.
     #[error("{bytes} trailing bytes after the batch")]
     Trailing {
-        /// How many.
+        /// The number of those bytes.
         bytes: usize,
     },
 }

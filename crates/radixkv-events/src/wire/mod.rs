@@ -1,4 +1,5 @@
-//! Batches as bytes, as vLLM and SGLang send them: [MessagePack](https://msgpack.org), in frames of ZeroMQ.
+//! The wire format of batches, as vLLM and SGLang send them: [MessagePack](https://msgpack.org), in
+//! frames of ZeroMQ.
 //!
 //! | frame of a message | holds |
 //! |---|---|
@@ -6,19 +7,21 @@
 //! | sequence number | 8 bytes, big-endian; from 0, one more for each batch |
 //! | payload | `[time, [event, ...], rank or nil]` |
 //!
-//! An event is a map with the field `type` ([`Format::Maps`]), or an array that begins with the type
-//! ([`Format::Arrays`], older publishers). [`decode`](decode()) reads both. The life of the publisher
-//! ([`Batch::epoch`](crate::Batch::epoch)) is the field `epoch` of the first event, in maps.
+//! An event is a map with the field `type` ([`Format::Maps`]), or an array that begins with the
+//! type ([`Format::Arrays`], older publishers). [`decode`](decode()) reads both. In maps, the
+//! publisher's epoch ([`Batch::epoch`](crate::Batch::epoch)) is the field `epoch` of the first
+//! event.
 //!
-//! What a subscriber missed it asks for, from a DEALER to the publisher's ROUTER:
+//! A subscriber requests missed batches from a DEALER socket to the publisher's ROUTER socket:
 //!
-//! | asked | answered |
+//! | request | answer |
 //! |---|---|
-//! | `["", first number]` | `["", topic, number, payload]` for each batch from that number on that is still there |
-//! | `["", SNAPSHOT]` | what is held, as events; their number is that of the first batch that is not in them |
+//! | `["", first number]` | `["", topic, number, payload]` for each batch from that number on that the publisher still keeps |
+//! | `["", SNAPSHOT]` | the same frames with all held blocks as events; the number is that of the first batch that is not included |
 //!
-//! Either answer ends with `["", "", END, ""]`. Publishers that leave the topic out are understood too. To publishers
-//! that know no snapshots, [`SNAPSHOT`] is a number which no batch has, so they answer with the end alone.
+//! Either answer ends with `["", "", END, ""]`. Answers without a topic frame are also accepted. A
+//! publisher without snapshots takes [`SNAPSHOT`] for a number that no batch has, so it answers
+//! with the end only.
 
 mod decode;
 mod encode;

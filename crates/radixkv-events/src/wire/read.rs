@@ -1,18 +1,18 @@
-//! MessagePack values out of bytes that anybody may have sent.
+//! Reads MessagePack values from untrusted bytes.
 //!
-//! A length is believed only as far as there are bytes for it, and lists grow as their elements are read: so memory is
-//! bounded by the bytes that came, whatever they announce.
+//! An announced length is accepted only if enough bytes follow, and lists grow as their elements
+//! are read. So the received bytes bound the memory, whatever lengths they announce.
 
 use rmp::{Marker, decode as msgpack};
 
 use super::DecodeError;
 
-/// Elements for which a list has room before they are read.
+/// Maximum number of list elements to allocate before they are read.
 const ROOM: usize = 1024;
-/// Values within values.
+/// Maximum nesting depth of values.
 const DEEPEST: usize = 16;
 
-/// What of a payload is not read yet.
+/// The rest of a payload that was not read yet.
 pub(super) struct Reader<'a> {
     rest: &'a [u8],
     length: usize,
@@ -23,7 +23,7 @@ impl<'a> Reader<'a> {
         Self { rest: bytes, length: bytes.len() }
     }
 
-    /// Bytes that were read.
+    /// The number of bytes that were read.
     pub(super) fn at(&self) -> usize {
         self.length - self.rest.len()
     }
@@ -53,7 +53,7 @@ impl<'a> Reader<'a> {
         Ok(value)
     }
 
-    /// Reads past nil; `false` if something else stands there.
+    /// Skips nil; `false` if the next value is not nil.
     pub(super) fn nil(&mut self) -> Result<bool, DecodeError> {
         let is_nil = self.peek()? == Marker::Null;
         if is_nil {
@@ -70,13 +70,13 @@ impl<'a> Reader<'a> {
         if self.nil()? { Ok(None) } else { read(self).map(Some) }
     }
 
-    /// The number of elements of an array; each takes a byte at least.
+    /// Reads the length of an array. Each element takes at least one byte.
     pub(super) fn array(&mut self, wanted: &'static str) -> Result<usize, DecodeError> {
         let length = self.value(wanted, msgpack::read_array_len)?;
         self.announced(length as usize)
     }
 
-    /// The number of entries of a map; each takes two bytes at least.
+    /// Reads the number of entries of a map. Each entry takes at least two bytes.
     pub(super) fn map(&mut self, wanted: &'static str) -> Result<usize, DecodeError> {
         let length = self.value(wanted, msgpack::read_map_len)?;
         self.announced((length as usize).saturating_mul(2))?;
@@ -87,7 +87,7 @@ impl<'a> Reader<'a> {
         if length > self.rest.len() { Err(DecodeError::Truncated { at: self.length }) } else { Ok(length) }
     }
 
-    /// The elements of an array.
+    /// Reads an array with `read` for each element.
     pub(super) fn list<T>(
         &mut self,
         wanted: &'static str,
@@ -113,7 +113,7 @@ impl<'a> Reader<'a> {
         self.value(wanted, msgpack::read_int)
     }
 
-    /// Whether a whole number stands next, and whether it is below zero by its form.
+    /// `None` if the next value is not an integer; else whether its encoding is signed.
     pub(super) fn integer(&self) -> Result<Option<bool>, DecodeError> {
         Ok(match self.peek()? {
             Marker::FixPos(_) | Marker::U8 | Marker::U16 | Marker::U32 | Marker::U64 => Some(false),
@@ -122,7 +122,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// A number, whole or not.
+    /// Reads a number, integer or floating-point.
     pub(super) fn number(&mut self, wanted: &'static str) -> Result<f64, DecodeError> {
         match self.peek()? {
             Marker::F64 => self.value(wanted, msgpack::read_f64),
@@ -154,7 +154,7 @@ impl<'a> Reader<'a> {
         Ok(taken)
     }
 
-    /// Reads past a value of any type.
+    /// Skips a value of any type.
     pub(super) fn skip(&mut self) -> Result<(), DecodeError> {
         self.skip_within(DEEPEST)
     }
@@ -169,7 +169,7 @@ impl<'a> Reader<'a> {
         (0..values).try_for_each(|_| self.skip_within(deeper))
     }
 
-    /// Reads past a value that holds no others.
+    /// Skips a value that contains no other values.
     fn skip_plain(&mut self) -> Result<(), DecodeError> {
         let (head, length) = match self.peek()? {
             Marker::FixStr(_) | Marker::Str8 | Marker::Str16 | Marker::Str32 => {
@@ -186,7 +186,7 @@ impl<'a> Reader<'a> {
         self.take(head + length as usize).map(drop)
     }
 
-    /// How deep values may be nested.
+    /// The maximum nesting depth of values.
     pub(super) fn deepest() -> usize {
         DEEPEST
     }

@@ -7,6 +7,7 @@ use radixkv_events::{CacheRecorder, HashScheme, Scope, Token, Update, Workers};
 use super::truth::{BLOCK, namespaces};
 use super::verbs::verb;
 
+// Holds: WE17.
 #[test]
 fn the_index_answers_every_prompt_as_peek_does() {
     let caches = [40, 96].map(|blocks| PrefixCache::builder(BLOCK, blocks).build().expect("valid"));

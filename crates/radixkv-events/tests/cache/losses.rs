@@ -1,4 +1,5 @@
-//! Batches that are lost, in the cache's channel and in the publisher's queue; and a recorder that comes late.
+//! Batches that are lost, in the cache's channel and in the publisher's queue; and a recorder that
+//! comes late.
 
 use std::{iter, sync::mpsc, thread, time::Duration};
 
@@ -29,6 +30,7 @@ fn drain(recorder: &mut CacheRecorder) -> impl Iterator<Item = Numbered> {
 }
 
 /// A follower that can ask nothing and one that takes snapshots are both right again.
+// Holds: WE8.
 #[test]
 fn a_channel_of_one_batch_loses_batches_and_nothing_stays_wrong() {
     let cache = cache();
@@ -66,7 +68,9 @@ fn a_channel_of_one_batch_loses_batches_and_nothing_stays_wrong() {
     assert_eq!(recorder.resets(), gaps + 1);
 }
 
-/// The publisher's queue is full while its thread makes snapshots: subscribers recover by themselves.
+/// The publisher's queue is full while its thread makes snapshots: subscribers recover by
+/// themselves.
+// Holds: WE8.
 #[test]
 fn a_subscriber_is_right_again_after_batches_were_lost_in_the_queue() {
     let cache = cache();
@@ -98,6 +102,7 @@ fn a_subscriber_is_right_again_after_batches_were_lost_in_the_queue() {
 }
 
 /// The same with a subscriber that can ask nobody: the publisher says everything anew.
+// Holds: WE8.
 #[test]
 fn a_subscriber_that_cannot_ask_is_right_again_after_a_loss_in_the_queue() {
     let cache = cache();
@@ -155,6 +160,7 @@ fn a_full_queue_is_told_nothing() {
     drop(subscriber);
 }
 
+// Holds: WE8.
 #[test]
 fn a_recorder_that_comes_late_begins_with_everything() {
     let cache = cache();
@@ -172,6 +178,7 @@ fn a_recorder_that_comes_late_begins_with_everything() {
 }
 
 /// A caller's own scopes; blocks of pairs say so, and have hashes of their own.
+// Holds: WE9.
 #[test]
 fn namespaces_are_scopes_and_pairs_are_pairs() {
     let cache = PrefixCache::builder(2, 16).build().expect("valid");

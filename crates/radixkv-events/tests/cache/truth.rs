@@ -7,7 +7,8 @@ use radixkv_events::{Event, Follower, Holdings, Numbered, Scope, Token, Verdict,
 
 pub(crate) const BLOCK: usize = 3;
 
-/// A block: its scope, and all tokens of its sequence to its end; of a block of pairs, the token behind them too.
+/// A block: its scope, and all tokens of its sequence to its end; of a block of pairs, the token
+/// behind them too.
 pub(crate) type Path = (String, Vec<Token>);
 
 pub(crate) fn namespaces(cache: &PrefixCache) -> Vec<Namespace> {

@@ -34,7 +34,8 @@ pub(crate) fn verb(cache: &PrefixCache, session: &Session, dice: &mut Rng) {
     }
 }
 
-/// Whether a follower of everything, and one that began with a snapshot, come to know what the cache holds.
+/// Whether a follower of everything, and one that began with a snapshot, come to know what the
+/// cache holds.
 fn agrees(cache: &PrefixCache, recorder: &mut CacheRecorder, known: &mut Follower, copy: &mut Follower) -> bool {
     // A background evictor may be at work for a moment longer.
     (0..1_000).any(|_| {
@@ -67,7 +68,8 @@ fn follow(eviction: Eviction, scheme: HashScheme) {
                 });
             }
             start.wait();
-            // In every second round some batches are taken while the verbs go on, before the snapshot and after it.
+            // In every second round some batches are taken while the verbs go on, before the
+            // snapshot and after it.
             for _ in 0..round % 2 * 20 {
                 if let Some(numbered) = recorder.next().expect("events that follow from one another") {
                     assert_eq!(feed(&mut known, &numbered), Verdict::Applied);
@@ -86,11 +88,13 @@ fn follow(eviction: Eviction, scheme: HashScheme) {
     assert!(applied > 100, "there were many changes");
 }
 
+// Holds: WE5.
 #[test]
 fn what_is_followed_is_what_is_cached() {
     follow(Eviction::Inline, HashScheme::sha256_cbor("0").digests());
 }
 
+// Holds: WE5.
 #[test]
 fn what_is_followed_is_what_is_cached_with_a_background_evictor() {
     follow(Eviction::Background(Watermarks::new(8, 24)), HashScheme::xxh3());

@@ -12,6 +12,7 @@ use super::source::{Worker, stored, wait};
 
 const ANY: &str = "tcp://127.0.0.1:0";
 
+// Holds: WE13.
 #[test]
 fn a_port_that_is_taken_is_named() {
     let first = Publisher::builder(ANY).replay(ANY).build().unwrap();
@@ -25,6 +26,7 @@ fn a_port_that_is_taken_is_named() {
     }
 }
 
+// Holds: WE13.
 #[test]
 fn an_endpoint_that_is_none_is_named() {
     let error = Publisher::builder("5557").build().unwrap_err();
@@ -36,7 +38,9 @@ fn an_endpoint_that_is_none_is_named() {
     assert!(matches!(error, PublishError::System { .. }), "{error}");
 }
 
-/// The queue in front of the thread is bounded; what does not fit comes back, and its number is a gap.
+/// The queue in front of the thread is bounded; what does not fit comes back, and its number is a
+/// gap.
+// Holds: WE12.
 #[test]
 fn a_full_queue_loses_whole_batches_and_waits_for_nothing() {
     let (entered, at_snapshot) = mpsc::channel();
@@ -117,6 +121,7 @@ fn an_earlier_life_does_not_come_back() {
     strange(&[message(7, 1, 5), message(1, 2, 6)], is_done, subscribe);
 }
 
+// Holds: WE13.
 #[test]
 fn another_block_size_ends_following_with_both_numbers() {
     let batch = Batch { time: now(), events: vec![stored(5, 2)], ..Batch::default() };

@@ -52,6 +52,7 @@ fn a_late_subscriber_is_complete_by_a_snapshot() {
 }
 
 /// A batch that was lost before the publisher sent it is a gap that no replay fills.
+// Holds: WE11.
 #[test]
 fn lost_batches_are_a_gap_that_a_snapshot_fills() {
     let mut worker = Worker::new();
@@ -81,7 +82,9 @@ fn a_gap_stays_where_nobody_can_be_asked() {
     subscriber.with(|follower| assert!(follower.counts().lost_batches >= 3 && !follower.is_complete(), "{follower:?}"));
 }
 
-/// Another publisher on the same port has another epoch: it is no gap of the first one, whatever its numbers are.
+/// Another publisher on the same port has another epoch: it is no gap of the first one, whatever
+/// its numbers are.
+// Holds: WE11.
 #[test]
 fn a_restart_is_followed_by_epoch_and_snapshot() {
     let mut worker = Worker::new();
@@ -104,6 +107,7 @@ fn a_restart_is_followed_by_epoch_and_snapshot() {
 }
 
 /// A subscriber that never reads costs the others no batch.
+// Holds: WE12.
 #[test]
 fn a_subscriber_that_does_not_read_slows_nobody() {
     use zeromq::{Socket, SubSocket};

@@ -29,7 +29,8 @@ impl Worker {
         Self { recorder, truth: Truth::default(), next: 0 }
     }
 
-    /// A batch that stores two blocks, and from the fourth on removes the two that came three batches before.
+    /// A batch that stores two blocks, and from the fourth on removes the two that came three
+    /// batches before.
     pub(crate) fn batch(&mut self) -> Numbered {
         let (scope, first) = (Scope::default(), self.next);
         let tokens = [first, 1, first, 2];

@@ -1,4 +1,5 @@
-//! Peers that speak ZMTP, or nothing, to harm the other side: they are cut off, and the other side goes on.
+//! Peers that speak ZMTP, or nothing, to harm the other side: they are cut off, and the other side
+//! goes on.
 
 use std::{
     io::{Read, Write},

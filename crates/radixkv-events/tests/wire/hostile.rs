@@ -69,6 +69,7 @@ fn every_cut_of_a_golden_batch_is_an_error() {
     }
 }
 
+// Holds: WE2.
 #[test]
 fn any_bytes_are_a_batch_or_an_error() {
     let mut random = fastrand::Rng::with_seed(7);
@@ -83,6 +84,7 @@ fn any_bytes_are_a_batch_or_an_error() {
     }
 }
 
+// Holds: WE2.
 #[test]
 fn golden_batches_with_other_bytes_are_batches_or_errors() {
     let mut random = fastrand::Rng::with_seed(8);
@@ -99,13 +101,14 @@ fn golden_batches_with_other_bytes_are_batches_or_errors() {
     }
 }
 
+// Holds: WE2.
 #[test]
 fn announced_sizes_are_not_believed() {
     let extra_keys: &[u8] = b"\x93\x00\x91\x81\xaaextra_keys";
     let tokens: &[u8] = b"\x93\x00\x91\x81\xa9token_ids";
     let befores = [&[][..], &[0x93, 0], &[0x93, 0, 0x91], &[0x93, 0, 0x91, 0x81, 0xa1, b'x'], extra_keys, tokens];
-    // Lists, maps, texts and bytes of 2^32 - 1 at each place where one may stand, and lists that have bytes enough,
-    // all of them no value.
+    // Lists, maps, texts and bytes of 2^32 - 1 at each place where one may stand, and lists that
+    // have bytes enough, all of them no value.
     for marker in [0xdd_u8, 0xdf, 0xdb, 0xc6, 0xc9] {
         for before in befores {
             let endless = [before, &[marker, 0xff, 0xff, 0xff, 0xff, 0]].concat();
@@ -139,6 +142,7 @@ fn what_is_nested_deeply_is_refused() {
 }
 
 /// A type that is not known is skipped, whatever its fields hold, and counted.
+// Holds: WE2.
 #[test]
 fn unknown_events_are_skipped_and_counted() {
     // [0, [{"type": "New", "block_size": []}, ["New", {}], ["AllBlocksCleared", 5]], nil]
@@ -151,7 +155,8 @@ fn unknown_events_are_skipped_and_counted() {
     assert_eq!((decoded.skipped_events, decoded.batch.events.len()), (2, 1));
 }
 
-/// Other shapes that publishers send: a batch that is a map, pairs of tokens, a salt in the place of an adapter.
+/// Other shapes that publishers send: a batch that is a map, pairs of tokens, a salt in the place
+/// of an adapter.
 #[test]
 fn other_shapes_are_read() {
     let mut bytes = b"\x83\xa2ts\x01\xa6events\x91".to_vec();
@@ -174,7 +179,9 @@ fn tokens_that_do_not_fill_the_blocks_are_refused() {
     assert_eq!(error.to_string(), "3 tokens for 2 blocks of 2");
 }
 
-/// Groups with a window leave blocks out in between: their events are skipped and counted, and the batch is read.
+/// Groups with a window leave blocks out in between: their events are skipped and counted, and the
+/// batch is read.
+// Holds: WE2.
 #[test]
 fn events_of_a_group_with_a_window_are_skipped() {
     let mut bytes = vec![0x93, 0, 0x92];

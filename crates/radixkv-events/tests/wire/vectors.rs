@@ -76,6 +76,7 @@ fn check(vectors: &Value) {
     assert_eq!(bytes(vectors, "end_seq"), wire::END);
 }
 
+// Holds: WE1.
 #[test]
 fn golden_bytes_are_read_and_written() {
     check(&own());
@@ -91,6 +92,7 @@ fn the_shared_golden_bytes_are_read_and_written() {
 }
 
 /// Everything that a map can carry comes back; arrays have no place for three fields.
+// Holds: WE1.
 #[test]
 fn all_fields_travel() {
     use radixkv_events::{Digest, ExtraKey};

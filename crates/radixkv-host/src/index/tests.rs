@@ -9,7 +9,8 @@ fn names() -> [NamespaceName; 2] {
         .map(|keys| cache.namespace(NamespaceName::new(&["a"]).with_keys(keys)).name())
 }
 
-/// A literal index: each held block by its namespace, its number and all tokens up to its end.
+/// A reference model of the index: each held block, by its namespace, its number and all tokens up
+/// to its end.
 #[derive(Default)]
 struct Literal(BTreeMap<(NamespaceName, usize, Vec<Token>), HostBlock>);
 
@@ -24,7 +25,7 @@ impl Literal {
     }
 }
 
-/// A sequence of few different tokens, so that sequences share prefixes.
+/// A sequence with few different tokens, so that sequences share prefixes.
 fn sequence(rng: &mut fastrand::Rng) -> Vec<Token> {
     (0..rng.usize(1..24)).map(|at| rng.u32(0..2 + u32::from(at % 7 == 0))).collect()
 }
@@ -89,6 +90,7 @@ fn check(size: usize, seed: u64) {
     assert!(index.names.is_empty());
 }
 
+// Holds: HT2.
 #[test]
 fn it_finds_what_a_literal_index_finds() {
     for seed in 0..if cfg!(miri) { 1 } else { 30 } {
@@ -98,6 +100,7 @@ fn it_finds_what_a_literal_index_finds() {
     }
 }
 
+// Holds: HT3.
 #[test]
 fn a_run_keeps_the_tokens_that_name_its_blocks_and_no_more() {
     let (mut index, [name, _]) = (Index::new(4), names());
@@ -107,12 +110,12 @@ fn a_run_keeps_the_tokens_that_name_its_blocks_and_no_more() {
     for (block, &place) in places.iter().enumerate() {
         index.put(place, block as HostBlock);
     }
-    // From the end: the run gets shorter.
+    // From the end, so that the run gets shorter.
     for &place in places[50..].iter().rev() {
         index.remove(place);
     }
     assert_eq!(index.runs[places[0].run as usize].tokens.len(), 200);
-    // Holes in between cost their tokens.
+    // Holes in between keep their tokens.
     for &place in &places[..49] {
         index.remove(place);
     }
@@ -137,7 +140,7 @@ fn a_new_namespace_costs_the_same_beside_many_others() {
         put(&mut index, &new, others);
         index.clear(&new, &mut Vec::new());
     }
-    // A look at all others for each of them takes several times as long.
+    // Checking all other namespaces for each one takes several times as long.
     assert!(began.elapsed().as_secs() < 3, "{:?} for {others} namespaces", began.elapsed());
     assert_eq!((index.spaces.len(), index.names.len()), (others + 1, others));
 }

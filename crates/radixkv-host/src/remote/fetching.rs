@@ -1,7 +1,9 @@
-//! Fetching the blocks of one sequence: each block is read from the first tier that has it, and brought to the host.
+//! Fetching the blocks of one sequence: each block is read from the first tier that has it, and
+//! copied to the host.
 //!
-//! A fetch asks all tiers at once, first for one block, and for a window of blocks when a tier has that one. A block is read as
-//! soon as it is known which tier has it and that no tier before does: what tiers below answer is not waited for.
+//! A fetch asks all tiers at once: first for one block, and for a window of blocks once a tier has
+//! that one. A block is read as soon as one tier has reported it and all tiers above that one lack
+//! it; the answers of tiers below are not awaited.
 
 use std::{ops::Range, time::Instant};
 
@@ -13,10 +15,11 @@ use super::{
 };
 use crate::tier::HostTier;
 
-/// Blocks that are asked for at once: what a tier has of the next ones is not asked before these have come.
+/// Blocks in a window: tiers are asked for the next window only after the blocks of this one have
+/// arrived.
 const WINDOW: usize = 256;
 
-/// A sequence that is being fetched.
+/// A fetch in progress.
 pub(super) struct Fetching {
     order: FetchOrder,
     /// The blocks of the order.
@@ -25,18 +28,18 @@ pub(super) struct Fetching {
     due: Instant,
 }
 
-/// The blocks that are asked for together. An *item* is the number of a block in the window.
+/// The blocks that are requested together. An *item* is the index of a block in the window.
 struct Window {
     blocks: Range<usize>,
-    /// What each tier said.
+    /// What each tier answered.
     sides: Vec<Side>,
-    /// Blocks that came and were not brought to the host.
+    /// Blocks that were read, but not yet copied to the host.
     got: Vec<Option<Vec<u8>>>,
-    /// Items that were brought to the host.
+    /// How many items were copied to the host.
     arrived: usize,
-    /// Items that were found, with all before them.
+    /// How many items were found, each with all items before it.
     found: usize,
-    /// When a tier was asked last.
+    /// When a tier was last asked.
     since: Instant,
 }
 
@@ -44,11 +47,11 @@ struct Window {
 #[derive(Clone, Default)]
 struct Side {
     known: Vec<Known>,
-    /// Items about which the tier is to answer.
+    /// Items for which the tier's answer is pending.
     left: usize,
 }
 
-/// What is known of a tier and a block.
+/// What is known about one block in one tier.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Known {
     Asked,
@@ -57,13 +60,13 @@ enum Known {
     Getting,
 }
 
-/// What a fetch does next.
+/// The next step of a fetch.
 enum Next {
-    /// It waits for answers.
+    /// Wait for answers.
     Wait,
-    /// It reads these items, each from its tier.
+    /// Read these items, each from its tier.
     Get(Vec<(usize, usize)>),
-    /// It asks for the next window.
+    /// Ask for the next window.
     Ask,
     End,
 }
@@ -78,7 +81,7 @@ impl Window {
         self.sides.iter().any(|side| side.left > 0 && side.known.contains(&Known::Getting))
     }
 
-    /// What follows from what is known; no block is on its way.
+    /// The next step, from what is known; no block is being read.
     fn next(&self, blocks: usize) -> Next {
         let mut chosen = Vec::new();
         for item in self.arrived..self.blocks.len() {
@@ -102,7 +105,7 @@ impl Window {
 }
 
 impl Fetching {
-    /// Begins; none if it has ended.
+    /// Begins a fetch; `None` if it has already ended.
     pub(super) fn begin(id: JobId, order: FetchOrder, tiers: &mut Tiers) -> Option<Box<Self>> {
         let blocks = tiers.keys.blocks(&order.name, &order.tokens)[order.first..].to_vec();
         let due = order.progress.due(tiers.timeout);
@@ -116,7 +119,8 @@ impl Fetching {
         self.due
     }
 
-    /// A block of its batches was completed, by its number in the order; none if the fetch has ended.
+    /// Handles a completed item of its batches; `item` is its block's number in the order. `None`
+    /// if the fetch has ended.
     pub(super) fn complete(
         mut self: Box<Self>,
         id: JobId,
@@ -126,7 +130,7 @@ impl Fetching {
         tiers: &mut Tiers,
     ) -> Option<Box<Self>> {
         let counters = &tiers.line.counters;
-        // Of an earlier window nothing is waited for.
+        // Items of an earlier window are no longer awaited.
         let at = item.wrapping_sub(self.window.blocks.start);
         let side = &mut self.window.sides[tier];
         match (outcome, side.known.get(at)) {
@@ -158,7 +162,7 @@ impl Fetching {
         if self.window.sides[tier].left == 0 { self.go_on(id, tiers) } else { Some(self) }
     }
 
-    /// Goes on without the tiers that say nothing; none if the fetch has ended.
+    /// Continues without the tiers that are silent; `None` if the fetch has ended.
     pub(super) fn pass_over_silent(mut self: Box<Self>, id: JobId, tiers: &mut Tiers) -> Option<Box<Self>> {
         let mut is_one_silent = false;
         for (tier, side) in self.window.sides.iter_mut().enumerate() {
@@ -174,21 +178,22 @@ impl Fetching {
         if is_one_silent { self.go_on(id, tiers) } else { Some(self) }
     }
 
-    /// Gives up what has not come; what has, and follows what is in the host, comes in.
+    /// Cancels the fetch. Blocks that have arrived and continue those in the host are stored.
     pub(super) fn give_up(mut self: Box<Self>, id: JobId, tiers: &mut Tiers) {
         tiers.line.counters.late_fetches.add(1);
         self.bring_in(tiers);
         self.end(id, tiers);
     }
 
-    /// Reads and asks, as far as is known what; none if the fetch has ended.
+    /// Reads and asks as far as the answers allow; `None` if the fetch has ended.
     fn go_on(mut self: Box<Self>, id: JobId, tiers: &mut Tiers) -> Option<Box<Self>> {
         while !self.window.is_getting() {
             self.bring_in(tiers);
             match self.window.next(self.blocks.len()) {
                 Next::Wait => return Some(self),
                 Next::Get(chosen) => {
-                    // A tier has the first block: they are read together with those that follow.
+                    // A tier has the first block: it is read together with the following ones, so
+                    // ask for them first.
                     if self.ask(id, WINDOW, tiers) {
                         return Some(self);
                     }
@@ -210,7 +215,8 @@ impl Fetching {
         Some(self)
     }
 
-    /// Asks all tiers for more blocks of the window, up to so many in all; whether one of them is to answer.
+    /// Asks all tiers for more blocks of the window, up to `most` in all. Returns whether any
+    /// answer is pending.
     fn ask(&mut self, id: JobId, most: usize, tiers: &mut Tiers) -> bool {
         let window = &mut self.window;
         let until = self.blocks.len().min(window.blocks.start + most);
@@ -235,7 +241,7 @@ impl Fetching {
         window.sides.iter().any(|side| side.left > 0)
     }
 
-    /// Reads the chosen items, or as many as there are buffers for; false if there is none.
+    /// Reads the chosen items, or as many as there are buffers for; false if there is no buffer.
     fn get(&mut self, id: JobId, chosen: Vec<(usize, usize)>, tiers: &mut Tiers) -> bool {
         let found = chosen.last().map_or(0, |&(item, _)| item + 1).max(self.window.found);
         self.order.progress.found(found - self.window.found);
@@ -274,12 +280,12 @@ impl Fetching {
             return;
         }
         tiers.line.counters.failed_blocks.add(items.len());
-        // None are back if the tier panicked.
+        // A tier that panicked returned no buffers.
         tiers.line.lose_gets(items.len().saturating_sub(refused.len()));
         refused.into_iter().take(items.len()).for_each(|get| tiers.line.give_get(get.buffer));
     }
 
-    /// Copies the blocks that came to the host, up to the first that did not.
+    /// Copies the blocks that were read to the host, up to the first missing one.
     fn bring_in(&mut self, tiers: &mut Tiers) {
         let got = &mut self.window.got[self.window.arrived..];
         let came: Vec<Vec<u8>> = got.iter_mut().map_while(Option::take).collect();
@@ -310,7 +316,7 @@ impl Fetching {
         let Self { order, window, .. } = *self;
         window.got.into_iter().flatten().for_each(|bytes| tiers.line.give_get(bytes));
         order.progress.end();
-        // Before it counts as ended: it has handles of the host.
+        // Dropped before the fetch counts as ended: the order has handles of the host.
         drop(order);
         tiers.line.ended_fetch();
     }

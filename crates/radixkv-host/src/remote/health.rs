@@ -1,17 +1,19 @@
-//! Which remote tiers answer: one that does not is left out for a while, and then asked again.
+//! The health of remote tiers: a tier that does not answer is left out for a while, then asked
+//! again.
 
 use std::time::{Duration, Instant};
 
 /// Unanswered requests in a row after which a tier is left out.
 const MAX_UNANSWERED: u32 = 3;
-/// How long a tier is left out the first time; twice as long after each request that it does not answer then.
+/// How long a tier is left out the first time. The time doubles whenever it does not answer the
+/// request after a pause.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
 /// Whether one tier answers.
 #[derive(Debug)]
 pub(super) struct Health {
-    /// When the tier answered last.
+    /// When the tier last answered.
     heard: Instant,
     unanswered: u32,
     pause: Duration,
@@ -23,7 +25,8 @@ impl Health {
         Self { heard: now, unanswered: 0, pause: FIRST_PAUSE, left_out_until: None }
     }
 
-    /// Whether the tier may be asked. After a pause one request may, and then none for `patience`, unless it is answered.
+    /// Whether the tier may be asked. After a pause one request may be made, and then none for
+    /// `patience`, unless the tier answers.
     pub(super) fn may_ask(&mut self, now: Instant, patience: Duration) -> bool {
         let may_ask = self.left_out_until.is_none_or(|until| until <= now);
         if may_ask && self.left_out_until.is_some() {
@@ -32,7 +35,7 @@ impl Health {
         may_ask
     }
 
-    /// Whether the tier has said nothing for `patience` to a request that was made at `since`.
+    /// Whether the tier has been silent for `patience` after a request that was made at `since`.
     pub(super) fn is_silent(&self, since: Instant, now: Instant, patience: Duration) -> bool {
         self.heard.max(since) + patience <= now
     }
@@ -41,9 +44,9 @@ impl Health {
         *self = Self::new(now);
     }
 
-    /// A request was not answered; whether the tier is left out for it.
+    /// Records a request without an answer. Returns whether the tier is now left out because of it.
     pub(super) fn unanswered(&mut self, now: Instant) -> bool {
-        // Requests from before the pause say nothing new.
+        // Requests from before the pause tell nothing new.
         if self.left_out_until.is_some_and(|until| now < until) {
             return false;
         }

@@ -1,11 +1,12 @@
-//! The keys of sequences, of which the last one is remembered.
+//! The keys of sequences in remote tiers, with a cache of the last sequence's keys.
 
 use radixkv::{Token, key::common_prefix};
 use radixkv_tiers::{Block, KeyChain, Layout};
 
 use super::name::RemoteName;
 
-/// The keys of the sequence that was asked for last: those of a prefix need no hashing, those of a longer one the rest.
+/// Computes keys, and caches those of the last sequence. The keys of its prefixes need no hashing;
+/// those of a longer sequence only need the rest hashed.
 #[derive(Debug)]
 pub(super) struct Keys {
     layout: Layout,
@@ -30,7 +31,7 @@ impl Keys {
         self.layout.block_bytes()
     }
 
-    /// The whole blocks of a sequence.
+    /// The keys of the whole blocks of a sequence.
     pub(super) fn blocks(&mut self, name: &RemoteName, tokens: &[Token]) -> &[Block] {
         let size = self.layout.block_size();
         let whole = &tokens[..tokens.len() / size * size];

@@ -1,4 +1,5 @@
-//! What the threads that use the tier ask the remote tiers' thread for: orders, bounded by the buffers that they need.
+//! The order queues between the threads that use the host tier and the remote tiers' thread,
+//! bounded by the buffers that orders need. `worker` takes the orders.
 
 use std::{
     collections::VecDeque,
@@ -16,28 +17,28 @@ use super::{
 };
 use crate::offload::Offload;
 
-/// Blocks of one sequence to store.
+/// An order to store blocks of one sequence.
 #[derive(Debug)]
 pub(crate) struct PutOrder {
     pub(crate) name: RemoteName,
     /// The sequence up to the last of the blocks.
     pub(crate) tokens: Vec<Token>,
-    /// The number of each block in the sequence, in their order, and its bytes.
+    /// The blocks in the order of the sequence: the number of each, and its bytes.
     pub(crate) blocks: Vec<(usize, Vec<u8>)>,
-    /// How long they may be found.
+    /// How long the blocks can be found.
     pub(crate) time_to_live: Option<Duration>,
 }
 
-/// Blocks of one sequence to bring to the host.
+/// An order to copy blocks of one sequence to the host.
 #[derive(Debug)]
 pub(crate) struct FetchOrder {
     pub(crate) name: RemoteName,
     pub(crate) namespace: NamespaceName,
-    /// The sequence, in whole blocks.
+    /// The sequence, whole blocks only.
     pub(crate) tokens: Vec<Token>,
-    /// The number of the first block that is asked for.
+    /// The number of the first requested block.
     pub(crate) first: usize,
-    /// Begun when it was asked for: what a clear since then makes wrong does not come in.
+    /// An offload that began with the request: blocks that were cleared since are not stored.
     pub(crate) offload: Offload,
     pub(crate) progress: Arc<Progress>,
 }
@@ -48,13 +49,13 @@ pub(super) enum Order {
     Fetch(FetchOrder),
 }
 
-/// Between the threads that use the tier and the one that uses the remote tiers.
+/// Shared by the threads that use the host tier and the thread that uses the remote tiers.
 #[derive(Debug)]
 pub(super) struct Line {
     state: Mutex<State>,
-    /// Rung for the thread.
+    /// Notified when the thread has to wake up.
     order_came: Condvar,
-    /// Rung when nothing is under way.
+    /// Notified when no order is in progress.
     all_done: Condvar,
     most: usize,
     pub(super) counters: Counters,
@@ -64,21 +65,21 @@ pub(super) struct Line {
 struct State {
     fetch_orders: VecDeque<FetchOrder>,
     put_orders: VecDeque<PutOrder>,
-    /// Orders to fetch that were taken or wait.
+    /// Fetch orders that are queued or in progress.
     fetches: usize,
-    /// Orders that were taken or wait.
+    /// Orders that are queued or in progress.
     under_way: usize,
-    /// Blocks that the thread has taken to put.
+    /// Blocks of the put orders that the thread has taken.
     begun_puts: usize,
     puts: Pool,
     gets: Pool,
     closed: bool,
 }
 
-/// What the thread is to do next.
+/// What the thread has to do next.
 pub(super) enum Next {
     Orders(Vec<Order>),
-    /// Nothing came in the time.
+    /// No order arrived in time.
     Nothing,
     Closed,
 }
@@ -100,14 +101,15 @@ impl Line {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // Nothing of another package runs under the lock.
+        // No code of other packages runs under the lock.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    // --- threads that use the tier
+    // --- threads that use the host tier
 
-    /// Buffers for the first of these blocks to put, given by their numbers in their sequences, the smallest first: as many as may
-    /// be on their way. A block that waits to be put and is deeper in its sequence makes room for one that is not so deep.
+    /// Buffers for the first of these blocks to put, as many as the bound allows. `numbers` are the
+    /// blocks' numbers in their sequences, smallest first. If no buffer is free, a queued block
+    /// that is deeper in its sequence is displaced.
     pub(super) fn put_buffers(&self, numbers: &[usize]) -> Vec<Vec<u8>> {
         let mut state = self.lock();
         let taken = state.puts.take(numbers.len());
@@ -132,7 +134,7 @@ impl Line {
         }
     }
 
-    /// Asks for blocks; false if so many orders are under way that it is not taken.
+    /// Queues a fetch; false if the maximum number of fetches is in progress.
     pub(super) fn fetch(&self, order: FetchOrder) -> bool {
         let mut state = self.lock();
         let fits = state.fetches < self.most && !state.closed;
@@ -141,7 +143,7 @@ impl Line {
             state.fetch_orders.push_back(order);
             self.came(state);
         } else {
-            // What the order holds takes the tier's lock.
+            // Dropping the order takes the host tier's lock.
             drop(state);
             self.counters.full_fetches.add(1);
         }
@@ -154,7 +156,7 @@ impl Line {
         self.order_came.notify_one();
     }
 
-    /// Waits until nothing is under way; whether that is so.
+    /// Waits until no order is in progress, for at most `wait`. Returns whether that is so.
     pub(super) fn settle(&self, wait: Duration) -> bool {
         let until = Instant::now() + wait.min(FOREVER);
         let mut state = self.lock();
@@ -178,10 +180,11 @@ impl Line {
         self.order_came.notify_all();
     }
 
-    // --- the thread
+    // --- the remote tiers' thread
 
-    /// The orders that came; waits for one, up to `wait`. While half of all buffers are with the tiers, further blocks to put
-    /// stay here, where those of a sequence's beginning displace others.
+    /// Takes the queued orders; waits for one, up to `wait`. While half of the buffers are with the
+    /// tiers, further blocks to put stay queued, where blocks nearer the beginning of a sequence
+    /// can displace them.
     pub(super) fn next(&self, wait: Duration) -> Next {
         let most = self.most.div_ceil(2);
         let mut state = self.lock();
@@ -201,7 +204,7 @@ impl Line {
         self.ended(state);
     }
 
-    /// An order to put so many blocks has ended.
+    /// Ends an order to put `blocks` blocks.
     pub(super) fn ended_put(&self, blocks: usize) {
         let mut state = self.lock();
         state.begun_puts -= blocks;
@@ -240,7 +243,7 @@ impl Line {
 }
 
 impl State {
-    /// Whether there is an order that the thread may take, if it may have `most` blocks to put.
+    /// Whether the thread may take an order, if it may have at most `most` blocks to put.
     fn has_next(&self, most: usize) -> bool {
         !self.fetch_orders.is_empty() || (self.begun_puts < most && !self.put_orders.is_empty())
     }
@@ -255,7 +258,8 @@ impl State {
         orders
     }
 
-    /// Takes the buffer of the deepest block that waits to be put, if that is deeper than block `number`.
+    /// Removes the deepest block that is queued to be put, if it is deeper than block `number`, and
+    /// returns its buffer.
     fn displace_deeper(&mut self, number: usize) -> Option<Vec<u8>> {
         let deepest = |order: &PutOrder| order.blocks.last().map_or(0, |&(number, _)| number);
         let (at, order) = self.put_orders.iter_mut().enumerate().max_by_key(|(_, order)| deepest(order))?;

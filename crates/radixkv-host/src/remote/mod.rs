@@ -1,14 +1,16 @@
 //! Remote tiers below the host tier: files, a region that processes share, Redis, object stores.
 //!
-//! One thread uses them. The others leave orders in a line and go on: a block that leaves the host is copied into a buffer and put, a
-//! lookup that ends in the host asks for what follows, which comes to the host as if a cache had brought it. Buffers bound what is on
-//! its way; where there is none, a put is left out and a get is a miss.
+//! Only one thread uses them. Other threads queue orders and continue: a block that leaves the host
+//! is copied into a buffer and put; a lookup that ends in the host requests the blocks that follow,
+//! which are stored in the host as if a cache had offloaded them. Buffers bound the blocks in
+//! flight; without a free buffer, a put is omitted and a get is a miss.
 //!
-//! A remote tier that hangs holds buffers and no host block. A fetched block comes in by an
-//! arrival, as from a cache, so holes, clears and second copies are handled in one place; the
-//! request then matches the host again. A fetch counts as an offload that begins with its request,
-//! so what is cleared meanwhile stays out. A put uses the name that its namespace had when the
-//! block left the host, and is withdrawn if a clear came between.
+//! A remote tier that hangs holds buffers, but no host block. A fetched block is stored through an
+//! arrival, like a block from a cache, so holes, clears and duplicates are handled in one place;
+//! the request then matches the host again. A fetch counts as an offload that begins with its
+//! request, so blocks that are cleared meanwhile are not stored. A put uses the remote name that
+//! its namespace had when the block left the host, and is withdrawn if the namespace was cleared
+//! since.
 
 mod fetching;
 mod health;
@@ -39,7 +41,7 @@ use crate::{tier::Inner, write_policy::WritePolicy};
 use line::Line;
 use worker::Worker;
 
-/// The line to the remote tiers, and their thread.
+/// The queue to the remote tiers, and their thread.
 #[derive(Debug)]
 pub(crate) struct Remote {
     line: Arc<Line>,
@@ -60,37 +62,37 @@ impl Remote {
         Ok(Self { line, thread: Some(thread), write, timeout, started_by: process::id() })
     }
 
-    /// When blocks are put.
+    /// When blocks are written to the remote tiers.
     pub(crate) fn write(&self) -> WritePolicy {
         self.write
     }
 
-    /// After how long a fetch is given up.
+    /// After how long a fetch is cancelled.
     pub(crate) fn timeout(&self) -> Duration {
         self.timeout
     }
 
-    /// Buffers for the first of these blocks to put, as many as may be on their way.
+    /// Buffers for the first of these blocks to put, as many as the bound allows.
     pub(crate) fn put_buffers(&self, numbers: &[usize]) -> Vec<Vec<u8>> {
         self.line.put_buffers(numbers)
     }
 
-    /// Asks the remote tiers to keep blocks.
+    /// Asks the remote tiers to store blocks.
     pub(crate) fn put(&self, order: PutOrder) {
         self.line.put(order);
     }
 
-    /// Takes a buffer back that was not used.
+    /// Returns a buffer that was not used.
     pub(crate) fn give_back(&self, buffer: Vec<u8>) {
         self.line.give_put(buffer);
     }
 
-    /// Asks the remote tiers for blocks; false if that is not taken.
+    /// Asks the remote tiers for blocks; false if too many fetches are in progress.
     pub(crate) fn fetch(&self, order: FetchOrder) -> bool {
         self.line.fetch(order)
     }
 
-    /// Waits until nothing is under way; whether that is so.
+    /// Waits until no order is in progress, for at most `wait`. Returns whether that is so.
     pub(crate) fn settle(&self, wait: Duration) -> bool {
         self.line.settle(wait)
     }
@@ -109,7 +111,7 @@ impl Drop for Remote {
             // A forked process does not have the thread.
             std::mem::forget(thread);
         } else if thread.thread().id() != thread::current().id() {
-            // The thread itself may have the last handle, and cannot wait for itself.
+            // This thread may drop the last handle, and cannot join itself.
             drop(thread.join());
         }
     }

@@ -1,10 +1,11 @@
-//! Under which names the blocks of namespaces are stored in remote tiers.
+//! The names under which namespaces are stored in remote tiers.
 //!
-//! Remote tiers remove no namespace as a whole. So a clear gives the namespace another name there: what was put before is found
-//! only under the old one, and is removed by its age. The name has the number of the clear. Numbers are kept for the namespaces
-//! that were used or cleared last; of all others, the largest number for each of a fixed number of buckets. So short-lived
-//! namespaces take a bounded amount of memory, and only a namespace that was not used for long may lose what it has in the remote
-//! tiers to the clear of another one.
+//! Remote tiers cannot remove a namespace as a whole. So a clear gives the namespace another name
+//! there: what was put before is found only under the old name, and is evicted by age. The name
+//! contains the number of the clear. Numbers are kept for the namespaces that were used or cleared
+//! most recently; all others share the largest number of their bucket, of which there is a fixed
+//! number. So short-lived namespaces take a bounded amount of memory, and only a namespace that was
+//! not used for a long time may lose its remote blocks to the clear of another one.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -14,32 +15,32 @@ use std::{
 
 use radixkv::NamespaceName;
 
-/// Namespaces with a number of their own.
+/// How many namespaces have their own number.
 const MAX_KNOWN: usize = 1 << 16;
-/// Numbers for the others.
+/// How many numbers the other namespaces share.
 const BUCKETS: usize = 1 << 12;
 
-/// The name of a namespace in the remote tiers, as of the last clear.
+/// The name of a namespace in the remote tiers, since its last clear.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct RemoteName {
     bytes: Arc<[u8]>,
-    /// The namespace's hash. Two namespaces with one hash only share their clears.
+    /// The namespace's hash. Two namespaces with the same hash only share their clears.
     hash: u64,
     generation: u64,
 }
 
-/// The numbers of the last clears. They only grow: no name comes again.
+/// The numbers of the last clears. They only grow, so no name is used twice.
 #[derive(Debug)]
 pub(crate) struct Generations {
-    /// Clears so far.
+    /// The number of clears so far.
     clears: u64,
     known: HashMap<u64, Known>,
-    /// The hashes of those that are known, by use.
+    /// The hashes of the known namespaces, by last use.
     order: BTreeMap<u64, u64>,
     uses: u64,
     of_bucket: Vec<u64>,
     hasher: RandomState,
-    /// Names of this tier only, after a clear: of all tiers that ever were, by 128 bits of chance.
+    /// 128 random bits in each name after a clear: no other tier, past or future, uses the name.
     nonce: [u64; 2],
 }
 
@@ -50,7 +51,7 @@ struct Known {
 }
 
 impl RemoteName {
-    /// What keys are made from.
+    /// The bytes from which keys are computed.
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.bytes
     }
@@ -64,7 +65,7 @@ impl Generations {
         Self { clears: 0, known, order, uses: 0, of_bucket, hasher, nonce }
     }
 
-    /// The name of a namespace now. Counts as a use.
+    /// The current name of a namespace. Counts as a use.
     pub(crate) fn name(&mut self, namespace: &NamespaceName) -> RemoteName {
         let hash = self.hasher.hash_one(namespace);
         let generation = self.generation(hash);
@@ -80,7 +81,7 @@ impl Generations {
         RemoteName { bytes: bytes.into(), hash, generation }
     }
 
-    /// Whether no clear came since.
+    /// Whether the namespace was not cleared since it had this name.
     pub(crate) fn is_current(&self, name: &RemoteName) -> bool {
         self.generation(name.hash) == name.generation
     }
@@ -101,7 +102,7 @@ impl Generations {
         self.known.get(&hash).map_or(self.of_bucket[bucket(hash)], |known| known.generation)
     }
 
-    /// Keeps a namespace's number, as that of the last one that was used.
+    /// Sets a namespace's number, and makes the namespace the most recently used.
     fn set(&mut self, hash: u64, generation: u64) {
         self.uses += 1;
         let known = Known { generation, used: self.uses };
@@ -131,6 +132,7 @@ fn bucket(hash: u64) -> usize {
 mod tests {
     use super::*;
 
+    // Holds: HT23.
     #[test]
     fn a_clear_gives_a_namespace_a_name_that_no_other_tier_has() {
         let cache = radixkv::PrefixCache::builder(1, 1).build().expect("a cache");
@@ -147,6 +149,7 @@ mod tests {
         assert!(!here.is_current(&after) && !here.is_current(&there.name(&two)));
     }
 
+    // Holds: HT23.
     #[test]
     fn clears_of_others_change_no_name_in_use_and_names_take_bounded_memory() {
         let cache = radixkv::PrefixCache::builder(1, 1).build().expect("a cache");
@@ -165,16 +168,17 @@ mod tests {
         }
         assert!(names.iter().all(|name| generations.is_current(name)));
         assert_eq!((generations.known.len(), generations.order.len()), (MAX_KNOWN, MAX_KNOWN));
-        // Not used for long: it has a name that it never had.
+        // Not used for long: its name is one that it never had before.
         assert!(generations.name(&short_lived).generation >= after_clear.generation);
     }
 
+    // Holds: HT23.
     #[test]
     fn no_name_comes_again_whatever_is_cleared_and_forgotten() {
         let cache = radixkv::PrefixCache::builder(1, 1).build().expect("a cache");
         let all: Vec<_> = (0..8).map(|number: usize| cache.namespace(&[&number.to_string()]).name()).collect();
         let (mut generations, mut rng) = (Generations::new(), fastrand::Rng::with_seed(1));
-        // The names under which blocks of a namespace are that a clear has made wrong.
+        // The names of blocks that a clear has invalidated.
         let mut wrong = vec![Vec::new(); all.len()];
         let mut named = vec![Vec::new(); all.len()];
         for _ in 0..5_000 {

@@ -1,18 +1,18 @@
-//! Buffers for blocks on their way, no more than a bound.
+//! A bounded pool of buffers for blocks in flight.
 //!
-//! A pool lies behind a lock that every thread takes: memory for buffers is taken from the system, and given back to it, by the caller,
-//! outside of the lock.
+//! Every thread takes the lock of a pool. So the caller allocates and frees the memory of buffers
+//! outside the lock.
 
 #[derive(Debug)]
 pub(super) struct Pool {
     block_bytes: usize,
     most: usize,
-    /// Buffers that are with others.
+    /// Buffers that are in use.
     taken: usize,
     spare: Vec<Vec<u8>>,
 }
 
-/// Buffers that were taken, of which not all may be made.
+/// Buffers that were taken from a pool; some of them may still have to be allocated.
 #[must_use]
 pub(super) struct Taken {
     count: usize,
@@ -25,7 +25,7 @@ impl Taken {
         self.count
     }
 
-    /// Buffers of a block's bytes, which may hold anything.
+    /// The buffers, each of a block's size, with arbitrary content.
     pub(super) fn buffers(self) -> Vec<Vec<u8>> {
         let Self { count, block_bytes, mut spare } = self;
         spare.resize_with(count, || vec![0; block_bytes]);
@@ -38,7 +38,7 @@ impl Pool {
         Self { block_bytes, most, taken: 0, spare: Vec::new() }
     }
 
-    /// Takes as many buffers as asked for, or as the bound allows.
+    /// Takes `buffers` buffers, or as many as the bound allows.
     pub(super) fn take(&mut self, buffers: usize) -> Taken {
         let count = buffers.min(self.most - self.taken);
         self.taken += count;
@@ -46,9 +46,10 @@ impl Pool {
         Taken { count, block_bytes: self.block_bytes, spare }
     }
 
-    /// Takes a buffer back, or returns it for the caller to drop.
+    /// Returns a buffer to the pool; if it does not belong there, returns it to the caller to be
+    /// dropped.
     ///
-    /// A tier of another package may have changed it, or give it back after a panic: what does not belong here does not stay.
+    /// A tier of another package may have changed the buffer, or return it after a panic.
     pub(super) fn give(&mut self, buffer: Vec<u8>) -> Option<Vec<u8>> {
         let is_own = self.taken > 0;
         self.lose(1);
@@ -59,12 +60,12 @@ impl Pool {
         Some(buffer)
     }
 
-    /// Buffers that do not come back: a tier dropped them.
+    /// Gives up buffers that do not come back: a tier dropped them.
     pub(super) fn lose(&mut self, buffers: usize) {
         self.taken = self.taken.saturating_sub(buffers);
     }
 
-    /// Buffers that are with others.
+    /// The number of buffers in use.
     pub(super) fn taken(&self) -> usize {
         self.taken
     }

@@ -1,4 +1,4 @@
-//! How far a fetch is, for the threads that wait for it.
+//! The progress of a fetch: `fetching` reports it to the threads that wait for a `Fetch`.
 
 use std::{
     sync::{Condvar, Mutex, MutexGuard, PoisonError},
@@ -7,10 +7,10 @@ use std::{
 
 use crate::host_match::HostMatch;
 
-/// A year is as good as for ever, and moments in time have a bound.
+/// Stands for no limit: `Instant` cannot represent arbitrarily late times.
 pub(crate) const FOREVER: Duration = Duration::from_secs(365 * 86_400);
 
-/// Shared by the remote tiers' thread and the one that asked.
+/// Shared by the remote tiers' thread and the requester.
 #[derive(Debug)]
 pub(crate) struct Progress {
     pub(crate) began: Instant,
@@ -21,11 +21,11 @@ pub(crate) struct Progress {
 #[derive(Debug, Default)]
 struct State {
     is_done: bool,
-    /// Blocks that the remote tiers said they have.
+    /// Blocks that the remote tiers reported to have.
     found: usize,
-    /// What came, pinned until the one that asked has it.
+    /// Blocks that arrived, pinned until the requester drops its `Fetch`.
     held: Vec<HostMatch>,
-    /// Whether the one that asked has gone.
+    /// Whether the requester has dropped its `Fetch`.
     is_released: bool,
 }
 
@@ -42,7 +42,7 @@ impl Progress {
         self.lock().found += blocks;
     }
 
-    /// Keeps what came, unless the one that asked has gone.
+    /// Keeps arrived blocks pinned, unless the requester has dropped its `Fetch`.
     pub(super) fn hold(&self, arrived: HostMatch) {
         let mut state = self.lock();
         if !state.is_released {
@@ -50,7 +50,7 @@ impl Progress {
         }
     }
 
-    /// The one that asked goes: what came is unpinned.
+    /// The requester drops its `Fetch`: unpins the arrived blocks.
     pub(crate) fn release(&self) {
         let mut state = self.lock();
         state.is_released = true;
@@ -77,7 +77,7 @@ impl Progress {
         self.lock().held.iter().map(|held| held.blocks().len()).sum()
     }
 
-    /// Waits until it is done, or until then; whether it is done.
+    /// Waits until the fetch is done, or until `until`. Returns whether it is done.
     pub(crate) fn wait_until(&self, until: Instant) -> bool {
         let mut state = self.lock();
         while !state.is_done {
@@ -90,7 +90,7 @@ impl Progress {
         state.is_done
     }
 
-    /// When a wait of so long ends that began with the fetch.
+    /// When a wait of this length ends that began with the fetch.
     pub(crate) fn due(&self, wait: Duration) -> Instant {
         self.began + wait.min(FOREVER)
     }

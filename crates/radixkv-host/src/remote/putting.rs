@@ -1,7 +1,8 @@
-//! Putting blocks: all tiers are asked which they have, and given the others in the order of their answers.
+//! Putting blocks: all tiers are asked which blocks they have. Those that lack some get them one
+//! tier after another, in the order in which they answer.
 //!
-//! A block has one buffer, which goes from one tier to the next. A tier that does not answer is given nothing, and takes no other
-//! tier's blocks.
+//! A block has only one buffer, which is passed from one tier to the next. A tier that does not
+//! answer gets no blocks, and so keeps no buffer from the other tiers.
 
 use std::time::{Duration, Instant};
 
@@ -13,36 +14,36 @@ use super::{
     worker::{JobId, Tiers},
 };
 
-/// Blocks that are being put.
+/// A put in progress.
 #[derive(Debug)]
 pub(super) struct Putting {
     name: RemoteName,
     time_to_live: Option<Duration>,
-    /// Each block, and its bytes while they are here; those before others in the sequence first.
+    /// The blocks in the order of the sequence; each with its bytes, unless a tier has the buffer.
     blocks: Vec<(Block, Option<Vec<u8>>)>,
-    /// How far it is with each tier.
+    /// The state of each tier.
     sides: Vec<Side>,
-    /// When a tier was asked or given blocks last.
+    /// When a tier was last asked or given blocks.
     since: Instant,
     due: Instant,
 }
 
 #[derive(Debug)]
 enum Side {
-    /// Answers that are to come, and which blocks the tier lacks.
+    /// The number of pending answers, and the blocks that the tier is known to lack.
     Asked { left: usize, lacks: Vec<usize> },
-    /// The tier has answered.
+    /// The tier has answered: it lacks these blocks.
     Lacks(Vec<usize>),
-    /// Blocks that the tier is being given.
+    /// The tier is being given blocks.
     Giving { left: usize },
     /// The tier was given blocks.
     Given,
-    /// The tier was given none, or fell silent.
+    /// The tier was given no blocks, or became silent.
     Over,
 }
 
 impl Side {
-    /// Items about which the tier is to answer.
+    /// Items for which the tier's answer is pending.
     fn left(&self) -> usize {
         match self {
             Self::Asked { left, .. } | Self::Giving { left } => *left,
@@ -52,7 +53,7 @@ impl Side {
 }
 
 impl Putting {
-    /// Begins; none if it has ended.
+    /// Begins a put; `None` if it has already ended.
     pub(super) fn begin(id: JobId, order: PutOrder, tiers: &mut Tiers) -> Option<Self> {
         let PutOrder { name, tokens, blocks, time_to_live } = order;
         let keys = tiers.keys.blocks(&name, &tokens);
@@ -69,7 +70,7 @@ impl Putting {
         self.due
     }
 
-    /// An item of its batches was completed; none if it has ended.
+    /// Handles a completed item of its batches; `None` if the put has ended.
     pub(super) fn complete(
         mut self,
         id: JobId,
@@ -102,7 +103,7 @@ impl Putting {
                 }
                 self.take_buffer(item, put, tiers);
             }
-            // It was not waited for any more.
+            // The put no longer waited for it.
             (_, Outcome::Put(put, _)) => {
                 self.take_buffer(item, put, tiers);
                 return Some(self);
@@ -112,7 +113,7 @@ impl Putting {
         self.go_on(id, tiers)
     }
 
-    /// Goes on without the tiers that say nothing; none if it has ended.
+    /// Continues without the tiers that are silent; `None` if the put has ended.
     pub(super) fn pass_over_silent(mut self, id: JobId, tiers: &mut Tiers) -> Option<Self> {
         let mut is_one_silent = false;
         for (tier, side) in self.sides.iter_mut().enumerate() {
@@ -126,7 +127,7 @@ impl Putting {
         if is_one_silent { self.go_on(id, tiers) } else { Some(self) }
     }
 
-    /// Gives up what has no answer.
+    /// Ends the put without the pending answers.
     pub(super) fn give_up(self, id: JobId, tiers: &mut Tiers) {
         tiers.forget(id);
         tiers.line.counters.failed_puts.add(self.sides.iter().map(Side::left).sum());
@@ -143,7 +144,8 @@ impl Putting {
         Side::Over
     }
 
-    /// Gives the tiers that answered what they lack, one after another; none if it has ended.
+    /// Gives the tiers that have answered the blocks that they lack, one tier after another; `None`
+    /// if the put has ended.
     fn go_on(mut self, id: JobId, tiers: &mut Tiers) -> Option<Self> {
         loop {
             if self.sides.iter().any(|side| matches!(side, Side::Giving { .. })) {
@@ -168,7 +170,7 @@ impl Putting {
         None
     }
 
-    /// Gives a tier what it lacks, as far as its bytes are here.
+    /// Gives a tier the blocks that it lacks and whose buffers are here.
     fn give(&mut self, tier: usize, id: JobId, lacks: Vec<usize>, tiers: &mut Tiers) {
         let time_to_live = self.time_to_live;
         let (mut items, mut puts, mut refused) = (Vec::new(), Vec::new(), Vec::new());
@@ -190,14 +192,15 @@ impl Putting {
             return;
         }
         tiers.line.counters.failed_puts.add(left);
-        // None are back if the tier panicked.
+        // A tier that panicked returned no buffers.
         tiers.line.lose_puts(left.saturating_sub(refused.len()));
         for (item, put) in items.into_iter().zip(refused) {
             self.take_buffer(item, put, tiers);
         }
     }
 
-    /// Takes an item's buffer back, for the next tier; what is not the item's goes no further.
+    /// Takes an item's buffer back for the next tier. A buffer that is not the item's is not passed
+    /// on.
     fn take_buffer(&mut self, item: usize, put: Put<Vec<u8>>, tiers: &Tiers) {
         let (block, bytes) = &mut self.blocks[item];
         if bytes.is_none() && tiers.is_whole(block, &put.block, &put.buffer) {
@@ -207,7 +210,7 @@ impl Putting {
         }
     }
 
-    /// Removes what was put: the namespace was cleared or kept out meanwhile.
+    /// Removes the blocks that were put: the namespace was cleared or kept out meanwhile.
     fn take_back(&self, id: JobId, tiers: &mut Tiers) {
         tiers.line.counters.stale_puts.add(self.blocks.len());
         for tier in (0..self.sides.len()).filter(|&tier| matches!(self.sides[tier], Side::Given)) {

@@ -1,4 +1,4 @@
-//! What the remote tiers of a host tier are told.
+//! The settings of a host tier for its remote tiers, from its builder.
 
 use std::{fmt, time::Duration};
 
@@ -6,7 +6,7 @@ use radixkv_tiers::RemoteTier;
 
 use crate::write_policy::WritePolicy;
 
-/// A tier that keeps blocks in buffers of this package.
+/// A remote tier whose blocks are in buffers of this package.
 pub(super) type AnyTier = Box<dyn RemoteTier<Vec<u8>>>;
 
 pub(crate) struct RemoteSettings {

@@ -1,4 +1,4 @@
-//! What a host tier counts of the remote ones.
+//! Statistics of a host tier about its remote tiers.
 
 use crate::counter::Counter;
 
@@ -7,7 +7,8 @@ macro_rules! counts {
         /// Statistics of the traffic between a host tier and its remote tiers since the tier was
         /// built.
         ///
-        /// Each tier counts its own side too ([`RemoteTier::stats`](radixkv_tiers::RemoteTier::stats)).
+        /// Each remote tier also has its own statistics
+        /// ([`RemoteTier::stats`](radixkv_tiers::RemoteTier::stats)).
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
         #[non_exhaustive]
         pub struct RemoteStats {
@@ -30,36 +31,41 @@ macro_rules! counts {
 }
 
 counts! {
-    /// Blocks that lookups asked for.
+    /// Blocks that lookups requested.
     asked_blocks,
-    /// Of those, blocks that a remote tier said it has, with all before them.
+    /// Of those, blocks that a remote tier reported to have, each with all blocks before it.
     found_blocks,
-    /// Of those, blocks that came to the host.
+    /// Of those, blocks that were stored in the host.
     fetched_blocks,
-    /// Blocks that were found and not there, or not as they were put: expired, torn, a wrong checksum.
+    /// Blocks that were found but could not be read as they were put: expired, torn, wrong
+    /// checksum.
     missed_blocks,
-    /// Blocks that were asked for, and a remote tier failed: not reachable, no answer in time, left out.
+    /// Requested blocks for which a remote tier failed: not reachable, no answer in time, or left
+    /// out.
     failed_blocks,
-    /// Blocks that were found and not fetched, because as many were on their way as may be.
+    /// Blocks that were found but not fetched, because the maximum number of blocks was in flight.
     full_blocks,
-    /// Times that a remote tier was left out for a while, because it had left three requests unanswered, or the one that it got
-    /// after such a while.
+    /// How often a remote tier was left out for a while, because it had not answered three requests
+    /// in a row, or the one request after such a while.
     left_out_tiers,
-    /// Lookups that did not ask, because as many fetches were under way as may be.
+    /// Lookups that requested nothing, because the maximum number of fetches was in progress.
     full_fetches,
-    /// Fetches that were given up when their time was over.
+    /// Fetches that were cancelled after their timeout.
     late_fetches,
-    /// Blocks that came, and for which the host had no room, or whose namespace was cleared meanwhile.
+    /// Blocks that were read but not stored in the host, because it had no room or their namespace
+    /// was cleared meanwhile.
     lacking_blocks,
-    /// Blocks that a remote tier took.
+    /// Blocks that a remote tier stored.
     put_blocks,
-    /// Blocks that it had already.
+    /// Blocks that a remote tier already had.
     present_blocks,
-    /// Blocks that left the host and were not put, because as many were on their way as may be; those of a sequence's end before
-    /// those of its beginning.
+    /// Blocks that left the host and were not put, because the maximum number of blocks was in
+    /// flight. The deepest blocks of a sequence are left out first.
     full_puts,
-    /// Blocks that a remote tier did not take, or about which it gave no answer in time or was left out.
+    /// Blocks that a remote tier did not store, or for which it did not answer in time or was left
+    /// out.
     failed_puts,
-    /// Blocks that were not put, or removed again, because their namespace was cleared or kept out meanwhile.
+    /// Blocks that were not put, or were removed again, because their namespace was cleared or kept
+    /// out meanwhile.
     stale_puts,
 }

@@ -1,4 +1,6 @@
-//! The thread that uses the remote tiers.
+//! The remote tiers' thread: the only one that uses them. It takes orders from `line`, makes each a
+//! job (`putting`, `fetching`), submits the batches of jobs to the tiers, and passes completions to
+//! the jobs. `health` says which tiers may be asked.
 
 use std::{
     collections::{HashMap, hash_map::Entry},
@@ -19,26 +21,27 @@ use super::{
 };
 use crate::tier::Inner;
 
-/// How long the thread sleeps at most while something is under way: tiers do not wake it together.
+/// How long the thread waits for one tier at most while requests are in flight: the tiers cannot
+/// wake it together.
 const NAP: Duration = Duration::from_millis(1);
-/// How long it sleeps while nothing is.
+/// How long the thread sleeps while it is idle, unless an order wakes it.
 const SLEEP: Duration = Duration::from_secs(3600);
 
-/// A number of a job.
+/// The number of a job.
 pub(super) type JobId = u64;
 
-/// Items that one tier accepted together.
+/// Items that one tier accepted in one call.
 #[derive(Debug)]
 struct Batch {
     job: JobId,
-    /// What each of them is to the job; none once it was completed.
+    /// The job's number for each of them; `None` once it was completed.
     items: Vec<Option<usize>>,
     left: usize,
-    /// Whether buffers come back with the completions.
+    /// Whether buffers are returned with the completions.
     is_lent: bool,
-    /// Whether the job waits for it no more.
+    /// Whether the job no longer waits for it.
     is_passed_over: bool,
-    /// Whether an item ended by something else than the tier's own timeout.
+    /// Whether an item ended in any way other than the tier's own timeout.
     is_answered: bool,
 }
 
@@ -47,7 +50,7 @@ pub(super) enum Job {
     Fetch(Box<Fetching>),
 }
 
-/// What a job has to do with: the tiers, and the batches that are with them.
+/// What all jobs share: the tiers, and the batches in flight.
 pub(super) struct Tiers {
     tiers: Vec<AnyTier>,
     health: Vec<Health>,
@@ -69,8 +72,8 @@ impl Tiers {
         self.tiers.len()
     }
 
-    /// Asks a tier about keys: `items` says what each of them is to the job. False if the tier is left out or did not take the
-    /// question.
+    /// Asks a tier about keys; `items` are the job's numbers for them. False if the tier is left
+    /// out or did not accept the request.
     pub(super) fn ask(
         &mut self,
         tier: usize,
@@ -82,7 +85,7 @@ impl Tiers {
         self.health[tier].may_ask(Instant::now(), patience) && self.ask_anyway(tier, job, items, ask)
     }
 
-    /// As [`ask`](Self::ask), of a tier that may be left out.
+    /// As [`ask`](Self::ask), even if the tier is left out.
     pub(super) fn ask_anyway(
         &mut self,
         tier: usize,
@@ -93,7 +96,8 @@ impl Tiers {
         self.submit(tier, job, items, false, ask)
     }
 
-    /// Lends buffers to a tier, which come back with the completions; otherwise as [`ask`](Self::ask).
+    /// Lends buffers to a tier, which returns them with the completions; otherwise as
+    /// [`ask_anyway`](Self::ask_anyway).
     pub(super) fn lend(
         &mut self,
         tier: usize,
@@ -104,8 +108,8 @@ impl Tiers {
         self.submit(tier, job, items, true, lend)
     }
 
-    /// Submits a batch. False if the tier did not take it, or under the ticket of another batch, by which its completions would be
-    /// taken for others.
+    /// Submits a batch. False if the tier did not accept it, or returned the ticket of another
+    /// batch in flight: their completions could not be told apart.
     fn submit(
         &mut self,
         tier: usize,
@@ -114,7 +118,7 @@ impl Tiers {
         is_lent: bool,
         submit: impl FnOnce(&AnyTier) -> Option<Ticket>,
     ) -> bool {
-        // What panics took nothing.
+        // A tier that panics accepted nothing.
         let ticket = catch_unwind(AssertUnwindSafe(|| submit(&self.tiers[tier]))).ok().flatten();
         let Some(ticket) = ticket else { return false };
         let Entry::Vacant(place) = self.batches.entry((tier, ticket)) else { return false };
@@ -123,17 +127,17 @@ impl Tiers {
         true
     }
 
-    /// How long a tier may say nothing.
+    /// How long a tier may be silent.
     fn patience(&self) -> Duration {
         self.timeout / 4
     }
 
-    /// Whether a tier has said nothing for too long to a request that was made at `since`.
+    /// Whether a tier has been silent for too long after a request that was made at `since`.
     pub(super) fn is_silent(&self, tier: usize, since: Instant) -> bool {
         self.health[tier].is_silent(since, Instant::now(), self.patience())
     }
 
-    /// A job waits for a silent tier no more.
+    /// Stops a job from waiting for a silent tier.
     pub(super) fn pass_over(&mut self, tier: usize, job: JobId) {
         let of_job = |of: usize, batch: &Batch| of == tier && batch.job == job && !batch.is_passed_over;
         let mut is_one_passed_over = false;
@@ -153,17 +157,19 @@ impl Tiers {
         self.line.counters.left_out_tiers.add(usize::from(is_left_out));
     }
 
-    /// Waits for no more answers to a job's questions; buffers come back to the line.
+    /// Forgets a job's questions that have no answer yet. Batches with buffers are kept: the
+    /// buffers return to the queue.
     pub(super) fn forget(&mut self, job: JobId) {
         self.batches.retain(|_, batch| batch.job != job || batch.is_lent);
     }
 
-    /// Whether a tier gave back the block that it was given, in as many bytes as a block has.
+    /// Whether a tier returned the block that it was given, with the bytes of a block.
     pub(super) fn is_whole(&self, given: &Block, back: &Block, buffer: &[u8]) -> bool {
         given.key() == back.key() && buffer.len() == self.keys.block_bytes()
     }
 
-    /// The job of a completion, and what the item is to it; none for one that was completed before, or was never submitted.
+    /// The job of a completion, and the job's number for the item; `None` if the item was completed
+    /// before, or was never submitted.
     fn item(&mut self, tier: usize, completion: &Completion<Vec<u8>>) -> Option<(JobId, usize)> {
         let key = (tier, completion.ticket);
         let batch = self.batches.get_mut(&key)?;
@@ -193,7 +199,7 @@ impl Worker {
         Self { tiers, jobs: HashMap::new(), next_job: 0 }
     }
 
-    /// Carries orders out until the line is closed.
+    /// Processes orders until the queue is closed.
     pub(super) fn work(mut self) {
         let mut wait = SLEEP;
         loop {
@@ -224,15 +230,17 @@ impl Worker {
         }
     }
 
-    /// Takes what the tiers completed; waits a little for the first of them. Whether anything came.
+    /// Processes what the tiers completed, after a short wait for the first completion. Returns
+    /// whether there was any.
     fn poll(&mut self) -> bool {
         let mut came = false;
         for tier in 0..self.tiers.count() {
             let is_asked = self.tiers.batches.keys().any(|&(of, _)| of == tier);
-            // What nobody waits for any more is taken all the same: it counts as in flight until then.
+            // Completions that no job waits for are also processed: their blocks count as in flight
+            // until then.
             let wait = if is_asked { NAP } else { Duration::ZERO };
             let mut done = Vec::new();
-            // A tier that panics gave nothing.
+            // A tier that panics returned nothing.
             let _ = catch_unwind(AssertUnwindSafe(|| self.tiers.tiers[tier].poll(&mut done, wait)));
             came |= !done.is_empty();
             done.into_iter().for_each(|completion| self.complete(tier, completion));
@@ -241,7 +249,7 @@ impl Worker {
     }
 
     fn complete(&mut self, tier: usize, completion: Completion<Vec<u8>>) {
-        // What was not submitted has no buffer of the line's.
+        // An item that was not submitted has no buffer of the pool.
         let Some((id, item)) = self.tiers.item(tier, &completion) else { return };
         let Some(job) = self.jobs.remove(&id) else { return self.give_back(completion.outcome) };
         let goes_on = match job {
@@ -253,7 +261,7 @@ impl Worker {
         }
     }
 
-    /// Takes the buffer of a job back that was given up.
+    /// Takes back the buffer of a job that has ended.
     fn give_back(&self, outcome: Outcome<Vec<u8>>) {
         match outcome {
             Outcome::Got(get, _) => self.tiers.line.give_get(get.buffer),
@@ -262,8 +270,8 @@ impl Worker {
         }
     }
 
-    /// Gives up the jobs whose time is over, and lets the others go on without tiers that say nothing. Their buffers come back
-    /// with their completions.
+    /// Ends the jobs that are past their timeout, and lets the others continue without silent
+    /// tiers. Their buffers return with their completions.
     fn give_up_late(&mut self) {
         let now = Instant::now();
         for id in self.jobs.keys().copied().collect::<Vec<_>>() {
@@ -287,7 +295,7 @@ impl Worker {
     }
 }
 
-/// Whether the tier itself gave up waiting.
+/// Whether the tier itself reported a timeout.
 fn is_timeout(outcome: &Outcome<Vec<u8>>) -> bool {
     let failure = match outcome {
         Outcome::Contained(_, answer) => answer.err(),

@@ -1,9 +1,11 @@
-//! Copies on a thread of their own, bounded in flight.
+//! The mover's thread: a queue of copies with a bound on the blocks in flight.
 //!
-//! A thread first takes room in the line, then makes the job: what waits in the line never has more blocks than the bound,
-//! but for a job that is larger than the bound, which goes alone. Threads get room in the order in which they asked for it, so a
-//! large job waits only for what came before it. The line's thread takes jobs in their order. It ends when the
-//! line is closed and empty; a job keeps both ends of its copies, so nothing that is being copied is given away before.
+//! A thread first takes room in the queue, then submits its job. So the jobs in the queue never
+//! have more blocks than the bound, except for one job that is larger than the bound, which runs
+//! when no other is in flight. Room is given in the order of the requests, so a large job waits
+//! only for earlier ones. The queue's thread runs the jobs in their order. It ends when the queue
+//! is closed and empty. A job holds both ends of its copies, so nothing that is being copied is
+//! released before.
 
 use std::{
     collections::VecDeque,
@@ -15,7 +17,7 @@ use std::{
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// The line and its thread, which ends after this was dropped.
+/// The queue and its thread, which ends after this is dropped.
 #[derive(Debug)]
 pub(super) struct Copies {
     line: Arc<Line>,
@@ -33,16 +35,16 @@ struct Line {
 #[derive(Default)]
 struct LineState {
     jobs: VecDeque<Job>,
-    /// Blocks for which there is room taken.
+    /// Blocks for which room was taken.
     in_flight: usize,
-    /// The number of the next thread that asks for room and waits until it is its turn.
+    /// The ticket of the next thread that asks for room; it then waits for its turn.
     next_ticket: u64,
-    /// The number of the thread whose turn it is; `next_ticket` if none waits.
+    /// The ticket of the thread whose turn it is; equal to `next_ticket` if none waits.
     turn: u64,
     closed: bool,
 }
 
-/// Room in the line, given back when it is dropped.
+/// Room in the queue, given back when it is dropped.
 #[derive(Debug)]
 #[must_use]
 pub(super) struct Room {
@@ -51,7 +53,7 @@ pub(super) struct Room {
 }
 
 impl Copies {
-    /// Starts the thread of a line of at most `most` blocks.
+    /// Starts the thread of a queue of at most `most` blocks.
     pub(super) fn start(most: usize) -> io::Result<Self> {
         let state = Mutex::default();
         let line = Arc::new(Line { most, state, job_came: Condvar::new(), room_came: Condvar::new() });
@@ -60,12 +62,12 @@ impl Copies {
         Ok(Self { line, worker: worker.thread().id() })
     }
 
-    /// Whether the calling thread is the line's own: it must not wait for room or for a job.
+    /// Whether the calling thread is the queue's own, which must not wait for room or for a job.
     pub(super) fn is_worker(&self) -> bool {
         thread::current().id() == self.worker
     }
 
-    /// Takes room for a job; waits for it, in turn.
+    /// Takes room for a job, waiting for its turn and for the room.
     pub(super) fn room(&self, blocks: usize) -> Room {
         let mut state = self.line.lock();
         let ticket = state.next_ticket;
@@ -76,12 +78,12 @@ impl Copies {
         state.turn += 1;
         let room = self.line.take(&mut state, blocks);
         drop(state);
-        // The next thread's job may fit as well.
+        // There may be room for the next thread's job as well.
         self.line.room_came.notify_all();
         room
     }
 
-    /// Takes room for a job, if there is and no thread waits for room.
+    /// Takes room for a job, if there is room and no thread waits for room.
     pub(super) fn try_room(&self, blocks: usize) -> Option<Room> {
         let mut state = self.line.lock();
         let is_free = state.turn == state.next_ticket && self.line.fits(&state, blocks);
@@ -97,7 +99,7 @@ impl Drop for Copies {
 }
 
 impl Room {
-    /// Puts a job into the line; the room is given back when it has ended.
+    /// Adds a job to the queue; its room is given back when it has ended.
     pub(super) fn submit(self, job: impl FnOnce() + Send + 'static) {
         let line = Arc::clone(&self.line);
         let job = move || {
@@ -133,12 +135,12 @@ impl Line {
 
     fn work(&self) {
         while let Some(job) = self.next() {
-            // A job that panics gives back what it holds; the panic hook has reported it.
+            // A job that panics drops what it holds; the panic hook has reported the panic.
             drop(catch_unwind(AssertUnwindSafe(job)));
         }
     }
 
-    /// The next job; none when the line is closed and empty.
+    /// The next job; `None` when the queue is closed and empty.
     fn next(&self) -> Option<Job> {
         let mut state = self.lock();
         loop {
@@ -168,6 +170,7 @@ mod tests {
 
     use super::*;
 
+    // Holds: HT14.
     #[test]
     fn what_does_not_fit_is_refused_or_waits() {
         let copies = Copies::start(4).expect("a thread");
@@ -178,12 +181,13 @@ mod tests {
         assert!(copies.try_room(1).is_none());
         drop(one);
         go.send(()).expect("the job waits");
-        // Larger than the bound: alone.
+        // A job larger than the bound runs when no other is in flight.
         let (done, ended) = mpsc::channel();
         copies.room(9).submit(move || done.send(()).expect("the test waits"));
         ended.recv().expect("it ran");
     }
 
+    // Holds: HT14.
     #[test]
     fn no_thread_that_comes_later_passes_one_that_waits() {
         let copies = Copies::start(4).expect("a thread");

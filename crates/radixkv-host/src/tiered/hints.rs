@@ -1,4 +1,4 @@
-//! What an engine knows of prompts before they come, and after they went.
+//! Hints of an engine about prompts that it expects, and prompts that it does not expect again.
 
 use std::sync::Arc;
 
@@ -13,13 +13,14 @@ use super::{
 use crate::{grid::offset, offload::Offload};
 
 impl TieredSession {
-    /// Copies the blocks of an expected prompt up from the tiers below, ahead of its request. What
-    /// the host has is copied to the device, if enough blocks are free and the mover has room for
-    /// it: unless other threads take both meanwhile, nothing is evicted for it, and it does not
-    /// wait. Whether that is under way, or done. What remote tiers have comes to the host
-    /// meanwhile: called again, it goes on from there.
+    /// Copies the blocks of an expected prompt up from the tiers below, ahead of its request.
     ///
-    /// Counts as no lookup and as no use.
+    /// Blocks in the host are copied to the device, if enough device blocks are free and the mover
+    /// has room. Nothing is evicted for them, and the call does not wait, unless other threads take
+    /// the free blocks or the room meanwhile. Returns whether these copies are in progress or done.
+    /// Blocks in remote tiers are copied to the host meanwhile: another call continues from there.
+    ///
+    /// Counts neither as a lookup nor as a use.
     ///
     /// # Panics
     ///
@@ -43,10 +44,11 @@ impl TieredSession {
     }
 
     /// Marks a prompt as not expected again soon: its device blocks are evicted first
-    /// ([`Session::demote`](radixkv::Session::demote)). With [`TierMode::Shared`] it is copied to
-    /// the host now, so that evicting it later copies nothing; by the mover's thread if there is
-    /// one, and not at all if that has too much to do. Returns the tokens that the device has. No
-    /// use of the prompt.
+    /// ([`Session::demote`](radixkv::Session::demote)).
+    ///
+    /// With [`TierMode::Shared`] it is copied to the host now, so that evicting it later copies
+    /// nothing. The mover's thread copies it if there is one, or nothing is copied if that has no
+    /// room. Returns the tokens that the device has. Does not count as a use of the prompt.
     ///
     /// # Panics
     ///
@@ -69,7 +71,7 @@ impl TieredSession {
     /// # Ok::<_, Box<dyn std::error::Error>>(())
     /// ```
     pub fn demote(&self, namespace: &Namespace, tokens: &[Token]) -> usize {
-        // First: what is matched from now on is of no clear that comes before this.
+        // Begun before the match, so that no earlier clear concerns the matched blocks.
         let offload = (self.shared.mode == TierMode::Shared).then(|| self.shared.host.offload());
         let cached = self.session.match_prefix_untouched(namespace, tokens);
         let len = cached.len_tokens();
@@ -91,7 +93,7 @@ impl TieredSession {
 }
 
 impl Shared {
-    /// Copies what is cached of a sequence to the host.
+    /// Copies the cached blocks of a sequence to the host.
     fn copy_cached(&self, offload: &Offload, namespace: &Namespace, tokens: &[Token], cached: &PrefixMatch) {
         let piece = Piece { namespace: &namespace.name(), tokens, start: 0, blocks: cached.blocks() };
         self.take_in(offload, &[piece]);

@@ -1,4 +1,5 @@
-//! What the tiers have of a prompt, before a request begins with it.
+//! Matches in all tiers: what they have of a prompt, before a request begins. `session` begins
+//! requests with them.
 
 use radixkv::{Namespace, PrefixMatch, Token};
 
@@ -19,19 +20,19 @@ pub struct TieredMatch {
     /// The host blocks beyond the device's match, up to the first missing one.
     pub host: HostMatch,
     /// The fetch of the blocks beyond that from remote tiers, which copies them to the host
-    /// meanwhile. None if there is nothing to ask for.
+    /// meanwhile. `None` if nothing can be fetched.
     pub remote: Option<Fetch>,
-    /// Whether the host was asked: not if its blocks cannot reach beyond the device's.
+    /// Whether the host was asked; it is not if its blocks cannot reach beyond the device's.
     asked_host: bool,
     namespace: Namespace,
-    /// The tokens that name what was matched.
+    /// The tokens that identify the matched prefix.
     tokens: Box<[Token]>,
 }
 
-/// The same between the steps of one verb: of the verb's own tokens.
+/// As [`TieredMatch`], between the steps of one verb, for the verb's own tokens.
 pub(super) struct Found {
     pub(super) device: PrefixMatch,
-    /// None if the host's blocks cannot reach beyond the device's.
+    /// `None` if the host's blocks cannot reach beyond the device's.
     pub(super) host: Option<HostMatch>,
     pub(super) remote: Option<Fetch>,
 }
@@ -42,14 +43,14 @@ impl TieredMatch {
         self.device.len_tokens() + self.host.len_tokens()
     }
 
-    /// What was found, for a request that begins with what it was matched by.
+    /// What was found, after checking that the request begins with the matched tokens.
     ///
     /// # Panics
     ///
-    /// If the match is of another cache, or the request is of another namespace or of other tokens.
+    /// If the match is of another cache, or the request has another namespace or other tokens.
     pub(super) fn of_request(self, session: &TieredSession, request: Request<'_>) -> Found {
         for namespace in [&self.namespace, request.namespace] {
-            // Panics if it is of another cache.
+            // Panics if the namespace is of another cache.
             session.session.peek(namespace, &[]);
         }
         let [of_match, of_request] = [&self.namespace, request.namespace].map(Namespace::name);
@@ -80,12 +81,12 @@ impl Found {
 
 impl TieredSession {
     /// Finds the longest prefix of `tokens` on the device and in the host, and protects it from
-    /// eviction. Asks remote tiers for what follows in the host's blocks, and does not wait for the
-    /// answer: each call asks again.
+    /// eviction. Requests the following blocks from remote tiers without waiting for them; each
+    /// call requests them again.
     ///
-    /// A lookup and a use of what was found is counted when a request begins with it ([`begin`](Self::begin)), not before.
-    /// Copies the tokens that were matched. Takes the tier's lock only if the host could have a block beyond what the device
-    /// has.
+    /// The lookup and the use of the blocks are counted when a request begins with the match
+    /// ([`begin`](Self::begin)), not before. Copies the matched tokens. Takes the tier's lock only
+    /// if the host could have a block beyond the device's blocks.
     ///
     /// # Panics
     ///
@@ -106,7 +107,7 @@ impl TieredSession {
         Grid::new(size, namespace.keys()).blocks(tokens.len()) > from / size
     }
 
-    /// The same for the steps of one verb.
+    /// As [`match_prefix`](Self::match_prefix), for the steps of one verb.
     pub(super) fn find(&self, namespace: &Namespace, tokens: &[Token]) -> Found {
         let device = self.session.match_prefix_untouched(namespace, tokens);
         let (tier, from) = (&self.shared.host, device.len_tokens());
@@ -128,6 +129,7 @@ mod tests {
 
     use crate::{HostTier, NoCopies, TieredCache};
 
+    // Holds: HT10.
     #[test]
     fn a_prompt_that_the_device_has_takes_no_lock_of_the_host() {
         let cache = PrefixCache::builder(4, 8).build().expect("a cache");
@@ -140,7 +142,7 @@ mod tests {
         let (done, is_done) = mpsc::channel();
         thread::spawn(move || {
             let session = tiers.session();
-            // One block of the host would need a sixth token.
+            // Another host block would need a sixth token.
             let matched = session.match_prefix(&space, &prompt).len_tokens();
             let started = session.acquire(&space, &prompt, 3).expect("room").len_tokens();
             let begun = session.begin(&space, &prompt, 0, session.match_prefix(&space, &prompt)).expect("room");

@@ -1,23 +1,23 @@
 //! A cache over a host tier.
 //!
-//! What the cache evicts is copied to the host before its blocks are written to again; what a prompt finds there is copied back
-//! into blocks that were reserved for it. The cache's own verbs know nothing of it: a lookup that is answered by the device
-//! never takes the tier's lock.
+//! What the cache evicts is copied to the host before its blocks are written again. What the host
+//! has of a prompt is copied back into blocks that were reserved for it. The cache's own verbs know
+//! nothing of the tier: a lookup that the device answers never takes the tier's lock.
 //!
-//! Onboarding: a match on the device (a lease), a match in the host from there (pins), a
-//! reservation, copies, an insert of the whole blocks. The thread that waits for a copy holds both
-//! ends: a lease or a reservation above, pins or an arrival below. The sink is called after the
-//! evictor's lock is given up, perhaps after a clear, so a batch is marked under the lock with the
-//! host's number of clears.
+//! Onboarding a prompt: match it on the device (a lease), match the rest in the host (pins),
+//! reserve blocks, copy, insert the whole blocks. The thread that waits for a copy holds both of
+//! its ends: a lease or a reservation on the device, pins or an arrival in the host. The eviction
+//! sink is called after the evictor's lock is released, perhaps after a clear, so each batch is
+//! marked under that lock with the host's clear epoch.
 //!
 //! # Exclusive tiers are one cache
 //!
 //! With `lru` the blocks that the device evicts are older than all that it keeps, and leave it in
 //! the order of their last use. So the host's order, by arrival, is the order of last use, and both
-//! tiers together hold what one cache of both capacities would hold. Blocks on their way up are
-//! pinned and do not count for the capacity: they leave the host before the blocks that they
-//! displace arrive. The reference's two tiers are computed in that way, and the replay equals them
-//! request by request.
+//! tiers together hold what one cache with the sum of their capacities would hold. Blocks that are
+//! being copied to the device are pinned and do not count towards the host's capacity: they leave
+//! the host before the blocks that they displace arrive. The reference model of two tiers is
+//! computed this way, and the replay equals it request by request.
 
 mod copies;
 mod hints;
@@ -61,26 +61,28 @@ use stats::Counters;
 #[non_exhaustive]
 pub enum TierMode {
     /// Exclusive: a block is in one tier, and a hit moves it from the host to the device. The two
-    /// tiers hold the sum of their capacities; for one cache over a tier.
+    /// tiers hold the sum of their capacities. For a tier with one cache.
     #[default]
     Exclusive,
-    /// Shared: a hit is copied to the device and stays in the host, where other caches find it
-    /// also.
+    /// Shared: a hit is copied to the device and stays in the host, where other caches also find
+    /// it.
     Shared,
 }
 
 /// A [`PrefixCache`] on the device with a [`HostTier`] below it. A handle: clones share both.
 ///
-/// It is the cache's [eviction sink](radixkv::EvictionSink): what is evicted for a request, by the background thread
-/// ([`Eviction::Background`](radixkv::Eviction::Background)), for a quota or for its age is copied to the host.
+/// It is the cache's [eviction sink](radixkv::EvictionSink): blocks that are evicted for a request,
+/// by the background thread ([`Eviction::Background`](radixkv::Eviction::Background)), for a quota
+/// or for their age are copied to the host.
 #[derive(Clone)]
 pub struct TieredCache {
-    /// Dropped first: nothing is offered when its last handle is gone.
+    /// Dropped first: the cache offers nothing more after the last handle is dropped.
     sink: Arc<SinkHandle>,
     shared: Arc<Shared>,
 }
 
-/// Removes the eviction sink with the last handle, also while copies are in flight, which keep [`Shared`].
+/// Removes the eviction sink when the last handle is dropped, even while copies in flight keep
+/// [`Shared`] alive.
 struct SinkHandle(PrefixCache);
 
 struct Shared {
@@ -92,7 +94,7 @@ struct Shared {
     remote_wait: RemoteWait,
     sizes: Sizes,
     counters: Counters,
-    /// The mover's thread, if it has one.
+    /// The queue of the mover's thread, if there is one.
     copies: Option<Copies>,
 }
 
@@ -120,7 +122,7 @@ pub enum TieredBuildError {
         /// Tokens in a block of the tier.
         host: usize,
     },
-    /// Take smaller host blocks, or [`TierMode::Shared`].
+    /// The host's blocks are larger than the device's: use smaller ones, or [`TierMode::Shared`].
     #[error(
         "exclusive tiers need host blocks that are no larger ({host} tokens) than the device's ({device}): a larger one \
          leaves the device in pieces"
@@ -151,10 +153,10 @@ pub enum TieredBuildError {
         /// The kind of the system's error.
         kind: io::ErrorKind,
     },
-    /// The cache has an external pool: build it with a pool of its own.
+    /// The cache has an external pool: build it with its own pool.
     #[error("the cache has an external pool: a host tier needs a cache that owns its pool")]
     External,
-    /// The cache has an eviction sink: it is below another tiered cache, or was built with one.
+    /// The cache already has an eviction sink: another tiered cache, or one that it was built with.
     #[error("the cache has an eviction sink already: build it without one, and one tiered cache over it")]
     HasSink,
 }
@@ -193,13 +195,13 @@ impl TieredCache {
         TieredSession::new(&self.sink, &self.shared)
     }
 
-    /// [`TieredSession::acquire_until`] without a deadline, as a future: a request that waits for
-    /// its turn as [`PrefixCache::acquire_async`] does, and then for the mover's thread, if there
-    /// is one. Does not wait for remote tiers: it takes what has come from them by its turn.
+    /// [`TieredSession::acquire_until`] without a deadline, as a future. It waits for its turn as
+    /// [`PrefixCache::acquire_async`] does, and then for the mover's thread, if there is one. It
+    /// does not wait for remote tiers: it uses the blocks that have arrived from them by its turn.
     ///
-    /// Copies on the thread that polls if there is no mover's thread. A poll that evicts waits until
-    /// what it evicts is copied, also by the mover's thread. Dropping the future gives up the
-    /// request; copies that have begun are made, and stay cached.
+    /// Without a mover's thread, the polling thread copies. A poll that evicts waits until the
+    /// evicted blocks are copied, even if the mover's thread copies them. Dropping the future
+    /// cancels the request; copies that have begun are completed, and stay cached.
     ///
     /// # Errors
     ///
@@ -227,18 +229,19 @@ impl TieredCache {
     }
 
     /// Evicts up to `blocks` device blocks as [`PrefixCache::evict`] does, and waits until they are
-    /// copied to the host and free, also where [`mover_thread`](TieredBuilder::mover_thread) has
-    /// much to do. Returns how many were evicted.
+    /// copied to the host and free, even if the [`mover_thread`](TieredBuilder::mover_thread) is
+    /// busy. Returns how many were evicted.
     pub fn evict(&self, blocks: usize) -> usize {
         self.shared.evict(blocks)
     }
 
     /// Clears all namespaces on the device and in the host. Once it returns, nothing that was
-    /// computed before it was called is found on either, and nothing of it comes back, from remote
-    /// tiers neither; other processes find there what was put before. A request that began earlier
-    /// keeps what it has, and publishes nothing of it.
+    /// computed before the call is found in either, and nothing of it comes back from remote tiers.
+    /// Other processes still find in remote tiers what was stored there before. A request that
+    /// began earlier keeps its blocks, and publishes none of them.
     ///
-    /// With other caches over the same tier: [`HostTier::keep_all_out`] around the clears of all of them.
+    /// With other caches over the same tier, hold [`HostTier::keep_all_out`] during the clears of
+    /// all of them.
     ///
     /// # Examples
     ///
@@ -262,16 +265,19 @@ impl TieredCache {
         self.shared.cache.clear();
     }
 
-    /// Clears a namespace on the device and in the host. What was evicted from this cache before does not come back, from remote tiers
-    /// neither; other processes find there what was put before.
+    /// Clears a namespace on the device and in the host. Blocks that this cache evicted before do
+    /// not come back, not even from remote tiers. Other processes still find in remote tiers what
+    /// was stored there before.
     ///
-    /// With other caches over the same tier: [`HostTier::keep_out`] around the clears of all of them.
+    /// With other caches over the same tier, hold [`HostTier::keep_out`] during the clears of all
+    /// of them.
     pub fn clear_namespace(&self, namespace: &Namespace) {
         let _kept_out = self.shared.host.keep_out(&namespace.name());
         namespace.clear();
     }
 
-    /// Drops a namespace on the device, and clears it in the host, as [`clear_namespace`](Self::clear_namespace) does.
+    /// Removes a namespace on the device, and clears it in the host, as
+    /// [`clear_namespace`](Self::clear_namespace) does.
     pub fn drop_namespace(&self, namespace: &Namespace) {
         let _kept_out = self.shared.host.keep_out(&namespace.name());
         namespace.remove();
@@ -284,7 +290,7 @@ impl TieredCache {
 }
 
 impl Shared {
-    /// Whether the mover made its copies; one that panics did not.
+    /// Whether the mover completed its copies; a mover that panics did not.
     fn is_moved(&self, copy: impl FnOnce(&dyn Mover) -> Result<(), MoveError>) -> bool {
         matches!(catch_unwind(AssertUnwindSafe(|| copy(&*self.mover))), Ok(Ok(())))
     }
@@ -313,11 +319,11 @@ impl TieredBuilder {
         Self { remote_wait, ..self }
     }
 
-    /// Copies on a separate thread, with at most `blocks` blocks in flight:
-    /// [`TieredSession::begin`] and a [`TieredSession::insert`] that writes through do not wait for
-    /// copies, only for room in the queue, in the order of the requests; a request of more blocks
-    /// is copied when no other is in flight. The mover may use the tiers itself: what that copies
-    /// is copied before the call returns. Default: the thread that asks copies.
+    /// Copies on a separate thread, with at most `blocks` blocks in flight.
+    /// [`TieredSession::begin`] and a [`TieredSession::insert`] that writes through then do not
+    /// wait for copies, only for room in the queue, in the order of the requests. A copy of more
+    /// than `blocks` blocks runs when no other is in flight. The mover may use the tiers itself:
+    /// such calls copy before they return. Default: the calling thread copies.
     pub fn mover_thread(self, blocks: usize) -> Self {
         Self { in_flight: Some(blocks), ..self }
     }

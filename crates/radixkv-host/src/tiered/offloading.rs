@@ -1,4 +1,6 @@
-//! Offloading: blocks that leave the device, or that were just inserted, are copied to the host.
+//! Offloading: copies blocks that the device evicts, or that were just inserted, to the host.
+//! Called by the eviction sink, by evictions of the caller, by inserts that write through, and by
+//! `demote`.
 
 use std::{
     ops::Range,
@@ -19,10 +21,10 @@ use crate::{
     tier::HostBlock,
 };
 
-/// Host blocks that one call of the mover fills at most; about as many are reserved meanwhile.
+/// How many host blocks one call of the mover fills at most; about as many are reserved meanwhile.
 const CHUNK: usize = 1024;
 
-/// Blocks of one sequence on the device that stay as they are for now.
+/// Device blocks of one sequence, which nothing writes to for now.
 #[derive(Clone, Copy)]
 pub(super) struct Piece<'a> {
     pub(super) namespace: &'a NamespaceName,
@@ -40,13 +42,14 @@ impl<'a> From<&'a Evicted> for Piece<'a> {
     }
 }
 
-/// Where the blocks of a piece's host blocks are on the device.
+/// The device blocks from which the host blocks of a piece are copied.
 struct Sources<'a> {
     piece: Piece<'a>,
-    /// The blocks before the piece that its first host block needs too, and the number of the first of them.
+    /// The blocks before the piece that its first host block also needs, and the number of the
+    /// first of them.
     below: Vec<Option<BlockId>>,
     first_below: usize,
-    /// Keeps those in place that are cached.
+    /// A lease on those that are cached.
     _leased: Option<PrefixMatch>,
 }
 
@@ -62,7 +65,7 @@ impl Sources<'_> {
 impl Shared {
     /// Evicts blocks of the device, and copies them to the host; they are free when it returns.
     pub(super) fn evict(self: &Arc<Self>, blocks: usize) -> usize {
-        // For no more than there are is room taken.
+        // So that room is taken for no more blocks than there are.
         let blocks = blocks.min(self.cache.capacity_blocks());
         let Some(copies) = self.copies_elsewhere() else { return self.evict_here(blocks) };
         let room = copies.room(blocks);
@@ -70,12 +73,13 @@ impl Shared {
         let mut evicted = Vec::new();
         let count = self.cache.evict_into(blocks, &mut evicted);
         self.counters.evicted_blocks.add(count);
-        // An error says that the copying panicked: the blocks are free then, too.
+        // An error means that the copying panicked: then the blocks are free as well.
         let _ = self.copy_there(room, offload, evicted).recv();
         count
     }
 
-    /// Leaves it to the mover's thread to copy evicted blocks; what is returned hears when they are free.
+    /// Leaves copying evicted blocks to the mover's thread; the returned channel signals when they
+    /// are free.
     pub(super) fn copy_there(
         self: &Arc<Self>,
         room: Room,
@@ -87,13 +91,14 @@ impl Shared {
         room.submit(move || {
             shared.take_in(&offload, &evicted.iter().map(Piece::from).collect::<Vec<_>>());
             drop((offload, evicted));
-            // Nobody may wait for it.
+            // The receiver may be gone.
             let _ = done.send(());
         });
         is_done
     }
 
-    /// The mover's thread, if there is one, unless it is the calling one: a mover may use the tiers itself.
+    /// The mover's thread, unless there is none or it is the calling thread: a mover may use the
+    /// tiers itself.
     pub(super) fn copies_elsewhere(&self) -> Option<&Copies> {
         self.copies.as_ref().filter(|copies| !copies.is_worker())
     }
@@ -110,8 +115,8 @@ impl Shared {
         count
     }
 
-    /// Copies blocks that were just inserted beyond the first `start` tokens: on the mover's thread, if there is one, which
-    /// leases them until then.
+    /// Copies blocks that were just inserted after the first `start` tokens. The mover's thread
+    /// copies them if there is one, and holds a lease on them until then.
     pub(super) fn write_through(
         self: &Arc<Self>,
         offload: Offload,
@@ -136,14 +141,14 @@ impl Shared {
         }
     }
 
-    /// Copies pieces to the host, in their order: what comes later is newer there.
+    /// Copies pieces to the host in their order: later ones are more recent there.
     pub(super) fn take_in(&self, offload: &Offload, pieces: &[Piece<'_>]) {
         let mut arriving = Vec::new();
         let mut filling = 0;
         for &piece in pieces {
             let mut arrival = self.reserve(offload, piece);
             if arrival.lacking_blocks() > 0 && !arriving.is_empty() {
-                // Blocks that are being filled are in its way; they are older.
+                // The blocks that are being filled take the room that it lacks; they are older.
                 drop(arrival);
                 self.fill(std::mem::take(&mut arriving), pieces);
                 arrival = self.reserve(offload, piece);
@@ -163,7 +168,7 @@ impl Shared {
         offload.reserve(piece.namespace, piece.tokens, piece.start)
     }
 
-    /// Copies what is to be filled, in one call, and publishes it.
+    /// Copies the blocks to be filled in one call of the mover, and publishes them.
     fn fill(&self, arriving: Vec<(Arrival<'_>, Piece<'_>)>, pieces: &[Piece<'_>]) {
         let mut filled: Vec<Arrival<'_>> = Vec::with_capacity(arriving.len());
         let mut sources = Vec::with_capacity(arriving.len());
@@ -196,7 +201,8 @@ impl Shared {
         }
     }
 
-    /// Finds the device's blocks of a piece's host blocks: those before the piece are cached still, or were evicted with it.
+    /// Finds the device blocks from which a piece's host blocks are copied. Those before the piece
+    /// are still cached, or were evicted with it.
     fn sources<'a>(&self, piece: Piece<'a>, arrival: &Arrival<'_>, pieces: &[Piece<'_>]) -> Sources<'a> {
         let before = arrival.numbers().next().map_or(piece.start, |number| number * self.sizes.host);
         let first_below = before.min(piece.start) / self.sizes.device;
@@ -213,7 +219,7 @@ impl Shared {
         sources
     }
 
-    /// What is cached of the sequence before a piece.
+    /// The cached prefix of the sequence before a piece.
     fn cached_below(&self, piece: Piece<'_>) -> PrefixMatch {
         let parts: Vec<&str> = piece.namespace.parts().collect();
         let namespace = self.cache.namespace(NamespaceName::new(&parts).with_keys(piece.namespace.keys()));
@@ -222,7 +228,7 @@ impl Shared {
             .match_prefix_untouched(&namespace, &piece.tokens[..piece.start + offset(piece.namespace.keys())])
     }
 
-    /// A block of the same sequence that was evicted too.
+    /// A block of the same sequence that was evicted in another piece.
     fn evicted(&self, number: usize, piece: Piece<'_>, pieces: &[Piece<'_>]) -> Option<BlockId> {
         let end = (number + 1) * self.sizes.device;
         pieces.iter().find_map(|other| {
@@ -234,7 +240,7 @@ impl Shared {
         })
     }
 
-    /// Gives up the host blocks of which a part is no longer on the device.
+    /// Releases the host blocks of which a part is no longer on the device.
     fn leave_incomplete(&self, arrival: &mut Arrival<'_>, sources: &Sources<'_>) {
         let numbers: Vec<usize> = arrival.numbers().collect();
         for number in numbers {
@@ -249,7 +255,7 @@ impl Shared {
         sources.block(part.device_number, sources.piece.start / self.sizes.device)
     }
 
-    /// The parts of a host block.
+    /// The parts of a host block, each in one device block.
     fn parts(&self, number: usize) -> impl Iterator<Item = Part> {
         let Range { start, end } = number * self.sizes.host..(number + 1) * self.sizes.host;
         self.sizes.parts(start..end)

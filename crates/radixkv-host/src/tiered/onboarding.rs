@@ -1,4 +1,5 @@
-//! A request whose blocks are on their way from the host, and how they come.
+//! Onboarding: a request whose blocks are being copied from the host. `session` prepares it; the
+//! calling thread or the mover's thread copies.
 
 use std::fmt;
 
@@ -8,19 +9,19 @@ use radixkv::{BlockId, Lease, Namespace, Reservation, Session, Token};
 use super::{Shared, TierMode, sizes::Part, start::TieredStart};
 use crate::{grid::offset, host_match::HostMatch, mover::ToDevice};
 
-/// A request that has its blocks, before anything is copied into them.
+/// A request that has reserved its blocks; nothing is copied into them yet.
 pub(super) struct Prepared {
     pub(super) lease: Lease,
     pub(super) cached: Vec<BlockId>,
-    /// None if the host's blocks cannot reach beyond the lease.
+    /// `None` if the host's blocks cannot reach beyond the lease.
     pub(super) host: Option<HostMatch>,
-    /// Of the host's tokens, those that remote tiers had.
+    /// How many of the host's tokens came from remote tiers.
     pub(super) remote_tokens: usize,
     pub(super) blocks: Reservation,
 }
 
 impl Prepared {
-    /// What it starts with where the host has nothing.
+    /// The start of the request if the host has nothing.
     pub(super) fn start_without_host(self) -> TieredStart {
         let Self { lease, cached, blocks, .. } = self;
         let device_tokens = lease.len_tokens();
@@ -30,7 +31,7 @@ impl Prepared {
 
 /// A request whose blocks the mover's thread is copying to the device while the caller continues.
 ///
-/// Dropped, the copies are made all the same, and what they bring stays cached.
+/// If it is dropped, the copies are still completed, and the copied blocks stay cached.
 #[must_use = "dropping it gives up what the request was to start with"]
 pub struct Onboarding(State);
 
@@ -48,8 +49,8 @@ impl Onboarding {
         Self(State::UnderWay(start))
     }
 
-    /// Returns the request's start if all copies are done, otherwise the value itself, to poll
-    /// again. Never waits.
+    /// Returns the request's start if all copies are done, otherwise itself, to be polled again.
+    /// Never waits.
     ///
     /// # Errors
     ///
@@ -57,7 +58,7 @@ impl Onboarding {
     ///
     /// # Panics
     ///
-    /// If the mover's thread panicked outside of the mover: a bug of this package.
+    /// If the mover's thread panicked outside the mover: a bug of this package.
     pub fn poll(self) -> Result<TieredStart, Self> {
         match self.0 {
             State::Done(start) => Ok(*start),
@@ -81,7 +82,7 @@ impl Onboarding {
         }
     }
 
-    /// The same, without a thread that waits.
+    /// As [`wait`](Self::wait), without blocking a thread.
     pub(super) async fn done_by_mover(self) -> TieredStart {
         match self.0 {
             State::Done(start) => *start,
@@ -98,7 +99,7 @@ impl fmt::Debug for Onboarding {
 }
 
 impl Shared {
-    /// Copies what the host has into the first of `blocks`, and inserts the whole blocks among them.
+    /// Copies what the host has into the first of `blocks`, and inserts the blocks that are whole.
     pub(super) fn onboard(
         &self,
         session: &Session,
@@ -127,7 +128,7 @@ impl Shared {
                     }
                 }
                 Err(refused) => {
-                    // The tokens are in the request's own blocks all the same.
+                    // The tokens are in the request's own blocks nevertheless.
                     let rest = std::mem::replace(&mut blocks, refused.reservation);
                     blocks.append(rest);
                 }
@@ -136,8 +137,8 @@ impl Shared {
         TieredStart { lease, cached, blocks, device_tokens, host_tokens: copied - remote_tokens, remote_tokens }
     }
 
-    /// Copies pinned host blocks into blocks of the device, of which the first one follows the device's match. Returns how many
-    /// tokens were copied: all, or none.
+    /// Copies pinned host blocks into device blocks, the first of which follows the device's match.
+    /// Returns how many tokens were copied: all or none.
     fn copy_in(&self, host: &HostMatch, blocks: &[BlockId]) -> usize {
         let tokens = host.tokens();
         if tokens.is_empty() {

@@ -1,4 +1,5 @@
-//! The verbs of one thread: starting a request from what both tiers have, and publishing what it computed.
+//! The verbs of one thread: starting a request from the blocks of all tiers, and publishing the
+//! blocks that it computed.
 
 use std::{fmt, sync::Arc, time::Instant};
 
@@ -15,16 +16,17 @@ use super::{
 };
 use crate::{grid::offset, host_match::HostMatch};
 
-/// One thread's access to a [`TieredCache`](super::TieredCache); made by [`TieredCache::session`](super::TieredCache::session).
-/// `Send` and not `Sync`, as a [`Session`] is.
+/// One thread's access to a [`TieredCache`](super::TieredCache); made by
+/// [`TieredCache::session`](super::TieredCache::session). Like a [`Session`], it is `Send` but not
+/// `Sync`.
 pub struct TieredSession {
     pub(super) session: Session,
-    /// Dropped before the tiers.
+    /// Dropped before `shared`.
     _sink: Arc<SinkHandle>,
     pub(super) shared: Arc<Shared>,
 }
 
-/// A sequence that is to be served, and how many tokens are to follow it.
+/// A sequence to serve, and how many more tokens need room after it.
 #[derive(Clone, Copy)]
 pub(super) struct Request<'a> {
     pub(super) namespace: &'a Namespace,
@@ -32,7 +34,7 @@ pub(super) struct Request<'a> {
     pub(super) room: usize,
 }
 
-/// Whether a request counts as a lookup, and as a use of what it finds.
+/// Whether a request counts as a lookup and as a use of the blocks that it finds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Use {
     Counted,
@@ -50,20 +52,25 @@ impl TieredSession {
     }
 
     /// Matches `tokens` in both tiers, reserves blocks for the tokens that the device lacks and for
-    /// `room` more, and copies the host's blocks into them; or takes nothing. Waits for the copies.
+    /// `room` more, and copies the host's blocks into them; on an error it takes nothing. Waits for
+    /// the copies.
     ///
-    /// Evicted for it are the blocks that [`Session::reserve`] would evict; they are copied to the host first. An engine that
-    /// wants the logits of the last token passes the tokens before it, and one more of `room`.
+    /// It evicts the blocks that [`Session::reserve`] would evict, after copying them to the host.
+    /// An engine that needs the logits of the last token passes the tokens before it, and one more
+    /// token of `room`.
     ///
-    /// Waits for what remote tiers have as long as [`TieredBuilder::remote_wait`](super::TieredBuilder::remote_wait) says: with
-    /// [`RemoteWait::BestEffort`](crate::RemoteWait::BestEffort) match first, and [`begin`](Self::begin) later.
+    /// It waits for blocks from remote tiers as long as
+    /// [`TieredBuilder::remote_wait`](super::TieredBuilder::remote_wait) says: with
+    /// [`RemoteWait::BestEffort`](crate::RemoteWait::BestEffort) match first, and
+    /// [`begin`](Self::begin) later.
     ///
-    /// If the mover fails, the request starts from what the device had, and the host keeps its blocks.
+    /// If the mover fails, the request starts from the device's blocks, and the host keeps its
+    /// blocks.
     ///
     /// # Errors
     ///
-    /// As [`Session::acquire`]. A request that is refused evicts nothing, unless other threads take what was there for it
-    /// meanwhile, and is not counted as a lookup.
+    /// As [`Session::acquire`]. A request that is refused is not counted as a lookup, and evicts
+    /// nothing, unless other threads take the available blocks meanwhile.
     ///
     /// # Panics
     ///
@@ -78,9 +85,9 @@ impl TieredSession {
         })
     }
 
-    /// As [`acquire`](Self::acquire), and waits for device blocks until `deadline` as
-    /// [`Session::acquire_until`] does, in line with other requests. Holds no lease, no pin and no
-    /// block while it waits.
+    /// As [`acquire`](Self::acquire), but waits for device blocks until `deadline` as
+    /// [`Session::acquire_until`] does, in line with other requests. Holds no lease, pin or block
+    /// while it waits.
     ///
     /// # Errors
     ///
@@ -119,15 +126,16 @@ impl TieredSession {
         Ok(self.onboard(request, self.prepared(request, hit, blocks, remote_tokens)).wait())
     }
 
-    /// Copies what the host and remote tiers have of `tokens` beyond a match into the first of `blocks`, which were
-    /// reserved for what follows it: the second half of [`acquire`](Self::acquire), for a scheduler that matches and
-    /// reserves by itself. Copies no more than `blocks` have room for, and nothing if the match was invalidated
-    /// meanwhile. Waits for the copies.
+    /// Copies what the host and remote tiers have of `tokens` beyond a match into the first of
+    /// `blocks`, which were reserved for the tokens after it. This is the second half of
+    /// [`acquire`](Self::acquire), for a scheduler that matches and reserves itself. Copies no more
+    /// than `blocks` have room for, and nothing if the match was invalidated meanwhile. Waits for
+    /// the copies.
     ///
     /// # Panics
     ///
-    /// If the match or the blocks are of another cache, or the match is of other tokens or another namespace than what is cached of `tokens`: before
-    /// anything has changed.
+    /// If the match or the blocks are of another cache, or the match differs from what is cached of
+    /// `tokens` in `namespace`: before anything has changed.
     ///
     /// # Examples
     ///
@@ -164,8 +172,9 @@ impl TieredSession {
         self.onboard(request, self.prepared(request, hit, blocks, remote_tokens)).wait()
     }
 
-    /// Panics if a match is not of these tokens in this namespace. Whether the cache still finds all of it: if not, it was
-    /// invalidated meanwhile, or is of something else, and nothing may be inserted after it.
+    /// Panics if a match is not of these tokens in this namespace. Returns whether the cache still
+    /// finds all of it. If not, it was invalidated meanwhile, or is a match of something else, and
+    /// nothing may be inserted after it.
     fn check_match(&self, namespace: &Namespace, tokens: &[Token], hit: &PrefixMatch) -> bool {
         assert!(
             hit.lease().is_of(&self.shared.cache),
@@ -181,8 +190,7 @@ impl TieredSession {
         known.blocks().len() >= hit.blocks().len()
     }
 
-    /// Reserves device blocks as [`Session::reserve`] does: what is evicted for them is copied to
-    /// the host.
+    /// Reserves device blocks as [`Session::reserve`] does: evicted blocks are copied to the host.
     ///
     /// # Errors
     ///
@@ -196,21 +204,22 @@ impl TieredSession {
     }
 
     /// Starts a request as [`acquire`](Self::acquire) does, from an earlier match of these tokens
-    /// or of their beginning, without waiting for the copies to the device: with a mover's thread
+    /// or of their beginning, without waiting for the copies to the device. With a mover's thread
     /// ([`TieredBuilder::mover_thread`](super::TieredBuilder::mover_thread)) the caller continues
     /// meanwhile.
     ///
-    /// It waits for blocks that are evicted for it, where too many are on their way, and as
-    /// [`TieredBuilder::remote_wait`](super::TieredBuilder::remote_wait) says.
+    /// It waits for the copies of blocks that are evicted for it, for room if too many blocks are
+    /// in flight, and as long as [`TieredBuilder::remote_wait`](super::TieredBuilder::remote_wait)
+    /// says.
     ///
     /// # Errors
     ///
-    /// As `acquire`; the match is given up.
+    /// As `acquire`; the match is dropped.
     ///
     /// # Panics
     ///
-    /// If the namespace or the match is of another cache, or the match of another namespace or of tokens that the sequence does
-    /// not begin with: before anything has changed.
+    /// If the namespace or the match is of another cache, or the match is of another namespace or
+    /// of tokens that the sequence does not begin with: before anything has changed.
     pub fn begin(
         &self,
         namespace: &Namespace,
@@ -228,9 +237,8 @@ impl TieredSession {
         Ok(self.onboard(request, prepared))
     }
 
-    /// Publishes whole blocks as [`Session::insert`] does; with [`WritePolicy::Through`] it also
-    /// copies them to the host, on the mover's thread if there is one, once there is room for them
-    /// in flight.
+    /// Publishes whole blocks as [`Session::insert`] does. With [`WritePolicy::Through`] it also
+    /// copies them to the host; a mover's thread does so once there is room for them in flight.
     ///
     /// # Errors
     ///
@@ -251,7 +259,7 @@ impl TieredSession {
             let given: Vec<_> = given.parts().collect();
             panic!("the lease is of namespace {leased:?}, the insert of {given:?}: pass the namespace of the lease");
         }
-        // First: what is inserted from now on is of no clear that comes before this.
+        // Begun before the insert, so that no earlier clear concerns the inserted blocks.
         let offload = (self.shared.write == WritePolicy::Through).then(|| self.shared.host.offload());
         let inserted = self.session.insert(lease, tokens, blocks)?;
         if let Some(offload) = offload {
@@ -262,8 +270,8 @@ impl TieredSession {
         Ok(inserted)
     }
 
-    /// Brings what remote tiers have to the host before the request waits for blocks, as long as the settings say. Returns how
-    /// many tokens came.
+    /// Fetches blocks from remote tiers to the host before the request waits for device blocks, as
+    /// long as the settings allow. Returns how many tokens arrived.
     fn look_below(&self, request: Request<'_>) -> usize {
         let mut found = self.find(request.namespace, request.tokens);
         let in_host = found.host_tokens();
@@ -271,7 +279,8 @@ impl TieredSession {
         found.host_tokens() - in_host
     }
 
-    /// What the host has of a request whose device blocks are there, some of it from remote tiers.
+    /// Adds the host's match to a request that has its device blocks. Some of its tokens may come
+    /// from remote tiers.
     pub(super) fn prepared(
         &self,
         request: Request<'_>,
@@ -288,19 +297,19 @@ impl TieredSession {
         Prepared { cached: hit.blocks().to_vec(), lease: hit.into_lease(), host, remote_tokens, blocks }
     }
 
-    /// Refuses what can never fit.
+    /// Refuses a request that can never fit.
     fn check_size(&self, request: Request<'_>) -> Result<(), ReserveError> {
         let (requested, capacity) = (self.blocks(request), self.shared.cache.capacity_blocks());
         if requested > capacity { Err(ReserveError::TooLarge { requested, capacity }) } else { Ok(()) }
     }
 
-    /// Blocks of the whole sequence.
+    /// The number of blocks of the whole sequence.
     fn blocks(&self, Request { namespace, tokens, room }: Request<'_>) -> usize {
         let all = tokens.len().saturating_add(room).saturating_sub(offset(namespace.keys()));
         all.div_ceil(self.shared.sizes.device)
     }
 
-    /// Waits for what remote tiers have, reserves what the device lacks, and counts the lookup.
+    /// Waits for remote tiers, reserves the blocks that the device lacks, and counts the lookup.
     fn prepare(&self, request: Request<'_>, mut found: Found, use_: Use) -> Result<Prepared, ReserveError> {
         let in_host = found.host_tokens();
         self.take_fetched(request, &mut found);
@@ -313,7 +322,8 @@ impl TieredSession {
         Ok(if use_ == Use::Counted { self.counted(request, prepared) } else { prepared })
     }
 
-    /// Waits for what remote tiers have, as long as the settings say, and takes what came into the match.
+    /// Waits for blocks from remote tiers as long as the settings allow, and adds those that
+    /// arrived to the match.
     fn take_fetched(&self, request: Request<'_>, found: &mut Found) {
         let Some(fetch) = found.remote.take() else { return };
         fetch.wait(self.shared.remote_wait);
@@ -329,7 +339,8 @@ impl TieredSession {
         self.shared.host.pinned_from(&namespace.name(), tokens, from)
     }
 
-    /// Counts the lookup and the use. What other threads have inserted of the sequence meanwhile is taken into it.
+    /// Counts the lookup and the use. Blocks of the sequence that other threads have inserted
+    /// meanwhile are added to the prefix.
     fn counted(&self, request: Request<'_>, prepared: Prepared) -> Prepared {
         let Prepared { lease, mut cached, mut host, mut remote_tokens, mut blocks } = prepared;
         let mut beyond = Vec::new();
@@ -346,7 +357,7 @@ impl TieredSession {
         Prepared { lease, cached, host, remote_tokens, blocks }
     }
 
-    /// Brings what the host has into the reserved blocks: on the mover's thread, if there is one.
+    /// Copies the host's blocks into the reserved ones, on the mover's thread if there is one.
     pub(super) fn onboard(&self, request: Request<'_>, prepared: Prepared) -> Onboarding {
         let Some(host) = prepared.host.as_ref().filter(|host| host.len_tokens() > 0) else {
             return Onboarding::done(prepared.start_without_host());
@@ -360,7 +371,7 @@ impl TieredSession {
         let tokens = tokens[..tokens.len().min(host.tokens().end + offset(namespace.keys()))].to_vec();
         copies.room(host.len_tokens().div_ceil(self.shared.sizes.device)).submit(move || {
             let start = shared.onboard(&shared.cache.session(), &namespace, &tokens, prepared);
-            // Nobody may wait for it: then what came up stays cached.
+            // The receiver may be gone: then the copied blocks stay cached.
             let _ = done.send(start);
         });
         Onboarding::under_way(start)

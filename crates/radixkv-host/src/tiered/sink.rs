@@ -1,4 +1,5 @@
-//! What the cache evicts by itself, on its way to the host: for a reservation, by its background thread, for a quota, for its age.
+//! The eviction sink of a tiered cache: copies to the host what the cache evicts for a reservation,
+//! in its background thread, for a quota or for age.
 
 use std::sync::Weak;
 
@@ -14,15 +15,15 @@ pub(super) struct TierSink {
 }
 
 impl EvictionSink for TierSink {
-    /// The time of the host's clears: what is evicted now is of no clear that comes before this.
+    /// The host's clear epoch: no earlier clear concerns the blocks that are evicted now.
     fn mark(&self) -> u64 {
         self.host.inner.era()
     }
 
-    /// A thread that needs the blocks copies them, or waits for the mover's thread. For the others a line of copies without room
-    /// means that the blocks are not copied.
+    /// A thread that needs the blocks copies them, or waits for the mover's thread. For other
+    /// threads, the blocks are not copied if the mover's queue has no room.
     fn take(&self, batch: EvictedBatch) {
-        // Without it the tiered cache is gone, and nobody looks into the host for this cache.
+        // Otherwise the tiered cache is dropped, and nobody looks into the host for this cache.
         let Some(shared) = self.shared.upgrade() else { return };
         let blocks = batch.pieces.iter().map(|piece| piece.blocks.len()).sum();
         let offload = self.host.offload_since(batch.mark);
@@ -36,7 +37,7 @@ impl EvictionSink for TierSink {
         shared.counters.evicted_blocks.add(blocks);
         let is_done = shared.copy_there(room, offload, batch.pieces);
         if batch.is_needed {
-            // An error says that the copying panicked: the blocks are free then, too.
+            // An error means that the copying panicked: then the blocks are free as well.
             let _ = is_done.recv();
         }
     }

@@ -1,4 +1,4 @@
-//! Two block sizes, one a multiple of the other.
+//! The block sizes of device and host, one a multiple of the other.
 
 use std::ops::Range;
 
@@ -9,13 +9,13 @@ pub(crate) struct Sizes {
     pub(crate) host: usize,
 }
 
-/// Tokens that lie in one block of either size.
+/// Tokens that are in one block of either size.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Part {
-    /// The number of the device's block in the sequence, and the tokens in it.
+    /// The number of the device block in the sequence, and the tokens within it.
     pub(crate) device_number: usize,
     pub(crate) device_tokens: Range<usize>,
-    /// The tokens in the host's block.
+    /// The tokens within the host block.
     pub(crate) host_tokens: Range<usize>,
 }
 
@@ -24,7 +24,7 @@ impl Sizes {
         self.device % self.host == 0 || self.host % self.device == 0
     }
 
-    /// Tokens of a sequence, all in one host block, cut where blocks of the device end.
+    /// Divides tokens of a sequence, all in one host block, where device blocks end.
     pub(crate) fn parts(self, tokens: Range<usize>) -> impl Iterator<Item = Part> {
         let mut from = tokens.start;
         std::iter::from_fn(move || {

@@ -1,9 +1,9 @@
-//! What a request starts with.
+//! The start of a request: its cached prefix and its own blocks.
 
 use radixkv::{BlockId, Lease, Reservation};
 
-/// The start of a request: its leased cached prefix, and blocks for the rest, the first of which
-/// may be filled in part.
+/// The start of a request: a lease on its cached prefix, and blocks for the remaining tokens, the
+/// first of which may be partly filled.
 #[derive(Debug)]
 #[non_exhaustive]
 #[must_use = "dropping it releases the lease and gives the blocks back"]
@@ -24,9 +24,9 @@ pub struct TieredStart {
 }
 
 impl TieredStart {
-    /// Tokens whose keys and values are present: computation starts after them. Those beyond the lease
-    /// are at the beginning of [`blocks`](Self::blocks); there are none unless host blocks are smaller
-    /// than the device's.
+    /// Tokens whose keys and values are present: computation starts after them. Those beyond the
+    /// lease are in the first of [`blocks`](Self::blocks); there are none unless host blocks are
+    /// smaller than device blocks.
     pub fn len_tokens(&self) -> usize {
         self.device_tokens + self.host_tokens + self.remote_tokens
     }

@@ -1,4 +1,4 @@
-//! What a cache over a tier counts.
+//! Statistics of a cache over a tier.
 
 use crate::counter::Counter;
 
@@ -6,14 +6,14 @@ use crate::counter::Counter;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct TieredStats {
-    /// Device blocks that were evicted, but for those of [`bypassed_blocks`](Self::bypassed_blocks).
+    /// Device blocks that were evicted, except those of [`bypassed_blocks`](Self::bypassed_blocks).
     pub evicted_blocks: u64,
-    /// Of those, blocks that were not copied because the mover's thread had too much to do: evicted
-    /// by the background thread, for a quota or for their age. A request that needs blocks waits for
-    /// its copies instead.
+    /// Of those, blocks that were not copied because the mover's thread had no room: they were
+    /// evicted by the background thread, for a quota or for their age. A request that needs blocks
+    /// waits for its copies instead.
     pub dropped_blocks: u64,
-    /// Blocks that were evicted past the tiers, because a request needed them while other threads
-    /// took those that were copied for it.
+    /// Blocks that a request evicted without copying them, because other threads repeatedly took
+    /// the blocks that were copied for it.
     pub bypassed_blocks: u64,
     /// Tokens that were copied to the host.
     pub offloaded_tokens: u64,
@@ -21,7 +21,7 @@ pub struct TieredStats {
     pub offloaded_bytes: u64,
     /// Tokens that were copied to the device.
     pub onboarded_tokens: u64,
-    /// Of those, tokens that remote tiers had.
+    /// Of those, tokens that came from remote tiers.
     pub remote_tokens: u64,
     /// Bytes that were copied to the device.
     pub onboarded_bytes: u64,

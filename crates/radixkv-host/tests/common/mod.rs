@@ -1,4 +1,5 @@
-//! What the tests of tiers over tiers share: an engine whose bytes follow from tokens, and remote tiers that fail when they are told to.
+//! What the tests of tiers over tiers share: an engine whose bytes follow from tokens, and remote
+//! tiers that fail when they are told to.
 #![allow(dead_code, reason = "each test program uses a part")]
 
 pub mod gated;
@@ -228,7 +229,8 @@ impl Engine {
     }
 }
 
-/// What stands for the keys and values of token number `at`: of its namespace and of all tokens that it depends on.
+/// What stands for the keys and values of token number `at`: of its namespace and of all tokens
+/// that it depends on.
 pub fn pattern(namespace: &Namespace, tokens: &[Token], at: usize) -> [u8; TOKEN_BYTES] {
     let seen = at + 1 + usize::from(namespace.keys() == Keys::Bigrams);
     let name = namespace.name();

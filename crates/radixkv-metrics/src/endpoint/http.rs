@@ -1,4 +1,4 @@
-//! One request and its answer: as much of HTTP/1.1 as a scraper needs.
+//! Reads one HTTP/1.1 request and answers it, with only the features that a scraper needs.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -6,9 +6,9 @@ use std::time::Instant;
 
 use crate::TextFormat;
 
-/// Bytes of a request up to the end of its headers.
+/// Maximum bytes of a request up to the end of its headers.
 const MOST_BYTES: usize = 8 << 10;
-/// Bytes that are read and forgotten after the answer, so that a client that is still sending reads it.
+/// Maximum bytes that are read and discarded after the answer.
 const MOST_LEFT: usize = 64 << 10;
 const PATH: &str = "/metrics";
 
@@ -44,17 +44,17 @@ impl Refusal {
     }
 }
 
-/// What is asked for.
+/// A valid request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Wanted {
-    /// Only the headers.
+    /// Whether the request is a HEAD, which is answered without a body.
     is_head: bool,
     format: TextFormat,
 }
 
-/// Reads one request and answers it, until the deadline.
+/// Reads one request and answers it; gives up at the deadline.
 pub(super) fn answer(stream: &TcpStream, deadline: Instant, text: impl FnOnce(TextFormat) -> String) {
-    // A client that goes has its answer, or wants none.
+    // Errors are ignored: the client has disconnected or is too slow.
     let _ = respond(stream, deadline, text);
 }
 
@@ -82,7 +82,7 @@ fn respond(mut stream: &TcpStream, deadline: Instant, text: impl FnOnce(TextForm
     forget_rest(stream, deadline)
 }
 
-/// The time that is left; an error if there is none.
+/// The time until the deadline; an error if it has passed.
 fn left(deadline: Instant) -> io::Result<std::time::Duration> {
     let left = deadline.saturating_duration_since(Instant::now());
     if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }
@@ -100,7 +100,7 @@ fn read_head(mut stream: &TcpStream, deadline: Instant) -> io::Result<Result<Vec
             Err(error) if is_timeout(&error) => continue,
             Err(error) => return Err(error),
         };
-        // The end may lie on both sides of two parts.
+        // The empty line may be split across two reads.
         let seen = head.len().saturating_sub(3);
         head.extend_from_slice(&part[..read]);
         if head[seen..].windows(4).any(|end| end == b"\r\n\r\n") || head[seen..].windows(2).any(|end| end == b"\n\n") {
@@ -116,7 +116,7 @@ fn is_timeout(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut | io::ErrorKind::Interrupted)
 }
 
-/// What a request asks for, by its first line and its `Accept` headers.
+/// Parses a request's first line and its `Accept` headers.
 fn parse(head: &[u8]) -> Result<Wanted, Refusal> {
     let line = head.split(|&byte| byte == b'\n').next().unwrap_or_default();
     let line = std::str::from_utf8(line).map_err(|_| Refusal::Malformed)?.trim_end_matches('\r');
@@ -135,7 +135,7 @@ fn parse(head: &[u8]) -> Result<Wanted, Refusal> {
     }
 }
 
-/// The format that the `Accept` headers ask for; several count as one list.
+/// The format that the `Accept` headers select. Several headers count as one list.
 fn accepted(head: &[u8]) -> TextFormat {
     let head = String::from_utf8_lossy(head);
     let headers = head.lines().skip(1).filter_map(|line| line.split_once(':'));
@@ -143,7 +143,8 @@ fn accepted(head: &[u8]) -> TextFormat {
     TextFormat::negotiate(&values.collect::<Vec<_>>().join(","))
 }
 
-/// Reads what a client still sends: closing before that would take the answer from it.
+/// Reads the bytes that the client still sends. Closing the socket with unread bytes would reset
+/// the connection, and the client might lose the answer.
 fn forget_rest(mut stream: &TcpStream, deadline: Instant) -> io::Result<()> {
     let (mut part, mut forgotten) = ([0; 1024], 0);
     while forgotten < MOST_LEFT {

@@ -1,4 +1,5 @@
-//! The verbs of a namespace: batches of blocks, on the caller's thread.
+//! The verbs of a namespace: batches of blocks, processed on the caller's thread. They use entries,
+//! index and room of `region`; `charge` compares puts with quotas.
 
 use std::{sync::Arc, time::Duration};
 
@@ -14,21 +15,21 @@ use crate::{
     sync::{AtomicU64, Relaxed, gauge},
 };
 
-/// Of how many entries at least one is of a namespace that finds what to evict by going over the
-/// region.
+/// A namespace whose quota is less than one in this many of the region's entries looks for a block
+/// to evict among its recent entries first; others sweep the region first.
 const SPARSE: u64 = 256;
 
-/// Keys whose entries are loaded ahead.
+/// Keys per batch of prefetches.
 const AHEAD: usize = 32;
 
 /// Whether the region holds a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Presence {
-    /// It does not.
+    /// The region does not hold the block.
     Absent,
-    /// It does.
+    /// The region holds the block.
     Stored,
-    /// A process is storing it.
+    /// A process is storing the block.
     BeingWritten,
 }
 
@@ -37,25 +38,24 @@ pub enum Presence {
 pub enum DigestPut {
     /// The block can be read by all processes.
     Stored,
-    /// The region had a block of that key, which stays, whatever its bytes are.
+    /// The region already had a block of that key, which is kept, whatever its bytes are.
     Present,
     /// Another thread or process is storing the block.
     InFlight,
-    /// All entries that were looked at are being written.
+    /// All entries that were checked are being written.
     NoRoom,
-    /// The key of an encrypted namespace has sealed as often as it may: use a new key and a new
-    /// namespace.
+    /// The key of an encrypted namespace has reached its maximum number of seals: use a new key and
+    /// a new namespace.
     KeyExhausted,
-    /// The namespace or the process has its quota, and no block of it was found that could make
-    /// room.
+    /// The namespace or the process has reached its quota, and no block of it was found to evict.
     OverQuota,
 }
 
-/// Why a batch was refused. Nothing of it was done.
+/// Why a batch was refused. None of it was processed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BatchError {
-    /// There are not as many buffers as keys.
+    /// The number of buffers is not the number of keys.
     #[error("{buffers} buffers given for {keys} keys")]
     Buffers {
         /// Keys of the batch.
@@ -63,27 +63,27 @@ pub enum BatchError {
         /// Buffers of the batch.
         buffers: usize,
     },
-    /// A key has another length than those of the namespace.
+    /// The length of a key is not that of the namespace's keys.
     #[error("key {index} of the batch has {got} bytes, keys of the namespace have {expected}")]
     KeyBytes {
-        /// The key's place in the batch.
+        /// The key's index in the batch.
         index: usize,
         /// Its bytes.
         got: usize,
         /// Bytes of a key of the namespace.
         expected: usize,
     },
-    /// A buffer has not the bytes of a block.
+    /// The length of a buffer is not that of a block.
     #[error("buffer {index} of the batch has {got} bytes, blocks of the namespace have {expected}")]
     BufferBytes {
-        /// The buffer's place in the batch.
+        /// The buffer's index in the batch.
         index: usize,
         /// Its bytes.
         got: usize,
         /// Bytes of a block of the namespace.
         expected: usize,
     },
-    /// Blocks of an encrypted namespace have no place that a device may read or write.
+    /// Blocks of an encrypted namespace cannot be read or written in place.
     #[error("blocks of an encrypted namespace cannot be read or written in place: use get_into and put_from")]
     Encrypted,
     /// The process is a fork of the one that opened the region: open it in the child process.
@@ -91,7 +91,7 @@ pub enum BatchError {
     Forked {
         /// The process that opened the region.
         opener: u32,
-        /// The process that asks.
+        /// The calling process.
         process: u32,
     },
 }
@@ -101,11 +101,11 @@ pub enum BatchError {
 ///
 /// | verb | progress | writes to the region |
 /// |---|---|---|
-/// | [`exists`](Self::exists), [`prefix`](Self::prefix) | wait-free: two buckets for each key | nothing, but a block that has expired is removed |
+/// | [`exists`](Self::exists), [`prefix`](Self::prefix) | wait-free: two buckets for each key | nothing, except that expired or damaged blocks are removed |
 /// | [`get_into`](Self::get_into), [`locate`](Self::locate) | the same, and a copy | when the block was used |
-/// | [`put_from`](Self::put_from), [`reserve`](Self::reserve) | lock-free: at most 2,048 entries for each block, and a copy | one entry for each block |
+/// | [`put_from`](Self::put_from), [`reserve`](Self::reserve) | lock-free: checks at most 2,048 entries for each block, and a copy | one entry for each block |
 /// | [`remove`](Self::remove) | wait-free | one entry for each block |
-/// | [`clear`](Self::clear) | wait-free: all entries | those of the namespace |
+/// | [`clear`](Self::clear) | wait-free: checks all entries | those of the namespace |
 #[derive(Debug)]
 pub struct DigestBlocks {
     pub(super) shared: Arc<DigestRegion>,
@@ -140,16 +140,17 @@ impl DigestBlocks {
         self.block_bytes
     }
 
-    /// Bounds how many blocks the namespace may have, of all processes; 0 is no bound, which is the
-    /// default. A put beyond it evicts a block of the namespace.
+    /// Limits how many blocks the namespace may have, over all processes; 0 means no limit, which
+    /// is the default. A put beyond the limit evicts a block of the namespace.
     pub fn set_quota(&self, blocks: u64) {
         if let Some(quota) = self.inner().table().quota(self.number) {
-            // Relaxed: a number that is compared.
+            // Relaxed: a number that is only compared.
             quota.store(blocks, Relaxed);
         }
     }
 
-    /// Whether the region holds the blocks of keys. Neither a use nor counted.
+    /// Whether the region holds the blocks of `keys`. Counts neither as a use nor as hits or
+    /// misses.
     ///
     /// # Errors
     ///
@@ -164,8 +165,8 @@ impl DigestBlocks {
         Ok(presences)
     }
 
-    /// How many blocks the region holds before the first one that it does not. Neither a use nor
-    /// counted.
+    /// How many of the keys' blocks the region holds before the first missing one. Counts neither
+    /// as a use nor as hits or misses.
     ///
     /// # Errors
     ///
@@ -184,8 +185,8 @@ impl DigestBlocks {
         Ok(found)
     }
 
-    /// Copies blocks into buffers, each of the bytes of a block. The content of a buffer is
-    /// unspecified where it was a miss.
+    /// Copies blocks into buffers, each of which has the size of a block. After a miss the content
+    /// of a buffer is unspecified.
     ///
     /// # Errors
     ///
@@ -199,11 +200,11 @@ impl DigestBlocks {
         Ok(gets)
     }
 
-    /// Stores blocks out of buffers, each of the bytes of a block, until they are evicted or their
-    /// time to live is over.
+    /// Stores the blocks in buffers, each of which has the size of a block, until they are evicted
+    /// or their time to live ends.
     ///
-    /// A block that is there keeps its bytes and its time to live. Of the blocks of a batch the
-    /// last one is evicted first.
+    /// A block that is already stored keeps its bytes and its time to live. Later blocks of a batch
+    /// are evicted before earlier ones.
     ///
     /// # Errors
     ///
@@ -226,7 +227,7 @@ impl DigestBlocks {
         Ok(puts)
     }
 
-    /// Removes blocks. Returns how many were there; none in a forked child.
+    /// Removes blocks. Returns how many it removed; does nothing in a forked child.
     ///
     /// # Errors
     ///
@@ -237,7 +238,7 @@ impl DigestBlocks {
         Ok(found.filter(|(entry, state)| self.inner().discard(*entry, *state)).count())
     }
 
-    /// Removes all blocks of the namespace. Returns how many; none in a forked child.
+    /// Removes all blocks of the namespace. Returns how many; does nothing in a forked child.
     pub fn clear(&self) -> usize {
         self.inner().discard_all(|entry| entry.namespace() == self.number)
     }
@@ -282,7 +283,7 @@ impl DigestBlocks {
         self.has_checksums
     }
 
-    /// The words of a block's bytes.
+    /// The words that hold a block's bytes.
     pub(super) fn words<'a>(&self, entry: &Entry<'a>) -> &'a [AtomicU64] {
         &entry.payload()[..self.block_bytes.div_ceil(WORD)]
     }
@@ -306,8 +307,8 @@ impl DigestBlocks {
         }
     }
 
-    /// Loads what look-ups of several keys will compare, independently of each other: the processor
-    /// waits for memory once.
+    /// Prefetches what lookups of several keys will compare. The loads are independent, so the
+    /// processor waits for memory only once.
     fn fetch_ahead(&self, keys: &[DigestKey]) {
         let region = self.inner();
         let mut entries = [None; AHEAD];
@@ -352,7 +353,7 @@ impl DigestBlocks {
             return Err(Miss::Overwritten);
         }
         if !is_right {
-            // So that it is stored again.
+            // The block is removed so that it is stored again.
             self.inner().discard(entry, state);
             return Err(Miss::WrongChecksum);
         }
@@ -372,7 +373,7 @@ impl DigestBlocks {
         DigestPut::Stored
     }
 
-    /// Writes the bytes of a block, encrypted if the namespace is. False if the key may seal no
+    /// Writes the bytes of a block, encrypted if the namespace is. False if the key cannot seal any
     /// more.
     fn write(&self, claimed: &Claimed<'_>, key: &DigestKey, bytes: &[u8]) -> bool {
         let copy = |bytes: &[u8]| {
@@ -386,7 +387,7 @@ impl DigestBlocks {
             copy(bytes);
             return true;
         };
-        // Relaxed: a number that is compared.
+        // Relaxed: a number that is only compared.
         let seals = self.inner().table().seals(self.number).map_or(0, |seals| seals.fetch_add(1, Relaxed));
         let sealed = |bytes: &[u8], seal: &Seal| {
             claimed.write_seal(seal);
@@ -395,8 +396,8 @@ impl DigestBlocks {
         seals < MOST_SEALS && sealer.seal(key, bytes, sealed).is_some()
     }
 
-    /// Claims an entry for a block that is not there, and lets a cell lead to it. `after` blocks of
-    /// its batch come after it.
+    /// Claims an entry for a block that is not stored, and writes a cell that leads to it. `after`
+    /// is the number of blocks after it in its batch.
     pub(super) fn claim(&self, key: &DigestKey, expires: u64, after: u64) -> Result<Claimed<'_>, DigestPut> {
         match self.find(key) {
             Ok(_) => return Err(DigestPut::Present),
@@ -404,7 +405,7 @@ impl DigestBlocks {
             Err(_) => {}
         }
         let region = self.inner();
-        // Relaxed: a number that is compared.
+        // Relaxed: a number that is only compared.
         let quota = region.table().quota(self.number).map_or(0, |quota| quota.load(Relaxed));
         let beyond = region.charge(self.number, [quota, self.shared.quota.load(gauge::Relaxed)]);
         let Some(claimed) = self.make_room(beyond, quota) else {
@@ -414,7 +415,7 @@ impl DigestBlocks {
         };
         let hash = key.hash(self.number);
         let record = Key { hash, parent: region.owner(), namespace: self.number };
-        // Relaxed: it decides what is evicted, no more.
+        // Relaxed: it only influences what is evicted.
         claimed.write_fields(&record, expires, region.clock().load(Relaxed).wrapping_add(2 * after));
         claimed.write_label(key);
         let entry = claimed.entry();
@@ -427,8 +428,8 @@ impl DigestBlocks {
         Err(DigestPut::InFlight)
     }
 
-    /// Claims an entry: any, or one whose block is of this namespace or process where its quota is
-    /// used up.
+    /// Claims an entry: any, or one whose block belongs to this namespace or process if that has
+    /// reached its quota.
     fn make_room(&self, beyond: Beyond, quota: u64) -> Option<Claimed<'_>> {
         let (region, owner) = (self.inner(), self.inner().owner());
         let is_own = |entry: &Entry<'_>| entry.read(PARENT) == owner;
@@ -445,15 +446,15 @@ impl DigestBlocks {
         if room.is_some() || !(beyond.namespace && beyond.process) {
             return room;
         }
-        // No block is of both: one of each goes.
+        // No block belongs to both: one of each is evicted.
         region.sweep_blocks(hand, &is_own)?.give_back();
         region.sweep_blocks(hand, &is_of)
     }
 
-    /// Claims one of the entries that this process stored last.
+    /// Claims one of the entries that this process stored most recently.
     fn displace_recent(&self, is_meant: &dyn Fn(&Entry<'_>) -> bool) -> Option<Claimed<'_>> {
         let region = self.inner();
-        // Relaxed: it decides what is evicted, no more.
+        // Relaxed: it only influences what is evicted.
         let now = region.clock().load(Relaxed);
         let age_of = |number: usize| {
             let entry = region.entry(number);

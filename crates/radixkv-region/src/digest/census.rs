@@ -1,4 +1,4 @@
-//! What a region holds and who holds it, for people and monitoring.
+//! A census of a region for people and monitoring: what it holds, and which processes hold it.
 
 use std::{path::Path, time::Duration};
 
@@ -16,7 +16,7 @@ use crate::{
     sync::{Relaxed, gauge},
 };
 
-/// What a region holds and who holds it.
+/// What a region holds, and which processes hold it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Census {
@@ -28,9 +28,9 @@ pub struct Census {
     pub free: usize,
     /// The namespaces that were opened, in the order of their names.
     pub namespaces: Vec<NamespaceCensus>,
-    /// The processes that have the region open, and those that were killed and are not recovered.
+    /// The processes that have the region open, and killed ones that were not recovered yet.
     pub processes: Vec<ProcessCensus>,
-    /// Blocks of processes that have closed the region, or were killed.
+    /// Blocks whose process has closed the region or was killed and recovered.
     pub ownerless_blocks: usize,
 }
 
@@ -38,31 +38,31 @@ pub struct Census {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct NamespaceCensus {
-    /// What its blocks mean.
+    /// The namespace, which says what its blocks mean.
     pub namespace: Namespace,
-    /// Blocks that it may have at most.
+    /// The most blocks that it may have, if there is a limit.
     pub quota: Option<u64>,
     /// Blocks that it has.
     pub blocks: usize,
     /// Bytes of these blocks.
     pub bytes: usize,
-    /// How long ago the first of these blocks was stored.
+    /// The age of the block that was stored first.
     pub oldest: Option<Duration>,
-    /// How long ago the last of these blocks was stored.
+    /// The age of the block that was stored last.
     pub newest: Option<Duration>,
 }
 
-/// What a process holds and found.
+/// What a process holds, and what it has looked up and stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ProcessCensus {
-    /// Its pid, as its own PID namespace counts.
+    /// Its pid, in its own PID namespace.
     pub pid: u32,
     /// Whether it is dead, as far as this process can tell.
     pub is_dead: bool,
-    /// Whether it is the process that asks, through the `DigestRegion` that asks.
+    /// Whether it is the `DigestRegion` that makes the census.
     pub is_own: bool,
-    /// Blocks that it stored and that are there.
+    /// Blocks that it stored and that are still stored.
     pub blocks: usize,
     /// Entries that it is writing.
     pub in_flight: usize,
@@ -70,24 +70,24 @@ pub struct ProcessCensus {
     pub hits: u64,
     /// Blocks that it did not find.
     pub misses: u64,
-    /// Blocks that it stored, also those that are gone.
+    /// Blocks that it stored, including those that are no longer in the region.
     pub stored: u64,
     /// How long it has had the region open.
     pub open_for: Duration,
 }
 
-/// A look at a region of digest-keyed blocks from outside: it takes no process slot, recovers
-/// nothing and changes nothing, so that killed processes are seen.
+/// A read-only view of a region of digest-keyed blocks. It takes no process slot, recovers nothing
+/// and changes nothing, so killed processes stay visible.
 #[derive(Debug)]
 pub struct DigestObserver(DigestRegion);
 
-/// What [`DigestRegion::verify`] found.
+/// The result of [`DigestRegion::verify`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Verified {
-    /// Blocks whose record and checksum are right.
+    /// Blocks whose record and checksum are correct.
     pub right: usize,
-    /// Blocks whose record is right, in namespaces without checksums.
+    /// Blocks whose record is correct, in namespaces without checksums.
     pub without_checksum: usize,
     /// Blocks that were removed because their record or their bytes are damaged.
     pub removed: usize,
@@ -104,15 +104,15 @@ impl DigestObserver {
         Ok(Self(DigestRegion { region, quota: gauge::AtomicU64::new(0) }))
     }
 
-    /// Counts what the region holds and who holds it, as [`DigestRegion::census`] does.
+    /// Counts what the region holds, as [`DigestRegion::census`] does.
     pub fn census(&self) -> Census {
         self.0.census()
     }
 }
 
 impl DigestRegion {
-    /// Counts what the region holds and who holds it. Looks at all entries; exact when no process
-    /// stores or removes blocks meanwhile.
+    /// Counts what the region holds, and which processes hold it. Checks all entries; exact if no
+    /// process stores or removes blocks meanwhile.
     pub fn census(&self) -> Census {
         let (region, now) = (&self.region, process::now());
         let mut namespaces = self.empty_namespaces();
@@ -146,8 +146,8 @@ impl DigestRegion {
         Census { capacity, entry_bytes, free, namespaces, processes, ownerless_blocks }
     }
 
-    /// Removes blocks that were stored at least so long ago, of all namespaces or of the one with a
-    /// name. Returns how many.
+    /// Removes blocks that were stored at least `age` ago, from the given namespace or from all.
+    /// Returns how many.
     pub fn trim(&self, age: Duration, namespace: Option<&str>) -> usize {
         let millis = u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
         let Some(before) = process::now().checked_sub(millis) else { return 0 };
@@ -193,12 +193,12 @@ impl DigestRegion {
         (0..self.region.layout().capacity()).map(|number| self.region.entry(number))
     }
 
-    /// The namespaces by their number, without blocks.
+    /// The namespaces, indexed by number - 1, with no blocks counted yet.
     fn empty_namespaces(&self) -> Vec<Option<NamespaceCensus>> {
         let table = self.region.table();
         let mut all: Vec<_> = (0..NAMESPACES).map(|_| None).collect();
         for (number, namespace) in table.all() {
-            // Relaxed: a number to look at.
+            // Relaxed: only reported.
             let quota = table.quota(number).map(|quota| quota.load(Relaxed)).filter(|quota| *quota != 0);
             all[number as usize - 1] =
                 Some(NamespaceCensus { namespace, quota, blocks: 0, bytes: 0, oldest: None, newest: None });
@@ -206,7 +206,7 @@ impl DigestRegion {
         all
     }
 
-    /// The processes by their slot, without blocks.
+    /// The processes, indexed by slot, with no blocks counted yet.
     fn empty_processes(&self, now: u64) -> Vec<Option<ProcessCensus>> {
         let census = |slot| {
             let (pid, is_dead) = self.region.owner_of(slot)?;
@@ -228,7 +228,7 @@ impl NamespaceCensus {
     }
 }
 
-/// Whether the bytes of an entry are those of its checksum.
+/// Whether the bytes of an entry match its checksum.
 fn has_checksum(entry: &Entry<'_>, number: u64, namespace: &Namespace) -> bool {
     let words = entry.payload();
     let len = namespace.block_bytes().min(words.len() * WORD);

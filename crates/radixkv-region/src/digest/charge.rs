@@ -1,9 +1,9 @@
-//! How many blocks each namespace and each process has: what quotas are compared with.
+//! Counts of blocks per namespace and per process, which are compared with quotas.
 //!
-//! A block is charged before its entry is claimed, and no longer when the entry is empty. A process
-//! that is killed between the two leaves a number that is one too large, or too small; whoever
-//! recovers what it held counts again. A put that is in flight meanwhile, charged and without an
-//! entry, is not counted: the number is then one too small until it is counted the next time.
+//! A block is charged before its entry is claimed, and uncharged before its entry is given back. A
+//! process that is killed in between leaves a count that is one too large or too small; the process
+//! that recovers it counts again. That count misses a put in flight that is charged but has no
+//! entry yet: the result is one too small until the next recount.
 
 use super::table::Table;
 use crate::{
@@ -16,7 +16,7 @@ use crate::{
     sync::{AtomicU64, Relaxed},
 };
 
-/// Words of a process slot after its owner.
+/// Words of a process slot after its owner: the counters.
 const LIFE: usize = 1;
 const BLOCKS: usize = 2;
 const HITS: usize = 3;
@@ -24,27 +24,27 @@ const MISSES: usize = 4;
 const STORED: usize = 5;
 const OPENED: usize = 6;
 
-/// Bits of the slot in the name of an owner.
+/// Bits of an owner that hold its slot.
 const SLOT_BITS: u32 = 8;
 
-/// Which quotas a block is beyond.
+/// Which quotas a put exceeds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Beyond {
     pub(crate) namespace: bool,
     pub(crate) process: bool,
 }
 
-/// The counters of a process, which it alone adds to, but for its blocks.
+/// The counters of a process. Only that process adds to them, except to the number of its blocks.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Account<'a>(&'a [AtomicU64]);
 
 impl Region {
-    /// The namespaces.
+    /// The table of namespaces.
     pub(crate) fn table(&self) -> Table<'_> {
         Table::of(&self.memory, &self.geometry)
     }
 
-    /// The account of a process.
+    /// The counters of the process in a slot.
     pub(crate) fn account(&self, slot: usize) -> Account<'_> {
         Account(self.memory.words(self.geometry.slot_line(slot)))
     }
@@ -54,13 +54,13 @@ impl Region {
         self.account(self.slot).owner(self.slot)
     }
 
-    /// Charges a block to its namespace and to this process, of which each may have so many; 0 is
-    /// no bound.
+    /// Charges a block to its namespace and to this process, and compares both counts with their
+    /// quotas; a quota of 0 means no limit.
     pub(crate) fn charge(&self, namespace: u64, [of_namespace, of_process]: [u64; 2]) -> Beyond {
         let is_beyond = |blocks: &AtomicU64, quota: u64| {
-            // Relaxed, here and below: numbers that are compared with a quota.
+            // Relaxed, here and below: numbers that are only compared with a quota.
             let before = blocks.fetch_add(1, Relaxed);
-            // Too small a number, after a kill, is below every quota.
+            // After a kill the count may be negative, which is below every quota.
             quota != 0 && before as i64 >= quota.min(i64::MAX as u64) as i64
         };
         Beyond {
@@ -69,12 +69,12 @@ impl Region {
         }
     }
 
-    /// Takes back what a block was charged that has got no entry.
+    /// Uncharges a block that got no entry.
     pub(crate) fn uncharge_none(&self, namespace: u64) {
         self.subtract(namespace, self.owner());
     }
 
-    /// Takes back what the block of an entry was charged that this process has claimed.
+    /// Uncharges the block of an entry that this process has claimed, if it was charged.
     pub(crate) fn uncharge(&self, claimed: &Claimed<'_>) {
         let entry = claimed.entry();
         if self.layout.keys == Keys::Digests && entry.namespace() != 0 {
@@ -83,7 +83,7 @@ impl Region {
         }
     }
 
-    /// Counts the blocks of namespaces and processes, after one of them was killed.
+    /// Counts the blocks of namespaces and processes again, after a process was killed.
     pub(crate) fn recount(&self) {
         if self.layout.keys != Keys::Digests {
             return;
@@ -102,14 +102,14 @@ impl Region {
                 }
             }
         }
-        // What others charge meanwhile stays charged.
+        // Only the difference is added: what others charge meanwhile stays charged.
         for (blocks, (before, counted)) in counters().zip(before.into_iter().zip(counted)) {
             blocks.fetch_add(counted.wrapping_sub(before), Relaxed);
         }
     }
 
-    /// The namespace of an entry with a block, and the slot of its owner, if that process still has
-    /// it.
+    /// The namespace of an entry with a block, and the slot of its owner, if that process still
+    /// owns the slot.
     pub(crate) fn charged(&self, entry: &Entry<'_>) -> Option<(usize, Option<usize>)> {
         if !matches!(entry.look().kind(), Kind::Ready | Kind::Writing) {
             return None;
@@ -118,7 +118,7 @@ impl Region {
         Some((namespace, self.slot_of(entry.read(PARENT))))
     }
 
-    /// The slot of an owner, if it is the same process that has the slot.
+    /// The slot of an owner, if the same process still owns the slot.
     fn slot_of(&self, owner: u64) -> Option<usize> {
         let slot = (owner & ((1 << SLOT_BITS) - 1)) as usize;
         (slot < SLOTS && self.account(slot).owner(slot) == owner).then_some(slot)
@@ -133,8 +133,8 @@ impl Region {
 }
 
 impl<'a> Account<'a> {
-    /// Begins the account of the process that has taken the slot. Blocks of its last owner are not
-    /// this one's.
+    /// Resets the counters for the process that has taken the slot. The new life number separates
+    /// its blocks from those of the slot's previous owner.
     pub(crate) fn begin(&self) {
         let life = self.0[LIFE].load(Relaxed).wrapping_add(1);
         self.0[LIFE].store(life, Relaxed);

@@ -1,4 +1,4 @@
-//! Keys that the caller computed.
+//! The keys of digest-keyed blocks: digests that the engine computes.
 
 /// Bytes of the shortest and of the longest digest.
 pub(crate) const MIN_BYTES: usize = 16;
@@ -8,10 +8,10 @@ pub(crate) const WORDS: usize = 5;
 
 const LENGTH_AT: u32 = 32;
 
-/// The key of a block: a digest that the engine computed over the block and all that precedes it.
+/// The key of a block: a digest that the engine computed over the block and everything before it.
 ///
-/// Equal digests are the same block. A block is exactly as right as that: use a hash without known
-/// collisions, such as SHA-256, over everything that the namespace does not say.
+/// Equal digests mean the same block; nothing else is compared. Use a hash without known
+/// collisions, such as SHA-256, over everything that the namespace does not specify.
 ///
 /// ```
 /// use radixkv_region::DigestKey;
@@ -25,7 +25,7 @@ const LENGTH_AT: u32 = 32;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct DigestKey([u64; WORDS]);
 
-/// The key has a length that no digest has.
+/// The key is too short or too long for a digest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a key of {got} bytes, {MIN_BYTES} to {MAX_BYTES} are allowed")]
 pub struct KeyError {
@@ -34,11 +34,11 @@ pub struct KeyError {
 }
 
 impl DigestKey {
-    /// Makes a key of the bytes of a digest.
+    /// Makes a key from the bytes of a digest.
     ///
     /// # Errors
     ///
-    /// [`KeyError`], for less than 16 and more than 36 bytes.
+    /// [`KeyError`], for fewer than 16 or more than 36 bytes.
     pub fn new(digest: &[u8]) -> Result<Self, KeyError> {
         let got = digest.len();
         if !(MIN_BYTES..=MAX_BYTES).contains(&got) {
@@ -71,13 +71,13 @@ impl DigestKey {
         &self.0
     }
 
-    /// Where checksums begin: so the bytes of another block have another one.
+    /// The seed of the block's checksum: the bytes of another block do not match it.
     pub(crate) fn seed(&self, namespace: u64) -> u64 {
         self.hash(namespace)[0]
     }
 
-    /// Bits of the key and its namespace that find a cell. The whole key is compared where it
-    /// leads.
+    /// The hash of the key and its namespace, which selects buckets and tag. The whole key is
+    /// compared at the entry.
     pub(crate) fn hash(&self, namespace: u64) -> [u64; 2] {
         [0x243f_6a88_85a3_08d3, 0x1319_8a2e_0370_7344_u64].map(|seed| {
             self.0.iter().chain([&namespace]).fold(seed, |hash, word| {

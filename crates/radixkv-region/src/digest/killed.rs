@@ -1,5 +1,6 @@
-//! A process is killed before each of its writes to a region of digest-keyed blocks in turn: no
-//! byte is wrong, nothing waits, and once another one recovers, all room and every count is right.
+//! Kills a process before each of its writes to a region of digest-keyed blocks in turn. No byte is
+//! wrong, nothing waits, and after another process recovers, all room is free and every count is
+//! right.
 
 use std::{env, fs, mem, path::PathBuf, sync::Arc};
 
@@ -12,7 +13,7 @@ use crate::{
     sync::{Relaxed, gauge, killed::killed_after},
 };
 
-/// Few enough entries that a verb meets cells and entries of others.
+/// So few entries that a verb meets cells and entries of other blocks.
 const CAPACITY: usize = 4;
 const BYTES: usize = 20;
 /// More than the writes of any verb.
@@ -49,7 +50,7 @@ fn is_hit(blocks: &DigestBlocks, number: u8) -> bool {
     is_hit
 }
 
-/// A region of a test's own, a process that lives, and one that is dead when another one looks.
+/// A test's own region, a living process, and one that others will consider dead.
 struct Scene {
     path: PathBuf,
     survivor: Arc<DigestRegion>,
@@ -63,7 +64,8 @@ impl Scene {
         Self { path, survivor }
     }
 
-    /// The region in a file, opened by a process without a lock: its pid says whether it lives.
+    /// The region in a file, opened by a process without a lock: only its pid says whether it
+    /// lives.
     fn file(path: &PathBuf, created: impl Sized, own: ProcessId) -> Arc<DigestRegion> {
         let file = fs::OpenOptions::new().read(true).write(true).open(path).expect("opened");
         drop(created);
@@ -77,11 +79,11 @@ impl Scene {
         Self::file(&self.path, (), ProcessId::gone(1))
     }
 
-    /// What the survivor finds.
+    /// Checks what the survivor finds.
     fn check(&self, at: u64) {
         let blocks = [open(&self.survivor, "one"), open(&self.survivor, "two")];
         for blocks in &blocks {
-            // Nothing waits for the dead one, and what is found is right.
+            // Nothing waits for the dead process, and every hit is right.
             let hits = (0..16).filter(|number| is_hit(blocks, *number)).count();
             let full = (0..3).filter(|number| put(blocks, *number) == DigestPut::NoRoom).count();
             assert!(hits <= CAPACITY && full <= 3);
@@ -105,7 +107,7 @@ impl Scene {
         self.check_counts(at);
     }
 
-    /// The counters that quotas are compared with are what the entries say.
+    /// Checks that the counters that quotas are compared with agree with the entries.
     fn check_counts(&self, at: u64) {
         let (region, census) = (&self.survivor.region, self.survivor.census());
         for counted in census.namespaces {
@@ -130,14 +132,14 @@ impl Drop for Scene {
     }
 }
 
-/// Kills a process that does `verb` before each of its writes, in a region that `begin` has filled.
+/// Kills a process that runs `verb` before each of its writes, in a region that `begin` has filled.
 fn kill_everywhere(test: &str, begin: impl Fn(&DigestBlocks), verb: impl Fn(&Arc<DigestRegion>)) {
     let ended = (0..MOST).find(|writes| {
         let scene = Scene::new(test);
         begin(&open(&scene.survivor, "one"));
         let doomed = scene.open_doomed();
         let ended = killed_after(*writes, || verb(&doomed));
-        // It gives nothing back; what it left is forgotten with its mapping.
+        // As in a kill, nothing is given back.
         mem::forget(doomed);
         scene.check(*writes);
         ended.is_some()
@@ -149,16 +151,19 @@ fn fill(blocks: &DigestBlocks) {
     (0..4).for_each(|number| assert_eq!(put(blocks, number), DigestPut::Stored));
 }
 
+// Holds: RG14.
 #[test]
 fn killed_in_a_put_into_free_room() {
     kill_everywhere("put", |_| {}, |region| assert_eq!(put(&open(region, "one"), 7), DigestPut::Stored));
 }
 
+// Holds: RG14.
 #[test]
 fn killed_in_a_put_that_evicts_from_another_namespace() {
     kill_everywhere("evict", fill, |region| assert_eq!(put(&open(region, "two"), 7), DigestPut::Stored));
 }
 
+// Holds: RG14.
 #[test]
 fn killed_in_a_put_beyond_the_quotas() {
     let begin = |blocks: &DigestBlocks| {
@@ -175,6 +180,7 @@ fn killed_in_a_put_beyond_the_quotas() {
     });
 }
 
+// Holds: RG14.
 #[test]
 fn killed_in_filling_room_and_in_giving_it_back() {
     kill_everywhere("room", fill, |region| {
@@ -185,11 +191,12 @@ fn killed_in_filling_room_and_in_giving_it_back() {
         let mut room = blocks.reserve(&key(10), None).expect("a key").expect("room");
         room.write(0, &bytes(9));
         drop(room);
-        // The region's end would be more writes.
+        // Closing the region would add more writes.
         mem::forget(blocks);
     });
 }
 
+// Holds: RG14.
 #[test]
 fn killed_in_removing_and_clearing() {
     kill_everywhere("remove", fill, |region| {
@@ -198,6 +205,7 @@ fn killed_in_removing_and_clearing() {
     });
 }
 
+// Holds: RG14.
 #[test]
 fn killed_in_opening_a_namespace() {
     kill_everywhere("open", fill, |region| drop(open(region, "two")));
@@ -215,7 +223,8 @@ fn killed_in_opening_and_closing_the_region() {
     assert!(ended.is_some_and(|writes| writes > 3), "opening writes nothing, or without end");
 }
 
-/// The one that recovers is killed itself.
+/// The recovering process is killed itself.
+// Holds: RG14.
 #[test]
 fn killed_in_recovering_and_counting_again() {
     let ended = (0..MOST).find(|writes| {
@@ -227,7 +236,7 @@ fn killed_in_recovering_and_counting_again() {
         let left = killed_after(5, || put(&blocks, 3));
         assert!(left.is_none(), "killed in a put, a block charged and not there");
         mem::forget((first, blocks));
-        // The second one has the name of a process that has gone.
+        // The second process has the id of one that has ended.
         let doomed = Arc::get_mut(&mut second).expect("no other owner");
         doomed.region.own = ProcessId::gone(2);
         let slot = doomed.region.geometry.slot(doomed.region.slot());

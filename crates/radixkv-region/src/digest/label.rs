@@ -1,11 +1,11 @@
-//! What stands in place of tokens beside a digest-keyed block: its label.
+//! The label of a digest-keyed block, which is stored in place of tokens.
 //!
 //! | words | field |
 //! |---|---|
 //! | 0 to 4 | the key |
 //! | 5 | checksum of the bytes, in a namespace that has them |
-//! | 6, 7 | hints: for eviction policies to come |
-//! | 8 to 11 | nonce and tag, in a namespace that is encrypted; then four bytes that are empty |
+//! | 6, 7 | hints, reserved for future eviction policies |
+//! | 8 to 11 | nonce and tag, in a namespace that is encrypted; then four empty bytes |
 //! | 12 | when the block was stored, in milliseconds since the boot |
 //! | 13 to 15 | empty |
 
@@ -28,7 +28,7 @@ const SEAL: usize = 8;
 const STORED: usize = 12;
 
 impl Entry<'_> {
-    /// Why the entry, in this state, does not hold the block of a digest; nothing if it does. To be
+    /// Why the entry, in this state, does not hold the block of a digest; `None` if it does. To be
     /// confirmed by [`is_still`](Self::is_still).
     pub(crate) fn lacks_digest(&self, state: State, key: &DigestKey, namespace: u64, boot: u64) -> Option<Miss> {
         self.is_unfit(state, boot).or_else(|| {
@@ -68,7 +68,7 @@ impl Entry<'_> {
 }
 
 impl Claimed<'_> {
-    /// Writes the label of a block that is stored now.
+    /// Writes the label of a block, with the current time as the time of storing.
     pub(crate) fn write_label(&self, key: &DigestKey) {
         let mut words = [0; LABEL];
         words[..WORDS].copy_from_slice(key.words());
@@ -102,7 +102,8 @@ mod tests {
     use super::*;
     use crate::{DigestLayout, DigestPut, DigestRegion, Get, Memory, Namespace};
 
-    /// Two keys with one hash, as no two of them are known: the label is changed instead.
+    /// No two keys with the same hash are known, so the test changes the label instead.
+    // Holds: RG12.
     #[test]
     fn an_entry_of_the_same_hash_and_another_key_is_a_miss() {
         let layout = DigestLayout::new(8, 1);

@@ -1,5 +1,6 @@
-//! Blocks whose keys are digests that the caller computed: a region with namespaces in its header,
-//! and with labels in place of tokens. The protocol of an entry is that of token-keyed blocks.
+//! Digest-keyed blocks: blocks whose keys are digests that the caller computed. Their region has
+//! namespaces after the clock, and labels instead of tokens. Entries follow the same protocol as
+//! those of token-keyed blocks.
 
 mod blocks;
 mod census;
@@ -32,7 +33,7 @@ use crate::{
     sync::gauge,
 };
 
-/// The sizes of a region of digest-keyed blocks, which all its processes agree on.
+/// The sizes of a region of digest-keyed blocks, on which all its processes must agree.
 ///
 /// ```
 /// use radixkv_region::DigestLayout;
@@ -45,7 +46,7 @@ use crate::{
 pub struct DigestLayout(Layout);
 
 impl DigestLayout {
-    /// Room for `capacity` blocks, each of up to `entry_bytes`.
+    /// Creates a layout with room for `capacity` blocks, each of up to `entry_bytes`.
     pub fn new(entry_bytes: usize, capacity: u32) -> Self {
         // A token takes half a word.
         let label = 2 * label::LABEL as u32;
@@ -66,22 +67,21 @@ impl DigestLayout {
     ///
     /// # Errors
     ///
-    /// [`LayoutError`], for sizes of which there is no region.
+    /// [`LayoutError`], if no region can have these sizes.
     pub fn region_bytes(&self) -> Result<usize, LayoutError> {
         self.0.region_bytes()
     }
 }
 
-/// A region of blocks whose keys are digests that the engine computed, which the processes of one
-/// host share.
+/// A region of digest-keyed blocks, which the processes of one host share.
 ///
-/// It is a [`Region`] with another kind of keys: for engines that hand over a hash of a prefix
+/// It is a [`Region`] with another kind of keys, for engines that have a hash of each prefix
 /// instead of its tokens. Blocks are read and written through the namespaces that
 /// [`namespace`](Self::namespace) opens.
 ///
 /// No verb waits for another process, alive, stopped or dead. Unlike those of a [`Region`], the
-/// verbs of namespaces never look for killed processes: [`recover`](Self::recover) does, which
-/// [`open`](Self::open) calls, and which a background thread should call now and then.
+/// verbs of namespaces never look for killed processes. Only [`recover`](Self::recover) does, which
+/// [`open`](Self::open) calls, and which a background thread should call regularly.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -101,7 +101,7 @@ impl DigestLayout {
 #[derive(Debug)]
 pub struct DigestRegion {
     pub(crate) region: Region,
-    /// Blocks that this process may have; 0 if there is no bound.
+    /// The most blocks that this process may have; 0 means no limit.
     quota: gauge::AtomicU64,
 }
 
@@ -119,13 +119,13 @@ impl DigestRegion {
     ///
     /// # Errors
     ///
-    /// [`OpenError`]; a region of other sizes, of another version or with tokens as keys is
-    /// refused, with both values.
+    /// [`OpenError`]; a region of other sizes, of another version or with token keys is refused,
+    /// and the error names both values.
     pub fn open(path: impl AsRef<Path>, layout: &DigestLayout) -> Result<Self, OpenError> {
         Region::open(path, &layout.0).map(Self::over)
     }
 
-    /// Opens a region in a file, with the sizes that it has.
+    /// Opens a region in a file, with the sizes in its header.
     ///
     /// # Errors
     ///
@@ -135,7 +135,7 @@ impl DigestRegion {
         Region::open(path, &layout).map(Self::over)
     }
 
-    /// Opens the region in a file, or creates one if there is no such file.
+    /// Opens the region in a file, or creates one if the file does not exist.
     ///
     /// # Errors
     ///
@@ -172,24 +172,24 @@ impl DigestRegion {
         DigestLayout(self.region.layout().clone())
     }
 
-    /// Opens a namespace, or adds it.
+    /// Opens a namespace, and adds it if it does not exist.
     ///
     /// # Errors
     ///
-    /// [`NamespaceError`]; a namespace of that name with another model, dtype, arrangement, rank,
-    /// size or hash is refused, with both values.
+    /// [`NamespaceError`]; if the namespace of that name has another model, dtype, arrangement,
+    /// shard, size or hash, the error names both values.
     pub fn namespace(self: &Arc<Self>, namespace: &Namespace) -> Result<DigestBlocks, NamespaceError> {
         namespace.check(self.region.layout().block_bytes())?;
         Ok(DigestBlocks::new(Arc::clone(self), self.region.table().open(namespace)?, namespace))
     }
 
-    /// Opens a namespace whose blocks are encrypted with a key, or adds it. Plaintext is never in
-    /// the region.
+    /// Opens a namespace whose blocks are encrypted with a key, and adds it if it does not exist.
+    /// The region never contains plaintext.
     ///
-    /// Processes with another key find none of its blocks
-    /// ([`Miss::Undecryptable`](crate::Miss::Undecryptable)). A namespace that was opened without a
-    /// key is refused, and the other way round. The region counts how many of its blocks were
-    /// encrypted, by all processes; the count ends with the region.
+    /// For processes with another key its blocks are misses
+    /// ([`Miss::Undecryptable`](crate::Miss::Undecryptable)). A namespace that was first opened
+    /// without a key is refused, and vice versa. The region counts how many blocks of the namespace
+    /// all processes have encrypted; the count is lost with the region.
     ///
     /// # Errors
     ///
@@ -222,22 +222,22 @@ impl DigestRegion {
         Ok(self.namespace(&namespace)?.sealed_by(sealer))
     }
 
-    /// Bounds how many blocks this process may have; 0 is no bound, which is the default. A put
-    /// beyond it evicts a block that this process stored.
+    /// Limits how many blocks this process may have; 0 means no limit, which is the default. A put
+    /// beyond the limit evicts a block that this process stored.
     pub fn set_process_quota(&self, blocks: u64) {
         self.quota.store(blocks, gauge::Relaxed);
     }
 
     /// Recovers what killed processes held. Returns how many entries.
     ///
-    /// Wait-free; looks at all entries twice for each dead process, so it is for a background
-    /// thread.
+    /// Wait-free. It checks all entries twice for each dead process, so a background thread should
+    /// call it.
     pub fn recover(&self) -> usize {
         self.region.recover()
     }
 
-    /// The statistics of the region's content, and of the calls through this `DigestRegion`. Looks
-    /// at all entries.
+    /// The statistics of the region's content, and of the calls through this `DigestRegion`. Checks
+    /// all entries.
     pub fn stats(&self) -> Stats {
         self.region.stats()
     }

@@ -1,4 +1,4 @@
-//! Namespaces: what the bytes of digest-keyed blocks mean.
+//! Namespaces of digest-keyed blocks: they say what the bytes of the blocks mean.
 
 use sha2::{Digest as _, Sha256};
 
@@ -13,9 +13,9 @@ pub(crate) const NUMBERS: [&str; 5] = ["block tokens", "block bytes", "key bytes
 /// What the bytes of the blocks of a namespace mean, and how their keys were computed.
 ///
 /// A region holds blocks of many namespaces, each with a name: of several models, of the ranks of a
-/// tensor-parallel group, or of the pools of a hybrid model. Equal keys of two namespaces are two
-/// blocks. A namespace that was opened before under the same name, with anything else about it
-/// different, is refused with both values.
+/// tensor-parallel group, or of the pools of a hybrid model. Equal keys in two namespaces are two
+/// blocks. Opening a namespace is refused if any field differs from the namespace of the same name
+/// in the region; the error names both values.
 ///
 /// ```
 /// use radixkv_region::Namespace;
@@ -39,7 +39,7 @@ pub struct Namespace {
     pub(crate) is_sealed: bool,
 }
 
-/// Why a namespace was not opened. Nothing was changed.
+/// Why a namespace was not opened. Nothing in the region was changed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NamespaceError {
@@ -48,10 +48,10 @@ pub enum NamespaceError {
     TextTooLong {
         /// Which text.
         field: &'static str,
-        /// Its bytes.
+        /// Its length in bytes.
         len: usize,
     },
-    /// Keys of this length are no digests.
+    /// Keys of this length cannot be digests.
     #[error("keys of {got} bytes requested, {MIN_BYTES} to {MAX_BYTES} are allowed")]
     KeyBytes {
         /// Bytes of a key.
@@ -60,25 +60,25 @@ pub enum NamespaceError {
     /// A block of the namespace does not fit in an entry of the region, or has no bytes.
     #[error("blocks of {got} bytes requested, the region has room for 1 to {max} bytes a block")]
     BlockBytes {
-        /// Bytes of a block.
+        /// Bytes of a block of the namespace.
         got: usize,
-        /// Bytes of an entry.
+        /// Bytes of an entry of the region.
         max: usize,
     },
-    /// The namespace of that name is another one: use another name, or another region.
+    /// The namespace of that name in the region differs: use another name, or another region.
     #[error("{field} is {region} in the region, {expected} was requested: use another name for the namespace")]
     Mismatch {
         /// What differs.
         field: &'static str,
         /// Its value in the region.
         region: String,
-        /// The value that was asked for.
+        /// The requested value.
         expected: String,
     },
-    /// The region has as many namespaces as it can: remove it and create it again.
+    /// The region cannot hold more namespaces: remove the region and create it again.
     #[error("the region has {max} namespaces already, which is the most: use one of them, or another region")]
     TooMany {
-        /// Namespaces of a region.
+        /// The most namespaces that a region can hold.
         max: usize,
     },
 }
@@ -107,31 +107,31 @@ impl Namespace {
         self.text(3, arrangement)
     }
 
-    /// Sets which rank of a tensor-parallel group the blocks are of. Default: the same blocks for
-    /// all ranks, as of models with multi-head latent attention.
+    /// Sets which rank of a tensor-parallel group the blocks belong to. Default: the ranks share
+    /// the blocks, as in models with multi-head latent attention.
     pub fn rank(self, rank: u32, ranks: u32) -> Self {
         self.shard(format!("rank {rank} of {ranks}"))
     }
 
-    /// Sets which part of the model's heads or layers the blocks are of, where a rank does not say
-    /// it. Default: empty.
+    /// Sets which part of the model's heads or layers the blocks belong to, if a rank does not
+    /// describe it. Default: empty.
     pub fn shard(self, shard: impl Into<String>) -> Self {
         self.text(4, shard)
     }
 
-    /// Sets tokens of a block. Default: 0, for engines in which a block has no fixed number.
+    /// Sets the tokens of a block. Default: 0, for engines whose blocks have no fixed number of
+    /// tokens.
     pub fn block_tokens(self, tokens: u32) -> Self {
         Self { block_tokens: tokens.into(), ..self }
     }
 
-    /// Sets how the keys were computed: the scheme, and the seed as it was resolved. Default:
-    /// empty.
+    /// Sets how the keys were computed: the scheme, and the resolved seed. Default: empty.
     pub fn hash(self, scheme: impl Into<String>, seed: impl Into<String>) -> Self {
         self.text(5, scheme).text(6, seed)
     }
 
-    /// Sets whether each block has a checksum of its bytes, which is computed with the copy and
-    /// compared on every read. Default: yes. Without one, bits that flip in memory are not noticed.
+    /// Sets whether each block has a checksum of its bytes, which is computed during the copy and
+    /// compared on every read. Default: yes. Without it, bit flips in memory are not detected.
     pub fn checksum(self, has_checksums: bool) -> Self {
         Self { has_checksums, ..self }
     }
@@ -151,7 +151,7 @@ impl Namespace {
         self.block_bytes as usize
     }
 
-    /// Everything about it but the name, as text.
+    /// All fields except the name, as text.
     pub fn fields(&self) -> Vec<(&'static str, String)> {
         let texts = TEXTS.into_iter().zip(self.texts.iter().cloned()).skip(1);
         texts.chain(NUMBERS.into_iter().zip(self.numbers().map(|number| number.to_string()))).collect()
@@ -161,7 +161,7 @@ impl Namespace {
         [self.block_tokens, self.block_bytes, self.key_bytes, self.has_checksums.into(), self.is_sealed.into()]
     }
 
-    /// Where the region would refuse it.
+    /// Checks the lengths that a region with entries of `entry_bytes` accepts.
     pub(crate) fn check(&self, entry_bytes: usize) -> Result<(), NamespaceError> {
         if let Some((text, field)) = self.texts.iter().zip(TEXTS).find(|(text, _)| text.len() > TEXT) {
             return Err(NamespaceError::TextTooLong { field, len: text.len() });
@@ -175,7 +175,7 @@ impl Namespace {
         Ok(())
     }
 
-    /// A number for the name, and one for all of it; neither is 0.
+    /// A hash of the name, and one of all fields; neither is 0.
     pub(crate) fn hashes(&self) -> [u64; 2] {
         let mut all = Sha256::new_with_prefix("radixkv-region namespace 1\0");
         let mut hashes = [0; 2];

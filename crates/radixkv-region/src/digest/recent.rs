@@ -1,21 +1,22 @@
-//! Which entries a process stored last in a namespace, so that a namespace with a small quota finds
-//! its own blocks in a large region. Hints: what an entry holds decides.
+//! The entries that a process stored most recently in a namespace. They let a namespace with a
+//! small quota find its own blocks in a large region (`blocks`). They are hints: the entry's
+//! content decides.
 
 use std::collections::VecDeque;
 
 use crate::sync::Mutex;
 
-/// Entries that are remembered.
+/// How many entries are remembered.
 const MOST: usize = 4096;
-/// Entries of which the one is evicted that was not used for the longest time.
+/// The least recently used of this many entries is evicted.
 const SAMPLE: usize = 8;
 
-/// The numbers of entries, the one that was stored first in front.
+/// The numbers of entries, in the order in which they were stored.
 #[derive(Debug, Default)]
 pub(crate) struct Recent(Mutex<VecDeque<u32>>);
 
 impl Recent {
-    /// Remembers an entry, unless another thread is at it.
+    /// Remembers an entry, unless another thread holds the lock.
     pub(crate) fn push(&self, entry: usize) {
         if let (Ok(mut entries), Ok(entry)) = (self.0.try_lock(), u32::try_from(entry)) {
             if entries.len() == MOST {
@@ -25,7 +26,8 @@ impl Recent {
         }
     }
 
-    /// Takes the entry of the first few that is the oldest; those that have no age are forgotten.
+    /// Removes and returns the oldest of the first few entries. Entries without an age are
+    /// forgotten.
     pub(crate) fn take_oldest(&self, age: impl Fn(usize) -> Option<i64>) -> Option<usize> {
         let mut entries = self.0.try_lock().ok()?;
         let mut known = Vec::with_capacity(SAMPLE);
@@ -49,7 +51,7 @@ mod tests {
     fn the_oldest_of_a_few_is_taken_and_the_others_stay_in_order() {
         let recent = Recent::default();
         (0..20).for_each(|entry| recent.push(entry));
-        // 3 is the oldest of the first eight; 0 has gone.
+        // 3 is the oldest of the first eight; 0 has no age.
         let age = |entry| (entry != 0).then_some(if entry == 3 { 9 } else { 1 });
         assert_eq!(recent.take_oldest(age), Some(3));
         let order: Vec<_> = std::iter::from_fn(|| recent.take_oldest(|entry| Some(100 - entry as i64))).collect();

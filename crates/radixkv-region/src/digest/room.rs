@@ -1,4 +1,5 @@
-//! Blocks in place: room that a device fills, and addresses that a device reads.
+//! Access in place: room that a device fills, and blocks that a device reads. Unlike in `blocks`,
+//! nothing is copied through a buffer of the caller.
 
 use std::{sync::Arc, time::Duration};
 
@@ -17,20 +18,22 @@ use crate::{
 /// Room for a block that a device or a thread fills. No other process reads or writes it until it
 /// is published.
 ///
-/// Dropped, it is given back; so it is when its process is killed, once another one recovers.
+/// Dropping it gives the room back. If its process is killed, the room is given back when another
+/// process recovers.
 #[derive(Debug)]
 #[must_use]
 pub struct DigestRoom {
     blocks: Arc<DigestBlocks>,
     key: DigestKey,
     entry: usize,
-    /// Nothing once it is published.
+    /// `None` once it is published.
     state: Option<State>,
 }
 
-/// A stored block, for a device that copies it. What was copied is the block if
-/// [`is_intact`](Self::is_intact) says so afterwards: until then another process may put another
-/// block there. Its checksum is not compared.
+/// The address of a stored block, for a device that copies it.
+///
+/// The copy is valid only if [`is_intact`](Self::is_intact) returns true afterwards: until then
+/// another process may put another block there. The block's checksum is not compared.
 #[derive(Debug)]
 pub struct DigestSource {
     blocks: Arc<DigestBlocks>,
@@ -60,7 +63,7 @@ impl DigestBlocks {
         Ok(Ok(DigestRoom { blocks: Arc::clone(self), key: *key, entry, state }))
     }
 
-    /// Finds a block, so that a device can copy it. Counted as a hit or a miss, and a use.
+    /// Finds a block, so that a device can copy it. Counts as a hit or a miss, and as a use.
     ///
     /// # Errors
     ///
@@ -80,11 +83,11 @@ impl DigestBlocks {
 }
 
 impl DigestRoom {
-    /// Writes a part of the block, from byte `at` on. In a forked child nothing is written.
+    /// Writes a part of the block, from byte `at` on. Does nothing in a forked child.
     ///
     /// # Panics
     ///
-    /// If it goes beyond the block.
+    /// If the part extends beyond the block.
     pub fn write(&mut self, at: usize, bytes: &[u8]) {
         let room = self.blocks.block_bytes();
         let fits = at.checked_add(bytes.len()).is_some_and(|end| end <= room);
@@ -94,19 +97,19 @@ impl DigestRoom {
         }
     }
 
-    /// The first byte of the block, at a multiple of 64, to be written by a device or through
-    /// atomics until the room is published or dropped.
+    /// The first byte of the block, aligned to 64 bytes. Only a device or atomics may write it,
+    /// until the room is published or dropped.
     pub fn as_mut_ptr(&mut self) -> *mut u8 {
         self.blocks.inner().entry(self.entry).address()
     }
 
-    /// The place of the block among those of the region: other processes that map it find it there.
+    /// The number of the block's entry: other processes that map the region find the block there.
     pub fn entry(&self) -> usize {
         self.entry
     }
 
-    /// Publishes the block: all processes can read it. A device has to be done with it. Reads the
-    /// block once, if the namespace has checksums.
+    /// Publishes the block: all processes can read it. A device must have finished writing. Reads
+    /// the block once if the namespace has checksums.
     pub fn publish(mut self) {
         if let Some(claimed) = self.claimed() {
             if self.blocks.has_checksums() {
@@ -129,7 +132,7 @@ impl DigestRoom {
 }
 
 impl Drop for DigestRoom {
-    /// Gives the room back. In a forked child it is the parent's.
+    /// Gives the room back. In a forked child it does nothing: the room belongs to the parent.
     fn drop(&mut self) {
         if let Some(claimed) = self.claimed() {
             self.blocks.inner().empty(claimed);
@@ -138,17 +141,17 @@ impl Drop for DigestRoom {
 }
 
 impl DigestSource {
-    /// The first byte of the block, at a multiple of 64, to be read by a device or through atomics.
+    /// The first byte of the block, aligned to 64 bytes. Only a device or atomics may read it.
     pub fn as_ptr(&self) -> *const u8 {
         self.blocks.inner().entry(self.entry).address()
     }
 
-    /// The place of the block among those of the region.
+    /// The number of the block's entry.
     pub fn entry(&self) -> usize {
         self.entry
     }
 
-    /// Whether all bytes read so far are those of the block.
+    /// Whether all bytes read so far belong to the block.
     pub fn is_intact(&self) -> bool {
         self.blocks.inner().entry(self.entry).is_still(self.state)
     }

@@ -1,5 +1,5 @@
-//! Blocks that are encrypted before they are written to the region, and decrypted after they were
-//! copied out of it.
+//! Encryption of a namespace's blocks before they are written to the region, and decryption after
+//! they are copied out of it.
 
 use sha2::{Digest as _, Sha256};
 
@@ -13,16 +13,16 @@ use crate::{
     sync::Mutex,
 };
 
-/// Buffers that are kept for the next batch.
+/// The most buffers that are kept for later blocks.
 const SPARE: usize = 8;
 
-/// What seals the blocks of a namespace.
+/// Seals and opens the blocks of a namespace.
 #[derive(Debug)]
 pub(crate) struct Sealer {
     key: SealKey,
-    /// A digest of everything about the namespace.
+    /// A digest of all fields of the namespace.
     namespace: [u8; 32],
-    /// Memory of this process in which blocks are encrypted.
+    /// Buffers of this process in which blocks are encrypted.
     spare: Mutex<Vec<Vec<u8>>>,
 }
 
@@ -38,7 +38,8 @@ impl Sealer {
         Self { key, namespace: all.finalize().into(), spare: Mutex::default() }
     }
 
-    /// Encrypts a block, and hands over what is to be written; nothing if the key may seal no more.
+    /// Encrypts a block in a buffer, and passes it to `write`; `None` if the key cannot seal any
+    /// more.
     pub(crate) fn seal<T>(&self, key: &DigestKey, bytes: &[u8], write: impl FnOnce(&[u8], &Seal) -> T) -> Option<T> {
         let mut sealed = self.spare.try_lock().ok().and_then(|mut spare| spare.pop()).unwrap_or_default();
         sealed.clear();
@@ -53,12 +54,12 @@ impl Sealer {
         written
     }
 
-    /// Decrypts a block where it was copied to.
+    /// Decrypts a block in place, after it was copied.
     pub(crate) fn open(&self, key: &DigestKey, bytes: &mut [u8], seal: &Seal) -> Result<(), Miss> {
         self.key.open(&self.associated(key), bytes, seal).map_err(|_| Miss::Undecryptable)
     }
 
-    /// What a block belongs to: so that no block passes for another one.
+    /// The associated data of a block: it prevents one block from being taken for another.
     fn associated(&self, key: &DigestKey) -> [u8; 32 + 8 * WORDS] {
         let mut associated = [0; 32 + 8 * WORDS];
         let (namespace, words) = associated.split_at_mut(32);

@@ -1,14 +1,14 @@
-//! Copies that compute a checksum on their way: piece by piece, so that each byte comes from memory
-//! once.
+//! Copies that also compute a checksum, for namespaces with checksums. They proceed piece by piece,
+//! so that each byte is read from memory only once.
 
 use twox_hash::XxHash3_64;
 
 use crate::{copy, memory::WORD, sync::AtomicU64};
 
-/// Bytes of a piece: it stays in the nearest cache between copy and checksum.
+/// Bytes of a piece: it stays in the L1 cache between copy and checksum.
 const PIECE: usize = 16 << 10;
 
-/// Writes `bytes` from the first word on; returns their checksum.
+/// Writes `bytes`, beginning at the first word; returns their checksum.
 pub(crate) fn write(words: &[AtomicU64], bytes: &[u8], seed: u64) -> u64 {
     let pieces = bytes.chunks(PIECE).zip(words.chunks(PIECE / WORD));
     pieces.fold(seed, |sum, (bytes, words)| {
@@ -17,7 +17,7 @@ pub(crate) fn write(words: &[AtomicU64], bytes: &[u8], seed: u64) -> u64 {
     })
 }
 
-/// Reads `bytes` from the first word on; returns their checksum.
+/// Fills `bytes`, beginning at the first word; returns their checksum.
 pub(crate) fn read(words: &[AtomicU64], bytes: &mut [u8], seed: u64) -> u64 {
     let words = &words[..bytes.len().div_ceil(WORD)];
     let pieces = bytes.chunks_mut(PIECE).zip(words.chunks(PIECE / WORD));
@@ -27,7 +27,7 @@ pub(crate) fn read(words: &[AtomicU64], bytes: &mut [u8], seed: u64) -> u64 {
     })
 }
 
-/// The checksum of `len` bytes that are there.
+/// The checksum of the first `len` bytes of the words.
 pub(crate) fn of(words: &[AtomicU64], len: usize, seed: u64) -> u64 {
     let mut piece = vec![0; PIECE.min(len)];
     let pieces = words.chunks(PIECE / WORD).enumerate();

@@ -1,17 +1,17 @@
-//! The table of namespaces. No process waits for another one to add a namespace: what a process
-//! began, and did not end, the next one that opens the same namespace ends.
+//! The table of namespaces. No process waits for another one to add a namespace: if a process was
+//! killed while it added one, the next process that opens the same namespace completes it.
 //!
 //! | words | field | written by |
 //! |---|---|---|
 //! | 0 | hash of the name; 0: free | compare-and-swap, once |
-//! | 1 | hash of everything about it | compare-and-swap, once: decides between processes that open one name |
-//! | 2 | the same, when numbers and texts are written | each process that opens it |
-//! | 3 | quota in blocks; 0: none | any process |
-//! | 4 | blocks | all processes add to it |
-//! | 5 | hand: where the next look for a block to evict begins | all processes add to it |
+//! | 1 | hash of all its fields | compare-and-swap, once: decides between processes that open the same name |
+//! | 2 | the same hash, once numbers and texts are written | each process that opens it |
+//! | 3 | quota in blocks; 0: no limit | any process |
+//! | 4 | blocks that it has | all processes add to it |
+//! | 5 | hand: where the next search for a block to evict begins | all processes add to it |
 //! | 6 | how many blocks were encrypted | all processes add to it |
-//! | 8.. | numbers | each process that found its own hash in word 1: all write the same |
-//! | 16.. | texts, each with its length | the same |
+//! | 8.. | numbers | each process that found its own hash in word 1: all of them write the same |
+//! | 16.. | texts, each with its length | as the numbers |
 
 use super::namespace::{NUMBERS, Namespace, NamespaceError, TEXTS};
 use crate::{
@@ -33,7 +33,7 @@ const NUMBERS_AT: usize = 8;
 const TEXTS_AT: usize = 16;
 const TEXT_WORDS: usize = TEXT / WORD + 1;
 
-/// The table of a region.
+/// The table of namespaces of a region.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Table<'a> {
     memory: &'a Memory,
@@ -45,12 +45,13 @@ impl<'a> Table<'a> {
         Self { memory, geometry }
     }
 
-    /// The number of a namespace, which is added if it is not there: from 1 on.
+    /// Opens a namespace, and adds it if it does not exist. Returns its number, which is at
+    /// least 1.
     pub(crate) fn open(&self, namespace: &Namespace) -> Result<u64, NamespaceError> {
         let [name, identity] = namespace.hashes();
         let start = name as usize % NAMESPACES;
         let mut places = (0..NAMESPACES).map(|step| (start + step) % NAMESPACES);
-        // Acquire: E7. Release: margin, what follows has its own.
+        // Acquire: E7. Release: margin, the following stores have their own.
         let is_named = |word: &AtomicU64| match word.compare_exchange(0, name, AcqRel, Acquire) {
             Ok(_) => true,
             Err(seen) => seen == name,
@@ -77,19 +78,19 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// The namespaces that were opened, with their numbers.
+    /// The completely written namespaces, with their numbers.
     pub(crate) fn all(&self) -> impl Iterator<Item = (u64, Namespace)> + use<'a> {
         let table = *self;
         (0..NAMESPACES).filter_map(move |place| {
             let words = table.words(place);
             // Acquire: E7.
             let written = words[WRITTEN].load(Acquire);
-            // Relaxed: decided before.
+            // Relaxed: the word does not change once it is not 0.
             (written != 0 && written == words[IDENTITY].load(Relaxed)).then(|| (place as u64 + 1, read(words)))
         })
     }
 
-    /// Blocks that a namespace may have at most; 0 if there is no bound.
+    /// The most blocks that a namespace may have; 0 means no limit.
     pub(crate) fn quota(&self, number: u64) -> Option<&'a AtomicU64> {
         Some(&self.numbered(number)?[QUOTA])
     }
@@ -99,7 +100,7 @@ impl<'a> Table<'a> {
         Some(&self.numbered(number)?[BLOCKS])
     }
 
-    /// Where the next look for a block of a namespace begins.
+    /// Where the next search for a block of a namespace to evict begins.
     pub(crate) fn hand(&self, number: u64) -> Option<&'a AtomicU64> {
         Some(&self.numbered(number)?[HAND])
     }
@@ -118,14 +119,14 @@ impl<'a> Table<'a> {
         self.memory.words(self.geometry.namespace(place))
     }
 
-    /// What differs between a namespace and the one that is there under its name.
+    /// The first difference between `namespace` and the namespace of the same name in the region.
     fn mismatch(&self, place: usize, namespace: &Namespace, other: u64, identity: u64) -> NamespaceError {
         let region = read(self.words(place));
         let texts = TEXTS.into_iter().zip(region.texts.iter().zip(&namespace.texts));
         let texts = texts.map(|(field, (region, expected))| (field, format!("{region:?}"), format!("{expected:?}")));
         let numbers = NUMBERS.into_iter().zip(region.numbers().into_iter().zip(namespace.numbers()));
         let numbers = numbers.map(|(field, (region, expected))| (field, region.to_string(), expected.to_string()));
-        // Of one that was begun, and not ended, there is only the hash.
+        // A namespace that was not completely written has only a hash.
         let hashes = ("identity", format!("{other:#018x}"), format!("{identity:#018x}"));
         // Acquire: E7.
         let is_written = self.words(place)[WRITTEN].load(Acquire) == other;
@@ -147,7 +148,7 @@ fn write(words: &[AtomicU64], namespace: &Namespace) {
     }
 }
 
-/// What is written there, whatever it is.
+/// The namespace in these words, which may have any content.
 fn read(words: &[AtomicU64]) -> Namespace {
     let texts = std::array::from_fn(|at| {
         let words = &words[TEXTS_AT + at * TEXT_WORDS..][..TEXT_WORDS];

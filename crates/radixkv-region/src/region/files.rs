@@ -1,8 +1,9 @@
-//! Files that hold regions: they come into being whole, and one at a time.
+//! Files of regions: a file appears at its path only when it is complete, and only one process
+//! makes it.
 //!
-//! A region is made in a file beside its path, `.NAME.new`, and then linked to its path. Its maker has a lock on that
-//! file: other processes wait for it instead of taking as much memory again, and what a killed one left is seen to be
-//! left.
+//! A region is made in a file beside its path, `.NAME.new`, which is then hard-linked to the path.
+//! Its maker locks that file. So other processes wait for it instead of reserving as much memory
+//! again, and detect a file that a killed maker left.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -21,22 +22,23 @@ use crate::{
     memory::Memory,
 };
 
-/// Bytes that are written at once, where memory cannot be reserved.
+/// Bytes per write, if the file system cannot reserve memory.
 const ZEROS: usize = 1 << 20;
-/// The byte that is locked while a file is made; those before it are for the process slots.
+/// The byte that is locked while a file is made; the bytes before it are for the process slots.
 const MAKING: usize = SLOTS;
-/// How long a process waits for another one that makes the same region.
+/// How long a process waits for another one that is making the same region.
 const PATIENCE: Duration = Duration::from_secs(300);
-/// And between two looks.
+/// How long it waits between two attempts.
 const PAUSE: Duration = Duration::from_millis(2);
 
-/// Opens a file.
+/// Opens the file of a region and maps it.
 pub(super) fn open(path: &Path) -> io::Result<(Memory, File)> {
     let file = OpenOptions::new().read(true).write(true).open(path)?;
     Ok((Memory::of_file(&file)?, file))
 }
 
-/// Makes a file of a region's size, lets it be filled, and then puts it at its path, where none may be.
+/// Makes a file of a region's size, calls `fill`, and then links the file to its path. Fails if a
+/// file is already there.
 pub(super) fn create(path: &Path, geometry: &Geometry, fill: impl Fn(&Memory)) -> io::Result<(Memory, File)> {
     let (mut file, unfinished) = begin(path)?;
     reserve(&mut file, geometry.bytes() as u64)?;
@@ -46,7 +48,8 @@ pub(super) fn create(path: &Path, geometry: &Geometry, fill: impl Fn(&Memory)) -
     Ok((memory, file))
 }
 
-/// A file that this process alone fills. Its name goes when it was linked to the region's path, or when that failed.
+/// The name of a file that only this process fills. The name is removed after the file was linked
+/// to the region's path, or that failed.
 struct Unfinished(PathBuf);
 
 impl Drop for Unfinished {
@@ -55,7 +58,7 @@ impl Drop for Unfinished {
     }
 }
 
-/// Takes its turn to make the file of a region.
+/// Waits until this process may make the file of a region, and creates it.
 fn begin(path: &Path) -> io::Result<(File, Unfinished)> {
     let name = beside(path)?;
     let until = Instant::now() + PATIENCE;
@@ -65,7 +68,7 @@ fn begin(path: &Path) -> io::Result<(File, Unfinished)> {
         }
         match OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&name) {
             Ok(file) => {
-                // Between making and locking it, another process may have taken it for left over.
+                // Before it was locked, another process may have removed it as left over.
                 if try_lock(&file, MAKING) != Lock::Taken && is_at(&file, &name) {
                     return Ok((file, Unfinished(name)));
                 }
@@ -83,7 +86,8 @@ fn begin(path: &Path) -> io::Result<(File, Unfinished)> {
 
 /// Removes a file that its maker, now dead, did not finish. False if it is being made.
 ///
-/// Its name alone goes: the file may be a region that others have open, if the maker had linked it already.
+/// Only its name is removed: if the maker had already linked the file, it may be a region that
+/// others have open.
 fn remove_left_over(name: &Path) -> io::Result<bool> {
     let file = match OpenOptions::new().read(true).write(true).open(name) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(true),
@@ -92,20 +96,21 @@ fn remove_left_over(name: &Path) -> io::Result<bool> {
     if try_lock(&file, MAKING) != Lock::Held {
         return Ok(false);
     }
-    // The process with the lock may remove the name, as long as it is the name of the file that is locked.
+    // The lock holder may remove the name only if it still names the locked file.
     if is_at(&file, name) {
         fs::remove_file(name)?;
     }
     Ok(true)
 }
 
-/// Whether a name is still that of an open file.
+/// Whether a name still refers to an open file.
 fn is_at(file: &File, name: &Path) -> bool {
     let id = |about: fs::Metadata| (about.dev(), about.ino());
     matches!((file.metadata().map(id), fs::metadata(name).map(id)), (Ok(one), Ok(other)) if one == other)
 }
 
-/// Takes the memory of a file from the file system: later there may be none, and a write to a mapping cannot fail.
+/// Reserves the memory of a file in the file system: a later write to the mapping could not report
+/// that there is none.
 fn reserve(file: &mut File, bytes: u64) -> io::Result<()> {
     match rustix::fs::fallocate(&*file, FallocateFlags::empty(), 0, bytes) {
         Err(Errno::OPNOTSUPP | Errno::NOSYS) => {
@@ -122,7 +127,7 @@ fn reserve(file: &mut File, bytes: u64) -> io::Result<()> {
     }
 }
 
-/// The name under which a file is made.
+/// The path of the file in which a region is made.
 fn beside(path: &Path) -> io::Result<PathBuf> {
     let mut name = std::ffi::OsString::from(".");
     name.push(path.file_name().ok_or(io::ErrorKind::InvalidInput)?);

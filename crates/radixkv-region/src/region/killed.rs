@@ -1,4 +1,5 @@
-//! A process is killed before each of its writes in turn: the others get everything back, and no byte is wrong.
+//! Kills a process before each of its writes in turn, and checks that the others recover everything
+//! and find no wrong byte.
 
 use std::{env, fs, mem, path::PathBuf, thread, time::Duration};
 
@@ -12,7 +13,7 @@ use crate::{
     sync::{Relaxed, killed::killed_after},
 };
 
-/// Few enough entries that a verb meets cells and entries of others.
+/// So few entries that a verb meets cells and entries of other blocks.
 const CAPACITY: usize = 4;
 const BLOCKS: u32 = 12;
 /// More than the writes of any verb.
@@ -32,7 +33,7 @@ fn put(region: &Region, number: u32) -> Put {
     region.put(&key, &tokens, &bytes).expect("room")
 }
 
-/// Looks for a block; what is found is right.
+/// Looks for a block; if it is found, its bytes must be right.
 fn get(region: &Region, number: u32) -> Get {
     let (key, tokens, expected) = block(number);
     let mut bytes = [0; 20];
@@ -41,7 +42,7 @@ fn get(region: &Region, number: u32) -> Get {
     got
 }
 
-/// How it is seen that a process is dead.
+/// How other processes see that a process is dead.
 #[derive(Debug, Clone, Copy)]
 enum Seen {
     /// By its pid: the region is in memory that the caller mapped.
@@ -50,7 +51,7 @@ enum Seen {
     ByLock,
 }
 
-/// A region of a test's own, and how to open it as a process that is dead when another one looks.
+/// A test's own region, and a way to open it as a process that others will consider dead.
 struct Scene {
     path: PathBuf,
     survivor: Region,
@@ -66,7 +67,7 @@ impl Scene {
         Self { path, survivor, seen }
     }
 
-    /// Opens the region as a process that a lock keeps alive, or else its name.
+    /// Opens the region as a process that is identified by its lock, or else by its process id.
     fn open(&self, by_name: ProcessId, number: u64) -> Region {
         let geometry = Geometry::of(&layout()).expect("a layout");
         let (memory, file) = files::open(&self.path).expect("opened");
@@ -81,7 +82,7 @@ impl Scene {
         self.open(ProcessId::gone(number), number)
     }
 
-    /// Gives a process the name of a dead one.
+    /// Gives a process the id of a dead one.
     fn doom(&self, region: &mut Region, number: u64) {
         if matches!(self.seen, Seen::ByPid) {
             region.own = ProcessId::gone(number);
@@ -90,7 +91,7 @@ impl Scene {
         }
     }
 
-    /// What the survivor finds.
+    /// Checks what the survivor finds.
     fn check(&self, at: u64) {
         let region = &self.survivor;
         (0..BLOCKS).for_each(|number| drop(format!("{:?}", get(region, number))));
@@ -105,7 +106,8 @@ impl Scene {
     }
 }
 
-/// Ends a process: it gives nothing back, but the system takes its mapping away and closes its files.
+/// Ends a process as a kill does: it gives nothing back, but the system unmaps its memory and
+/// closes its files.
 fn end(mut doomed: Region) {
     doomed.memory = Memory::anonymous(1).expect("memory");
     doomed.file = None;
@@ -118,7 +120,7 @@ impl Drop for Scene {
     }
 }
 
-/// Kills a process that does `verb` before each of its writes, beside `present` blocks.
+/// Kills a process that runs `verb` before each of its writes, in a region with `present` blocks.
 fn kill_everywhere(test: &str, present: u32, verb: impl Fn(&Region)) {
     for seen in [Seen::ByPid, Seen::ByLock] {
         let ended = (0..MOST).find(|writes| {
@@ -133,16 +135,19 @@ fn kill_everywhere(test: &str, present: u32, verb: impl Fn(&Region)) {
     }
 }
 
+// Holds: RG3.
 #[test]
 fn killed_in_a_put_into_free_room() {
     kill_everywhere("put", 2, |region| assert_eq!(put(region, 7), Put::Stored));
 }
 
+// Holds: RG3.
 #[test]
 fn killed_in_a_put_that_evicts() {
     kill_everywhere("evict", CAPACITY as u32, |region| assert_eq!(put(region, 7), Put::Stored));
 }
 
+// Holds: RG3.
 #[test]
 fn killed_in_a_put_whose_room_is_given_back() {
     kill_everywhere("abort", 2, |region| {
@@ -152,6 +157,7 @@ fn killed_in_a_put_whose_room_is_given_back() {
     });
 }
 
+// Holds: RG3.
 #[test]
 fn killed_in_putting_what_has_expired() {
     kill_everywhere("expired", 1, |region| {
@@ -161,6 +167,7 @@ fn killed_in_putting_what_has_expired() {
     });
 }
 
+// Holds: RG3.
 #[test]
 fn killed_in_a_removal() {
     kill_everywhere("remove", 3, |region| assert!(region.remove(&block(1).0)));
@@ -179,13 +186,15 @@ fn killed_in_noting_a_use() {
     });
 }
 
-/// The one that gives back what a dead process held dies itself, anywhere; a third one does both.
+/// The process that recovers a dead one is itself killed at every write; a third process recovers
+/// both.
+// Holds: RG3.
 #[test]
 fn killed_in_giving_back_what_another_one_held() {
     for seen in [Seen::ByPid, Seen::ByLock] {
         let ended = (0..MOST).find(|writes| {
             let scene = Scene::new("recover", 2, seen);
-            // They open it before either is dead.
+            // Both open it before either is dead.
             let [mut first, mut second] = [3, 4].map(|number| scene.open(ProcessId::own(), number));
             let (key, tokens, _) = block(9);
             mem::forget(first.reserve(&key, &tokens, None).expect("room"));
@@ -201,6 +210,7 @@ fn killed_in_giving_back_what_another_one_held() {
     }
 }
 
+// Holds: RG3.
 #[test]
 fn killed_in_opening_and_closing() {
     for seen in [Seen::ByPid, Seen::ByLock] {
@@ -214,7 +224,9 @@ fn killed_in_opening_and_closing() {
     }
 }
 
-/// Threads of one process and another process find the same dead one: one of them gives back what it held.
+/// Threads of one process and another process find the same dead process: only one of them recovers
+/// its entry.
+// Holds: RG8.
 #[test]
 fn many_that_recover_at_once_give_each_entry_back_once() {
     for round in 0..200 {
@@ -235,7 +247,9 @@ fn many_that_recover_at_once_give_each_entry_back_once() {
     }
 }
 
-/// What a living process holds stays its own: its lock says so, or its namespace, of which no pid is judged.
+/// What a living process holds is not recovered: either it has its lock, or it is in another
+/// namespace, whose pids cannot be judged.
+// Holds: RG8.
 #[test]
 fn what_cannot_be_judged_is_alive() {
     for seen in [Seen::ByPid, Seen::ByLock] {
@@ -244,7 +258,7 @@ fn what_cannot_be_judged_is_alive() {
         let (key, tokens, bytes) = block(9);
         let Ok(Reserve::Room(mut room)) = other.reserve(&key, &tokens, None) else { panic!("there is room") };
         assert_eq!((scene.survivor.recover(), put(&scene.survivor, 9)), (0, Put::InFlight));
-        // Without the file a lock cannot be looked at.
+        // Without the file its lock cannot be tried.
         let without = Region::attach(files::open(&scene.path).expect("opened").0, &layout()).expect("attached");
         assert_eq!((without.recover(), put(&without, 9)), (0, Put::InFlight));
         room.write(0, &bytes);

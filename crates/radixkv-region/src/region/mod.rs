@@ -1,4 +1,4 @@
-//! A region that is open: opening and closing, and what its verbs have in common.
+//! An open region: opening and closing it, and what its methods share.
 
 mod files;
 #[cfg(all(test, not(radixkv_loom)))]
@@ -34,28 +34,28 @@ use crate::{
 ///
 /// | verb | progress | writes to the region |
 /// |---|---|---|
-/// | [`get_into`](Self::get_into), [`contains`](Self::contains), [`locate`](Self::locate) | wait-free: a look at two buckets, one copy | when the block was used |
-/// | [`put`](Self::put), [`reserve`](Self::reserve) | lock-free; at most 1,024 entries are looked at, and with [`recover`](Self::recover) twice as many | one entry |
+/// | [`get_into`](Self::get_into), [`contains`](Self::contains), [`locate`](Self::locate) | wait-free: checks two buckets, one copy | when the block was used |
+/// | [`put`](Self::put), [`reserve`](Self::reserve) | lock-free; checks at most 1,024 entries, and twice as many if it has to [`recover`](Self::recover) | one entry |
 /// | [`remove`](Self::remove) | wait-free | one entry |
-/// | [`recover`](Self::recover) | wait-free; all entries once for each dead process | entries of dead processes |
-/// | [`stats`](Self::stats), [`clear`](Self::clear), [`clear_namespace`](Self::clear_namespace) | wait-free; all entries | those that are cleared |
+/// | [`recover`](Self::recover) | wait-free; checks all entries once for each dead process | entries of dead processes |
+/// | [`stats`](Self::stats), [`clear`](Self::clear), [`clear_namespace`](Self::clear_namespace) | wait-free; checks all entries | the cleared entries |
 ///
-/// No verb waits for another process, alive or dead. Reading allocates nothing, and writing nothing unless it recovers.
-/// All of them can be called from any thread. In a child that was forked while the region was open, blocks can be read; to put
-/// and remove blocks the child opens the region itself.
+/// No verb waits for another process, alive or dead. Reads never allocate; writes allocate only
+/// when they recover. All verbs can be called from any thread. A child that was forked while the
+/// region was open can read blocks; to put or remove blocks it has to open the region itself.
 #[derive(Debug)]
 pub struct Region {
     pub(crate) memory: Memory,
-    /// The file, where the region is in one: its locks say that this process lives.
+    /// The file, if the region is in one: a lock on it says that this process lives.
     file: Option<File>,
     pub(crate) geometry: Geometry,
     pub(crate) layout: Layout,
     counts: Counts,
-    /// The process that opened it.
+    /// The process that opened the region.
     pub(crate) own: ProcessId,
     /// Its slot.
     pub(crate) slot: usize,
-    /// The life of the machine: what was written in another one is not read.
+    /// The current boot of the machine: blocks written in an earlier one are not read.
     boot: u64,
     /// Held by the thread that recovers; the others do not wait for it.
     recovering: Mutex<()>,
@@ -64,14 +64,15 @@ pub struct Region {
 impl Region {
     /// Creates a region in a new file, readable only by this user.
     ///
-    /// The whole of it is taken from the file system at once, which takes time in proportion. A process that is killed
-    /// meanwhile leaves nothing at `path`, and a file `.NAME.new` beside it that the next call takes away (by hand,
-    /// where the file system has no locks). While another process makes the same region this one waits for it, for five
-    /// minutes at most.
+    /// All its memory is taken from the file system at once, which takes time in proportion to its
+    /// size. If the process is killed meanwhile, nothing is at `path`, but a file `.NAME.new` is
+    /// left beside it. The next call removes that file (remove it by hand if the file system has no
+    /// locks). If another process is creating the same region, this one waits for it, for at most
+    /// five minutes.
     ///
     /// # Errors
     ///
-    /// [`OpenError`]; where a file exists already, [`OpenError::Io`] of the kind `AlreadyExists`.
+    /// [`OpenError`]; if the file exists already, [`OpenError::Io`] of the kind `AlreadyExists`.
     ///
     /// # Examples
     ///
@@ -99,7 +100,7 @@ impl Region {
 
     /// Opens a region in a file.
     ///
-    /// What killed processes held is given back first.
+    /// What killed processes held is recovered first.
     ///
     /// # Errors
     ///
@@ -123,14 +124,14 @@ impl Region {
             other => return other,
         }
         match Self::create(path, layout) {
-            // Another process was faster.
+            // Another process created it first.
             Err(OpenError::Io(error)) if error.kind() == io::ErrorKind::AlreadyExists => Self::open(path, layout),
             other => other,
         }
     }
 
-    /// Creates a region in memory that the caller mapped, and opens it. Whatever stands there is
-    /// lost.
+    /// Creates a region in memory that the caller mapped, and opens it. The old content of the
+    /// memory is lost.
     ///
     /// No process may have a region open in that memory: one process formats it, the others
     /// [`attach`](Self::attach) afterwards.
@@ -176,15 +177,15 @@ impl Region {
         Self::join(memory, None, layout, geometry, ProcessId::own())
     }
 
-    /// Opens a region in the memory of a model, which needs no header; as a process that others take for dead, if it is
-    /// one.
+    /// Opens a region in the memory of a model, which needs no header. If `is_dead`, the other
+    /// processes of the model consider this one dead.
     #[cfg(radixkv_loom)]
     pub fn model(memory: &Memory, layout: &Layout, is_dead: bool) -> Self {
         let own = ProcessId::of_model(is_dead);
         Self::join(memory.clone(), None, layout, Geometry::of(layout).expect("a layout"), own).expect("a slot")
     }
 
-    /// Takes a process slot in a region that was looked at.
+    /// Takes a process slot in a region whose header was checked, or that has just been made.
     pub(crate) fn join(
         memory: Memory,
         file: Option<File>,
@@ -193,7 +194,7 @@ impl Region {
         own: ProcessId,
     ) -> Result<Self, OpenError> {
         let (counts, boot) = (Counts::default(), if cfg!(radixkv_loom) { 0 } else { process::boot() });
-        // The slot is no slot until it is taken; recovering needs none.
+        // `SLOTS` means no slot, until one is taken; recovering needs none.
         let (layout, recovering) = (layout.clone(), Mutex::new(()));
         let mut region = Self { memory, file, geometry, layout, counts, own, slot: SLOTS, boot, recovering };
         region.recover();
@@ -203,19 +204,19 @@ impl Region {
     }
 
     /// Opens the region in a file without becoming one of its processes: it takes no slot, recovers
-    /// nothing, and no verb writes.
+    /// nothing, and none of its verbs writes.
     pub(crate) fn observe(path: &Path, keys: Keys) -> Result<Self, OpenError> {
         let (memory, file) = files::open(path)?;
         let layout = Layout { keys, ..header::layout(&memory)? };
         let geometry = Geometry::of(&layout)?;
         header::check(&memory, &layout, &geometry)?;
         let (counts, boot, recovering) = (Counts::default(), process::boot(), Mutex::new(()));
-        // Of no process: as in a forked child, every write is refused.
+        // `NONE` is no process: every write is refused, as in a forked child.
         let (own, slot) = (ProcessId::NONE, SLOTS);
         Ok(Self { memory, file: Some(file), geometry, layout, counts, own, slot, boot, recovering })
     }
 
-    /// The layout that the region in a file says; the rest of it is still to be checked.
+    /// The layout that the header of the file says; the rest of the region is not checked yet.
     pub(crate) fn layout_of(path: &Path) -> Result<Layout, OpenError> {
         header::layout(&files::open(path)?.0)
     }
@@ -225,8 +226,8 @@ impl Region {
         &self.layout
     }
 
-    /// The statistics of the region's content, and of the calls through this `Region`. The counts
-    /// of blocks are exact when no process puts or removes blocks meanwhile.
+    /// The statistics of the region's content, and of the calls through this `Region`. The block
+    /// counts are exact if no process puts or removes blocks meanwhile.
     pub fn stats(&self) -> Stats {
         let (mut blocks, mut in_flight) = (0, 0);
         for entry in 0..self.geometry.entries {
@@ -246,12 +247,12 @@ impl Region {
         }
     }
 
-    /// Whether the process that asks is the one that opened the region, not a child of it.
+    /// Whether the calling process is the one that opened the region, not a fork of it.
     fn is_own(&self) -> bool {
         std::process::id() == self.own.pid()
     }
 
-    /// The process that opened it.
+    /// The pid of the process that opened the region.
     pub(crate) fn opener(&self) -> u32 {
         self.own.pid()
     }
@@ -280,7 +281,7 @@ impl Region {
         Slots::of(&self.memory, &self.geometry, self.file.as_ref())
     }
 
-    /// The clock: how many entries were looked at to make room, ever.
+    /// The clock: how many entries were checked to make room so far, except for quotas.
     pub(crate) fn clock(&self) -> &AtomicU64 {
         let at = self.geometry.clock();
         &self.memory.words(at..at + 1)[0]
@@ -288,7 +289,7 @@ impl Region {
 }
 
 impl Drop for Region {
-    /// Gives the process slot back. What forgotten reservations held goes first.
+    /// Frees the process slot, after giving back what forgotten reservations hold.
     fn drop(&mut self) {
         if self.slot < SLOTS && self.is_own() {
             self.take_back(self.slot);

@@ -1,4 +1,4 @@
-//! Finding blocks and copying them out.
+//! Lookups: finding blocks and copying them out of the region.
 
 use super::{Region, count};
 use crate::{
@@ -30,27 +30,28 @@ impl Get {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReadError {
-    /// The tokens are not those of whole blocks.
+    /// The tokens are not those of one block per key.
     #[error("{got} tokens given, {expected} expected")]
     Tokens {
-        /// Tokens of as many blocks as there are keys.
+        /// Tokens of one block per key.
         expected: usize,
-        /// Tokens that were handed over.
+        /// Tokens that were passed.
         got: usize,
     },
-    /// The buffer is not one of whole blocks.
+    /// The buffer does not have the size of one block per key.
     #[error("{got} bytes given, {expected} expected")]
     Bytes {
-        /// Bytes of as many blocks as there are keys.
+        /// Bytes of one block per key.
         expected: usize,
-        /// Bytes that were handed over.
+        /// Bytes that were passed.
         got: usize,
     },
 }
 
-/// The address of a block, for a device that copies it. What was copied is the block if
-/// [`is_intact`](Self::is_intact) says so afterwards: until then another process may put another
-/// block there.
+/// The address of a block, for a device that copies it.
+///
+/// The copy is valid only if [`is_intact`](Self::is_intact) returns true afterwards: until then
+/// another process may put another block there.
 #[derive(Debug, Clone, Copy)]
 pub struct Source<'r> {
     entry: Entry<'r>,
@@ -61,8 +62,8 @@ pub struct Source<'r> {
 impl Region {
     /// Copies a block into `bytes`, if the region holds it.
     ///
-    /// The tokens of the block are compared with those of the key that was found: another block with the same hash is a
-    /// miss. Wait-free. Writes to the region only when the block's last use was long ago.
+    /// The tokens of the stored block are compared with `tokens`: another block with the same hash
+    /// is a miss. Wait-free. Writes to the region only if the block's last use was long ago.
     ///
     /// # Errors
     ///
@@ -90,21 +91,21 @@ impl Region {
         Ok(self.get_block(key, tokens, bytes))
     }
 
-    /// Whether the region holds a block. Wait-free; neither a use nor counted.
+    /// Whether the region holds a block. Wait-free; counts neither as a use nor as a hit or miss.
     ///
     /// False for tokens that are not one block.
     pub fn contains(&self, key: &Key, tokens: &[Token]) -> bool {
         tokens.len() == self.layout.block_size() && self.find(key, tokens).is_ok()
     }
 
-    /// Whether the region seems to hold a block that has not expired: its tokens are not compared. Wait-free; neither a use nor
-    /// counted.
+    /// Whether the region seems to hold a block that has not expired: its tokens are not compared.
+    /// Wait-free; counts neither as a use nor as a hit or miss.
     pub fn may_contain(&self, key: &Key) -> bool {
         let mut entries = self.index().candidates(key.hash).map(|number| self.entry(number));
         entries.any(|entry| entry.look().kind() == Kind::Ready && entry.hash() == key.hash && !entry.has_expired())
     }
 
-    /// Finds the address of a block, so that a device can copy it without a copy in between.
+    /// Finds the address of a block, so that a device can read it without an intermediate copy.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -122,7 +123,7 @@ impl Region {
     /// # }
     /// ```
     ///
-    /// Wait-free. Counted as a hit or a miss, and a use.
+    /// Wait-free. Counts as a hit or a miss, and as a use.
     ///
     /// # Errors
     ///
@@ -150,13 +151,14 @@ impl Region {
         miss.map_or(Get::Hit, Get::Miss)
     }
 
-    /// The entry that holds a block, and its state, of which the rest is to be confirmed.
+    /// Finds the entry that holds a block. What the caller reads has to be confirmed with the
+    /// returned state.
     pub(super) fn find(&self, key: &Key, tokens: &[Token]) -> Result<(Entry<'_>, State), Miss> {
         self.find_by(key.hash, |entry, state| entry.lacks(state, key, tokens, self.boot))
     }
 
-    /// As [`find`](Self::find), with any comparison: `lacks` says why an entry with the hash does
-    /// not hold the block.
+    /// As [`find`](Self::find), with any comparison: `lacks` returns why an entry with the hash
+    /// does not hold the block, or `None` if it does.
     pub(crate) fn find_by(
         &self,
         hash: [u64; 2],
@@ -207,9 +209,10 @@ impl Region {
         }
     }
 
-    /// Notes a use, where the last one was long ago: a block that is used all the time is not written to all the time.
+    /// Records a use, if the last one was long ago: so a frequently used block is not written all
+    /// the time.
     pub(crate) fn used(&self, entry: Entry<'_>) {
-        // Relaxed: it decides what is evicted, no more.
+        // Relaxed: it only influences what is evicted.
         let now = self.clock().load(Relaxed);
         if now.wrapping_sub(entry.used()) > self.geometry.entries as u64 / 16 {
             entry.touch(now);
@@ -218,8 +221,8 @@ impl Region {
 }
 
 impl Source<'_> {
-    /// The first byte of the block, at a multiple of 64. Valid until the region is closed, to be read by a device or
-    /// through atomics: other processes may write there meanwhile.
+    /// The first byte of the block, aligned to 64 bytes. Valid until the region is closed. Only a
+    /// device or atomics may read it: other processes may write there meanwhile.
     pub fn as_ptr(&self) -> *const u8 {
         self.entry.address()
     }
@@ -229,12 +232,12 @@ impl Source<'_> {
         self.bytes
     }
 
-    /// Never: a block has bytes.
+    /// Always false: a block has at least one byte.
     pub fn is_empty(&self) -> bool {
         self.bytes == 0
     }
 
-    /// Whether all bytes read so far are those of the block.
+    /// Whether all bytes read so far belong to the block.
     pub fn is_intact(&self) -> bool {
         self.entry.is_still(self.state)
     }

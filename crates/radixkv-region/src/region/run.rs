@@ -1,4 +1,4 @@
-//! Runs of blocks: the blocks of a sequence, one after another, in one call.
+//! Runs of blocks: the consecutive blocks of a sequence, in one call.
 
 use super::{PutError, ReadError, Region, write::Put};
 use crate::key::{Key, Token};
@@ -9,7 +9,7 @@ use crate::key::{Key, Token};
 pub struct PutRun {
     /// Blocks that were stored.
     pub stored: usize,
-    /// Blocks that the region had already.
+    /// Blocks that the region already had.
     pub present: usize,
     /// Blocks that another thread or process is storing.
     pub in_flight: usize,
@@ -19,7 +19,7 @@ pub struct PutRun {
 
 impl Region {
     /// The number of blocks of a sequence that the region holds before the first missing one.
-    /// Neither a use nor counted.
+    /// Counts neither as a use nor as hits or misses.
     ///
     /// # Errors
     ///
@@ -30,7 +30,8 @@ impl Region {
         Ok(blocks.take_while(|(key, tokens)| self.contains(key, tokens)).count())
     }
 
-    /// Copies blocks of a sequence into `bytes`, up to the first missing one. Returns how many.
+    /// Copies the blocks of a sequence into `bytes`, up to the first missing one. Returns how many
+    /// it copied.
     ///
     /// # Errors
     ///
@@ -70,7 +71,7 @@ impl Region {
     ///
     /// # Errors
     ///
-    /// [`PutError`]; the blocks before the one that was not put stay.
+    /// [`PutError`]; the blocks before the one that failed are kept.
     pub fn put_run(&self, keys: &[Key], tokens: &[Token], bytes: &[u8]) -> Result<PutRun, PutError> {
         self.check_lengths(keys.len(), tokens.len(), bytes.len())?;
         let blocks = keys.iter().zip(tokens.chunks(self.layout.block_size()));

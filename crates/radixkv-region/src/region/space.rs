@@ -1,4 +1,5 @@
-//! Room for blocks: which entry is taken for the next one, and what killed processes held.
+//! Room for blocks: which entry a put claims, and how entries of killed processes are recovered.
+//! Used by the verbs of `region` and `digest`.
 
 use super::{Region, count};
 use crate::{
@@ -8,37 +9,37 @@ use crate::{
     sync::{AtomicU64, Relaxed, gauge},
 };
 
-/// Entries of which the one is evicted that was not used for the longest time.
+/// A put evicts the least recently used of this many entries.
 const SAMPLE: usize = 16;
-/// Entries that are looked at before a put gives up.
+/// Entries that are checked before a put gives up.
 const LOOKS: usize = 1024;
 
 impl Region {
     /// Recovers the entries and process slots of killed processes. Returns how many entries.
     ///
-    /// [`open`](Self::open) does so, and a put that finds no room. One thread of a `Region` does it at a time; the
-    /// others return at once. In a forked child nothing is done.
+    /// [`open`](Self::open) calls it, and so does a put that finds no room. Only one thread of a
+    /// `Region` recovers at a time; the others return at once. Does nothing in a forked child.
     pub fn recover(&self) -> usize {
         if self.is_own() { (0..SLOTS).map(|slot| self.recover_slot(slot)).sum() } else { 0 }
     }
 
     /// Removes all blocks of a namespace that were stored before the call. Returns how many.
     ///
-    /// Nothing in a forked child.
+    /// Does nothing in a forked child.
     pub fn clear_namespace(&self, namespace: &[u8]) -> usize {
         let namespace = self.layout.chain(namespace).namespace();
         self.discard_all(|entry| entry.is_of(namespace))
     }
 
-    /// Removes all blocks that were stored before the call. Returns how many. Nothing in a forked
-    /// child.
+    /// Removes all blocks that were stored before the call. Returns how many. Does nothing in a
+    /// forked child.
     pub fn clear(&self) -> usize {
         self.discard_all(|_| true)
     }
 
-    /// Gives back what the process of a slot held, if it is dead.
+    /// Recovers what the owner of a slot held, if it is dead. Returns how many entries.
     pub(super) fn recover_slot(&self, slot: usize) -> usize {
-        // One thread that recovers is enough; what it does not get to, the next one does.
+        // One recovering thread is enough; the next call handles what it misses.
         let Ok(_one) = self.recovering.try_lock() else { return 0 };
         if slot >= SLOTS || !self.slots().take_over(slot, self.own) {
             return 0;
@@ -50,31 +51,33 @@ impl Region {
         entries
     }
 
-    /// The pid of the process that has a slot, and whether it is dead.
+    /// The pid of the process that owns a slot, and whether it is dead.
     pub(crate) fn owner_of(&self, slot: usize) -> Option<(u32, bool)> {
-        // Locks do not tell the threads of a process apart: none recovers meanwhile.
+        // Locks do not tell the threads of a process apart: a thread must not try them while
+        // another one recovers.
         let one = self.recovering.try_lock();
         self.slots().owner(slot, self.own, one.is_ok())
     }
 
-    /// Gives back the entries of a slot that is this process's.
+    /// Gives back the entries of a slot that this process owns.
     pub(super) fn take_back(&self, slot: usize) -> usize {
         let held = (0..self.geometry.entries).filter_map(|entry| self.entry(entry).held_by(slot));
         held.map(|claimed| self.empty(claimed)).count()
     }
 
-    /// Claims an entry for a block: a free one, or the one of a few that was not used for the longest time.
+    /// Claims an entry for a block: a free or expired one, or the least recently used of a sample.
+    /// Recovers killed processes if it finds none.
     pub(super) fn make_room(&self) -> Option<Claimed<'_>> {
         self.sweep().or_else(|| if self.recover() > 0 { self.sweep() } else { None })
     }
 
-    /// Drops a block, if it is still in this state.
+    /// Removes a block, if its entry is still in this state.
     pub(crate) fn discard(&self, entry: Entry<'_>, seen: State) -> bool {
         let claimed = if self.is_own() { entry.claim(seen, self.slot) } else { None };
         claimed.map(|claimed| self.empty(claimed)).is_some()
     }
 
-    /// Gives a claimed entry back, and its cell.
+    /// Removes a claimed entry's cell, and gives the entry back.
     pub(crate) fn empty(&self, claimed: Claimed<'_>) {
         let entry = claimed.entry();
         self.uncharge(&claimed);
@@ -91,16 +94,16 @@ impl Region {
         discarded.count()
     }
 
-    /// Goes over entries from where the clock stands, for one that is free or whose block is the
-    /// oldest of a few.
+    /// Claims a free or expired entry, or the least recently used of a sample, beginning at the
+    /// clock's position.
     pub(crate) fn sweep(&self) -> Option<Claimed<'_>> {
-        // Relaxed: the clock says where to look, no more.
+        // Relaxed: the clock only says where to begin.
         let now = self.clock().fetch_add(1, Relaxed);
         self.sweep_from(now, now, self.clock(), None)
     }
 
-    /// Goes over entries from where a hand stands, for the oldest of a few blocks of those that are
-    /// meant.
+    /// Claims the least recently used of a sample of blocks that satisfy `is_meant`, or an expired
+    /// one, beginning at the position of `hand`.
     pub(crate) fn sweep_blocks(&self, hand: &AtomicU64, is_meant: &dyn Fn(&Entry<'_>) -> bool) -> Option<Claimed<'_>> {
         // Relaxed: as above.
         let (from, now) = (hand.fetch_add(1, Relaxed), self.clock().load(Relaxed));
@@ -145,13 +148,13 @@ impl Region {
         None
     }
 
-    /// How many entries a put looks at. In a small region each of them twice: what was in flight at first may be given
-    /// back.
+    /// How many entries a put checks. In a small region it checks each of them twice: an entry that
+    /// was being written at first may be given back by then.
     pub(super) fn looks(&self) -> usize {
         LOOKS.min(2 * self.geometry.entries)
     }
 
-    /// Claims an entry, whatever it holds, and takes its cell away.
+    /// Claims an entry in any state, and removes its cell.
     pub(crate) fn displace<'r>(&'r self, entry: Entry<'r>, seen: State) -> Option<Claimed<'r>> {
         let has_expired = entry.has_expired();
         let claimed = entry.claim(seen, self.slot)?;
@@ -166,8 +169,7 @@ impl Region {
     }
 }
 
-/// How long ago a block was used; below zero if other threads have used it after the moment that is
-/// now.
+/// How long ago a block was last used. Negative if another thread used it after `now` was read.
 pub(crate) fn age(used: u64, now: u64) -> i64 {
     now.wrapping_sub(used) as i64
 }
@@ -180,7 +182,7 @@ mod tests {
         region::{Put, Reserve},
     };
 
-    /// While a thread looks for room, others use blocks, and the clock goes on.
+    /// While a thread looks for room, others use blocks, and the clock advances.
     #[test]
     fn what_was_used_after_the_look_began_is_not_the_oldest() {
         let layout = Layout::new(1, 8, 4);
@@ -197,7 +199,9 @@ mod tests {
         }
     }
 
-    /// Any bit of its state, at any moment of a put: what other puts store is right, whatever the first one writes afterwards.
+    /// Flips each bit of the state while a put is in progress: blocks of other puts stay intact,
+    /// whatever the first one writes afterwards.
+    // Holds: RG7.
     #[test]
     fn a_flipped_bit_of_an_entry_that_is_written_gives_it_to_no_other_writer() {
         let layout = Layout::new(1, 8, 4);

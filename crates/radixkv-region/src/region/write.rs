@@ -17,11 +17,11 @@ use crate::{
 pub enum Put {
     /// The block can be read by all processes.
     Stored,
-    /// The region had the block already.
+    /// The region already had the block.
     Present,
     /// Another thread or process is storing the block.
     InFlight,
-    /// A block of other tokens has the same hash, and stays.
+    /// A block of other tokens has the same hash, and is kept.
     Collision,
 }
 
@@ -31,7 +31,7 @@ pub enum Put {
 pub enum Reserve<'r> {
     /// Room for the block, to be filled.
     Room(Reservation<'r>),
-    /// The block needs no room: it is as [`Put`] says, which is never [`Stored`](Put::Stored).
+    /// The block needs no room: the [`Put`] says why, and is never [`Stored`](Put::Stored).
     Not(Put),
 }
 
@@ -39,24 +39,25 @@ pub enum Reserve<'r> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PutError {
-    /// The arguments are not those of a whole block.
+    /// The arguments are not those of one block per key.
     #[error(transparent)]
     Lengths(#[from] ReadError),
-    /// All entries that were tried are in use: continue without, or try again later.
+    /// All entries that were checked are being written: continue without the block, or try again
+    /// later.
     #[error("no free entry: {in_flight} of {capacity} were tried, and all are being written")]
     Full {
-        /// Entries that were looked at; blocks are being put into all of them.
+        /// Entries that were checked; all of them are being written.
         in_flight: usize,
         /// Blocks of the region.
         capacity: usize,
     },
-    /// The process is a fork of the one that opened the region: open it in the child process,
-    /// because what it writes needs an owner.
+    /// The process is a fork of the one that opened the region. Open the region in the child as
+    /// well: the entries that it writes need an owner.
     #[error("the region was opened by process {opener}, this is its fork {process}: open it again after a fork")]
     Forked {
         /// The process that opened the region.
         opener: u32,
-        /// The process that asks.
+        /// The calling process.
         process: u32,
     },
 }
@@ -64,7 +65,8 @@ pub enum PutError {
 /// A reserved entry that one thread fills: no other thread or process reads or writes it until it
 /// is published.
 ///
-/// Dropped, it gives its room back. So does the next process that looks for room if this one is killed.
+/// Dropping it gives the room back. If the process is killed, another process recovers the room
+/// when it needs room.
 #[derive(Debug)]
 #[must_use]
 pub struct Reservation<'r> {
@@ -75,8 +77,8 @@ pub struct Reservation<'r> {
 impl Region {
     /// Stores a block until it is evicted.
     ///
-    /// Lock-free: never waits for another process. If the region is full, a block that was not used for long makes
-    /// room.
+    /// Lock-free: never waits for another process. If the region is full, a block that was not used
+    /// for a long time is evicted.
     ///
     /// # Errors
     ///
@@ -100,7 +102,8 @@ impl Region {
         self.put_block(key, tokens, bytes, None)
     }
 
-    /// Stores a block that expires after `time_to_live`. A block that is there keeps its own.
+    /// Stores a block that expires after `time_to_live`. A block that is already stored keeps its
+    /// own expiry.
     ///
     /// # Errors
     ///
@@ -118,7 +121,7 @@ impl Region {
 
     /// Reserves room for a block, to be filled in place.
     ///
-    /// Progress as of [`put`](Self::put).
+    /// Progress as for [`put`](Self::put).
     ///
     /// # Errors
     ///
@@ -154,7 +157,7 @@ impl Region {
         })
     }
 
-    /// Removes a block. True if it was there. Wait-free; nothing in a forked child.
+    /// Removes a block. True if the region held it. Wait-free; does nothing in a forked child.
     pub fn remove(&self, key: &Key) -> bool {
         let entries = self.index().candidates(key.hash).map(|number| self.entry(number));
         let removed = entries.filter(|entry| {
@@ -182,7 +185,8 @@ impl Region {
         Ok(Put::Stored)
     }
 
-    /// Claims an entry for a block and lets a cell lead to it, unless the block needs no room.
+    /// Claims an entry for a block and writes a cell that leads to it, unless the block needs no
+    /// room.
     fn claim(
         &self,
         key: &Key,
@@ -197,7 +201,7 @@ impl Region {
         }
         let expires = time_to_live.map_or(NEVER, expiry);
         let claimed = self.make_room().ok_or_else(|| self.full())?;
-        // Relaxed: it decides what is evicted, no more.
+        // Relaxed: it only influences what is evicted.
         claimed.write_record(key, tokens, expires, self.clock().load(Relaxed));
         let entry = claimed.entry();
         if self.index().insert(key.hash, entry.number(), |other| self.entry(other).live_hash()) {
@@ -207,7 +211,7 @@ impl Region {
         Ok(Err(Put::InFlight))
     }
 
-    /// Whether a block needs no room, and why.
+    /// Why a block needs no room; `None` if it needs room.
     fn present(&self, key: &Key, tokens: &[Token]) -> Option<Put> {
         match self.find(key, tokens) {
             Ok(_) => Some(Put::Present),
@@ -217,7 +221,8 @@ impl Region {
         }
     }
 
-    /// Gives back what dead processes hold that began to put a block. False if none did.
+    /// Recovers the dead processes among those that are writing a block with this hash. False if no
+    /// entry was recovered.
     fn recover_writers(&self, key: &Key) -> bool {
         let states = self.index().candidates(key.hash).map(|number| self.entry(number).look());
         let writers = states.filter(|state| state.kind() == Kind::Writing).map(State::slot);
@@ -231,12 +236,12 @@ impl Region {
 }
 
 impl Reservation<'_> {
-    /// Writes a part of the block, from byte `at` on. Each byte has to be written: what is not holds what stood there
-    /// before. In a forked child nothing is written.
+    /// Writes a part of the block, from byte `at` on. Every byte has to be written: a byte that is
+    /// not keeps its value from the previous block. Does nothing in a forked child.
     ///
     /// # Panics
     ///
-    /// If it goes beyond the block.
+    /// If the part extends beyond the block.
     pub fn write(&mut self, at: usize, bytes: &[u8]) {
         let room = self.region.layout.block_bytes();
         let fits = at.checked_add(bytes.len()).is_some_and(|end| end <= room);
@@ -246,13 +251,14 @@ impl Reservation<'_> {
         }
     }
 
-    /// The first byte of the block, at a multiple of 64, to be written by a device or through atomics until the
-    /// reservation is published or dropped: readers of what stood there before may read it meanwhile.
+    /// The first byte of the block, aligned to 64 bytes. Only a device or atomics may write it,
+    /// until the reservation is published or dropped: readers of the previous block may read it
+    /// meanwhile.
     pub fn as_mut_ptr(&mut self) -> *mut u8 {
         self.claimed.as_ref().map_or(std::ptr::null_mut(), |claimed| claimed.entry().address())
     }
 
-    /// Publishes the block: all processes can read it. A device has to be done with it.
+    /// Publishes the block: all processes can read it. A device must have finished writing.
     pub fn publish(mut self) {
         let claimed = self.claimed.take().filter(|_| self.region.is_own());
         if claimed.is_some_and(|claimed| claimed.publish(self.region.boot)) {
@@ -262,7 +268,7 @@ impl Reservation<'_> {
 }
 
 impl Drop for Reservation<'_> {
-    /// Gives the room back. In a forked child it is the parent's.
+    /// Gives the room back. In a forked child it does nothing: the room belongs to the parent.
     fn drop(&mut self) {
         if let Some(claimed) = self.claimed.take().filter(|_| self.region.is_own()) {
             self.region.empty(claimed);
@@ -270,7 +276,7 @@ impl Drop for Reservation<'_> {
     }
 }
 
-/// The moment at which a time to live that begins now is over.
+/// When a time to live that begins now ends.
 pub(crate) fn expiry(time_to_live: Duration) -> u64 {
     let millis = u64::try_from(time_to_live.as_millis()).unwrap_or(NEVER);
     process::now().saturating_add(millis).min(NEVER - 1)

@@ -1,4 +1,4 @@
-//! Words of a process that is killed before a chosen write: tests go through every one.
+//! Words that simulate a process killed before a chosen write, so that tests can try every write.
 
 use std::{
     cell::Cell,
@@ -7,15 +7,15 @@ use std::{
 };
 
 thread_local! {
-    /// Writes that the thread may do before it is killed; nothing if it may do all.
+    /// How many more writes the thread may do before it is killed; `None` if it is not killed.
     static LEFT: Cell<Option<u64>> = const { Cell::new(None) };
 }
 
-/// What a killed thread unwinds with.
+/// The panic payload of a killed thread.
 struct Killed;
 
-/// Runs `verb` until it is about to write for the time after `writes`. Nothing if it was killed there; what its
-/// destructors write then is not written.
+/// Runs `verb` and kills it before the write after the first `writes` ones. `None` if it was
+/// killed; then the writes of its destructors are not done either.
 pub(crate) fn killed_after<T>(writes: u64, verb: impl FnOnce() -> T) -> Option<T> {
     LEFT.set(Some(writes));
     let ended = catch_unwind(AssertUnwindSafe(verb));

@@ -1,20 +1,21 @@
 //! Atomics for loom, whose loads can be explored in two ways.
 //!
-//! *As loads*: loom tries every value that a weak memory may return. But loom 0.7 remembers one last access for each
-//! location, so a thread's own load hides an earlier load by another thread from the compare-and-swap that follows it:
-//! schedules are missed. *As read-modify-writes* that change nothing: always the newest value, but loom sees every race
-//! and tries both orders. Each model runs both ways.
+//! *As loads*: loom tries every value that a weak memory may return. But loom 0.7 remembers only
+//! one last access for each location. A thread's own load thus hides an earlier load by another
+//! thread from the compare-and-swap that follows it, and schedules are missed. *As
+//! read-modify-writes* that change nothing: a load always returns the newest value, but loom sees
+//! every race and tries both orders. Each model runs both ways.
 
 use std::cell::Cell;
 
 use loom::sync::atomic::{self, Ordering};
 
-// All threads of a model share one thread of the system; models may run beside each other.
+// All threads of a model share one OS thread; several models may run in parallel.
 thread_local! {
     static EXACT: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Explores loads as read-modify-writes from now on, or as loads.
+/// From now on explores loads as read-modify-writes (true), or as loads (false).
 pub fn explore_exact(exact: bool) {
     EXACT.set(exact);
 }

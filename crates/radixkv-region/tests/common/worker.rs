@@ -1,5 +1,6 @@
-//! Workers of a test: processes of the same test program, each with a place and a task, that go on until they are killed. Their program
-//! has a test of the name `worker`, which does what [`task`] says.
+//! Workers of a test: processes of the same test program, each with a place and a task, that go on
+//! until they are killed. Their program has a test of the name `worker`, which does what [`task`]
+//! says.
 #![allow(dead_code, reason = "each test program uses a part")]
 
 use std::{

@@ -1,8 +1,8 @@
-//! Numbers of bytes, as they are typed and shown.
+//! Parses and formats numbers of bytes.
 
 use std::str::FromStr;
 
-/// Units, and the bytes of each.
+/// The units, and the number of bytes of each.
 const UNITS: [(&str, u64); 9] = [
     ("TiB", 1 << 40),
     ("GiB", 1 << 30),
@@ -28,12 +28,12 @@ impl FromStr for Bytes {
         let (number, unit) = unit.unwrap_or((text, 1));
         let number: f64 = number.trim_end().parse().map_err(|_| WANTED)?;
         let bytes = number * unit as f64;
-        // 2^63: far more than there is, and exact enough below.
+        // About 2^63: far more than any memory, and below it `f64` is exact enough.
         if (0.0..9.2e18).contains(&bytes) { Ok(Self(bytes.round() as u64)) } else { Err(WANTED) }
     }
 }
 
-/// Bytes in the largest binary unit of which there is one.
+/// Formats bytes in the largest binary unit that does not exceed them.
 pub(crate) fn shown(bytes: u64) -> String {
     let unit = UNITS.iter().take(4).find(|(_, unit)| bytes >= *unit);
     match unit {

@@ -1,4 +1,4 @@
-//! `radixkv completions`: what a shell needs to complete the command's options.
+//! `radixkv completions`: prints the completion script of a shell.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! Standard output and standard error; either may be full, or closed by its reader.
+//! Writes to standard output and standard error; either may be full, or closed by its reader.
 
 use std::{
     fmt::Display,
@@ -11,8 +11,8 @@ pub(crate) fn say(message: impl Display) {
     let _ = writeln!(io::stderr(), "{}", lines.join("\n"));
 }
 
-/// A text with its control and invisible characters written out: a name may have any characters, also
-/// those that a terminal obeys and those that a picture must not have.
+/// Escapes the control and invisible characters of a text. A name may contain any characters,
+/// including those that a terminal obeys and those that an SVG picture must not contain.
 pub(crate) fn printable(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for character in text.chars() {
@@ -21,8 +21,9 @@ pub(crate) fn printable(text: &str) -> String {
     shown
 }
 
-/// Whether a terminal obeys a character or shows nothing for it: control characters, those that change
-/// the direction of the text that follows, and invisible ones, with which two names look the same.
+/// Whether a terminal obeys a character or shows nothing for it: control characters, those that
+/// change the direction of the text that follows, and invisible ones, which can make two names look
+/// the same.
 pub(crate) fn is_obeyed(character: char) -> bool {
     let is_invisible = matches!(
         character,
@@ -32,17 +33,18 @@ pub(crate) fn is_obeyed(character: char) -> bool {
     character.is_control() || is_invisible
 }
 
-/// Prints a text and a line end on standard output, to the last byte, unless its reader has closed it.
+/// Prints a text and a newline on standard output and flushes it. No error if the reader has closed
+/// it.
 pub(crate) fn print(text: &str) -> io::Result<()> {
     unless_closed(writeln!(io::stdout(), "{text}").and_then(|()| flush()))
 }
 
-/// Flushes standard output: at the end of the process a failure could not be reported.
+/// Flushes standard output now: a failure at the end of the process could not be reported.
 pub(crate) fn flush() -> io::Result<()> {
     io::stdout().flush()
 }
 
-/// No error if the reader has closed the stream.
+/// Ignores the error if the reader has closed the stream.
 pub(crate) fn unless_closed(written: io::Result<()>) -> io::Result<()> {
     match written {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),

@@ -1,4 +1,4 @@
-//! `radixkv convert`: a request log as a trace.
+//! `radixkv convert`: converts a request log to a trace.
 
 use std::{error::Error, io, path::PathBuf, process::ExitCode};
 
@@ -18,23 +18,25 @@ use crate::{
     tokenizer,
 };
 
-/// What stands for standard output where a file could stand.
+/// The argument that means standard output instead of a file.
 const STDOUT: &str = "-";
 
 /// Convert a request log to a trace: ids instead of texts, so that it can be shared.
 ///
-/// A prompt becomes a list of ids, one for each --unit tokens; two requests have the same id where they have the same tokens
-/// after the same tokens. Times become milliseconds since the first request. Formats:
+/// A prompt becomes a list of ids, one for each --unit tokens; two requests have the same id where
+/// they have the same tokens after the same tokens. Times become milliseconds since the first
+/// request. Formats:
 ///
-/// openai: JSON lines with the messages of a chat or the prompt of a completion, bare or in a body or request. Texts are
-/// rendered as ChatML and need a --tokenizer.
+/// openai: JSON lines with the messages of a chat or the prompt of a completion, bare or in a body
+/// or request. Texts are rendered as ChatML and need a --tokenizer.
 ///
-/// vllm: the log of a vLLM server with --enable-log-requests (since 2025 at the level DEBUG); with --enable-log-outputs, the
-/// lengths of answers.
+/// vllm: the log of a vLLM server with --enable-log-requests (since 2025 at the level DEBUG);
+/// with --enable-log-outputs, the lengths of answers.
 ///
 /// sglang: the log of an SGLang server with --log-requests --log-requests-level 3.
 ///
-/// azure: Azure's public traces (TIMESTAMP,ContextTokens,GeneratedTokens), in which nothing is shared.
+/// azure: Azure's public traces (TIMESTAMP,ContextTokens,GeneratedTokens), in which nothing is
+/// shared.
 ///
 /// mooncake: Mooncake's public traces; give their --unit, 512.
 ///
@@ -49,10 +51,12 @@ pub(crate) struct Arguments {
     /// Tokens per id; shared prefixes are kept in whole units
     #[arg(long, default_value = "16", value_name = "TOKENS", value_parser = unit)]
     unit: u32,
-    /// A model's tokenizer.json (in builds with the feature tokenizers), or bytes: a token for each byte
+    /// A model's tokenizer.json (in builds with the feature tokenizers), or bytes: a token for each
+    /// byte
     #[arg(long, value_name = "FILE|bytes")]
     tokenizer: Option<PathBuf>,
-    /// Write the trace to a file, or - for standard output; an existing file is replaced only on success [default: -]
+    /// Write the trace to a file, or - for standard output; an existing file is replaced only on
+    /// success [default: -]
     #[arg(long, short, value_name = "FILE.jsonl")]
     output: Option<PathBuf>,
     /// Bytes of a line, decompressed [default: 64 MiB]
@@ -65,7 +69,7 @@ pub(crate) struct Arguments {
 
 pub(crate) fn run(arguments: &Arguments) -> ExitCode {
     match converted(arguments) {
-        // The reader of standard output has what it wants.
+        // The reader of standard output closed it, because it needs no more.
         Ok(None) => ExitCode::SUCCESS,
         Ok(Some(Converted { requests, prompt_tokens, hash_ids, other_lines, .. })) => {
             let lines = counted(other_lines as u64, "other line");
@@ -94,7 +98,7 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
     }
 }
 
-/// Converts the log; nothing if the reader of standard output closed it before the end.
+/// Converts the log; `None` if the reader of standard output closed it before the end.
 fn converted(arguments: &Arguments) -> Result<Option<Converted>, Box<dyn Error>> {
     let input = Input::new(&arguments.log);
     input.check_stdout()?;
@@ -121,7 +125,7 @@ fn converted(arguments: &Arguments) -> Result<Option<Converted>, Box<dyn Error>>
             found => Ok(Some(found?)),
         };
     };
-    // A log that cannot be converted leaves an older file as it is.
+    // If the log cannot be converted, an existing file stays as it is.
     let mut log = Some(log);
     let written = output.write(|file| {
         if let Some(log) = log.take() {

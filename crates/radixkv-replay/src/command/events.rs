@@ -1,4 +1,4 @@
-//! A replay whose cache tells what it stores and removes, as an engine's cache tells routers.
+//! Records KV events of a replay's cache, and publishes them as an engine does for routers.
 
 use std::{
     io,
@@ -16,7 +16,7 @@ use radixkv_events::{CacheRecorder, ChangeError, HashScheme, PublishError, Publi
 
 use crate::{console, serving::address};
 
-/// How often events are taken.
+/// How often events are read from the cache.
 const PERIOD: Duration = Duration::from_millis(2);
 
 /// The heading of these options in the help.
@@ -53,7 +53,7 @@ pub(crate) enum Scheme {
     Unread,
 }
 
-/// Why there are no events.
+/// Why events cannot be recorded or published.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum EventsError {
     #[error("--publish needs events that are read")]
@@ -62,19 +62,19 @@ pub(crate) enum EventsError {
     Publish(#[from] PublishError),
     #[error("starting a thread for events failed: {0}")]
     Thread(#[source] io::Error),
-    /// A bug of the cache.
+    /// The cache has a bug.
     #[error("the cache's events contradict each other: {0}")]
     Contradiction(#[from] ChangeError),
 }
 
-/// Events of a replay that may have begun.
+/// The events of a replay; recording starts with the first served request.
 pub(crate) struct Events<'a> {
     arguments: &'a EventsOptions,
     listener: Mutex<Option<Result<Listener, EventsError>>>,
 }
 
 enum Listener {
-    /// A subscription that is held and not read.
+    /// A subscription that is held but not read.
     Unread(#[expect(dead_code, reason = "dropping it ends it")] Subscription),
     Reading {
         stop: SyncSender<()>,
@@ -83,11 +83,11 @@ enum Listener {
 }
 
 impl<'a> Events<'a> {
-    /// None yet; they begin with the first request that is served.
+    /// Creates the recorder; it starts with the first request that is served.
     ///
     /// # Errors
     ///
-    /// If they are to be published and not read.
+    /// Fails if events are to be published but nothing reads them.
     pub(crate) fn new(arguments: &'a EventsOptions) -> Result<Self, EventsError> {
         match (arguments.events, &arguments.publish) {
             (Some(Scheme::Unread), Some(_)) => Err(EventsError::Unread),
@@ -95,7 +95,7 @@ impl<'a> Events<'a> {
         }
     }
 
-    /// Begins to listen to the cache that serves the trace, unless it has begun.
+    /// Starts listening to the cache that serves the trace, unless it has already started.
     pub(crate) fn listen(&self, cache: &PrefixCache) {
         if let Some(scheme) = self.arguments.events {
             let mut listener = self.listener.lock().unwrap_or_else(PoisonError::into_inner);
@@ -103,7 +103,7 @@ impl<'a> Events<'a> {
         }
     }
 
-    /// Takes what is left, and ends.
+    /// Records the remaining events, and ends the thread.
     ///
     /// # Errors
     ///
@@ -144,7 +144,7 @@ impl<'a> Events<'a> {
     }
 }
 
-/// Takes events again and again, until `wait` says that there will be no more.
+/// Reads events periodically until `wait` no longer times out; then reads the rest and returns.
 fn read(
     mut recorder: CacheRecorder,
     publisher: Option<&Publisher>,

@@ -1,4 +1,4 @@
-//! `radixkv explain`: what two prompts share.
+//! `radixkv explain`: compares two prompts.
 
 use std::{error::Error, path::PathBuf, process::ExitCode};
 
@@ -20,15 +20,16 @@ use crate::{
     tokenizer,
 };
 
-/// Bytes of a prompt at most.
+/// Maximum number of bytes of a prompt.
 const MAX_BYTES: u64 = 64 << 20;
-/// Tokens that are shown before the place where prompts part, and from there on.
+/// Number of tokens that are shown before the first difference, and from it on.
 const BEFORE: usize = 4;
 const AFTER: usize = 8;
 
 /// Show what two prompts share, where they diverge, and what a cache reuses.
 ///
-/// A prompt is a file of tokens (a JSON list, or numbers between spaces, commas or lines), or with --tokenizer a text.
+/// A prompt is a file of tokens (a JSON list, or numbers between spaces, commas or lines), or
+/// with --tokenizer a text.
 ///
 /// Exit status: 0 on success, 2 if the command line or a file is at fault.
 #[derive(Args)]
@@ -37,8 +38,8 @@ pub(crate) struct Arguments {
     a: PathBuf,
     /// The prompt that is looked up after it, or - for standard input
     b: PathBuf,
-    /// The prompts are texts: a model's tokenizer.json (in builds with the feature tokenizers), or bytes: a token for each
-    /// byte
+    /// The prompts are texts: a model's tokenizer.json (in builds with the feature tokenizers), or
+    /// bytes: a token for each byte
     #[arg(long, value_name = "FILE|bytes")]
     tokenizer: Option<PathBuf>,
     /// Tokens per block
@@ -49,7 +50,7 @@ pub(crate) struct Arguments {
     json: bool,
 }
 
-/// What is printed as JSON.
+/// The report as JSON.
 #[derive(Serialize)]
 struct Printed<'a> {
     a: String,
@@ -98,7 +99,7 @@ fn read(input: &Input, tokenizer: Option<&dyn Tokenize>) -> Result<Vec<Token>, B
     }
 }
 
-/// The numbers of a list, or the word that is none.
+/// Parses a list of numbers; the error is the first word that is not a token.
 fn listed(text: &str) -> Result<Vec<Token>, String> {
     let list = text.trim();
     let list = list.strip_prefix('[').and_then(|list| list.strip_suffix(']')).unwrap_or(list);
@@ -140,7 +141,7 @@ fn figures(names: &[String; 2], explained: &Explained) -> Grid {
     table
 }
 
-/// Where the prompts part, in words.
+/// States where the prompts diverge, and where they agree again.
 fn verdict(explained: &Explained) -> String {
     let (at, [a, b]) = (explained.shared_tokens, explained.tokens);
     let (block, offset) = (at / explained.block_size, at % explained.block_size);
@@ -158,7 +159,7 @@ fn verdict(explained: &Explained) -> String {
     said
 }
 
-/// The tokens around the place where the prompts part.
+/// A table of the tokens around the first difference.
 fn side_by_side(tokens: &[Vec<Token>; 2], explained: &Explained, tokenizer: Option<&dyn Tokenize>) -> Grid {
     let mut grid = Grid::new([
         Column::figures("token"),
@@ -184,7 +185,7 @@ fn side_by_side(tokens: &[Vec<Token>; 2], explained: &Explained, tokenizer: Opti
     grid
 }
 
-/// A token's number, and its text if it has one.
+/// A token's number, and its text if the tokenizer has one.
 fn named(token: Token, tokenizer: Option<&dyn Tokenize>) -> String {
     match tokenizer.and_then(|tokenizer| tokenizer.text(token)) {
         Some(text) => format!("{token} {text:?}"),

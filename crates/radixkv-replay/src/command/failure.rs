@@ -1,4 +1,4 @@
-//! What the command says and how it ends when it fails.
+//! Reports errors of the command, with a remedy, and maps them to exit statuses.
 
 use std::{error::Error, process::ExitCode};
 
@@ -11,7 +11,7 @@ use crate::{
     status::{AT_FAULT, BROKEN},
 };
 
-/// Says what went wrong and what helps, and returns the status that it ends with.
+/// Prints an error and its remedy, and returns the exit status.
 pub(crate) fn fail(error: &(dyn Error + 'static)) -> ExitCode {
     let error = match error.downcast_ref() {
         Some(LiveError::Replay(error)) => error,
@@ -24,7 +24,7 @@ pub(crate) fn fail(error: &(dyn Error + 'static)) -> ExitCode {
     ExitCode::from(if is_broken(error) { BROKEN } else { AT_FAULT })
 }
 
-/// The options that help against an error.
+/// The options that help against an error, if there are any.
 pub(crate) fn remedy(error: &(dyn Error + 'static)) -> Option<&'static str> {
     match (error.downcast_ref(), error.downcast_ref()) {
         (Some(TraceError::LongLine { .. }), _) => Some("raise the limit with --max-line-bytes"),
@@ -43,7 +43,7 @@ pub(crate) fn remedy(error: &(dyn Error + 'static)) -> Option<&'static str> {
     }
 }
 
-/// Whether an error is the cache's fault.
+/// Whether the cache is at fault.
 fn is_broken(error: &(dyn Error + 'static)) -> bool {
     match error.downcast_ref() {
         Some(ReplayError::NotInserted { kind, .. }) => !matches!(kind, InsertErrorKind::TooLong { .. }),

@@ -1,16 +1,16 @@
-//! How figures are written for people.
+//! Formats figures for people.
 
 /// A share in percent.
 pub(crate) fn percent(rate: f64) -> String {
     format!("{:.2} %", 100.0 * rate)
 }
 
-/// A number with its unit, in the singular for one.
+/// A number with its unit, which is singular for one.
 pub(crate) fn counted(number: u64, unit: &str) -> String {
     format!("{} {unit}{}", grouped(number), if number == 1 { "" } else { "s" })
 }
 
-/// Digits in groups of three.
+/// A number with its digits in groups of three.
 pub(crate) fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::with_capacity(digits.len() * 4 / 3);

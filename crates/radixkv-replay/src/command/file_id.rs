@@ -1,4 +1,5 @@
-//! Whether two paths lead to one file: through links, several names of the file, or a descriptor.
+//! Detects that two paths lead to the same file: through symbolic links, hard links, or a
+//! descriptor.
 
 use std::{
     fs::{self, Metadata},
@@ -20,13 +21,14 @@ impl FileId {
         Some(Self { device: metadata.dev(), inode: metadata.ino() })
     }
 
-    /// The standard library has no identity of files here.
+    /// The standard library does not identify files on this system.
     #[cfg(not(unix))]
     pub(crate) fn new(_: &Metadata) -> Option<Self> {
         None
     }
 
-    /// The file at the end of a path; `None` for a terminal or a socket, where writing does not change what is read.
+    /// The file that a path leads to; `None` for a terminal or a socket, where writing does not
+    /// change what is read.
     pub(crate) fn of_contents(path: &Path) -> Option<Self> {
         Self::of_one_end(&fs::metadata(path).ok()?)
     }
@@ -40,7 +42,7 @@ impl FileId {
         if has_two_ends(metadata) { None } else { Self::new(metadata) }
     }
 
-    /// The file that standard output goes to.
+    /// The file that standard output is connected to.
     pub(crate) fn of_stdout() -> Option<Self> {
         Self::new(&stdout().ok()?)
     }

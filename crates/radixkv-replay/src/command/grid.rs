@@ -1,7 +1,8 @@
 //! Tables that fit the screen.
 //!
-//! A table that is wider than the screen first wraps the columns of words. If that does not suffice, it leaves columns out,
-//! those of the highest rank first, and says under the table which. A cell of figures is never broken.
+//! A table that is wider than the screen first wraps its columns of words. If that does not
+//! suffice, it leaves columns out, those with the highest rank first, and names them under the
+//! table. A cell with figures is never broken.
 //!
 //! ```text
 //! let mut grid = Grid::new([Column::words("class"), Column::figures("hit rate"), Column::figures("evicted").rank(1)]);
@@ -16,13 +17,13 @@ use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr};
 
 use crate::{console::printable, screen::Screen};
 
-/// What a cell takes beside its text: a space on either side and a border.
+/// Width that a cell takes in addition to its text: a space on either side and a border.
 const FRAME: usize = 3;
-/// A column of words is wrapped into about this many lines at most; then columns are left out.
+/// A column of words is wrapped into at most about this many lines before columns are left out.
 const MOST_LINES: usize = 2;
-/// A word of more columns than this may be broken: the path of a file.
+/// A word that is wider than this, such as the path of a file, may be broken.
 const LONGEST_WORD: usize = 24;
-/// Words are broken into pieces of no fewer columns than this.
+/// Words are broken into pieces that are at least this wide.
 const SHORTEST: usize = 8;
 
 /// A table, column by column and row by row.
@@ -32,7 +33,7 @@ pub(crate) struct Grid {
     titled: bool,
 }
 
-/// One column: its name, and what becomes of it where the screen is narrow.
+/// One column: its name, its alignment, and its rank on a narrow screen.
 #[derive(Debug, Clone)]
 pub(crate) struct Column {
     name: String,
@@ -42,20 +43,21 @@ pub(crate) struct Column {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    /// At the left; wrapped where the screen is narrow.
+    /// Left-aligned; wrapped if the screen is narrow.
     Words,
-    /// At the right; never broken.
+    /// Right-aligned; never broken.
     Figures,
 }
 
-/// The text of one cell. Control characters in it are written out: it may come from anywhere.
+/// The text of one cell. Control characters in it are escaped: it may come from an untrusted
+/// source.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Cell {
     text: String,
     tone: Tone,
 }
 
-/// What a colour says of a cell, where there are colours.
+/// The meaning of a cell, shown by its colour if the screen has colours.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum Tone {
     #[default]
@@ -76,8 +78,8 @@ impl Column {
         Self { name: name.into(), kind: Kind::Figures, rank: 0 }
     }
 
-    /// Lets the column be left out where the screen is narrow: the highest rank first, of equal ranks the last. Default: 0,
-    /// the column always stays.
+    /// Allows the column to be left out if the screen is narrow: the highest rank first, of equal
+    /// ranks the last column. Default: 0, the column is always shown.
     pub(crate) fn rank(self, rank: u8) -> Self {
         Self { rank, ..self }
     }
@@ -119,12 +121,12 @@ impl<T: Into<String>> From<T> for Cell {
 }
 
 impl Grid {
-    /// A table with the names of its columns on top.
+    /// A table with a header row of column names.
     pub(crate) fn new(columns: impl IntoIterator<Item = Column>) -> Self {
         Self { columns: columns.into_iter().collect(), rows: Vec::new(), titled: true }
     }
 
-    /// A table of two columns without names: what a figure is, and the figure.
+    /// A table with two columns without names: the names of figures, and the figures.
     pub(crate) fn of_pairs() -> Self {
         let columns = vec![Column::words(""), Column { kind: Kind::Words, ..Column::figures("") }];
         Self { columns, rows: Vec::new(), titled: false }
@@ -137,7 +139,7 @@ impl Grid {
         self.rows.push(cells);
     }
 
-    /// The table as it fits the screen, and under it what it leaves out.
+    /// Renders the table for the screen, and lists the columns that are left out.
     pub(crate) fn text(&self, screen: &Screen) -> String {
         let shown = self.fitting(screen.width());
         let table = self.table(&shown, screen);
@@ -150,7 +152,7 @@ impl Grid {
         format!("{table}\n{}", wrapped(&note, screen.width()))
     }
 
-    /// The numbers of the columns that are shown.
+    /// The indices of the columns that fit.
     fn fitting(&self, width: Option<usize>) -> Vec<usize> {
         let mut shown: Vec<_> = (0..self.columns.len()).collect();
         let needed = |shown: &[usize]| 1 + shown.iter().map(|&at| self.narrowest(at) + FRAME).sum::<usize>();
@@ -164,7 +166,7 @@ impl Grid {
         shown
     }
 
-    /// Columns of text that a column needs.
+    /// The minimum text width of a column.
     fn narrowest(&self, at: usize) -> usize {
         let cells = || self.rows.iter().map(|row| &row[at]);
         let name = width(self.columns[at].name.lines());
@@ -178,7 +180,8 @@ impl Grid {
         }
     }
 
-    /// Columns of text that each column that is shown has at least. Where they do not fit, words are broken.
+    /// The minimum text width of each column that is shown. If the widths do not fit the screen,
+    /// the widest columns of words are narrowed, which breaks words.
     fn least_widths(&self, shown: &[usize], width: Option<usize>) -> Vec<usize> {
         let mut least: Vec<usize> = shown.iter().map(|&at| self.narrowest(at)).collect();
         let fits =
@@ -239,7 +242,8 @@ impl Cell {
     }
 }
 
-/// A text in lines of at most `width` columns, cut at its words, and inside those alone that are longer than a line.
+/// Wraps a text to lines of at most `width` columns, between words; only a word that is longer than
+/// a line is broken.
 pub(crate) fn wrapped(text: &str, width: Option<usize>) -> String {
     let width = width.unwrap_or(usize::MAX);
     let mut lines: Vec<String> = Vec::new();
@@ -264,7 +268,8 @@ pub(crate) fn wrapped(text: &str, width: Option<usize>) -> String {
     lines.join("\n")
 }
 
-/// Columns of the longest piece: those of a terminal, where a character may take two of them or none.
+/// Width of the widest piece in columns of a terminal, where a character may take two columns or
+/// none.
 fn width<'a>(pieces: impl Iterator<Item = &'a str>) -> usize {
     pieces.map(UnicodeWidthStr::width).max().unwrap_or(0)
 }
@@ -336,7 +341,7 @@ mod tests {
         assert_eq!(wrapped("one two three", Some(8)), "one two\nthree");
         assert_eq!(wrapped("one two\nthree", None), "one two\nthree");
         assert_eq!(wrapped("a toolongforaline", Some(6)), "a\ntoolon\ngforal\nine");
-        // Two columns each.
+        // Each character is two columns wide.
         assert_eq!(wrapped("日本 日本語", Some(7)), "日本\n日本語");
     }
 }

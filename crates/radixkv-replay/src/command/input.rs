@@ -1,4 +1,4 @@
-//! What the command reads: a file, or standard input under the name `-`.
+//! The input of the command: a file, or standard input under the name `-`.
 
 use std::{
     fs::File,
@@ -10,7 +10,7 @@ use radixkv_replay::{Limits, Trace, TraceError};
 
 use crate::{bytes::shown, console, file_id::FileId, output::OutputError};
 
-/// What stands for standard input where a file could stand.
+/// The argument that means standard input instead of a file.
 const STDIN: &str = "-";
 
 /// A file, or standard input.
@@ -25,7 +25,7 @@ impl Input {
         if path.as_os_str() == STDIN { Self::Stdin } else { Self::File(path.into()) }
     }
 
-    /// How messages, tables and pictures name it.
+    /// The name in messages, tables and pictures.
     pub(crate) fn name(&self) -> String {
         match self {
             Self::File(path) => console::printable(&path.display().to_string()),
@@ -44,7 +44,8 @@ impl Input {
         }
     }
 
-    /// The file that is read; `None` for a terminal, a socket or a pipe that is read.
+    /// The identity of the file that is read; `None` for a terminal, a socket or a pipe that is
+    /// read.
     pub(crate) fn file_id(&self) -> Option<FileId> {
         match self {
             Self::File(path) => FileId::of_contents(path),
@@ -52,7 +53,7 @@ impl Input {
         }
     }
 
-    /// Opens it for reading.
+    /// Opens the input for reading.
     pub(crate) fn open(&self) -> io::Result<Box<dyn Read>> {
         Ok(match self {
             Self::File(path) => Box::new(File::open(path)?),
@@ -60,7 +61,7 @@ impl Input {
         })
     }
 
-    /// All that is read; fails if it is more than `limit` bytes: a device may have no end.
+    /// Reads all bytes; fails if there are more than `limit`: a device may be endless.
     pub(crate) fn bytes(&self, limit: u64) -> io::Result<Vec<u8>> {
         let mut bytes = Vec::new();
         self.open()?.take(limit + 1).read_to_end(&mut bytes)?;
@@ -70,7 +71,7 @@ impl Input {
         Ok(bytes)
     }
 
-    /// Reads a trace, and says what was inferred and what looks wrong with it.
+    /// Reads a trace; prints the inferred unit, and warnings about rows that look wrong.
     pub(crate) fn trace(
         &self,
         unit: Option<u32>,
@@ -90,7 +91,7 @@ impl Input {
         Ok(trace)
     }
 
-    /// Fails if standard output goes into what is read.
+    /// Fails if standard output is the file that is read.
     pub(crate) fn check_stdout(&self) -> Result<(), OutputError> {
         if self.file_id().is_some_and(|input| FileId::of_stdout() == Some(input)) {
             return Err(OutputError::IsInput { path: "standard output".into() });

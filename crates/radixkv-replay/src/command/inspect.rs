@@ -1,4 +1,4 @@
-//! `radixkv inspect`: what the cache holds in the middle of a trace.
+//! `radixkv inspect`: draws the content of the cache in the middle of a trace.
 
 use std::{error::Error, path::PathBuf, process::ExitCode};
 
@@ -19,9 +19,9 @@ use crate::{
     serving::{Serving, natural},
 };
 
-/// The capacity if the command line does not say.
+/// The default capacity.
 const CAPACITY: Capacity = Capacity::Percent(10.0);
-/// Columns of a text where the screen sets no limit.
+/// Width of the text if the screen does not limit it.
 const USUAL: usize = 120;
 
 /// Draw the content of the cache after the first requests of a trace: an icicle of runs by blocks.
@@ -31,7 +31,8 @@ const USUAL: usize = 120;
 /// leased (--hold, --service). Runs that are too small to be seen are drawn together, and the
 /// picture says how many.
 ///
-/// Exit status: 0 on success, 1 if the cache broke a promise, 2 if the command line, the trace or the system is at fault.
+/// Exit status: 0 on success, 1 if the cache broke a promise, 2 if the command line, the trace or
+/// the system is at fault.
 #[derive(Args)]
 pub(crate) struct Arguments {
     /// File of the trace, or - for standard input
@@ -89,7 +90,7 @@ fn inspect(arguments: &Arguments, screen: &Screen) -> Result<(), Box<dyn Error>>
     Ok(())
 }
 
-/// Says so if a cache that served requests has nothing to show.
+/// Warns if a cache that served requests is empty.
 fn warn_of_nothing(trace: &Trace, at: usize, tree: &CacheTree) {
     let has_block = |request: &Request| request.prompt_tokens() >= tree.block_size();
     if tree.blocks() == 0 && trace.requests().iter().take(at).any(has_block) {

@@ -1,6 +1,8 @@
-//! A replay that tells how it goes: a file that is replaced a few times a second, for `radixkv top`.
+//! Publishes the state of a running replay in a file that is replaced a few times a second, for
+//! `radixkv top`.
 //!
-//! The file holds a [`State`] as JSON, always a whole one. Whatever else can make a [`State`] can be shown by `top` too.
+//! The file always contains one complete [`State`] as JSON. `top` can also show a [`State`] from
+//! any other source.
 
 use std::{
     collections::VecDeque,
@@ -29,22 +31,22 @@ use crate::{
 
 /// How often the file is replaced.
 const PERIOD: Duration = Duration::from_millis(250);
-/// Periods that are kept.
+/// Number of periods that are kept.
 const KEPT: usize = 240;
-/// Prefixes that are listed.
+/// Number of prefixes that are listed.
 const LISTED: usize = 20;
 
-/// How a cache does at one moment.
+/// The state of a cache at one moment.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct State {
     pub(crate) trace: String,
-    /// Empty if nobody says.
+    /// Empty if the source does not give it.
     pub(crate) policy: String,
     pub(crate) capacity_blocks: usize,
     pub(crate) block_size: usize,
-    /// Requests of the whole trace.
+    /// Number of requests of the whole trace.
     pub(crate) all_requests: usize,
-    /// Requests served so far.
+    /// Number of requests that were served so far.
     pub(crate) requests: usize,
     pub(crate) bypassed_requests: usize,
     pub(crate) prompt_tokens: u64,
@@ -56,20 +58,20 @@ pub(crate) struct State {
     pub(crate) index_bytes: usize,
     pub(crate) runs: usize,
     pub(crate) seconds: f64,
-    /// What each of the last periods brought, the latest at the end.
+    /// The counts of each of the last periods, the latest at the end.
     pub(crate) periods: VecDeque<Period>,
     pub(crate) top_prefixes: Vec<HotPrefix>,
-    /// What the lookups of each namespace found, where that is counted.
+    /// The counts of each namespace; empty if the source has none.
     #[serde(default)]
     pub(crate) namespaces: Vec<Namespace>,
-    /// Lookups a second, where that is not requests over seconds.
+    /// Lookups a second; `None` if it is `requests` over `seconds`.
     #[serde(default)]
     pub(crate) per_second: Option<f64>,
     /// Whether the replay has ended.
     pub(crate) ended: bool,
 }
 
-/// What the lookups of a namespace found.
+/// The lookups of a namespace, and their hits.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Namespace {
     pub(crate) name: String,
@@ -78,7 +80,7 @@ pub(crate) struct Namespace {
     pub(crate) hit_tokens: u64,
 }
 
-/// What happened between two states of a file.
+/// The counts of one period, or the totals at its end.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Period {
     pub(crate) requests: usize,
@@ -87,7 +89,7 @@ pub(crate) struct Period {
     pub(crate) evicted_blocks: u64,
 }
 
-/// A file that can be written.
+/// The file that is replaced.
 pub(crate) struct LiveFile {
     path: PathBuf,
     input: Input,
@@ -108,7 +110,7 @@ impl LiveFile {
     }
 }
 
-/// What cannot be told, or not replayed.
+/// Why the file was not written, or why the replay failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LiveError {
     #[error(transparent)]
@@ -117,7 +119,8 @@ pub(crate) enum LiveError {
     Replay(#[from] ReplayError),
 }
 
-/// Replays while a thread of its own keeps the file up to date. At the end, the file says that the replay has ended.
+/// Replays while another thread keeps the file up to date. At the end, the file says that the
+/// replay has ended.
 pub(crate) fn told(
     file: &LiveFile,
     name: &str,
@@ -142,7 +145,7 @@ pub(crate) fn told(
     })
 }
 
-/// Replaces the file again and again, until the other end of the channel is dropped.
+/// Replaces the file periodically, until the sender of the channel is dropped.
 fn tell(file: &LiveFile, course: &Mutex<Course<'_>>, end: Receiver<()>) -> Result<(), OutputError> {
     while end.recv_timeout(PERIOD) == Err(RecvTimeoutError::Timeout) {
         let state = locked(course).state(false);
@@ -152,18 +155,18 @@ fn tell(file: &LiveFile, course: &Mutex<Course<'_>>, end: Receiver<()>) -> Resul
 }
 
 fn locked<'a, 'b>(course: &'b Mutex<Course<'a>>) -> std::sync::MutexGuard<'b, Course<'a>> {
-    // Counts that a panic could leave half done are shown, not relied on.
+    // A panic may leave the counts inconsistent, but they are only shown.
     course.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What is gathered while a replay runs.
+/// The state that is collected while a replay runs.
 struct Course<'a> {
     began: Instant,
     trace: &'a Trace,
     block_size: usize,
     hits: PrefixHits<'a>,
     state: State,
-    /// The counts at the end of the last period.
+    /// The totals at the end of the last period.
     last: Period,
 }
 
@@ -194,7 +197,7 @@ impl<'a> Course<'a> {
         (state.index_bytes, state.runs) = (stats.index_bytes, stats.runs);
     }
 
-    /// Ends a period.
+    /// Ends a period and returns the state.
     fn state(&mut self, ended: bool) -> State {
         let state = &mut self.state;
         let (requests, prompt_tokens) = (state.requests, state.prompt_tokens);

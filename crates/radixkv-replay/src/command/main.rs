@@ -1,8 +1,9 @@
 //! The `radixkv` command.
 //!
-//! Exit status: 0 on success, 1 if the cache broke a promise, 2 if the command line, the trace or the system is at fault:
-//! a file that cannot be read or written, no memory, no thread. It is no fault if the reader of standard output closes
-//! it early; a message that standard error does not take is dropped.
+//! Exit status: 0 on success, 1 if the cache broke a promise, 2 if the command line, the trace or
+//! the system is at fault: a file that cannot be read or written, no memory, no thread. It is not
+//! an error if the reader of standard output closes it early. A message that cannot be written to
+//! standard error is dropped.
 
 mod arguments;
 mod bench;
@@ -57,7 +58,7 @@ use output::OutputError;
 use screen::Screen;
 use status::AT_FAULT;
 
-/// Lines of the help are no longer than this: they are read, not compared.
+/// Maximum width of the help: longer lines are hard to read.
 const HELP_WIDTH: usize = 100;
 
 /// Replays request traces through the prefix cache radixkv.
@@ -94,7 +95,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Reads the command line; the help is as wide as the screen.
+/// Parses the command line; the help is as wide as the screen, up to [`HELP_WIDTH`].
 fn parse() -> Result<Arguments, clap::Error> {
     let width = Screen::of_stdout(false).width().unwrap_or(HELP_WIDTH);
     let mut command = Arguments::command().term_width(width.min(HELP_WIDTH));
@@ -118,17 +119,18 @@ fn run(command: Command, screen: &Screen) -> ExitCode {
     }
 }
 
-/// Lets a write beyond the limit on the size of files fail. Without a handler the signal would end the process, and leave
-/// its temporary file.
+/// Makes a write beyond the file size limit fail with an error. Without a handler the signal would
+/// end the process, which would leave its temporary file behind.
 fn outlast_size_limit() {
-    // Without a handler nothing else changes, so a failure here is ignored.
+    // An error of the registration is ignored: it changes nothing else.
     #[cfg(unix)]
     let _ = signal_hook::flag::register(signal_hook::consts::SIGXFSZ, Default::default());
 }
 
-/// Shows the help or the version that was asked for, or what is wrong with the command line.
+/// Shows the requested help or version, or the error in the command line.
 fn show(message: &clap::Error) -> ExitCode {
-    // A shell's pattern may name any file, and the message repeats it.
+    // A file name that a shell's pattern matched may contain any characters, and the message
+    // repeats it.
     if message.use_stderr() && std::env::args_os().any(|text| text.to_string_lossy().contains(is_obeyed)) {
         console::say(message.render().to_string().trim_end());
         return ExitCode::from(AT_FAULT);

@@ -1,4 +1,4 @@
-//! A replay whose cache can be watched by a scraper while it runs.
+//! Serves metrics of a replay's cache to a scraper while the replay runs.
 
 use std::{
     sync::{Arc, OnceLock},
@@ -30,16 +30,17 @@ pub(crate) struct MetricsOptions {
     metrics_linger: Option<usize>,
 }
 
-/// Metrics of a replay that may have begun.
+/// The metrics of a replay.
 pub(crate) struct Metrics {
-    /// Listens as long as it lives.
+    /// Serves the metrics until it is dropped.
     _endpoint: Endpoint,
     cache: Arc<OnceLock<PrefixCache>>,
     linger: Duration,
 }
 
 impl Metrics {
-    /// Listens, if that was asked for, and says where. The metrics are zero until a cache is shown.
+    /// Starts the endpoint if it is configured, and prints its address. All metrics are zero until
+    /// [`show`](Self::show) is called.
     ///
     /// # Errors
     ///
@@ -55,12 +56,12 @@ impl Metrics {
         Ok(Some(Self { _endpoint: endpoint, cache, linger }))
     }
 
-    /// The metrics are those of this cache from now on.
+    /// Sets the cache whose metrics are served; only the first call has an effect.
     pub(crate) fn show(&self, cache: &PrefixCache) {
         self.cache.get_or_init(|| cache.clone());
     }
 
-    /// Goes on for as long as was asked for.
+    /// Keeps serving for the configured time.
     pub(crate) fn linger(&self) {
         thread::sleep(self.linger);
     }

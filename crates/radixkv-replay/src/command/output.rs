@@ -1,8 +1,9 @@
-//! A file that the command writes.
+//! Writes a file atomically.
 //!
-//! An older file of that name stays unchanged until the new one is complete: rows go to a temporary file in the same
-//! folder, which replaces the older one and gets its permissions after everything else has succeeded. A symbolic link
-//! stays a link. A pipe, a device or an open descriptor is written to directly.
+//! An existing file stays unchanged until the new one is complete: rows are written to a temporary
+//! file in the same folder. After everything else has succeeded, it replaces the existing file and
+//! gets its permissions. A symbolic link stays a link. A pipe, a device or an open descriptor is
+//! written to directly.
 //!
 //! Whether the file can be written is checked before the replay.
 
@@ -16,24 +17,24 @@ use tempfile::NamedTempFile;
 
 use crate::{console, file_id::FileId, input::Input};
 
-/// Symbolic links that are followed at most.
+/// Maximum number of symbolic links that are followed.
 const MAX_LINKS: usize = 40;
-/// What the name of a temporary file begins with.
+/// The prefix of the names of temporary files.
 const PREFIX: &str = ".radixkv-";
 
-/// Why a file is not written.
+/// Why a file was not written.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum OutputError {
-    /// Write to another file.
+    /// The output is also the input: write to another file.
     #[error("{}: not written: it is the trace that is being read; write to another file", path.display())]
     IsInput { path: PathBuf },
-    /// Name a file.
+    /// Standard output is not possible here: name a file.
     #[error("-: not written: a file is needed here; use ./- for a file named -")]
     Dash,
-    /// Write to two files.
+    /// Two outputs are the same file: write to two files.
     #[error("{}: not written: two options name it; write to two files", path.display())]
     Twice { path: PathBuf },
-    /// The system refuses.
+    /// The system refused to write the file.
     #[error("{}: cannot be written: {source}", path.display())]
     Unwritable { path: PathBuf, source: io::Error },
 }
@@ -45,14 +46,14 @@ impl OutputError {
     }
 }
 
-/// A file to be written, which is not the trace.
+/// A file to be written, which is not the input.
 pub(crate) struct Output {
     path: PathBuf,
     target: Target,
 }
 
 enum Target {
-    /// A regular file at the end of all links, and the metadata of the file that is there now.
+    /// A regular file: its path with all links resolved, and the metadata of the existing file.
     Replaced { at: PathBuf, older: Option<Metadata> },
     /// Anything else.
     Opened(File),
@@ -60,7 +61,7 @@ enum Target {
     Stdout,
 }
 
-/// A file whose contents are written; a regular file is still at its temporary place.
+/// A file that was written; a regular file still has its temporary name.
 pub(crate) struct Written {
     path: PathBuf,
     staged: Option<(NamedTempFile, PathBuf)>,
@@ -89,7 +90,7 @@ impl Output {
     }
 }
 
-/// Fails if two of the outputs that are asked for would go to one file.
+/// Fails if two of the outputs are the same file.
 pub(crate) fn check_distinct<const N: usize>(paths: [&Option<PathBuf>; N]) -> Result<(), OutputError> {
     let paths: Vec<&PathBuf> = paths.into_iter().flatten().collect();
     let id = |path: &PathBuf| FileId::of_contents(path);
@@ -99,7 +100,7 @@ pub(crate) fn check_distinct<const N: usize>(paths: [&Option<PathBuf>; N]) -> Re
 }
 
 impl Written {
-    /// Moves the file to its place. If it is dropped instead, nothing has changed.
+    /// Renames the file to its final name. If `Written` is dropped instead, nothing changes.
     pub(crate) fn publish(self) -> Result<(), OutputError> {
         let Self { path, staged } = self;
         let published = staged.map_or(Ok(()), |(file, at)| file.persist(at).map(drop));
@@ -121,7 +122,7 @@ impl Target {
         let Some(at) = regular(path, older.as_ref())? else {
             return File::options().append(true).open(path).map(Self::Opened);
         };
-        // A file that may not be written is not replaced, nor one in a folder that may not be written.
+        // A file is not replaced if it, or its folder, is not writable.
         if older.is_some() {
             File::options().write(true).open(&at)?;
         }
@@ -156,7 +157,7 @@ fn write_all(file: impl Write, rows: impl FnOnce(&mut dyn Write) -> io::Result<(
     file.flush()
 }
 
-/// The path at the end of all links, if it is a regular file or does not exist yet.
+/// The path with all links resolved, if it is a regular file or does not exist yet.
 fn regular(path: &Path, older: Option<&Metadata>) -> io::Result<Option<PathBuf>> {
     if older.is_some_and(|older| !older.is_file()) {
         return Ok(None);
@@ -170,7 +171,7 @@ fn regular(path: &Path, older: Option<&Metadata>) -> io::Result<Option<PathBuf>>
         let folder = at.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let folder = folder.canonicalize()?;
         if folder.starts_with("/proc") {
-            // An open descriptor would stay on the file that was replaced.
+            // A descriptor would still refer to the file that was replaced.
             return Ok(None);
         }
         let path = folder.join(name);
@@ -182,7 +183,8 @@ fn regular(path: &Path, older: Option<&Metadata>) -> io::Result<Option<PathBuf>>
     Err(io::Error::other("too many symbolic links"))
 }
 
-/// An empty file in the same folder, removed when it is dropped; its permissions are those of any new file.
+/// An empty file in the same folder, which is removed when it is dropped; it has the permissions of
+/// any new file.
 fn temporary(at: &Path) -> io::Result<NamedTempFile> {
     let folder = at.parent().unwrap_or(Path::new("/"));
     let mut builder = tempfile::Builder::new();
@@ -196,7 +198,7 @@ fn temporary(at: &Path) -> io::Result<NamedTempFile> {
 #[cfg(unix)]
 fn of_a_new_file() -> Option<Permissions> {
     use std::os::unix::fs::PermissionsExt;
-    // The user's mask takes its part away.
+    // The system applies the user's umask.
     Some(Permissions::from_mode(0o666))
 }
 
@@ -205,7 +207,7 @@ fn of_a_new_file() -> Option<Permissions> {
     None
 }
 
-/// Gives a new file the permissions of the older one, and its owner if the system allows that.
+/// Gives the new file the permissions of the existing one, and its owner if the system allows it.
 fn copy_permissions(file: &File, older: &Metadata) -> io::Result<()> {
     #[cfg(unix)]
     {

@@ -1,4 +1,4 @@
-//! `radixkv replay`: serves a trace from a cache and prints the report.
+//! `radixkv replay`: replays a trace or the built-in workloads, and prints the report.
 
 use std::{error::Error, path::Path, process::ExitCode};
 
@@ -150,7 +150,7 @@ fn serve(
     Ok(replayed)
 }
 
-/// Says so if the cache was too small for every request.
+/// Warns if every request was too large for the cache.
 fn warn_of_bypasses(report: &Report) {
     if report.requests > 0 && report.bypassed_requests == report.requests {
         console::say(format_args!(
@@ -161,7 +161,7 @@ fn warn_of_bypasses(report: &Report) {
     }
 }
 
-/// Reports mismatches, if hits were checked and some were wrong.
+/// Prints the mismatches, if there are any, and returns the exit status for them.
 fn mismatches(replayed: &Replay) -> Option<ExitCode> {
     let errors = replayed.report.verify_errors.filter(|&errors| errors > 0)?;
     console::say(format_args!("radixkv: {errors} blocks of hits held other tokens than those matched, for example:"));

@@ -1,11 +1,11 @@
-//! Reports as JSON.
+//! Formats reports as JSON.
 
 use radixkv_replay::{Details, Report, workload::Band};
 use serde::Serialize;
 
 use crate::console::is_obeyed;
 
-/// A report with the file that it is about.
+/// A report, and the name of the trace.
 #[derive(Serialize)]
 pub(crate) struct TraceReport<'a> {
     pub(crate) trace: String,
@@ -15,7 +15,7 @@ pub(crate) struct TraceReport<'a> {
     pub(crate) details: Option<&'a Details>,
 }
 
-/// A report with the class that it is about.
+/// A report, and the workload class.
 #[derive(Serialize)]
 pub(crate) struct ClassReport {
     pub(crate) class: &'static str,
@@ -39,13 +39,14 @@ fn ends<S: serde::Serializer>(band: &Band, serializer: S) -> Result<S::Ok, S::Er
     [band.low, band.high].serialize(serializer)
 }
 
-/// A report as JSON in one line. What a terminal obeys is escaped, also where JSON does not ask for it.
+/// A report as one line of JSON. Characters that a terminal obeys are escaped, even where JSON does
+/// not require it.
 pub(crate) fn json(report: &impl Serialize) -> Result<String, serde_json::Error> {
     let text = serde_json::to_string(report)?;
     if !text.contains(is_obeyed) {
         return Ok(text);
     }
-    // Outside of strings there are none.
+    // Such characters occur only in strings.
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {
         if is_obeyed(c) {

@@ -1,4 +1,4 @@
-//! A CSV row for every request of a replay.
+//! Writes a CSV row for every request of a replay.
 
 use std::io::{self, Write};
 
@@ -6,12 +6,13 @@ use radixkv_replay::{Details, Replay, ReplayConfig, Trace};
 
 const NAMES: &str = "request,prompt_tokens,prefix_hit_len,computed_tokens,timestamp,namespace,miss_reason,queue_wait";
 
-/// What follows over a host tier.
+/// The additional columns with a host tier.
 const TIERS: &str = "device_hit,host_hit,remote_hit";
 
-/// Writes the rows in replay order. The namespace is empty, as for the cache's default one: no trace names another.
-/// A request that missed nothing has no reason, and only requests that were served in trace time have a wait, in seconds.
-/// Over a host tier there are the hits of each tier too, in tokens.
+/// Writes the rows in replay order. The namespace is empty, which is the cache's default one:
+/// traces name no others. The reason is empty if the request missed nothing. The wait is in
+/// seconds, and empty unless requests were served in trace time. With a host tier, the hits of each
+/// tier follow, in tokens.
 pub(crate) fn write(
     file: &mut dyn Write,
     trace: &Trace,

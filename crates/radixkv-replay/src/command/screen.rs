@@ -1,4 +1,4 @@
-//! What standard output shows: how wide a line may be, and whether there are colours.
+//! The properties of standard output: the width of a line, and whether there are colours.
 
 use std::{
     env,
@@ -6,15 +6,15 @@ use std::{
     io::{self, IsTerminal},
 };
 
-/// Columns of a line where nothing says how many there are: in a pipe, in a file.
+/// The width if nothing determines it, as for a pipe or a file.
 const USUAL: usize = 80;
-/// Tables are not squeezed into fewer columns than this.
+/// Tables are made for at least this width.
 const NARROWEST: usize = 40;
 
-/// How much of a table is shown, and how.
+/// The width and the colours of the output.
 ///
-/// A terminal says how wide it is. Elsewhere the variable `COLUMNS` says it, and without that a line has 80 columns: what is
-/// written into a pipe does not depend on the terminal beside it.
+/// The width is that of the terminal, or else of the variable `COLUMNS`, or else 80: the output
+/// into a pipe does not depend on the terminal beside it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Screen {
     /// `None`: as wide as the table.
@@ -23,7 +23,7 @@ pub(crate) struct Screen {
 }
 
 impl Screen {
-    /// Standard output; `wide` asks for all columns of every table.
+    /// The screen of standard output; `wide` requests all columns of every table.
     pub(crate) fn of_stdout(wide: bool) -> Self {
         let stdout = io::stdout();
         let colours =
@@ -32,13 +32,13 @@ impl Screen {
         Self { width, colours }
     }
 
-    /// A line of this many columns without colours.
+    /// A screen with this width and without colours.
     #[allow(dead_code, reason = "for tests and for regions")]
     pub(crate) fn plain(width: usize) -> Self {
         Self { width: Some(width), colours: false }
     }
 
-    /// Columns of a line; `None` where it is as long as it needs to be.
+    /// Columns of a line; `None` if it may be as long as it needs to be.
     pub(crate) fn width(&self) -> Option<usize> {
         self.width
     }
@@ -49,7 +49,7 @@ impl Screen {
     }
 }
 
-/// Columns of the terminal that standard output is.
+/// Width of the terminal, if standard output is one.
 fn terminal() -> Option<usize> {
     terminal_size::terminal_size_of(io::stdout()).map(|(width, _)| usize::from(width.0))
 }
@@ -58,7 +58,7 @@ fn from_environment() -> Option<usize> {
     env::var("COLUMNS").ok()?.trim().parse().ok().filter(|&columns| columns > 0)
 }
 
-/// Whether the user and the terminal want colours (`NO_COLOR`, and terminals that show text alone).
+/// Whether the user and the terminal accept colours (`NO_COLOR`, `TERM=dumb`).
 fn may_colour(no_color: Option<&OsStr>, term: Option<&OsStr>) -> bool {
     no_color.is_none_or(OsStr::is_empty) && term.is_none_or(|term| term != "dumb")
 }

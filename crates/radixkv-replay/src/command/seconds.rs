@@ -1,4 +1,4 @@
-//! A line for each second of the trace's time in which requests arrived.
+//! Prints a line for each second of trace time in which requests arrived.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -9,21 +9,21 @@ use radixkv_replay::{
 
 use crate::console;
 
-/// What the requests of one second brought.
+/// The counts of the requests of one second.
 #[derive(Debug, Default)]
 struct Second {
-    /// Which, from the first arrival on.
+    /// The number of the second since the first arrival.
     number: u64,
     requests: usize,
     prompt_tokens: u64,
     device_tokens: u64,
     host_tokens: u64,
-    /// None where there is no remote tier.
+    /// `None` if there is no remote tier.
     remote_tokens: Option<u64>,
     host_blocks: usize,
 }
 
-/// Gathers seconds, and says each when the next one begins.
+/// Counts requests by second, and prints each second when the next one begins.
 pub(crate) struct Seconds<'a> {
     trace: &'a Trace,
     block_size: usize,
@@ -57,7 +57,7 @@ impl<'a> Seconds<'a> {
         second.host_blocks = served.host.map_or(0, |host| host.cached_blocks());
     }
 
-    /// Says the last second.
+    /// Prints the last second.
     pub(crate) fn end(self) {
         self.second.into_inner().unwrap_or_else(PoisonError::into_inner).say();
     }

@@ -1,4 +1,4 @@
-//! The options that say how the requests of a trace are served, and what a trace may ask for.
+//! The options for how the requests of a trace are served, and the limits on a trace.
 
 use clap::{Args, ValueEnum};
 use radixkv::PolicyKind;
@@ -7,7 +7,7 @@ use radixkv_replay::{
     replay::{CacheKind, Capacity, EvictionMode, MAX_THREADS, Service, TimeUnit},
 };
 
-/// What the help says of `--policy`: every policy there is.
+/// The help of `--policy`, which lists all policies.
 pub(crate) fn policies() -> String {
     let names: Vec<_> = PolicyKind::ALL.iter().map(|policy| policy.name()).collect();
     format!("Which blocks are evicted first, one of {}", names.join(", "))
@@ -22,8 +22,8 @@ pub(crate) struct Serving {
     /// Tokens per block
     #[arg(long, default_value = "16", value_name = "TOKENS", value_parser = count)]
     pub(crate) block_size: usize,
-    /// Size of the cache, in blocks or in percent of the distinct full blocks of all prompts [default: 10% for a trace,
-    /// 100% for the built-in workloads]
+    /// Size of the cache, in blocks or in percent of the distinct full blocks of all prompts
+    /// [default: 10% for a trace, 100% for the built-in workloads]
     #[arg(long, value_name = "BLOCKS|N%")]
     capacity: Option<Capacity>,
     #[arg(long, default_value = "lru", help = policies())]
@@ -41,7 +41,8 @@ pub(crate) struct Serving {
     /// Also cache generated tokens
     #[arg(long)]
     outputs: bool,
-    /// Bypass the cache for requests of more than this many blocks [default: as many as the cache holds]
+    /// Bypass the cache for requests of more than this many blocks
+    /// [default: as many as the cache holds]
     #[arg(long, value_name = "BLOCKS", value_parser = natural)]
     longest: Option<usize>,
     /// Field of the rows with each request's priority, an integer; for --policy priority
@@ -129,7 +130,7 @@ pub(crate) fn threads(text: &str) -> Result<usize, String> {
     }
 }
 
-/// An address with a port, as `HOST:PORT`: it is not looked up yet.
+/// Parses an address of the form `HOST:PORT`; the host name is not resolved yet.
 pub(crate) fn address(text: &str) -> Result<String, &'static str> {
     const WANTED: &str = "not HOST:PORT, such as 127.0.0.1:9400";
     let (host, port) = text.rsplit_once(':').ok_or(WANTED)?;
@@ -178,7 +179,7 @@ impl Serving {
     }
 }
 
-/// Sets what an option gives; without it the default stays.
+/// Applies an option if it is given; otherwise the default stays.
 pub(crate) fn set<T, V>(settings: T, option: Option<V>, setter: impl FnOnce(T, V) -> T) -> T {
     match option {
         Some(value) => setter(settings, value),

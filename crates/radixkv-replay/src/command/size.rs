@@ -1,4 +1,4 @@
-//! `radixkv size`: how many tokens fit into the memory of a GPU.
+//! `radixkv size`: computes how many tokens fit into the memory of a GPU.
 
 use std::{error::Error, path::Path, path::PathBuf, process::ExitCode};
 
@@ -19,9 +19,9 @@ use crate::{
     status::AT_FAULT,
 };
 
-/// Bytes of a config.json at most.
+/// Maximum number of bytes of a config.json.
 const MAX_BYTES: u64 = 16 << 20;
-/// Tokens of a sequence where neither the command line nor the model says.
+/// Tokens per sequence if neither the command line nor the model gives a number.
 const SEQUENCE: u64 = 8192;
 
 /// Compute how many tokens of KV fit into a GPU's memory beside a model's weights.
@@ -30,7 +30,8 @@ const SEQUENCE: u64 = 8192;
 /// grouped heads, compressed keys and values (MLA), and sliding-window layers; weights are counted
 /// from the shapes of the matrices.
 ///
-/// Exit status: 0 on success, 2 if the command line or the file is at fault, or if the weights do not fit.
+/// Exit status: 0 on success, 2 if the command line or the file is at fault, or if the weights do
+/// not fit.
 #[derive(Args)]
 pub(crate) struct Arguments {
     /// The model's config.json, or - for standard input
@@ -61,7 +62,7 @@ pub(crate) struct Arguments {
     json: bool,
 }
 
-/// What is printed as JSON.
+/// The result as JSON.
 #[derive(Serialize)]
 struct Sized {
     model_config: String,
@@ -96,7 +97,7 @@ pub(crate) fn run(arguments: &Arguments, screen: &Screen) -> ExitCode {
     }
 }
 
-/// Reads a model's config.json, and says which of its fields are not known.
+/// Reads a model's config.json, and warns about unknown fields.
 pub(crate) fn model(path: &Path) -> Result<ModelConfig, Box<dyn Error>> {
     let input = Input::new(path);
     let name = input.name();

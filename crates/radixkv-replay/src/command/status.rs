@@ -1,4 +1,4 @@
-//! The statuses that the command exits with, beside success.
+//! The exit statuses of the command, besides success.
 
 /// The cache broke a promise.
 pub(crate) const BROKEN: u8 = 1;

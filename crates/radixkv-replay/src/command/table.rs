@@ -1,4 +1,4 @@
-//! Reports as tables.
+//! Formats reports as tables.
 
 use radixkv_replay::{
     Report,
@@ -13,7 +13,7 @@ use crate::{
     report::ClassReport,
 };
 
-/// The report of one replay, a line for each figure.
+/// The report of one replay, with a row for each figure.
 pub(crate) fn report(trace: &str, report: &Report) -> Grid {
     let mut table = Grid::of_pairs();
     let mut row = |what: &str, value: String| table.row([what.into(), value.into()]);
@@ -78,7 +78,7 @@ pub(crate) fn report(trace: &str, report: &Report) -> Grid {
     table
 }
 
-/// What a host tier adds.
+/// Adds the rows of a host tier.
 fn tier_rows(tiers: &TierReport, row: &mut impl FnMut(&str, String)) {
     let blocks = counted(tiers.host_capacity as u64, "block");
     let size = counted(tiers.host_block_size as u64, "token");
@@ -106,7 +106,7 @@ fn tier_rows(tiers: &TierReport, row: &mut impl FnMut(&str, String)) {
     }
 }
 
-/// What a remote tier adds.
+/// Adds the rows of a remote tier.
 fn remote_rows(remote: &RemoteReport, size: &str, row: &mut impl FnMut(&str, String)) {
     let hits = format!("{} ({})", grouped(remote.remote_hit_tokens), percent(remote.remote_hit_rate));
     let bytes = format!("{} / {}", shown(remote.remote_put_bytes), shown(remote.remote_fetched_bytes));
@@ -118,7 +118,7 @@ fn remote_rows(remote: &RemoteReport, size: &str, row: &mut impl FnMut(&str, Str
     row("of copies, from remote", format!("{:.3} s", remote.fetch_seconds));
 }
 
-/// One line for each class of the built-in workloads.
+/// A row for each class of the built-in workloads.
 pub(crate) fn classes(reports: &[ClassReport]) -> Grid {
     let mut table = Grid::new([
         Column::words("class"),
@@ -149,7 +149,7 @@ pub(crate) fn classes(reports: &[ClassReport]) -> Grid {
     table
 }
 
-/// Whether the hit rate is as predicted; empty where the prediction does not apply.
+/// Whether the hit rate is within the band; empty if the band does not apply.
 fn verdict(band: Band, report: &Report) -> Cell {
     let applies = report.cache == "radix"
         && report.block_size == BAND_BLOCK_SIZE

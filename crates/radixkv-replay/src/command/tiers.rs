@@ -28,7 +28,8 @@ pub(crate) struct TierOptions {
     /// Whether a block is in one tier (exclusive) or may be in both (shared)
     #[arg(long, help_heading = HEADING, value_enum, default_value_t, requires = "host_capacity")]
     tier_mode: Mode,
-    /// When a block is copied to the host: when the device evicts it, or when it is inserted (for --tier-mode shared)
+    /// When a block is copied to the host: when the device evicts it, or when it is inserted
+    /// (for --tier-mode shared)
     #[arg(long, help_heading = HEADING, value_enum, default_value_t, requires = "host_capacity")]
     write_policy: Write,
     /// Caches of --capacity over the host tier, at most 1024
@@ -101,26 +102,26 @@ fn instances(text: &str) -> Result<usize, String> {
     }
 }
 
-/// Bytes a second.
+/// Parses a bandwidth to bytes per second.
 fn bandwidth(text: &str) -> Result<f64, &'static str> {
     const WANTED: &str = "not a number of bytes a second above zero, such as 50GB/s";
     let Bytes(bytes) = text.strip_suffix("/s").and_then(|bytes| bytes.parse().ok()).ok_or(WANTED)?;
     if bytes == 0 { Err(WANTED) } else { Ok(bytes as f64) }
 }
 
-/// Seconds.
+/// Parses a latency to seconds.
 fn latency(text: &str) -> Result<f64, &'static str> {
     const WANTED: &str = "not a time, such as 5us, 300ns or 1ms";
     let units = [("ns", 1e-9), ("us", 1e-6), ("ms", 1e-3), ("s", 1.0)];
     let unit = units.into_iter().find_map(|(name, seconds)| Some((text.strip_suffix(name)?, seconds)));
     let (number, seconds) = unit.ok_or(WANTED)?;
     let latency = number.trim_end().parse::<f64>().map_err(|_| WANTED)? * seconds;
-    // A day: far more than any copy takes, and exact enough below.
+    // A day: far more than any copy takes, and below it `f64` is exact enough.
     if (0.0..86_400.0).contains(&latency) { Ok(latency) } else { Err(WANTED) }
 }
 
 impl TierOptions {
-    /// What they say; nothing without a host tier.
+    /// The configured tiers; `None` without a host tier.
     pub(crate) fn tiers(&self) -> Option<Tiers> {
         let tiers = Tiers::new(self.host_capacity?)
             .kind(match self.host_kind {

@@ -1,13 +1,13 @@
-//! Tokenizers: of a model, or bytes.
+//! Opens a model's tokenizer, or the one that makes a token of each byte.
 
 use std::{error::Error, path::Path};
 
 use radixkv_replay::convert::{ByteTokens, Tokenize};
 
-/// The name of the tokenizer that makes a token of each byte.
+/// The argument for the tokenizer that makes a token of each byte.
 const BYTES: &str = "bytes";
 
-/// The tokenizer of a `tokenizer.json`, or that of bytes.
+/// Opens the tokenizer of a `tokenizer.json`, or the one for bytes.
 pub(crate) fn open(path: &Path) -> Result<Box<dyn Tokenize>, Box<dyn Error>> {
     if path.as_os_str() == BYTES {
         return Ok(Box::new(ByteTokens));

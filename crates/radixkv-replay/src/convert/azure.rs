@@ -1,4 +1,4 @@
-//! Azure's public traces: lengths alone.
+//! Reads Azure's public traces, which have only lengths.
 
 use super::{Prompt, Said, error::LogFault, time};
 

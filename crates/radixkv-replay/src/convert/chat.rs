@@ -1,6 +1,7 @@
-//! JSON lines of chats, in the manner of OpenAI's interface.
+//! Reads JSON lines of chats, in the format of OpenAI's API.
 //!
-//! Messages are rendered as ChatML, whatever the model's own template: what two chats share is in the same places.
+//! Messages are rendered as ChatML, whatever the model's own template: common parts of two chats
+//! are then in the same places.
 
 use std::fmt::Write;
 
@@ -45,7 +46,7 @@ fn numbers(tokens: &[Value]) -> Result<Vec<u32>, LogFault> {
     tokens.ok_or(LogFault::Wrong { field: "prompt", wanted: "a text or a list of integers from 0 to 2^32 - 1" })
 }
 
-/// The messages of a chat, up to where the answer begins; what tools there are comes first.
+/// Renders the messages of a chat up to the beginning of the answer; the tools come first.
 fn rendered(messages: &Value, tools: Option<&Value>) -> Result<String, LogFault> {
     const WRONG: LogFault = LogFault::Wrong { field: "messages", wanted: "a list of objects with a role" };
     let mut text = String::new();
@@ -63,7 +64,7 @@ fn rendered(messages: &Value, tools: Option<&Value>) -> Result<String, LogFault>
     Ok(text)
 }
 
-/// A text, or the texts of a list of parts; other parts stand for themselves.
+/// A text, or the joined texts of a list of parts; a part without a text is rendered as JSON.
 fn content(content: &Value) -> String {
     match content {
         Value::String(text) => text.clone(),
@@ -76,7 +77,7 @@ fn content(content: &Value) -> String {
     }
 }
 
-/// The tokens of the answer: as they were counted, or those of its text.
+/// Number of tokens of the answer: the logged count, or else the tokens of its text.
 fn output(response: &Object, tokenizer: Option<&dyn Tokenize>) -> Result<usize, LogFault> {
     if let Some(tokens) = response.get("usage").and_then(|usage| usage.get("completion_tokens")) {
         let wrong = LogFault::Wrong { field: "completion_tokens", wanted: "an integer from 0 to 2^32 - 1" };

@@ -1,4 +1,4 @@
-//! Why a log cannot be converted.
+//! Errors of a conversion.
 
 use std::{collections::TryReserveError, io};
 
@@ -22,7 +22,7 @@ pub enum ConvertError {
     Read {
         /// The last line that could be read.
         line: usize,
-        /// What the system or the decompressor says.
+        /// The error of the system or of the decompressor.
         source: io::Error,
     },
     /// A line is malformed.
@@ -30,18 +30,18 @@ pub enum ConvertError {
     Line {
         /// The line, counted from 1.
         line: usize,
-        /// What is wrong with it.
+        /// Why it is malformed.
         fault: LogFault,
     },
-    /// No line is a request: the log may have another format.
+    /// No line is a request; the log may have another format.
     #[error("none of the {lines} lines is a request in the format {format}")]
     Empty {
-        /// Lines of the log.
+        /// Number of lines of the log.
         lines: usize,
         /// The format that was tried.
         format: LogFormat,
     },
-    /// Memory is too small: convert a part of the log.
+    /// Memory is short: convert a part of the log.
     #[error("not enough memory: {0}")]
     NoMemory(TryReserveError),
     /// The trace cannot be written.
@@ -64,10 +64,11 @@ pub enum LogFault {
     /// The line is too long: raise [`Limits::line_bytes`](crate::Limits::line_bytes).
     #[error("the line is longer than the limit")]
     TooLong,
-    /// Raise [`Limits::rows`](crate::Limits::rows) or [`Limits::tokens`](crate::Limits::tokens), or convert a part of the log.
+    /// The trace would be too large: raise [`Limits::rows`](crate::Limits::rows) or
+    /// [`Limits::tokens`](crate::Limits::tokens), or convert a part of the log.
     #[error("the trace would have more rows or hash ids than the limits allow")]
     TooMuch,
-    /// The line is no JSON object.
+    /// The line is not a JSON object.
     #[error("not a JSON object")]
     NotAnObject,
     /// A field is missing.
@@ -78,10 +79,10 @@ pub enum LogFault {
     Wrong {
         /// The field.
         field: &'static str,
-        /// What it should be.
+        /// What the value should be.
         wanted: &'static str,
     },
-    /// The prompt is text: give a tokenizer.
+    /// The prompt is text, which needs a tokenizer.
     #[error("the prompt is text, and no tokenizer was given")]
     NoTokenizer,
     /// The log has a truncated prompt: configure the server to log whole prompts.

@@ -1,13 +1,14 @@
-//! Hash ids that say nothing but what is equal.
+//! Assigns hash ids that reveal only which parts of prompts are equal.
 
 use std::collections::HashMap;
 
 use radixkv::key::Token;
 
-/// The id before the first one of a prompt.
+/// The id that precedes the first piece of every prompt.
 const START: u64 = u64::MAX;
 
-/// The ids so far: one for each piece of tokens after each other piece, compared token by token.
+/// The ids so far: one for each distinct pair of a preceding id and a piece, compared token by
+/// token.
 #[derive(Debug, Default)]
 pub(super) struct Ids {
     pieces: HashMap<(u64, Box<[Token]>), u64>,
@@ -15,7 +16,7 @@ pub(super) struct Ids {
 }
 
 impl Ids {
-    /// The ids of a prompt, one for each `unit` tokens.
+    /// The hash ids of a prompt, one for each `unit` tokens.
     pub(super) fn of_tokens(&mut self, tokens: &[Token], unit: usize) -> Vec<u64> {
         let mut before = START;
         let piece = |piece: &[Token]| {
@@ -26,7 +27,7 @@ impl Ids {
         tokens.chunks(unit).map(piece).collect()
     }
 
-    /// The id for an id of another trace.
+    /// The new id for an id of the converted trace.
     pub(super) fn of_id(&mut self, id: u64) -> u64 {
         let next = self.given.len() as u64;
         *self.given.entry(id).or_insert(next)

@@ -1,18 +1,19 @@
-//! Request logs as traces: ids instead of texts, so that a trace can be shared.
+//! Converts request logs to traces, with hash ids instead of texts, so that a trace can be shared.
 //!
-//! A prompt becomes a list of hash ids, one for each `unit` tokens of it. Two requests have the same id where they have the
-//! same tokens and the same tokens before them; the ids count up from 0 and say nothing else. Times are milliseconds since the
-//! first request.
+//! A prompt becomes a list of hash ids, one for each `unit` tokens. Two requests have the same id
+//! where their tokens and all tokens before them are the same; the ids count up from 0 and reveal
+//! nothing else. Times are milliseconds since the first request.
 //!
-//! What two prompts share is kept in whole units: replay a converted trace with blocks of `unit` tokens, or a multiple.
+//! Sharing is preserved in whole units: replay a converted trace with blocks of `unit` tokens, or a
+//! multiple.
 //!
 //! | format | is |
 //! |---|---|
 //! | `openai` | JSON lines with the `messages` of a chat or the `prompt` of a completion, bare or in a `body` or `request`; texts are rendered as ChatML |
 //! | `vllm` | the log of a vLLM server with `--enable-log-requests`, and the lines of `--enable-log-outputs` for lengths |
 //! | `sglang` | the log of an SGLang server with `--log-requests --log-requests-level 3` |
-//! | `azure` | Azure's public traces: CSV with `TIMESTAMP,ContextTokens,GeneratedTokens`; nothing is shared |
-//! | `mooncake` | Mooncake's public traces: rows that are traces already, whose ids are counted anew |
+//! | `azure` | Azure's public traces: CSV with `TIMESTAMP,ContextTokens,GeneratedTokens`; no tokens are shared |
+//! | `mooncake` | Mooncake's public traces, which already have the format of traces; their ids are renumbered |
 
 mod azure;
 mod chat;
@@ -118,9 +119,9 @@ pub struct ConvertConfig<'a> {
     pub format: LogFormat,
     /// Tokens per hash id, more than zero.
     pub unit: usize,
-    /// The tokenizer for logs of texts; a log of tokens needs none.
+    /// The tokenizer for logs with texts; a log with token ids needs none.
     pub tokenizer: Option<&'a dyn Tokenize>,
-    /// Bounds on lines, rows, and tokens.
+    /// Limits on lines, rows and hash ids.
     pub limits: Limits,
 }
 
@@ -141,11 +142,11 @@ impl ConvertConfig<'_> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Converted {
-    /// Rows of the trace.
+    /// Number of rows of the trace.
     pub requests: usize,
-    /// Tokens of all prompts.
+    /// Number of tokens of all prompts.
     pub prompt_tokens: u64,
-    /// Distinct hash ids.
+    /// Number of distinct hash ids.
     pub hash_ids: usize,
     /// Lines of the log that do not concern a request.
     pub other_lines: usize,
@@ -160,31 +161,32 @@ struct Row {
     hash_ids: Vec<u64>,
 }
 
-/// Milliseconds from here on are no time: about the age of the universe.
+/// Timestamps from here on, in milliseconds, are refused: about the age of the universe.
 const NO_TIME: f64 = 4e20;
 
-/// What a log's prompt is.
+/// The prompt of a request, as the log gives it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Prompt {
     Text(String),
     Tokens(Vec<Token>),
-    /// A length alone: nothing is shared.
+    /// Only a length: no tokens are shared.
     Length(usize),
-    /// Ids of another trace, for so many tokens.
+    /// The ids of another trace, and the number of tokens.
     Ids(Vec<u64>, usize),
 }
 
-/// What a line of a log says.
+/// The content of a line of a log.
 #[derive(Debug, Clone, PartialEq)]
 enum Said {
-    /// A request with a name, if its output is told in another line; the time in milliseconds; the output's tokens.
+    /// A request. `name` is set if another line has its output; `output` is the number of generated
+    /// tokens.
     Request {
         name: Option<String>,
         milliseconds: Option<f64>,
         prompt: Prompt,
         output: usize,
     },
-    /// How many tokens were generated for a request.
+    /// The number of tokens that were generated for a request.
     Output {
         name: String,
         tokens: usize,
@@ -192,12 +194,12 @@ enum Said {
     Nothing,
 }
 
-/// Reads a log and writes a trace, in the order of the log; returns what was converted.
+/// Reads a log and writes a trace in the same order; returns counts of what was converted.
 ///
 /// # Errors
 ///
-/// Fails if the log cannot be read, if a line is malformed, if a text has no tokenizer, if there is no request, and if the
-/// trace cannot be written.
+/// Fails if the log cannot be read, if a line is malformed or exceeds a limit, if a prompt is text
+/// and there is no tokenizer, if there is no request, and if the trace cannot be written.
 ///
 /// # Panics
 ///
@@ -231,7 +233,7 @@ struct Converter<'a> {
     config: &'a ConvertConfig<'a>,
     ids: Ids,
     rows: Vec<Row>,
-    /// Rows by the names of their requests, for outputs that are told later.
+    /// Rows by the names of their requests, for outputs in later lines.
     named: std::collections::HashMap<String, usize>,
     clock: time::Clock,
     line: usize,
@@ -335,7 +337,7 @@ impl<'a> Converter<'a> {
         let first = self.rows.iter().map(|row| row.timestamp).fold(f64::INFINITY, f64::min);
         let mut prompt_tokens = 0;
         for mut row in self.rows.iter().cloned() {
-            // To the microsecond.
+            // Rounded to the microsecond.
             row.timestamp = ((row.timestamp - first) * 1e3).round() / 1e3;
             prompt_tokens += row.input_length as u64;
             serde_json::to_writer(&mut *trace, &row).map_err(|error| ConvertError::Write(error.into()))?;

@@ -1,4 +1,4 @@
-//! Mooncake's public traces, which are read as traces are.
+//! Reads Mooncake's public traces, whose rows have the fields of a trace.
 
 use serde::Deserialize;
 

@@ -1,10 +1,11 @@
-//! What Python prints: strings and lists of numbers.
+//! Parses strings and lists of numbers as Python prints them.
 
 use radixkv::key::Token;
 
 use super::error::LogFault;
 
-/// The text of a string literal at the start of `text`, and what follows it; `None` if there is none.
+/// The value of a string literal at the start of `text`, and the rest after it; `None` if there is
+/// no literal.
 pub(super) fn string(text: &str) -> Option<(String, &str)> {
     let quote = text.chars().next().filter(|c| ['\'', '"'].contains(c))?;
     let (mut read, mut chars) = (String::new(), text.char_indices().skip(1));

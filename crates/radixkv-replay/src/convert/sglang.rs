@@ -1,4 +1,4 @@
-//! The log of an SGLang server.
+//! Reads the log of an SGLang server.
 //!
 //! ```text
 //! [2025-03-03 17:53:04] Receive: obj=GenerateReqInput(text=None, input_ids=[151646, 198], ..., rid='ced0', ...)
@@ -15,7 +15,7 @@ pub(super) fn read(line: &str) -> Result<Said, LogFault> {
         return Ok(Said::Nothing);
     };
     let milliseconds = head.rsplit_once('[').and_then(|(_, date)| time::milliseconds(date));
-    // Texts come first, and may hold anything.
+    // The text may contain anything, also names of fields: the fields are searched after it.
     let (text, rest) = match said.split_once("text=").and_then(|(_, text)| python::string(text)) {
         Some((text, rest)) => (Some(text), rest),
         None => (None, said),
@@ -44,7 +44,7 @@ fn output(said: &str) -> Option<Said> {
     Some(Said::Output { name, tokens: tokens[..end].parse().ok()? })
 }
 
-/// The string behind a name.
+/// The string after a name.
 fn field(text: &str, name: &str) -> Option<String> {
     let (_, value) = text.split_once(name)?;
     python::string(value).map(|(value, _)| value)

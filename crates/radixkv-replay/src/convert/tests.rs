@@ -17,6 +17,7 @@ fn lists(rows: &[serde_json::Value], key: &str) -> Vec<String> {
     rows.iter().map(|row| row[key].to_string()).collect()
 }
 
+// Holds: RP13.
 #[test]
 fn a_log_of_vllm_is_a_trace() {
     let log = "\
@@ -37,6 +38,7 @@ INFO 01-01 00:00:02 [logger.py:80] Generated response chat-b (streaming complete
     assert_eq!(lists(&rows, "output_length"), ["0", "2"]);
 }
 
+// Holds: RP13.
 #[test]
 fn a_log_of_sglang_is_a_trace() {
     let log = "\
@@ -112,7 +114,7 @@ fn public_traces_keep_their_lengths_and_what_they_share() {
     assert!(converted("noon,3,4", &config).expect_err("refused").contains("TIMESTAMP is not a date"));
 }
 
-/// Lines of every format, to be broken.
+/// Valid lines of every format, which the test mutates.
 const LINES: [&str; 6] = [
     "INFO 10-01 18:43:27 logger.py:36] Received request cmpl-1: prompt: 'H\\n\\xe9', params: x, prompt_token_ids: [1, 2], y",
     "INFO 02-13 11:33:39 [logger.py:80] Generated response cmpl-1: output: 'é', output_token_ids: [5], finish_reason: stop",

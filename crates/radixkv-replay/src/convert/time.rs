@@ -1,16 +1,17 @@
-//! Dates as milliseconds.
+//! Parses dates to milliseconds.
 
 const DAY: f64 = 86_400_000.0;
-/// The year of dates that have none: a leap year.
+/// The year of the first date in a log without years: a leap year.
 const SOME_YEAR: i64 = 2000;
 
-/// `2025-03-03 17:53:04.125`, with or without a fraction, a `T` and an offset of zero, in milliseconds since 1970.
+/// Parses `2025-03-03 17:53:04.125` to milliseconds since 1970; the fraction is optional, a `T` may
+/// replace the space, and the rest (an offset, taken as zero) is ignored.
 pub(super) fn milliseconds(date: &str) -> Option<f64> {
     let (year, rest) = date.split_once('-')?;
     of_year(year.parse().ok()?, rest)
 }
 
-/// `03-03 17:53:04` of a year, in milliseconds since 1970; what follows the seconds is ignored.
+/// Parses `03-03 17:53:04` of a year to milliseconds since 1970; text after the seconds is ignored.
 fn of_year(year: i64, date: &str) -> Option<f64> {
     let (day, time) = date.split_once([' ', 'T'])?;
     let (month, day) = day.split_once('-')?;
@@ -26,14 +27,14 @@ fn of_year(year: i64, date: &str) -> Option<f64> {
     (is_date && is_time).then(|| days(year, month, day) as f64 * DAY + minutes() * 60_000.0 + second * 1e3)
 }
 
-/// Days since 1970-01-01 of a date in the Gregorian calendar, whose years are taken to begin in March.
+/// Days from 1970-01-01 to a date in the Gregorian calendar; the formula counts years from March.
 fn days(year: i64, month: i64, day: i64) -> i64 {
     let year = if month <= 2 { year - 1 } else { year };
     let of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
     year * 365 + year / 4 - year / 100 + year / 400 + of_year - 719_468
 }
 
-/// The time of a log whose dates have no year.
+/// The clock of a log whose dates have no year.
 #[derive(Debug, Default)]
 pub(super) struct Clock {
     years: i64,
@@ -41,7 +42,8 @@ pub(super) struct Clock {
 }
 
 impl Clock {
-    /// `03-03 17:53:04` in milliseconds; a date half a year before the last one is of the next year.
+    /// Parses `03-03 17:53:04` to milliseconds; a date more than 180 days before the last one is in
+    /// the next year.
     pub(super) fn milliseconds(&mut self, date: &str) -> Option<f64> {
         let mut now = of_year(SOME_YEAR + self.years, date)?;
         if self.last.is_some_and(|last| now < last - 180.0 * DAY) {

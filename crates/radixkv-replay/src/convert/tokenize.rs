@@ -1,4 +1,4 @@
-//! Texts as tokens.
+//! The interface to tokenizers, and a fallback.
 
 use radixkv::key::Token;
 
@@ -12,19 +12,19 @@ use radixkv::key::Token;
 /// assert_eq!(ByteTokens.tokens("hé"), Ok(vec![0x68, 0xc3, 0xa9]));
 /// ```
 pub trait Tokenize {
-    /// The tokens of a text, with the special tokens that it names.
+    /// The tokens of a text; special tokens in it are recognized.
     ///
     /// # Errors
     ///
-    /// Fails with the tokenizer's own words.
+    /// Fails with the tokenizer's own message.
     fn tokens(&self, text: &str) -> Result<Vec<Token>, Box<str>>;
 
     /// The text of a token, if it has one.
     fn text(&self, token: Token) -> Option<String>;
 }
 
-/// A tokenizer that makes one token of each byte, if no other is available. What prompts share is
-/// right, how long they are is not.
+/// A fallback tokenizer that makes one token of each byte. The sharing between prompts is right,
+/// but their lengths are not.
 ///
 /// # Examples
 ///

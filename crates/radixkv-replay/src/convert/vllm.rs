@@ -1,6 +1,6 @@
-//! The log of a vLLM server.
+//! Reads the log of a vLLM server.
 //!
-//! A request is one line, at the level of information up to 2025 and of debugging since:
+//! A request is one line, at level INFO until 2025 and at level DEBUG since:
 //!
 //! ```text
 //! INFO 10-01 18:43:27 logger.py:36] Received request cmpl-1: prompt: 'Hello', params: ..., prompt_token_ids: [1, 15043], ...
@@ -41,7 +41,7 @@ pub(super) fn read(line: &str, clock: &mut Clock) -> Result<Said, LogFault> {
     Ok(Said::Request { name: Some(name), milliseconds, prompt, output: 0 })
 }
 
-/// How long an answer was; parts of a stream say nothing.
+/// Parses the number of generated tokens; the parts of a streamed answer are ignored.
 fn output(said: &str) -> Result<Said, LogFault> {
     let Some((name, rest)) = said.split_once(": output: ").filter(|(name, _)| !name.ends_with("(streaming delta)"))
     else {

@@ -1,11 +1,11 @@
-//! What became of evicted blocks.
+//! Counts how many evicted blocks were requested again.
 
 use serde::Serialize;
 
 use super::misses::Missed;
 use crate::replay::Replay;
 
-/// Evicted blocks of a whole replay, by the reason and by whether they were requested again.
+/// Evicted blocks of a whole replay: the reason, and whether they were requested again.
 ///
 /// # Examples
 ///

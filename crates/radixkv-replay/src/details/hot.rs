@@ -1,4 +1,4 @@
-//! Which prefixes the hits come from.
+//! Finds the prefixes that most hits come from.
 
 use std::cmp::Reverse;
 
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{prefixes::PrefixTree, replay::Outcome, request::Trace};
 
-/// A prefix run of the trace's keys, and its hits. A token that is hit counts for one run alone.
+/// A prefix run of the trace's keys, and its hits. A hit token counts for exactly one run.
 ///
 /// # Examples
 ///
@@ -21,15 +21,15 @@ use crate::{prefixes::PrefixTree, replay::Outcome, request::Trace};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct HotPrefix {
-    /// Row of the first request that has it, counted from 0.
+    /// Row of the first request whose key contains the run, counted from 0.
     pub row: usize,
-    /// Tokens of the key before it.
+    /// Tokens of the key before the run.
     pub from_token: usize,
-    /// Tokens of the key to its end.
+    /// Tokens of the key up to the end of the run.
     pub to_token: usize,
-    /// Requests that hit some of it.
+    /// Requests that hit at least one block of the run.
     pub requests: u64,
-    /// Tokens of it that were hit.
+    /// Tokens of the run that were hit, over all requests.
     pub hit_tokens: u64,
 }
 
@@ -53,7 +53,7 @@ pub struct HotPrefix {
 pub struct PrefixHits<'a> {
     tree: &'a PrefixTree,
     block_size: usize,
-    /// For each run: requests that hit some of it, and blocks that they hit.
+    /// For each run, the number of requests that hit some of it, and the number of blocks they hit.
     hits: Vec<(u64, u64)>,
 }
 
@@ -68,7 +68,7 @@ impl<'a> PrefixHits<'a> {
     ///
     /// # Panics
     ///
-    /// Panics if the tree was made without this request.
+    /// Panics if the tree was built without this request.
     pub fn add(&mut self, number: usize, outcome: &Outcome) {
         let hit = outcome.hit_blocks.unwrap_or(0) as usize;
         for run in self.tree.path(number) {
@@ -80,7 +80,8 @@ impl<'a> PrefixHits<'a> {
         }
     }
 
-    /// The runs with the most hit tokens, the hottest first; of equal ones, the one that ends first.
+    /// The `count` runs with the most hit tokens, the hottest first; of equal ones, the one that
+    /// ends first.
     #[must_use]
     pub fn hottest(&self, trace: &Trace, count: usize) -> Vec<HotPrefix> {
         let mut hit: Vec<usize> = (0..self.hits.len()).filter(|&run| self.hits[run].1 > 0).collect();

@@ -1,8 +1,9 @@
-//! Why tokens were not cached.
+//! Classifies the tokens that were not cached by the reason of the miss.
 //!
-//! A key is cached from its beginning, so a request misses in this order: what was cached before and is evicted; what
-//! another request is computing; what is new; and what is left of the prompt in a block that it does not fill. With one
-//! thread this is exact. With several, a request that another thread serves at the same time counts as an earlier one.
+//! A key is cached from its beginning, so the missed tokens of a request are, in this order: those
+//! that were cached before and are evicted; those that another request is computing; those that are
+//! new; and the rest of the prompt, which does not fill a block. With one thread this is exact.
+//! With several, a request that another thread serves at the same time counts as an earlier one.
 
 use std::{cmp::min, collections::TryReserveError};
 
@@ -27,9 +28,9 @@ use crate::{
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum MissReason {
-    /// They were cached, and evicted since: a larger cache, or another policy, would have hit them.
+    /// They were cached and then evicted: a larger cache, or another policy, would have hit them.
     Evicted,
-    /// An earlier request was computing them: only in trace time.
+    /// An earlier request was computing them; only in trace time.
     Computing,
     /// No request had inserted them before: no cache of this block size would have hit them.
     New,
@@ -40,7 +41,7 @@ pub enum MissReason {
 }
 
 impl MissReason {
-    /// All reasons, in the order in which a request meets them.
+    /// All reasons, in the order in which they occur in a key.
     pub const ALL: [Self; 5] = [Self::Evicted, Self::Computing, Self::New, Self::Partial, Self::Bypassed];
 
     /// The name in reports.
@@ -112,11 +113,11 @@ pub struct MissTotal {
     pub reason: MissReason,
     /// Prompt tokens.
     pub tokens: u64,
-    /// Requests whose first missed token was missed for it.
+    /// Requests whose first missed token has this reason.
     pub requests: usize,
 }
 
-/// What each request missed.
+/// The missed tokens of each request, by reason.
 pub(super) fn of_requests(
     tree: &PrefixTree,
     trace: &Trace,
@@ -136,7 +137,7 @@ pub(super) fn of_requests(
     Ok(missed)
 }
 
-/// When requests began, and when they inserted their keys; never, if they used no cache.
+/// The steps in which requests began and inserted their keys; `u64::MAX` if they used no cache.
 struct Steps<'a> {
     config: &'a ReplayConfig,
     replayed: &'a Replay,
@@ -165,7 +166,8 @@ impl Steps<'_> {
 }
 
 impl Missed {
-    /// From how many blocks of the key were inserted before, and how many an earlier request had begun.
+    /// Splits the prompt by the number of its key's blocks that were inserted before, and the
+    /// number that earlier requests had begun to compute.
     fn new(request: &Request, outcome: &Outcome, config: &ReplayConfig, inserted: usize, begun: usize) -> Self {
         let prompt = outcome.prompt_tokens;
         let Some(hit) = outcome.hit_blocks.map(|hit| hit as usize) else {

@@ -1,4 +1,5 @@
-//! What a replay's totals come from: hits and occupancy over the trace, misses and evictions by reason, hot prefixes.
+//! Breaks down the totals of a replay: hits and occupancy over the trace, misses and evictions by
+//! reason, hot prefixes.
 
 mod evictions;
 mod hot;
@@ -20,10 +21,10 @@ use crate::{
     request::Trace,
 };
 
-/// Prefixes that are listed.
+/// Number of prefixes that are listed.
 const LISTED: usize = 10;
 
-/// A breakdown of a replay's totals. Serialized with `serde`, the names of the fields are the keys.
+/// A breakdown of a replay's totals. `serde` serializes it with the field names as keys.
 ///
 /// # Examples
 ///
@@ -40,11 +41,11 @@ const LISTED: usize = 10;
 #[derive(Debug, Clone, Serialize)]
 #[non_exhaustive]
 pub struct Details {
-    /// The trace in at most 200 parts with equal numbers of requests, the warm-up included.
+    /// At most 200 parts of the trace with about equal numbers of requests, including the warm-up.
     pub series: Vec<Sample>,
     /// Prompt tokens that were not cached, by reason, without the warm-up.
     pub misses: Vec<MissTotal>,
-    /// Evicted blocks, by what became of them.
+    /// Evicted blocks, by whether they were requested again.
     pub evictions: Evictions,
     /// The runs of the trace's keys with the most hit tokens, without the warm-up; ten at most.
     pub top_prefixes: Vec<HotPrefix>,
@@ -56,7 +57,7 @@ pub struct Details {
 }
 
 impl Details {
-    /// Computes the breakdown of a replay. `trace` and `config` are those that it was made with.
+    /// Computes the breakdown of a replay that was made with `trace` and `config`.
     ///
     /// # Errors
     ///

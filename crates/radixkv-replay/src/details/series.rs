@@ -1,10 +1,10 @@
-//! The course of a replay: hits and occupancy, part by part.
+//! The hits and the occupancy of a replay over time, in parts of the trace.
 
 use serde::Serialize;
 
 use crate::{replay::Outcome, request::Trace};
 
-/// Parts of a series at most.
+/// Maximum number of parts.
 const PARTS: usize = 200;
 
 /// A part of a trace: its hits, and the cache's blocks at its end.
@@ -24,19 +24,19 @@ const PARTS: usize = 200;
 pub struct Sample {
     /// Requests from the beginning of the trace to the end of the part.
     pub requests: usize,
-    /// The timestamp of the last of them.
+    /// The timestamp of the last of these requests.
     pub timestamp: f64,
     /// Prompt tokens of the part.
     pub prompt_tokens: u64,
-    /// Tokens found cached in the part.
+    /// Tokens of the part that were cached.
     pub hit_tokens: u64,
     /// `hit_tokens` over `prompt_tokens`.
     pub hit_rate: f64,
-    /// The hit rate from the beginning of the trace on.
+    /// The hit rate from the beginning of the trace to the end of the part.
     pub hit_rate_so_far: f64,
     /// Blocks cached at the end of the part.
     pub cached_blocks: u32,
-    /// Those of them that leases protect.
+    /// Those of the cached blocks that leases protect.
     pub protected_blocks: u32,
 }
 

@@ -1,4 +1,4 @@
-//! A model's figures.
+//! The sizes of a model that determine its KV memory and its work per token.
 
 use std::{fmt, str::FromStr};
 
@@ -36,10 +36,10 @@ pub enum KvDtype {
 }
 
 impl KvDtype {
-    /// All of them.
+    /// All element types.
     pub const ALL: [Self; 5] = [Self::Fp32, Self::Fp16, Self::Bf16, Self::Fp8, Self::Int8];
 
-    /// Bytes of one number.
+    /// Bytes of one element.
     #[must_use]
     pub fn bytes(self) -> u64 {
         match self {
@@ -61,7 +61,7 @@ impl KvDtype {
         }
     }
 
-    /// As `config.json` names it.
+    /// The type that `config.json` calls `name`; `None` if there is none.
     fn of_config(name: &str) -> Option<Self> {
         Some(match name {
             "float32" => Self::Fp32,
@@ -116,12 +116,12 @@ pub struct ModelConfig {
 }
 
 impl ModelConfig {
-    /// Reads a `config.json` as model hubs publish it.
+    /// Reads a `config.json` as published on model hubs.
     ///
     /// # Errors
     ///
-    /// Fails if a field is missing or has a wrong value, and if a field changes what a token takes in a way that is not
-    /// known.
+    /// Fails if a field is missing or has a wrong value, and if a field changes the figures in an
+    /// unsupported way.
     pub fn from_json(text: &[u8]) -> Result<Self, ModelError> {
         let config: Value =
             serde_json::from_slice(text).map_err(|error| ModelError::NotAnObject(error.to_string().into()))?;
@@ -180,8 +180,8 @@ impl ModelConfig {
         saturated(self.layers.all() * self.attention.kept * u128::from(dtype.bytes()))
     }
 
-    /// Bytes of the KV that a sequence of this many tokens keeps; sliding-window layers keep only
-    /// the tokens of the window.
+    /// Bytes of the KV of a sequence of `tokens` tokens; sliding-window layers keep only the tokens
+    /// of the window.
     ///
     /// # Examples
     ///
@@ -205,19 +205,20 @@ impl ModelConfig {
         saturated(kept.saturating_mul(self.attention.kept * u128::from(dtype.bytes())))
     }
 
-    /// Layers with a window, and its tokens; `None` if all layers see all tokens.
+    /// Number of sliding-window layers, and tokens of the window; `None` if there are no such
+    /// layers.
     #[must_use]
     pub fn window(&self) -> Option<(u64, u64)> {
         (self.layers.sliding > 0).then_some((saturated(self.layers.sliding), saturated(self.layers.window)))
     }
 
-    /// Layers of the model.
+    /// Number of layers of the model.
     #[must_use]
     pub fn layers(&self) -> u64 {
         saturated(self.layers.all())
     }
 
-    /// The longest sequence that the model was made for, if the file says.
+    /// The longest sequence that the model was made for, if the file gives it.
     #[must_use]
     pub fn longest_sequence(&self) -> Option<u64> {
         self.longest.map(saturated)
@@ -230,29 +231,30 @@ impl ModelConfig {
         saturated(self.layers.all() * self.attention.weights + self.feed_forward.all + tables)
     }
 
-    /// Bytes of the weights, from their number and type; `None` if they are quantized or the file does not say.
+    /// Bytes of the weights, computed from their number and type; `None` if they are quantized or
+    /// the file does not give the type.
     #[must_use]
     pub fn weight_bytes(&self) -> Option<u64> {
         let bytes = self.dtype.filter(|_| !self.is_quantized)?.bytes();
         self.parameters().checked_mul(bytes)
     }
 
-    /// Floating-point operations per prompt token without attention: two for each weight that it
-    /// uses, of a mixture of experts those of its experts.
+    /// Floating-point operations per prompt token without attention: two for each weight that a
+    /// token uses; in a mixture of experts, only those of the selected experts.
     #[must_use]
     pub fn prefill_flops_per_token(&self) -> u64 {
         let tables = self.hidden * self.vocabulary;
         saturated(2 * (self.layers.all() * self.attention.weights + self.feed_forward.met + tables))
     }
 
-    /// Floating-point operations of a token's attention for each token before it.
+    /// Floating-point operations of attention, per prompt token and token before it.
     #[must_use]
     pub fn attention_flops_per_token_before(&self) -> u64 {
         saturated(2 * self.layers.all() * self.attention.compared)
     }
 }
 
-/// A number that is far too large for any model is the largest that there is.
+/// Numbers too large for 64 bits, which no real model has, become the largest one.
 fn saturated(number: u128) -> u64 {
     u64::try_from(number).unwrap_or(u64::MAX)
 }

@@ -1,4 +1,4 @@
-//! What is wrong with a model's `config.json`.
+//! Errors in a model's `config.json`.
 
 /// Why a model's `config.json` cannot be used; the message names the field.
 ///
@@ -13,30 +13,30 @@
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ModelError {
-    /// The file holds no JSON object.
+    /// The file is not a JSON object.
     #[error("not a JSON object: {0}")]
     NotAnObject(Box<str>),
-    /// The figures cannot be computed without it.
+    /// A field is missing that the figures depend on.
     #[error("the field {0} is missing")]
     Missing(Box<str>),
     /// The value has the wrong type or size.
     #[error("the field {field} is {value}, not {wanted}")]
     Wrong {
-        /// The field, with the object that it is in.
+        /// The field, with the object that contains it.
         field: Box<str>,
         /// Its value.
         value: Box<str>,
-        /// What it should be.
+        /// What the value should be.
         wanted: &'static str,
     },
-    /// The field changes what a token takes in a way that is not known.
+    /// The field changes the figures in an unsupported way.
     #[error("the field {field} is {value}: {why}")]
     Unsupported {
-        /// The field, with the object that it is in.
+        /// The field, with the object that contains it.
         field: Box<str>,
         /// Its value.
         value: Box<str>,
-        /// Why it cannot be counted.
+        /// Why the field is unsupported.
         why: &'static str,
     },
 }

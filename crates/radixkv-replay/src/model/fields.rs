@@ -1,13 +1,13 @@
-//! The fields of a `config.json`, each asked for by its name.
+//! Typed access to the fields of a `config.json`, which records the fields that were read.
 
 use serde_json::{Map, Value};
 
 use super::error::ModelError;
 
-/// Whole numbers up to here are taken: products of a few of them fit into 128 bits.
+/// The largest accepted number: products of a few of them fit into 128 bits.
 const LARGEST: u64 = 1 << 24;
 
-/// Fields that change what a token takes in a way that is not known.
+/// Fields that change the figures in an unsupported way, with the reason.
 const UNSUPPORTED: [(&str, &str); 8] = [
     ("attn_layer_period", "layers of state spaces hold no KV of tokens, and are not counted"),
     ("cla_share_factor", "layers that share their KV are not counted"),
@@ -19,7 +19,7 @@ const UNSUPPORTED: [(&str, &str); 8] = [
     ("state_size", "layers of state spaces hold no KV of tokens, and are not counted"),
 ];
 
-/// Fields that are known and change no figure.
+/// Known fields that change no figure.
 const HARMLESS: &[&str] = &[
     "_name_or_path",
     "architectures",
@@ -88,10 +88,10 @@ const HARMLESS: &[&str] = &[
     "bos_token",
 ];
 
-/// The fields of one object, and which of them were asked for.
+/// The fields of one object, and the names that were read.
 pub(super) struct Fields<'a> {
     object: &'a Map<String, Value>,
-    /// What stands before names in messages.
+    /// The prefix of names in messages.
     prefix: &'static str,
     asked: Vec<&'static str>,
 }
@@ -101,13 +101,13 @@ impl<'a> Fields<'a> {
         Self { object, prefix, asked: Vec::new() }
     }
 
-    /// A value that is there and not null.
+    /// The value of a field; `None` if it is missing or null.
     pub(super) fn value(&mut self, name: &'static str) -> Option<&'a Value> {
         self.asked.push(name);
         self.object.get(name).filter(|value| !value.is_null())
     }
 
-    /// A whole number above zero, if the field is there.
+    /// A whole number above zero; `None` if the field is missing.
     pub(super) fn count(&mut self, name: &'static str) -> Result<Option<u128>, ModelError> {
         let Some(value) = self.value(name) else {
             return Ok(None);
@@ -118,7 +118,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// A whole number of zero or more, zero if the field is not there.
+    /// A whole number from zero; zero if the field is missing.
     pub(super) fn number(&mut self, name: &'static str) -> Result<u128, ModelError> {
         let Some(value) = self.value(name) else {
             return Ok(0);
@@ -127,12 +127,12 @@ impl<'a> Fields<'a> {
         number.map(u128::from).ok_or_else(|| self.wrong(name, value, "a whole number up to 2^24"))
     }
 
-    /// A whole number above zero.
+    /// A whole number above zero; the field must be present.
     pub(super) fn needed(&mut self, name: &'static str) -> Result<u128, ModelError> {
         self.count(name)?.ok_or_else(|| self.missing(name))
     }
 
-    /// True, false, or not there.
+    /// True or false; `None` if the field is missing.
     pub(super) fn flag(&mut self, name: &'static str) -> Result<Option<bool>, ModelError> {
         let Some(value) = self.value(name) else {
             return Ok(None);
@@ -140,7 +140,7 @@ impl<'a> Fields<'a> {
         value.as_bool().map(Some).ok_or_else(|| self.wrong(name, value, "true or false"))
     }
 
-    /// A text, if the field is there.
+    /// A text; `None` if the field is missing.
     pub(super) fn text(&mut self, name: &'static str) -> Result<Option<&'a str>, ModelError> {
         let Some(value) = self.value(name) else {
             return Ok(None);
@@ -160,7 +160,7 @@ impl<'a> Fields<'a> {
         ModelError::Unsupported { field: self.named(name), value: shortened(value), why }
     }
 
-    /// Fails if there is a field that changes what a token takes in a way that is not known.
+    /// Fails if a field changes the figures in an unsupported way.
     pub(super) fn check(&self) -> Result<(), ModelError> {
         for (name, why) in UNSUPPORTED {
             if let Some(value) = self.object.get(name).filter(|value| !value.is_null()) {
@@ -170,7 +170,7 @@ impl<'a> Fields<'a> {
         Ok(())
     }
 
-    /// The fields that are neither asked for nor known to change nothing.
+    /// The fields that were not read and are not known to be harmless.
     pub(super) fn unknown(&self) -> Vec<String> {
         let known = |name: &str| self.asked.contains(&name) || HARMLESS.contains(&name);
         self.object.keys().filter(|name| !known(name)).map(|name| self.named(name).into()).collect()
@@ -181,7 +181,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// A value as it stands in the file, cut where it is long.
+/// A value as it is in the file, truncated if it is long.
 fn shortened(value: &Value) -> Box<str> {
     let text = value.to_string();
     match text.char_indices().nth(40) {

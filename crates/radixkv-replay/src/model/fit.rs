@@ -1,10 +1,10 @@
-//! How many tokens fit into the memory of a GPU.
+//! Computes how many tokens of KV fit into the memory of a GPU.
 
 use serde::Serialize;
 
 use super::config::{KvDtype, ModelConfig};
 
-/// Why no tokens fit.
+/// Why no KV fits.
 ///
 /// # Examples
 ///
@@ -17,7 +17,7 @@ use super::config::{KvDtype, ModelConfig};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FitError {
-    /// The size of the weights is unknown: give their bytes.
+    /// The size of the weights is unknown: pass their bytes.
     #[error("the file does not give the size of the weights (quantization_config, or no torch_dtype)")]
     UnknownWeights,
     /// The weights exceed the memory: use more memory, or smaller weights.
@@ -25,13 +25,13 @@ pub enum FitError {
     WeightsTooLarge {
         /// Bytes of the weights.
         weights: u64,
-        /// Bytes that may be used.
+        /// Bytes that are available.
         memory: u64,
     },
 }
 
-/// The KV that fits into a GPU's memory beside a model's weights. Serialized with `serde`, the
-/// names of the fields are the keys.
+/// The KV that fits into a GPU's memory beside a model's weights. `serde` serializes it with the
+/// field names as keys.
 ///
 /// # Examples
 ///
@@ -49,7 +49,7 @@ pub enum FitError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Fit {
-    /// Bytes that may be used.
+    /// Bytes that are available to weights and KV.
     pub memory_bytes: u64,
     /// Bytes of the weights.
     pub weight_bytes: u64,
@@ -57,23 +57,24 @@ pub struct Fit {
     pub kv_bytes: u64,
     /// Bytes of a token's KV in all layers.
     pub kv_bytes_per_token: u64,
-    /// Tokens of the sequences that fit; sliding-window layers keep only the tokens of the window.
+    /// Tokens per sequence; sliding-window layers keep only the tokens of the window.
     pub sequence_tokens: u64,
     /// Tokens per block.
     pub block_size: u64,
-    /// Blocks that fit.
+    /// Number of blocks that fit.
     pub blocks: u64,
-    /// Tokens in them.
+    /// Number of tokens in these blocks.
     pub tokens: u64,
 }
 
 impl Fit {
-    /// Computes what fits into `memory_bytes` beside the weights, in sequences of `sequence_tokens`
-    /// tokens.
+    /// Computes the KV that fits into `memory_bytes` beside the weights, for sequences of
+    /// `sequence_tokens` tokens.
     ///
     /// # Errors
     ///
-    /// Fails if the weights do not fit, or if `weight_bytes` is `None` and the file does not say what they take.
+    /// Fails if the weights do not fit, or if `weight_bytes` is `None` and the file does not give
+    /// their size.
     ///
     /// # Panics
     ///
@@ -90,7 +91,7 @@ impl Fit {
         let kv_bytes = memory_bytes
             .checked_sub(weight_bytes)
             .ok_or(FitError::WeightsTooLarge { weights: weight_bytes, memory: memory_bytes })?;
-        // Layers with a window share out what they save over the tokens of a sequence.
+        // The saving of sliding-window layers is spread over the tokens of a sequence.
         let sequence = u128::from(model.kv_bytes(sequence_tokens, dtype).max(1));
         let tokens = u128::from(kv_bytes) * u128::from(sequence_tokens) / sequence;
         let blocks = u64::try_from(tokens / u128::from(block_size)).unwrap_or(u64::MAX);

@@ -1,10 +1,11 @@
-//! What the layers of a model hold and compute: how many see a window alone, which are sparse, what each multiplies.
+//! The layers of a model: which have a sliding window, which are sparse, and the numbers that each
+//! keeps and multiplies.
 
 use serde_json::Value;
 
 use super::{error::ModelError, fields::Fields};
 
-/// Layers by what they keep of a sequence.
+/// Layers by the tokens that they keep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Layers {
     /// Layers that keep every token.
@@ -31,7 +32,7 @@ impl Layers {
     }
 }
 
-/// Layers with a window, where the file says of each layer what it is.
+/// Number of sliding-window layers, if the file gives the type of each layer.
 fn sliding_types(fields: &Fields<'_>, kinds: &Value, layers: u128, window: Option<u128>) -> Result<u128, ModelError> {
     let list =
         kinds.as_array().ok_or_else(|| fields.wrong("layer_types", kinds, "a list with a word for each layer"))?;
@@ -54,13 +55,13 @@ fn sliding_types(fields: &Fields<'_>, kinds: &Value, layers: u128, window: Optio
     Ok(sliding)
 }
 
-/// Layers with a window, where the rule of the model says which have one.
+/// Number of sliding-window layers, if the file gives a rule for them.
 fn sliding_by_rule(fields: &mut Fields<'_>, model: &str, layers: u128) -> Result<u128, ModelError> {
     let (pattern, most) = (fields.count("sliding_window_pattern")?, fields.number("max_window_layers")?);
     let used = fields.flag("use_sliding_window")?;
     Ok(match (used, pattern) {
         (Some(false), _) => 0,
-        // Every so many layers one sees all.
+        // One layer in `pattern` attends to all tokens.
         (_, Some(pattern)) => layers - layers / pattern,
         (Some(true), None) => layers.saturating_sub(most),
         (None, None) if model == "gemma2" => layers.div_ceil(2),
@@ -68,14 +69,14 @@ fn sliding_by_rule(fields: &mut Fields<'_>, model: &str, layers: u128) -> Result
     })
 }
 
-/// What the attention of one layer keeps and multiplies.
+/// The numbers that the attention of one layer keeps and multiplies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Attention {
     /// Numbers that a layer keeps for each token.
     pub(super) kept: u128,
     /// Weights of a layer's projections.
     pub(super) weights: u128,
-    /// Numbers in which each token is compared with, or summed from, one other, of all heads.
+    /// Multiplications for each token and each token before it, over all heads.
     pub(super) compared: u128,
 }
 
@@ -95,11 +96,11 @@ impl Attention {
         Ok(Self { kept: 2 * kv_heads * head, weights, compared: 2 * heads * head })
     }
 
-    /// One compressed vector for each token, from which all heads make their keys and values (MLA).
+    /// One compressed vector for each token, from which all heads compute keys and values (MLA).
     fn latent(fields: &mut Fields<'_>, hidden: u128, heads: u128, rank: u128) -> Result<Self, ModelError> {
         let rope = fields.needed("qk_rope_head_dim")?;
         let (nope, value) = (fields.needed("qk_nope_head_dim")?, fields.needed("v_head_dim")?);
-        // The heads share what is kept, whatever this says.
+        // All heads share the compressed vector, whatever these fields say.
         fields.count("num_key_value_heads")?;
         fields.count("head_dim")?;
         let query = match fields.count("q_lora_rank")? {
@@ -111,7 +112,7 @@ impl Attention {
     }
 }
 
-/// Weights of the feed-forward parts of all layers: of those that a token meets, and of all.
+/// Weights of the feed-forward parts of all layers: those that one token uses, and all of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct FeedForward {
     pub(super) met: u128,

@@ -1,8 +1,9 @@
-//! How much KV memory a model needs, read from its `config.json`.
+//! Computes how much KV memory a model needs, from its `config.json`.
 //!
-//! What counts is counted as it is: grouped heads, one compressed vector for each token and layer (MLA, as in DeepSeek's
-//! models), and layers that look at a window of the last tokens alone. A field that changes the figures in a way that is not
-//! known is refused by its name; other fields that are not known are listed ([`ModelConfig::unknown_fields`]).
+//! The figures account for grouped-query attention, for one compressed vector per token and layer
+//! (MLA, as in DeepSeek's models), and for layers that attend only to a window of the last tokens.
+//! A field that changes the figures in an unsupported way is refused by its name; other unknown
+//! fields are listed ([`ModelConfig::unknown_fields`]).
 
 mod config;
 mod error;

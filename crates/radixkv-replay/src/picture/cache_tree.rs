@@ -1,4 +1,4 @@
-//! What a cache holds: runs of blocks, with their last uses and their leases.
+//! A snapshot of a cache's contents for pictures: runs of blocks, with their last uses and leases.
 
 use std::collections::{BTreeMap, BTreeSet, TryReserveError};
 
@@ -38,7 +38,7 @@ pub struct CachedRun {
     pub last_use: u64,
     /// Leases that end on the run.
     pub leases: usize,
-    /// A row of the trace whose key has it.
+    /// The row of a request whose key contains the run, if the tree was made from a trace.
     pub row: Option<usize>,
 }
 
@@ -50,7 +50,7 @@ impl CachedRun {
     }
 }
 
-/// A run of a live cache, in blocks, and where others leave it.
+/// A run of a live cache, in blocks, and the depths at which children diverge from it.
 struct Walked {
     parent: Option<usize>,
     start: usize,
@@ -101,8 +101,8 @@ impl CacheTree {
     }
 
     /// Computes what a cache holds after the first `requests` requests of a trace, with the leases
-    /// held then ([`ReplayConfig::hold`], [`ReplayConfig::service`]). `served` is called after each
-    /// request.
+    /// held at that moment ([`ReplayConfig::hold`], [`ReplayConfig::service`]). `served` is called
+    /// after each request.
     ///
     /// # Errors
     ///
@@ -138,13 +138,11 @@ impl CacheTree {
         Ok(Self { now: requests as u64, ..tree })
     }
 
-    /// Reads all that a live cache holds of a namespace at one moment ([`Namespace::walk`](radixkv::Namespace::walk)). A
-    /// run's leases are shown at its end, and what is before a branch was last used when the latest
-    /// of what follows it was.
+    /// Reads everything that a live cache holds in a namespace at one moment
+    /// ([`Namespace::walk`](radixkv::Namespace::walk)). A run's leases are shown at its end. A
+    /// run's last use is the latest of its own and those of its descendants.
     ///
-    /// # Panics
-    ///
-    /// If the namespace is of another cache.
+    /// The depths are wrong if another cache with another block size owns the namespace.
     ///
     /// # Examples
     ///
@@ -188,7 +186,7 @@ impl CacheTree {
             }
         }
         let mut tree = Self::new(block_size);
-        // Where each piece of a run ends, and its index in the tree.
+        // The depth at which each piece of a run ends, and the piece's index in the tree.
         let mut pieces: Vec<BTreeMap<usize, usize>> = Vec::new();
         for run in &walked {
             let mut before = run.parent.map_or(0, |parent| pieces[parent].get(&run.start).copied().unwrap_or(0));
@@ -204,8 +202,8 @@ impl CacheTree {
         tree
     }
 
-    /// Reads what a live cache holds of these prompts, which are in the order of their last uses.
-    /// Changes nothing in the cache, and counts as no use. Leases are not seen.
+    /// Reads what a live cache holds of these prompts, which must be in the order of their last
+    /// uses. Changes nothing in the cache, and counts as no use. Leases are not included.
     ///
     /// # Errors
     ///
@@ -244,8 +242,9 @@ impl CacheTree {
         Self::cut(&prefixes, block_size, cached, &[], |at| (at as u64 + 1, None))
     }
 
-    /// The parts of a tree of keys that are cached. `cached` says how many blocks of a key are, `leases` how many blocks
-    /// of which key are leased, and `of_key` when a key was used, and its row.
+    /// The cached part of a tree of keys. `cached` returns the number of cached blocks of a key,
+    /// `leases` lists keys with their number of leased blocks, and `of_key` returns the last use of
+    /// a key and its row.
     fn cut(
         prefixes: &PrefixTree,
         block_size: usize,
@@ -256,7 +255,8 @@ impl CacheTree {
         let runs = prefixes.runs();
         let mut is_leaf = vec![true; runs.len()];
         runs.iter().skip(1).for_each(|run| is_leaf[run.parent] = false);
-        // What is cached of a key is cached of every key that begins with it: the longest ones are asked for.
+        // Blocks that are cached of a key are cached of every key that begins with it, so only the
+        // longest keys are looked up.
         let mut ends = vec![0; runs.len()];
         for run in (1..runs.len()).rev() {
             if is_leaf[run] {
@@ -282,7 +282,8 @@ impl CacheTree {
         tree.join()
     }
 
-    /// Joins a run with the only one that follows it, if both were last used at once and no lease ends between them.
+    /// Joins a run with its only child if both have the same last use and no lease ends between
+    /// them.
     fn join(self) -> Result<Self, TryReserveError> {
         let mut children = vec![0; self.runs.len()];
         self.runs.iter().skip(1).for_each(|run| children[run.parent] += 1);
@@ -304,43 +305,43 @@ impl CacheTree {
         Ok(joined)
     }
 
-    /// The runs; run 0 is the root, of no blocks, and each run comes after the one that it follows.
+    /// The runs; run 0 is the root, which has no blocks, and each run comes after its parent.
     #[must_use]
     pub fn runs(&self) -> &[CachedRun] {
         &self.runs
     }
 
-    /// Blocks of all runs.
+    /// Number of blocks of all runs.
     #[must_use]
     pub fn blocks(&self) -> usize {
         self.runs.iter().map(CachedRun::blocks).sum()
     }
 
-    /// Tokens in a block.
+    /// Tokens per block.
     #[must_use]
     pub fn block_size(&self) -> usize {
         self.block_size
     }
 
-    /// The latest moment: uses are as recent as they are close to it.
+    /// The current time: the closer a last use is to it, the more recent it is.
     #[must_use]
     pub fn now(&self) -> u64 {
         self.now
     }
 
-    /// The earliest last use of a run.
+    /// The earliest last use of all runs.
     #[must_use]
     pub fn oldest(&self) -> u64 {
         self.oldest.min(self.now)
     }
 
-    /// A use between the oldest last use, 0, and now, 1.
+    /// Scales a use to a number from 0, the oldest last use, to 1, now.
     pub(super) fn recency(&self, last_use: u64) -> f64 {
         let oldest = self.oldest();
         last_use.saturating_sub(oldest) as f64 / self.now.saturating_sub(oldest).max(1) as f64
     }
 
-    /// Leases on all runs.
+    /// Number of leases on all runs.
     #[must_use]
     pub fn leases(&self) -> usize {
         self.runs.iter().map(|run| run.leases).sum()

@@ -1,4 +1,4 @@
-//! An icicle as a graph for Graphviz.
+//! Draws an icicle as a graph for Graphviz.
 
 use super::{
     cache_tree::CacheTree,
@@ -6,20 +6,20 @@ use super::{
     recency,
 };
 
-/// Runs that have a node of their own, at most.
+/// Maximum number of runs with their own node.
 const NODES: usize = 150;
-/// Levels at most.
+/// Maximum number of levels.
 const LEVELS: usize = 40;
 
 impl<'a> Icicle<'a> {
-    /// The layout of a graph: the 150 largest runs, on 40 levels at most.
+    /// The layout for a graph: the 150 largest runs, on at most 40 levels.
     #[must_use]
     pub fn for_dot(tree: &'a CacheTree) -> Self {
         Self::of_largest(tree, NODES, LEVELS)
     }
 
-    /// The boxes as a graph in the language of Graphviz (`dot -Tsvg`): leased runs have a double border, groups a dashed
-    /// one.
+    /// The boxes as a graph in the language of Graphviz (`dot -Tsvg`): leased runs have a double
+    /// border, groups a dashed one.
     ///
     /// # Examples
     ///

@@ -1,7 +1,7 @@
-//! Where the runs of a tree stand in an icicle.
+//! Lays out the runs of a tree as an icicle plot.
 //!
-//! Columns are blocks: a run spans those that it and everything after it hold. What it holds itself is the part that no
-//! run below it covers. On each level the widest run comes first.
+//! Columns are blocks: a run spans its own blocks and those of its descendants. Its own blocks are
+//! the part of its width that no run below it covers. Under each run, its widest child comes first.
 
 use std::cmp::Reverse;
 
@@ -27,9 +27,10 @@ use super::cache_tree::CacheTree;
 pub enum Shown {
     /// The run with this index; the root stands for the whole tree.
     Run(usize),
-    /// A group of runs that are too small to be drawn separately, with all their descendants.
+    /// A group of runs that are too small or too deep to be drawn separately, with all their
+    /// descendants.
     Group {
-        /// How many.
+        /// Number of runs in the group, including the descendants.
         runs: usize,
     },
 }
@@ -55,21 +56,21 @@ pub struct IcicleBox {
     pub shown: Shown,
     /// The parent box; the root is its own parent.
     pub parent: usize,
-    /// How many boxes are above it.
+    /// Number of boxes above this one.
     pub level: usize,
-    /// Blocks to the left of it.
+    /// Number of blocks to the left of the box.
     pub left: usize,
-    /// Its width: blocks of what it shows and of everything after that.
+    /// The width of the box: the blocks of its content and of all descendants.
     pub blocks: usize,
-    /// Blocks of what it shows: of a group all of them, of a run its own.
+    /// The blocks of the content: of a group all of them, of a run its own.
     pub own_blocks: usize,
-    /// The last use of what it shows; of a group, the mean over its blocks.
+    /// The last use of the content; of a group, the mean over its blocks.
     pub last_use: u64,
-    /// Leases on what it shows.
+    /// Leases on the content.
     pub leases: usize,
 }
 
-/// The layout of a tree as boxes, each after its parent, and each followed by those below it.
+/// The layout of a tree as boxes in depth-first order: each is followed by the boxes below it.
 ///
 /// # Examples
 ///
@@ -91,14 +92,14 @@ pub struct Icicle<'a> {
     grouped: usize,
 }
 
-/// What is to be drawn.
+/// The content to be drawn.
 #[derive(Clone, Copy)]
 enum What {
     Run(usize),
     Group(Subtree),
 }
 
-/// Where it is to be drawn.
+/// A position for a box that is yet to be placed.
 struct Place {
     what: What,
     parent: usize,
@@ -106,30 +107,30 @@ struct Place {
     left: usize,
 }
 
-/// The runs that follow each run, the largest first, and what each has with everything after it.
+/// The children of each run, the largest first, and the totals of each run's subtree.
 struct Family {
     children: Vec<Vec<usize>>,
     subtrees: Vec<Subtree>,
 }
 
-/// What a run and everything after it have together.
+/// The totals of a run and its descendants.
 #[derive(Clone, Copy)]
 struct Subtree {
     blocks: usize,
     runs: usize,
     leases: usize,
-    /// Of each block, added up.
+    /// The sum of the last uses of all blocks.
     last_uses: u128,
 }
 
 impl<'a> Icicle<'a> {
-    /// Lays out a tree on `levels` levels, the root's included. Runs narrower than `narrowest`
-    /// blocks, and those of the last level that have others below them, are drawn together.
+    /// Lays out a tree on `levels` levels, including the root's. Runs narrower than `narrowest`
+    /// blocks, and runs on the last level that have children, are drawn together in groups.
     #[must_use]
     pub fn new(tree: &'a CacheTree, narrowest: usize, levels: usize) -> Self {
         let mut icicle = Self { tree, boxes: Vec::new(), levels: 1, narrowest, grouped: 0 };
         let family = Family::of(tree);
-        // What is not placed yet; the next one is the last of it.
+        // The places yet to be filled; the last one is the next.
         let mut waiting = vec![Place { what: What::Run(0), parent: 0, level: 0, left: 0 }];
         while let Some(place) = waiting.pop() {
             icicle.levels = icicle.levels.max(place.level + 1);
@@ -147,8 +148,8 @@ impl<'a> Icicle<'a> {
         icicle
     }
 
-    /// Lays a tree out so that about `count` runs are drawn by themselves: those with the most blocks in them and after
-    /// them.
+    /// Lays out a tree so that about `count` runs are drawn separately: those with the largest
+    /// subtrees in blocks.
     pub(super) fn of_largest(tree: &'a CacheTree, count: usize, levels: usize) -> Self {
         let mut sizes: Vec<usize> = subtrees(tree).iter().skip(1).map(|subtree| subtree.blocks).collect();
         sizes.sort_unstable_by(|a, b| b.cmp(a));
@@ -183,37 +184,37 @@ impl<'a> Icicle<'a> {
         });
     }
 
-    /// The tree of this layout.
+    /// The tree that is laid out.
     #[must_use]
     pub fn tree(&self) -> &CacheTree {
         self.tree
     }
 
-    /// The boxes; box 0 is the root's.
+    /// The boxes; box 0 is the root.
     #[must_use]
     pub fn boxes(&self) -> &[IcicleBox] {
         &self.boxes
     }
 
-    /// Levels in use.
+    /// Number of levels in use.
     #[must_use]
     pub fn levels(&self) -> usize {
         self.levels
     }
 
-    /// Blocks of the narrowest run that has its own box.
+    /// The smallest width in blocks of a run that has its own box.
     #[must_use]
     pub fn narrowest(&self) -> usize {
         self.narrowest
     }
 
-    /// Runs that share a box with others.
+    /// Number of runs that share a box with others.
     #[must_use]
     pub fn grouped_runs(&self) -> usize {
         self.grouped
     }
 
-    /// Runs that have their own box, without the root.
+    /// Number of runs with their own box, without the root.
     #[must_use]
     pub fn shown_runs(&self) -> usize {
         self.tree.runs().len() - 1 - self.grouped
@@ -233,8 +234,8 @@ impl Family {
         Self { children, subtrees }
     }
 
-    /// What is drawn below a run: the large ones, and all others together. On the last level a run stands only if nothing
-    /// follows it.
+    /// The boxes below a run: the large children, and all others as one group. On the last level a
+    /// run has its own box only if it has no children.
     fn below(&self, run: usize, narrowest: usize, is_last: bool) -> Vec<(What, usize)> {
         let is_shown = |child: &usize| {
             let has_room = !is_last || self.children[*child].is_empty();
@@ -248,7 +249,7 @@ impl Family {
     }
 }
 
-/// Places side by side below a place, whose box is `parent`.
+/// Places boxes side by side below `place`, whose box is `parent`.
 fn placed(below: Vec<(What, usize)>, place: &Place, parent: usize) -> Vec<Place> {
     let mut left = place.left;
     let put = |(what, blocks): (What, usize)| {

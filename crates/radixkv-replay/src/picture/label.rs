@@ -1,9 +1,9 @@
-//! What is written on and beside the boxes of a picture.
+//! The texts on and beside the boxes of a picture.
 
 use super::icicle::{Icicle, IcicleBox, Shown};
 
 impl Icicle<'_> {
-    /// What a box shows, from the fullest text to the shortest.
+    /// Labels for a box, from the longest to the shortest.
     pub(super) fn labels(&self, shown: &IcicleBox) -> [String; 3] {
         let blocks = grouped(shown.blocks);
         match shown.shown {
@@ -27,14 +27,14 @@ impl Icicle<'_> {
         }
     }
 
-    /// What the whole picture shows.
+    /// The title of the whole picture.
     pub(super) fn title(&self) -> String {
         let tree = self.tree();
         let leases = if tree.leases() == 0 { "no lease".to_owned() } else { count(tree.leases(), "lease") };
         format!("{} in {}, {leases}", count(tree.blocks(), "block"), count(tree.runs().len() - 1, "run"))
     }
 
-    /// Which runs are not drawn by themselves; `None` if all are.
+    /// A remark on the runs that are drawn in groups; `None` if there are none.
     pub(super) fn remark(&self) -> Option<String> {
         let (grouped, all) = (self.grouped_runs(), self.tree().runs().len() - 1);
         let of = format!("{} of {}", self::grouped(grouped), count(all, "run"));
@@ -47,12 +47,12 @@ fn leases(leases: usize) -> String {
     if leases == 0 { String::new() } else { format!(", {}", count(leases, "lease")) }
 }
 
-/// A number with its unit, in the singular for one.
+/// A number with its unit, which is singular for one.
 pub(super) fn count(number: usize, unit: &str) -> String {
     format!("{} {unit}{}", grouped(number), if number == 1 { "" } else { "s" })
 }
 
-/// Digits in groups of three.
+/// A number with its digits in groups of three.
 pub(super) fn grouped(number: usize) -> String {
     let digits = number.to_string();
     let mut text = String::with_capacity(digits.len() * 4 / 3);

@@ -1,9 +1,10 @@
-//! Pictures of what a cache holds: its runs as an icicle, as a graph, and as text.
+//! Draws what a cache holds: its runs as an icicle plot, as a graph, and as text.
 //!
-//! A [`CacheTree`] is what is drawn. It is made from a trace ([`CacheTree::after`]), from a live cache ([`CacheTree::of`]; of some
-//! prompts alone, [`CacheTree::of_prompts`]), or run by run ([`CacheTree::push`]). An [`Icicle`] lays it out: a
-//! run is as wide as the blocks that it and everything after it hold, and stands below the run that it follows. Runs that
-//! would be too narrow to see are drawn together, and the picture says how many.
+//! A [`CacheTree`] holds the data of a picture. It is made from a trace ([`CacheTree::after`]),
+//! from a live cache ([`CacheTree::of`], or [`CacheTree::of_prompts`] for only some prompts), or
+//! run by run ([`CacheTree::push`]). An [`Icicle`] lays it out: a run is as wide as the blocks of
+//! itself and its descendants, and is drawn below its parent. Runs that would be too narrow to see
+//! are drawn together, and the picture says how many.
 
 mod cache_tree;
 mod dot;

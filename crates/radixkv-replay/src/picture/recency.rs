@@ -1,10 +1,10 @@
 //! The colour of a last use.
 
-/// From uses long ago to the latest; dark text is readable on each.
+/// The colours from the oldest to the latest use; dark text is readable on each.
 const STOPS: [[f64; 3]; 4] =
     [[188.0, 204.0, 228.0], [224.0, 232.0, 240.0], [254.0, 232.0, 160.0], [248.0, 156.0, 104.0]];
 
-/// Red, green and blue of a share of the time, 0 long ago, 1 now.
+/// Red, green and blue for a share of the time: 0 is the oldest use, 1 is now.
 pub(super) fn colour(share: f64) -> [u8; 3] {
     let at = share.clamp(0.0, 1.0) * (STOPS.len() - 1) as f64;
     let stop = (at as usize).min(STOPS.len() - 2);

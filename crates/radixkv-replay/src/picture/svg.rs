@@ -1,4 +1,4 @@
-//! An icicle as SVG.
+//! Draws an icicle as SVG.
 
 use std::fmt;
 
@@ -22,7 +22,7 @@ use super::{
 
 /// Width of a picture, in pixels.
 const WIDTH: u32 = 960;
-/// Pixels on the left and on the right of the boxes.
+/// Pixels to the left and to the right of the boxes.
 const MARGIN: i32 = 10;
 /// Height of the title.
 const HEAD: i32 = 30;
@@ -32,13 +32,13 @@ const LEVEL: i32 = 20;
 const FOOT: i32 = 48;
 /// Runs narrower than this many pixels are drawn together.
 const NARROWEST: usize = 3;
-/// Pixels of one colour in the legend.
+/// Pixels per colour of the legend's scale.
 const STEP: usize = 4;
-/// Levels at most.
+/// Maximum number of levels.
 const LEVELS: usize = 30;
-/// The size of letters as the backend counts it: 12 pixels.
+/// The font size in the backend's unit: 12 pixels.
 const FONT: i32 = 15;
-/// The width of a letter at most, in pixels, over all of a label.
+/// An upper bound for the mean width of a label's letters, in pixels.
 const LETTER: f64 = 7.4;
 const INK: RGBColor = RGBColor(32, 36, 44);
 const LEASED: RGBColor = RGBColor(20, 60, 160);
@@ -47,15 +47,16 @@ type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 type Drawn = Result<(), DrawingAreaErrorKind<std::io::Error>>;
 
 impl<'a> Icicle<'a> {
-    /// The layout of an SVG picture: runs of at least three of its 960 pixels, on 30 levels at most.
+    /// The layout for an SVG picture: runs with at least three of its 960 pixels, on at most 30
+    /// levels.
     #[must_use]
     pub fn for_svg(tree: &'a CacheTree) -> Self {
         let columns = (WIDTH as usize - 2 * MARGIN as usize) / NARROWEST;
         Self::new(tree, tree.blocks().div_ceil(columns), LEVELS)
     }
 
-    /// The boxes as an SVG picture, 960 pixels wide: the more recent a use, the warmer the colour; leased runs have a
-    /// blue bar, groups a pale frame.
+    /// The boxes as an SVG picture, 960 pixels wide: the more recent a use, the warmer the colour;
+    /// leased runs have a blue bar, groups a pale frame.
     ///
     /// # Errors
     ///
@@ -111,7 +112,7 @@ impl<'a> Icicle<'a> {
         }
     }
 
-    /// What the colours mean, and what is not drawn.
+    /// Draws the scale of colours, the mark of leases, and the remark on grouped runs.
     fn draw_legend(&self, area: &Area<'_>, top: i32) -> Drawn {
         let (first, width, row) = (MARGIN + 210, 120, top + 14);
         let by = |moment: u64| format!("request {}", grouped(moment as usize));

@@ -1,4 +1,4 @@
-//! An icicle as text: a line for each box, deeper ones further to the right.
+//! Draws an icicle as text: one line for each box, indented by its level.
 
 use super::{
     cache_tree::CacheTree,
@@ -6,21 +6,21 @@ use super::{
     label::grouped,
 };
 
-/// Runs that have a line of their own, at most.
+/// Maximum number of runs with their own line.
 const LINES: usize = 40;
-/// Levels at most.
+/// Maximum number of levels.
 const LEVELS: usize = 20;
-/// Cells of the bar that shows how recent a use is.
+/// Width in characters of the bar that shows how recent a use is.
 const BAR: usize = 5;
 
 impl<'a> Icicle<'a> {
-    /// The layout of a text: the 40 largest runs, on 20 levels at most.
+    /// The layout for text: the 40 largest runs, on at most 20 levels.
     #[must_use]
     pub fn for_text(tree: &'a CacheTree) -> Self {
         Self::of_largest(tree, LINES, LEVELS)
     }
 
-    /// The boxes as lines of at most `width` characters, but 40 at least.
+    /// The boxes as lines of at most `width` characters; a width below 40 counts as 40.
     ///
     /// # Examples
     ///
@@ -63,7 +63,7 @@ impl<'a> Icicle<'a> {
     }
 }
 
-/// Cuts a line at blanks.
+/// Wraps a line at spaces.
 fn wrapped(line: &str, width: usize) -> Vec<String> {
     if line.chars().count() <= width {
         return vec![line.to_owned()];

@@ -1,8 +1,9 @@
-//! What the requests of a trace share: the tree of their keys, cut where keys part.
+//! The prefix tree of a trace: what its requests share, whatever the cache.
 //!
-//! A *run* is a piece of a key between two places where keys part or end, in whole blocks. It is made from the trace
-//! alone and knows no cache: it is what a cache of any size could hold at most. Two blocks are the same if they and
-//! everything before them are equal; tokens are compared, no block is hashed.
+//! A *run* of this tree is a piece of a key, in whole blocks, between two depths where keys diverge
+//! or end. The tree is built from the trace only: a cache of any size could hold no more than it.
+//! Two blocks are equal if they and all blocks before them are equal; tokens are compared, no block
+//! is hashed.
 
 use std::{cmp::Ordering, collections::TryReserveError, iter};
 
@@ -30,9 +31,9 @@ pub struct Run {
     pub start: usize,
     /// Blocks from the root to the end of the run.
     pub end: usize,
-    /// Requests whose keys go through it.
+    /// Number of requests whose keys contain the run.
     pub requests: usize,
-    /// The first of them, by its number in the order of the trace.
+    /// The first of these requests, by its number in replay order.
     pub first: usize,
 }
 
@@ -44,9 +45,10 @@ impl Run {
     }
 }
 
-/// The tree of the keys of a trace's first requests, in whole blocks.
+/// The prefix tree of the keys of a trace's first requests, in whole blocks.
 ///
-/// Takes time in proportion to requests times their logarithm, and memory for two runs a request at most.
+/// For n requests, building takes O(n log n) comparisons of keys, and memory for at most two runs
+/// per request.
 ///
 /// # Examples
 ///
@@ -68,7 +70,7 @@ pub struct PrefixTree {
 }
 
 impl PrefixTree {
-    /// Builds the tree of the keys of the first `requests` requests: their prompts and, with
+    /// Builds the tree from the keys of the first `requests` requests: their prompts and, with
     /// `outputs`, the generated tokens.
     ///
     /// # Errors
@@ -88,7 +90,8 @@ impl PrefixTree {
         Self::of(requests.len(), blocks, compare)
     }
 
-    /// The tree of `count` keys, by their lengths in blocks, their common blocks, and their order.
+    /// Builds the tree of `count` keys. `blocks` returns a key's length in blocks, and `compare`
+    /// the number of common blocks of two keys and the order of the keys.
     pub(crate) fn of(
         count: usize,
         blocks: impl Fn(usize) -> usize,
@@ -108,17 +111,17 @@ impl PrefixTree {
         growing.finish()
     }
 
-    /// The runs; run 0 is the root, of no blocks, and each run comes after the one that it follows.
+    /// The runs; run 0 is the root, which has no blocks, and each run comes after its parent.
     #[must_use]
     pub fn runs(&self) -> &[Run] {
         &self.runs
     }
 
-    /// The runs that a request's key consists of, from its end back to the root.
+    /// The runs that make up a request's key, from the last one back to the root.
     ///
     /// # Panics
     ///
-    /// Panics if the tree was made without this request.
+    /// Panics if the tree was built without this request.
     ///
     /// # Examples
     ///
@@ -135,12 +138,12 @@ impl PrefixTree {
         iter::successors(Some(self.ends[request]), up)
     }
 
-    /// For each run, the least of what the requests whose keys go through it give.
+    /// For each run, the minimum of `of` over the requests whose keys contain the run.
     pub(crate) fn least(&self, of: impl Fn(usize) -> u64) -> Vec<u64> {
         self.fold(u64::MAX, of, u64::min)
     }
 
-    /// For each run, what the requests whose keys go through it give, folded.
+    /// For each run, `of` folded with `both` over the requests whose keys contain the run.
     pub(crate) fn fold<T: Copy>(&self, none: T, of: impl Fn(usize) -> T, both: impl Fn(T, T) -> T) -> Vec<T> {
         let mut folded = vec![none; self.runs.len()];
         for (request, &end) in self.ends.iter().enumerate() {
@@ -154,11 +157,11 @@ impl PrefixTree {
     }
 }
 
-/// A tree that grows by keys in sorted order: only the runs of the last key are open.
+/// A tree that is built from keys in sorted order; only the runs of the last key can still be cut.
 struct Growing {
     runs: Vec<Run>,
     ends: Vec<usize>,
-    /// The runs of the last key, from the root on.
+    /// The runs of the last key, from the root to its end.
     open: Vec<usize>,
 }
 
@@ -172,7 +175,7 @@ impl Growing {
         Ok(Self { runs, ends, open: vec![0] })
     }
 
-    /// Adds a key of `blocks` blocks, which shares `common` of them with the key before it.
+    /// Adds a key of `blocks` blocks that has `common` blocks in common with the key before it.
     fn add(&mut self, number: usize, common: usize, blocks: usize) {
         let mut cut = None;
         while self.end() > common {
@@ -203,7 +206,7 @@ impl Growing {
         run
     }
 
-    /// Puts parents before their children, and counts.
+    /// Sorts parents before their children, and counts the requests of each run.
     fn finish(self) -> Result<PrefixTree, TryReserveError> {
         let (mut order, mut places) = (Vec::new(), Vec::new());
         order.try_reserve_exact(self.runs.len())?;
@@ -238,7 +241,7 @@ mod tests {
 
     use super::*;
 
-    /// A tree of random keys of few letters.
+    /// A tree of random keys over two letters.
     fn random(rng: &mut Rng) -> (Vec<Vec<u32>>, PrefixTree) {
         let keys: Vec<Vec<u32>> =
             (0..rng.usize(..40)).map(|_| (0..rng.usize(..9)).map(|_| rng.u32(..2)).collect()).collect();

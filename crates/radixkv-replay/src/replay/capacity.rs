@@ -1,4 +1,4 @@
-//! How much the cache of a replay holds.
+//! The capacity of a replay's cache: blocks, tokens or percent of the working set.
 
 use std::str::FromStr;
 
@@ -20,18 +20,19 @@ use crate::request::Trace;
 pub enum Capacity {
     /// This number of blocks.
     Blocks(usize),
-    /// As many whole blocks as hold this number of tokens, at least one.
+    /// As many whole blocks as this number of tokens fills, at least one.
     Tokens(usize),
-    /// Percent of the trace's [working set](Trace::working_set_blocks), rounded to the nearest block, at least one.
+    /// Percent of the trace's [working set](Trace::working_set_blocks), rounded to the nearest
+    /// block, at least one.
     Percent(f64),
 }
 
 impl Capacity {
-    /// The number of blocks for a trace.
+    /// The capacity in blocks for a trace.
     ///
     /// # Panics
     ///
-    /// Panics if `block_size` is zero and the capacity is a percentage.
+    /// Panics if `block_size` is zero, unless the capacity is a number of blocks.
     ///
     /// # Examples
     ///
@@ -51,7 +52,7 @@ impl Capacity {
         }
     }
 
-    /// The number of blocks for a working set of so many.
+    /// The capacity in blocks, for a working set of `working_set` blocks.
     pub(crate) fn of_working_set(self, working_set: usize, block_size: usize) -> usize {
         match self {
             Self::Blocks(blocks) => blocks,
@@ -60,7 +61,7 @@ impl Capacity {
         }
     }
 
-    /// Percent of a working set.
+    /// `percent` of a working set in blocks, at least one.
     fn share(percent: f64, working_set: usize) -> usize {
         ((working_set as f64 * percent / 100.0).round_ties_even() as usize).max(1)
     }
@@ -78,10 +79,10 @@ impl Capacity {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CapacityError {
-    /// Neither `BLOCKS` nor `N%`.
+    /// Neither a number of blocks nor a percentage.
     #[error("not a number of blocks, such as 4096, or a percentage, such as 10%")]
     Malformed,
-    /// A cache needs at least a block.
+    /// A cache needs at least one block.
     #[error("capacity must be more than zero")]
     Zero,
 }

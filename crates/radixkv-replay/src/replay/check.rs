@@ -1,4 +1,4 @@
-//! Checking a cache that nothing is held of.
+//! Checks a cache while no lease and no reservation is held.
 
 use std::fmt;
 
@@ -22,7 +22,8 @@ use radixkv::{PrefixCache, Stats, Violation};
 pub enum CheckFault {
     /// An invariant of the cache does not hold.
     Invalid(Violation),
-    /// Blocks were lost or counted twice: free, reserved, evictable and protected do not add up to the capacity.
+    /// Blocks were lost or counted twice: free, reserved, evictable and protected do not add up to
+    /// the capacity.
     NotConserved(Box<Stats>),
     /// Blocks are reserved or protected, though no reservation and no lease exists.
     StillHeld(Box<Stats>),
@@ -48,7 +49,7 @@ impl fmt::Display for CheckFault {
 
 impl std::error::Error for CheckFault {}
 
-/// Checks a cache of which nothing is reserved or leased.
+/// Checks the invariants of a cache while nothing is reserved or leased.
 pub(super) fn check(cache: &PrefixCache) -> Result<(), CheckFault> {
     cache.settle();
     cache.validate().map_err(CheckFault::Invalid)?;

@@ -1,4 +1,4 @@
-//! How to replay.
+//! The configuration of a replay.
 
 use radixkv::PolicyKind;
 
@@ -9,7 +9,7 @@ use super::{
     trace_time::{Service, TimeUnit, WarmUp},
 };
 
-/// The maximum number of threads of a replay: far more than there are cores, far fewer than a
+/// The maximum number of threads of a replay: far more than a machine has cores, far fewer than a
 /// system can run.
 pub const MAX_THREADS: usize = 1024;
 
@@ -28,7 +28,7 @@ pub enum CacheKind {
     /// The prefix cache.
     #[default]
     Radix,
-    /// No reuse: every request takes all its blocks from the pool and gives them back. The baseline.
+    /// The baseline without reuse: every request reserves all its blocks and returns them.
     Naive,
 }
 
@@ -44,10 +44,10 @@ pub enum CacheKind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum EvictionMode {
-    /// The thread that reserves.
+    /// The thread that makes a reservation.
     #[default]
     Inline,
-    /// A thread of its own, which keeps some blocks free.
+    /// A background thread, which keeps some blocks free.
     Background,
 }
 
@@ -74,21 +74,22 @@ pub struct ReplayConfig {
     pub policy: PolicyKind,
     /// What serves the requests: the prefix cache or a baseline.
     pub cache: CacheKind,
-    /// Threads that share the cache, [`MAX_THREADS`] at most.
+    /// Number of threads that share the cache, at most [`MAX_THREADS`].
     pub threads: usize,
     /// Which thread evicts.
     pub eviction: EvictionMode,
     /// Whether generated tokens are also cached.
     pub outputs: bool,
-    /// Requests of more blocks are bypassed; `None`: of more blocks than the cache holds.
+    /// Requests with more blocks are bypassed; `None`: requests with more blocks than the cache
+    /// has.
     pub longest: Option<usize>,
-    /// Whether every hit is checked against the tokens its blocks were filled with.
+    /// Whether the blocks of every hit are checked against the tokens they were filled with.
     pub verify: bool,
     /// Whether a request's lease is held for as many steps as it generates tokens.
     pub hold: bool,
-    /// How often the replay pauses and checks the cache.
+    /// How many times the replay pauses and checks the cache.
     pub checks: usize,
-    /// The first requests, left out of rates.
+    /// The first requests, which are left out of the rates.
     pub warm_up: WarmUp,
     /// How requests are served in trace time; `None`: one after the other.
     pub service: Option<Service>,
@@ -96,9 +97,9 @@ pub struct ReplayConfig {
     pub tiers: Option<Tiers>,
     /// The unit of the trace's timestamps.
     pub time_unit: TimeUnit,
-    /// Tokens of the longest request that is not bypassed.
+    /// Maximum number of tokens of a request that is not bypassed.
     pub max_request_tokens: usize,
-    /// Tokens that the cache may come to hold.
+    /// Maximum number of tokens that the cache could hold.
     pub max_cached_tokens: usize,
 }
 
@@ -127,7 +128,7 @@ impl Default for ReplayConfig {
 }
 
 impl ReplayConfig {
-    /// Tokens per block. Default: 16.
+    /// Sets the tokens per block. Default: 16.
     ///
     /// # Examples
     ///
@@ -144,7 +145,7 @@ impl ReplayConfig {
         Self { block_size, ..self }
     }
 
-    /// The capacity of the cache. Default: 10 percent of the working set.
+    /// Sets the capacity of the cache. Default: 10 percent of the working set.
     ///
     /// # Examples
     ///
@@ -161,7 +162,7 @@ impl ReplayConfig {
         Self { capacity, ..self }
     }
 
-    /// The eviction policy. Default: lru.
+    /// Sets the eviction policy. Default: lru.
     ///
     /// # Examples
     ///
@@ -179,7 +180,7 @@ impl ReplayConfig {
         Self { policy, ..self }
     }
 
-    /// What serves the requests: the prefix cache or a baseline. Default: the prefix cache.
+    /// Sets what serves the requests: the prefix cache or a baseline. Default: the prefix cache.
     ///
     /// # Examples
     ///
@@ -194,7 +195,7 @@ impl ReplayConfig {
         Self { cache, ..self }
     }
 
-    /// Threads that share the cache, [`MAX_THREADS`] at most. Default: 1.
+    /// Sets the number of threads that share the cache, at most [`MAX_THREADS`]. Default: 1.
     ///
     /// # Examples
     ///
@@ -211,7 +212,7 @@ impl ReplayConfig {
         Self { threads, ..self }
     }
 
-    /// Which thread evicts. Default: the one that reserves.
+    /// Sets which thread evicts. Default: the one that makes a reservation.
     ///
     /// # Examples
     ///
@@ -228,7 +229,7 @@ impl ReplayConfig {
         Self { eviction, ..self }
     }
 
-    /// Whether generated tokens are also cached. Default: no.
+    /// Sets whether generated tokens are also cached. Default: no.
     ///
     /// # Examples
     ///
@@ -246,7 +247,7 @@ impl ReplayConfig {
         Self { outputs, ..self }
     }
 
-    /// Bypasses requests of more than this many blocks. Default: as many as the cache holds.
+    /// Bypasses requests with more than this many blocks. Default: the capacity of the cache.
     ///
     /// # Examples
     ///
@@ -263,7 +264,8 @@ impl ReplayConfig {
         Self { longest: Some(blocks), ..self }
     }
 
-    /// Whether every hit is checked against the tokens its blocks were filled with. Default: no.
+    /// Sets whether the blocks of every hit are checked against the tokens they were filled with.
+    /// Default: no.
     ///
     /// # Examples
     ///
@@ -279,7 +281,8 @@ impl ReplayConfig {
         Self { verify, ..self }
     }
 
-    /// Whether a request's lease is held for as many steps as it generates tokens. Default: no.
+    /// Sets whether a request's lease is held for as many steps as the request generates tokens.
+    /// Default: no.
     ///
     /// # Examples
     ///
@@ -296,8 +299,8 @@ impl ReplayConfig {
         Self { hold, ..self }
     }
 
-    /// How often the replay pauses and checks the cache: no lease held, settled, valid, and no block lost. Default:
-    /// never.
+    /// Sets how many times the replay pauses, drops all leases, and checks that the cache is
+    /// settled and valid and that no block is lost. Default: never.
     ///
     /// # Examples
     ///
@@ -312,8 +315,8 @@ impl ReplayConfig {
         Self { checks, ..self }
     }
 
-    /// The first requests, which fill the cache and are left out of rates: of requests, prompt tokens, hit tokens, hit
-    /// rates, bypassed requests, times to first token and waits. Default: none.
+    /// Sets the first requests, which fill the cache and are left out of requests, prompt tokens,
+    /// hit tokens, hit rates, bypassed requests, times to first token and waits. Default: none.
     ///
     /// # Examples
     ///
@@ -329,9 +332,10 @@ impl ReplayConfig {
         Self { warm_up, ..self }
     }
 
-    /// Serves requests in trace time: they arrive when the trace says, run side by side and hold their leases meanwhile.
-    /// Excludes several threads, background eviction, the naive cache, [`hold`](Self::hold) and
-    /// [`checks`](Self::checks). Default: one request after the other, as fast as possible.
+    /// Serves requests in trace time: they arrive at the trace's timestamps, run concurrently, and
+    /// hold their leases while they run. Excludes several threads, background eviction, the naive
+    /// cache, [`hold`](Self::hold) and [`checks`](Self::checks). Default: one request after the
+    /// other, as fast as possible.
     ///
     /// # Examples
     ///
@@ -347,14 +351,15 @@ impl ReplayConfig {
         Self { service: Some(service), ..self }
     }
 
-    /// Puts one or several caches of [`capacity`](Self::capacity) over a host tier. Excludes several threads, background
-    /// eviction, the naive cache, [`service`](Self::service), [`hold`](Self::hold), [`verify`](Self::verify) and
-    /// [`checks`](Self::checks). Default: one cache alone. [`Tiers`] has an example.
+    /// Replays with one or several caches of [`capacity`](Self::capacity) over a host tier.
+    /// Excludes several threads, background eviction, the naive cache, [`service`](Self::service),
+    /// [`hold`](Self::hold), [`verify`](Self::verify) and [`checks`](Self::checks). Default: only
+    /// one cache. [`Tiers`] has an example.
     pub fn tiers(self, tiers: Tiers) -> Self {
         Self { tiers: Some(tiers), ..self }
     }
 
-    /// The unit of the trace's timestamps. Default: milliseconds.
+    /// Sets the unit of the trace's timestamps. Default: milliseconds.
     ///
     /// # Examples
     ///
@@ -370,8 +375,8 @@ impl ReplayConfig {
         Self { time_unit, ..self }
     }
 
-    /// Tokens of the longest request that is not bypassed: each thread makes it in one piece, at 4 bytes a token.
-    /// Default: 2^24.
+    /// Limits the tokens of a request that is not bypassed: each thread makes all of them at once,
+    /// at 4 bytes a token. Default: 2^24.
     ///
     /// # Examples
     ///
@@ -385,8 +390,8 @@ impl ReplayConfig {
         Self { max_request_tokens, ..self }
     }
 
-    /// Tokens that the cache may come to hold, by its capacity or by what the trace asks for, whichever is less: 4 bytes
-    /// each, and some more for every block. Default: 2^28.
+    /// Limits the tokens that the cache could hold, which is the lesser of its capacity and the
+    /// trace's tokens: 4 bytes each, and some more for every block. Default: 2^28.
     ///
     /// # Examples
     ///
@@ -404,7 +409,7 @@ impl ReplayConfig {
         if self.block_size == 0 { Err(ReplayError::ZeroBlockSize) } else { Ok(()) }
     }
 
-    /// Fails if options exclude each other.
+    /// Fails if `service` is combined with an option that it excludes.
     pub(super) fn check_service(&self) -> Result<(), ReplayError> {
         let excluded = !self.is_deterministic() || self.cache == CacheKind::Naive || self.hold || self.checks > 0;
         if self.service.is_some() && excluded { Err(ReplayError::ServiceExcludes) } else { Ok(()) }

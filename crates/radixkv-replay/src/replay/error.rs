@@ -1,4 +1,4 @@
-//! Why a replay fails.
+//! Errors that end a replay.
 
 use std::{collections::TryReserveError, io};
 
@@ -26,13 +26,13 @@ pub enum ReplayError {
     /// A replay needs at least one thread.
     #[error("the number of threads must be more than zero")]
     ZeroThreads,
-    /// Use fewer threads.
+    /// A replay has at most [`MAX_THREADS`] threads: use fewer.
     #[error("{threads} threads requested, a replay has at most {MAX_THREADS}")]
     TooManyThreads {
-        /// Threads asked for.
+        /// The configured number of threads.
         threads: usize,
     },
-    /// Measure more requests, or warm up with fewer.
+    /// The warm-up leaves no request to measure: measure more requests, or warm up with fewer.
     #[error("the warm-up has {warm_up} requests and the trace {requests}: none is left to measure")]
     AllWarmUp {
         /// Requests of the warm-up.
@@ -40,56 +40,58 @@ pub enum ReplayError {
         /// Requests of the trace.
         requests: usize,
     },
-    /// Leave out [`service`](super::ReplayConfig::service), or what it excludes.
+    /// Options exclude each other: leave out [`service`](super::ReplayConfig::service), or what it
+    /// excludes.
     #[error(
         "a replay in trace time has one thread, the prefix cache and inline eviction, and takes no hold and no checks"
     )]
     ServiceExcludes,
-    /// Leave out [`tiers`](super::ReplayConfig::tiers), or what they exclude.
+    /// Options exclude each other: leave out [`tiers`](super::ReplayConfig::tiers), or what they
+    /// exclude.
     #[error(
         "a replay over a host tier has one thread, the prefix cache and inline eviction, and takes no service, no hold, no \
          verifying and no checks"
     )]
     TiersExclude,
-    /// A host tier needs a cache over it.
+    /// A host tier needs at least one cache over it.
     #[error("the number of instances must be more than zero")]
     ZeroInstances,
-    /// Use fewer instances.
+    /// A replay has at most [`MAX_INSTANCES`] instances: use fewer.
     #[error("{instances} instances requested, a replay has at most {MAX_INSTANCES}")]
     TooManyInstances {
-        /// Instances asked for.
+        /// The configured number of instances.
         instances: usize,
     },
     /// No host tier can have this block size and capacity.
     #[error("the host tier cannot be built: {0}")]
     HostTier(#[from] HostBuildError),
-    /// Leave the remote tier out instead.
+    /// A remote tier has at least one block; leave it out instead.
     #[error("remote capacity of 0 blocks requested: at least 1 is needed")]
     ZeroRemoteCapacity,
     /// No remote tier can have blocks of this size.
     #[error("the remote tier cannot be built: {0}")]
     RemoteTier(#[from] LayoutError),
-    /// The cache and the host tier do not go together.
+    /// The cache and the host tier cannot be combined.
     #[error("the tiers do not fit together: {0}")]
     Tiers(#[from] TieredBuildError),
-    /// The moment is after the end of the trace.
+    /// The requested moment is after the end of the trace.
     #[error("a moment after {at} requests was requested, the trace has {requests}")]
     NoSuchMoment {
-        /// Requests asked for.
+        /// The requested number of requests.
         at: usize,
         /// Requests of the trace.
         requests: usize,
     },
-    /// The system started no more threads: use fewer, or raise its limit.
+    /// The system refused to start more threads: use fewer, or raise its limit.
     #[error("only {started} threads were started; the next one failed: {source}")]
     NoThread {
-        /// Threads that ran.
+        /// Threads that were started.
         started: usize,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
-    /// Bypass the request ([`ReplayConfig::longest`](super::ReplayConfig::longest)), or raise
-    /// [`ReplayConfig::max_request_tokens`](super::ReplayConfig::max_request_tokens).
+    /// A request is too long: bypass it ([`ReplayConfig::longest`](super::ReplayConfig::longest)),
+    /// or raise [`ReplayConfig::max_request_tokens`](super::ReplayConfig::max_request_tokens).
     #[error("row {row} (counted from 0): the request has {tokens} tokens, more than the limit of {limit}")]
     RequestTooLong {
         /// Row of the request.
@@ -99,15 +101,16 @@ pub enum ReplayError {
         /// The limit.
         limit: usize,
     },
-    /// Lower the capacity, or raise [`ReplayConfig::max_cached_tokens`](super::ReplayConfig::max_cached_tokens).
+    /// The cache could hold too many tokens: lower its capacity, or raise
+    /// [`ReplayConfig::max_cached_tokens`](super::ReplayConfig::max_cached_tokens).
     #[error("the cache could hold {tokens} tokens, more than the limit of {limit}")]
     CacheTooLarge {
-        /// Tokens of its capacity or of all requests, whichever is less.
+        /// The tokens of the cache's capacity or of all requests, whichever is less.
         tokens: usize,
         /// The limit.
         limit: usize,
     },
-    /// Memory is too small: replay a part of the trace, or use a smaller cache.
+    /// Memory is short: replay a part of the trace, or use a smaller cache.
     #[error("not enough memory: {0}")]
     NoMemory(#[from] TryReserveError),
     /// No cache can have this block size and capacity.
@@ -118,7 +121,7 @@ pub enum ReplayError {
     Refused {
         /// Row of the request.
         row: usize,
-        /// What the cache said.
+        /// The cache's error.
         source: ReserveError,
     },
     /// The cache refused to insert the reserved and filled blocks.
@@ -126,15 +129,15 @@ pub enum ReplayError {
     NotInserted {
         /// Row of the request.
         row: usize,
-        /// What the cache said.
+        /// The cache's error.
         kind: InsertErrorKind,
     },
-    /// The cache is broken.
+    /// A check found a broken cache.
     #[error("the check after {served} requests found a broken cache: {fault}")]
     Check {
-        /// Requests of the trace that had been served.
+        /// Number of requests of the trace that had been served.
         served: usize,
-        /// What is wrong.
+        /// The fault.
         fault: CheckFault,
     },
 }

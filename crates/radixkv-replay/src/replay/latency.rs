@@ -1,4 +1,4 @@
-//! How long the cache's operations take, as histograms over all threads.
+//! Latencies of the cache's operations, as histograms over all threads.
 
 use std::time::Duration;
 
@@ -30,8 +30,8 @@ pub struct Percentiles {
     pub p999: u64,
 }
 
-/// A bar of a latency histogram: the number of calls that took longer than the previous bar's end
-/// and at most this one's.
+/// A bar of a latency histogram: the number of calls that took longer than the previous bar's
+/// `to_ns`, and at most its own.
 ///
 /// # Examples
 ///
@@ -46,13 +46,14 @@ pub struct Percentiles {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct LatencyBar {
-    /// The longest latency that it counts, in nanoseconds: a power of two, less one.
+    /// The longest latency that the bar counts, in nanoseconds: a power of two, less one.
     pub to_ns: u64,
-    /// Calls.
+    /// Number of calls.
     pub calls: u64,
 }
 
-/// Histograms of latencies, from the first bar with calls to the last one; empty if nothing was measured.
+/// Histograms of latencies, from the first bar with calls to the last one; empty if nothing was
+/// measured.
 ///
 /// # Examples
 ///
@@ -100,7 +101,8 @@ impl Latency {
         self.0.add(&other.0).expect("equal bounds");
     }
 
-    /// Bars that end at powers of two, without the empty ones before the first call.
+    /// Bars whose ends are powers of two, less one; the empty ones before the first call are left
+    /// out.
     fn bars(&self) -> Vec<LatencyBar> {
         let bars = self.0.iter_log(1, 2.0);
         let bar = |to: hdrhistogram::iterators::IterationValue<u64>| LatencyBar {

@@ -1,27 +1,31 @@
-//! Replaying a trace through a cache.
+//! Replays a trace through a cache and reports the hits, evictions, latencies and memory.
 //!
-//! Requests are served in the order of the trace. Serving one means: match its key, reserve the blocks that are
-//! missing, insert, and hold the lease while the request runs. A request that needs more blocks than the cache has
-//! (or than [`longest`](ReplayConfig::longest) allows) is bypassed: no lookup, no insert; its prompt still counts.
+//! Requests are served in the order of the trace. To serve a request, a thread matches its key,
+//! reserves the missing blocks, inserts them, and holds the lease while the request runs. A request
+//! that needs more blocks than the cache has (or than [`longest`](ReplayConfig::longest) allows) is
+//! bypassed: no lookup, no insert; its prompt still counts.
 //!
-//! With one thread and inline eviction, time is logical and a lease is dropped before the next request is served. The
-//! result is then a pure function of the trace: same hits, same evictions, same digest on every machine. With more
-//! threads, each thread takes the next request of the trace, and keeps the leases of the last few requests that it
-//! served: those are the requests that "run".
+//! With one thread and inline eviction, time is logical and a lease is dropped before the next
+//! request is served. The result is then a pure function of the trace: the same hits, evictions and
+//! digest on every machine. With more threads, each thread takes the next request of the trace, and
+//! keeps the leases of the last few requests that it served: those are the requests that "run".
 //!
-//! With [`hold`](ReplayConfig::hold) a request runs for as many steps as it generates tokens, on one thread too. A step
-//! is a request of the trace: the lease is dropped once that many later requests were served (with several threads,
-//! when the thread that holds it takes its first request after them). Where leases keep a reservation from its blocks,
-//! the leases that would end first are dropped early, one by one. With one thread this, too, is a pure function of the
-//! trace.
+//! With [`hold`](ReplayConfig::hold) a request runs for as many steps as it generates tokens, also
+//! on one thread. A step is one request of the trace: the lease is dropped once that many later
+//! requests were served (with several threads, when the thread that holds it takes its first
+//! request after them). If leases leave too few blocks for a reservation, the leases that would end
+//! first are dropped early, one by one. With one thread this is also a pure function of the trace.
 //!
-//! With [`service`](ReplayConfig::service) requests arrive when the trace says and run side by side, each with its lease,
-//! in as many slots as there are: how many leases are held at once is then the trace's.
+//! With [`service`](ReplayConfig::service) requests arrive at the trace's timestamps and run
+//! concurrently in a fixed number of slots, each with its lease: the trace then determines how many
+//! leases are held at once.
 //!
-//! With [`tiers`](ReplayConfig::tiers) one or several caches stand over a host tier: what they evict goes there, and is found
-//! again, by all of them. Nothing is copied; what copying would take is computed from bytes, a bandwidth and a latency.
+//! With [`tiers`](ReplayConfig::tiers) one or several caches share a host tier: blocks that one of
+//! them evicts are stored there, and all of them can hit those blocks. Nothing is copied; the time
+//! that copies would take is computed from bytes, a bandwidth and a latency.
 //!
-//! In a trace that was read with priorities, each request gives its priority to the prefix that it matched and inserted.
+//! If the trace was read with priorities, each request gives its priority to the prefix that it
+//! matched and inserted.
 
 mod capacity;
 mod check;
@@ -79,13 +83,14 @@ use crate::request::Trace;
 pub struct Replay {
     /// The totals.
     pub report: Report,
-    /// One for each request, in replay order.
+    /// The outcome of each request, in replay order.
     pub outcomes: Vec<Outcome>,
-    /// The first few hits whose blocks held other tokens than those matched; the report counts all of them.
+    /// The first few blocks of hits that held other tokens than those matched; the report counts
+    /// all of them.
     pub mismatches: Vec<Mismatch>,
-    /// The waits of each request in replay order, in trace time; otherwise empty.
+    /// The waits of each request in replay order; empty unless requests are served in trace time.
     pub times: Vec<RequestTimes>,
-    /// How long the cache's operations took.
+    /// Histograms of the latencies of the cache's operations.
     pub latencies: Latencies,
 }
 
@@ -93,8 +98,8 @@ pub struct Replay {
 ///
 /// # Errors
 ///
-/// Fails if no such cache can be built, if the trace asks for more than the limits of `config`, if memory or threads are
-/// short, and if the cache breaks a promise.
+/// Fails if no such cache can be built, if the trace exceeds the limits of `config`, if memory or
+/// threads are short, and if the cache breaks a promise.
 ///
 /// # Examples
 ///
@@ -155,16 +160,16 @@ pub fn replay_watched(
     Ok(Replay { report, outcomes: tally.outcomes, mismatches: tally.mismatches, times: tally.times, latencies })
 }
 
-/// What a cache holds in the middle of a trace.
+/// The state of a cache in the middle of a trace.
 pub(crate) struct Moment {
     pub(crate) cache: PrefixCache,
-    /// Leases that were held: the numbers of their requests, and the tokens that were leased.
+    /// The leases that were held: the number of the request, and the tokens that were leased.
     pub(crate) held: Vec<(usize, usize)>,
-    /// The requests that did not bypass the cache.
+    /// The numbers of the requests that did not bypass the cache.
     pub(crate) served: Vec<usize>,
 }
 
-/// Serves the first `requests` requests, and stops there.
+/// Serves the first `requests` requests, and returns the cache with the leases held at that moment.
 pub(crate) fn replay_until(
     trace: &Trace,
     requests: usize,
@@ -214,7 +219,7 @@ fn build(config: &ReplayConfig, capacity: usize) -> Result<PrefixCache, ReplayEr
         EvictionMode::Inline => Eviction::Inline,
         EvictionMode::Background => Eviction::Background(Watermarks::for_capacity(capacity)),
     };
-    // A cache has a bit for each block and no way to say that memory is short: reserved and freed here first.
+    // The cache needs a bit per block and cannot report that memory is short: this reports it.
     Vec::<u8>::new().try_reserve_exact(capacity.min(BlockId::MAX as usize) / 8)?;
     let builder = PrefixCache::builder(config.block_size, capacity).policy(config.policy).clock(clock);
     builder.eviction(eviction).build().map_err(ReplayError::Build)

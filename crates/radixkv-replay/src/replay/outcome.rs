@@ -17,30 +17,32 @@
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Outcome {
-    /// Row of the file, counted from 0.
+    /// Row of the file that the request was read from, counted from 0.
     pub row: usize,
-    /// Tokens of its prompt.
+    /// Number of tokens of its prompt.
     pub prompt_tokens: usize,
-    /// Blocks that were cached, in any tier; `None` if the request was bypassed.
+    /// Number of its blocks that were cached, in any tier; `None` if the request was bypassed.
     pub hit_blocks: Option<u32>,
-    /// Tokens beyond them that were cached in smaller blocks of a host tier.
+    /// Tokens beyond these blocks that were cached in smaller blocks of a host tier.
     pub tail_tokens: u32,
-    /// Of all these, tokens that the host tier had.
+    /// Those of all these tokens that the host tier had.
     pub host_tokens: u32,
-    /// Of all these, tokens that a remote tier had.
+    /// Those of all these tokens that a remote tier had.
     pub remote_tokens: u32,
-    /// How long it takes until those of the host and of the remote tier are on the device, in nanoseconds.
+    /// Time until the tokens from the host tier and the remote tier are on the device, in
+    /// nanoseconds.
     pub copy_ns: u64,
-    /// Of that time, until those of the remote tier are in the host.
+    /// The part of that time until the tokens from the remote tier are in the host.
     pub fetch_ns: u64,
-    /// Blocks cached after it; on several threads of one of the requests shortly before.
+    /// Blocks cached after the request; with several threads, after one of the requests shortly
+    /// before.
     pub cached_blocks: u32,
-    /// Those of them that leases protect.
+    /// Those of the cached blocks that leases protect.
     pub protected_blocks: u32,
 }
 
 impl Outcome {
-    /// What is found of a request that is bypassed.
+    /// The outcome of a bypassed request.
     pub(super) const BYPASSED: Self = Self {
         row: 0,
         prompt_tokens: 0,
@@ -54,19 +56,20 @@ impl Outcome {
         protected_blocks: 0,
     };
 
-    /// Tokens that were cached.
+    /// Number of prompt or generated tokens that were cached.
     #[must_use]
     pub fn hit_tokens(&self, block_size: usize) -> usize {
         self.hit_blocks.unwrap_or(0) as usize * block_size + self.tail_tokens as usize
     }
 
-    /// Tokens that were cached on the device.
+    /// Number of tokens that were cached on the device.
     #[must_use]
     pub fn device_tokens(&self, block_size: usize) -> usize {
         self.hit_tokens(block_size) - (self.host_tokens + self.remote_tokens) as usize
     }
 
-    /// Tokens that were cached and of use to an engine that always computes the last prompt token, to get its logits.
+    /// Number of cached tokens that an engine can use if it always computes the last prompt token,
+    /// to get its logits.
     ///
     /// # Examples
     ///
@@ -83,12 +86,12 @@ impl Outcome {
     #[must_use]
     pub fn hit_tokens_capped(&self, block_size: usize) -> usize {
         let most = self.prompt_tokens.saturating_sub(1);
-        // Tokens of a block that is not whole came from a tier that has smaller blocks.
+        // Tokens beyond whole blocks come from a tier with smaller blocks.
         let most = if self.tail_tokens > 0 { most } else { most / block_size * block_size };
         self.hit_tokens(block_size).min(most)
     }
 
-    /// Prompt tokens that had to be computed.
+    /// Number of prompt tokens that had to be computed.
     #[must_use]
     pub fn computed_tokens(&self, block_size: usize) -> usize {
         self.prompt_tokens.saturating_sub(self.hit_tokens(block_size))

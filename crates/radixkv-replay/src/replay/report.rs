@@ -1,4 +1,4 @@
-//! The totals of a replay.
+//! The totals of a replay, and the digest of its hits.
 
 use serde::Serialize;
 use sha2::{Digest, Sha256};
@@ -19,7 +19,7 @@ use crate::request::Trace;
 /// The digest's entry for a bypassed request.
 const BYPASSED: u32 = u32::MAX;
 
-/// The totals of a replay. Serialized with `serde`, the names of the fields are the keys.
+/// The totals of a replay. `serde` serializes them with the field names as keys.
 ///
 /// # Examples
 ///
@@ -36,7 +36,7 @@ const BYPASSED: u32 = u32::MAX;
 pub struct Report {
     /// The eviction policy.
     pub policy: String,
-    /// The unit of eviction: always `block`, the last of a prefix.
+    /// The unit of eviction: always `block`, the last block of a prefix.
     pub granularity: &'static str,
     /// What counts as a use for the policy: always `strict`, only matches.
     pub flavor: &'static str,
@@ -44,13 +44,13 @@ pub struct Report {
     pub cache: &'static str,
     /// `inline` or `background`.
     pub eviction: &'static str,
-    /// Blocks in the cache; over a host tier, in those of all instances.
+    /// Blocks in the cache; with a host tier, in the caches of all instances.
     pub capacity: usize,
     /// Tokens per block.
     pub block_size: usize,
     /// Whether generated tokens were cached.
     pub outputs: bool,
-    /// The field of the rows that priorities came from.
+    /// The field of the rows that priorities were read from.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub priority_from: Option<String>,
     /// Whether leases were held for as many steps as their requests generate tokens.
@@ -61,18 +61,19 @@ pub struct Report {
     pub threads: usize,
     /// Tokens per hash id, if the trace has hash ids.
     pub unit: Option<usize>,
-    /// Requests at the beginning that are left out of what follows down to `hit_rate_capped`, of what was bypassed, and of
-    /// times to first token and waits.
+    /// Number of first requests that the fields down to `hit_rate_capped`, the bypassed requests
+    /// and tokens, the times to first token and the waits leave out.
     pub warm_up_requests: usize,
-    /// Requests served or bypassed.
+    /// Requests that were served or bypassed.
     pub requests: usize,
-    /// Tokens of all their prompts.
+    /// Prompt tokens of all these requests.
     pub prompt_tokens: u64,
-    /// Tokens found cached.
+    /// Tokens that were cached.
     pub hit_tokens: u64,
     /// `hit_tokens` over `prompt_tokens`.
     pub hit_rate: f64,
-    /// Tokens found cached and of use to an engine that always computes a prompt's last token.
+    /// Tokens that were cached and that an engine can use if it always computes a prompt's last
+    /// token.
     pub hit_tokens_capped: u64,
     /// `hit_tokens_capped` over `prompt_tokens`.
     pub hit_rate_capped: f64,
@@ -86,27 +87,30 @@ pub struct Report {
     pub final_blocks: usize,
     /// Requests too large for the cache, or for `longest`.
     pub bypassed_requests: usize,
-    /// Tokens of their prompts.
+    /// Prompt tokens of the bypassed requests.
     pub bypassed_tokens: u64,
-    /// First 16 hex digits of SHA-256 over every request's hit blocks (little-endian `u32`, all ones for a bypass).
+    /// First 16 hex digits of SHA-256 over the hit blocks of each request (little-endian `u32`, all
+    /// ones if it was bypassed).
     pub match_digest: String,
-    /// Time for all of it: reading and parsing, counting the working set, making tokens, and the cache's work.
+    /// Total time: reading and parsing, counting the working set, making tokens, and the cache's
+    /// work.
     pub seconds: f64,
-    /// Prompt tokens over `seconds`, the warm-up included.
+    /// Prompt tokens over `seconds`, including the warm-up.
     pub tokens_per_second: f64,
     /// Latency of a match.
     pub match_ns: Percentiles,
     /// Latency of an insert.
     pub insert_ns: Percentiles,
-    /// Latency of a reservation for which blocks had to be evicted.
+    /// Latency of a reservation that had to evict blocks.
     pub evict_ns: Percentiles,
     /// Index memory at the end, in bytes.
     pub index_bytes: usize,
     /// The most index memory after a request, in bytes.
     pub index_bytes_peak: usize,
-    /// The most index memory beyond a megabyte, over the minimum: 4 bytes for each cached token and each cached block.
+    /// The most index memory beyond a megabyte, over the minimum of 4 bytes per cached token and
+    /// per cached block.
     pub index_ratio_peak: f64,
-    /// Blocks of hits that held other tokens than those matched, if that was checked.
+    /// Blocks of hits that held other tokens than those matched, if hits were verified.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub verify_errors: Option<u64>,
     /// The modelled times to first token, if a prefill rate was given.
@@ -189,12 +193,12 @@ impl Report {
     }
 }
 
-/// Rounded to six decimals; zero if `of` is zero.
+/// `tokens` over `of`, rounded to six decimals; zero if `of` is zero.
 pub(super) fn rate(tokens: u64, of: u64) -> f64 {
     if of == 0 { 0.0 } else { (tokens as f64 / of as f64 * 1e6).round() / 1e6 }
 }
 
-/// The digest of each request's blocks that were hit; none of a request that was bypassed.
+/// The digest of the number of hit blocks of each request; `None` is a bypassed request.
 pub(super) fn digest(hit_blocks: impl Iterator<Item = Option<u32>>) -> String {
     let mut hash = Sha256::new();
     for blocks in hit_blocks {

@@ -1,8 +1,9 @@
-//! Which thread serves which request, and the pauses for checks.
+//! Assigns requests to threads, and pauses them for checks.
 //!
-//! A trace is cut into as many intervals as there are checks. Within an interval, threads take requests in trace order
-//! from one cursor. At its end they are joined: the check runs while no thread runs and no lease is held. A thread that
-//! panics ends the replay at the end of its interval; no other thread is left waiting at a barrier.
+//! A trace is split into as many intervals as there are checks. Within an interval, threads take
+//! requests in trace order from one cursor. At its end all threads are joined, so the check runs
+//! while no thread runs and no lease is held. A thread that panics ends the replay at the end of
+//! its interval; no other thread waits for it at a barrier.
 
 use std::{
     panic,
@@ -21,8 +22,9 @@ use super::{
 };
 use crate::request::Trace;
 
-/// Serves the first `requests` requests of the trace, checking the cache `config.checks` times, the last time at the end.
-/// With `stops_running`, requests that still run when the last one began stay as they are.
+/// Serves the first `requests` requests of the trace, and checks the cache `config.checks` times,
+/// the last time at the end. With `stops_running`, requests that still run after the last one began
+/// are not served to their end, and [`Tally::held`] lists their leases.
 pub(super) fn run(
     trace: &Trace,
     requests: usize,
@@ -42,7 +44,8 @@ pub(super) fn run(
             total.merge(tally)?;
         }
         if config.checks > 0 {
-            // A check takes a byte for each block and cannot report that memory is short: reserved and freed here first.
+            // A check takes a byte per block and cannot report that memory is short: this reports
+            // it.
             Vec::<u8>::new().try_reserve_exact(capacity)?;
             check(cache).map_err(|fault| ReplayError::Check { served: end, fault })?;
         }
@@ -52,15 +55,15 @@ pub(super) fn run(
     Ok(total)
 }
 
-/// Serves the requests `start..end`; no lease is held afterwards.
+/// Serves the requests `start..end`; no lease is held after it returns.
 fn serve(shared: &ReplayShared<'_>, start: usize, end: usize) -> Result<Vec<Tally>, ReplayError> {
     let cursor = AtomicUsize::new(start);
-    // Relaxed: the cursor hands out numbers and nothing else.
+    // Relaxed: the cursor only hands out numbers; it publishes no other data.
     let next = || Some(cursor.fetch_add(1, Relaxed)).filter(|&at| at < end);
     if shared.threads() == 1 {
         return Ok(vec![Worker::new(shared).run(next)?]);
     }
-    // More threads than requests would have nothing to do.
+    // More threads than requests would have nothing to serve.
     let threads = shared.threads().min(end - start);
     thread::scope(|scope| {
         let (mut workers, mut refused) = (Vec::with_capacity(threads), None);
@@ -68,7 +71,7 @@ fn serve(shared: &ReplayShared<'_>, start: usize, end: usize) -> Result<Vec<Tall
             match thread::Builder::new().spawn_scoped(scope, || Worker::new(shared).run(next)) {
                 Ok(worker) => workers.push(worker),
                 Err(source) => {
-                    // Relaxed: as above; the threads that run take no further request.
+                    // Relaxed: as above; the running threads take no further request.
                     cursor.store(end, Relaxed);
                     refused = Some(ReplayError::NoThread { started, source });
                     break;

@@ -1,7 +1,8 @@
-//! Whether a replay stays within its limits: checked before the first request is served.
+//! Checks that a replay stays within its limits, before the first request is served.
 //!
-//! Requests that are bypassed cost nothing, whatever length they claim. Each of the others is made in one piece on the
-//! thread that serves it, and the cache keeps the tokens of its blocks, up to its capacity.
+//! Bypassed requests need no memory, whatever length they claim. The tokens of any other request
+//! are made at once on the thread that serves it, and the cache keeps the tokens of its blocks, up
+//! to the capacity.
 
 use super::{
     config::{CacheKind, ReplayConfig},
@@ -10,12 +11,13 @@ use super::{
 use crate::request::{Request, Trace};
 
 impl ReplayConfig {
-    /// Blocks of a request at most; larger requests are bypassed.
+    /// Maximum number of blocks of a request; larger requests are bypassed.
     pub(super) fn max_blocks(&self, capacity: usize) -> usize {
         self.longest.map_or(capacity, |longest| longest.min(capacity))
     }
 
-    /// Fails if a request is too long to be made, or if the cache would keep too much.
+    /// Fails if a request that is not bypassed is too long, or if the cache could hold too many
+    /// tokens.
     pub(crate) fn check_sizes(&self, trace: &Trace, capacity: usize) -> Result<(), ReplayError> {
         for request in self.served(trace, capacity) {
             let (tokens, limit) = (self.key_blocks(request) * self.block_size, self.max_request_tokens);
@@ -30,8 +32,8 @@ impl ReplayConfig {
         Ok(())
     }
 
-    /// An upper bound of the tokens that the cache may come to hold. The distinct blocks are counted only if the bound
-    /// without that exceeds the limit.
+    /// An upper bound of the tokens that the cache could hold. Distinct blocks are counted only if
+    /// the bound without that count exceeds the limit.
     fn cached_tokens(&self, trace: &Trace, capacity: usize) -> Result<usize, ReplayError> {
         if self.cache == CacheKind::Naive {
             return Ok(0);
@@ -42,7 +44,7 @@ impl ReplayConfig {
         if tokens(blocks) <= self.max_cached_tokens {
             return Ok(tokens(blocks));
         }
-        // Requests share blocks of their prompts, but none of their outputs.
+        // Requests share blocks of their prompts, but no blocks with generated tokens.
         let own = |request: &Request| self.key_blocks(request) - request.prompt_tokens() / self.block_size;
         let outputs = self.served(trace, capacity).map(own).fold(0, usize::saturating_add);
         let distinct = trace.try_working_set_blocks(self.block_size)?.saturating_add(outputs);

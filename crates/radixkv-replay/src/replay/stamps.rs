@@ -1,8 +1,9 @@
-//! Whether the blocks of a hit were filled with the tokens that were matched.
+//! Verifies that the blocks of a hit were filled with the tokens that were matched.
 //!
-//! A thread that fills a block writes a *stamp* beside it: a checksum of every token from the start of the sequence to
-//! the end of the block. A thread that hits the block computes the stamp of its own tokens and compares. The stamps
-//! stand for the KV data: like it, they are written between reserve and insert and read under a lease.
+//! A thread that fills a block writes a *stamp* for it: a checksum of every token from the start of
+//! the sequence to the end of the block. A thread that hits the block computes the stamp of its own
+//! tokens and compares the two. The stamps take the place of the KV data: like it, they are written
+//! between reserve and insert, and read under a lease.
 
 use std::{
     collections::TryReserveError,
@@ -32,18 +33,19 @@ use crate::tokens::splitmix64;
 pub struct Mismatch {
     /// Row of the request, counted from 0.
     pub row: usize,
-    /// Which block of the request, counted from 0.
+    /// Index of the block in the request, counted from 0.
     pub at: usize,
     /// Id of the block.
     pub block: BlockId,
 }
 
-/// Blocks whose stamps are allocated together, when the first of them is written: a cache may have billions of blocks.
+/// Number of stamps in a chunk, which is allocated when its first stamp is written: a cache may
+/// have billions of blocks.
 const CHUNK: usize = 1 << 14;
 
 type Chunk = OnceLock<Vec<AtomicU64>>;
 
-/// One stamp for each block of the cache; zero until one is written.
+/// One stamp for each block of the cache; zero until it is written.
 #[derive(Debug)]
 pub(super) struct Stamps {
     chunks: Vec<Chunk>,
@@ -58,11 +60,11 @@ impl Stamps {
         Ok(Self { chunks, capacity })
     }
 
-    /// Stamps blocks that the caller has reserved.
+    /// Writes the stamps of blocks that the caller has reserved.
     pub(super) fn write(&self, blocks: &[BlockId], stamps: &[u64]) -> Result<(), TryReserveError> {
         for (&block, &stamp) in blocks.iter().zip(stamps) {
             if let Some(chunk) = self.chunks.get(block as usize / CHUNK).filter(|chunk| chunk.get().is_none()) {
-                // If another thread has set the chunk since, that one stays.
+                // If another thread has set the chunk in the meantime, that chunk stays.
                 let _ = chunk.set(blank()?);
             }
             if let Some(cell) = self.cell(block) {
@@ -73,17 +75,19 @@ impl Stamps {
         Ok(())
     }
 
-    /// Indices of leased blocks whose stamp is not the expected one; a block beyond the capacity is always among them.
+    /// Indices of the leased blocks whose stamp is not the expected one, or that have no
+    /// counterpart; a block beyond the capacity is always among them.
     pub(super) fn check<'a>(&'a self, blocks: &'a [BlockId], stamps: &'a [u64]) -> impl Iterator<Item = usize> + 'a {
         let wrong = move |at: &usize| {
             let cell = blocks.get(*at).and_then(|&block| self.cell(block));
-            // Relaxed: as above; no thread writes it while the block is leased.
+            // Relaxed: as above; no thread writes the stamp of a leased block.
             cell.map(|cell| cell.load(Relaxed)) != stamps.get(*at).copied()
         };
         (0..blocks.len().max(stamps.len())).filter(wrong)
     }
 
-    /// The stamp of a block, if its chunk was allocated.
+    /// The stamp of a block; `None` if its chunk is not allocated or the block is beyond the
+    /// capacity.
     fn cell(&self, block: BlockId) -> Option<&AtomicU64> {
         let block = Some(block as usize).filter(|&block| block < self.capacity)?;
         self.chunks.get(block / CHUNK)?.get()?.get(block % CHUNK)
@@ -128,6 +132,7 @@ mod tests {
         assert!((1..4).all(|at| a[at] != b[at]));
     }
 
+    // Holds: RP10.
     #[test]
     fn wrong_blocks_are_found() {
         let stamps = Stamps::new(4).expect("memory");

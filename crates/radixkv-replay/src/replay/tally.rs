@@ -1,4 +1,4 @@
-//! What is counted while a replay runs: by each thread alone, then added up.
+//! Counts of a running replay: each thread has its own, which are added up at the end.
 
 use std::{collections::TryReserveError, mem};
 
@@ -6,23 +6,23 @@ use radixkv::{BlockId, Stats, Token};
 
 use super::{latency::Latency, outcome::Outcome, stamps::Mismatch, times::RequestTimes};
 
-/// Mismatches that are kept to be shown; the others are only counted.
+/// Number of mismatches that are kept to be shown; the others are only counted.
 const MISMATCHES_KEPT: usize = 10;
-/// Bytes of an index that do not count as overhead: fixed structures, whatever it holds.
+/// Index memory that does not count as overhead: structures of fixed size.
 const INDEX_BASE: f64 = 1e6;
 
-/// A lease that is held when the last request was served.
+/// A lease that was held when the last request was served.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Held {
     /// The request's number in the trace.
     pub(super) number: usize,
-    /// Tokens of its key that are leased.
+    /// Number of tokens of the request's key that are leased.
     pub(super) tokens: usize,
 }
 
-/// The counts of one thread, or of all of them together.
+/// The counts of one thread, or of all threads together.
 pub(super) struct Tally {
-    /// In the order in which they were served; `numbers` holds their numbers in the trace.
+    /// In the order of serving until `sort`; `numbers` has the requests' numbers in the trace.
     pub(super) outcomes: Vec<Outcome>,
     numbers: Vec<usize>,
     pub(super) inserted_blocks: u64,
@@ -33,12 +33,12 @@ pub(super) struct Tally {
     pub(super) inserts: Latency,
     pub(super) evictions: Latency,
     pub(super) verify_errors: u64,
-    /// Leases dropped early because blocks were short.
+    /// Leases that were dropped early because blocks were short.
     pub(super) given_up: u64,
     pub(super) mismatches: Vec<Mismatch>,
-    /// In trace time alone: of each request, in the order of the trace.
+    /// Only in trace time: one for each request, in the order of the trace.
     pub(super) times: Vec<RequestTimes>,
-    /// In trace time alone: the most requests that ran at once.
+    /// Only in trace time: the most requests that ran at once.
     pub(super) peak_running: usize,
     pub(super) held: Vec<Held>,
 }
@@ -64,7 +64,7 @@ impl Tally {
         }
     }
 
-    /// Adds the outcome of the request with this number in the trace.
+    /// Adds the outcome of request `number` of the trace.
     pub(super) fn served(&mut self, number: usize, outcome: Outcome) -> Result<(), TryReserveError> {
         self.numbers.try_reserve(1)?;
         self.outcomes.try_reserve(1)?;
@@ -73,7 +73,7 @@ impl Tally {
         Ok(())
     }
 
-    /// Counts a mismatch, and keeps it if it is among the first.
+    /// Counts a mismatch, and keeps it if it is one of the first.
     pub(super) fn mismatched(&mut self, mismatch: Mismatch) {
         self.verify_errors += 1;
         if self.mismatches.len() < MISMATCHES_KEPT {
@@ -103,7 +103,7 @@ impl Tally {
         Ok(())
     }
 
-    /// Puts the outcomes into the order of the trace.
+    /// Sorts the outcomes into the order of the trace.
     pub(super) fn sort(&mut self) -> Result<(), TryReserveError> {
         let numbers = mem::take(&mut self.numbers);
         if numbers.is_sorted() {
@@ -119,7 +119,7 @@ impl Tally {
         Ok(())
     }
 
-    /// Samples the state of the cache after a request.
+    /// Samples the blocks in use and the index memory after a request.
     pub(super) fn sample(&mut self, stats: &Stats, block_size: usize) {
         let used = stats.capacity_blocks - stats.free_blocks - stats.reserved_blocks;
         self.peak_blocks = self.peak_blocks.max(used);

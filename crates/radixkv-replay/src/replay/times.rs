@@ -1,10 +1,10 @@
-//! When the requests of a replay in trace time waited, began and ended.
+//! Waits of requests that are served in trace time.
 
 use serde::Serialize;
 
 use super::trace_time::Service;
 
-/// How long a request of a replay in trace time waited, in seconds.
+/// The waits of one request that is served in trace time, in seconds.
 ///
 /// # Examples
 ///
@@ -28,7 +28,7 @@ pub struct RequestTimes {
     pub first_token: f64,
     /// From the arrival of the first request to its own last token.
     pub end: f64,
-    /// Steps of the replay: what begins in a later step sees what an earlier one inserted.
+    /// Steps of the replay: a request sees the inserts of steps before the one in which it started.
     pub(crate) started: u64,
     pub(crate) inserted: u64,
 }
@@ -53,9 +53,9 @@ pub struct ServiceReport {
     pub prefill_rate: f64,
     /// Tokens that one request generates in a second.
     pub decode_rate: f64,
-    /// Requests that run at once.
+    /// The configured number of requests that may run at once.
     pub slots: usize,
-    /// The most that ran at once.
+    /// The most requests that ran at once.
     pub peak_running: usize,
     /// From the first arrival to the last token, in seconds.
     pub trace_seconds: f64,
@@ -89,7 +89,7 @@ pub struct Waits {
 }
 
 impl ServiceReport {
-    /// Sums up the requests after the first `warm_up`.
+    /// Summarizes the requests after the first `warm_up`.
     pub(super) fn new(service: Service, times: &[RequestTimes], peak_running: usize, warm_up: usize) -> Self {
         let measured = times.get(warm_up..).unwrap_or_default();
         Self {

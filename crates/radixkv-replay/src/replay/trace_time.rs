@@ -1,4 +1,5 @@
-//! Trace time: seconds since the first arrival, and what is told in them: a warm-up, and how fast requests are served.
+//! Trace time, in seconds since the first arrival: the warm-up, and the model of how fast requests
+//! are served.
 
 use std::str::FromStr;
 
@@ -27,7 +28,7 @@ pub enum TimeUnit {
 }
 
 impl TimeUnit {
-    /// Seconds from the first arrival to that of the request of this number.
+    /// Seconds from the first arrival to the arrival of request `number`.
     ///
     /// # Panics
     ///
@@ -47,7 +48,7 @@ impl TimeUnit {
     }
 }
 
-/// The requests at a trace's beginning that fill the cache and are left out of rates.
+/// The first requests of a trace, which fill the cache and are left out of rates.
 ///
 /// # Examples
 ///
@@ -68,7 +69,7 @@ pub enum WarmUp {
 }
 
 impl WarmUp {
-    /// How many requests it takes; an error if it leaves none.
+    /// The number of requests in the warm-up; fails if it leaves none to measure.
     pub(super) fn requests(self, trace: &Trace, unit: TimeUnit) -> Result<usize, ReplayError> {
         let all = trace.requests();
         let requests = match self {
@@ -82,7 +83,7 @@ impl WarmUp {
     }
 }
 
-/// When a request arrives, in seconds after the first one.
+/// The arrival time of a request, in seconds after the first arrival.
 pub(super) fn arrival(trace: &Trace, request: &Request, unit: TimeUnit) -> f64 {
     let first = trace.requests().first().map_or(0.0, Request::timestamp);
     unit.seconds(request.timestamp() - first).clamp(0.0, f64::MAX)
@@ -105,8 +106,8 @@ impl FromStr for WarmUp {
     }
 }
 
-/// The model of serving in trace time: requests arrive as in the trace, wait for a slot, and hold
-/// their lease and blocks until their last token.
+/// A model of serving in trace time: requests arrive at the trace's timestamps, wait for a slot,
+/// and hold their lease and blocks until their last token.
 ///
 /// # Examples
 ///
@@ -124,7 +125,7 @@ pub struct Service {
     pub prefill_rate: f64,
     /// Tokens that one request generates in a second.
     pub decode_rate: f64,
-    /// Requests that run at once.
+    /// Maximum number of requests that run at once.
     pub slots: usize,
 }
 
@@ -146,7 +147,7 @@ impl FromStr for Service {
     }
 }
 
-/// Slower than this, seconds are more than a number can say.
+/// The lowest rate, in tokens a second: at a lower one a time could exceed the range of `f64`.
 const SLOWEST: f64 = 1e-6;
 
 #[cfg(test)]

@@ -1,11 +1,12 @@
-//! What the hits are worth: time to first token with the cache and without.
+//! Models the value of hits: the time to first token with and without the cache.
 
 use serde::Serialize;
 
 use super::outcome::Outcome;
 
-/// Time to first token in seconds, modelled as only prefill at a constant rate: computed tokens
-/// over the rate. The last prompt token is always computed. What a host tier had is copied before.
+/// Modelled time to first token in seconds: prefill only, at a constant rate. It is the number of
+/// computed tokens over the rate; the last prompt token is always computed. Tokens from a host tier
+/// are copied before, which adds the time of the copy.
 ///
 /// # Examples
 ///
@@ -20,7 +21,7 @@ use super::outcome::Outcome;
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct TimeToFirstToken {
-    /// Tokens a second.
+    /// Prompt tokens computed per second.
     pub prefill_rate: f64,
     /// With the cache.
     pub cached: TtftPercentiles,
@@ -68,7 +69,7 @@ impl TimeToFirstToken {
     /// ```
     #[must_use]
     pub fn new(outcomes: &[Outcome], block_size: usize, prefill_rate: f64) -> Self {
-        // A copy takes as long as computing so many tokens.
+        // A copy counts as the number of tokens that could be computed in the same time.
         let copied = |outcome: &Outcome| outcome.copy_ns as f64 / 1e9 * prefill_rate;
         let computed = |outcome: &Outcome| outcome.computed_tokens(block_size).max(outcome.prompt_tokens.min(1));
         let cached = |outcome: &Outcome| computed(outcome) as f64 + copied(outcome);
@@ -77,7 +78,7 @@ impl TimeToFirstToken {
         let (most, least) = (all(&uncached), all(&cached));
         let cached = TtftPercentiles::of(outcomes.iter().map(cached), prefill_rate);
         let uncached = TtftPercentiles::of(outcomes.iter().map(uncached), prefill_rate);
-        // From tokens, not from seconds: seconds may be too small to be told from zero.
+        // Computed from tokens, because seconds may be too small to be distinguished from zero.
         let speedup = if least > 0.0 { most / least } else { 1.0 };
         Self { prefill_rate, cached, uncached, speedup }
     }

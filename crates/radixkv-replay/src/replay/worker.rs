@@ -1,12 +1,13 @@
-//! Serving requests on one thread.
+//! Serves requests on one thread.
 //!
 //! # Refusals
 //!
-//! With several threads a reservation may be refused because leases of other threads protect too many blocks. The replay
-//! still ends. A refused thread first drops the leases of its other requests, one by one, then everything it holds, and
-//! takes the *retry lock*, under which one thread at a time tries again. Every other thread either goes on until no
-//! request is left, or is refused and waits for the lock holding nothing. In the end the thread that has the lock finds
-//! every block evictable, and no request is larger than the cache.
+//! With several threads a reservation may be refused because leases of other threads protect too
+//! many blocks. The replay still ends. A refused thread first drops the leases of its other
+//! requests, one by one, then everything it holds, and acquires the *retry lock*, under which one
+//! thread at a time retries. Every other thread either serves requests until none is left, or is
+//! refused and waits for the lock while it holds nothing. In the end the lock holder finds every
+//! block evictable, and no request is larger than the cache.
 
 mod service;
 
@@ -29,14 +30,14 @@ use super::{
 };
 use crate::request::{Request, Trace};
 
-/// Requests that run at once on each of several threads.
+/// Number of requests that run at once on each of several threads.
 const RUNNING: usize = 4;
 /// With several threads, each samples memory and blocks in use once in this many requests.
 const SAMPLE_EVERY: usize = 16;
-/// How long a thread under the retry lock may be refused: other threads finish a request in far less.
+/// How long the lock holder may be refused; other threads finish a request in far less time.
 const RETRY_LIMIT: Duration = Duration::from_secs(60);
 
-/// A request that was served, and the cache after it.
+/// A request that was just served, and the cache after it.
 ///
 /// # Examples
 ///
@@ -56,23 +57,23 @@ const RETRY_LIMIT: Duration = Duration::from_secs(60);
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub struct Served<'a> {
-    /// Its number in the order of the trace.
+    /// The request's number in the order of the trace.
     pub number: usize,
     /// The outcome of the request.
     pub outcome: &'a Outcome,
     /// The cache that served it.
     pub cache: &'a PrefixCache,
-    /// The host tier below the cache.
+    /// The host tier below the cache, if there is one.
     pub host: Option<&'a HostTier>,
 }
 
-/// What the threads of a replay share.
+/// The state that the threads of a replay share.
 pub(super) struct ReplayShared<'a> {
     trace: &'a Trace,
     config: &'a ReplayConfig,
     cache: &'a PrefixCache,
     watch: &'a (dyn Fn(Served<'_>) + Sync),
-    /// Whether the requests that run when the last one was served stay as they are.
+    /// Whether requests that still run when the last one was served keep their leases.
     stops_running: bool,
     /// Larger requests are bypassed.
     max_blocks: usize,
@@ -102,9 +103,9 @@ impl<'a> ReplayShared<'a> {
 
 /// The result of one attempt to serve a request.
 enum Attempt {
-    /// It is served; this many of its blocks were cached.
+    /// The request is served; the number of its blocks that were cached.
     Served(usize),
-    /// The cache refused the blocks it needs; nothing is held.
+    /// The cache refused the blocks that the request needs; the attempt holds nothing.
     Refused(ReserveError),
 }
 
@@ -114,14 +115,16 @@ pub(super) struct Worker<'a> {
     session: Session,
     namespace: Namespace,
     tally: Tally,
-    /// The request's tokens at the front; what follows is left from a longer one.
+    /// The current request's tokens at the front; the rest is left over from a longer request.
     tokens: Vec<Token>,
     /// The blocks that a match or an insert returned.
     blocks: Vec<BlockId>,
     stamps: Vec<u64>,
-    /// Leases held; the key is the number of the last request they are held for, then that of their own.
+    /// The leases that are held. The key is the number of the last request during which the lease
+    /// is held, then the number of the lease's own request.
     running: BTreeMap<(usize, usize), Lease>,
-    /// At the last sample; a reservation of more than its free blocks evicts.
+    /// The statistics at the last sample; a reservation of more than `free_blocks` counts as
+    /// evicting.
     stats: Stats,
 }
 
@@ -140,7 +143,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Serves requests until `next` gives none.
+    /// Serves requests until `next` returns `None`.
     pub(super) fn run(mut self, next: impl Fn() -> Option<usize>) -> Result<Tally, ReplayError> {
         if let Some(service) = self.shared.config.service {
             self.run_in_trace_time(service, next)?;
@@ -160,7 +163,7 @@ impl<'a> Worker<'a> {
         Ok(self.tally)
     }
 
-    /// What was found of a request; the blocks in use are those of the last sample.
+    /// The outcome of a request; the blocks in use are those of the last sample.
     fn outcome(&mut self, request: &Request, hit_blocks: Option<u32>) -> Outcome {
         if self.shared.threads() == 1 || (self.tally.outcomes.len() + 1) % SAMPLE_EVERY == 0 {
             self.stats = self.shared.cache.stats();
@@ -177,14 +180,15 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Counts a request and tells of it.
+    /// Counts a request and calls `watch`.
     fn served(&mut self, number: usize, outcome: Outcome) -> Result<(), ReplayError> {
         self.tally.served(number, outcome)?;
         (self.shared.watch)(Served { number, outcome: &outcome, cache: self.shared.cache, host: None });
         Ok(())
     }
 
-    /// Serves one request and returns how many of its blocks were cached; `None` if it was bypassed.
+    /// Serves one request and returns the number of its blocks that were cached; `None` if the
+    /// request was bypassed.
     fn serve(&mut self, number: usize, request: &Request) -> Result<Option<usize>, ReplayError> {
         let ReplayShared { config, cache, .. } = *self.shared;
         let blocks = request.key_tokens(config.outputs) / config.block_size;
@@ -202,7 +206,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Makes the first `length` tokens of a request, and their stamps.
+    /// Makes the first `length` tokens of a request, and their stamps if hits are verified.
     fn prepare(&mut self, request: &Request, length: usize) -> Result<(), TryReserveError> {
         if self.tokens.len() < length {
             self.tokens.try_reserve_exact(length - self.tokens.len())?;
@@ -215,9 +219,9 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
-    /// Retries until the request is served, holding nothing in between, under the retry lock.
+    /// Retries under the retry lock until the request is served, holding nothing between attempts.
     fn serve_alone(&mut self, number: usize, request: &Request, length: usize) -> Result<usize, ReplayError> {
-        // The lock guards no data that a panic could have left half done.
+        // The lock guards no data, so a panic cannot leave any inconsistent.
         let _alone = self.shared.retry.lock().unwrap_or_else(PoisonError::into_inner);
         let (entered, backoff) = (Instant::now(), Backoff::new());
         loop {
@@ -238,7 +242,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Matches, reserves what is missing, inserts, and keeps the lease while the request runs.
+    /// Matches, reserves the missing blocks, inserts, and keeps the lease while the request runs.
     fn attempt_radix(&mut self, number: usize, request: &Request, length: usize) -> Result<Attempt, ReplayError> {
         let blocks = length / self.shared.config.block_size;
         let (lease, hit) = self.look_up(request, length);
@@ -256,7 +260,7 @@ impl<'a> Worker<'a> {
         Ok(Attempt::Served(hit))
     }
 
-    /// Matches the first `length` tokens that were made, and returns the lease and its blocks.
+    /// Matches the first `length` prepared tokens, and returns the lease and its number of blocks.
     fn look_up(&mut self, request: &Request, length: usize) -> (Lease, usize) {
         let began = Instant::now();
         let lease = self.session.match_prefix_into(&self.namespace, &self.tokens[..length], &mut self.blocks);
@@ -266,12 +270,12 @@ impl<'a> Worker<'a> {
         (lease, hit)
     }
 
-    /// Stamps the blocks that are to be filled with what follows the first `hit` blocks.
+    /// Writes the stamps of reserved blocks that follow the first `hit` blocks of the request.
     fn stamp_reserved(&self, reservation: &Reservation, hit: usize) -> Result<(), TryReserveError> {
         self.shared.stamps.as_ref().map_or(Ok(()), |stamps| stamps.write(reservation.blocks(), &self.stamps[hit..]))
     }
 
-    /// Inserts the first `blocks` blocks of a request beyond those that are leased.
+    /// Inserts the first `blocks` blocks of a request, of which `lease` covers a prefix.
     fn insert(
         &mut self,
         request: &Request,
@@ -291,7 +295,7 @@ impl<'a> Worker<'a> {
         Ok(inserted.lease)
     }
 
-    /// Takes blocks for the whole request and gives them back.
+    /// Reserves blocks for the whole request and returns them.
     fn attempt_naive(&mut self, length: usize) -> Attempt {
         match self.reserve(length / self.shared.config.block_size) {
             Ok(reservation) => {
@@ -302,7 +306,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Reserves, dropping leases of other requests one by one while the blocks do not suffice.
+    /// Reserves blocks; while they are short, drops leases of other requests one by one.
     fn reserve(&mut self, blocks: usize) -> Result<Reservation, ReserveError> {
         loop {
             let began = Instant::now();
@@ -320,8 +324,9 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Gives a request's prefix its priority, and holds the lease while the request runs: with `hold` for as many steps
-    /// as it generates tokens, otherwise on several threads until [`RUNNING`] others were served, on one not at all.
+    /// Gives a request's prefix its priority, and keeps the lease while the request runs: with
+    /// `hold`, for as many steps as it generates tokens; otherwise with several threads until
+    /// [`RUNNING`] others were served, and with one thread not at all.
     fn keep(&mut self, number: usize, request: &Request, lease: Lease) {
         self.prioritize(request, &lease);
         if self.shared.config.hold {
@@ -334,7 +339,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Gives the prefix of a lease the priority of its request.
+    /// Gives the leased prefix the priority of its request.
     fn prioritize(&self, request: &Request, lease: &Lease) {
         if let Some(priority) = request.priority() {
             self.session.prioritize(lease, priority);

@@ -1,16 +1,18 @@
-//! The best that a cache can do which knows the future and must hold every request that it serves (Belady).
+//! The optimum for a cache that knows the future and must hold every request that it serves
+//! (Belady).
 //!
-//! What is used last from now on is evicted first, leaves before what is above them, block by block from the end of a run.
+//! The run whose next use is latest is evicted first, block by block from its end; only leaves of
+//! the tree are evicted, so parents follow their children.
 
 use std::collections::BinaryHeap;
 
 use super::{hits::Hits, runs::Runs};
 use crate::request::Trace;
 
-/// The request after all others.
+/// The next use of a run that no later request uses.
 const NEVER: u32 = u32::MAX;
 
-/// What the best cache of this many blocks hits; `served` is called after every request.
+/// The hits of the optimal cache of `capacity` blocks; `served` is called after every request.
 pub(super) fn hits(trace: &Trace, runs: &Runs, capacity: usize, served: &dyn Fn()) -> Hits {
     let mut cache = Cache::new(trace, runs, capacity);
     for number in 0..trace.requests().len() {
@@ -24,15 +26,17 @@ struct Cache<'a> {
     trace: &'a Trace,
     runs: &'a Runs,
     capacity: usize,
-    /// For each request the next request that uses each run of its path, one after the other.
+    /// For each request, the next request that uses each run of its path, in one list for all
+    /// requests.
     next_uses: Vec<u32>,
-    /// Where the path of each request begins in `next_uses`.
+    /// The index in `next_uses` at which each request's path begins.
     starts: Vec<usize>,
-    /// By run: cached blocks, cached runs just below, the next request that uses it.
+    /// By run: its cached blocks, its children with cached blocks, the next request that uses it.
     cached: Vec<usize>,
     below: Vec<u32>,
     next_use: Vec<u32>,
-    /// Leaves, those used last on top; an entry is stale if the run is no leaf or its next use is another one.
+    /// A heap of leaves, the one with the latest next use on top. An entry is stale if the run is
+    /// no longer a leaf or has another next use.
     leaves: BinaryHeap<(u32, u32)>,
     used: usize,
     path: Vec<u32>,
@@ -81,7 +85,7 @@ impl<'a> Cache<'a> {
         self.path = path;
     }
 
-    /// Evicts `over` blocks, but none of the run at the end of the match.
+    /// Evicts `over` blocks, but none of `end`, the last run of the match.
     fn evict(&mut self, mut over: usize, end: Option<u32>) {
         while over > 0 {
             let Some((next, run)) = self.leaves.pop() else {
@@ -126,14 +130,14 @@ impl<'a> Cache<'a> {
     }
 }
 
-/// The next request that uses each run of each path, and where the paths begin in that list.
+/// The next use of each run of each path, in one list, and the index at which each path begins.
 fn look_ahead(runs: &Runs, capacity: usize) -> (Vec<u32>, Vec<usize>) {
     let (mut path, mut next_uses, mut starts) = (Vec::new(), Vec::new(), vec![0; runs.keys().len()]);
     let mut upcoming = vec![NEVER; runs.len()];
     for number in (0..runs.keys().len()).rev() {
         if runs.key(number) <= capacity {
             runs.path(number, &mut path);
-            // The list is turned round at the end.
+            // The whole list is reversed at the end.
             for &run in path.iter().rev() {
                 next_uses.push(std::mem::replace(&mut upcoming[run as usize], number as u32));
             }

@@ -1,33 +1,36 @@
-//! A flat cache of block hashes: the map and the free queue of automatic prefix caching, as vLLM has it.
+//! A flat cache of block hashes: a hash map and a free queue, as in vLLM's automatic prefix
+//! caching.
 //!
-//! There is no tree: a block is found by the hash of itself and all before it. Blocks go in the order of their last use, those
-//! of one request from its end.
+//! There is no tree: a block is found by the hash of its tokens and of all tokens before it. Blocks
+//! are evicted in the order of their last use, those of one request from its end.
 //!
-//! With vLLM's accounting ([`Accounting::Vllm`]) a last block that is not full takes a slot, the last token of a prompt is
-//! always computed, and so a block that is computed although its hash is known takes a second slot.
+//! With vLLM's accounting ([`Accounting::Vllm`]) a last block that is not full takes a slot, and
+//! the last token of a prompt is always computed. A block that is computed although its hash is
+//! cached therefore takes a second slot.
 
 use std::collections::TryReserveError;
 
 use super::{hits::Hits, runs::Runs};
 use crate::request::{Request, Trace};
 
-/// No block: behind the last in the queue.
+/// The link after the last block of the queue: no block.
 const NONE: u32 = u32::MAX;
 /// The link of a block that is not in the queue.
 const ABSENT: u32 = u32::MAX - 1;
-/// Blocks that one cache can name: as many have no hash at most.
+/// Maximum number of distinct blocks of one cache: as many numbers remain for blocks without a
+/// hash.
 pub(super) const MAX_BLOCKS: usize = ABSENT as usize / 2;
 
 /// What takes a slot, and what counts as a hit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Accounting {
-    /// Whole blocks alone, all of which can be hit.
+    /// Only whole blocks, all of which can be hit.
     Blocks,
     /// As vLLM counts.
     Vllm,
 }
 
-/// What a flat cache of this many blocks hits; `served` is called after every request.
+/// The hits of a flat cache of `capacity` blocks; `served` is called after every request.
 pub(super) fn hits(
     trace: &Trace,
     runs: &Runs,
@@ -48,14 +51,14 @@ struct Cache<'a> {
     capacity: usize,
     accounting: Accounting,
     queue: Queue,
-    /// The number of each run's first block, once it was served.
+    /// The number of each run's first block; `None` until a request with the run was served.
     first: Vec<Option<u32>>,
-    /// Numbers of blocks without a hash that are free again.
+    /// The numbers of blocks without a hash that are free for reuse.
     nameless: Vec<u32>,
     /// Whether a block has no hash.
     is_nameless: Vec<bool>,
     path: Vec<u32>,
-    /// The blocks of the request, and what takes slots for it.
+    /// The blocks of the current request, and the blocks that take its slots.
     blocks: Vec<u32>,
     slots: Vec<u32>,
     hits: Hits,
@@ -131,12 +134,12 @@ impl<'a> Cache<'a> {
         Ok(())
     }
 
-    /// A block that has no hash.
+    /// The number of a block without a hash.
     fn nameless(&mut self) -> Result<u32, TryReserveError> {
         self.nameless.pop().map_or_else(|| self.add(1, true), Ok)
     }
 
-    /// Numbers for this many more blocks; returns the first.
+    /// Allocates numbers for `blocks` more blocks; returns the first.
     fn add(&mut self, blocks: usize, is_nameless: bool) -> Result<u32, TryReserveError> {
         self.is_nameless.try_reserve(blocks)?;
         self.is_nameless.resize(self.is_nameless.len() + blocks, is_nameless);
@@ -154,10 +157,10 @@ impl<'a> Cache<'a> {
     }
 }
 
-/// A queue of blocks from which any of them can be taken.
+/// A queue of blocks from which any block can be removed.
 #[derive(Debug)]
 struct Queue {
-    /// By block: the one before and the one behind.
+    /// By block: the block before it and the block behind it.
     links: Vec<[u32; 2]>,
     front: u32,
     back: u32,
@@ -206,7 +209,7 @@ impl Queue {
         block
     }
 
-    /// Takes the block at the front; there is one.
+    /// Removes the block at the front; the queue must not be empty.
     fn pop(&mut self) -> u32 {
         self.remove(self.front)
     }

@@ -1,4 +1,4 @@
-//! What a simulated cache hit, request by request.
+//! Counts the hits of a simulated cache, request by request.
 
 use sha2::{Digest, Sha256};
 
@@ -21,7 +21,7 @@ pub(super) struct Hits {
 }
 
 impl Hits {
-    /// Adds a request that hit this many blocks.
+    /// Adds a request that hit `hit_blocks` blocks.
     pub(super) fn served(&mut self, request: &Request, hit_blocks: usize, block_size: usize) {
         let prompt = request.prompt_tokens();
         let most = prompt.saturating_sub(1) / block_size;
@@ -39,7 +39,7 @@ impl Hits {
         self.digest.update(BYPASSED.to_le_bytes());
     }
 
-    /// The digest of a replay's report.
+    /// The digest, computed as in a replay's report.
     pub(super) fn digest(&self) -> String {
         self.digest.clone().finalize()[..8].iter().map(|byte| format!("{byte:02x}")).collect()
     }

@@ -1,4 +1,4 @@
-//! Which points there are, and computing them on all cores.
+//! Plans the points of a sweep, and computes them on all cores.
 
 use std::collections::TryReserveError;
 
@@ -31,14 +31,14 @@ use crate::{
 pub struct SweepConfig {
     /// The capacities of the caches. Default: 1, 5, 10 and 25 percent of the working set.
     pub capacities: Vec<Capacity>,
-    /// The eviction policy. Default: lru, lfu and slru.
+    /// The eviction policies. Default: lru, lfu and slru.
     pub policies: Vec<PolicyKind>,
     /// Tokens per block. Default: 16.
     pub block_sizes: Vec<usize>,
     /// Whether generated tokens are also cached. Default: no.
     pub outputs: bool,
-    /// Tokens that a cache may come to hold, as in [`ReplayConfig::max_cached_tokens`], and distinct blocks that one may serve.
-    /// Default: 2^28.
+    /// Maximum number of tokens that a cache could hold, as in [`ReplayConfig::max_cached_tokens`],
+    /// and of distinct blocks that it may serve. Default: 2^28.
     pub max_cached_tokens: usize,
 }
 
@@ -73,20 +73,21 @@ pub enum SweepError {
     /// A replay failed.
     #[error(transparent)]
     Replay(#[from] ReplayError),
-    /// Sweep over larger blocks, smaller capacities, or a part of the trace.
+    /// Memory is short: sweep over larger blocks, smaller capacities, or a part of the trace.
     #[error("not enough memory: {0}")]
     NoMemory(#[from] TryReserveError),
-    /// Sweep over larger blocks or smaller capacities, or raise [`SweepConfig::max_cached_tokens`].
+    /// A cache serves too many distinct blocks: sweep over larger blocks or smaller capacities, or
+    /// raise [`SweepConfig::max_cached_tokens`].
     #[error("the requests that fit the cache have {blocks} distinct blocks, more than the limit of {limit}")]
     TooManyBlocks {
-        /// Distinct blocks of requests that are not bypassed.
+        /// Distinct blocks of the requests that are not bypassed.
         blocks: usize,
         /// The limit.
         limit: usize,
     },
 }
 
-/// The points of a sweep, not computed yet.
+/// The points of a sweep that are yet to be computed.
 ///
 /// # Examples
 ///
@@ -105,21 +106,23 @@ pub struct SweepPlan<'a> {
     config: SweepConfig,
     sizes: Vec<Size>,
     jobs: Vec<Job>,
-    /// Tokens that an infinite cache of single tokens hits.
+    /// Prompt tokens that a cache that never evicts would hit with blocks of one token.
     shared_tokens: u64,
 }
 
-/// One block size: the tree of its blocks, and the capacities in blocks.
+/// A block size: the tree of the trace's blocks, and the capacities in blocks.
 #[derive(Debug)]
 struct Size {
     runs: Runs,
-    /// The requests with a token for each block, if policies are replayed and blocks have more than one.
+    /// The requests with one token for each block; only if some policy is replayed and blocks have
+    /// more than one token.
     numbered: Option<Trace>,
     working_set: usize,
     capacities: Vec<usize>,
 }
 
-/// What one thread computes in one piece; `size` and the numbers of capacities index [`SweepPlan::sizes`].
+/// A unit of work for one thread. `size` indexes [`SweepPlan::sizes`], capacities index
+/// [`Size::capacities`].
 #[derive(Debug)]
 enum Job {
     /// The policy lru at capacities that bypass the same requests.
@@ -136,20 +139,21 @@ enum Job {
     Infinite {
         size: usize,
     },
-    /// A replay for the memory of its index.
+    /// A replay that measures the memory of the index.
     Index {
         size: usize,
     },
 }
 
-/// What a job found, with the place among the points of its block size that each has: capacity, line.
+/// The result of a job. Each point has its position among the points of its block size, which are
+/// sorted by capacity, then line.
 enum Found {
     Points(usize, Vec<(usize, SweepPoint)>),
     Index(usize, f64),
 }
 
 impl<'a> SweepPlan<'a> {
-    /// Plans the points and sorts the requests; capacities in percent are counted out.
+    /// Plans the points, sorts the requests, and converts capacities to blocks.
     ///
     /// # Errors
     ///
@@ -173,13 +177,14 @@ impl<'a> SweepPlan<'a> {
         Ok(Self { trace, config: config.clone(), sizes, jobs, shared_tokens })
     }
 
-    /// Requests that are served in all: `served` of [`run`](Self::run) is called as often.
+    /// Number of requests that all caches serve; [`run`](Self::run) calls `served` as often.
     #[must_use]
     pub fn steps(&self) -> usize {
         self.jobs.len() * self.trace.requests().len()
     }
 
-    /// Computes all points; `served` is called after every request of every cache, on the thread that served it.
+    /// Computes all points; `served` is called after every request of every cache, on the thread
+    /// that served it.
     ///
     /// # Errors
     ///
@@ -208,7 +213,8 @@ impl<'a> SweepPlan<'a> {
         })
     }
 
-    /// The policy lru at these capacities, in blocks of a block size of the plan: a curve of as many points as one likes.
+    /// The lru line at these capacities, in blocks of `block_size` tokens: a curve with any number
+    /// of points.
     ///
     /// # Panics
     ///
@@ -235,7 +241,7 @@ impl<'a> SweepPlan<'a> {
         points.into_iter().map(|(_, point)| point).collect()
     }
 
-    /// The best that is possible at these capacities, in blocks of a block size of the plan.
+    /// The optimum at these capacities, in blocks of `block_size` tokens.
     ///
     /// # Panics
     ///
@@ -262,7 +268,7 @@ impl<'a> SweepPlan<'a> {
         capacities.par_iter().map(point).collect()
     }
 
-    /// Fails if a cache would be beyond a limit, before any memory is taken for one.
+    /// Fails if a cache would exceed a limit, before memory is allocated for any cache.
     fn check(&self) -> Result<(), SweepError> {
         for size in &self.sizes {
             for &capacity in &size.capacities {
@@ -306,7 +312,7 @@ impl<'a> SweepPlan<'a> {
         })
     }
 
-    /// The points of these capacities, with their numbers.
+    /// The lru points of the capacities with these indices, each with its index.
     fn lru(&self, size: &Size, capacities: &[usize], numbers: &[usize], served: &dyn Fn()) -> Vec<(usize, SweepPoint)> {
         let blocks: Vec<usize> = numbers.iter().map(|&number| capacities[number]).collect();
         let hits = stack::hits(self.trace, &size.runs, &blocks, served);
@@ -331,7 +337,7 @@ impl<'a> SweepPlan<'a> {
         Ok(size.point(line, capacity, &hits))
     }
 
-    /// What a cache with this policy hits.
+    /// The hits of a replay with this policy.
     fn replayed(
         &self,
         size: &Size,
@@ -377,12 +383,12 @@ impl<'a> SweepPlan<'a> {
         }
     }
 
-    /// Points of each capacity.
+    /// Number of lines, which is the number of points of each capacity.
     fn lines(&self) -> usize {
         self.config.policies.len() + Line::REFERENCES.len()
     }
 
-    /// The place of a line among the points of a capacity.
+    /// The index of a line among the points of a capacity.
     fn place(&self, line: Line) -> usize {
         lines(&self.config).position(|other| other == line).unwrap_or(0)
     }
@@ -393,7 +399,8 @@ impl Size {
         SweepPoint::of_hits(line, self.runs.block_size(), capacity, self.working_set, hits)
     }
 
-    /// Fails if the requests that a cache serves have more distinct blocks than `limit`: a flat cache names all of them.
+    /// Fails if the requests that a cache serves have more than `limit` distinct blocks: a flat
+    /// cache numbers all of them.
     fn check(&self, capacity: usize, limit: usize) -> Result<(), SweepError> {
         let served = self.runs.keys().iter().filter(|&&key| key <= capacity);
         let blocks = served.fold(0, |sum: usize, &key| sum.saturating_add(key)).min(self.runs.distinct_blocks());
@@ -401,17 +408,18 @@ impl Size {
     }
 }
 
-/// Whether a policy goes by whole blocks alone, and not by where sequences part inside a block; lru is not replayed.
+/// Whether a policy depends only on whole blocks, not on where sequences diverge inside a block.
+/// False for lru, which is not replayed.
 fn is_of_blocks_alone(policy: PolicyKind) -> bool {
     !matches!(policy, PolicyKind::Lru | PolicyKind::Level)
 }
 
-/// The lines of every capacity, in the order of the points.
+/// The lines of every capacity, in the order of its points.
 fn lines(config: &SweepConfig) -> impl Iterator<Item = Line> + '_ {
     config.policies.iter().map(|&policy| Line::Policy(policy)).chain(Line::REFERENCES)
 }
 
-/// The jobs; those that take longest first.
+/// The jobs of a plan, the longest first.
 fn jobs(config: &SweepConfig, sizes: &[Size]) -> Vec<Job> {
     let mut jobs = Vec::new();
     for (at, size) in sizes.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! What a sweep found.
+//! The results of a sweep.
 
 use std::fmt;
 
@@ -24,7 +24,7 @@ pub enum Line {
     Policy(PolicyKind),
     /// A flat cache of block hashes.
     Apc,
-    /// The same with vLLM's accounting.
+    /// A flat cache of block hashes with vLLM's accounting.
     ApcVllm,
     /// The optimum (Belady): evicts the block whose next use is latest.
     Belady,
@@ -33,10 +33,10 @@ pub enum Line {
 }
 
 impl Line {
-    /// The lines that the policies are compared with at every capacity.
+    /// The reference lines that are computed at every capacity.
     pub const REFERENCES: [Self; 3] = [Self::Apc, Self::ApcVllm, Self::Belady];
 
-    /// Its name in tables and files.
+    /// The name of the line in tables and files.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -61,7 +61,7 @@ impl Serialize for Line {
     }
 }
 
-/// One cache of a sweep. Serialized with `serde`, the names of the fields are the keys.
+/// One cache of a sweep. `serde` serializes it with the field names as keys.
 ///
 /// # Examples
 ///
@@ -87,11 +87,12 @@ pub struct SweepPoint {
     pub capacity_tokens: usize,
     /// `capacity` over the distinct full blocks of all prompts; zero if there are none.
     pub working_set_share: f64,
-    /// Tokens found cached.
+    /// Tokens that were cached.
     pub hit_tokens: u64,
     /// `hit_tokens` over the tokens of all prompts.
     pub hit_rate: f64,
-    /// Tokens found cached and of use to an engine that always computes a prompt's last token.
+    /// Tokens that were cached and that an engine can use if it always computes a prompt's last
+    /// token.
     pub hit_tokens_capped: u64,
     /// `hit_tokens_capped` over the tokens of all prompts.
     pub hit_rate_capped: f64,
@@ -101,9 +102,10 @@ pub struct SweepPoint {
     pub evicted_blocks: u64,
     /// Requests too large for the cache.
     pub bypassed_requests: usize,
-    /// Tokens of their prompts.
+    /// Prompt tokens of these requests.
     pub bypassed_tokens: u64,
-    /// The digest of every request's hit blocks, as in a replay's [`Report`](crate::replay::Report).
+    /// The digest of every request's hit blocks, as in a replay's
+    /// [`Report`](crate::replay::Report).
     pub match_digest: String,
 }
 
@@ -128,7 +130,7 @@ impl SweepPoint {
     }
 }
 
-/// The costs of a block size. Serialized with `serde`, the names of the fields are the keys.
+/// The costs of a block size. `serde` serializes them with the field names as keys.
 ///
 /// # Examples
 ///
@@ -149,15 +151,17 @@ pub struct BlockSizeFigures {
     pub block_size: usize,
     /// Distinct full blocks of all prompts.
     pub working_set_blocks: usize,
-    /// Prompt tokens behind the last whole block of their prompt: they are never cached.
+    /// Prompt tokens after the last whole block of their prompt, which are never cached.
     pub rounded_tokens: u64,
-    /// Tokens that an infinite cache of single tokens would hit and one of whole blocks does not.
+    /// Tokens that a cache that never evicts would hit with blocks of one token, but not with this
+    /// size.
     pub lost_hit_tokens: u64,
-    /// Index memory for each cached token, in bytes, at the largest capacity: the peak of a replay under lru.
+    /// Index memory per cached token in bytes, at its peak during a replay with lru at the largest
+    /// capacity.
     pub index_bytes_per_token: f64,
 }
 
-/// The result of a sweep. Serialized with `serde`, the names of the fields are the keys.
+/// The result of a sweep. `serde` serializes it with the field names as keys.
 ///
 /// # Examples
 ///
@@ -172,21 +176,22 @@ pub struct BlockSizeFigures {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Sweep {
-    /// Requests of the trace.
+    /// Number of requests of the trace.
     pub requests: usize,
-    /// Tokens of all their prompts.
+    /// Number of tokens of all their prompts.
     pub prompt_tokens: u64,
     /// Tokens per hash id, if the trace has hash ids.
     pub unit: Option<usize>,
     /// Whether generated tokens were cached.
     pub outputs: bool,
-    /// One for each block size.
+    /// The costs of each block size.
     pub block_sizes: Vec<BlockSizeFigures>,
-    /// One for each block size, capacity and line, in this order; the infinite cache comes last of its block size.
+    /// One point for each block size, capacity and line, in this order; the infinite cache is the
+    /// last point of each block size.
     pub points: Vec<SweepPoint>,
 }
 
-/// Rounded to six decimals, as a replay's; zero if `of` is zero.
+/// `part` over `of`, rounded to six decimals as in a replay's report; zero if `of` is zero.
 fn rate(part: u64, of: u64) -> f64 {
     if of == 0 { 0.0 } else { (part as f64 / of as f64 * 1e6).round() / 1e6 }
 }

@@ -1,25 +1,25 @@
-//! All requests of a trace as one tree, which never changes.
+//! The requests of a trace as an immutable prefix tree, on which the simulated caches work.
 //!
-//! Every request is a path of whole runs from the root: runs are cut wherever two requests part and wherever one ends. What
-//! the blocks of a run have in common is then a figure of the run, and a request is a few runs long, however many tokens it
-//! has.
+//! Every request is a path of whole runs from the root: runs are cut wherever two requests diverge
+//! and wherever one ends. All blocks of a run therefore share their state in a cache, and a request
+//! is a few runs long, however many tokens it has.
 //!
-//! The tree is made from the sorted keys and the lengths in which neighbours agree, as a suffix tree is made from a suffix
-//! array: no tokens are made but where two keys part.
+//! The tree is built from the sorted keys and the lengths of the common prefixes of neighbours, as
+//! a suffix tree is built from a suffix array: tokens are made only where two keys diverge.
 
 use std::collections::TryReserveError;
 
 use crate::request::{Segment, Trace};
 
-/// No run: above the first one of a path.
+/// The parent of a run that begins at the root: no run.
 const ROOT: u32 = u32::MAX;
 
-/// The keys of a trace in the order of their tokens; block sizes share it.
+/// The keys of a trace in the order of their tokens, which the trees of all block sizes share.
 #[derive(Debug)]
 pub(super) struct Sorted {
-    /// Numbers of requests.
+    /// The numbers of the requests, sorted.
     order: Vec<u32>,
-    /// Tokens in which each key agrees with the one before; 0 for the first.
+    /// Length in tokens of the common prefix of each key and the one before; 0 for the first.
     agreed: Vec<usize>,
     outputs: bool,
 }
@@ -45,7 +45,7 @@ struct Run {
     blocks: usize,
 }
 
-/// The tree, and where each request ends in it.
+/// The tree, and the run at which each request ends.
 #[derive(Debug)]
 pub(super) struct Runs {
     runs: Vec<Run>,
@@ -61,7 +61,7 @@ impl Runs {
         let blocks = |number: u32| trace.requests()[number as usize].key_tokens(sorted.outputs) / block_size;
         let keys = (0..trace.requests().len() as u32).map(blocks).collect();
         let mut tree = Self { runs: Vec::new(), ends: vec![ROOT; sorted.order.len()], keys, block_size };
-        // The path of the key before: its runs, each with the depth of its end in blocks.
+        // The path of the previous key: its runs, each with the depth of its end in blocks.
         let mut path: Vec<(u32, usize)> = Vec::new();
         let mut before = 0;
         for (&number, &agreed) in sorted.order.iter().zip(&sorted.agreed) {
@@ -77,7 +77,7 @@ impl Runs {
         tree
     }
 
-    /// Shortens a path to `depth` blocks, cutting the run that reaches beyond.
+    /// Shortens a path to `depth` blocks, and cuts the run that extends beyond.
     fn go_up(&mut self, path: &mut Vec<(u32, usize)>, depth: usize) {
         while let Some(&(lower, end)) = path.last().filter(|&&(_, end)| end > depth) {
             path.pop();
@@ -100,32 +100,32 @@ impl Runs {
         self.block_size
     }
 
-    /// Runs of the tree.
+    /// Number of runs in the tree.
     pub(super) fn len(&self) -> usize {
         self.runs.len()
     }
 
-    /// Whole blocks of a request's key.
+    /// Number of whole blocks of a request's key.
     pub(super) fn key(&self, request: usize) -> usize {
         self.keys[request]
     }
 
-    /// Whole blocks of every request's key.
+    /// Number of whole blocks of every request's key.
     pub(super) fn keys(&self) -> &[usize] {
         &self.keys
     }
 
-    /// Blocks of a run.
+    /// Number of blocks of a run.
     pub(super) fn blocks(&self, run: u32) -> usize {
         self.runs[run as usize].blocks
     }
 
-    /// The run above one; `None` below the root.
+    /// The parent of a run; `None` if the run begins at the root.
     pub(super) fn above(&self, run: u32) -> Option<u32> {
         Some(self.runs[run as usize].above).filter(|&above| above != ROOT)
     }
 
-    /// Writes the runs of a request, the first of its tokens first.
+    /// Writes the runs of a request to `path`, from the root on.
     pub(super) fn path(&self, request: usize, path: &mut Vec<u32>) {
         path.clear();
         let mut at = Some(self.ends[request]).filter(|&end| end != ROOT);
@@ -136,8 +136,9 @@ impl Runs {
         path.reverse();
     }
 
-    /// The requests with a token for each whole block: two blocks have the same one if they have the same tokens and stand behind
-    /// the same blocks. A cache of single tokens finds of these what one of whole blocks finds of the requests.
+    /// The requests with one token for each whole block: two blocks get the same token if they have
+    /// the same tokens and follow the same blocks. A cache with blocks of one token hits the same
+    /// blocks of these requests as a cache with whole blocks hits of the original ones.
     pub(super) fn numbered(&self, trace: &Trace) -> Result<Trace, TryReserveError> {
         let (mut blocks, mut first) = (0, Vec::with_capacity(self.runs.len()));
         for run in &self.runs {
@@ -155,7 +156,7 @@ impl Runs {
         Ok(numbered)
     }
 
-    /// Distinct blocks of all requests.
+    /// Number of distinct blocks of all requests.
     pub(super) fn distinct_blocks(&self) -> usize {
         self.runs.iter().map(|run| run.blocks).sum()
     }

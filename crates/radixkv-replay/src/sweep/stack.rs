@@ -1,16 +1,18 @@
-//! The policy lru at every capacity in one pass over the trace (Mattson's stack).
+//! The lru hits at every capacity in one pass over the trace (Mattson's stack algorithm).
 //!
-//! An lru cache holds the blocks that were used last, of one request the first of its tokens first: the cache of `C` blocks
-//! is the top `C` blocks of one stack, whatever `C` is. A block is hit where fewer than `C` blocks lie above it. Each run of
-//! the tree is one piece of the stack, because every request that uses a part of a run uses all of it.
+//! An lru cache holds the most recently used blocks; within one request, blocks nearer to the start
+//! count as more recent. A cache of `C` blocks is then the top `C` blocks of one stack, whatever
+//! `C` is: a block is hit if fewer than `C` blocks are above it. Each run of the tree is one piece
+//! of the stack, because every request that uses a part of a run uses all of it.
 //!
-//! A request that is larger than the cache is bypassed and changes nothing: capacities share a pass as far as they bypass the
-//! same requests.
+//! A request that is larger than the cache is bypassed and changes nothing, so only capacities that
+//! bypass the same requests share a pass.
 
 use super::{hits::Hits, runs::Runs};
 use crate::request::Trace;
 
-/// What caches of these capacities hit, all of which bypass the same requests; `served` is called after every request.
+/// The hits of caches with these capacities, which must all bypass the same requests; `served` is
+/// called after every request.
 pub(super) fn hits(trace: &Trace, runs: &Runs, capacities: &[usize], served: &dyn Fn()) -> Vec<Hits> {
     let smallest = capacities.iter().copied().min().unwrap_or(0);
     let mut hits = vec![Hits::default(); capacities.len()];
@@ -34,13 +36,13 @@ pub(super) fn hits(trace: &Trace, runs: &Runs, capacities: &[usize], served: &dy
         served();
     }
     for (hits, &capacity) in hits.iter_mut().zip(capacities) {
-        // A cache is filled before it evicts, and stays full.
+        // A cache is filled before it evicts, and then stays full.
         hits.evicted_blocks = hits.inserted_blocks - stack.blocks.min(capacity) as u64;
     }
     hits
 }
 
-/// Groups of capacities, each with the numbers of those that bypass the same requests.
+/// Groups the indices of capacities that bypass the same requests.
 pub(super) fn groups(runs: &Runs, capacities: &[usize]) -> Vec<Vec<usize>> {
     let mut keys = runs.keys().to_vec();
     keys.sort_unstable();
@@ -50,15 +52,15 @@ pub(super) fn groups(runs: &Runs, capacities: &[usize]) -> Vec<Vec<usize>> {
     numbers.chunk_by(|a, b| served(a) == served(b)).map(<[usize]>::to_vec).collect()
 }
 
-/// The runs in the order of their last use. Each has a slot, a later use a later one, and a Fenwick tree adds up the blocks
-/// in the slots from one on.
+/// The runs in the order of their last use. Each use takes a new slot at the end; a Fenwick tree
+/// maintains prefix sums of the blocks in the slots.
 struct Stack {
-    /// The slot of each run, if it was used.
+    /// The slot of each run; `None` if it was never used.
     slots: Vec<Option<u32>>,
-    /// The run in each slot that is taken.
+    /// The run in each slot; `None` if the slot is free.
     runs: Vec<Option<u32>>,
     sums: Vec<usize>,
-    /// Blocks of all slots.
+    /// Number of blocks in all slots.
     blocks: usize,
 }
 
@@ -67,12 +69,13 @@ impl Stack {
         Self { slots: vec![None; runs.len()], runs: Vec::new(), sums: vec![0; 2 * runs.len() + 1], blocks: 0 }
     }
 
-    /// Blocks that were used after a run, or with it and nearer to the root; `None` if it was never used.
+    /// Number of blocks that were used after a run, or with it and nearer to the root; `None` if
+    /// the run was never used.
     fn above(&self, run: u32) -> Option<usize> {
         self.slots[run as usize].map(|slot| self.blocks - self.sum(slot as usize + 1))
     }
 
-    /// Puts the runs of a request on top, the first of them topmost.
+    /// Moves the runs of a request to the top, the first of them topmost.
     fn use_path(&mut self, runs: &Runs, path: &[u32]) {
         if self.runs.len() + path.len() >= self.sums.len() {
             self.compact(runs);
@@ -95,7 +98,7 @@ impl Stack {
         self.blocks += runs.blocks(run);
     }
 
-    /// Closes the gaps between the slots that are taken.
+    /// Removes the free slots between those that are taken.
     fn compact(&mut self, runs: &Runs) {
         let taken = std::mem::take(&mut self.runs);
         self.sums.fill(0);
@@ -105,7 +108,7 @@ impl Stack {
         }
     }
 
-    /// Blocks in the first `slots` slots.
+    /// Number of blocks in the first `slots` slots.
     fn sum(&self, mut slots: usize) -> usize {
         let mut sum = 0usize;
         while slots > 0 {

@@ -1,4 +1,4 @@
-//! Load that aims at the weak points of a cache.
+//! A workload that targets the weak points of a cache.
 
 use super::{
     band::{BAND_BLOCK_SIZE, Band},
@@ -21,8 +21,9 @@ const NESTED_STEPS: u32 = 128;
 const HOLDERS: usize = 32;
 const HOLDER: u32 = 24_576;
 
-/// Cold prefixes that many requests need at once, prompts that differ in a block's last token, prompts that are prefixes
-/// of each other in random order, and a few requests far larger than the others: their leases hold most blocks.
+/// Four kinds of requests: many that need the same cold prefix at once; prompts that differ in the
+/// last token of a block; prompts that are prefixes of each other, in random order; and a few
+/// requests far larger than the others, whose leases hold most blocks.
 pub(super) fn adversarial(seed: u64) -> Trace {
     let (mut rng, mut builder) = (Rng::new(seed, 11), TraceBuilder::default());
     let mut now = 0.0;
@@ -49,7 +50,7 @@ pub(super) fn adversarial(seed: u64) -> Trace {
     builder.build()
 }
 
-/// Every prefix of a whole number of blocks, in random order.
+/// Adds a request for every prefix of a whole number of blocks, in random order.
 fn nested(builder: &mut TraceBuilder, rng: &mut Rng, now: &mut f64) {
     let id = builder.fresh_id();
     let mut lengths: Vec<u32> = (1..=NESTED_STEPS).map(|step| step * BLOCK).collect();
@@ -60,7 +61,7 @@ fn nested(builder: &mut TraceBuilder, rng: &mut Rng, now: &mut f64) {
     }
 }
 
-/// Exact in any order: every block is hit, except the first time.
+/// The exact rate, for any order: every block is hit, except the first time.
 pub(super) fn adversarial_band() -> Band {
     let cold = (COLD_PREFIXES * COLD_COPIES) as f64;
     let variants = LAST_TOKEN_VARIANTS as f64;

@@ -1,6 +1,6 @@
-//! The hit rates that a class's parameters predict.
+//! The range of hit rates that the parameters of a workload class predict.
 
-/// Block size that the bands are computed for.
+/// The block size for which the bands are computed.
 pub const BAND_BLOCK_SIZE: usize = 16;
 
 /// The hit rates that a class's parameters predict for a cache that never evicts.
@@ -14,14 +14,14 @@ pub const BAND_BLOCK_SIZE: usize = 16;
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[non_exhaustive]
 pub struct Band {
-    /// The lowest.
+    /// The lowest hit rate.
     pub low: f64,
-    /// The highest.
+    /// The highest hit rate.
     pub high: f64,
 }
 
 impl Band {
-    /// Whether a hit rate is as predicted.
+    /// Whether a hit rate is within the band.
     ///
     /// # Examples
     ///
@@ -35,14 +35,14 @@ impl Band {
         (self.low - 1e-6..=self.high + 1e-6).contains(&hit_rate)
     }
 
-    /// From the hit tokens that matching token by token would give: matching whole blocks loses up to a block less a
-    /// token of each request that hits.
+    /// The band for a number of hit tokens that holds for matching single tokens. Matching whole
+    /// blocks loses up to a block less one token for each request that hits.
     pub(super) fn of_tokens(hit_tokens: f64, prompt_tokens: f64, hitting_requests: f64) -> Self {
         let lost = hitting_requests * (BAND_BLOCK_SIZE - 1) as f64;
         Self { low: (hit_tokens - lost).max(0.0) / prompt_tokens, high: hit_tokens / prompt_tokens }
     }
 
-    /// Wider by this share of itself on both sides, for what is drawn at random.
+    /// The band, wider by the fraction `share` on both sides, to allow for random draws.
     pub(super) fn widened(self, share: f64) -> Self {
         Self { low: self.low * (1.0 - share), high: (self.high * (1.0 + share)).min(1.0) }
     }

@@ -1,4 +1,5 @@
-//! Retrieval: prompts begin with passages, and share the leading passages that they have in the same order.
+//! Retrieval: prompts begin with passages, and share their first passages if those are the same in
+//! the same order.
 
 use super::{
     band::Band,
@@ -16,7 +17,8 @@ const SHORTEST: u32 = 300;
 const LONGEST: u32 = 512;
 const QUESTION: u32 = 60;
 
-/// 4 to 6 different passages out of 1,000, drawn by Zipf's law with exponent 1.1, and a question of 60 tokens.
+/// Each prompt has 4 to 6 different passages out of 1,000, drawn by Zipf's law with exponent 1.1,
+/// and a question of 60 tokens.
 pub(super) fn rag(seed: u64) -> Trace {
     let (mut rng, mut builder, zipf) = (Rng::new(seed, 10), TraceBuilder::default(), Zipf::new(PASSAGES, EXPONENT));
     let passages: Vec<Segment> = (0..PASSAGES).map(|_| builder.fresh(rng.between(SHORTEST, LONGEST))).collect();
@@ -35,8 +37,8 @@ pub(super) fn rag(seed: u64) -> Trace {
     builder.build()
 }
 
-/// A request hits the leading passages that it shares with an earlier one. For one and for two passages the probability
-/// is a sum over all choices; three passages are seen again less often than two.
+/// A request hits the first passages that it shares with an earlier one. For one and for two
+/// passages the probability is a sum over all choices; three passages recur less often than two.
 pub(super) fn rag_band() -> Band {
     let zipf = Zipf::new(PASSAGES, EXPONENT);
     let shares = zipf.shares();
@@ -50,11 +52,12 @@ pub(super) fn rag_band() -> Band {
     let prompt = f64::from(FEWEST + MOST) / 2.0 * passage + f64::from(QUESTION);
     let rare = Band::of_tokens((one + two) * passage, prompt, one);
     let common = Band::of_tokens((one + 2.0 * two) * passage, prompt, one);
-    // Most prompts begin with a few passages, which may be short or long by chance.
+    // Most prompts begin with one of a few passages, whose lengths are random.
     Band { low: rare.low, high: common.high }.widened(0.06)
 }
 
-/// The probability that a choice of probability `share` was drawn before, on average over all requests.
+/// The probability, averaged over all requests, that a choice of probability `share` was drawn
+/// before.
 fn seen_before(share: f64) -> f64 {
     let draws = REQUESTS as f64;
     1.0 - (1.0 - (1.0 - share).powf(draws)) / (draws * share)

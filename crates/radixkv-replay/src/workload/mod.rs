@@ -1,20 +1,22 @@
-//! Workloads made from a seed: classes of load that prefix caches meet, with the parameters of published benchmarks.
+//! Workload classes generated from a seed: typical loads of prefix caches, with the parameters of
+//! published benchmarks.
 //!
-//! Every class has a [`Band`]: the hit rates that its parameters predict for a cache that never evicts. The bands are
-//! computed from the parameters, not measured. Their lower end allows for two losses: matching whole blocks loses up to a
-//! block less a token of each request, and generated tokens that later prompts repeat may not be cached.
+//! Every class has a [`Band`]: the hit rates that its parameters predict for a cache that never
+//! evicts. The bands are computed from the parameters, not measured. Their lower end allows for two
+//! losses: matching whole blocks loses up to a block less one token for each request, and generated
+//! tokens that later prompts repeat may not be cached.
 //!
-//! | class | parameters after |
+//! | class | source of the parameters |
 //! |---|---|
 //! | `shared-system`, `shared-system-zipf` | SGLang's generated-shared-prefix |
 //! | `prefix-repetition` | vLLM's prefix repetition |
 //! | `multi-turn` | SGLang's multi-turn benchmark |
 //! | `long-qa` | LMCache's multi-round QA |
-//! | `agents` | what Mooncake measured of tools and agents |
+//! | `agents` | Mooncake's measurements of tools and agents |
 //! | `few-shot` | SGLang's GSM8K |
 //! | `tree-of-thought` | SGLang's tree of thought |
 //! | `rag` | Preble and RAGPulse |
-//! | `diverse` | Azure's lengths of 2023 |
+//! | `diverse` | the lengths in Azure's traces of 2023 |
 //! | `adversarial` | the weak points of a cache |
 
 mod adversarial;
@@ -43,7 +45,7 @@ use crate::request::Trace;
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub struct Class {
-    /// Its name.
+    /// The name of the class.
     pub name: &'static str,
     /// The part of a cache that it stresses.
     pub strains: &'static str,
@@ -52,7 +54,7 @@ pub struct Class {
 }
 
 impl Class {
-    /// Makes the requests; equal seeds give equal traces.
+    /// Generates the requests; equal seeds give equal traces.
     ///
     /// # Examples
     ///
@@ -67,7 +69,8 @@ impl Class {
         trace
     }
 
-    /// The hit rates that the parameters predict for a cache that never evicts, with blocks of [`BAND_BLOCK_SIZE`].
+    /// The hit rates that the parameters predict for a cache that never evicts, with blocks of
+    /// [`BAND_BLOCK_SIZE`].
     ///
     /// # Examples
     ///
@@ -86,7 +89,7 @@ impl Class {
     }
 }
 
-/// All classes, in the order of the report; more may come.
+/// All classes, in the order of the report; later versions may add some.
 pub const CLASSES: &[Class] = &[
     Class {
         name: "shared-system",
@@ -152,6 +155,7 @@ mod tests {
         (hits * BAND_BLOCK_SIZE) as f64 / trace.prompt_tokens() as f64
     }
 
+    // Holds: RP2.
     #[test]
     fn every_class_hits_what_its_parameters_predict() {
         for class in CLASSES {

@@ -1,4 +1,4 @@
-//! Classes in which a prompt is a shared prefix and then tokens of its own.
+//! Classes whose prompts are a shared prefix followed by unique tokens.
 
 use super::{
     band::Band,
@@ -12,7 +12,7 @@ const PROMPTS_PER_GROUP: usize = 16;
 const SYSTEM: u32 = 2048;
 const QUESTION: u32 = 128;
 
-/// 64 system prompts of 2,048 tokens, 16 questions of 128 to each, shuffled.
+/// 64 system prompts of 2,048 tokens, with 16 questions of 128 tokens each, shuffled.
 pub(super) fn shared_system(seed: u64) -> Trace {
     let mut groups: Vec<usize> = (0..GROUPS * PROMPTS_PER_GROUP).map(|at| at % GROUPS).collect();
     Rng::new(seed, 1).shuffle(&mut groups);
@@ -39,7 +39,7 @@ const REPEATED: usize = 10;
 const REPETITIONS: usize = 1000;
 const HALF: u32 = 256;
 
-/// 10 prefixes of 256 tokens; each prompt is one of them and 256 tokens of its own.
+/// 10 prefixes of 256 tokens; each prompt is one of them followed by 256 unique tokens.
 pub(super) fn prefix_repetition(seed: u64) -> Trace {
     let mut groups: Vec<usize> = (0..REPETITIONS).map(|at| at % REPEATED).collect();
     Rng::new(seed, 3).shuffle(&mut groups);
@@ -55,7 +55,7 @@ const SHOTS: usize = 1319;
 const EXAMPLES: u32 = 900;
 const PROBLEM: u32 = 100;
 
-/// 8 sets of worked examples of 900 tokens, drawn by Zipf's law, each followed by a problem of 100 tokens.
+/// 8 sets of worked examples of 900 tokens, drawn by Zipf's law; a problem of 100 tokens follows.
 pub(super) fn few_shot(seed: u64) -> Trace {
     let (mut rng, zipf) = (Rng::new(seed, 4), Zipf::new(TASKS, 1.0));
     let groups: Vec<usize> = (0..SHOTS).map(|_| zipf.draw(&mut rng)).collect();
@@ -66,7 +66,7 @@ pub(super) fn few_shot_band() -> Band {
     questions_band(SHOTS, TASKS as f64, EXAMPLES, PROBLEM)
 }
 
-/// A request for each of `groups`: the group's prefix, then a question of its own.
+/// Makes a request for each of `groups`: the group's prefix, then a unique question.
 fn questions(groups: &[usize], shared: usize, prefix: u32, question: u32, output: u32) -> Trace {
     let mut builder = TraceBuilder::default();
     let prefixes: Vec<Segment> = (0..shared).map(|_| builder.fresh(prefix)).collect();
@@ -77,18 +77,19 @@ fn questions(groups: &[usize], shared: usize, prefix: u32, question: u32, output
     builder.build()
 }
 
-/// Every request but the first of each group hits the group's prefix.
+/// The band: every request but the first of each group hits the group's prefix.
 fn questions_band(requests: usize, groups_met: f64, prefix: u32, question: u32) -> Band {
     let (requests, hitting) = (requests as f64, requests as f64 - groups_met);
     Band::of_tokens(hitting * f64::from(prefix), requests * f64::from(prefix + question), hitting)
 }
 
 const AGENT_REQUESTS: usize = 1000;
-/// Share of the requests, tokens shared, least and most private tokens.
+/// Share of the requests, shared tokens, minimum and maximum of private tokens.
 const AGENTS: [(f64, u32, u32, u32); 3] =
     [(0.486, 512, 1000, 16_000), (0.361, 6144, 400, 800), (0.153, 2560, 500, 1000)];
 
-/// Chat with long private prompts under one short system prompt, and two tools with long ones.
+/// Chats with a short system prompt and long private prompts, and two tools with long system
+/// prompts.
 pub(super) fn agents(seed: u64) -> Trace {
     let (mut rng, mut builder) = (Rng::new(seed, 5), TraceBuilder::default());
     let roots = AGENTS.map(|(_, shared, ..)| builder.fresh(shared));

@@ -1,4 +1,4 @@
-//! Tree of thought: every thought so far is continued in several ways at once.
+//! Tree of thought: several continuations of every thought are requested at once.
 
 use super::{band::Band, rng::Rng, trace_builder::TraceBuilder};
 use crate::request::{Segment, Trace};
@@ -10,7 +10,8 @@ const PROBLEM: u32 = 400;
 const SHORTEST_STEP: u32 = 64;
 const LONGEST_STEP: u32 = 256;
 
-/// 60 problems; every thought is continued by three steps of up to 256 tokens, three levels deep, siblings together.
+/// 60 problems; every thought is continued by three steps of up to 256 tokens, three levels deep.
+/// Siblings are requested at the same time.
 pub(super) fn tree_of_thought(seed: u64) -> Trace {
     let (mut rng, mut builder) = (Rng::new(seed, 9), TraceBuilder::default());
     let mut now = 0.0;
@@ -24,7 +25,7 @@ pub(super) fn tree_of_thought(seed: u64) -> Trace {
     builder.build()
 }
 
-/// Requests the next step once for each branch.
+/// Requests the next step of a thought, once for each branch.
 fn think(builder: &mut TraceBuilder, rng: &mut Rng, now: f64, thought: &[Segment]) -> [Vec<Segment>; BRANCHES] {
     std::array::from_fn(|_| {
         let step = builder.fresh(rng.between(SHORTEST_STEP, LONGEST_STEP));
@@ -33,7 +34,8 @@ fn think(builder: &mut TraceBuilder, rng: &mut Rng, now: f64, thought: &[Segment
     })
 }
 
-/// A level has three requests for each thought of the level before; of these, the first one does not hit the thought.
+/// The band: a level has three requests for each thought of the level before; the first of the
+/// three does not hit the thought's last step.
 pub(super) fn tree_of_thought_band() -> Band {
     let step = f64::from(SHORTEST_STEP + LONGEST_STEP) / 2.0;
     let (mut prompts, mut distinct, mut requests) = (0.0, f64::from(PROBLEM), 0.0);

@@ -1,12 +1,12 @@
-//! Random numbers that are the same on every machine: splitmix64, and Zipf's law on top of it.
+//! Random numbers that are the same on every machine: splitmix64, and Zipf's law based on it.
 
 use crate::tokens::splitmix64;
 
-/// A seeded source of numbers.
+/// A seeded random number generator.
 pub(super) struct Rng(u64);
 
 impl Rng {
-    /// A generator for one class: classes with equal seeds get different numbers.
+    /// A generator for one class: different classes get different numbers from the same seed.
     pub(super) fn new(seed: u64, class: u64) -> Self {
         Self(splitmix64(seed ^ splitmix64(class)))
     }
@@ -16,7 +16,7 @@ impl Rng {
         splitmix64(self.0)
     }
 
-    /// A number from 0 to 1, without 1.
+    /// A number from 0 (included) to 1 (excluded).
     pub(super) fn unit(&mut self) -> f64 {
         (self.next() >> 11) as f64 / (1_u64 << 53) as f64
     }
@@ -31,7 +31,7 @@ impl Rng {
         (self.unit() * count as f64) as usize
     }
 
-    /// The time to the next of independent events that are `mean` apart on average.
+    /// The time to the next of independent events with a mean distance of `mean`.
     pub(super) fn wait(&mut self, mean: f64) -> f64 {
         -mean * (1.0 - self.unit()).ln()
     }
@@ -65,7 +65,7 @@ impl Zipf {
         Self { shares, upto }
     }
 
-    /// The probability of every choice.
+    /// The probability of each choice.
     pub(super) fn shares(&self) -> &[f64] {
         &self.shares
     }
@@ -75,7 +75,7 @@ impl Zipf {
         self.upto.partition_point(|&upto| upto <= at).min(self.upto.len() - 1)
     }
 
-    /// How many different choices are expected among `draws` draws.
+    /// The expected number of different choices in `draws` draws.
     pub(super) fn expected_distinct(&self, draws: usize) -> f64 {
         self.shares.iter().map(|share| 1.0 - (1.0 - share).powi(draws as i32)).sum()
     }

@@ -1,8 +1,8 @@
-//! Building the trace of a class.
+//! Builds the trace of a class.
 
 use crate::request::{Segment, Trace};
 
-/// A trace that is being built, with hash ids that were not used before.
+/// A trace that is being built, and the number of hash ids used so far.
 #[derive(Default)]
 pub(super) struct TraceBuilder {
     trace: Trace,
@@ -15,17 +15,17 @@ impl TraceBuilder {
         self.used_ids
     }
 
-    /// `len` tokens that nothing else shares, unless the segment is used again.
+    /// `len` unique tokens, which are shared only where the segment is used again.
     pub(super) fn fresh(&mut self, len: u32) -> Segment {
         Segment::Hashed { id: self.fresh_id(), len }
     }
 
-    /// Adds a request that generates tokens of its own.
+    /// Adds a request with unique generated tokens.
     pub(super) fn request(&mut self, timestamp: f64, prompt: &[Segment], output_tokens: u32) {
         self.push(timestamp, prompt, None, output_tokens);
     }
 
-    /// Adds a request whose answer other prompts may repeat.
+    /// Adds a request whose answer later prompts may repeat.
     pub(super) fn answered(&mut self, timestamp: f64, prompt: &[Segment], answer: Segment) {
         self.push(timestamp, prompt, Some(answer), answer.len() as u32);
     }

@@ -1,4 +1,4 @@
-//! Classes in which every prompt continues the one before it.
+//! Classes in which every prompt continues an earlier one.
 
 use super::{band::Band, rng::Rng, trace_builder::TraceBuilder};
 use crate::request::{Segment, Trace};
@@ -8,7 +8,7 @@ const ROUNDS: u32 = 5;
 const QUESTION: u32 = 512;
 const ANSWER: u32 = 64;
 
-/// 256 clients, 5 rounds of 512 new tokens and 64 generated ones; the clients take turns at random.
+/// 256 clients with 5 rounds of 512 new and 64 generated tokens; the order of clients is random.
 pub(super) fn multi_turn(seed: u64) -> Trace {
     let (mut rng, mut builder) = (Rng::new(seed, 7), TraceBuilder::default());
     let mut turns: Vec<usize> = (0..CLIENTS * ROUNDS as usize).map(|at| at % CLIENTS).collect();
@@ -36,7 +36,8 @@ const DOCUMENT: u32 = 20_000;
 const FOLLOW_UP: u32 = 40;
 const REPLY: u32 = 100;
 
-/// 15 users with a document of 20,000 tokens each under one system prompt of 1,000, 20 rounds of short questions.
+/// 15 users with a document of 20,000 tokens each after a common system prompt of 1,000, and 20
+/// rounds of short questions.
 pub(super) fn long_qa(seed: u64) -> Trace {
     let (mut rng, mut builder) = (Rng::new(seed, 8), TraceBuilder::default());
     let system = builder.fresh(SYSTEM);
@@ -60,8 +61,9 @@ pub(super) fn long_qa_band() -> Band {
     rounds_band(USERS, QA_ROUNDS, SYSTEM, DOCUMENT, FOLLOW_UP, REPLY)
 }
 
-/// Every round but the first hits the whole prompt of the round before, and its answer if that was cached. In the first
-/// round every request but the first one hits what all clients share.
+/// The band: every round but the first hits the whole prompt of the round before, and its answer if
+/// that was cached. In the first round every request but the first hits the tokens that all clients
+/// share.
 fn rounds_band(clients: usize, rounds: u32, shared: u32, document: u32, question: u32, answer: u32) -> Band {
     let clients = clients as f64;
     let prompt = |round: u32| f64::from(shared + document + round * question + (round - 1) * answer);

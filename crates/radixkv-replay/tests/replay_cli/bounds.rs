@@ -1,10 +1,10 @@
-//! Traces and options that ask for more memory or more threads than there is.
+//! Traces and options that need more memory or more threads than there are.
 
 use std::{io::Read, path::Path};
 
 use super::{ROWS, Scratch, complaint, json, run, said};
 
-/// Numbers at which something may overflow, and texts that are not numbers.
+/// Numbers that may cause overflows, and texts that are not numbers.
 pub(super) const EXTREMES: [&str; 14] = [
     "0",
     "1",
@@ -37,12 +37,12 @@ pub(super) const NUMERIC: [&str; 11] = [
     "--max-tokens",
 ];
 
-/// A row of one hash id.
+/// A row with one hash id.
 fn row(id: u64, tokens: u64) -> String {
     format!("{{\"timestamp\": 0, \"input_length\": {tokens}, \"output_length\": 0, \"hash_ids\": [{id}]}}\n")
 }
 
-/// An archive that decompresses to `text` and then this number of bytes `byte`.
+/// An archive that decompresses to `text`, followed by `bytes` times `byte`.
 #[cfg(unix)]
 fn archive(text: &str, byte: u8, bytes: u64) -> Vec<u8> {
     zstd::encode_all(text.as_bytes().chain(std::io::repeat(byte).take(bytes)), 1).expect("compresses")
@@ -57,13 +57,14 @@ fn endless_blank_lines_are_refused() {
     assert!(said.contains("t.zst:10000001: the trace has more than 10000000 rows"), "{said}");
 }
 
-/// Runs with this much address space, in KiB.
+/// Runs the command with this much address space, in KiB.
 #[cfg(unix)]
 fn within(kib: usize, trace: &Path, options: &[&str]) -> (Option<i32>, String) {
     let output = super::run_in_shell(&format!("ulimit -v {kib};"), "", trace, options);
     (output.status.code(), said(&output))
 }
 
+// Holds: RP6.
 #[test]
 #[cfg(unix)]
 fn an_endless_line_is_refused() {
@@ -79,6 +80,7 @@ fn an_endless_line_is_refused() {
     }
 }
 
+// Holds: RP6.
 #[test]
 fn the_limit_on_lines_can_be_raised() {
     let scratch = Scratch::new("line-bound");
@@ -92,6 +94,7 @@ fn the_limit_on_lines_can_be_raised() {
     assert_eq!(json(Some(&spaced), &["--max-line-bytes", "100000000"])["requests"], 6);
 }
 
+// Holds: RP6.
 #[test]
 fn rows_are_bounded() {
     let scratch = Scratch::new("rows-bound");
@@ -112,10 +115,11 @@ fn rows_that_do_not_fit_into_memory_are_refused() {
     assert!(said.contains("not enough memory"), "{said}");
 }
 
+// Holds: RP6.
 #[test]
 fn tokens_of_the_trace_are_bounded() {
     let scratch = Scratch::new("tokens-bound");
-    // 5, 3 and 4 hash ids, then 2 tokens and 1.
+    // The rows have 5, 3 and 4 hash ids, then 2 prompt tokens and 1 generated one.
     let spelled = "{\"timestamp\": 9, \"input_tok_ids\": [1, 2], \"output_tok_ids\": [3]}\n";
     let trace = scratch.file("t.jsonl", format!("{ROWS}{spelled}"));
     let said = complaint(Some(&trace), &["--max-tokens", "14"]);
@@ -150,12 +154,12 @@ fn a_request_of_billions_of_tokens_is_bypassed_or_refused() {
 #[test]
 fn what_the_cache_keeps_is_bounded() {
     let scratch = Scratch::new("cached-bound");
-    // A hundred requests of sixteen million tokens, none of them alike.
+    // A hundred different requests of sixteen million tokens.
     let trace = scratch.file("t.jsonl", (0..100).map(|id| row(id, 16 << 20)).collect::<String>());
     let said = complaint(Some(&trace), &["--capacity", "100%"]);
     assert!(said.contains("the cache could hold 1677721600 tokens, more than the limit of 268435456"), "{said}");
     assert!(said.contains("--max-tokens"), "{said}");
-    // 90 blocks are asked for, 4 of them different: 64 tokens, and 108 hash ids.
+    // The keys have 90 blocks, 4 of them distinct: 64 tokens. The rows have 108 hash ids.
     let small = scratch.file("small.jsonl", ROWS.repeat(9));
     let bounded = |most: &str| run(Some(&small), &["--capacity", "100", "--unit", "16", "--max-tokens", most]);
     assert_eq!(bounded("108").status.code(), Some(0));
@@ -167,10 +171,10 @@ fn what_the_cache_keeps_is_bounded() {
 fn the_largest_cache_can_be_verified() {
     let scratch = Scratch::new("largest-verified");
     let trace = scratch.file("t.jsonl", ROWS);
-    // A bit for each of 2^32 blocks, and stamps for those that were used.
+    // Takes a bit for each of 2^32 blocks, and stamps for those that were used.
     let (code, said) = within(1_500_000, &trace, &["--capacity", "4294967295", "--verify"]);
     assert_eq!(code, Some(0), "{said}");
-    // The bits do not fit, or the byte that a check takes for each block.
+    // Either the bits do not fit, or the byte per block that a check takes.
     for (kib, checks) in [(300_000, "0"), (1_500_000, "1")] {
         let (code, said) = within(kib, &trace, &["--capacity", "4294967295", "--checks", checks]);
         assert_eq!(code, Some(2), "{said}");
@@ -178,6 +182,7 @@ fn the_largest_cache_can_be_verified() {
     }
 }
 
+// Holds: RP6.
 #[test]
 fn threads_are_bounded() {
     let scratch = Scratch::new("many-threads");
@@ -188,7 +193,7 @@ fn threads_are_bounded() {
     assert_eq!(json(Some(&trace), &["--threads", "1024", "--verify", "--checks", "2"])["verify_errors"], 0);
 }
 
-/// The limit of the system; it does not apply to the superuser.
+/// Reaches the system's limit on threads, which does not apply to the superuser.
 #[test]
 #[cfg(unix)]
 fn threads_that_the_system_refuses_are_an_error() {
@@ -222,6 +227,7 @@ fn extreme_numbers_are_taken_or_refused() {
     }
 }
 
+// Holds: RP8.
 #[test]
 fn hash_ids_that_differ_in_any_bit_share_nothing() {
     let scratch = Scratch::new("wide-ids");

@@ -1,4 +1,4 @@
-//! What is written never destroys what was there: neither the trace, nor an older file that was complete.
+//! Output never destroys existing files: neither the trace, nor a complete file of an earlier run.
 
 use std::{
     collections::BTreeMap,
@@ -41,6 +41,7 @@ fn many_rows() -> String {
     (0..2000).map(row).collect()
 }
 
+// Holds: RP4.
 #[test]
 fn the_trace_is_never_written_to() {
     let scratch = Scratch::new("trace-as-output");
@@ -59,7 +60,7 @@ fn the_trace_is_never_written_to() {
             assert!(scratch.contents() == before, "{}", output.display());
         }
     }
-    // The same in the folder itself: the name has no folder part.
+    // The same from inside the folder: the path then has no folder part.
     let mut command = Command::new(env!("CARGO_BIN_EXE_radixkv"));
     let inside =
         command.current_dir(&scratch.0).args(["replay", "t.jsonl", "--requests", "soft"]).output().expect("runs");
@@ -69,6 +70,7 @@ fn the_trace_is_never_written_to() {
     assert!(scratch.contents() == before);
 }
 
+// Holds: RP4.
 #[test]
 fn a_failed_run_leaves_an_older_file_as_it_was() {
     let scratch = Scratch::new("older-output");
@@ -94,13 +96,14 @@ fn a_failed_run_leaves_an_older_file_as_it_was() {
     assert!(scratch.contents() == before, "nothing new either");
 }
 
+// Holds: RP4.
 #[test]
 fn a_disk_that_is_full_leaves_an_older_file_as_it_was() {
     let scratch = Scratch::new("full-disk");
     let trace = scratch.file("t.jsonl", many_rows());
     let csv = scratch.file("r.csv", OLDER);
     let before = scratch.contents();
-    // A limit on the size of files: a block or two, where the rows take some thirty thousand bytes.
+    // A file size limit of a block or two; the rows take some thirty thousand bytes.
     let output = run_in_shell("ulimit -f 2;", "", &trace, &["--requests", name(&csv)]);
     assert_eq!(output.status.code(), Some(2), "{}", said(&output));
     assert!(said(&output).contains("r.csv: cannot be written"), "{}", said(&output));
@@ -110,6 +113,7 @@ fn a_disk_that_is_full_leaves_an_older_file_as_it_was() {
     assert!(full.contains("/dev/full: cannot be written"), "{full}");
 }
 
+// Holds: RP5.
 #[test]
 fn permissions_and_links_stay() {
     let scratch = Scratch::new("links");
@@ -135,6 +139,7 @@ fn permissions_and_links_stay() {
     assert_eq!(scratch.contents().len(), 6, "{:?}", scratch.contents().keys());
 }
 
+// Holds: RP5.
 #[test]
 fn pipes_devices_and_descriptors_are_written_as_they_are() {
     let scratch = Scratch::new("descriptors");
@@ -149,7 +154,7 @@ fn pipes_devices_and_descriptors_are_written_as_they_are() {
     to("/dev/stdout", &format!("> {}", name(&scratch.path("all.txt"))));
     let all = scratch.text("all.txt");
     assert!(all.starts_with(CSV) && all.contains("hit tokens"), "{all}");
-    // An open descriptor still leads to the file afterwards.
+    // An open descriptor still refers to the file after the run.
     let third = scratch.path("third.txt");
     let script = "exec 3>> \"$0\"; \"$@\" > /dev/null 2>&1; echo after >&3";
     let mut shell = Command::new("sh");

@@ -1,4 +1,4 @@
-//! Standard input as a trace, and what is said of rows that look wrong.
+//! A trace on standard input, and warnings about rows that look wrong.
 
 use std::path::Path;
 
@@ -8,6 +8,7 @@ use super::{ROWS, Scratch, gzip, run, run_in_shell, said, zstd};
 
 const AMPLE: [&str; 2] = ["--capacity", "100"];
 
+// Holds: RP26.
 #[test]
 fn a_dash_reads_standard_input_whatever_its_compression() {
     let scratch = Scratch::new("stdin");
@@ -37,6 +38,7 @@ fn standard_input_is_never_written_to() {
     assert_eq!(std::fs::read_to_string(&trace).expect("the trace"), ROWS);
 }
 
+// Holds: RP26.
 #[test]
 fn rows_that_look_wrong_are_doubted_aloud() {
     let scratch = Scratch::new("doubts");

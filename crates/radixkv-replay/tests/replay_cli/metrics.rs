@@ -1,4 +1,4 @@
-//! `replay --metrics`: what is served agrees with the report, and what goes wrong is said before the work.
+//! `replay --metrics`: the metrics agree with the report, and errors are reported before the work.
 
 use std::{
     io::{BufRead, BufReader, Read, Write},
@@ -11,10 +11,10 @@ use serde_json::Value;
 
 use super::{ROWS, Scratch};
 
-/// A hang, where one is looked for.
+/// A timeout that only a hang exceeds.
 const FAR: Duration = Duration::from_secs(60);
 
-/// Ends a child when the test does.
+/// A child process that is killed when the test ends.
 struct Ended(Child);
 
 impl Drop for Ended {
@@ -38,7 +38,7 @@ fn sample(text: &str, name: &str) -> f64 {
     line.unwrap_or_else(|| panic!("{name} is missing:\n{text}"))[name.len() + 1..].parse().expect("a number")
 }
 
-/// Requests that share prefixes and need more blocks than there are.
+/// Requests that share prefixes and need more blocks than the cache has.
 fn rows() -> String {
     let row = |at: usize| {
         let ids: Vec<usize> = (0..4 + at % 9).map(|id| if id < 2 { id } else { 100 * (at % 17) + id }).collect();
@@ -77,7 +77,7 @@ fn the_metrics_at_the_end_are_those_of_the_report() {
     }
     assert!(count("evicted_blocks") > 0.0 && count("hit_tokens") > 0.0);
     assert_eq!(sample(&text, "radixkv_lookups_total"), count("requests") - count("bypassed_requests"));
-    // Whole blocks are looked up.
+    // Only whole blocks are looked up.
     let rest = count("prompt_tokens") - sample(&text, "radixkv_query_tokens_total");
     assert!((0.0..count("requests") * count("block_size")).contains(&rest), "{rest}");
 
@@ -99,7 +99,7 @@ fn a_port_that_is_taken_is_said_before_the_work() {
         said,
         format!("radixkv: {address} is in use by another program: choose another port, or 0 for a free one\n")
     );
-    // Also before the trace is read.
+    // The error also precedes reading the trace.
     let missing = super::run(Some(&scratch.path("none")), &["--metrics", &address]);
     assert!(String::from_utf8_lossy(&missing.stderr).contains("is in use"));
 }

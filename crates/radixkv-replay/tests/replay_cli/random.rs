@@ -1,7 +1,7 @@
-//! Thousands of hostile command lines: the command always ends by itself with its status, does not panic, does not
-//! change its input and leaves no temporary file.
+//! Thousands of hostile command lines: the command always exits with a documented status, does not
+//! panic, does not change its input and leaves no temporary file.
 //!
-//! `RUNS` and `SEED` set how many and which; a failure prints the command line.
+//! `RUNS` and `SEED` set their number and the random seed; a failure prints the command line.
 
 use std::{env, fs, path::Path, process::Output};
 
@@ -17,7 +17,7 @@ use super::{
 const RUNS: usize = 1000;
 
 const FLAGS: [&str; 5] = ["--outputs", "--verify", "--hold", "--json", "--help"];
-/// Options with values that are taken, and values that are mostly refused.
+/// Options with accepted values, and with values that are mostly refused.
 const CHOICES: [(&str, &[&str], &[&str]); 7] = [
     ("--cache", &["radix", "naive"], &["flat"]),
     ("--eviction", &["inline", "background"], &["never"]),
@@ -28,7 +28,7 @@ const CHOICES: [(&str, &[&str], &[&str]); 7] = [
     ("--capacity", &["50%", "100%", "0.0001%", "3", "12"], &["1e300%", "-1%", "nan%"]),
 ];
 const UNSOUND_OUTPUTS: [&str; 6] = ["t.jsonl", "./t.jsonl", "link", "none/r.csv", ".", "/dev/full"];
-/// Numbers with which most runs succeed.
+/// Numbers that most runs accept.
 const USUAL: [&str; 6] = ["1", "2", "3", "16", "100", "512"];
 const VALUES: [&str; 16] = [
     "0",
@@ -131,6 +131,7 @@ fn check(output: &Output, scratch: &Scratch, path: &Path, bytes: &[u8], line: &s
     }
 }
 
+// Holds: RP3.
 #[test]
 fn whatever_is_asked_for_the_command_ends_well() {
     let number = |name: &str, default| env::var(name).map_or(default, |number| number.parse().expect("a number"));

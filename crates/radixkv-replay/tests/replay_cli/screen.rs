@@ -1,10 +1,10 @@
-//! What is printed fits the screen, and is plain where there is no terminal.
+//! The output fits the screen, and is plain text if there is no terminal.
 
 use std::process::{Command, Output};
 
 use super::{ROWS, Scratch};
 
-/// The command where lines have this many columns.
+/// Runs the command with lines of this many columns.
 fn shown(columns: &str, arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_radixkv"));
     command.env("COLUMNS", columns).args(arguments).output().expect("the command runs")
@@ -19,6 +19,7 @@ fn widest(text: &str) -> usize {
     text.lines().map(|line| line.chars().count()).max().unwrap_or(0)
 }
 
+// Holds: RP14.
 #[test]
 fn tables_fit_eighty_columns_and_have_all_columns_at_two_hundred() {
     let scratch = Scratch::new("screen");
@@ -50,6 +51,7 @@ fn without_a_terminal_and_a_width_there_are_eighty_columns() {
     assert!((60..=80).contains(&widest(&text(&table))), "{}", text(&table));
 }
 
+// Holds: RP14.
 #[test]
 fn help_is_wrapped_at_words() {
     for command in ["replay", "bench"] {

@@ -23,6 +23,7 @@ fn a_lost_message_changes_nothing() {
     }
 }
 
+// Holds: RP3.
 #[test]
 fn what_cannot_be_printed_is_an_error() {
     let scratch = Scratch::new("stdout");
@@ -42,6 +43,7 @@ fn what_cannot_be_printed_is_an_error() {
     assert_eq!(version.expect("a shell").status.code(), Some(2));
 }
 
+// Holds: RP3.
 #[test]
 fn a_reader_may_close_standard_output_early() {
     let scratch = Scratch::new("closed-pipe");

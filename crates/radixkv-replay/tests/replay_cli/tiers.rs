@@ -1,10 +1,10 @@
-//! A host tier below the cache: its options, and what is said of it.
+//! A host tier below the cache: its options, and its part of the report.
 
 use std::fs;
 
 use super::*;
 
-/// Two prompts of four blocks in turn, half a second apart.
+/// Two alternating prompts of four blocks, half a second apart.
 const TURNS: &str = r#"{"timestamp": 0, "input_length": 64, "output_length": 5, "hash_ids": [1, 2, 3, 4]}
 {"timestamp": 500, "input_length": 64, "output_length": 5, "hash_ids": [5, 6, 7, 8]}
 {"timestamp": 1000, "input_length": 64, "output_length": 5, "hash_ids": [1, 2, 3, 4]}
@@ -22,7 +22,7 @@ fn hits_are_told_by_tier() {
     let figures = ["hit_tokens", "first_hit_tokens", "host_hit_tokens", "onboarded_bytes", "offloaded_bytes"];
     let found = figures.map(|figure| report[figure].as_u64().unwrap_or_else(|| panic!("{figure} of {report}")));
     assert_eq!(found, [128, 64, 64, 64 << 17, 128 << 17]);
-    // A second and 8 MiB up, instead of 64 tokens of prefill.
+    // The copy takes a second for 8 MiB and a second of latency, instead of 64 tokens of prefill.
     assert_eq!((&report["onboard_seconds"], &report["saved_seconds"]), (&2.0.into(), &2.0.into()));
     assert_eq!(report["ttft"]["cached"]["p99"], 4.0);
     assert_eq!((&report["tier_mode"], &report["route"]), (&"exclusive".into(), &"round-robin".into()));
@@ -34,7 +34,7 @@ fn hits_are_told_by_tier() {
     assert_eq!(fs::read_to_string(&csv).expect("the file"), expected);
 }
 
-/// Three prompts of four blocks in turn, half a second apart.
+/// Three prompts of four blocks, half a second apart; then the first one again.
 const THREE: &str = r#"{"timestamp": 0, "input_length": 64, "output_length": 5, "hash_ids": [1, 2, 3, 4]}
 {"timestamp": 500, "input_length": 64, "output_length": 5, "hash_ids": [5, 6, 7, 8]}
 {"timestamp": 1000, "input_length": 64, "output_length": 5, "hash_ids": [11, 12, 13, 14]}
@@ -54,7 +54,7 @@ fn hits_in_a_remote_tier_are_told() {
         ["remote_capacity", "remote_hit_tokens", "host_hit_tokens", "remote_put_bytes", "remote_fetched_bytes"];
     let found = figures.map(|figure| report[figure].as_u64().unwrap_or_else(|| panic!("{figure} of {report}")));
     assert_eq!(found, [36, 64, 0, 128 << 17, 64 << 17]);
-    // 8 MiB to the host, and then to the device, instead of 64 tokens of prefill.
+    // 8 MiB are copied to the host, and then to the device, instead of 64 tokens of prefill.
     let seconds = ["fetch_seconds", "onboard_seconds", "saved_seconds"].map(|figure| report[figure].as_f64());
     assert_eq!(seconds, [Some(2.0), Some(6.0), Some(10.0)]);
     let rows = fs::read_to_string(&csv).expect("the file");
@@ -68,6 +68,7 @@ fn hits_in_a_remote_tier_are_told() {
     }
 }
 
+// Holds: HT6.
 #[test]
 fn a_tier_smaller_than_a_request_is_said_at_the_start() {
     let scratch = Scratch::new("tiers-small");

@@ -1,9 +1,10 @@
-//! Where the texts of an SVG picture stand: none lies on another, and none leaves the picture.
+//! Checks the texts of an SVG picture: no two overlap, and none leaves the picture.
 
-/// The width of a letter of a sans-serif font at most, as a part of its size, over all of a text.
+/// An upper bound for the mean width of a text's letters in a sans-serif font, as a part of its
+/// size.
 const LETTER: f64 = 0.6;
 
-/// Left, top, right and bottom of a text.
+/// A text, with its left, top, right and bottom.
 struct Place {
     text: String,
     corners: [f64; 4],
@@ -30,7 +31,7 @@ fn place(element: &str) -> Place {
     let text = rest.split_once("</text>").expect("an end").0.trim().replace("&lt;", "<").replace("&amp;", "&");
     assert!(!attributes.contains("transform"), "turned texts are not measured: {attributes}");
     let (x, y) = (number(attributes, "x=\""), number(attributes, "y=\""));
-    // Pixels of the browser: the picture says the size in other units that are as large.
+    // Pixels of the browser; the picture states the size in other units that have the same length.
     let font = number(attributes, "font-size=\"");
     let width = text.chars().count() as f64 * font * LETTER;
     let left = match value(attributes, "text-anchor=\"") {

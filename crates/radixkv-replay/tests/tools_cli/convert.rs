@@ -3,6 +3,7 @@ use super::{Scratch, complaint, fed, json, run_at};
 const AZURE: &str =
     "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46.6,374,44\n2023-11-16 18:15:50.6,396,109\n";
 
+// Holds: RP13.
 #[test]
 fn a_converted_log_is_a_trace() {
     let scratch = Scratch::new("convert");
@@ -23,6 +24,7 @@ fn a_converted_log_is_a_trace() {
     assert!(piped.status.success() && String::from_utf8_lossy(&piped.stdout).lines().count() == 2, "{piped:?}");
 }
 
+// Holds: RP16.
 #[test]
 fn what_cannot_be_converted_leaves_an_older_file_as_it_is() {
     let scratch = Scratch::new("convert-faults");
@@ -40,7 +42,7 @@ fn what_cannot_be_converted_leaves_an_older_file_as_it_is() {
     assert!(complaint(&["convert", &log, "--format", "morse"]).contains("none of openai, vllm"));
     assert!(complaint(&["convert", "no/such", "--format", "vllm"]).contains("no/such: cannot be opened"));
     let missing = scratch.path("no/such/folder.jsonl");
-    // Said before the work: the log is not even opened.
+    // The error is reported before the work: the log is not even opened.
     assert!(
         complaint(&["convert", "no/such", "--format", "vllm", "-o", &missing])
             .contains("folder.jsonl: cannot be written")

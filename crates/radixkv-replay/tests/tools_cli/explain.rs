@@ -31,7 +31,7 @@ fn texts_need_a_tokenizer() {
     assert!(complaint(&["explain", &a, "no/such", "--tokenizer", "bytes"]).contains("no/such: cannot be read"));
 }
 
-/// Words between spaces, a token each.
+/// A tokenizer that makes one token of each word.
 #[cfg(feature = "tokenizers")]
 const WORDS: &str = r#"{"version": "1.0", "truncation": null, "padding": null, "added_tokens": [], "normalizer": null,
     "pre_tokenizer": {"type": "Whitespace"}, "post_processor": null, "decoder": null,

@@ -1,4 +1,4 @@
-//! The commands that the documentation shows, run as they are written.
+//! Runs the commands that the documentation shows, as they are written.
 
 use std::{
     fs,
@@ -21,7 +21,8 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("a checkout")
 }
 
-/// The lines of a page's shell blocks, without their comments; a line that ends with a backslash is joined to the next.
+/// The lines of a page's shell blocks, without comments; a line that ends with a backslash is
+/// joined with the next.
 fn commands(page: &str) -> Vec<String> {
     let text = fs::read_to_string(root().join(page)).expect("a page").replace("\\\n", "");
     let mut is_shell = false;
@@ -36,20 +37,20 @@ fn commands(page: &str) -> Vec<String> {
     found
 }
 
-/// The arguments of a line that runs the command `radixkv` from the root of the repository.
+/// The arguments of a line that runs `radixkv` from the root of the repository.
 fn arguments(line: &str) -> Option<Vec<&str>> {
     let rest = line.strip_prefix("cargo run --release -- ").or_else(|| line.strip_prefix("radixkv "))?;
     Some(rest.split_whitespace().collect())
 }
 
 /// Every trace that the README names is in the repository, and its commands succeed from the root.
-/// The seeded workloads (`replay` without a trace) have tests of their own.
+/// Other tests cover the seeded workloads (`replay` without a trace).
 #[test]
 fn the_commands_of_the_readme_run_as_written() {
     let scratch = Scratch::new("tools-pages");
     let crates = scratch.0.join("crates");
     let _ = fs::remove_file(&crates);
-    // What a command writes is written to the scratch folder, and what it reads is found there.
+    // Commands write to the scratch folder, and find their inputs there.
     std::os::unix::fs::symlink(root().join("crates"), &crates).expect("a link");
     let lines = commands("README.md");
     let of_traces: Vec<_> = lines.iter().filter(|line| line.contains(".jsonl")).collect();

@@ -18,6 +18,7 @@ fn sixty_gigabytes_hold_the_published_number_of_tokens() {
     assert!(piped.status.success(), "{}", String::from_utf8_lossy(&piped.stderr));
 }
 
+// Holds: RP12.
 #[test]
 fn what_does_not_fit_or_is_not_known_is_said() {
     let scratch = Scratch::new("size-faults");

@@ -1,4 +1,4 @@
-//! Names that a terminal would obey, files without an end, streams that are closed.
+//! Names with control characters, endless files, and streams that are closed.
 
 use std::{
     fs,
@@ -7,7 +7,7 @@ use std::{
 
 use super::{Scratch, complaint, printed, run_at, sweep, widest};
 
-/// Whether a text has control characters besides the ends of its lines.
+/// Whether a text has no control characters except newlines.
 fn is_plain(text: impl AsRef<[u8]>) -> bool {
     String::from_utf8_lossy(text.as_ref()).chars().all(|character| character == '\n' || !character.is_control())
 }
@@ -16,6 +16,7 @@ fn assert_plain(output: &Output) {
     assert!(is_plain(&output.stdout) && is_plain(&output.stderr), "{output:?}");
 }
 
+// Holds: RP15.
 #[test]
 fn control_characters_of_a_name_reach_no_terminal_and_no_picture() {
     let scratch = Scratch::new("tools-control");
@@ -42,7 +43,8 @@ fn control_characters_of_a_name_reach_no_terminal_and_no_picture() {
     assert_plain(&run_at(80, &["replay", &(trace + "\u{1b}[31m")]));
 }
 
-/// A file of `replay --live` may come from anywhere.
+/// The file of `replay --live` may come from an untrusted source.
+// Holds: RP15.
 #[test]
 fn control_characters_of_a_live_file_reach_no_terminal() {
     let scratch = Scratch::new("tools-live");
@@ -56,6 +58,7 @@ fn control_characters_of_a_live_file_reach_no_terminal() {
     assert!(text.contains("\\u{7}") && widest(&text) <= 40, "{text}");
 }
 
+// Holds: RP14.
 #[test]
 fn tables_fit_where_characters_take_two_columns() {
     let scratch = Scratch::new("tools-wide");
@@ -69,6 +72,7 @@ fn tables_fit_where_characters_take_two_columns() {
     }
 }
 
+// Holds: RP15.
 #[cfg(unix)]
 #[test]
 fn a_file_without_an_end_is_refused() {
@@ -96,7 +100,7 @@ fn a_converted_trace_goes_to_standard_output_under_the_name_of_a_dash() {
     assert_eq!(fs::read_dir(&scratch.0).expect("a folder").count(), 1);
 }
 
-/// Other outputs are beside what is printed.
+/// Only `convert` writes to standard output under the name `-`.
 #[test]
 fn a_dash_is_no_file_to_be_written() {
     let scratch = Scratch::new("tools-no-dash");
@@ -112,10 +116,11 @@ fn a_dash_is_no_file_to_be_written() {
     }
 }
 
+// Holds: RP15.
 #[test]
 fn a_reader_may_close_a_converted_trace_early() {
     let scratch = Scratch::new("tools-closed");
-    // More than a buffer of a pipe.
+    // The trace is larger than the buffer of a pipe.
     let log = scratch.file("log.jsonl", sweep::rows().repeat(200));
     let mut command = Command::new(env!("CARGO_BIN_EXE_radixkv"));
     command.args(["convert", &log, "--format", "mooncake"]).stdout(Stdio::piped()).stderr(Stdio::piped());

@@ -2,7 +2,7 @@ use serde_json::Value;
 
 use super::{LLAMA, Scratch, complaint, fed, json, printed, run_at};
 
-/// Requests that share and return: enough that small caches evict.
+/// Requests with shared and recurring prompts: enough that small caches evict.
 pub(super) fn rows() -> String {
     let row = |at: u64| {
         let (shared, own) = (at % 7, 100 + at % 41);
@@ -18,6 +18,7 @@ fn points(sweep: &Value) -> &Vec<Value> {
     sweep["points"].as_array().expect("points")
 }
 
+// Holds: RP11.
 #[test]
 fn points_equal_replays() {
     let scratch = Scratch::new("sweep");
@@ -71,7 +72,7 @@ fn capacities_in_bytes_are_those_of_a_model() {
     let options = ["sweep", &trace, "--capacity", "2GiB", "--block-size", "1,16", "--model-config", &model];
     let sweep = json(&options);
     assert_eq!(sweep["kv_bytes_per_token"], 327_680);
-    // 2 GiB hold 6553 tokens and a part of another.
+    // 2 GiB hold 6553 whole tokens.
     assert_eq!((&points(&sweep)[0]["capacity"], points(&sweep)[0]["block_size"].as_u64()), (&6553.into(), Some(1)));
     let of_sixteen = points(&sweep).iter().find(|point| point["block_size"] == 16).expect("a point");
     assert_eq!(of_sixteen["capacity"], 409);
@@ -84,6 +85,7 @@ fn capacities_in_bytes_are_those_of_a_model() {
     );
 }
 
+// Holds: RP14.
 #[test]
 fn a_plot_is_well_formed_and_its_texts_stand_apart() {
     let scratch = Scratch::new("sweep-plot");
@@ -112,14 +114,14 @@ fn a_plot_is_well_formed_and_its_texts_stand_apart() {
     }
 }
 
-/// Where the axis of ratios is, and a mark beside it does not touch it.
+/// The position of the vertical axis plus the radius of a mark.
 const AXIS: f64 = 12.0 + 64.0 + 3.0;
 
 fn number(attribute: &str) -> f64 {
     attribute.split('"').next().and_then(|number| number.parse().ok()).expect("a number")
 }
 
-/// A text and the box that it takes, a little larger than fonts draw it.
+/// A text and its box, which is a little larger than fonts draw it.
 #[derive(Debug)]
 struct Text {
     said: String,
@@ -158,6 +160,7 @@ fn texts(svg: &str) -> Vec<Text> {
     upright.map(text).collect()
 }
 
+// Holds: RP16.
 #[test]
 fn what_makes_no_sense_is_refused_before_the_work() {
     let scratch = Scratch::new("sweep-faults");
@@ -180,7 +183,7 @@ fn what_makes_no_sense_is_refused_before_the_work() {
     let both = scratch.path("both");
     let said = complaint(&["sweep", &trace, "--csv", &both, "--svg", &both]);
     assert!(said.contains("not written: two options name it"), "{said}");
-    // A trace that is not there is no reason to look at it first.
+    // The error precedes opening the trace, which does not exist.
     assert!(complaint(&["sweep", "no/such", "--svg", "no/such/folder.svg"]).contains("folder.svg: cannot be written"));
     let long = scratch
         .file("long.jsonl", "{\"timestamp\": 0, \"input_length\": 4294967295, \"output_length\": 0, \"hash_ids\": []}");

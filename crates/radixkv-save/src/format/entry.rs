@@ -1,4 +1,4 @@
-//! What a record has: a namespace, or a run.
+//! The content of a record of a cache's save: a namespace, or a run.
 
 use radixkv::{Keys, NamespaceName, PrefixCache, Token};
 
@@ -7,7 +7,7 @@ use super::cursor::Cursor;
 const NAMESPACE: u8 = 1;
 const RUN: u8 = 2;
 
-/// What a record has.
+/// The content of a record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Entry {
     Namespace(SavedNamespace),
@@ -21,41 +21,42 @@ pub(crate) struct SavedNamespace {
     pub(crate) keys: Keys,
 }
 
-/// Blocks that follow one another, with their tokens.
+/// A run: consecutive blocks with their tokens.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct SavedRun {
     /// The number of its namespace's record.
     pub(crate) namespace: usize,
     /// The number of the record of the run that it follows.
     pub(crate) parent: Option<usize>,
-    /// Tokens before its first block.
+    /// Number of tokens before its first block.
     pub(crate) start: usize,
     /// Its last use, on the clock of the cache that was saved.
     pub(crate) last_used: u64,
     pub(crate) uses: u64,
     pub(crate) priority: Option<SavedPriority>,
     pub(crate) blocks: Vec<Place>,
-    /// Those of its blocks; of bigrams, the one behind them too.
+    /// The tokens of its blocks; for bigrams, also the one after them.
     pub(crate) tokens: Vec<Token>,
 }
 
-/// Where a block's bytes are, and their checksum.
+/// The place of a block's bytes in the file, and their checksum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Place {
-    /// Its number among the blocks' bytes.
+    /// The index of the block among the blocks of the file.
     pub(crate) number: u64,
     pub(crate) sum: u64,
 }
 
-/// A priority, and until when it counts.
+/// A priority and its expiry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SavedPriority {
     pub(crate) level: i64,
-    /// In milliseconds since 1970; none if it does not expire.
+    /// In milliseconds since 1970; `None` if it does not expire.
     pub(crate) until: Option<u64>,
 }
 
-/// Tokens that a key needs beyond its own; `None` for keys that this version does not know.
+/// Number of tokens that the keys of a block need beyond its own; `None` for keys that this version
+/// does not know.
 pub(crate) fn extra_tokens(keys: Keys) -> Option<usize> {
     match keys {
         Keys::Tokens => Some(0),
@@ -80,13 +81,13 @@ impl SavedNamespace {
         bytes
     }
 
-    /// The name itself, which a cache gives.
+    /// The name as the cache makes it.
     pub(crate) fn name(&self, cache: &PrefixCache) -> NamespaceName {
         let parts: Vec<&str> = self.parts.iter().map(String::as_str).collect();
         cache.namespace(NamespaceName::new(&parts).with_keys(self.keys)).name()
     }
 
-    /// What a record says, if it is a namespace's.
+    /// Reads the content of a record; `None` if it is not a namespace.
     pub(crate) fn of_record(content: &[u8]) -> Option<Self> {
         match Entry::read(content)? {
             Entry::Namespace(namespace) => Some(namespace),
@@ -146,7 +147,7 @@ impl SavedRun {
 }
 
 impl Entry {
-    /// What a record says; nothing if it says nothing that this version writes.
+    /// Reads the content of a record; `None` if it is nothing that this version writes.
     pub(crate) fn read(content: &[u8]) -> Option<Self> {
         let mut cursor = Cursor(content);
         let entry = match cursor.u8()? {

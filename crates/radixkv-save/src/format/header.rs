@@ -1,14 +1,14 @@
-//! The first bytes of a save: whose it is, and what its blocks mean.
+//! The header of a save: what was saved, and what the bytes of its blocks mean.
 //!
 //! | bytes | field |
 //! |---|---|
 //! | 0..12 | `radixkv-save`; `radixkv-host` for a host tier |
 //! | 12..16 | the version |
 //! | 16..24 | a number that no other save has |
-//! | 24..32 | bytes of a block; 0 if the tree alone was saved |
-//! | 32..36 | bytes of the layout's text |
+//! | 24..32 | bytes of a block; 0 if only the tree was saved |
+//! | 32..36 | length of the layout's text in bytes |
 //! | 36.. | the layout, a line for each field; then zeros |
-//! | 8184..8192 | the checksum of all before it |
+//! | 8184..8192 | the checksum of all bytes before it |
 
 use radixkv_tiers::{Layout, LayoutDifference};
 
@@ -16,28 +16,28 @@ use super::cursor::Cursor;
 use super::seal::Sealing;
 use super::{VERSION, checksum};
 
-/// Blocks begin behind it, where a disk's block may begin.
+/// Bytes of the header. The blocks begin after it, at an offset where a disk's block may begin.
 pub(crate) const BYTES: usize = 8192;
-/// What is saved: a cache.
+/// The first bytes of a cache's save.
 pub(crate) const CACHE: &Magic = b"radixkv-save";
-/// What is saved: a host tier.
+/// The first bytes of a host tier's save.
 pub(crate) const HOST: &Magic = b"radixkv-host";
 const SUM_AT: usize = BYTES - 8;
 const TEXT_AT: usize = 36;
 
-/// The first bytes of a file: what is saved.
+/// The first bytes of a file, which tell what is saved.
 pub(crate) type Magic = [u8; 12];
 
-/// What a header says.
+/// The values of a header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Header {
     pub(crate) block_bytes: usize,
-    /// Its checksum, from which all others follow.
+    /// The header's checksum, from which all others follow.
     pub(crate) seed: u64,
 }
 
 impl Header {
-    /// Bytes that a block takes in the file.
+    /// Number of bytes that a block has in the file.
     pub(crate) fn stored_bytes(&self, sealing: &Sealing) -> u64 {
         if self.block_bytes == 0 { 0 } else { (self.block_bytes + sealing.extra_bytes()) as u64 }
     }
@@ -52,7 +52,7 @@ pub(crate) enum Mismatch {
     Field { field: String, stored: String, asked: String },
 }
 
-/// The bytes of a header, and what it says.
+/// Makes a header; returns its values and its bytes.
 pub(crate) fn write(magic: &Magic, layout: &Layout, block_bytes: usize, number: u64) -> (Header, Vec<u8>) {
     let text: String = layout.said().map(|(field, value)| format!("{field}: {value}\n")).collect();
     let mut bytes = Vec::with_capacity(BYTES);
@@ -88,7 +88,7 @@ pub(crate) fn read(bytes: &[u8], magic: &Magic, layout: &Layout) -> Result<Heade
     let length = cursor.u32().ok_or(Mismatch::Damaged)?;
     let text = bytes.get(TEXT_AT..TEXT_AT + length as usize).and_then(|text| std::str::from_utf8(text).ok());
     compare(text.ok_or(Mismatch::Damaged)?, layout)?;
-    // A tree alone, or blocks as the layout has them.
+    // Only a tree, or blocks of the layout's size.
     let block_bytes = block_bytes.filter(|&bytes| bytes == 0 || bytes == layout.block_bytes());
     Ok(Header { block_bytes: block_bytes.ok_or(Mismatch::Damaged)?, seed })
 }
@@ -122,7 +122,7 @@ mod tests {
         ];
         for (differs, other) in others {
             let other = other.unwrap();
-            // A layout made anew has no text about its arrangement.
+            // A new layout has no text about its arrangement.
             let other = if differs == "kv layout" { other } else { other.kv_layout("x".repeat(1024)).unwrap() };
             match read(&bytes, CACHE, &other) {
                 Err(Mismatch::Field { field, stored, asked }) => assert!(field == differs && stored != asked),

@@ -1,15 +1,15 @@
-//! What a record of a host tier's save has: a namespace, a piece of a sequence, or blocks.
+//! The content of a record of a host tier's save: a namespace, a piece of a sequence, or blocks.
 
 use radixkv::Token;
 
 use super::cursor::Cursor;
 use super::entry::{Place, SavedNamespace};
 
-/// As in `entry`, where a namespace has 1.
+/// Kinds of records beside the namespaces of `entry`, which have 1.
 const PIECE: u8 = 3;
 const HELD: u8 = 4;
 
-/// What a record has.
+/// The content of a record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum HostEntry {
     Namespace(SavedNamespace),
@@ -24,17 +24,18 @@ pub(crate) struct SavedPiece {
     pub(crate) namespace: usize,
     /// The number of the record of the piece in which the sequence begins.
     pub(crate) parent: Option<usize>,
-    /// Tokens before it.
+    /// Number of tokens before it.
     pub(crate) start: usize,
     pub(crate) tokens: Vec<Token>,
 }
 
-/// Blocks of a sequence, the first one used last. Those that come in an earlier record were used before all of them.
+/// Blocks of a sequence, the first one used last. The blocks of earlier records were used before
+/// all of these.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct SavedHeld {
-    /// The number of the record of the piece in which they end.
+    /// The number of the record of the piece in which the blocks end.
     pub(crate) piece: usize,
-    /// The number of the first of them in the sequence.
+    /// The index of the first block in the sequence.
     pub(crate) first: usize,
     pub(crate) blocks: Vec<Place>,
 }
@@ -83,7 +84,7 @@ impl SavedHeld {
 }
 
 impl HostEntry {
-    /// What a record says; nothing if it says nothing that this version writes.
+    /// Reads the content of a record; `None` if it is nothing that this version writes.
     pub(crate) fn read(content: &[u8]) -> Option<Self> {
         if let Some(namespace) = SavedNamespace::of_record(content) {
             return Some(Self::Namespace(namespace));

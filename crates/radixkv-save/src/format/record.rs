@@ -1,13 +1,14 @@
-//! Records: bytes with their length and a checksum.
+//! Records: bytes with their length and a checksum. Saves write them; opening a save reads them.
 //!
 //! | bytes | field |
 //! |---|---|
-//! | 0..4 | bytes behind the checksum |
-//! | 4..12 | the checksum of the length and of those bytes, under the record's number |
+//! | 0..4 | number of bytes after the checksum |
+//! | 4..12 | the checksum of the length and of those bytes, with the record's number |
 //! | 12.. | the bytes |
 //!
-//! A record is named by its number, the place among the records: one that is damaged changes no other's name. When a length is
-//! damaged, the end of the record is not known, and no record behind it passes.
+//! A record is identified by its number, its position among the records: a damaged record does not
+//! change the numbers of the others. If a length is damaged, the end of the record is not known,
+//! and no record after it passes.
 
 use std::{
     borrow::Cow,
@@ -23,7 +24,7 @@ pub(crate) struct Records<W> {
     to: W,
     sealing: Sealing,
     next: u64,
-    /// Bytes of the records written.
+    /// Number of bytes of the written records.
     pub(crate) bytes: u64,
 }
 
@@ -32,7 +33,7 @@ impl<W: Write> Records<W> {
         Self { to, sealing, next: 0, bytes: 0 }
     }
 
-    /// Writes a record; its number.
+    /// Writes a record; returns its number.
     pub(crate) fn write(&mut self, mut content: Vec<u8>) -> io::Result<usize> {
         self.sealing.seal(Part::Record, self.next, &mut content)?;
         let length = u32::try_from(content.len()).map_err(|_| io::ErrorKind::FileTooLarge)?;
@@ -54,8 +55,8 @@ fn sum_of(sealing: &Sealing, number: u64, content: &[u8]) -> u64 {
     sealing.sum(number, content) ^ content.len() as u64
 }
 
-/// The contents of the records in `bytes`, by their numbers; nothing for one that is damaged, or of
-/// another key.
+/// The contents of the records in `bytes`, by their numbers; `None` for a record that is damaged or
+/// was encrypted with another key.
 pub(crate) fn records<'a>(mut bytes: &'a [u8], sealing: &'a Sealing) -> impl Iterator<Item = Option<Cow<'a, [u8]>>> {
     let mut next = 0;
     std::iter::from_fn(move || {
@@ -73,7 +74,7 @@ pub(crate) fn records<'a>(mut bytes: &'a [u8], sealing: &'a Sealing) -> impl Ite
     })
 }
 
-/// Whether the first record is whole and does not open: then the key is another one.
+/// Whether the first record matches its checksum and cannot be decrypted: then it has another key.
 pub(crate) fn is_of_another_key(bytes: &[u8], sealing: &Sealing) -> bool {
     let first = bytes.split_first_chunk::<4>().and_then(|(length, rest)| {
         let (sum, rest) = rest.split_first_chunk::<8>()?;

@@ -1,8 +1,8 @@
-//! What verifies the parts of a save, and encrypts them if the layout says so.
+//! Verification of the parts of a save, and their encryption if the layout says so.
 //!
-//! A block or a record is encrypted first: its checksum is of what the file has. What is encrypted
-//! belongs to its layout, its save, its kind and its number, so that no part passes for another
-//! one.
+//! A block or a record is encrypted first: its checksum is that of the bytes in the file. Encrypted
+//! bytes are bound to their layout, their save, their kind and their number, so that no part passes
+//! for another one.
 
 use std::io;
 
@@ -10,7 +10,7 @@ use radixkv_tiers::Layout;
 
 use super::checksum;
 
-/// What a part is.
+/// The kind of a part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Part {
     Block = 1,
@@ -30,7 +30,7 @@ impl Sealing {
         Self { layout: layout.clone(), seed }
     }
 
-    /// Bytes that a part has more in the file.
+    /// The number of bytes that encryption adds to a part in the file.
     pub(crate) fn extra_bytes(&self) -> usize {
         self.layout.seal_bytes()
     }
@@ -45,7 +45,7 @@ impl Sealing {
         self.layout.encrypt(&self.associated(part, number), bytes).map_err(io::Error::other)
     }
 
-    /// Decrypts a part; false if it was encrypted with another key.
+    /// Decrypts a part; returns false if it has another key, was changed, or is another part.
     pub(crate) fn open(&self, part: Part, number: u64, bytes: &mut Vec<u8>) -> bool {
         self.layout.decrypt(&self.associated(part, number), bytes).is_ok()
     }

@@ -1,13 +1,13 @@
-//! The last bytes of a save: where its records are.
+//! The trailer of a save: its last bytes, which tell where its records are.
 //!
 //! | bytes | field |
 //! |---|---|
 //! | 0..8 | `rkv save` |
-//! | 8..16 | where the records begin |
-//! | 16..24 | bytes of the records |
-//! | 24..32 | blocks that were saved |
-//! | 32..40 | when it was saved, in milliseconds since 1970 |
-//! | 40..48 | the checksum of all before it |
+//! | 8..16 | the offset of the records |
+//! | 16..24 | length of the records in bytes |
+//! | 24..32 | number of saved blocks |
+//! | 32..40 | the time of the save, in milliseconds since 1970 |
+//! | 40..48 | the checksum of all bytes before it |
 
 use std::time::{Duration, SystemTime};
 
@@ -17,12 +17,12 @@ use super::header::{self, Header};
 
 pub(crate) const BYTES: usize = 48;
 const MAGIC: &[u8; 8] = b"rkv save";
-/// What the checksum is of, among those of the records: no record has this number.
+/// The number under which the trailer has its checksum; no record has this number.
 const NUMBER: u64 = u64::MAX;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Trailer {
-    /// Where the records begin.
+    /// The offset of the records in the file.
     pub(crate) records_at: u64,
     pub(crate) records_bytes: u64,
     pub(crate) blocks: u64,
@@ -31,12 +31,12 @@ pub(crate) struct Trailer {
 }
 
 impl Trailer {
-    /// Blocks that were saved.
+    /// Number of saved blocks.
     pub(crate) fn count(&self) -> usize {
         usize::try_from(self.blocks).unwrap_or(usize::MAX)
     }
 
-    /// When it was saved.
+    /// The time of the save.
     pub(crate) fn time(&self) -> SystemTime {
         let since = Duration::from_millis(self.saved_at);
         SystemTime::UNIX_EPOCH.checked_add(since).unwrap_or(SystemTime::UNIX_EPOCH)
@@ -52,7 +52,8 @@ impl Trailer {
         bytes
     }
 
-    /// What bytes at the end of a file of this length say; nothing if they are no trailer of the header's save.
+    /// Reads the bytes at the end of a file of this length; `None` if they are not the trailer of
+    /// the header's save.
     pub(crate) fn read(bytes: &[u8], header: &Header, file_bytes: u64) -> Option<Self> {
         let (before, sum) = bytes.split_last_chunk()?;
         if u64::from_le_bytes(*sum) != checksum(header.seed, NUMBER, before) {

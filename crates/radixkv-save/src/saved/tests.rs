@@ -1,4 +1,4 @@
-//! Saves whose checksums all fit and which say what cannot be.
+//! Saves whose checksums are all right, but whose content is not valid.
 
 use std::fs;
 
@@ -14,7 +14,8 @@ fn layout() -> Layout {
     Layout::new("m", "x", 2, 8).unwrap()
 }
 
-/// A file of these records, with bytes for so many blocks, that says it has `claimed` blocks.
+/// A file of these records and of the bytes of `blocks` blocks, which says that it has `claimed`
+/// blocks.
 fn file(records: &[Vec<u8>], block_bytes: usize, blocks: u64, claimed: u64) -> Vec<u8> {
     let (header, mut bytes) = header::write(header::CACHE, &layout(), block_bytes, 1);
     for number in 0..blocks {
@@ -57,6 +58,7 @@ fn space() -> Vec<u8> {
     SavedNamespace { parts: Vec::new(), keys: Keys::Tokens }.write()
 }
 
+// Holds: SV6.
 #[test]
 fn runs_that_cannot_be_are_left_out() {
     let tree = |records: &[Vec<u8>]| restored(&file(records, 0, 0, 2), &mut TreeOnly);
@@ -88,16 +90,17 @@ fn runs_follow_what_is_there_alone() {
     let after = |start| SavedRun { parent: Some(1), start, ..run() }.write();
     for (start, blocks) in [(2, 4), (4, 4), (0, 2), (1, 2), (6, 2), (usize::MAX - 1, 2)] {
         let restored = restored(&file(&[space(), run().write(), after(start)], 0, 0, 4), &mut TreeOnly);
-        // The second one's tokens are those of the first one at another place.
+        // The second run has the tokens of the first one, at another place.
         assert_eq!((restored.blocks, restored.damaged_blocks), (blocks, 4 - blocks), "{start}");
     }
-    // In another namespace than the one before.
+    // The second run is in another namespace than the one before it.
     let other = SavedNamespace { parts: vec!["a".into()], keys: Keys::Tokens }.write();
     let records =
         [space(), run().write(), other, SavedRun { namespace: 2, parent: Some(1), start: 2, ..run() }.write()];
     assert_eq!(restored(&file(&records, 0, 0, 4), &mut TreeOnly).blocks, 2);
 }
 
+// Holds: SV6.
 #[test]
 fn numbers_at_their_limits_change_nothing() {
     let priority = |level, until| Some(SavedPriority { level, until });
@@ -113,7 +116,7 @@ fn numbers_at_their_limits_change_nothing() {
     assert_eq!((twice.blocks, twice.known_blocks), (2, 2));
 }
 
-/// Memory that takes what it is given, and wants none of it.
+/// Memory that must be neither read nor written.
 struct Nothing;
 
 impl BlockBytes for Nothing {
@@ -130,6 +133,7 @@ impl BlockBytes for Nothing {
     }
 }
 
+// Holds: SV6.
 #[test]
 fn blocks_that_are_not_in_the_file_are_damaged() {
     for number in [0, 1, 2, u64::MAX / 8, u64::MAX] {

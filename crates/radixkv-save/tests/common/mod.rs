@@ -13,7 +13,8 @@ use radixkv_save::{BlockBytes, Layout};
 
 pub(crate) const BYTES: usize = 48;
 
-/// Blocks that threads write and read; a test that does both at once to one block finds wrong bytes.
+/// Blocks that threads write and read; a test that does both at once to one block finds wrong
+/// bytes.
 #[derive(Clone)]
 pub(crate) struct Memory(Arc<Vec<Mutex<[u8; BYTES]>>>);
 
@@ -69,7 +70,8 @@ fn extra(space: &Namespace) -> usize {
     usize::from(space.keys() == Keys::Bigrams)
 }
 
-/// Serves a request: what is missing is reserved, filled and inserted. False if no blocks were left.
+/// Serves a request: what is missing is reserved, filled and inserted. False if no blocks were
+/// left.
 pub(crate) fn serve(
     cache: &PrefixCache,
     session: &Session,

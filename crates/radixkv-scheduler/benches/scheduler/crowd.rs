@@ -1,8 +1,9 @@
-//! What one `schedule` and one `abort` cost while 10 to 100,000 requests wait, under each order; the baseline is the
-//! cost while 10 wait.
+//! What one `schedule` and one `abort` cost while 10 to 100,000 requests wait, under each order;
+//! the baseline is the cost while 10 wait.
 //!
-//! Prompts of 64 tokens, all different or all equal. Of equal prompts the first is admitted, and the others that a step
-//! tries have to wait for its blocks. Medians; a whole [`Scheduler::schedule`], its admissions included.
+//! Prompts of 64 tokens, all different or all equal. Of equal prompts the first is admitted, and
+//! the others that a step tries have to wait for its blocks. Medians; a whole
+//! [`Scheduler::schedule`], its admissions included.
 
 use std::time::Instant;
 
@@ -49,7 +50,8 @@ fn abort(queue: &WaitingQueue, ids: &[SequenceId]) -> f64 {
     start.elapsed().as_nanos() as f64 / ids.len() as f64
 }
 
-/// Nanoseconds of a `schedule`, of an abort of a ready request, and of an abort of one that waits for a claim.
+/// Nanoseconds of a `schedule`, of an abort of a ready request, and of an abort of one that waits
+/// for a claim.
 fn measure(order: Order, equal: bool, waiting: usize) -> [f64; 3] {
     let cache = PrefixCache::builder(16, 1_024).build().expect("sound");
     let (crowd, ids) = Crowd::new(&cache, order, equal, waiting);

@@ -1,10 +1,11 @@
-//! A count of changes that threads sleep on.
+//! Counts changes, so that an idle thread can sleep until the next one.
 
 use std::time::{Duration, Instant};
 
 use super::{Condvar, Mutex};
 
-/// Counts changes; a thread that has seen them all may sleep until the next one. No change is missed.
+/// A counter of changes. A thread that has seen all of them may sleep until the next one; it misses
+/// none.
 #[derive(Debug)]
 pub(crate) struct Changes {
     count: Mutex<u64>,
@@ -20,14 +21,14 @@ impl Changes {
         *self.count.lock()
     }
 
-    /// Counts one more, and wakes the sleeping threads.
+    /// Counts a change, and wakes the sleeping threads.
     pub(crate) fn announce(&self) {
         *self.count.lock() += 1;
         self.changed.notify_all();
     }
 
-    /// Sleeps until more than `seen` were counted; false if that has not happened within `timeout`. A timeout beyond the
-    /// range of the clock never ends.
+    /// Sleeps until more than `seen` changes are counted; returns false if that does not happen
+    /// within `timeout`. A timeout beyond the range of the clock never ends.
     pub(crate) fn wait_beyond(&self, seen: u64, timeout: Duration) -> bool {
         let deadline = Instant::now().checked_add(timeout);
         let mut count = self.count.lock();

@@ -7,7 +7,8 @@ use crate::engine::{World, continued, sequence};
 
 const PROMPT: usize = 18;
 
-/// A world with one sequence that is served, after `steps` steps, and one that shares its prompt and waits.
+/// A world with one sequence that is served, after `steps` steps, and one that shares its prompt
+/// and waits.
 fn world_after(steps: usize) -> (World, Scheduler, [SequenceId; 2]) {
     let world = World::new(4, 32);
     let mut scheduler = world.scheduler(4, 5);
@@ -28,6 +29,7 @@ fn the_other_is_served(world: &World, mut scheduler: Scheduler, other: SequenceI
     world.rest();
 }
 
+// Holds: SC12.
 #[test]
 fn between_any_two_steps() {
     for steps in 0..9 {
@@ -41,6 +43,7 @@ fn between_any_two_steps() {
     }
 }
 
+// Holds: SC12.
 #[test]
 fn during_any_step_blocks_stay_until_it_is_done() {
     for steps in 0..9 {
@@ -63,6 +66,7 @@ fn during_any_step_blocks_stay_until_it_is_done() {
     }
 }
 
+// Holds: SC12.
 #[test]
 fn what_waits_is_handed_back() {
     let (world, mut scheduler, ids) = world_after(1);
@@ -101,6 +105,7 @@ fn abort_twice(world: &World, id: SequenceId) {
 }
 
 /// After an accepted abort no verb publishes anything of the request, and one step lists it.
+// Holds: SC13.
 #[test]
 fn an_accepted_abort_publishes_nothing_and_is_listed_once() {
     for publish in [true, false] {
@@ -152,6 +157,7 @@ fn an_accepted_abort_publishes_nothing_and_is_listed_once() {
 }
 
 /// A sequence is aborted just before its scheduler preempts it for lack of blocks.
+// Holds: SC13.
 #[test]
 fn an_abort_before_a_forced_preemption_is_listed_once() {
     let world = World::new(4, 10);
@@ -170,6 +176,7 @@ fn an_abort_before_a_forced_preemption_is_listed_once() {
     world.rest();
 }
 
+// Holds: SC16.
 #[test]
 fn a_forgotten_step_lists_what_it_listed() {
     let (world, mut scheduler, ids) = world_after(2);

@@ -1,4 +1,5 @@
-//! Copies that are not made: their sources are given back, and nothing is copied into blocks that have new owners.
+//! Copies that are not made: their sources are given back, and nothing is copied into blocks that
+//! have new owners.
 
 use std::mem;
 
@@ -84,8 +85,9 @@ fn a_partial_hit_goes_with_the_sequence_that_was_to_copy_it() {
     the_whole_pool_is_to_be_had(&world, &mut scheduler);
 }
 
-/// A forgotten step was not computed: when a sequence ends after it, its pending copies end before its blocks are given
-/// back.
+/// A forgotten step was not computed: when a sequence ends after it, its pending copies end before
+/// its blocks are given back.
+// Holds: SC16.
 #[test]
 fn a_forgotten_step_leaves_no_copy_into_blocks_that_were_given_back() {
     for fate in 0..4 {
@@ -114,7 +116,8 @@ fn a_forgotten_step_leaves_no_copy_into_blocks_that_were_given_back() {
     }
 }
 
-/// Sources that only the parent had stay for the forks that copy them, whichever other sequences have ended.
+/// Sources that only the parent had stay for the forks that copy them, whichever other sequences
+/// have ended.
 #[test]
 fn a_source_stays_for_those_that_are_left() {
     for forgotten in [false, true] {

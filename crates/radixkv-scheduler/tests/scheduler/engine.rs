@@ -1,7 +1,8 @@
-//! An engine without a model: for each slot it remembers the prefix that its keys and values were computed from, and it
-//! looks at every slot that a sequence reads.
+//! An engine without a model: for each slot it remembers the prefix that its keys and values were
+//! computed from, and it looks at every slot that a sequence reads.
 //!
-//! What it samples is a function of the prefix alone, so outputs do not depend on what was cached, chunked or resumed.
+//! What it samples is a function of the prefix alone, so outputs do not depend on what was cached,
+//! chunked or resumed.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -66,7 +67,8 @@ impl Memory {
         copied.chain(written).for_each(|slot| self.slots[slot].store(u64::MAX, Relaxed));
     }
 
-    /// Computes a step: copies, writes, and then checks every slot that is read. Returns the sampled tokens.
+    /// Computes a step: copies, writes, and then checks every slot that is read. Returns the
+    /// sampled tokens.
     pub fn run(&self, step: &Step<'_>) -> Vec<Token> {
         let (batch, size) = (step.batch(), step.batch().block_size());
         for copy in batch.copies() {
@@ -145,8 +147,8 @@ impl World {
         self.queue.submit(Request::new(self.space.clone(), tokens.to_vec(), max_new_tokens)).expect("a sound request")
     }
 
-    /// One step, computed and taken in; full sequences are finished and published. Returns how many tokens were
-    /// computed.
+    /// One step, computed and taken in; full sequences are finished and published. Returns how many
+    /// tokens were computed.
     pub fn step(&self, scheduler: &mut Scheduler, done: &mut Vec<Finished>) -> usize {
         let step = scheduler.schedule();
         let computed = step.batch().tokens().len();
@@ -177,8 +179,8 @@ impl World {
         done.into_iter().map(|finished| (finished.id, finished)).collect()
     }
 
-    /// Nothing runs and nothing waits: every block is free or evictable, and every invariant holds. Returns the cached
-    /// blocks.
+    /// Nothing runs and nothing waits: every block is free or evictable, and every invariant holds.
+    /// Returns the cached blocks.
     pub fn rest(&self) -> usize {
         assert_eq!((self.queue.unfinished_requests(), self.queue.len()), (0, 0));
         self.cache.settle();

@@ -4,6 +4,7 @@ use radixkv_scheduler::{Finish, Request};
 
 use crate::engine::{World, continued, sequence};
 
+// Holds: SC15.
 #[test]
 fn forks_share_whole_blocks_and_copy_the_rest() {
     let world = World::new(4, 64);
@@ -52,6 +53,7 @@ fn a_fork_at_the_prompts_end_samples_from_the_same_logits() {
 }
 
 /// A fork of any length, at any time, whatever happens to the parent before the copies are made.
+// Holds: SC15.
 #[test]
 fn a_parent_may_go_before_its_blocks_are_copied() {
     for steps in 1..9 {
@@ -101,8 +103,9 @@ fn spoil_free(world: &World) {
     taken.blocks().iter().for_each(|&block| world.memory.spoil(block));
 }
 
-/// The cache is cleared while the parent runs, and another request publishes the same tokens in other blocks. A fork
-/// that leased those would still read the parent's blocks, which its lease does not protect.
+/// The cache is cleared while the parent runs, and another request publishes the same tokens in
+/// other blocks. A fork that leased those would still read the parent's blocks, which its lease
+/// does not protect.
 #[test]
 fn a_fork_after_a_clear_has_the_parents_tokens_in_the_parents_blocks() {
     for again in [false, true] {
@@ -134,7 +137,8 @@ fn a_fork_after_a_clear_has_the_parents_tokens_in_the_parents_blocks() {
     }
 }
 
-/// Blocks that a fork copies have no content before a step has copied them: none of them is published until then.
+/// Blocks that a fork copies have no content before a step has copied them: none of them is
+/// published until then.
 #[test]
 fn a_fork_that_ends_before_its_first_step_publishes_nothing_that_was_not_copied() {
     for publish in [false, true] {

@@ -5,6 +5,7 @@ use radixkv_scheduler::{Finish, QueueConfig, Request};
 
 use crate::engine::{World, continued, sequence};
 
+// Holds: SC6.
 #[test]
 fn a_prompt_is_computed_in_chunks_then_decoded_and_published() {
     let world = World::new(4, 32);
@@ -35,6 +36,7 @@ fn a_second_request_computes_what_the_first_did_not() {
     world.rest();
 }
 
+// Holds: SC5.
 #[test]
 fn every_token_of_a_batch_has_a_slot_of_its_own() {
     let world = World::new(4, 64);
@@ -59,6 +61,7 @@ fn every_token_of_a_batch_has_a_slot_of_its_own() {
     world.rest();
 }
 
+// Holds: SC6.
 #[test]
 fn a_prompt_of_whole_blocks_leaves_one_token_to_compute() {
     for (block_size, recomputed) in [(1, 1), (4, 4), (16, 16)] {
@@ -72,6 +75,7 @@ fn a_prompt_of_whole_blocks_leaves_one_token_to_compute() {
     }
 }
 
+// Holds: SC9.
 #[test]
 fn finishing_without_inserting_leaves_the_prompt_alone() {
     let world = World::new(4, 32);
@@ -84,6 +88,7 @@ fn finishing_without_inserting_leaves_the_prompt_alone() {
     assert_eq!(world.rest(), 2);
 }
 
+// Holds: SC9.
 #[test]
 fn only_committed_tokens_are_published() {
     let world = World::new(4, 32);
@@ -96,6 +101,7 @@ fn only_committed_tokens_are_published() {
     assert_eq!(world.rest(), 3);
 }
 
+// Holds: SC9.
 #[test]
 fn reasoning_is_cut() {
     let world = World::new(4, 32);
@@ -108,10 +114,13 @@ fn reasoning_is_cut() {
     assert_eq!(world.rest(), 3);
 }
 
-/// Output is evicted before its own prompt in any case, and before all other prompts if it is demoted.
+/// Output is evicted before its own prompt in any case, and before all other prompts if it is
+/// demoted.
+// Holds: SC11.
 #[test]
 fn output_is_evicted_before_prompts() {
-    // A logical clock that is not set stands still: a use after the demotion undoes it at the same time too.
+    // A logical clock that is not set stands still: a use after the demotion undoes it at the same
+    // time too.
     let clocks = [Clock::Monotonic, Clock::Logical];
     for (demote_output, clock) in clocks.into_iter().flat_map(|clock| [(false, clock), (true, clock)]) {
         let cache = PrefixCache::builder(4, 32).clock(clock).build().expect("sound");
@@ -136,6 +145,7 @@ fn output_is_evicted_before_prompts() {
     }
 }
 
+// Holds: SC9.
 #[test]
 fn a_request_may_opt_out_of_being_published() {
     let world = World::new(4, 32);
@@ -151,6 +161,7 @@ fn a_request_may_opt_out_of_being_published() {
     }
 }
 
+// Holds: SC20.
 #[test]
 fn slots_are_a_bound_and_requests_wait_for_them() {
     let world = World::new(4, 256);
@@ -170,6 +181,7 @@ fn slots_are_a_bound_and_requests_wait_for_them() {
     world.rest();
 }
 
+// Holds: SC16.
 #[test]
 fn a_step_that_was_not_computed_is_scheduled_again() {
     let world = World::new(4, 32);
@@ -192,6 +204,7 @@ fn a_step_that_was_not_computed_is_scheduled_again() {
     world.rest();
 }
 
+// Holds: SC18.
 #[test]
 fn a_scheduler_that_goes_leaves_its_sequences_to_the_next() {
     let world = World::new(4, 64);
@@ -210,6 +223,7 @@ fn a_scheduler_that_goes_leaves_its_sequences_to_the_next() {
     world.rest();
 }
 
+// Holds: SC19.
 #[test]
 fn a_namespace_dropped_under_a_sequence_stops_nothing_but_publishing() {
     let world = World::new(4, 64);

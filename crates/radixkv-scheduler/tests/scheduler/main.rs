@@ -1,4 +1,5 @@
-//! The scheduler with an engine that computes nothing but remembers which prefix each slot was written for.
+//! The scheduler with an engine that computes nothing but remembers which prefix each slot was
+//! written for.
 
 mod aborts;
 mod copies;

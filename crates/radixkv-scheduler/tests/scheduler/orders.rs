@@ -22,6 +22,7 @@ fn served_in(world: &World, max_running: u32) -> Vec<SequenceId> {
     served
 }
 
+// Holds: SC21.
 #[test]
 fn first_come_first_served() {
     let world = world(Order::Fcfs, 1_000, 64);
@@ -29,6 +30,7 @@ fn first_come_first_served() {
     assert_eq!(served_in(&world, 1), ids);
 }
 
+// Holds: SC21.
 #[test]
 fn the_longest_cached_prefix_first() {
     let world = world(Order::LongestPrefix, 1_000, 64);
@@ -40,6 +42,7 @@ fn the_longest_cached_prefix_first() {
     assert_eq!(served_in(&world, 1), [2, 4, 3, 1, 0].map(|i: usize| ids[i]));
 }
 
+// Holds: SC21.
 #[test]
 fn the_highest_priority_first() {
     let world = world(Order::Priority, 1_000, 64);
@@ -51,6 +54,7 @@ fn the_highest_priority_first() {
     assert_eq!(served_in(&world, 1), [1, 3, 4, 0, 2].map(|i: usize| ids[i]));
 }
 
+// Holds: SC21.
 #[test]
 fn the_heaviest_branch_first_and_to_its_end() {
     let world = world(Order::DfsWeight, 1_000, 64);
@@ -97,7 +101,8 @@ fn longest_prefix_serves_a_shuffled_load_as_the_best_order_would() {
     }
 }
 
-/// The most steps that a cold request waits while new hot requests keep coming; `None` if one is never admitted.
+/// The most steps that a cold request waits while new hot requests keep coming; `None` if one is
+/// never admitted.
 fn slowest_cold(order: Order, age_bound: u64, steps: u64) -> Option<u64> {
     let world = world(order, age_bound, 1_024);
     let mut scheduler = world.scheduler(4, 512);
@@ -128,6 +133,7 @@ fn slowest_cold(order: Order, age_bound: u64, steps: u64) -> Option<u64> {
         .max_by_key(|waited| waited.unwrap_or(u64::MAX))?
 }
 
+// Holds: SC22.
 #[test]
 fn the_slowest_cold_request_is_served_within_the_age_bound() {
     for order in [Order::LongestPrefix, Order::DfsWeight, Order::Priority] {
@@ -141,8 +147,9 @@ fn the_slowest_cold_request_is_served_within_the_age_bound() {
     }
 }
 
-/// The steps after which the last of eight requests of priority `cold`, submitted together, is admitted, while requests
-/// of priority `hot` keep coming. Each request is served for `new_tokens` steps.
+/// The steps after which the last of eight requests of priority `cold`, submitted together, is
+/// admitted, while requests of priority `hot` keep coming. Each request is served for `new_tokens`
+/// steps.
 fn slowest_of_eight(age_bound: u64, hot: i32, cold: i32, new_tokens: usize, max_running: u32) -> u64 {
     let world = world(Order::Priority, age_bound, 1_024);
     let mut scheduler = world.scheduler(max_running, 512);
@@ -169,8 +176,9 @@ fn slowest_of_eight(age_bound: u64, hot: i32, cold: i32, new_tokens: usize, max_
     u64::MAX
 }
 
-/// Eight requests that become overdue together are admitted within the bound, at any priorities, and however the ends
-/// of sequences fall between the sixteenths of the bound.
+/// Eight requests that become overdue together are admitted within the bound, at any priorities,
+/// and however the ends of sequences fall between the sixteenths of the bound.
+// Holds: SC22.
 #[test]
 fn eight_are_served_within_the_age_bound_at_any_priority() {
     for (hot, cold) in [(1, 0), (10, 0), (0, -1), (-1, -2), (-10, -20), (5, -5), (i32::MAX, i32::MIN), (-1, i32::MIN)] {
@@ -184,8 +192,8 @@ fn eight_are_served_within_the_age_bound_at_any_priority() {
     }
 }
 
-/// An overdue request goes first once in a sixteenth of the bound and no more often, however many there are and however
-/// little room there is: the order decides about the rest.
+/// An overdue request goes first once in a sixteenth of the bound and no more often, however many
+/// there are and however little room there is: the order decides about the rest.
 #[test]
 fn the_order_goes_on_beside_overdue_requests() {
     for (new_tokens, max_running, least) in [(1, 1, 400), (3, 1, 40), (7, 2, 15)] {

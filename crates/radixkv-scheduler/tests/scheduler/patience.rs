@@ -39,6 +39,7 @@ fn a_refused_admission_is_no_change() {
 }
 
 /// Requests after the first one may be admitted when that one is aborted.
+// Holds: SC24.
 #[test]
 fn an_aborted_head_wakes() {
     for order in ORDERS {
@@ -80,8 +81,8 @@ fn the_longest_timeout_is_not_too_long() {
     world.rest();
 }
 
-/// More equal prompts than one pass tries, while another scheduler computes their prefix: after an empty step that has
-/// not tried all of them the scheduler does not sleep.
+/// More equal prompts than one pass tries, while another scheduler computes their prefix: after an
+/// empty step that has not tried all of them the scheduler does not sleep.
 #[test]
 fn a_pass_that_was_cut_short_goes_on() {
     for order in ORDERS {
@@ -115,8 +116,10 @@ fn a_pass_that_was_cut_short_goes_on() {
     }
 }
 
-/// Threads that sleep whenever there is nothing to do: every change that gives one of them work wakes it. There are few
-/// blocks, so that most sequences that end are what another thread waits for.
+/// Threads that sleep whenever there is nothing to do: every change that gives one of them work
+/// wakes it. There are few blocks, so that most sequences that end are what another thread waits
+/// for.
+// Holds: SC24.
 #[test]
 fn no_thread_sleeps_through_what_lets_it_go_on() {
     for seed in 0..if cfg!(debug_assertions) { 40 } else { 200 } {

@@ -4,6 +4,7 @@ use radixkv_scheduler::Finished;
 
 use crate::engine::{World, continued, sequence};
 
+// Holds: SC4, SC14.
 #[test]
 fn at_every_step_it_goes_on_where_it_was() {
     let prompt = sequence(1, 18);
@@ -28,6 +29,7 @@ fn at_every_step_it_goes_on_where_it_was() {
     }
 }
 
+// Holds: SC14.
 #[test]
 fn it_resumes_from_what_is_left_after_an_eviction() {
     let world = World::new(4, 32);
@@ -43,6 +45,7 @@ fn it_resumes_from_what_is_left_after_an_eviction() {
     world.rest();
 }
 
+// Holds: IV3.
 #[test]
 fn a_sequence_says_that_its_blocks_were_invalidated() {
     let world = World::new(4, 32);
@@ -63,6 +66,7 @@ fn a_sequence_says_that_its_blocks_were_invalidated() {
 }
 
 /// Each request fits alone, all together do not: the youngest is preempted, and all are served.
+// Holds: SC14.
 #[test]
 fn a_pool_too_small_for_all_serves_all() {
     for (block_size, capacity, chunk) in [(4, 16, 8), (4, 13, 64), (1, 52, 7), (16, 5, 16)] {
@@ -82,8 +86,9 @@ fn a_pool_too_small_for_all_serves_all() {
     }
 }
 
-/// A match protects the blocks that its own reservation would have to evict: both are given back, and the request
-/// waits.
+/// A match protects the blocks that its own reservation would have to evict: both are given back,
+/// and the request waits.
+// Holds: SC4.
 #[test]
 fn a_refused_admission_holds_nothing() {
     let world = World::new(4, 8);

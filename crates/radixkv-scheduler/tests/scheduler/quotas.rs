@@ -1,4 +1,5 @@
-//! Requests of namespaces with quotas: the namespace pays, waits in its own line, and makes room among its own.
+//! Requests of namespaces with quotas: the namespace pays, waits in its own line, and makes room
+//! among its own.
 
 use radixkv::{BlockRequest, Namespace, PrefixCache, Quota};
 use radixkv_scheduler::{Aborted, Finished, Order, QueueConfig, Request, Scheduler, SequenceId, SubmitErrorKind};
@@ -76,7 +77,8 @@ fn tenants_at_their_limits_keep_no_other_one_waiting_however_many() {
     }
 }
 
-/// Two of the tenant's sequences grow beyond its limit, beside one of another namespace with a lower rank.
+/// Two of the tenant's sequences grow beyond its limit, beside one of another namespace with a
+/// lower rank.
 #[test]
 fn a_namespace_at_its_limit_makes_room_among_its_own() {
     let world = World::new(4, 64);

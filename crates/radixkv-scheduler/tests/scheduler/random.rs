@@ -1,6 +1,7 @@
-//! Several schedulers in one thread, everything at random: steps that are computed, dropped or forgotten side by side,
-//! forks, namespaces cleared and dropped, preemptions, aborts at any point, dropped schedulers. Every read is checked,
-//! every accepted abort is listed once, and in the end nothing is held.
+//! Several schedulers in one thread, everything at random: steps that are computed, dropped or
+//! forgotten side by side, forks, namespaces cleared and dropped, preemptions, aborts at any point,
+//! dropped schedulers. Every read is checked, every accepted abort is listed once, and in the end
+//! nothing is held.
 //!
 //! A failure prints its seed; `SCHEDULER_SEED=<seed>` runs it alone.
 
@@ -203,6 +204,7 @@ fn run(seed: u64) {
     Driver::new(seed).run();
 }
 
+// Holds: SC5.
 #[test]
 fn several_schedulers_and_everything_at_once() {
     if let Some(seed) = std::env::var("SCHEDULER_SEED").ok().and_then(|seed| seed.parse().ok()) {

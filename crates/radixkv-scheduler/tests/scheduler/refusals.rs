@@ -1,4 +1,5 @@
-//! Bad input is refused with a typed error and its numbers; nothing changes, and what was given comes back.
+//! Bad input is refused with a typed error and its numbers; nothing changes, and what was given
+//! comes back.
 
 use radixkv::{Keys, NamespaceName, PrefixCache};
 use radixkv_scheduler::{
@@ -8,6 +9,7 @@ use radixkv_scheduler::{
 
 use crate::engine::{World, sequence};
 
+// Holds: SC1.
 #[test]
 fn requests_that_ask_for_nothing_or_too_much_come_back() {
     let config = QueueConfig::default().max_blocks(6);
@@ -38,6 +40,7 @@ fn requests_that_ask_for_nothing_or_too_much_come_back() {
 }
 
 /// The cache has no blocks of its own to serve a request with, however long that waits.
+// Holds: SC1.
 #[test]
 fn a_cache_over_the_engines_pool_serves_no_request() {
     let world = World::with(PrefixCache::builder(4, 8).external(), QueueConfig::default());
@@ -46,6 +49,7 @@ fn a_cache_over_the_engines_pool_serves_no_request() {
     assert!(world.queue.is_empty());
 }
 
+// Holds: SC1.
 #[test]
 #[should_panic(expected = "belongs to another cache")]
 fn a_namespace_of_another_cache_is_the_callers_fault() {
@@ -53,6 +57,7 @@ fn a_namespace_of_another_cache_is_the_callers_fault() {
     let _ = world.queue.submit(Request::new(other.space.clone(), sequence(1, 4), 1));
 }
 
+// Holds: SC2.
 #[test]
 fn a_scheduler_that_could_serve_no_request_is_not_made() {
     let world = World::new(4, 8);
@@ -71,6 +76,7 @@ fn a_scheduler_that_could_serve_no_request_is_not_made() {
     assert_eq!(many.to_string(), "4294967295 request slots requested, the cache can serve at most 65536");
 }
 
+// Holds: SC10.
 #[test]
 fn only_what_is_computed_is_kept() {
     let world = World::new(4, 32);
@@ -85,6 +91,7 @@ fn only_what_is_computed_is_kept() {
     world.rest();
 }
 
+// Holds: SC15.
 #[test]
 fn forks_are_made_all_or_none() {
     let world = World::new(4, 8);
@@ -104,6 +111,7 @@ fn forks_are_made_all_or_none() {
     world.rest();
 }
 
+// Holds: SC3.
 #[test]
 fn a_queue_may_be_shared() {
     fn is_shared<T: Send + Sync + Clone + 'static>() {}
@@ -111,6 +119,7 @@ fn a_queue_may_be_shared() {
 }
 
 /// Every extreme of a configuration is refused with its numbers, or serves.
+// Holds: SC2.
 #[test]
 fn extremes_of_a_configuration_are_refused_or_serve() {
     for max_running in [1, 64, 65_536, 65_537, u32::MAX] {

@@ -1,4 +1,5 @@
-//! Requests that share a prefix: each token of it is computed once, by one of them, whenever they come.
+//! Requests that share a prefix: each token of it is computed once, by one of them, whenever they
+//! come.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::thread;
@@ -24,7 +25,8 @@ fn shared_computed(done: &[Finished], tail: usize) -> usize {
     done.iter().map(|finished| finished.computed_len - own).sum()
 }
 
-/// All 32 requests come at one instant and are served by `threads` schedulers; how many shared tokens they computed.
+/// All 32 requests come at one instant and are served by `threads` schedulers; how many shared
+/// tokens they computed.
 fn at_one_instant(block_size: usize, tail: usize, threads: usize) -> usize {
     let blocks_each = (SHARED % block_size + tail + NEW_TOKENS).div_ceil(block_size);
     let bound = SHARED / block_size + REQUESTS * blocks_each;
@@ -76,6 +78,7 @@ fn one_after_the_other_at_block_16() {
     world.rest();
 }
 
+// Holds: SC7.
 #[test]
 fn at_one_instant_at_block_16() {
     assert_eq!(at_one_instant(16, 100, 1), 2_624);
@@ -89,6 +92,7 @@ fn at_one_instant_at_block_1() {
     assert_eq!(at_one_instant(1, 0, 1), 2_531);
 }
 
+// Holds: SC7.
 #[test]
 fn at_one_instant_from_four_threads() {
     for _ in 0..5 {
@@ -99,7 +103,9 @@ fn at_one_instant_from_four_threads() {
     }
 }
 
-/// A request waits for the blocks that it shares: it goes on when those are published, not when the owner is done.
+/// A request waits for the blocks that it shares: it goes on when those are published, not when the
+/// owner is done.
+// Holds: SC8.
 #[test]
 fn a_waiter_is_woken_by_the_chunk_that_covers_what_it_shares() {
     let world = World::new(4, 256);
@@ -128,6 +134,7 @@ fn a_waiter_is_woken_by_the_chunk_that_covers_what_it_shares() {
     world.rest();
 }
 
+// Holds: SC8, SC18.
 #[test]
 fn waiters_go_on_when_their_owner_does_not() {
     for fate in 0..3 {
@@ -163,6 +170,7 @@ fn waiters_go_on_when_their_owner_does_not() {
 }
 
 /// The acceptance run: 97 shared tokens, 5 tokens of its own, 20 steps.
+// Holds: SC25.
 #[test]
 fn partial_hits_are_copied_if_asked_for() {
     for (block_size, min_copied_tokens, computed) in

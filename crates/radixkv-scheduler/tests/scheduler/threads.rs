@@ -1,6 +1,6 @@
-//! Several threads, one cache, one queue, everything at random under eviction pressure: forks, clears, preemptions,
-//! aborts, steps that are dropped or forgotten, and dropped schedulers. Every read is checked, and every accepted abort
-//! is listed once.
+//! Several threads, one cache, one queue, everything at random under eviction pressure: forks,
+//! clears, preemptions, aborts, steps that are dropped or forgotten, and dropped schedulers. Every
+//! read is checked, and every accepted abort is listed once.
 //!
 //! A failure prints its seed; `SCHEDULER_SEED=<seed>` runs it alone.
 
@@ -169,6 +169,7 @@ fn run(seed: u64) {
     world.rest();
 }
 
+// Holds: SC5.
 #[test]
 fn no_request_reads_a_slot_that_holds_other_tokens() {
     if let Some(seed) = std::env::var("SCHEDULER_SEED").ok().and_then(|seed| seed.parse().ok()) {
@@ -184,8 +185,9 @@ fn no_request_reads_a_slot_that_holds_other_tokens_for_long() {
     (1_000..).take_while(|_| began.elapsed() < Duration::from_secs(30)).for_each(run);
 }
 
-/// It stays on its thread: of two candidates for one method the compiler would not choose, so this is ambiguous for a type
-/// that is `Sync`.
+/// It stays on its thread: of two candidates for one method the compiler would not choose, so this
+/// is ambiguous for a type that is `Sync`.
+// Holds: SC3.
 #[test]
 fn a_scheduler_is_sent_and_not_shared() {
     trait Alone<Why> {

@@ -1,4 +1,5 @@
-//! Several schedulers and one queue: requests are admitted in the order in which one scheduler alone would admit them.
+//! Several schedulers and one queue: requests are admitted in the order in which one scheduler
+//! alone would admit them.
 
 use std::collections::HashSet;
 use std::sync::Mutex;
@@ -48,8 +49,8 @@ fn on_threads(threads: usize, body: impl Fn() + Sync) {
     thread::scope(|scope| (0..threads).for_each(|_| drop(scope.spawn(&body))));
 }
 
-/// A request that needs all blocks, among small ones; whether a request that the order puts after it was admitted
-/// first.
+/// A request that needs all blocks, among small ones; whether a request that the order puts after
+/// it was admitted first.
 fn is_overtaken(order: Order, threads: usize) -> bool {
     let (world, cached, lease) = world_with_cached(order);
     let submit = |tokens: Vec<Token>, priority: i32| {
@@ -80,6 +81,7 @@ fn is_overtaken(order: Order, threads: usize) -> bool {
     overtaken.load(Relaxed)
 }
 
+// Holds: SC23.
 #[test]
 fn nothing_overtakes_what_another_scheduler_tries() {
     for order in [Order::Fcfs, Order::Priority] {
@@ -90,8 +92,8 @@ fn nothing_overtakes_what_another_scheduler_tries() {
     }
 }
 
-/// The order in which requests are admitted to a pool that has room for one at a time: each shares some of what is
-/// cached, and has a priority.
+/// The order in which requests are admitted to a pool that has room for one at a time: each shares
+/// some of what is cached, and has a priority.
 fn admitted(order: Order, threads: usize, requests: &[(usize, i32)]) -> Vec<SequenceId> {
     let (world, cached, lease) = world_with_cached(order);
     for (i, &(shared, priority)) in requests.iter().enumerate() {
@@ -116,6 +118,7 @@ fn admitted(order: Order, threads: usize, requests: &[(usize, i32)]) -> Vec<Sequ
 }
 
 /// Property: the order of admission does not depend on how many schedulers there are.
+// Holds: SC23.
 #[test]
 fn several_schedulers_admit_in_the_order_of_one() {
     for seed in 0..if cfg!(debug_assertions) { 12 } else { 40 } {

@@ -1,5 +1,5 @@
-//! Wakers of tasks that wait for blocks run in the middle of a scheduler's work. They may run another scheduler of the
-//! queue, abort, submit and count.
+//! Wakers of tasks that wait for blocks run in the middle of a scheduler's work. They may run
+//! another scheduler of the queue, abort, submit and count.
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -64,6 +64,7 @@ fn in_time(test: fn()) {
 }
 
 /// A refused request gives its lease back in the scheduler's turn, and that wakes the task.
+// Holds: WA9.
 #[test]
 fn a_waker_may_schedule_while_another_scheduler_admits() {
     in_time(|| {
@@ -85,6 +86,7 @@ fn a_waker_may_schedule_while_another_scheduler_admits() {
     });
 }
 
+// Holds: WA9.
 #[test]
 fn a_waker_may_schedule_and_abort_while_another_scheduler_preempts() {
     in_time(|| {

@@ -1,4 +1,4 @@
-//! The folder of a file tier: its lock, its manifest, its files.
+//! The folder of a file tier: its lock, its manifest and its files.
 //!
 //! ```text
 //! FOLDER/manifest          the layout, as text
@@ -26,7 +26,7 @@ use crate::{
     open::{self, OpenError},
 };
 
-/// A folder that this process alone has open.
+/// A folder that only this process has open.
 #[derive(Debug)]
 pub(super) struct Folder {
     path: PathBuf,
@@ -34,9 +34,9 @@ pub(super) struct Folder {
 }
 
 impl Folder {
-    /// Opens a folder, makes it if it is not there, and compares its layout.
+    /// Opens a folder, creates it if it does not exist, and compares its layout.
     pub(super) fn open(path: &Path, layout: &Layout) -> Result<Self, OpenError> {
-        // The process may go to another folder later.
+        // The process may change its working directory later.
         let path = &std::path::absolute(path).map_err(|error| OpenError::io(path.display(), error))?;
         // Compared before anything is changed.
         let stored = read_manifest(path)?;
@@ -47,7 +47,7 @@ impl Folder {
         fs::create_dir_all(path).map_err(|error| OpenError::io(&place, error))?;
         let lock = lock(path)?;
         let folder = Self { path: path.to_owned(), lock };
-        // Under the lock a second time: another process may have made the folder meanwhile.
+        // Read again under the lock: another process may have created the folder meanwhile.
         match read_manifest(path)? {
             Some(stored) => open::compare(&place, layout, &stored)?,
             None => {
@@ -58,7 +58,7 @@ impl Folder {
         Ok(folder)
     }
 
-    /// Removes what a process left unfinished; files with other names are left alone.
+    /// Removes the files that an earlier process left unfinished; files with other names are kept.
     fn prepare(&self) -> io::Result<()> {
         fs::create_dir_all(self.unfinished())?;
         for file in fs::read_dir(self.unfinished())? {
@@ -70,10 +70,11 @@ impl Folder {
         Ok(())
     }
 
-    /// Written beside and renamed: it is there whole, or not at all. Synchronised, because all else depends on it.
+    /// Writes the manifest beside its path and renames it, so that it is complete or not there. It
+    /// is synced to disk, because everything else depends on it.
     fn write_manifest(&self, layout: &Layout) -> io::Result<()> {
         let (unfinished, path) = (self.path.join("manifest.new"), self.path.join("manifest"));
-        // What another process left there, or a link to a file that is not the tier's.
+        // May be left from another process, or be a link to a file that is not the tier's.
         match fs::remove_file(&unfinished) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
@@ -85,7 +86,7 @@ impl Folder {
         File::open(&self.path)?.sync_all()
     }
 
-    /// The objects that are there, the oldest first. Files with other names are left alone.
+    /// The keys of the objects in the folder, the oldest first. Files with other names are ignored.
     pub(super) fn scan(&self) -> Result<Vec<BlockKey>, OpenError> {
         let mut found: Vec<(SystemTime, BlockKey)> = Vec::new();
         let objects = self.path.join("objects");
@@ -93,7 +94,7 @@ impl Folder {
             let first = format!("{first:02x}");
             let folder = objects.join(&first);
             match fs::read_dir(&folder).and_then(|files| scan_one(&first, files, &mut found)) {
-                // Made with the first object in it.
+                // A folder is created with its first object.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 scanned => scanned.map_err(|error| OpenError::io(folder.display(), error))?,
             }
@@ -108,7 +109,7 @@ impl Folder {
         [self.path.as_os_str(), "objects".as_ref(), first.as_ref(), rest.as_ref()].iter().collect()
     }
 
-    /// Gives an object that was written its name.
+    /// Renames a written object to its final name.
     pub(super) fn publish(&self, unfinished: &Path, key: BlockKey) -> io::Result<()> {
         let object = self.object(key);
         match fs::rename(unfinished, &object) {
@@ -126,8 +127,8 @@ impl Folder {
 }
 
 impl Drop for Folder {
-    /// Closing the file would do, but for a process that another thread forks at this moment: it has the file too, until it
-    /// runs its own program.
+    /// Unlocks explicitly. Closing the file is not enough if another thread is forking at this
+    /// moment: the child also has the file open until it executes its own program.
     fn drop(&mut self) {
         let _ = flock(&self.lock, FlockOperation::Unlock);
     }
@@ -148,7 +149,7 @@ fn lock(path: &Path) -> Result<File, OpenError> {
     let path_of_lock = path.join("lock");
     let io = |error| OpenError::io(path_of_lock.display(), error);
     let mut options = OpenOptions::new();
-    // No file is made where a link leads to.
+    // If the lock is a symbolic link, no file is created at its target.
     let flags = no_waiting() | OFlags::NOFOLLOW.bits() as i32;
     options.create(true).truncate(false).write(true).custom_flags(flags);
     let lock = options.open(&path_of_lock).map_err(io)?;
@@ -159,12 +160,14 @@ fn lock(path: &Path) -> Result<File, OpenError> {
     }
 }
 
-/// To open what is no file, such as a pipe, without waiting for its other end. Changes nothing for a file.
+/// Flags for opening a path that may not be a file, such as a pipe, without waiting for its other
+/// end. They change nothing for a file.
 pub(super) fn no_waiting() -> i32 {
     OFlags::NONBLOCK.bits() as i32
 }
 
-/// The manifest, if there is one; of a longer file as many bytes as show that it is none.
+/// The manifest, if there is one. Of a file that is too long for a manifest, returns enough bytes
+/// to show that.
 fn read_manifest(path: &Path) -> Result<Option<Vec<u8>>, OpenError> {
     let path = path.join("manifest");
     let read = OpenOptions::new().read(true).custom_flags(no_waiting()).open(&path).and_then(|file| {

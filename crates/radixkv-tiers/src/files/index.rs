@@ -1,4 +1,5 @@
-//! Which files a folder has, which of them goes first, and how many bytes they take.
+//! The index of a file tier: the files of its folder, their eviction order, and the room that they
+//! take. `store` changes it under its lock.
 
 use std::{
     cmp::Reverse,
@@ -8,27 +9,29 @@ use std::{
 
 use crate::{key::BlockKey, worker::Use};
 
-/// Blocks that are remembered as gone.
+/// How many missing blocks are remembered.
 const MAX_GONE: usize = 1 << 16;
 
-/// The files of a folder, as one thread at a time sees them.
+/// The files of a folder; one thread at a time uses the index.
 ///
-/// All objects of a folder take the same number of bytes, so capacity is a number of files; files of another length are
-/// damaged, and count as if they were whole.
+/// All objects of a folder take the same number of bytes, so the capacity is a number of files.
+/// Files of another length are damaged, and count as if they were complete.
 ///
-/// The file goes first whose last use is the longest ago. A use of a block is one of all blocks before it in its sequence, which it is
-/// worth nothing without; of one batch the deepest block goes first.
+/// The file whose last use was the longest ago is evicted first. A use of a block also counts as a
+/// use of all blocks before it in its sequence, because the block is useless without them; of one
+/// batch the deepest block is evicted first.
 #[derive(Debug, Default)]
 pub(super) struct Index {
     entries: HashMap<BlockKey, Entry>,
     order: BTreeMap<Rank, BlockKey>,
-    /// Counts uses and writes.
+    /// Incremented by each use and each write.
     clock: u64,
-    /// Files that are being written beside those that are there.
+    /// The ranks of files that are being written, in addition to `entries`.
     writing: BTreeSet<Rank>,
-    /// The last batch that wrote, and when it did first.
+    /// The last batch that wrote a file, and the time of its first write.
     last_batch: Option<(u64, SystemTime)>,
-    /// Blocks that went, or were not written because they would have been the first to go.
+    /// Blocks that were evicted, or that were not written because they would have been the first to
+    /// be evicted.
     gone: HashSet<BlockKey>,
 }
 
@@ -37,34 +40,36 @@ pub(super) struct Index {
 struct Entry {
     rank: Rank,
     written: Written,
-    /// The file of the block before it, if a use said so.
+    /// The previous block in its sequence, if a use told it.
     parent: Option<BlockKey>,
-    /// In milliseconds since 1970; 0 is never, or not known.
+    /// In milliseconds since 1970; 0: never, or not known.
     expires: u64,
 }
 
-/// Which file goes first: the smallest. No two have the same.
+/// The eviction order: the file with the smallest rank is evicted first. All ranks are different.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Rank {
-    /// 0 for a file that was found, and one more than the batch of the last use for others.
+    /// 0 for a file that was found when the folder was opened; otherwise the batch of the last use
+    /// plus 1.
     batch: u64,
     number: Reverse<u32>,
     clock: u64,
 }
 
-/// When a file was written: no two writes have the same.
+/// When a file was written; different for each write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Written(u64);
 
 impl Index {
-    /// Takes a file in that was found, as the most recent of those.
+    /// Adds a file that was found in the folder, as the most recent of those found.
     pub(super) fn found(&mut self, key: BlockKey) {
         self.clock += 1;
         let rank = Rank { batch: 0, number: Reverse(0), clock: self.clock };
         self.place(key, Entry { rank, written: Written(self.clock), parent: None, expires: 0 });
     }
 
-    /// Notes a use of a file, and of those before it. When it was written; `None` if the index does not have it.
+    /// Records a use of a file and of the files before it. Returns when the file was written;
+    /// `None` if it is not in the index.
     pub(super) fn touch(&mut self, key: BlockKey, used: Use) -> Option<Written> {
         let rank = self.rank(used);
         let entry = self.entries.get_mut(&key)?;
@@ -75,7 +80,7 @@ impl Index {
         Some(written)
     }
 
-    /// Takes a file in that was written, or written again.
+    /// Adds a file that was written, or written again.
     pub(super) fn insert(&mut self, key: BlockKey, used: Use, expires: u64) {
         self.remove(key);
         self.gone.remove(&key);
@@ -89,16 +94,17 @@ impl Index {
         Rank { batch: used.batch.saturating_add(1), number: Reverse(used.number), clock: self.clock }
     }
 
-    /// Notes a use of the files before one in its sequence, up to those that were used in the same batch.
+    /// Records a use of the files before one in its sequence, up to those that were used in the
+    /// same batch.
     pub(super) fn touch_before(&mut self, used: Use) {
         self.touch_from(used.parent, used);
-        // Those between may not be written yet.
+        // The blocks in between may not be written yet.
         if let Some(before) = used.before {
             self.touch_from(Some(before.key), Use { number: before.number.saturating_add(1), ..used });
         }
     }
 
-    /// Notes a use of a file and of those before it; `used` is of what comes after it.
+    /// Records a use of a file and of those before it; `used` is the use of the block after it.
     fn touch_from(&mut self, mut next: Option<BlockKey>, mut used: Use) {
         while let Some(key) = next {
             used.number = used.number.saturating_sub(1);
@@ -109,8 +115,8 @@ impl Index {
         }
     }
 
-    /// When a file is to count as written: those of a sequence that one batch writes in the order in which they go first, which is what
-    /// another process that opens the folder sees.
+    /// The modification time to give a file. It orders the files of a sequence that one batch
+    /// writes by eviction, as the next process that opens the folder will evict them.
     pub(super) fn time_of(&mut self, used: Use) -> SystemTime {
         let time = match self.last_batch {
             Some((batch, time)) if used.batch <= batch => time,
@@ -119,12 +125,12 @@ impl Index {
         time.checked_sub(Duration::from_micros(used.number.into())).unwrap_or(time)
     }
 
-    /// Whether a block before one is known not to be there: then that one is worth nothing.
+    /// Whether a block before this one is known to be missing, so that this one is useless.
     pub(super) fn lacks_beginning(&self, used: Use) -> bool {
         used.parent.into_iter().chain(used.before.map(|before| before.key)).any(|before| self.gone.contains(&before))
     }
 
-    /// Notes that a block is not there.
+    /// Records that a block is missing.
     pub(super) fn leave_out(&mut self, key: BlockKey) {
         if self.gone.len() >= MAX_GONE {
             self.gone.clear();
@@ -160,7 +166,8 @@ impl Index {
         self.entries.contains_key(&key)
     }
 
-    /// When a file expires, in milliseconds since 1970; 0 is never, or not known.
+    /// When a file expires, in milliseconds since 1970; 0: never, or not known. `None` if it is not
+    /// in the index.
     pub(super) fn expires(&self, key: BlockKey) -> Option<u64> {
         self.entries.get(&key).map(|entry| entry.expires)
     }
@@ -169,30 +176,30 @@ impl Index {
         self.entries.len()
     }
 
-    /// Files that are there or being written.
+    /// The number of files, including those that are being written.
     pub(super) fn taken(&self) -> usize {
         self.entries.len() + self.writing.len()
     }
 
-    /// Takes room for a file that is being written.
+    /// Reserves room for a file that is being written.
     pub(super) fn reserve(&mut self, rank: Rank) {
         self.writing.insert(rank);
     }
 
-    /// Gives the room back; false if another file has taken it meanwhile.
+    /// Ends a reservation; false if another file has taken its room meanwhile.
     pub(super) fn end_reservation(&mut self, rank: Rank) -> bool {
         self.writing.remove(&rank)
     }
 
-    /// Takes the room of the file that would go first of those being written, if that one goes before all files that are
-    /// there and before `new`; whether it did.
+    /// Takes the room of the lowest-ranked file that is being written, if it ranks below all files
+    /// that are there and below `new`. Returns whether it did.
     pub(super) fn displace(&mut self, new: Rank) -> bool {
         let first = self.oldest().map_or(new, |(rank, _)| rank.min(new));
         let displaced = self.writing.first().copied().filter(|writing| *writing < first);
         displaced.is_some_and(|writing| self.writing.remove(&writing))
     }
 
-    /// The file that goes first.
+    /// The file that is evicted first.
     pub(super) fn oldest(&self) -> Option<(Rank, BlockKey)> {
         self.order.first_key_value().map(|(&rank, &key)| (rank, key))
     }
@@ -207,12 +214,12 @@ mod tests {
         BlockKey::from_bytes([number; 32])
     }
 
-    /// Of a sequence of one block.
+    /// A use of a sequence of one block.
     fn alone(batch: u64) -> Use {
         Use { batch, number: 0, parent: None, before: None }
     }
 
-    /// Of block `number` of one sequence.
+    /// A use of block `number` of one sequence.
     fn of_sequence(batch: u64, number: u8) -> Use {
         let parent = number.checked_sub(1);
         let before = parent.map(|number| Before { key: key(number), number: number.into() });
@@ -265,7 +272,7 @@ mod tests {
         let mut index = Index::default();
         (0..4).for_each(|number| index.insert(key(number), of_sequence(1, number), 0));
         index.leave_out(key(5));
-        // Blocks 6 and 7 in one batch, and 7 comes first: of 6 nothing is known.
+        // Blocks 6 and 7 in one batch, and 7 comes first: nothing is known about 6.
         let before = Some(Before { key: key(5), number: 5 });
         assert!(index.lacks_beginning(Use { before, ..of_sequence(2, 7) }));
         assert!(!index.lacks_beginning(of_sequence(2, 7)));
@@ -290,7 +297,7 @@ mod tests {
         for _ in 0..100 {
             let mut index = Index::default();
             let mut numbers: Vec<u8> = (0..8).collect();
-            // Another sequence, whose last use lies before.
+            // Another sequence, whose last use was earlier.
             index.insert(key(100), alone(0), 0);
             for batch in 1..4 {
                 rng.shuffle(&mut numbers);

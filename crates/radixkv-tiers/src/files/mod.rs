@@ -1,4 +1,5 @@
-//! Blocks in files of a folder.
+//! A tier that stores blocks in files of a folder. Its threads share one `store`, which keeps the
+//! `folder` and its `index` consistent.
 
 mod folder;
 mod index;
@@ -21,9 +22,11 @@ use store::{FileStore, Files, file_bytes};
 /// Settings of a file tier: one folder, one file for each block; the least recently used files are
 /// removed at capacity.
 ///
-/// A use of a block is one of all blocks before it in its sequence, and of one batch the deepest block goes first: a block is worth
-/// nothing without those before it. A block that would itself be the first to go is not written, nor one on a full tier without one
-/// before it; their puts succeed all the same. On a disk that is full before the capacity is, files go for new ones as well.
+/// A use of a block also counts as a use of all blocks before it in its sequence, and of one batch
+/// the deepest block is evicted first: a block is useless without those before it. Two kinds of
+/// blocks are not written, although their puts succeed: a block that would be the first to be
+/// evicted, and on a full tier a block without one of the blocks before it. On a disk that is full
+/// before the capacity is reached, files are also evicted for new ones.
 ///
 /// # Examples
 ///
@@ -57,24 +60,25 @@ pub struct FileTier {
 }
 
 impl FileTier {
-    /// Settings for a folder, which is created if it does not exist, and the bytes that its files
-    /// may take.
+    /// Settings for a folder, which is created if it does not exist, and for the number of bytes
+    /// that its files may take.
     ///
-    /// A file takes its object's bytes rounded up to 4,096; folders are not counted.
+    /// A file counts with its object's bytes, rounded up to a multiple of 4,096; folders are not
+    /// counted.
     pub fn new(folder: impl Into<PathBuf>, layout: Layout, capacity: u64) -> Self {
         let limits = Limits::new(Duration::from_secs(10));
         Self { folder: folder.into(), layout, capacity, threads: 4, direct: true, limits }
     }
 
-    /// Sets the number of threads that read and write, from 1 to 256, and not more than blocks fit.
-    /// Default: 4.
+    /// Sets the number of threads that read and write, from 1 to 256, but not more than the number
+    /// of blocks that fit. Default: 4.
     pub fn threads(self, threads: usize) -> Self {
         Self { threads: threads.clamp(1, 256), ..self }
     }
 
-    /// Sets whether files bypass the system's page cache where the file system supports it: faster
-    /// for blocks that are not read again soon, and leaves the memory to the host tier. Default:
-    /// true.
+    /// Sets whether files bypass the system's page cache if the file system supports it. This is
+    /// faster for blocks that are not read again soon, and leaves the memory to the host tier.
+    /// Default: true.
     pub fn direct_io(self, direct: bool) -> Self {
         Self { direct, ..self }
     }
@@ -85,7 +89,7 @@ impl FileTier {
         self
     }
 
-    /// Sets how long a request may take, waiting included; at least 1 ms. Default: 10 s.
+    /// Sets how long a request may take, including waiting; at least 1 ms. Default: 10 s.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.limits.set_timeout(timeout);
         self
@@ -93,12 +97,12 @@ impl FileTier {
 
     /// Opens the folder, indexes its files (one system call for each) and starts the threads.
     ///
-    /// Files beyond the capacity are removed, those written first before others.
+    /// Files beyond the capacity are removed, those that were written first before others.
     ///
     /// # Errors
     ///
-    /// [`OpenError`]: the folder has blocks of another layout or format, is open already, or the capacity is less than one
-    /// block.
+    /// [`OpenError`], if the folder has blocks of another layout or format or is already open, or
+    /// the capacity is less than one block.
     pub fn open<B: Buffer>(self) -> Result<Tier<B>, OpenError> {
         let object_bytes = self.layout.object_bytes();
         let block = file_bytes(object_bytes);
@@ -112,7 +116,7 @@ impl FileTier {
         let mut tier = Tier::new(self.layout, self.limits.max_in_flight, self.limits.timeout);
         let io = |error| OpenError::io(self.folder.display(), error);
         files.keep_to_capacity(&tier.queue().counters).map_err(io)?;
-        // Each thread that writes needs room for an object of its own.
+        // Each writing thread needs room for its own object.
         for number in 0..self.threads.min(max_files) {
             let files = Arc::clone(&files);
             let run = move |queue: &Arc<Queue<B>>, layout: &Arc<Layout>| {
@@ -125,7 +129,7 @@ impl FileTier {
     }
 }
 
-/// The counters of a queue.
+/// Gives a store the counters of a queue.
 struct Counts<B>(Arc<Queue<B>>);
 
 impl<B> AsRef<Counters> for Counts<B> {

@@ -1,11 +1,11 @@
-//! Objects as files of one folder.
+//! The store of a file tier: objects as files of one folder.
 //!
-//! An object is written under a name of its own in `unfinished` and renamed: under its key it is whole, whatever kills the
-//! process. Nothing is synchronised with the disk: after a loss of power a file may be torn or old, which
-//! its length and its checksum show.
+//! An object is written under a temporary name in `unfinished` and then renamed: under its key it
+//! is complete, even if the process is killed. Objects are not synced to disk: after a loss of
+//! power a file may be torn or old, which its length and its checksum reveal.
 //!
-//! The index is changed under one lock together with the names in the folder. So the files that the index knows are the
-//! files that are there, and they take no more than the capacity.
+//! The index and the names in the folder are changed together under one lock. So the index knows
+//! exactly the files that are there, and they take no more than the capacity.
 
 use std::{
     borrow::Cow,
@@ -33,35 +33,37 @@ use crate::{
     worker::{self, Reply, Step, Store, Use},
 };
 
-/// Files that go for one that the disk has no room for. All have one size: more are of use to other programs alone.
+/// How many files are evicted for one write that finds the disk full. All files have one size, so
+/// evicting more would only make room for other programs.
 const MAX_EVICTED_FOR_DISK: usize = 2;
 
-/// What all threads of a file tier share.
+/// The state that all threads of a file tier share.
 #[derive(Debug)]
 pub(super) struct Files {
     folder: Folder,
     index: Mutex<Index>,
-    /// Objects that fit.
+    /// How many objects fit in the capacity.
     max_files: usize,
     object_bytes: usize,
-    /// Whether files are opened past the system's page cache. Cleared where the file system does not know it.
+    /// Whether files bypass the system's page cache. Cleared if the file system does not support
+    /// that.
     direct: AtomicBool,
     next_unfinished: AtomicU64,
 }
 
-/// One thread's way to the files.
+/// One thread's access to the files.
 #[derive(Debug)]
 pub(super) struct FileStore<C> {
     files: Arc<Files>,
-    /// One byte more than an object has, so that longer ones are seen.
+    /// One byte larger than an object, so that longer files are detected.
     read: Aligned,
-    /// When the file was written that was read last.
+    /// When the file that was read last was written.
     written: Written,
     counters: C,
 }
 
 impl Files {
-    /// `found`: the files that are there, the least recently used first.
+    /// `found` are the files in the folder, the least recently used first.
     pub(super) fn new(
         folder: Folder,
         found: Vec<BlockKey>,
@@ -85,7 +87,7 @@ impl Files {
         self.index.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Removes the files that go first until no more are left than fit.
+    /// Evicts files until the rest fits in the capacity.
     pub(super) fn keep_to_capacity(&self, counters: &Counters) -> io::Result<()> {
         let mut index = self.lock();
         while index.taken() > self.max_files && self.evict(&mut index, None, counters)? {}
@@ -93,7 +95,8 @@ impl Files {
         Ok(())
     }
 
-    /// Removes the file that goes first, unless the one with this rank would go before it; whether it did.
+    /// Evicts the file that is first in order; if `before` is given, only if that file's rank is
+    /// lower. Returns whether it did.
     fn evict(&self, index: &mut Index, before: Option<Rank>, counters: &Counters) -> io::Result<bool> {
         let Some((_, oldest)) = index.oldest().filter(|&(rank, _)| before.is_none_or(|new| rank < new)) else {
             return Ok(false);
@@ -105,21 +108,22 @@ impl Files {
         Ok(true)
     }
 
-    /// Reserves room for a file, and says when it is to count as written; none if there is no room, and the file
-    /// itself would be the first to go or one before it did.
+    /// Reserves room for a file, and returns its rank and modification time. `None` if there is no
+    /// room, and the file itself would be evicted first, or a block before it is missing.
     fn reserve(&self, key: BlockKey, used: Use, counters: &Counters) -> io::Result<Option<(Rank, SystemTime)>> {
         let mut index = self.lock();
         index.touch_before(used);
-        // A file that is there already is written again in any case: both are there until the rename.
+        // A file that is there is replaced whatever its rank; until the rename both files exist.
         let rank = index.rank(used);
         let before = (!index.contains(key)).then_some(rank);
         while index.taken() + 1 > self.max_files {
-            // What another thread writes may be the first to go: it is not published then.
+            // A file that another thread is writing may be first in order: then it is not
+            // published.
             if !index.lacks_beginning(used) && index.displace(rank) {
                 continue;
             }
             if index.files() == 0 {
-                // All of the capacity is being written by other threads.
+                // Other threads are writing files that take all of the capacity.
                 return Err(ErrorKind::StorageFull.into());
             }
             if index.lacks_beginning(used) || !self.evict(&mut index, before, counters)? {
@@ -135,16 +139,18 @@ impl Files {
         counters.held(index.files(), index.files() as u64 * file_bytes(self.object_bytes));
     }
 
-    /// Opens and does `act`, past the page cache where that works; `act` is told whether it is.
+    /// Opens a file and calls `act`, bypassing the page cache if that works; `act` is told whether
+    /// it does.
     ///
-    /// A file system that does not know the flag says so when a file is opened, or when it is read or written.
+    /// A file system that does not support the flag reports that when the file is opened, read or
+    /// written.
     fn with_file<T>(
         &self,
         options: &mut OpenOptions,
         path: &Path,
         mut act: impl FnMut(&File, bool) -> io::Result<T>,
     ) -> io::Result<T> {
-        // Relaxed: a hint. Each thread may find out for itself.
+        // Relaxed: only a hint. Each thread may find out itself.
         if self.direct.load(Relaxed) {
             match options.custom_flags(direct_flag() | no_waiting()).open(path).and_then(|file| act(&file, true)) {
                 Err(error) if error.kind() == ErrorKind::InvalidInput => self.direct.store(false, Relaxed),
@@ -154,7 +160,7 @@ impl Files {
         act(&options.custom_flags(no_waiting()).open(path)?, false)
     }
 
-    /// Reads up to the length of `out`; how many bytes there are.
+    /// Reads up to the length of `out`. Returns the number of bytes read.
     fn read(&self, key: BlockKey, out: &mut Aligned) -> io::Result<usize> {
         self.with_file(OpenOptions::new().read(true), &self.folder.object(key), |file, direct| {
             let mut length = 0;
@@ -165,7 +171,8 @@ impl Files {
                     Err(error) if error.kind() == ErrorKind::Interrupted => {}
                     Err(error) => return Err(error),
                 }
-                // Direct reads go on at multiples alone; only the end of a file is none.
+                // Direct reads continue only at multiples of the alignment; another length means
+                // the end of the file.
                 if direct && length % ALIGNMENT != 0 {
                     break;
                 }
@@ -179,7 +186,7 @@ impl Files {
             counters.evicted();
             return Ok(());
         };
-        // Relaxed: a number that no other thread has.
+        // Relaxed: the number only has to be unique.
         let number = self.next_unfinished.fetch_add(1, Relaxed);
         let unfinished = Unfinished(self.folder.unfinished().join(number.to_string()));
         let written = self.write_object_or_evict(&unfinished.0, object, counters);
@@ -187,14 +194,14 @@ impl Files {
         let has_room = index.end_reservation(rank);
         written?;
         if !has_room {
-            // The file of an earlier write, if there is one, stays.
+            // A file of an earlier write is kept, if there is one.
             if !index.contains(key) {
                 index.leave_out(key);
             }
             counters.evicted();
             return Ok(());
         }
-        // Only an order, after the next time the folder is opened.
+        // The time only matters for the order after the folder is opened again.
         let _ = File::open(&unfinished.0).and_then(|file| file.set_modified(time));
         self.folder.publish(&unfinished.0, key)?;
         index.insert(key, used, expires);
@@ -202,11 +209,13 @@ impl Files {
         Ok(())
     }
 
-    /// Writes an object. On a disk that is full before the tier's capacity is, another file goes for it.
+    /// Writes an object. If the disk is full before the tier's capacity is reached, evicts another
+    /// file for it.
     fn write_object_or_evict(&self, path: &Path, object: &Aligned, counters: &Counters) -> io::Result<()> {
         let mut written = self.write_object(path, object);
         if written.as_ref().is_err_and(|error| error.kind() == ErrorKind::NotFound) {
-            // Another program removed the folder of unfinished files; where it removed the tier's, this fails.
+            // Another program removed the folder `unfinished`. If it removed the tier's folder as
+            // well, this fails.
             match fs::create_dir(self.folder.unfinished()) {
                 Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error),
                 _ => written = self.write_object(path, object),
@@ -228,7 +237,7 @@ impl Files {
     fn write_object(&self, path: &Path, object: &Aligned) -> io::Result<()> {
         self.with_file(OpenOptions::new().write(true).create(true).truncate(true), path, |file, direct| {
             if direct {
-                // Direct writes have lengths of multiples.
+                // Direct writes need lengths that are multiples of the alignment.
                 file.write_all_at(object.padded(), 0)?;
                 file.set_len(self.object_bytes as u64)
             } else {
@@ -237,7 +246,8 @@ impl Files {
         })
     }
 
-    /// Removes a file, unless it was written again since: what is wrong with the older one is not with the newer.
+    /// Removes a file, unless it was written again since: the newer file does not have the older
+    /// one's fault.
     fn discard(&self, key: BlockKey, written: Written, counters: &Counters) -> io::Result<()> {
         let index = self.lock();
         if index.written(key) == Some(written) { self.remove_in(index, key, counters) } else { Ok(()) }
@@ -291,7 +301,7 @@ impl<C: AsRef<Counters>> FileStore<C> {
 }
 
 impl<C: AsRef<Counters>> Store for FileStore<C> {
-    /// One: another thread may take the next.
+    /// One at a time, so that other threads can take the next ones.
     fn batch(&self) -> usize {
         1
     }
@@ -307,7 +317,7 @@ impl<C: AsRef<Counters>> Store for FileStore<C> {
     }
 }
 
-/// A file that is removed unless it was renamed.
+/// A file that is removed when this is dropped, unless it was renamed.
 struct Unfinished(PathBuf);
 
 impl Drop for Unfinished {
@@ -331,7 +341,7 @@ fn failure(error: &io::Error) -> Failure {
     }
 }
 
-/// What a file takes of a disk, which gives room in blocks.
+/// The bytes that a file takes on a disk, which allocates whole blocks.
 pub(super) fn file_bytes(object_bytes: usize) -> u64 {
     object_bytes.next_multiple_of(ALIGNMENT) as u64
 }
@@ -351,7 +361,7 @@ mod tests {
     use super::*;
     use crate::layout::Layout;
 
-    /// Between a read and what is done about what was read another thread writes the file again.
+    /// Another thread writes the file again between a read and the reaction to what was read.
     #[test]
     fn a_file_that_was_written_again_is_not_discarded() {
         let (path, layout) = (tempfile::tempdir().unwrap(), Layout::new("m", "bf16", 1, 8).unwrap());

@@ -1,4 +1,5 @@
-//! Blocks in object stores: S3, GCS, Azure, and whatever else the crate `object_store` knows.
+//! A tier in an object store: S3, GCS, Azure, and others that the crate `object_store` supports.
+//! One thread with its own runtime carries out the requests.
 
 mod store;
 
@@ -14,14 +15,16 @@ use crate::{
 };
 use store::Objects;
 
-/// Settings of a tier in an object store: one object for each block, under `PREFIX/ab/cd..`, the key's 64 hexadecimal
-/// digits.
+/// Settings of a tier in an object store: one object for each block, under `PREFIX/ab/cd..`, the
+/// key's 64 hexadecimal digits.
 ///
-/// The store is one of the crate `object_store`, which this package shows as [`crate::object_store`]. Switch on its features
-/// `aws`, `gcp`, `azure` or `fs` in your own manifest. Its retries end with the tier's timeout.
+/// The store is one of the crate `object_store`, which this package re-exports as
+/// [`crate::object_store`]. Enable its features `aws`, `gcp`, `azure` or `fs` in your own manifest.
+/// Its retries end with the tier's timeout.
 ///
-/// Expired objects are misses, and removed when they are met; those that nobody asks for stay in the store: give the bucket a rule
-/// that removes old objects. Asking whether an object is there reads its first 104 bytes. Room is the bucket's own matter too.
+/// Expired objects are misses, and are removed when they are read. Those that nobody requests stay
+/// in the store: give the bucket a rule that removes old objects. That rule also has to limit the
+/// bucket's size. Asking whether an object exists reads its first 104 bytes.
 ///
 /// # Examples
 ///
@@ -52,7 +55,7 @@ impl ObjectTier {
         Self { store, prefix: prefix.into(), layout, concurrency: 16, limits }
     }
 
-    /// Sets how many requests the store gets at a time, from 1 to 1,024. Default: 16.
+    /// Sets how many requests the store gets at the same time, from 1 to 1,024. Default: 16.
     pub fn concurrency(self, requests: usize) -> Self {
         Self { concurrency: requests.clamp(1, 1024), ..self }
     }
@@ -63,21 +66,23 @@ impl ObjectTier {
         self
     }
 
-    /// Sets how long a request may take, waiting and the store's retries included; at least 1 ms.
+    /// Sets how long a request may take, including waiting and the store's retries; at least 1 ms.
     /// Default: 10 s.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.limits.set_timeout(timeout);
         self
     }
 
-    /// Starts the thread with its own runtime, and compares the layout with the one under the
-    /// prefix, or writes it there.
+    /// Starts a thread with its own runtime, and compares the layout with the one under the prefix,
+    /// or writes it there.
     ///
-    /// May be called on a thread of another runtime, which waits until the store has answered.
+    /// May be called on a thread of another runtime; that thread is blocked until the store has
+    /// answered.
     ///
     /// # Errors
     ///
-    /// [`OpenError`]: the store is not reachable, or has blocks of another layout or format under the prefix.
+    /// [`OpenError`], if the store is not reachable, or has blocks of another layout or format
+    /// under the prefix.
     pub fn open<B: Buffer>(self) -> Result<Tier<B>, OpenError> {
         let place = format!("{} {}", self.store, self.prefix);
         let refused = |error| OpenError::io(&place, error);
@@ -93,7 +98,7 @@ impl ObjectTier {
             if say.send(manifest).is_ok() && is_open {
                 runtime.block_on(store::run(&objects, queue, concurrency));
             }
-            // What a store does on threads of its own is not waited for.
+            // Does not wait for the store's own threads.
             runtime.shutdown_background();
         };
         tier.spawn("kv-objects", run).map_err(refused)?;

@@ -1,4 +1,4 @@
-//! Objects of an object store, many requests at once on one thread.
+//! Objects in an object store: one thread makes many requests at once.
 
 use std::{
     borrow::Cow,
@@ -33,7 +33,7 @@ pub(super) struct Objects {
     timeout: Duration,
 }
 
-/// What the store answered, with the memory that it is in.
+/// The answer of the store, which owns its memory.
 enum Answer {
     Is(bool),
     Object(bytes::Bytes),
@@ -52,7 +52,7 @@ impl Objects {
         Self { store, prefix: prefix.trim_matches('/').to_owned(), layout, timeout }
     }
 
-    /// Compares the manifest under the prefix; writes it where there is none.
+    /// Compares the manifest under the prefix, and writes it if there is none.
     pub(super) async fn open(&self, place: &str) -> Result<(), OpenError> {
         let path = Path::from(format!("{}/manifest", self.prefix));
         let io = |no_answer| match no_answer {
@@ -65,9 +65,10 @@ impl Objects {
         let write = |mode: PutMode| self.within(self.store.put_opts(&path, self.layout.manifest().into(), mode.into()));
         match write(PutMode::Create).await {
             Ok(_) => return Ok(()),
-            // Another process was faster: its manifest is compared.
+            // Another process wrote its manifest first, which is compared below.
             Err(NoAnswer::Refused(Error::AlreadyExists { .. } | Error::Precondition { .. })) => {}
-            // A store that cannot tell: of two processes that make one prefix at one moment the last one's manifest stays.
+            // The store cannot create conditionally: if two processes create a prefix at the same
+            // time, the manifest of the last one remains.
             Err(NoAnswer::Refused(Error::NotImplemented { .. } | Error::NotSupported { .. })) => {
                 return write(PutMode::Overwrite).await.map(drop).map_err(io);
             }
@@ -80,7 +81,7 @@ impl Objects {
     async fn manifest(&self, path: &Path) -> Result<Option<bytes::Bytes>, NoAnswer> {
         let read = async {
             let result = self.store.get(path).await?;
-            // A longer one is none, whatever it says.
+            // A longer manifest is invalid, whatever it contains.
             if result.meta.size > MAX_MANIFEST_BYTES as u64 { Ok(bytes::Bytes::new()) } else { result.bytes().await }
         };
         self.within(async { found(read.await) }).await
@@ -108,11 +109,11 @@ impl Objects {
         }
     }
 
-    /// Whether an object has its whole length and is not over. One that is not is put again.
+    /// Whether an object has its full length and has not expired. If not, the block is put again.
     async fn is_current(&self, key: BlockKey) -> Result<bool, Error> {
         let head = GetOptions { range: Some((0..HEADER_BYTES as u64).into()), ..GetOptions::default() };
         let result = match self.store.get_opts(&self.path(key), head).await {
-            // No object of a tier is so short that it has no such range.
+            // No object of a tier is too short for this range.
             Err(Error::Generic { .. }) => self.store.head(&self.path(key)).await.map(|_| None)?,
             result => Some(result?),
         };
@@ -125,7 +126,7 @@ impl Objects {
     async fn fetch(&self, key: BlockKey) -> Result<Answer, Error> {
         let result = self.store.get(&self.path(key)).await?;
         let size = usize::try_from(result.meta.size).unwrap_or(usize::MAX);
-        // What has another length is not read.
+        // An object of another length is not read.
         Ok(if size == self.layout.object_bytes() {
             Answer::Object(result.bytes().await?)
         } else {
@@ -134,7 +135,7 @@ impl Objects {
     }
 }
 
-/// Carries out requests until the queue is closed, and then those that it has begun.
+/// Carries out requests until the queue is closed, and then waits for those that it has begun.
 pub(super) async fn run<B: Buffer>(objects: &Arc<Objects>, queue: &Arc<Queue<B>>, concurrency: usize) {
     let room = Arc::new(Semaphore::new(concurrency));
     loop {
@@ -167,18 +168,19 @@ async fn one<B: Buffer>(objects: Arc<Objects>, queue: &Queue<B>, job: Job<B>) {
     let reply = worker::verified(layout, &step, reply);
     if let (Step::Fetch(block, _), Reply::Missed(why)) = (&*step, &reply) {
         if why.is_for_good() {
-            // Before the miss is known: as long as it is there, the block counts as present and is not put again. Another process
-            // may have put it since: that costs a hit.
+            // Removed before the miss is reported: while it is there, the block counts as present
+            // and is not put again. Another process may have put it since; that costs a hit.
             let _ = ask(&objects, Arc::new(Step::Remove(block.key())), due).await;
         }
     }
     worker::finish(queue, layout, id, reply);
 }
 
-/// Carries a step out on a task of its own, so that a panic of the store's is seen.
+/// Carries a step out on its own task, so that a panic in the store is detected.
 async fn ask(objects: &Arc<Objects>, step: Arc<Step>, due: Instant) -> Result<Answer, Failure> {
     let asked = Arc::clone(objects);
-    // What is late is given up here too: a put that a store tries again and again would land at any later time.
+    // Late requests are also cancelled here: a put that the store keeps retrying could otherwise
+    // take effect at any later time.
     match tokio::spawn(async move { timeout_at(due, asked.carry_out(&step)).await }).await {
         Ok(Ok(Ok(answer))) => Ok(answer),
         Ok(Ok(Err(error))) => Err(failure(&error)),
@@ -187,7 +189,7 @@ async fn ask(objects: &Arc<Objects>, step: Arc<Step>, due: Instant) -> Result<An
     }
 }
 
-/// `None` where the store has no such object.
+/// `None` if the store has no such object.
 fn found<T>(answer: Result<T, Error>) -> Result<Option<T>, Error> {
     match answer {
         Ok(answer) => Ok(Some(answer)),

@@ -1,4 +1,4 @@
-//! Tiers over stores that hang, panic or answer nothing, and callers that do the same.
+//! Tiers over stores that hang, panic or do not reply, and callers whose buffers do the same.
 
 use std::{
     sync::mpsc::{Receiver, Sender, channel},
@@ -11,7 +11,7 @@ use crate::{
     worker::{Reply, Step, Store},
 };
 
-/// A store that does what the test tells it to, once for each batch.
+/// A store that acts as the test tells it, once for each batch.
 struct Scripted(Receiver<Act>);
 
 enum Act {
@@ -72,6 +72,7 @@ fn drained<B: Buffer>(tier: &Tier<B>) -> Vec<Completion<B>> {
     done
 }
 
+// Holds: RT8.
 #[test]
 fn buffers_come_back_from_a_store_that_hangs() {
     let (tier, acts) = scripted(64, Duration::from_millis(30));
@@ -89,7 +90,7 @@ fn buffers_come_back_from_a_store_that_hangs() {
         }
     }
     assert_eq!(tier.stats().errors.timed_out, 12);
-    // What comes after it is carried out, as soon as it is in time.
+    // Later requests are carried out once it replies, if they are still in time.
     drop((release, acts));
     while tier.stats().stored_blocks == 0 {
         tier.put_from(puts(1)).unwrap();
@@ -97,6 +98,7 @@ fn buffers_come_back_from_a_store_that_hangs() {
     }
 }
 
+// Holds: RT8.
 #[test]
 fn a_store_that_panics_or_answers_nothing_keeps_nothing() {
     let (tier, acts) = scripted(64, Duration::from_secs(60));
@@ -117,6 +119,7 @@ fn a_store_that_panics_or_answers_nothing_keeps_nothing() {
     assert_eq!((drained(&tier).len(), tier.stats().errors.timed_out), (3, 3));
 }
 
+// Holds: RT8.
 #[test]
 fn a_full_tier_says_the_numbers_and_gives_the_batch_back() {
     let (tier, acts) = scripted(10, Duration::from_secs(30));
@@ -133,11 +136,13 @@ fn a_full_tier_says_the_numbers_and_gives_the_batch_back() {
     assert_eq!(tier.contains(keys.clone()).unwrap_err().batch, keys);
     assert_eq!(tier.remove(keys.clone()).unwrap_err().batch, keys);
     assert_eq!((tier.stats().refused_batches, tier.stats().in_flight), (4, 10));
-    // Nothing to do is nothing in flight.
+    // An empty batch puts nothing in flight.
     assert!(tier.get_into(Vec::new()).is_ok());
 }
 
-/// A completion that was not handed out counts: so memory is bounded, whether the caller polls or not.
+/// A completion that was not polled counts as in flight, so that memory is bounded even if the
+/// caller does not poll.
+// Holds: RT8.
 #[test]
 fn what_is_not_polled_stays_in_flight() {
     let (tier, acts) = scripted(4, Duration::from_secs(30));
@@ -164,7 +169,7 @@ fn buffers_and_blocks_of_other_sizes_are_refused() {
     assert_eq!((refused.batch.len(), tier.stats().in_flight), (1, 0));
 }
 
-/// Bytes whose methods do what the test tells them to, after the call that takes them.
+/// A buffer whose methods act as the test tells them, after the call that takes them.
 #[derive(Debug)]
 struct Faulty {
     bytes: Vec<u8>,
@@ -195,6 +200,7 @@ impl AsMut<[u8]> for Faulty {
     }
 }
 
+// Holds: RT9.
 #[test]
 fn a_buffer_that_panics_or_shrinks_fails_alone() {
     let (tier, acts) = scripted(64, Duration::from_secs(30));
@@ -209,6 +215,7 @@ fn a_buffer_that_panics_or_shrinks_fails_alone() {
     }
 }
 
+// Holds: RT9.
 #[test]
 fn dropping_a_tier_waits_for_a_hanging_store_no_longer_than_its_timeout() {
     let (tier, acts) = scripted(64, Duration::from_millis(50));
@@ -232,11 +239,12 @@ fn dropping_a_tier_waits_for_a_hanging_store_no_longer_than_its_timeout() {
     let began = Instant::now();
     drop(tier);
     assert!(began.elapsed() < Duration::from_secs(20));
-    // Four may be with the thread that hangs.
+    // The hanging thread may hold four buffers.
     assert!(Arc::strong_count(&buffer) <= 5);
 }
 
-/// A buffer that keeps the tier alive: the last drop is on the tier's own thread.
+/// A buffer that keeps the tier alive: the last handle is dropped on the tier's own thread.
+// Holds: RT9.
 #[test]
 fn a_tier_may_be_dropped_by_its_own_thread() {
     struct Keeps(Option<Arc<Tier<Keeps>>>, [u8; 8], Option<Sender<()>>);
@@ -247,7 +255,7 @@ fn a_tier_may_be_dropped_by_its_own_thread() {
     }
     impl AsMut<[u8]> for Keeps {
         fn as_mut(&mut self) -> &mut [u8] {
-            // The caller's hold is given up while the thread copies.
+            // Drops the buffer's handle of the tier while the thread copies.
             self.0 = None;
             let _ = self.2.take();
             &mut self.1

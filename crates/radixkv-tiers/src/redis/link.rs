@@ -1,10 +1,10 @@
-//! One connection: to a server, or to the nodes of a cluster.
+//! One connection to a server, or to the nodes of a cluster.
 
 use std::time::{Duration, Instant};
 
 use redis::{Cmd, Connection, ErrorKind, RedisError, Value};
 
-/// Where connections are made to.
+/// The server or the cluster to connect to.
 #[derive(Clone)]
 pub(super) enum Address {
     Server(redis::Client),
@@ -41,12 +41,14 @@ impl Address {
 }
 
 impl Link {
-    /// Sends commands and hands out replies in their order; ends at the first that does not come, or that `each` refuses.
+    /// Sends commands and passes the replies to `each` in their order. Ends at the first reply that
+    /// does not arrive or that `each` refuses.
     ///
-    /// A server first says a number again, which differs each time: a reply too many from before is seen by that. Each node of a
-    /// cluster is asked by the crate `redis`.
+    /// A server first echoes a number that is different for each exchange: this detects a surplus
+    /// reply of an earlier one. In a cluster the crate `redis` talks to each node.
     ///
-    /// After an error what may still come belongs to no request: the connection is of no use any more.
+    /// After an error, replies that still arrive belong to no request: the connection must not be
+    /// used again.
     pub(super) fn exchange(
         &mut self,
         commands: &[Cmd],
@@ -63,7 +65,7 @@ impl Link {
                 connection.send_packed_command(&all.flat_map(Cmd::get_packed_command).collect::<Vec<u8>>())?;
                 let mut receive = || {
                     let left = due.saturating_duration_since(Instant::now());
-                    // A timeout of zero would be none.
+                    // A timeout of zero would mean no timeout.
                     connection.set_read_timeout(Some(left.max(Duration::from_millis(1))))?;
                     connection.recv_response()
                 };

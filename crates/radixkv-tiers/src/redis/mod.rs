@@ -1,4 +1,4 @@
-//! Blocks in Redis or Valkey.
+//! A tier in Redis or Valkey. Each connection has its own thread.
 
 mod link;
 mod store;
@@ -15,12 +15,13 @@ use crate::{
 use link::Address;
 use store::RedisStore;
 
-/// Settings of a tier in Redis or Valkey: one string for each block, under `PREFIX:` and the key's 64 hexadecimal digits.
+/// Settings of a tier in Redis or Valkey: one string for each block, under `PREFIX:` and the key's
+/// 64 hexadecimal digits.
 ///
-/// Servers share one prefix as they like: every process that opens it with the same layout finds the others' blocks. The
-/// manifest stands under `PREFIX:manifest`. Room is the server's own matter: `maxmemory` with an `allkeys` policy, which may
-/// remove the manifest too: it is written again by the next process that connects, and blocks of different layouts have
-/// different keys whatever it says.
+/// Any number of processes may share a prefix: each that opens it with the same layout finds the
+/// others' blocks. The manifest is stored under `PREFIX:manifest`. The server limits the room:
+/// `maxmemory` with an `allkeys` policy. That may also remove the manifest. Then the next process
+/// that connects writes it again; blocks of different layouts have different keys even without it.
 ///
 /// # Examples
 ///
@@ -37,7 +38,7 @@ use store::RedisStore;
 /// ```
 #[derive(Clone)]
 pub struct RedisTier {
-    /// Of one server, or of nodes of a cluster.
+    /// The URL of one server, or of nodes of a cluster.
     urls: Vec<String>,
     #[cfg_attr(not(feature = "redis-cluster"), expect(dead_code))]
     is_cluster: bool,
@@ -48,18 +49,19 @@ pub struct RedisTier {
 }
 
 impl RedisTier {
-    /// Settings for a server, such as `redis://:PASSWORD@HOST:6379/0` or `unix:///run/redis.sock`, and a prefix of its
-    /// keys.
+    /// Settings for a server, such as `redis://:PASSWORD@HOST:6379/0` or `unix:///run/redis.sock`,
+    /// and a prefix of its keys.
     ///
     /// `rediss://` needs one of the `tls` features of the crate `redis`.
     pub fn new(url: impl Into<String>, prefix: impl Into<String>, layout: Layout) -> Self {
         Self::at(vec![url.into()], false, prefix.into(), layout)
     }
 
-    /// Settings for a cluster, given some of its nodes, and a prefix of its keys. Blocks are spread
-    /// over all nodes.
+    /// Settings for a cluster, given some of its nodes, and a prefix of its keys. Blocks are
+    /// distributed over all nodes.
     ///
-    /// Commands go together to each node. Where slots move, requests fail until the connection is made again, at once.
+    /// Commands are sent to each node in batches. When slots move, requests fail until the
+    /// connection is made again, which happens at once.
     #[cfg(feature = "redis-cluster")]
     pub fn cluster(urls: impl IntoIterator<Item = String>, prefix: impl Into<String>, layout: Layout) -> Self {
         Self::at(urls.into_iter().collect(), true, prefix.into(), layout)
@@ -92,21 +94,23 @@ impl RedisTier {
         self
     }
 
-    /// Sets how long a request, waiting included, and connecting may take; at least 1 ms. Default:
-    /// 1 s.
+    /// Sets how long a request may take, including waiting, and how long connecting may take; at
+    /// least 1 ms. Default: 1 s.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.limits.set_timeout(timeout);
         self
     }
 
-    /// Connects, compares the layout with the one under the prefix (or writes it there) and starts the threads.
+    /// Connects, compares the layout with the one under the prefix (or writes it there) and starts
+    /// the threads.
     ///
-    /// A connection that breaks later is made again, at most after 2 s; until then requests fail at once with
+    /// A broken connection is made again, after 2 s at most; until then requests fail at once with
     /// [`Failure::Unreachable`](crate::Failure::Unreachable).
     ///
     /// # Errors
     ///
-    /// [`OpenError`]: the server is not reachable, or has blocks of another layout or format under the prefix.
+    /// [`OpenError`], if the server is not reachable, or has blocks of another layout or format
+    /// under the prefix.
     pub fn open<B: Buffer>(self) -> Result<Tier<B>, OpenError> {
         let refused = |error: redis::RedisError| OpenError::io("the Redis address", io::Error::other(error));
         let (address, place) = self.address().map_err(refused)?;
@@ -123,7 +127,7 @@ impl RedisTier {
     }
 }
 
-/// Without the address, which may have a password.
+/// Omits the address, which may contain a password.
 impl std::fmt::Debug for RedisTier {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("RedisTier").field("prefix", &self.prefix).field("layout", &self.layout).finish_non_exhaustive()

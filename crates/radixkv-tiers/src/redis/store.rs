@@ -1,7 +1,7 @@
-//! Objects as strings of a Redis server, many commands at once.
+//! The store of a Redis tier: objects as strings of a server, many commands in one exchange.
 //!
-//! Replies are read one by one, each within what is left of the timeout. After anything but a reply the connection is given
-//! up: what may still come on it belongs to no request.
+//! Replies are read one by one, within what remains of the timeout. After anything that is not the
+//! expected reply, the connection is closed: what may still arrive on it belongs to no request.
 
 use std::{
     borrow::Cow,
@@ -21,14 +21,15 @@ use crate::{
     worker::{self, Reply, Step, Store},
 };
 
-/// How long no connection is tried after the first that failed; twice as long after each further one.
+/// How long no connection is attempted after the first failed attempt; the pause doubles after each
+/// further one.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
-/// Bytes of commands, or of replies, that go together.
+/// The most bytes of commands, or of replies, in one exchange.
 const BATCH_BYTES: usize = 4 << 20;
-/// Commands that go together.
+/// The most commands in one exchange.
 const MAX_BATCH: usize = 64;
-/// A time to live beyond this is none: the server's own clock has an end.
+/// A longer time to live counts as none: the server's clock is limited.
 const LONGEST_LIFE_MS: u64 = 100 * 365 * 86_400_000;
 
 /// One connection to a server.
@@ -38,11 +39,11 @@ pub(super) struct RedisStore {
     layout: Layout,
     timeout: Duration,
     link: Option<Link>,
-    /// When a connection is tried again, and how long is waited after that one.
+    /// When the next connection attempt is allowed, and the pause if that one fails.
     retry: Option<(Instant, Duration)>,
 }
 
-/// Why there is no connection.
+/// Why a connection could not be made.
 enum Refused {
     Failed(RedisError),
     Manifest(OpenError),
@@ -67,7 +68,7 @@ impl RedisStore {
         }
     }
 
-    /// Connects and compares manifests: a server that was restarted may belong to another layout now.
+    /// Connects and compares manifests: after a restart the server may belong to another layout.
     fn connect(&self, place: &str) -> Result<Link, Refused> {
         let mut link = self.address.connect(self.timeout).map_err(Refused::Failed)?;
         let name = format!("{}:manifest", self.prefix);
@@ -92,7 +93,7 @@ impl RedisStore {
         }
     }
 
-    /// The connection, or a new one, unless the last attempt was a moment ago.
+    /// The connection, or a new one, unless an attempt failed shortly before.
     fn link(&mut self) -> Result<Link, Failure> {
         if let Some(link) = self.link.take() {
             return Ok(link);
@@ -121,7 +122,8 @@ impl RedisStore {
         let name = |key: &BlockKey| format!("{}:{key}", self.prefix);
         match step {
             Step::Contains(key) => cmd("EXISTS").arg(name(key)).take(),
-            // One byte more than an object has, so that longer ones are seen, and no more of them is sent.
+            // Requests one byte more than an object has, so that longer values are detected, but
+            // not sent in full.
             Step::Fetch(block, _) => {
                 cmd("GETRANGE").arg(name(&block.key())).arg(0).arg(self.layout.object_bytes()).take()
             }
@@ -130,7 +132,7 @@ impl RedisStore {
                 let left = expires.saturating_sub(worker::now());
                 match (expires, left) {
                     (0, _) | (_, LONGEST_LIFE_MS..) => cmd("SET").arg(name(key)).arg(object.bytes()).take(),
-                    // It expired already, and with it what stood there.
+                    // The block has already expired: only what it replaces is removed.
                     (_, 0) => cmd("DEL").arg(name(key)).take(),
                     _ => cmd("SET").arg(name(key)).arg(object.bytes()).arg("PX").arg(left).take(),
                 }
@@ -138,7 +140,8 @@ impl RedisStore {
         }
     }
 
-    /// Carries steps out until a reply is none; how many there were, and why there are no more.
+    /// Carries steps out. If a reply is missing or unexpected, returns how many replies there were,
+    /// and the failure.
     fn exchange(
         &self,
         link: &mut Link,
@@ -171,7 +174,7 @@ impl Store for RedisStore {
 
     fn carry_out(&mut self, steps: &[Step], reply: &mut dyn FnMut(usize, Reply<'_>)) {
         let ended = match self.link() {
-            // A connection that is not put back is closed.
+            // A connection that is not put back is closed by dropping it.
             Ok(mut link) => self.exchange(&mut link, steps, reply).map(|()| self.link = Some(link)),
             Err(failure) => Err((0, failure)),
         };
@@ -180,13 +183,13 @@ impl Store for RedisStore {
         }
     }
 
-    /// Another process may have put the block again since it was read: that costs a hit.
+    /// Another process may have put the block again since it was read; that costs a hit.
     fn discard(&mut self, key: BlockKey, _why: Miss) {
         self.carry_out(&[Step::Remove(key)], &mut |_, _| {});
     }
 }
 
-/// What a reply says to a step.
+/// Interprets the reply to a step.
 fn answer<'a>(step: &Step, value: &'a Value) -> Reply<'a> {
     match (step, value) {
         (_, Value::ServerError(error)) if error.code() == "WRONGTYPE" => Reply::Foreign,
@@ -213,13 +216,13 @@ fn failure(error: &RedisError) -> Failure {
             | ServerErrorKind::ClusterDown
             | ServerErrorKind::MasterDown
             | ServerErrorKind::TryAgain
-            // Of a cluster whose slots move: the next connection asks where they are.
+            // The slots of a cluster are moving: the next connection learns the new positions.
             | ServerErrorKind::Moved
             | ServerErrorKind::Ask,
         ) => Failure::Unreachable,
         _ => match error.code() {
             Some("OOM" | "MISCONF") => Failure::NoRoom,
-            // Whatever else a server says in words: it is an answer, and no is its sense.
+            // Any other error code is an answer of the server, and a refusal.
             Some(_) => Failure::Denied,
             None => Failure::Protocol,
         },

@@ -1,5 +1,5 @@
-//! Digest-keyed blocks in host memory, of one process or shared by those of a host, behind threads
-//! of a tier.
+//! A tier of digest-keyed blocks in host memory, of one process or shared by those of a host. Its
+//! threads make the copies.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -19,21 +19,21 @@ use crate::{
     tier::{Buffer, Completion, Failure, Get, NotGot, Outcome, Put},
 };
 
-/// Requests that a thread takes at once.
+/// How many requests a thread takes at once.
 const BATCH: usize = 16;
-/// How often the threads look for killed processes, while there are requests.
+/// How often the threads recover killed processes, while there are requests.
 const RECOVER: Duration = Duration::from_secs(1);
 
-/// Settings of a tier of digest-keyed blocks in host memory: a namespace of a region, which may be
-/// shared by the processes of the host.
+/// Settings of a tier of digest-keyed blocks in host memory: a namespace of a region, which the
+/// processes of the host may share.
 ///
 /// Threads of the tier make the copies, so that a scheduler's thread only submits and polls. A
-/// scheduler that needs an answer at once asks the region itself, with [`DigestTier::key`]: that is
-/// a look at a few cache lines.
+/// scheduler that needs an answer at once asks the region itself, with [`DigestTier::key`]: that
+/// only reads a few cache lines.
 ///
-/// Two things differ from other tiers. A block that is there stays, with its time to live, unless
-/// it is put again with one. And a get copies straight into the buffer, which is unspecified after
-/// a miss other than absence.
+/// It differs from other tiers in two ways. A block that is already stored is kept with its time to
+/// live, unless it is put again with a time to live. And a get copies directly into the buffer,
+/// whose content is unspecified after any miss except absence.
 ///
 /// # Examples
 ///
@@ -65,13 +65,12 @@ pub struct DigestTier {
 }
 
 impl DigestTier {
-    /// Settings for a namespace that was opened as [`namespace`](Self::namespace) says.
+    /// Settings for a namespace that was opened as described by [`namespace`](Self::namespace).
     ///
     /// # Errors
     ///
-    /// [`OpenError::OtherLayout`], if the layout has blocks that are named by tokens, or that have
-    /// other bytes than those of the namespace, or is encrypted: in a region it is the namespace
-    /// that is.
+    /// [`OpenError::OtherLayout`], if the layout names blocks by tokens, has other block bytes than
+    /// the namespace, or is encrypted: in a region the namespace is encrypted instead.
     pub fn new(blocks: Arc<DigestBlocks>, layout: Layout) -> Result<Self, OpenError> {
         let differs = |field, stored: String, asked: String| OpenError::OtherLayout {
             place: "the region".to_owned(),
@@ -91,7 +90,7 @@ impl DigestTier {
         Ok(Self { blocks, layout, threads: 2, limits: Limits::new(Duration::from_secs(10)) })
     }
 
-    /// The namespace of a layout's blocks in a region, under a name.
+    /// Describes the namespace of a layout's blocks in a region, under a name.
     ///
     /// [`Namespace::checksum`] can be changed before it is opened.
     pub fn namespace(name: &str, layout: &Layout) -> Namespace {
@@ -132,7 +131,7 @@ impl DigestTier {
     ///
     /// # Errors
     ///
-    /// [`OpenError::Io`], where the system has no threads.
+    /// [`OpenError::Io`], if a thread could not be started.
     pub fn open<B: Buffer>(self) -> Result<Tier<B>, OpenError> {
         let mut tier = Tier::new(self.layout, self.limits.max_in_flight, self.limits.timeout);
         let recovered = Arc::new(Mutex::new(Instant::now()));
@@ -152,7 +151,7 @@ fn work<B: Buffer>(queue: &Queue<B>, blocks: &DigestBlocks, recovered: &Mutex<In
         for job in jobs {
             queue.complete(carry_out(queue, blocks, job));
         }
-        // One thread looks for killed processes; the others do not wait for it.
+        // Only one thread recovers killed processes; the others do not wait for it.
         if let Ok(mut last) = recovered.try_lock() {
             if last.elapsed() >= RECOVER {
                 blocks.region().recover();
@@ -188,7 +187,7 @@ fn carry_out<B: Buffer>(queue: &Queue<B>, blocks: &DigestBlocks, job: Job<B>) ->
         }
         Request::Remove(name) => {
             counters.removed();
-            // A key of 32 bytes is one of the namespace's.
+            // Cannot fail: a key of 32 bytes has the namespace's length.
             let _ = blocks.remove(&[DigestTier::key(name)]);
             Outcome::Removed(name, Ok(()))
         }
@@ -227,7 +226,7 @@ fn put<B: Buffer>(blocks: &DigestBlocks, given: &Put<B>) -> Result<(), Failure> 
     })
 }
 
-/// What a buffer of the caller's does may panic.
+/// Runs code that uses a caller's buffer, which may panic.
 fn guarded<R>(act: impl FnOnce() -> Result<R, Failure>) -> Result<R, Failure> {
     catch_unwind(AssertUnwindSafe(act)).unwrap_or(Err(Failure::Buffer))
 }

@@ -1,7 +1,7 @@
-//! Blocks in a region of memory that the processes of one host share.
+//! A tier in a region of memory that the processes of one host share.
 //!
-//! A copy within the machine's memory needs no thread: requests are carried out by the call that brings them, and their completions wait to
-//! be polled.
+//! Copies within the machine's memory need no thread: the calling thread carries requests out, and
+//! the completions wait to be polled.
 
 mod digests;
 
@@ -28,15 +28,15 @@ use crate::{
     tier::{Buffer, Completion, Failure, Get, NotGot, Outcome, Put, Refusal, Refused, RemoteTier, Ticket},
 };
 
-/// Completions that may wait to be polled.
+/// The most completions that may wait to be polled.
 const MAX_IN_FLIGHT: usize = 1024;
 
-/// A remote tier in a memory region that the engine processes of one host share: each finds the
-/// blocks that the others stored, also after they were killed. Its blocks are named by tokens; [`DigestTier`] has those that
-/// are named by digests.
+/// A remote tier in a memory region that the engine processes of one host share: each process finds
+/// the blocks that the others stored, even if they were killed. Its blocks are named by tokens;
+/// [`DigestTier`] is for blocks that are named by digests.
 ///
-/// Batches are carried out by the calls that bring them, on the caller's thread: a copy for each block, and no waiting. A block that
-/// another process is putting counts as taken. In a process that was forked every call is refused.
+/// The calling thread carries batches out: one copy for each block, and no waiting. A put of a
+/// block that another process is storing succeeds. In a forked process every call is refused.
 ///
 /// # Examples
 ///
@@ -67,21 +67,22 @@ pub struct RegionTier<B> {
 
 struct State<B> {
     next_ticket: u64,
-    /// Items that were accepted, and whose completions were not handed out.
+    /// Items that were accepted and whose completions were not polled.
     in_flight: usize,
     done: VecDeque<Completion<B>>,
 }
 
 impl<B: Buffer> RegionTier<B> {
-    /// Opens the region of a file or creates it, with `capacity` blocks: the file system allocates
-    /// its memory at once.
+    /// Opens the region in a file, or creates one with `capacity` blocks: the file system then
+    /// allocates its memory at once.
     ///
     /// # Errors
     ///
-    /// [`OpenError::Region`]: another layout or capacity, with both values; no region; no free process slot; what the system says.
-    /// [`OpenError::OtherLayout`], for blocks that are named by digests, or encrypted.
+    /// [`OpenError::Region`], if the region has another layout or capacity (with both values), the
+    /// file is not a region, no process slot is free, or the system reports an error.
+    /// [`OpenError::OtherLayout`], for blocks that are named by digests or encrypted.
     pub fn open_or_create(path: impl AsRef<Path>, layout: Layout, capacity: u32) -> Result<Self, OpenError> {
-        // A region of token-keyed blocks has tokens beside them, and nothing is encrypted.
+        // Blocks of such a region are named by tokens, and never encrypted.
         let [.., keys, encryption] = layout.store_fields();
         for ((field, asked), stored) in [keys, encryption].into_iter().zip(PLAIN) {
             if asked != stored {
@@ -106,11 +107,11 @@ impl<B: Buffer> RegionTier<B> {
     }
 
     fn lock(&self) -> MutexGuard<'_, State<B>> {
-        // No code of a caller's runs under the lock.
+        // No code of a caller runs under the lock.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Carries a batch out, or gives it back.
+    /// Carries a batch out, or returns it.
     fn carry_out<T>(
         &self,
         batch: Vec<T>,
@@ -121,7 +122,8 @@ impl<B: Buffer> RegionTier<B> {
             self.counters.refused();
             return Err(Refused { batch, reason });
         }
-        // The first one last, as the most recently used: those that come before others in a sequence come before them in a batch.
+        // In reverse, so that the first item becomes the most recently used: the blocks of a batch
+        // are in the order of their sequence.
         let mut outcomes: Vec<_> = batch.into_iter().rev().map(&mut act).collect();
         outcomes.reverse();
         let mut state = self.lock();
@@ -159,7 +161,8 @@ impl<B: Buffer> RegionTier<B> {
         }
     }
 
-    /// Copies a block out. By way of `scratch`: what another process overwrites meanwhile is seen after the copy.
+    /// Copies a block to `scratch` and then to the buffer, because an overwrite by another process
+    /// is detected only after the copy.
     fn get(&self, get: &mut Get<B>, scratch: &mut [u8]) -> Result<(), NotGot> {
         let found = self.region.get_into(&key(get.block.key()), get.block.tokens(), scratch);
         match found.map_err(|_| Failure::Buffer)? {
@@ -180,7 +183,7 @@ impl<B: Buffer> RegionTier<B> {
         .map_err(NotGot::Failed)
     }
 
-    /// Copies a block in; one that is there is replaced, with its time to live.
+    /// Stores a block; one that is already stored is replaced, including its time to live.
     fn put(&self, put: &Put<B>) -> Result<(), Failure> {
         let (key, tokens) = (key(put.block.key()), put.block.tokens());
         guarded(|| {
@@ -249,7 +252,7 @@ impl<B: Buffer> RemoteTier<B> for RegionTier<B> {
         self.carry_out(keys, |_, _| Ok(()), act)
     }
 
-    /// Never waits: what was accepted is done.
+    /// Never waits: accepted requests are already completed.
     fn poll(&self, done: &mut Vec<Completion<B>>, _wait: Duration) -> usize {
         let mut state = self.lock();
         let ready = std::mem::take(&mut state.done);
@@ -260,7 +263,7 @@ impl<B: Buffer> RemoteTier<B> for RegionTier<B> {
         count
     }
 
-    /// As of every tier; looks at each entry of the region.
+    /// As for every tier; also checks each entry of the region.
     fn stats(&self) -> Stats {
         let region = self.region.stats();
         self.counters.held(region.blocks, region.bytes as u64);
@@ -274,20 +277,20 @@ impl<B> fmt::Debug for RegionTier<B> {
     }
 }
 
-/// A region's layout, which it writes down and compares.
+/// The layout of the region, which records and compares it.
 fn of_region(layout: &Layout, capacity: u32) -> shared::Layout {
     let [model, dtype, kv_layout, shard, ..] = layout.fields().map(|(_, value)| value);
     let sizes = shared::Layout::new(layout.block_size() as u32, layout.block_bytes(), capacity);
     sizes.model(model).dtype(dtype).arrangement(kv_layout).shard(shard)
 }
 
-/// A region's key: 192 bits of the block's own, which is of its namespace too.
+/// The region's key: 192 bits of the block's key, which depends on the namespace.
 fn key(key: BlockKey) -> shared::Key {
     let half = |at: usize| u128::from_le_bytes(std::array::from_fn(|byte| key.as_bytes()[16 * at + byte]));
     shared::Key::from_parts(0, half(1), half(0))
 }
 
-/// What a buffer of the caller's does may panic.
+/// Runs code that uses a caller's buffer, which may panic.
 fn guarded<R>(act: impl FnOnce() -> Result<R, Failure>) -> Result<R, Failure> {
     catch_unwind(AssertUnwindSafe(act)).unwrap_or_else(|_: Box<dyn Any + Send>| Err(Failure::Buffer))
 }

@@ -1,4 +1,5 @@
-//! What the tests of all tiers share: blocks whose bytes follow from their keys, and what any tier must do.
+//! What the tests of all tiers share: blocks whose bytes follow from their keys, and what any tier
+//! must do.
 #![allow(dead_code, reason = "each test program uses a part")]
 
 use std::{collections::HashSet, time::Duration};
@@ -122,7 +123,8 @@ pub(crate) fn does_what_a_tier_does_in(tier: &dyn RemoteTier<Bytes>, bytes: usiz
     assert_eq!(get_all(tier, absent), vec![ABSENT; 8]);
     assert_eq!(contained(tier, &all), [vec![true; 12], vec![false; 8]].concat());
 
-    // Again, with a time to live that is over when it is read: long ago in the store's eyes, and at no time of a clock's.
+    // Again, with a time to live that is over when it is read: long ago in the store's eyes, and at
+    // no time of a clock's.
     put_all(tier, &held[..2], Some(Duration::ZERO));
     for end in get_all(tier, &held[..2]) {
         assert!(matches!(end, Err(NotGot::Miss(Miss::Expired | Miss::Absent))), "{end:?}");

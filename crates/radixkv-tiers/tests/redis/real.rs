@@ -116,7 +116,8 @@ fn a_server_without_room_or_that_asks_for_a_password_says_so() {
     assert!(!format!("{settings:?} {}", settings.clone().open::<Bytes>().unwrap_err()).contains("wrong@"));
 }
 
-/// The server is killed and started again while two threads work: no wrong byte, no call that waits, hits again after it.
+/// The server is killed and started again while two threads work: no wrong byte, no call that
+/// waits, hits again after it.
 #[test]
 fn a_server_that_is_killed_and_restarted() {
     let Some(mut server) = Real::start(&[]) else { return };
@@ -180,7 +181,8 @@ fn a_server_that_is_killed_and_restarted() {
     assert_eq!(stats.misses.total(), stats.misses.absent);
 }
 
-/// Started again, and taken by an engine of another layout: nothing is read or written under its prefix.
+/// Started again, and taken by an engine of another layout: nothing is read or written under its
+/// prefix.
 #[test]
 fn a_prefix_that_another_layout_took_meanwhile() {
     let Some(mut server) = Real::start(&[]) else { return };

@@ -105,7 +105,8 @@ pub(crate) enum Act {
     BeSilent,
 }
 
-/// Serves `answer` on a port of its own, each connection on a thread of its own. The test's end ends it.
+/// Serves `answer` on a port of its own, each connection on a thread of its own. The test's end
+/// ends it.
 pub(crate) fn strange(answer: impl Fn(&[Vec<u8>]) -> Act + Send + Sync + Clone + 'static) -> SocketAddr {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let address = listener.local_addr().unwrap();

@@ -1,8 +1,9 @@
-//! The header of a `*.safetensors` file.
+//! Reads and checks the header of a `*.safetensors` file.
 //!
-//! A file is the length of its header (8 bytes, little-endian), the header (JSON: for each tensor its element type,
-//! shape and where its bytes are) and the bytes. The tensors fill the rest of the file without holes and without
-//! overlaps, each has the bytes that its shape asks for, and no name stands twice.
+//! A file is the length of its header (8 bytes, little-endian), the header (JSON: for each tensor
+//! its element type, shape and where its bytes are) and the bytes. These rules are checked: the
+//! tensors fill the rest of the file without gaps and overlaps, each tensor has the bytes that its
+//! shape requires, and no name appears twice.
 
 use std::fmt;
 use std::fs::File;
@@ -14,7 +15,7 @@ use serde::{Deserialize, Deserializer};
 
 use super::CheckpointError;
 
-/// Headers longer than this are not headers.
+/// Maximum length of a header in bytes.
 const LONGEST_HEADER: u64 = 100 << 20;
 
 /// A tensor of a file.
@@ -22,12 +23,12 @@ const LONGEST_HEADER: u64 = 100 << 20;
 pub(super) struct Entry {
     pub(super) dtype: String,
     pub(super) shape: Vec<usize>,
-    /// Where its first byte is, from the beginning of the file.
+    /// The offset of its first byte in the file.
     pub(super) offset: u64,
     pub(super) bytes: u64,
 }
 
-/// What a header says of a tensor.
+/// A tensor's entry in the header.
 #[derive(Deserialize)]
 struct Written {
     dtype: String,
@@ -35,10 +36,10 @@ struct Written {
     data_offsets: (u64, u64),
 }
 
-/// The tensors in the order in which the header has them, with names that stand twice.
+/// The tensors in the order of the header, including duplicate names.
 struct Header(Vec<(String, Written)>);
 
-/// The tensors of a file.
+/// Reads the tensors of a file.
 pub(super) fn read(file: &mut File, path: &Path) -> Result<Vec<(String, Entry)>, CheckpointError> {
     let failed = |source| CheckpointError::Read { path: path.to_owned(), source };
     let given = file.metadata().map_err(failed)?.len();
@@ -68,7 +69,7 @@ pub(super) fn read(file: &mut File, path: &Path) -> Result<Vec<(String, Entry)>,
     }
 }
 
-/// The tensors, and where the last one ends.
+/// Checks the positions of the tensors. Returns the tensors, and the end offset of the last one.
 fn places(mut written: Vec<(String, Written)>, begin: u64) -> Result<(Vec<(String, Entry)>, u64), String> {
     written.sort_by(|a, b| (a.1.data_offsets, &a.0).cmp(&(b.1.data_offsets, &b.0)));
     let mut end = 0;
@@ -98,7 +99,7 @@ fn places(mut written: Vec<(String, Written)>, begin: u64) -> Result<(Vec<(Strin
     }
 }
 
-/// Bytes of a tensor of this type and shape; `None` if the type is not known here.
+/// Bytes of a tensor of this type and shape; `None` if the type is unknown here.
 fn needed(dtype: &str, shape: &[usize]) -> Result<Option<u64>, String> {
     let element = match dtype {
         "F64" | "I64" | "U64" => 8,

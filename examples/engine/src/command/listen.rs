@@ -1,4 +1,4 @@
-//! `--serve`: the command as a server.
+//! The option `--serve`: runs the command as an HTTP server.
 
 use std::io::Write;
 use std::net::TcpListener;
@@ -15,7 +15,7 @@ use crate::server::PublishedEvents;
 use crate::server::{ServerError, ServerOptions, serve};
 use crate::tokenizer::Tokenizer;
 
-/// Serves until the process is interrupted or told to terminate, and answers what it has accepted.
+/// Serves until SIGINT or SIGTERM, and then answers the accepted requests.
 pub(super) fn listen(
     arguments: &Arguments,
     address: &str,
@@ -75,7 +75,7 @@ where
     Ok(())
 }
 
-/// Ready when the process is interrupted or told to terminate.
+/// Waits for SIGINT or SIGTERM.
 async fn interrupted() {
     let (Ok(mut interrupt), Ok(mut terminate)) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
     else {

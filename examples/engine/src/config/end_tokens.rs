@@ -1,4 +1,5 @@
-//! Tokens that end a text: one or several, in `config.json` or in `generation_config.json`, which counts where it is there.
+//! Reads the tokens that end a text, one or several, from `config.json` or
+//! `generation_config.json`. If the second file exists, its value counts.
 
 use std::fs;
 use std::io;
@@ -26,7 +27,7 @@ impl OneOrMany {
     }
 }
 
-/// Reads a field that may be missing, and may be `null`: the outer `None` is a missing one.
+/// Reads a field that may be missing or `null`. The outer `None` means that it is missing.
 pub(super) fn given<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Option<OneOrMany>>, D::Error> {
     Option::deserialize(deserializer)
         .map(Some)
@@ -39,7 +40,8 @@ struct Generation {
     eos_token_id: Option<Option<OneOrMany>>,
 }
 
-/// The end tokens of `generation_config.json`; `None` if there is no such file. A file that names none has none.
+/// The end tokens of `generation_config.json`; `None` if there is no such file. Empty if the file
+/// has no such field.
 pub(super) fn of_generation(directory: &Path) -> Result<Option<Vec<Token>>, ConfigError> {
     let path = directory.join("generation_config.json");
     let text = match fs::read_to_string(&path) {

@@ -1,4 +1,4 @@
-//! The fields of `config.json` that this engine reads, and those by which it refuses a model.
+//! Parses `config.json`: the fields that this engine uses, and those that make it refuse a model.
 
 use std::path::Path;
 
@@ -22,7 +22,7 @@ pub(super) struct Fields {
     rms_norm_eps: f32,
     rope_theta: Option<Value>,
     rope_scaling: Option<Value>,
-    /// Newer files have the two fields above in here.
+    /// Newer files have the two fields above inside this one.
     rope_parameters: Option<Value>,
     partial_rotary_factor: Option<f64>,
     #[serde(default)]
@@ -97,7 +97,7 @@ impl Fields {
         }
     }
 
-    /// The first field that asks for what this engine does not compute.
+    /// The first field that requires a feature which this engine does not compute.
     fn refused(&self) -> Option<String> {
         let given = |value: &Option<Value>| value.as_ref().is_some_and(|value| !value.is_null());
         let full = |kind: &String| kind == "full_attention";

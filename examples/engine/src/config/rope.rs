@@ -1,43 +1,45 @@
-//! Rotary positions: the base of the wavelengths and how they are stretched, wherever the file has them.
+//! Reads the settings of rotary positions: the base of the wavelengths, and their scaling.
 //!
-//! The base stands beside `rope_scaling`, inside it, or inside `rope_parameters`. Versions of transformers prefer one or
-//! the other, so two that differ are refused.
+//! A file can have the base next to `rope_scaling`, inside it, or inside `rope_parameters`.
+//! Versions of transformers prefer different places, so a file with two different values is
+//! refused.
 
 use serde::Deserialize;
 use serde_json::Value;
 
-/// Rotary positions.
+/// The settings of rotary positions.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Rope {
     /// Base of the wavelengths.
     pub theta: f64,
-    /// How Llama 3.1 and later stretch the wavelengths.
+    /// The scaling of the wavelengths in Llama 3.1 and later.
     pub scaling: Option<Llama3Scaling>,
 }
 
-/// Wavelengths longer than `original / low_freq_factor` are multiplied by `factor`, those shorter than
-/// `original / high_freq_factor` stay as they are; between the two the factor changes smoothly.
+/// Wavelengths longer than `original / low_freq_factor` are multiplied by `factor`, those shorter
+/// than `original / high_freq_factor` stay as they are; between the two the factor changes
+/// smoothly.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 pub struct Llama3Scaling {
     /// The factor of the longest wavelengths.
     pub factor: f64,
-    /// Where the whole factor applies.
+    /// Sets the wavelength from which on the whole factor applies.
     pub low_freq_factor: f64,
-    /// Where stretching begins.
+    /// Sets the wavelength from which on scaling begins.
     pub high_freq_factor: f64,
     /// Positions that the model was first trained on.
     pub original_max_position_embeddings: f64,
 }
 
-/// Where no field says it.
+/// The base if no field has it.
 const DEFAULT_THETA: f64 = 10_000.0;
 
 impl Rope {
-    /// From the three fields of a configuration.
+    /// Reads the three fields of a configuration.
     ///
     /// # Errors
     ///
-    /// What is not supported, by the field's name.
+    /// The name and value of a field that is not supported.
     pub(super) fn read(
         theta: Option<&Value>,
         scaling: Option<&Value>,
@@ -72,7 +74,7 @@ impl Rope {
     }
 }
 
-/// The base that all fields which have one say.
+/// The base, which must be the same in all fields that have one.
 fn agreed(thetas: &[(&str, Option<Value>)]) -> Result<Option<f64>, String> {
     let mut agreed: Option<(&str, f64)> = None;
     for (name, value) in thetas {
@@ -86,7 +88,7 @@ fn agreed(thetas: &[(&str, Option<Value>)]) -> Result<Option<f64>, String> {
     Ok(agreed.map(|(_, theta)| theta))
 }
 
-/// How the wavelengths are stretched, as the field `name` says.
+/// The scaling of the wavelengths in the field `name`.
 fn stretch(given: &Option<Value>, name: &str) -> Result<Option<Llama3Scaling>, String> {
     let Some(given) = given else { return Ok(None) };
     match given.get("partial_rotary_factor") {

@@ -1,4 +1,5 @@
-//! A step's rows in the order in which attention takes them: sequences with one row first, then chunks.
+//! Reorders a step's rows for attention: first the sequences with one row (decode), then those with
+//! several rows (chunks of prompts, extend).
 
 use radixkv::{BlockId, Token};
 use radixkv_attention::plan::share;
@@ -8,7 +9,7 @@ use radixkv_scheduler::{Batch, Scheduled};
 use super::HostBackend;
 use crate::config::Config;
 
-/// Flat arrays of the sequences that decode, or of those that extend.
+/// Flat arrays of the sequences that decode, or of the sequences that extend.
 #[derive(Debug)]
 struct Part {
     blocks: Vec<BlockId>,
@@ -18,7 +19,7 @@ struct Part {
     slots: Vec<u64>,
 }
 
-/// A step in this order.
+/// A step with reordered rows.
 #[derive(Debug)]
 pub(super) struct Arranged {
     tokens: Vec<Token>,
@@ -30,7 +31,7 @@ pub(super) struct Arranged {
 
 /// An arranged step that the backend has prepared.
 pub(super) struct PreparedStep<B: HostBackend> {
-    /// Elements of all decoding rows: of their queries, and of their keys.
+    /// The number of elements of all decoding rows: in queries, and in keys.
     decode_rows: (usize, usize),
     decode: B::Prepared,
     cascade: Option<B::Cascade>,
@@ -97,7 +98,7 @@ impl Arranged {
         &self.positions
     }
 
-    /// Rows whose logits the step wants, in the order of its batch.
+    /// The rows whose logits the step needs, in the order of its batch.
     pub(super) fn logits_rows(&self) -> &[usize] {
         &self.logits_rows
     }
@@ -130,7 +131,7 @@ impl Arranged {
 }
 
 impl<B: HostBackend> PreparedStep<B> {
-    /// Attention of all rows of a layer.
+    /// Computes the attention of all rows in one layer, and stores their keys and values.
     pub(super) fn attend(
         &self,
         backend: &B,

@@ -1,4 +1,5 @@
-//! One layer: attention, then the feed-forward part; each works on normed states and is added to the states.
+//! One transformer layer: attention, then the feed-forward part. Each part reads normalized states,
+//! and its result is added to the states.
 
 use radixkv_attention::Qkv;
 
@@ -14,7 +15,7 @@ pub(super) struct Layer {
     query: Matrix,
     key: Matrix,
     value: Matrix,
-    /// Norms of a query's and a key's head.
+    /// Norms of each query head and each key head (Qwen3 only).
     head_norms: Option<(Vec<f32>, Vec<f32>)>,
     output: Matrix,
     feed_norm: Vec<f32>,
@@ -49,7 +50,7 @@ impl Layer {
         })
     }
 
-    /// Computes one layer over the states, in place; `attend` computes attention of all rows.
+    /// Computes the layer on the states, in place. `attend` computes the attention of all rows.
     pub(super) fn forward<E>(
         &self,
         config: &Config,

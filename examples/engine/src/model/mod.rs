@@ -1,4 +1,4 @@
-//! Qwen3 and Llama: from tokens to logits, with keys and values in blocks.
+//! The models Qwen3 and Llama: compute logits from tokens, with keys and values in blocks.
 
 mod arrange;
 mod layer;
@@ -16,7 +16,7 @@ use crate::matrix::Matrix;
 use arrange::Arranged;
 use layer::{Layer, norm};
 
-/// Where weights come from, under the names that Hugging Face gives them.
+/// A source of weights by their Hugging Face names.
 pub trait Weights {
     /// Why a weight cannot be read.
     type Error;
@@ -28,25 +28,25 @@ pub trait Weights {
     /// If there is no vector of this name and length.
     fn vector(&self, name: &str, len: usize) -> Result<Vec<f32>, Self::Error>;
 
-    /// A matrix of `outputs` rows of `inputs`.
+    /// A matrix of `outputs` rows with `inputs` elements each.
     ///
     /// # Errors
     ///
     /// If there is no matrix of this name and shape.
     fn matrix(&self, name: &str, inputs: usize, outputs: usize) -> Result<Matrix, Self::Error>;
 
-    /// Called when the model has asked for all that it needs.
+    /// Called after the model has requested all its weights.
     ///
     /// # Errors
     ///
-    /// If there are weights that are no part of the model.
+    /// If there are weights that the model does not have.
     fn finish(&self) -> Result<(), Self::Error> {
         Ok(())
     }
 }
 
-/// An attention backend whose rows lie in main memory. A device's backend becomes one by copying rows to the device and
-/// back.
+/// An attention backend whose rows are in main memory. The backend of a device can implement it by
+/// copying rows to the device and back.
 pub trait HostBackend:
     for<'a> Backend<Rows<'a> = &'a [f32], RowsMut<'a> = &'a mut [f32], LseMut<'a> = &'a mut [f32]>
 {
@@ -69,12 +69,12 @@ pub struct Model {
 }
 
 impl Model {
-    /// Takes the weights that the configuration asks for; `loaded` is called with the number of layers after each
-    /// layer.
+    /// Loads the weights of a configuration. Calls `loaded` after each layer with the number of
+    /// layers so far.
     ///
     /// # Errors
     ///
-    /// The first weight that cannot be read, or one that is no part of the model.
+    /// The first weight that cannot be read, or a weight that the model does not have.
     pub fn load<W: Weights>(config: Config, weights: &W, mut loaded: impl FnMut(usize)) -> Result<Self, W::Error> {
         let (hidden, vocab) = (config.hidden_size, config.vocab_size);
         let mut layers = Vec::new();
@@ -93,12 +93,12 @@ impl Model {
         Ok(model)
     }
 
-    /// Its shape.
+    /// The model's configuration.
     pub fn config(&self) -> &Config {
         &self.config
     }
 
-    /// The layout of its keys and values for a cache of `blocks` blocks.
+    /// The layout of the model's keys and values in a cache of `blocks` blocks.
     pub fn layout(&self, block_size: usize, blocks: usize, dtype: Dtype) -> Layout {
         Layout {
             layers: self.config.layers,
@@ -112,9 +112,11 @@ impl Model {
         }
     }
 
-    /// Computes a step: its copies, then its tokens. Returns the logits that it wants, `[logits rows, vocabulary]`.
+    /// Computes a step: its block copies, then its tokens. Returns the requested logits,
+    /// `[logits rows, vocabulary]`.
     ///
-    /// With `cascade`, sequences that decode read shared prefixes once. No bit of the result depends on it.
+    /// With `cascade`, decoding sequences read shared prefixes only once. The result is
+    /// bit-identical without it.
     ///
     /// # Errors
     ///
@@ -122,7 +124,7 @@ impl Model {
     ///
     /// # Panics
     ///
-    /// If a token is not of the vocabulary.
+    /// If a token is not in the vocabulary.
     pub fn forward<B: HostBackend>(
         &self,
         backend: &B,

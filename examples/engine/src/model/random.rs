@@ -1,4 +1,5 @@
-//! Seeded random weights: they compute as a model's weights do, and their outputs mean nothing.
+//! Seeded random weights: they need the same computation as real weights, but the outputs are
+//! meaningless.
 
 use std::convert::Infallible;
 
@@ -6,14 +7,14 @@ use super::Weights;
 use crate::dice::Dice;
 use crate::matrix::Matrix;
 
-/// Weights that depend on a seed and their name.
+/// Random weights that depend only on a seed and the weight's name.
 #[derive(Debug, Clone, Copy)]
 pub struct RandomWeights {
     seed: u64,
 }
 
 impl RandomWeights {
-    /// The weights of this seed.
+    /// Creates the weights of a seed.
     pub fn new(seed: u64) -> Self {
         Self { seed }
     }
@@ -27,14 +28,13 @@ impl RandomWeights {
 impl Weights for RandomWeights {
     type Error = Infallible;
 
-    /// Around 1: vectors are the weights of norms.
+    /// Values around 1, because vectors are the weights of norms.
     fn vector(&self, name: &str, len: usize) -> Result<Vec<f32>, Infallible> {
         let mut dice = self.dice(name);
         Ok((0..len).map(|_| 1.0 + 0.1 * dice.normal()).collect())
     }
 
-    /// Scaled so that states keep their size. Embeddings are larger, so that not every position has the same next
-    /// token.
+    /// Normally distributed values, scaled so that states keep their magnitude.
     fn matrix(&self, name: &str, inputs: usize, outputs: usize) -> Result<Matrix, Infallible> {
         let mut dice = self.dice(name);
         let size = (inputs as f32).sqrt().recip();

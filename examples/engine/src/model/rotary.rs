@@ -1,4 +1,5 @@
-//! Rotary positions: each pair of elements of a head is turned by an angle that grows with the position.
+//! Rotary position embedding: each pair of elements of a head is rotated by an angle proportional
+//! to the position.
 
 use std::f64::consts::TAU;
 
@@ -11,7 +12,7 @@ pub(super) struct Angles {
     turns: Vec<(f32, f32)>,
 }
 
-/// The angles of rows at these positions.
+/// Computes the angles of rows at these positions.
 pub(super) fn angles(rope: &Rope, head_dim: usize, positions: &[u32]) -> Angles {
     let pairs = head_dim / 2;
     let frequencies: Vec<f64> = (0..pairs)
@@ -28,7 +29,7 @@ pub(super) fn angles(rope: &Rope, head_dim: usize, positions: &[u32]) -> Angles 
     Angles { pairs, turns }
 }
 
-/// A frequency as Llama 3.1 has it.
+/// Scales a frequency as Llama 3.1 does.
 fn stretched(frequency: f64, scaling: &Llama3Scaling) -> f64 {
     let Llama3Scaling { factor, low_freq_factor: low, high_freq_factor: high, .. } = *scaling;
     let turns = scaling.original_max_position_embeddings * frequency / TAU;

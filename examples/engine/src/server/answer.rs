@@ -1,4 +1,4 @@
-//! Bodies of answers: whole, or as server-sent events.
+//! The bodies of answers: one JSON body, or a stream of server-sent events.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -13,14 +13,14 @@ use serde_json::{Value, json};
 use super::error::{ApiError, json_response};
 use super::generation::{Generation, Piece, Usage};
 
-/// Which of the two interfaces an answer is for.
+/// The interface that an answer belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Completion,
     Chat,
 }
 
-/// What all bodies of an answer have in common.
+/// The fields that all bodies of an answer have in common.
 #[derive(Debug, Clone)]
 pub(super) struct Head {
     kind: Kind,
@@ -82,7 +82,7 @@ impl Head {
         Ok(json_response(&self.body(object, json!([choice]), generation.usage.json())))
     }
 
-    /// An answer as a stream of events, each made when the client has taken the one before.
+    /// An answer as a stream of events. Each event is made when the client has read the one before.
     pub(super) fn stream(self, generation: Generation, include_usage: bool) -> Response {
         let first = if self.kind == Kind::Chat { State::First } else { State::Text };
         let state = Stream { head: self, generation, include_usage, state: first };
@@ -110,10 +110,10 @@ impl Head {
     }
 }
 
-/// Where a stream is.
+/// The next event of a stream.
 #[derive(Debug, Clone, Copy)]
 enum State {
-    /// A chat begins with its role.
+    /// The role, with which a chat begins.
     First,
     Text,
     Usage,

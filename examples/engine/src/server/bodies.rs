@@ -1,7 +1,8 @@
-//! Bodies of requests, read within a budget of bytes for all of them.
+//! Reads the bodies of requests, with a limit on the total bytes of all bodies.
 //!
-//! A body has its share of the budget until its request is dropped or tokenized. Where the budget is spent, the unfinished body that
-//! began first gives way: so clients that do not finish their bodies keep out nobody.
+//! A body keeps its share of the budget until its request is dropped or tokenized. When the budget
+//! is used up, the oldest unfinished body is dropped. So clients that do not finish their bodies
+//! cannot block others.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,13 +15,13 @@ use tokio::sync::Notify;
 
 use super::error::ApiError;
 
-/// How long a client may take for a body.
+/// Maximum time for a client to send a body.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// All bodies of a server.
 #[derive(Debug)]
 pub(super) struct Bodies {
-    /// Bytes of one body, and of all of them, at most.
+    /// Maximum bytes of one body, and of all bodies.
     longest: usize,
     budget: usize,
     state: Mutex<State>,
@@ -39,18 +40,18 @@ struct Unfinished {
     gives_way: Arc<Notify>,
 }
 
-/// What one body has of the budget, given back when it is dropped.
+/// A body's share of the budget, given back on drop.
 #[derive(Debug)]
 pub(super) struct Share<'b> {
     bodies: &'b Bodies,
     number: u64,
     gives_way: Arc<Notify>,
-    /// The bytes of a body that is whole.
+    /// The bytes of a finished body; 0 before.
     whole: usize,
 }
 
 impl State {
-    /// Takes an unfinished body off the budget.
+    /// Removes an unfinished body, and returns its bytes to the budget.
     fn take_off(&mut self, number: u64) -> Option<Unfinished> {
         let body = self.unfinished.remove(&number)?;
         self.used -= body.bytes;
@@ -122,7 +123,8 @@ fn gave_way() -> ApiError {
 }
 
 impl Share<'_> {
-    /// Takes more of the budget, also from unfinished bodies that began before.
+    /// Takes more bytes from the budget. If necessary, drops other unfinished bodies, the oldest
+    /// first.
     fn grow(&self, bytes: usize) -> Result<(), ApiError> {
         let mut state = self.bodies.lock();
         while state.used + bytes > self.bodies.budget {
@@ -139,7 +141,7 @@ impl Share<'_> {
         Ok(())
     }
 
-    /// The body is whole: it does not give way any more.
+    /// Marks the body as finished: it is not dropped for others any more.
     fn finish(&mut self) {
         if let Some(body) = self.bodies.lock().unfinished.remove(&self.number) {
             self.whole = body.bytes;

@@ -1,4 +1,5 @@
-//! Connections: how many, how slow, how large; and their end.
+//! Accepts connections, enforces their limits (number, time, size of a request's head), and drains
+//! them at the end.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -23,20 +24,22 @@ use super::error::ApiError;
 use super::open::{Connection, Open};
 use super::{Service as Engine, routes};
 
-/// How long a client may take for a request's head.
+/// Maximum time for a client to send a request's head.
 const HEAD: Duration = Duration::from_secs(10);
 
-/// How long a client may leave an answer unread.
+/// Maximum time for which a client may leave an answer unread.
 const UNREAD: Duration = Duration::from_secs(30);
 
-/// Bytes and fields of a request's head; more are answered with 431. The library's own bound lets a part more pass, so both look.
+/// Maximum bytes and fields of a request's head; more are answered with 431. The library's own
+/// limit is not exact, so both are checked.
 const HEAD_BYTES: usize = 32 << 10;
 const HEAD_FIELDS: usize = 64;
 
-/// How long accepting rests when the system has no sockets left.
+/// Pause before the next `accept` when the system has no sockets left.
 const REST: Duration = Duration::from_millis(50);
 
-/// Accepts connections until `stop` is ready or a scheduler thread has failed, then waits for those that are busy.
+/// Accepts connections until `stop` is ready or a scheduler thread has failed, then waits for
+/// connections that are serving a request.
 pub(super) async fn run(listener: TcpListener, service: Arc<Engine>, stop: impl Future<Output = ()>) -> io::Result<()> {
     listener.set_nonblocking(true)?;
     let listener = tokio::net::TcpListener::from_std(listener)?;
@@ -63,7 +66,7 @@ pub(super) async fn run(listener: TcpListener, service: Arc<Engine>, stop: impl 
         let (served, open) = (graceful.watch(served), Arc::clone(&open));
         tokio::spawn(async move {
             tokio::select! {
-                // A connection that breaks is its client's affair; its request is aborted with its handler.
+                // Errors of a connection are ignored: dropping its handler aborts the request.
                 _ = served => {}
                 () = connection.gives_way() => {}
             }
@@ -72,12 +75,12 @@ pub(super) async fn run(listener: TcpListener, service: Arc<Engine>, stop: impl 
     }
     drop(listener);
     service.requests.close();
-    // What is not answered by then is dropped with the runtime.
+    // Requests that are not answered in time are dropped with the runtime.
     drop(tokio::time::timeout(service.options.drain, graceful.shutdown()).await);
     Ok(())
 }
 
-/// What answers the requests of a connection.
+/// The service that answers the requests of a connection.
 fn serve<R>(
     routes: &R,
     connection: &Arc<Connection>,
@@ -111,7 +114,7 @@ where
 
 type Answer = Result<Response, Infallible>;
 
-/// Why a request is answered without a look at its body.
+/// The error response for a request that is refused before its body is read, if any.
 fn refusal(request: &Request<Incoming>, connection: &Connection) -> Option<ApiError> {
     let field = |(name, value): (&HeaderName, &HeaderValue)| name.as_str().len() + value.len() + ": \r\n".len();
     let line = request.method().as_str().len() + request.uri().to_string().len() + "  HTTP/1.1\r\n".len();

@@ -1,4 +1,4 @@
-//! Refusals, in the form that OpenAI's clients understand.
+//! Error responses in the format of OpenAI's interface.
 
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -9,15 +9,15 @@ use crate::intake::Refusal;
 use crate::tokenizer::{TemplateError, TokenizerError};
 use radixkv_scheduler::SubmitErrorKind;
 
-/// Why a request has no answer.
+/// An error response to a request.
 #[derive(Debug)]
 pub(super) struct ApiError {
     status: StatusCode,
     message: String,
-    /// The field that is at fault.
+    /// The field that caused the error.
     param: Option<String>,
     code: Option<&'static str>,
-    /// Seconds after which the client may ask again.
+    /// Seconds after which the client may retry.
     retry_after: Option<u64>,
 }
 
@@ -26,12 +26,12 @@ impl ApiError {
         Self { status, message: message.into(), param: None, code: None, retry_after: None }
     }
 
-    /// The server has no room: the client may ask again after so many seconds.
+    /// An error for a server without room: the client may retry after `seconds`.
     pub(super) fn later(seconds: u64, message: impl Into<String>) -> Self {
         Self { retry_after: Some(seconds), ..Self::new(StatusCode::SERVICE_UNAVAILABLE, message) }
     }
 
-    /// A field that cannot be honoured.
+    /// An error for a field that cannot be honoured.
     pub(super) fn field(param: impl Into<String>, message: impl Into<String>) -> Self {
         Self { param: Some(param.into()), ..Self::new(StatusCode::BAD_REQUEST, message) }
     }
@@ -43,7 +43,7 @@ impl ApiError {
     pub(super) fn tokenizer(param: &str, error: &TokenizerError) -> Self {
         let refused = Self::field(param, error.to_string());
         match error {
-            // Its text has a path of this machine.
+            // The error's own text contains a path of this machine, so it is not sent.
             TokenizerError::Template(TemplateError::Invalid { .. }) => {
                 Self::field(param, "the model's chat template cannot be used: send a prompt to /v1/completions")
             }
@@ -95,7 +95,7 @@ impl IntoResponse for ApiError {
     }
 }
 
-/// A body of JSON.
+/// A response with a JSON body.
 pub(super) fn json_response(body: &Value) -> Response {
     ([(header::CONTENT_TYPE, "application/json")], body.to_string()).into_response()
 }

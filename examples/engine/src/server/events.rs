@@ -1,4 +1,4 @@
-//! What the server's cache stores and removes, published for routers.
+//! Publishes the KV events of the server's cache for routers.
 
 use std::io;
 use std::sync::mpsc::{self, RecvTimeoutError, SyncSender};
@@ -8,12 +8,14 @@ use std::time::Duration;
 use radixkv::{NamespaceName, PrefixCache};
 use radixkv_events::{CacheRecorder, HashScheme, PublishError, Publisher, Scope};
 
-/// How often events are taken from the cache.
+/// The interval at which events are taken from the cache.
 const PERIOD: Duration = Duration::from_millis(5);
 
-/// The cache's KV events on the wire of vLLM, by a thread of their own. Dropping it sends what is left and ends them.
+/// Publishes the cache's KV events in vLLM's wire format, on its own thread. Dropping it sends the
+/// remaining events and ends the thread.
 ///
-/// Blocks are named as vLLM names them with `PYTHONHASHSEED=0`; a request's `cache_salt` is the salt of its blocks.
+/// Blocks are named as vLLM names them with `PYTHONHASHSEED=0`; a request's `cache_salt` is the
+/// salt of its blocks.
 #[derive(Debug)]
 pub struct PublishedEvents {
     endpoint: String,
@@ -22,20 +24,20 @@ pub struct PublishedEvents {
     thread: Option<JoinHandle<()>>,
 }
 
-/// Why no events are published.
+/// Why events cannot be published.
 #[derive(Debug, thiserror::Error)]
 pub enum EventsError {
-    /// The endpoint is none, or taken.
+    /// The endpoint is invalid or in use.
     #[error(transparent)]
     Publish(#[from] PublishError),
-    /// The system has no thread.
+    /// The system could not start a thread.
     #[error("starting a thread for events failed: {0}")]
     Thread(#[source] io::Error),
 }
 
 impl PublishedEvents {
-    /// Publishes the events of a cache at `endpoint`, such as `tcp://*:5557`, and answers followers that missed some at
-    /// `replay`.
+    /// Publishes the events of a cache at `endpoint`, such as `tcp://*:5557`. At `replay`,
+    /// followers can request missed batches.
     ///
     /// # Errors
     ///
@@ -55,12 +57,12 @@ impl PublishedEvents {
         Ok(Self { endpoint, replay, stop: Some(stop), thread: Some(thread) })
     }
 
-    /// Where to subscribe, with the port that was bound.
+    /// The endpoint to subscribe to, with the bound port.
     pub fn endpoint(&self) -> &str {
         &self.endpoint
     }
 
-    /// Where to ask for what was missed, with the port that was bound.
+    /// The endpoint for requests of missed batches, with the bound port.
     pub fn replay_endpoint(&self) -> Option<&str> {
         self.replay.as_deref()
     }
@@ -75,11 +77,11 @@ impl Drop for PublishedEvents {
     }
 }
 
-/// Pumps again and again, until `wait` says that there will be no more.
+/// Pumps events periodically until `wait` returns that the server stops, then once more.
 fn pump(mut recorder: CacheRecorder, publisher: &Publisher, wait: &dyn Fn() -> Result<(), RecvTimeoutError>) {
     loop {
         let is_over = wait() != Err(RecvTimeoutError::Timeout);
-        // After an error the next call says everything anew.
+        // After an error, the next call lists the whole cache again.
         let pumped = recorder.pump(publisher);
         debug_assert!(pumped.is_ok(), "{pumped:?}");
         if is_over {

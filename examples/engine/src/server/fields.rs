@@ -1,4 +1,5 @@
-//! The fields of a body: each is taken by its name, and what is left over is refused.
+//! The fields of a JSON body. Each known field is taken out by name; fields that are left are
+//! refused.
 
 use axum::http::StatusCode;
 use serde::de::DeserializeOwned;
@@ -6,11 +7,11 @@ use serde_json::{Map, Value};
 
 use super::error::ApiError;
 
-/// Fields that say nothing about the answer.
+/// Fields that are ignored because they do not affect the answer.
 const WITHOUT_EFFECT: [&str; 7] =
     ["metadata", "parallel_tool_calls", "safety_identifier", "service_tier", "store", "stream_options", "user"];
 
-/// An error without names of types.
+/// The text of an error, with words instead of the names of Rust types.
 fn in_words(error: &serde_json::Error) -> String {
     let text = error.to_string();
     let types = [
@@ -21,7 +22,7 @@ fn in_words(error: &serde_json::Error) -> String {
     types.iter().fold(text, |text, (name, words)| text.replace(name, words))
 }
 
-/// An object of a body, and where it stands in it.
+/// An object in a body, and its path for errors.
 pub(super) struct Fields {
     fields: Map<String, Value>,
     place: String,
@@ -62,8 +63,8 @@ impl Fields {
         }
     }
 
-    /// Takes a field that only one value can be honoured of: `missing` says whether the given one is as if there were
-    /// none.
+    /// Takes a field that is not supported. A value is accepted only if `missing` returns true for
+    /// it: it then means the same as a missing field.
     pub(super) fn without(&mut self, name: &str, missing: impl FnOnce(&Value) -> bool) -> Result<(), ApiError> {
         match self.fields.remove(name) {
             Some(value) if !value.is_null() && !missing(&value) => {
@@ -74,7 +75,7 @@ impl Fields {
         }
     }
 
-    /// Refuses what was not taken.
+    /// Refuses fields that were not taken.
     pub(super) fn finish(self) -> Result<(), ApiError> {
         let unknown = |(name, value): &(&String, &Value)| !value.is_null() && !WITHOUT_EFFECT.contains(&name.as_str());
         match self.fields.iter().find(unknown) {

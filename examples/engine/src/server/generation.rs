@@ -1,4 +1,4 @@
-//! One request, from its submission to the last of its text.
+//! One request from its submission to its last text: the handler's side of a request in the engine.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -16,7 +16,7 @@ use super::salts::Salt;
 use crate::tokenizer::TextStream;
 use axum::http::StatusCode;
 
-/// Numbers of tokens, as an answer reports them.
+/// The token counts that an answer reports.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Usage {
     pub(super) prompt_tokens: usize,
@@ -28,14 +28,14 @@ pub(super) struct Usage {
 #[derive(Debug)]
 pub(super) enum Piece {
     Text(String),
-    /// The last text, and why it is the last: `stop` or `length`.
+    /// The last text, and the finish reason: `stop` or `length`.
     Last {
         text: String,
         reason: &'static str,
     },
 }
 
-/// A request that is served; when it is dropped before its end, the request is aborted.
+/// A request in service. Dropping it before its end aborts the request.
 pub(super) struct Generation {
     service: Arc<Service>,
     id: SequenceId,
@@ -48,7 +48,7 @@ pub(super) struct Generation {
 }
 
 impl Generation {
-    /// Submits a request that was prepared.
+    /// Submits a prepared request.
     pub(super) fn start(
         service: Arc<Service>,
         place: Place<'_>,
@@ -80,7 +80,7 @@ impl Generation {
         self.id.as_u64()
     }
 
-    /// The next piece; none comes after the last one.
+    /// Waits for the next piece. Do not call it after [`Piece::Last`].
     pub(super) async fn next(&mut self) -> Result<Piece, ApiError> {
         let tokenizer = Arc::clone(&self.service.tokenizer);
         loop {
@@ -91,7 +91,7 @@ impl Generation {
                     let text = self.text.push(&tokenizer, token);
                     match self.stop.pass(&text) {
                         (text, true) => {
-                            // Not computed further, however slowly the client reads.
+                            // Stops the computation now, even if the client reads slowly.
                             self.service.intake.queue().abort(self.id);
                             return Ok(Piece::Last { text, reason: "stop" });
                         }
@@ -118,20 +118,20 @@ impl Generation {
 
 impl Drop for Generation {
     fn drop(&mut self) {
-        // One that has ended is unknown to the queue.
+        // The queue ignores requests that have ended.
         self.service.intake.queue().abort(self.id);
         self.service.requests.remove(self.id);
     }
 }
 
-/// Texts that end an answer. What may be the beginning of one is held back.
+/// Stop texts, which end an answer. Text that may be the beginning of a stop text is held back.
 struct Stop {
     texts: Vec<String>,
     held: String,
 }
 
 impl Stop {
-    /// What may be given out, and whether the answer ends with it.
+    /// Adds text. Returns the text that can be sent, and whether the answer ends with it.
     fn pass(&mut self, text: &str) -> (String, bool) {
         self.held.push_str(text);
         if let Some(at) = self.texts.iter().filter_map(|stop| self.held.find(stop.as_str())).min() {

@@ -1,4 +1,5 @@
-//! Prometheus text under the names that dashboards of vLLM and SGLang ask for: those of the cache, and those of requests.
+//! The server's metrics, of the cache and of requests, under the names that dashboards of vLLM and
+//! SGLang use.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Mutex, PoisonError};
@@ -12,7 +13,7 @@ use radixkv_scheduler::WaitingQueue;
 
 use super::requests::Requests;
 
-/// What is counted while requests are served.
+/// Counters that are updated while requests are served.
 #[derive(Default)]
 struct Counts {
     prompt_tokens: Counter,
@@ -21,7 +22,7 @@ struct Counts {
     refused: Counter,
 }
 
-/// What is measured when it is read.
+/// Gauges that are updated at each scrape.
 #[derive(Default)]
 struct Gauges {
     running: Gauge,
@@ -32,7 +33,7 @@ struct Gauges {
 pub(super) struct Metrics {
     registry: Registry,
     counts: Counts,
-    /// Locked while a text is made, so that it is of one moment.
+    /// Locked while a text is made, so that all its gauges are from one scrape.
     gauges: Mutex<Gauges>,
 }
 
@@ -40,7 +41,8 @@ impl Metrics {
     pub(super) fn new(model: &str, cache: &PrefixCache) -> Self {
         let mut registry = Registry::with_labels([("model_name".into(), model.to_owned().into())].into_iter());
         CacheCollector::register(cache, &mut registry);
-        // Who knows a salt may use it, and the text is read by others: a number stands for each, another one in each process.
+        // Salts are secrets, and others read the text. So each salt is replaced by a hash that
+        // differs in each process.
         let numbers = RandomState::new();
         NamespaceCollector::register_as(cache, move |name| format!("{:016x}", numbers.hash_one(name)), &mut registry);
         let (counts, gauges) = (Counts::default(), Gauges::default());
@@ -66,19 +68,19 @@ impl Metrics {
         Self { registry, counts, gauges: Mutex::new(gauges) }
     }
 
-    /// A request was computed to its end.
+    /// Counts a request that was computed to its end.
     pub(super) fn finished(&self, prompt_tokens: usize, completion_tokens: usize) {
         self.counts.prompt_tokens.inc_by(prompt_tokens as u64);
         self.counts.generated_tokens.inc_by(completion_tokens as u64);
         self.counts.requests.inc();
     }
 
-    /// A request was refused with 429.
+    /// Counts a request that was refused with 429.
     pub(super) fn refused(&self) {
         self.counts.refused.inc();
     }
 
-    /// All of them, as they are now.
+    /// Returns the text of all metrics now.
     pub(super) fn text(&self, format: TextFormat, requests: &Requests, queue: &WaitingQueue) -> String {
         let gauges = self.gauges.lock().unwrap_or_else(PoisonError::into_inner);
         gauges.waiting.set(requests.waiting(queue) as i64);

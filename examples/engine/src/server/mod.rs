@@ -1,25 +1,25 @@
-//! The engine over HTTP, in OpenAI's interface.
+//! The HTTP server of the engine, with OpenAI's interface.
 //!
-//! One thread reads and writes connections, the engine's scheduler threads compute, and a few more tokenize, and copy what a host tier
-//! has of a prompt. A request
-//! goes from a handler into the engine's queue; its tokens come back through a channel that never waits, so a client that
-//! does not read holds up nobody. When the handler ends for whatever reason, its request is aborted.
+//! One thread reads and writes all connections. The engine's scheduler threads compute. A few more
+//! threads tokenize prompts and copy a prompt's blocks from a host tier. A handler puts its request
+//! into the engine's queue. The tokens come back through an unbounded channel, so a client that
+//! does not read blocks nobody. When a handler ends for any reason, its request is aborted.
 //!
 //! | module | what |
 //! |---|---|
-//! | `connections` | accepts, bounds what a connection may take, drains |
-//! | `open` | which connection gives way to a new one |
+//! | `connections` | accepts and limits connections, drains them at the end |
+//! | `open` | the open connections, and which one is closed for a new one |
 //! | `bodies` | bodies of requests, within a budget for all of them |
-//! | `routes` | paths, and what is not a completion |
-//! | `fields`, `parameters`, `prompt` | what a body asks for, or why it is refused |
+//! | `routes` | HTTP paths, and the handlers |
+//! | `fields`, `parameters`, `prompt` | parse and check a request's body |
 //! | `prepare` | from a prompt to a request: lengths, tokens, namespace |
-//! | `generation` | one request from submission to its last text |
-//! | `answer` | bodies of answers, whole and in pieces |
-//! | `requests` | requests that are served, between handlers and schedulers |
+//! | `generation` | one request, from its submission to its last text |
+//! | `answer` | bodies of answers, whole or as a stream |
+//! | `requests` | the requests in service, shared by handlers and scheduler threads |
 //! | `worker` | a scheduler thread |
-//! | `salts`, `retention` | namespaces and retained prefixes that clients ask for |
-//! | `metrics` | Prometheus text |
-//! | `events` | what the cache stores and removes, for routers |
+//! | `salts`, `retention` | namespaces by salt, and retained prefixes |
+//! | `metrics` | metrics as text |
+//! | `events` | publishes the cache's KV events for routers |
 
 mod answer;
 mod bodies;
@@ -64,32 +64,34 @@ use requests::Requests;
 use retention::Retention;
 use salts::Salts;
 
-/// Threads that tokenize, and copy from a host tier; further prompts wait for one.
+/// Number of threads that tokenize and copy from a host tier; further prompts wait.
 const TOKENIZERS: usize = 4;
 
-/// How many of these threads may tokenize texts of more than [`prepare::LONG`] bytes: such a text cannot be given up
-/// halfway, and short ones must not wait for it.
+/// Number of these threads that may tokenize texts of more than [`prepare::LONG`] bytes. Tokenizing
+/// a text cannot be cancelled, and short texts must not wait for long ones.
 const LONG_TEXTS: usize = TOKENIZERS / 2;
 
-/// How a server is set up.
+/// Settings of a server.
 #[derive(Debug, Clone)]
 pub struct ServerOptions {
-    /// What clients call the model.
+    /// The model's name for clients.
     pub model: String,
-    /// Requests that wait at most; more are refused with 429.
+    /// Maximum number of waiting requests; more are refused with 429.
     pub waiting: usize,
-    /// Tokens that a prompt is continued by where its request does not say.
+    /// Number of tokens to generate if a request does not specify it.
     pub new_tokens: usize,
-    /// Blocks that `cache_control` may retain at most. A request that needs more than all other blocks is refused, so that
-    /// none waits for retained ones.
+    /// Maximum number of blocks that `cache_control` may retain. A request that needs more than the
+    /// other blocks is refused, so that no request waits for retained blocks.
     pub retained_blocks: usize,
-    /// Bytes of a request's body at most.
+    /// Maximum bytes of a request's body.
     pub body_bytes: usize,
-    /// Bytes of all bodies of requests that are being read or tokenized; beyond, unfinished ones give way to newer ones.
+    /// Maximum bytes of all bodies that are being read or tokenized; beyond it, unfinished bodies
+    /// are dropped for newer ones.
     pub bodies_bytes: usize,
-    /// Connections at once; beyond, those without a request that is served give way to newer ones.
+    /// Maximum number of connections; beyond it, connections without a request in service are
+    /// closed for newer ones.
     pub connections: usize,
-    /// How long requests may go on after the server was asked to stop.
+    /// How long requests may continue after the server was asked to stop.
     pub drain: Duration,
 }
 
@@ -108,46 +110,46 @@ impl Default for ServerOptions {
     }
 }
 
-/// Why a server has ended.
+/// Why a server failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ServerError {
-    /// The address cannot be listened on: it is none, or another program has the port.
+    /// The server cannot listen at the address: it is invalid, or another program uses the port.
     #[error("cannot listen at {address}, give a host and a port such as localhost:8000: {source}")]
     Listen {
-        /// Which address.
+        /// The address.
         address: String,
-        /// Why.
+        /// The system's error.
         source: io::Error,
     },
     /// The system has no more sockets or threads.
     #[error("the system has no socket or thread left for the server: {0}")]
     System(#[from] io::Error),
-    /// A scheduler thread has failed; requests were answered with an error.
+    /// A scheduler thread failed; requests were answered with an error.
     #[error("{0}")]
     Engine(#[from] ServeError),
-    /// The cache's events cannot be published: the endpoint is none, or taken.
+    /// The cache's events cannot be published: the endpoint is invalid or in use.
     #[cfg(feature = "events")]
     #[error("{0}")]
     Events(#[from] EventsError),
-    /// A scheduler thread has panicked; requests were answered with an error.
+    /// A scheduler thread panicked; requests were answered with an error.
     #[error("a scheduler thread has panicked")]
     Panicked,
 }
 
-/// What handlers and scheduler threads share.
+/// State that handlers and scheduler threads share.
 struct Service {
     intake: Intake,
     cache: PrefixCache,
     /// The cache over a host tier, if there is one.
     tiers: Option<TieredCache>,
     tokenizer: Arc<Tokenizer>,
-    /// Threads that tokenize, and copy from a host tier.
+    /// Permits for the threads that tokenize and copy from a host tier.
     tokenizers: Arc<Semaphore>,
-    /// Those of them that long texts may have.
+    /// Permits for long texts on these threads.
     long_texts: Arc<Semaphore>,
-    /// Whether prefixes are published at all.
+    /// Whether computed prefixes are inserted into the cache at all.
     publish: bool,
-    /// How tokens are sampled where a request does not say.
+    /// The default sampling, for requests that do not specify it.
     sampling: Sampling,
     bodies: Bodies,
     requests: Requests,
@@ -158,20 +160,22 @@ struct Service {
 }
 
 impl Service {
-    /// Tokens that prompt and output may have: what the model takes, and what fits beside retained prefixes.
+    /// Maximum number of tokens of prompt and output: limited by the model, and by the blocks that
+    /// are not reserved for retained prefixes.
     fn most_tokens(&self) -> usize {
         let blocks = self.cache.capacity_blocks().saturating_sub(self.retention.budget_blocks());
-        // The last token is sampled and never computed.
+        // The last token is sampled but never computed, so it needs no slot.
         let fit = blocks.saturating_mul(self.cache.block_size()).saturating_add(1);
         fit.min(self.intake.max_positions())
     }
 }
 
-/// Serves until `stop` is ready, and then until the requests that were accepted are answered.
+/// Serves until `stop` is ready, and then until the accepted requests are answered, at most for
+/// [`ServerOptions::drain`].
 ///
 /// # Errors
 ///
-/// If the system refuses the server, or a scheduler thread fails.
+/// If the system cannot run the server, or a scheduler thread fails.
 pub fn serve<B>(
     engine: &Engine<'_, B>,
     tokenizer: Tokenizer,
@@ -208,7 +212,7 @@ where
         let worker = || worker::run(engine, &service);
         let workers: Vec<_> = (0..setup.threads).map(|_| scope.spawn(worker)).collect();
         let listened = runtime.block_on(connections::run(listener, Arc::clone(&service), stop));
-        // Handlers that are left are dropped, and with each its request.
+        // Drops the remaining handlers, which aborts their requests.
         drop(runtime);
         service.requests.end();
         let ended: Vec<_> = workers.into_iter().map(thread::ScopedJoinHandle::join).collect();

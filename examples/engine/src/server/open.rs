@@ -1,15 +1,17 @@
-//! Connections that are open, and which of them gives way to a new one.
+//! The open connections, and the choice of the connection that is closed to make room for a new
+//! one.
 //!
-//! Where there are as many as there may be, the one that was opened first gives way among those without a request that is served: it
-//! is silent, or its client has not finished a request. Where each has one, further connections are *spare*: so many more, for
-//! `/health` and `/metrics` only.
+//! At the limit, the oldest connection without a request in service is closed: it is silent, or its
+//! client has not finished sending a request. If all connections have a request in service, new
+//! connections are *spare*: there are at most [`SPARE`] of them, and they serve only `/health` and
+//! `/metrics`.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
-/// Spare connections at once; a further one takes the place of the one that was opened first.
+/// Maximum number of spare connections; a further one replaces the oldest.
 const SPARE: usize = 32;
 
 /// All connections of a server.
@@ -35,24 +37,25 @@ pub(super) struct Connection {
     in_use: Arc<()>,
 }
 
-/// A request that is served: its connection does not give way while this lives.
+/// Marks a connection as serving a request: the connection is not closed for another one while this
+/// exists.
 #[derive(Debug)]
 pub(super) struct InUse(#[expect(dead_code, reason = "it is counted")] Arc<()>);
 
 impl Connection {
-    /// A request of it is served from now on.
+    /// Marks the connection as serving a request.
     pub(super) fn in_use(&self) -> InUse {
         InUse(Arc::clone(&self.in_use))
     }
 
-    /// Waits until it gives way to another one.
+    /// Waits until the connection must be closed for another one.
     pub(super) async fn gives_way(&self) {
         self.gives_way.notified().await;
     }
 }
 
 impl State {
-    /// Ends the connection that was opened first among those that may give way.
+    /// Closes the oldest connection without a request in service. Returns whether there was one.
     fn end_oldest(&mut self) -> bool {
         let oldest = self.usual.values().find(|connection| Arc::strong_count(&connection.in_use) == 1).cloned();
         let oldest = oldest.and_then(|connection| self.usual.remove(&connection.number));
@@ -73,7 +76,7 @@ impl Open {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a connection in; another one may give way to it.
+    /// Adds a connection; this may close another one.
     pub(super) fn add(&self) -> Arc<Connection> {
         let mut state = self.lock();
         let is_spare = state.usual.len() >= self.most && !state.end_oldest();
@@ -90,12 +93,12 @@ impl Open {
         connection
     }
 
-    /// Ends a connection, if one may give way: the system has no sockets left.
+    /// Closes a connection, if possible. Called when the system has no sockets left.
     pub(super) fn make_room(&self) {
         self.lock().end_oldest();
     }
 
-    /// A connection has ended.
+    /// Removes a connection that has ended.
     pub(super) fn remove(&self, connection: &Connection) {
         let mut state = self.lock();
         state.usual.remove(&connection.number);

@@ -1,4 +1,4 @@
-//! What a request asks for beside its prompt.
+//! The parameters of a request: sampling, length, stop texts, streaming and cache control.
 
 use std::time::Duration;
 
@@ -9,35 +9,35 @@ use super::error::ApiError;
 use super::fields::Fields;
 use crate::sampling::Sampling;
 
-/// Why a prompt is not retained.
+/// The error for `cache_control` in a request that stores nothing.
 pub(super) const NOTHING_STORED: &str = "cache_control beside skip_cache_insert: nothing is stored";
 
-/// Bytes of a salt or a key at most.
+/// Maximum bytes of a salt or a key.
 const LONGEST_NAME: usize = 256;
 
-/// Stop texts at most, and bytes of each.
+/// Maximum number of stop texts, and bytes of each.
 const STOPS: usize = 4;
 const LONGEST_STOP: usize = 256;
 
-/// How long `cache_control` retains without a `ttl`, and at most.
+/// The time for which `cache_control` retains without a `ttl`, and the maximum.
 const RETAINED: Duration = Duration::from_secs(5 * 60);
 const LONGEST_RETAINED: Duration = Duration::from_secs(24 * 3_600);
 
-/// What a request asks for.
+/// The parsed parameters.
 #[derive(Debug)]
 pub(super) struct Parameters {
     pub(super) new_tokens: Option<usize>,
     pub(super) sampling: Sampling,
-    /// Whether the client has named a seed, so that its draws repeat.
+    /// Whether the client gave a seed, so that its samples are repeatable.
     pub(super) seeded: bool,
-    /// Texts that end the answer, and are no part of it.
+    /// Texts that end the answer, and are not part of it.
     pub(super) stop: Vec<String>,
     pub(super) stream: bool,
-    /// Whether a stream ends with the numbers of tokens.
+    /// Whether a stream ends with the token counts.
     pub(super) include_usage: bool,
     /// `cache_salt`: the namespace.
     pub(super) salt: Option<String>,
-    /// Whether the request leaves nothing in the cache.
+    /// Whether the request stores nothing in the cache.
     pub(super) store_nothing: bool,
     /// `cache_control` of the whole prompt: how long it is retained.
     pub(super) retain: Option<Duration>,
@@ -57,7 +57,7 @@ struct StreamOptions {
 }
 
 impl Parameters {
-    /// Takes the fields; `default` is what a request without sampling fields has.
+    /// Takes the parameters from the fields. `default` is the sampling for fields that are missing.
     pub(super) fn take(fields: &mut Fields, default: Sampling) -> Result<Self, ApiError> {
         refuse_unsupported(fields)?;
         let seed: Option<i64> = fields.take("seed")?;
@@ -65,7 +65,7 @@ impl Parameters {
             temperature: fields.take("temperature")?.unwrap_or(default.temperature),
             top_k: match fields.take::<i64>("top_k")? {
                 Some(top_k @ ..-1) => return Err(ApiError::field("top_k", format!("top_k is {top_k}"))),
-                // vLLM's way to say all.
+                // In vLLM, -1 means all.
                 Some(-1) => 0,
                 top_k => top_k.map_or(default.top_k, |top_k| top_k as usize),
             },
@@ -87,7 +87,8 @@ impl Parameters {
             store_nothing: fields.take("skip_cache_insert")?.unwrap_or(false),
             retain: retained(fields)?,
         };
-        // A hint for routers: requests of one key go to one server. Here all requests share one cache.
+        // Checked and ignored: it tells routers to send requests with the same key to one server,
+        // and here all requests share one cache.
         name(fields, "prompt_cache_key")?;
         if parameters.store_nothing && parameters.retain.is_some() {
             return Err(ApiError::field("cache_control", NOTHING_STORED));
@@ -140,7 +141,7 @@ fn name(fields: &mut Fields, field: &str) -> Result<Option<String>, ApiError> {
     }
 }
 
-/// How long `cache_control` asks a prefix to be retained; `None` if there is no such field.
+/// The retention time of the field `cache_control`; `None` if there is no such field.
 pub(super) fn retained(fields: &mut Fields) -> Result<Option<Duration>, ApiError> {
     let Some(control) = fields.take::<Value>("cache_control")? else { return Ok(None) };
     let place = fields.name("cache_control");

@@ -1,4 +1,5 @@
-//! From a prompt to a request that can be submitted: whatever may refuse it comes before what it changes.
+//! Makes a request that can be submitted from a prompt. All checks that can refuse a prompt run
+//! before it changes any state.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,21 +16,21 @@ use super::requests::Refused;
 use super::salts::Salt;
 use crate::host_tier;
 
-/// Texts with more bytes than this take long to tokenize.
+/// Texts with more bytes than this count as long: they take long to tokenize.
 pub(super) const LONG: usize = 64 << 10;
 
-/// A request that the queue takes, in its namespace.
+/// A request in its namespace, ready for the queue.
 #[derive(Debug)]
 pub(super) struct Prepared {
     pub(super) request: Request,
-    /// How many of the first tokens are to be retained, and for how long.
+    /// The number of first tokens to retain, and the time for which to retain them.
     pub(super) retain: Option<(usize, Duration)>,
     pub(super) salt: Salt,
     /// The field that has the prompt.
     pub(super) field: &'static str,
 }
 
-/// A prompt on its way to a thread that tokenizes it.
+/// A prompt and the settings that the tokenizing thread needs.
 struct Preparation {
     service: Arc<Service>,
     prompt: Prompt,
@@ -41,7 +42,8 @@ struct Preparation {
     store_nothing: bool,
 }
 
-/// Tokens that a prompt is continued by; refuses what cannot be retained, and what is too long before it is tokenized.
+/// The number of tokens to generate. Refuses marks that cannot be honoured, and prompts that are
+/// too long, before they are tokenized.
 pub(super) fn new_tokens(service: &Service, prompt: &Prompt, parameters: &Parameters) -> Result<usize, ApiError> {
     let new_tokens = parameters.new_tokens.unwrap_or(service.options.new_tokens);
     prompt.check_marks(parameters.store_nothing)?;
@@ -58,8 +60,9 @@ pub(super) fn new_tokens(service: &Service, prompt: &Prompt, parameters: &Parame
     Ok(new_tokens)
 }
 
-/// Tokenizes a prompt on one of a few threads, and copies there what a host tier has of it. Long texts leave some of them to others. When the client leaves, a prompt that
-/// waits for a thread is given up, and one that has a thread goes no further than the text it is at.
+/// Tokenizes a prompt on one of a few threads, which also copies the prompt's blocks from a host
+/// tier. Long texts can use only some of these threads. If the client disconnects, a prompt that
+/// waits for a thread is dropped, and a prompt on a thread stops after its current text.
 pub(super) async fn prepare(
     service: &Arc<Service>,
     prompt: Prompt,
@@ -81,7 +84,7 @@ pub(super) async fn prepare(
     tokio::task::spawn_blocking(move || {
         let prepared = preparation.run(&|| answer.is_closed());
         drop((thread, turn));
-        // A client that has left needs no answer.
+        // If the client has disconnected, nobody receives the result.
         _ = answer.send(prepared);
     });
     answered.await.unwrap_or_else(|_| Err(not_prepared()))
@@ -96,7 +99,8 @@ fn not_prepared() -> ApiError {
 }
 
 impl Preparation {
-    /// `has_left` says whether the client has left: then the result is of no use to anybody.
+    /// Tokenizes the prompt and makes the request. `has_left` returns whether the client has
+    /// disconnected; then it stops early.
     fn run(self, has_left: &dyn Fn() -> bool) -> Result<Prepared, ApiError> {
         let Self { service, prompt, new_tokens, salt, retain, store_nothing } = self;
         let field = prompt.field();
@@ -118,13 +122,13 @@ impl Preparation {
     }
 }
 
-/// Refuses what could never be served beside retained prefixes.
+/// Refuses a request that does not fit into the blocks that are not reserved for retained prefixes.
 fn fits(service: &Service, prompt_tokens: usize, new_tokens: usize, field: &str) -> Result<(), ApiError> {
     let capacity = service.cache.capacity_blocks();
     let most = capacity.saturating_sub(service.retention.budget_blocks());
-    // The last token is sampled and never computed.
+    // The last token is sampled but never computed, so it needs no slot.
     let needed = (prompt_tokens.saturating_add(new_tokens) - 1).div_ceil(service.cache.block_size());
-    // What is more than the pool is refused by the queue.
+    // The queue refuses requests that are larger than the pool.
     if needed <= most || needed > capacity {
         return Ok(());
     }

@@ -1,4 +1,5 @@
-//! What a request wants to be continued: a text, tokens, or a chat; and which part of it is to be retained.
+//! The prompt of a request: a text, tokens, or a chat, and the part of it that `cache_control`
+//! marks for retention.
 
 use std::time::Duration;
 
@@ -12,14 +13,14 @@ use super::parameters::{NOTHING_STORED, retained};
 use crate::prompts::Message;
 use crate::tokenizer::Tokenizer;
 
-/// A prompt as the client has written it.
+/// A prompt as the client sent it.
 #[derive(Debug)]
 pub(super) enum Prompt {
     Text(String),
     Tokens(Vec<Token>),
     Chat {
         messages: Vec<Message>,
-        /// The last message with `cache_control`, and for how long it retains.
+        /// The index of the last message with `cache_control`, and its time to live.
         marked: Option<(usize, Duration)>,
     },
 }
@@ -28,7 +29,7 @@ pub(super) enum Prompt {
 #[derive(Debug)]
 pub(super) struct Tokenized {
     pub(super) tokens: Vec<Token>,
-    /// How many of the first tokens a message asks to retain, and for how long.
+    /// The number of first tokens to retain by `cache_control` of a message, and the time.
     pub(super) retain: Option<(usize, Duration)>,
 }
 
@@ -41,7 +42,7 @@ enum Texts {
 }
 
 impl Prompt {
-    /// The name of the field that has it.
+    /// The name of the field that has the prompt.
     pub(super) fn field(&self) -> &'static str {
         match self {
             Self::Chat { .. } => "messages",
@@ -49,7 +50,7 @@ impl Prompt {
         }
     }
 
-    /// `prompt` of a body.
+    /// Reads `prompt` of a body.
     pub(super) fn text(fields: &mut Fields) -> Result<Self, ApiError> {
         let refused = |message: &str| Err(ApiError::field("prompt", message));
         match fields.take::<Texts>("prompt") {
@@ -62,7 +63,7 @@ impl Prompt {
         }
     }
 
-    /// `messages` of a body.
+    /// Reads `messages` of a body.
     pub(super) fn chat(fields: &mut Fields) -> Result<Self, ApiError> {
         let given: Vec<Value> =
             fields.take("messages")?.ok_or_else(|| ApiError::field("messages", "messages is missing"))?;
@@ -83,7 +84,7 @@ impl Prompt {
         Ok(Self::Chat { messages, marked })
     }
 
-    /// Refuses a message to be retained where the request stores nothing.
+    /// Refuses a message with `cache_control` if the request stores nothing.
     pub(super) fn check_marks(&self, store_nothing: bool) -> Result<(), ApiError> {
         match self {
             Self::Chat { marked: Some((message, _)), .. } if store_nothing => {
@@ -93,7 +94,7 @@ impl Prompt {
         }
     }
 
-    /// Bytes of its texts.
+    /// The bytes of the prompt's texts.
     pub(super) fn bytes(&self) -> usize {
         match self {
             Self::Text(text) => text.len(),
@@ -102,7 +103,7 @@ impl Prompt {
         }
     }
 
-    /// Its tokens. Without a client, who `has_left`, the part to retain is not looked for.
+    /// Tokenizes the prompt. If the client `has_left`, skips the search for the part to retain.
     pub(super) fn tokenize(self, tokenizer: &Tokenizer, has_left: &dyn Fn() -> bool) -> Result<Tokenized, ApiError> {
         let field = self.field();
         let refused = |error| ApiError::tokenizer(field, &error);
@@ -112,7 +113,8 @@ impl Prompt {
             Self::Chat { messages, marked } => {
                 let tokens = tokenizer.chat(&messages, true).map_err(refused)?;
                 let retain = marked.filter(|_| !has_left()).map(|(last, ttl)| {
-                    // A template that refuses the first messages alone: all is retained.
+                    // If the template refuses the first messages without the others, everything is
+                    // retained.
                     let first = tokenizer.chat(&messages[..=last], false);
                     let len = first.map_or(tokens.len(), |first| common(&first, &tokens));
                     (len, ttl)
@@ -134,7 +136,8 @@ fn required(fields: &mut Fields, name: &str) -> Result<String, ApiError> {
     })
 }
 
-/// The text of a message, whole or in parts, and how long a part asks to be retained.
+/// The text of a message, in one piece or in parts, and the retention time of a part with
+/// `cache_control`.
 fn content(fields: &mut Fields) -> Result<(String, Option<Duration>), ApiError> {
     let place = fields.name("content");
     match fields.take::<Value>("content")? {

@@ -1,4 +1,5 @@
-//! Requests that are served: what schedulers need to know of them, and where their tokens go.
+//! The requests in service: the data that scheduler threads need for each, and the channel for its
+//! tokens. Handlers add requests; scheduler threads read them.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -12,10 +13,11 @@ use tokio::sync::mpsc::UnboundedSender;
 use crate::intake::{Intake, Refusal};
 use crate::sampling::Sampling;
 
-/// The longest delay that a client is told.
+/// Maximum `Retry-After` in seconds.
 const LONGEST_DELAY: u64 = 60;
 
-/// What becomes of a request, in order. A client that does not read keeps at most as many as it may have tokens.
+/// Events of a request, in order. If a client does not read, the channel holds at most as many
+/// events as the request's tokens.
 #[derive(Debug)]
 pub(super) enum Event {
     Token {
@@ -27,19 +29,20 @@ pub(super) enum Event {
         completion_tokens: usize,
         cached_tokens: usize,
     },
-    /// Its logits were not finite.
+    /// The request's logits were not finite, or a scheduler thread failed.
     Broken,
 }
 
-/// A request that is served.
+/// A request in service.
 #[derive(Debug)]
 pub(super) struct Served {
     pub(super) sampling: Sampling,
-    /// Whose random numbers it has; `None`: its own.
+    /// The stream of random numbers; `None`: the stream of the request's id.
     pub(super) stream: Option<u64>,
     pub(super) events: UnboundedSender<Event>,
     pub(super) namespace: Namespace,
-    /// How many of the first tokens are retained when it ends, and for how long.
+    /// The number of first tokens to retain when the request ends, and the time for which to retain
+    /// them.
     pub(super) retain: Option<(usize, Duration)>,
     pub(super) began: Instant,
 }
@@ -47,15 +50,16 @@ pub(super) struct Served {
 /// Why a request is not served.
 #[derive(Debug)]
 pub(super) enum Refused {
-    /// Too many wait: ask again later.
+    /// Too many requests wait: the client should retry after `retry_after` seconds.
     Full { waiting: usize, retry_after: u64 },
     /// The server is stopping.
     Closed,
-    /// It could never be served.
+    /// The request could never be served.
     Request(Refusal),
 }
 
-/// A place among the requests that wait, until the request is in the queue. Dropping it gives it up.
+/// A place among the waiting requests, for a request that is not in the queue yet. Dropping it
+/// frees the place.
 #[derive(Debug)]
 pub(super) struct Place<'r> {
     requests: &'r Requests,
@@ -70,23 +74,23 @@ impl Drop for Place<'_> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Phase {
     Open,
-    /// No request is accepted; those that are served go on.
+    /// New requests are refused; requests in service continue.
     Closed,
-    /// No handler is left.
+    /// All handlers have ended.
     Ended,
 }
 
 #[derive(Debug)]
 struct State {
     served: HashMap<SequenceId, Arc<Served>>,
-    /// Requests that have a [`Place`].
+    /// The number of requests with a [`Place`].
     places: usize,
     phase: Phase,
-    /// Seconds that a request took, as a moving average.
+    /// Moving average of the duration of requests in seconds.
     seconds: f64,
 }
 
-/// All requests that are served.
+/// All requests in service.
 #[derive(Debug)]
 pub(super) struct Requests {
     state: Mutex<State>,
@@ -96,7 +100,8 @@ pub(super) struct Requests {
 }
 
 impl Requests {
-    /// Refuses when `waiting` requests wait for one of `slots`.
+    /// Creates an empty set, which refuses new requests while `waiting` requests wait for one of
+    /// `slots`.
     pub(super) fn new(waiting: usize, slots: usize) -> Self {
         let state = State { served: HashMap::new(), places: 0, phase: Phase::Open, seconds: 1.0 };
         Self { state: Mutex::new(state), failed: Notify::new(), waiting, slots: slots.max(1) }
@@ -107,7 +112,7 @@ impl Requests {
         self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    /// Gives a request a place among those that wait, before anything is done for it.
+    /// Gives a new request a place among the waiting requests, before any work is done for it.
     pub(super) fn enter(&self, intake: &Intake) -> Result<Place<'_>, Refused> {
         let mut state = self.lock();
         if state.phase > Phase::Open {
@@ -123,7 +128,8 @@ impl Requests {
         Ok(Place { requests: self })
     }
 
-    /// Hands a request in. A scheduler that takes it at once waits for the lock, and so finds it here.
+    /// Submits a request to the queue. This holds the lock, so a scheduler thread that takes the
+    /// request immediately waits until it is recorded here.
     pub(super) fn submit(
         &self,
         place: Place<'_>,
@@ -132,7 +138,7 @@ impl Requests {
         served: Served,
     ) -> Result<SequenceId, Refused> {
         let mut state = self.lock();
-        // The request has its place in the queue instead.
+        // The queue counts the request from here on.
         std::mem::forget(place);
         state.places -= 1;
         if state.phase > Phase::Open {
@@ -143,7 +149,7 @@ impl Requests {
         Ok(id)
     }
 
-    /// Requests that wait: those with a place, and those in the queue.
+    /// The number of waiting requests: those with a place, and those in the queue.
     pub(super) fn waiting(&self, queue: &WaitingQueue) -> usize {
         queue.len() + self.lock().places
     }
@@ -152,33 +158,34 @@ impl Requests {
         self.lock().served.get(&id).cloned()
     }
 
-    /// The request's handler has ended.
+    /// Removes a request whose handler has ended.
     pub(super) fn remove(&self, id: SequenceId) {
         self.lock().served.remove(&id);
     }
 
-    /// A request has been answered.
+    /// Records the duration of an answered request.
     pub(super) fn took(&self, time: Duration) {
         let seconds = &mut self.lock().seconds;
         *seconds += (time.as_secs_f64() - *seconds) / 8.0;
     }
 
-    /// Accepts no more requests.
+    /// Refuses new requests from now on.
     pub(super) fn close(&self) {
         let mut state = self.lock();
         state.phase = state.phase.max(Phase::Closed);
     }
 
-    /// All handlers have ended.
+    /// Records that all handlers have ended.
     pub(super) fn end(&self) {
         self.lock().phase = Phase::Ended;
     }
 
-    /// A scheduler cannot go on: every request is answered with an error, and the server stops.
+    /// Called when a scheduler thread fails: answers every request with an error, and stops the
+    /// server.
     pub(super) fn fail(&self) {
         self.close();
         for served in self.lock().served.values() {
-            // A handler that has ended needs no answer.
+            // An error means that the handler has ended.
             _ = served.events.send(Event::Broken);
         }
         self.failed.notify_one();

@@ -1,13 +1,15 @@
-//! Prefixes that clients ask to retain (`cache_control`), refreshed by every request that uses them, within a budget.
+//! Retains prefixes that clients mark with `cache_control`, within a budget. Every request that
+//! uses a retained prefix restarts its time.
 //!
-//! The budget counts the whole blocks of each retained prefix. One that continues another stands for both.
+//! The budget counts the whole blocks of each retained prefix. A longer prefix replaces the shorter
+//! prefixes that it begins with.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use radixkv::{Namespace, Session, Token};
 
-/// A prefix that is retained.
+/// A retained prefix.
 #[derive(Debug)]
 struct Retained {
     namespace: Namespace,
@@ -16,7 +18,7 @@ struct Retained {
     until: Instant,
 }
 
-/// All of them.
+/// All retained prefixes.
 #[derive(Debug)]
 pub(super) struct Retention {
     budget_blocks: usize,
@@ -29,13 +31,13 @@ impl Retention {
         Self { budget_blocks, block_size, retained: Mutex::default() }
     }
 
-    /// Blocks that may be retained.
+    /// Maximum number of retained blocks.
     pub(super) fn budget_blocks(&self) -> usize {
         self.budget_blocks
     }
 
-    /// A request has ended whose prompt and output are `tokens`: prefixes of them are retained anew for their time, and
-    /// the first of `retain` too, if the budget allows.
+    /// Called when a request has ended whose prompt and output are `tokens`. Restarts the time of
+    /// retained prefixes of `tokens`, and retains the first `retain` tokens if the budget allows.
     pub(super) fn used(
         &self,
         session: &Session,
@@ -71,7 +73,7 @@ impl Retention {
         }
     }
 
-    /// The namespace was dropped, and with it all that was retained of it.
+    /// Forgets the retained prefixes of a namespace that was dropped.
     pub(super) fn forget(&self, namespace: &Namespace) {
         let mut all = self.retained.lock().unwrap_or_else(PoisonError::into_inner);
         all.retain(|retained| retained.namespace != *namespace);
@@ -79,7 +81,8 @@ impl Retention {
 }
 
 impl Retained {
-    /// Retains what is cached of the prefix for its time; `false` if nothing is, as in a namespace that was dropped.
+    /// Retains the cached part of the prefix for its time. `false` if nothing is cached, for
+    /// example because the namespace was dropped.
     fn hold(&self, session: &Session) -> bool {
         let hit = session.match_prefix_untouched(&self.namespace, &self.tokens);
         hit.len_tokens() > 0 && session.retain(hit.lease(), self.ttl).is_ok()
@@ -94,7 +97,7 @@ mod tests {
 
     const MINUTE: Duration = Duration::from_secs(60);
 
-    /// A cache of 8 blocks of 4 tokens, and verbs on it.
+    /// A cache of 8 blocks of 4 tokens, with a session and a retention.
     struct Bed {
         cache: PrefixCache,
         session: Session,
@@ -107,7 +110,8 @@ mod tests {
             Self { session: cache.session(), cache, retention: Retention::new(budget, 4) }
         }
 
-        /// Blocks that stay when everything that may go goes, after a request for `tokens`.
+        /// The number of blocks that stay when all others are evicted, after a request for
+        /// `tokens`.
         fn protected_after(&self, tokens: &[Token], retain: Option<(usize, Duration)>) -> usize {
             let space = self.cache.default_namespace();
             let miss = self.session.match_prefix(&space, tokens);
@@ -128,7 +132,7 @@ mod tests {
         assert_eq!(bed.protected_after(&tokens, None), 0);
         // Whole blocks of the first 11 tokens.
         assert_eq!(bed.protected_after(&tokens, Some((11, MINUTE))), 2);
-        // A longer one replaces it in the budget; one more block than is left does not fit.
+        // A longer prefix replaces it in the budget; then there is no room for another prefix.
         assert_eq!(bed.protected_after(&tokens, Some((12, MINUTE))), 3);
         let other: Vec<Token> = (100..108).collect();
         assert_eq!(bed.protected_after(&other, Some((8, MINUTE))), 3);

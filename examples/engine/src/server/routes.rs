@@ -1,4 +1,4 @@
-//! Paths and bodies.
+//! The HTTP routes, and the handler of completions.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use super::prepare;
 use super::prompt::Prompt;
 use super::requests::Refused;
 
-/// All paths.
+/// The router of all paths.
 pub(super) fn router(service: Arc<Service>) -> Router {
     let completions = |kind| {
         post(move |State(service): State<Arc<Service>>, request: Request| async move {

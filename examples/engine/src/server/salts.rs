@@ -1,8 +1,8 @@
-//! Namespaces by `cache_salt`.
+//! Maps the request field `cache_salt` to namespaces of the cache.
 //!
-//! A salt keeps apart what clients must not learn of each other: a prefix that another has computed is answered sooner.
-//! A client that names its own salt can name another's. So where tenants are not trusted, a gateway sets the field and
-//! lets no client's value pass.
+//! Salts keep clients from learning each other's prompts by timing: a prefix that another client
+//! has computed is answered sooner. A client that chooses its own salt could use another client's
+//! salt. So with untrusted tenants, a gateway must set the field and discard the client's value.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,11 +12,11 @@ use radixkv_host::TieredCache;
 
 use super::retention::Retention;
 
-/// Salts that are remembered. Beyond it the one that was used longest ago, and is not in use, is dropped with what it has
-/// cached.
+/// Maximum number of salts. Beyond it, the least recently used salt that is not in use is dropped,
+/// with its cached blocks.
 const REMEMBERED: usize = 1_024;
 
-/// A namespace that a request uses; it is not dropped for as long as this lives.
+/// A namespace that a request uses. The namespace is not dropped while this exists.
 #[derive(Debug, Clone)]
 pub(super) struct Salt {
     pub(super) namespace: Namespace,
@@ -37,12 +37,13 @@ pub(super) struct Salts {
 }
 
 impl Salts {
-    /// `tiers` is the cache over a host tier, if there is one; `retention` forgets what was retained of a salt that is dropped.
+    /// Creates an empty map. `tiers` is the cache over a host tier, if there is one; `retention` is
+    /// told which namespaces are dropped.
     pub(super) fn new(cache: PrefixCache, tiers: Option<TieredCache>, retention: Arc<Retention>) -> Self {
         Self { cache, tiers, retention, remembered: Mutex::default() }
     }
 
-    /// The namespace of a salt; without one, that of all requests without one.
+    /// The namespace of a salt. Requests without a salt share the default namespace.
     pub(super) fn salt(&self, salt: Option<&str>) -> Salt {
         let made = |namespace| Salt { namespace, _in_use: Arc::default() };
         let Some(salt) = salt else { return made(self.cache.default_namespace()) };
@@ -105,7 +106,7 @@ mod tests {
         (0..2 * REMEMBERED).for_each(|salt| drop(salts.salt(Some(&format!("salt {salt}")))));
         let remembered = salts.remembered.lock().expect("no panic");
         assert_eq!(remembered.1.len(), REMEMBERED);
-        // The one in use stays.
+        // The salt in use stays.
         assert!(remembered.1.contains_key("a") && !remembered.1.contains_key("b"));
     }
 }

@@ -1,4 +1,4 @@
-//! A scheduler thread of the server: steps until no handler is left.
+//! A scheduler thread of the server: computes steps until all handlers have ended.
 
 use std::thread;
 use std::time::Duration;
@@ -11,10 +11,10 @@ use super::requests::Event;
 use crate::model::HostBackend;
 use crate::serve::{Chosen, Engine, Row, ServeError, Stepped};
 
-/// How long a thread without work sleeps before it looks again by itself.
+/// How long a thread without work waits before it checks for the end of the server.
 const PATIENCE: Duration = Duration::from_millis(20);
 
-/// Tells the other threads when this one cannot go on.
+/// Fails all requests if this thread panics.
 struct Watch<'s>(&'s Service);
 
 impl Drop for Watch<'_> {
@@ -25,7 +25,8 @@ impl Drop for Watch<'_> {
     }
 }
 
-/// Serves until all handlers have ended and no request is left.
+/// Computes until all handlers have ended and no request is left. After an error, fails all
+/// requests.
 pub(super) fn run<B: HostBackend>(engine: &Engine<'_, B>, service: &Service) -> Result<(), ServeError> {
     let watch = Watch(service);
     let served = steps(engine, service);
@@ -47,7 +48,7 @@ fn steps<B: HostBackend>(engine: &Engine<'_, B>, service: &Service) -> Result<()
             Stepped::Computed { finished, broken, .. } => {
                 for id in broken {
                     if let Some(served) = service.requests.get(id) {
-                        // A handler that has ended needs no answer.
+                        // An error means that the handler has ended.
                         _ = served.events.send(Event::Broken);
                     }
                 }
@@ -58,7 +59,8 @@ fn steps<B: HostBackend>(engine: &Engine<'_, B>, service: &Service) -> Result<()
     Ok(())
 }
 
-/// The next token of a request, sent to its handler. A request whose handler has ended is being aborted: it ends.
+/// Samples the next token of a request, and sends it to the handler. A request without a handler is
+/// being aborted, so it ends here.
 fn choose(service: &Service, row: Row<'_>, end_tokens: &[radixkv::Token]) -> Chosen {
     let Some(served) = service.requests.get(row.id) else {
         return Chosen { token: 0, ends: true };
@@ -67,7 +69,7 @@ fn choose(service: &Service, row: Row<'_>, end_tokens: &[radixkv::Token]) -> Cho
     let token = served.sampling.choose(row.logits, stream, row.position);
     let ends = end_tokens.contains(&token);
     if !ends {
-        // A handler that has ended needs no token.
+        // An error means that the handler has ended.
         _ = served.events.send(Event::Token { token, cached_tokens: row.cached_len });
     }
     Chosen { token, ends }
@@ -81,6 +83,6 @@ fn end(service: &Service, session: &Session, finished: &Finished, end_tokens: &[
     service.requests.took(served.began.elapsed());
     let by_end_token = finished.tokens.last().is_some_and(|token| end_tokens.contains(token));
     let cached_tokens = finished.cached_len;
-    // A handler that has ended needs no answer.
+    // An error means that the handler has ended.
     _ = served.events.send(Event::Ended { by_end_token, completion_tokens, cached_tokens });
 }

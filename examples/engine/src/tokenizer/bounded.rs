@@ -1,4 +1,5 @@
-//! What one step of a chat template may make: the library counts what a template has made, but of these steps only afterwards.
+//! Limits the output of a single step of a chat template. The library limits the total output of a
+//! template, but counts the steps here only after they have made their output.
 
 use std::fmt::{self, Write};
 use std::io;
@@ -7,13 +8,13 @@ use minijinja::value::ValueKind;
 use minijinja::{Error, ErrorKind, State, Value};
 use minijinja_contrib::pycompat::unknown_method_callback;
 
-/// Bytes that one step may make.
+/// Maximum bytes that one step may make.
 pub(super) const MOST: usize = 32 << 20;
 
-/// Bytes of a value in a list.
+/// Bytes that are counted for a value in a list.
 const SLOT: usize = 32;
 
-/// A text that takes no more than [`MOST`] bytes.
+/// A buffer that refuses to grow beyond [`MOST`] bytes.
 #[derive(Default)]
 pub(super) struct Bounded(pub(super) Vec<u8>);
 
@@ -41,19 +42,21 @@ pub(super) fn too_long() -> Error {
     Error::new(ErrorKind::InvalidOperation, format!("one step makes more than {MOST} bytes"))
 }
 
-/// The text of a value.
+/// The text of a value; an error if it is longer than [`MOST`] bytes.
 pub(super) fn text(value: &Value) -> Result<String, Error> {
     let mut text = Bounded::default();
     write!(text, "{value}").map_err(|_| too_long())?;
     Ok(String::from_utf8(text.0).expect("texts alone were written"))
 }
 
-/// Whether a value may be far longer as a text than it is in memory: a list may have one other many times.
+/// Whether the text of a value may be much longer than the value in memory: a list may contain the
+/// same other list many times.
 pub(super) fn is_nested(value: &Value) -> bool {
     matches!(value.kind(), ValueKind::Seq | ValueKind::Map | ValueKind::Iterable | ValueKind::Plain)
 }
 
-/// Python's methods, of which those that may make a long text of a short one are measured before.
+/// Calls one of Python's methods. The output of methods that can make a long text from a short one
+/// is measured first.
 pub(super) fn method(state: &mut State, value: &Value, name: &str, args: &[Value]) -> Result<Value, Error> {
     let most = value.as_str().map_or(Ok(0), |receiver| measure(receiver, name, args))?;
     if most > MOST {
@@ -62,7 +65,7 @@ pub(super) fn method(state: &mut State, value: &Value, name: &str, args: &[Value
     unknown_method_callback(state, value, name, args)
 }
 
-/// Bytes that a method of a text makes at most.
+/// An upper bound of the bytes that a method of a text makes.
 fn measure(receiver: &str, name: &str, args: &[Value]) -> Result<usize, Error> {
     let first = args.first().and_then(Value::as_str);
     Ok(match (name, first, args) {

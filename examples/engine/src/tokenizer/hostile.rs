@@ -1,7 +1,8 @@
-//! A `tokenizer.json` of unknown origin: bounded in size and growth, and its panics are caught.
+//! Reads an untrusted `tokenizer.json`: limits its size and the growth of texts, and catches panics
+//! of the library.
 //!
-//! The library panics on some files that it has accepted. It may be called again after a panic: encoding changes nothing
-//! but a cache of words, whose locks are released.
+//! The library panics on some files that it has accepted. It can be used after a panic: encoding
+//! changes only a cache of words, whose locks are released.
 
 use std::fs::File;
 use std::io::Read;
@@ -11,10 +12,11 @@ use std::path::Path;
 use serde::Deserialize;
 use serde_json::Value;
 
-/// Larger files are no tokenizers: those of the largest vocabularies have a quarter of this.
+/// Maximum size of the file in bytes. Tokenizers with the largest vocabularies have a quarter of
+/// this.
 const LARGEST: u64 = 128 << 20;
 
-/// How many times longer a text may become before it is split, by all replacements one after the other.
+/// Maximum factor by which all replacements together may lengthen a text.
 const MOST_GROWTH: usize = 64;
 
 /// The parts of the file that may replace text.
@@ -28,7 +30,7 @@ struct Parts {
     decoder: Value,
 }
 
-/// A tokenizer from the file's text, as transformers uses it: neither truncated nor padded.
+/// Reads a tokenizer, and disables truncation and padding, as transformers does.
 pub(super) fn read(path: &Path) -> Result<tokenizers::Tokenizer, String> {
     let mut text = String::new();
     let file = File::open(path).map_err(|error| error.to_string())?;
@@ -53,7 +55,7 @@ pub(super) fn read(path: &Path) -> Result<tokenizers::Tokenizer, String> {
     })
 }
 
-/// The result of a call into the library, or what it said when it panicked.
+/// The result of a call into the library; a panic becomes an error with the panic's message.
 pub(super) fn caught<T>(call: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
     catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(|panic| {
         let said = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
@@ -61,13 +63,13 @@ pub(super) fn caught<T>(call: impl FnOnce() -> Result<T, String>) -> Result<T, S
     })
 }
 
-/// Multiplies `growth` by what each replacement in this part may add.
+/// Multiplies `growth` by the maximum growth of each replacement in this part.
 fn grows(part: &Value, growth: &mut usize) {
     match part {
         Value::Object(fields) => {
             let len = |name: &str| fields.get(name).and_then(Value::as_str).map_or(0, str::len);
             let factor = match fields.get("type").and_then(Value::as_str) {
-                // A pattern matches one byte or more; an empty one matches before every byte.
+                // A match has at least one byte; an empty pattern matches before every byte.
                 Some("Replace") => 1 + len("content"),
                 _ => 1,
             };

@@ -1,9 +1,11 @@
-//! Special tokens' texts inside messages: they count as text, and never as the template's own.
+//! Handles texts of special tokens inside messages ("marks"): they count as plain text, never as
+//! the template's special tokens.
 //!
-//! Before the template is rendered, the first letter of each is replaced by a letter that no text has. What the template
-//! writes is then cut at its own special tokens, the letters are put back, and each part is encoded by a tokenizer that
-//! knows no special tokens. Where a part's tokens depend on what stands before it, this would not be what the whole text
-//! becomes: then the message is refused.
+//! Before the template is rendered, the first character of each mark is replaced by a private
+//! character (a stand-in). The template's output is then split at its own special tokens, the
+//! characters are put back, and each part is encoded without special tokens. This is wrong if a
+//! part's tokens depend on the text before it. The caller checks for that case, and then refuses
+//! the message.
 
 use std::sync::OnceLock;
 
@@ -12,27 +14,28 @@ use radixkv::Token;
 
 use super::hostile::caught;
 
-/// The first of the letters that stand in for others: private ones, which no alphabet has.
+/// The first stand-in: a character of a Unicode private-use area.
 const STAND_INS: u32 = 0xf_0000;
 
 /// The special tokens of a tokenizer.
 #[derive(Debug)]
 pub(super) struct Marks {
     special: Vec<(Token, String)>,
-    /// Finds the first of them in a text; of two that begin together the longer one, as the tokenizer does.
+    /// Finds the first special token in a text; if two begin at the same position, the longer one,
+    /// as the tokenizer does.
     finder: AhoCorasick,
-    /// First letters of special tokens; the letter at `i` is replaced by stand-in `i`.
+    /// First characters of special tokens; the character at index `i` is replaced by stand-in `i`.
     firsts: Vec<char>,
-    /// The tokenizer that knows none of them, made when it is first needed.
+    /// The tokenizer without special tokens, made at first use.
     plain: OnceLock<tokenizers::Tokenizer>,
 }
 
 impl Marks {
-    /// The special tokens, with their texts.
+    /// Creates the finder for special tokens and their texts.
     ///
     /// # Errors
     ///
-    /// If they are too many to be looked for.
+    /// If there are too many of them to search for.
     pub(super) fn new(special: Vec<(Token, String)>) -> Result<Self, String> {
         let texts = special.iter().map(|(_, mark)| mark);
         let finder = AhoCorasick::builder().match_kind(MatchKind::LeftmostLongest).build(texts);
@@ -42,17 +45,17 @@ impl Marks {
         Ok(Self { finder: finder.map_err(|error| error.to_string())?, special, firsts, plain: OnceLock::new() })
     }
 
-    /// The text of a special token that is in a text.
+    /// The first mark in a text.
     pub(super) fn within(&self, text: &str) -> Option<&str> {
         self.finder.find(text).map(|found| self.special[found.pattern()].1.as_str())
     }
 
-    /// The text of the first special token that is among these tokens.
+    /// The text of a special token that is among these tokens.
     pub(super) fn among(&self, tokens: &[Token]) -> Option<&str> {
         self.special.iter().find(|(token, _)| tokens.contains(token)).map(|(_, mark)| mark.as_str())
     }
 
-    /// Whether a text has a letter that stands in for another.
+    /// Whether a text contains a stand-in.
     pub(super) fn has_stand_in(&self, text: &str) -> bool {
         text.chars().any(|letter| self.stands_for(letter).is_some())
     }
@@ -61,10 +64,11 @@ impl Marks {
         self.firsts.get((letter as u32).checked_sub(STAND_INS)? as usize).copied()
     }
 
-    /// A text in which no special token is found.
+    /// Replaces the first characters of all marks by stand-ins, so that no special token is found
+    /// in the result.
     pub(super) fn hide(&self, text: &str) -> String {
         let mut text = text.to_owned();
-        // Once, but for marks that overlap.
+        // More than one pass is needed only if marks overlap.
         while self.finder.is_match(&text) {
             let mut hidden = String::with_capacity(text.len() + 16);
             self.finder.replace_all_with(&text, &mut hidden, |_, mark, hidden| {
@@ -83,7 +87,8 @@ impl Marks {
         text.chars().map(|letter| self.stands_for(letter).unwrap_or(letter)).collect()
     }
 
-    /// The tokens of a text, cut at its special tokens. With `reveal`, stand-ins are what they stand for.
+    /// Encodes a text that is split at its special tokens. With `reveal`, first replaces stand-ins
+    /// by their original characters.
     pub(super) fn encode_apart(
         &self,
         tokenizer: &tokenizers::Tokenizer,

@@ -1,4 +1,5 @@
-//! From text to tokens and back: a directory's `tokenizer.json` and chat template, or bytes.
+//! Converts text to tokens and back: by the `tokenizer.json` and the chat template of a model
+//! directory, or byte by byte.
 
 mod bounded;
 mod hostile;
@@ -19,19 +20,19 @@ use special::Special;
 pub use template::{Template, TemplateError};
 pub use text_stream::TextStream;
 
-/// Ends a text of bytes.
+/// The end token of the byte tokenizer.
 pub const END_OF_BYTES: Token = 256;
 
-/// Begins a message of bytes.
+/// The token that begins a message in the byte tokenizer.
 const MESSAGE_OF_BYTES: Token = 257;
 
-/// No text is longer, in bytes.
+/// Maximum bytes of a text.
 const LONGEST_TEXT: usize = 16 << 20;
 
 /// A tokenizer.
 #[derive(Debug)]
 pub enum Tokenizer {
-    /// Each byte is a token; two more begin a message and end a text.
+    /// Each byte is a token; two more tokens begin a message and end a text.
     Bytes,
     /// The tokenizer of a model's directory.
     Model(Box<ModelTokenizer>),
@@ -44,54 +45,57 @@ pub struct ModelTokenizer {
     /// The template, or why a chat cannot be tokenized.
     chat: Result<Template, TemplateError>,
     marks: Marks,
-    /// Whether the text of a mark may be written in several ways, all of which the tokenizer takes for it.
+    /// Whether the tokenizer normalizes text before it searches for special tokens, so that other
+    /// spellings also match.
     marks_are_normalized: bool,
-    /// Bytes of the longest text.
+    /// Maximum bytes of a text.
     longest_text: usize,
     /// Bytes of the longest token.
     longest_token: usize,
 }
 
-/// Why a tokenizer cannot be read, or a text not be tokenized.
+/// Why a tokenizer cannot be read, or why a text cannot be tokenized.
 #[derive(Debug, thiserror::Error)]
 pub enum TokenizerError {
     /// The file cannot be read, or is not a tokenizer.
     #[error("{}: {reason}", .path.display())]
     Read {
-        /// Which file.
+        /// The file.
         path: PathBuf,
         /// Why.
         reason: String,
     },
-    /// The tokenizer knows tokens that the model does not.
+    /// The tokenizer has tokens that are not in the model's vocabulary.
     #[error("{}: token {token} does not fit a vocabulary of {vocab_size}", .path.display())]
     Vocabulary {
-        /// Which file.
+        /// The file.
         path: PathBuf,
         /// Its largest token.
         token: Token,
-        /// Tokens of the model.
+        /// Size of the model's vocabulary.
         vocab_size: usize,
     },
-    /// The text is too long to fit the model's positions, or to be tokenized at all: ask for less.
+    /// The text is too long for the model's positions, or to be tokenized at all: use a shorter
+    /// text.
     #[error("the text has {bytes} bytes, {most} are the most that the model takes")]
     TooLong {
-        /// Its bytes.
+        /// Bytes of the text.
         bytes: usize,
-        /// The most that are tokenized.
+        /// Maximum bytes that are tokenized.
         most: usize,
     },
-    /// A message has the text of a special token, and this tokenizer cannot keep it apart from the template's own.
+    /// A message contains the text of a special token, and this tokenizer cannot distinguish it
+    /// from the template's own special tokens.
     #[error("messages[{message}].{field} has the text of the special token {mark}")]
     Mark {
-        /// Which message, from 0 on.
+        /// The index of the message, from 0 on.
         message: usize,
         /// `role` or `content`.
         field: &'static str,
-        /// The text.
+        /// The text of the special token.
         mark: String,
     },
-    /// The chat has no text.
+    /// The chat template cannot render the chat.
     #[error(transparent)]
     Template(#[from] TemplateError),
     /// The tokenizer cannot split the text.
@@ -103,13 +107,13 @@ pub enum TokenizerError {
 }
 
 impl Tokenizer {
-    /// Reads a directory's `tokenizer.json` and its chat template, for a model of `vocab_size` tokens and
-    /// `max_positions` positions.
+    /// Reads a directory's `tokenizer.json` and its chat template, for a model of `vocab_size`
+    /// tokens and `max_positions` positions.
     ///
     /// # Errors
     ///
-    /// If the file is missing, is not a tokenizer, or is of another model. A chat template that is missing or broken is
-    /// an error of [`chat`](Self::chat) alone.
+    /// If the file is missing, is not a tokenizer, or belongs to another model. A missing or broken
+    /// chat template is only an error in [`chat`](Self::chat).
     pub fn read(directory: &Path, vocab_size: usize, max_positions: usize) -> Result<Self, TokenizerError> {
         let path = directory.join("tokenizer.json");
         let unread = |reason| TokenizerError::Read { path: path.clone(), reason };
@@ -138,7 +142,8 @@ impl Tokenizer {
         })))
     }
 
-    /// Bytes of the longest text that is worth tokenizing where so many tokens fit. Of bytes any text is: its length is the check.
+    /// Maximum bytes of a text that can fit into `tokens` tokens; longer texts need not be
+    /// tokenized. No limit for the byte tokenizer, where tokenizing is cheap.
     pub fn longest_text(&self, tokens: usize) -> usize {
         match self {
             Self::Bytes => usize::MAX,
@@ -146,7 +151,8 @@ impl Tokenizer {
         }
     }
 
-    /// Whether the folder's chat template can be used; a folder without one is no error.
+    /// Checks that the directory's chat template is usable. A directory without one is not an
+    /// error.
     ///
     /// # Errors
     ///
@@ -161,7 +167,7 @@ impl Tokenizer {
         }
     }
 
-    /// Tokens of a plain text.
+    /// Tokenizes a plain text.
     ///
     /// # Errors
     ///
@@ -173,12 +179,13 @@ impl Tokenizer {
         }
     }
 
-    /// Tokens of a chat, as the folder's template writes it; up to where the assistant is to answer if `answer`.
+    /// Tokenizes a chat, rendered by the directory's template. With `answer`, it ends where the
+    /// assistant's answer begins.
     ///
     /// # Errors
     ///
-    /// If there is no template, if it refuses the messages, if a message has the text of a special token, or as
-    /// [`text`](Self::text).
+    /// If there is no template, if it refuses the messages, if a message has the text of a special
+    /// token, or as [`text`](Self::text).
     pub fn chat(&self, messages: &[Message], answer: bool) -> Result<Vec<Token>, TokenizerError> {
         match self {
             Self::Bytes => Ok(chat_of_bytes(messages, answer)),
@@ -186,7 +193,7 @@ impl Tokenizer {
         }
     }
 
-    /// The text of tokens; bytes that are not UTF-8 are replaced by a mark.
+    /// Decodes tokens. Bytes that are not UTF-8 are replaced by U+FFFD.
     pub fn decode(&self, tokens: &[Token]) -> String {
         match self {
             Self::Bytes => {
@@ -233,7 +240,8 @@ impl ModelTokenizer {
         }
     }
 
-    /// Tokens of a chat whose messages have the texts of special tokens, as text; `None` if they cannot be kept apart.
+    /// Tokenizes a chat whose messages contain the texts of special tokens, which count as plain
+    /// text. `None` if they cannot be distinguished from the template's special tokens.
     fn chat_with_marks(
         &self,
         template: &Template,
@@ -255,7 +263,7 @@ impl ModelTokenizer {
         if same { apart(true).map(Some) } else { Ok(None) }
     }
 
-    /// The special token that a part of this text becomes although it is written otherwise.
+    /// A special token that the tokenizer makes of a part of this text with another spelling.
     fn disguised(&self, text: &str) -> Result<Option<String>, TokenizerError> {
         if !self.marks_are_normalized {
             return Ok(None);

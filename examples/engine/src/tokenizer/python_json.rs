@@ -1,4 +1,5 @@
-//! JSON as Python's `json.dumps` writes it: a space after each comma and colon, and letters as they are.
+//! Writes JSON like Python's `json.dumps`: a space after each comma and colon, and characters not
+//! escaped to ASCII.
 
 use std::io::{self, Write};
 
@@ -7,7 +8,8 @@ use serde_json::ser::{Formatter, PrettyFormatter, Serializer};
 
 use super::bounded::Bounded;
 
-/// The text of a value, as long as a template's step may make it; with `indent`, on several lines.
+/// The JSON of a value, limited to the output of a template's step. With `indent`, on several
+/// lines.
 pub(super) fn dumps(value: &impl Serialize, indent: Option<usize>) -> Result<String, serde_json::Error> {
     let mut bytes = Bounded::default();
     match indent {

@@ -1,4 +1,5 @@
-//! The special tokens that a folder names: `tokenizer_config.json`, and `special_tokens_map.json` for what it does not say.
+//! Reads the special tokens of a model directory: from `tokenizer_config.json`, and those that it
+//! does not have from `special_tokens_map.json`.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,10 +10,10 @@ use serde_json::Value;
 
 use super::TokenizerError;
 
-/// Special tokens that templates call by these names.
+/// The names of special tokens in templates.
 const NAMED: [&str; 7] = ["bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"];
 
-/// What the folder says of special tokens.
+/// The special tokens of a directory.
 #[derive(Debug)]
 pub(super) struct Special {
     path: PathBuf,
@@ -21,7 +22,7 @@ pub(super) struct Special {
 }
 
 impl Special {
-    /// What a directory says; nothing where it has none of the files.
+    /// Reads a directory. Missing files count as empty.
     pub(super) fn read(directory: &Path) -> Result<Self, TokenizerError> {
         let path = directory.join("tokenizer_config.json");
         let (config, map) = (object(&path)?, object(&directory.join("special_tokens_map.json"))?);
@@ -34,8 +35,8 @@ impl Special {
         (&self.path, &self.config["chat_template"])
     }
 
-    /// Refuses a tokenizer that begins or ends texts otherwise than `add_bos_token` and `add_eos_token` say, where they
-    /// say something: versions of transformers obey one or the other.
+    /// Refuses a tokenizer whose first or last token contradicts `add_bos_token` or
+    /// `add_eos_token`, if these are set: versions of transformers differ in which one they follow.
     pub(super) fn check(&self, tokenizer: &tokenizers::Tokenizer, empty_text: &[u32]) -> Result<(), TokenizerError> {
         let ends =
             [("add_bos_token", "bos_token", empty_text.first()), ("add_eos_token", "eos_token", empty_text.last())];
@@ -52,12 +53,12 @@ impl Special {
     }
 }
 
-/// The text of a special token: a text, or an object with its content.
+/// The text of a special token, from a string or from the field `content` of an object.
 fn content(field: &Value) -> Option<String> {
     field.as_str().or_else(|| field["content"].as_str()).map(str::to_owned)
 }
 
-/// The object of a file; `null` if there is no file.
+/// The JSON of a file; `null` if there is no file.
 fn object(path: &Path) -> Result<Value, TokenizerError> {
     let broken = |reason| TokenizerError::Read { path: path.to_owned(), reason };
     match fs::read_to_string(path) {

@@ -1,11 +1,13 @@
-//! The folder's chat template, rendered as transformers renders it.
+//! Renders the chat template of a model directory in the same way as transformers.
 //!
-//! The template is `chat_template.jinja`, or else `chat_template` of `tokenizer_config.json` (of several the one named
-//! `default`). It sees `messages`, `tools` and `documents` (both none), `add_generation_prompt`, the special tokens that
-//! the folder names, `raise_exception`, `strftime_now`, and a `tojson` that writes as Python's `json.dumps` does.
+//! The template is `chat_template.jinja`, or else `chat_template` of `tokenizer_config.json` (if
+//! there are several, the one named `default`). Its variables and functions are `messages`, `tools`
+//! and `documents` (both none), `add_generation_prompt`, the directory's special tokens,
+//! `raise_exception`, `strftime_now`, and a `tojson` that writes like Python's `json.dumps`.
 //!
-//! A template of unknown origin is bounded in what it makes: all of it by the library's fuel, and one step of it by `bounded`. Not bounded
-//! is the text of a list that has one other list many times, and that again, where `~` makes it: the library has no place to ask in.
+//! The output of an untrusted template is limited: in total by the library's fuel, and for a single
+//! step by `bounded`. One case is not limited: the operator `~` on lists that contain another list
+//! many times, at several levels. The library has no hook for it.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -23,24 +25,25 @@ use super::python_json;
 use super::special::Special;
 use crate::prompts::Message;
 
-/// What one chat may take beside its messages: the library counts instructions, and 64 bytes made as one. A template that needs more goes round
-/// in circles, or builds what no model reads.
+/// Maximum fuel for a chat, without its messages. The library counts one unit for each instruction
+/// and for each 64 bytes of output. A template that needs more loops, or makes output that is too
+/// long for any model.
 const FUEL: u64 = 1_000_000;
-/// What it may take for each byte of a message: 32 bytes made.
+/// Additional fuel for each byte of a message, enough for 32 bytes of output.
 const FUEL_OF_BYTE: f64 = 0.5;
 
 const NAME: &str = "chat";
 
-/// Why a chat has no text.
+/// Why a chat cannot be rendered.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TemplateError {
-    /// The folder has no template: continue plain texts instead.
+    /// The directory has no template: use plain texts instead.
     #[error("the model's folder has no chat template")]
     None,
-    /// The folder's template is none that can be rendered.
+    /// The directory's template cannot be read or parsed.
     #[error("{place}: {reason}")]
     Invalid {
-        /// Where the template stands.
+        /// The file that has the template.
         place: String,
         /// Why.
         reason: String,
@@ -48,7 +51,7 @@ pub enum TemplateError {
     /// The template refuses these messages.
     #[error("the chat template refuses the messages: {reason}")]
     Refused {
-        /// What the template says.
+        /// The template's message.
         reason: String,
     },
 }
@@ -61,11 +64,11 @@ pub struct Template {
 }
 
 impl Template {
-    /// The template of a model's directory.
+    /// Reads the template of a model directory.
     ///
     /// # Errors
     ///
-    /// If there is none, or it cannot be parsed.
+    /// If there is none, or if it cannot be read or parsed.
     pub(super) fn read(directory: &Path, special: &Special) -> Result<Self, TemplateError> {
         let file = directory.join("chat_template.jinja");
         let invalid = |path: &Path, reason| TemplateError::Invalid { place: path.display().to_string(), reason };
@@ -80,7 +83,7 @@ impl Template {
         Self::new(source, special.named.clone()).map_err(|error| invalid(place, one_line(&error)))
     }
 
-    /// A template with the special tokens that it may name.
+    /// Creates a template, with the special tokens that it can use by name.
     ///
     /// # Errors
     ///
@@ -104,11 +107,12 @@ impl Template {
         Ok(Self { environment, special })
     }
 
-    /// The text of a chat, up to where the assistant is to answer if `add_generation_prompt`.
+    /// Renders a chat. With `add_generation_prompt`, the text ends where the assistant's answer
+    /// begins.
     ///
     /// # Errors
     ///
-    /// What the template says against these messages.
+    /// [`TemplateError::Refused`], with the template's reason.
     pub fn render(&self, messages: &[Message], add_generation_prompt: bool) -> Result<String, TemplateError> {
         let refused = |error: Error| TemplateError::Refused { reason: one_line(&error) };
         let message = |m: &Message| Value::from_pairs([("role", m.role.as_str()), ("content", m.content.as_str())]);
@@ -127,7 +131,7 @@ impl Template {
     }
 }
 
-/// How Python writes values that Rust writes otherwise.
+/// Python's words for `None`, `True` and `False`.
 fn python_word(value: &Value) -> Option<&'static str> {
     match (value.is_none(), value.is_true(), value.kind()) {
         (true, _, _) => Some("None"),
@@ -140,7 +144,8 @@ fn python_word(value: &Value) -> Option<&'static str> {
 fn tojson(value: &Value, options: Kwargs) -> Result<Value, Error> {
     let failed = |error: serde_json::Error| Error::new(ErrorKind::BadSerialization, error.to_string());
     let indent: Option<usize> = options.get("indent")?;
-    // What `json.dumps` is given by itself, and other values are refused by `assert_all_used`.
+    // Accepted and ignored, because templates pass the values that are used here anyway. Other
+    // options are refused by `assert_all_used`.
     let _: (Option<bool>, Option<bool>) = (options.get("ensure_ascii")?, options.get("sort_keys")?);
     options.assert_all_used()?;
     let text = python_json::dumps(value, indent.map(|spaces| spaces.min(64))).map_err(failed)?;
@@ -154,7 +159,7 @@ fn strftime_now(format: String) -> Result<String, Error> {
     Ok(text)
 }
 
-/// The template of a `chat_template` field: a text, or the one named `default` of several.
+/// The template in a `chat_template` field: a text, or the one named `default` in a list.
 fn named(field: &Json) -> Result<Option<String>, String> {
     match field {
         Json::Null => Ok(None),

@@ -1,30 +1,32 @@
-//! Text of tokens that come one by one.
+//! Decodes tokens that arrive one by one to text.
 //!
-//! A token may be a part of a letter, and its text may depend on the tokens before it. So text is given out only when it
-//! ends with a whole letter, and each piece is decoded together with the piece before it.
+//! A token may be part of a character, and its text may depend on the tokens before it. So text is
+//! returned only when it ends with a complete character, and each piece is decoded together with
+//! the piece before it.
 
 use radixkv::Token;
 
 use super::Tokenizer;
 
-/// What `decode` writes for bytes that are not a letter yet.
+/// The character that `decode` writes for an incomplete character.
 const INCOMPLETE: char = '\u{fffd}';
 
-/// Tokens that are held back at most: no letter has more, so what comes is no text, and is given out as it is.
+/// Maximum number of tokens to hold back. No character has more, so longer sequences are not valid
+/// text, and are returned as decoded.
 const HELD: usize = 16;
 
 /// The text of a growing list of tokens.
 #[derive(Debug, Default)]
 pub struct TextStream {
     tokens: Vec<Token>,
-    /// Where the piece begins that was given out last.
+    /// The start of the piece that was returned last.
     before: usize,
-    /// Where the tokens begin whose text was not given out.
+    /// The first token whose text was not returned yet.
     next: usize,
 }
 
 impl TextStream {
-    /// Text that this token completes; it may be empty.
+    /// Adds a token, and returns the text that is now complete, which may be empty.
     pub fn push(&mut self, tokenizer: &Tokenizer, token: Token) -> String {
         self.tokens.push(token);
         let text = self.rest(tokenizer);
@@ -37,7 +39,7 @@ impl TextStream {
         text
     }
 
-    /// The text of what is left when no token comes any more.
+    /// Returns the remaining text after the last token.
     pub fn finish(&mut self, tokenizer: &Tokenizer) -> String {
         let text = self.rest(tokenizer);
         (self.before, self.next) = (self.tokens.len(), self.tokens.len());

@@ -1,8 +1,8 @@
 //! No bit of a request's logits depends on what the engine does beside it.
 //!
-//! Random engines (block size, chunks, threads, order, policy, eviction, a pool that is too small, cascade, cache on or
-//! off) serve random requests that share prefixes, while sequences are preempted, aborted and forked; every row of
-//! logits is compared with the naive one.
+//! Random engines (block size, chunks, threads, order, policy, eviction, a pool that is too small,
+//! cascade, cache on or off) serve random requests that share prefixes, while sequences are
+//! preempted, aborted and forked; every row of logits is compared with the naive one.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard};
@@ -73,7 +73,8 @@ impl Run<'_> {
         *lock(&self.compared) += 1;
     }
 
-    /// Serves until no request is left; with `trouble`, sequences are preempted, aborted and forked meanwhile.
+    /// Serves until no request is left; with `trouble`, sequences are preempted, aborted and forked
+    /// meanwhile.
     fn serve(&self, mut dice: Dice, trouble: bool) {
         let mut scheduler = self.engine.scheduler().expect("good options");
         let mut forks = 3;
@@ -109,7 +110,8 @@ impl Run<'_> {
             4 | 5 if *forks > 0 => {
                 *forks -= 1;
                 let at = prompt_len + dice.below(len - prompt_len + 1);
-                // Held while forking: a fork may be preempted, and another thread may resume it at once.
+                // Held while forking: a fork may be preempted, and another thread may resume it at
+                // once.
                 let mut of = lock(&self.of);
                 let parent = of[&id];
                 let ids = scheduler.fork(id, at, 1 + dice.below(2)).unwrap_or_default();
@@ -181,6 +183,7 @@ fn rounds(config: Config, dtype: Dtype, seeds: std::ops::Range<u64>) {
     assert!(compared > 500, "only {compared} rows of logits were compared");
 }
 
+// Holds: AT10.
 #[test]
 fn f32() {
     rounds(tiny(), Dtype::F32, 0..25);

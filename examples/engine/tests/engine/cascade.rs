@@ -102,7 +102,8 @@ fn what_is_shared_is_read_once_and_no_bit_changes() {
             })
             .expect("served");
         assert!(finished.iter().zip(&expected).all(|(finished, c)| finished.tokens[152..] == c.output));
-        // Seven decoding steps of two layers with six sequences, all of which share 128 tokens: two ranges of 64.
+        // Seven decoding steps of two layers with six sequences, all of which share 128 tokens: two
+        // ranges of 64.
         let counted = (counting.decodes.load(Relaxed), counting.grouped.load(Relaxed));
         match cascade {
             true => assert!(counted.1 >= 2 * 6 * 5, "{counted:?}"),

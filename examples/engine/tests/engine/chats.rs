@@ -1,5 +1,5 @@
-//! Texts and tokens of chats, held against those of another program: `chats/golden.py` makes them with Hugging Face's
-//! transformers from the templates and the tokenizer beside it.
+//! Texts and tokens of chats, held against those of another program: `chats/golden.py` makes them
+//! with Hugging Face's transformers from the templates and the tokenizer beside it.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,5 @@
-//! What a model's directory says is read as transformers reads it, or refused by the name of the field.
+//! What a model's directory says is read as transformers reads it, or refused by the name of the
+//! field.
 
 use std::collections::HashMap;
 use std::fs;

@@ -1,8 +1,8 @@
-//! Logits of another program: `golden.py` computes them from the same weights and prompt with Hugging Face's
-//! transformers.
+//! Logits of another program: `golden.py` computes them from the same weights and prompt with
+//! Hugging Face's transformers.
 //!
-//! To make `golden.json` anew: `cargo test --test engine -- --ignored golden`, then `golden.py` on the directory that
-//! it names.
+//! To make `golden.json` anew: `cargo test --test engine -- --ignored golden`, then `golden.py` on
+//! the directory that it names.
 
 use std::collections::HashMap;
 use std::fs;

@@ -1,4 +1,5 @@
-//! The baseline of every run: the whole sequence is computed again for each token, alone, in one block.
+//! The baseline of every run: the whole sequence is computed again for each token, alone, in one
+//! block.
 
 use engine::model::Model;
 use engine::sampling::Sampling;

@@ -9,7 +9,8 @@ thread_local! {
     static QUIET: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Runs `test` without a word of the panics in libraries on this thread; those of the engine and of its tests are told.
+/// Runs `test` without a word of the panics in libraries on this thread; those of the engine and of
+/// its tests are told.
 pub(crate) fn quietly<T>(test: impl FnOnce() -> T) -> T {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {

@@ -145,7 +145,8 @@ pub fn write_config_to(path: &Path, config: &Config) {
     fs::write(path.join("config.json"), json.to_string()).expect("a file");
 }
 
-/// Writes a tokenizer of single letters, which splits texts as Qwen's does; its largest token is `largest`.
+/// Writes a tokenizer of single letters, which splits texts as Qwen's does; its largest token is
+/// `largest`.
 pub fn write_tokenizer(directory: &Directory, largest: usize) {
     let mut vocab: HashMap<String, usize> = ('a'..='z').map(String::from).zip(0..).collect();
     vocab.insert("Ġ".to_owned(), 26);

@@ -1,4 +1,5 @@
-//! 32 requests that share 2,500 tokens: how many tokens are computed, and how many blocks are in use.
+//! 32 requests that share 2,500 tokens: how many tokens are computed, and how many blocks are in
+//! use.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -15,7 +16,8 @@ const SHARED: usize = 2_500;
 const REQUESTS: usize = 32;
 const NEW_TOKENS: usize = 3;
 
-/// Submits all requests, then serves them. Returns how many shared tokens were computed, and the most blocks in use.
+/// Submits all requests, then serves them. Returns how many shared tokens were computed, and the
+/// most blocks in use.
 fn serve(block_size: usize, tail: usize, threads: usize, publish: bool) -> (usize, usize) {
     let model = random(Config { layers: 1, query_heads: 2, kv_heads: 1, head_dim: 4, ..tiny() }, 5);
     let dice = &mut Dice::new(5);
@@ -49,7 +51,8 @@ fn blocks_of_16_tokens() {
     for threads in [1, 4] {
         let (computed, peak) = serve(16, 20, threads, true);
         assert_eq!(computed, SHARED + 31 * 4, "{threads} threads");
-        // Whole blocks of the prefix once; for each request its last four tokens, the tail and the output.
+        // Whole blocks of the prefix once; for each request its last four tokens, the tail and the
+        // output.
         let most = SHARED / 16 + REQUESTS * (4 + 20 + NEW_TOKENS - 1_usize).div_ceil(16);
         assert!((SHARED / 16 + 2..=most).contains(&peak), "{threads} threads: {peak} blocks of {most}");
     }

@@ -1,4 +1,5 @@
-//! Chat templates of hostile folders: what they build is refused before it is long, and a long chat is not.
+//! Chat templates of hostile folders: what they build is refused before it is long, and a long chat
+//! is not.
 
 use std::collections::BTreeMap;
 

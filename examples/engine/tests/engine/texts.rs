@@ -1,4 +1,5 @@
-//! A folder's tokenizer and template: texts and chats become what transformers makes of them, and hostile files no panic.
+//! A folder's tokenizer and template: texts and chats become what transformers makes of them, and
+//! hostile files no panic.
 
 use std::fs;
 

@@ -1,4 +1,5 @@
-//! Over a host tier the engine computes the same bits as without any cache: keys and values are copied out and back.
+//! Over a host tier the engine computes the same bits as without any cache: keys and values are
+//! copied out and back.
 
 use std::cell::RefCell;
 
@@ -13,7 +14,8 @@ use crate::{assert_at_rest, random, tiny};
 
 const NEW_TOKENS: usize = 6;
 
-/// What a request is answered with: tokens that were found, the sampled tokens, and the bits of their logits.
+/// What a request is answered with: tokens that were found, the sampled tokens, and the bits of
+/// their logits.
 type Answer = (usize, Vec<Token>, Vec<Vec<u32>>);
 
 fn answer(engine: &Engine<'_, Cpu>, prompt: &[Token]) -> Answer {
@@ -31,6 +33,7 @@ fn answer(engine: &Engine<'_, Cpu>, prompt: &[Token]) -> Answer {
     }
 }
 
+// Holds: HT15.
 #[test]
 fn a_host_tier_changes_no_bit() {
     let model = random(tiny(), 5);
@@ -51,7 +54,8 @@ fn a_host_tier_changes_no_bit() {
             }
         }
         let tiers = tiered.tiers().expect("it was put over one");
-        // Eight prompts of eight blocks do not fit the device: in the later rounds they come from the host.
+        // Eight prompts of eight blocks do not fit the device: in the later rounds they come from
+        // the host.
         assert!(found >= 2 * 8 * 48, "{found} tokens were found");
         assert!(tiers.stats().onboarded_tokens >= 2 * 8 * 40, "{:?}", tiers.stats());
         assert_at_rest(tiered.cache(), "over a host tier");

@@ -14,7 +14,8 @@ use crate::naive::{bits, logits};
 use crate::saved::{Directory, Recorded, Tensor, write, write_config, write_tokenizer};
 use crate::tiny;
 
-/// Tokens of a prompt that is longer than the positions from which on rotary wavelengths are stretched.
+/// Tokens of a prompt that is longer than the positions from which on rotary wavelengths are
+/// stretched.
 pub const PROMPT_TOKENS: u32 = 150;
 
 pub fn prompt() -> Vec<Token> {

@@ -1,7 +1,9 @@
-//! The accounts: the evictor's accounts of runs and points against their words; and its totals, counted again.
+//! The accounts: checks the evictor's accounts of runs and points against their words, and counts
+//! its totals again.
 //!
-//! Each account is checked against its neighbours' alone (a point's against its word and child runs, a run's against
-//! its points). The tree is finite and the words are the truth, so what agrees everywhere is right everywhere.
+//! Each account is checked only against its neighbours (a point's against its word and child runs,
+//! a run's against its points). The tree is finite and the words are the truth, so accounts that
+//! agree everywhere are right everywhere.
 
 use std::collections::HashMap;
 
@@ -12,7 +14,7 @@ use crate::reclaim::Ref;
 use crate::sync::atomic::Ordering::Acquire;
 use crate::tree::{Holdings, Point, Run};
 
-/// Checks the accounts of `runs`, which come space by space with the trunk first.
+/// Checks the accounts of `runs`, which are ordered by space, each with the trunk first.
 pub(super) fn check(runs: &[Ref<'_, Run>], evictor: &Evictor, resources: Resources<'_>) -> Result<(), BrokenInvariant> {
     let mut found = Totals::default();
     let mut namespaces = HashMap::new();
@@ -37,7 +39,8 @@ pub(super) fn check(runs: &[Ref<'_, Run>], evictor: &Evictor, resources: Resourc
     check_totals(&evictor.totals, &found)
 }
 
-/// Checks the accounts of a namespace over all its spaces, and that the evictor has noted it if it is beyond its quota.
+/// Checks the account of a namespace over all its spaces, and that the evictor has noted it if it
+/// is beyond its quota.
 fn check_holdings(holdings: &Holdings, found: [usize; 2], evictor: &Evictor) -> Result<(), BrokenInvariant> {
     let [cached, protected] = found;
     Mismatch { recorded: holdings.cached(), found: cached }.settle(BrokenInvariant::NamespaceCached)?;
@@ -63,7 +66,7 @@ fn check_totals(recorded: &Totals, found: &Totals) -> Result<(), BrokenInvariant
     ensure(flows, || BrokenInvariant::Flow { inserted, gone, cached })
 }
 
-/// The evictor keeps no list of points for a trunk and files no root.
+/// Checks that the evictor keeps no list of points for a trunk and files no root.
 fn check_trunk<'g>(trunk: Ref<'g, Run>, evictor: &Evictor, resources: Resources<'g>) -> Result<(), BrokenInvariant> {
     let listed = trunk.account.with(&evictor.owner, |account| account.points.len());
     ensure(listed == 0, || BrokenInvariant::PointList { run: RunAt::of(trunk), listed, live: 0 })?;
@@ -86,7 +89,8 @@ fn check_run<'g>(
         check_point(point, evictor, resources)?;
     }
     check_list(run, &points, evictor)?;
-    // Acquire: as the evictor reads it. By the words: a silent lease protects as well as one that is in the accounts.
+    // Acquire: as the evictor reads it. The words decide, because a silent lease protects as well
+    // as one in the accounts.
     let is_active = |point: &&Ref<'_, Point>| {
         point.account.get(&evictor.owner).is_active() || point.word.load(Acquire).leases() > 0
     };
@@ -124,7 +128,7 @@ fn check_active_children<'g>(
     Mismatch { recorded, found }.settle(|counts| BrokenInvariant::ActiveChildren(at, counts))
 }
 
-/// Checks the evictor's list by address: what it names wrongly may be gone.
+/// Checks the evictor's list by address, because wrong entries may point to freed memory.
 fn check_list(run: Ref<'_, Run>, points: &[Ref<'_, Point>], evictor: &Evictor) -> Result<(), BrokenInvariant> {
     run.account.with(&evictor.owner, |account| {
         let same = account.points.iter().eq(points.iter().map(|point| point.link()));

@@ -1,4 +1,4 @@
-//! The pool, and every cached block in exactly one place.
+//! The pool, and every cached block: each block is in exactly one place.
 
 use crate::block::{BlockId, Pool};
 use crate::cache::checks::diagnostics::{BrokenInvariant, RunAt, ensure};
@@ -19,7 +19,7 @@ pub(super) fn check(
     let mut cached = Cached { pools: &pools, met: vec![false; inner.pool.capacity()] };
     for &run in runs {
         let held = run.blocks_to(run.word().len(), resources.grid_of(run));
-        // The arrays were found long enough.
+        // An earlier pass found the arrays long enough.
         for &block in run.block_ids(resources.guard).iter().take(held) {
             cached.add(block, run)?;
         }
@@ -27,7 +27,8 @@ pub(super) fn check(
     Ok(())
 }
 
-/// What is not free was reserved or inserted: more cannot be in the accounts.
+/// Checks the pools. Blocks that are not free were reserved or inserted, so the accounts cannot
+/// have more blocks than those.
 fn check_pools(pools: &[&Pool], evictor: &Evictor) -> Result<(), BrokenInvariant> {
     let capacity = pools[0].capacity();
     for pool in pools {
@@ -46,7 +47,7 @@ fn check_pools(pools: &[&Pool], evictor: &Evictor) -> Result<(), BrokenInvariant
     ensure(fits, || BrokenInvariant::Conservation { free, evictable, protected, capacity })
 }
 
-/// Blocks that were met in the tree.
+/// The blocks that were met in the tree so far.
 struct Cached<'a> {
     pools: &'a [&'a Pool],
     met: Vec<bool>,

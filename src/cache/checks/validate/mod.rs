@@ -1,7 +1,8 @@
-//! Checking every invariant of a cache at rest.
+//! Checks every invariant of a cache at rest, for
+//! [`PrefixCache::validate`](crate::PrefixCache::validate).
 //!
-//! The evictor's lock is held and its queue is drained, so the tree and the evictor's accounts must agree. A later pass
-//! follows only links that an earlier pass has checked.
+//! The evictor's lock is held and its queue is drained, so the tree and the evictor's accounts must
+//! agree. A later pass follows only links that an earlier pass has checked.
 //!
 //! | file | pass |
 //! |---|---|
@@ -11,9 +12,9 @@
 //! | `ranking` | candidates, slots, their moments and the policy |
 //! | `retained` | the evictor's leases on retained points |
 //!
-//! The walk keeps its own list instead of recursing, so a chain of any length is checked on any stack; its time is linear
-//! in the index. Links are followed only from nodes that are in the index; the evictor's lists are compared by address.
-//! Nothing is repaired.
+//! The walk keeps its own list instead of recursing, so a chain of any length is checked on any
+//! stack. Its time is linear in the size of the index. Links are followed only from nodes that are
+//! in the index; entries of the evictor's lists are compared by address. Nothing is repaired.
 
 mod accounts;
 mod blocks;
@@ -28,7 +29,7 @@ use super::diagnostics::{BrokenInvariant, Mismatch};
 use crate::cache::evictor::{Evictor, Resources};
 use crate::cache::inner::Inner;
 
-/// The first invariant found broken.
+/// Returns the first broken invariant that it finds.
 pub(in crate::cache) fn validate(
     inner: &Inner,
     evictor: &Evictor,

@@ -1,6 +1,6 @@
-//! The ranking: every idle end of a run is filed once, under its present standing, or before its place if it is silent; and
-//! nothing else is. A slot has a
-//! moment exactly if time alone will change the standing of its candidate.
+//! The ranking: every idle end of a run is filed once, under its present standing (a silent one may
+//! be filed too early), and nothing else is filed. A slot has a moment exactly if time will change
+//! the standing of its candidate without a use.
 
 use super::tree::points_of;
 use crate::cache::checks::diagnostics::{BrokenInvariant, Mismatch, PointAt, ensure};
@@ -10,7 +10,7 @@ use crate::reclaim::Ref;
 use crate::sync::atomic::Ordering::Acquire;
 use crate::tree::{Point, Run};
 
-/// Checks the policy, its slots, and the points of `runs` against them.
+/// Checks the policy and its slots against the points of `runs`.
 pub(super) fn check(runs: &[Ref<'_, Run>], evictor: &Evictor, resources: Resources<'_>) -> Result<(), BrokenInvariant> {
     let (mut candidates, mut moments) = (0, 0);
     for &run in runs {
@@ -27,7 +27,7 @@ pub(super) fn check(runs: &[Ref<'_, Run>], evictor: &Evictor, resources: Resourc
     ensure(ranking.policy.is_sound(), || BrokenInvariant::UnsoundPolicy)?;
     Mismatch { recorded: ranking.policy.len(), found: candidates }.settle(BrokenInvariant::FiledCount)?;
     check_incoming(ranking)?;
-    // While candidates are being sorted, the order may not have all of them yet.
+    // While candidates are being sorted, the order may lack some of them.
     if let Some(order) = ranking.aging.order().filter(|_| !evictor.listeners.quotas.is_sorting()) {
         ensure(order.is_sound(), || BrokenInvariant::UnsoundPolicy)?;
         Mismatch { recorded: order.len(), found: candidates }.settle(BrokenInvariant::AgingCount)?;
@@ -37,7 +37,7 @@ pub(super) fn check(runs: &[Ref<'_, Run>], evictor: &Evictor, resources: Resourc
     check_vacant(ranking, occupied)
 }
 
-/// Checks whether a point stands in the ranking as it should; whether it is a candidate.
+/// Checks whether a point is filed as it should be; returns whether it is a candidate.
 fn check_point(point: Ref<'_, Point>, evictor: &Evictor, resources: Resources<'_>) -> Result<bool, BrokenInvariant> {
     let at = PointAt::on(point.run(), point.depth());
     let slot = point.account.get(&evictor.owner).candidate;
@@ -55,7 +55,7 @@ fn check_point(point: Ref<'_, Point>, evictor: &Evictor, resources: Resources<'_
     // Acquire: as the evictor reads it.
     let is_silent = point.word.load(Acquire).is_silent();
     let is_filed = |policy: &Policy| {
-        // A namespace that has just got a quota is being sorted into a group.
+        // A namespace that has just got a quota is still being sorted into its group.
         let unsorted = evictor.listeners.quotas.is_sorting()
             && policy.is_filed(slot, standing, CandidateEntry { group: None, ..entry }, is_silent);
         unsorted || policy.is_filed(slot, standing, entry, is_silent)
@@ -73,7 +73,7 @@ fn check_point(point: Ref<'_, Point>, evictor: &Evictor, resources: Resources<'_
     Ok(true)
 }
 
-/// Whether `point` is the idle end of its run, with whole blocks of its own.
+/// Whether `point` is the idle end of its run, and has whole blocks beyond the point below it.
 fn is_candidate(point: Ref<'_, Point>, evictor: &Evictor, resources: Resources<'_>) -> bool {
     let run = point.run();
     // Acquire: as the evictor reads it.
@@ -84,7 +84,8 @@ fn is_candidate(point: Ref<'_, Point>, evictor: &Evictor, resources: Resources<'
     idle && has_blocks && !run.is_trunk() && run.word().len() == point.depth()
 }
 
-/// The incoming policy has exactly the candidates of the slots that have been moved; `check_point` has found them there.
+/// The incoming policy has exactly the candidates of the slots that were moved; `check_point` has
+/// found them there.
 fn check_incoming(ranking: &Ranking) -> Result<(), BrokenInvariant> {
     let Some(incoming) = &ranking.exchange.incoming else {
         return Ok(());
@@ -94,7 +95,7 @@ fn check_incoming(ranking: &Ranking) -> Result<(), BrokenInvariant> {
     Mismatch { recorded: incoming.policy.len(), found: moved }.settle(BrokenInvariant::MovedCount)
 }
 
-/// Each slot without a candidate is vacant once.
+/// Each slot without a candidate is recorded as vacant exactly once.
 fn check_vacant(ranking: &Ranking, occupied: usize) -> Result<(), BrokenInvariant> {
     let mut met = vec![false; ranking.slots().len()];
     for slot in ranking.vacant().iter() {

@@ -1,4 +1,5 @@
-//! Retained points: each is in the tree and counts its lease, and every request to retain was taken in.
+//! Retained points: each is in the tree and counts the evictor's lease, and every request to retain
+//! was taken in.
 
 use super::tree::points_of;
 use crate::cache::checks::diagnostics::{BrokenInvariant, Mismatch, PointAt, ensure};
@@ -7,7 +8,7 @@ use crate::reclaim::Ref;
 use crate::sync::atomic::Ordering::Acquire;
 use crate::tree::Run;
 
-/// Checks the evictor's table of what is retained against the points of `runs`.
+/// Checks the evictor's table of retained points against the points of `runs`.
 pub(super) fn check(runs: &[Ref<'_, Run>], evictor: &Evictor, resources: Resources<'_>) -> Result<(), BrokenInvariant> {
     let recorded = evictor.retained.count().ok_or(BrokenInvariant::UnsoundRetained)?;
     let mut found = 0;

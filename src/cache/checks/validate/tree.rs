@@ -1,4 +1,5 @@
-//! The tree: nothing on its way to the evictor, and every space, run and point where its links say it is.
+//! The tree: nothing is left to be taken in by the evictor, and every space, run and point is where
+//! its links say.
 
 use smallvec::SmallVec;
 
@@ -9,14 +10,14 @@ use crate::reclaim::Ref;
 use crate::sync::atomic::Ordering::Acquire;
 use crate::tree::{Point, Run, Snapshot, Space};
 
-/// The evictor has no work left.
+/// Checks that the evictor has no work left.
 pub(super) fn check_rest(evictor: &Evictor, resources: Resources<'_>) -> Result<(), BrokenInvariant> {
     ensure(resources.queue.is_empty() && evictor.backlog.is_empty(), || BrokenInvariant::QueueNotEmpty)?;
     let (points, blocks) = (evictor.revisit.len(), evictor.freed.len());
     ensure(points == 0 && blocks == 0, || BrokenInvariant::Unfinished { points, blocks })
 }
 
-/// The trees that lookups start in, and those that were detached and are still held.
+/// The trees in which lookups start, and detached trees that are still held.
 pub(super) fn spaces<'g>(
     inner: &Inner,
     evictor: &Evictor,
@@ -32,7 +33,7 @@ pub(super) fn spaces<'g>(
 
 /// Checks the tree of `space` and appends its runs: the trunk, then parents before children.
 ///
-/// A run is followed only from the parent that it names, so this ends whatever the links say.
+/// A run is followed only from the parent that it names, so this ends even if links are wrong.
 pub(super) fn walk<'g>(
     space: Ref<'g, Space>,
     evictor: &Evictor,
@@ -52,7 +53,7 @@ pub(super) fn walk<'g>(
     Ok(())
 }
 
-/// Checks a run and its points, and appends the runs that hang on them.
+/// Checks a run and its points, and appends the runs that are attached to them.
 fn check_run<'g>(
     run: Ref<'g, Run>,
     evictor: &Evictor,
@@ -87,7 +88,7 @@ fn check_arrays(run: Ref<'_, Run>, len: u32, resources: Resources<'_>) -> Result
     }
 }
 
-/// Checks where a point stands and what its word says.
+/// Checks a point's place and its word.
 fn check_point(
     run: Ref<'_, Run>,
     len: u32,
@@ -116,12 +117,12 @@ fn check_point(
     ensure(!is_leftover(run, len, point, word), || BrokenInvariant::IdleInDetached(at))
 }
 
-/// Whether an end, or a root, of a detached space is idle and should have been freed.
+/// Whether an end, or a root, of a detached space is idle, so that it should have been freed.
 fn is_leftover(run: Ref<'_, Run>, len: u32, point: Ref<'_, Point>, word: Snapshot) -> bool {
     point.depth() == len && word.is_idle() && run.space().is_detached()
 }
 
-/// Checks what hangs on `point`, and appends it.
+/// Checks the runs that are attached to `point`, and appends them.
 fn check_children<'g>(
     point: Ref<'g, Point>,
     evictor: &Evictor,
@@ -134,7 +135,7 @@ fn check_children<'g>(
     for &child in &children {
         check_child(point, child, evictor, resources)?;
     }
-    // A root's permanent child goes when its space is detached.
+    // A root's permanent child is removed when its space is detached.
     let permanent = u64::from(run.is_trunk() && !run.space().is_detached());
     // Acquire: as above.
     let counted = point.word.load(Acquire).children();
@@ -144,7 +145,7 @@ fn check_children<'g>(
     Ok(())
 }
 
-/// Checks the beginning of a run where it hangs.
+/// Checks the beginning of a run against the point that it is attached to.
 fn check_child<'g>(
     point: Ref<'g, Point>,
     child: Ref<'g, Run>,
@@ -165,7 +166,7 @@ fn check_child<'g>(
     ensure(!own, || BrokenInvariant::SameToken(PointAt::on(point.run(), point.depth()), child.first()))
 }
 
-/// Runs of which a part is hidden.
+/// Number of runs of which a part is hidden.
 pub(super) fn hidden(runs: &[Ref<'_, Run>], resources: Resources<'_>) -> usize {
     runs.iter().filter(|run| run.shown(resources.guard) < run.word().len()).count()
 }
@@ -178,8 +179,8 @@ pub(super) fn points_of<'g>(run: Ref<'g, Run>, resources: Resources<'g>) -> Smal
     points
 }
 
-/// The child runs of `point`, those among them that were severed too, and not those that have died: the turn of the evictor in which a
-/// run dies unlinks it at its end.
+/// The child runs of `point`, including severed ones and without dead ones: a run is unlinked only
+/// at the end of the turn in which it dies.
 pub(super) fn children_of<'g>(
     point: Ref<'g, Point>,
     evictor: &Evictor,

@@ -1,4 +1,4 @@
-//! What the background thread does at each turn.
+//! The work of the background thread at each turn.
 
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
@@ -15,27 +15,30 @@ use {
 /// The most blocks that one step frees.
 const SLICE: usize = 128;
 
-/// With a time to idle the thread looks at intervals of an eighth of it, within these bounds.
+/// With a time to idle the thread looks at intervals of an eighth of that time, within these
+/// bounds.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// One turn of the thread: when the next one is due at the latest, or a break if the cache is gone.
+/// Performs one turn of the thread. Returns when the next one is due at the latest, or a break if
+/// the cache is gone.
 pub(in crate::cache) fn turn(inner: &Weak<Inner>) -> ControlFlow<(), Option<Instant>> {
     let Some(inner) = inner.upgrade() else {
         return ControlFlow::Break(());
     };
-    // A step that panics leaves little behind, and no lock taken (tests/faults.rs).
+    // A step that panics leaves little undone and no lock taken (tests/faults.rs).
     let mut retained = None;
     contained(|| retained = inner.work_off());
     let pause = inner.time_to_idle_passes().map(|idle| (idle / 8).clamp(SHORTEST_PAUSE, LONGEST_PAUSE));
     ControlFlow::Continue(pause.map(|pause| Instant::now() + pause).into_iter().chain(retained).min())
 }
 
-/// For models, whose threads the checker starts: the background thread's turns and its bell, without the thread.
+/// For models, whose threads the checker starts: the background thread's turns and its bell,
+/// without the thread.
 #[cfg(radixkv_loom)]
 impl PrefixCache {
-    /// From now on, calls of the background evictor ring the returned bell; after each ring the model runs the returned
-    /// turn of the evictor.
+    /// Makes calls of the background evictor ring the returned bell; after each ring the model runs
+    /// the returned turn of the evictor.
     pub(crate) fn evict_beside(&self, watermarks: Watermarks) -> (Arc<Bell>, impl Fn() + use<>) {
         let bell = Arc::new(Bell::new());
         self.inner.change(|live| live.watermarks = Some(watermarks));
@@ -47,13 +50,14 @@ impl PrefixCache {
 }
 
 impl Inner {
-    /// The shortest time to idle, on a clock by which it passes while nothing is called.
+    /// The shortest time to idle; `None` on a logical clock, which does not advance while nothing
+    /// is called.
     fn time_to_idle_passes(&self) -> Option<Duration> {
         self.shortest_time_to_idle().filter(|_| !self.time.is_logical())
     }
 
-    /// Takes in the queued changes, and evicts up to the high watermark if free blocks were below the low one. Returns
-    /// when the first retention ends.
+    /// Takes in the queued changes, and evicts up to the high watermark if free blocks are below
+    /// the low one. Returns when the first retention ends.
     fn work_off(&self) -> Option<Instant> {
         let watermarks = self.settings.watermarks();
         let short = || self.sink().free() < watermarks.low;
@@ -80,7 +84,8 @@ impl Inner {
             if !short() {
                 self.wait_list.evictor_wakes();
             } else if !self.wait_list.evictor_is_waiting() {
-                // From now on a release calls the thread; releases before this are seen by the next look.
+                // From now on a release calls the thread. The next look sees the releases before
+                // this.
                 self.wait_list.evictor_waits();
                 waits = true;
                 continue;

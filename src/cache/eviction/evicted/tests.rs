@@ -1,9 +1,9 @@
 use crate::PrefixCache;
 
-/// Another thread clears it, and has not come to this run.
+/// As if another thread were clearing the namespace and had not reached this run yet.
 #[test]
 fn blocks_of_a_namespace_that_is_being_cleared_are_in_no_entry_and_not_counted() {
-    // Its two blocks go first. Where nothing else went, it goes on.
+    // Its two blocks are evicted first. If a turn frees no other blocks, another turn follows.
     for (asked, blocks) in [(3, 1), (2, 2)] {
         evict_beside_a_clear(asked, blocks);
     }

@@ -1,6 +1,7 @@
 use super::*;
 
-/// A path of several runs, all of whose blocks go: what hangs beyond is listed below the first alone.
+/// Invalidates all blocks of a path of several runs: each run beyond the first cut must be listed
+/// once.
 #[test]
 fn each_run_is_cut_once() {
     let cache = PrefixCache::builder(1, 400).build().expect("valid");

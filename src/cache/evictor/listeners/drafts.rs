@@ -1,7 +1,8 @@
 //! Drafts that subscribers have not copied yet, and the arrays that these name.
 //!
-//! Arrays that leave the tree are kept as long as a draft that names them is with a subscriber, and retired then. A subscriber
-//! that does not read keeps what the drafts in its channel name, and these are bounded.
+//! Arrays that leave the tree are kept as long as a draft that names them is with a subscriber, and
+//! retired then. A subscriber that does not read keeps what the drafts in its channel name, and
+//! these are bounded.
 
 use std::collections::VecDeque;
 
@@ -10,7 +11,8 @@ use crate::reclaim::{Guard, Ref};
 use crate::sync::{Arc, is_only};
 use crate::tree::Arrays;
 
-/// Drafts that one turn of the evictor looks at: more than it hands over, so that those of a subscriber that has gone go in time.
+/// Drafts that one turn of the evictor looks at: more than it hands over, so that those of a
+/// subscriber that has gone go in time.
 const LOOKS: usize = 4;
 
 /// Drafts that were handed over.
@@ -19,8 +21,8 @@ pub(in crate::cache) struct Drafts {
     waiting: VecDeque<Arc<Draft>>,
 }
 
-/// Ends the part of arrays that have left the tree: retires them, now or when the last draft that names them is copied: those
-/// of their run's store, and of what was appended to it.
+/// Ends the part of arrays that have left the tree: retires them, now or when the last draft that
+/// names them is copied: those of their run's store, and of what was appended to it.
 #[inline]
 pub(in crate::cache) fn let_go(arrays: Ref<'_, Arrays>, guard: &Guard<'_>) {
     if !arrays.leave() {

@@ -1,13 +1,16 @@
-//! Invalidating blocks: what holds wrong keys and values is found by no lookup any more, though leases may still protect it.
+//! Invalidating blocks: what holds wrong keys and values is found by no lookup any more, though
+//! leases may still protect it.
 //!
-//! A block goes with all that lies beyond it. The run that it lies on is *shown* up to it alone, or up to a branch inside it:
-//! walks compare no further, so no match reaches its end. Runs that hang beyond are *severed*: taken out of their points' maps,
-//! and not shown at all. A severed run still counts as a child of its point, so the path of a lease stays; no map leads to it, so
-//! the evictor lists it until it dies. The runs beyond go first, children before parents: what is told of a run is told while its
-//! path is whole, and a run that takes its place later is told later.
+//! A block goes with all that lies beyond it. The run that it lies on is *shown* up to it alone, or
+//! up to a branch inside it: walks compare no further, so no match reaches its end. Runs that hang
+//! beyond are *severed*: taken out of their points' maps, and not shown at all. A severed run still
+//! counts as a child of its point, so the path of a lease stays; no map leads to it, so the evictor
+//! lists it until it dies. The runs beyond go first, children before parents: what is told of a run
+//! is told while its path is whole, and a run that takes its place later is told later.
 //!
-//! What is hidden is freed at once if nothing holds it, and else by the change that says that nothing does. A run that is hung
-//! under a hidden point meanwhile is severed when it is taken into the accounts.
+//! What is hidden is freed at once if nothing holds it, and else by the change that says that
+//! nothing does. A run that is hung under a hidden point meanwhile is severed when it is taken into
+//! the accounts.
 //!
 //! The length of a run cannot say this, because a run with a held point is never shorter than it
 //! (T4). So the arrays have a second length, of the shown tokens, which is where walks read the
@@ -86,7 +89,8 @@ pub(in crate::cache) struct Cut {
     run: Link<Run>,
     /// Blocks of it that stay.
     keep: usize,
-    /// The block behind them; the cut is given up if it has left the run. `None` if the whole run goes.
+    /// The block behind them; the cut is given up if it has left the run. `None` if the whole run
+    /// goes.
     block: Option<BlockId>,
 }
 
@@ -103,8 +107,9 @@ impl Cut {
         Self { run: run.link(), keep: 0, block: None }
     }
 
-    /// It, and after it the cuts of all runs that hang beyond, parents before children: the last one is to be done first. Takes
-    /// no lock: runs that are hung meanwhile are found when their parent is cut.
+    /// It, and after it the cuts of all runs that hang beyond, parents before children: the last
+    /// one is to be done first. Takes no lock: runs that are hung meanwhile are found when their
+    /// parent is cut.
     pub(in crate::cache) fn with_all_beyond(self, grid: Grid, guard: &Guard<'_>) -> Vec<Self> {
         let run = self.run.get(guard);
         let end = grid.end_of(grid.blocks(run.start()) + self.keep + 1).saturating_sub(run.start()) as u32;
@@ -117,8 +122,8 @@ impl Cut {
         std::iter::once(self).chain(runs.into_iter().map(Self::whole)).collect()
     }
 
-    /// The depths between which the first block that goes lies on the run: a block may begin above it. `None` if it is not
-    /// there any more, or is hidden.
+    /// The depths between which the first block that goes lies on the run: a block may begin above
+    /// it. `None` if it is not there any more, or is hidden.
     fn place(self, run: Ref<'_, Run>, resources: Resources<'_>) -> Option<Range<u32>> {
         let Some(block) = self.block else {
             return (run.shown(resources.guard) > 0).then_some(0..1);
@@ -132,7 +137,8 @@ impl Cut {
 }
 
 impl Evictor {
-    /// Does a slice of `cuts`, the last one first, and adds those that must come before; returns how many blocks were hidden.
+    /// Does a slice of `cuts`, the last one first, and adds those that must come before; returns
+    /// how many blocks were hidden.
     pub(in crate::cache) fn invalidate(&mut self, cuts: &mut Vec<Cut>, resources: Resources<'_>) -> usize {
         let (mut slice, mut hidden) = (SLICE, 0);
         while let Some(cut) = cuts.last().copied().filter(|_| slice > 0) {
@@ -158,8 +164,8 @@ impl Evictor {
         hidden
     }
 
-    /// Shows `run` up to `depth` alone, where `keep` blocks have ended; what nothing holds of the rest is freed. Returns how many
-    /// blocks lookups found until now.
+    /// Shows `run` up to `depth` alone, where `keep` blocks have ended; what nothing holds of the
+    /// rest is freed. Returns how many blocks lookups found until now.
     fn hide<'g>(&mut self, run: Ref<'g, Run>, keep: usize, depth: u32, resources: Resources<'g>) -> usize {
         // What was appended since is told of by no one, and freed as this is.
         let until = run.shown(resources.guard).min(run.account.with(&self.owner, |account| account.len));
@@ -235,8 +241,9 @@ fn add_hanging<'g>(run: Ref<'g, Run>, depth: u32, runs: &mut Vec<Ref<'g, Run>>, 
     });
 }
 
-/// Some of the runs that hang on `run` at the end of a block or beyond, none if there are none; and the last depth before that
-/// end at which a run hangs, or where the block begins. What hangs inside a block has a copy of its beginning.
+/// Some of the runs that hang on `run` at the end of a block or beyond, none if there are none; and
+/// the last depth before that end at which a run hangs, or where the block begins. What hangs
+/// inside a block has a copy of its beginning.
 fn hanging<'g>(run: Ref<'g, Run>, block: Range<u32>, guard: &'g Guard<'_>) -> (Vec<Ref<'g, Run>>, u32) {
     let (mut beyond, mut last) = (Vec::new(), block.start);
     run.as_ref().points.for_each(guard, &mut |point| {

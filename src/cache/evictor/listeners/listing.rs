@@ -1,8 +1,9 @@
 //! Listing what is cached at one moment, in slices between which other threads get their turn.
 //!
-//! What is listed is what was in the accounts when the listing began. A run that a trim shortens meanwhile, or that is hidden, is
-//! listed first, as it was; so the listing finds the rest in its own time, and misses nothing. Runs that are taken in later have
-//! later serials, and are passed over.
+//! What is listed is what was in the accounts when the listing began. A run that a trim shortens
+//! meanwhile, or that is hidden, is listed first, as it was; so the listing finds the rest in its
+//! own time, and misses nothing. Runs that are taken in later have later serials, and are passed
+//! over.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -51,7 +52,8 @@ pub(in crate::cache) struct Listed {
 }
 
 impl Listing {
-    /// Lists pieces apart from the runs that they were appended to. Under no lock: there may be many times as many.
+    /// Lists pieces apart from the runs that they were appended to. Under no lock: there may be
+    /// many times as many.
     pub(in crate::cache) fn list_pieces(&mut self) {
         let pieces = self.runs.iter_mut().flat_map(|listed| {
             let behind = std::mem::take(&mut listed.behind);
@@ -98,7 +100,8 @@ impl Evictor {
         id
     }
 
-    /// Makes room for so many runs while there are few, so that nothing long is copied under the lock later.
+    /// Makes room for so many runs while there are few, so that nothing long is copied under the
+    /// lock later.
     pub(in crate::cache) fn make_room(&mut self, id: u64, runs: usize) {
         if let Some(listing) = self.listeners.listings.under_way.iter_mut().find(|listing| listing.id == id) {
             listing.excerpt.reserve(runs);

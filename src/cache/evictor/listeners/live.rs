@@ -1,5 +1,6 @@
-//! What may change while the cache runs, and who is told of what: one record, which nobody changes. It is replaced as a whole under
-//! the evictor's lock. The evictor has the present one at hand; other threads read it without a lock.
+//! What may change while the cache runs, and who is told of what: one record, which nobody changes.
+//! It is replaced as a whole under the evictor's lock. The evictor has the present one at hand;
+//! other threads read it without a lock.
 //!
 //! The record is behind `arc_swap::ArcSwap` (`sync::swap`; a mutex in models). Most turns of the
 //! evictor read one flag beside it, each reservation one number, the low watermark.
@@ -79,8 +80,8 @@ impl LiveSettings {
         self.record.read(|live| live.time_to_idle)
     }
 
-    /// Puts a record in force. The handles of the one before: where they may be the last ones, they are dropped without the
-    /// evictor's lock, because an outlet holds the caller's code.
+    /// Puts a record in force. The handles of the one before: where they may be the last ones, they
+    /// are dropped without the evictor's lock, because an outlet holds the caller's code.
     pub(in crate::cache) fn replace(&self, live: Live, evictor: &mut Evictor) -> [Arc<Live>; 2] {
         // Relaxed: as above.
         self.low.store(live.low(), Relaxed);

@@ -8,7 +8,8 @@ impl Evictor {
     /// Leaves a mark of the `keep`-th block of `run`, from which on it has gone.
     #[inline]
     pub(in crate::cache) fn leave_mark<'g>(&mut self, run: Ref<'g, Run>, keep: usize, resources: Resources<'g>) {
-        // Of a run or piece that goes whole, the first block was marked when it came; as many marks were left since as came after it.
+        // Of a run or piece that goes whole, the first block was marked when it came; as many marks
+        // were left since as came after it.
         let (serial, first) = self.insert_of(run, keep, resources);
         if keep > first || !resources.seen.keeps_for(self.registered - serial) {
             let mark = resources.seen.mark_of(run, keep, resources.grid_of(run), resources.guard);

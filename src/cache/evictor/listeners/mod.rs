@@ -1,5 +1,5 @@
-//! Who is told of what is stored and of what goes, in this order. The accounts and `trim` name none of them: a listener is a file
-//! here, and a line in each of the functions below that it needs.
+//! Who is told of what is stored and of what goes, in this order. The accounts and `trim` name none
+//! of them: a listener is a file here, and a line in each of the functions below that it needs.
 //!
 //! | listener | is told of | who needs it | what it costs where nobody does |
 //! |---|---|---|---|
@@ -10,8 +10,8 @@
 //! | `observers`, `drafts` | stored, unfindable | subscribers to events | the flag `has_any` |
 //! | `sinking` | evicted | tiers below the cache | the same flag |
 //!
-//! `live` is the record that says who they are. What is filed with the policy is told in `ranking`; `retained` hears of points by the
-//! queue, as the evictor itself does.
+//! `live` is the record that says who they are. What is filed with the policy is told in `ranking`;
+//! `retained` hears of points by the queue, as the evictor itself does.
 //!
 //! Each function calls its listeners in the order in which they must hear of it: a listing first,
 //! while the run is as it was; events before the sink, because the receiver of blocks may store
@@ -96,7 +96,8 @@ pub(super) struct Removal {
 }
 
 impl Evictor {
-    /// Blocks of a run came into the accounts. `from` is the depth where the first of them begins, unless it begins above the run.
+    /// Blocks of a run came into the accounts. `from` is the depth where the first of them begins,
+    /// unless it begins above the run.
     #[inline]
     pub(super) fn stored<'g>(
         &mut self,
@@ -121,7 +122,8 @@ impl Evictor {
         self.count_protected(run, before, after);
     }
 
-    /// The end of a run has left the tree. Its blocks go to the pool next, or to who asked for them.
+    /// The end of a run has left the tree. Its blocks go to the pool next, or to who asked for
+    /// them.
     #[inline]
     pub(super) fn removed<'g>(&mut self, run: Ref<'g, Run>, removal: Removal, resources: Resources<'g>) {
         let Removal { depths, blocks } = removal;
@@ -157,7 +159,8 @@ impl Evictor {
         }
     }
 
-    /// The blocks of a run up to `depth` that go as soon as nothing holds them, whatever the policy says.
+    /// The blocks of a run up to `depth` that go as soon as nothing holds them, whatever the policy
+    /// says.
     #[inline]
     pub(super) fn must_go<'g>(&self, run: Ref<'g, Run>, depth: u32, resources: Resources<'g>) -> usize {
         if run.space().is_detached() {

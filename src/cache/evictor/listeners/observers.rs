@@ -70,7 +70,8 @@ impl Observers {
     }
 }
 
-/// Evicted blocks on their way to the caller of [`evict_into`](crate::PrefixCache::evict_into), or to the eviction sink.
+/// Evicted blocks on their way to the caller of [`evict_into`](crate::PrefixCache::evict_into), or
+/// to the eviction sink.
 #[derive(Debug, Default)]
 pub(in crate::cache) struct Victims {
     pub(in crate::cache) excerpt: Excerpt,
@@ -84,7 +85,8 @@ pub(in crate::cache) struct Victim {
     pub(in crate::cache) namespace: NamespaceName,
     pub(in crate::cache) piece: PieceId,
     pub(in crate::cache) reason: EvictionReason,
-    /// Tokens of its sequence that have keys and values before its first block, and the depth at which its last block ends.
+    /// Tokens of its sequence that have keys and values before its first block, and the depth at
+    /// which its last block ends.
     pub(in crate::cache) start: usize,
     pub(in crate::cache) end: usize,
     pub(in crate::cache) blocks: usize,
@@ -123,7 +125,8 @@ impl Evictor {
         }
     }
 
-    /// Publishes a batch that is full, or for which nobody waits any more: what it names is let go. At the end of a turn.
+    /// Publishes a batch that is full, or for which nobody waits any more: what it names is let go.
+    /// At the end of a turn.
     #[inline]
     pub(in crate::cache) fn publish_due(&mut self, resources: Resources<'_>) {
         let gathered = self.listeners.observers.draft.len();
@@ -135,8 +138,8 @@ impl Evictor {
         }
     }
 
-    /// Tells that these blocks of a run are in the accounts. `from` is the depth where the first of them begins, unless it begins
-    /// above the run.
+    /// Tells that these blocks of a run are in the accounts. `from` is the depth where the first of
+    /// them begins, unless it begins above the run.
     #[inline]
     pub(in crate::cache) fn tell_stored<'g>(
         &mut self,

@@ -1,9 +1,11 @@
-//! Quotas: what each namespace has cached, and which victims go first because their namespace has more than it may.
+//! Quotas: what each namespace has cached, and which victims go first because their namespace has
+//! more than it may.
 //!
-//! Every namespace's blocks are counted together with the totals. The candidates of a namespace with a limit on cached
-//! blocks are ordered a second time, as a *group*, so that the next victim of one namespace is found as fast as the next
-//! victim of all. A group is noted when it exceeds its limit, or gets a candidate while it does, and removed from the notes
-//! when a choice finds no victim there. So this work is never more than that of filing and freeing.
+//! Every namespace's blocks are counted together with the totals. The candidates of a namespace
+//! with a limit on cached blocks are ordered a second time, as a *group*, so that the next victim
+//! of one namespace is found as fast as the next victim of all. A group is noted when it exceeds
+//! its limit, or gets a candidate while it does, and removed from the notes when a choice finds no
+//! victim there. So this work is never more than that of filing and freeing.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -23,18 +25,21 @@ pub(in crate::cache) struct Quotas {
     /// All groups that are over their limit and have a candidate, and some others.
     over: BTreeSet<QuotaGroup>,
     groups: usize,
-    /// How many slots are still to be filed again under their groups, the next of these slots, and the number of slots
-    /// when the round began: later slots have candidates that were filed under their groups at once.
+    /// How many slots are still to be filed again under their groups, the next of these slots, and
+    /// the number of slots when the round began: later slots have candidates that were filed under
+    /// their groups at once.
     unsorted: usize,
     next: usize,
     round: usize,
 }
 
-/// Evicting what namespaces have beyond their limits, each in its turn and as much as it had when the pass began: a pass ends,
-/// and comes to each of them, whatever other namespaces insert meanwhile.
+/// Evicting what namespaces have beyond their limits, each in its turn and as much as it had when
+/// the pass began: a pass ends, and comes to each of them, whatever other namespaces insert
+/// meanwhile.
 #[derive(Debug, Default)]
 pub(in crate::cache) struct QuotaPass {
-    /// The groups that were noted, the first one last, and the blocks that each must still lose; set by the first slice.
+    /// The groups that were noted, the first one last, and the blocks that each must still lose;
+    /// set by the first slice.
     owed: Option<Vec<(QuotaGroup, usize)>>,
 }
 
@@ -60,7 +65,8 @@ impl Quotas {
 }
 
 impl Evictor {
-    /// Counts `blocks` new blocks of `run`, of which `charged` were charged to its namespace by a reservation.
+    /// Counts `blocks` new blocks of `run`, of which `charged` were charged to its namespace by a
+    /// reservation.
     pub(in crate::cache) fn count_cached(&mut self, run: Ref<'_, Run>, blocks: usize, charged: usize) {
         let holdings = &run.space().holdings;
         holdings.set_cached(holdings.cached() + blocks);
@@ -115,7 +121,8 @@ impl Evictor {
         self.listeners.quotas.groups += 1;
         self.listeners.quotas.limited.insert(group, Arc::clone(holdings));
         holdings.group.with_mut(&mut self.owner, |of| *of = Some(group));
-        // Without cached blocks there is no candidate, and later ones are filed under the group at once.
+        // Without cached blocks there is no candidate, and later ones are filed under the group at
+        // once.
         if holdings.cached() > 0 {
             self.begin_sorting();
         }
@@ -128,8 +135,8 @@ impl Evictor {
         self.listeners.quotas.unsorted = self.listeners.quotas.round;
     }
 
-    /// Frees up to `want` blocks of one namespace, in the policy's order; nothing while its candidates are being sorted, of
-    /// which this does a slice.
+    /// Frees up to `want` blocks of one namespace, in the policy's order; nothing while its
+    /// candidates are being sorted, of which this does a slice.
     pub(in crate::cache) fn evict_of(
         &mut self,
         holdings: &Arc<Holdings>,
@@ -206,8 +213,8 @@ impl Evictor {
         victim.map(|victim| Choice { victim, most: excess, reason: EvictionReason::Quota })
     }
 
-    /// A slice of a pass; true if more is left. Takes in at most `entries` changes meanwhile, from which it subtracts what it
-    /// took.
+    /// A slice of a pass; true if more is left. Takes in at most `entries` changes meanwhile, from
+    /// which it subtracts what it took.
     pub(in crate::cache) fn keep_to_quotas(
         &mut self,
         pass: &mut QuotaPass,

@@ -14,8 +14,8 @@ pub(in crate::cache) trait Outlet: Send + Sync {
     /// A mark of the present moment.
     fn mark(&self) -> u64;
 
-    /// Makes reservations of victims, without the lock, under a guard that was pinned before they were evicted. What is returned
-    /// gives them to the sink.
+    /// Makes reservations of victims, without the lock, under a guard that was pinned before they
+    /// were evicted. What is returned gives them to the sink.
     fn gather(&self, victims: ForSink, guard: &Guard<'_>) -> Box<dyn FnOnce()>;
 
     /// So many blocks were evicted past the sink.
@@ -33,7 +33,8 @@ pub(in crate::cache) enum Beneficiary {
     Nobody,
     /// A thread or task that waits for them.
     Waiter,
-    /// A thread that does not wait. Counts what the sink keeps of what it has offered: if it keeps any, this turn evicts past it.
+    /// A thread that does not wait. Counts what the sink keeps of what it has offered: if it keeps
+    /// any, this turn evicts past it.
     Thread(Arc<AtomicUsize>),
     /// One that has offered often enough.
     PastSink,
@@ -81,8 +82,8 @@ impl Sinking {
         }
     }
 
-    /// Notes the mark of a batch; false if the sink's code panicked. The first victim has not left the tree yet, so the turn must not
-    /// break here.
+    /// Notes the mark of a batch; false if the sink's code panicked. The first victim has not left
+    /// the tree yet, so the turn must not break here.
     fn begin_batch(&mut self, outlet: Option<&SharedOutlet>) -> bool {
         let Some(outlet) = outlet else { return false };
         let mut is_marked = false;
@@ -92,8 +93,8 @@ impl Sinking {
 }
 
 impl Evictor {
-    /// Puts evicted blocks of `run`, from the `keep`-th on, where they are to go: to who has asked for what is evicted, to the
-    /// sink, or to those that are free at the end of the turn.
+    /// Puts evicted blocks of `run`, from the `keep`-th on, where they are to go: to who has asked
+    /// for what is evicted, to the sink, or to those that are free at the end of the turn.
     #[inline]
     pub(in crate::cache) fn put_evicted<'g>(
         &mut self,
@@ -155,7 +156,8 @@ impl Evictor {
 }
 
 impl LeftForSink {
-    /// Puts the blocks into reservations, under the guard of the turn; what is returned calls the sink.
+    /// Puts the blocks into reservations, under the guard of the turn; what is returned calls the
+    /// sink.
     #[cold]
     pub(in crate::cache) fn gather(self, guard: &Guard<'_>) -> Box<dyn FnOnce()> {
         let Self { outlet, victims, passed_by } = self;

@@ -1,4 +1,5 @@
-//! What one turn of the evictor takes in: what was there when it began, and no more than it was allowed.
+//! What one turn of the evictor takes in: what was there when it began, and no more than it was
+//! allowed.
 
 use std::cell::RefCell;
 use std::time::Duration;
@@ -11,6 +12,7 @@ use crate::sync::thread;
 use crate::{Clock, Eviction, Lease, Namespace, PrefixCache, Quota, Watermarks};
 
 /// How often the background thread looks follows from this.
+// Holds: QU12.
 #[test]
 fn no_time_to_idle_outlives_its_namespace_or_its_change() {
     let cache = PrefixCache::builder(1, 8).build().expect("valid");
@@ -32,7 +34,8 @@ fn no_time_to_idle_outlives_its_namespace_or_its_change() {
 }
 
 thread_local! {
-    /// The cache whose prefixes are leased and let go whenever a candidate is filed, and how often one was.
+    /// The cache whose prefixes are leased and let go whenever a candidate is filed, and how often
+    /// one was.
     static ENDLESS: RefCell<Option<(PrefixCache, usize)>> = const { RefCell::new(None) };
 }
 
@@ -69,7 +72,8 @@ fn leases(cache: &PrefixCache, keys: u32) -> Vec<Lease> {
     (0..keys).map(one).collect()
 }
 
-/// Puts the endless policy in force, and a sound one back again around `verb`; how often something was filed.
+/// Puts the endless policy in force, and a sound one back again around `verb`; how often something
+/// was filed.
 fn filed_by(verb: impl FnOnce(&PrefixCache)) -> usize {
     let cache = PrefixCache::builder(4, 64).clock(Clock::Logical).build().expect("sound");
     drop(leases(&cache, KEYS));
@@ -80,6 +84,7 @@ fn filed_by(verb: impl FnOnce(&PrefixCache)) -> usize {
     ENDLESS.take().expect("set above").1
 }
 
+// Holds: EV11.
 #[test]
 fn a_turn_ends_although_every_change_makes_another() {
     type Verb = fn(&PrefixCache);
@@ -107,7 +112,9 @@ fn a_turn_ends_although_every_change_makes_another() {
     }
 }
 
-/// Changes that wait, of which each step takes in no more than it may, with and without what goes for its age.
+/// Changes that wait, of which each step takes in no more than it may, with and without what goes
+/// for its age.
+// Holds: EV10.
 #[test]
 fn a_step_takes_in_a_bounded_number_of_changes() {
     for time_to_idle in [None, Some(std::time::Duration::from_nanos(5))] {
@@ -138,7 +145,8 @@ fn a_step_takes_in_a_bounded_number_of_changes() {
     }
 }
 
-/// The first of two namespaces goes beyond its limit again with each slice: the second one has its turn, and there is an end.
+/// The first of two namespaces goes beyond its limit again with each slice: the second one has its
+/// turn, and there is an end.
 #[test]
 fn settling_comes_to_every_namespace_that_is_beyond_its_limit() {
     let cache = PrefixCache::builder(4, 8 * SLICE).clock(Clock::Logical).build().expect("sound");
@@ -184,6 +192,7 @@ fn settling_leaves_an_exchange_that_begins_later_to_others() {
 }
 
 /// While the first of two is on its way, the second must not say that it is done.
+// Holds: NS6.
 #[test]
 fn the_second_drop_of_a_namespace_waits_for_the_first() {
     let cache = PrefixCache::builder(4, 8).build().expect("sound");
@@ -203,7 +212,8 @@ fn the_second_drop_of_a_namespace_waits_for_the_first() {
     assert_eq!(cache.validate(), Ok(()));
 }
 
-/// Namespaces have piled up, and another thread is stopped with their names locked: a session that evicts leaves them for later.
+/// Namespaces have piled up, and another thread is stopped with their names locked: a session that
+/// evicts leaves them for later.
 #[test]
 fn a_reservation_does_not_wait_for_a_name_that_is_resolved() {
     let cache = PrefixCache::builder(4, 64).build().expect("sound");
@@ -224,7 +234,8 @@ fn a_reservation_does_not_wait_for_a_name_that_is_resolved() {
     assert_eq!(cache.validate(), Ok(()));
 }
 
-/// A thread that lists everything asks for the names while another thread is stopped with them locked: evictions go on.
+/// A thread that lists everything asks for the names while another thread is stopped with them
+/// locked: evictions go on.
 #[test]
 fn a_snapshot_that_waits_for_names_keeps_no_thread_from_evicting() {
     let cache = PrefixCache::builder(4, 64).build().expect("sound");
@@ -276,6 +287,7 @@ fn a_listing_has_nothing_of_what_was_appended_after_it_began() {
 }
 
 /// Policies that are given up or replaced are freed as fast as they come.
+// Holds: EV15.
 #[test]
 fn what_is_left_of_exchanges_does_not_pile_up() {
     let cache = PrefixCache::builder(4, 4_096).build().expect("sound");
@@ -290,7 +302,9 @@ fn what_is_left_of_exchanges_does_not_pile_up() {
     }
 }
 
-/// The evictor's tables of free, evictable and protected blocks are of different moments; their sum is not.
+/// The evictor's tables of free, evictable and protected blocks are of different moments; their sum
+/// is not.
+// Holds: NU1.
 #[test]
 fn numbers_read_at_any_moment_add_up() {
     let builder = PrefixCache::builder(4, 256).eviction(Eviction::Background(Watermarks::new(64, 128)));
@@ -322,6 +336,7 @@ fn numbers_read_at_any_moment_add_up() {
     });
 }
 
+// Holds: NU10.
 #[test]
 fn what_was_kept_of_slots_goes_in_slices() {
     let blocks = 10_000;

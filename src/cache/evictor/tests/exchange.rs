@@ -65,8 +65,10 @@ impl Side {
     }
 }
 
-/// A policy that comes in while candidates come, go and change, given up for others on the way, evicts in the end as if
-/// it had been there from the start. The clock stands still for some steps, so that there are equals.
+/// A policy that comes in while candidates come, go and change, given up for others on the way,
+/// evicts in the end as if it had been there from the start. The clock stands still for some steps,
+/// so that there are equals.
+// Holds: EV12.
 #[test]
 fn the_order_is_that_of_a_cache_that_always_had_the_policy() {
     let steps = model_size(400, 40) as u64;
@@ -99,6 +101,7 @@ fn the_order_is_that_of_a_cache_that_always_had_the_policy() {
     }
 }
 
+// Holds: EV12.
 #[test]
 fn choices_go_by_the_old_order_until_the_new_one_is_complete() {
     let mut side = Side::new(PolicyKind::Lru);
@@ -118,6 +121,7 @@ fn choices_go_by_the_old_order_until_the_new_one_is_complete() {
     assert_eq!(side.session.peek(&side.space, &[11, 11]), 2);
 }
 
+// Holds: EV13.
 #[test]
 fn a_small_cache_is_done_at_once_and_the_present_policy_gives_an_exchange_up() {
     let mut side = Side::new(PolicyKind::Lru);
@@ -139,6 +143,7 @@ fn a_small_cache_is_done_at_once_and_the_present_policy_gives_an_exchange_up() {
 }
 
 /// `set_policy` promises it for 256 candidates, whatever it does in one turn.
+// Holds: EV13.
 #[test]
 fn an_exchange_of_few_candidates_is_complete_on_return() {
     let few = FEW_SLICES * SLICE;

@@ -1,11 +1,11 @@
 use super::*;
 
-/// A list in which each thread publishes, and a pool whose 16 blocks are all taken.
+/// Publications in which every thread publishes, and a pool whose 16 blocks are all taken.
 fn list() -> (Publications, Pool) {
     (Publications::new(true), Pool::empty(16))
 }
 
-/// The blocks of a request that was served, or nothing.
+/// The blocks of a request that was served, or `None`.
 fn taken(publication: &Publication<'_>) -> Option<Vec<BlockId>> {
     publication.withdraw().map(Vec::from_iter)
 }

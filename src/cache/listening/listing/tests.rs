@@ -1,6 +1,6 @@
 use crate::PrefixCache;
 
-/// What it had was listed as it went, and must not be taken for that of no namespace.
+/// Its runs were listed when they were removed, and must not be taken for those of no namespace.
 #[test]
 fn a_namespace_that_is_forgotten_meanwhile_is_listed_as_it_was() {
     let cache = PrefixCache::builder(1, 4).build().expect("valid");

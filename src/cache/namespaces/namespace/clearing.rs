@@ -1,4 +1,5 @@
-//! Emptying and removing namespaces.
+//! Clearing and removing namespaces: their tree is detached, then its unleased blocks are freed
+//! (`evictor::sweep`).
 
 use std::fmt;
 
@@ -66,7 +67,8 @@ impl Inner {
         self.replace_space_if(state, renew, || Ok(()));
     }
 
-    /// Detaches the namespace's tree if `may` allows it, in the same turn; the numbers for which it did not.
+    /// Detaches the namespace's tree if `may` allows it, in the same turn. Returns the numbers with
+    /// which `may` refused; zeros if it did not.
     fn replace_space_if(
         &self,
         state: &NamespaceState,
@@ -80,12 +82,14 @@ impl Inner {
                 in_use = numbers;
                 return None;
             }
-            // A dropped namespace stays dropped; the evictor's lock keeps dropping and clearing apart.
+            // A dropped namespace stays dropped. The evictor's lock keeps dropping and clearing
+            // apart.
             state.root(resources.guard)?;
             let next = if renew {
                 Space::plant(state.grid.offset(), Arc::clone(&state.holdings), resources.guard).as_ptr()
             } else {
-                // In the same turn: what a namespace of the same name stores is told after the end of this one.
+                // In the same turn: events of a later namespace of the same name come after the end
+                // of this one.
                 self.namespaces.forget(state);
                 evictor.end_quota(&state.holdings);
                 std::ptr::null_mut()
@@ -100,16 +104,17 @@ impl Inner {
             self.sweep(space);
         }
         self.reclaim();
-        // Where a quota has ended, a request that waits for it may be served.
+        // If a quota has ended, a request that waits for it can be served.
         self.ring();
         in_use
     }
 
-    /// Frees the unleased blocks of a detached space in slices, between which other threads get their turn, and ends it.
+    /// Frees the unleased blocks of a detached space in slices, between which other threads get
+    /// their turn. Then ends the space.
     fn sweep(&self, space: Link<Space>) {
         let local = self.participant();
-        // For the whole of it: what other threads evict meanwhile stays readable. The space itself stays until
-        // `finish_sweep`.
+        // Pinned throughout: runs that other threads evict meanwhile stay readable. The space
+        // itself stays until `finish_sweep`.
         let guard = local.pin();
         let Some(root) = space.get(&guard).root(&guard) else { return };
         let (runs, _) = runs_below(root, usize::MAX, &guard);

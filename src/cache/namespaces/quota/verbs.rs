@@ -21,11 +21,11 @@ pub(in crate::cache) fn set_quota(cache: &PrefixCache, namespace: &Namespace, qu
     if let Some(background) = cache.inner.background.get() {
         background.changes_pending();
     }
-    // A request that waits for its quota may have it now.
+    // A request that waits for its quota may be allowed now.
     cache.inner.ring();
 }
 
-/// The limits of the namespace with these counts.
+/// The limits of the namespace with this account.
 pub(in crate::cache) fn limits_of(holdings: &Holdings) -> Quota {
     let (cached_blocks, pinned_blocks) = holdings.both_limits();
     Quota { cached_blocks, pinned_blocks, time_to_idle: holdings.time_to_idle() }
@@ -44,7 +44,7 @@ pub(in crate::cache) fn stats(cache: &PrefixCache, namespace: &Namespace) -> Nam
 }
 
 impl Inner {
-    /// Charges so many blocks that were taken to a namespace, if it may have them.
+    /// Charges `blocks` blocks, which are taken already, to a namespace if its limit allows it.
     fn charge_to(&self, holdings: &Arc<Holdings>, blocks: usize) -> Result<QuotaCharge, OverQuota> {
         if holdings.pinned_limit().is_none() {
             return Ok(QuotaCharge::of(holdings, blocks));
@@ -56,7 +56,7 @@ impl Inner {
         let mut charged = self.settled(turn)?;
         loop {
             if let Some(charge) = charged {
-                // As in `take_within`.
+                // For the reason given in `take_within`.
                 self.ring();
                 return Ok(charge);
             }
@@ -64,10 +64,11 @@ impl Inner {
         }
     }
 
-    /// Puts every lease of a namespace into the accounts, of which the evictor must be told from now on.
+    /// Puts every lease of a namespace into the accounts, for a namespace whose leases the evictor
+    /// must be told of from now on.
     pub(in crate::cache) fn listen_to_namespace(&self, namespace: &Namespace) {
         let participant = self.participant();
-        // For the whole of it: what other threads evict meanwhile stays readable.
+        // Pinned throughout: runs that other threads evict meanwhile stay readable.
         let guard = participant.pin();
         let Some(root) = namespace.0.root(&guard) else { return };
         let (runs, _) = runs_below(root, usize::MAX, &guard);
@@ -79,7 +80,7 @@ impl Inner {
         }
     }
 
-    /// Whether the limit of a waiter's namespace allows what it asks for.
+    /// Returns an error if the limit of a waiter's namespace does not allow its request.
     pub(in crate::cache) fn look_at_quota(&self, holdings: &Holdings, blocks: usize) -> Result<(), OverQuota> {
         self.evicting(|evictor, resources| {
             evictor.settle_for_waiter(resources);
@@ -87,7 +88,8 @@ impl Inner {
         })
     }
 
-    /// Wakes those that wait for a quota, after a charge has ended without blocks being given back. Called with no lock held.
+    /// Wakes requests that wait for a quota, after a charge has ended without blocks being given
+    /// back. Called with no lock held.
     #[cold]
     pub(in crate::cache) fn charge_ended(&self) {
         // The releaser's side of E16 and E21.
@@ -95,8 +97,8 @@ impl Inner {
         self.ring();
     }
 
-    /// Lets the namespace with these counts pay for all blocks of a reservation, if it has a limit on them: before they are
-    /// inserted there. Nothing if there is nothing to move.
+    /// Charges all blocks of a reservation to the namespace with this account, if that has a limit,
+    /// before they are inserted there. `None` if there is nothing to move.
     #[inline]
     pub(in crate::cache) fn move_charge(
         &self,
@@ -114,7 +116,7 @@ impl Inner {
         let here = charge.is_of(holdings);
         let unpaid = reservation.blocks.len() - charge.blocks_of(holdings);
         if unpaid == 0 || holdings.pinned_limit().is_none() {
-            // Without a limit nothing is counted here; where another namespace paid, that ends.
+            // Without a limit nothing is charged here, and a charge to another namespace ends.
             let from = (!here && charge.blocks > 0).then(|| std::mem::take(charge));
             return Ok(Moved { from, added: 0 });
         }
@@ -126,8 +128,8 @@ impl Inner {
         Ok(Moved { from: Some(std::mem::replace(charge, moved)), added: unpaid })
     }
 
-    /// Evicts what namespaces have beyond their quotas by the changes made before the call, in turns, unless another thread is
-    /// evicting.
+    /// Evicts, in turns, the blocks that namespaces have beyond their quotas by the changes made
+    /// before the call, unless another thread is evicting.
     #[cold]
     pub(in crate::cache) fn keep_to_quotas(&self) {
         if let Some(background) = self.background.get() {
@@ -147,9 +149,9 @@ impl Inner {
 /// A charge that was moved to the namespace into which blocks are inserted.
 #[must_use]
 pub(in crate::cache) struct Moved {
-    /// What another namespace had paid.
+    /// The charge that another namespace had.
     from: Option<QuotaCharge>,
-    /// Blocks that were charged in addition.
+    /// Number of blocks that were charged in addition.
     added: usize,
 }
 
@@ -160,7 +162,7 @@ impl Reservation {
         self.charge.holdings.is_none() && self.shared.0.is_empty()
     }
 
-    /// Nothing was inserted: those pay that paid before.
+    /// Restores the previous charge, after an insert that was refused.
     pub(in crate::cache) fn undo(&mut self, moved: Option<Moved>) {
         match moved {
             Some(Moved { from: Some(from), .. }) => self.charge = from,
@@ -169,8 +171,8 @@ impl Reservation {
         }
     }
 
-    /// What is left in it was not needed for an insert: those pay for it that paid before. Whether a charge has ended that was
-    /// not taken over.
+    /// Restores the previous charge for the blocks that an insert did not need and that are left in
+    /// the reservation. Returns whether a charge has ended that no run took over.
     #[inline]
     pub(in crate::cache) fn keep_for_duplicates(&mut self, moved: Option<Moved>) -> bool {
         moved.is_some_and(|moved| self.keep_moved(moved))
@@ -189,7 +191,7 @@ impl Reservation {
     }
 }
 
-/// More blocks than a namespace may have in leases and reservations.
+/// The error of a namespace that would have more blocks in leases and reservations than it may.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::cache) struct OverQuota {
     pub(in crate::cache) requested: usize,
@@ -204,8 +206,9 @@ impl From<OverQuota> for ReserveError {
 }
 
 impl Evictor {
-    /// Whether a namespace may be charged for so many blocks, once what it has cached beyond its other limit is evicted: that
-    /// might be leased afterwards. False if more turns are needed for that.
+    /// Checks whether a namespace may be charged for `blocks` blocks, and evicts what it has cached
+    /// beyond its other limit, because that might be leased afterwards. `Ok(false)` if the eviction
+    /// needs more turns.
     pub(in crate::cache) fn may_charge(
         &mut self,
         holdings: &Holdings,
@@ -222,7 +225,7 @@ impl Evictor {
 }
 
 impl Holdings {
-    /// Refuses what the limit can never allow.
+    /// Refuses a request that the limit can never allow.
     pub(in crate::cache) fn check_limit(&self, requested: usize) -> Result<(), OverQuota> {
         match self.pinned_limit() {
             Some(limit) if requested > limit => {
@@ -232,7 +235,7 @@ impl Holdings {
         }
     }
 
-    /// Refuses a charge that the limit does not allow; under the evictor's lock.
+    /// Refuses a charge that the limit does not allow now; call it under the evictor's lock.
     pub(in crate::cache) fn check_charge(&self, requested: usize) -> Result<(), OverQuota> {
         // Each read once: reservations may be dropped between two reads.
         let (pinned, limit) = (self.protected() + self.reserved(), self.pinned_limit().unwrap_or(usize::MAX));

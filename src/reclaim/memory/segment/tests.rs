@@ -1,5 +1,6 @@
 use super::*;
 
+// Holds: NU9.
 #[test]
 fn slabs_are_cut_from_few_segments_which_go_back_when_they_are_empty() {
     let stock = Stock::new();

@@ -1,4 +1,7 @@
-//! The work on one range of tokens, as it is compiled for each level of processors.
+//! The work on one range of tokens, which is compiled for each [`Level`](super::Level).
+//!
+//! `ranges` and `apart` describe the work ([`PartWork`], [`MergeWork`]). Products are computed by
+//! `scores`, `columns` and `lanes`, weights and merges by `softmax`.
 
 use std::ops::Range;
 
@@ -11,24 +14,26 @@ use super::scores::{UNITS_OF_PRODUCTS, products};
 use super::softmax::{Score, Softmax, Views, merge, merge_values, weigh};
 use crate::layout::{Dtype, Half};
 
-/// Queries whose scores are kept at once: they and some of a range's keys or values stay in the first cache.
+/// The most queries whose scores are kept at once: with some of a range's keys or values they fit
+/// into the first-level cache.
 pub(in super::super) const QUERIES_AT_ONCE: usize = 48;
-/// Tokens whose keys or values are read at once, where queries are few: they stay in the first cache.
+/// Tokens whose keys or values are read at once if there are few queries: they fit into the
+/// first-level cache.
 pub(in super::super) const TOKENS_AT_ONCE: usize = 16;
-/// Work to add the values of so many tokens to one vector, in the units of [`Hints::step`].
+/// Work to add the values of that many tokens to one vector, in the units of [`Hints::step`].
 const UNITS_OF_VALUES: usize = 1;
 
-/// Queries of one head, [`QUERIES_AT_ONCE`] at most, and a part of the keys or values of a range.
+/// At most [`QUERIES_AT_ONCE`] queries of one head, and a part of the keys or values of a range.
 #[derive(Debug)]
 pub(in super::super) struct PartWork<'a> {
     /// `[queries, key_columns]`
     pub(in super::super) queries: &'a [f32],
-    /// The keys of the part, `[tokens, key_columns]`, or those of the whole range as columns, `[key_columns, RANGE_TOKENS]`;
-    /// or the values of the part, `[tokens, columns]`.
+    /// The keys of the part, `[tokens, key_columns]`, or those of the whole range as columns,
+    /// `[key_columns, RANGE_TOKENS]`; or the values of the part, `[tokens, columns]`.
     pub(in super::super) rows: PartRows<'a>,
-    /// Elements of a key, filled up with zeros to whole vectors.
+    /// Elements of a key, padded with zeros to whole vectors.
     pub(in super::super) key_columns: usize,
-    /// Elements of a value, filled up to whole vectors.
+    /// Elements of a value, padded to whole vectors.
     pub(in super::super) columns: usize,
     pub(in super::super) score: Score,
     pub(in super::super) views: Views<'a>,
@@ -36,30 +41,32 @@ pub(in super::super) struct PartWork<'a> {
     pub(in super::super) seen: &'a [[u32; 2]],
     /// The first token of the range.
     pub(in super::super) first: u32,
-    /// The tokens of the part, counted from there.
+    /// The tokens of the part, counted from `first`.
     pub(in super::super) part: Range<usize>,
     pub(in super::super) softmax: &'a mut [Softmax],
     /// `[queries, columns]`
     pub(in super::super) out: &'a mut [f32],
-    /// Of this range alone, as are the three below.
+    /// The maxima and sums of this range only; `weights` and `weighted` are also of this range
+    /// only.
     pub(in super::super) range: &'a mut [Softmax],
     /// `[queries, RANGE_TOKENS]`
     pub(in super::super) weights: &'a mut [f32],
     /// `[queries, columns]`
     pub(in super::super) weighted: &'a mut [f32],
-    /// What is asked for meanwhile.
+    /// What is prefetched meanwhile.
     pub(in super::super) hints: &'a mut Hints,
 }
 
-/// The sums of a range for some queries, and those of the ranges before it, to which they are merged.
+/// The sums of a range for some queries, and those of the ranges before it, into which they are
+/// merged.
 #[derive(Debug)]
 pub(in super::super) struct MergeWork<'a> {
-    /// Elements of a value, filled up to whole vectors.
+    /// Elements of a value, padded to whole vectors.
     pub(in super::super) columns: usize,
     pub(in super::super) softmax: &'a mut [Softmax],
     /// `[queries, columns]`
     pub(in super::super) out: &'a mut [f32],
-    /// Of this range alone, as is the one below.
+    /// The maxima and sums of this range only; `weighted` is also of this range only.
     pub(in super::super) range: &'a [Softmax],
     /// `[queries, columns]`
     pub(in super::super) weighted: &'a [f32],
@@ -69,12 +76,12 @@ pub(in super::super) struct MergeWork<'a> {
 #[derive(Debug, Clone, Copy)]
 pub(in super::super) enum PartRows<'a> {
     Widened(&'a [f32]),
-    /// Where they are stored: of keys, as many as there are whole vectors of scores for.
+    /// Rows as they are stored; the number of keys is a multiple of [`LANES`].
     InPlace(RowsInPlace<'a>),
 }
 
-/// Units of work (see [`Hints::step`]): to read some keys or values, whose rows have so many bytes and columns, and to compute
-/// with them for some queries.
+/// Units of work (see [`Hints::step`]) to read some keys or values, whose rows have `bytes` bytes
+/// and `columns` columns, and to compute with them for some queries.
 pub(in super::super) fn units(half: Half, [tokens, queries]: [usize; 2], [bytes, columns]: [usize; 2]) -> [usize; 2] {
     let each = match half {
         Half::Keys => tokens.div_ceil(LANES) * UNITS_OF_PRODUCTS,
@@ -84,7 +91,7 @@ pub(in super::super) fn units(half: Half, [tokens, queries]: [usize; 2], [bytes,
 }
 
 impl PartWork<'_> {
-    /// The tokens of the range that a query sees.
+    /// The first and the end of the range's tokens that a query sees.
     #[inline(always)]
     fn tokens(&self, query: usize) -> Option<(usize, usize)> {
         let within = |token: u32| (token.saturating_sub(self.first) as usize).min(RANGE_TOKENS);
@@ -128,7 +135,7 @@ impl PartWork<'_> {
         products::<N, O>(ops, queries, keys, counts, to, self.hints);
     }
 
-    /// Products with the keys of the whole range, which are columns.
+    /// Products with the keys of the whole range, which were transposed into columns.
     #[inline(always)]
     pub(super) fn add_columns<const N: usize>(self) {
         let (Some(queries), PartRows::Widened(columns)) = (self.seeing(), self.rows) else { return };
@@ -142,7 +149,8 @@ impl PartWork<'_> {
         }
     }
 
-    /// Weights, before the first part; the values of the part; and after the last one, the merge of the range.
+    /// Computes the weights before the first part, adds the values of the part, and merges the
+    /// range after the last part.
     #[inline(always)]
     pub(super) fn add_values<const N: usize, O: Ops>(mut self, ops: O, last: bool) {
         let queries = self.seen.len();
@@ -157,7 +165,7 @@ impl PartWork<'_> {
         }
     }
 
-    /// As `add_values`, for neighbours that see the same tokens.
+    /// As `add_values`, for neighbouring queries that see the same tokens.
     #[inline(always)]
     fn add_values_of<const N: usize, O: Ops>(
         &mut self,
@@ -201,7 +209,8 @@ impl PartWork<'_> {
         }
     }
 
-    /// Adds the values of some tokens of the range, times their weights for some queries; or begins with them.
+    /// Adds the values of some tokens of the range, times their weights for some queries; begins
+    /// the sums with them if `begins`.
     #[inline(always)]
     fn add_weighted<const N: usize>(
         &mut self,
@@ -240,7 +249,8 @@ impl MergeWork<'_> {
     pub(super) fn merge(self) {
         let states = self.softmax.chunks_mut(LANES).zip(self.range.chunks(LANES));
         let rows = self.out.chunks_mut(LANES * self.columns).zip(self.weighted.chunks(LANES * self.columns));
-        // Loops: a closure would be compiled by itself, without the instructions of the level.
+        // Loops, since a closure would be compiled separately, without the instructions of the
+        // level.
         for ((softmax, range), (out, weighted)) in states.zip(rows) {
             let [earlier, new] = merge(softmax, range);
             let rows = out.chunks_exact_mut(self.columns).zip(weighted.chunks_exact(self.columns));

@@ -1,9 +1,10 @@
-//! Products of many queries with the keys of a range, which are turned into columns before.
+//! Products of many queries with the keys of a range, which were transposed into columns.
 //!
-//! A product is that of `scores`, to the bit: sixteen chains of fused multiply-adds, added in halves. There a vector holds the
-//! sixteen chains of one product, and adding them takes as many shuffles as additions. Here it holds one chain of the
-//! products with sixteen keys, and whole vectors are added. By the count of instructions, what turning the keys takes is won
-//! back from about forty queries on.
+//! A product has the same bits as in `scores`: sixteen chains of fused multiply-adds, added in
+//! halves. In `scores` a vector holds the sixteen chains of one product, and adding them takes as
+//! many shuffles as additions. Here a vector holds one chain of the products with sixteen keys, and
+//! whole vectors are added. By the count of instructions, transposing the keys pays from about
+//! forty queries on.
 
 use super::super::RANGE_TOKENS;
 use super::hints::Hints;
@@ -13,11 +14,12 @@ use super::scores::UNITS_OF_PRODUCTS;
 
 /// Vectors of keys whose products are computed together.
 const VECTORS: usize = 2;
-/// Their keys: a column has these of one element, then come those of the next element.
+/// Keys in these vectors: columns hold one element of all these keys, then the next element.
 const KEYS: usize = VECTORS * LANES;
 /// Chains that are computed at once.
 const CHAINS: usize = 2;
-/// Sums that are kept while chains are added in halves: `LANES / CHAINS` is 2 to their number less one.
+/// Sums that are kept while chains are added in halves: `LANES / CHAINS` is 2 to the power of this
+/// number less one.
 const LEVELS: usize = (LANES / CHAINS).ilog2() as usize + 1;
 
 /// Products of `M` queries with some keys, or parts of them.
@@ -25,7 +27,8 @@ type Sums<const M: usize> = [[Lanes; VECTORS]; M];
 /// Sums of each level of the tree of halves.
 type Levels<const M: usize> = [Sums<M>; LEVELS];
 
-/// Turns [`LANES`] keys of so many elements, from the key `first` of a range on, into columns.
+/// Transposes [`LANES`] keys of `elements` elements, from the key `first` of a range on, into
+/// columns.
 #[inline(always)]
 pub(super) fn turn<O: Ops>(ops: O, keys: &[f32], [first, elements]: [usize; 2], columns: &mut [f32]) {
     let columns = &mut columns[first / KEYS * KEYS * elements..][..KEYS * elements];
@@ -37,8 +40,8 @@ pub(super) fn turn<O: Ops>(ops: O, keys: &[f32], [first, elements]: [usize; 2], 
     }
 }
 
-/// The products of `count` queries of so many elements with all keys of a range, to rows of [`RANGE_TOKENS`]: `M` queries at a
-/// time.
+/// Computes the products of `count` queries of `elements` elements with all keys of a range, `M`
+/// queries at a time, and writes them to rows of [`RANGE_TOKENS`].
 #[inline(always)]
 pub(super) fn products<const M: usize>(
     queries: Rows<'_>,
@@ -67,13 +70,13 @@ pub(super) fn products<const M: usize>(
 
 /// The products of `M` queries with some keys; returns `M`.
 ///
-/// Chains are computed in the order in which a walk of the tree of halves meets them, depth first: of each level of it one sum
-/// is kept.
+/// Chains are computed in the order of a depth-first walk of the tree of halves, so that only one
+/// sum of each level is kept.
 #[inline(always)]
 fn tile<const M: usize>(queries: Rows<'_>, columns: &[f32], levels: &mut Levels<M>, out: &mut [f32]) -> usize {
     let queries: [&[[f32; LANES]]; M] = std::array::from_fn(|m| queries.vectors(m));
     for index in 0..LANES / CHAINS {
-        // The bits of its index the other way round.
+        // The lane is the index with its bits reversed.
         let lane = index.reverse_bits() >> (usize::BITS - (LANES / CHAINS).ilog2());
         let [mut sums, other] = chains::<M>(queries, columns, lane);
         add(&mut sums, &other);
@@ -89,7 +92,8 @@ fn tile<const M: usize>(queries: Rows<'_>, columns: &[f32], levels: &mut Levels<
     M
 }
 
-/// The chain of a lane and that of the lane half a vector from it, of each product; all in registers.
+/// Computes, for each product, the chain of a lane and that of the lane half a vector after it, all
+/// in registers.
 #[inline(always)]
 fn chains<const M: usize>(queries: [&[[f32; LANES]]; M], columns: &[f32], lane: usize) -> [Sums<M>; CHAINS] {
     let mut sums = [[[Lanes::ZERO; VECTORS]; M]; CHAINS];

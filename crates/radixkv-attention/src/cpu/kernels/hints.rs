@@ -1,33 +1,35 @@
-//! Memory that is read soon, asked for little by little.
+//! Prefetches memory that is read soon, little by little.
 //!
-//! A processor has few requests for memory under way at once, and a loop that asks for more waits. So the rows of the next
-//! range are asked for between the steps of the work on this one, each step for its share.
+//! A processor can have only a few memory requests in flight, and a loop that issues more of them
+//! waits. So the rows of the next range are prefetched between the steps of the work on this one, a
+//! share of them in each step.
 
 use super::memory::ask;
 
-/// Bytes that come together.
+/// Bytes of a cache line.
 const LINE: usize = 64;
-/// Lines of a step of a loop.
+/// Lines that are prefetched in one step of a loop.
 const STEP: usize = 4;
-/// Fractions of a line.
+/// Fractions in a line, for shares that are not whole lines.
 const ONE: usize = 1 << 16;
 
-/// Rows of memory, asked for line by line.
+/// Rows of memory that are prefetched line by line.
 #[derive(Debug, Default)]
 pub(in super::super) struct Hints {
     rows: Vec<SpacedRows>,
-    /// The rows that are asked for next.
+    /// Index in `rows` of the rows that are prefetched next.
     next: usize,
     lines: usize,
-    /// Fractions of a line for each unit of work, and those that are left over.
+    /// Fractions of a line to prefetch for each unit of work, and those left over from earlier
+    /// steps.
     each: usize,
     over: usize,
 }
 
-/// Rows of as many lines each, `stride` bytes from one to the next.
+/// Rows of `lines` lines each, `stride` bytes from one to the next.
 #[derive(Debug, Clone, Copy)]
 struct SpacedRows {
-    /// The row that is asked for now, and how many of its lines were.
+    /// The current row, and how many of its lines were prefetched.
     row: *const u8,
     asked: usize,
     lines: usize,
@@ -37,15 +39,16 @@ struct SpacedRows {
 }
 
 impl Hints {
-    /// Forgets all.
+    /// Removes all rows.
     pub(in super::super) fn clear(&mut self) {
         *self = Self { rows: std::mem::take(&mut self.rows), ..Self::default() };
         self.rows.clear();
     }
 
-    /// Memory that is read soon: so many rows of so many bytes, `stride` bytes from one to the next.
+    /// Adds memory that is read soon: `count` rows of `bytes` bytes, `stride` bytes from one to the
+    /// next.
     pub(in super::super) fn add(&mut self, first: *const u8, bytes: usize, [count, stride]: [usize; 2]) {
-        // Without gaps they are one row.
+        // Rows without gaps are one row.
         let (bytes, count) = if bytes == stride { (bytes * count, 1) } else { (bytes, count) };
         let lines = bytes.div_ceil(LINE);
         if lines * count > 0 {
@@ -54,19 +57,19 @@ impl Hints {
         }
     }
 
-    /// From here on steps follow, of so many units of work together.
+    /// Begins the steps, which have `units` units of work together.
     pub(in super::super) fn begin(&mut self, units: usize) {
         self.each = (self.lines * ONE).div_ceil(units.max(1));
     }
 
-    /// Asks for the share of a step of so many units. It reads and changes nothing, and does nothing on processors that
-    /// have no such instruction.
+    /// Prefetches the share of a step of `units` units. It reads and changes nothing, and does
+    /// nothing where there is no instruction for it.
     #[inline(always)]
     pub(in super::super) fn step(&mut self, units: usize) {
         let _all_asked = self.run(units, 0);
     }
 
-    /// The share of so many units, to be asked for in so many steps of a loop.
+    /// The share of `units` units, to be prefetched in `steps` steps of a loop.
     #[inline(always)]
     pub(super) fn run(&mut self, units: usize, steps: usize) -> Run {
         self.over += units * self.each;
@@ -78,7 +81,8 @@ impl Hints {
         self.take(lines, steps)
     }
 
-    /// Takes so many lines, or those that are left. What the steps have no room for is asked for at once.
+    /// Takes `lines` lines, or those that are left. Lines that do not fit into the steps are
+    /// prefetched at once.
     #[inline(never)]
     fn take(&mut self, mut lines: usize, steps: usize) -> Run {
         while let Some(rows) = self.rows.get_mut(self.next) {
@@ -101,11 +105,11 @@ impl Hints {
     }
 }
 
-/// Lines that lie side by side, asked for in the steps of a loop.
+/// Adjacent lines that are prefetched in the steps of a loop.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Run {
     at: *const u8,
-    /// That are left.
+    /// Steps that are left.
     steps: usize,
 }
 

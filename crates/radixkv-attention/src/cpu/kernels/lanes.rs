@@ -1,15 +1,16 @@
-//! Sixteen numbers side by side, and products of matrices made of them.
+//! Vectors of sixteen numbers, and products of matrices of such vectors.
 //!
-//! Each element of a product is one chain of fused multiply-adds over the inner dimension in its order, from zero. Rows
-//! and columns are independent chains, so how many of them are computed at once changes no bit. The products of rows with
-//! rows, which are the scores, have sixteen chains each: see `scores`.
+//! Each element of a product is one chain of fused multiply-adds over the inner dimension in its
+//! order, from zero. Rows and columns are independent chains, so how many of them are computed at
+//! once changes no bit. The products of rows with rows, which are the scores, have sixteen chains
+//! each: see `scores`.
 
 use super::hints::Run;
 
 /// Numbers of a vector, for every processor.
 pub(in super::super) const LANES: usize = 16;
 
-/// A vector, or a few of them, of whatever size the processor has.
+/// Sixteen numbers: one vector of the processor, or a few smaller ones.
 #[derive(Debug, Clone, Copy)]
 #[repr(align(64))]
 pub(super) struct Lanes(pub(super) [f32; LANES]);
@@ -22,13 +23,13 @@ pub(in super::super) struct Rows<'a> {
 }
 
 impl<'a> Rows<'a> {
-    /// Those from a row on.
+    /// The rows from `row` on.
     #[inline(always)]
     pub(super) fn from(self, row: usize) -> Self {
         Self { numbers: &self.numbers[row * self.stride..], ..self }
     }
 
-    /// The vectors from a row on, if it begins with whole ones.
+    /// The vectors of a row, which must be whole vectors.
     #[inline(always)]
     pub(super) fn vectors(self, row: usize) -> &'a [[f32; LANES]] {
         let numbers = &self.numbers[row * self.stride..][..self.stride];
@@ -38,16 +39,16 @@ impl<'a> Rows<'a> {
 
 /// Vectors of a row.
 pub(super) trait Vectors: Copy {
-    /// `N` of them.
+    /// `N` vectors from `first` on.
     fn vectors<const N: usize>(&self, first: usize) -> [Lanes; N];
 }
 
-/// Rows to multiply with, whatever memory they are in.
+/// Rows to multiply with, in any kind of memory.
 pub(super) trait Matrix: Copy {
     type Row: Vectors;
-    /// One of them, of so many vectors.
+    /// One row, of `vectors` vectors.
     fn row(self, row: usize, vectors: usize) -> Self::Row;
-    /// The first rows.
+    /// The first `count` rows.
     fn rows(self, count: usize) -> impl Iterator<Item = Self::Row>;
 }
 
@@ -89,14 +90,14 @@ impl Lanes {
         self
     }
 
-    /// Lane by lane.
+    /// Combines two vectors lane by lane.
     #[inline(always)]
     pub(super) fn zip(mut self, other: Self, both: impl Fn(f32, f32) -> f32) -> Self {
         self.0.iter_mut().zip(other.0).for_each(|(number, other)| *number = both(*number, other));
         self
     }
 
-    /// Adds the products of a number and the lanes.
+    /// Adds the products of `a` and the lanes of `b`.
     #[inline(always)]
     pub(super) fn add_product(mut self, a: f32, b: Self) -> Self {
         for (sum, b) in self.0.iter_mut().zip(b.0) {
@@ -105,7 +106,7 @@ impl Lanes {
         self
     }
 
-    /// Adds the products of the lanes of two.
+    /// Adds the products of `a` and `b`, lane by lane.
     #[inline(always)]
     pub(super) fn add_products(mut self, a: Self, b: Self) -> Self {
         for (sum, (a, b)) in self.0.iter_mut().zip(a.0.into_iter().zip(b.0)) {
@@ -114,7 +115,7 @@ impl Lanes {
         self
     }
 
-    /// All lanes as one: eight and eight, four and four, and so on.
+    /// Folds all lanes into one number: eight and eight, four and four, and so on.
     #[inline(always)]
     pub(super) fn in_halves(self, both: impl Fn(f32, f32) -> f32) -> f32 {
         let eight: [f32; 8] = std::array::from_fn(|i| both(self.0[i], self.0[i + 8]));
@@ -123,21 +124,22 @@ impl Lanes {
     }
 }
 
-/// The larger of two; the first one where neither is.
+/// The larger of two; the first one if neither is larger.
 #[inline(always)]
 pub(super) fn larger(a: f32, b: f32) -> f32 {
     if b > a { b } else { a }
 }
 
-/// Rows as columns.
+/// Transposes sixteen rows.
 #[inline(always)]
 pub(super) fn turned(rows: &[Lanes; LANES]) -> [Lanes; LANES] {
     std::array::from_fn(|i| Lanes(std::array::from_fn(|row| rows[row].0[i])))
 }
 
-/// `rows x inner` times `inner x columns`, where `columns` is a multiple of [`LANES`]; `N` vectors of a row of `b` stay
-/// in registers. With `MORE` the chains go on from what `out` holds. `asks` says what is asked for meanwhile, with
-/// so many vectors of `out` and in so many steps.
+/// Multiplies `rows x inner` by `inner x columns`, where `columns` is a multiple of [`LANES`]; `N`
+/// vectors of a row of `b` stay in registers. With `MORE` the chains continue from the contents of
+/// `out`. `asks` returns what is prefetched meanwhile, for a number of vectors of `out` and a
+/// number of steps.
 #[inline(always)]
 pub(super) fn product<const N: usize, const MORE: bool>(
     a: Rows<'_>,
@@ -159,7 +161,8 @@ pub(super) fn product<const N: usize, const MORE: bool>(
     }
 }
 
-/// The product with `N` vectors of columns from one on: six rows at a time, then those that are left.
+/// The product with `N` vectors of columns, from one column on: six rows at a time, then the rows
+/// that are left.
 #[inline(always)]
 fn strip<const N: usize, const MORE: bool>(
     a: Rows<'_>,

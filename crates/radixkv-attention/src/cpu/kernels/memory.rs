@@ -1,12 +1,13 @@
-//! Words of the storage, read by vectors, and memory asked for ahead.
+//! Vector loads from the words of the storage, and prefetching.
 //!
 //! # Invariants
 //!
-//! - **X1** A function is called only where the processor has the instructions that it is compiled for.
-//! - **X2** Every load and store lies inside its slice.
-//! - **X3** Other threads may write the words meanwhile. To the language a load of a vector is a relaxed load of each of its
-//!   words: the compiler does not look into the instruction, and the processor reads a word that lies at a multiple of its
-//!   size at once.
+//! - **X1** A function is called only where the processor has the instructions that it is compiled
+//!   for.
+//! - **X2** Every load and store is inside its slice.
+//! - **X3** Other threads may write the words meanwhile. To the language a load of a vector is a
+//!   relaxed load of each of its words: the compiler does not look into the instruction, and the
+//!   processor reads an aligned word in one access.
 #![allow(unsafe_code)]
 // Compiled only where the intrinsics are stable (`kernels::x86`).
 #![allow(clippy::incompatible_msrv)]
@@ -18,8 +19,8 @@ mod readers {
     use core::arch::x86_64::*;
     use std::sync::atomic::AtomicU64;
 
-    /// The readers of a level. Each reads vectors of elements, as many as are whole, by a load that widens them, and returns how
-    /// many elements; those of integers are multiplied by their scale.
+    /// The readers of a level. Each reads all whole vectors of elements, by a load that widens
+    /// them, and returns the number of elements read; integers are multiplied by their scale.
     macro_rules! readers {
         (
             $level:ident by $features:literal, $lanes:literal elements by $store:ident:
@@ -77,7 +78,7 @@ mod readers {
 #[cfg(target_arch = "x86_64")]
 pub(super) use readers::{avx2, avx512};
 
-/// Asks for the cache line at an address. A hint: it reads and changes nothing.
+/// Prefetches the cache line at an address. This is a hint: it reads and changes nothing.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 #[inline(always)]
 pub(super) fn ask(at: *const u8) {
@@ -87,7 +88,7 @@ pub(super) fn ask(at: *const u8) {
     unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) };
 }
 
-/// Does nothing: there is no such instruction for all processors of this kind.
+/// Does nothing: not all processors of this kind have such an instruction.
 #[cfg(not(all(target_arch = "x86_64", not(miri))))]
 pub(super) fn ask(_at: *const u8) {}
 
@@ -99,7 +100,7 @@ mod tests {
     use super::super::{Hints, LANES, Level};
     use crate::layout::Dtype;
 
-    /// Two pages, of which nobody may read the second.
+    /// Two pages; the second one must not be read.
     struct Fenced {
         first: *mut libc::c_void,
         page: usize,
@@ -110,7 +111,7 @@ mod tests {
             // SAFETY: it has no requirements.
             let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as usize;
             let (access, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-            // SAFETY: memory of its own, wherever there is some.
+            // SAFETY: new memory, at an address that the system chooses.
             let first = unsafe { libc::mmap(std::ptr::null_mut(), 2 * page, access, kind, -1, 0) };
             assert_ne!(first, libc::MAP_FAILED);
             // SAFETY: the second page of this memory, to which nothing points.
@@ -122,7 +123,8 @@ mod tests {
         /// The last words of the first page.
         fn words(&self, count: usize) -> &[AtomicU64] {
             let first = self.first.wrapping_byte_add(self.page - count * size_of::<AtomicU64>());
-            // SAFETY: they lie in the page, at multiples of their size, were zeroed, and are written as atomics alone.
+            // SAFETY: they lie in the page, at multiples of their size, were zeroed, and are
+            // written only as atomics.
             unsafe { std::slice::from_raw_parts(first.cast(), count) }
         }
     }

@@ -1,4 +1,7 @@
-//! The loops over numbers, compiled for several levels of processors; which one runs is found out at run time.
+//! The numeric loops of the CPU backends, compiled for several sets of instructions ([`Level`]).
+//! The best set that the processor has is chosen at run time.
+//!
+//! `ranges`, `apart` and `read` call them for attention, `matrix` for products with weights.
 
 mod body;
 mod columns;
@@ -24,13 +27,13 @@ pub(super) use softmax::{RowView, Score, Softmax, Views};
 use crate::layout::Dtype;
 use rows::Plain;
 
-/// Queries of a head that are computed with rows in place, at most.
+/// The most queries of a head for which rows are used in place.
 const QUERIES_IN_PLACE: usize = 16;
 
-/// A set of instructions that this processor has. The results of all have the same bits.
+/// A set of instructions that this processor has. All levels compute the same bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Level {
-    /// What every processor has for which the crate was compiled.
+    /// The instructions for which the crate was compiled.
     Plain,
     #[cfg(target_arch = "x86_64")]
     Avx2(x86::Avx2),
@@ -39,7 +42,7 @@ pub(super) enum Level {
 }
 
 impl Level {
-    /// Those of this processor, the best one last.
+    /// The levels of this processor, the best one last.
     pub(super) fn all() -> impl Iterator<Item = Self> {
         #[cfg(target_arch = "x86_64")]
         let more = [x86::Avx2::detect().map(Self::Avx2), x86::Avx512::detect().map(Self::Avx512)];
@@ -48,13 +51,14 @@ impl Level {
         [Some(Self::Plain)].into_iter().chain(more).flatten()
     }
 
-    /// The best one.
+    /// The best level of this processor.
     pub(super) fn best() -> Self {
         Self::all().last().unwrap_or(Self::Plain)
     }
 
-    /// Whether rows are computed with where they lie, for so many queries: there they are read, and widened, again for every
-    /// few queries. With AVX-512 decoding `f32` takes 0.85 of the time if rows are copied first; without, 1.25.
+    /// Whether rows are used in place for `queries` queries, and so are read and widened again for
+    /// every few queries. Copying the rows of `f32` first makes decoding take 0.85 of the time with
+    /// AVX-512, and 1.25 of it without.
     pub(super) fn computes_in_place(self, dtype: Dtype, queries: usize) -> bool {
         #[cfg(target_arch = "x86_64")]
         let copies = matches!(self, Self::Avx512(_)) && dtype == Dtype::F32;
@@ -74,7 +78,8 @@ impl Level {
         }
     }
 
-    /// Turns [`LANES`] keys, from one of a range on and of so many elements, to columns of the range.
+    /// Transposes [`LANES`] keys to columns of a range; `shape` is the index of the first key in
+    /// the range, and the elements of a key.
     pub(super) fn turn(self, keys: &[f32], shape: [usize; 2], columns: &mut [f32]) {
         match self {
             Self::Plain => columns::turn(Plain, keys, shape, columns),
@@ -85,7 +90,7 @@ impl Level {
         }
     }
 
-    /// Products with the keys of a whole range, which are columns.
+    /// Products with the keys of a whole range, which were transposed into columns.
     pub(super) fn add_columns(self, work: PartWork<'_>) {
         match self {
             Self::Plain => work.add_columns::<1>(),
@@ -96,7 +101,8 @@ impl Level {
         }
     }
 
-    /// The values of a part of a range, after the keys of all parts; with the last one the range is merged.
+    /// Adds the weighted values of a part of a range, after the keys of all its parts; with the
+    /// last part merges the range.
     pub(super) fn add_values(self, work: PartWork<'_>, last: bool) {
         match self {
             Self::Plain => work.add_values::<1, Plain>(Plain, last),

@@ -1,4 +1,4 @@
-//! Rows times some columns of a matrix of weights.
+//! Multiplies rows by a panel, which is some columns of a matrix of weights.
 
 use super::hints::Run;
 use super::lanes::{Rows, product};
@@ -6,9 +6,9 @@ use crate::element::from_bf16;
 
 /// Columns of a panel.
 pub(in super::super) const PANEL: usize = 64;
-/// Rows of a panel that are computed with at once: they stay in the first cache.
+/// Rows of a panel that are used at once: they fit into the first-level cache.
 const DEPTH: usize = 128;
-/// Numbers of such a part of a panel.
+/// Numbers in a part of a panel, which has [`DEPTH`] rows.
 pub(in super::super) const PART: usize = DEPTH * PANEL;
 
 /// A panel: `[inputs, PANEL]`.
@@ -32,7 +32,8 @@ pub(in super::super) struct PanelWork<'a> {
 }
 
 impl PanelWork<'_> {
-    /// The chain of each product runs over the inputs in turn; it is cut where a part ends, and goes on from there.
+    /// The chain of each product runs over the inputs in turn: it is interrupted at the end of a
+    /// part, and continued in the next one.
     #[inline(always)]
     pub(super) fn multiply<const N: usize>(self) {
         let count = self.rows.len() / self.inputs;

@@ -1,4 +1,5 @@
-//! Rows of the storage, read as the numbers to compute with.
+//! Reads rows of the storage as `f32`: into a buffer ([`StoredRows`]), or in place
+//! ([`RowsInPlace`]).
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -10,9 +11,10 @@ use crate::layout::Dtype;
 /// Bytes of a row that are read in one unit of work (see [`Hints::step`]).
 const UNIT_BYTES: usize = 48;
 
-/// What a level does by instructions that the compiler does not find.
+/// Operations of a level by instructions that the compiler does not choose on its own.
 pub(super) trait Ops: Copy {
-    /// Reads as many elements as there are whole vectors, those of 8 bits times `scale`; returns how many.
+    /// Reads all whole vectors of elements, those of 8 bits times `scale`; returns the number of
+    /// elements read.
     #[inline(always)]
     fn read(self, _dtype: Dtype, _from: &[AtomicU64], _scale: f32, _to: &mut [f32]) -> usize {
         0
@@ -28,8 +30,8 @@ pub(super) trait Ops: Copy {
         lanes
     }
 
-    /// Adds the products of the lanes of two. By itself the compiler takes some loops of these for loops over single numbers,
-    /// and gathers those of other vectors.
+    /// Adds the products of `a` and `b` to `sum`, lane by lane. Left to itself, the compiler turns
+    /// some loops of these into loops over single numbers, which it gathers from several vectors.
     #[inline(always)]
     fn add_products(self, sum: Lanes, a: Lanes, b: Lanes) -> Lanes {
         sum.add_products(a, b)
@@ -47,60 +49,61 @@ pub(super) trait Ops: Copy {
         numbers.map(|numbers| numbers.in_halves(larger))
     }
 
-    /// Rows as columns.
+    /// Transposes sixteen rows.
     #[inline(always)]
     fn turn(self, rows: &[Lanes; LANES]) -> [Lanes; LANES] {
         turned(rows)
     }
 }
 
-/// No more than any processor has.
+/// The operations without special instructions.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Plain;
 
 impl Ops for Plain {}
 
-/// Rows of one head for some tokens of a block, as they lie in the storage.
+/// Rows of one head for some tokens of a block, as they are stored.
 #[derive(Debug, Clone, Copy)]
 pub(in super::super) struct StoredRows<'a> {
     pub(in super::super) dtype: Dtype,
-    /// From the first row on.
+    /// The words from the first row on.
     pub(in super::super) words: &'a [AtomicU64],
     /// Words from row to row.
     pub(in super::super) stride: usize,
     /// Elements of a row.
     pub(in super::super) elements: usize,
-    /// One for each row; it counts where elements have 8 bits.
+    /// One for each row; used if elements have 8 bits.
     pub(in super::super) scales: &'a [f32],
-    /// Numbers from row to row of what is made of them.
+    /// Numbers from row to row of the buffer that they are read into.
     pub(in super::super) to_stride: usize,
 }
 
-/// Rows of one head for some tokens of a block, computed with where they lie.
+/// Rows of one head for some tokens of a block, used in place.
 #[derive(Debug, Clone, Copy)]
 pub(in super::super) struct RowsInPlace<'a> {
     pub(in super::super) dtype: Dtype,
-    /// From the first row on.
+    /// The words from the first row on.
     pub(in super::super) words: &'a [AtomicU64],
     /// Words from row to row.
     pub(in super::super) stride: usize,
-    /// One for each row; it counts where elements have 8 bits.
+    /// One for each row; used if elements have 8 bits.
     pub(in super::super) scales: &'a [f32],
 }
 
 impl RowsInPlace<'_> {
-    /// Those from a row on.
+    /// The rows from `row` on.
     #[inline(always)]
     pub(super) fn from(self, row: usize) -> Self {
         Self { words: &self.words[row * self.stride..], scales: &self.scales[row..], ..self }
     }
 }
 
-/// A type of elements, known to the compiler: it is chosen once, not for each vector.
+/// A type of elements that is known at compile time, so that it is chosen once and not for each
+/// vector.
 pub(super) trait Stored: Copy {
     const DTYPE: Dtype;
 
-    /// What the elements of a row are multiplied by.
+    /// The factor of the elements of a row.
     #[inline(always)]
     fn scale(scales: &[f32], row: usize) -> f32 {
         if Self::DTYPE.has_scales() { scales[row] } else { 1.0 }
@@ -128,7 +131,7 @@ macro_rules! stored {
 
 stored!(F32 F16 Bf16 I8 E4m3);
 
-/// Rows in place, with what reads them, and of which type they are.
+/// Rows in place, with the operations that read them and the type of their elements.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct InPlace<'a, O, S> {
     ops: O,
@@ -221,7 +224,8 @@ impl StoredRows<'_> {
 #[inline(always)]
 fn read_words(dtype: Dtype, from: &[AtomicU64], scale: f32, to: &mut [f32]) {
     for (to, from) in to.chunks_exact_mut(per_word(dtype)).zip(from) {
-        // Relaxed: the cache orders it, by the edge from the insertion of the block to the lease on it.
+        // Relaxed: the cache orders this load, by the edge from the insertion of the block to the
+        // lease on it.
         unpack(dtype, from.load(Relaxed), to);
         if dtype.has_scales() {
             to.iter_mut().for_each(|element| *element *= scale);

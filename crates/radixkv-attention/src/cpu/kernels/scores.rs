@@ -1,7 +1,8 @@
 //! Products of queries with keys: rows with rows.
 //!
-//! A product of two rows has sixteen chains of fused multiply-adds, one for each lane, which are added in halves. So keys
-//! are read as they lie, and how many products are computed at once changes no bit.
+//! A product of two rows has sixteen chains of fused multiply-adds, one for each lane, which are
+//! added in halves. So keys are read in the order in which they are stored, and the number of
+//! products that are computed at once changes no bit.
 
 use super::super::RANGE_TOKENS;
 use super::hints::{Hints, Run};
@@ -11,9 +12,10 @@ use super::rows::Ops;
 /// Work of sixteen products, in the units of [`Hints::step`].
 pub(super) const UNITS_OF_PRODUCTS: usize = 6;
 
-/// The products of `count` queries with the first `tokens` keys, filled up to whole vectors, to rows of [`RANGE_TOKENS`].
-/// A row of either has `elements`, a multiple of [`LANES`]. With `N` more than 1 the processor has registers for sixteen
-/// vectors of sums and more; otherwise for four.
+/// Computes the products of `count` queries with the first `tokens` keys, rounded up to whole
+/// vectors, and writes them to rows of [`RANGE_TOKENS`]. Queries and keys have `elements` elements,
+/// a multiple of [`LANES`]. `N` above 1 says that the processor has registers for sixteen vectors
+/// of sums or more; otherwise for four.
 #[inline(always)]
 pub(super) fn products<const N: usize, O: Ops>(
     ops: O,
@@ -66,7 +68,7 @@ fn sixteen_keys<const M: usize, const T: usize, const N: usize, O: Ops>(
     M
 }
 
-/// A tile in parts of four vectors of sums or fewer.
+/// Computes a tile in parts of at most four vectors of sums.
 #[inline(always)]
 fn narrow<const M: usize, const T: usize, O: Ops>(
     ops: O,
@@ -104,7 +106,8 @@ fn narrow<const M: usize, const T: usize, O: Ops>(
     }
 }
 
-/// The lanes of `M` times `T` products, all in registers, to rows of `across`.
+/// Computes the lanes of `M` times `T` products, all in registers, and writes them to rows of
+/// `across` vectors.
 #[inline(always)]
 fn tile<const M: usize, const T: usize, O: Ops>(
     ops: O,

@@ -1,59 +1,67 @@
-//! The definition of attention, sum by sum: each has one order, and so every output has one value, to the bit.
+//! The definition of attention, sum by sum. Each sum has one order, so every output has one value,
+//! to the bit.
 //!
 //! For one query and the tokens that it sees:
 //!
-//! 1. **Score**: sixteen lanes, lane `l` a chain of fused multiply-adds over the head's elements `l`, `l + 16`, and so on
-//!    in turn, from zero, where a head that ends within a vector goes on with zeros; the lanes are added in halves: eight
-//!    and eight, four and four, and so on; times the scale; then, with a soft-cap `c`, `c * tanh(score / c)`; then, with an ALiBi slope `m`, a fused multiply-add of
-//!    `-m` and the distance of the key from the row, in tokens. A row of a tree has negative infinity for the new tokens that it does
-//!    not see.
-//! 2. **Range**: the tokens `64 i..64 (i + 1)` of the sequence are summed by themselves. A weight is `exp(score - max)`
-//!    with the largest score of the range. The sum of weights runs over sixteen lanes, lane `l` over the tokens `l`,
-//!    `l + 16`, `l + 32`, `l + 48` in turn, and the lanes are added in halves. A weighted value is a chain of fused
-//!    multiply-adds over the tokens in turn, from zero.
-//! 3. **Merge**: ranges are merged in the order of the sequence, from left to right, each scaled to the larger maximum.
-//! 4. **Finish**: a sink, if the head has one, is one more weight without a value; then the division by the sum.
+//! 1. **Score**: sixteen lanes. Lane `l` is a chain of fused multiply-adds over the head's elements
+//!    `l`, `l + 16`, and so on, from zero; a head that ends within a vector is continued with
+//!    zeros. The lanes are added in halves (eight and eight, four and four, and so on), and the sum
+//!    is multiplied by the scale. With a soft-cap `c` the score becomes `c * tanh(score / c)`. With
+//!    an ALiBi slope `m`, the product of `-m` and the distance of the key from the row, in tokens,
+//!    is then added by a fused multiply-add. With a tree, new tokens that a row does not see have
+//!    the score negative infinity.
+//! 2. **Range**: the tokens `64 i..64 (i + 1)` of the sequence are summed separately. A weight is
+//!    `exp(score - max)`, where `max` is the largest score of the range. The sum of weights runs
+//!    over sixteen lanes, lane `l` over the tokens `l`, `l + 16`, `l + 32`, `l + 48` in turn, and
+//!    the lanes are added in halves. A weighted value is a chain of fused multiply-adds over the
+//!    tokens in turn, from zero.
+//! 3. **Merge**: ranges are merged in the order of the sequence, from left to right, each scaled to
+//!    the larger maximum.
+//! 4. **Finish**: a sink, if the head has one, is one more weight without a value; then the
+//!    weighted values are divided by the sum of weights.
 //!
-//! `exp` and `tanh` are the functions below, not those of a platform. Multiplications and additions are fused, on every
-//! processor: with AVX2 a tile of products is 1.2 to 1.3 times as fast as it is with the two apart. All processors with
-//! AVX2 have the instruction, and all of 64-bit Arm; where a processor has none the same bits are computed slowly.
+//! `exp` and `tanh` are the functions below, not those of a platform. Multiplications and additions
+//! are fused on every processor: with AVX2 a tile of products is 1.2 to 1.3 times as fast as with
+//! separate instructions. All processors with AVX2 and all of 64-bit Arm have the fused
+//! instruction; a processor without it computes the same bits slowly.
 //!
-//! A score that is NaN or positive infinity makes all of its query's outputs NaN. A score of negative infinity has the
-//! weight 0; a query all of whose scores are that has nothing to divide by, and its outputs are NaN too.
+//! A score that is NaN or positive infinity makes all of its query's outputs NaN. A score of
+//! negative infinity has the weight 0. If all scores of a query are that and its head has no sink,
+//! the sum of weights is 0 and the query's outputs are NaN.
 
 use super::super::RANGE_TOKENS;
 use super::lanes::{LANES, Lanes, larger};
 use super::rows::Ops;
 
-/// What happens to a product of query and key before the softmax.
+/// How a product of query and key becomes a score.
 #[derive(Debug, Clone, Copy)]
 pub(in super::super) struct Score {
     pub(in super::super) scale: f32,
     pub(in super::super) soft_cap: Option<f32>,
 }
 
-/// What a row sees of a tree of new tokens, and where it stands.
+/// Which tokens of a tree of new tokens a row sees, and the row's position.
 #[derive(Debug, Clone, Copy)]
 pub(in super::super) struct RowView {
     /// One more than the position from which slopes count.
     pub(in super::super) position: u32,
     /// The first new token.
     pub(in super::super) base: u32,
-    /// A bit for each new token; all of them where there is no tree.
+    /// A bit for each new token that the row sees; all bits if there is no tree.
     pub(in super::super) tree: u32,
 }
 
-/// The views of some queries of one head, or none where scores do not depend on them.
+/// The views of some queries of one head; empty if scores do not depend on them.
 #[derive(Debug, Clone, Copy)]
 pub(in super::super) struct Views<'a> {
     pub(in super::super) rows: &'a [RowView],
-    /// Of the query heads of the head, or none.
+    /// The slopes of the head's query heads, or none.
     pub(in super::super) slopes: &'a [f32],
-    /// The first of the queries, whose heads come in turn.
+    /// Index of the first query; queries take the query heads in turn.
     pub(in super::super) first_query: usize,
 }
 
-/// Those of some queries, and the first token of the range.
+/// The views of some queries, and the first token of the range.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct RangeViews<'a> {
     views: Views<'a>,
@@ -70,13 +78,13 @@ impl<'a> Views<'a> {
 }
 
 impl RangeViews<'_> {
-    /// Takes slopes and trees into account, in the scores of query `index`.
+    /// Applies slopes and trees to the scores of query `index`.
     #[inline(always)]
     fn apply(self, index: usize, scores: &mut [f32]) {
         let Some(view) = self.views.rows.get(index) else { return };
         if !self.views.slopes.is_empty() {
             let slope = self.views.slopes[(self.views.first_query + index) % self.views.slopes.len()];
-            // Behind the row distances are negative, and nothing sees them.
+            // Tokens after the row have negative distances, but the row does not see them.
             let last = i64::from(view.position) - 1 - i64::from(self.first);
             for (token, score) in scores.iter_mut().enumerate() {
                 *score = (-slope).mul_add((last - token as i64) as f32, *score);
@@ -100,12 +108,12 @@ pub(in super::super) struct Softmax {
 }
 
 impl Softmax {
-    /// Of no token.
+    /// The state of no tokens.
     pub(in super::super) const NONE: Self = Self { max: f32::NEG_INFINITY, sum: 0.0 };
 }
 
-/// Turns the products of some queries with a range, `[queries, RANGE_TOKENS]` and [`LANES`] queries at most, into weights of
-/// the tokens `first..end` of it; all others get 0.
+/// Turns the products of at most [`LANES`] queries with a range, `[queries, RANGE_TOKENS]`, into
+/// the weights of the range's tokens `first..end`; all other tokens get 0.
 #[inline(always)]
 pub(super) fn weigh<O: Ops>(
     ops: O,
@@ -126,7 +134,7 @@ pub(super) fn weigh<O: Ops>(
             row[..first].fill(f32::NEG_INFINITY);
             row[end..].fill(f32::NEG_INFINITY);
         }
-        // Scores that are NaN do not count.
+        // The largest score ignores NaN; the sum of weights does not.
         *most = row.chunks_exact(LANES).fold(*most, |most, scores| most.zip(Lanes::load(scores), larger));
     }
     let most = ops.max_lanes(&most);
@@ -145,8 +153,8 @@ pub(super) fn weigh<O: Ops>(
     }
 }
 
-/// Merges the next range of some queries, [`LANES`] at most, to the right of those merged so far. Returns what the weighted
-/// values so far, and those of the range, are multiplied by.
+/// Merges the next range of at most [`LANES`] queries to the right of those merged so far. Returns
+/// the factors of the weighted values so far, and of those of the range.
 #[inline(always)]
 pub(super) fn merge(so_far: &mut [Softmax], ranges: &[Softmax]) -> [[f32; LANES]; 2] {
     let (mut earlier, mut new) = ([Softmax::NONE; LANES], [Softmax::NONE; LANES]);
@@ -171,7 +179,8 @@ pub(super) fn merge_values(out: &mut [f32], values: &[f32], [earlier, new]: [f32
     out.iter_mut().zip(values).for_each(|(out, value)| *out = value.mul_add(new, *out * earlier));
 }
 
-/// Divides by the sum of the weights, with that of the sink among them; returns the log-sum-exp of the scores.
+/// Divides by the sum of the weights, including that of the sink; returns the log-sum-exp of the
+/// scores.
 #[inline(always)]
 pub(super) fn finish(softmax: Softmax, sink: Option<f32>, out: &mut [f32]) -> f32 {
     let Softmax { mut max, mut sum } = softmax;
@@ -184,18 +193,18 @@ pub(super) fn finish(softmax: Softmax, sink: Option<f32>, out: &mut [f32]) -> f3
     }
     for out in out.iter_mut() {
         let divided = *out / sum;
-        // One NaN, whichever the processor made.
+        // Every NaN becomes the same one, whichever the processor made.
         *out = if divided.is_nan() { f32::NAN } else { divided };
     }
-    // In `f64`, and rounded: there platforms agree.
+    // Computed in `f64` and then rounded, since there platforms agree.
     let lse = max + f64::from(sum).ln() as f32;
     if lse.is_nan() { f32::NAN } else { lse }
 }
 
-/// `exp` of a number that is not positive, to the last place or the one beside it; 0 below -87.
+/// `exp` of a number that is not positive, within about one unit in the last place; 0 below -87.
 #[inline(always)]
 fn exp(x: f32) -> f32 {
-    /// Adding it rounds to an integer, which then stands in the lowest bits.
+    /// Adding this rounds to an integer, which is then in the lowest bits.
     const ROUND: f32 = 12_582_912.0;
     const LN_2: [f32; 2] = [0.693_359_4, -2.121_944_4e-4];
     const SERIES: [f32; 5] = [1.398_2e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_5e-1, 0.5];
@@ -224,7 +233,7 @@ fn tanh(x: f32) -> f32 {
 mod tests {
     use super::*;
 
-    /// In units of the last place of the defined value.
+    /// The error in units of the last place of the defined value.
     fn off(computed: f32, defined: f64) -> f64 {
         let place = f64::from((defined as f32).next_up()) - f64::from(defined as f32);
         (f64::from(computed) - defined).abs() / place

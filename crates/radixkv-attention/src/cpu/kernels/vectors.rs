@@ -1,10 +1,11 @@
-//! Vectors multiplied and added, sixteen of them folded lane by lane, and rows turned into columns, by instructions that the
-//! compiler does not find by itself.
+//! Vector operations by instructions that the compiler does not choose on its own: multiply-adds,
+//! folds of the lanes of sixteen vectors, and transposition of sixteen rows.
 //!
 //! # Invariants
 //!
-//! - **X1** A function is called only where the processor has the instructions that it is compiled for.
-//! - **X2** Every load and store lies inside its slice.
+//! - **X1** A function is called only where the processor has the instructions that it is compiled
+//!   for.
+//! - **X2** Every load and store is inside its slice.
 #![allow(unsafe_code)]
 // Compiled only where the intrinsics are stable (`kernels::x86`).
 #![allow(clippy::incompatible_msrv)]
@@ -24,7 +25,7 @@ pub(super) mod avx512 {
             pub(in super::super) fn $name(vectors: &[Lanes; LANES]) -> [f32; LANES] {
                 // SAFETY: X2, a vector.
                 let load = |i: usize| unsafe { _mm512_loadu_ps(vectors[i].0.as_ptr()) };
-                // Four vectors become one: the four results of each of its quarters are those of one vector.
+                // Four vectors become one: each of its quarters has the four results of one vector.
                 let fours: [__m512; 4] = std::array::from_fn(|i| {
                     let [a, b, c, d] = [load(i), load(i + 4), load(i + 8), load(i + 12)];
                     let ab = $both(_mm512_shuffle_f32x4::<0x44>(a, b), _mm512_shuffle_f32x4::<0xee>(a, b));
@@ -46,7 +47,7 @@ pub(super) mod avx512 {
         };
     }
 
-    /// Adds the products of the lanes of two.
+    /// Adds the products of `a` and `b` to `sum`, lane by lane.
     #[inline]
     #[target_feature(enable = "avx512f")]
     pub(in super::super) fn add_products(mut sum: Lanes, a: Lanes, b: Lanes) -> Lanes {
@@ -59,16 +60,17 @@ pub(super) mod avx512 {
     }
 
     fold!(add_lanes by _mm512_add_ps);
-    // The instruction takes its second operand where the first is not larger: here that of the lower lanes.
+    // The instruction returns its second operand if the first is not larger: here the one from the
+    // lower lanes.
     fold!(max_lanes by |low, high| _mm512_max_ps(high, low));
 
-    /// Rows as columns.
+    /// Transposes sixteen rows.
     #[inline]
     #[target_feature(enable = "avx512f")]
     pub(in super::super) fn turn(rows: &[Lanes; LANES]) -> [Lanes; LANES] {
         // SAFETY: X2, a vector.
         let load = |i: usize| unsafe { _mm512_loadu_ps(rows[i].0.as_ptr()) };
-        // A quarter has two elements of two rows, then one of four rows.
+        // First each quarter has two elements of two rows, then one element of four rows.
         let twos: [__m512d; LANES] = std::array::from_fn(|i| {
             let (a, b) = (load(i & !1), load(i | 1));
             _mm512_castps_pd(if i % 2 == 0 { _mm512_unpacklo_ps(a, b) } else { _mm512_unpackhi_ps(a, b) })
@@ -142,7 +144,7 @@ pub(super) mod avx2 {
         };
     }
 
-    /// Adds the products of the lanes of two.
+    /// Adds the products of `a` and `b` to `sum`, lane by lane.
     #[inline]
     #[target_feature(enable = "avx2,fma")]
     pub(in super::super) fn add_products(mut sum: Lanes, a: Lanes, b: Lanes) -> Lanes {
@@ -159,7 +161,7 @@ pub(super) mod avx2 {
     fold!(add_lanes by _mm256_add_ps);
     fold!(max_lanes by |low, high| _mm256_max_ps(high, low));
 
-    /// Rows as columns, as the compiler does it.
+    /// Transposes sixteen rows with the instructions that the compiler chooses.
     #[inline]
     #[target_feature(enable = "avx2")]
     pub(in super::super) fn turn(rows: &[Lanes; LANES]) -> [Lanes; LANES] {

@@ -1,10 +1,12 @@
-//! The kernels as they are compiled for x86-64 with AVX2, and with AVX-512.
+//! The kernels, compiled for x86-64 with AVX2 and with AVX-512.
 //!
-//! With compilers before Rust 1.89, which do not know AVX-512, its level does not exist, and lanes are added one by one.
+//! Compilers before Rust 1.89 do not support AVX-512. With these its level does not exist, and
+//! lanes are added one by one.
 //!
 //! # Invariants
 //!
-//! - **X1** `Avx2` and `Avx512` exist only where the processor has the instructions: `detect` makes them.
+//! - **X1** `Avx2` and `Avx512` exist only if the processor has the instructions: only `detect`
+//!   makes them.
 #![allow(unsafe_code)]
 
 #[rustversion::since(1.89)]
@@ -24,11 +26,11 @@ use super::vectors;
 #[rustversion::since(1.89)]
 use crate::layout::Dtype;
 
-/// The processor has AVX2, fused multiply-add, and conversions of `f16`.
+/// Proof that the processor has AVX2, fused multiply-add, and conversions of `f16`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in super::super) struct Avx2(());
 
-/// The processor has the parts of AVX-512 that its first servers had.
+/// Proof that the processor has the parts of AVX-512 that the first servers with it had.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in super::super) struct Avx512(());
 
@@ -59,7 +61,7 @@ impl Avx512 {
     }
 }
 
-/// What a level does by instructions that the compiler does not find.
+/// Operations of a level by instructions that the compiler does not choose on its own.
 #[rustversion::since(1.89)]
 macro_rules! ops {
     ($level:ident, $module:ident) => {
@@ -75,7 +77,7 @@ macro_rules! ops {
                     Dtype::Bf16 => unsafe { memory::$module::bf16(from, scale, to) },
                     // SAFETY: X1.
                     Dtype::I8 | Dtype::I8Static => unsafe { memory::$module::i8(from, scale, to) },
-                    // No instruction widens these: they are read word by word.
+                    // No instruction widens these, so they are read word by word.
                     Dtype::E4m3 | Dtype::E4m3Static => 0,
                 }
             }
@@ -117,7 +119,8 @@ impl Ops for Avx2 {}
 #[rustversion::before(1.89)]
 impl Ops for Avx512 {}
 
-/// The kernels of one level: the bodies, compiled for its instructions, with vectors for so many columns at once.
+/// The kernels of one level: the bodies, compiled for its instructions, with `$vectors` vectors of
+/// columns at once.
 macro_rules! level {
     ($level:ident, $module:ident, $features:literal, $vectors:literal) => {
         mod $module {

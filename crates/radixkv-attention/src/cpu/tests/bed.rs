@@ -7,7 +7,7 @@ use crate::element::{from_bits, quantize, quantize_e4m3, round};
 use crate::{Backend, Batch, Dtype, Half, Layout, MAX_GQA_GROUP, Order, Output, Qkv, Scoring, Tables, plan};
 use radixkv::BlockId;
 
-/// Heads of a model, and what it does with scores.
+/// The heads of a model, its element type and its scoring.
 #[derive(Debug, Clone)]
 pub(super) struct Model {
     pub(super) query_heads: usize,
@@ -22,9 +22,9 @@ pub(super) struct Model {
     pub(super) scale: f32,
     pub(super) window: Option<u32>,
     pub(super) soft_cap: Option<f32>,
-    /// Of two layers, or none.
+    /// The sinks of two layers, or none.
     pub(super) sinks: Vec<f32>,
-    /// Of each query head, or none.
+    /// The slope of each query head, or none.
     pub(super) slopes: Vec<f32>,
 }
 
@@ -45,7 +45,7 @@ fn static_scale(dtype: Dtype, dice: &mut Rng) -> f32 {
     (1.5 + dice.f32()) / most
 }
 
-/// Larger ones are a factor of every error.
+/// The softmax scale of these tests; a larger one would multiply every error.
 fn usual_scale(head_dim: usize) -> f32 {
     (head_dim as f32).sqrt().recip()
 }
@@ -77,7 +77,7 @@ impl Model {
         }
     }
 
-    /// Without scoring of its own.
+    /// A model with the default scoring.
     pub(super) fn small(query_heads: usize, kv_heads: usize, head_dim: usize, dtype: Dtype) -> Self {
         let (window, soft_cap, sinks, slopes) = (None, None, Vec::new(), Vec::new());
         let scale = usual_scale(head_dim);
@@ -99,7 +99,7 @@ impl Model {
         }
     }
 
-    /// Over latent vectors, whose order is then their own.
+    /// A model over latent vectors, which always has the order `Latent`.
     pub(super) fn latent(query_heads: usize, head_dim: usize, value_dim: usize, dtype: Dtype) -> Self {
         Self { query_heads, value_dim, latent: true, ..Self::small(1, 1, head_dim, dtype) }
     }
@@ -144,7 +144,8 @@ impl Model {
         }
     }
 
-    /// The definition, for the token at `position` and one query head: the output and the log-sum-exp.
+    /// Computes the definition for the token at `position` and one query head: the output and the
+    /// log-sum-exp.
     pub(super) fn defined(&self, text: &Text, layer: usize, position: usize, head: usize) -> (Vec<f64>, f64) {
         let (d, v, kv_head) = (self.head_dim, self.value_dim, head / (self.query_heads / self.kv_heads));
         let query = &text.queries[(position * self.query_heads + head) * d..][..d];
@@ -300,7 +301,7 @@ impl Bed {
         self.step_of_tree(on, chunks, &[], texts, how)
     }
 
-    /// As `step`, with a mask of each row, or none.
+    /// As `step`, with a tree mask for each row, or none.
     pub(super) fn step_of_tree<E: Number>(
         &self,
         on: &Processor<E>,
@@ -352,7 +353,7 @@ pub(super) fn bits(numbers: &[f32]) -> Vec<u32> {
     numbers.iter().map(|number| number.to_bits()).collect()
 }
 
-/// Puts numbers that are none, and infinities, at some places.
+/// Puts NaNs, infinities and large numbers at some places.
 pub(super) fn spoil(text: &mut Text, dice: &mut Rng) {
     for rows in [&mut text.queries, &mut text.keys, &mut text.values] {
         if !rows.is_empty() && dice.u8(..3) == 0 {
@@ -362,7 +363,7 @@ pub(super) fn spoil(text: &mut Text, dice: &mut Rng) {
     }
 }
 
-/// The same for the sinks of a model that has some.
+/// As `spoil`, for the sinks of a model that has some.
 pub(super) fn spoil_sinks(model: &mut Model, dice: &mut Rng) {
     for sink in &mut model.sinks {
         if dice.u8(..4) == 0 {
@@ -371,7 +372,7 @@ pub(super) fn spoil_sinks(model: &mut Model, dice: &mut Rng) {
     }
 }
 
-/// Whether they are the same infinity, both no number, or at most `by` apart.
+/// Whether both are equal, both NaN, or less than `by` apart.
 pub(super) fn close(defined: f64, computed: f32, by: f64) -> bool {
     let computed = f64::from(computed);
     defined == computed || (defined.is_nan() && computed.is_nan()) || (defined - computed).abs() < by

@@ -1,11 +1,12 @@
-//! Every combination of what a model and a step may have.
+//! Every combination of the features of a model and of a step.
 
 use half::{bf16, f16};
 
 use super::bed::DTYPES;
 use super::*;
 
-/// With each of window, soft-cap, sinks and values of another size, or without, by the bits of a number.
+/// A model with those of window, soft-cap, sinks and values of another size whose bits are set in
+/// `features`.
 fn model(features: usize, dtype: Dtype, dice: &mut Rng) -> Model {
     let has = |feature: usize| features >> feature & 1 == 1;
     let kv_heads = dice.usize(1..=3);
@@ -20,20 +21,20 @@ fn model(features: usize, dtype: Dtype, dice: &mut Rng) -> Model {
     }
 }
 
-/// Rounds to numbers that `f32`, `f16` and `bf16` have.
+/// Rounds to numbers that `f32`, `f16` and `bf16` represent.
 fn round(text: &mut Text) {
     for number in [&mut text.queries, &mut text.keys, &mut text.values].into_iter().flatten() {
         *number = bf16::narrow(f16::narrow(*number).widen()).widen();
     }
 }
 
-/// Sequences that begin with the same blocks, and what each of them has alone.
+/// Sequences that begin with the same blocks, and the outputs of each of them alone.
 struct Family {
     bed: Bed,
     texts: Vec<Text>,
     shared: usize,
     lengths: Vec<usize>,
-    /// Rows, and log-sum-exps.
+    /// Rows and log-sum-exps of each sequence alone.
     alone: Vec<[Vec<f32>; 2]>,
 }
 
@@ -59,7 +60,8 @@ impl Family {
         Self { bed, texts, shared, lengths, alone }
     }
 
-    /// Computes the last tokens by each operation, from rows of `E`: the rows that each sequence has alone, rounded.
+    /// Computes the last tokens by each operation, from rows of `E`: the outputs are the rounded
+    /// rows that each sequence has alone.
     fn check<E: Number>(&self, processors: &[Processor<E>], dice: &mut Rng) {
         for how in [How::Extend, How::Discard, How::Decode, How::Cascade] {
             let first = |tokens: usize, dice: &mut Rng| match how {
@@ -86,8 +88,9 @@ impl Family {
     }
 }
 
-/// Each type of stored elements and of rows, with each set of what a model may do with scores, by each operation, on any
-/// processor; and what all of these are compared with against the definition.
+/// Computes each type of stored elements and of rows, with each set of features, by each operation,
+/// on any processor; and compares the sequences alone, which are the reference, with the
+/// definition.
 #[test]
 fn every_combination_has_the_bits_of_a_sequence_alone() {
     let (whole, half, brain) = (processors::<f32>(), processors::<f16>(), processors::<bf16>());

@@ -1,4 +1,4 @@
-//! What is no number, what weighs nothing, and what belongs to another step.
+//! NaNs, scores without weight, and plans that belong to another step.
 
 use super::*;
 use crate::plan::{Group, Sharing};
@@ -8,7 +8,7 @@ fn decode(dtype: Dtype, keys: &[f32], values: &[f32]) -> (f32, f32) {
     decode_with(&[], dtype, keys, values)
 }
 
-/// The same, with the sinks of both layers.
+/// As `decode`, with the sinks of both layers.
 fn decode_with(sinks: &[f32], dtype: Dtype, keys: &[f32], values: &[f32]) -> (f32, f32) {
     let (tokens, dice) = (keys.len(), &mut Rng::with_seed(1));
     let dim = if dtype.has_scales() { 8 } else { 4 };
@@ -21,6 +21,7 @@ fn decode_with(sinks: &[f32], dtype: Dtype, keys: &[f32], values: &[f32]) -> (f3
     (rows[0], lse[0])
 }
 
+// Holds: AT3.
 #[test]
 fn a_range_of_nothing_but_nan_shows() {
     for range in 0..3 {
@@ -31,6 +32,7 @@ fn a_range_of_nothing_but_nan_shows() {
     }
 }
 
+// Holds: AT3.
 #[test]
 fn a_range_without_weight_changes_nothing() {
     let values: Vec<f32> = (0..3 * RANGE_TOKENS).map(|token| token as f32).collect();
@@ -44,7 +46,7 @@ fn a_range_without_weight_changes_nothing() {
         let mean = others.iter().sum::<f32>() / others.len() as f32;
         assert!((out - mean).abs() < 1e-3, "range {range}: {out} is not {mean}");
     }
-    // One such key at the end of a range of its own.
+    // One such key in a range of its own at the end.
     let mut keys = [0.5; 2 * RANGE_TOKENS + 1];
     keys[2 * RANGE_TOKENS] = -70_000.0;
     assert!(decode(Dtype::F16, &keys, &[3.0; 2 * RANGE_TOKENS + 1]).0 == 3.0);
@@ -76,6 +78,7 @@ impl Pair {
     }
 }
 
+// Holds: AT4.
 #[test]
 fn a_plan_of_another_step_is_refused() {
     let pair = Pair::new();
@@ -87,14 +90,15 @@ fn a_plan_of_another_step_is_refused() {
         Cpu.cascade(&pair.bed.kv, 0, &prepared, &cascade, &queries, Output { rows: &mut out, lse: None })
     };
     assert_eq!(run(&pair.bed.batch(&pair.flat, true)), Ok(()));
-    // The same sequences one token later; in other blocks; one of them alone.
+    // The same sequences one token later; in other blocks; only one of them.
     let later = pair.bed.flat(&vec![(0, 65..66), (1, 66..67)]);
     assert_eq!(run(&pair.bed.batch(&later, true)), Err(ShapeError::Foreign.into()));
     let other =
         Pair { bed: Bed { tables: pair.bed.tables.iter().rev().cloned().collect(), ..Pair::new().bed }, ..Pair::new() };
     let swapped = other.bed.flat(&vec![(0, 64..65), (1, 65..66)]);
     assert_eq!(run(&pair.bed.batch(&swapped, true)), Err(ShapeError::Foreign.into()));
-    // The same blocks one after another, cut into tables elsewhere: a context may be shorter than its table.
+    // The same concatenated blocks, divided into other tables: a context may be shorter than its
+    // table.
     let mut cut = pair.bed.flat(&vec![(0, 64..65), (1, 65..66)]);
     cut.blocks.push(cut.blocks[3]);
     cut.offsets = vec![0, 2, 5];
@@ -109,6 +113,7 @@ fn a_plan_of_another_step_is_refused() {
     assert_eq!(run(&pair.bed.batch(&alone, true)), Err(ShapeError::Foreign.into()));
 }
 
+// Holds: AT4.
 #[test]
 fn a_plan_that_is_none_is_refused_and_nothing_panics() {
     let pair = Pair::new();

@@ -1,4 +1,4 @@
-//! Steps of nothing, contexts over four decades, factors at the ends of their range.
+//! Empty steps, contexts over four decades, factors at the ends of their range.
 
 use super::bed::DTYPES;
 use super::*;
@@ -18,7 +18,8 @@ fn a_step_of_nothing_is_computed() {
     }
 }
 
-/// Sequences without tokens between others, and a table that goes on behind its context with blocks that are nowhere.
+/// Sequences without tokens between others, and a table that continues after its context with
+/// blocks that do not exist.
 #[test]
 fn what_no_row_sees_is_not_looked_at() {
     let dice = &mut Rng::with_seed(4);
@@ -97,7 +98,7 @@ fn contexts_over_four_decades_are_computed_as_defined() {
     }
 }
 
-/// Any finite factor of the scores: each level against the first.
+/// Any finite factor of the scores: compares each level with the first.
 #[test]
 fn factors_at_the_ends_of_their_range_have_the_same_bits_everywhere() {
     let dice = &mut Rng::with_seed(3);

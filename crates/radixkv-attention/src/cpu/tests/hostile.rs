@@ -1,4 +1,5 @@
-//! Shapes that no model has, arrays that no scheduler makes, and numbers at the ends of their ranges.
+//! Shapes that no model has, arrays that no scheduler makes, and numbers at the ends of their
+//! ranges.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -6,8 +7,9 @@ use super::bed::DTYPES;
 use super::*;
 use crate::plan::{Group, Rule, Sharing};
 
-/// Sizes of heads that are no multiple of a vector, blocks of any size: all processors against the first, and that one
-/// against the definition.
+/// Sizes of heads that are not a multiple of a vector, and blocks of any size: compares all
+/// processors with the first, and the first with the definition.
+// Holds: AT1.
 #[test]
 fn shapes_that_no_model_has_are_computed_as_defined() {
     for seed in 1..=16 {
@@ -42,6 +44,7 @@ fn shapes_that_no_model_has_are_computed_as_defined() {
     }
 }
 
+// Holds: AT10.
 #[test]
 fn numbers_at_the_ends_of_their_ranges_have_the_same_bits_everywhere() {
     let ends =
@@ -77,7 +80,8 @@ fn numbers_at_the_ends_of_their_ranges_have_the_same_bits_everywhere() {
     }
 }
 
-/// Arrays of a batch, each of which may be wrong: an error, or a step that runs.
+/// Arrays of a batch that may be wrong: each batch is refused, or its step runs.
+// Holds: AT15.
 #[test]
 fn arrays_that_no_scheduler_makes_are_refused_or_run() {
     let model = Model::small(2, 1, 4, Dtype::F32);
@@ -86,7 +90,7 @@ fn arrays_that_no_scheduler_makes_are_refused_or_run() {
     let dice = &mut Rng::with_seed(1);
     let (mut refused, mut ran) = (0, 0);
     for round in 0..10_000 {
-        // A good batch, of which a few numbers are then changed.
+        // A good batch; a few of its numbers are then changed.
         let lengths: Vec<usize> = (0..dice.usize(..=2)).map(|_| dice.usize(1..=5)).collect();
         let bed = Bed {
             tables: lengths.iter().map(|tokens| vec![0, 3, 1][..tokens.div_ceil(2)].to_vec()).collect(),
@@ -134,6 +138,7 @@ fn arrays_that_no_scheduler_makes_are_refused_or_run() {
     assert!(ran > 300 && refused > 300, "{ran} ran, {refused} were refused");
 }
 
+// Holds: AT15.
 #[test]
 fn plans_that_nobody_found_are_refused_or_change_no_bit() {
     let dice = &mut Rng::with_seed(2);
@@ -171,6 +176,7 @@ fn plans_that_nobody_found_are_refused_or_change_no_bit() {
     assert!(ran > 20, "{ran} ran");
 }
 
+// Holds: AT15.
 #[test]
 fn a_layout_of_any_size_is_allocated_or_refused() {
     let good = Model::small(2, 1, 8, Dtype::F16).layout(4, 8, Order::Nhd);
@@ -198,7 +204,8 @@ fn a_layout_of_any_size_is_allocated_or_refused() {
     }
 }
 
-/// Shapes whose rows, if there were any, would have more elements than there are addresses.
+/// Layouts whose rows of a batch have more elements than there are addresses: nothing is computed.
+// Holds: AT15.
 #[test]
 fn a_step_over_a_layout_of_another_size_is_refused() {
     let good = Model::small(2, 1, 8, Dtype::I8).layout(4, 8, Order::Nhd);
@@ -223,7 +230,9 @@ fn a_step_over_a_layout_of_another_size_is_refused() {
     }
 }
 
-/// More rows than any memory has, none of them kept: numbers alone, and what is made of them is as small.
+/// More rows than fit any memory, none of them kept: the batch has only their number, and what is
+/// made from it is as small.
+// Holds: AT15.
 #[test]
 fn rows_that_no_buffer_has_cost_nothing_until_they_are_refused() {
     let model = Model::small(16, 1, 4, Dtype::F32);
@@ -247,6 +256,7 @@ fn rows_that_no_buffer_has_cost_nothing_until_they_are_refused() {
     assert_eq!(refused, Err(ShapeError::Length { what: "queries", given: 64, needed }.into()));
 }
 
+// Holds: AT15.
 #[test]
 fn a_plan_may_save_more_tokens_than_there_are() {
     let group = Group { sequences: vec![0, 1, 2], shared_tokens: usize::MAX };
@@ -254,6 +264,7 @@ fn a_plan_may_save_more_tokens_than_there_are() {
     assert_eq!(Sharing { groups: vec![group.clone(), group] }.saved_tokens(), usize::MAX);
 }
 
+// Holds: AT15.
 #[test]
 fn a_group_may_cost_more_than_there_are_tokens() {
     let tables = Tables { blocks: &[7, 1, 7, 2], offsets: &[0, 2, 4] };
@@ -263,7 +274,8 @@ fn a_group_may_cost_more_than_there_are_tokens() {
     }
 }
 
-/// Calls from threads of the pool, from another pool, and while work of the caller's panics.
+/// Calls from threads of the pool, from another pool, and while other work of the caller panics.
+// Holds: AT16.
 #[test]
 fn a_pool_that_does_other_work_computes_the_same() {
     let dice = &mut Rng::with_seed(4);
@@ -290,20 +302,22 @@ fn a_pool_that_does_other_work_computes_the_same() {
         }));
         assert!(panicked.is_err());
         check(&processor);
-        // Threads that share the pool, each with a clone that ends with it.
+        // Threads that share the pool; each drops its own clone at its end.
         std::thread::scope(|scope| {
             for own in std::iter::repeat_n(processor.clone(), 4) {
                 scope.spawn(|| check(&{ own }));
             }
         });
-        // The pool goes with the last processor, on one of its own threads.
+        // The last processor drops the pool, on one of the pool's own threads.
         drop(ours);
         let own = processor.clone();
         processor.threads.run(|| check(&own));
     }
 }
 
-/// A call from a destructor of a thread's own values, before and after the memory that the thread computes in is gone.
+/// A call from a destructor of a thread's own values, before and after the memory that the thread
+/// computes in is gone.
+// Holds: AT16.
 #[test]
 fn a_thread_that_ends_computes_the_same() {
     struct AtEnd(std::cell::RefCell<Option<Box<dyn FnOnce()>>>);

@@ -1,5 +1,5 @@
-//! Latent vectors: the sizes of DeepSeek and Kimi against the definition, and against keys and
-//! values that are stored apart.
+//! Latent vectors: compares the sizes of DeepSeek and Kimi with the definition, and with keys and
+//! values that are stored separately.
 
 use super::*;
 use crate::MAX_GQA_GROUP;
@@ -12,6 +12,7 @@ fn decode(bed: &Bed, on: &Processor, lengths: &[usize], texts: &[Text]) -> (Vec<
     bed.step(on, &last, texts, How::Decode)
 }
 
+// Holds: AT2.
 #[test]
 fn the_sizes_of_models_are_computed_as_defined() {
     for (seed, query_heads) in (1..).zip([16, 64, 128]) {
@@ -38,8 +39,9 @@ fn the_sizes_of_models_are_computed_as_defined() {
     }
 }
 
-/// Keys stored as vectors, and their first elements once more as values: the same bits, where one
-/// scale is that of both.
+/// Compares latent vectors with keys whose first elements are also stored as values: the bits are
+/// the same if both have the same scale.
+// Holds: AT2.
 #[test]
 fn values_stored_apart_give_the_same_bits() {
     for seed in 1..=12 {
@@ -73,9 +75,10 @@ fn values_stored_apart_give_the_same_bits() {
     }
 }
 
-/// Attention with the keys and values of each head, which are computed from the latent vectors, and
-/// the absorbed form: the weights of keys multiplied to the queries, and those of values to the
-/// outputs.
+/// Compares attention with the keys and values of each head, computed from the latent vectors, with
+/// the absorbed form: the weights of keys are multiplied into the queries, and those of values into
+/// the outputs.
+// Holds: AT2.
 #[test]
 fn the_absorbed_form_is_attention_with_the_keys_and_values_of_every_head() {
     let dice = &mut Rng::with_seed(1);

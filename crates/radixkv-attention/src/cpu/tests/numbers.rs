@@ -1,10 +1,11 @@
-//! Rows of sixteen bits: the same numbers, rounded once.
+//! Rows of sixteen bits: the outputs are the same numbers, rounded once.
 
 use half::{bf16, f16};
 
 use super::*;
 
-/// Rows of two sequences, computed from rows of `E`: their prompts, or their last tokens over the prompts.
+/// Rows of two sequences, computed from rows of `E`: their prompts, or their last tokens over the
+/// prompts.
 fn outputs<E: Number>(threads: usize, how: How) -> (Vec<E>, Vec<f32>) {
     let dice = &mut Rng::with_seed(11);
     let processor = Processor::<E>::with_threads(threads).expect("threads");
@@ -14,7 +15,7 @@ fn outputs<E: Number>(threads: usize, how: How) -> (Vec<E>, Vec<f32>) {
         let flat = bed.flat(chunks);
         let batch = bed.batch(&flat, how != How::Discard);
         let prepared = processor.prepare(bed.kv.layout(), &batch).expect("a good batch");
-        // Numbers that all three types have.
+        // Numbers that all three types represent.
         let mut numbers = |row: usize| -> Vec<E> {
             (0..batch.total_rows() * row).map(|_| E::narrow(dice.i8(-8..=8).into())).collect()
         };
@@ -42,6 +43,7 @@ fn outputs<E: Number>(threads: usize, how: How) -> (Vec<E>, Vec<f32>) {
     }
 }
 
+// Holds: AT5.
 #[test]
 fn rows_of_sixteen_bits_give_the_same_numbers_rounded_once() {
     for how in [How::Extend, How::Discard, How::Decode] {

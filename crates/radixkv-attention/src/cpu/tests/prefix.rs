@@ -1,4 +1,4 @@
-//! Prefixes that many sequences share: the same bits as each sequence has alone.
+//! Prefixes that many sequences share: the bits are those that each sequence has alone.
 
 use super::*;
 use crate::plan::{Group, Sharing};
@@ -8,7 +8,8 @@ fn best() -> &'static Processor {
     &PROCESSORS[kernels::Level::all().count() - 1]
 }
 
-/// Sequences of these lengths whose first `shared` tokens are the same, in the same blocks, all of them appended.
+/// Sequences of these lengths whose first `shared` tokens are the same, in the same blocks, all of
+/// them appended.
 fn family(model: &Model, block_size: usize, shared: usize, lengths: &[usize], dice: &mut Rng) -> (Bed, Vec<Text>) {
     let mut bed = Bed::new(model.clone(), block_size, Order::Nhd, lengths, dice);
     let mut texts: Vec<Text> = lengths.iter().map(|tokens| model.text(*tokens, dice)).collect();
@@ -23,7 +24,9 @@ fn family(model: &Model, block_size: usize, shared: usize, lengths: &[usize], di
     (bed, texts)
 }
 
-/// From few sequences with long rests to many with short ones: a prefix of few queries, and of many.
+/// From few sequences with long rests to many with short ones: prefixes with few queries and with
+/// many.
+// Holds: AT10.
 #[test]
 fn sharing_by_many_changes_no_bit() {
     for seed in 1..=9 {
@@ -45,7 +48,8 @@ fn sharing_by_many_changes_no_bit() {
     }
 }
 
-/// Groups that are shorter than what their sequences share, in one step with sequences that share nothing.
+/// Groups with a shorter prefix than their sequences share, in one step with sequences that share
+/// nothing.
 #[test]
 fn a_prefix_may_end_anywhere_before_what_is_shared() {
     let dice = &mut Rng::with_seed(1);
@@ -72,8 +76,8 @@ fn a_prefix_may_end_anywhere_before_what_is_shared() {
     }
 }
 
-/// Sequences whose windows begin in different ranges of the prefix, or behind it; the first one is the longest, or the
-/// shortest.
+/// Sequences whose windows begin in different ranges of the prefix, or after it; the first sequence
+/// is the longest, or the shortest.
 #[test]
 fn sequences_of_a_group_see_a_prefix_through_windows_of_their_own() {
     let dice = &mut Rng::with_seed(2);

@@ -1,8 +1,9 @@
-//! Rows of a tree of drafted tokens, each against the definition on the sequence that it stands in.
+//! Compares each row of a tree of drafted tokens with the definition on the sequence of its path.
 
 use super::*;
 
-/// What a row sees: itself, and of the rows before it a random one and all that this one sees.
+/// Draws masks: a row sees itself, and mostly a random earlier row with everything that that row
+/// sees.
 fn tree(rows: usize, dice: &mut Rng) -> Vec<u32> {
     let mut masks: Vec<u32> = Vec::new();
     for row in 0..rows {
@@ -12,7 +13,7 @@ fn tree(rows: usize, dice: &mut Rng) -> Vec<u32> {
     masks
 }
 
-/// The sequence of the tokens before a tree and of those that a row sees of it.
+/// The sequence of the tokens before a tree and those of the tree that a row sees.
 fn path(model: &Model, text: &Text, before: usize, mask: u32, rows: usize) -> Text {
     let tokens = || (0..before).chain((0..rows).filter(move |row| mask >> row & 1 == 1).map(move |row| before + row));
     let pick = |of: &[f32], row: usize| tokens().flat_map(|token| of[token * row..][..row].to_vec()).collect();

@@ -1,4 +1,5 @@
-//! `radixkv bench`: how fast the cache is here, beside what nothing can be faster than and what one would write instead.
+//! `radixkv bench`: measures the cache on this machine, beside a lower bound of the time and a
+//! simple alternative behind a mutex.
 
 pub(crate) mod arena;
 
@@ -20,7 +21,7 @@ use arena::{
     table::Figures,
 };
 
-/// Rounds that are measured if the command line does not say.
+/// The default number of measured rounds.
 const ROUNDS: usize = 31;
 
 /// Measure the cache on this machine, compared with memcmp or malloc and with a radix tree behind a
@@ -32,7 +33,8 @@ const ROUNDS: usize = 31;
 /// round's ratios. Answers are checked. Other load on the machine disturbs the rows with several
 /// threads most.
 ///
-/// Exit status: 0 if all went well, 1 if a match was wrong, 2 if the command line or the system is at fault.
+/// Exit status: 0 if all went well, 1 if a match was wrong, 2 if the command line or the system is
+/// at fault.
 #[derive(Args)]
 pub(crate) struct Arguments {
     /// The rows to measure [default: all]

@@ -1,4 +1,5 @@
-//! `radixkv follow`: what the workers of vLLM, SGLang and radixkv hold, by their KV events.
+//! `radixkv follow`: shows what workers of vLLM, SGLang and radixkv cache, according to their KV
+//! events.
 
 mod seen;
 mod table;
@@ -23,13 +24,14 @@ use crate::{
 };
 use seen::{Seen, Worker};
 
-/// How often signals are looked for.
+/// How often signals are checked.
 const TICK: Duration = Duration::from_millis(20);
-/// How long a worker that is busy with events is waited for; then what was seen of it before is shown.
+/// How long to wait for workers that are busy with events; after that, their last known state is
+/// shown.
 const LOOK: Duration = Duration::from_millis(200);
-/// How long `--once` waits for all workers.
+/// How long `--once` waits for the first events of all workers.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// What moves a terminal to its first line and clears the rest of the screen.
+/// Moves the cursor of a terminal to its first line and clears the screen below.
 const HOME: &str = "\x1b[H\x1b[J";
 
 /// Follow the KV events of running workers, and show what each one caches.
@@ -71,31 +73,32 @@ pub(crate) struct Arguments {
     r#for: Option<Duration>,
 }
 
-/// Why nothing is followed.
+/// Why workers cannot be followed.
 #[derive(Debug, thiserror::Error)]
 enum FollowingError {
     #[error(transparent)]
     Subscribe(#[from] SubscribeError),
-    /// Say where each worker answers, or for none.
+    /// The options differ in number: give a `--replay` for each endpoint, or none.
     #[error("{replay} --replay for {endpoints} endpoints; give one for each, or none")]
     Replays { replay: usize, endpoints: usize },
-    /// Follow workers with one block size, or leave --block-size out; or allow more memory.
+    /// The worker has another block size than `--block-size`, or too many blocks for
+    /// `--max-memory`: follow workers with one block size, omit the option, or allow more memory.
     #[error("{endpoint}: {source}{}", remedy(source))]
     Refused { endpoint: String, source: FollowError },
-    /// Start the worker, or correct the endpoint.
+    /// A worker sent no events in time: start the worker, or correct the endpoint.
     #[error("{endpoint}: no events within {} s", PATIENCE.as_secs())]
     Silent { endpoint: String },
-    /// The system refuses a handler.
+    /// The system refused a signal handler.
     #[error("handling signals failed: {0}")]
     Signals(#[source] io::Error),
-    /// What was seen cannot be written.
+    /// The state cannot be serialized.
     #[error(transparent)]
     Json(#[from] serde_json::Error),
     #[error(transparent)]
     Output(OutputError),
 }
 
-/// The option that helps.
+/// The option that helps, if there is one.
 fn remedy(error: &FollowError) -> &'static str {
     match error {
         FollowError::Refused(HoldError::TooManyBlocks { .. }) => "; raise it with --max-memory",
@@ -108,11 +111,11 @@ struct Followed {
     endpoint: String,
     subscriber: Subscriber,
     is_heard: bool,
-    /// What was seen of it last.
+    /// The last known state of the worker.
     seen: Worker,
 }
 
-/// A time in seconds, above zero.
+/// Parses a time in seconds, above zero.
 fn seconds(text: &str) -> Result<Duration, &'static str> {
     let wanted = "not a number of seconds above zero";
     let seconds: f64 = text.parse().map_err(|_| wanted)?;
@@ -131,14 +134,14 @@ pub(crate) fn run(arguments: &Arguments, screen: &Screen) -> ExitCode {
 
 fn follow(arguments: &Arguments, screen: &Screen) -> Result<(), FollowingError> {
     let stop = stop()?;
-    // Not dropped: that would wait for a worker that is busy, and the process ends here.
+    // Not dropped: that would wait for a busy worker, and the process ends here.
     let mut workers = ManuallyDrop::new(subscribe(arguments)?);
     let began = Instant::now();
     let end = if arguments.once { Some(PATIENCE) } else { arguments.r#for };
     let mut shown = Instant::now();
     loop {
         workers.iter_mut().for_each(Followed::listen);
-        // Relaxed: a wish; nothing else depends on it.
+        // Relaxed: the flag publishes no other data.
         let is_over = stop.load(Relaxed)
             || end.is_some_and(|end| began.elapsed() >= end)
             || (arguments.once && workers.iter().all(|worker| worker.is_heard));
@@ -160,7 +163,7 @@ fn follow(arguments: &Arguments, screen: &Screen) -> Result<(), FollowingError> 
     }
 }
 
-/// Set by the signals that end it.
+/// A flag that the terminating signals set.
 fn stop() -> Result<Arc<AtomicBool>, FollowingError> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in signal_hook::consts::TERM_SIGNALS {
@@ -191,12 +194,12 @@ fn subscribe(arguments: &Arguments) -> Result<Vec<Followed>, FollowingError> {
     arguments.endpoints.iter().map(subscribe).collect()
 }
 
-/// The first worker that is followed no more, and why.
+/// The first worker that can no longer be followed, and the reason.
 fn refused(workers: &[Followed]) -> Option<(String, FollowError)> {
     workers.iter().find_map(|worker| Some((worker.endpoint.clone(), worker.subscriber.failure()?)))
 }
 
-/// Looks at all workers, for no longer than [`LOOK`].
+/// Updates the state of all workers, in at most about [`LOOK`].
 fn see(workers: &mut [Followed], began: Instant) -> Seen {
     let end = Instant::now() + LOOK;
     workers.iter_mut().for_each(|worker| worker.look(end));
@@ -204,12 +207,12 @@ fn see(workers: &mut [Followed], began: Instant) -> Seen {
 }
 
 impl Followed {
-    /// Notices whether it was heard, unless it is busy.
+    /// Records whether the worker has sent events, unless it is busy.
     fn listen(&mut self) {
         self.is_heard |= self.subscriber.try_with(|follower| follower.next_seq().is_some()).unwrap_or(false);
     }
 
-    /// Sees what it holds, unless it is busy until `end`.
+    /// Updates the worker's state, unless it is busy until `end`.
     fn look(&mut self, end: Instant) {
         self.seen.connected = self.subscriber.is_connected();
         loop {
@@ -226,7 +229,7 @@ impl Followed {
     }
 }
 
-/// Prints what was seen; on a terminal a table takes the place of the one before.
+/// Prints the state; on a terminal a table replaces the one before.
 fn show(arguments: &Arguments, seen: &Seen, screen: &Screen) -> Result<(), FollowingError> {
     let text = match arguments.json {
         true => json(seen)?,

@@ -1,32 +1,32 @@
-//! What is known of the workers at one moment.
+//! The known state of the workers at one moment.
 
 use radixkv_events::{Counts, Follower};
 use serde::Serialize;
 
-/// Letters of a medium's name that are shown: a publisher may send millions.
+/// Maximum number of letters of a medium's name that are shown: a publisher may send millions.
 const LETTERS: usize = 64;
 
-/// All workers.
+/// The state of all workers.
 #[derive(Serialize)]
 pub(super) struct Seen {
-    /// Since following began.
+    /// Seconds since the command started.
     pub(super) seconds: f64,
     pub(super) workers: Vec<Worker>,
 }
 
-/// A worker, and what it holds.
+/// The state of a worker, and what it caches.
 #[derive(Clone, Serialize)]
 pub(super) struct Worker {
     pub(super) endpoint: String,
     pub(super) connected: bool,
-    /// Whether nothing is missing of what it holds, and of which tokens it holds.
+    /// Whether all its blocks and their tokens are known.
     pub(super) complete: bool,
     pub(super) block_size: Option<u32>,
     pub(super) epoch: Option<u64>,
     pub(super) next_batch: Option<u64>,
-    /// In any medium.
+    /// Blocks in all media together.
     pub(super) blocks: usize,
-    /// None if it never said how many a block has.
+    /// `None` if the worker has not sent its block size.
     pub(super) tokens: Option<u64>,
     pub(super) media: Vec<Medium>,
     pub(super) batches: u64,
@@ -40,7 +40,7 @@ pub(super) struct Worker {
     pub(super) snapshots: u64,
 }
 
-/// What a worker holds in one place.
+/// What a worker caches in one medium.
 #[derive(Clone, Serialize)]
 pub(super) struct Medium {
     pub(super) medium: String,
@@ -86,7 +86,7 @@ impl Worker {
         }
     }
 
-    /// How following goes, in a word.
+    /// The worker's state in one word.
     pub(super) fn state(&self) -> &'static str {
         match (self.connected, self.next_batch, self.complete) {
             (false, ..) => "away",

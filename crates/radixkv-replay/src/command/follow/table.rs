@@ -1,4 +1,4 @@
-//! What is known of the workers, as a table.
+//! Formats the state of the workers as a table.
 
 use super::seen::{Seen, Worker};
 use crate::{
@@ -7,7 +7,7 @@ use crate::{
     screen::Screen,
 };
 
-/// A row for each worker and medium, and under them what was seen of all.
+/// A row for each worker and medium, and a summary under them.
 pub(super) fn text(seen: &Seen, screen: &Screen) -> String {
     let mut grid = Grid::new([
         Column::words("worker"),
@@ -20,7 +20,7 @@ pub(super) fn text(seen: &Seen, screen: &Screen) -> String {
         Column::figures("lost").rank(1),
     ]);
     for worker in &seen.workers {
-        // A worker of which nothing is known has a row too.
+        // A worker about which nothing is known also has a row.
         let mut media: Vec<_> =
             worker.media.iter().map(|held| (held.medium.as_str(), held.blocks, held.tokens)).collect();
         if media.is_empty() {
@@ -70,7 +70,7 @@ mod tests {
 
     use super::*;
 
-    /// Workers that hold millions of blocks fit 80 columns.
+    /// A table with workers that hold millions of blocks fits 80 columns.
     #[test]
     fn a_table_fits_eighty_columns() {
         let media = vec![Medium::Gpu, Medium::CpuTier1];

@@ -1,6 +1,8 @@
-//! The report of a replay as a page: one file, with its plots inside, that asks for nothing from anywhere.
+//! Formats the report of a replay as an HTML page: one file, with its plots inside, that loads
+//! nothing else.
 //!
-//! Every figure of the page is in the output of `--json`, under `details` where it is none of the totals.
+//! Every figure of the page is also in the output of `--json`: totals at the top level, others
+//! under `details`.
 
 mod plots;
 
@@ -26,12 +28,12 @@ margin-right:6px;vertical-align:middle}.narrow{display:none}.tiles{display:flex;
 table{border-collapse:collapse;margin:6px 0}th,td{padding:2px 14px 2px 0;text-align:right;font-variant-numeric:tabular-nums}\
 th:first-child,td:first-child{text-align:left}td.words,th.words{text-align:left}th{border-bottom:1px solid #d5d9e2;font-weight:600}\
 .scroll{overflow-x:auto}.plots{display:flex;flex-wrap:wrap;gap:8px}";
-/// Where a screen is no wider than a telephone.
+/// Rules for screens that are no wider than a phone.
 const NARROW: &str = ".wide{display:none}.narrow{display:block}.key:first-of-type{margin-left:0}figcaption b{display:block}\
 .tile{flex:1 1 130px;min-width:0}.bar{grid-template-columns:1fr auto;margin-bottom:6px}.bar i{grid-column:1/-1;height:10px;justify-self:start}";
 const DARK: &str = "body{background:#14171d;color:#e2e6ee}p{color:#aab1bf}.tile,th{border-color:#3a404c}";
 
-/// The page of one replay; `trace` is the name of the file, without its folders.
+/// The page of one replay; `trace` is the name of the file without its folders.
 pub(crate) fn page(trace: &str, report: &Report, details: &Details) -> Result<String, fmt::Error> {
     let page = html! {
         (DOCTYPE)
@@ -123,7 +125,7 @@ fn course(report: &Report, details: &Details) -> Result<Markup, fmt::Error> {
     })
 }
 
-/// Of a replay over a host tier.
+/// The section on tiers; empty without a host tier.
 fn tiers(report: &Report) -> Markup {
     let Some(tiers) = &report.tiers else { return html! {} };
     let remote = tiers.remote.as_ref();
@@ -235,7 +237,7 @@ fn latencies(report: &Report, details: &Details) -> Result<Markup, fmt::Error> {
     })
 }
 
-/// What requests waited for, if they were served in trace time.
+/// The waits of requests; empty unless they were served in trace time.
 fn service(report: &Report) -> Markup {
     html! {
         @if let Some(served) = &report.service {
@@ -255,12 +257,12 @@ fn service(report: &Report) -> Markup {
     }
 }
 
-/// A whole number, with the same number for programs.
+/// A whole number, with its machine-readable value.
 fn count(number: u64) -> Markup {
     html! { data value=(number) { (grouped(number)) } }
 }
 
-/// A number of bytes in the largest unit of which there is one.
+/// A number of bytes in the largest unit that does not exceed it.
 fn bytes(number: u64) -> Markup {
     html! { data value=(number) { (shown(number)) } }
 }
@@ -269,7 +271,7 @@ fn rate(rate: f64) -> Markup {
     html! { data value=(rate) { (percent(rate)) } }
 }
 
-/// A number with three decimals, or none if it is whole.
+/// A number with three decimals, or with none if it is whole.
 fn figure(number: f64) -> Markup {
     let text = if number.fract() == 0.0 { grouped(number as u64) } else { format!("{number:.3}") };
     html! { data value=(number) { (text) } }

@@ -1,8 +1,10 @@
-//! The plots of the page: lines over a trace, and histograms of latencies, as SVG; bars by name, as elements of the page.
+//! Draws the plots of the page: lines over a trace and histograms of latencies as SVG, and named
+//! bars as HTML elements.
 //!
-//! A plot has no background, and its colours are replaced where the page is dark ([`dark_style`]). Lines are drawn twice, for
-//! wide screens and for narrow ones: a picture that is made smaller has letters that nobody reads. No text overlaps another:
-//! titles and legends are text of the page, labels of an axis are as many as have room.
+//! A plot has no background, and its colours are replaced if the page is dark ([`dark_style`]).
+//! Lines are drawn twice, for wide and for narrow screens: in a picture that is scaled down, text
+//! would be too small to read. No texts overlap: titles and legends are text of the page, and an
+//! axis has only as many labels as fit.
 
 use std::fmt;
 
@@ -23,19 +25,19 @@ use radixkv_replay::replay::LatencyBar;
 
 use crate::figures::grouped;
 
-/// Width, height and labels of a plot of lines, on wide screens and on narrow ones.
+/// Class, size and maximum number of labels of a line plot, for wide and for narrow screens.
 const LINES: [(&str, (u32, u32), usize); 2] = [("wide", (936, 220), 8), ("narrow", (350, 200), 4)];
 /// Width and height of a histogram.
 const HISTOGRAM: (u32, u32) = (306, 220);
 /// Height of a histogram's title.
 const HEAD: i32 = 26;
-/// The size of letters as the backend counts it: 12 pixels.
+/// The font size in the backend's unit: 12 pixels.
 const FONT: i32 = 15;
 const INK: RGBColor = RGBColor(32, 36, 44);
 const FAINT: RGBColor = RGBColor(213, 217, 226);
-/// Of the lines of a plot, and of bars.
+/// The colours of lines; bars have the first one.
 const COLOURS: [RGBColor; 2] = [RGBColor(40, 96, 176), RGBColor(214, 106, 30)];
-/// What takes the place of each colour on a dark page.
+/// The replacement of each colour on a dark page.
 const DARK: [(RGBColor, RGBColor); 4] = [
     (INK, RGBColor(226, 230, 238)),
     (FAINT, RGBColor(58, 64, 76)),
@@ -46,13 +48,13 @@ const DARK: [(RGBColor, RGBColor); 4] = [
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 type Drawn = Result<(), DrawingAreaErrorKind<std::io::Error>>;
 
-/// A line of a plot, in the order of its points.
+/// A line of a plot; the points are in the order of drawing.
 pub(super) struct Line {
     pub(super) name: &'static str,
     pub(super) points: Vec<(f64, f64)>,
 }
 
-/// The rules of a dark page for what is drawn here.
+/// The CSS rules that replace colours on a dark page.
 pub(super) fn dark_style() -> String {
     let rules = DARK.map(|(light, dark)| {
         let (light, dark) = (hex(light), hex(dark));
@@ -63,7 +65,7 @@ pub(super) fn dark_style() -> String {
     rules.concat() + &key_style(keys)
 }
 
-/// The rules for legends and bars.
+/// The CSS rules for legends and bars.
 pub(super) fn light_style() -> String {
     key_style(COLOURS)
 }
@@ -77,7 +79,7 @@ fn hex(colour: RGBColor) -> String {
     format!("#{:02X}{:02X}{:02X}", colour.0, colour.1, colour.2)
 }
 
-/// Lines over requests, from zero to `top`.
+/// A plot of lines over the requests, with a vertical axis from zero to `top`.
 pub(super) fn lines(title: &str, lines: &[Line], top: f64) -> Result<Markup, fmt::Error> {
     let mut pictures = Vec::new();
     for (class, size, labels) in LINES {
@@ -114,7 +116,7 @@ fn draw_lines(area: &Area<'_>, lines: &[Line], top: f64, labels: usize) -> Drawn
     Ok(())
 }
 
-/// A bar for each value, with its name before it and the value behind the name.
+/// A horizontal bar for each value, with its name and its value.
 pub(super) fn bars(title: &str, bars: &[(String, u64)]) -> Markup {
     let longest = bars.iter().map(|bar| bar.1).max().unwrap_or(0).max(1);
     html! {
@@ -131,7 +133,7 @@ pub(super) fn bars(title: &str, bars: &[(String, u64)]) -> Markup {
     }
 }
 
-/// Calls by the time that they took.
+/// A histogram of calls by latency.
 pub(super) fn histogram(title: &str, bars: &[LatencyBar]) -> Result<String, fmt::Error> {
     let calls: u64 = bars.iter().map(|bar| bar.calls).sum();
     let title = format!("{title}: {} calls", grouped(calls));
@@ -179,7 +181,7 @@ fn style(colour: RGBColor) -> TextStyle<'static> {
     ("sans-serif", FONT).into_font().color(&colour)
 }
 
-/// A number of an axis, in four or five letters.
+/// A number on an axis, in at most about five characters.
 fn short(value: f64) -> String {
     let (scaled, unit) = match value.abs() {
         1e9.. => (value / 1e9, "G"),
@@ -190,7 +192,7 @@ fn short(value: f64) -> String {
     if scaled.fract().abs() < 0.05 { format!("{scaled:.0}{unit}") } else { format!("{scaled:.1}{unit}") }
 }
 
-/// A latency that ends a bar.
+/// The latency at the end of a bar.
 fn time(ns: u64) -> String {
     match ns {
         0..1_000 => format!("{ns} ns"),

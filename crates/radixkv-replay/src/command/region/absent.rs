@@ -1,4 +1,4 @@
-//! `radixkv region` in a build without the feature: the command says how to build it.
+//! `radixkv region` in a build without the feature: it prints how to build it.
 
 use std::{ffi::OsString, process::ExitCode};
 

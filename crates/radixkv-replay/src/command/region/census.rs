@@ -1,4 +1,4 @@
-//! What a region holds and who holds it, as tables and as JSON.
+//! Formats what a region holds, and which processes hold it, as tables and as JSON.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::{
     screen::Screen,
 };
 
-/// A census, as it is shown.
+/// A census in the form in which it is shown.
 #[derive(Debug, Serialize)]
 pub(super) struct Shown {
     region: String,
@@ -41,7 +41,7 @@ struct Namespace {
     quota: Option<u64>,
     oldest_seconds: Option<f64>,
     newest_seconds: Option<f64>,
-    /// Everything about it, by name.
+    /// All fields of the namespace, by name.
     fields: Vec<(&'static str, String)>,
 }
 
@@ -53,7 +53,7 @@ struct Process {
     in_flight: usize,
     hits: u64,
     misses: u64,
-    /// None if it looked for no block.
+    /// `None` if the process has looked up no block.
     hit_rate: Option<f64>,
     stored: u64,
     open_seconds: f64,
@@ -201,7 +201,7 @@ impl Process {
     }
 }
 
-/// A time in its largest unit.
+/// A duration in its largest unit.
 fn age(seconds: f64) -> String {
     match seconds {
         0.0..60.0 => format!("{seconds:.1} s"),

@@ -1,4 +1,4 @@
-//! `radixkv top --region`: a region in the terminal.
+//! `radixkv top --region`: shows a region in the terminal.
 
 use std::{error::Error, process::ExitCode, time::Duration};
 
@@ -12,10 +12,10 @@ use crate::{
     top::{is_drawn_on, watch::watch},
 };
 
-/// Between two looks, each of which goes over all entries.
+/// Time between two updates, each of which scans all entries.
 const PERIOD: Duration = Duration::from_millis(500);
 
-/// Shows a region in a terminal until a key ends it; elsewhere prints it as text.
+/// Shows a region in a terminal until a key ends it; prints it as text if there is no terminal.
 pub(crate) fn top(name: &Name, screen: &Screen) -> ExitCode {
     show(name, screen).unwrap_or_else(|error| {
         console::say(format_args!("radixkv: {error}"));

@@ -1,4 +1,4 @@
-//! `radixkv region`: a region of digest-keyed blocks that the processes of a host share.
+//! `radixkv region`: manages a region of digest-keyed blocks that the processes of a host share.
 
 mod census;
 mod live;
@@ -96,7 +96,7 @@ impl Name {
         console::printable(&self.0.display().to_string())
     }
 
-    /// Opens the region, as one of its processes.
+    /// Opens the region as one of its processes.
     fn open(&self) -> Result<DigestRegion, Box<dyn Error>> {
         Ok(DigestRegion::open_existing(&self.0).map_err(|error| format!("{}: {error}", self.shown()))?)
     }
@@ -162,7 +162,7 @@ fn verify(name: &Name) -> Done {
 }
 
 fn remove(name: &Name, force: bool) -> Done {
-    // What is no region is left alone.
+    // Fails here if the file is not a region, so no other file is removed.
     let census = name.observe()?.census();
     let living: Vec<_> = census.processes.iter().filter(|process| !process.is_dead).collect();
     if !living.is_empty() && !force {
@@ -179,7 +179,7 @@ fn print(text: &str) -> Done {
     Ok(ExitCode::SUCCESS)
 }
 
-/// A time with its unit.
+/// Parses a time with its unit.
 fn time(text: &str) -> Result<Duration, &'static str> {
     let units = [("ms", 1), ("s", 1000), ("m", 60_000), ("h", 3_600_000), ("d", 86_400_000)];
     let parse = |(unit, millis): (&str, u64)| text.strip_suffix(unit)?.parse::<u64>().ok()?.checked_mul(millis);

@@ -75,7 +75,7 @@ pub(crate) struct Arguments {
     max_tokens: Option<usize>,
 }
 
-/// How much a cache holds: what a replay takes, or bytes.
+/// The capacity of a cache: one that a replay accepts, or bytes of KV memory.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum SweepCapacity {
     Counted(Capacity),
@@ -96,7 +96,8 @@ impl FromStr for SweepCapacity {
 }
 
 impl Arguments {
-    /// What to sweep over, where a token's KV takes this many bytes.
+    /// The configuration of the sweep; `kv_bytes` is the size of a token's KV, for capacities in
+    /// bytes.
     pub(crate) fn config(&self, kv_bytes: Option<u64>) -> Result<SweepConfig, String> {
         let defaults = SweepConfig::default();
         let capacity = |capacity: &SweepCapacity| match *capacity {
@@ -124,7 +125,7 @@ impl Arguments {
     }
 }
 
-/// Each value once, in the order of the command line.
+/// The distinct values, in the order of the command line.
 fn distinct<T: Copy + PartialEq>(values: &[T]) -> Vec<T> {
     let mut distinct = Vec::new();
     for &value in values {

@@ -1,4 +1,4 @@
-//! `radixkv sweep`: many caches on one trace.
+//! `radixkv sweep`: simulates many caches on one trace.
 
 mod arguments;
 mod plot;
@@ -27,10 +27,10 @@ use crate::{
     status::AT_FAULT,
 };
 
-/// Points of a curve in a plot.
+/// Number of points of a curve in a plot.
 const CURVE: usize = 48;
 
-/// What is printed as JSON.
+/// The sweep as JSON.
 #[derive(Serialize)]
 struct TraceSweep<'a> {
     trace: String,
@@ -105,7 +105,7 @@ fn kv_bytes_per_token(arguments: &Arguments) -> Result<Option<u64>, Box<dyn Erro
     Ok(Some(model.kv_bytes_per_token(dtype)))
 }
 
-/// Computes all points under a progress bar.
+/// Computes all points, with a progress bar.
 fn compute(plan: &SweepPlan<'_>) -> Result<Sweep, SweepError> {
     let bar = progress::requests(plan.steps(), "sweep");
     let found = plan.run(&|| bar.inc(1));
@@ -113,7 +113,7 @@ fn compute(plan: &SweepPlan<'_>) -> Result<Sweep, SweepError> {
     found
 }
 
-/// Says which caches are too small for every request.
+/// Warns about caches that are too small for every request.
 fn warn(trace: &Trace, found: &Sweep) {
     let bypassed = |point: &&SweepPoint| point.bypassed_requests == trace.requests().len();
     let mut said: Vec<(usize, usize)> = Vec::new();
@@ -129,7 +129,8 @@ fn warn(trace: &Trace, found: &Sweep) {
     }
 }
 
-/// The policy lru and the best that is possible, at capacities from the smallest of a block size to all distinct blocks.
+/// The lru line and the optimum, at capacities from the smallest one of the block size to all
+/// distinct blocks.
 fn curves(plan: &SweepPlan<'_>, found: &Sweep, block_size: usize) -> Vec<SweepPoint> {
     let of_size = || found.points.iter().filter(|point| point.block_size == block_size).map(|point| point.capacity);
     let (Some(low), Some(high)) = (of_size().min(), of_size().max()) else {
@@ -190,7 +191,7 @@ fn write_csv(file: &mut dyn io::Write, found: &Sweep, kv_bytes: Option<u64>) -> 
     rows.flush()
 }
 
-/// Tokens, or the bytes that they take where that is known.
+/// A number of tokens, or the bytes of their KV if the size of a token's KV is known.
 fn extent(tokens: usize, kv_bytes: Option<u64>) -> String {
     match kv_bytes {
         Some(bytes) => bytes::shown(bytes.saturating_mul(tokens as u64)),

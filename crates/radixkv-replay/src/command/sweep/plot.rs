@@ -1,4 +1,4 @@
-//! The miss ratio over the capacity, drawn: a chart for each block size, one under the other.
+//! Draws the miss ratio over the capacity: a chart for each block size, one below the other.
 
 use plotters::{
     coord::{
@@ -12,18 +12,18 @@ use radixkv_replay::sweep::{Line, Sweep, SweepPoint};
 
 use crate::{bytes, figures::counted};
 
-/// Size of a chart, and of what stands above all of them.
+/// Size of a chart, and height of the title above all charts.
 const WIDTH: u32 = 960;
 const HEIGHT: u32 = 440;
 const HEAD: u32 = 48;
-/// Room at the right for the names of the lines.
+/// Width at the right for the names of the lines.
 const LEGEND: u32 = 190;
 const ENTRY: i32 = 24;
-/// Marks on the axis of capacities at most: their names stand apart.
+/// Maximum number of labels on the axis of capacities, so that they do not overlap.
 const TICKS: usize = 9;
-/// Room before the first mark and behind the last one, as a part of what is between them.
+/// Space before the first mark and after the last one, as a fraction of the distance between them.
 const ROOM: f64 = 0.03;
-/// Colours that colour-blind people tell apart (Okabe and Ito).
+/// Colours that colour-blind people can distinguish (Okabe and Ito).
 const COLOURS: [RGBColor; 8] = [
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),
@@ -39,9 +39,9 @@ const GREY: RGBColor = RGBColor(110, 110, 110);
 /// One line of a chart.
 struct Drawn {
     name: &'static str,
-    /// Its points; a curve has more than were asked for.
+    /// The points of the line; a curve has more than the sweep.
     points: Vec<(f64, f64)>,
-    /// The points that were asked for.
+    /// The points of the sweep.
     marks: Vec<(f64, f64)>,
     colour: RGBColor,
     style: Style,
@@ -52,17 +52,18 @@ struct Drawn {
 enum Style {
     /// A line with dots at its marks.
     Solid,
-    /// Dashes of this length; what is level goes from end to end.
+    /// Dashes of this length; a level line extends from end to end of the chart.
     Dashes {
         length: i32,
         is_level: bool,
     },
-    /// Marks alone: what lies between them is not known.
+    /// Only marks: the values between them are not known.
     Circles,
     Crosses,
 }
 
-/// The SVG of a sweep. `curves` computes points of lru and of the best that is possible for a block size, which cost little.
+/// Draws a sweep as SVG. `curves` computes more points of lru and of the optimum for a block size,
+/// which is cheap.
 pub(super) fn svg(
     title: &str,
     sweep: &Sweep,
@@ -73,7 +74,7 @@ pub(super) fn svg(
     {
         let height = HEAD + HEIGHT * sweep.block_sizes.len() as u32;
         let root = SVGBackend::with_string(&mut text, (WIDTH, height)).into_drawing_area();
-        // Writing into a text does not fail.
+        // Writing to a string does not fail.
         let _ = draw(&root, title, sweep, kv_bytes, &curves);
     }
     text
@@ -128,7 +129,7 @@ fn lines(points: &[&SweepPoint], curves: &[SweepPoint]) -> Vec<Drawn> {
     lines
 }
 
-/// Each line once, in the order of the points.
+/// The distinct lines, in the order of the points.
 fn distinct(points: &[&SweepPoint]) -> Vec<Line> {
     let mut lines = Vec::new();
     for point in points {
@@ -145,7 +146,7 @@ fn chart<'a>(area: &Area<'a>, block_size: usize, lines: &[Drawn], kv_bytes: Opti
     let low = all().map(|point| point.0).fold(f64::INFINITY, f64::min).clamp(1.0, 1e18);
     let high = all().map(|point| point.0).fold(low * 1.1, f64::max);
     let most = all().map(|point| point.1).fold(1.0, f64::max);
-    // Room at both ends: no mark is drawn on an axis.
+    // Space at both ends, so that no mark is drawn on an axis.
     let room = (high / low).powf(ROOM).max(1.05);
     let (left, right) = (low / room, high * room);
     let capacities = (left..right).log_scale().with_key_points(ticks(left, right, kv_bytes));
@@ -174,7 +175,7 @@ fn chart<'a>(area: &Area<'a>, block_size: usize, lines: &[Drawn], kv_bytes: Opti
     names(&legend, lines)
 }
 
-/// Draws a line and its marks into a chart with these ends.
+/// Draws a line and its marks; `ends` are the ends of the chart's horizontal axis.
 fn draw_line<'a>(chart: &mut Chart<'a, '_>, line: &Drawn, ends: [f64; 2]) -> Result<(), Fault<'a>> {
     let (points, colour) = (line.points.clone(), line.colour);
     let (stroke, marks) = (colour.stroke_width(2), line.marks.iter().copied());
@@ -197,7 +198,7 @@ fn draw_line<'a>(chart: &mut Chart<'a, '_>, line: &Drawn, ends: [f64; 2]) -> Res
     Ok(())
 }
 
-/// The names of the lines, one under the other beside a piece of each.
+/// Draws the names of the lines, one below the other, each beside a sample of its line.
 fn names<'a>(legend: &Area<'a>, lines: &[Drawn]) -> Result<(), Fault<'a>> {
     for (at, line) in lines.iter().enumerate() {
         let (y, stroke) = (56 + ENTRY * at as i32, line.colour.stroke_width(2));
@@ -216,7 +217,7 @@ fn names<'a>(legend: &Area<'a>, lines: &[Drawn]) -> Result<(), Fault<'a>> {
     Ok(())
 }
 
-/// Capacities in tokens at which the axis is marked: round numbers, of tokens or of bytes.
+/// The capacities in tokens that the axis labels: round numbers of tokens, or of bytes.
 fn ticks(low: f64, high: f64, kv_bytes: Option<u64>) -> Vec<f64> {
     let unit = kv_bytes.map_or(1.0, |bytes| bytes.max(1) as f64);
     let all: Vec<f64> = match kv_bytes {

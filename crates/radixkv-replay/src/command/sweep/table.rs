@@ -1,4 +1,4 @@
-//! A sweep as tables: hit rates by capacity, and what block sizes cost.
+//! Formats a sweep as tables: hit rates by capacity, and the costs of block sizes.
 
 use radixkv_replay::sweep::{Line, Sweep, SweepPoint};
 
@@ -9,13 +9,14 @@ use crate::{
     screen::Screen,
 };
 
-/// Ranks of the columns, those that are left out last at the end; the columns of policies have ranks between.
+/// Ranks of the columns, those that are left out first at the top; the columns of policies have
+/// lower ranks.
 const TOKENS: u8 = 250;
 const BLOCKS: u8 = 249;
 const APC_VLLM: u8 = 248;
 const APC: u8 = 247;
 
-/// All tables, one after the other, as they fit the screen.
+/// All tables, one below the other, in the width of the screen.
 pub(super) fn text(trace: &str, sweep: &Sweep, kv_bytes: Option<u64>, screen: &Screen) -> String {
     let requests = counted(sweep.requests as u64, "request");
     let head = format!("{trace}: {requests}, {}", counted(sweep.prompt_tokens, "prompt token"));
@@ -37,7 +38,7 @@ fn rates(sweep: &Sweep, block_size: usize, kv_bytes: Option<u64>) -> Grid {
     points.iter().map(|point| point.line).for_each(|line| lines.extend((!lines.contains(&line)).then_some(line)));
     let extent_name = if kv_bytes.is_some() { "memory" } else { "tokens" };
     let heads = [
-        // Beside the memory, which says the same.
+        // Low priority beside the memory column, which has the same information.
         Column::figures("capacity").rank(u8::from(kv_bytes.is_some())),
         Column::figures("blocks").rank(BLOCKS),
         Column::figures(extent_name).rank(if kv_bytes.is_some() { 0 } else { TOKENS }),
@@ -69,7 +70,7 @@ fn is_policy(line: Line) -> bool {
     matches!(line, Line::Policy(_))
 }
 
-/// The first policies stay longest; what nothing can be better than stays always.
+/// Policies listed first are left out last; the optimum is never left out.
 fn rank(line: Line, at: usize) -> u8 {
     match line {
         Line::ApcVllm => APC_VLLM,
@@ -79,7 +80,7 @@ fn rank(line: Line, at: usize) -> u8 {
     }
 }
 
-/// How large a cache is, in three ways.
+/// The capacity of a cache: as a share of the working set, in blocks, and in tokens or bytes.
 fn head(point: &SweepPoint, kv_bytes: Option<u64>) -> [Cell; 3] {
     [
         percent(point.working_set_share).into(),
@@ -88,7 +89,7 @@ fn head(point: &SweepPoint, kv_bytes: Option<u64>) -> [Cell; 3] {
     ]
 }
 
-/// What each block size costs.
+/// The costs of each block size.
 fn sizes(sweep: &Sweep) -> Grid {
     let mut grid = Grid::new([
         Column::figures("block\nsize"),
@@ -113,7 +114,7 @@ fn sizes(sweep: &Sweep) -> Grid {
     grid
 }
 
-/// Tokens, and their share of all.
+/// A number of tokens, and its share of `of`.
 fn share(tokens: u64, of: u64) -> String {
     format!("{} ({})", grouped(tokens), percent(tokens as f64 / of.max(1) as f64))
 }

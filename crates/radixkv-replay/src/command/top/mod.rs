@@ -1,6 +1,7 @@
-//! `radixkv top`: how a cache does, in the terminal.
+//! `radixkv top`: shows the state of a running cache in the terminal.
 //!
-//! What is shown is a [`State`]. It is read from the file of `radixkv replay --live`, or made of the metrics at an address.
+//! The display shows a [`State`], which is read from the file of `radixkv replay --live`, or
+//! computed from the metrics at an address.
 
 mod plain;
 mod scrape;
@@ -23,11 +24,11 @@ use crate::{console, input::Input, live::State, output::OutputError, screen::Scr
 use scrape::{Address, ScrapeError};
 use scraped::Scraped;
 
-/// Bytes of a state at most.
+/// Maximum number of bytes of a state.
 const MAX_BYTES: u64 = 16 << 20;
-/// Between two looks at a file.
+/// Time between two reads of a file.
 const PERIOD: Duration = Duration::from_millis(200);
-/// The same for metrics, which cost the cache a little.
+/// Time between two scrapes of metrics, which cost the cache a little.
 const SCRAPE_PERIOD: Duration = Duration::from_millis(500);
 
 /// Show a running cache: occupancy, hit rate, evictions.
@@ -55,33 +56,34 @@ pub(crate) struct Arguments {
     _what: Option<Infallible>,
 }
 
-/// Says how to name what is given without an option.
+/// The error for an argument without an option, which says what to use.
 fn hint(text: &str) -> Result<Infallible, String> {
     Err(format!("give --metrics {text} for an address, or --live {text} for a file of `radixkv replay --live`"))
 }
 
-/// Where states come from.
+/// The source of states.
 enum Source {
     File(PathBuf),
     Metrics(Box<Scraped>),
 }
 
-/// Why nothing is shown.
+/// Why no state can be shown.
 #[derive(Debug, thiserror::Error)]
 enum TopError {
-    /// Start the replay first.
+    /// The file cannot be read: start the replay first.
     #[error("{}: cannot be read: {source}; start `radixkv replay TRACE --live {}` first", path.display(), path.display())]
     Unreadable { path: PathBuf, source: io::Error },
-    /// Name the file of a replay.
+    /// The file is not that of a replay: name another one.
     #[error("{}: not a file that `radixkv replay --live` of this version writes", path.display())]
     Malformed { path: PathBuf },
-    /// Start the engine, or a replay with `--metrics`, first; or name another address.
+    /// The metrics cannot be read: first start the engine, or a replay with `--metrics`; or name
+    /// another address.
     #[error("{address}: {source}")]
     Scrape { address: String, source: ScrapeError },
-    /// Name the address of a program that has a cache.
+    /// The metrics are not those of a cache: name the address of a program that has one.
     #[error("{address}: no metrics of a cache found")]
     NoCache { address: String },
-    /// The terminal refuses.
+    /// The terminal failed.
     #[error("the terminal failed: {0}")]
     Terminal(#[source] io::Error),
     #[error(transparent)]
@@ -110,7 +112,7 @@ impl Source {
         }
     }
 
-    /// Between two looks.
+    /// Time between two reads.
     fn period(&self) -> Duration {
         match self {
             Self::File(_) => PERIOD,
@@ -118,7 +120,7 @@ impl Source {
         }
     }
 
-    /// The present state.
+    /// Reads the current state.
     fn read(&mut self) -> Result<State, TopError> {
         match self {
             Self::File(path) => read(path),
@@ -141,12 +143,12 @@ fn read(path: &Path) -> Result<State, TopError> {
     serde_json::from_slice(&text).map_err(|_| TopError::Malformed { path: path.into() })
 }
 
-/// Whether standard output is a terminal that shows more than text.
+/// Whether standard output is a terminal that supports drawing.
 pub(crate) fn is_drawn_on() -> bool {
     io::stdout().is_terminal() && env::var_os("TERM").is_none_or(|term| term != "dumb")
 }
 
-/// Shows states in a terminal; elsewhere prints the present one as text.
+/// Shows states in a terminal; if there is none, prints the current one as text.
 fn show(mut source: Source, screen: &Screen) -> Result<(), TopError> {
     let state = source.read()?;
     if is_drawn_on() {

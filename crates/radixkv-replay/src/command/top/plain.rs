@@ -1,4 +1,4 @@
-//! A state as text.
+//! Formats a state as text.
 
 use crate::{
     bytes::shown,
@@ -9,7 +9,7 @@ use crate::{
     screen::Screen,
 };
 
-/// The figures of a state, a line for each, and under them its namespaces, or the hottest prefixes.
+/// A table of the state's figures, and a table of its namespaces or of the hottest prefixes.
 pub(super) fn text(state: &State, screen: &Screen) -> String {
     let mut table = Grid::of_pairs();
     for (name, value) in figures(state) {
@@ -60,7 +60,7 @@ fn namespaces(state: &State) -> Grid {
     grid
 }
 
-/// The figures of a state, by name.
+/// The figures of a state, with their names.
 pub(super) fn figures(state: &State) -> Vec<(&'static str, String)> {
     let blocks = |blocks: usize| {
         format!("{} ({})", grouped(blocks as u64), percent(share(blocks as u64, state.capacity_blocks as u64)))
@@ -95,7 +95,7 @@ pub(super) fn figures(state: &State) -> Vec<(&'static str, String)> {
     figures
 }
 
-/// Whether a state is of a cache that is watched by its metrics, and not of a replay.
+/// Whether a state was computed from metrics, and not by a replay.
 pub(super) fn is_of_metrics(state: &State) -> bool {
     state.policy.is_empty()
 }

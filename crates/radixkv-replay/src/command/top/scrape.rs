@@ -1,4 +1,4 @@
-//! Reading metrics: an HTTP request, and the samples of its answer.
+//! Scrapes metrics: sends an HTTP request, and parses the samples in the response.
 
 use std::{
     io::{self, Read, Write},
@@ -9,26 +9,26 @@ use std::{
 
 use crate::serving::address;
 
-/// How long a scrape may take.
+/// Time limit of a scrape.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// Bytes of an answer.
+/// Maximum number of bytes of a response.
 const MOST_BYTES: usize = 4 << 20;
 
-/// Why there are no samples.
+/// Why metrics could not be scraped.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ScrapeError {
-    /// Start what is to be watched first.
+    /// The connection was refused: start the program first.
     #[error("no program listens there; start the engine, or `radixkv replay TRACE --metrics ADDR`, first")]
     NotThere,
-    /// Another program listens there, or it is too busy.
+    /// There was no response in time: another program is listening, or it is too busy.
     #[error("no answer within {} s", PATIENCE.as_secs())]
     Silent,
     #[error("cannot be read: {0}")]
     Unreadable(#[source] io::Error),
-    /// It is too large, or is no answer of HTTP/1.
+    /// The response is too large, or is not HTTP/1.
     #[error("response is not metrics over HTTP")]
     Malformed,
-    /// Another path, or another server.
+    /// The status was not 200: the path or the server is wrong.
     #[error("the server answered {0}")]
     Refused(String),
 }
@@ -37,30 +37,30 @@ impl From<io::Error> for ScrapeError {
     fn from(error: io::Error) -> Self {
         match error.kind() {
             io::ErrorKind::ConnectionRefused => Self::NotThere,
-            // Which of the two a time limit gives depends on the system.
+            // The error kind of a timeout depends on the system.
             io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => Self::Silent,
             _ => Self::Unreadable(error),
         }
     }
 }
 
-/// Where metrics are: a host with its port, and a path.
+/// The address of metrics: a host with its port, and a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Address {
-    /// As it was given.
+    /// The address as the user gave it.
     name: String,
     host: String,
     path: String,
 }
 
 impl Address {
-    /// The address as it was given.
+    /// The address as the user gave it.
     pub(super) fn name(&self) -> &str {
         &self.name
     }
 }
 
-/// `HOST:PORT`, or a URL.
+/// Parses `HOST:PORT` or a URL.
 impl FromStr for Address {
     type Err = &'static str;
 
@@ -80,20 +80,20 @@ impl FromStr for Address {
     }
 }
 
-/// The samples of a text.
+/// The samples of a text with metrics.
 #[derive(Debug, Default)]
 pub(super) struct Samples(Vec<Sample>);
 
 #[derive(Debug)]
 pub(super) struct Sample {
     name: String,
-    /// As they are written in the text, without the braces.
+    /// The labels as in the text, without the closing brace.
     labels: String,
     pub(super) value: f64,
 }
 
 impl Samples {
-    /// What is told at an address now.
+    /// Reads the current samples at an address.
     ///
     /// # Errors
     ///
@@ -108,23 +108,23 @@ impl Samples {
         Ok(Self::parse(body))
     }
 
-    /// Lines that are no samples are passed over.
+    /// Parses a text; lines that are not samples are ignored.
     pub(super) fn parse(text: &str) -> Self {
         Self(text.lines().filter(|line| !line.starts_with('#')).filter_map(Sample::parse).collect())
     }
 
-    /// The sum of all samples of a name; `None` if there is none.
+    /// The sum of all samples with this name; `None` if there are none.
     pub(super) fn sum(&self, name: &str) -> Option<f64> {
         self.sum_of(name, "")
     }
 
-    /// The sum of those that have a label, such as `state="free"`.
+    /// The sum of the samples with this name and label, such as `state="free"`.
     pub(super) fn sum_of(&self, name: &str, label: &str) -> Option<f64> {
         let fit = self.all(name).filter(|sample| sample.labels.contains(label));
         fit.map(|sample| sample.value).reduce(|sum, value| sum + value)
     }
 
-    /// All samples of a name.
+    /// All samples with this name.
     pub(super) fn all(&self, name: &str) -> impl Iterator<Item = &Sample> {
         self.0.iter().filter(move |sample| sample.name == name)
     }
@@ -157,7 +157,7 @@ impl Sample {
     }
 }
 
-/// A label's value up to its closing quote, and what follows.
+/// A label's value up to its closing quote, and the rest after it.
 fn unquoted(text: &str) -> Option<(String, &str)> {
     let (mut value, mut is_escaped) = (String::new(), false);
     for (at, c) in text.char_indices() {
@@ -174,7 +174,7 @@ fn unquoted(text: &str) -> Option<(String, &str)> {
     None
 }
 
-/// Where the closing brace is: not in a label's value.
+/// The index of the closing brace; braces in the values of labels do not count.
 fn end_of_labels(text: &str) -> Option<usize> {
     let (mut is_quoted, mut is_escaped) = (false, false);
     text.char_indices().find_map(|(at, c)| {
@@ -213,7 +213,7 @@ fn get(address: &Address) -> Result<String, ScrapeError> {
     }
 }
 
-/// Connects to the first address of a name that answers.
+/// Connects to the first address of a host name that accepts.
 fn connect(host: &str) -> io::Result<TcpStream> {
     let mut refused = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
     for address in host.to_socket_addrs()? {

@@ -1,22 +1,22 @@
-//! States of a cache whose metrics are served at an address.
+//! Computes states from the metrics of a cache.
 
 use std::{cmp::Reverse, collections::BTreeMap, time::Instant};
 
 use super::scrape::{Address, Samples, ScrapeError};
 use crate::live::{Namespace, Period, State};
 
-/// Periods that are kept.
+/// Number of periods that are kept.
 const KEPT: usize = 240;
-/// Namespaces that are listed.
+/// Number of namespaces that are listed.
 const LISTED: usize = 20;
 
-/// A number of a namespace.
+/// Accesses one count of a namespace.
 type Count = fn(&mut Namespace) -> &mut u64;
 
-/// A cache that is watched by its metrics.
+/// A cache whose metrics are served at an address.
 pub(super) struct Scraped {
     address: Address,
-    /// The state before, and when it was read.
+    /// The previous state, and the time when it was read.
     last: Option<(State, Instant)>,
 }
 
@@ -25,16 +25,16 @@ impl Scraped {
         Self { address, last: None }
     }
 
-    /// The address as it was given.
+    /// The address as the user gave it.
     pub(super) fn name(&self) -> &str {
         self.address.name()
     }
 
-    /// What is told there now, and what each of the last looks brought.
+    /// Reads the current state, with the periods between the last reads.
     ///
     /// # Errors
     ///
-    /// [`ScrapeError`]; `Ok(None)` if no cache tells of itself there.
+    /// [`ScrapeError`]; `Ok(None)` if the metrics are not those of a cache.
     pub(super) fn read(&mut self) -> Result<Option<State>, ScrapeError> {
         let samples = Samples::scrape(&self.address)?;
         let Some(mut state) = state(&samples) else { return Ok(None) };
@@ -54,7 +54,7 @@ impl Scraped {
     }
 }
 
-/// What happened between two states. A cache that was started anew counts from zero.
+/// The counts between two states; zero if they fell, which means that the cache was restarted.
 fn period(before: &State, now: &State) -> Period {
     Period {
         requests: now.requests.saturating_sub(before.requests),
@@ -64,7 +64,7 @@ fn period(before: &State, now: &State) -> Period {
     }
 }
 
-/// The state that samples tell of; `None` if they are not of a cache.
+/// The state that the samples describe; `None` if they are not those of a cache.
 fn state(samples: &Samples) -> Option<State> {
     let count = |name: &str| samples.sum(name).unwrap_or(0.0) as u64;
     let blocks = |state: &str| samples.sum_of("radixkv_blocks", &format!("state=\"{state}\"")).unwrap_or(0.0) as usize;
@@ -88,7 +88,7 @@ fn state(samples: &Samples) -> Option<State> {
     })
 }
 
-/// The namespaces with the most tokens that were looked up.
+/// The namespaces with the most looked-up tokens.
 fn namespaces(samples: &Samples) -> Vec<Namespace> {
     let mut all = BTreeMap::<String, Namespace>::new();
     let fields: [(&str, Count); 3] = [
@@ -117,6 +117,7 @@ fn namespaces(samples: &Samples) -> Vec<Namespace> {
 mod tests {
     use super::*;
 
+    // Holds: RP24.
     #[test]
     fn namespaces_are_listed_by_their_tokens() {
         let text = "radixkv_namespace_lookups_total{kind=\"default\",namespace=\"\"} 2\n\

@@ -1,4 +1,4 @@
-//! A state on the screen.
+//! Draws a state on the screen.
 
 use ratatui::{
     Frame,
@@ -15,20 +15,20 @@ use crate::{
     live::{Namespace, State},
 };
 
-/// Columns from which on the figures stand beside the curves, and not above them.
+/// From this width on, the figures are beside the curves.
 const SIDE_BY_SIDE: u16 = 70;
-/// The width of the name of a figure.
+/// Width of the name of a figure.
 const NAME: usize = 17;
-/// Columns of a curve at least.
+/// Minimum width of a curve.
 const CURVE: u16 = 30;
 
-/// Draws a state on all of the screen.
+/// Draws a state on the whole screen.
 pub(super) fn draw(frame: &mut Frame<'_>, state: &State) {
     let rows = [Constraint::Length(1), Constraint::Length(3), Constraint::Min(0), Constraint::Length(1)];
     let [title, gauges, body, keys] = Layout::vertical(rows).areas(frame.area());
     frame.render_widget(Line::from(headline(state)).bold(), title);
     draw_gauges(frame, gauges, state);
-    // Metrics say nothing of prefixes, and not all of them something of namespaces.
+    // Metrics have no prefixes, and some have no namespaces.
     let is_listed = !is_of_metrics(state) || !state.namespaces.is_empty();
     let upper = if is_listed { (body.height * 3 / 5).clamp(1, 15) } else { body.height };
     let [upper, lower] = Layout::vertical([Constraint::Length(upper), Constraint::Min(0)]).areas(body);
@@ -51,7 +51,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, state: &State) {
 
 fn headline(state: &State) -> String {
     let (capacity, size) = (grouped(state.capacity_blocks as u64), state.block_size);
-    // Of the path of a trace, the name of the file; an address is shown whole.
+    // A trace is shown by its file name without folders, an address in full.
     let name = match is_of_metrics(state) {
         true => &state.trace,
         false => state.trace.rsplit('/').next().unwrap_or(&state.trace),
@@ -60,7 +60,7 @@ fn headline(state: &State) -> String {
     format!("radixkv{policy}  {capacity} blocks of {size} tokens  {}", printable(name))
 }
 
-/// How far the replay is, how full the cache is, and how much of it is leased.
+/// Draws the progress of the replay, the cached blocks, and the leased blocks.
 fn draw_gauges(frame: &mut Frame<'_>, area: Rect, state: &State) {
     let rows = Layout::vertical([Constraint::Length(1); 3]).split(area);
     let gauges = [
@@ -76,13 +76,13 @@ fn draw_gauges(frame: &mut Frame<'_>, area: Rect, state: &State) {
     }
 }
 
-/// The figures that are drawn nowhere else.
+/// The figures that are not shown elsewhere on the screen.
 fn shown_figures(state: &State) -> Vec<(&'static str, String)> {
     let elsewhere = ["metrics", "trace", "policy", "capacity", "requests"];
     figures(state).into_iter().filter(|(name, _)| !elsewhere.contains(name)).collect()
 }
 
-/// Columns that the figures need with their names and a border.
+/// Width of the figures with their names and a border.
 fn figures_width(state: &State) -> u16 {
     let longest = shown_figures(state).iter().map(|(_, value)| value.len()).max().unwrap_or(0);
     u16::try_from(NAME + longest + 3).unwrap_or(u16::MAX)
@@ -95,7 +95,7 @@ fn draw_figures(frame: &mut Frame<'_>, area: Rect, state: &State) {
     frame.render_widget(Paragraph::new(lines).block(Block::bordered().title(" figures ")), area);
 }
 
-/// The last periods: how much was hit, and how much was evicted.
+/// Draws the hit rate and the evicted blocks of the last periods.
 fn draw_curves(frame: &mut Frame<'_>, area: Rect, state: &State) {
     let [upper, lower] = Layout::vertical([Constraint::Fill(1), Constraint::Fill(1)]).areas(area);
     let rates: Vec<u64> = state.periods.iter().map(|period| (1000.0 * period.hit_rate()) as u64).collect();
@@ -108,7 +108,7 @@ fn draw_curves(frame: &mut Frame<'_>, area: Rect, state: &State) {
     draw_curve(frame, lower, format!(" evicted blocks, now {now} "), Color::Yellow, &evicted, (most, grouped(most)));
 }
 
-/// A curve of the latest values that there is room for, from zero to `top`, with the name of that.
+/// Draws the latest values that fit as a curve from zero to `top`, which is labelled `top_name`.
 fn draw_curve(
     frame: &mut Frame<'_>,
     area: Rect,
@@ -130,13 +130,13 @@ fn draw_curve(
     scale.resize(usize::from(names.height.saturating_sub(1)).max(1), Line::default());
     scale.push("0".into());
     frame.render_widget(Paragraph::new(scale).dim(), names);
-    // The latest value is at the right end, above its name.
+    // The latest value is at the right end, above the label "now".
     let width = u16::try_from(values.len()).unwrap_or(u16::MAX).min(curve.width);
     let curve = Rect { x: curve.right() - width, width, ..curve };
     frame.render_widget(Sparkline::default().style(Style::new().fg(colour)).data(values).max(top), curve);
 }
 
-/// What the lookups of each namespace found; on a narrow screen without their number.
+/// Draws the lookups of each namespace; a narrow screen does not show their number.
 fn draw_namespaces(frame: &mut Frame<'_>, area: Rect, state: &State) {
     let longest = state.namespaces.iter().map(|space| Span::from(&*space.name).width()).max().unwrap_or(0);
     let name = u16::try_from(longest + 2).unwrap_or(u16::MAX).clamp(12, 60);
@@ -169,7 +169,7 @@ fn draw_prefixes(frame: &mut Frame<'_>, area: Rect, state: &State) {
             Cell::from(percent(share(prefix.hit_tokens, state.hit_tokens))),
         ])
     };
-    // In a trace of millions of rows, and a cache that serves billions of tokens.
+    // Wide enough for a trace of millions of rows, and a cache that serves billions of tokens.
     let widths = [12, 22, 12, 18, 11].map(Constraint::Length);
     let table = Table::new(state.top_prefixes.iter().map(prefix), widths)
         .header(Row::new(header).bold())
@@ -247,7 +247,8 @@ mod tests {
         assert!(!drawn.contains("served") && !drawn.contains("hottest"), "{drawn}");
     }
 
-    /// Of a cache that has served for months.
+    /// The figures of a cache that has served for months.
+    // Holds: RP24.
     #[test]
     fn large_figures_are_whole() {
         let large = 14_595_437_625;
@@ -287,6 +288,7 @@ mod tests {
         }
     }
 
+    // Holds: RP25.
     #[test]
     fn a_screen_of_any_size_is_drawn() {
         for width in (1..100).step_by(7) {

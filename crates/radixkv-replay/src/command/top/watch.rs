@@ -1,7 +1,7 @@
-//! Showing states in a terminal, until a key or a signal ends it, or the terminal has gone.
+//! Shows states in a terminal, until a key or a signal ends it, or the terminal is gone.
 //!
-//! Keys and states are read by threads of their own. Neither an address that does not answer nor a terminal that has gone,
-//! of which the reader of keys never says a word, keeps the loop below from its end.
+//! Other threads read keys and states. An address that does not respond therefore cannot keep the
+//! loop below from ending; nor can a terminal that is gone, which the reader of keys never reports.
 
 use std::{
     io,
@@ -22,23 +22,23 @@ use ratatui::crossterm::{
 
 use ratatui::Frame;
 
-/// Between two looks at signals and at the terminal, which refuses to be drawn on once it has gone.
+/// Time between two checks of signals and of the terminal, which fails to draw once it is gone.
 const TICK: Duration = Duration::from_millis(100);
-/// How long after a signal a terminal that takes no output is waited for.
+/// After a signal, how long to wait for a terminal that accepts no output.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// What the threads tell.
+/// A message from the reading threads.
 enum News<S> {
     Input(io::Result<Event>),
     State(Box<S>),
 }
 
-/// Shows states, beginning with this one, and with those that `read` gives once a `period`. The
-/// terminal is then as it was.
+/// Shows `state`, and then the states that `read` returns once per `period`. Restores the terminal
+/// afterwards.
 ///
 /// # Errors
 ///
-/// If the terminal refuses, or has gone.
+/// Fails if the terminal fails, or is gone.
 pub(crate) fn watch<S: Send + 'static>(
     period: Duration,
     read: impl FnMut() -> Option<S> + Send + 'static,
@@ -46,7 +46,7 @@ pub(crate) fn watch<S: Send + 'static>(
     draw: impl Fn(&mut Frame<'_>, &S) + Send + 'static,
 ) -> io::Result<()> {
     let stop = stop()?;
-    // Not dropped: a drop complains to a terminal that has gone.
+    // Not dropped: a drop would print an error to a terminal that is gone.
     let mut terminal = ManuallyDrop::new(ratatui::try_init()?);
     let (end, ended) = mpsc::channel();
     thread::spawn({
@@ -71,14 +71,14 @@ pub(crate) fn watch<S: Send + 'static>(
             Err(RecvTimeoutError::Disconnected) => return ratatui::try_restore(),
             Err(RecvTimeoutError::Timeout) => {}
         }
-        // Relaxed: a wish; nothing else depends on it.
+        // Relaxed: the flag publishes no other data.
         if stop.load(Relaxed) && since.get_or_insert_with(Instant::now).elapsed() >= GRACE {
             return disable_raw_mode();
         }
     }
 }
 
-/// Set by the signals that end it.
+/// A flag that the terminating signals set.
 fn stop() -> io::Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
     #[cfg(unix)]
@@ -88,28 +88,28 @@ fn stop() -> io::Result<Arc<AtomicBool>> {
     Ok(stop)
 }
 
-/// Draws a state and those that come after it until there is an end.
+/// Draws the state and its updates, until a key, `stop` or an error ends it.
 fn show<S>(
     state: &mut S,
     news: &mpsc::Receiver<News<S>>,
     stop: &AtomicBool,
     mut draw: impl FnMut(&S) -> io::Result<()>,
 ) -> io::Result<()> {
-    // Relaxed: a wish; nothing else depends on it.
+    // Relaxed: the flag publishes no other data.
     while !stop.load(Relaxed) {
         draw(state)?;
         match news.recv_timeout(TICK) {
             Ok(News::Input(Ok(Event::Key(key)))) if ends(key) => return Ok(()),
             Ok(News::Input(Err(error))) => return Err(error),
             Ok(News::State(next)) => *state = *next,
-            // The terminal has another size, or nothing is new.
+            // The terminal was resized, or nothing is new.
             Ok(News::Input(Ok(_))) | Err(_) => {}
         }
     }
     Ok(())
 }
 
-/// Tells of keys and sizes as long as anybody listens.
+/// Sends keys and resizes until the receiver is dropped.
 fn read_input<S>(tell: &Sender<News<S>>) {
     loop {
         let read = event::read();
@@ -120,8 +120,8 @@ fn read_input<S>(tell: &Sender<News<S>>) {
     }
 }
 
-/// Tells of states as long as anybody listens. A file that is gone or half written, or metrics that nobody serves any more,
-/// leave the last state on the screen.
+/// Sends states until the receiver is dropped. If a file is gone or malformed, or metrics are no
+/// longer served, the last state stays on the screen.
 fn read_states<S>(period: Duration, mut read: impl FnMut() -> Option<S>, tell: &Sender<News<S>>) {
     loop {
         thread::sleep(period);
@@ -151,6 +151,7 @@ mod tests {
         assert!(!key(KeyCode::Char('c'), KeyModifiers::NONE) && !key(KeyCode::Enter, KeyModifiers::NONE));
     }
 
+    // Holds: RP21.
     #[test]
     fn a_key_a_signal_or_a_terminal_that_has_gone_ends_it() {
         let (tell, news) = mpsc::channel();
@@ -164,7 +165,7 @@ mod tests {
             Ok(())
         });
         assert!(ended.is_ok() && drawn == [0, 7], "{drawn:?}");
-        // Nobody reads keys, and none comes.
+        // No key is sent from here on.
         let gone = show(&mut state, &news, &stop, |_| Err(io::Error::other("gone")));
         assert_eq!(gone.expect_err("gone").to_string(), "gone");
         let refused = tell.send(News::Input(Err(io::Error::other("no input"))));

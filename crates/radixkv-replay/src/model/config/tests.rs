@@ -32,6 +32,7 @@ fn billions(number: u64) -> u64 {
     (number + 500_000_000) / 1_000_000_000
 }
 
+// Holds: RP12.
 #[test]
 fn published_models_have_their_published_sizes() {
     let fp16 = KvDtype::Fp16;
@@ -50,6 +51,7 @@ fn published_models_have_their_published_sizes() {
     assert_eq!((qwen.kv_bytes_per_token(fp16), billions(qwen.parameters()), qwen.window()), (57_344, 8, None));
 }
 
+// Holds: RP12.
 #[test]
 fn windows_are_counted_as_they_are() {
     let gemma = model(GEMMA_3_27B);

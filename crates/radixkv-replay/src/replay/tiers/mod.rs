@@ -1,4 +1,5 @@
-//! Several caches over one host tier, and a remote tier below it: how they are laid out, and what moving blocks costs.
+//! Replays with several caches over one host tier, and optionally a remote tier below it: their
+//! configuration, and the modelled time of copies.
 
 mod remote;
 mod report;
@@ -24,12 +25,12 @@ pub(super) use run::run;
 
 /// The maximum number of instances of a replay.
 pub const MAX_INSTANCES: usize = 1024;
-/// Bytes a second from a remote tier, unless that is said: over a network of 100 Gbit/s.
+/// Default bandwidth of the remote tier in bytes per second: a network of 100 Gbit/s.
 const REMOTE_BANDWIDTH: f64 = 12.5e9;
-/// Seconds before the first byte from a remote tier, unless that is said.
+/// Default latency of the remote tier in seconds.
 const REMOTE_LATENCY: f64 = 100e-6;
 
-/// The kind of the host tier's memory, which sets the speed of copies unless it is given.
+/// The kind of the host tier's memory, which determines the default speed of copies.
 ///
 /// # Examples
 ///
@@ -77,7 +78,7 @@ impl HostKind {
     }
 }
 
-/// The configuration of a host tier and the instances over it, each with its own cache of the
+/// The configuration of a host tier and of the instances over it, each with its own cache of the
 /// replay's capacity.
 ///
 /// # Examples
@@ -100,36 +101,37 @@ pub struct Tiers {
     /// The capacity of the host tier in host blocks; a percentage is of the same working set as the
     /// cache's.
     pub host_capacity: Capacity,
-    /// Tokens in a host block; `None`: as many as in a block of the device.
+    /// Tokens per host block; `None`: as many as in a block of the device.
     pub host_block_size: Option<usize>,
-    /// The kind of its memory.
+    /// The kind of the host tier's memory.
     pub kind: HostKind,
     /// Whether a block may be in both tiers at once.
     pub mode: TierMode,
     /// When a block is copied to the host.
     pub write: WritePolicy,
-    /// Caches over the tier, [`MAX_INSTANCES`] at most.
+    /// Number of caches over the tier, at most [`MAX_INSTANCES`].
     pub instances: usize,
     /// Which instance serves a request.
     pub route: Route,
-    /// Bytes a second that are copied; `None`: those of the kind.
+    /// Bandwidth of copies in bytes per second; `None`: that of the kind.
     pub bandwidth: Option<f64>,
-    /// Seconds before the first byte of a copy; `None`: those of the kind.
+    /// Latency of a copy in seconds; `None`: that of the kind.
     pub latency: Option<f64>,
-    /// Bytes of the keys and values of a token.
+    /// Bytes of the keys and values of one token.
     pub token_bytes: u64,
-    /// The capacity of a remote tier below the host, in blocks of the host's size; `None`: there is
-    /// none.
+    /// The capacity of a remote tier below the host, in blocks of the host's size; `None`: no
+    /// remote tier.
     pub remote_capacity: Option<Capacity>,
-    /// Bytes a second that come from the remote tier; `None`: 12.5 GB.
+    /// Bandwidth of the remote tier in bytes per second; `None`: 12.5 GB.
     pub remote_bandwidth: Option<f64>,
-    /// Seconds before the first byte from there; `None`: 100 microseconds.
+    /// Latency of the remote tier in seconds; `None`: 100 microseconds.
     pub remote_latency: Option<f64>,
 }
 
 impl Tiers {
-    /// One instance over a host tier of this capacity, exclusive, with blocks of the device's size. A token's keys and values
-    /// have 128 KiB, as those of a model of 8 billion parameters with eight heads of keys in bfloat16.
+    /// One instance over a host tier of this capacity, exclusive, with blocks of the device's size.
+    /// The keys and values of a token take 128 KiB, as in a model of 8 billion parameters with
+    /// eight KV heads in bfloat16.
     pub fn new(host_capacity: Capacity) -> Self {
         Self {
             host_capacity,
@@ -148,7 +150,7 @@ impl Tiers {
         }
     }
 
-    /// Tokens in a host block. Default: as many as in a block of the device.
+    /// Sets the tokens per host block. Default: as many as in a block of the device.
     pub fn host_block_size(self, host_block_size: usize) -> Self {
         Self { host_block_size: Some(host_block_size), ..self }
     }
@@ -158,37 +160,37 @@ impl Tiers {
         Self { kind, ..self }
     }
 
-    /// Whether a block may be in both tiers at once. Default: in one of them.
+    /// Sets whether a block may be in both tiers at once. Default: only in one of them.
     pub fn mode(self, mode: TierMode) -> Self {
         Self { mode, ..self }
     }
 
-    /// When a block is copied to the host. Default: when it is evicted.
+    /// Sets when a block is copied to the host. Default: when it is evicted.
     pub fn write(self, write: WritePolicy) -> Self {
         Self { write, ..self }
     }
 
-    /// Caches over the tier. Default: 1.
+    /// Sets the number of caches over the tier. Default: 1.
     pub fn instances(self, instances: usize) -> Self {
         Self { instances, ..self }
     }
 
-    /// Which instance serves a request. Default: [`Route::RoundRobin`].
+    /// Sets which instance serves a request. Default: [`Route::RoundRobin`].
     pub fn route(self, route: Route) -> Self {
         Self { route, ..self }
     }
 
-    /// Sets the bandwidth of copies in bytes per second. Default: those of the kind.
+    /// Sets the bandwidth of copies in bytes per second. Default: that of the kind.
     pub fn bandwidth(self, bandwidth: f64) -> Self {
         Self { bandwidth: Some(bandwidth), ..self }
     }
 
-    /// The latency of a copy in seconds. Default: those of the kind.
+    /// Sets the latency of a copy in seconds. Default: that of the kind.
     pub fn latency(self, latency: f64) -> Self {
         Self { latency: Some(latency), ..self }
     }
 
-    /// Bytes of the keys and values of a token. Default: 128 KiB.
+    /// Sets the bytes of the keys and values of one token. Default: 128 KiB.
     pub fn token_bytes(self, token_bytes: u64) -> Self {
         Self { token_bytes, ..self }
     }
@@ -215,8 +217,8 @@ impl Tiers {
         Self { remote_capacity: Some(remote_capacity), ..self }
     }
 
-    /// Sets the bandwidth of reads from the remote tier in bytes per second. Default: 12.5 GB,
-    /// those of a network of 100 Gbit/s.
+    /// Sets the bandwidth of reads from the remote tier in bytes per second. Default: 12.5 GB, that
+    /// of a network of 100 Gbit/s.
     pub fn remote_bandwidth(self, remote_bandwidth: f64) -> Self {
         Self { remote_bandwidth: Some(remote_bandwidth), ..self }
     }
@@ -226,13 +228,13 @@ impl Tiers {
         Self { remote_latency: Some(remote_latency), ..self }
     }
 
-    /// How long it takes to copy these tokens from the host to the device at once.
+    /// Time to copy `tokens` tokens from the host to the device at once, in seconds.
     pub(super) fn seconds(&self, tokens: usize) -> f64 {
         let (latency, bandwidth) = (self.kind.latency(), self.kind.bandwidth());
         self.time_of(tokens, self.latency.unwrap_or(latency), self.bandwidth.unwrap_or(bandwidth))
     }
 
-    /// How long it takes until these tokens have come from the remote tier to the host.
+    /// Time to fetch `tokens` tokens from the remote tier to the host, in seconds.
     pub(super) fn remote_seconds(&self, tokens: usize) -> f64 {
         let (latency, bandwidth) = (self.remote_latency, self.remote_bandwidth);
         self.time_of(tokens, latency.unwrap_or(REMOTE_LATENCY), bandwidth.unwrap_or(REMOTE_BANDWIDTH))
@@ -255,7 +257,7 @@ impl Tiers {
 }
 
 impl ReplayConfig {
-    /// Fails if options exclude each other.
+    /// Fails if `tiers` is combined with an option that it excludes, or is itself invalid.
     pub(super) fn check_tiers(&self) -> Result<(), ReplayError> {
         let Some(tiers) = &self.tiers else { return Ok(()) };
         let excluded = !self.is_deterministic()

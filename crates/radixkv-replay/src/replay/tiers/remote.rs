@@ -1,4 +1,4 @@
-//! A remote tier that keeps names alone, and whose answers depend on the trace alone.
+//! A simulated remote tier: it stores only the names of blocks, and is deterministic for a trace.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -11,11 +11,12 @@ use radixkv_host::radixkv_tiers::{
     BlockKey, Completion, Get, Layout, LayoutError, Miss, NotGot, Outcome, Put, Refused, RemoteTier, Stats, Ticket,
 };
 
-/// The names of the blocks that a remote tier holds, the least recently used going first.
+/// The names of the blocks that the remote tier holds; it evicts the least recently used first.
 ///
-/// How the threads of a replay take turns decides whether two batches of one request come in one step or in two. So that it
-/// decides nothing else, blocks go only between requests ([`keep_to`](Self::keep_to)), and of one request the first put of a block
-/// alone counts as its use.
+/// The timing of the replay's threads determines whether two batches of one request arrive in one
+/// step or in two. So that nothing else depends on it, blocks are evicted only between requests
+/// ([`keep_to`](Self::keep_to)), and a put counts as a use only if its block has not yet been used
+/// in the current request.
 #[derive(Debug)]
 pub(super) struct Names {
     layout: Layout,
@@ -25,10 +26,10 @@ pub(super) struct Names {
 #[derive(Debug, Default)]
 struct State {
     held: HashMap<BlockKey, u64>,
-    /// The blocks by the time of their last use.
+    /// The blocks, keyed by the time of their last use.
     order: BTreeMap<u64, BlockKey>,
     now: u64,
-    /// When the request began.
+    /// The time when the current request began.
     began: u64,
     evicted: u64,
     tickets: u64,
@@ -37,7 +38,8 @@ struct State {
 }
 
 impl Names {
-    /// Of blocks of so many tokens, and of so many bytes in the host tier above.
+    /// A tier for blocks of `block_size` tokens, which have `block_bytes` bytes in the host tier
+    /// above.
     pub(super) fn new(block_size: usize, block_bytes: usize) -> Result<Self, LayoutError> {
         Ok(Self { layout: Layout::new("replay", "none", block_size, block_bytes)?, state: Mutex::default() })
     }
@@ -46,7 +48,7 @@ impl Names {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Ends a request: what is beyond the capacity goes.
+    /// Ends a request: evicts what exceeds the capacity of `blocks` blocks.
     pub(super) fn keep_to(&self, blocks: usize) {
         let mut state = self.lock();
         while state.held.len() > blocks {
@@ -75,7 +77,7 @@ impl State {
         self.order.insert(self.now, key);
     }
 
-    /// Of one batch the deepest block is used first, so that it goes first.
+    /// In a batch the deepest block is used first, so that it is evicted first.
     fn get(&mut self, gets: &[Get<Vec<u8>>]) {
         for get in gets.iter().rev() {
             if self.held.contains_key(&get.block.key()) {
@@ -84,7 +86,7 @@ impl State {
         }
     }
 
-    /// Batches that leave the host have the deepest block first.
+    /// Batches from the host already have the deepest block first.
     fn put(&mut self, puts: &[Put<Vec<u8>>]) {
         for put in puts {
             if self.held.get(&put.block.key()).is_none_or(|&used| used <= self.began) {

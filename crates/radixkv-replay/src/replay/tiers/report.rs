@@ -1,4 +1,4 @@
-//! What a replay over a host tier adds to the report.
+//! The part of a report that describes the tiers.
 
 use radixkv_host::{HostStats, HostTier, RemoteStats, TierMode, TieredStats, WritePolicy};
 use serde::Serialize;
@@ -9,10 +9,10 @@ use crate::replay::{
     report::{digest, rate},
 };
 
-/// The hits by tier, and the copies between tiers. Serialized with `serde`, the names of the fields
-/// are the keys.
+/// The hits by tier, and the copies between tiers. `serde` serializes them with the field names as
+/// keys.
 ///
-/// Hits count after the warm-up, everything else from the beginning.
+/// Hits and the times of their copies count after the warm-up, everything else from the beginning.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct TierReport {
@@ -26,7 +26,7 @@ pub struct TierReport {
     pub host_capacity: usize,
     /// Tokens per host block.
     pub host_block_size: usize,
-    /// Caches over the tier.
+    /// Number of caches over the tier.
     pub instances: usize,
     /// `round-robin`, `random` or `prefix`.
     pub route: &'static str,
@@ -34,7 +34,8 @@ pub struct TierReport {
     pub first_hit_tokens: u64,
     /// `first_hit_tokens` over the prompts' tokens.
     pub first_hit_rate: f64,
-    /// The digest of every request's blocks found on the device; the report's is of those found in both tiers.
+    /// The digest of every request's blocks that were hit on the device; the report's own digest
+    /// covers the blocks that were hit in any tier.
     pub first_digest: String,
     /// Tokens found in the host.
     pub host_hit_tokens: u64,
@@ -46,27 +47,30 @@ pub struct TierReport {
     pub host_peak_blocks: usize,
     /// Host blocks in use at the end.
     pub host_final_blocks: usize,
-    /// Bytes of the host tier's index at the end.
+    /// Memory of the host tier's index at the end, in bytes.
     pub host_index_bytes: usize,
-    /// Bytes of the keys and values of a token.
+    /// Bytes of the keys and values of one token.
     pub token_bytes: u64,
     /// Bytes copied to the host.
     pub offloaded_bytes: u64,
     /// Bytes copied to the device.
     pub onboarded_bytes: u64,
-    /// Time of all copies to the device, one for each request that found something below it; with what came from a remote tier.
+    /// Time of all copies to the device, one copy for each request that hit below the device,
+    /// including fetches from a remote tier.
     pub onboard_seconds: f64,
-    /// Prefill time that the hits below the device saved, less that of their copies; if a prefill rate was given.
+    /// Prefill time that the hits below the device saved, less the time of their copies; set if a
+    /// prefill rate was given.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub saved_seconds: Option<f64>,
     /// The results of a remote tier below the host, if there is one.
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     pub remote: Option<RemoteReport>,
-    /// The host's blocks at the end, by namespace.
+    /// The blocks in the host at the end, by namespace.
     pub leftovers: Vec<Leftover>,
 }
 
-/// The results of a remote tier. Hits count after the warm-up, everything else from the beginning.
+/// The results of a remote tier. Hits and the times of their copies count after the warm-up,
+/// everything else from the beginning.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct RemoteReport {
@@ -78,15 +82,15 @@ pub struct RemoteReport {
     pub remote_hit_rate: f64,
     /// Blocks that were evicted from the remote tier.
     pub remote_evicted_blocks: u64,
-    /// The most blocks in it after a request.
+    /// The most blocks in the tier after a request.
     pub remote_peak_blocks: usize,
-    /// Blocks in it at the end.
+    /// Blocks in the tier at the end.
     pub remote_final_blocks: usize,
     /// Bytes written to the remote tier.
     pub remote_put_bytes: u64,
     /// Bytes read from the remote tier.
     pub remote_fetched_bytes: u64,
-    /// Time of the copies of hits from the remote tier to the host.
+    /// Time to copy hits from the remote tier to the host.
     pub fetch_seconds: f64,
 }
 
@@ -97,15 +101,15 @@ pub(super) struct Peaks {
     pub(super) remote: usize,
 }
 
-/// The host's blocks of one namespace.
+/// The blocks of one namespace in the host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Leftover {
-    /// The parts of its name; none for the default namespace.
+    /// The parts of the namespace's name; empty for the default namespace.
     pub namespace: Vec<String>,
-    /// Host blocks.
+    /// Number of host blocks.
     pub blocks: usize,
-    /// Their tokens.
+    /// Number of tokens in these blocks.
     pub tokens: usize,
 }
 
@@ -197,7 +201,7 @@ impl TierReport {
         });
     }
 
-    /// Computes the time that the hits below the device saved an engine that computes
+    /// Computes the time that hits below the device saved, for an engine that computes
     /// `prefill_rate` prompt tokens a second.
     pub fn save_at(&mut self, prefill_rate: f64) {
         let remote_hit_tokens = self.remote.as_ref().map_or(0, |remote| remote.remote_hit_tokens);

@@ -1,4 +1,4 @@
-//! Which instance serves a request.
+//! Chooses the instance that serves a request.
 
 use std::str::FromStr;
 
@@ -20,12 +20,13 @@ use crate::tokens::splitmix64;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Route {
-    /// One after the other.
+    /// The instances in turn.
     #[default]
     RoundRobin,
     /// A random instance, the same in every run.
     Random,
-    /// The one whose device caches the longest prefix; of equal ones as [`RoundRobin`](Self::RoundRobin).
+    /// The instance whose device caches the longest prefix; if several do, the first of them in the
+    /// order of [`RoundRobin`](Self::RoundRobin).
     Prefix,
 }
 
@@ -40,7 +41,7 @@ impl Route {
         }
     }
 
-    /// The instance for the request of this number.
+    /// The index of the instance for request `number`.
     pub(super) fn choose(self, number: usize, tokens: &[Token], instances: &[(TieredSession, Namespace)]) -> usize {
         let turn = number % instances.len();
         match self {
@@ -52,7 +53,7 @@ impl Route {
                     session.device().peek(namespace, tokens)
                 };
                 let in_turn = (turn..instances.len()).chain(0..turn);
-                // Of equal ones the last is taken: the first in turn.
+                // `max_by_key` returns the last of equal elements: after `rev`, the first in turn.
                 in_turn.rev().max_by_key(|&at| cached(at)).unwrap_or(turn)
             }
         }

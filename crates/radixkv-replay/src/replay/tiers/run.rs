@@ -1,4 +1,4 @@
-//! Serving a trace from instances over one host tier, one request after the other.
+//! Serves a trace from instances over one host tier, one request after the other.
 
 use std::{
     collections::TryReserveError,
@@ -15,10 +15,10 @@ use crate::{
     request::{Request, Trace},
 };
 
-/// Longer than any replay: how long things take changes nothing that it finds.
+/// Longer than any replay: no timeout may influence the result.
 const FOREVER: Duration = Duration::from_secs(365 * 86_400);
 
-/// Everything that serves the trace.
+/// The state of a replay over a host tier.
 struct Run<'a> {
     trace: &'a Trace,
     config: &'a ReplayConfig,
@@ -34,13 +34,13 @@ struct Run<'a> {
     peaks: Peaks,
 }
 
-/// A remote tier, and the blocks that it may hold.
+/// A remote tier, and its capacity in blocks.
 struct Remote {
     names: Arc<Names>,
     capacity: usize,
 }
 
-/// Replays the trace; the sums over the instances, what was counted, and what is reported of the tiers.
+/// Replays the trace. Returns the sums over the instances, the counts, and the report of the tiers.
 pub(in crate::replay) fn run(
     trace: &Trace,
     config: &ReplayConfig,
@@ -77,12 +77,13 @@ impl<'a> Run<'a> {
         Ok(Self { trace, config, tiers, host, remote, caches, sessions, max_blocks, tally, tokens, peaks })
     }
 
-    /// The host tier, and the remote one if there is one.
+    /// Builds the host tier, and the remote one if it is configured.
     fn below(sizes: &Sizes) -> Result<(HostTier, Option<Remote>), ReplayError> {
-        // What one request moves up makes room for what it pushes down.
+        // The blocks that one request onboards make room for those that it offloads.
         let host = HostTier::builder(sizes.host_block_size, sizes.host).staging(sizes.max_host_blocks());
         let Some(capacity) = sizes.remote else { return Ok((host.build()?, None)) };
-        // A remote tier takes no blocks without bytes: one for each block of the device.
+        // A remote tier refuses blocks without bytes: one byte for each block of the device in
+        // them.
         let block_bytes = (sizes.host_block_size / sizes.block_size).max(1);
         let names = Arc::new(Names::new(sizes.host_block_size, block_bytes)?);
         let host = host.block_bytes(block_bytes).remote(Arc::clone(&names));
@@ -90,11 +91,11 @@ impl<'a> Run<'a> {
         Ok((host, Some(Remote { names, capacity })))
     }
 
-    /// Serves a request; the instance, and what was found.
+    /// Serves a request; returns the index of its instance, and its outcome.
     fn serve(&mut self, number: usize, request: &Request) -> Result<(usize, Outcome), ReplayError> {
         let block_size = self.config.block_size;
         let key_tokens = request.key_tokens(self.config.outputs);
-        // A smaller host block may be hit in the block that the key does not fill.
+        // Smaller host blocks may be hit within the last block, which the key does not fill.
         let is_exact = self.host.block_size() < block_size;
         let length = if is_exact { key_tokens } else { key_tokens / block_size * block_size };
         let mut outcome = Outcome { row: request.row(), prompt_tokens: request.prompt_tokens(), ..Outcome::BYPASSED };
@@ -130,7 +131,7 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Matches, onboards, and inserts the rest.
+    /// Matches, onboards from the tiers below, and inserts the rest.
     fn start(
         &mut self,
         number: usize,

@@ -1,4 +1,4 @@
-//! How large the tiers of a replay are, beside what its requests need.
+//! Sizes of the tiers of a replay, compared with what its largest requests need.
 
 use std::fmt;
 
@@ -8,21 +8,21 @@ use crate::{
     request::Trace,
 };
 
-/// Blocks of the tiers for a trace.
+/// The sizes of the tiers for a trace.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Sizes {
-    /// Of each cache, in its blocks.
+    /// Capacity of each cache, in blocks of the device; `host` and `remote` are in host blocks.
     pub(super) device: usize,
     pub(super) host: usize,
     pub(super) remote: Option<usize>,
-    /// Tokens in a block of the device, and of the tiers below.
+    /// Tokens per block of the device, and of the tiers below.
     pub(super) block_size: usize,
     pub(super) host_block_size: usize,
-    /// Blocks of the device for a request at most; larger ones are bypassed.
+    /// Maximum number of device blocks of a request; larger ones are bypassed.
     pub(super) max_blocks: usize,
 }
 
-/// A tier that is smaller than one request; made by [`ReplayConfig::shortages`].
+/// A tier that is smaller than one request; returned by [`ReplayConfig::shortages`].
 ///
 /// # Examples
 ///
@@ -39,15 +39,15 @@ pub(super) struct Sizes {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Shortage {
-    /// Which tier: `device`, `host tier` or `remote tier`.
+    /// The tier: `device`, `host tier` or `remote tier`.
     pub tier: &'static str,
-    /// Blocks that it may hold.
+    /// Capacity of the tier in blocks.
     pub blocks: usize,
-    /// Tokens in each of them.
+    /// Tokens per block of the tier.
     pub block_size: usize,
-    /// Blocks of the largest request that comes to it.
+    /// Blocks of the largest request that reaches the tier.
     pub needed_blocks: usize,
-    /// What becomes of such a request.
+    /// What happens to such a request.
     consequence: &'static str,
 }
 
@@ -73,18 +73,18 @@ impl Sizes {
         Ok(Self { device, host, remote, block_size, host_block_size, max_blocks })
     }
 
-    /// What all tiers may hold, in blocks of the device.
+    /// The capacity of all tiers together, in blocks of the device.
     pub(super) fn all(&self, instances: usize) -> usize {
         let below = self.host.saturating_add(self.remote.unwrap_or(0)).saturating_mul(self.host_block_size);
         self.device.saturating_mul(instances).saturating_add(below / self.block_size)
     }
 
-    /// Blocks of the host for the largest request.
+    /// Blocks of the host that the largest request needs.
     pub(super) fn max_host_blocks(&self) -> usize {
         self.max_blocks.saturating_mul(self.block_size).div_ceil(self.host_block_size)
     }
 
-    /// The tiers that are smaller than a request.
+    /// The tiers that are smaller than the largest request; `keys` are the lengths in tokens.
     fn shortages(&self, keys: impl Iterator<Item = usize> + Clone) -> Vec<Shortage> {
         let blocks = |tokens: usize, size: usize| tokens / size;
         let of = |tokens: Option<usize>, size| tokens.map_or(0, |tokens| blocks(tokens, size));
@@ -106,12 +106,13 @@ impl Sizes {
 }
 
 impl ReplayConfig {
-    /// The tiers that are smaller than what one request of the trace needs, the device among them; none without a host tier. No
-    /// reason to refuse a replay: what becomes of such requests is what each of them says.
+    /// The tiers, the device included, that are smaller than what one request of the trace needs;
+    /// empty without a host tier. A shortage does not prevent a replay: its message says what
+    /// happens to such requests.
     ///
     /// # Errors
     ///
-    /// As [`replay`](crate::replay()), for tiers that do not go together or memory that is short.
+    /// As [`replay`](crate::replay()), for tiers that cannot be combined or memory that is short.
     pub fn shortages(&self, trace: &Trace) -> Result<Vec<Shortage>, ReplayError> {
         let Some(tiers) = &self.tiers else { return Ok(Vec::new()) };
         self.check_block_size()?;

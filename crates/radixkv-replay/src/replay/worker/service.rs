@@ -1,9 +1,11 @@
-//! Serving requests in trace time: they arrive when the trace says, and run side by side.
+//! Serves requests in trace time: they arrive at the trace's timestamps and run concurrently.
 //!
-//! A request waits, in order, for a slot and for its blocks. It then computes what was not cached, inserts the whole
-//! blocks of its prompt, generates its tokens, inserts those too if outputs are cached, and drops its lease. What one
-//! request is computing cannot be matched by another before it is inserted. Between two of these steps no time passes
-//! for the cache: one thread makes them one by one, in the order of their moments.
+//! A request waits, in order of arrival, for a slot and for its blocks. It then computes the tokens
+//! that were not cached, inserts the whole blocks of its prompt, generates its tokens, inserts
+//! their blocks if outputs are cached, and drops its lease. Blocks that one request is computing
+//! cannot be matched by another before they are inserted. These are simulated steps that take no
+//! time in the cache: one thread executes them one by one, in the order of their moments in trace
+//! time.
 
 use std::collections::BTreeMap;
 
@@ -20,15 +22,15 @@ use crate::{
     request::Request,
 };
 
-/// Requests that run, and the time.
+/// The running requests, and the current trace time.
 pub(super) struct Running {
     service: Service,
     /// Seconds since the first arrival.
     now: f64,
-    /// Steps made so far.
+    /// Number of steps so far.
     step: u64,
-    /// What happens next, by its moment, then by the step that planned it. Seconds are never negative, so that their
-    /// bits are in their order.
+    /// The planned events, keyed by their moment, then by the step that planned them. Moments are
+    /// never negative, so the bits of the `f64` sort like the values.
     events: BTreeMap<(u64, u64), Event>,
     requests: usize,
 }
@@ -40,12 +42,12 @@ enum Event {
     Ended(Run),
 }
 
-/// A request that runs.
+/// A request that is running.
 struct Run {
     number: usize,
-    /// What it matched or inserted; `None` if it bypasses the cache.
+    /// The lease on its matched or inserted prefix; `None` if the request bypasses the cache.
     lease: Option<Lease>,
-    /// Blocks for what is not inserted yet.
+    /// Blocks for the part that is not inserted yet.
     reservation: Option<Reservation>,
     end: f64,
 }
@@ -61,7 +63,8 @@ impl Running {
 }
 
 impl Worker<'_> {
-    /// Serves the requests that `next` gives, and then, unless the replay stops there, lets them run to their end.
+    /// Serves the requests that `next` returns. Then lets them run to their end, unless
+    /// `stops_running` is set.
     pub(super) fn run_in_trace_time(
         &mut self,
         service: Service,
@@ -87,7 +90,7 @@ impl Worker<'_> {
         Ok(())
     }
 
-    /// Takes the slot, and the blocks as soon as there are enough.
+    /// Takes a slot, and the blocks as soon as there are enough; plans the end of prefill.
     fn begin(
         &mut self,
         running: &mut Running,
@@ -121,7 +124,7 @@ impl Worker<'_> {
         self.served(number, outcome)
     }
 
-    /// Matches and reserves; while blocks are short, lets time pass until a request ends.
+    /// Matches and reserves; while blocks are short, advances to the next events.
     fn take(
         &mut self,
         running: &mut Running,
@@ -151,7 +154,7 @@ impl Worker<'_> {
         }
     }
 
-    /// Lets the next thing happen.
+    /// Executes the next planned event.
     fn step(&mut self, running: &mut Running) -> Result<(), ReplayError> {
         let Some(((moment, _), event)) = running.events.pop_first() else {
             return Ok(());
@@ -176,7 +179,7 @@ impl Worker<'_> {
         Ok(())
     }
 
-    /// Inserts what is reserved of a key's first `tokens` tokens.
+    /// Inserts the reserved blocks within a key's first `tokens` tokens.
     fn publish(&mut self, run: &mut Run, tokens: usize) -> Result<(), ReplayError> {
         let block_size = self.shared.config.block_size;
         let (Some(lease), Some(mut rest)) = (run.lease.as_ref(), run.reservation.take()) else {
@@ -196,7 +199,7 @@ impl Worker<'_> {
         Ok(())
     }
 
-    /// Each step has a time of its own.
+    /// Advances the cache's clock: each step has its own time.
     fn set_time(&mut self, running: &mut Running) {
         running.step += 1;
         self.shared.cache.set_time(running.step);
@@ -208,7 +211,7 @@ impl Running {
         self.events.first_key_value().map(|(&(moment, _), _)| f64::from_bits(moment))
     }
 
-    /// The leases of the requests that run.
+    /// The leases of the requests that are running.
     fn held(&self) -> Vec<Held> {
         let held = |event: &Event| {
             let (Event::Computed(run) | Event::Ended(run)) = event;

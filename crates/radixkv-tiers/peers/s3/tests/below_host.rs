@@ -1,4 +1,5 @@
-//! S3 below a host tier, with a server that fails in every way, is killed and starts empty: hits are lost, and nothing else.
+//! S3 below a host tier, with a server that fails in every way, is killed and starts empty: hits
+//! are lost, and nothing else.
 
 #[path = "../../../../radixkv-host/tests/common/mod.rs"]
 mod common;

@@ -1,4 +1,5 @@
-//! A tier in S3, over HTTP to a server on this machine: contract, layouts, and an end in the middle of the work.
+//! A tier in S3, over HTTP to a server on this machine: contract, layouts, and an end in the middle
+//! of the work.
 
 #[path = "../../../tests/common/mod.rs"]
 mod common;
@@ -23,7 +24,8 @@ fn a_tier_in_s3_does_what_a_tier_does() {
     assert_eq!(common::get_all(&server.open(&small, PATIENCE).unwrap(), &all), vec![Ok(()); 3]);
 }
 
-/// The server is killed in the middle of the work, and forgets everything: failures, then misses, then hits; no wrong byte.
+/// The server is killed in the middle of the work, and forgets everything: failures, then misses,
+/// then hits; no wrong byte.
 #[test]
 fn a_server_that_is_killed_and_restarted() {
     let mut server = Server::start();

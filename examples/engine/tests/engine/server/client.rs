@@ -58,7 +58,8 @@ pub fn written(method: &str, path: &str, body: &[u8]) -> Vec<u8> {
 pub fn read(stream: &mut TcpStream) -> io::Result<Reply> {
     let mut bytes = Vec::new();
     match stream.read_to_end(&mut bytes) {
-        // A server that refuses what it has not read to the end resets the connection after its answer.
+        // A server that refuses what it has not read to the end resets the connection after its
+        // answer.
         Err(error) if bytes.is_empty() => return Err(error),
         _ => {}
     }

@@ -1,4 +1,5 @@
-//! 64 clients at once, many of which go before their answer: no block leaks, and every answer is the one without a cache.
+//! 64 clients at once, many of which go before their answer: no block leaks, and every answer is
+//! the one without a cache.
 
 use std::io::{Read, Write};
 use std::net::SocketAddr;
@@ -73,6 +74,7 @@ fn clients_that_come_and_go() {
     come_and_go(0);
 }
 
+// Holds: HT16.
 #[test]
 fn clients_that_come_and_go_over_a_host_tier() {
     come_and_go(300);

@@ -47,7 +47,8 @@ fn options() -> Options {
     Options { block_size: 8, blocks: 256, threads: 2, scheduler, ..Options::default() }
 }
 
-/// Runs a server for as long as `test` takes, over a host tier if the options have one; afterwards no request holds a block of either.
+/// Runs a server for as long as `test` takes, over a host tier if the options have one; afterwards
+/// no request holds a block of either.
 fn with_server(model: &Model, options: Options, server: ServerOptions, test: impl FnOnce(&Running)) {
     with_tokenizer(model, Tokenizer::Bytes, options, server, test);
 }

@@ -1,4 +1,5 @@
-//! Two servers that publish their caches' events, and a router that follows them, beside round robin.
+//! Two servers that publish their caches' events, and a router that follows them, beside round
+//! robin.
 
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -128,6 +129,7 @@ fn with_two_servers(model: &Model, test: impl FnOnce([&Running; 2])) {
     });
 }
 
+// Holds: WE6.
 #[test]
 fn a_router_that_follows_events_finds_what_is_cached() {
     let model = model();
@@ -147,6 +149,7 @@ fn a_router_that_follows_events_finds_what_is_cached() {
     assert!(4 * routed.cached > 5 * robin.cached, "{routed:?} by events, {robin:?} by round robin");
 }
 
+// Holds: WE6.
 #[test]
 fn an_endpoint_that_is_none_or_taken_is_named() {
     let cache = radixkv::PrefixCache::builder(8, 16).build().expect("a cache");

@@ -1,4 +1,5 @@
-//! What is refused changes nothing: no block is evicted, no lookup is counted, no salt is dropped for it.
+//! What is refused changes nothing: no block is evicted, no lookup is counted, no salt is dropped
+//! for it.
 
 use std::time::{Duration, Instant};
 

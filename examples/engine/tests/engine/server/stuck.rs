@@ -1,4 +1,5 @@
-//! Clients that are stuck: idle, in the middle of a body, or not reading. Others are answered meanwhile.
+//! Clients that are stuck: idle, in the middle of a body, or not reading. Others are answered
+//! meanwhile.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};

@@ -1,4 +1,5 @@
-//! The server over a host tier: the answers without a cache, more tokens found, and nothing shared that must not be.
+//! The server over a host tier: the answers without a cache, more tokens found, and nothing shared
+//! that must not be.
 
 use engine::serve::Options;
 use engine::server::ServerOptions;
@@ -26,6 +27,7 @@ fn ask(server: &Running, prompt: &str, salt: Option<&str>) -> (String, u64) {
     (answer["choices"][0]["text"].as_str().expect("a text").to_owned(), cached.as_u64().expect("a number"))
 }
 
+// Holds: HT16.
 #[test]
 fn answers_are_the_same_and_more_of_a_prompt_is_found() {
     let model = model();
@@ -66,6 +68,7 @@ fn a_prompt_that_comes_from_the_host_is_one_lookup() {
     });
 }
 
+// Holds: HT16.
 #[test]
 fn what_one_salt_left_in_the_host_is_not_found_under_another() {
     let (model, prompts) = (model(), prompts());

@@ -12,12 +12,12 @@ use crate::{Clock, Lease, Namespace, PrefixCache, Quota, Reservation, Session};
 pub(super) const BLOCK_SIZE: usize = 4;
 pub(super) const CAPACITY: usize = 60;
 
-/// Tokens from 1 on; those from `keep` on with `salt` added.
+/// Tokens from 1 on; `salt` is added to those after the first `keep`.
 pub(super) fn sequence(len: usize, keep: usize, salt: Token) -> Vec<Token> {
     (1..=len as Token).map(|token| if token as usize > keep { token + salt } else { token }).collect()
 }
 
-/// Inserts what is not cached of `tokens`; nothing if there is no room.
+/// Inserts the uncached part of `tokens`; `None` if there is no room.
 pub(super) fn put(session: &Session, space: &Namespace, tokens: &[Token], block_size: usize) -> Option<Lease> {
     let hit = session.match_prefix(space, tokens);
     let missing = tokens.len() / block_size - hit.len_tokens() / block_size;
@@ -87,7 +87,8 @@ impl<'g> Scene<'g> {
     }
 }
 
-/// What `validate` says of a healthy cache after `plant`. The cache is leaked: nothing takes a corrupt one apart.
+/// Returns what `validate` finds in a healthy cache after `plant`. The cache is leaked, because a
+/// corrupt one cannot be dropped.
 pub(super) fn found(plant: impl FnOnce(&mut Evictor, Scene<'_>)) -> BrokenInvariant {
     let bed = Bed::new();
     let violation = bed.cache.inner.evicting(|evictor, resources| {

@@ -1,4 +1,4 @@
-//! What is sound passes, whatever is held.
+//! Healthy caches pass, whatever leases and reservations are held.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use super::bed::{put, sequence};
 use crate::policy::PolicyKind;
 use crate::{Clock, Lease, Namespace, PrefixCache, Priority, Session};
 
-/// A cache under random verbs, which is checked after each of them.
+/// A cache under random operations, which is checked after some of them.
 struct Churn {
     cache: PrefixCache,
     session: Session,
@@ -49,7 +49,7 @@ impl Churn {
         }
     }
 
-    /// Asks for a held prefix to be kept, or not.
+    /// Marks a held prefix: retains, prioritizes, demotes or releases it.
     fn ask(&mut self) {
         let lease = &self.leases[self.dice.usize(..self.leases.len())];
         let duration = Duration::from_nanos(self.dice.u64(..200));
@@ -67,7 +67,8 @@ impl Churn {
         }
     }
 
-    /// Runs `steps` steps; a check now and then, so that changes meet in the queue.
+    /// Runs `steps` steps and checks the cache only now and then, so that changes meet in the
+    /// queue.
     fn run(mut self, steps: u64) {
         for step in 0..steps {
             self.cache.set_time(step / 2);
@@ -86,6 +87,7 @@ impl Churn {
     }
 }
 
+// Holds: NU13.
 #[test]
 fn every_policy_and_block_size_stays_sound() {
     let steps = crate::sync::model_size(3_000, 60) as u64;
@@ -117,8 +119,8 @@ fn what_is_held_at_rest_is_sound() {
     cache.inner.evicting(|evictor, _| assert!(evictor.detached.is_empty(), "a space that has ended is off the list"));
 }
 
-/// A detached space is trimmed while the queue is drained, newest entry first: the branch goes before the evictor has
-/// heard of the boundary below it.
+/// A detached space is trimmed while the queue is drained, newest entry first: the branch is
+/// removed before the evictor knows the boundary below it.
 #[test]
 fn a_branch_that_is_swept_before_its_boundary_is_known_leaves_no_point() {
     let cache = PrefixCache::builder(4, 64).build().expect("valid");
@@ -131,8 +133,8 @@ fn a_branch_that_is_swept_before_its_boundary_is_known_leaves_no_point() {
     assert_eq!(cache.validate(), Ok(()));
 }
 
-/// Appends `runs` runs of one block, one to the end of the other, and checks them. Beside each hangs another one, so that none
-/// can grow.
+/// Appends `runs` runs of one block each, one to the end of the other, and checks them. Another run
+/// is attached beside each, so that none can grow.
 fn chain(runs: usize) {
     let cache = PrefixCache::builder(1, 2 * runs).build().expect("valid");
     let (session, space) = (cache.session(), cache.default_namespace());

@@ -1,4 +1,4 @@
-//! What is planted is named.
+//! Each planted corruption is found and named.
 
 use super::bed::{CAPACITY, Scene, found, sequence};
 use crate::PrefixCache;
@@ -26,7 +26,7 @@ fn counts(recorded: usize, found: usize) -> Mismatch {
     Mismatch { recorded, found }
 }
 
-/// Hangs a run of `tokens` on `under`, with the beginning that it is given.
+/// Attaches a run of `tokens` to `under`, with the given beginning.
 fn hang<'g>(scene: Scene<'g>, under: Ref<'g, Point>, at: Beginning<'g>, tokens: &[Token]) -> Ref<'g, Run> {
     let guard = scene.resources.guard;
     let run = Run::new(at, tokens, &[], guard);
@@ -37,7 +37,7 @@ fn hang<'g>(scene: Scene<'g>, under: Ref<'g, Point>, at: Beginning<'g>, tokens: 
     run
 }
 
-/// Puts a point on `scene.run` at `depth` that says it lies on `run`.
+/// Puts a point on `scene.run` at `depth` whose own link names `run`.
 fn stand<'g>(scene: Scene<'g>, run: Ref<'g, Run>, depth: u32) {
     let guard = scene.resources.guard;
     let point = Point::new(run.link(), depth, Word::idle(), 0, guard);
@@ -61,6 +61,7 @@ fn work_left_behind() {
     assert_eq!(freed, BrokenInvariant::Unfinished { points: 0, blocks: 1 });
 }
 
+// Holds: NU13.
 #[test]
 fn spaces() {
     assert_eq!(found(|_, scene| scene.space.detach()), BrokenInvariant::NamespaceDetached);
@@ -262,6 +263,7 @@ fn accounts_of_runs() {
     assert_eq!(protected, BrokenInvariant::ProtectedDepth { run: RUN, recorded: 12, deepest: 8 });
 }
 
+// Holds: NU13.
 #[test]
 fn totals() {
     assert_eq!(found(|evictor, _| evictor.totals.evictable -= 1), BrokenInvariant::EvictableTotal(counts(3, 4)));
@@ -351,7 +353,7 @@ fn slots() {
     assert_eq!(unsound, BrokenInvariant::UnsoundPolicy);
 }
 
-/// Files what stands in no slot.
+/// Files a candidate that is in no slot.
 fn file_stray(policy: &mut Policy) {
     policy.file(
         CandidateId::at(50),

@@ -10,7 +10,7 @@ fn handles_are_equal_that_lead_into_the_same_trees() {
     assert!(first != cache.namespace(&["a"]), "made again");
 }
 
-/// A pass looks at every namespace: so the next one begins when there are twice as many.
+/// A pass looks at every namespace, so the next one begins when their number has doubled.
 #[test]
 fn the_next_pass_waits_until_there_are_twice_as_many() {
     let cache = PrefixCache::builder(1, 1).build().expect("valid");
@@ -20,7 +20,7 @@ fn the_next_pass_waits_until_there_are_twice_as_many() {
     for next in [FEW, 2 * FEW] {
         held.extend((held.len()..next - 1).map(name));
         assert_eq!(next_pass(), next);
-        // Looks at all of them: they fit a slice.
+        // Looks at all of them, because they fit in a slice.
         held.push(name(next - 1));
         assert_eq!(next_pass(), 2 * next);
         assert!(!cache.inner.namespaces.is_behind());

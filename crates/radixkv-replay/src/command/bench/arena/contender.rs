@@ -1,21 +1,21 @@
-//! What is asked of a prefix cache in order to compare it.
+//! The interface of a prefix cache that is measured.
 
 use std::{fmt, panic, sync::Arc, time::Instant};
 
 use super::tokens::Tokens;
 
-/// A prefix cache, or what stands for one.
+/// A prefix cache, or a substitute for one.
 pub(crate) trait Contender: Send + Sync + Sized + 'static {
-    /// Its name in the table.
+    /// The name in the table.
     const NAME: &'static str;
-    /// What it does not do and others in the table do; empty if it does all of it.
+    /// What the contender does not do but others in the table do; empty if it does everything.
     const LACKS: &'static str;
-    /// A prompt in the form that it takes: what is made of the tokens before the clock runs.
+    /// A prompt in the contender's own form, which is prepared from tokens before the clock runs.
     type Prompt: Send + Sync;
-    /// A thread's access.
+    /// The access of one thread.
     type Client: Client<Prompt = Self::Prompt>;
 
-    /// An empty cache of so many blocks.
+    /// Creates an empty cache of `blocks` blocks.
     fn new(blocks: usize) -> Self;
     fn prompt(tokens: &Tokens) -> Self::Prompt;
     fn client(cache: &Arc<Self>) -> Self::Client;
@@ -25,18 +25,19 @@ pub(crate) trait Contender: Send + Sync + Sized + 'static {
 pub(crate) trait Client: 'static {
     type Prompt;
 
-    /// Matches all of a prompt, takes a lease and the block ids, and releases; returns the tokens that matched.
+    /// Matches a whole prompt, takes a lease and the block ids, and releases. Returns the number of
+    /// tokens that matched.
     fn look_up(&mut self, prompt: &Self::Prompt) -> usize;
 
-    /// Matches, reserves what is missing, inserts and releases; returns the tokens that matched. What the reservation
-    /// takes goes to `clock`.
+    /// Matches, reserves the missing blocks, inserts and releases. Returns the number of tokens
+    /// that matched. `clock` measures the reservation.
     fn insert(&mut self, prompt: &Self::Prompt, clock: &mut Clock) -> usize;
 
-    /// Completes what was left for later: afterwards everything inserted can be matched.
+    /// Completes deferred work: afterwards everything that was inserted can be matched.
     fn settle(&mut self) {}
 }
 
-/// Measures the reservations of a thread, or not: a pair of clock readings takes about 50 ns.
+/// Measures the reservations of a thread, if it runs: two clock readings take about 50 ns.
 #[derive(Debug, Default)]
 pub(crate) struct Clock {
     runs: bool,
@@ -59,7 +60,7 @@ impl Clock {
     }
 }
 
-/// A contender matched what it should not, or did not match what it should.
+/// A contender matched another number of tokens than it must.
 #[derive(Debug)]
 pub(crate) struct WrongAnswer {
     found: usize,
@@ -72,7 +73,7 @@ impl fmt::Display for WrongAnswer {
     }
 }
 
-/// Ends the measurement with a [`WrongAnswer`] unless as many tokens matched as must.
+/// Ends the measurement with a [`WrongAnswer`] unless `found` is `expected`.
 #[inline]
 pub(crate) fn check(found: usize, expected: usize) {
     if found != expected {

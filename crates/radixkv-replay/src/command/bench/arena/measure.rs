@@ -1,4 +1,4 @@
-//! Medians with quartiles, calls in a loop.
+//! Computes medians with quartiles, and measures calls in a loop.
 
 use std::time::{Duration, Instant};
 
@@ -13,19 +13,19 @@ pub(crate) struct Spread {
 impl Spread {
     pub(crate) fn of(mut values: Vec<f64>) -> Self {
         values.sort_by(f64::total_cmp);
-        // Of a few values, the quartiles are further out rather than further in.
+        // With few values, the quartiles are rounded outwards.
         let quarter = (values.len() - 1) / 4;
         let (low, high) = (values[quarter], values[values.len() - 1 - quarter]);
         Self { low, median: share(&values, 0.5), high }
     }
 }
 
-/// The value that `share` of the sorted values do not exceed.
+/// The quantile `share` of the sorted values: the value at that rank.
 pub(crate) fn share(sorted: &[f64], share: f64) -> f64 {
     sorted[((sorted.len() - 1) as f64 * share).round() as usize]
 }
 
-/// Nanoseconds of one call of `work`, over `calls` calls.
+/// Mean time of a call of `work` over `calls` calls, in nanoseconds.
 pub(crate) fn time(calls: usize, mut work: impl FnMut()) -> f64 {
     let start = Instant::now();
     for _ in 0..calls {
@@ -34,7 +34,7 @@ pub(crate) fn time(calls: usize, mut work: impl FnMut()) -> f64 {
     start.elapsed().as_nanos() as f64 / calls as f64
 }
 
-/// Millions of operations a second.
+/// Millions of operations per second.
 pub(crate) fn millions(operations: usize, taken: Duration) -> f64 {
     operations as f64 / taken.as_nanos() as f64 * 1e3
 }

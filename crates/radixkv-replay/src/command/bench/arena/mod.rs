@@ -1,7 +1,8 @@
-//! Where prefix caches meet: the same loads for each of them, measured in turn in one process.
+//! Compares prefix caches: the same loads for each of them, measured in turn in one process.
 //!
-//! `radixkv bench` and the peers' table (`benches/peers`, outside the workspace) are made of this module: a [`Contender`]
-//! is measured in [`rows`], round by round beside its limit and the others, and [`table`] shows medians with quartiles.
+//! `radixkv bench` and the peers' table (`benches/peers`, outside the workspace) use this module:
+//! each [`Contender`] is measured in [`rows`], round by round beside its limit and the other
+//! contenders, and [`table`] shows medians with quartiles.
 
 pub(crate) mod contender;
 pub(crate) mod measure;
@@ -15,7 +16,7 @@ pub(crate) mod table;
 pub(crate) mod team;
 pub(crate) mod tokens;
 
-/// Tokens in a block, for every contender.
+/// Tokens per block, for every contender.
 pub(crate) const BLOCK: usize = 16;
-/// Tokens of the prefix that every thread matches.
+/// Length in tokens of the prefix that every thread matches.
 pub(crate) const HOT: usize = 2_496;

@@ -1,4 +1,4 @@
-//! The strawman behind one `Mutex`, locked once for each verb of an engine.
+//! The strawman behind one `Mutex`, which is locked once for each operation of an engine.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -15,7 +15,7 @@ pub(crate) struct Mutexed(Mutex<Strawman>);
 
 impl Mutexed {
     pub(crate) fn tree(&self) -> MutexGuard<'_, Strawman> {
-        // A measurement that panics ends with its cache.
+        // A panic ends the measurement and its cache, so poisoning does not matter.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,4 +1,4 @@
-//! radixkv with the eviction of its default: inline, lru.
+//! radixkv with its default eviction: inline, lru.
 
 use std::{hint::black_box, sync::Arc};
 

@@ -1,4 +1,4 @@
-//! One load, and how it is measured: all contenders take turns in each round.
+//! Measures one load: all contenders take turns in each round.
 
 use std::{
     any::Any,
@@ -16,37 +16,38 @@ use super::{
     settings::Settings,
 };
 
-/// What a round of [`repeated`] takes, in nanoseconds.
+/// Target duration of a round of [`repeated`], in nanoseconds.
 const ROUND: f64 = 3e6;
 
-/// An entry that was measured for so long has had enough rounds.
+/// After its rounds have taken this long, an entry is measured no more.
 const ENOUGH: Duration = Duration::from_secs(15);
 
-/// Measures once more: a value for each figure of the row, not a number where there is none.
+/// Runs one round: returns a value for each figure of the row, `NaN` if there is none.
 pub(crate) type Round = Box<dyn FnMut() -> Vec<f64>>;
 /// Prepares a measurement.
 pub(crate) type Start = Box<dyn FnOnce() -> Round>;
 
-/// One load.
+/// One load, and the entries that are measured with it.
 pub(crate) struct Row {
     pub(crate) name: &'static str,
-    /// What is measured.
+    /// A description of the load.
     pub(crate) what: String,
-    /// What each value of a round is, with its unit.
+    /// The name of each value of a round, with its unit.
     pub(crate) figures: Vec<String>,
     pub(crate) entries: Vec<Entry>,
-    /// Whether all contenders hold their caches at the same time; otherwise one after the other, each beside the limit.
+    /// Whether all contenders hold their caches at the same time; otherwise they are measured one
+    /// after the other, each beside the limit.
     pub(crate) at_once: bool,
     pub(crate) rounds: usize,
 }
 
-/// What is measured under a name.
+/// A contender or a limit that is measured.
 pub(crate) struct Entry {
     pub(crate) name: &'static str,
-    /// What it does not do.
+    /// What the entry does not do.
     pub(crate) lacks: &'static str,
     pub(crate) role: Role,
-    /// Or why it is not measured here.
+    /// Prepares the measurement, or says why the entry is not measured here.
     pub(crate) start: Result<Start, &'static str>,
 }
 
@@ -63,22 +64,22 @@ impl Entry {
         Self { name: C::NAME, lacks: C::LACKS, role, start: Ok(Box::new(start)) }
     }
 
-    /// What nothing that does the work can be faster than.
+    /// A lower bound of the time: no contender that does the work can be faster.
     pub(crate) fn limit(name: &'static str, start: impl FnOnce() -> Round + 'static) -> Self {
         Self { name, lacks: "", role: Role::Limit, start: Ok(Box::new(start)) }
     }
 }
 
-/// What became of an entry.
+/// The result of an entry.
 pub(crate) struct Line {
     pub(crate) name: &'static str,
     pub(crate) lacks: &'static str,
     pub(crate) role: Role,
-    /// For each figure of the row.
+    /// A value for each figure of the row.
     pub(crate) outcome: Result<Vec<Measured>, Failure>,
 }
 
-/// A figure of one contender.
+/// A figure of one entry, also as a ratio to the limit and to the strawman.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Measured {
     pub(crate) value: Spread,
@@ -86,10 +87,10 @@ pub(crate) struct Measured {
     pub(crate) over_strawman: Option<Spread>,
 }
 
-/// Why there are no figures.
+/// Why an entry has no figures.
 #[derive(Debug, Clone)]
 pub(crate) enum Failure {
-    /// It is not asked to do this.
+    /// The entry cannot do this load.
     Absent(&'static str),
     Panicked(String),
     Wrong(String),
@@ -115,21 +116,21 @@ impl From<Box<dyn Any + Send>> for Failure {
     }
 }
 
-/// A round of as many calls of `work` as take about 3 ms; nanoseconds of one.
+/// A round of as many calls of `work` as take about 3 ms; its value is the nanoseconds per call.
 pub(crate) fn repeated(settings: &Settings, mut work: impl FnMut() + 'static) -> Round {
     let once = time(64, &mut work);
     let calls = settings.calls((ROUND / once) as usize).clamp(16, 100_000);
     Box::new(move || vec![time(calls, &mut work)])
 }
 
-/// A bar for all rounds of all rows; hidden if standard error is not a terminal.
+/// A progress bar for all rounds of all rows; hidden if standard error is not a terminal.
 pub(crate) fn progress(rows: &[Row]) -> ProgressBar {
     let style = ProgressStyle::with_template("{msg:44} [{bar:30}] {human_pos}/{human_len} rounds, {eta} left")
         .unwrap_or_else(|_| ProgressStyle::default_bar());
     ProgressBar::new(rows.iter().map(Row::steps).sum()).with_style(style)
 }
 
-/// Every round of one entry, and of the limit beside it.
+/// The values of every round of an entry.
 type Rounds = Result<Vec<Vec<f64>>, Failure>;
 
 impl Row {
@@ -138,12 +139,14 @@ impl Row {
         (measured * (self.rounds + 1)) as u64
     }
 
-    /// Measures all entries. A first round of each does not count, unless it took so long that it is the only one.
+    /// Measures all entries. The first round of each does not count, unless it took so long that it
+    /// is the only one.
     pub(crate) fn run(self, bar: &ProgressBar) -> Vec<Line> {
         let Self { name, entries, at_once, rounds, figures, .. } = self;
         let (limits, others): (Vec<_>, Vec<_>) = entries.into_iter().partition(|entry| entry.role == Role::Limit);
         let mut turns: Vec<Turn> = limits.into_iter().chain(others).map(|entry| Turn::new(name, entry)).collect();
-        // With the cache of one contender at a time the limit, which has none, is measured beside each of them anew.
+        // If contenders hold their caches one at a time, the limit, which has no cache, is measured
+        // again beside each of them.
         let limits = turns.iter().filter(|turn| turn.role == Role::Limit).count();
         let alone: Vec<usize> = (limits..turns.len()).collect();
         let groups: Vec<Vec<usize>> = match at_once {
@@ -170,7 +173,7 @@ impl Row {
     }
 }
 
-/// An entry while it is measured.
+/// An entry that is being measured.
 struct Turn {
     row: &'static str,
     name: &'static str,
@@ -179,7 +182,7 @@ struct Turn {
     start: Option<Start>,
     running: Option<Round>,
     measured: Vec<Vec<f64>>,
-    /// What the rounds took.
+    /// The total time of the rounds.
     taken: Duration,
     failure: Option<Failure>,
 }
@@ -194,7 +197,7 @@ impl Turn {
         Self { row, name, lacks, role, start, running: None, measured: Vec::new(), taken: Duration::ZERO, failure }
     }
 
-    /// Prepares the entry, unless that was done, and makes the round that does not count.
+    /// Prepares the entry unless it is prepared, and runs the round that does not count.
     fn begin(&mut self, bar: &ProgressBar) {
         self.taken = Duration::ZERO;
         if let Some(start) = self.start.take() {
@@ -204,7 +207,7 @@ impl Turn {
                 let begun = Instant::now();
                 let values = round();
                 turn.taken = begun.elapsed();
-                // There will be no second one.
+                // It took too long for a second round.
                 if turn.taken > ENOUGH {
                     turn.measured.push(values);
                 }
@@ -229,7 +232,7 @@ impl Turn {
     }
 
     fn guarded(&mut self, bar: &ProgressBar, work: impl FnOnce(&mut Self)) {
-        // What panicked is not used again.
+        // An entry that panicked is not used again.
         if let Err(panic) = panic::catch_unwind(AssertUnwindSafe(|| work(self))) {
             self.failure = Some(panic.into());
         }
@@ -263,7 +266,7 @@ fn lines(turns: Vec<Turn>, beside: &[Vec<Vec<f64>>], figures: usize) -> Vec<Line
     turns.into_iter().zip(beside).map(line).collect()
 }
 
-/// Figure `at` of one over that of the other, round by round; nothing if the other has none.
+/// The ratios of figure `at`, round by round; `None` if the other entry has no such figure.
 fn ratio(own: &[Vec<f64>], other: &[Vec<f64>], at: usize) -> Option<Spread> {
     let ratios: Vec<f64> = own.iter().zip(other).map(|(own, other)| own[at] / other[at]).collect();
     (!ratios.is_empty() && ratios.iter().all(|ratio| ratio.is_finite())).then(|| Spread::of(ratios))
@@ -296,7 +299,7 @@ mod tests {
                 entry("strawman", Role::Strawman, || vec![8.0]),
             ];
             let lines = run(entries, at_once);
-            // The first round, 2.0, does not count.
+            // The first round, with 2.0, does not count.
             let grown = lines[1].outcome.as_ref().expect("figures")[0];
             let medians = [Some(grown.value), grown.over_limit, grown.over_strawman];
             assert_eq!(medians.map(|spread| spread.expect("a ratio").median), [4.0, 2.0, 0.5], "{at_once}");

@@ -1,4 +1,5 @@
-//! The rows by which one chooses: matching what is hot, alone and beside others, and turning blocks over.
+//! The standard rows: matching a hot prefix, on one thread and on several, and replacing blocks in
+//! a full pool.
 
 use std::{hint::black_box, sync::Arc};
 
@@ -14,14 +15,14 @@ use super::{
     tokens::Tokens,
 };
 
-/// Tokens of a prompt that is inserted.
+/// Length in tokens of a prompt that is inserted.
 pub(crate) const FRESH: usize = 256;
-/// Prompts that the pool of a load with turnover holds.
+/// Number of prompts that fit into the pool of the turnover load.
 pub(crate) const CACHED: usize = 4_096;
-/// What a measurement with threads takes on one of them, in nanoseconds.
+/// Target duration of a measurement with several threads, in nanoseconds of one thread.
 const LONG: f64 = 20e6;
 
-/// An [`Entry`] for each contender listed, measured by one function that takes the settings.
+/// Makes an [`Entry`] for each contender, measured by a function that takes the settings.
 macro_rules! entries {
     ($start:ident, $settings:expr; $($contender:ty),+ $(,)?) => {
         vec![$({
@@ -32,7 +33,7 @@ macro_rules! entries {
 }
 pub(crate) use entries;
 
-/// Matching one hot prefix. `entries` are measured by [`look_up_hot`].
+/// The row that matches one hot prefix. [`look_up_hot`] measures `entries`.
 pub(crate) fn hot(settings: &Settings, mut entries: Vec<Entry>) -> Row {
     let limit = settings.clone();
     entries.insert(0, Entry::limit("memcmp", move || compare_hot(&limit)));
@@ -46,7 +47,7 @@ pub(crate) fn hot(settings: &Settings, mut entries: Vec<Entry>) -> Row {
     }
 }
 
-/// Inserts a prompt and returns what it is matched by.
+/// Inserts a prompt, and returns it in the form in which the contender matches it.
 pub(crate) fn cached<C: Contender>(client: &mut C::Client, tokens: &Tokens) -> C::Prompt {
     let prompt = C::prompt(tokens);
     client.insert(&prompt, &mut Clock::default());
@@ -67,17 +68,18 @@ fn compare_hot(settings: &Settings) -> Round {
     repeated(settings, move || compare(&prompt, &copy))
 }
 
-/// memcmp of two equal arrays, which the compiler may not look into.
+/// Compares two equal arrays with memcmp, hidden from the optimizer.
 pub(crate) fn compare(a: &[Token], b: &[Token]) {
     assert!(black_box(black_box(a) == black_box(b)));
 }
 
-/// The same prefix for every thread. `entries` are measured by [`look_up_together`].
+/// The row in which all threads match the same prefix. [`look_up_together`] measures `entries`.
 pub(crate) fn contention(settings: &Settings, entries: Vec<Entry>) -> Row {
     hot_prefixes("contention", "the same hot prefix matched by every thread", Prefixes::One, settings, entries)
 }
 
-/// `entries` are measured by [`look_up_each`] of the same prefixes.
+/// A row in which threads match hot prefixes. [`look_up_each`] with the same `prefixes` measures
+/// `entries`.
 pub(crate) fn hot_prefixes(
     name: &'static str,
     what: &str,
@@ -111,12 +113,12 @@ pub(crate) fn look_up_together<C: Contender>(settings: &Settings) -> Round {
 /// The hot prefixes that threads look up.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Prefixes {
-    /// The same one.
+    /// The same prefix for all threads.
     One,
-    /// So many, each thread all of them in turn.
+    /// This number of prefixes, all of which each thread looks up in turn.
     #[allow(dead_code, reason = "for the peers' rows")]
     Many(usize),
-    /// One for each thread.
+    /// A separate prefix for each thread.
     #[allow(dead_code, reason = "for the peers' rows")]
     Own,
 }
@@ -131,7 +133,8 @@ impl Prefixes {
         (1..=count).map(|seed| Tokens::sequence(seed as u32, HOT))
     }
 
-    /// The index of a thread's `turn`-th lookup, of `count` prefixes. Threads begin apart.
+    /// The index of a thread's `turn`-th lookup among `count` prefixes. Threads start at different
+    /// ones.
     fn at(self, thread: usize, turn: usize, count: usize) -> usize {
         match self {
             Self::Own => thread,
@@ -154,7 +157,7 @@ pub(crate) fn look_up_each<C: Contender>(settings: &Settings, prefixes: Prefixes
     };
     let mut round = each_count(settings, calls, move |thread| (C::client(&cache), thread), look_up);
     Box::new(move || {
-        // What was inserted belongs to the one that inserted it, with some contenders.
+        // With some contenders, inserted prompts belong to the client that inserted them.
         let _ = &first;
         round()
     })
@@ -178,12 +181,13 @@ pub(crate) fn most(settings: &Settings) -> usize {
     settings.threads.iter().copied().max().unwrap_or(1)
 }
 
-/// How many calls of so many nanoseconds a thread makes.
+/// The number of calls of a thread, if each takes `once` nanoseconds.
 pub(crate) fn calls(settings: &Settings, once: f64) -> usize {
     settings.calls((LONG / once) as usize).clamp(64, 200_000)
 }
 
-/// A round in which each number of threads does `work`, which is `calls` calls, once; millions a second.
+/// A round in which each number of threads does `work` once, which makes `calls` calls; the values
+/// are millions of calls per second.
 pub(crate) fn each_count<T>(
     settings: &Settings,
     calls: usize,
@@ -195,7 +199,7 @@ pub(crate) fn each_count<T>(
     Box::new(move || counts.iter().map(|&count| millions(count * calls, team.run(count, ()).0)).collect())
 }
 
-/// Nothing but new prompts, the pool full. `entries` are measured by [`turn_over`].
+/// The row that only inserts new prompts into a full pool. [`turn_over`] measures `entries`.
 pub(crate) fn turnover(settings: &Settings, mut entries: Vec<Entry>) -> Row {
     let limit = settings.clone();
     entries.insert(0, Entry::limit("malloc + copy", move || copy_together(&limit)));
@@ -212,8 +216,8 @@ pub(crate) fn turnover(settings: &Settings, mut entries: Vec<Entry>) -> Row {
     }
 }
 
-/// A thread that inserts prompts of its own in turn, twice as many as the pool holds: each was evicted long before its
-/// turn comes again.
+/// A thread that inserts its own prompts in turn. They are twice as many as the pool holds, so each
+/// was evicted long before it is inserted again.
 pub(crate) struct Inserter<C: Contender> {
     pub(crate) client: C::Client,
     prompts: Vec<C::Prompt>,
@@ -221,7 +225,7 @@ pub(crate) struct Inserter<C: Contender> {
 }
 
 impl<C: Contender> Inserter<C> {
-    /// `thread` keeps its prompts apart from those of the others.
+    /// Each `thread` has other prompts.
     pub(crate) fn new(cache: &Arc<C>, thread: usize) -> Self {
         let seeds = (0..2 * CACHED).map(|at| (2 + thread * 2 * CACHED + at) as u32);
         let prompts = seeds.map(|seed| C::prompt(&Tokens::sequence(seed, FRESH))).collect();
@@ -233,7 +237,8 @@ impl<C: Contender> Inserter<C> {
         self.next = (self.next + 1) % self.prompts.len();
     }
 
-    /// So many prompts; what each reservation took if that is asked for, and how much of the last prompt matches then.
+    /// Inserts `prompts` prompts. Returns the time of each reservation if `timed` is set, and how
+    /// many tokens of the last prompt match afterwards.
     fn turn_over(&mut self, (prompts, timed): (usize, bool)) -> (Vec<f64>, usize) {
         let mut clock = if timed { Clock::running() } else { Clock::default() };
         (0..prompts).for_each(|_| self.insert(&mut clock));
@@ -243,8 +248,8 @@ impl<C: Contender> Inserter<C> {
     }
 }
 
-/// What the threads' reservations took. The last prompt of a thread matches whole, unless the others have filled the pool before the thread
-/// looked; that cannot be so of each thread.
+/// The times of the threads' reservations. The last prompt of a thread must match whole, unless
+/// other threads filled the pool before its lookup; that cannot happen to all threads.
 fn checked(turned: Vec<(Vec<f64>, usize)>) -> Vec<f64> {
     let found = turned.iter().map(|(_, found)| *found);
     found.clone().filter(|&found| found > 0).for_each(|found| check(found, FRESH));
@@ -276,7 +281,7 @@ pub(crate) fn turn_over<C: Contender>(settings: &Settings) -> Round {
     })
 }
 
-/// Tokens and block ids of a prompt go into memory of their own, and it is freed again.
+/// The limit of turnover: copies the tokens and block ids of a prompt to new memory, and frees it.
 fn copy_together(settings: &Settings) -> Round {
     let (prompt, blocks) = (Tokens::sequence(1, FRESH), vec![0u32; FRESH / BLOCK]);
     let calls = calls(settings, time(1_000, || copy(&prompt, &blocks)));

@@ -1,27 +1,28 @@
-//! How much is measured, and what a command line may say about it.
+//! How much is measured, and the command line options for it.
 
 use std::{iter, thread};
 
-/// More tell nothing that fewer do not.
+/// Maximum number of rounds: more would add no information.
 const MOST_ROUNDS: usize = 10_000;
-/// Each has prompts of its own, about 9 MiB.
+/// Maximum number of threads; the prompts of each take about 9 MiB.
 const MOST_THREADS: usize = 256;
-/// More than these only if they are asked for.
+/// Maximum number of threads unless the user asks for more.
 const ENOUGH_THREADS: usize = 16;
 
-/// How much is measured.
+/// The amount of work to be measured.
 #[derive(Debug, Clone)]
 pub(crate) struct Settings {
-    /// Rounds of each row.
+    /// Number of rounds of each row.
     pub(crate) rounds: usize,
-    /// Threads of each measurement of a row that takes several.
+    /// Numbers of threads, each measured separately in rows with several threads.
     pub(crate) threads: Vec<usize>,
-    /// A tenth of the calls in each round: enough to see that everything works.
+    /// Whether rounds have a tenth of the calls: enough to see that everything works.
     pub(crate) quick: bool,
 }
 
 impl Settings {
-    /// `most` threads, or as many as run at once; powers of two below that are measured too.
+    /// At most `most` threads, by default as many as run in parallel; also measures lower powers of
+    /// two.
     pub(crate) fn new(rounds: usize, most: Option<usize>, quick: bool) -> Self {
         let here = || thread::available_parallelism().map_or(1, usize::from).min(ENOUGH_THREADS);
         let most = most.unwrap_or_else(here);
@@ -30,18 +31,18 @@ impl Settings {
         Self { rounds, threads: powers.chain([most]).collect(), quick }
     }
 
-    /// How often a round repeats something that is repeated `full` times if there is time.
+    /// The number of calls of a round that makes `full` calls if there is time.
     pub(crate) fn calls(&self, full: usize) -> usize {
         if self.quick { full.div_ceil(10) } else { full }
     }
 }
 
-/// A number of threads.
+/// Parses a number of threads.
 pub(crate) fn threads(text: &str) -> Result<usize, String> {
     within(text, MOST_THREADS)
 }
 
-/// A number of rounds.
+/// Parses a number of rounds.
 pub(crate) fn rounds(text: &str) -> Result<usize, String> {
     within(text, MOST_ROUNDS)
 }

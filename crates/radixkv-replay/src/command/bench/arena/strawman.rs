@@ -1,18 +1,19 @@
-//! What a user would write instead: a radix tree for one thread, to be put behind a lock.
+//! The simple alternative: a single-threaded radix tree, to be used behind a lock.
 //!
-//! Whole blocks, exact by tokens, nodes in a vector, a set in the order of use from which leaves are evicted, block by
-//! block from their ends. Nodes are split where prompts part; the lower part keeps the node's index, because leases hold
-//! ends. It does not merge what it split, has no namespaces, no policies but lru, and a lease that ends inside of a node
-//! protects all of it.
+//! It matches whole blocks by exact tokens, keeps nodes in a vector, and evicts leaves from a set
+//! in the order of use, block by block from their ends. Nodes are split where prompts diverge; the
+//! lower part keeps the node's index, because leases refer to ends. It does not merge split nodes,
+//! has no namespaces and no policy except lru, and a lease that ends inside a node protects the
+//! whole node.
 
 use std::{collections::BTreeSet, hash::Hasher, mem};
 
 use radixkv::{BlockId, Token};
 use rustc_hash::{FxHashMap, FxHasher};
 
-/// The node that everything hangs on.
+/// The index of the root node.
 const ROOT: u32 = 0;
-/// Tokens compared at once while looking for the first difference.
+/// Number of tokens that are compared at once in the search for the first difference.
 const STRIDE: usize = 64;
 
 pub(crate) struct Strawman {
@@ -20,18 +21,18 @@ pub(crate) struct Strawman {
     nodes: Vec<Node>,
     vacant: Vec<u32>,
     free: Vec<BlockId>,
-    /// Leaves without a lease, with the time of their last use.
+    /// Leaves without a lease, by the time of their last use.
     idle: BTreeSet<(u64, u32)>,
     now: u64,
 }
 
 struct Node {
     parent: u32,
-    /// Tokens before those of the node.
+    /// Number of tokens before those of the node.
     begin: usize,
     tokens: Vec<Token>,
     blocks: Vec<BlockId>,
-    /// By the hash of their first block.
+    /// Children by the hash of their first block.
     children: FxHashMap<u64, u32>,
     /// The hash of the node's own first block.
     key: u64,
@@ -39,7 +40,7 @@ struct Node {
     used: u64,
 }
 
-/// A promise that the blocks up to `len` tokens stay.
+/// A lease: blocks up to `len` tokens are not evicted.
 #[derive(Clone, Copy)]
 pub(crate) struct Pin {
     node: u32,
@@ -68,7 +69,7 @@ impl Strawman {
         Self { block_size, nodes: vec![root], vacant: vec![], free, idle: BTreeSet::new(), now: 0 }
     }
 
-    /// Where the longest match ends; its blocks are appended to `blocks`.
+    /// Finds the end of the longest match; appends its blocks to `blocks`.
     pub(crate) fn find(&self, tokens: &[Token], mut blocks: Option<&mut Vec<BlockId>>) -> Pin {
         let block = self.block_size;
         let (mut node, mut at) = (ROOT, 0);
@@ -91,7 +92,7 @@ impl Strawman {
         Pin { node, len: at }
     }
 
-    /// Leases the longest match and puts its blocks into `blocks`.
+    /// Leases the longest match and writes its blocks to `blocks`.
     pub(crate) fn lease(&mut self, tokens: &[Token], blocks: &mut Vec<BlockId>) -> Pin {
         blocks.clear();
         let pin = self.find(tokens, Some(blocks));
@@ -117,7 +118,7 @@ impl Strawman {
         }
     }
 
-    /// Takes so many blocks, evicting what is missing: all of them or none.
+    /// Reserves `blocks` blocks, evicting if too few are free; returns all of them or none.
     pub(crate) fn reserve(&mut self, blocks: usize) -> Option<Vec<BlockId>> {
         if self.free.len() < blocks {
             self.evict(blocks - self.free.len());
@@ -126,13 +127,14 @@ impl Strawman {
         Some(self.free.split_off(rest))
     }
 
-    /// Takes reserved blocks back that were not inserted.
+    /// Returns reserved blocks that were not inserted.
     #[allow(dead_code, reason = "for the peers' rows")]
     pub(crate) fn give_back(&mut self, mut blocks: Vec<BlockId>) {
         self.free.append(&mut blocks);
     }
 
-    /// Inserts what follows `pin` and leases all of it; `pin` remains. Blocks that were inserted meanwhile are freed.
+    /// Inserts the blocks after `pin` and leases all of them; `pin` remains valid. Frees blocks
+    /// that another insert has added in the meantime.
     pub(crate) fn insert(&mut self, pin: Pin, tokens: &[Token], mut blocks: Vec<BlockId>) -> Pin {
         let block = self.block_size;
         let here = self.find(tokens, None);
@@ -168,7 +170,7 @@ impl Strawman {
         Pin { node: new, len: total }
     }
 
-    /// Makes a node end where `pin` does and returns it.
+    /// Splits the node at the end of `pin` unless it ends there; returns the node that ends there.
     fn split(&mut self, pin: Pin) -> u32 {
         let block = self.block_size;
         let node = &mut self.nodes[pin.node as usize];
@@ -199,7 +201,8 @@ impl Strawman {
         self.nodes.len() as u32 - 1
     }
 
-    /// Frees up to so many blocks, least recently used first; returns how many.
+    /// Frees up to `blocks` blocks, the least recently used first; returns the number of freed
+    /// blocks.
     pub(crate) fn evict(&mut self, blocks: usize) -> usize {
         let mut freed = 0;
         while freed < blocks {
@@ -234,7 +237,7 @@ impl Strawman {
     }
 }
 
-/// How many tokens both begin with.
+/// Length of the common prefix.
 fn common_prefix(a: &[Token], b: &[Token]) -> usize {
     let len = a.len().min(b.len());
     if a[..len] == b[..len] {

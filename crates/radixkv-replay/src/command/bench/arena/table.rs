@@ -1,4 +1,4 @@
-//! What was measured, as one table.
+//! Formats the measurements of several rows as one table.
 
 use std::panic;
 
@@ -11,19 +11,19 @@ use crate::{
     screen::Screen,
 };
 
-/// The table of some rows.
+/// The table of several rows.
 pub(crate) struct Figures {
     table: Grid,
-    /// What each row measures.
+    /// The description of each row.
     legend: Vec<String>,
     /// Contenders that matched the wrong tokens.
     pub(crate) wrong: Vec<String>,
 }
 
 impl Figures {
-    /// Measures all rows under one progress bar.
+    /// Measures all rows, with one progress bar.
     pub(crate) fn of(rows: Vec<Row>) -> Self {
-        // What panics is a line of the table.
+        // No messages of panics: an entry that panicked has a line in the table.
         panic::set_hook(Box::new(|_| ()));
         let bar = progress(&rows);
         let mut figures = Self::new();
@@ -50,7 +50,7 @@ impl Figures {
         Self { table, legend: Vec::new(), wrong: Vec::new() }
     }
 
-    /// Adds a row's lines, figure by figure.
+    /// Adds the lines of a row, figure by figure.
     fn add(&mut self, name: &str, what: &str, figures: &[String], lines: &[Line]) {
         self.legend.push(format!("{name}: {what}"));
         for (at, figure) in figures.iter().enumerate() {
@@ -59,7 +59,7 @@ impl Figures {
                 match &line.outcome {
                     Ok(measured) if measured[at].value.median.is_nan() => continue,
                     Ok(measured) => self.table.row(cells(heads, line, &measured[at])),
-                    // What was not measured is said once.
+                    // An entry that was not measured has only one line.
                     Err(_) if at > 0 => continue,
                     Err(failure) => {
                         let said = failure.to_string();
@@ -73,7 +73,7 @@ impl Figures {
         self.wrong.extend(wrong.map(|line| format!("{name}: {}", line.name)));
     }
 
-    /// The table as it fits the screen, and under it what its rows are.
+    /// The table in the width of the screen, and below it the descriptions of its rows.
     pub(crate) fn text(&self, screen: &Screen) -> String {
         format!("{}\n\n{}", self.table.text(screen), wrapped(&self.legend.join("\n"), screen.width()))
     }
@@ -95,7 +95,7 @@ fn cells(heads: [&str; 2], line: &Line, measured: &Measured) -> [Cell; 8] {
     .map(Cell::from)
 }
 
-/// Three digits that count.
+/// A number with about three significant digits.
 fn number(value: f64) -> String {
     match value {
         large if large >= 100.0 => format!("{large:.0}"),

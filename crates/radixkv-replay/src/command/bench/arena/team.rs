@@ -1,4 +1,4 @@
-//! Threads that live as long as a measurement, and start each piece of it together.
+//! Threads that live as long as a measurement, and start each job at the same time.
 
 use std::{
     ops::Range,
@@ -11,18 +11,18 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Some threads, each with a state of its own that never leaves it.
+/// A number of threads, each with its own state that never leaves the thread.
 pub(crate) struct Team<J, R>(Vec<Member<J, R>>);
 
 struct Member<J, R> {
-    /// Taken when the team ends.
+    /// Set to `None` when the team ends.
     orders: Option<Sender<(Arc<Barrier>, J)>>,
     answers: Receiver<Option<(Range<Instant>, R)>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl<J: Clone + Send + 'static, R: Send + 'static> Team<J, R> {
-    /// Thread `i` has what `make(i)` returns and does `work` with it.
+    /// Starts the threads: thread `i` runs `work` on the state that `make(i)` returns.
     pub(crate) fn new<T>(
         threads: usize,
         make: impl Fn(usize) -> T + Send + Sync + 'static,
@@ -46,18 +46,19 @@ impl<J: Clone + Send + 'static, R: Send + 'static> Team<J, R> {
             Member { orders: Some(orders), answers, thread: Some(thread) }
         };
         let mut team = Self((0..threads).map(member).collect());
-        // A thread that cannot begin is found before others wait for it.
+        // Waits for all threads, so that a panic in `make` is reported before others wait at a
+        // barrier.
         team.0.iter_mut().for_each(|member| drop(member.answer()));
         team
     }
 
-    /// Makes the first `threads` threads do `job`; the time from the first one's beginning to the
-    /// last one's end, and what each returned.
+    /// Runs `job` on the first `threads` threads. Returns the time from the first start to the last
+    /// end, and what each thread returned.
     pub(crate) fn run(&mut self, threads: usize, job: J) -> (Duration, Vec<R>) {
         let start = Arc::new(Barrier::new(threads));
         for member in &self.0[..threads] {
             let orders = member.orders.as_ref().expect("taken when the team ends");
-            // A thread that is gone is found when it does not answer.
+            // A thread that is gone is detected when it does not answer.
             let _ = orders.send((start.clone(), job.clone()));
         }
         let answers = self.0[..threads].iter_mut().map(|member| member.answer().expect("an answer to an order"));
@@ -69,7 +70,7 @@ impl<J: Clone + Send + 'static, R: Send + 'static> Team<J, R> {
 }
 
 impl<J, R> Member<J, R> {
-    /// What the thread says next; its panic goes on here.
+    /// The thread's next answer; if the thread has panicked, resumes its panic here.
     fn answer(&mut self) -> Option<(Range<Instant>, R)> {
         self.answers.recv().unwrap_or_else(|_| match self.thread.take().map(JoinHandle::join) {
             Some(Err(panic)) => panic::resume_unwind(panic),
@@ -84,7 +85,7 @@ impl<J, R> Drop for Team<J, R> {
             member.orders = None;
         }
         for thread in self.0.iter_mut().filter_map(|member| member.thread.take()) {
-            // The call that gave it work has reported its panic.
+            // Its panic was already reported by the call that gave it the job.
             let _ = thread.join();
         }
     }

@@ -1,4 +1,4 @@
-//! Prompts made up for a measurement.
+//! Prompts for measurements.
 
 use std::{ops::Deref, sync::Arc};
 
@@ -6,7 +6,7 @@ use radixkv::Token;
 
 const LINE: usize = 64 / size_of::<Token>();
 
-/// Tokens that begin on a cache line, as memcmp likes them best, and that all contenders share.
+/// Tokens that begin at a cache line, which is best for memcmp; all contenders share them.
 #[derive(Debug, Clone)]
 pub(crate) struct Tokens {
     memory: Arc<[Token]>,
@@ -23,12 +23,12 @@ impl Tokens {
         Self { memory, skip, len }
     }
 
-    /// `len` tokens that differ for different seeds, from the first block on.
+    /// `len` tokens; different seeds give different tokens from the first block on.
     pub(crate) fn sequence(seed: u32, len: usize) -> Self {
         Self::new(len, |out| fill(seed, out))
     }
 
-    /// The same tokens elsewhere in memory.
+    /// A copy of the tokens in other memory.
     pub(crate) fn copy(&self) -> Self {
         Self::new(self.len, |out| out.copy_from_slice(self))
     }
