@@ -70,6 +70,6 @@ else
     echo "broken: the README's first command builds at most 145 crates, and no server or tokenizer: it builds $count"
     broken=1
 fi
-# docs/guarantees.md says which tests hold each promise.
+# Each promise of docs/promises.md has tests, which name it.
 python3 ci/promises.py || broken=1
 exit "$broken"

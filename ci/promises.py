@@ -1,108 +1,132 @@
 #!/usr/bin/env python3
-"""Every promise in docs/guarantees.md names the tests that hold it: each exists, is compiled, and is not set aside."""
+"""Each promise of docs/promises.md has a test that is compiled and run, or a reason by design.
+
+A test names its promises in a comment above its attributes: `// Holds: MA1, LE3.`, on several lines if it is long.
+`--table` prints every promise with its tests, as Markdown.
+"""
 
 import re
+import subprocess
 import sys
 from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGE = "docs/guarantees.md"
-HEADER = ("promise", "said at", "held by")
-# Attributes and comments above a function, and its name.
-FUNCTION = re.compile(r"((?:^[ \t]*(?:#\[.*\]|//.*)\n)+)^[ \t]*(?:pub )?(?:async )?fn (\w+)", re.MULTILINE)
+PAGE = "docs/promises.md"
+HEADER = ("id", "promise", "said at")
+ID = r"[A-Z]{2}[1-9][0-9]*"
+# Anything that looks like the comment of a test.
+COMMENT = re.compile(r"^[ \t]*//[/!]? *Holds:", re.MULTILINE)
+# The comment, the attributes and comments below it, and the name of the test.
+HOLDS = re.compile(
+    rf"[ \t]*// Holds: (?P<ids>{ID}(?:,(?: |\n[ \t]*// ){ID})*)\.\n"
+    r"(?P<attributes>(?:[ \t]*(?:#\[.*\]|#\[[^;{}]*?\]|//.*)\n)+)[ \t]*(?:pub )?(?:async )?fn (?P<name>\w+)"
+)
 TEST = re.compile(r"#\[(?:tokio::)?test\b")
 
 
 def rows():
-    """The rows of the tables that begin with HEADER: line number and cells."""
-    inside = False
+    """The rows of the tables that begin with HEADER: line number, section and cells."""
+    section, inside = "", False
     for number, line in enumerate((ROOT / PAGE).read_text().splitlines(), 1):
+        if line.startswith("## "):
+            section = line.removeprefix("## ")
         cells = tuple(cell.strip() for cell in line.strip("|").split(" | ")) if line.startswith("|") else ()
         if not cells:
             inside = False
         elif cells == HEADER:
             inside = True
         elif inside and not set(line) <= set("|-: "):
-            yield number, cells
+            yield number, section, cells
 
 
-def place(path):
-    """The file that a name in the table stands for."""
-    folder, _, rest = path.partition("/")
-    if folder == "loom":
-        return ROOT / "loom_tests/tests" / rest
-    if folder in ("src", "crates", "examples", "bindings"):
-        return ROOT / path
-    # A test of the core, or of another package.
-    places = [ROOT / "tests" / path, *ROOT.glob(f"crates/*/tests/{path}")]
-    return next((file for file in places if file.is_file()), places[0])
-
-
-@cache
-def tests(file):
-    """The tests of a file that are not ignored."""
-    found = FUNCTION.findall(file.read_text())
-    return {name for above, name in found if TEST.search(above) and "#[ignore" not in above}
+def sources():
+    """Every Rust file of the repository, by its path."""
+    listed = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "*.rs"]
+    names = subprocess.run(listed, cwd=ROOT, check=True, capture_output=True, text=True).stdout.split()
+    return {name: (ROOT / name).read_text() for name in sorted(set(names)) if (ROOT / name).is_file()}
 
 
 @cache
 def is_compiled(file):
-    """Whether the file is a crate's root, or a file beside or above it takes it in as a module."""
+    """Whether the file is a crate's root, or the modules above it lead to one."""
     folder = file.parent
-    if folder.name == "tests" or file.name in ("main.rs", "lib.rs"):
+    is_target = folder.name == "tests" and (folder.parent / "Cargo.toml").is_file()
+    if is_target or file.name in ("main.rs", "lib.rs"):
         return True
-    taken_in = re.compile(rf"^\s*(?:pub(?:\([^)]*\))? )?mod {file.parent.name if file.name == 'mod.rs' else file.stem};", re.MULTILINE)
-    above = folder.parent if file.name == "mod.rs" else folder
-    roots = [above / "mod.rs", above / "main.rs", above / "lib.rs", above.with_suffix(".rs")]
-    return any(taken_in.search(root.read_text()) for root in roots if root.is_file())
+    above, name = (folder.parent, folder.name) if file.name == "mod.rs" else (folder, file.stem)
+    parents = [above / "mod.rs", above / "main.rs", above / "lib.rs", above.with_suffix(".rs")]
+    declared = re.compile(rf"^\s*(?:pub(?:\([^)]*\))? )?mod {name};", re.MULTILINE)
+    return any(declared.search(parent.read_text()) and is_compiled(parent) for parent in parents if parent.is_file())
 
 
-@cache
-def vocabulary():
-    """Every word of the source, and the pages by name."""
-    words = set()
-    for file in [*ROOT.glob("src/**/*.rs"), *ROOT.glob("crates/*/src/**/*.rs")]:
-        words.update(re.findall(r"\w+", file.read_text()))
-    return words
+def held(texts):
+    """The comments at the tests: place, ids, name of the test, and what is wrong with it, if anything."""
+    for path, text in texts.items():
+        for comment in COMMENT.finditer(text):
+            place = f"{path}:{text.count(chr(10), 0, comment.start()) + 1}"
+            found = HOLDS.match(text, comment.start())
+            if not found or not TEST.search(found["attributes"]):
+                yield place, [], "", "`// Holds: ID, ID.` directly above the attributes of a test is expected"
+                continue
+            fault = None
+            if "#[ignore" in found["attributes"]:
+                fault = f"the test {found['name']} is ignored"
+            elif not is_compiled(ROOT / path):
+                fault = f"the test {found['name']} is not compiled: the file is no module of a crate"
+            yield place, re.findall(ID, found["ids"]), f"{path}::{found['name']}", fault
 
 
-def faults(cells):
-    """What is wrong with a row."""
-    if len(cells) != len(HEADER):
-        yield f"{len(cells)} cells in place of {len(HEADER)}"
-        return
-    _, said, held = cells
-    for name in re.findall(r"`(\w+)`", said):
-        if name not in vocabulary():
+def unknown(said, words):
+    """What a cell `said at` names that is nowhere in the sources. ci/links.py checks the links."""
+    rest = re.sub(r"\[[^\]]+\]\([^)]+\)", "", said)
+    for name in re.findall(r"`([^`]+)`", rest):
+        if not set(re.findall(r"\w+", name)) <= words:
             yield f"said at `{name}`, which is nowhere in the sources"
-    names = re.findall(r"`([\w/.-]+)::(\w+)`", held)
-    if re.match(r"by design: \w", held):
-        return
-    if not names:
-        yield "no test, and no `by design: reason`"
-    for path, name in names:
-        file = place(path)
-        if not file.is_file():
-            yield f"there is no {file.relative_to(ROOT)}"
-        elif name not in tests(file):
-            yield f"no test {name} that is run stands in {file.relative_to(ROOT)}"
-        elif not is_compiled(file):
-            yield f"{file.relative_to(ROOT)} is no module of a crate"
+    if not said or re.sub(r"`[^`]+`", "", rest).strip(", "):
+        yield "`said at` is a list of names in backticks and of links"
+
+
+def check():
+    """The rows, the tests of each promise, and every fault."""
+    texts, promises, tests, faults = sources(), [], {}, []
+    code = [text for path, text in texts.items() if "src" in path.split("/")]
+    words = {word for text in code for word in re.findall(r"\w+", text)}
+    for number, section, cells in rows():
+        place = f"{PAGE}:{number}"
+        if len(cells) != len(HEADER) or not re.fullmatch(ID, cells[0]):
+            faults.append(f"{place}: a row has an id, a promise and where it is said")
+            continue
+        promises.append((place, section, cells))
+        if cells[0] in tests:
+            faults.append(f"{place}: the id {cells[0]} is given twice")
+        tests[cells[0]] = []
+        faults += [f"{place}: {fault}" for fault in unknown(cells[2], words)]
+    for place, ids, name, fault in held(texts):
+        faults += [f"{place}: {fault}"] if fault else []
+        faults += [f"{place}: there is no promise {id}" for id in ids if id not in tests]
+        for id in ids if not fault else []:
+            tests.get(id, []).append(name)
+    for place, _, (id, promise, _) in promises:
+        if not tests[id] and not re.search(r"by design: \w", promise):
+            faults.append(f"{place}: no test that is run holds {id}, and there is no `by design: reason`")
+    return promises, tests, faults if promises else [f"{PAGE}: no table of promises"]
 
 
 def main():
-    found, count, seen = [], 0, set()
-    for number, cells in rows():
-        count += 1
-        found += [f"{PAGE}:{number}: {fault}" for fault in faults(cells)]
-        if cells[0] in seen and not cells[0].startswith("the same"):
-            found.append(f"{PAGE}:{number}: said twice")
-        seen.add(cells[0])
-    if count == 0:
-        found.append(f"{PAGE}: no table of promises")
-    print("\n".join(found) if found else f"holds:  each of {count} promises names tests that are run")
-    return 1 if found else 0
+    promises, tests, faults = check()
+    if faults:
+        print("\n".join(faults))
+    elif sys.argv[1:] == ["--table"]:
+        before = None
+        for _, section, cells in promises:
+            if section != before:
+                print(f"\n## {section}\n\n| {' | '.join(HEADER)} | held by |\n|---|---|---|---|")
+            before = section
+            print(f"| {' | '.join(cells)} | {', '.join(f'`{name}`' for name in tests[cells[0]])} |")
+    else:
+        print(f"holds:  each of {len(promises)} promises has tests that are run, or a reason by design")
+    return bool(faults)
 
 
 if __name__ == "__main__":
