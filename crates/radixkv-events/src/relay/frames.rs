@@ -16,6 +16,8 @@ const LONG: u8 = 2;
 pub(super) struct Frames {
     bounds: Bounds,
     part: Part,
+    /// Whether a frame has been complete.
+    has_begun: bool,
     /// Bytes counted for the current message, and for all frames of the connection.
     message: u64,
     all: u64,
@@ -32,7 +34,7 @@ enum Part {
 
 impl Frames {
     pub(super) fn new(bounds: Bounds) -> Self {
-        Self { bounds, part: Part::Greeting { left: GREETING }, message: 0, all: 0 }
+        Self { bounds, part: Part::Greeting { left: GREETING }, has_begun: false, message: 0, all: 0 }
     }
 
     /// Parses the next bytes; `false` if they announce more than the peer may send.
@@ -63,9 +65,9 @@ impl Frames {
         true
     }
 
-    /// Whether the peer has sent the greeting and a frame, and no frame is incomplete.
+    /// Whether the peer has sent the greeting and a whole frame.
     pub(super) fn has_begun(&self) -> bool {
-        self.all > 0 && matches!(self.part, Part::Flags)
+        self.has_begun
     }
 
     /// Moves to the next part if this one is complete; `false` if a limit is exceeded.
@@ -85,6 +87,7 @@ impl Frames {
                 if !more {
                     self.message = 0;
                 }
+                self.has_begun = true;
                 self.part = Part::Flags;
                 true
             }
@@ -150,5 +153,7 @@ mod tests {
             assert!(frames.pass(&[*byte]));
         }
         assert!(frames.has_begun());
+        assert!(frames.pass(&short(false, 2)[..3]));
+        assert!(frames.has_begun(), "inside its second frame");
     }
 }

@@ -222,8 +222,13 @@ mod tests {
             assert_eq!(heard.recv().await, Some(65));
             sleep(2 * greeting).await;
             assert!(heard.is_empty(), "the other goes on");
+            begins.write_all(&[0, 1]).await.unwrap();
+            sleep(greeting).await;
+            begins.write_all(&[7]).await.unwrap();
+            sleep(greeting).await;
+            assert!(heard.is_empty(), "it may be slow as well");
             drop(begins);
-            assert_eq!(heard.recv().await, Some(67));
+            assert_eq!(heard.recv().await, Some(70));
             drop(relay);
         });
     }
