@@ -1,5 +1,8 @@
 #!/usr/bin/env python3
-"""Every relative link of every Markdown page leads to a file of the repository, and its anchor to a heading there."""
+"""Every relative link of every Markdown page leads to a file of the repository, and its anchor to a heading there.
+
+`links.py FOLDER...`: the same of the README in each of these folders, whose links must not leave the folder.
+"""
 
 import re
 import subprocess
@@ -35,8 +38,8 @@ def anchors(page):
     return known
 
 
-def broken(page):
-    """The links of a page that lead nowhere: line number, link and reason."""
+def broken(page, root):
+    """The links of a page that lead to nothing below `root`: line number, link and reason."""
     text = CODE.sub(blanked, FENCE.sub(blanked, page.read_text()))
     for found in LINK.finditer(text):
         link = found[1] or found[2]
@@ -45,7 +48,7 @@ def broken(page):
         path, _, anchor = link.partition("#")
         target = (page.parent / unquote(path)).resolve() if path else page
         reason = None
-        if not target.is_relative_to(ROOT) or not target.exists():
+        if not target.is_relative_to(root) or not target.exists():
             reason = "no such file"
         elif anchor and target.suffix == ".md" and anchor not in anchors(target):
             reason = "no such heading"
@@ -53,13 +56,21 @@ def broken(page):
             yield text.count("\n", 0, found.start()) + 1, link, reason
 
 
-def main():
+def pages():
+    """The pages to look at, each with the folder that its links must not leave."""
+    if folders := sys.argv[1:]:
+        return [(Path(folder).resolve() / "README.md", Path(folder).resolve()) for folder in folders]
     listed = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "*.md"]
-    pages = [ROOT / name for name in subprocess.run(listed, cwd=ROOT, check=True, capture_output=True, text=True).stdout.split()]
-    faults = [(page, *fault) for page in pages if page.exists() for fault in broken(page)]
-    print(f"{'broken' if faults else 'holds'}:  every relative link of {len(pages)} pages leads to a file and a heading")
+    names = subprocess.run(listed, cwd=ROOT, check=True, capture_output=True, text=True).stdout.split()
+    return [(ROOT / name, ROOT) for name in names if (ROOT / name).exists()]
+
+
+def main():
+    looked_at = pages()
+    faults = [(page.relative_to(root), *fault) for page, root in looked_at for fault in broken(page, root)]
+    print(f"{'broken' if faults else 'holds'}:  every relative link of {len(looked_at)} pages leads to a file and a heading")
     for page, line, link, reason in faults:
-        print(f"{page.relative_to(ROOT)}:{line}: {link}: {reason}")
+        print(f"{page}:{line}: {link}: {reason}")
     sys.exit(bool(faults))
 
 

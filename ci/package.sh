@@ -22,6 +22,7 @@ for archive in "$built"/*.crate; do
     tar -xzf "$archive" -C "$user"
     printf '%8d bytes, %3d files  %s\n' "$(stat -c %s "$archive")" "$(tar -tzf "$archive" | wc -l)" "$(basename "$archive")"
 done
+python3 ci/links.py "$user"/*/
 size=$(stat -c %s "$built"/radixkv-[0-9]*.crate)
 if [ "$size" -gt "$limit" ]; then
     echo "the core's archive has $size bytes, $((size - limit)) too many"

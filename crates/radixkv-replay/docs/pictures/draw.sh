@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Draws the pictures of docs/looking.md, from the traces in a folder: bash draw.sh ../../../../shared/traces
+# Draws the pictures of docs/looking.md, and the README's, from the traces in a folder: bash draw.sh ../../../../shared/traces
 set -euo pipefail
 traces=$(realpath "$1")
 cd "$(dirname "$0")"
@@ -22,3 +22,4 @@ for pair in conversation:mooncake_conversation documents:mooncake_synthetic agen
             print "<svg " $0
         }' "$page" >"$name-hits.svg"
 done
+cp agents.svg ../../../../docs/pictures/
