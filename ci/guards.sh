@@ -4,7 +4,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 broken=0
 
-for check in layers doors orphans test_layers links; do
+for check in layers import_rules orphans test_layers links; do
     python3 "ci/$check.py" || broken=1
 done
 
@@ -29,16 +29,16 @@ else
 fi
 
 # Every edge has a seeded bug that weakens it, or a reason why nothing needs it; docs/proofs.md shows which.
-edges=$(python3 ci/teeth.py --edges)
+edges=$(python3 ci/seeded_bugs.py --edges)
 shown=$(sed -n '/^<!-- edges -->$/,/^<!-- \/edges -->$/p' docs/proofs.md | grep '^|' || true)
 if [ "$shown" = "$edges" ]; then
-    echo 'holds:  docs/proofs.md shows the weakenings of ci/teeth.py'
+    echo 'holds:  docs/proofs.md shows the weakenings of ci/seeded_bugs.py'
 else
-    echo 'broken: docs/proofs.md shows the weakenings of ci/teeth.py (< shown, > python3 ci/teeth.py --edges)'
+    echo 'broken: docs/proofs.md shows the weakenings of ci/seeded_bugs.py (< shown, > python3 ci/seeded_bugs.py --edges)'
     diff <(echo "$shown") <(echo "$edges") || true
     broken=1
 fi
-if python3 ci/teeth.py --texts && python3 crates/radixkv-region/teeth.py --texts && python3 crates/radixkv-host/teeth.py --texts; then
+if python3 ci/seeded_bugs.py --texts && python3 crates/radixkv-region/seeded_bugs.py --texts && python3 crates/radixkv-host/seeded_bugs.py --texts; then
     echo 'holds:  every seeded bug has the text that it replaces'
 else
     echo 'broken: every seeded bug has the text that it replaces'

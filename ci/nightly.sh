@@ -31,7 +31,7 @@ models() {
     step "models, 4 preemptions, $loom s each" env LOOM_MAX_PREEMPTIONS=4 LOOM_MAX_DURATION="$loom" bash ci/loom.sh
     step "models, all preemptions, $deep s each" env RADIXKV_UNBOUNDED=1 LOOM_MAX_DURATION="$deep" bash ci/loom.sh
     step "$schedules random and PCT schedules" env SHUTTLE_ITERS="$schedules" bash ci/shuttle.sh
-    step 'seeded bugs' bash ci/teeth.sh
+    step 'seeded bugs' bash ci/seeded_bugs.sh
     step 'kernels' bash ci/kernels.sh
 }
 
@@ -47,8 +47,8 @@ machine() {
     step 'holds' cargo test --locked -p radixkv --features holds --lib lock::
     step 'holds, examples' cargo test --locked -p radixkv --features holds --doc hold
     step 'metrics, two parsers' bash crates/radixkv-metrics/peers/run.sh
-    step 'region: seeded bugs' python3 crates/radixkv-region/teeth.py
-    step 'host tier: seeded bugs' python3 crates/radixkv-host/teeth.py
+    step 'region: seeded bugs' python3 crates/radixkv-region/seeded_bugs.py
+    step 'host tier: seeded bugs' python3 crates/radixkv-host/seeded_bugs.py
     step 'region: threads' env STRESS_SECONDS=60 cargo test --release -p radixkv-region --test threads
     step 'radixkv follow' cargo test --locked -p radixkv-replay --features follow --test follow_cli --bin radixkv
     step 'C: installed' make -C bindings/c install PREFIX=/usr DESTDIR="$(realpath "$logs")/c"

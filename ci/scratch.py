@@ -1,4 +1,4 @@
-"""A scratch copy of the sources that bugs can be put into: `target/teeth`, built beside the models."""
+"""A scratch copy of the sources that bugs can be put into: `target/seeded`, built beside the models."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Seeded bugs of a package, and the models and tests that must find them: what the `teeth.py` of packages share.
+"""Seeded bugs of a package, and the models and tests that must find them: what the `seeded_bugs.py` of packages share.
 
 A bug is a name, what finds it ("models NAME", "lib NAME" or "TEST NAME"; "TEST+FEATURE NAME" with a feature), and edits: (file, text, replacement). The text stands in its
 file exactly once, after the edits of the same bug before it.
@@ -54,7 +54,7 @@ def main(package, bugs, cap, level=None):
         sys.exit("\n".join(strays(bugs)) or None)
     words = " ".join(sys.argv[1:])
     chosen = [bug for bug in bugs if words in bug[0] or words in bug[1]]
-    tree, missed, began = Tree(f"teeth-{package.removeprefix('radixkv-')}", level=level or 0), [], time.time()
+    tree, missed, began = Tree(f"seeded-{package.removeprefix('radixkv-')}", level=level or 0), [], time.time()
     ours = [f"profile.loom.package.radixkv-{part}.opt-level={level}" for part in ("host", "region", "tiers")]
     profile = [] if level is None else [*tree.level, *(word for setting in ours for word in ("--config", setting))]
     # A folder of its own: cargo takes what was built of the copy for what is built of the sources.

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""The teeth of ci/layers.py, ci/doors.py and ci/links.py: text planted into a copy of the sources, or a page, must be refused, or must not."""
+"""Seeded faults for ci/layers.py, ci/import_rules.py and ci/links.py: text planted into a copy of the sources, or a page, must be refused, or must not."""
 
 import sys
 import tempfile
 from pathlib import Path
 
-import doors
+import import_rules
 import layers
 import links
 from rust_modules import Crate, sources
@@ -65,7 +65,7 @@ UPWARD = [
     "#[cfg(any(test, unix))]\nmod x { use crate::cache::Lease; }",
 ]
 
-# Planted there too; refused at the doors.
+# Planted there too; refused at the import_rules.
 OUTSIDE = [
     "use std::sync::Mutex;",
     "use core::sync::atomic::AtomicU64;",
@@ -205,17 +205,17 @@ def main():
         if not layers.broken(planted({"tree/walk.rs": text}), OTHERS):
             wrong.append(f"ci/layers.py lets through: {text!r}")
     for text in OUTSIDE:
-        if not doors.broken(planted({"tree/walk.rs": text})):
-            wrong.append(f"ci/doors.py lets through: {text!r}")
+        if not import_rules.broken(planted({"tree/walk.rs": text})):
+            wrong.append(f"ci/import_rules.py lets through: {text!r}")
     for text in FINE:
         crate = planted({"tree/walk.rs": text})
-        if found := layers.broken(crate, OTHERS) + doors.broken(crate):
+        if found := layers.broken(crate, OTHERS) + import_rules.broken(crate):
             wrong.append(f"refused, and nothing is wrong with it: {text!r}: {found}")
     for texts, expected in SAID:
         if (found := layers.broken(planted(texts), OTHERS)) != expected:
             wrong.append(f"of {texts} is said {found}")
-    if not doors.unlisted([{"name": "smallvec", "rename": "parking_lot", "kind": None}]):
-        wrong.append("ci/doors.py lets through a dependency under another name")
+    if not import_rules.unlisted([{"name": "smallvec", "rename": "parking_lot", "kind": None}]):
+        wrong.append("ci/import_rules.py lets through a dependency under another name")
     if wrong:
         sys.exit("broken: the guards find what is planted\n" + "\n".join(wrong))
     print(f"holds:  the guards find what is planted, {len(UPWARD) + len(OUTSIDE) + len(SAID) + sum(LINKED.values())} texts, and pass {len(FINE) + len(LINKED) - sum(LINKED.values())} others")

@@ -43,7 +43,7 @@ first() {
 }
 
 second() {
-    step 'seeded bugs' teeth --part "$part"
+    step 'seeded bugs' seeded_bugs --part "$part"
     LOOM_MAX_PREEMPTIONS=$preemptions LOOM_MAX_DURATION=$cap step 'other models' loom "$others"
 }
 

@@ -8,7 +8,7 @@
 //! Every order of the tiers' and the cache's steps with up to two preemptions. The cache's own
 //! orderings have models of their own.
 //!
-//! Teeth: `teeth.py` of the package.
+//! Seeded bugs: `seeded_bugs.py` of the package.
 #![cfg(radixkv_loom)]
 #![allow(unsafe_code)]
 

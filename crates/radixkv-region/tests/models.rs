@@ -8,7 +8,7 @@
 //! later store of its own thread makes possible (load buffering), and loom keeps stores in the
 //! order in which they were made: it can show nothing of them.
 //!
-//! Teeth: `teeth.py` of the package.
+//! Seeded bugs: `seeded_bugs.py` of the package.
 #![cfg(radixkv_loom)]
 
 use loom::{model::Builder, sync::Arc, thread};

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Seeded bugs of the region, and the model or test that must find each. `teeth.py [WORDS]`: only bugs whose name has them.
+"""Seeded bugs of the region, and the model or test that must find each. `seeded_bugs.py [WORDS]`: only bugs whose name has them.
 
-As `ci/teeth.py` does for the core: exact text is replaced in a scratch copy (`target/teeth-region`), and only what is named
+As `ci/seeded_bugs.py` does for the core: exact text is replaced in a scratch copy (`target/seeded-region`), and only what is named
 for the bug runs. `--texts` checks that each text stands in the sources, once.
 """
 

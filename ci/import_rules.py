@@ -13,7 +13,7 @@ from packages import published
 from rust_modules import ROOTS, Crate, sources
 
 EVERYWHERE = ("",)
-DOORS = {
+ENTRIES = {
     "std": EVERYWHERE,
     "std::sync": ("sync",),
     "std::thread": ("sync",),
@@ -46,10 +46,10 @@ def under(path, row):
 
 def may_enter(path, here):
     """Whether a module may name the path: neither its nearest row nor one that it leads on to forbids it."""
-    nearest = max((row for row in DOORS if under(path, row)), key=len, default=None)
-    beyond = [row for row in DOORS if under(row, path)]
+    nearest = max((row for row in ENTRIES if under(path, row)), key=len, default=None)
+    beyond = [row for row in ENTRIES if under(row, path)]
     module = "::".join(here)
-    return nearest is not None and all(any(not door or under(module, door) for door in DOORS[row]) for row in [nearest, *beyond])
+    return nearest is not None and all(any(not entry or under(module, entry) for entry in ENTRIES[row]) for row in [nearest, *beyond])
 
 
 @cache
@@ -67,7 +67,7 @@ def roots(body):
 def from_outside(crate, here):
     """The paths that a module names and that lead out of the crate, and whether it shows them on."""
     source = crate.modules[here]
-    outside = {row.split("::")[0] for row in DOORS} | {"alloc", "core"}
+    outside = {row.split("::")[0] for row in ENTRIES} | {"alloc", "core"}
     known = {use.name for use in source.uses if use.name != use.parts[0]} | defined(source.body) | {*ROOTS, "Self"}
     known |= {module[-1] for module in crate.modules if module and module[:-1] == here}
     for use in source.uses:
@@ -108,7 +108,7 @@ def broken(crate):
 def unlisted(dependencies):
     """The crates that a package depends on and that have no row, by the names that the sources would use."""
     names = {(needed["rename"] or needed["name"]).replace("-", "_") for needed in dependencies if needed["kind"] is None}
-    return [f"Cargo.toml: {name} has no row in ci/doors.py" for name in sorted(names - {row.split("::")[0] for row in DOORS})]
+    return [f"Cargo.toml: {name} has no row in ci/import_rules.py" for name in sorted(names - {row.split("::")[0] for row in ENTRIES})]
 
 
 def main():
@@ -118,8 +118,8 @@ def main():
             faults = broken(Crate(sources(folder))) + unlisted(package["dependencies"])
             found += [f"{package['name']}: {fault}" for fault in faults]
     if found:
-        sys.exit("broken: atomics, locks, threads and crates come in where ci/doors.py says\n" + "\n".join(found))
-    print("holds:  atomics, locks, threads and crates come in where ci/doors.py says, and sequential consistency is for fences")
+        sys.exit("broken: atomics, locks, threads and crates come in where ci/import_rules.py says\n" + "\n".join(found))
+    print("holds:  atomics, locks, threads and crates come in where ci/import_rules.py says, and sequential consistency is for fences")
 
 
 if __name__ == "__main__":

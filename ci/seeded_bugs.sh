@@ -1,0 +1,6 @@
+#!/usr/bin/env bash
+# Every seeded bug must be found by the model that is named for it. `ci/seeded_bugs.sh [WORDS]`: only bugs whose name has them.
+# `ci/seeded_bugs.sh --part K/N`: one of N parts of them.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+exec python3 ci/seeded_bugs.py "$@"
