@@ -514,8 +514,9 @@ impl Session {
     /// removing the namespace. Retaining a prefix also ends its demotion.
     ///
     /// After the deadline the retention ends when the evictor next runs: in a `reserve` that must
-    /// evict, in [`settle`](crate::PrefixCache::settle) or [`stats`](crate::PrefixCache::stats), or
-    /// on the background thread, which wakes at the deadline.
+    /// evict, in [`evict`](crate::PrefixCache::evict), [`settle`](crate::PrefixCache::settle) or
+    /// [`stats`](crate::PrefixCache::stats), or on the background thread, which wakes at the
+    /// deadline.
     ///
     /// No effect on an empty lease. Lock-free; allocates.
     ///
