@@ -1,5 +1,9 @@
 //! Policies: which idle prefix is evicted first. Only the evictor calls them, under its lock.
 //!
+//! The built-in policies are here: each is a variant of [`PolicyKind`] and, in its `build`, the key
+//! by which it ranks a candidate's [`Standing`]. The order of all candidates by that key is
+//! [`Policy`], the same structure for every policy.
+//!
 //! A policy only decides the order. The evictor files candidates with their standing, removes them
 //! when they are leased, asks for the next victim and trims it. So a policy is an ordinary
 //! single-threaded structure.

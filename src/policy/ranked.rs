@@ -2,8 +2,9 @@
 //! candidates before all others.
 //!
 //! Filing at an end of the order takes constant time, filing between others logarithmic time
-//! ([`Order`]). No entry is ever stale. The serial number orders equal keys, so two replicas with
-//! the same log evict the same. Candidates of a group are also in a map by group and key.
+//! ([`Order`]). Filing again replaces the entry, so a candidate has one. The serial number orders
+//! equal keys, so two replicas with the same log evict the same. Candidates of a group are also in
+//! a map by group and key.
 
 use std::collections::BTreeMap;
 use std::fmt;

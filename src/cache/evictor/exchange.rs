@@ -1,12 +1,13 @@
 //! Exchanging the policy while the cache is in use.
 //!
-//! The new order is built beside the old one, slot by slot, a slice at each turn of the evictor.
-//! Until it is complete, every choice goes by the old order. A candidate whose slot has been moved
-//! is filed with both policies and removed from both; one whose slot has not been moved yet is
-//! filed with the new policy when its slot's turn comes. So both have the same candidates when the
-//! last slot has been moved, and then the new one takes over. Its order is that of a cache that had
-//! the new policy from the start, because candidates of equal standing are ordered by the serial
-//! numbers of their runs, which no policy changes. The replaced policy is freed in slices too.
+//! A *slot* here is the number under which the ranking keeps a candidate ([`CandidateId`]). The new
+//! order is built beside the old one, slot by slot, a slice at each turn of the evictor. Until it
+//! is complete, every choice goes by the old order. A candidate whose slot has been moved is filed
+//! with both policies and removed from both; one whose slot has not been moved yet is filed with
+//! the new policy when its slot's turn comes. So both have the same candidates when the last slot
+//! has been moved, and then the new one takes over. Its order is that of a cache that had the new
+//! policy from the start, because candidates of equal standing are ordered by the serial numbers of
+//! their runs, which no policy changes. The replaced policy is freed in slices too.
 //!
 //! There are never more slots than blocks, so moving ends however many candidates come and go
 //! meanwhile.

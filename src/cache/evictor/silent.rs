@@ -10,10 +10,10 @@
 //!   removed.
 //!
 //! So a candidate may be leased, or have been used since it was filed. Its place in the order is
-//! not behind its true one, because the keys of lazy policies only rise
-//! ([`PolicyKind::keys_rise`](crate::PolicyKind)). When its turn comes it is the victim, or it is
-//! filed again under its present key, or the evictor *listens*: the point is unfiled, protected in
-//! the accounts and not silent until its last lease is released, which queues it.
+//! not behind its true one, because a point is silent only under policies whose keys never fall by
+//! a use ([`PolicyKind::keys_rise`](crate::PolicyKind)). When its turn comes it is the victim, or
+//! it is filed again under its present key, or the evictor *listens*: the point is unfiled,
+//! protected in the accounts and not silent until its last lease is released, which queues it.
 //!
 //! The accounts take a silent lease for none: *evictable* is an upper bound until a [`LeasePass`]
 //! has looked at every path above a candidate. That is what a waiter relies on: a silent release
