@@ -1,4 +1,4 @@
-"""radixkv as SGLang's prefix cache: `pip install radixkv`, and `--radix-cache-backend radixkv`.
+"""radixkv as SGLang's prefix cache: install the package, and pass `--radix-cache-backend radixkv`.
 
 SGLang 0.5.23 loads `register` in every process through the entry-point group `sglang.srt.plugins`.
 """

@@ -1,4 +1,4 @@
-"""radixkv below vLLM's KV offloading: `pip install radixkv[vllm]`, and VLLM.md for the commands.
+"""radixkv below vLLM's KV offloading. VLLM.md says how to install it and has the commands.
 
 - `RadixKVTier`: a secondary tier. One region of shared memory for all replicas of the host, with
   files, Redis and object stores below it.
