@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import types
+import warnings
 from importlib.metadata import entry_points
 
 import loader
@@ -17,6 +18,7 @@ from sglang.srt.mem_cache import registry
 from sglang.srt.mem_cache.base_prefix_cache import EvictParams, InsertParams, MatchPrefixParams
 
 import radixkv.sglang
+from radixkv.sglang import _tested
 
 ALL = EvictParams(num_tokens=1 << 40)
 
@@ -57,6 +59,16 @@ def test_the_factory_tells_what_is_lost_once_on_rank_0(capsys, monkeypatch):
     radixkv.sglang.create(context())
     assert capsys.readouterr().out == ""
     assert cache.supports_fast_match_prefix() and not cache.supports_mamba() and not cache.supports_swa()
+
+
+def test_the_factory_warns_once_of_another_version(monkeypatch):
+    monkeypatch.setattr(radixkv.sglang, "_has_told", False)
+    monkeypatch.setattr(_tested.metadata, "version", lambda name: "0.5.24")
+    with pytest.warns(UserWarning, match="tested with SGLang 0.5.23, and this is 0.5.24"):
+        radixkv.sglang.create(context())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        radixkv.sglang.create(context())
 
 
 @pytest.mark.parametrize(

@@ -49,8 +49,11 @@ def create(context):
 
 
 def _tell_once(context):
+    from radixkv.sglang import _tested
+
     global _has_told
     params = context.params
     if context.tp_rank == params.pp_rank == params.attn_cp_rank == 0 and not _has_told:
         print(LOST, flush=True)
+        _tested.check()
         _has_told = True
