@@ -54,6 +54,8 @@ def main(package, bugs, cap, level=None):
         sys.exit("\n".join(strays(bugs)) or None)
     words = " ".join(sys.argv[1:])
     chosen = [bug for bug in bugs if words in bug[0] or words in bug[1]]
+    if not chosen:
+        sys.exit(f"no seeded bug has these words in its name or test: {words}")
     tree, missed, began = Tree(f"seeded-{package.removeprefix('radixkv-')}", level=level or 0), [], time.time()
     ours = [f"profile.loom.package.radixkv-{part}.opt-level={level}" for part in ("host", "region", "tiers")]
     profile = [] if level is None else [*tree.level, *(word for setting in ours for word in ("--config", setting))]

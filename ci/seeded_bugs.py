@@ -58,6 +58,8 @@ def main():
     else:
         words = " ".join(sys.argv[1:])
         chosen = [bug for bug in BUGS if words in bug[0] or words in bug[1]][int(os.environ.get("SEEDED_FROM", "0")):]
+    if not chosen:
+        sys.exit(f"no seeded bug has these words in its name or model: {words}")
     tree, missed, began = Tree("seeded", level=0), [], time.time()
     files = sorted({bug[1].split("::")[0] for bug in chosen})
     refused = tree.build(files)
