@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Every seeded bug must be found by the model that is named for it. `ci/seeded_bugs.sh [WORDS]`: only bugs whose name or model has them.
+# Every seeded bug must be found by the model that is named for it. `ci/seeded_bugs.sh [PHRASE]`: only bugs whose name or model contains the phrase literally.
 # `ci/seeded_bugs.sh --part K/N`: one of N parts of them.
 set -euo pipefail
 cd "$(dirname "$0")/.."
