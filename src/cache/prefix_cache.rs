@@ -23,16 +23,17 @@ use crate::sync::Arc;
 /// | [`Session::resume`](crate::Session::resume) | as a match | lock-free | as a match |
 /// | [`Session::peek`](crate::Session::peek) | when it reads the last run's length | lock-free | nothing |
 /// | [`Session::insert`](crate::Session::insert) | when the run is linked | lock-free | the run |
-/// | dropping a [`Lease`](crate::Lease) | at once | lock-free | nothing |
+/// | dropping a [`Lease`](crate::Lease) | at once | lock-free while no request and no background evictor waits for blocks; else may take the wait list's lock | nothing |
 /// | [`Session::reserve`](crate::Session::reserve) | when the blocks are counted off | lock-free while enough are free; else takes the evictor's lock | the result |
 /// | [`PrefixCache::evict`], [`settle`](Self::settle), [`clear`](Self::clear) | | takes the evictor's lock | the evictor's tables |
 /// | [`PrefixCache::stats`] | | never waits | the evictor's tables |
 ///
-/// *Takes the evictor's lock* means that the method waits while another thread evicts: a fraction
-/// of a millisecond at a time.
+/// *Takes the evictor's lock* means that the method waits while another thread has it. Each hold
+/// does a bounded part of a verb's work, but other threads may have the lock first any number of
+/// times.
 ///
-/// Without a background evictor, a reservation that must evict also does a bounded part of other
-/// pending work, such as an exchange of the policy. A waker that is called (`reserve_async`, of the
+/// A reservation that must evict also does a bounded part of other pending work, such as an
+/// exchange of the policy. A waker that is called (`reserve_async`, of the
 /// feature `async`) runs on the thread that made blocks available.
 ///
 /// # Misuse

@@ -315,7 +315,7 @@ impl PrefixCache {
     /// same tokens can be computed and inserted again at once.
     ///
     /// Ignores blocks in reservations and ids that are not cached; blocks that were inserted before
-    /// the call count as cached. Looks at every run of the cache; hides in slices of up to 256
+    /// the call count as cached. Looks at every run of the cache; hides in slices of up to 64
     /// runs, between which other threads get their turn (a run that was matched at many depths is
     /// hidden whole, at about a microsecond for each depth). Takes the evictor's lock.
     ///

@@ -13,7 +13,8 @@ use crate::tree::{HeldLease, Point, StripeRef};
 /// Protects the blocks of a prefix: while it lives, they are not evicted, rewritten or handed out.
 ///
 /// It protects its own prefix and nothing beyond. Dropping it is O(1), may happen on any thread and
-/// during a panic, and is lock-free unless a thread or task that waits for blocks must be woken.
+/// during a panic, and is lock-free while no thread, task or background evictor waits for blocks;
+/// else it may take the wait list's lock, to wake the first waiter.
 /// [`try_clone`](Self::try_clone) makes a second lease on the same prefix.
 ///
 /// A lease keeps the cache alive. If it is the last handle, dropping it frees the index, which
