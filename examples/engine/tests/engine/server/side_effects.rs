@@ -38,7 +38,11 @@ fn a_refused_request_changes_nothing() {
         }
         // The worker gives the last blocks back after the answer.
         let end = Instant::now() + Duration::from_secs(60);
-        while server.cache.stats().reserved_blocks > 0 && Instant::now() < end {
+        let is_at_rest = || {
+            server.cache.settle();
+            server.cache.stats().reserved_blocks == 0
+        };
+        while !is_at_rest() && Instant::now() < end {
             std::thread::sleep(Duration::from_millis(1));
         }
         let before = state(server);
