@@ -1,8 +1,8 @@
-//! Match, insert, evict and a hot prefix, beside memcmp of the same tokens and the literal model
-//! behind a lock.
+//! Criterion benches of match, insert, evict and a hot prefix. Baselines: memcmp of the same
+//! tokens, and the reference model behind a lock.
 //!
-//! `cargo bench --bench cache`. Every group's baselines run in the same process; `ratios` pairs
-//! them round by round.
+//! `cargo bench --bench cache`. Each group's baselines run in the same process; the bench `ratios`
+//! alternates with them round by round.
 
 #![allow(missing_docs)] // `criterion_group!` makes a public function
 
@@ -27,7 +27,7 @@ fn cache(blocks: usize) -> PrefixCache {
     PrefixCache::builder(BLOCK, blocks).build().expect("a sound configuration")
 }
 
-/// The literal model with `prompt` cached, behind the lock that it needs.
+/// The reference model with `prompt` cached, behind a lock, which it needs to be shared.
 fn locked(prompt: &[Token]) -> RwLock<Reference> {
     let mut reference = Reference::new(BLOCK, 4 * prompt.len() / BLOCK, PolicyKind::Lru);
     let hit = reference.match_prefix(&[], prompt);
@@ -38,7 +38,7 @@ fn locked(prompt: &[Token]) -> RwLock<Reference> {
     RwLock::new(reference)
 }
 
-/// One prompt in one run: match, lease, block ids, release.
+/// Looks up one prompt that is in one run: match, lease, block ids, release.
 fn match_prefix(criterion: &mut Criterion) {
     let prompt = Aligned::new(&sequence(1, PROMPT));
     let copy = Aligned::new(prompt.tokens());
@@ -68,7 +68,7 @@ fn match_prefix(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// A tail of 256 tokens under a leased prompt.
+/// Inserts a tail of 256 tokens after a leased prompt.
 fn insert_tail(criterion: &mut Criterion) {
     let prompt = sequence(1, PROMPT);
     let cache = cache(PROMPT / BLOCK + 64 * 1024);
@@ -97,7 +97,7 @@ fn insert_tail(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// One idle leaf among many.
+/// Evicts one idle leaf of many.
 fn evict(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("evict one leaf");
     for leaves in [1_000, 100_000] {
@@ -129,8 +129,8 @@ fn full_of_leaves(leaves: usize) -> PrefixCache {
     cache
 }
 
-/// One prompt that every thread matches: time per match of one thread, which should not depend on
-/// how many there are.
+/// All threads match one prompt. The time per match of a thread should not depend on the number of
+/// threads.
 fn hot_prefix(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("hot prefix");
     let cores = thread::available_parallelism().map_or(2, usize::from);

@@ -1,7 +1,8 @@
-//! What a verb costs over four decades of something that it should not depend on.
+//! The cost of operations over four sizes, mostly decades, of a dimension that they should not
+//! depend on.
 //!
-//! `cargo bench --bench growth [-- NAME...]`. Each row is one dimension; its baseline is the
-//! smallest size of it. Medians, in nanoseconds; the waits are the longest of all.
+//! `cargo bench --bench growth [-- NAME...]`. Each row is one dimension, and its baseline is that
+//! dimension's smallest size. Times are nanoseconds: medians for operations, the maximum for waits.
 
 #[allow(dead_code)]
 mod common;
@@ -21,13 +22,13 @@ const ROUNDS: usize = 11;
 /// Calls in a round.
 const CALLS: usize = 100;
 
-/// The median of some rounds after one that does not count.
+/// The median of [`ROUNDS`] rounds, after one warm-up round.
 fn rounds(mut round: impl FnMut() -> f64) -> f64 {
     round();
     Spread::of((0..ROUNDS).map(|_| round()).collect()).median
 }
 
-/// The longest that another thread waits for its turn while `verb` runs.
+/// The longest time that another thread waits for its turn while `verb` runs, in nanoseconds.
 fn longest_wait(cache: &PrefixCache, verb: impl FnOnce()) -> f64 {
     let (over, ready) = (AtomicBool::new(false), Barrier::new(2));
     std::thread::scope(|scope| {
@@ -48,7 +49,7 @@ fn longest_wait(cache: &PrefixCache, verb: impl FnOnce()) -> f64 {
     })
 }
 
-/// Evicting a run with a branch at each depth, for each block.
+/// Nanoseconds per evicted block, for a run with a branch at each depth.
 fn points(points: usize) -> f64 {
     let bench = Bench::new(2 * points + 2);
     let mut tokens: Vec<Token> = (0..points as Token).collect();
@@ -73,7 +74,7 @@ fn evicting(leaves: usize) -> f64 {
     longest_wait(&bench.cache, || _ = bench.cache.evict(usize::MAX))
 }
 
-/// One eviction after as many leases were dropped.
+/// The longest wait beside one eviction that follows the drop of `leases` leases.
 fn backlog(leases: usize) -> f64 {
     let bench = Bench::of_leaves(leases);
     let matched = |seed| bench.session.match_prefix(&bench.space, &sequence(seed, 1)).into_lease();

@@ -1,8 +1,8 @@
-//! One operation, so many times, under a tool that counts instructions: `ci/instructions.sh`
-//! compares the counts with `benches/instructions/ceilings.txt`.
+//! Makes a given number of calls of one operation, under a tool that counts instructions.
+//! `ci/instructions.sh` compares the counts with `benches/instructions/ceilings.txt`.
 //!
-//! `instructions` prints the names of the operations; `instructions NAME CALLS` makes so many calls
-//! of one. `instructions lines` is for `ci/lines.sh`.
+//! `instructions` prints the names of the operations; `instructions NAME CALLS` makes that many
+//! calls of one. `instructions lines` is for `ci/lines.sh`.
 
 #[allow(dead_code)]
 mod common;
@@ -31,6 +31,6 @@ fn main() -> ExitCode {
     };
     let mut operation = prepare();
     (0..calls).for_each(|_| operation());
-    // What was prepared is not taken apart: that would depend on the calls.
+    // Exits without dropping the prepared state: the cost of a drop would depend on the calls.
     std::process::exit(0)
 }

@@ -1,9 +1,9 @@
-//! Every figure of the budget as a ratio to memcmp of the same tokens, measured in turn in one
-//! process.
+//! All figures of the performance budget. Lookups are given as ratios to memcmp of the same tokens,
+//! which is measured alternately in the same process.
 //!
-//! `cargo bench --bench ratios [-- NAME...]` prints one row per figure: nanoseconds, the limit's,
-//! and the median of the round-by-round ratios with its quartiles. Answers are checked before
-//! anything is timed.
+//! `cargo bench --bench ratios [-- NAME...]` prints one row per figure: its nanoseconds and, for
+//! ratios, the nanoseconds of the limit and the median of the ratios of all rounds with its
+//! quartiles. A lookup's answer is checked before it is timed.
 
 mod common;
 #[path = "ratios/lookups.rs"]
@@ -24,7 +24,7 @@ fn row(name: &str, [ours, limit, ratio]: [Spread; 3]) {
     );
 }
 
-/// Continuing a match from a held lease where nothing is new.
+/// Resumes a match from a held lease when no further token is cached.
 fn resume() -> f64 {
     let cache = cache(2_496 / BLOCK);
     let session = cache.session();
@@ -62,7 +62,7 @@ fn sessions() -> f64 {
     Spread::of(times.collect()).median
 }
 
-/// Inserts 256-token tails from a held lease, each into blocks of its own.
+/// Inserts 256-token tails after a leased prefix, each with its own blocks.
 fn tails() -> f64 {
     let tails = 2_000;
     let cache = cache(tails * 16 + 2_496 / BLOCK);
@@ -87,7 +87,7 @@ fn tails() -> f64 {
     Spread::of(times.collect()).median
 }
 
-/// Evicts every leaf of a cache of `leaves`, so many a call, again and again.
+/// Evicts all of `leaves` leaves, `each` per call, in several rounds: nanoseconds per leaf.
 fn evict(leaves: usize, each: usize) -> f64 {
     let cache =
         PrefixCache::builder(BLOCK, leaves).clock(Clock::Logical).policy(PolicyKind::Lru).build().expect("sound");
@@ -98,8 +98,8 @@ fn evict(leaves: usize, each: usize) -> f64 {
     Spread::of(times.collect()).median
 }
 
-/// The slowest of many single evictions from a million leaves while the evictor's thread runs:
-/// after they were inserted, or after all were matched again.
+/// The slowest of many single evictions from a million leaves while the background evictor runs:
+/// after the leaves were inserted, or after all were matched again.
 fn worst_evict(matched_again: bool) -> f64 {
     let leaves = 1_000_000;
     let watermarks = Watermarks::new(1, 2);
@@ -118,8 +118,8 @@ fn worst_evict(matched_again: bool) -> f64 {
     (0..1_000).map(evict_one).fold(0.0, f64::max)
 }
 
-/// The slowest of the single evictions that are made while the evictor's thread exchanges the
-/// policy of a million leaves, the call that begins it included.
+/// The slowest call while the background evictor exchanges the policy of a million leaves: of
+/// `set_policy`, which begins the exchange, and the single evictions until it ends.
 fn worst_while_exchanged() -> f64 {
     let leaves = 1_000_000;
     let builder = PrefixCache::builder(BLOCK, leaves + 64).eviction(Eviction::Background(Watermarks::new(1, 2)));
@@ -135,7 +135,8 @@ fn worst_while_exchanged() -> f64 {
     worst
 }
 
-/// How much more two threads match than one on one hot prompt, over how much more memcmp does.
+/// The speedup of two threads over one when they match one hot prompt, divided by the same speedup
+/// of memcmp.
 fn hot_prefix() -> Spread {
     let prompt = Aligned::new(&sequence(1, 2_496));
     let copy = Aligned::new(prompt.tokens());
@@ -153,12 +154,12 @@ fn hot_prefix() -> Spread {
             }
         })
     };
-    // The same work on each of two threads: twice as much in so much more time.
+    // Each of two threads does all the work of one: twice the work, in the time that is measured.
     let scaling = |run: &dyn Fn(usize) -> f64| 2.0 * run(1) / run(2);
     Spread::of((0..9).map(|_| scaling(&look_up) / scaling(&compare)).collect())
 }
 
-/// The 99th percentile of a match while `beside` runs on another thread.
+/// The 99th percentile of a match in nanoseconds, while another thread repeats `beside`.
 fn p99_beside(cache: &PrefixCache, prompt: &Aligned, beside: impl Fn() + Sync) -> f64 {
     let matches = 100_000;
     let (session, space, mut blocks) = (cache.session(), cache.default_namespace(), Vec::new());
@@ -178,8 +179,8 @@ fn p99_beside(cache: &PrefixCache, prompt: &Aligned, beside: impl Fn() + Sync) -
     })
 }
 
-/// The 99th percentile of a match while another thread evicts without a pause (and inserts what it
-/// evicts), beside that while another thread compares memory.
+/// Compares the 99th percentile of a match while another thread inserts and evicts leaves without a
+/// pause, with that while another thread runs memcmp.
 fn beside_evictions() -> [Spread; 3] {
     let leaves = 4_096;
     let cache = cache(2_496 / BLOCK + leaves);
@@ -207,7 +208,7 @@ fn beside_evictions() -> [Spread; 3] {
 type Paired = Box<dyn Fn() -> [Spread; 3]>;
 type Plain = Box<dyn Fn() -> f64>;
 
-/// Every figure, or those that are named.
+/// Measures all figures, or those whose names contain an argument.
 pub fn main() {
     let wanted: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with("--")).collect();
     let on = |name: &str| wanted.is_empty() || wanted.iter().any(|w| name.contains(w.as_str()));

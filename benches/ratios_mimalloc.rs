@@ -1,5 +1,5 @@
-//! `ratios` with mimalloc in place of the system's allocator: nodes of the tree are small boxes, so
-//! an engine's choice of an allocator is seen in inserts and evictions.
+//! `ratios` with mimalloc in place of the system's allocator: inserts and evictions allocate and
+//! free, so that an engine's choice of allocator may show in their times.
 
 #[path = "ratios.rs"]
 mod ratios;

@@ -11,7 +11,7 @@ const BLOCK_SIZE: usize = 16;
 const BLOCKS: usize = 1_024;
 const REQUESTS: u32 = 500;
 
-/// What one thread did.
+/// The token counts of one thread.
 #[derive(Default)]
 struct Tally {
     prompt: usize,
@@ -19,44 +19,45 @@ struct Tally {
     computed: usize,
 }
 
-/// A prompt: one of four system prompts of 500 tokens, and a question of 60 that is asked now and
-/// then.
+/// A prompt: one of four system prompts of 500 tokens, followed by a question of 60 tokens that
+/// recurs.
 fn prompt(request: u32) -> Vec<Token> {
     let (system, question) = (request / 2 % 4, request % 97);
     (0..500).map(|i| system << 16 | i).chain((0..60).map(|i| (100 + question) << 16 | i)).collect()
 }
 
-/// The engine's part: keys and values of `tokens` go into `blocks`.
+/// The engine's part: computes the keys and values of `tokens` into `blocks`.
 fn prefill(_tokens: &[Token], _blocks: &[u32]) {}
 
 fn serve(cache: &PrefixCache, requests: impl Iterator<Item = u32>) -> Result<Tally, Box<dyn Error + Send + Sync>> {
-    // One session per thread; what it returns may go to any other.
+    // One session per thread. Other threads may use the leases and reservations that it returns.
     let session = cache.session();
     let space = cache.default_namespace();
     let mut tally = Tally::default();
     for request in requests {
         let prompt = prompt(request);
-        // (1) Match, and leave at least one token to compute: its logits are what the request
-        // wants.
+        // (1) Match all but the last token: it must be computed, because the request needs its
+        // logits.
         let hit = session.match_prefix(&space, &prompt[..prompt.len() - 1]);
-        // (2) Reserve all that the request still needs, the last block in part: all of it, or
-        // nothing.
+        // (2) Reserve all blocks that the request still needs, including the last one that it fills
+        // in part. The call reserves all of them or fails.
         let whole = prompt.len() / BLOCK_SIZE - hit.blocks().len();
         let total = prompt.len().div_ceil(BLOCK_SIZE) - hit.blocks().len();
         let mut tail = session.reserve(total)?;
         let fill = tail.split(whole);
-        // (3) Compute what is not cached. The lease keeps the blocks of the hit in place meanwhile.
+        // (3) Compute the tokens that are not cached. The lease protects the blocks of the hit
+        // meanwhile.
         let mut table = [hit.blocks(), fill.blocks(), tail.blocks()].concat();
         prefill(&prompt[hit.len_tokens()..], &table[hit.blocks().len()..]);
-        // (4) Insert whole blocks. Where another thread was first its blocks are the canonical
-        // ones: repoint.
+        // (4) Insert the whole blocks. If another thread inserted the same tokens first, use its
+        // blocks in the block table: the cache keeps only those.
         let inserted = session.insert(hit.lease(), &prompt, fill)?;
         table[hit.blocks().len()..][..whole].copy_from_slice(&inserted.blocks);
         // ... decode with `table`, the tail block included ...
         tally.prompt += prompt.len();
         tally.cached += hit.len_tokens();
         tally.computed += prompt.len() - hit.len_tokens();
-        // (5) Release: leases and the tail block go with their values, in a panic too.
+        // (5) Release: dropping the values releases the leases and the tail block, also in a panic.
     }
     Ok(tally)
 }

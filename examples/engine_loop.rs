@@ -1,9 +1,9 @@
 //! An engine loop on four threads: `cargo run --example engine_loop`.
 //!
-//! Prompts come from a queue. Each is matched, gets blocks for what is missing, is prefilled in
-//! chunks, and is decoded block by block. When blocks are exhausted, the youngest sequence of the
-//! thread is preempted. The "model" writes a digest of all tokens so far into each KV slot, so
-//! wrong KV gives a wrong answer.
+//! Each thread takes prompts from a queue. A prompt is matched, gets blocks for its missing tokens,
+//! is prefilled in chunks, and is decoded block by block. When no block is left, the thread
+//! preempts its youngest sequence. The "model" writes a digest of all tokens so far into each KV
+//! slot, so that wrong KV gives a wrong answer.
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
@@ -19,8 +19,8 @@ const BATCH: usize = 4; // sequences that one thread runs
 const PROMPT: usize = 64 + 36; // tokens of each prompt
 
 struct Request {
-    tokens: Vec<Token>, // the prompt, and what was sampled before the request was preempted
-    hangs_up: bool,     // the client goes away before the answer is complete
+    tokens: Vec<Token>, // the prompt, and the tokens sampled before a preemption
+    hangs_up: bool,     // the client disconnects before the answer is complete
 }
 
 /// A running request. Dropping it ends its lease and gives its unused blocks back.
@@ -38,7 +38,7 @@ struct Engine {
     kv: Vec<AtomicU64>, // a slot for each token of each block
 }
 
-/// What a token's slot holds, computed from the slot before it.
+/// The content of a token's KV slot, computed from the slot before it.
 fn attend(before: u64, token: Token) -> u64 {
     (before ^ u64::from(token)).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(23)
 }
@@ -48,7 +48,8 @@ fn sample(last: u64) -> Token {
 }
 
 impl Engine {
-    /// Takes requests from the queue. The thread waits for blocks only while it holds none itself.
+    /// Takes requests from the queue into the batch. The thread waits for blocks only while it
+    /// holds none.
     fn admit(&self, session: &Session, batch: &mut Vec<Sequence>, refused: &mut usize) {
         let space = self.cache.default_namespace();
         while batch.len() < BATCH {
@@ -70,8 +71,8 @@ impl Engine {
         }
     }
 
-    /// Computes a chunk of a sequence, caches its whole blocks and samples. False if it lacks a
-    /// block.
+    /// Computes a chunk of a sequence, caches its whole blocks, and samples a token after the last
+    /// chunk. Returns false if no block was available.
     fn step(&self, session: &Session, sequence: &mut Sequence) -> Result<bool, InsertErrorKind> {
         let Sequence { request: Request { tokens, .. }, lease, own, table, computed } = sequence;
         if *computed == table.len() * BLOCK {
@@ -100,7 +101,7 @@ impl Engine {
         Ok(true)
     }
 
-    /// Serves until the queue is empty; how many requests it finished, aborted, refused and
+    /// Serves until the queue is empty. Returns how many requests it finished, aborted, refused and
     /// preempted.
     fn serve(&self) -> Result<[usize; 4], InsertErrorKind> {
         let (session, mut batch) = (self.cache.session(), Vec::new());
@@ -114,7 +115,7 @@ impl Engine {
             while i < batch.len() {
                 if !self.step(&session, &mut batch[i])? {
                     let youngest = batch.pop().expect("sequence i is in the batch");
-                    self.queue.lock().unwrap().push_front(youngest.request); // resumes from what stays cached
+                    self.queue.lock().unwrap().push_front(youngest.request); // resumes from its cached prefix
                     preempted += 1;
                     continue;
                 }
@@ -124,7 +125,7 @@ impl Engine {
                     continue;
                 }
                 *if *hangs_up { &mut aborted } else { &mut finished } += 1;
-                // The sampled tokens are the ones that a computation without a cache gives.
+                // Check: a computation without a cache samples the same tokens.
                 tokens.iter().enumerate().fold(0, |last, (at, &token)| {
                     assert!(at < PROMPT || token == sample(last), "token {at} was sampled from wrong KV");
                     attend(last, token)
@@ -137,7 +138,7 @@ impl Engine {
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    // A system prompt of 64 tokens, then a question. Every fourth client hangs up.
+    // Each prompt is a system prompt of 64 tokens and a question. Every fourth client hangs up.
     let prompt = |i: Token| (0..64).chain(1_000 * i..1_000 * i + 36).collect();
     let request = |i| Request { tokens: prompt(i), hangs_up: i % 4 == 0 };
     let too_large = Request { tokens: vec![7; BLOCK * BLOCKS + 1], hangs_up: false };

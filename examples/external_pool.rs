@@ -1,4 +1,5 @@
-//! 3. An engine with an allocator of its own: its ids go into the cache, evicted ids come back.
+//! 3. An engine with its own block allocator: it passes ids to the cache and takes evicted ids
+//!    back.
 //!
 //! `cargo run --example external_pool`
 
@@ -10,15 +11,15 @@ const BLOCK_SIZE: usize = 16;
 const BLOCKS: usize = 96;
 const REQUESTS: u32 = 200;
 
-/// The engine's allocator: a stack of free ids.
+/// The engine's block allocator: a stack of free ids.
 struct Allocator {
     free: Vec<u32>,
-    /// Ids that came back from the cache.
+    /// Number of ids that were taken back from the cache.
     returned: usize,
 }
 
 impl Allocator {
-    /// `n` ids; what is short is evicted from the cache.
+    /// Allocates `n` ids, and evicts the missing ones from the cache; `None` if these are too few.
     fn allocate(&mut self, cache: &PrefixCache, n: usize) -> Option<Vec<u32>> {
         if self.free.len() < n {
             cache.evict(n - self.free.len());
@@ -45,10 +46,10 @@ fn main() -> Result<(), Box<dyn Error>> {
         let prompt = prompt(request);
         let hit = session.match_prefix(&space, &prompt[..prompt.len() - 1]);
         let ids = allocator.allocate(&cache, prompt.len() / BLOCK_SIZE - hit.blocks().len()).ok_or("too few blocks")?;
-        // ... compute what is not cached into `ids`, and decode ...
+        // ... compute the missing blocks into `ids`, and decode ...
         let inserted =
             session.insert(hit.lease(), &prompt, cache.external().expect("an external pool").adopt(&ids)?)?;
-        // What another request had cached meanwhile is the engine's again.
+        // Blocks whose tokens another request had cached meanwhile return to the engine.
         allocator.free.extend(inserted.duplicates.into_blocks());
         tokens += prompt.len();
         cached += hit.len_tokens();

@@ -1,8 +1,9 @@
 //! A server in one process for two tenants: `cargo run --example tenant_server`.
 //!
-//! Each tenant has a namespace and a quota. A request waits for its blocks without a thread, up to
-//! a timeout. A tenant at its limit waits in a line of its own. Answers are streamed: a client that
-//! reads slowly keeps its request running, and one that goes away ends it.
+//! Each tenant has a namespace and a quota. A request waits for its blocks up to a timeout, without
+//! blocking a thread. Requests of a tenant at its limit wait in a separate queue and do not delay
+//! other tenants. Answers are streamed: a client that reads slowly keeps its request running, and
+//! one that disconnects ends it.
 
 use std::time::Duration;
 
@@ -17,7 +18,7 @@ const LIMIT: usize = 8; // blocks that one tenant's running requests may hold
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-/// What a client is sent; the end of the stream is the end of the answer.
+/// A message to a client; the end of the stream is the end of the answer.
 #[derive(Debug, PartialEq)]
 enum Part {
     Started { cached_tokens: usize },
@@ -34,8 +35,8 @@ struct Request {
     client: Sender<Part>,
 }
 
-/// Serves one request. It holds a lease and blocks only while it runs, and drops both however it
-/// ends.
+/// Serves one request. It holds a lease and blocks only while it runs, and drops both in every
+/// case.
 async fn serve(cache: PrefixCache, request: Request) -> Result<(), Failure> {
     let Request { tenant, prompt, new_tokens, wait, client } = request;
     // All tokens of the answer are reserved with the prompt, so that the request never waits to
@@ -56,7 +57,8 @@ async fn serve(cache: PrefixCache, request: Request) -> Result<(), Failure> {
         return Ok(());
     }
     for token in 0..new_tokens as Token {
-        // The channel is full until the client reads; it fails when the client is gone.
+        // `send` waits while the channel is full, until the client reads; it fails if the client is
+        // gone.
         if client.send(Part::Token(token)).await.is_err() {
             break;
         }
@@ -94,7 +96,7 @@ impl Client {
     }
 }
 
-/// Reads an answer to its end: how many tokens it had.
+/// Reads an answer to its end, and returns its number of tokens.
 async fn tokens_of(mut answer: Receiver<Part>) -> usize {
     let mut tokens = 0;
     while let Some(part) = answer.recv().await {
@@ -120,7 +122,8 @@ async fn main() -> Result<(), Failure> {
     // Alice's first request holds all 8 blocks of her limit until its answer is read.
     let mut first = alice.ask(prompt(0), 32, minute).await?;
     assert_eq!(first.recv().await, Some(Part::Started { cached_tokens: 0 }));
-    // Her second one waits, a third one gives up, and one beyond her limit is refused at once.
+    // Her second request waits, a third one times out, and one that exceeds her limit is refused at
+    // once.
     let mut second = alice.ask(prompt(1_000), 16, minute).await?;
     while cache.stats().waiting_requests < 1 {
         sleep(Duration::from_millis(1)).await;
@@ -131,9 +134,9 @@ async fn main() -> Result<(), Failure> {
     let refused = ReserveError::OverQuota { requested: 10, pinned: 8, limit: LIMIT };
     assert_eq!(beyond.recv().await, Some(Part::Refused(refused)));
 
-    // Bob passes her: blocks are free, and his limit is his own.
+    // Bob's request does not wait behind hers: blocks are free, and his limit is separate.
     assert_eq!(tokens_of(bob.ask(prompt(0), 32, minute).await?).await, 32);
-    // A client that goes away after the first part ends its request.
+    // A client that disconnects after the first part ends its request.
     let mut left = bob.ask(prompt(0), 32, minute).await?;
     assert_eq!(left.recv().await, Some(Part::Started { cached_tokens: 80 })); // the last block is computed again
     drop(left);
@@ -142,7 +145,7 @@ async fn main() -> Result<(), Failure> {
     // Once her first answer is read, her second request starts.
     assert_eq!(tokens_of(first).await, 32);
     assert_eq!(second.recv().await, Some(Part::Started { cached_tokens: 0 }));
-    // The server stops when no client is left, and completes what runs.
+    // When no client is left, the server completes the running requests and stops.
     drop((alice, bob));
     assert_eq!(tokens_of(second).await, 16);
     assert_eq!(server.await??, 6);

@@ -1,5 +1,5 @@
-//! 3. Tenants: limits on what one may cache and pin, a policy exchanged at run time, and idle
-//!    prefixes dropped.
+//! 3. Tenants: quotas on the blocks that a tenant may cache and pin, a change of the policy at run
+//!    time, and the removal of idle prefixes.
 //!
 //! `cargo run --example tenants`
 
@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use radixkv::{BlockRequest, Clock, Namespace, PolicyKind, PrefixCache, Quota, ReserveError, Session, Token};
 
-/// Serves `prompt` as an engine would; how many blocks it had to compute, or why it may not.
+/// Serves `prompt` as an engine would. Returns the number of blocks that it had to compute, or the
+/// reason for a refusal.
 fn serve(session: &Session, tenant: &Namespace, prompt: &[Token]) -> Result<usize, ReserveError> {
     let hit = session.match_prefix(tenant, prompt);
     let missing = prompt.len() / 16 - hit.blocks().len();
@@ -31,8 +32,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     println!("{:<48} {:>6} {:>6}", "blocks cached by", "greedy", "modest");
 
-    // 1. Ten prompts of eight blocks would fill the cache. Their own predecessors make room for
-    //    them.
+    // 1. Ten prompts of eight blocks would fill the cache. The quota makes them replace the
+    //    tenant's own earlier prompts.
     serve(&session, &modest, &prompt(100, 20))?;
     for key in 0..10 {
         cache.set_time(u64::from(key));
@@ -40,18 +41,19 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     show("ten prompts of eight blocks");
 
-    // 2. More than it may hold at once is refused, whatever is free. The refusal says why.
+    // 2. A request for more blocks than the tenant may pin is refused, even if blocks are free. The
+    //    error says why.
     let refused = serve(&session, &greedy, &prompt(77, 17)).expect_err("more than it may pin");
     println!("refused: {refused}");
     assert_eq!(refused, ReserveError::OverQuota { requested: 17, pinned: 0, limit: 16 });
 
-    // 3. Another policy from now on; no thread waits for it.
+    // 3. Changes the policy; no thread waits for the change.
     cache.settings().set_policy(PolicyKind::Lfu);
     serve(&session, &greedy, &prompt(9, 8))?;
     show("under lfu, one prompt served again");
 
-    // 4. A prefix that was not used for a hundred units of the clock is dropped by `settle`, or by
-    //    the evictor's thread.
+    // 4. A prefix that was not used for a hundred units of the clock is removed by `settle`, or by
+    //    the background evictor.
     cache.set_time(110);
     serve(&session, &modest, &prompt(100, 20))?;
     cache.settle();

@@ -1,4 +1,4 @@
-//! What the benches share: aligned tokens, a warm cache, paired measurements.
+//! Helpers that the benches share: aligned tokens, filled caches, paired measurements.
 
 use std::hint::black_box;
 use std::sync::Barrier;
@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use radixkv::{Lease, Namespace, PrefixCache, Session, Token};
 
-/// Tokens that begin on a cache line, as memcmp likes them best.
+/// Tokens that begin on a cache line, where memcmp is fastest.
 pub struct Aligned {
     memory: Vec<Token>,
     skip: usize,
@@ -29,12 +29,12 @@ impl Aligned {
     }
 }
 
-/// Tokens that differ for different seeds, from the first on.
+/// A sequence of tokens. Those of different seeds differ from the first token on.
 pub fn sequence(seed: u32, len: usize) -> Vec<Token> {
     (0..len as u32).map(|i| (seed.wrapping_mul(0x9e37_79b9) ^ i.wrapping_mul(0x85eb_ca6b)) | 1).collect()
 }
 
-/// Caches the whole blocks of `tokens`; the lease keeps them.
+/// Caches the whole blocks of `tokens`. The returned lease keeps them.
 pub fn insert(session: &Session, space: &Namespace, cache: &PrefixCache, tokens: &[Token]) -> Lease {
     let hit = session.match_prefix(space, tokens);
     let need = tokens.len() / cache.block_size() - hit.blocks().len();
@@ -42,13 +42,14 @@ pub fn insert(session: &Session, space: &Namespace, cache: &PrefixCache, tokens:
     session.insert(hit.lease(), tokens, blocks).expect("the bench's insert is sound").lease
 }
 
-/// Caches `leaves` sequences of one block each, used at times in no order, and settles.
+/// Caches `leaves` sequences of one block each, with times of last use in a scattered order, and
+/// settles.
 pub fn fill_with_leaves(cache: &PrefixCache, leaves: usize) {
     fill(cache, leaves, cache.block_size());
 }
 
-/// Caches `count` sequences of `len` tokens each, used at times of 32 bits in no order, and
-/// settles.
+/// Caches `count` sequences of `len` tokens each, with 32-bit times of last use in a scattered
+/// order, and settles.
 pub fn fill(cache: &PrefixCache, count: usize, len: usize) {
     let (session, space) = (cache.session(), cache.default_namespace());
     for i in 0..count as u32 {
@@ -73,7 +74,7 @@ impl Spread {
     }
 }
 
-/// Nanoseconds of one call of `work`, over `calls` calls.
+/// Average nanoseconds of a call of `work`, over `calls` calls.
 pub fn time(calls: usize, mut work: impl FnMut()) -> f64 {
     let start = Instant::now();
     for _ in 0..calls {
@@ -82,8 +83,8 @@ pub fn time(calls: usize, mut work: impl FnMut()) -> f64 {
     start.elapsed().as_nanos() as f64 / calls as f64
 }
 
-/// Measures `work` and `limit` in turn and returns nanoseconds of both and their ratio, round by
-/// round.
+/// Measures `work` and `limit` alternately. Returns the nanoseconds of each and their ratio, all
+/// over rounds.
 pub fn paired(rounds: usize, calls: usize, mut work: impl FnMut(), mut limit: impl FnMut()) -> [Spread; 3] {
     time(calls, &mut work);
     time(calls, &mut limit);
@@ -98,13 +99,13 @@ pub fn paired(rounds: usize, calls: usize, mut work: impl FnMut(), mut limit: im
     measured.map(Spread::of)
 }
 
-/// memcmp of two equal arrays, which the compiler may not look into.
+/// memcmp of two equal arrays, whose content is opaque to the compiler.
 pub fn memcmp(a: &[Token], b: &[Token]) {
     assert!(black_box(black_box(a) == black_box(b)));
 }
 
-/// Nanoseconds of one call when `threads` threads make `calls` calls each, started together; the
-/// slowest thread's.
+/// Average nanoseconds of a call of the slowest thread, when `threads` threads start together and
+/// make `calls` calls each.
 pub fn together<W: FnMut()>(threads: usize, calls: u64, make: impl Fn() -> W + Sync) -> f64 {
     let start = Barrier::new(threads);
     let slowest = thread::scope(|scope| {

@@ -1,5 +1,5 @@
-//! Verbs over the size of something that they should not depend on: each is prepared once for a
-//! size, and measured in rounds.
+//! Operations measured over the size of something that they should not depend on. Each is prepared
+//! once per size, and then measured in rounds.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -8,7 +8,7 @@ use radixkv::{Clock, Lease, Namespace, PrefixCache, Session, Token};
 
 use super::common::{Spread, fill, insert, sequence, time};
 
-/// A logical time after those of [`fill`].
+/// A logical time later than all times that [`fill`] uses.
 const LATER: u64 = 1 << 32;
 
 /// A cache with one session.
@@ -25,12 +25,13 @@ impl Bench {
         Self { session: cache.session(), space: cache.default_namespace(), cache }
     }
 
-    /// A cache full of sequences of one block, used in another order than that of their ids.
+    /// A cache full of sequences of one block each, last used in an order that differs from their
+    /// ids.
     pub fn of_leaves(leaves: usize) -> Self {
         Self::of_sequences(leaves, 1)
     }
 
-    /// A cache full of sequences of `len` blocks.
+    /// A cache full of sequences of `len` blocks each.
     pub fn of_sequences(count: usize, len: usize) -> Self {
         let bench = Self::new(count * len);
         fill(&bench.cache, count, len);
@@ -42,13 +43,13 @@ impl Bench {
         drop(insert(&self.session, &self.space, &self.cache, tokens));
     }
 
-    /// Inserts the last block of `tokens` after a lease on all others.
+    /// Inserts the last block of `tokens`; `lease` covers all blocks before it.
     fn append(&self, lease: &Lease, tokens: &[Token]) -> Lease {
         let block = self.session.reserve(1).expect("older sequences can go");
         self.session.insert(lease, tokens, block).expect("it fits").lease
     }
 
-    /// Tokens that match.
+    /// The number of leading tokens that are cached.
     pub fn matched(&self, tokens: &[Token]) -> usize {
         self.session.match_prefix(&self.space, tokens).len_tokens()
     }
@@ -57,8 +58,8 @@ impl Bench {
 /// Blocks of one reservation.
 const RESERVED: usize = 16;
 
-/// `reserve(16)` in a full pool of `blocks` blocks, in sequences of `len`: a median of `calls`
-/// calls in a round.
+/// `reserve(16)` in a full pool of `blocks` blocks, cached in sequences of `len` blocks. A round is
+/// the median of `calls` calls.
 pub fn reserving(blocks: usize, len: usize, calls: usize) -> impl FnMut() -> f64 {
     let bench = Bench::of_sequences(blocks / len, len);
     let mut seeds = (blocks / len) as u32..;
@@ -79,8 +80,9 @@ pub fn reserving(blocks: usize, len: usize, calls: usize) -> impl FnMut() -> f64
     }
 }
 
-/// A block more on a chain of `depth` blocks that was made block by block, in a full pool: a median
-/// of `calls` calls in a round, each round beside the blocks of the one before.
+/// Appends one block to a chain of `depth` blocks, itself built block by block, in a full pool. A
+/// round is the median of `calls` calls; each round appends a new branch beside those of earlier
+/// rounds.
 pub fn appending(depth: usize, calls: usize) -> impl FnMut() -> f64 {
     let spare = 2_048.max(2 * calls);
     let bench = Bench::new(depth + spare);
@@ -89,14 +91,15 @@ pub fn appending(depth: usize, calls: usize) -> impl FnMut() -> f64 {
     for len in 1..=depth {
         base = bench.append(&base, &chain[..len]);
     }
-    // What goes first. After the chain, so that victims are as warm for a long one.
+    // The sequences that are evicted first. Inserted after the chain, so that victims are equally
+    // warm in the CPU's caches, however long the chain is.
     fill(&bench.cache, spare, 1);
     bench.cache.set_time(LATER);
     let mut seeds = spare as u32 + 1..;
     move || {
         let mut tokens = chain.clone();
         tokens.extend(sequence(seeds.next().expect("endless"), calls + 1));
-        // The first block of a branch is no append.
+        // Not timed: the first block makes a new branch, which is not an append.
         let mut lease = bench.append(&base, &tokens[..=depth]);
         let mut times = Vec::with_capacity(calls);
         for len in depth + 2..=depth + 1 + calls {
@@ -104,20 +107,20 @@ pub fn appending(depth: usize, calls: usize) -> impl FnMut() -> f64 {
             lease = bench.append(&lease, &tokens[..len]);
             times.push(began.elapsed().as_nanos() as f64);
         }
-        // A match of it would leave the caches as cold as the chain is long.
+        // No match to check this: it would evict more of the CPU's caches the longer the chain is.
         assert_eq!(lease.len_tokens(), tokens.len(), "all of the chain is cached");
         Spread::of(times).median
     }
 }
 
-/// When the session that is measured was made.
+/// Whether the measured session was made before or after the idle ones.
 #[derive(Clone, Copy)]
 pub enum Made {
     BeforeIdle,
     AfterIdle,
 }
 
-/// A match and its release beside `idle` sessions, each of which was used once.
+/// A match and its release in a cache with `idle` other sessions, each of which was used once.
 pub fn matching_beside(idle: usize, made: Made, calls: usize) -> impl FnMut() -> f64 {
     let bench = Bench::of_leaves(64);
     let leaf = sequence(7, 1);

@@ -1,13 +1,13 @@
-//! Cache lines that an operation fetches from another core: sessions take turns at random on one
-//! thread, each turns one prompt over in a full pool, and valgrind's lackey writes down each
-//! access. A line is *far* where another session has written it since this one touched it last, or
-//! this one writes it while another one has a copy. So a session stands for a core with a cache
-//! without bound. What is counted depends neither on the load nor on the machine: the cache is
-//! built with a stripe for each session.
+//! Counts the cache lines that an operation would fetch from another core. Sessions take turns at
+//! random on one thread; in each turn a session replaces one prompt in a full pool, and valgrind's
+//! lackey logs each memory access. Each session models a core with an unbounded cache: a line
+//! is *far* if another session has written it since this one last touched it, or if this one writes
+//! it while another one has a copy. The counts depend neither on the load nor on the machine: the
+//! cache is built with a stripe for each session.
 //!
-//! `ci/lines.sh` runs both halves: `lines turns`, traced, and `lines count`, which reads the trace
-//! and prints, of a turnover, how many lines are `far`, how many of those it writes (`written`),
-//! and how many lines over half of all turnovers fetch (`hot`).
+//! `ci/lines.sh` runs both halves: `lines turns`, traced, and `lines count`, which reads the trace.
+//! It prints the average number of `far` lines per turn, how many of those are `written`, and the
+//! number of `hot` lines, which more than half of all turns fetch.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -24,15 +24,17 @@ use crate::common::sequence;
 const SESSIONS: usize = 16;
 const BLOCK: usize = 16;
 const TOKENS: usize = 256;
-/// Prompts that the pool holds.
+/// Prompts that fit into the pool.
 const CACHED: usize = 200;
-/// Turns before those that count: the pool is full, and each session has what it keeps.
+/// Turns that are not counted: after them the pool is full, and each session has its magazines and
+/// records.
 const FIRST: usize = 2 * CACHED;
 const COUNTED: usize = 300;
-/// Addresses from here on are the stack's.
+/// Addresses from here on belong to the stack and are ignored.
 const STACK: u64 = 0x1f_f000_0000;
 
-/// Written when the session of this number begins an operation; the last one when it ends.
+/// Marks in the trace: session `i` writes word `i` when its operation begins; the last word is
+/// written when the operation ends.
 static MARKS: [AtomicU64; SESSIONS + 1] = [const { AtomicU64::new(0) }; SESSIONS + 1];
 
 pub(crate) fn run(what: &str) -> ExitCode {
@@ -44,7 +46,7 @@ pub(crate) fn run(what: &str) -> ExitCode {
             return ExitCode::FAILURE;
         }
     }
-    // What was prepared is not taken apart.
+    // Exits without dropping the prepared state, so that the trace ends with the last turn.
     std::process::exit(0)
 }
 
@@ -68,12 +70,12 @@ fn take_turns() {
     }
 }
 
-/// What one operation fetched: each far line, and whether it was written.
+/// The far lines of one operation, and whether it wrote each.
 type Far = HashMap<u64, bool>;
 
 #[derive(Default)]
 struct Caches {
-    /// The sessions that have a copy of a line, by bits.
+    /// For each line, the sessions that have a copy, as a bit set.
     copies: HashMap<u64, u32>,
     /// The session whose operation runs.
     running: Option<usize>,
@@ -109,7 +111,7 @@ impl Caches {
     }
 }
 
-/// Reads a trace of lackey's: ` L address,bytes` for loads, `S` for stores, `M` for both.
+/// Reads a trace of lackey: ` L address,bytes` is a load, `S` a store, `M` both.
 fn count(trace: impl Iterator<Item = String>) {
     let mut caches = Caches::default();
     for line in trace {

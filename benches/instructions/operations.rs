@@ -1,6 +1,6 @@
 //! Operations whose instructions are counted. Each is prepared for [`MOST`] calls, however many are
-//! made, so that the difference between two numbers of calls is what calls cost. One thread, a
-//! logical clock, the same tokens every time.
+//! made, so that the difference between two runs with different numbers of calls is the cost of the
+//! calls. All use one thread, a logical clock and the same tokens every time.
 
 use std::collections::VecDeque;
 use std::hint::black_box;
@@ -9,26 +9,26 @@ use radixkv::{Clock, Lease, Namespace, PrefixCache, Reservation, Session, Token}
 
 use super::common::{Aligned, fill_with_leaves, insert, sequence};
 
-/// The most calls of an operation.
+/// The most calls of an operation in one process.
 pub const MOST: usize = 2_000;
 
 const BLOCK: usize = 16;
-/// Tokens of a prefix that is hot.
+/// Tokens of a hot prefix.
 const HOT: usize = 2_496;
-/// Tokens of a long one.
+/// Tokens of a long prefix.
 const LONG: usize = 32_768;
-/// Tokens of a prompt that is cold.
+/// Tokens of a cold prompt.
 const COLD: usize = 160;
 const COLD_PROMPTS: usize = 10_000;
 /// Tokens that are inserted.
 const FRESH: usize = 256;
 const LEAVES: usize = 10_000;
-/// Visits prompts in no order.
+/// Step between two visited prompts, so that they are visited in a scattered order.
 const STRIDE: usize = 7_919;
 
 /// An operation, ready to be called.
 pub type Operation = Box<dyn FnMut()>;
-/// Its name, and what prepares it.
+/// The name of an operation, and the function that prepares it.
 pub type Row = (&'static str, fn() -> Operation);
 
 pub const ROWS: [Row; 15] = [
@@ -62,7 +62,7 @@ impl Bench {
         Self { session: cache.session(), space: cache.default_namespace(), cache, now: 1 << 32 }
     }
 
-    /// A cache full of sequences of one block.
+    /// A cache full of sequences of one block each.
     fn of_leaves() -> Self {
         let bench = Self::new(LEAVES);
         fill_with_leaves(&bench.cache, LEAVES);
@@ -90,7 +90,7 @@ impl Bench {
     }
 }
 
-/// Looks the same prompt up again and again, with what `keep` leases.
+/// Looks up the same prompt in each call, while the leases in `keep` are held.
 fn look_up_again(mut bench: Bench, prompt: Aligned, keep: Vec<Lease>) -> Operation {
     let mut blocks = Vec::new();
     Box::new(move || {
@@ -135,7 +135,7 @@ fn match_cold() -> Operation {
     })
 }
 
-/// A tail after a held prefix, into blocks that were reserved before.
+/// Inserts a tail after a leased prefix, with blocks that were reserved before.
 fn insert_tail() -> Operation {
     let mut bench = Bench::new((HOT + MOST * FRESH) / BLOCK);
     let prefix = sequence(1, HOT);
@@ -147,18 +147,18 @@ fn insert_tail() -> Operation {
         let (tokens, blocks) = tails.pop_front().expect("one for each call");
         let inserted = bench.session.insert(&held, &tokens, blocks).expect("it fits");
         assert_eq!(inserted.lease.len_tokens(), tokens.len());
-        // To free the tokens is no part of it.
+        // Freeing the tokens is not part of the operation.
         std::mem::forget(tokens);
     })
 }
 
-/// Free blocks, given back.
+/// Reserves free blocks and returns them.
 fn reserve() -> Operation {
     let bench = Bench::new(4_096);
     Box::new(move || assert_eq!(black_box(bench.reserve(FRESH / BLOCK)).blocks().len(), FRESH / BLOCK))
 }
 
-/// A block of a full pool, kept.
+/// Reserves a block in a full pool and keeps it.
 fn reserve_full() -> Operation {
     let bench = Bench::of_leaves();
     let mut kept = Vec::with_capacity(MOST);
@@ -170,7 +170,7 @@ fn evict() -> Operation {
     Box::new(move || assert_eq!(bench.cache.evict(1), 1))
 }
 
-/// A block more on a chain.
+/// Appends a block to a chain.
 fn append() -> Operation {
     let mut bench = Bench::new(MOST);
     let (tokens, mut len) = (sequence(1, MOST * BLOCK), 0);
@@ -183,7 +183,8 @@ fn append() -> Operation {
     })
 }
 
-/// The same in a pool that is full of long sequences, of whose ends the blocks come.
+/// As [`append`], in a pool that is full of long sequences: each block is evicted from the end of
+/// one.
 fn append_full() -> Operation {
     const OLD: usize = 256;
     let mut bench = Bench::new((MOST / OLD + 2) * OLD);
@@ -202,7 +203,7 @@ fn append_full() -> Operation {
     })
 }
 
-/// A new prompt in a full pool.
+/// Inserts a new prompt in a full pool.
 fn turn_over() -> Operation {
     let prompts: Vec<_> = (0..2 * MOST as u32).map(|seed| sequence(seed, FRESH)).collect();
     let mut bench = Bench::new(MOST * FRESH / BLOCK);

@@ -1,4 +1,4 @@
-//! Lookups of cached prompts, measured in turn with memcmp of the same tokens.
+//! Lookups of cached prompts, measured alternately with memcmp of the same tokens.
 
 use std::hint::black_box;
 
@@ -13,7 +13,7 @@ pub fn cache(blocks: usize) -> PrefixCache {
     PrefixCache::builder(BLOCK, blocks).build().expect("a sound configuration")
 }
 
-/// Matching all of a cached prompt, beside memcmp of its tokens and a copy of them.
+/// Measures a match of a fully cached prompt, and memcmp of its tokens with a copy of them.
 fn against_memcmp(session: &Session, space: &Namespace, prompt: &Aligned) -> [Spread; 3] {
     let (len, copy) = (prompt.tokens().len(), Aligned::new(prompt.tokens()));
     let mut blocks = Vec::new();
@@ -29,7 +29,8 @@ fn against_memcmp(session: &Session, space: &Namespace, prompt: &Aligned) -> [Sp
     )
 }
 
-/// A prompt of 2,496 tokens in one run, its end held by another lease or idle.
+/// Matches a prompt of `len` tokens in one run. If `held`, another lease is on its end; else its
+/// end is idle.
 pub fn one_run(len: usize, held: bool) -> [Spread; 3] {
     let cache = cache(len / BLOCK);
     let session = cache.session();
@@ -42,7 +43,7 @@ pub fn one_run(len: usize, held: bool) -> [Spread; 3] {
     measured
 }
 
-/// A prompt in one run that `branches` live branches hang on.
+/// Matches a prompt in one run to which `branches` leased branches are attached.
 pub fn past_branches(len: usize, branches: usize) -> [Spread; 3] {
     let cache = cache(2 * len / BLOCK + 64 * branches);
     let session = cache.session();
@@ -57,7 +58,7 @@ pub fn past_branches(len: usize, branches: usize) -> [Spread; 3] {
     against_memcmp(&session, &space, &prompt)
 }
 
-/// A conversation of `turns` turns, each appended to the one before.
+/// Matches a conversation of `turns` turns, each of which was appended to the one before.
 pub fn turns(len: usize, turns: usize) -> [Spread; 3] {
     let cache = cache(len / BLOCK);
     let session = cache.session();
@@ -69,7 +70,7 @@ pub fn turns(len: usize, turns: usize) -> [Spread; 3] {
     against_memcmp(&session, &space, &prompt)
 }
 
-/// Over `prompts` prompts in turn, so that tokens come from the outer caches.
+/// Matches `prompts` prompts in turn, so that their tokens come from the outer CPU caches.
 pub fn rotating(prompts: usize) -> [Spread; 3] {
     let len = 2_496;
     let cache = cache(prompts * len / BLOCK);

@@ -1,7 +1,11 @@
-//! The real reclaimer: `crossbeam-epoch` with a collector of the cache's own.
+//! The reclaimer of real builds: `crossbeam-epoch` with one collector per cache.
 //!
-//! A default collector is shared by every crate in the process, and one stalled reader anywhere
-//! would hold back our memory; a collector of our own also lets a cache drop clean.
+//! The default collector is shared by every crate in the process, so one stalled reader anywhere
+//! would hold back this cache's memory. With its own collector, a cache also frees all its garbage
+//! when it is dropped.
+//!
+//! A participant ([`Local`]) collects retired nodes in its `limbo` and *hands them over* to the
+//! collector in batches ([`Batch`]); any participant may then free a batch.
 
 use std::alloc::Layout;
 use std::cell::{Cell, RefCell, RefMut};
@@ -16,31 +20,31 @@ use super::{FreedBytes, Node, Record, Ref};
 use crate::sync::gauge::{AtomicUsize, Relaxed};
 use crate::sync::prefetch;
 
-/// Garbage that a participant may keep before it hands it over and tries to reclaim: so many bytes,
-/// or so many nodes.
+/// A participant hands its garbage over and tries to reclaim once it has this many bytes or nodes.
 const FLUSH_BYTES: usize = 64 << 10;
 const FLUSH_NODES: usize = 256;
-/// What is handed over together, at most: a turn of the evictor ends before it hands over.
+/// Most nodes in one batch. More than `FLUSH_NODES`, because the evictor's garbage grows until its
+/// turn ends.
 const MOST_NODES: usize = 2 * FLUSH_NODES;
 
-/// How many nodes ahead memory is asked for while others are freed: a line of each.
+/// While nodes are freed, the first line of the node this many places ahead is prefetched.
 const AHEAD: usize = 12;
 type Line = [u64; 8];
 
-/// Slabs may have so many bytes beyond twice what is in use before freed slots are sorted in.
+/// Freed slots are sorted in once slabs exceed twice the bytes in use by this many.
 const SPARE_BYTES: usize = 2 << 20;
 
-/// Passes without effect after which nothing more can be freed: one hands garbage over, two move
-/// the epoch, one frees.
+/// After this many passes without effect nothing more can be freed: one pass hands garbage over,
+/// two advance the epoch, one frees.
 const EPOCHS: usize = 4;
-/// Batches that a pass frees: their places in the epochs' queue are one more batch, which frees no
-/// node.
+/// Batches freed per pass. Each such group adds one pass without effect: the queue's own entries
+/// are garbage also, and freeing them frees no node.
 const BATCHES: usize = 8;
 
-/// All that one cache reclaims.
+/// The reclaimer of one cache.
 #[derive(Debug)]
 pub(crate) struct Domain {
-    // Dropped first: the garbage it frees still counts its bytes and goes back to the memory.
+    // Dropped before `shared`: freeing its garbage uses the counters and the memory there.
     collector: ce::Collector,
     shared: Box<Shared>,
     /// How many participants were registered so far.
@@ -48,11 +52,11 @@ pub(crate) struct Domain {
     registered: AtomicUsize,
 }
 
-/// What participants and garbage find by an address.
+/// State that participants and garbage reach through a pointer.
 #[derive(Debug)]
 struct Shared {
     freed: FreedBytes,
-    /// Bytes that were handed over and are not freed yet: a gauge.
+    /// Bytes that were handed over and not yet freed: a gauge.
     garbage: AtomicUsize,
     records: Records,
     memory: Memory,
@@ -64,8 +68,8 @@ impl Shared {
         self.freed.left_of(&self.records)
     }
 
-    /// Sorts the slots that are kept ready into their slabs, if slabs have much more than what is
-    /// in use: then some may go back to the system.
+    /// Sorts the depots' free slots into their slabs if the slabs have much more memory than is in
+    /// use, so that empty slabs can be returned to the system.
     fn sort_slots_in(&self) {
         if self.memory.slab_bytes() > 2 * self.bytes() + SPARE_BYTES {
             self.memory.sort_in();
@@ -89,7 +93,7 @@ impl Domain {
         }
     }
 
-    /// A participant; the domain must outlive it.
+    /// Registers a participant; the domain must outlive it.
     pub(crate) fn register(&self) -> Local {
         #[cfg(test)]
         // Relaxed: a count.
@@ -110,7 +114,7 @@ impl Domain {
         self.shared.bytes()
     }
 
-    /// What all participants have counted, those that have gone too.
+    /// The counts of all participants, including those that were dropped.
     pub(crate) fn records(&self) -> &Records {
         &self.shared.records
     }
@@ -121,14 +125,14 @@ impl Domain {
         self.registered.load(Relaxed)
     }
 
-    /// Bytes of nodes that were unlinked and handed over, and that a pinned thread may still see:
-    /// as many as they counted then.
+    /// Bytes of nodes that were unlinked and handed over, and that a pinned thread may still see;
+    /// each node's size is the one at its retirement.
     pub(crate) fn garbage_bytes(&self) -> usize {
         // Relaxed: a gauge.
         self.shared.garbage.load(Relaxed)
     }
 
-    /// Gives the system back what an idle cache does not need.
+    /// Returns memory that an idle cache does not need to the system.
     pub(crate) fn cool_down(&self) {
         self.shared.memory.cool_down();
     }
@@ -139,22 +143,22 @@ impl Domain {
     }
 }
 
-/// One participant.
+/// One participant: used by one thread at a time, which pins through it.
 #[derive(Debug)]
 pub(crate) struct Local {
     handle: ce::LocalHandle,
     shared: NonNull<Shared>,
     /// Bytes in `limbo`.
     retired: Cell<usize>,
-    /// What it has retired and not handed over.
+    /// Nodes that were retired and not yet handed over.
     limbo: RefCell<Vec<Retired>>,
-    /// It hands over only when it is asked to.
+    /// If set, `retire` never hands over; only an explicit call does.
     keeps: Cell<bool>,
     magazines: Magazines,
     record: Record,
 }
 
-/// A node that was retired: its address, and how one of its type is freed.
+/// A retired node: its address, and the function that frees a node of its type.
 #[derive(Debug)]
 struct Retired {
     node: NonNull<()>,
@@ -172,7 +176,7 @@ struct Batch {
     shared: NonNull<Shared>,
 }
 
-/// Ends a node and adds its memory to what is freed; the bytes that it counted at the end.
+/// Drops a node in place and adds its memory to `freed`. Returns the node's bytes at that moment.
 ///
 /// # Safety
 ///
@@ -193,12 +197,12 @@ impl Batch {
     ///
     /// Every guard that could have seen one of the nodes is gone (I1).
     unsafe fn free(self) {
-        // SAFETY: the domain drops its garbage before what it shares.
+        // SAFETY: the domain drops its garbage before `shared`.
         let shared = unsafe { self.shared.as_ref() };
         let mut freed = Freed::new(&shared.memory);
         let mut bytes = 0;
         for (at, Retired { node, free, .. }) in self.nodes.iter().enumerate() {
-            // Another thread retired them, perhaps, and long ago.
+            // They may have been retired by another thread, long ago, so they are not cached.
             let later = self.nodes.get(at + AHEAD);
             later.into_iter().for_each(|later| prefetch(later.node.as_ptr().cast::<Line>()));
             // SAFETY: as the caller promised; each node is in one batch, once (I1).
@@ -221,14 +225,15 @@ impl Local {
         unsafe { self.shared.as_ref() }
     }
 
-    /// Where it counts what its users do.
+    /// The record in which its users count.
     #[inline]
     pub(crate) fn record(&self) -> &Record {
         &self.record
     }
 
-    /// Reclaims what no thread can see any more, down to the slots where memory is sparse. Call it
-    /// without a guard: each pass may advance the epoch once, and frees some.
+    /// Frees all garbage that no thread can see any more, and sorts free slots into their slabs if
+    /// these are sparse. Call it without a guard: each pass may advance the epoch once and frees
+    /// some batches.
     pub(crate) fn reclaim(&self) {
         self.hand_over();
         let freed = &self.shared().freed;
@@ -242,25 +247,25 @@ impl Local {
         self.shared().sort_slots_in();
     }
 
-    /// Hands over what this participant has retired, so that other participants can free it.
+    /// Hands over this participant's garbage, so that other participants can free it.
     pub(crate) fn hand_over(&self) {
         if self.retired.get() > 0 {
             self.pin().hand_over();
         }
     }
 
-    /// Gives back the memory that it keeps for its next nodes; false if it kept none.
+    /// Gives back the free slots that are kept for the next nodes; false if there were none.
     pub(crate) fn give_memory_back(&self) -> bool {
         self.magazines.empty_out(&self.shared().memory)
     }
 
-    /// Until the value is dropped it hands nothing over as it retires: it works under a lock.
+    /// Until the returned value is dropped, `retire` hands nothing over: the caller holds a lock.
     pub(crate) fn keep_garbage(&self) -> KeepsGarbage<'_> {
         self.keeps.set(true);
         KeepsGarbage(self)
     }
 
-    /// Hands over what it has retired, if that is much.
+    /// Hands over this participant's garbage if it has reached `FLUSH_BYTES` or `FLUSH_NODES`.
     pub(crate) fn hand_over_if_much(&self) {
         if self.has_much() {
             self.hand_over();
@@ -295,7 +300,7 @@ impl Drop for KeepsGarbage<'_> {
     }
 }
 
-/// While it lives, no node is freed that was reachable when it was made.
+/// A pin: while it lives, no node is freed that was reachable when it was made.
 #[derive(Debug)]
 pub(crate) struct Guard<'l> {
     pinned: ce::Guard,
@@ -303,7 +308,7 @@ pub(crate) struct Guard<'l> {
 }
 
 impl Guard<'_> {
-    /// Where its participant counts what its users do.
+    /// The record in which its participant's users count.
     #[inline]
     pub(crate) fn record(&self) -> &Record {
         self.local.record()
@@ -325,8 +330,8 @@ impl Guard<'_> {
         self.local.magazines.prefetch(layout);
     }
 
-    /// Hands over what its participant has retired, so that other participants can free it: in
-    /// parts, because freeing one of them takes some microseconds.
+    /// Hands over its participant's garbage, so that other participants can free it. Large garbage
+    /// is split into batches, because freeing one batch takes some microseconds.
     pub(crate) fn hand_over(&self) {
         let bytes = self.local.retired.take();
         let mut nodes = self.local.limbo.take();
@@ -335,7 +340,7 @@ impl Guard<'_> {
         }
         if nodes.len() <= MOST_NODES {
             if nodes.len() < FLUSH_NODES {
-                // It may wait for a reader for long, and many like it.
+                // Many small batches may wait for one slow reader: spare capacity would add up.
                 nodes.shrink_to_fit();
             }
             self.defer(nodes, bytes);
@@ -353,7 +358,7 @@ impl Guard<'_> {
         let batch = Box::new(Batch { nodes, bytes, shared: self.local.shared });
         // Relaxed: a gauge.
         self.local.shared().garbage.fetch_add(bytes, Relaxed);
-        // SAFETY: the nodes were unlinked before: all threads that can see them are pinned now.
+        // SAFETY: the nodes were unlinked before, so every thread that can see them is pinned now.
         let free = move || unsafe { batch.free() };
         // SAFETY: the closure frees memory and touches nothing of this stack; it may run on any
         // thread.
@@ -361,7 +366,7 @@ impl Guard<'_> {
         self.pinned.flush();
     }
 
-    /// Bytes that its participant has retired and not handed over yet.
+    /// Bytes that its participant has retired and not yet handed over.
     pub(crate) fn retired_bytes(&self) -> usize {
         self.local.retired.get()
     }
@@ -373,7 +378,8 @@ impl Guard<'_> {
         self.retire_many().add(node);
     }
 
-    /// To [`retire`](Self::retire) many. Nothing else is retired by this participant meanwhile.
+    /// Starts to [`retire`](Self::retire) many nodes. Until the value is dropped, this participant
+    /// must retire nothing by other means.
     #[inline]
     pub(crate) fn retire_many(&self) -> Retiring<'_> {
         Retiring { limbo: Some(self.local.limbo.borrow_mut()), bytes: self.local.retired.get(), guard: self }
@@ -383,15 +389,15 @@ impl Guard<'_> {
 /// Made by [`Guard::retire_many`].
 #[derive(Debug)]
 pub(crate) struct Retiring<'a> {
-    /// Until it is dropped.
+    /// `Some` until `drop`, which releases the borrow before it hands over.
     limbo: Option<RefMut<'a, Vec<Retired>>>,
-    /// Of all that is in it.
+    /// Bytes of all nodes in `limbo`.
     bytes: usize,
     guard: &'a Guard<'a>,
 }
 
 impl Retiring<'_> {
-    /// As [`Guard::retire`].
+    /// Retires one node, as [`Guard::retire`] does.
     #[inline]
     pub(crate) fn add<T: Node>(&mut self, node: Ref<'_, T>) {
         let Some(limbo) = &mut self.limbo else { return };

@@ -1,9 +1,9 @@
-//! Idle participants: one session leaves its participant, a later one takes it, and those that have
-//! none borrow one for a call.
+//! A pool of idle participants. A session that ends puts its participant here and a later session
+//! takes it; a caller without a session borrows one for the length of a call.
 //!
-//! A few slots, each with a state; a thread claims a slot by one compare-and-swap and skips those
-//! that another thread has claimed. So no thread waits: a thread that is stopped halfway costs the
-//! others one slot.
+//! The pool is a few slots, each with a state. A thread claims a slot by one compare-and-swap and
+//! skips slots that other threads have claimed. So no thread waits: a thread that stops while it
+//! has a slot costs the others only that slot.
 //!
 //! # Invariants
 //!
@@ -16,30 +16,31 @@ use std::ops::Deref;
 use crate::sync::apart::AtomicUsize;
 use crate::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-/// Number of slots; a participant that finds none free is dropped.
+/// Number of slots; a participant that finds no empty one is handed back to the caller.
 const SLOTS: usize = 64;
 
 const EMPTY: usize = 0;
 const BUSY: usize = 1;
 const FULL: usize = 2;
 
-/// No two share a cache line: what is lent is written by the thread that has it.
+/// One slot of the pool. Each has a cache line of its own, because the borrower writes to the
+/// participant in place.
 #[derive(Debug)]
 #[repr(align(64))]
 struct IdleSlot<T> {
-    /// Explored by its own model alone: the protocols that use participants have edges of their
-    /// own.
+    /// Only this pool's own model explores its orderings: the protocols that use participants have
+    /// their own edges.
     state: AtomicUsize,
     local: UnsafeCell<Option<T>>,
 }
 
-/// Idle participants of one domain, which must outlive them; a model stores values of its own
-/// instead.
+/// The idle participants of one domain, which must outlive them. `records` and `rows` keep free
+/// numbers in such a pool, and a model its own values.
 #[derive(Debug)]
 pub(crate) struct Idle<T, const N: usize = SLOTS>([IdleSlot<T>; N]);
 
-// SAFETY: N1: one thread at a time touches a participant, and the state hands it over; a
-// participant may be sent.
+// SAFETY: N1: one thread at a time touches a participant, and the state's orderings hand it over;
+// `T` is `Send`.
 unsafe impl<T: Send, const N: usize> Sync for Idle<T, N> {}
 
 impl<T, const N: usize> Idle<T, N> {
@@ -47,7 +48,7 @@ impl<T, const N: usize> Idle<T, N> {
         Self(std::array::from_fn(|_| IdleSlot { state: AtomicUsize::new(EMPTY), local: UnsafeCell::new(None) }))
     }
 
-    /// Takes one out. Lock-free.
+    /// Takes a participant out of the pool, if one is idle. Lock-free.
     pub(crate) fn take(&self) -> Option<T> {
         let slot = self.0.iter().find(|slot| slot.claim(FULL))?;
         let mut taken = None;
@@ -55,7 +56,7 @@ impl<T, const N: usize> Idle<T, N> {
         taken
     }
 
-    /// Leaves one for a later session; gives it back if every slot is taken. Lock-free.
+    /// Puts a participant into the pool; returns it if no slot is empty. Lock-free.
     pub(crate) fn put(&self, local: T) -> Option<T> {
         let mut local = Some(local);
         if let Some(slot) = self.0.iter().find(|slot| slot.claim(EMPTY)) {
@@ -66,8 +67,9 @@ impl<T, const N: usize> Idle<T, N> {
 }
 
 impl<T, const N: usize> Idle<T, N> {
-    /// Lends a participant: one that lies in a slot, `near` one if that is free, or a new one, for
-    /// which an empty slot is taken, or none if all are. Lock-free.
+    /// Lends a participant for a call. The search starts at slot `near` and takes the first idle
+    /// participant or empty slot; an empty slot gets a new participant. If all slots are claimed,
+    /// the new participant belongs to no slot and is dropped after the call. Lock-free.
     #[inline]
     pub(crate) fn lend(&self, near: usize, make: impl FnOnce() -> T) -> Lent<'_, T> {
         for slot in (0..N).map(|i| &self.0[(near + i) % N]) {
@@ -75,7 +77,7 @@ impl<T, const N: usize> Idle<T, N> {
                 return Lent(Kept::In(slot));
             }
             if slot.claim(EMPTY) {
-                // Left `BUSY` for good if this panics: one slot less.
+                // If `make` panics, the slot stays `BUSY` forever: one slot is lost.
                 slot.fill(make());
                 return Lent(Kept::In(slot));
             }
@@ -85,7 +87,7 @@ impl<T, const N: usize> Idle<T, N> {
 }
 
 impl<T, const N: usize> Idle<T, N> {
-    /// Calls `visit` with each participant that no thread uses, one after the other. Lock-free.
+    /// Calls `visit` with each idle participant in turn. Lock-free.
     pub(crate) fn for_each_idle(&self, visit: impl Fn(&T)) {
         for slot in self.0.iter().filter(|slot| slot.claim(FULL)) {
             let lent = Lent(Kept::In(slot));
@@ -94,13 +96,13 @@ impl<T, const N: usize> Idle<T, N> {
     }
 }
 
-/// A participant for the length of a call.
+/// A participant borrowed for the length of a call; dropping it ends the loan.
 #[derive(Debug)]
 pub(crate) struct Lent<'a, T>(Kept<'a, T>);
 
 #[derive(Debug)]
 enum Kept<'a, T> {
-    /// Claimed by this thread.
+    /// In a slot that this thread has claimed.
     In(&'a IdleSlot<T>),
     Alone(T),
 }
@@ -127,7 +129,7 @@ impl<T> Drop for Lent<'_, T> {
 }
 
 impl<T> IdleSlot<T> {
-    /// The participant in a slot that the caller has claimed.
+    /// The participant in this slot, which the caller has claimed.
     fn lent(&self) -> &T {
         // SAFETY: N1: the caller has claimed the slot, and no other thread touches it before that
         // ends.
@@ -135,7 +137,7 @@ impl<T> IdleSlot<T> {
         local.as_ref().expect("a slot that was lent is not empty")
     }
 
-    /// Puts a participant into a slot that the caller has claimed.
+    /// Puts a participant into this slot, which the caller has claimed.
     fn fill(&self, new: T) {
         // SAFETY: N1: the caller has claimed the slot.
         let local = unsafe { &mut *self.local.get() };
@@ -148,12 +150,12 @@ impl<T> IdleSlot<T> {
     }
 
     fn claim(&self, from: usize) -> bool {
-        // Relaxed: a look before the read-modify-write that decides. Acquire: the participant as
-        // its last user left it.
+        // Relaxed: a cheap check; the compare-and-swap decides. Acquire: this thread sees the
+        // participant as its last user left it.
         self.state.load(Relaxed) == from && self.state.compare_exchange(from, BUSY, Acquire, Relaxed).is_ok()
     }
 
-    /// Swaps the slot's content with `other`, and opens the slot again.
+    /// Swaps the slot's content with `other` and ends the claim with state `to`.
     fn finish(&self, to: usize, other: &mut Option<T>) {
         // SAFETY: N1: the caller has claimed the slot.
         let local = unsafe { &mut *self.local.get() };

@@ -1,43 +1,44 @@
-//! Memory of the index's nodes: slots of fixed sizes in slabs of the cache's own.
+//! The allocator of the index's nodes: slots of fixed sizes in slabs that belong to one cache.
 //!
-//! An index makes and frees three nodes for each run. They are small, of few sizes, made by all
-//! threads and freed in batches by whichever thread collects the garbage. So each participant has
-//! a *magazine* of free slots of each size, which it uses without any lock; the *depot* of a size
-//! fills magazines and takes batches back; the *stock* cuts slabs out of segments that the system
-//! may give as one large page, and gives empty ones back. Nodes lie close together and apart from
-//! everything else, and what a cache does not need any more goes back to the system.
+//! An index allocates and frees three nodes per run. They are small and have few sizes; all threads
+//! allocate them, and whichever thread collects the garbage frees them in batches. So each
+//! participant has a *magazine* of free slots per size, which it uses without a lock. The *depot*
+//! of a size fills magazines and takes batches back. The *stock* cuts slabs out of segments, each
+//! of which the system may back with one large page, and returns empty ones. Nodes are close
+//! together and apart from other data, and memory that a cache no longer needs is returned to the
+//! system.
 //!
 //! | file | holds |
 //! |---|---|
 //! | `class` | the sizes of slots |
 //! | `slab` | a slab: its header and its slots; chains and magazines of free ones |
-//! | `depot` | slabs with slots to give; slots that were freed |
+//! | `depot` | slabs with free slots; slots that were freed |
 //! | `segment` | memory from the system |
 //!
-//! Nodes of more than 4 KiB, which are the arrays of long runs, come from the global allocator. A
-//! point is one cache line and a run two, and their slots begin on a line: else threads that use
-//! neighbouring nodes disturb each other.
+//! Nodes larger than 4 KiB, the arrays of long runs, come from the global allocator. A point is one
+//! cache line and a run two, and their slots begin on a line, so that threads that use neighbouring
+//! nodes do not share lines.
 //!
-//! # What goes back to the system
+//! # Memory that is returned to the system
 //!
-//! A slab without a node goes back to its segment, an empty segment to the system. Empty slabs keep
-//! their memory up to a bound (`segment`). Magazines that depots keep go to their slabs when slabs
-//! have much more than what is in use. When nothing is cached any more, an eviction, a clear,
-//! `settle` and the end of a session also take back the magazines of idle participants
-//! (`Inner::reclaim`).
+//! A slab without a node is returned to its segment, an empty segment to the system. Empty slabs
+//! keep their memory up to a bound (`segment`). Chains that depots keep whole are sorted into their
+//! slabs when slabs have much more memory than is in use. When nothing is cached any more, an
+//! eviction, a clear, `settle` and the end of a session also take back the magazines of idle
+//! participants (`Inner::reclaim`).
 //!
-//! With `--cfg radixkv_heap` nodes come from the global allocator, where sanitizers look.
+//! With `--cfg radixkv_heap` all nodes come from the global allocator, which sanitizers can check.
 //!
 //! # Invariants
 //!
-//! - **S1** A slot is a node's, or it is free and in one magazine, chain or slab. The memory
-//!   outlives its slots.
-//! - **S2** A free slot's first word leads to the next one. Only the thread that has its magazine,
-//!   chain or slab touches it.
-//! - **S3** The header of a slab belongs to the thread that has the lock of its depot, and until it
-//!   is listed to the thread that made it. Its `home` never changes.
-//! - **S4** A slab's memory goes back when none of its slots is in use: then no address leads
-//!   there.
+//! - **S1** A slot has a node, or it is free and in exactly one magazine, chain or slab. The
+//!   [`Memory`] outlives its slots.
+//! - **S2** The first word of a free slot in a chain or slab points to the next free slot. Only the
+//!   thread that owns the slot's magazine, chain or slab touches it.
+//! - **S3** The header of a slab belongs to the holder of its depot's lock; before the slab is
+//!   listed, to the thread that made it. Its `home` never changes.
+//! - **S4** A slab's memory is returned only when none of its slots is in use: then no pointer
+//!   leads into it.
 
 mod class;
 mod depot;
@@ -57,8 +58,7 @@ use slab::{Chain, Magazine, SlabRef};
 
 use crate::sync::prefetch_bytes;
 
-/// The most of a slot that is prefetched, in bytes: more would drive other things out of the first
-/// cache.
+/// Most bytes of a slot that are prefetched: more would evict other data from the L1 cache.
 const PREFETCHED: usize = 2048;
 
 /// The memory of one cache's nodes.
@@ -68,8 +68,8 @@ pub(crate) struct Memory {
     stock: Stock,
 }
 
-// SAFETY: S1, S3: the pointers in it are to slots and headers that belong to the thread that has
-// them, or the depot's lock.
+// SAFETY: S1, S3: its pointers lead to slots and headers, which belong to the thread that took them
+// or that holds the depot's lock.
 unsafe impl Send for Memory {}
 // SAFETY: as above.
 unsafe impl Sync for Memory {}
@@ -79,19 +79,19 @@ impl Memory {
         Self { depots: Class::all().map(|class| CachePadded::new(Depot::new(class))), stock: Stock::new() }
     }
 
-    /// Gives freed slots that are kept together to their slabs: each keeps one from going back to
-    /// the system.
+    /// Sorts the slots of chains that are kept whole into their slabs: a slab with a slot in such a
+    /// chain cannot be returned to the system.
     pub(crate) fn sort_in(&self) {
         self.depots.iter().for_each(|depot| depot.keep_none(&self.stock));
     }
 
-    /// Gives the system back what an idle cache does not need.
+    /// Returns memory that an idle cache does not need to the system.
     pub(crate) fn cool_down(&self) {
         self.sort_in();
         self.stock.cool_down();
     }
 
-    /// Bytes that slabs have from the system or the global allocator.
+    /// Bytes that the stock has from the system or the global allocator.
     pub(crate) fn slab_bytes(&self) -> usize {
         self.stock.bytes()
     }
@@ -104,15 +104,15 @@ impl Drop for Memory {
     }
 }
 
-/// Free slots of one participant.
+/// The free slots of one participant: a magazine per size.
 #[derive(Debug)]
 pub(crate) struct Magazines {
     each: Box<RefCell<[Magazine; CLASSES]>>,
-    /// One was filled since all were emptied.
+    /// A magazine was filled since all were last emptied.
     filled: Cell<bool>,
 }
 
-// SAFETY: S1: the slots in it belong to its owner, which is one thread at a time.
+// SAFETY: S1: its slots belong to its owner, which one thread uses at a time.
 unsafe impl Send for Magazines {}
 
 impl Magazines {
@@ -121,7 +121,8 @@ impl Magazines {
         Self { each, filled: Cell::new(false) }
     }
 
-    /// Memory for a node of this layout, which is not empty. Lock-free, but for the system.
+    /// Memory for a node of this layout, which is not empty. Lock-free, except for calls to the
+    /// system.
     #[inline]
     pub(crate) fn allocate(&self, layout: Layout, memory: &Memory) -> NonNull<u8> {
         let Some(class) = Class::of(layout) else {
@@ -131,7 +132,7 @@ impl Magazines {
         taken.unwrap_or_else(|| self.refill(class, memory))
     }
 
-    /// Prefetches the slot that the next node of this layout gets, if it is there.
+    /// Prefetches the slot that the next node of this layout gets, if the magazine has one.
     #[inline]
     pub(crate) fn prefetch(&self, layout: Layout) {
         if let Some(class) = Class::of(layout) {
@@ -139,7 +140,7 @@ impl Magazines {
         }
     }
 
-    /// A slot of a full magazine.
+    /// Fills the magazine of a size and takes a slot from it.
     #[cold]
     fn refill(&self, class: Class, memory: &Memory) -> NonNull<u8> {
         self.filled.set(true);
@@ -152,7 +153,7 @@ impl Magazines {
         }
     }
 
-    /// Gives all slots back; false if there are none.
+    /// Gives all slots back to the depots; false if no magazine was filled since the last call.
     pub(crate) fn empty_out(&self, memory: &Memory) -> bool {
         if !self.filled.replace(false) {
             return false;
@@ -164,7 +165,7 @@ impl Magazines {
     }
 }
 
-/// Memory that is being given back, collected by size.
+/// Memory of freed nodes, collected by size so that depots take it back in chains.
 #[derive(Debug)]
 pub(crate) struct Freed<'m> {
     memory: &'m Memory,
@@ -176,7 +177,7 @@ impl<'m> Freed<'m> {
         Self { memory, chains: std::array::from_fn(|_| Chain::empty()) }
     }
 
-    /// Adds the memory of a node.
+    /// Adds the memory of one freed node.
     ///
     /// # Safety
     ///
@@ -212,7 +213,7 @@ impl Drop for Freed<'_> {
     }
 }
 
-/// Gives the memory of one node back.
+/// Frees the memory of one node.
 ///
 /// # Safety
 ///

@@ -1,19 +1,20 @@
 //! Memory of the index: when a pointer may be followed, and when its target is freed.
 //!
-//! A thread *pins* before it follows a pointer out of the index and holds the [`Guard`] while it
-//! uses what it found. A node that is removed is first *unlinked* (no pointer in the index leads
-//! there any more), then *retired*, and *reclaimed* when every thread that was pinned at that
-//! moment has unpinned. Blocks never wait for this: only runs, points and maps go through it.
+//! A thread *pins* before it loads a pointer from the index and holds the [`Guard`] while it uses
+//! the node. To remove a node, a thread first *unlinks* it (no pointer in the index leads to it any
+//! more), then *retires* it; the node is *reclaimed* when every thread that was pinned at that
+//! moment has unpinned. Only runs, points and maps are reclaimed this way: freed blocks never wait
+//! for it.
 //!
-//! Real builds use `crossbeam-epoch` with a collector of the cache's own, and `memory` for the
-//! nodes; model builds use `model`, which frees as early as is legal, poisons what it frees and
-//! checks every access.
+//! Real builds use `crossbeam-epoch` with one collector per cache, and `memory` for the nodes.
+//! Model builds use `model`, which frees as early as is legal, poisons freed nodes and checks every
+//! access.
 //!
 //! # Invariants
 //!
 //! - **I1** A pointer stored in the index comes from [`Own::publish`] and is retired once, after it
 //!   was unlinked.
-//! - **I2** A [`Ref`] lives as long as what protects it: a guard pinned before the pointer was
+//! - **I2** A [`Ref`] lives no longer than its protection: a guard pinned before the pointer was
 //!   loaded, or a count that keeps the node from being retired (a lease or a child on a point, a
 //!   child's count on its parent).
 //! - **I3** A [`Link`] is stored only where I2 names such a count; `Link::get` is called only while
@@ -49,7 +50,7 @@ use records::Records;
 
 use crate::sync::gauge::{AtomicU64, Relaxed};
 
-/// Bytes of index memory that were freed; what was allocated is in the records.
+/// Bytes of index memory that were freed; the records count the allocated bytes.
 #[derive(Debug)]
 pub(crate) struct FreedBytes(CachePadded<AtomicU64>);
 
@@ -70,7 +71,7 @@ impl FreedBytes {
 
     /// Bytes that are allocated and not yet freed, garbage included.
     fn left_of(&self, records: &Records) -> usize {
-        // Read first, so that what is freed meanwhile is no part of it.
+        // Read before `allocated`, so that concurrent frees are not subtracted.
         let freed = self.total();
         records.allocated().saturating_sub(freed) as usize
     }

@@ -1,14 +1,13 @@
-//! The model reclaimer: the most eager one that is still legal.
+//! The reclaimer of model builds: it frees as early as any legal reclaimer may.
 //!
 //! Garbage is freed as soon as every participant that was pinned when it was retired has unpinned;
-//! participants that pinned later do not delay it. Whatever `crossbeam-epoch` may free, this frees
-//! too, and no later: a protocol that is correct here is correct there. Freed memory is poisoned
-//! and kept until the model ends, so that any late access is found.
+//! participants that pinned later do not delay it. It frees whatever `crossbeam-epoch` may free,
+//! and no later, so a protocol that is correct with it is also correct with crossbeam. Freed memory
+//! is poisoned and kept until the model ends, so that every late access is found.
 //!
-//! Visible to the checker: one pin word for each participant (odd means pinned), changed by
-//! read-modify-writes only. Everything else sits in `Cell`s: the checker runs all threads of a
-//! model on one thread of the system, so that state is exact and adds neither schedule points nor
-//! happens-before edges.
+//! The checker sees one pin word per participant (odd means pinned), changed only by
+//! read-modify-writes. All other state is in `Cell`s: the checker runs all threads of a model on
+//! one OS thread, so that state is exact and adds neither schedule points nor happens-before edges.
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::cell::{Cell, RefCell};
@@ -30,11 +29,11 @@ use crate::sync::thread::panicking;
 const ALIVE: u32 = 0xA11E_A11E;
 const FREED: u32 = 0xDEAD_DEAD;
 
-/// Participants of one model: loom runs five threads at most, and the evictor registers one of its
-/// own.
+/// Most participants of one model: loom runs at most five threads, and the evictor registers a
+/// participant of its own.
 const PARTICIPANTS: usize = if cfg!(radixkv_loom) { 8 } else { 64 };
 
-/// Says whether its node is alive; loom also checks that freeing is ordered after every access.
+/// Records whether its node is alive; loom also checks that the free is ordered after every access.
 #[derive(Debug)]
 pub(crate) struct Canary {
     #[cfg(radixkv_loom)]
@@ -43,7 +42,7 @@ pub(crate) struct Canary {
     word: Cell<u32>,
 }
 
-// SAFETY: the models' threads share one thread of the system; loom tracks the accesses of its cell.
+// SAFETY: a model's threads share one OS thread; loom tracks the accesses to its cell.
 unsafe impl Sync for Canary {}
 
 impl Canary {
@@ -64,8 +63,8 @@ impl Canary {
         self.word.replace(value)
     }
 
-    /// An explicit tracked write: loom does not order `UnsafeCell::new` before an unsynchronised
-    /// publication.
+    /// Marks the node alive by an explicit tracked write: loom does not track `UnsafeCell::new`, so
+    /// it would miss an unsynchronised publication.
     pub(super) fn arm(&self) {
         self.write(ALIVE);
         track::LIVE.with(|live| live.set(live.get() + 1));
@@ -104,7 +103,7 @@ pub(super) unsafe fn quarantine<T: Node>(node: NonNull<T>) {
     track::QUARANTINE.with(|quarantine| quarantine.borrow_mut().push(free));
 }
 
-/// What a model checks beside its own assertions.
+/// Checks at the start and the end of each model execution: leaks, and memory of freed nodes.
 pub mod track {
     use std::cell::{Cell, RefCell};
 
@@ -113,17 +112,17 @@ pub mod track {
         pub(super) static QUARANTINE: RefCell<Vec<Box<dyn FnOnce()>>> = const { RefCell::new(Vec::new()) };
     }
 
-    /// Called first in every execution of a model; what a failed execution left is leaked.
+    /// Call first in every execution of a model. Nodes that a failed execution left are leaked.
     pub fn begin() {
         LIVE.with(|live| live.set(0));
         QUARANTINE.with(|quarantine| std::mem::forget(std::mem::take(&mut *quarantine.borrow_mut())));
     }
 
-    /// Called last: frees what was quarantined and checks that nothing leaked.
+    /// Call last in every execution: frees the quarantined nodes and checks that none leaked.
     ///
     /// # Panics
     ///
-    /// If a node was neither freed nor is in the index any more.
+    /// If a node has not been freed.
     pub fn end() {
         let freed = QUARANTINE.with(|quarantine| std::mem::take(&mut *quarantine.borrow_mut()));
         freed.into_iter().for_each(|free| free());
@@ -133,7 +132,7 @@ pub mod track {
 
 struct Garbage {
     free: Box<dyn FnOnce()>,
-    /// Pin words when it was retired.
+    /// The pin words at the moment of retirement.
     pinned: [usize; PARTICIPANTS],
 }
 
@@ -146,16 +145,16 @@ struct DomainState {
 }
 
 impl DomainState {
-    /// Reads by read-modify-write: always the newest value (a stale one could only delay), and with
-    /// the edge from the end of a critical section to the free.
+    /// Reads all pin words. A read-modify-write reads the newest value (a stale one could only
+    /// delay the free) and has the edge from the end of a critical section to the free.
     fn words(&self) -> [usize; PARTICIPANTS] {
         // Acquire: pairs with the end of a critical section.
         std::array::from_fn(|i| if i < self.next.get() { self.pins[i].fetch_add(0, Acquire) } else { 0 })
     }
 
     fn collect(&self) {
-        // The batch is taken before the pin words are read: what is retired in between stays for
-        // the next time.
+        // The batch is taken before the pin words are read: nodes retired in between wait for the
+        // next call.
         let batch = std::mem::take(&mut *self.garbage.borrow_mut());
         if batch.is_empty() {
             return;
@@ -170,14 +169,15 @@ impl DomainState {
 
 impl Drop for DomainState {
     fn drop(&mut self) {
-        // A failed model unwinds: freeing would turn its message into an abort.
+        // While a failed model unwinds, a free could panic again and turn its message into an
+        // abort.
         if !panicking() {
             self.garbage.take().into_iter().for_each(|garbage| (garbage.free)());
         }
     }
 }
 
-/// All that one cache reclaims.
+/// The reclaimer of one cache.
 pub(crate) struct Domain(Rc<DomainState>);
 
 // SAFETY: all threads of a model share one thread of the system.
@@ -272,8 +272,8 @@ impl Local {
         self.depth.set(self.depth.get() + 1);
         if self.depth.get() == 1 {
             self.sequence.set(self.sequence.get() + 1);
-            // Release: a thread that reads this word also sees the end of the critical section
-            // before.
+            // Release: a thread that reads this word also sees the end of this participant's
+            // previous critical section.
             self.state.pins[self.id].swap(self.sequence.get(), Release);
             // SeqCst: a collector sees this pin, or this thread sees the unlink.
             fence(SeqCst);
@@ -288,7 +288,7 @@ impl Drop for Local {
     }
 }
 
-/// Nothing: what is retired here is with the domain at once.
+/// Has no effect here: a retired node is given to the domain at once.
 #[derive(Debug)]
 pub(crate) struct KeepsGarbage<'l>(#[expect(dead_code, reason = "as the real one")] &'l Local);
 
@@ -296,14 +296,14 @@ impl Drop for KeepsGarbage<'_> {
     fn drop(&mut self) {}
 }
 
-/// While it lives, nothing that was reachable when it was made is freed.
+/// A pin: while it lives, no node is freed that was reachable when it was made.
 #[derive(Debug)]
 pub(crate) struct Guard<'l> {
     local: &'l Local,
 }
 
 impl Guard<'_> {
-    /// Where its participant counts what its users do.
+    /// The record in which its participant's users count.
     #[inline]
     pub(crate) fn record(&self) -> &Record {
         self.local.record()
@@ -333,13 +333,13 @@ impl Guard<'_> {
 
     pub(crate) fn retire<T: Node>(&self, node: Ref<'_, T>) {
         let state = &self.local.state;
-        // SeqCst: the other side of the fence in `pin`, as crossbeam's in `push_bag`.
+        // SeqCst: pairs with the fence in `pin`, as crossbeam's fence in `push_bag` does.
         fence(SeqCst);
         let pinned = state.words();
         let pointer = NonNull::new(node.as_ptr()).expect("a reference is not null");
         let freed = NonNull::from(&state.freed);
         let free = Box::new(move || {
-            // SAFETY: the domain's state holds both the garbage and the counters.
+            // SAFETY: the counter and the garbage are in the same state, so the counter is alive.
             let freed = unsafe { freed.as_ref() };
             // SAFETY: unlinked, and every participant that was pinned then has unpinned.
             unsafe { free_now(pointer, freed) };
@@ -348,7 +348,7 @@ impl Guard<'_> {
     }
 }
 
-/// As the real one: for several nodes.
+/// Retires several nodes, as the real one does.
 #[derive(Debug)]
 pub(crate) struct Retiring<'a>(&'a Guard<'a>);
 

@@ -1,4 +1,5 @@
-//! Nodes, and the pointers to them: owned, protected, stored.
+//! Nodes of the index, and the three kinds of pointers to them: [`Own`] before a node is published,
+//! [`Ref`] while something protects it, [`Link`] where a pointer is stored.
 
 use std::alloc::Layout;
 use std::fmt;
@@ -17,22 +18,23 @@ use super::model;
 ///
 /// # Safety
 ///
-/// `layout` is the one that the node's memory was allocated with. Dropping a node in its place runs
-/// no code that looks into the index.
+/// `layout` returns the layout that the node's memory was allocated with. Dropping a node in place
+/// runs no code that reads the index.
 pub(crate) unsafe trait Node: Sized + 'static {
     /// Bytes that freeing this node gives back.
     fn bytes(&self) -> usize;
 
-    /// Poisoned by the model reclaimer.
+    /// The word that the model reclaimer poisons.
     fn canary(&self) -> &Canary;
 
-    /// The layout of its memory.
+    /// The layout of the node's memory.
     fn layout(&self) -> Layout {
         Layout::new::<Self>()
     }
 }
 
-/// Nothing in real builds; in model builds a word that freeing poisons and every access checks.
+/// Detects use after free in model builds: freeing poisons its word and every access checks it.
+/// Empty in real builds.
 #[derive(Debug)]
 pub(crate) struct Canary(#[cfg(any(radixkv_loom, radixkv_shuttle))] model::Canary);
 
@@ -64,23 +66,23 @@ pub(crate) struct Own<'g, T: Node> {
 }
 
 impl<'g, T: Node> Own<'g, T> {
-    /// Gives a node memory of its own.
+    /// Allocates memory for a node and moves it there.
     #[inline]
     pub(crate) fn new(node: T, guard: &'g Guard<'g>) -> Self {
         Self::with_layout(node, Layout::new::<T>(), guard)
     }
 
-    /// The same, in memory of its own layout, which is at least as large as its type.
+    /// As [`new`](Self::new), with the node's own layout, which is at least as large as its type.
     #[inline]
     pub(crate) fn with_layout(node: T, layout: Layout, guard: &'g Guard<'g>) -> Self {
         debug_assert!(node.layout() == layout && layout.size() >= size_of::<T>());
         let memory = guard.allocate(layout).cast::<T>();
-        // SAFETY: memory of the node's layout, which no other thread has.
+        // SAFETY: memory of the node's layout, which no other thread uses.
         unsafe { memory.write(node) };
         Self::from_raw(memory, guard)
     }
 
-    /// Takes over a node in memory that its type got from [`Guard::allocate`].
+    /// Takes ownership of a node that its type wrote to memory from [`Guard::allocate`].
     pub(crate) fn from_raw(node: NonNull<T>, guard: &'g Guard<'g>) -> Self {
         let own = Self { node, guard };
         guard.record().add_allocated(own.bytes());
@@ -153,7 +155,7 @@ impl<'g, T> Ref<'g, T> {
         Self { node, protection: PhantomData }
     }
 
-    /// For a pointer that was loaded from the index under `_guard`.
+    /// Makes a reference of a pointer that was loaded from the index under `_guard`.
     pub(crate) fn from_ptr(node: *mut T, _guard: &'g Guard<'_>) -> Option<Self> {
         NonNull::new(node).map(Self::new)
     }
@@ -167,7 +169,7 @@ impl<'g, T> Ref<'g, T> {
         self.node
     }
 
-    /// A pointer to store; the field's comment names the count that keeps the node (I3).
+    /// A pointer to store in a field, whose comment names the count that keeps the node (I3).
     pub(crate) fn link(self) -> Link<T> {
         Link(self.node)
     }
@@ -194,7 +196,7 @@ impl<T: Node> Deref for Ref<'_, T> {
     }
 }
 
-/// A pointer in a node or a handle; a count keeps what it points to (I3).
+/// A pointer stored in a node or a handle; a count keeps its target from being retired (I3).
 pub(crate) struct Link<T>(NonNull<T>);
 
 // SAFETY: a link is only an address; following it needs the protection of I3, and nodes are shared
@@ -245,7 +247,7 @@ impl<T> fmt::Debug for Link<T> {
 }
 
 impl<T> Link<T> {
-    /// For a hint to the processor: nothing may be there.
+    /// The address, to prefetch only: the node may have been freed.
     pub(crate) fn as_ptr(self) -> *const T {
         self.0.as_ptr()
     }
@@ -258,7 +260,7 @@ impl<T> Link<T> {
     }
 }
 
-/// Ends a node; its memory, which the caller gives back.
+/// Drops a node in place and returns its memory, which the caller must free.
 ///
 /// # Safety
 ///
@@ -272,7 +274,7 @@ pub(super) unsafe fn end<T: Node>(node: NonNull<T>) -> (NonNull<u8>, Layout) {
     (node.cast(), layout)
 }
 
-/// Frees a node whose bytes its owner has counted.
+/// Frees a node without counting its bytes as freed: the caller has counted them.
 ///
 /// # Safety
 ///
@@ -292,7 +294,7 @@ pub(crate) unsafe fn free_owned<T: Node>(node: NonNull<T>) {
     }
 }
 
-/// Frees a node at once.
+/// Frees a node at once, and counts its bytes as freed.
 ///
 /// # Safety
 ///

@@ -1,9 +1,9 @@
-//! Records: what each participant counts, for those who add it up.
+//! Records: per-participant counters of the cache's operations, added up when statistics are read.
 //!
-//! A participant has a record of its own and writes it by plain loads and stores: counting writes
-//! no cache line that another thread writes. A participant that goes leaves its record as it is,
-//! and a later one goes on with it: no count is lost, and none is added up twice. Participants
-//! beyond [`RECORDS`] share one more record, by read-modify-writes.
+//! Each participant has its own record and writes it by relaxed loads and stores, so counting
+//! writes no cache line that another thread writes. A participant that is dropped leaves its record
+//! as it is, and a later one continues it: no count is lost or added up twice. Participants beyond
+//! [`RECORDS`] share one more record, which they write by read-modify-writes.
 //!
 //! # Invariants
 //!
@@ -19,13 +19,13 @@ use super::rows::{FreeRows, ROW_COUNTS, ROWS, Row, RowId};
 use crate::sync::gauge::{AtomicU64, AtomicUsize, Relaxed};
 use crate::sync::{Arc, OnceLock, model_size};
 
-/// Counts in a record, outside of its rows.
+/// Number of counts in a record, without its rows.
 pub(crate) const COUNTS: usize = 11;
 
-/// Records with a number: as many as sessions and calls have participants, but for races.
+/// Number of numbered records: enough for the participants of sessions and calls, except in races.
 const RECORDS: usize = model_size(144, 8);
 
-/// In place of a number: the record that is shared.
+/// Stands in place of a number for the shared record.
 const SHARED: usize = usize::MAX;
 
 /// A row of a record.
@@ -41,13 +41,13 @@ impl Counted {
 
 #[derive(Debug)]
 struct Counts {
-    /// The first row, which most work is counted in.
+    /// Row 0, in which most operations are counted.
     first: Counted,
     counts: [AtomicU64; COUNTS],
     /// Bytes of index memory that were allocated.
     allocated: [AtomicU64; 1],
     number: usize,
-    /// The other rows, once one is used.
+    /// The other rows, allocated when the first of them is used.
     rest: OnceLock<Box<[Counted]>>,
 }
 
@@ -58,8 +58,8 @@ impl Counts {
         CachePadded::new(Self { first: Counted::new(), counts, allocated, number, rest: OnceLock::new() })
     }
 
-    /// Waits for no thread: only the owner of a record makes its rows, and those of the shared one
-    /// are there (`Records::new`).
+    /// Row `row`, which is not 0. `get_or_init` waits for no thread: only its owner allocates the
+    /// rows of a record, and the rows of the shared record are made in `Records::new`.
     #[inline(never)]
     fn later_row(&self, row: usize) -> &Counted {
         &self.rest.get_or_init(|| (1..ROWS).map(|_| Counted::new()).collect())[row - 1]
@@ -83,7 +83,7 @@ pub(crate) struct Records {
     shared: CachePadded<Counts>,
     /// Numbers given out so far.
     issued: AtomicUsize,
-    /// Numbers of participants that have gone.
+    /// Numbers of dropped participants, for later ones.
     left: Idle<usize, RECORDS>,
     rows: Arc<FreeRows>,
 }
@@ -101,30 +101,30 @@ impl Records {
         }
     }
 
-    /// A row to count in. Lock-free.
+    /// Takes a row for a namespace to count in. Lock-free.
     pub(crate) fn row(&self) -> Row {
         FreeRows::take(&self.rows, |row| self.sum_of_row(row))
     }
 
-    /// A record for a new participant, which the domain must outlive. Lock-free.
+    /// Takes a record for a new participant, which the domain must outlive. Lock-free.
     pub(super) fn hold(&self) -> Record {
-        // Relaxed: each number is given out once; what was counted under one that was left comes
-        // with it (`Idle`).
+        // Relaxed: each new number is issued once; for a number that was left, `Idle` also hands
+        // over its counts.
         let number = self.left.take().unwrap_or_else(|| self.issued.fetch_add(1, Relaxed));
         let (counts, first) = self.numbered.get(number).map_or((&self.shared, SHARED), |own| (own, 0));
         Record { counts: NonNull::from(&**counts), first }
     }
 
-    /// Takes the record of a participant that goes.
+    /// Takes back the record of a dropped participant.
     pub(super) fn leave(&self, record: &Record) {
         let number = record.counts().number;
         if number != SHARED {
-            // There is a place for each number.
+            // `left` has a slot for each number.
             self.left.put(number);
         }
     }
 
-    /// All records added up. Counts that are written meanwhile may be missing.
+    /// The sum of all records. Concurrent counts may be missing.
     pub(crate) fn sum(&self) -> [u64; COUNTS] {
         add_up(self.used().map(|record| &record.counts))
     }
@@ -134,7 +134,7 @@ impl Records {
         add_up(self.used().map(|record| &record.allocated))[0]
     }
 
-    /// What was counted in a row since its owner has it.
+    /// The sums of a row, counted since its owner took it.
     pub(crate) fn counted_in(&self, row: &Row) -> [u64; ROW_COUNTS] {
         row.since(self.sum_of_row(row.id().number))
     }
@@ -143,7 +143,7 @@ impl Records {
         add_up(self.used().filter_map(|record| Some(&record.used_row(row)?.0)))
     }
 
-    /// All rows of all records added up.
+    /// The sum of all rows of all records.
     pub(crate) fn sum_of_rows(&self) -> [u64; ROW_COUNTS] {
         add_up(self.used().flat_map(Counts::used_rows).map(|row| &row.0))
     }
@@ -165,7 +165,8 @@ fn add_up<'a, const N: usize>(all: impl Iterator<Item = &'a [AtomicU64; N]>) -> 
 #[derive(Debug)]
 pub(crate) struct Record {
     counts: NonNull<Counts>,
-    /// The number of its first row; of none, if the record is shared.
+    /// The number of the row in `Counts::first`, which is 0; `SHARED`, which is no row's number, if
+    /// the record is shared.
     first: usize,
 }
 
@@ -182,15 +183,14 @@ impl Record {
         add(counts, *number, amounts);
     }
 
-    /// Counts bytes of index memory that its participant has allocated. Wait-free.
+    /// Adds bytes of index memory that its participant has allocated. Wait-free.
     #[inline]
     pub(super) fn add_allocated(&self, bytes: usize) {
         let Counts { number, allocated, .. } = self.counts();
         add(allocated, *number, [(0, bytes as u64)]);
     }
 
-    /// Adds to some counts of one of its rows. The first use of a row that is not the first one
-    /// allocates.
+    /// Adds to some counts of one of its rows. The first use of any row but row 0 allocates.
     #[inline]
     pub(crate) fn add_in<const N: usize>(&self, row: RowId, amounts: [(usize, u64); N]) {
         let counts = self.counts();

@@ -1,7 +1,7 @@
-//! Rows of the records: each namespace counts in one of its own while there are enough.
+//! Rows of the records: each namespace has a row of its own to count in, while there are enough.
 //!
-//! The last row is shared by all that found no other one. A row that is given back goes to the next
-//! one that asks, which starts from what is counted in it then.
+//! The last row is shared by all namespaces that found no free row. A row that is given back keeps
+//! its counts; its next owner subtracts the counts that it had then.
 
 use super::Idle;
 use crate::sync::gauge::{AtomicUsize, Relaxed};
@@ -13,10 +13,10 @@ pub(crate) const ROW_COUNTS: usize = 8;
 
 const OTHERS: usize = ROWS - 1;
 
-/// The rows that are free.
+/// The rows that no namespace has.
 #[derive(Debug)]
 pub(super) struct FreeRows {
-    /// Rows given out so far, and how many of them for the first time.
+    /// Rows handed out so far (`made`), and how many of them for the first time (`issued`).
     made: AtomicUsize,
     issued: AtomicUsize,
     left: Idle<usize, ROWS>,
@@ -27,26 +27,27 @@ impl FreeRows {
         Self { made: AtomicUsize::new(0), issued: AtomicUsize::new(0), left: Idle::new() }
     }
 
-    /// A free row, from now on, or the shared one. `counted` adds a row up. Lock-free.
+    /// Takes a free row, or the shared one if none is free. `counted` returns the sums of a row.
+    /// Lock-free.
     pub(super) fn take(free: &Arc<Self>, counted: impl FnOnce(usize) -> [u64; ROW_COUNTS]) -> Row {
-        // Relaxed, twice: each number is given out once. What was counted in a row that was left
-        // comes with it (`Idle`).
+        // Relaxed, twice: each new number is issued once. For a row that was left, `Idle` also
+        // hands over its counts.
         let serial = free.made.fetch_add(1, Relaxed);
         let number = free.left.take().unwrap_or_else(|| free.issued.fetch_add(1, Relaxed).min(OTHERS));
         Row { id: RowId { number, serial }, base: counted(number), free: Arc::clone(free) }
     }
 }
 
-/// A row, for as long as its owner has it.
+/// Names one owner's use of a row.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RowId {
     pub(super) number: usize,
-    /// Unlike that of any other row, whatever their places.
+    /// Unique among all [`Row`]s, including those that had the same number before.
     pub(crate) serial: usize,
 }
 
 impl RowId {
-    /// Whether nothing else counts in it.
+    /// Whether only its owner counts in the row.
     pub(crate) fn is_own(self) -> bool {
         self.number != OTHERS
     }
@@ -56,7 +57,7 @@ impl RowId {
 #[derive(Debug)]
 pub(crate) struct Row {
     id: RowId,
-    /// What had been counted in it before.
+    /// The sums of the row when it was taken.
     base: [u64; ROW_COUNTS],
     free: Arc<FreeRows>,
 }
@@ -66,7 +67,7 @@ impl Row {
         self.id
     }
 
-    /// What was counted since it was taken, of all that was counted in it.
+    /// The part of `counted`, the row's sums, that was counted since it was taken.
     pub(super) fn since(&self, counted: [u64; ROW_COUNTS]) -> [u64; ROW_COUNTS] {
         std::array::from_fn(|i| counted[i].wrapping_sub(self.base[i]))
     }
@@ -75,7 +76,7 @@ impl Row {
 impl Drop for Row {
     fn drop(&mut self) {
         if self.id.is_own() {
-            // There is a place for each number.
+            // `left` has a slot for each number.
             self.free.left.put(self.id.number);
         }
     }

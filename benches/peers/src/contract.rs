@@ -1,4 +1,4 @@
-//! Every contender answers as the rows take for granted.
+//! Tests that every contender gives the answers that the rows rely on.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::{
     writer::Writer,
 };
 
-/// The first `len` tokens of one prompt and then some of another.
+/// A prompt of `len` tokens: the first `at` of one sequence, then tokens of another.
 fn parted(at: usize, len: usize) -> Tokens {
     let (first, other) = (Tokens::sequence(1, at), Tokens::sequence(2, len - at));
     Tokens::new(len, |out| {
@@ -70,7 +70,7 @@ fn evicts<C: Contender<Client: Writer>>() {
     assert_eq!(client.look_up(&C::prompt(&tail)), 4 * BLOCK, "{}: the prefix was held", C::NAME);
 }
 
-/// With the pool full, a new prompt takes the place of the oldest.
+/// In a full pool, a new prompt replaces the oldest.
 fn turns_over<C: Contender<Client: Writer>>() {
     let mut client = C::client(&Arc::new(C::new(8)));
     for seed in 1..=40 {

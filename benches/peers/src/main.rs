@@ -1,15 +1,15 @@
-//! radixkv and its peers, side by side: one table, one binary that needs nothing beside it.
+//! Benchmarks radixkv and its peers under the same loads: one table, one self-contained binary.
 
 // Shared with `radixkv bench`, so that there is one strawman and one way to measure.
 #[path = "../../../crates/radixkv-replay/src/command/bench/arena/mod.rs"]
 mod arena;
-// The drawing of tables writes out control characters by it.
+// `grid` uses it to escape control characters.
 #[allow(dead_code)]
 #[path = "../../../crates/radixkv-replay/src/command/console.rs"]
 mod console;
 #[cfg(test)]
 mod contract;
-// The table is drawn by the command's own drawing, of which it needs a part.
+// The table is drawn by the code of the command `radixkv`, of which this binary uses only a part.
 #[allow(dead_code)]
 #[path = "../../../crates/radixkv-replay/src/command/grid.rs"]
 mod grid;
@@ -35,9 +35,9 @@ use rows::replays::Load;
 use screen::Screen;
 use select::{Name, grower, row};
 
-/// Rounds that are measured if the command line does not say.
+/// Rounds of each row by default.
 const ROUNDS: usize = 9;
-/// The class that is replayed where no trace is given.
+/// The workload class that is replayed if no trace is given.
 const CLASS: &str = "shared-system-zipf";
 
 /// radixkv, its peers and a strawman under the same loads, measured in turn in one process.

@@ -1,4 +1,4 @@
-//! Which contenders are measured in which row.
+//! The table of rows: which contenders are measured in each.
 
 use clap::ValueEnum;
 
@@ -62,7 +62,7 @@ pub(crate) enum Name {
     Replay,
 }
 
-/// A measurement by `$start` of every contender.
+/// An entry for every contender, measured by `$start`.
 macro_rules! contenders {
     ($start:ident, $settings:expr) => {
         entries!($start, $settings; Radixkv, Mutexed, Shared, Tenants, ChainTokens, ChainHashes, CompressedTokens,
@@ -70,15 +70,15 @@ macro_rules! contenders {
     };
 }
 
-/// A measurement by `$start` of those that evict, or can be told what to remove; those that take
-/// hashes with the hashes given.
+/// An entry, measured by `$start`, for each contender that evicts or can be told what to remove.
+/// Contenders that work on hashes get them ready-made.
 macro_rules! evicting {
     ($start:ident, $settings:expr) => {
         entries!($start, $settings; Radixkv, Mutexed, ChainHashes, CompressedHashes, HolderHashes, ManagedHashes)
     };
 }
 
-/// The row's measurement.
+/// The row with this name, with its contenders.
 pub(crate) fn row(name: Name, settings: &Settings, load: Option<&Load>) -> Row {
     match name {
         Name::Match => hot(settings, contenders!(look_up_hot, settings)),
@@ -132,7 +132,7 @@ fn with(mut entries: Vec<Entry>, more: impl IntoIterator<Item = Entry>) -> Vec<E
     entries
 }
 
-/// A contender that the row is not for.
+/// The entry of a contender that the row does not suit, with the reason.
 fn absent<C: Contender>(why: &'static str) -> Entry {
     Entry { name: C::NAME, lacks: C::LACKS, role: Role::Other, start: Err(why) }
 }
@@ -160,7 +160,7 @@ fn served(load: &Load, settings: &Settings) -> Vec<Entry> {
     with(served!(Radixkv, Mutexed, Shared, ManagedHashes), none)
 }
 
-/// What makes the contender of that name grow.
+/// The function that grows the contender with this name, for the row `growth`.
 pub(crate) fn grower(name: &str) -> Option<Grow> {
     macro_rules! growers {
         ($($contender:ty),+ $(,)?) => {

@@ -1,5 +1,5 @@
-//! What rows ask of a cache beyond what `radixkv bench` does: a prefix that stays, a tail appended
-//! to it, eviction.
+//! Operations of a contender that `radixkv bench` does not need: a prefix that stays, a tail
+//! appended to it, eviction.
 
 use std::ops::DerefMut;
 
@@ -15,16 +15,16 @@ use crate::arena::{
 };
 
 pub(crate) trait Writer: Client {
-    /// What keeps a prefix.
+    /// Keeps a prefix from eviction.
     type Held;
 
-    /// Inserts a prompt that stays.
+    /// Inserts a prompt and keeps it from eviction.
     fn hold(&mut self, prompt: &Self::Prompt) -> Self::Held;
 
-    /// Reserves, inserts what `prompt` has beyond `held`, and releases that.
+    /// Reserves blocks for the part of `prompt` beyond `held`, inserts it, and releases its lease.
     fn append(&mut self, held: &Self::Held, prompt: &Self::Prompt);
 
-    /// Makes so many blocks free, or as many as there are; returns how many.
+    /// Evicts up to `blocks` blocks; returns how many were evicted.
     fn evict(&mut self, blocks: usize) -> usize;
 }
 
@@ -49,9 +49,9 @@ impl Writer for RadixkvClient {
     }
 }
 
-/// A client of the strawman, by whatever lock it is guarded.
+/// A client of the strawman, whatever lock guards it.
 pub(crate) trait LocksStrawman: Client<Prompt = Tokens> {
-    /// The tree to write to, and a buffer for block ids.
+    /// Locks the tree for writing; also returns a buffer for block ids.
     fn lock(&mut self) -> (impl DerefMut<Target = Strawman>, &mut Vec<BlockId>);
 }
 

@@ -49,7 +49,7 @@
 // In a quota: no limit.
 #define RADIXKV_NO_LIMIT UINT64_MAX
 
-// What a function returns. `radixkv_last_error` has the text and the numbers.
+// The result of a function. `radixkv_last_error` has the text and the numbers of an error.
 //
 // If it is not `RADIXKV_STATUS_OK`, nothing has changed, except after `RADIXKV_STATUS_PANICKED`;
 // handles that the function would have made are NULL.
@@ -75,7 +75,7 @@ typedef enum {
     RADIXKV_STATUS_EXHAUSTED = 20,
     // The namespace would have more blocks in leases and reservations than its quota allows.
     RADIXKV_STATUS_OVER_QUOTA = 21,
-    // The time passed before enough blocks were available.
+    // The timeout passed before enough blocks were available.
     RADIXKV_STATUS_TIMED_OUT = 22,
     // More blocks than the cache has: it never fits.
     RADIXKV_STATUS_TOO_LARGE = 23,
@@ -87,8 +87,8 @@ typedef enum {
     RADIXKV_STATUS_BLOCK_HELD = 26,
     // A block id is not below the capacity: the id is `requested`.
     RADIXKV_STATUS_BLOCK_OUT_OF_RANGE = 27,
-    // The reservation holds another number of blocks than the sequence has whole blocks beyond the
-    // lease.
+    // The number of blocks in the reservation differs from the number of whole blocks of the
+    // sequence beyond the lease.
     RADIXKV_STATUS_BLOCK_COUNT = 40,
     // The sequence is longer than 2^31 - 1 tokens.
     RADIXKV_STATUS_SEQUENCE_TOO_LONG = 41,
@@ -104,7 +104,7 @@ typedef enum {
     RADIXKV_STATUS_TOO_MANY_LEASES = 46,
     // The namespace has leases or reservations, and was left as it is.
     RADIXKV_STATUS_NAMESPACE_IN_USE = 47,
-    // The cache was not built to grow so far.
+    // The growth exceeds the limit that the cache was built with.
     RADIXKV_STATUS_CANNOT_GROW = 60,
     // The cache has no background evictor.
     RADIXKV_STATUS_NOT_BACKGROUND = 61,
@@ -118,7 +118,7 @@ typedef enum {
     RADIXKV_STATUS_PANICKED = 99,
 } radixkv_status;
 
-// Which change an event tells of.
+// The kind of change that an event reports.
 typedef enum {
     // Blocks of one sequence were cached.
     RADIXKV_EVENT_KIND_STORED = 0,
@@ -138,7 +138,7 @@ typedef enum {
     RADIXKV_EVENT_KIND_UNKNOWN = 7,
 } radixkv_event_kind;
 
-// Consecutive events, in the order in which they came.
+// Consecutive events, in the order in which they happened.
 typedef struct radixkv_batch radixkv_batch;
 
 // The settings of a cache that is to be built.
@@ -149,14 +149,15 @@ typedef struct radixkv_builder radixkv_builder;
 typedef struct radixkv_cache radixkv_cache;
 
 // A copy that a sequence must make before it writes to a block that a fork also holds. The source
-// keeps its content until this is freed.
+// keeps its content until this handle is freed.
 typedef struct radixkv_copy radixkv_copy;
 
-// Evicted blocks of some sequences, which stay reserved until this is freed: no lookup finds them
-// any more, and nobody writes to them.
+// Evicted blocks of some sequences. They stay reserved until this handle is freed: no lookup finds
+// them any more, and no other sequence gets them.
 typedef struct radixkv_evicted radixkv_evicted;
 
-// A promise: while it lives, the blocks of its prefix are not evicted, rewritten or handed out.
+// Protects a prefix: until the lease is released, the blocks of its prefix are not evicted,
+// rewritten or handed out.
 typedef struct radixkv_lease radixkv_lease;
 
 // Sequences that share nothing with those of other namespaces: an adapter, a tenant, a model
@@ -164,7 +165,7 @@ typedef struct radixkv_lease radixkv_lease;
 typedef struct radixkv_namespace radixkv_namespace;
 
 // A block whose first tokens agree with a sequence beyond its match. The block stays in place
-// until this is freed.
+// until this handle is freed.
 typedef struct radixkv_partial_hit radixkv_partial_hit;
 
 // Blocks that their owner fills and then inserts. Freeing the reservation returns the blocks that
@@ -178,20 +179,21 @@ typedef struct radixkv_session radixkv_session;
 // A listener's end of a bounded channel of batches. It does not keep the cache alive.
 typedef struct radixkv_subscription radixkv_subscription;
 
-// A prefix that is not protected: `radixkv_session_upgrade` leases it if it is still cached. It
-// keeps no block and no cache.
+// Names a prefix without protecting it: `radixkv_session_upgrade` leases the prefix if it is still
+// cached. It keeps neither blocks nor the cache alive.
 typedef struct radixkv_weak_lease radixkv_weak_lease;
 
 // The error of a thread's last failed call.
 typedef struct {
     // Its status; `RADIXKV_STATUS_OK` if no call of this thread has failed yet.
     radixkv_status status;
-    // What was asked for: blocks, tokens or elements. 0 where it means nothing, here and below.
+    // The requested number of blocks, tokens or elements. This and the next two are 0 if they do
+    // not apply to the status.
     size_t requested;
-    // What there was: free or evictable blocks, pinned blocks of the namespace, elements of the
-    // buffer.
+    // The available number: free or evictable blocks, pinned blocks of the namespace, elements of
+    // the buffer.
     size_t available;
-    // The limit: of the namespace, or the cache's capacity.
+    // The limit: the quota of the namespace, or the capacity of the cache.
     size_t limit;
     // One line of text. Valid until this thread calls `radixkv_last_error` again.
     const char *text;
@@ -233,7 +235,7 @@ typedef struct {
     uint64_t slab_bytes;
     // Segments of sequences in the index.
     uint64_t runs;
-    // Places on them that hold leases, branches and statistics.
+    // Positions on these segments that have leases, branches or statistics.
     uint64_t points;
     // Lookups that counted as a use.
     uint64_t lookups;
@@ -246,11 +248,13 @@ typedef struct {
     // Tokens of whole blocks that were missed because the first of them was cached once and is
     // gone.
     uint64_t missed_evicted_tokens;
-    // The same: a cached block agrees only with its first tokens.
+    // Tokens of whole blocks that were missed because a cached block agrees only with the first
+    // tokens of the first of them.
     uint64_t missed_diverged_tokens;
-    // The same: it was seen only in another namespace.
+    // Tokens of whole blocks that were missed because the first of them was seen only in another
+    // namespace.
     uint64_t missed_elsewhere_tokens;
-    // The same: it had not been seen.
+    // Tokens of whole blocks that were missed because the first of them had not been seen.
     uint64_t missed_new_tokens;
     // Tokens of partial hits.
     uint64_t partial_tokens;
@@ -262,7 +266,7 @@ typedef struct {
     uint64_t reservations;
     // Blocks of those.
     uint64_t taken_blocks;
-    // Reservations that were refused, or timed out, for want of blocks.
+    // Reservations that were refused, or timed out, because too few blocks were available.
     uint64_t exhausted_refusals;
     // Requests for blocks, and inserts, that were refused because of a quota.
     uint64_t over_quota_refusals;
@@ -270,7 +274,7 @@ typedef struct {
     uint64_t waits;
     // Nanoseconds that they waited, together.
     uint64_t waited_nanos;
-    // Prefixes that were retained, each time.
+    // Retentions of prefixes: one that is retained twice counts twice.
     uint64_t retentions;
     // Blocks of those.
     uint64_t retained_blocks;
@@ -287,8 +291,8 @@ typedef struct {
     uint64_t protected_blocks;
     // Blocks of reservations that it pays for.
     uint64_t reserved_blocks;
-    // 1 if the numbers of lookups below are its own; 0 if there were too many namespaces, and they
-    // are 0.
+    // 1 if the lookup counts below are its own; 0 if there were too many namespaces, and these
+    // counts are 0.
     uint64_t has_lookups;
     // Lookups that counted as a use.
     uint64_t lookups;
@@ -301,11 +305,13 @@ typedef struct {
     // Tokens of whole blocks that were missed because the first of them was cached once and is
     // gone.
     uint64_t missed_evicted_tokens;
-    // The same: a cached block agrees only with its first tokens.
+    // Tokens of whole blocks that were missed because a cached block agrees only with the first
+    // tokens of the first of them.
     uint64_t missed_diverged_tokens;
-    // The same: it was seen only in another namespace.
+    // Tokens of whole blocks that were missed because the first of them was seen only in another
+    // namespace.
     uint64_t missed_elsewhere_tokens;
-    // The same: it had not been seen.
+    // Tokens of whole blocks that were missed because the first of them had not been seen.
     uint64_t missed_new_tokens;
 } radixkv_namespace_stats;
 
@@ -321,7 +327,7 @@ typedef struct {
 typedef struct {
     // The change.
     radixkv_event_kind kind;
-    // What the lookups of its namespace compare: RADIXKV_KEYS_TOKENS or RADIXKV_KEYS_BIGRAMS.
+    // The keys that lookups of its namespace compare: RADIXKV_KEYS_TOKENS or RADIXKV_KEYS_BIGRAMS.
     uint32_t keys;
     // The parts of the namespace's name.
     const radixkv_text *parts;
@@ -329,8 +335,9 @@ typedef struct {
     size_t parts_len;
     // Tokens of the sequence before those of the blocks.
     size_t start;
-    // The tokens of stored blocks; with bigrams, also the one behind them. Of evicted blocks
-    // (`radixkv_evicted_get`), those of the whole sequence up to there.
+    // The tokens of stored blocks; with bigrams, also the token after them. For evicted blocks
+    // (`radixkv_evicted_get`), the tokens of the sequence from its beginning to the end of the
+    // blocks.
     const uint32_t *tokens;
     // Their number; 0 for other changes.
     size_t tokens_len;
@@ -340,7 +347,7 @@ typedef struct {
     size_t blocks_len;
     // The cached block before the first stored one. Only if `has_parent`.
     uint32_t parent;
-    // Whether there is such a block: not at the beginning of a sequence.
+    // Whether there is such a block: false at the beginning of a sequence.
     bool has_parent;
 } radixkv_event;
 
@@ -604,7 +611,7 @@ radixkv_status radixkv_namespace_evict_idle(radixkv_namespace *space,
                                             uint64_t idle_nanos,
                                             size_t *freed);
 
-// Writes to `keys` what the lookups of the namespace compare: RADIXKV_KEYS_TOKENS or
+// Writes to `keys` which keys the lookups of the namespace compare: RADIXKV_KEYS_TOKENS or
 // RADIXKV_KEYS_BIGRAMS.
 //
 // Threads: any.
@@ -658,7 +665,7 @@ radixkv_status radixkv_session_match_untouched(radixkv_session *session,
                                                radixkv_lease **lease);
 
 // Writes the number of tokens that are cached, in whole blocks, to `hit_tokens`. Leases nothing
-// and counts as no use: the prefix may be evicted at any moment.
+// and does not count as a use: the prefix may be evicted at any moment.
 //
 // Errors: OTHER_CACHE.
 //
@@ -885,7 +892,7 @@ radixkv_status radixkv_session_demote(radixkv_session *session, radixkv_lease *l
 radixkv_status radixkv_lease_downgrade(radixkv_lease *lease, radixkv_weak_lease **weak);
 
 // Leases the prefix of a weak lease; `lease` is NULL if any of its blocks is gone, or it is empty.
-// Counts as no use.
+// Does not count as a use.
 //
 // Errors: OTHER_CACHE.
 //
@@ -964,7 +971,7 @@ radixkv_status radixkv_reservation_make_unique(radixkv_reservation *reservation,
                                                uint32_t *destination,
                                                radixkv_copy **copy);
 
-// Frees a copy that was made. NULL is allowed.
+// Frees a copy, after it was made. NULL is allowed.
 //
 // Threads: no other thread may use it from now on.
 void radixkv_copy_free(radixkv_copy *copy);
@@ -982,8 +989,9 @@ radixkv_status radixkv_cache_adopt(radixkv_cache *cache,
                                    size_t blocks_len,
                                    radixkv_reservation **reservation);
 
-// Takes back up to `blocks_room` ids of blocks that the cache evicted, cleared or gave up. Writes
-// them to `blocks` and their number to `taken`. Call it again while it fills the whole buffer.
+// Takes back up to `blocks_room` ids of blocks that the cache evicted, cleared or otherwise gave
+// up. Writes them to `blocks` and their number to `taken`. Call it again while it fills the whole
+// buffer.
 //
 // Errors: NOT_EXTERNAL; INVALID_ARGUMENT if there is no room.
 //
@@ -995,7 +1003,7 @@ radixkv_status radixkv_cache_take_evicted(radixkv_cache *cache,
                                           size_t blocks_room,
                                           size_t *taken);
 
-// Writes the statistics of a cache to `stats`, of which the caller knows `size` bytes: pass
+// Writes the statistics of a cache to `stats`, a struct of `size` bytes: pass
 // `sizeof(radixkv_stats)`.
 //
 // Threads: any; never waits.
@@ -1005,7 +1013,7 @@ radixkv_status radixkv_cache_read_stats(radixkv_cache *cache,
                                         radixkv_stats *stats,
                                         size_t size);
 
-// Writes the statistics of a namespace to `stats`, of which the caller knows `size` bytes: pass
+// Writes the statistics of a namespace to `stats`, a struct of `size` bytes: pass
 // `sizeof(radixkv_namespace_stats)`.
 //
 // Threads: any; never waits.

@@ -1,5 +1,5 @@
-//! What stands between C and Rust: panics that are caught, pointers that are checked, handles that
-//! one thread uses at a time.
+//! The boundary between C and Rust, used by every exported function: catches panics, checks
+//! pointers, and lets only one thread at a time use a handle.
 #![allow(unsafe_code)]
 
 use std::any::Any;
@@ -15,9 +15,9 @@ use std::time::{Duration, Instant};
 use crate::failure::Failure;
 use crate::status::{Status, remember};
 
-/// Runs the body of an exported function; a panic becomes a status.
+/// Runs the body of an exported function, and turns an error or a panic into a status.
 ///
-/// The core's handles are unchanged by a panic, or dropped.
+/// After a panic, each handle of the core is unchanged or was dropped.
 pub(crate) fn run(body: impl FnOnce() -> Result<(), Failure>) -> Status {
     let failure = match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(())) => return Status::Ok,
@@ -25,7 +25,7 @@ pub(crate) fn run(body: impl FnOnce() -> Result<(), Failure>) -> Status {
         Err(panic) => Failure::Panic(text_of(panic)),
     };
     let status = failure.status();
-    // The text of an earlier failure is freed here, which cannot panic.
+    // This drops an earlier failure, which cannot panic.
     remember(failure);
     status
 }
@@ -41,17 +41,17 @@ pub(crate) fn free<T>(handle: Option<Box<T>>) {
 fn text_of(panic: Box<dyn Any + Send>) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
-    // What the panic carries may panic again as it is dropped.
+    // Dropping the payload could panic again.
     std::mem::forget(panic);
     text
 }
 
-/// The argument, which must not be NULL.
+/// The handle that an argument points to; an error if it is NULL.
 pub(crate) fn given<'a, T>(handle: Option<&'a T>, argument: &'static str) -> Result<&'a T, Failure> {
     handle.ok_or(Failure::Null(argument))
 }
 
-/// The place for a result, which must not be NULL.
+/// The place for a result; an error if it is NULL.
 pub(crate) fn output<'a, T>(
     place: Option<&'a mut MaybeUninit<T>>,
     argument: &'static str,
@@ -59,7 +59,7 @@ pub(crate) fn output<'a, T>(
     place.ok_or(Failure::Null(argument))
 }
 
-/// The place for a handle; it is NULL if anything fails after this.
+/// The place for a new handle. Sets it to NULL, which it stays if the call fails later.
 pub(crate) fn new_handle<'a, T>(
     place: Option<&'a mut MaybeUninit<Option<Box<T>>>>,
     argument: &'static str,
@@ -67,19 +67,20 @@ pub(crate) fn new_handle<'a, T>(
     Ok(output(place, argument)?.write(None))
 }
 
-/// The array of a caller; NULL only if it has no elements.
+/// The caller's array as a slice; it may be NULL only if it has no elements.
 ///
 /// # Safety
 ///
 /// `data` is NULL, or points to `len` elements that nothing changes during the call.
 pub(crate) unsafe fn slice<'a, T>(data: *const T, len: usize, argument: &'static str) -> Result<&'a [T], Failure> {
     check_array(data, len, argument)?;
-    // SAFETY: of the caller; not NULL and aligned where it has elements, and no longer than memory.
+    // SAFETY: as the caller promised; not NULL and aligned where it has elements, and no longer
+    // than memory.
     Ok(if len == 0 { &[] } else { unsafe { std::slice::from_raw_parts(data, len) } })
 }
 
-/// The buffer of a caller, with room for `needed` elements at least. None if it is NULL and has no
-/// elements: then nothing is to be written.
+/// The caller's buffer, with room for at least `needed` elements. `None` if it is NULL and has no
+/// elements: then the caller wants no output.
 ///
 /// # Safety
 ///
@@ -97,7 +98,8 @@ pub(crate) unsafe fn buffer<'a, T>(
     if room < needed {
         return Err(Failure::BufferTooShort { argument, needed, room });
     }
-    // SAFETY: of the caller; not NULL and aligned where it has elements, and no longer than memory.
+    // SAFETY: as the caller promised; not NULL and aligned where it has elements, and no longer
+    // than memory.
     Ok(Some(if room == 0 { &mut [] } else { unsafe { std::slice::from_raw_parts_mut(data.cast(), room) } }))
 }
 
@@ -114,17 +116,17 @@ fn check_array<T>(data: *const T, len: usize, argument: &'static str) -> Result<
     Ok(())
 }
 
-/// Writes `values` to the beginning of a buffer that [`buffer`] gave.
+/// Writes `values` to the beginning of a buffer that [`buffer`] returned.
 pub(crate) fn fill<T: Copy>(buffer: Option<&mut [MaybeUninit<T>]>, values: &[T]) {
-    // A loop over two slices, which the compiler turns into one copy.
+    // The compiler turns this loop over two slices into one copy.
     for (place, value) in buffer.unwrap_or_default().iter_mut().zip(values) {
         place.write(*value);
     }
 }
 
-/// Writes a struct to a caller that was compiled with `size` bytes of it: a newer library has
-/// fields at the end that the caller does not know, and an older one leaves the caller's last
-/// fields zero.
+/// Writes a struct to a caller whose version of it has `size` bytes. A newer library does not write
+/// fields at the end that the caller does not know; an older one leaves the caller's last fields
+/// zero.
 ///
 /// # Safety
 ///
@@ -142,14 +144,14 @@ pub(crate) unsafe fn write_known<T>(
         return Err(Failure::Invalid { argument: "size", accepted: "sizeof of the struct" });
     }
     let known = size.min(size_of::<T>());
-    // SAFETY: of the caller; what this library does not know is zero.
+    // SAFETY: as the caller promised. Fields that this library does not know stay zero.
     unsafe { std::ptr::write_bytes(place.cast::<u8>(), 0, size) };
-    // SAFETY: `known` bytes of both, which do not overlap: one is on this stack.
+    // SAFETY: both have `known` bytes, and do not overlap: one is on this stack.
     unsafe { std::ptr::copy_nonoverlapping((&raw const value).cast::<u8>(), place.cast::<u8>(), known) };
     Ok(())
 }
 
-/// The text of a caller, in UTF-8; up to the terminating zero if no length is given.
+/// The caller's text, which must be UTF-8. Without `len` it ends before the terminating zero.
 ///
 /// # Safety
 ///
@@ -160,31 +162,31 @@ pub(crate) unsafe fn text<'a>(
     argument: &'static str,
 ) -> Result<&'a str, Failure> {
     let bytes = match len {
-        // SAFETY: of the caller.
+        // SAFETY: as the caller promised.
         Some(len) => unsafe { slice(data.cast::<u8>(), len, argument) }?,
         None if data.is_null() => return Err(Failure::Null(argument)),
-        // SAFETY: of the caller; not NULL.
+        // SAFETY: as the caller promised; not NULL.
         None => unsafe { CStr::from_ptr(data) }.to_bytes(),
     };
     std::str::from_utf8(bytes).map_err(|_| Failure::Invalid { argument, accepted: "UTF-8" })
 }
 
-/// The moment `nanos` from now, at most a century away.
+/// The deadline `nanos` nanoseconds from now, at most a century.
 pub(crate) fn deadline(nanos: u64) -> Instant {
     const CENTURY: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
     let now = Instant::now();
     now.checked_add(Duration::from_nanos(nanos).min(CENTURY)).unwrap_or(now)
 }
 
-/// Which cache owns a handle.
+/// Identifies the cache that owns a handle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Owner(u64);
 
 impl Owner {
-    /// That of a new cache.
+    /// A new identity, for a new cache.
     pub(crate) fn new() -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
-        // Relaxed: only distinct numbers are wanted.
+        // Relaxed: the numbers need only be distinct.
         Self(NEXT.fetch_add(1, Ordering::Relaxed))
     }
 
@@ -193,14 +195,14 @@ impl Owner {
     }
 }
 
-/// A value that one thread uses at a time. A second thread is refused; it does not wait.
+/// A value that one thread may use at a time. A second thread gets an error and does not wait.
 pub(crate) struct Exclusive<T> {
     busy: AtomicBool,
     value: UnsafeCell<T>,
 }
 
-// SAFETY: the value is accessed only through `Entered`, of which there is one at a time: `busy`
-// says so. Acquire and Release order the uses.
+// SAFETY: the value is accessed only through `Entered`; `busy` ensures that only one exists at a
+// time. Acquire and Release order the uses.
 unsafe impl<T: Send> Sync for Exclusive<T> {}
 
 impl<T> Exclusive<T> {
@@ -217,7 +219,7 @@ impl<T> Exclusive<T> {
     }
 }
 
-/// The only use of an [`Exclusive`] value. Shared between threads only if the value may be.
+/// Exclusive access to an [`Exclusive`] value, until dropped. It is `Sync` only if the value is.
 pub(crate) struct Entered<'a, T>(&'a Exclusive<T>, PhantomData<&'a mut T>);
 
 impl<T> Deref for Entered<'_, T> {
@@ -249,7 +251,7 @@ mod tests {
     use super::*;
     use crate::status::{Error, radixkv_last_error};
 
-    /// What the last failed call of this thread says.
+    /// The status and the text of this thread's last failed call.
     fn last_error() -> (Status, String) {
         let mut error = MaybeUninit::<Error>::uninit();
         assert_eq!(radixkv_last_error(Some(&mut error)), Status::Ok);

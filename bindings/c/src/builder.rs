@@ -20,7 +20,7 @@ struct Settings {
     capacity: usize,
 }
 
-/// Changes the settings of a builder.
+/// Applies a change to the settings of a builder.
 fn set(
     builder: Option<&Builder>,
     change: impl FnOnce(radixkv::Builder, usize) -> Result<radixkv::Builder, Failure>,
@@ -62,7 +62,7 @@ pub extern "C" fn radixkv_builder_new(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn radixkv_builder_policy(builder: Option<&Builder>, policy: *const c_char) -> Status {
     set(builder, |core, _| {
-        // SAFETY: of the caller.
+        // SAFETY: as the caller promised.
         let policy = unsafe { text(policy, None, "policy") }?;
         Ok(core.policy(policy.parse()?))
     })

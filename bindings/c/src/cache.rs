@@ -1,4 +1,4 @@
-//! The handle on a cache, and the verbs that are the whole cache's.
+//! The handle of a cache, and the operations on a whole cache.
 #![allow(unsafe_code)]
 
 use std::mem::MaybeUninit;
@@ -15,7 +15,7 @@ use crate::status::Status;
 pub struct Cache {
     pub(crate) core: PrefixCache,
     pub(crate) owner: Owner,
-    /// Evicted ids of an external pool that found no room in a caller's buffer.
+    /// Evicted ids of an external pool that did not fit into a caller's buffer.
     pub(crate) returned: Mutex<Vec<u32>>,
 }
 
@@ -25,7 +25,7 @@ impl Cache {
     }
 }
 
-/// A verb of a cache that has no result.
+/// Runs an operation on a cache that cannot fail.
 fn on(cache: Option<&Cache>, verb: impl FnOnce(&PrefixCache)) -> Status {
     run(|| {
         verb(&given(cache, "cache")?.core);
@@ -33,7 +33,7 @@ fn on(cache: Option<&Cache>, verb: impl FnOnce(&PrefixCache)) -> Status {
     })
 }
 
-/// A verb of a cache that writes its result to `place`.
+/// Runs an operation on a cache and writes its result to `place`.
 fn told<T>(
     cache: Option<&Cache>,
     place: Option<&mut MaybeUninit<T>>,
@@ -141,7 +141,7 @@ pub unsafe extern "C" fn radixkv_cache_invalidate(
 ) -> Status {
     run(|| {
         let cache = given(cache, "cache")?;
-        // SAFETY: of the caller.
+        // SAFETY: as the caller promised.
         let blocks = unsafe { slice(blocks, blocks_len, "blocks") }?;
         let count = cache.core.invalidate_blocks(blocks);
         invalidated.map(|place| place.write(count));

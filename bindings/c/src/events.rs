@@ -1,4 +1,4 @@
-//! Events: what is stored, removed and cleared, in batches.
+//! Events: batches of the changes of a cache, for a subscriber that follows its content.
 #![allow(unsafe_code)]
 
 use std::ffi::c_char;
@@ -15,34 +15,34 @@ use crate::status::Status;
 /// A listener's end of a bounded channel of batches. It does not keep the cache alive.
 pub struct Subscription(Exclusive<radixkv::Subscription>);
 
-/// Consecutive events, in the order in which they came.
+/// Consecutive events, in the order in which they happened.
 pub struct Batch {
     core: EventBatch,
     names: Names,
 }
 
-/// The parts of namespaces' names as C reads them: of each event, one after another.
+/// The parts of the namespaces' names of a list of events, as C reads them.
 #[derive(Default)]
 pub(crate) struct Names {
     parts: Vec<Text>,
-    /// For each event, where its parts end.
+    /// For each event, the end of its parts in `parts`.
     ends: Vec<usize>,
 }
 
-// SAFETY: the texts belong to names that are kept beside this, and nothing changes them.
+// SAFETY: the texts belong to names that are kept beside this value, and nothing changes them.
 unsafe impl Send for Names {}
 // SAFETY: as above.
 unsafe impl Sync for Names {}
 
 impl Names {
-    /// Adds the name of the next event. It must stay as long as this is read.
+    /// Adds the name of the next event. The name must outlive the use of this value.
     pub(crate) fn push(&mut self, name: Option<&NamespaceName>) {
         let parts = name.into_iter().flat_map(NamespaceName::parts);
         self.parts.extend(parts.map(|part| Text { data: part.as_ptr().cast(), len: part.len() }));
         self.ends.push(self.parts.len());
     }
 
-    /// The parts of the event `index`, which there is.
+    /// The parts of the event `index`, which must exist.
     pub(crate) fn of(&self, index: usize) -> &[Text] {
         let start = index.checked_sub(1).map_or(0, |before| self.ends[before]);
         &self.parts[start..self.ends[index]]
@@ -59,7 +59,7 @@ pub struct Text {
     pub len: usize,
 }
 
-/// Which change an event tells of.
+/// The kind of change that an event reports.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EventKind {
@@ -87,7 +87,7 @@ pub enum EventKind {
 pub struct Event {
     /// The change.
     pub kind: EventKind,
-    /// What the lookups of its namespace compare: RADIXKV_KEYS_TOKENS or RADIXKV_KEYS_BIGRAMS.
+    /// The keys that lookups of its namespace compare: RADIXKV_KEYS_TOKENS or RADIXKV_KEYS_BIGRAMS.
     pub keys: u32,
     /// The parts of the namespace's name.
     pub parts: *const Text,
@@ -95,8 +95,9 @@ pub struct Event {
     pub parts_len: usize,
     /// Tokens of the sequence before those of the blocks.
     pub start: usize,
-    /// The tokens of stored blocks; with bigrams, also the one behind them. Of evicted blocks
-    /// (`radixkv_evicted_get`), those of the whole sequence up to there.
+    /// The tokens of stored blocks; with bigrams, also the token after them. For evicted blocks
+    /// (`radixkv_evicted_get`), the tokens of the sequence from its beginning to the end of the
+    /// blocks.
     pub tokens: *const u32,
     /// Their number; 0 for other changes.
     pub tokens_len: usize,
@@ -106,11 +107,11 @@ pub struct Event {
     pub blocks_len: usize,
     /// The cached block before the first stored one. Only if `has_parent`.
     pub parent: u32,
-    /// Whether there is such a block: not at the beginning of a sequence.
+    /// Whether there is such a block: false at the beginning of a sequence.
     pub has_parent: bool,
 }
 
-/// The name of an event's namespace; none of a kind that this version does not know.
+/// The name of an event's namespace; `None` if this version does not know the kind of event.
 fn name_of<'a>(event: &CacheEvent<'a>) -> Option<&'a NamespaceName> {
     match *event {
         CacheEvent::Stored { namespace, .. }
@@ -120,7 +121,7 @@ fn name_of<'a>(event: &CacheEvent<'a>) -> Option<&'a NamespaceName> {
     }
 }
 
-/// The kind of an event that tells of a removal.
+/// The kind of a removal event.
 pub(crate) fn kind_of(reason: EvictionReason) -> EventKind {
     match reason {
         EvictionReason::Capacity => EventKind::RemovedForCapacity,
@@ -131,7 +132,7 @@ pub(crate) fn kind_of(reason: EvictionReason) -> EventKind {
     }
 }
 
-/// The number of a unit of comparison.
+/// The constant for a kind of keys.
 pub(crate) fn code_of(keys: Keys) -> u32 {
     if keys == Keys::Bigrams { KEYS_BIGRAMS } else { KEYS_TOKENS }
 }

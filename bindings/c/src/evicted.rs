@@ -1,4 +1,4 @@
-//! Evicted blocks that their caller keeps until it has copied them.
+//! Evicted blocks that the caller keeps reserved until it has copied them.
 #![allow(unsafe_code)]
 
 use std::mem::MaybeUninit;
@@ -9,8 +9,8 @@ use crate::events::{Event, Names, code_of, kind_of};
 use crate::failure::Failure;
 use crate::status::Status;
 
-/// Evicted blocks of some sequences, which stay reserved until this is freed: no lookup finds them
-/// any more, and nobody writes to them.
+/// Evicted blocks of some sequences. They stay reserved until this handle is freed: no lookup finds
+/// them any more, and no other sequence gets them.
 pub struct Evicted {
     core: Vec<radixkv::Evicted>,
     names: Names,

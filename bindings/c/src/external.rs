@@ -1,5 +1,5 @@
-//! Blocks that the engine owns: ids that it passes to the cache, and evicted ids that it takes
-//! back.
+//! The interface of a cache whose blocks the engine owns: the engine passes ids to the cache, and
+//! takes evicted ids back.
 #![allow(unsafe_code)]
 
 use std::mem::MaybeUninit;
@@ -29,7 +29,7 @@ pub unsafe extern "C" fn radixkv_cache_adopt(
     run(|| {
         let reservation = new_handle(reservation, "reservation")?;
         let cache = given(cache, "cache")?;
-        // SAFETY: of the caller.
+        // SAFETY: as the caller promised.
         let blocks = unsafe { slice(blocks, blocks_len, "blocks") }?;
         let pool = cache.core.external().ok_or(Failure::NotExternal)?;
         *reservation = Some(Box::new(Reservation::new(pool.adopt(blocks)?, cache.owner)));
@@ -37,8 +37,9 @@ pub unsafe extern "C" fn radixkv_cache_adopt(
     })
 }
 
-/// Takes back up to `blocks_room` ids of blocks that the cache evicted, cleared or gave up. Writes
-/// them to `blocks` and their number to `taken`. Call it again while it fills the whole buffer.
+/// Takes back up to `blocks_room` ids of blocks that the cache evicted, cleared or otherwise gave
+/// up. Writes them to `blocks` and their number to `taken`. Call it again while it fills the whole
+/// buffer.
 ///
 /// Errors: NOT_EXTERNAL; INVALID_ARGUMENT if there is no room.
 ///
@@ -55,12 +56,13 @@ pub unsafe extern "C" fn radixkv_cache_take_evicted(
     run(|| {
         let cache = given(cache, "cache")?;
         let taken = output(taken, "taken")?;
-        // SAFETY: of the caller.
+        // SAFETY: as the caller promised.
         let Some(room) = unsafe { buffer(blocks, blocks_room, 0, "blocks") }?.filter(|room| !room.is_empty()) else {
             return Err(Failure::Invalid { argument: "blocks_room", accepted: "at least 1" });
         };
         let pool = cache.core.external().ok_or(Failure::NotExternal)?;
-        // Nothing panics while it is locked: what another thread left there is whole.
+        // No code panics while it holds this lock, so the list is consistent even if the lock is
+        // poisoned.
         let mut returned = cache.returned.lock().unwrap_or_else(PoisonError::into_inner);
         if returned.len() < room.len() {
             pool.take_evicted(&mut returned);

@@ -1,4 +1,5 @@
-//! Why a call failed: misuse that was found before anything changed, or an error of the cache.
+//! The reason for which a call failed: misuse, found before anything changed, or an error of the
+//! core.
 
 use std::fmt;
 
@@ -9,7 +10,7 @@ use radixkv::{
 
 use crate::status::Status;
 
-/// Why a call failed. It becomes text only when it is asked for.
+/// The reason for which a call failed. Its text is made only by `radixkv_last_error`.
 #[derive(Debug)]
 pub(crate) enum Failure {
     Null(&'static str),
@@ -64,7 +65,7 @@ impl Failure {
         }
     }
 
-    /// What was requested, what was available, and the limit.
+    /// The numbers of [`Error`](crate::status::Error): requested, available, limit.
     pub(crate) fn numbers(&self) -> [usize; 3] {
         match *self {
             Self::BufferTooShort { needed, room, .. } => [needed, room, 0],

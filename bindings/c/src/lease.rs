@@ -1,4 +1,4 @@
-//! Leases: what keeps a prefix in place, and what is said of it.
+//! Leases, and the operations of a session on a leased prefix.
 #![allow(unsafe_code)]
 
 use std::mem::MaybeUninit;
@@ -11,18 +11,20 @@ use crate::failure::Failure;
 use crate::session::Session;
 use crate::status::Status;
 
-/// A promise: while it lives, the blocks of its prefix are not evicted, rewritten or handed out.
+/// Protects a prefix: until the lease is released, the blocks of its prefix are not evicted,
+/// rewritten or handed out.
 pub struct Lease {
     pub(crate) core: radixkv::Lease,
     pub(crate) owner: Owner,
 }
 
 impl Lease {
-    /// Checks that it belongs to the session's cache, and that `tokens` is a whole sequence of it.
+    /// Checks that it belongs to the session's cache, and that `tokens` is not shorter than its
+    /// sequence.
     pub(crate) fn check(&self, session: Owner, tokens: &[u32]) -> Result<(), Failure> {
         self.owner.check(session, "lease")?;
         let bigrams = self.core.namespace().is_some_and(|name| name.keys() == radixkv::Keys::Bigrams);
-        // The keys of bigrams end one token before the sequence that they were matched by.
+        // A bigram key needs the next token also, so a lease on n keys comes from n + 1 tokens.
         let leased = self.core.len_tokens();
         let leased = leased + usize::from(bigrams && leased > 0);
         if tokens.len() < leased {
@@ -33,12 +35,12 @@ impl Lease {
 }
 
 /// A block whose first tokens agree with a sequence beyond its match. The block stays in place
-/// until this is freed.
+/// until this handle is freed.
 pub struct PartialHit {
     _source: radixkv::PartialHit,
 }
 
-/// A verb of a session on a lease that has no result.
+/// Runs an operation of a session on a lease that has no result.
 fn on(
     session: Option<&Session>,
     lease: Option<&Lease>,
@@ -130,13 +132,13 @@ pub unsafe extern "C" fn radixkv_session_resume(
 ) -> Status {
     run(|| {
         let (session, lease) = (given(session, "session")?, lease.ok_or(Failure::Null("lease"))?);
-        // SAFETY: of the caller.
+        // SAFETY: as the caller promised.
         let tokens = unsafe { slice(tokens, tokens_len, "tokens") }?;
-        // SAFETY: of the caller.
+        // SAFETY: as the caller promised.
         let blocks = unsafe { buffer(blocks, blocks_room, tokens_len / session.block_size, "blocks") }?;
         lease.check(session.owner, tokens)?;
         let session = session.core.enter("session")?;
-        // Its place while the session has it.
+        // Takes the lease's place in the handle while `resume` owns the lease.
         let clone = lease.core.try_clone()?;
         let hit = session.resume(std::mem::replace(&mut lease.core, clone), tokens);
         hit_tokens.map(|place| place.write(hit.len_tokens()));
@@ -170,7 +172,7 @@ pub unsafe extern "C" fn radixkv_session_match_partial(
         let hit = new_handle(hit, "hit")?;
         let (session, lease) = (given(session, "session")?, given(lease, "lease")?);
         let (block, hit_tokens) = (output(block, "block")?, output(hit_tokens, "hit_tokens")?);
-        // SAFETY: of the caller.
+        // SAFETY: as the caller promised.
         let tokens = unsafe { slice(tokens, tokens_len, "tokens") }?;
         lease.check(session.owner, tokens)?;
         if let Some(partial) = session.core.enter("session")?.match_partial(&lease.core, tokens, min_tokens) {

@@ -1,15 +1,17 @@
 //! The C interface of radixkv.
 //!
 //! `include/radixkv.h` is generated from this crate (`tests/header.rs` compares them) and is its
-//! documentation; the crate is no interface for Rust. The body of each exported function runs in
-//! `boundary::run`, which lets no panic out, and checks its arguments before it changes anything.
+//! documentation; Rust programs use the crate `radixkv` instead. The body of each exported function
+//! runs in `boundary::run`, which catches panics, and checks its arguments before it changes
+//! anything.
 //!
-//! A reference in the signature of an exported function stands for a pointer that the caller must
-//! keep to: it is NULL, or points to what the header says. So most functions need no `unsafe`.
+//! A reference in the signature of an exported function is a pointer in C. The caller guarantees
+//! that it is NULL or points to a value of the type in the header, so that most functions need no
+//! `unsafe`.
 
-// The lines "Pointers:" say what an unsafe function wants; they also go into the header.
+// The line "Pointers:" states the safety contract of an unsafe function; it is also in the header.
 #![allow(clippy::missing_safety_doc)]
-// C passes a buffer and its length apart.
+// C passes a buffer and its length as two arguments.
 #![allow(clippy::too_many_arguments)]
 
 mod boundary;
@@ -28,7 +30,7 @@ mod stats;
 mod status;
 mod weak_lease;
 
-/// What the header says of threads: handles may be used from any thread, and freed on any thread.
+/// Checks a promise of the header: handles may be used and freed on any thread.
 const _: () = {
     const fn shared<T: Send + Sync>() {}
     shared::<builder::Builder>();

@@ -27,7 +27,7 @@ pub const KEYS_BIGRAMS: u32 = 1;
 /// In a quota: no limit.
 pub const NO_LIMIT: u64 = u64::MAX;
 
-/// A verb of a namespace that has no result.
+/// Runs an operation on a namespace that cannot fail.
 fn on(space: Option<&Namespace>, verb: impl FnOnce(&radixkv::Namespace)) -> Status {
     run(|| {
         verb(&given(space, "space")?.core);
@@ -58,12 +58,12 @@ pub unsafe extern "C" fn radixkv_namespace_new(
     run(|| {
         let space = new_handle(space, "space")?;
         let cache = given(cache, "cache")?;
-        // SAFETY: of the caller.
+        // SAFETY: as the caller promised.
         let parts = unsafe { slice(parts, count, "parts") }?;
         let lengths = if lengths.is_null() {
             None
         } else {
-            // SAFETY: of the caller.
+            // SAFETY: as the caller promised.
             Some(unsafe { slice(lengths, count, "lengths") }?)
         };
         let keys = match keys {
@@ -75,7 +75,7 @@ pub unsafe extern "C" fn radixkv_namespace_new(
             }
         };
         let name = parts.iter().enumerate().map(|(i, &part)| {
-            // SAFETY: of the caller.
+            // SAFETY: as the caller promised.
             unsafe { text(part, lengths.map(|lengths| lengths[i]), "parts") }
         });
         let name = NamespaceName::new(&name.collect::<Result<Vec<_>, _>>()?).with_keys(keys);
@@ -197,7 +197,7 @@ pub extern "C" fn radixkv_namespace_evict_idle(
     })
 }
 
-/// Writes to `keys` what the lookups of the namespace compare: RADIXKV_KEYS_TOKENS or
+/// Writes to `keys` which keys the lookups of the namespace compare: RADIXKV_KEYS_TOKENS or
 /// RADIXKV_KEYS_BIGRAMS.
 ///
 /// Threads: any.

@@ -1,4 +1,4 @@
-//! Reservations: blocks that their owner fills.
+//! Reservations: blocks that their owner fills and then inserts.
 #![allow(unsafe_code)]
 
 use std::mem::MaybeUninit;
@@ -21,7 +21,7 @@ impl Reservation {
 }
 
 /// A copy that a sequence must make before it writes to a block that a fork also holds. The source
-/// keeps its content until this is freed.
+/// keeps its content until this handle is freed.
 pub struct Copy {
     _source: radixkv::PendingCopy,
 }
@@ -66,7 +66,7 @@ pub unsafe extern "C" fn radixkv_reservation_blocks(
 ) -> Status {
     run(|| {
         let own = given(reservation, "reservation")?.core.enter("reservation")?;
-        // SAFETY: of the caller.
+        // SAFETY: as the caller promised.
         let blocks = unsafe { buffer(blocks, blocks_room, own.len(), "blocks") }?;
         if blocks.is_none() && !own.is_empty() {
             return Err(Failure::Null("blocks"));
@@ -123,7 +123,7 @@ pub extern "C" fn radixkv_reservation_append(reservation: Option<&Reservation>, 
 
 type Two<'a> = crate::boundary::Entered<'a, radixkv::Reservation>;
 
-/// Two different reservations of one cache.
+/// Enters two reservations, which must be different and belong to one cache.
 fn both<'a>(
     reservation: &'a Reservation,
     other: &'a Reservation,
@@ -198,12 +198,12 @@ pub extern "C" fn radixkv_reservation_make_unique(
     })
 }
 
-/// Writes a result that the caller may not want.
+/// Writes an optional result, unless its place is NULL.
 fn tell<T>(place: Option<&mut MaybeUninit<T>>, value: T) {
     place.map(|place| place.write(value));
 }
 
-/// Frees a copy that was made. NULL is allowed.
+/// Frees a copy, after it was made. NULL is allowed.
 ///
 /// Threads: no other thread may use it from now on.
 #[unsafe(no_mangle)]

@@ -1,4 +1,4 @@
-//! Sessions: a thread's way into a cache, and the life of a request.
+//! Sessions: a thread's access to a cache, and the operations of a request: match, reserve, insert.
 #![allow(unsafe_code)]
 
 use radixkv::{Acquired, BlockRequest, PrefixMatch, ReserveError};
@@ -21,15 +21,15 @@ pub struct Session {
     pub(crate) block_size: usize,
 }
 
-/// What the calls with a session share.
+/// The core's session and a buffer, which calls use one at a time.
 pub(crate) struct Parts {
     core: radixkv::Session,
-    /// The block ids of the last match, so that a match needs no list of its own.
+    /// The block ids of the last match, kept so that a match allocates no list.
     ids: Vec<u32>,
 }
 
 impl Parts {
-    /// Keeps the ids of a match, and returns its lease.
+    /// Copies the block ids of a match to `ids`, and returns its lease.
     fn keep(&mut self, hit: PrefixMatch) -> radixkv::Lease {
         self.ids.clear();
         self.ids.extend_from_slice(hit.blocks());
@@ -92,7 +92,7 @@ pub unsafe extern "C" fn radixkv_session_match(
     hit_tokens: Option<&mut MaybeUninit<usize>>,
     lease: Option<&mut MaybeUninit<Option<Box<Lease>>>>,
 ) -> Status {
-    // SAFETY: of the caller.
+    // SAFETY: as the caller promised.
     let tokens = unsafe { slice(tokens, tokens_len, "tokens") };
     let lookup = Lookup { session, space, tokens, blocks: (blocks, blocks_room), hit_tokens, lease };
     run(|| lookup.only(|parts, space, tokens| parts.core.match_prefix_into(space, tokens, &mut parts.ids)))
@@ -118,7 +118,7 @@ pub unsafe extern "C" fn radixkv_session_match_untouched(
     hit_tokens: Option<&mut MaybeUninit<usize>>,
     lease: Option<&mut MaybeUninit<Option<Box<Lease>>>>,
 ) -> Status {
-    // SAFETY: of the caller.
+    // SAFETY: as the caller promised.
     let tokens = unsafe { slice(tokens, tokens_len, "tokens") };
     let lookup = Lookup { session, space, tokens, blocks: (blocks, blocks_room), hit_tokens, lease };
     run(|| {
@@ -130,7 +130,7 @@ pub unsafe extern "C" fn radixkv_session_match_untouched(
 }
 
 /// Writes the number of tokens that are cached, in whole blocks, to `hit_tokens`. Leases nothing
-/// and counts as no use: the prefix may be evicted at any moment.
+/// and does not count as a use: the prefix may be evicted at any moment.
 ///
 /// Errors: OTHER_CACHE.
 ///
@@ -147,7 +147,7 @@ pub unsafe extern "C" fn radixkv_session_peek(
 ) -> Status {
     run(|| {
         let (session, space) = (given(session, "session")?, given(space, "space")?);
-        // SAFETY: of the caller.
+        // SAFETY: as the caller promised.
         let tokens = unsafe { slice(tokens, tokens_len, "tokens") }?;
         let hit_tokens = output(hit_tokens, "hit_tokens")?;
         space.owner.check(session.owner, "space")?;
@@ -156,7 +156,7 @@ pub unsafe extern "C" fn radixkv_session_peek(
     })
 }
 
-/// What the functions share that match a sequence and lease what they find.
+/// The arguments of the functions that match a sequence and lease the prefix that they find.
 struct Lookup<'a> {
     session: Option<&'a Session>,
     space: Option<&'a Namespace>,
@@ -167,8 +167,8 @@ struct Lookup<'a> {
 }
 
 impl Lookup<'_> {
-    /// Checks everything, looks up, and writes what was found; returns what the lookup took as
-    /// well, and who owns it.
+    /// Checks all arguments, runs the lookup `verb`, and writes its results. Returns the second
+    /// value of `verb`, and the cache that owns it.
     fn by<T>(
         self,
         verb: impl FnOnce(&mut Parts, &radixkv::Namespace, &[u32]) -> Result<(radixkv::Lease, T), ReserveError>,
@@ -177,7 +177,7 @@ impl Lookup<'_> {
         let (session, space) = (given(self.session, "session")?, given(self.space, "space")?);
         let tokens = self.tokens?;
         let (blocks, room) = self.blocks;
-        // SAFETY: of the caller of the exported function, which made this.
+        // SAFETY: as the caller of the exported function promised, which made this value.
         let blocks = unsafe { buffer(blocks, room, tokens.len() / session.block_size, "blocks") }?;
         space.owner.check(session.owner, "space")?;
         let mut parts = session.core.enter("session")?;
@@ -188,18 +188,18 @@ impl Lookup<'_> {
         Ok((taken, session.owner))
     }
 
-    /// Matches only.
+    /// Runs a lookup that reserves nothing.
     fn only(self, verb: impl FnOnce(&mut Parts, &radixkv::Namespace, &[u32]) -> radixkv::Lease) -> Result<(), Failure> {
         self.by(|parts, space, tokens| Ok((verb(parts, space, tokens), ()))).map(|_| ())
     }
 
-    /// Acquires, and writes the reservation too.
+    /// Runs a lookup that also reserves blocks, and writes the reservation.
     fn acquire(
         mut self,
         reservation: Option<&mut MaybeUninit<Option<Box<Reservation>>>>,
         verb: impl FnOnce(&radixkv::Session, &radixkv::Namespace, &[u32]) -> Result<Acquired, ReserveError>,
     ) -> Result<(), Failure> {
-        // Both handles are NULL if anything fails, whichever is missing.
+        // Both handles must be NULL if anything fails, even if the place of the other one is NULL.
         if let Some(place) = self.lease.as_mut() {
             place.write(None);
         }
@@ -237,7 +237,7 @@ pub unsafe extern "C" fn radixkv_session_acquire(
     lease: Option<&mut MaybeUninit<Option<Box<Lease>>>>,
     reservation: Option<&mut MaybeUninit<Option<Box<Reservation>>>>,
 ) -> Status {
-    // SAFETY: of the caller.
+    // SAFETY: as the caller promised.
     let tokens = unsafe { slice(tokens, tokens_len, "tokens") };
     let lookup = Lookup { session, space, tokens, blocks: (blocks, blocks_room), hit_tokens, lease };
     run(|| lookup.acquire(reservation, |session, space, tokens| session.acquire(space, tokens, room_tokens)))
@@ -266,7 +266,7 @@ pub unsafe extern "C" fn radixkv_session_acquire_within(
     lease: Option<&mut MaybeUninit<Option<Box<Lease>>>>,
     reservation: Option<&mut MaybeUninit<Option<Box<Reservation>>>>,
 ) -> Status {
-    // SAFETY: of the caller.
+    // SAFETY: as the caller promised.
     let tokens = unsafe { slice(tokens, tokens_len, "tokens") };
     let lookup = Lookup { session, space, tokens, blocks: (blocks, blocks_room), hit_tokens, lease };
     run(|| {
@@ -376,12 +376,12 @@ pub unsafe extern "C" fn radixkv_session_insert(
         let inserted = new_handle(inserted, "inserted")?;
         let (session, lease) = (given(session, "session")?, given(lease, "lease")?);
         let reservation = given(reservation, "reservation")?;
-        // SAFETY: of the caller.
+        // SAFETY: as the caller promised.
         let tokens = unsafe { slice(tokens, tokens_len, "tokens") }?;
         lease.check(session.owner, tokens)?;
         reservation.owner.check(session.owner, "reservation")?;
         let mut own = reservation.core.enter("reservation")?;
-        // SAFETY: of the caller.
+        // SAFETY: as the caller promised.
         let blocks = unsafe { buffer(blocks, blocks_room, own.len(), "blocks") }?;
         let session_core = session.core.enter("session")?;
         let given = own.len();

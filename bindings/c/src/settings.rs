@@ -22,7 +22,7 @@ use crate::status::Status;
 pub unsafe extern "C" fn radixkv_cache_set_policy(cache: Option<&Cache>, policy: *const c_char) -> Status {
     run(|| {
         let cache = given(cache, "cache")?;
-        // SAFETY: of the caller.
+        // SAFETY: as the caller promised.
         let policy = unsafe { text(policy, None, "policy") }?;
         cache.core.settings().set_policy(policy.parse()?);
         Ok(())

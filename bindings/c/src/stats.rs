@@ -8,7 +8,7 @@ use crate::cache::Cache;
 use crate::namespace::Namespace;
 use crate::status::Status;
 
-/// How a C struct of counts comes from the core's struct; fields that are not named stay 0.
+/// Converts a struct of the core to its C struct; fields that are not named stay 0.
 macro_rules! counts {
     ($name:ident of $core:ty { $($field:ident,)* }) => {
         impl From<&$core> for $name {
@@ -59,7 +59,7 @@ pub struct Stats {
     pub slab_bytes: u64,
     /// Segments of sequences in the index.
     pub runs: u64,
-    /// Places on them that hold leases, branches and statistics.
+    /// Positions on these segments that have leases, branches or statistics.
     pub points: u64,
     /// Lookups that counted as a use.
     pub lookups: u64,
@@ -72,11 +72,13 @@ pub struct Stats {
     /// Tokens of whole blocks that were missed because the first of them was cached once and is
     /// gone.
     pub missed_evicted_tokens: u64,
-    /// The same: a cached block agrees only with its first tokens.
+    /// Tokens of whole blocks that were missed because a cached block agrees only with the first
+    /// tokens of the first of them.
     pub missed_diverged_tokens: u64,
-    /// The same: it was seen only in another namespace.
+    /// Tokens of whole blocks that were missed because the first of them was seen only in another
+    /// namespace.
     pub missed_elsewhere_tokens: u64,
-    /// The same: it had not been seen.
+    /// Tokens of whole blocks that were missed because the first of them had not been seen.
     pub missed_new_tokens: u64,
     /// Tokens of partial hits.
     pub partial_tokens: u64,
@@ -88,7 +90,7 @@ pub struct Stats {
     pub reservations: u64,
     /// Blocks of those.
     pub taken_blocks: u64,
-    /// Reservations that were refused, or timed out, for want of blocks.
+    /// Reservations that were refused, or timed out, because too few blocks were available.
     pub exhausted_refusals: u64,
     /// Requests for blocks, and inserts, that were refused because of a quota.
     pub over_quota_refusals: u64,
@@ -96,7 +98,7 @@ pub struct Stats {
     pub waits: u64,
     /// Nanoseconds that they waited, together.
     pub waited_nanos: u64,
-    /// Prefixes that were retained, each time.
+    /// Retentions of prefixes: one that is retained twice counts twice.
     pub retentions: u64,
     /// Blocks of those.
     pub retained_blocks: u64,
@@ -126,8 +128,8 @@ pub struct NamespaceStats {
     pub protected_blocks: u64,
     /// Blocks of reservations that it pays for.
     pub reserved_blocks: u64,
-    /// 1 if the numbers of lookups below are its own; 0 if there were too many namespaces, and they
-    /// are 0.
+    /// 1 if the lookup counts below are its own; 0 if there were too many namespaces, and these
+    /// counts are 0.
     pub has_lookups: u64,
     /// Lookups that counted as a use.
     pub lookups: u64,
@@ -140,11 +142,13 @@ pub struct NamespaceStats {
     /// Tokens of whole blocks that were missed because the first of them was cached once and is
     /// gone.
     pub missed_evicted_tokens: u64,
-    /// The same: a cached block agrees only with its first tokens.
+    /// Tokens of whole blocks that were missed because a cached block agrees only with the first
+    /// tokens of the first of them.
     pub missed_diverged_tokens: u64,
-    /// The same: it was seen only in another namespace.
+    /// Tokens of whole blocks that were missed because the first of them was seen only in another
+    /// namespace.
     pub missed_elsewhere_tokens: u64,
-    /// The same: it had not been seen.
+    /// Tokens of whole blocks that were missed because the first of them had not been seen.
     pub missed_new_tokens: u64,
 }
 
@@ -155,7 +159,7 @@ counts! {
     }
 }
 
-/// Writes the statistics of a cache to `stats`, of which the caller knows `size` bytes: pass
+/// Writes the statistics of a cache to `stats`, a struct of `size` bytes: pass
 /// `sizeof(radixkv_stats)`.
 ///
 /// Threads: any; never waits.
@@ -165,12 +169,12 @@ counts! {
 pub unsafe extern "C" fn radixkv_cache_read_stats(cache: Option<&Cache>, stats: *mut Stats, size: usize) -> Status {
     run(|| {
         let now = Stats::from(&given(cache, "cache")?.core.stats());
-        // SAFETY: of the caller.
+        // SAFETY: as the caller promised.
         unsafe { write_known(stats, size, now, "stats") }
     })
 }
 
-/// Writes the statistics of a namespace to `stats`, of which the caller knows `size` bytes: pass
+/// Writes the statistics of a namespace to `stats`, a struct of `size` bytes: pass
 /// `sizeof(radixkv_namespace_stats)`.
 ///
 /// Threads: any; never waits.
@@ -191,7 +195,7 @@ pub unsafe extern "C" fn radixkv_namespace_read_stats(
             has_lookups: core.lookups.is_some().into(),
             ..core.lookups.as_ref().map(NamespaceStats::from).unwrap_or_default()
         };
-        // SAFETY: of the caller.
+        // SAFETY: as the caller promised.
         unsafe { write_known(stats, size, now, "stats") }
     })
 }

@@ -1,4 +1,4 @@
-//! Status codes, and what the last failed call of a thread says.
+//! Status codes, and the error of a thread's last failed call.
 #![allow(unsafe_code)]
 
 use std::cell::RefCell;
@@ -8,7 +8,7 @@ use std::mem::MaybeUninit;
 use crate::boundary::{output, run};
 use crate::failure::Failure;
 
-/// What a function returns. `radixkv_last_error` has the text and the numbers.
+/// The result of a function. `radixkv_last_error` has the text and the numbers of an error.
 ///
 /// If it is not `RADIXKV_STATUS_OK`, nothing has changed, except after `RADIXKV_STATUS_PANICKED`;
 /// handles that the function would have made are NULL.
@@ -36,7 +36,7 @@ pub enum Status {
     Exhausted = 20,
     /// The namespace would have more blocks in leases and reservations than its quota allows.
     OverQuota = 21,
-    /// The time passed before enough blocks were available.
+    /// The timeout passed before enough blocks were available.
     TimedOut = 22,
     /// More blocks than the cache has: it never fits.
     TooLarge = 23,
@@ -48,8 +48,8 @@ pub enum Status {
     BlockHeld = 26,
     /// A block id is not below the capacity: the id is `requested`.
     BlockOutOfRange = 27,
-    /// The reservation holds another number of blocks than the sequence has whole blocks beyond the
-    /// lease.
+    /// The number of blocks in the reservation differs from the number of whole blocks of the
+    /// sequence beyond the lease.
     BlockCount = 40,
     /// The sequence is longer than 2^31 - 1 tokens.
     SequenceTooLong = 41,
@@ -65,7 +65,7 @@ pub enum Status {
     TooManyLeases = 46,
     /// The namespace has leases or reservations, and was left as it is.
     NamespaceInUse = 47,
-    /// The cache was not built to grow so far.
+    /// The growth exceeds the limit that the cache was built with.
     CannotGrow = 60,
     /// The cache has no background evictor.
     NotBackground = 61,
@@ -85,12 +85,13 @@ pub enum Status {
 pub struct Error {
     /// Its status; `RADIXKV_STATUS_OK` if no call of this thread has failed yet.
     pub status: Status,
-    /// What was asked for: blocks, tokens or elements. 0 where it means nothing, here and below.
+    /// The requested number of blocks, tokens or elements. This and the next two are 0 if they do
+    /// not apply to the status.
     pub requested: usize,
-    /// What there was: free or evictable blocks, pinned blocks of the namespace, elements of the
-    /// buffer.
+    /// The available number: free or evictable blocks, pinned blocks of the namespace, elements of
+    /// the buffer.
     pub available: usize,
-    /// The limit: of the namespace, or the cache's capacity.
+    /// The limit: the quota of the namespace, or the capacity of the cache.
     pub limit: usize,
     /// One line of text. Valid until this thread calls `radixkv_last_error` again.
     pub text: *const c_char,
@@ -101,7 +102,7 @@ thread_local! {
     static TEXT: RefCell<CString> = RefCell::new(CString::default());
 }
 
-/// Keeps a failure for `radixkv_last_error`. Does nothing while the thread ends.
+/// Stores a failure for `radixkv_last_error`. Does nothing while the thread ends.
 pub(crate) fn remember(failure: Failure) {
     let _ = LAST.try_with(|last| last.replace(Some(failure)));
 }

@@ -7,8 +7,8 @@ use crate::session::Session;
 use crate::status::Status;
 use std::mem::MaybeUninit;
 
-/// A prefix that is not protected: `radixkv_session_upgrade` leases it if it is still cached. It
-/// keeps no block and no cache.
+/// Names a prefix without protecting it: `radixkv_session_upgrade` leases the prefix if it is still
+/// cached. It keeps neither blocks nor the cache alive.
 pub struct WeakLease {
     core: radixkv::WeakLease,
     owner: Owner,
@@ -31,7 +31,7 @@ pub extern "C" fn radixkv_lease_downgrade(
 }
 
 /// Leases the prefix of a weak lease; `lease` is NULL if any of its blocks is gone, or it is empty.
-/// Counts as no use.
+/// Does not count as a use.
 ///
 /// Errors: OTHER_CACHE.
 ///

@@ -1,5 +1,5 @@
-//! The pages of `docs` that have Rust: `cargo test -p radixkv-recipes` compiles and runs their
-//! code.
+//! The pages of `docs` that contain Rust code, included as doc tests:
+//! `cargo test -p radixkv-recipes` compiles and runs it.
 
 pub mod mistral_rs_connector;
 

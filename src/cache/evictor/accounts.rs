@@ -1,7 +1,8 @@
 //! The accounts: which blocks could be evicted, and which are protected by leases.
 //!
 //! They belong to the evictor, which updates them as it takes entries out of the queue. No lookup
-//! touches them, and a lease touches no ancestor: what it protects above its point is found here.
+//! touches them, and a lease touches no ancestor: the accounts find what it protects between the
+//! root and its point.
 //!
 //! A point is *active* if its word had a lease when its entry was last taken out, or if a child run
 //! of it is active. A run is active if one of its points is; its blocks up to the deepest active
@@ -18,9 +19,9 @@ use crate::sync::atomic::Ordering::Relaxed;
 use crate::tree::{Piece, Point, PointAccount, RankedPiece, Run, RunAccount};
 
 impl Evictor {
-    /// Takes `run` into the accounts up to the piece in which `depth` lies, its ancestors first up
-    /// to where it hangs: so the numbers are given in the order of the queue. Its blocks were
-    /// reserved until now.
+    /// Takes `run` into the accounts, up to the piece that contains `depth`. Takes its ancestors in
+    /// first, up to where it is attached, so that serial numbers follow the order of the queue. The
+    /// blocks counted as reserved until now.
     #[inline]
     pub(super) fn register<'g>(&mut self, run: Ref<'g, Run>, depth: u32, resources: Resources<'g>) {
         if !self.is_registered(run) {
@@ -72,8 +73,8 @@ impl Evictor {
         }
     }
 
-    /// Takes in what was appended to a registered run in place, up to the piece in which `depth`
-    /// lies.
+    /// Takes in what was appended in place to a registered run, up to the piece that contains
+    /// `depth`.
     #[inline]
     pub(super) fn take_growth_in<'g>(&mut self, run: Ref<'g, Run>, depth: u32, resources: Resources<'g>) {
         if depth > run.account.with(&self.owner, |account| account.len) {
@@ -97,8 +98,8 @@ impl Evictor {
             let [first, held] = [start, end].map(|depth| run.blocks_to(depth, resources.grid_of(run)));
             self.count_in(held - first);
             self.stored(run, start, first..held, charged as usize, resources);
-            // Relaxed: a point where a run goes on is killed by the evictor alone, and not before
-            // the run was shortened to it.
+            // Relaxed: a point at which a run continues is killed only by the evictor, and not
+            // before the run was shortened to it.
             let begin =
                 run.as_ref().points.get(start, resources.guard).filter(|begin| !begin.word.load(Relaxed).is_dead());
             begin.into_iter().for_each(|begin| self.know(begin));
@@ -119,8 +120,8 @@ impl Evictor {
         point.run().account.with(&self.owner, |account| account.level_at(point.depth()))
     }
 
-    /// Takes the blocks from `end` to `len` out of the accounts; the listeners decide where they
-    /// go.
+    /// Takes the blocks between the depths `end` and `len` out of the accounts; the listeners pass
+    /// them on. Returns their number.
     pub(super) fn free_beyond<'g>(&mut self, run: Ref<'g, Run>, end: u32, len: u32, resources: Resources<'g>) -> usize {
         let keep = run.blocks_to(end, resources.grid_of(run));
         let held = run.blocks_to(len, resources.grid_of(run));
@@ -135,7 +136,7 @@ impl Evictor {
         held - keep
     }
 
-    /// Takes `point` into its run's list.
+    /// Adds `point` to its run's list of known points.
     pub(super) fn know(&mut self, point: Ref<'_, Point>) {
         if point.account.with(&self.owner, |account| account.is_known()) {
             return;
@@ -159,16 +160,17 @@ impl Evictor {
     pub(in crate::cache) fn point_below<'g>(&self, point: Ref<'g, Point>) -> Option<Ref<'g, Point>> {
         let run = point.run();
         let below = run.account.with(&self.owner, |account| account.points.below(point.depth(), &run));
-        // The evictor alone ends points: what it knows is alive.
+        // Only the evictor kills points, so a known one is alive.
         below.map(|below| below.get(run.as_ref()))
     }
 
-    /// Notes whether `point` has leases.
+    /// Notes in the accounts whether `point` has leases.
     pub(super) fn account(&mut self, point: Ref<'_, Point>, leased: bool, resources: Resources<'_>) {
         self.change_activity(point, |account| account.set_leased(leased), resources);
     }
 
-    /// Removes a point that was just killed from accounts, list and ranking.
+    /// Removes a point that was just killed from the accounts, the list of known points and the
+    /// ranking.
     pub(super) fn strike(&mut self, point: Ref<'_, Point>, resources: Resources<'_>) {
         if self.strike_from_accounts(point, resources) {
             let run = point.run();
@@ -176,7 +178,8 @@ impl Evictor {
         }
     }
 
-    /// The same, but for its run's list; whether it is in that.
+    /// The same, but leaves it in its run's list of known points; returns whether it is in that
+    /// list.
     pub(super) fn strike_from_accounts(&mut self, point: Ref<'_, Point>, resources: Resources<'_>) -> bool {
         self.unfile(point);
         if point.account.with(&self.owner, |account| account.is_active()) {

@@ -1,12 +1,12 @@
-//! Dropping prefixes that were not used for a time, whether their blocks are needed or not.
+//! Dropping prefixes that were not used for a given time, whether or not their blocks are needed.
 //!
-//! Once that is asked for, the candidates are ordered a second time, by last use, and those of a
-//! group among themselves. The oldest is trimmed as a victim of the policy would be; what is left
-//! of its path was used no earlier, and is a candidate of its own then.
+//! Once a time to idle is set, the candidates are also kept in a second order, by last use, for all
+//! of them and for each group. The oldest candidate is trimmed like a victim of the policy. The
+//! rest of its path was used no earlier, and then has a candidate of its own.
 //!
 //! This order ignores the policy and demotion. Setting the first time to idle sorts the candidates,
-//! in slices. `run_once`, `settle` and the background evictor drop what is too old; its thread
-//! wakes after an eighth of the time, or when a logical clock is set.
+//! in slices. `run_once`, `settle` and the background evictor drop prefixes that are too old; the
+//! background thread wakes after an eighth of the time, or when a logical clock is set.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -23,24 +23,24 @@ use crate::tree::Point;
 /// Candidates by last use.
 #[derive(Debug, Default)]
 pub(in crate::cache) struct Aging {
-    /// `None` until something is to be dropped for its age.
+    /// `None` until the first time to idle is set.
     order: Option<Box<Policy>>,
-    /// Namespaces with a time of their own.
+    /// The groups of namespaces that have a time to idle of their own.
     timed: BTreeMap<QuotaGroup, Duration>,
     /// The same, the shortest time first.
     times: BTreeSet<(Duration, QuotaGroup)>,
-    /// Where the pass of the evictor's steps goes on.
+    /// The group after which the pass that the evictor's steps share continues.
     up_to: Option<QuotaGroup>,
 }
 
-/// One pass over what may be too old: what is so at one moment, and no more, whatever other threads
-/// add meanwhile.
+/// One pass over prefixes that may be too old. It drops those that are too old at one moment, and
+/// ends, whatever other threads add meanwhile.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::cache) struct AgingPass {
     present: Present,
-    /// After how long prefixes of any namespace go.
+    /// The time to idle for prefixes of any namespace.
     of_all: Option<Duration>,
-    /// The last of the namespaces with a time of their own that the pass is done with.
+    /// The last namespace with a time of its own that the pass has completed.
     up_to: Option<QuotaGroup>,
 }
 
@@ -75,18 +75,18 @@ impl Aging {
         }
     }
 
-    /// The next namespace with a time of its own, and that time.
+    /// The next namespace after `group` that has a time of its own, and that time.
     fn after(&self, group: Option<QuotaGroup>) -> Option<(QuotaGroup, Duration)> {
         let from = group.map_or(Bound::Unbounded, Bound::Excluded);
         self.timed.range((from, Bound::Unbounded)).next().map(|(group, time)| (*group, *time))
     }
 
-    /// The shortest time that a namespace has for its own.
+    /// The shortest time to idle that a namespace has of its own.
     pub(in crate::cache) fn shortest(&self) -> Option<Duration> {
         self.times.first().map(|(time, _)| *time)
     }
 
-    /// Sets the time of a namespace, whose group this is.
+    /// Sets the time to idle of the namespace that has this group; `None` removes it.
     pub(super) fn set_time(&mut self, group: QuotaGroup, time: Option<Duration>) {
         let before = match time {
             Some(time) => self.timed.insert(group, time),
@@ -109,7 +109,7 @@ impl Aging {
 }
 
 impl Evictor {
-    /// Begins to order the candidates by last use, unless they are; sorts a slice.
+    /// Begins to order the candidates by last use, unless that has begun already; sorts a slice.
     pub(in crate::cache) fn begin_aging(&mut self, resources: Resources<'_>) {
         if self.ranking.aging.order.is_none() {
             self.ranking.aging.order = Some(Box::new(PolicyKind::Lru.build()));
@@ -118,8 +118,9 @@ impl Evictor {
         self.sort_groups(SLICE, resources);
     }
 
-    /// A slice of a pass; true if more is left. Takes in at most `entries` changes meanwhile, from
-    /// which it subtracts what it took. Does nothing while candidates are being sorted.
+    /// Does a slice of a pass; returns true if more is left. Takes in at most `entries` changes
+    /// meanwhile, which it subtracts from `entries`. Does nothing while candidates are being
+    /// sorted.
     pub(super) fn age(&mut self, pass: &mut AgingPass, entries: &mut usize, resources: Resources<'_>) -> bool {
         if self.listeners.quotas.is_sorting() {
             return false;
@@ -135,7 +136,7 @@ impl Evictor {
             let Some((group, time)) = self.ranking.aging.after(pass.up_to) else {
                 return false;
             };
-            // A namespace without a prefix that is too old counts too: there may be many of them.
+            // A namespace without a prefix that is too old also counts: there may be many of them.
             slice -= 1;
             let since = pass.present.before(time);
             let dropped = since.map_or(0, |since| self.drop_idle(Some(group), since, slice, entries, resources));
@@ -150,8 +151,8 @@ impl Evictor {
         true
     }
 
-    /// As [`age`](Self::age), of the pass that the evictor's steps make together, each at its own
-    /// moment.
+    /// As [`age`](Self::age), for the pass that the evictor's steps share, each step with its own
+    /// present time.
     pub(super) fn age_on(&mut self, mut pass: AgingPass, entries: &mut usize, resources: Resources<'_>) -> bool {
         pass.up_to = self.ranking.aging.up_to;
         let more = self.age(&mut pass, entries, resources);
@@ -174,7 +175,7 @@ impl Evictor {
                 return Some(oldest);
             }
             let word = point.word.look();
-            // What is not silent was filed again after each use.
+            // A point that is not silent was filed again after each use.
             if !word.is_silent() || self.is_aging_as_it_is(point, resources) {
                 return None;
             }
@@ -183,7 +184,7 @@ impl Evictor {
         None
     }
 
-    /// Whether a candidate is where its last use puts it among those by last use.
+    /// Whether a candidate is at its right place in the order by last use.
     fn is_aging_as_it_is(&self, point: Ref<'_, Point>, resources: Resources<'_>) -> bool {
         let Some((order, slot)) = self.ranking.aging.order.as_ref().zip(point.account.get(&self.owner).candidate)
         else {
@@ -203,7 +204,7 @@ impl Evictor {
         entries: &mut usize,
         resources: Resources<'_>,
     ) -> usize {
-        // What is in the queue may be old too.
+        // Points in the queue may also be too old.
         if !self.is_caught_up(resources) {
             self.take_in(entries, resources);
         }

@@ -3,7 +3,7 @@
 //!
 //! A victim was last touched long ago. With many candidates its data is in main memory and not in a
 //! cache of the processor, and each part of it holds the address of the next part. So the next
-//! victims are prefetched in steps, each step when the part before has arrived:
+//! victims are prefetched in steps, each step after the part before has arrived:
 //!
 //! | victims ahead | prefetched |
 //! |---|---|
@@ -12,20 +12,21 @@
 //! | 6 | its run |
 //! | 4 | its run's arrays |
 //!
-//! The policy names them without reading the data of those between.
+//! The policy names a victim so many places ahead without reading the data of those in between.
 //!
-//! Only a hint: the policy may choose another victim when a turn comes.
+//! All of this is a hint: the policy may choose another victim in the end.
 //!
-//! Where threads evict by turns, what one of them has prefetched is not near the next one, and what
-//! that one will change lies in the first one's cache. So a turn that takes the evictor over from
-//! another thread asks for all of that at its beginning, at once: each part would be a wait of its
-//! own, under the lock.
+//! If several threads evict in alternation, the data that one of them has prefetched or changed is
+//! in its own core's cache, not in the next one's. So a turn that takes the evictor over from
+//! another thread prefetches all of it at its beginning, at once: otherwise each part would be a
+//! separate wait, under the lock.
 //!
-//! An entry's point was used a moment ago; what the policy has on it was not. Eight entries ahead
-//! its run and the policy's data of it are prefetched, four entries ahead its place in the order,
-//! which the data name.
+//! The point of a queue entry was used a moment ago, but the policy's data of it was not. Eight
+//! entries ahead, the run and the policy's data are prefetched; four entries ahead, the place in
+//! the order, whose address is in that data.
 //!
-//! This begins at a thousand candidates: fewer fit in a core's own cache.
+//! Victims and entries are prefetched only with more than a thousand candidates: fewer fit in a
+//! core's own cache.
 
 use super::{Evictor, Resources};
 use crate::policy::{CandidateId, Policy};
@@ -34,11 +35,11 @@ use crate::sync::atomic::Ordering::Relaxed;
 use crate::sync::{prefetch, prefetch_bytes_to_write, prefetch_to_write};
 use crate::tree::{Arrays, Point, Run};
 
-/// With at most this many candidates, their points, runs and arrays stay in a core's own cache. One
-/// where tests and sanitizers look for reads of freed memory.
+/// With at most this many candidates, their points, runs and arrays stay in a core's own cache. It
+/// is one in builds that look for reads of freed memory: tests and sanitizers.
 pub(super) const FEW: usize = if cfg!(any(test, radixkv_heap)) { 1 } else { 1024 };
 
-/// Candidates whose data were prefetched, and whose place in the order was not.
+/// Candidates whose policy data was prefetched, but whose place in the order was not yet.
 #[derive(Debug, Default)]
 pub(super) struct Soon {
     candidates: [Option<CandidateId>; 4],
@@ -46,21 +47,21 @@ pub(super) struct Soon {
 }
 
 impl Soon {
-    /// Puts a candidate in the place of the oldest one.
+    /// Replaces the oldest candidate, which it returns.
     fn replace_oldest(&mut self, candidate: Option<CandidateId>) -> Option<CandidateId> {
         self.next = (self.next + 1) % self.candidates.len();
         std::mem::replace(&mut self.candidates[self.next], candidate)
     }
 }
 
-/// How many victims ahead the first step is.
+/// How many victims ahead the first step prefetches.
 const FURTHEST: usize = 12;
 
-/// A victim, and those that come after it in one structure of the policy: a ring.
+/// A ring buffer of a victim and those that follow it in one structure of the policy.
 #[derive(Debug, Default, Clone, Copy)]
 struct Line {
     named: [Option<CandidateId>; RING],
-    /// Where the victim is.
+    /// The position of the victim.
     begin: usize,
 }
 
@@ -68,7 +69,7 @@ struct Line {
 const RING: usize = 16;
 const _: () = assert!(RING.is_power_of_two() && RING > FURTHEST);
 
-/// Where the parts of the next victim lie. Addresses alone: it may have gone.
+/// The addresses of the parts of an upcoming victim, only to be prefetched: it may have been freed.
 #[derive(Debug, Clone, Copy)]
 struct NextVictim {
     point: Link<Point>,
@@ -77,24 +78,24 @@ struct NextVictim {
     arrays: Option<Link<Arrays>>,
 }
 
-/// The next victims. The policy takes them from two structures by turns: what is filed after all
-/// others, and what is not.
+/// The next victims. The policy takes victims from two structures in alternation: candidates that
+/// were filed behind all others, and candidates that were not.
 #[derive(Debug, Default)]
 pub(super) struct Upcoming {
-    /// The one that was used last comes first.
+    /// The line that was used last is the first.
     lines: [Line; 2],
-    /// The next one, and the one after it.
+    /// The next victim, and the one after it.
     next: [Option<NextVictim>; 2],
 }
 
 impl Line {
-    /// The one that is so many victims ahead.
+    /// The candidate that is this many victims ahead.
     #[inline]
     fn at(&self, ahead: usize) -> Option<CandidateId> {
         self.named[(self.begin + ahead) % RING]
     }
 
-    /// Goes on to `victim`; false if it is not of this line.
+    /// Moves on to `victim`; returns false if it is not in this line.
     #[inline]
     fn go_to(&mut self, victim: CandidateId, policy: &Policy) -> bool {
         if self.at(1) == Some(victim) {
@@ -105,8 +106,8 @@ impl Line {
         self.come_to(victim, policy)
     }
 
-    /// The same where it is not the next one: of those that were named, some may have been used
-    /// meanwhile, and one may have come between them.
+    /// The same for a victim that is not the next one: some of the named candidates may have been
+    /// used meanwhile, or another one was filed between them.
     #[cold]
     fn come_to(&mut self, victim: CandidateId, policy: &Policy) -> bool {
         if let Some(ahead) = (0..=FURTHEST).find(|ahead| self.at(*ahead) == Some(victim)) {
@@ -132,7 +133,7 @@ impl Line {
 }
 
 impl Upcoming {
-    /// Goes on to `victim`; those that come after it.
+    /// Moves on to `victim`; returns the line that begins with it.
     #[inline]
     fn go_to(&mut self, victim: CandidateId, policy: &Policy) -> &Line {
         if !self.lines[0].go_to(victim, policy) {
@@ -146,13 +147,13 @@ impl Upcoming {
 }
 
 impl Evictor {
-    /// Prefetches what the entries after the next one need.
+    /// Prefetches what taking out the entries after the next one needs.
     pub(super) fn look_into_backlog(&mut self, resources: Resources<'_>) {
         if self.ranking.policy.len() <= FEW {
             return;
         }
         while let Some(point) = self.backlog.ahead(resources.guard) {
-            // Relaxed: the evictor alone ends points; a dead one's run may have been freed.
+            // Relaxed: only the evictor kills points; a dead one's run may have been freed.
             if point.word.load(Relaxed).is_dead() {
                 continue;
             }
@@ -199,7 +200,8 @@ impl Evictor {
         *next = std::mem::replace(later, after_next);
     }
 
-    /// Prefetches what a turn reads and writes first, if another thread had the last one.
+    /// Prefetches what a turn reads and writes first: the evictor's own fields, and the rest if
+    /// another thread had the last turn.
     pub(in crate::cache) fn take_over(&mut self, near: usize, resources: Resources<'_>) {
         let (written, end) = (&raw const self.ranking.policy, (&raw const *self).wrapping_add(1));
         prefetch_bytes_to_write(written.cast(), end.addr() - written.addr());
@@ -216,8 +218,8 @@ impl Evictor {
         }
     }
 
-    /// The point that is filed in `slot`, or in another one's slot that went meanwhile; it is
-    /// alive, because only the evictor ends points.
+    /// The point that is filed in `slot` now, perhaps not the one that had it when the slot was
+    /// named. It is alive, because only the evictor kills points.
     fn filed_in<'g>(&self, slot: Option<CandidateId>, resources: Resources<'g>) -> Option<Ref<'g, Point>> {
         Some(self.ranking.at(slot?)?.get(resources.guard))
     }

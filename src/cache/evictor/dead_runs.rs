@@ -1,18 +1,19 @@
-//! Runs that have died in a turn of the evictor, on their way out of the tree.
+//! Runs that died in a turn of the evictor and are still to be unlinked and retired.
 //!
-//! Under the lock a run dies: its length becomes zero, its blocks and its part in the accounts go,
-//! and the point that it hangs on loses a child (trim.rs). From then on every operation takes it
-//! for absent. What is left needs no lock and comes after it: the run is taken out of the map that
-//! leads to it, and its memory is retired. Until then an insert puts its own run in the dead one's
-//! place, as always.
+//! A run dies under the lock: its length becomes zero, its blocks leave the accounts, and its
+//! parent point loses a child (trim.rs). From then on every operation treats it as absent. The rest
+//! needs no lock and is done after it is given up: the run is taken out of its parent point's map,
+//! and its memory is retired. Until then an insert may put its own run in the place of the dead
+//! one.
 //!
-//! A part of the run may belong to others: a dead point to an entry of the queue, arrays to a draft
-//! for subscribers. Another thread's turn may retire it as soon as this one has given up the lock,
-//! and what can be reached must not be retired. Such a run is unlinked under the lock.
+//! A part of the run may have another owner: a queue entry owns a dead point, a draft for
+//! subscribers owns arrays. Another thread's turn may retire that part as soon as this turn has
+//! given up the lock, and a node that can still be reached must not be retired. So such a run is
+//! unlinked under the lock.
 //!
-//! The point that a dead run hangs on may end before the run is unlinked, under the same lock or in
-//! another thread's turn. It stays readable because the turn's guard was pinned before the run
-//! died, and is dropped after the run is unlinked.
+//! The parent point of a dead run may end before the run is unlinked, in the same turn or in
+//! another thread's. It stays readable because the turn's guard was pinned before the run died, and
+//! is dropped after the run is unlinked.
 //!
 //! Several threads may unlink in one map at once: a change is one compare-and-swap and a count, and
 //! a change in the map of a dead point affects no one. A walk over children under the lock may meet
@@ -26,44 +27,45 @@ use crate::cache::matching::seen::{Mark, SeenBlocks};
 use crate::reclaim::{Guard, Link, Ref};
 use crate::tree::{Arrays, Point, Run};
 
-/// How many runs ahead the way to a run is prefetched behind how many branches: those before are
-/// few, and stay in the caches.
+/// What is prefetched of the way from its parent's map to a later run: how many runs ahead, the
+/// node behind how many branches. Nodes behind fewer branches are few, and stay in the caches.
 const WAY: [(usize, u32); 3] = [(6, 3), (4, 4), (2, 5)];
 
-/// What most turns come to: one victim, or few.
+/// As many as most turns have: one victim, or few.
 const FEW: usize = 4;
-/// What a turn with more victims has room for at once.
+/// As many as a turn with more victims makes room for at once.
 const MANY: usize = 128;
 
-/// What has died in one turn.
+/// The runs that died in one turn, and the marks to leave for their blocks.
 #[derive(Debug, Default)]
 pub(in crate::cache) struct DeadRuns {
     dead: RefCell<Dead>,
     marks: RefCell<Marks>,
-    /// What leads to them is in no core's own cache.
+    /// Whether the maps that lead to the runs are likely in no core's own cache.
     are_far: Cell<bool>,
 }
 
 #[derive(Debug, Default)]
 struct Dead {
     runs: SmallVec<[DeadRun; FEW]>,
-    /// Points of theirs that no queue entry owns, beside one of each run.
+    /// Points of these runs that no queue entry owns, except the one that is in [`DeadRun`].
     points: SmallVec<[Link<Point>; FEW]>,
 }
 
-/// What is left of evicted blocks.
+/// Marks to leave for evicted blocks.
 type Marks = SmallVec<[Mark; FEW]>;
 
 #[derive(Debug)]
 struct DeadRun {
     run: Link<Run>,
-    /// Nothing if a draft names them, which ends them.
+    /// `None` if a draft names them: they are retired when the draft ends.
     arrays: Option<Link<Arrays>>,
     /// A point of it that no queue entry owns.
     point: Option<Link<Point>>,
 }
 
-/// Unlinks the dead runs of a turn when it is dropped, after the lock, and leaves their marks.
+/// Unlinks the dead runs of a turn and leaves their marks when it is dropped, after the lock is
+/// given up.
 #[derive(Debug)]
 pub(in crate::cache) struct Unlinking<'a> {
     dead: &'a DeadRuns,
@@ -85,18 +87,18 @@ impl DeadRuns {
         points.for_each(|point| push(&mut dead.points, point.link()));
     }
 
-    /// What leads to the runs of this turn is to be prefetched.
+    /// Notes that the maps that lead to the runs of this turn are to be prefetched.
     pub(super) fn note_far(&self) {
         self.are_far.set(true);
     }
 
-    /// A mark that is to be left when the lock was given up. Under it, the next read-modify-write
-    /// would wait for its place.
+    /// Keeps a mark, to be left after the lock is given up. Under the lock, the next
+    /// read-modify-write would have to wait for the mark's cache line.
     pub(super) fn mark(&self, mark: Mark) {
         push(&mut self.marks.borrow_mut(), mark);
     }
 
-    /// Unlinks and retires what has died so far.
+    /// Unlinks and retires the runs that have died so far.
     pub(super) fn unlink(&self, guard: &Guard<'_>) {
         let Dead { runs, points } = &mut *self.dead.borrow_mut();
         let ways = if self.are_far.get() && runs.len() > 1 { &WAY[..] } else { &[] };
@@ -113,7 +115,7 @@ impl DeadRuns {
                 parent.as_ref().children.remove(run, guard);
             }
         }
-        // With their runs the points are out of reach, and need not be taken out of their maps.
+        // The points are out of reach with their runs, and need not be taken out of their maps.
         let mut retiring = guard.retire_many();
         for DeadRun { run, arrays, point } in runs.iter() {
             arrays.iter().for_each(|arrays| retiring.add(arrays.get(guard)));
@@ -125,13 +127,14 @@ impl DeadRuns {
         points.clear();
     }
 
-    /// The end of a turn that pinned `guard` before any run died in it.
+    /// Returns what unlinks the runs when it is dropped. The turn must have pinned `guard` before
+    /// any run died in it.
     pub(in crate::cache) fn unlink_by<'a>(&'a self, guard: &'a Guard<'a>, seen: &'a SeenBlocks) -> Unlinking<'a> {
         Unlinking { dead: self, seen, guard }
     }
 }
 
-/// Adds to what is few, or many at once.
+/// Adds an item; a list that outgrows its inline room makes room for [`MANY`] at once.
 #[inline]
 fn push<T>(list: &mut SmallVec<[T; FEW]>, item: T) {
     if list.len() == FEW {

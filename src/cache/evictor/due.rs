@@ -1,14 +1,14 @@
-//! When the passing of time alone changes a candidate's standing.
+//! The times at which a candidate's standing changes without a use.
 //!
-//! The priority of a candidate may expire. Before a choice, all candidates whose time has come are
-//! filed again. Deadlines use a clock of their own, in nanoseconds: the length of a tick of the
-//! stamps' counter is not known.
+//! The priority of a candidate may expire. Before a choice, the evictor files again all candidates
+//! whose time has come. Deadlines use a clock of their own, in nanoseconds, because the length of a
+//! tick of the counter that stamps last uses is not known.
 
 use std::collections::BTreeSet;
 
 use crate::policy::{CandidateId, Table};
 
-/// Slots by the time at which they must be filed anew; a slot has one time at most.
+/// Slots by the time at which their candidates must be filed again; a slot has at most one time.
 #[derive(Debug, Default)]
 pub(in crate::cache) struct Due {
     order: BTreeSet<(u64, CandidateId)>,

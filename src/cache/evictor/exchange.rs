@@ -2,30 +2,32 @@
 //!
 //! A *slot* here is the number under which the ranking keeps a candidate ([`CandidateId`]). The new
 //! order is built beside the old one, slot by slot, a slice at each turn of the evictor. Until it
-//! is complete, every choice goes by the old order. A candidate whose slot has been moved is filed
+//! is complete, every choice uses the old order. A candidate whose slot has been moved is filed
 //! with both policies and removed from both; one whose slot has not been moved yet is filed with
 //! the new policy when its slot's turn comes. So both have the same candidates when the last slot
-//! has been moved, and then the new one takes over. Its order is that of a cache that had the new
+//! has been moved; then the new policy is in force. Its order is that of a cache that had the new
 //! policy from the start, because candidates of equal standing are ordered by the serial numbers of
-//! their runs, which no policy changes. The replaced policy is freed in slices too.
+//! their runs, which no policy changes. The replaced policy is also freed in slices.
 //!
-//! There are never more slots than blocks, so moving ends however many candidates come and go
-//! meanwhile.
+//! There are never more slots than blocks, so an exchange ends, however many candidates are filed
+//! and unfiled meanwhile.
 //!
-//! Each reservation that evicts does a slice, so an exchange ends without a thread of its own, and
-//! with one thread it is a function of the calls.
+//! `cache::settings` begins an exchange. Each reservation that evicts does a slice of it, as do
+//! `settle`, `run_once` and the background evictor. So an exchange needs no thread of its own, and
+//! with one thread its progress depends only on the calls.
 
 use super::{Evictor, Ranking, Resources};
 use crate::policy::{CandidateEntry, CandidateId, Policy, PolicyKind, Standing};
 use crate::sync::model_size;
 
-/// Candidates that one slice moves or frees: some hundred microseconds among a million of them.
+/// How many candidates one slice moves: some hundred microseconds among a million of them. Other
+/// work has slices of the same size.
 pub(in crate::cache) const SLICE: usize = if cfg!(radixkv_chaos) { 4 } else { model_size(64, 1) };
 
-/// Slices that `set_policy` does itself if they complete the order: 256 candidates.
+/// The most slices that `set_policy` does itself, if they complete the exchange: 256 candidates.
 pub(in crate::cache) const FEW_SLICES: usize = model_size(4, 1);
 
-/// Exchanges that are under way, and policies that are left to be freed.
+/// The exchange in progress, and the policies that are still to be freed.
 #[derive(Debug, Default)]
 pub(in crate::cache) struct Exchange {
     pub(in crate::cache) incoming: Option<Incoming>,
@@ -35,7 +37,7 @@ pub(in crate::cache) struct Exchange {
     pub(in crate::cache) begun: u64,
 }
 
-/// An incoming policy.
+/// A policy that is being put in force.
 #[derive(Debug)]
 pub(in crate::cache) struct Incoming {
     kind: PolicyKind,
@@ -45,7 +47,7 @@ pub(in crate::cache) struct Incoming {
 }
 
 impl Exchange {
-    /// The incoming policy, if `slot` has been moved there.
+    /// The incoming policy, if `slot` has been moved to it.
     fn incoming(&mut self, slot: CandidateId) -> Option<&mut Policy> {
         let incoming = self.incoming.as_mut().filter(|incoming| slot.index() < incoming.moved)?;
         Some(&mut incoming.policy)
@@ -63,7 +65,7 @@ impl Exchange {
         }
     }
 
-    /// Candidates in policies that were replaced or given up.
+    /// The number of candidates in policies that were replaced or given up.
     #[cfg(test)]
     pub(in crate::cache) fn spent(&self) -> usize {
         self.spent.iter().map(|policy| policy.len()).sum()
@@ -76,7 +78,7 @@ impl Exchange {
 }
 
 impl Ranking {
-    /// The policy that will be in force when the exchange under way is complete.
+    /// The policy that will be in force when the exchange in progress is complete.
     pub(super) fn coming(&self) -> PolicyKind {
         self.exchange.incoming.as_ref().map_or(self.kind, |incoming| incoming.kind)
     }
@@ -132,12 +134,13 @@ impl Evictor {
                 return;
             }
             let slot = CandidateId::at(at);
-            // A candidate that is leased leaves its slot.
+            // A leased candidate is unfiled, which vacates its slot.
             let candidate = self.ranking.at(slot).map(|candidate| candidate.get(resources.guard));
             let candidate = candidate.filter(|point| self.silence(*point, resources));
             let filed = candidate.map(|point| (self.standing(point, resources).0, self.entry(point)));
             if let Some((standing, entry)) = filed.filter(|_| !self.ranking.is_lazy()) {
-                // What is not silent any more is filed under its present key.
+                // Also in the old order: a candidate that is not silent any more is filed under its
+                // present key.
                 self.ranking.file(slot, standing, entry);
             }
             if let Some(incoming) = &mut self.ranking.exchange.incoming {

@@ -1,24 +1,24 @@
 //! The evictor: the single-threaded state behind one lock that decides what is evicted.
 //!
-//! It takes changes from one queue, keeps the accounts and the ranking up to date, chooses victims
-//! and trims them. It runs on the thread that has its lock: a session that found too few blocks, a
-//! caller of `settle`, or a thread that calls [`run_once`](crate::PrefixCache::run_once). No lookup
-//! waits for it.
+//! It takes changes from one queue (`tree::queue`), keeps the accounts and the ranking up to date,
+//! chooses victims and trims them. `Inner::turn` runs it on the thread that has its lock: a session
+//! that found too few blocks, a caller of `settle`, or a thread that calls
+//! [`run_once`](crate::PrefixCache::run_once). No lookup waits for it.
 //!
 //! | file | holds |
 //! |---|---|
 //! | `accounts` | which blocks are evictable and which protected |
-//! | `ranking`, `due` | candidates filed with the policy, and the times at which time alone changes their standing |
-//! | `aging` | dropping what was not used for long |
-//! | `exchange` | another policy put in force, slice by slice |
-//! | `listeners` | who is told of what is stored and of what goes: quotas, events, listings, sinks and others |
-//! | `silent` | points whose leases are not told to the evictor |
-//! | `upkeep` | what is done between evictions |
-//! | `retained` | prefixes on which the cache itself has a lease, until a deadline |
+//! | `ranking`, `due` | candidates filed with the policy, and the times at which their standing changes without a use |
+//! | `aging` | dropping prefixes that were not used for a long time |
+//! | `exchange` | changing the policy, slice by slice |
+//! | `listeners` | parts that are told of stored and removed blocks: quotas, events, listings, sinks and others |
+//! | `silent` | points whose leases are not reported to the evictor |
+//! | `upkeep` | work between evictions, in bounded steps |
+//! | `retained` | prefixes on which the cache itself holds a lease until a deadline |
 //! | `ahead` | prefetching the memory of the next victims, and of the next entries |
 //! | `trim` | shortening a run, the death of a run, statistics flowing down |
-//! | `dead_runs` | unlinking the runs that have died, after the lock |
-//! | `sweep` | taking a detached space apart |
+//! | `dead_runs` | unlinking dead runs, after the lock is given up |
+//! | `sweep` | freeing a detached space |
 //!
 //! # Turns
 //!
@@ -27,14 +27,14 @@
 //! | verb | in one turn |
 //! |---|---|
 //! | an eviction | frees up to 128 blocks |
-//! | a reservation | takes up to 16,384 blocks of 512 victims, and keeps them for its next turn |
-//! | both | take in the changes queued before them in steps, and choose in the last one |
+//! | a reservation | takes up to 16,384 blocks from up to 512 victims, and keeps them for its next turn |
+//! | both | take in the changes that were queued before them, in steps, and choose victims in the last step |
 //! | a clear of a large tree | detaches it, then removes up to 24 runs, children first |
 //!
 //! Between the turns of a clear, runs are listed without the lock, under a guard that keeps them
 //! readable. A run that another thread has evicted meanwhile has length zero and is skipped.
 //!
-//! `Inner::turn` moves whatever may take long out of the lock. It pins before it locks, because
+//! `Inner::turn` keeps work that may take long outside the lock. It pins before it locks, because
 //! each 128th pin frees garbage; a thread that sleeps for the lock unpins, and pins again under it.
 //! Retired nodes are handed over after the lock is given up, pages of tables are unmapped after it
 //! (`sync::UnmapsLater`), and wakers and the eviction sink run after it. The feature `holds`
@@ -83,7 +83,7 @@ use crate::sync::atomic::Ordering::Relaxed;
 use crate::sync::{Arc, Owner, model_size, prefetch};
 use crate::tree::{Backlog, HotPoints, Point, Queue, Run, Snapshot, Space};
 
-/// How often a reservation takes in what other threads change meanwhile before it refuses.
+/// How many times a reservation takes in concurrent changes and checks again before it refuses.
 pub(super) const LOOKS: usize = model_size(16, 1);
 
 /// The parts of the cache that the evictor works on.
@@ -99,9 +99,9 @@ pub(super) struct Resources<'g> {
     /// The present time of deadlines.
     pub(super) now: u64,
     pub(super) guard: &'g Guard<'g>,
-    /// Runs that die in this turn.
+    /// The runs that die in this turn.
     pub(super) dead: &'g DeadRuns,
-    /// A thread, a task or the background evictor waits for blocks.
+    /// Whether a thread, a task or the background evictor waits for blocks.
     pub(super) is_awaited: bool,
 }
 
@@ -113,7 +113,7 @@ impl Resources<'_> {
     }
 }
 
-/// Blocks and nodes in the evictor's accounts.
+/// Numbers of blocks and nodes in the evictor's accounts.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Totals {
     pub(super) evictable: usize,
@@ -146,22 +146,24 @@ impl Totals {
 
 /// The evictor's state.
 ///
-/// In this order, so that a thread that takes it over asks for what nearly every turn writes, from
-/// the ranking's policy to the end (`take_over`), and has the rest still in its own core's cache.
+/// The fields that nearly every turn writes come last, from the ranking's policy on: a thread that
+/// takes the evictor over prefetches them as one range (`take_over`). It usually has the others in
+/// its own core's cache already.
 #[derive(Debug)]
 #[repr(C)]
 pub(super) struct Evictor {
     pub(super) listeners: Listeners,
     pub(super) retained: Retained,
-    /// It released a lease on a retained prefix: a waiter must be woken to try again.
+    /// Whether a retention's lease was released, so that a waiter must be woken to try again.
     pub(super) has_let_go: bool,
     /// Points that a trim is about to kill; empty between trims.
     pub(super) to_kill: Vec<Link<Point>>,
-    /// Detached spaces whose root is still held: from `sweep` to `visit_root`, which ends them.
+    /// Detached spaces whose root is not dead yet: `sweep` adds them, `visit_root` ends and removes
+    /// them.
     pub(super) detached: HashSet<Link<Space>>,
-    /// Candidates that this turn may still file again.
+    /// How many more candidates this turn may file again or find leased.
     pub(super) stale_left: usize,
-    /// The most entries that it takes out before a choice: all, unless a background thread keeps
+    /// The most queue entries to take out before a choice: all, unless a background thread keeps
     /// the queue short.
     patience: usize,
     pub(super) ranking: Ranking,
@@ -169,34 +171,35 @@ pub(super) struct Evictor {
     pub(super) totals: Totals,
     /// The latest time that the evictor has seen; standings are as of this time.
     pub(super) now: u64,
-    /// Entries that were received from the queue and not taken out yet.
+    /// Entries that were drained from the queue and not taken out yet.
     pub(super) backlog: Backlog,
-    /// Candidates whose entries come soon, for prefetching.
+    /// Candidates whose queue entries are taken out soon, for prefetching.
     soon: Soon,
     /// The next victims, for prefetching.
     upcoming: Upcoming,
-    /// Near which slot the thread that had the last turn borrows its participants.
+    /// The slot near which the thread of the last turn borrows its participants (`take_over`).
     near: usize,
     /// Runs and pieces taken into the accounts so far: the next one's serial number.
     pub(super) registered: u64,
-    /// Points whose standing was changed by the evictor's own work; only the evictor ends points,
-    /// so they are alive.
+    /// Points to rank again because the evictor's own work changed them. One that is listed twice
+    /// may be dead by the second time.
     pub(super) revisit: Vec<Link<Point>>,
-    /// Blocks of trimmed runs on their way to the pool, at the end of a turn, or to a reservation.
+    /// Blocks of trimmed runs: a reservation takes them, or the pool gets them at the end of the
+    /// turn.
     pub(super) freed: Vec<BlockId>,
-    /// Why blocks are evicted at this moment.
+    /// The reason of the eviction in progress.
     reason: EvictionReason,
 }
 
-/// The next victim, how many blocks may go there, and why.
+/// The next victim, the most blocks to evict from it, and the reason.
 pub(super) struct Choice {
     victim: Link<Point>,
     most: usize,
     reason: EvictionReason,
 }
 
-/// A victim that is in no order any more. If the thread breaks now, the next lease tells the
-/// evictor of it.
+/// A victim that was just unfiled. If the thread panics now, this clears `SILENT`, so that the next
+/// lease on the point is queued.
 struct Unfiled<'g>(Ref<'g, Point>);
 
 impl Drop for Unfiled<'_> {
@@ -212,7 +215,7 @@ impl Choice {
 }
 
 impl Evictor {
-    /// `live`: without listeners.
+    /// `live` must have no listeners yet.
     pub(super) fn new(policy: PolicyKind, patience: usize, live: Arc<Live>) -> Self {
         Self {
             owner: Owner::new(),
@@ -237,19 +240,19 @@ impl Evictor {
         }
     }
 
-    /// A turn begins.
+    /// Begins a turn.
     pub(super) fn begin_turn(&mut self) {
         self.stale_left = silent::STALE;
         self.listeners.sinking.begin_turn();
         if let Some(victims) = self.listeners.victims.take() {
-            // After a panic in an eviction whose caller asked for its blocks, or the sink.
+            // Left over only if an eviction into a caller's list or for the sink panicked.
             self.freed.extend(victims.blocks);
         }
     }
 
-    /// Deflates idle hot points and takes in changes, by time and from the queue. Takes in at most
-    /// `entries`, from which it subtracts what it took, and none that came after it began. True if
-    /// nothing was left.
+    /// Deflates idle hot points, then takes in the changes that time makes and those in the queue.
+    /// Takes in at most `entries` changes, which it subtracts from `entries`, and none that other
+    /// threads added after it began. Returns true if nothing was left.
     pub(super) fn drain(&mut self, entries: &mut usize, resources: Resources<'_>) -> bool {
         self.totals.deflations += resources.hot.deflate_idle(resources.queue, resources.guard);
         self.take_in(entries, resources)
@@ -264,7 +267,8 @@ impl Evictor {
     #[inline(never)]
     fn take_rest_in(&mut self, entries: &mut usize, resources: Resources<'_>) -> bool {
         self.keep_time(entries, resources);
-        // Putting the entries into order costs a look at each of them before its turn.
+        // Reversing a drained chain costs a look at each entry before it is taken out, so it has a
+        // limit of its own.
         let mut turns = *entries;
         self.work_backlog_off(entries, &mut turns, resources);
         if self.backlog.is_empty() && !resources.queue.is_empty() {
@@ -280,7 +284,7 @@ impl Evictor {
         self.backlog.is_empty() && resources.queue.is_empty() && self.is_on_time()
     }
 
-    /// Takes up to `entries` out of the backlog, and all the entries that the evictor itself adds
+    /// Takes up to `entries` entries out of the backlog, and all that the evictor itself adds
     /// meanwhile.
     fn work_backlog_off(&mut self, entries: &mut usize, turns: &mut usize, resources: Resources<'_>) {
         while *entries > 0 || self.backlog.has_own() {
@@ -293,8 +297,9 @@ impl Evictor {
         }
     }
 
-    /// Checks, and while that fails takes in what other threads have changed meanwhile and checks
-    /// again: what came and went between two looks may be in neither count, or in both.
+    /// Runs `check`; while it fails, takes in concurrent changes and runs it again, up to [`LOOKS`]
+    /// times. A block that another thread moves while two counts are read may be in neither, or in
+    /// both.
     pub(super) fn look_again<E>(
         &mut self,
         resources: Resources<'_>,
@@ -318,8 +323,8 @@ impl Evictor {
         self.return_freed(resources);
     }
 
-    /// A step of [`settle`](Self::settle) of at most `entries` entries; true after the last step.
-    /// The first one sets `goal`.
+    /// Does one step of [`settle`](Self::settle), of at most `entries` entries; returns true after
+    /// the last step. The first step sets `goal`.
     pub(super) fn settle_towards(&mut self, goal: &mut Option<u64>, entries: usize, resources: Resources<'_>) -> bool {
         // What was pushed before now is in the backlog, or in the next part that is received from
         // the queue.
@@ -340,22 +345,22 @@ impl Evictor {
         self.take_in(&mut all, resources);
     }
 
-    /// Takes in the changes that a choice must know; true if nothing was left.
+    /// Takes in the changes that must be known before a choice; returns true if nothing was left.
     pub(super) fn catch_up(&mut self, resources: Resources<'_>) -> bool {
         let mut entries = self.patience;
         self.drain(&mut entries, resources)
     }
 
-    /// Frees up to `want` blocks, first of namespaces beyond their quotas, then in the policy's
-    /// order; returns how many it freed. Takes in at most `entries` changes meanwhile, from which
-    /// it subtracts what it took.
+    /// Frees up to `want` blocks, first from namespaces over their quotas, then in the policy's
+    /// order; returns how many it freed. Takes in at most `entries` changes meanwhile, which it
+    /// subtracts from `entries`.
     pub(super) fn evict(&mut self, want: usize, entries: &mut usize, resources: Resources<'_>) -> usize {
         let mut any = usize::MAX;
         self.evict_of_few(want, &mut any, entries, resources)
     }
 
-    /// As [`evict`](Self::evict), of at most so many victims, from which it subtracts those that it
-    /// chose.
+    /// As [`evict`](Self::evict), from at most `victims` victims; subtracts those that it chose
+    /// from `victims`.
     pub(super) fn evict_of_few(
         &mut self,
         want: usize,
@@ -369,8 +374,8 @@ impl Evictor {
         })
     }
 
-    /// Frees up to `want` blocks of the victims that `choose` names; returns how many it freed.
-    /// Idle hot points were deflated before (`drain`).
+    /// Frees up to `want` blocks from the victims that `choose` names; returns how many it freed.
+    /// The caller has deflated idle hot points before (`drain`).
     fn evict_by(
         &mut self,
         want: usize,
@@ -398,18 +403,18 @@ impl Evictor {
             std::mem::forget(unfiled);
             self.visit_again(resources);
         }
-        // Takes out the parents of dead runs: a branch point without a run must not stay for
-        // another run to hang on.
+        // Takes out the parents of dead runs: a branch point without a child run must not stay
+        // until another run is attached to it.
         self.take_in(entries, resources);
         freed
     }
 
-    /// Takes out one entry. Acts only on the word as it is now.
+    /// Takes out one entry, and acts on the point's word as it is now.
     fn take_out<'g>(&mut self, point: Ref<'g, Point>, resources: Resources<'g>) {
-        // Another thread wrote it, perhaps. Of a dead point it may have been freed: then that is an
-        // address as any other.
+        // Another thread may have written the run last. A dead point's run may have been freed;
+        // prefetching its address is harmless.
         prefetch(point.run().as_ptr());
-        // Relaxed: the evictor alone ends points; what else it says is a guess.
+        // Relaxed: only the evictor kills points; the rest of the word is only a hint.
         let word = point.word.load(Relaxed);
         if word.is_dead() {
             // Killed while it was queued; its run may be freed. The entry owned the last reference.
@@ -434,7 +439,8 @@ impl Evictor {
         self.visit_again(resources);
     }
 
-    /// Files, unfiles or ends a point, and notes whether it is leased, by its word as it is now.
+    /// Files, unfiles or ends a point according to its present word, and notes whether it is
+    /// leased.
     fn place<'g>(&mut self, point: Ref<'g, Point>, resources: Resources<'g>) {
         let mut word = point.word.look();
         if word.is_silent() && word.leases() > 0 && self.must_listen(point) {
@@ -451,7 +457,7 @@ impl Evictor {
         self.rank(point, word, resources);
     }
 
-    /// Files, unfiles or ends a point that is idle, or silent.
+    /// Files, unfiles or ends a point that has no lease but silent ones.
     fn rank<'g>(&mut self, point: Ref<'g, Point>, word: Snapshot, resources: Resources<'g>) {
         if word.children() > 0 {
             self.unfile(point);
@@ -469,14 +475,15 @@ impl Evictor {
                 self.unfile(point);
                 self.trim(point, must_go, resources);
             }
-            // A run ends inside a block while a branch hangs there. The boundary below may be
-            // unknown still, or withdrawn by a trim: then the number of blocks means nothing.
+            // A run ends inside a block only while a branch is attached there. The point at the
+            // boundary below may be unknown yet, or withdrawn by a trim; then `blocks` means
+            // nothing.
             (true, _) if in_block || blocks == 0 => {
                 self.unfile(point);
                 self.trim(point, 0, resources);
             }
             (true, _) => self.file(point, resources),
-            // A branch point without a branch; the number of blocks means nothing, as above.
+            // A branch point without a child run; `blocks` means nothing, as above.
             (false, _) if in_block => self.end_branch(point, resources),
             // A point before the end of its run: it keeps its statistics until the run ends there.
             (false, _) => self.unfile(point),
@@ -487,8 +494,8 @@ impl Evictor {
     fn visit_again(&mut self, resources: Resources<'_>) {
         while let Some(point) = self.revisit.pop() {
             let point = point.get(resources.guard);
-            // Relaxed: the evictor alone ends points. It may be here twice, and have been ended the
-            // first time.
+            // Relaxed: only the evictor kills points. One that is listed twice may have been killed
+            // the first time.
             if !point.word.load(Relaxed).is_dead() {
                 self.know(point);
                 self.place(point, resources);
@@ -496,8 +503,8 @@ impl Evictor {
         }
     }
 
-    /// Takes `n` blocks, all or none: first those that were just freed, then of the pool. They are
-    /// appended to `blocks`.
+    /// Appends `n` blocks to `blocks`, or none: first those that were just freed, then some from
+    /// the pool. Returns whether it did.
     pub(super) fn serve(&mut self, n: usize, blocks: &mut Vec<BlockId>, resources: Resources<'_>) -> bool {
         let fresh = n.min(self.freed.len());
         let served = fresh == n || resources.pool.try_take(n - fresh, blocks);
@@ -507,13 +514,13 @@ impl Evictor {
         served
     }
 
-    /// Takes blocks that were just freed, until there are `n` in `blocks`.
+    /// Moves just-freed blocks to `blocks` until that has `n`.
     pub(super) fn keep_freed(&mut self, n: usize, blocks: &mut Vec<BlockId>) {
         let kept = self.freed.len().min(n - blocks.len());
         blocks.extend(self.freed.drain(self.freed.len() - kept..));
     }
 
-    /// Blocks that are free: in the pool, or just freed.
+    /// The number of free blocks: in the pool, or just freed.
     pub(super) fn free(&self, resources: Resources<'_>) -> usize {
         resources.pool.free() + self.freed.len()
     }

@@ -1,10 +1,10 @@
 //! Candidates: the ends of runs, filed with the policy.
 //!
-//! A candidate has no child run, and no lease but silent ones (`silent`). It is filed when it comes
-//! out of the queue, and again when its standing has changed. The order is by demotion, then the
-//! policy's key, then the serial number of the run, or of the piece in which it ends. So of equal
-//! keys the first inserted goes first. The order in which candidates were filed would depend on
-//! when the evictor drained.
+//! A candidate has no child run, and no lease but silent ones (`silent`). It is filed when its
+//! entry is taken out of the queue, and again when its standing has changed. The order is by
+//! demotion, then the policy's key, then the serial number of the run, or of the piece in which it
+//! ends. So of candidates with equal keys the one inserted first is evicted first. The order of
+//! filing breaks no ties, because it depends on when the evictor drained the queue.
 
 use std::num::NonZeroU32;
 
@@ -17,7 +17,7 @@ use crate::policy::{CandidateEntry, CandidateId, Policy, PolicyKind, QuotaGroup,
 use crate::reclaim::{Link, Ref};
 use crate::tree::Point;
 
-/// Vacant slots whose memory is kept when no candidate is left.
+/// The most vacant slots whose memory is kept when no candidate is left.
 const FEW: usize = 1024;
 
 /// The policy, and the candidate in each of its slots. What nearly every turn of the evictor writes
@@ -28,9 +28,9 @@ pub(in crate::cache) struct Ranking {
     pub(in crate::cache) kind: PolicyKind,
     pub(in crate::cache) exchange: Exchange,
     pub(in crate::cache) aging: Aging,
-    /// The times at which time alone changes a candidate's standing.
+    /// The times at which a candidate's standing changes without a use.
     pub(in crate::cache) due: Due,
-    /// Slots that were vacant when ids began anew, to be freed in slices.
+    /// Old lists of vacant slots, from before ids started again at zero, to be freed in slices.
     spent: Vec<Stack<CandidateId>>,
     pub(in crate::cache) policy: Policy,
     candidates: Table<Link<Point>>,
@@ -63,19 +63,19 @@ impl Ranking {
         self.at(slot)
     }
 
-    /// The first candidates in the order, that many at most.
+    /// The first candidates in the order, at most `most`.
     pub(super) fn first(&self, most: usize) -> impl Iterator<Item = Link<Point>> {
         self.policy.first(most).filter_map(|slot| self.at(slot))
     }
 
-    /// Whether the keys of all policies that candidates are filed with only rise, so that a
+    /// Whether a use lowers no key, under any policy that candidates are filed with, so that a
     /// candidate may be used without being filed again.
     #[inline]
     pub(in crate::cache) fn is_lazy(&self) -> bool {
         self.kind.keys_rise() && self.coming().keys_rise()
     }
 
-    /// The same for a candidate that is leased.
+    /// The same while a candidate is leased.
     #[inline]
     pub(in crate::cache) fn files_leased(&self) -> bool {
         self.kind.keys_rise_while_leased() && self.coming().keys_rise_while_leased()
@@ -102,7 +102,7 @@ impl Ranking {
         (&mut self.candidates, &mut self.vacant)
     }
 
-    /// Frees a slice of what was kept of slots; whether any is left.
+    /// Frees a slice of the old lists of vacant slots; returns whether any is left.
     pub(super) fn discard_spent(&mut self, slots: usize) -> bool {
         if self.spent.last_mut().is_some_and(|spent| !spent.discard(slots)) {
             self.spent.pop();
@@ -110,7 +110,7 @@ impl Ranking {
         !self.spent.is_empty()
     }
 
-    /// Whether something was kept of slots.
+    /// Whether old lists of vacant slots are left to be freed.
     pub(in crate::cache) fn has_spent(&self) -> bool {
         !self.spent.is_empty()
     }
@@ -141,7 +141,7 @@ impl Ranking {
         self.candidates.take(slot.index());
         self.vacant.push(slot);
         if self.vacant.len() == self.candidates.len() && self.vacant.len() > FEW {
-            // No candidate is left: ids begin anew.
+            // No candidate is left: ids start again at zero.
             self.spent.push(std::mem::take(&mut self.vacant));
             self.candidates = Table::default();
         }

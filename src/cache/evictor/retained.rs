@@ -1,10 +1,10 @@
-//! Retained prefixes: the cache itself has a lease on them, until a deadline.
+//! Retained prefixes: the cache itself holds a lease on them until a deadline.
 //!
-//! That lease is one like any other, counted in the point's word. So a retained prefix is
-//! protected, in the accounts too, and no other part of the cache has to know of retention. A
-//! session takes the lease, writes the deadline at the point (tree/marks.rs) and announces the
-//! point through the queue. The evictor keeps one lease and the latest deadline for each point, and
-//! releases the lease after the deadline.
+//! It is an ordinary lease, counted in the point's word. So a retained prefix is protected, also in
+//! the accounts, and no other part of the cache has to know of retention. A session takes the
+//! lease, writes the deadline to the point's marks (tree/marks.rs) and announces the point through
+//! the queue (`cache::leases::retention`). The evictor keeps one lease and the latest deadline for
+//! each point, and releases the lease after the deadline.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,7 +17,8 @@ type Deadline = (u64, u64);
 
 /// Retained points by their deadlines. Each entry owns one lease, which keeps its point.
 ///
-/// Ordered maps, because a hash table of a million points is copied at once when it grows.
+/// The maps are ordered ones, because a hash table of a million points is copied at once when it
+/// grows.
 #[derive(Debug, Default)]
 pub(in crate::cache) struct Retained {
     order: BTreeMap<Deadline, Link<Point>>,
@@ -28,8 +29,8 @@ pub(in crate::cache) struct Retained {
 }
 
 impl Retained {
-    /// Retains `point` until `until`, or until the deadline that it has if that is later. True if
-    /// it was retained already, so that one lease is too many.
+    /// Retains `point` until `until`, or until its present deadline if that is later. Returns true
+    /// if it was retained already, so that the caller has one lease too many.
     pub(in crate::cache) fn enter(&mut self, point: Ref<'_, Point>, until: u64) -> bool {
         let before = self.deadlines.get(&point.link()).copied();
         if before.is_none_or(|(deadline, _)| deadline < until) {
@@ -95,7 +96,7 @@ impl Retained {
 
 impl Evictor {
     /// Applies the changes that time makes: ends retentions, and files candidates again whose
-    /// priority has expired. Does at most `steps`, from which it subtracts those that it did.
+    /// priority has expired. Makes at most `steps` changes, which it subtracts from `steps`.
     pub(super) fn keep_time(&mut self, steps: &mut usize, resources: Resources<'_>) {
         while *steps > 0 && self.one_change_of_time(resources) {
             *steps -= 1;
@@ -120,17 +121,18 @@ impl Evictor {
         self.retained.first(self.now).is_none() && self.ranking.due.first(self.now).is_none()
     }
 
-    /// Takes over the retentions of `point` that sessions have written at it, with their leases.
+    /// Takes over the retentions that sessions have written to the marks of `point`, with their
+    /// leases.
     pub(super) fn take_retention_in(&mut self, point: Ref<'_, Point>, resources: Resources<'_>) {
         let Some(asked) = point.marks.take_asked(resources.guard) else {
             return;
         };
-        // What lookups do not find is not worth keeping.
+        // A prefix that no lookup can find is not retained: all its leases are released.
         let too_many = point.is_cut_off(resources.guard) || self.retained.enter(point, asked.until);
         for _ in u32::from(!too_many)..asked.leases {
             self.give_back(point, resources);
         }
-        // The deadline may have passed already at the time of this turn of the evictor.
+        // The deadline may have passed already when this turn takes it over.
         if self.retained.deadlines.get(&point.link()).is_some_and(|(deadline, _)| *deadline <= self.now) {
             self.let_go(point, resources);
         }
@@ -148,7 +150,7 @@ impl Evictor {
         self.let_go(point, resources);
     }
 
-    /// Releases a lease that counts on the point's word.
+    /// Releases a lease of the cache, which is counted in the point's word.
     fn give_back(&mut self, point: Ref<'_, Point>, resources: Resources<'_>) {
         self.has_let_go = true;
         if point.word.release().push {

@@ -1,43 +1,44 @@
-//! Silent points: points to which the evictor comes by itself, so that no lease on them is told to
-//! it.
+//! Silent points: points whose leases are not reported to the evictor, because it looks at the
+//! points itself when it needs to know.
 //!
-//! A point becomes silent when its entry leaves the queue, or when it is filed. From then on it is
-//! found
+//! A point becomes silent when its entry is taken out of the queue, or when it is filed. From then
+//! on the evictor finds it
 //!
 //! - at the end of a run, because it is filed with the policy: when its turn comes, or in a pass
 //!   over the candidates;
-//! - inside a run, when the run is trimmed to it, and below a child run, when the last one is
-//!   removed.
+//! - inside a run, when the run is trimmed to it;
+//! - as the parent of child runs, when the last of them is removed.
 //!
-//! So a candidate may be leased, or have been used since it was filed. Its place in the order is
-//! not behind its true one, because a point is silent only under policies whose keys never fall by
-//! a use ([`PolicyKind::keys_rise`](crate::PolicyKind)). When its turn comes it is the victim, or
-//! it is filed again under its present key, or the evictor *listens*: the point is unfiled,
-//! protected in the accounts and not silent until its last lease is released, which queues it.
+//! So a candidate may be leased, or may have been used since it was filed. Its turn may come too
+//! early, but never too late, because a point is silent only under policies whose keys never fall
+//! by a use ([`PolicyKind::keys_rise`](crate::PolicyKind)). When its turn comes, an idle candidate
+//! that was not used is the victim, and one that was used is filed again under its present key. On
+//! a leased one the evictor *listens*: it clears `SILENT`, unfiles the point and protects it in the
+//! accounts, until the last lease is released, which queues the point.
 //!
-//! The accounts take a silent lease for none: *evictable* is an upper bound until a [`LeasePass`]
-//! has looked at every path above a candidate. That is what a waiter relies on: a silent release
-//! makes nothing available that it has not counted. So while a thread waits, no point with a lease
-//! becomes silent.
+//! The accounts do not count a silent lease: *evictable* is an upper bound until a [`LeasePass`]
+//! has looked at the path from every candidate to the root. A waiter relies on that: a silent
+//! release makes no block available that the waiter has not counted. So while a thread waits, no
+//! point with a lease becomes silent.
 //!
-//! Points of namespaces with a limit on pinned blocks are never silent: that limit is decided by
-//! the accounts. Those of a namespace that is to be cleared unless it is in use are not until that
-//! is decided.
+//! No point is silent in a namespace with a limit on pinned blocks, because the accounts decide
+//! about that limit. The same holds for a namespace that is to be cleared unless it is in use,
+//! until that is decided.
 //!
 //! # Who must know of a silent lease
 //!
 //! | who | how |
 //! |---|---|
-//! | an eviction | adds up the first idle candidates; if too few, passes over all leases |
+//! | an eviction | adds up the blocks of the first idle candidates; if these are too few, makes a pass over all leases |
 //! | `stats`, `settle`, `validate` | the same pass |
 //! | a waiter | counts silent points as evictable; the evictor listens to leased ones (E28) |
 //! | a limit on pinned blocks | no point is silent; setting the limit listens to all |
 //! | a clear, an invalidation | listen to the end of each run that they cannot free |
 //!
-//! An eviction must know because a refusal evicts nothing. The pass goes in slices, up from each
-//! candidate to the first protected run. That is enough, because below a run without a lease in the
-//! accounts there is a candidate. It costs one look for each point without a lease and one
-//! compare-and-swap for each lease.
+//! An eviction must know because a refused request must evict nothing. The pass is done in slices:
+//! from each candidate toward the root, to the first protected run. That is enough, because every
+//! run without a lease in the accounts is on the path of a candidate. It costs one look for each
+//! point without a lease and one compare-and-swap for each lease.
 
 use std::collections::HashSet;
 
@@ -50,9 +51,9 @@ use crate::sync::atomic::Ordering::Relaxed;
 use crate::sync::model_size;
 use crate::tree::{Point, Run, Snapshot};
 
-/// Candidates that one turn files again, or finds leased.
+/// The most candidates that one turn files again or finds leased.
 pub(super) const STALE: usize = model_size(512, 2);
-/// Candidates at the head of the order that are looked at before all are.
+/// How many candidates at the head of the order are looked at before a pass over all.
 const FEW: usize = 32;
 
 /// A pass over the candidates that puts silent leases into the accounts.
@@ -62,8 +63,7 @@ pub(in crate::cache) struct LeasePass {
 }
 
 impl Evictor {
-    /// Whether the evictor comes to `point` by itself, and may leave it silent with or without a
-    /// lease.
+    /// Whether `point` may be silent, with or without a lease.
     #[inline]
     pub(super) fn may_be_silent(&self, point: Ref<'_, Point>, is_leased: bool, resources: Resources<'_>) -> bool {
         let run = point.run();
@@ -76,14 +76,15 @@ impl Evictor {
             && point.end() == resources.grid_of(run).boundary(point.end())
     }
 
-    /// Whether `point`, which is silent and leased, cannot stay so.
+    /// Whether `point`, which is silent and leased, must not stay silent.
     pub(super) fn must_listen(&self, point: Ref<'_, Point>) -> bool {
         let run = point.run();
         let is_end = run.word().len() == point.depth();
         run.space().is_detached() || !self.listeners.hidden.is_empty() || (is_end && !self.ranking.files_leased())
     }
 
-    /// Clears `SILENT`. A slot that no lease keeps is taken off: a silent release left it.
+    /// Clears `SILENT`; returns the word. If a silent release has left a hot slot that no lease
+    /// keeps, takes it off the point.
     pub(super) fn word_after_listening(&mut self, point: Ref<'_, Point>, resources: Resources<'_>) -> Snapshot {
         let word = point.word.listen();
         if word.slot().is_none()
@@ -95,7 +96,8 @@ impl Evictor {
         point.word.look()
     }
 
-    /// Learns of the end of the last lease on `point` from now on; whether it has one.
+    /// Clears `SILENT`, so that the end of the last lease on `point` is queued. Unfiles and
+    /// protects the point if it is leased; returns whether it is.
     pub(super) fn listen(&mut self, point: Ref<'_, Point>, resources: Resources<'_>) -> bool {
         let is_leased = self.word_after_listening(point, resources).leases() > 0;
         if is_leased {
@@ -105,7 +107,7 @@ impl Evictor {
         is_leased
     }
 
-    /// Listens to a point that is silent and leased, which must go as soon as it is idle.
+    /// Listens to a point that must be removed as soon as it is idle, if it is silent and leased.
     pub(super) fn listen_if_leased(&mut self, point: Ref<'_, Point>, resources: Resources<'_>) {
         let word = point.word.look();
         if word.is_silent() && word.leases() > 0 {
@@ -113,8 +115,8 @@ impl Evictor {
         }
     }
 
-    /// Whether a candidate whose turn has come is the victim. If not, it is filed as it should be,
-    /// or no more.
+    /// Whether a candidate whose turn has come is the victim. If not, it is filed again under its
+    /// present key, or unfiled.
     #[inline]
     pub(super) fn is_due(&mut self, point: Ref<'_, Point>, resources: Resources<'_>) -> bool {
         let word = point.word.look();
@@ -144,14 +146,14 @@ impl Evictor {
         }
     }
 
-    /// Whether this turn has filed as many candidates again as one may: what is left needs another
+    /// Whether this turn has filed again as many candidates as one turn may: the rest needs another
     /// turn.
     pub(in crate::cache) fn needs_turn(&self) -> bool {
         self.stale_left == 0
     }
 
-    /// Makes sure that the accounts say whether `missing` blocks can be evicted as long as no lease
-    /// is taken; false if that needs more turns with the same pass. Evicts none.
+    /// Makes sure that the accounts tell whether `missing` blocks can be evicted, as long as no new
+    /// lease is taken. Returns false if that needs more turns with the same `pass`. Evicts nothing.
     pub(in crate::cache) fn ascertain(
         &mut self,
         missing: usize,
@@ -168,7 +170,7 @@ impl Evictor {
         is_complete
     }
 
-    /// Whether the first candidates have so many blocks.
+    /// Whether the first candidates have at least `missing` blocks to evict.
     fn first_can_free(&self, missing: usize, resources: Resources<'_>) -> bool {
         let mut blocks = 0;
         let mut is_enough = |candidate: Link<Point>| {
@@ -179,7 +181,8 @@ impl Evictor {
         self.ranking.choose().is_some_and(&mut is_enough) || self.ranking.first(FEW).skip(1).any(is_enough)
     }
 
-    /// The blocks that an idle end of a run has beyond the next point below it; zero if it is none.
+    /// The blocks that an idle end of a run has beyond the next point below it; zero if `point` is
+    /// not an idle end.
     fn own_blocks(&self, point: Ref<'_, Point>, resources: Resources<'_>) -> usize {
         let (run, word) = (point.run(), point.word.look());
         if !word.is_idle() || run.word().len() != point.depth() {
@@ -190,8 +193,8 @@ impl Evictor {
         run.blocks_to(point.depth(), grid) - run.blocks_to(below, grid)
     }
 
-    /// Puts the silent leases above up to `candidates` candidates into the accounts; true if none
-    /// is left.
+    /// Puts the silent leases on the paths of up to `candidates` more candidates into the accounts;
+    /// returns true if no candidate is left.
     ///
     /// Every run without a lease in the accounts leads to a candidate: the end of the run, or of
     /// one that is attached to it.
@@ -211,7 +214,7 @@ impl Evictor {
             if let Some(candidate) = candidate {
                 let point = candidate.get(resources.guard);
                 if point.word.look().children() > 0 || point.run().word().len() != point.depth() {
-                    // A run was attached to it, or its run has grown.
+                    // A run was attached to the point, or its own run has grown.
                     self.unfile(point);
                 }
                 self.account_path(point.run(), &mut seen, resources);
@@ -220,8 +223,8 @@ impl Evictor {
         pass.next >= self.ranking.slots().len()
     }
 
-    /// Looks at the points of `run` and of the runs above it, up to one that is protected or was
-    /// seen.
+    /// Looks at the points of `run` and of its ancestors, up to a run that is protected or was seen
+    /// already.
     fn account_path<'g>(&mut self, mut run: Ref<'g, Run>, seen: &mut HashSet<Link<Run>>, resources: Resources<'g>) {
         loop {
             self.account_run(run, resources);
@@ -236,27 +239,27 @@ impl Evictor {
         }
     }
 
-    /// Listens to the silent points of `run` that are leased; in a namespace of which the evictor
-    /// must be told, to all.
+    /// Listens to the silent points of `run` that are leased; in a namespace whose leases must all
+    /// be reported, to all its silent points.
     pub(super) fn account_run(&mut self, run: Ref<'_, Run>, resources: Resources<'_>) {
         let points: SmallVec<[Link<Point>; 4]> =
             run.account.with(&self.owner, |account| account.points.iter().collect());
         let to_all = run.space().holdings.must_be_told();
         for point in points {
-            // A point before it may have ended it, and the list of a dead run keeps its points
-            // (W3).
+            // Work on an earlier point may have ended this one; the list of a dead run keeps its
+            // points (W3).
             let point = point.get(run.as_ref());
             let word = point.word.look();
             let is_of_interest = word.is_silent() && !word.is_dead() && (to_all || word.leases() > 0);
             if is_of_interest && !self.listen(point, resources) {
-                // What is not silent is filed under its present key.
+                // A point that is not silent must be filed under its present key.
                 self.place(point, resources);
                 self.visit_again(resources);
             }
         }
     }
 
-    /// Listens to all points of these runs, which are in the accounts or in the queue.
+    /// Listens to all silent points of `runs`, which are in the accounts or in the queue.
     pub(in crate::cache) fn listen_to_all<'g>(
         &mut self,
         runs: impl Iterator<Item = Ref<'g, Run>>,
@@ -269,7 +272,7 @@ impl Evictor {
     /// because it is leased.
     #[inline]
     pub(super) fn silence(&mut self, point: Ref<'_, Point>, resources: Resources<'_>) -> bool {
-        // Relaxed: the evictor alone writes the bit.
+        // Relaxed: only the evictor writes the bit.
         let word = point.word.load(Relaxed);
         match (word.is_silent(), self.ranking.is_lazy()) {
             (false, true) if self.may_be_silent(point, word.leases() > 0, resources) => point.word.silence(),

@@ -1,4 +1,7 @@
 //! Ending a detached space: idle runs are freed at once, the others when their leases are released.
+//!
+//! `cache::namespaces` calls this after it has detached a space; it relies on trim.rs to free the
+//! runs.
 
 use super::{Evictor, Resources};
 use crate::cache::listening::events::EvictionReason;
@@ -7,13 +10,13 @@ use crate::sync::atomic::Ordering::Relaxed;
 use crate::sync::model_size;
 use crate::tree::{Point, Run, Snapshot, Space};
 
-/// The most runs that one turn takes apart.
+/// The most runs that one turn sweeps.
 pub(in crate::cache) const SLICE: usize = model_size(24, 2);
 
 impl Evictor {
-    /// Frees all unleased blocks of `space`, which was just detached, and ends it; or begins to, if
-    /// it has more runs than one turn takes: then the caller goes on with [`sweep`](Self::sweep)
-    /// and [`finish_sweep`](Self::finish_sweep). Whether it is done.
+    /// Frees all unleased blocks of `space`, which was just detached, and lets it end; returns
+    /// true. If it has more runs than one turn sweeps, it sweeps none and returns false: the caller
+    /// continues with [`sweep`](Self::sweep) and [`finish_sweep`](Self::finish_sweep).
     pub(in crate::cache) fn begin_sweep<'g>(&mut self, space: Ref<'g, Space>, resources: Resources<'g>) -> bool {
         self.detached.insert(space.link());
         self.settle(resources);
@@ -29,11 +32,11 @@ impl Evictor {
         all
     }
 
-    /// Frees the unleased blocks of these runs of a detached space, of which each comes after the
-    /// runs below it.
+    /// Frees the unleased blocks of `runs`, which belong to a detached space. Children come before
+    /// parents.
     pub(in crate::cache) fn sweep<'g>(&mut self, runs: impl Iterator<Item = Ref<'g, Run>>, resources: Resources<'g>) {
         runs.for_each(|run| self.sweep_run(run, resources));
-        // What the evictor has caused by that.
+        // Takes in the evictor's own changes.
         self.drain(&mut 0, resources);
     }
 
@@ -46,8 +49,8 @@ impl Evictor {
         }
     }
 
-    /// Evicts what was last used at `idle_since` or before from the ends of these runs, of which
-    /// each comes after the runs below it; how many blocks.
+    /// Evicts blocks that were last used at `idle_since` or before from the ends of `runs`, in
+    /// which children come before parents. Returns the number of freed blocks.
     pub(in crate::cache) fn evict_idle<'g>(
         &mut self,
         runs: impl Iterator<Item = Ref<'g, Run>>,
@@ -61,8 +64,8 @@ impl Evictor {
                 self.reason = EvictionReason::Age;
                 freed += self.trim(last, usize::MAX, resources);
                 self.visit_again(resources);
-                // An end inside a block frees none, and the next one may. One that was leased
-                // meanwhile stays.
+                // Trimming an end inside a block frees none, but the next end may have some. An end
+                // that was leased meanwhile stays.
                 if run.word().len() == last.depth() {
                     break;
                 }
@@ -72,20 +75,20 @@ impl Evictor {
         freed
     }
 
-    /// Learns of the release that lets the end of a run go.
+    /// Listens to the end of a run if it is leased, so that its last release is queued.
     pub(super) fn listen_to_end<'g>(&mut self, run: Ref<'g, Run>, resources: Resources<'g>) {
         if let Some(last) = run.as_ref().points.get(run.word().len(), resources.guard) {
             self.listen_if_leased(last, resources);
         }
     }
 
-    /// The end of a run, if it has no lease and no child. A run that is being inserted is in the
-    /// queue, or about to be.
+    /// The end of a run in the accounts, if it has no lease and no child. A run that is not in the
+    /// accounts yet is in the queue, or about to be.
     pub(super) fn idle_end<'g>(&self, run: Ref<'g, Run>, resources: Resources<'g>) -> Option<Ref<'g, Point>> {
         let len = run.word().len();
         let registered = len > 0 && run.account.with(&self.owner, |account| account.is_registered());
         let last = run.as_ref().points.get(len, resources.guard).filter(|_| registered)?;
-        // Relaxed: a leased end is left until its lease is released, which queues it.
+        // Relaxed: a leased end stays until its lease is released, which queues it.
         let word = last.word.load(Relaxed);
         (word.is_idle() && !word.is_dead()).then_some(last)
     }
@@ -104,12 +107,12 @@ impl Evictor {
         if let Some(root) = space.root(resources.guard) {
             self.uproot(root);
         }
-        // The root alone.
+        // Takes out only the root.
         self.drain(&mut 0, resources);
     }
 
-    /// Removes the root's permanent child and the mark of an entry that was never there: from now
-    /// on it is a point like any other.
+    /// Removes the root's permanent child and its permanent `QUEUED` flag: from now on it is an
+    /// ordinary point.
     fn uproot(&mut self, root: Ref<'_, Point>) {
         _ = root.word.take_out();
         if root.word.remove_child().push {
@@ -117,7 +120,7 @@ impl Evictor {
         }
     }
 
-    /// Ends the root of a detached space, and the space with it, when it has no lease and no child.
+    /// Ends the root of a detached space, and the space with it, if it has no lease and no child.
     pub(super) fn visit_root<'g>(&mut self, root: Ref<'g, Point>, word: Snapshot, resources: Resources<'g>) {
         if !word.is_idle() {
             return;
@@ -128,9 +131,9 @@ impl Evictor {
             return;
         };
         self.detached.remove(&space.link());
-        // The dead root stays in the trunk's map: in an empty slot a lookup on its way here would
-        // make a new root. Threads that pin from now on do not come here, because the space is
-        // detached.
+        // The dead root stays in the trunk's map: into an empty slot, a lookup that has loaded this
+        // space before would put a new root. Threads that pin from now on do not reach it, because
+        // the space is detached.
         if !before.is_queued() {
             resources.guard.retire(root);
         }
@@ -140,8 +143,8 @@ impl Evictor {
     }
 }
 
-/// The runs below `root`, parents before children: all, or those that were found first if there are
-/// more than `limit`. And whether they are all. Takes no lock.
+/// The runs of the tree of `root`, parents before children, and whether these are all: the search
+/// stops when it has found more than `limit`. Takes no lock.
 pub(in crate::cache) fn runs_below<'g>(
     root: Ref<'g, Point>,
     limit: usize,

@@ -1,4 +1,4 @@
-//! Steps of a reader put between those of the trimmer.
+//! Tests of the evictor: steps of a reader between those of a trim, hot points, detached roots.
 
 mod bounds;
 mod exchange;
@@ -11,9 +11,9 @@ use crate::tree::lease::{Refused, lease_at, lease_deepest, release};
 use crate::tree::{Point, Position, Word, walk};
 use crate::{Clock, Keys, Namespace, PolicyKind, PrefixCache};
 
-/// A reader saw the run before a trim, and publishes its point after it, beyond the new end. Until
-/// it has looked at the length again the point is held; a second trim must not take it for the end
-/// of the run.
+/// A reader saw the run before a trim, and publishes its point after the trim, beyond the new end.
+/// The point is held until the reader has read the length again; a second trim must not take it for
+/// the end of the run.
 #[test]
 fn a_point_published_beyond_the_end_does_not_lengthen_the_run() {
     let cache = PrefixCache::builder(4, 2).build().expect("valid");
@@ -41,8 +41,8 @@ fn a_point_published_beyond_the_end_does_not_lengthen_the_run() {
     assert_eq!(cache.validate(), Ok(()));
 }
 
-/// A lookup loaded a space before it was cleared, and leases its root after the root has gone: it
-/// must start anew, not make another root on a trunk that was retired.
+/// A lookup loaded a space before it was cleared, and leases its root after the root has died: it
+/// must start again, not make another root on a trunk that was retired.
 #[test]
 fn a_root_that_has_gone_is_not_made_again() {
     let cache = PrefixCache::builder(4, 2).build().expect("valid");
@@ -56,7 +56,8 @@ fn a_root_that_has_gone_is_not_made_again() {
     assert!(matches!(leased, Err(Refused::Gone)), "{leased:?}");
 }
 
-/// To unmap a table's page takes the system some microseconds, and other threads wait for the lock.
+/// Unmapping a page of a table takes the system some microseconds, for which other threads would
+/// wait for the lock.
 // Holds: NU11.
 #[test]
 fn a_turn_unmaps_nothing_under_the_lock() {
@@ -66,7 +67,7 @@ fn a_turn_unmaps_nothing_under_the_lock() {
 }
 
 /// An insert's walk found a child run that died before its tokens were compared, and stops at depth
-/// zero of it: no run is hung there.
+/// zero of it: no run may be attached there.
 #[test]
 fn no_point_is_made_at_the_beginning_of_a_dead_run() {
     let cache = PrefixCache::builder(4, 2).build().expect("valid");
@@ -85,7 +86,7 @@ fn no_point_is_made_at_the_beginning_of_a_dead_run() {
 }
 
 /// A lookup of bigrams walked to the end of a run that is trimmed before it leases there: it falls
-/// back to the boundary that is left, which lies one token beyond a whole number of blocks.
+/// back to the boundary that is left, which is one token beyond a whole number of blocks.
 #[test]
 fn a_lookup_of_bigrams_falls_back_to_a_boundary_of_theirs() {
     let cache = PrefixCache::builder(4, 2).build().expect("valid");
@@ -149,8 +150,8 @@ fn a_hot_point_is_a_point_like_any_other() {
     drop(resumed);
     assert_eq!((cache.stats().protected_blocks, cache.stats().evictable_blocks), (0, 1), "settled, so deflated");
     assert_eq!(cache.stats().deflations, 1);
-    // Four hits and the insert's, most of them counted on stripes: three of the other one are
-    // fewer.
+    // The hot prefix has four hits and the insert's, most of them counted on stripes; the three
+    // hits of the other one are fewer.
     let miss = session.match_prefix(&space, &tokens[1]);
     drop(session.insert(miss.lease(), &tokens[1], session.reserve(1).expect("room")).expect("inserted"));
     (0..3).for_each(|_| drop(session.match_prefix(&space, &tokens[1])));
@@ -159,7 +160,7 @@ fn a_hot_point_is_a_point_like_any_other() {
     assert_eq!(cache.validate(), Ok(()));
 }
 
-/// Caches what is missing of `tokens`; a lease on all of them.
+/// Caches the missing part of `tokens`; returns a lease on all of them.
 fn cached(cache: &PrefixCache, tokens: &[u32]) -> crate::Lease {
     let (session, space) = (cache.session(), cache.default_namespace());
     let found = session.match_prefix(&space, tokens);
@@ -167,7 +168,7 @@ fn cached(cache: &PrefixCache, tokens: &[u32]) -> crate::Lease {
     session.insert(found.lease(), tokens, session.reserve(missing).expect("room")).expect("inserted").lease
 }
 
-/// A point that another lease holds keeps its slot; it is protected no longer than that lasts.
+/// A hot point keeps its slot while another lease holds it, and is protected no longer than that.
 // Holds: LE12.
 #[test]
 fn a_hot_point_keeps_its_slot_while_it_is_leased() {
@@ -179,7 +180,7 @@ fn a_hot_point_keeps_its_slot_while_it_is_leased() {
     assert_eq!([numbers(), numbers()], [(Ok(()), 2, 0), (Ok(()), 2, 0)]);
     drop(held);
     assert_eq!(numbers(), (Ok(()), 0, 1));
-    // Retained: until the evictor gives the lease back, at the end of its time or before.
+    // A retained point: until the evictor releases the lease, at the deadline or before.
     for round in 1..=2 {
         let retained = cached(&cache, &[1, 2]);
         session.retain(&retained, std::time::Duration::from_secs(round)).expect("a lease of this cache");
@@ -196,8 +197,8 @@ fn a_hot_point_keeps_its_slot_while_it_is_leased() {
     assert_eq!((cache.evict(8), cache.validate()), (2, Ok(())));
 }
 
-/// A chain of hot prefixes, each with another run beside: all of them can go at once when their
-/// leases have gone.
+/// A chain of hot prefixes, each with another run beside it: all of them can be evicted at once
+/// after their leases have ended.
 // Holds: LE12.
 #[test]
 fn hot_points_above_each_other_are_deflated_together() {
@@ -224,7 +225,7 @@ fn hot_points_above_each_other_are_deflated_together() {
     }
 }
 
-/// In steps of any size: what was deflated is taken in before the end.
+/// In steps of any size, settling takes in deflated points before it ends.
 // Holds: LE12.
 #[test]
 fn a_hot_point_is_settled_in_steps_of_any_size() {
@@ -247,7 +248,8 @@ fn a_hot_point_is_settled_in_steps_of_any_size() {
     }
 }
 
-/// More points than slots, from two threads at once: some stay as they were, and nothing is lost.
+/// More points than slots, from two threads at once: some points do not become hot, and nothing is
+/// lost.
 #[test]
 fn there_may_be_more_hot_points_than_slots() {
     let cache = PrefixCache::builder(1, 100).build().expect("valid");
@@ -272,8 +274,8 @@ fn there_may_be_more_hot_points_than_slots() {
     assert_eq!((cache.stats().evictable_blocks, cache.evict(100)), (100, 100));
 }
 
-/// A cache, a namespace of it with two sequences, whose root is hot, and the bytes of the cache
-/// without it.
+/// A cache, a namespace of it with two sequences and a hot root, and the bytes of the cache without
+/// that namespace.
 fn hot_root() -> (PrefixCache, Namespace, usize) {
     let cache = PrefixCache::builder(1, 4).build().expect("valid");
     let bytes = cache.stats().index_bytes;
@@ -286,8 +288,7 @@ fn hot_root() -> (PrefixCache, Namespace, usize) {
     (cache, space, bytes)
 }
 
-/// After a few more settlings, which forget namespaces in slices, nothing is left but so many
-/// bytes.
+/// Settles a few more times, to forget namespaces in slices; then the index has this many bytes.
 fn ends_with(cache: &PrefixCache, bytes: usize) {
     (0..100).for_each(|_| cache.settle());
     assert_eq!(cache.stats().index_bytes, bytes);
@@ -320,7 +321,7 @@ fn a_root_that_was_detached_is_hot_no_longer() {
     ends_with(&cache, bytes);
 }
 
-/// More roots than slots: all are as they were as soon as they are idle.
+/// More roots than slots: some idle ones lose their slots, and all blocks can still be evicted.
 #[test]
 fn roots_stay_hot_while_there_are_few() {
     let cache = PrefixCache::builder(1, 200).build().expect("valid");
@@ -344,7 +345,7 @@ fn roots_stay_hot_while_there_are_few() {
     ends_with(&cache, bytes);
 }
 
-/// Two points of a run die in one trim: the evictor has not heard of one of them.
+/// Two points of a run die in one trim, and the evictor does not know one of them.
 #[test]
 fn what_two_points_were_used_flows_down_together() {
     let cache = PrefixCache::builder(1, 8).clock(Clock::Logical).build().expect("valid");

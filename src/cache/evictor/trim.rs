@@ -1,19 +1,23 @@
-//! Trimming: blocks leave the tree from the end of a run.
+//! Trimming: freeing blocks from the end of a run.
+//!
+//! The evictor unfiles a victim, or the end of a run that must be removed in any case, and trims
+//! it:
 //!
 //! 1. Load the run word.
-//! 2. Publish a point at the target, if none lives there: at rest a run ends in a point (tree, T3).
+//! 2. Publish a point at the target if no live one is there: at rest a run ends at a point (tree,
+//!    T3).
 //! 3. Kill the idle points beyond the target, deepest first, up to the first that is held.
-//! 4. Swap the length against the word of step 1. If that fails, another thread has created a
-//!    point: back to 3.
+//! 4. Swap the length against the word of step 1. If that fails because another thread has made a
+//!    point, go back to 3. If the run has grown, nothing is cut, and its old end gets a point.
 //! 5. The blocks beyond belong to the evictor now; the statistics of dead points flow to the point
 //!    that is now the last.
-//! 6. That point is ranked if it is idle, and the dead ones are taken out of the run's map. A run
-//!    of length zero takes its points along; it is unlinked when the turn has given up the lock
+//! 6. That point is ranked again, and the dead ones are taken out of the run's map. A run of length
+//!    zero is unlinked together with its points, after the turn has given up the lock
 //!    (dead_runs.rs).
 //!
-//! A run can have as many points as tokens, so step 3 looks only at the points that the evictor
-//! knows (`tree::known`) if they are all (`Points::are_known`). The end of a run is an ordinary
-//! point: if it dies and a reader makes it again before the swap, the run keeps its length.
+//! A run can have as many points as tokens, so step 3 uses the evictor's list of known points
+//! (`tree::known`) if it is complete (`Points::are_known`). The end of a run is an ordinary point:
+//! if it dies and a reader makes it again before the swap, the run keeps its length.
 //!
 //! # Statistics flow down
 //!
@@ -27,7 +31,8 @@
 //!
 //! Every point begins with one hit, for the insert that cached its block. The point below has its
 //! own, so one hit of the dead point is left out. A point becomes a candidate only when nothing is
-//! beyond it, so it then has what counting each use at every block of its path would give.
+//! beyond it, so by then it has the statistics that counting each use at every block of its path
+//! would have given.
 
 use std::ops::Range;
 
@@ -41,15 +46,15 @@ use crate::sync::atomic::Ordering::Relaxed;
 use crate::tree::{Point, Run, RunWord, Tally, Word};
 
 impl Evictor {
-    /// Frees up to `want` blocks from `last`, the end of its run; none if it was leased meanwhile,
-    /// or is not the end any more. With `want` zero, ends a last point that has no whole block of
-    /// its own.
+    /// Frees up to `want` blocks from `last`, the end of its run; returns how many: none if `last`
+    /// was leased meanwhile, or is not the end any more. With `want` zero, ends a last point that
+    /// has no whole block of its own.
     pub(super) fn trim<'g>(&mut self, last: Ref<'g, Point>, want: usize, resources: Resources<'g>) -> usize {
         let run = last.run();
         let word = run.word();
         let len = word.len();
         if len != last.depth() {
-            // The run has grown, and its new end comes by the queue.
+            // The run has grown, and its new end is in the queue.
             return 0;
         }
         self.take_growth_in(run, len, resources);
@@ -63,7 +68,7 @@ impl Evictor {
             if let Some(killed) = kill(last) {
                 if run.shorten(word, 0).is_ok() {
                     let tally = killed.tally(run.parent().is_some_and(keeps_statistics), resources);
-                    // Its run's list ends with the run.
+                    // The run's list of known points ends with the run.
                     self.strike_from_accounts(last, resources);
                     crate::sync::failpoint!("trim::shortened");
                     return self.end_run(run, len, tally, &[killed], resources);
@@ -75,7 +80,7 @@ impl Evictor {
         self.trim_to(target, run, word, dead, resources)
     }
 
-    /// Steps 3 to 6 for a run with this word, of which some points are `dead`.
+    /// Does steps 3 to 6 for a run whose word was `word`; `dead` has the points killed so far.
     fn trim_to<'g>(
         &mut self,
         target: u32,
@@ -93,7 +98,7 @@ impl Evictor {
             }
             match run.shorten(word, end) {
                 Ok(()) => break end,
-                // The run grew. Its old end keeps what is known of the blocks up to it.
+                // The run grew. A point at its old end keeps the statistics of the blocks up to it.
                 Err(found) if found.len() != len => {
                     publish_idle(run, len, resources);
                     break len;
@@ -114,7 +119,7 @@ impl Evictor {
         if end > target && target > 0 {
             self.withdraw(run, target, resources);
         }
-        // A run that was not shortened may be growing into its room.
+        // A run that was not shortened may be growing into its spare room.
         let spare = if end < len { run.as_ref().shrink(end, resources.grid_of(run), resources.guard) } else { None };
         if let Some(arrays) = spare {
             let_go(arrays, resources.guard);
@@ -122,9 +127,9 @@ impl Evictor {
         freed
     }
 
-    /// Where the run should end: at the boundary that frees `want` blocks, but no lower than the
-    /// next known point, whose own standing decides about the blocks below it. Zero if no block
-    /// would remain.
+    /// The depth at which the run should end: the block boundary that frees `want` blocks, but no
+    /// lower than the next known point, whose own standing decides about the blocks below it. If no
+    /// block would remain, that point's depth, or zero.
     fn target(&self, last: Ref<'_, Point>, want: usize, resources: Resources<'_>) -> u32 {
         let run = last.run();
         let below = self.point_below(last).map_or(0, |below| below.depth());
@@ -139,12 +144,12 @@ impl Evictor {
         ((boundary - start) as u32).max(below)
     }
 
-    /// Kills the idle points beyond `cut.start`, deepest first; the depth of the first held one, or
-    /// `cut.start`.
+    /// Kills the idle points beyond `cut.start`, deepest first. Returns the depth of the first held
+    /// one, or `cut.start`.
     ///
     /// A point beyond `cut.end`, the run's present end, is a `NEW` point of a reader that saw a
-    /// longer run. It lies on no run, and the threads that hold it find that out (lease.rs). To
-    /// stop there would make the run longer.
+    /// longer run. The threads that hold it find that the run is shorter (lease.rs). Stopping at it
+    /// here would make the run longer.
     fn kill_beyond<'g>(
         &mut self,
         run: Ref<'g, Run>,
@@ -162,7 +167,7 @@ impl Evictor {
             }
             match self.kill(point, resources) {
                 Some(killed) => dead.add(killed),
-                // Relaxed: the word alone is asked about, and a dead point stays dead.
+                // Relaxed: only this flag is used, and a dead point stays dead.
                 None if point.word.load(Relaxed).is_dead() => {}
                 None => {
                     end = point.depth();
@@ -174,7 +179,7 @@ impl Evictor {
         end
     }
 
-    /// Whether no other point stands on its run, as on nearly all that die.
+    /// Whether `point` is the only point of its run, as in nearly all runs that die.
     #[inline]
     fn is_only_point(&self, point: Ref<'_, Point>) -> bool {
         let run = point.run();
@@ -182,8 +187,8 @@ impl Evictor {
         only == Some(point.link()) && run.as_ref().points.are_known(1)
     }
 
-    /// The points beyond `cut.start` and up to `cut.end`, the deepest first: the known ones, if
-    /// there are no others.
+    /// Adds the points beyond `cut.start` and up to `cut.end` to `within`, the deepest first. Looks
+    /// only at the known points if there are no others.
     fn find_within(&self, run: Ref<'_, Run>, cut: Range<u32>, within: &mut Vec<Link<Point>>, resources: Resources<'_>) {
         let points = &run.as_ref().points;
         let known = run.account.with(&self.owner, |account| {
@@ -205,17 +210,17 @@ impl Evictor {
         }
     }
 
-    /// Kills a point and removes it from the accounts, or nothing if it is held; it stays in its
-    /// run's map. Also its statistics.
+    /// Kills a point and removes it from the accounts; it stays in its run's map. Returns it with
+    /// its statistics, or `None` if it is held.
     fn kill<'g>(&mut self, point: Ref<'g, Point>, resources: Resources<'g>) -> Option<(Killed<'g>, Option<Tally>)> {
         let killed = kill(point)?;
         self.strike(point, resources);
         Some((killed, killed.tally(true, resources)))
     }
 
-    /// The end of a run of length zero: its blocks go, and it is taken off the point that it hangs
-    /// on. It is unlinked at the end of the turn, unless another turn may retire a part of it
-    /// before.
+    /// Ends a run of length zero: frees its blocks and takes it off its parent point; returns the
+    /// number of blocks. The run is unlinked at the end of the turn, or now if another turn may
+    /// retire a part of it before that.
     fn end_run<'g>(
         &mut self,
         run: Ref<'g, Run>,
@@ -249,7 +254,7 @@ impl Evictor {
         freed
     }
 
-    /// Removes the point of step 2 if the run ends beyond it after all.
+    /// Removes the point of step 2, if it is unused, because the run ends beyond it after all.
     fn withdraw<'g>(&mut self, run: Ref<'g, Run>, target: u32, resources: Resources<'g>) {
         let Some(point) = run.as_ref().points.get(target, resources.guard) else {
             return;
@@ -272,7 +277,7 @@ impl Evictor {
     }
 }
 
-/// Points that one trim has killed, and what their statistics come to.
+/// Points that one trim has killed, and their joined statistics.
 #[derive(Default)]
 struct Dead<'g> {
     points: SmallVec<[Killed<'g>; 2]>,
@@ -292,12 +297,12 @@ impl<'g> Dead<'g> {
 #[derive(Clone, Copy)]
 struct Killed<'g> {
     point: Ref<'g, Point>,
-    /// An entry of the queue owns it, and retires it.
+    /// A queue entry owns the point; it is retired when that is taken out.
     is_queued: bool,
 }
 
 impl<'g> Killed<'g> {
-    /// What its statistics come to, if they flow on. Asked for once: it keeps no marks.
+    /// The point's statistics, if they flow on. Called once: it also cuts off the point's anchor.
     #[inline]
     fn tally(self, flows: bool, resources: Resources<'g>) -> Option<Tally> {
         let point = self.point.as_ref();
@@ -314,7 +319,7 @@ impl<'g> Killed<'g> {
     }
 }
 
-/// Kills a point, or nothing if it is held; it stays in the accounts.
+/// Kills a point, which stays in the accounts; returns `None` if it is held.
 #[inline]
 fn kill(point: Ref<'_, Point>) -> Option<Killed<'_>> {
     let before = point.word.kill()?;
@@ -329,7 +334,7 @@ fn take_out<'g>(killed: Killed<'g>, resources: Resources<'g>) {
     killed.retire(resources);
 }
 
-/// A root is never ranked, and keeps none.
+/// Whether a point keeps statistics: a root does not, because it is never ranked.
 #[inline]
 fn keeps_statistics(point: Ref<'_, Point>) -> bool {
     !point.run().is_trunk()
@@ -342,11 +347,11 @@ fn flow(below: Ref<'_, Point>, tally: Option<Tally>, resources: Resources<'_>) {
     }
 }
 
-/// Makes sure that there is a live point at `depth`, up to which the run stays.
+/// Makes sure that there is a live point at `depth`, up to which the run is kept.
 fn publish_idle<'g>(run: Ref<'g, Run>, depth: u32, resources: Resources<'g>) {
     let points = &run.as_ref().points;
     let mut found = points.get(depth, resources.guard);
-    // Relaxed: dead is final, and only the evictor kills what is proven.
+    // Relaxed: dead is final, and only the evictor kills proven points.
     while found.is_none_or(|point| point.word.load(Relaxed).is_dead()) {
         let point = Point::new(run.link(), depth, Word::idle(), 0, resources.guard);
         match points.insert(found, point, resources.guard) {

@@ -1,4 +1,5 @@
-//! What the evictor does between evictions, in bounded steps.
+//! Work of the evictor between evictions, in bounded steps. `settle`, `run_once`, the background
+//! evictor and reservations that evict call it.
 
 use super::exchange::SLICE;
 use super::{AgingPass, Evictor, QuotaPass, Resources};
@@ -7,11 +8,11 @@ use super::{AgingPass, Evictor, QuotaPass, Resources};
 /// more, whatever other threads add meanwhile.
 #[derive(Debug)]
 pub(in crate::cache) struct Upkeep {
-    /// Drops what is too old.
+    /// Drops prefixes that are too old.
     aging: Option<AgingPass>,
     /// The number of exchanges that had begun; set by the first slice.
     begun: Option<u64>,
-    /// Begins when candidates are sorted by their groups.
+    /// Begins after the candidates are sorted by their groups.
     quotas: QuotaPass,
 }
 
@@ -22,8 +23,8 @@ impl Upkeep {
 }
 
 impl Evictor {
-    /// Takes in up to `entries` changes, and does a slice of exchanging and sorting; true if more
-    /// is left. Evicts nothing.
+    /// Takes in up to `entries` changes, and does a slice of exchanging and sorting; returns true
+    /// if more is left. Evicts nothing.
     pub(in crate::cache) fn tidy(&mut self, entries: &mut usize, resources: Resources<'_>) -> bool {
         let drained = self.drain(entries, resources);
         let exchanging = self.advance_exchange(SLICE, resources);
@@ -31,9 +32,9 @@ impl Evictor {
         !drained || exchanging || sorting
     }
 
-    /// As [`tidy`](Self::tidy), and evicts a slice of what must go even if no blocks are needed:
-    /// prefixes that are too old, then blocks beyond a quota, taking in up to `entries` more
-    /// changes. True if more is left.
+    /// As [`tidy`](Self::tidy), and evicts a slice of what must be evicted even if no blocks are
+    /// needed: prefixes that are too old, then blocks beyond a quota. Takes in up to `entries` more
+    /// changes meanwhile. Returns true if more is left.
     pub(in crate::cache) fn step(
         &mut self,
         mut entries: usize,
@@ -46,11 +47,11 @@ impl Evictor {
         untidy || aging || over
     }
 
-    /// A slice of [`settle`](crate::PrefixCache::settle); true if more is left.
+    /// Does a slice of [`settle`](crate::PrefixCache::settle); returns true if more is left.
     pub(in crate::cache) fn keep_up(&mut self, upkeep: &mut Upkeep, resources: Resources<'_>) -> bool {
         let begun = self.ranking.exchange.begun;
-        // Recorded by the first slice in any case: an exchange that begins later is not this one's
-        // work.
+        // Recorded by the first slice in any case, because an exchange that begins later is not
+        // part of this work.
         let known = *upkeep.begun.get_or_insert(begun);
         let exchanging = self.advance_exchange(SLICE, resources) && begun == known;
         let sorting = self.sort_groups(SLICE, resources);
@@ -59,13 +60,13 @@ impl Evictor {
         exchanging || sorting || aging || self.keep_to_quotas(&mut upkeep.quotas, &mut entries, resources)
     }
 
-    /// Whether there is something to tidy that is not in the queue.
+    /// Whether there is upkeep to do other than taking entries from the queue.
     #[inline]
     pub(in crate::cache) fn has_upkeep(&self) -> bool {
         self.ranking.exchange.is_pending() || self.ranking.has_spent() || self.listeners.quotas.is_sorting()
     }
 
-    /// A slice of exchanging and sorting.
+    /// Does a slice of exchanging and sorting.
     #[cold]
     pub(in crate::cache) fn keep_upkeep_up(&mut self, resources: Resources<'_>) {
         self.advance_exchange(SLICE, resources);

@@ -1,5 +1,5 @@
-//! Sizes of slots: four to a doubling, so that a slot is at most a quarter larger than what lies in
-//! it.
+//! Sizes of slots. Above 64 bytes there are four sizes per doubling, so that a slot is at most a
+//! quarter larger than its node; up to 64 bytes they are 16 bytes apart.
 
 use std::alloc::Layout;
 
@@ -7,19 +7,19 @@ use crate::sync::model_size;
 
 /// Larger nodes, the arrays of long runs, come from the global allocator.
 const LARGEST: usize = 4096;
-/// What every slot is a multiple of, and aligned to.
+/// Every slot's size and alignment is a multiple of this many bytes.
 const GRAIN: usize = 16;
 /// Up to here the sizes are [`GRAIN`] apart.
 const FINE: usize = 64;
 const STEPS: usize = 4;
 
-/// Bytes of slots that a magazine is filled with at most, and how many slots.
+/// A magazine is filled with at most this many bytes of slots, and this many slots.
 const LOAD: usize = 16 << 10;
 const SLOTS: usize = model_size(64, 1);
-/// A chain that is kept whole has so many slots at least.
+/// Fewest slots of a chain that is kept whole.
 const SHORTEST: usize = 2;
 
-/// How many sizes there are.
+/// The number of sizes.
 pub(super) const CLASSES: usize = FINE / GRAIN + STEPS * (LARGEST / FINE).ilog2() as usize;
 
 const LOADS: [u8; CLASSES] = loads();
@@ -41,7 +41,8 @@ const fn loads() -> [u8; CLASSES] {
 pub(super) struct Class(u8);
 
 impl Class {
-    /// The class of a node's layout; nothing if the node is too large for a slot.
+    /// The class for a node's layout; `None` if the node is too large, or aligned too strictly, for
+    /// a slot.
     #[inline]
     pub(super) fn of(layout: Layout) -> Option<Self> {
         let size = layout.size();
@@ -72,12 +73,12 @@ impl Class {
         usize::from(LOADS[self.index()])
     }
 
-    /// How many slots a chain has at least that is kept whole to be a magazine.
+    /// Fewest slots of a chain that a depot keeps whole as a future magazine.
     pub(super) fn fewest_kept(self) -> usize {
         (self.load() / 4).max(SHORTEST)
     }
 
-    /// How many it has at most.
+    /// Most slots of such a chain.
     #[inline]
     pub(super) fn most_kept(self) -> usize {
         self.load().max(SHORTEST)

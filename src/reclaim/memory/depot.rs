@@ -1,10 +1,10 @@
-//! The depot of one size: the slabs that have slots to give, and the slots that threads have freed.
+//! The depot of one size: the slabs that have free slots, and the slots that threads have freed.
 //!
-//! Slots move in bulk: a magazine is filled with some at once, and a batch of garbage comes back as
-//! chains. A chain that makes a magazine is kept whole, in one of a few places, and is the next
-//! magazine: no thread touches its slots on the way. Other freed slots are pushed on a stack, and
-//! the thread that has the lock, or the next one to take it, sorts them into their slabs. A thread
-//! waits for no other one: it takes a new slab if it needs slots while another one has the lock.
+//! Slots move in bulk: a magazine is filled with several at once, and a batch of garbage is
+//! returned as chains. A chain that is long enough for a magazine is kept whole in one of a few
+//! places and becomes the next magazine, without touching its slots. Other freed slots are pushed
+//! on a stack; the lock holder, or the next thread to take the lock, sorts them into their slabs.
+//! No thread waits for another: one that needs slots while the lock stays busy takes a new slab.
 //!
 //! # Orderings
 //!
@@ -27,7 +27,7 @@ use crate::sync::{Mutex, MutexGuard, model_size, spin_loop};
 /// Chains that are kept whole.
 const KEPT: usize = model_size(8, 1);
 
-/// How often a thread looks for the lock before it takes a new slab.
+/// How often a thread tries the lock before it takes a new slab.
 const PATIENCE: usize = model_size(100, 1);
 
 /// The depot of one class.
@@ -38,7 +38,7 @@ pub(super) struct Depot {
     kept: [AtomicPtr<Slot>; KEPT],
     /// Freed slots that are not sorted into their slabs yet.
     returned: AtomicPtr<Slot>,
-    /// The first of the slabs with slots to give.
+    /// The list of slabs with free slots.
     slabs: Mutex<Slabs>,
 }
 
@@ -47,8 +47,8 @@ struct Slabs {
     first: *mut Slab,
 }
 
-// SAFETY: a list of slabs is an address; its headers belong to the thread that has the lock around
-// it (S3).
+// SAFETY: a list of slabs is an address; the headers belong to the holder of the lock around it
+// (S3).
 unsafe impl Send for Slabs {}
 
 impl Depot {
@@ -61,7 +61,7 @@ impl Depot {
         }
     }
 
-    /// Some slots; a new slab if there are none or another thread has the lock.
+    /// A filled magazine, of a new slab if no slots are free or another thread has the lock.
     #[cold]
     pub(super) fn fill(&self, home: &Memory) -> Magazine {
         if let Some(kept) = self.take_kept() {
@@ -78,8 +78,8 @@ impl Depot {
             }
         }
         let (memory, source) = home.stock.take();
-        // Writing the header is the first use of the memory, which may take the system a while:
-        // under no lock.
+        // Without the lock: writing the header is the first access to the memory, and the page
+        // fault may take a while.
         let slab = SlabRef::make(memory, source, NonNull::from(home));
         let magazine = slab.hand_out(self.class.load(), self.class);
         match self.patiently() {
@@ -101,42 +101,42 @@ impl Depot {
         None
     }
 
-    /// A chain that was kept whole.
+    /// Takes out a chain that was kept whole, if there is one.
     fn take_kept(&self) -> Option<Chain> {
-        // Relaxed: a look before the swap. Acquire: E20.
+        // Relaxed: a cheap check before the swap. Acquire: E20.
         let mut filled = self.kept.iter().filter(|place| !place.load(Relaxed).is_null());
         let first = filled.find_map(|place| NonNull::new(place.swap(std::ptr::null_mut(), Acquire)))?;
         Some(Chain::from_first(first.as_ptr()))
     }
 
-    /// Keeps a chain whole that makes a magazine; false if there is no place for it.
+    /// Keeps a chain whole; false if it is too short or no place is free.
     fn keep(&self, chain: &Chain) -> bool {
         let place_in = |place: &AtomicPtr<Slot>| {
-            // Relaxed: a look before the compare-and-swap. Release: E20.
+            // Relaxed: a cheap check before the compare-and-swap. Release: E20.
             place.load(Relaxed).is_null()
                 && place.compare_exchange(std::ptr::null_mut(), chain.first, Release, Relaxed).is_ok()
         };
         chain.len >= self.class.fewest_kept() && self.kept.iter().any(place_in)
     }
 
-    /// Takes a chain of slots back that nothing uses.
+    /// Takes back a chain of slots that nothing uses.
     pub(super) fn take_back(&self, chain: Chain, stock: &Stock) {
         if chain.is_empty() || self.keep(&chain) {
             return;
         }
         self.push(chain);
-        // A thread that has the lock now may be past its look: then the next one to take it sorts
-        // them in.
+        // The current lock holder may have emptied the stack before this push: then the next thread
+        // to take the lock sorts the slots in.
         if let Some(mut slabs) = self.slabs.try_lock() {
             self.sort_in(&mut slabs, stock);
         }
     }
 
-    /// Gives the slots of chains that are kept whole to their slabs; not those that other threads
-    /// free meanwhile, without end.
+    /// Sorts the slots of chains that are kept whole into their slabs. It takes at most `KEPT`
+    /// chains, so that it ends while other threads free slots.
     pub(super) fn keep_none(&self, stock: &Stock) {
         for mut kept in (0..KEPT).map_while(|_| self.take_kept()) {
-            // What it ends with is not known of a chain that was kept.
+            // `last` of a kept chain is not known, so its slots are chained again.
             let mut chain = Chain::empty();
             std::iter::from_fn(|| kept.pop()).for_each(|slot| chain.push(slot));
             self.push(chain);
@@ -146,7 +146,7 @@ impl Depot {
         }
     }
 
-    /// Pushes a chain on the stack of slots that are not sorted in.
+    /// Pushes a chain on the stack of unsorted slots.
     fn push(&self, chain: Chain) {
         // Relaxed: the compare-and-swap checks it.
         let mut head = self.returned.load(Relaxed);
@@ -160,9 +160,9 @@ impl Depot {
         }
     }
 
-    /// Gives freed slots to their slabs, and slabs without a slot in use to the stock.
+    /// Sorts freed slots into their slabs, and gives slabs without a used slot to the stock.
     fn sort_in(&self, slabs: &mut Slabs, stock: &Stock) {
-        // Relaxed: a hint; what comes later waits for the next look.
+        // Relaxed: a hint; slots pushed later wait for the next call.
         if self.returned.load(Relaxed).is_null() {
             return;
         }
@@ -185,7 +185,7 @@ impl Depot {
         }
     }
 
-    /// Gives back what is in the depot when nothing is in use any more.
+    /// Gives all slabs back to the stock; no slot is in use any more.
     pub(super) fn close(&mut self, stock: &Stock) {
         self.keep_none(stock);
     }

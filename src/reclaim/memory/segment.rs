@@ -1,4 +1,4 @@
-//! Segments: memory from the system, out of which slabs are cut.
+//! Segments: memory from the system, which the stock cuts into slabs for the depots.
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::collections::BTreeSet;
@@ -12,46 +12,45 @@ use memmap2::{MmapMut, MmapOptions};
 use crate::sync::Mutex;
 use crate::sync::gauge::{AtomicUsize, Relaxed};
 
-/// Bytes of a slab, and what its address is a multiple of.
+/// Bytes of a slab, and its alignment.
 pub(super) const SLAB: usize = 64 << 10;
 const SLABS: usize = 32;
-/// What the system may give as one page.
+/// Bytes of a segment: the system may back it with one large page.
 const SEGMENT: usize = SLAB * SLABS;
 
-/// Slabs that are empty and still have memory of the system behind them: so many, and a part of
-/// those in use. So a load that turns over takes nothing from the system and gives nothing back.
+/// Most *warm* slabs (empty, but still backed by memory of the system): `WARM`, and one for each
+/// `WARM_PART` slabs in use. So a steady load neither takes memory from the system nor returns any.
 const WARM: usize = 16;
 const WARM_PART: usize = 4;
 
-/// Memory of one segment's slabs.
+/// One segment: its mapping and the state of its slabs.
 #[derive(Debug)]
 struct Segment {
     mapping: MmapMut,
-    /// Where the first slab begins in the mapping.
+    /// Offset of the first slab in the mapping, in bytes.
     offset: usize,
     /// A bit for each slab that is not in use.
     free: u32,
-    /// Of those, the ones that were used and that the system has memory behind.
+    /// Those of the free slabs that were used and are still backed by memory.
     warm: u32,
-    /// From this slab on none was used. The system may have memory behind them all the same, if it
-    /// gave a large page.
+    /// The first of the slabs that were never used. They may still be backed by memory if the
+    /// system gave a large page.
     fresh: u32,
 }
 
 impl Segment {
-    /// A new segment; nothing if the system has none. In large pages, if the system gives them,
-    /// unless it is the first: a small cache need not take one.
+    /// Maps a new segment; `None` if the system refuses, and in models. All but the first ask for
+    /// large pages: a small cache should not need one.
     fn map(is_first: bool) -> Option<Self> {
         if cfg!(any(radixkv_loom, radixkv_shuttle, miri)) {
             return None;
         }
-        // Twice as much, so that a whole segment fits in wherever it begins. What is not touched
-        // costs nothing.
+        // Twice the size, so that it contains an aligned segment. Untouched pages cost nothing.
         let mapping = MmapOptions::new().len(2 * SEGMENT).no_reserve_swap().map_anon().ok()?;
         let offset = mapping.as_ptr().addr().next_multiple_of(SEGMENT) - mapping.as_ptr().addr();
         if !is_first {
             #[cfg(target_os = "linux")]
-            // Only a wish: refused where there are none.
+            // A hint: systems without large pages refuse it.
             let _ = mapping.advise_range(Advice::HugePage, offset, SEGMENT);
         }
         Some(Self { mapping, offset, free: u32::MAX, warm: 0, fresh: 0 })
@@ -66,8 +65,8 @@ impl Segment {
         self.free == u32::MAX
     }
 
-    /// Gives the memory of an empty slab back to the system, and that of those that were never
-    /// used: what is left of a large page is in small ones from then on.
+    /// Returns the memory of an empty slab to the system, and also that of the slabs that were
+    /// never used. A large page that backs the segment is split into small ones by this.
     fn cool(&mut self, at: u32) {
         self.warm &= !(1 << at);
         self.give_back(at..at + 1);
@@ -75,13 +74,13 @@ impl Segment {
         self.give_back(fresh..SLABS as u32);
     }
 
-    /// Gives the memory of slabs back in which no slot is in use.
+    /// Returns the memory of slabs without a used slot to the system.
     fn give_back(&self, slabs: Range<u32>) {
         #[cfg(target_os = "linux")]
         if !slabs.is_empty() {
             let (start, len) = (self.offset + slabs.start as usize * SLAB, slabs.len() * SLAB);
-            // SAFETY: S4: no slot of these slabs is in use, and a new header is written before one
-            // is again.
+            // SAFETY: S4: no slot of these slabs is in use, and a new header is written before any
+            // slot is used again.
             let advised = unsafe { self.mapping.unchecked_advise_range(UncheckedAdvice::DontNeed, start, len) };
             debug_assert!(advised.is_ok(), "a part of the mapping: {advised:?}");
         }
@@ -90,7 +89,7 @@ impl Segment {
     }
 }
 
-/// Where a slab's memory comes from.
+/// The origin of a slab's memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Source {
     /// Slab `at` of a segment.
@@ -103,7 +102,7 @@ pub(super) enum Source {
 #[derive(Debug)]
 pub(super) struct Stock {
     segments: Mutex<Segments>,
-    /// Bytes of segments and of slabs that are alone.
+    /// Bytes of segments, and of slabs from the global allocator.
     bytes: AtomicUsize,
     /// In models: slabs that were given back, kept so that no address is used twice.
     #[cfg(any(radixkv_loom, radixkv_shuttle))]
@@ -120,11 +119,12 @@ impl Drop for Stock {
 
 #[derive(Debug, Default)]
 struct Segments {
-    /// Nothing where a segment was given back.
+    /// `None` where a segment was returned to the system.
     list: Vec<Option<Segment>>,
-    /// Those with a slab to give, the first of which gives it: so the last ones empty.
+    /// Segments with a free slab. The first one gives the next slab, so that the last ones become
+    /// empty.
     open: BTreeSet<usize>,
-    /// Those with a warm slab.
+    /// Segments with a warm slab.
     with_warm: BTreeSet<usize>,
     warm: usize,
     in_use: usize,
@@ -140,8 +140,8 @@ impl Stock {
         }
     }
 
-    /// Memory for a slab, aligned to its size. Waits for no thread: where another one has the
-    /// segments, or the system gives none, the slab comes from the global allocator.
+    /// Takes memory for a slab, aligned to its size. Waits for no thread: if another thread has the
+    /// segments' lock, or the system gives no memory, the slab comes from the global allocator.
     pub(super) fn take(&self) -> (NonNull<u8>, Source) {
         let taken = self.segments.try_lock().and_then(|mut segments| segments.take(&self.bytes));
         taken.unwrap_or_else(|| {
@@ -151,8 +151,8 @@ impl Stock {
         })
     }
 
-    /// Takes back the memory of a slab in which no slot is in use, unless another thread has the
-    /// segments: whether it did.
+    /// Takes back the memory of a slab without a used slot. Returns false, and takes nothing, if
+    /// the slab is part of a segment and another thread has the segments' lock.
     #[must_use]
     pub(super) fn give_back(&self, slab: NonNull<u8>, source: Source) -> bool {
         match source {
@@ -160,7 +160,7 @@ impl Stock {
                 let Some(mut segments) = self.segments.try_lock() else { return false };
                 let emptied = segments.give_back(segment, at);
                 drop(segments);
-                // Unmapped outside the lock: that takes the system a while.
+                // Unmapped after the lock is released, because unmapping may take a while.
                 if emptied.is_some() {
                     self.bytes.fetch_sub(SEGMENT, Relaxed);
                 }
@@ -179,7 +179,8 @@ impl Stock {
         true
     }
 
-    /// Keeps memory of the system behind few empty slabs, unless another thread has the segments.
+    /// Cools warm slabs until at most one remains per `WARM_PART` slabs in use; does nothing if
+    /// another thread has the segments' lock.
     pub(super) fn cool_down(&self) {
         let Some(mut segments) = self.segments.try_lock() else { return };
         while segments.is_warmer_than(0) {
@@ -190,7 +191,7 @@ impl Stock {
         }
     }
 
-    /// Bytes that the system or the global allocator gave and has not got back.
+    /// Bytes that were taken from the system or the global allocator and not yet returned.
     pub(super) fn bytes(&self) -> usize {
         self.bytes.load(Relaxed)
     }
@@ -234,8 +235,8 @@ impl Segments {
         Some(vacant)
     }
 
-    /// Takes a slab back; a segment that is to be given back to the system, if too many slabs are
-    /// warm now.
+    /// Takes a slab back. If too many slabs are warm then, may return a segment for the caller to
+    /// unmap.
     fn give_back(&mut self, segment: usize, at: u32) -> Option<Segment> {
         let of = self.list[segment].as_mut()?;
         of.free |= 1 << at;
@@ -244,12 +245,13 @@ impl Segments {
         self.in_use -= 1;
         self.open.insert(segment);
         self.with_warm.insert(segment);
-        // Two for each one that comes back: so it ends.
+        // Two for each slab that is returned, so that the excess shrinks and this call is bounded.
         (0..2).find_map(|_| self.cool(WARM))
     }
 
-    /// If more slabs are warm than `keep` and a part of those in use: gives the last segment that
-    /// has one back whole, if it is empty, or else the memory of a slab.
+    /// Cools the last segment with a warm slab, if more slabs are warm than `keep` and the part of
+    /// those in use. An empty segment (but not the first) is returned whole, for the caller to
+    /// unmap; else one warm slab's memory is returned to the system.
     fn cool(&mut self, keep: usize) -> Option<Segment> {
         let last = *self.with_warm.last().filter(|_| self.is_warmer_than(keep))?;
         let of = self.list[last].as_mut()?;
@@ -273,7 +275,7 @@ const ALONE: Layout = match Layout::from_size_align(SLAB, SLAB) {
     Err(_) => panic!("a power of two"),
 };
 
-/// Memory from the global allocator, of a layout that is not empty.
+/// Memory from the global allocator; `layout` must not be empty.
 pub(super) fn allocate(layout: Layout) -> NonNull<u8> {
     // SAFETY: the layout is not empty: a slab's, or a node's, which has a size.
     let memory = unsafe { alloc(layout) };

@@ -1,7 +1,7 @@
-//! Slabs: memory cut into slots of one size, with a header at its start that every slot finds by
-//! its own address.
+//! Slabs: aligned pieces of memory cut into slots of one size. A header at the start of each is
+//! found from the address of any of its slots.
 //!
-//! No reference to a whole slab is made: its slots belong to other threads.
+//! No Rust reference to a whole slab is made, because its slots belong to other threads.
 
 use std::ptr::{self, NonNull};
 
@@ -9,20 +9,20 @@ use super::Memory;
 use super::class::Class;
 use super::segment::{SLAB, Source};
 
-/// Bytes that the header has.
+/// Bytes reserved for the header.
 const HEADER: usize = 64;
 
-/// A slot that is free: its first word leads to the next one.
+/// A free slot: its first word points to the next one.
 #[derive(Debug)]
 pub(super) struct Slot {
     next: *mut Slot,
 }
 
-/// Free slots of one size, each leading to the next.
+/// A linked list of free slots of one size.
 #[derive(Debug)]
 pub(super) struct Chain {
     pub(super) first: *mut Slot,
-    /// Known, as `len` is, of a chain that was made by pushing.
+    /// Valid, like `len`, only in a chain that was built by `push`.
     pub(super) last: *mut Slot,
     pub(super) len: usize,
 }
@@ -32,7 +32,7 @@ impl Chain {
         Self::from_first(ptr::null_mut())
     }
 
-    /// What `first` leads to, to be taken off slot by slot.
+    /// The list that starts at `first`, only to be popped slot by slot.
     pub(super) fn from_first(first: *mut Slot) -> Self {
         Self { first, last: first, len: 0 }
     }
@@ -62,33 +62,33 @@ impl Chain {
     }
 }
 
-/// The slot after `slot`, a free one of the caller's (S2).
+/// The slot after `slot`, a free slot that the caller owns (S2).
 #[inline]
 fn next_of(slot: *mut Slot) -> *mut Slot {
-    // SAFETY: S2: the caller alone has the slot, and a free slot holds a link.
+    // SAFETY: S2: only the caller has the slot, and a free slot holds a link.
     unsafe { (*slot).next }
 }
 
-/// Makes `next` follow `slot`, a free one of the caller's (S2).
+/// Makes `next` follow `slot`, a free slot that the caller owns (S2).
 #[inline]
 pub(super) fn set_next(slot: *mut Slot, next: *mut Slot) {
-    // SAFETY: S2: the caller alone has the slot, which is large enough and aligned for a link.
+    // SAFETY: S2: only the caller has the slot, which is large enough and aligned for a link.
     unsafe { slot.write(Slot { next }) };
 }
 
-/// The header of a slab. All but `home` belongs to the thread that has the lock of its depot, or
-/// that made the slab just now.
+/// The header of a slab. All but `home` belongs to the holder of its depot's lock, or to the thread
+/// that made the slab until it is listed.
 #[derive(Debug)]
 #[repr(C)]
 pub(super) struct Slab {
-    /// Where its slots go when they are freed.
+    /// The memory whose depots take its freed slots.
     home: NonNull<Memory>,
     free: *mut Slot,
-    /// Where the slots begin that were never used, in bytes from the header's start.
+    /// Offset of the first slot that was never used, in bytes from the header's start.
     fresh: u32,
-    /// Slots that are in use, or in a magazine.
+    /// Slots that are outside the slab: with a node, or free in a magazine, chain or stack.
     used: u32,
-    /// It is in its depot's list, because it has slots to give.
+    /// Whether it is in its depot's list of slabs with free slots.
     pub(super) listed: bool,
     pub(super) before: *mut Slab,
     pub(super) after: *mut Slab,
@@ -97,7 +97,7 @@ pub(super) struct Slab {
 
 const _: () = assert!(size_of::<Slab>() <= HEADER);
 
-/// A slab, as the thread sees it that may use its header (S3).
+/// A pointer to a slab, through which the header's owner may use the header (S3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct SlabRef(NonNull<Slab>);
 
@@ -108,12 +108,13 @@ impl SlabRef {
         let slab = memory.cast::<Slab>();
         let (free, before, after) = (ptr::null_mut(), ptr::null_mut(), ptr::null_mut());
         let header = Slab { home, free, fresh: HEADER as u32, used: 0, listed: false, before, after, source };
-        // SAFETY: the memory is the caller's, is larger than a header and aligned to its own size.
+        // SAFETY: the memory belongs to the caller, is larger than a header and aligned to its own
+        // size.
         unsafe { slab.write(header) };
         Self(slab)
     }
 
-    /// The slab of a slot.
+    /// The slab that contains a slot.
     #[inline]
     pub(super) fn of(slot: *mut u8) -> Self {
         let start = slot.map_addr(|address| address & !(SLAB - 1));
@@ -128,10 +129,11 @@ impl SlabRef {
         self.0.as_ptr()
     }
 
-    /// Where its slots go; any thread may ask while a slot of the slab is its own.
+    /// The memory that takes its freed slots. Any thread that owns a slot of the slab may call
+    /// this.
     #[inline]
     pub(super) fn home<'a>(self) -> &'a Memory {
-        // SAFETY: S3: written before the first slot was given, and never again.
+        // SAFETY: S3: written before the first slot was handed out, and never again.
         let home = unsafe { (*self.as_ptr()).home };
         // SAFETY: S1: a cache's memory outlives its slots.
         unsafe { home.as_ref() }
@@ -140,18 +142,18 @@ impl SlabRef {
     /// The header, for the thread that may change it (S3).
     #[inline]
     pub(super) fn header<'a>(mut self) -> &'a mut Slab {
-        // SAFETY: S3: the caller has the depot's lock or the slab to itself, and keeps the
-        // reference no longer than that.
+        // SAFETY: S3: the caller holds the depot's lock or is the only owner of the slab, and keeps
+        // the reference no longer than that.
         unsafe { self.0.as_mut() }
     }
 
-    /// Whether it has no slot to give.
+    /// Whether it has no free slot.
     pub(super) fn is_exhausted(self, class: Class) -> bool {
         let header = self.header();
         header.free.is_null() && header.fresh as usize + class.size() > SLAB
     }
 
-    /// Up to `n` slots, free ones first, then those never used: of one kind.
+    /// Hands out up to `n` slots: freed ones if there are any, else ones that were never used.
     pub(super) fn hand_out(self, n: usize, class: Class) -> Magazine {
         let header = self.header();
         if header.free.is_null() {
@@ -174,7 +176,7 @@ impl SlabRef {
         Magazine::of(Chain::from_first(first))
     }
 
-    /// A magazine of a new slab, with all its slots that were never used.
+    /// Adds all slots that were never used to `magazine`, the first one of a new slab.
     pub(super) fn join_rest(self, mut magazine: Magazine, class: Class) -> Magazine {
         let rest = self.hand_out(usize::MAX, class);
         magazine.end = magazine.end.max(rest.end);
@@ -191,13 +193,14 @@ impl SlabRef {
         header.used == 0
     }
 
-    /// The memory of a slab that is not needed any more, and where it comes from.
+    /// The memory of a slab that is not needed any more, and its origin.
     pub(super) fn memory(self) -> (NonNull<u8>, Source) {
         (self.0.cast(), self.header().source)
     }
 }
 
-/// Slots that one participant has ready: a chain, and a stretch of slots that were never used.
+/// Free slots that one participant has ready: a chain of freed slots, and a range of slots that
+/// were never used.
 #[derive(Debug)]
 pub(super) struct Magazine {
     chain: Chain,
@@ -228,13 +231,13 @@ impl Magazine {
         slot
     }
 
-    /// The slot that it gives next, if it has one ready.
+    /// The slot that `take` returns next, if there is one.
     #[inline]
     pub(super) fn next(&self) -> *const u8 {
         if self.chain.is_empty() { self.fresh } else { self.chain.first.cast() }
     }
 
-    /// All its slots, to be given back.
+    /// Takes out all slots, to be given back to the depot.
     pub(super) fn empty_out(&mut self, class: Class) -> Chain {
         let mut chain = Chain::empty();
         while let Some(slot) = self.take(class) {

@@ -1,4 +1,4 @@
-//! What is left of a cache's memory after everything in it was evicted.
+//! The row `emptied`: the memory of a cache after everything in it was evicted.
 
 use std::fs;
 
@@ -13,7 +13,7 @@ use super::{
     },
 };
 
-/// Bytes of this process, and what the cache says that its index has.
+/// Bytes of this process, and of the index as the cache reports them.
 #[derive(Clone, Copy)]
 struct Memory {
     resident: f64,
@@ -37,8 +37,9 @@ impl Memory {
     }
 }
 
-/// The whole process counts: index, tables, the allocator's free memory, and a program of some
-/// megabytes. Nothing else in it grows, and the allocator is not asked to give memory back.
+/// Compares the memory of the whole process: index, tables, the allocator's free memory, and a
+/// program of some megabytes. Nothing else in it grows, and the allocator is not asked to return
+/// memory.
 pub(crate) fn emptied(plan: &Plan) -> Vec<Figure> {
     let leaves = plan.size(1_000_000);
     let cache = PrefixCache::builder(1, leaves).build().expect("a sound setting");
@@ -50,7 +51,7 @@ pub(crate) fn emptied(plan: &Plan) -> Vec<Figure> {
         while cache.run_once() {}
         assert_eq!(cache.stats().free_blocks, leaves);
     };
-    // What is made at the first use belongs to an empty cache.
+    // Memory that is allocated at the first use counts as part of an empty cache.
     fill(100);
     let empty = Memory::now(&cache);
     fill(leaves);

@@ -1,19 +1,19 @@
-//! A figure, and what is asked of it.
+//! A measured figure, and the bounds that it is compared with.
 
 use std::fmt;
 
 use crate::arena::measure::Spread;
 
-/// What is asked of a figure: what it must be, and what is wished.
+/// The bounds of a figure: the required one, then the goal.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Asked {
     AtMost(f64, f64),
     AtLeast(f64, f64),
-    /// Nothing: it is shown beside the others.
+    /// No bound: the figure is only shown.
     Nothing,
 }
 
-/// A figure that was measured.
+/// A measured figure and its bounds.
 #[derive(Debug)]
 pub(crate) struct Figure {
     pub(crate) what: String,
@@ -52,7 +52,7 @@ impl Figure {
     }
 }
 
-/// Columns of what is measured.
+/// Width of the first column, in characters.
 const WIDTH: usize = 94;
 
 impl fmt::Display for Figure {
@@ -74,7 +74,7 @@ impl fmt::Display for Figure {
     }
 }
 
-/// Three digits that count.
+/// Formats a value with about three significant digits.
 fn number(value: f64) -> String {
     let digits = match value {
         large if large >= 100.0 => 0,

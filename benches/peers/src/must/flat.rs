@@ -1,4 +1,5 @@
-//! What a verb costs at one size over another that it should not depend on.
+//! The rows `sessions`, `reserve` and `append`: the cost of an operation at one size over its cost
+//! at another, where it should not depend on the size.
 
 use super::{
     Plan,

@@ -1,5 +1,5 @@
-//! How long a verb keeps the evictor's lock: the longest of its holds, in the processor time of the
-//! thread that has the lock.
+//! The row `holds`: how long an operation holds the evictor's lock. Measured is its longest hold,
+//! in CPU time of the lock holder.
 
 use std::time::Duration;
 
@@ -17,24 +17,24 @@ use super::{
 };
 use crate::arena::measure::Spread;
 
-/// The processor time of this thread.
+/// The CPU time of this thread.
 fn thread_time() -> Duration {
     clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).expect("a clock that every system has").into()
 }
 
-/// The longest time that this thread holds the lock of `cache` at once while `verb` runs; in
-/// microseconds.
+/// The longest single hold of the evictor's lock of `cache` while `verb` runs, in microseconds.
 fn longest_hold(cache: &PrefixCache, verb: impl FnOnce()) -> f64 {
-    // What came before does not count.
+    // Resets the maximum: earlier holds do not count.
     cache.longest_hold();
     verb();
     cache.longest_hold().as_secs_f64() * 1e6
 }
 
-/// What is prepared for so many leaves, and the longest hold of a verb in it.
+/// The name of an operation, and a function that prepares a cache of this many leaves and returns
+/// the operation's longest hold.
 type Verb = (&'static str, fn(usize) -> f64);
 
-/// Mostly the two times that the clock is read.
+/// The method's floor: mostly the two reads of the clock.
 const FLOOR: Verb = ("  the method's floor: run_once with nothing to do, us", |_| {
     let bench = Bench::new(64);
     longest_hold(&bench.cache, || (0..20_000).for_each(|_| assert!(!bench.cache.run_once())))
@@ -105,7 +105,7 @@ const VERBS: [Verb; 10] = [
     }),
 ];
 
-/// Sequences of one time: none of them is too old before the others.
+/// Inserts sequences with the same time of last use, so that all become too old at once.
 fn fill_at_once(cache: &PrefixCache, leaves: usize) {
     cache.set_time(1);
     let (session, space) = (cache.session(), cache.default_namespace());
@@ -113,7 +113,8 @@ fn fill_at_once(cache: &PrefixCache, leaves: usize) {
     cache.settle();
 }
 
-/// A full cache all of whose sequences were leased and released, and no change taken in since.
+/// A full cache in which all sequences were leased and released, and the evictor has not yet
+/// processed these changes.
 fn with_backlog(leaves: usize) -> Bench {
     let bench = Bench::of_leaves(leaves);
     let matched = |seed| bench.session.match_prefix(&bench.space, &sequence(seed, 1)).into_lease();
@@ -124,7 +125,7 @@ fn with_backlog(leaves: usize) -> Bench {
 pub(crate) fn holds(plan: &Plan) -> Vec<Figure> {
     measure_holds(thread_time);
     let leaves = plan.size(1_000_000);
-    // Each has a cache of its own.
+    // Few rounds: each builds a new cache.
     let rounds = plan.settings.rounds.min(3);
     let measure = |verb: fn(usize) -> f64| Spread::of((0..rounds).map(|_| verb(leaves)).collect());
     let figure = |&(what, verb): &Verb| {

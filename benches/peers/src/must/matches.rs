@@ -1,4 +1,4 @@
-//! Matching what is hot, cold, and between.
+//! The rows that match hot prompts, cold prompts, and prompts that rotate.
 
 use super::{
     Plan, common,
@@ -34,8 +34,8 @@ pub(crate) fn rotating(plan: &Plan) -> Vec<Figure> {
     vec![rounds.over(what, AtMost(1.9, 1.7), (0, 0), (1, 0)), rounds.value("  ours, ns", Nothing, (0, 0), 1.0)]
 }
 
-/// A hot row: what is matched, the operation whose instructions are counted, and what they were
-/// when they were to stay as they are.
+/// A hot figure: the prompt, the operation whose instructions are counted, and the baseline of that
+/// count, which is to be kept.
 struct Hot {
     what: &'static str,
     operation: &'static str,
@@ -83,7 +83,7 @@ const HOT: [Hot; 5] = [
 ];
 
 pub(crate) fn hot() -> Vec<Figure> {
-    // Within 2 %.
+    // At most 2 % over the baseline.
     let as_today = |figure: f64| AtMost(1.02 * figure, figure);
     let counts = HOT.iter().filter_map(|row| {
         let counted = instructions(row.operation)?;

@@ -1,6 +1,6 @@
-//! What the cache must show: every row measured, and compared with what is asked of it.
+//! The subcommand `must`: measures the cache's required figures and compares each with its bound.
 //!
-//! Each row has a process of its own, so that no other row's memory is in its way.
+//! Each row is measured in its own process, so that other rows' memory does not disturb it.
 
 #[allow(dead_code)]
 #[path = "../../../common/mod.rs"]
@@ -37,7 +37,7 @@ use crate::arena::{
 use figure::Figure;
 use profile::Profiled;
 
-/// Rounds that are measured if the command line does not say.
+/// Rounds of each row by default.
 const ROUNDS: usize = 9;
 /// The most threads of a row.
 const THREADS: usize = 2;
@@ -76,12 +76,12 @@ struct Plan {
 }
 
 impl Plan {
-    /// A size that is `full` unless this is quick.
+    /// The size `full`, or a tenth of it if `--quick` is given.
     fn size(&self, full: usize) -> usize {
         self.settings.calls(full)
     }
 
-    /// Rounds of a row whose rounds take seconds.
+    /// Number of rounds of a row whose rounds take seconds.
     fn few(&self) -> usize {
         self.settings.rounds.min(5)
     }
@@ -128,7 +128,8 @@ pub(crate) fn run(arguments: Arguments) -> ExitCode {
     status
 }
 
-/// Measures one row in a process of its own, which prints it; whether it went well.
+/// Measures one row in its own process, which prints the row. Returns whether that process
+/// succeeded.
 fn measure_apart(name: Name, arguments: &Arguments) -> io::Result<bool> {
     let mut command = Command::new(std::env::current_exe()?);
     let value = name.to_possible_value().expect("it can be named");

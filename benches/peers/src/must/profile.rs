@@ -1,6 +1,6 @@
-//! Instructions of this program, counted by valgrind in a process of its own: they do not depend on
-//! how busy the machine is. What is prepared is the same for any number of calls, so the difference
-//! of two profiles is what calls cost.
+//! Counts instructions of this program, with valgrind and in a separate process: the counts do not
+//! depend on how busy the machine is. The preparation is the same for any number of calls, so the
+//! difference of two profiles is the cost of the calls.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -23,25 +23,25 @@ use crate::{
     rows::mixed::mix_alone,
 };
 
-/// Calls of the two profiles.
+/// Numbers of calls in the two profiles.
 const FEW: usize = 200;
 const MANY: usize = operations::MOST;
-/// Inserts that are timed, and how often.
+/// Inserts in a timed round, and the number of rounds.
 const TIMED: usize = 20_000;
 const ROUNDS: usize = 9;
 
-/// Mixes of lookups of a hot prefix and new prompts, the pool full: how many lookups come to an
-/// insert, and what is asked of the share of the instructions that are under the evictor's lock.
+/// Mixes of lookups of a hot prefix and new prompts, in a full pool: the lookups per insert, and
+/// the bounds on the share of instructions under the evictor's lock.
 const MIXES: [(&str, usize, Asked); 3] =
     [("mixed 90/10", 9, AtMost(12.0, 5.0)), ("mixed 50/50", 1, Asked::Nothing), ("turnover", 0, Asked::Nothing)];
-/// The function in which everything under the evictor's lock is done.
+/// The function that runs everything under the evictor's lock.
 const HOLDER: &str = "with_evictor";
 
-/// What is profiled.
+/// The part of this program that runs under valgrind.
 pub(crate) struct Profiled;
 
 impl Profiled {
-    /// Prepares what is named, and calls it so many times.
+    /// Prepares the named operation or mix, and calls it the given number of times.
     pub(crate) fn run(what: &[String]) -> ExitCode {
         let [name, calls] = what else { return ExitCode::from(2) };
         let Ok(calls) = calls.parse::<usize>() else { return ExitCode::from(2) };
@@ -52,19 +52,20 @@ impl Profiled {
             let mut operation = row.1();
             (0..calls).for_each(|_| operation());
         }
-        // What was prepared is not taken apart: that would depend on the calls.
+        // Exits without dropping the prepared state: the cost of a drop would depend on the calls.
         std::process::exit(0)
     }
 }
 
-/// Instructions of one call of an operation; nothing where they cannot be counted.
+/// Instructions of one call of an operation; `None` if valgrind is missing.
 pub(crate) fn instructions(operation: &str) -> Option<f64> {
     let [few, many] = [FEW, MANY].map(|calls| profile(operation, calls).map(|profile| profile.total));
     Some((many? - few?) / (MANY - FEW) as f64)
 }
 
-/// The shares of the mixed loads' instructions that are under the evictor's lock; and what follows
-/// from them: how many operations a second the evictor takes, however many threads there are.
+/// The share of each mixed load's instructions that are under the evictor's lock, and the limit
+/// that follows from it: the operations per second that the evictor can serve, however many threads
+/// there are.
 pub(crate) fn lock_shares() -> Vec<Figure> {
     MIXES.iter().flat_map(|&(name, lookups, asked)| lock_share(name, lookups, asked)).collect()
 }
@@ -94,7 +95,7 @@ struct Profile {
     under_lock: f64,
 }
 
-/// Profiles so many calls; says so and returns nothing where valgrind is missing.
+/// Profiles a number of calls. If valgrind is missing, prints that and returns `None`.
 fn profile(what: &str, calls: usize) -> Option<Profile> {
     let program = env::current_exe().expect("this program has a path");
     let out = env::temp_dir().join(format!("radixkv-peers-{}.callgrind", std::process::id()));
@@ -115,8 +116,8 @@ fn profile(what: &str, calls: usize) -> Option<Profile> {
     Some(costs.profile(&held(&program, &costs.at).expect("addr2line is installed")))
 }
 
-/// What a profile says of each address of the program: its own instructions, and those of the calls
-/// that it makes.
+/// The costs in a profile: for each address of the program, its own instructions and those of the
+/// calls that it makes.
 #[derive(Debug, Default)]
 struct Costs {
     total: f64,
@@ -131,7 +132,7 @@ impl Costs {
             if let Some(object) = line.strip_prefix("ob=") {
                 ours = object == program;
             } else if line.starts_with("calls=") {
-                // The next line has what the call took.
+                // The next line has the cost of the call.
                 called = true;
             } else if let Some((address, cost)) = line.strip_prefix("0x").and_then(cost) {
                 if !std::mem::take(&mut called) {
@@ -151,7 +152,7 @@ impl Costs {
     }
 }
 
-/// `address line cost`, the address in hexadecimal digits.
+/// Parses `address line cost`, where the address is hexadecimal.
 fn cost(line: &str) -> Option<(u64, f64)> {
     let mut words = line.split(' ');
     let address = u64::from_str_radix(words.next()?, 16).ok()?;
@@ -159,8 +160,8 @@ fn cost(line: &str) -> Option<(u64, f64)> {
     Some((address, words.next()?.parse().ok()?))
 }
 
-/// The addresses that belong to [`HOLDER`], into whatever function it was inlined. It calls
-/// everything that is done under the lock, and never itself.
+/// The addresses that belong to [`HOLDER`], whichever function it was inlined into. It calls
+/// everything that runs under the lock, and never itself, so its calls are not counted twice.
 fn held(program: &Path, at: &BTreeMap<u64, f64>) -> io::Result<BTreeSet<u64>> {
     let mut addr2line = Command::new("addr2line");
     addr2line.args(["--addresses", "--inlines", "--functions", "--demangle", "--exe"]).arg(program);
@@ -173,7 +174,7 @@ fn held(program: &Path, at: &BTreeMap<u64, f64>) -> io::Result<BTreeSet<u64>> {
     Ok(addresses_in(&String::from_utf8_lossy(&answer), HOLDER))
 }
 
-/// The addresses for which the answer names `function`.
+/// The addresses for which the answer of addr2line names `function`.
 fn addresses_in(answer: &str, function: &str) -> BTreeSet<u64> {
     let (mut found, mut address) = (BTreeSet::new(), 0);
     for line in answer.lines() {

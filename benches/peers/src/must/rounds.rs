@@ -1,16 +1,16 @@
-//! Contenders that take turns in one process.
+//! Measures contenders alternately in one process.
 
 use super::figure::{Asked, Figure};
 use crate::arena::{measure::Spread, row::Round};
 
-/// The values of all contenders, round by round.
+/// The values of all contenders in each round.
 pub(crate) struct Rounds(Vec<Vec<Vec<f64>>>);
 
-/// A value of one contender: its place among them, and the value's place in its round.
+/// Names a value: the index of the contender, and the index of the value among those of its round.
 pub(crate) type Value = (usize, usize);
 
 impl Rounds {
-    /// Lets all contenders take turns, forwards and backwards; a first round does not count.
+    /// Measures all contenders in each round, in alternating order, after one warm-up round.
     pub(crate) fn of(rounds: usize, mut contenders: Vec<Round>) -> Self {
         contenders.iter_mut().for_each(|round| drop(round()));
         let in_turn = |at: usize| {
@@ -25,12 +25,12 @@ impl Rounds {
         Self((0..rounds).map(in_turn).collect())
     }
 
-    /// One value over another, round by round.
+    /// A figure: the ratio of one value to another in each round.
     pub(crate) fn over(&self, what: impl Into<String>, asked: Asked, value: Value, other: Value) -> Figure {
         self.figure(what, asked, |round| round[value.0][value.1] / round[other.0][other.1])
     }
 
-    /// One value, `scale` times.
+    /// A figure: one value in each round, multiplied by `scale`.
     pub(crate) fn value(&self, what: impl Into<String>, asked: Asked, value: Value, scale: f64) -> Figure {
         self.figure(what, asked, |round| round[value.0][value.1] * scale)
     }

@@ -1,4 +1,5 @@
-//! Loads in which blocks turn over, beside the strawman or what nothing can be faster than.
+//! The rows in which blocks are inserted and evicted, compared with the strawman or with a lower
+//! bound.
 
 use super::{
     Plan,
@@ -19,7 +20,7 @@ use crate::{
     },
 };
 
-/// How far the hit rates of two that evict what was used least recently may be apart, in percent.
+/// How far the hit rates of two LRU caches may differ, in percentage points.
 const HITS_APART: f64 = 2.0;
 
 pub(crate) fn replay(plan: &Plan) -> Vec<Figure> {
@@ -88,7 +89,7 @@ pub(crate) fn turnover(plan: &Plan) -> Vec<Figure> {
     let contenders =
         vec![turn_over::<Radixkv>(settings), turn_over::<InBackground>(settings), turn_over::<Mutexed>(settings)];
     let rounds = Rounds::of(settings.rounds, contenders);
-    // What two threads do in a second, and what the slowest reservations take.
+    // Indices of two values of `turn_over`: the rate of two threads, and the p99.9 of reservations.
     let (two, p999) = (1, 3);
     let done = |kind: &str, contender| {
         let what = format!("turnover, two threads, full pool, {kind}: operations over the strawman's");

@@ -1,4 +1,4 @@
-//! radixkv with the evictor on a thread of its own.
+//! radixkv with a background evictor.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
 //! dynamo-kv-router 1.6, `ConcurrentRadixTreeCompressed`: lookups run on the caller's thread,
-//! stores and removals on one thread for each engine, which is how its interface wants it.
+//! stores and removals on one thread per engine, as its interface requires.
 
 use std::{
     sync::{
@@ -22,8 +22,8 @@ use tokio::sync::oneshot;
 use super::router::{Chain, Router};
 use crate::arena::BLOCK;
 
-/// Stores and removals that wait for an engine's thread, at most: far fewer than prompts come
-/// before one comes again.
+/// Most stores and removals that wait for an engine's thread: far fewer than the prompts between
+/// two uses of the same one.
 const MOST_TASKS: usize = 256;
 
 pub(crate) struct Compressed {

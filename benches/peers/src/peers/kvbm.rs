@@ -1,5 +1,5 @@
-//! kvbm-logical 1.6, `BlockManager`: blocks by the hash of their lineage, with the eviction of its
-//! default (lineage).
+//! kvbm-logical 1.6, `BlockManager`: blocks found by the hash of their lineage, with its default
+//! eviction policy (lineage).
 
 use std::sync::Arc;
 
@@ -15,11 +15,11 @@ use crate::{
     writer::Writer,
 };
 
-/// The tier that blocks are in.
+/// Marks the tier that all blocks are in.
 #[derive(Clone)]
 pub(crate) struct Device;
 
-/// `GIVEN`: with the hashes given.
+/// The contender. If `GIVEN`, prompts come with their hashes.
 pub(crate) struct Managed<const GIVEN: bool>(BlockManager<Device>);
 
 pub(crate) struct Prompt {
@@ -31,7 +31,7 @@ pub(crate) struct ManagedClient<const GIVEN: bool> {
     cache: Arc<Managed<GIVEN>>,
     /// Block ids of the last match.
     ids: Vec<usize>,
-    /// Blocks that were evicted and not used again.
+    /// Blocks that were evicted and not yet reused.
     evicted: Vec<MutableBlock<Device>>,
 }
 
@@ -122,7 +122,7 @@ impl<const GIVEN: bool> Writer for ManagedClient<GIVEN> {
     }
 
     fn evict(&mut self, blocks: usize) -> usize {
-        // What it evicts it hands out at once.
+        // The manager evicts only to allocate, so an eviction is an allocation.
         let evicted = self.cache.0.allocate_blocks(blocks).unwrap_or_default();
         let count = evicted.len();
         self.evicted.extend(evicted);

@@ -1,5 +1,5 @@
-//! smg-radix-tree 0.1: chains in runs, for one thread; behind an `RwLock` here, as it has no other
-//! way to be shared.
+//! smg-radix-tree 0.1: chains in runs, for one thread. It is behind an `RwLock` here, because it
+//! cannot be shared in another way.
 
 use std::sync::{
     Arc, PoisonError, RwLock,
@@ -49,7 +49,7 @@ impl Router for Holders {
         Engine { holder, scratch: OverlapScratch::default(), found: Vec::new() }
     }
 
-    /// It sees hashes alone: those of its project's other index.
+    /// It works only on hashes: these are the ones of its project's other index.
     fn contents(tokens: &[u32]) -> Vec<u64> {
         Chains::contents(tokens).into_iter().map(|content| content.0).collect()
     }

@@ -1,10 +1,10 @@
-//! Indexes for routers: they say which worker holds which blocks of a chain of hashes, and are told
-//! what is stored and removed.
+//! Indexes for routers. They answer which worker holds which blocks of a chain of hashes, and are
+//! told which blocks are stored and removed.
 //!
-//! They have no blocks, leases or eviction. Where a row needs a full pool, each thread stands for
-//! one engine that stores its prompts and has the oldest removed; its bookkeeping is measured with
-//! it. Each is a contender twice: with hashes made from the tokens while the clock runs, and with
-//! hashes given.
+//! They have no blocks, leases or eviction. Where a row needs a full pool, each thread acts as one
+//! engine that stores its prompts and removes the oldest; the time of this bookkeeping is included.
+//! Each index is two contenders: one makes the hashes from the tokens while it is timed, the other
+//! gets them ready-made.
 
 use std::{
     collections::VecDeque,
@@ -28,25 +28,25 @@ pub(crate) trait Router: Send + Sync + 'static {
     const FROM_TOKENS: &'static str;
     const FROM_HASHES: &'static str;
     const LACKS: &'static str;
-    /// A block by its tokens alone.
+    /// The hash of a block's own tokens.
     type Content: Copy + Send + Sync;
-    /// A block by its tokens and those before it.
+    /// The hash of a block's tokens and all tokens before it.
     type Key: Copy + Send + Sync;
-    /// An engine that stores blocks, as the index sees it.
+    /// The index's handle of an engine that stores blocks.
     type Engine: 'static;
 
     fn new() -> Self;
     fn engine(index: &Arc<Self>) -> Self::Engine;
     fn contents(tokens: &[u32]) -> Vec<Self::Content>;
     fn keys(contents: &[Self::Content]) -> Vec<Self::Key>;
-    /// How many leading blocks some engine has.
+    /// The number of leading blocks that at least one engine has.
     fn depth(&self, engine: &mut Self::Engine, contents: &[Self::Content]) -> usize;
-    /// How many leading blocks this engine has.
+    /// The number of leading blocks that this engine has.
     fn own_depth(&self, engine: &mut Self::Engine, contents: &[Self::Content]) -> usize;
-    /// The engine has all blocks from `from` on.
+    /// Tells the index that the engine now has all blocks from `from` on.
     fn store(&self, engine: &mut Self::Engine, chain: &Chain<Self>, from: usize);
     fn remove(&self, engine: &mut Self::Engine, keys: &[Self::Key]);
-    /// Waits until what was stored can be found.
+    /// Waits until lookups find all stored blocks.
     fn settle(&self, _engine: &mut Self::Engine) {}
 }
 
@@ -63,14 +63,14 @@ impl<R: Router> Chain<R> {
     }
 }
 
-/// A router's index as a contender; `GIVEN`: with the hashes given.
+/// A router's index as a contender. If `GIVEN`, prompts come with their hashes.
 pub(crate) struct Routed<R, const GIVEN: bool> {
     index: Arc<R>,
     capacity: usize,
     used: AtomicUsize,
 }
 
-/// A prompt, with its hashes if they are given.
+/// A prompt, with its hashes if the contender is `GIVEN` them.
 pub(crate) struct Prompt<R: Router> {
     tokens: Tokens,
     chain: Option<Chain<R>>,
@@ -79,7 +79,7 @@ pub(crate) struct Prompt<R: Router> {
 pub(crate) struct RoutedClient<R: Router, const GIVEN: bool> {
     cache: Arc<Routed<R, GIVEN>>,
     engine: R::Engine,
-    /// What is stored, the oldest first.
+    /// The keys of stored prompts, the oldest first.
     stored: VecDeque<Vec<R::Key>>,
 }
 
@@ -102,14 +102,15 @@ impl<R: Router, const GIVEN: bool> Contender for Routed<R, GIVEN> {
     }
 }
 
-/// What a prompt has beyond so many of its blocks: stored, and to be removed some time.
+/// The outcome of a store: the first `found` blocks were there; the blocks of `keys` are new and
+/// are removed later.
 struct Stored<R: Router> {
     found: usize,
     keys: Vec<R::Key>,
 }
 
 impl<R: Router, const GIVEN: bool> RoutedClient<R, GIVEN> {
-    /// Calls `use_chain` with the prompt's hashes, given or made here.
+    /// Calls `use_chain` with the prompt's hashes, which are made here if the prompt has none.
     fn with_chain<T>(&mut self, prompt: &Prompt<R>, use_chain: impl FnOnce(&mut Self, &Chain<R>) -> T) -> T {
         match &prompt.chain {
             Some(chain) => use_chain(self, chain),
@@ -117,7 +118,7 @@ impl<R: Router, const GIVEN: bool> RoutedClient<R, GIVEN> {
         }
     }
 
-    /// Stores what the engine does not have of a prompt, or what follows `from`.
+    /// Stores a prompt's blocks after the first `from`, or those that the engine does not have.
     fn store(&mut self, prompt: &Prompt<R>, from: Option<usize>) -> Stored<R> {
         self.with_chain(prompt, |client, chain| {
             let index = client.cache.index.clone();
@@ -129,7 +130,7 @@ impl<R: Router, const GIVEN: bool> RoutedClient<R, GIVEN> {
         })
     }
 
-    /// Has the oldest prompt removed; returns its blocks.
+    /// Removes the oldest prompt; returns its number of blocks.
     fn remove_oldest(&mut self) -> usize {
         let Some(keys) = self.stored.pop_front() else { return 0 };
         self.cache.index.remove(&mut self.engine, &keys);
@@ -167,7 +168,7 @@ impl<R: Router, const GIVEN: bool> Client for RoutedClient<R, GIVEN> {
 }
 
 impl<R: Router, const GIVEN: bool> Writer for RoutedClient<R, GIVEN> {
-    /// Blocks that nothing removes.
+    /// The number of leading blocks, which are never removed.
     type Held = usize;
 
     fn hold(&mut self, prompt: &Prompt<R>) -> usize {

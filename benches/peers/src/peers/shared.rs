@@ -1,5 +1,5 @@
-//! The strawman behind one `RwLock`: a lookup only reads, and so takes no lease and is no use to
-//! the order of eviction.
+//! The strawman behind one `RwLock`. A lookup only reads: it takes no lease and does not count as a
+//! use for the order of eviction.
 
 use std::{
     ops::DerefMut,

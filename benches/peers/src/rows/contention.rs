@@ -1,4 +1,4 @@
-//! Hot prefixes matched by every thread: many of them, and one for each thread.
+//! Rows in which all threads match hot prefixes: many shared ones, or one per thread.
 
 use crate::arena::{
     contender::Contender,
@@ -9,12 +9,12 @@ use crate::arena::{
 
 const MANY: Prefixes = Prefixes::Many(64);
 
-/// `entries` are measured by [`look_up_many`].
+/// The row `contention-64`. `entries` are measured by [`look_up_many`].
 pub(crate) fn many(settings: &Settings, entries: Vec<Entry>) -> Row {
     hot_prefixes("contention-64", "64 hot prefixes, each thread all of them in turn", MANY, settings, entries)
 }
 
-/// `entries` are measured by [`look_up_own`].
+/// The row `disjoint`. `entries` are measured by [`look_up_own`].
 pub(crate) fn disjoint(settings: &Settings, entries: Vec<Entry>) -> Row {
     hot_prefixes("disjoint", "a hot prefix for each thread", Prefixes::Own, settings, entries)
 }

@@ -1,5 +1,5 @@
-//! What an engine's sequences do: a prompt is matched, its blocks are acquired, it is computed in
-//! chunks, grows block by block, ends.
+//! The row `engine`: the calls of an engine's sequences. A prompt is matched and blocks for the
+//! rest are acquired; the sequence is inserted in chunks, grows block by block, and ends.
 
 use std::sync::Arc;
 
@@ -18,34 +18,34 @@ use crate::arena::{
     tokens::Tokens,
 };
 
-/// Sequences that run at a time, in all.
+/// Numbers of concurrent sequences, over all threads.
 const SESSIONS: [usize; 4] = [1, 4, 16, 64];
 /// Tokens of the contexts that prompts begin with.
 const CONTEXTS: [usize; 8] = [2 << 10, 4 << 10, 6 << 10, 8 << 10, 12 << 10, 16 << 10, 24 << 10, 32 << 10];
-/// Chunks of a prompt beyond its context, and tokens of each.
+/// Chunks of a prompt beyond its context, and tokens per chunk.
 const CHUNKS: usize = 8;
 const CHUNK: usize = 512;
-/// Blocks that are generated.
+/// Blocks that a sequence generates.
 const GENERATED: usize = 64;
-/// One of so many sequences is aborted.
+/// One in this many sequences is aborted.
 const ABORTED: u32 = 50;
 /// Blocks of a sequence beyond its context.
 const FRESH: usize = CHUNKS * CHUNK / BLOCK + GENERATED;
-/// Sequences that ended and are cached, for each that runs.
+/// Ended sequences that stay cached, per running sequence.
 const KEPT: usize = 2;
-/// Requests of a sequence's place in a round.
+/// Requests that one place serves in a round.
 const REQUESTS: usize = 12;
 
-/// What a thread of an engine asks of a cache.
+/// The operations of a cache that a thread of an engine uses.
 pub(crate) trait Serves: Client {
-    /// What a running sequence holds.
+    /// The lease and the blocks of a running sequence.
     type Running;
 
-    /// Leases what is cached of a prompt, and reserves the blocks of the rest; also how many tokens
-    /// matched.
+    /// Leases the cached prefix of a prompt, and reserves blocks for the rest. Also returns the
+    /// number of matched tokens.
     fn begin(&mut self, prompt: &[Token]) -> (Self::Running, usize);
 
-    /// Inserts what was computed up to here, in blocks that were reserved.
+    /// Inserts the sequence up to the end of `tokens`, in blocks that were reserved.
     fn extend(&mut self, running: &mut Self::Running, tokens: &[Token]);
 
     /// Reserves one more block, and inserts it.
@@ -107,17 +107,17 @@ impl Serves for MutexedClient {
     }
 }
 
-/// A place for one sequence after another, each with the next context.
+/// A place in the batch: serves one sequence after another, each with the next context.
 struct Place<S: Serves> {
-    /// Each context, and what comes after it in the present sequence.
+    /// Each context, followed by the tokens of the current sequence.
     prompts: [Vec<Token>; CONTEXTS.len()],
-    /// Which of them the present sequence has.
+    /// Index of the current sequence's prompt.
     at: usize,
     running: Option<S::Running>,
     steps: usize,
-    /// After so many steps it is aborted.
+    /// The sequence ends after this many steps; an aborted one has fewer.
     last: usize,
-    /// The sequences of a place are numbered, and no two places have the same numbers.
+    /// Number of the current sequence, unique across places.
     number: u32,
 }
 
@@ -131,7 +131,7 @@ impl<S: Serves> Place<S> {
         Self { prompts, at: place % CONTEXTS.len(), running: None, steps: 0, last: 0, number: (place as u32) << 20 }
     }
 
-    /// The next thing that its sequence does; whether it was the last one.
+    /// Takes the next step of its sequence; true if that ended it.
     fn step(&mut self, client: &mut S) -> bool {
         let Some(running) = &mut self.running else {
             self.begin(client);
@@ -204,13 +204,13 @@ pub(crate) fn serve_sequences<C: Contender<Client: Serves>>(settings: &Settings)
         let places: Vec<_> = (thread..sessions.max(most)).step_by(most).map(Place::<C::Client>::new).collect();
         (C::client(&cache), places, thread)
     };
-    // Place `i` is one of thread `i % most`.
+    // Place `i` belongs to thread `i % most`.
     let mut team =
         Team::new(most, make, move |(client, places, thread): &mut (_, Vec<_>, usize), (sessions, requests)| {
             let own = sessions_of(*thread, sessions, most);
             serve::<C>(client, &mut places[..own], requests);
         });
-    // The pool is full from here on.
+    // Warm-up: the pool is full afterwards.
     team.run(most.min(sessions), (sessions, 2 * (1 + KEPT)));
     Box::new(move || {
         let run = |&sessions: &usize| {
@@ -222,7 +222,7 @@ pub(crate) fn serve_sequences<C: Contender<Client: Serves>>(settings: &Settings)
     })
 }
 
-/// How many of the first `sessions` places are a thread's, of so many threads.
+/// The number of the first `sessions` places that belong to a thread.
 fn sessions_of(thread: usize, sessions: usize, threads: usize) -> usize {
     sessions.saturating_sub(thread).div_ceil(threads)
 }
@@ -238,7 +238,7 @@ fn cache_contexts<C: Contender<Client: Serves>>(cache: &Arc<C>) {
     client.settle();
 }
 
-/// Steps each place's sequence in turn, until each place has served so many.
+/// Steps the places' sequences in turn, until they have served `requests` per place.
 fn serve<C: Contender<Client: Serves>>(client: &mut C::Client, places: &mut [Place<C::Client>], requests: usize) {
     let mut left = places.len() * requests;
     while left > 0 {

@@ -1,5 +1,5 @@
-//! Time and memory while a cache grows, each in a process of its own: no other memory is in the
-//! figure.
+//! The row `growth`: time and memory while a cache grows. Each contender is measured in its own
+//! process, so that its memory includes no other contender's.
 
 use std::{fs, io, process::Command, str::FromStr, sync::Arc};
 
@@ -13,18 +13,18 @@ use crate::arena::{
     tokens::Tokens,
 };
 
-/// Tokens of a prefix that prompts share, and of what each has beyond it.
+/// Tokens of a shared prefix, and tokens that each prompt has beyond it.
 const SHARED: usize = 512;
 const OWN: usize = 160;
 const PREFIXES: usize = 1_000;
-/// Prompts at the end.
+/// Prompts cached at the end.
 const PROMPTS: usize = 100_000;
-/// Prompts inserted between two looks at the clock.
+/// Prompts inserted between two reads of the clock.
 const BATCH: usize = 100;
 /// The option that makes this program grow one contender and print its figures.
 const OPTION: &str = "--grow";
 
-/// `entries` are measured by [`apart`].
+/// The row. `entries` are measured by [`apart`].
 pub(crate) fn growth(settings: &Settings, entries: Vec<Entry>) -> Row {
     let prompts = settings.calls(PROMPTS);
     Row {
@@ -60,10 +60,11 @@ fn grown(name: &str, prompts: usize) -> io::Result<Vec<f64>> {
     Err(io::Error::other(said.lines().nth(1).unwrap_or("it ended early").to_owned()))
 }
 
-/// Grows a contender by so many prompts.
+/// Grows a contender to a number of prompts and returns the figures, as [`grow`] does.
 pub(crate) type Grow = fn(usize) -> [f64; 3];
 
-/// Nanoseconds of an insert in the first and the last tenth, and bytes a token.
+/// Inserts `prompts` prompts: nanoseconds per insert in the first and in the last tenth, and bytes
+/// of memory per token.
 pub(crate) fn grow<C: Contender>(prompts: usize) -> [f64; 3] {
     let tokens = PREFIXES.min(prompts) * SHARED + prompts * OWN;
     let before = resident();
@@ -98,7 +99,7 @@ fn prompt(at: usize) -> Tokens {
     })
 }
 
-/// Bytes of this process that are in memory; not a number where the system does not say.
+/// Resident bytes of this process; NaN if the system does not report them.
 fn resident() -> f64 {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));

@@ -1,4 +1,4 @@
-//! Matching what is cold, and what does not fit into the inner caches.
+//! Rows that match cold prompts, and prompts that do not fit into the inner CPU caches.
 
 use std::{hint::black_box, sync::Arc};
 
@@ -16,14 +16,14 @@ use crate::arena::{
 const COLD: usize = 160;
 /// Cold prompts looked up in one round.
 const VISITED: usize = 5_000;
-/// Cold prompts looked up at all: rounds go on where the one before ended.
+/// Distinct cold prompts looked up in all rounds: each round continues where the one before ended.
 const SAMPLE: usize = 100_000;
-/// Prompts in turn, 10 MB of tokens.
+/// Prompts matched in turn: 10 MB of tokens.
 const ROTATING: usize = 1_000;
-/// Visits prompts in no order, and all of them.
+/// Step between two visited prompts: visits all of them in a scattered order.
 const STRIDE: usize = 7_919;
 
-/// Prompts in turn. `entries` are measured by [`rotate`].
+/// The row `rotating`: matches prompts in turn. `entries` are measured by [`rotate`].
 pub(crate) fn rotating(settings: &Settings, mut entries: Vec<Entry>) -> Row {
     let limit = settings.clone();
     entries.insert(0, Entry::limit("memcmp", move || compare_rotating(&limit)));
@@ -49,7 +49,7 @@ pub(crate) fn compare_rotating(settings: &Settings) -> Round {
     in_turn(settings.calls(2 * ROTATING), pairs, |(copy, prompt)| compare(prompt, copy))
 }
 
-/// Rounds of `calls` calls, each with the item after that of the one before.
+/// A round of `calls` calls of `work`, each with the next item, in a cycle.
 fn in_turn<T: 'static>(calls: usize, items: Vec<T>, mut work: impl FnMut(&T) + 'static) -> Round {
     let mut at = 0;
     Box::new(move || {
@@ -61,7 +61,8 @@ fn in_turn<T: 'static>(calls: usize, items: Vec<T>, mut work: impl FnMut(&T) + '
     })
 }
 
-/// Many short prompts. `entries` are measured by [`among_100k`] or [`among_1m`].
+/// A row that matches short prompts among many. `entries` are measured by [`among_100k`] or
+/// [`among_1m`].
 pub(crate) fn cold(name: &'static str, among: usize, settings: &Settings, mut entries: Vec<Entry>) -> Row {
     let limit = settings.clone();
     entries.insert(0, Entry::limit("memcmp", move || compare_cold(&limit, among)));
@@ -93,7 +94,7 @@ pub(crate) fn look_up_cold<C: Contender>(among: usize, settings: &Settings) -> R
     in_turn(settings.calls(VISITED), prompts, move |prompt| check(client.look_up(prompt), COLD))
 }
 
-/// Tokens to look up, in the order of the visits.
+/// The prompts to look up, in the order of the visits.
 fn sample(among: usize) -> impl Iterator<Item = Tokens> {
     (0..among.min(SAMPLE)).map(move |at| Tokens::sequence((at * STRIDE % among) as u32, COLD))
 }
@@ -101,7 +102,7 @@ fn sample(among: usize) -> impl Iterator<Item = Tokens> {
 fn compare_cold(settings: &Settings, among: usize) -> Round {
     let mut copies: Vec<(usize, Option<Tokens>)> =
         (0..among.min(SAMPLE)).map(|at| (at * STRIDE % among, None)).collect();
-    // In memory they lie in the order of their insertion.
+    // Allocated in the order of insertion, so that the visits jump in memory.
     let mut order: Vec<usize> = (0..copies.len()).collect();
     order.sort_by_key(|&at| copies[at].0);
     for at in order {

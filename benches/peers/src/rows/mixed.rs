@@ -1,4 +1,4 @@
-//! Lookups of a hot prefix and new prompts, the pool full.
+//! Rows that mix lookups of a hot prefix with inserts of new prompts, in a full pool.
 
 use std::{hint::black_box, sync::Arc};
 
@@ -16,17 +16,17 @@ use crate::{
     writer::Writer,
 };
 
-/// Lookups to one insert, in the row `mixed`.
+/// Lookups per insert in the row `mixed`.
 const MANY: usize = 9;
-/// The same, in the row `half`.
+/// Lookups per insert in the row `half`.
 const ONE: usize = 1;
 
-/// `entries` are measured by [`mix`].
+/// The row `mixed`. `entries` are measured by [`mix`].
 pub(crate) fn mixed(settings: &Settings, entries: Vec<Entry>) -> Row {
     lookups_to_one("mixed", "nine matches", MANY, settings, entries)
 }
 
-/// `entries` are measured by [`mix_half`].
+/// The row `half`. `entries` are measured by [`mix_half`].
 pub(crate) fn half(settings: &Settings, entries: Vec<Entry>) -> Row {
     lookups_to_one("half", "one match", ONE, settings, entries)
 }
@@ -89,8 +89,8 @@ fn mix_each<C: Contender<Client: Writer>>(settings: &Settings, lookups: usize) -
     Box::new(move || counts.iter().map(&mut run).collect())
 }
 
-/// Fills the pool; then makes as many inserts on this thread as it is asked for, with so many
-/// lookups to each.
+/// Fills the pool. The returned function makes a given number of inserts on this thread, with
+/// `lookups` lookups before each.
 pub(crate) fn mix_alone<C: Contender<Client: Writer>>(lookups: usize) -> impl FnMut(usize) {
     let (mut mixer, held) = holding::<C>(&pool(), 0);
     mixer.mix(lookups, CACHED);
@@ -100,12 +100,12 @@ pub(crate) fn mix_alone<C: Contender<Client: Writer>>(lookups: usize) -> impl Fn
     }
 }
 
-/// A cache with room for the hot prefix and the prompts that stay.
+/// A cache with room for the hot prefix and `CACHED` prompts.
 fn pool<C: Contender>() -> Arc<C> {
     Arc::new(C::new((HOT + CACHED * FRESH) / BLOCK))
 }
 
-/// What a thread mixes with, and what keeps the hot prefix.
+/// A thread's mixer, and the lease that keeps the hot prefix.
 fn holding<C: Contender<Client: Writer>>(cache: &Arc<C>, thread: usize) -> (Mixer<C>, <C::Client as Writer>::Held) {
     let mut mixer = Mixer { inserter: Inserter::<C>::new(cache, thread), hot: C::prompt(&Tokens::sequence(1, HOT)) };
     let held = mixer.inserter.client.hold(&mixer.hot);

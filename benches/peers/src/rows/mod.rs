@@ -1,4 +1,4 @@
-//! Rows that `radixkv bench` does not have.
+//! The rows that `radixkv bench` does not have.
 
 pub(crate) mod contention;
 pub(crate) mod engine;
@@ -8,5 +8,5 @@ pub(crate) mod mixed;
 pub(crate) mod replays;
 pub(crate) mod writes;
 
-/// Rounds of a row that takes seconds for each.
+/// Most rounds of a row whose rounds take seconds.
 const FEW: usize = 3;

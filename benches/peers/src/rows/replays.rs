@@ -1,5 +1,5 @@
-//! A whole trace: matched, reserved, inserted, released, request by request, tokens made
-//! beforehand.
+//! The row `replay`: a whole trace, of which each request is matched, reserved, inserted and
+//! released. The tokens are made beforehand.
 
 use std::{
     hint::black_box,
@@ -23,7 +23,7 @@ use crate::arena::{
     tokens::Tokens,
 };
 
-/// The prompts of a trace, and the cache that they go through.
+/// The prompts of a trace, and the capacity of the cache that serves them.
 #[derive(Clone)]
 pub(crate) struct Load {
     name: String,
@@ -32,7 +32,8 @@ pub(crate) struct Load {
 }
 
 impl Load {
-    /// A tenth of the trace's distinct blocks for a cache.
+    /// Makes the load of a trace. The cache has room for a tenth of the trace's distinct blocks;
+    /// prompts that do not fit into it are left out.
     pub(crate) fn new(name: String, trace: &Trace) -> Self {
         let capacity = (trace.working_set_blocks(BLOCK) / 10).max(1);
         let fits = trace.requests().iter().filter(|request| request.prompt_tokens() / BLOCK <= capacity);
@@ -40,13 +41,13 @@ impl Load {
         Self { name, prompts: Arc::new(tokens.collect()), capacity }
     }
 
-    /// What the trace is called.
+    /// The name of the trace.
     pub(crate) fn name(&self) -> &str {
         &self.name
     }
 }
 
-/// `entries` are measured by [`serve`].
+/// The row. `entries` are measured by [`serve`].
 pub(crate) fn replay(load: &Load, settings: &Settings, mut entries: Vec<Entry>) -> Row {
     let (limit, threads) = (load.clone(), settings.threads.clone());
     entries.insert(0, Entry::limit("each token read once", move || read(limit, threads)));
@@ -104,7 +105,7 @@ fn read(load: Load, threads: Vec<usize>) -> Round {
         let sum = |prompt: &Tokens| prompt.iter().fold(0u32, |sum, &token| sum.wrapping_add(token));
         black_box(load.prompts.iter().map(sum).fold(0, u32::wrapping_add));
         let taken = begun.elapsed().as_secs_f64() * 1e3;
-        // With every thread that reads it takes its share of the time.
+        // Reading scales with the threads: each takes its share of the time.
         threads.iter().map(|&threads| taken / threads as f64).chain([f64::NAN]).collect()
     })
 }

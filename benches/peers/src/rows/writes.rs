@@ -1,4 +1,4 @@
-//! Inserting a tail, and evicting leaves.
+//! Rows that insert a tail, and rows that evict leaves.
 
 use std::{hint::black_box, sync::Arc};
 
@@ -24,10 +24,10 @@ const TAILS: usize = 500;
 const EACH: usize = 100;
 /// Leaves evicted in one round.
 const EVICTED: usize = 10_000;
-/// Visits leaves in no order, and all of them.
+/// Step between two visited leaves: visits all of them in a scattered order.
 const STRIDE: usize = 7_919;
 
-/// A tail under a prefix that is held. `entries` are measured by [`append`].
+/// The row `insert`: a tail after a held prefix. `entries` are measured by [`append`].
 pub(crate) fn insert(settings: &Settings, mut entries: Vec<Entry>) -> Row {
     let limit = settings.clone();
     entries.insert(0, Entry::limit("malloc + copy", move || copy(&limit)));
@@ -41,7 +41,7 @@ pub(crate) fn insert(settings: &Settings, mut entries: Vec<Entry>) -> Row {
     }
 }
 
-/// The prefix with another tail for each seed.
+/// The prefix, followed by the tail of this seed.
 fn with_tail(seed: u32) -> Tokens {
     let (prefix, tail) = (Tokens::sequence(1, HOT), Tokens::sequence(seed, FRESH));
     Tokens::new(HOT + FRESH, |out| {
@@ -69,7 +69,7 @@ impl<C: Contender<Client: Writer>> Tails<C> {
         self.client.append(&self.held, &self.prompts[at]);
     }
 
-    /// All tails are cached: evicts them.
+    /// Checks that all tails are cached, and evicts them.
     fn end_round(&mut self) {
         let (tails, middle) = (self.prompts.len(), &self.prompts[self.prompts.len() / 2]);
         check(self.client.look_up(middle), HOT + FRESH);
@@ -91,8 +91,8 @@ pub(crate) fn append<C: Contender<Client: Writer>>(settings: &Settings) -> Round
     })
 }
 
-/// The median of single appends, of `tails` in a round: what most of them take, the allocator's
-/// calls of the system left out.
+/// A round is the median time of `tails` single appends: the median leaves out the few in which the
+/// allocator calls the system.
 pub(crate) fn append_singly<C: Contender<Client: Writer>>(tails: usize) -> Round {
     let mut all = Tails::<C>::new(tails);
     Box::new(move || {
@@ -103,17 +103,17 @@ pub(crate) fn append_singly<C: Contender<Client: Writer>>(tails: usize) -> Round
     })
 }
 
-/// What is copied for a tail: its tokens, and its block ids.
+/// The copy of a tail: its tokens, and its block ids.
 type Copied = (Vec<Token>, Vec<u32>);
 
-/// Copies tokens and block ids of tails into memory of their own.
+/// Copies the tokens and block ids of each tail into newly allocated memory.
 fn copier(tails: usize) -> impl FnMut(&mut Vec<Copied>) {
     let prompts: Vec<Tokens> = (0..tails as u32).map(|at| with_tail(7 + at)).collect();
     let blocks = vec![0u32; FRESH / BLOCK];
     move |copies| copies.push(black_box((prompts[copies.len()][HOT..].to_vec(), blocks.clone())))
 }
 
-/// As [`append`]: all tails are copied, and then freed at once.
+/// The limit of [`append`]: all tails are copied, and then all are freed.
 pub(crate) fn copy(settings: &Settings) -> Round {
     let tails = settings.calls(TAILS);
     let (mut copy, mut copies) = (copier(tails), Vec::with_capacity(tails));
@@ -124,7 +124,7 @@ pub(crate) fn copy(settings: &Settings) -> Round {
     })
 }
 
-/// As [`append_singly`].
+/// The limit of [`append_singly`].
 pub(crate) fn copy_singly(tails: usize) -> Round {
     let (mut copy, mut copies) = (copier(tails), Vec::with_capacity(tails));
     Box::new(move || {
@@ -134,7 +134,7 @@ pub(crate) fn copy_singly(tails: usize) -> Round {
     })
 }
 
-/// Leaves of one block each. `entries` are measured by [`of_1k`] and the like.
+/// A row that evicts leaves of one block each. `entries` are measured by [`of_1k`] and the like.
 pub(crate) fn evict(name: &'static str, leaves: usize, settings: &Settings, entries: Vec<Entry>) -> Row {
     Row {
         name,
@@ -173,7 +173,7 @@ pub(crate) fn evict_from<C: Contender<Client: Writer>>(leaves: usize, settings: 
         check(client.look_up(&used), BLOCK);
     }
     client.settle();
-    // Half of a small cache, many times; of a large one a part that does not change it.
+    // Half of a small cache, many times; of a large one, so few that its size hardly changes.
     let evicted = EVICTED.min(leaves / 2);
     let times = settings.calls(EVICTED / evicted);
     Box::new(move || {

@@ -1,7 +1,7 @@
 use super::*;
 use crate::policy::{CandidateEntry, PolicyKind, Standing};
 
-/// A policy with candidates in order, and as many between them.
+/// A policy with candidates filed in order, and as many filed between them.
 fn filed() -> Policy {
     let mut policy = PolicyKind::Lru.build();
     (0..100).for_each(|index| file(&mut policy, index, 10 * index as u64));
@@ -28,7 +28,7 @@ fn a_line_names_those_that_come_after_its_victim() {
     }
 }
 
-/// A line that is begun asks for each that it names.
+/// Beginning a line costs a query for each candidate that it names.
 #[test]
 fn a_line_is_followed_although_some_are_used_and_some_come() {
     let mut policy = filed();
@@ -41,7 +41,8 @@ fn a_line_is_followed_although_some_are_used_and_some_come() {
         policy.remove(victim);
         victims += 1;
         if victims % 7 == 0 {
-            // The next one is used, and goes to the end; or one comes before all others.
+            // The next candidate is used, and is filed at the end; or one is filed before all
+            // others.
             match line.at(1).filter(|_| victims % 2 == 0) {
                 Some(next) => file(&mut policy, next.index(), 10_000 + victims),
                 None => file(&mut policy, victim.index(), 0),

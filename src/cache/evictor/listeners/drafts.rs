@@ -1,8 +1,9 @@
-//! Drafts that subscribers have not copied yet, and the arrays that these name.
+//! Drafts (`cache::listening::draft`) that subscribers have not copied yet, and the arrays that
+//! these drafts name.
 //!
-//! Arrays that leave the tree are kept as long as a draft that names them is with a subscriber, and
-//! retired then. A subscriber that does not read keeps what the drafts in its channel name, and
-//! these are bounded.
+//! Arrays that leave the tree are kept as long as a subscriber has a draft that names them, and
+//! then retired. A subscriber that does not read keeps what the drafts in its channel name; their
+//! number is bounded.
 
 use std::collections::VecDeque;
 
@@ -11,18 +12,18 @@ use crate::reclaim::{Guard, Ref};
 use crate::sync::{Arc, is_only};
 use crate::tree::Arrays;
 
-/// Drafts that one turn of the evictor looks at: more than it hands over, so that those of a
-/// subscriber that has gone go in time.
+/// How many drafts one turn of the evictor looks at: more than it hands over, so that those of a
+/// subscriber that has gone are released in time.
 const LOOKS: usize = 4;
 
-/// Drafts that were handed over.
+/// Drafts that were handed to subscribers and not released yet.
 #[derive(Debug, Default)]
 pub(in crate::cache) struct Drafts {
     waiting: VecDeque<Arc<Draft>>,
 }
 
-/// Ends the part of arrays that have left the tree: retires them, now or when the last draft that
-/// names them is copied: those of their run's store, and of what was appended to it.
+/// Retires arrays that have left the tree: now, or when the last draft that names them is released.
+/// Such drafts report that the run was stored, or that a piece was appended to it.
 #[inline]
 pub(in crate::cache) fn let_go(arrays: Ref<'_, Arrays>, guard: &Guard<'_>) {
     if !arrays.leave() {
@@ -36,7 +37,7 @@ impl Drafts {
         self.waiting.push_back(draft);
     }
 
-    /// Lets drafts go that no subscriber has any more: looks at a few of them, in turn.
+    /// Looks at a few drafts, in rotation, and releases those that no subscriber has any more.
     pub(in crate::cache) fn release(&mut self, guard: &Guard<'_>) {
         for _ in 0..LOOKS.min(self.waiting.len()) {
             let Some(mut draft) = self.waiting.pop_front() else { return };
@@ -48,7 +49,7 @@ impl Drafts {
         }
     }
 
-    /// Copies what subscribers have not copied, because the cache ends.
+    /// Copies the drafts that subscribers have not copied, because the cache ends.
     pub(in crate::cache) fn copy_all(&mut self, guard: &Guard<'_>) {
         for draft in std::mem::take(&mut self.waiting) {
             draft.batch();
@@ -64,7 +65,7 @@ impl Drafts {
 /// Ends a draft that no subscriber has, or that is copied.
 fn end(draft: &Draft, guard: &Guard<'_>) {
     for arrays in draft.arrays() {
-        // Named, so there still: in the tree, or let go and kept.
+        // The draft names them, so they are still there: in the tree, or kept after they left it.
         let arrays = arrays.get(draft);
         if arrays.unname() {
             guard.retire(arrays);

@@ -1,21 +1,22 @@
-//! Invalidating blocks: what holds wrong keys and values is found by no lookup any more, though
-//! leases may still protect it.
+//! Invalidating blocks: lookups no longer find blocks with wrong keys and values, even while leases
+//! still protect them. `cache::eviction::invalidating` calls it.
 //!
-//! A block goes with all that lies beyond it. The run that it lies on is *shown* up to it alone, or
-//! up to a branch inside it: walks compare no further, so no match reaches its end. Runs that hang
-//! beyond are *severed*: taken out of their points' maps, and not shown at all. A severed run still
-//! counts as a child of its point, so the path of a lease stays; no map leads to it, so the evictor
-//! lists it until it dies. The runs beyond go first, children before parents: what is told of a run
-//! is told while its path is whole, and a run that takes its place later is told later.
+//! A block is invalidated with everything beyond it. Its run is then *shown* only up to the block,
+//! or up to a branch inside it: walks compare no further, so no match reaches the end of the block.
+//! The rest of the run is *hidden*. Runs attached beyond are *severed*: taken out of their parent
+//! points' maps, and not shown at all. A severed run still counts as a child of its point, so the
+//! path of a lease stays intact; no map leads to it, so the evictor lists it until it dies. Runs
+//! beyond are cut first, children before parents: a run is reported as removed while its path is
+//! whole, and before a run that takes its place is reported as stored.
 //!
-//! What is hidden is freed at once if nothing holds it, and else by the change that says that
-//! nothing does. A run that is hung under a hidden point meanwhile is severed when it is taken into
-//! the accounts.
+//! Hidden blocks are freed at once if nothing holds them, else as soon as a change reports that
+//! nothing does. A run that is attached to a hidden point meanwhile is severed when it is taken
+//! into the accounts.
 //!
-//! The length of a run cannot say this, because a run with a held point is never shorter than it
-//! (T4). So the arrays have a second length, of the shown tokens, which is where walks read the
-//! number of tokens anyway. Hidden blocks are told to no subscriber and offered to no tier,
-//! retentions of them end, and inserts and retentions from such a lease are refused.
+//! The length of a run cannot express this, because a run is never shorter than a held point on it
+//! (T4). So the arrays, from which walks read the number of tokens anyway, have a second length:
+//! that of the shown tokens. Hidden blocks are no longer reported to subscribers or offered to a
+//! tier, their retentions end, and inserts and retentions from a lease on them are refused.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -33,12 +34,12 @@ use crate::tree::{Point, Run};
 #[derive(Debug, Default)]
 pub(in crate::cache) struct Hidden {
     runs: BTreeSet<Link<Run>>,
-    /// Of those, the ones that no map leads to, by their parents.
+    /// Those of them that no map leads to, by their parents.
     severed: BTreeMap<Link<Point>, BTreeSet<Link<Run>>>,
 }
 
 impl Hidden {
-    /// Nothing is hidden, as nearly always.
+    /// Whether nothing is hidden, as is nearly always so.
     #[inline]
     pub(in crate::cache) fn is_empty(&self) -> bool {
         self.runs.is_empty()
@@ -49,7 +50,7 @@ impl Hidden {
         self.severed.values().flatten().copied()
     }
 
-    /// Of those, the children of `point`.
+    /// The runs that no map leads to and that are children of `point`.
     pub(in crate::cache) fn severed_from(&self, point: Ref<'_, Point>) -> impl Iterator<Item = Link<Run>> {
         self.severed.get(&point.link()).into_iter().flatten().copied()
     }
@@ -59,7 +60,7 @@ impl Hidden {
         self.runs.contains(&run.link())
     }
 
-    /// Runs of which a part is hidden, for `validate`.
+    /// The number of runs of which a part is hidden, for `validate`.
     pub(in crate::cache) fn len(&self) -> usize {
         self.runs.len()
     }
@@ -83,14 +84,14 @@ impl Hidden {
     }
 }
 
-/// A run that is to be shown up to one of its blocks.
+/// A run that is to be shown only up to one of its blocks.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::cache) struct Cut {
     run: Link<Run>,
-    /// Blocks of it that stay.
+    /// The number of its blocks that stay shown.
     keep: usize,
-    /// The block behind them; the cut is given up if it has left the run. `None` if the whole run
-    /// goes.
+    /// The first block to hide; the cut is given up if it has left the run. `None` if the whole run
+    /// is to be hidden.
     block: Option<BlockId>,
 }
 
@@ -107,9 +108,9 @@ impl Cut {
         Self { run: run.link(), keep: 0, block: None }
     }
 
-    /// It, and after it the cuts of all runs that hang beyond, parents before children: the last
-    /// one is to be done first. Takes no lock: runs that are hung meanwhile are found when their
-    /// parent is cut.
+    /// This cut, followed by the cuts of all runs attached beyond, parents before children: the
+    /// last one must be done first. Takes no lock: runs that are attached meanwhile are found when
+    /// their parent is cut.
     pub(in crate::cache) fn with_all_beyond(self, grid: Grid, guard: &Guard<'_>) -> Vec<Self> {
         let run = self.run.get(guard);
         let end = grid.end_of(grid.blocks(run.start()) + self.keep + 1).saturating_sub(run.start()) as u32;
@@ -122,8 +123,8 @@ impl Cut {
         std::iter::once(self).chain(runs.into_iter().map(Self::whole)).collect()
     }
 
-    /// The depths between which the first block that goes lies on the run: a block may begin above
-    /// it. `None` if it is not there any more, or is hidden.
+    /// The depths of the first block to hide, from zero if it begins before the run. `None` if it
+    /// is not there any more, or is hidden already.
     fn place(self, run: Ref<'_, Run>, resources: Resources<'_>) -> Option<Range<u32>> {
         let Some(block) = self.block else {
             return (run.shown(resources.guard) > 0).then_some(0..1);
@@ -137,15 +138,15 @@ impl Cut {
 }
 
 impl Evictor {
-    /// Does a slice of `cuts`, the last one first, and adds those that must come before; returns
-    /// how many blocks were hidden.
+    /// Does a slice of `cuts`, the last one first, and adds cuts of runs that turn out to be
+    /// attached beyond; returns how many blocks were hidden.
     pub(in crate::cache) fn invalidate(&mut self, cuts: &mut Vec<Cut>, resources: Resources<'_>) -> usize {
         let (mut slice, mut hidden) = (SLICE, 0);
         while let Some(cut) = cuts.last().copied().filter(|_| slice > 0) {
             slice -= 1;
             let run = cut.run.get(resources.guard);
             if run.word().len() > 0 {
-                // It may be severed by that.
+                // Taking the run in may sever it.
                 self.register(run, u32::MAX, resources);
             }
             let Some(place) = cut.place(run, resources).filter(|_| run.word().len() > 0) else {
@@ -159,19 +160,20 @@ impl Evictor {
             }
             cuts.extend(beyond.into_iter().map(Cut::whole));
         }
-        // What the evictor has caused by that.
+        // Takes in the evictor's own changes.
         self.drain(&mut 0, resources);
         hidden
     }
 
-    /// Shows `run` up to `depth` alone, where `keep` blocks have ended; what nothing holds of the
-    /// rest is freed. Returns how many blocks lookups found until now.
+    /// Shows `run` only up to `depth`, up to which it has `keep` blocks; frees the rest if nothing
+    /// holds it. Returns how many of the hidden blocks lookups found until now.
     fn hide<'g>(&mut self, run: Ref<'g, Run>, keep: usize, depth: u32, resources: Resources<'g>) -> usize {
-        // What was appended since is told of by no one, and freed as this is.
+        // Blocks that are not in the accounts yet were not reported to anyone, and are freed as
+        // these are.
         let until = run.shown(resources.guard).min(run.account.with(&self.owner, |account| account.len));
         let held = run.blocks_to(until, resources.grid_of(run));
         self.list_first(run, until, resources);
-        // Subscribers know of a detached space already that lookups do not find it.
+        // Subscribers were told already that lookups find nothing of a detached space.
         let is_found = !run.space().is_detached();
         self.reason = EvictionReason::Invalidated;
         if is_found {
@@ -197,7 +199,7 @@ impl Evictor {
         if is_found { held - keep } else { 0 }
     }
 
-    /// Takes a run out of the map that leads to it, and shows nothing of it.
+    /// Takes a run out of its parent point's map, and shows nothing of it.
     fn sever<'g>(&mut self, run: Ref<'g, Run>, resources: Resources<'g>) {
         let Some(parent) = run.parent() else { return };
         parent.as_ref().children.remove(run, resources.guard);
@@ -206,7 +208,8 @@ impl Evictor {
         self.listeners.hidden.severed.entry(parent.link()).or_default().insert(run.link());
     }
 
-    /// Severs a run that was hung under a hidden point; called before it is told of.
+    /// Severs a run that was attached to a hidden point; called before subscribers are told of the
+    /// run.
     #[inline]
     pub(in crate::cache) fn sever_if_beyond<'g>(&mut self, run: Ref<'g, Run>, resources: Resources<'g>) {
         if !self.listeners.hidden.is_empty() && run.parent().is_some_and(|parent| parent.is_hidden(resources.guard)) {
@@ -223,7 +226,7 @@ impl Evictor {
         blocks.saturating_sub(run.blocks_to(run.shown(resources.guard), resources.grid_of(run)))
     }
 
-    /// Notes that `run` ends at `end` now.
+    /// Notes that `run` now ends at `end`; forgets it if nothing of it is hidden.
     #[inline]
     pub(in crate::cache) fn note_end(&mut self, run: Ref<'_, Run>, end: u32, resources: Resources<'_>) {
         if !self.listeners.hidden.is_empty() && (end == 0 || end <= run.shown(resources.guard)) {
@@ -232,7 +235,7 @@ impl Evictor {
     }
 }
 
-/// Adds the runs that hang on `run` at this depth or beyond.
+/// Adds the runs that are attached to `run` at `depth` or beyond.
 fn add_hanging<'g>(run: Ref<'g, Run>, depth: u32, runs: &mut Vec<Ref<'g, Run>>, guard: &'g Guard<'_>) {
     run.as_ref().points.for_each(guard, &mut |point| {
         if point.depth() >= depth {
@@ -241,9 +244,9 @@ fn add_hanging<'g>(run: Ref<'g, Run>, depth: u32, runs: &mut Vec<Ref<'g, Run>>, 
     });
 }
 
-/// Some of the runs that hang on `run` at the end of a block or beyond, none if there are none; and
-/// the last depth before that end at which a run hangs, or where the block begins. What hangs
-/// inside a block has a copy of its beginning.
+/// Some of the runs that are attached to `run` at the end of `block` or beyond, none only if there
+/// are none; and the last depth inside the block at which one is attached, or where the block
+/// begins. A run attached inside a block has its own copy of the block's beginning.
 fn hanging<'g>(run: Ref<'g, Run>, block: Range<u32>, guard: &'g Guard<'_>) -> (Vec<Ref<'g, Run>>, u32) {
     let (mut beyond, mut last) = (Vec::new(), block.start);
     run.as_ref().points.for_each(guard, &mut |point| {
@@ -252,7 +255,7 @@ fn hanging<'g>(run: Ref<'g, Run>, block: Range<u32>, guard: &'g Guard<'_>) -> (V
             return;
         }
         point.as_ref().children.seek(guard, &mut |child| {
-            // A dead one is about to be unlinked.
+            // A dead run is about to be unlinked.
             if child.word().len() == 0 {
                 return false;
             }

@@ -1,4 +1,4 @@
-//! A listener for tests: what was stored and what went, apart from the accounts.
+//! A listener for tests: counts stored and removed blocks independently of the accounts.
 
 use std::ops::Range;
 
@@ -14,7 +14,8 @@ impl Evictor {
     }
 }
 
-/// Listeners are told of each block once when it comes and once when it goes, on whatever way.
+/// Listeners are told of each block once when it is stored and once when it is removed, in whatever
+/// way.
 #[test]
 fn what_was_stored_and_has_not_gone_is_cached() {
     use crate::{Eviction, PrefixCache, Watermarks};
@@ -32,7 +33,7 @@ fn what_was_stored_and_has_not_gone_is_cached() {
                 2 => _ = cache.evict(random.usize(..20)),
                 3 => cache.settle(),
                 _ => {
-                    // Two chunks, of which the second one is appended in place.
+                    // Two chunks; the second one is appended in place.
                     let prompt: Vec<u32> = (0..4 * random.u32(2..10)).map(|at| at / 7 * random.u32(1..3)).collect();
                     let half = prompt.len() / 8 * 4;
                     for end in [half, prompt.len()] {

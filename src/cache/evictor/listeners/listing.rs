@@ -1,9 +1,10 @@
 //! Listing what is cached at one moment, in slices between which other threads get their turn.
+//! `cache::listening::listing` calls it.
 //!
-//! What is listed is what was in the accounts when the listing began. A run that a trim shortens
-//! meanwhile, or that is hidden, is listed first, as it was; so the listing finds the rest in its
-//! own time, and misses nothing. Runs that are taken in later have later serials, and are passed
-//! over.
+//! A listing has the runs and pieces that were in the accounts when it began. If a run is shortened
+//! or hidden meanwhile, the evictor lists it at that moment, as it was; so the listing can visit
+//! all other runs later, and misses nothing. Runs and pieces that are taken in later have later
+//! serials, and are skipped.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -14,20 +15,20 @@ use crate::name::NamespaceName;
 use crate::reclaim::{Link, Ref};
 use crate::tree::{Excerpt, PieceId, Run, Space};
 
-/// Listings that are under way.
+/// The listings in progress.
 #[derive(Debug, Default)]
 pub(in crate::cache) struct Listings {
     begun: u64,
     under_way: Vec<Listing>,
 }
 
-/// What is cached at one moment.
+/// The runs and pieces that were cached at one moment.
 #[derive(Debug)]
 pub(in crate::cache) struct Listing {
     id: u64,
     /// The serial of the first run or piece that is not in it.
     until: u64,
-    /// The number of the batch that tells first of what came after.
+    /// The number of the first batch of events that reports later changes.
     pub(in crate::cache) next_batch: u64,
     pub(in crate::cache) excerpt: Excerpt,
     pub(in crate::cache) runs: Vec<Listed>,
@@ -39,21 +40,21 @@ pub(in crate::cache) struct Listing {
 /// A run, or a piece of one, as it was.
 #[derive(Debug)]
 pub(in crate::cache) struct Listed {
-    /// When it was taken into the accounts, among all of them.
+    /// Its serial number, which tells when it was taken into the accounts.
     pub(in crate::cache) serial: u64,
     pub(in crate::cache) run: Link<Run>,
     pub(in crate::cache) piece: PieceId,
-    /// Between which depths of the run lookups found it.
+    /// The depths of the run between which lookups found it.
     pub(in crate::cache) at: Range<u32>,
-    /// The same of the pieces behind it, as long as they are listed with it.
+    /// Serials and depths of the pieces behind it, until `list_pieces` lists them separately.
     behind: Vec<(u64, Range<u32>)>,
     pub(in crate::cache) namespace: NamespaceName,
     pub(in crate::cache) grid: Grid,
 }
 
 impl Listing {
-    /// Lists pieces apart from the runs that they were appended to. Under no lock: there may be
-    /// many times as many.
+    /// Lists pieces separately from the runs that they were appended to. Called under no lock:
+    /// there may be many more pieces than runs.
     pub(in crate::cache) fn list_pieces(&mut self) {
         let pieces = self.runs.iter_mut().flat_map(|listed| {
             let behind = std::mem::take(&mut listed.behind);
@@ -78,13 +79,13 @@ impl Listings {
 }
 
 impl Evictor {
-    /// Whether a listing is under way.
+    /// Whether a listing is in progress.
     #[cfg(test)]
     pub(in crate::cache) fn is_listing(&self) -> bool {
         !self.listeners.listings.is_empty()
     }
 
-    /// Begins one; its id.
+    /// Begins a listing; returns its id.
     pub(in crate::cache) fn begin_listing(&mut self) -> u64 {
         let id = self.listeners.listings.begun;
         self.listeners.listings.begun += 1;
@@ -100,7 +101,7 @@ impl Evictor {
         id
     }
 
-    /// Makes room for so many runs while there are few, so that nothing long is copied under the
+    /// Makes room for `runs` runs while few are listed, so that no long list is copied under the
     /// lock later.
     pub(in crate::cache) fn make_room(&mut self, id: u64, runs: usize) {
         if let Some(listing) = self.listeners.listings.under_way.iter_mut().find(|listing| listing.id == id) {
@@ -110,7 +111,7 @@ impl Evictor {
         }
     }
 
-    /// Notes that a tree is being detached, which listings under way have to list.
+    /// Notes that a tree is being detached, which the listings in progress have to list.
     pub(in crate::cache) fn list_detached(&mut self, space: Link<Space>) {
         self.listeners.listings.under_way.iter_mut().for_each(|listing| listing.detached.push(space));
     }
@@ -126,7 +127,7 @@ impl Evictor {
         self.listeners.listings.under_way.swap_remove(at.expect("a listing ends once"))
     }
 
-    /// Lists a run that was `len` tokens long until now, before that is seen.
+    /// Lists a run in all listings in progress, with the `len` tokens that it had until now.
     #[inline]
     pub(in crate::cache) fn list_first<'g>(&mut self, run: Ref<'g, Run>, len: u32, resources: Resources<'g>) {
         if !self.listeners.listings.is_empty() {
@@ -138,7 +139,8 @@ impl Evictor {
     fn list<'g>(&mut self, at: usize, run: Ref<'g, Run>, len: u32, resources: Resources<'g>) {
         let until = self.listeners.listings.under_way[at].until;
         let depth = len.min(run.shown(resources.guard));
-        // What was appended later is not in it. Most runs have one part, and ask for no memory.
+        // Parts that were appended later are not listed. For most runs, which have one part,
+        // nothing is allocated.
         let (first, behind) = run.account.with(&self.owner, |account| {
             let parts = account.parts().filter(|(serial, at)| *serial < until && at.start < depth);
             let mut parts = parts.map(|(serial, at)| (serial, at.start..at.end.min(depth)));
@@ -160,7 +162,7 @@ impl Evictor {
         });
     }
 
-    /// Lists those of `runs` that it lacks.
+    /// Lists those of `runs` that the listing does not have yet.
     pub(in crate::cache) fn list_slice<'g>(
         &mut self,
         id: u64,

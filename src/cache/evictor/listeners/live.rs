@@ -1,9 +1,10 @@
-//! What may change while the cache runs, and who is told of what: one record, which nobody changes.
-//! It is replaced as a whole under the evictor's lock. The evictor has the present one at hand;
-//! other threads read it without a lock.
+//! The settings that may change while the cache runs, with the sink and the subscribers: one
+//! immutable record. It is replaced as a whole under the evictor's lock. The evictor has a handle
+//! of the present record; other threads read it without a lock.
 //!
 //! The record is behind `arc_swap::ArcSwap` (`sync::swap`; a mutex in models). Most turns of the
-//! evictor read one flag beside it, each reservation one number, the low watermark.
+//! evictor read only a flag beside it (`has_any`), and each reservation only a number, the low
+//! watermark.
 
 use std::fmt;
 use std::time::Duration;
@@ -17,20 +18,20 @@ use crate::sync::{Arc, Swap};
 /// The record.
 #[derive(Clone, Default)]
 pub(in crate::cache) struct Live {
-    /// Of the background evictor; `None` without one.
+    /// The watermarks of the background evictor; `None` without one.
     pub(in crate::cache) watermarks: Option<Watermarks>,
     /// After how long without a use a prefix of any namespace is dropped.
     pub(in crate::cache) time_to_idle: Option<Duration>,
-    /// Where evicted blocks go; `None` if they are free at once.
+    /// The sink that evicted blocks go to; `None` if they are free at once.
     pub(in crate::cache) outlet: Option<SharedOutlet>,
-    /// Who listens to events.
+    /// The subscribers to events.
     pub(in crate::cache) subscribers: Vec<Subscriber>,
 }
 
 /// The record in force, for all threads.
 pub(in crate::cache) struct LiveSettings {
     record: Swap<Live>,
-    /// Its low watermark, which each allocation looks at; zero without a background evictor.
+    /// The record's low watermark, which each allocation reads; zero without a background evictor.
     low: AtomicUsize,
 }
 
@@ -68,7 +69,7 @@ impl LiveSettings {
         self.record.read(|live| live.watermarks).unwrap_or(Watermarks::new(0, 0))
     }
 
-    /// The low one of them.
+    /// The low watermark; zero without a background evictor.
     #[inline]
     pub(in crate::cache) fn low_watermark(&self) -> usize {
         // Relaxed: a setting; no memory depends on it.
@@ -80,8 +81,9 @@ impl LiveSettings {
         self.record.read(|live| live.time_to_idle)
     }
 
-    /// Puts a record in force. The handles of the one before: where they may be the last ones, they
-    /// are dropped without the evictor's lock, because an outlet holds the caller's code.
+    /// Puts a record in force, and returns the handles of the previous one. If they may be the last
+    /// ones, the caller must drop them without the evictor's lock, because an outlet holds the
+    /// caller's code.
     pub(in crate::cache) fn replace(&self, live: Live, evictor: &mut Evictor) -> [Arc<Live>; 2] {
         // Relaxed: as above.
         self.low.store(live.low(), Relaxed);

@@ -1,15 +1,15 @@
-//! What is left of blocks that went: a mark, by which a lookup that misses them says why.
+//! Marks of removed blocks, by which a lookup that misses them finds the reason (`matching::seen`).
 
 use crate::cache::evictor::{Evictor, Resources};
 use crate::reclaim::Ref;
 use crate::tree::Run;
 
 impl Evictor {
-    /// Leaves a mark of the `keep`-th block of `run`, from which on it has gone.
+    /// Leaves a mark of the `keep`-th block of `run`, the first of its blocks that are removed.
     #[inline]
     pub(in crate::cache) fn leave_mark<'g>(&mut self, run: Ref<'g, Run>, keep: usize, resources: Resources<'g>) {
-        // Of a run or piece that goes whole, the first block was marked when it came; as many marks
-        // were left since as came after it.
+        // The first block of a run or piece was marked by its insert. That mark is enough unless so
+        // many runs and pieces, each with a mark, came later that it is likely lost.
         let (serial, first) = self.insert_of(run, keep, resources);
         if keep > first || !resources.seen.keeps_for(self.registered - serial) {
             let mark = resources.seen.mark_of(run, keep, resources.grid_of(run), resources.guard);
@@ -17,7 +17,8 @@ impl Evictor {
         }
     }
 
-    /// The number of the run or piece that has a block of `run`, and the first of its blocks.
+    /// The serial number of the run or piece that has a block of `run`, and the index of its first
+    /// block.
     #[inline]
     fn insert_of(&self, run: Ref<'_, Run>, block: usize, resources: Resources<'_>) -> (u64, usize) {
         run.account.with(&self.owner, |account| {

@@ -1,24 +1,26 @@
-//! Who is told of what is stored and of what goes, in this order. The accounts and `trim` name none
-//! of them: a listener is a file here, and a line in each of the functions below that it needs.
+//! Listeners: the parts of the cache that are told of stored and removed blocks, all in one order.
+//! The accounts and `trim` call the functions of this file and name no listener. A listener is a
+//! file here, and a line in each of the functions below that it needs.
 //!
-//! | listener | is told of | who needs it | what it costs where nobody does |
+//! | listener | is told of | who needs it | cost if nobody does |
 //! |---|---|---|---|
-//! | `quota` | stored, protected, removed | namespaces with limits, and the numbers of each | its counts |
-//! | `invalidation` | stored, removed | who found wrong keys and values in blocks | one comparison |
-//! | `listing` | removed | snapshots, saving, routing: one moment of a cache that runs on | one comparison |
-//! | `marks` | unfindable | who asks why lookups missed | a mark for each eviction |
+//! | `quota` | stored, protected, removed | namespaces with limits, and the statistics of each namespace | its counts |
+//! | `invalidation` | stored, removed | callers that found wrong keys and values in blocks | one comparison |
+//! | `listing` | removed | snapshots, saving, routing: what a running cache has at one moment | one comparison |
+//! | `marks` | unfindable | statistics of the reasons why lookups missed | a mark for each eviction |
 //! | `observers`, `drafts` | stored, unfindable | subscribers to events | the flag `has_any` |
 //! | `sinking` | evicted | tiers below the cache | the same flag |
 //!
-//! `live` is the record that says who they are. What is filed with the policy is told in `ranking`;
-//! `retained` hears of points by the queue, as the evictor itself does.
+//! `live` is the record of the subscribers, the sink and the settings. `ranking` passes on what is
+//! filed with the policy, to `exchange` and `aging`. `retained` learns of points from the queue, as
+//! the evictor itself does.
 //!
-//! Each function calls its listeners in the order in which they must hear of it: a listing first,
-//! while the run is as it was; events before the sink, because the receiver of blocks may store
-//! them again; the invalidated runs last, because the others ask for them. Calls are direct and
+//! Each function calls its listeners in the order that they need: `listing` first, for the run as
+//! it was; events before the sink, because the receiver of blocks may store them again;
+//! `invalidation` last, because the others ask it which blocks are hidden. Calls are direct and
 //! under the evictor's lock, without a table of functions and without allocation. An insert tells
-//! nobody: the evictor tells of a run when it takes it into the accounts, and of blocks when a trim
-//! takes them out. So events have one order. `ledger` is an example of a listener, for tests.
+//! no listener: the evictor does so when it takes a run into the accounts, and when a trim takes
+//! blocks out. So events have one order. `ledger` is an example of a listener, for tests.
 
 mod drafts;
 mod invalidation;
@@ -48,28 +50,28 @@ pub(in crate::cache) use observers::{GONE, Observers, Subscriber, Victim, Victim
 pub(in crate::cache) use quota::{QuotaPass, Quotas};
 pub(in crate::cache) use sinking::{Beneficiary, ForSink, LeftForSink, Outlet, SharedOutlet, Sinking};
 
-/// What the listeners know.
+/// The state of all listeners.
 #[derive(Debug)]
 pub(in crate::cache) struct Listeners {
     pub(in crate::cache) quotas: Quotas,
-    /// Runs that lookups do not find whole.
+    /// Runs of which lookups find only a part, or nothing.
     pub(in crate::cache) hidden: Hidden,
     listings: Listings,
     pub(in crate::cache) observers: Observers,
-    /// Where evicted blocks go while a caller asks for them, or if there is a sink.
+    /// Evicted blocks on their way to a caller that asked for them, or to the sink.
     pub(in crate::cache) victims: Option<Box<Victims>>,
     pub(in crate::cache) sinking: Sinking,
     /// The settings in force.
     pub(in crate::cache) live: Arc<Live>,
-    /// There is a sink, or a subscriber.
+    /// Whether there is a sink or a subscriber.
     has_any: bool,
-    /// Blocks that were stored, and that went.
+    /// The numbers of blocks that were stored and removed.
     #[cfg(test)]
     ledger: [usize; 2],
 }
 
 impl Listeners {
-    /// `live`: without a sink and subscribers.
+    /// `live` must have no sink and no subscribers.
     pub(super) fn new(live: Arc<Live>) -> Self {
         Self {
             quotas: Quotas::default(),
@@ -89,15 +91,15 @@ impl Listeners {
 /// What a trim takes off the end of a run.
 #[derive(Debug, Clone)]
 pub(super) struct Removal {
-    /// The depths between which it lies.
+    /// The depths that are cut off.
     pub(super) depths: Range<u32>,
-    /// The run's blocks that go.
+    /// The run's blocks that are removed.
     pub(super) blocks: Range<usize>,
 }
 
 impl Evictor {
-    /// Blocks of a run came into the accounts. `from` is the depth where the first of them begins,
-    /// unless it begins above the run.
+    /// Tells the listeners that blocks of a run are in the accounts. `from` is the depth at which
+    /// the first of them begins, or zero if it begins before the run.
     #[inline]
     pub(super) fn stored<'g>(
         &mut self,
@@ -116,28 +118,28 @@ impl Evictor {
         self.tell_stored(run, from, blocks, resources);
     }
 
-    /// Leases protect `after` blocks of a run, where they protected `before`.
+    /// Tells the listeners that leases now protect `after` blocks of a run instead of `before`.
     #[inline]
     pub(super) fn protected(&mut self, run: Ref<'_, Run>, before: usize, after: usize) {
         self.count_protected(run, before, after);
     }
 
-    /// The end of a run has left the tree. Its blocks go to the pool next, or to who asked for
-    /// them.
+    /// Tells the listeners that a trim has cut off the end of a run, and passes its blocks on: to
+    /// the pool, to the caller that asked for them, or to the sink.
     #[inline]
     pub(super) fn removed<'g>(&mut self, run: Ref<'g, Run>, removal: Removal, resources: Resources<'g>) {
         let Removal { depths, blocks } = removal;
         #[cfg(test)]
         self.enter_removed(&blocks);
-        // First: as it was.
+        // First, because a listing needs the run as it was.
         self.list_first(run, depths.end, resources);
         let ids = &run.block_ids(resources.guard)[blocks.clone()];
         if run.space().is_detached() {
-            // All that was in it was told of when it was detached.
+            // Subscribers were told of all its blocks when it was detached.
             self.totals.cleared += ids.len() as u64;
             self.freed.extend_from_slice(ids);
         } else {
-            // What is hidden was told of then, and goes to no tier.
+            // Subscribers were told of hidden blocks when they were hidden; no tier gets them.
             let hidden = self.hidden_of(run, blocks.end, resources).min(ids.len());
             let (evicted, hidden) = ids.split_at(ids.len() - hidden);
             self.totals.count_evicted(hidden.len() as u64, EvictionReason::Invalidated);
@@ -150,7 +152,8 @@ impl Evictor {
         self.note_end(run, depths.start, resources);
     }
 
-    /// Lookups do not find `blocks` any more, the blocks of `run` from the `keep`-th on.
+    /// Tells the listeners that lookups no longer find `blocks`, the blocks of `run` from the
+    /// `keep`-th on.
     #[inline]
     fn unfindable<'g>(&mut self, run: Ref<'g, Run>, keep: usize, blocks: &[BlockId], resources: Resources<'g>) {
         if !blocks.is_empty() {
@@ -159,8 +162,8 @@ impl Evictor {
         }
     }
 
-    /// The blocks of a run up to `depth` that go as soon as nothing holds them, whatever the policy
-    /// says.
+    /// How many of the last blocks of a run that ends at `depth` must be freed as soon as nothing
+    /// holds them, whatever the policy says.
     #[inline]
     pub(super) fn must_go<'g>(&self, run: Ref<'g, Run>, depth: u32, resources: Resources<'g>) -> usize {
         if run.space().is_detached() {

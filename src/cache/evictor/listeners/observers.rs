@@ -1,4 +1,4 @@
-//! Those who listen to what is stored and removed, and what is gathered for them.
+//! Subscribers to events of stored and removed blocks, and the events that are gathered for them.
 
 use std::ops::Range;
 
@@ -16,7 +16,7 @@ use crate::sync::gauge::{AtomicUsize, Relaxed};
 use crate::tree::path::{append_blocks, append_tokens};
 use crate::tree::{Excerpt, PieceId, Run, Space};
 
-/// Events that make a batch; fewer wait until somebody asks for them.
+/// The number of events that make a full batch; fewer wait until somebody asks for them.
 const FULL: usize = 64;
 
 /// The events of the next batch, and those that subscribers have not copied.
@@ -26,22 +26,22 @@ pub(in crate::cache) struct Observers {
     pub(in crate::cache) drafts: Drafts,
 }
 
-/// In place of a count: the subscriber has gone.
+/// In place of the count of waiting batches: the subscriber has gone.
 pub(in crate::cache) const GONE: usize = usize::MAX;
 
 /// The evictor's end of a subscriber's channel.
 #[derive(Debug, Clone)]
 pub(in crate::cache) struct Subscriber {
     pub(in crate::cache) drafts: Sender<Arc<Draft>>,
-    /// Batches that were sent and not received yet, or [`GONE`]; and the most of them.
+    /// Batches that were sent and not received yet, at most `most`; or [`GONE`].
     pub(in crate::cache) waiting: Arc<AtomicUsize>,
     pub(in crate::cache) most: usize,
 }
 
 impl Subscriber {
-    /// Sends it if there is room; false if nobody is there to receive it.
+    /// Sends `draft` if there is room; returns false if the subscriber has gone.
     fn send(&self, draft: &Arc<Draft>) -> bool {
-        // Relaxed: a bound; this end alone raises the count, under the evictor's lock.
+        // Relaxed: a bound; only this end raises the count, under the evictor's lock.
         match self.waiting.load(Relaxed) {
             GONE => false,
             waiting if waiting >= self.most => true,
@@ -49,7 +49,7 @@ impl Subscriber {
                 let is_there =
                     self.waiting.fetch_add(1, Relaxed) != GONE && self.drafts.send(Arc::clone(draft)).is_ok();
                 if !is_there {
-                    // It went meanwhile.
+                    // The subscriber has gone meanwhile.
                     self.waiting.store(GONE, Relaxed);
                 }
                 is_there
@@ -58,7 +58,7 @@ impl Subscriber {
     }
 
     pub(in crate::cache) fn has_gone(&self) -> bool {
-        // Relaxed: who has gone does not come back.
+        // Relaxed: a subscriber that has gone does not come back.
         self.waiting.load(Relaxed) == GONE
     }
 }
@@ -79,7 +79,7 @@ pub(in crate::cache) struct Victims {
     pub(in crate::cache) blocks: Vec<BlockId>,
 }
 
-/// What one trim took.
+/// The blocks that one trim evicted.
 #[derive(Debug)]
 pub(in crate::cache) struct Victim {
     pub(in crate::cache) namespace: NamespaceName,
@@ -93,14 +93,14 @@ pub(in crate::cache) struct Victim {
 }
 
 impl Evictor {
-    /// Adds a subscriber; the number of its first batch.
+    /// Adds a subscriber; returns the number of its first batch.
     pub(in crate::cache) fn subscribe(&mut self, subscriber: Subscriber, resources: Resources<'_>) -> u64 {
         self.publish(resources);
         self.change_subscribers(resources, |subscribers| subscribers.push(subscriber));
         self.listeners.observers.next()
     }
 
-    /// Changes the list of subscribers, from which it removes those that have gone.
+    /// Changes the list of subscribers, and removes those that have gone from it.
     fn change_subscribers(&mut self, resources: Resources<'_>, change: impl FnOnce(&mut Vec<Subscriber>)) {
         let mut live = Live::clone(&self.listeners.live);
         live.subscribers.retain(|subscriber| !subscriber.has_gone());
@@ -108,7 +108,7 @@ impl Evictor {
         resources.live.replace(live, self);
     }
 
-    /// Hands what was gathered to every subscriber whose channel has room; it never waits.
+    /// Hands the gathered events to every subscriber whose channel has room; it never waits.
     pub(in crate::cache) fn publish(&mut self, resources: Resources<'_>) {
         let Observers { draft, drafts } = &mut self.listeners.observers;
         if draft.len() == 0 {
@@ -125,8 +125,8 @@ impl Evictor {
         }
     }
 
-    /// Publishes a batch that is full, or for which nobody waits any more: what it names is let go.
-    /// At the end of a turn.
+    /// At the end of a turn, publishes a batch that is full, or whose subscribers have all gone, so
+    /// that the arrays that it names are released.
     #[inline]
     pub(in crate::cache) fn publish_due(&mut self, resources: Resources<'_>) {
         let gathered = self.listeners.observers.draft.len();
@@ -138,8 +138,8 @@ impl Evictor {
         }
     }
 
-    /// Tells that these blocks of a run are in the accounts. `from` is the depth where the first of
-    /// them begins, unless it begins above the run.
+    /// Tells subscribers that these blocks of a run are in the accounts. `from` is the depth at
+    /// which the first of them begins, or zero if it begins before the run.
     #[inline]
     pub(in crate::cache) fn tell_stored<'g>(
         &mut self,
@@ -182,7 +182,8 @@ impl Evictor {
         );
     }
 
-    /// Tells that lookups do not find `blocks` any more, the blocks of `run` from the `keep`-th on.
+    /// Tells subscribers that lookups no longer find `blocks`, the blocks of `run` from the
+    /// `keep`-th on.
     #[inline]
     pub(in crate::cache) fn tell_removed<'g>(
         &mut self,
@@ -203,7 +204,7 @@ impl Evictor {
         self.listeners.observers.draft.remove(name, grid, first, blocks, self.reason);
     }
 
-    /// Tells that lookups find nothing of a space any more, which was just detached.
+    /// Tells subscribers that lookups find nothing any more of a space that was just detached.
     pub(in crate::cache) fn tell_cleared(&mut self, space: &Space) {
         if self.has_subscribers() {
             self.listeners.observers.draft.clear_namespace(space.holdings.name.clone());

@@ -1,11 +1,12 @@
-//! Quotas: what each namespace has cached, and which victims go first because their namespace has
-//! more than it may.
+//! Quotas: how many blocks each namespace has cached, and the victims that precede all others
+//! because their namespace exceeds its limit.
 //!
-//! Every namespace's blocks are counted together with the totals. The candidates of a namespace
-//! with a limit on cached blocks are ordered a second time, as a *group*, so that the next victim
-//! of one namespace is found as fast as the next victim of all. A group is noted when it exceeds
-//! its limit, or gets a candidate while it does, and removed from the notes when a choice finds no
-//! victim there. So this work is never more than that of filing and freeing.
+//! The blocks of every namespace are counted together with the totals. The candidates of a
+//! namespace with a limit on cached blocks (or a time to idle, or from which a caller evicts) are
+//! ordered a second time, as a *group*, so that the next victim of one namespace is found as fast
+//! as the next victim of all. A group is noted when it exceeds its limit, or gets a candidate while
+//! it does, and the note is removed when a choice finds no victim there. So this work is never more
+//! than that of filing and freeing.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -18,7 +19,7 @@ use crate::reclaim::Ref;
 use crate::sync::Arc;
 use crate::tree::{Holdings, Run};
 
-/// Namespaces with a limit on what is cached.
+/// The groups of namespaces, and which of them exceed their limits.
 #[derive(Debug, Default)]
 pub(in crate::cache) struct Quotas {
     pub(in crate::cache) limited: HashMap<QuotaGroup, Arc<Holdings>>,
@@ -33,13 +34,13 @@ pub(in crate::cache) struct Quotas {
     round: usize,
 }
 
-/// Evicting what namespaces have beyond their limits, each in its turn and as much as it had when
-/// the pass began: a pass ends, and comes to each of them, whatever other namespaces insert
-/// meanwhile.
+/// One pass that evicts what namespaces have beyond their limits: one namespace after another, and
+/// from each as many blocks as it had too many when the pass began. So a pass ends and reaches each
+/// of them, whatever other namespaces insert meanwhile.
 #[derive(Debug, Default)]
 pub(in crate::cache) struct QuotaPass {
-    /// The groups that were noted, the first one last, and the blocks that each must still lose;
-    /// set by the first slice.
+    /// The groups that were noted, the first one last, with the number of blocks that each must
+    /// still lose; set by the first slice.
     owed: Option<Vec<(QuotaGroup, usize)>>,
 }
 
@@ -54,7 +55,8 @@ impl Quotas {
         self.limited.get(&group).map_or(0, |holdings| holdings.excess())
     }
 
-    /// What all groups have beyond their limits, the first one last.
+    /// The groups that are noted, the first one last, with the blocks that each has beyond its
+    /// limit.
     fn owed(&self) -> Vec<(QuotaGroup, usize)> {
         self.over.iter().rev().map(|group| (*group, self.excess(*group))).collect()
     }
@@ -88,7 +90,7 @@ impl Evictor {
         holdings.set_protected(holdings.protected() + after - before);
     }
 
-    /// Notes a group that is over its limit.
+    /// Notes a group if it is over its limit.
     pub(in crate::cache) fn note_group(&mut self, group: Option<QuotaGroup>, holdings: &Holdings) {
         if let Some(group) = group.filter(|_| holdings.excess() > 0) {
             self.listeners.quotas.over.insert(group);
@@ -112,7 +114,8 @@ impl Evictor {
         self.sort_groups(SLICE, resources);
     }
 
-    /// The group of a namespace's candidates; if it is a new one, sorting them into it begins.
+    /// The group of a namespace's candidates. If it has none yet, makes one and begins to sort the
+    /// candidates into it.
     fn group_of(&mut self, holdings: &Arc<Holdings>) -> QuotaGroup {
         if let Some(group) = holdings.group.get(&self.owner) {
             return group;
@@ -129,14 +132,14 @@ impl Evictor {
         group
     }
 
-    /// From now on every slot is filed again, slice by slice.
+    /// Begins to file every slot again, slice by slice.
     pub(in crate::cache) fn begin_sorting(&mut self) {
         self.listeners.quotas.round = self.ranking.slots().len();
         self.listeners.quotas.unsorted = self.listeners.quotas.round;
     }
 
-    /// Frees up to `want` blocks of one namespace, in the policy's order; nothing while its
-    /// candidates are being sorted, of which this does a slice.
+    /// Frees up to `want` blocks of one namespace, in the policy's order; returns how many. First
+    /// sorts a slice of candidates, and returns `None` if more are left to be sorted.
     pub(in crate::cache) fn evict_of(
         &mut self,
         holdings: &Arc<Holdings>,
@@ -154,7 +157,8 @@ impl Evictor {
         Some(freed)
     }
 
-    /// Evicts a slice of what one namespace has cached beyond its limit; true if more is left.
+    /// Evicts a slice of what one namespace has cached beyond its limit; returns true if more is
+    /// left.
     pub(in crate::cache) fn keep_to_quota(&mut self, holdings: &Holdings, resources: Resources<'_>) -> bool {
         let excess = holdings.excess();
         let Some(group) = holdings.group.get(&self.owner).filter(|_| excess > 0) else { return false };
@@ -178,7 +182,7 @@ impl Evictor {
         }
     }
 
-    /// Files up to `slots` slots again, under their groups; true if more are left.
+    /// Files up to `slots` slots again, under their groups; returns true if more are left.
     pub(in crate::cache) fn sort_groups(&mut self, slots: usize, resources: Resources<'_>) -> bool {
         for _ in 0..slots.min(self.listeners.quotas.unsorted) {
             self.listeners.quotas.next =
@@ -213,15 +217,16 @@ impl Evictor {
         victim.map(|victim| Choice { victim, most: excess, reason: EvictionReason::Quota })
     }
 
-    /// A slice of a pass; true if more is left. Takes in at most `entries` changes meanwhile, from
-    /// which it subtracts what it took.
+    /// Does a slice of a pass; returns true if more is left. Takes in at most `entries` changes
+    /// meanwhile, which it subtracts from `entries`.
     pub(in crate::cache) fn keep_to_quotas(
         &mut self,
         pass: &mut QuotaPass,
         entries: &mut usize,
         resources: Resources<'_>,
     ) -> bool {
-        // What was cached before its namespace had a limit is found once it is sorted by groups.
+        // Blocks that were cached before their namespace had a limit are found only after sorting
+        // by groups.
         if self.sort_groups(SLICE, resources) {
             return true;
         }
@@ -237,7 +242,7 @@ impl Evictor {
             if self.needs_turn() {
                 return true;
             }
-            // A group without a victim counts too: there may be many of them.
+            // A group without a victim also counts: there may be many of them.
             slice -= freed.max(1).min(slice);
             if freed < want || *blocks == 0 {
                 owed.pop();

@@ -1,4 +1,4 @@
-//! What is evicted for the eviction sink.
+//! Evicted blocks on their way to the eviction sink, which gets them after the turn.
 
 use super::Victims;
 use crate::block::BlockId;
@@ -9,23 +9,23 @@ use crate::sync::gauge::{AtomicUsize, Relaxed};
 use crate::sync::{Arc, contained};
 use crate::tree::Run;
 
-/// The way to an eviction sink.
+/// What the evictor needs of an eviction sink.
 pub(in crate::cache) trait Outlet: Send + Sync {
-    /// A mark of the present moment.
+    /// The sink's mark of the present moment (`EvictionSink::mark`).
     fn mark(&self) -> u64;
 
-    /// Makes reservations of victims, without the lock, under a guard that was pinned before they
-    /// were evicted. What is returned gives them to the sink.
+    /// Puts victims into reservations, without the lock, under a guard that was pinned before they
+    /// were evicted. The returned function gives them to the sink.
     fn gather(&self, victims: ForSink, guard: &Guard<'_>) -> Box<dyn FnOnce()>;
 
-    /// So many blocks were evicted past the sink.
+    /// Notes that `blocks` blocks were not offered to the sink.
     fn passed_by(&self, blocks: usize);
 }
 
-/// One that the evictor and its turns share.
+/// An outlet that the evictor and its turns share.
 pub(in crate::cache) type SharedOutlet = Arc<Box<dyn Outlet>>;
 
-/// For whom a turn evicts.
+/// Who needs the blocks that a turn evicts.
 #[derive(Debug, Default)]
 pub(in crate::cache) enum Beneficiary {
     /// Nobody needs the blocks.
@@ -33,10 +33,10 @@ pub(in crate::cache) enum Beneficiary {
     Nobody,
     /// A thread or task that waits for them.
     Waiter,
-    /// A thread that does not wait. Counts what the sink keeps of what it has offered: if it keeps
-    /// any, this turn evicts past it.
+    /// A thread that does not wait. The count is the blocks that it has offered and the sink keeps:
+    /// if there are any, this turn evicts past the sink.
     Thread(Arc<AtomicUsize>),
-    /// One that has offered often enough.
+    /// A thread that has offered often enough.
     PastSink,
 }
 
@@ -48,18 +48,18 @@ pub(in crate::cache) struct Sinking {
     mark: u64,
 }
 
-/// What a turn has evicted for the sink.
+/// The blocks that a turn has evicted for the sink.
 pub(in crate::cache) struct ForSink {
     pub(in crate::cache) victims: Box<Victims>,
-    /// Of when the first was evicted.
+    /// The mark of the moment when the first of them was evicted.
     pub(in crate::cache) mark: u64,
-    /// A thread needs the blocks.
+    /// Whether a thread needs the blocks.
     pub(in crate::cache) is_needed: bool,
-    /// Where to count what the sink keeps, if that thread does not wait.
+    /// The count of blocks that the sink keeps, if that thread does not wait.
     pub(in crate::cache) needed: Option<Arc<AtomicUsize>>,
 }
 
-/// What one turn leaves for the sink, to be done without the lock.
+/// The work that one turn leaves for the sink, to be done without the lock.
 pub(in crate::cache) struct LeftForSink {
     outlet: SharedOutlet,
     victims: Option<ForSink>,
@@ -68,7 +68,7 @@ pub(in crate::cache) struct LeftForSink {
 }
 
 impl Sinking {
-    /// A turn begins.
+    /// Begins a turn that evicts for nobody yet.
     pub(in crate::cache) fn begin_turn(&mut self) {
         (self.beneficiary, self.passed_by) = (Beneficiary::Nobody, 0);
     }
@@ -76,14 +76,14 @@ impl Sinking {
     fn passes_by(&self) -> bool {
         match &self.beneficiary {
             Beneficiary::Nobody | Beneficiary::Waiter => false,
-            // Relaxed: a number to go by.
+            // Relaxed: an estimate is enough.
             Beneficiary::Thread(kept) => kept.load(Relaxed) > 0,
             Beneficiary::PastSink => true,
         }
     }
 
-    /// Notes the mark of a batch; false if the sink's code panicked. The first victim has not left
-    /// the tree yet, so the turn must not break here.
+    /// Notes the mark of a batch; returns false without a sink, or if the sink's code panicked. The
+    /// panic must not end the turn, because the trim of the first victim is not complete yet.
     fn begin_batch(&mut self, outlet: Option<&SharedOutlet>) -> bool {
         let Some(outlet) = outlet else { return false };
         let mut is_marked = false;
@@ -93,8 +93,8 @@ impl Sinking {
 }
 
 impl Evictor {
-    /// Puts evicted blocks of `run`, from the `keep`-th on, where they are to go: to who has asked
-    /// for what is evicted, to the sink, or to those that are free at the end of the turn.
+    /// Passes on evicted blocks of `run`, from the `keep`-th on: to the caller that asked for them,
+    /// to the sink, or to the blocks that are free at the end of the turn.
     #[inline]
     pub(in crate::cache) fn put_evicted<'g>(
         &mut self,
@@ -123,12 +123,12 @@ impl Evictor {
         self.listeners.victims.get_or_insert_default().add(run, keep, blocks, self.reason, resources);
     }
 
-    /// Blocks that this turn has evicted for the sink.
+    /// The number of blocks that this turn has evicted for the sink.
     pub(in crate::cache) fn offered(&self) -> usize {
         self.listeners.victims.as_ref().map_or(0, |victims| victims.blocks.len())
     }
 
-    /// What a turn leaves for the sink, at its end.
+    /// Takes the work that a turn leaves for the sink, at its end.
     #[inline]
     pub(in crate::cache) fn take_for_sink(&mut self, kept: &KeptBlocks) -> Option<Box<LeftForSink>> {
         let has_any = self.listeners.victims.is_some() || self.listeners.sinking.passed_by > 0;
@@ -148,7 +148,7 @@ impl Evictor {
         let victims = self.listeners.victims.take().map(|victims| ForSink { victims, mark, is_needed, needed });
         if let Some(ForSink { victims, needed, .. }) = &victims {
             kept.begin(victims.blocks.len());
-            // Relaxed: a number to go by.
+            // Relaxed: an estimate is enough.
             needed.iter().for_each(|needed| _ = needed.fetch_add(victims.blocks.len(), Relaxed));
         }
         Some(Box::new(LeftForSink { outlet, victims, passed_by: std::mem::take(passed_by) }))
@@ -156,8 +156,8 @@ impl Evictor {
 }
 
 impl LeftForSink {
-    /// Puts the blocks into reservations, under the guard of the turn; what is returned calls the
-    /// sink.
+    /// Puts the blocks into reservations, under the guard of the turn; the returned function calls
+    /// the sink.
     #[cold]
     pub(in crate::cache) fn gather(self, guard: &Guard<'_>) -> Box<dyn FnOnce()> {
         let Self { outlet, victims, passed_by } = self;

@@ -1,5 +1,5 @@
-//! What one turn of the evictor takes in: what was there when it began, and no more than it was
-//! allowed.
+//! Bounds of a turn, and of work in several turns: it does what was there when it began, and no
+//! more than it is allowed.
 
 use std::cell::RefCell;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::sync::gauge::{AtomicUsize, Relaxed};
 use crate::sync::thread;
 use crate::{Clock, Eviction, Lease, Namespace, PrefixCache, Quota, Watermarks};
 
-/// How often the background thread looks follows from this.
+/// The interval of the background thread follows from the shortest time.
 // Holds: QU12.
 #[test]
 fn no_time_to_idle_outlives_its_namespace_or_its_change() {
@@ -34,15 +34,15 @@ fn no_time_to_idle_outlives_its_namespace_or_its_change() {
 }
 
 thread_local! {
-    /// The cache whose prefixes are leased and let go whenever a candidate is filed, and how often
-    /// one was.
+    /// The cache whose prefixes are leased and released whenever a candidate is filed, and how many
+    /// times one was filed.
     static ENDLESS: RefCell<Option<(PrefixCache, usize)>> = const { RefCell::new(None) };
 }
 
-/// More than what one turn may take in; then it is endless.
+/// More candidates than one turn may file: a turn that files so many is endless.
 const MANY: usize = 10_000;
 
-/// Ranks as `lru` does; for each change that is taken in there is a new one.
+/// Ranks as `lru` does, and makes new changes for each one that is taken in.
 fn rank_endlessly(standing: Standing, _: u32) -> (u64, u64) {
     let cache = ENDLESS.with_borrow_mut(|endless| {
         let (cache, filed) = endless.as_mut().expect("in force while it is there");
@@ -62,7 +62,7 @@ fn tokens(key: u32) -> [u32; 4] {
     [key, 1, 2, 3]
 }
 
-/// Caches `KEYS` sequences and more of one block each, all leased.
+/// Caches `keys` sequences of one block each; returns a lease on each of them.
 fn leases(cache: &PrefixCache, keys: u32) -> Vec<Lease> {
     let (session, space) = (cache.session(), cache.default_namespace());
     let one = |key| {
@@ -72,8 +72,8 @@ fn leases(cache: &PrefixCache, keys: u32) -> Vec<Lease> {
     (0..keys).map(one).collect()
 }
 
-/// Puts the endless policy in force, and a sound one back again around `verb`; how often something
-/// was filed.
+/// Runs `verb` under the endless policy, then puts a sound one in force again; returns how many
+/// times a candidate was filed.
 fn filed_by(verb: impl FnOnce(&PrefixCache)) -> usize {
     let cache = PrefixCache::builder(4, 64).clock(Clock::Logical).build().expect("sound");
     drop(leases(&cache, KEYS));
@@ -112,8 +112,7 @@ fn a_turn_ends_although_every_change_makes_another() {
     }
 }
 
-/// Changes that wait, of which each step takes in no more than it may, with and without what goes
-/// for its age.
+/// Each step takes in no more of the waiting changes than it may, with and without a time to idle.
 // Holds: EV10.
 #[test]
 fn a_step_takes_in_a_bounded_number_of_changes() {
@@ -125,7 +124,7 @@ fn a_step_takes_in_a_bounded_number_of_changes() {
         let held = leases(&cache, keys);
         cache.settle();
         cache.set_time(100);
-        // From sessions that do not help.
+        // Dropping leases runs no turn of the evictor.
         drop(held);
         // Read without settling.
         let protected = || cache.inner.stats().protected_blocks;
@@ -145,8 +144,8 @@ fn a_step_takes_in_a_bounded_number_of_changes() {
     }
 }
 
-/// The first of two namespaces goes beyond its limit again with each slice: the second one has its
-/// turn, and there is an end.
+/// The first of two namespaces exceeds its limit again after each slice: the second one still has
+/// its turn, and the settling ends.
 #[test]
 fn settling_comes_to_every_namespace_that_is_beyond_its_limit() {
     let cache = PrefixCache::builder(4, 8 * SLICE).clock(Clock::Logical).build().expect("sound");
@@ -162,7 +161,7 @@ fn settling_comes_to_every_namespace_that_is_beyond_its_limit() {
     names.iter().for_each(|namespace| namespace.set_quota(Quota::default().cached_blocks(0)));
     cache.inner.settle_by(Patience::Waits);
     let (mut work, mut slices) = (Upkeep::new(None), 0);
-    // Under the lock, where an insert does not evict what is beyond a limit.
+    // Under the lock, where an insert evicts nothing beyond a limit.
     while cache.inner.evicting(|evictor, resources| {
         let more = evictor.keep_up(&mut work, resources);
         fill(&names[0]);
@@ -175,7 +174,7 @@ fn settling_comes_to_every_namespace_that_is_beyond_its_limit() {
     assert_eq!(cache.validate(), Ok(()));
 }
 
-/// Nothing was being exchanged when it began.
+/// No exchange was in progress when the settling began.
 #[test]
 fn settling_leaves_an_exchange_that_begins_later_to_others() {
     let cache = PrefixCache::builder(4, 4 * SLICE).clock(Clock::Logical).build().expect("sound");
@@ -191,7 +190,7 @@ fn settling_leaves_an_exchange_that_begins_later_to_others() {
     assert_eq!((cache.settings().policy(), cache.validate()), (crate::PolicyKind::Lfu, Ok(())));
 }
 
-/// While the first of two is on its way, the second must not say that it is done.
+/// While the first of two removals is in progress, the second must not return.
 // Holds: NS6.
 #[test]
 fn the_second_drop_of_a_namespace_waits_for_the_first() {
@@ -212,8 +211,8 @@ fn the_second_drop_of_a_namespace_waits_for_the_first() {
     assert_eq!(cache.validate(), Ok(()));
 }
 
-/// Namespaces have piled up, and another thread is stopped with their names locked: a session that
-/// evicts leaves them for later.
+/// There are many unused namespaces, and another thread is stopped with the names locked: a session
+/// that evicts leaves the namespaces for later.
 #[test]
 fn a_reservation_does_not_wait_for_a_name_that_is_resolved() {
     let cache = PrefixCache::builder(4, 64).build().expect("sound");
@@ -235,7 +234,7 @@ fn a_reservation_does_not_wait_for_a_name_that_is_resolved() {
 }
 
 /// A thread that lists everything asks for the names while another thread is stopped with them
-/// locked: evictions go on.
+/// locked: other threads still evict.
 #[test]
 fn a_snapshot_that_waits_for_names_keeps_no_thread_from_evicting() {
     let cache = PrefixCache::builder(4, 64).build().expect("sound");
@@ -286,7 +285,7 @@ fn a_listing_has_nothing_of_what_was_appended_after_it_began() {
     assert_eq!((listing.runs.len(), listed), (4, 16));
 }
 
-/// Policies that are given up or replaced are freed as fast as they come.
+/// Policies that are given up or replaced are freed as fast as new ones are set.
 // Holds: EV15.
 #[test]
 fn what_is_left_of_exchanges_does_not_pile_up() {
@@ -295,15 +294,15 @@ fn what_is_left_of_exchanges_does_not_pile_up() {
     cache.settle();
     for i in 0..60 {
         cache.settings().set_policy([crate::PolicyKind::Lfu, crate::PolicyKind::Fifo][i % 2]);
-        // In force or given up halfway.
+        // Then it is in force, or is given up halfway.
         (0..i % 20).for_each(|_| _ = cache.run_once());
         let spent = cache.inner.evicting(|evictor, _| evictor.ranking.exchange.spent());
         assert!(spent <= 4_000 + 4_000, "{spent} candidates of policies that are not in force, at exchange {i}");
     }
 }
 
-/// The evictor's tables of free, evictable and protected blocks are of different moments; their sum
-/// is not.
+/// The evictor's numbers of free, evictable and protected blocks change at different moments, but
+/// those that are read together add up.
 // Holds: NU1.
 #[test]
 fn numbers_read_at_any_moment_add_up() {

@@ -9,7 +9,7 @@ use crate::policy::PolicyKind;
 use crate::sync::model_size;
 use crate::{Clock, Lease, Namespace, PrefixCache, Session, Token};
 
-/// A cache, and what is held of it.
+/// A cache, with the handles and leases on it.
 struct Side {
     cache: PrefixCache,
     session: Session,
@@ -30,7 +30,7 @@ impl Side {
         self.leases.push(self.session.insert(hit.lease(), tokens, room).expect("a lease of this namespace").lease);
     }
 
-    /// One verb, the same on every side for the same dice.
+    /// Runs one verb, the same on every side that has the same dice.
     fn step(&mut self, now: u64, dice: &mut Rng) {
         self.cache.set_time(now);
         let (stem, len) = (dice.u32(..5), dice.usize(2..16));
@@ -50,7 +50,8 @@ impl Side {
         self.cache.inner.evicting(|evictor, resources| evictor.advance_exchange(candidates, resources))
     }
 
-    /// Lets go of everything, and says what is left after each block that is evicted.
+    /// Drops all leases, then evicts block by block; returns a digest of what is left after each
+    /// block.
     fn order(mut self) -> Vec<usize> {
         self.leases.clear();
         let left = |_: usize| {
@@ -65,9 +66,9 @@ impl Side {
     }
 }
 
-/// A policy that comes in while candidates come, go and change, given up for others on the way,
-/// evicts in the end as if it had been there from the start. The clock stands still for some steps,
-/// so that there are equals.
+/// A policy that is put in force while candidates are added, removed and changed, and after other
+/// exchanges were given up, evicts in the end as if it had always been in force. The clock stands
+/// still for some steps, so that some keys are equal.
 // Holds: EV12.
 #[test]
 fn the_order_is_that_of_a_cache_that_always_had_the_policy() {
@@ -85,7 +86,7 @@ fn the_order_is_that_of_a_cache_that_always_had_the_policy() {
             }
             sides[0].slice(own.usize(..4));
             if own.u8(..5) == 0 {
-                // Both: what is filed when the queue is drained shares an order.
+                // Both sides, so that both drain their queues at the same steps.
                 sides.iter().for_each(|side| assert_eq!(side.cache.validate(), Ok(()), "{last} at {now}"));
             }
         }
@@ -142,7 +143,7 @@ fn a_small_cache_is_done_at_once_and_the_present_policy_gives_an_exchange_up() {
     assert_eq!((side.cache.settings().policy(), side.cache.validate()), (PolicyKind::Slru, Ok(())));
 }
 
-/// `set_policy` promises it for 256 candidates, whatever it does in one turn.
+/// `set_policy` promises this for 256 candidates, however many it moves in one turn.
 // Holds: EV13.
 #[test]
 fn an_exchange_of_few_candidates_is_complete_on_return() {

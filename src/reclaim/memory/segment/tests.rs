@@ -23,7 +23,7 @@ fn slabs_are_cut_from_few_segments_which_go_back_when_they_are_empty() {
     assert_eq!((segments.list.iter().flatten().count(), first.fresh), (1, SLABS as u32));
 }
 
-/// What comes and goes again and again stays warm.
+/// Slabs that are given back and taken again stay warm.
 #[test]
 fn a_load_that_turns_over_asks_the_system_for_nothing() {
     const COMING: usize = SLABS * 3 / 4;
