@@ -3,13 +3,17 @@
 //!
 //! `cargo bench -p radixkv-tiers --features region,encryption --bench digests [-- calls | copies]`.
 //! `BLOCKS` is how many blocks of 4 KiB the region has (10^6), `CALLS` how often each call is made
-//! (20,000), `MIB` how much is copied for each size (256). The region is in `/dev/shm` if there is
-//! such a folder. Times of calls are processor time of the calling thread.
+//! (20,000), `MIB` how much is copied for each size (256). The region is in the folder `FOLDER`; by
+//! default in `/dev/shm`, or in the folder for temporary files if there is no `/dev/shm`. Times of
+//! calls are processor time of the calling thread.
+//!
+//! Encrypted copies have two baselines: AES-GCM in place, which reads and writes only one buffer, and
+//! AES-GCM of a copy, which reads the source and writes the target as storing and loading do.
 
 use std::{
     env,
     hint::black_box,
-    path::Path,
+    path::{Path, PathBuf},
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering::Relaxed},
@@ -47,7 +51,8 @@ fn number(name: &str, default: usize) -> usize {
 
 fn region(entry_bytes: usize, capacity: usize) -> Arc<DigestRegion> {
     let shm = Path::new("/dev/shm");
-    let folder = if shm.is_dir() { shm.to_owned() } else { env::temp_dir() };
+    let default = || if shm.is_dir() { shm.to_owned() } else { env::temp_dir() };
+    let folder = env::var_os("FOLDER").map_or_else(default, PathBuf::from);
     let path = folder.join(format!("radixkv-digests-{}", std::process::id()));
     let layout = DigestLayout::new(entry_bytes, capacity as u32);
     let region = DigestRegion::create(&path, &layout).expect("created");
@@ -154,7 +159,10 @@ fn store_and_load(space: &DigestBlocks, blocks: u64, ends: &AtomicBool) {
 // --- copies
 
 fn copies(bytes: usize) {
-    println!("copies of {} MiB, GB/s; the median of 7 rounds; base: memcpy, or AES-GCM in place", bytes >> 20);
+    println!(
+        "copies of {} MiB, GB/s; the median of 7 rounds; base: memcpy, or AES-GCM in place or of a copy",
+        bytes >> 20
+    );
     println!("{:<12} {:>8} {:>8} {:>22} {:>22}", "block", "", "base", "store", "load");
     for block_bytes in [64 << 10, 256 << 10, 1 << 20, 2 << 20] {
         let count = bytes / block_bytes;
@@ -184,10 +192,18 @@ fn copies(bytes: usize) {
                     black_box(key.seal(&[], target).expect("sealed"));
                 }
             });
+            // What a caller does who keeps the source, block after block.
+            let ciphering_copies = median(|| {
+                for (target, source) in targets.iter_mut().zip(&sources) {
+                    target.copy_from_slice(source);
+                    black_box(key.seal(&[], target).expect("sealed"));
+                }
+            });
             let namespace = Namespace::new("sealed", 32, block_bytes).checksum(false);
             let space = region.sealed_namespace(&namespace, key).expect("opened");
             let times = store_and_load_all(&space, &sources, &mut targets);
-            show_copies("AES-GCM", &sources, ciphering, times);
+            show_copies("in place", &sources, ciphering, times);
+            show_copies("a copy", &sources, ciphering_copies, times);
         }
     }
 }
