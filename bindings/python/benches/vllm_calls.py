@@ -1,10 +1,10 @@
 """What vLLM's scheduler thread pays for radixkv's tier: processor time of its calls, while a thread
 stores and loads.
 
-    RADIXKV_VLLM=FOLDER python benches/vllm_calls.py [BLOCKS]
+    RADIXKV_VLLM=FOLDER python benches/vllm_calls.py [BLOCKS [STEPS]]
 
 Prints Markdown. FOLDER has `vllm`, as unpacked from its wheel. BLOCKS is how many chunks of 4 KiB the
-region has (1,000,000: 5 GB of memory).
+region has (1,000,000: 5 GB of memory), STEPS how many steps of the scheduler are measured (20,000).
 """
 
 import gc
@@ -29,7 +29,7 @@ from radixkv.vllm._namespace import describe  # noqa: E402
 from radixkv.vllm._spec import ASKED  # noqa: E402
 
 CHUNK, JOB = 4096, 512
-STEPS, WARM_UP = 20_000, 100
+WARM_UP = 100
 MOST = 200.0
 
 
@@ -70,10 +70,10 @@ def in_background(store, blocks, stop):
         store.wait(store.store(keys_from(2 * blocks + start, JOB), memory))
 
 
-def run(tier, blocks, measured):
+def run(tier, blocks, steps, measured):
     """Scheduler's steps; each waits for the jobs of the one before, as long as they take."""
     draw, number = random.Random(1), 0
-    for step in range(STEPS):
+    for step in range(steps):
         if step == WARM_UP:
             measured.times.clear()
         start = draw.randrange(blocks - JOB)
@@ -127,7 +127,7 @@ def show(measured):
         print(f"| {name} | {len(times):,} | {middle:.1f} | {most:.1f} | {max(times):.1f} |")
 
 
-def main(blocks=1_000_000):
+def main(blocks=1_000_000, steps=20_000):
     view = memoryview(np.zeros((2 * JOB, CHUNK), dtype=np.int8))
     spec = type("Spec", (), {"config": vllm_engine.config()})
     began = time.monotonic()
@@ -144,7 +144,7 @@ def main(blocks=1_000_000):
     # As vLLM does once it has started.
     gc.collect()
     gc.freeze()
-    run(tier, blocks, measured)
+    run(tier, blocks, steps, measured)
     stop.set()
     thread.join()
     other.close()
