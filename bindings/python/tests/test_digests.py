@@ -635,3 +635,31 @@ for _ in range(20):
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0 and "Traceback" not in done.stderr, done.stderr
+
+
+CLOSED = """
+import sys, threading, radixkv
+sys.setswitchinterval(1e-6)
+region = radixkv.DigestRegion(None, block_bytes=64, size=1 << 20)
+store = radixkv.DigestStore(region, "n", key_bytes=32, block_bytes=64, model="m", dtype="d", hash_scheme="sha256")
+store.close()
+region.close()
+
+def work():
+    for _ in range(3000):
+        for call in (store.poll, region.recover):
+            try:
+                call()
+            except radixkv.ReleasedError:
+                continue
+            raise AssertionError("a closed store answered")
+
+threads = [threading.Thread(target=work) for _ in range(4)]
+for thread in threads:
+    thread.start()
+"""
+
+
+def test_threads_are_refused_by_a_closed_store():
+    done = subprocess.run([sys.executable, "-c", CLOSED], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")

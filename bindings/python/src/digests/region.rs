@@ -40,8 +40,9 @@ pub(crate) struct DigestRegion {
 
 impl DigestRegion {
     pub(super) fn region(&self) -> PyResult<Arc<radixkv_region::DigestRegion>> {
-        let held = self.held.get()?.lock().unwrap_or_else(PoisonError::into_inner);
-        held.as_ref().map(Arc::clone).ok_or_else(released)
+        let region = self.held.get()?.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        // Made without the lock, as in `DigestStore::running`.
+        region.ok_or_else(released)
     }
 
     fn open(name: Option<&str>, layout: Option<DigestLayout>) -> PyResult<Self> {

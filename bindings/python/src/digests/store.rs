@@ -64,8 +64,10 @@ pub(crate) struct DigestStore {
 
 impl DigestStore {
     pub(super) fn running(&self) -> PyResult<Arc<Running>> {
-        let held = self.held.get()?.lock().unwrap_or_else(PoisonError::into_inner);
-        held.as_ref().map(Arc::clone).ok_or_else(released)
+        let running = self.held.get()?.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        // The error is a Python object: it is made without the lock, for which other threads wait
+        // while they hold the interpreter.
+        running.ok_or_else(released)
     }
 }
 
