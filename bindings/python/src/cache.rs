@@ -61,18 +61,21 @@ impl Shared {
     /// Records that a host tier is below. Called before the tier is built.
     pub(crate) fn set_tiered(&self) {
         // Relaxed, here and below: the thread that sets it holds the interpreter, so later verbs
-        // see it.
+        // see it. Free-threaded builds do not depend on it.
         self.is_tiered.store(true, Relaxed);
     }
 
-    pub(crate) fn is_tiered(&self) -> bool {
-        self.is_tiered.load(Relaxed)
+    /// Whether verbs that may evict release the interpreter. With a host tier below they must: they
+    /// may wait for Python code on another thread that copies evicted blocks. In a free-threaded
+    /// build they always do: another thread may add the tier during the verb, and a thread that
+    /// waits for the evictor would delay the garbage collector.
+    pub(crate) fn detaches(&self) -> bool {
+        cfg!(Py_GIL_DISABLED) || self.is_tiered.load(Relaxed)
     }
 
-    /// Runs a verb that may evict. With a host tier below, releases the interpreter: the verb may
-    /// wait for Python code on another thread that copies evicted blocks.
+    /// Runs a verb that may evict.
     pub(crate) fn evicting<R: Send>(&self, py: Python<'_>, verb: impl FnOnce() -> R + Send) -> PyResult<R> {
-        if self.is_tiered() { py.detach(|| catch(verb)) } else { catch(verb) }
+        if self.detaches() { py.detach(|| catch(verb)) } else { catch(verb) }
     }
 
     pub(crate) fn duration(&self, given: &Bound<'_, PyAny>, name: &str) -> PyResult<Duration> {

@@ -17,15 +17,13 @@ impl PrefixCache {
     /// ReleasedError.
     fn renew(&self, lease: PyRef<'_, Lease>) -> PyResult<()> {
         let shared = self.shared()?;
-        let lease = lease.of(&shared.cache)?;
-        catch(|| shared.session().renew(lease))
+        lease.with(&shared.cache, |lease| shared.session().renew(lease))
     }
 
     /// count_use(lease): counts a use of the prefix, without making it more recent.
     fn count_use(&self, lease: PyRef<'_, Lease>) -> PyResult<()> {
         let shared = self.shared()?;
-        let lease = lease.of(&shared.cache)?;
-        catch(|| shared.session().count_use(lease))
+        lease.with(&shared.cache, |lease| shared.session().count_use(lease))
     }
 
     /// prioritize(lease, level, *, ttl=None): gives the prefix a priority. The policy "priority"
@@ -48,8 +46,7 @@ impl PrefixCache {
         if let Some(ttl) = ttl {
             priority = priority.expiring_after(shared.duration(&ttl, "ttl")?);
         }
-        let lease = lease.of(&shared.cache)?;
-        catch(|| shared.session().prioritize(lease, priority))
+        lease.with(&shared.cache, |lease| shared.session().prioritize(lease, priority))
     }
 
     /// retain(lease, duration): protects the prefix from eviction for `duration` seconds (or units
@@ -58,23 +55,21 @@ impl PrefixCache {
     fn retain(&self, lease: PyRef<'_, Lease>, duration: &Bound<'_, PyAny>) -> PyResult<()> {
         let shared = self.shared()?;
         let duration = shared.duration(duration, "duration")?;
-        let lease = lease.of(&shared.cache)?;
-        catch(|| shared.session().retain(lease, duration))?.map_err(errors::retain)
+        lease.with(&shared.cache, |lease| shared.session().retain(lease, duration))?.map_err(errors::retain)
     }
 
     /// release_retained(lease): ends the retention of exactly this prefix. Waits for the evictor,
     /// and lets other Python threads run.
     fn release_retained(&self, py: Python<'_>, lease: PyRef<'_, Lease>) -> PyResult<()> {
         let shared = self.shared()?;
-        let lease = lease.of(&shared.cache)?;
-        py.detach(|| catch(|| shared.session().release_retained(lease)))
+        let lease = lease.again(&shared.cache)?;
+        py.detach(|| catch(|| shared.session().release_retained(&lease)))
     }
 
     /// demote(lease): moves the prefix to the front of the eviction order, under every policy,
     /// until it is used again.
     fn demote(&self, lease: PyRef<'_, Lease>) -> PyResult<()> {
         let shared = self.shared()?;
-        let lease = lease.of(&shared.cache)?;
-        catch(|| shared.session().demote(lease))
+        lease.with(&shared.cache, |lease| shared.session().demote(lease))
     }
 }

@@ -76,7 +76,7 @@ pub(crate) fn catch<R>(verb: impl FnOnce() -> R) -> PyResult<R> {
 }
 
 #[cold]
-fn internal(panic: &(dyn Any + Send)) -> PyErr {
+pub(crate) fn internal(panic: &(dyn Any + Send)) -> PyErr {
     let words = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
     exception("InternalError", format!("a bug of radixkv: {}", words.unwrap_or("a panic without words")), &[])
 }

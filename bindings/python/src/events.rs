@@ -1,14 +1,11 @@
 //! The class `Subscription`, and the conversion of event batches to Python.
 
-use std::sync::{Mutex, PoisonError};
-
 use pyo3::prelude::*;
 use pyo3::types::PyList;
 use radixkv::{CacheEvent, EventBatch, EvictionReason};
 
 use crate::blocks::blocks;
-use crate::errors::catch;
-use crate::fork::Held;
+use crate::handle::Handle;
 use crate::lease::{parts, unpicklable};
 use crate::records::{record, tokens};
 
@@ -17,20 +14,14 @@ use crate::records::{record, tokens};
 /// The iteration ends when no batch is waiting; iterate again to get later batches. Never waits.
 /// The subscription is ended by `close()`, at the end of a `with` statement, or when Python drops
 /// it.
-#[pyclass(module = "radixkv", weakref)]
+#[pyclass(module = "radixkv", frozen, weakref)]
 pub(crate) struct Subscription {
-    /// In a lock because the core's subscription cannot be shared between threads. Never contended:
-    /// verbs have `&mut self`.
-    held: Held<Mutex<radixkv::Subscription>>,
+    handle: Handle<radixkv::Subscription>,
 }
 
 impl Subscription {
     pub(crate) fn new(subscription: radixkv::Subscription) -> Self {
-        Self { held: Held::new(Mutex::new(subscription)) }
-    }
-
-    fn subscription(&mut self) -> PyResult<&mut radixkv::Subscription> {
-        Ok(self.held.get_mut()?.get_mut().unwrap_or_else(PoisonError::into_inner))
+        Self { handle: Handle::new(subscription) }
     }
 }
 
@@ -40,40 +31,39 @@ impl Subscription {
         slf
     }
 
-    fn __next__<'py>(&mut self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
-        let subscription = self.subscription()?;
-        let next = py.detach(|| catch(|| subscription.try_next()))?;
+    fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let next = py.detach(|| self.handle.with(|events| events.try_next()))?;
         next.map(|taken| batch(py, &taken)).transpose()
     }
 
     /// The number of the next batch, if no batch is lost.
     #[getter]
-    fn next_number(&mut self) -> PyResult<u64> {
-        Ok(self.subscription()?.next_number())
+    fn next_number(&self) -> PyResult<u64> {
+        self.handle.with(|events| events.next_number())
     }
 
     /// Batches that were lost because the channel was full.
     #[getter]
-    fn lost_batches(&mut self) -> PyResult<u64> {
-        Ok(self.subscription()?.lost_batches())
+    fn lost_batches(&self) -> PyResult<u64> {
+        self.handle.with(|events| events.lost_batches())
     }
 
     /// Whether the cache was dropped and all batches were taken.
     #[getter]
-    fn has_ended(&mut self) -> PyResult<bool> {
-        Ok(self.subscription()?.has_ended())
+    fn has_ended(&self) -> PyResult<bool> {
+        self.handle.with(|events| events.has_ended())
     }
 
     /// Ends the subscription. Does nothing if it has ended.
-    fn close(&mut self) -> PyResult<()> {
-        catch(|| self.held.release())?
+    fn close(&self) -> PyResult<()> {
+        self.handle.release()
     }
 
     fn __enter__(slf: Py<Self>) -> Py<Self> {
         slf
     }
 
-    fn __exit__(&mut self, _kind: Py<PyAny>, _error: Py<PyAny>, _traceback: Py<PyAny>) -> PyResult<()> {
+    fn __exit__(&self, _kind: Py<PyAny>, _error: Py<PyAny>, _traceback: Py<PyAny>) -> PyResult<()> {
         self.close()
     }
 

@@ -1,8 +1,9 @@
 //! Makes handles safe in forked processes. A forked child has a copy of every cache, but locks in
 //! it may be locked forever.
 //!
-//! Each handle of the core is in a [`Held`], which records the process that made it. In a child of
-//! that process, the verbs of the handle raise ForkError, and dropping it leaks the value.
+//! Each handle of the core is in a [`Held`] or a [`Handle`](crate::handle::Handle), which record
+//! the process that made it. In a child of that process, the verbs of the handle raise ForkError,
+//! and dropping it leaks the value.
 
 #![allow(unsafe_code)]
 
@@ -38,13 +39,25 @@ impl Process {
         Self(FORKS.load(Relaxed))
     }
 
+    #[inline]
+    pub(crate) fn is_current(self) -> bool {
+        self == Self::current()
+    }
+
+    /// Raises ForkError in a forked child of this process.
+    #[inline]
+    pub(crate) fn check(self) -> PyResult<()> {
+        if self.is_current() { Ok(()) } else { Err(errors::forked()) }
+    }
+
     /// The number of forks between this process and the one that loaded the module.
     pub(crate) fn number(self) -> u32 {
         self.0
     }
 }
 
-/// A handle of the core that can be released, and that only the process that made it can use.
+/// A value of the core that only the process that made it can use. It needs no lock: only its owner,
+/// who has `&mut`, ends it.
 pub(crate) struct Held<T> {
     value: Option<T>,
     process: Process,
@@ -55,48 +68,34 @@ impl<T> Held<T> {
         Self { value: Some(value), process: Process::current() }
     }
 
-    pub(crate) fn is_held(&self) -> bool {
-        self.value.is_some()
-    }
-
     #[inline]
     pub(crate) fn get(&self) -> PyResult<&T> {
-        self.check()?;
+        self.process.check()?;
         self.value.as_ref().ok_or_else(errors::released)
     }
 
     pub(crate) fn get_mut(&mut self) -> PyResult<&mut T> {
-        self.check()?;
+        self.process.check()?;
         self.value.as_mut().ok_or_else(errors::released)
     }
 
     /// Takes the value out. Later uses of the handle raise.
     pub(crate) fn take(&mut self) -> PyResult<T> {
-        self.check()?;
+        self.process.check()?;
         self.value.take().ok_or_else(errors::released)
-    }
-
-    /// Puts back the value that was taken out.
-    pub(crate) fn put(&mut self, value: T) {
-        self.value = Some(value);
     }
 
     /// Drops the value, if it was not taken or released.
     pub(crate) fn release(&mut self) -> PyResult<()> {
-        self.check()?;
+        self.process.check()?;
         self.value = None;
         Ok(())
-    }
-
-    #[inline]
-    fn check(&self) -> PyResult<()> {
-        if self.process == Process::current() { Ok(()) } else { Err(errors::forked()) }
     }
 }
 
 impl<T> Drop for Held<T> {
     fn drop(&mut self) {
-        if self.process != Process::current() {
+        if !self.process.is_current() {
             std::mem::forget(self.value.take());
         }
     }

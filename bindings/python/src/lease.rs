@@ -10,6 +10,7 @@ use crate::blocks;
 use crate::cache::Origin;
 use crate::errors::{self, catch, exception};
 use crate::fork::Held;
+use crate::handle::Handle;
 use crate::reservation::Reservation;
 
 /// Protects a cached prefix: during the lease, the prefix's blocks are not evicted, overwritten or
@@ -17,40 +18,90 @@ use crate::reservation::Reservation;
 ///
 /// It is released by `release()`, at the end of a `with` statement, or when Python drops it, on any
 /// thread. Made by the verbs of `PrefixCache`. It cannot be pickled or copied: use `clone()`.
-#[pyclass(module = "radixkv", subclass, weakref)]
+#[pyclass(module = "radixkv", subclass, frozen, weakref)]
 pub(crate) struct Lease {
-    held: Held<radixkv::Lease>,
+    handle: Handle<radixkv::Lease>,
     len_tokens: usize,
     block_size: usize,
 }
 
 impl Lease {
     pub(crate) fn new(lease: radixkv::Lease, block_size: usize) -> Self {
-        Self { len_tokens: lease.len_tokens(), block_size, held: Held::new(lease) }
+        Self { len_tokens: lease.len_tokens(), block_size, handle: Handle::new(lease) }
     }
 
-    /// The lease, if it belongs to `cache`.
+    /// Runs code of the core with the lease, which must belong to `cache`.
     #[inline]
-    pub(crate) fn of(&self, cache: &radixkv::PrefixCache) -> PyResult<&radixkv::Lease> {
-        let lease = self.held.get()?;
-        if lease.is_of(cache) { Ok(lease) } else { Err(errors::foreign("lease")) }
+    pub(crate) fn with<R>(&self, cache: &radixkv::PrefixCache, verb: impl FnOnce(&radixkv::Lease) -> R) -> PyResult<R> {
+        let done = self.handle.with(|lease| lease.is_of(cache).then(|| verb(lease)))?;
+        done.ok_or_else(|| errors::foreign("lease"))
     }
 
-    /// The lease, if it belongs to `cache` and `tokens` is at least as long as its sequence.
-    pub(crate) fn of_sequence(&self, cache: &radixkv::PrefixCache, tokens: &[u32]) -> PyResult<&radixkv::Lease> {
-        let lease = self.of(cache)?;
-        let needed = sequence_length(lease);
-        if tokens.len() >= needed {
-            return Ok(lease);
-        }
-        let given = tokens.len();
+    /// Same as `with`, for a verb with `tokens`, which must not be shorter than the lease's sequence.
+    #[inline]
+    pub(crate) fn with_sequence<R>(
+        &self,
+        cache: &radixkv::PrefixCache,
+        tokens: &[u32],
+        verb: impl FnOnce(&radixkv::Lease) -> R,
+    ) -> PyResult<R> {
+        self.handle.with(|lease| check(lease, cache, tokens.len()).map(|()| verb(lease)))?.map_err(Refused::raise)
+    }
+
+    /// Runs code of the core with several leases, which must belong to `cache`.
+    pub(crate) fn with_all<R>(
+        leases: &[PyRef<'_, Self>],
+        cache: &radixkv::PrefixCache,
+        verb: impl FnOnce(&[&radixkv::Lease]) -> R,
+    ) -> PyResult<R> {
+        let handles: Vec<_> = leases.iter().map(|lease| &lease.handle).collect();
+        let are_own = |leases: &[&radixkv::Lease]| leases.iter().all(|lease| lease.is_of(cache));
+        let done = Handle::with_all(&handles, |leases| are_own(leases).then(|| verb(leases)))?;
+        done.ok_or_else(|| errors::foreign("lease"))
+    }
+
+    /// A second lease of the core, for a verb that releases the interpreter.
+    pub(crate) fn again(&self, cache: &radixkv::PrefixCache) -> PyResult<radixkv::Lease> {
+        self.with(cache, radixkv::Lease::try_clone)?.map_err(too_many)
+    }
+
+    /// Same as `again`, for a verb with `tokens`.
+    pub(crate) fn again_for(&self, cache: &radixkv::PrefixCache, tokens: &[u32]) -> PyResult<radixkv::Lease> {
+        self.with_sequence(cache, tokens, radixkv::Lease::try_clone)?.map_err(too_many)
+    }
+
+    /// Takes the lease out for a verb with `tokens`.
+    pub(crate) fn take(&self, cache: &radixkv::PrefixCache, tokens: &[u32]) -> PyResult<radixkv::Lease> {
+        self.handle.take_if(|lease| check(lease, cache, tokens.len()))?.map_err(Refused::raise)
+    }
+}
+
+fn too_many(error: radixkv::TooManyLeases) -> PyErr {
+    exception("TooManyLeasesError", error, &[])
+}
+
+/// Why a verb does not accept a lease.
+enum Refused {
+    Foreign,
+    TooFewTokens { given: usize, needed: usize },
+}
+
+impl Refused {
+    #[cold]
+    fn raise(self) -> PyErr {
+        let Self::TooFewTokens { given, needed } = self else { return errors::foreign("lease") };
         let message = format!("{given} tokens given, but the lease covers {needed}: pass the whole sequence");
-        Err(exception("SequenceError", message, &[("given", given.into()), ("needed", needed.into())]))
+        exception("SequenceError", message, &[("given", given.into()), ("needed", needed.into())])
     }
+}
 
-    pub(crate) fn take(&mut self, cache: &radixkv::PrefixCache, tokens: &[u32]) -> PyResult<radixkv::Lease> {
-        self.of_sequence(cache, tokens)?;
-        self.held.take()
+/// Checks that a lease belongs to `cache`, and that `given` tokens are at least its sequence.
+fn check(lease: &radixkv::Lease, cache: &radixkv::PrefixCache, given: usize) -> Result<(), Refused> {
+    let needed = sequence_length(lease);
+    match lease.is_of(cache) {
+        false => Err(Refused::Foreign),
+        true if given < needed => Err(Refused::TooFewTokens { given, needed }),
+        true => Ok(()),
     }
 }
 
@@ -84,7 +135,7 @@ impl Lease {
     /// Whether the lease was released, or taken by another verb.
     #[getter]
     fn released(&self) -> bool {
-        !self.held.is_held()
+        !self.handle.is_held()
     }
 
     /// The parts of the namespace's name, a tuple of str; None if the lease protects nothing.
@@ -92,12 +143,13 @@ impl Lease {
     /// Raises ReleasedError.
     #[getter]
     fn namespace<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyTuple>>> {
-        self.held.get()?.namespace().map(|name| parts(py, name)).transpose()
+        let name = self.handle.with(|lease| lease.namespace().cloned())?;
+        name.map(|name| parts(py, &name)).transpose()
     }
 
     /// Ends the lease. Does nothing if it has already ended.
-    fn release(&mut self) -> PyResult<()> {
-        catch(|| self.held.release())?
+    fn release(&self) -> PyResult<()> {
+        self.handle.release()
     }
 
     /// Makes a second lease on the same prefix. Not counted as a use.
@@ -105,8 +157,7 @@ impl Lease {
     /// Raises ReleasedError, and TooManyLeasesError if the prefix has 2**28 leases.
     #[pyo3(name = "clone")]
     fn clone_lease(&self) -> PyResult<Lease> {
-        let again = catch(|| self.held.get().map(radixkv::Lease::try_clone))??;
-        let again = again.map_err(|error| exception("TooManyLeasesError", error, &[]))?;
+        let again = self.handle.with(|lease| lease.try_clone())?.map_err(too_many)?;
         Ok(Self::new(again, self.block_size))
     }
 
@@ -115,7 +166,7 @@ impl Lease {
     ///
     /// Raises ReleasedError.
     fn downgrade(&self) -> PyResult<WeakLease> {
-        let weak = catch(|| self.held.get().map(radixkv::Lease::downgrade))??;
+        let weak = self.handle.with(|lease| lease.downgrade())?;
         Ok(WeakLease { len_tokens: weak.len_tokens(), block_size: self.block_size, held: Held::new(weak) })
     }
 
@@ -123,19 +174,19 @@ impl Lease {
     ///
     /// Raises ReleasedError.
     fn is_invalidated(&self) -> PyResult<bool> {
-        catch(|| self.held.get().map(radixkv::Lease::is_invalidated))?
+        self.handle.with(|lease| lease.is_invalidated())
     }
 
     fn __enter__(slf: Py<Self>) -> Py<Self> {
         slf
     }
 
-    fn __exit__(&mut self, _kind: Py<PyAny>, _error: Py<PyAny>, _traceback: Py<PyAny>) -> PyResult<()> {
+    fn __exit__(&self, _kind: Py<PyAny>, _error: Py<PyAny>, _traceback: Py<PyAny>) -> PyResult<()> {
         self.release()
     }
 
     fn __repr__(slf: &Bound<'_, Self>) -> PyResult<String> {
-        let (name, this) = (slf.get_type().name()?, slf.borrow());
+        let (name, this) = (slf.get_type().name()?, slf.get());
         let released = if this.released() { ", released" } else { "" };
         Ok(format!("<radixkv.{name}: {} tokens{released}>", this.len_tokens))
     }
@@ -195,19 +246,19 @@ impl PrefixMatch {
 
 /// The result of an insert: a `Lease` on the whole sequence, and the ids of its blocks beyond the
 /// lease that was passed to `insert`.
-#[pyclass(module = "radixkv", extends = Lease)]
+#[pyclass(module = "radixkv", extends = Lease, frozen)]
 pub(crate) struct Inserted {
     blocks: Vec<BlockId>,
     origin: Origin,
     /// Inserted blocks whose tokens were already cached.
-    duplicates: Held<radixkv::Reservation>,
+    duplicates: Handle<radixkv::Reservation>,
     dropped_tokens: usize,
 }
 
 impl Inserted {
     pub(crate) fn new(inserted: radixkv::Inserted, origin: Origin) -> PyClassInitializer<Self> {
         let radixkv::Inserted { lease, blocks, duplicates, dropped_tokens, .. } = inserted;
-        let this = Self { blocks, origin, duplicates: Held::new(duplicates), dropped_tokens };
+        let this = Self { blocks, origin, duplicates: Handle::new(duplicates), dropped_tokens };
         PyClassInitializer::from(Lease::new(lease, origin.block_size)).add_subclass(this)
     }
 }
@@ -231,18 +282,18 @@ impl Inserted {
     /// is dropped.
     ///
     /// Raises ReleasedError if they were already taken.
-    fn take_duplicates(&mut self) -> PyResult<Reservation> {
+    fn take_duplicates(&self) -> PyResult<Reservation> {
         Ok(Reservation::new(self.duplicates.take()?, self.origin))
     }
 
     /// Ends the lease, and gives back duplicates that were not taken. Does nothing if this was
     /// already done.
-    fn release(mut slf: PyRefMut<'_, Self>) -> PyResult<()> {
-        catch(|| slf.duplicates.release())??;
-        slf.as_super().release()
+    fn release(slf: &Bound<'_, Self>) -> PyResult<()> {
+        slf.get().duplicates.release()?;
+        slf.as_super().get().release()
     }
 
-    fn __exit__(slf: PyRefMut<'_, Self>, _kind: Py<PyAny>, _error: Py<PyAny>, _traceback: Py<PyAny>) -> PyResult<()> {
+    fn __exit__(slf: &Bound<'_, Self>, _kind: Py<PyAny>, _error: Py<PyAny>, _traceback: Py<PyAny>) -> PyResult<()> {
         Self::release(slf)
     }
 }
@@ -285,9 +336,9 @@ impl WeakLease {
 ///
 /// The block stays in place until this object is released, by `release()`, a `with` statement, or
 /// when Python drops it.
-#[pyclass(module = "radixkv", weakref)]
+#[pyclass(module = "radixkv", frozen, weakref)]
 pub(crate) struct PartialHit {
-    held: Held<radixkv::PartialHit>,
+    handle: Handle<radixkv::PartialHit>,
     /// The block to copy from. Do not write to it.
     #[pyo3(get)]
     block: BlockId,
@@ -298,22 +349,22 @@ pub(crate) struct PartialHit {
 
 impl PartialHit {
     pub(crate) fn new(hit: radixkv::PartialHit) -> Self {
-        Self { block: hit.block(), len_tokens: hit.len_tokens(), held: Held::new(hit) }
+        Self { block: hit.block(), len_tokens: hit.len_tokens(), handle: Handle::new(hit) }
     }
 }
 
 #[pymethods]
 impl PartialHit {
     /// Gives up the source block. Does nothing if this was already done.
-    fn release(&mut self) -> PyResult<()> {
-        catch(|| self.held.release())?
+    fn release(&self) -> PyResult<()> {
+        self.handle.release()
     }
 
     fn __enter__(slf: Py<Self>) -> Py<Self> {
         slf
     }
 
-    fn __exit__(&mut self, _kind: Py<PyAny>, _error: Py<PyAny>, _traceback: Py<PyAny>) -> PyResult<()> {
+    fn __exit__(&self, _kind: Py<PyAny>, _error: Py<PyAny>, _traceback: Py<PyAny>) -> PyResult<()> {
         self.release()
     }
 

@@ -12,7 +12,8 @@
 //! | `digests` | digest-keyed blocks: regions that processes share, and stores over them |
 //! | `events`, `records`, `stats` | events, listings and statistics as Python tuples and dicts |
 //! | `tokens`, `blocks`, `memory`, `integers` | arrays and buffers: tokens in, ids and slots out |
-//! | `errors`, `fork`, `numbers` | exceptions; handles in a forked child; integer arguments |
+//! | `handle`, `fork` | handles that several threads use; handles in a forked child |
+//! | `errors`, `numbers` | exceptions; integer arguments |
 //! | `replay` | replays of traces |
 //!
 //! Invariants: no Python code runs inside a verb of the core, except the mover of a host tier,
@@ -25,6 +26,7 @@ mod digests;
 mod errors;
 mod events;
 mod fork;
+mod handle;
 mod host;
 mod integers;
 mod lease;

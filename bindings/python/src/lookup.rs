@@ -104,14 +104,16 @@ impl PrefixCache {
         let tokens = Tokens::of_any_number(tokens, "tokens")?;
         check_acquired(tokens.as_slice(), room)?;
         let acquired = match deadline {
-            None if !shared.is_tiered() => catch(|| shared.session().acquire(namespace, tokens.as_slice(), room))?,
+            None if !shared.detaches() => catch(|| shared.session().acquire(namespace, tokens.as_slice(), room))?,
             None => {
-                let tokens = tokens.boxed();
-                py.detach(|| catch(|| shared.session().acquire(namespace, &tokens, room)))?
+                let tokens = tokens.copied();
+                let tokens = tokens.as_slice();
+                py.detach(|| catch(|| shared.session().acquire(namespace, tokens, room)))?
             }
             Some(deadline) => {
-                let tokens = tokens.boxed();
-                py.detach(|| catch(|| shared.session().acquire_until(namespace, &tokens, room, deadline)))?
+                let tokens = tokens.copied();
+                let tokens = tokens.as_slice();
+                py.detach(|| catch(|| shared.session().acquire_until(namespace, tokens, room, deadline)))?
             }
         };
         shared.acquired(py, acquired.map_err(errors::reserve)?)
@@ -134,17 +136,29 @@ impl PrefixCache {
         py: Python<'py>,
         lease: PyRef<'py, Lease>,
         tokens: &Bound<'py, PyAny>,
-        mut blocks: PyRefMut<'py, Reservation>,
+        blocks: PyRef<'py, Reservation>,
     ) -> PyResult<Bound<'py, Inserted>> {
         let shared = self.shared()?;
         let tokens = Tokens::stored(tokens)?;
-        let lease = lease.of_sequence(&shared.cache, tokens.as_slice())?;
-        let taken = blocks.take(&shared.cache)?;
-        let tokens = tokens.as_slice();
-        match shared.evicting(py, || shared.session().insert(lease, tokens, taken))? {
+        let (cache, tokens) = (&shared.cache, tokens.as_slice());
+        let inserted = if shared.detaches() {
+            let lease = lease.again_for(cache, tokens)?;
+            let lent = blocks.lend(cache)?;
+            py.detach(|| catch(|| shared.session().insert(&lease, tokens, lent)))?
+        } else {
+            let mut lent = Some(blocks.lend(cache)?);
+            let inserted = lease.with_sequence(cache, tokens, |lease| {
+                lent.take().map(|blocks| shared.session().insert(lease, tokens, blocks))
+            });
+            if let Some(unused) = lent {
+                blocks.put_back(unused)?;
+            }
+            inserted?.expect("the blocks were lent")
+        };
+        match inserted {
             Ok(inserted) => Bound::new(py, Inserted::new(inserted, shared.origin)),
             Err(refused) => {
-                blocks.put(refused.reservation);
+                blocks.put_back(refused.reservation)?;
                 Err(errors::insert(refused.kind))
             }
         }
@@ -165,7 +179,7 @@ impl PrefixCache {
     ) -> PyResult<Bound<'py, PrefixMatch>> {
         let shared = self.shared()?;
         let tokens = Tokens::of(tokens)?;
-        let lease = lease.try_borrow_mut()?.take(&shared.cache, tokens.as_slice())?;
+        let lease = lease.get().take(&shared.cache, tokens.as_slice())?;
         let hit = catch(|| shared.session().resume(lease, tokens.as_slice()))?;
         let blocks = hit.blocks().to_vec();
         Bound::new(py, PrefixMatch::new(hit.into_lease(), blocks, shared.origin.block_size))
@@ -185,8 +199,10 @@ impl PrefixCache {
     ) -> PyResult<Option<PartialHit>> {
         let shared = self.shared()?;
         let tokens = Tokens::of(tokens)?;
-        let lease = lease.of_sequence(&shared.cache, tokens.as_slice())?;
-        Ok(catch(|| shared.session().match_partial(lease, tokens.as_slice(), min_tokens))?.map(PartialHit::new))
+        let tokens = tokens.as_slice();
+        let partial = lease
+            .with_sequence(&shared.cache, tokens, |lease| shared.session().match_partial(lease, tokens, min_tokens))?;
+        Ok(partial.map(PartialHit::new))
     }
 
     /// upgrade(weak): returns a lease on the whole prefix of a weak lease; None if any of its

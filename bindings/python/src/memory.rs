@@ -1,10 +1,11 @@
 //! Accesses the memory of Python's arrays and buffers as slices. No other module reads or writes
 //! this memory.
 //!
-//! Everything here holds the interpreter (`Python<'py>`), so no other Python code runs. But a
-//! library that has released the interpreter may still write to an array, so the content of a slice
-//! may change while it is read, as for any reader in Python. Therefore lookups only compare tokens,
-//! and inserts copy them first. In free-threaded Python, every verb copies them.
+//! Everything here holds the interpreter (`Python<'py>`), so with the GIL no other Python code runs.
+//! But a library that has released the interpreter may still write to an array, so the content of a
+//! slice may change while it is read, as for any reader in Python. Therefore lookups only compare
+//! tokens, and inserts copy them first. In free-threaded Python, where other threads run meanwhile,
+//! every verb copies its tokens, and works on the copy only.
 
 #![allow(unsafe_code)]
 

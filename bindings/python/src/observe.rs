@@ -69,8 +69,7 @@ impl PrefixCache {
     /// Raises ForeignHandleError and ReleasedError.
     fn shared_spans(&self, leases: Vec<PyRef<'_, Lease>>) -> PyResult<Vec<Vec<(usize, usize)>>> {
         let shared = self.shared()?;
-        let leases = leases.iter().map(|lease| lease.of(&shared.cache)).collect::<PyResult<Vec<_>>>()?;
-        let spans = catch(|| shared.session().shared_spans(&leases))?;
+        let spans = Lease::with_all(&leases, &shared.cache, |leases| shared.session().shared_spans(leases))?;
         Ok(spans.iter().map(|of_one| of_one.iter().map(|span| (span.blocks, span.leases)).collect()).collect())
     }
 

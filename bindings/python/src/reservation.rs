@@ -7,7 +7,7 @@ use radixkv::BlockId;
 use crate::blocks;
 use crate::cache::Origin;
 use crate::errors::{self, catch};
-use crate::fork::Held;
+use crate::handle::Handle;
 use crate::lease::unpicklable;
 use crate::numbers::number;
 
@@ -16,49 +16,48 @@ use crate::numbers::number;
 /// The blocks are given back by `release()`, at the end of a `with` statement, or when Python drops
 /// the reservation; an insert takes them. It cannot be pickled or copied: `fork()` makes a second
 /// reservation of the same blocks.
-#[pyclass(module = "radixkv", weakref)]
+#[pyclass(module = "radixkv", frozen, weakref)]
 pub(crate) struct Reservation {
-    held: Held<radixkv::Reservation>,
+    handle: Handle<radixkv::Reservation>,
     origin: Origin,
 }
 
 impl Reservation {
     pub(crate) fn new(reservation: radixkv::Reservation, origin: Origin) -> Self {
-        Self { held: Held::new(reservation), origin }
+        Self { handle: Handle::new(reservation), origin }
     }
 
-    /// Takes the blocks out, if they belong to `cache`.
-    pub(crate) fn take(&mut self, cache: &radixkv::PrefixCache) -> PyResult<radixkv::Reservation> {
-        if !self.held.get()?.is_of(cache) {
-            return Err(errors::foreign("reservation"));
-        }
-        self.held.take()
+    /// Takes the blocks out for an insert, if they belong to `cache`.
+    pub(crate) fn lend(&self, cache: &radixkv::PrefixCache) -> PyResult<radixkv::Reservation> {
+        let check = |held: &radixkv::Reservation| if held.is_of(cache) { Ok(()) } else { Err(()) };
+        self.handle.lend_if(check)?.map_err(|()| errors::foreign("reservation"))
     }
 
     /// Puts back the blocks after an insert refused them.
-    pub(crate) fn put(&mut self, reservation: radixkv::Reservation) {
-        self.held.put(reservation);
+    pub(crate) fn put_back(&self, reservation: radixkv::Reservation) -> PyResult<()> {
+        self.handle.put_back(reservation)
     }
 
-    fn check_index(&self, index: usize) -> PyResult<()> {
-        let len = self.held.get()?.len();
-        if index < len {
-            return Ok(());
-        }
-        Err(PyIndexError::new_err(format!("block {index} of a reservation of {len} blocks")))
+    /// Copies the ids, because Python objects are made without the handle's lock.
+    fn ids(&self) -> PyResult<Vec<BlockId>> {
+        self.handle.with(|held| held.blocks().to_vec())
     }
+}
+
+fn no_such_block(index: usize, len: usize) -> PyErr {
+    PyIndexError::new_err(format!("block {index} of a reservation of {len} blocks"))
 }
 
 #[pymethods]
 impl Reservation {
     fn __len__(&self) -> PyResult<usize> {
-        Ok(self.held.get()?.len())
+        self.handle.with(|held| held.len())
     }
 
     /// Whether the blocks were given back, or taken by another verb.
     #[getter]
     fn released(&self) -> bool {
-        !self.held.is_held()
+        !self.handle.is_held()
     }
 
     /// The ids of the blocks, in the order in which an insert uses them: a new numpy array, int32,
@@ -66,7 +65,7 @@ impl Reservation {
     ///
     /// Raises ReleasedError.
     fn blocks<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        Ok(blocks::blocks(py, self.held.get()?.blocks())?.into_any())
+        Ok(blocks::blocks(py, &self.ids()?)?.into_any())
     }
 
     /// The slots of all positions in the blocks, `id * block_size + position in the block`: a new
@@ -74,7 +73,7 @@ impl Reservation {
     ///
     /// Raises ReleasedError.
     fn slots<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        Ok(blocks::slots(py, self.held.get()?.blocks(), self.origin.block_size)?.into_any())
+        Ok(blocks::slots(py, &self.ids()?, self.origin.block_size)?.into_any())
     }
 
     /// Writes the ids to the beginning of `out`, a writable contiguous array or buffer of 32- or
@@ -82,7 +81,7 @@ impl Reservation {
     ///
     /// Raises TypeError, ValueError and ReleasedError, and then writes nothing.
     fn blocks_into(&self, out: &Bound<'_, PyAny>) -> PyResult<usize> {
-        blocks::blocks_into(out, self.held.get()?.blocks())
+        blocks::blocks_into(out, &self.ids()?)
     }
 
     /// Writes the slots to the beginning of `out`, a writable contiguous array or buffer of 64-bit
@@ -90,19 +89,16 @@ impl Reservation {
     ///
     /// Raises TypeError, ValueError and ReleasedError, and then writes nothing.
     fn slots_into(&self, out: &Bound<'_, PyAny>) -> PyResult<usize> {
-        blocks::slots_into(out, self.held.get()?.blocks(), self.origin.block_size)
+        blocks::slots_into(out, &self.ids()?, self.origin.block_size)
     }
 
     /// Moves the first `n` blocks into a new reservation, for a prompt that is inserted in chunks.
     ///
     /// Raises ValueError if there are fewer, and ReleasedError.
-    fn split(&mut self, #[pyo3(from_py_with = number)] n: usize) -> PyResult<Self> {
-        let len = self.held.get()?.len();
-        if n > len {
-            return Err(PyValueError::new_err(format!("{n} blocks of a reservation of {len}")));
-        }
-        let (held, origin) = (self.held.get_mut()?, self.origin);
-        Ok(Self::new(catch(|| held.split(n))?, origin))
+    fn split(&self, #[pyo3(from_py_with = number)] n: usize) -> PyResult<Self> {
+        let first = self.handle.with(|held| if n <= held.len() { Ok(held.split(n)) } else { Err(held.len()) })?;
+        let refused = |len| PyValueError::new_err(format!("{n} blocks of a reservation of {len}"));
+        Ok(Self::new(first.map_err(refused)?, self.origin))
     }
 
     /// Appends the blocks of `other`, for a sequence that grows. `other` is then released.
@@ -113,17 +109,18 @@ impl Reservation {
         if slf.is(other) {
             return Err(PyValueError::new_err("a reservation cannot be appended to itself"));
         }
-        let (mut this, mut other) = (slf.try_borrow_mut()?, other.try_borrow_mut()?);
-        let is_foreign = this.origin != other.origin;
-        let (own, more) = (this.held.get_mut()?, other.held.get()?);
-        if is_foreign {
-            return Err(errors::foreign("other reservation"));
+        let (this, other) = (slf.get(), other.get());
+        let is_own = this.origin == other.origin;
+        let has_appended = this.handle.with_both(&other.handle, |own, other| {
+            let is_accepted = is_own && other.as_ref().is_some_and(|more| own.has_payer_of(more));
+            let more = if is_accepted { other.take() } else { None };
+            more.map(|more| own.append(more)).is_some()
+        })?;
+        match has_appended {
+            true => Ok(()),
+            false if is_own => Err(PyValueError::new_err("different namespaces pay for the two reservations")),
+            false => Err(errors::foreign("other reservation")),
         }
-        if !own.has_payer_of(more) {
-            return Err(PyValueError::new_err("different namespaces pay for the two reservations"));
-        }
-        let more = other.held.take()?;
-        catch(|| own.append(more))
     }
 
     /// Makes a second reservation of the same blocks, for a sequence that continues in several
@@ -132,18 +129,18 @@ impl Reservation {
     /// A block is given back when the last reservation that holds it is released. While several
     /// reservations hold a block, none may write to it or insert it: see `make_unique`. Raises
     /// ReleasedError.
-    fn fork(&mut self) -> PyResult<Self> {
-        let (held, origin) = (self.held.get_mut()?, self.origin);
-        Ok(Self::new(catch(|| held.fork())?, origin))
+    fn fork(&self) -> PyResult<Self> {
+        Ok(Self::new(self.handle.with(|held| held.fork())?, self.origin))
     }
 
     /// Whether a fork also holds block `index` (from 0).
     ///
     /// Raises IndexError and ReleasedError.
-    fn is_shared(&mut self, #[pyo3(from_py_with = number)] index: usize) -> PyResult<bool> {
-        self.check_index(index)?;
-        let held = self.held.get_mut()?;
-        catch(|| held.is_shared(index))
+    fn is_shared(&self, #[pyo3(from_py_with = number)] index: usize) -> PyResult<bool> {
+        let shared = |held: &mut radixkv::Reservation| {
+            if index < held.len() { Ok(held.is_shared(index)) } else { Err(held.len()) }
+        };
+        self.handle.with(shared)?.map_err(|len| no_such_block(index, len))
     }
 
     /// If a fork also holds block `index`, replaces it by the last block of `fresh` and returns a
@@ -160,26 +157,31 @@ impl Reservation {
         if slf.is(fresh) {
             return Err(PyValueError::new_err("fresh is the reservation itself: reserve another block"));
         }
-        let (mut this, mut fresh) = (slf.try_borrow_mut()?, fresh.try_borrow_mut()?);
-        this.check_index(index)?;
-        let is_foreign = this.origin != fresh.origin;
-        let (own, fresh) = (this.held.get_mut()?, fresh.held.get_mut()?);
-        if is_foreign {
-            return Err(errors::foreign("fresh reservation"));
-        }
-        if !catch(|| own.is_shared(index))? {
-            return Ok(None);
-        }
-        let Some(last) = fresh.len().checked_sub(1) else {
-            return Err(PyValueError::new_err("fresh has no block: reserve one"));
-        };
-        if catch(|| fresh.is_shared(last))? {
-            return Err(PyValueError::new_err("fresh ends with a block that a fork also holds: reserve another one"));
-        }
-        Ok(catch(|| own.make_unique(index, fresh))?.map(|copy| PendingCopy {
+        let (this, fresh) = (slf.get(), fresh.get());
+        let is_own = this.origin == fresh.origin;
+        let copy = this.handle.with_both(&fresh.handle, |own, fresh| {
+            let fresh = fresh.as_mut().ok_or(NotUnique::NoBlock)?;
+            match (own.len(), fresh.len().checked_sub(1)) {
+                (len, _) if index >= len => Err(NotUnique::NoSuchBlock { len }),
+                _ if !is_own => Err(NotUnique::Foreign),
+                _ if !own.is_shared(index) => Ok(None),
+                (_, None) => Err(NotUnique::NoBlock),
+                (_, Some(last)) if fresh.is_shared(last) => Err(NotUnique::SharedBlock),
+                _ => Ok(own.make_unique(index, fresh)),
+            }
+        })?;
+        let copy = copy.map_err(|refused| match refused {
+            NotUnique::NoSuchBlock { len } => no_such_block(index, len),
+            NotUnique::Foreign => errors::foreign("fresh reservation"),
+            NotUnique::NoBlock => PyValueError::new_err("fresh has no block: reserve one"),
+            NotUnique::SharedBlock => {
+                PyValueError::new_err("fresh ends with a block that a fork also holds: reserve another one")
+            }
+        })?;
+        Ok(copy.map(|copy| PendingCopy {
             source: copy.source(),
             destination: copy.destination(),
-            held: Held::new(copy),
+            handle: Handle::new(copy),
         }))
     }
 
@@ -188,30 +190,30 @@ impl Reservation {
     /// fork also holds.
     ///
     /// Raises ValueError if the cache owns its pool, and ReleasedError.
-    fn take_blocks<'py>(&mut self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+    fn take_blocks<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         if !self.origin.is_external {
             return Err(PyValueError::new_err("the cache owns its blocks: release the reservation instead"));
         }
-        let taken = self.held.take()?;
+        let taken = self.handle.take()?;
         Ok(blocks::blocks(py, &catch(|| taken.into_blocks())?)?.into_any())
     }
 
     /// Gives the blocks back. Does nothing if they were already given back or taken.
-    fn release(&mut self) -> PyResult<()> {
-        catch(|| self.held.release())?
+    fn release(&self) -> PyResult<()> {
+        self.handle.release()
     }
 
     fn __enter__(slf: Py<Self>) -> Py<Self> {
         slf
     }
 
-    fn __exit__(&mut self, _kind: Py<PyAny>, _error: Py<PyAny>, _traceback: Py<PyAny>) -> PyResult<()> {
+    fn __exit__(&self, _kind: Py<PyAny>, _error: Py<PyAny>, _traceback: Py<PyAny>) -> PyResult<()> {
         self.release()
     }
 
     fn __repr__(&self) -> String {
-        match self.held.get() {
-            Ok(held) => format!("<radixkv.Reservation: {} blocks>", held.len()),
+        match self.handle.with(|held| held.len()) {
+            Ok(len) => format!("<radixkv.Reservation: {len} blocks>"),
             Err(_) => "<radixkv.Reservation: released>".into(),
         }
     }
@@ -221,12 +223,20 @@ impl Reservation {
     }
 }
 
+/// Why `make_unique` has changed nothing.
+enum NotUnique {
+    NoSuchBlock { len: usize },
+    Foreign,
+    NoBlock,
+    SharedBlock,
+}
+
 /// A copy that the caller of `Reservation.make_unique` must make. The source block stays in place
 /// until this object is released, by `release()`, a `with` statement, or when Python drops it: copy
 /// first.
-#[pyclass(module = "radixkv", weakref)]
+#[pyclass(module = "radixkv", frozen, weakref)]
 pub(crate) struct PendingCopy {
-    held: Held<radixkv::PendingCopy>,
+    handle: Handle<radixkv::PendingCopy>,
     /// The block to copy from.
     #[pyo3(get)]
     source: BlockId,
@@ -238,15 +248,15 @@ pub(crate) struct PendingCopy {
 #[pymethods]
 impl PendingCopy {
     /// Gives up the source block. Does nothing if this was already done.
-    fn release(&mut self) -> PyResult<()> {
-        catch(|| self.held.release())?
+    fn release(&self) -> PyResult<()> {
+        self.handle.release()
     }
 
     fn __enter__(slf: Py<Self>) -> Py<Self> {
         slf
     }
 
-    fn __exit__(&mut self, _kind: Py<PyAny>, _error: Py<PyAny>, _traceback: Py<PyAny>) -> PyResult<()> {
+    fn __exit__(&self, _kind: Py<PyAny>, _error: Py<PyAny>, _traceback: Py<PyAny>) -> PyResult<()> {
         self.release()
     }
 

@@ -80,7 +80,18 @@ impl<'py> Tokens<'py> {
         }
     }
 
-    /// Copies the tokens, for a verb that releases the interpreter.
+    /// Copies tokens that are in the memory of a Python object, for a verb that releases the
+    /// interpreter.
+    pub(crate) fn copied(self) -> Self {
+        if matches!(self.0, Source::Copied(_)) {
+            return self;
+        }
+        let mut copied = take_scratch(0);
+        copied.extend_from_slice(self.as_slice());
+        Self(Source::Copied(copied))
+    }
+
+    /// Copies the tokens, for a request that outlives the call.
     pub(crate) fn boxed(&self) -> Box<[u32]> {
         self.as_slice().into()
     }

@@ -13,6 +13,7 @@ use super::batch::{DONE, FAILED, MISS};
 use super::errors;
 use crate::errors::catch;
 use crate::fork::Held;
+use crate::handle::Handle;
 use crate::lease::unpicklable;
 use crate::memory::new_array;
 
@@ -24,9 +25,9 @@ fn addresses_of<'py>(py: Python<'py>, addresses: &[u64]) -> PyResult<Bound<'py, 
 ///
 /// Other processes neither read nor write it before `publish`. It is given back by `release()`, at
 /// the end of a `with` statement, or when Python drops it.
-#[pyclass(module = "radixkv", weakref)]
+#[pyclass(module = "radixkv", frozen, weakref)]
 pub(crate) struct DigestRooms {
-    held: Held<Vec<DigestRoom>>,
+    handle: Handle<Vec<DigestRoom>>,
     addresses: Vec<u64>,
     outcomes: Vec<u8>,
 }
@@ -49,7 +50,7 @@ impl DigestRooms {
                 Err(_) => FAILED,
             };
         }
-        Ok(Self { held: Held::new(rooms), addresses, outcomes })
+        Ok(Self { handle: Handle::new(rooms), addresses, outcomes })
     }
 }
 
@@ -72,23 +73,23 @@ impl DigestRooms {
     /// publish(): makes the blocks readable for all processes; returns their number. All writes to
     /// them must be complete. Reads the blocks once if the namespace has checksums, and lets other
     /// Python threads run.
-    fn publish(&mut self, py: Python<'_>) -> PyResult<usize> {
-        let rooms = self.held.take()?;
+    fn publish(&self, py: Python<'_>) -> PyResult<usize> {
+        let rooms = self.handle.take()?;
         let count = rooms.len();
         py.detach(|| catch(|| rooms.into_iter().for_each(DigestRoom::publish)))?;
         Ok(count)
     }
 
     /// Gives the room back. Does nothing if it was already given back or published.
-    fn release(&mut self) -> PyResult<()> {
-        catch(|| self.held.release())?
+    fn release(&self) -> PyResult<()> {
+        self.handle.release()
     }
 
     fn __enter__(slf: Py<Self>) -> Py<Self> {
         slf
     }
 
-    fn __exit__(&mut self, _kind: Py<PyAny>, _error: Py<PyAny>, _traceback: Py<PyAny>) -> PyResult<()> {
+    fn __exit__(&self, _kind: Py<PyAny>, _error: Py<PyAny>, _traceback: Py<PyAny>) -> PyResult<()> {
         self.release()
     }
 
@@ -101,7 +102,7 @@ impl DigestRooms {
 ///
 /// The blocks are not protected: a copy is valid only if `intact` returns 1 for it afterwards.
 /// Checksums are not compared.
-#[pyclass(module = "radixkv", weakref)]
+#[pyclass(module = "radixkv", frozen, weakref)]
 pub(crate) struct DigestSources {
     held: Held<Vec<Option<DigestSource>>>,
     addresses: Vec<u64>,

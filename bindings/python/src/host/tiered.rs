@@ -247,13 +247,13 @@ impl TieredCache {
         py: Python<'py>,
         lease: PyRef<'py, Lease>,
         tokens: &Bound<'py, PyAny>,
-        mut blocks: PyRefMut<'py, Reservation>,
+        blocks: PyRef<'py, Reservation>,
         namespace: Option<PyRef<'py, Namespace>>,
     ) -> PyResult<Bound<'py, Inserted>> {
         let (tiers, shared) = self.parts()?;
         let namespace = shared.namespace(namespace.as_ref())?;
         let tokens = Tokens::of(tokens)?.boxed();
-        let lease = lease.of_sequence(&shared.cache, &tokens)?;
+        let lease = lease.again_for(&shared.cache, &tokens)?;
         if let Some(leased) = lease.namespace().filter(|leased| **leased != namespace.name()) {
             let (given, leased) = (namespace.name(), leased.parts().collect::<Vec<_>>());
             let given = given.parts().collect::<Vec<_>>();
@@ -261,12 +261,12 @@ impl TieredCache {
                 format!("the lease is of namespace {leased:?}, {given:?} was given: pass the lease's namespace");
             return Err(PyValueError::new_err(message));
         }
-        let taken = blocks.take(&shared.cache)?;
-        let inserted = py.detach(|| catch(|| tiers.session().insert(namespace, lease, &tokens, taken)))?;
+        let lent = blocks.lend(&shared.cache)?;
+        let inserted = py.detach(|| catch(|| tiers.session().insert(namespace, &lease, &tokens, lent)))?;
         match inserted {
             Ok(inserted) => Bound::new(py, Inserted::new(inserted, shared.origin)),
             Err(refused) => {
-                blocks.put(refused.reservation);
+                blocks.put_back(refused.reservation)?;
                 Err(errors::insert(refused.kind))
             }
         }
