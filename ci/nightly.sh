@@ -58,6 +58,7 @@ machine() {
     step 'clients of the engine' bash examples/engine/clients/check.sh
     step 'Python: torch, two minutes of threads' env RADIXKV_TORCH=real RADIXKV_STRESS_SECONDS=120 RADIXKV_VLLM_KILLS=100 \
         RADIXKV_DEBUG_PYTHON="$(command -v python3.11-dbg || true)" RADIXKV_FEATURES=encryption,object-store,redis \
+        RADIXKV_FREE_THREADED_PYTHON="$(command -v python3.14t || true)" \
         bash ci/python.sh
     step 'a crowd of clients' env ENGINE_CROWD_SECONDS=60 ENGINE_TOKENIZERS=20000 \
         cargo test --release -p radixkv-engine --test engine -- crowd random_changes

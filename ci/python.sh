@@ -6,7 +6,8 @@
 # the tests for vLLM run if its sources are there. RADIXKV_SGLANG_TESTS names the folder of SGLang's
 # own tests of its prefix cache (test/registered/unit/mem_cache of its repository), which run with the
 # real torch. RADIXKV_DEBUG_PYTHON names a debug build of CPython to run the tests in as well,
-# RADIXKV_FEATURES features of the wheel.
+# RADIXKV_FREE_THREADED_PYTHON a free-threaded one to build and test in, RADIXKV_FEATURES features of
+# the wheel.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -63,4 +64,10 @@ if [ -n "${RADIXKV_DEBUG_PYTHON:-}" ]; then
     "$RADIXKV_DEBUG_PYTHON" -m venv --clear "$work/debug"
     "$work/debug/bin/python" -m pip install -q numpy pytest "$work"/wheel/radixkv-*.whl
     "$work/debug/bin/python" -X dev -m pytest -q -p no:cacheprovider
+fi
+# A wheel for a free-threaded interpreter, if one is named.
+if [ -n "${RADIXKV_FREE_THREADED_PYTHON:-}" ]; then
+    "$RADIXKV_FREE_THREADED_PYTHON" -m venv --clear "$work/free-threaded"
+    "$work/free-threaded/bin/python" -m pip install -q numpy pytest .
+    "$work/free-threaded/bin/python" -m pytest -q -p no:cacheprovider
 fi
