@@ -1,13 +1,13 @@
 //! How long the kernels take on a GPU, beside what its memory allows.
 //!
-//! `cargo bench -p radixkv-cuda --bench gpu [-- NAME... --small]`. Times are medians by the
+//! `cargo bench -p radixkv-cuda --bench gpu [-- NAME... --small --no-ceilings]`. Times are medians by the
 //! device's own events, after 200 ms of the same work. Every case reads more than four times the
 //! second-level cache before it reads the same memory again; small cases are launched from a
 //! captured graph, so that launches cost nothing. Samples of the outputs are checked against `f64`
 //! before the timing. Each line is printed as it is measured; a case that fails is a line, and the
 //! others follow. Without a GPU it says so, and ends with an exit code other than 0. `--small`
 //! divides the sizes by 128 and measures once, to check that everything runs: its figures mean
-//! nothing.
+//! nothing. `--no-ceilings` does not measure the speed of the memory first.
 #![allow(unsafe_code)]
 
 #[path = "gpu/clocks.rs"]
@@ -47,6 +47,8 @@ struct Bench {
     table: Table,
     /// Words of the names of the cases asked for; all of them if there is none.
     names: Vec<String>,
+    /// The plain case of the variants, if it was measured.
+    plain: Option<Measured>,
 }
 
 fn main() -> ExitCode {
@@ -62,12 +64,16 @@ fn main() -> ExitCode {
 
     let small = if std::env::args().any(|argument| argument == "--small") { 128 } else { 1 };
     let (timer, table) = (Timer::new(&device, small > 1), Table::new(small > 1));
-    let mut bench = Bench { device, timer, small, table, names };
-    bench.case("", ceilings);
+    let mut bench = Bench { device, timer, small, table, names, plain: None };
+    if std::env::args().all(|argument| argument != "--no-ceilings") {
+        bench.case("", ceilings);
+    }
     for decode in DECODES {
         bench.case(decode.name, |bench| decode_case(bench, decode));
     }
-    bench.case("variants", variants::variants);
+    bench.case("variants: plain", variants::plain);
+    bench.case("variants: bits", variants::bits);
+    bench.case("variants: others", variants::others);
     for latent in LATENTS {
         bench.case(latent.name, |bench| latent_case(bench, latent));
     }
