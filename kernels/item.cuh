@@ -5,18 +5,24 @@
 #pragma once
 #include "tile.cuh"
 
-// Heads of D elements of keys, and of V of values.
-template <int D, int V, Kind K> struct DecodeShape {
+// HEADS key-value heads of D elements of keys, and of V of values. An item of two heads has the
+// query heads of the first in rows 0 to 7, and those of the second in rows 8 to 15. Its rows of
+// elements of 8 bits, which are beside each other in memory where a token's heads are, have 256
+// bytes, as one head of 16 bits has: pieces of 128 bytes are too short for the memory. And a step
+// of the softmax serves both heads.
+template <int D, int V, Kind K, int HEADS = 1> struct DecodeShape {
   using E = Element<K>;
-  using Keys = TileLayout<D, E::BYTES>;
-  using Values = TileLayout<V, E::BYTES>;
+  using Keys = TileLayout<HEADS * D, E::BYTES>;
+  using Values = TileLayout<HEADS * V, E::BYTES>;
+  static_assert(HEADS == 1 || (HEADS == 2 && E::SCALED), "two heads are of 8 bits");
   static constexpr u32 WARPS = Keys::ROW + Values::ROW > 32 ? 2 : 4;
   static constexpr u32 KEYS_BYTES = 16 * Keys::ROW_BYTES, VALUES_BYTES = 16 * Values::ROW_BYTES;
-  // Scales of 16 keys, then of 16 values.
-  static constexpr u32 SCALES_BYTES = E::SCALED ? 128 : 0;
+  // Of each head: scales of 16 keys, then of 16 values.
+  static constexpr u32 SCALES_BYTES = E::SCALED ? HEADS * 128 : 0;
   static constexpr u32 SLOT = KEYS_BYTES + VALUES_BYTES + SCALES_BYTES;
-  // 96 KiB a block at most, two blocks a multiprocessor; of elements of 8 bits fewer, which are as many keys in flight and more.
-  static constexpr u32 STAGES = (E::SCALED ? 88 * 1024 : 96 * 1024) / (WARPS * SLOT);
+  // 96 KiB a block at most, two blocks a multiprocessor; of elements of 8 bits fewer, which are as many keys in flight and more. Of
+  // two heads 99 KiB, which is all that a block has on some devices.
+  static constexpr u32 STAGES = (HEADS == 2 ? 99 * 1024 : E::SCALED ? 88 * 1024 : 96 * 1024) / (WARPS * SLOT);
   static constexpr u32 SHARED = WARPS * STAGES * SLOT;
   static constexpr u32 ROW = V + 8;                         // floats between rows of the merge; the 8 spread the banks
   static_assert(STAGES >= 2 && WARPS * 16 * (ROW + 2) * 4 <= SHARED, "the merge uses the rings' memory");
@@ -24,13 +30,13 @@ template <int D, int V, Kind K> struct DecodeShape {
 
 // The ring of one warp. Where 16 keys lie in one block a lane has the table entry of one of the next 32 tiles; otherwise that of one
 // of the 32 keys of the next two tiles, and of the two after those.
-template <int D, int V, Kind K> struct Ring {
-  using S = DecodeShape<D, V, K>;
+template <int D, int V, Kind K, int HEADS> struct Ring {
+  using S = DecodeShape<D, V, K, HEADS>;
   const RkKv& kv;
   const u32* table;        // of this sequence
   u8* slots;
   u32 base, first, end, tiles;   // tiles of 16 keys from `base` on
-  u32 kv_head, warp, lane;
+  u32 kv_head, warp, lane;       // the first of its heads
   u32 blocks, ahead;       // this lane's entries
 
   static constexpr bool EVEN = 32 % S::Keys::CHUNKS == 0 && 32 % S::Values::CHUNKS == 0;
@@ -42,6 +48,11 @@ template <int D, int V, Kind K> struct Ring {
   // This lane's key of the tiles n and n + 1, n being even.
   RK_DEV_METHOD u32 token_key(u32 n) const { return base + (warp + (n + lane / 16) * S::WARPS) * 16 + lane % 16; }
 
+  // Bytes from a row of the first head to a chunk of it, or of the row of the second head.
+  template <class L> RK_DEV_METHOD u32 chunk_offset(const RkPlane& plane, u32 chunk) const {
+    constexpr u32 EACH = L::CHUNKS / HEADS;
+    return HEADS == 1 ? chunk * 16 : chunk / EACH * plane.head_stride * S::E::BYTES + chunk % EACH * 16;
+  }
   // Copies the 16 rows of a tile that begin at `page`.
   template <class L> RK_DEV_METHOD void copy_rows(u8* to, const RkPlane& plane, u64 page, u32 key) const {
     using E = typename S::E;
@@ -50,7 +61,7 @@ template <int D, int V, Kind K> struct Ring {
     for (u32 i = 0; i < 16 * L::CHUNKS / 32; ++i) {
       const u32 unit = i * 32 + lane, row = unit / L::CHUNKS, chunk = unit % L::CHUNKS;
       const bool valid = key + row >= first && key + row < end;   // another slot may hold NaN, and 0 * NaN is NaN
-      rk_copy_async(to + L::at(row, chunk), from + (u64)row * plane.token_stride * E::BYTES + chunk * 16, valid);
+      rk_copy_async(to + L::at(row, chunk), from + (u64)row * plane.token_stride * E::BYTES + chunk_offset<L>(plane, chunk), valid);
     }
   }
   // The same for rows anywhere: lane `lanes + row` has the unit of row `row`.
@@ -61,13 +72,15 @@ template <int D, int V, Kind K> struct Ring {
     for (u32 i = 0; i < 16 * L::CHUNKS / 32; ++i) {
       const u32 unit = i * 32 + lane, row = unit / L::CHUNKS, chunk = unit % L::CHUNKS;
       const u64 at = (u64)rk_shuffle(mine, lanes + row) * 16;
-      rk_copy_async(to + L::at(row, chunk), from + at + chunk * 16, key + row < end);
+      rk_copy_async(to + L::at(row, chunk), from + at + chunk_offset<L>(plane, chunk), key + row < end);
     }
   }
   // Lanes 0 to 15 copy the scales of keys, the others those of values.
   RK_DEV_METHOD void copy_scales(u8* to, u64 offset, u32 key) const {
     const float* from = (lane < 16 ? kv.k.scale : kv.v.scale) + offset;
-    rk_copy_async_word(to + lane * 4, from, key >= first && key < end);
+#pragma unroll
+    for (u32 h = 0; h < HEADS; ++h)
+      rk_copy_async_word(to + (h * 32 + lane) * 4, from + h * kv.scale_head_stride, key >= first && key < end);
   }
 
   // Starts the copy of the warp's n-th tile into slot `slot`; n counts up from 0 without gaps.
@@ -130,10 +143,10 @@ RK_DEV void softmax_step(float (&x)[8], RowState (&row)[2], float (&factor)[2]) 
 
 // The queries of an item, as products need them: sixteen elements of sixteen rows at a time. Where registers do not hold
 // them they are read again for each tile.
-template <int D, int V, Kind K> struct ItemQueries {
+template <int D, int V, Kind K, int HEADS = 1> struct ItemQueries {
   static constexpr bool KEPT = D + V <= 320;
   const u16* from;
-  u32 group;
+  u32 group;               // query heads of a key-value head
   u32 kept[KEPT ? D / 16 : 1][4];
   float unit[2];           // of the thread's two rows, where they are f16
 
@@ -141,8 +154,8 @@ template <int D, int V, Kind K> struct ItemQueries {
   RK_DEV_METHOD void read(u32 block, u32 lane, u32 (&q)[4]) const {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      const u32 row = lane / 4 + 8 * r;
-      const u16* at = from + row * D + block * 16;
+      const u32 row = HEADS == 2 ? lane / 4 : lane / 4 + 8 * r;
+      const u16* at = from + (HEADS == 2 ? r * group + row : row) * D + block * 16;
       if (Element<K>::SCALED) {
         const rk_u2 four = row < group ? *(const rk_u2*)(at + lane % 4 * 4) : rk_u2{0, 0};
         q[r] = four.x;
@@ -192,18 +205,21 @@ template <int D, int V, Kind K> struct ItemQueries {
   }
 };
 
-// Scores of a tile: products of 16 queries with 16 keys.
-template <int D, int V, Kind K> RK_DEV void products(const u8* k, u32 lane, const ItemQueries<D, V, K>& queries, float (&s)[2][4]) {
-  using L = TileLayout<D, Element<K>::BYTES>;
+// Scores of a tile: products of 16 queries with 16 keys of each head.
+template <int D, int V, Kind K, int HEADS>
+RK_DEV void products(const u8* k, u32 lane, const ItemQueries<D, V, K, HEADS>& queries, float (&scores)[HEADS][2][4]) {
+  using L = TileLayout<HEADS * D, Element<K>::BYTES>;
+  constexpr u32 EACH = L::CHUNKS / 2 / HEADS;
   const u32 at = L::at(lane / 16 * 8 + lane % 8, lane / 8 % 2);
-  const u32 reader = ItemQueries<D, V, K>::KEPT ? lane : rk_anew(lane);
+  const u32 reader = ItemQueries<D, V, K, HEADS>::KEPT ? lane : rk_anew(lane);
 #pragma unroll
   for (u32 i = 0; i < L::CHUNKS / 2; ++i) {
     u32 r[4], q[Element<K>::SCALED ? 2 : 1][4];
+    float(&s)[2][4] = scores[i / EACH];
     rk_load_matrix(r, k + L::further(at, i * 2));
     if constexpr (Element<K>::SCALED) {
-      queries.get(i * 2, reader, q[0]);
-      queries.get(i * 2 + 1, reader, q[1]);
+      queries.get(i % EACH * 2, reader, q[0]);
+      queries.get(i % EACH * 2 + 1, reader, q[1]);
 #pragma unroll
       for (int j = 0; j < 4; ++j) {                         // keys 0 to 7 in two chunks, then keys 8 to 15
         u32 first, second;
@@ -220,13 +236,16 @@ template <int D, int V, Kind K> RK_DEV void products(const u8* k, u32 lane, cons
 
 // Adds the values of a tile with the weights `p`. A thread has columns 2t and 2t + 1 of each eight; of elements of 8 bits, 4t and
 // 4t + 2 of each sixteen, then 4t + 1 and 4t + 3.
-template <int V, Kind K>
+template <int V, Kind K, int HEADS>
 RK_DEV void add_values(const u8* v, u32 lane, const u32 (&p)[4], const float (&factor)[2], float (&o)[V / 8][4]) {
-  using L = TileLayout<V, Element<K>::BYTES>;
+  using L = TileLayout<HEADS * V, Element<K>::BYTES>;
+  // Values of one of two heads are multiplied by the weights of its own rows, and zeros in place of the others.
+  const u32 weights[2][4] = {{p[0], HEADS == 2 ? 0 : p[1], p[2], HEADS == 2 ? 0 : p[3]}, {0, p[1], 0, p[3]}};
   const u32 at = L::at(lane / 8 % 2 * 8 + lane % 8, lane / 16);
   constexpr u32 EACH = Element<K>::SCALED ? 4 : 2;          // of eight columns, in two chunks
 #pragma unroll
   for (u32 i = 0; i < L::CHUNKS / 2; ++i) {
+    const u32 head = i / (L::CHUNKS / 2 / HEADS), first = i % (L::CHUNKS / 2 / HEADS) * EACH;
     u32 r[4], b[EACH][2];
     rk_load_matrix_transposed(r, v + L::further(at, i * 2));
 #pragma unroll
@@ -237,10 +256,12 @@ RK_DEV void add_values(const u8* v, u32 lane, const u32 (&p)[4], const float (&f
     }
 #pragma unroll
     for (u32 h = 0; h < EACH; ++h) {
-      float(&d)[4] = o[i * EACH + h];
-      d[0] *= factor[0]; d[1] *= factor[0];
-      d[2] *= factor[1]; d[3] *= factor[1];
-      rk_mma<Element<K>::ITEM_BF16>(d, p, b[h][0], b[h][1]);
+      float(&d)[4] = o[first + h];
+      if (head == 0) {
+        d[0] *= factor[0]; d[1] *= factor[0];
+        d[2] *= factor[1]; d[3] *= factor[1];
+      }
+      rk_mma<Element<K>::ITEM_BF16>(d, weights[head], b[h][0], b[h][1]);
     }
   }
 }
@@ -284,22 +305,25 @@ struct ValueUnit {
 };
 
 // One tile: scores, softmax, sum of values. Keys outside of [from, to) of its 16 do not count.
-template <int D, int V, Kind K, class Args>
+template <int D, int V, Kind K, int HEADS, class Args>
 RK_DEV void attend(const Args& a, const RkDecodeItem& item, const u8* k, u32 key, u32 from, u32 to, u32 group, u32 lane,
-                   const ItemQueries<D, V, K>& q, RowState (&row)[2], ValueUnit (&unit)[2], float (&o)[V / 8][4]) {
-  using S = DecodeShape<D, V, K>;
-  float s[2][4] = {};
-  products<D, V, K>(k, lane, q, s);
+                   const ItemQueries<D, V, K, HEADS>& q, RowState (&row)[2], ValueUnit (&unit)[2], float (&o)[V / 8][4]) {
+  using S = DecodeShape<D, V, K, HEADS>;
+  float s[HEADS][2][4] = {};
+  products<D, V, K, HEADS>(k, lane, q, s);
   const float* scales = (const float*)(k + S::KEYS_BYTES + S::VALUES_BYTES);
   float x[8];                                               // row g: keys t, t+1, t+8, t+9; then row g + 8
 #pragma unroll
   for (int i = 0; i < 8; ++i) {
     const int half = i / 2 % 2;
-    const float scale = S::E::SCALED ? scales[lane % 4 * 2 + half * 8 + i % 2] * (a.scale_log2 * q.unit[i / 4]) : a.scale_log2;
-    x[i] = s[half][i / 4 * 2 + i % 2] * scale;
+    const int head = HEADS == 2 ? i / 4 : 0;
+    const float scale =
+        S::E::SCALED ? scales[head * 32 + lane % 4 * 2 + half * 8 + i % 2] * (a.scale_log2 * q.unit[i / 4]) : a.scale_log2;
+    x[i] = s[head][half][i / 4 * 2 + i % 2] * scale;
   }
   if (a.scoring.cap != 0.f || a.scoring.slopes) {
-    const u32 head = item.kv_head * group, heads[2] = {head + rk_min(lane / 4, group - 1), head + rk_min(lane / 4 + 8, group - 1)};
+    const u32 head = item.kv_head * HEADS * group, of_row = rk_min(lane / 4, group - 1);
+    const u32 heads[2] = {head + of_row, head + (HEADS == 2 ? group + of_row : rk_min(lane / 4 + 8, group - 1))};
     score(a.scoring, key, item.position, lane, heads, x);
   }
 #pragma unroll
@@ -311,20 +335,20 @@ RK_DEV void attend(const Args& a, const RkDecodeItem& item, const u8* k, u32 key
   softmax_step(x, row, factor);
   if (S::E::SCALED) {
 #pragma unroll
-    for (int i = 0; i < 8; ++i) x[i] *= scales[16 + lane % 4 * 2 + i / 2 % 2 * 8 + i % 2];
+    for (int i = 0; i < 8; ++i) x[i] *= scales[(HEADS == 2 ? i / 4 * 32 : 0) + 16 + lane % 4 * 2 + i / 2 % 2 * 8 + i % 2];
 #pragma unroll
     for (int r = 0; r < 2; ++r) unit[r].take(x + 4 * r, factor[r]);
   }
   constexpr bool BF16 = S::E::ITEM_BF16;
   const u32 p[4] = {rk_pack<BF16>(x[0], x[1]), rk_pack<BF16>(x[4], x[5]),
                     rk_pack<BF16>(x[2], x[3]), rk_pack<BF16>(x[6], x[7])};
-  add_values<V, K>(k + S::KEYS_BYTES, lane, p, factor, o);
+  add_values<V, K, HEADS>(k + S::KEYS_BYTES, lane, p, factor, o);
 }
 
 // Puts one warp's rows where the block merges them: sums at [warp][row][ROW], then (max, sum) at [warp][row].
-template <int D, int V, Kind K>
+template <int D, int V, Kind K, int HEADS>
 RK_DEV void publish(float* shared, u32 warp, u32 lane, const RowState (&row)[2], const float (&o)[V / 8][4]) {
-  using S = DecodeShape<D, V, K>;
+  using S = DecodeShape<D, V, K, HEADS>;
   rk_f2* state = (rk_f2*)(shared + S::WARPS * 16 * S::ROW);
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
@@ -347,12 +371,13 @@ RK_DEV void publish(float* shared, u32 warp, u32 lane, const RowState (&row)[2],
 }
 
 // Merges the warps' rows and writes them: four columns a thread.
-template <int D, int V, Kind K, class Args>
+template <int D, int V, Kind K, int HEADS, class Args>
 RK_DEV void write_item(const Args& a, const RkDecodeItem& item, u32 group, const float* shared) {
-  using S = DecodeShape<D, V, K>;
+  using S = DecodeShape<D, V, K, HEADS>;
   const rk_f2* state = (const rk_f2*)(shared + S::WARPS * 16 * S::ROW);
-  for (u32 i = RK_THREAD; i < group * (V / 4); i += RK_THREADS) {
-    const u32 r = i / (V / 4), column = i % (V / 4) * 4;
+  for (u32 i = RK_THREAD; i < HEADS * group * (V / 4); i += RK_THREADS) {
+    const u32 query = i / (V / 4), column = i % (V / 4) * 4;
+    const u32 r = HEADS == 2 && query >= group ? query - group + 8 : query;   // its row of the tile
     float top = -RK_INF;
 #pragma unroll
     for (u32 w = 0; w < S::WARPS; ++w) top = rk_max(top, state[w * 16 + r].x);
@@ -364,36 +389,36 @@ RK_DEV void write_item(const Args& a, const RkDecodeItem& item, u32 group, const
       add_part(o, sum, *(const rk_f4*)(shared + (w * 16 + r) * S::ROW + column), part.y, part_factor(part.x, top));
     }
     if (item.part == RK_DIRECT) {
-      const u32 head = item.kv_head * group + r;
+      const u32 head = item.kv_head * HEADS * group + query;
       const u64 row = (u64)item.seq * a.q_heads + head;
       const float factor = add_sink(a.scoring.sinks, head, top, sum);
       o.x *= factor; o.y *= factor; o.z *= factor; o.w *= factor;
       *(rk_u2*)(a.out + row * V + column) = quotient<S::E::BF16>(o, sum);
       if (column == 0 && a.lse) a.lse[row] = log_sum(top, sum) * a.lse_scale;
     } else {
-      const u64 row = (u64)item.part + r;
+      const u64 row = (u64)item.part + query;
       *(rk_f4*)(a.part_o + row * V + column) = o;
       if (column == 0) *(rk_f2*)(a.part_ml + row * 2) = rk_f2{top, sum};
     }
   }
 }
 
-// `Args`: RkDecodeArgs or RkTileArgs.
-template <int D, int V, Kind K, class Args> RK_DEV void attend_item(const Args& a, const RkDecodeItem& item) {
-  using S = DecodeShape<D, V, K>;
+// `Args`: RkDecodeArgs or RkTileArgs. An item of two heads has kv_head = the number of the pair, and `a.kv_heads` is that of pairs.
+template <int D, int V, Kind K, int HEADS = 1, class Args> RK_DEV void attend_item(const Args& a, const RkDecodeItem& item) {
+  using S = DecodeShape<D, V, K, HEADS>;
   RK_SHARED(u8, shared);
   const u32 lane = RK_THREAD % 32, warp = RK_THREAD / 32;
-  const u32 group = a.q_heads / a.kv_heads;
-  RK_PROMISE(item.first <= item.end && item.end <= item.position && group <= 16 && item.kv_head < a.kv_heads);
-  const u32 base = Ring<D, V, K>::EVEN && whole_tiles(a.kv) ? item.first & ~15u : item.first;
+  const u32 group = a.q_heads / a.kv_heads / HEADS;
+  RK_PROMISE(item.first <= item.end && item.end <= item.position && group <= 16 / HEADS && item.kv_head < a.kv_heads);
+  const u32 base = Ring<D, V, K, HEADS>::EVEN && whole_tiles(a.kv) ? item.first & ~15u : item.first;
   // Large tiles are those of fewer warps; the others only merge.
   const u32 tiles = item.first < item.end && warp < S::WARPS ? (item.end - base + 15) / 16 : 0;
-  Ring<D, V, K> ring = {a.kv, a.table + item.table, shared + warp % S::WARPS * S::STAGES * S::SLOT,
-                        base, item.first, item.end, tiles, item.kv_head, warp, lane, 0, 0};
+  Ring<D, V, K, HEADS> ring = {a.kv, a.table + item.table, shared + warp % S::WARPS * S::STAGES * S::SLOT,
+                        base, item.first, item.end, tiles, item.kv_head * HEADS, warp, lane, 0, 0};
   // The copies of keys and values start before anything waits for the queries.
 #pragma unroll
   for (u32 n = 0; n < S::STAGES - 1; ++n) ring.load(n, n);
-  ItemQueries<D, V, K> q = {a.q + (u64)item.seq * a.q_stride + (u64)item.kv_head * group * D, group, {}, {}};
+  ItemQueries<D, V, K, HEADS> q = {a.q + (u64)item.seq * a.q_stride + (u64)item.kv_head * HEADS * group * D, group, {}, {}};
   q.keep(lane);
   float o[V / 8][4] = {};
   RowState row[2] = {{-RK_INF, 0.f}, {-RK_INF, 0.f}};
@@ -404,7 +429,7 @@ template <int D, int V, Kind K, class Args> RK_DEV void attend_item(const Args& 
     rk_warp_barrier();                                      // every lane's copies of this tile are here, and the last slot is free
     ring.load(n + S::STAGES - 1, slot == 0 ? S::STAGES - 1 : slot - 1);
     const u32 key = base + tile * 16, from = item.first > key ? item.first - key : 0;
-    attend<D, V, K>(a, item, ring.slots + slot * S::SLOT, key, from, item.end - key, group, lane, q, row, unit, o);
+    attend<D, V, K, HEADS>(a, item, ring.slots + slot * S::SLOT, key, from, item.end - key, group, lane, q, row, unit, o);
     slot = slot + 1 == S::STAGES ? 0 : slot + 1;
   }
   if (S::E::SCALED) {
@@ -412,7 +437,7 @@ template <int D, int V, Kind K, class Args> RK_DEV void attend_item(const Args& 
     for (int i = 0; i < V / 2; ++i) o[i / 4][i % 4] *= unit[i / 2 % 2].of;
   }
   rk_block_barrier();                                       // the rings are free: the merge uses their memory
-  if (warp < S::WARPS) publish<D, V, K>((float*)shared, warp, lane, row, o);
+  if (warp < S::WARPS) publish<D, V, K, HEADS>((float*)shared, warp, lane, row, o);
   rk_block_barrier();
-  write_item<D, V, K>(a, item, group, (const float*)shared);
+  write_item<D, V, K, HEADS>(a, item, group, (const float*)shared);
 }

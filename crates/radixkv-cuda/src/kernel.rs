@@ -80,6 +80,8 @@ pub enum Kernel {
     /// One query row of a sequence over a part of its context; over latent vectors, of up to 16
     /// query heads.
     Decode(Variant),
+    /// As `Decode`, of two heads of keys and values, with up to 8 query heads each.
+    DecodePair(Variant),
     /// As `Decode` over latent vectors, of up to 32 query heads.
     DecodeWide(Variant),
     /// Rows of one sequence, causal.
@@ -135,6 +137,12 @@ const OF_HEADS: usize = Variant::Bf16Latent as usize;
 /// The variants for which [`Kernel::ExtendWgmma`] is compiled.
 const WGMMA: [Variant; 2] = [Variant::Bf16D128, Variant::F16D128];
 
+/// The variants for which [`Kernel::DecodePair`] is compiled: rows of one head are too short for the
+/// memory, those of two heads are not.
+const PAIRS: [Variant; 2] = [Variant::I8D128, Variant::E4m3D128];
+/// The most query heads of each head of a pair.
+const PAIR_GROUP: usize = 8;
+
 /// The most query heads of an item over latent vectors.
 pub(super) const WIDE_HEADS: usize = 32;
 const NARROW_HEADS: usize = 16;
@@ -189,9 +197,18 @@ impl Variant {
         self as usize >= OF_HEADS
     }
 
-    /// The kernel that decodes `query_heads` query heads.
-    pub(super) fn decode(self, query_heads: usize) -> Kernel {
-        if self.is_latent() && query_heads > NARROW_HEADS { Kernel::DecodeWide(self) } else { Kernel::Decode(self) }
+    /// The kernel that decodes `query_heads` query heads over `kv_heads` heads of keys and values.
+    pub(super) fn decode(self, query_heads: usize, kv_heads: usize) -> Kernel {
+        match self.is_latent() {
+            true if query_heads > NARROW_HEADS => Kernel::DecodeWide(self),
+            false if self.has_pairs(query_heads, kv_heads) => Kernel::DecodePair(self),
+            _ => Kernel::Decode(self),
+        }
+    }
+
+    /// Whether two heads of keys and values are decoded together.
+    pub(super) fn has_pairs(self, query_heads: usize, kv_heads: usize) -> bool {
+        PAIRS.contains(&self) && kv_heads.is_multiple_of(2) && query_heads / kv_heads <= PAIR_GROUP
     }
 
     /// Whether extend is compiled with products of warpgroups, for blocks of `block_size` tokens.
@@ -226,6 +243,14 @@ impl Variant {
         let warps = if chunks > 32 { 2 } else { 4 };
         let most = if dtype.has_scales() { 88 << 10 } else { 96 << 10 };
         most / (warps * slot) * warps * slot
+    }
+
+    /// Shared memory of a thread block that decodes two heads, as in `DecodeShape` of the kernels.
+    fn pair_bytes(self) -> usize {
+        let (dtype, keys, values, _) = self.row();
+        let chunks = row_chunks(2 * keys, dtype.bytes()) + row_chunks(2 * values, dtype.bytes());
+        let slots = 4 * (16 * 16 * chunks + 2 * 128);
+        (99 << 10) / slots * slots
     }
 
     /// Shared memory of a thread block that decodes `heads` query heads over latent vectors, as in
@@ -269,7 +294,8 @@ impl Kernel {
             false => vec![Self::Decode(variant), Self::Extend(variant), Self::Cascade(variant), Self::Merge(variant)],
         };
         let of_variants = VARIANTS.into_iter().flat_map(move |(variant, ..)| of(variant));
-        append.into_iter().chain(plain).chain(of_variants).chain(WGMMA.map(Self::ExtendWgmma))
+        let of_some = WGMMA.map(Self::ExtendWgmma).into_iter().chain(PAIRS.map(Self::DecodePair));
+        append.into_iter().chain(plain).chain(of_variants).chain(of_some)
     }
 
     /// Its index in [`all`](Self::all).
@@ -278,6 +304,7 @@ impl Kernel {
             Some(latent) => 7 + 4 * OF_HEADS + 3 * latent + nth,
             None => 7 + 4 * variant as usize + nth,
         };
+        let of_all = 7 + 4 * OF_HEADS + 3 * (VARIANTS.len() - OF_HEADS);
         match self {
             Self::Append => 0,
             Self::AppendI8 => 1,
@@ -291,8 +318,10 @@ impl Kernel {
             Self::Cascade(variant) => of(2, variant),
             Self::Merge(variant) => of(if variant.is_latent() { 2 } else { 3 }, variant),
             Self::ExtendWgmma(variant) => {
-                let all_others = 7 + 4 * OF_HEADS + 3 * (VARIANTS.len() - OF_HEADS);
-                all_others + WGMMA.iter().position(|of| *of == variant).unwrap_or(WGMMA.len())
+                of_all + WGMMA.iter().position(|of| *of == variant).unwrap_or(WGMMA.len() + PAIRS.len())
+            }
+            Self::DecodePair(variant) => {
+                of_all + WGMMA.len() + PAIRS.iter().position(|of| *of == variant).unwrap_or(PAIRS.len())
             }
         }
     }
@@ -305,7 +334,7 @@ impl Kernel {
             Self::CompareKeys => Module::CompareKeys,
             Self::Decode(variant) if variant.is_latent() => Module::Latent,
             Self::DecodeWide(_) => Module::Latent,
-            Self::Decode(_) => Module::Decode,
+            Self::Decode(_) | Self::DecodePair(_) => Module::Decode,
             Self::Extend(_) => Module::Extend,
             Self::ExtendWgmma(_) => Module::ExtendWgmma,
             Self::Cascade(_) => Module::Cascade,
@@ -332,6 +361,7 @@ impl Kernel {
                 LaunchShape { threads: 256, shared_bytes: variant.latent_bytes(WIDE_HEADS) as u32, blocks_at_once: 1 }
             }
             Self::Decode(variant) => tiles(variant.item_bytes()),
+            Self::DecodePair(variant) => tiles(variant.pair_bytes()),
             Self::Extend(variant) => tiles(variant.rows_bytes()),
             Self::ExtendWgmma(variant) => {
                 LaunchShape { threads: 384, shared_bytes: variant.wgmma_bytes() as u32, blocks_at_once: 1 }
@@ -355,6 +385,7 @@ impl fmt::Display for Kernel {
             Self::Decode(variant) if variant.is_latent() => write!(f, "rk_{}_h16", variant.row().3),
             Self::DecodeWide(variant) => write!(f, "rk_{}_h32", variant.row().3),
             Self::Decode(variant) => write!(f, "rk_decode_{}", variant.row().3),
+            Self::DecodePair(variant) => write!(f, "rk_decode_{}_pair", variant.row().3),
             Self::Extend(variant) => write!(f, "rk_extend_{}", variant.row().3),
             Self::ExtendWgmma(variant) => write!(f, "rk_extend_wgmma_{}", variant.row().3),
             Self::Cascade(variant) => write!(f, "rk_cascade_{}", variant.row().3),
@@ -387,6 +418,7 @@ mod tests {
         assert!(Kernel::all().all(|kernel| bytes(kernel) <= most(kernel)));
         assert_eq!(bytes(Kernel::ExtendWgmma(Variant::F16D128)), 231_008);
         assert_eq!(bytes(Kernel::Decode(Variant::Bf16D128)), 98_304);
+        assert_eq!(bytes(Kernel::DecodePair(Variant::E4m3D128)), 101_376);
         assert_eq!(bytes(Kernel::Extend(Variant::Bf16D128)), 99_840);
         assert_eq!(bytes(Kernel::Decode(Variant::Bf16Latent)), 85_056);
         assert_eq!(bytes(Kernel::DecodeWide(Variant::F16Latent)), 96_384);

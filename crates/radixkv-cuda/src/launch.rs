@@ -46,7 +46,7 @@ arguments! {
     };
     CopyArgs, (): |()| Kernel::CopyBlocks;
     CompareArgs, (): |()| Kernel::CompareKeys;
-    DecodeArgs, (Variant, usize): |(variant, query_heads): (Variant, usize)| variant.decode(query_heads);
+    DecodeArgs, Kernel: |kernel| kernel;
     MergeArgs, Variant: Kernel::Merge;
     TileArgs, (Variant, TileRows): |(variant, rows)| match rows {
         TileRows::Chunk { wgmma: false } => Kernel::Extend(variant),

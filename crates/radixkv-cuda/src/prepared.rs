@@ -83,7 +83,9 @@ pub struct Cascade {
 
 impl Prepared {
     pub(super) fn new(device: &Device, sizes: Sizes, batch: &Batch<'_>) -> Result<Self, GpuError> {
-        let params = PlanParams { window: batch.scoring.window, ..sizes.params(device) };
+        let window = batch.scoring.window;
+        let params = PlanParams { window, ..sizes.params(device) };
+        let decode_params = PlanParams { window, ..sizes.decode_params(device) };
         let scoring = DeviceScoring::new(device, &batch.scoring, batch.query_heads)?;
         let mut upload = Upload::default();
         let decodes = batch.check_decode();
@@ -96,12 +98,12 @@ impl Prepared {
         let (table, slots, parts, step);
         if sizes.variant.is_latent() {
             let (contexts, tables) = rows_apart(batch)?;
-            let plan = decode::plan(&params, &contexts, &tables);
+            let plan = decode::plan(&decode_params, &contexts, &tables);
             (table, slots) = (upload.push(batch.tables.blocks), upload.push(batch.slots));
             parts = Parts::new(device, &sizes, &plan.merges, &mut upload)?;
             step = Step::Decode { items: upload.push(&plan.items) };
         } else if decodes.is_ok() {
-            let plan = decode::plan(&params, batch.contexts, batch.tables.offsets);
+            let plan = decode::plan(&decode_params, batch.contexts, batch.tables.offsets);
             (table, slots) = (upload.push(batch.tables.blocks), upload.push(batch.slots));
             parts = Parts::new(device, &sizes, &plan.merges, &mut upload)?;
             step = Step::Decode { items: upload.push(&plan.items) };

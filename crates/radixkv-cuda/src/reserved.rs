@@ -144,7 +144,7 @@ impl Prepared {
             return Err(GpuError::OtherScale { given: batch.scale, reserved: sizes.scale });
         }
         capacity.check(batch)?;
-        let params = PlanParams { window: batch.scoring.window, ..sizes.params(&self.device) };
+        let params = PlanParams { window: batch.scoring.window, ..sizes.decode_params(&self.device) };
         let mut plan = decode::plan_within(&params, batch.contexts, batch.tables.offsets, capacity.items);
         fill(&mut plan, capacity, sizes.head_groups());
         let mut slots = batch.slots.to_vec();

@@ -69,10 +69,18 @@ impl Sizes {
         Ok(Self { layout, variant, query_heads, rows, scale, scale_log2, wgmma })
     }
 
+    /// The kernel that decodes.
+    pub(super) fn decode_kernel(&self) -> Kernel {
+        self.variant.decode(self.query_heads, self.layout.kv_heads)
+    }
+
     /// Number of groups of query heads, each decoded by its own thread blocks: one for each head of
-    /// keys and values; over latent vectors the fewest that divide the query heads evenly, with at
+    /// keys and values, or for each pair of them; over latent vectors the fewest that divide the query heads evenly, with at
     /// most [`WIDE_HEADS`] in a group.
     pub(super) fn head_groups(&self) -> usize {
+        if let Kernel::DecodePair(_) = self.decode_kernel() {
+            return self.layout.kv_heads / 2;
+        }
         if self.layout.has_values() {
             return self.layout.kv_heads;
         }
@@ -80,7 +88,12 @@ impl Sizes {
         (1..=self.query_heads).find(fits).unwrap_or(self.query_heads)
     }
 
-    /// The parameters of this batch's plans.
+    /// The parameters of plans of decode.
+    pub(super) fn decode_params(&self, device: &Device) -> PlanParams {
+        PlanParams { kv_heads: self.head_groups(), ..self.params(device) }
+    }
+
+    /// The parameters of this batch's other plans.
     pub(super) fn params(&self, device: &Device) -> PlanParams {
         let tiles = match self.variant.is_latent() {
             true => Kernel::Decode, // there are no tiles over latent vectors
@@ -89,8 +102,8 @@ impl Sizes {
         };
         PlanParams {
             query_heads: self.query_heads,
-            kv_heads: self.head_groups(),
-            decode_slots: device.slots(self.variant.decode(self.query_heads)),
+            kv_heads: self.layout.kv_heads,
+            decode_slots: device.slots(self.decode_kernel()),
             tile_slots: device.slots(tiles(self.variant)),
             tile_rows: self.variant.tile_rows(),
             window: None,
@@ -190,7 +203,7 @@ impl Work<'_> {
             scale_log2: sizes.scale_log2,
             lse_scale: std::f32::consts::LN_2,
         };
-        self.device.launch((sizes.variant, sizes.query_heads), (items.len, 1), &arguments)
+        self.device.launch(sizes.decode_kernel(), (items.len, 1), &arguments)
     }
 
     /// Queues `extend`, or `cascade` for sharers.
