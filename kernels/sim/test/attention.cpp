@@ -23,6 +23,7 @@ Sizes sizes(const Shape& shape) {
 // The kernel that decodes: its name, threads, and shared memory.
 struct Decoder { std::string name; u32 threads; size_t shared; };
 Decoder decoder(const Shape& shape) {
+  if (shape.pairs) return {"rk_decode" + shape.suffix() + "_pair", 128, DecodeShape<128, 128, Kind::E4M3, 2>::SHARED};
   if (!shape.latent_items) return {"rk_decode" + shape.suffix(), 128, sizes(shape).decode};
   const std::string name = std::string("rk_latent_") + shape.type.name();
   if (shape.item_rows() <= 16) return {name + "_h16", LatentShape<1>::THREADS, LatentShape<1>::SHARED};
@@ -439,7 +440,7 @@ void test_empty(const Shape& shape, u32 seed) {
   for (int kind = 0; kind < 4; ++kind) {
     Results results(shape, 1);
     Memory<float> o((size_t)128 * shape.value_dim), ml(256);
-    if (shape.latent_items && kind % 2) continue;           // only decode has them
+    if ((shape.latent_items || shape.pairs) && kind % 2) continue;   // only decode has them
     const u32 part = kind < 2 ? RK_DIRECT : FIRST_PART, token = first_token(shape);
     const Decoder decode = decoder(shape);
     for (u32 h = 0; h < shape.items(); ++h) {

@@ -154,6 +154,21 @@ static void extremes(u32 schedule) {
   }
 }
 
+// Two key-value heads an item, in turn with scorings and pages of every kind.
+static void pairs(u32 schedule) {
+  Random r(schedule + 177);
+  static const u32 GROUPS[] = {8, 1, 5, 4};
+  for (u32 turn = 0; turn < 2; ++turn) {
+    const u32 of = schedule + turn * 3;
+    const Shape shape = {{KINDS[2 + turn]}, 128, of % 3 == 1 ? 4u : 2u, GROUPS[of % 4], BLOCKS[of % 7], of % 4 > 1, 128, 0, true};
+    test_decode(shape, ragged(r, 330, true), 1 + of % 5, of % 2 ? draw_model(shape, r) : Model(), schedule);
+    test_fading(shape, schedule);
+    test_ranges(shape, schedule);
+    test_empty(shape, schedule);
+    test_decode(shape, {2200}, 2, Model(), schedule);
+  }
+}
+
 static void movement(u32 schedule) {
   Random r(schedule + 99);
   test_copy(1, 1 + draw(r, 5000), 1 + draw(r, 3), schedule);
@@ -187,6 +202,7 @@ int main(int argc, char** argv) {
     attention(schedule, full);
     long_sequences(schedule);
     extremes(schedule);
+    pairs(schedule);
     if (schedule < 4) many_heads(schedule);
   }
   printf("%d checks, %d failed\n", checks, failures);

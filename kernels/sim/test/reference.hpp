@@ -63,9 +63,10 @@ struct Shape {
   bool hnd;
   u32 value_dim;
   u32 latent_items = 0;     // latent vectors, for the heads of which a sequence has so many items; 0: keys and values
+  bool pairs = false;       // an item has two key-value heads
   u32 q_heads() const { return kv_heads * group; }
   // Items over the same keys, and rows of each.
-  u32 items() const { return latent_items ? latent_items : kv_heads; }
+  u32 items() const { return latent_items ? latent_items : pairs ? kv_heads / 2 : kv_heads; }
   u32 item_rows() const { return q_heads() / items(); }
   std::string suffix() const {
     return std::string("_") + type.name() + "_d" + std::to_string(dim) + (value_dim == dim ? "" : "_" + std::to_string(value_dim));
@@ -74,7 +75,7 @@ struct Shape {
   std::string text() const {
     char s[96];
     snprintf(s, sizeof s, "%s d%u/%u heads %u group %u block %u %s", type.name(), dim, value_dim, kv_heads, group, block,
-             latent_items ? "latent" : hnd ? "HND" : "NHD");
+             latent_items ? "latent" : pairs ? hnd ? "HND, pairs" : "NHD, pairs" : hnd ? "HND" : "NHD");
     return s;
   }
 };
