@@ -111,7 +111,7 @@ template <Kind K> RK_DEV float most() { return K == Kind::I8 ? 127.f : 448.f; }
   each(e4m3_d64, 64, 64, Kind::E4M3) \
   each(e4m3_d128, 128, 128, Kind::E4M3)
 
-// decode is compiled for these in pairs of key-value heads of up to 8 query heads each.
+// Decode in pairs of key-value heads, of up to 8 query heads each, is compiled for these.
 #define RK_PAIRS(each) \
   each(i8_d128, 128, 128, Kind::I8) \
   each(e4m3_d128, 128, 128, Kind::E4M3)

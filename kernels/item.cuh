@@ -1,15 +1,13 @@
 // item.cuh - attention of one new token of a sequence over the keys [first, end): the body of `decode`, and of the tiles of
-// `cascade` that are one sequence's. A block of threads takes the query heads (at most 16) of one key-value head, which are
-// the 16 rows of the tensor cores' tile. Each warp walks its own tiles of 16 keys through its own ring of shared memory, so
+// `cascade` that are one sequence's. A block of threads takes the query heads of one key-value head (at most 16), or of two (at most 8
+// each), which are the 16 rows of the tensor cores' tile. Each warp walks its own tiles of 16 keys through its own ring of shared memory, so
 // that the loop needs no barrier of the block; the warps' results are merged at the end.
 #pragma once
 #include "tile.cuh"
 
-// HEADS key-value heads of D elements of keys, and of V of values. An item of two heads has the
-// query heads of the first in rows 0 to 7, and those of the second in rows 8 to 15. Its rows of
-// elements of 8 bits, which are beside each other in memory where a token's heads are, have 256
-// bytes, as one head of 16 bits has: pieces of 128 bytes are too short for the memory. And a step
-// of the softmax serves both heads.
+// An item of HEADS key-value heads, of D elements of keys and V of values. With two heads, rows 0 to 7
+// are query heads of the first, rows 8 to 15 those of the second. A tile of two heads of 8 bits has
+// as many bytes as one of 16 bits, with one step of the softmax: 2 to 4 % faster (RESULTS.md).
 template <int D, int V, Kind K, int HEADS = 1> struct DecodeShape {
   using E = Element<K>;
   using Keys = TileLayout<HEADS * D, E::BYTES>;
@@ -20,8 +18,8 @@ template <int D, int V, Kind K, int HEADS = 1> struct DecodeShape {
   // Of each head: scales of 16 keys, then of 16 values.
   static constexpr u32 SCALES_BYTES = E::SCALED ? HEADS * 128 : 0;
   static constexpr u32 SLOT = KEYS_BYTES + VALUES_BYTES + SCALES_BYTES;
-  // 96 KiB a block at most, two blocks a multiprocessor; of elements of 8 bits fewer, which are as many keys in flight and more. Of
-  // two heads 99 KiB, which is all that a block has on some devices.
+  // 96 KiB a block at most, two blocks a multiprocessor; of elements of 8 bits fewer, which are as many keys in flight and more. For
+  // two heads 99 KiB, the limit of a block on devices such as 8.6 and 8.9.
   static constexpr u32 STAGES = (HEADS == 2 ? 99 * 1024 : E::SCALED ? 88 * 1024 : 96 * 1024) / (WARPS * SLOT);
   static constexpr u32 SHARED = WARPS * STAGES * SLOT;
   static constexpr u32 ROW = V + 8;                         // floats between rows of the merge; the 8 spread the banks
@@ -36,7 +34,7 @@ template <int D, int V, Kind K, int HEADS> struct Ring {
   const u32* table;        // of this sequence
   u8* slots;
   u32 base, first, end, tiles;   // tiles of 16 keys from `base` on
-  u32 kv_head, warp, lane;       // the first of its heads
+  u32 kv_head, warp, lane;       // kv_head: the item's first head
   u32 blocks, ahead;       // this lane's entries
 
   static constexpr bool EVEN = 32 % S::Keys::CHUNKS == 0 && 32 % S::Values::CHUNKS == 0;
@@ -239,7 +237,8 @@ RK_DEV void products(const u8* k, u32 lane, const ItemQueries<D, V, K, HEADS>& q
 template <int V, Kind K, int HEADS>
 RK_DEV void add_values(const u8* v, u32 lane, const u32 (&p)[4], const float (&factor)[2], float (&o)[V / 8][4]) {
   using L = TileLayout<HEADS * V, Element<K>::BYTES>;
-  // Values of one of two heads are multiplied by the weights of its own rows, and zeros in place of the others.
+  // Values of one of two heads are multiplied by the weights of its own rows, and by zeros for the rows of the other head. So a NaN
+  // in an element makes that element NaN in the outputs of both heads.
   const u32 weights[2][4] = {{p[0], HEADS == 2 ? 0 : p[1], p[2], HEADS == 2 ? 0 : p[3]}, {0, p[1], 0, p[3]}};
   const u32 at = L::at(lane / 8 % 2 * 8 + lane % 8, lane / 16);
   constexpr u32 EACH = Element<K>::SCALED ? 4 : 2;          // of eight columns, in two chunks
@@ -403,7 +402,7 @@ RK_DEV void write_item(const Args& a, const RkDecodeItem& item, u32 group, const
   }
 }
 
-// `Args`: RkDecodeArgs or RkTileArgs. An item of two heads has kv_head = the number of the pair, and `a.kv_heads` is that of pairs.
+// `Args`: RkDecodeArgs or RkTileArgs. With HEADS = 2, `item.kv_head` is the index of a pair and `a.kv_heads` the number of pairs.
 template <int D, int V, Kind K, int HEADS = 1, class Args> RK_DEV void attend_item(const Args& a, const RkDecodeItem& item) {
   using S = DecodeShape<D, V, K, HEADS>;
   RK_SHARED(u8, shared);

@@ -28,6 +28,9 @@ use radixkv_attention::{Half, Layout, Order, ShapeError};
 /// after all work that is queued on the device's stream, and after every transfer of a
 /// [`Swap`](super::Swap) that uses it.
 ///
+/// A NaN in the values of a head shows in that head's outputs. If elements have 8 bits, it may also
+/// show in those of another head of the same sequence.
+///
 /// # Examples
 ///
 /// ```no_run

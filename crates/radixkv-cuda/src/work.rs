@@ -75,8 +75,8 @@ impl Sizes {
     }
 
     /// Number of groups of query heads, each decoded by its own thread blocks: one for each head of
-    /// keys and values, or for each pair of them; over latent vectors the fewest that divide the query heads evenly, with at
-    /// most [`WIDE_HEADS`] in a group.
+    /// keys and values, or for each pair of them; over latent vectors the fewest that divide the
+    /// query heads evenly, with at most [`WIDE_HEADS`] in a group.
     pub(super) fn head_groups(&self) -> usize {
         if let Kernel::DecodePair(_) = self.decode_kernel() {
             return self.layout.kv_heads / 2;
