@@ -298,6 +298,11 @@ CRATE_MUTANTS = [
     ("crate: rows of a chunk see all of it", "prepared.rs", "(1..=rows.len() as u32).map(|row| before + row)", "(1..=rows.len() as u32).map(|_| before + rows.len() as u32)", "latent"),
     ("crate: a tree over latent vectors is taken for a path", "prepared.rs", "mask.count_ones() != index", "false && mask.count_ones() != index", "latent"),
     ("crate: too few parts for latent vectors", "reserved.rs", "let needed = capacity.sequences * sizes.head_groups();", "let needed = capacity.sequences;", "latent room"),
+    # pairs of heads
+    ("crate: pairs of heads with too many query heads", "kernel.rs", "query_heads / kv_heads <= PAIR_GROUP", "query_heads / kv_heads <= 2 * PAIR_GROUP", "pairs"),
+    ("crate: pairs of an odd number of heads", "kernel.rs", "kv_heads.is_multiple_of(2) && ", "", "pairs"),
+    ("crate: tiles of pairs of heads", "work.rs", "kv_heads: self.layout.kv_heads,\n            decode_slots", "kv_heads: self.head_groups(),\n            decode_slots", "pairs"),
+    ("crate: a batch of pairs is replaced by single heads", "reserved.rs", "..sizes.decode_params(&self.device) };", "..sizes.params(&self.device) };", "pairs"),
     # devices
     ("crate: a batch of another device", "attention.rs", "        self.check_device(device)?;\n", "        let _ = device;\n", "handles"),
     ("crate: a storage of another device", "attention.rs", "        self.check_device(kv.device())?;\n        self.check_device(device)", "        self.check_device(device)", "handles"),

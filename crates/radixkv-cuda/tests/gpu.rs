@@ -35,6 +35,8 @@ mod images;
 mod latent;
 #[path = "gpu/measure.rs"]
 mod measure;
+#[path = "gpu/pairs.rs"]
+mod pairs;
 #[path = "gpu/replay.rs"]
 mod replay;
 #[path = "gpu/room.rs"]

@@ -10,10 +10,10 @@ use super::attention::{EAGER, Outputs, Subject};
 use super::bed::{Bed, LAYOUT, Scores, Sequence, Shape, block_bytes};
 use super::driver::{Driver, driver};
 
-const OF_8_BITS: [Dtype; 4] = [Dtype::I8, Dtype::E4m3, Dtype::I8Static, Dtype::E4m3Static];
+pub const OF_8_BITS: [Dtype; 4] = [Dtype::I8, Dtype::E4m3, Dtype::I8Static, Dtype::E4m3Static];
 const SIZES: [(usize, Option<usize>); 6] =
     [(64, None), (128, None), (96, None), (192, None), (192, Some(128)), (256, None)];
-const PAGES: [usize; 9] = [1, 2, 5, 7, 16, 32, 48, 64, 100];
+pub const PAGES: [usize; 9] = [1, 2, 5, 7, 16, 32, 48, 64, 100];
 
 /// A shape drawn at random: elements of 8 bits with the sizes of heads that they have.
 fn draw_shape(random: &mut Rng) -> Shape {
@@ -33,7 +33,7 @@ fn draw_shape(random: &mut Rng) -> Shape {
 }
 
 /// No scoring in one case of three; otherwise each part of it in half of the cases.
-fn draw_scores(random: &mut Rng, heads: usize) -> Scores {
+pub fn draw_scores(random: &mut Rng, heads: usize) -> Scores {
     if random.u8(..3) == 0 {
         return Scores::default();
     }
@@ -57,7 +57,7 @@ fn bed(seed: u64, sequences: &[Sequence], save_kv: bool) -> (Bed, String) {
     (Bed { scoring, ..bed }, what)
 }
 
-fn each_seed(driver: &Driver, seeds: std::ops::RangeInclusive<u64>, run: impl Fn(u64, &mut Rng)) {
+pub fn each_seed(driver: &Driver, seeds: std::ops::RangeInclusive<u64>, run: impl Fn(u64, &mut Rng)) {
     for seed in seeds {
         driver.schedule(seed as u32 % 5);
         driver.streams(seed as u32 % 3);
