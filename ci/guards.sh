@@ -1,75 +1,66 @@
 #!/usr/bin/env bash
-# What the compiler cannot check: which names may stand where.
+# What the compiler cannot check: layers, imports, files of `unsafe`, seeded bugs, promises and links.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 broken=0
 
-for check in layers import_rules orphans test_layers links; do
-    python3 "ci/$check.py" || broken=1
-done
+# check PROPERTY COMMAND...: whether the command succeeds, and what it says if it does not.
+check() {
+    local property=$1 said
+    shift
+    if said=$("$@" 2>&1); then
+        echo "holds:  $property"
+    else
+        printf 'broken: %s\n%s\n' "$property" "$said"
+        broken=1
+    fi
+}
+
+# Which module uses which, and what comes in from outside; the same of text that is planted.
+structure=(--locked --manifest-path ci/structure/Cargo.toml --target-dir "${CARGO_TARGET_DIR:-target}/structure")
+if said=$(cargo test "${structure[@]}" -- --nocapture 2>&1); then
+    grep '^holds:' <<<"$said"
+else
+    printf 'broken: the tests of ci/structure\n%s\n' "$said"
+    broken=1
+fi
 
 # docs/unsafe.md names every file that may hold `unsafe`, with its reason; the compiler denies it elsewhere.
 sources=(src crates/*/src)
 allowed=$(grep -rlE --include='*.rs' 'allow\(unsafe_code\)' "${sources[@]}" | sort)
 described=$(sed -nE 's/^\| `([a-z0-9_/-]*src\/[a-z0-9_/]+\.rs)` \|.*/\1/p' docs/unsafe.md | sort)
-if [ "$allowed" = "$described" ]; then
-    echo 'holds:  unsafe code is in the files of docs/unsafe.md'
-else
-    echo 'broken: unsafe code is in the files of docs/unsafe.md (< in the sources, > in docs/unsafe.md)'
-    diff <(echo "$allowed") <(echo "$described") || true
-    broken=1
-fi
 unsafe=$(grep -rlwE --include='*.rs' '^[^/]*unsafe' "${sources[@]}" | grep -v '^src/reclaim/' | sort)
-extra=$(comm -23 <(echo "$unsafe") <(echo "$allowed"))
-if [ -n "$extra" ]; then
-    printf 'broken: unsafe stands in files that do not allow it\n%s\n' "$extra"
-    broken=1
-else
-    echo 'holds:  unsafe stands only in files that allow it'
-fi
+check 'unsafe code is in the files of docs/unsafe.md (< in the sources, > in docs/unsafe.md)' \
+    diff <(echo "$allowed") <(echo "$described")
+check 'unsafe is only in files that allow it (> in others)' diff /dev/null <(comm -23 <(echo "$unsafe") <(echo "$allowed"))
 
 # Every edge has a seeded bug that weakens it, or a reason why nothing needs it; docs/proofs.md shows which.
 edges=$(python3 ci/seeded_bugs.py --edges)
 shown=$(sed -n '/^<!-- edges -->$/,/^<!-- \/edges -->$/p' docs/proofs.md | grep '^|' || true)
-if [ "$shown" = "$edges" ]; then
-    echo 'holds:  docs/proofs.md shows the weakenings of ci/seeded_bugs.py'
-else
-    echo 'broken: docs/proofs.md shows the weakenings of ci/seeded_bugs.py (< shown, > python3 ci/seeded_bugs.py --edges)'
-    diff <(echo "$shown") <(echo "$edges") || true
-    broken=1
-fi
-if python3 ci/seeded_bugs.py --texts && python3 crates/radixkv-region/seeded_bugs.py --texts && python3 crates/radixkv-host/seeded_bugs.py --texts; then
-    echo 'holds:  every seeded bug has the text that it replaces'
-else
-    echo 'broken: every seeded bug has the text that it replaces'
-    broken=1
-fi
 named=$(grep -rhoE '^//! \| E[0-9]+ \|' src | grep -oE 'E[0-9]+' | sort -u)
-unproven=$(comm -23 <(echo "$named") <(grep -oE '^\| E[0-9]+' <<<"$edges" | grep -oE 'E[0-9]+' | sort -u))
-if [ -n "$unproven" ]; then
-    printf 'broken: edges that no seeded bug weakens, and that are no margin\n%s\n' "$unproven"
-    broken=1
-else
-    echo 'holds:  every edge is weakened by a seeded bug, or is margin'
-fi
-# What mutation testing goes through is there, and no ordering is left out.
-for script in mutants mutate-orderings; do
-    if python3 "ci/$script.py" --files; then
-        echo "holds:  ci/$script.py names files and models that are there"
-    else
-        echo "broken: ci/$script.py names files and models that are there"
-        broken=1
-    fi
+proven=$(grep -oE '^\| E[0-9]+' <<<"$edges" | grep -oE 'E[0-9]+' | sort -u)
+check 'docs/proofs.md shows the weakenings of ci/seeded_bugs.py (< shown, > python3 ci/seeded_bugs.py --edges)' \
+    diff <(echo "$shown") <(echo "$edges")
+check 'every edge is weakened by a seeded bug, or is margin (> others)' \
+    diff /dev/null <(comm -23 <(echo "$named") <(echo "$proven"))
+for bugs in ci crates/radixkv-region crates/radixkv-host; do
+    check "every seeded bug of $bugs has the text that it replaces" python3 "$bugs/seeded_bugs.py" --texts
 done
+
+# Mutation testing names files and models that exist, and leaves out no file with orderings.
+for script in mutants mutate-orderings; do
+    check "ci/$script.py names files and models that exist" python3 "ci/$script.py" --files
+done
+
 # The README's first command builds the cache and its command, and neither the example engine nor ZeroMQ.
 crates=$(cargo tree --locked --edges normal,build --prefix none --no-dedupe | awk '{ print $1, $2 }' | sort -u)
 count=$(wc -l <<<"$crates")
-if [ "$count" -le 145 ] && ! grep -qE '^(radixkv-engine|radixkv-cuda|zeromq|tokenizers|axum) ' <<<"$crates"; then
-    echo "holds:  the README's first command builds $count crates"
-else
-    echo "broken: the README's first command builds at most 145 crates, and no server or tokenizer: it builds $count"
-    broken=1
-fi
-# Each promise of docs/promises.md has tests, which name it.
-python3 ci/promises.py || broken=1
+check "the README's first command builds $count crates, at most 145" test "$count" -le 145
+check "the README's first command builds no server and no tokenizer (> those that it builds)" \
+    diff /dev/null <(grep -E '^(radixkv-engine|radixkv-cuda|zeromq|tokenizers|axum) ' <<<"$crates")
+
+# Every source file is a module, each promise of docs/promises.md has tests that name it, and links lead somewhere.
+for script in orphans promises links; do
+    python3 "ci/$script.py" || broken=1
+done
 exit "$broken"

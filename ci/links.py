@@ -7,6 +7,7 @@
 import re
 import subprocess
 import sys
+import tempfile
 from functools import cache
 from pathlib import Path
 from urllib.parse import unquote
@@ -56,6 +57,26 @@ def broken(page, root):
             yield text.count("\n", 0, found.start()) + 1, link, reason
 
 
+# Texts of a page beside b.md, which has the heading "One two": those whose link leads somewhere, and those whose does not.
+FINE = ["[a](b.md)", "[a](b.md#one-two)", "[a](<b.md>)", "`[a](c.md)`", "```\n[a](c.md)\n```", "[a](crate::Lease)",
+        "[a](https://example.org/c.md#no)", "# Own\n[a](#own)"]
+BROKEN = ["[a](c.md)", "[a](b.md#two)", "[a](#own)", "[a](../outside.md)", "![a](c.svg)", "[a]\n\n[a]: c.md"]
+
+
+def misjudged():
+    """The texts of FINE and BROKEN that are judged wrongly."""
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder).resolve() / "repository"
+        root.mkdir()
+        (root.parent / "outside.md").touch()
+        (root / "b.md").write_text("# One two\n")
+        for number, text in enumerate(FINE + BROKEN):
+            page = root / f"{number}.md"
+            page.write_text(text)
+            if bool([*broken(page, root)]) != (text in BROKEN):
+                yield text
+
+
 def pages():
     """The pages to look at, each with the folder that its links must not leave."""
     if folders := sys.argv[1:]:
@@ -66,6 +87,8 @@ def pages():
 
 
 def main():
+    if wrong := [*misjudged()]:
+        sys.exit(f"broken: ci/links.py judges links rightly: {wrong}")
     looked_at = pages()
     faults = [(page.relative_to(root), *fault) for page, root in looked_at for fault in broken(page, root)]
     print(f"{'broken' if faults else 'holds'}:  every relative link of {len(looked_at)} pages leads to a file and a heading")

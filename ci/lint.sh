@@ -4,4 +4,5 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 cargo fmt --all -- --check
+cargo fmt --all --manifest-path ci/api/Cargo.toml -- --check
 cargo clippy --locked --workspace --all-targets -- -D warnings

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """The packages of the workspace that are published, one a line, the core first: scripts that need the list ask here.
 
-With `--features` each line has the package's features too, after a `-` that stands for none of them; but for those that bring
-so many crates that they are built in the nightly script alone (`metadata.ci.nightly` of the package).
+`--features` adds each package's features, after a `-` that stands for none of them; those that bring so many crates that only
+the nightly script builds them (`metadata.ci.nightly` of the package) are left out. `--dependencies` adds what each package needs
+when it is built: NAME=PACKAGE, where the sources use NAME.
 """
 
 import json
@@ -21,16 +22,16 @@ def published():
 
 
 def features_of(package):
-    """The features that every change is checked with."""
     nightly = ((package["metadata"] or {}).get("ci") or {}).get("nightly", [])
-    return sorted(set(package["features"]) - {"default", *nightly})
+    return ["-", *sorted(set(package["features"]) - {"default", *nightly})]
 
 
-def main():
-    for package in published():
-        features = ["-", *features_of(package)] if sys.argv[1:] == ["--features"] else []
-        print(package["name"], *features)
+def dependencies_of(package):
+    return [f"{it['rename'] or it['name']}={it['name']}" for it in package["dependencies"] if it["kind"] is None]
 
 
 if __name__ == "__main__":
-    main()
+    columns = {"--features": features_of, "--dependencies": dependencies_of}
+    more = columns[sys.argv[1]] if sys.argv[1:] else lambda package: []
+    for package in published():
+        print(package["name"], *more(package))
