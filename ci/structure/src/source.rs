@@ -43,9 +43,10 @@ impl Source {
     /// Adds the modules of a file, and of the files that it names. `here` is the path of its own module.
     pub fn read_file(&mut self, here: &str, file: &str, read: ReadFile) {
         self.modules.retain(|_, module| module.file != file);
-        match syn::parse_file(&read(file).unwrap_or_default()) {
-            Ok(parsed) => self.add(here, file, &parsed.attrs, parsed.items, read),
-            Err(error) => self.faults.push(format!("src/{file}: does not parse: {error}")),
+        match read(file).as_deref().map(syn::parse_file) {
+            Some(Ok(parsed)) => self.add(here, file, &parsed.attrs, parsed.items, read),
+            Some(Err(error)) => self.faults.push(format!("src/{file}: does not parse: {error}")),
+            None => self.faults.push(format!("src/{file}: no such file")),
         }
     }
 
@@ -62,11 +63,9 @@ impl Source {
                     }
                     code.extend(module.attrs.iter().map(ToTokens::to_token_stream));
                     let stem = path["crate::".len()..].replace("::", "/");
-                    let files = [format!("{stem}.rs"), format!("{stem}/mod.rs")];
-                    match files.iter().find(|file| read(file).is_some()) {
-                        Some(child) => self.read_file(&path, child, read),
-                        None => self.faults.push(format!("src/{file}: `mod {stem}` is in no file of that name")),
-                    }
+                    let by_name = format!("{stem}.rs");
+                    let child = if read(&by_name).is_some() { by_name } else { format!("{stem}/mod.rs") };
+                    self.read_file(&path, &child, read);
                 }
                 other => other.to_tokens(&mut code),
             }
@@ -83,17 +82,13 @@ impl Source {
 impl Module {
     /// The paths in the code; of one part only if that is a root, which a macro may go on from.
     pub fn paths(&self) -> impl Iterator<Item = &str> {
-        let is_path = |at: &usize| {
+        let is_path = move |at: &usize| {
             let (token, next) = (&self.tokens[*at], self.tokens.get(at + 1));
-            let is_root =
-                ["std", "core", "alloc"].contains(&token.trim_matches(':')) && next.is_none_or(|next| next != "(");
-            (is_root || parts(token).count() > 1) && (*at == 0 || self.tokens[at - 1] != "$")
+            let is_root = ["std", "core", "alloc"].contains(&token.trim_matches(':'));
+            (is_root && next.is_none_or(|next| next != "(") || parts(token).count() > 1)
+                && (*at == 0 || self.tokens[at - 1] != "$")
         };
-        (0..self.tokens.len())
-            .filter(is_path)
-            .map(|at| self.tokens[at].trim_matches(':'))
-            .collect::<Vec<_>>()
-            .into_iter()
+        (0..self.tokens.len()).filter(is_path).map(|at| self.tokens[at].trim_matches(':'))
     }
 
     /// Adds code, and returns what is wrong with its `use` items.
