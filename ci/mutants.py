@@ -18,76 +18,44 @@ import re
 import subprocess
 import sys
 import time
+from collections import Counter
 
-from scratch import ROOT, Tree, absent
+from scratch import ROOT, Tree, absent, by_file
 
-# The models that go through each file; cheap ones first.
-EVICTOR = ["queue", "creation_trim", "death", "insert", "together", "namespaces"]
-FILES = {
-    "src/tree/queue.rs": ["queue", "together"],
-    "src/tree/walk.rs": ["recycling", "death", "insert"],
-    "src/tree/insert.rs": ["insert", "death", "namespaces"],
-    "src/tree/map.rs": ["map", "death", "insert"],
-    "src/tree/run.rs": ["creation_trim", "recycling", "together", "death"],
-    "src/tree/space.rs": ["namespaces"],
-    "src/tree/arrays.rs": ["creation_trim"],
-    "src/tree/points.rs": ["creation_trim", "death", "insert"],
-    "src/tree/known.rs": EVICTOR,
-    "src/block/pool.rs": ["pool", "recycling"],
-    "src/block/hints.rs": ["pool", "recycling"],
-    "src/cache/inner.rs": ["waiting", "exchange", "namespaces"],
-    "src/cache/insert.rs": ["insert", "namespaces"],
-    "src/cache/participant.rs": ["idle"],
-    "src/cache/evictor/sweep.rs": ["namespaces"],
-    "src/cache/evictor/trim.rs": EVICTOR,
-    "src/cache/evictor/mod.rs": EVICTOR,
-    "src/cache/evictor/ranking.rs": EVICTOR,
-    "src/cache/evictor/accounts.rs": EVICTOR,
-    "src/tree/word.rs": ["point_word", "queue", "creation_trim", "death", "insert", "namespaces"],
-    "src/tree/word/snapshot.rs": ["point_word", "queue", "creation_trim", "death", "insert", "namespaces"],
-    "src/tree/lease.rs": ["creation_trim", "death", "insert", "namespaces"],
-    "src/tree/point.rs": ["creation_trim", "together"],
-    "src/tree/hot.rs": ["hot_points"],
-    "src/tree/word/slot.rs": ["hot_points", "waiting"],
-    "src/tree/marks.rs": ["retention"],
-    "src/tree/holdings.rs": ["exchange"],
-    "src/cache/leases/strong_ref.rs": ["strong_ref"],
-    "src/cache/line/wait_list.rs": ["waiting"],
-    "src/cache/line/in_line.rs": ["waiting"],
-    "src/cache/line/waiter.rs": ["waiting"],
-    "src/cache/line/waiting.rs": ["waiting"],
-    "src/cache/blocks/allocate.rs": ["waiting"],
-    "src/cache/blocks/fork.rs": ["forks"],
-    "src/cache/blocks/shared_blocks.rs": ["forks"],
-    "src/cache/namespaces/namespace.rs": ["namespaces"],
-    "src/cache/namespaces/namespace/clearing.rs": ["namespaces"],
-    "src/cache/namespaces/quota.rs": ["exchange"],
-    "src/cache/namespaces/quota/verbs.rs": ["exchange"],
-    "src/cache/leases/retention.rs": ["retention"],
-    "src/cache/evictor/retained.rs": ["retention"],
-    "src/cache/evictor/due.rs": ["retention"],
-    "src/cache/evictor/exchange.rs": ["exchange"],
-    "src/cache/evictor/listeners/quota.rs": ["exchange"],
-    "src/cache/evictor/aging.rs": [],
-    "src/cache/evictor/upkeep.rs": ["exchange"],
-    "src/policy/chain.rs": [],
-    "src/policy/order.rs": [],
-    "src/policy/ranked.rs": [],
-    "src/policy/table.rs": [],
-    "src/reclaim/idle.rs": ["idle"],
-    "src/reclaim/memory.rs": ["memory"],
-    "src/reclaim/memory/class.rs": ["memory"],
-    "src/reclaim/memory/depot.rs": ["memory"],
-    "src/reclaim/memory/segment.rs": ["memory"],
-    "src/reclaim/memory/slab.rs": ["memory"],
-    "src/sync/arc.rs": ["forks", "strong_ref", "namespaces"],
-    "src/sync/bell.rs": ["bell"],
-    "src/sync/lock.rs": [],
-    "src/sync/signal.rs": ["waiting"],
-    "src/sync/dekker.rs": ["hot_points"],
-    "crates/radixkv-scheduler/src/claims.rs": ["claims"],
-    "crates/radixkv-scheduler/src/sync/changes.rs": [],
-}
+# The files that models go through, by the models; cheap ones first.
+FILES = by_file({
+    "queue together": "tree/queue",
+    "recycling death insert": "tree/walk",
+    "insert death namespaces": "tree/insert",
+    "map death insert": "tree/map",
+    "creation_trim recycling together death": "tree/run",
+    "namespaces": "tree/space cache/evictor/sweep cache/namespaces/namespace cache/namespaces/namespace/clearing",
+    "creation_trim": "tree/arrays",
+    "creation_trim death insert": "tree/points",
+    "queue creation_trim death insert together namespaces":
+        "tree/known cache/evictor/trim cache/evictor/mod cache/evictor/ranking cache/evictor/accounts",
+    "pool recycling": "block/pool block/hints",
+    "waiting exchange namespaces": "cache/inner",
+    "insert namespaces": "cache/insert",
+    "idle": "cache/participant reclaim/idle",
+    "point_word queue creation_trim death insert namespaces": "tree/word tree/word/snapshot",
+    "creation_trim death insert namespaces": "tree/lease",
+    "creation_trim together": "tree/point",
+    "hot_points": "tree/hot sync/dekker",
+    "hot_points waiting": "tree/word/slot",
+    "retention": "tree/marks cache/leases/retention cache/evictor/retained cache/evictor/due",
+    "exchange":
+        "tree/holdings cache/namespaces/quota cache/namespaces/quota/verbs cache/evictor/exchange "
+        "cache/evictor/listeners/quota cache/evictor/upkeep",
+    "strong_ref": "cache/leases/strong_ref",
+    "waiting": "cache/line/wait_list cache/line/in_line cache/line/waiter cache/line/waiting cache/blocks/allocate sync/signal",
+    "forks": "cache/blocks/fork cache/blocks/shared_blocks",
+    "": "cache/evictor/aging policy/chain policy/order policy/ranked policy/table sync/lock crates/radixkv-scheduler/src/sync/changes",
+    "memory": "reclaim/memory reclaim/memory/class reclaim/memory/depot reclaim/memory/segment reclaim/memory/slab",
+    "forks strong_ref namespaces": "sync/arc",
+    "bell": "sync/bell",
+    "claims": "crates/radixkv-scheduler/src/claims",
+})
 FEATURES = {"radixkv": "async", "radixkv-scheduler": ""}
 # Test targets of each package, and what they run; the reference compared with itself tells nothing.
 SUITES = {
@@ -95,18 +63,12 @@ SUITES = {
     "radixkv-scheduler": [("lib", []), ("scheduler", [])],
 }
 # What else goes through a file.
-WAIT_LIST = ["wake_ups", "waiting", "reserve_async"]
-MORE_SUITES = {
-    "src/cache/line/wait_list.rs": WAIT_LIST,
-    "src/cache/line/in_line.rs": WAIT_LIST,
-    "src/cache/line/waiter.rs": WAIT_LIST,
-    "src/cache/line/waiting.rs": WAIT_LIST,
-    "src/cache/blocks/allocate.rs": WAIT_LIST,
-    "src/sync/signal.rs": WAIT_LIST,
-    "src/tree/marks.rs": ["retention_golden"],
-    "src/cache/leases/retention.rs": ["retention_golden"],
-    "src/cache/evictor/retained.rs": ["retention_golden", "wake_ups"],
-}
+MORE_SUITES = by_file({
+    "wake_ups waiting reserve_async": "cache/line/wait_list cache/line/in_line cache/line/waiter cache/line/waiting cache/blocks/allocate "
+        "sync/signal",
+    "retention_golden": "tree/marks cache/leases/retention",
+    "retention_golden wake_ups": "cache/evictor/retained",
+})
 # Seconds after which a suite or a file of models is endless. The longest takes a tenth of that.
 SUITE_CAP, MODEL_CAP = 20, 300
 KNOWN = os.path.join(ROOT, "ci", "mutants.txt")
@@ -148,9 +110,8 @@ class Judge:
 
     def suite(self, package, name):
         """The test binary of this name, or nothing if the mutant does not compile."""
-        command = ["cargo", "test", "-q", "-p", package, "--no-default-features", "--features", FEATURES[package], "--no-run"]
-        command += ["--message-format=json"]
-        command += ["--lib"] if name == "lib" else ["--test", name]
+        command = ["cargo", "test", "-q", "-p", package, "--no-default-features", "--features", FEATURES[package]]
+        command += ["--no-run", "--message-format=json", *(["--lib"] if name == "lib" else ["--test", name])]
         built = subprocess.run(command, cwd=self.tree.tree, env=self.unit, capture_output=True, text=True)
         messages = [json.loads(line) for line in built.stdout.splitlines() if line.startswith("{")]
         binaries = [message["executable"] for message in messages if message.get("executable")]
@@ -158,7 +119,7 @@ class Judge:
 
     def verdict(self, path):
         """'unviable', 'caught', 'endless' or 'missed', and what found it."""
-        models, package = FILES[path], package_of(path)
+        package = package_of(path)
         for name, arguments in SUITES[package] + [(name, []) for name in MORE_SUITES.get(path, [])]:
             binary = self.suite(package, name)
             if binary is None:
@@ -170,13 +131,8 @@ class Judge:
                 return "endless", name
             if run.returncode:
                 return "caught", name
-        if models and self.tree.build(models):
-            return "unviable", ""
-        for model in models:
-            outcome, _, _ = self.tree.run(model, None, MODEL_CAP, LOOM_MAX_DURATION="10")
-            if outcome != "passed":
-                return {"failed": "caught"}.get(outcome, outcome), model
-        return "missed", ""
+        outcome, model = self.tree.judge(FILES[path], MODEL_CAP, LOOM_MAX_DURATION="10")
+        return {"failed": "caught", "passed": "missed", "not compiled": "unviable"}.get(outcome, outcome), model
 
 
 def main():
@@ -185,26 +141,24 @@ def main():
     judge, began = Judge(), time.time()
     with open(KNOWN, encoding="utf-8") as file:
         known = {line.split("  #")[0].strip() for line in file if line.strip() and not line.startswith("#")}
-    table, surprises = [], []
+    verdicts, surprises = {}, []
     for path in sys.argv[1:] or FILES:
-        counts, start = dict.fromkeys(("caught", "endless", "unviable", "missed"), 0), time.time()
-        text = judge.tree.read(path)
+        counts, text = verdicts.setdefault(path, Counter()), judge.tree.read(path)
         for mutant in listed(path):
-            name, line = mutant["name"], mutant["span"]["start"]["line"]
+            name, line, start = mutant["name"], mutant["span"]["start"]["line"], time.time()
             judge.tree.write(path, patched(text, mutant))
-            one = time.time()
             verdict, by = judge.verdict(path)
             counts[verdict] += 1
             if verdict == "missed" and name not in known:
                 surprises.append(f"{name}  (line {line})")
-            print(f"{verdict:<9} {by:<14} {time.time() - one:>5.1f} s  {name}  :{line}", flush=True)
+            print(f"{verdict:<9} {by:<14} {time.time() - start:>5.1f} s  {name}  :{line}", flush=True)
         judge.tree.restore(path)
-        table.append((path, counts, time.time() - start))
-    print(f"\n{'file':<32} {'caught':>7} {'endless':>8} {'missed':>7} {'unviable':>9} {'s':>6}")
-    for path, counts, seconds in table:
-        print(f"{path:<32} {counts['caught']:>7} {counts['endless']:>8} {counts['missed']:>7} {counts['unviable']:>9} {seconds:>6.0f}")
-    caught = sum(counts["caught"] + counts["endless"] for _, counts, _ in table)
-    viable = caught + sum(counts["missed"] for _, counts, _ in table)
+    print()
+    for path, counts in verdicts.items():
+        print(f"{path:<40}", ", ".join(f"{counts[verdict]} {verdict}" for verdict in ("caught", "endless", "missed", "unviable")))
+    total = sum(verdicts.values(), Counter())
+    caught = total["caught"] + total["endless"]
+    viable = caught + total["missed"]
     print(f"{caught} of {viable} caught, {100 * caught / max(viable, 1):.1f} %, in {time.time() - began:.0f} s")
     if surprises:
         sys.exit("missed, and not in ci/mutants.txt:\n" + "\n".join(surprises))

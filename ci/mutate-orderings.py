@@ -13,30 +13,27 @@ import re
 import sys
 import time
 
-from scratch import ROOT, Tree, absent
+from scratch import ROOT, Tree, absent, by_file
 
-# The models that go through each file; cheap ones first.
-TREE = ["point_word", "queue", "recycling", "creation_trim", "death", "together", "insert", "namespaces"]
-FILES = {
-    "src/tree/word.rs": [*TREE, "retention"],
-    "src/tree/run.rs": ["creation_trim", "recycling", "together", "death"],
-    "src/tree/queue.rs": ["queue", "together", "waiting"],
-    "src/tree/map.rs": ["map", "creation_trim", "death", "insert"],
-    "src/tree/lease.rs": ["namespaces"],
-    "src/cache/namespaces/namespace.rs": ["namespaces"],
-    "src/block/pool.rs": ["pool", "recycling", "waiting"],
-    "src/tree/hot.rs": ["waiting", "hot_points"],
-    "src/tree/word/slot.rs": ["waiting", "hot_points"],
-    "src/sync/dekker.rs": ["hot_points"],
-    "src/tree/marks.rs": ["retention"],
-    "src/cache/line/publications.rs": ["publications"],
-    "src/cache/eviction/kept.rs": ["waiting"],
-    "src/cache/leases/strong_ref.rs": ["strong_ref"],
-    "src/sync/bell.rs": ["bell"],
-    "src/sync/arc.rs": ["forks", "strong_ref", "namespaces"],
-    "src/reclaim/idle.rs": ["idle"],
-    "src/reclaim/memory/depot.rs": ["memory"],
-}
+# The files that models go through, by the models; cheap ones first.
+FILES = by_file({
+    "point_word queue recycling creation_trim death together insert namespaces retention": "tree/word",
+    "creation_trim recycling together death": "tree/run",
+    "queue together waiting": "tree/queue",
+    "map creation_trim death insert": "tree/map",
+    "namespaces": "tree/lease cache/namespaces/namespace",
+    "pool recycling waiting": "block/pool",
+    "waiting hot_points": "tree/hot tree/word/slot",
+    "hot_points": "sync/dekker",
+    "retention": "tree/marks",
+    "publications": "cache/line/publications",
+    "waiting": "cache/eviction/kept",
+    "strong_ref": "cache/leases/strong_ref",
+    "bell": "sync/bell",
+    "forks strong_ref namespaces": "sync/arc",
+    "idle": "reclaim/idle",
+    "memory": "reclaim/memory/depot",
+})
 # Files whose orderings no model is for: they look at a cache at rest, or are compiled for models alone.
 NO_PROTOCOL = ("src/cache/checks/validate/", "src/internals.rs", "src/reclaim/model.rs")
 WEAKER = {"Acquire": ["Relaxed"], "Release": ["Relaxed"], "AcqRel": ["Acquire", "Release"]}
@@ -78,24 +75,17 @@ def main():
     tree, survivors, began = Tree("mutants"), [], time.time()
     for argument in sys.argv[1:] or FILES:
         path, _, first = argument.partition(":")
-        tests = FILES[path]
         for number, ordering, weaker, line, text in mutants(tree.read(path)):
             if number < int(first or 0):
                 continue
             tree.write(path, text)
-            outcome, killer = "SURVIVED", ""
-            if tree.build(tests):
-                outcome = "not compiled"
-            else:
-                for test in tests:
-                    result, _, _ = tree.run(test, None, CAP, RADIXKV_LOADS="weak", LOOM_MAX_DURATION="8")
-                    if result != "passed":
-                        outcome, killer = result, test
-                        break
+            outcome, killer = tree.judge(FILES[path], CAP, RADIXKV_LOADS="weak", LOOM_MAX_DURATION="8")
             tree.restore(path)
-            print(f"{outcome:<12} {path}:{number} {ordering}->{weaker} {killer:<14} {line[:90]}", flush=True)
-            if outcome == "SURVIVED":
-                survivors.append(f"{path}:{number} {ordering}->{weaker}")
+            place = f"{path}:{number} {ordering}->{weaker}"
+            if outcome == "passed":
+                outcome = "SURVIVED"
+                survivors.append(place)
+            print(f"{outcome:<12} {place} {killer:<14} {line[:90]}", flush=True)
     print(f"{len(survivors)} survivors in {time.time() - began:.0f} s", *survivors, sep="\n")
 
 

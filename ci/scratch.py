@@ -9,6 +9,12 @@ import time
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
+def by_file(groups):
+    """What goes through each file, from names in one text to files in another: without `.rs`, and without `src/` of the core."""
+    paths = {names: [file if file.startswith("crates/") else f"src/{file}" for file in files.split()] for names, files in groups.items()}
+    return {f"{path}.rs": names.split() for names, found in paths.items() for path in found}
+
+
 def absent(files):
     """What a table of files and their models names and is not there."""
     paths = {*files, *(f"loom_tests/tests/{model}.rs" for models in files.values() for model in models)}
@@ -18,7 +24,7 @@ def absent(files):
 class Tree:
     def __init__(self, name, level=1):
         # At level 0 our own code is built in a fraction of the time and runs a few times slower; loom itself does not,
-        # which is built once for these trees and the models as they stand.
+        # which is built once for these trees and the models as they are.
         ours = [f"profile.loom.package.{package}.{setting}" for package in ("radixkv", "radixkv-scheduler", "loom_tests")
                 for setting in (f"opt-level={level}", "debug=0")]
         self.level = [part for setting in ours for part in ("--config", setting)]
@@ -27,8 +33,8 @@ class Tree:
         target = os.environ.get("CARGO_TARGET_DIR") or os.path.join(ROOT, "target", "loom")
         self.env = dict(os.environ, CARGO_INCREMENTAL="1", RUST_BACKTRACE="0", CARGO_TARGET_DIR=target)
         self.binaries = {}
-        for name in ("RUSTFLAGS", "LOOM_CHECKPOINT_FILE"):
-            self.env.pop(name, None)
+        for variable in ("RUSTFLAGS", "LOOM_CHECKPOINT_FILE"):
+            self.env.pop(variable, None)
         shutil.rmtree(self.tree, ignore_errors=True)
         os.makedirs(self.tree)
         for part in ("src", "crates", "bindings/c", "loom_tests", "tests", "benches", "examples", "docs", ".cargo"):
@@ -48,7 +54,8 @@ class Tree:
             file.write(text)
 
     def restore(self, path):
-        self.write(path, open(os.path.join(ROOT, path), encoding="utf-8").read())
+        with open(os.path.join(ROOT, path), encoding="utf-8") as file:
+            self.write(path, file.read())
 
     def build(self, tests):
         """Builds the named test files; what the compiler said if it refused."""
@@ -65,15 +72,24 @@ class Tree:
                           if message.get("executable")}
         return None
 
+    def judge(self, models, seconds, **env):
+        """What the models say of the copy, and which of them: 'not compiled', 'failed', 'endless' or 'passed'."""
+        if models and self.build(models):
+            return "not compiled", ""
+        for model in models:
+            outcome, _ = self.run(model, None, seconds, **env)
+            if outcome != "passed":
+                return outcome, model
+        return "passed", ""
+
     def run(self, test, name, seconds, **env):
-        """Runs one model (or a file of them): 'passed', 'failed' or 'endless', its output, and the seconds."""
+        """Runs one model (or a file of them): 'passed', 'failed' or 'endless', and the seconds."""
         began = time.time()
         arguments = [self.binaries[test], "--test-threads=1"] + (["--exact", name] if name else [])
         try:
             run = subprocess.run(arguments, env=dict(self.env, **env), capture_output=True, text=True, timeout=seconds)
-            outcome = "failed" if run.returncode else "passed"
-            if name and "1 passed" not in run.stdout and outcome == "passed":
-                raise SystemExit(f"there is no model {test}::{name}")
-            return outcome, run.stdout + run.stderr, time.time() - began
         except subprocess.TimeoutExpired:
-            return "endless", "", time.time() - began
+            return "endless", time.time() - began
+        if name and "1 passed" not in run.stdout and run.returncode == 0:
+            raise SystemExit(f"there is no model {test}::{name}")
+        return "failed" if run.returncode else "passed", time.time() - began

@@ -1,7 +1,7 @@
 """Seeded bugs of a package, and the models and tests that must find them: what the `seeded_bugs.py` of packages share.
 
-A bug is a name, what finds it ("models NAME", "lib NAME" or "TEST NAME"; "TEST+FEATURE NAME" with a feature), and edits: (file, text, replacement). The text stands in its
-file exactly once, after the edits of the same bug before it.
+A bug is a name, what finds it, and edits: (file, text, replacement). The text is in its file exactly once, after the edits of
+the same bug before it.
 """
 
 import os
@@ -24,58 +24,62 @@ def strays(bugs):
     return found
 
 
-def command(package, profile, target, test):
-    """What runs the model or test that finds a bug."""
-    models = [*profile, "--config", "loom_tests/.cargo/config.toml"], ["--profile", "loom"]
-    before, after = models if target == "models" else ([], [])
-    target, _, feature = target.partition("+")
-    where = ["--lib"] if target == "lib" else ["--test", target]
-    after += ["--features", feature] if feature else []
-    return ["cargo", *before, "test", "-q", "-p", package, *after, *where, "--", "--exact", test]
-
-
-def outcome(run, seconds, cap):
-    output = run.stdout + run.stderr
-    if "running 1 test" not in output:
-        print(output)
-        return "not run"
-    if run.returncode == 0:
-        return "not found"
-    # A bug may end the process; one that only makes it endless is not found.
-    return "endless" if seconds >= cap else "found"
-
-
-def main(package, bugs, cap, level=None):
-    """Puts the bugs that were asked for into a scratch copy, one after another, and runs what must find each, `cap` seconds at most.
-
-    `level`: the optimization of our own code in the models; as the models have it if it is left out.
-    """
+def chosen(bugs):
+    """The bugs that the command line asks for; `--texts` only looks for the texts of all of them, and ends."""
     if sys.argv[1:] == ["--texts"]:
         sys.exit("\n".join(strays(bugs)) or None)
     words = " ".join(sys.argv[1:])
-    chosen = [bug for bug in bugs if words in bug[0] or words in bug[1]]
-    if not chosen:
-        sys.exit(f"no seeded bug has these words in its name or test: {words}")
-    tree, missed, began = Tree(f"seeded-{package.removeprefix('radixkv-')}", level=level or 0), [], time.time()
+    found = [bug for bug in bugs if words in bug[0] or words in bug[1]]
+    return found or sys.exit(f"no seeded bug has these words in its name, model or test: {words}")
+
+
+def run(tree, bugs, find):
+    """Puts bugs into a scratch copy, one after another. `find` takes what finds a bug and returns an outcome: 'found' or another."""
+    missed, began = [], time.time()
+    widths = [max(len(bug[column]) for bug in bugs) for column in (0, 1)]
+    for bug, finder, edits in bugs:
+        start = time.time()
+        for path, old, new in edits:
+            tree.write(path, tree.read(path).replace(old, new))
+        outcome = "not its text" if strays([(bug, finder, edits)]) else find(finder)
+        for path, _, _ in edits:
+            tree.restore(path)
+        if outcome != "found":
+            missed.append(bug)
+        print(f"{bug:<{widths[0]}} {finder:<{widths[1]}} {outcome:<12} {time.time() - start:>5.1f}", flush=True)
+    print(f"{len(bugs) - len(missed)} of {len(bugs)} found in {time.time() - began:.0f} s")
+    if missed:
+        sys.exit("not found: " + "; ".join(missed))
+
+
+def main(package, bugs, cap, level=None):
+    """Runs what must find each bug of a package, `cap` seconds at most: "models NAME", "lib NAME" or "TEST NAME"; "TEST+FEATURE NAME"
+    with a feature. `level`: the optimization of our own code in the models; as the models have it if it is left out.
+    """
+    bugs = chosen(bugs)
+    tree = Tree(f"seeded-{package.removeprefix('radixkv-')}", level=level or 0)
     ours = [f"profile.loom.package.radixkv-{part}.opt-level={level}" for part in ("host", "region", "tiers")]
     profile = [] if level is None else [*tree.level, *(word for setting in ours for word in ("--config", setting))]
     # A folder of its own: cargo takes what was built of the copy for what is built of the sources.
     target = os.path.join(os.environ.get("CARGO_TARGET_DIR") or os.path.join(ROOT, "target"), f"seeded-{package}")
-    widths = [max((len(bug[column]) for bug in chosen), default=0) for column in (0, 1)]
-    for bug, finder, edits in chosen:
-        start = time.time()
-        for path, old, new in edits:
-            tree.write(path, tree.read(path).replace(old, new))
-        env = dict(tree.env, CARGO_TARGET_DIR=os.path.join(target, "loom") if finder.startswith("models") else target)
-        # `timeout` ends the processes that a test has started, too.
-        finding = ["timeout", "--signal=KILL", str(cap), *command(package, profile, *finder.split())]
-        run = subprocess.run(finding, cwd=tree.tree, env=env, capture_output=True, text=True)
-        ended = outcome(run, time.time() - start, cap)
-        for path, _, _ in edits:
-            tree.restore(path)
-        if ended != "found":
-            missed.append(bug)
-        print(f"{bug:<{widths[0]}} {finder:<{widths[1]}} {ended:<10} {time.time() - start:>5.1f}", flush=True)
-    print(f"{len(chosen) - len(missed)} of {len(chosen)} found in {time.time() - began:.0f} s")
-    if missed:
-        sys.exit("not found: " + "; ".join(missed))
+
+    def find(finder):
+        target_of_test, test = finder.split()
+        file, _, feature = target_of_test.partition("+")
+        is_model = file == "models"
+        # `timeout` also ends the processes that a test has started.
+        command = ["timeout", "--signal=KILL", str(cap), "cargo"]
+        command += [*profile, "--config", "loom_tests/.cargo/config.toml"] if is_model else []
+        command += ["test", "-q", "-p", package, *(["--profile", "loom"] if is_model else [])]
+        command += ["--features", feature] if feature else []
+        command += ["--lib"] if file == "lib" else ["--test", file]
+        env = dict(tree.env, CARGO_TARGET_DIR=os.path.join(target, "loom") if is_model else target)
+        began = time.time()
+        run = subprocess.run([*command, "--", "--exact", test], cwd=tree.tree, env=env, capture_output=True, text=True)
+        if "running 1 test" not in run.stdout + run.stderr:
+            print(run.stdout + run.stderr)
+            return "not run"
+        # A bug may end the process; one that only makes it endless is not found.
+        return "not found" if run.returncode == 0 else "endless" if time.time() - began >= cap else "found"
+
+    run(tree, bugs, find)
