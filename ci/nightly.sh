@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What takes longer than a change should wait for: well over an hour on two cores. Two lanes run beside each other;
-# a failure stops nothing. Ends with a table of the steps in Markdown, which is also in target/ci/nightly/summary.md.
+# What takes longer than a change should wait for: well over an hour on two cores. A failure stops nothing. Ends with a table of
+# the steps in Markdown, which is also in target/ci/nightly/summary.md.
 #
 # HISTORIES, STRESS_SECONDS, STOPS_SECONDS, LOAD_SECONDS, FUZZ_SECONDS (for each target), SHUTTLE_ITERS, LOOM_SECONDS (cap for
 # each model at four preemptions) and DEEP_SECONDS (cap for each model without a bound, which those of two threads mostly end
@@ -11,20 +11,7 @@ cd "$(dirname "$0")/.."
 histories=${HISTORIES:-100000} stress=${STRESS_SECONDS:-60} fuzz=${FUZZ_SECONDS:-120} schedules=${SHUTTLE_ITERS:-50000}
 loom=${LOOM_SECONDS:-15} deep=${DEEP_SECONDS:-5} stops=${STOPS_SECONDS:-60} requests=${LOAD_SECONDS:-60}
 
-logs="${CARGO_TARGET_DIR:-target}/ci/nightly"
-rm -rf "$logs"
-mkdir -p "$logs"
-printf '| step | seconds | verdict |\n|---|---:|---|\n' >"$logs/summary.md"
-
-# step NAME COMMAND...: runs the command, shows its output when it ends, and notes its verdict and time.
-step() {
-    local name=$1 began=$SECONDS verdict=ok log
-    log="$logs/${1//[^a-z0-9]/-}.log"
-    shift
-    "$@" >"$log" 2>&1 || verdict=FAILED
-    printf '\n--- %s: %s, %d s\n%s\n' "$name" "$verdict" $((SECONDS - began)) "$(cat "$log")"
-    printf '| %s | %d | %s |\n' "$name" $((SECONDS - began)) "$verdict" >>"$logs/summary.md"
-}
+source ci/steps.sh nightly
 
 models() {
     step 'models, 3 preemptions' bash ci/loom.sh
@@ -77,10 +64,4 @@ machine() {
     if command -v cargo-deny >/dev/null; then step 'licences and bans' cargo deny check bans licenses sources; fi
 }
 
-models &
-machine &
-wait
-
-printf '\n--- %d s in two lanes, %s\n' "$SECONDS" "$(date -u +%Y-%m-%d)" | tee -a "$logs/summary.md"
-cat "$logs/summary.md"
-! grep -q FAILED "$logs/summary.md"
+lanes models machine
