@@ -8,10 +8,9 @@ A test names its promises in a comment above its attributes: `// Holds: MA1, LE3
 import re
 import subprocess
 import sys
-from functools import cache
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+from orphans import ROOT, is_compiled
+
 PAGE = "docs/promises.md"
 HEADER = ("id", "promise", "said at")
 ID = r"[A-Z]{2}[1-9][0-9]*"
@@ -45,19 +44,6 @@ def sources():
     listed = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "*.rs"]
     names = subprocess.run(listed, cwd=ROOT, check=True, capture_output=True, text=True).stdout.split()
     return {name: (ROOT / name).read_text() for name in sorted(set(names)) if (ROOT / name).is_file()}
-
-
-@cache
-def is_compiled(file):
-    """Whether the file is a crate's root, or the modules above it lead to one."""
-    folder = file.parent
-    is_target = folder.name == "tests" and (folder.parent / "Cargo.toml").is_file()
-    if is_target or file.name in ("main.rs", "lib.rs"):
-        return True
-    above, name = (folder.parent, folder.name) if file.name == "mod.rs" else (folder, file.stem)
-    parents = [above / "mod.rs", above / "main.rs", above / "lib.rs", above.with_suffix(".rs")]
-    declared = re.compile(rf"^\s*(?:pub(?:\([^)]*\))? )?mod {name};", re.MULTILINE)
-    return any(declared.search(parent.read_text()) and is_compiled(parent) for parent in parents if parent.is_file())
 
 
 def held(texts):
