@@ -1,16 +1,13 @@
 #!/usr/bin/env bash
-# Everything that needs a GPU, in under eight minutes, with the binaries that `ci/gpu.sh pack` built before; nothing is compiled on that machine
-# but what Triton compiles for itself.
+# Everything that needs a GPU, in under eight minutes, with the binaries that `ci/gpu.sh pack` built before; nothing is compiled on
+# that machine except what Triton compiles for itself.
 #
 #   ci/gpu.sh pack     builds the kit, target/gpu-kit: the test and the bench of radixkv-cuda
 #   ci/gpu.sh          environment, load table, self-test, tests, sanitizers on small shapes, the bench, others on the same shapes
 #
-# git ignores the kit: to another machine it goes beside a checkout, to the same path (`rsync -a target/gpu-kit HOST:CHECKOUT/target/`, or as
-# an ignored path that travels with the checkout). That machine needs a C library as new as this one's, and NVIDIA's driver; Python 3 for the load
-# table, PyTorch and Triton for the comparison: what is missing is a line.
-#
-# The whole output is written to $OUT (target/gpu if it is not set) as it comes, so that a time limit loses nothing before it; the tables come
-# last. Without a GPU it says so and exits with 0.
+# git ignores the kit: copy it beside a checkout on the other machine, to the same path. That machine needs a C library as new as
+# this one's, and NVIDIA's driver; Python 3 for the load table, PyTorch and Triton for the comparison: what is missing is a line.
+# The output is written to $OUT (target/gpu if it is not set) as it comes; the tables come last. Without a GPU it exits with 0.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 kit=target/gpu-kit
@@ -28,9 +25,8 @@ if [ "${1:-}" = pack ]; then
     mkdir -p "$kit"
     tests=$(binary test --release --test gpu)
     bench=$(binary bench --bench gpu)
-    cp "$tests" "$kit/tests-gpu"
-    cp "$bench" "$kit/bench-gpu"
-    strip "$kit/tests-gpu" "$kit/bench-gpu"
+    strip -o "$kit/tests-gpu" "$tests"
+    strip -o "$kit/bench-gpu" "$bench"
     ls -l "$kit"
     exit 0
 fi
@@ -79,44 +75,33 @@ sanitize() {
     esac
 }
 
+# has COMMAND STEP: whether the command exists; if not, the step is a line.
+has() {
+    command -v "$1" > /dev/null || { note "| $2 | $1: not there |"; return 1; }
+}
+
 date -u
 nvidia-smi --query-gpu=name,driver_version,memory.total,clocks.sm,clocks.mem,temperature.gpu --format=csv || true
-if command -v python3 > /dev/null; then
-    step 60 'load table and self-test' python3 kernels/bench/device.py
-else
-    note '| load table | no Python; the self-test is one of the tests |'
-fi
-if [ -x "$kit/tests-gpu" ]; then
+if has python3 'load table'; then step 60 'load table and self-test' python3 kernels/bench/device.py; fi
+if has "$kit/tests-gpu" tests; then
     # The self-test alone first: where the helpers differ, no other figure means anything.
     step 20 'self-test' "$kit/tests-gpu" selftest
     step 90 'tests' "$kit/tests-gpu" --test-threads=1
 else
     failed+=('tests: not built, run ci/gpu.sh pack first')
 fi
-if [ -x "$kit/bench-gpu" ]; then
+if has "$kit/bench-gpu" bench; then
     step 150 'bench' "${keep[@]}" "$out/bench.txt" "$kit/bench-gpu"
-    if command -v compute-sanitizer > /dev/null; then
+    if has compute-sanitizer sanitizers; then
         for tool in memcheck racecheck initcheck; do sanitize $tool; done
-    else
-        note '| compute-sanitizer | not there |'
     fi
 else
     failed+=('bench: not built, run ci/gpu.sh pack first')
 fi
-if command -v python3 > /dev/null; then
-    step 90 'others' "${keep[@]}" "$out/others.txt" python3 kernels/bench/others.py
-else
-    note '| others | no Python |'
-fi
+if has python3 others; then step 90 'others' "${keep[@]}" "$out/others.txt" python3 kernels/bench/others.py; fi
 
-echo
-[ -e "$out/others.txt" ] && cat "$out/others.txt"
-echo
-[ -e "$out/bench.txt" ] && cat "$out/bench.txt"
-if [ ${#notes[@]} -gt 0 ]; then
-    printf '\n| tool | |\n|---|---|\n'
-    printf '%s\n' "${notes[@]}"
-fi
+for file in others bench; do [ ! -e "$out/$file.txt" ] || { echo; cat "$out/$file.txt"; }; done
+[ ${#notes[@]} -eq 0 ] || printf '%s\n' '' '| tool | |' '|---|---|' "${notes[@]}"
 if [ ${#failed[@]} -gt 0 ]; then
     printf 'failed: %s\n' "${failed[@]}"
     exit 1
