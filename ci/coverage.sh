@@ -5,10 +5,6 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 export CARGO_LLVM_COV_SETUP=no
 
-if ! cargo tarpaulin --version >/dev/null 2>&1; then
-    echo 'cargo-tarpaulin is not installed: cargo install cargo-tarpaulin --locked'
-    exit 1
-fi
 mkdir -p target/coverage
 list=$(python3 ci/packages.py | grep -vx radixkv-cuda)
 mapfile -t packages <<<"$list"

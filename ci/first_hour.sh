@@ -12,15 +12,10 @@ broken=0
 within() {
     local limit=$1 TIMEFORMAT=%U user
     shift
-    if ! { time CARGO_TARGET_DIR="$target" "$@" >"$target.log" 2>&1; } 2>"$target.time"; then
-        echo "broken: $*"
-        tail -n 40 "$target.log"
-        broken=1
-    fi
-    user=$(tail -n 1 "$target.time")
+    user=$({ time CARGO_TARGET_DIR="$target" "$@" >"$target.log" 2>&1; } 2>&1) || { tail -n 40 "$target.log"; broken=1; }
     printf '%8.1f s of at most %d  %s\n' "$user" "$limit" "$*"
     [ "${user%.*}" -lt "$limit" ] || broken=1
-    rm -rf "${target:?}"/* "$target.log" "$target.time"
+    rm -rf "${target:?}"/* "$target.log"
 }
 
 within 180 cargo run --release -- replay

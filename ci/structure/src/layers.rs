@@ -23,7 +23,7 @@ fn layer(file: &str) -> String {
 }
 
 /// What each top-level module uses of the others, from what each file uses; what lib.rs shows is nobody's.
-pub fn modules(files: &Graph) -> Graph {
+fn modules(files: &Graph) -> Graph {
     let mut uses = Graph::new();
     for (file, used) in files {
         let name = layer(file);
@@ -50,7 +50,7 @@ fn way(uses: &Graph, begin: &str, end: &str) -> Option<Vec<String>> {
 }
 
 /// The sets of nodes that use each other, directly or through others.
-pub fn circles(uses: &Graph) -> BTreeSet<Vec<String>> {
+fn circles(uses: &Graph) -> BTreeSet<Vec<String>> {
     let mut reached = BTreeMap::new();
     for node in uses.keys() {
         let (mut all, mut open) = (BTreeSet::new(), vec![node]);
@@ -67,7 +67,7 @@ pub fn circles(uses: &Graph) -> BTreeSet<Vec<String>> {
 }
 
 /// The shortest way round through an edge of a circle that is in no circle of those named.
-pub fn round(uses: &Graph, circle: &[String], named: &[Vec<String>]) -> String {
+fn round(uses: &Graph, circle: &[String], named: &[Vec<String>]) -> String {
     let is_named = |one, other| named.iter().any(|known| known.contains(one) && known.contains(other));
     let edges = circle.iter().flat_map(|one| uses[one].iter().map(move |other| (one, other)));
     let ways = edges.filter_map(|(one, other)| {
