@@ -105,8 +105,7 @@ const FINE: &[&str] = &[
     "// use crate::cache::Lease;",
     "/* use crate::cache::Lease; /* nested */ use std::sync::Mutex; */",
     r##"const TEXT: &str = "use crate::cache::Lease; std::sync::Mutex \" SeqCst"; const RAW: &str = r#"crate::*; ""#;"##,
-    "#[cfg(test)]\nmod x { use super::*;
-use source::ReadFile; use crate::cache::Lease; use std::sync::Mutex; }",
+    "#[cfg(test)]\nmod x { use super::*; use crate::cache::Lease; use std::sync::Mutex; }",
     "#[cfg(all(test, not(radixkv_loom)))]\n#[allow(unused)]\npub(crate) mod x { use crate::cache::Lease; }",
     "type Z = crate::r#block :: Grid;",
     "use super::run::Run as Other; use std::{collections::BTreeMap, fmt}; type Z = fmt::Error;",
