@@ -109,6 +109,7 @@ const FINE: &[&str] = &[
     "#[cfg(all(test, not(radixkv_loom)))]\n#[allow(unused)]\npub(crate) mod x { use crate::cache::Lease; }",
     "type Z = crate::r#block :: Grid;",
     "use super::run::Run as Other; use std::{collections::BTreeMap, fmt}; type Z = fmt::Error;",
+    "use ::std::fmt as shown; type Z = shown::Error; fn f() -> ::std::fmt::Result { Ok(()) }",
     "use crossbeam_utils::CachePadded; use smallvec::SmallVec;",
     "fn f() { fence(SeqCst); crate::sync::atomic::fence(crate::sync::atomic::Ordering::SeqCst); }",
     "mod inner { use super::super::run::Run; use crate::block::Grid; }",

@@ -163,7 +163,7 @@ fn flatten(code: TokenStream, tokens: &mut Vec<String>) {
             TokenTree::Punct(sign) if was_colon && sign.as_char() == ':' => {
                 tokens.pop();
                 match tokens.last_mut() {
-                    Some(word) if is_word(word) => *word += "::",
+                    Some(word) if is_word(word) && word != "use" => *word += "::",
                     _ => tokens.push("::".into()),
                 }
             }
