@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
-# Everything that needs a GPU, in under eight minutes, with the binaries that `ci/gpu.sh pack` built before; nothing is compiled on
-# that machine except what Triton compiles for itself.
+# Everything that needs a GPU, in under eight minutes, with the binaries that `ci/gpu.sh pack` built
+# before; nothing is compiled on that machine except what Triton compiles for itself.
 #
 #   ci/gpu.sh pack     builds the kit, target/gpu-kit: the test and the bench of radixkv-cuda
 #   ci/gpu.sh          environment, load table, self-test, tests, sanitizers on small shapes, the bench, others on the same shapes
 #
-# git ignores the kit: copy it beside a checkout on the other machine, to the same path. That machine needs a C library as new as
-# this one's, and NVIDIA's driver; Python 3 for the load table, PyTorch and Triton for the comparison: what is missing is a line.
-# The output is written to $OUT (target/gpu if it is not set) as it comes; the tables come last. Without a GPU it exits with 0.
+# git ignores the kit: copy it to the same path of a checkout on the other machine. That needs a C
+# library as new as this one's and NVIDIA's driver, Python 3 for the load table, PyTorch and Triton for
+# the comparison; a missing one is noted. The output is written to $OUT (target/gpu) at once, so that a
+# time limit loses nothing; the tables come last. Without a GPU the script exits with 0.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 kit=target/gpu-kit

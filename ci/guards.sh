@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What the compiler cannot check: layers, imports, files of `unsafe`, seeded bugs, promises and links.
+# What the compiler cannot check: layers, imports, files of `unsafe`, seeded bugs, promises, links.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export RUST_BACKTRACE=0
@@ -57,7 +57,7 @@ check "the README's first command builds $count crates, at most 145" test "$coun
 check "the README's first command builds no server and no tokenizer (> those that it builds)" \
     diff /dev/null <(grep -E '^(radixkv-engine|radixkv-cuda|zeromq|tokenizers|axum) ' <<<"$crates")
 
-# Every source file is a module, each promise of docs/promises.md has tests that name it, and links lead somewhere.
+# Every source file is a module, each promise of docs/promises.md has tests, and links lead somewhere.
 for script in orphans promises links; do
     python3 "ci/$script.py" || broken=1
 done

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What takes longer than a change should wait for: well over an hour on two cores. A failure stops nothing. Ends with a table of
-# the steps in Markdown, which is also in target/ci/nightly/summary.md.
+# Everything that is too slow for each change: well over an hour on two cores. A failure stops nothing.
+# Ends with a table of the steps in Markdown, which is also in target/ci/nightly/summary.md.
 #
 # HISTORIES, STRESS_SECONDS, STOPS_SECONDS, LOAD_SECONDS, FUZZ_SECONDS (for each target), SHUTTLE_ITERS, LOOM_SECONDS (cap for
 # each model at four preemptions) and DEEP_SECONDS (cap for each model without a bound, which those of two threads mostly end

@@ -10,9 +10,9 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
 def by_file(groups):
-    """What goes through each file, from names in one text to files in another: without `.rs`, and without `src/` of the core."""
-    paths = {names: [file if file.startswith("crates/") else f"src/{file}" for file in files.split()] for names, files in groups.items()}
-    return {f"{path}.rs": names.split() for names, found in paths.items() for path in found}
+    """The names for each file. `groups` maps names to files, which lack `.rs`, and in the core `src/`."""
+    found = {file: names.split() for names, files in groups.items() for file in files.split()}
+    return {f"{file}.rs" if file.startswith("crates/") else f"src/{file}.rs": names for file, names in found.items()}
 
 
 def absent(files):
@@ -73,7 +73,7 @@ class Tree:
         return None
 
     def judge(self, models, seconds, **env):
-        """What the models say of the copy, and which of them: 'not compiled', 'failed', 'endless' or 'passed'."""
+        """Runs models: 'not compiled', 'failed', 'endless' or 'passed', and the model that ended it."""
         if models and self.build(models):
             return "not compiled", ""
         for model in models:

@@ -25,7 +25,7 @@ def strays(bugs):
 
 
 def chosen(bugs):
-    """The bugs that the command line asks for; `--texts` only looks for the texts of all of them, and ends."""
+    """The bugs that the command line selects. `--texts` only checks all texts, and exits."""
     if sys.argv[1:] == ["--texts"]:
         sys.exit("\n".join(strays(bugs)) or None)
     words = " ".join(sys.argv[1:])
@@ -34,7 +34,7 @@ def chosen(bugs):
 
 
 def run(tree, bugs, find):
-    """Puts bugs into a scratch copy, one after another. `find` takes what finds a bug and returns an outcome: 'found' or another."""
+    """Puts bugs into a scratch copy, one at a time, and calls `find`; exits if it does not return 'found'."""
     missed, began = [], time.time()
     widths = [max(len(bug[column]) for bug in bugs) for column in (0, 1)]
     for bug, finder, edits in bugs:
@@ -53,8 +53,10 @@ def run(tree, bugs, find):
 
 
 def main(package, bugs, cap, level=None):
-    """Runs what must find each bug of a package, `cap` seconds at most: "models NAME", "lib NAME" or "TEST NAME"; "TEST+FEATURE NAME"
-    with a feature. `level`: the optimization of our own code in the models; as the models have it if it is left out.
+    """Runs the model or test that must find each bug of a package, `cap` seconds at most.
+
+    It is "models NAME", "lib NAME" or "TEST NAME"; "TEST+FEATURE NAME" with a feature. `level` is the
+    optimization of our own code in the models; the profile's if it is left out.
     """
     bugs = chosen(bugs)
     tree = Tree(f"seeded-{package.removeprefix('radixkv-')}", level=level or 0)

@@ -1,5 +1,5 @@
-# Sourced with a name: `lanes NAME...` runs functions beside each other, and `step` the steps in them. Each step's output is shown
-# whole when it ends and stays in target/ci/NAME, as does the table of all steps, summary.md.
+# Sourced with a name: `lanes FUNCTION...` runs functions in parallel, which call `step`. A step's
+# output is shown when the step ends and kept in target/ci/NAME, with summary.md, the table of steps.
 logs="${CARGO_TARGET_DIR:-target}/ci/$1"
 rm -rf "$logs"
 mkdir -p "$logs"

@@ -1,5 +1,5 @@
-//! Through which modules of the core, and of the scheduler, each thing from outside comes in; nothing comes in that has no row here.
-//! So the models and the sanitizers see every atomic, lock and thread.
+//! Which modules of the core and of the scheduler may name what comes from outside the crate. Nothing
+//! comes in without a row here, so the models and the sanitizers see every atomic, lock and thread.
 
 use crate::source::{Module, Source, parts};
 use crate::uses::{ROOTS, is_under};
@@ -10,7 +10,7 @@ const ENTRIES: [(&str, &[&str]); 15] = [
     ("std::sync", &["sync"]),
     ("std::thread", &["sync"]),
     ("std::hint::spin_loop", &["sync"]),
-    // The model reclaimer keeps its state where the checker does not look: all threads of a model are one thread of the system.
+    // The model reclaimer hides its state from the checker: all threads of a model are one thread.
     ("std::thread_local", &["sync", "reclaim::model"]),
     ("loom", &["sync"]),
     ("shuttle", &["sync"]),
@@ -25,7 +25,7 @@ const ENTRIES: [(&str, &[&str]); 15] = [
     // What the scheduler is built on.
     ("radixkv", EVERYWHERE),
 ];
-/// Its modules show on what comes from outside.
+/// The module that may re-export what comes from outside.
 const HALL: &str = "sync";
 const PRIMITIVES: [&str; 17] = [
     "bool", "char", "f32", "f64", "i8", "i16", "i32", "i64", "i128", "isize", "str", "u8", "u16", "u32", "u64", "u128",
@@ -36,14 +36,14 @@ fn has_row(name: &str) -> bool {
     ENTRIES.iter().any(|(row, _)| is_under(row, name))
 }
 
-/// Whether a module may name the path: neither its nearest row nor one that it leads on to forbids it.
+/// Whether a module may name a path: its nearest row and the rows below the path allow it.
 fn may_enter(path: &str, here: &str) -> bool {
     let nearest = ENTRIES.iter().filter(|(row, _)| is_under(path, row)).max_by_key(|(row, _)| row.len());
     let mut rows = ENTRIES.iter().filter(|(row, _)| is_under(row, path)).chain(nearest);
     nearest.is_some() && rows.all(|(_, modules)| modules.iter().any(|module| is_under(here, module)))
 }
 
-/// The paths that a module names and that lead out of the crate, and whether it shows them on.
+/// The paths that a module names and that lead out of the crate, and whether it re-exports them.
 fn from_outside<'a>(source: &'a Source, here: &str, module: &'a Module) -> Vec<(&'a str, bool)> {
     let renamed = module.uses.iter().filter(|item| Some(item.name.as_str()) != parts(&item.path).next());
     let children = source.modules.keys().filter_map(|path| path.rsplit_once("::").filter(|(above, _)| *above == here));
@@ -53,7 +53,7 @@ fn from_outside<'a>(source: &'a Source, here: &str, module: &'a Module) -> Vec<(
     let is_outside = |path: &str| {
         let first = parts(path).next().unwrap_or_default();
         // A type's name begins with a capital; its import leads to where the type comes from.
-        let is_local = known.contains(&first) || first.starts_with(|char: char| char.is_uppercase() || char == '_');
+        let is_local = known.contains(&first) || first.starts_with(char::is_uppercase);
         ["alloc", "core"].contains(&first) || has_row(first) || !is_local
     };
     let used = module.uses.iter().map(|item| (item.path.as_str(), item.is_public));
@@ -66,7 +66,7 @@ fn from_outside<'a>(source: &'a Source, here: &str, module: &'a Module) -> Vec<(
 fn is_sequential(module: &Module) -> bool {
     let is_named = |path: &str| parts(path).next_back() == Some("SeqCst");
     let is_fence = |before: &[String], after: Option<&String>| {
-        matches!(before, [.., fence, open] if fence.ends_with("fence") && open == "(")
+        matches!(before, [.., fence, open] if parts(fence).next_back() == Some("fence") && open == "(")
             && after.is_some_and(|sign| sign == ")")
     };
     let tokens = &module.tokens;

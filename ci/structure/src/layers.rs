@@ -1,5 +1,5 @@
-//! Which module uses which, against the tables of docs/layers.md: each module uses what its row says and nothing else, no two
-//! modules use each other, and the circles of files are those of the second table.
+//! Which module uses which, against the tables of docs/layers.md: each module uses what its row says
+//! and nothing else, no two modules use each other, and circles of files are those of the second table.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -9,7 +9,7 @@ use crate::uses::{Graph, by_file};
 /// Built for model checkers only, to reach inside.
 const OUTSIDE: &str = "internals";
 
-/// The rows between `<!-- NAME -->` and `<!-- /NAME -->` of docs/layers.md: the words in backticks of each cell.
+/// The rows between `<!-- NAME -->` and `<!-- /NAME -->`: the words in backticks of each cell.
 fn table(page: &str, name: &str) -> Vec<Vec<Vec<String>>> {
     let part = page.split(&format!("<!-- {name} -->")).nth(1).and_then(|rest| rest.split("<!-- /").next());
     let words = |cell: &str| cell.split('`').skip(1).step_by(2).map(String::from).collect();
@@ -22,7 +22,7 @@ fn layer(file: &str) -> String {
     file.trim_end_matches(".rs").split('/').next().unwrap_or_default().to_string()
 }
 
-/// What each top-level module uses of the others, from what each file uses; what lib.rs shows is nobody's.
+/// Which other modules each top-level module uses. What lib.rs re-exports does not count.
 fn modules(files: &Graph) -> Graph {
     let mut uses = Graph::new();
     for (file, used) in files {
@@ -101,7 +101,7 @@ fn broken_rows(uses: &Graph, rows: &Graph, files: &Graph) -> Vec<String> {
     found
 }
 
-/// The circles of files that docs/layers.md does not name, and those that it names and there are not.
+/// The circles of files that docs/layers.md does not name, and those that it names and do not exist.
 fn broken_circles(files: &Graph, mut named: Vec<Vec<String>>) -> Vec<String> {
     named.iter_mut().for_each(|circle| circle.sort());
     let found = circles(files);
@@ -114,7 +114,7 @@ fn broken_circles(files: &Graph, mut named: Vec<Vec<String>>) -> Vec<String> {
     unnamed.chain(absent).collect()
 }
 
-/// What does not hold. Circles are looked at only where the rest holds, because a broken row makes circles too.
+/// All faults. Circles are checked only if the rows hold, because a broken row also makes circles.
 pub fn broken(core: &Source, packages: &Graph, page: &str) -> Vec<String> {
     let files = by_file(core);
     let uses: Graph = modules(&files).into_iter().chain(packages.clone()).collect();

@@ -1,4 +1,4 @@
-//! Tests of the sources: which module uses which, and through which modules each thing from outside comes in.
+//! Tests of the sources: which module uses which, and which may name what comes from outside.
 //! Text that hides where a path leads is refused.
 #![cfg(test)]
 
@@ -20,7 +20,7 @@ const WITHOUT_CIRCLES: [&str; 2] = ["radixkv-reference", "radixkv-scheduler"];
 /// The page whose tables say which module uses which.
 const PAGE: &str = include_str!("../../../docs/layers.md");
 
-/// What each package that is published needs when it is built: the name that its sources use, and the package.
+/// The dependencies of each published package: the name in its sources, and the package.
 type Dependencies = BTreeMap<String, Vec<(String, String)>>;
 
 static CORE: LazyLock<Source> = LazyLock::new(|| read("radixkv"));

@@ -3,7 +3,7 @@
 use super::*;
 use source::ReadFile;
 
-/// Planted at the end of a copy of src/tree/walk.rs, which is below the cache; refused by the layers.
+/// Planted in a copy of src/tree/walk.rs, which is below the cache; refused by the layers.
 const UPWARD: &[&str] = &[
     "use crate::cache::Lease;",
     "use crate::{block::Grid as G, cache::{self, Lease}};",
@@ -116,7 +116,7 @@ const FINE: &[&str] = &[
     r#"pub(in crate::tree) fn f<'a>(c: char) -> bool { c == '\'' || c == '"' || u8::MAX == b'x' }"#,
 ];
 
-/// Lines for files, and everything that is said of them.
+/// Lines planted in files, and the only fault that they cause.
 const SAID: &[(&[&str], &str)] = &[
     (&["tree/walk.rs: use crate::cache::Lease;"], UP),
     (&["lib.rs: mod shown { pub(crate) use crate::cache::Lease; }", "tree/walk.rs: use crate::shown::Lease;"], UP),
@@ -147,7 +147,7 @@ const SAID: &[(&[&str], &str)] = &[
 ];
 const UP: &str = "tree uses cache, which its row does not name: tree/walk.rs -> cache/leases/lease.rs";
 
-/// The core with more in its files, or with other files: `read` gives their texts, `at` names those that are not as they were.
+/// The core with the files `at`, and their child modules, read again with `read`.
 fn changed(at: &[&str], read: ReadFile) -> Source {
     let mut core = CORE.clone();
     for file in at {
@@ -158,7 +158,7 @@ fn changed(at: &[&str], read: ReadFile) -> Source {
     core
 }
 
-/// The core with a copy of src/tree/walk.rs for each text, which has the text at its end: walk0.rs, walk1.rs...
+/// The core with a copy of src/tree/walk.rs for each text, which ends with it: walk0.rs, walk1.rs...
 fn planted(texts: &[&str]) -> Source {
     let read = |file: &str| read_file("radixkv", file);
     let names: String = (0..texts.len()).map(|number| format!("mod walk{number};\n")).collect();
@@ -171,7 +171,7 @@ fn planted(texts: &[&str]) -> Source {
     })
 }
 
-/// The texts that no fault is said of.
+/// The planted texts that no fault names.
 fn missed<'a>(texts: &[&'a str], faults: &[String]) -> Vec<&'a str> {
     let is_said = |number| {
         ['.', '/'].iter().any(|end| faults.iter().any(|fault| fault.contains(&format!("tree/walk{number}{end}"))))

@@ -40,7 +40,7 @@ impl Source {
         source
     }
 
-    /// Adds the modules of a file, and of the files that it names. `here` is the path of its own module.
+    /// Adds the modules of a file and of its child modules. `here` is the path of the file's module.
     pub fn read_file(&mut self, here: &str, file: &str, read: ReadFile) {
         self.modules.retain(|_, module| module.file != file);
         match read(file).as_deref().map(syn::parse_file) {
@@ -136,7 +136,7 @@ pub fn parts(path: &str) -> impl DoubleEndedIterator<Item = &str> {
     path.split(':').filter(|part| !part.is_empty())
 }
 
-/// Whether an attribute leaves a module to tests: `cfg(test)`, or `cfg(all(...))` with `test` in it.
+/// Whether an attribute is `cfg(test)`, or `cfg(all(...))` with `test` in it.
 fn is_test(attribute: &Attribute) -> bool {
     let is_named = |meta: &Meta| matches!(meta, Meta::Path(path) if path.is_ident("test"));
     let all = |list: &syn::MetaList| list.parse_args_with(Punctuated::<Meta, Token![,]>::parse_terminated);
@@ -147,7 +147,8 @@ fn is_test(attribute: &Attribute) -> bool {
         })
 }
 
-/// Adds the tokens of code, without `r#`, the texts of literals, the `$` of `$crate`, and the `(crate)` of `pub(crate)`.
+/// Adds the tokens of code, without `r#`, the texts of literals, the `$` of `$crate`, and the
+/// `(crate)` of `pub(crate)`.
 fn flatten(code: TokenStream, tokens: &mut Vec<String>) {
     let mut is_colon = false;
     for tree in code {

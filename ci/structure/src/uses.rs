@@ -11,7 +11,7 @@ pub const ROOTS: [&str; 3] = ["crate", "self", "super"];
 
 struct Resolver<'a> {
     source: &'a Source,
-    /// The paths inside the crate by the names that they get in a module: more than one where `cfg` chooses.
+    /// For each module, the imported paths by their names; several for a name if `cfg` chooses.
     imports: BTreeMap<&'a str, Graph>,
 }
 
@@ -39,7 +39,7 @@ pub fn is_under(path: &str, above: &str) -> bool {
 }
 
 impl Resolver<'_> {
-    /// A path from the crate's root, of one that begins with a root or with a module that is declared here.
+    /// The absolute form of a path that begins with a root or with a child module of `here`.
     fn absolute(&self, path: &str, here: &str) -> Option<String> {
         let mut parts = parts(path).peekable();
         let first = *parts.peek()?;
@@ -54,13 +54,13 @@ impl Resolver<'_> {
         }))
     }
 
-    /// The paths from the crate's root of one that begins with a name that a module imports.
+    /// The absolute paths of a path that begins with a name that `here` imports.
     fn imported(&self, path: &str, here: &str) -> impl Iterator<Item = String> {
         let (first, rest) = path.split_at(path.find("::").unwrap_or(path.len()));
         self.imports[here].get(first).into_iter().flatten().map(move |target| format!("{target}{rest}"))
     }
 
-    /// The paths from the crate's root that a path may mean here; none if it leads out of the crate.
+    /// The absolute paths that a path may mean in `here`; none if it leads out of the crate.
     fn inside(&self, path: &str, here: &str) -> BTreeSet<String> {
         let absolute = self.absolute(path, here).into_iter();
         if absolute.len() > 0 { absolute.collect() } else { self.imported(path, here).collect() }
@@ -86,7 +86,7 @@ impl Resolver<'_> {
         let mut paths: BTreeSet<_> = module.paths().flat_map(|path| self.inside(path, here)).collect();
         for item in &module.uses {
             let targets = self.inside(&item.path, here);
-            // What a module shows of its own children is no use of them: a path through it leads to its definition.
+            // A re-export of a child is no use: a path through it is resolved to the definition.
             if !item.is_public || !targets.iter().all(|path| is_under(path, here)) || named(&item.name) {
                 paths.extend(targets);
             }
