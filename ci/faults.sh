@@ -8,6 +8,8 @@ profile=()
 [ "${1:-}" != release ] || profile=(--release)
 export RUST_BACKTRACE=0
 
-RUSTFLAGS="--cfg radixkv_failpoints" cargo test -p radixkv "${profile[@]}" --no-default-features --test faults --target-dir target/failpoints
+RUSTFLAGS="--cfg radixkv_failpoints" \
+    cargo test -p radixkv "${profile[@]}" --no-default-features --test faults --target-dir target/failpoints
 cargo test -p radixkv "${profile[@]}" --no-default-features --lib -- stalled_reader
-RUSTFLAGS="--cfg radixkv_tiny" cargo test -p radixkv "${profile[@]}" --no-default-features --features async --test limits --target-dir target/tiny
+RUSTFLAGS="--cfg radixkv_tiny" \
+    cargo test -p radixkv "${profile[@]}" --no-default-features --features async --test limits --target-dir target/tiny

@@ -41,7 +41,7 @@ rm -f "$out"/*.txt
 exec > >(tee "$out/log.txt") 2>&1
 failed=()
 
-# step SECONDS NAME COMMAND...: runs the command; a failure is noted, and the next step follows. A command that cannot run there (77) is a line.
+# step SECONDS NAME COMMAND...: runs the command and notes its failure; exit code 77 means skipped.
 step() {
     local limit=$1 name=$2 code=0 began=$SECONDS
     shift 2
@@ -64,7 +64,7 @@ note() {
 
 # sanitize TOOL: the bench on small shapes under a tool. What it finds is a failure; a tool that does not run there is a line.
 sanitize() {
-    local tool=$1 code=0
+    local tool=$1 code=0 said
     echo "== compute-sanitizer $tool"
     timeout 60 compute-sanitizer --tool "$tool" --error-exitcode 9 "$kit/bench-gpu" --small > "$out/$tool.txt" 2>&1 || code=$?
     tail -2 "$out/$tool.txt"
@@ -72,7 +72,10 @@ sanitize() {
         0) note "| compute-sanitizer $tool | no errors |" ;;
         9) note "| compute-sanitizer $tool | ERRORS: $out/$tool.txt |" && failed+=("compute-sanitizer $tool") ;;
         124) note "| compute-sanitizer $tool | not finished after 60 s |" ;;
-        *) note "| compute-sanitizer $tool | refused ($code): $(grep -iE 'error|fail|not supported|unable' "$out/$tool.txt" | head -1 | cut -c1-100) |" ;;
+        *)
+            said=$(grep -iE 'error|fail|not supported|unable' "$out/$tool.txt" | head -1 | cut -c1-100 || true)
+            note "| compute-sanitizer $tool | refused ($code): $said |"
+            ;;
     esac
 }
 

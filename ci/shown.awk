@@ -1,4 +1,4 @@
-# Of the output of `cargo test -- --show-output`: all but what passed. Of a test that passed and had data or a program missing, what it says.
+# Hides the tests that passed in the output of `cargo test -- --show-output`, except what they skipped.
 /^successes:$/ { passed = 1 }
 /^failures:$|^test result: / { passed = 0 }
 passed ? /skipped: / : !/^test .* \.\.\. ok$/ { print; fflush() }
