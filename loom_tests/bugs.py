@@ -12,7 +12,7 @@ GROWTH, ARRAYS = "src/tree/growth.rs", "src/tree/arrays.rs"
 PUBLICATIONS = "src/cache/line/publications.rs"
 QUEUE, MAP, POOL = "src/tree/queue.rs", "src/tree/map.rs", "src/block/pool.rs"
 INNER, DEAD_RUNS = "src/cache/inner.rs", "src/cache/evictor/dead_runs.rs"
-SILENT = "src/cache/evictor/silent.rs"
+SILENT, ALONE = "src/cache/evictor/silent.rs", "src/cache/evictor/alone.rs"
 KEPT, EVICTED = "src/cache/eviction/kept.rs", "src/cache/eviction/evicted.rs"
 EVICTOR, TRIM, SWEEP = "src/cache/evictor/mod.rs", "src/cache/evictor/trim.rs", "src/cache/evictor/sweep.rs"
 INSERTING, BELL, STRONG_REF = "src/cache/insert.rs", "src/sync/bell.rs", "src/cache/leases/strong_ref.rs"
@@ -90,11 +90,24 @@ BUGS = [
     ("a leased point that becomes silent beside a waiter", "waiting::a_new_run_released_to_a_waiter_beside_a_drain", EXACT,
      [(SILENT, "self.ranking.files_leased() && !resources.is_awaited", "self.ranking.files_leased()")]),
     ("a silent parent that nobody visits", "together::insert_and_the_end_of_its_silent_parent", EXACT,
-     [(TRIM, "                self.revisit.push(parent.link());\n            }\n        }\n        let arrays", "                let _ = parent;\n            }\n        }\n        let arrays")]),
+     [(TRIM, "            self.first_mut().revisit.push(parent.link());\n        }\n    }\n", "            let _ = parent;\n        }\n    }\n")]),
     ("a silent end that a clear leaves", "namespaces::a_release_against_a_clear", EXACT,
      [(SWEEP, "        self.listen_to_end(run, resources);\n        if let", "        if let")]),
     ("leases that the accounts never learn of", "together::a_silent_lease_held_beside_a_settling", EXACT,
      [(SILENT, "            self.account_run(run, resources);\n            if run", "            if run")]),
+
+    # Turns of one shard.
+    ("a silent end in another shard", "shards::the_last_child_is_removed_by_another_shard", EXACT,
+     [(WORD, "let is_end = word.children() == 1 && (word.is_silent() || word.leases() == 0);",
+       "let is_end = word.children() == 1 && word.leases() == 0 && !word.is_silent();")]),
+    ("an end told to the wrong shard", "shards::the_last_child_is_removed_by_another_shard", EXACT,
+     [(TRIM, "                resources.queues.push(parent);\n", "                resources.queues.of(self.id).push(parent);\n")]),
+    ("a child taken off Relaxed by another shard", "shards::the_last_child_is_removed_by_another_shard", WEAK,
+     [(WORD, "Swap(next.queued(), AcqRel, !word.is_queued())", "Swap(next.queued(), Relaxed, !word.is_queued())")], "E2"),
+    ("a deferred point that is forgotten", "shards::a_lease_against_the_eviction_by_its_shard", EXACT,
+     [(ALONE, "        if point.word.defer() {\n            self.deferred.push(point.link());\n        }\n", "        _ = point.word.defer();\n")]),
+    ("a turn of one beside one of all", "shards::a_shard_evicts_beside_a_turn_of_all", EXACT,
+     [("src/cache/evictor/shards.rs", "self.locks[1..].iter().map(|lock| lock.lock()).collect()", "self.locks[1..].iter().filter_map(|lock| lock.try_lock()).collect()")]),
 
     # Eviction sink.
     ("the end of a sink's count that wakes nobody", "waiting::a_block_that_a_sink_caches_again_released_to_a_waiter", EXACT,
@@ -135,7 +148,7 @@ BUGS = [
     ("scan that ignores a held point", "creation_trim::the_end_against_a_partial_trim", EXACT,
      [(TRIM, "                None => {\n                    end = point.depth();\n                    break;\n                }", "                None => {}")]),
     ("the new last point not ranked", "together::two_evictors", EXACT,
-     [(TRIM, "            self.revisit.push(now_last.link());\n", "")]),
+     [(TRIM, "            self.first_mut().revisit.push(now_last.link());\n", "")]),
     ("the unlink before the length", "creation_trim::a_new_point_against_the_end_of_all", EXACT,
      [(TRIM, "        let mut dead = Dead::default();\n        if target == 0",
        "        let mut dead = Dead::default();\n        if let Some(parent) = run.parent().filter(|_| target == 0) {\n"
@@ -154,16 +167,15 @@ BUGS = [
        "                while let Some(there) = parent.as_ref().children.get(run.first(), guard) {\n"
        "                    parent.as_ref().children.remove(there, guard);\n                }\n")]),
     ("unlinked under a later guard", "death::a_run_and_what_it_hung_on_in_two_turns", EXACT,
-     [(INNER, "        drop(unlinking);\n        drop(guard);\n        drop(kept);\n",
-       "        std::mem::forget(unlinking);\n        drop(guard);\n        let guard = participant.pin();\n"
+     [(INNER, "        let give = for_sink.map(|left| left.gather(&guard));\n        drop(unlinking);\n        drop(guard);\n        drop(kept);\n",
+       "        let give = for_sink.map(|left| left.gather(&guard));\n        std::mem::forget(unlinking);\n        drop(guard);\n        let guard = participant.pin();\n"
        "        drop(dead.unlink_by(&guard, &self.seen));\n        drop(guard);\n        drop(kept);\n")]),
     ("unlinked late although a turn retires its point", "death::a_run_with_a_queued_point_beside_a_list_of_runs", EXACT,
      [(TRIM, "is_named || points.iter().any(|killed| killed.is_queued)", "is_named")]),
     ("unlinked late although a turn retires its arrays", "death::a_run_whose_arrays_a_draft_names_beside_a_list_of_runs", EXACT,
      [(TRIM, "is_named || points.iter().any(|killed| killed.is_queued)", "points.iter().any(|killed| killed.is_queued)")]),
     ("a child taken off at the unlink", "death::a_run_and_what_it_hung_on_in_two_turns", EXACT,
-     [(TRIM, "            let removed = parent.word.remove_child();\n            if removed.push {\n                self.backlog.push(parent);\n"
-       "            } else if removed.is_silent_end {\n                self.revisit.push(parent.link());\n            }\n", ""),
+     [(TRIM, "            self.take_child_off(parent, resources);\n", ""),
       (DEAD_RUNS, "                parent.as_ref().children.remove(run, guard);\n",
        "                parent.as_ref().children.remove(run, guard);\n                let _ = parent.word.remove_child();\n")]),
     ("the loser's blocks kept by both", "insert::the_same_sequence_twice", EXACT,
@@ -480,7 +492,7 @@ BUGS = [
     ("a retention announced without Acquire", "retention::a_retention_beside_leases_that_are_told", WEAK,
      [(WORD, "let before = self.0.fetch_or(QUEUED, AcqRel);", "let before = self.0.fetch_or(QUEUED, Release);")], "E4"),
     ("a retention announced and not pushed", "retention::a_retention_against_evicting_everything", EXACT,
-     [(RETENTION, "            self.queue.push(point);\n", "            let _ = point;\n")]),
+     [(RETENTION, "            self.queues.push(point);\n", "            let _ = point;\n")]),
     ("a retention kept in a cleared space", "retention::a_retention_against_a_clear", EXACT,
      [(RETAINED, "let too_many = point.is_cut_off(resources.guard) || self", "let too_many = self")]),
     ("retentions that outlive a clear", "retention::a_retention_against_a_clear", EXACT,
@@ -490,7 +502,7 @@ BUGS = [
     ("a retention without a lease", "retention::a_retention_against_evicting_everything", EXACT,
      [(RETENTION, "if !point.word.lease_more() {", "if false {"),
       (RETAINED, "    if point.word.release().push {", "    if point.word.load(Acquire).leases() > 99 && point.word.release().push {"),
-      (RETAINED, "use super::{Evictor, Resources};", "use super::{Evictor, Resources};\nuse crate::sync::atomic::Ordering::Acquire;")]),
+      (RETAINED, "use super::{Evictor, Resources, Shard};", "use super::{Evictor, Resources, Shard};\nuse crate::sync::atomic::Ordering::Acquire;")]),
     ("a second retention's lease kept", "retention::two_retain_one_prefix", EXACT,
      [(RETAINED, "        for _ in u32::from(!too_many)..asked.leases {", "        let _ = too_many;\n        for _ in 1..asked.leases {")]),
 
@@ -505,7 +517,7 @@ BUGS = [
      [(QUEUE, "compare_exchange_weak(head, point.as_ptr(), AcqRel, Relaxed)",
        "compare_exchange_weak(head, point.as_ptr(), std::sync::atomic::Ordering::Release, Relaxed)")], "E15"),
     ("an empty queue only looked at", "waiting::a_lease_released_to_a_waiter", WEAK,
-     [(EVICTOR, "resources.queue.drain_for_waiter()", "resources.queue.drain()")], "E15"),
+     [(EVICTOR, "resources.queues.of(shard.id).drain_for_waiter()", "resources.queues.of(shard.id).drain()")], "E15"),
     ("give_back without Acquire", "waiting::a_reservation_returned_to_a_waiter", WEAK,
      [(POOL, "self.free.fetch_add(self.blocks, AcqRel);", "self.free.fetch_add(self.blocks, Release);")], "E16"),
     ("free blocks only looked at", "waiting::a_reservation_returned_to_a_waiter", WEAK,
@@ -558,7 +570,7 @@ BUGS = [
     ("struck from the present policy alone", "exchange::slots_that_change_hands_against_an_exchange", EXACT,
      [(RANKING, "        self.exchange.remove(slot);\n", "")]),
     ("an exchange concluded at once", "exchange::a_use_against_an_exchange", EXACT,
-     [(EXCHANGE, "take_if(|incoming| incoming.moved >= slots)", "take_if(|incoming| incoming.moved <= slots)")]),
+     [(EXCHANGE, "is_some_and(|incoming| incoming.moved >= self.slots().len())", "is_some_and(|incoming| incoming.moved <= self.slots().len())")]),
     ("a charge that is not counted", "exchange::two_charges_for_one_block", EXACT,
      [("src/cache/namespaces/quota.rs", "        holdings.reserve(blocks);\n", "")]),
     ("a charge that ends when its blocks are cached", "exchange::a_charge_that_is_cached_against_another", EXACT,
@@ -570,13 +582,13 @@ BUGS = [
        "        if requested > limit.saturating_sub(pinned) {\n"
        "            let pinned = self.protected() + self.reserved();\n")]),
     ("candidates left outside their group", "exchange::an_insert_against_a_limit", EXACT,
-     [("src/cache/evictor/listeners/quota.rs", "        self.listeners.quotas.unsorted = self.listeners.quotas.round;\n", "")]),
+     [("src/cache/evictor/listeners/quota.rs", "            shard.sorting.unsorted = shard.sorting.round;\n", "")]),
 
     # Invalidated blocks and weak leases.
     ("a run that is hidden and left in its map", "invalidation::a_branch_against_an_invalidation", EXACT,
      [(INVALIDATION, "        parent.as_ref().children.remove(run, resources.guard);\n", "")]),
     ("a severed run that is not listed", "invalidation::an_insert_beyond_what_is_invalidated", EXACT,
-     [(INVALIDATION, "        self.listeners.hidden.severed.entry(parent.link()).or_default().insert(run.link());\n", "")]),
+     [(INVALIDATION, "        self.common.listeners.hidden.severed.entry(parent.link()).or_default().insert(run.link());\n", "")]),
     ("a run left where no lookup comes", "invalidation::an_insert_beyond_what_is_invalidated", EXACT,
      [(LISTENERS, "            self.sever_if_beyond(run, resources);\n", "")]),
     ("what is hidden left to be evicted", "invalidation::a_release_against_an_invalidation", EXACT,

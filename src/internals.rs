@@ -365,12 +365,12 @@ impl NodeMemory {
     }
 
     pub fn take(&self, slots: &Slots) -> Slot {
-        Slot(slots.0.allocate(NODE, &self.0))
+        Slot(slots.0.allocate(NODE, &self.0, || ()))
     }
 
     /// Gives slots back together. Each must have been taken, and must no longer be used.
     pub fn give_back(&self, slots: &[Slot]) {
-        let mut freed = Freed::new(&self.0);
+        let mut freed = Freed::new(&self.0, None);
         for slot in slots {
             // SAFETY: as the caller promised.
             unsafe { freed.add(slot.0, NODE) };

@@ -12,7 +12,7 @@ use super::eviction::background::{Background, Eviction, Watermarks};
 use super::eviction::eviction_sink::{EvictionSink, Sink};
 use super::eviction::kept::KeptBlocks;
 use super::eviction::outlet;
-use super::evictor::{Evictor, Live, LiveSettings};
+use super::evictor::{Heads, Live, LiveSettings, Shards};
 use super::inner::{Inner, STEP};
 use super::insert::MAX_TOKENS;
 use super::line::publications::Publications;
@@ -20,12 +20,13 @@ use super::line::wait_list::WaitList;
 use super::matching::seen::SeenBlocks;
 use super::namespaces::namespace::Registry;
 use super::prefix_cache::PrefixCache;
+use super::session::OWN_PARTICIPANTS;
 use crate::block::{BlockId, Grid, Pool};
 use crate::policy::PolicyKind;
 use crate::reclaim::{Domain, Idle};
 use crate::sync::gauge::AtomicUsize;
-use crate::sync::{Arc, Mutex, OnceLock, model_size, thread};
-use crate::tree::{Demotions, HotPoints, Queue};
+use crate::sync::{Arc, OnceLock, model_size, thread};
+use crate::tree::{Demotions, HotPoints, MOST_SHARDS, Queues, ShardCount};
 
 /// Configures a [`PrefixCache`]; [`build`](Builder::build) checks everything.
 ///
@@ -63,6 +64,8 @@ pub struct Builder {
     /// Whether a thread publishes its request even if no other thread waits for the evictor: for
     /// tests and models.
     pub(crate) publishing: bool,
+    /// The number of the evictor's shards.
+    pub(crate) shards: usize,
 }
 
 /// Why a cache could not be built.
@@ -96,6 +99,13 @@ pub enum BuildError {
         /// Blocks requested.
         capacity: usize,
     },
+    /// There are no shards, or too many.
+    Shards {
+        /// Shards requested.
+        shards: usize,
+        /// The most that a cache may have.
+        most: usize,
+    },
     /// The system could not start the evictor's thread.
     NoThread {
         /// The kind of the system's error.
@@ -121,6 +131,9 @@ impl fmt::Display for BuildError {
                     f,
                     "watermarks: low ({low} blocks) must not exceed high ({high}), nor high the capacity ({capacity})"
                 )
+            }
+            Self::Shards { shards, most } => {
+                write!(f, "{shards} shards: there must be at least 1, and at most {most}")
             }
             Self::NoThread { kind } => write!(f, "the background thread could not be started: {kind}"),
             Self::BlockSizeTooLarge { block_size } => {
@@ -160,6 +173,7 @@ impl Builder {
             hot_points: HOT_POINTS,
             waiting: !cfg!(radixkv_loom),
             publishing: cfg!(any(radixkv_failpoints, radixkv_chaos, radixkv_tsan)),
+            shards: if cfg!(radixkv_shards) { 3 } else { 1 },
         }
     }
 
@@ -292,6 +306,32 @@ impl Builder {
         self
     }
 
+    /// Divides the evictor into this many shards, from 1, the default, to 256: sessions of different
+    /// shards evict at the same time.
+    ///
+    /// A session evicts first what sessions of its shard have inserted. So with more than one shard
+    /// prefixes are not evicted in one order: a shard's order is exact, and a prefix may be evicted
+    /// before one of another shard that was used a little earlier. With a
+    /// subscriber, a sink, a quota on cached blocks, a time to idle, a background evictor, or a
+    /// policy other than `lru` and `fifo`, all evictions are in one order, and no faster than with
+    /// one shard.
+    ///
+    /// Use as many as there are threads that insert. Each costs about two kilobytes.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use radixkv::PrefixCache;
+    ///
+    /// let cache = PrefixCache::builder(16, 1024).shards(8).build()?;
+    /// assert!(PrefixCache::builder(16, 1024).shards(0).build().is_err());
+    /// # Ok::<_, radixkv::BuildError>(())
+    /// ```
+    pub fn shards(mut self, shards: usize) -> Self {
+        self.shards = shards;
+        self
+    }
+
     /// Lets the cache [grow](PrefixCache::grow) to this many blocks while it is in use. Default: it
     /// does not grow.
     ///
@@ -339,7 +379,9 @@ impl Builder {
             Eviction::Inline => (usize::MAX, None),
             Eviction::Background(watermarks) => (STEP, Some(watermarks)),
         };
-        let domain = Domain::new();
+        let shards = ShardCount::new(self.shards);
+        let bays = if shards.get() > 1 { OWN_PARTICIPANTS } else { 0 };
+        let domain = Domain::with_bays(bays);
         let grid = Grid::new(self.block_size as u32);
         let (idle, participant) = (Idle::new(), domain.register());
         let namespaces = Registry::new(grid, domain.records().row(), &participant);
@@ -348,7 +390,9 @@ impl Builder {
         let live = Arc::new(Live { watermarks, time_to_idle: self.time_to_idle, ..Live::default() });
         let inner = Inner {
             grid,
-            queue: Queue::new(),
+            queues: Queues::new(shards),
+            shards,
+            heads: Heads::new(shards),
             hot: HotPoints::new(self.hot_points, stripes()),
             wait_list: WaitList::new(self.waiting),
             stripes: AtomicUsize::new(0),
@@ -358,17 +402,17 @@ impl Builder {
             time: Time::new(self.clock),
             demotions: Demotions::default(),
             settings: LiveSettings::new(&live),
-            gauges: CachePadded::default(),
+            gauges: shards.all().map(|_| CachePadded::default()).collect(),
             seen: SeenBlocks::new(self.most_blocks()),
             namespaces,
             background: OnceLock::new(),
             publications: Publications::new(self.publishing),
-            evictor: Mutex::measured(Evictor::new(self.policy, patience, live)),
+            evictor: Shards::new(shards, self.policy, patience, live),
             kept: KeptBlocks::default(),
             idle,
             domain,
         };
-        inner.gauges.publish(&inner.evictor.lock());
+        inner.publish_gauges(&inner.evictor.lock());
         let inner = Arc::new(inner);
         inner.namespaces.join(&inner);
         if let Some(sink) = self.sink {
@@ -398,6 +442,9 @@ impl Builder {
         }
         if block_size > MAX_TOKENS {
             return Err(BuildError::BlockSizeTooLarge { block_size });
+        }
+        if !(1..=MOST_SHARDS).contains(&self.shards) {
+            return Err(BuildError::Shards { shards: self.shards, most: MOST_SHARDS });
         }
         match self.eviction {
             Eviction::Background(Watermarks { low, high }) if low > high || high > capacity => {

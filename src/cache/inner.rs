@@ -1,7 +1,9 @@
 //! `Inner`: the state that all handles of one cache share, and the ways to run work on its evictor.
 //!
-//! The evictor is behind one lock. A *turn* ([`Inner::turn`]) is one bounded hold of it, followed
-//! by the work that needs no lock: freeing memory, waking waiters and calling the eviction sink.
+//! Each shard of the evictor has a lock. A *turn* is one bounded hold of all locks
+//! ([`Inner::turn`]), or of one ([`Inner::turn_of_one`]), followed by the work that needs no lock:
+//! freeing memory, waking waiters and calling the eviction sink. A turn of one leaves waiters and
+//! the sink to turns of all.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -11,18 +13,21 @@ use crossbeam_utils::CachePadded;
 use super::clock::Time;
 use super::eviction::background::Background;
 use super::eviction::kept::KeptBlocks;
-use super::evictor::{AgingPass, DeadRuns, Evictor, LeasePass, LeftForSink, Live, LiveSettings, Resources};
+use super::evictor::{
+    AgingPass, DeadRuns, Evictor, Heads, LeasePass, LeftForSink, Live, LiveSettings, Resources, Shards,
+};
 use super::line::publications::{Publication, Publications};
 use super::line::wait_list::WaitList;
 use super::matching::seen::SeenBlocks;
 use super::namespaces::namespace::Registry;
-use super::numbers::stats::{Gauges, Stats};
+use super::numbers::stats::{Gauges, Stats, read_gauges, runs};
+use super::session::Near;
 use super::spans::within_span;
 use crate::block::{Grid, Pool};
 use crate::reclaim::{Domain, Guard, Idle, Local, Ref};
 use crate::sync::gauge::{AtomicUsize, Relaxed};
-use crate::sync::{Mutex, MutexGuard, OnceLock, UnmapsLater, unlock_fairly};
-use crate::tree::{Demotions, HotPoints, Ledger, Point, Queue};
+use crate::sync::{OnceLock, UnmapsLater};
+use crate::tree::{Demotions, HotPoints, Ledger, Point, Queues, ShardCount, ShardId};
 
 /// The most queue entries that one step of the evictor takes out.
 pub(super) const STEP: usize = 1024;
@@ -31,7 +36,10 @@ pub(super) const STEP: usize = 1024;
 pub(super) struct Inner {
     /// Where blocks end in sequences of tokens.
     pub(super) grid: Grid,
-    pub(super) queue: Queue,
+    /// How many shards the evictor has.
+    pub(super) shards: ShardCount,
+    pub(super) queues: Queues,
+    pub(super) heads: Heads,
     pub(super) hot: HotPoints,
     /// Threads and tasks that wait for blocks.
     pub(super) wait_list: WaitList,
@@ -47,11 +55,11 @@ pub(super) struct Inner {
     pub(super) settings: LiveSettings,
     /// On its own cache lines, apart from what lookups read, because each hold of the evictor's
     /// lock writes it.
-    pub(super) gauges: CachePadded<Gauges>,
+    pub(super) gauges: Box<[CachePadded<Gauges>]>,
     pub(super) seen: SeenBlocks,
     pub(super) namespaces: Registry,
     pub(super) background: OnceLock<Background>,
-    pub(super) evictor: Mutex<Evictor>,
+    pub(super) evictor: Shards,
     /// The count of blocks that the eviction sink has.
     pub(super) kept: KeptBlocks,
     /// Requests of threads that wait for the evictor's lock.
@@ -83,36 +91,36 @@ struct Done<R> {
 
 impl Inner {
     /// Waits for the evictor's lock, and runs `work` under it.
-    pub(super) fn evicting<R>(&self, work: impl FnOnce(&mut Evictor, Resources<'_>) -> R) -> R {
+    pub(super) fn evicting<R>(&self, work: impl FnOnce(&mut Evictor<'_>, Resources<'_>) -> R) -> R {
         self.evicting_near(0, work)
     }
 
     /// As `evicting`, with an idle participant from near slot `near`.
-    pub(super) fn evicting_near<R>(&self, near: usize, work: impl FnOnce(&mut Evictor, Resources<'_>) -> R) -> R {
+    pub(super) fn evicting_near<R>(&self, near: usize, work: impl FnOnce(&mut Evictor<'_>, Resources<'_>) -> R) -> R {
         self.awaited_turn(near, work, |_, _| ())
     }
 
     /// As `evicting`, but then passes the lock to a thread that waits for it.
-    pub(super) fn in_turn<R>(&self, work: impl FnOnce(&mut Evictor, Resources<'_>) -> R) -> R {
+    pub(super) fn in_turn<R>(&self, work: impl FnOnce(&mut Evictor<'_>, Resources<'_>) -> R) -> R {
         self.in_turn_near(0, work)
     }
 
     /// As `in_turn`, with an idle participant from near slot `near`.
-    pub(super) fn in_turn_near<R>(&self, near: usize, work: impl FnOnce(&mut Evictor, Resources<'_>) -> R) -> R {
-        self.awaited_turn(near, work, |evictor, _| unlock_fairly(evictor))
+    pub(super) fn in_turn_near<R>(&self, near: usize, work: impl FnOnce(&mut Evictor<'_>, Resources<'_>) -> R) -> R {
+        self.awaited_turn(near, work, |evictor, _| evictor.unlock_fairly())
     }
 
     /// Runs `work` under the evictor's lock, unless another thread has the lock.
-    pub(super) fn try_evicting<R>(&self, work: impl FnOnce(&mut Evictor, Resources<'_>) -> R) -> Option<R> {
+    pub(super) fn try_evicting<R>(&self, work: impl FnOnce(&mut Evictor<'_>, Resources<'_>) -> R) -> Option<R> {
         self.turn(0, Patience::Tries, work, |_, _| ())
     }
 
     /// Runs `turn` repeatedly while it returns true and no other thread has the evictor's lock.
     /// Between two turns a waiting thread gets the lock.
-    pub(super) fn while_evicting(&self, mut turn: impl FnMut(&mut Evictor, Resources<'_>) -> bool) {
-        let leave = |evictor, more: &bool| {
+    pub(super) fn while_evicting(&self, mut turn: impl FnMut(&mut Evictor<'_>, Resources<'_>) -> bool) {
+        let leave = |evictor: Evictor<'_>, more: &bool| {
             if *more {
-                unlock_fairly(evictor);
+                evictor.unlock_fairly();
             }
         };
         while self.turn(0, Patience::Tries, &mut turn, leave) == Some(true) {}
@@ -130,7 +138,7 @@ impl Inner {
     /// As `change`, unless `change` fails.
     pub(super) fn try_change<E>(&self, change: impl FnOnce(&mut Live) -> Result<(), E>) -> Result<(), E> {
         let before = self.evicting(|evictor, _| {
-            let mut live = Live::clone(&evictor.listeners.live);
+            let mut live = Live::clone(&evictor.common.listeners.live);
             change(&mut live).map(|()| self.settings.replace(live, evictor))
         });
         before.map(drop)
@@ -138,7 +146,7 @@ impl Inner {
 
     /// The shortest time to idle: no prefix is removed for its age sooner after its last use.
     pub(super) fn shortest_time_to_idle(&self) -> Option<Duration> {
-        self.settings.time_to_idle().into_iter().chain(self.gauges.shortest_time_to_idle()).min()
+        self.settings.time_to_idle().into_iter().chain(self.gauges[0].shortest_time_to_idle()).min()
     }
 
     /// A pass over prefixes that are too old now; `None` if there is no time to idle.
@@ -148,7 +156,7 @@ impl Inner {
     }
 
     /// Does one bounded step of the evictor; returns whether more is left.
-    pub(super) fn step(&self, aging: Option<AgingPass>, evictor: &mut Evictor, resources: Resources<'_>) -> bool {
+    pub(super) fn step(&self, aging: Option<AgingPass>, evictor: &mut Evictor<'_>, resources: Resources<'_>) -> bool {
         within_span!("step");
         let more = evictor.step(STEP, aging, resources);
         let forgetting = self.namespaces.tidy(evictor, resources);
@@ -160,10 +168,10 @@ impl Inner {
     pub(super) fn settle_by(&self, patience: Patience<'_>) -> bool {
         let (mut goal, mut pass) = (None, LeasePass::default());
         loop {
-            let work = |evictor: &mut Evictor, resources: Resources<'_>| {
+            let work = |evictor: &mut Evictor<'_>, resources: Resources<'_>| {
                 evictor.settle_towards(&mut goal, STEP, resources) && evictor.account_leases(&mut pass, STEP, resources)
             };
-            match self.turn(0, patience, work, |evictor, _| unlock_fairly(evictor)) {
+            match self.turn(0, patience, work, |evictor, _| evictor.unlock_fairly()) {
                 Some(false) => {}
                 outcome => return outcome.is_some(),
             }
@@ -172,7 +180,7 @@ impl Inner {
 
     /// Runs `work` under the evictor's lock after every change made before the call was taken in:
     /// in steps, between which other threads get their turn.
-    pub(super) fn settled<R>(&self, work: impl FnOnce(&mut Evictor, Resources<'_>) -> R) -> R {
+    pub(super) fn settled<R>(&self, work: impl FnOnce(&mut Evictor<'_>, Resources<'_>) -> R) -> R {
         self.settled_near(0, Patience::Waits, work).expect("it waited for the lock")
     }
 
@@ -181,17 +189,17 @@ impl Inner {
         &self,
         near: usize,
         patience: Patience<'_>,
-        work: impl FnOnce(&mut Evictor, Resources<'_>) -> R,
+        work: impl FnOnce(&mut Evictor<'_>, Resources<'_>) -> R,
     ) -> Option<R> {
         let (mut goal, mut work) = (None, Some(work));
         loop {
-            let step = |evictor: &mut Evictor, resources: Resources<'_>| {
+            let step = |evictor: &mut Evictor<'_>, resources: Resources<'_>| {
                 let settled = evictor.settle_towards(&mut goal, STEP, resources);
                 work.take_if(|_| settled).map(|work| work(evictor, resources))
             };
-            let leave = |evictor, result: &Option<R>| {
+            let leave = |evictor: Evictor<'_>, result: &Option<R>| {
                 if result.is_none() {
-                    unlock_fairly(evictor);
+                    evictor.unlock_fairly();
                 }
             };
             match self.turn(near, patience, step, leave) {
@@ -206,7 +214,7 @@ impl Inner {
     pub(super) fn reclaim(&self) {
         self.idle.for_each_idle(Local::hand_over);
         self.participant().reclaim();
-        if self.gauges.runs() == 0 {
+        if runs(&self.gauges) == 0 {
             self.idle.for_each_idle(|local| _ = local.give_memory_back());
             self.domain.cool_down();
         }
@@ -216,8 +224,8 @@ impl Inner {
     fn awaited_turn<'a, R>(
         &'a self,
         near: usize,
-        work: impl FnOnce(&mut Evictor, Resources<'_>) -> R,
-        leave: impl FnOnce(MutexGuard<'a, Evictor>, &R),
+        work: impl FnOnce(&mut Evictor<'_>, Resources<'_>) -> R,
+        leave: impl FnOnce(Evictor<'a>, &R),
     ) -> R {
         self.turn(near, Patience::Waits, work, leave).expect("it waited for the lock")
     }
@@ -232,8 +240,8 @@ impl Inner {
         &'a self,
         near: usize,
         patience: Patience<'_>,
-        work: impl FnOnce(&mut Evictor, Resources<'_>) -> R,
-        leave: impl FnOnce(MutexGuard<'a, Evictor>, &R),
+        work: impl FnOnce(&mut Evictor<'_>, Resources<'_>) -> R,
+        leave: impl FnOnce(Evictor<'a>, &R),
     ) -> Option<R> {
         let participant = self.idle.lend(near, || self.domain.register());
         let kept = participant.keep_garbage();
@@ -267,7 +275,7 @@ impl Inner {
         &'a self,
         participant: &'p Local,
         patience: Patience<'_>,
-    ) -> Option<(MutexGuard<'a, Evictor>, Guard<'p>)> {
+    ) -> Option<(Evictor<'a>, Guard<'p>)> {
         let guard = participant.pin();
         let evictor = match patience {
             Patience::Tries => Some(self.evictor.try_lock()?),
@@ -285,25 +293,70 @@ impl Inner {
         Some((evictor, participant.pin()))
     }
 
+    /// As `turn`, under the lock of one shard.
+    pub(super) fn turn_of_one<R>(
+        &self,
+        near: Near<'_>,
+        shard: ShardId,
+        work: impl FnOnce(&mut Evictor<'_>, Resources<'_>) -> R,
+    ) -> R {
+        let lent = near.own.is_none().then(|| self.idle.lend(near.slot, || self.domain.register()));
+        let Some(participant) = near.own.or(lent.as_deref()) else { unreachable!("there is one or the other") };
+        let kept = participant.keep_garbage();
+        let unmapping = UnmapsLater::begin();
+        let dead = DeadRuns::default();
+        let guard = participant.pin();
+        let (mut evictor, guard) = match self.evictor.lock_one_awake(shard) {
+            Some(evictor) => (evictor, guard),
+            None => {
+                drop(guard);
+                (self.evictor.lock_one_asleep(shard), participant.pin())
+            }
+        };
+        let unlinking = dead.unlink_by(&guard, &self.seen);
+        let resources = self.resources(&guard, &dead);
+        evictor.take_over(near.slot, resources);
+        evictor.begin_turn_alone();
+        let result = work(&mut evictor, resources);
+        evictor.return_freed(resources);
+        self.publish_gauges(&evictor);
+        drop(evictor);
+        drop(unlinking);
+        drop(guard);
+        drop(kept);
+        drop(unmapping);
+        participant.hand_over_if_much();
+        result
+    }
+
     /// The part of a turn that is under the lock.
     fn with_evictor<'a, R>(
         &self,
         near: usize,
-        mut evictor: MutexGuard<'a, Evictor>,
+        mut evictor: Evictor<'a>,
         resources: Resources<'_>,
-        work: impl FnOnce(&mut Evictor, Resources<'_>) -> R,
-        leave: impl FnOnce(MutexGuard<'a, Evictor>, &R),
+        work: impl FnOnce(&mut Evictor<'_>, Resources<'_>) -> R,
+        leave: impl FnOnce(Evictor<'a>, &R),
     ) -> Done<R> {
         evictor.take_over(near, resources);
         evictor.begin_turn();
         let result = work(&mut evictor, resources);
         evictor.return_freed(resources);
         evictor.publish_due(resources);
-        self.gauges.publish(&evictor);
-        let has_let_go = std::mem::take(&mut evictor.has_let_go);
+        if self.shards.get() > 1 {
+            evictor.note_heads(&self.heads, self.time.now(), resources);
+        }
+        self.publish_gauges(&evictor);
+        let has_let_go = std::mem::take(&mut evictor.common.has_let_go);
         let for_sink = evictor.take_for_sink(&self.kept);
         leave(evictor, &result);
         Done { result, has_let_go, for_sink }
+    }
+
+    /// Publishes the totals of a turn's shards.
+    #[inline]
+    pub(super) fn publish_gauges(&self, evictor: &Evictor<'_>) {
+        evictor.each(|shard| self.gauges[shard.id.index()].publish(shard));
     }
 
     /// Calls the background evictor if too few blocks are free after an allocation.
@@ -341,7 +394,7 @@ impl Inner {
 
     fn resources<'g>(&'g self, guard: &'g Guard<'g>, dead: &'g DeadRuns) -> Resources<'g> {
         Resources {
-            queue: &self.queue,
+            queues: &self.queues,
             hot: &self.hot,
             pool: self.sink(),
             seen: &self.seen,
@@ -361,7 +414,7 @@ impl Inner {
 
     /// The statistics of the cache as of the last settling.
     pub(super) fn stats(&self) -> Stats {
-        let gauged = self.gauges.read(self.pool.capacity(), self.free_blocks());
+        let gauged = read_gauges(&self.gauges, self.pool.capacity(), self.free_blocks());
         self.counted(Stats {
             waiting_requests: self.wait_list.len(),
             index_bytes: self.domain.bytes(),
@@ -389,12 +442,14 @@ impl Inner {
     }
 
     pub(super) fn ledger(&self, stripe: u8) -> Ledger<'_> {
-        Ledger { queue: &self.queue, hot: &self.hot, stripe }
+        Ledger { queues: &self.queues, hot: &self.hot, stripe, shard: ShardId::FIRST }
     }
 
-    pub(super) fn next_stripe(&self) -> u8 {
+    /// The stripe and the shard of a new session.
+    pub(super) fn next_stripe(&self) -> (u8, ShardId) {
         // Relaxed: two sessions on one stripe are slower, but still correct.
-        self.hot.stripe(self.stripes.fetch_add(1, Relaxed))
+        let session = self.stripes.fetch_add(1, Relaxed);
+        (self.hot.stripe(session), self.shards.of(session))
     }
 }
 
@@ -409,7 +464,7 @@ impl Drop for Inner {
         let unlinking = dead.unlink_by(&guard, &self.seen);
         let pool = self.returned.as_ref().unwrap_or(&self.pool);
         let resources = Resources {
-            queue: &self.queue,
+            queues: &self.queues,
             hot: &self.hot,
             pool,
             seen: &self.seen,
@@ -420,14 +475,14 @@ impl Drop for Inner {
             dead: &dead,
             is_awaited: false,
         };
-        let evictor = self.evictor.get_mut();
+        let mut evictor = self.evictor.lock();
         // The only leases left are those of retained prefixes in namespaces that were not dropped;
         // they are freed with their trees. Settling ends the detached trees and empties the queue.
         evictor.settle(resources);
         drop(unlinking);
         evictor.publish(resources);
-        evictor.listeners.observers.drafts.copy_all(&guard);
-        let severed = evictor.listeners.hidden.severed().collect();
+        evictor.common.listeners.observers.drafts.copy_all(&guard);
+        let severed = evictor.common.listeners.hidden.severed().collect();
         self.namespaces.tear_down(severed, resources);
     }
 }

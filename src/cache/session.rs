@@ -5,16 +5,17 @@ use std::fmt;
 
 use super::inner::Inner;
 use super::leases::strong_ref::StrongRefs;
+use super::numbers::stats::runs;
 use super::participant::Participant;
 use crate::reclaim::Local;
 use crate::sync::gauge::Relaxed;
 use crate::sync::{Arc, model_size};
-use crate::tree::Ledger;
+use crate::tree::{Ledger, ShardId};
 
 /// The number of sessions with their own participant; further sessions borrow one for each call.
 /// Pinning sometimes looks at every participant, so their number must not grow with the number of
 /// idle sessions.
-const OWN_PARTICIPANTS: usize = model_size(64, 1 << 16);
+pub(super) const OWN_PARTICIPANTS: usize = model_size(64, 1 << 16);
 
 /// One thread's access to a cache; made by [`PrefixCache::session`](super::PrefixCache::session).
 ///
@@ -50,9 +51,22 @@ pub struct Session {
     pub(super) strong_refs: StrongRefs<Inner>,
     /// The stripe in which it counts leases of hot points.
     stripe: u8,
+    /// The shard of the evictor that its runs belong to.
+    shard: ShardId,
     /// Whether its last lookup matched no token. The cell makes the session not `Sync`, as its
     /// participant and its references do.
     pub(super) has_missed: Cell<bool>,
+}
+
+/// With what a call runs turns of the evictor.
+#[derive(Debug, Clone, Copy, Default)]
+pub(in crate::cache) struct Near<'a> {
+    /// The slot near which it borrows a participant; sessions have different ones.
+    pub(in crate::cache) slot: usize,
+    /// The session's shard.
+    pub(in crate::cache) shard: ShardId,
+    /// The session's own participant.
+    pub(in crate::cache) own: Option<&'a Local>,
 }
 
 impl fmt::Debug for Session {
@@ -69,12 +83,8 @@ impl Session {
             inner.own_participants.fetch_add(1, Relaxed);
             inner.idle.take().unwrap_or_else(|| inner.domain.register())
         });
-        Self {
-            local: own,
-            strong_refs: StrongRefs::new(inner),
-            stripe: inner.next_stripe(),
-            has_missed: Cell::new(false),
-        }
+        let (stripe, shard) = inner.next_stripe();
+        Self { local: own, strong_refs: StrongRefs::new(inner), stripe, shard, has_missed: Cell::new(false) }
     }
 
     pub(super) fn inner(&self) -> &Inner {
@@ -86,17 +96,17 @@ impl Session {
     pub(super) fn participant(&self) -> Participant<'_> {
         match &self.local {
             Some(own) => Participant::Own(own),
-            None => self.strong_refs.inner().lend(self.near()),
+            None => self.strong_refs.inner().lend(self.near().slot),
         }
     }
 
-    /// The slot near which it borrows a participant; sessions have different ones.
-    pub(super) fn near(&self) -> usize {
-        model_size(self.stripe.into(), 0)
+    /// With what its calls run turns of the evictor.
+    pub(super) fn near(&self) -> Near<'_> {
+        Near { slot: model_size(self.stripe.into(), 0), shard: self.shard, own: self.local.as_ref() }
     }
 
     pub(super) fn ledger(&self) -> Ledger<'_> {
-        self.strong_refs.inner().ledger(self.stripe)
+        Ledger { shard: self.shard, ..self.strong_refs.inner().ledger(self.stripe) }
     }
 }
 
@@ -107,7 +117,7 @@ impl Drop for Session {
         if let Some(local) = self.local.take() {
             let inner = &**self.strong_refs.inner();
             local.hand_over();
-            if inner.gauges.runs() == 0 && local.give_memory_back() {
+            if runs(&inner.gauges) == 0 && local.give_memory_back() {
                 inner.domain.cool_down();
             }
             inner.own_participants.fetch_sub(1, Relaxed);

@@ -94,7 +94,10 @@ impl Settings<'_> {
                 if slice == 0 {
                     evictor.begin_exchange(policy);
                 }
-                (evictor.advance_exchange(SLICE, resources), evictor.ranking.slots().len() <= FEW_SLICES * SLICE)
+                (
+                    evictor.advance_exchange(SLICE, resources),
+                    evictor.shards().map(|shard| shard.ranking.slots().len()).sum::<usize>() <= FEW_SLICES * SLICE,
+                )
             });
             if !(more && few) {
                 break;
@@ -118,7 +121,7 @@ impl Settings<'_> {
     /// # Ok::<_, radixkv::BuildError>(())
     /// ```
     pub fn policy(&self) -> PolicyKind {
-        self.cache.inner.gauges.policy()
+        self.cache.inner.gauges[0].policy()
     }
 
     /// The watermarks of the background evictor; `None` if the cache evicts inline.

@@ -97,6 +97,12 @@ impl Policy {
         self.order.key(candidate) == Some(&self.key(standing, entry))
     }
 
+    /// Where `candidate` is in the order, to be compared with candidates of other orders of the same
+    /// kind.
+    pub(crate) fn place(&self, candidate: CandidateId) -> Option<(bool, CandidateRank)> {
+        self.order.key(candidate).map(|key| (!key.demoted, key.rank))
+    }
+
     /// The candidate that is `places` (at least one) behind `candidate`, among those in the same
     /// structure.
     #[inline]

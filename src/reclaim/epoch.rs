@@ -6,13 +6,22 @@
 //!
 //! A participant ([`Local`]) collects retired nodes in its `limbo` and *hands them over* to the
 //! collector in batches ([`Batch`]); any participant may then free a batch.
+//!
+//! In a cache with several shards of the evictor, a batch returns to the participant that retired
+//! its nodes, so that the memory is used again by the core that used it last. A batch is *ripe*
+//! when no thread can see its nodes any more. Whichever thread finds it ripe puts it into that
+//! participant's *bay*, which holds two batches; if the bay is full, the thread frees the batch.
+//! The participant frees a batch of its bay when its magazines have no slot of a size left, and
+//! keeps the slots. [`Local::reclaim`] empties all bays. Until then their batches count as garbage.
 
 use std::alloc::Layout;
 use std::cell::{Cell, RefCell, RefMut};
 use std::ptr::NonNull;
 
 use crossbeam_epoch as ce;
+use crossbeam_utils::CachePadded;
 
+use super::idle::Idle;
 use super::memory::{Freed, Magazines, Memory};
 use super::node::end;
 use super::records::Records;
@@ -52,9 +61,16 @@ pub(crate) struct Domain {
     registered: AtomicUsize,
 }
 
+/// Ripe batches that wait for one participant. More participants than bays share them.
+type Bay = Idle<Box<Batch>, 2>;
+
 /// State that participants and garbage reach through a pointer.
 #[derive(Debug)]
 struct Shared {
+    /// Batches that no thread can see any more, for the participants that retired their nodes.
+    bays: Box<[CachePadded<Bay>]>,
+    /// How many participants have a bay so far.
+    berths: AtomicUsize,
     freed: FreedBytes,
     /// Bytes that were handed over and not yet freed: a gauge.
     garbage: AtomicUsize,
@@ -68,6 +84,16 @@ impl Shared {
         self.freed.left_of(&self.records)
     }
 
+    /// Frees the batches that wait in bays.
+    fn empty_bays(&self) {
+        for bay in &self.bays {
+            while let Some(batch) = bay.take() {
+                // SAFETY: I1: a batch in a bay is ripe.
+                unsafe { batch.free(None) };
+            }
+        }
+    }
+
     /// Sorts the depots' free slots into their slabs if the slabs have much more memory than is in
     /// use, so that empty slabs can be returned to the system.
     fn sort_slots_in(&self) {
@@ -77,9 +103,24 @@ impl Shared {
     }
 }
 
+impl Drop for Shared {
+    fn drop(&mut self) {
+        self.empty_bays();
+    }
+}
+
 impl Domain {
+    #[cfg(test)]
     pub(crate) fn new() -> Self {
+        Self::with_bays(0)
+    }
+
+    /// A domain in which memory returns to the participants that retired it: this many keep what
+    /// may be freed, each in a bay of its own.
+    pub(crate) fn with_bays(bays: usize) -> Self {
         let shared = Shared {
+            bays: (0..bays).map(|_| CachePadded::new(Idle::new())).collect(),
+            berths: AtomicUsize::new(0),
             freed: FreedBytes::new(),
             garbage: AtomicUsize::new(0),
             records: Records::new(),
@@ -105,6 +146,8 @@ impl Domain {
             limbo: RefCell::new(Vec::new()),
             keeps: Cell::new(false),
             magazines: Magazines::new(),
+            // Relaxed: participants on one bay are slower, and correct.
+            bay: self.shared.berths.fetch_add(1, Relaxed),
             record: self.shared.records.hold(),
         }
     }
@@ -155,6 +198,8 @@ pub(crate) struct Local {
     /// If set, `retire` never hands over; only an explicit call does.
     keeps: Cell<bool>,
     magazines: Magazines,
+    /// The number of its bay.
+    bay: usize,
     record: Record,
 }
 
@@ -168,9 +213,14 @@ struct Retired {
 
 // SAFETY: a node that was retired belongs to whichever thread frees it.
 unsafe impl Send for Retired {}
+// SAFETY: as its nodes; `shared` outlives it.
+unsafe impl Send for Batch {}
 
 /// Nodes that were handed over together, and are freed together.
+#[derive(Debug)]
 struct Batch {
+    /// The bay of the participant that retired them.
+    bay: usize,
     nodes: Vec<Retired>,
     bytes: usize,
     shared: NonNull<Shared>,
@@ -193,13 +243,32 @@ unsafe fn free_retired<T: Node>(node: NonNull<()>, freed: &mut Freed<'_>) -> usi
 }
 
 impl Batch {
+    /// Leaves the batch to the participant that retired its nodes; frees it if too many wait there
+    /// already.
+    ///
     /// # Safety
     ///
     /// Every guard that could have seen one of the nodes is gone (I1).
-    unsafe fn free(self) {
+    unsafe fn ripen(self: Box<Self>) {
         // SAFETY: the domain drops its garbage before `shared`.
         let shared = unsafe { self.shared.as_ref() };
-        let mut freed = Freed::new(&shared.memory);
+        let too_many = match shared.bays.len() {
+            0 => Some(self),
+            bays => shared.bays[self.bay % bays].put(self),
+        };
+        // SAFETY: as the caller promised.
+        too_many.into_iter().for_each(|batch| unsafe { batch.free(None) });
+    }
+
+    /// Frees the nodes; `keeps` gets their memory, as far as it has room.
+    ///
+    /// # Safety
+    ///
+    /// Every guard that could have seen one of the nodes is gone (I1).
+    unsafe fn free(&self, keeps: Option<&Magazines>) {
+        // SAFETY: the domain drops its garbage before `shared`.
+        let shared = unsafe { self.shared.as_ref() };
+        let mut freed = Freed::new(&shared.memory, keeps);
         let mut bytes = 0;
         for (at, Retired { node, free, .. }) in self.nodes.iter().enumerate() {
             // They may have been retired by another thread, long ago, so they are not cached.
@@ -241,10 +310,20 @@ impl Local {
         while idle_passes < EPOCHS + passes / BATCHES {
             let before = freed.total();
             self.handle.pin().flush();
+            self.shared().empty_bays();
             passes += 1;
             idle_passes = if freed.total() == before { idle_passes + 1 } else { 0 };
         }
         self.shared().sort_slots_in();
+    }
+
+    /// Frees a batch that waits for this participant, and keeps its memory.
+    fn free_waiting(&self) {
+        let bays = &self.shared().bays;
+        if let Some(batch) = bays.get(self.bay % bays.len().max(1)).and_then(|bay| bay.take()) {
+            // SAFETY: I1: a batch in a bay is ripe.
+            unsafe { batch.free(Some(&self.magazines)) };
+        }
     }
 
     /// Hands over this participant's garbage, so that other participants can free it.
@@ -321,7 +400,7 @@ impl Guard<'_> {
     /// Memory for a node of this layout, which is not empty.
     #[inline]
     pub(crate) fn allocate(&self, layout: Layout) -> NonNull<u8> {
-        self.local.magazines.allocate(layout, &self.local.shared().memory)
+        self.local.magazines.allocate(layout, &self.local.shared().memory, || self.local.free_waiting())
     }
 
     /// Prefetches the memory that the next node of this layout gets.
@@ -355,11 +434,11 @@ impl Guard<'_> {
     }
 
     fn defer(&self, nodes: Vec<Retired>, bytes: usize) {
-        let batch = Box::new(Batch { nodes, bytes, shared: self.local.shared });
+        let batch = Box::new(Batch { bay: self.local.bay, nodes, bytes, shared: self.local.shared });
         // Relaxed: a gauge.
         self.local.shared().garbage.fetch_add(bytes, Relaxed);
         // SAFETY: the nodes were unlinked before, so every thread that can see them is pinned now.
-        let free = move || unsafe { batch.free() };
+        let free = move || unsafe { batch.ripen() };
         // SAFETY: the closure frees memory and touches nothing of this stack; it may run on any
         // thread.
         unsafe { self.pinned.defer_unchecked(free) };

@@ -2,7 +2,8 @@
 //!
 //! An index allocates and frees three nodes per run. They are small and have few sizes; all threads
 //! allocate them, and whichever thread collects the garbage frees them in batches. So each
-//! participant has a *magazine* of free slots per size, which it uses without a lock. The *depot*
+//! participant has a *magazine* of free slots per size, which it uses without a lock. If it frees a
+//! batch of its own *bay* (`epoch`), it keeps the slots for its next magazines. The *depot*
 //! of a size fills magazines and takes batches back. The *stock* cuts slabs out of segments, each
 //! of which the system may back with one large page, and returns empty ones. Nodes are close
 //! together and apart from other data, and memory that a cache no longer needs is returned to the
@@ -31,8 +32,9 @@
 //!
 //! # Invariants
 //!
-//! - **S1** A slot has a node, or it is free and in exactly one magazine, chain or slab. The
-//!   [`Memory`] outlives its slots.
+//! - **S1** A slot has a node, or it is free and in exactly one magazine, chain or slab. A chain
+//!   belongs to a depot, to the magazines that keep it as spare, or to the thread that is freeing.
+//!   A retired node in a bay still has its slot. The [`Memory`] outlives its slots.
 //! - **S2** The first word of a free slot in a chain or slab points to the next free slot. Only the
 //!   thread that owns the slot's magazine, chain or slab touches it.
 //! - **S3** The header of a slab belongs to the holder of its depot's lock; before the slab is
@@ -57,6 +59,9 @@ use segment::{Stock, allocate};
 use slab::{Chain, Magazine, SlabRef};
 
 use crate::sync::prefetch_bytes;
+
+/// The most slots that a participant keeps of a size beside its magazine, in magazines.
+const SPARE: usize = 4;
 
 /// Most bytes of a slot that are prefetched: more would evict other data from the L1 cache.
 const PREFETCHED: usize = 2048;
@@ -108,6 +113,8 @@ impl Drop for Memory {
 #[derive(Debug)]
 pub(crate) struct Magazines {
     each: Box<RefCell<[Magazine; CLASSES]>>,
+    /// Slots that its owner has freed, for the next magazines.
+    spare: RefCell<Option<Box<[Chain; CLASSES]>>>,
     /// A magazine was filled since all were last emptied.
     filled: Cell<bool>,
 }
@@ -118,18 +125,18 @@ unsafe impl Send for Magazines {}
 impl Magazines {
     pub(crate) fn new() -> Self {
         let each = Box::new(RefCell::new(std::array::from_fn(|_| Magazine::empty())));
-        Self { each, filled: Cell::new(false) }
+        Self { each, spare: RefCell::new(None), filled: Cell::new(false) }
     }
 
-    /// Memory for a node of this layout, which is not empty. Lock-free, except for calls to the
-    /// system.
+    /// Memory for a node of this layout, which is not empty. `free` frees what its owner may free, if
+    /// there is no slot left. Lock-free, except for calls to the system.
     #[inline]
-    pub(crate) fn allocate(&self, layout: Layout, memory: &Memory) -> NonNull<u8> {
+    pub(crate) fn allocate(&self, layout: Layout, memory: &Memory, free: impl FnOnce()) -> NonNull<u8> {
         let Some(class) = Class::of(layout) else {
             return allocate(layout);
         };
         let taken = self.each.borrow_mut()[class.index()].take(class);
-        taken.unwrap_or_else(|| self.refill(class, memory))
+        taken.unwrap_or_else(|| self.refill(class, memory, free))
     }
 
     /// Prefetches the slot that the next node of this layout gets, if the magazine has one.
@@ -142,15 +149,40 @@ impl Magazines {
 
     /// Fills the magazine of a size and takes a slot from it.
     #[cold]
-    fn refill(&self, class: Class, memory: &Memory) -> NonNull<u8> {
+    #[inline(never)]
+    fn refill(&self, class: Class, memory: &Memory, free: impl FnOnce()) -> NonNull<u8> {
         self.filled.set(true);
+        let mut spare = self.take_spare(class);
+        if spare.is_empty() {
+            free();
+            spare = self.take_spare(class);
+        }
         let magazine = &mut self.each.borrow_mut()[class.index()];
+        *magazine = Magazine::of(spare);
         loop {
-            *magazine = memory.depots[class.index()].fill(memory);
             if let Some(slot) = magazine.take(class) {
                 return slot;
             }
+            *magazine = memory.depots[class.index()].fill(memory);
         }
+    }
+
+    fn take_spare(&self, class: Class) -> Chain {
+        let mut spare = self.spare.borrow_mut();
+        spare.as_mut().map_or_else(Chain::empty, |spare| std::mem::replace(&mut spare[class.index()], Chain::empty()))
+    }
+
+    /// Keeps a chain of freed slots for the next magazine; returns it if there are enough.
+    fn keep(&self, class: Class, chain: Chain) -> Option<Chain> {
+        let mut all = self.spare.borrow_mut();
+        let all = all.get_or_insert_with(|| Box::new(std::array::from_fn(|_| Chain::empty())));
+        let spare = &mut all[class.index()];
+        if spare.len + chain.len > SPARE * class.most_kept() {
+            return Some(chain);
+        }
+        self.filled.set(true);
+        spare.join(chain);
+        None
     }
 
     /// Gives all slots back to the depots; false if no magazine was filled since the last call.
@@ -160,6 +192,7 @@ impl Magazines {
         }
         for (class, magazine) in Class::all().into_iter().zip(&mut *self.each.borrow_mut()) {
             memory.depots[class.index()].take_back(magazine.empty_out(class), &memory.stock);
+            memory.depots[class.index()].take_back(self.take_spare(class), &memory.stock);
         }
         true
     }
@@ -169,12 +202,14 @@ impl Magazines {
 #[derive(Debug)]
 pub(crate) struct Freed<'m> {
     memory: &'m Memory,
+    /// Where slots are kept, as far as there is room.
+    keeps: Option<&'m Magazines>,
     chains: [Chain; CLASSES],
 }
 
 impl<'m> Freed<'m> {
-    pub(crate) fn new(memory: &'m Memory) -> Self {
-        Self { memory, chains: std::array::from_fn(|_| Chain::empty()) }
+    pub(crate) fn new(memory: &'m Memory, keeps: Option<&'m Magazines>) -> Self {
+        Self { memory, keeps, chains: std::array::from_fn(|_| Chain::empty()) }
     }
 
     /// Adds the memory of one freed node.
@@ -197,19 +232,23 @@ impl<'m> Freed<'m> {
         }
     }
 
-    /// Gives a chain back to its depot.
+    /// Gives a chain to the magazines, or back to its depot.
     #[cold]
     fn take_back(&mut self, class: Class) {
         let chain = std::mem::replace(&mut self.chains[class.index()], Chain::empty());
-        self.memory.depots[class.index()].take_back(chain, &self.memory.stock);
+        let left = match self.keeps {
+            Some(magazines) if !chain.is_empty() => magazines.keep(class, chain),
+            _ => Some(chain),
+        };
+        if let Some(chain) = left {
+            self.memory.depots[class.index()].take_back(chain, &self.memory.stock);
+        }
     }
 }
 
 impl Drop for Freed<'_> {
     fn drop(&mut self) {
-        for (depot, chain) in self.memory.depots.iter().zip(&mut self.chains) {
-            depot.take_back(std::mem::replace(chain, Chain::empty()), &self.memory.stock);
-        }
+        Class::all().into_iter().for_each(|class| self.take_back(class));
     }
 }
 

@@ -1,19 +1,24 @@
-//! Fields that only the holder of the evictor's lock touches.
+//! Fields that only the evictor touches, under the lock of a shard.
 //!
 //! # Invariants
 //!
-//! - **O1** A cache makes one [`Owner`] and keeps it inside its evictor's lock.
-//! - **O2** A cell is reached only through a `&Owner` or `&mut Owner` of its own cache. So no two
-//!   threads touch it at once, and the lock orders one thread's writes before the next thread's
-//!   reads.
+//! - **O1** `Shards` (`cache::evictor::shards`) makes one [`Owner`] for each turn of the evictor,
+//!   which ends with the turn's locks.
+//! - **O2** A cell is reached only through a `&Owner` or `&mut Owner` of its own cache, in a turn
+//!   that has the lock of the cell's shard (V2). A cell of no shard is written only in turns of all
+//!   (V1). So no two threads touch it at once unless both read, and the locks order one thread's
+//!   writes before the next thread's reads.
+//!
+//! V1 and V2 are invariants of `Shards`. The types do not enforce V2: each turn of one shard has an
+//! `Owner` that would open the cells of the others.
 #![allow(unsafe_code)]
 
-/// The right to read (`&Owner`) and write (`&mut Owner`) every [`OwnerCell`] of one cache.
+/// The right to read (`&Owner`) and write (`&mut Owner`) the [`OwnerCell`]s of a turn's shards.
 #[derive(Debug)]
 pub(crate) struct Owner(());
 
 impl Owner {
-    /// The caller makes one for each cache (O1).
+    /// The caller makes one for each turn (O1).
     pub(crate) fn new() -> Self {
         Self(())
     }
@@ -27,11 +32,11 @@ type Inner<T> = std::cell::UnsafeCell<T>;
 #[cfg(radixkv_loom)]
 type Inner<T> = loom::cell::UnsafeCell<T>;
 
-/// A field that only the holder of the evictor's lock touches.
+/// A field that only the evictor touches, under the lock of its shard.
 #[derive(Debug)]
 pub(crate) struct OwnerCell<T>(Inner<T>);
 
-// SAFETY: O2: every access goes through the one owner, under its lock.
+// SAFETY: O2: every access goes through the owner of a turn that has the lock of the cell's shard.
 unsafe impl<T: Send> Sync for OwnerCell<T> {}
 
 impl<T> OwnerCell<T> {
@@ -40,7 +45,8 @@ impl<T> OwnerCell<T> {
     }
 
     pub(crate) fn with<R>(&self, _: &Owner, read: impl FnOnce(&T) -> R) -> R {
-        // SAFETY: O2: the shared owner excludes every writer while it is borrowed.
+        // SAFETY: O2: the shared owner excludes this turn's writers while it is borrowed, the lock
+        // those of other turns.
         let read = |value: *const T| read(unsafe { &*value });
         #[cfg(radixkv_loom)]
         return self.0.with(read);
@@ -49,7 +55,8 @@ impl<T> OwnerCell<T> {
     }
 
     pub(crate) fn with_mut<R>(&self, _: &mut Owner, write: impl FnOnce(&mut T) -> R) -> R {
-        // SAFETY: O2: the exclusive owner is borrowed for as long as the reference lives.
+        // SAFETY: O2: the exclusive owner is borrowed for as long as the reference lives; the lock
+        // excludes other turns.
         let write = |value: *mut T| write(unsafe { &mut *value });
         #[cfg(radixkv_loom)]
         return self.0.with_mut(write);

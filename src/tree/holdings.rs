@@ -153,10 +153,16 @@ impl Holdings {
         self.cached_limit().map_or(0, |limit| self.cached().saturating_sub(limit))
     }
 
-    /// Sets the number of cached blocks. Only the evictor calls it.
-    pub(crate) fn set_cached(&self, blocks: usize) {
-        // Relaxed: only the evictor writes it, under its lock.
-        self.blocks.cached.store(blocks, Relaxed);
+    /// Counts cached blocks. Only the evictor calls it.
+    pub(crate) fn add_cached(&self, blocks: usize) {
+        // Relaxed: the sum is exact in any order of its changes, and no memory depends on it.
+        self.blocks.cached.fetch_add(blocks, Relaxed);
+    }
+
+    /// Counts blocks that are not cached any more. Only the evictor calls it.
+    pub(crate) fn remove_cached(&self, blocks: usize) {
+        // Relaxed: as in `add_cached`.
+        self.blocks.cached.fetch_sub(blocks, Relaxed);
     }
 
     /// Sets the number of protected blocks. Only the evictor calls it.

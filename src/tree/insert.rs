@@ -27,6 +27,7 @@ use super::lease::{HeldLease, Ledger, Refused, lease_again, lease_at, release};
 use super::map::Place;
 use super::point::Point;
 use super::run::{Beginning, Run};
+use super::shard::ShardId;
 use super::walk::{Position, Reached, walk};
 
 /// Maximum number of child runs of a point, far below what its word can count.
@@ -164,7 +165,7 @@ fn hang<'g>(
 ) -> Result<Option<HeldLease<'g>>, TooManyBranches> {
     // Other threads have written both since; the lines arrive while the run is made.
     prefetch_to_write(&raw const branch.word);
-    ledger.queue.prefetch();
+    ledger.queues.of(ledger.shard).prefetch();
     let tokens = &sequence.tokens[branch.end()..];
     let first = tokens[0];
     let (there, place) = branch.as_ref().children.get_to_change(first, guard);
@@ -180,12 +181,12 @@ fn hang<'g>(
     let tip = match may_grow.then(|| grow(branch, tokens, sequence.blocks, (charged, sequence.now), guard)).flatten() {
         Some(tip) => tip,
         None if may_grow && !count_child(branch, first, guard) => return Ok(None),
-        None => match hang_run(branch, (there, place), sequence, charged, may_grow, guard) {
+        None => match hang_run(branch, (there, place), sequence, (charged, ledger.shard), may_grow, guard) {
             Some(tip) => tip,
             None => return Ok(None),
         },
     };
-    ledger.queue.push(tip);
+    ledger.queues.push(tip);
     Ok(Some(HeldLease { point: tip, counted_on: StripeRef::word(ledger.stripe) }))
 }
 
@@ -196,7 +197,7 @@ fn hang_run<'g>(
     branch: Ref<'g, Point>,
     (there, place): (Option<Ref<'g, Run>>, Place<'g, Run>),
     sequence: NewTokens<'_>,
-    charged: u32,
+    (charged, shard): (u32, ShardId),
     is_counted: bool,
     guard: &'g Guard<'g>,
 ) -> Option<Ref<'g, Point>> {
@@ -205,7 +206,7 @@ fn hang_run<'g>(
     let start = branch.end();
     let first_end = sequence.grid.end_of(sequence.grid.blocks(start) + 1);
     let fingerprint = fingerprint(&sequence.tokens[..first_end], sequence.grid);
-    let beginning = Beginning { parent: branch, start, born: sequence.now, fingerprint, charged, room };
+    let beginning = Beginning { parent: branch, start, born: sequence.now, fingerprint, charged, room, shard };
     let run = Run::new(beginning, tokens, sequence.blocks, guard);
     match branch.as_ref().children.insert_at(place, there, run, guard) {
         Ok(run) => {

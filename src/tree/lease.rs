@@ -18,15 +18,18 @@ use crate::sync::atomic::Ordering::Acquire;
 
 use super::hot::{HotPoints, StripeRef};
 use super::point::Point;
-use super::queue::Queue;
+use super::queue::Queues;
 use super::run::Run;
+use super::shard::ShardId;
 use super::walk::{Position, position};
 use super::word::{Abandoned, Leased, Released, Word};
 
 /// Where one thread counts its leases and reports their changes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Ledger<'a> {
-    pub(crate) queue: &'a Queue,
+    pub(crate) queues: &'a Queues,
+    /// The shard that the thread's new runs belong to.
+    pub(crate) shard: ShardId,
     pub(crate) hot: &'a HotPoints,
     /// The thread's stripe in the slots of hot points.
     pub(crate) stripe: u8,
@@ -68,7 +71,7 @@ fn attempt<'g>(point: Ref<'g, Point>, ledger: Ledger<'_>) -> Attempt<'g> {
         match point.word.lease() {
             Leased::Proven { push, at_once } => {
                 if push {
-                    ledger.queue.push(point);
+                    ledger.queues.push(point);
                 }
                 if !at_once {
                     ledger.hot.inflate(point);
@@ -134,7 +137,7 @@ fn prove<'g>(
     // walks again.
     if (1..=len).contains(&point.depth()) {
         if point.word.prove() {
-            ledger.queue.push(point);
+            ledger.queues.push(point);
         }
         return Ok(HeldLease { point, counted_on: StripeRef::word(ledger.stripe) });
     }
@@ -201,9 +204,11 @@ pub(crate) fn release(held: HeldLease<'_>, ledger: Ledger<'_>) -> bool {
         ledger.hot.leave(held.counted_on);
         return true;
     }
+    // Before the release, after which the run may be freed.
+    let shard = ledger.queues.shard(held.point);
     let Released { push, is_awaited } = held.point.word.release();
     if push {
-        ledger.queue.push(held.point);
+        ledger.queues.of(shard).push(held.point);
     }
     is_awaited
 }

@@ -7,7 +7,7 @@
 //! A [`Run`] is an edge, a [`Point`] a depth on a run. Nothing is ever split: where a sequence
 //! diverges from a run, a point is made, and the rest of the sequence becomes a run that is
 //! attached to it. Two atomic words carry the protocols, the point word (word.rs) and the run word
-//! (run.rs). A queue (queue.rs) tells the evictor which points have changed.
+//! (run.rs). Queues (queue.rs) tell the evictor which points have changed.
 //!
 //! `cache` calls this module: its sessions walk, lease and insert; its evictor drains the queue,
 //! trims, and alone touches what the nodes keep for it (`OwnerCell`). `reclaim` frees the nodes.
@@ -31,13 +31,15 @@
 //! | `growth`, `pieces` | appending to a run in place; how the evictor ranks what was appended |
 //! | `hot` | points that many threads lease at once |
 //! | `queue` | points that have changed, for the evictor |
+//! | `shard` | the number of the evictor's shard that a run belongs to |
 //!
 //! Trimming is in `cache::evictor`: the evictor must also account for every point that it kills.
 //!
 //! # Invariants
 //!
 //! - **T1** The depth of a point, and the parent, start and tokens of a run never change.
-//! - **T2** Only the thread that has the evictor's lock shortens runs and kills proven points.
+//! - **T2** Only the thread that has the lock of a run's shard shortens the run and kills its
+//!   proven points.
 //! - **T3** At rest a run of length `L > 0` has exactly one live point at depth `L`. A run of
 //!   length 0 stays dead.
 //! - **T4** A point with a lease or a child is never killed; a run with a held point at `j` is
@@ -68,6 +70,7 @@ mod point;
 mod points;
 mod queue;
 mod run;
+mod shard;
 mod space;
 mod walk;
 mod word;
@@ -81,10 +84,11 @@ pub(crate) use lease::{HeldLease, Ledger};
 pub(crate) use marks::{Demotions, Marked};
 pub(crate) use pieces::RankedPiece;
 pub(crate) use point::{Point, PointAccount, Tally};
-pub(crate) use queue::{Backlog, Queue};
+pub(crate) use queue::{Backlog, Queues};
 #[cfg(test)]
 pub(crate) use run::Beginning;
 pub(crate) use run::{Run, RunAccount, RunWord};
+pub(crate) use shard::{MOST_SHARDS, ShardCount, ShardId};
 pub(crate) use space::Space;
 pub(crate) use walk::{Position, walk};
 #[cfg(test)]

@@ -1,5 +1,7 @@
-//! The evictor's queue: the points that have changed since the evictor last looked at them. Any
-//! thread pushes; only the evictor drains.
+//! The evictor's queues: the points that have changed since the evictor last looked at them.
+//!
+//! Each shard of the evictor has a queue, for the points on that shard's runs ([`Queues`]). Any
+//! thread pushes; only the lock holder of the shard drains. What follows is about one queue.
 //!
 //! It is an intrusive stack: the link is in the point, a push is one compare-and-swap, a drain is
 //! one swap. A point has at most one entry (`QUEUED` in its word), so nothing is allocated, and the
@@ -29,6 +31,7 @@ use crate::sync::atomic::{
 };
 
 use super::point::Point;
+use super::shard::{ShardCount, ShardId};
 use crate::sync::prefetch_to_write;
 
 /// The points that have changed and were not drained yet.
@@ -36,6 +39,10 @@ use crate::sync::prefetch_to_write;
 pub(crate) struct Queue {
     head: CachePadded<AtomicPtr<Point>>,
 }
+
+/// The queues of all shards, each of which has the points on that shard's runs.
+#[derive(Debug)]
+pub(crate) struct Queues(Box<[Queue]>);
 
 /// Drained entries, as a linked list.
 #[derive(Debug)]
@@ -125,6 +132,35 @@ impl Queue {
     }
 }
 
+impl Queues {
+    pub(crate) fn new(shards: ShardCount) -> Self {
+        Self(shards.all().map(|_| Queue::new()).collect())
+    }
+
+    /// The queue of a shard.
+    #[inline]
+    pub(crate) fn of(&self, shard: ShardId) -> &Queue {
+        &self.0[shard.index()]
+    }
+
+    /// Whether all queues were empty a moment ago.
+    pub(crate) fn are_empty(&self) -> bool {
+        self.0.iter().all(Queue::is_empty)
+    }
+
+    /// The shard of a point, on whose run the caller may rely.
+    #[inline]
+    pub(crate) fn shard(&self, point: Ref<'_, Point>) -> ShardId {
+        if self.0.len() == 1 { ShardId::FIRST } else { point.run().shard() }
+    }
+
+    /// Adds a point, on whose run the caller may rely. The caller has just set its `QUEUED`.
+    #[inline]
+    pub(crate) fn push(&self, point: Ref<'_, Point>) {
+        self.of(self.shard(point)).push(point);
+    }
+}
+
 impl Chain {
     fn empty() -> Self {
         Self(std::ptr::null_mut())
@@ -168,6 +204,11 @@ impl Backlog {
     /// Adds a point. The evictor has just set its `QUEUED`.
     pub(crate) fn push(&mut self, point: Ref<'_, Point>) {
         self.own.push(point.link());
+    }
+
+    /// Takes over an entry that was taken from here before, and is still `QUEUED`.
+    pub(crate) fn take_over(&mut self, point: Link<Point>) {
+        self.own.push(point);
     }
 
     /// Takes over the entries that [`Queue::drain`] returned. All entries received before must have

@@ -42,6 +42,7 @@ use super::map::Keyed;
 use super::pieces::Pieces;
 use super::point::Point;
 use super::points::Points;
+use super::shard::ShardId;
 use super::space::Space;
 use super::word::Word;
 
@@ -71,6 +72,7 @@ pub(crate) struct Run {
     parent: Option<Link<Point>>,
     /// Kept alive until the last run of the space is freed.
     space: Link<Space>,
+    shard: ShardId,
     start: u32,
     first: Token,
     born: u64,
@@ -87,7 +89,8 @@ const _: () = assert!(size_of::<Run>() == 2 * 64);
 /// What the evictor knows of a run.
 #[derive(Debug, Default)]
 pub(crate) struct RunAccount {
-    /// Depth up to which the run's blocks are in the accounts.
+    /// Depth up to which the run's blocks are in the accounts; the length with which the run was
+    /// published until it is registered.
     pub(crate) len: u32,
     /// The pieces appended in place that are in the accounts.
     pub(crate) pieces: Pieces,
@@ -101,8 +104,6 @@ pub(crate) struct RunAccount {
     pub(crate) protected: u32,
     /// Blocks of the run that are charged to reservations of its namespace until it is registered.
     pub(crate) charged: u32,
-    /// Length of the run when it was published.
-    pub(crate) published: u32,
     /// The points of the run that the evictor knows.
     pub(crate) points: KnownPoints,
 }
@@ -160,6 +161,7 @@ pub(crate) struct Beginning<'g> {
     pub(crate) charged: u32,
     /// Room to append in place, if more is likely to follow.
     pub(crate) room: Option<Room>,
+    pub(crate) shard: ShardId,
 }
 
 impl Run {
@@ -181,7 +183,8 @@ impl Run {
             fingerprint: at.fingerprint,
             start: at.start as u32,
             first: tokens[0],
-            account: OwnerCell::new(RunAccount { charged: at.charged, published: len, ..RunAccount::default() }),
+            shard: at.shard,
+            account: OwnerCell::new(RunAccount { charged: at.charged, len, ..RunAccount::default() }),
             canary: Canary::new(),
         };
         let run = Own::new(run, guard);
@@ -209,6 +212,7 @@ impl Run {
             fingerprint: 0,
             start: 0,
             first: 0,
+            shard: ShardId::FIRST,
             account: OwnerCell::new(RunAccount { level: Some(NonZeroU32::MIN), ..RunAccount::default() }),
             canary: Canary::new(),
         };
@@ -233,6 +237,12 @@ impl Run {
     #[inline]
     pub(crate) fn start(&self) -> usize {
         self.start as usize
+    }
+
+    /// The shard whose evictor the run belongs to.
+    #[inline]
+    pub(crate) fn shard(&self) -> ShardId {
+        self.shard
     }
 
     pub(crate) fn first(&self) -> Token {

@@ -17,6 +17,11 @@
 //! flag was clear. While a word is `NEW`, only the clearing of `NEW` is queued. On a root, nothing
 //! is queued until its space ends (sweep.rs).
 //!
+//! Here *the evictor* is the lock holder of the shard that the point's run belongs to. A turn of
+//! another shard may only take a child off (`remove_child_for_other_shard`). It cannot look at the
+//! point, so the end of the last child is then a queued change even if the point is silent. `defer`
+//! sets `QUEUED` on a point that a turn of one shard leaves to the next turn of all.
+//!
 //! A lease on a `SILENT` point changes only the count. The evictor sets the bit when it files the
 //! point, or leaves it inside its run. If it finds a lease when the point's turn comes, and needs
 //! to know when that lease ends, it *listens*: it clears the bit, so that the last release is a
@@ -39,7 +44,7 @@
 //!
 //! | edge | release | acquire | so that |
 //! |---|---|---|---|
-//! | E2 | `release`, `remove_child` | `kill` | a leaseholder's use of the blocks comes before their reuse |
+//! | E2 | `release`, `remove_child`, `remove_child_for_other_shard` | `kill` | a leaseholder's use of the blocks comes before their reuse |
 //! | E3 | every transition that sets `QUEUED` or finds it set | `take_out` | the evictor sees what was written before the change |
 //! | E27 | `release` | `look`, `listen` | as E3, for a lease on a silent point |
 //! | E28 | `listen` | the release that ends the last lease | the thread sees that another one waits (cache::line::wait_list) |
@@ -226,6 +231,14 @@ impl Word {
         !before.is_queued()
     }
 
+    /// Queues the point for another turn of the evictor; true if it was not queued. Only the evictor
+    /// calls it, on a live point.
+    #[must_use]
+    pub(crate) fn defer(&self) -> bool {
+        // Release: E3. Acquire: E4.
+        !Snapshot(self.0.fetch_or(QUEUED, AcqRel)).is_queued()
+    }
+
     /// Gives a lease back.
     #[inline]
     pub(crate) fn release(&self) -> Released {
@@ -303,6 +316,19 @@ impl Word {
             // Release: E2, E3. Acquire: E4. No model fails without the Acquire: only the evictor
             // takes the last child off a point that nobody holds, and only it takes entries out.
             Swap(next, AcqRel, ChildRemoved { push, is_silent_end: word.is_silent() && word.children() == 1 })
+        })
+    }
+
+    /// As [`remove_child`](Self::remove_child), in a turn that may not look at the point: the end of
+    /// the last child is a queued change even if the point is silent. Returns whether the caller
+    /// must push the point.
+    pub(crate) fn remove_child_for_other_shard(&self) -> bool {
+        self.update(|word| {
+            debug_assert!(word.children() > 0, "child removed twice");
+            let is_end = word.children() == 1 && (word.is_silent() || word.leases() == 0);
+            let next = word.without_child();
+            // Release: E2, E3. Acquire: E4.
+            if is_end { Swap(next.queued(), AcqRel, !word.is_queued()) } else { Swap(next, AcqRel, false) }
         })
     }
 

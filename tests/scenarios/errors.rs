@@ -140,6 +140,11 @@ fn what_no_cache_can_be_is_refused_with_the_numbers() {
         let error = PrefixCache::builder(16, 16).eviction(thread).build().expect_err("refused");
         assert_eq!(error, BuildError::Watermarks { low, high, capacity: 16 });
     }
+    for shards in [0, 257] {
+        let error = PrefixCache::builder(16, 16).shards(shards).build().expect_err("refused");
+        assert_eq!(error, BuildError::Shards { shards, most: 256 });
+    }
+    assert!(PrefixCache::builder(16, 16).shards(256).build().is_ok());
 }
 
 // Holds: EV16.

@@ -13,7 +13,7 @@ use crate::{
     },
     peers::{
         background::InBackground, chain_index::Chains, compressed::Compressed, kvbm::Managed, radix_tree::Holders,
-        router::Routed, shared::Shared, token_tree::Tenants,
+        router::Routed, sharded::Sharded, shared::Shared, token_tree::Tenants,
     },
     rows::{
         contention::{disjoint, look_up_many, look_up_own, many},
@@ -100,20 +100,23 @@ pub(crate) fn row(name: Name, settings: &Settings, load: Option<&Load>) -> Row {
         }
         Name::Mixed => mixed(
             settings,
-            with(evicting!(mix, settings), with(entries!(mix, settings; Shared), [absent::<Tenants>(NO_POOL)])),
+            with(
+                evicting!(mix, settings),
+                with(entries!(mix, settings; Sharded, Shared), [absent::<Tenants>(NO_POOL)]),
+            ),
         ),
         Name::Half => half(
             settings,
             with(
                 evicting!(mix_half, settings),
-                with(entries!(mix_half, settings; Shared), [absent::<Tenants>(NO_POOL)]),
+                with(entries!(mix_half, settings; Sharded, Shared), [absent::<Tenants>(NO_POOL)]),
             ),
         ),
         Name::Turnover => {
-            let others = with(entries!(turn_over, settings; Shared), [absent::<Tenants>(NO_POOL)]);
+            let others = with(entries!(turn_over, settings; Sharded, Shared), [absent::<Tenants>(NO_POOL)]);
             turnover(settings, with(evicting!(turn_over, settings), others))
         }
-        Name::Engine => engine(settings, entries!(serve_sequences, settings; Radixkv, InBackground, Mutexed)),
+        Name::Engine => engine(settings, entries!(serve_sequences, settings; Radixkv, Sharded, InBackground, Mutexed)),
         Name::Growth => growth(settings, contenders!(apart, settings)),
         Name::Replay => {
             let load = load.expect("it is made for this row");

@@ -11,7 +11,7 @@ use super::block_request::{Ask, BlockRequest};
 use super::reservation::{Reservation, ReserveError};
 use super::shared_blocks::SharedBlocks;
 use crate::block::BlockId;
-use crate::cache::evictor::{Beneficiary, Evictor, LOOKS, LeasePass, Resources};
+use crate::cache::evictor::{Alone, Beneficiary, Evictor, LOOKS, LeasePass, Request as EvictionRequest, Resources};
 use crate::cache::inner::{Inner, Patience, STEP};
 use crate::cache::leases::strong_ref::StrongRef;
 use crate::cache::line::in_line::{Request, serve_by};
@@ -19,11 +19,11 @@ use crate::cache::line::publications::Publication;
 use crate::cache::line::wait_list::{Lane, Standing};
 use crate::cache::line::waiter::Waiter;
 use crate::cache::namespaces::quota::QuotaCharge;
-use crate::cache::session::Session;
+use crate::cache::session::{Near, Session};
 use crate::cache::spans::within_span;
 use crate::sync::Arc;
 use crate::sync::gauge::{AtomicUsize, Relaxed};
-use crate::tree::Holdings;
+use crate::tree::{Holdings, ShardId};
 
 /// The most victims, and the most blocks, that a reservation evicts in one turn: less than a
 /// millisecond's work.
@@ -71,14 +71,14 @@ impl Certainty {
     /// Whether the accounts are right about whether `missing` blocks can be evicted; if not,
     /// another turn is needed.
     #[inline]
-    fn reached(&mut self, missing: usize, evictor: &mut Evictor, resources: Resources<'_>) -> bool {
+    fn reached(&mut self, missing: usize, evictor: &mut Evictor<'_>, resources: Resources<'_>) -> bool {
         self.is_reached |= missing == 0 || evictor.ascertain(missing, &mut self.pass, resources);
         self.is_reached
     }
 
     /// Takes in the changes of other threads. They end the certainty, but at most [`LOOKS`] times,
     /// so that an attempt ends even if the changes do not.
-    fn settle(&mut self, evictor: &mut Evictor, resources: Resources<'_>) {
+    fn settle(&mut self, evictor: &mut Evictor<'_>, resources: Resources<'_>) {
         if !evictor.is_caught_up(resources) && self.losses < LOOKS {
             self.losses += 1;
             self.is_reached = false;
@@ -127,7 +127,7 @@ impl Attempt {
 
 /// A request for blocks, which may wait.
 pub(in crate::cache) struct Taking<'a> {
-    pub(in crate::cache) near: usize,
+    pub(in crate::cache) near: Near<'a>,
     pub(in crate::cache) ask: Ask<'a>,
     pub(in crate::cache) inner: &'a Inner,
     pub(in crate::cache) strong_ref: &'a dyn Fn() -> StrongRef<Inner>,
@@ -187,7 +187,7 @@ impl Inner {
 
     /// The time at which the first retention ends, unless it is ended earlier.
     pub(in crate::cache) fn retained_until(&self) -> Option<Instant> {
-        let next = self.evicting(|evictor, _| evictor.retained.next());
+        let next = self.evicting(|evictor, _| evictor.common.retained.next());
         next.and_then(|deadline| self.time.moment(deadline))
     }
 
@@ -227,7 +227,7 @@ impl Inner {
     #[inline]
     pub(in crate::cache) fn take(
         &self,
-        near: usize,
+        near: Near<'_>,
         ask: Ask<'_>,
         strong_ref: &dyn Fn() -> StrongRef<Inner>,
         effort: Effort,
@@ -260,7 +260,7 @@ impl Inner {
             cache: strong_ref(),
         };
         let mut attempt = Attempt::new(effort);
-        let mut turn = |evictor: &mut Evictor, resources: Resources<'_>| -> Result<bool, ReserveError> {
+        let mut turn = |evictor: &mut Evictor<'_>, resources: Resources<'_>| -> Result<bool, ReserveError> {
             if effort == Effort::Waiting {
                 evictor.settle_for_waiter(resources);
             }
@@ -272,7 +272,7 @@ impl Inner {
             // nothing.
             evictor.look_again(resources, |evictor| {
                 holdings.check_charge(n)?;
-                let available = has + evictor.free(resources) + evictor.totals.evictable;
+                let available = has + evictor.free(resources) + evictor.evictable();
                 if available < n { Err(ReserveError::Exhausted { requested: n, available }) } else { Ok(()) }
             })?;
             if !evictor.may_charge(holdings, n, resources)? {
@@ -303,7 +303,7 @@ impl Inner {
     #[inline]
     fn take_charged(
         &self,
-        near: usize,
+        near: Near<'_>,
         n: usize,
         charge: QuotaCharge,
         strong_ref: &dyn Fn() -> StrongRef<Inner>,
@@ -325,25 +325,68 @@ impl Inner {
     #[cold]
     fn take_evicting(
         &self,
-        near: usize,
+        near: Near<'_>,
         n: usize,
         blocks: &mut Vec<BlockId>,
         effort: Effort,
     ) -> Result<(), ReserveError> {
         within_span!("evict");
-        if effort != Effort::Waiting && self.publications.are_worth_while(self.evictor.is_awaited()) {
+        if self.shards.get() > 1 && effort != Effort::Waiting && self.take_alone(near, n, blocks) {
+            return Ok(());
+        }
+        if effort != Effort::Waiting && self.publications.are_worth_while(self.evictor.are_awaited()) {
             let _rings = RingsIfBroken(self);
-            if let Some(publication) = self.publications.publish(near, n, &self.pool) {
+            if let Some(publication) = self.publications.publish(near.slot, n, &self.pool) {
                 return self.take_published(near, n, blocks, effort, &publication);
             }
         }
         self.take_in_turns(near, n, blocks, effort, Patience::Waits, |_| false)
     }
 
+    /// Takes the blocks in turns of one shard, evicting the missing ones; false if that is not
+    /// possible.
+    fn take_alone(&self, near: Near<'_>, n: usize, blocks: &mut Vec<BlockId>) -> bool {
+        if self.background.get().is_some() || self.namespaces.is_behind() {
+            return false;
+        }
+        let (mut shard, mut looks_around) = (near.shard, true);
+        loop {
+            let now = self.time.now();
+            let work = |evictor: &mut Evictor<'_>, resources: Resources<'_>| {
+                let heads = &self.heads;
+                evictor.serve_alone(EvictionRequest { blocks, wanted: n, looks_around, now, heads }, resources)
+            };
+            match self.turn_of_one(near, shard, work) {
+                Alone::Served => return true,
+                Alone::Visits(other) => {
+                    self.visit(near, other);
+                    return true;
+                }
+                Alone::Elsewhere(older) => (shard, looks_around) = (older, false),
+                Alone::NeedsAll => return false,
+            }
+        }
+    }
+
+    /// Takes in the changes of a shard whose session may be silent; all changes, if one of them needs
+    /// a turn of all.
+    #[cold]
+    fn visit(&self, near: Near<'_>, shard: ShardId) {
+        let (mut none, now) = (Vec::new(), self.time.now());
+        let work = |evictor: &mut Evictor<'_>, resources: Resources<'_>| {
+            let request =
+                EvictionRequest { blocks: &mut none, wanted: 0, looks_around: false, now, heads: &self.heads };
+            evictor.serve_alone(request, resources)
+        };
+        if self.turn_of_one(near, shard, work) == Alone::NeedsAll {
+            self.in_turn_near(near.slot, |evictor, resources| _ = evictor.drain(&mut { STEP }, resources));
+        }
+    }
+
     #[cold]
     fn take_published(
         &self,
-        near: usize,
+        near: Near<'_>,
         n: usize,
         blocks: &mut Vec<BlockId>,
         effort: Effort,
@@ -361,7 +404,7 @@ impl Inner {
     #[inline(always)]
     fn take_in_turns(
         &self,
-        near: usize,
+        near: Near<'_>,
         n: usize,
         blocks: &mut Vec<BlockId>,
         effort: Effort,
@@ -370,7 +413,7 @@ impl Inner {
     ) -> Result<(), ReserveError> {
         let in_background = self.background.get().is_some();
         let mut attempt = Attempt::new(effort);
-        let mut turn = |evictor: &mut Evictor, resources: Resources<'_>| {
+        let mut turn = |evictor: &mut Evictor<'_>, resources: Resources<'_>| {
             if take_served(blocks) {
                 return Some(Ok(()));
             }
@@ -393,9 +436,9 @@ impl Inner {
             taken
         };
         let first = if in_background {
-            self.turn(near, patience, &mut turn, |_, _| ())
+            self.turn(near.slot, patience, &mut turn, |_, _| ())
         } else {
-            self.settled_near(near, patience, &mut turn)
+            self.settled_near(near.slot, patience, &mut turn)
         };
         let Some(mut taken) = first else {
             let is_served = take_served(blocks);
@@ -406,13 +449,13 @@ impl Inner {
             if let Some(taken) = taken {
                 return taken;
             }
-            taken = self.in_turn_near(near, &mut turn);
+            taken = self.in_turn_near(near.slot, &mut turn);
         }
     }
 
     /// Serves the requests that other threads have published while they wait for the lock.
     #[cold]
-    fn serve_others(&self, evictor: &mut Evictor, resources: Resources<'_>) {
+    fn serve_others(&self, evictor: &mut Evictor<'_>, resources: Resources<'_>) {
         let mut entries = STEP;
         self.publications.serve(|n, blocks| {
             // A request must see all changes that its thread made before. If they are too many for
@@ -433,7 +476,7 @@ impl Inner {
         blocks: &mut Vec<BlockId>,
         settled: bool,
         attempt: &mut Attempt,
-        evictor: &mut Evictor,
+        evictor: &mut Evictor<'_>,
         resources: Resources<'_>,
     ) -> Option<Result<(), ReserveError>> {
         if evictor.has_sink() && attempt.waits_for_sink(n) {
@@ -448,7 +491,7 @@ impl Inner {
     /// Sets for whom this turn evicts. Returns the number of blocks that the sink has and a waiter
     /// may expect back.
     #[cold]
-    fn begin_offering(&self, n: usize, attempt: &mut Attempt, evictor: &mut Evictor) -> usize {
+    fn begin_offering(&self, n: usize, attempt: &mut Attempt, evictor: &mut Evictor<'_>) -> usize {
         let (beneficiary, on_their_way) = if attempt.effort == Effort::Waiting {
             (Beneficiary::Waiter, self.kept.for_waiter())
         } else if attempt.has_offered_enough(n) {
@@ -456,7 +499,7 @@ impl Inner {
         } else {
             (Beneficiary::Thread(Arc::clone(attempt.kept.get_or_insert_default())), 0)
         };
-        evictor.listeners.sinking.beneficiary = beneficiary;
+        evictor.common.listeners.sinking.beneficiary = beneficiary;
         on_their_way
     }
 }
@@ -470,7 +513,7 @@ fn take_or_evict(
     mut settled: bool,
     Attempt { effort, certainty, keeps, .. }: &mut Attempt,
     kept: usize,
-    evictor: &mut Evictor,
+    evictor: &mut Evictor<'_>,
     resources: Resources<'_>,
 ) -> Option<Result<(), ReserveError>> {
     let (mut entries, mut victims, mut left, mut looks) = (usize::MAX, VICTIMS, BLOCKS, LOOKS);
@@ -494,7 +537,7 @@ fn take_or_evict(
                 Effort::Waiting => Some(Err(ReserveError::Exhausted { requested: n, available: n - 1 })),
             };
         }
-        let available = free + evictor.totals.evictable;
+        let available = free + evictor.evictable();
         let want = missing.min(left);
         let freed = if available < n { 0 } else { evictor.evict_of_few(want, &mut victims, &mut entries, resources) };
         left -= freed;
@@ -502,7 +545,7 @@ fn take_or_evict(
         if missing > 0 && freed == 0 && victims > 0 && !evictor.needs_turn() {
             // Blocks that were free at the last settling may have been cached and become evictable
             // since.
-            if settled && (looks == 0 || resources.queue.is_empty()) {
+            if settled && (looks == 0 || resources.queues.are_empty()) {
                 return Some(Err(ReserveError::Exhausted { requested: n, available: available.min(n - 1) }));
             }
             certainty.settle(evictor, resources);

@@ -98,10 +98,10 @@ pub(in crate::cache) fn evict_into(cache: &PrefixCache, blocks: usize, evicted: 
         cache: StrongRefs::new(&cache.inner).take(),
     };
     cache.inner.evict_in_turns(blocks, |evictor, want, resources| {
-        evictor.listeners.victims = Some(std::mem::take(&mut taken));
+        evictor.common.listeners.victims = Some(std::mem::take(&mut taken));
         let mut entries = usize::MAX;
         let freed = evictor.evict(want, &mut entries, resources);
-        taken = evictor.listeners.victims.take().unwrap_or_default();
+        taken = evictor.common.listeners.victims.take().unwrap_or_default();
         let has_none = taken.blocks.is_empty();
         held.blocks.append(&mut taken.blocks);
         // If all freed blocks are of trees that are being cleared, none of them counts, and another

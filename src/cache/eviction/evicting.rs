@@ -52,16 +52,16 @@ impl Inner {
     pub(in crate::cache) fn evict_in_turns(
         &self,
         blocks: usize,
-        mut evict: impl FnMut(&mut Evictor, usize, Resources<'_>) -> Option<usize>,
+        mut evict: impl FnMut(&mut Evictor<'_>, usize, Resources<'_>) -> Option<usize>,
     ) -> usize {
         within_span!("evict");
         let mut evicted = 0;
-        let mut slice = |evictor: &mut Evictor, resources: Resources<'_>| {
+        let mut slice = |evictor: &mut Evictor<'_>, resources: Resources<'_>| {
             let want = (blocks - evicted).min(SLICE);
             let freed = evict(evictor, want, resources);
             evicted += freed.unwrap_or(0);
             // A little garbage waits for the next eviction, unless nothing is cached any more.
-            let is_garbage = evictor.totals.runs == 0 || resources.guard.retired_bytes() >= RECLAIM_BYTES;
+            let is_garbage = evictor.sum(|totals| totals.runs) == 0 || resources.guard.retired_bytes() >= RECLAIM_BYTES;
             let more = freed.is_none_or(|freed| freed == SLICE) || evictor.needs_turn();
             (more && evicted < blocks, is_garbage)
         };

@@ -32,7 +32,7 @@ impl Inner {
     fn cuts(&self, wrong: &HashSet<BlockId>, guard: &Guard<'_>) -> Vec<Cut> {
         let (mut cuts, mut cut) = (Vec::new(), HashSet::new());
         // Leases in namespaces that were cleared still read their blocks.
-        let detached: Vec<_> = self.evicting(|evictor, _| evictor.detached.iter().copied().collect());
+        let detached: Vec<_> = self.evicting(|evictor, _| evictor.common.detached.iter().copied().collect());
         let detached = detached.into_iter().map(|space| space.get(guard));
         for space in self.namespaces.spaces(guard).into_iter().chain(detached) {
             let grid = self.grid.with_offset(space.offset);

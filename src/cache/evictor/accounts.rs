@@ -18,7 +18,7 @@ use crate::reclaim::Ref;
 use crate::sync::atomic::Ordering::Relaxed;
 use crate::tree::{Piece, Point, PointAccount, RankedPiece, Run, RunAccount};
 
-impl Evictor {
+impl Evictor<'_> {
     /// Takes `run` into the accounts, up to the piece that contains `depth`. Takes its ancestors in
     /// first, up to where it is attached, so that serial numbers follow the order of the queue. The
     /// blocks counted as reserved until now.
@@ -26,6 +26,8 @@ impl Evictor {
     pub(super) fn register<'g>(&mut self, run: Ref<'g, Run>, depth: u32, resources: Resources<'g>) {
         if !self.is_registered(run) {
             match run.parent() {
+                // Its own entries tell its shard of it.
+                Some(parent) if !self.has(parent.run()) => {}
                 Some(parent) if self.is_registered(parent.run()) => {
                     self.take_growth_in(parent.run(), parent.depth(), resources);
                 }
@@ -42,7 +44,7 @@ impl Evictor {
     fn register_ancestors<'g>(&mut self, point: Ref<'g, Point>, resources: Resources<'g>) {
         let mut path = SmallVec::<[Ref<'g, Point>; 8]>::from_slice(&[point]);
         let mut at = point.run();
-        while let Some(parent) = at.parent().filter(|_| !self.is_registered(at)) {
+        while let Some(parent) = at.parent().filter(|parent| self.has(parent.run()) && !self.is_registered(at)) {
             path.push(parent);
             at = parent.run();
         }
@@ -56,10 +58,13 @@ impl Evictor {
     /// Takes a run in, as it was published.
     #[inline]
     fn take_run_in<'g>(&mut self, run: Ref<'g, Run>, resources: Resources<'g>) {
-        let level = run.parent().and_then(|parent| self.level(parent)).map(|level| level.saturating_add(1));
+        self.go_to(run);
+        // A turn of one shard knows no level of other runs.
+        let level_of =
+            |parent: Ref<'_, Point>| if self.has(parent.run()) { self.level(parent) } else { Some(NonZeroU32::MIN) };
+        let level = run.parent().and_then(level_of).map(|level| level.saturating_add(1));
         let serial = self.registered;
         let (len, charged) = run.account.with_mut(&mut self.owner, |account| {
-            account.len = account.published;
             account.serial = serial;
             account.level = level;
             (account.len, account.charged)
@@ -68,7 +73,7 @@ impl Evictor {
         let blocks = 0..run.blocks_to(len, resources.grid_of(run));
         self.count_in(blocks.len());
         self.stored(run, 0, blocks, charged as usize, resources);
-        if let Some(parent) = run.parent().filter(|parent| !parent.run().is_trunk()) {
+        if let Some(parent) = run.parent().filter(|parent| !parent.run().is_trunk() && self.has(parent.run())) {
             self.know(parent);
         }
     }
@@ -84,6 +89,7 @@ impl Evictor {
 
     #[cold]
     fn take_pieces_in<'g>(&mut self, run: Ref<'g, Run>, depth: u32, resources: Resources<'g>) {
+        self.go_to(run);
         let to = run.word().len().min(depth);
         let Some(arrays) = run.arrays(resources.guard) else { return };
         loop {
@@ -153,7 +159,7 @@ impl Evictor {
             run.account.with_mut(&mut self.owner, |account| account.points.grow(deep, &run));
         }
         run.account.with_mut(&mut self.owner, |account| account.points.insert(point, active, &run));
-        self.totals.points += 1;
+        self.of_mut(run).totals.points += 1;
     }
 
     /// The next known point below `point` on its run.
@@ -187,7 +193,7 @@ impl Evictor {
         }
         let is_known = point.account.get(&self.owner).is_known();
         point.account.with_mut(&mut self.owner, |account| account.set_known(false));
-        self.totals.points -= usize::from(is_known);
+        self.of_mut(point.run()).totals.points -= usize::from(is_known);
         is_known
     }
 
@@ -231,8 +237,9 @@ impl Evictor {
         };
         run.account.with_mut(&mut self.owner, |account| account.protected = new);
         let (before, after) = (run.blocks_to(old, resources.grid_of(run)), run.blocks_to(new, resources.grid_of(run)));
-        self.totals.protected = self.totals.protected + after - before;
-        self.totals.evictable = self.totals.evictable + before - after;
+        let totals = &mut self.of_mut(run).totals;
+        totals.protected = totals.protected + after - before;
+        totals.evictable = totals.evictable + before - after;
         self.protected(run, before, after);
         ((old > 0) != (new > 0)).then_some(new > 0)
     }

@@ -67,14 +67,6 @@ impl Aging {
         }
     }
 
-    fn oldest(&mut self, group: Option<QuotaGroup>) -> Option<CandidateId> {
-        let order = self.order.as_mut()?;
-        match group {
-            Some(group) => order.choose_of(group),
-            None => order.choose(),
-        }
-    }
-
     /// The next namespace after `group` that has a time of its own, and that time.
     fn after(&self, group: Option<QuotaGroup>) -> Option<(QuotaGroup, Duration)> {
         let from = group.map_or(Bound::Unbounded, Bound::Excluded);
@@ -108,11 +100,12 @@ impl Aging {
     }
 }
 
-impl Evictor {
+impl Evictor<'_> {
     /// Begins to order the candidates by last use, unless that has begun already; sorts a slice.
     pub(in crate::cache) fn begin_aging(&mut self, resources: Resources<'_>) {
         if self.ranking.aging.order.is_none() {
-            self.ranking.aging.order = Some(Box::new(PolicyKind::Lru.build()));
+            let order = || Some(Box::new(PolicyKind::Lru.build()));
+            self.shards_mut().for_each(|shard| shard.ranking.aging.order = order());
             self.begin_sorting();
         }
         self.sort_groups(SLICE, resources);
@@ -122,7 +115,7 @@ impl Evictor {
     /// meanwhile, which it subtracts from `entries`. Does nothing while candidates are being
     /// sorted.
     pub(super) fn age(&mut self, pass: &mut AgingPass, entries: &mut usize, resources: Resources<'_>) -> bool {
-        if self.listeners.quotas.is_sorting() {
+        if self.is_sorting() {
             return false;
         }
         let mut slice = SLICE;
@@ -133,7 +126,7 @@ impl Evictor {
             }
         }
         while slice > 0 {
-            let Some((group, time)) = self.ranking.aging.after(pass.up_to) else {
+            let Some((group, time)) = self.first().ranking.aging.after(pass.up_to) else {
                 return false;
             };
             // A namespace without a prefix that is too old also counts: there may be many of them.
@@ -154,9 +147,9 @@ impl Evictor {
     /// As [`age`](Self::age), for the pass that the evictor's steps share, each step with its own
     /// present time.
     pub(super) fn age_on(&mut self, mut pass: AgingPass, entries: &mut usize, resources: Resources<'_>) -> bool {
-        pass.up_to = self.ranking.aging.up_to;
+        pass.up_to = self.first().ranking.aging.up_to;
         let more = self.age(&mut pass, entries, resources);
-        self.ranking.aging.up_to = pass.up_to.filter(|_| more);
+        self.first_mut().ranking.aging.up_to = pass.up_to.filter(|_| more);
         more
     }
 
@@ -169,7 +162,7 @@ impl Evictor {
         resources: Resources<'_>,
     ) -> Option<Link<Point>> {
         while !self.needs_turn() {
-            let oldest = self.ranking.aging.oldest(group).and_then(|slot| self.ranking.at(slot))?;
+            let oldest = self.oldest(group)?;
             let point = oldest.get(resources.guard);
             if point.statistics.last() <= idle_since {
                 return Some(oldest);
@@ -186,8 +179,8 @@ impl Evictor {
 
     /// Whether a candidate is at its right place in the order by last use.
     fn is_aging_as_it_is(&self, point: Ref<'_, Point>, resources: Resources<'_>) -> bool {
-        let Some((order, slot)) = self.ranking.aging.order.as_ref().zip(point.account.get(&self.owner).candidate)
-        else {
+        let aging = &self.of(point.run()).ranking.aging;
+        let Some((order, slot)) = aging.order.as_ref().zip(point.account.get(&self.owner).candidate) else {
             return true;
         };
         let standing = Standing { demoted: false, ..self.standing(point, resources).0 };

@@ -146,7 +146,7 @@ impl Upcoming {
     }
 }
 
-impl Evictor {
+impl Evictor<'_> {
     /// Prefetches what taking out the entries after the next one needs.
     pub(super) fn look_into_backlog(&mut self, resources: Resources<'_>) {
         if self.ranking.policy.len() <= FEW {
@@ -168,11 +168,13 @@ impl Evictor {
 
     /// Prefetches the parts of the victims after `victim`, which the policy has chosen.
     pub(super) fn look_ahead(&mut self, victim: Ref<'_, Point>, resources: Resources<'_>) {
+        self.go_to(victim.run());
         let Some(slot) = victim.account.get(&self.owner).candidate else { return };
         if self.ranking.policy.len() <= FEW {
             return;
         }
-        let line = self.upcoming.go_to(slot, &self.ranking.policy);
+        let shard = &mut **self;
+        let line = shard.upcoming.go_to(slot, &shard.ranking.policy);
         let [at_entries, at_point, at_run, at_arrays, at_next] = [FURTHEST, 9, 6, 4, 2].map(|ahead| line.at(ahead));
         if let Some(slot) = at_entries {
             self.ranking.policy.prefetch(slot);
@@ -203,12 +205,13 @@ impl Evictor {
     /// Prefetches what a turn reads and writes first: the evictor's own fields, and the rest if
     /// another thread had the last turn.
     pub(in crate::cache) fn take_over(&mut self, near: usize, resources: Resources<'_>) {
-        let (written, end) = (&raw const self.ranking.policy, (&raw const *self).wrapping_add(1));
+        let shard = &**self;
+        let (written, end) = (&raw const shard.ranking.policy, (&raw const *shard).wrapping_add(1));
         prefetch_bytes_to_write(written.cast(), end.addr() - written.addr());
         if std::mem::replace(&mut self.near, near) == near {
             return;
         }
-        resources.queue.prefetch();
+        resources.queues.of(self.id).prefetch();
         self.ranking.prefetch_ends();
         if let Some(NextVictim { point, run, parent, arrays }) = self.upcoming.next[0] {
             prefetch_to_write(point.as_ptr());

@@ -95,35 +95,50 @@ impl Ranking {
         }
     }
 
-    /// Puts the incoming policy in force if every slot has been moved.
+    /// Whether every slot has been moved to the incoming policy.
+    fn is_moved(&self) -> bool {
+        self.exchange.incoming.as_ref().is_some_and(|incoming| incoming.moved >= self.slots().len())
+    }
+
+    /// Puts the incoming policy in force.
     fn conclude(&mut self) {
-        let slots = self.slots().len();
-        if let Some(incoming) = self.exchange.incoming.take_if(|incoming| incoming.moved >= slots) {
+        if let Some(incoming) = self.exchange.incoming.take() {
             self.kind = incoming.kind;
             self.exchange.spent.push(std::mem::replace(&mut self.policy, incoming.policy));
         }
     }
 }
 
-impl Evictor {
+impl Evictor<'_> {
     /// Begins to put another policy in force.
     pub(in crate::cache) fn begin_exchange(&mut self, kind: PolicyKind) {
-        self.ranking.begin(kind);
-        self.ranking.conclude();
+        self.shards_mut().for_each(|shard| shard.ranking.begin(kind));
+        self.conclude();
     }
 
     /// Moves up to `candidates` candidates, and frees up to twice as many; true if more is left.
     pub(in crate::cache) fn advance_exchange(&mut self, candidates: usize, resources: Resources<'_>) -> bool {
-        // Twice as many are freed as are moved, so replaced policies do not pile up however often
-        // policies change.
-        let spent = &mut self.ranking.exchange.spent;
-        if spent.last_mut().is_some_and(|policy| policy.discard(2 * candidates)) {
-            spent.pop();
+        let mut keeps = false;
+        for place in 0..self.len() {
+            // Twice as many are freed as are moved, so replaced policies do not pile up however
+            // often policies change.
+            let spent = &mut self.at_mut(place).ranking.exchange.spent;
+            if spent.last_mut().is_some_and(|policy| policy.discard(2 * candidates)) {
+                spent.pop();
+            }
+            keeps |= self.at_mut(place).ranking.discard_spent(2 * candidates);
+            self.work_on(place);
+            self.move_candidates(candidates, resources);
         }
-        let keeps = self.ranking.discard_spent(2 * candidates);
-        self.move_candidates(candidates, resources);
-        self.ranking.conclude();
-        self.ranking.exchange.is_pending() || keeps
+        self.conclude();
+        self.shards().any(|shard| shard.ranking.exchange.is_pending()) || keeps
+    }
+
+    /// Puts the incoming policy in force if every slot of every shard has been moved.
+    fn conclude(&mut self) {
+        if self.shards().all(|shard| shard.ranking.is_moved()) {
+            self.shards_mut().for_each(|shard| shard.ranking.conclude());
+        }
     }
 
     fn move_candidates(&mut self, candidates: usize, resources: Resources<'_>) {

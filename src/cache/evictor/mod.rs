@@ -1,12 +1,20 @@
-//! The evictor: the single-threaded state behind one lock that decides what is evicted.
+//! The evictor: the state that decides what is evicted, in shards that each have a lock.
 //!
-//! It takes changes from one queue (`tree::queue`), keeps the accounts and the ranking up to date,
-//! chooses victims and trims them. `Inner::turn` runs it on the thread that has its lock: a session
-//! that found too few blocks, a caller of `settle`, or a thread that calls
+//! It takes changes from the shards' queues (`tree::queue`), keeps the accounts and the ranking up
+//! to date, chooses victims and trims them. `Inner::turn` runs it on the thread that has its locks:
+//! a session that found too few blocks, a caller of `settle`, or a thread that calls
 //! [`run_once`](crate::PrefixCache::run_once). No lookup waits for it.
+//!
+//! With one shard, the default, it is single-threaded state behind one lock. With several there are
+//! two kinds of turns (`shards`). A turn of *all* has the locks of all shards, and works as with
+//! one shard. A turn of *one* has one lock: a reservation evicts from one shard (`alone`) beside
+//! turns of other shards. In other comments *the evictor's lock* means the lock of the run's shard;
+//! for what the shards share, it means all locks.
 //!
 //! | file | holds |
 //! |---|---|
+//! | `shards` | the state of each shard, what they share, and the locks of a turn |
+//! | `alone` | turns of one shard, and when to evict from another shard |
 //! | `accounts` | which blocks are evictable and which protected |
 //! | `ranking`, `due` | candidates filed with the policy, and the times at which their standing changes without a use |
 //! | `aging` | dropping prefixes that were not used for a long time |
@@ -30,6 +38,7 @@
 //! | a reservation | takes up to 16,384 blocks from up to 512 victims, and keeps them for its next turn |
 //! | both | take in the changes that were queued before them, in steps, and choose victims in the last step |
 //! | a clear of a large tree | detaches it, then removes up to 24 runs, children first |
+//! | a reservation, in a turn of one | takes in what is queued for the shard; evicts all that it lacks, if the first candidates have as much; files again or sets aside up to 512 others |
 //!
 //! Between the turns of a clear, runs are listed without the lock, under a guard that keeps them
 //! readable. A run that another thread has evicted meanwhile has length zero and is skipped.
@@ -43,12 +52,14 @@
 mod accounts;
 mod aging;
 mod ahead;
+mod alone;
 mod dead_runs;
 mod due;
 mod exchange;
 mod listeners;
 mod ranking;
 mod retained;
+mod shards;
 mod silent;
 mod sweep;
 mod trim;
@@ -58,30 +69,31 @@ mod upkeep;
 mod tests;
 
 pub(super) use aging::AgingPass;
-use ahead::{Soon, Upcoming};
+pub(super) use alone::{Alone, Heads, Request};
 pub(super) use dead_runs::DeadRuns;
 pub(super) use exchange::{FEW_SLICES, SLICE};
-use listeners::Listeners;
 pub(super) use listeners::{
     Beneficiary, Cut, ForSink, GONE, LeftForSink, Listed, Listing, Live, LiveSettings, Outlet, QuotaPass, SharedOutlet,
     Subscriber, Victim, Victims,
 };
 pub(super) use ranking::Ranking;
 pub(super) use retained::Retained;
+pub(super) use shards::Shard;
+pub(super) use shards::Shards;
+use shards::{CommonRef, Held};
 pub(super) use silent::LeasePass;
 pub(super) use sweep::{SLICE as SWEEP_SLICE, runs_below};
 pub(super) use upkeep::Upkeep;
 
-use std::collections::HashSet;
+use std::ptr::NonNull;
 
 use super::listening::events::EvictionReason;
 use super::matching::seen::SeenBlocks;
 use crate::block::{BlockId, Grid, Pool};
-use crate::policy::PolicyKind;
 use crate::reclaim::{Guard, Link, Ref};
 use crate::sync::atomic::Ordering::Relaxed;
-use crate::sync::{Arc, Owner, model_size, prefetch};
-use crate::tree::{Backlog, HotPoints, Point, Queue, Run, Snapshot, Space};
+use crate::sync::{Owner, model_size, prefetch};
+use crate::tree::{HotPoints, Point, Queues, Run, Snapshot};
 
 /// How many times a reservation takes in concurrent changes and checks again before it refuses.
 pub(super) const LOOKS: usize = model_size(16, 1);
@@ -89,7 +101,7 @@ pub(super) const LOOKS: usize = model_size(16, 1);
 /// The parts of the cache that the evictor works on.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Resources<'g> {
-    pub(super) queue: &'g Queue,
+    pub(super) queues: &'g Queues,
     pub(super) hot: &'g HotPoints,
     pub(super) pool: &'g Pool,
     pub(super) seen: &'g SeenBlocks,
@@ -130,6 +142,22 @@ pub(super) struct Totals {
 }
 
 impl Totals {
+    fn plus(self, other: Self) -> Self {
+        Self {
+            evictable: self.evictable + other.evictable,
+            protected: self.protected + other.protected,
+            inserted: self.inserted + other.inserted,
+            evicted: self.evicted + other.evicted,
+            evicted_for_quota: self.evicted_for_quota + other.evicted_for_quota,
+            aged: self.aged + other.aged,
+            cleared: self.cleared + other.cleared,
+            invalidated: self.invalidated + other.invalidated,
+            deflations: self.deflations + other.deflations,
+            runs: self.runs + other.runs,
+            points: self.points + other.points,
+        }
+    }
+
     #[inline]
     fn count_evicted(&mut self, blocks: u64, reason: EvictionReason) {
         match reason {
@@ -144,51 +172,25 @@ impl Totals {
     }
 }
 
-/// The evictor's state.
-///
-/// The fields that nearly every turn writes come last, from the ranking's policy on: a thread that
-/// takes the evictor over prefetches them as one range (`take_over`). It usually has the others in
-/// its own core's cache already.
-#[derive(Debug)]
-#[repr(C)]
-pub(super) struct Evictor {
-    pub(super) listeners: Listeners,
-    pub(super) retained: Retained,
-    /// Whether a retention's lease was released, so that a waiter must be woken to try again.
-    pub(super) has_let_go: bool,
-    /// Points that a trim is about to kill; empty between trims.
-    pub(super) to_kill: Vec<Link<Point>>,
-    /// Detached spaces whose root is not dead yet: `sweep` adds them, `visit_root` ends and removes
-    /// them.
-    pub(super) detached: HashSet<Link<Space>>,
-    /// How many more candidates this turn may file again or find leased.
-    pub(super) stale_left: usize,
-    /// The most queue entries to take out before a choice: all, unless a background thread keeps
-    /// the queue short.
-    patience: usize,
-    pub(super) ranking: Ranking,
+/// The evictor, as a turn has it: the locked shards, and what the shards share. It dereferences to
+/// the shard that is worked on.
+pub(super) struct Evictor<'a> {
+    pub(super) common: CommonRef<'a>,
+    /// All shards in their order, or one; the locks stay locked as long as the evictor lives.
+    first: NonNull<Shard>,
+    rest: Vec<NonNull<Shard>>,
+    /// The shard that is worked on.
+    home: NonNull<Shard>,
+    locks: Held<'a>,
     pub(super) owner: Owner,
-    pub(super) totals: Totals,
-    /// The latest time that the evictor has seen; standings are as of this time.
-    pub(super) now: u64,
-    /// Entries that were drained from the queue and not taken out yet.
-    pub(super) backlog: Backlog,
-    /// Candidates whose queue entries are taken out soon, for prefetching.
-    soon: Soon,
-    /// The next victims, for prefetching.
-    upcoming: Upcoming,
-    /// The slot near which the thread of the last turn borrows its participants (`take_over`).
-    near: usize,
-    /// Runs and pieces taken into the accounts so far: the next one's serial number.
-    pub(super) registered: u64,
-    /// Points to rank again because the evictor's own work changed them. One that is listed twice
-    /// may be dead by the second time.
-    pub(super) revisit: Vec<Link<Point>>,
-    /// Blocks of trimmed runs: a reservation takes them, or the pool gets them at the end of the
-    /// turn.
-    pub(super) freed: Vec<BlockId>,
-    /// The reason of the eviction in progress.
-    reason: EvictionReason,
+}
+
+/// For each shard, how many drains it must have received until all is taken in that was queued
+/// before.
+#[derive(Debug)]
+pub(super) struct Goal {
+    first: u64,
+    rest: Vec<u64>,
 }
 
 /// The next victim, the most blocks to evict from it, and the reason.
@@ -214,39 +216,19 @@ impl Choice {
     }
 }
 
-impl Evictor {
-    /// `live` must have no listeners yet.
-    pub(super) fn new(policy: PolicyKind, patience: usize, live: Arc<Live>) -> Self {
-        Self {
-            owner: Owner::new(),
-            totals: Totals::default(),
-            ranking: Ranking::new(policy, live.time_to_idle.is_some()),
-            listeners: Listeners::new(live),
-            retained: Retained::default(),
-            has_let_go: false,
-            now: 0,
-            backlog: Backlog::empty(),
-            soon: Soon::default(),
-            upcoming: Upcoming::default(),
-            near: 0,
-            registered: 0,
-            revisit: Vec::new(),
-            to_kill: Vec::new(),
-            freed: Vec::new(),
-            reason: EvictionReason::Capacity,
-            stale_left: silent::STALE,
-            patience,
-            detached: HashSet::new(),
-        }
+impl Evictor<'_> {
+    /// Begins a turn of one shard.
+    pub(super) fn begin_turn_alone(&mut self) {
+        self.first_mut().stale_left = silent::STALE;
     }
 
     /// Begins a turn.
     pub(super) fn begin_turn(&mut self) {
-        self.stale_left = silent::STALE;
-        self.listeners.sinking.begin_turn();
-        if let Some(victims) = self.listeners.victims.take() {
+        self.first_mut().stale_left = silent::STALE;
+        self.common.listeners.sinking.begin_turn();
+        if let Some(victims) = self.common.listeners.victims.take() {
             // Left over only if an eviction into a caller's list or for the sink panicked.
-            self.freed.extend(victims.blocks);
+            self.first_mut().freed.extend(victims.blocks);
         }
     }
 
@@ -254,40 +236,61 @@ impl Evictor {
     /// Takes in at most `entries` changes, which it subtracts from `entries`, and none that other
     /// threads added after it began. Returns true if nothing was left.
     pub(super) fn drain(&mut self, entries: &mut usize, resources: Resources<'_>) -> bool {
-        self.totals.deflations += resources.hot.deflate_idle(resources.queue, resources.guard);
+        self.totals.deflations += resources.hot.deflate_idle(resources.queues, resources.guard);
         self.take_in(entries, resources)
     }
 
     #[inline]
     fn take_in(&mut self, entries: &mut usize, resources: Resources<'_>) -> bool {
-        self.now = self.now.max(resources.now);
+        self.each_mut(|shard| shard.now = shard.now.max(resources.now));
         self.is_caught_up(resources) || self.take_rest_in(entries, resources)
     }
 
     #[inline(never)]
     fn take_rest_in(&mut self, entries: &mut usize, resources: Resources<'_>) -> bool {
-        self.keep_time(entries, resources);
         // Reversing a drained chain costs a look at each entry before it is taken out, so it has a
         // limit of its own.
         let mut turns = *entries;
-        self.work_backlog_off(entries, &mut turns, resources);
-        if self.backlog.is_empty() && !resources.queue.is_empty() {
-            self.backlog.receive(resources.queue.drain());
-            self.work_backlog_off(entries, &mut turns, resources);
+        for place in 0..self.len() {
+            self.work_on(place);
+            let shard = self.at_mut(place);
+            shard.deferred.drain(..).for_each(|point| shard.backlog.take_over(point));
+            self.keep_time(entries, resources);
+            self.work_backlog_off(place, entries, &mut turns, resources);
+            let shard = self.at_mut(place);
+            let queue = resources.queues.of(shard.id);
+            if shard.backlog.is_empty() && !queue.is_empty() {
+                shard.backlog.receive(queue.drain());
+                self.work_backlog_off(place, entries, &mut turns, resources);
+            }
+        }
+        // Work on one shard may have changed points of those before it.
+        while let Some(place) = self.place_with_own() {
+            self.work_backlog_off(place, &mut 0, &mut turns, resources);
         }
         self.is_caught_up(resources)
+    }
+
+    /// A shard with changes that the evictor itself has made.
+    fn place_with_own(&self) -> Option<usize> {
+        self.shards().position(|shard| shard.backlog.has_own())
     }
 
     /// Whether no change is left to be taken in.
     #[inline]
     pub(super) fn is_caught_up(&self, resources: Resources<'_>) -> bool {
-        self.backlog.is_empty() && resources.queue.is_empty() && self.is_on_time()
+        let is_idle = |shard: &Shard| shard.is_worked_off() && resources.queues.of(shard.id).is_empty();
+        is_idle(self.first()) && self.others().all(is_idle) && self.is_on_time()
     }
 
-    /// Takes up to `entries` entries out of the backlog, and all that the evictor itself adds
-    /// meanwhile.
-    fn work_backlog_off(&mut self, entries: &mut usize, turns: &mut usize, resources: Resources<'_>) {
-        while *entries > 0 || self.backlog.has_own() {
+    /// Takes up to `entries` entries out of a shard's backlog, and all that the evictor itself adds
+    /// there meanwhile.
+    fn work_backlog_off(&mut self, place: usize, entries: &mut usize, turns: &mut usize, resources: Resources<'_>) {
+        loop {
+            self.work_on(place);
+            if *entries == 0 && !self.backlog.has_own() {
+                return;
+            }
             let Some(point) = self.backlog.next(turns, resources.guard) else {
                 return;
             };
@@ -325,29 +328,37 @@ impl Evictor {
 
     /// Does one step of [`settle`](Self::settle), of at most `entries` entries; returns true after
     /// the last step. The first step sets `goal`.
-    pub(super) fn settle_towards(&mut self, goal: &mut Option<u64>, entries: usize, resources: Resources<'_>) -> bool {
+    pub(super) fn settle_towards(&mut self, goal: &mut Option<Goal>, entries: usize, resources: Resources<'_>) -> bool {
         // What was pushed before now is in the backlog, or in the next part that is received from
         // the queue.
-        let goal = *goal.get_or_insert(self.backlog.received() + 1);
+        let next = |shard: &Shard| shard.backlog.received() + 1;
+        let goal =
+            goal.get_or_insert_with(|| Goal { first: next(self.first()), rest: self.others().map(next).collect() });
         let mut entries = entries;
         let drained = self.drain(&mut entries, resources);
-        drained || (self.backlog.is_empty() && entries > 0) || self.backlog.received() > goal
+        let is_there =
+            |shard: &Shard, goal| (shard.backlog.is_empty() && entries > 0) || shard.backlog.received() > goal;
+        drained
+            || (is_there(self.first(), goal.first)
+                && self.others().zip(&goal.rest).all(|(shard, goal)| is_there(shard, *goal)))
     }
 
     /// As [`settle`](Self::settle), for a waiter: a thread that makes blocks available afterwards
     /// sees what the caller wrote before (cache::line::wait_list).
     pub(super) fn settle_for_waiter(&mut self, resources: Resources<'_>) {
         resources.pool.free_for_waiter();
-        self.totals.deflations += resources.hot.deflate_all(resources.queue, resources.guard);
+        self.totals.deflations += resources.hot.deflate_all(resources.queues, resources.guard);
         let mut all = usize::MAX;
         self.take_in(&mut all, resources);
-        self.backlog.receive(resources.queue.drain_for_waiter());
+        for shard in self.shards_mut() {
+            shard.backlog.receive(resources.queues.of(shard.id).drain_for_waiter());
+        }
         self.take_in(&mut all, resources);
     }
 
     /// Takes in the changes that must be known before a choice; returns true if nothing was left.
     pub(super) fn catch_up(&mut self, resources: Resources<'_>) -> bool {
-        let mut entries = self.patience;
+        let mut entries = self.common.patience;
         self.drain(&mut entries, resources)
     }
 
@@ -370,7 +381,7 @@ impl Evictor {
     ) -> usize {
         self.evict_by(want, entries, resources, |evictor| {
             *victims = victims.checked_sub(1)?;
-            evictor.choose_over_quota().or_else(|| evictor.ranking.choose().map(Choice::for_capacity))
+            evictor.choose_over_quota().or_else(|| evictor.choose().map(Choice::for_capacity))
         })
     }
 
@@ -396,16 +407,29 @@ impl Evictor {
             if reason == EvictionReason::Capacity {
                 self.look_ahead(victim, resources);
             }
-            self.unfile(victim);
-            self.reason = reason;
-            let unfiled = Unfiled(victim);
-            freed += self.trim(victim, most.min(want - freed), resources);
-            std::mem::forget(unfiled);
-            self.visit_again(resources);
+            freed += self.evict_victim(victim, most.min(want - freed), reason, resources);
         }
         // Takes out the parents of dead runs: a branch point without a child run must not stay
         // until another run is attached to it.
         self.take_in(entries, resources);
+        freed
+    }
+
+    /// Frees up to `most` blocks of a victim that is due; returns how many.
+    #[inline(always)]
+    fn evict_victim(
+        &mut self,
+        victim: Ref<'_, Point>,
+        most: usize,
+        reason: EvictionReason,
+        resources: Resources<'_>,
+    ) -> usize {
+        self.unfile(victim);
+        self.first_mut().reason = reason;
+        let unfiled = Unfiled(victim);
+        let freed = self.trim(victim, most, resources);
+        std::mem::forget(unfiled);
+        self.visit_again(resources);
         freed
     }
 
@@ -442,13 +466,17 @@ impl Evictor {
     /// Files, unfiles or ends a point according to its present word, and notes whether it is
     /// leased.
     fn place<'g>(&mut self, point: Ref<'g, Point>, resources: Resources<'g>) {
+        self.go_to(point.run());
         let mut word = point.word.look();
         if word.is_silent() && word.leases() > 0 && self.must_listen(point) {
             word = self.word_after_listening(point, resources);
         }
         if word.leases() > 0 && !word.is_silent() {
             self.unfile(point);
-            self.account(point, true, resources);
+            // A turn of one shard knows only its own accounts; the lease is in the queue.
+            if self.has_all() {
+                self.account(point, true, resources);
+            }
             return;
         }
         if point.account.get(&self.owner).is_leased() {
@@ -492,7 +520,7 @@ impl Evictor {
 
     /// Ranks the points that the evictor's own work has changed.
     fn visit_again(&mut self, resources: Resources<'_>) {
-        while let Some(point) = self.revisit.pop() {
+        while let Some(point) = self.first_mut().revisit.pop() {
             let point = point.get(resources.guard);
             // Relaxed: only the evictor kills points. One that is listed twice may have been killed
             // the first time.
@@ -506,34 +534,36 @@ impl Evictor {
     /// Appends `n` blocks to `blocks`, or none: first those that were just freed, then some from
     /// the pool. Returns whether it did.
     pub(super) fn serve(&mut self, n: usize, blocks: &mut Vec<BlockId>, resources: Resources<'_>) -> bool {
-        let fresh = n.min(self.freed.len());
+        let freed = &mut self.first_mut().freed;
+        let fresh = n.min(freed.len());
         let served = fresh == n || resources.pool.try_take(n - fresh, blocks);
         if served {
-            blocks.extend(self.freed.drain(self.freed.len() - fresh..));
+            blocks.extend(freed.drain(freed.len() - fresh..));
         }
         served
     }
 
     /// Moves just-freed blocks to `blocks` until that has `n`.
     pub(super) fn keep_freed(&mut self, n: usize, blocks: &mut Vec<BlockId>) {
-        let kept = self.freed.len().min(n - blocks.len());
-        blocks.extend(self.freed.drain(self.freed.len() - kept..));
+        let freed = &mut self.first_mut().freed;
+        let kept = freed.len().min(n - blocks.len());
+        blocks.extend(freed.drain(freed.len() - kept..));
     }
 
     /// The number of free blocks: in the pool, or just freed.
     pub(super) fn free(&self, resources: Resources<'_>) -> usize {
-        resources.pool.free() + self.freed.len()
+        resources.pool.free() + self.first().freed.len()
     }
 
     /// Gives the blocks of trimmed runs back to the pool.
     pub(super) fn return_freed(&mut self, resources: Resources<'_>) {
-        if self.freed.is_empty() {
+        if self.first().freed.is_empty() {
             return;
         }
         // Taken out first: after a panic in the pool they must not be given back a second time.
-        let mut freed = std::mem::take(&mut self.freed);
+        let mut freed = std::mem::take(&mut self.first_mut().freed);
         resources.pool.give_back(&freed);
         freed.clear();
-        self.freed = freed;
+        self.first_mut().freed = freed;
     }
 }

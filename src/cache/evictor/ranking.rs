@@ -11,6 +11,7 @@ use std::num::NonZeroU32;
 use super::aging::Aging;
 use super::due::Due;
 use super::exchange::Exchange;
+use super::shards::Shard;
 use super::{Evictor, Resources};
 use crate::cache::leases::priority::Priority;
 use crate::policy::{CandidateEntry, CandidateId, Policy, PolicyKind, QuotaGroup, Stack, Standing, Table};
@@ -49,18 +50,6 @@ impl Ranking {
             vacant: Stack::default(),
             spent: Vec::new(),
         }
-    }
-
-    /// The best victim; it stays filed.
-    pub(super) fn choose(&self) -> Option<Link<Point>> {
-        let slot = self.policy.choose()?;
-        self.at(slot)
-    }
-
-    /// The best victim of a group; it stays filed.
-    pub(super) fn choose_of(&self, group: QuotaGroup) -> Option<Link<Point>> {
-        let slot = self.policy.choose_of(group)?;
-        self.at(slot)
     }
 
     /// The first candidates in the order, at most `most`.
@@ -148,12 +137,52 @@ impl Ranking {
     }
 }
 
-impl Evictor {
+impl Evictor<'_> {
+    /// The best victim of all locked shards; it stays filed.
+    #[inline]
+    pub(super) fn choose(&self) -> Option<Link<Point>> {
+        self.best(|ranking| &ranking.policy, Policy::choose)
+    }
+
+    /// The best victim of a group; it stays filed.
+    pub(in crate::cache) fn choose_of(&self, group: QuotaGroup) -> Option<Link<Point>> {
+        self.best(|ranking| &ranking.policy, |policy| policy.choose_of(group))
+    }
+
+    /// The candidate of a group, or of all, that was used longest ago; it stays filed.
+    pub(super) fn oldest(&self, group: Option<QuotaGroup>) -> Option<Link<Point>> {
+        self.home().ranking.aging.order()?;
+        self.best(
+            |ranking| ranking.aging.order().expect("all shards have one"),
+            |order| group.map_or_else(|| order.choose(), |group| order.choose_of(group)),
+        )
+    }
+
+    /// The first of the candidates that `choose` finds in an order of each shard.
+    #[inline(always)]
+    fn best<'s>(
+        &'s self,
+        order: fn(&'s Ranking) -> &'s Policy,
+        choose: impl Fn(&Policy) -> Option<CandidateId>,
+    ) -> Option<Link<Point>> {
+        if self.rest.is_empty() {
+            let ranking = &self.first().ranking;
+            return ranking.at(choose(order(ranking))?);
+        }
+        let place = |shard: &'s Shard| {
+            let policy = order(&shard.ranking);
+            Some((policy.place(choose(policy)?)?, &shard.ranking))
+        };
+        let ranking = self.shards().filter_map(place).min_by_key(|(place, _)| *place)?.1;
+        ranking.at(choose(order(ranking))?)
+    }
+
     /// Files `point`, or files it again under its present standing.
     pub(super) fn file(&mut self, point: Ref<'_, Point>, resources: Resources<'_>) {
         if !self.silence(point, resources) {
             return;
         }
+        self.go_to(point.run());
         let slot = match point.account.get(&self.owner).candidate {
             Some(slot) => slot,
             None => {
@@ -173,7 +202,7 @@ impl Evictor {
     pub(super) fn unfile(&mut self, point: Ref<'_, Point>) {
         let slot = point.account.with_mut(&mut self.owner, |account| account.candidate.take());
         if let Some(slot) = slot {
-            self.ranking.vacate(slot);
+            self.of_mut(point.run()).ranking.vacate(slot);
         }
     }
 

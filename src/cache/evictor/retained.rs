@@ -8,7 +8,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Evictor, Resources};
+use super::{Evictor, Resources, Shard};
 use crate::reclaim::{Link, Ref};
 use crate::tree::{Point, Space};
 
@@ -94,7 +94,7 @@ impl Retained {
     }
 }
 
-impl Evictor {
+impl Evictor<'_> {
     /// Applies the changes that time makes: ends retentions, and files candidates again whose
     /// priority has expired. Makes at most `steps` changes, which it subtracts from `steps`.
     pub(super) fn keep_time(&mut self, steps: &mut usize, resources: Resources<'_>) {
@@ -104,7 +104,7 @@ impl Evictor {
     }
 
     fn one_change_of_time(&mut self, resources: Resources<'_>) -> bool {
-        if let Some(point) = self.retained.first(self.now) {
+        if let Some(point) = self.common.retained.first(self.now) {
             self.let_go(point.get(resources.guard), resources);
         } else if let Some(slot) = self.ranking.due.first(self.now) {
             // A slot with a time has a candidate; filing it again sets the next time, or none.
@@ -118,28 +118,37 @@ impl Evictor {
 
     /// Whether every change that time has made until `now` is applied.
     pub(super) fn is_on_time(&self) -> bool {
-        self.retained.first(self.now).is_none() && self.ranking.due.first(self.now).is_none()
+        self.common.retained.first(self.now).is_none()
+            && self.first().is_on_time()
+            && self.others().all(Shard::is_on_time)
     }
 
     /// Takes over the retentions that sessions have written to the marks of `point`, with their
     /// leases.
     pub(super) fn take_retention_in(&mut self, point: Ref<'_, Point>, resources: Resources<'_>) {
+        if !self.has_all() {
+            // Asked for since the entry was looked at: a turn of all takes it over.
+            if point.marks.asked(resources.guard).is_some() {
+                self.defer(point);
+            }
+            return;
+        }
         let Some(asked) = point.marks.take_asked(resources.guard) else {
             return;
         };
         // A prefix that no lookup can find is not retained: all its leases are released.
-        let too_many = point.is_cut_off(resources.guard) || self.retained.enter(point, asked.until);
+        let too_many = point.is_cut_off(resources.guard) || self.common.retained.enter(point, asked.until);
         for _ in u32::from(!too_many)..asked.leases {
             self.give_back(point, resources);
         }
         // The deadline may have passed already when this turn takes it over.
-        if self.retained.deadlines.get(&point.link()).is_some_and(|(deadline, _)| *deadline <= self.now) {
+        if self.common.retained.deadlines.get(&point.link()).is_some_and(|(deadline, _)| *deadline <= self.now) {
             self.let_go(point, resources);
         }
     }
 
     fn let_go(&mut self, point: Ref<'_, Point>, resources: Resources<'_>) {
-        if self.retained.remove(point) {
+        if self.common.retained.remove(point) {
             self.give_back(point, resources);
         }
     }
@@ -152,17 +161,19 @@ impl Evictor {
 
     /// Releases a lease of the cache, which is counted in the point's word.
     fn give_back(&mut self, point: Ref<'_, Point>, resources: Resources<'_>) {
-        self.has_let_go = true;
+        self.common.has_let_go = true;
         if point.word.release().push {
-            self.backlog.push(point);
-        } else if resources.hot.deflate_spare(point, resources.guard, |point| self.backlog.push(point)) {
+            self.of_mut(point.run()).backlog.push(point);
+        } else if resources.hot.deflate_spare(point, resources.guard, |point| {
+            self.of_mut(point.run()).backlog.push(point);
+        }) {
             self.totals.deflations += 1;
         }
     }
 
     /// Ends all retentions in `space`.
     pub(super) fn end_retentions(&mut self, space: Ref<'_, Space>, resources: Resources<'_>) {
-        while let Some(point) = self.retained.first_in(space.link()) {
+        while let Some(point) = self.common.retained.first_in(space.link()) {
             self.let_go(point.get(resources.guard), resources);
         }
     }

@@ -59,10 +59,28 @@ const FEW: usize = 32;
 /// A pass over the candidates that puts silent leases into the accounts.
 #[derive(Debug, Default)]
 pub(in crate::cache) struct LeasePass {
+    /// The next slot, and the shard that has it.
     next: usize,
+    shard: usize,
 }
 
-impl Evictor {
+impl LeasePass {
+    /// Takes the next slot of a shard; `None` if no shard has one left.
+    fn take(&mut self, evictor: &Evictor<'_>) -> Option<(usize, CandidateId)> {
+        while self.next >= evictor.get(self.shard)?.ranking.slots().len() {
+            (self.next, self.shard) = (0, self.shard + 1);
+        }
+        self.next += 1;
+        Some((self.shard, CandidateId::at(self.next - 1)))
+    }
+
+    fn is_complete(&self, evictor: &Evictor<'_>) -> bool {
+        let mut rest = evictor.shards().skip(self.shard).map(|shard| shard.ranking.slots().len());
+        rest.next().is_none_or(|slots| self.next >= slots) && rest.all(|slots| slots == 0)
+    }
+}
+
+impl Evictor<'_> {
     /// Whether `point` may be silent, with or without a lease.
     #[inline]
     pub(super) fn may_be_silent(&self, point: Ref<'_, Point>, is_leased: bool, resources: Resources<'_>) -> bool {
@@ -70,7 +88,7 @@ impl Evictor {
         let by_policy =
             if is_leased { self.ranking.files_leased() && !resources.is_awaited } else { self.ranking.is_lazy() };
         by_policy
-            && self.listeners.hidden.is_empty()
+            && self.common.listeners.hidden.is_empty()
             && !run.space().is_detached()
             && !run.space().holdings.must_be_told()
             && point.end() == resources.grid_of(run).boundary(point.end())
@@ -80,7 +98,9 @@ impl Evictor {
     pub(super) fn must_listen(&self, point: Ref<'_, Point>) -> bool {
         let run = point.run();
         let is_end = run.word().len() == point.depth();
-        run.space().is_detached() || !self.listeners.hidden.is_empty() || (is_end && !self.ranking.files_leased())
+        run.space().is_detached()
+            || !self.common.listeners.hidden.is_empty()
+            || (is_end && !self.ranking.files_leased())
     }
 
     /// Clears `SILENT`; returns the word. If a silent release has left a hot slot that no lease
@@ -88,7 +108,9 @@ impl Evictor {
     pub(super) fn word_after_listening(&mut self, point: Ref<'_, Point>, resources: Resources<'_>) -> Snapshot {
         let word = point.word.listen();
         if word.slot().is_none()
-            || !resources.hot.deflate_spare(point, resources.guard, |point| self.backlog.push(point))
+            || !resources
+                .hot
+                .deflate_spare(point, resources.guard, |point| self.of_mut(point.run()).backlog.push(point))
         {
             return word;
         }
@@ -131,15 +153,15 @@ impl Evictor {
         false
     }
 
-    #[inline]
-    fn is_filed_as_it_is(&self, point: Ref<'_, Point>, resources: Resources<'_>) -> bool {
+    #[inline(always)]
+    pub(super) fn is_filed_as_it_is(&self, point: Ref<'_, Point>, resources: Resources<'_>) -> bool {
         let Some(slot) = point.account.get(&self.owner).candidate else { return false };
-        self.ranking.policy.is_under(slot, self.standing(point, resources).0, self.entry(point))
+        self.of(point.run()).ranking.policy.is_under(slot, self.standing(point, resources).0, self.entry(point))
     }
 
     #[cold]
     pub(super) fn refile(&mut self, point: Ref<'_, Point>, is_leased: bool, resources: Resources<'_>) {
-        self.stale_left = self.stale_left.saturating_sub(1);
+        self.first_mut().stale_left = self.first_mut().stale_left.saturating_sub(1);
         if !(is_leased && self.listen(point, resources)) {
             self.place(point, resources);
             self.visit_again(resources);
@@ -149,7 +171,7 @@ impl Evictor {
     /// Whether this turn has filed again as many candidates as one turn may: the rest needs another
     /// turn.
     pub(in crate::cache) fn needs_turn(&self) -> bool {
-        self.stale_left == 0
+        self.first().stale_left == 0
     }
 
     /// Makes sure that the accounts tell whether `missing` blocks can be evicted, as long as no new
@@ -160,7 +182,7 @@ impl Evictor {
         pass: &mut Option<LeasePass>,
         resources: Resources<'_>,
     ) -> bool {
-        if pass.is_none() && missing <= self.totals.evictable && self.first_can_free(missing, resources) {
+        if pass.is_none() && missing <= self.evictable() && self.first_can_free(missing, resources) {
             return true;
         }
         let is_complete = self.account_leases(pass.get_or_insert_default(), STALE, resources);
@@ -171,14 +193,17 @@ impl Evictor {
     }
 
     /// Whether the first candidates have at least `missing` blocks to evict.
-    fn first_can_free(&self, missing: usize, resources: Resources<'_>) -> bool {
-        let mut blocks = 0;
-        let mut is_enough = |candidate: Link<Point>| {
-            blocks += self.own_blocks(candidate.get(resources.guard), resources);
-            blocks >= missing
-        };
+    pub(super) fn first_can_free(&self, missing: usize, resources: Resources<'_>) -> bool {
+        let own_blocks = |candidate: Link<Point>| self.own_blocks(candidate.get(resources.guard), resources);
         // One victim is enough for most requests.
-        self.ranking.choose().is_some_and(&mut is_enough) || self.ranking.first(FEW).skip(1).any(is_enough)
+        if self.choose().is_some_and(|candidate| own_blocks(candidate) >= missing) {
+            return true;
+        }
+        let mut blocks = 0;
+        self.shards().flat_map(|shard| shard.ranking.first(FEW)).any(|candidate| {
+            blocks += own_blocks(candidate);
+            blocks >= missing
+        })
     }
 
     /// The blocks that an idle end of a run has beyond the next point below it; zero if `point` is
@@ -206,12 +231,10 @@ impl Evictor {
     ) -> bool {
         let mut seen = HashSet::new();
         for _ in 0..candidates {
-            if pass.next >= self.ranking.slots().len() {
+            let Some((shard, slot)) = pass.take(self) else {
                 return true;
-            }
-            let candidate = self.ranking.at(CandidateId::at(pass.next));
-            pass.next += 1;
-            if let Some(candidate) = candidate {
+            };
+            if let Some(candidate) = self.at(shard).ranking.at(slot) {
                 let point = candidate.get(resources.guard);
                 if point.word.look().children() > 0 || point.run().word().len() != point.depth() {
                     // A run was attached to the point, or its own run has grown.
@@ -220,7 +243,7 @@ impl Evictor {
                 self.account_path(point.run(), &mut seen, resources);
             }
         }
-        pass.next >= self.ranking.slots().len()
+        pass.is_complete(self)
     }
 
     /// Looks at the points of `run` and of its ancestors, up to a run that is protected or was seen

@@ -13,12 +13,12 @@ use crate::tree::{Point, Run, Snapshot, Space};
 /// The most runs that one turn sweeps.
 pub(in crate::cache) const SLICE: usize = model_size(24, 2);
 
-impl Evictor {
+impl Evictor<'_> {
     /// Frees all unleased blocks of `space`, which was just detached, and lets it end; returns
     /// true. If it has more runs than one turn sweeps, it sweeps none and returns false: the caller
     /// continues with [`sweep`](Self::sweep) and [`finish_sweep`](Self::finish_sweep).
     pub(in crate::cache) fn begin_sweep<'g>(&mut self, space: Ref<'g, Space>, resources: Resources<'g>) -> bool {
-        self.detached.insert(space.link());
+        self.common.detached.insert(space.link());
         self.settle(resources);
         self.end_retentions(space, resources);
         let Some(root) = space.root(resources.guard) else {
@@ -61,7 +61,7 @@ impl Evictor {
         for run in runs {
             while let Some(last) = self.idle_end(run, resources).filter(|last| last.statistics.last() <= idle_since) {
                 self.unfile(last);
-                self.reason = EvictionReason::Age;
+                self.first_mut().reason = EvictionReason::Age;
                 freed += self.trim(last, usize::MAX, resources);
                 self.visit_again(resources);
                 // Trimming an end inside a block frees none, but the next end may have some. An end
@@ -103,7 +103,7 @@ impl Evictor {
 
     /// Ends `space`, which was just detached and has no runs and no leases.
     pub(in crate::cache) fn end_bare<'g>(&mut self, space: Ref<'g, Space>, resources: Resources<'g>) {
-        self.detached.insert(space.link());
+        self.common.detached.insert(space.link());
         if let Some(root) = space.root(resources.guard) {
             self.uproot(root);
         }
@@ -116,7 +116,7 @@ impl Evictor {
     fn uproot(&mut self, root: Ref<'_, Point>) {
         _ = root.word.take_out();
         if root.word.remove_child().push {
-            self.backlog.push(root);
+            self.of_mut(root.run()).backlog.push(root);
         }
     }
 
@@ -130,7 +130,7 @@ impl Evictor {
         let Some(before) = root.word.kill() else {
             return;
         };
-        self.detached.remove(&space.link());
+        self.common.detached.remove(&space.link());
         // The dead root stays in the trunk's map: into an empty slot, a lookup that has loaded this
         // space before would put a new root. Threads that pin from now on do not reach it, because
         // the space is detached.

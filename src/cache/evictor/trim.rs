@@ -45,12 +45,13 @@ use crate::reclaim::{Link, Ref};
 use crate::sync::atomic::Ordering::Relaxed;
 use crate::tree::{Point, Run, RunWord, Tally, Word};
 
-impl Evictor {
+impl Evictor<'_> {
     /// Frees up to `want` blocks from `last`, the end of its run; returns how many: none if `last`
     /// was leased meanwhile, or is not the end any more. With `want` zero, ends a last point that
     /// has no whole block of its own.
     pub(super) fn trim<'g>(&mut self, last: Ref<'g, Point>, want: usize, resources: Resources<'g>) -> usize {
         let run = last.run();
+        self.go_to(run);
         let word = run.word();
         let len = word.len();
         if len != last.depth() {
@@ -113,7 +114,7 @@ impl Evictor {
         let freed = self.free_beyond(run, end, len, resources);
         if let Some(now_last) = run.as_ref().points.get(end, resources.guard) {
             flow(now_last, dead.flowing, resources);
-            self.revisit.push(now_last.link());
+            self.first_mut().revisit.push(now_last.link());
         }
         dead.points.into_iter().for_each(|dead| take_out(dead, resources));
         if end > target && target > 0 {
@@ -157,7 +158,7 @@ impl Evictor {
         dead: &mut Dead<'g>,
         resources: Resources<'g>,
     ) -> u32 {
-        let mut points = std::mem::take(&mut self.to_kill);
+        let mut points = std::mem::take(&mut self.first_mut().to_kill);
         self.find_within(run, cut.clone(), &mut points, resources);
         let mut end = cut.start;
         for point in points.drain(..).map(|point| point.get(resources.guard)) {
@@ -175,7 +176,7 @@ impl Evictor {
                 }
             }
         }
-        self.to_kill = points;
+        self.first_mut().to_kill = points;
         end
     }
 
@@ -233,12 +234,7 @@ impl Evictor {
         self.totals.runs -= 1;
         if let Some(parent) = run.parent() {
             flow(parent, flowing, resources);
-            let removed = parent.word.remove_child();
-            if removed.push {
-                self.backlog.push(parent);
-            } else if removed.is_silent_end {
-                self.revisit.push(parent.link());
-            }
+            self.take_child_off(parent, resources);
         }
         let arrays = run.arrays(resources.guard);
         let is_named = arrays.is_some_and(|arrays| arrays.leave());
@@ -252,6 +248,24 @@ impl Evictor {
             resources.dead.unlink(resources.guard);
         }
         freed
+    }
+
+    /// Takes a run that has died off its parent point, and sees to it that the point's shard looks at
+    /// the point if it was the last one.
+    #[inline]
+    fn take_child_off(&mut self, parent: Ref<'_, Point>, resources: Resources<'_>) {
+        if !self.has(parent.run()) {
+            if parent.word.remove_child_for_other_shard() {
+                resources.queues.push(parent);
+            }
+            return;
+        }
+        let removed = parent.word.remove_child();
+        if removed.push {
+            self.of_mut(parent.run()).backlog.push(parent);
+        } else if removed.is_silent_end {
+            self.first_mut().revisit.push(parent.link());
+        }
     }
 
     /// Removes the point of step 2, if it is unused, because the run ends beyond it after all.

@@ -2,7 +2,7 @@
 //! evictor and reservations that evict call it.
 
 use super::exchange::SLICE;
-use super::{AgingPass, Evictor, QuotaPass, Resources};
+use super::{AgingPass, Evictor, QuotaPass, Ranking, Resources};
 
 /// The work of one [`settle`](crate::PrefixCache::settle): what was pending when it began, and no
 /// more, whatever other threads add meanwhile.
@@ -22,7 +22,7 @@ impl Upkeep {
     }
 }
 
-impl Evictor {
+impl Evictor<'_> {
     /// Takes in up to `entries` changes, and does a slice of exchanging and sorting; returns true
     /// if more is left. Evicts nothing.
     pub(in crate::cache) fn tidy(&mut self, entries: &mut usize, resources: Resources<'_>) -> bool {
@@ -63,7 +63,8 @@ impl Evictor {
     /// Whether there is upkeep to do other than taking entries from the queue.
     #[inline]
     pub(in crate::cache) fn has_upkeep(&self) -> bool {
-        self.ranking.exchange.is_pending() || self.ranking.has_spent() || self.listeners.quotas.is_sorting()
+        let has = |ranking: &Ranking| ranking.exchange.is_pending() || ranking.has_spent();
+        self.shards().any(|shard| has(&shard.ranking) || shard.sorting.is_pending())
     }
 
     /// Does a slice of exchanging and sorting.

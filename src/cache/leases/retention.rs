@@ -72,7 +72,7 @@ impl Inner {
     /// Tells the evictor that `point` has new marks; the caller holds a lease on it.
     fn announce(&self, point: Ref<'_, Point>) {
         if point.word.announce() {
-            self.queue.push(point);
+            self.queues.push(point);
         }
     }
 }

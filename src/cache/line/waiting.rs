@@ -16,6 +16,7 @@ use crate::cache::inner::Inner;
 use crate::cache::leases::strong_ref::{StrongRef, StrongRefs};
 use crate::cache::namespaces::namespace::Namespace;
 use crate::cache::prefix_cache::PrefixCache;
+use crate::cache::session::Near;
 
 /// A request for blocks that waits for its turn; made by [`PrefixCache::reserve_async`].
 ///
@@ -69,7 +70,7 @@ impl Future for Reserving {
         let request = BlockRequest { blocks: *blocks, payer: payer.as_ref(), lane: *lane, deadline: *deadline };
         let ask = Ask::new(request, cache);
         cache.check_request(ask.blocks)?;
-        let taking = Taking { near: 0, ask, inner: cache, strong_ref: &|| cache.clone() };
+        let taking = Taking { near: Near::default(), ask, inner: cache, strong_ref: &|| cache.clone() };
         let served = match step(&taking, waiter, |signal| signal.wake_by(context.waker())) {
             Step::Waits(_) if deadline.is_none_or(|moment| Instant::now() < moment) => {
                 return in_line::pending(waiter.as_ref(), context);

@@ -38,8 +38,11 @@ impl Inner {
         // Removed runs were listed meanwhile, whatever their namespace.
         listing.runs.retain(|listed| place(listed).is_some());
         // Ordered by space, then by the order in which the evictor took the runs in, so parents
-        // come before their children.
-        listing.runs.sort_unstable_by_key(|listed| (place(listed), listed.serial));
+        // come before their children. With several shards there is no such order, and a parent is
+        // what begins earlier.
+        let begin = |listed: &Listed| listed.run.get(guard).start() + listed.at.start as usize;
+        let begin = |listed: &Listed| if self.shards.get() > 1 { begin(listed) } else { 0 };
+        listing.runs.sort_unstable_by_key(|listed| (place(listed), begin(listed), listed.serial));
         listing
     }
 

@@ -51,7 +51,7 @@ impl Subscription {
         inner.settle_by(Patience::Tries);
         let published = inner.try_evicting(|evictor, resources| {
             evictor.publish(resources);
-            evictor.listeners.observers.next()
+            evictor.common.listeners.observers.next()
         });
         drop(inner);
         let batch = self.receive();

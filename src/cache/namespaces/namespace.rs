@@ -266,7 +266,7 @@ impl Registry {
     /// Does a slice of the pass over all namespaces, if one is due; returns whether more is left.
     /// Skips it while another thread has the names locked, so that a thread that evicts does not
     /// wait for a thread that looks up a name.
-    pub(in crate::cache) fn tidy(&self, evictor: &mut Evictor, resources: Resources<'_>) -> bool {
+    pub(in crate::cache) fn tidy(&self, evictor: &mut Evictor<'_>, resources: Resources<'_>) -> bool {
         if !self.is_behind() {
             return false;
         }
@@ -294,7 +294,7 @@ impl Registry {
     pub(in crate::cache) fn forget_empty(
         &self,
         pass: &mut Pass,
-        evictor: &mut Evictor,
+        evictor: &mut Evictor<'_>,
         resources: Resources<'_>,
     ) -> bool {
         let (gone, more) = self.names.lock().take_unused(pass, resources);
@@ -353,7 +353,7 @@ impl Names {
 }
 
 /// Ends namespaces whose names were removed.
-fn end(gone: Vec<Arc<NamespaceState>>, evictor: &mut Evictor, resources: Resources<'_>) {
+fn end(gone: Vec<Arc<NamespaceState>>, evictor: &mut Evictor<'_>, resources: Resources<'_>) {
     for state in gone {
         evictor.end_quota(&state.holdings);
         if let Some(space) = state.detach(std::ptr::null_mut(), resources.guard) {

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use crate::cache::evictor::Evictor;
+use crossbeam_utils::CachePadded;
+
+use crate::cache::evictor::Shard;
 use crate::policy::PolicyKind;
 use crate::sync::gauge::{AtomicU64, AtomicUsize, Relaxed};
 
@@ -186,7 +188,7 @@ impl Stats {
     }
 }
 
-/// The evictor's totals as of its last turn.
+/// The totals of a shard as of its last turn.
 #[derive(Debug, Default)]
 pub(in crate::cache) struct Gauges {
     evictable: AtomicUsize,
@@ -208,11 +210,11 @@ pub(in crate::cache) struct Gauges {
 }
 
 impl Gauges {
-    pub(in crate::cache) fn publish(&self, evictor: &Evictor) {
-        let totals = &evictor.totals;
+    pub(in crate::cache) fn publish(&self, shard: &Shard) {
+        let totals = &shard.totals;
         // Relaxed: numbers for statistics.
-        self.policy.store(evictor.ranking.kind.code(), Relaxed);
-        let shortest = evictor.ranking.aging.shortest();
+        self.policy.store(shard.ranking.kind.code(), Relaxed);
+        let shortest = shard.ranking.aging.shortest();
         let nanoseconds = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX).saturating_add(1);
         self.time_to_idle.store(shortest.map_or(0, nanoseconds), Relaxed);
         self.evictable.store(totals.evictable, Relaxed);
@@ -234,43 +236,45 @@ impl Gauges {
         self.time_to_idle.load(Relaxed).checked_sub(1).map(Duration::from_nanos)
     }
 
-    /// Number of cached runs.
-    pub(in crate::cache) fn runs(&self) -> usize {
-        // Relaxed: a number for statistics.
-        self.runs.load(Relaxed)
-    }
-
     /// The policy in force as of the last turn.
     pub(in crate::cache) fn policy(&self) -> PolicyKind {
         // Relaxed: a number for statistics.
         PolicyKind::of_code(self.policy.load(Relaxed))
     }
+}
 
-    /// The statistics of a cache of `capacity` blocks, `free` of which are free, as far as the
-    /// evictor has them.
-    pub(in crate::cache) fn read(&self, capacity: usize, free: usize) -> Stats {
-        // Relaxed: numbers for statistics. While other threads use the cache they may be of
-        // different moments, so each is limited to what the numbers before it leave of the
-        // capacity.
-        let free = free.min(capacity);
-        let protected = self.protected.load(Relaxed).min(capacity - free);
-        let evictable = self.evictable.load(Relaxed).min(capacity - free - protected);
-        Stats {
-            capacity_blocks: capacity,
-            free_blocks: free,
-            reserved_blocks: capacity - free - evictable - protected,
-            evictable_blocks: evictable,
-            protected_blocks: protected,
-            inserted_blocks: self.inserted.load(Relaxed),
-            evicted_blocks: self.evicted.load(Relaxed),
-            evicted_for_quota_blocks: self.evicted_for_quota.load(Relaxed),
-            aged_blocks: self.aged.load(Relaxed),
-            cleared_blocks: self.cleared.load(Relaxed),
-            invalidated_blocks: self.invalidated.load(Relaxed),
-            deflations: self.deflations.load(Relaxed),
-            runs: self.runs.load(Relaxed),
-            points: self.points.load(Relaxed),
-            ..Stats::default()
-        }
+/// Number of cached runs.
+pub(in crate::cache) fn runs(gauges: &[CachePadded<Gauges>]) -> usize {
+    // Relaxed: a number for statistics.
+    gauges.iter().map(|gauge| gauge.runs.load(Relaxed)).sum()
+}
+
+/// The statistics of a cache of `capacity` blocks, `free` of which are free, as far as the evictor
+/// has them.
+pub(in crate::cache) fn read_gauges(gauges: &[CachePadded<Gauges>], capacity: usize, free: usize) -> Stats {
+    // Relaxed: numbers for statistics. While other threads use the cache they may be of different
+    // moments, so each is limited to what the numbers before it leave of the capacity.
+    let count =
+        |number: fn(&Gauges) -> &AtomicUsize| gauges.iter().map(|gauge| number(gauge).load(Relaxed)).sum::<usize>();
+    let sum = |number: fn(&Gauges) -> &AtomicU64| gauges.iter().map(|gauge| number(gauge).load(Relaxed)).sum::<u64>();
+    let free = free.min(capacity);
+    let protected = count(|gauge| &gauge.protected).min(capacity - free);
+    let evictable = count(|gauge| &gauge.evictable).min(capacity - free - protected);
+    Stats {
+        capacity_blocks: capacity,
+        free_blocks: free,
+        reserved_blocks: capacity - free - evictable - protected,
+        evictable_blocks: evictable,
+        protected_blocks: protected,
+        inserted_blocks: sum(|gauge| &gauge.inserted),
+        evicted_blocks: sum(|gauge| &gauge.evicted),
+        evicted_for_quota_blocks: sum(|gauge| &gauge.evicted_for_quota),
+        aged_blocks: sum(|gauge| &gauge.aged),
+        cleared_blocks: sum(|gauge| &gauge.cleared),
+        invalidated_blocks: sum(|gauge| &gauge.invalidated),
+        deflations: sum(|gauge| &gauge.deflations),
+        runs: count(|gauge| &gauge.runs),
+        points: count(|gauge| &gauge.points),
+        ..Stats::default()
     }
 }

@@ -53,6 +53,20 @@ impl Chain {
         self.len += 1;
     }
 
+    /// Puts the slots of another chain, which was built by `push` as this one was, before its own.
+    pub(super) fn join(&mut self, other: Self) {
+        if other.is_empty() {
+            return;
+        }
+        if self.is_empty() {
+            self.last = other.last;
+        } else {
+            set_next(other.last, self.first);
+        }
+        self.first = other.first;
+        self.len += other.len;
+    }
+
     /// Takes the first slot off.
     #[inline]
     pub(super) fn pop(&mut self) -> Option<NonNull<u8>> {

@@ -15,7 +15,11 @@ use crate::sync::atomic::Ordering::Acquire;
 use crate::tree::{Holdings, Point, Run};
 
 /// Checks the accounts of `runs`, which are ordered by space, each with the trunk first.
-pub(super) fn check(runs: &[Ref<'_, Run>], evictor: &Evictor, resources: Resources<'_>) -> Result<(), BrokenInvariant> {
+pub(super) fn check(
+    runs: &[Ref<'_, Run>],
+    evictor: &Evictor<'_>,
+    resources: Resources<'_>,
+) -> Result<(), BrokenInvariant> {
     let mut found = Totals::default();
     let mut namespaces = HashMap::new();
     for space in runs.chunk_by(|_, next| !next.is_trunk()) {
@@ -36,20 +40,20 @@ pub(super) fn check(runs: &[Ref<'_, Run>], evictor: &Evictor, resources: Resourc
     for (holdings, (cached, protected)) in namespaces.into_values() {
         check_holdings(holdings, [cached, protected], evictor)?;
     }
-    check_totals(&evictor.totals, &found)
+    check_totals(&evictor.totals_of_all(), &found)
 }
 
 /// Checks the account of a namespace over all its spaces, and that the evictor has noted it if it
 /// is beyond its quota.
-fn check_holdings(holdings: &Holdings, found: [usize; 2], evictor: &Evictor) -> Result<(), BrokenInvariant> {
+fn check_holdings(holdings: &Holdings, found: [usize; 2], evictor: &Evictor<'_>) -> Result<(), BrokenInvariant> {
     let [cached, protected] = found;
     Mismatch { recorded: holdings.cached(), found: cached }.settle(BrokenInvariant::NamespaceCached)?;
     Mismatch { recorded: holdings.protected(), found: protected }.settle(BrokenInvariant::NamespaceProtected)?;
     let group = holdings.group.get(&evictor.owner).filter(|group| {
-        let has_candidates = evictor.ranking.policy.choose_of(*group).is_some();
-        has_candidates && holdings.excess() > 0 && evictor.listeners.quotas.limited.contains_key(group)
+        let has_candidates = evictor.choose_of(*group).is_some();
+        has_candidates && holdings.excess() > 0 && evictor.common.listeners.quotas.limited.contains_key(group)
     });
-    let noted = group.is_none_or(|group| evictor.listeners.quotas.is_noted(group));
+    let noted = group.is_none_or(|group| evictor.common.listeners.quotas.is_noted(group));
     ensure(noted, || BrokenInvariant::QuotaMissed { cached, excess: holdings.excess() })
 }
 
@@ -67,7 +71,11 @@ fn check_totals(recorded: &Totals, found: &Totals) -> Result<(), BrokenInvariant
 }
 
 /// Checks that the evictor keeps no list of points for a trunk and files no root.
-fn check_trunk<'g>(trunk: Ref<'g, Run>, evictor: &Evictor, resources: Resources<'g>) -> Result<(), BrokenInvariant> {
+fn check_trunk<'g>(
+    trunk: Ref<'g, Run>,
+    evictor: &Evictor<'_>,
+    resources: Resources<'g>,
+) -> Result<(), BrokenInvariant> {
     let listed = trunk.account.with(&evictor.owner, |account| account.points.len());
     ensure(listed == 0, || BrokenInvariant::PointList { run: RunAt::of(trunk), listed, live: 0 })?;
     points_of(trunk, resources).into_iter().try_for_each(|root| check_active_children(root, evictor, resources))
@@ -77,7 +85,7 @@ fn check_trunk<'g>(trunk: Ref<'g, Run>, evictor: &Evictor, resources: Resources<
 fn check_run<'g>(
     run: Ref<'g, Run>,
     found: &mut Totals,
-    evictor: &Evictor,
+    evictor: &Evictor<'_>,
     resources: Resources<'g>,
 ) -> Result<(), BrokenInvariant> {
     let at = RunAt::of(run);
@@ -105,7 +113,11 @@ fn check_run<'g>(
     Ok(())
 }
 
-fn check_point<'g>(point: Ref<'g, Point>, evictor: &Evictor, resources: Resources<'g>) -> Result<(), BrokenInvariant> {
+fn check_point<'g>(
+    point: Ref<'g, Point>,
+    evictor: &Evictor<'_>,
+    resources: Resources<'g>,
+) -> Result<(), BrokenInvariant> {
     let at = PointAt::on(point.run(), point.depth());
     let account = point.account.get(&evictor.owner);
     ensure(account.is_known(), || BrokenInvariant::PointUnknown(at))?;
@@ -118,7 +130,7 @@ fn check_point<'g>(point: Ref<'g, Point>, evictor: &Evictor, resources: Resource
 
 fn check_active_children<'g>(
     point: Ref<'g, Point>,
-    evictor: &Evictor,
+    evictor: &Evictor<'_>,
     resources: Resources<'g>,
 ) -> Result<(), BrokenInvariant> {
     let recorded = point.account.get(&evictor.owner).active_children();
@@ -129,7 +141,7 @@ fn check_active_children<'g>(
 }
 
 /// Checks the evictor's list by address, because wrong entries may point to freed memory.
-fn check_list(run: Ref<'_, Run>, points: &[Ref<'_, Point>], evictor: &Evictor) -> Result<(), BrokenInvariant> {
+fn check_list(run: Ref<'_, Run>, points: &[Ref<'_, Point>], evictor: &Evictor<'_>) -> Result<(), BrokenInvariant> {
     run.account.with(&evictor.owner, |account| {
         let same = account.points.iter().eq(points.iter().map(|point| point.link()));
         let (listed, live) = (account.points.len(), points.len());

@@ -11,7 +11,7 @@ use crate::tree::Run;
 pub(super) fn check(
     inner: &Inner,
     runs: &[Ref<'_, Run>],
-    evictor: &Evictor,
+    evictor: &Evictor<'_>,
     resources: Resources<'_>,
 ) -> Result<(), BrokenInvariant> {
     let pools: Vec<&Pool> = [Some(&inner.pool), inner.returned.as_ref()].into_iter().flatten().collect();
@@ -29,7 +29,7 @@ pub(super) fn check(
 
 /// Checks the pools. Blocks that are not free were reserved or inserted, so the accounts cannot
 /// have more blocks than those.
-fn check_pools(pools: &[&Pool], evictor: &Evictor) -> Result<(), BrokenInvariant> {
+fn check_pools(pools: &[&Pool], evictor: &Evictor<'_>) -> Result<(), BrokenInvariant> {
     let capacity = pools[0].capacity();
     for pool in pools {
         let stray = pool.bits_beyond();
@@ -41,7 +41,7 @@ fn check_pools(pools: &[&Pool], evictor: &Evictor) -> Result<(), BrokenInvariant
     let twice = if pools.len() > 1 { (0..capacity as BlockId).find(is_twice) } else { None };
     twice.map_or(Ok(()), |block| Err(BrokenInvariant::FreeTwice { block }))?;
     let free: usize = pools.iter().map(|pool| pool.free()).sum();
-    let (evictable, protected) = (evictor.totals.evictable, evictor.totals.protected);
+    let (evictable, protected) = (evictor.evictable(), evictor.sum(|totals| totals.protected));
     let taken = capacity.saturating_sub(free);
     let fits = evictable.checked_add(protected).is_some_and(|cached| cached <= taken);
     ensure(fits, || BrokenInvariant::Conservation { free, evictable, protected, capacity })

@@ -32,7 +32,7 @@ use crate::cache::inner::Inner;
 /// Returns the first broken invariant that it finds.
 pub(in crate::cache) fn validate(
     inner: &Inner,
-    evictor: &Evictor,
+    evictor: &Evictor<'_>,
     resources: Resources<'_>,
 ) -> Result<(), BrokenInvariant> {
     tree::check_rest(evictor, resources)?;
@@ -41,7 +41,7 @@ pub(in crate::cache) fn validate(
     for space in spaces {
         tree::walk(space, evictor, resources, &mut runs)?;
     }
-    let listed = Mismatch { recorded: evictor.listeners.hidden.len(), found: tree::hidden(&runs, resources) };
+    let listed = Mismatch { recorded: evictor.common.listeners.hidden.len(), found: tree::hidden(&runs, resources) };
     listed.settle(BrokenInvariant::HiddenCount)?;
     blocks::check(inner, &runs, evictor, resources)?;
     accounts::check(&runs, evictor, resources)?;

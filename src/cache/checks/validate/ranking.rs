@@ -4,16 +4,29 @@
 
 use super::tree::points_of;
 use crate::cache::checks::diagnostics::{BrokenInvariant, Mismatch, PointAt, ensure};
-use crate::cache::evictor::{Evictor, Ranking, Resources};
+use crate::cache::evictor::{Evictor, Ranking, Resources, Shard};
 use crate::policy::{CandidateEntry, Policy, Standing};
 use crate::reclaim::Ref;
 use crate::sync::atomic::Ordering::Acquire;
 use crate::tree::{Point, Run};
 
 /// Checks the policy and its slots against the points of `runs`.
-pub(super) fn check(runs: &[Ref<'_, Run>], evictor: &Evictor, resources: Resources<'_>) -> Result<(), BrokenInvariant> {
+pub(super) fn check(
+    runs: &[Ref<'_, Run>],
+    evictor: &Evictor<'_>,
+    resources: Resources<'_>,
+) -> Result<(), BrokenInvariant> {
+    evictor.shards().try_for_each(|shard| check_shard(shard, runs, evictor, resources))
+}
+
+fn check_shard(
+    shard: &Shard,
+    runs: &[Ref<'_, Run>],
+    evictor: &Evictor<'_>,
+    resources: Resources<'_>,
+) -> Result<(), BrokenInvariant> {
     let (mut candidates, mut moments) = (0, 0);
-    for &run in runs {
+    for &run in runs.iter().filter(|run| run.shard() == shard.id) {
         for point in points_of(run, resources) {
             if check_point(point, evictor, resources)? {
                 candidates += 1;
@@ -21,14 +34,14 @@ pub(super) fn check(runs: &[Ref<'_, Run>], evictor: &Evictor, resources: Resourc
             }
         }
     }
-    let ranking = &evictor.ranking;
+    let ranking = &shard.ranking;
     let recorded = ranking.due.count().ok_or(BrokenInvariant::UnsoundMoments)?;
     Mismatch { recorded, found: moments }.settle(BrokenInvariant::MomentCount)?;
     ensure(ranking.policy.is_sound(), || BrokenInvariant::UnsoundPolicy)?;
     Mismatch { recorded: ranking.policy.len(), found: candidates }.settle(BrokenInvariant::FiledCount)?;
     check_incoming(ranking)?;
     // While candidates are being sorted, the order may lack some of them.
-    if let Some(order) = ranking.aging.order().filter(|_| !evictor.listeners.quotas.is_sorting()) {
+    if let Some(order) = ranking.aging.order().filter(|_| !evictor.is_sorting()) {
         ensure(order.is_sound(), || BrokenInvariant::UnsoundPolicy)?;
         Mismatch { recorded: order.len(), found: candidates }.settle(BrokenInvariant::AgingCount)?;
     }
@@ -38,7 +51,11 @@ pub(super) fn check(runs: &[Ref<'_, Run>], evictor: &Evictor, resources: Resourc
 }
 
 /// Checks whether a point is filed as it should be; returns whether it is a candidate.
-fn check_point(point: Ref<'_, Point>, evictor: &Evictor, resources: Resources<'_>) -> Result<bool, BrokenInvariant> {
+fn check_point(
+    point: Ref<'_, Point>,
+    evictor: &Evictor<'_>,
+    resources: Resources<'_>,
+) -> Result<bool, BrokenInvariant> {
     let at = PointAt::on(point.run(), point.depth());
     let slot = point.account.get(&evictor.owner).candidate;
     let slot = match (is_candidate(point, evictor, resources), slot) {
@@ -47,7 +64,7 @@ fn check_point(point: Ref<'_, Point>, evictor: &Evictor, resources: Resources<'_
         (true, None) => return Err(BrokenInvariant::NotFiled(at)),
         (true, Some(slot)) => slot,
     };
-    let ranking = &evictor.ranking;
+    let ranking = &evictor.of(point.run()).ranking;
     let leads_back = ranking.at(slot) == Some(point.link());
     ensure(leads_back, || BrokenInvariant::WrongSlot { point: at, slot: slot.index() })?;
     let entry = evictor.entry(point);
@@ -56,8 +73,8 @@ fn check_point(point: Ref<'_, Point>, evictor: &Evictor, resources: Resources<'_
     let is_silent = point.word.load(Acquire).is_silent();
     let is_filed = |policy: &Policy| {
         // A namespace that has just got a quota is still being sorted into its group.
-        let unsorted = evictor.listeners.quotas.is_sorting()
-            && policy.is_filed(slot, standing, CandidateEntry { group: None, ..entry }, is_silent);
+        let unsorted =
+            evictor.is_sorting() && policy.is_filed(slot, standing, CandidateEntry { group: None, ..entry }, is_silent);
         unsorted || policy.is_filed(slot, standing, entry, is_silent)
     };
     ensure(is_filed(&ranking.policy), || BrokenInvariant::StaleStanding(at))?;
@@ -66,15 +83,14 @@ fn check_point(point: Ref<'_, Point>, evictor: &Evictor, resources: Resources<'_
         ensure(!moved || is_filed(&incoming.policy), || BrokenInvariant::NotMoved(at))?;
     }
     let by_age = Standing { demoted: false, ..standing };
-    let is_aging =
-        |order: &Policy| evictor.listeners.quotas.is_sorting() || order.is_filed(slot, by_age, entry, is_silent);
+    let is_aging = |order: &Policy| evictor.is_sorting() || order.is_filed(slot, by_age, entry, is_silent);
     ensure(ranking.aging.order().is_none_or(is_aging), || BrokenInvariant::NotAging(at))?;
     ensure(ranking.due.at(slot) == until, || BrokenInvariant::WrongMoment(at))?;
     Ok(true)
 }
 
 /// Whether `point` is the idle end of its run, and has whole blocks beyond the point below it.
-fn is_candidate(point: Ref<'_, Point>, evictor: &Evictor, resources: Resources<'_>) -> bool {
+fn is_candidate(point: Ref<'_, Point>, evictor: &Evictor<'_>, resources: Resources<'_>) -> bool {
     let run = point.run();
     // Acquire: as the evictor reads it.
     let idle = point.word.load(Acquire).is_idle();

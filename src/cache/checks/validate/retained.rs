@@ -9,15 +9,19 @@ use crate::sync::atomic::Ordering::Acquire;
 use crate::tree::Run;
 
 /// Checks the evictor's table of retained points against the points of `runs`.
-pub(super) fn check(runs: &[Ref<'_, Run>], evictor: &Evictor, resources: Resources<'_>) -> Result<(), BrokenInvariant> {
-    let recorded = evictor.retained.count().ok_or(BrokenInvariant::UnsoundRetained)?;
+pub(super) fn check(
+    runs: &[Ref<'_, Run>],
+    evictor: &Evictor<'_>,
+    resources: Resources<'_>,
+) -> Result<(), BrokenInvariant> {
+    let recorded = evictor.common.retained.count().ok_or(BrokenInvariant::UnsoundRetained)?;
     let mut found = 0;
     for &run in runs {
         for point in points_of(run, resources) {
             if let Some(asked) = point.marks.asked(resources.guard) {
                 return Err(BrokenInvariant::NotesLeft { notes: asked.leases as usize });
             }
-            if !evictor.retained.contains(point) {
+            if !evictor.common.retained.contains(point) {
                 continue;
             }
             found += 1;

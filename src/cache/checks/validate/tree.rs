@@ -11,21 +11,24 @@ use crate::sync::atomic::Ordering::Acquire;
 use crate::tree::{Point, Run, Snapshot, Space};
 
 /// Checks that the evictor has no work left.
-pub(super) fn check_rest(evictor: &Evictor, resources: Resources<'_>) -> Result<(), BrokenInvariant> {
-    ensure(resources.queue.is_empty() && evictor.backlog.is_empty(), || BrokenInvariant::QueueNotEmpty)?;
-    let (points, blocks) = (evictor.revisit.len(), evictor.freed.len());
+pub(super) fn check_rest(evictor: &Evictor<'_>, resources: Resources<'_>) -> Result<(), BrokenInvariant> {
+    let has_backlog = evictor.shards().any(|shard| !shard.is_worked_off());
+    ensure(resources.queues.are_empty() && !has_backlog, || BrokenInvariant::QueueNotEmpty)?;
+    let (points, blocks) = evictor
+        .shards()
+        .fold((0, 0), |(points, blocks), shard| (points + shard.revisit.len(), blocks + shard.freed.len()));
     ensure(points == 0 && blocks == 0, || BrokenInvariant::Unfinished { points, blocks })
 }
 
 /// The trees in which lookups start, and detached trees that are still held.
 pub(super) fn spaces<'g>(
     inner: &Inner,
-    evictor: &Evictor,
+    evictor: &Evictor<'_>,
     resources: Resources<'g>,
 ) -> Result<Vec<Ref<'g, Space>>, BrokenInvariant> {
     let mut spaces = inner.namespaces.spaces(resources.guard);
     ensure(!spaces.iter().any(|space| space.is_detached()), || BrokenInvariant::NamespaceDetached)?;
-    let detached = evictor.detached.iter().map(|space| space.get(resources.guard));
+    let detached = evictor.common.detached.iter().map(|space| space.get(resources.guard));
     spaces.extend(detached.clone());
     ensure(detached.clone().all(|space| space.is_detached()), || BrokenInvariant::SpaceNotDetached)?;
     Ok(spaces)
@@ -36,7 +39,7 @@ pub(super) fn spaces<'g>(
 /// A run is followed only from the parent that it names, so this ends even if links are wrong.
 pub(super) fn walk<'g>(
     space: Ref<'g, Space>,
-    evictor: &Evictor,
+    evictor: &Evictor<'_>,
     resources: Resources<'g>,
     runs: &mut Vec<Ref<'g, Run>>,
 ) -> Result<(), BrokenInvariant> {
@@ -56,14 +59,14 @@ pub(super) fn walk<'g>(
 /// Checks a run and its points, and appends the runs that are attached to them.
 fn check_run<'g>(
     run: Ref<'g, Run>,
-    evictor: &Evictor,
+    evictor: &Evictor<'_>,
     resources: Resources<'g>,
     runs: &mut Vec<Ref<'g, Run>>,
 ) -> Result<(), BrokenInvariant> {
     let len = run.word().len();
     check_arrays(run, len, resources)?;
     let is_hidden = run.shown(resources.guard) < len;
-    ensure(is_hidden == evictor.listeners.hidden.contains(run), || BrokenInvariant::HiddenRun(RunAt::of(run)))?;
+    ensure(is_hidden == evictor.common.listeners.hidden.contains(run), || BrokenInvariant::HiddenRun(RunAt::of(run)))?;
     let points = points_of(run, resources);
     for &point in &points {
         check_point(run, len, point, resources)?;
@@ -125,7 +128,7 @@ fn is_leftover(run: Ref<'_, Run>, len: u32, point: Ref<'_, Point>, word: Snapsho
 /// Checks the runs that are attached to `point`, and appends them.
 fn check_children<'g>(
     point: Ref<'g, Point>,
-    evictor: &Evictor,
+    evictor: &Evictor<'_>,
     resources: Resources<'g>,
     runs: &mut Vec<Ref<'g, Run>>,
 ) -> Result<(), BrokenInvariant> {
@@ -149,13 +152,13 @@ fn check_children<'g>(
 fn check_child<'g>(
     point: Ref<'g, Point>,
     child: Ref<'g, Run>,
-    evictor: &Evictor,
+    evictor: &Evictor<'_>,
     resources: Resources<'g>,
 ) -> Result<(), BrokenInvariant> {
     let run = RunAt::of(child);
     ensure(child.parent() == Some(point), || BrokenInvariant::WrongParent(run))?;
     let found = point.as_ref().children.get(child.first(), resources.guard);
-    let is_severed = evictor.listeners.hidden.severed_from(point).any(|severed| severed == child.link());
+    let is_severed = evictor.common.listeners.hidden.severed_from(point).any(|severed| severed == child.link());
     ensure((found == Some(child)) != is_severed, || BrokenInvariant::RunMisplaced(run))?;
     let end = point.end();
     ensure(child.start() == end, || BrokenInvariant::WrongStart { run, end })?;
@@ -183,7 +186,7 @@ pub(super) fn points_of<'g>(run: Ref<'g, Run>, resources: Resources<'g>) -> Smal
 /// at the end of the turn in which it dies.
 pub(super) fn children_of<'g>(
     point: Ref<'g, Point>,
-    evictor: &Evictor,
+    evictor: &Evictor<'_>,
     resources: Resources<'g>,
 ) -> SmallVec<[Ref<'g, Run>; 4]> {
     let mut children = SmallVec::new();
@@ -193,6 +196,6 @@ pub(super) fn children_of<'g>(
         .as_ref()
         .children
         .for_each(resources.guard, &mut |run| children.extend(Some(run).filter(|run| !has_died(*run))));
-    children.extend(evictor.listeners.hidden.severed_from(point).map(|run| run.get(resources.guard)));
+    children.extend(evictor.common.listeners.hidden.severed_from(point).map(|run| run.get(resources.guard)));
     children
 }

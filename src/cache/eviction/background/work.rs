@@ -76,7 +76,7 @@ impl Inner {
                 let missing = if evicting { watermarks.high.saturating_sub(ready) } else { 0 };
                 let evicted = if missing == 0 { 0 } else { evictor.evict(missing.min(SLICE), &mut entries, resources) };
                 let more = more || (evicted > 0 && evicted < missing) || evictor.needs_turn();
-                (more, evictor.retained.next())
+                (more, evictor.common.retained.next())
             });
             if more {
                 continue;

@@ -137,7 +137,7 @@ impl Cut {
     }
 }
 
-impl Evictor {
+impl Evictor<'_> {
     /// Does a slice of `cuts`, the last one first, and adds cuts of runs that turn out to be
     /// attached beyond; returns how many blocks were hidden.
     pub(in crate::cache) fn invalidate(&mut self, cuts: &mut Vec<Cut>, resources: Resources<'_>) -> usize {
@@ -175,17 +175,17 @@ impl Evictor {
         self.list_first(run, until, resources);
         // Subscribers were told already that lookups find nothing of a detached space.
         let is_found = !run.space().is_detached();
-        self.reason = EvictionReason::Invalidated;
+        self.first_mut().reason = EvictionReason::Invalidated;
         if is_found {
             self.unfindable(run, keep, &run.block_ids(resources.guard)[keep..held], resources);
         }
         if depth == 0 {
             self.sever(run, resources);
         } else {
-            self.listeners.hidden.runs.insert(run.link());
+            self.common.listeners.hidden.runs.insert(run.link());
             run.show(depth, resources.guard);
         }
-        if self.retained.next().is_some() {
+        if self.common.retained.next().is_some() {
             let mut points = SmallVec::<[Ref<'_, Point>; 8]>::new();
             run.as_ref().points.for_each(resources.guard, &mut |point| points.push(point));
             let beyond = points.into_iter().filter(|point| point.depth() > depth);
@@ -204,15 +204,17 @@ impl Evictor {
         let Some(parent) = run.parent() else { return };
         parent.as_ref().children.remove(run, resources.guard);
         run.show(0, resources.guard);
-        self.listeners.hidden.runs.insert(run.link());
-        self.listeners.hidden.severed.entry(parent.link()).or_default().insert(run.link());
+        self.common.listeners.hidden.runs.insert(run.link());
+        self.common.listeners.hidden.severed.entry(parent.link()).or_default().insert(run.link());
     }
 
     /// Severs a run that was attached to a hidden point; called before subscribers are told of the
     /// run.
     #[inline]
     pub(in crate::cache) fn sever_if_beyond<'g>(&mut self, run: Ref<'g, Run>, resources: Resources<'g>) {
-        if !self.listeners.hidden.is_empty() && run.parent().is_some_and(|parent| parent.is_hidden(resources.guard)) {
+        if !self.common.listeners.hidden.is_empty()
+            && run.parent().is_some_and(|parent| parent.is_hidden(resources.guard))
+        {
             self.sever(run, resources);
         }
     }
@@ -220,7 +222,7 @@ impl Evictor {
     /// How many of the first `blocks` blocks of `run` are hidden.
     #[inline]
     pub(in crate::cache) fn hidden_of<'g>(&self, run: Ref<'g, Run>, blocks: usize, resources: Resources<'g>) -> usize {
-        if self.listeners.hidden.is_empty() {
+        if self.common.listeners.hidden.is_empty() {
             return 0;
         }
         blocks.saturating_sub(run.blocks_to(run.shown(resources.guard), resources.grid_of(run)))
@@ -229,8 +231,8 @@ impl Evictor {
     /// Notes that `run` now ends at `end`; forgets it if nothing of it is hidden.
     #[inline]
     pub(in crate::cache) fn note_end(&mut self, run: Ref<'_, Run>, end: u32, resources: Resources<'_>) {
-        if !self.listeners.hidden.is_empty() && (end == 0 || end <= run.shown(resources.guard)) {
-            self.listeners.hidden.forget(run);
+        if !self.common.listeners.hidden.is_empty() && (end == 0 || end <= run.shown(resources.guard)) {
+            self.common.listeners.hidden.forget(run);
         }
     }
 }

@@ -3,14 +3,15 @@
 use std::ops::Range;
 
 use crate::cache::evictor::Evictor;
+use crate::sync::gauge::Relaxed;
 
-impl Evictor {
+impl Evictor<'_> {
     pub(super) fn enter_stored(&mut self, blocks: &Range<usize>) {
-        self.listeners.ledger[0] += blocks.len();
+        self.common.listeners.ledger[0].fetch_add(blocks.len(), Relaxed);
     }
 
     pub(super) fn enter_removed(&mut self, blocks: &Range<usize>) {
-        self.listeners.ledger[1] += blocks.len();
+        self.common.listeners.ledger[1].fetch_add(blocks.len(), Relaxed);
     }
 }
 
@@ -19,6 +20,8 @@ impl Evictor {
 #[test]
 fn what_was_stored_and_has_not_gone_is_cached() {
     use crate::{Eviction, PrefixCache, Watermarks};
+
+    let told = |evictor: &Evictor<'_>| [0, 1].map(|at| evictor.common.listeners.ledger[at].load(Relaxed));
 
     for eviction in [Eviction::Inline, Eviction::Background(Watermarks::new(4, 8))] {
         let cache = PrefixCache::builder(4, 64).eviction(eviction).build().expect("valid");
@@ -44,12 +47,12 @@ fn what_was_stored_and_has_not_gone_is_cached() {
             }
             if step % 50 == 0 {
                 cache.inner.evicting(|evictor, _| {
-                    let [stored, removed] = evictor.listeners.ledger;
-                    assert_eq!(stored - removed, evictor.totals.evictable + evictor.totals.protected);
+                    let [stored, removed] = told(evictor);
+                    assert_eq!(stored - removed, evictor.evictable() + evictor.sum(|totals| totals.protected));
                 });
             }
         }
-        let (told, stats) = (cache.inner.evicting(|evictor, _| evictor.listeners.ledger), cache.stats());
+        let (told, stats) = (cache.inner.evicting(|evictor, _| told(evictor)), cache.stats());
         assert!(told[1] > 1000 && stats.cleared_blocks > 100 && stats.invalidated_blocks > 10, "{told:?}, {stats:?}");
     }
 }

@@ -9,6 +9,8 @@
 use std::collections::HashSet;
 use std::ops::Range;
 
+use smallvec::SmallVec;
+
 use crate::block::Grid;
 use crate::cache::evictor::{Evictor, Resources};
 use crate::name::NamespaceName;
@@ -26,8 +28,8 @@ pub(in crate::cache) struct Listings {
 #[derive(Debug)]
 pub(in crate::cache) struct Listing {
     id: u64,
-    /// The serial of the first run or piece that is not in it.
-    until: u64,
+    /// For each shard, the serial of the first run or piece that is not in it.
+    until: SmallVec<[u64; 1]>,
     /// The number of the first batch of events that reports later changes.
     pub(in crate::cache) next_batch: u64,
     pub(in crate::cache) excerpt: Excerpt,
@@ -78,21 +80,23 @@ impl Listings {
     }
 }
 
-impl Evictor {
+impl Evictor<'_> {
     /// Whether a listing is in progress.
     #[cfg(test)]
     pub(in crate::cache) fn is_listing(&self) -> bool {
-        !self.listeners.listings.is_empty()
+        !self.common.listeners.listings.is_empty()
     }
 
     /// Begins a listing; returns its id.
     pub(in crate::cache) fn begin_listing(&mut self) -> u64 {
-        let id = self.listeners.listings.begun;
-        self.listeners.listings.begun += 1;
-        self.listeners.listings.under_way.push(Listing {
+        let id = self.common.listeners.listings.begun;
+        let until = self.shards().map(|shard| shard.registered).collect();
+        let next_batch = self.common.listeners.observers.next();
+        self.common.listeners.listings.begun += 1;
+        self.common.listeners.listings.under_way.push(Listing {
             id,
-            until: self.registered,
-            next_batch: self.listeners.observers.next(),
+            until,
+            next_batch,
             excerpt: Excerpt::default(),
             runs: Vec::new(),
             seen: HashSet::new(),
@@ -104,7 +108,7 @@ impl Evictor {
     /// Makes room for `runs` runs while few are listed, so that no long list is copied under the
     /// lock later.
     pub(in crate::cache) fn make_room(&mut self, id: u64, runs: usize) {
-        if let Some(listing) = self.listeners.listings.under_way.iter_mut().find(|listing| listing.id == id) {
+        if let Some(listing) = self.common.listeners.listings.under_way.iter_mut().find(|listing| listing.id == id) {
             listing.excerpt.reserve(runs);
             listing.runs.reserve(runs);
             listing.seen.reserve(runs);
@@ -113,31 +117,31 @@ impl Evictor {
 
     /// Notes that a tree is being detached, which the listings in progress have to list.
     pub(in crate::cache) fn list_detached(&mut self, space: Link<Space>) {
-        self.listeners.listings.under_way.iter_mut().for_each(|listing| listing.detached.push(space));
+        self.common.listeners.listings.under_way.iter_mut().for_each(|listing| listing.detached.push(space));
     }
 
     /// The trees that were detached since a listing began.
     pub(in crate::cache) fn take_detached_since(&mut self, id: u64) -> Vec<Link<Space>> {
-        let listing = self.listeners.listings.under_way.iter_mut().find(|listing| listing.id == id);
+        let listing = self.common.listeners.listings.under_way.iter_mut().find(|listing| listing.id == id);
         listing.map_or_else(Vec::new, |listing| std::mem::take(&mut listing.detached))
     }
 
     pub(in crate::cache) fn end_listing(&mut self, id: u64) -> Listing {
-        let at = self.listeners.listings.under_way.iter().position(|listing| listing.id == id);
-        self.listeners.listings.under_way.swap_remove(at.expect("a listing ends once"))
+        let at = self.common.listeners.listings.under_way.iter().position(|listing| listing.id == id);
+        self.common.listeners.listings.under_way.swap_remove(at.expect("a listing ends once"))
     }
 
     /// Lists a run in all listings in progress, with the `len` tokens that it had until now.
     #[inline]
     pub(in crate::cache) fn list_first<'g>(&mut self, run: Ref<'g, Run>, len: u32, resources: Resources<'g>) {
-        if !self.listeners.listings.is_empty() {
-            (0..self.listeners.listings.under_way.len()).for_each(|at| self.list(at, run, len, resources));
+        if !self.common.listeners.listings.is_empty() {
+            (0..self.common.listeners.listings.under_way.len()).for_each(|at| self.list(at, run, len, resources));
         }
     }
 
     #[cold]
     fn list<'g>(&mut self, at: usize, run: Ref<'g, Run>, len: u32, resources: Resources<'g>) {
-        let until = self.listeners.listings.under_way[at].until;
+        let until = self.common.listeners.listings.under_way[at].until[run.shard().index()];
         let depth = len.min(run.shown(resources.guard));
         // Parts that were appended later are not listed. For most runs, which have one part,
         // nothing is allocated.
@@ -147,7 +151,7 @@ impl Evictor {
             (parts.next().filter(|_| account.is_registered()), parts.collect())
         });
         let Some((serial, part)) = first else { return };
-        let (grid, listing) = (resources.grid_of(run), &mut self.listeners.listings.under_way[at]);
+        let (grid, listing) = (resources.grid_of(run), &mut self.common.listeners.listings.under_way[at]);
         if !listing.seen.insert(run.link()) {
             return;
         }
@@ -169,7 +173,9 @@ impl Evictor {
         runs: impl Iterator<Item = Ref<'g, Run>>,
         resources: Resources<'g>,
     ) {
-        let Some(at) = self.listeners.listings.under_way.iter().position(|listing| listing.id == id) else { return };
+        let Some(at) = self.common.listeners.listings.under_way.iter().position(|listing| listing.id == id) else {
+            return;
+        };
         for run in runs {
             self.list(at, run, run.word().len(), resources);
         }

@@ -84,25 +84,25 @@ impl LiveSettings {
     /// Puts a record in force, and returns the handles of the previous one. If they may be the last
     /// ones, the caller must drop them without the evictor's lock, because an outlet holds the
     /// caller's code.
-    pub(in crate::cache) fn replace(&self, live: Live, evictor: &mut Evictor) -> [Arc<Live>; 2] {
+    pub(in crate::cache) fn replace(&self, live: Live, evictor: &mut Evictor<'_>) -> [Arc<Live>; 2] {
         // Relaxed: as above.
         self.low.store(live.low(), Relaxed);
-        evictor.listeners.has_any = live.outlet.is_some() || !live.subscribers.is_empty();
+        evictor.common.listeners.has_any = live.outlet.is_some() || !live.subscribers.is_empty();
         let live = Arc::new(live);
-        [self.record.replace(Arc::clone(&live)), std::mem::replace(&mut evictor.listeners.live, live)]
+        [self.record.replace(Arc::clone(&live)), std::mem::replace(&mut evictor.common.listeners.live, live)]
     }
 }
 
-impl Evictor {
+impl Evictor<'_> {
     /// Whether evicted blocks go to a sink.
     #[inline]
     pub(in crate::cache) fn has_sink(&self) -> bool {
-        self.listeners.has_any && self.listeners.live.outlet.is_some()
+        self.common.listeners.has_any && self.common.listeners.live.outlet.is_some()
     }
 
     /// Whether anybody subscribes to events.
     #[inline]
     pub(in crate::cache) fn has_subscribers(&self) -> bool {
-        self.listeners.has_any && !self.listeners.live.subscribers.is_empty()
+        self.common.listeners.has_any && !self.common.listeners.live.subscribers.is_empty()
     }
 }

@@ -4,7 +4,7 @@ use crate::cache::evictor::{Evictor, Resources};
 use crate::reclaim::Ref;
 use crate::tree::Run;
 
-impl Evictor {
+impl Evictor<'_> {
     /// Leaves a mark of the `keep`-th block of `run`, the first of its blocks that are removed.
     #[inline]
     pub(in crate::cache) fn leave_mark<'g>(&mut self, run: Ref<'g, Run>, keep: usize, resources: Resources<'g>) {

@@ -21,6 +21,12 @@
 //! under the evictor's lock, without a table of functions and without allocation. An insert tells
 //! no listener: the evictor does so when it takes a run into the accounts, and when a trim takes
 //! blocks out. So events have one order. `ledger` is an example of a listener, for tests.
+//!
+//! A turn of one shard has one lock, so it may tell only `marks` and the counts of `quota`, which
+//! are atomic. While any other listener has someone to tell, or a namespace is in `quotas.limited`,
+//! [`Listeners::let_shards_alone`] is false and every eviction is in a turn of all. A new listener
+//! belongs in that function, unless several threads may call it at once. It costs a turn of one
+//! five comparisons.
 
 mod drafts;
 mod invalidation;
@@ -47,7 +53,7 @@ pub(in crate::cache) use invalidation::{Cut, Hidden};
 pub(in crate::cache) use listing::{Listed, Listing, Listings};
 pub(in crate::cache) use live::{Live, LiveSettings};
 pub(in crate::cache) use observers::{GONE, Observers, Subscriber, Victim, Victims};
-pub(in crate::cache) use quota::{QuotaPass, Quotas};
+pub(in crate::cache) use quota::{QuotaPass, Quotas, Sorting};
 pub(in crate::cache) use sinking::{Beneficiary, ForSink, LeftForSink, Outlet, SharedOutlet, Sinking};
 
 /// The state of all listeners.
@@ -67,7 +73,7 @@ pub(in crate::cache) struct Listeners {
     has_any: bool,
     /// The numbers of blocks that were stored and removed.
     #[cfg(test)]
-    ledger: [usize; 2],
+    ledger: [crate::sync::gauge::AtomicUsize; 2],
 }
 
 impl Listeners {
@@ -83,8 +89,19 @@ impl Listeners {
             live,
             has_any: false,
             #[cfg(test)]
-            ledger: [0; 2],
+            ledger: Default::default(),
         }
+    }
+}
+
+impl Listeners {
+    /// Whether none of them must be told of what a turn of one shard does.
+    pub(super) fn let_shards_alone(&self) -> bool {
+        !self.has_any
+            && self.victims.is_none()
+            && self.hidden.is_empty()
+            && self.listings.is_empty()
+            && self.quotas.limited.is_empty()
     }
 }
 
@@ -97,7 +114,7 @@ pub(super) struct Removal {
     pub(super) blocks: Range<usize>,
 }
 
-impl Evictor {
+impl Evictor<'_> {
     /// Tells the listeners that blocks of a run are in the accounts. `from` is the depth at which
     /// the first of them begins, or zero if it begins before the run.
     #[inline]
@@ -137,14 +154,15 @@ impl Evictor {
         if run.space().is_detached() {
             // Subscribers were told of all its blocks when it was detached.
             self.totals.cleared += ids.len() as u64;
-            self.freed.extend_from_slice(ids);
+            self.first_mut().freed.extend_from_slice(ids);
         } else {
             // Subscribers were told of hidden blocks when they were hidden; no tier gets them.
             let hidden = self.hidden_of(run, blocks.end, resources).min(ids.len());
             let (evicted, hidden) = ids.split_at(ids.len() - hidden);
             self.totals.count_evicted(hidden.len() as u64, EvictionReason::Invalidated);
-            self.freed.extend_from_slice(hidden);
-            self.totals.count_evicted(evicted.len() as u64, self.reason);
+            self.first_mut().freed.extend_from_slice(hidden);
+            let reason = self.first().reason;
+            self.totals.count_evicted(evicted.len() as u64, reason);
             self.unfindable(run, blocks.start, evicted, resources);
             self.put_evicted(run, blocks.start, evicted, resources);
         }
@@ -169,7 +187,7 @@ impl Evictor {
         if run.space().is_detached() {
             return usize::MAX;
         }
-        if self.listeners.hidden.is_empty() {
+        if self.common.listeners.hidden.is_empty() {
             return 0;
         }
         self.hidden_of(run, run.blocks_to(depth, resources.grid_of(run)), resources)

@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
-use super::Live;
 use super::drafts::Drafts;
+use super::{Listeners, Live};
 use crate::block::BlockId;
 use crate::cache::evictor::{Evictor, Resources};
 use crate::cache::listening::draft::{Draft, Rest};
@@ -92,17 +92,17 @@ pub(in crate::cache) struct Victim {
     pub(in crate::cache) blocks: usize,
 }
 
-impl Evictor {
+impl Evictor<'_> {
     /// Adds a subscriber; returns the number of its first batch.
     pub(in crate::cache) fn subscribe(&mut self, subscriber: Subscriber, resources: Resources<'_>) -> u64 {
         self.publish(resources);
         self.change_subscribers(resources, |subscribers| subscribers.push(subscriber));
-        self.listeners.observers.next()
+        self.common.listeners.observers.next()
     }
 
     /// Changes the list of subscribers, and removes those that have gone from it.
     fn change_subscribers(&mut self, resources: Resources<'_>, change: impl FnOnce(&mut Vec<Subscriber>)) {
-        let mut live = Live::clone(&self.listeners.live);
+        let mut live = Live::clone(&self.common.listeners.live);
         live.subscribers.retain(|subscriber| !subscriber.has_gone());
         change(&mut live.subscribers);
         resources.live.replace(live, self);
@@ -110,14 +110,14 @@ impl Evictor {
 
     /// Hands the gathered events to every subscriber whose channel has room; it never waits.
     pub(in crate::cache) fn publish(&mut self, resources: Resources<'_>) {
-        let Observers { draft, drafts } = &mut self.listeners.observers;
+        let Listeners { observers: Observers { draft, drafts }, live, .. } = &mut self.common.listeners;
         if draft.len() == 0 {
             return;
         }
         let next = draft.next();
         let draft = Arc::new(std::mem::replace(draft, next));
         let mut has_gone = false;
-        self.listeners.live.subscribers.iter().for_each(|subscriber| has_gone |= !subscriber.send(&draft));
+        live.subscribers.iter().for_each(|subscriber| has_gone |= !subscriber.send(&draft));
         drafts.add(draft);
         drafts.release(resources.guard);
         if has_gone {
@@ -129,12 +129,13 @@ impl Evictor {
     /// that the arrays that it names are released.
     #[inline]
     pub(in crate::cache) fn publish_due(&mut self, resources: Resources<'_>) {
-        let gathered = self.listeners.observers.draft.len();
-        if gathered > 0 && (gathered >= FULL || self.listeners.live.subscribers.iter().all(Subscriber::has_gone)) {
+        let gathered = self.common.listeners.observers.draft.len();
+        if gathered > 0 && (gathered >= FULL || self.common.listeners.live.subscribers.iter().all(Subscriber::has_gone))
+        {
             self.publish(resources);
         }
-        if !self.listeners.observers.drafts.is_empty() {
-            self.listeners.observers.drafts.release(resources.guard);
+        if !self.common.listeners.observers.drafts.is_empty() {
+            self.common.listeners.observers.drafts.release(resources.guard);
         }
     }
 
@@ -170,7 +171,7 @@ impl Evictor {
         let to = grid.end_of(first + held.len()) - run.start();
         arrays.name();
         let name = space.holdings.name.clone();
-        self.listeners.observers.draft.store(
+        self.common.listeners.observers.draft.store(
             name,
             grid,
             first,
@@ -201,13 +202,14 @@ impl Evictor {
     fn gather_removed<'g>(&mut self, run: Ref<'g, Run>, keep: usize, blocks: &[BlockId], resources: Resources<'g>) {
         let grid = resources.grid_of(run);
         let (name, first) = (run.space().holdings.name.clone(), grid.blocks(run.start()) + keep);
-        self.listeners.observers.draft.remove(name, grid, first, blocks, self.reason);
+        let reason = self.first().reason;
+        self.common.listeners.observers.draft.remove(name, grid, first, blocks, reason);
     }
 
     /// Tells subscribers that lookups find nothing any more of a space that was just detached.
     pub(in crate::cache) fn tell_cleared(&mut self, space: &Space) {
         if self.has_subscribers() {
-            self.listeners.observers.draft.clear_namespace(space.holdings.name.clone());
+            self.common.listeners.observers.draft.clear_namespace(space.holdings.name.clone());
         }
     }
 }

@@ -9,6 +9,7 @@
 //! than that of filing and freeing.
 
 use std::collections::{BTreeSet, HashMap};
+use std::time::Duration;
 
 use crate::cache::evictor::exchange::SLICE;
 use crate::cache::evictor::{Choice, Evictor, Resources};
@@ -26,12 +27,32 @@ pub(in crate::cache) struct Quotas {
     /// All groups that are over their limit and have a candidate, and some others.
     over: BTreeSet<QuotaGroup>,
     groups: usize,
-    /// How many slots are still to be filed again under their groups, the next of these slots, and
-    /// the number of slots when the round began: later slots have candidates that were filed under
-    /// their groups at once.
+}
+
+/// How far a shard's candidates are filed again under their groups.
+#[derive(Debug, Default)]
+pub(in crate::cache) struct Sorting {
+    /// How many slots are still to be filed again, the next of these slots, and the number of slots
+    /// when the round began: later slots have candidates that were filed under their groups at
+    /// once.
     unsorted: usize,
     next: usize,
     round: usize,
+}
+
+impl Sorting {
+    #[inline]
+    pub(in crate::cache) fn is_pending(&self) -> bool {
+        self.unsorted > 0
+    }
+
+    /// The next slot to file again.
+    fn take(&mut self) -> Option<CandidateId> {
+        self.unsorted = self.unsorted.checked_sub(1)?;
+        let slot = if self.next < self.round { self.next } else { 0 };
+        self.next = slot + 1;
+        Some(CandidateId::at(slot))
+    }
 }
 
 /// One pass that evicts what namespaces have beyond their limits: one namespace after another, and
@@ -45,11 +66,6 @@ pub(in crate::cache) struct QuotaPass {
 }
 
 impl Quotas {
-    /// Whether some candidates may not be filed under their group yet.
-    pub(in crate::cache) fn is_sorting(&self) -> bool {
-        self.unsorted > 0
-    }
-
     /// Blocks that a group has beyond its limit.
     fn excess(&self, group: QuotaGroup) -> usize {
         self.limited.get(&group).map_or(0, |holdings| holdings.excess())
@@ -66,12 +82,12 @@ impl Quotas {
     }
 }
 
-impl Evictor {
+impl Evictor<'_> {
     /// Counts `blocks` new blocks of `run`, of which `charged` were charged to its namespace by a
     /// reservation.
     pub(in crate::cache) fn count_cached(&mut self, run: Ref<'_, Run>, blocks: usize, charged: usize) {
         let holdings = &run.space().holdings;
-        holdings.set_cached(holdings.cached() + blocks);
+        holdings.add_cached(blocks);
         if charged > 0 {
             holdings.unreserve(charged);
         }
@@ -81,7 +97,7 @@ impl Evictor {
     /// Counts `blocks` unprotected blocks of `run` as freed.
     pub(in crate::cache) fn count_freed(&mut self, run: Ref<'_, Run>, blocks: usize) {
         let holdings = &run.space().holdings;
-        holdings.set_cached(holdings.cached() - blocks);
+        holdings.remove_cached(blocks);
     }
 
     /// Counts `after` protected blocks of `run` instead of `before`.
@@ -93,7 +109,7 @@ impl Evictor {
     /// Notes a group if it is over its limit.
     pub(in crate::cache) fn note_group(&mut self, group: Option<QuotaGroup>, holdings: &Holdings) {
         if let Some(group) = group.filter(|_| holdings.excess() > 0) {
-            self.listeners.quotas.over.insert(group);
+            self.common.listeners.quotas.over.insert(group);
         }
     }
 
@@ -106,7 +122,7 @@ impl Evictor {
         };
         self.note_group(group, holdings);
         if let Some(group) = group {
-            self.ranking.aging.set_time(group, quota.time_to_idle);
+            self.set_time(group, quota.time_to_idle);
         }
         if quota.time_to_idle.is_some() {
             self.begin_aging(resources);
@@ -120,9 +136,9 @@ impl Evictor {
         if let Some(group) = holdings.group.get(&self.owner) {
             return group;
         }
-        let group = QuotaGroup::at(self.listeners.quotas.groups);
-        self.listeners.quotas.groups += 1;
-        self.listeners.quotas.limited.insert(group, Arc::clone(holdings));
+        let group = QuotaGroup::at(self.common.listeners.quotas.groups);
+        self.common.listeners.quotas.groups += 1;
+        self.common.listeners.quotas.limited.insert(group, Arc::clone(holdings));
         holdings.group.with_mut(&mut self.owner, |of| *of = Some(group));
         // Without cached blocks there is no candidate, and later ones are filed under the group at
         // once.
@@ -134,8 +150,10 @@ impl Evictor {
 
     /// Begins to file every slot again, slice by slice.
     pub(in crate::cache) fn begin_sorting(&mut self) {
-        self.listeners.quotas.round = self.ranking.slots().len();
-        self.listeners.quotas.unsorted = self.listeners.quotas.round;
+        for shard in self.shards_mut() {
+            shard.sorting.round = shard.ranking.slots().len();
+            shard.sorting.unsorted = shard.sorting.round;
+        }
     }
 
     /// Frees up to `want` blocks of one namespace, in the policy's order; returns how many. First
@@ -151,9 +169,8 @@ impl Evictor {
             return None;
         }
         let mut entries = usize::MAX;
-        let freed = self.evict_by(want, &mut entries, resources, |evictor| {
-            evictor.ranking.choose_of(group).map(Choice::for_capacity)
-        });
+        let freed =
+            self.evict_by(want, &mut entries, resources, |evictor| evictor.choose_of(group).map(Choice::for_capacity));
         Some(freed)
     }
 
@@ -177,28 +194,39 @@ impl Evictor {
         holdings.limit(None, None);
         holdings.set_time_to_idle(None);
         if let Some(group) = holdings.group.get(&self.owner) {
-            self.listeners.quotas.limited.remove(&group);
-            self.ranking.aging.set_time(group, None);
+            self.common.listeners.quotas.limited.remove(&group);
+            self.set_time(group, None);
         }
     }
 
     /// Files up to `slots` slots again, under their groups; returns true if more are left.
     pub(in crate::cache) fn sort_groups(&mut self, slots: usize, resources: Resources<'_>) -> bool {
-        for _ in 0..slots.min(self.listeners.quotas.unsorted) {
-            self.listeners.quotas.next =
-                if self.listeners.quotas.next < self.listeners.quotas.round { self.listeners.quotas.next } else { 0 };
-            if let Some(candidate) = self.ranking.at(CandidateId::at(self.listeners.quotas.next)) {
-                self.file(candidate.get(resources.guard), resources);
+        let mut left = slots;
+        for place in 0..self.len() {
+            while left > 0 {
+                let Some(slot) = self.at_mut(place).sorting.take() else { break };
+                left -= 1;
+                if let Some(candidate) = self.at(place).ranking.at(slot) {
+                    self.file(candidate.get(resources.guard), resources);
+                }
             }
-            self.listeners.quotas.next += 1;
-            self.listeners.quotas.unsorted -= 1;
         }
-        self.listeners.quotas.is_sorting()
+        self.is_sorting()
+    }
+
+    /// Whether some candidates may not be filed under their group yet.
+    pub(in crate::cache) fn is_sorting(&self) -> bool {
+        self.shards().any(|shard| shard.sorting.is_pending())
+    }
+
+    /// Sets the time to idle of the namespace that has this group.
+    fn set_time(&mut self, group: QuotaGroup, time: Option<Duration>) {
+        self.shards_mut().for_each(|shard| shard.ranking.aging.set_time(group, time));
     }
 
     /// The next victim of a namespace that is over its limit.
     pub(in crate::cache) fn choose_over_quota(&mut self) -> Option<Choice> {
-        while let Some(group) = self.listeners.quotas.over.first().copied() {
+        while let Some(group) = self.common.listeners.quotas.over.first().copied() {
             let victim = self.choose_beyond(group);
             if victim.is_some() {
                 return victim;
@@ -209,10 +237,10 @@ impl Evictor {
 
     /// The next victim of a group that is over its limit. Without one, the group's note is removed.
     fn choose_beyond(&mut self, group: QuotaGroup) -> Option<Choice> {
-        let excess = self.listeners.quotas.excess(group);
-        let victim = self.ranking.choose_of(group).filter(|_| excess > 0);
+        let excess = self.common.listeners.quotas.excess(group);
+        let victim = self.choose_of(group).filter(|_| excess > 0);
         if victim.is_none() {
-            self.listeners.quotas.over.remove(&group);
+            self.common.listeners.quotas.over.remove(&group);
         }
         victim.map(|victim| Choice { victim, most: excess, reason: EvictionReason::Quota })
     }
@@ -230,7 +258,7 @@ impl Evictor {
         if self.sort_groups(SLICE, resources) {
             return true;
         }
-        let owed = pass.owed.get_or_insert_with(|| self.listeners.quotas.owed());
+        let owed = pass.owed.get_or_insert_with(|| self.common.listeners.quotas.owed());
         let mut slice = SLICE;
         while let Some((group, blocks)) = owed.last_mut() {
             if slice == 0 {

@@ -1,6 +1,6 @@
 //! Evicted blocks on their way to the eviction sink, which gets them after the turn.
 
-use super::Victims;
+use super::{Listeners, Victims};
 use crate::block::BlockId;
 use crate::cache::eviction::kept::KeptBlocks;
 use crate::cache::evictor::{Evictor, Resources};
@@ -92,7 +92,7 @@ impl Sinking {
     }
 }
 
-impl Evictor {
+impl Evictor<'_> {
     /// Passes on evicted blocks of `run`, from the `keep`-th on: to the caller that asked for them,
     /// to the sink, or to the blocks that are free at the end of the turn.
     #[inline]
@@ -103,8 +103,8 @@ impl Evictor {
         blocks: &[BlockId],
         resources: Resources<'g>,
     ) {
-        if self.listeners.victims.is_none() && !self.has_sink() {
-            self.freed.extend_from_slice(blocks);
+        if self.common.listeners.victims.is_none() && !self.has_sink() {
+            self.first_mut().freed.extend_from_slice(blocks);
         } else {
             self.keep_evicted(run, keep, blocks, resources);
         }
@@ -112,40 +112,40 @@ impl Evictor {
 
     #[cold]
     fn keep_evicted<'g>(&mut self, run: Ref<'g, Run>, keep: usize, blocks: &[BlockId], resources: Resources<'g>) {
-        if self.listeners.victims.is_none()
-            && (self.listeners.sinking.passes_by()
-                || !self.listeners.sinking.begin_batch(self.listeners.live.outlet.as_ref()))
-        {
-            self.listeners.sinking.passed_by += blocks.len();
-            self.freed.extend_from_slice(blocks);
+        let reason = self.first().reason;
+        let Listeners { victims, sinking, live, .. } = &mut self.common.listeners;
+        if victims.is_none() && (sinking.passes_by() || !sinking.begin_batch(live.outlet.as_ref())) {
+            sinking.passed_by += blocks.len();
+            self.first_mut().freed.extend_from_slice(blocks);
             return;
         }
-        self.listeners.victims.get_or_insert_default().add(run, keep, blocks, self.reason, resources);
+        victims.get_or_insert_default().add(run, keep, blocks, reason, resources);
     }
 
     /// The number of blocks that this turn has evicted for the sink.
     pub(in crate::cache) fn offered(&self) -> usize {
-        self.listeners.victims.as_ref().map_or(0, |victims| victims.blocks.len())
+        self.common.listeners.victims.as_ref().map_or(0, |victims| victims.blocks.len())
     }
 
     /// Takes the work that a turn leaves for the sink, at its end.
     #[inline]
     pub(in crate::cache) fn take_for_sink(&mut self, kept: &KeptBlocks) -> Option<Box<LeftForSink>> {
-        let has_any = self.listeners.victims.is_some() || self.listeners.sinking.passed_by > 0;
+        let has_any = self.common.listeners.victims.is_some() || self.common.listeners.sinking.passed_by > 0;
         if has_any { self.leave_for_sink(kept) } else { None }
     }
 
     #[cold]
     fn leave_for_sink(&mut self, kept: &KeptBlocks) -> Option<Box<LeftForSink>> {
-        let outlet = self.listeners.live.outlet.clone()?;
-        let Sinking { beneficiary, passed_by, mark } = &mut self.listeners.sinking;
+        let Listeners { victims, sinking, live, .. } = &mut self.common.listeners;
+        let outlet = live.outlet.clone()?;
+        let Sinking { beneficiary, passed_by, mark } = sinking;
         let mark = *mark;
         let (is_needed, needed) = match std::mem::take(beneficiary) {
             Beneficiary::Nobody => (false, None),
             Beneficiary::Waiter | Beneficiary::PastSink => (true, None),
             Beneficiary::Thread(kept) => (true, Some(kept)),
         };
-        let victims = self.listeners.victims.take().map(|victims| ForSink { victims, mark, is_needed, needed });
+        let victims = victims.take().map(|victims| ForSink { victims, mark, is_needed, needed });
         if let Some(ForSink { victims, needed, .. }) = &victims {
             kept.begin(victims.blocks.len());
             // Relaxed: an estimate is enough.

@@ -49,7 +49,7 @@ impl Inner {
         if holdings.pinned_limit().is_none() {
             return Ok(QuotaCharge::of(holdings, blocks));
         }
-        let turn = |evictor: &mut Evictor, resources: Resources<'_>| {
+        let turn = |evictor: &mut Evictor<'_>, resources: Resources<'_>| {
             let may = evictor.may_charge(holdings, blocks, resources)?;
             Ok(may.then(|| QuotaCharge::of(holdings, blocks)))
         };
@@ -137,7 +137,7 @@ impl Inner {
             return;
         }
         let (mut goal, mut pass) = (None, QuotaPass::default());
-        let turn = |evictor: &mut Evictor, resources: Resources<'_>| {
+        let turn = |evictor: &mut Evictor<'_>, resources: Resources<'_>| {
             let mut entries = usize::MAX;
             !evictor.settle_towards(&mut goal, STEP, resources)
                 || evictor.keep_to_quotas(&mut pass, &mut entries, resources)
@@ -205,7 +205,7 @@ impl From<OverQuota> for ReserveError {
     }
 }
 
-impl Evictor {
+impl Evictor<'_> {
     /// Checks whether a namespace may be charged for `blocks` blocks, and evicts what it has cached
     /// beyond its other limit, because that might be leased afterwards. `Ok(false)` if the eviction
     /// needs more turns.

@@ -40,7 +40,8 @@ pub(super) struct Bed {
 
 impl Bed {
     fn new() -> Self {
-        let cache = PrefixCache::builder(BLOCK_SIZE, CAPACITY).clock(Clock::Logical).time_to_idle(Duration::MAX);
+        let cache =
+            PrefixCache::builder(BLOCK_SIZE, CAPACITY).clock(Clock::Logical).time_to_idle(Duration::MAX).shards(1);
         let cache = cache.build().expect("valid");
         let (session, space) = (cache.session(), cache.default_namespace());
         space.set_quota(Quota::default().cached_blocks(CAPACITY));
@@ -89,7 +90,7 @@ impl<'g> Scene<'g> {
 
 /// Returns what `validate` finds in a healthy cache after `plant`. The cache is leaked, because a
 /// corrupt one cannot be dropped.
-pub(super) fn found(plant: impl FnOnce(&mut Evictor, Scene<'_>)) -> BrokenInvariant {
+pub(super) fn found(plant: impl FnOnce(&mut Evictor<'_>, Scene<'_>)) -> BrokenInvariant {
     let bed = Bed::new();
     let violation = bed.cache.inner.evicting(|evictor, resources| {
         evictor.settle(resources);

@@ -116,7 +116,9 @@ fn what_is_held_at_rest_is_sound() {
     assert_eq!(cache.validate(), Ok(()), "a leased root");
     drop(missed);
     assert_eq!(cache.validate(), Ok(()), "gone");
-    cache.inner.evicting(|evictor, _| assert!(evictor.detached.is_empty(), "a space that has ended is off the list"));
+    cache
+        .inner
+        .evicting(|evictor, _| assert!(evictor.common.detached.is_empty(), "a space that has ended is off the list"));
 }
 
 /// A detached space is trimmed while the queue is drained, newest entry first: the branch is

@@ -11,7 +11,7 @@ use crate::key::Token;
 use crate::policy::{CandidateEntry, CandidateId, Policy, Standing};
 use crate::reclaim::Ref;
 use crate::sync::Arc;
-use crate::tree::{Beginning, Demotions, Marked, Point, Run, Space, Word};
+use crate::tree::{Beginning, Demotions, Marked, Point, Run, ShardId, Space, Word};
 
 const TRUNK: RunAt = RunAt { start: 0, first: 0 };
 const RUN: RunAt = RunAt { start: 0, first: 1 };
@@ -53,7 +53,7 @@ fn rewrite(scene: Scene<'_>, tokens: &[Token], blocks: impl FnOnce(&mut Vec<Bloc
 
 #[test]
 fn work_left_behind() {
-    let queued = found(|_, scene| scene.resources.queue.push(scene.end));
+    let queued = found(|_, scene| scene.resources.queues.push(scene.end));
     assert_eq!(queued, BrokenInvariant::QueueNotEmpty);
     let revisit = found(|evictor, scene| evictor.revisit.push(scene.end.link()));
     assert_eq!(revisit, BrokenInvariant::Unfinished { points: 1, blocks: 0 });
@@ -65,7 +65,7 @@ fn work_left_behind() {
 #[test]
 fn spaces() {
     assert_eq!(found(|_, scene| scene.space.detach()), BrokenInvariant::NamespaceDetached);
-    let listed = found(|evictor, scene| assert!(evictor.detached.insert(scene.space.link())));
+    let listed = found(|evictor, scene| assert!(evictor.common.detached.insert(scene.space.link())));
     assert_eq!(listed, BrokenInvariant::SpaceNotDetached);
     let uprooted = found(|_, scene| {
         assert!(scene.root.run().as_ref().points.remove(scene.root, scene.resources.guard));
@@ -75,7 +75,7 @@ fn spaces() {
         let space = Space::plant(0, Arc::clone(&scene.space.holdings), scene.resources.guard).run().space();
         space.detach();
         space.root(scene.resources.guard).expect("planted").word.flip(Word::QUEUED | Word::CHILD);
-        evictor.detached.insert(space.link());
+        evictor.common.detached.insert(space.link());
     });
     assert_eq!(kept, BrokenInvariant::IdleInDetached(on(TRUNK, 0)));
 }
@@ -103,13 +103,21 @@ fn hidden_parts() {
     assert_eq!(unlisted, BrokenInvariant::HiddenRun(RUN));
     let idle = found(|evictor, scene| {
         scene.run.show(8, scene.resources.guard);
-        evictor.listeners.hidden.list(scene.run.link());
+        evictor.common.listeners.hidden.list(scene.run.link());
     });
     assert_eq!(idle, BrokenInvariant::IdleHidden(on(RUN, 12)));
     let elsewhere = found(|evictor, scene| {
-        let at = Beginning { parent: scene.leased, start: 8, born: 0, fingerprint: 0, charged: 0, room: None };
+        let at = Beginning {
+            parent: scene.leased,
+            start: 8,
+            born: 0,
+            fingerprint: 0,
+            charged: 0,
+            room: None,
+            shard: ShardId::FIRST,
+        };
         let run = Run::new(at, &[500], &[], scene.resources.guard).publish();
-        evictor.listeners.hidden.list(run.link());
+        evictor.common.listeners.hidden.list(run.link());
     });
     assert_eq!(elsewhere, BrokenInvariant::HiddenCount(counts(1, 0)));
 }
@@ -134,7 +142,15 @@ fn beginnings_of_runs() {
         hang(
             scene,
             scene.leased,
-            Beginning { parent: scene.mark, start: 8, born: 0, fingerprint: 0, charged: 0, room: None },
+            Beginning {
+                parent: scene.mark,
+                start: 8,
+                born: 0,
+                fingerprint: 0,
+                charged: 0,
+                room: None,
+                shard: ShardId::FIRST,
+            },
             &[500],
         );
     });
@@ -143,7 +159,15 @@ fn beginnings_of_runs() {
         hang(
             scene,
             scene.leased,
-            Beginning { parent: scene.leased, start: 9, born: 0, fingerprint: 0, charged: 0, room: None },
+            Beginning {
+                parent: scene.leased,
+                start: 9,
+                born: 0,
+                fingerprint: 0,
+                charged: 0,
+                room: None,
+                shard: ShardId::FIRST,
+            },
             &[500],
         );
     });
@@ -152,7 +176,15 @@ fn beginnings_of_runs() {
         let run = hang(
             scene,
             scene.leased,
-            Beginning { parent: scene.leased, start: 8, born: 0, fingerprint: 0, charged: 0, room: None },
+            Beginning {
+                parent: scene.leased,
+                start: 8,
+                born: 0,
+                fingerprint: 0,
+                charged: 0,
+                room: None,
+                shard: ShardId::FIRST,
+            },
             &[500],
         );
         run.shorten(run.word(), 0).expect("no other thread");
@@ -162,7 +194,15 @@ fn beginnings_of_runs() {
         hang(
             scene,
             scene.leased,
-            Beginning { parent: scene.leased, start: 8, born: 0, fingerprint: 0, charged: 0, room: None },
+            Beginning {
+                parent: scene.leased,
+                start: 8,
+                born: 0,
+                fingerprint: 0,
+                charged: 0,
+                room: None,
+                shard: ShardId::FIRST,
+            },
             &[9],
         );
     });
@@ -276,7 +316,7 @@ fn totals() {
 
 #[test]
 fn holdings_of_namespaces() {
-    let cached = found(|_, scene| scene.space.holdings.set_cached(5));
+    let cached = found(|_, scene| scene.space.holdings.remove_cached(scene.space.holdings.cached() - 5));
     assert_eq!(cached, BrokenInvariant::NamespaceCached(counts(5, 6)));
     let protected = found(|_, scene| scene.space.holdings.set_protected(3));
     assert_eq!(protected, BrokenInvariant::NamespaceProtected(counts(3, 2)));
@@ -364,7 +404,7 @@ fn file_stray(policy: &mut Policy) {
 
 #[test]
 fn policy_on_its_way_in() {
-    let begin = |evictor: &mut Evictor, scene: Scene<'_>| {
+    let begin = |evictor: &mut Evictor<'_>, scene: Scene<'_>| {
         evictor.begin_exchange(crate::PolicyKind::Lfu);
         assert!(evictor.advance_exchange(1, scene.resources));
     };
@@ -405,18 +445,18 @@ fn retained() {
     let left = found(|_, scene| scene.leased.marks.ask(Marked::NONE, 9, scene.resources.guard));
     assert_eq!(left, BrokenInvariant::NotesLeft { notes: 1 });
     let idle = found(|evictor, scene| {
-        evictor.retained.enter(scene.end, 9);
+        evictor.common.retained.enter(scene.end, 9);
     });
     assert_eq!(idle, BrokenInvariant::NotRetained(on(RUN, 12)));
     let elsewhere = found(|evictor, scene| {
         let (run, guard) = (scene.run.link(), scene.resources.guard);
         let point = Point::new(run, 3, Word::idle(), 0, guard);
-        evictor.retained.enter(point.as_ref(), 9);
+        evictor.common.retained.enter(point.as_ref(), 9);
     });
     assert_eq!(elsewhere, BrokenInvariant::RetainedCount(counts(1, 0)));
     let unsound = found(|evictor, scene| {
-        evictor.retained.enter(scene.leased, 9);
-        evictor.retained.table().clear();
+        evictor.common.retained.enter(scene.leased, 9);
+        evictor.common.retained.table().clear();
     });
     assert_eq!(unsound, BrokenInvariant::UnsoundRetained);
 }

@@ -1,0 +1,244 @@
+//! Turns of one shard: a reservation evicts from the runs of its own session's shard, under that
+//! shard's lock alone.
+//!
+//! Such a turn files candidates and evicts them as a turn of all does, with the same functions, as
+//! long as nothing but its own shard is concerned. It *defers* to the next turn of all
+//!
+//! - an entry or a victim whose leases are in the accounts, or would have to be: they protect
+//!   blocks on the path to the root, which runs through other shards;
+//! - a root, and what is in a detached space, in a namespace with a limit, or to be retained.
+//!
+//! A deferred point stays `QUEUED`, is not filed, and waits in a list of its shard. There is a turn
+//! of all when [`DEFERRED`] wait, when the shard has too few candidates, and always while a
+//! subscriber, a sink, a listing, a hidden block, a retention, a time to idle, an exchange of
+//! policies or a waiter is there ([`Evictor::may_work_alone`]).
+//!
+//! It tells another shard one thing: that a point has lost its last child. It takes the child off
+//! and marks the point as queued in one read-modify-write, even if the point is silent, and pushes
+//! it to that shard's queue.
+//!
+//! # Order
+//!
+//! A shard evicts its own candidates in the policy's order. Every [`LOOKS_AROUND`]th turn compares
+//! its first candidate with those of the other shards, and evicts from another shard whose first
+//! candidate is older by an eighth of the age. After every [`VISITS`]th turn of a shard its thread
+//! takes in the changes of another shard, each shard in its turn: so the candidates of a session that
+//! is silent are in the table too.
+
+use super::{Evictor, Resources};
+use crate::block::BlockId;
+use crate::cache::listening::events::EvictionReason;
+use crate::policy::PolicyKind;
+use crate::reclaim::Ref;
+use crate::sync::atomic::Ordering::Relaxed as WordRelaxed;
+use crate::sync::gauge::{AtomicU64, Relaxed};
+use crate::sync::model_size;
+use crate::tree::{Point, ShardCount, ShardId};
+
+use crossbeam_utils::CachePadded;
+
+/// How many turns of a shard pass between two looks at the other shards.
+const LOOKS_AROUND: u32 = model_size(4, 1) as u32;
+/// With so many deferred points the next turn is one of all.
+const DEFERRED: usize = model_size(64, 1);
+/// The most entries that a turn of one takes in at once; more are left to turns of all.
+const MOST_ENTRIES: usize = 1024;
+/// How many turns of a shard pass between two visits to other shards.
+const VISITS: u32 = model_size(128, 2) as u32;
+
+/// When the first candidate of each shard was last used, about: for choosing the shard to evict
+/// from.
+#[derive(Debug)]
+pub(in crate::cache) struct Heads(Box<[CachePadded<AtomicU64>]>);
+
+impl Heads {
+    pub(in crate::cache) fn new(shards: ShardCount) -> Self {
+        Self(shards.all().map(|_| CachePadded::new(AtomicU64::new(u64::MAX))).collect())
+    }
+
+    /// Notes the first candidate of a shard, if it has moved by a sixteenth of its age: other
+    /// threads read the table.
+    fn note(&self, shard: ShardId, first: u64, now: u64) {
+        let head = &self.0[shard.index()];
+        // Relaxed, all: a heuristic.
+        let noted = head.load(Relaxed);
+        if first.abs_diff(noted) > now.saturating_sub(first) / 16 {
+            head.store(first, Relaxed);
+        }
+    }
+
+    /// The shard that is `places` behind another one.
+    fn after(&self, shard: ShardId, places: u32) -> ShardId {
+        ShardId::at((shard.index() + places as usize) % self.0.len())
+    }
+
+    /// The shard whose first candidate is oldest, if it is older than `first` by an eighth of its
+    /// age.
+    fn older_than(&self, first: u64, now: u64) -> Option<ShardId> {
+        let heads = self.0.iter().map(|head| head.load(Relaxed)).enumerate();
+        let (oldest, last) = heads.min_by_key(|(_, last)| *last)?;
+        let is_older = last < first.saturating_sub(now.saturating_sub(first) / 8);
+        is_older.then(|| ShardId::at(oldest))
+    }
+}
+
+/// The outcome of a turn of one shard.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::cache) enum Alone {
+    /// The request has its blocks.
+    Served,
+    /// The same, and it is time to take in the changes of this shard.
+    Visits(ShardId),
+    /// This shard has older candidates.
+    Elsewhere(ShardId),
+    /// Only a turn of all can go on.
+    NeedsAll,
+}
+
+/// A request for blocks in a turn of one shard.
+#[derive(Debug)]
+pub(in crate::cache) struct Request<'a> {
+    pub(in crate::cache) blocks: &'a mut Vec<BlockId>,
+    pub(in crate::cache) wanted: usize,
+    /// Whether to look for a shard with older candidates.
+    pub(in crate::cache) looks_around: bool,
+    /// The stamp of a use at this moment.
+    pub(in crate::cache) now: u64,
+    pub(in crate::cache) heads: &'a Heads,
+}
+
+impl Evictor<'_> {
+    /// Whether turns of one shard may evict at all, as the cache is configured now.
+    fn may_work_alone(&self, resources: Resources<'_>) -> bool {
+        let common = &*self.common;
+        matches!(self.ranking.kind, PolicyKind::Lru | PolicyKind::Fifo)
+            && !resources.is_awaited
+            && common.listeners.let_shards_alone()
+            && common.retained.next().is_none()
+            && common.detached.is_empty()
+            && self.ranking.aging.order().is_none()
+            && !self.has_upkeep()
+    }
+
+    /// Takes the blocks of a request from the pool, and evicts the missing ones from this shard.
+    /// Evicts nothing unless its first candidates have enough.
+    pub(in crate::cache) fn serve_alone(&mut self, request: Request<'_>, resources: Resources<'_>) -> Alone {
+        let Request { blocks, wanted, looks_around, now, heads } = request;
+        self.turns_alone = self.turns_alone.wrapping_add(1);
+        if !self.may_work_alone(resources) {
+            return Alone::NeedsAll;
+        }
+        self.take_in_alone(resources);
+        if self.deferred.len() >= DEFERRED || !self.backlog.is_empty() {
+            return Alone::NeedsAll;
+        }
+        if looks_around && self.turns_alone % LOOKS_AROUND == 0 {
+            let first = self.first_use(resources);
+            if let Some(older) = heads.older_than(first, now).filter(|older| *older != self.id) {
+                return Alone::Elsewhere(older);
+            }
+        }
+        let missing = wanted.saturating_sub(blocks.len() + self.free(resources));
+        if missing > 0 && !self.first_can_free(missing, resources) {
+            return Alone::NeedsAll;
+        }
+        while !self.serve(wanted - blocks.len(), blocks, resources) {
+            let missing = wanted.saturating_sub(blocks.len() + self.free(resources)).max(1);
+            if !self.evict_alone(missing, resources) {
+                return Alone::NeedsAll;
+            }
+        }
+        heads.note(self.id, self.first_use(resources), now);
+        if looks_around && self.turns_alone % VISITS == 0 {
+            return Alone::Visits(heads.after(self.id, self.turns_alone / VISITS));
+        }
+        Alone::Served
+    }
+
+    /// Notes the first candidates of all shards.
+    pub(in crate::cache) fn note_heads(&mut self, heads: &Heads, now: u64, resources: Resources<'_>) {
+        for place in 0..self.len() {
+            self.work_on(place);
+            heads.note(self.id, self.first_use(resources), now);
+        }
+    }
+
+    /// When this shard's first candidate was last used.
+    fn first_use(&self, resources: Resources<'_>) -> u64 {
+        let first = self.ranking.policy.choose().and_then(|slot| self.ranking.at(slot));
+        first.map_or(u64::MAX, |point| point.get(resources.guard).statistics.last())
+    }
+
+    /// Takes in the changes of this shard's runs; defers those that need a turn of all.
+    fn take_in_alone(&mut self, resources: Resources<'_>) {
+        self.now = self.now.max(resources.now);
+        self.take_backlog_in_alone(resources);
+        let queue = resources.queues.of(self.id);
+        if self.backlog.is_empty() && !queue.is_empty() {
+            self.backlog.receive(queue.drain());
+            self.take_backlog_in_alone(resources);
+        }
+    }
+
+    fn take_backlog_in_alone(&mut self, resources: Resources<'_>) {
+        let mut turns = MOST_ENTRIES;
+        for _ in 0..MOST_ENTRIES {
+            let Some(point) = self.backlog.next(&mut turns, resources.guard) else { break };
+            if self.is_plain(point, resources) {
+                self.look_into_backlog(resources);
+                self.take_out(point, resources);
+            } else {
+                self.deferred.push(point.link());
+            }
+        }
+    }
+
+    /// Whether an entry concerns this shard alone.
+    fn is_plain(&self, point: Ref<'_, Point>, resources: Resources<'_>) -> bool {
+        // Relaxed: only this shard's turns, and those of all, write what is read here.
+        let word = point.word.load(WordRelaxed);
+        if word.is_dead() {
+            return true;
+        }
+        let run = point.run();
+        !run.is_trunk()
+            && (word.is_silent() || self.may_be_silent(point, true, resources))
+            && !run.space().is_detached()
+            && !run.space().holdings.must_be_told()
+            && !point.account.get(&self.owner).is_active()
+            && run.account.with(&self.owner, |account| account.protected) == 0
+            && point.marks.asked(resources.guard).is_none()
+    }
+
+    /// Leaves a live point to the next turn of all.
+    pub(super) fn defer(&mut self, point: Ref<'_, Point>) {
+        self.unfile(point);
+        if point.word.defer() {
+            self.deferred.push(point.link());
+        }
+    }
+
+    /// Evicts from this shard's candidates until `want` blocks are freed; false if it has too few.
+    fn evict_alone(&mut self, want: usize, resources: Resources<'_>) -> bool {
+        let mut freed = 0;
+        while freed < want {
+            let Some(victim) = self.choose().filter(|_| !self.needs_turn()) else { return false };
+            let victim = victim.get(resources.guard);
+            let (run, word) = (victim.run(), victim.word.look());
+            let is_end = word.children() == 0 && run.word().len() == victim.depth();
+            if word.leases() > 0 || run.account.with(&self.owner, |account| account.protected) > 0 {
+                self.stale_left -= 1;
+                self.defer(victim);
+            } else if !is_end || !self.is_filed_as_it_is(victim, resources) {
+                self.stale_left -= 1;
+                self.place(victim, resources);
+                self.visit_again(resources);
+            } else {
+                self.look_ahead(victim, resources);
+                freed += self.evict_victim(victim, want - freed, EvictionReason::Capacity, resources);
+                self.take_in_alone(resources);
+            }
+        }
+        true
+    }
+}

@@ -1,0 +1,450 @@
+//! The shards of the evictor, and what a turn has of them.
+//!
+//! A run belongs for life to the shard of the session that inserted it. Each shard has a lock, a
+//! queue, an order of candidates and totals. A turn of *all* has the locks of all shards, taken in
+//! their order; a turn of *one* has one lock, and is restricted (`alone`).
+//!
+//! # Invariants
+//!
+//! - **V1** What the shards share ([`Common`]) is written only in a turn of all. A turn of one
+//!   reads it, and its lock keeps every turn of all away.
+//! - **V2** A turn of one touches what the evictor knows of a run or a point ([`OwnerCell`]) only
+//!   if that run belongs to its shard.
+//! - **V3** A turn reaches the shards whose locks it has through pointers that it took when it got
+//!   the locks, and in no other way; it borrows them from itself.
+//!
+//! [`OwnerCell`]: crate::sync::OwnerCell
+#![allow(unsafe_code)]
+
+use std::cell::UnsafeCell;
+use std::collections::HashSet;
+use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
+#[cfg(feature = "holds")]
+use std::time::Duration;
+
+use crossbeam_utils::CachePadded;
+
+use super::ahead::{Soon, Upcoming};
+use super::listeners::{Listeners, Live, Sorting};
+use super::{Evictor, Ranking, Retained, Totals, silent};
+use crate::block::BlockId;
+use crate::cache::listening::events::EvictionReason;
+use crate::policy::PolicyKind;
+use crate::reclaim::{Link, Ref};
+use crate::sync::{Arc, Mutex, MutexGuard, Owner, unlock_fairly};
+use crate::tree::{Backlog, Point, Run, ShardCount, ShardId, Space};
+
+/// The state that the shards share.
+#[derive(Debug)]
+pub(in crate::cache) struct Common {
+    pub(in crate::cache) listeners: Listeners,
+    pub(in crate::cache) retained: Retained,
+    /// Whether a retention's lease was released, so that a waiter must be woken to try again.
+    pub(in crate::cache) has_let_go: bool,
+    /// Detached spaces whose root is not dead yet: `sweep` adds them, `visit_root` ends and removes
+    /// them.
+    pub(in crate::cache) detached: HashSet<Link<Space>>,
+    /// The most queue entries to take out before a choice: all, unless a background thread keeps
+    /// the queue short.
+    pub(super) patience: usize,
+}
+
+/// The state of one shard.
+///
+/// The fields that nearly every turn writes come last, from the ranking's policy on: a thread that
+/// takes the shard over prefetches them as one range (`take_over`). It usually has the others in
+/// its own core's cache already.
+#[derive(Debug)]
+#[repr(C)]
+pub(in crate::cache) struct Shard {
+    pub(in crate::cache) id: ShardId,
+    /// Points that a trim is about to kill; empty between trims.
+    pub(super) to_kill: Vec<Link<Point>>,
+    /// How many more candidates this turn may file again or find leased.
+    pub(super) stale_left: usize,
+    /// Number of turns of this shard alone.
+    pub(super) turns_alone: u32,
+    pub(in crate::cache) sorting: Sorting,
+    pub(in crate::cache) ranking: Ranking,
+    pub(in crate::cache) totals: Totals,
+    /// The latest time that the shard has seen; standings are as of this time.
+    pub(super) now: u64,
+    /// Entries that were drained from the queue and not taken out yet.
+    pub(in crate::cache) backlog: Backlog,
+    /// Entries that were taken from the backlog and need a turn of all; each is still `QUEUED`.
+    pub(super) deferred: Vec<Link<Point>>,
+    /// Candidates whose queue entries are taken out soon, for prefetching.
+    pub(super) soon: Soon,
+    /// The next victims, for prefetching.
+    pub(super) upcoming: Upcoming,
+    /// The slot near which the thread of the last turn borrows its participants (`take_over`).
+    pub(super) near: usize,
+    /// Runs and pieces taken into the accounts so far: the next one's serial number.
+    pub(super) registered: u64,
+    /// Points to rank again because the evictor's own work changed them. One that is listed twice
+    /// may be dead by the second time.
+    pub(in crate::cache) revisit: Vec<Link<Point>>,
+    /// Blocks of trimmed runs: a reservation takes them, or the pool gets them at the end of the
+    /// turn.
+    pub(in crate::cache) freed: Vec<BlockId>,
+    /// The reason of the eviction in progress.
+    pub(super) reason: EvictionReason,
+}
+
+/// All shards of a cache.
+#[derive(Debug)]
+pub(in crate::cache) struct Shards {
+    common: UnsafeCell<Common>,
+    locks: Box<[CachePadded<Mutex<Shard>>]>,
+}
+
+// SAFETY: V1: `common` is written by the holder of all locks, and read by holders of one, which
+// order the accesses. What it holds may be sent between threads.
+unsafe impl Sync for Shards {}
+
+/// What the shards share, as a turn sees it.
+pub(in crate::cache) struct CommonRef<'a> {
+    common: &'a UnsafeCell<Common>,
+    is_exclusive: bool,
+}
+
+impl Deref for CommonRef<'_> {
+    type Target = Common;
+
+    #[inline]
+    fn deref(&self) -> &Common {
+        // SAFETY: V1: a turn has at least one lock, so no turn of all of another thread runs; this
+        // turn's own writes borrow `self`.
+        unsafe { &*self.common.get() }
+    }
+}
+
+impl DerefMut for CommonRef<'_> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut Common {
+        assert!(self.is_exclusive, "a turn of one shard writes what the shards share");
+        // SAFETY: V1: this turn has all locks, so no other thread has a reference.
+        unsafe { &mut *self.common.get() }
+    }
+}
+
+impl std::fmt::Debug for CommonRef<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        (**self).fmt(f)
+    }
+}
+
+/// The locks that a turn has.
+pub(super) struct Held<'a> {
+    first: Option<MutexGuard<'a, Shard>>,
+    rest: Vec<MutexGuard<'a, Shard>>,
+}
+
+impl Shard {
+    /// Whether no candidate's time has come.
+    #[inline]
+    pub(super) fn is_on_time(&self) -> bool {
+        self.ranking.due.first(self.now).is_none()
+    }
+
+    /// Whether no entry is left that was drained.
+    #[inline]
+    pub(in crate::cache) fn is_worked_off(&self) -> bool {
+        self.backlog.is_empty() && self.deferred.is_empty()
+    }
+
+    fn new(id: ShardId, policy: PolicyKind, aging: bool) -> Self {
+        Self {
+            id,
+            totals: Totals::default(),
+            ranking: Ranking::new(policy, aging),
+            sorting: Sorting::default(),
+            now: 0,
+            backlog: Backlog::empty(),
+            deferred: Vec::new(),
+            soon: Soon::default(),
+            upcoming: Upcoming::default(),
+            near: 0,
+            registered: 0,
+            revisit: Vec::new(),
+            to_kill: Vec::new(),
+            freed: Vec::new(),
+            reason: EvictionReason::Capacity,
+            stale_left: silent::STALE,
+            turns_alone: 0,
+        }
+    }
+}
+
+impl Shards {
+    /// `live` must have no listeners yet.
+    pub(in crate::cache) fn new(shards: ShardCount, policy: PolicyKind, patience: usize, live: Arc<Live>) -> Self {
+        let aging = live.time_to_idle.is_some();
+        let shard = |id| CachePadded::new(Mutex::measured(Shard::new(id, policy, aging)));
+        let common = Common {
+            listeners: Listeners::new(live),
+            retained: Retained::default(),
+            has_let_go: false,
+            patience,
+            detached: HashSet::new(),
+        };
+        Self { common: UnsafeCell::new(common), locks: shards.all().map(shard).collect() }
+    }
+
+    #[inline]
+    fn evictor<'a>(&'a self, mut first: MutexGuard<'a, Shard>, mut rest: Vec<MutexGuard<'a, Shard>>) -> Evictor<'a> {
+        let shard = NonNull::from(&mut *first);
+        let others =
+            if rest.is_empty() { Vec::new() } else { rest.iter_mut().map(|lock| NonNull::from(&mut **lock)).collect() };
+        let common = CommonRef { common: &self.common, is_exclusive: rest.len() + 1 == self.locks.len() };
+        let locks = Held { first: Some(first), rest };
+        Evictor { common, first: shard, rest: others, home: shard, locks, owner: Owner::new() }
+    }
+
+    /// Waits for the locks of all shards.
+    pub(in crate::cache) fn lock(&self) -> Evictor<'_> {
+        self.with_rest(self.locks[0].lock())
+    }
+
+    /// As [`lock`](Self::lock), but never sleeps for the first lock: `None` if it gets none after
+    /// some tens of microseconds, or as soon as `ends` returns true.
+    #[inline]
+    pub(in crate::cache) fn lock_awake(&self, ends: impl Fn() -> bool) -> Option<Evictor<'_>> {
+        self.locks[0].lock_awake(ends).map(|first| self.with_rest(first))
+    }
+
+    /// As [`lock`](Self::lock), after looking for the lock in vain.
+    #[cold]
+    pub(in crate::cache) fn lock_asleep(&self) -> Evictor<'_> {
+        self.with_rest(self.locks[0].lock_asleep())
+    }
+
+    /// All locks, unless another thread has one.
+    #[inline]
+    pub(in crate::cache) fn try_lock(&self) -> Option<Evictor<'_>> {
+        let first = self.locks[0].try_lock()?;
+        let rest = self.locks[1..].iter().map(|lock| lock.try_lock()).collect::<Option<_>>()?;
+        Some(self.evictor(first, rest))
+    }
+
+    #[inline]
+    fn with_rest<'a>(&'a self, first: MutexGuard<'a, Shard>) -> Evictor<'a> {
+        let rest = if self.locks.len() == 1 { Vec::new() } else { self.lock_rest() };
+        self.evictor(first, rest)
+    }
+
+    #[inline(never)]
+    fn lock_rest(&self) -> Vec<MutexGuard<'_, Shard>> {
+        self.locks[1..].iter().map(|lock| lock.lock()).collect()
+    }
+
+    /// Whether a thread waits for a turn of all: a hint.
+    #[inline]
+    pub(in crate::cache) fn are_awaited(&self) -> bool {
+        self.locks[0].is_awaited()
+    }
+
+    /// The lock of one shard: spins for some tens of microseconds.
+    #[inline]
+    pub(in crate::cache) fn lock_one_awake(&self, shard: ShardId) -> Option<Evictor<'_>> {
+        self.locks[shard.index()].lock_awake(|| false).map(|lock| self.evictor(lock, Vec::new()))
+    }
+
+    /// The same, after looking for the lock in vain.
+    #[cold]
+    pub(in crate::cache) fn lock_one_asleep(&self, shard: ShardId) -> Evictor<'_> {
+        self.evictor(self.locks[shard.index()].lock_asleep(), Vec::new())
+    }
+
+    /// The longest hold since the last call.
+    #[cfg(feature = "holds")]
+    pub(in crate::cache) fn longest_hold(&self) -> Duration {
+        self.locks.iter().map(|lock| lock.longest_hold()).max().unwrap_or_default()
+    }
+}
+
+impl Evictor<'_> {
+    /// Gives the locks up. A thread that waits for a turn of all gets time to take the first one; it
+    /// finds the others free.
+    pub(in crate::cache) fn unlock_fairly(mut self) {
+        self.locks.rest.clear();
+        self.locks.first.take().into_iter().for_each(unlock_fairly);
+    }
+
+    /// The shard of a run, which the turn has.
+    #[inline]
+    fn shard_of(&self, run: Ref<'_, Run>) -> NonNull<Shard> {
+        if !self.rest.is_empty() {
+            return self.pointer(run.shard().index());
+        }
+        debug_assert_eq!(run.shard(), self.first().id, "a turn of one shard works on a run of another one");
+        self.first
+    }
+
+    /// The shard at a place among those that the turn has.
+    pub(super) fn get(&self, place: usize) -> Option<&Shard> {
+        // SAFETY: V3.
+        (place < self.len()).then(|| unsafe { self.pointer(place).as_ref() })
+    }
+
+    fn pointer(&self, place: usize) -> NonNull<Shard> {
+        place.checked_sub(1).map_or(self.first, |other| self.rest[other])
+    }
+
+    /// How many shards the turn has.
+    #[inline]
+    pub(super) fn len(&self) -> usize {
+        self.rest.len() + 1
+    }
+
+    /// The same, which is there.
+    pub(super) fn at(&self, place: usize) -> &Shard {
+        // SAFETY: V3.
+        unsafe { self.pointer(place).as_ref() }
+    }
+
+    /// The same, to be changed.
+    pub(super) fn at_mut(&mut self, place: usize) -> &mut Shard {
+        // SAFETY: V3.
+        unsafe { self.pointer(place).as_mut() }
+    }
+
+    /// The first of the shards that the turn has.
+    #[inline]
+    pub(super) fn first(&self) -> &Shard {
+        // SAFETY: V3.
+        unsafe { self.first.as_ref() }
+    }
+
+    /// The same, to be changed.
+    #[inline]
+    pub(super) fn first_mut(&mut self) -> &mut Shard {
+        // SAFETY: V3.
+        unsafe { self.first.as_mut() }
+    }
+
+    /// Makes the shard at this place the one that is worked on.
+    #[inline]
+    pub(super) fn work_on(&mut self, place: usize) {
+        self.home = self.pointer(place);
+    }
+
+    /// Whether this is a turn of all.
+    #[inline]
+    pub(super) fn has_all(&self) -> bool {
+        self.common.is_exclusive
+    }
+
+    /// Whether the turn has the lock of a run's shard.
+    #[inline]
+    pub(super) fn has(&self, run: Ref<'_, Run>) -> bool {
+        self.common.is_exclusive || run.shard() == self.first().id
+    }
+
+    /// The shard of a run.
+    #[inline]
+    pub(in crate::cache) fn of(&self, run: Ref<'_, Run>) -> &Shard {
+        // SAFETY: V3.
+        unsafe { self.shard_of(run).as_ref() }
+    }
+
+    /// The shard of a run.
+    #[inline]
+    pub(super) fn of_mut(&mut self, run: Ref<'_, Run>) -> &mut Shard {
+        // SAFETY: V3.
+        unsafe { self.shard_of(run).as_mut() }
+    }
+
+    /// Makes the shard of a run the one that is worked on.
+    #[inline]
+    pub(super) fn go_to(&mut self, run: Ref<'_, Run>) {
+        self.home = self.shard_of(run);
+    }
+
+    /// The shard that is worked on.
+    #[inline]
+    pub(super) fn home(&self) -> &Shard {
+        self
+    }
+
+    /// The locked shards.
+    #[inline]
+    pub(in crate::cache) fn shards(&self) -> impl Iterator<Item = &Shard> {
+        std::iter::once(self.first()).chain(self.others())
+    }
+
+    /// The locked shards but the first.
+    #[inline]
+    pub(super) fn others(&self) -> impl Iterator<Item = &Shard> {
+        // SAFETY: V3.
+        self.rest.iter().map(|shard| unsafe { shard.as_ref() })
+    }
+
+    /// Looks at each locked shard.
+    #[inline]
+    pub(in crate::cache) fn each(&self, look: impl Fn(&Shard)) {
+        look(self.first());
+        self.others().for_each(look);
+    }
+
+    /// Changes each locked shard.
+    #[inline]
+    pub(super) fn each_mut(&mut self, change: impl Fn(&mut Shard)) {
+        change(self.first_mut());
+        // SAFETY: V3.
+        self.rest.iter_mut().for_each(|shard| change(unsafe { shard.as_mut() }));
+    }
+
+    /// The locked shards.
+    pub(super) fn shards_mut(&mut self) -> impl Iterator<Item = &mut Shard> {
+        // SAFETY: V3: no two of them are one.
+        let first = unsafe { self.first.as_mut() };
+        // SAFETY: V3.
+        std::iter::once(first).chain(self.rest.iter_mut().map(|shard| unsafe { shard.as_mut() }))
+    }
+
+    /// The sum of a number over the locked shards.
+    #[inline]
+    pub(in crate::cache) fn sum(&self, number: impl Fn(&Totals) -> usize) -> usize {
+        number(&self.first().totals) + self.others().map(|shard| number(&shard.totals)).sum::<usize>()
+    }
+
+    /// The totals of all locked shards.
+    pub(in crate::cache) fn totals_of_all(&self) -> Totals {
+        self.shards().fold(Totals::default(), |sum, shard| sum.plus(shard.totals))
+    }
+
+    /// Blocks that can be evicted.
+    #[inline]
+    pub(in crate::cache) fn evictable(&self) -> usize {
+        self.sum(|totals| totals.evictable)
+    }
+}
+
+impl Drop for Evictor<'_> {
+    /// Gives the first lock up last, as [`unlock_fairly`](Evictor::unlock_fairly) does.
+    fn drop(&mut self) {
+        if !self.locks.rest.is_empty() {
+            self.locks.rest.clear();
+        }
+    }
+}
+
+impl Deref for Evictor<'_> {
+    type Target = Shard;
+
+    #[inline]
+    fn deref(&self) -> &Shard {
+        // SAFETY: V3.
+        unsafe { self.home.as_ref() }
+    }
+}
+
+impl DerefMut for Evictor<'_> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut Shard {
+        // SAFETY: V3.
+        unsafe { self.home.as_mut() }
+    }
+}
