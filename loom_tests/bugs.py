@@ -102,8 +102,6 @@ BUGS = [
        "let is_end = word.children() == 1 && word.leases() == 0 && !word.is_silent();")]),
     ("an end told to the wrong shard", "shards::the_last_child_is_removed_by_another_shard", EXACT,
      [(TRIM, "                resources.queues.push(parent);\n", "                resources.queues.of(self.id).push(parent);\n")]),
-    ("a child taken off Relaxed by another shard", "shards::the_last_child_is_removed_by_another_shard", WEAK,
-     [(WORD, "Swap(next.queued(), AcqRel, !word.is_queued())", "Swap(next.queued(), Relaxed, !word.is_queued())")], "E2"),
     ("a deferred point that is forgotten", "shards::a_lease_against_the_eviction_by_its_shard", EXACT,
      [(ALONE, "        if point.word.defer() {\n            self.deferred.push(point.link());\n        }\n", "        _ = point.word.defer();\n")]),
     ("a turn of one beside one of all", "shards::a_shard_evicts_beside_a_turn_of_all", EXACT,

@@ -5,13 +5,12 @@
 //! holds. A point whose last child another shard has removed is looked at by its own shard, so it
 //! is evicted or leased, and never forgotten.
 //!
-//! Edges: E2 (the child is taken off before its parent is killed), E3 and E8 (the parent in the queue
-//! of its shard), the locks.
+//! Edges: E3 and E8 (the parent in the queue of its shard, which also order its death behind the
+//! child's end, so that E2 is margin here), the locks.
 //!
 //! Seeded bugs: the child is taken off a silent point as in a turn of all, so nobody looks at the
-//! point; the point is pushed to the queue of the shard that took the child off; the child is taken
-//! off without the edge E2; a deferred point is forgotten; a turn of all goes on without the locks
-//! that others have.
+//! point; the point is pushed to the queue of the shard that took the child off; a deferred point is
+//! forgotten; a turn of all goes on without the locks that others have.
 #![cfg(radixkv_loom)]
 
 mod common;
@@ -63,7 +62,7 @@ fn a_shard_evicts_beside_a_turn_of_all() {
             let world = Arc::clone(&world);
             move || world.cache.evict(2)
         });
-        let taken = first.session.reserve(1).expect("there are two");
+        let taken = second.session.reserve(1).expect("there are two");
         let evicted = other.join().unwrap();
         assert!((1..=2).contains(&evicted), "{evicted}");
         world.rest(0, 1);

@@ -327,7 +327,8 @@ impl Word {
             debug_assert!(word.children() > 0, "child removed twice");
             let is_end = word.children() == 1 && (word.is_silent() || word.leases() == 0);
             let next = word.without_child();
-            // Release: E2, E3. Acquire: E4.
+            // Release: E2, E3. Acquire: E4. No model fails without them: the push to the other
+            // shard's queue and its drain (E8) order the same.
             if is_end { Swap(next.queued(), AcqRel, !word.is_queued()) } else { Swap(next, AcqRel, false) }
         })
     }
