@@ -230,6 +230,13 @@ impl Evictor<'_> {
             // Left over only if an eviction into a caller's list or for the sink panicked.
             self.first_mut().freed.extend(victims.blocks);
         }
+        for place in 1..self.len() {
+            // Left over only if a turn of this shard alone panicked.
+            let Shard { freed, revisit, .. } = self.at_mut(place);
+            let (freed, revisit) = (std::mem::take(freed), std::mem::take(revisit));
+            self.first_mut().freed.extend(freed);
+            self.first_mut().revisit.extend(revisit);
+        }
     }
 
     /// Deflates idle hot points, then takes in the changes that time makes and those in the queue.

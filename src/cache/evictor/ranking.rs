@@ -151,7 +151,7 @@ impl Evictor<'_> {
 
     /// The candidate of a group, or of all, that was used longest ago; it stays filed.
     pub(super) fn oldest(&self, group: Option<QuotaGroup>) -> Option<Link<Point>> {
-        self.home().ranking.aging.order()?;
+        self.ranking.aging.order()?;
         self.best(
             |ranking| ranking.aging.order().expect("all shards have one"),
             |order| group.map_or_else(|| order.choose(), |group| order.choose_of(group)),

@@ -129,12 +129,6 @@ impl DerefMut for CommonRef<'_> {
     }
 }
 
-impl std::fmt::Debug for CommonRef<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        (**self).fmt(f)
-    }
-}
-
 /// The locks that a turn has.
 pub(super) struct Held<'a> {
     first: Option<MutexGuard<'a, Shard>>,
@@ -360,12 +354,6 @@ impl Evictor<'_> {
     #[inline]
     pub(super) fn go_to(&mut self, run: Ref<'_, Run>) {
         self.home = self.shard_of(run);
-    }
-
-    /// The shard that is worked on.
-    #[inline]
-    pub(super) fn home(&self) -> &Shard {
-        self
     }
 
     /// The locked shards.

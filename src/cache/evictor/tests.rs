@@ -5,10 +5,11 @@ mod exchange;
 
 use crate::cache::evictor::{Evictor, Resources};
 use crate::cache::namespaces::namespace::Pass;
+use crate::cache::session::Near;
 use crate::reclaim::Ref;
 use crate::sync::UnmapsLater;
 use crate::tree::lease::{Refused, lease_at, lease_deepest, release};
-use crate::tree::{Point, Position, Word, walk};
+use crate::tree::{Point, Position, ShardId, Word, walk};
 use crate::{Clock, Keys, Namespace, PolicyKind, PrefixCache};
 
 /// A reader saw the run before a trim, and publishes its point after the trim, beyond the new end.
@@ -385,4 +386,21 @@ fn what_two_points_were_used_flows_down_together() {
     drop(guard);
     cache.settle();
     assert_eq!(cache.validate(), Ok(()));
+}
+
+/// What a turn of one shard had freed when it panicked is given back by the next turn of all.
+#[test]
+fn blocks_of_a_turn_of_one_that_panicked_are_given_back() {
+    let cache = PrefixCache::builder(1, 4).shards(3).build().expect("valid");
+    let mut blocks = Vec::new();
+    assert!(cache.inner.pool.try_take(1, &mut blocks));
+    let turn = || {
+        cache.inner.turn_of_one(Near::default(), ShardId::at(2), |evictor, _| {
+            evictor.freed.append(&mut blocks);
+            panic!("a turn that breaks");
+        })
+    };
+    assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(turn)).is_err());
+    assert_eq!(cache.validate(), Ok(()));
+    assert_eq!(cache.stats().free_blocks, 4);
 }
