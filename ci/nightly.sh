@@ -53,6 +53,10 @@ machine() {
         --exclude radixkv-cuda --exclude loom_tests --no-fail-fast -- --include-ignored
     step 'the first two commands' bash ci/first_hour.sh
     step 'faults and limits' bash ci/faults.sh release
+    # Tests that expect no exact order of evictions, with three shards in every cache.
+    step 'three shards' env RUSTFLAGS='--cfg radixkv_shards' CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-target}/shards" cargo test --release --locked -p radixkv \
+        --test acquire --test appending --test histories --test limits --test listening --test load --test storm --test stress \
+        --test turns --test waiting --test wake_ups
     # Bash counts in SECONDS itself: only `env` can set it.
     step "threads stopped anywhere, $stops s" env SECONDS="$stops" cargo test --release --test stops -- --nocapture
     step "load beside its ideal, $requests s" env SECONDS="$requests" cargo test --release --test load -- --nocapture

@@ -47,6 +47,8 @@ mod quotas;
 #[path = "scenarios/retention.rs"]
 mod retention;
 #[cfg(feature = "async")]
+#[path = "scenarios/shards.rs"]
+mod shards;
 #[path = "scenarios/tenants.rs"]
 mod tenants;
 #[path = "scenarios/walk.rs"]
