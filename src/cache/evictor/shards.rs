@@ -272,7 +272,7 @@ impl Evictor<'_> {
         if !self.rest.is_empty() {
             return self.pointer(run.shard().index());
         }
-        debug_assert_eq!(run.shard(), self.first().id, "a turn of one shard works on a run of another one");
+        assert!(self.has(run), "a turn of one shard works on a run of another one");
         self.first
     }
 
