@@ -45,7 +45,7 @@ FILES = by_file({
     "hot_points waiting": "tree/word/slot",
     "retention": "tree/marks cache/leases/retention cache/evictor/retained cache/evictor/due",
     "exchange":
-        "tree/holdings cache/namespaces/quota cache/namespaces/quota/verbs cache/evictor/exchange "
+        "tree/namespace_account cache/namespaces/quota cache/namespaces/quota/verbs cache/evictor/exchange "
         "cache/evictor/listeners/quota cache/evictor/upkeep",
     "strong_ref": "cache/leases/strong_ref",
     "waiting": "cache/line/wait_list cache/line/in_line cache/line/waiter cache/line/waiting cache/blocks/allocate sync/signal",

@@ -137,7 +137,7 @@ BUGS = [
      [(TRIM, "        let end = loop {\n            let end = self.kill_beyond(run, target..len, &mut dead, resources);\n",
        "        let end = self.kill_beyond(run, target..len, &mut dead, resources);\n        let end = loop {\n")]),
     ("NEW trusted without proof", "creation_trim::two_creators_of_one_point_against_the_end_of_all", EXACT,
-     [(LEASE, "Attempt::Unproven => return prove(at.run, point, ledger, guard),",
+     [(LEASE, "Attempt::Unproven => return prove(at.run, point, context, guard),",
        "Attempt::Unproven => return Ok(HeldLease { point, counted_on: StripeRef::word(0) }),")]),
     ("proof that looks at nothing", "creation_trim::a_new_point_against_a_trim", EXACT,
      [(LEASE, "if (1..=len).contains(&point.depth()) {", "if (1..=len).contains(&point.depth()) || len < u32::MAX {")]),
@@ -156,8 +156,8 @@ BUGS = [
     ("child never counted", "insert::a_run_and_its_lease_against_kills", EXACT,
      [(INSERT, "let counted = branch.word.add_child();", "let counted = true;")]),
     ("lease given up before the child is counted", "insert::a_branch_inside_a_block_against_a_trim", EXACT,
-     [(INSERT, "            let hung = hang(branch.point, sequence, ledger, guard);\n            _ = release(branch, ledger);\n",
-       "            _ = release(branch, ledger);\n            let hung = hang(branch.point, sequence, ledger, guard);\n")]),
+     [(INSERT, "            let hung = hang(branch.point, sequence, context, guard);\n            _ = release(branch, context);\n",
+       "            _ = release(branch, context);\n            let hung = hang(branch.point, sequence, context, guard);\n")]),
     ("dead run taken for live", "death::an_insert_of_what_dies", EXACT,
      [(INSERT, "if there.is_some_and(|run| run.word().len() > 0) {", "if there.is_some() {")]),
     ("the unlink by store", "death::an_insert_of_what_dies", EXACT,
@@ -360,9 +360,9 @@ BUGS = [
     ("hits left on the stripes", "hot_points::hits_on_stripes_are_counted", EXACT,
      [(HOT, "            stripe.statistics.flow_to(&point.statistics);\n", "            stripe.statistics.flow_to(&Statistics::stamped(0));\n")]),
     ("a clone that only counts", "hot_points::a_clone_against_deflation", EXACT,
-     [(LEASE, "    match attempt(point, ledger) {\n        Attempt::Held(held) => Some(held),",
-       "    if let Some(slot) = point.word.load(Acquire).slot() {\n        return Some(HeldLease { point, counted_on: ledger.hot.count(slot, ledger.stripe) });\n    }\n"
-       "    match attempt(point, ledger) {\n        Attempt::Held(held) => Some(held),"),
+     [(LEASE, "    match attempt(point, context) {\n        Attempt::Held(held) => Some(held),",
+       "    if let Some(slot) = point.word.load(Acquire).slot() {\n        return Some(HeldLease { point, counted_on: context.hot.count(slot, context.stripe) });\n    }\n"
+       "    match attempt(point, context) {\n        Attempt::Held(held) => Some(held),"),
       (HOT, "    /// Gives back a lease that counts on a stripe.",
        "    pub(crate) fn count(&self, slot: HotSlotId, stripe: u8) -> StripeRef {\n        let stripe = (usize::from(stripe) + 1) % self.stripes;\n"
        "        self.stripes(slot)[stripe].leases.fetch_add(1, Relaxed);\n        StripeRef::striped(slot, stripe as u8)\n    }\n\n"
@@ -564,17 +564,17 @@ BUGS = [
 
     # Policies and quotas that change.
     ("filed with the present policy alone", "exchange::a_use_against_an_exchange", EXACT,
-     [(RANKING, "        self.exchange.file(slot, standing, entry);\n", "")]),
+     [(RANKING, "        self.exchange.file(slot, stats, entry);\n", "")]),
     ("struck from the present policy alone", "exchange::slots_that_change_hands_against_an_exchange", EXACT,
      [(RANKING, "        self.exchange.remove(slot);\n", "")]),
     ("an exchange concluded at once", "exchange::a_use_against_an_exchange", EXACT,
      [(EXCHANGE, "is_some_and(|incoming| incoming.moved >= self.slots().len())", "is_some_and(|incoming| incoming.moved <= self.slots().len())")]),
     ("a charge that is not counted", "exchange::two_charges_for_one_block", EXACT,
-     [("src/cache/namespaces/quota.rs", "        holdings.reserve(blocks);\n", "")]),
+     [("src/cache/namespaces/quota.rs", "        account.reserve(blocks);\n", "")]),
     ("a charge that ends when its blocks are cached", "exchange::a_charge_that_is_cached_against_another", EXACT,
      [(INSERTING, "self.charge.spend(left.len(), handed_over);", "self.charge.spend(left.len(), false);")]),
     ("cached blocks that do not take a charge over", "exchange::a_charge_that_is_cached_against_another", EXACT,
-     [("src/cache/evictor/listeners/quota.rs", "        if charged > 0 {\n            holdings.unreserve(charged);\n        }\n", "        _ = charged;\n")]),
+     [("src/cache/evictor/listeners/quota.rs", "        if charged > 0 {\n            account.unreserve(charged);\n        }\n", "        _ = charged;\n")]),
     ("a refusal that looks twice", "exchange::a_charge_let_go_against_another", EXACT,
      [(QUOTA, "        if requested > limit.saturating_sub(pinned) {\n",
        "        if requested > limit.saturating_sub(pinned) {\n"

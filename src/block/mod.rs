@@ -1,11 +1,11 @@
 //! Blocks: the ids of KV blocks, and the pool that hands them out.
 
-mod grid;
+mod block_layout;
 mod hints;
 mod pool;
 mod slots;
 
-pub(crate) use grid::Grid;
+pub(crate) use block_layout::BlockLayout;
 pub(crate) use pool::Pool;
 pub use slots::write_slots;
 

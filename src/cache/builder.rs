@@ -17,11 +17,11 @@ use super::inner::{Inner, STEP};
 use super::insert::MAX_TOKENS;
 use super::line::publications::Publications;
 use super::line::wait_list::WaitList;
-use super::matching::seen::SeenBlocks;
+use super::matching::ghost_table::GhostTable;
 use super::namespaces::namespace::Registry;
 use super::prefix_cache::PrefixCache;
 use super::session::OWN_PARTICIPANTS;
-use crate::block::{BlockId, Grid, Pool};
+use crate::block::{BlockId, BlockLayout, Pool};
 use crate::policy::PolicyKind;
 use crate::reclaim::{Domain, Idle};
 use crate::sync::gauge::AtomicUsize;
@@ -382,14 +382,14 @@ impl Builder {
         let shards = ShardCount::new(self.shards);
         let bays = if shards.get() > 1 { OWN_PARTICIPANTS } else { 0 };
         let domain = Domain::with_bays(bays);
-        let grid = Grid::new(self.block_size as u32);
+        let layout = BlockLayout::new(self.block_size as u32);
         let (idle, participant) = (Idle::new(), domain.register());
-        let namespaces = Registry::new(grid, domain.records().row(), &participant);
+        let namespaces = Registry::new(layout, domain.records().row(), &participant);
         // The list is empty, so it has room.
         drop(idle.put(participant));
         let live = Arc::new(Live { watermarks, time_to_idle: self.time_to_idle, ..Live::default() });
         let inner = Inner {
-            grid,
+            layout,
             queues: Queues::new(shards),
             shards,
             heads: Heads::new(shards),
@@ -403,7 +403,7 @@ impl Builder {
             demotions: Demotions::default(),
             settings: LiveSettings::new(&live),
             gauges: shards.all().map(|_| CachePadded::default()).collect(),
-            seen: SeenBlocks::new(self.most_blocks()),
+            seen: GhostTable::new(self.most_blocks()),
             namespaces,
             background: OnceLock::new(),
             publications: Publications::new(self.publishing),

@@ -18,16 +18,16 @@ use super::evictor::{
 };
 use super::line::publications::{Publication, Publications};
 use super::line::wait_list::WaitList;
-use super::matching::seen::SeenBlocks;
+use super::matching::ghost_table::GhostTable;
 use super::namespaces::namespace::Registry;
 use super::numbers::stats::{Gauges, Stats, read_gauges, runs};
 use super::session::Near;
 use super::spans::within_span;
-use crate::block::{Grid, Pool};
+use crate::block::{BlockLayout, Pool};
 use crate::reclaim::{Domain, Guard, Idle, Local, Ref};
 use crate::sync::gauge::{AtomicUsize, Relaxed};
 use crate::sync::{OnceLock, UnmapsLater};
-use crate::tree::{Demotions, HotPoints, Ledger, Point, Queues, ShardCount, ShardId};
+use crate::tree::{Demotions, HotPoints, LeaseContext, Point, Queues, ShardCount, ShardId};
 
 /// The most queue entries that one step of the evictor takes out.
 pub(super) const STEP: usize = 1024;
@@ -35,7 +35,7 @@ pub(super) const STEP: usize = 1024;
 /// The state that all handles of one cache share.
 pub(super) struct Inner {
     /// Where blocks end in sequences of tokens.
-    pub(super) grid: Grid,
+    pub(super) layout: BlockLayout,
     /// How many shards the evictor has.
     pub(super) shards: ShardCount,
     pub(super) queues: Queues,
@@ -56,7 +56,7 @@ pub(super) struct Inner {
     /// On its own cache lines, apart from what lookups read, because each hold of the evictor's
     /// lock writes it.
     pub(super) gauges: Box<[CachePadded<Gauges>]>,
-    pub(super) seen: SeenBlocks,
+    pub(super) seen: GhostTable,
     pub(super) namespaces: Registry,
     pub(super) background: OnceLock<Background>,
     pub(super) evictor: Shards,
@@ -74,7 +74,7 @@ pub(super) struct Inner {
 
 /// How long a thread waits for the evictor's lock.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Patience<'a> {
+pub(super) enum LockMode<'a> {
     Waits,
     Tries,
     /// Waits until it gets the lock, or another thread has served its published request.
@@ -85,7 +85,7 @@ pub(super) enum Patience<'a> {
 struct Done<R> {
     result: R,
     /// Whether a lease on a retained prefix was released.
-    has_let_go: bool,
+    has_released: bool,
     for_sink: Option<Box<LeftForSink>>,
 }
 
@@ -112,7 +112,7 @@ impl Inner {
 
     /// Runs `work` under the evictor's lock, unless another thread has the lock.
     pub(super) fn try_evicting<R>(&self, work: impl FnOnce(&mut Evictor<'_>, Resources<'_>) -> R) -> Option<R> {
-        self.turn(0, Patience::Tries, work, |_, _| ())
+        self.turn(0, LockMode::Tries, work, |_, _| ())
     }
 
     /// Runs `turn` repeatedly while it returns true and no other thread has the evictor's lock.
@@ -123,7 +123,7 @@ impl Inner {
                 evictor.unlock_fairly();
             }
         };
-        while self.turn(0, Patience::Tries, &mut turn, leave) == Some(true) {}
+        while self.turn(0, LockMode::Tries, &mut turn, leave) == Some(true) {}
     }
 
     /// Changes settings. Takes the evictor's lock.
@@ -165,13 +165,13 @@ impl Inner {
 
     /// Takes in every change made before the call, and every silent lease, in steps between which
     /// other threads get their turn. Stops if it gets no lock; returns whether all were taken in.
-    pub(super) fn settle_by(&self, patience: Patience<'_>) -> bool {
+    pub(super) fn settle_by(&self, mode: LockMode<'_>) -> bool {
         let (mut goal, mut pass) = (None, LeasePass::default());
         loop {
             let work = |evictor: &mut Evictor<'_>, resources: Resources<'_>| {
                 evictor.settle_towards(&mut goal, STEP, resources) && evictor.account_leases(&mut pass, STEP, resources)
             };
-            match self.turn(0, patience, work, |evictor, _| evictor.unlock_fairly()) {
+            match self.turn(0, mode, work, |evictor, _| evictor.unlock_fairly()) {
                 Some(false) => {}
                 outcome => return outcome.is_some(),
             }
@@ -181,14 +181,14 @@ impl Inner {
     /// Runs `work` under the evictor's lock after every change made before the call was taken in:
     /// in steps, between which other threads get their turn.
     pub(super) fn settled<R>(&self, work: impl FnOnce(&mut Evictor<'_>, Resources<'_>) -> R) -> R {
-        self.settled_near(0, Patience::Waits, work).expect("it waited for the lock")
+        self.settled_near(0, LockMode::Waits, work).expect("it waited for the lock")
     }
 
     /// As `settled`, with a participant from near slot `near`; `None` if `turn` returns `None`.
     pub(super) fn settled_near<R>(
         &self,
         near: usize,
-        patience: Patience<'_>,
+        mode: LockMode<'_>,
         work: impl FnOnce(&mut Evictor<'_>, Resources<'_>) -> R,
     ) -> Option<R> {
         let (mut goal, mut work) = (None, Some(work));
@@ -202,7 +202,7 @@ impl Inner {
                     evictor.unlock_fairly();
                 }
             };
-            match self.turn(near, patience, step, leave) {
+            match self.turn(near, mode, step, leave) {
                 Some(None) => {}
                 outcome => return outcome.flatten(),
             }
@@ -227,7 +227,7 @@ impl Inner {
         work: impl FnOnce(&mut Evictor<'_>, Resources<'_>) -> R,
         leave: impl FnOnce(Evictor<'a>, &R),
     ) -> R {
-        self.turn(near, Patience::Waits, work, leave).expect("it waited for the lock")
+        self.turn(near, LockMode::Waits, work, leave).expect("it waited for the lock")
     }
 
     /// Runs `work` under the evictor's lock, with a participant from near slot `near`; `leave`
@@ -239,7 +239,7 @@ impl Inner {
     pub(super) fn turn<'a, R>(
         &'a self,
         near: usize,
-        patience: Patience<'_>,
+        mode: LockMode<'_>,
         work: impl FnOnce(&mut Evictor<'_>, Resources<'_>) -> R,
         leave: impl FnOnce(Evictor<'a>, &R),
     ) -> Option<R> {
@@ -247,9 +247,9 @@ impl Inner {
         let kept = participant.keep_garbage();
         let unmapping = UnmapsLater::begin();
         let dead = DeadRuns::default();
-        let (evictor, guard) = self.lock_pinned(&participant, patience)?;
+        let (evictor, guard) = self.lock_pinned(&participant, mode)?;
         let unlinking = dead.unlink_by(&guard, &self.seen);
-        let Done { result, has_let_go, for_sink } =
+        let Done { result, has_released, for_sink } =
             self.with_evictor(near, evictor, self.resources(&guard, &dead), work, leave);
         // First: from here on the blocks are in reservations, which give them back after a panic.
         let give = for_sink.map(|left| left.gather(&guard));
@@ -259,7 +259,7 @@ impl Inner {
         drop(unmapping);
         participant.hand_over_if_much();
         drop(participant);
-        if has_let_go {
+        if has_released {
             self.ring();
         }
         if let Some(give) = give {
@@ -271,22 +271,18 @@ impl Inner {
     /// Takes the lock, with a guard that was pinned before: pinning sometimes frees garbage, which
     /// takes longer than most turns. A thread that sleeps for the lock is not pinned meanwhile, and
     /// pins after it gets the lock.
-    fn lock_pinned<'a, 'p>(
-        &'a self,
-        participant: &'p Local,
-        patience: Patience<'_>,
-    ) -> Option<(Evictor<'a>, Guard<'p>)> {
+    fn lock_pinned<'a, 'p>(&'a self, participant: &'p Local, mode: LockMode<'_>) -> Option<(Evictor<'a>, Guard<'p>)> {
         let guard = participant.pin();
-        let evictor = match patience {
-            Patience::Tries => Some(self.evictor.try_lock()?),
-            Patience::Waits => self.evictor.lock_awake(|| false),
-            Patience::Publishes(publication) => self.evictor.lock_awake(|| publication.is_served()),
+        let evictor = match mode {
+            LockMode::Tries => Some(self.evictor.try_lock()?),
+            LockMode::Waits => self.evictor.lock_awake(|| false),
+            LockMode::Publishes(publication) => self.evictor.lock_awake(|| publication.is_served()),
         };
         if let Some(evictor) = evictor {
             return Some((evictor, guard));
         }
         drop(guard);
-        if matches!(patience, Patience::Publishes(publication) if publication.is_served()) {
+        if matches!(mode, LockMode::Publishes(publication) if publication.is_served()) {
             return None;
         }
         let evictor = self.evictor.lock_asleep();
@@ -347,10 +343,10 @@ impl Inner {
             evictor.note_heads(&self.heads, self.time.now(), resources);
         }
         self.publish_gauges(&evictor);
-        let has_let_go = std::mem::take(&mut evictor.common.has_let_go);
+        let has_released = std::mem::take(&mut evictor.common.has_released);
         let for_sink = evictor.take_for_sink(&self.kept);
         leave(evictor, &result);
-        Done { result, has_let_go, for_sink }
+        Done { result, has_released, for_sink }
     }
 
     /// Publishes the totals of a turn's shards.
@@ -399,7 +395,7 @@ impl Inner {
             pool: self.sink(),
             seen: &self.seen,
             live: &self.settings,
-            grid: self.grid,
+            layout: self.layout,
             now: self.time.elapsed_for_deadlines(),
             guard,
             dead,
@@ -441,8 +437,8 @@ impl Inner {
         }
     }
 
-    pub(super) fn ledger(&self, stripe: u8) -> Ledger<'_> {
-        Ledger { queues: &self.queues, hot: &self.hot, stripe, shard: ShardId::FIRST }
+    pub(super) fn context(&self, stripe: u8) -> LeaseContext<'_> {
+        LeaseContext { queues: &self.queues, hot: &self.hot, stripe, shard: ShardId::FIRST }
     }
 
     /// The stripe and the shard of a new session.
@@ -469,7 +465,7 @@ impl Drop for Inner {
             pool,
             seen: &self.seen,
             live: &self.settings,
-            grid: self.grid,
+            layout: self.layout,
             now: self.time.elapsed_for_deadlines(),
             guard: &guard,
             dead: &dead,

@@ -12,7 +12,7 @@ use super::leases::lease::Lease;
 use super::namespaces::quota::OverQuota;
 use super::numbers::counters::Count;
 use super::session::Session;
-use crate::block::{BlockId, Grid};
+use crate::block::{BlockId, BlockLayout};
 use crate::key::Token;
 use crate::reclaim::{Guard, Ref};
 use crate::tree::Point;
@@ -199,14 +199,14 @@ impl Session {
         reservation: &mut Reservation,
     ) -> Result<(Lease, Vec<BlockId>), InsertErrorKind> {
         let inner = &**self.strong_refs.inner();
-        let grid = lease.grid(inner);
+        let layout = lease.layout(inner);
         let participant = self.participant();
         let guard = participant.pin();
         let from = self.check_insert(lease, tokens, reservation, &guard)?;
-        let aligned = grid.boundary(tokens.len()).max(from.end());
+        let aligned = layout.boundary(tokens.len()).max(from.end());
         let now = inner.time.now();
-        let holdings = &from.run().space().holdings;
-        let moved = match inner.move_charge(reservation, holdings) {
+        let account = &from.run().space().account;
+        let moved = match inner.move_charge(reservation, account) {
             Ok(moved) => moved,
             Err(OverQuota { requested, pinned, limit }) => {
                 participant.count([(Count::OverQuotaRefusals, 1)]);
@@ -216,9 +216,9 @@ impl Session {
         // Moved out of the reservation: a panic halfway then loses blocks, but never gives back
         // blocks that the tree holds.
         let given = std::mem::take(&mut reservation.blocks);
-        let (charged, limited) = (reservation.charge.blocks_of(holdings), holdings.cached_limit().is_some());
-        let sequence = NewTokens { tokens: &tokens[..aligned], blocks: &given, grid, now, charged };
-        let published = publish_run(from, sequence, self.ledger(), &guard);
+        let (charged, limited) = (reservation.charge.blocks_of(account), account.cached_limit().is_some());
+        let sequence = NewTokens { tokens: &tokens[..aligned], blocks: &given, layout, now, charged };
+        let published = publish_run(from, sequence, self.context(), &guard);
         reservation.blocks = given;
         let Ok(published) = published else {
             reservation.undo(moved);
@@ -231,10 +231,10 @@ impl Session {
             inner.charge_ended();
         }
         // Marked as counted: a resume from this lease moves its use instead of counting another.
-        let mut new_lease = Lease::new(published.tip, aligned > 0, grid, self.strong_refs.take());
+        let mut new_lease = Lease::new(published.tip, aligned > 0, layout, self.strong_refs.take());
         new_lease.queried = true;
-        let has_inserted = inner.mark_first_of(&left, from, &published, tokens, grid);
-        let blocks = blocks_beyond(from, &published, left, grid, &guard);
+        let has_inserted = inner.mark_first_of(&left, from, &published, tokens, layout);
+        let blocks = blocks_beyond(from, &published, left, layout, &guard);
         if !published.fresh && aligned > 0 {
             inner.hot.statistics(&published.tip).stamp(now);
         }
@@ -259,9 +259,9 @@ impl Session {
         if tokens.len() > MAX_TOKENS {
             return Err(InsertErrorKind::TooLong { tokens: tokens.len() });
         }
-        let grid = lease.grid(self.strong_refs.inner());
-        let leased = grid.depth_of(lease.len_tokens());
-        let (needed, given) = (grid.blocks(tokens.len()) - grid.blocks(leased), reservation.blocks.len());
+        let layout = lease.layout(self.strong_refs.inner());
+        let leased = layout.depth_of(lease.len_tokens());
+        let (needed, given) = (layout.blocks(tokens.len()) - layout.blocks(leased), reservation.blocks.len());
         if needed != given {
             return Err(InsertErrorKind::BlockCount { needed, given });
         }
@@ -302,14 +302,14 @@ impl Inner {
         from: Ref<'_, Point>,
         published: &Published<'_>,
         tokens: &[Token],
-        grid: Grid,
+        layout: BlockLayout,
     ) -> bool {
         if !left.is_empty() {
-            let (run, first) = (published.tip.point.run(), grid.blocks(from.end()) + published.duplicates);
-            if grid.blocks(run.start()) == first {
+            let (run, first) = (published.tip.point.run(), layout.blocks(from.end()) + published.duplicates);
+            if layout.blocks(run.start()) == first {
                 self.seen.mark_first(run);
             } else {
-                self.seen.mark_last(run, &tokens[..grid.end_of(first + 1)], grid);
+                self.seen.mark_last(run, &tokens[..layout.end_of(first + 1)], layout);
             }
         }
         !left.is_empty()
@@ -321,7 +321,7 @@ fn blocks_beyond(
     from: Ref<'_, Point>,
     published: &Published<'_>,
     left: Vec<BlockId>,
-    grid: Grid,
+    layout: BlockLayout,
     guard: &Guard<'_>,
 ) -> Vec<BlockId> {
     if published.fresh && published.duplicates == 0 {
@@ -329,7 +329,7 @@ fn blocks_beyond(
         return left;
     }
     let mut blocks = Vec::new();
-    append_blocks(published.tip.point, grid.blocks(from.end()), grid, &mut blocks, guard);
+    append_blocks(published.tip.point, layout.blocks(from.end()), layout, &mut blocks, guard);
     blocks
 }
 

@@ -102,7 +102,7 @@ pub struct PrefixCache {
 impl fmt::Debug for PrefixCache {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PrefixCache")
-            .field("block_size", &self.inner.grid.tokens())
+            .field("block_size", &self.inner.layout.tokens())
             .field("capacity_blocks", &self.inner.pool.capacity())
             .finish_non_exhaustive()
     }

@@ -10,7 +10,7 @@ use super::participant::Participant;
 use crate::reclaim::Local;
 use crate::sync::gauge::Relaxed;
 use crate::sync::{Arc, model_size};
-use crate::tree::{Ledger, ShardId};
+use crate::tree::{LeaseContext, ShardId};
 
 /// The number of sessions with their own participant; further sessions borrow one for each call.
 /// Pinning sometimes looks at every participant, so their number must not grow with the number of
@@ -105,8 +105,8 @@ impl Session {
         Near { slot: model_size(self.stripe.into(), 0), shard: self.shard, own: self.local.as_ref() }
     }
 
-    pub(super) fn ledger(&self) -> Ledger<'_> {
-        Ledger { shard: self.shard, ..self.strong_refs.inner().ledger(self.stripe) }
+    pub(super) fn context(&self) -> LeaseContext<'_> {
+        LeaseContext { shard: self.shard, ..self.strong_refs.inner().context(self.stripe) }
     }
 }
 

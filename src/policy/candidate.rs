@@ -43,7 +43,7 @@ pub(crate) struct CandidateEntry {
 
 /// The attributes of a candidate that policies rank by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Standing {
+pub(crate) struct CandidateStats {
     /// Time of its last use, in units of the cache's clock.
     pub(crate) last: u64,
     /// Number of requests that inserted or matched it.

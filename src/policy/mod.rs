@@ -1,10 +1,10 @@
 //! Policies: which idle prefix is evicted first. Only the evictor calls them, under its lock.
 //!
 //! The built-in policies are here: each is a variant of [`PolicyKind`] and, in its `build`, the key
-//! by which it ranks a candidate's [`Standing`]. The order of all candidates by that key is
+//! by which it ranks a candidate's [`CandidateStats`]. The order of all candidates by that key is
 //! [`Policy`], the same structure for every policy.
 //!
-//! A policy only decides the order. The evictor files candidates with their standing, removes them
+//! A policy only decides the order. The evictor files candidates with their stats, removes them
 //! when they are leased, asks for the next victim and trims it. So a policy is an ordinary
 //! single-threaded structure.
 
@@ -18,7 +18,7 @@ mod table;
 use std::fmt;
 use std::str::FromStr;
 
-pub(crate) use candidate::{CandidateEntry, CandidateId, QuotaGroup, Standing};
+pub(crate) use candidate::{CandidateEntry, CandidateId, CandidateStats, QuotaGroup};
 pub(crate) use ranked::Policy;
 use ranked::RankBy;
 pub(crate) use stack::Stack;

@@ -9,11 +9,11 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use super::candidate::{CandidateEntry, CandidateId, QuotaGroup, Standing};
+use super::candidate::{CandidateEntry, CandidateId, CandidateStats, QuotaGroup};
 use super::order::{CandidateRank, Order, RankKey};
 
-/// Computes a key from a standing; the number is the threshold of `slru`.
-pub(crate) type RankBy = fn(Standing, u32) -> (u64, u64);
+/// Computes a key from the stats; the number is the threshold of `slru`.
+pub(crate) type RankBy = fn(CandidateStats, u32) -> (u64, u64);
 
 impl RankKey {
     /// Its key among the candidates of its group, demoted ones first.
@@ -26,7 +26,7 @@ impl RankKey {
 /// before all others.
 ///
 /// A candidate is the end of a run that is idle, or silent. The evictor files it once, files it
-/// again when its standing has changed, and removes it before it trims it, or when it finds it
+/// again when its stats have changed, and removes it before it trims it, or when it finds it
 /// held.
 pub(crate) struct Policy {
     rank_by: RankBy,
@@ -48,17 +48,13 @@ impl Policy {
         Self { rank_by, uses, order: Order::default(), grouped: BTreeMap::new() }
     }
 
-    fn key(&self, standing: Standing, entry: CandidateEntry) -> RankKey {
-        RankKey {
-            rank: ((self.rank_by)(standing, self.uses), entry.serial),
-            demoted: standing.demoted,
-            group: entry.group,
-        }
+    fn key(&self, stats: CandidateStats, entry: CandidateEntry) -> RankKey {
+        RankKey { rank: ((self.rank_by)(stats, self.uses), entry.serial), demoted: stats.demoted, group: entry.group }
     }
 
-    /// Files `candidate`, or files it again under its present standing.
-    pub(crate) fn file(&mut self, candidate: CandidateId, standing: Standing, entry: CandidateEntry) {
-        let key = self.key(standing, entry);
+    /// Files `candidate`, or files it again under its present stats.
+    pub(crate) fn file(&mut self, candidate: CandidateId, stats: CandidateStats, entry: CandidateEntry) {
+        let key = self.key(stats, entry);
         let before = self.order.file(candidate, key);
         if before == Some(key) {
             return;
@@ -91,10 +87,10 @@ impl Policy {
         self.order.iter().take(most)
     }
 
-    /// Whether `candidate` is filed under this standing.
+    /// Whether `candidate` is filed under these stats.
     #[inline]
-    pub(crate) fn is_under(&self, candidate: CandidateId, standing: Standing, entry: CandidateEntry) -> bool {
-        self.order.key(candidate) == Some(&self.key(standing, entry))
+    pub(crate) fn is_under(&self, candidate: CandidateId, stats: CandidateStats, entry: CandidateEntry) -> bool {
+        self.order.key(candidate) == Some(&self.key(stats, entry))
     }
 
     /// Where `candidate` is in the order, to be compared with candidates of other orders of the same
@@ -149,16 +145,16 @@ impl Policy {
         self.order.discard(candidates) && self.grouped.is_empty()
     }
 
-    /// Whether `candidate` is filed under `standing`, or, if it `may_be_early`, before that place.
+    /// Whether `candidate` is filed under `stats`, or, if it `may_be_early`, before that place.
     /// For `validate`.
     pub(crate) fn is_filed(
         &self,
         candidate: CandidateId,
-        standing: Standing,
+        stats: CandidateStats,
         entry: CandidateEntry,
         may_be_early: bool,
     ) -> bool {
-        let key = self.key(standing, entry);
+        let key = self.key(stats, entry);
         self.order.key(candidate).is_some_and(|filed| {
             let is_grouped = || filed.in_group().is_none_or(|place| self.grouped.get(&place) == Some(&candidate));
             let is_early = || (!filed.demoted, filed.rank) <= (!key.demoted, key.rank) && filed.group == key.group;

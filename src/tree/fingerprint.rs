@@ -1,6 +1,6 @@
 //! Fingerprints: hashes of a block's last tokens, only for statistics. Identity is tokens.
 
-use crate::block::Grid;
+use crate::block::BlockLayout;
 use crate::key::Token;
 
 /// Number of last tokens of a block that the fingerprint uses.
@@ -8,8 +8,8 @@ pub(crate) const TAIL: usize = 8;
 
 /// The fingerprint of the last block of `tokens`, which end at a block boundary.
 #[inline]
-pub(crate) fn fingerprint(tokens: &[Token], grid: Grid) -> u64 {
-    fingerprint_of(&tokens[tokens.len() - TAIL.min(grid.tokens())..], tokens.len())
+pub(crate) fn fingerprint(tokens: &[Token], layout: BlockLayout) -> u64 {
+    fingerprint_of(&tokens[tokens.len() - TAIL.min(layout.tokens())..], tokens.len())
 }
 
 /// The fingerprint of a block that ends at depth `end`, from its last tokens: [`TAIL`] of them, or

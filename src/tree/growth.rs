@@ -23,7 +23,7 @@
 //! the instructions of matching one run. With it they are 10 runs, and 2,048 pieces are at most 24.
 //! [`room`] decides the sizes. `pieces` says how the evictor treats what was appended.
 
-use crate::block::{BlockId, Grid};
+use crate::block::{BlockId, BlockLayout};
 use crate::key::Token;
 use crate::reclaim::{Guard, Ref};
 use crate::sync::atomic::Ordering::Relaxed;
@@ -48,7 +48,7 @@ pub(super) fn room(
     branch: Ref<'_, Point>,
     is_counted: bool,
     [tokens, blocks]: [usize; 2],
-    grid: Grid,
+    layout: BlockLayout,
     guard: &Guard<'_>,
 ) -> Option<Room> {
     let run = branch.run();
@@ -64,9 +64,9 @@ pub(super) fn room(
         return None;
     }
     let like = if had_room { 2 * branch.depth() as usize } else { tokens };
-    let more = (like.min(model_size(MOST_TOKENS, 2)) / grid.tokens()).max(1);
+    let more = (like.min(model_size(MOST_TOKENS, 2)) / layout.tokens()).max(1);
     Some(Room {
-        tokens: u32::try_from(tokens + more * grid.tokens()).ok()?,
+        tokens: u32::try_from(tokens + more * layout.tokens()).ok()?,
         blocks: (blocks + more) as u32,
         pieces: more.min(MOST_PIECES) as u32,
     })

@@ -13,7 +13,7 @@
 //! prefetched before the walk. The arrays are written last, after the run and its point: later
 //! writes, and every read-modify-write, would wait for that memory.
 
-use crate::block::{BlockId, Grid};
+use crate::block::{BlockId, BlockLayout};
 use crate::key::Token;
 use crate::reclaim::{Guard, Ref};
 use crate::sync::atomic::Ordering::Relaxed;
@@ -23,7 +23,7 @@ use super::arrays::Arrays;
 use super::fingerprint::fingerprint;
 use super::growth::{count_child, discount_child, grow, may_grow_at, room};
 use super::hot::StripeRef;
-use super::lease::{HeldLease, Ledger, Refused, lease_again, lease_at, release};
+use super::lease::{HeldLease, LeaseContext, Refused, lease_again, lease_at, release};
 use super::map::Place;
 use super::point::Point;
 use super::run::{Beginning, Run};
@@ -40,7 +40,7 @@ pub(crate) struct NewTokens<'a> {
     pub(crate) tokens: &'a [Token],
     /// Blocks for the tokens beyond the lease.
     pub(crate) blocks: &'a [BlockId],
-    pub(crate) grid: Grid,
+    pub(crate) layout: BlockLayout,
     pub(crate) now: u64,
     /// How many of the blocks were charged to a reservation of the namespace. The new run takes
     /// over the charge, up to its number of blocks.
@@ -69,14 +69,14 @@ struct Tip<'g> {
 }
 
 impl<'g> Tip<'g> {
-    fn advance(&mut self, held: HeldLease<'g>, ledger: Ledger<'_>) {
-        self.let_go(ledger);
+    fn advance(&mut self, held: HeldLease<'g>, context: LeaseContext<'_>) {
+        self.release(context);
         *self = Self { point: held.point, ours: Some(held) };
     }
 
-    fn let_go(&self, ledger: Ledger<'_>) {
+    fn release(&self, context: LeaseContext<'_>) {
         if let Some(held) = self.ours {
-            _ = release(held, ledger);
+            _ = release(held, context);
         }
     }
 }
@@ -85,45 +85,45 @@ impl<'g> Tip<'g> {
 pub(crate) fn insert<'g>(
     from: Ref<'g, Point>,
     sequence: NewTokens<'_>,
-    ledger: Ledger<'_>,
+    context: LeaseContext<'_>,
     guard: &'g Guard<'g>,
 ) -> Result<Published<'g>, TooManyBranches> {
     let mut at = Tip { point: from, ours: None };
-    let grid = sequence.grid;
-    let used = |at: &Tip<'_>| grid.blocks(at.point.end()) - grid.blocks(from.end());
+    let layout = sequence.layout;
+    let used = |at: &Tip<'_>| layout.blocks(at.point.end()) - layout.blocks(from.end());
     // Prefetches for all of them, because in most cases all are new.
     Arrays::prefetch(&sequence.tokens[from.end()..], sequence.blocks, guard);
     loop {
         let reached = walk(at.point, sequence.tokens, guard);
-        let boundary = reached.boundary(grid);
+        let boundary = reached.boundary(layout);
         if boundary.end() > at.point.end() {
-            match lease_at(boundary, ledger, guard) {
-                Ok(held) => at.advance(held, ledger),
+            match lease_at(boundary, context, guard) {
+                Ok(held) => at.advance(held, context),
                 // Trimmed meanwhile; the next walk stops earlier.
                 Err(Refused::Shorter(_)) => {}
                 // `Gone` is impossible: a space whose root is dead has no leased point, and one is
                 // leased here.
                 Err(Refused::Full | Refused::Gone) => {
-                    at.let_go(ledger);
+                    at.release(context);
                     return Err(TooManyBranches);
                 }
             }
             continue;
         }
         if at.point.end() == sequence.tokens.len() {
-            let tip = at.ours.or_else(|| lease_again(at.point, ledger)).ok_or(TooManyBranches)?;
+            let tip = at.ours.or_else(|| lease_again(at.point, context)).ok_or(TooManyBranches)?;
             return Ok(Published { tip, duplicates: used(&at), fresh: false });
         }
         let beyond = NewTokens { blocks: &sequence.blocks[used(&at)..], ..sequence };
-        match publish(&at, reached, beyond, ledger, guard) {
+        match publish(&at, reached, beyond, context, guard) {
             Ok(Some(tip)) => {
                 let duplicates = used(&at);
-                at.let_go(ledger);
+                at.release(context);
                 return Ok(Published { tip, duplicates, fresh: true });
             }
             Ok(None) => {}
             Err(error) => {
-                at.let_go(ledger);
+                at.release(context);
                 return Err(error);
             }
         }
@@ -136,18 +136,18 @@ fn publish<'g>(
     at: &Tip<'g>,
     reached: Reached<'g>,
     sequence: NewTokens<'_>,
-    ledger: Ledger<'_>,
+    context: LeaseContext<'_>,
     guard: &'g Guard<'g>,
 ) -> Result<Option<HeldLease<'g>>, TooManyBranches> {
     if reached.end == at.point.end() {
-        return hang(at.point, sequence, ledger, guard);
+        return hang(at.point, sequence, context, guard);
     }
     // The tokens diverge inside a block: the branch needs its own point there.
     let position = Position { run: reached.run, depth: reached.depth };
-    match lease_at(position, ledger, guard) {
+    match lease_at(position, context, guard) {
         Ok(branch) => {
-            let hung = hang(branch.point, sequence, ledger, guard);
-            _ = release(branch, ledger);
+            let hung = hang(branch.point, sequence, context, guard);
+            _ = release(branch, context);
             hung
         }
         Err(Refused::Shorter(_)) => Ok(None),
@@ -160,12 +160,12 @@ fn publish<'g>(
 fn hang<'g>(
     branch: Ref<'g, Point>,
     sequence: NewTokens<'_>,
-    ledger: Ledger<'_>,
+    context: LeaseContext<'_>,
     guard: &'g Guard<'g>,
 ) -> Result<Option<HeldLease<'g>>, TooManyBranches> {
     // Other threads have written both since; the lines arrive while the run is made.
     prefetch_to_write(&raw const branch.word);
-    ledger.queues.of(ledger.shard).prefetch();
+    context.queues.of(context.shard).prefetch();
     let tokens = &sequence.tokens[branch.end()..];
     let first = tokens[0];
     let (there, place) = branch.as_ref().children.get_to_change(first, guard);
@@ -181,13 +181,13 @@ fn hang<'g>(
     let tip = match may_grow.then(|| grow(branch, tokens, sequence.blocks, (charged, sequence.now), guard)).flatten() {
         Some(tip) => tip,
         None if may_grow && !count_child(branch, first, guard) => return Ok(None),
-        None => match hang_run(branch, (there, place), sequence, (charged, ledger.shard), may_grow, guard) {
+        None => match hang_run(branch, (there, place), sequence, (charged, context.shard), may_grow, guard) {
             Some(tip) => tip,
             None => return Ok(None),
         },
     };
-    ledger.queues.push(tip);
-    Ok(Some(HeldLease { point: tip, counted_on: StripeRef::word(ledger.stripe) }))
+    context.queues.push(tip);
+    Ok(Some(HeldLease { point: tip, counted_on: StripeRef::word(context.stripe) }))
 }
 
 /// Attaches a run at `place` instead of `there`, which is `None` or dead. Returns the new run's end
@@ -202,10 +202,10 @@ fn hang_run<'g>(
     guard: &'g Guard<'g>,
 ) -> Option<Ref<'g, Point>> {
     let tokens = &sequence.tokens[branch.end()..];
-    let room = room(branch, is_counted, [tokens.len(), sequence.blocks.len()], sequence.grid, guard);
+    let room = room(branch, is_counted, [tokens.len(), sequence.blocks.len()], sequence.layout, guard);
     let start = branch.end();
-    let first_end = sequence.grid.end_of(sequence.grid.blocks(start) + 1);
-    let fingerprint = fingerprint(&sequence.tokens[..first_end], sequence.grid);
+    let first_end = sequence.layout.end_of(sequence.layout.blocks(start) + 1);
+    let fingerprint = fingerprint(&sequence.tokens[..first_end], sequence.layout);
     let beginning = Beginning { parent: branch, start, born: sequence.now, fingerprint, charged, room, shard };
     let run = Run::new(beginning, tokens, sequence.blocks, guard);
     match branch.as_ref().children.insert_at(place, there, run, guard) {

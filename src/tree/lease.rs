@@ -12,7 +12,7 @@
 //! That thread must bump the word. Only reading the length is not enough: if the creator has not
 //! bumped yet, it might later take back a point on which a lease relies.
 
-use crate::block::Grid;
+use crate::block::BlockLayout;
 use crate::reclaim::{Guard, Ref};
 use crate::sync::atomic::Ordering::Acquire;
 
@@ -26,7 +26,7 @@ use super::word::{Abandoned, Leased, Released, Word};
 
 /// Where one thread counts its leases and reports their changes.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Ledger<'a> {
+pub(crate) struct LeaseContext<'a> {
     pub(crate) queues: &'a Queues,
     /// The shard that the thread's new runs belong to.
     pub(crate) shard: ShardId,
@@ -66,20 +66,20 @@ enum Attempt<'g> {
 
 /// Leases `point` unless it is dead or full.
 #[inline(always)]
-fn attempt<'g>(point: Ref<'g, Point>, ledger: Ledger<'_>) -> Attempt<'g> {
+fn attempt<'g>(point: Ref<'g, Point>, context: LeaseContext<'_>) -> Attempt<'g> {
     loop {
         match point.word.lease() {
             Leased::Proven { push, at_once } => {
                 if push {
-                    ledger.queues.push(point);
+                    context.queues.push(point);
                 }
                 if !at_once {
-                    ledger.hot.inflate(point);
+                    context.hot.inflate(point);
                 }
-                return Attempt::Held(HeldLease { point, counted_on: StripeRef::word(ledger.stripe) });
+                return Attempt::Held(HeldLease { point, counted_on: StripeRef::word(context.stripe) });
             }
             Leased::Open(slot) => {
-                if let Some(counted_on) = ledger.hot.enter(&point.word, slot, ledger.stripe) {
+                if let Some(counted_on) = context.hot.enter(&point.word, slot, context.stripe) {
                     return Attempt::Held(HeldLease { point, counted_on });
                 }
             }
@@ -94,16 +94,16 @@ fn attempt<'g>(point: Ref<'g, Point>, ledger: Ledger<'_>) -> Attempt<'g> {
 #[inline(always)]
 pub(crate) fn lease_at<'g>(
     at: Position<'g>,
-    ledger: Ledger<'_>,
+    context: LeaseContext<'_>,
     guard: &'g Guard<'g>,
 ) -> Result<HeldLease<'g>, Refused> {
     let points = &at.run.as_ref().points;
     let mut found = points.get(at.depth, guard);
     loop {
         if let Some(point) = found {
-            match attempt(point, ledger) {
+            match attempt(point, context) {
                 Attempt::Held(held) => return Ok(held),
-                Attempt::Unproven => return prove(at.run, point, ledger, guard),
+                Attempt::Unproven => return prove(at.run, point, context, guard),
                 Attempt::Full => return Err(Refused::Full),
                 Attempt::Dead if at.run.is_trunk() => {
                     // Acquire: E11 (word.rs). Without it the lookup that starts again might find
@@ -116,7 +116,7 @@ pub(crate) fn lease_at<'g>(
         }
         let new = Point::new(at.run.link(), at.depth, Word::unproven(), 0, guard);
         match points.insert(found, new, guard) {
-            Ok(point) => return prove(at.run, point, ledger, guard),
+            Ok(point) => return prove(at.run, point, context, guard),
             Err((_, instead)) => found = instead,
         }
     }
@@ -127,7 +127,7 @@ pub(crate) fn lease_at<'g>(
 fn prove<'g>(
     run: Ref<'g, Run>,
     point: Ref<'g, Point>,
-    ledger: Ledger<'_>,
+    context: LeaseContext<'_>,
     guard: &'g Guard<'g>,
 ) -> Result<HeldLease<'g>, Refused> {
     crate::sync::failpoint!("lease::published");
@@ -137,9 +137,9 @@ fn prove<'g>(
     // walks again.
     if (1..=len).contains(&point.depth()) {
         if point.word.prove() {
-            ledger.queues.push(point);
+            context.queues.push(point);
         }
-        return Ok(HeldLease { point, counted_on: StripeRef::word(ledger.stripe) });
+        return Ok(HeldLease { point, counted_on: StripeRef::word(context.stripe) });
     }
     if point.word.abandon() == Abandoned::Dead {
         run.as_ref().points.remove(point, guard);
@@ -155,19 +155,19 @@ fn prove<'g>(
 /// [`Refused::Gone`], or [`Refused::Full`] if even the root has as many leases as it can count.
 pub(crate) fn lease_deepest<'g>(
     mut at: Position<'g>,
-    grid: Grid,
-    ledger: Ledger<'_>,
+    layout: BlockLayout,
+    context: LeaseContext<'_>,
     guard: &'g Guard<'g>,
 ) -> Result<HeldLease<'g>, Refused> {
     loop {
-        let end = match lease_at(at, ledger, guard) {
+        let end = match lease_at(at, context, guard) {
             Ok(held) => return Ok(held),
             Err(Refused::Gone) => return Err(Refused::Gone),
             Err(Refused::Shorter(len)) => at.run.start() + len as usize,
             Err(Refused::Full) if at.end() == 0 => return Err(Refused::Full),
             Err(Refused::Full) => at.end() - 1,
         };
-        at = position(at.run, grid.boundary(end));
+        at = position(at.run, layout.boundary(end));
     }
 }
 
@@ -177,8 +177,8 @@ pub(crate) fn lease_deepest<'g>(
 /// On a hot point, this checks the word after counting, as for any lease. Without the check, a sum
 /// of the stripes could miss the new count, and then also the old one, if the old lease is released
 /// before its stripe is summed.
-pub(crate) fn lease_again<'g>(point: Ref<'g, Point>, ledger: Ledger<'_>) -> Option<HeldLease<'g>> {
-    match attempt(point, ledger) {
+pub(crate) fn lease_again<'g>(point: Ref<'g, Point>, context: LeaseContext<'_>) -> Option<HeldLease<'g>> {
+    match attempt(point, context) {
         Attempt::Held(held) => Some(held),
         Attempt::Full => None,
         Attempt::Unproven | Attempt::Dead => {
@@ -188,8 +188,8 @@ pub(crate) fn lease_again<'g>(point: Ref<'g, Point>, ledger: Ledger<'_>) -> Opti
 }
 
 /// Leases a point that was proved before, unless it is dead or can count no more leases.
-pub(crate) fn lease_again_if_alive<'g>(point: Ref<'g, Point>, ledger: Ledger<'_>) -> Option<HeldLease<'g>> {
-    let Attempt::Held(held) = attempt(point, ledger) else {
+pub(crate) fn lease_again_if_alive<'g>(point: Ref<'g, Point>, context: LeaseContext<'_>) -> Option<HeldLease<'g>> {
+    let Attempt::Held(held) = attempt(point, context) else {
         return None;
     };
     Some(held)
@@ -199,16 +199,16 @@ pub(crate) fn lease_again_if_alive<'g>(point: Ref<'g, Point>, ledger: Ledger<'_>
 /// release. The caller need not be pinned: the point is touched again only for the push, and then
 /// `QUEUED` keeps it alive.
 #[inline]
-pub(crate) fn release(held: HeldLease<'_>, ledger: Ledger<'_>) -> bool {
+pub(crate) fn release(held: HeldLease<'_>, context: LeaseContext<'_>) -> bool {
     if held.counted_on.is_striped() {
-        ledger.hot.leave(held.counted_on);
+        context.hot.leave(held.counted_on);
         return true;
     }
     // Before the release, after which the run may be freed.
-    let shard = ledger.queues.shard(held.point);
+    let shard = context.queues.shard(held.point);
     let Released { push, is_awaited } = held.point.word.release();
     if push {
-        ledger.queues.of(shard).push(held.point);
+        context.queues.of(shard).push(held.point);
     }
     is_awaited
 }

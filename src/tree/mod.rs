@@ -16,7 +16,7 @@
 //! |---|---|
 //! | `word` | the point word, as a value and with its transitions |
 //! | `point`, `run`, `arrays`, `space` | the nodes |
-//! | `holdings` | a namespace over all its spaces: name, blocks, limits |
+//! | `namespace_account` | a namespace over all its spaces: name, blocks, limits |
 //! | `known` | the points of a run that the evictor knows |
 //! | `points` | all points of a run, with their number |
 //! | `map` | child runs by first token, points by depth |
@@ -26,7 +26,7 @@
 //! | `lease` | creating, proving, leasing and releasing points |
 //! | `nearest` | the block beyond a boundary with the longest common prefix |
 //! | `fingerprint` | hashes of blocks, for statistics only |
-//! | `path`, `excerpt` | the blocks and tokens of a path now; pieces of the tree to read later |
+//! | `path`, `path_snapshot` | the blocks and tokens of a path now; pieces of the tree to read later |
 //! | `insert` | publishing a run |
 //! | `growth`, `pieces` | appending to a run in place; how the evictor ranks what was appended |
 //! | `hot` | points that many threads lease at once |
@@ -53,18 +53,18 @@
 
 mod anchor;
 mod arrays;
-mod excerpt;
 pub(crate) mod fingerprint;
 mod growth;
-mod holdings;
 mod hot;
 pub(crate) mod insert;
 mod known;
 pub(crate) mod lease;
 mod map;
 mod marks;
+mod namespace_account;
 pub(crate) mod nearest;
 pub(crate) mod path;
+mod path_snapshot;
 mod pieces;
 mod point;
 mod points;
@@ -77,11 +77,11 @@ mod word;
 
 pub(crate) use anchor::Anchor;
 pub(crate) use arrays::{Arrays, Piece};
-pub(crate) use excerpt::{Excerpt, PieceId};
-pub(crate) use holdings::Holdings;
 pub(crate) use hot::{HotPoints, StripeRef};
-pub(crate) use lease::{HeldLease, Ledger};
+pub(crate) use lease::{HeldLease, LeaseContext};
 pub(crate) use marks::{Demotions, Marked};
+pub(crate) use namespace_account::NamespaceAccount;
+pub(crate) use path_snapshot::{PathSnapshot, PieceId};
 pub(crate) use pieces::RankedPiece;
 pub(crate) use point::{Point, PointAccount, Tally};
 pub(crate) use queue::{Backlog, Queues};

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use smallvec::SmallVec;
 
-use crate::block::{BlockId, Grid};
+use crate::block::{BlockId, BlockLayout};
 use crate::key::Token;
 use crate::reclaim::{Guard, Ref};
 
@@ -17,11 +17,11 @@ use super::run::Run;
 pub(crate) fn append_blocks(
     tip: Ref<'_, Point>,
     first: usize,
-    grid: Grid,
+    layout: BlockLayout,
     blocks: &mut Vec<BlockId>,
     guard: &Guard<'_>,
 ) {
-    let total = grid.blocks(tip.end()).saturating_sub(first);
+    let total = layout.blocks(tip.end()).saturating_sub(first);
     if total == 0 {
         return;
     }
@@ -30,16 +30,16 @@ pub(crate) fn append_blocks(
     // last run first.
     let mut pieces = SmallVec::<[(Ref<'_, Run>, u32); 16]>::new();
     let (mut run, mut depth) = (tip.run(), tip.depth());
-    while grid.blocks(run.start()) > first {
+    while layout.blocks(run.start()) > first {
         pieces.push((run, depth));
         let Some(parent) = run.parent() else { break };
         (run, depth) = (parent.run(), parent.depth());
     }
-    let skip = first - grid.blocks(run.start());
-    let held = run.blocks_to(depth, grid);
+    let skip = first - layout.blocks(run.start());
+    let held = run.blocks_to(depth, layout);
     blocks.extend_from_slice(&run.block_ids(guard)[skip.min(held)..held]);
     for (run, depth) in pieces.into_iter().rev() {
-        blocks.extend_from_slice(&run.block_ids(guard)[..run.blocks_to(depth, grid)]);
+        blocks.extend_from_slice(&run.block_ids(guard)[..run.blocks_to(depth, layout)]);
     }
 }
 

@@ -27,7 +27,7 @@ use std::num::NonZeroU32;
 use std::ops::Range;
 use std::{iter, ptr};
 
-use crate::block::{BlockId, Grid};
+use crate::block::{BlockId, BlockLayout};
 use crate::key::Token;
 use crate::reclaim::{Canary, Guard, Link, Node, Own, Ref};
 use crate::sync::atomic::{
@@ -307,12 +307,12 @@ impl Run {
     /// Number of the run's blocks that end at or before `depth`. A block belongs to the run that
     /// has its last token.
     #[inline]
-    pub(crate) fn blocks_to(&self, depth: u32, grid: Grid) -> usize {
+    pub(crate) fn blocks_to(&self, depth: u32, layout: BlockLayout) -> usize {
         if depth == 0 {
             return 0;
         }
         let start = self.start();
-        grid.blocks(start + depth as usize) - grid.blocks(start)
+        layout.blocks(start + depth as usize) - layout.blocks(start)
     }
 
     /// Replaces the run's arrays.
@@ -327,7 +327,7 @@ impl Run {
     /// much of them unused. Returns the old arrays. The trimmer calls it after it has shortened the
     /// run.
     #[must_use = "what it had is to be retired"]
-    pub(crate) fn shrink<'g>(&'g self, len: u32, grid: Grid, guard: &'g Guard<'g>) -> Option<Ref<'g, Arrays>> {
+    pub(crate) fn shrink<'g>(&'g self, len: u32, layout: BlockLayout, guard: &'g Guard<'g>) -> Option<Ref<'g, Arrays>> {
         // Relaxed: only the evictor replaces them, and it reached the run by E1, which orders the
         // first ones.
         let old = Ref::from_ptr(self.arrays.load(Relaxed), guard)?;
@@ -336,7 +336,7 @@ impl Run {
         if len == 0 || room - keep < room.div_ceil(SLACK) {
             return None;
         }
-        let blocks = &old.blocks()[..self.blocks_to(len, grid)];
+        let blocks = &old.blocks()[..self.blocks_to(len, layout)];
         let new = Arrays::allocate(&old.tokens()[..keep], blocks, guard).publish();
         new.show(old.shown());
         // Release: a reader finds the copy initialised. Readers use the shorter of the arrays and

@@ -5,7 +5,7 @@ use crate::reclaim::{Canary, Guard, Node, Own, Ref};
 use crate::sync::Arc;
 use crate::sync::atomic::{AtomicPtr, AtomicUsize, Ordering::Relaxed};
 
-use super::holdings::Holdings;
+use super::namespace_account::NamespaceAccount;
 use super::point::Point;
 use super::run::Run;
 
@@ -16,23 +16,23 @@ pub(crate) struct Space {
     root: AtomicPtr<Point>,
     /// 1 once lookups start in another space.
     detached: AtomicUsize,
-    /// Offset of the grid on which the blocks of its sequences end.
+    /// Offset of the layout on which the blocks of its sequences end.
     pub(crate) offset: u32,
     /// The accounts of its namespace, over all generations.
-    pub(crate) holdings: Arc<Holdings>,
+    pub(crate) account: Arc<NamespaceAccount>,
     canary: Canary,
 }
 
 impl Space {
     /// Makes an empty tree and returns its root.
-    pub(crate) fn plant<'g>(offset: u32, holdings: Arc<Holdings>, guard: &'g Guard<'g>) -> Ref<'g, Point> {
+    pub(crate) fn plant<'g>(offset: u32, account: Arc<NamespaceAccount>, guard: &'g Guard<'g>) -> Ref<'g, Point> {
         let space = Own::new(
             Self {
                 trunk: AtomicPtr::new(std::ptr::null_mut()),
                 root: AtomicPtr::new(std::ptr::null_mut()),
                 detached: AtomicUsize::new(0),
                 offset,
-                holdings,
+                account,
                 canary: Canary::new(),
             },
             guard,
@@ -79,7 +79,7 @@ impl<'g> Ref<'g, Space> {
 
 #[allow(unsafe_code)]
 // SAFETY: a space is a `Box`; dropping it follows no pointer into the index, and releases one count
-// of its holdings.
+// of its account.
 unsafe impl Node for Space {
     fn bytes(&self) -> usize {
         size_of::<Self>()

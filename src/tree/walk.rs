@@ -3,7 +3,7 @@
 //! Match, peek and insert all use it. Its result holds nothing and proves nothing; only a lease
 //! does (lease.rs).
 
-use crate::block::Grid;
+use crate::block::BlockLayout;
 use crate::key::{Token, common_prefix};
 use crate::reclaim::{Guard, Ref};
 
@@ -56,8 +56,8 @@ pub(crate) fn walk<'g>(from: Ref<'g, Point>, tokens: &[Token], guard: &'g Guard<
 
 impl<'g> Reached<'g> {
     /// The deepest block boundary at or before the end, on the run that has it.
-    pub(crate) fn boundary(self, grid: Grid) -> Position<'g> {
-        position(self.run, grid.boundary(self.end))
+    pub(crate) fn boundary(self, layout: BlockLayout) -> Position<'g> {
+        position(self.run, layout.boundary(self.end))
     }
 }
 

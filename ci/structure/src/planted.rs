@@ -6,7 +6,7 @@ use source::ReadFile;
 /// Planted in a copy of src/tree/walk.rs, which is below the cache; refused by the layers.
 const UPWARD: &[&str] = &[
     "use crate::cache::Lease;",
-    "use crate::{block::Grid as G, cache::{self, Lease}};",
+    "use crate::{block::BlockLayout as G, cache::{self, Lease}};",
     "use self::super::super::cache::Lease;",
     "use crate::Lease;",
     "type Z = super::super::cache::Lease;",
@@ -107,12 +107,12 @@ const FINE: &[&str] = &[
     r##"const TEXT: &str = "use crate::cache::Lease; std::sync::Mutex \" SeqCst"; const RAW: &str = r#"crate::*; ""#;"##,
     "#[cfg(test)]\nmod x { use super::*; use crate::cache::Lease; use std::sync::Mutex; }",
     "#[cfg(all(test, not(radixkv_loom)))]\n#[allow(unused)]\npub(crate) mod x { use crate::cache::Lease; }",
-    "type Z = crate::r#block :: Grid;",
+    "type Z = crate::r#block :: BlockLayout;",
     "use super::run::Run as Other; use std::{collections::BTreeMap, fmt}; type Z = fmt::Error;",
     "use ::std::fmt as shown; type Z = shown::Error; fn f() -> ::std::fmt::Result { Ok(()) }",
     "use crossbeam_utils::CachePadded; use smallvec::SmallVec;",
     "fn f() { fence(SeqCst); crate::sync::atomic::fence(crate::sync::atomic::Ordering::SeqCst); }",
-    "mod inner { use super::super::run::Run; use crate::block::Grid; }",
+    "mod inner { use super::super::run::Run; use crate::block::BlockLayout; }",
     r#"pub(in crate::tree) fn f<'a>(c: char) -> bool { c == '\'' || c == '"' || u8::MAX == b'x' }"#,
 ];
 
@@ -137,8 +137,8 @@ const SAID: &[(&[&str], &str)] = &[
         "tree uses lib, which its row does not name: tree/walk.rs -> lib.rs",
     ),
     (
-        &["block/grid.rs: use super::hints::A;", "block/hints.rs: use super::grid::B;"],
-        "files use each other, and docs/layers.md does not name the circle: block/grid.rs -> block/hints.rs -> block/grid.rs",
+        &["block/block_layout.rs: use super::hints::A;", "block/hints.rs: use super::block_layout::B;"],
+        "files use each other, and docs/layers.md does not name the circle: block/block_layout.rs -> block/hints.rs -> block/block_layout.rs",
     ),
     (
         &["tree/word.rs: use super::lease::A;"],

@@ -32,10 +32,10 @@ impl Lease {
     #[inline]
     pub fn try_clone(&self) -> Result<Self, TooManyLeases> {
         let Some(held) = self.held() else {
-            return Ok(Self::of_nothing(self.grid(&self.cache), self.cache.clone()));
+            return Ok(Self::of_nothing(self.layout(&self.cache), self.cache.clone()));
         };
-        let again = lease_again(held.point, self.cache.ledger(self.counted_on.stripe())).ok_or(TooManyLeases)?;
-        Ok(Self::new(again, false, self.grid(&self.cache), self.cache.clone()))
+        let again = lease_again(held.point, self.cache.context(self.counted_on.stripe())).ok_or(TooManyLeases)?;
+        Ok(Self::new(again, false, self.layout(&self.cache), self.cache.clone()))
     }
 
     /// The name of the namespace in which it was matched; `None` for an empty lease that no point
@@ -51,7 +51,7 @@ impl Lease {
     /// # Ok::<_, radixkv::BuildError>(())
     /// ```
     pub fn namespace(&self) -> Option<&NamespaceName> {
-        Some(&self.held()?.point.run().space().as_ref().holdings.name)
+        Some(&self.held()?.point.run().space().as_ref().account.name)
     }
 
     /// Creates a weak lease on the same prefix, which does not protect it. Lock-free; allocates the

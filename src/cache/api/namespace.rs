@@ -13,12 +13,12 @@ use crate::name::{Keys, NamespaceName};
 impl Namespace {
     /// The name. It outlives the namespace.
     pub fn name(&self) -> NamespaceName {
-        self.0.holdings.name.clone()
+        self.0.account.name.clone()
     }
 
     /// The unit that its lookups compare: single tokens or pairs of tokens.
     pub fn keys(&self) -> Keys {
-        self.0.holdings.name.keys()
+        self.0.account.name.keys()
     }
 
     /// Whether this cache owns the namespace; [misuse](PrefixCache#misuse) otherwise.
@@ -91,7 +91,7 @@ impl Namespace {
     /// # Ok::<_, radixkv::BuildError>(())
     /// ```
     pub fn quota(&self) -> Quota {
-        quota::limits_of(&self.0.holdings)
+        quota::limits_of(&self.0.account)
     }
 
     /// The statistics of the namespace. Never waits; brings the counts up to date first, unless

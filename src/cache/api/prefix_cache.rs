@@ -13,7 +13,7 @@ use crate::cache::checks::violation::Violation;
 use crate::cache::eviction::evicted::{self, Evicted};
 use crate::cache::eviction::{evicting, invalidating};
 use crate::cache::evictor::{LeasePass, Upkeep};
-use crate::cache::inner::Patience;
+use crate::cache::inner::LockMode;
 #[cfg(feature = "async")]
 use crate::cache::line::acquiring::{self, Acquiring};
 #[cfg(feature = "async")]
@@ -120,7 +120,7 @@ impl PrefixCache {
 
     /// The number of tokens in a block.
     pub fn block_size(&self) -> usize {
-        self.inner.grid.tokens()
+        self.inner.layout.tokens()
     }
 
     /// The number of blocks that the cache manages.
@@ -393,7 +393,7 @@ impl PrefixCache {
     /// # Ok::<_, Box<dyn std::error::Error>>(())
     /// ```
     pub fn stats(&self) -> Stats {
-        let is_settled = self.inner.settle_by(Patience::Tries);
+        let is_settled = self.inner.settle_by(LockMode::Tries);
         Stats { is_settled, ..self.inner.stats() }
     }
 
@@ -517,7 +517,7 @@ impl PrefixCache {
         within_span!("settle");
         let inner = &*self.inner;
         let aging = inner.aging();
-        inner.settle_by(Patience::Waits);
+        inner.settle_by(LockMode::Waits);
         let mut work = Upkeep::new(aging);
         while inner.in_turn(|evictor, resources| evictor.keep_up(&mut work, resources)) {}
         let mut pass = Pass::default();

@@ -320,7 +320,7 @@ impl Session {
     /// ```
     pub fn resume_into(&self, lease: Lease, tokens: &[Token], blocks: &mut Vec<BlockId>) -> Lease {
         blocks.clear();
-        let known = self.strong_refs.inner().grid.blocks(lease.len_tokens());
+        let known = self.strong_refs.inner().layout.blocks(lease.len_tokens());
         self.extend_lease(lease, tokens, known, blocks)
     }
 

@@ -13,7 +13,7 @@ use super::reservation::{Reservation, ReserveError};
 use crate::cache::inner::Inner;
 use crate::cache::leases::lease::PrefixMatch;
 use crate::cache::line::in_line::{Request, serve_by};
-use crate::cache::line::wait_list::Standing;
+use crate::cache::line::wait_list::QueuePosition;
 use crate::cache::line::waiter::Waiter;
 use crate::cache::namespaces::namespace::Namespace;
 use crate::cache::session::Session;
@@ -57,16 +57,16 @@ pub(in crate::cache) struct Prompt<'a> {
 impl Prompt<'_> {
     /// Blocks of the whole sequence: the prompt and its room.
     fn blocks(self) -> usize {
-        let grid = self.namespace.0.grid;
+        let layout = self.namespace.0.layout;
         let all = self.tokens.len().saturating_add(self.room);
         // In a namespace of bigrams the last token has no keys and values.
-        all.saturating_sub(grid.offset() as usize).div_ceil(grid.tokens())
+        all.saturating_sub(layout.offset() as usize).div_ceil(layout.tokens())
     }
 
     /// Refuses a sequence that its namespace's limit can never allow, unless all of its blocks are
     /// cached.
     fn check_limit(self, missing: impl FnOnce() -> usize) -> Result<(), ReserveError> {
-        let refused = self.namespace.0.holdings.check_limit(self.blocks());
+        let refused = self.namespace.0.account.check_limit(self.blocks());
         Ok(refused.or_else(|refused| if missing() > 0 { Err(refused) } else { Ok(()) })?)
     }
 
@@ -120,13 +120,13 @@ impl Session {
     fn acquire_in_turn(&self, prompt: Prompt<'_>, waiter: &Waiter) -> Result<Acquired, ReserveError> {
         prompt.check(self.inner())?;
         prompt.check_limit(|| self.missing(prompt))?;
-        let standing = waiter.standing();
-        if standing == Standing::Behind {
+        let position = waiter.position();
+        if position == QueuePosition::Behind {
             return Err(self.inner().behind(prompt.blocks()));
         }
-        if standing == Standing::HeldBack {
+        if position == QueuePosition::HeldBack {
             self.look_from_line(prompt)?;
-            if waiter.pass() != Standing::First {
+            if waiter.pass() != QueuePosition::First {
                 // The quota now allows the request, but other waiters come first.
                 return Err(self.inner().behind(prompt.blocks()));
             }
@@ -153,12 +153,12 @@ impl Session {
     /// Returns an error if the quota does not allow the missing blocks. Takes no lease, which might
     /// protect blocks that the first waiter needs.
     fn look_from_line(&self, prompt: Prompt<'_>) -> Result<(), ReserveError> {
-        Ok(self.inner().look_at_quota(&prompt.namespace.0.holdings, self.missing(prompt))?)
+        Ok(self.inner().look_at_quota(&prompt.namespace.0.account, self.missing(prompt))?)
     }
 
     /// Number of blocks that are missing now, found without taking a lease.
     fn missing(&self, prompt: Prompt<'_>) -> usize {
-        let cached = self.peek(prompt.namespace, prompt.tokens) / prompt.namespace.0.grid.tokens();
+        let cached = self.peek(prompt.namespace, prompt.tokens) / prompt.namespace.0.layout.tokens();
         prompt.blocks().saturating_sub(cached)
     }
 

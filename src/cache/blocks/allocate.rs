@@ -1,4 +1,4 @@
-//! Taking blocks: from the pool, by evicting the missing ones, or by waiting for them.
+//! Reserving blocks: from the pool, by evicting the missing ones, or by waiting for them.
 //!
 //! `Session::reserve` and `acquire` call this module. An attempt first takes blocks from the pool.
 //! If those are too few, it evicts under the evictor's lock, in bounded turns. If several threads
@@ -12,18 +12,18 @@ use super::reservation::{Reservation, ReserveError};
 use super::shared_blocks::SharedBlocks;
 use crate::block::BlockId;
 use crate::cache::evictor::{Alone, Beneficiary, Evictor, LOOKS, LeasePass, Request as EvictionRequest, Resources};
-use crate::cache::inner::{Inner, Patience, STEP};
+use crate::cache::inner::{Inner, LockMode, STEP};
 use crate::cache::leases::strong_ref::StrongRef;
 use crate::cache::line::in_line::{Request, serve_by};
 use crate::cache::line::publications::Publication;
-use crate::cache::line::wait_list::{Lane, Standing};
+use crate::cache::line::wait_list::{Lane, QueuePosition};
 use crate::cache::line::waiter::Waiter;
 use crate::cache::namespaces::quota::QuotaCharge;
 use crate::cache::session::{Near, Session};
 use crate::cache::spans::within_span;
 use crate::sync::Arc;
 use crate::sync::gauge::{AtomicUsize, Relaxed};
-use crate::tree::{Holdings, ShardId};
+use crate::tree::{NamespaceAccount, ShardId};
 
 /// The most victims, and the most blocks, that a reservation evicts in one turn: less than a
 /// millisecond's work.
@@ -126,14 +126,14 @@ impl Attempt {
 }
 
 /// A request for blocks, which may wait.
-pub(in crate::cache) struct Taking<'a> {
+pub(in crate::cache) struct ReserveRequest<'a> {
     pub(in crate::cache) near: Near<'a>,
     pub(in crate::cache) ask: Ask<'a>,
     pub(in crate::cache) inner: &'a Inner,
     pub(in crate::cache) strong_ref: &'a dyn Fn() -> StrongRef<Inner>,
 }
 
-impl Request for Taking<'_> {
+impl Request for ReserveRequest<'_> {
     type Served = Reservation;
 
     fn inner(&self) -> &Inner {
@@ -149,7 +149,7 @@ impl Request for Taking<'_> {
     }
 
     fn look_in_turn(&self, waiter: &Waiter) -> Result<Reservation, ReserveError> {
-        self.inner.take_in_turn(self, waiter)
+        self.inner.reserve_if_first(self, waiter)
     }
 }
 
@@ -165,7 +165,7 @@ pub(in crate::cache) fn reserve<'a>(
         None => inner.take(session.near(), ask, &|| session.strong_refs.take(), Effort::Once),
         Some(deadline) => {
             let strong_ref = &|| session.strong_refs.take();
-            serve_by(&Taking { near: session.near(), ask, inner, strong_ref }, deadline)
+            serve_by(&ReserveRequest { near: session.near(), ask, inner, strong_ref }, deadline)
         }
     };
     session.count_reserved(&taken);
@@ -192,18 +192,18 @@ impl Inner {
     }
 
     /// Takes the blocks if `waiter` is the first in the list.
-    fn take_in_turn(&self, taking: &Taking<'_>, waiter: &Waiter) -> Result<Reservation, ReserveError> {
+    fn reserve_if_first(&self, taking: &ReserveRequest<'_>, waiter: &Waiter) -> Result<Reservation, ReserveError> {
         let ask = taking.ask;
-        if let Some(holdings) = ask.charged(self) {
-            holdings.check_limit(ask.blocks)?;
+        if let Some(account) = ask.charged(self) {
+            account.check_limit(ask.blocks)?;
         }
-        if waiter.standing() == Standing::HeldBack {
-            if let Some(holdings) = ask.charged(self) {
-                self.look_at_quota(holdings, ask.blocks)?;
+        if waiter.position() == QueuePosition::HeldBack {
+            if let Some(account) = ask.charged(self) {
+                self.look_at_quota(account, ask.blocks)?;
             }
             waiter.pass();
         }
-        if waiter.standing() != Standing::First {
+        if waiter.position() != QueuePosition::First {
             return Err(self.behind(ask.blocks));
         }
         let taken = self.take(taking.near, ask, taking.strong_ref, Effort::Waiting);
@@ -233,23 +233,23 @@ impl Inner {
         effort: Effort,
     ) -> Result<Reservation, ReserveError> {
         match ask.charged(self) {
-            None => self.take_charged(near, ask.blocks, QuotaCharge::default(), strong_ref, effort),
-            Some(holdings) if holdings.pinned_limit().is_none() => {
-                let charge = QuotaCharge::of(holdings, ask.blocks);
+            None => self.reserve_charged(near, ask.blocks, QuotaCharge::default(), strong_ref, effort),
+            Some(account) if account.pinned_limit().is_none() => {
+                let charge = QuotaCharge::of(account, ask.blocks);
                 crate::sync::failpoint!("quota::charged");
-                self.take_charged(near, ask.blocks, charge, strong_ref, effort)
+                self.reserve_charged(near, ask.blocks, charge, strong_ref, effort)
             }
-            Some(holdings) => self.take_within(ask.blocks, holdings, strong_ref, effort),
+            Some(account) => self.reserve_with_quota(ask.blocks, account, strong_ref, effort),
         }
     }
 
     /// As `take`, for a namespace with a limit: the limit and the available blocks are checked in
     /// one turn, so that a refused attempt is never charged.
     #[cold]
-    fn take_within(
+    fn reserve_with_quota(
         &self,
         n: usize,
-        holdings: &Arc<Holdings>,
+        account: &Arc<NamespaceAccount>,
         strong_ref: &dyn Fn() -> StrongRef<Inner>,
         effort: Effort,
     ) -> Result<Reservation, ReserveError> {
@@ -271,17 +271,17 @@ impl Inner {
             // Before `may_charge`, which may evict for the limit on cached blocks: a refusal evicts
             // nothing.
             evictor.look_again(resources, |evictor| {
-                holdings.check_charge(n)?;
+                account.check_charge(n)?;
                 let available = has + evictor.free(resources) + evictor.evictable();
                 if available < n { Err(ReserveError::Exhausted { requested: n, available }) } else { Ok(()) }
             })?;
-            if !evictor.may_charge(holdings, n, resources)? {
+            if !evictor.may_charge(account, n, resources)? {
                 return Ok(false);
             }
-            let taken = self.take_in_one_turn(n, &mut reservation.blocks, true, &mut attempt, evictor, resources);
+            let taken = self.try_reserve_in_turn(n, &mut reservation.blocks, true, &mut attempt, evictor, resources);
             taken.transpose()?;
             if taken.is_some() {
-                reservation.charge = QuotaCharge::of(holdings, n);
+                reservation.charge = QuotaCharge::of(account, n);
             }
             Ok(taken.is_some())
         };
@@ -301,7 +301,7 @@ impl Inner {
     }
 
     #[inline]
-    fn take_charged(
+    fn reserve_charged(
         &self,
         near: Near<'_>,
         n: usize,
@@ -314,7 +314,7 @@ impl Inner {
         let mut reservation =
             Reservation { blocks: Vec::with_capacity(n), shared: SharedBlocks::default(), charge, cache: strong_ref() };
         if !self.pool.try_take(n, &mut reservation.blocks) {
-            self.take_evicting(near, n, &mut reservation.blocks, effort)?;
+            self.reserve_evicting(near, n, &mut reservation.blocks, effort)?;
         }
         self.note_blocks_left();
         Ok(reservation)
@@ -323,7 +323,7 @@ impl Inner {
     /// Takes `n` blocks and evicts the missing ones: on this thread or, if several threads wait for
     /// the lock, on the lock holder's.
     #[cold]
-    fn take_evicting(
+    fn reserve_evicting(
         &self,
         near: Near<'_>,
         n: usize,
@@ -331,21 +331,21 @@ impl Inner {
         effort: Effort,
     ) -> Result<(), ReserveError> {
         within_span!("evict");
-        if self.shards.get() > 1 && effort != Effort::Waiting && self.take_alone(near, n, blocks) {
+        if self.shards.get() > 1 && effort != Effort::Waiting && self.reserve_in_one_shard(near, n, blocks) {
             return Ok(());
         }
-        if effort != Effort::Waiting && self.publications.are_worth_while(self.evictor.are_awaited()) {
+        if effort != Effort::Waiting && self.publications.should_combine(self.evictor.are_awaited()) {
             let _rings = RingsIfBroken(self);
             if let Some(publication) = self.publications.publish(near.slot, n, &self.pool) {
-                return self.take_published(near, n, blocks, effort, &publication);
+                return self.reserve_published(near, n, blocks, effort, &publication);
             }
         }
-        self.take_in_turns(near, n, blocks, effort, Patience::Waits, |_| false)
+        self.reserve_in_turns(near, n, blocks, effort, LockMode::Waits, |_| false)
     }
 
     /// Takes the blocks in turns of one shard, evicting the missing ones; false if that is not
     /// possible.
-    fn take_alone(&self, near: Near<'_>, n: usize, blocks: &mut Vec<BlockId>) -> bool {
+    fn reserve_in_one_shard(&self, near: Near<'_>, n: usize, blocks: &mut Vec<BlockId>) -> bool {
         if self.background.get().is_some() || self.namespaces.is_behind() {
             return false;
         }
@@ -384,7 +384,7 @@ impl Inner {
     }
 
     #[cold]
-    fn take_published(
+    fn reserve_published(
         &self,
         near: Near<'_>,
         n: usize,
@@ -394,7 +394,7 @@ impl Inner {
     ) -> Result<(), ReserveError> {
         let take_served =
             |blocks: &mut Vec<BlockId>| publication.withdraw().map(|served| blocks.extend(served)).is_some();
-        self.take_in_turns(near, n, blocks, effort, Patience::Publishes(publication), take_served)
+        self.reserve_in_turns(near, n, blocks, effort, LockMode::Publishes(publication), take_served)
     }
 
     /// Takes `n` blocks in turns of this thread, which evict up to [`VICTIMS`] and [`BLOCKS`] each.
@@ -402,13 +402,13 @@ impl Inner {
     /// other threads cannot starve a large one. `take_served` appends the blocks if the lock holder
     /// has served the request meanwhile.
     #[inline(always)]
-    fn take_in_turns(
+    fn reserve_in_turns(
         &self,
         near: Near<'_>,
         n: usize,
         blocks: &mut Vec<BlockId>,
         effort: Effort,
-        patience: Patience<'_>,
+        mode: LockMode<'_>,
         take_served: impl Fn(&mut Vec<BlockId>) -> bool,
     ) -> Result<(), ReserveError> {
         let in_background = self.background.get().is_some();
@@ -424,7 +424,7 @@ impl Inner {
                 evictor.settle_for_waiter(resources);
                 settled = true;
             }
-            let taken = self.take_in_one_turn(n, blocks, settled, &mut attempt, evictor, resources);
+            let taken = self.try_reserve_in_turn(n, blocks, settled, &mut attempt, evictor, resources);
             if evictor.has_upkeep() || self.namespaces.is_behind() {
                 evictor.keep_upkeep_up(resources);
                 self.namespaces.tidy(evictor, resources);
@@ -436,9 +436,9 @@ impl Inner {
             taken
         };
         let first = if in_background {
-            self.turn(near.slot, patience, &mut turn, |_, _| ())
+            self.turn(near.slot, mode, &mut turn, |_, _| ())
         } else {
-            self.settled_near(near.slot, patience, &mut turn)
+            self.settled_near(near.slot, mode, &mut turn)
         };
         let Some(mut taken) = first else {
             let is_served = take_served(blocks);
@@ -462,7 +462,7 @@ impl Inner {
             // this turn, the thread serves itself in a turn of its own.
             evictor.drain(&mut entries, resources)
                 && matches!(
-                    self.take_in_one_turn(n, blocks, true, &mut Attempt::in_one_turn(), evictor, resources),
+                    self.try_reserve_in_turn(n, blocks, true, &mut Attempt::in_one_turn(), evictor, resources),
                     Some(Ok(()))
                 )
         });
@@ -470,7 +470,7 @@ impl Inner {
 
     /// Takes the blocks, if one turn is enough; `None` if more turns are needed.
     #[inline(always)]
-    fn take_in_one_turn(
+    fn try_reserve_in_turn(
         &self,
         n: usize,
         blocks: &mut Vec<BlockId>,
@@ -483,7 +483,7 @@ impl Inner {
             return Some(Err(ReserveError::Exhausted { requested: n, available: n - 1 }));
         }
         let kept = if evictor.has_sink() { self.begin_offering(n, attempt, evictor) } else { 0 };
-        let taken = take_or_evict(n, blocks, settled, attempt, kept, evictor, resources);
+        let taken = try_reserve(n, blocks, settled, attempt, kept, evictor, resources);
         attempt.offers += usize::from(evictor.offered() > 0);
         taken
     }
@@ -507,7 +507,7 @@ impl Inner {
 /// Takes `n` blocks and evicts the missing ones; `None` if more turns are needed. `kept` is the
 /// number of blocks that are expected back from the sink.
 #[inline(always)]
-fn take_or_evict(
+fn try_reserve(
     n: usize,
     blocks: &mut Vec<BlockId>,
     mut settled: bool,

@@ -6,7 +6,7 @@ use crate::cache::inner::Inner;
 use crate::cache::line::wait_list::Lane;
 use crate::cache::namespaces::namespace::Namespace;
 use crate::sync::Arc;
-use crate::tree::Holdings;
+use crate::tree::NamespaceAccount;
 
 /// A request for blocks: how many, which namespace pays, how urgent it is, and until when to wait.
 ///
@@ -112,7 +112,7 @@ pub(in crate::cache) struct Ask<'a> {
     pub(in crate::cache) blocks: usize,
     pub(in crate::cache) lane: Lane,
     /// The account of the namespace that pays; `None` for the default one.
-    payer: Option<&'a Arc<Holdings>>,
+    payer: Option<&'a Arc<NamespaceAccount>>,
 }
 
 impl<'a> Ask<'a> {
@@ -123,7 +123,7 @@ impl<'a> Ask<'a> {
     pub(in crate::cache) fn new(request: BlockRequest<'a>, inner: &Inner) -> Self {
         let payer = request.payer.map(|namespace| {
             inner.namespaces.check(namespace);
-            &namespace.0.holdings
+            &namespace.0.account
         });
         Self { blocks: request.blocks, lane: request.lane, payer }
     }
@@ -131,7 +131,7 @@ impl<'a> Ask<'a> {
     /// The account to charge; `None` if the blocks are not counted: the default namespace is
     /// charged only while it has a limit on pinned blocks.
     #[inline]
-    pub(in crate::cache) fn charged(self, inner: &'a Inner) -> Option<&'a Arc<Holdings>> {
+    pub(in crate::cache) fn charged(self, inner: &'a Inner) -> Option<&'a Arc<NamespaceAccount>> {
         let default = || Some(inner.namespaces.default_holdings()).filter(|default| default.pinned_limit().is_some());
         self.payer.or_else(default)
     }
@@ -140,6 +140,6 @@ impl<'a> Ask<'a> {
     /// own.
     pub(in crate::cache) fn line(self, inner: &Inner) -> usize {
         let payer = self.payer.unwrap_or_else(|| inner.namespaces.default_holdings());
-        std::ptr::from_ref::<Holdings>(payer).addr()
+        std::ptr::from_ref::<NamespaceAccount>(payer).addr()
     }
 }

@@ -15,7 +15,7 @@ use std::fmt;
 use super::reservation::Reservation;
 use super::shared_blocks::SharedBlocks;
 use crate::block::{BlockId, Pool};
-use crate::cache::inner::{Inner, Patience};
+use crate::cache::inner::{Inner, LockMode};
 use crate::cache::leases::strong_ref::StrongRefs;
 use crate::cache::namespaces::quota::QuotaCharge;
 use crate::cache::numbers::counters::Count;
@@ -153,7 +153,7 @@ impl<'a> ExternalPool<'a> {
         let (inner, returned) = (&self.cache.inner, self.returned);
         // Blocks of cleared namespaces and released leases are freed only when the evictor takes in
         // these changes.
-        inner.settle_by(Patience::Tries);
+        inner.settle_by(LockMode::Tries);
         let before = blocks.len();
         // Another thread may take some between the two calls: then try again with the new number.
         while !returned.try_take(returned.free(), blocks) {}

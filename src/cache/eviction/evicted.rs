@@ -39,7 +39,7 @@ pub struct Evicted {
 pub(in crate::cache) fn pieces(taken: Victims, held: &mut Reservation, guard: &Guard<'_>) -> Vec<Evicted> {
     let piece = |Victim { namespace, piece, reason, start, end, blocks }| {
         let mut tokens = Vec::with_capacity(end);
-        taken.excerpt.append_tokens(piece, 0, end, &mut tokens, guard);
+        taken.paths.append_tokens(piece, 0, end, &mut tokens, guard);
         Evicted { namespace, start, tokens, blocks: held.split(blocks), reason, kept: None }
     };
     taken.victims.into_iter().map(piece).collect()
@@ -86,7 +86,7 @@ impl Inner {
 
 pub(in crate::cache) fn evict_into(cache: &PrefixCache, blocks: usize, evicted: &mut Vec<Evicted>) -> usize {
     let participant = cache.inner.participant();
-    // Pinned before each turn and until the entries are made: what the victims' excerpt refers to
+    // Pinned before each turn and until the entries are made: what the victims' paths refer to
     // stays readable.
     let guard = participant.pin();
     let mut taken = Box::<Victims>::default();

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use crate::cache::evictor::{Evictor, Resources, SWEEP_SLICE, runs_below};
-use crate::cache::inner::{Inner, Patience};
+use crate::cache::inner::{Inner, LockMode};
 use crate::cache::namespaces::namespace::Namespace;
 use crate::cache::prefix_cache::PrefixCache;
 use crate::cache::spans::within_span;
@@ -24,14 +24,14 @@ pub(in crate::cache) fn evict(cache: &PrefixCache, blocks: usize) -> usize {
 pub(in crate::cache) fn evict_namespace(cache: &PrefixCache, namespace: &Namespace, blocks: usize) -> usize {
     cache.inner.evict_in_turns(blocks, |evictor, want, resources| {
         // A dropped namespace has no blocks.
-        namespace.0.root(resources.guard).map_or(Some(0), |_| evictor.evict_of(&namespace.0.holdings, want, resources))
+        namespace.0.root(resources.guard).map_or(Some(0), |_| evictor.evict_of(&namespace.0.account, want, resources))
     })
 }
 
 pub(in crate::cache) fn evict_idle(cache: &PrefixCache, namespace: &Namespace, idle: Duration) -> usize {
     let inner = &*cache.inner;
     let Some(idle_since) = inner.time.present().before(idle) else { return 0 };
-    inner.settle_by(Patience::Waits);
+    inner.settle_by(LockMode::Waits);
     let participant = inner.participant();
     // Pinned throughout: runs that other threads evict meanwhile stay readable.
     let guard = participant.pin();

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use crate::block::BlockId;
 use crate::cache::evictor::{Cut, runs_below};
-use crate::cache::inner::{Inner, Patience};
+use crate::cache::inner::{Inner, LockMode};
 use crate::cache::leases::lease::Lease;
 use crate::cache::prefix_cache::PrefixCache;
 use crate::reclaim::Guard;
@@ -12,7 +12,7 @@ use crate::reclaim::Guard;
 pub(in crate::cache) fn invalidate_blocks(cache: &PrefixCache, blocks: &[BlockId]) -> usize {
     let inner = &*cache.inner;
     let wrong: HashSet<BlockId> = blocks.iter().copied().collect();
-    inner.settle_by(Patience::Waits);
+    inner.settle_by(LockMode::Waits);
     let participant = inner.participant();
     // Pinned throughout: runs that other threads evict meanwhile stay readable.
     let guard = participant.pin();
@@ -35,7 +35,7 @@ impl Inner {
         let detached: Vec<_> = self.evicting(|evictor, _| evictor.common.detached.iter().copied().collect());
         let detached = detached.into_iter().map(|space| space.get(guard));
         for space in self.namespaces.spaces(guard).into_iter().chain(detached) {
-            let grid = self.grid.with_offset(space.offset);
+            let layout = self.layout.with_offset(space.offset);
             let runs = space.root(guard).map(|root| runs_below(root, usize::MAX, guard).0);
             // Parents come before children, so a run beyond a cut is already in `cut` when it is
             // met.
@@ -43,12 +43,12 @@ impl Inner {
                 if cut.contains(&run.link()) {
                     continue;
                 }
-                let held = run.blocks_to(run.word().len(), grid);
+                let held = run.blocks_to(run.word().len(), layout);
                 // Read once: a trim may replace the arrays with shorter ones.
                 let mut ids = run.block_ids(guard).iter().take(held).enumerate();
                 if let Some((at, block)) = ids.find(|(_, id)| wrong.contains(id)) {
                     let first = cuts.len();
-                    cuts.extend(Cut::before(run, at, *block).with_all_beyond(grid, guard));
+                    cuts.extend(Cut::before(run, at, *block).with_all_beyond(layout, guard));
                     cut.extend(cuts[first..].iter().map(|cut| cut.run()));
                 }
             }

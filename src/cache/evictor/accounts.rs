@@ -70,7 +70,7 @@ impl Evictor<'_> {
             (account.len, account.charged)
         });
         self.totals.runs += 1;
-        let blocks = 0..run.blocks_to(len, resources.grid_of(run));
+        let blocks = 0..run.blocks_to(len, resources.layout_of(run));
         self.count_in(blocks.len());
         self.stored(run, 0, blocks, charged as usize, resources);
         if let Some(parent) = run.parent().filter(|parent| !parent.run().is_trunk() && self.has(parent.run())) {
@@ -101,7 +101,7 @@ impl Evictor<'_> {
                 account.len = end;
                 account.pieces.push(RankedPiece { start, serial, born });
             });
-            let [first, held] = [start, end].map(|depth| run.blocks_to(depth, resources.grid_of(run)));
+            let [first, held] = [start, end].map(|depth| run.blocks_to(depth, resources.layout_of(run)));
             self.count_in(held - first);
             self.stored(run, start, first..held, charged as usize, resources);
             // Relaxed: a point at which a run continues is killed only by the evictor, and not
@@ -129,8 +129,8 @@ impl Evictor<'_> {
     /// Takes the blocks between the depths `end` and `len` out of the accounts; the listeners pass
     /// them on. Returns their number.
     pub(super) fn free_beyond<'g>(&mut self, run: Ref<'g, Run>, end: u32, len: u32, resources: Resources<'g>) -> usize {
-        let keep = run.blocks_to(end, resources.grid_of(run));
-        let held = run.blocks_to(len, resources.grid_of(run));
+        let keep = run.blocks_to(end, resources.layout_of(run));
+        let held = run.blocks_to(len, resources.layout_of(run));
         self.removed(run, Removal { depths: end..len, blocks: keep..held }, resources);
         self.totals.evictable -= held - keep;
         if end < len {
@@ -236,7 +236,8 @@ impl Evictor<'_> {
             (false, _) => old,
         };
         run.account.with_mut(&mut self.owner, |account| account.protected = new);
-        let (before, after) = (run.blocks_to(old, resources.grid_of(run)), run.blocks_to(new, resources.grid_of(run)));
+        let (before, after) =
+            (run.blocks_to(old, resources.layout_of(run)), run.blocks_to(new, resources.layout_of(run)));
         let totals = &mut self.of_mut(run).totals;
         totals.protected = totals.protected + after - before;
         totals.evictable = totals.evictable + before - after;

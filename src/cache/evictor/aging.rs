@@ -16,7 +16,7 @@ use super::exchange::SLICE;
 use super::{Choice, Evictor, Resources};
 use crate::cache::clock::Present;
 use crate::cache::listening::events::EvictionReason;
-use crate::policy::{CandidateEntry, CandidateId, Policy, PolicyKind, QuotaGroup, Standing};
+use crate::policy::{CandidateEntry, CandidateId, CandidateStats, Policy, PolicyKind, QuotaGroup};
 use crate::reclaim::{Link, Ref};
 use crate::tree::Point;
 
@@ -55,9 +55,9 @@ impl Aging {
         Self { order: wanted.then(|| Box::new(PolicyKind::Lru.build())), ..Self::default() }
     }
 
-    pub(super) fn file(&mut self, slot: CandidateId, standing: Standing, entry: CandidateEntry) {
+    pub(super) fn file(&mut self, slot: CandidateId, stats: CandidateStats, entry: CandidateEntry) {
         if let Some(order) = &mut self.order {
-            order.file(slot, Standing { demoted: false, ..standing }, entry);
+            order.file(slot, CandidateStats { demoted: false, ..stats }, entry);
         }
     }
 
@@ -183,8 +183,8 @@ impl Evictor<'_> {
         let Some((order, slot)) = aging.order.as_ref().zip(point.account.get(&self.owner).candidate) else {
             return true;
         };
-        let standing = Standing { demoted: false, ..self.standing(point, resources).0 };
-        order.is_under(slot, standing, self.entry(point))
+        let stats = CandidateStats { demoted: false, ..self.candidate_stats(point, resources).0 };
+        order.is_under(slot, stats, self.entry(point))
     }
 
     /// Drops up to `most` blocks that were last used at `idle_since` or before, of a group or of

@@ -204,7 +204,7 @@ impl Evictor<'_> {
         !run.is_trunk()
             && (word.is_silent() || self.may_be_silent(point, true, resources))
             && !run.space().is_detached()
-            && !run.space().holdings.must_be_told()
+            && !run.space().account.must_be_told()
             && !point.account.get(&self.owner).is_active()
             && run.account.with(&self.owner, |account| account.protected) == 0
             && point.marks.asked(resources.guard).is_none()

@@ -23,7 +23,7 @@ use std::cell::{Cell, RefCell};
 
 use smallvec::SmallVec;
 
-use crate::cache::matching::seen::{Mark, SeenBlocks};
+use crate::cache::matching::ghost_table::{GhostTable, Mark};
 use crate::reclaim::{Guard, Link, Ref};
 use crate::tree::{Arrays, Point, Run};
 
@@ -69,7 +69,7 @@ struct DeadRun {
 #[derive(Debug)]
 pub(in crate::cache) struct Unlinking<'a> {
     dead: &'a DeadRuns,
-    seen: &'a SeenBlocks,
+    seen: &'a GhostTable,
     guard: &'a Guard<'a>,
 }
 
@@ -129,7 +129,7 @@ impl DeadRuns {
 
     /// Returns what unlinks the runs when it is dropped. The turn must have pinned `guard` before
     /// any run died in it.
-    pub(in crate::cache) fn unlink_by<'a>(&'a self, guard: &'a Guard<'a>, seen: &'a SeenBlocks) -> Unlinking<'a> {
+    pub(in crate::cache) fn unlink_by<'a>(&'a self, guard: &'a Guard<'a>, seen: &'a GhostTable) -> Unlinking<'a> {
         Unlinking { dead: self, seen, guard }
     }
 }

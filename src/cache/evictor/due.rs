@@ -1,4 +1,4 @@
-//! The times at which a candidate's standing changes without a use.
+//! The times at which a candidate's stats change without a use.
 //!
 //! The priority of a candidate may expire. Before a choice, the evictor files again all candidates
 //! whose time has come. Deadlines use a clock of their own, in nanoseconds, because the length of a

@@ -6,7 +6,7 @@
 //! with both policies and removed from both; one whose slot has not been moved yet is filed with
 //! the new policy when its slot's turn comes. So both have the same candidates when the last slot
 //! has been moved; then the new policy is in force. Its order is that of a cache that had the new
-//! policy from the start, because candidates of equal standing are ordered by the serial numbers of
+//! policy from the start, because candidates of equal stats are ordered by the serial numbers of
 //! their runs, which no policy changes. The replaced policy is also freed in slices.
 //!
 //! There are never more slots than blocks, so an exchange ends, however many candidates are filed
@@ -17,7 +17,7 @@
 //! with one thread its progress depends only on the calls.
 
 use super::{Evictor, Ranking, Resources};
-use crate::policy::{CandidateEntry, CandidateId, Policy, PolicyKind, Standing};
+use crate::policy::{CandidateEntry, CandidateId, CandidateStats, Policy, PolicyKind};
 use crate::sync::model_size;
 
 /// How many candidates one slice moves: some hundred microseconds among a million of them. Other
@@ -53,9 +53,9 @@ impl Exchange {
         Some(&mut incoming.policy)
     }
 
-    pub(super) fn file(&mut self, slot: CandidateId, standing: Standing, entry: CandidateEntry) {
+    pub(super) fn file(&mut self, slot: CandidateId, stats: CandidateStats, entry: CandidateEntry) {
         if let Some(policy) = self.incoming(slot) {
-            policy.file(slot, standing, entry);
+            policy.file(slot, stats, entry);
         }
     }
 
@@ -152,15 +152,15 @@ impl Evictor<'_> {
             // A leased candidate is unfiled, which vacates its slot.
             let candidate = self.ranking.at(slot).map(|candidate| candidate.get(resources.guard));
             let candidate = candidate.filter(|point| self.silence(*point, resources));
-            let filed = candidate.map(|point| (self.standing(point, resources).0, self.entry(point)));
-            if let Some((standing, entry)) = filed.filter(|_| !self.ranking.is_lazy()) {
+            let filed = candidate.map(|point| (self.candidate_stats(point, resources).0, self.entry(point)));
+            if let Some((stats, entry)) = filed.filter(|_| !self.ranking.is_lazy()) {
                 // Also in the old order: a candidate that is not silent any more is filed under its
                 // present key.
-                self.ranking.file(slot, standing, entry);
+                self.ranking.file(slot, stats, entry);
             }
             if let Some(incoming) = &mut self.ranking.exchange.incoming {
-                if let Some((standing, entry)) = filed {
-                    incoming.policy.file(slot, standing, entry);
+                if let Some((stats, entry)) = filed {
+                    incoming.policy.file(slot, stats, entry);
                 }
                 incoming.moved += 1;
             }

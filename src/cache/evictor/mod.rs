@@ -16,7 +16,7 @@
 //! | `shards` | the state of each shard, what they share, and the locks of a turn |
 //! | `alone` | turns of one shard, and when to evict from another shard |
 //! | `accounts` | which blocks are evictable and which protected |
-//! | `ranking`, `due` | candidates filed with the policy, and the times at which their standing changes without a use |
+//! | `ranking`, `due` | candidates filed with the policy, and the times at which their stats change without a use |
 //! | `aging` | dropping prefixes that were not used for a long time |
 //! | `exchange` | changing the policy, slice by slice |
 //! | `listeners` | parts that are told of stored and removed blocks: quotas, events, listings, sinks and others |
@@ -88,8 +88,8 @@ pub(super) use upkeep::Upkeep;
 use std::ptr::NonNull;
 
 use super::listening::events::EvictionReason;
-use super::matching::seen::SeenBlocks;
-use crate::block::{BlockId, Grid, Pool};
+use super::matching::ghost_table::GhostTable;
+use crate::block::{BlockId, BlockLayout, Pool};
 use crate::reclaim::{Guard, Link, Ref};
 use crate::sync::atomic::Ordering::Relaxed;
 use crate::sync::{Owner, model_size, prefetch};
@@ -104,10 +104,10 @@ pub(super) struct Resources<'g> {
     pub(super) queues: &'g Queues,
     pub(super) hot: &'g HotPoints,
     pub(super) pool: &'g Pool,
-    pub(super) seen: &'g SeenBlocks,
+    pub(super) seen: &'g GhostTable,
     pub(super) live: &'g LiveSettings,
     /// Where blocks end in sequences of tokens.
-    pub(super) grid: Grid,
+    pub(super) layout: BlockLayout,
     /// The present time of deadlines.
     pub(super) now: u64,
     pub(super) guard: &'g Guard<'g>,
@@ -120,8 +120,8 @@ pub(super) struct Resources<'g> {
 impl Resources<'_> {
     /// Where the blocks of `run` end.
     #[inline]
-    pub(super) fn grid_of(self, run: Ref<'_, Run>) -> Grid {
-        self.grid.with_offset(run.space().offset)
+    pub(super) fn layout_of(self, run: Ref<'_, Run>) -> BlockLayout {
+        self.layout.with_offset(run.space().offset)
     }
 }
 
@@ -501,10 +501,10 @@ impl Evictor<'_> {
         let run = point.run();
         let is_last = run.word().len() == point.depth();
         let below = self.point_below(point).map_or(0, |below| below.depth());
-        let grid = resources.grid_of(run);
-        let blocks = run.blocks_to(point.depth(), grid) - run.blocks_to(below, grid);
+        let layout = resources.layout_of(run);
+        let blocks = run.blocks_to(point.depth(), layout) - run.blocks_to(below, layout);
         let must_go = if is_last && blocks > 0 { self.must_go(run, point.depth(), resources) } else { 0 };
-        let in_block = point.end() != grid.boundary(point.end());
+        let in_block = point.end() != layout.boundary(point.end());
         match (is_last, blocks) {
             (true, 1..) if must_go > 0 => {
                 self.unfile(point);

@@ -1,7 +1,7 @@
 //! Candidates: the ends of runs, filed with the policy.
 //!
 //! A candidate has no child run, and no lease but silent ones (`silent`). It is filed when its
-//! entry is taken out of the queue, and again when its standing has changed. The order is by
+//! entry is taken out of the queue, and again when its stats have changed. The order is by
 //! demotion, then the policy's key, then the serial number of the run, or of the piece in which it
 //! ends. So of candidates with equal keys the one inserted first is evicted first. The order of
 //! filing breaks no ties, because it depends on when the evictor drained the queue.
@@ -14,7 +14,7 @@ use super::exchange::Exchange;
 use super::shards::Shard;
 use super::{Evictor, Resources};
 use crate::cache::leases::priority::Priority;
-use crate::policy::{CandidateEntry, CandidateId, Policy, PolicyKind, QuotaGroup, Stack, Standing, Table};
+use crate::policy::{CandidateEntry, CandidateId, CandidateStats, Policy, PolicyKind, QuotaGroup, Stack, Table};
 use crate::reclaim::{Link, Ref};
 use crate::tree::Point;
 
@@ -29,7 +29,7 @@ pub(in crate::cache) struct Ranking {
     pub(in crate::cache) kind: PolicyKind,
     pub(in crate::cache) exchange: Exchange,
     pub(in crate::cache) aging: Aging,
-    /// The times at which a candidate's standing changes without a use.
+    /// The times at which a candidate's stats change without a use.
     pub(in crate::cache) due: Due,
     /// Old lists of vacant slots, from before ids started again at zero, to be freed in slices.
     spent: Vec<Stack<CandidateId>>,
@@ -116,10 +116,10 @@ impl Ranking {
         slot
     }
 
-    pub(super) fn file(&mut self, slot: CandidateId, standing: Standing, entry: CandidateEntry) {
-        self.policy.file(slot, standing, entry);
-        self.exchange.file(slot, standing, entry);
-        self.aging.file(slot, standing, entry);
+    pub(super) fn file(&mut self, slot: CandidateId, stats: CandidateStats, entry: CandidateEntry) {
+        self.policy.file(slot, stats, entry);
+        self.exchange.file(slot, stats, entry);
+        self.aging.file(slot, stats, entry);
     }
 
     fn vacate(&mut self, slot: CandidateId) {
@@ -177,7 +177,7 @@ impl Evictor<'_> {
         ranking.at(choose(order(ranking))?)
     }
 
-    /// Files `point`, or files it again under its present standing.
+    /// Files `point`, or files it again under its present stats.
     pub(super) fn file(&mut self, point: Ref<'_, Point>, resources: Resources<'_>) {
         if !self.silence(point, resources) {
             return;
@@ -191,11 +191,11 @@ impl Evictor<'_> {
                 slot
             }
         };
-        let (standing, until) = self.standing(point, resources);
+        let (stats, until) = self.candidate_stats(point, resources);
         let entry = self.entry(point);
-        self.ranking.file(slot, standing, entry);
+        self.ranking.file(slot, stats, entry);
         self.ranking.due.set(slot, until);
-        self.note_group(entry.group, &point.run().space().holdings);
+        self.note_group(entry.group, &point.run().space().account);
     }
 
     /// Takes `point` out of the ranking if it is filed.
@@ -214,16 +214,16 @@ impl Evictor<'_> {
         let serial = run
             .account
             .with(&self.owner, |account| account.pieces.at(point.depth()).map_or(account.serial, |piece| piece.serial));
-        CandidateEntry { serial, group: run.space().holdings.group.get(&self.owner) }
+        CandidateEntry { serial, group: run.space().account.group.get(&self.owner) }
     }
 
-    /// The standing of a point now, and until when it stays the same if the point is not used.
+    /// The stats of a point now, and until when they stay the same if the point is not used.
     #[inline]
-    pub(in crate::cache) fn standing(
+    pub(in crate::cache) fn candidate_stats(
         &self,
         point: Ref<'_, Point>,
         resources: Resources<'_>,
-    ) -> (Standing, Option<u64>) {
+    ) -> (CandidateStats, Option<u64>) {
         let statistics = &point.statistics;
         let (last, hits) = (statistics.last(), statistics.hits());
         let marked = point.marks.made(resources.guard);
@@ -235,6 +235,6 @@ impl Evictor<'_> {
             let born = account.pieces.at(point.depth()).map_or(run.born(), |piece| piece.born);
             (born, account.level_at(point.depth()).map_or(0, NonZeroU32::get))
         });
-        (Standing { last, hits, born, level, priority, demoted }, until)
+        (CandidateStats { last, hits, born, level, priority, demoted }, until)
     }
 }

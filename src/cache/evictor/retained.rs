@@ -105,7 +105,7 @@ impl Evictor<'_> {
 
     fn one_change_of_time(&mut self, resources: Resources<'_>) -> bool {
         if let Some(point) = self.common.retained.first(self.now) {
-            self.let_go(point.get(resources.guard), resources);
+            self.release_retention(point.get(resources.guard), resources);
         } else if let Some(slot) = self.ranking.due.first(self.now) {
             // A slot with a time has a candidate; filing it again sets the next time, or none.
             let candidate = self.ranking.at(slot).expect("filed with its time");
@@ -143,11 +143,11 @@ impl Evictor<'_> {
         }
         // The deadline may have passed already when this turn takes it over.
         if self.common.retained.deadlines.get(&point.link()).is_some_and(|(deadline, _)| *deadline <= self.now) {
-            self.let_go(point, resources);
+            self.release_retention(point, resources);
         }
     }
 
-    fn let_go(&mut self, point: Ref<'_, Point>, resources: Resources<'_>) {
+    fn release_retention(&mut self, point: Ref<'_, Point>, resources: Resources<'_>) {
         if self.common.retained.remove(point) {
             self.give_back(point, resources);
         }
@@ -156,12 +156,12 @@ impl Evictor<'_> {
     /// Ends the retention of `point`.
     pub(in crate::cache) fn end_retention(&mut self, point: Ref<'_, Point>, resources: Resources<'_>) {
         self.take_retention_in(point, resources);
-        self.let_go(point, resources);
+        self.release_retention(point, resources);
     }
 
     /// Releases a lease of the cache, which is counted in the point's word.
     fn give_back(&mut self, point: Ref<'_, Point>, resources: Resources<'_>) {
-        self.common.has_let_go = true;
+        self.common.has_released = true;
         if point.word.release().push {
             self.of_mut(point.run()).backlog.push(point);
         } else if resources.hot.deflate_spare(point, resources.guard, |point| {
@@ -174,7 +174,7 @@ impl Evictor<'_> {
     /// Ends all retentions in `space`.
     pub(super) fn end_retentions(&mut self, space: Ref<'_, Space>, resources: Resources<'_>) {
         while let Some(point) = self.common.retained.first_in(space.link()) {
-            self.let_go(point.get(resources.guard), resources);
+            self.release_retention(point.get(resources.guard), resources);
         }
     }
 }

@@ -41,7 +41,7 @@ pub(in crate::cache) struct Common {
     pub(in crate::cache) listeners: Listeners,
     pub(in crate::cache) retained: Retained,
     /// Whether a retention's lease was released, so that a waiter must be woken to try again.
-    pub(in crate::cache) has_let_go: bool,
+    pub(in crate::cache) has_released: bool,
     /// Detached spaces whose root is not dead yet: `sweep` adds them, `visit_root` ends and removes
     /// them.
     pub(in crate::cache) detached: HashSet<Link<Space>>,
@@ -179,7 +179,7 @@ impl Shards {
         let common = Common {
             listeners: Listeners::new(live),
             retained: Retained::default(),
-            has_let_go: false,
+            has_released: false,
             patience,
             detached: HashSet::new(),
         };

@@ -90,8 +90,8 @@ impl Evictor<'_> {
         by_policy
             && self.common.listeners.hidden.is_empty()
             && !run.space().is_detached()
-            && !run.space().holdings.must_be_told()
-            && point.end() == resources.grid_of(run).boundary(point.end())
+            && !run.space().account.must_be_told()
+            && point.end() == resources.layout_of(run).boundary(point.end())
     }
 
     /// Whether `point`, which is silent and leased, must not stay silent.
@@ -156,7 +156,7 @@ impl Evictor<'_> {
     #[inline(always)]
     pub(super) fn is_filed_as_it_is(&self, point: Ref<'_, Point>, resources: Resources<'_>) -> bool {
         let Some(slot) = point.account.get(&self.owner).candidate else { return false };
-        self.of(point.run()).ranking.policy.is_under(slot, self.standing(point, resources).0, self.entry(point))
+        self.of(point.run()).ranking.policy.is_under(slot, self.candidate_stats(point, resources).0, self.entry(point))
     }
 
     #[cold]
@@ -213,9 +213,9 @@ impl Evictor<'_> {
         if !word.is_idle() || run.word().len() != point.depth() {
             return 0;
         }
-        let grid = resources.grid_of(run);
+        let layout = resources.layout_of(run);
         let below = self.point_below(point).map_or(0, |below| below.depth());
-        run.blocks_to(point.depth(), grid) - run.blocks_to(below, grid)
+        run.blocks_to(point.depth(), layout) - run.blocks_to(below, layout)
     }
 
     /// Puts the silent leases on the paths of up to `candidates` more candidates into the accounts;
@@ -267,7 +267,7 @@ impl Evictor<'_> {
     pub(super) fn account_run(&mut self, run: Ref<'_, Run>, resources: Resources<'_>) {
         let points: SmallVec<[Link<Point>; 4]> =
             run.account.with(&self.owner, |account| account.points.iter().collect());
-        let to_all = run.space().holdings.must_be_told();
+        let to_all = run.space().account.must_be_told();
         for point in points {
             // Work on an earlier point may have ended this one; the list of a dead run keeps its
             // points (W3).

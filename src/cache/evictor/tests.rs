@@ -53,7 +53,8 @@ fn a_root_that_has_gone_is_not_made_again() {
     let root = space.0.root(&guard).expect("planted");
     let reached = walk(root, &[1, 2, 3], &guard);
     space.clear();
-    let leased = lease_deepest(reached.boundary(cache.inner.grid), cache.inner.grid, cache.inner.ledger(0), &guard);
+    let leased =
+        lease_deepest(reached.boundary(cache.inner.layout), cache.inner.layout, cache.inner.context(0), &guard);
     assert!(matches!(leased, Err(Refused::Gone)), "{leased:?}");
 }
 
@@ -81,7 +82,7 @@ fn no_point_is_made_at_the_beginning_of_a_dead_run() {
     let root = space.0.root(&guard).expect("planted");
     let run = root.as_ref().children.get(1, &guard).expect("hung");
     assert_eq!(cache.evict(1), 1);
-    let leased = lease_at(Position { run, depth: 0 }, cache.inner.ledger(0), &guard);
+    let leased = lease_at(Position { run, depth: 0 }, cache.inner.context(0), &guard);
     assert!(matches!(leased, Err(Refused::Shorter(0))), "{leased:?}");
     assert_eq!(cache.validate(), Ok(()));
 }
@@ -99,11 +100,11 @@ fn a_lookup_of_bigrams_falls_back_to_a_boundary_of_theirs() {
 
     let reader = cache.inner.domain.register();
     let guard = reader.pin();
-    let reached = walk(space.0.root(&guard).expect("planted"), &tokens, &guard).boundary(space.0.grid);
+    let reached = walk(space.0.root(&guard).expect("planted"), &tokens, &guard).boundary(space.0.layout);
     assert_eq!((reached.end(), cache.evict(1)), (9, 1));
-    let held = lease_deepest(reached, space.0.grid, cache.inner.ledger(0), &guard).expect("not gone");
+    let held = lease_deepest(reached, space.0.layout, cache.inner.context(0), &guard).expect("not gone");
     assert_eq!(held.point.end(), 5);
-    release(held, cache.inner.ledger(0));
+    release(held, cache.inner.context(0));
     assert_eq!(cache.validate(), Ok(()));
 }
 

@@ -39,7 +39,7 @@ use std::ops::Range;
 use smallvec::SmallVec;
 
 use super::ahead::FEW;
-use super::listeners::let_go;
+use super::listeners::retire_unless_drafted;
 use super::{Evictor, Resources};
 use crate::reclaim::{Link, Ref};
 use crate::sync::atomic::Ordering::Relaxed;
@@ -121,27 +121,27 @@ impl Evictor<'_> {
             self.withdraw(run, target, resources);
         }
         // A run that was not shortened may be growing into its spare room.
-        let spare = if end < len { run.as_ref().shrink(end, resources.grid_of(run), resources.guard) } else { None };
+        let spare = if end < len { run.as_ref().shrink(end, resources.layout_of(run), resources.guard) } else { None };
         if let Some(arrays) = spare {
-            let_go(arrays, resources.guard);
+            retire_unless_drafted(arrays, resources.guard);
         }
         freed
     }
 
     /// The depth at which the run should end: the block boundary that frees `want` blocks, but no
-    /// lower than the next known point, whose own standing decides about the blocks below it. If no
+    /// lower than the next known point, whose own position decides about the blocks below it. If no
     /// block would remain, that point's depth, or zero.
     fn target(&self, last: Ref<'_, Point>, want: usize, resources: Resources<'_>) -> u32 {
         let run = last.run();
         let below = self.point_below(last).map_or(0, |below| below.depth());
-        let grid = resources.grid_of(run);
-        let blocks = run.blocks_to(last.depth(), grid);
-        let keep = blocks.saturating_sub(want).max(run.blocks_to(below, grid));
+        let layout = resources.layout_of(run);
+        let blocks = run.blocks_to(last.depth(), layout);
+        let keep = blocks.saturating_sub(want).max(run.blocks_to(below, layout));
         if keep == 0 {
             return below;
         }
         let start = run.start();
-        let boundary = grid.end_of(grid.blocks(start) + keep);
+        let boundary = layout.end_of(layout.blocks(start) + keep);
         ((boundary - start) as u32).max(below)
     }
 

@@ -4,7 +4,7 @@
 use std::fmt;
 
 use super::strong_ref::StrongRef;
-use crate::block::{BlockId, Grid};
+use crate::block::{BlockId, BlockLayout};
 use crate::cache::inner::Inner;
 use crate::reclaim::Link;
 use crate::tree::lease::release;
@@ -39,7 +39,7 @@ pub struct Lease {
     point: Option<Link<Point>>,
     pub(in crate::cache) len_tokens: usize,
     pub(in crate::cache) counted_on: StripeRef,
-    /// The offset of the namespace's grid.
+    /// The offset of the namespace's layout.
     offset: u8,
     /// Whether the point's statistics count the request as a use.
     pub(in crate::cache) counted: bool,
@@ -51,23 +51,28 @@ pub struct Lease {
 impl Lease {
     /// Makes the public handle of a lease that the caller has taken.
     #[inline]
-    pub(in crate::cache) fn new(held: HeldLease<'_>, counted: bool, grid: Grid, cache: StrongRef<Inner>) -> Self {
-        let len_tokens = grid.filled(held.point.end());
-        let offset = grid.offset() as u8;
+    pub(in crate::cache) fn new(
+        held: HeldLease<'_>,
+        counted: bool,
+        layout: BlockLayout,
+        cache: StrongRef<Inner>,
+    ) -> Self {
+        let len_tokens = layout.filled(held.point.end());
+        let offset = layout.offset() as u8;
         let (point, counted_on) = (Some(held.point.link()), held.counted_on);
         Self { point, len_tokens, counted_on, offset, counted, queried: counted, cache }
     }
 
     /// The empty lease of a namespace that was dropped, or can count no more leases.
-    pub(in crate::cache) fn of_nothing(grid: Grid, cache: StrongRef<Inner>) -> Self {
-        let offset = grid.offset() as u8;
+    pub(in crate::cache) fn of_nothing(layout: BlockLayout, cache: StrongRef<Inner>) -> Self {
+        let offset = layout.offset() as u8;
         let (counted_on, counted, queried) = (StripeRef::word(0), false, false);
         Self { point: None, len_tokens: 0, counted_on, offset, counted, queried, cache }
     }
 
     /// Where blocks end in its namespace's sequences.
-    pub(in crate::cache) fn grid(&self, inner: &Inner) -> Grid {
-        inner.grid.with_offset(u32::from(self.offset))
+    pub(in crate::cache) fn layout(&self, inner: &Inner) -> BlockLayout {
+        inner.layout.with_offset(u32::from(self.offset))
     }
 
     /// The lease on its point; `None` if no point counts it.
@@ -82,7 +87,7 @@ impl Lease {
     /// Releases the lease without waking a waiter.
     pub(in crate::cache) fn release_quietly(mut self) {
         if let Some(held) = self.held() {
-            _ = release(held, self.cache.ledger(self.counted_on.stripe()));
+            _ = release(held, self.cache.context(self.counted_on.stripe()));
         }
         self.point = None;
     }
@@ -115,7 +120,7 @@ impl Drop for Lease {
     #[inline]
     fn drop(&mut self) {
         if let Some(held) = self.held() {
-            if release(held, self.cache.ledger(self.counted_on.stripe())) {
+            if release(held, self.cache.context(self.counted_on.stripe())) {
                 self.cache.ring();
             }
         }

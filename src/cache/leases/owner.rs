@@ -20,7 +20,7 @@ impl Session {
     #[inline]
     pub(in crate::cache) fn check_sequence(&self, lease: &Lease, tokens: &[Token]) {
         self.check_lease(lease);
-        let leased = lease.grid(self.inner()).depth_of(lease.len_tokens());
+        let leased = lease.layout(self.inner()).depth_of(lease.len_tokens());
         let given = tokens.len();
         assert!(given >= leased, "{given} tokens given, but the lease covers {leased}: pass the whole sequence");
     }

@@ -103,7 +103,7 @@ pub(in crate::cache) fn retain(session: &Session, lease: &Lease, duration: Durat
     point.marks.ask(inner.demotions.undone(), until, &guard);
     guard.hand_over();
     drop(guard);
-    let blocks = inner.grid.blocks(lease.len_tokens());
+    let blocks = inner.layout.blocks(lease.len_tokens());
     participant.count([(Count::Retentions, 1), (Count::RetainedBlocks, blocks)]);
     crate::sync::failpoint!("retain::noted");
     inner.announce(point);

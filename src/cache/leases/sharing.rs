@@ -23,10 +23,10 @@ type Path = Vec<(Link<Run>, usize)>;
 
 impl Session {
     fn path_of(&self, lease: &Lease) -> Path {
-        let grid = lease.grid(self.inner());
+        let layout = lease.layout(self.inner());
         let tip = lease.held().map(|held| held.point);
         let up = std::iter::successors(tip, |point| point.run().parent());
-        let blocks = |run: Ref<'_, Run>, depth| (run.link(), run.blocks_to(depth, grid));
+        let blocks = |run: Ref<'_, Run>, depth| (run.link(), run.blocks_to(depth, layout));
         let mut path: Path = up.map(|point| blocks(point.run(), point.depth())).filter(|(_, n)| *n > 0).collect();
         path.reverse();
         path

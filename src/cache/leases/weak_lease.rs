@@ -4,7 +4,7 @@
 use std::fmt;
 
 use super::lease::Lease;
-use crate::block::Grid;
+use crate::block::BlockLayout;
 use crate::cache::namespaces::namespace::Family;
 use crate::cache::prefix_cache::PrefixCache;
 use crate::cache::session::Session;
@@ -39,7 +39,7 @@ use crate::tree::lease::lease_again_if_alive;
 pub struct WeakLease {
     /// `None` if the prefix is empty.
     anchor: Option<Arc<Anchor>>,
-    grid: Grid,
+    layout: BlockLayout,
     len_tokens: usize,
     family: Arc<Family>,
 }
@@ -68,8 +68,8 @@ pub(in crate::cache) fn upgrade(session: &Session, weak: &WeakLease) -> Option<L
     let participant = session.participant();
     let guard = participant.pin();
     let point = weak.anchor.as_ref()?.point(&guard)?;
-    let held = lease_again_if_alive(point, session.ledger())?;
-    let lease = Lease::new(held, false, weak.grid, session.strong_refs.take());
+    let held = lease_again_if_alive(point, session.context())?;
+    let lease = Lease::new(held, false, weak.layout, session.strong_refs.take());
     // A lease on a prefix that lookups no longer find is given back.
     let found = !point.is_cut_off(&guard);
     drop(guard);
@@ -87,5 +87,5 @@ pub(in crate::cache) fn downgrade(lease: &Lease) -> WeakLease {
         anchor
     });
     let family = inner.namespaces.family();
-    WeakLease { anchor, grid: lease.grid(inner), len_tokens: lease.len_tokens(), family }
+    WeakLease { anchor, layout: lease.layout(inner), len_tokens: lease.len_tokens(), family }
 }

@@ -99,7 +99,7 @@ impl Publications {
 
     /// Whether a thread that has to wait for the lock should publish its request.
     #[inline]
-    pub(crate) fn are_worth_while(&self, others_wait: bool) -> bool {
+    pub(crate) fn should_combine(&self, others_wait: bool) -> bool {
         others_wait || self.always
     }
 

@@ -90,7 +90,7 @@ pub(in crate::cache) struct Place {
 
 /// What a waiter may do at its next look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::cache) enum Standing {
+pub(in crate::cache) enum QueuePosition {
     /// It may take blocks.
     First,
     /// It is the first in its namespace's line: it may check whether the quota allows its request
@@ -288,16 +288,16 @@ impl WaitList {
         (place, signal)
     }
 
-    pub(in crate::cache) fn standing(&self, place: Place) -> Standing {
+    pub(in crate::cache) fn position(&self, place: Place) -> QueuePosition {
         let mut waiters = self.waiters.lock();
         let is = |entry: Option<&Entry>| entry.is_some_and(|entry| entry.place.ticket == place.ticket);
         // An overdue admission may look while growth requests continue without it.
         if is(waiters.first()) || is(waiters.overdue()) {
-            Standing::First
+            QueuePosition::First
         } else if is(waiters.first_of_line(place)) {
-            Standing::HeldBack
+            QueuePosition::HeldBack
         } else {
-            Standing::Behind
+            QueuePosition::Behind
         }
     }
 

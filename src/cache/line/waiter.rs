@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use super::wait_list::{Place, Standing};
+use super::wait_list::{Place, QueuePosition};
 use crate::cache::blocks::block_request::Ask;
 use crate::cache::inner::Inner;
 use crate::cache::leases::strong_ref::StrongRef;
@@ -29,8 +29,8 @@ impl Waiter {
         waiter
     }
 
-    pub(in crate::cache) fn standing(&self) -> Standing {
-        self.cache.wait_list.standing(self.place)
+    pub(in crate::cache) fn position(&self) -> QueuePosition {
+        self.cache.wait_list.position(self.place)
     }
 
     /// Lets other requests pass until its namespace's quota allows this request.
@@ -40,9 +40,9 @@ impl Waiter {
 
     /// Ends `hold_back`, once the quota allows the request: the waiter returns to its position in
     /// its lane.
-    pub(in crate::cache) fn pass(&self) -> Standing {
+    pub(in crate::cache) fn pass(&self) -> QueuePosition {
         self.cache.wait_list.let_pass(self.place);
-        self.standing()
+        self.position()
     }
 
     /// Counts the waiter as served; it leaves the list when it is dropped.
@@ -65,7 +65,7 @@ impl Waiter {
     pub(in crate::cache) fn sleep(&self, deadline: Instant, inner: &Inner) -> bool {
         // No thread is woken when a retention reaches its deadline. So a waiter that is not behind
         // others also wakes at that time.
-        let retained_until = if self.standing() == Standing::Behind { None } else { inner.retained_until() };
+        let retained_until = if self.position() == QueuePosition::Behind { None } else { inner.retained_until() };
         let until = retained_until.map_or(deadline, |moment| moment.min(deadline));
         self.signal.wait_until(until) || Instant::now() < deadline
     }

@@ -9,7 +9,7 @@ use std::time::Instant;
 use super::in_line::{self, Step, step};
 use super::wait_list::Lane;
 use super::waiter::Waiter;
-use crate::cache::blocks::allocate::Taking;
+use crate::cache::blocks::allocate::ReserveRequest;
 use crate::cache::blocks::block_request::{Ask, BlockRequest};
 use crate::cache::blocks::reservation::{Reservation, ReserveError};
 use crate::cache::inner::Inner;
@@ -70,7 +70,7 @@ impl Future for Reserving {
         let request = BlockRequest { blocks: *blocks, payer: payer.as_ref(), lane: *lane, deadline: *deadline };
         let ask = Ask::new(request, cache);
         cache.check_request(ask.blocks)?;
-        let taking = Taking { near: Near::default(), ask, inner: cache, strong_ref: &|| cache.clone() };
+        let taking = ReserveRequest { near: Near::default(), ask, inner: cache, strong_ref: &|| cache.clone() };
         let served = match step(&taking, waiter, |signal| signal.wake_by(context.waker())) {
             Step::Waits(_) if deadline.is_none_or(|moment| Instant::now() < moment) => {
                 return in_line::pending(waiter.as_ref(), context);

@@ -8,7 +8,7 @@
 use std::ops::Range;
 
 use super::events::{EventBatch, EvictionReason, Gathered};
-use crate::block::{BlockId, Grid};
+use crate::block::{BlockId, BlockLayout};
 use crate::key::Token;
 use crate::name::NamespaceName;
 use crate::reclaim::Link;
@@ -58,13 +58,13 @@ impl Draft {
     pub(in crate::cache) fn store(
         &mut self,
         namespace: NamespaceName,
-        grid: Grid,
+        layout: BlockLayout,
         first: usize,
         parent: Option<BlockId>,
         rest: Rest,
         fill: impl FnOnce(usize, &mut Vec<Token>),
     ) {
-        self.gathered.store(namespace, grid, first, parent, &[], |range, tokens| fill(range.start, tokens));
+        self.gathered.store(namespace, layout, first, parent, &[], |range, tokens| fill(range.start, tokens));
         self.rest.push(rest);
     }
 
@@ -72,12 +72,12 @@ impl Draft {
     pub(in crate::cache) fn remove(
         &mut self,
         namespace: NamespaceName,
-        grid: Grid,
+        layout: BlockLayout,
         first: usize,
         blocks: &[BlockId],
         reason: EvictionReason,
     ) {
-        self.gathered.remove(namespace, grid, first, blocks, reason);
+        self.gathered.remove(namespace, layout, first, blocks, reason);
     }
 
     pub(in crate::cache) fn clear_namespace(&mut self, namespace: NamespaceName) {

@@ -8,7 +8,7 @@
 
 use std::ops::Range;
 
-use crate::block::{BlockId, Grid};
+use crate::block::{BlockId, BlockLayout};
 use crate::key::Token;
 use crate::name::NamespaceName;
 use crate::sync::Arc;
@@ -176,28 +176,28 @@ impl Gathered {
     pub(in crate::cache) fn store(
         &mut self,
         namespace: NamespaceName,
-        grid: Grid,
+        layout: BlockLayout,
         first: usize,
         parent: Option<BlockId>,
         blocks: &[BlockId],
         fill: impl FnOnce(Range<usize>, &mut Vec<Token>),
     ) {
         let from = self.tokens.len();
-        fill(grid.filled(grid.end_of(first))..grid.end_of(first + blocks.len()), &mut self.tokens);
+        fill(layout.filled(layout.end_of(first))..layout.end_of(first + blocks.len()), &mut self.tokens);
         let tokens = from..self.tokens.len();
-        self.push(namespace, grid.filled(grid.end_of(first)), tokens, blocks, Kind::Stored { parent });
+        self.push(namespace, layout.filled(layout.end_of(first)), tokens, blocks, Kind::Stored { parent });
     }
 
     /// Adds the removal of `blocks`; the first of them is block number `first` of the sequence.
     pub(in crate::cache) fn remove(
         &mut self,
         namespace: NamespaceName,
-        grid: Grid,
+        layout: BlockLayout,
         first: usize,
         blocks: &[BlockId],
         reason: EvictionReason,
     ) {
-        self.push(namespace, grid.filled(grid.end_of(first)), 0..0, blocks, Kind::Removed { reason });
+        self.push(namespace, layout.filled(layout.end_of(first)), 0..0, blocks, Kind::Removed { reason });
     }
 
     pub(in crate::cache) fn clear_namespace(&mut self, namespace: NamespaceName) {

@@ -10,7 +10,7 @@ use std::ops::Range;
 use super::draft::Draft;
 use super::events::{EventBatch, Gathered};
 use crate::cache::evictor::{GONE, Listed, Subscriber};
-use crate::cache::inner::{Inner, Patience};
+use crate::cache::inner::{Inner, LockMode};
 use crate::cache::prefix_cache::PrefixCache;
 use crate::sync::channel::{Receiver, TryRecvError, channel};
 use crate::sync::gauge::{AtomicUsize, Relaxed};
@@ -48,7 +48,7 @@ impl Subscription {
             return Some(batch);
         }
         let inner = self.cache.upgrade()?;
-        inner.settle_by(Patience::Tries);
+        inner.settle_by(LockMode::Tries);
         let published = inner.try_evicting(|evictor, resources| {
             evictor.publish(resources);
             evictor.common.listeners.observers.next()
@@ -133,20 +133,20 @@ pub(in crate::cache) fn subscribe(cache: &PrefixCache, batches: usize) -> Subscr
 
 pub(in crate::cache) fn snapshot(cache: &PrefixCache) -> EventBatch {
     let participant = cache.inner.participant();
-    // Pinned before the listing begins and until it is copied: what the excerpt refers to stays
+    // Pinned before the listing begins and until it is copied: what the paths refer to stays
     // readable.
     let guard = participant.pin();
     let listing = cache.inner.list(None, &guard);
-    let (excerpt, mut gathered) = (listing.excerpt, Gathered::numbered(listing.next_batch));
-    for Listed { run, piece, at, namespace, grid, .. } in listing.runs {
+    let (paths, mut gathered) = (listing.paths, Gathered::numbered(listing.next_batch));
+    for Listed { run, piece, at, namespace, layout, .. } in listing.runs {
         let (parent, first) =
-            (excerpt.block_before(piece, at.start, &guard), run.get(&guard).start() + at.start as usize);
-        let (blocks, first) = (excerpt.blocks(piece, at, &guard), grid.blocks(first));
+            (paths.block_before(piece, at.start, &guard), run.get(&guard).start() + at.start as usize);
+        let (blocks, first) = (paths.blocks(piece, at, &guard), layout.blocks(first));
         if blocks.is_empty() {
             continue;
         }
-        gathered.store(namespace, grid, first, parent, blocks, |Range { start, end }, tokens| {
-            excerpt.append_tokens(piece, start, end, tokens, &guard);
+        gathered.store(namespace, layout, first, parent, blocks, |Range { start, end }, tokens| {
+            paths.append_tokens(piece, start, end, tokens, &guard);
         });
     }
     gathered.batch()

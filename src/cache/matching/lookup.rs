@@ -4,7 +4,7 @@
 //! boundary that agrees (`tree::lease`), and count the result (`lookups`).
 
 use super::lookups::{Query, count_resumed};
-use crate::block::{BlockId, Grid};
+use crate::block::{BlockId, BlockLayout};
 use crate::cache::leases::lease::Lease;
 use crate::cache::namespaces::namespace::Namespace;
 use crate::cache::session::Session;
@@ -39,7 +39,7 @@ impl Session {
             return self.find_nothing(namespace, tokens, use_, &guard);
         };
         let counted = use_ == Use::Counted && held.point.depth() > 0;
-        let mut lease = Lease::new(held, counted, namespace.0.grid, self.strong_refs.take());
+        let mut lease = Lease::new(held, counted, namespace.0.layout, self.strong_refs.take());
         crate::sync::failpoint!("session::leased");
         if use_ == Use::Counted {
             lease.queried = true;
@@ -49,7 +49,7 @@ impl Session {
             inner.hot.statistics(&held).touch(now);
             inner.undo_demotions(held.point, now, &guard);
         }
-        append_blocks(held.point, 0, namespace.0.grid, blocks, &guard);
+        append_blocks(held.point, 0, namespace.0.layout, blocks, &guard);
         drop(guard);
         lease
     }
@@ -57,7 +57,7 @@ impl Session {
     /// The result of a lookup in a namespace that was dropped, or that can count no more leases.
     #[cold]
     fn find_nothing(&self, namespace: &Namespace, tokens: &[Token], use_: Use, guard: &Guard<'_>) -> Lease {
-        let lease = Lease::of_nothing(namespace.0.grid, self.strong_refs.take());
+        let lease = Lease::of_nothing(namespace.0.layout, self.strong_refs.take());
         if use_ == Use::Counted {
             self.inner().count_lookup(namespace.query(tokens), &lease, guard);
         }
@@ -72,7 +72,7 @@ impl Session {
         tokens: &[Token],
         guard: &'g Guard<'g>,
     ) -> Option<HeldLease<'g>> {
-        let grid = namespace.0.grid;
+        let layout = namespace.0.layout;
         loop {
             let root = namespace.0.root(guard)?;
             // A miss is often followed by another one: prefetch what counting it needs while the
@@ -85,7 +85,7 @@ impl Session {
             if reached.end < tokens.len() {
                 self.prefetch_miss_entry(reached.end, tokens, namespace);
             }
-            match lease_deepest(reached.boundary(grid), grid, self.ledger(), guard) {
+            match lease_deepest(reached.boundary(layout), layout, self.context(), guard) {
                 Ok(held) => return Some(held),
                 Err(Refused::Full) => return None,
                 // The root belongs to a space that was detached after it was loaded: the next round
@@ -98,9 +98,9 @@ impl Session {
     /// Prefetches the entry that is read to count a lookup which matches only `reached` tokens.
     #[cold]
     fn prefetch_miss_entry(&self, reached: usize, tokens: &[Token], namespace: &Namespace) {
-        let grid = namespace.0.grid;
-        if let Some(with_next) = tokens.get(..grid.end_of(grid.blocks(reached) + 1)) {
-            self.inner().seen.prefetch(with_next, grid);
+        let layout = namespace.0.layout;
+        if let Some(with_next) = tokens.get(..layout.end_of(layout.blocks(reached) + 1)) {
+            self.inner().seen.prefetch(with_next, layout);
         }
     }
 
@@ -113,19 +113,19 @@ impl Session {
     ) -> Lease {
         self.check_sequence(&lease, tokens);
         let inner = &**self.strong_refs.inner();
-        let grid = lease.grid(inner);
-        let leased = grid.depth_of(lease.len_tokens());
+        let layout = lease.layout(inner);
+        let leased = layout.depth_of(lease.len_tokens());
         let participant = self.participant();
         let guard = participant.pin();
         let Some(from) = lease.held() else {
             return lease;
         };
-        let reached = walk(from.point, tokens, &guard).boundary(grid);
-        let deeper = if reached.end() > leased { self.lease_beyond(reached, from, grid, &guard) } else { None };
+        let reached = walk(from.point, tokens, &guard).boundary(layout);
+        let deeper = if reached.end() > leased { self.lease_beyond(reached, from, layout, &guard) } else { None };
         let now = inner.time.now();
         let tip = deeper.unwrap_or(from);
         let counted = tip.point.end() > 0;
-        let resumed = deeper.map(|deeper| Lease::new(deeper, counted, grid, self.strong_refs.take()));
+        let resumed = deeper.map(|deeper| Lease::new(deeper, counted, layout, self.strong_refs.take()));
         match (lease.counted, deeper.is_some()) {
             (true, true) => {
                 inner.hot.statistics(&from).move_on();
@@ -136,14 +136,14 @@ impl Session {
             (false, _) => {}
         }
         inner.undo_demotions(tip.point, now, &guard);
-        append_blocks(tip.point, first, grid, blocks, &guard);
-        let row = tip.point.run().space().holdings.row.id();
+        append_blocks(tip.point, first, layout, blocks, &guard);
+        let row = tip.point.run().space().account.row.id();
         let (was_queried, known) = (lease.queried, lease.len_tokens());
         let mut lease = resumed.unwrap_or(lease);
         if was_queried {
             count_resumed(row, lease.len_tokens() - known, &guard);
         } else {
-            inner.count_lookup(Query { row, grid, tokens }, &lease, &guard);
+            inner.count_lookup(Query { row, layout, tokens }, &lease, &guard);
         }
         drop(guard);
         // Written only if it changes: a store would delay the copy of the whole lease that follows.
@@ -158,15 +158,15 @@ impl Session {
         &self,
         reached: Position<'g>,
         from: HeldLease<'g>,
-        grid: Grid,
+        layout: BlockLayout,
         guard: &'g Guard<'g>,
     ) -> Option<HeldLease<'g>> {
         // While a lease is held, the root of its tree is not dead.
-        let found = lease_deepest(reached, grid, self.ledger(), guard).ok()?;
+        let found = lease_deepest(reached, layout, self.context(), guard).ok()?;
         if found.point.end() > from.point.end() {
             return Some(found);
         }
-        _ = release(found, self.ledger());
+        _ = release(found, self.context());
         self.strong_refs.inner().ring();
         None
     }
@@ -176,7 +176,7 @@ pub(in crate::cache) fn peek(session: &Session, namespace: &Namespace, tokens: &
     session.strong_refs.inner().namespaces.check(namespace);
     let participant = session.participant();
     let guard = participant.pin();
-    let grid = namespace.0.grid;
+    let layout = namespace.0.layout;
     let root = namespace.0.root(&guard);
-    root.map_or(0, |root| grid.filled(walk(root, tokens, &guard).boundary(grid).end()))
+    root.map_or(0, |root| layout.filled(walk(root, tokens, &guard).boundary(layout).end()))
 }

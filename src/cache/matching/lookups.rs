@@ -1,20 +1,20 @@
 //! Counting lookups, their hits, and the reasons of their misses: in total and for each namespace.
 
+use super::ghost_table::Seen;
 use super::lookup_stats::{Found, LookupStats, NamespaceLookups};
-use super::seen::Seen;
-use crate::block::Grid;
+use crate::block::BlockLayout;
 use crate::cache::inner::Inner;
 use crate::cache::leases::lease::Lease;
 use crate::cache::namespaces::namespace::Namespace;
 use crate::key::Token;
 use crate::reclaim::{Guard, Ref, RowId};
-use crate::tree::{Holdings, walk};
+use crate::tree::{NamespaceAccount, walk};
 
 /// A lookup to count: the sequence, and the namespace's row of counters.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::cache) struct Query<'a> {
     pub(in crate::cache) row: RowId,
-    pub(in crate::cache) grid: Grid,
+    pub(in crate::cache) layout: BlockLayout,
     pub(in crate::cache) tokens: &'a [Token],
 }
 
@@ -22,7 +22,7 @@ impl Namespace {
     /// A lookup of `tokens` in it.
     #[inline]
     pub(in crate::cache) fn query<'a>(&self, tokens: &'a [Token]) -> Query<'a> {
-        Query { row: self.0.row, grid: self.0.grid, tokens }
+        Query { row: self.0.row, layout: self.0.layout, tokens }
     }
 }
 
@@ -33,7 +33,7 @@ impl Inner {
         let (asked, found) = (query.tokens.len(), lease.len_tokens());
         let counts = [(Found::Lookups, 1), (Found::QueryTokens, asked), (Found::HitTokens, found)];
         count_in(query.row, counts, guard);
-        if asked - found >= query.grid.tokens() + query.grid.offset() as usize {
+        if asked - found >= query.layout.tokens() + query.layout.offset() as usize {
             self.count_missed(query, lease, guard);
         }
     }
@@ -41,18 +41,18 @@ impl Inner {
     /// Counts the whole blocks that a lookup missed, under the reason for the first of them.
     #[cold]
     fn count_missed(&self, query: Query<'_>, lease: &Lease, guard: &Guard<'_>) {
-        let Query { row, grid, tokens } = query;
+        let Query { row, layout, tokens } = query;
         let tip = lease.held().map(|held| held.point);
         let end = tip.map_or(0, Ref::end);
-        let agrees_further = || tip.is_some_and(|tip| grid.filled(walk(tip, tokens, guard).end) > grid.filled(end));
-        let next = grid.end_of(grid.blocks(end) + 1);
-        let reason = match self.seen.look(row.serial, &tokens[..next], grid) {
+        let agrees_further = || tip.is_some_and(|tip| layout.filled(walk(tip, tokens, guard).end) > layout.filled(end));
+        let next = layout.end_of(layout.blocks(end) + 1);
+        let reason = match self.seen.look(row.serial, &tokens[..next], layout) {
             Seen::Here => Found::MissedEvicted,
             _ if agrees_further() => Found::MissedDiverged,
             Seen::Elsewhere => Found::MissedElsewhere,
             Seen::Nowhere => Found::MissedNew,
         };
-        let missed = grid.filled(grid.boundary(tokens.len())) - lease.len_tokens();
+        let missed = layout.filled(layout.boundary(tokens.len())) - lease.len_tokens();
         count_in(row, [(reason, missed)], guard);
     }
 
@@ -60,8 +60,8 @@ impl Inner {
     pub(in crate::cache) fn lookups_by_namespace(&self) -> Vec<NamespaceLookups> {
         let all = self.namespaces.all();
         let counted = all.iter().filter_map(|state| {
-            let lookups = self.lookups_of(&state.holdings)?;
-            Some(NamespaceLookups { namespace: Some(state.holdings.name.clone()), lookups })
+            let lookups = self.lookups_of(&state.account)?;
+            Some(NamespaceLookups { namespace: Some(state.account.name.clone()), lookups })
         });
         let mut each: Vec<_> = counted.collect();
         let own = each.iter().fold(LookupStats::default(), |sum, of| sum.combine(&of.lookups, u64::wrapping_add));
@@ -77,8 +77,8 @@ impl Inner {
     }
 
     /// The lookups of one namespace, if it has its own counters.
-    pub(in crate::cache) fn lookups_of(&self, holdings: &Holdings) -> Option<LookupStats> {
-        let row = &holdings.row;
+    pub(in crate::cache) fn lookups_of(&self, account: &NamespaceAccount) -> Option<LookupStats> {
+        let row = &account.row;
         row.id().is_own().then(|| LookupStats::of(self.domain.records().counted_in(row)))
     }
 }

@@ -7,9 +7,9 @@
 //! | `seen` | marks of cached and evicted blocks, which tell the reason of a miss |
 //! | `walk` | visiting what is cached, run by run |
 
+pub(in crate::cache) mod ghost_table;
 pub(in crate::cache) mod lookup;
 pub(in crate::cache) mod lookup_stats;
 pub(in crate::cache) mod lookups;
 pub(in crate::cache) mod partial;
-pub(in crate::cache) mod seen;
 pub(in crate::cache) mod walk;

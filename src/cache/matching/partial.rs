@@ -71,19 +71,19 @@ pub(in crate::cache) fn match_partial(
 ) -> Option<PartialHit> {
     session.check_sequence(lease, tokens);
     let inner = &**session.strong_refs.inner();
-    let grid = lease.grid(inner);
-    let leased = grid.depth_of(lease.len_tokens());
+    let layout = lease.layout(inner);
+    let leased = layout.depth_of(lease.len_tokens());
     let from = lease.held()?.point;
     let participant = session.participant();
     let guard = participant.pin();
-    let known = grid.blocks(leased);
-    let end = grid.end_of(known + 1);
+    let known = layout.blocks(leased);
+    let end = layout.end_of(known + 1);
     // With bigrams, the first token of the sequence agrees but fills no key.
-    let unfilled = end - leased - grid.tokens();
+    let unfilled = end - leased - layout.tokens();
     let least = min_tokens.max(1).saturating_add(unfilled);
     let (agreed, held) = loop {
         let nearest = nearest(from, end, tokens, least, &guard)?;
-        match lease_at(nearest.end, session.ledger(), &guard) {
+        match lease_at(nearest.end, session.context(), &guard) {
             Ok(held) => break (nearest.agreed, held),
             // Trimmed meanwhile: look again, because another block may now agree longest.
             Err(Refused::Shorter(_)) => {}
@@ -92,9 +92,9 @@ pub(in crate::cache) fn match_partial(
             Err(Refused::Full | Refused::Gone) => return None,
         }
     };
-    let source = Lease::new(held, false, grid, session.strong_refs.take());
+    let source = Lease::new(held, false, layout, session.strong_refs.take());
     let mut block = Vec::with_capacity(1);
-    append_blocks(held.point, known, grid, &mut block, &guard);
+    append_blocks(held.point, known, layout, &mut block, &guard);
     drop(guard);
     let len_tokens = agreed - unfilled;
     participant.count([(Count::PartialTokens, len_tokens)]);

@@ -92,8 +92,8 @@ pub(in crate::cache) fn walk(cache: &PrefixCache, namespace: &Namespace, mut vis
         let parts = above.and_then(|(run, depth)| here.get(&run).map(|parts| (parts, depth)));
         let parent = parts.and_then(|(parts, depth)| parts.iter().rev().find(|(start, _)| *start < depth));
         let (parent, start) = (parent.map(|(_, id)| *id), run.start() + at.start as usize);
-        let tokens = listing.excerpt.tokens(*piece, at.clone(), &guard);
-        let blocks = listing.excerpt.blocks(*piece, at.clone(), &guard);
+        let tokens = listing.paths.tokens(*piece, at.clone(), &guard);
+        let blocks = listing.paths.blocks(*piece, at.clone(), &guard);
         here.entry(link).or_default().push((at.start, id));
         visit(CachedRun { id, parent, start, tokens, blocks, ..numbers_of(run, at.clone(), &guard) });
     }

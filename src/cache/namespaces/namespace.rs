@@ -12,7 +12,7 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::ops::Bound;
 
-use crate::block::Grid;
+use crate::block::BlockLayout;
 use crate::cache::evictor::{Evictor, Resources, runs_below};
 use crate::cache::inner::Inner;
 use crate::cache::prefix_cache::PrefixCache;
@@ -24,7 +24,7 @@ use crate::sync::atomic::{
 };
 use crate::sync::gauge::{AtomicBool, Relaxed};
 use crate::sync::{Arc, Mutex, OnceLock, Weak, is_only, model_size};
-use crate::tree::{Holdings, Point, Run, Space};
+use crate::tree::{NamespaceAccount, Point, Run, Space};
 
 /// A handle on a tree of cached sequences that shares nothing with other namespaces; made by
 /// [`PrefixCache::namespace`](crate::PrefixCache::namespace).
@@ -47,7 +47,7 @@ pub struct Namespace(pub(in crate::cache) Arc<NamespaceState>);
 
 impl fmt::Debug for Namespace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = &self.0.holdings.name;
+        let name = &self.0.account.name;
         f.debug_tuple("Namespace").field(&name.parts().collect::<Vec<_>>()).field(&name.keys()).finish()
     }
 }
@@ -79,12 +79,12 @@ impl Hash for Namespace {
 /// A namespace and its present tree.
 pub(in crate::cache) struct NamespaceState {
     /// Where blocks end in its sequences.
-    pub(in crate::cache) grid: Grid,
+    pub(in crate::cache) layout: BlockLayout,
     pub(in crate::cache) row: RowId,
     family: Arc<Family>,
     /// The root in which lookups start; null after the namespace was dropped.
     root: AtomicPtr<Point>,
-    pub(in crate::cache) holdings: Arc<Holdings>,
+    pub(in crate::cache) account: Arc<NamespaceAccount>,
 }
 
 /// Shared by all namespaces of a cache: tells its handles from those of other caches, and leads to
@@ -110,8 +110,8 @@ pub(in crate::cache) fn named(cache: &PrefixCache, name: NamespaceName) -> Names
         return Namespace(Arc::clone(state));
     }
     let local = cache.inner.participant();
-    let (grid, row) = (cache.inner.grid, cache.inner.domain.records().row());
-    let state = Arc::new(NamespaceState::new(name.clone(), grid, &registry.family, row, &local.pin()));
+    let (layout, row) = (cache.inner.layout, cache.inner.domain.records().row());
+    let state = Arc::new(NamespaceState::new(name.clone(), layout, &registry.family, row, &local.pin()));
     names.states.insert(name, Arc::clone(&state));
     let pass_is_due = names.states.len() >= names.next_pass;
     drop(names);
@@ -130,11 +130,11 @@ pub(in crate::cache) fn named(cache: &PrefixCache, name: NamespaceName) -> Names
 }
 
 impl NamespaceState {
-    fn new(name: NamespaceName, grid: Grid, family: &Arc<Family>, row: Row, guard: &Guard<'_>) -> Self {
-        let (grid, id) = (grid.with_offset(name.keys().offset()), row.id());
-        let holdings = Arc::new(Holdings::new(name, row));
-        let root = AtomicPtr::new(Space::plant(grid.offset(), Arc::clone(&holdings), guard).as_ptr());
-        Self { grid, row: id, family: Arc::clone(family), root, holdings }
+    fn new(name: NamespaceName, layout: BlockLayout, family: &Arc<Family>, row: Row, guard: &Guard<'_>) -> Self {
+        let (layout, id) = (layout.with_offset(name.keys().offset()), row.id());
+        let account = Arc::new(NamespaceAccount::new(name, row));
+        let root = AtomicPtr::new(Space::plant(layout.offset(), Arc::clone(&account), guard).as_ptr());
+        Self { layout, row: id, family: Arc::clone(family), root, account }
     }
 
     /// The root in which lookups start; `None` after the namespace was dropped.
@@ -191,9 +191,9 @@ const SLICE: usize = model_size(256, 8);
 const FEW: usize = 64;
 
 impl Registry {
-    pub(in crate::cache) fn new(grid: Grid, row: Row, local: &Local) -> Self {
+    pub(in crate::cache) fn new(layout: BlockLayout, row: Row, local: &Local) -> Self {
         let family = Arc::<Family>::default();
-        let default = NamespaceState::new(NamespaceName::default(), grid, &family, row, &local.pin());
+        let default = NamespaceState::new(NamespaceName::default(), layout, &family, row, &local.pin());
         let names = Names { next_pass: FEW, ..Names::default() };
         Self { names: Mutex::new(names), behind: AtomicBool::new(false), default: Arc::new(default), family }
     }
@@ -228,13 +228,13 @@ impl Registry {
 
     /// The account of the default namespace.
     #[inline]
-    pub(in crate::cache) fn default_holdings(&self) -> &Arc<Holdings> {
-        &self.default.holdings
+    pub(in crate::cache) fn default_holdings(&self) -> &Arc<NamespaceAccount> {
+        &self.default.account
     }
 
     /// Removes the name of a namespace that is being dropped. Called with the evictor's lock.
     fn forget(&self, state: &NamespaceState) {
-        let removed = self.names.lock().states.remove(&state.holdings.name);
+        let removed = self.names.lock().states.remove(&state.account.name);
         debug_assert!(removed.is_some_and(|removed| std::ptr::eq(&*removed, state)), "it stood until now");
     }
 
@@ -355,7 +355,7 @@ impl Names {
 /// Ends namespaces whose names were removed.
 fn end(gone: Vec<Arc<NamespaceState>>, evictor: &mut Evictor<'_>, resources: Resources<'_>) {
     for state in gone {
-        evictor.end_quota(&state.holdings);
+        evictor.end_quota(&state.account);
         if let Some(space) = state.detach(std::ptr::null_mut(), resources.guard) {
             evictor.list_detached(space.link());
             evictor.end_bare(space, resources);
@@ -368,6 +368,6 @@ fn is_unused(state: &mut Arc<NamespaceState>, resources: Resources<'_>) -> bool 
     // The order matters: handles are made only under the lock, so none is made after `is_only`. A
     // match that found nothing leases the root until its run is attached there, so a root without
     // lease and child means that nothing is cached and no insert is in progress.
-    let limited = state.holdings.both_limits() != (None, None) || state.holdings.time_to_idle().is_some();
+    let limited = state.account.both_limits() != (None, None) || state.account.time_to_idle().is_some();
     !limited && is_only(state) && state.root(resources.guard).is_none_or(|root| root.word.load(Acquire).is_bare_root())
 }

@@ -4,13 +4,13 @@
 //!
 //! # What is charged
 //!
-//! The blocks of a namespace are counted over all generations of its tree (`tree::holdings`). A
-//! reservation names the namespace that pays for it. If it names none, the default namespace pays,
-//! whose reservations are counted only while it has a limit. A run takes over the charge for its
-//! blocks when it is inserted, and gives it up when it enters the accounts, so each block is
-//! counted at every moment. An insert into a limited namespace charges it for blocks that another
-//! namespace paid for, or is refused. A forked block is charged once, until its last fork is
-//! dropped. A charge ends before its blocks are given back (E21).
+//! The blocks of a namespace are counted over all generations of its tree
+//! (`tree::namespace_account`). A reservation names the namespace that pays for it. If it names
+//! none, the default namespace pays, whose reservations are counted only while it has a limit. A
+//! run takes over the charge for its blocks when it is inserted, and gives it up when it enters the
+//! accounts, so each block is counted at every moment. An insert into a limited namespace charges
+//! it for blocks that another namespace paid for, or is refused. A forked block is charged once,
+//! until its last fork is dropped. A charge ends before its blocks are given back (E21).
 //!
 //! An insert into a limited namespace evicts what is beyond the limit before it returns, unless
 //! another thread is evicting or there is a background evictor. A lookup never evicts. Matches are
@@ -27,7 +27,7 @@ use std::time::Duration;
 
 use crate::cache::matching::lookup_stats::LookupStats;
 use crate::sync::Arc;
-use crate::tree::Holdings;
+use crate::tree::NamespaceAccount;
 
 /// The limits of a namespace: how many blocks it may have, and for how long; set by
 /// [`Namespace::set_quota`](crate::Namespace::set_quota).
@@ -143,48 +143,48 @@ pub struct NamespaceStats {
 /// given back.
 #[derive(Debug, Default)]
 pub(in crate::cache) struct QuotaCharge {
-    holdings: Option<Arc<Holdings>>,
+    account: Option<Arc<NamespaceAccount>>,
     blocks: usize,
 }
 
 impl QuotaCharge {
     /// Charges `blocks` blocks to a namespace. The caller has checked its limit.
-    pub(in crate::cache) fn of(holdings: &Arc<Holdings>, blocks: usize) -> Self {
-        holdings.reserve(blocks);
-        Self { holdings: Some(Arc::clone(holdings)), blocks }
+    pub(in crate::cache) fn of(account: &Arc<NamespaceAccount>, blocks: usize) -> Self {
+        account.reserve(blocks);
+        Self { account: Some(Arc::clone(account)), blocks }
     }
 
     /// Splits off the charge for `blocks` of its blocks, or for as many as it has.
     pub(in crate::cache) fn split(&mut self, blocks: usize) -> Self {
-        let Some(holdings) = &self.holdings else {
+        let Some(account) = &self.account else {
             return Self::default();
         };
         let blocks = blocks.min(self.blocks);
         self.blocks -= blocks;
-        Self { holdings: Some(Arc::clone(holdings)), blocks }
+        Self { account: Some(Arc::clone(account)), blocks }
     }
 
     /// Whether the two charges can be joined: both are charged to the same namespace, or one of
     /// them to none.
     pub(in crate::cache) fn goes_with(&self, other: &Self) -> bool {
-        other.holdings.as_ref().is_none_or(|theirs| self.holdings.is_none() || self.is_of(theirs))
+        other.account.as_ref().is_none_or(|theirs| self.account.is_none() || self.is_of(theirs))
     }
 
     /// Adds the blocks of `other`, which [goes with](Self::goes_with) this charge.
     pub(in crate::cache) fn append(&mut self, mut other: Self) {
-        let Some(holdings) = other.holdings.take() else { return };
-        self.holdings = Some(holdings);
+        let Some(account) = other.account.take() else { return };
+        self.account = Some(account);
         self.blocks += other.blocks;
     }
 
-    /// Number of blocks that it charges to `holdings`.
-    pub(in crate::cache) fn blocks_of(&self, holdings: &Arc<Holdings>) -> usize {
-        if self.is_of(holdings) { self.blocks } else { 0 }
+    /// Number of blocks that it charges to `account`.
+    pub(in crate::cache) fn blocks_of(&self, account: &Arc<NamespaceAccount>) -> usize {
+        if self.is_of(account) { self.blocks } else { 0 }
     }
 
-    /// Whether it charges `holdings`.
-    pub(in crate::cache) fn is_of(&self, holdings: &Arc<Holdings>) -> bool {
-        self.holdings.as_ref().is_some_and(|own| Arc::ptr_eq(own, holdings))
+    /// Whether it charges `account`.
+    pub(in crate::cache) fn is_of(&self, account: &Arc<NamespaceAccount>) -> bool {
+        self.account.as_ref().is_some_and(|own| Arc::ptr_eq(own, account))
     }
 
     /// Ends the charge for `blocks` blocks, which are cached now. `handed_over` if their run
@@ -201,8 +201,8 @@ impl QuotaCharge {
     /// Ends the charge.
     #[inline]
     pub(in crate::cache) fn end(&mut self) {
-        if let Some(holdings) = &self.holdings {
-            holdings.unreserve(std::mem::take(&mut self.blocks));
+        if let Some(account) = &self.account {
+            account.unreserve(std::mem::take(&mut self.blocks));
         }
     }
 }

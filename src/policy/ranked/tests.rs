@@ -6,8 +6,8 @@ fn entry(serial: u64, group: usize) -> CandidateEntry {
     CandidateEntry { serial, group: group.checked_sub(1).map(QuotaGroup::at) }
 }
 
-fn used_at(last: u64) -> Standing {
-    Standing { last, hits: 1, born: 0, level: 1, priority: 0, demoted: false }
+fn used_at(last: u64) -> CandidateStats {
+    CandidateStats { last, hits: 1, born: 0, level: 1, priority: 0, demoted: false }
 }
 
 /// In each of the three structures, every candidate but the last has another one behind it.
@@ -38,7 +38,7 @@ fn equals_an_ordered_map_under_random_filing() {
             model.remove(&candidate);
         } else {
             let demoted = dice.u8(..8) == 0;
-            ranked.file(candidate, Standing { demoted, ..used_at(last) }, entry(step, group));
+            ranked.file(candidate, CandidateStats { demoted, ..used_at(last) }, entry(step, group));
             model.insert(candidate, ((!demoted, last), group));
         }
         let least = |of: &dyn Fn(usize) -> bool| {
@@ -75,7 +75,7 @@ fn equal_keys_leave_by_their_serial_numbers() {
 fn what_is_discarded_in_slices_is_gone_in_the_end() {
     let mut ranked = Policy::by(|s, _| (s.last, 0), 0);
     let of = |i: usize| (CandidateId::at(i), used_at(i as u64), entry(i as u64, i % 3));
-    (0..5_000).map(of).for_each(|(candidate, standing, entry)| ranked.file(candidate, standing, entry));
+    (0..5_000).map(of).for_each(|(candidate, stats, entry)| ranked.file(candidate, stats, entry));
     let slices = (1..).find(|_| ranked.discard(100)).expect("it ends");
     assert!((33..100).contains(&slices), "{slices}");
     assert_eq!((ranked.len(), ranked.choose()), (0, None));

@@ -5,7 +5,7 @@ use super::*;
 use crate::name::NamespaceName;
 use crate::reclaim::{Domain, Local};
 use crate::sync::Arc;
-use crate::tree::{Holdings, Point, Space, Word};
+use crate::tree::{NamespaceAccount, Point, Space, Word};
 
 const BRANCH_BYTES: usize = size_of::<Branch<Point>>();
 
@@ -46,8 +46,8 @@ impl Bed {
     }
 }
 
-fn holdings() -> Arc<Holdings> {
-    Arc::new(Holdings::new(NamespaceName::default(), Domain::new().records().row()))
+fn account() -> Arc<NamespaceAccount> {
+    Arc::new(NamespaceAccount::new(NamespaceName::default(), Domain::new().records().row()))
 }
 
 /// Retires an empty tree.
@@ -64,7 +64,7 @@ fn branches_are_weighed_and_go_with_their_entries() {
     let bed = Bed::new();
     let holder = bed.domain.register();
     let guard = holder.pin();
-    let root = Space::plant(0, holdings(), &guard);
+    let root = Space::plant(0, account(), &guard);
     let before = bed.domain.bytes();
     let points = |n: usize| n * size_of::<Point>();
     bed.insert(1..2, root);
@@ -86,7 +86,7 @@ fn a_branch_that_is_still_needed_is_left_alone() {
     let bed = Bed::new();
     let holder = bed.domain.register();
     let guard = holder.pin();
-    let root = Space::plant(0, holdings(), &guard);
+    let root = Space::plant(0, account(), &guard);
     bed.insert(1..41, root);
     // Only the entry itself is retired, one of many.
     bed.remove(1..2);
@@ -99,7 +99,7 @@ fn a_branch_that_is_still_needed_is_left_alone() {
 fn who_replaces_what_has_gone_grows_no_branch() {
     let bed = Bed::new();
     let guard = bed.local.pin();
-    let root = Space::plant(0, holdings(), &guard);
+    let root = Space::plant(0, account(), &guard);
     bed.insert([5, 6], root);
     let gone = bed.map.get(5, &guard).expect("an entry");
     assert!(bed.map.remove(gone, &guard));
@@ -142,7 +142,7 @@ fn empty_slot(bed: &Bed, key: u32, guard: &Guard<'_>) {
 fn an_insert_takes_a_closed_branch_out_first() {
     let bed = Bed::new();
     let guard = bed.local.pin();
-    let root = Space::plant(0, holdings(), &guard);
+    let root = Space::plant(0, account(), &guard);
     let [one, other, beside] = parting_keys();
     bed.insert([one, other], root);
     bed.remove([one]);
@@ -162,7 +162,7 @@ fn an_insert_takes_a_closed_branch_out_first() {
 fn a_branch_stays_open_for_a_thread_that_was_admitted() {
     let bed = Bed::new();
     let guard = bed.local.pin();
-    let root = Space::plant(0, holdings(), &guard);
+    let root = Space::plant(0, account(), &guard);
     let [one, other, _] = parting_keys();
     bed.insert([one, other], root);
     let branch = first_branch(&bed, &guard);
@@ -182,7 +182,7 @@ fn a_branch_stays_open_for_a_thread_that_was_admitted() {
 fn branches_above_each_other_go_together() {
     let bed = Bed::new();
     let guard = bed.local.pin();
-    let root = Space::plant(0, holdings(), &guard);
+    let root = Space::plant(0, account(), &guard);
     let [one, _, beside] = parting_keys();
     bed.insert([one, beside], root);
     assert!(bed.map.branch_bytes() >= 2 * BRANCH_BYTES);
@@ -211,7 +211,7 @@ fn branches_count_what_they_hold_when_threads_have_gone() {
     let bed = Bed::new();
     let holder = bed.domain.register();
     let guard = holder.pin();
-    let root = Space::plant(0, holdings(), &guard);
+    let root = Space::plant(0, account(), &guard);
     let run = root.run().link();
     let change = |mut state: u32, local: &Local| {
         for _ in 0..ROUNDS {

@@ -4,7 +4,7 @@ use super::*;
 use crate::name::NamespaceName;
 use crate::reclaim::Domain;
 use crate::sync::Arc;
-use crate::tree::{Holdings, Space};
+use crate::tree::{NamespaceAccount, Space};
 
 /// Threads that use neighbouring points must not disturb each other. And the word of a root, which
 /// many threads write, must not share a line with what all walks read: the first root of a cache
@@ -15,8 +15,8 @@ fn points_have_a_line_of_their_own_and_roots_lie_across_two() {
     let domain = Domain::new();
     let local = domain.register();
     let guard = local.pin();
-    let holdings = Arc::new(Holdings::new(NamespaceName::default(), domain.records().row()));
-    let root = Space::plant(0, holdings, &guard);
+    let account = Arc::new(NamespaceAccount::new(NamespaceName::default(), domain.records().row()));
+    let root = Space::plant(0, account, &guard);
     let line = |address: usize| address / LINE;
     assert_eq!(root.as_ref().layout(), ROOT);
     assert_ne!(line((&raw const root.as_ref().word).addr()), line((&raw const root.as_ref().children).addr()));

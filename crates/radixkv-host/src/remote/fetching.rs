@@ -112,7 +112,7 @@ impl Fetching {
         let window = Window::new(0, tiers.count());
         let mut fetch = Box::new(Self { order, blocks, window, due });
         fetch.ask(id, 1, tiers);
-        fetch.go_on(id, tiers)
+        fetch.advance(id, tiers)
     }
 
     pub(super) fn due(&self) -> Instant {
@@ -159,7 +159,7 @@ impl Fetching {
             }
             _ => return Some(self),
         }
-        if self.window.sides[tier].left == 0 { self.go_on(id, tiers) } else { Some(self) }
+        if self.window.sides[tier].left == 0 { self.advance(id, tiers) } else { Some(self) }
     }
 
     /// Continues without the tiers that are silent; `None` if the fetch has ended.
@@ -175,7 +175,7 @@ impl Fetching {
                 is_one_silent = true;
             }
         }
-        if is_one_silent { self.go_on(id, tiers) } else { Some(self) }
+        if is_one_silent { self.advance(id, tiers) } else { Some(self) }
     }
 
     /// Cancels the fetch. Blocks that have arrived and continue those in the host are stored.
@@ -186,7 +186,7 @@ impl Fetching {
     }
 
     /// Reads and asks as far as the answers allow; `None` if the fetch has ended.
-    fn go_on(mut self: Box<Self>, id: JobId, tiers: &mut Tiers) -> Option<Box<Self>> {
+    fn advance(mut self: Box<Self>, id: JobId, tiers: &mut Tiers) -> Option<Box<Self>> {
         while !self.window.is_getting() {
             self.bring_in(tiers);
             match self.window.next(self.blocks.len()) {

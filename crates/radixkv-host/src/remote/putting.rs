@@ -63,7 +63,7 @@ impl Putting {
         if put.is_current(tiers) {
             put.sides = (0..tiers.count()).map(|tier| put.ask(tier, id, tiers)).collect();
         }
-        put.go_on(id, tiers)
+        put.advance(id, tiers)
     }
 
     pub(super) fn due(&self) -> Instant {
@@ -110,7 +110,7 @@ impl Putting {
             }
             _ => return Some(self),
         }
-        self.go_on(id, tiers)
+        self.advance(id, tiers)
     }
 
     /// Continues without the tiers that are silent; `None` if the put has ended.
@@ -124,7 +124,7 @@ impl Putting {
                 is_one_silent = true;
             }
         }
-        if is_one_silent { self.go_on(id, tiers) } else { Some(self) }
+        if is_one_silent { self.advance(id, tiers) } else { Some(self) }
     }
 
     /// Ends the put without the pending answers.
@@ -146,7 +146,7 @@ impl Putting {
 
     /// Gives the tiers that have answered the blocks that they lack, one tier after another; `None`
     /// if the put has ended.
-    fn go_on(mut self, id: JobId, tiers: &mut Tiers) -> Option<Self> {
+    fn advance(mut self, id: JobId, tiers: &mut Tiers) -> Option<Self> {
         loop {
             if self.sides.iter().any(|side| matches!(side, Side::Giving { .. })) {
                 return Some(self);

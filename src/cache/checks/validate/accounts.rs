@@ -12,7 +12,7 @@ use crate::cache::checks::diagnostics::{BrokenInvariant, Mismatch, PointAt, RunA
 use crate::cache::evictor::{Evictor, Resources, Totals};
 use crate::reclaim::Ref;
 use crate::sync::atomic::Ordering::Acquire;
-use crate::tree::{Holdings, Point, Run};
+use crate::tree::{NamespaceAccount, Point, Run};
 
 /// Checks the accounts of `runs`, which are ordered by space, each with the trunk first.
 pub(super) fn check(
@@ -31,30 +31,30 @@ pub(super) fn check(
         for &run in runs {
             check_run(run, &mut found, evictor, resources)?;
         }
-        let holdings = &trunk.space().as_ref().holdings;
-        let (_, of_it) = namespaces.entry(std::ptr::from_ref(&**holdings)).or_insert((holdings, (0, 0)));
+        let account = &trunk.space().as_ref().account;
+        let (_, of_it) = namespaces.entry(std::ptr::from_ref(&**account)).or_insert((account, (0, 0)));
         of_it.0 += found.evictable + found.protected - evictable - protected;
         of_it.1 += found.protected - protected;
         found.runs += runs.len();
     }
-    for (holdings, (cached, protected)) in namespaces.into_values() {
-        check_holdings(holdings, [cached, protected], evictor)?;
+    for (account, (cached, protected)) in namespaces.into_values() {
+        check_holdings(account, [cached, protected], evictor)?;
     }
     check_totals(&evictor.totals_of_all(), &found)
 }
 
 /// Checks the account of a namespace over all its spaces, and that the evictor has noted it if it
 /// is beyond its quota.
-fn check_holdings(holdings: &Holdings, found: [usize; 2], evictor: &Evictor<'_>) -> Result<(), BrokenInvariant> {
+fn check_holdings(account: &NamespaceAccount, found: [usize; 2], evictor: &Evictor<'_>) -> Result<(), BrokenInvariant> {
     let [cached, protected] = found;
-    Mismatch { recorded: holdings.cached(), found: cached }.settle(BrokenInvariant::NamespaceCached)?;
-    Mismatch { recorded: holdings.protected(), found: protected }.settle(BrokenInvariant::NamespaceProtected)?;
-    let group = holdings.group.get(&evictor.owner).filter(|group| {
+    Mismatch { recorded: account.cached(), found: cached }.settle(BrokenInvariant::NamespaceCached)?;
+    Mismatch { recorded: account.protected(), found: protected }.settle(BrokenInvariant::NamespaceProtected)?;
+    let group = account.group.get(&evictor.owner).filter(|group| {
         let has_candidates = evictor.choose_of(*group).is_some();
-        has_candidates && holdings.excess() > 0 && evictor.common.listeners.quotas.limited.contains_key(group)
+        has_candidates && account.excess() > 0 && evictor.common.listeners.quotas.limited.contains_key(group)
     });
     let noted = group.is_none_or(|group| evictor.common.listeners.quotas.is_noted(group));
-    ensure(noted, || BrokenInvariant::QuotaMissed { cached, excess: holdings.excess() })
+    ensure(noted, || BrokenInvariant::QuotaMissed { cached, excess: account.excess() })
 }
 
 fn check_totals(recorded: &Totals, found: &Totals) -> Result<(), BrokenInvariant> {
@@ -106,9 +106,9 @@ fn check_run<'g>(
     let deepest = active.map_or(0, |point| point.depth());
     let recorded = run.account.with(&evictor.owner, |account| account.protected);
     ensure(recorded == deepest, || BrokenInvariant::ProtectedDepth { run: at, recorded, deepest })?;
-    let protected = run.blocks_to(deepest, resources.grid_of(run));
+    let protected = run.blocks_to(deepest, resources.layout_of(run));
     found.protected += protected;
-    found.evictable += run.blocks_to(run.word().len(), resources.grid_of(run)) - protected;
+    found.evictable += run.blocks_to(run.word().len(), resources.layout_of(run)) - protected;
     found.points += points.len();
     Ok(())
 }

@@ -18,7 +18,7 @@ pub(super) fn check(
     check_pools(&pools, evictor)?;
     let mut cached = Cached { pools: &pools, met: vec![false; inner.pool.capacity()] };
     for &run in runs {
-        let held = run.blocks_to(run.word().len(), resources.grid_of(run));
+        let held = run.blocks_to(run.word().len(), resources.layout_of(run));
         // An earlier pass found the arrays long enough.
         for &block in run.block_ids(resources.guard).iter().take(held) {
             cached.add(block, run)?;

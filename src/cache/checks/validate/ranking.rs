@@ -1,11 +1,11 @@
-//! The ranking: every idle end of a run is filed once, under its present standing (a silent one may
+//! The ranking: every idle end of a run is filed once, under its present stats (a silent one may
 //! be filed too early), and nothing else is filed. A slot has a moment exactly if time will change
-//! the standing of its candidate without a use.
+//! the stats of its candidate without a use.
 
 use super::tree::points_of;
 use crate::cache::checks::diagnostics::{BrokenInvariant, Mismatch, PointAt, ensure};
 use crate::cache::evictor::{Evictor, Ranking, Resources, Shard};
-use crate::policy::{CandidateEntry, Policy, Standing};
+use crate::policy::{CandidateEntry, CandidateStats, Policy};
 use crate::reclaim::Ref;
 use crate::sync::atomic::Ordering::Acquire;
 use crate::tree::{Point, Run};
@@ -30,7 +30,7 @@ fn check_shard(
         for point in points_of(run, resources) {
             if check_point(point, evictor, resources)? {
                 candidates += 1;
-                moments += usize::from(evictor.standing(point, resources).1.is_some());
+                moments += usize::from(evictor.candidate_stats(point, resources).1.is_some());
             }
         }
     }
@@ -68,21 +68,21 @@ fn check_point(
     let leads_back = ranking.at(slot) == Some(point.link());
     ensure(leads_back, || BrokenInvariant::WrongSlot { point: at, slot: slot.index() })?;
     let entry = evictor.entry(point);
-    let (standing, until) = evictor.standing(point, resources);
+    let (stats, until) = evictor.candidate_stats(point, resources);
     // Acquire: as the evictor reads it.
     let is_silent = point.word.load(Acquire).is_silent();
     let is_filed = |policy: &Policy| {
         // A namespace that has just got a quota is still being sorted into its group.
         let unsorted =
-            evictor.is_sorting() && policy.is_filed(slot, standing, CandidateEntry { group: None, ..entry }, is_silent);
-        unsorted || policy.is_filed(slot, standing, entry, is_silent)
+            evictor.is_sorting() && policy.is_filed(slot, stats, CandidateEntry { group: None, ..entry }, is_silent);
+        unsorted || policy.is_filed(slot, stats, entry, is_silent)
     };
     ensure(is_filed(&ranking.policy), || BrokenInvariant::StaleStanding(at))?;
     if let Some(incoming) = &ranking.exchange.incoming {
         let moved = slot.index() < incoming.moved;
         ensure(!moved || is_filed(&incoming.policy), || BrokenInvariant::NotMoved(at))?;
     }
-    let by_age = Standing { demoted: false, ..standing };
+    let by_age = CandidateStats { demoted: false, ..stats };
     let is_aging = |order: &Policy| evictor.is_sorting() || order.is_filed(slot, by_age, entry, is_silent);
     ensure(ranking.aging.order().is_none_or(is_aging), || BrokenInvariant::NotAging(at))?;
     ensure(ranking.due.at(slot) == until, || BrokenInvariant::WrongMoment(at))?;
@@ -96,7 +96,7 @@ fn is_candidate(point: Ref<'_, Point>, evictor: &Evictor<'_>, resources: Resourc
     let idle = point.word.load(Acquire).is_idle();
     let below = evictor.point_below(point).map_or(0, |below| below.depth());
     let has_blocks =
-        run.blocks_to(point.depth(), resources.grid_of(run)) > run.blocks_to(below, resources.grid_of(run));
+        run.blocks_to(point.depth(), resources.layout_of(run)) > run.blocks_to(below, resources.layout_of(run));
     idle && has_blocks && !run.is_trunk() && run.word().len() == point.depth()
 }
 

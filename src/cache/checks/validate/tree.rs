@@ -83,7 +83,7 @@ fn check_arrays(run: Ref<'_, Run>, len: u32, resources: Resources<'_>) -> Result
         None => (&[][..], &[][..]),
     };
     ensure(tokens.len() >= len as usize, || BrokenInvariant::TokensMissing { run: at, len, tokens: tokens.len() })?;
-    let expected = run.blocks_to(tokens.len() as u32, resources.grid_of(run));
+    let expected = run.blocks_to(tokens.len() as u32, resources.layout_of(run));
     ensure(blocks.len() == expected, || BrokenInvariant::BlockCount { run: at, blocks: blocks.len(), expected })?;
     match tokens.first() {
         Some(&token) if token != run.first() => Err(BrokenInvariant::FirstToken { run: at, token }),
@@ -111,7 +111,7 @@ fn check_point(
     ensure((least..=len).contains(&point.depth()), || BrokenInvariant::PointOutside { point: at, len })?;
     let found = run.as_ref().points.get(point.depth(), resources.guard);
     ensure(found == Some(point), || BrokenInvariant::PointMisplaced(at))?;
-    if point.end() != resources.grid_of(run).boundary(point.end()) {
+    if point.end() != resources.layout_of(run).boundary(point.end()) {
         ensure(word.leases() == 0, || BrokenInvariant::LeasedInBlock { point: at, leases: word.leases() })?;
         ensure(word.children() > 0, || BrokenInvariant::StrayBranch(at))?;
     }

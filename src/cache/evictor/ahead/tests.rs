@@ -1,5 +1,5 @@
 use super::*;
-use crate::policy::{CandidateEntry, PolicyKind, Standing};
+use crate::policy::{CandidateEntry, CandidateStats, PolicyKind};
 
 /// A policy with candidates filed in order, and as many filed between them.
 fn filed() -> Policy {
@@ -10,8 +10,8 @@ fn filed() -> Policy {
 }
 
 fn file(policy: &mut Policy, index: usize, last: u64) {
-    let standing = Standing { last, hits: 1, born: 0, level: 1, priority: 0, demoted: false };
-    policy.file(CandidateId::at(index), standing, CandidateEntry { serial: index as u64, group: None });
+    let stats = CandidateStats { last, hits: 1, born: 0, level: 1, priority: 0, demoted: false };
+    policy.file(CandidateId::at(index), stats, CandidateEntry { serial: index as u64, group: None });
 }
 
 #[test]

@@ -25,7 +25,7 @@ pub(in crate::cache) struct Drafts {
 /// Retires arrays that have left the tree: now, or when the last draft that names them is released.
 /// Such drafts report that the run was stored, or that a piece was appended to it.
 #[inline]
-pub(in crate::cache) fn let_go(arrays: Ref<'_, Arrays>, guard: &Guard<'_>) {
+pub(in crate::cache) fn retire_unless_drafted(arrays: Ref<'_, Arrays>, guard: &Guard<'_>) {
     if !arrays.leave() {
         guard.retire(arrays);
     }

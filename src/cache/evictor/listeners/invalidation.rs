@@ -23,7 +23,7 @@ use std::ops::Range;
 
 use smallvec::SmallVec;
 
-use crate::block::{BlockId, Grid};
+use crate::block::{BlockId, BlockLayout};
 use crate::cache::evictor::exchange::SLICE;
 use crate::cache::evictor::{Evictor, Resources};
 use crate::cache::listening::events::EvictionReason;
@@ -111,9 +111,9 @@ impl Cut {
     /// This cut, followed by the cuts of all runs attached beyond, parents before children: the
     /// last one must be done first. Takes no lock: runs that are attached meanwhile are found when
     /// their parent is cut.
-    pub(in crate::cache) fn with_all_beyond(self, grid: Grid, guard: &Guard<'_>) -> Vec<Self> {
+    pub(in crate::cache) fn with_all_beyond(self, layout: BlockLayout, guard: &Guard<'_>) -> Vec<Self> {
         let run = self.run.get(guard);
-        let end = grid.end_of(grid.blocks(run.start()) + self.keep + 1).saturating_sub(run.start()) as u32;
+        let end = layout.end_of(layout.blocks(run.start()) + self.keep + 1).saturating_sub(run.start()) as u32;
         let (mut runs, mut at) = (Vec::new(), 0);
         add_hanging(run, end, &mut runs, guard);
         while let Some(&run) = runs.get(at) {
@@ -129,9 +129,9 @@ impl Cut {
         let Some(block) = self.block else {
             return (run.shown(resources.guard) > 0).then_some(0..1);
         };
-        let (grid, first) = (resources.grid_of(run), resources.grid_of(run).blocks(run.start()) + self.keep);
+        let (layout, first) = (resources.layout_of(run), resources.layout_of(run).blocks(run.start()) + self.keep);
         let there = run.block_ids(resources.guard).get(self.keep).filter(|there| **there == block);
-        let [begins, ends] = [first, first + 1].map(|blocks| grid.end_of(blocks).saturating_sub(run.start()) as u32);
+        let [begins, ends] = [first, first + 1].map(|blocks| layout.end_of(blocks).saturating_sub(run.start()) as u32);
         let shown = run.shown(resources.guard).min(run.word().len());
         there.filter(|_| ends <= shown).map(|_| if self.keep == 0 { 0..ends } else { begins..ends })
     }
@@ -171,7 +171,7 @@ impl Evictor<'_> {
         // Blocks that are not in the accounts yet were not reported to anyone, and are freed as
         // these are.
         let until = run.shown(resources.guard).min(run.account.with(&self.owner, |account| account.len));
-        let held = run.blocks_to(until, resources.grid_of(run));
+        let held = run.blocks_to(until, resources.layout_of(run));
         self.list_first(run, until, resources);
         // Subscribers were told already that lookups find nothing of a detached space.
         let is_found = !run.space().is_detached();
@@ -225,7 +225,7 @@ impl Evictor<'_> {
         if self.common.listeners.hidden.is_empty() {
             return 0;
         }
-        blocks.saturating_sub(run.blocks_to(run.shown(resources.guard), resources.grid_of(run)))
+        blocks.saturating_sub(run.blocks_to(run.shown(resources.guard), resources.layout_of(run)))
     }
 
     /// Notes that `run` now ends at `end`; forgets it if nothing of it is hidden.

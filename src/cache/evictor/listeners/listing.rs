@@ -11,11 +11,11 @@ use std::ops::Range;
 
 use smallvec::SmallVec;
 
-use crate::block::Grid;
+use crate::block::BlockLayout;
 use crate::cache::evictor::{Evictor, Resources};
 use crate::name::NamespaceName;
 use crate::reclaim::{Link, Ref};
-use crate::tree::{Excerpt, PieceId, Run, Space};
+use crate::tree::{PathSnapshot, PieceId, Run, Space};
 
 /// The listings in progress.
 #[derive(Debug, Default)]
@@ -32,7 +32,7 @@ pub(in crate::cache) struct Listing {
     until: SmallVec<[u64; 1]>,
     /// The number of the first batch of events that reports later changes.
     pub(in crate::cache) next_batch: u64,
-    pub(in crate::cache) excerpt: Excerpt,
+    pub(in crate::cache) paths: PathSnapshot,
     pub(in crate::cache) runs: Vec<Listed>,
     seen: HashSet<Link<Run>>,
     /// Trees that were detached since it began.
@@ -51,7 +51,7 @@ pub(in crate::cache) struct Listed {
     /// Serials and depths of the pieces behind it, until `list_pieces` lists them separately.
     behind: Vec<(u64, Range<u32>)>,
     pub(in crate::cache) namespace: NamespaceName,
-    pub(in crate::cache) grid: Grid,
+    pub(in crate::cache) layout: BlockLayout,
 }
 
 impl Listing {
@@ -97,7 +97,7 @@ impl Evictor<'_> {
             id,
             until,
             next_batch,
-            excerpt: Excerpt::default(),
+            paths: PathSnapshot::default(),
             runs: Vec::new(),
             seen: HashSet::new(),
             detached: Vec::new(),
@@ -109,7 +109,7 @@ impl Evictor<'_> {
     /// lock later.
     pub(in crate::cache) fn make_room(&mut self, id: u64, runs: usize) {
         if let Some(listing) = self.common.listeners.listings.under_way.iter_mut().find(|listing| listing.id == id) {
-            listing.excerpt.reserve(runs);
+            listing.paths.reserve(runs);
             listing.runs.reserve(runs);
             listing.seen.reserve(runs);
         }
@@ -151,18 +151,18 @@ impl Evictor<'_> {
             (parts.next().filter(|_| account.is_registered()), parts.collect())
         });
         let Some((serial, part)) = first else { return };
-        let (grid, listing) = (resources.grid_of(run), &mut self.common.listeners.listings.under_way[at]);
+        let (layout, listing) = (resources.layout_of(run), &mut self.common.listeners.listings.under_way[at]);
         if !listing.seen.insert(run.link()) {
             return;
         }
         listing.runs.push(Listed {
             serial,
             run: run.link(),
-            piece: listing.excerpt.take(run, grid, resources.guard),
+            piece: listing.paths.take(run, layout, resources.guard),
             at: part,
             behind,
-            namespace: run.space().holdings.name.clone(),
-            grid,
+            namespace: run.space().account.name.clone(),
+            layout,
         });
     }
 

@@ -12,7 +12,7 @@ impl Evictor<'_> {
         // many runs and pieces, each with a mark, came later that it is likely lost.
         let (serial, first) = self.insert_of(run, keep, resources);
         if keep > first || !resources.seen.keeps_for(self.registered - serial) {
-            let mark = resources.seen.mark_of(run, keep, resources.grid_of(run), resources.guard);
+            let mark = resources.seen.mark_of(run, keep, resources.layout_of(run), resources.guard);
             mark.into_iter().for_each(|mark| resources.dead.mark(mark));
         }
     }
@@ -22,10 +22,10 @@ impl Evictor<'_> {
     #[inline]
     fn insert_of(&self, run: Ref<'_, Run>, block: usize, resources: Resources<'_>) -> (u64, usize) {
         run.account.with(&self.owner, |account| {
-            let grid = resources.grid_of(run);
-            let end = || (grid.end_of(grid.blocks(run.start()) + block + 1) - run.start()) as u32;
+            let layout = resources.layout_of(run);
+            let end = || (layout.end_of(layout.blocks(run.start()) + block + 1) - run.start()) as u32;
             let piece = if account.pieces.is_empty() { None } else { account.pieces.at(end()) };
-            piece.map_or((account.serial, 0), |piece| (piece.serial, run.blocks_to(piece.start, grid)))
+            piece.map_or((account.serial, 0), |piece| (piece.serial, run.blocks_to(piece.start, layout)))
         })
     }
 }

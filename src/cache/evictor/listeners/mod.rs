@@ -48,7 +48,7 @@ use crate::reclaim::Ref;
 use crate::sync::Arc;
 use crate::tree::Run;
 
-pub(super) use drafts::let_go;
+pub(super) use drafts::retire_unless_drafted;
 pub(in crate::cache) use invalidation::{Cut, Hidden};
 pub(in crate::cache) use listing::{Listed, Listing, Listings};
 pub(in crate::cache) use live::{Live, LiveSettings};
@@ -190,6 +190,6 @@ impl Evictor<'_> {
         if self.common.listeners.hidden.is_empty() {
             return 0;
         }
-        self.hidden_of(run, run.blocks_to(depth, resources.grid_of(run)), resources)
+        self.hidden_of(run, run.blocks_to(depth, resources.layout_of(run)), resources)
     }
 }

@@ -14,7 +14,7 @@ use crate::sync::Arc;
 use crate::sync::channel::Sender;
 use crate::sync::gauge::{AtomicUsize, Relaxed};
 use crate::tree::path::{append_blocks, append_tokens};
-use crate::tree::{Excerpt, PieceId, Run, Space};
+use crate::tree::{PathSnapshot, PieceId, Run, Space};
 
 /// The number of events that make a full batch; fewer wait until somebody asks for them.
 const FULL: usize = 64;
@@ -74,7 +74,7 @@ impl Observers {
 /// to the eviction sink.
 #[derive(Debug, Default)]
 pub(in crate::cache) struct Victims {
-    pub(in crate::cache) excerpt: Excerpt,
+    pub(in crate::cache) paths: PathSnapshot,
     pub(in crate::cache) victims: Vec<Victim>,
     pub(in crate::cache) blocks: Vec<BlockId>,
 }
@@ -156,24 +156,24 @@ impl Evictor<'_> {
 
     #[cold]
     fn gather_stored<'g>(&mut self, run: Ref<'g, Run>, from: usize, held: Range<usize>, resources: Resources<'g>) {
-        let (space, grid, guard) = (run.space(), resources.grid_of(run), resources.guard);
+        let (space, layout, guard) = (run.space(), resources.layout_of(run), resources.guard);
         if space.is_detached() || run.shown(guard) as usize <= from {
             return;
         }
         let Some(arrays) = run.arrays(guard) else { return };
-        let first = grid.blocks(run.start()) + held.start;
+        let first = layout.blocks(run.start()) + held.start;
         let mut before = Vec::new();
         match run.parent() {
             _ if held.start > 0 => before.push(arrays.blocks()[held.start - 1]),
-            Some(parent) if first > 0 => append_blocks(parent, first - 1, grid, &mut before, guard),
+            Some(parent) if first > 0 => append_blocks(parent, first - 1, layout, &mut before, guard),
             _ => {}
         }
-        let to = grid.end_of(first + held.len()) - run.start();
+        let to = layout.end_of(first + held.len()) - run.start();
         arrays.name();
-        let name = space.holdings.name.clone();
+        let name = space.account.name.clone();
         self.common.listeners.observers.draft.store(
             name,
-            grid,
+            layout,
             first,
             before.pop(),
             Rest { arrays: arrays.link(), tokens: from..to, blocks: held },
@@ -200,16 +200,16 @@ impl Evictor<'_> {
 
     #[cold]
     fn gather_removed<'g>(&mut self, run: Ref<'g, Run>, keep: usize, blocks: &[BlockId], resources: Resources<'g>) {
-        let grid = resources.grid_of(run);
-        let (name, first) = (run.space().holdings.name.clone(), grid.blocks(run.start()) + keep);
+        let layout = resources.layout_of(run);
+        let (name, first) = (run.space().account.name.clone(), layout.blocks(run.start()) + keep);
         let reason = self.first().reason;
-        self.common.listeners.observers.draft.remove(name, grid, first, blocks, reason);
+        self.common.listeners.observers.draft.remove(name, layout, first, blocks, reason);
     }
 
     /// Tells subscribers that lookups find nothing any more of a space that was just detached.
     pub(in crate::cache) fn tell_cleared(&mut self, space: &Space) {
         if self.has_subscribers() {
-            self.common.listeners.observers.draft.clear_namespace(space.holdings.name.clone());
+            self.common.listeners.observers.draft.clear_namespace(space.account.name.clone());
         }
     }
 }
@@ -226,14 +226,14 @@ impl Victims {
         if blocks.is_empty() {
             return;
         }
-        let grid = resources.grid_of(run);
-        let first = grid.blocks(run.start()) + keep;
+        let layout = resources.layout_of(run);
+        let first = layout.blocks(run.start()) + keep;
         self.victims.push(Victim {
-            namespace: run.space().holdings.name.clone(),
-            piece: self.excerpt.take(run, grid, resources.guard),
+            namespace: run.space().account.name.clone(),
+            piece: self.paths.take(run, layout, resources.guard),
             reason,
-            start: grid.filled(grid.end_of(first)),
-            end: grid.end_of(first + blocks.len()),
+            start: layout.filled(layout.end_of(first)),
+            end: layout.end_of(first + blocks.len()),
             blocks: blocks.len(),
         });
         self.blocks.extend_from_slice(blocks);

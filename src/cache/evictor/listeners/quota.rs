@@ -18,12 +18,12 @@ use crate::cache::namespaces::quota::Quota;
 use crate::policy::{CandidateId, QuotaGroup};
 use crate::reclaim::Ref;
 use crate::sync::Arc;
-use crate::tree::{Holdings, Run};
+use crate::tree::{NamespaceAccount, Run};
 
 /// The groups of namespaces, and which of them exceed their limits.
 #[derive(Debug, Default)]
 pub(in crate::cache) struct Quotas {
-    pub(in crate::cache) limited: HashMap<QuotaGroup, Arc<Holdings>>,
+    pub(in crate::cache) limited: HashMap<QuotaGroup, Arc<NamespaceAccount>>,
     /// All groups that are over their limit and have a candidate, and some others.
     over: BTreeSet<QuotaGroup>,
     groups: usize,
@@ -68,7 +68,7 @@ pub(in crate::cache) struct QuotaPass {
 impl Quotas {
     /// Blocks that a group has beyond its limit.
     fn excess(&self, group: QuotaGroup) -> usize {
-        self.limited.get(&group).map_or(0, |holdings| holdings.excess())
+        self.limited.get(&group).map_or(0, |account| account.excess())
     }
 
     /// The groups that are noted, the first one last, with the blocks that each has beyond its
@@ -86,41 +86,46 @@ impl Evictor<'_> {
     /// Counts `blocks` new blocks of `run`, of which `charged` were charged to its namespace by a
     /// reservation.
     pub(in crate::cache) fn count_cached(&mut self, run: Ref<'_, Run>, blocks: usize, charged: usize) {
-        let holdings = &run.space().holdings;
-        holdings.add_cached(blocks);
+        let account = &run.space().account;
+        account.add_cached(blocks);
         if charged > 0 {
-            holdings.unreserve(charged);
+            account.unreserve(charged);
         }
-        self.note_group(holdings.group.get(&self.owner), holdings);
+        self.note_group(account.group.get(&self.owner), account);
     }
 
     /// Counts `blocks` unprotected blocks of `run` as freed.
     pub(in crate::cache) fn count_freed(&mut self, run: Ref<'_, Run>, blocks: usize) {
-        let holdings = &run.space().holdings;
-        holdings.remove_cached(blocks);
+        let account = &run.space().account;
+        account.remove_cached(blocks);
     }
 
     /// Counts `after` protected blocks of `run` instead of `before`.
     pub(in crate::cache) fn count_protected(&mut self, run: Ref<'_, Run>, before: usize, after: usize) {
-        let holdings = &run.space().holdings;
-        holdings.set_protected(holdings.protected() + after - before);
+        let account = &run.space().account;
+        account.set_protected(account.protected() + after - before);
     }
 
     /// Notes a group if it is over its limit.
-    pub(in crate::cache) fn note_group(&mut self, group: Option<QuotaGroup>, holdings: &Holdings) {
-        if let Some(group) = group.filter(|_| holdings.excess() > 0) {
+    pub(in crate::cache) fn note_group(&mut self, group: Option<QuotaGroup>, account: &NamespaceAccount) {
+        if let Some(group) = group.filter(|_| account.excess() > 0) {
             self.common.listeners.quotas.over.insert(group);
         }
     }
 
-    pub(in crate::cache) fn set_quota(&mut self, holdings: &Arc<Holdings>, quota: Quota, resources: Resources<'_>) {
-        holdings.limit(quota.cached_blocks, quota.pinned_blocks);
-        holdings.set_time_to_idle(quota.time_to_idle);
+    pub(in crate::cache) fn set_quota(
+        &mut self,
+        account: &Arc<NamespaceAccount>,
+        quota: Quota,
+        resources: Resources<'_>,
+    ) {
+        account.limit(quota.cached_blocks, quota.pinned_blocks);
+        account.set_time_to_idle(quota.time_to_idle);
         let group = match (quota.cached_blocks, quota.time_to_idle) {
-            (None, None) => holdings.group.get(&self.owner),
-            _ => Some(self.group_of(holdings)),
+            (None, None) => account.group.get(&self.owner),
+            _ => Some(self.group_of(account)),
         };
-        self.note_group(group, holdings);
+        self.note_group(group, account);
         if let Some(group) = group {
             self.set_time(group, quota.time_to_idle);
         }
@@ -132,17 +137,17 @@ impl Evictor<'_> {
 
     /// The group of a namespace's candidates. If it has none yet, makes one and begins to sort the
     /// candidates into it.
-    fn group_of(&mut self, holdings: &Arc<Holdings>) -> QuotaGroup {
-        if let Some(group) = holdings.group.get(&self.owner) {
+    fn group_of(&mut self, account: &Arc<NamespaceAccount>) -> QuotaGroup {
+        if let Some(group) = account.group.get(&self.owner) {
             return group;
         }
         let group = QuotaGroup::at(self.common.listeners.quotas.groups);
         self.common.listeners.quotas.groups += 1;
-        self.common.listeners.quotas.limited.insert(group, Arc::clone(holdings));
-        holdings.group.with_mut(&mut self.owner, |of| *of = Some(group));
+        self.common.listeners.quotas.limited.insert(group, Arc::clone(account));
+        account.group.with_mut(&mut self.owner, |of| *of = Some(group));
         // Without cached blocks there is no candidate, and later ones are filed under the group at
         // once.
-        if holdings.cached() > 0 {
+        if account.cached() > 0 {
             self.begin_sorting();
         }
         group
@@ -160,11 +165,11 @@ impl Evictor<'_> {
     /// sorts a slice of candidates, and returns `None` if more are left to be sorted.
     pub(in crate::cache) fn evict_of(
         &mut self,
-        holdings: &Arc<Holdings>,
+        account: &Arc<NamespaceAccount>,
         want: usize,
         resources: Resources<'_>,
     ) -> Option<usize> {
-        let group = self.group_of(holdings);
+        let group = self.group_of(account);
         if self.sort_groups(SLICE, resources) {
             return None;
         }
@@ -176,9 +181,9 @@ impl Evictor<'_> {
 
     /// Evicts a slice of what one namespace has cached beyond its limit; returns true if more is
     /// left.
-    pub(in crate::cache) fn keep_to_quota(&mut self, holdings: &Holdings, resources: Resources<'_>) -> bool {
-        let excess = holdings.excess();
-        let Some(group) = holdings.group.get(&self.owner).filter(|_| excess > 0) else { return false };
+    pub(in crate::cache) fn keep_to_quota(&mut self, account: &NamespaceAccount, resources: Resources<'_>) -> bool {
+        let excess = account.excess();
+        let Some(group) = account.group.get(&self.owner).filter(|_| excess > 0) else { return false };
         if self.sort_groups(SLICE, resources) {
             return true;
         }
@@ -186,14 +191,14 @@ impl Evictor<'_> {
         self.drain(&mut entries, resources);
         let want = excess.min(SLICE);
         let freed = self.evict_by(want, &mut entries, resources, |evictor| evictor.choose_beyond(group));
-        (freed == want || self.needs_turn()) && holdings.excess() > 0
+        (freed == want || self.needs_turn()) && account.excess() > 0
     }
 
     /// Forgets the quota of a namespace that has ended.
-    pub(in crate::cache) fn end_quota(&mut self, holdings: &Holdings) {
-        holdings.limit(None, None);
-        holdings.set_time_to_idle(None);
-        if let Some(group) = holdings.group.get(&self.owner) {
+    pub(in crate::cache) fn end_quota(&mut self, account: &NamespaceAccount) {
+        account.limit(None, None);
+        account.set_time_to_idle(None);
+        if let Some(group) = account.group.get(&self.owner) {
             self.common.listeners.quotas.limited.remove(&group);
             self.set_time(group, None);
         }

@@ -5,8 +5,8 @@ use std::cell::RefCell;
 use std::time::Duration;
 
 use super::super::{SLICE, Upkeep};
-use crate::cache::inner::{Patience, STEP};
-use crate::policy::{Policy, Standing};
+use crate::cache::inner::{LockMode, STEP};
+use crate::policy::{CandidateStats, Policy};
 use crate::sync::gauge::{AtomicUsize, Relaxed};
 use crate::sync::thread;
 use crate::{Clock, Eviction, Lease, Namespace, PrefixCache, Quota, Watermarks};
@@ -43,7 +43,7 @@ thread_local! {
 const MANY: usize = 10_000;
 
 /// Ranks as `lru` does, and makes new changes for each one that is taken in.
-fn rank_endlessly(standing: Standing, _: u32) -> (u64, u64) {
+fn rank_endlessly(stats: CandidateStats, _: u32) -> (u64, u64) {
     let cache = ENDLESS.with_borrow_mut(|endless| {
         let (cache, filed) = endless.as_mut().expect("in force while it is there");
         *filed += 1;
@@ -53,7 +53,7 @@ fn rank_endlessly(standing: Standing, _: u32) -> (u64, u64) {
     for key in 0..KEYS {
         drop(cache.session().match_prefix(&cache.default_namespace(), &tokens(key)));
     }
-    (standing.last, 0)
+    (stats.last, 0)
 }
 
 const KEYS: u32 = 20;
@@ -159,7 +159,7 @@ fn settling_comes_to_every_namespace_that_is_beyond_its_limit() {
     };
     names.iter().for_each(&mut fill);
     names.iter().for_each(|namespace| namespace.set_quota(Quota::default().cached_blocks(0)));
-    cache.inner.settle_by(Patience::Waits);
+    cache.inner.settle_by(LockMode::Waits);
     let (mut work, mut slices) = (Upkeep::new(None), 0);
     // Under the lock, where an insert evicts nothing beyond a limit.
     while cache.inner.evicting(|evictor, resources| {

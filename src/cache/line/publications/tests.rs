@@ -58,9 +58,9 @@ fn only_small_requests_beside_others_are_published() {
     assert!(list.publish(1 + RECORDS, 1, &pool).is_none(), "the record is in use");
     drop(first);
     assert!(list.publish(1 + RECORDS, 1, &pool).is_some());
-    assert!(list.are_worth_while(false) && !list.has_any());
+    assert!(list.should_combine(false) && !list.has_any());
     let list = Publications::new(false);
-    assert!(list.are_worth_while(true) && !list.are_worth_while(false), "no thread waits");
+    assert!(list.should_combine(true) && !list.should_combine(false), "no thread waits");
 }
 
 #[test]

@@ -40,14 +40,14 @@ pub(in crate::cache) fn clear(cache: &PrefixCache, namespace: &Namespace) {
 }
 
 pub(in crate::cache) fn clear_if_unused(cache: &PrefixCache, namespace: &Namespace) -> Result<(), NamespaceInUse> {
-    let (inner, holdings) = (&*cache.inner, &namespace.0.holdings);
-    inner.evicting(|_, _| holdings.tell(true));
+    let (inner, account) = (&*cache.inner, &namespace.0.account);
+    inner.evicting(|_, _| account.tell(true));
     inner.listen_to_namespace(namespace);
     let (leased_blocks, reserved_blocks) = inner.replace_space_if(&namespace.0, true, || {
-        let in_use = (holdings.protected(), holdings.reserved());
+        let in_use = (account.protected(), account.reserved());
         if in_use == (0, 0) { Ok(()) } else { Err(in_use) }
     });
-    inner.evicting(|_, _| holdings.tell(false));
+    inner.evicting(|_, _| account.tell(false));
     if (leased_blocks, reserved_blocks) == (0, 0) {
         return Ok(());
     }
@@ -86,12 +86,12 @@ impl Inner {
             // apart.
             state.root(resources.guard)?;
             let next = if renew {
-                Space::plant(state.grid.offset(), Arc::clone(&state.holdings), resources.guard).as_ptr()
+                Space::plant(state.layout.offset(), Arc::clone(&state.account), resources.guard).as_ptr()
             } else {
                 // In the same turn: events of a later namespace of the same name come after the end
                 // of this one.
                 self.namespaces.forget(state);
-                evictor.end_quota(&state.holdings);
+                evictor.end_quota(&state.account);
                 std::ptr::null_mut()
             };
             let space = state.detach(next, resources.guard)?;

@@ -3,16 +3,16 @@
 use super::{NamespaceStats, Quota, QuotaCharge};
 use crate::cache::blocks::reservation::{Reservation, ReserveError};
 use crate::cache::evictor::{Evictor, QuotaPass, Resources, runs_below};
-use crate::cache::inner::{Inner, Patience, STEP};
+use crate::cache::inner::{Inner, LockMode, STEP};
 use crate::cache::namespaces::namespace::Namespace;
 use crate::cache::prefix_cache::PrefixCache;
 use crate::sync::Arc;
-use crate::tree::Holdings;
+use crate::tree::NamespaceAccount;
 
 pub(in crate::cache) fn set_quota(cache: &PrefixCache, namespace: &Namespace, quota: Quota) {
     cache.inner.evicting(|evictor, resources| {
         if namespace.0.root(resources.guard).is_some() {
-            evictor.set_quota(&namespace.0.holdings, quota, resources);
+            evictor.set_quota(&namespace.0.account, quota, resources);
         }
     });
     if quota.pinned_blocks.is_some() {
@@ -26,37 +26,37 @@ pub(in crate::cache) fn set_quota(cache: &PrefixCache, namespace: &Namespace, qu
 }
 
 /// The limits of the namespace with this account.
-pub(in crate::cache) fn limits_of(holdings: &Holdings) -> Quota {
-    let (cached_blocks, pinned_blocks) = holdings.both_limits();
-    Quota { cached_blocks, pinned_blocks, time_to_idle: holdings.time_to_idle() }
+pub(in crate::cache) fn limits_of(account: &NamespaceAccount) -> Quota {
+    let (cached_blocks, pinned_blocks) = account.both_limits();
+    Quota { cached_blocks, pinned_blocks, time_to_idle: account.time_to_idle() }
 }
 
 pub(in crate::cache) fn stats(cache: &PrefixCache, namespace: &Namespace) -> NamespaceStats {
-    cache.inner.settle_by(Patience::Tries);
-    let holdings = &namespace.0.holdings;
+    cache.inner.settle_by(LockMode::Tries);
+    let account = &namespace.0.account;
     NamespaceStats {
-        cached_blocks: holdings.cached(),
-        protected_blocks: holdings.protected(),
-        reserved_blocks: holdings.reserved(),
-        quota: limits_of(holdings),
-        lookups: cache.inner.lookups_of(holdings),
+        cached_blocks: account.cached(),
+        protected_blocks: account.protected(),
+        reserved_blocks: account.reserved(),
+        quota: limits_of(account),
+        lookups: cache.inner.lookups_of(account),
     }
 }
 
 impl Inner {
     /// Charges `blocks` blocks, which are taken already, to a namespace if its limit allows it.
-    fn charge_to(&self, holdings: &Arc<Holdings>, blocks: usize) -> Result<QuotaCharge, OverQuota> {
-        if holdings.pinned_limit().is_none() {
-            return Ok(QuotaCharge::of(holdings, blocks));
+    fn charge_to(&self, account: &Arc<NamespaceAccount>, blocks: usize) -> Result<QuotaCharge, OverQuota> {
+        if account.pinned_limit().is_none() {
+            return Ok(QuotaCharge::of(account, blocks));
         }
         let turn = |evictor: &mut Evictor<'_>, resources: Resources<'_>| {
-            let may = evictor.may_charge(holdings, blocks, resources)?;
-            Ok(may.then(|| QuotaCharge::of(holdings, blocks)))
+            let may = evictor.may_charge(account, blocks, resources)?;
+            Ok(may.then(|| QuotaCharge::of(account, blocks)))
         };
         let mut charged = self.settled(turn)?;
         loop {
             if let Some(charge) = charged {
-                // For the reason given in `take_within`.
+                // For the reason given in `reserve_with_quota`.
                 self.ring();
                 return Ok(charge);
             }
@@ -81,10 +81,10 @@ impl Inner {
     }
 
     /// Returns an error if the limit of a waiter's namespace does not allow its request.
-    pub(in crate::cache) fn look_at_quota(&self, holdings: &Holdings, blocks: usize) -> Result<(), OverQuota> {
+    pub(in crate::cache) fn look_at_quota(&self, account: &NamespaceAccount, blocks: usize) -> Result<(), OverQuota> {
         self.evicting(|evictor, resources| {
             evictor.settle_for_waiter(resources);
-            holdings.check_charge(blocks)
+            account.check_charge(blocks)
         })
     }
 
@@ -103,24 +103,28 @@ impl Inner {
     pub(in crate::cache) fn move_charge(
         &self,
         reservation: &mut Reservation,
-        holdings: &Arc<Holdings>,
+        account: &Arc<NamespaceAccount>,
     ) -> Result<Option<Moved>, OverQuota> {
-        if reservation.is_plain() && holdings.pinned_limit().is_none() {
+        if reservation.is_plain() && account.pinned_limit().is_none() {
             return Ok(None);
         }
-        self.move_charge_of(reservation, holdings).map(Some)
+        self.move_charge_of(reservation, account).map(Some)
     }
 
-    fn move_charge_of(&self, reservation: &mut Reservation, holdings: &Arc<Holdings>) -> Result<Moved, OverQuota> {
+    fn move_charge_of(
+        &self,
+        reservation: &mut Reservation,
+        account: &Arc<NamespaceAccount>,
+    ) -> Result<Moved, OverQuota> {
         let charge = &mut reservation.charge;
-        let here = charge.is_of(holdings);
-        let unpaid = reservation.blocks.len() - charge.blocks_of(holdings);
-        if unpaid == 0 || holdings.pinned_limit().is_none() {
+        let here = charge.is_of(account);
+        let unpaid = reservation.blocks.len() - charge.blocks_of(account);
+        if unpaid == 0 || account.pinned_limit().is_none() {
             // Without a limit nothing is charged here, and a charge to another namespace ends.
             let from = (!here && charge.blocks > 0).then(|| std::mem::take(charge));
             return Ok(Moved { from, added: 0 });
         }
-        let moved = self.charge_to(holdings, unpaid)?;
+        let moved = self.charge_to(account, unpaid)?;
         if here || charge.blocks == 0 {
             charge.append(moved);
             return Ok(Moved { from: None, added: unpaid });
@@ -159,7 +163,7 @@ impl Reservation {
     /// Whether no namespace pays for any of its blocks, and none was forked.
     #[inline]
     fn is_plain(&self) -> bool {
-        self.charge.holdings.is_none() && self.shared.0.is_empty()
+        self.charge.account.is_none() && self.shared.0.is_empty()
     }
 
     /// Restores the previous charge, after an insert that was refused.
@@ -211,20 +215,20 @@ impl Evictor<'_> {
     /// needs more turns.
     pub(in crate::cache) fn may_charge(
         &mut self,
-        holdings: &Holdings,
+        account: &NamespaceAccount,
         blocks: usize,
         resources: Resources<'_>,
     ) -> Result<bool, OverQuota> {
-        self.look_again(resources, |_| holdings.check_charge(blocks))?;
-        if self.keep_to_quota(holdings, resources) {
+        self.look_again(resources, |_| account.check_charge(blocks))?;
+        if self.keep_to_quota(account, resources) {
             return Ok(false);
         }
         // Again: a victim may have been leased.
-        holdings.check_charge(blocks).map(|()| true)
+        account.check_charge(blocks).map(|()| true)
     }
 }
 
-impl Holdings {
+impl NamespaceAccount {
     /// Refuses a request that the limit can never allow.
     pub(in crate::cache) fn check_limit(&self, requested: usize) -> Result<(), OverQuota> {
         match self.pinned_limit() {

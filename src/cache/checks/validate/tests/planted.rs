@@ -8,7 +8,7 @@ use crate::cache::checks::violation::Violation;
 use crate::cache::evictor::Evictor;
 use crate::cache::leases::priority::Priority;
 use crate::key::Token;
-use crate::policy::{CandidateEntry, CandidateId, Policy, Standing};
+use crate::policy::{CandidateEntry, CandidateId, CandidateStats, Policy};
 use crate::reclaim::Ref;
 use crate::sync::Arc;
 use crate::tree::{Beginning, Demotions, Marked, Point, Run, ShardId, Space, Word};
@@ -72,7 +72,7 @@ fn spaces() {
     });
     assert_eq!(uprooted, BrokenInvariant::NoRoot);
     let kept = found(|evictor, scene| {
-        let space = Space::plant(0, Arc::clone(&scene.space.holdings), scene.resources.guard).run().space();
+        let space = Space::plant(0, Arc::clone(&scene.space.account), scene.resources.guard).run().space();
         space.detach();
         space.root(scene.resources.guard).expect("planted").word.flip(Word::QUEUED | Word::CHILD);
         evictor.common.detached.insert(space.link());
@@ -316,14 +316,14 @@ fn totals() {
 
 #[test]
 fn holdings_of_namespaces() {
-    let cached = found(|_, scene| scene.space.holdings.remove_cached(scene.space.holdings.cached() - 5));
+    let cached = found(|_, scene| scene.space.account.remove_cached(scene.space.account.cached() - 5));
     assert_eq!(cached, BrokenInvariant::NamespaceCached(counts(5, 6)));
-    let protected = found(|_, scene| scene.space.holdings.set_protected(3));
+    let protected = found(|_, scene| scene.space.account.set_protected(3));
     assert_eq!(protected, BrokenInvariant::NamespaceProtected(counts(3, 2)));
-    let missed = found(|_, scene| scene.space.holdings.limit(Some(2), None));
+    let missed = found(|_, scene| scene.space.account.limit(Some(2), None));
     assert_eq!(missed, BrokenInvariant::QuotaMissed { cached: 6, excess: 4 });
     let ungrouped =
-        found(|evictor, scene| scene.space.holdings.group.with_mut(&mut evictor.owner, |group| *group = None));
+        found(|evictor, scene| scene.space.account.group.with_mut(&mut evictor.owner, |group| *group = None));
     assert!(matches!(ungrouped, BrokenInvariant::StaleStanding(_)), "{ungrouped}");
 }
 
@@ -359,8 +359,8 @@ fn filing_of_points() {
     let stale = found(|evictor, scene| {
         let end = scene.end_of(scene.branch);
         let slot = end.account.get(&evictor.owner).candidate.expect("filed");
-        let (standing, entry) = (evictor.standing(end, scene.resources).0, evictor.entry(end));
-        evictor.ranking.policy.file(slot, Standing { last: standing.last + 99, ..standing }, entry);
+        let (stats, entry) = (evictor.candidate_stats(end, scene.resources).0, evictor.entry(end));
+        evictor.ranking.policy.file(slot, CandidateStats { last: stats.last + 99, ..stats }, entry);
     });
     assert_eq!(stale, BrokenInvariant::StaleStanding(on(BRANCH, 6)));
     let unfiled = found(|evictor, scene| {
@@ -397,7 +397,7 @@ fn slots() {
 fn file_stray(policy: &mut Policy) {
     policy.file(
         CandidateId::at(50),
-        Standing { last: 1, hits: 1, born: 1, level: 1, priority: 35, demoted: false },
+        CandidateStats { last: 1, hits: 1, born: 1, level: 1, priority: 35, demoted: false },
         CandidateEntry { serial: 99, group: None },
     );
 }

@@ -1,17 +1,17 @@
-//! Excerpts: pieces of the tree as they are at one moment, to be read later for listings and
+//! Path snapshots: pieces of the tree as they are at one moment, to be read later for listings and
 //! batches of evicted prefixes.
 //!
-//! A trim shortens a run, and may replace its arrays by smaller ones. So an excerpt keeps pointers
-//! to the arrays themselves, taken under the evictor's lock, where it costs no more than one
-//! pointer for each piece. What the arrays have never changes, though more may be appended. They
-//! are read under a guard that was pinned before the excerpt was taken, and still is.
+//! A trim shortens a run, and may replace its arrays by smaller ones. So a path snapshot keeps
+//! pointers to the arrays themselves, taken under the evictor's lock, where it costs no more than
+//! one pointer for each piece. What the arrays have never changes, though more may be appended. They
+//! are read under a guard that was pinned before the path snapshot was taken, and still is.
 
 use std::collections::HashMap;
 use std::ops::Range;
 
 use smallvec::SmallVec;
 
-use crate::block::{BlockId, Grid};
+use crate::block::{BlockId, BlockLayout};
 use crate::key::Token;
 use crate::reclaim::{Guard, Link, Ref};
 
@@ -20,12 +20,12 @@ use super::run::Run;
 
 /// Pieces of sequences, each with the piece that it follows.
 #[derive(Debug, Default)]
-pub(crate) struct Excerpt {
+pub(crate) struct PathSnapshot {
     pieces: Vec<Piece>,
     taken: HashMap<Link<Run>, PieceId>,
 }
 
-/// The number of a piece in an excerpt.
+/// The number of a piece in a path snapshot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct PieceId(usize);
 
@@ -33,12 +33,12 @@ pub(crate) struct PieceId(usize);
 struct Piece {
     arrays: Option<Link<Arrays>>,
     start: usize,
-    grid: Grid,
+    layout: BlockLayout,
     /// The piece that it follows, and the depth on that piece where it begins.
     parent: Option<(PieceId, u32)>,
 }
 
-impl Excerpt {
+impl PathSnapshot {
     /// Makes room for this many runs.
     pub(crate) fn reserve(&mut self, runs: usize) {
         self.pieces.reserve(runs);
@@ -46,7 +46,7 @@ impl Excerpt {
     }
 
     /// Takes a run and all runs before it on its path, each only once. Only the evictor calls it.
-    pub(crate) fn take(&mut self, run: Ref<'_, Run>, grid: Grid, guard: &Guard<'_>) -> PieceId {
+    pub(crate) fn take(&mut self, run: Ref<'_, Run>, layout: BlockLayout, guard: &Guard<'_>) -> PieceId {
         let (mut at, mut last, mut below) = (run, None, None);
         loop {
             if let Some(&known) = self.taken.get(&at.link()) {
@@ -55,7 +55,7 @@ impl Excerpt {
             }
             let id = PieceId(self.pieces.len());
             let arrays = at.arrays(guard).map(Ref::link);
-            self.pieces.push(Piece { arrays, start: at.start(), grid, parent: None });
+            self.pieces.push(Piece { arrays, start: at.start(), layout, parent: None });
             self.taken.insert(at.link(), id);
             self.follow(below, id);
             last = last.or(Some(id));
@@ -103,7 +103,7 @@ impl Excerpt {
     /// The blocks that end between these depths of a piece.
     pub(crate) fn blocks<'g>(&self, id: PieceId, at: Range<u32>, guard: &'g Guard<'_>) -> &'g [BlockId] {
         let piece = &self.pieces[id.0];
-        let ended = |depth: u32| piece.grid.blocks(piece.start + depth as usize) - piece.grid.blocks(piece.start);
+        let ended = |depth: u32| piece.layout.blocks(piece.start + depth as usize) - piece.layout.blocks(piece.start);
         piece.arrays(guard).map_or(&[], |arrays| &arrays.blocks()[ended(at.start)..ended(at.end)])
     }
 

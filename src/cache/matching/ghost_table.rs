@@ -8,7 +8,7 @@
 //! The marks of equal blocks are in one cache line, at different positions for different
 //! namespaces.
 
-use crate::block::Grid;
+use crate::block::BlockLayout;
 use crate::key::Token;
 use crate::reclaim::{Guard, Ref};
 use crate::sync::gauge::{AtomicU64, Relaxed};
@@ -33,7 +33,7 @@ struct Line([AtomicU64; LINE]);
 
 /// The marks of one cache.
 #[derive(Debug)]
-pub(in crate::cache) struct SeenBlocks(Box<[Line]>);
+pub(in crate::cache) struct GhostTable(Box<[Line]>);
 
 /// A mark to be left.
 #[derive(Debug, Clone, Copy)]
@@ -46,7 +46,7 @@ impl Mark {
     /// The mark of a block of `run`.
     #[inline]
     fn of(run: Ref<'_, Run>, fingerprint: u64) -> Self {
-        Self { fingerprint, namespace: run.space().holdings.row.id().serial }
+        Self { fingerprint, namespace: run.space().account.row.id().serial }
     }
 }
 
@@ -58,7 +58,7 @@ pub(in crate::cache) enum Seen {
     Nowhere,
 }
 
-impl SeenBlocks {
+impl GhostTable {
     /// Makes room for the marks of a cache of `blocks` blocks: at least four for each, but at most
     /// 65,536.
     pub(in crate::cache) fn new(blocks: usize) -> Self {
@@ -79,8 +79,8 @@ impl SeenBlocks {
 
     /// Marks the last block of `tokens`, which is a block of `run` and ends at a boundary.
     #[inline]
-    pub(in crate::cache) fn mark_last(&self, run: Ref<'_, Run>, tokens: &[Token], grid: Grid) {
-        self.leave(Mark::of(run, fingerprint(tokens, grid)));
+    pub(in crate::cache) fn mark_last(&self, run: Ref<'_, Run>, tokens: &[Token], layout: BlockLayout) {
+        self.leave(Mark::of(run, fingerprint(tokens, layout)));
     }
 
     /// The mark of a block of `run`, for [`leave`](Self::leave); its place is prefetched. `None`
@@ -89,12 +89,12 @@ impl SeenBlocks {
         &self,
         run: Ref<'_, Run>,
         block: usize,
-        grid: Grid,
+        layout: BlockLayout,
         guard: &Guard<'_>,
     ) -> Option<Mark> {
         let fingerprint = match block {
             0 => run.fingerprint(),
-            _ => fingerprint_in(run, block, grid, guard)?,
+            _ => fingerprint_in(run, block, layout, guard)?,
         };
         prefetch_to_write(self.line(fingerprint));
         Some(Mark::of(run, fingerprint))
@@ -107,13 +107,13 @@ impl SeenBlocks {
     }
 
     /// Prefetches the marks of the last block of `tokens`, which ends at a boundary.
-    pub(in crate::cache) fn prefetch(&self, tokens: &[Token], grid: Grid) {
-        prefetch(self.line(fingerprint(tokens, grid)));
+    pub(in crate::cache) fn prefetch(&self, tokens: &[Token], layout: BlockLayout) {
+        prefetch(self.line(fingerprint(tokens, layout)));
     }
 
     /// Returns where the last block of `tokens`, which ends at a boundary, was seen.
-    pub(in crate::cache) fn look(&self, namespace: usize, tokens: &[Token], grid: Grid) -> Seen {
-        let fingerprint = fingerprint(tokens, grid);
+    pub(in crate::cache) fn look(&self, namespace: usize, tokens: &[Token], layout: BlockLayout) -> Seen {
+        let fingerprint = fingerprint(tokens, layout);
         // Relaxed: as in `leave`.
         let marks = self.line(fingerprint).each_ref().map(|mark| mark.load(Relaxed));
         let wanted = mark(fingerprint, namespace);
@@ -134,12 +134,12 @@ impl SeenBlocks {
 
 /// The fingerprint of a block of `run` other than the first, so that all its tokens are in the run.
 /// `None` if the run is hidden.
-fn fingerprint_in(run: Ref<'_, Run>, block: usize, grid: Grid, guard: &Guard<'_>) -> Option<u64> {
-    let end = grid.end_of(grid.blocks(run.start()) + block + 1);
+fn fingerprint_in(run: Ref<'_, Run>, block: usize, layout: BlockLayout, guard: &Guard<'_>) -> Option<u64> {
+    let end = layout.end_of(layout.blocks(run.start()) + block + 1);
     let to = end - run.start();
     // By now the run may be shorter than its arrays.
     let arrays = run.arrays(guard).filter(|arrays| arrays.shown() > 0)?;
-    Some(fingerprint_of(&arrays.tokens()[to - TAIL.min(grid.tokens())..to], end))
+    Some(fingerprint_of(&arrays.tokens()[to - TAIL.min(layout.tokens())..to], end))
 }
 
 /// The position of a block's mark in its line: consecutive namespaces have consecutive positions.

@@ -13,7 +13,7 @@
 /// The offset is zero if tokens are keys, and one if pairs of neighbouring tokens are keys: the
 /// last pair of a block needs one token beyond the block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Grid {
+pub(crate) struct BlockLayout {
     tokens: u32,
     offset: u32,
     /// The upper 64 bits of `n * reciprocal` are `n / tokens`, exactly for 32-bit operands (Lemire,
@@ -22,7 +22,7 @@ pub(crate) struct Grid {
     reciprocal: u64,
 }
 
-impl Grid {
+impl BlockLayout {
     /// Blocks of `tokens` tokens, at least one, without an offset.
     pub(crate) fn new(tokens: u32) -> Self {
         let reciprocal = if tokens == 1 { 0 } else { u64::MAX / u64::from(tokens) + 1 };

@@ -15,7 +15,7 @@ use crate::sync::gauge::{AtomicU64, AtomicUsize, Relaxed};
 /// models explore only that count. No memory depends on these counts: every access is relaxed, and
 /// decisions are made under the evictor's lock.
 #[derive(Debug)]
-pub(crate) struct Holdings {
+pub(crate) struct NamespaceAccount {
     pub(crate) name: NamespaceName,
     /// The row of counters for its lookups.
     pub(crate) row: Row,
@@ -63,7 +63,7 @@ impl Limits {
     }
 }
 
-impl Holdings {
+impl NamespaceAccount {
     pub(crate) fn new(name: NamespaceName, row: Row) -> Self {
         Self {
             name,
