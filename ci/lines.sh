@@ -17,16 +17,19 @@ RUSTFLAGS='--cfg radixkv_lines' cargo build --locked --quiet -p radixkv --lib --
 # At fixed addresses, so that the half that counts knows where the other one writes its marks.
 rustc --edition 2024 -C opt-level=3 -C relocation-model=static -C link-args=-no-pie benches/instructions.rs -o "$out/lines" \
     --extern "radixkv=$out/release/libradixkv.rlib" -L "$out/release/deps"
-counted=$(valgrind --tool=lackey --trace-mem=yes --log-fd=9 "$out/lines" lines turns 9>&1 >/dev/null | "$out/lines" lines count)
+counted=$(for kind in one shards shared; do
+    valgrind --tool=lackey --trace-mem=yes --log-fd=9 "$out/lines" lines "$kind" 9>&1 >/dev/null | "$out/lines" lines count |
+        sed "s/^/$kind-/"
+done)
 if [ "${1:-}" = --write ]; then
     {
         echo '# Of a turnover by one of 16 sessions: the most that may be counted, and what was. Written by `ci/lines.sh --write`.'
-        awk '{ printf "%-8s %6.1f %6.1f\n", $1, $2 * 1.03 + 0.5, $2 }' <<<"$counted"
+        awk '{ printf "%-14s %6.1f %6.1f\n", $1, $2 * 1.03 + 0.5, $2 }' <<<"$counted"
     } >"$table"
     cat "$table"
     exit 0
 fi
 awk 'NR == FNR { most[$1] = $2; next }
-     { verdict = $2 <= most[$1] ? "holds" : "too many"; printf "%-8s %6.1f of %6.1f: %s\n", $1, $2, most[$1], verdict }
+     { verdict = $2 <= most[$1] ? "holds" : "too many"; printf "%-14s %6.1f of %6.1f: %s\n", $1, $2, most[$1], verdict }
      verdict != "holds" { failed = 1 }
      END { exit failed || NR == FNR }' "$table" - <<<"$counted"

@@ -5,19 +5,24 @@
 //! it while another one has a copy. The counts depend neither on the load nor on the machine: the
 //! cache is built with a stripe for each session.
 //!
-//! `ci/lines.sh` runs both halves: `lines turns`, traced, and `lines count`, which reads the trace.
-//! It prints the average number of `far` lines per turn, how many of those are `written`, and the
-//! number of `hot` lines, which more than half of all turns fetch.
+//! `ci/lines.sh` runs `lines KIND`, traced, and `lines count`, which reads the trace. The kinds are
+//! `one`, with one shard; `shards`, with a shard and a thread for each session; and `shared`, the
+//! same with prompts whose first half is common. It prints the average number of `far` lines per
+//! turn, how many of those are `written`, and the number of `hot` lines, which more than half of all
+//! turns fetch.
 
 use std::{
     collections::{HashMap, HashSet},
     hint::black_box,
     io::{self, BufRead},
     process::ExitCode,
-    sync::atomic::{AtomicU64, Ordering::Relaxed},
+    sync::{
+        atomic::{AtomicU64, Ordering::Relaxed},
+        mpsc::sync_channel,
+    },
 };
 
-use radixkv::{PrefixCache, Session, Token};
+use radixkv::{Clock, Namespace, PrefixCache, Session, Token};
 
 use crate::common::sequence;
 
@@ -39,10 +44,12 @@ static MARKS: [AtomicU64; SESSIONS + 1] = [const { AtomicU64::new(0) }; SESSIONS
 
 pub(crate) fn run(what: &str) -> ExitCode {
     match what {
-        "turns" => take_turns(),
+        "one" => take_turns(),
+        "shards" => take_turns_of_shards(0),
+        "shared" => take_turns_of_shards(TOKENS / 2),
         "count" => count(io::stdin().lock().lines().map_while(Result::ok)),
         _ => {
-            eprintln!("instructions: lines turns, or lines count");
+            eprintln!("instructions: lines one, shards, shared or count");
             return ExitCode::FAILURE;
         }
     }
@@ -50,24 +57,66 @@ pub(crate) fn run(what: &str) -> ExitCode {
     std::process::exit(0)
 }
 
-fn take_turns() {
-    let cache = PrefixCache::builder(BLOCK, CACHED * TOKENS / BLOCK).build().expect("a sound configuration");
-    let space = cache.default_namespace();
-    let mut sessions: Vec<(Session, Vec<u32>)> =
-        (0..SESSIONS).map(|_| (cache.session(), Vec::with_capacity(64))).collect();
-    let prompts: Vec<Vec<Token>> = (0..(FIRST + COUNTED) as u32).map(|seed| sequence(seed, TOKENS)).collect();
+fn cache(shards: usize) -> PrefixCache {
+    let builder = PrefixCache::builder(BLOCK, CACHED * TOKENS / BLOCK).shards(shards).clock(Clock::Logical);
+    builder.build().expect("a sound configuration")
+}
+
+/// The prompts, of which the first `common` tokens are equal, each with the session that inserts it.
+fn prompts(common: usize) -> impl Iterator<Item = (usize, Vec<Token>)> {
     let mut random = 1_u64;
-    for prompt in &prompts {
+    (0..(FIRST + COUNTED) as u32).map(move |seed| {
         random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        let at = (random >> 33) as usize % SESSIONS;
-        let (session, found) = &mut sessions[at];
-        MARKS[at].store(1, Relaxed);
-        let miss = session.match_prefix_into(&space, prompt, found);
-        let blocks = session.reserve(TOKENS / BLOCK).expect("blocks can be evicted");
-        drop(black_box(session.insert(&miss, prompt, blocks).expect("it fits")));
-        drop(miss);
-        MARKS[SESSIONS].store(1, Relaxed);
+        let mut prompt = sequence(seed, TOKENS);
+        prompt[..common].fill(1);
+        ((random >> 33) as usize % SESSIONS, prompt)
+    })
+}
+
+/// One operation of session `at`.
+fn turn_over(at: usize, (session, found): &mut (Session, Vec<u32>), space: &Namespace, prompt: &[Token]) {
+    MARKS[at].store(1, Relaxed);
+    let miss = session.match_prefix_into(space, prompt, found);
+    let blocks = session.reserve((TOKENS - miss.len_tokens()) / BLOCK).expect("blocks can be evicted");
+    drop(black_box(session.insert(&miss, prompt, blocks).expect("it fits")));
+    drop(miss);
+    MARKS[SESSIONS].store(1, Relaxed);
+}
+
+fn take_turns() {
+    let cache = cache(1);
+    let space = cache.default_namespace();
+    let mut sessions: Vec<_> = (0..SESSIONS).map(|_| (cache.session(), Vec::with_capacity(64))).collect();
+    for (time, (at, prompt)) in (1..).zip(prompts(0)) {
+        cache.set_time(time);
+        turn_over(at, &mut sessions[at], &space, &prompt);
     }
+}
+
+/// As `take_turns`, with a shard and a thread for each session; one of the threads runs at a time.
+fn take_turns_of_shards(common: usize) {
+    let cache = cache(SESSIONS);
+    let space = cache.default_namespace();
+    std::thread::scope(|scope| {
+        let start = |at: usize| {
+            let ((prompt, prompts), (done, dones)) = (sync_channel::<Vec<Token>>(0), sync_channel::<()>(0));
+            let (mut session, space) = ((cache.session(), Vec::with_capacity(64)), &space);
+            scope.spawn(move || {
+                for prompt in prompts {
+                    turn_over(at, &mut session, space, &prompt);
+                    done.send(()).expect("the other end waits");
+                }
+            });
+            (prompt, dones)
+        };
+        let threads: Vec<_> = (0..SESSIONS).map(start).collect();
+        for (time, (at, prompt)) in (1..).zip(prompts(common)) {
+            cache.set_time(time);
+            threads[at].0.send(prompt).expect("the thread waits");
+            threads[at].1.recv().expect("the thread sends");
+        }
+        std::process::exit(0)
+    })
 }
 
 /// The far lines of one operation, and whether it wrote each.
@@ -122,7 +171,7 @@ fn count(trace: impl Iterator<Item = String>) {
         }
     }
     let counted = caches.operations.get(FIRST..).filter(|counted| counted.len() == COUNTED);
-    let counted = counted.expect("a trace of `lines turns` by this program");
+    let counted = counted.expect("a trace of `lines` by this program");
     let all: usize = counted.iter().map(Far::len).sum();
     let written: usize = counted.iter().map(|far| far.values().filter(|written| **written).count()).sum();
     let mut by_line = HashMap::<u64, usize>::new();

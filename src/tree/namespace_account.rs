@@ -153,16 +153,11 @@ impl NamespaceAccount {
         self.cached_limit().map_or(0, |limit| self.cached().saturating_sub(limit))
     }
 
-    /// Counts cached blocks. Only the evictor calls it.
-    pub(crate) fn add_cached(&self, blocks: usize) {
+    /// Counts blocks that were cached, or negative ones that were removed. Only the evictor calls
+    /// it.
+    pub(crate) fn change_cached(&self, blocks: isize) {
         // Relaxed: the sum is exact in any order of its changes, and no memory depends on it.
-        self.blocks.cached.fetch_add(blocks, Relaxed);
-    }
-
-    /// Counts blocks that are not cached any more. Only the evictor calls it.
-    pub(crate) fn remove_cached(&self, blocks: usize) {
-        // Relaxed: as in `add_cached`.
-        self.blocks.cached.fetch_sub(blocks, Relaxed);
+        self.blocks.cached.fetch_add(blocks as usize, Relaxed);
     }
 
     /// Sets the number of protected blocks. Only the evictor calls it.

@@ -351,10 +351,9 @@ impl Inner {
         }
         let (mut shard, mut looks_around) = (near.shard, true);
         loop {
-            let now = self.time.now();
             let work = |evictor: &mut Evictor<'_>, resources: Resources<'_>| {
                 let heads = &self.heads;
-                evictor.serve_alone(EvictionRequest { blocks, wanted: n, looks_around, now, heads }, resources)
+                evictor.serve_alone(EvictionRequest { blocks, wanted: n, looks_around, heads }, resources)
             };
             match self.turn_of_one(near, shard, work) {
                 Alone::Served => return true,
@@ -372,10 +371,9 @@ impl Inner {
     /// a turn of all.
     #[cold]
     fn visit(&self, near: Near<'_>, shard: ShardId) {
-        let (mut none, now) = (Vec::new(), self.time.now());
+        let mut none = Vec::new();
         let work = |evictor: &mut Evictor<'_>, resources: Resources<'_>| {
-            let request =
-                EvictionRequest { blocks: &mut none, wanted: 0, looks_around: false, now, heads: &self.heads };
+            let request = EvictionRequest { blocks: &mut none, wanted: 0, looks_around: false, heads: &self.heads };
             evictor.serve_alone(request, resources)
         };
         if self.turn_of_one(near, shard, work) == Alone::NeedsAll {

@@ -21,7 +21,7 @@
 //!
 //! A shard evicts its own candidates in the policy's order. Every [`LOOKS_AROUND`]th turn compares
 //! its first candidate with those of the other shards, and evicts from another shard whose first
-//! candidate is older by an eighth of the age. After every [`VISITS`]th turn of a shard its thread
+//! candidate is older by a quarter of the age. After every [`VISITS`]th turn of a shard its thread
 //! takes in the changes of another shard, each shard in its turn: so the candidates of a session that
 //! is silent are in the table too.
 
@@ -33,9 +33,7 @@ use crate::reclaim::Ref;
 use crate::sync::atomic::Ordering::Relaxed as WordRelaxed;
 use crate::sync::gauge::{AtomicU64, Relaxed};
 use crate::sync::model_size;
-use crate::tree::{Point, ShardCount, ShardId};
-
-use crossbeam_utils::CachePadded;
+use crate::tree::{Point, Queues, ShardCount, ShardId};
 
 /// How many turns of a shard pass between two looks at the other shards.
 const LOOKS_AROUND: u32 = model_size(4, 1) as u32;
@@ -45,26 +43,25 @@ const DEFERRED: usize = model_size(64, 1);
 const MOST_ENTRIES: usize = 1024;
 /// How many turns of a shard pass between two visits to other shards.
 const VISITS: u32 = model_size(128, 2) as u32;
+/// How many victims' time another shard's first candidate must be older for this shard to evict
+/// from there.
+const OLDER: u64 = 8;
+/// By how many victims' time a shard's first candidate moves before it is noted again.
+const NOTED: u64 = 4;
 
 /// When the first candidate of each shard was last used, about: for choosing the shard to evict
-/// from.
+/// from. Eight shards share a cache line: a shard reads all entries more often than one changes.
 #[derive(Debug)]
-pub(in crate::cache) struct Heads(Box<[CachePadded<AtomicU64>]>);
+pub(in crate::cache) struct Heads(Box<[AtomicU64]>);
 
 impl Heads {
     pub(in crate::cache) fn new(shards: ShardCount) -> Self {
-        Self(shards.all().map(|_| CachePadded::new(AtomicU64::new(u64::MAX))).collect())
+        Self(shards.all().map(|_| AtomicU64::new(u64::MAX)).collect())
     }
 
-    /// Notes the first candidate of a shard, if it has moved by a sixteenth of its age: other
-    /// threads read the table.
-    fn note(&self, shard: ShardId, first: u64, now: u64) {
-        let head = &self.0[shard.index()];
+    fn note(&self, shard: ShardId, first: u64) {
         // Relaxed, all: a heuristic.
-        let noted = head.load(Relaxed);
-        if first.abs_diff(noted) > now.saturating_sub(first) / 16 {
-            head.store(first, Relaxed);
-        }
+        self.0[shard.index()].store(first, Relaxed);
     }
 
     /// The shard that is `places` behind another one.
@@ -72,13 +69,14 @@ impl Heads {
         ShardId::at((shard.index() + places as usize) % self.0.len())
     }
 
-    /// The shard whose first candidate is oldest, if it is older than `first` by an eighth of its
-    /// age.
-    fn older_than(&self, first: u64, now: u64) -> Option<ShardId> {
-        let heads = self.0.iter().map(|head| head.load(Relaxed)).enumerate();
-        let (oldest, last) = heads.min_by_key(|(_, last)| *last)?;
-        let is_older = last < first.saturating_sub(now.saturating_sub(first) / 8);
-        is_older.then(|| ShardId::at(oldest))
+    /// The shard whose first candidate is oldest, and when that was last used. A shard without
+    /// candidates counts as the oldest if changes are queued for it: its session is silent.
+    fn oldest(&self, queues: &Queues) -> (ShardId, u64) {
+        let head = |(shard, head): (usize, &AtomicU64)| {
+            let (shard, last) = (ShardId::at(shard), head.load(Relaxed));
+            if last == u64::MAX && !queues.of(shard).is_empty() { (shard, 0) } else { (shard, last) }
+        };
+        self.0.iter().enumerate().map(head).min_by_key(|(_, last)| *last).expect("there is a shard")
     }
 }
 
@@ -102,8 +100,6 @@ pub(in crate::cache) struct Request<'a> {
     pub(in crate::cache) wanted: usize,
     /// Whether to look for a shard with older candidates.
     pub(in crate::cache) looks_around: bool,
-    /// The stamp of a use at this moment.
-    pub(in crate::cache) now: u64,
     pub(in crate::cache) heads: &'a Heads,
 }
 
@@ -123,7 +119,7 @@ impl Evictor<'_> {
     /// Takes the blocks of a request from the pool, and evicts the missing ones from this shard.
     /// Evicts nothing unless its first candidates have enough.
     pub(in crate::cache) fn serve_alone(&mut self, request: Request<'_>, resources: Resources<'_>) -> Alone {
-        let Request { blocks, wanted, looks_around, now, heads } = request;
+        let Request { blocks, wanted, looks_around, heads } = request;
         self.turns_alone = self.turns_alone.wrapping_add(1);
         if !self.may_work_alone(resources) {
             return Alone::NeedsAll;
@@ -132,9 +128,10 @@ impl Evictor<'_> {
         if self.deferred.len() >= DEFERRED || !self.backlog.is_empty() {
             return Alone::NeedsAll;
         }
-        if looks_around && self.turns_alone % LOOKS_AROUND == 0 {
-            let first = self.first_use(resources);
-            if let Some(older) = heads.older_than(first, now).filter(|older| *older != self.id) {
+        if looks_around && (self.turns_alone % LOOKS_AROUND == 0 || self.is_young) {
+            let older = self.older_shard(heads, resources);
+            self.is_young = older.is_some();
+            if let Some(older) = older {
                 return Alone::Elsewhere(older);
             }
         }
@@ -148,7 +145,7 @@ impl Evictor<'_> {
                 return Alone::NeedsAll;
             }
         }
-        heads.note(self.id, self.first_use(resources), now);
+        self.note_head(heads, resources);
         if looks_around && self.turns_alone % VISITS == 0 {
             return Alone::Visits(heads.after(self.id, self.turns_alone / VISITS));
         }
@@ -156,11 +153,29 @@ impl Evictor<'_> {
     }
 
     /// Notes the first candidates of all shards.
-    pub(in crate::cache) fn note_heads(&mut self, heads: &Heads, now: u64, resources: Resources<'_>) {
+    pub(in crate::cache) fn note_heads(&mut self, heads: &Heads, resources: Resources<'_>) {
         for place in 0..self.len() {
             self.work_on(place);
-            heads.note(self.id, self.first_use(resources), now);
+            self.note_head(heads, resources);
         }
+    }
+
+    /// Notes this shard's first candidate if it has moved by some victims: other threads read the
+    /// table.
+    fn note_head(&mut self, heads: &Heads, resources: Resources<'_>) {
+        let first = self.first_use(resources);
+        if first.abs_diff(self.noted_head) > NOTED * self.pace {
+            self.noted_head = first;
+            heads.note(self.id, first);
+        }
+    }
+
+    /// The shard whose first candidate is oldest, if it was used before this shard's first
+    /// candidate by the time of some victims.
+    fn older_shard(&self, heads: &Heads, resources: Resources<'_>) -> Option<ShardId> {
+        let (oldest, last) = heads.oldest(resources.queues);
+        let is_older = last < self.first_use(resources).saturating_sub(OLDER * self.pace);
+        (oldest != self.id && is_older).then_some(oldest)
     }
 
     /// When this shard's first candidate was last used.
@@ -218,6 +233,13 @@ impl Evictor<'_> {
         }
     }
 
+    /// Counts a victim in the average time between the last uses of this shard's victims.
+    fn keep_pace(&mut self, victim: Ref<'_, Point>) {
+        let last = victim.statistics.last();
+        self.pace = (7 * self.pace + last.saturating_sub(self.last_victim)) / 8;
+        self.last_victim = last;
+    }
+
     /// Evicts from this shard's candidates until `want` blocks are freed; false if it has too few.
     fn evict_alone(&mut self, want: usize, resources: Resources<'_>) -> bool {
         let mut freed = 0;
@@ -235,6 +257,7 @@ impl Evictor<'_> {
                 self.visit_again(resources);
             } else {
                 self.look_ahead(victim, resources);
+                self.keep_pace(victim);
                 freed += self.evict_victim(victim, want - freed, EvictionReason::Capacity, resources);
                 self.take_in_alone(resources);
             }

@@ -15,6 +15,7 @@
 //! |---|---|
 //! | `shards` | the state of each shard, what they share, and the locks of a turn |
 //! | `alone` | turns of one shard, and when to evict from another shard |
+//! | `pending_counts` | what turns of one shard have not written to the namespaces' accounts yet |
 //! | `accounts` | which blocks are evictable and which protected |
 //! | `ranking`, `due` | candidates filed with the policy, and the times at which their stats change without a use |
 //! | `aging` | dropping prefixes that were not used for a long time |
@@ -57,6 +58,7 @@ mod dead_runs;
 mod due;
 mod exchange;
 mod listeners;
+mod pending_counts;
 mod ranking;
 mod retained;
 mod shards;
@@ -230,6 +232,15 @@ impl Evictor<'_> {
             // Left over only if an eviction into a caller's list or for the sink panicked.
             self.first_mut().freed.extend(victims.blocks);
         }
+        if self.len() > 1 {
+            self.end_turns_alone();
+        }
+    }
+
+    /// Takes over what turns of one shard have left to the next turn of all.
+    #[cold]
+    fn end_turns_alone(&mut self) {
+        self.each_mut(|shard| shard.pending_counts.write());
         for place in 1..self.len() {
             // Left over only if a turn of this shard alone panicked.
             let Shard { freed, revisit, .. } = self.at_mut(place);

@@ -27,6 +27,7 @@ use crossbeam_utils::CachePadded;
 
 use super::ahead::{Soon, Upcoming};
 use super::listeners::{Listeners, Live, Sorting};
+use super::pending_counts::PendingCounts;
 use super::{Evictor, Ranking, Retained, Totals, silent};
 use crate::block::BlockId;
 use crate::cache::listening::events::EvictionReason;
@@ -65,6 +66,14 @@ pub(in crate::cache) struct Shard {
     pub(super) stale_left: usize,
     /// Number of turns of this shard alone.
     pub(super) turns_alone: u32,
+    /// Whether the last look at the other shards has found an older first candidate.
+    pub(super) is_young: bool,
+    /// The average time between the last uses of its last victims.
+    pub(super) pace: u64,
+    /// When its last victim was last used.
+    pub(super) last_victim: u64,
+    /// The shard's entry in `alone::Heads`.
+    pub(super) noted_head: u64,
     pub(in crate::cache) sorting: Sorting,
     pub(in crate::cache) ranking: Ranking,
     pub(in crate::cache) totals: Totals,
@@ -74,6 +83,7 @@ pub(in crate::cache) struct Shard {
     pub(in crate::cache) backlog: Backlog,
     /// Entries that were taken from the backlog and need a turn of all; each is still `QUEUED`.
     pub(super) deferred: Vec<Link<Point>>,
+    pub(super) pending_counts: PendingCounts,
     /// Candidates whose queue entries are taken out soon, for prefetching.
     pub(super) soon: Soon,
     /// The next victims, for prefetching.
@@ -157,6 +167,7 @@ impl Shard {
             now: 0,
             backlog: Backlog::empty(),
             deferred: Vec::new(),
+            pending_counts: PendingCounts::default(),
             soon: Soon::default(),
             upcoming: Upcoming::default(),
             near: 0,
@@ -167,6 +178,10 @@ impl Shard {
             reason: EvictionReason::Capacity,
             stale_left: silent::STALE,
             turns_alone: 0,
+            noted_head: u64::MAX,
+            is_young: true,
+            pace: 0,
+            last_victim: u64::MAX,
         }
     }
 }

@@ -87,7 +87,7 @@ impl Evictor<'_> {
     /// reservation.
     pub(in crate::cache) fn count_cached(&mut self, run: Ref<'_, Run>, blocks: usize, charged: usize) {
         let account = &run.space().account;
-        account.add_cached(blocks);
+        self.change_cached(account, blocks as isize);
         if charged > 0 {
             account.unreserve(charged);
         }
@@ -96,8 +96,16 @@ impl Evictor<'_> {
 
     /// Counts `blocks` unprotected blocks of `run` as freed.
     pub(in crate::cache) fn count_freed(&mut self, run: Ref<'_, Run>, blocks: usize) {
-        let account = &run.space().account;
-        account.remove_cached(blocks);
+        self.change_cached(&run.space().account, -(blocks as isize));
+    }
+
+    #[inline]
+    fn change_cached(&mut self, account: &Arc<NamespaceAccount>, blocks: isize) {
+        if self.has_all() {
+            account.change_cached(blocks);
+        } else {
+            self.first_mut().pending_counts.change(account, blocks);
+        }
     }
 
     /// Counts `after` protected blocks of `run` instead of `before`.

@@ -316,7 +316,7 @@ fn totals() {
 
 #[test]
 fn holdings_of_namespaces() {
-    let cached = found(|_, scene| scene.space.account.remove_cached(scene.space.account.cached() - 5));
+    let cached = found(|_, scene| scene.space.account.change_cached(5 - scene.space.account.cached() as isize));
     assert_eq!(cached, BrokenInvariant::NamespaceCached(counts(5, 6)));
     let protected = found(|_, scene| scene.space.account.set_protected(3));
     assert_eq!(protected, BrokenInvariant::NamespaceProtected(counts(3, 2)));
