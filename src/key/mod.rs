@@ -1,4 +1,4 @@
-//! Tokens and their comparison. Tokens are the only identity of a prefix.
+//! Tokens and their comparison. Only its tokens identify a prefix.
 
 pub mod media;
 mod slices;

@@ -137,7 +137,7 @@ impl Parts {
     /// Offset of the tokens, in words, in an allocation at this address.
     fn tokens_at(&self, address: usize) -> u32 {
         let offset = (address + self.tokens_from).next_multiple_of(self.tokens_align) - address;
-        u32::try_from(offset / size_of::<Token>()).expect("a run has no more tokens than depths can name")
+        u32::try_from(offset / size_of::<Token>()).expect("a run has at most u32::MAX tokens")
     }
 }
 
@@ -272,7 +272,7 @@ impl<'g> Ref<'g, Arrays> {
     pub(crate) fn piece(self, number: usize) -> Piece {
         // Relaxed: A2.
         let pieces = self.growth().map_or(0, |growth| growth.pieces.load(Relaxed));
-        assert!(number < pieces as usize, "a piece that was appended");
+        assert!(number < pieces as usize, "no such piece was appended");
         let words = words(self, self.piece_at(number), Piece::WORDS);
         Piece::from_words([words[0], words[1], words[2], words[3]])
     }
@@ -280,14 +280,14 @@ impl<'g> Ref<'g, Arrays> {
     /// Appends `tokens` and `blocks` as a piece. The caller has claimed the room. Returns false if
     /// the end of the run is hidden.
     pub(crate) fn append(self, piece: Piece, tokens: &[Token], blocks: &[BlockId]) -> bool {
-        let growth = self.growth().expect("what is claimed has room");
+        let growth = self.growth().expect("a run with claimed room may grow");
         let counts = [&self.tokens, &self.blocks, &growth.pieces];
         // Relaxed, here and below: A2; the thread that claimed the room before this one gave it a
         // lease.
         let [before, ids, pieces] = counts.map(|count| count.load(Relaxed) as usize);
         let grown = [before + tokens.len(), ids + blocks.len(), pieces + 1].map(|count| count as u32);
         let Room { tokens: most, blocks: most_ids, pieces: most_pieces } = self.room;
-        assert!(grown[0] <= most && grown[1] <= most_ids && grown[2] <= most_pieces, "what is claimed has room");
+        assert!(grown[0] <= most && grown[1] <= most_ids && grown[2] <= most_pieces, "the claimed room is too small");
         let start = NonNull::new(self.as_ptr()).expect("a reference").cast::<u8>();
         copy_to(start, size_of::<Arrays>() + ids * size_of::<BlockId>(), blocks);
         copy_to(start, self.piece_at(pieces), &piece.to_words());

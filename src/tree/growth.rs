@@ -95,7 +95,7 @@ pub(super) fn grow<'g>(
         return None;
     }
     let new = Point::new(run.link(), to, Word::end_of_new_run(), now, guard);
-    let tip = run.as_ref().points.insert(None, new, guard).ok().expect("no point stands beyond the end of a run");
+    let tip = run.as_ref().points.insert(None, new, guard).ok().expect("no point is beyond the end of a run");
     crate::sync::failpoint!("growth::written");
     let mut word = run.word();
     loop {
@@ -137,5 +137,5 @@ pub(super) fn may_grow_at(branch: Ref<'_, Point>, guard: &Guard<'_>) -> bool {
 /// there is nothing to push.
 pub(super) fn discount_child(branch: Ref<'_, Point>) {
     let removed = branch.word.remove_child();
-    debug_assert!(!removed.push, "a leased point has no change to tell");
+    debug_assert!(!removed.push, "a leased point queued the end of a child");
 }

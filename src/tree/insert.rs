@@ -218,7 +218,7 @@ fn hang_run<'g>(
                 debug_assert!(counted, "child runs overflow their count");
             }
             crate::sync::failpoint!("insert::counted");
-            Some(run.as_ref().points.get(tokens.len() as u32, guard).expect("a leased end stays"))
+            Some(run.as_ref().points.get(tokens.len() as u32, guard).expect("a leased end point stays"))
         }
         Err((run, _)) => {
             Run::discard(run, guard);

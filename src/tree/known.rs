@@ -93,7 +93,7 @@ impl KnownPoints {
     /// Removes a point of `run` that is no longer active.
     pub(crate) fn remove(&mut self, point: Ref<'_, Point>, run: &Run) {
         match self {
-            Self::None => unreachable!("it was taken in"),
+            Self::None => unreachable!("an unknown point was removed"),
             Self::One(_) => *self = Self::None,
             Self::Few(list) => {
                 list.0.remove(position(&list.0, point.depth(), run));

@@ -182,7 +182,7 @@ pub(crate) fn lease_again<'g>(point: Ref<'g, Point>, context: LeaseContext<'_>) 
         Attempt::Held(held) => Some(held),
         Attempt::Full => None,
         Attempt::Unproven | Attempt::Dead => {
-            unreachable!("a held lease keeps its point, and was proved")
+            unreachable!("a held lease keeps its point alive and proved")
         }
     }
 }

@@ -326,7 +326,7 @@ impl Run {
     /// Copies the arrays into smaller ones, without room to grow, if a trim to `len` leaves too
     /// much of them unused. Returns the old arrays. The trimmer calls it after it has shortened the
     /// run.
-    #[must_use = "what it had is to be retired"]
+    #[must_use = "the old arrays must be retired"]
     pub(crate) fn shrink<'g>(&'g self, len: u32, layout: BlockLayout, guard: &'g Guard<'g>) -> Option<Ref<'g, Arrays>> {
         // Relaxed: only the evictor replaces them, and it reached the run by E1, which orders the
         // first ones.
