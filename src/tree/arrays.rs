@@ -12,9 +12,8 @@
 //! - **A1** Only [`Arrays::with_room`] makes an `Arrays`. Every token, block id and piece below the
 //!   counts is initialised and never written again; no more tokens are shown than there are. A
 //!   pointer to an `Arrays` keeps the provenance of its whole allocation.
-//! - **A2** What is beyond the counts is written by the thread that has claimed the room
-//!   (growth.rs), which then raises the counts. A thread that reads beyond the part that was there
-//!   from the beginning has E22, or a lease.
+//! - **A2** The room beyond the counts is written by the thread that has claimed it (growth.rs),
+//!   which then raises the counts. A thread that reads appended entries has E22, or a lease.
 #![allow(unsafe_code)]
 
 use std::alloc::Layout;
@@ -33,7 +32,7 @@ const CACHE_LINE: usize = 64;
 /// gets the rest.
 const COPIED: usize = 1024;
 
-/// What each draft that names the arrays adds to `drafts`.
+/// Added to `drafts` for each draft that names the arrays.
 const NAMED: u32 = 2;
 /// Flag in `drafts`: the arrays are no longer in the tree.
 const LEFT: u32 = 1;
@@ -254,7 +253,7 @@ impl<'g> Ref<'g, Arrays> {
         Some(unsafe { &*at })
     }
 
-    /// Whether the run may have ended at `depth` and grown, or may still grow, beyond it.
+    /// Whether the run may have ended at `depth` and grown beyond it, or may do so.
     pub(crate) fn may_grow_at(self, depth: u32) -> bool {
         self.growth().is_some_and(|growth| (growth.first..self.room.tokens).contains(&depth))
     }

@@ -1,9 +1,9 @@
-//! Inserting: publishes one new run at a point with one compare-and-swap, or makes one run longer.
+//! Insert: publishes one new run at a point with one compare-and-swap, or makes one run longer.
 //!
-//! An insert starts at a leased boundary and compares the tokens beyond it. It uses the blocks that
+//! An insert starts at a leased boundary and compares the tokens beyond it. It uses blocks that
 //! other threads have published there meanwhile, and attaches the rest where the tokens diverge: at
-//! a boundary, or at a point inside a block that is made for the branch. It never attaches a run
-//! behind tokens that it has not compared.
+//! a boundary, or at a new point inside a block. It never attaches a run behind tokens that it has
+//! not compared.
 //!
 //! Of two inserts of one sequence one is published. The other returns the canonical blocks, and its
 //! own blocks stay in its reservation. The lease on the parent point is given up only after the
@@ -91,7 +91,7 @@ pub(crate) fn insert<'g>(
     let mut at = Tip { point: from, ours: None };
     let layout = sequence.layout;
     let used = |at: &Tip<'_>| layout.blocks(at.point.end()) - layout.blocks(from.end());
-    // Prefetches for all of them, because in most cases all are new.
+    // Prefetches for all blocks, because in most cases all are new.
     Arrays::prefetch(&sequence.tokens[from.end()..], sequence.blocks, guard);
     loop {
         let reached = walk(at.point, sequence.tokens, guard);
@@ -163,7 +163,7 @@ fn hang<'g>(
     context: LeaseContext<'_>,
     guard: &'g Guard<'g>,
 ) -> Result<Option<HeldLease<'g>>, TooManyBranches> {
-    // Other threads have written both since; the lines arrive while the run is made.
+    // Other threads may have written both lines; they arrive while the run is made.
     prefetch_to_write(&raw const branch.word);
     context.queues.of(context.shard).prefetch();
     let tokens = &sequence.tokens[branch.end()..];

@@ -4,8 +4,8 @@
 //! itself, or accounts a run or piece that begins there. A killed point is removed.
 //!
 //! Most runs have one such point, which is stored inline. From [`MANY`] on they are in a tree, and
-//! the depths of the active ones are in a second tree, so that no query costs more than the
-//! logarithm of their number.
+//! the depths of the active ones in a second tree, so that each query costs at most the logarithm
+//! of their number.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Bound, Range};

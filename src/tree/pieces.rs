@@ -7,9 +7,8 @@
 //! A piece enters the accounts when the point at its end is taken out of the queue, or earlier if a
 //! child run beyond it enters or a trim reaches the run. Then its blocks are counted, subscribers
 //! are told, and it gets a serial, a level and an insert time. A trim ends at the next known point
-//! below, which is where the piece begins. So evictions, events and counts are those of a chain of
-//! runs; only `Stats::runs` shows the difference. Snapshots, walks and saved caches list each piece
-//! separately.
+//! below, which is where the piece begins. So evictions, events and counts are as for a chain of
+//! runs; only `Stats::runs` differs. Snapshots, walks and saved caches list each piece separately.
 
 /// One accounted piece, from `start` to the start of the next one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

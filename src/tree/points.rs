@@ -1,4 +1,4 @@
-//! All points of a run, by depth, with an upper bound of their number.
+//! All points of a run, by depth, with an upper bound on their number.
 
 use super::map::{Map, Occupied};
 use super::point::Point;

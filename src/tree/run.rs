@@ -52,7 +52,7 @@ const LENGTH: u64 = (1 << 32) - 1;
 /// Bytes of a run's arrays that are prefetched when a walk enters it.
 const AHEAD: usize = 512;
 
-/// If a trim leaves one in this many tokens of the arrays unused, or more, the arrays are copied
+/// If a trim leaves at least one in this many tokens of the arrays unused, the arrays are copied
 /// into smaller ones.
 const SLACK: usize = 4;
 
@@ -147,7 +147,7 @@ impl RunWord {
     }
 }
 
-/// Where a new run begins, and how much room it gets.
+/// The place and the attributes of a new run.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Beginning<'g> {
     pub(crate) parent: Ref<'g, Point>,
@@ -189,8 +189,7 @@ impl Run {
         };
         let run = Own::new(run, guard);
         run.points.begin_with(Point::new(run.as_ref().link(), len, Word::end_of_new_run(), at.born, guard));
-        // Allocated last: this memory has not been touched for long, so every later write would
-        // wait for it.
+        // Allocated last: this memory is cold, so every later write would wait for it.
         let arrays = match at.room {
             Some(room) => Arrays::with_room(room, tokens, blocks, guard),
             None => Arrays::allocate(tokens, blocks, guard),
@@ -221,7 +220,7 @@ impl Run {
         run
     }
 
-    /// Frees a run that was not published, with its end point.
+    /// Frees a run that was not published, and its end point.
     pub(crate) fn discard<'g>(run: Own<'g, Self>, guard: &'g Guard<'g>) {
         let unpublished = run.as_ref();
         let mut end = None;
@@ -367,8 +366,8 @@ impl<'g> Ref<'g, Run> {
         Ref::from_ptr(self.arrays.load(Acquire), guard)
     }
 
-    /// Prefetches what a walk reads next when it enters a cold run: the beginning of its arrays,
-    /// and its end point if the run has no other.
+    /// Prefetches the data that a walk reads next in a cold run: the beginning of its arrays, and
+    /// its end point if the run has no other.
     #[inline]
     pub(crate) fn prefetch(self) {
         // Models have nothing to prefetch, and would explore the loads.
@@ -379,7 +378,7 @@ impl<'g> Ref<'g, Run> {
         }
     }
 
-    /// Prefetches one step of the way from the parent's map to the run: the node behind this many
+    /// Prefetches one step of the path from the parent's map to the run: the node behind this many
     /// branches.
     pub(crate) fn prefetch_way(self, branches: u32, guard: &'g Guard<'_>) {
         if let Some(parent) = self.parent() {
