@@ -288,7 +288,7 @@ fn bit(block: BlockId) -> u64 {
     1 << (block as usize % BITS)
 }
 
-/// The bits of the leading blocks with consecutive ids in one word, and the blocks after those.
+/// The bits of the leading blocks with consecutive ids in one word, and the remaining blocks.
 fn row_of(blocks: &[BlockId]) -> (u64, &[BlockId]) {
     let (first, room) = (blocks[0], BITS - blocks[0] as usize % BITS);
     let neighbours = blocks.iter().take(room).zip(first..).take_while(|(block, next)| *block == next);

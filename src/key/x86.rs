@@ -69,7 +69,7 @@ unsafe fn agreed(a: &[Token], b: &[Token], wide: bool) -> usize {
 ///
 /// The assembly ends without a `vzeroupper`, which would clear the upper halves of all sixteen
 /// registers without the compiler knowing. The compiler inserts one where necessary if it knows
-/// that 32-byte registers were used. So those are declared as clobbered here, which includes the
+/// that 32-byte registers were used. So they are declared as clobbered here, which includes the
 /// 64-byte registers that contain them.
 #[inline]
 #[target_feature(enable = "avx2")]

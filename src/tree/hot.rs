@@ -258,7 +258,7 @@ impl HotPoints {
 
     /// As [`deflate_idle`](Self::deflate_idle), but closes every slot to be sure of its sum.
     pub(crate) fn deflate_all(&self, queues: &Queues, guard: &Guard<'_>) -> u64 {
-        // Changes nothing. Acquire: sees as attached what was attached before. Release: E18.
+        // Changes nothing. Acquire: sees slots that were attached before. Release: E18.
         let taken = self.taken(self.taken.fetch_or(0, AcqRel));
         taken.map(|name| u64::from(self.deflate(name, guard, |point| queues.push(point)))).sum()
     }
@@ -320,9 +320,9 @@ impl HotPoints {
 }
 
 /// Whether `point` has this slot and keeps it for now, because another lease in its word holds it
-/// anyway, or it is a root with child runs in an attached space. Such a root is not ranked, so
-/// nobody needs to know whether it is leased, and the next lookups that miss would inflate it
-/// again. Leases on child runs are no reason: the last one may be the bias of another slot.
+/// anyway, or it is a root with child runs in an attached space. Such a root is not ranked, so its
+/// leases need not be known, and the next lookups that miss would inflate it again. Leases on child
+/// runs are no reason: the last one may be the bias of another slot.
 fn is_kept(point: Ref<'_, Point>, name: HotSlotId) -> bool {
     // Relaxed: a guess. A thread that gives up the other lease leaves only the bias, and the next
     // look finds that.

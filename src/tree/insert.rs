@@ -30,7 +30,7 @@ use super::run::{Beginning, Run};
 use super::shard::ShardId;
 use super::walk::{Position, Reached, walk};
 
-/// Maximum number of child runs of a point, far below what its word can count.
+/// Maximum number of child runs of a point, far below the limit of its word.
 const MAX_CHILDREN: u64 = if cfg!(radixkv_tiny) { 4 } else { 1 << 24 };
 
 /// The sequence to insert, and the blocks for it.
@@ -62,7 +62,7 @@ pub(crate) struct Published<'g> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct TooManyBranches;
 
-/// The point that the insert has reached, leased by the caller, or by the insert itself on the way.
+/// The point that the insert has reached, leased by the caller or by the insert itself.
 struct Tip<'g> {
     point: Ref<'g, Point>,
     ours: Option<HeldLease<'g>>,
@@ -130,7 +130,7 @@ pub(crate) fn insert<'g>(
     }
 }
 
-/// Attaches the rest of the sequence where the walk stopped; `None` if another thread changed that
+/// Publishes the rest of the sequence where the walk stopped; `None` if another thread changed that
 /// position meanwhile.
 fn publish<'g>(
     at: &Tip<'g>,
@@ -191,8 +191,8 @@ fn hang<'g>(
 }
 
 /// Attaches a run at `place` instead of `there`, which is `None` or dead. Returns the new run's end
-/// point, or `None` if another thread was first. If the run `is_counted`, it is in the branch's
-/// count of children already; if not, it is counted here.
+/// point, or `None` if another thread was first. If not `is_counted`, this adds the run to the
+/// branch's count of children.
 fn hang_run<'g>(
     branch: Ref<'g, Point>,
     (there, place): (Option<Ref<'g, Run>>, Place<'g, Run>),

@@ -3,7 +3,7 @@
 //! A point becomes known when the evictor takes its entry out of the queue, changes the point
 //! itself, or accounts a run or piece that begins there. A killed point is removed.
 //!
-//! Most runs have one such point, which is stored inline. From [`MANY`] on they are in a tree, and
+//! Most runs have one known point, which is stored inline. From [`MANY`] on they are in a tree, and
 //! the depths of the active ones in a second tree, so that each query costs at most the logarithm
 //! of their number.
 
@@ -90,7 +90,7 @@ impl KnownPoints {
         }
     }
 
-    /// Removes a point of `run` that is no longer active.
+    /// Removes a point of `run` that is not active.
     pub(crate) fn remove(&mut self, point: Ref<'_, Point>, run: &Run) {
         match self {
             Self::None => unreachable!("an unknown point was removed"),

@@ -62,7 +62,7 @@ pub(crate) struct Demotions {
 impl Demotions {
     /// Counts a demotion at `time` and returns its mark.
     pub(crate) fn demote(&self, time: u64) -> Marked {
-        // Relaxed, both: they order only what callers order already.
+        // Relaxed, both: they order only calls that their callers order already.
         self.latest.fetch_max(time, Relaxed);
         let number = self.count.fetch_add(1, Relaxed) + 1;
         Marked { last_word: number << 1, demoted_at: time, ..Marked::NONE }

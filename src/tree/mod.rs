@@ -29,7 +29,7 @@
 //! | `fingerprint` | hashes of blocks, for statistics only |
 //! | `path`, `path_snapshot` | reading the blocks and tokens of a path at once, or later |
 //! | `insert` | publishing a run |
-//! | `growth`, `pieces` | appending to a run in place; how the evictor ranks what was appended |
+//! | `growth`, `pieces` | appending to a run in place; how the evictor ranks the pieces |
 //! | `hot` | points that many threads lease at once |
 //! | `queue` | points that have changed, for the evictor |
 //! | `shard` | the number of the evictor's shard that a run belongs to |

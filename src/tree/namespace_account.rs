@@ -11,7 +11,7 @@ use crate::sync::gauge::{AtomicU64, AtomicUsize, Relaxed};
 
 /// Counts of a namespace's blocks, and their limits.
 ///
-/// Only the evictor writes the cached and protected counts. Sessions count what they reserve, so
+/// Only the evictor writes the cached and protected counts. Sessions count their reservations, so
 /// models explore only that count. No memory depends on these counts: every access is relaxed, and
 /// decisions are made under the evictor's lock.
 #[derive(Debug)]

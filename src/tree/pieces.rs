@@ -1,6 +1,6 @@
 //! The pieces of a run that are in the evictor's accounts. Only the evictor uses them.
 //!
-//! A piece is what one insert appended to a run in place; without appending, it would be a run of
+//! A piece is the part of a run that one insert appended in place; otherwise it would be a run of
 //! its own. Policies rank a piece as they would rank that run: by the time and serial of its
 //! insert, and one level deeper.
 //!
@@ -69,7 +69,7 @@ impl Pieces {
         self.0.as_ref().map_or(0, |all| all.up_to(depth))
     }
 
-    /// The piece that has `depth`.
+    /// The piece that contains `depth`.
     #[inline]
     pub(crate) fn at(&self, depth: u32) -> Option<RankedPiece> {
         let all = self.0.as_ref()?;

@@ -139,7 +139,7 @@ impl Point {
         Tally { marked: self.marks.made(guard).copied(), ..self.statistics.tally() }
     }
 
-    /// Adds the statistics and marks that flow down from a dead point.
+    /// Adds the statistics and marks of a dead point, which flow down to this one.
     pub(crate) fn take_in(&self, tally: Tally, guard: &Guard<'_>) {
         self.statistics.take_in(tally);
         if let Some(marked) = tally.marked {

@@ -3,14 +3,14 @@
 //! Each shard of the evictor has a queue, for the points on that shard's runs ([`Queues`]). Any
 //! thread pushes; only the lock holder of the shard drains. The rest is about one queue.
 //!
-//! It is an intrusive stack: the link is in the point, a push is one compare-and-swap, a drain is
-//! one swap. A point has at most one entry (`QUEUED` in its word), so nothing is allocated, and the
-//! queue is never longer than the number of live and dying points. The evictor takes entries out in
-//! the order in which they were pushed ([`Backlog`]), so that runs enter its accounts in the order
-//! of their inserts, no matter how often it drains. For each point it uses the word at the time
-//! when the entry is taken out.
+//! It is an intrusive stack: the link is in the point, a push is one compare-and-swap, and a drain
+//! is one swap. A point has at most one entry (`QUEUED` in its word), so nothing is allocated, and
+//! the queue is never longer than the number of live and dying points. The evictor takes entries
+//! out in the order in which they were pushed ([`Backlog`]), so that runs enter its accounts in the
+//! order of their inserts, no matter how often it drains. For each point it uses the word at the
+//! time when the entry is taken out.
 //!
-//! A drain takes the entries that are there when it begins, not those that other threads add later.
+//! A drain takes the entries present when it begins, not entries that other threads add later.
 //! Changes that the evictor itself makes (the parent of a dead run, the end of a retention) are in
 //! a separate finite list. An entry owns a reference: if its point dies while queued, the point is
 //! retired when the entry is taken out.
@@ -34,7 +34,7 @@ use super::point::Point;
 use super::shard::{ShardCount, ShardId};
 use crate::sync::prefetch_to_write;
 
-/// The points that have changed and were not drained yet.
+/// The queue of one shard: points that have changed and were not drained yet.
 #[derive(Debug)]
 pub(crate) struct Queue {
     head: CachePadded<AtomicPtr<Point>>,
@@ -170,7 +170,7 @@ impl Chain {
         self.0.is_null()
     }
 
-    /// Takes the first entry off, and reads its link: once `QUEUED` is cleared, the link belongs to
+    /// Removes the first entry and reads its link: once `QUEUED` is cleared, the link belongs to
     /// another thread.
     fn pop<'g>(&mut self, guard: &'g Guard<'_>) -> Option<Ref<'g, Point>> {
         let point = Ref::from_ptr(self.0, guard)?;

@@ -292,8 +292,8 @@ impl Word {
                 return Keep(None);
             }
             // Acquire: E2. Release: E11. No model fails without the Release: the thread that
-            // detached the space has since taken off the root's last child, and that release
-            // sequence continues.
+            // detached the space has since removed the root's last child, and that release sequence
+            // continues.
             Swap(word.dead(), AcqRel, Some(word))
         })
     }
