@@ -1,4 +1,4 @@
-//! Blocks: the ids of KV blocks, and the pool that hands them out.
+//! Blocks: the ids of KV blocks, and the pool that allocates them.
 
 mod block_layout;
 mod hints;

@@ -2,7 +2,7 @@
 //!
 //! Most candidates are filed in order: under the policy `lru`, each one after all others. These are
 //! in a [`Chain`], where filing, removing and finding the first take constant time. A candidate
-//! whose rank is between those of others is filed in an ordered map. The first candidate is the
+//! whose rank is between the ranks of others is filed in an ordered map. The first candidate is the
 //! first of either.
 
 use std::collections::BTreeMap;

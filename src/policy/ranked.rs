@@ -3,8 +3,8 @@
 //!
 //! Filing at an end of the order takes constant time, filing between others logarithmic time
 //! ([`Order`]). Filing again replaces the entry, so a candidate has only one. The serial number
-//! orders equal keys, so replicas with the same log evict the same. Candidates of a group are also
-//! in a map by group and key.
+//! orders equal keys, so replicas with the same log make the same evictions. Candidates of a group
+//! are also in a map by group and key.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -47,8 +47,8 @@ pub(crate) struct Arrays {
     /// Number of tokens that walks compare: all, or fewer once blocks were invalidated.
     shown: AtomicU32,
     room: Room,
-    /// The number of drafts that name the arrays, and `LEFT`; used by the evictor
-    /// (`evictor::drafts`).
+    /// The number of event drafts that name the arrays, and `LEFT`; used by the evictor
+    /// (`listeners::drafts`).
     drafts: AtomicU32,
     /// Offset of the tokens in words. In bytes it would not fit for the longest run with blocks of
     /// one token.

@@ -127,7 +127,7 @@ pub(super) fn count_child<'g>(branch: Ref<'g, Point>, first: Token, guard: &'g G
     !goes_on
 }
 
-/// Whether a child that is attached to `branch` must be counted first.
+/// Whether a child must be counted before it is attached to `branch`.
 pub(super) fn may_grow_at(branch: Ref<'_, Point>, guard: &Guard<'_>) -> bool {
     let run = branch.run();
     !run.is_trunk() && run.arrays(guard).is_some_and(|arrays| arrays.may_grow_at(branch.depth()))

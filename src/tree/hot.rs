@@ -18,9 +18,9 @@
 //!   are taken, two kinds of points keep theirs: points that another lease in their word holds
 //!   anyway, and roots with child runs.
 //!
-//! A thread that enters too late is counted for a moment. So a sum may be too high, also for the
-//! slot's next point, but never too low. Only a thread whose lease is counted on a stripe writes
-//! hits and stamps there.
+//! A thread that enters a closed slot (*too late*) is counted for a moment. So a sum may be too
+//! high, also for the slot's next point, but never too low. Only a thread whose lease is counted on
+//! a stripe writes hits and stamps there.
 //!
 //! The bias protects an idle hot point until it is deflated. So every drain first looks for such
 //! points, and a waiter's attempt also closes slots in use, to be sure of their sums. A lease on a

@@ -43,8 +43,8 @@
 //!   proven points.
 //! - **T3** At rest a run of length `L > 0` has exactly one live point at depth `L`. A run of
 //!   length 0 stays dead.
-//! - **T4** A point with a lease or a child is never killed; a run with a held point at `j` is
-//!   never shorter than `j`.
+//! - **T4** A point with a lease or a child is never killed; a run with a proven, held point at `j`
+//!   is never shorter than `j`.
 //! - **T5** Leases and statistics are at block boundaries; a point inside a block exists only for
 //!   its children.
 //! - **T6** A run whose arrays show less than its length is in the evictor's list of hidden runs;

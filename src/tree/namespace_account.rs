@@ -117,7 +117,7 @@ impl NamespaceAccount {
         self.pinned_limit().is_some() || self.told.load(Relaxed) > 0
     }
 
-    /// Counts the begin or end of an operation that needs every lease in the accounts. Only the
+    /// Counts the start or end of an operation that needs every lease in the accounts. Only the
     /// evictor calls it.
     pub(crate) fn tell(&self, begins: bool) {
         // Relaxed: read under the same lock.

@@ -29,12 +29,13 @@ pub(crate) struct Point {
     pub(crate) children: Map<Run>,
     /// The run outlives its points. Not used once the point is removed from its run.
     run: Link<Run>,
-    /// What the evictor knows of the point.
+    /// The evictor's data on the point.
     pub(crate) account: OwnerCell<PointAccount>,
     canary: Canary,
 }
 
-/// What the evictor knows of a point. The point is *active* if it is `LEASED`, or a child run is.
+/// The evictor's data on a point. The point is *active* if it is `LEASED` or has an active child
+/// run.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct PointAccount {
     /// `KNOWN` and `LEASED`; above them, the number of child runs that are accounted as active.
@@ -90,7 +91,7 @@ impl PointAccount {
         self.set(LEASED, leased);
     }
 
-    /// Counts a child run that has become active, or is active no more.
+    /// Adds a child run that has become active, or subtracts one that has become inactive.
     pub(crate) fn count_child(&mut self, active: bool) {
         self.bits = if active { self.bits + CHILD } else { self.bits - CHILD };
     }

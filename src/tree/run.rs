@@ -18,7 +18,7 @@
 //! | edge | release | acquire | so that |
 //! |---|---|---|---|
 //! | E6 | `bump` after publishing the point | the trimmer's `word` load and failed `shorten` | the scan sees the point |
-//! | E7 | `shorten` | `bump`, `len` | a thread that sees the shorter length sees the points dead (margin) |
+//! | E7 | `shorten` | `bump`, `word` | a thread that sees the shorter length sees the points dead (margin) |
 //! | E22 | `lengthen` | `bump`, the `word` load | a thread that sees the longer length sees the tokens (margin for leases, which come through the points' map, E1) |
 //! | E23 | `bump` after counting a child | `word` load before the look at the children, failed `lengthen` | a run does not grow beside a child with the same token |
 #![allow(unsafe_code)]
@@ -78,7 +78,7 @@ pub(crate) struct Run {
     born: u64,
     /// Fingerprint of the run's first block.
     fingerprint: u64,
-    /// What the evictor knows of the run.
+    /// The evictor's data on the run.
     pub(crate) account: OwnerCell<RunAccount>,
     canary: Canary,
 }
@@ -86,11 +86,11 @@ pub(crate) struct Run {
 #[cfg(not(any(radixkv_loom, radixkv_shuttle, radixkv_chaos)))]
 const _: () = assert!(size_of::<Run>() == 2 * 64);
 
-/// What the evictor knows of a run.
+/// The evictor's data on a run.
 #[derive(Debug, Default)]
 pub(crate) struct RunAccount {
-    /// Depth up to which the run's blocks are in the accounts; the length with which the run was
-    /// published until it is registered.
+    /// Depth up to which the run's blocks are in the accounts; until the run is registered, the
+    /// length with which it was published.
     pub(crate) len: u32,
     /// The pieces appended in place that are in the accounts.
     pub(crate) pieces: Pieces,
