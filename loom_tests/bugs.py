@@ -212,10 +212,10 @@ BUGS = [
     # The queue.
     ("link read after take_out", "queue::two_points_against_a_drain", EXACT,
      [(QUEUE, "        let next = self.ready.pop(guard)?;\n", "        let next = Ref::from_ptr(self.ready.0, guard)?;\n"),
-      (QUEUE, "    /// Names an entry whose turn comes soon",
+      (QUEUE, "    /// Returns an entry whose turn comes soon",
        "    pub(crate) fn advance(&mut self, point: Ref<'_, Point>) {\n"
        "        if self.ready.0 == point.as_ptr() {\n            self.ready.0 = point.link.get();\n        }\n    }\n\n"
-       "    /// Names an entry whose turn comes soon"),
+       "    /// Returns an entry whose turn comes soon"),
       (EVICTOR, "            self.take_out(point, resources);\n",
        "            self.take_out(point, resources);\n            self.backlog.advance(point);\n")]),
     ("push Relaxed", "together::a_new_run_and_a_point_on_it_against_drains", WEAK,

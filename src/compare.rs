@@ -23,7 +23,7 @@ pub fn prefix_lengths<'a>(pairs: impl IntoIterator<Item = (&'a [Token], &'a [Tok
 }
 
 /// Returns the index of the first pair whose two sides differ, and the position of the first
-/// difference. For restored blocks, compare each with the tokens that it must have.
+/// difference. To check restored blocks, pair each with its expected tokens.
 ///
 /// If one side is a prefix of the other, they differ where the shorter one ends.
 ///
@@ -46,9 +46,9 @@ pub fn first_difference<'a>(pairs: impl IntoIterator<Item = (&'a [Token], &'a [T
 
 /// The length of the common prefix of any two prompts in a queue.
 ///
-/// The prompts are sorted, so those that share most are neighbours. The common prefix of two
-/// prompts is the shortest of those of the neighbours between them. So n prompts take O(n log n)
-/// comparisons and n - 1 lengths, instead of n * n of each.
+/// The prompts are sorted, so prompts that share most are neighbours. The common prefix of two
+/// prompts is the shortest common prefix of the neighbours between them. So n prompts take O(n log
+/// n) comparisons and n - 1 lengths, instead of n * n of each.
 ///
 /// # Examples
 ///
@@ -79,7 +79,7 @@ impl SharedPrefixes {
     ///
     /// If there are more than `u32::MAX` prompts.
     pub fn of(prompts: &[&[Token]]) -> Self {
-        let count = u32::try_from(prompts.len()).expect("as many prompts as u32 counts");
+        let count = u32::try_from(prompts.len()).expect("at most u32::MAX prompts");
         let mut order: Vec<u32> = (0..count).collect();
         order.sort_by(|a, b| key_order(prompts[*a as usize], prompts[*b as usize]).then(a.cmp(b)));
         let neighbours = order.windows(2).map(|pair| (prompts[pair[0] as usize], prompts[pair[1] as usize]));

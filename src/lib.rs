@@ -1,7 +1,7 @@
 #![doc = include_str!("../README.md")]
-//! # Where to read on
+//! # Further reading
 //!
-//! - [`PrefixCache`]: the methods of a cache, and what each costs; [`Session`]: the access of one
+//! - [`PrefixCache`]: the methods of a cache, and what each costs; [`Session`]: the handle of one
 //!   thread; [`Builder`]: the settings.
 //! - [`guide`]: when prefixes match, and how to find out why a hit rate is low;
 //!   [`guide::retention`]: priorities and deadlines.

@@ -34,7 +34,7 @@ pub enum Keys {
 }
 
 impl Keys {
-    /// Number of tokens that a key needs beyond its own.
+    /// Number of tokens after its first that a key covers.
     pub(crate) fn offset(self) -> u32 {
         match self {
             Self::Tokens => 0,
@@ -47,8 +47,8 @@ impl Keys {
 /// a reference count.
 ///
 /// Parts are not joined: `["bc", "a"]` and `["c", "ab"]` name two namespaces, and the same parts
-/// with other [`Keys`] name a third. A name without parts, with `Keys::Tokens`, is that of the
-/// default namespace. A string or an array of strings converts into a name.
+/// with other [`Keys`] name a third. A name without parts and with `Keys::Tokens` names the default
+/// namespace. A string or an array of strings converts into a name.
 ///
 /// # Examples
 ///

@@ -1,6 +1,6 @@
-//! The depths at which blocks end in a sequence of tokens. It divides by the block size with a
-//! multiplication: a lookup divides several times, and one divide instruction takes as long as
-//! comparing a hundred tokens.
+//! Computes the depths at which blocks end in a sequence of tokens. It divides by the block size
+//! with a multiplication, because a lookup divides several times, and one divide instruction takes
+//! as long as comparing a hundred tokens.
 //!
 //! In a namespace of bigrams the keys are pairs of neighbouring tokens, but the tree holds single
 //! tokens. Equal pairs up to `i` are equal tokens up to `i + 1`, so only the ends of blocks differ,
@@ -49,7 +49,7 @@ impl BlockLayout {
     /// Number of whole blocks in the first `depth` tokens; `depth` is below 2^32.
     #[inline]
     pub(crate) fn blocks(self, depth: usize) -> usize {
-        debug_assert!(u32::try_from(depth).is_ok(), "{depth} tokens are more than depths can name");
+        debug_assert!(u32::try_from(depth).is_ok(), "{depth} tokens exceed the maximum depth");
         let filled = depth.saturating_sub(self.offset as usize);
         if self.reciprocal == 0 {
             return filled;

@@ -1,12 +1,12 @@
-//! Hints where free blocks may be: a tree of bits above the words of the pool.
+//! Hints for finding free blocks: a tree of bits above the words of the pool's bitmap.
 //!
 //! A bit of the lowest level represents a word of the pool, and a bit of each further level a word
 //! of the level below, up to a level of one word. So the next word that may have free blocks is
 //! found in a few steps in a pool of any size.
 //!
-//! All bits are hints, and every access is relaxed: a bit may be set where nothing is free, and for
-//! a moment clear where something is. A thread that was promised blocks and finds no bit set looks
-//! at the words themselves.
+//! All bits are hints, and every access is relaxed: a bit may be set where no block is free, and
+//! briefly clear where one is. A thread that was promised blocks and finds no bit set searches the
+//! words themselves.
 
 use crate::sync::gauge::{AtomicU64, Relaxed};
 
@@ -52,13 +52,13 @@ impl Hints {
         }
     }
 
-    /// Marks that word `at` was seen without free blocks. The caller looks at the word again, and
-    /// sets the hint again if it has some now.
+    /// Marks that word `at` had no free blocks. The caller then loads the word again, and sets the
+    /// hint if it has some.
     pub(super) fn clear(&self, at: usize) {
         self.clear_from(0, at);
     }
 
-    /// Clears bit `at` of the level at `height`, and the bits above that then lead to nothing.
+    /// Clears bit `at` of the level at `height`, and each bit above whose word is then zero.
     fn clear_from(&self, height: usize, mut at: usize) {
         for height in height..self.levels.len() {
             let (word, bit) = (&self.levels[height][at / BITS], 1 << (at % BITS));
@@ -77,8 +77,8 @@ impl Hints {
         }
     }
 
-    /// The first word after `at` that may have free blocks, or else the first of all; `None` if no
-    /// bit is set.
+    /// The first word after `at` that may have free blocks, or else the first of the pool; `None`
+    /// if no bit is set.
     pub(super) fn after(&self, at: usize) -> Option<usize> {
         self.from(at + 1).or_else(|| self.from(0))
     }
@@ -108,7 +108,7 @@ impl Hints {
     ///
     /// # Errors
     ///
-    /// Height and place of a bit without any bit below it: a thread set it after the bit below was
+    /// Height and index of a bit with no set bit below it: a thread set it after the one below was
     /// cleared.
     fn lowest(&self, height: usize, mut at: usize) -> Result<usize, (usize, usize)> {
         for below in (0..height).rev() {

@@ -8,7 +8,7 @@
 //! If callers choose the ids (`take_these`), the count promises nothing and only follows the bits.
 //! A pool is used in only one of the two ways.
 //!
-//! A pool grows by giving back ids beyond its capacity; memory for their bits is there from the
+//! A pool grows by giving back ids beyond its capacity; memory for their bits is allocated at the
 //! start.
 //!
 //! # Invariants
@@ -47,7 +47,7 @@ pub(crate) struct Pool {
     recent: CachePadded<AtomicUsize>,
     words: Box<[AtomicU64]>,
     hints: Hints,
-    /// Present number of blocks.
+    /// Current number of blocks.
     capacity: AtomicGauge,
     /// Maximum number of blocks.
     limit: usize,
@@ -114,7 +114,7 @@ impl Pool {
     }
 
     pub(crate) fn free(&self) -> usize {
-        // Relaxed: a count that may be old as soon as it is read. With `take_these` it can be below
+        // Relaxed: the count may be stale as soon as it is read. With `take_these` it can be below
         // zero for a moment, because a thread may take bits before the thread that set them has
         // counted them.
         usize::try_from(self.free.load(Relaxed) as isize).unwrap_or(0)
@@ -288,7 +288,7 @@ fn bit(block: BlockId) -> u64 {
     1 << (block as usize % BITS)
 }
 
-/// The bits of the leading blocks with consecutive ids in one word, and the blocks after those.
+/// The bits of the leading blocks with consecutive ids in one word, and the remaining blocks.
 fn row_of(blocks: &[BlockId]) -> (u64, &[BlockId]) {
     let (first, room) = (blocks[0], BITS - blocks[0] as usize % BITS);
     let neighbours = blocks.iter().take(room).zip(first..).take_while(|(block, next)| *block == next);
@@ -312,7 +312,7 @@ fn push_ids(word: usize, mut bits: u64, blocks: &mut Vec<BlockId>) {
     let base = (word * BITS) as BlockId;
     let first = bits.trailing_zeros();
     if first + bits.count_ones() == BITS as u32 - bits.leading_zeros() {
-        // Neighbours, as in most cases.
+        // Consecutive, as in most cases.
         blocks.extend(base + first..base + first + bits.count_ones());
         return;
     }

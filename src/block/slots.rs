@@ -1,11 +1,11 @@
-//! Slots: the addresses of each token's keys and values, as engines count them.
+//! Slots: the index of each token's keys and values in an engine's KV memory.
 
 use std::ops::Range;
 
 use super::BlockId;
 
 /// Writes the slots of the tokens in `tokens`, a range of a sequence whose blocks are `blocks`. The
-/// slot of a token is `block id * block_size + place in the block`. One pass, no allocation.
+/// slot of a token is `block id * block_size + offset in the block`. One pass, no allocation.
 ///
 /// # Panics
 ///
@@ -21,9 +21,9 @@ use super::BlockId;
 /// ```
 pub fn write_slots(blocks: &[BlockId], block_size: usize, tokens: Range<usize>, slots: &mut [i64]) {
     let len = tokens.len();
-    assert!(slots.len() == len, "{} slots for {len} tokens", slots.len());
+    assert!(slots.len() == len, "{len} tokens need {len} slots, not {}", slots.len());
     let room = blocks.len().saturating_mul(block_size);
-    assert!(tokens.end <= room, "the tokens end at {}, and the blocks have {room}", tokens.end);
+    assert!(tokens.end <= room, "tokens end at {}, but the blocks have room for {room}", tokens.end);
     if len == 0 {
         return;
     }

@@ -1,4 +1,4 @@
-//! Media in prompts: writes the identity of an image or a sound into the tokens that represent it.
+//! Media in prompts: writes a digest of an image or a sound into the tokens that represent it.
 //!
 //! Engines use equal placeholder tokens for the embeddings of an image, so two prompts with
 //! different images have equal tokens but different keys and values. A cache compares only tokens.
@@ -10,10 +10,10 @@
 //!
 //! The model still gets the placeholders: only the cache's copy of the prompt is changed.
 //!
-//! A token has 31 bits of the digest. So if a match ends early in a span, fewer bits than the whole
-//! digest distinguish two images: only those of one token if a block ends after the first one. So
-//! few bits can collide by chance, or be made to. So an engine uses no more of a match than
-//! [`exact_len`] says, and starts computing there.
+//! A token has 31 bits of the digest. If a match ends early in a span, fewer bits than the whole
+//! digest distinguish two images: only 31 if a block ends after the first token. That few bits can
+//! collide by chance, or be made to. So an engine uses a match only up to [`exact_len`], and starts
+//! computing there.
 //!
 //! Written tokens have their highest bit set, which no vocabulary uses, so text is never mistaken
 //! for an image.
@@ -46,11 +46,10 @@ use std::fmt;
 
 use super::Token;
 
-/// The minimum length of a digest in bytes: shorter ones would collide by chance, or could be made
-/// to.
+/// The minimum length of a digest in bytes. Shorter ones could collide by chance, or be made to.
 pub const LEAST_DIGEST: usize = 16;
 
-/// Set in each written token.
+/// Set in each token of a digest.
 const MARK: Token = 1 << 31;
 /// Bits of the digest in a token.
 const BITS: usize = 31;
@@ -78,10 +77,10 @@ impl fmt::Display for DigestError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::SpanTooShort { tokens, needed } => {
-                write!(f, "a span of {tokens} tokens for a digest that needs {needed}")
+                write!(f, "span too short: {tokens} tokens, but the digest needs {needed}")
             }
             Self::DigestTooShort { bytes } => {
-                write!(f, "a digest of {bytes} bytes, where {LEAST_DIGEST} are the least")
+                write!(f, "digest too short: {bytes} bytes, but at least {LEAST_DIGEST} are needed")
             }
         }
     }
@@ -119,8 +118,8 @@ pub fn write_digest(span: &mut [Token], digest: &[u8]) -> Result<(), DigestError
 /// `matched` ends within the first digest of a span; then only the tokens before that span. `spans`
 /// are the prompt's spans, in order, each with a digest of `digest_bytes` bytes written into it.
 ///
-/// Also for partial hits. A match may be leased further than this; the engine then computes the
-/// tokens from here on again, into blocks of the request's own.
+/// Applies to partial hits as well. If a lease extends beyond this length, the engine recomputes
+/// the tokens from here on into the request's own blocks.
 ///
 /// # Examples
 ///

@@ -1,4 +1,4 @@
-//! Tokens and their comparison. Tokens are the only identity of a prefix.
+//! Tokens and their comparison. Only its tokens identify a prefix.
 
 pub mod media;
 mod slices;
@@ -11,7 +11,7 @@ pub use token::Token;
 
 /// Length of the longest common prefix of `a` and `b`, in tokens.
 ///
-/// Reads no further than one vector past the first difference. Lock-free, allocates nothing.
+/// Reads at most 64 tokens past the first difference. Lock-free, allocates nothing.
 ///
 /// # Examples
 ///

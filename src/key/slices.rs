@@ -1,4 +1,4 @@
-//! Tokens from the number types that engines use: 32-bit and 64-bit signed integers.
+//! Converts the integers that engines use, signed 32-bit and 64-bit, to tokens.
 #![allow(unsafe_code)]
 
 use std::fmt;
@@ -15,7 +15,7 @@ use super::Token;
 /// assert_eq!(radixkv::key::from_i32(&prompt), [1, 2, u32::MAX]);
 /// ```
 pub const fn from_i32(numbers: &[i32]) -> &[Token] {
-    // SAFETY: `i32` and `u32` have one layout, and every value of one is a value of the other; the
+    // SAFETY: `i32` and `u32` have the same layout, and every bit pattern is valid in both; the
     // borrow is the same.
     unsafe { std::slice::from_raw_parts(numbers.as_ptr().cast(), numbers.len()) }
 }
@@ -32,7 +32,7 @@ pub struct NotAToken {
 
 impl fmt::Display for NotAToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "number {} of the sequence is {}, and a token is from 0 to {}", self.at, self.number, Token::MAX)
+        write!(f, "number {} of the sequence is {}, but a token is from 0 to {}", self.at, self.number, Token::MAX)
     }
 }
 

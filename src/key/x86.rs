@@ -10,7 +10,7 @@
 //! # Invariants
 //!
 //! - **V1** A function is called only if the processor has the instructions that it uses.
-//! - **V2** Both slices have the same length, and every load is inside it.
+//! - **V2** Both slices have the same length, and every load is within it.
 #![allow(unsafe_code)]
 // Since Rust 1.87 the intrinsics are safe inside such functions; earlier compilers need a block for
 // each call.
@@ -31,9 +31,9 @@ const LANES: usize = 8;
 const STRIDE: usize = 8 * LANES;
 /// Tokens compared between two branches of the AVX-512 loop.
 const WIDE: usize = 64;
-/// Lengths of sequences of which two fit the second-level cache, and the tokens compared between
-/// two branches there.
+/// Lengths of two sequences that fit the second-level cache together, but not the first.
 const SECOND_CACHE: Range<usize> = 7 << 10..48 << 10;
+/// Tokens compared between two branches at these lengths.
 const NARROW: usize = 4 * LANES;
 
 /// Length of the common prefix of `a` and `b`, which have the same length; `None` if the processor
@@ -49,8 +49,8 @@ pub(super) fn common_prefix(a: &[Token], b: &[Token]) -> Option<usize> {
     Some(unsafe { agreed(a, b, wide) })
 }
 
-/// Number of agreeing tokens. Compares most of them in wide strides if `wide`: then there is at
-/// least one stride, and the processor has AVX-512 (V1).
+/// Number of agreeing tokens. Compares most of them in wide strides if `wide`, which requires at
+/// least one stride and AVX-512 (V1).
 #[target_feature(enable = "avx2")]
 unsafe fn agreed(a: &[Token], b: &[Token], wide: bool) -> usize {
     let bulk = match wide {
@@ -64,12 +64,12 @@ unsafe fn agreed(a: &[Token], b: &[Token], wide: bool) -> usize {
     bulk + unsafe { vectors(&a[bulk..], &b[bulk..]) }
 }
 
-/// Number of agreeing tokens in whole strides of `WIDE`. The processor has AVX-512 (V1), and there
-/// is at least one stride.
+/// Number of agreeing tokens in whole strides of `WIDE`. Requires AVX-512 (V1) and at least one
+/// stride.
 ///
 /// The assembly ends without a `vzeroupper`, which would clear the upper halves of all sixteen
 /// registers without the compiler knowing. The compiler inserts one where necessary if it knows
-/// that 32-byte registers were used. So those are declared as clobbered here, which includes the
+/// that 32-byte registers were used. So they are declared as clobbered here, which includes the
 /// 64-byte registers that contain them.
 #[inline]
 #[target_feature(enable = "avx2")]
@@ -152,8 +152,8 @@ unsafe fn vectors_by<const TOKENS: usize>(a: &[Token], b: &[Token]) -> usize {
     at
 }
 
-/// Loads the vector of the tokens that begin at `at`. A caller with AVX2 (V1) keeps `at + LANES`
-/// inside the slice (V2).
+/// Loads the vector of tokens that begins at `at`. The caller has AVX2 (V1) and keeps `at + LANES`
+/// within the slice (V2).
 #[inline(always)]
 fn load(tokens: &[Token], at: usize) -> __m256i {
     debug_assert!(at + LANES <= tokens.len());

@@ -34,10 +34,9 @@ impl QuotaGroup {
 /// The attributes of a candidate that do not change while it is filed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct CandidateEntry {
-    /// Breaks ties: among equal standings the smaller one is evicted first. No two candidates have
-    /// the same.
+    /// Breaks ties: among equal ranks the smallest serial is evicted first. Serials are unique.
     pub(crate) serial: u64,
-    /// The group of its namespace, if that has a quota. A namespace may get a quota later.
+    /// The group of its namespace, if that has a quota. It may get one later.
     pub(crate) group: Option<QuotaGroup>,
 }
 
@@ -54,7 +53,7 @@ pub(crate) struct CandidateStats {
     pub(crate) level: u32,
     /// Its present priority.
     pub(crate) priority: i64,
-    /// It was demoted and not used since. Under every policy, demoted candidates are evicted before
-    /// all others.
+    /// Whether it was demoted and not used since. Under every policy, demoted candidates are
+    /// evicted before all others.
     pub(crate) demoted: bool,
 }

@@ -1,9 +1,9 @@
 //! An ordered list of candidates, in chunks of one cache line.
 //!
 //! The next candidates are stored side by side, so that they can be prefetched long before their
-//! turn; in a singly linked list each one would only lead to the next. Adding at an end and
-//! removing take constant time. A chunk's last member moves to a neighbour that has room. So two
-//! neighbouring chunks have at least three candidates together, except at the ends.
+//! turn; a singly linked list would show only the next one. Adding at an end and removing take
+//! constant time. If a chunk has only one member left, it moves to a neighbour that has room. So
+//! two neighbouring chunks have at least three candidates together, except at the ends.
 
 use std::num::NonZeroU32;
 
@@ -20,7 +20,7 @@ const PAGE: usize = 256;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ChunkId(NonZeroU32);
 
-/// A chunk: its members are at `begin..end`, in order; other entries are leftovers.
+/// A chunk: its members are at `begin..end`, in order; other entries are stale.
 #[derive(Debug, Clone, Copy)]
 #[repr(align(64))]
 struct Chunk {
@@ -61,7 +61,7 @@ impl ChunkId {
 }
 
 impl Chunk {
-    /// A chunk of one member, at a place that leaves room on the side where more are added.
+    /// A chunk of one member, placed to leave room on the side where more are added.
     fn of(member: CandidateId, begin: usize, [before, after]: [Option<ChunkId>; 2]) -> Self {
         Self { before, after, members: [member; ROOM], begin: begin as u8, end: begin as u8 + 1 }
     }
@@ -248,8 +248,8 @@ impl Chain {
         }
     }
 
-    /// Moves the only member of a chunk to a neighbour that has room. Not in the first chunk, whose
-    /// member is removed soon.
+    /// Moves the only member of a chunk to a neighbour that has room. Not for the first chunk,
+    /// whose member is evicted soon.
     fn move_lone(&mut self, lone: CandidateId, of: ChunkId, mut moved: impl FnMut(CandidateId, ChunkId)) {
         let &mut Chunk { before: Some(before), after, .. } = self.chunk(of) else { return };
         let beside = if self.chunk(before).add_last(lone) {
@@ -304,7 +304,7 @@ impl Chain {
         while at >= chunk.members().len() {
             at -= chunk.members().len();
             chunk = self.chunks.get(chunk.after?.index())?;
-            // It is read once this chunk is the first.
+            // The one after is read once this chunk is the first.
             chunk.after.into_iter().for_each(|after| self.chunks.prefetch(after.index()));
         }
         chunk.members().get(at).copied()
@@ -317,12 +317,12 @@ impl Chain {
         std::iter::successors(first, next).flat_map(|chunk| self.members(chunk)).copied()
     }
 
-    /// Prefetches a chunk, to be changed.
+    /// Prefetches a chunk, for writing.
     pub(super) fn prefetch_to_write(&self, chunk: ChunkId) {
         self.chunks.prefetch_to_write(chunk.index());
     }
 
-    /// Prefetches the chunks at both ends, to be changed.
+    /// Prefetches the chunks at both ends, for writing.
     pub(super) fn prefetch_ends(&self) {
         self.ends.into_iter().flat_map(|ends| ends.chunks).for_each(|chunk| self.prefetch_to_write(chunk));
     }

@@ -1,8 +1,9 @@
-//! Policies: which idle prefix is evicted first. Only the evictor calls them, under its lock.
+//! Eviction policies: the order in which idle prefixes are evicted. Only the evictor calls them,
+//! under its lock.
 //!
-//! The built-in policies are here: each is a variant of [`PolicyKind`] and, in its `build`, the key
-//! by which it ranks a candidate's [`CandidateStats`]. The order of all candidates by that key is
-//! [`Policy`], the same structure for every policy.
+//! Each built-in policy is a variant of [`PolicyKind`], whose `build` has the key by which it ranks
+//! a candidate's [`CandidateStats`]. The order of all candidates by that key is [`Policy`], the
+//! same structure for every policy.
 //!
 //! A policy only decides the order. The evictor files candidates with their stats, removes them
 //! when they are leased, asks for the next victim and trims it. So a policy is an ordinary
@@ -87,14 +88,14 @@ impl PolicyKind {
         }
     }
 
-    /// Whether a use never moves an idle prefix towards its eviction. If so, its place in the order
-    /// may be corrected when its turn comes.
+    /// Whether a use never moves an idle prefix closer to eviction. If so, its place in the order
+    /// need not be corrected before its turn.
     #[inline]
     pub(crate) fn keys_rise(self) -> bool {
         !matches!(self, Self::Mru | Self::Filo)
     }
 
-    /// As [`keys_rise`](Self::keys_rise), for a leased prefix, whose use may be taken back.
+    /// As [`keys_rise`](Self::keys_rise), for a leased prefix, whose use may be undone.
     #[inline]
     pub(crate) fn keys_rise_while_leased(self) -> bool {
         matches!(self, Self::Lru | Self::Fifo | Self::Level | Self::Priority)

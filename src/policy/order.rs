@@ -2,8 +2,8 @@
 //!
 //! Most candidates are filed in order: under the policy `lru`, each one after all others. These are
 //! in a [`Chain`], where filing, removing and finding the first take constant time. A candidate
-//! whose rank is between those of others is filed in an ordered map. The first of all is the first
-//! of either.
+//! whose rank is between the ranks of others is filed in an ordered map. The first candidate is the
+//! first of either.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use super::candidate::{CandidateId, QuotaGroup};
 use super::chain::{Chain, ChunkId};
 use super::table::Table;
 
-/// A key, and the candidate's serial number, which breaks ties. No two candidates have the same.
+/// A key, and the candidate's serial number, which is unique and breaks ties.
 pub(super) type CandidateRank = ((u64, u64), u64);
 
 /// The key under which a candidate is filed.
@@ -29,7 +29,7 @@ struct Filed {
     place: Place,
 }
 
-/// Where a candidate is filed.
+/// The structure that holds a candidate.
 #[derive(Debug, Clone, Copy)]
 enum Place {
     Chained(ChunkId),
@@ -63,8 +63,8 @@ impl Order {
         Some(before)
     }
 
-    /// Moves a candidate of the chain after all others there; false if it is not in the chain or
-    /// its place is elsewhere.
+    /// Moves a candidate to the end of the chain; false if it is not in the chain or does not
+    /// belong there.
     fn move_to_end(&mut self, candidate: CandidateId, key: RankKey) -> bool {
         let Some(last) = self.chain.last().filter(|last| !key.demoted && self.rank(*last) <= key.rank) else {
             return false;
@@ -106,14 +106,14 @@ impl Order {
     }
 
     fn rank(&self, candidate: CandidateId) -> CandidateRank {
-        self.key(candidate).expect("what is in the chain is filed").rank
+        self.key(candidate).expect("chained candidates are filed").rank
     }
 
     /// Removes a candidate from the chain.
     fn unchain(&mut self, candidate: CandidateId, chunk: ChunkId) {
         let Self { chain, filed, .. } = self;
         chain.remove(candidate, chunk, |moved, to| {
-            let moved = filed.get_mut(moved.index()).expect("what is in the chain is filed");
+            let moved = filed.get_mut(moved.index()).expect("chained candidates are filed");
             moved.place = Place::Chained(to);
         });
     }
@@ -153,8 +153,7 @@ impl Order {
         self.demoted.values().copied().chain(others)
     }
 
-    /// The candidate that is `places` (at least one) behind this one, in the chain or in the map
-    /// that has it.
+    /// The candidate that is `places` (at least one) behind this one, in the same chain or map.
     #[inline]
     pub(super) fn behind(&self, candidate: CandidateId, places: usize) -> Option<CandidateId> {
         if self.chain.first() == Some(candidate) {
@@ -177,14 +176,14 @@ impl Order {
         self.filed.prefetch(candidate.index());
     }
 
-    /// Prefetches the data at both ends of the chain, to be changed.
+    /// Prefetches the data at both ends of the chain, for writing.
     pub(super) fn prefetch_ends(&self) {
         self.chain.prefetch_ends();
         let ends = [self.chain.first(), self.chain.last()];
         ends.into_iter().flatten().for_each(|end| self.filed.prefetch_to_write(end.index()));
     }
 
-    /// Prefetches the place of a candidate in the chain, to be changed.
+    /// Prefetches the chunk of a candidate in the chain, for writing.
     pub(super) fn prefetch_place(&self, candidate: CandidateId) {
         if let Some(Filed { place: Place::Chained(chunk), .. }) = self.filed.get(candidate.index()) {
             self.chain.prefetch_to_write(*chunk);

@@ -1,10 +1,10 @@
-//! A policy as an order of candidates: the one with the smallest key is evicted first, and demoted
-//! candidates before all others.
+//! A policy is an order of candidates: the smallest key is evicted first, and demoted candidates
+//! before all others.
 //!
 //! Filing at an end of the order takes constant time, filing between others logarithmic time
-//! ([`Order`]). Filing again replaces the entry, so a candidate has one. The serial number orders
-//! equal keys, so two replicas with the same log evict the same. Candidates of a group are also in
-//! a map by group and key.
+//! ([`Order`]). Filing again replaces the entry, so a candidate has only one. The serial number
+//! orders equal keys, so replicas with the same log make the same evictions. Candidates of a group
+//! are also in a map by group and key.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,7 +16,7 @@ use super::order::{CandidateRank, Order, RankKey};
 pub(crate) type RankBy = fn(CandidateStats, u32) -> (u64, u64);
 
 impl RankKey {
-    /// Its key among the candidates of its group, demoted ones first.
+    /// Its key in `grouped`, demoted ones first in a group.
     fn in_group(&self) -> Option<(QuotaGroup, bool, CandidateRank)> {
         self.group.map(|group| (group, !self.demoted, self.rank))
     }
@@ -25,15 +25,14 @@ impl RankKey {
 /// The order in which idle prefixes are evicted: by the key that `rank_by` computes, demoted ones
 /// before all others.
 ///
-/// A candidate is the end of a run that is idle, or silent. The evictor files it once, files it
-/// again when its stats have changed, and removes it before it trims it, or when it finds it
-/// held.
+/// A candidate is the end point of a run, idle or silent. The evictor files it once, files it again
+/// when its stats have changed, and removes it before a trim or when it turns out to be held.
 pub(crate) struct Policy {
     rank_by: RankBy,
-    /// The number of uses that `rank_by` counts as many.
+    /// The threshold of `slru`, for `rank_by`.
     uses: u32,
     order: Order,
-    /// The candidates of groups, each group in the same order.
+    /// The candidates that have a group, by group and then in the same order.
     grouped: BTreeMap<(QuotaGroup, bool, CandidateRank), CandidateId>,
 }
 
@@ -93,8 +92,7 @@ impl Policy {
         self.order.key(candidate) == Some(&self.key(stats, entry))
     }
 
-    /// Where `candidate` is in the order, to be compared with candidates of other orders of the same
-    /// kind.
+    /// The rank of `candidate`, comparable with ranks in other orders of the same kind.
     pub(crate) fn place(&self, candidate: CandidateId) -> Option<(bool, CandidateRank)> {
         self.order.key(candidate).map(|key| (!key.demoted, key.rank))
     }
@@ -117,7 +115,7 @@ impl Policy {
         self.order.prefetch_place(candidate);
     }
 
-    /// Prefetches the data of the first and the last candidate in the order, to be changed.
+    /// Prefetches the data of the first and the last candidate in the order, for writing.
     #[inline]
     pub(crate) fn prefetch_ends(&self) {
         self.order.prefetch_ends();
@@ -145,7 +143,7 @@ impl Policy {
         self.order.discard(candidates) && self.grouped.is_empty()
     }
 
-    /// Whether `candidate` is filed under `stats`, or, if it `may_be_early`, before that place.
+    /// Whether `candidate` is filed under `stats`, or, if it `may_be_early`, under an earlier key.
     /// For `validate`.
     pub(crate) fn is_filed(
         &self,

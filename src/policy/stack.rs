@@ -2,8 +2,7 @@
 
 use super::table::Table;
 
-/// Values of a page. Many, because a stack that shrinks and grows again gives pages back and takes
-/// new ones.
+/// Values per page. Many, because a stack that shrinks and grows again frees and allocates pages.
 const PAGE: usize = 4096;
 
 #[derive(Debug)]
@@ -35,7 +34,7 @@ impl<T: Copy> Stack<T> {
         self.values.take(self.len)
     }
 
-    /// Prefetches the place where the next value is pushed, to be changed.
+    /// Prefetches the place of the next push, for writing.
     pub(crate) fn prefetch_end(&self) {
         self.values.prefetch_to_write(self.len);
     }

@@ -1,9 +1,9 @@
-//! A table by index that grows and is freed page by page, so that no operation copies or frees more
-//! than one page.
+//! A paged array: it grows and is freed page by page, so no operation copies or frees more than one
+//! page.
 
 use crate::sync::{Mapped, prefetch, prefetch_to_write};
 
-/// Entries of a page by default.
+/// Default entries per page.
 const PAGE: usize = 1024;
 
 /// Values by index. A page without values has no memory, except the first page and the page that

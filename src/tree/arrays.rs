@@ -12,9 +12,8 @@
 //! - **A1** Only [`Arrays::with_room`] makes an `Arrays`. Every token, block id and piece below the
 //!   counts is initialised and never written again; no more tokens are shown than there are. A
 //!   pointer to an `Arrays` keeps the provenance of its whole allocation.
-//! - **A2** What is beyond the counts is written by the thread that has claimed the room
-//!   (growth.rs), which then raises the counts. A thread that reads beyond the part that was there
-//!   from the beginning has E22, or a lease.
+//! - **A2** The room beyond the counts is written by the thread that has claimed it (growth.rs),
+//!   which then raises the counts. A thread that reads appended entries has E22, or a lease.
 #![allow(unsafe_code)]
 
 use std::alloc::Layout;
@@ -33,7 +32,7 @@ const CACHE_LINE: usize = 64;
 /// gets the rest.
 const COPIED: usize = 1024;
 
-/// What each draft that names the arrays adds to `drafts`.
+/// Added to `drafts` for each draft that names the arrays.
 const NAMED: u32 = 2;
 /// Flag in `drafts`: the arrays are no longer in the tree.
 const LEFT: u32 = 1;
@@ -48,8 +47,8 @@ pub(crate) struct Arrays {
     /// Number of tokens that walks compare: all, or fewer once blocks were invalidated.
     shown: AtomicU32,
     room: Room,
-    /// The number of drafts that name the arrays, and `LEFT`; used by the evictor
-    /// (`evictor::drafts`).
+    /// The number of event drafts that name the arrays, and `LEFT`; used by the evictor
+    /// (`listeners::drafts`).
     drafts: AtomicU32,
     /// Offset of the tokens in words. In bytes it would not fit for the longest run with blocks of
     /// one token.
@@ -137,7 +136,7 @@ impl Parts {
     /// Offset of the tokens, in words, in an allocation at this address.
     fn tokens_at(&self, address: usize) -> u32 {
         let offset = (address + self.tokens_from).next_multiple_of(self.tokens_align) - address;
-        u32::try_from(offset / size_of::<Token>()).expect("a run has no more tokens than depths can name")
+        u32::try_from(offset / size_of::<Token>()).expect("a run has at most u32::MAX tokens")
     }
 }
 
@@ -254,7 +253,7 @@ impl<'g> Ref<'g, Arrays> {
         Some(unsafe { &*at })
     }
 
-    /// Whether the run may have ended at `depth` and grown, or may still grow, beyond it.
+    /// Whether the run may have ended at `depth` and grown beyond it, or may do so.
     pub(crate) fn may_grow_at(self, depth: u32) -> bool {
         self.growth().is_some_and(|growth| (growth.first..self.room.tokens).contains(&depth))
     }
@@ -272,7 +271,7 @@ impl<'g> Ref<'g, Arrays> {
     pub(crate) fn piece(self, number: usize) -> Piece {
         // Relaxed: A2.
         let pieces = self.growth().map_or(0, |growth| growth.pieces.load(Relaxed));
-        assert!(number < pieces as usize, "a piece that was appended");
+        assert!(number < pieces as usize, "no such piece was appended");
         let words = words(self, self.piece_at(number), Piece::WORDS);
         Piece::from_words([words[0], words[1], words[2], words[3]])
     }
@@ -280,14 +279,14 @@ impl<'g> Ref<'g, Arrays> {
     /// Appends `tokens` and `blocks` as a piece. The caller has claimed the room. Returns false if
     /// the end of the run is hidden.
     pub(crate) fn append(self, piece: Piece, tokens: &[Token], blocks: &[BlockId]) -> bool {
-        let growth = self.growth().expect("what is claimed has room");
+        let growth = self.growth().expect("a run with claimed room may grow");
         let counts = [&self.tokens, &self.blocks, &growth.pieces];
         // Relaxed, here and below: A2; the thread that claimed the room before this one gave it a
         // lease.
         let [before, ids, pieces] = counts.map(|count| count.load(Relaxed) as usize);
         let grown = [before + tokens.len(), ids + blocks.len(), pieces + 1].map(|count| count as u32);
         let Room { tokens: most, blocks: most_ids, pieces: most_pieces } = self.room;
-        assert!(grown[0] <= most && grown[1] <= most_ids && grown[2] <= most_pieces, "what is claimed has room");
+        assert!(grown[0] <= most && grown[1] <= most_ids && grown[2] <= most_pieces, "the claimed room is too small");
         let start = NonNull::new(self.as_ptr()).expect("a reference").cast::<u8>();
         copy_to(start, size_of::<Arrays>() + ids * size_of::<BlockId>(), blocks);
         copy_to(start, self.piece_at(pieces), &piece.to_words());

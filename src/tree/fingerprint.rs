@@ -1,9 +1,9 @@
-//! Fingerprints: hashes of a block's last tokens, only for statistics. Identity is tokens.
+//! Fingerprints: hashes of a block's last tokens, for statistics. They never identify a block.
 
 use crate::block::BlockLayout;
 use crate::key::Token;
 
-/// Number of last tokens of a block that the fingerprint uses.
+/// Number of a block's last tokens that its fingerprint uses.
 pub(crate) const TAIL: usize = 8;
 
 /// The fingerprint of the last block of `tokens`, which end at a block boundary.

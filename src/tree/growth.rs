@@ -1,6 +1,6 @@
-//! Growing: appends tokens in place to the run that ends where they begin.
+//! Growth: appends tokens in place to the run that ends where they begin.
 //!
-//! A conversation, a prompt in chunks and an output are inserted piece by piece. A run for each
+//! A conversation, a prompt in chunks and an output are inserted piece by piece. One run for each
 //! piece would make a chain, and a lookup would pay for each link. So a run that is attached to the
 //! end of another run gets room for more than its own tokens, and later tokens are written there:
 //!
@@ -21,7 +21,7 @@
 //!
 //! Without this, 32,768 tokens in 64 turns are a chain of 64 runs, and matching them takes twice
 //! the instructions of matching one run. With it they are 10 runs, and 2,048 pieces are at most 24.
-//! [`room`] decides the sizes. `pieces` says how the evictor treats what was appended.
+//! [`room`] decides the sizes. `pieces` says how the evictor treats the pieces.
 
 use crate::block::{BlockId, BlockLayout};
 use crate::key::Token;
@@ -40,10 +40,10 @@ const MOST_PIECES: usize = 128;
 /// far more than finding the next run.
 const MANY_TOKENS: usize = 1024;
 
-/// The room for a run with so many tokens and blocks that is to be attached to `branch`. `None`,
-/// unless the run is the first one attached to the end of another run, and is short or continues a
-/// run that had room. The extra room is as large as the run itself, or twice the length of the run
-/// before if that one had room and used it up, but at most `MOST_TOKENS`.
+/// The room for a run of this many tokens and blocks before it is attached to `branch`. `None`
+/// unless the run is the first one attached to the end of its parent run, and is short or the
+/// parent run had room. The extra room is as long as the run, or twice the parent run if that had
+/// room, but at most `MOST_TOKENS`.
 pub(super) fn room(
     branch: Ref<'_, Point>,
     is_counted: bool,
@@ -95,7 +95,7 @@ pub(super) fn grow<'g>(
         return None;
     }
     let new = Point::new(run.link(), to, Word::end_of_new_run(), now, guard);
-    let tip = run.as_ref().points.insert(None, new, guard).ok().expect("no point stands beyond the end of a run");
+    let tip = run.as_ref().points.insert(None, new, guard).ok().expect("no point is beyond the end of a run");
     crate::sync::failpoint!("growth::written");
     let mut word = run.word();
     loop {
@@ -113,8 +113,8 @@ pub(super) fn grow<'g>(
     }
 }
 
-/// Counts a child that is to be attached to `branch`, with this first token, where its run may have
-/// grown. False if the run continues with that token: then nothing is counted, and the caller walks
+/// Counts a child run before it is attached to `branch`, whose run may have grown. Returns false if
+/// the run continues with the child's first token: then nothing is counted, and the caller walks
 /// again.
 pub(super) fn count_child<'g>(branch: Ref<'g, Point>, first: Token, guard: &'g Guard<'_>) -> bool {
     let counted = branch.word.add_child();
@@ -127,15 +127,15 @@ pub(super) fn count_child<'g>(branch: Ref<'g, Point>, first: Token, guard: &'g G
     !goes_on
 }
 
-/// Whether a child that is attached to `branch` must be counted first.
+/// Whether a child must be counted before it is attached to `branch`.
 pub(super) fn may_grow_at(branch: Ref<'_, Point>, guard: &Guard<'_>) -> bool {
     let run = branch.run();
     !run.is_trunk() && run.arrays(guard).is_some_and(|arrays| arrays.may_grow_at(branch.depth()))
 }
 
-/// Takes off a child that was counted but not attached. The caller's lease holds the point, so
+/// Subtracts a child that was counted but not attached. The caller's lease holds the point, so
 /// there is nothing to push.
 pub(super) fn discount_child(branch: Ref<'_, Point>) {
     let removed = branch.word.remove_child();
-    debug_assert!(!removed.push, "a leased point has no change to tell");
+    debug_assert!(!removed.push, "a leased point queued the end of a child");
 }

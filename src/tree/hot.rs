@@ -1,11 +1,11 @@
-//! Hot points: the leases of many threads on one point, counted on several cache lines. Called by
+//! Hot points: counts the leases of many threads on one point on several cache lines. Called by
 //! `lease`, and by the evictor at each drain.
 //!
 //! Threads that lease one point at once all write its cache line. So a thread whose
-//! compare-and-swap fails because of another thread *inflates* the point: it gives the point
-//! a *slot*. From then on leases, hits and stamps are counted on the slot's *stripes*, about one
-//! for each core, and the word is only read. The word has one lease for the slot, the *bias*, so an
-//! inflated point stays alive. The evictor takes the slot off when no lease is counted on its
+//! compare-and-swap fails because of another thread *inflates* the point: it gives the point a
+//! *slot*. From then on leases, hits and stamps are counted on the slot's *stripes*, about one for
+//! each core, and the word is only read. The word has one lease for the slot, the *bias*, so an
+//! inflated point stays alive. The evictor removes the slot when no lease is counted on its
 //! stripes.
 //!
 //! - **Enter**: add one to the thread's own stripe, then check that the slot is still open
@@ -13,20 +13,19 @@
 //! - **Leave**: subtract one from the stripe on which the lease was counted, from any thread. The
 //!   point is not read.
 //! - **Deflate** (evictor): close the slot, then sum the stripes. If the sum is not zero, open it
-//!   again. If it is zero, hits and stamps flow to the point, one compare-and-swap takes slot and
-//!   bias off the word like a release, and the slot is free. While at most half of the slots are
-//!   taken, two kinds of points keep theirs: points that another lease in their word holds anyway,
-//!   and roots with child runs.
+//!   again. If it is zero, add hits and stamps to the point, remove slot and bias from the word
+//!   with one compare-and-swap, like a release, and free the slot. While at most half of the slots
+//!   are taken, two kinds of points keep theirs: points that another lease in their word holds
+//!   anyway, and roots with child runs.
 //!
-//! A thread that enters too late is counted for a moment. So a sum may be too high, also for the
-//! slot's next point, but never too low. Only a thread whose lease is counted on a stripe writes
-//! hits and stamps there.
+//! A thread that enters a closed slot (*too late*) is counted for a moment. So a sum may be too
+//! high, also for the slot's next point, but never too low. Only a thread whose lease is counted on
+//! a stripe writes hits and stamps there.
 //!
 //! The bias protects an idle hot point until it is deflated. So every drain first looks for such
-//! points, and the attempt of a waiter also closes slots in use, to be sure of their sums. A lease
-//! on a child run is no reason to keep a slot: of nested hot prefixes, only one would be deflated
-//! at a time. When the evictor gives back the lease that kept a slot, it takes the slot off at
-//! once.
+//! points, and a waiter's attempt also closes slots in use, to be sure of their sums. A lease on a
+//! child run is no reason to keep a slot: of nested hot prefixes, only one would be deflated at a
+//! time. When the evictor gives back the lease that kept a slot, it removes the slot at once.
 //!
 //! # Invariants
 //!
@@ -40,7 +39,7 @@
 //! | E13 | `leave` | `deflate` sums | a leaseholder's use of the blocks, its hits and stamps come before the point's end |
 //! | E17 | `deflate_all` sums | `leave`, `enter` too late | a thread that leaves after the sum sees that another one waits (cache::line::wait_list) |
 //! | E18 | `deflate_all` looks for slots | `inflate` has attached one | the same, for a lease whose release is not queued because of the bias |
-//! | E14 | `vacate` | `occupy` | a slot's next point finds stripes without the last one's hits |
+//! | E14 | `vacate` | `occupy` | a slot's next point finds stripes without the previous point's hits |
 //! | Dekker | `enter` counts, then looks at the word | `deflate` closes, then looks at the counts | no lease is counted on a stripe that was summed without it |
 
 use crossbeam_utils::CachePadded;
@@ -172,7 +171,7 @@ impl HotPoints {
         }
     }
 
-    /// The statistics on which hits and stamps of a lease are counted.
+    /// The statistics that count the hits and stamps of a lease.
     #[inline]
     pub(crate) fn statistics<'a>(&'a self, held: &'a HeldLease<'_>) -> &'a Statistics {
         if held.counted_on.is_striped() { self.striped(held) } else { &held.point.statistics }
@@ -224,7 +223,7 @@ impl HotPoints {
         self.taken.fetch_and(!(1 << (name.get() - 1)), Release);
     }
 
-    /// Takes the slots off all points without leases; returns how many. Only the evictor calls it.
+    /// Removes the slots of all points without leases; returns how many. Only the evictor calls it.
     #[inline]
     pub(crate) fn deflate_idle(&self, queues: &Queues, guard: &Guard<'_>) -> u64 {
         // Relaxed: a point that is inflated now is found next time.
@@ -242,8 +241,8 @@ impl HotPoints {
         idle.map(|name| u64::from(self.deflate(name, guard, |point| queues.push(point)))).sum()
     }
 
-    /// Takes the slot off `point` if only the lease that the evictor has just given back in its
-    /// word kept the slot; returns whether it did. Calls `push` if the point must be pushed.
+    /// Removes the slot of `point` if only the lease that the evictor has just given back in its
+    /// word kept it; returns whether it did. Calls `push` if the point must be pushed.
     #[inline]
     pub(crate) fn deflate_spare<'g>(
         &self,
@@ -251,7 +250,7 @@ impl HotPoints {
         guard: &'g Guard<'_>,
         push: impl FnOnce(Ref<'g, Point>),
     ) -> bool {
-        // Relaxed: a guess; the next look finds what this one misses.
+        // Relaxed: a guess; a later call finds what this one misses.
         let word = point.word.load(Relaxed);
         let spare = word.slot().filter(|_| word.leases() == 1);
         spare.is_some_and(|name| self.deflate(name, guard, push))
@@ -259,7 +258,7 @@ impl HotPoints {
 
     /// As [`deflate_idle`](Self::deflate_idle), but closes every slot to be sure of its sum.
     pub(crate) fn deflate_all(&self, queues: &Queues, guard: &Guard<'_>) -> u64 {
-        // Changes nothing. Acquire: sees as attached what was attached before. Release: E18.
+        // Changes nothing. Acquire: sees slots that were attached before. Release: E18.
         let taken = self.taken(self.taken.fetch_or(0, AcqRel));
         taken.map(|name| u64::from(self.deflate(name, guard, |point| queues.push(point)))).sum()
     }
@@ -268,13 +267,12 @@ impl HotPoints {
         (0..self.slots.len() as u8).filter(move |i| bits & 1 << i != 0).filter_map(|i| HotSlotId::new(i + 1))
     }
 
-    /// Takes a slot off its point if no lease is counted on it; returns whether it did. Calls
+    /// Removes a slot from its point if no lease is counted on it; returns whether it did. Calls
     /// `push` if the point must be pushed.
     fn deflate<'g>(&self, name: HotSlotId, guard: &'g Guard<'_>, push: impl FnOnce(Ref<'g, Point>)) -> bool {
         // Acquire: HP1.
         let Some(point) = Ref::from_ptr(self.slot(name).point.load(Acquire), guard) else { return false };
-        // Relaxed: only the evictor detaches; if the slot is not attached yet there is nothing to
-        // do.
+        // Relaxed: only the evictor detaches, and a slot that is not attached yet needs nothing.
         if point.word.load(Relaxed).slot() != Some(name) {
             return false;
         }
@@ -322,9 +320,9 @@ impl HotPoints {
 }
 
 /// Whether `point` has this slot and keeps it for now, because another lease in its word holds it
-/// anyway, or it is a root with child runs in an attached space. Such a root is not ranked, so
-/// nobody needs to know whether it is leased, and the next lookups that miss would inflate it
-/// again. Leases on child runs are no reason: the last one may be the bias of another slot.
+/// anyway, or it is a root with child runs in an attached space. Such a root is not ranked, so its
+/// leases need not be known, and the next lookups that miss would inflate it again. Leases on child
+/// runs are no reason: the last one may be the bias of another slot.
 fn is_kept(point: Ref<'_, Point>, name: HotSlotId) -> bool {
     // Relaxed: a guess. A thread that gives up the other lease leaves only the bias, and the next
     // look finds that.

@@ -1,9 +1,9 @@
-//! Inserting: publishes one new run at a point with one compare-and-swap, or makes one run longer.
+//! Insert: publishes one new run at a point with one compare-and-swap, or makes one run longer.
 //!
-//! An insert starts at a leased boundary and compares the tokens beyond it. It uses the blocks that
+//! An insert starts at a leased boundary and compares the tokens beyond it. It uses blocks that
 //! other threads have published there meanwhile, and attaches the rest where the tokens diverge: at
-//! a boundary, or at a point inside a block that is made for the branch. It never attaches a run
-//! behind tokens that it has not compared.
+//! a boundary, or at a new point inside a block. It never attaches a run behind tokens that it has
+//! not compared.
 //!
 //! Of two inserts of one sequence one is published. The other returns the canonical blocks, and its
 //! own blocks stay in its reservation. The lease on the parent point is given up only after the
@@ -30,7 +30,7 @@ use super::run::{Beginning, Run};
 use super::shard::ShardId;
 use super::walk::{Position, Reached, walk};
 
-/// Maximum number of child runs of a point, far below what its word can count.
+/// Maximum number of child runs of a point, far below the limit of its word.
 const MAX_CHILDREN: u64 = if cfg!(radixkv_tiny) { 4 } else { 1 << 24 };
 
 /// The sequence to insert, and the blocks for it.
@@ -62,7 +62,7 @@ pub(crate) struct Published<'g> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct TooManyBranches;
 
-/// The point that the insert has reached, leased by the caller, or by the insert itself on the way.
+/// The point that the insert has reached, leased by the caller or by the insert itself.
 struct Tip<'g> {
     point: Ref<'g, Point>,
     ours: Option<HeldLease<'g>>,
@@ -91,7 +91,7 @@ pub(crate) fn insert<'g>(
     let mut at = Tip { point: from, ours: None };
     let layout = sequence.layout;
     let used = |at: &Tip<'_>| layout.blocks(at.point.end()) - layout.blocks(from.end());
-    // Prefetches for all of them, because in most cases all are new.
+    // Prefetches for all blocks, because in most cases all are new.
     Arrays::prefetch(&sequence.tokens[from.end()..], sequence.blocks, guard);
     loop {
         let reached = walk(at.point, sequence.tokens, guard);
@@ -130,7 +130,7 @@ pub(crate) fn insert<'g>(
     }
 }
 
-/// Attaches the rest of the sequence where the walk stopped; `None` if another thread changed that
+/// Publishes the rest of the sequence where the walk stopped; `None` if another thread changed that
 /// position meanwhile.
 fn publish<'g>(
     at: &Tip<'g>,
@@ -163,7 +163,7 @@ fn hang<'g>(
     context: LeaseContext<'_>,
     guard: &'g Guard<'g>,
 ) -> Result<Option<HeldLease<'g>>, TooManyBranches> {
-    // Other threads have written both since; the lines arrive while the run is made.
+    // Other threads may have written both lines; they arrive while the run is made.
     prefetch_to_write(&raw const branch.word);
     context.queues.of(context.shard).prefetch();
     let tokens = &sequence.tokens[branch.end()..];
@@ -191,8 +191,8 @@ fn hang<'g>(
 }
 
 /// Attaches a run at `place` instead of `there`, which is `None` or dead. Returns the new run's end
-/// point, or `None` if another thread was first. If the run `is_counted`, it is in the branch's
-/// count of children already; if not, it is counted here.
+/// point, or `None` if another thread was first. If not `is_counted`, this adds the run to the
+/// branch's count of children.
 fn hang_run<'g>(
     branch: Ref<'g, Point>,
     (there, place): (Option<Ref<'g, Run>>, Place<'g, Run>),
@@ -218,7 +218,7 @@ fn hang_run<'g>(
                 debug_assert!(counted, "child runs overflow their count");
             }
             crate::sync::failpoint!("insert::counted");
-            Some(run.as_ref().points.get(tokens.len() as u32, guard).expect("a leased end stays"))
+            Some(run.as_ref().points.get(tokens.len() as u32, guard).expect("a leased end point stays"))
         }
         Err((run, _)) => {
             Run::discard(run, guard);

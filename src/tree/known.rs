@@ -3,9 +3,9 @@
 //! A point becomes known when the evictor takes its entry out of the queue, changes the point
 //! itself, or accounts a run or piece that begins there. A killed point is removed.
 //!
-//! Most runs have one such point, which is stored inline. From [`MANY`] on they are in a tree, and
-//! the depths of the active ones are in a second tree, so that no query costs more than the
-//! logarithm of their number.
+//! Most runs have one known point, which is stored inline. From [`MANY`] on they are in a tree, and
+//! the depths of the active ones in a second tree, so that each query costs at most the logarithm
+//! of their number.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Bound, Range};
@@ -90,10 +90,10 @@ impl KnownPoints {
         }
     }
 
-    /// Removes a point of `run` that is no longer active.
+    /// Removes a point of `run` that is not active.
     pub(crate) fn remove(&mut self, point: Ref<'_, Point>, run: &Run) {
         match self {
-            Self::None => unreachable!("it was taken in"),
+            Self::None => unreachable!("an unknown point was removed"),
             Self::One(_) => *self = Self::None,
             Self::Few(list) => {
                 list.0.remove(position(&list.0, point.depth(), run));

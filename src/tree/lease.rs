@@ -9,8 +9,8 @@
 //! and the run's length tells where to look next. A thread that leases a point that is still `NEW`
 //! proves it as well, because the creator's proof may still fail.
 //!
-//! That thread must bump the word. Only reading the length is not enough: if the creator has not
-//! bumped yet, it might later take back a point on which a lease relies.
+//! That thread must bump the word. Reading the length is not enough: if the creator has not bumped
+//! yet, it might later take back a point that has been leased.
 
 use crate::block::BlockLayout;
 use crate::reclaim::{Guard, Ref};
@@ -24,7 +24,7 @@ use super::shard::ShardId;
 use super::walk::{Position, position};
 use super::word::{Abandoned, Leased, Released, Word};
 
-/// Where one thread counts its leases and reports their changes.
+/// The places where a thread counts its leases and reports their changes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LeaseContext<'a> {
     pub(crate) queues: &'a Queues,
@@ -40,7 +40,6 @@ pub(crate) struct LeaseContext<'a> {
 #[must_use]
 pub(crate) struct HeldLease<'g> {
     pub(crate) point: Ref<'g, Point>,
-    /// Where it is counted.
     pub(crate) counted_on: StripeRef,
 }
 
@@ -51,7 +50,7 @@ pub(crate) enum Refused {
     Shorter(u32),
     /// The point holds as many leases as it can count.
     Full,
-    /// The space was detached and its root is dead: start in the namespace's present space.
+    /// The space was detached and its root is dead: start again in the namespace's present space.
     Gone,
 }
 
@@ -182,7 +181,7 @@ pub(crate) fn lease_again<'g>(point: Ref<'g, Point>, context: LeaseContext<'_>) 
         Attempt::Held(held) => Some(held),
         Attempt::Full => None,
         Attempt::Unproven | Attempt::Dead => {
-            unreachable!("a held lease keeps its point, and was proved")
+            unreachable!("a held lease keeps its point alive and proved")
         }
     }
 }

@@ -54,10 +54,10 @@ use crate::sync::{prefetch, prefetch_to_write};
 /// two entries need several branches.
 const FAN: u32 = if cfg!(any(radixkv_loom, radixkv_shuttle)) { 2 } else { 15 };
 
-/// The tag of a slot's word that leads to a branch.
+/// Tag in a slot's word that leads to a branch.
 const BRANCH: usize = 1;
 
-/// The flag for a closed branch in its count.
+/// Flag in the count of a closed branch.
 const CLOSED: u64 = 1 << 63;
 
 /// The node that was not inserted, and the entry that is there instead, if any.
@@ -265,11 +265,11 @@ impl<T: Keyed> Map<T> {
     /// As [`insert`](Self::insert), for the first entry of a map that no other thread can reach
     /// yet.
     pub(crate) fn begin_with(&self, entry: Own<'_, T>) {
-        // Relaxed: what makes the map reachable has E1.
+        // Relaxed: the publication of the map's owner has E1.
         self.root.store(entry.publish().as_ptr().cast(), Relaxed);
     }
 
-    /// Removes `entry`; false if by then its key has another entry, or none.
+    /// Removes `entry`; false if its key has another entry meanwhile, or none.
     pub(crate) fn remove<'g>(&'g self, entry: Ref<'g, T>, guard: &'g Guard<'g>) -> bool {
         let held: *mut () = entry.as_ptr().cast();
         let mut place = self.begin(entry.key());
@@ -356,14 +356,14 @@ impl<T: Keyed> Map<T> {
     }
 
     /// Subtracts one from the count of `branch`, on the path of `key`, and removes the branch if
-    /// that was the last one.
+    /// that closed it.
     fn leave<'g>(&'g self, branch: Ref<'g, Branch<T>>, key: u32, guard: &'g Guard<'g>) {
         if branch.dismiss() {
             self.take_out(branch, key, guard);
         }
     }
 
-    /// Removes a closed branch, on the path of `key`, and those above it that this leaves empty.
+    /// Removes a closed branch, on the path of `key`, and branches above it that this closes.
     #[cold]
     fn take_out<'g>(&'g self, closed: Ref<'g, Branch<T>>, key: u32, guard: &'g Guard<'g>) {
         let mut closed = Some(closed);
@@ -372,8 +372,8 @@ impl<T: Keyed> Map<T> {
         }
     }
 
-    /// Unlinks a closed branch and returns the one above it, if there is one; `None` also if
-    /// another thread was first.
+    /// Unlinks a closed branch and returns the one above it; `None` if there is none or another
+    /// thread was first.
     fn unlink<'g>(&'g self, closed: Ref<'g, Branch<T>>, key: u32, guard: &'g Guard<'g>) -> Option<Ref<'g, Branch<T>>> {
         let mut place = self.begin(key);
         // Acquire: E1.
@@ -434,7 +434,7 @@ impl<T: Keyed> Map<T> {
 }
 
 impl<T: Keyed> Drop for Map<T> {
-    /// Frees the branches; entries belong to the index.
+    /// Frees the branches, not the entries.
     fn drop(&mut self) {
         each_branch::<T>(&self.root, &mut |branch| {
             // SAFETY: dropping excludes every other user, and each branch is in one slot (M1).

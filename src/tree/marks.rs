@@ -2,27 +2,27 @@
 //! compares them before the point's statistics.
 //!
 //! A point keeps at most two pairs of a priority and its expiry: the pair with the highest
-//! priority, and the pair that lasts longest. Both are maxima, and so is the last word on demotion.
-//! So marks can be joined in any order: once the points beyond have died, a point has the marks it
-//! would have if every block of every marked path were marked. If there are three pairs, none of
-//! them both as high and as long as another, the middle one is dropped and does not come back. The
-//! pair with the highest priority is kept even after it has expired.
+//! priority, and the pair that lasts longest. Both are maxima, and so is the latest demotion or
+//! undoing (`last_word`). So marks can be joined in any order: once the points beyond have died, a
+//! point has the marks it would have if every block of every marked path were marked. Of three
+//! pairs, none both as high and as long as another, the middle one is dropped and does not come
+//! back. The pair with the highest priority is kept even after it has expired.
 //!
-//! The cache numbers its demotions ([`Demotions`]). A use undoes the demotions before it. If the
-//! time of the use is later than theirs, that is enough. If the clock has not passed the time of
-//! the latest demotion, the use also marks the number of that demotion as undone. So of a demotion
-//! and a use at the same time, the later call counts. A use pays one load for that.
+//! The cache numbers its demotions ([`Demotions`]). A use undoes the demotions before it. If its
+//! time is later than theirs, no mark is needed. If the clock has not passed the time of the latest
+//! demotion, the use also marks the number of that demotion as undone. So of a demotion and a use
+//! at the same time, the later call counts. A use pays one load for that.
 //!
 //! Most points have no marks, which costs one word. Each mark makes a new record, which replaces
 //! the one before. So a record never changes.
 //!
 //! # Which threads write
 //!
-//! A thread with a lease on the point writes, and the evictor: when marks flow down, and when it
-//! takes over a request to retain. The record also has the point's anchor. A mark made before the
-//! lease is released is visible to the evictor when it takes the change out of the queue and when
-//! it kills the point (word.rs, E2, E3). So a point is never ranked without its marks, and its
-//! statistics never flow without them.
+//! Threads with a lease on the point write marks, and so does the evictor when marks flow down and
+//! when it takes over a request to retain. The record also has the point's anchor. A mark made
+//! before the lease is released is visible to the evictor when it takes the change out of the queue
+//! and when it kills the point (word.rs, E2, E3). So a point is never ranked without its marks, and
+//! its statistics never flow without them.
 //!
 //! # Invariants
 //!
@@ -62,7 +62,7 @@ pub(crate) struct Demotions {
 impl Demotions {
     /// Counts a demotion at `time` and returns its mark.
     pub(crate) fn demote(&self, time: u64) -> Marked {
-        // Relaxed, both: they order only what callers order already.
+        // Relaxed, both: they order only calls that their callers order already.
         self.latest.fetch_max(time, Relaxed);
         let number = self.count.fetch_add(1, Relaxed) + 1;
         Marked { last_word: number << 1, demoted_at: time, ..Marked::NONE }
@@ -85,7 +85,7 @@ impl Demotions {
     }
 }
 
-/// Set in a last word that undoes demotions; clear in the last word of a demotion.
+/// Set in a `last_word` that undoes demotions; clear in that of a demotion.
 const KEPT: u64 = 1;
 
 /// When a priority ends.
@@ -109,8 +109,8 @@ pub(crate) struct Marked {
     highest: Option<(i64, Expiry)>,
     /// The priority that lasts longest; among equal ones, the highest.
     longest: Option<(Expiry, i64)>,
-    /// `number of demotions:63 | KEPT`: the last word on demotion. A demotion and its undoing have
-    /// the same number, and the undoing is the greater.
+    /// `number of demotions:63 | KEPT` of the latest demotion or undoing. An undoing has the number
+    /// of the latest demotion before it, and compares greater.
     last_word: u64,
     /// The latest time at which it was demoted.
     demoted_at: u64,
@@ -147,7 +147,7 @@ impl Marked {
         }
     }
 
-    /// Whether the last word is a demotion that the last use, at time `last`, did not undo.
+    /// Whether `last_word` is from a demotion that the last use, at time `last`, did not undo.
     pub(crate) fn is_demoted(self, last: u64) -> bool {
         self.last_word != 0 && self.last_word & KEPT == 0 && last <= self.demoted_at
     }
@@ -169,15 +169,15 @@ pub(crate) struct Marks(AtomicPtr<Record>);
 #[derive(Debug)]
 struct Record {
     marked: Marked,
-    /// A request that the evictor has not taken over yet. It does not flow.
+    /// A request that the evictor has not taken over yet. It does not flow down.
     asked: Option<RetentionRequest>,
-    /// The anchor of the weak leases on the point, if there ever was one. It does not flow.
+    /// The anchor of the weak leases on the point, if there ever was one. It does not flow down.
     anchor: Option<Arc<Anchor>>,
     canary: Canary,
 }
 
-// SAFETY: a record is a `Box` of numbers and a counted reference to an anchor, which follows no
-// pointer to a node when it is dropped.
+// SAFETY: a record is a `Box` of numbers and a counted reference to an anchor; dropping it follows
+// no pointer to a node.
 unsafe impl Node for Record {
     fn bytes(&self) -> usize {
         size_of::<Self>()
@@ -283,7 +283,7 @@ impl Marks {
         }
     }
 
-    /// Cuts the anchor, if there is one, off the killed point. Only the evictor calls it.
+    /// Clears the killed point's anchor, if it has one. Only the evictor calls it.
     #[inline]
     pub(crate) fn cast_off(&self, guard: &Guard<'_>) {
         if let Some(anchor) = self.record(guard).and_then(|record| record.as_ref().anchor.as_ref()) {

@@ -1,4 +1,4 @@
-//! The tree: runs, points, and the protocols between threads that lease, insert and trim.
+//! The prefix tree: its runs and points, and the protocols of threads that lease, insert and trim.
 //!
 //! ```text
 //! space --> trunk --> root --token--> run --depth--> point --token--> run ...
@@ -6,11 +6,12 @@
 //!
 //! A [`Run`] is an edge, a [`Point`] a depth on a run. Nothing is ever split: where a sequence
 //! diverges from a run, a point is made, and the rest of the sequence becomes a run that is
-//! attached to it. Two atomic words carry the protocols, the point word (word.rs) and the run word
+//! attached to it. Two atomic words synchronize threads, the point word (word.rs) and the run word
 //! (run.rs). Queues (queue.rs) tell the evictor which points have changed.
 //!
-//! `cache` calls this module: its sessions walk, lease and insert; its evictor drains the queue,
-//! trims, and alone touches what the nodes keep for it (`OwnerCell`). `reclaim` frees the nodes.
+//! `cache` calls this module: its sessions walk, lease and insert; its evictor drains the queue and
+//! trims. Only the evictor accesses its accounts in the nodes (`OwnerCell`). `reclaim` frees the
+//! nodes.
 //!
 //! | file | has |
 //! |---|---|
@@ -18,7 +19,7 @@
 //! | `point`, `run`, `arrays`, `space` | the nodes |
 //! | `namespace_account` | a namespace over all its spaces: name, blocks, limits |
 //! | `known` | the points of a run that the evictor knows |
-//! | `points` | all points of a run, with their number |
+//! | `points` | all points of a run, and a count of them |
 //! | `map` | child runs by first token, points by depth |
 //! | `marks` | priorities, demotions and requests to retain, by prefix |
 //! | `anchor` | the link from a weak lease to its point |
@@ -26,9 +27,9 @@
 //! | `lease` | creating, proving, leasing and releasing points |
 //! | `nearest` | the block beyond a boundary with the longest common prefix |
 //! | `fingerprint` | hashes of blocks, for statistics only |
-//! | `path`, `path_snapshot` | the blocks and tokens of a path now; pieces of the tree to read later |
+//! | `path`, `path_snapshot` | reading the blocks and tokens of a path at once, or later |
 //! | `insert` | publishing a run |
-//! | `growth`, `pieces` | appending to a run in place; how the evictor ranks what was appended |
+//! | `growth`, `pieces` | appending to a run in place; how the evictor ranks the pieces |
 //! | `hot` | points that many threads lease at once |
 //! | `queue` | points that have changed, for the evictor |
 //! | `shard` | the number of the evictor's shard that a run belongs to |
@@ -38,12 +39,12 @@
 //! # Invariants
 //!
 //! - **T1** The depth of a point, and the parent, start and tokens of a run never change.
-//! - **T2** Only the thread that has the lock of a run's shard shortens the run and kills its
+//! - **T2** Only the thread that holds the lock of a run's shard shortens the run and kills its
 //!   proven points.
 //! - **T3** At rest a run of length `L > 0` has exactly one live point at depth `L`. A run of
 //!   length 0 stays dead.
-//! - **T4** A point with a lease or a child is never killed; a run with a held point at `j` is
-//!   never shorter than `j`.
+//! - **T4** A point with a lease or a child is never killed; a run with a proven, held point at `j`
+//!   is never shorter than `j`.
 //! - **T5** Leases and statistics are at block boundaries; a point inside a block exists only for
 //!   its children.
 //! - **T6** A run whose arrays show less than its length is in the evictor's list of hidden runs;

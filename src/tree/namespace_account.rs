@@ -11,7 +11,7 @@ use crate::sync::gauge::{AtomicU64, AtomicUsize, Relaxed};
 
 /// Counts of a namespace's blocks, and their limits.
 ///
-/// Only the evictor writes the cached and protected counts. Sessions count what they reserve, so
+/// Only the evictor writes the cached and protected counts. Sessions count their reservations, so
 /// models explore only that count. No memory depends on these counts: every access is relaxed, and
 /// decisions are made under the evictor's lock.
 #[derive(Debug)]
@@ -21,7 +21,7 @@ pub(crate) struct NamespaceAccount {
     pub(crate) row: Row,
     blocks: BlockCounts,
     limits: AtomicU64,
-    /// Number of running operations for which the accounts must have every lease.
+    /// Number of running operations that need every lease in the accounts.
     told: AtomicUsize,
     /// The namespace's own time to idle in nanoseconds; `u64::MAX` if it has none.
     time_to_idle: AtomicU64,
@@ -29,8 +29,8 @@ pub(crate) struct NamespaceAccount {
     pub(crate) group: OwnerCell<Option<QuotaGroup>>,
 }
 
-/// The blocks of a namespace by state. In a cache line apart from the fields that every request
-/// reads, because each run that is attached or removed writes them.
+/// The blocks of a namespace by state. On another cache line than the fields that every request
+/// reads, because each attached or removed run writes them.
 #[derive(Debug)]
 #[repr(align(64))]
 struct BlockCounts {
@@ -117,7 +117,7 @@ impl NamespaceAccount {
         self.pinned_limit().is_some() || self.told.load(Relaxed) > 0
     }
 
-    /// Counts an operation that begins or ends and needs every lease in the accounts. Only the
+    /// Counts the start or end of an operation that needs every lease in the accounts. Only the
     /// evictor calls it.
     pub(crate) fn tell(&self, begins: bool) {
         // Relaxed: read under the same lock.

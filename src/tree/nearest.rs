@@ -1,10 +1,10 @@
 //! Finds the block beyond a boundary that shares the longest prefix with a sequence. A partial hit
 //! (`cache::matching::partial`) copies that block.
 //!
-//! A block is found by its end, on the run that has its last token. Every block that continues from
-//! the depth where the tokens diverge agrees on equally many tokens, so the first one found is
+//! A block is found by its end, on the run that has its last token. All blocks that continue from
+//! the depth where the tokens diverge agree on the same number of tokens, so the first one found is
 //! used. The search steps back only if there is none. That happens if the block's run was trimmed
-//! but the branch point, which kept its own run this long, is not dead yet.
+//! but the branch point, which kept its own run at this length, is not dead yet.
 
 use std::ops::RangeInclusive;
 
@@ -50,8 +50,8 @@ pub(crate) fn nearest<'g>(
             if agreed < least {
                 return None;
             }
-            // Only the first turn for a run searches deeper than `depth`; later turns need only
-            // look at `depth` itself.
+            // Only the first iteration for a run searches deeper than `depth`; later ones search
+            // only `depth` itself.
             let last = if depth == piece.to { present(piece.run, guard) } else { depth };
             let found = block_beyond(piece.run, depth..=last, end, guard);
             if let Some(end) = found {

@@ -2,9 +2,9 @@
 //! batches of evicted prefixes.
 //!
 //! A trim shortens a run, and may replace its arrays by smaller ones. So a path snapshot keeps
-//! pointers to the arrays themselves, taken under the evictor's lock, where it costs no more than
-//! one pointer for each piece. What the arrays have never changes, though more may be appended. They
-//! are read under a guard that was pinned before the path snapshot was taken, and still is.
+//! pointers to the arrays. Under the evictor's lock, this costs no more than one pointer for each
+//! piece. The contents of arrays never change, though more may be appended. They are read under a
+//! guard that was pinned before the path snapshot was taken, and still is.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -45,7 +45,7 @@ impl PathSnapshot {
         self.taken.reserve(runs);
     }
 
-    /// Takes a run and all runs before it on its path, each only once. Only the evictor calls it.
+    /// Adds a run and all its ancestors, each only once. Only the evictor calls it.
     pub(crate) fn take(&mut self, run: Ref<'_, Run>, layout: BlockLayout, guard: &Guard<'_>) -> PieceId {
         let (mut at, mut last, mut below) = (run, None, None);
         loop {

@@ -1,15 +1,14 @@
 //! The pieces of a run that are in the evictor's accounts. Only the evictor uses them.
 //!
-//! A piece is what one insert appended to a run in place; without appending, it would be a run of
+//! A piece is the part of a run that one insert appended in place; otherwise it would be a run of
 //! its own. Policies rank a piece as they would rank that run: by the time and serial of its
 //! insert, and one level deeper.
 //!
 //! A piece enters the accounts when the point at its end is taken out of the queue, or earlier if a
 //! child run beyond it enters or a trim reaches the run. Then its blocks are counted, subscribers
 //! are told, and it gets a serial, a level and an insert time. A trim ends at the next known point
-//! below, which is where the piece begins. So evictions, events and counts are those of a chain of
-//! runs; only `Stats::runs` shows the difference. Snapshots, walks and saved caches list each piece
-//! separately.
+//! below, which is where the piece begins. So evictions, events and counts are as for a chain of
+//! runs; only `Stats::runs` differs. Snapshots, walks and saved caches list each piece separately.
 
 /// One accounted piece, from `start` to the start of the next one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,7 +69,7 @@ impl Pieces {
         self.0.as_ref().map_or(0, |all| all.up_to(depth))
     }
 
-    /// The piece that has `depth`.
+    /// The piece that contains `depth`.
     #[inline]
     pub(crate) fn at(&self, depth: u32) -> Option<RankedPiece> {
         let all = self.0.as_ref()?;

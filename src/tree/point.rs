@@ -15,8 +15,8 @@ use super::word::Word;
 /// A point. Its run and its depth never change.
 ///
 /// It fills a cache line of its own, so that threads at neighbouring points do not disturb each
-/// other. The order of the fields lets the word of a root be in another cache line than the fields
-/// that walks read (see `root`).
+/// other. The field order allows a root's word to be on another cache line than the fields that
+/// walks read (see `root`).
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Point {
@@ -27,14 +27,15 @@ pub(crate) struct Point {
     pub(crate) marks: Marks,
     /// Runs that branch off here, by their first token.
     pub(crate) children: Map<Run>,
-    /// The run outlives its points. Not used at a point that was removed from its run.
+    /// The run outlives its points. Not used once the point is removed from its run.
     run: Link<Run>,
-    /// What the evictor knows of the point.
+    /// The evictor's data on the point.
     pub(crate) account: OwnerCell<PointAccount>,
     canary: Canary,
 }
 
-/// What the evictor knows of a point. The point is *active* if it is `LEASED`, or a child run is.
+/// The evictor's data on a point. The point is *active* if it is `LEASED` or has an active child
+/// run.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct PointAccount {
     /// `KNOWN` and `LEASED`; above them, the number of child runs that are accounted as active.
@@ -52,7 +53,7 @@ const CHILD: u32 = 1 << 2;
 
 /// Bytes of a cache line.
 const LINE: usize = 64;
-/// Slots of a root's size have this many different offsets from a cache line.
+/// Number of different offsets from a cache line among slots of a root's size.
 const SLOTS_TRIED: usize = model_size(4, 1);
 
 /// The memory of a root: a quarter of a cache line more than other points have, so that slots of
@@ -90,7 +91,7 @@ impl PointAccount {
         self.set(LEASED, leased);
     }
 
-    /// Counts a child run that has become active, or that has ceased to be.
+    /// Adds a child run that has become active, or subtracts one that has become inactive.
     pub(crate) fn count_child(&mut self, active: bool) {
         self.bits = if active { self.bits + CHILD } else { self.bits - CHILD };
     }
@@ -139,7 +140,7 @@ impl Point {
         Tally { marked: self.marks.made(guard).copied(), ..self.statistics.tally() }
     }
 
-    /// Adds the statistics and marks that flow down from a dead point.
+    /// Adds the statistics and marks of a dead point, which flow down to this one.
     pub(crate) fn take_in(&self, tally: Tally, guard: &Guard<'_>) {
         self.statistics.take_in(tally);
         if let Some(marked) = tally.marked {
@@ -149,7 +150,7 @@ impl Point {
 }
 
 impl<'g> Ref<'g, Point> {
-    /// The point's run. What keeps the point alive keeps the run as well.
+    /// The point's run. It lives at least as long as the point.
     #[inline]
     pub(crate) fn run(self) -> Ref<'g, Run> {
         let point = self.as_ref();
@@ -212,7 +213,7 @@ pub(crate) struct Statistics {
     depth: u32,
 }
 
-/// Hits of a point stop here, at about two thousand million.
+/// The maximum number of hits, about two billion.
 const MOST_HITS: i32 = i32::MAX - (1 << 24);
 
 /// Statistics at one moment.
@@ -220,7 +221,7 @@ const MOST_HITS: i32 = i32::MAX - (1 << 24);
 pub(crate) struct Tally {
     pub(crate) last: u64,
     pub(crate) hits: i64,
-    /// `None` if nothing was marked, which is the case at most points.
+    /// `None` if nothing was marked, as at most points.
     pub(crate) marked: Option<Marked>,
 }
 
@@ -228,7 +229,7 @@ impl Tally {
     /// The tally of a point that was never touched; adds nothing to another.
     pub(crate) const NONE: Self = Self { last: 0, hits: 1, marked: None };
 
-    /// The sum of both, as when one flows into the other.
+    /// The sum of both, as if one flowed into the other.
     pub(crate) fn joined(self, other: Self) -> Self {
         Self {
             last: self.last.max(other.last),

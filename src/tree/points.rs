@@ -1,4 +1,4 @@
-//! All points of a run, by depth, with an upper bound of their number.
+//! All points of a run, by depth, with an upper bound on their number.
 
 use super::map::{Map, Occupied};
 use super::point::Point;
@@ -78,7 +78,7 @@ impl Points {
     /// A known point is on the run until the evictor removes it, and was counted before the evictor
     /// knew of it. So an unknown point makes the count higher than `known`, if the evictor sees its
     /// increment. It does if the bump for that point is in the run word that it loaded before (E6).
-    /// If not, the run word will have changed when the evictor shortens the run.
+    /// If not, the bump changes the run word before the evictor shortens the run, which then fails.
     pub(crate) fn are_known(&self, known: usize) -> bool {
         // Relaxed: see above.
         self.placed.load(Relaxed) == known

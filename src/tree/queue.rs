@@ -1,16 +1,16 @@
 //! The evictor's queues: the points that have changed since the evictor last looked at them.
 //!
 //! Each shard of the evictor has a queue, for the points on that shard's runs ([`Queues`]). Any
-//! thread pushes; only the lock holder of the shard drains. What follows is about one queue.
+//! thread pushes; only the lock holder of the shard drains. The rest is about one queue.
 //!
-//! It is an intrusive stack: the link is in the point, a push is one compare-and-swap, a drain is
-//! one swap. A point has at most one entry (`QUEUED` in its word), so nothing is allocated, and the
-//! queue is never longer than the number of live and dying points. The evictor takes entries out in
-//! the order in which they were pushed ([`Backlog`]), so that runs enter its accounts in the order
-//! of their inserts, no matter how often it drains. For each point it uses the word at the time
-//! when the entry is taken out.
+//! It is an intrusive stack: the link is in the point, a push is one compare-and-swap, and a drain
+//! is one swap. A point has at most one entry (`QUEUED` in its word), so nothing is allocated, and
+//! the queue is never longer than the number of live and dying points. The evictor takes entries
+//! out in the order in which they were pushed ([`Backlog`]), so that runs enter its accounts in the
+//! order of their inserts, no matter how often it drains. For each point it uses the word at the
+//! time when the entry is taken out.
 //!
-//! A drain takes the entries that are there when it begins, not those that other threads add later.
+//! A drain takes the entries present when it begins, not entries that other threads add later.
 //! Changes that the evictor itself makes (the parent of a dead run, the end of a retention) are in
 //! a separate finite list. An entry owns a reference: if its point dies while queued, the point is
 //! retired when the entry is taken out.
@@ -34,7 +34,7 @@ use super::point::Point;
 use super::shard::{ShardCount, ShardId};
 use crate::sync::prefetch_to_write;
 
-/// The points that have changed and were not drained yet.
+/// The queue of one shard: points that have changed and were not drained yet.
 #[derive(Debug)]
 pub(crate) struct Queue {
     head: CachePadded<AtomicPtr<Point>>,
@@ -70,7 +70,7 @@ pub(crate) struct Backlog {
     own: Vec<Link<Point>>,
     /// Oldest first.
     ready: Chain,
-    /// The entries after the ready ones: those already reversed, and those still to be reversed.
+    /// The entries after the ready ones: `turned` is already reversed, `rest` is not.
     turned: Chain,
     rest: Chain,
     /// Number of drains received.
@@ -81,7 +81,7 @@ pub(crate) struct Backlog {
     named: usize,
 }
 
-/// Maximum number of entries that are named ahead of their turn.
+/// Maximum number of entries that [`Backlog::ahead`] returns before their turn.
 const NAMED: usize = 8;
 
 impl Queue {
@@ -148,13 +148,13 @@ impl Queues {
         self.0.iter().all(Queue::is_empty)
     }
 
-    /// The shard of a point, on whose run the caller may rely.
+    /// The shard of a point, whose run the caller keeps alive.
     #[inline]
     pub(crate) fn shard(&self, point: Ref<'_, Point>) -> ShardId {
         if self.0.len() == 1 { ShardId::FIRST } else { point.run().shard() }
     }
 
-    /// Adds a point, on whose run the caller may rely. The caller has just set its `QUEUED`.
+    /// Adds a point, whose run the caller keeps alive. The caller has just set its `QUEUED`.
     #[inline]
     pub(crate) fn push(&self, point: Ref<'_, Point>) {
         self.of(self.shard(point)).push(point);
@@ -170,7 +170,7 @@ impl Chain {
         self.0.is_null()
     }
 
-    /// Takes the first entry off, and reads its link: once `QUEUED` is cleared, the link belongs to
+    /// Removes the first entry and reads its link: once `QUEUED` is cleared, the link belongs to
     /// another thread.
     fn pop<'g>(&mut self, guard: &'g Guard<'_>) -> Option<Ref<'g, Point>> {
         let point = Ref::from_ptr(self.0, guard)?;
@@ -248,7 +248,7 @@ impl Backlog {
         Some(next)
     }
 
-    /// Names an entry whose turn comes soon, so that the caller can prefetch it; names each entry
+    /// Returns an entry whose turn comes soon, so that the caller can prefetch it; each entry only
     /// once. The entry stays in the backlog, and its point may be dead.
     pub(crate) fn ahead<'g>(&mut self, guard: &'g Guard<'_>) -> Option<Ref<'g, Point>> {
         if self.named == NAMED {
@@ -259,7 +259,7 @@ impl Backlog {
         Some(entry)
     }
 
-    /// Whether any change is left that the evictor itself has made.
+    /// Whether a change that the evictor itself made is left.
     pub(crate) fn has_own(&self) -> bool {
         !self.own.is_empty()
     }

@@ -18,7 +18,7 @@
 //! | edge | release | acquire | so that |
 //! |---|---|---|---|
 //! | E6 | `bump` after publishing the point | the trimmer's `word` load and failed `shorten` | the scan sees the point |
-//! | E7 | `shorten` | `bump`, `len` | a thread that sees the shorter length sees the points dead (margin) |
+//! | E7 | `shorten` | `bump`, `word` | a thread that sees the shorter length sees the points dead (margin) |
 //! | E22 | `lengthen` | `bump`, the `word` load | a thread that sees the longer length sees the tokens (margin for leases, which come through the points' map, E1) |
 //! | E23 | `bump` after counting a child | `word` load before the look at the children, failed `lengthen` | a run does not grow beside a child with the same token |
 #![allow(unsafe_code)]
@@ -52,7 +52,7 @@ const LENGTH: u64 = (1 << 32) - 1;
 /// Bytes of a run's arrays that are prefetched when a walk enters it.
 const AHEAD: usize = 512;
 
-/// If a trim leaves one in this many tokens of the arrays unused, or more, the arrays are copied
+/// If a trim leaves at least one in this many tokens of the arrays unused, the arrays are copied
 /// into smaller ones.
 const SLACK: usize = 4;
 
@@ -78,7 +78,7 @@ pub(crate) struct Run {
     born: u64,
     /// Fingerprint of the run's first block.
     fingerprint: u64,
-    /// What the evictor knows of the run.
+    /// The evictor's data on the run.
     pub(crate) account: OwnerCell<RunAccount>,
     canary: Canary,
 }
@@ -86,11 +86,11 @@ pub(crate) struct Run {
 #[cfg(not(any(radixkv_loom, radixkv_shuttle, radixkv_chaos)))]
 const _: () = assert!(size_of::<Run>() == 2 * 64);
 
-/// What the evictor knows of a run.
+/// The evictor's data on a run.
 #[derive(Debug, Default)]
 pub(crate) struct RunAccount {
-    /// Depth up to which the run's blocks are in the accounts; the length with which the run was
-    /// published until it is registered.
+    /// Depth up to which the run's blocks are in the accounts; until the run is registered, the
+    /// length with which it was published.
     pub(crate) len: u32,
     /// The pieces appended in place that are in the accounts.
     pub(crate) pieces: Pieces,
@@ -147,7 +147,7 @@ impl RunWord {
     }
 }
 
-/// Where a new run begins, and how much room it gets.
+/// The place and the attributes of a new run.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Beginning<'g> {
     pub(crate) parent: Ref<'g, Point>,
@@ -189,8 +189,7 @@ impl Run {
         };
         let run = Own::new(run, guard);
         run.points.begin_with(Point::new(run.as_ref().link(), len, Word::end_of_new_run(), at.born, guard));
-        // Allocated last: this memory has not been touched for long, so every later write would
-        // wait for it.
+        // Allocated last: this memory is cold, so every later write would wait for it.
         let arrays = match at.room {
             Some(room) => Arrays::with_room(room, tokens, blocks, guard),
             None => Arrays::allocate(tokens, blocks, guard),
@@ -221,7 +220,7 @@ impl Run {
         run
     }
 
-    /// Frees a run that was not published, with its end point.
+    /// Frees a run that was not published, and its end point.
     pub(crate) fn discard<'g>(run: Own<'g, Self>, guard: &'g Guard<'g>) {
         let unpublished = run.as_ref();
         let mut end = None;
@@ -326,7 +325,7 @@ impl Run {
     /// Copies the arrays into smaller ones, without room to grow, if a trim to `len` leaves too
     /// much of them unused. Returns the old arrays. The trimmer calls it after it has shortened the
     /// run.
-    #[must_use = "what it had is to be retired"]
+    #[must_use = "the old arrays must be retired"]
     pub(crate) fn shrink<'g>(&'g self, len: u32, layout: BlockLayout, guard: &'g Guard<'g>) -> Option<Ref<'g, Arrays>> {
         // Relaxed: only the evictor replaces them, and it reached the run by E1, which orders the
         // first ones.
@@ -367,8 +366,8 @@ impl<'g> Ref<'g, Run> {
         Ref::from_ptr(self.arrays.load(Acquire), guard)
     }
 
-    /// Prefetches what a walk reads next when it enters a cold run: the beginning of its arrays,
-    /// and its end point if the run has no other.
+    /// Prefetches the data that a walk reads next in a cold run: the beginning of its arrays, and
+    /// its end point if the run has no other.
     #[inline]
     pub(crate) fn prefetch(self) {
         // Models have nothing to prefetch, and would explore the loads.
@@ -379,7 +378,7 @@ impl<'g> Ref<'g, Run> {
         }
     }
 
-    /// Prefetches one step of the way from the parent's map to the run: the node behind this many
+    /// Prefetches one step of the path from the parent's map to the run: the node behind this many
     /// branches.
     pub(crate) fn prefetch_way(self, branches: u32, guard: &'g Guard<'_>) {
         if let Some(parent) = self.parent() {

@@ -1,4 +1,4 @@
-//! Shards: each run belongs for life to the shard of the session that inserted it.
+//! Ids of shards. A run always belongs to the shard of the session that inserted it.
 
 use crate::sync::model_size;
 
@@ -14,7 +14,7 @@ pub(crate) struct ShardId(u16);
 pub(crate) struct ShardCount(u16);
 
 impl ShardId {
-    /// The shard of roots, and of all runs if there are no others.
+    /// The shard of roots, and of all runs if it is the only one.
     pub(crate) const FIRST: Self = Self(0);
 
     pub(crate) fn at(index: usize) -> Self {

@@ -16,7 +16,7 @@ pub(crate) struct Space {
     root: AtomicPtr<Point>,
     /// 1 once lookups start in another space.
     detached: AtomicUsize,
-    /// Offset of the layout on which the blocks of its sequences end.
+    /// Offset of the block layout of its sequences.
     pub(crate) offset: u32,
     /// The accounts of its namespace, over all generations.
     pub(crate) account: Arc<NamespaceAccount>,
@@ -50,7 +50,7 @@ impl Space {
     /// root.
     pub(crate) fn detach(&self) {
         // Relaxed: the evictor, which frees by this flag, is ordered by its lock. A session only
-        // uses it to refuse early: a run or retention that is made nevertheless reaches the evictor
+        // uses it to refuse early: a run or retention that is made anyway reaches the evictor
         // through the queue and ends there. On weak memory a refused session may find the old root
         // again, and is refused again.
         self.detached.store(1, Relaxed);

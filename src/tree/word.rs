@@ -1,4 +1,5 @@
-//! The point word: counts what holds a point, and decides which thread may kill it.
+//! The point word: an atomic that counts the leases and child runs of a point, and decides which
+//! thread may kill it.
 //!
 //! | bits | field | meaning |
 //! |---|---|---|
@@ -18,14 +19,14 @@
 //! is queued until its space ends (sweep.rs).
 //!
 //! Here *the evictor* is the lock holder of the shard that the point's run belongs to. A turn of
-//! another shard may only take a child off (`remove_child_for_other_shard`). It cannot look at the
+//! another shard may only remove a child (`remove_child_for_other_shard`). It may not read the
 //! point, so the end of the last child is then a queued change even if the point is silent. `defer`
-//! sets `QUEUED` on a point that a turn of one shard leaves to the next turn of all.
+//! sets `QUEUED` on a point that a turn of one shard leaves to the next turn of all shards.
 //!
 //! A lease on a `SILENT` point changes only the count. The evictor sets the bit when it files the
-//! point, or leaves it inside its run. If it finds a lease when the point's turn comes, and needs
-//! to know when that lease ends, it *listens*: it clears the bit, so that the last release is a
-//! queued change.
+//! point, or takes it out of the queue. If it finds a lease when the point's turn comes, and must
+//! know when that lease ends, it *listens*: it clears the bit, so that the last release is a queued
+//! change.
 //!
 //! `snapshot` has the bits as a plain value. This file and `slot` have the transitions, each one
 //! atomic read-modify-write.
@@ -35,10 +36,10 @@
 //! - **W1** `DEAD` is set only while the point has no lease and no child, and is never cleared.
 //! - **W2** `NEW` and `QUEUED` are never set together.
 //! - **W3** A dead word is written only by the thread that takes its entry out of the queue.
-//! - **W5** Only the evictor writes `SILENT`, and only on live, proven points. A point with a lease
-//!   in the accounts is not silent.
 //! - **W4** A slot is attached only to a proven point that has none, by a thread with a lease. Only
 //!   the evictor closes and detaches it.
+//! - **W5** Only the evictor writes `SILENT`, and only on live, proven points. A point with a lease
+//!   in the accounts is not silent.
 //!
 //! # Orderings
 //!
@@ -71,12 +72,12 @@ use snapshot::{CHILDREN, LEASE, NEW, QUEUED, SILENT};
 #[derive(Debug)]
 pub(crate) struct Word(AtomicU64);
 
-/// What a transition does with the word that it sees, and what it returns.
+/// The effect of a transition on the word that it sees, and its result.
 enum Update<T> {
     /// Leaves the word as it is.
     Keep(T),
     /// Swaps the word for this one with this ordering. If another thread was first, the transition
-    /// looks again.
+    /// retries.
     Swap(Snapshot, Ordering, T),
 }
 
@@ -89,11 +90,12 @@ pub(crate) enum Leased {
     /// The lease is held on a proven point. The caller pushes the point if `push` is true.
     /// `at_once`: no other thread changed the word during the attempt.
     Proven { push: bool, at_once: bool },
-    /// The point is hot and no lease is held yet: one may count on a stripe of this slot.
+    /// The point is hot and no lease is held yet: the caller may count one on a stripe of this
+    /// slot.
     Open(HotSlotId),
     /// The lease is held; the caller must prove the point or take the lease back.
     Unproven,
-    /// The point is dead, so absent.
+    /// The point is dead and counts as absent.
     Dead,
     /// `MAX_LEASES` leases are held.
     Full,
@@ -290,8 +292,8 @@ impl Word {
                 return Keep(None);
             }
             // Acquire: E2. Release: E11. No model fails without the Release: the thread that
-            // detached the space has since taken off the root's last child, and that release
-            // sequence continues.
+            // detached the space has since removed the root's last child, and that release sequence
+            // continues.
             Swap(word.dead(), AcqRel, Some(word))
         })
     }
@@ -308,13 +310,13 @@ impl Word {
         })
     }
 
-    /// Takes a child run off.
+    /// Subtracts a child run.
     pub(crate) fn remove_child(&self) -> ChildRemoved {
         self.update(|word| {
             debug_assert!(word.children() > 0, "child removed twice");
             let (next, push) = word.changed(word.without_child(), word.has_one_child_alone());
             // Release: E2, E3. Acquire: E4. No model fails without the Acquire: only the evictor
-            // takes the last child off a point that nobody holds, and only it takes entries out.
+            // removes the last child of a point without leases, and only it takes entries out.
             Swap(next, AcqRel, ChildRemoved { push, is_silent_end: word.is_silent() && word.children() == 1 })
         })
     }
@@ -339,8 +341,8 @@ impl Word {
         Snapshot(self.0.fetch_and(!QUEUED, AcqRel))
     }
 
-    /// As [`take_out`](Self::take_out), and makes a point silent that was not. Only the evictor
-    /// calls it.
+    /// As [`take_out`](Self::take_out), and also makes the point silent, which it was not. Only the
+    /// evictor calls it.
     pub(crate) fn take_out_silently(&self) -> Snapshot {
         // Clears one bit and sets the other: no other thread changes either meanwhile. Orders: as
         // `take_out`.

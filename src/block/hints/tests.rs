@@ -28,8 +28,8 @@ fn all_hints_are_set_where_all_is_free() {
     }
 }
 
-/// What a giver and a taker that meet can leave: a bit above without one below. It is found,
-/// cleared, and hides nothing.
+/// Threads that give and take at once can leave a bit set without one below it. A search clears it
+/// and finds the others.
 #[test]
 fn a_bit_that_leads_nowhere_hides_no_other() {
     let hints = Hints::new(300_000, 0);
@@ -41,7 +41,7 @@ fn a_bit_that_leads_nowhere_hides_no_other() {
     assert!(hints.levels.iter().flatten().all(|word| word.load(Relaxed) == 0));
 }
 
-/// Whatever threads set and clear at once: a bit that is left has all those above it.
+/// However threads set and clear bits at once, each bit left has all bits above it.
 #[test]
 fn a_hint_that_is_left_can_be_found() {
     let hints = Hints::new(BITS * BITS, 0);

@@ -24,7 +24,7 @@ fn takes_all_or_nothing() {
 fn the_next_word_with_free_blocks_is_named_at_once() {
     let pool = Pool::new(100 * 64 * 64, 100 * 64 * 64);
     let all = taken(&pool, pool.capacity());
-    // A search that leaves a word without free blocks takes its hint away.
+    // A search that leaves a word without free blocks clears its hint.
     let mut last = pool.words.len() - 1;
     for block in [5, 64 * 64 + 1, 77 * 64 * 64 + 130, 100 * 64 * 64 - 1] {
         pool.give_back(&[block]);

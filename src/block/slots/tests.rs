@@ -17,7 +17,7 @@ fn slots_are_those_of_each_token_alone() {
 }
 
 #[test]
-#[should_panic(expected = "the tokens end at 9, and the blocks have 8")]
+#[should_panic(expected = "tokens end at 9, but the blocks have room for 8")]
 fn tokens_beyond_the_blocks_have_no_slots() {
     write_slots(&[1, 2], 4, 8..9, &mut [0]);
 }

@@ -1,6 +1,6 @@
 use super::*;
 
-/// For a chain in many chunks, because most members of each were filed again.
+/// Discards a chain of many sparse chunks: most members of each were filed again.
 #[test]
 fn what_is_discarded_leaves_no_chunk() {
     let mut order = Order::default();

@@ -27,7 +27,7 @@ fn pages_without_values_have_no_memory() {
         assert!(table.room() <= (index.div_ceil(PAGE) + 2) * PAGE, "{} at {index}", table.room());
     }
     assert!(table.room() <= 2 * PAGE);
-    // A candidate that is set and taken repeatedly at the edge of a page needs no memory each time.
+    // Setting and taking a value at a page's edge again and again does not allocate each time.
     for _ in 0..3 {
         table.set(5 * PAGE, ());
         table.take(5 * PAGE);

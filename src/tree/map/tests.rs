@@ -1,5 +1,5 @@
-//! The bytes of a map, what remains after removals, and the spread of keys. The entries of maps are
-//! tested through whole trees.
+//! Tests the bytes of a map, its branches after removals, and the spread of keys. Tests of whole
+//! trees cover its entries.
 
 use super::*;
 use crate::name::NamespaceName;

@@ -1,4 +1,4 @@
-//! Where points are in memory, and counts at the ends of their range.
+//! Tests the memory layout of points, and counts at the ends of their range.
 
 use super::*;
 use crate::name::NamespaceName;
@@ -6,9 +6,9 @@ use crate::reclaim::Domain;
 use crate::sync::Arc;
 use crate::tree::{NamespaceAccount, Space};
 
-/// Threads that use neighbouring points must not disturb each other. And the word of a root, which
-/// many threads write, must not share a line with what all walks read: the first root of a cache
-/// finds such a place.
+/// Neighbouring points must not share a cache line. The word of a root, which many threads write,
+/// must not share a line with the fields that all walks read: the first root of a cache finds such
+/// a slot.
 #[test]
 #[cfg(not(radixkv_heap))]
 fn points_have_a_line_of_their_own_and_roots_lie_across_two() {

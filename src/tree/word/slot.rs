@@ -41,7 +41,7 @@ impl Word {
         self.0.fetch_or(OPEN, Relaxed);
     }
 
-    /// Takes the closed slot and its bias off the word; true if the caller must push the point.
+    /// Removes the closed slot and its bias from the word; true if the caller must push the point.
     /// Only the evictor calls it.
     #[must_use]
     pub(crate) fn detach(&self) -> bool {

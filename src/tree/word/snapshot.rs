@@ -1,4 +1,4 @@
-//! The value of a point word: its bits, queries, and modified copies. Nothing here is atomic.
+//! A point word as a plain value: its bits, queries, and modified copies.
 
 pub(super) const DEAD: u64 = 1 << 63;
 pub(super) const NEW: u64 = 1 << 62;
