@@ -3,11 +3,11 @@
 //!
 //! Once a time to idle is set, the candidates are also kept in a second order, by last use, for all
 //! of them and for each group. The oldest candidate is trimmed like a victim of the policy. The
-//! rest of its path was used no earlier, and then has a candidate of its own.
+//! rest of its path was not used earlier, and then has its own candidate.
 //!
 //! This order ignores the policy and demotion. Setting the first time to idle sorts the candidates,
 //! in slices. `run_once`, `settle` and the background evictor drop prefixes that are too old; the
-//! background thread wakes after an eighth of the time, or when a logical clock is set.
+//! background thread wakes after an eighth of the time to idle, or when a logical clock is set.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -92,7 +92,7 @@ impl Aging {
     /// The order, for tests to overwrite.
     #[cfg(test)]
     pub(in crate::cache) fn order_mut(&mut self) -> &mut Policy {
-        self.order.as_mut().expect("built with an age")
+        self.order.as_mut().expect("a time to idle is set")
     }
 
     /// The order, for `validate`.

@@ -1,6 +1,6 @@
 //! Candidates for eviction: the ends of runs, filed with the policy.
 //!
-//! A candidate has no child run, and only silent leases if any (`silent`). It is filed when its
+//! A candidate has no child run, and no leases except silent ones (`silent`). It is filed when its
 //! entry is taken out of the queue, and again when its stats have changed. The order is by
 //! demotion, then the policy's key, then the serial number of the run, or of the piece in which it
 //! ends. So among candidates with equal keys, the one inserted first is evicted first. The order of
@@ -153,7 +153,7 @@ impl Evictor<'_> {
     pub(super) fn oldest(&self, group: Option<QuotaGroup>) -> Option<Link<Point>> {
         self.ranking.aging.order()?;
         self.best(
-            |ranking| ranking.aging.order().expect("all shards have one"),
+            |ranking| ranking.aging.order().expect("all shards order by last use"),
             |order| group.map_or_else(|| order.choose(), |group| order.choose_of(group)),
         )
     }

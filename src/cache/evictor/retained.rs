@@ -106,8 +106,8 @@ impl Evictor<'_> {
         if let Some(point) = self.common.retained.first(self.now) {
             self.release_retention(point.get(resources.guard), resources);
         } else if let Some(slot) = self.ranking.due.first(self.now) {
-            // A slot with a time has a candidate; refiling it sets the next time, or none.
-            let candidate = self.ranking.at(slot).expect("filed with its time");
+            // Refiling sets the next time, or none.
+            let candidate = self.ranking.at(slot).expect("a slot with a time has a candidate");
             self.file(candidate.get(resources.guard), resources);
         } else {
             return false;

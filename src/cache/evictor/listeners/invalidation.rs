@@ -13,9 +13,9 @@
 //! run that is attached to a hidden point meanwhile is severed when it is taken into the accounts.
 //!
 //! The length of a run cannot express this, because a run is never shorter than a held point on it
-//! (T4). So the arrays, from which walks read the number of tokens anyway, also have a number of
-//! shown tokens. Hidden blocks are no longer reported to subscribers or offered to a tier, their
-//! retentions end, and inserts and retentions from a lease on them are refused.
+//! (T4). So the arrays, from which walks read the number of tokens anyway, have a second length:
+//! the number of shown tokens. Hidden blocks are no longer reported to subscribers or offered to a
+//! tier, their retentions end, and inserts and retentions from a lease on them are refused.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;

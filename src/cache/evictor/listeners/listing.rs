@@ -1,10 +1,10 @@
 //! Listing the blocks that are cached at one moment, in slices so that other threads get turns in
 //! between. `cache::listening::listing` calls it.
 //!
-//! A listing has the runs and pieces that were in the accounts when it began. If a run is shortened
-//! or hidden meanwhile, the evictor first lists it as it was; so the listing can visit all other
-//! runs later, and misses nothing. Runs and pieces that are taken in later have later serials, and
-//! are skipped.
+//! A listing has the runs and pieces that were in the accounts when it began. If a run is to be
+//! shortened or hidden meanwhile, the evictor first lists it as it is; so the listing can visit all
+//! other runs later, and misses nothing. Runs and pieces that are taken in later have later
+//! serials, and are skipped.
 
 use std::collections::HashSet;
 use std::ops::Range;
