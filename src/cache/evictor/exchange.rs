@@ -5,9 +5,9 @@
 //! order is complete, every choice uses the old one. A candidate whose slot has been moved is filed
 //! with both policies and removed from both; one whose slot has not been moved yet is filed with
 //! the new policy when its slot is reached. So both have the same candidates when the last slot has
-//! been moved; then the new policy is in force. Its order is that of a cache that had the new
-//! policy from the start, because candidates with equal stats are ordered by the serial numbers of
-//! their runs, which no policy changes. The replaced policy is freed in slices as well.
+//! been moved; then the new policy takes effect. Its order is as if the cache had always had it,
+//! because candidates with equal stats are ordered by the serial numbers of their runs, which no
+//! policy changes. The replaced policy is freed in slices as well.
 //!
 //! There are never more slots than blocks, so an exchange ends, however many candidates are filed
 //! and unfiled meanwhile.
@@ -24,7 +24,7 @@ use crate::sync::model_size;
 /// them. Other work has slices of the same size.
 pub(in crate::cache) const SLICE: usize = if cfg!(radixkv_chaos) { 4 } else { model_size(64, 1) };
 
-/// `set_policy` completes an exchange itself if that takes at most so many slices (256 candidates).
+/// The most slices in which `set_policy` completes an exchange itself: 256 candidates.
 pub(in crate::cache) const FEW_SLICES: usize = model_size(4, 1);
 
 /// The exchange in progress, and the policies that are still to be freed.
@@ -78,7 +78,7 @@ impl Exchange {
 }
 
 impl Ranking {
-    /// The policy that will be in force when the exchange in progress is complete.
+    /// The active policy after the exchange in progress.
     pub(super) fn coming(&self) -> PolicyKind {
         self.exchange.incoming.as_ref().map_or(self.kind, |incoming| incoming.kind)
     }
@@ -100,7 +100,7 @@ impl Ranking {
         self.exchange.incoming.as_ref().is_some_and(|incoming| incoming.moved >= self.slots().len())
     }
 
-    /// Puts the incoming policy in force.
+    /// Makes the incoming policy the active one.
     fn conclude(&mut self) {
         if let Some(incoming) = self.exchange.incoming.take() {
             self.kind = incoming.kind;
@@ -135,7 +135,7 @@ impl Evictor<'_> {
         self.shards().any(|shard| shard.ranking.exchange.is_pending()) || keeps
     }
 
-    /// Puts the incoming policy in force if every slot of every shard has been moved.
+    /// Makes the incoming policy the active one if every slot of every shard has been moved.
     fn conclude(&mut self) {
         if self.shards().all(|shard| shard.ranking.is_moved()) {
             self.shards_mut().for_each(|shard| shard.ranking.conclude());

@@ -28,7 +28,7 @@ pub(in crate::cache) struct Retained {
 }
 
 impl Retained {
-    /// Retains `point` until `until`, or until its present deadline if that is later. Returns true
+    /// Retains `point` until `until`, or until its current deadline if that is later. Returns true
     /// if it was already retained; the caller then has one lease too many.
     pub(in crate::cache) fn enter(&mut self, point: Ref<'_, Point>, until: u64) -> bool {
         let before = self.deadlines.get(&point.link()).copied();

@@ -169,8 +169,7 @@ impl Evictor<'_> {
         }
     }
 
-    /// Whether this turn has filed as many candidates again as one turn may, so another turn is
-    /// needed.
+    /// Whether another turn is needed, because this one may not file more candidates again.
     pub(in crate::cache) fn needs_turn(&self) -> bool {
         self.first().stale_left == 0
     }

@@ -89,8 +89,8 @@ pub(in crate::cache) struct Cut {
     run: Link<Run>,
     /// The number of its blocks that stay shown.
     keep: usize,
-    /// The first block to hide; the cut is given up if it has left the run. `None` if the whole run
-    /// is to be hidden.
+    /// The first block to hide; the cut is abandoned if the block has left the run. `None` if the
+    /// whole run is to be hidden.
     block: Option<BlockId>,
 }
 

@@ -1,4 +1,4 @@
-//! The settings that may change while the cache runs, with the sink and the subscribers: one
+//! The settings that may change while the cache runs, the sink and the subscribers, in one
 //! immutable record. It is replaced as a whole under the evictor's lock. The evictor has a handle
 //! of the current record; other threads read it without a lock.
 //!

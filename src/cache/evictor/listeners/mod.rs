@@ -67,7 +67,7 @@ pub(in crate::cache) struct Listeners {
     /// Evicted blocks on their way to a caller that asked for them, or to the sink.
     pub(in crate::cache) victims: Option<Box<Victims>>,
     pub(in crate::cache) sinking: Sinking,
-    /// The settings in force.
+    /// The current settings.
     pub(in crate::cache) live: Arc<Live>,
     /// Whether there is a sink or a subscriber.
     has_any: bool,

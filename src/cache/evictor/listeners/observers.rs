@@ -19,7 +19,7 @@ use crate::tree::{PathSnapshot, PieceId, Run, Space};
 /// The number of events that make a full batch; fewer wait until somebody asks for them.
 const FULL: usize = 64;
 
-/// The events of the next batch, and those that subscribers have not copied.
+/// The next batch of events, and the drafts that subscribers have not copied.
 #[derive(Debug, Default)]
 pub(in crate::cache) struct Observers {
     draft: Draft,

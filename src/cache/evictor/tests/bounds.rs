@@ -112,7 +112,7 @@ fn a_turn_ends_although_every_change_makes_another() {
     }
 }
 
-/// Each step takes in no more of the waiting changes than it may, with and without a time to idle.
+/// Each step takes in a bounded number of changes, with and without a time to idle.
 // Holds: EV10.
 #[test]
 fn a_step_takes_in_a_bounded_number_of_changes() {
