@@ -116,8 +116,8 @@ impl Evictor<'_> {
         self.conclude();
     }
 
-    /// Moves up to `candidates` slots of each shard, and frees twice as many; returns true if more
-    /// is left.
+    /// In each shard, moves up to `candidates` slots and frees up to twice as many candidates of
+    /// replaced policies; returns true if more is left.
     pub(in crate::cache) fn advance_exchange(&mut self, candidates: usize, resources: Resources<'_>) -> bool {
         let mut keeps = false;
         for place in 0..self.len() {
