@@ -1,12 +1,13 @@
-//! Dropping prefixes that were not used for a given time, whether or not their blocks are needed.
+//! Time to idle: dropping prefixes that were not used for a given time, even if no blocks are
+//! needed.
 //!
 //! Once a time to idle is set, the candidates are also kept in a second order, by last use, for all
 //! of them and for each group. The oldest candidate is trimmed like a victim of the policy. The
-//! rest of its path was used no earlier, and then has a candidate of its own.
+//! rest of its path was not used earlier, and then has its own candidate.
 //!
 //! This order ignores the policy and demotion. Setting the first time to idle sorts the candidates,
 //! in slices. `run_once`, `settle` and the background evictor drop prefixes that are too old; the
-//! background thread wakes after an eighth of the time, or when a logical clock is set.
+//! background thread wakes after an eighth of the time to idle, or when a logical clock is set.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -29,12 +30,12 @@ pub(in crate::cache) struct Aging {
     timed: BTreeMap<QuotaGroup, Duration>,
     /// The same, the shortest time first.
     times: BTreeSet<(Duration, QuotaGroup)>,
-    /// The group after which the pass that the evictor's steps share continues.
+    /// The pass that the evictor's steps share continues after this group.
     up_to: Option<QuotaGroup>,
 }
 
-/// One pass over prefixes that may be too old. It drops those that are too old at one moment, and
-/// ends, whatever other threads add meanwhile.
+/// One pass that drops the prefixes that are too old at one moment. It ends, whatever other threads
+/// add meanwhile.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::cache) struct AgingPass {
     present: Present,
@@ -91,7 +92,7 @@ impl Aging {
     /// The order, for tests to overwrite.
     #[cfg(test)]
     pub(in crate::cache) fn order_mut(&mut self) -> &mut Policy {
-        self.order.as_mut().expect("built with an age")
+        self.order.as_mut().expect("a time to idle is set")
     }
 
     /// The order, for `validate`.
@@ -145,7 +146,7 @@ impl Evictor<'_> {
     }
 
     /// As [`age`](Self::age), for the pass that the evictor's steps share, each step with its own
-    /// present time.
+    /// current time.
     pub(super) fn age_on(&mut self, mut pass: AgingPass, entries: &mut usize, resources: Resources<'_>) -> bool {
         pass.up_to = self.first().ranking.aging.up_to;
         let more = self.age(&mut pass, entries, resources);
@@ -154,7 +155,7 @@ impl Evictor<'_> {
     }
 
     /// The oldest candidate, of a group or of all, if it was last used at `idle_since` or before.
-    /// One that was used since it was filed is filed again.
+    /// Refiles candidates that were used since they were filed.
     fn idle_candidate(
         &mut self,
         group: Option<QuotaGroup>,

@@ -2,8 +2,8 @@
 //! entries of the queue while others are taken out.
 //!
 //! A victim was last touched long ago. With many candidates its data is in main memory and not in a
-//! cache of the processor, and each part of it holds the address of the next part. So the next
-//! victims are prefetched in steps, each step after the part before has arrived:
+//! processor cache, and each part of it holds the address of the next part. So the next victims are
+//! prefetched in steps, each after the previous part has arrived:
 //!
 //! | victims ahead | prefetched |
 //! |---|---|
@@ -12,18 +12,18 @@
 //! | 6 | its run |
 //! | 4 | its run's arrays |
 //!
-//! The policy names a victim so many places ahead without reading the data of those in between.
+//! The policy finds a victim that far ahead without reading the data of the victims in between.
 //!
-//! All of this is a hint: the policy may choose another victim in the end.
+//! All of this is a hint: the policy may still choose another victim.
 //!
-//! If several threads evict in alternation, the data that one of them has prefetched or changed is
+//! If several threads take turns to evict, the data that one of them has prefetched or changed is
 //! in its own core's cache, not in the next one's. So a turn that takes the evictor over from
-//! another thread prefetches all of it at its beginning, at once: otherwise each part would be a
-//! separate wait, under the lock.
+//! another thread prefetches all of it at its beginning: otherwise each part would be a separate
+//! cache miss under the lock.
 //!
-//! The point of a queue entry was used a moment ago, but the policy's data of it was not. Eight
-//! entries ahead, the run and the policy's data are prefetched; four entries ahead, the place in
-//! the order, whose address is in that data.
+//! The point of a queue entry was used a moment ago, but the policy's data for it was not. The run
+//! and the policy's data are prefetched eight entries ahead; the place in the order, whose address
+//! is in that data, four entries ahead.
 //!
 //! Victims and entries are prefetched only with more than a thousand candidates: fewer fit in a
 //! core's own cache.
@@ -35,8 +35,8 @@ use crate::sync::atomic::Ordering::Relaxed;
 use crate::sync::{prefetch, prefetch_bytes_to_write, prefetch_to_write};
 use crate::tree::{Arrays, Point, Run};
 
-/// With at most this many candidates, their points, runs and arrays stay in a core's own cache. It
-/// is one in builds that look for reads of freed memory: tests and sanitizers.
+/// With at most this many candidates, their points, runs and arrays stay in a core's own cache. In
+/// builds that look for reads of freed memory (tests and sanitizers) it is one.
 pub(super) const FEW: usize = if cfg!(any(test, radixkv_heap)) { 1 } else { 1024 };
 
 /// Candidates whose policy data was prefetched, but whose place in the order was not yet.
@@ -57,7 +57,7 @@ impl Soon {
 /// How many victims ahead the first step prefetches.
 const FURTHEST: usize = 12;
 
-/// A ring buffer of a victim and those that follow it in one structure of the policy.
+/// A ring buffer of a victim and its successors in one structure of the policy.
 #[derive(Debug, Default, Clone, Copy)]
 struct Line {
     named: [Option<CandidateId>; RING],
@@ -69,7 +69,8 @@ struct Line {
 const RING: usize = 16;
 const _: () = assert!(RING.is_power_of_two() && RING > FURTHEST);
 
-/// The addresses of the parts of an upcoming victim, only to be prefetched: it may have been freed.
+/// Addresses of the parts of an upcoming victim. They may only be prefetched: it may have been
+/// freed.
 #[derive(Debug, Clone, Copy)]
 struct NextVictim {
     point: Link<Point>,
@@ -78,11 +79,11 @@ struct NextVictim {
     arrays: Option<Link<Arrays>>,
 }
 
-/// The next victims. The policy takes victims from two structures in alternation: candidates that
-/// were filed behind all others, and candidates that were not.
+/// The next victims. The policy takes victims alternately from two structures: candidates that were
+/// filed behind all others, and candidates that were not.
 #[derive(Debug, Default)]
 pub(super) struct Upcoming {
-    /// The line that was used last is the first.
+    /// The most recently used line is the first.
     lines: [Line; 2],
     /// The next victim, and the one after it.
     next: [Option<NextVictim>; 2],
@@ -95,7 +96,7 @@ impl Line {
         self.named[(self.begin + ahead) % RING]
     }
 
-    /// Moves on to `victim`; returns false if it is not in this line.
+    /// Advances to `victim`; returns false if it is not in this line.
     #[inline]
     fn go_to(&mut self, victim: CandidateId, policy: &Policy) -> bool {
         if self.at(1) == Some(victim) {
@@ -106,8 +107,8 @@ impl Line {
         self.come_to(victim, policy)
     }
 
-    /// The same for a victim that is not the next one: some of the named candidates may have been
-    /// used meanwhile, or another one was filed between them.
+    /// The same for a victim that is not the next one, because candidates were used meanwhile or
+    /// another one was filed between them.
     #[cold]
     fn come_to(&mut self, victim: CandidateId, policy: &Policy) -> bool {
         if let Some(ahead) = (0..=FURTHEST).find(|ahead| self.at(*ahead) == Some(victim)) {
@@ -133,7 +134,7 @@ impl Line {
 }
 
 impl Upcoming {
-    /// Moves on to `victim`; returns the line that begins with it.
+    /// Advances to `victim`; returns the line that begins with it.
     #[inline]
     fn go_to(&mut self, victim: CandidateId, policy: &Policy) -> &Line {
         if !self.lines[0].go_to(victim, policy) {
@@ -147,13 +148,13 @@ impl Upcoming {
 }
 
 impl Evictor<'_> {
-    /// Prefetches what taking out the entries after the next one needs.
+    /// Prefetches the data for taking out the entries after the next one.
     pub(super) fn look_into_backlog(&mut self, resources: Resources<'_>) {
         if self.ranking.policy.len() <= FEW {
             return;
         }
         while let Some(point) = self.backlog.ahead(resources.guard) {
-            // Relaxed: only the evictor kills points; a dead one's run may have been freed.
+            // Relaxed: only the evictor kills points; a dead point's run may have been freed.
             if point.word.load(Relaxed).is_dead() {
                 continue;
             }
@@ -202,7 +203,7 @@ impl Evictor<'_> {
         *next = std::mem::replace(later, after_next);
     }
 
-    /// Prefetches what a turn reads and writes first: the evictor's own fields, and the rest if
+    /// Prefetches the data that a turn uses first: the evictor's own fields, and the rest if
     /// another thread had the last turn.
     pub(in crate::cache) fn take_over(&mut self, near: usize, resources: Resources<'_>) {
         let shard = &**self;
@@ -221,8 +222,8 @@ impl Evictor<'_> {
         }
     }
 
-    /// The point that is filed in `slot` now, perhaps not the one that had it when the slot was
-    /// named. It is alive, because only the evictor kills points.
+    /// The point that is filed in `slot`, perhaps another one than when the slot was named. It is
+    /// alive, because only the evictor kills points.
     fn filed_in<'g>(&self, slot: Option<CandidateId>, resources: Resources<'g>) -> Option<Ref<'g, Point>> {
         Some(self.ranking.at(slot?)?.get(resources.guard))
     }

@@ -2,16 +2,15 @@
 //!
 //! A run dies under the lock: its length becomes zero, its blocks leave the accounts, and its
 //! parent point loses a child (trim.rs). From then on every operation treats it as absent. The rest
-//! needs no lock and is done after it is given up: the run is taken out of its parent point's map,
-//! and its memory is retired. Until then an insert may put its own run in the place of the dead
-//! one.
+//! is done after the lock is released: the run is removed from its parent point's map, and its
+//! memory is retired. Until then an insert may replace the dead run in the map by its own.
 //!
 //! A part of the run may have another owner: a queue entry owns a dead point, a draft for
 //! subscribers owns arrays. Another thread's turn may retire that part as soon as this turn has
-//! given up the lock, and a node that can still be reached must not be retired. So such a run is
+//! released the lock, and a node that can still be reached must not be retired. So such a run is
 //! unlinked under the lock.
 //!
-//! The parent point of a dead run may end before the run is unlinked, in the same turn or in
+//! The parent point of a dead run may die before the run is unlinked, in the same turn or in
 //! another thread's. It stays readable because the turn's guard was pinned before the run died, and
 //! is dropped after the run is unlinked.
 //!
@@ -27,13 +26,13 @@ use crate::cache::matching::ghost_table::{GhostTable, Mark};
 use crate::reclaim::{Guard, Link, Ref};
 use crate::tree::{Arrays, Point, Run};
 
-/// What is prefetched of the way from its parent's map to a later run: how many runs ahead, the
-/// node behind how many branches. Nodes behind fewer branches are few, and stay in the caches.
+/// What is prefetched on the path through the parent's map to a later run: how many runs ahead, and
+/// the node behind how many branches. Nodes behind fewer branches are few, and stay in the caches.
 const WAY: [(usize, u32); 3] = [(6, 3), (4, 4), (2, 5)];
 
-/// As many as most turns have: one victim, or few.
+/// Inline capacity of the lists, enough for most turns: one victim, or few.
 const FEW: usize = 4;
-/// As many as a turn with more victims makes room for at once.
+/// How many more items a full inline list reserves at once.
 const MANY: usize = 128;
 
 /// The runs that died in one turn, and the marks to leave for their blocks.
@@ -41,7 +40,7 @@ const MANY: usize = 128;
 pub(in crate::cache) struct DeadRuns {
     dead: RefCell<Dead>,
     marks: RefCell<Marks>,
-    /// Whether the maps that lead to the runs are likely in no core's own cache.
+    /// Whether the maps that lead to the runs are probably in no core's own cache.
     are_far: Cell<bool>,
 }
 
@@ -65,7 +64,7 @@ struct DeadRun {
 }
 
 /// Unlinks the dead runs of a turn and leaves their marks when it is dropped, after the lock is
-/// given up.
+/// released.
 #[derive(Debug)]
 pub(in crate::cache) struct Unlinking<'a> {
     dead: &'a DeadRuns,
@@ -92,7 +91,7 @@ impl DeadRuns {
         self.are_far.set(true);
     }
 
-    /// Keeps a mark, to be left after the lock is given up. Under the lock, the next
+    /// Keeps a mark, to be left after the lock is released. Under the lock, the next
     /// read-modify-write would have to wait for the mark's cache line.
     pub(super) fn mark(&self, mark: Mark) {
         push(&mut self.marks.borrow_mut(), mark);
@@ -110,12 +109,12 @@ impl DeadRuns {
             let run = run.get(guard);
             if let Some(parent) = run.parent() {
                 crate::sync::failpoint!("trim::unlink");
-                // If this fails, an insert has put a live run in its place, or this was done before
-                // a panic.
+                // If this fails, an insert has put a live run in its place, or the run was unlinked
+                // before a panic.
                 parent.as_ref().children.remove(run, guard);
             }
         }
-        // The points are out of reach with their runs, and need not be taken out of their maps.
+        // Nothing leads to the points of an unlinked run, so they stay in its map.
         let mut retiring = guard.retire_many();
         for DeadRun { run, arrays, point } in runs.iter() {
             arrays.iter().for_each(|arrays| retiring.add(arrays.get(guard)));
@@ -127,14 +126,14 @@ impl DeadRuns {
         points.clear();
     }
 
-    /// Returns what unlinks the runs when it is dropped. The turn must have pinned `guard` before
-    /// any run died in it.
+    /// Returns a value that unlinks the runs when it is dropped. The turn must have pinned `guard`
+    /// before any run died in it.
     pub(in crate::cache) fn unlink_by<'a>(&'a self, guard: &'a Guard<'a>, seen: &'a GhostTable) -> Unlinking<'a> {
         Unlinking { dead: self, seen, guard }
     }
 }
 
-/// Adds an item; a list that outgrows its inline room makes room for [`MANY`] at once.
+/// Adds an item; a full inline list reserves room for [`MANY`] more.
 #[inline]
 fn push<T>(list: &mut SmallVec<[T; FEW]>, item: T) {
     if list.len() == FEW {

@@ -1,8 +1,8 @@
 //! The times at which a candidate's stats change without a use.
 //!
-//! The priority of a candidate may expire. Before a choice, the evictor files again all candidates
-//! whose time has come. Deadlines use a clock of their own, in nanoseconds, because the length of a
-//! tick of the counter that stamps last uses is not known.
+//! The priority of a candidate may expire. Before a choice, the evictor files every candidate again
+//! whose time has come. The times are from a separate clock, in nanoseconds, because the tick
+//! length of the counter that stamps last uses is unknown.
 
 use std::collections::BTreeSet;
 
@@ -47,7 +47,7 @@ impl Due {
         self.times.get(slot.index()).copied()
     }
 
-    /// The first slot whose time has come at `now`.
+    /// The slot with the earliest time, if that is not after `now`.
     pub(super) fn first(&self, now: u64) -> Option<CandidateId> {
         self.order.first().filter(|(time, _)| *time <= now).map(|(_, slot)| *slot)
     }
@@ -58,7 +58,7 @@ impl Due {
         &mut self.times
     }
 
-    /// Slots that have a time, for `validate`; `None` if the structure contradicts itself.
+    /// The number of slots that have a time, for `validate`; `None` if the fields disagree.
     pub(in crate::cache) fn count(&self) -> Option<usize> {
         let sound = self.order.iter().all(|&(time, slot)| self.at(slot) == Some(time));
         let count = self.times.iter().count();

@@ -1,13 +1,13 @@
-//! Exchanging the policy while the cache is in use.
+//! Exchanging the eviction policy while the cache is in use.
 //!
-//! A *slot* here is the number under which the ranking keeps a candidate ([`CandidateId`]). The new
-//! order is built beside the old one, slot by slot, a slice at each turn of the evictor. Until it
-//! is complete, every choice uses the old order. A candidate whose slot has been moved is filed
+//! The new order is built beside the old one, a slice at each turn of the evictor. Candidates are
+//! moved by *slot*, the number under which the ranking keeps them ([`CandidateId`]). Until the new
+//! order is complete, every choice uses the old one. A candidate whose slot has been moved is filed
 //! with both policies and removed from both; one whose slot has not been moved yet is filed with
-//! the new policy when its slot's turn comes. So both have the same candidates when the last slot
-//! has been moved; then the new policy is in force. Its order is that of a cache that had the new
-//! policy from the start, because candidates of equal stats are ordered by the serial numbers of
-//! their runs, which no policy changes. The replaced policy is also freed in slices.
+//! the new policy when its slot is reached. So both have the same candidates when the last slot has
+//! been moved; then the new policy takes effect. Its order is as if the cache had always had it,
+//! because candidates with equal stats are ordered by the serial numbers of their runs, which no
+//! policy changes. The replaced policy is freed in slices as well.
 //!
 //! There are never more slots than blocks, so an exchange ends, however many candidates are filed
 //! and unfiled meanwhile.
@@ -20,24 +20,24 @@ use super::{Evictor, Ranking, Resources};
 use crate::policy::{CandidateEntry, CandidateId, CandidateStats, Policy, PolicyKind};
 use crate::sync::model_size;
 
-/// How many candidates one slice moves: some hundred microseconds among a million of them. Other
-/// work has slices of the same size.
+/// How many candidates one slice moves: several hundred microseconds of work among a million of
+/// them. Other work has slices of the same size.
 pub(in crate::cache) const SLICE: usize = if cfg!(radixkv_chaos) { 4 } else { model_size(64, 1) };
 
-/// The most slices that `set_policy` does itself, if they complete the exchange: 256 candidates.
+/// The most slices in which `set_policy` completes an exchange itself: 256 candidates.
 pub(in crate::cache) const FEW_SLICES: usize = model_size(4, 1);
 
 /// The exchange in progress, and the policies that are still to be freed.
 #[derive(Debug, Default)]
 pub(in crate::cache) struct Exchange {
     pub(in crate::cache) incoming: Option<Incoming>,
-    /// Policies that were replaced, or given up halfway.
+    /// Policies that were replaced, or abandoned halfway.
     spent: Vec<Policy>,
     /// Exchanges begun so far.
     pub(in crate::cache) begun: u64,
 }
 
-/// A policy that is being put in force.
+/// The policy that candidates are being moved to.
 #[derive(Debug)]
 pub(in crate::cache) struct Incoming {
     kind: PolicyKind,
@@ -65,7 +65,7 @@ impl Exchange {
         }
     }
 
-    /// The number of candidates in policies that were replaced or given up.
+    /// The number of candidates in policies that were replaced or abandoned.
     #[cfg(test)]
     pub(in crate::cache) fn spent(&self) -> usize {
         self.spent.iter().map(|policy| policy.len()).sum()
@@ -78,12 +78,12 @@ impl Exchange {
 }
 
 impl Ranking {
-    /// The policy that will be in force when the exchange in progress is complete.
+    /// The active policy after the exchange in progress.
     pub(super) fn coming(&self) -> PolicyKind {
         self.exchange.incoming.as_ref().map_or(self.kind, |incoming| incoming.kind)
     }
 
-    /// Begins to put `kind` in force.
+    /// Begins an exchange for `kind`.
     fn begin(&mut self, kind: PolicyKind) {
         if self.coming() == kind {
             return;
@@ -100,7 +100,7 @@ impl Ranking {
         self.exchange.incoming.as_ref().is_some_and(|incoming| incoming.moved >= self.slots().len())
     }
 
-    /// Puts the incoming policy in force.
+    /// Makes the incoming policy the active one.
     fn conclude(&mut self) {
         if let Some(incoming) = self.exchange.incoming.take() {
             self.kind = incoming.kind;
@@ -110,13 +110,14 @@ impl Ranking {
 }
 
 impl Evictor<'_> {
-    /// Begins to put another policy in force.
+    /// Begins an exchange for `kind`.
     pub(in crate::cache) fn begin_exchange(&mut self, kind: PolicyKind) {
         self.shards_mut().for_each(|shard| shard.ranking.begin(kind));
         self.conclude();
     }
 
-    /// Moves up to `candidates` candidates, and frees up to twice as many; true if more is left.
+    /// In each shard, moves up to `candidates` slots and frees up to twice as many candidates of
+    /// replaced policies; returns true if more is left.
     pub(in crate::cache) fn advance_exchange(&mut self, candidates: usize, resources: Resources<'_>) -> bool {
         let mut keeps = false;
         for place in 0..self.len() {
@@ -134,7 +135,7 @@ impl Evictor<'_> {
         self.shards().any(|shard| shard.ranking.exchange.is_pending()) || keeps
     }
 
-    /// Puts the incoming policy in force if every slot of every shard has been moved.
+    /// Makes the incoming policy the active one if every slot of every shard has been moved.
     fn conclude(&mut self) {
         if self.shards().all(|shard| shard.ranking.is_moved()) {
             self.shards_mut().for_each(|shard| shard.ranking.conclude());
@@ -154,8 +155,8 @@ impl Evictor<'_> {
             let candidate = candidate.filter(|point| self.silence(*point, resources));
             let filed = candidate.map(|point| (self.candidate_stats(point, resources).0, self.entry(point)));
             if let Some((stats, entry)) = filed.filter(|_| !self.ranking.is_lazy()) {
-                // Also in the old order: a candidate that is not silent any more is filed under its
-                // present key.
+                // Also in the old order: a candidate that is not silent must be filed under its
+                // current key.
                 self.ranking.file(slot, stats, entry);
             }
             if let Some(incoming) = &mut self.ranking.exchange.incoming {

@@ -1,9 +1,9 @@
-//! Candidates: the ends of runs, filed with the policy.
+//! Candidates for eviction: the ends of runs, filed with the policy.
 //!
-//! A candidate has no child run, and no lease but silent ones (`silent`). It is filed when its
+//! A candidate has no child run, and no leases except silent ones (`silent`). It is filed when its
 //! entry is taken out of the queue, and again when its stats have changed. The order is by
 //! demotion, then the policy's key, then the serial number of the run, or of the piece in which it
-//! ends. So of candidates with equal keys the one inserted first is evicted first. The order of
+//! ends. So among candidates with equal keys, the one inserted first is evicted first. The order of
 //! filing breaks no ties, because it depends on when the evictor drained the queue.
 
 use std::num::NonZeroU32;
@@ -21,8 +21,8 @@ use crate::tree::Point;
 /// The most vacant slots whose memory is kept when no candidate is left.
 const FEW: usize = 1024;
 
-/// The policy, and the candidate in each of its slots. What nearly every turn of the evictor writes
-/// comes last.
+/// The policy, and the candidate in each of its slots. Fields that nearly every turn writes are
+/// last.
 #[derive(Debug)]
 #[repr(C)]
 pub(in crate::cache) struct Ranking {
@@ -52,13 +52,13 @@ impl Ranking {
         }
     }
 
-    /// The first candidates in the order, at most `most`.
+    /// The first candidates in the order, up to `most`.
     pub(super) fn first(&self, most: usize) -> impl Iterator<Item = Link<Point>> {
         self.policy.first(most).filter_map(|slot| self.at(slot))
     }
 
-    /// Whether a use lowers no key, under any policy that candidates are filed with, so that a
-    /// candidate may be used without being filed again.
+    /// Whether a candidate may be used without being filed again, because a use lowers no key under
+    /// any policy that candidates are filed with.
     #[inline]
     pub(in crate::cache) fn is_lazy(&self) -> bool {
         self.kind.keys_rise() && self.coming().keys_rise()
@@ -104,7 +104,7 @@ impl Ranking {
         !self.spent.is_empty()
     }
 
-    /// Prefetches what the next choice, and filing one more candidate, will change.
+    /// Prefetches the data that the next choice, and filing one more candidate, will change.
     pub(super) fn prefetch_ends(&self) {
         self.policy.prefetch_ends();
         self.vacant.prefetch_end();
@@ -153,12 +153,12 @@ impl Evictor<'_> {
     pub(super) fn oldest(&self, group: Option<QuotaGroup>) -> Option<Link<Point>> {
         self.ranking.aging.order()?;
         self.best(
-            |ranking| ranking.aging.order().expect("all shards have one"),
+            |ranking| ranking.aging.order().expect("all shards order by last use"),
             |order| group.map_or_else(|| order.choose(), |group| order.choose_of(group)),
         )
     }
 
-    /// The first of the candidates that `choose` finds in an order of each shard.
+    /// The first of the candidates that `choose` finds in the shards' orders.
     #[inline(always)]
     fn best<'s>(
         &'s self,
@@ -177,7 +177,7 @@ impl Evictor<'_> {
         ranking.at(choose(order(ranking))?)
     }
 
-    /// Files `point`, or files it again under its present stats.
+    /// Files `point`, or files it again under its current stats.
     pub(super) fn file(&mut self, point: Ref<'_, Point>, resources: Resources<'_>) {
         if !self.silence(point, resources) {
             return;
@@ -217,7 +217,7 @@ impl Evictor<'_> {
         CandidateEntry { serial, group: run.space().account.group.get(&self.owner) }
     }
 
-    /// The stats of a point now, and until when they stay the same if the point is not used.
+    /// The current stats of a point, and how long they stay the same if it is not used.
     #[inline]
     pub(in crate::cache) fn candidate_stats(
         &self,

@@ -1,7 +1,7 @@
 //! Retained prefixes: the cache itself holds a lease on them until a deadline.
 //!
 //! It is an ordinary lease, counted in the point's word. So a retained prefix is protected, also in
-//! the accounts, and no other part of the cache has to know of retention. A session takes the
+//! the accounts, and no other part of the cache needs to know about retention. A session takes the
 //! lease, writes the deadline to the point's marks (tree/marks.rs) and announces the point through
 //! the queue (`cache::leases::retention`). The evictor keeps one lease and the latest deadline for
 //! each point, and releases the lease after the deadline.
@@ -12,13 +12,12 @@ use super::{Evictor, Resources, Shard};
 use crate::reclaim::{Link, Ref};
 use crate::tree::{Point, Space};
 
-/// A deadline, and a serial number that keeps equal ones apart.
+/// A deadline, and a serial number that distinguishes equal deadlines.
 type Deadline = (u64, u64);
 
-/// Retained points by their deadlines. Each entry owns one lease, which keeps its point.
+/// Retained points by deadline. Each entry owns one lease, which keeps its point alive.
 ///
-/// The maps are ordered ones, because a hash table of a million points is copied at once when it
-/// grows.
+/// The maps are B-trees, because a hash table of a million points is copied at once when it grows.
 #[derive(Debug, Default)]
 pub(in crate::cache) struct Retained {
     order: BTreeMap<Deadline, Link<Point>>,
@@ -29,8 +28,8 @@ pub(in crate::cache) struct Retained {
 }
 
 impl Retained {
-    /// Retains `point` until `until`, or until its present deadline if that is later. Returns true
-    /// if it was retained already, so that the caller has one lease too many.
+    /// Retains `point` until `until`, or until its current deadline if that is later. Returns true
+    /// if it was already retained; the caller then has one lease too many.
     pub(in crate::cache) fn enter(&mut self, point: Ref<'_, Point>, until: u64) -> bool {
         let before = self.deadlines.get(&point.link()).copied();
         if before.is_none_or(|(deadline, _)| deadline < until) {
@@ -44,7 +43,7 @@ impl Retained {
         before.is_some()
     }
 
-    /// Removes an entry; the caller releases its lease. False if the point is not retained.
+    /// Removes an entry; the caller releases its lease. Returns false if `point` is not retained.
     fn remove(&mut self, point: Ref<'_, Point>) -> bool {
         let Some(deadline) = self.deadlines.remove(&point.link()) else {
             return false;
@@ -59,17 +58,17 @@ impl Retained {
         self.order.remove(&deadline).is_some()
     }
 
-    /// The first point whose deadline has come at `now`.
+    /// The point with the earliest deadline, if that is not after `now`.
     fn first(&self, now: u64) -> Option<Link<Point>> {
         self.order.first_key_value().filter(|((deadline, _), _)| *deadline <= now).map(|(_, point)| *point)
     }
 
-    /// The first point that is retained in `space`.
+    /// The point in `space` with the earliest deadline.
     fn first_in(&self, space: Link<Space>) -> Option<Link<Point>> {
         self.order.get(self.spaces.get(&space)?.first()?).copied()
     }
 
-    /// The first deadline.
+    /// The earliest deadline.
     pub(in crate::cache) fn next(&self) -> Option<u64> {
         self.order.first_key_value().map(|((deadline, _), _)| *deadline)
     }
@@ -79,7 +78,7 @@ impl Retained {
         self.deadlines.contains_key(&point.link())
     }
 
-    /// Retained points, for `validate`; `None` if the structure contradicts itself.
+    /// The number of retained points, for `validate`; `None` if the maps disagree.
     pub(in crate::cache) fn count(&self) -> Option<usize> {
         let sound = self.order.iter().all(|(deadline, point)| self.deadlines.get(point) == Some(deadline));
         let in_spaces = self.spaces.values().flatten().filter(|deadline| self.order.contains_key(deadline)).count();
@@ -95,8 +94,8 @@ impl Retained {
 }
 
 impl Evictor<'_> {
-    /// Applies the changes that time makes: ends retentions, and files candidates again whose
-    /// priority has expired. Makes at most `steps` changes, which it subtracts from `steps`.
+    /// Ends retentions whose deadline has passed, and refiles candidates whose priority has
+    /// expired. Makes at most `steps` such changes, which it subtracts from `steps`.
     pub(super) fn keep_time(&mut self, steps: &mut usize, resources: Resources<'_>) {
         while *steps > 0 && self.one_change_of_time(resources) {
             *steps -= 1;
@@ -107,8 +106,8 @@ impl Evictor<'_> {
         if let Some(point) = self.common.retained.first(self.now) {
             self.release_retention(point.get(resources.guard), resources);
         } else if let Some(slot) = self.ranking.due.first(self.now) {
-            // A slot with a time has a candidate; filing it again sets the next time, or none.
-            let candidate = self.ranking.at(slot).expect("filed with its time");
+            // Refiling sets the next time, or none.
+            let candidate = self.ranking.at(slot).expect("a slot with a time has a candidate");
             self.file(candidate.get(resources.guard), resources);
         } else {
             return false;
@@ -116,7 +115,7 @@ impl Evictor<'_> {
         true
     }
 
-    /// Whether every change that time has made until `now` is applied.
+    /// Whether no retention and no candidate is due at `now`.
     pub(super) fn is_on_time(&self) -> bool {
         self.common.retained.first(self.now).is_none()
             && self.first().is_on_time()
@@ -127,7 +126,7 @@ impl Evictor<'_> {
     /// leases.
     pub(super) fn take_retention_in(&mut self, point: Ref<'_, Point>, resources: Resources<'_>) {
         if !self.has_all() {
-            // Asked for since the entry was looked at: a turn of all takes it over.
+            // Requested after the entry was checked: a turn of all takes it over.
             if point.marks.asked(resources.guard).is_some() {
                 self.defer(point);
             }
@@ -141,7 +140,7 @@ impl Evictor<'_> {
         for _ in u32::from(!too_many)..asked.leases {
             self.give_back(point, resources);
         }
-        // The deadline may have passed already when this turn takes it over.
+        // The deadline may have passed already.
         if self.common.retained.deadlines.get(&point.link()).is_some_and(|(deadline, _)| *deadline <= self.now) {
             self.release_retention(point, resources);
         }
@@ -159,7 +158,7 @@ impl Evictor<'_> {
         self.release_retention(point, resources);
     }
 
-    /// Releases a lease of the cache, which is counted in the point's word.
+    /// Releases a lease that the cache itself holds.
     fn give_back(&mut self, point: Ref<'_, Point>, resources: Resources<'_>) {
         self.common.has_released = true;
         if point.word.release().push {

@@ -1,5 +1,5 @@
-//! Silent points: points whose leases are not reported to the evictor, because it looks at the
-//! points itself when it needs to know.
+//! Silent points: their leases are not reported to the evictor, because it checks these points
+//! itself when it needs to know.
 //!
 //! A point becomes silent when its entry is taken out of the queue, or when it is filed. From then
 //! on the evictor finds it
@@ -12,20 +12,20 @@
 //! So a candidate may be leased, or may have been used since it was filed. Its turn may come too
 //! early, but never too late, because a point is silent only under policies whose keys never fall
 //! by a use ([`PolicyKind::keys_rise`](crate::PolicyKind)). When its turn comes, an idle candidate
-//! that was not used is the victim, and one that was used is filed again under its present key. On
-//! a leased one the evictor *listens*: it clears `SILENT`, unfiles the point and protects it in the
-//! accounts, until the last lease is released, which queues the point.
+//! is evicted if it was not used since it was filed, else filed again under its current key. To a
+//! leased candidate the evictor *listens*: it clears `SILENT`, unfiles the point and protects it in
+//! the accounts. The release of the last lease then queues the point.
 //!
-//! The accounts do not count a silent lease: *evictable* is an upper bound until a [`LeasePass`]
-//! has looked at the path from every candidate to the root. A waiter relies on that: a silent
-//! release makes no block available that the waiter has not counted. So while a thread waits, no
-//! point with a lease becomes silent.
+//! The accounts do not count silent leases: the number of *evictable* blocks is an upper bound
+//! until a [`LeasePass`] has checked the path from every candidate to the root. A waiter relies on
+//! that: a silent release makes no block available that the waiter has not counted. So while a
+//! thread waits, no point with a lease becomes silent.
 //!
 //! No point is silent in a namespace with a limit on pinned blocks, because the accounts decide
 //! about that limit. The same holds for a namespace that is to be cleared unless it is in use,
 //! until that is decided.
 //!
-//! # Who must know of a silent lease
+//! # Who needs to know of silent leases
 //!
 //! | who | how |
 //! |---|---|
@@ -35,10 +35,11 @@
 //! | a limit on pinned blocks | no point is silent; setting the limit listens to all |
 //! | a clear, an invalidation | listen to the end of each run that they cannot free |
 //!
-//! An eviction must know because a refused request must evict nothing. The pass is done in slices:
-//! from each candidate toward the root, to the first protected run. That is enough, because every
-//! run without a lease in the accounts is on the path of a candidate. It costs one look for each
-//! point without a lease and one compare-and-swap for each lease.
+//! An eviction needs to know because a refused request must evict nothing. The pass is done in
+//! slices: from each candidate toward the root, to the first protected run. That covers every run
+//! without a lease in the accounts, because each is on the path of a candidate: the end of the run,
+//! or of a run attached to it. The pass costs one load for each point without a lease and one
+//! compare-and-swap for each lease.
 
 use std::collections::HashSet;
 
@@ -53,7 +54,7 @@ use crate::tree::{Point, Run, Snapshot};
 
 /// The most candidates that one turn files again or finds leased.
 pub(super) const STALE: usize = model_size(512, 2);
-/// How many candidates at the head of the order are looked at before a pass over all.
+/// How many candidates at the head of the order are checked before a pass over all.
 const FEW: usize = 32;
 
 /// A pass over the candidates that puts silent leases into the accounts.
@@ -65,7 +66,7 @@ pub(in crate::cache) struct LeasePass {
 }
 
 impl LeasePass {
-    /// Takes the next slot of a shard; `None` if no shard has one left.
+    /// Takes the next shard and slot; `None` after the last one.
     fn take(&mut self, evictor: &Evictor<'_>) -> Option<(usize, CandidateId)> {
         while self.next >= evictor.get(self.shard)?.ranking.slots().len() {
             (self.next, self.shard) = (0, self.shard + 1);
@@ -94,7 +95,7 @@ impl Evictor<'_> {
             && point.end() == resources.layout_of(run).boundary(point.end())
     }
 
-    /// Whether `point`, which is silent and leased, must not stay silent.
+    /// Whether the evictor must listen to `point`, which is silent and leased.
     pub(super) fn must_listen(&self, point: Ref<'_, Point>) -> bool {
         let run = point.run();
         let is_end = run.word().len() == point.depth();
@@ -103,8 +104,8 @@ impl Evictor<'_> {
             || (is_end && !self.ranking.files_leased())
     }
 
-    /// Clears `SILENT`; returns the word. If a silent release has left a hot slot that no lease
-    /// keeps, takes it off the point.
+    /// Clears `SILENT`; returns the word. Takes the point's hot slot off if a silent release has
+    /// left it without a lease.
     pub(super) fn word_after_listening(&mut self, point: Ref<'_, Point>, resources: Resources<'_>) -> Snapshot {
         let word = point.word.listen();
         if word.slot().is_none()
@@ -118,8 +119,8 @@ impl Evictor<'_> {
         point.word.look()
     }
 
-    /// Clears `SILENT`, so that the end of the last lease on `point` is queued. Unfiles and
-    /// protects the point if it is leased; returns whether it is.
+    /// Clears `SILENT`, so that the release of the last lease queues `point`. Unfiles and protects
+    /// the point if it is leased; returns whether it is.
     pub(super) fn listen(&mut self, point: Ref<'_, Point>, resources: Resources<'_>) -> bool {
         let is_leased = self.word_after_listening(point, resources).leases() > 0;
         if is_leased {
@@ -138,7 +139,7 @@ impl Evictor<'_> {
     }
 
     /// Whether a candidate whose turn has come is the victim. If not, it is filed again under its
-    /// present key, or unfiled.
+    /// current key, or unfiled.
     #[inline]
     pub(super) fn is_due(&mut self, point: Ref<'_, Point>, resources: Resources<'_>) -> bool {
         let word = point.word.look();
@@ -168,14 +169,14 @@ impl Evictor<'_> {
         }
     }
 
-    /// Whether this turn has filed again as many candidates as one turn may: the rest needs another
-    /// turn.
+    /// Whether another turn is needed, because this one may not file more candidates again.
     pub(in crate::cache) fn needs_turn(&self) -> bool {
         self.first().stale_left == 0
     }
 
-    /// Makes sure that the accounts tell whether `missing` blocks can be evicted, as long as no new
-    /// lease is taken. Returns false if that needs more turns with the same `pass`. Evicts nothing.
+    /// Takes silent leases into the accounts until these show whether `missing` blocks can be
+    /// evicted (unless new leases are taken). Returns false if that needs more turns with the same
+    /// `pass`. Evicts nothing.
     pub(in crate::cache) fn ascertain(
         &mut self,
         missing: usize,
@@ -206,8 +207,8 @@ impl Evictor<'_> {
         })
     }
 
-    /// The blocks that an idle end of a run has beyond the next point below it; zero if `point` is
-    /// not an idle end.
+    /// The number of blocks between `point` and the next point below it on its run; zero if `point`
+    /// is not an idle end of a run.
     fn own_blocks(&self, point: Ref<'_, Point>, resources: Resources<'_>) -> usize {
         let (run, word) = (point.run(), point.word.look());
         if !word.is_idle() || run.word().len() != point.depth() {
@@ -220,9 +221,6 @@ impl Evictor<'_> {
 
     /// Puts the silent leases on the paths of up to `candidates` more candidates into the accounts;
     /// returns true if no candidate is left.
-    ///
-    /// Every run without a lease in the accounts leads to a candidate: the end of the run, or of
-    /// one that is attached to it.
     pub(in crate::cache) fn account_leases(
         &mut self,
         pass: &mut LeasePass,
@@ -246,8 +244,8 @@ impl Evictor<'_> {
         pass.is_complete(self)
     }
 
-    /// Looks at the points of `run` and of its ancestors, up to a run that is protected or was seen
-    /// already.
+    /// Puts the silent leases on `run` and its ancestors into the accounts, up to a run that is
+    /// protected or in `seen`.
     fn account_path<'g>(&mut self, mut run: Ref<'g, Run>, seen: &mut HashSet<Link<Run>>, resources: Resources<'g>) {
         loop {
             self.account_run(run, resources);
@@ -262,20 +260,20 @@ impl Evictor<'_> {
         }
     }
 
-    /// Listens to the silent points of `run` that are leased; in a namespace whose leases must all
-    /// be reported, to all its silent points.
+    /// Listens to the leased silent points of `run`, or to all its silent points if all leases in
+    /// the namespace must be reported.
     pub(super) fn account_run(&mut self, run: Ref<'_, Run>, resources: Resources<'_>) {
         let points: SmallVec<[Link<Point>; 4]> =
             run.account.with(&self.owner, |account| account.points.iter().collect());
         let to_all = run.space().account.must_be_told();
         for point in points {
-            // Work on an earlier point may have ended this one; the list of a dead run keeps its
+            // Work on an earlier point may have killed this one; the list of a dead run keeps its
             // points (W3).
             let point = point.get(run.as_ref());
             let word = point.word.look();
             let is_of_interest = word.is_silent() && !word.is_dead() && (to_all || word.leases() > 0);
             if is_of_interest && !self.listen(point, resources) {
-                // A point that is not silent must be filed under its present key.
+                // A point that is not silent must be filed under its current key.
                 self.place(point, resources);
                 self.visit_again(resources);
             }
@@ -291,8 +289,8 @@ impl Evictor<'_> {
         runs.for_each(|run| self.account_run(run, resources));
     }
 
-    /// Makes `point`, which is being filed, silent if it may be; false if it cannot be filed
-    /// because it is leased.
+    /// Makes `point`, which is being filed, silent if it may be; returns false if it cannot be
+    /// filed because it is leased.
     #[inline]
     pub(super) fn silence(&mut self, point: Ref<'_, Point>, resources: Resources<'_>) -> bool {
         // Relaxed: only the evictor writes the bit.

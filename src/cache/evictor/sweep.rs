@@ -1,7 +1,7 @@
-//! Ending a detached space: idle runs are freed at once, the others when their leases are released.
+//! Freeing the tree of a cleared namespace (a detached space): idle runs at once, the others when
+//! their leases are released.
 //!
-//! `cache::namespaces` calls this after it has detached a space; it relies on trim.rs to free the
-//! runs.
+//! `cache::namespaces` calls this after it has detached a space; trim.rs frees the runs.
 
 use super::{Evictor, Resources};
 use crate::cache::listening::events::EvictionReason;
@@ -14,9 +14,10 @@ use crate::tree::{Point, Run, Snapshot, Space};
 pub(in crate::cache) const SLICE: usize = model_size(24, 2);
 
 impl Evictor<'_> {
-    /// Frees all unleased blocks of `space`, which was just detached, and lets it end; returns
-    /// true. If it has more runs than one turn sweeps, it sweeps none and returns false: the caller
-    /// continues with [`sweep`](Self::sweep) and [`finish_sweep`](Self::finish_sweep).
+    /// Frees all unleased blocks of `space`, which was just detached; it is retired with its last
+    /// lease. Returns true. If `space` has too many runs for one turn, frees none and returns
+    /// false: the caller continues with [`sweep`](Self::sweep) and
+    /// [`finish_sweep`](Self::finish_sweep).
     pub(in crate::cache) fn begin_sweep<'g>(&mut self, space: Ref<'g, Space>, resources: Resources<'g>) -> bool {
         self.common.detached.insert(space.link());
         self.settle(resources);
@@ -65,7 +66,7 @@ impl Evictor<'_> {
                 freed += self.trim(last, usize::MAX, resources);
                 self.visit_again(resources);
                 // Trimming an end inside a block frees none, but the next end may have some. An end
-                // that was leased meanwhile stays.
+                // that was leased meanwhile is not trimmed.
                 if run.word().len() == last.depth() {
                     break;
                 }
@@ -82,18 +83,18 @@ impl Evictor<'_> {
         }
     }
 
-    /// The end of a run in the accounts, if it has no lease and no child. A run that is not in the
-    /// accounts yet is in the queue, or about to be.
+    /// The end of a registered run, if it has no lease and no child. An unregistered run is in the
+    /// queue, or about to be.
     pub(super) fn idle_end<'g>(&self, run: Ref<'g, Run>, resources: Resources<'g>) -> Option<Ref<'g, Point>> {
         let len = run.word().len();
         let registered = len > 0 && run.account.with(&self.owner, |account| account.is_registered());
         let last = run.as_ref().points.get(len, resources.guard).filter(|_| registered)?;
-        // Relaxed: a leased end stays until its lease is released, which queues it.
+        // Relaxed: a leased end is not removed until its lease is released, which queues it.
         let word = last.word.load(Relaxed);
         (word.is_idle() && !word.is_dead()).then_some(last)
     }
 
-    /// Lets a detached space end as soon as nothing in it is leased.
+    /// Lets a detached space be retired as soon as nothing in it is leased.
     pub(in crate::cache) fn finish_sweep<'g>(&mut self, space: Ref<'g, Space>, resources: Resources<'g>) {
         if let Some(root) = space.root(resources.guard) {
             self.uproot(root);
@@ -101,7 +102,7 @@ impl Evictor<'_> {
         self.settle(resources);
     }
 
-    /// Ends `space`, which was just detached and has no runs and no leases.
+    /// Retires `space`, which was just detached and has no runs and no leases.
     pub(in crate::cache) fn end_bare<'g>(&mut self, space: Ref<'g, Space>, resources: Resources<'g>) {
         self.common.detached.insert(space.link());
         if let Some(root) = space.root(resources.guard) {
@@ -111,8 +112,8 @@ impl Evictor<'_> {
         self.drain(&mut 0, resources);
     }
 
-    /// Removes the root's permanent child and its permanent `QUEUED` flag: from now on it is an
-    /// ordinary point.
+    /// Makes the root an ordinary point: removes its permanent child and its permanent `QUEUED`
+    /// flag.
     fn uproot(&mut self, root: Ref<'_, Point>) {
         _ = root.word.take_out();
         if root.word.remove_child().push {
@@ -120,7 +121,7 @@ impl Evictor<'_> {
         }
     }
 
-    /// Ends the root of a detached space, and the space with it, if it has no lease and no child.
+    /// Kills the root of a detached space if it has no lease and no child, and retires the space.
     pub(super) fn visit_root<'g>(&mut self, root: Ref<'g, Point>, word: Snapshot, resources: Resources<'g>) {
         if !word.is_idle() {
             return;
@@ -131,9 +132,9 @@ impl Evictor<'_> {
             return;
         };
         self.common.detached.remove(&space.link());
-        // The dead root stays in the trunk's map: into an empty slot, a lookup that has loaded this
-        // space before would put a new root. Threads that pin from now on do not reach it, because
-        // the space is detached.
+        // The dead root stays in the trunk's map: a lookup that loaded this space earlier would put
+        // a new root into an empty slot. Threads that pin later do not reach it, because the space
+        // is detached.
         if !before.is_queued() {
             resources.guard.retire(root);
         }
@@ -143,8 +144,8 @@ impl Evictor<'_> {
     }
 }
 
-/// The runs of the tree of `root`, parents before children, and whether these are all: the search
-/// stops when it has found more than `limit`. Takes no lock.
+/// The runs of the tree of `root`, parents before children, and whether the list is complete: the
+/// search stops when it has found more than `limit`. Takes no lock.
 pub(in crate::cache) fn runs_below<'g>(
     root: Ref<'g, Point>,
     limit: usize,

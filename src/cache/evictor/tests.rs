@@ -31,11 +31,11 @@ fn a_point_published_beyond_the_end_does_not_lengthen_the_run() {
     let run = root.as_ref().children.get(1, &guard).expect("hung");
     let point = Point::new(run.link(), 8, Word::unproven(), 0, &guard);
     let Ok(point) = run.as_ref().points.insert(None, point, &guard) else {
-        panic!("nothing stands there");
+        panic!("the depth has a point");
     };
 
     assert_eq!(cache.evict(1), 1);
-    assert_eq!(run.bump().len(), 0, "the reader sees that its point lies beyond the end");
+    assert_eq!(run.bump().len(), 0, "the reader sees that its point is beyond the end");
     assert_eq!(point.word.abandon(), crate::tree::Abandoned::Dead);
     assert!(run.as_ref().points.remove(point, &guard));
     guard.retire(point);
@@ -58,8 +58,7 @@ fn a_root_that_has_gone_is_not_made_again() {
     assert!(matches!(leased, Err(Refused::Gone)), "{leased:?}");
 }
 
-/// Unmapping a page of a table takes the system some microseconds, for which other threads would
-/// wait for the lock.
+/// Unmapping a page takes several microseconds, during which other threads would wait for the lock.
 // Holds: NU11.
 #[test]
 fn a_turn_unmaps_nothing_under_the_lock() {
@@ -108,8 +107,7 @@ fn a_lookup_of_bigrams_falls_back_to_a_boundary_of_theirs() {
     assert_eq!(cache.validate(), Ok(()));
 }
 
-/// A namespace in which something was inserted since the queue was drained, and that has no handle
-/// any more, is not empty.
+/// A namespace without handles is not empty if something was inserted since the queue was drained.
 #[test]
 fn a_namespace_that_the_evictor_knows_no_run_of_is_not_forgotten() {
     let cache = PrefixCache::builder(4, 2).build().expect("valid");
@@ -145,7 +143,7 @@ fn a_hot_point_is_a_point_like_any_other() {
     let clone = leases[1].try_clone().expect("few leases");
     drop(held);
     assert_eq!((cache.validate(), cache.stats().protected_blocks), (Ok(()), 1));
-    assert_eq!(cache.evict(2), 1, "only the other one can go");
+    assert_eq!(cache.evict(2), 1, "only the other one is evictable");
     drop(leases);
     assert_eq!((cache.validate(), cache.stats().protected_blocks), (Ok(()), 1));
     let resumed = other.resume(clone, &tokens[0]);
@@ -182,7 +180,7 @@ fn a_hot_point_keeps_its_slot_while_it_is_leased() {
     assert_eq!([numbers(), numbers()], [(Ok(()), 2, 0), (Ok(()), 2, 0)]);
     drop(held);
     assert_eq!(numbers(), (Ok(()), 0, 1));
-    // A retained point: until the evictor releases the lease, at the deadline or before.
+    // A retained point stays hot until the evictor releases its lease, at the deadline or before.
     for round in 1..=2 {
         let retained = cached(&cache, &[1, 2]);
         session.retain(&retained, std::time::Duration::from_secs(round)).expect("a lease of this cache");
@@ -200,7 +198,7 @@ fn a_hot_point_keeps_its_slot_while_it_is_leased() {
 }
 
 /// A chain of hot prefixes, each with another run beside it: all of them can be evicted at once
-/// after their leases have ended.
+/// after their leases are released.
 // Holds: LE12.
 #[test]
 fn hot_points_above_each_other_are_deflated_together() {
@@ -382,14 +380,14 @@ fn what_two_points_were_used_flows_down_together() {
     });
     let all = before.joined(used(last)).joined(between.expect("made by the lookups"));
     assert_eq!(used(below), all);
-    // Three matches of one, two of the other.
+    // Three matches of one point, two of the other.
     assert_eq!((all.last, all.hits - before.hits), (7, 5));
     drop(guard);
     cache.settle();
     assert_eq!(cache.validate(), Ok(()));
 }
 
-/// What a turn of one shard had freed when it panicked is given back by the next turn of all.
+/// If a turn of one shard panics, the next turn of all gives back the blocks that it had freed.
 #[test]
 fn blocks_of_a_turn_of_one_that_panicked_are_given_back() {
     let cache = PrefixCache::builder(1, 4).shards(3).build().expect("valid");
@@ -398,7 +396,7 @@ fn blocks_of_a_turn_of_one_that_panicked_are_given_back() {
     let turn = || {
         cache.inner.turn_of_one(Near::default(), ShardId::at(2), |evictor, _| {
             evictor.freed.append(&mut blocks);
-            panic!("a turn that breaks");
+            panic!("a turn that panics");
         })
     };
     assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(turn)).is_err());

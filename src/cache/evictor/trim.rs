@@ -4,20 +4,21 @@
 //! it:
 //!
 //! 1. Load the run word.
-//! 2. Publish a point at the target if no live one is there: at rest a run ends at a point (tree,
-//!    T3).
+//! 2. Publish a point at the target depth if no live one is there: at rest, a run ends at a point
+//!    (tree, T3).
 //! 3. Kill the idle points beyond the target, deepest first, up to the first that is held.
-//! 4. Swap the length against the word of step 1. If that fails because another thread has made a
-//!    point, go back to 3. If the run has grown, nothing is cut, and its old end gets a point.
-//! 5. The blocks beyond belong to the evictor now; the statistics of dead points flow to the point
-//!    that is now the last.
-//! 6. That point is ranked again, and the dead ones are taken out of the run's map. A run of length
-//!    zero is unlinked together with its points, after the turn has given up the lock
+//! 4. Set the length by a compare-and-swap against the word of step 1. If that fails because
+//!    another thread has made a point, go back to 3. If the run has grown, nothing is cut, and its
+//!    old end gets a point.
+//! 5. The evictor now owns the blocks beyond; the statistics of dead points flow to the last point
+//!    left.
+//! 6. The last point is ranked again, and the dead ones are removed from the run's map. A run of
+//!    length zero is unlinked together with its points, after the turn has released the lock
 //!    (dead_runs.rs).
 //!
 //! A run can have as many points as tokens, so step 3 uses the evictor's list of known points
 //! (`tree::known`) if it is complete (`Points::are_known`). The end of a run is an ordinary point:
-//! if it dies and a reader makes it again before the swap, the run keeps its length.
+//! if it dies and a reader makes it again before step 4, the run keeps its length.
 //!
 //! # Statistics flow down
 //!
@@ -31,8 +32,8 @@
 //!
 //! Every point begins with one hit, for the insert that cached its block. The point below has its
 //! own, so one hit of the dead point is left out. A point becomes a candidate only when nothing is
-//! beyond it, so by then it has the statistics that counting each use at every block of its path
-//! would have given.
+//! beyond it, so by then its statistics are as if each use had been counted at every block of its
+//! path.
 
 use std::ops::Range;
 
@@ -47,8 +48,8 @@ use crate::tree::{Point, Run, RunWord, Tally, Word};
 
 impl Evictor<'_> {
     /// Frees up to `want` blocks from `last`, the end of its run; returns how many: none if `last`
-    /// was leased meanwhile, or is not the end any more. With `want` zero, ends a last point that
-    /// has no whole block of its own.
+    /// was leased meanwhile, or is not the end any more. If `want` is zero, removes a last point
+    /// that has no whole block of its own.
     pub(super) fn trim<'g>(&mut self, last: Ref<'g, Point>, want: usize, resources: Resources<'g>) -> usize {
         let run = last.run();
         self.go_to(run);
@@ -69,7 +70,7 @@ impl Evictor<'_> {
             if let Some(killed) = kill(last) {
                 if run.shorten(word, 0).is_ok() {
                     let tally = killed.tally(run.parent().is_some_and(keeps_statistics), resources);
-                    // The run's list of known points ends with the run.
+                    // The run's list of known points is freed with the run.
                     self.strike_from_accounts(last, resources);
                     crate::sync::failpoint!("trim::shortened");
                     return self.end_run(run, len, tally, &[killed], resources);
@@ -129,8 +130,8 @@ impl Evictor<'_> {
     }
 
     /// The depth at which the run should end: the block boundary that frees `want` blocks, but no
-    /// lower than the next known point, whose own position decides about the blocks below it. If no
-    /// block would remain, that point's depth, or zero.
+    /// lower than the next known point: the blocks below are evicted when that point's turn comes.
+    /// If no block would remain, that point's depth, or zero.
     fn target(&self, last: Ref<'_, Point>, want: usize, resources: Resources<'_>) -> u32 {
         let run = last.run();
         let below = self.point_below(last).map_or(0, |below| below.depth());
@@ -148,7 +149,7 @@ impl Evictor<'_> {
     /// Kills the idle points beyond `cut.start`, deepest first. Returns the depth of the first held
     /// one, or `cut.start`.
     ///
-    /// A point beyond `cut.end`, the run's present end, is a `NEW` point of a reader that saw a
+    /// A point beyond `cut.end`, the run's current end, is a `NEW` point of a reader that saw a
     /// longer run. The threads that hold it find that the run is shorter (lease.rs). Stopping at it
     /// here would make the run longer.
     fn kill_beyond<'g>(
@@ -219,9 +220,9 @@ impl Evictor<'_> {
         Some((killed, killed.tally(true, resources)))
     }
 
-    /// Ends a run of length zero: frees its blocks and takes it off its parent point; returns the
-    /// number of blocks. The run is unlinked at the end of the turn, or now if another turn may
-    /// retire a part of it before that.
+    /// Removes a run of length zero: frees its blocks and lowers its parent point's child count;
+    /// returns the number of blocks. The run is unlinked at the end of the turn, or now if another
+    /// turn may retire a part of it before that.
     fn end_run<'g>(
         &mut self,
         run: Ref<'g, Run>,
@@ -250,8 +251,8 @@ impl Evictor<'_> {
         freed
     }
 
-    /// Takes a run that has died off its parent point, and sees to it that the point's shard looks at
-    /// the point if it was the last one.
+    /// Lowers the child count of a dead run's parent point. After the last child, queues the point
+    /// for its shard to rank it again.
     #[inline]
     fn take_child_off(&mut self, parent: Ref<'_, Point>, resources: Resources<'_>) {
         if !self.has(parent.run()) {
@@ -268,7 +269,7 @@ impl Evictor<'_> {
         }
     }
 
-    /// Removes the point of step 2, if it is unused, because the run ends beyond it after all.
+    /// Removes the point of step 2 if it is unused, because the run ends beyond it.
     fn withdraw<'g>(&mut self, run: Ref<'g, Run>, target: u32, resources: Resources<'g>) {
         let Some(point) = run.as_ref().points.get(target, resources.guard) else {
             return;
@@ -279,7 +280,7 @@ impl Evictor<'_> {
         }
     }
 
-    /// Ends an idle branch point without child runs; its statistics flow down.
+    /// Removes an idle branch point without child runs; its statistics flow down.
     pub(super) fn end_branch<'g>(&mut self, point: Ref<'g, Point>, resources: Resources<'g>) {
         let below = self.point_below(point).or_else(|| point.run().parent());
         if let Some((killed, tally)) = self.kill(point, resources) {
@@ -291,7 +292,7 @@ impl Evictor<'_> {
     }
 }
 
-/// Points that one trim has killed, and their joined statistics.
+/// Points that one trim has killed, and their combined statistics.
 #[derive(Default)]
 struct Dead<'g> {
     points: SmallVec<[Killed<'g>; 2]>,
@@ -311,12 +312,13 @@ impl<'g> Dead<'g> {
 #[derive(Clone, Copy)]
 struct Killed<'g> {
     point: Ref<'g, Point>,
-    /// A queue entry owns the point; it is retired when that is taken out.
+    /// A queue entry owns the point, which is retired when the entry is taken out.
     is_queued: bool,
 }
 
 impl<'g> Killed<'g> {
-    /// The point's statistics, if they flow on. Called once: it also cuts off the point's anchor.
+    /// The point's statistics, if they flow down. Called once, because it also clears the point's
+    /// anchor.
     #[inline]
     fn tally(self, flows: bool, resources: Resources<'g>) -> Option<Tally> {
         let point = self.point.as_ref();
@@ -325,7 +327,7 @@ impl<'g> Killed<'g> {
         tally
     }
 
-    /// Retires the point, which no map leads to from now on.
+    /// Retires the point, which no map leads to.
     fn retire(self, resources: Resources<'g>) {
         if !self.is_queued {
             resources.guard.retire(self.point);

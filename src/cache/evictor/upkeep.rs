@@ -1,11 +1,11 @@
-//! Work of the evictor between evictions, in bounded steps. `settle`, `run_once`, the background
-//! evictor and reservations that evict call it.
+//! Maintenance by the evictor between evictions, in bounded steps. `settle`, `run_once`, the
+//! background evictor and reservations that evict call it.
 
 use super::exchange::SLICE;
 use super::{AgingPass, Evictor, QuotaPass, Ranking, Resources};
 
-/// The work of one [`settle`](crate::PrefixCache::settle): what was pending when it began, and no
-/// more, whatever other threads add meanwhile.
+/// The maintenance in one [`settle`](crate::PrefixCache::settle): only work that was pending when
+/// it began, whatever other threads add meanwhile.
 #[derive(Debug)]
 pub(in crate::cache) struct Upkeep {
     /// Drops prefixes that are too old.
@@ -32,7 +32,7 @@ impl Evictor<'_> {
         !drained || exchanging || sorting
     }
 
-    /// As [`tidy`](Self::tidy), and evicts a slice of what must be evicted even if no blocks are
+    /// As [`tidy`](Self::tidy), and evicts a slice of the blocks that must go even if none are
     /// needed: prefixes that are too old, then blocks beyond a quota. Takes in up to `entries` more
     /// changes meanwhile. Returns true if more is left.
     pub(in crate::cache) fn step(

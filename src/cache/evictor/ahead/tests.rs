@@ -1,7 +1,7 @@
 use super::*;
 use crate::policy::{CandidateEntry, CandidateStats, PolicyKind};
 
-/// A policy with candidates filed in order, and as many filed between them.
+/// A policy with 100 candidates filed in order, and 100 filed between them.
 fn filed() -> Policy {
     let mut policy = PolicyKind::Lru.build();
     (0..100).for_each(|index| file(&mut policy, index, 10 * index as u64));

@@ -1,9 +1,9 @@
-//! Drafts (`cache::listening::draft`) that subscribers have not copied yet, and the arrays that
-//! these drafts name.
+//! Drafts: event batches that subscribers have not copied yet (`cache::listening::draft`), and the
+//! arrays that these drafts name.
 //!
 //! Arrays that leave the tree are kept as long as a subscriber has a draft that names them, and
-//! then retired. A subscriber that does not read keeps what the drafts in its channel name; their
-//! number is bounded.
+//! then retired. A subscriber that does not read keeps the arrays of all drafts in its channel,
+//! which is bounded.
 
 use std::collections::VecDeque;
 
@@ -12,8 +12,8 @@ use crate::reclaim::{Guard, Ref};
 use crate::sync::{Arc, is_only};
 use crate::tree::Arrays;
 
-/// How many drafts one turn of the evictor looks at: more than it hands over, so that those of a
-/// subscriber that has gone are released in time.
+/// How many drafts one turn of the evictor checks: more than it hands over, so that the drafts of a
+/// subscriber that has gone do not pile up.
 const LOOKS: usize = 4;
 
 /// Drafts that were handed to subscribers and not released yet.
@@ -32,12 +32,12 @@ pub(in crate::cache) fn retire_unless_drafted(arrays: Ref<'_, Arrays>, guard: &G
 }
 
 impl Drafts {
-    /// Takes a draft that was sent to subscribers, or to none.
+    /// Adds a draft that was sent to all subscribers, if there are any.
     pub(in crate::cache) fn add(&mut self, draft: Arc<Draft>) {
         self.waiting.push_back(draft);
     }
 
-    /// Looks at a few drafts, in rotation, and releases those that no subscriber has any more.
+    /// Checks a few drafts, in rotation, and releases those that no subscriber has any more.
     pub(in crate::cache) fn release(&mut self, guard: &Guard<'_>) {
         for _ in 0..LOOKS.min(self.waiting.len()) {
             let Some(mut draft) = self.waiting.pop_front() else { return };
@@ -49,7 +49,7 @@ impl Drafts {
         }
     }
 
-    /// Copies the drafts that subscribers have not copied, because the cache ends.
+    /// Copies the drafts that subscribers have not copied, because the cache is dropped.
     pub(in crate::cache) fn copy_all(&mut self, guard: &Guard<'_>) {
         for draft in std::mem::take(&mut self.waiting) {
             draft.batch();

@@ -1,21 +1,20 @@
 //! Invalidating blocks: lookups no longer find blocks with wrong keys and values, even while leases
 //! still protect them. `cache::eviction::invalidating` calls it.
 //!
-//! A block is invalidated with everything beyond it. Its run is then *shown* only up to the block,
-//! or up to a branch inside it: walks compare no further, so no match reaches the end of the block.
-//! The rest of the run is *hidden*. Runs attached beyond are *severed*: taken out of their parent
-//! points' maps, and not shown at all. A severed run still counts as a child of its point, so the
-//! path of a lease stays intact; no map leads to it, so the evictor lists it until it dies. Runs
-//! beyond are cut first, children before parents: a run is reported as removed while its path is
-//! whole, and before a run that takes its place is reported as stored.
+//! A block is invalidated together with everything beyond it. Its run is then *shown* only up to
+//! the block, or up to a branch inside it: walks compare no further, so no match reaches the end of
+//! the block. The rest of the run is *hidden*. Runs attached beyond are *severed*: removed from
+//! their parent points' maps and hidden completely. A severed run still counts as a child of its
+//! point, so the path of a lease stays intact. No map leads to it, so the evictor lists it until it
+//! dies. Runs beyond are cut first, children before parents: a run is reported as removed while its
+//! path is whole, and before a run that takes its place is reported as stored.
 //!
-//! Hidden blocks are freed at once if nothing holds them, else as soon as a change reports that
-//! nothing does. A run that is attached to a hidden point meanwhile is severed when it is taken
-//! into the accounts.
+//! Hidden blocks are freed at once if nothing holds them, otherwise when the last holder is gone. A
+//! run that is attached to a hidden point meanwhile is severed when it is taken into the accounts.
 //!
 //! The length of a run cannot express this, because a run is never shorter than a held point on it
 //! (T4). So the arrays, from which walks read the number of tokens anyway, have a second length:
-//! that of the shown tokens. Hidden blocks are no longer reported to subscribers or offered to a
+//! the number of shown tokens. Hidden blocks are no longer reported to subscribers or offered to a
 //! tier, their retentions end, and inserts and retentions from a lease on them are refused.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -30,27 +29,27 @@ use crate::cache::listening::events::EvictionReason;
 use crate::reclaim::{Guard, Link, Ref};
 use crate::tree::{Point, Run};
 
-/// Runs of which a part is hidden.
+/// Runs with a hidden part, or hidden completely.
 #[derive(Debug, Default)]
 pub(in crate::cache) struct Hidden {
     runs: BTreeSet<Link<Run>>,
-    /// Those of them that no map leads to, by their parents.
+    /// The severed runs, by parent point.
     severed: BTreeMap<Link<Point>, BTreeSet<Link<Run>>>,
 }
 
 impl Hidden {
-    /// Whether nothing is hidden, as is nearly always so.
+    /// Whether nothing is hidden: nearly always true.
     #[inline]
     pub(in crate::cache) fn is_empty(&self) -> bool {
         self.runs.is_empty()
     }
 
-    /// The runs that no map leads to.
+    /// All severed runs.
     pub(in crate::cache) fn severed(&self) -> impl Iterator<Item = Link<Run>> {
         self.severed.values().flatten().copied()
     }
 
-    /// The runs that no map leads to and that are children of `point`.
+    /// The severed runs whose parent is `point`.
     pub(in crate::cache) fn severed_from(&self, point: Ref<'_, Point>) -> impl Iterator<Item = Link<Run>> {
         self.severed.get(&point.link()).into_iter().flatten().copied()
     }
@@ -60,18 +59,18 @@ impl Hidden {
         self.runs.contains(&run.link())
     }
 
-    /// The number of runs of which a part is hidden, for `validate`.
+    /// The number of runs with a hidden part, for `validate`.
     pub(in crate::cache) fn len(&self) -> usize {
         self.runs.len()
     }
 
-    /// Lists `run`, for tests to contradict the tree.
+    /// Lists `run`, so that tests can contradict the tree.
     #[cfg(test)]
     pub(in crate::cache) fn list(&mut self, run: Link<Run>) {
         self.runs.insert(run);
     }
 
-    /// Forgets a run of which nothing hidden is left.
+    /// Forgets a run whose hidden part is gone.
     fn forget(&mut self, run: Ref<'_, Run>) {
         self.runs.remove(&run.link());
         let Some(parent) = run.parent().map(Ref::link) else { return };
@@ -84,14 +83,14 @@ impl Hidden {
     }
 }
 
-/// A run that is to be shown only up to one of its blocks.
+/// A run that will be shown only up to one of its blocks.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::cache) struct Cut {
     run: Link<Run>,
     /// The number of its blocks that stay shown.
     keep: usize,
-    /// The first block to hide; the cut is given up if it has left the run. `None` if the whole run
-    /// is to be hidden.
+    /// The first block to hide; the cut is abandoned if the block has left the run. `None` if the
+    /// whole run is to be hidden.
     block: Option<BlockId>,
 }
 
@@ -123,8 +122,8 @@ impl Cut {
         std::iter::once(self).chain(runs.into_iter().map(Self::whole)).collect()
     }
 
-    /// The depths of the first block to hide, from zero if it begins before the run. `None` if it
-    /// is not there any more, or is hidden already.
+    /// The depths of the first block to hide, from zero if it begins before the run. `None` if the
+    /// run no longer has it, or if it is hidden already.
     fn place(self, run: Ref<'_, Run>, resources: Resources<'_>) -> Option<Range<u32>> {
         let Some(block) = self.block else {
             return (run.shown(resources.guard) > 0).then_some(0..1);
@@ -146,7 +145,7 @@ impl Evictor<'_> {
             slice -= 1;
             let run = cut.run.get(resources.guard);
             if run.word().len() > 0 {
-                // Taking the run in may sever it.
+                // Registering the run may sever it.
                 self.register(run, u32::MAX, resources);
             }
             let Some(place) = cut.place(run, resources).filter(|_| run.word().len() > 0) else {
@@ -165,11 +164,11 @@ impl Evictor<'_> {
         hidden
     }
 
-    /// Shows `run` only up to `depth`, up to which it has `keep` blocks; frees the rest if nothing
-    /// holds it. Returns how many of the hidden blocks lookups found until now.
+    /// Hides `run` beyond `depth`, so that `keep` blocks stay shown; frees the hidden ones if
+    /// nothing holds them. Returns how many of these lookups could find before.
     fn hide<'g>(&mut self, run: Ref<'g, Run>, keep: usize, depth: u32, resources: Resources<'g>) -> usize {
-        // Blocks that are not in the accounts yet were not reported to anyone, and are freed as
-        // these are.
+        // Blocks that are not in the accounts yet were not reported to anyone. They are freed like
+        // the others.
         let until = run.shown(resources.guard).min(run.account.with(&self.owner, |account| account.len));
         let held = run.blocks_to(until, resources.layout_of(run));
         self.list_first(run, until, resources);
@@ -199,7 +198,7 @@ impl Evictor<'_> {
         if is_found { held - keep } else { 0 }
     }
 
-    /// Takes a run out of its parent point's map, and shows nothing of it.
+    /// Removes a run from its parent point's map, and hides all of it.
     fn sever<'g>(&mut self, run: Ref<'g, Run>, resources: Resources<'g>) {
         let Some(parent) = run.parent() else { return };
         parent.as_ref().children.remove(run, resources.guard);
@@ -246,9 +245,9 @@ fn add_hanging<'g>(run: Ref<'g, Run>, depth: u32, runs: &mut Vec<Ref<'g, Run>>, 
     });
 }
 
-/// Some of the runs that are attached to `run` at the end of `block` or beyond, none only if there
-/// are none; and the last depth inside the block at which one is attached, or where the block
-/// begins. A run attached inside a block has its own copy of the block's beginning.
+/// Up to [`SLICE`] of the runs that are attached to `run` at the end of `block` or beyond; and the
+/// last depth inside the block at which one is attached, or where the block begins. A run attached
+/// inside a block has its own copy of the block's beginning.
 fn hanging<'g>(run: Ref<'g, Run>, block: Range<u32>, guard: &'g Guard<'_>) -> (Vec<Ref<'g, Run>>, u32) {
     let (mut beyond, mut last) = (Vec::new(), block.start);
     run.as_ref().points.for_each(guard, &mut |point| {

@@ -15,8 +15,8 @@ impl Evictor<'_> {
     }
 }
 
-/// Listeners are told of each block once when it is stored and once when it is removed, in whatever
-/// way.
+/// Listeners are told of each block once when it is stored and once when it is removed by any
+/// means.
 #[test]
 fn what_was_stored_and_has_not_gone_is_cached() {
     use crate::{Eviction, PrefixCache, Watermarks};

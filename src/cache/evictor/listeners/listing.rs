@@ -1,9 +1,9 @@
-//! Listing what is cached at one moment, in slices between which other threads get their turn.
-//! `cache::listening::listing` calls it.
+//! Listing the blocks that are cached at one moment, in slices so that other threads get turns in
+//! between. `cache::listening::listing` calls it.
 //!
-//! A listing has the runs and pieces that were in the accounts when it began. If a run is shortened
-//! or hidden meanwhile, the evictor lists it at that moment, as it was; so the listing can visit
-//! all other runs later, and misses nothing. Runs and pieces that are taken in later have later
+//! A listing has the runs and pieces that were in the accounts when it began. If a run is to be
+//! shortened or hidden meanwhile, the evictor first lists it as it is; so the listing can visit all
+//! other runs later, and misses nothing. Runs and pieces that are taken in later have later
 //! serials, and are skipped.
 
 use std::collections::HashSet;
@@ -28,7 +28,7 @@ pub(in crate::cache) struct Listings {
 #[derive(Debug)]
 pub(in crate::cache) struct Listing {
     id: u64,
-    /// For each shard, the serial of the first run or piece that is not in it.
+    /// For each shard, the serial of the first run or piece that is not in the listing.
     until: SmallVec<[u64; 1]>,
     /// The number of the first batch of events that reports later changes.
     pub(in crate::cache) next_batch: u64,
@@ -46,16 +46,16 @@ pub(in crate::cache) struct Listed {
     pub(in crate::cache) serial: u64,
     pub(in crate::cache) run: Link<Run>,
     pub(in crate::cache) piece: PieceId,
-    /// The depths of the run between which lookups found it.
+    /// The depths of the run that lookups found.
     pub(in crate::cache) at: Range<u32>,
-    /// Serials and depths of the pieces behind it, until `list_pieces` lists them separately.
+    /// Serials and depths of the pieces after it, until `list_pieces` lists them separately.
     behind: Vec<(u64, Range<u32>)>,
     pub(in crate::cache) namespace: NamespaceName,
     pub(in crate::cache) layout: BlockLayout,
 }
 
 impl Listing {
-    /// Lists pieces separately from the runs that they were appended to. Called under no lock:
+    /// Lists pieces separately from the runs that they were appended to. Called without a lock:
     /// there may be many more pieces than runs.
     pub(in crate::cache) fn list_pieces(&mut self) {
         let pieces = self.runs.iter_mut().flat_map(|listed| {
@@ -166,7 +166,7 @@ impl Evictor<'_> {
         });
     }
 
-    /// Lists those of `runs` that the listing does not have yet.
+    /// Lists the runs that the listing does not have yet.
     pub(in crate::cache) fn list_slice<'g>(
         &mut self,
         id: u64,

@@ -1,6 +1,6 @@
-//! The settings that may change while the cache runs, with the sink and the subscribers: one
+//! The settings that may change while the cache runs, the sink and the subscribers, in one
 //! immutable record. It is replaced as a whole under the evictor's lock. The evictor has a handle
-//! of the present record; other threads read it without a lock.
+//! of the current record; other threads read it without a lock.
 //!
 //! The record is behind `arc_swap::ArcSwap` (`sync::swap`; a mutex in models). Most turns of the
 //! evictor read only a flag beside it (`has_any`), and each reservation only a number, the low
@@ -15,12 +15,12 @@ use crate::cache::evictor::Evictor;
 use crate::sync::gauge::{AtomicUsize, Relaxed};
 use crate::sync::{Arc, Swap};
 
-/// The record.
+/// The settings, the sink and the subscribers at one time.
 #[derive(Clone, Default)]
 pub(in crate::cache) struct Live {
     /// The watermarks of the background evictor; `None` without one.
     pub(in crate::cache) watermarks: Option<Watermarks>,
-    /// After how long without a use a prefix of any namespace is dropped.
+    /// How long a prefix of any namespace may be unused before it is dropped.
     pub(in crate::cache) time_to_idle: Option<Duration>,
     /// The sink that evicted blocks go to; `None` if they are free at once.
     pub(in crate::cache) outlet: Option<SharedOutlet>,
@@ -28,7 +28,7 @@ pub(in crate::cache) struct Live {
     pub(in crate::cache) subscribers: Vec<Subscriber>,
 }
 
-/// The record in force, for all threads.
+/// The current record, for all threads.
 pub(in crate::cache) struct LiveSettings {
     record: Swap<Live>,
     /// The record's low watermark, which each allocation reads; zero without a background evictor.
@@ -76,14 +76,14 @@ impl LiveSettings {
         self.low.load(Relaxed)
     }
 
-    /// After how long without a use a prefix of any namespace is dropped.
+    /// The time to idle of the record.
     pub(in crate::cache) fn time_to_idle(&self) -> Option<Duration> {
         self.record.read(|live| live.time_to_idle)
     }
 
-    /// Puts a record in force, and returns the handles of the previous one. If they may be the last
-    /// ones, the caller must drop them without the evictor's lock, because an outlet holds the
-    /// caller's code.
+    /// Replaces the record, and returns the handles of the previous one. If they may be the last
+    /// ones, the caller must drop them without the evictor's lock, because an outlet holds user
+    /// code.
     pub(in crate::cache) fn replace(&self, live: Live, evictor: &mut Evictor<'_>) -> [Arc<Live>; 2] {
         // Relaxed: as above.
         self.low.store(live.low(), Relaxed);

@@ -1,15 +1,15 @@
-//! Marks of removed blocks, by which a lookup that misses them finds the reason (`matching::seen`).
+//! Marks of removed blocks, which tell a later lookup why it missed (`matching::ghost_table`).
 
 use crate::cache::evictor::{Evictor, Resources};
 use crate::reclaim::Ref;
 use crate::tree::Run;
 
 impl Evictor<'_> {
-    /// Leaves a mark of the `keep`-th block of `run`, the first of its blocks that are removed.
+    /// Leaves a mark of the first removed block of `run`, its `keep`-th.
     #[inline]
     pub(in crate::cache) fn leave_mark<'g>(&mut self, run: Ref<'g, Run>, keep: usize, resources: Resources<'g>) {
-        // The first block of a run or piece was marked by its insert. That mark is enough unless so
-        // many runs and pieces, each with a mark, came later that it is likely lost.
+        // The first block of a run or piece was marked by its insert. That is enough, unless so
+        // many runs and pieces were marked later that this mark is probably overwritten.
         let (serial, first) = self.insert_of(run, keep, resources);
         if keep > first || !resources.seen.keeps_for(self.registered - serial) {
             let mark = resources.seen.mark_of(run, keep, resources.layout_of(run), resources.guard);

@@ -1,19 +1,19 @@
-//! Listeners: the parts of the cache that are told of stored and removed blocks, all in one order.
-//! The accounts and `trim` call the functions of this file and name no listener. A listener is a
-//! file here, and a line in each of the functions below that it needs.
+//! Listeners: the parts of the cache that the evictor tells of stored and removed blocks, in one
+//! order. The accounts and `trim` call the functions of this file and name no listener. A listener
+//! is a file here, and a line in each function below that it needs.
 //!
 //! | listener | is told of | who needs it | cost if nobody does |
 //! |---|---|---|---|
 //! | `quota` | stored, protected, removed | namespaces with limits, and the statistics of each namespace | its counts |
 //! | `invalidation` | stored, removed | callers that found wrong keys and values in blocks | one comparison |
-//! | `listing` | removed | snapshots, saving, routing: what a running cache has at one moment | one comparison |
+//! | `listing` | removed | snapshots, saving, routing: all that need a list of the blocks cached at one moment | one comparison |
 //! | `marks` | unfindable | statistics of the reasons why lookups missed | a mark for each eviction |
 //! | `observers`, `drafts` | stored, unfindable | subscribers to events | the flag `has_any` |
 //! | `sinking` | evicted | tiers below the cache | the same flag |
 //!
-//! `live` is the record of the subscribers, the sink and the settings. `ranking` passes on what is
-//! filed with the policy, to `exchange` and `aging`. `retained` learns of points from the queue, as
-//! the evictor itself does.
+//! `live` is the record of the subscribers, the sink and the settings. Not listeners: `exchange`
+//! and `aging`, which `ranking` tells what is filed, and `retained`, which gets points from the
+//! queue.
 //!
 //! Each function calls its listeners in the order that they need: `listing` first, for the run as
 //! it was; events before the sink, because the receiver of blocks may store them again;
@@ -24,9 +24,9 @@
 //!
 //! A turn of one shard has one lock, so it may tell only `marks` and the counts of `quota`, which
 //! are atomic. While any other listener has someone to tell, or a namespace is in `quotas.limited`,
-//! [`Listeners::let_shards_alone`] is false and every eviction is in a turn of all. A new listener
-//! belongs in that function, unless several threads may call it at once. It costs a turn of one
-//! five comparisons.
+//! [`Listeners::let_shards_alone`] is false and every eviction is in a turn of all. That check
+//! costs a turn of one five comparisons. A new listener must be added to it, unless several threads
+//! may call the listener at once.
 
 mod drafts;
 mod invalidation;
@@ -67,7 +67,7 @@ pub(in crate::cache) struct Listeners {
     /// Evicted blocks on their way to a caller that asked for them, or to the sink.
     pub(in crate::cache) victims: Option<Box<Victims>>,
     pub(in crate::cache) sinking: Sinking,
-    /// The settings in force.
+    /// The current settings.
     pub(in crate::cache) live: Arc<Live>,
     /// Whether there is a sink or a subscriber.
     has_any: bool,
@@ -95,7 +95,7 @@ impl Listeners {
 }
 
 impl Listeners {
-    /// Whether none of them must be told of what a turn of one shard does.
+    /// Whether no listener needs to be told of a turn of one shard.
     pub(super) fn let_shards_alone(&self) -> bool {
         !self.has_any
             && self.victims.is_none()
@@ -105,7 +105,7 @@ impl Listeners {
     }
 }
 
-/// What a trim takes off the end of a run.
+/// The part that a trim cuts off the end of a run.
 #[derive(Debug, Clone)]
 pub(super) struct Removal {
     /// The depths that are cut off.
@@ -152,7 +152,7 @@ impl Evictor<'_> {
         self.list_first(run, depths.end, resources);
         let ids = &run.block_ids(resources.guard)[blocks.clone()];
         if run.space().is_detached() {
-            // Subscribers were told of all its blocks when it was detached.
+            // Subscribers were told of all its blocks when the space was detached.
             self.totals.cleared += ids.len() as u64;
             self.first_mut().freed.extend_from_slice(ids);
         } else {
@@ -181,7 +181,7 @@ impl Evictor<'_> {
     }
 
     /// How many of the last blocks of a run that ends at `depth` must be freed as soon as nothing
-    /// holds them, whatever the policy says.
+    /// holds them, regardless of the policy.
     #[inline]
     pub(super) fn must_go<'g>(&self, run: Ref<'g, Run>, depth: u32, resources: Resources<'g>) -> usize {
         if run.space().is_detached() {

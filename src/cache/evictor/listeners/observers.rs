@@ -19,14 +19,14 @@ use crate::tree::{PathSnapshot, PieceId, Run, Space};
 /// The number of events that make a full batch; fewer wait until somebody asks for them.
 const FULL: usize = 64;
 
-/// The events of the next batch, and those that subscribers have not copied.
+/// The next batch of events, and the drafts that subscribers have not copied.
 #[derive(Debug, Default)]
 pub(in crate::cache) struct Observers {
     draft: Draft,
     pub(in crate::cache) drafts: Drafts,
 }
 
-/// In place of the count of waiting batches: the subscriber has gone.
+/// The value of [`Subscriber::waiting`] once the subscriber has gone.
 pub(in crate::cache) const GONE: usize = usize::MAX;
 
 /// The evictor's end of a subscriber's channel.
@@ -85,8 +85,8 @@ pub(in crate::cache) struct Victim {
     pub(in crate::cache) namespace: NamespaceName,
     pub(in crate::cache) piece: PieceId,
     pub(in crate::cache) reason: EvictionReason,
-    /// Tokens of its sequence that have keys and values before its first block, and the depth at
-    /// which its last block ends.
+    /// The number of tokens with keys and values before its first block, and the depth at which its
+    /// last block ends.
     pub(in crate::cache) start: usize,
     pub(in crate::cache) end: usize,
     pub(in crate::cache) blocks: usize,
@@ -100,7 +100,7 @@ impl Evictor<'_> {
         self.common.listeners.observers.next()
     }
 
-    /// Changes the list of subscribers, and removes those that have gone from it.
+    /// Changes the list of subscribers, and removes subscribers that have gone.
     fn change_subscribers(&mut self, resources: Resources<'_>, change: impl FnOnce(&mut Vec<Subscriber>)) {
         let mut live = Live::clone(&self.common.listeners.live);
         live.subscribers.retain(|subscriber| !subscriber.has_gone());

@@ -1,12 +1,12 @@
-//! Quotas: how many blocks each namespace has cached, and the victims that precede all others
-//! because their namespace exceeds its limit.
+//! Quotas: counts the cached blocks of each namespace, and chooses victims first from namespaces
+//! that exceed their limits.
 //!
 //! The blocks of every namespace are counted together with the totals. The candidates of a
 //! namespace with a limit on cached blocks (or a time to idle, or from which a caller evicts) are
 //! ordered a second time, as a *group*, so that the next victim of one namespace is found as fast
 //! as the next victim of all. A group is noted when it exceeds its limit, or gets a candidate while
-//! it does, and the note is removed when a choice finds no victim there. So this work is never more
-//! than that of filing and freeing.
+//! it does; the note is removed when a choice finds no victim in the group. So notes never cost
+//! more work than filing and freeing.
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
@@ -24,12 +24,12 @@ use crate::tree::{NamespaceAccount, Run};
 #[derive(Debug, Default)]
 pub(in crate::cache) struct Quotas {
     pub(in crate::cache) limited: HashMap<QuotaGroup, Arc<NamespaceAccount>>,
-    /// All groups that are over their limit and have a candidate, and some others.
+    /// The noted groups: all that are over their limit and have a candidate, and some others.
     over: BTreeSet<QuotaGroup>,
     groups: usize,
 }
 
-/// How far a shard's candidates are filed again under their groups.
+/// Progress in filing a shard's candidates again under their groups.
 #[derive(Debug, Default)]
 pub(in crate::cache) struct Sorting {
     /// How many slots are still to be filed again, the next of these slots, and the number of slots
@@ -55,24 +55,23 @@ impl Sorting {
     }
 }
 
-/// One pass that evicts what namespaces have beyond their limits: one namespace after another, and
-/// from each as many blocks as it had too many when the pass began. So a pass ends and reaches each
-/// of them, whatever other namespaces insert meanwhile.
+/// One pass that evicts the blocks that namespaces have beyond their limits: one namespace after
+/// another, and from each as many as its excess when the pass began. So a pass ends and reaches
+/// each namespace, whatever others insert meanwhile.
 #[derive(Debug, Default)]
 pub(in crate::cache) struct QuotaPass {
-    /// The groups that were noted, the first one last, with the number of blocks that each must
-    /// still lose; set by the first slice.
+    /// The noted groups in reverse order, with the number of blocks that each must still lose; set
+    /// by the first slice.
     owed: Option<Vec<(QuotaGroup, usize)>>,
 }
 
 impl Quotas {
-    /// Blocks that a group has beyond its limit.
+    /// The number of blocks that a group has beyond its limit.
     fn excess(&self, group: QuotaGroup) -> usize {
         self.limited.get(&group).map_or(0, |account| account.excess())
     }
 
-    /// The groups that are noted, the first one last, with the blocks that each has beyond its
-    /// limit.
+    /// The noted groups in reverse order, each with its excess.
     fn owed(&self) -> Vec<(QuotaGroup, usize)> {
         self.over.iter().rev().map(|group| (*group, self.excess(*group))).collect()
     }
@@ -187,8 +186,7 @@ impl Evictor<'_> {
         Some(freed)
     }
 
-    /// Evicts a slice of what one namespace has cached beyond its limit; returns true if more is
-    /// left.
+    /// Evicts a slice of one namespace's blocks beyond its limit; returns true if more are left.
     pub(in crate::cache) fn keep_to_quota(&mut self, account: &NamespaceAccount, resources: Resources<'_>) -> bool {
         let excess = account.excess();
         let Some(group) = account.group.get(&self.owner).filter(|_| excess > 0) else { return false };

@@ -9,9 +9,9 @@ use crate::sync::gauge::{AtomicUsize, Relaxed};
 use crate::sync::{Arc, contained};
 use crate::tree::Run;
 
-/// What the evictor needs of an eviction sink.
+/// The operations of an eviction sink that the evictor uses.
 pub(in crate::cache) trait Outlet: Send + Sync {
-    /// The sink's mark of the present moment (`EvictionSink::mark`).
+    /// The sink's mark of the current moment (`EvictionSink::mark`).
     fn mark(&self) -> u64;
 
     /// Puts victims into reservations, without the lock, under a guard that was pinned before they
@@ -33,10 +33,10 @@ pub(in crate::cache) enum Beneficiary {
     Nobody,
     /// A thread or task that waits for them.
     Waiter,
-    /// A thread that does not wait. The count is the blocks that it has offered and the sink keeps:
-    /// if there are any, this turn evicts past the sink.
+    /// A thread that does not wait, with the number of blocks that it has offered and the sink
+    /// keeps. If that is not zero, this turn evicts without offering blocks to the sink.
     Thread(Arc<AtomicUsize>),
-    /// A thread that has offered often enough.
+    /// A thread that has offered often enough: this turn does not offer.
     PastSink,
 }
 
@@ -63,7 +63,7 @@ pub(in crate::cache) struct ForSink {
 pub(in crate::cache) struct LeftForSink {
     outlet: SharedOutlet,
     victims: Option<ForSink>,
-    /// Blocks that were evicted past the sink.
+    /// The number of blocks that were not offered to the sink.
     passed_by: usize,
 }
 

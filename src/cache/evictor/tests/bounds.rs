@@ -1,5 +1,5 @@
-//! Bounds of a turn, and of work in several turns: it does what was there when it began, and no
-//! more than it is allowed.
+//! Bounds of turns, and of work in several turns: each does the work that was there when it began,
+//! and no more than it is allowed.
 
 use std::cell::RefCell;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::sync::gauge::{AtomicUsize, Relaxed};
 use crate::sync::thread;
 use crate::{Clock, Eviction, Lease, Namespace, PrefixCache, Quota, Watermarks};
 
-/// The interval of the background thread follows from the shortest time.
+/// The background thread's interval depends on the shortest time.
 // Holds: QU12.
 #[test]
 fn no_time_to_idle_outlives_its_namespace_or_its_change() {
@@ -42,12 +42,12 @@ thread_local! {
 /// More candidates than one turn may file: a turn that files so many is endless.
 const MANY: usize = 10_000;
 
-/// Ranks as `lru` does, and makes new changes for each one that is taken in.
+/// Ranks as `lru` does, and makes new changes for each change that is taken in.
 fn rank_endlessly(stats: CandidateStats, _: u32) -> (u64, u64) {
     let cache = ENDLESS.with_borrow_mut(|endless| {
-        let (cache, filed) = endless.as_mut().expect("in force while it is there");
+        let (cache, filed) = endless.as_mut().expect("set while the policy is in force");
         *filed += 1;
-        assert!(*filed < MANY, "a turn takes in what came after it began");
+        assert!(*filed < MANY, "a turn takes in changes made after it began");
         cache.clone()
     });
     for key in 0..KEYS {
@@ -72,8 +72,8 @@ fn leases(cache: &PrefixCache, keys: u32) -> Vec<Lease> {
     (0..keys).map(one).collect()
 }
 
-/// Runs `verb` under the endless policy, then puts a sound one in force again; returns how many
-/// times a candidate was filed.
+/// Runs `verb` under the endless policy, then sets a sound one again; returns how many times a
+/// candidate was filed.
 fn filed_by(verb: impl FnOnce(&PrefixCache)) -> usize {
     let cache = PrefixCache::builder(4, 64).clock(Clock::Logical).build().expect("sound");
     drop(leases(&cache, KEYS));
@@ -112,7 +112,7 @@ fn a_turn_ends_although_every_change_makes_another() {
     }
 }
 
-/// Each step takes in no more of the waiting changes than it may, with and without a time to idle.
+/// Each step takes in a bounded number of changes, with and without a time to idle.
 // Holds: EV10.
 #[test]
 fn a_step_takes_in_a_bounded_number_of_changes() {
@@ -144,8 +144,8 @@ fn a_step_takes_in_a_bounded_number_of_changes() {
     }
 }
 
-/// The first of two namespaces exceeds its limit again after each slice: the second one still has
-/// its turn, and the settling ends.
+/// The first of two namespaces exceeds its limit again after each slice: the second one is still
+/// reached, and settling ends.
 #[test]
 fn settling_comes_to_every_namespace_that_is_beyond_its_limit() {
     let cache = PrefixCache::builder(4, 8 * SLICE).clock(Clock::Logical).build().expect("sound");
@@ -168,13 +168,13 @@ fn settling_comes_to_every_namespace_that_is_beyond_its_limit() {
         more
     }) {
         slices += 1;
-        assert!(slices < 6, "there is no end");
+        assert!(slices < 6, "settling does not end");
     }
     assert_eq!(names[1].stats().cached_blocks, 0);
     assert_eq!(cache.validate(), Ok(()));
 }
 
-/// No exchange was in progress when the settling began.
+/// No exchange was in progress when settling began.
 #[test]
 fn settling_leaves_an_exchange_that_begins_later_to_others() {
     let cache = PrefixCache::builder(4, 4 * SLICE).clock(Clock::Logical).build().expect("sound");
@@ -226,15 +226,15 @@ fn a_reservation_does_not_wait_for_a_name_that_is_resolved() {
             (0..100).for_each(|_| drop(session.reserve(1).expect("evicted")));
             done.send(()).expect("the test goes on");
         });
-        over.recv_timeout(std::time::Duration::from_secs(60)).expect("reservations stand still");
-        assert!(!cache.run_once(), "and so does a thread that evicts");
+        over.recv_timeout(std::time::Duration::from_secs(60)).expect("a reservation waits");
+        assert!(!cache.run_once(), "run_once leaves the names for later");
     });
     cache.settle();
     assert_eq!(cache.validate(), Ok(()));
 }
 
-/// A thread that lists everything asks for the names while another thread is stopped with them
-/// locked: other threads still evict.
+/// A thread that lists everything needs the names while another thread is stopped with them locked:
+/// other threads still evict.
 #[test]
 fn a_snapshot_that_waits_for_names_keeps_no_thread_from_evicting() {
     let cache = PrefixCache::builder(4, 64).build().expect("sound");
@@ -255,7 +255,7 @@ fn a_snapshot_that_waits_for_names_keeps_no_thread_from_evicting() {
         });
         assert_eq!(over.recv_timeout(std::time::Duration::from_secs(60)), Ok(1));
     });
-    assert_eq!(listed.recv(), Ok(8), "what was evicted and cleared meanwhile was there");
+    assert_eq!(listed.recv(), Ok(8), "blocks evicted or cleared meanwhile are listed");
 }
 
 /// A run grows after a listing began, and is listed as it was.
@@ -274,7 +274,7 @@ fn a_listing_has_nothing_of_what_was_appended_after_it_began() {
     (5..=7).for_each(|parts| insert(4 * parts));
     assert!(cache.stats().runs < 7, "some parts were appended in place");
     let mut listing = cache.inner.evicting(|evictor, resources| {
-        let root = space.0.root(resources.guard).expect("it stands");
+        let root = space.0.root(resources.guard).expect("a root");
         let (runs, _) = super::super::runs_below(root, usize::MAX, resources.guard);
         evictor.list_slice(id, runs.into_iter(), resources);
         evictor.end_listing(id)
@@ -285,7 +285,7 @@ fn a_listing_has_nothing_of_what_was_appended_after_it_began() {
     assert_eq!((listing.runs.len(), listed), (4, 16));
 }
 
-/// Policies that are given up or replaced are freed as fast as new ones are set.
+/// Policies that are abandoned or replaced are freed as fast as new ones are set.
 // Holds: EV15.
 #[test]
 fn what_is_left_of_exchanges_does_not_pile_up() {
@@ -294,7 +294,7 @@ fn what_is_left_of_exchanges_does_not_pile_up() {
     cache.settle();
     for i in 0..60 {
         cache.settings().set_policy([crate::PolicyKind::Lfu, crate::PolicyKind::Fifo][i % 2]);
-        // Then it is in force, or is given up halfway.
+        // Then the policy is in force, or is abandoned halfway.
         (0..i % 20).for_each(|_| _ = cache.run_once());
         let spent = cache.inner.evicting(|evictor, _| evictor.ranking.exchange.spent());
         assert!(spent <= 4_000 + 4_000, "{spent} candidates of policies that are not in force, at exchange {i}");
@@ -302,7 +302,7 @@ fn what_is_left_of_exchanges_does_not_pile_up() {
 }
 
 /// The evictor's numbers of free, evictable and protected blocks change at different moments, but
-/// those that are read together add up.
+/// numbers that are read together add up.
 // Holds: NU1.
 #[test]
 fn numbers_read_at_any_moment_add_up() {

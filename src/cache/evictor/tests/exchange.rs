@@ -1,4 +1,4 @@
-//! Policies exchanged slice by slice, between all sorts of verbs.
+//! Policies exchanged slice by slice, between operations of all sorts.
 
 use std::time::{Duration, Instant};
 
@@ -30,7 +30,7 @@ impl Side {
         self.leases.push(self.session.insert(hit.lease(), tokens, room).expect("a lease of this namespace").lease);
     }
 
-    /// Runs one verb, the same on every side that has the same dice.
+    /// Runs one operation, the same on every side that has the same dice.
     fn step(&mut self, now: u64, dice: &mut Rng) {
         self.cache.set_time(now);
         let (stem, len) = (dice.u32(..5), dice.usize(2..16));
@@ -50,8 +50,8 @@ impl Side {
         self.cache.inner.evicting(|evictor, resources| evictor.advance_exchange(candidates, resources))
     }
 
-    /// Drops all leases, then evicts block by block; returns a digest of what is left after each
-    /// block.
+    /// Drops all leases, then evicts block by block; returns a digest of the remaining cache after
+    /// each block.
     fn order(mut self) -> Vec<usize> {
         self.leases.clear();
         let left = |_: usize| {
@@ -67,8 +67,8 @@ impl Side {
 }
 
 /// A policy that is put in force while candidates are added, removed and changed, and after other
-/// exchanges were given up, evicts in the end as if it had always been in force. The clock stands
-/// still for some steps, so that some keys are equal.
+/// exchanges were abandoned, evicts in the end as if it had always been in force. The clock does
+/// not advance at some steps, so that some keys are equal.
 // Holds: EV12.
 #[test]
 fn the_order_is_that_of_a_cache_that_always_had_the_policy() {
@@ -165,7 +165,7 @@ fn an_exchange_of_few_candidates_is_complete_on_return() {
     }
 }
 
-/// The longest time that a slice holds the evictor's lock, among a million candidates in no order.
+/// The longest time that a slice holds the evictor's lock, among a million unordered candidates.
 #[test]
 #[ignore = "prints a time, in some seconds of a release build; run by ci/nightly.sh"]
 fn the_longest_slice_among_a_million() {
