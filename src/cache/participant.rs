@@ -1,5 +1,5 @@
-//! The participant with which one call pins the epoch: a registration with the epochs (`reclaim`),
-//! owned by a session or lent for a call.
+//! A call's participant in the epochs (`reclaim`), with which it pins: the session's own, or one
+//! lent for the call.
 
 use std::ops::Deref;
 

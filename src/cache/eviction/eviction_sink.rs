@@ -14,11 +14,12 @@
 //! | a reservation | offers what it evicts and tries again; then evicts past the sink |
 //! | a request that may wait | the same, but joins the wait list instead of the last step |
 //! | a waiter, a background evictor | evicts what is missing in addition to the blocks that the sink has (E29) |
-//! | `evict`, `settle`, quotas, ages | pass the blocks to the sink and continue |
+//! | `evict`, `settle`, quotas, time to idle | pass the blocks to the sink and continue |
 //!
 //! The number of offers is bounded, because a sink may cache the blocks again each time, or other
-//! threads take them. A panic in the sink frees the blocks of its batch. After a panic before the
-//! call, the next turn finds the victims. Without a sink this costs one branch for each victim.
+//! threads take them. A panic in the sink frees the blocks of its batch. If the thread panics
+//! before it calls the sink, the next turn finds the victims. Without a sink this costs one branch
+//! for each victim.
 
 use std::fmt;
 
@@ -80,14 +81,15 @@ pub trait EvictionSink: Send + Sync {
     ///
     /// Called under the evictor's lock when the first block of a batch is evicted. A
     /// [`clear`](crate::PrefixCache::clear) also takes that lock: a sink that counts clears can
-    /// tell by the mark which blocks are from before a clear. Must be quick and must not call the
-    /// cache. If it panics, the panic is caught and the blocks are [passed by](Self::passed_by).
+    /// tell by the mark which blocks were evicted before a clear. Must be quick and must not call
+    /// the cache. If it panics, the panic is caught and the blocks are
+    /// [passed by](Self::passed_by).
     fn mark(&self) -> u64 {
         0
     }
 
-    /// Told of `blocks` blocks that were evicted and not offered, because a thread needed them
-    /// while the sink kept the ones it was offered, or because [`mark`](Self::mark) panicked.
+    /// Reports `blocks` blocks that were evicted but not offered, because a thread needed them
+    /// while the sink kept offered ones, or because [`mark`](Self::mark) panicked.
     fn passed_by(&self, blocks: usize) {
         let _ = blocks;
     }

@@ -1,5 +1,5 @@
-//! Leases: while one lives, the blocks of its prefix stay where they are. Lookups and inserts make
-//! them; the count is in a point of the tree (`tree::lease`).
+//! Leases: while a lease lives, the blocks of its prefix are not evicted. Lookups and inserts make
+//! leases; a point of the tree counts them (`tree::lease`).
 
 use std::fmt;
 
@@ -70,7 +70,7 @@ impl Lease {
         Self { point: None, len_tokens: 0, counted_on, offset, counted, queried, cache }
     }
 
-    /// Where blocks end in its namespace's sequences.
+    /// The block boundaries in its namespace's sequences.
     pub(in crate::cache) fn layout(&self, inner: &Inner) -> BlockLayout {
         inner.layout.with_offset(u32::from(self.offset))
     }

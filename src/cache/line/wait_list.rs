@@ -49,7 +49,7 @@ use crossbeam_utils::CachePadded;
 use crate::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use crate::sync::{Arc, Mutex, Signal, contained, model_size};
 
-/// What one waiter adds to the count.
+/// The count's increment for one waiter.
 const WAITER: usize = 2;
 /// Set in the count while the background evictor waits.
 const EVICTOR: usize = 1;
@@ -238,9 +238,9 @@ impl WaitList {
     }
 
     /// Wakes the first waiter and the first of its namespace's lines, except the one at `place`,
-    /// which has just looked and found too few blocks. What it held for a moment may have kept the
-    /// others from their blocks. They do not keep it from its blocks in turn, because a look from a
-    /// line takes nothing.
+    /// which has just looked and found too few blocks. Blocks that it held briefly may have made
+    /// the looks of others fail. The reverse cannot happen, because a look from a line takes
+    /// nothing.
     pub(in crate::cache) fn wake_another(&self, place: Place) {
         let mut waiters = self.waiters.lock();
         if let Some(entry) = waiters.admissions.get_mut(&place.ticket) {

@@ -1,4 +1,4 @@
-//! Lookups: matching, extending a lease, and looking without taking a lease.
+//! Lookups: matching, extending a lease, and peeking without taking a lease.
 //!
 //! Lock-free operations of [`Session`]. They walk the tree (`tree::walk`), lease the last block
 //! boundary that agrees (`tree::lease`), and count the result (`lookups`).

@@ -11,7 +11,7 @@ use crate::sync::gauge::{AtomicU64, AtomicUsize, Relaxed};
 /// The statistics of a cache at one moment.
 ///
 /// Blocks by state, memory, and counts since the cache was built. Counting costs a thread a few
-/// stores to its own cache line. A rate is the [`delta`](Self::delta) of two moments.
+/// stores to its own cache line. For rates, take the [`delta`](Self::delta) of two moments.
 ///
 /// `free + reserved + evictable + protected` is the capacity. `evictable` and `protected` are exact
 /// as of the last [`settle`](crate::PrefixCache::settle): evicting everything would free exactly
@@ -79,7 +79,7 @@ pub struct Stats {
     /// thread was evicting: [`settle`](crate::PrefixCache::settle) waits for it.
     pub is_settled: bool,
     /// The number of points: places on runs that hold leases, branches and statistics. A point
-    /// stays until its run is shortened to before it, because it keeps the statistics of what was
+    /// stays until its run is shortened to before it, because it keeps the statistics of blocks
     /// evicted beyond it: a prefix with a thousand past continuations keeps some hundred bytes for
     /// each place where one was attached, for as long as the prefix is cached.
     pub points: usize,
@@ -249,11 +249,11 @@ pub(in crate::cache) fn runs(gauges: &[CachePadded<Gauges>]) -> usize {
     gauges.iter().map(|gauge| gauge.runs.load(Relaxed)).sum()
 }
 
-/// The statistics of a cache of `capacity` blocks, `free` of which are free, as far as the evictor
-/// has them.
+/// The statistics of a cache of `capacity` blocks, `free` of which are free, as of the evictor's
+/// last turns.
 pub(in crate::cache) fn read_gauges(gauges: &[CachePadded<Gauges>], capacity: usize, free: usize) -> Stats {
     // Relaxed: numbers for statistics. While other threads use the cache they may be of different
-    // moments, so each is limited to what the numbers before it leave of the capacity.
+    // moments, so each is limited to the capacity that the numbers before it leave.
     let count =
         |number: fn(&Gauges) -> &AtomicUsize| gauges.iter().map(|gauge| number(gauge).load(Relaxed)).sum::<usize>();
     let sum = |number: fn(&Gauges) -> &AtomicU64| gauges.iter().map(|gauge| number(gauge).load(Relaxed)).sum::<u64>();

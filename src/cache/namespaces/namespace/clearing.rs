@@ -68,7 +68,7 @@ impl Inner {
     }
 
     /// Detaches the namespace's tree if `may` allows it, in the same turn. Returns the numbers with
-    /// which `may` refused; zeros if it did not.
+    /// which `may` refused, else zeros.
     fn replace_space_if(
         &self,
         state: &NamespaceState,
