@@ -134,7 +134,7 @@ pub enum InsertErrorKind {
     /// leases. Match again.
     NamespaceDropped,
     /// Blocks of the lease were [invalidated](super::PrefixCache::invalidate_blocks): match again,
-    /// and compute what is missing.
+    /// and compute the missing tokens.
     Invalidated,
     /// Too many sequences branch off after the same token, or too many leases are held there: retry
     /// once some are released.

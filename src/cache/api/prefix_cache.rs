@@ -93,9 +93,9 @@ impl PrefixCache {
     /// Returns the namespace of this name, and creates it if it does not exist.
     ///
     /// The [name](NamespaceName) is a string, several strings (`&["tenant-7", "lora-3"]`), or a
-    /// [`NamespaceName`] that also chooses what is compared. A name without parts is the default
-    /// namespace. Takes a lock: call it once and keep the handle. Namespaces without a handle and
-    /// without blocks are forgotten from time to time.
+    /// [`NamespaceName`] that also chooses tokens or bigrams as keys. A name without parts is the
+    /// default namespace. Takes a lock: call it once and keep the handle. Namespaces without a
+    /// handle and without blocks are forgotten from time to time.
     ///
     /// # Examples
     ///
@@ -416,9 +416,8 @@ impl PrefixCache {
     /// The last entry, without a name, is the sum of all other namespaces.
     ///
     /// At most 63 namespaces at a time have their own counters: the default one and those that were
-    /// created first. A namespace that is created while there are that many is counted with the
-    /// others, and so is one that was removed. Takes a lock; the sum of all entries is in
-    /// [`stats`](Self::stats).
+    /// created first. Namespaces created while there are that many, and removed ones, are counted
+    /// together. Takes a lock; the sum of all entries is in [`stats`](Self::stats).
     ///
     /// # Examples
     ///

@@ -23,7 +23,7 @@ pub(in crate::cache) fn evict(cache: &PrefixCache, blocks: usize) -> usize {
 
 pub(in crate::cache) fn evict_namespace(cache: &PrefixCache, namespace: &Namespace, blocks: usize) -> usize {
     cache.inner.evict_in_turns(blocks, |evictor, want, resources| {
-        // A dropped namespace has no blocks.
+        // A removed namespace has no blocks.
         namespace.0.root(resources.guard).map_or(Some(0), |_| evictor.evict_of(&namespace.0.account, want, resources))
     })
 }

@@ -7,13 +7,13 @@
 //! A thread that needs the blocks now never waits for the sink: while the sink keeps blocks that
 //! the thread has offered, the thread evicts past it. A request in the wait list counts the blocks
 //! that the sink has as expected back, and is woken when they are dropped. A request that may wait
-//! joins the list at once if the sink keeps what it has offered.
+//! joins the list at once if the sink keeps the offered blocks.
 //!
 //! | who evicts | how it gets its blocks |
 //! |---|---|
-//! | a reservation | offers what it evicts and tries again; then evicts past the sink |
+//! | a reservation | offers its victims and tries again; then evicts past the sink |
 //! | a request that may wait | the same, but joins the wait list instead of the last step |
-//! | a waiter, a background evictor | evicts what is missing in addition to the blocks that the sink has (E29) |
+//! | a waiter, a background evictor | evicts only the blocks that are missing beyond those that the sink has (E29) |
 //! | `evict`, `settle`, quotas, time to idle | pass the blocks to the sink and continue |
 //!
 //! The number of offers is bounded, because a sink may cache the blocks again each time, or other
@@ -77,7 +77,7 @@ pub trait EvictionSink: Send + Sync {
     /// kept blocks back, and a piece that is never dropped can keep it waiting until its deadline.
     fn take(&self, batch: EvictedBatch);
 
-    /// Returns a mark of the present moment, which is passed back in [`EvictedBatch::mark`].
+    /// Returns a mark of the present moment, passed back in [`EvictedBatch::mark`].
     ///
     /// Called under the evictor's lock when the first block of a batch is evicted. A
     /// [`clear`](crate::PrefixCache::clear) also takes that lock: a sink that counts clears can

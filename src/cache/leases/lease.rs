@@ -63,7 +63,7 @@ impl Lease {
         Self { point, len_tokens, counted_on, offset, counted, queried: counted, cache }
     }
 
-    /// The empty lease of a namespace that was dropped, or can count no more leases.
+    /// The empty lease of a namespace that was removed, or can count no more leases.
     pub(in crate::cache) fn of_nothing(layout: BlockLayout, cache: StrongRef<Inner>) -> Self {
         let offset = layout.offset() as u8;
         let (counted_on, counted, queried) = (StripeRef::word(0), false, false);

@@ -84,8 +84,8 @@ impl GhostTable {
         self.leave(Mark::of(run, fingerprint(tokens, layout)));
     }
 
-    /// The mark of a block of `run`, for [`leave`](Self::leave); its place is prefetched. `None`
-    /// for a block of a hidden run other than the first.
+    /// The mark of a block of `run`, for [`leave`](Self::leave); prefetches its place. `None` for a
+    /// block of a hidden run other than the first.
     pub(in crate::cache) fn mark_of(
         &self,
         run: Ref<'_, Run>,

@@ -37,7 +37,7 @@ pub struct LookupStats {
     /// Number of lookups: each match that counts as a use, each
     /// [`acquire`](crate::Session::acquire) that was served, and each
     /// [`resume`](crate::Session::resume) of a lease whose lookup was not counted, unless the
-    /// namespace was dropped.
+    /// namespace was removed.
     pub lookups: u64,
     /// Tokens of the sequences that were looked up.
     pub query_tokens: u64,

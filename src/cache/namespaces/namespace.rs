@@ -82,7 +82,7 @@ pub(in crate::cache) struct NamespaceState {
     pub(in crate::cache) layout: BlockLayout,
     pub(in crate::cache) row: RowId,
     family: Arc<Family>,
-    /// The root in which lookups start; null after the namespace was dropped.
+    /// The root in which lookups start; null after the namespace was removed.
     root: AtomicPtr<Point>,
     pub(in crate::cache) account: Arc<NamespaceAccount>,
 }
@@ -136,7 +136,7 @@ impl NamespaceState {
         Self { layout, row: id, family: Arc::clone(family), root, account }
     }
 
-    /// The root in which lookups start; `None` after the namespace was dropped.
+    /// The root in which lookups start; `None` after the namespace was removed.
     #[inline]
     pub(in crate::cache) fn root<'g>(&self, guard: &'g Guard<'_>) -> Option<Ref<'g, Point>> {
         // Acquire: pairs with the swap that published the root.
@@ -231,7 +231,7 @@ impl Registry {
         &self.default.account
     }
 
-    /// Removes the name of a namespace that is being dropped. Called with the evictor's lock.
+    /// Unregisters a namespace that is being removed. Called with the evictor's lock.
     fn forget(&self, state: &NamespaceState) {
         let removed = self.names.lock().states.remove(&state.account.name);
         debug_assert!(removed.is_some_and(|removed| std::ptr::eq(&*removed, state)), "the name was registered");

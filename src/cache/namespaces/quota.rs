@@ -12,7 +12,7 @@
 //! it for blocks that another namespace paid for, or is refused. A forked block is charged once,
 //! until its last fork is dropped. A charge ends before its blocks are given back (E21).
 //!
-//! An insert into a limited namespace evicts what is beyond the limit before it returns, unless
+//! An insert into a limited namespace evicts the blocks beyond the limit before it returns, unless
 //! another thread is evicting or there is a background evictor. A lookup never evicts. Matches are
 //! not limited: cached blocks come from reservations, so leases and reservations together hold at
 //! most the sum of both limits.

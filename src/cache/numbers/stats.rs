@@ -45,12 +45,12 @@ pub struct Stats {
     pub inserted_blocks: u64,
     /// Blocks evicted since the cache was built.
     pub evicted_blocks: u64,
-    /// Of those, blocks that were evicted because their namespace exceeded its quota.
+    /// Of these, blocks that were evicted because their namespace exceeded its quota.
     pub evicted_for_quota_blocks: u64,
     /// Blocks removed since the cache was built because they were not used for the time to idle
     /// ([`Builder::time_to_idle`](crate::Builder::time_to_idle)); not among those evicted.
     pub aged_blocks: u64,
-    /// Blocks of namespaces that were cleared or dropped since the cache was built, freed by now;
+    /// Blocks of namespaces that were cleared or removed since the cache was built, freed by now;
     /// not among those evicted.
     pub cleared_blocks: u64,
     /// Blocks that were [invalidated](crate::PrefixCache::invalidate_blocks) since the cache was
@@ -60,7 +60,7 @@ pub struct Stats {
     pub waiting_requests: usize,
     /// Bytes of index memory: tokens, block ids and nodes, including garbage.
     ///
-    /// If nothing is cached, it is some hundred bytes for each namespace: the default one, and
+    /// If nothing is cached, it is a few hundred bytes for each namespace: the default one, and
     /// those with a handle or a quota. It includes the tokens and ids that were stored while a
     /// [subscriber](crate::PrefixCache::subscribe) listened, even if their blocks were evicted:
     /// until all subscribers have read them or are gone, and a few more turns of the evictor have
@@ -69,7 +69,7 @@ pub struct Stats {
     /// Bytes of that memory that are garbage: unlinked, and freed once no thread can access them.
     pub garbage_bytes: usize,
     /// Bytes that the index has allocated from the system for nodes of up to 4 KiB, in whole slabs
-    /// and segments: more than it uses, and some MiB in reserve. Larger nodes come from the global
+    /// and segments: more than it uses, and a few MiB in reserve. Larger nodes come from the global
     /// allocator.
     pub slab_bytes: usize,
     /// The number of runs: segments of sequences in the index. Tokens that were appended in place
@@ -80,7 +80,7 @@ pub struct Stats {
     pub is_settled: bool,
     /// The number of points: places on runs that hold leases, branches and statistics. A point
     /// stays until its run is shortened to before it, because it keeps the statistics of blocks
-    /// evicted beyond it: a prefix with a thousand past continuations keeps some hundred bytes for
+    /// evicted beyond it: a prefix with a thousand past continuations keeps a few hundred bytes for
     /// each place where one was attached, for as long as the prefix is cached.
     pub points: usize,
     /// Number of lookups: each match that counts as a use, each
@@ -130,7 +130,7 @@ pub struct Stats {
     pub retentions: u64,
     /// Blocks of those prefixes, counted each time.
     pub retained_blocks: u64,
-    /// Number of times that a hot point, which no thread leased any more, became a normal point
+    /// Number of times that a hot point (one that several threads lease at once) became normal
     /// again.
     pub deflations: u64,
 }

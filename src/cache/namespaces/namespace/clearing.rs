@@ -82,7 +82,7 @@ impl Inner {
                 in_use = numbers;
                 return None;
             }
-            // A dropped namespace stays dropped. The evictor's lock keeps dropping and clearing
+            // A removed namespace stays removed. The evictor's lock keeps removing and clearing
             // apart.
             state.root(resources.guard)?;
             let next = if renew {
