@@ -1,5 +1,5 @@
-//! A call's participant in the epochs (`reclaim`), with which it pins: the session's own, or one
-//! lent for the call.
+//! The participant that pins the epoch (`reclaim`) for a call: the session's own, or one lent for
+//! the call.
 
 use std::ops::Deref;
 

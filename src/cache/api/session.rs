@@ -183,6 +183,10 @@ impl Session {
     /// Lock-free while enough are free and the paying namespace has no limit on pinned blocks;
     /// otherwise it takes the evictor's lock.
     ///
+    /// A request that needs more than 512 victims evicts them in steps and keeps the freed blocks
+    /// between steps, even if other threads reserve all the time. If new leases leave too few
+    /// blocks for it, it gives them back.
+    ///
     /// A request [without a deadline](BlockRequest::until) does not wait and overtakes waiting
     /// requests, so that a running sequence can grow while others wait to be admitted. A request
     /// with a deadline waits, after requests
@@ -198,14 +202,10 @@ impl Session {
     ///
     /// Without a deadline [`ReserveError::Exhausted`] if leases and reservations hold too many
     /// blocks, and [`ReserveError::OverQuota`] if the paying namespace would exceed its limit;
-    /// nothing was evicted then.
+    /// nothing was evicted then, unless leases were taken meanwhile.
     ///
     /// With a deadline [`ReserveError::TimedOut`] or [`ReserveError::OverQuota`] when it passes,
     /// and `OverQuota` at once if the limit is lower than the request.
-    ///
-    /// A request that needs more than 512 victims evicts them in steps and keeps the freed blocks
-    /// between steps, even if other threads reserve all the time. If new leases leave too few
-    /// blocks for it, it gives them back.
     ///
     /// # Panics
     ///

@@ -1,4 +1,4 @@
-//! The number of blocks that an eviction sink has. A block is counted from its eviction for the
+//! The number of blocks that an eviction sink holds. A block is counted from its eviction for the
 //! sink until the sink drops it. Waiters and the background evictor read the number.
 //!
 //! # Orderings

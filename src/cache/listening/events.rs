@@ -1,5 +1,5 @@
-//! Events: what a cache reports to subscribers. Blocks were stored, blocks were removed, or a
-//! namespace was cleared.
+//! Events that a cache reports to subscribers: blocks were stored or removed, or a namespace was
+//! cleared.
 //!
 //! The evictor makes events in the order of its accounts: a block is stored when its run enters the
 //! accounts, and removed when a trim takes it out. So a block's removal comes after its store and

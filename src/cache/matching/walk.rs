@@ -1,4 +1,4 @@
-//! Visiting everything that is cached: for dumps, pictures and debuggers.
+//! Visiting every cached run of a namespace: for dumps, pictures and debuggers.
 
 use std::collections::HashMap;
 use std::ops::Range;

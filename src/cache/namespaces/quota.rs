@@ -36,8 +36,8 @@ use crate::tree::NamespaceAccount;
 /// sum of the limits: blocks get cached only from reservations, which `pinned_blocks` bounds, and
 /// only cached blocks can be leased, which `cached_blocks` bounds as soon as no lease protects
 /// them. With only `cached_blocks` its reservations are not bounded; with only `pinned_blocks` it
-/// can cache and lease any number of blocks over time. Both change at once. A limit of 2^32 - 1 or
-/// more is no limit, because no cache has that many blocks.
+/// can cache and lease any number of blocks over time. `set_quota` changes both at once. A limit of
+/// 2^32 - 1 or more is no limit, because no cache has that many blocks.
 ///
 /// # Examples
 ///

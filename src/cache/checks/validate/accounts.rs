@@ -1,4 +1,4 @@
-//! Checks the evictor's accounts of runs and points against their words, and recounts its totals.
+//! Checks the evictor's accounts of runs and points against the tree, and recounts its totals.
 //!
 //! Each account is checked only against its neighbours (a point's against its word and child runs,
 //! a run's against its points). The tree is finite and the words are the truth, so accounts that

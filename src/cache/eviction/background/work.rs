@@ -1,4 +1,4 @@
-//! The work of the background thread at each turn.
+//! One turn of the background thread.
 
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
