@@ -67,13 +67,12 @@ impl Settings<'_> {
     /// Replaces the policy without a pause: evictions follow the old policy until the order of the
     /// new one is complete.
     ///
-    /// Takes the evictor's lock, and does the first slice. If there were never more than 256
-    /// candidates (idle ends of runs), it does all slices, and the exchange is complete when this
-    /// returns. Otherwise the new order is built in slices of a fraction of a millisecond: by the
-    /// background evictor, by [`run_once`](PrefixCache::run_once), and by reservations that evict;
-    /// [`settle`](PrefixCache::settle) completes it. The complete order is exactly that of a cache
-    /// that had the policy from the start. A call before then abandons the exchange and begins
-    /// another.
+    /// The new order is built in slices of a fraction of a millisecond. This call takes the
+    /// evictor's lock and does the first slice, or all if there were never more than 256 candidates
+    /// (idle ends of runs). The background evictor, [`run_once`](PrefixCache::run_once) and
+    /// reservations that evict do the others; [`settle`](PrefixCache::settle) completes the
+    /// exchange. The complete order is exactly that of a cache that had the policy from the start.
+    /// A call before then abandons the exchange and begins another.
     ///
     /// # Examples
     ///

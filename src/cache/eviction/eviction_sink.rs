@@ -63,9 +63,9 @@ pub trait EvictionSink: Send + Sync {
     /// Takes evicted blocks. Dropping a piece frees its blocks.
     ///
     /// Called on the thread that evicted, under no lock of the cache. It may match, lease and
-    /// insert in the same cache. It must not reserve there, nor insert into a namespace that
-    /// exceeds its quota: both could evict and call it again, recursively, for as long as there is
-    /// something to evict. A panic propagates out of the operation that evicted, after it has
+    /// insert in the same cache. It must not reserve there, nor insert into a namespace that is or
+    /// gets over its quota: both could evict and call it again, recursively, for as long as there
+    /// is something to evict. A panic propagates out of the operation that evicted, after it has
     /// changed the cache.
     ///
     /// If [`is_needed`](EvictedBatch::is_needed), a thread needs these blocks now: copy them and

@@ -13,11 +13,11 @@
 //! continue, because the blocks that it needs return when running sequences end.
 //!
 //! A request whose namespace is at its limit is *held back*, so that it delays no other namespace:
-//! it leaves its lane and waits in a line of its namespace; each lane has one for each namespace.
-//! Later requests of that namespace and lane join the line when it is their turn. A growth request
-//! that is held back also holds back the admissions of its namespace, except an overdue one; never
-//! the reverse. The first of each line is also woken. It checks whether its quota allows the
-//! request now, and if so returns to its position in its lane.
+//! it leaves its lane and waits in the *line* of its namespace and lane. Later requests of that
+//! namespace and lane join the line when it is their turn. A growth request that is held back also
+//! holds back the admissions of its namespace, except an overdue one; never the reverse. The first
+//! of each line is also woken. It checks whether its quota allows the request now, and if so
+//! returns to its position in its lane.
 //!
 //! **No wake-up is lost.** A waiter joins the list and then looks for blocks; a releaser gives
 //! blocks back and then looks for waiters. At least one must see the other. Fences would ensure
