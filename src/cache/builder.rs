@@ -55,7 +55,7 @@ pub struct Builder {
     time_to_idle: Option<Duration>,
     external: bool,
     sink: Option<Sink>,
-    /// The maximum number of blocks that it may grow to.
+    /// The maximum number of blocks, after growing.
     limit: usize,
     /// The maximum number of points that can be hot at once.
     pub(crate) hot_points: usize,
@@ -92,9 +92,9 @@ pub enum BuildError {
     },
     /// The low watermark is above the high one, or the high one is above the capacity.
     Watermarks {
-        /// The low one.
+        /// The low watermark.
         low: usize,
-        /// The high one.
+        /// The high watermark.
         high: usize,
         /// Blocks requested.
         capacity: usize,
@@ -227,7 +227,7 @@ impl Builder {
         self
     }
 
-    /// Removes prefixes that were not used for `duration`, whether or not their blocks are needed;
+    /// Removes prefixes that were not used for `duration`, even if their blocks are not needed;
     /// counted as [`Stats::aged_blocks`](crate::Stats::aged_blocks). Default: never.
     ///
     /// Matches, resumes and inserts are uses; a leased prefix stays until its leases are dropped. A
@@ -285,9 +285,9 @@ impl Builder {
     /// Ids are `0..capacity_blocks`, and the engine has all of them at first.
     /// [`ExternalPool::adopt`](super::ExternalPool::adopt) passes some to the cache for an insert;
     /// [`reserve`](super::Session::reserve) is refused. Blocks that are evicted, cleared or given
-    /// up wait for [`take_evicted`](super::ExternalPool::take_evicted). The cache cannot know when
-    /// the engine is short of blocks: it evicts when [`PrefixCache::evict`] is called, or, with
-    /// [`Eviction::Background`], to keep the number of evicted ids between the watermarks.
+    /// back wait for [`take_evicted`](super::ExternalPool::take_evicted). The cache cannot know
+    /// when the engine is short of blocks: it evicts when [`PrefixCache::evict`] is called, or,
+    /// with [`Eviction::Background`], to keep the number of evicted ids between the watermarks.
     ///
     /// # Examples
     ///
@@ -306,17 +306,16 @@ impl Builder {
         self
     }
 
-    /// Divides the evictor into this many shards, from 1, the default, to 256: sessions of different
-    /// shards evict at the same time.
+    /// Divides the evictor into `shards` shards (1 to 256, default 1): sessions of different shards
+    /// evict at the same time.
     ///
-    /// A session evicts first what sessions of its shard have inserted. So with more than one shard
-    /// prefixes are not evicted in one order: a shard's order is exact, and a prefix may be evicted
-    /// before one of another shard that was used a little earlier. With a
-    /// subscriber, a sink, a quota on cached blocks, a time to idle, a background evictor, or a
-    /// policy other than `lru` and `fifo`, all evictions are in one order, and no faster than with
-    /// one shard.
+    /// A session first evicts prefixes that sessions of its own shard inserted. So the order of
+    /// evictions is exact only within a shard: a prefix may be evicted before one of another shard
+    /// that was used a little earlier. With a subscriber, a sink, a quota on cached blocks, a time
+    /// to idle, a background evictor, or a policy other than `lru` and `fifo`, all evictions follow
+    /// one order, and are no faster than with one shard.
     ///
-    /// Use as many as there are threads that insert. Each costs about two kilobytes.
+    /// Use one for each thread that inserts. Each costs about two kilobytes.
     ///
     /// # Examples
     ///

@@ -1,4 +1,4 @@
-//! A cache's time: the stamps of matches and inserts, and the time of deadlines.
+//! The cache's clock: time stamps for matches and inserts, and the time of deadlines.
 
 use std::time::{Duration, Instant};
 
@@ -23,26 +23,25 @@ use crate::sync::gauge::{AtomicBool, AtomicU64, Relaxed};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Clock {
-    /// The monotonic clock of the machine, in its own fine ticks since the cache was built.
+    /// The machine's monotonic clock, in its own ticks since the cache was built.
     ///
     /// Setting the machine's date changes nothing. Time in which the machine is suspended may count
     /// for the order of uses but not for deadlines, or the reverse.
     #[default]
     Monotonic,
-    /// The time that [`PrefixCache::set_time`](crate::PrefixCache::set_time) sets, 0 at first, any
-    /// 64 bits: a replay then depends only on its trace. If a method takes a duration, a nanosecond
+    /// The time that [`PrefixCache::set_time`](crate::PrefixCache::set_time) sets, any `u64`, at
+    /// first 0: a replay then depends only on its trace. If a method takes a duration, a nanosecond
     /// is one unit of this clock.
     Logical,
 }
 
 #[derive(Debug)]
 enum Source {
-    /// The processor's time stamp counter when the cache was built, and that moment.
+    /// The processor's time stamp counter and the `Instant` when the cache was built.
     Ticks(u64, Instant),
-    /// The moment when the cache was built, on a processor whose counter does not run at a constant
-    /// rate.
+    /// The `Instant` when the cache was built, on a processor whose counter has no constant rate.
     Instant(Instant),
-    /// The time that was set last, and the latest time that was ever set.
+    /// The last time that was set, and the latest one.
     Logical(AtomicU64, AtomicU64),
 }
 
@@ -111,7 +110,7 @@ impl Time {
         self.has_deadlines.load(Relaxed)
     }
 
-    /// The deadline that is `duration` ahead, to be compared with [`elapsed`](Self::elapsed).
+    /// The deadline in `duration` from now, to be compared with [`elapsed`](Self::elapsed).
     pub(super) fn after(&self, duration: Duration) -> u64 {
         // Relaxed: as above.
         self.has_deadlines.store(true, Relaxed);
@@ -141,7 +140,7 @@ impl Time {
     }
 }
 
-/// A moment: its stamp, and the nanoseconds from the stamp 0 to it.
+/// A moment, as a stamp and in nanoseconds since stamp 0.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Present {
     now: u64,

@@ -121,7 +121,7 @@ pub enum InsertErrorKind {
         requested: usize,
         /// Blocks that it has in leases and reservations now.
         pinned: usize,
-        /// The most blocks that its quota allows there.
+        /// The most blocks that its quota allows.
         limit: usize,
     },
     /// A fork of the reservation also holds this block: [`make_unique`](Reservation::make_unique)
@@ -134,7 +134,7 @@ pub enum InsertErrorKind {
     /// leases. Match again.
     NamespaceDropped,
     /// Blocks of the lease were [invalidated](super::PrefixCache::invalidate_blocks): match again,
-    /// and compute what is missing.
+    /// and compute the missing tokens.
     Invalidated,
     /// Too many sequences branch off after the same token, or too many leases are held there: retry
     /// once some are released.
@@ -213,8 +213,8 @@ impl Session {
                 return Err(InsertErrorKind::OverQuota { requested, pinned, limit });
             }
         };
-        // Moved out of the reservation: a panic halfway then loses blocks, but never gives back
-        // blocks that the tree holds.
+        // Moved out of the reservation: a panic halfway then loses blocks, but does not free blocks
+        // that the tree holds.
         let given = std::mem::take(&mut reservation.blocks);
         let (charged, limited) = (reservation.charge.blocks_of(account), account.cached_limit().is_some());
         let sequence = NewTokens { tokens: &tokens[..aligned], blocks: &given, layout, now, charged };
@@ -294,8 +294,8 @@ pub(super) fn insert(
 }
 
 impl Inner {
-    /// Marks the first of the blocks `left` to the tree, which were published beyond `from`, as
-    /// seen. Returns whether there is one.
+    /// Marks the first of the blocks `left` to the tree, published beyond `from`, in the ghost
+    /// table. Returns whether there is one.
     fn mark_first_of(
         &self,
         left: &[BlockId],
@@ -316,7 +316,7 @@ impl Inner {
     }
 }
 
-/// The block ids from `from` to the published end. `left` are the blocks that the tree has taken.
+/// The block ids from `from` to the published end. `left` are the blocks that the tree took over.
 fn blocks_beyond(
     from: Ref<'_, Point>,
     published: &Published<'_>,
@@ -334,8 +334,8 @@ fn blocks_beyond(
 }
 
 impl Reservation {
-    /// Removes its blocks beyond the first `duplicates`, which the tree has now, and their charge;
-    /// returns them. `handed_over` if their run charges them until the evictor counts them.
+    /// Removes and returns its blocks beyond the first `duplicates`, which belong to the tree, and
+    /// ends their charge. `handed_over` if their run charges them until the evictor counts them.
     fn leave_to_tree(&mut self, duplicates: usize, handed_over: bool) -> Vec<BlockId> {
         let left = if duplicates == 0 { std::mem::take(&mut self.blocks) } else { self.blocks.split_off(duplicates) };
         self.charge.spend(left.len(), handed_over);

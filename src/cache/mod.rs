@@ -1,22 +1,22 @@
-//! The cache: composes tree, pool and policy. Only this module changes several of them in one
-//! operation.
+//! The cache: combines the index tree, the block pool and the eviction policy. No other module
+//! changes more than one of them.
 //!
 //! | file or folder | holds |
 //! |---|---|
 //! | `prefix_cache`, `inner` | the public handle, and the state that all handles share |
 //! | `api` | the public methods of each handle, in the order of its documentation page |
 //! | `builder`, `settings` | configuration and its checks; settings that can change at run time |
-//! | `session`, `participant` | the state that operations of one scheduler thread share; its registration with the epochs |
+//! | `session`, `participant` | the state of one scheduler thread; its registration with the epochs |
 //! | `insert` | publishing computed blocks |
-//! | `matching` | lookups, and the statistics of them |
-//! | `leases` | leases, and requests for the prefix of a lease (priority, retention) |
+//! | `matching` | lookups and their statistics |
+//! | `leases` | leases; priority and retention of a leased prefix |
 //! | `blocks`, `line` | reserving blocks; waiting for blocks |
-//! | `evictor` | accounts, ranking, trimming, and the listeners that are told of them |
+//! | `evictor` | block accounts, the order of victims, trimming, and the listeners for these changes |
 //! | `eviction` | operations that evict, the background thread, the eviction sink |
-//! | `namespaces` | trees that never share blocks, and their limits |
-//! | `listening` | channels of events, and listings of one moment |
+//! | `namespaces` | separate trees, which share no blocks, and their limits |
+//! | `listening` | event channels, and snapshots |
 //! | `numbers`, `clock`, `spans` | statistics, time, spans for the crate `tracing` |
-//! | `checks` | the check of every invariant, and its report |
+//! | `checks` | validation of every invariant, and its report |
 
 mod api;
 mod blocks;

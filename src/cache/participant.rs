@@ -1,5 +1,5 @@
-//! The participant with which one call pins the epoch: a registration with the epochs (`reclaim`),
-//! owned by a session or lent for a call.
+//! The participant that pins the epoch (`reclaim`) for a call: the session's own, or one lent for
+//! the call.
 
 use std::ops::Deref;
 

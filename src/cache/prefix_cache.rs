@@ -8,7 +8,7 @@ use crate::sync::Arc;
 /// A concurrent prefix cache: maps token sequences to the KV blocks that hold their keys and
 /// values.
 ///
-/// A handle: clones share one cache, which lives as long as any handle,
+/// This is a handle: clones share one cache, which lives as long as any handle,
 /// [`Session`](crate::Session), [`Lease`](crate::Lease), [`Reservation`](crate::Reservation) or
 /// other handle made from it. The thread that drops the last of them frees the index, which takes
 /// about 3 s for a million runs. A handle that is forgotten ([`std::mem::forget`]) keeps the cache
@@ -17,7 +17,7 @@ use crate::sync::Arc;
 /// A cache is not persistent, and holds only ids, tokens and counts: keys and values stay in the
 /// engine's memory.
 ///
-/// | verb | takes effect | progress | allocates |
+/// | method | takes effect | progress | allocates |
 /// |---|---|---|---|
 /// | [`Session::match_prefix`](crate::Session::match_prefix) | when its lease is counted | lock-free | the result; a point for a match that ends inside a run |
 /// | [`Session::resume`](crate::Session::resume) | as a match | lock-free | as a match |
@@ -28,32 +28,32 @@ use crate::sync::Arc;
 /// | [`PrefixCache::evict`], [`settle`](Self::settle), [`clear`](Self::clear) | | takes the evictor's lock | the evictor's tables |
 /// | [`PrefixCache::stats`] | | never waits | the evictor's tables |
 ///
-/// *Takes the evictor's lock* means that the method waits while another thread has it. Each hold
-/// does a bounded part of a verb's work, but other threads may have the lock first any number of
+/// *Takes the evictor's lock* means that the method waits while another thread holds it. Each hold
+/// does a bounded part of a method's work, but other threads may get the lock first any number of
 /// times.
 ///
 /// A reservation that must evict also does a bounded part of other pending work, such as an
-/// exchange of the policy. A waker that is called (`reserve_async`, of the
-/// feature `async`) runs on the thread that made blocks available.
+/// exchange of the policy. Wakers (`reserve_async`, feature `async`) run on the thread that made
+/// blocks available.
 ///
 /// # Misuse
 ///
-/// Two mistakes are the caller's fault, in every method: a handle that belongs to another cache (a
-/// namespace, lease, weak lease or reservation), and tokens that are shorter than the sequence of
-/// their lease. So are a block index outside a reservation, joining reservations that different
-/// namespaces pay for, and copying into a block that is missing or shared. The method panics before
-/// it has changed anything; values that it consumes are dropped, and their blocks return to the
-/// pool. A caller that cannot rule a mistake out can check first: with
-/// [`Lease::is_of`](crate::Lease::is_of), its counterparts on the other handles,
-/// [`Reservation::has_payer_of`](crate::Reservation::has_payer_of), and the lengths.
+/// These mistakes are the caller's fault, in every method: a handle (namespace, lease, weak lease
+/// or reservation) of another cache, tokens that are shorter than the sequence of their lease, a
+/// block index outside a reservation, joining reservations that different namespaces pay for, and
+/// copying into a block that is missing or shared. The method panics before it changes anything;
+/// values that it consumes are dropped, and their blocks return to the pool. A caller that cannot
+/// rule a mistake out can check first: with [`Lease::is_of`](crate::Lease::is_of), its counterparts
+/// on the other handles, [`Reservation::has_payer_of`](crate::Reservation::has_payer_of), and the
+/// lengths.
 ///
-/// What can fail in a correct program is a `Result` with a small error type: too few blocks, a
-/// quota, a deadline, too many leases, a namespace that was cleared meanwhile.
+/// Failures of a correct program are `Result`s with small error types: too few blocks, a quota, a
+/// deadline, too many leases, a namespace that was cleared meanwhile.
 ///
 /// # What it does not do
 ///
-/// - **Several block sizes.** All sequences of a cache have blocks of one size, chosen when it is
-///   built. For layers with blocks of another size build a second cache, and match in both.
+/// - **Several block sizes.** A cache has one block size, chosen when it is built. For layers with
+///   another block size build a second cache, and match in both.
 /// - **Sliding windows.** A match is a prefix that begins with the first token, and a cached block
 ///   keeps all blocks before it. An engine that drops the keys and values behind a window cannot
 ///   free those blocks one by one: keep the window's layers outside the cache, or in a cache of

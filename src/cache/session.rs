@@ -46,10 +46,10 @@ pub(super) const OWN_PARTICIPANTS: usize = model_size(64, 1 << 16);
 /// # Ok::<_, Box<dyn std::error::Error>>(())
 /// ```
 pub struct Session {
-    /// Its own participant; `None` if there were too many sessions when it was made.
+    /// The session's own participant; `None` if there were too many sessions when it was made.
     local: Option<Local>,
     pub(super) strong_refs: StrongRefs<Inner>,
-    /// The stripe in which it counts leases of hot points.
+    /// The stripe in which it counts its leases of hot points.
     stripe: u8,
     /// The shard of the evictor that its runs belong to.
     shard: ShardId,
@@ -58,7 +58,7 @@ pub struct Session {
     pub(super) has_missed: Cell<bool>,
 }
 
-/// With what a call runs turns of the evictor.
+/// The context in which a call runs turns of the evictor.
 #[derive(Debug, Clone, Copy, Default)]
 pub(in crate::cache) struct Near<'a> {
     /// The slot near which it borrows a participant; sessions have different ones.
@@ -100,7 +100,7 @@ impl Session {
         }
     }
 
-    /// With what its calls run turns of the evictor.
+    /// The context in which its calls run turns of the evictor.
     pub(super) fn near(&self) -> Near<'_> {
         Near { slot: model_size(self.stripe.into(), 0), shard: self.shard, own: self.local.as_ref() }
     }

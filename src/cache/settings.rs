@@ -31,9 +31,9 @@ pub enum SettingError {
     HasSink,
     /// The low watermark exceeds the high one, or the high one the capacity.
     Watermarks {
-        /// The low one, in blocks.
+        /// The low watermark, in blocks.
         low: usize,
-        /// The high one.
+        /// The high watermark.
         high: usize,
         /// Blocks of the cache.
         capacity: usize,
@@ -67,13 +67,12 @@ impl Settings<'_> {
     /// Replaces the policy without a pause: evictions follow the old policy until the order of the
     /// new one is complete.
     ///
-    /// Takes the evictor's lock, and does the first slice. If there were never more than 256
-    /// candidates (idle ends of runs), it does all slices, and the exchange is complete when this
-    /// returns. Otherwise the new order is built in slices of a fraction of a millisecond: by the
-    /// background evictor, by [`run_once`](PrefixCache::run_once), and by reservations that evict;
-    /// [`settle`](PrefixCache::settle) completes it. The complete order is exactly that of a cache
-    /// that had the policy from the start. A second call before that abandons the exchange and
-    /// begins another.
+    /// The new order is built in slices of a fraction of a millisecond. This call takes the
+    /// evictor's lock and does the first slice, or all if there were never more than 256 candidates
+    /// (idle ends of runs). The background evictor, [`run_once`](PrefixCache::run_once) and
+    /// reservations that evict do the others; [`settle`](PrefixCache::settle) completes the
+    /// exchange. The complete order is exactly that of a cache that had the policy from the start.
+    /// A call before then abandons the exchange and begins another.
     ///
     /// # Examples
     ///
@@ -191,7 +190,7 @@ impl Settings<'_> {
         }
     }
 
-    /// Sets the sink for blocks that are evicted from now on, as
+    /// Sets the sink that receives blocks evicted from now on, as
     /// [`Builder::eviction_sink`](super::Builder::eviction_sink) does.
     ///
     /// Takes the evictor's lock.
@@ -225,8 +224,8 @@ impl Settings<'_> {
 
     /// Removes the eviction sink, if there is one; from now on evicted blocks are free at once.
     ///
-    /// A thread that has already evicted may still call it after this returns. Takes the evictor's
-    /// lock.
+    /// A thread that has already evicted may still call the sink after this returns. Takes the
+    /// evictor's lock.
     pub fn remove_eviction_sink(&self) {
         self.cache.inner.change(|live| live.outlet = None);
     }

@@ -1,4 +1,4 @@
-//! A reader that never unpins: it delays freeing index memory, but never a block (reclaim, I2).
+//! Tests that a reader that never unpins delays freeing index memory, but no block (reclaim, I2).
 
 use super::{Clock, PrefixCache};
 use crate::key::Token;

@@ -69,7 +69,7 @@ impl Lease {
         invalidating::is_invalidated(self)
     }
 
-    /// Whether this cache owns the lease; [misuse](PrefixCache#misuse) otherwise.
+    /// Whether this cache owns the lease; using another cache's is [misuse](PrefixCache#misuse).
     ///
     /// # Examples
     ///

@@ -1,8 +1,8 @@
 //! The public methods of each handle: one file for each type, in the order of its documentation
 //! page.
 //!
-//! A documentation page shows methods in the order of the source, so the methods of a type are
-//! together here. Their bodies are in the module of their concept.
+//! Rustdoc shows methods in the order of the source, so the methods of a type are together here.
+//! Their bodies are in the module of their concept.
 
 mod lease;
 mod namespace;

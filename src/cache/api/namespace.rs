@@ -21,7 +21,8 @@ impl Namespace {
         self.0.account.name.keys()
     }
 
-    /// Whether this cache owns the namespace; [misuse](PrefixCache#misuse) otherwise.
+    /// Whether this cache owns the namespace; using another cache's is
+    /// [misuse](PrefixCache#misuse).
     ///
     /// # Examples
     ///
@@ -44,7 +45,7 @@ impl Namespace {
     /// Blocks cached beyond a limit are evicted by the next insert into a namespace with such a
     /// limit, by the next eviction (before all other victims), and by
     /// [`settle`](crate::PrefixCache::settle) or [`run_once`](crate::PrefixCache::run_once); a
-    /// background evictor is called at once. If several namespaces exceed their limits, the one
+    /// background evictor is woken at once. If several namespaces exceed their limits, the one
     /// whose limit was set first loses blocks first. A namespace with a quota is kept when it is
     /// empty. Clearing it keeps the quota, and its old blocks that are still leased count against
     /// it; removing it ends both.
@@ -115,12 +116,12 @@ impl Namespace {
 
     /// Visits each cached run of the namespace, parents before children.
     ///
-    /// It visits what was cached at one moment of the call, after every change made before the call
-    /// was taken in. Runs are listed in slices, between which other threads get their turn; a run
-    /// that is evicted meanwhile is listed as it was. Leases and uses are those at the moment of
-    /// the visit. `visit` runs under no lock and may call any method. Time is linear in runs,
-    /// points and branches; allocates a list of the runs. A namespace that was removed has no runs.
-    /// Takes the evictor's lock.
+    /// It visits the runs cached at one moment of the call, and sees every change made before the
+    /// call. Runs are listed in slices, between which other threads get their turn; a run that is
+    /// evicted meanwhile is listed as it was. Leases and uses are counted at the visit. `visit`
+    /// runs under no lock and may call any method. Time is linear in runs, points and branches;
+    /// allocates a list of the runs. A namespace that was removed has no runs. Takes the evictor's
+    /// lock.
     ///
     /// # Examples
     ///
@@ -168,10 +169,9 @@ impl Namespace {
 
     /// Empties the namespace if nothing uses it; otherwise changes nothing.
     ///
-    /// The check and the clearing are one turn of the evictor: a lease or a reservation that is
-    /// counted by then keeps the namespace as it is. A concurrent match may come before or after
-    /// it; if it comes before, its blocks stay until it is dropped, as after
-    /// [`clear`](Self::clear).
+    /// It checks and clears in one hold of the evictor's lock: any lease or reservation that is
+    /// counted by then prevents the clearing. A match that runs at the same time but is not counted
+    /// yet keeps its blocks until it is dropped, as after [`clear`](Self::clear).
     ///
     /// # Errors
     ///
@@ -222,8 +222,7 @@ impl Namespace {
     ///
     /// The first call for a namespace without a limit on its cached blocks sorts all candidates
     /// again, as [`set_quota`](Self::set_quota) does, in slices between which other threads get
-    /// their turn. After that the namespace counts as limited in the order in which limits were
-    /// set.
+    /// their turn. It also fixes the namespace's place in the order in which limits were set.
     ///
     /// # Examples
     ///
@@ -246,7 +245,7 @@ impl Namespace {
     /// Evicts every prefix of the namespace that was not used for `idle`; returns the number of
     /// evicted blocks.
     ///
-    /// The blocks count as removed for their age.
+    /// The blocks count as [aged](crate::Stats::aged_blocks).
     /// [`Builder::time_to_idle`](crate::Builder::time_to_idle) for all namespaces and
     /// [`Quota::time_to_idle`](crate::Quota::time_to_idle) for one do the same continually. Looks
     /// at every run of the namespace, in slices between which other threads get their turn; takes

@@ -53,9 +53,9 @@ impl PrefixCache {
 
     /// Creates a session for the calling thread. A thread may have several.
     ///
-    /// Takes about 100 ns if an earlier session has ended, and some hundred more for the first
-    /// ones. A thread that serves many requests keeps one session; a task that may run on any
-    /// thread makes one when it needs it. Lock-free.
+    /// Takes about 100 ns if an earlier session has ended, else a few hundred. A thread that serves
+    /// many requests keeps one session; a task that may run on any thread makes one when it needs
+    /// it. Lock-free.
     ///
     /// # Examples
     ///
@@ -93,9 +93,9 @@ impl PrefixCache {
     /// Returns the namespace of this name, and creates it if it does not exist.
     ///
     /// The [name](NamespaceName) is a string, several strings (`&["tenant-7", "lora-3"]`), or a
-    /// [`NamespaceName`] that also chooses what is compared. A name without parts is the default
-    /// namespace. Takes a lock: call it once and keep the handle. Namespaces without a handle and
-    /// without blocks are forgotten from time to time.
+    /// [`NamespaceName`] that also chooses tokens or bigrams as keys. A name without parts is the
+    /// default namespace. Takes a lock: call it once and keep the handle. Namespaces without a
+    /// handle and without blocks are forgotten from time to time.
     ///
     /// # Examples
     ///
@@ -136,7 +136,7 @@ impl PrefixCache {
     /// leases and reservations hold too many blocks, without holding a lease or block itself.
     ///
     /// Waits in the same list as [`reserve_async`](Self::reserve_async), which describes its waker
-    /// and deadlines. A poll uses no session of the caller, so a task needs none to be admitted.
+    /// and deadlines. A task needs no session for it.
     ///
     /// # Errors
     ///
@@ -307,17 +307,16 @@ impl PrefixCache {
     /// kernel: lookups no longer find them or anything beyond them. Returns the number of cached
     /// blocks that lookups no longer find.
     ///
-    /// Blocks that no lease and no retention holds are free when this returns. Leases stay, so
-    /// readers of the blocks are not disturbed:
-    /// [`Lease::is_invalidated`](crate::Lease::is_invalidated) tells which requests to abort. Their
-    /// blocks are free after the leases are dropped; retentions end at once. An insert from such a
-    /// lease is refused. Leases of namespaces that were cleared or removed are also checked. The
-    /// same tokens can be computed and inserted again at once.
+    /// Blocks without a lease or retention are free when this returns. Leases stay, so readers of
+    /// the blocks are not disturbed: [`Lease::is_invalidated`](crate::Lease::is_invalidated) tells
+    /// which requests to abort. Their blocks are free after the leases are dropped; retentions end
+    /// at once. An insert from such a lease is refused. Leases of namespaces that were cleared or
+    /// removed are also checked. The same tokens can be computed and inserted again at once.
     ///
     /// Ignores blocks in reservations and ids that are not cached; blocks that were inserted before
-    /// the call count as cached. Looks at every run of the cache; hides in slices of up to 64
-    /// runs, between which other threads get their turn (a run that was matched at many depths is
-    /// hidden whole, at about a microsecond for each depth). Takes the evictor's lock.
+    /// the call count as cached. Looks at every run of the cache; invalidates up to 64 runs at a
+    /// time, and other threads get their turn in between (a run that was matched at many depths is
+    /// done at once, at about a microsecond for each depth). Takes the evictor's lock.
     ///
     /// # Examples
     ///
@@ -380,7 +379,7 @@ impl PrefixCache {
     /// [`Stats::is_settled`] says whether it could. The four numbers of blocks add up to the
     /// capacity in any case.
     ///
-    /// Costs a look at each prefix that could be evicted.
+    /// Takes time linear in the number of prefixes that could be evicted.
     ///
     /// # Examples
     ///
@@ -398,7 +397,7 @@ impl PrefixCache {
     }
 
     /// The number of blocks that hold nothing: [`Stats::free_blocks`] without the other statistics.
-    /// Costs a read.
+    /// Costs one read.
     ///
     /// # Examples
     ///
@@ -417,9 +416,8 @@ impl PrefixCache {
     /// The last entry, without a name, is the sum of all other namespaces.
     ///
     /// At most 63 namespaces at a time have their own counters: the default one and those that were
-    /// created first. A namespace that is created while there are that many is counted with the
-    /// others, and so is one that was removed. Takes a lock; the sum of all entries is in
-    /// [`stats`](Self::stats).
+    /// created first. Namespaces created while there are that many, and removed ones, are counted
+    /// together. Takes a lock; the sum of all entries is in [`stats`](Self::stats).
     ///
     /// # Examples
     ///
@@ -440,7 +438,7 @@ impl PrefixCache {
     /// Subscribes to the blocks that are stored and removed from now on, through a channel of up to
     /// `batches` batches.
     ///
-    /// Batches are sent when the evictor takes changes in: as it evicts, in
+    /// Batches are sent when the evictor processes changes: when it evicts, in
     /// [`settle`](Self::settle) and in [`Subscription::try_next`]. The evictor records where the
     /// tokens of each store are, and [`Subscription::try_next`] copies them; lookups cost the same
     /// as without subscribers. Until they are copied, the tokens of the batches in the channel stay
@@ -457,9 +455,9 @@ impl PrefixCache {
     /// store after its parent.
     ///
     /// The batch has the number of the next batch that a subscriber gets: the snapshot and the
-    /// batches from that number on are complete together.
+    /// batches from that number on together miss nothing.
     ///
-    /// Takes in every change made before the call. The runs are listed in slices, between which
+    /// Includes every change made before the call. The runs are listed in slices, between which
     /// other threads get their turn; a run that is evicted meanwhile is listed as it was. Tokens
     /// and ids are copied after that, under no lock. Takes the evictor's lock.
     ///
@@ -499,7 +497,7 @@ impl PrefixCache {
     /// were idle for too long ([`Builder::time_to_idle`](crate::Builder::time_to_idle)), evicts the
     /// blocks that namespaces have beyond their quotas, and forgets namespaces that have no handle
     /// and cache nothing. It works in steps of a fraction of a millisecond, between which other
-    /// threads get their turn, and waits if another thread is evicting.
+    /// threads get their turn, and waits while another thread is evicting.
     ///
     /// # Examples
     ///
@@ -580,9 +578,9 @@ impl PrefixCache {
     /// Adds `blocks` free blocks and returns their ids, which follow the existing ones: for an
     /// engine that gets more memory while it runs.
     ///
-    /// Objects that were sized by the previous capacity are not resized: make a `WaitingQueue` of
-    /// the scheduler after the first growth, because it takes no request longer than the cache was
-    /// then.
+    /// Objects that were sized by the previous capacity are not resized: create the scheduler's
+    /// `WaitingQueue` after the first growth, because it refuses requests larger than the capacity
+    /// at its creation.
     ///
     /// With an [external pool](crate::Builder::external) the engine has the new blocks, and may
     /// pass them to the cache from now on. Wakes requests that wait for blocks. Lock-free except
@@ -634,7 +632,7 @@ impl PrefixCache {
     /// The longest time that one thread has held the evictor's lock since the last call, by the
     /// clock of [`measure_holds`](crate::measure_holds); zero if there is none. Other threads that
     /// evict, settle or need more blocks than are free wait at most this long for one turn; lookups
-    /// and inserts wait for nobody. Never waits.
+    /// and inserts do not wait. Never waits.
     ///
     /// # Examples
     ///

@@ -108,7 +108,8 @@ impl Reservation {
         self.charge.goes_with(&other.charge)
     }
 
-    /// Whether this cache owns the reservation; [misuse](PrefixCache#misuse) otherwise.
+    /// Whether this cache owns the reservation; using another cache's is
+    /// [misuse](PrefixCache#misuse).
     pub fn is_of(&self, cache: &PrefixCache) -> bool {
         self.cache.is_of(&cache.inner)
     }

@@ -26,7 +26,7 @@ impl Session {
     /// Finds and leases the longest cached prefix of `tokens`, and counts a use of it.
     ///
     /// Only whole blocks match; a miss is an empty match. Lock-free: retries only if another thread
-    /// changed the place that it was about to lease. Allocates the result, and a point if the match
+    /// changed the point that it was about to lease. Allocates the result, and a point if the match
     /// ends inside a run.
     ///
     /// A prefix counts up to 2^28 leases at once. If it has that many, the match is shorter; if the
@@ -104,9 +104,9 @@ impl Session {
     /// more tokens; or takes nothing. The match counts as a use; the namespace pays for the blocks.
     ///
     /// An engine that wants the logits of the last token passes the tokens before it, and one more
-    /// token of `room`. The call does not wait, and passes waiting requests: to admit in order of
-    /// arrival use [`acquire_until`](Self::acquire_until). Lock-free under the same conditions as
-    /// [`match_prefix`](Self::match_prefix) and [`reserve`](Self::reserve).
+    /// token of `room`. The call does not wait, and overtakes waiting requests: to admit in order
+    /// of arrival use [`acquire_until`](Self::acquire_until). Lock-free under the same conditions
+    /// as [`match_prefix`](Self::match_prefix) and [`reserve`](Self::reserve).
     ///
     /// # Errors
     ///
@@ -183,7 +183,11 @@ impl Session {
     /// Lock-free while enough are free and the paying namespace has no limit on pinned blocks;
     /// otherwise it takes the evictor's lock.
     ///
-    /// A request [without a deadline](BlockRequest::until) does not wait and passes waiting
+    /// A request that needs more than 512 victims evicts them in steps and keeps the freed blocks
+    /// between steps, even if other threads reserve all the time. If new leases leave too few
+    /// blocks for it, it gives them back.
+    ///
+    /// A request [without a deadline](BlockRequest::until) does not wait and overtakes waiting
     /// requests, so that a running sequence can grow while others wait to be admitted. A request
     /// with a deadline waits, after requests
     /// [for running sequences](BlockRequest::for_running_sequence) and in order of arrival; futures
@@ -198,14 +202,10 @@ impl Session {
     ///
     /// Without a deadline [`ReserveError::Exhausted`] if leases and reservations hold too many
     /// blocks, and [`ReserveError::OverQuota`] if the paying namespace would exceed its limit;
-    /// nothing was evicted then.
+    /// nothing was evicted then, unless leases were taken meanwhile.
     ///
     /// With a deadline [`ReserveError::TimedOut`] or [`ReserveError::OverQuota`] when it passes,
     /// and `OverQuota` at once if the limit is lower than the request.
-    ///
-    /// A request that needs more than 512 victims evicts them in steps and keeps the freed blocks
-    /// between steps, even if other threads reserve all the time. If new leases leave too few
-    /// blocks for it, it gives them back.
     ///
     /// # Panics
     ///
@@ -391,8 +391,7 @@ impl Session {
         PrefixMatch { lease, blocks }
     }
 
-    /// Upgrades a weak lease to a lease on its whole prefix. Its blocks are those that were
-    /// matched.
+    /// Upgrades a weak lease to a lease on its whole prefix, with the blocks that were matched.
     ///
     /// Returns `None` if any of its blocks was evicted or is about to be, or was invalidated; if
     /// its namespace was cleared or removed; or if the prefix has 2^28 leases. An empty prefix also
@@ -400,7 +399,7 @@ impl Session {
     ///
     /// Does not count as a use: [`renew`](Self::renew) and [`count_use`](Self::count_use) do, and
     /// [`resume`](Self::resume), which also looks for tokens that were cached beyond it meanwhile.
-    /// Lock-free, at the cost of a lease: no tokens are compared.
+    /// Lock-free; costs as much as a lease, and compares no tokens.
     ///
     /// # Panics
     ///
@@ -412,7 +411,7 @@ impl Session {
 
 /// # Control: recency, priority, retention
 impl Session {
-    /// Makes the prefix of a lease as recent as a match now would make it, without counting a use.
+    /// Makes the prefix of a lease as recent as a new match would, without counting a use.
     ///
     /// For keeping a prefix from growing old without raising its frequency, such as for a waiting
     /// request or a warm-up. Takes effect in the policy's order when the lease is released.
@@ -608,8 +607,8 @@ impl Session {
     /// Returns, for each lease, spans of its blocks that the same number of these leases share: the
     /// parts that a batch can compute once, and the prefix that the whole batch shares.
     ///
-    /// Blocks are compared by their place in the tree, and no id is read. Allocates the result;
-    /// time linear in the runs of the paths and in the spans. Lock-free.
+    /// Compares positions in the tree, not block ids. Allocates the result; time linear in the runs
+    /// of the paths and in the spans. Lock-free.
     ///
     /// # Panics
     ///

@@ -2,8 +2,8 @@
 //!
 //! A request must not hold a lease while it waits for blocks: two requests that each hold half of
 //! the pool would wait for each other for ever. So a waiting request holds nothing. Each attempt
-//! matches again, and releases its lease if there are too few blocks. The match that the caller
-//! gets is that of the last attempt.
+//! matches again, and releases its lease if there are too few blocks. The caller gets the match of
+//! the last attempt.
 
 use std::time::Instant;
 

@@ -51,7 +51,7 @@ pub enum AdoptError {
     /// back](ExternalPool::take_evicted), or twice in the list.
     Held {
         /// The first such id in the list. If another thread is adopting some of the same ids, it
-        /// may be an id that the other thread has taken for a moment and gives back.
+        /// may be an id that the other thread took briefly and gives back.
         block: BlockId,
     },
 }
@@ -151,8 +151,8 @@ impl<'a> ExternalPool<'a> {
     /// ```
     pub fn take_evicted(&self, blocks: &mut Vec<BlockId>) -> usize {
         let (inner, returned) = (&self.cache.inner, self.returned);
-        // Blocks of cleared namespaces and released leases are freed only when the evictor takes in
-        // these changes.
+        // Blocks of cleared namespaces and released leases are freed only when the evictor
+        // processes these changes.
         inner.settle_by(LockMode::Tries);
         let before = blocks.len();
         // Another thread may take some between the two calls: then try again with the new number.
@@ -164,7 +164,7 @@ impl<'a> ExternalPool<'a> {
 }
 
 pub(in crate::cache) fn into_blocks(mut reservation: Reservation) -> Vec<BlockId> {
-    assert!(reservation.cache.returned.is_some(), "the blocks are the cache's own");
+    assert!(reservation.cache.returned.is_some(), "the cache owns its pool: only an external pool gets blocks back");
     reservation.shared.keep_alone(&mut reservation.blocks, &mut reservation.charge);
     let blocks = std::mem::take(&mut reservation.blocks);
     reservation.cache.pool.give_back(&blocks);

@@ -1,5 +1,4 @@
-//! Forks: reservations that hold the same blocks, which are copied before one of them writes to
-//! them.
+//! Forks: reservations that share blocks copy-on-write.
 //!
 //! `shared_blocks` has the counts, and the invariants F1 and F2.
 
@@ -100,7 +99,7 @@ pub(in crate::cache) fn fork(own: &mut Reservation) -> Reservation {
 }
 
 pub(in crate::cache) fn is_shared(own: &mut Reservation, i: usize) -> bool {
-    assert!(i < own.blocks.len(), "block {i} of a reservation of {}", own.blocks.len());
+    assert!(i < own.blocks.len(), "block index {i} is out of range: the reservation has {} blocks", own.blocks.len());
     let charge = &mut own.charge;
     own.shared.0.get_mut(i).is_some_and(|share| !is_alone(share, charge))
 }
@@ -120,7 +119,7 @@ mod tests {
     use crate::PrefixCache;
 
     #[test]
-    #[should_panic(expected = "block 1 of a reservation of 1")]
+    #[should_panic(expected = "block index 1 is out of range: the reservation has 1 blocks")]
     fn a_block_that_it_does_not_hold_is_no_block_to_ask_for() {
         let cache = PrefixCache::builder(1, 1).build().expect("valid");
         cache.session().reserve(1).expect("free").is_shared(1);

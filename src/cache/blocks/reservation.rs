@@ -1,5 +1,5 @@
-//! Reservations: blocks that were taken to be filled. `allocate` makes them, inserts consume them,
-//! and dropping one gives its blocks back.
+//! Reservations: blocks that their owner fills. `allocate` makes them, inserts consume them, and
+//! dropping one gives its blocks back.
 
 use std::fmt;
 
@@ -11,8 +11,8 @@ use crate::cache::namespaces::quota::QuotaCharge;
 
 /// Blocks that its owner fills and then inserts; dropping it gives them back.
 ///
-/// What earlier owners of a block did before they dropped their leases and reservations happens
-/// before the reservation that hands the block out: the new owner may write to it at once.
+/// All that earlier owners of a block did before they dropped their leases and reservations happens
+/// before the reservation returns: the new owner may write to the block at once.
 ///
 /// # Examples
 ///
@@ -68,7 +68,7 @@ pub enum ReserveError {
         requested: usize,
         /// Blocks that it has in leases and reservations now.
         pinned: usize,
-        /// The most blocks that its quota allows there.
+        /// The most blocks that its quota allows.
         limit: usize,
     },
     /// The engine owns the pool: [`adopt`](crate::ExternalPool::adopt) its blocks instead.
@@ -77,8 +77,8 @@ pub enum ReserveError {
     TimedOut {
         /// Blocks requested.
         requested: usize,
-        /// Blocks that were free or evictable at the last attempt: enough, perhaps, if requests
-        /// before it were still waiting.
+        /// Blocks that were free or evictable at the last attempt: possibly enough, if earlier
+        /// requests were still waiting.
         available: usize,
     },
     /// The request can never fit, however much is evicted: split it, or build a larger cache.

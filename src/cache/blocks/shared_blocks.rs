@@ -3,7 +3,7 @@
 //! A block that was never forked has no count. The first fork allocates one for each block, which
 //! every reservation that has the block shares; the last of them gives the block back. Blocks in
 //! the tree are protected by leases and have no such count: a block enters the tree only from a
-//! reservation that is the only one to have it.
+//! reservation that shares it with no other.
 //!
 //! # Invariants
 //!
@@ -34,8 +34,7 @@ impl SharedBlock {
         Self { block: Some(block), charge, cache }
     }
 
-    /// For a block that only one reservation has, whose payer differs from that of the
-    /// reservation's other blocks.
+    /// For a block of only one reservation, whose other blocks another namespace pays for.
     pub(in crate::cache) fn alone(charge: QuotaCharge, cache: StrongRef<Inner>) -> Self {
         Self { block: None, charge, cache }
     }
@@ -74,8 +73,8 @@ impl SharedBlocks {
         self.0.iter().flatten().count()
     }
 
-    /// Leaves in `blocks` only those that no other reservation has, and drops the handles on the
-    /// others.
+    /// Removes from `blocks` those that other reservations also have, and drops the handles on
+    /// them.
     pub(in crate::cache) fn keep_alone(&mut self, blocks: &mut Vec<BlockId>, charge: &mut QuotaCharge) {
         if self.0.is_empty() {
             return;

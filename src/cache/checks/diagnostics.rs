@@ -154,7 +154,7 @@ pub enum BrokenInvariant {
     IdleHidden(PointAt),
     /// A partly invalidated run is not in the evictor's list of such runs, or the reverse.
     HiddenRun(RunAt),
-    /// The evictor's list of partly invalidated runs has another length than there are such runs.
+    /// The length of the evictor's list of partly invalidated runs is wrong.
     HiddenCount(Mismatch),
     /// A dead point was not unlinked.
     DeadPoint(PointAt),
@@ -370,7 +370,7 @@ pub enum BrokenInvariant {
     StaleStanding(PointAt),
     /// A point was moved to the incoming policy, which ranks it by outdated statistics.
     NotMoved(PointAt),
-    /// A candidate has a place in the order by last use that differs from its last use.
+    /// A candidate's position in the order by last use does not match its last use.
     NotAging(PointAt),
     /// The policy's structure is broken.
     UnsoundPolicy,

@@ -1,8 +1,8 @@
-//! The check of every invariant, and its report.
+//! Validation: checks every invariant of a cache, and reports the first broken one.
 //!
 //! | file | holds |
 //! |---|---|
-//! | `validate` | the check |
+//! | `validate` | the checks |
 //! | `violation`, `diagnostics` | the report |
 
 pub mod diagnostics;

@@ -1,12 +1,11 @@
 //! The background evictor: a thread that performs the evictor's steps.
 //!
-//! It sleeps until it is called, because free blocks are short or changes have piled up. Then it
+//! It sleeps until it is woken, because free blocks are short or changes have piled up. Then it
 //! works in bounded steps and takes the evictor's lock for each of them, so a session that must
 //! evict waits for at most one step. When nothing is left to evict and free blocks are still short,
-//! every release of blocks calls it ([`wait_list`](crate::cache::line::wait_list)). It also wakes
-//! at intervals to drop prefixes for their age, and when the first retention ends, because a waiter
-//! may wait for that. It has a weak reference to the cache: dropping the last handle ends the
-//! thread.
+//! every release of blocks wakes it ([`wait_list`](crate::cache::line::wait_list)). It also wakes
+//! at intervals to remove aged prefixes, and when the first retention ends, because a waiter may
+//! wait for that. It has a weak reference to the cache: dropping the last handle ends the thread.
 //!
 //! A panic in a step is a bug of this crate; the panic hook reports it, and the thread continues.
 
@@ -95,20 +94,19 @@ pub enum Eviction {
     /// The cache's own thread evicts, between these watermarks; a thread that finds too few blocks
     /// also evicts.
     ///
-    /// Victims are chosen by the changes that the evictor has taken in so far; changes that are
-    /// still in its queue do not count yet. When it is short of blocks and has nothing left to
-    /// evict, it is called when leases end. It continues after a panic, which the panic hook
-    /// reports.
+    /// Victims are chosen by the changes that the evictor has processed; changes that are still in
+    /// its queue do not count yet. When it is short of blocks and has nothing left to evict, it is
+    /// woken when leases end. It continues after a panic, which the panic hook reports.
     Background(Watermarks),
 }
 
-/// The thread, and how to call it.
+/// The thread, and the bell that wakes it.
 #[derive(Debug)]
 pub(in crate::cache) struct Background {
     bell: Arc<Bell>,
     /// `None` after the thread was joined.
     thread: Option<JoinHandle<()>>,
-    /// The process that has the thread; a forked child does not have the thread.
+    /// The process that has the thread; a forked child does not have it.
     process: u32,
 }
 
@@ -134,7 +132,7 @@ impl Background {
         Ok(Self { bell, thread: Some(thread), process: std::process::id() })
     }
 
-    /// Calls the thread: changes may have piled up, or blocks that it waits for became available.
+    /// Wakes the thread: changes may have piled up, or blocks that it waits for became available.
     pub(in crate::cache) fn changes_pending(&self) {
         self.bell.ring(|| self.unpark());
     }

@@ -1,4 +1,4 @@
-//! Evicted blocks that their caller keeps until it has copied them, for example to a lower tier.
+//! Evicted blocks that the caller keeps until it has copied them, for example to a lower tier.
 
 use crate::cache::blocks::reservation::Reservation;
 use crate::cache::blocks::shared_blocks::SharedBlocks;
@@ -16,13 +16,13 @@ use crate::sync::gauge::{AtomicUsize, Relaxed};
 
 /// Evicted blocks of one sequence, which stay reserved until this is dropped.
 ///
-/// No lookup finds them any more, and nobody writes to them: copy them, or insert them again.
+/// No lookup finds them, and no other owner writes to them: copy them, or insert them again.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Evicted {
     /// The namespace in which they were cached.
     pub namespace: NamespaceName,
-    /// Number of tokens of their sequence before theirs.
+    /// Number of tokens before them in their sequence.
     pub start: usize,
     /// The tokens of the sequence from its beginning to the end of the blocks; in a namespace of
     /// bigrams, also the next token.
@@ -45,7 +45,7 @@ pub(in crate::cache) fn pieces(taken: Victims, held: &mut Reservation, guard: &G
     taken.victims.into_iter().map(piece).collect()
 }
 
-/// Some of the blocks that an eviction sink has. Dropping it ends their count.
+/// Counts some of the blocks that an eviction sink holds, until it is dropped.
 #[derive(Debug)]
 pub(in crate::cache) struct Kept {
     blocks: usize,
@@ -76,7 +76,7 @@ impl Drop for Kept {
 }
 
 impl Inner {
-    /// Ends the count of blocks that the sink has dropped, and wakes a waiter. Even if the sink has
+    /// Stops counting blocks that the sink has dropped, and wakes a waiter. Even if the sink has
     /// moved the blocks elsewhere, a waiter must learn that it need not expect them.
     pub(in crate::cache) fn end_keeping(&self, blocks: usize) {
         self.kept.end(blocks);
@@ -86,8 +86,8 @@ impl Inner {
 
 pub(in crate::cache) fn evict_into(cache: &PrefixCache, blocks: usize, evicted: &mut Vec<Evicted>) -> usize {
     let participant = cache.inner.participant();
-    // Pinned before each turn and until the entries are made: what the victims' paths refer to
-    // stays readable.
+    // Pinned before each turn and until the entries are made, so that the victims' paths stay
+    // readable.
     let guard = participant.pin();
     let mut taken = Box::<Victims>::default();
     // Made first, so that evicted blocks are in a reservation, which gives them back after a panic.
@@ -104,8 +104,8 @@ pub(in crate::cache) fn evict_into(cache: &PrefixCache, blocks: usize, evicted: 
         taken = evictor.common.listeners.victims.take().unwrap_or_default();
         let has_none = taken.blocks.is_empty();
         held.blocks.append(&mut taken.blocks);
-        // If all freed blocks are of trees that are being cleared, none of them counts, and another
-        // turn is needed.
+        // If all freed blocks belong to trees that are being cleared, none of them counts, and
+        // another turn is needed.
         (!has_none || freed == 0).then_some(freed)
     });
     // Not the number of freed blocks, which includes those of trees that are being cleared.

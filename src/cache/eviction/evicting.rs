@@ -9,7 +9,7 @@ use crate::cache::namespaces::namespace::Namespace;
 use crate::cache::prefix_cache::PrefixCache;
 use crate::cache::spans::within_span;
 
-/// Garbage of evictions that may wait for the next eviction.
+/// Bytes of garbage that may wait for the next eviction.
 const RECLAIM_BYTES: usize = 32 << 10;
 /// The most blocks that one turn evicts.
 const SLICE: usize = 128;
@@ -23,7 +23,7 @@ pub(in crate::cache) fn evict(cache: &PrefixCache, blocks: usize) -> usize {
 
 pub(in crate::cache) fn evict_namespace(cache: &PrefixCache, namespace: &Namespace, blocks: usize) -> usize {
     cache.inner.evict_in_turns(blocks, |evictor, want, resources| {
-        // A dropped namespace has no blocks.
+        // A removed namespace has no blocks.
         namespace.0.root(resources.guard).map_or(Some(0), |_| evictor.evict_of(&namespace.0.account, want, resources))
     })
 }
@@ -48,7 +48,7 @@ pub(in crate::cache) fn evict_idle(cache: &PrefixCache, namespace: &Namespace, i
 
 impl Inner {
     /// Evicts up to `blocks` blocks, in turns. `evict` frees at most the given number and returns
-    /// how many it freed; `None` if it did a part of the work that must come before.
+    /// how many it freed; `None` if it did only a part of the preparatory work.
     pub(in crate::cache) fn evict_in_turns(
         &self,
         blocks: usize,

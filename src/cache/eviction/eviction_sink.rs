@@ -7,18 +7,19 @@
 //! A thread that needs the blocks now never waits for the sink: while the sink keeps blocks that
 //! the thread has offered, the thread evicts past it. A request in the wait list counts the blocks
 //! that the sink has as expected back, and is woken when they are dropped. A request that may wait
-//! joins the list at once if the sink keeps what it has offered.
+//! joins the list at once if the sink keeps the offered blocks.
 //!
 //! | who evicts | how it gets its blocks |
 //! |---|---|
-//! | a reservation | offers what it evicts and tries again; then evicts past the sink |
+//! | a reservation | offers its victims and tries again; then evicts past the sink |
 //! | a request that may wait | the same, but joins the wait list instead of the last step |
-//! | a waiter, a background evictor | evicts what is missing in addition to the blocks that the sink has (E29) |
-//! | `evict`, `settle`, quotas, ages | pass the blocks to the sink and continue |
+//! | a waiter, a background evictor | evicts only the blocks that are missing beyond those that the sink has (E29) |
+//! | `evict`, `settle`, quotas, time to idle | pass the blocks to the sink and continue |
 //!
 //! The number of offers is bounded, because a sink may cache the blocks again each time, or other
-//! threads take them. A panic in the sink frees the blocks of its batch. After a panic before the
-//! call, the next turn finds the victims. Without a sink this costs one branch for each victim.
+//! threads take them. A panic in the sink frees the blocks of its batch. If the thread panics
+//! before it calls the sink, the next turn finds the victims. Without a sink this costs one branch
+//! for each victim.
 
 use std::fmt;
 
@@ -62,9 +63,9 @@ pub trait EvictionSink: Send + Sync {
     /// Takes evicted blocks. Dropping a piece frees its blocks.
     ///
     /// Called on the thread that evicted, under no lock of the cache. It may match, lease and
-    /// insert in the same cache. It must not reserve there, nor insert into a namespace that
-    /// exceeds its quota: both could evict and call it again, recursively, for as long as there is
-    /// something to evict. A panic propagates out of the operation that evicted, after it has
+    /// insert in the same cache. It must not reserve there, nor insert into a namespace that is or
+    /// gets over its quota: both could evict and call it again, recursively, for as long as there
+    /// is something to evict. A panic propagates out of the operation that evicted, after it has
     /// changed the cache.
     ///
     /// If [`is_needed`](EvictedBatch::is_needed), a thread needs these blocks now: copy them and
@@ -76,18 +77,19 @@ pub trait EvictionSink: Send + Sync {
     /// kept blocks back, and a piece that is never dropped can keep it waiting until its deadline.
     fn take(&self, batch: EvictedBatch);
 
-    /// Returns a mark of the present moment, which is passed back in [`EvictedBatch::mark`].
+    /// Returns a mark of the present moment, passed back in [`EvictedBatch::mark`].
     ///
     /// Called under the evictor's lock when the first block of a batch is evicted. A
     /// [`clear`](crate::PrefixCache::clear) also takes that lock: a sink that counts clears can
-    /// tell by the mark which blocks are from before a clear. Must be quick and must not call the
-    /// cache. If it panics, the panic is caught and the blocks are [passed by](Self::passed_by).
+    /// tell by the mark which blocks were evicted before a clear. Must be quick and must not call
+    /// the cache. If it panics, the panic is caught and the blocks are
+    /// [passed by](Self::passed_by).
     fn mark(&self) -> u64 {
         0
     }
 
-    /// Told of `blocks` blocks that were evicted and not offered, because a thread needed them
-    /// while the sink kept the ones it was offered, or because [`mark`](Self::mark) panicked.
+    /// Reports `blocks` blocks that were evicted but not offered, because a thread needed them
+    /// while the sink kept offered ones, or because [`mark`](Self::mark) panicked.
     fn passed_by(&self, blocks: usize) {
         let _ = blocks;
     }

@@ -1,4 +1,4 @@
-//! The number of blocks that an eviction sink has. A block is counted from its eviction for the
+//! The number of blocks that an eviction sink holds. A block is counted from its eviction for the
 //! sink until the sink drops it. Waiters and the background evictor read the number.
 //!
 //! # Orderings
@@ -26,7 +26,7 @@ impl KeptBlocks {
         self.0.fetch_add(blocks, Relaxed);
     }
 
-    /// Reads the count for a waiter: a thread that later ends what is counted here sees that it
+    /// Reads the count for a waiter: a thread that later subtracts blocks counted here sees that it
     /// waits.
     pub(crate) fn for_waiter(&self) -> usize {
         // Release: E29.

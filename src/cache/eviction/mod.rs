@@ -1,12 +1,11 @@
-//! Eviction around the evictor: the operations that evict, the background thread, the eviction
-//! sink, and invalidation.
+//! The operations that evict, the background thread, the eviction sink, and invalidation.
 //!
 //! | file | holds |
 //! |---|---|
-//! | `evicting`, `evicted` | the operations that evict; evicted blocks that their caller keeps for a while |
+//! | `evicting`, `evicted` | the operations that evict; evicted blocks that the caller keeps for a while |
 //! | `background` | the thread that evicts ahead of need |
-//! | `eviction_sink`, `outlet`, `kept` | the receiver of all evicted blocks, the path to it, the count of blocks that it has |
-//! | `invalidating` | blocks that hold wrong keys and values |
+//! | `eviction_sink`, `outlet`, `kept` | the receiver of all evicted blocks, the path to it, the count of its blocks |
+//! | `invalidating` | removing blocks with wrong keys and values |
 
 pub(in crate::cache) mod background;
 pub(in crate::cache) mod evicted;

@@ -1,5 +1,5 @@
-//! Leases: while one lives, the blocks of its prefix stay where they are. Lookups and inserts make
-//! them; the count is in a point of the tree (`tree::lease`).
+//! Leases: while a lease lives, the blocks of its prefix are not evicted. Lookups and inserts make
+//! leases; a point of the tree counts them (`tree::lease`).
 
 use std::fmt;
 
@@ -63,14 +63,14 @@ impl Lease {
         Self { point, len_tokens, counted_on, offset, counted, queried: counted, cache }
     }
 
-    /// The empty lease of a namespace that was dropped, or can count no more leases.
+    /// The empty lease of a namespace that was removed, or can count no more leases.
     pub(in crate::cache) fn of_nothing(layout: BlockLayout, cache: StrongRef<Inner>) -> Self {
         let offset = layout.offset() as u8;
         let (counted_on, counted, queried) = (StripeRef::word(0), false, false);
         Self { point: None, len_tokens: 0, counted_on, offset, counted, queried, cache }
     }
 
-    /// Where blocks end in its namespace's sequences.
+    /// The block boundaries in its namespace's sequences.
     pub(in crate::cache) fn layout(&self, inner: &Inner) -> BlockLayout {
         inner.layout.with_offset(u32::from(self.offset))
     }

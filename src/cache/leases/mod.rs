@@ -1,13 +1,13 @@
-//! Leases, and what a session may request for the prefix of a lease.
+//! Leases, and the marks that a session puts on a leased prefix.
 //!
 //! | file | holds |
 //! |---|---|
 //! | `lease` | a lease, and a match with its lease |
 //! | `weak_lease` | a prefix to be leased later |
 //! | `sharing` | how many leases of a set hold each block |
-//! | `owner` | checks of the handles that a session is given |
+//! | `owner` | checks that handles belong to the session's cache |
 //! | `strong_ref` | the counted reference in each handle, which keeps the cache alive |
-//! | `retention`, `priority`, `uses` | requests for the prefix of a lease: to keep it until a deadline, priorities, only recency or only frequency |
+//! | `retention`, `priority`, `uses` | marks on a leased prefix: keep it until a deadline, its priority, only recency or only frequency |
 
 pub(in crate::cache) mod lease;
 pub(in crate::cache) mod owner;

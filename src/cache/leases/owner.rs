@@ -1,4 +1,4 @@
-//! Checks of the handles that a session is given; see [misuse](crate::PrefixCache#misuse).
+//! Checks the leases and tokens that a session is given; see [misuse](crate::PrefixCache#misuse).
 
 use super::lease::Lease;
 use crate::cache::session::Session;

@@ -33,11 +33,11 @@ use crate::tree::{Marked, Point};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RetainError {
-    /// The lease's namespace was dropped or cleared: no lookup finds the prefix any more.
+    /// The lease's namespace was removed or cleared: no lookup finds the prefix any more.
     NamespaceDropped,
     /// Blocks of the lease were [invalidated](crate::PrefixCache::invalidate_blocks).
     Invalidated,
-    /// The prefix has as many leases as can be counted: retry when some are dropped.
+    /// The prefix has the maximum number of leases, 2^28: retry once some are dropped.
     TooManyLeases,
 }
 

@@ -1,4 +1,4 @@
-//! Sharing: how many leases of a set hold each block.
+//! Sharing: counts how many leases of a set hold each block.
 
 use std::collections::HashMap;
 

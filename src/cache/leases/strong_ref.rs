@@ -91,8 +91,7 @@ pub(crate) struct StrongRefs<T> {
     left: Cell<usize>,
 }
 
-// SAFETY: H1: what is left is counted on the shard, whichever thread gives it out; the cell goes
-// along.
+// SAFETY: H1: the shard counts `left` on whichever thread it is; the cell moves along.
 unsafe impl<T: Send + Sync> Send for StrongRefs<T> {}
 
 impl<T> StrongRefs<T> {
@@ -136,7 +135,7 @@ impl<T> Drop for StrongRefs<T> {
 fn give_back<T>(shard: NonNull<Shard<T>>, counts: usize) {
     // SAFETY: H1: the caller's counts are not given back yet.
     let count = unsafe { &shard.as_ref().count };
-    // Release: what this thread did comes before the drop. Acquire: for the thread that drops.
+    // Release: this thread's accesses happen before the drop. Acquire: for the thread that drops.
     if count.fetch_sub(counts, AcqRel) == counts {
         // SAFETY: H1: that was the last count.
         drop(unsafe { Box::from_raw(shard.as_ptr()) });

@@ -1,4 +1,4 @@
-//! The two effects of a use, separately: recency without frequency, and frequency without recency.
+//! The two effects of a use, one at a time: makes a leased prefix recent, or counts a use of it.
 
 use super::lease::Lease;
 use crate::cache::session::Session;

@@ -16,8 +16,7 @@ use crate::tree::lease::lease_again_if_alive;
 /// [`Session::upgrade`] says whether it was.
 ///
 /// For requests that wait: match them on arrival, lease when they run. It keeps no block and no
-/// cache alive; a few words of memory stay for as long as it lives. Clones refer to the same
-/// prefix. `Send` and `Sync`.
+/// cache alive; it costs a few words of memory. Clones refer to the same prefix. `Send` and `Sync`.
 ///
 /// # Examples
 ///
@@ -50,7 +49,8 @@ impl WeakLease {
         self.len_tokens
     }
 
-    /// Whether this cache owns the weak lease; [misuse](PrefixCache#misuse) otherwise.
+    /// Whether this cache owns the weak lease; using another cache's is
+    /// [misuse](PrefixCache#misuse).
     pub fn is_of(&self, cache: &PrefixCache) -> bool {
         cache.inner.namespaces.is_family(&self.family)
     }

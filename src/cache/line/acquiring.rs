@@ -1,5 +1,5 @@
-//! Awaiting a prompt's match and blocks: [`acquire_until`](crate::Session::acquire_until) as a
-//! future.
+//! [`acquire_until`](crate::Session::acquire_until) as a future: waits for a prompt's match and
+//! blocks.
 
 use std::fmt;
 use std::future::Future;

@@ -40,7 +40,7 @@ pub(in crate::cache) enum Step<T> {
 }
 
 /// Performs one step of a request. `waiter` is set once the request has joined the line. `arm` sets
-/// who is woken when its signal is raised.
+/// the thread or task that its signal wakes.
 pub(in crate::cache) fn step<R: Request>(
     request: &R,
     waiter: &mut Option<Waiter>,

@@ -2,7 +2,7 @@
 //!
 //! | file | holds |
 //! |---|---|
-//! | `wait_list` | the waiters, their order, and who wakes them |
+//! | `wait_list` | the waiters, their order and their wake-ups |
 //! | `waiter` | one waiter in the list |
 //! | `in_line` | the state machine of a request that may wait |
 //! | `waiting`, `acquiring` | futures that drive that state machine |

@@ -27,7 +27,7 @@
 //!
 //! | edge | release | acquire | so that |
 //! |---|---|---|---|
-//! | E24 | `publish` | `serve` | the holder finds in the queue what the thread has changed before, and considers it in its choice |
+//! | E24 | `publish` | `serve` | the holder finds the thread's earlier changes in the queue, and considers them when it chooses victims |
 //! | E25 | `serve` | `withdraw` | the thread finds the blocks |
 //! | E26 | dropping a `Publication` | `publish` | the next owner of a record starts after the last one has read its blocks |
 
@@ -38,7 +38,7 @@ use crate::sync::apart::AtomicUsize;
 use crate::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use crate::sync::{model_size, yield_now};
 
-/// Number of records. A session whose record is in use by another one waits for the lock.
+/// Number of records. A session whose record is in use by another session waits for the lock.
 const RECORDS: usize = model_size(32, 4);
 /// The most blocks of one request: a larger one deserves a turn of its own.
 const MOST: usize = model_size(32, 4);
@@ -62,7 +62,7 @@ struct Record {
 /// The published requests of threads that wait for the lock.
 #[derive(Debug)]
 pub(crate) struct Publications {
-    /// A bit for each record that has a request, or had one a moment ago.
+    /// A bit for each record that may have a request.
     published: CachePadded<AtomicUsize>,
     records: Box<[CachePadded<Record>]>,
     /// Whether a thread publishes even if no other one waits.
@@ -130,7 +130,8 @@ impl Publications {
 
     /// Serves the published requests; call it under the evictor's lock. `take` appends the
     /// requested number of blocks, all or none, and returns whether it did. Stops at the first
-    /// request that `take` cannot serve, and skips those that would be too much for one turn.
+    /// request that `take` cannot serve, and skips requests that are too large for the rest of the
+    /// turn.
     pub(crate) fn serve(&self, mut take: impl FnMut(usize, &mut Vec<BlockId>) -> bool) {
         // Relaxed: as in `has_any`.
         let published = self.published.load(Relaxed);

@@ -13,10 +13,10 @@
 //! continue, because the blocks that it needs return when running sequences end.
 //!
 //! A request whose namespace is at its limit is *held back*, so that it delays no other namespace:
-//! it leaves its lane for a line of its namespace, of which each lane has one. Later requests of
-//! that namespace and lane join the line when it is their turn. A growth request that is held back
-//! also holds back the admissions of its namespace, except an overdue one; never the reverse. The
-//! first of each line is also woken. It checks whether its quota allows the request now, and if so
+//! it leaves its lane and waits in the *line* of its namespace and lane. Later requests of that
+//! namespace and lane join the line when it is their turn. A growth request that is held back also
+//! holds back the admissions of its namespace, except an overdue one; never the reverse. The first
+//! of each line is also woken. It checks whether its quota allows the request now, and if so
 //! returns to its position in its lane.
 //!
 //! **No wake-up is lost.** A waiter joins the list and then looks for blocks; a releaser gives
@@ -49,7 +49,7 @@ use crossbeam_utils::CachePadded;
 use crate::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use crate::sync::{Arc, Mutex, Signal, contained, model_size};
 
-/// What one waiter adds to the count.
+/// The count's increment for one waiter.
 const WAITER: usize = 2;
 /// Set in the count while the background evictor waits.
 const EVICTOR: usize = 1;
@@ -238,9 +238,9 @@ impl WaitList {
     }
 
     /// Wakes the first waiter and the first of its namespace's lines, except the one at `place`,
-    /// which has just looked and found too few blocks. What it held for a moment may have kept the
-    /// others from their blocks. They do not keep it from its blocks in turn, because a look from a
-    /// line takes nothing.
+    /// which has just looked and found too few blocks. Blocks that it held briefly may have made
+    /// the looks of others fail. The reverse cannot happen, because a look from a line takes
+    /// nothing.
     pub(in crate::cache) fn wake_another(&self, place: Place) {
         let mut waiters = self.waiters.lock();
         if let Some(entry) = waiters.admissions.get_mut(&place.ticket) {
@@ -270,7 +270,7 @@ impl WaitList {
 
     /// Ends the background evictor's wait; true if it waited.
     pub(in crate::cache) fn evictor_wakes(&self) -> bool {
-        // Relaxed, twice: a call too many does no harm.
+        // Relaxed, twice: an extra call does no harm.
         self.waiting.load(Relaxed) & EVICTOR != 0 && self.waiting.fetch_and(!EVICTOR, Relaxed) & EVICTOR != 0
     }
 

@@ -1,4 +1,4 @@
-//! Awaiting blocks: a waiting reservation as a future.
+//! Waiting for blocks as a future, [`Reserving`].
 
 use std::fmt;
 use std::future::Future;
@@ -24,7 +24,7 @@ use crate::cache::session::Near;
 /// and wakes the next waiter. No block is lost, because the blocks are taken in the poll that
 /// returns them.
 ///
-/// Later waiters do not pass it. If it is not polled again after its waker was called, or is
+/// Later waiters do not overtake it. If it is not polled again after its waker was called, or is
 /// forgotten after its first poll, all waiters behind it wait, even while enough blocks are free.
 /// Drop a future that is no longer wanted, and put a deadline around one whose task may stop
 /// polling.

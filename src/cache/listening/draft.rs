@@ -15,7 +15,7 @@ use crate::reclaim::Link;
 use crate::sync::OnceLock;
 use crate::tree::Arrays;
 
-/// A batch of events of which a part is not copied yet.
+/// A batch of events that is not completely copied yet.
 #[derive(Debug, Default)]
 pub(in crate::cache) struct Draft {
     /// For each store, only the tokens before its run.
@@ -24,7 +24,7 @@ pub(in crate::cache) struct Draft {
     batch: OnceLock<EventBatch>,
 }
 
-/// The part of one store that is still to be copied.
+/// The part of a store that is not copied yet.
 #[derive(Debug, Clone)]
 pub(in crate::cache) struct Rest {
     pub(in crate::cache) arrays: Link<Arrays>,

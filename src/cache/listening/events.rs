@@ -1,5 +1,5 @@
-//! Events: what a cache reports to subscribers. Blocks were stored, blocks were removed, or a
-//! namespace was cleared.
+//! Events that a cache reports to subscribers: blocks were stored or removed, or a namespace was
+//! cleared.
 //!
 //! The evictor makes events in the order of its accounts: a block is stored when its run enters the
 //! accounts, and removed when a trim takes it out. So a block's removal comes after its store and
@@ -43,7 +43,7 @@ pub enum CacheEvent<'a> {
         namespace: &'a NamespaceName,
         /// The cached block before the first of them; `None` at the beginning of a sequence.
         parent: Option<BlockId>,
-        /// Number of tokens of their sequence before theirs.
+        /// Number of tokens before them in their sequence.
         start: usize,
         /// Their tokens; in a namespace of bigrams, also the next token.
         tokens: &'a [Token],
@@ -55,7 +55,7 @@ pub enum CacheEvent<'a> {
     Removed {
         /// The namespace in which they were cached.
         namespace: &'a NamespaceName,
-        /// Number of tokens of their sequence before theirs.
+        /// Number of tokens before them in their sequence.
         start: usize,
         /// The blocks, in the order of the sequence.
         blocks: &'a [BlockId],

@@ -1,4 +1,4 @@
-//! Lists what is cached at one moment, while other threads continue: for snapshots and
+//! Lists the blocks cached at one moment, while other threads continue: for snapshots and
 //! `Namespace::walk`. The evictor's part is `evictor::listeners::listing`.
 
 use std::collections::HashMap;
@@ -10,8 +10,8 @@ use crate::reclaim::{Guard, Ref};
 use crate::tree::Space;
 
 impl Inner {
-    /// Lists what is cached in a namespace, or in all of them, after every change that was made
-    /// before was taken in. `guard` was pinned before, and keeps the listed runs readable.
+    /// Lists the cached runs of a namespace, or of all, with every change made before the call.
+    /// `guard` was pinned before, and keeps the listed runs readable.
     pub(in crate::cache) fn list(&self, namespace: Option<&Namespace>, guard: &Guard<'_>) -> Listing {
         let (id, one) = self.settled(|evictor, resources| {
             evictor.publish(resources);
@@ -38,8 +38,8 @@ impl Inner {
         // Removed runs were listed meanwhile, whatever their namespace.
         listing.runs.retain(|listed| place(listed).is_some());
         // Ordered by space, then by the order in which the evictor took the runs in, so parents
-        // come before their children. With several shards there is no such order, and a parent is
-        // what begins earlier.
+        // come before their children. With several shards there is no such order, but a parent
+        // begins before its children.
         let begin = |listed: &Listed| listed.run.get(guard).start() + listed.at.start as usize;
         let begin = |listed: &Listed| if self.shards.get() > 1 { begin(listed) } else { 0 };
         listing.runs.sort_unstable_by_key(|listed| (place(listed), begin(listed), listed.serial));
@@ -49,7 +49,7 @@ impl Inner {
     /// The trees in which lookups start, and those in which they started when the listing began.
     fn all_spaces_since<'g>(&self, id: u64, guard: &'g Guard<'_>) -> Vec<Ref<'g, Space>> {
         let present = self.namespaces.spaces(guard);
-        // Asked for afterwards: a tree that is not in `present` was detached before.
+        // Read after `present`: a tree that is missing there was detached before.
         let detached = self.in_turn(|evictor, _| evictor.take_detached_since(id));
         let mut spaces: HashMap<_, _> = detached.into_iter().map(|space| (space, space.get(guard))).collect();
         spaces.extend(present.into_iter().map(|space| (space.link(), space)));

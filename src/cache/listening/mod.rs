@@ -1,10 +1,10 @@
-//! Events for subscribers, and listings of what is cached at one moment.
+//! Events for subscribers, and lists of the blocks that are cached at one moment.
 //!
 //! | file | holds |
 //! |---|---|
 //! | `events`, `draft` | batches of events, after and before their tokens are copied |
 //! | `subscribing` | the subscribers' channels |
-//! | `listing` | what was cached at one moment |
+//! | `listing` | the blocks cached at one moment |
 
 pub(in crate::cache) mod draft;
 pub(in crate::cache) mod events;

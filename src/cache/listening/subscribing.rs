@@ -20,7 +20,7 @@ use crate::sync::{Arc, Weak};
 /// does not keep the cache alive.
 pub struct Subscription {
     drafts: Receiver<Arc<Draft>>,
-    /// A draft that was received while the cache was being dropped, which copies its tokens.
+    /// A draft received while the cache was being dropped; the drop copies its tokens.
     taken: Option<Arc<Draft>>,
     /// Number of batches in the channel.
     waiting: Arc<AtomicUsize>,
@@ -39,10 +39,9 @@ impl fmt::Debug for Subscription {
 }
 
 impl Subscription {
-    /// Receives the next batch. If the channel is empty, takes the changes that were made before
-    /// the call into the evictor's accounts, unless another thread is evicting, and looks again.
-    /// Copies the tokens of what was stored. Never waits, and returns `None` while the cache is
-    /// being dropped, even if batches are left.
+    /// Receives the next batch. If the channel is empty, first lets the evictor process the changes
+    /// made before the call, unless another thread is evicting. Copies the stored tokens. Never
+    /// waits, and returns `None` while the cache is being dropped, even if batches are left.
     pub fn try_next(&mut self) -> Option<EventBatch> {
         if let Some(batch) = self.receive() {
             return Some(batch);
@@ -133,8 +132,7 @@ pub(in crate::cache) fn subscribe(cache: &PrefixCache, batches: usize) -> Subscr
 
 pub(in crate::cache) fn snapshot(cache: &PrefixCache) -> EventBatch {
     let participant = cache.inner.participant();
-    // Pinned before the listing begins and until it is copied: what the paths refer to stays
-    // readable.
+    // Pinned before the listing begins and until it is copied, so that the paths stay readable.
     let guard = participant.pin();
     let listing = cache.inner.list(None, &guard);
     let (paths, mut gathered) = (listing.paths, Gathered::numbered(listing.next_batch));

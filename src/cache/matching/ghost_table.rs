@@ -1,4 +1,5 @@
-//! Marks of blocks that were seen, by which a lookup that misses finds the reason.
+//! The ghost table: marks of recently cached and evicted blocks, which tell a lookup the reason of
+//! a miss.
 //!
 //! An insert leaves a mark for the first block that it publishes, and the evictor for the first
 //! block that a trim takes. A lookup that misses looks for the mark of the first block that it
@@ -35,7 +36,7 @@ struct Line([AtomicU64; LINE]);
 #[derive(Debug)]
 pub(in crate::cache) struct GhostTable(Box<[Line]>);
 
-/// A mark to be left.
+/// A mark to write.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::cache) struct Mark {
     fingerprint: u64,
@@ -83,8 +84,8 @@ impl GhostTable {
         self.leave(Mark::of(run, fingerprint(tokens, layout)));
     }
 
-    /// The mark of a block of `run`, for [`leave`](Self::leave); its place is prefetched. `None`
-    /// for a block of a hidden run other than the first.
+    /// The mark of a block of `run`, for [`leave`](Self::leave); prefetches its place. `None` for a
+    /// block of a hidden run other than the first.
     pub(in crate::cache) fn mark_of(
         &self,
         run: Ref<'_, Run>,

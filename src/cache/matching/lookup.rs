@@ -1,4 +1,4 @@
-//! Lookups: matching, extending a lease, and looking without taking a lease.
+//! Lookups: matching, extending a lease, and peeking without taking a lease.
 //!
 //! Lock-free operations of [`Session`]. They walk the tree (`tree::walk`), lease the last block
 //! boundary that agrees (`tree::lease`), and count the result (`lookups`).
@@ -54,7 +54,7 @@ impl Session {
         lease
     }
 
-    /// The result of a lookup in a namespace that was dropped, or that can count no more leases.
+    /// The result of a lookup in a namespace that was removed, or that can count no more leases.
     #[cold]
     fn find_nothing(&self, namespace: &Namespace, tokens: &[Token], use_: Use, guard: &Guard<'_>) -> Lease {
         let lease = Lease::of_nothing(namespace.0.layout, self.strong_refs.take());
@@ -65,7 +65,7 @@ impl Session {
     }
 
     /// Leases the deepest block boundary up to which `tokens` are cached; `None` if the namespace
-    /// was dropped, or can count no more leases.
+    /// was removed, or can count no more leases.
     fn lease_longest<'g>(
         &self,
         namespace: &Namespace,
@@ -75,7 +75,7 @@ impl Session {
         let layout = namespace.0.layout;
         loop {
             let root = namespace.0.root(guard)?;
-            // A miss is often followed by another one: prefetch what counting it needs while the
+            // A miss is often followed by another one: prefetch the entry for counting it while the
             // walk waits for memory.
             if self.has_missed.get() {
                 self.prefetch_miss_entry(0, tokens, namespace);

@@ -6,8 +6,8 @@ use crate::reclaim::ROW_COUNTS;
 /// The hits and misses of a namespace's lookups since it was created, or of a whole cache since it
 /// was built.
 ///
-/// The missed tokens of a lookup are those of the whole blocks behind its match; all of them are
-/// counted under the reason for the first such block. Tokens behind the last whole block count only
+/// The missed tokens of a lookup are those of the whole blocks beyond its match; all of them are
+/// counted under the reason for the first such block. Tokens after the last whole block count only
 /// as `query_tokens`.
 ///
 /// The reasons are estimates. The cache keeps marks of blocks that were recently cached or evicted:
@@ -37,7 +37,7 @@ pub struct LookupStats {
     /// Number of lookups: each match that counts as a use, each
     /// [`acquire`](crate::Session::acquire) that was served, and each
     /// [`resume`](crate::Session::resume) of a lease whose lookup was not counted, unless the
-    /// namespace was dropped.
+    /// namespace was removed.
     pub lookups: u64,
     /// Tokens of the sequences that were looked up.
     pub query_tokens: u64,

@@ -1,11 +1,11 @@
-//! Lookups, and the statistics of them.
+//! Lookups and their statistics.
 //!
 //! | file | holds |
 //! |---|---|
 //! | `lookup`, `partial` | matching whole blocks, and the beginning of a block |
-//! | `lookups`, `lookup_stats` | what is counted, for each namespace |
-//! | `seen` | marks of cached and evicted blocks, which tell the reason of a miss |
-//! | `walk` | visiting what is cached, run by run |
+//! | `lookups`, `lookup_stats` | the statistics, for each namespace |
+//! | `ghost_table` | marks of cached and evicted blocks, which tell the reason of a miss |
+//! | `walk` | visiting the cached runs |
 
 pub(in crate::cache) mod ghost_table;
 pub(in crate::cache) mod lookup;

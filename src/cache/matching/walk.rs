@@ -1,4 +1,4 @@
-//! Visiting everything that is cached: for dumps, pictures and debuggers.
+//! Visiting every cached run of a namespace: for dumps, pictures and debuggers.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -14,7 +14,7 @@ use crate::reclaim::{Guard, Ref};
 use crate::sync::atomic::Ordering::Relaxed;
 use crate::tree::Run;
 
-/// A piece of cached sequences: tokens of one insert that follow one another, with their blocks.
+/// Consecutive cached tokens of one insert, with their blocks.
 ///
 /// # Examples
 ///
@@ -47,8 +47,8 @@ pub struct CachedRun<'a> {
     pub tokens: &'a [Token],
     /// The blocks whose last token is among them.
     pub blocks: &'a [BlockId],
-    /// Leases that end on it; those that end on a run behind it are not counted here. A lease that
-    /// protects no block may be counted.
+    /// Leases that end on it, not those that end on a run beyond it. A lease that protects no block
+    /// may be counted.
     pub leases: u64,
     /// Time of its last use that did not extend beyond it, in units of the cache's clock; 0 if
     /// there was none.
@@ -76,7 +76,7 @@ fn numbers_of<'g>(run: Ref<'g, Run>, at: Range<u32>, guard: &'g Guard<'_>) -> Ca
 }
 
 pub(in crate::cache) fn walk(cache: &PrefixCache, namespace: &Namespace, mut visit: impl FnMut(CachedRun<'_>)) {
-    // Pinned throughout: what was listed stays readable.
+    // Pinned throughout: the listed runs stay readable.
     let participant = cache.inner.participant();
     let guard = participant.pin();
     let listing = cache.inner.list(Some(namespace), &guard);

@@ -78,17 +78,16 @@ impl Hash for Namespace {
 
 /// A namespace and its present tree.
 pub(in crate::cache) struct NamespaceState {
-    /// Where blocks end in its sequences.
+    /// The block boundaries in its sequences.
     pub(in crate::cache) layout: BlockLayout,
     pub(in crate::cache) row: RowId,
     family: Arc<Family>,
-    /// The root in which lookups start; null after the namespace was dropped.
+    /// The root in which lookups start; null after the namespace was removed.
     root: AtomicPtr<Point>,
     pub(in crate::cache) account: Arc<NamespaceAccount>,
 }
 
-/// Shared by all namespaces of a cache: tells its handles from those of other caches, and leads to
-/// the cache.
+/// Shared by all namespaces of a cache: identifies handles of the cache, and refers to it.
 #[derive(Default)]
 pub(in crate::cache) struct Family {
     /// Set once, when the cache is built. Weak: a namespace does not keep its cache alive.
@@ -137,7 +136,7 @@ impl NamespaceState {
         Self { layout, row: id, family: Arc::clone(family), root, account }
     }
 
-    /// The root in which lookups start; `None` after the namespace was dropped.
+    /// The root in which lookups start; `None` after the namespace was removed.
     #[inline]
     pub(in crate::cache) fn root<'g>(&self, guard: &'g Guard<'_>) -> Option<Ref<'g, Point>> {
         // Acquire: pairs with the swap that published the root.
@@ -206,7 +205,7 @@ impl Registry {
         assert!(self.has_made(namespace), "{namespace:?} belongs to another cache");
     }
 
-    /// Whether `namespace` is of this cache.
+    /// Whether `namespace` belongs to this cache.
     #[inline]
     pub(in crate::cache) fn has_made(&self, namespace: &Namespace) -> bool {
         self.is_family(&namespace.0.family)
@@ -232,10 +231,10 @@ impl Registry {
         &self.default.account
     }
 
-    /// Removes the name of a namespace that is being dropped. Called with the evictor's lock.
+    /// Unregisters a namespace that is being removed. Called with the evictor's lock.
     fn forget(&self, state: &NamespaceState) {
         let removed = self.names.lock().states.remove(&state.account.name);
-        debug_assert!(removed.is_some_and(|removed| std::ptr::eq(&*removed, state)), "it stood until now");
+        debug_assert!(removed.is_some_and(|removed| std::ptr::eq(&*removed, state)), "the name was registered");
     }
 
     pub(in crate::cache) fn all(&self) -> Vec<Arc<NamespaceState>> {

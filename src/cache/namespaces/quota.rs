@@ -12,7 +12,7 @@
 //! it for blocks that another namespace paid for, or is refused. A forked block is charged once,
 //! until its last fork is dropped. A charge ends before its blocks are given back (E21).
 //!
-//! An insert into a limited namespace evicts what is beyond the limit before it returns, unless
+//! An insert into a limited namespace evicts the blocks beyond the limit before it returns, unless
 //! another thread is evicting or there is a background evictor. A lookup never evicts. Matches are
 //! not limited: cached blocks come from reservations, so leases and reservations together hold at
 //! most the sum of both limits.
@@ -36,8 +36,8 @@ use crate::tree::NamespaceAccount;
 /// sum of the limits: blocks get cached only from reservations, which `pinned_blocks` bounds, and
 /// only cached blocks can be leased, which `cached_blocks` bounds as soon as no lease protects
 /// them. With only `cached_blocks` its reservations are not bounded; with only `pinned_blocks` it
-/// can cache and lease any number of blocks over time. Both take effect together. A limit of 2^32 -
-/// 1 or more is no limit, because no cache has that many blocks.
+/// can cache and lease any number of blocks over time. `set_quota` changes both at once. A limit of
+/// 2^32 - 1 or more is no limit, because no cache has that many blocks.
 ///
 /// # Examples
 ///

@@ -1,4 +1,4 @@
-//! Counters of the operations that were requested and of their results.
+//! Counters of requested operations and their results.
 //!
 //! Each participant counts in its own record (`reclaim::records`), so counting writes no memory
 //! that other threads write. [`Stats`] has the sums.

@@ -1,4 +1,4 @@
-//! Statistics.
+//! The statistics of a cache, and their counters.
 //!
 //! | file | holds |
 //! |---|---|

@@ -11,7 +11,7 @@ use crate::sync::gauge::{AtomicU64, AtomicUsize, Relaxed};
 /// The statistics of a cache at one moment.
 ///
 /// Blocks by state, memory, and counts since the cache was built. Counting costs a thread a few
-/// stores to its own cache line. A rate is the [`delta`](Self::delta) of two moments.
+/// stores to its own cache line. For rates, take the [`delta`](Self::delta) of two moments.
 ///
 /// `free + reserved + evictable + protected` is the capacity. `evictable` and `protected` are exact
 /// as of the last [`settle`](crate::PrefixCache::settle): evicting everything would free exactly
@@ -45,12 +45,12 @@ pub struct Stats {
     pub inserted_blocks: u64,
     /// Blocks evicted since the cache was built.
     pub evicted_blocks: u64,
-    /// Of those, blocks that were evicted because their namespace exceeded its quota.
+    /// Of these, blocks that were evicted because their namespace exceeded its quota.
     pub evicted_for_quota_blocks: u64,
     /// Blocks removed since the cache was built because they were not used for the time to idle
     /// ([`Builder::time_to_idle`](crate::Builder::time_to_idle)); not among those evicted.
     pub aged_blocks: u64,
-    /// Blocks of namespaces that were cleared or dropped since the cache was built, freed by now;
+    /// Blocks of namespaces that were cleared or removed since the cache was built, freed by now;
     /// not among those evicted.
     pub cleared_blocks: u64,
     /// Blocks that were [invalidated](crate::PrefixCache::invalidate_blocks) since the cache was
@@ -60,7 +60,7 @@ pub struct Stats {
     pub waiting_requests: usize,
     /// Bytes of index memory: tokens, block ids and nodes, including garbage.
     ///
-    /// If nothing is cached, it is some hundred bytes for each namespace: the default one, and
+    /// If nothing is cached, it is a few hundred bytes for each namespace: the default one, and
     /// those with a handle or a quota. It includes the tokens and ids that were stored while a
     /// [subscriber](crate::PrefixCache::subscribe) listened, even if their blocks were evicted:
     /// until all subscribers have read them or are gone, and a few more turns of the evictor have
@@ -69,7 +69,7 @@ pub struct Stats {
     /// Bytes of that memory that are garbage: unlinked, and freed once no thread can access them.
     pub garbage_bytes: usize,
     /// Bytes that the index has allocated from the system for nodes of up to 4 KiB, in whole slabs
-    /// and segments: more than it uses, and some MiB in reserve. Larger nodes come from the global
+    /// and segments: more than it uses, and a few MiB in reserve. Larger nodes come from the global
     /// allocator.
     pub slab_bytes: usize,
     /// The number of runs: segments of sequences in the index. Tokens that were appended in place
@@ -79,8 +79,8 @@ pub struct Stats {
     /// thread was evicting: [`settle`](crate::PrefixCache::settle) waits for it.
     pub is_settled: bool,
     /// The number of points: places on runs that hold leases, branches and statistics. A point
-    /// stays until its run is shortened to before it, because it keeps the statistics of what was
-    /// evicted beyond it: a prefix with a thousand past continuations keeps some hundred bytes for
+    /// stays until its run is shortened to before it, because it keeps the statistics of blocks
+    /// evicted beyond it: a prefix with a thousand past continuations keeps a few hundred bytes for
     /// each place where one was attached, for as long as the prefix is cached.
     pub points: usize,
     /// Number of lookups: each match that counts as a use, each
@@ -130,7 +130,7 @@ pub struct Stats {
     pub retentions: u64,
     /// Blocks of those prefixes, counted each time.
     pub retained_blocks: u64,
-    /// Number of times that a hot point, which no thread leased any more, became a normal point
+    /// Number of times that a hot point (one that several threads lease at once) became normal
     /// again.
     pub deflations: u64,
 }
@@ -249,11 +249,11 @@ pub(in crate::cache) fn runs(gauges: &[CachePadded<Gauges>]) -> usize {
     gauges.iter().map(|gauge| gauge.runs.load(Relaxed)).sum()
 }
 
-/// The statistics of a cache of `capacity` blocks, `free` of which are free, as far as the evictor
-/// has them.
+/// The statistics of a cache of `capacity` blocks, `free` of which are free, as of the evictor's
+/// last turns.
 pub(in crate::cache) fn read_gauges(gauges: &[CachePadded<Gauges>], capacity: usize, free: usize) -> Stats {
     // Relaxed: numbers for statistics. While other threads use the cache they may be of different
-    // moments, so each is limited to what the numbers before it leave of the capacity.
+    // moments, so each is limited to the capacity that the numbers before it leave.
     let count =
         |number: fn(&Gauges) -> &AtomicUsize| gauges.iter().map(|gauge| number(gauge).load(Relaxed)).sum::<usize>();
     let sum = |number: fn(&Gauges) -> &AtomicU64| gauges.iter().map(|gauge| number(gauge).load(Relaxed)).sum::<u64>();

@@ -1,5 +1,4 @@
-//! The accounts: checks the evictor's accounts of runs and points against their words, and counts
-//! its totals again.
+//! Checks the evictor's accounts of runs and points against the tree, and recounts its totals.
 //!
 //! Each account is checked only against its neighbours (a point's against its word and child runs,
 //! a run's against its points). The tree is finite and the words are the truth, so accounts that
@@ -43,8 +42,8 @@ pub(super) fn check(
     check_totals(&evictor.totals_of_all(), &found)
 }
 
-/// Checks the account of a namespace over all its spaces, and that the evictor has noted it if it
-/// is beyond its quota.
+/// Checks a namespace's account over all its spaces, and that the evictor has noted it if it
+/// exceeds its quota.
 fn check_holdings(account: &NamespaceAccount, found: [usize; 2], evictor: &Evictor<'_>) -> Result<(), BrokenInvariant> {
     let [cached, protected] = found;
     Mismatch { recorded: account.cached(), found: cached }.settle(BrokenInvariant::NamespaceCached)?;

@@ -1,4 +1,4 @@
-//! The pool, and every cached block: each block is in exactly one place.
+//! Checks the pool and every cached block: each block is in exactly one place.
 
 use crate::block::{BlockId, Pool};
 use crate::cache::checks::diagnostics::{BrokenInvariant, RunAt, ensure};
@@ -19,7 +19,7 @@ pub(super) fn check(
     let mut cached = Cached { pools: &pools, met: vec![false; inner.pool.capacity()] };
     for &run in runs {
         let held = run.blocks_to(run.word().len(), resources.layout_of(run));
-        // An earlier pass found the arrays long enough.
+        // An earlier pass has checked that the arrays are long enough.
         for &block in run.block_ids(resources.guard).iter().take(held) {
             cached.add(block, run)?;
         }
@@ -27,8 +27,7 @@ pub(super) fn check(
     Ok(())
 }
 
-/// Checks the pools. Blocks that are not free were reserved or inserted, so the accounts cannot
-/// have more blocks than those.
+/// Checks the pools. The accounts cannot have more blocks than are not free.
 fn check_pools(pools: &[&Pool], evictor: &Evictor<'_>) -> Result<(), BrokenInvariant> {
     let capacity = pools[0].capacity();
     for pool in pools {
@@ -47,7 +46,7 @@ fn check_pools(pools: &[&Pool], evictor: &Evictor<'_>) -> Result<(), BrokenInvar
     ensure(fits, || BrokenInvariant::Conservation { free, evictable, protected, capacity })
 }
 
-/// The blocks that were met in the tree so far.
+/// The blocks found in the tree so far.
 struct Cached<'a> {
     pools: &'a [&'a Pool],
     met: Vec<bool>,

@@ -9,7 +9,7 @@
 //! | `tree` | queue, spaces, runs, points, their words and links |
 //! | `blocks` | the pool, and every block in at most one place |
 //! | `accounts` | the evictor's accounts of runs and points, and its totals |
-//! | `ranking` | candidates, slots, their moments and the policy |
+//! | `ranking` | candidates, slots, their due times and the policy |
 //! | `retained` | the evictor's leases on retained points |
 //!
 //! The walk keeps its own list instead of recursing, so a chain of any length is checked on any

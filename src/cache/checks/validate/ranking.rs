@@ -1,6 +1,6 @@
-//! The ranking: every idle end of a run is filed once, under its present stats (a silent one may
-//! be filed too early), and nothing else is filed. A slot has a moment exactly if time will change
-//! the stats of its candidate without a use.
+//! Checks the ranking: every idle end of a run is filed once, under its present stats (a silent one
+//! may be filed too early), and nothing else is filed. A slot has a due time exactly if time
+//! changes its candidate's stats without a use.
 
 use super::tree::points_of;
 use crate::cache::checks::diagnostics::{BrokenInvariant, Mismatch, PointAt, ensure};
@@ -50,7 +50,7 @@ fn check_shard(
     check_vacant(ranking, occupied)
 }
 
-/// Checks whether a point is filed as it should be; returns whether it is a candidate.
+/// Checks that a point is filed correctly; returns whether it is a candidate.
 fn check_point(
     point: Ref<'_, Point>,
     evictor: &Evictor<'_>,

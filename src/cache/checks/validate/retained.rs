@@ -1,5 +1,5 @@
-//! Retained points: each is in the tree and counts the evictor's lease, and every request to retain
-//! was taken in.
+//! Checks retained points: each is in the tree and counts the evictor's lease, and every request to
+//! retain was processed.
 
 use super::tree::points_of;
 use crate::cache::checks::diagnostics::{BrokenInvariant, Mismatch, PointAt, ensure};

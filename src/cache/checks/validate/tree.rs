@@ -1,4 +1,4 @@
-//! The tree: nothing is left to be taken in by the evictor, and every space, run and point is where
+//! Checks the tree: the evictor has processed every change, and every space, run and point is where
 //! its links say.
 
 use smallvec::SmallVec;
@@ -91,7 +91,7 @@ fn check_arrays(run: Ref<'_, Run>, len: u32, resources: Resources<'_>) -> Result
     }
 }
 
-/// Checks a point's place and its word.
+/// Checks a point's position and its word.
 fn check_point(
     run: Ref<'_, Run>,
     len: u32,
@@ -169,7 +169,7 @@ fn check_child<'g>(
     ensure(!own, || BrokenInvariant::SameToken(PointAt::on(point.run(), point.depth()), child.first()))
 }
 
-/// Number of runs of which a part is hidden.
+/// Number of partly hidden runs.
 pub(super) fn hidden(runs: &[Ref<'_, Run>], resources: Resources<'_>) -> usize {
     runs.iter().filter(|run| run.shown(resources.guard) < run.word().len()).count()
 }
@@ -182,8 +182,8 @@ pub(super) fn points_of<'g>(run: Ref<'g, Run>, resources: Resources<'g>) -> Smal
     points
 }
 
-/// The child runs of `point`, including severed ones and without dead ones: a run is unlinked only
-/// at the end of the turn in which it dies.
+/// The child runs of `point`, with severed ones but without dead ones, which are unlinked only at
+/// the end of the turn in which they die.
 pub(super) fn children_of<'g>(
     point: Ref<'g, Point>,
     evictor: &Evictor<'_>,

@@ -1,4 +1,4 @@
-//! The work of the background thread at each turn.
+//! One turn of the background thread.
 
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
@@ -20,13 +20,13 @@ const SLICE: usize = 128;
 const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// Performs one turn of the thread. Returns when the next one is due at the latest, or a break if
+/// Performs one turn of the thread. Returns the time by which the next one is due, or a break if
 /// the cache is gone.
 pub(in crate::cache) fn turn(inner: &Weak<Inner>) -> ControlFlow<(), Option<Instant>> {
     let Some(inner) = inner.upgrade() else {
         return ControlFlow::Break(());
     };
-    // A step that panics leaves little undone and no lock taken (tests/faults.rs).
+    // A step that panics leaves little undone and no lock held (tests/faults.rs).
     let mut retained = None;
     contained(|| retained = inner.work_off());
     let pause = inner.time_to_idle_passes().map(|idle| (idle / 8).clamp(SHORTEST_PAUSE, LONGEST_PAUSE));
@@ -50,8 +50,7 @@ impl PrefixCache {
 }
 
 impl Inner {
-    /// The shortest time to idle; `None` on a logical clock, which does not advance while nothing
-    /// is called.
+    /// The shortest time to idle; `None` on a logical clock, which advances only when it is set.
     fn time_to_idle_passes(&self) -> Option<Duration> {
         self.shortest_time_to_idle().filter(|_| !self.time.is_logical())
     }
@@ -84,7 +83,7 @@ impl Inner {
             if !short() {
                 self.wait_list.evictor_wakes();
             } else if !self.wait_list.evictor_is_waiting() {
-                // From now on a release calls the thread. The next look sees the releases before
+                // From now on a release wakes the thread. The next look sees the releases before
                 // this.
                 self.wait_list.evictor_waits();
                 waits = true;

@@ -1,6 +1,6 @@
 use crate::PrefixCache;
 
-/// Its runs were listed when they were removed, and must not be taken for those of no namespace.
+/// The namespace's runs were listed when they were removed, and must still be found under it.
 #[test]
 fn a_namespace_that_is_forgotten_meanwhile_is_listed_as_it_was() {
     let cache = PrefixCache::builder(1, 4).build().expect("valid");

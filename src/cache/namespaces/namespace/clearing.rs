@@ -68,7 +68,7 @@ impl Inner {
     }
 
     /// Detaches the namespace's tree if `may` allows it, in the same turn. Returns the numbers with
-    /// which `may` refused; zeros if it did not.
+    /// which `may` refused, else zeros.
     fn replace_space_if(
         &self,
         state: &NamespaceState,
@@ -82,7 +82,7 @@ impl Inner {
                 in_use = numbers;
                 return None;
             }
-            // A dropped namespace stays dropped. The evictor's lock keeps dropping and clearing
+            // A removed namespace stays removed. The evictor's lock keeps removing and clearing
             // apart.
             state.root(resources.guard)?;
             let next = if renew {

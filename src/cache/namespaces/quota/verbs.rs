@@ -64,8 +64,8 @@ impl Inner {
         }
     }
 
-    /// Puts every lease of a namespace into the accounts, for a namespace whose leases the evictor
-    /// must be told of from now on.
+    /// Puts every lease of a namespace into the accounts; from then on the evictor must learn of
+    /// its leases.
     pub(in crate::cache) fn listen_to_namespace(&self, namespace: &Namespace) {
         let participant = self.participant();
         // Pinned throughout: runs that other threads evict meanwhile stay readable.
@@ -132,8 +132,8 @@ impl Inner {
         Ok(Moved { from: Some(std::mem::replace(charge, moved)), added: unpaid })
     }
 
-    /// Evicts, in turns, the blocks that namespaces have beyond their quotas by the changes made
-    /// before the call, unless another thread is evicting.
+    /// Evicts, in turns, blocks beyond quotas, by all changes made before the call, unless another
+    /// thread is evicting.
     #[cold]
     pub(in crate::cache) fn keep_to_quotas(&self) {
         if let Some(background) = self.background.get() {
@@ -195,7 +195,7 @@ impl Reservation {
     }
 }
 
-/// The error of a namespace that would have more blocks in leases and reservations than it may.
+/// The error of a charge that exceeds a namespace's limit on blocks in leases and reservations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::cache) struct OverQuota {
     pub(in crate::cache) requested: usize,
@@ -210,9 +210,9 @@ impl From<OverQuota> for ReserveError {
 }
 
 impl Evictor<'_> {
-    /// Checks whether a namespace may be charged for `blocks` blocks, and evicts what it has cached
-    /// beyond its other limit, because that might be leased afterwards. `Ok(false)` if the eviction
-    /// needs more turns.
+    /// Checks whether a namespace may be charged for `blocks` blocks, and evicts its blocks beyond
+    /// the limit on cached blocks, because they might be leased afterwards. `Ok(false)` if the
+    /// eviction needs more turns.
     pub(in crate::cache) fn may_charge(
         &mut self,
         account: &NamespaceAccount,

@@ -88,8 +88,8 @@ impl<'g> Scene<'g> {
     }
 }
 
-/// Returns what `validate` finds in a healthy cache after `plant`. The cache is leaked, because a
-/// corrupt one cannot be dropped.
+/// Returns the violation that `validate` finds in a healthy cache after `plant`. The cache is
+/// leaked, because a corrupt one cannot be dropped.
 pub(super) fn found(plant: impl FnOnce(&mut Evictor<'_>, Scene<'_>)) -> BrokenInvariant {
     let bed = Bed::new();
     let violation = bed.cache.inner.evicting(|evictor, resources| {

@@ -67,8 +67,8 @@ impl Churn {
         }
     }
 
-    /// Runs `steps` steps and checks the cache only now and then, so that changes meet in the
-    /// queue.
+    /// Runs `steps` steps and checks the cache only now and then, so that the queue gets several
+    /// changes.
     fn run(mut self, steps: u64) {
         for step in 0..steps {
             self.cache.set_time(step / 2);
