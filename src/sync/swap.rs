@@ -1,4 +1,4 @@
-//! A shared value that is replaced as a whole.
+//! A shared value that is read without waiting and replaced as a whole.
 
 use super::Arc;
 
@@ -6,9 +6,9 @@ use super::Arc;
 #[cfg(not(any(radixkv_loom, radixkv_shuttle, radixkv_tsan)))]
 pub(crate) struct Swap<T>(arc_swap::ArcSwap<T>);
 
-/// A shared value. No model explores when a new value is seen: it is either read under the lock
-/// under which it is replaced, or no memory depends on it. (ThreadSanitizer does not see the fences
-/// of `arc-swap`.)
+/// A shared value. No model explores when a new value becomes visible: either the lock under which
+/// it is replaced is held for reads, or no memory depends on it. (ThreadSanitizer does not see the
+/// fences of `arc-swap`.)
 #[cfg(any(radixkv_loom, radixkv_shuttle, radixkv_tsan))]
 pub(crate) struct Swap<T>(std::sync::Mutex<Arc<T>>);
 
