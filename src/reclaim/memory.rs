@@ -59,7 +59,7 @@ use slab::{Chain, Magazine, SlabRef};
 
 use crate::sync::prefetch_bytes;
 
-/// Most spare slots of each size that a participant keeps beside its magazine, in magazines.
+/// Most spare slots of each size that a participant keeps, in magazines.
 const SPARE: usize = 4;
 
 /// Most bytes of a slot that are prefetched: more would evict other data from the L1 cache.

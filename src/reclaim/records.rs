@@ -133,7 +133,7 @@ impl Records {
         add_up(self.used().map(|record| &record.allocated))[0]
     }
 
-    /// The sums of what was counted in a row since its owner took it.
+    /// The sums of a row, minus its counts from before its owner took it.
     pub(crate) fn counted_in(&self, row: &Row) -> [u64; ROW_COUNTS] {
         row.since(self.sum_of_row(row.id().number))
     }

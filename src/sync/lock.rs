@@ -23,8 +23,8 @@ use super::gauge::{AtomicUsize, Relaxed};
 use super::holds::{Beginning, LongestHold};
 use super::{spin_loop, thread};
 
-/// How often a thread checks whether the lock is free before it sleeps: some tens of microseconds.
-/// Most holds are shorter than the time that the system takes to wake a thread.
+/// How many times a thread checks whether the lock is free before it sleeps; this takes some tens
+/// of microseconds. Most holds are shorter than the time that the system takes to wake a thread.
 const LOOKS: u32 = 2_000;
 
 /// How long [`unlock_fairly`] lets a waiting thread take the lock: longer than waking it takes.
@@ -133,7 +133,7 @@ impl<T> Mutex<T> {
     /// Takes the lock; sleeps while it is held.
     #[cold]
     pub(crate) fn lock_asleep(&self) -> MutexGuard<'_, T> {
-        self.counted(|| Some(self.sleep_for_it())).expect("it was waited for")
+        self.counted(|| Some(self.sleep_for_it())).expect("the wait returns a guard")
     }
 
     /// Counts this thread as waiting while `wait` runs.

@@ -131,8 +131,8 @@ pub(crate) fn contained(run: impl FnOnce()) {
     #[cfg(not(any(radixkv_loom, radixkv_shuttle)))]
     {
         use std::panic::{AssertUnwindSafe, catch_unwind};
-        // The code reaches the cache only through its methods, and a panic leaves no method
-        // halfway.
+        // The code reaches the cache only through its methods, and no method is left incomplete by
+        // a panic.
         if let Err(payload) = catch_unwind(AssertUnwindSafe(run)) {
             // The payload may panic when it is dropped; the payload of that second panic is leaked.
             let dropped = catch_unwind(AssertUnwindSafe(|| drop(payload)));

@@ -37,12 +37,12 @@ impl<T> Swap<T> {
 
     /// Runs `read` with the present value, which stays alive for the call.
     pub(crate) fn read<R>(&self, read: impl FnOnce(&T) -> R) -> R {
-        let value = Arc::clone(&self.0.lock().expect("nothing panics under it"));
+        let value = Arc::clone(&self.0.lock().expect("nothing panics under this lock"));
         read(&value)
     }
 
     /// Replaces the value and returns the one before.
     pub(crate) fn replace(&self, value: Arc<T>) -> Arc<T> {
-        std::mem::replace(&mut self.0.lock().expect("nothing panics under it"), value)
+        std::mem::replace(&mut self.0.lock().expect("nothing panics under this lock"), value)
     }
 }

@@ -85,8 +85,8 @@ impl fmt::Display for EndpointError {
             Self::Taken { address } => {
                 write!(f, "{address} is in use by another program: choose another port, or 0 for a free one")
             }
-            Self::Unusable { address, source } => write!(f, "cannot listen at {address}: {source}"),
-            Self::NoThread(source) => write!(f, "starting a thread for the metrics failed: {source}"),
+            Self::Unusable { address, source } => write!(f, "cannot listen on {address}: {source}"),
+            Self::NoThread(source) => write!(f, "cannot start the metrics thread: {source}"),
         }
     }
 }

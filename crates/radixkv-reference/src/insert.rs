@@ -155,7 +155,7 @@ impl Reference {
     }
 
     fn refusal(&self, lease: &Lease, tokens: &[Token], reservation: &Reservation) -> Option<InsertErrorKind> {
-        assert!(tokens.len() >= self.matched_by(lease), "the sequence begins with the leased one");
+        assert!(tokens.len() >= self.matched_by(lease), "the sequence must begin with the leased tokens");
         if self.store.is_dropped(lease.tree) {
             return Some(InsertErrorKind::NamespaceDropped);
         }

@@ -185,7 +185,7 @@ impl Reference {
 
     /// Moves a lease to the end of the longest cached prefix of `tokens`.
     fn extend(&mut self, lease: Lease, tokens: &[Token]) -> PrefixMatch {
-        assert!(tokens.len() >= self.matched_by(&lease), "the sequence begins with the leased one");
+        assert!(tokens.len() >= self.matched_by(&lease), "the sequence must begin with the leased tokens");
         let (keys, width) = (self.keys(lease.tree, tokens), self.width(lease.tree));
         let (at, blocks) = self.descend(lease.tree, lease.at, &keys[lease.len_tokens * width..]);
         self.store.lease(at);

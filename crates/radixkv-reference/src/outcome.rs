@@ -92,7 +92,7 @@ pub struct Reservation {
 /// # let inserted = cache.insert(&miss.lease, &[1, 2, 3, 4], blocks).expect("two blocks");
 /// # [miss.lease, inserted.lease].map(|lease| cache.release(lease));
 /// // Cached are the tokens 1, 2, 3, 4 in blocks of two; nothing is leased.
-/// // Another request has computed them too.
+/// // Another request has also computed them.
 /// let root = cache.match_prefix(&[], &[]);
 /// let blocks = cache.reserve(2)?;
 /// let again = cache.insert(&root.lease, &[1, 2, 3, 4], blocks).expect("two blocks");

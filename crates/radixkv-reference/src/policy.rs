@@ -44,7 +44,7 @@ pub(super) fn rank(policy: PolicyKind, of: &Statistics, piece: u64, marks: &Bloc
         PolicyKind::SlruFrom(uses) => [i128::from(hits >= i128::from(uses)), last],
         PolicyKind::Level => [-i128::from(of.level), last],
         PolicyKind::Priority => [i128::from(marks.priority(now)), last],
-        unknown => panic!("the reference has no policy {unknown}: use a version that fits the cache's"),
+        unknown => panic!("unknown policy {unknown}: use the reference's version for this cache"),
     };
     [i128::from(!marks.is_demoted()), first, second, i128::from(piece)]
 }

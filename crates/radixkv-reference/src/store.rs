@@ -163,7 +163,7 @@ impl Store {
 
     /// Drops `tree`: lookups no longer start there, and nothing is inserted into it.
     pub(super) fn fell(&mut self, tree: TreeId) {
-        self.trees.get_mut(&tree).expect("dropped once").dropped = true;
+        self.trees.get_mut(&tree).expect("a tree is dropped once").dropped = true;
         let of_it = self.retained.keys().copied().filter(|&at| self.tree_of(at) == tree);
         of_it.collect::<Vec<_>>().into_iter().for_each(|at| self.release_retained(at));
         self.clear_up();
@@ -258,7 +258,7 @@ impl Store {
             let len = vertex.tokens[..most].iter().zip(tokens).take_while(|(a, b)| a == b).count();
             vertex.levels[..len].to_vec()
         });
-        // Carried tokens belong to the block before, whichever blocks after it are left.
+        // Carried tokens belong to the block before, whether or not blocks after it remain.
         let carried = iter::once(vec![above; carried]);
         let mut levels = carried.chain(shared).max_by_key(Vec::len).unwrap_or_default();
         let level = levels.last().copied().unwrap_or(above) + 1;

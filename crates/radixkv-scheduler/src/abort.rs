@@ -44,7 +44,7 @@ pub enum Aborted {
     Unknown,
 }
 
-/// Whether a served request was aborted, after which none of its blocks are published. Shared by
+/// Whether a served request was aborted, after which no more of its blocks are published. Shared by
 /// [`Admission`](super::admission::Admission), which aborts it, and the scheduler that serves it.
 #[derive(Debug)]
 pub(super) struct AbortState {
@@ -69,7 +69,7 @@ impl AbortState {
         Self { state: Mutex::new(AbortFlags::default()), published: Condvar::new() }
     }
 
-    /// Aborts the request: after this returns, none of its blocks are published. Waits for a
+    /// Aborts the request: after this returns, no more of its blocks are published. Waits for a
     /// running insert, unless a waker inside that insert calls this: then the calling thread is the
     /// publisher.
     pub(super) fn abort(&self) {

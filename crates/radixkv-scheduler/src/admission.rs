@@ -18,7 +18,7 @@
 //!   quota, or served by one scheduler.
 //! - **D2** A request that is not served holds no block, lease or claim, except in the turn in
 //!   which it is tried.
-//! - **D3** After an abort has returned [`Aborted::Served`], none of the request's blocks are
+//! - **D3** After an abort has returned [`Aborted::Served`], no more of the request's blocks are
 //!   published ([`AbortState`]). The request is reported as aborted once, when it leaves its
 //!   scheduler.
 //!

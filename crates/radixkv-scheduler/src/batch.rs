@@ -232,7 +232,7 @@ impl Batch {
         block_table: &[BlockId],
         wants_logits: bool,
     ) {
-        assert!(!tokens.is_empty(), "nothing to compute for {id:?}");
+        assert!(!tokens.is_empty(), "no tokens to compute for {id:?}");
         let end = start + tokens.len();
         let table = &block_table[..end.div_ceil(self.block_size)];
         self.ids.push(id);
@@ -288,7 +288,7 @@ impl Batch {
     /// # use radixkv_scheduler::{Batch, BlockCopy};
     /// # let mut batch = Batch::new(4);
     /// assert!(batch.is_empty());
-    /// batch.push_copy(BlockCopy::new(3, 8, 2)); // a copy alone is work too
+    /// batch.push_copy(BlockCopy::new(3, 8, 2)); // a copy is also work
     /// assert!(!batch.is_empty());
     /// ```
     pub fn is_empty(&self) -> bool {
@@ -432,7 +432,7 @@ impl Batch {
     /// # let mut batch = Batch::new(4);
     /// batch.push(SequenceId::from(7), 0, 0, &[1, 2, 3], &[5], false); // a chunk of a prompt
     /// batch.push(SequenceId::from(8), 1, 9, &[4], &[6, 2, 3], true); // a sequence that decodes
-    /// assert_eq!(batch.logits_rows(), [3]); // the second sequence alone gets a token sampled
+    /// assert_eq!(batch.logits_rows(), [3]); // only the second sequence gets a token sampled
     /// ```
     pub fn logits_rows(&self) -> &[u32] {
         &self.logits_rows

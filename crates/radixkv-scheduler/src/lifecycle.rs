@@ -300,7 +300,7 @@ impl Scheduler {
     /// scheduler.schedule().complete(&[7])?;
     /// assert!(scheduler.preempt(id));
     /// assert_eq!((scheduler.running().len(), queue.len()), (0, 1));
-    /// // It goes on with the sampled token; the three before it are cached.
+    /// // It continues with the sampled token; the three before it are cached.
     /// assert_eq!(scheduler.schedule().batch().tokens(), [7]);
     /// # Ok::<_, Box<dyn std::error::Error>>(())
     /// ```

@@ -152,9 +152,9 @@ impl WaitingQueue {
         Ok(())
     }
 
-    /// Ends a request, whether it waits or is served. After this returns, none of the request's
-    /// blocks are published. If its scheduler is publishing a chunk of the request, this waits for
-    /// the end of that insert.
+    /// Ends a request, whether it waits or is served. After this returns, no more of its blocks are
+    /// published. If its scheduler is publishing a chunk of the request, this waits for the end of
+    /// that insert.
     ///
     /// A served request keeps its blocks until its scheduler's current step is done, because the
     /// step may be writing them.

@@ -29,7 +29,7 @@ impl SequenceId {
 }
 
 impl From<u64> for SequenceId {
-    /// Makes an id from its number. A number that no queue has given out identifies no request.
+    /// Makes an id from its number. A number that no queue has issued identifies no request.
     fn from(id: u64) -> Self {
         Self(id)
     }
@@ -189,7 +189,7 @@ impl fmt::Display for SubmitErrorKind {
                 write!(f, "prompt and output need {requested} blocks, the namespace may have {limit}")
             }
             Self::ExternalPool => {
-                f.write_str("the cache has an external pool and no blocks to give: build it with its own pool")
+                f.write_str("the cache has an external pool, so it cannot reserve blocks: build it with its own pool")
             }
             Self::ExceedsSlot { requested, max_blocks } => {
                 write!(f, "prompt and output need {requested} blocks, a request may have {max_blocks}")
@@ -244,12 +244,12 @@ pub(super) mod testing {
     use super::*;
     use crate::sync::Arc;
 
-    /// A waiting request, as the queue would make it.
+    /// Makes a waiting request, as the queue does.
     pub(crate) fn waiting(namespace: &Namespace, tokens: &[Token]) -> Arc<Waiting> {
         numbered(0, namespace, tokens)
     }
 
-    /// The same with this id.
+    /// Like [`waiting`], with this id.
     pub(crate) fn numbered(id: u64, namespace: &Namespace, tokens: &[Token]) -> Arc<Waiting> {
         let ticket = Ticket {
             id: SequenceId(id),

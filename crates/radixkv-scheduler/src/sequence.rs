@@ -149,7 +149,7 @@ impl Sequence {
     }
 
     /// Extends the lease over blocks that other sequences have published meanwhile, and releases
-    /// the own blocks that they replace. At least one token is left to compute.
+    /// the sequence's own blocks that they replace. At least one token is left to compute.
     pub(super) fn catch_up(&mut self, workspace: &mut Workspace) {
         let lease = self.lease.take().expect("a sequence has its lease");
         let known = lease.len_tokens() / workspace.block_size;
@@ -234,7 +234,7 @@ pub(super) struct Workspace {
 }
 
 impl Workspace {
-    /// Reserves all of `blocks`, or none; `namespace` pays.
+    /// Reserves all of `blocks`, charged to `namespace`, or none.
     pub(super) fn reserve(&self, blocks: usize, namespace: &Namespace) -> Result<Reservation, ReserveError> {
         self.session.reserve(BlockRequest::new(blocks).paid_by(namespace))
     }

@@ -10,7 +10,7 @@
 //!
 //! | edge | release | acquire | so that |
 //! |---|---|---|---|
-//! | E20 | `take_back`, `keep` | `sort_in`, `take_kept` | what a node's last user did to a slot comes before its next user |
+//! | E20 | `take_back`, `keep` | `sort_in`, `take_kept` | accesses by a slot's last user happen before its next use |
 
 use std::ptr::NonNull;
 

@@ -32,7 +32,7 @@ impl Chain {
         Self::from_first(ptr::null_mut())
     }
 
-    /// The list that starts at `first`; only `pop` and `is_empty` may be called.
+    /// The list that starts at `first`. Unless it is empty, it may only be popped.
     pub(super) fn from_first(first: *mut Slot) -> Self {
         Self { first, last: first, len: 0 }
     }
