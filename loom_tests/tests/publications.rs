@@ -101,7 +101,7 @@ fn two_in_one_record() {
     });
 }
 
-/// A thread that panics while it waits gives its blocks back, however far the serving thread is.
+/// A thread that panics while it waits gives its blocks back, at any step of the serving thread.
 #[test]
 fn a_request_that_is_dropped_beside_its_server() {
     explore_more("publish, drop vs serve", || {

@@ -167,7 +167,7 @@ fn a_block_of_a_sink_dropped_to_a_waiter() {
     });
 }
 
-/// The waiter's first attempt evicts the block, so the sink has it when the waiter joins the queue.
+/// The waiter's first attempt evicts the block, so the sink has it when the waiter starts to wait.
 #[test]
 fn a_block_that_a_waiter_evicts_itself() {
     explore("a sink drops what it is given vs wait for 1, evict 1", || {

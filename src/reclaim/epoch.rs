@@ -32,8 +32,8 @@ use crate::sync::prefetch;
 /// A participant with this many bytes or nodes of garbage hands it over and tries to reclaim.
 const FLUSH_BYTES: usize = 64 << 10;
 const FLUSH_NODES: usize = 256;
-/// Most nodes in one batch. More than `FLUSH_NODES`, because the evictor's garbage grows until its
-/// turn ends.
+/// Maximum nodes in one batch. More than `FLUSH_NODES`, because the evictor's garbage grows until
+/// its turn ends.
 const MOST_NODES: usize = 2 * FLUSH_NODES;
 
 /// While a batch is freed, the first cache line of the node this many places ahead is prefetched.

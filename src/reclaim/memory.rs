@@ -59,10 +59,10 @@ use slab::{Chain, Magazine, SlabRef};
 
 use crate::sync::prefetch_bytes;
 
-/// Most spare slots of each size that a participant keeps, in magazines.
+/// Maximum spare slots of each size that a participant keeps, in magazines.
 const SPARE: usize = 4;
 
-/// Most bytes of a slot that are prefetched: more would evict other data from the L1 cache.
+/// Maximum bytes of a slot to prefetch: more would evict other data from the L1 cache.
 const PREFETCHED: usize = 2048;
 
 /// The memory of one cache's nodes.

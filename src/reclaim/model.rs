@@ -29,7 +29,7 @@ use crate::sync::thread::panicking;
 const ALIVE: u32 = 0xA11E_A11E;
 const FREED: u32 = 0xDEAD_DEAD;
 
-/// Most participants of one model: loom runs at most five threads, and the evictor registers its
+/// Maximum participants of one model: loom runs at most five threads, and the evictor registers its
 /// own.
 const PARTICIPANTS: usize = if cfg!(radixkv_loom) { 8 } else { 64 };
 
@@ -103,8 +103,7 @@ pub(super) unsafe fn quarantine<T: Node>(node: NonNull<T>) {
     track::QUARANTINE.with(|quarantine| quarantine.borrow_mut().push(free));
 }
 
-/// Checks for leaked nodes, and frees quarantined memory, at the start and end of each model
-/// execution.
+/// Begins and ends a model execution: checks that no node leaked, and frees quarantined memory.
 pub mod track {
     use std::cell::{Cell, RefCell};
 

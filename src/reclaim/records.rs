@@ -148,7 +148,7 @@ impl Records {
     }
 
     fn used(&self) -> impl Iterator<Item = &Counts> {
-        // Relaxed: a number to look at.
+        // Relaxed: a statistic.
         let issued = self.issued.load(Relaxed);
         let shared = (issued > RECORDS).then_some(&self.shared);
         self.numbered[..issued.min(RECORDS)].iter().chain(shared).map(|record| &**record)
@@ -156,7 +156,7 @@ impl Records {
 }
 
 fn add_up<'a, const N: usize>(all: impl Iterator<Item = &'a [AtomicU64; N]>) -> [u64; N] {
-    // Relaxed: numbers to look at.
+    // Relaxed: statistics.
     all.fold([0; N], |sum, counts| array::from_fn(|i| sum[i].wrapping_add(counts[i].load(Relaxed))))
 }
 
@@ -212,7 +212,7 @@ fn add<const N: usize>(counts: &[AtomicU64], number: usize, amounts: [(usize, u6
 #[inline]
 fn add_alone<const N: usize>(counts: &[AtomicU64], amounts: [(usize, u64); N]) {
     for (i, amount) in amounts {
-        // Relaxed, twice: numbers to look at, and no other thread writes this record (RC1).
+        // Relaxed, twice: statistics, and no other thread writes this record (RC1).
         counts[i].store(counts[i].load(Relaxed).wrapping_add(amount), Relaxed);
     }
 }
@@ -220,7 +220,7 @@ fn add_alone<const N: usize>(counts: &[AtomicU64], amounts: [(usize, u64); N]) {
 #[cold]
 fn add_shared(counts: &[AtomicU64], amounts: &[(usize, u64)]) {
     for &(i, amount) in amounts {
-        // Relaxed: a number to look at.
+        // Relaxed: a statistic.
         counts[i].fetch_add(amount, Relaxed);
     }
 }

@@ -45,7 +45,7 @@
 //! demote them, or retain them ([`Reference::prioritize`], [`Reference::demote`],
 //! [`Reference::retain`]). A block keeps two of its priorities: the highest, and the one that lasts
 //! longest. Its priority is the higher of these that has not expired, or 35. A demoted block is
-//! evicted before all others, until it is used, renewed or retained.
+//! evicted before all that are not demoted, until it is used, renewed or retained.
 //!
 //! **Partial hits.** A partial hit is the block just beyond a lease that shares the most first
 //! tokens with a sequence. If several share equally many, any of them may be leased.

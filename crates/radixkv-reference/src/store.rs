@@ -161,7 +161,7 @@ impl Store {
         self.trees.get(&tree).is_none_or(|tree| tree.dropped)
     }
 
-    /// Drops `tree`: lookups no longer start there, and nothing is inserted into it.
+    /// Drops `tree`: lookups do not start there, and nothing is inserted into it.
     pub(super) fn fell(&mut self, tree: TreeId) {
         self.trees.get_mut(&tree).expect("a tree is dropped once").dropped = true;
         let of_it = self.retained.keys().copied().filter(|&at| self.tree_of(at) == tree);

@@ -3,7 +3,7 @@
 //!
 //! A *claim* says that its owner is computing its prompt's blocks, from the end of the cached
 //! prefix to the prompt's last whole block. A request asks for a claim before it is admitted. If
-//! its prompt shares uncached blocks with a pending claim, the request waits just until the deepest
+//! its prompt shares uncached blocks with a pending claim, the request waits only until the deepest
 //! shared block is published. The tree of pending prompts holds tokens and request ids, no blocks.
 //!
 //! # Invariants

@@ -3,8 +3,8 @@
 //!
 //! A request that the quota refuses moves from the ready requests to its namespace's line, as does
 //! each later request of that namespace when it is tried. Each step releases the preferred request
-//! of each of the next few lines, in rotation, so that it has time for other requests. A released
-//! request is ready again; when it is admitted, the next one of its line is released.
+//! of each of the next few lines, in rotation, so that the step has time for other requests. A
+//! released request is ready again; when it is admitted, the next one of its line is released.
 
 use std::collections::{HashMap, VecDeque};
 

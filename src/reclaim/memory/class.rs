@@ -16,7 +16,7 @@ const STEPS: usize = 4;
 /// A magazine is filled with at most this many bytes of slots, and this many slots.
 const LOAD: usize = 16 << 10;
 const SLOTS: usize = model_size(64, 1);
-/// Fewest slots of a chain that is kept whole.
+/// Minimum slots of a chain that is kept whole.
 const SHORTEST: usize = 2;
 
 /// The number of classes.
@@ -73,12 +73,12 @@ impl Class {
         usize::from(LOADS[self.index()])
     }
 
-    /// Fewest slots of a chain that a depot keeps whole as a future magazine.
+    /// Minimum slots of a chain that a depot keeps whole as a future magazine.
     pub(super) fn fewest_kept(self) -> usize {
         (self.load() / 4).max(SHORTEST)
     }
 
-    /// Most slots of such a chain.
+    /// Maximum slots of such a chain.
     #[inline]
     pub(super) fn most_kept(self) -> usize {
         self.load().max(SHORTEST)
