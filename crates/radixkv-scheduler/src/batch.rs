@@ -7,7 +7,7 @@
 //! token_offsets   0        3 4          7
 //! tokens          a b c    x p q r          the tokens to compute: a chunk, a decode, a chunk
 //! positions       0 1 2    9 4 5 6          each token's position in its sequence
-//! slot_mapping    s s s    s s s s          slot of its keys and values: block * block_size + offset
+//! slot_mapping    s s s    s s s s          its slot: block * block_size + offset
 //! logits_rows     2, 3                      rows to sample from: none for the middle of a prompt
 //! block_offsets   0    1       4    6
 //! block_tables    A    B C D   E F          all blocks of each sequence, this step's included
