@@ -473,7 +473,7 @@ BUGS = [
       (LIFECYCLE, "        self.admission.leave_unlisted(&mut self.unlisted);\n        self.admission.changes.announce();\n",
        "        self.admission.leave_unlisted(&mut self.unlisted);\n")]),
     ("an abort that wakes no scheduler", "admission::an_abort_of_the_head_against_a_sleeper", EXACT,
-     [(ADMISSION, "        // What waited behind it may be admitted now.\n        self.changes.announce();\n", "")]),
+     [(ADMISSION, "        // Requests that waited behind it may be admitted now.\n        self.changes.announce();\n", "")]),
 
     # Marks and retaining.
     ("a record published in place of another's", "retention::two_mark_one_point", EXACT,

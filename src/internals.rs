@@ -1,7 +1,7 @@
-//! The inner parts that the models in `loom_tests` use, each for a model of its own.
+//! Internals that the models in `loom_tests` test in isolation.
 //!
-//! Compiled only for model checkers. They are thin wrappers, so that nothing else in the crate must
-//! be public.
+//! Thin wrappers, compiled only for model checkers, so that nothing else in the crate must be
+//! public.
 #![allow(unsafe_code)]
 #![allow(missing_docs)]
 
@@ -46,7 +46,7 @@ impl Domain {
     }
 }
 
-/// A point word.
+/// The state word of a point.
 #[derive(Debug)]
 pub struct PointWord(Word);
 
@@ -59,19 +59,19 @@ pub struct TakenOut {
 }
 
 impl PointWord {
-    /// Proven, without leases and children.
+    /// A proven point without leases or children.
     pub fn idle() -> Self {
         Self(Word::idle())
     }
 
-    /// Proven, without leases and children, and silent.
+    /// The same, and silent.
     pub fn silent() -> Self {
         let word = Word::idle();
         word.silence();
         Self(word)
     }
 
-    /// Releases a lease; returns whether a thread that waits for blocks may be waiting for this.
+    /// Releases a lease; returns whether a thread may be waiting for blocks that this releases.
     pub fn release_to_waiters(&self) -> bool {
         self.0.release().is_awaited
     }
@@ -138,8 +138,7 @@ impl Default for HotWord {
 }
 
 impl HotWord {
-    /// Leases and releases it; returns whether the release was a queued change, which would be
-    /// pushed.
+    /// Leases and releases it; returns whether the caller must push the word onto the queue.
     pub fn use_once(&self) -> bool {
         loop {
             match self.word.lease() {
@@ -155,7 +154,7 @@ impl HotWord {
         }
     }
 
-    /// The evictor's part of a deflation; returns whether the word is then idle.
+    /// The evictor's part of a deflation; returns whether the word is idle afterwards.
     pub fn deflate(&self) -> bool {
         self.hot.close_idle(&self.word, self.slot) && {
             _ = self.word.detach();
@@ -186,13 +185,13 @@ impl Blocks {
         self.0.give_back(blocks);
     }
 
-    /// The count, and the number of bits counted one by one.
+    /// The free count, and the number of free bits.
     pub fn free(&self) -> (usize, usize) {
         (self.0.free(), self.0.count_bits())
     }
 }
 
-/// The number of blocks that an eviction sink has.
+/// The counter of blocks that an eviction sink has.
 #[derive(Debug, Default)]
 pub struct SinkBlocks(KeptBlocks);
 
@@ -210,7 +209,8 @@ impl SinkBlocks {
     }
 }
 
-/// Requests of threads that wait for the evictor's lock, and the pool that gets untaken blocks.
+/// Requests of threads that wait for the evictor's lock, and the pool that gets the blocks they do
+/// not take.
 #[derive(Debug)]
 pub struct Requests(Publications, Pool);
 
@@ -277,7 +277,7 @@ impl Bell {
     }
 }
 
-/// A session's source of counted references that keep its cache alive, here for any value.
+/// A session's source of counted references to its cache, here for any value.
 pub struct StrongRefs<T>(cache::StrongRefs<T>);
 
 /// A reference from [`StrongRefs`].
@@ -305,7 +305,7 @@ impl<T> StrongRef<T> {
     }
 }
 
-/// Two of the slots of idle participants, here for any value.
+/// A pool of idle participants with two slots, here for any value.
 pub struct IdleSlots<T>(Idle<T, 2>);
 
 impl<T> Default for IdleSlots<T> {
@@ -344,7 +344,7 @@ pub struct Slots(Magazines);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Slot(NonNull<u8>);
 
-// SAFETY: an address, which the model's threads pass on as nodes are.
+// SAFETY: an address, which the model's threads pass on like a node.
 #[cfg(radixkv_loom)]
 unsafe impl Send for Slot {}
 
@@ -382,7 +382,7 @@ impl NodeMemory {
         slots.0.empty_out(&self.0);
     }
 
-    /// Sorts in the slots that are kept in chains.
+    /// Sorts the slots of whole chains into their slabs.
     pub fn keep_none(&self) {
         self.0.cool_down();
     }
@@ -392,7 +392,7 @@ impl NodeMemory {
     }
 }
 
-/// The map, with entries of its own.
+/// The map, with simple entries.
 #[derive(Debug)]
 pub struct Entries(Map<MapEntry>);
 
@@ -431,11 +431,11 @@ impl Entries {
         self.0.get(key, &local.0.pin()).map(|entry| entry.value)
     }
 
-    /// Puts `value` under a free key; otherwise returns the value that is there.
+    /// Inserts `value` if the key is free; else returns the value that is there.
     pub fn insert(&self, key: u32, value: u32, local: &Local) -> Result<(), Option<u32>> {
         let guard = local.0.pin();
         let new = Own::new(MapEntry { key, value, canary: Canary::new() }, &guard);
-        // Inserts at the place where it looked before, as an insert of the cache does.
+        // Inserts at the place that the lookup found, as an insert of the cache does.
         let (_, place) = self.0.get_to_change(key, &guard);
         match self.0.insert_at(place, None, new, &guard) {
             Ok(_) => Ok(()),
@@ -486,7 +486,7 @@ pub fn hot_points(mut builder: Builder, points: usize) -> Builder {
     builder
 }
 
-/// Makes the lease's point hot, as contention does; returns whether it is then hot.
+/// Makes the lease's point hot, as contention does; returns whether it is hot afterwards.
 pub fn inflate(lease: &Lease) -> bool {
     lease.inflate()
 }

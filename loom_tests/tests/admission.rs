@@ -1,13 +1,13 @@
-//! Admission in the scheduler's queue: the choice of the next request, aborts, and waking of
-//! sleeping schedulers.
+//! Admission in the scheduler's queue: choosing the next request, aborts, and waking sleeping
+//! schedulers.
 //!
 //! Property: two schedulers together admit requests in the same order as one. An accepted abort is
-//! listed once, by the scheduler that served the request, and nothing of the request is published
-//! after the abort has returned. A scheduler that sleeps because a request was refused is woken by
-//! every change after which a request can be admitted. A lost wake-up is a deadlock, which loom
-//! reports.
+//! listed once, by the scheduler that served the request, and no more of the request's blocks are
+//! published after the abort has returned. A scheduler that sleeps because a request was refused is
+//! woken by every change after which a request can be admitted. A lost wake-up is a deadlock, which
+//! loom reports.
 //!
-//! Edges: none; the queue's locks order everything that admission does.
+//! Edges: none; the queue's locks order admission.
 //!
 //! Seeded bugs: no mutual exclusion of admissions; a request's blocks are given back before its
 //! place in the queue is; an aborted request is published; an abort does not wait for an insert in
@@ -62,7 +62,7 @@ impl World {
         true
     }
 
-    /// Serves until every request has ended, and sleeps in between.
+    /// Serves until every request has ended; sleeps when there is nothing to do.
     fn serve(&self) {
         let mut scheduler = self.scheduler();
         while self.queue.unfinished_requests() > 0 {
@@ -104,7 +104,7 @@ fn two_schedulers_and_the_head() {
     });
 }
 
-/// Aborts a request after its first step, while its scheduler does `then` with it.
+/// Aborts a request after its first step, while its scheduler runs `then` on it.
 fn aborted_while(then: impl Fn(&World, &mut Scheduler, SequenceId) + Send + Sync + Copy + 'static) {
     let world = World::new(4);
     let prompt = [1, 2, 3];

@@ -1,8 +1,8 @@
 //! The bell that wakes a worker thread.
 //!
-//! Property: a worker that was woken or kept awake by a ring sees everything that was done before
-//! the ring. It never sleeps after a ring that it has not consumed. An end stops it, whatever other
-//! rings there are. A lost ring leaves the worker asleep forever, which loom reports as a deadlock.
+//! Property: a worker that was woken or kept awake by a ring sees all writes before the ring. It
+//! never sleeps after a ring that it has not consumed. An end stops it, whatever other rings there
+//! are. A lost ring leaves the worker asleep forever, which loom reports as a deadlock.
 //!
 //! Edges: ringing (release) to waking up (acquire).
 //!
@@ -70,7 +70,7 @@ fn a_ring_against_a_wait() {
     });
 }
 
-/// A worker that is awake finds the ring without an unpark, which would itself order the accesses.
+/// An awake worker finds the ring without an unpark, which would itself order the accesses.
 #[test]
 fn a_ring_that_is_found() {
     explore_more("ring, then tell vs hear, then wait", || {
@@ -91,7 +91,7 @@ fn a_ring_that_is_found() {
     });
 }
 
-/// One wake-up may stand for two rings, but the worker does not sleep after the last one.
+/// One wake-up may consume two rings, but the worker does not sleep after the last one.
 #[test]
 fn two_rings_and_the_end_against_a_worker() {
     explore_more("ring vs ring, then the end, vs waits until it", || {

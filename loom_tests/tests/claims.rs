@@ -2,7 +2,7 @@
 //! prefix wait for it.
 //!
 //! Property: if several requests have the same prompt, each token except the last is computed once,
-//! provided the owner of the claim publishes it. Whatever happens to the owner, no request waits
+//! provided the claim's owner publishes it. Whatever happens to the owner, no request waits
 //! forever: a single scheduler always finds work until every request has ended.
 //!
 //! Edges: none; the queue's lock orders claims, and the cache's edges order the blocks.
@@ -24,7 +24,7 @@ use radixkv_scheduler::{
     Aborted, Finish, QueueConfig, Request, Scheduler, SchedulerConfig, SequenceId, Step, WaitingQueue,
 };
 
-/// A queue, and a count of the computations of each prefix.
+/// A queue, and the number of computations of each prefix.
 struct World {
     cache: PrefixCache,
     space: Namespace,
@@ -90,7 +90,7 @@ impl World {
     }
 }
 
-/// Runs two schedulers. After its first step, the first does `then` with its sequence; the second
+/// Runs two schedulers. After its first step, the first runs `then` on its sequence; the second
 /// runs two steps.
 fn two_schedulers(prompt: &'static [Token], then: impl Fn(&World, &mut Scheduler) + Send + Sync + Copy + 'static) {
     let world = World::new(2 * prompt.len());
@@ -181,8 +181,8 @@ fn waiters_of_two_depths() {
     });
 }
 
-/// Aborts a request with the prompt `asks` while a scheduler tries it. Another request is in
-/// service and holds three of `capacity` blocks.
+/// Aborts a request with the prompt `asks` while a scheduler tries it. Another request is being
+/// served and holds three of `capacity` blocks.
 fn an_abort_against_a_scheduler(capacity: usize, asks: &[Token]) {
     let world = World::new(capacity);
     world.submit(&[1, 2, 3]);

@@ -1,16 +1,16 @@
-//! Creation of a leased point in parallel with a trim of its run, in the middle and at the end; two
-//! threads that create the same point.
+//! A leased point is created while its run is trimmed, in the middle and at the end; two threads
+//! create the same point.
 //!
 //! Property: while a lease at depth `j` exists, its run is at least `j` long, whatever a parallel
-//! trim does. A reader that lost against the trim finds the deepest prefix that remains. No block
-//! is both leased and free.
+//! trim does. A reader that loses against the trim finds the deepest remaining prefix. No block is
+//! both leased and free.
 //!
 //! Edges: E6 (bump after publishing, before the trimmer's scan), E7 (shorter length), E1 (the map's
 //! slot), E2 (release before kill).
 //!
 //! Seeded bugs: no bump; the version is ignored; no second scan after a bump; a `NEW` point is
 //! treated as proved; a bump without Release; the trimmer's load or failed swap without Acquire; no
-//! point is published at the target; a point beyond the end is taken for the end.
+//! point is published at the target; a point beyond the end is mistaken for the end.
 #![cfg(radixkv_loom)]
 
 mod common;
@@ -44,7 +44,7 @@ fn reader_against(cached: &'static [Token], tokens: &'static [Token], evictions:
     assert_eq!(world.close(), left);
 }
 
-/// Nothing is trimmed: the accounts learn of the point only by its proof.
+/// Nothing is trimmed: only the point's proof reports the point to the accounts.
 #[test]
 fn a_new_point_beside_a_drain() {
     explore("create at 1 of 2 vs drain", || reader_against(&[1, 2], &[1, 9], &[]));
@@ -68,8 +68,8 @@ fn a_new_point_against_two_trims() {
     explore_less("create at 2 of 3 vs evict 1, evict 1", || reader_against(&[1, 2, 3], &[1, 2, 9], &[1, 1]));
 }
 
-/// The point is published beyond the end to which a first trim has cut. The second trim must not
-/// take it for the run's end.
+/// The point is published beyond the end that a first trim has set. The second trim must not
+/// mistake it for the run's end.
 #[test]
 fn a_new_point_beyond_the_end_against_a_trim() {
     explore_order("create at 2 of 3 vs evict 2, evict 1", || reader_against(&[1, 2, 3], &[1, 2, 9], &[2, 1]));
@@ -88,8 +88,8 @@ fn the_end_against_a_partial_trim() {
     explore_fewer_loads("lease the end of 3 vs evict 2", || reader_against(&[1, 2, 3], &[1, 2, 3], &[2]));
 }
 
-/// A reader that finds the run shortened continues at the last block boundary that is left, and at
-/// no lower one.
+/// A reader that finds the run shortened continues at the last remaining block boundary, and at no
+/// lower one.
 #[test]
 fn a_new_point_against_a_trim_by_blocks() {
     explore_order("create at 4 of 6 vs evict 2 in blocks of 2", || {
@@ -112,8 +112,8 @@ fn a_new_point_against_a_trim_by_blocks() {
 fn two_readers_against_a_trim(cached: &'static [Token], tokens: [&'static [Token]; 2], want: usize) {
     let all = cached.len();
     let world = World::with(1, 4, &[cached]);
-    // Spawned first, so that it is also the first to continue when a reader ends, which does not
-    // count as a preemption.
+    // Spawned first, so that it is also the first to continue when a reader ends; this is no
+    // preemption.
     let evictor = spawn({
         let world = world.clone();
         move || world.cache.evict(want)
@@ -149,7 +149,7 @@ fn two_creators_at_two_depths_against_a_trim() {
     });
 }
 
-/// The whole run dies: the smallest model of a point that is treated as proved too early.
+/// The whole run dies: the smallest model in which a point is treated as proved too early.
 #[test]
 fn two_creators_of_one_point_against_the_end_of_all() {
     explore_order("two create at 1 of 2 vs evict 2", || {

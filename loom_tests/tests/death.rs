@@ -1,11 +1,10 @@
-//! The death of a run in parallel with an insert of its first token, or with a reader that falls
-//! back to the parent.
+//! A run dies while another thread inserts its first token or falls back to the parent.
 //!
-//! Property: every thread treats a dead run as absent, whether it is already unlinked or not. An
-//! inserter replaces it, and the unlink, which mostly runs after the lock is released, does not
-//! touch the replacement. A reader whose run died leases the parent's point, and creates that again
-//! if necessary. Memory that another turn may retire is unreachable by then: such a run is unlinked
-//! under the lock.
+//! Property: every thread treats a dead run as absent, even if it is not unlinked yet. An inserter
+//! replaces it, and the unlink, which mostly runs after the lock is released, does not touch the
+//! replacement. A reader whose run died leases the parent's point, and creates it again if
+//! necessary. If another turn may retire memory that the run refers to, the run is unlinked under
+//! the lock.
 //!
 //! Edges: E7 (length zero), E1 (the parent's slot), E2.
 //!
@@ -162,7 +161,7 @@ fn two_runs_of_one_point_in_two_turns() {
 }
 
 /// A run dies while its end point is in the queue: the other thread's turn may take out the entry
-/// and retire the point before that thread lists the runs.
+/// and retire the point before it lists the runs.
 #[test]
 fn a_run_with_a_queued_point_beside_a_list_of_runs() {
     explore("evict 1 vs find 1, list", || {
@@ -182,8 +181,8 @@ fn a_run_with_a_queued_point_beside_a_list_of_runs() {
     });
 }
 
-/// A run dies whose arrays a draft event batch still names. The other thread copies them; its turn
-/// ends the draft and retires the arrays before it lists the runs.
+/// A run dies while a draft event batch still names its arrays. The other thread copies them; its
+/// turn ends the draft and retires the arrays before it lists the runs.
 #[test]
 fn a_run_whose_arrays_a_draft_names_beside_a_list_of_runs() {
     explore("evict 1 vs copy, list", || {
@@ -192,7 +191,7 @@ fn a_run_whose_arrays_a_draft_names_beside_a_list_of_runs() {
             let events = world.cache.subscribe(2);
             drop(Actor::new(&world).insert(&[1]));
             world.cache.settle();
-            // Publishes the gathered events as a draft, whose handles the model explores.
+            // Publishes the collected events as a draft, whose handles the model explores.
             drop(exploring_apart(|| world.cache.subscribe(1)));
             events
         });

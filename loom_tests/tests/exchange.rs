@@ -1,15 +1,14 @@
-//! Settings that change while the cache is in use: the policy, which is exchanged in slices, and
-//! quotas.
+//! Settings change while the cache is in use: the policy, which is exchanged in slices, and quotas.
 //!
-//! Property: after an exchange, the policy has exactly the same order as in a cache that always had
-//! it, whatever was used, inserted or evicted between two slices. A namespace never pins more
+//! Property: after an exchange, the order of candidates is as in a cache that always had the
+//! policy, whatever was used, inserted or evicted between two slices. A namespace never pins more
 //! blocks than its limit, and is never refused within its limit. Its cached blocks beyond the limit
 //! are evicted when the cache is settled. In these models, a slice is one candidate.
 //!
-//! Edges: none; only the evictor does this work, when it takes changes out of the queue.
+//! Edges: none; only the evictor does this, when it takes changes from the queue.
 //!
 //! Seeded bugs: a candidate is filed with, or removed from, only the current policy; an exchange is
-//! concluded too early; a charge is not counted, or is not converted to a charge for cached blocks;
+//! finished too early; a charge is not counted, or is not converted to a charge for cached blocks;
 //! a refusal reads the count twice; candidates stay outside their group.
 #![cfg(radixkv_loom)]
 
@@ -21,8 +20,7 @@ use common::{Actor, World, explore, explore_less, spawn};
 use radixkv::internals::at_rest;
 use radixkv::{BlockRequest, PolicyKind, PrefixCache, Quota, ReserveError, Token};
 
-/// A world of `capacity` blocks with the policy lru, in which `sequences` are cached, one block
-/// each.
+/// A world of `capacity` blocks with the policy lru and cached `sequences` of one block each.
 fn world(capacity: usize, sequences: &[&[Token]]) -> Arc<World> {
     World::filled(PrefixCache::builder(1, capacity).policy(PolicyKind::Lru), capacity, sequences)
 }
@@ -130,7 +128,7 @@ fn a_charge_let_go_against_another() {
     });
 }
 
-/// A charge for a reservation becomes a lease on cached blocks: it counts all the time, and never
+/// A charge for a reservation becomes a lease on cached blocks: it is always counted, and never
 /// twice.
 #[test]
 fn a_charge_that_is_cached_against_another() {

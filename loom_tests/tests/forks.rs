@@ -1,10 +1,10 @@
-//! Forks of a reservation: which fork is the only holder of a block, and which one gives it back.
+//! Forks of a reservation: when a fork is a block's only holder, and which fork gives the block
+//! back.
 //!
-//! Property: when a fork learns that its block is not shared, all accesses of other forks to the
-//! block have happened before. The last fork gives the block back, once, after all accesses of all
-//! forks.
+//! Property: when a fork finds its block unshared, all accesses of other forks to the block have
+//! happened before. The last fork gives the block back, once, after all accesses of all forks.
 //!
-//! Edges: dropping a handle (release) to the load of the count that finds one handle (acquire); E9.
+//! Edges: dropping a handle (release) to loading a count of one (acquire); E9.
 //!
 //! Seeded bugs: the count of handles is loaded Relaxed.
 #![cfg(radixkv_loom)]
@@ -27,7 +27,7 @@ fn forks(capacity: usize) -> (Arc<World>, [Reservation; 2]) {
     (world, [one, two])
 }
 
-/// Both read the block; a fork that is then the only holder writes it.
+/// Both read the block; a fork that is the only holder afterwards writes it.
 #[test]
 fn a_fork_alone_against_another_that_goes() {
     explore("fork: read, write if alone vs the same", || {
@@ -48,8 +48,7 @@ fn a_fork_alone_against_another_that_goes() {
     });
 }
 
-/// One fork copies the block before it writes; the other writes to the block as soon as it is the
-/// only holder.
+/// One fork copies the block before it writes; the other writes as soon as it is the only holder.
 #[test]
 fn a_copy_against_a_fork_that_writes() {
     explore("fork: copy vs write if alone", || {

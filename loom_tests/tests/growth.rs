@@ -1,9 +1,9 @@
 //! Growth of a run in place, in parallel with lookups, with another insert from the same end, and
 //! with evictions.
 //!
-//! Property: an appended piece is found completely or not at all, with the blocks that were written
-//! for it. After two inserts from one end, both are found, and no token is stored twice. An
-//! eviction frees exactly the idle blocks.
+//! Property: an appended piece is found whole, with the blocks that were written for it, or not at
+//! all. After two inserts from one end, both are found, and no token is stored twice. An eviction
+//! frees exactly the idle blocks.
 //!
 //! Edges: E22 (the longer length), E23 (a counted child keeps the run from growing).
 //!
@@ -41,7 +41,7 @@ fn an_append_against_a_lookup() {
     });
 }
 
-/// The lookup ends inside the appended piece: its new point is proved by the longer length.
+/// The lookup ends inside the appended piece: the longer length proves its new point.
 #[test]
 fn an_append_against_a_lookup_of_a_part() {
     explore("append 4,5 to 1,2,3 vs match 1,2,3,4", || {
@@ -62,8 +62,8 @@ fn an_append_against_a_lookup_of_a_part() {
     });
 }
 
-/// Two threads insert from the end of the same run. Afterwards both sequences are cached, each
-/// block once.
+/// Two threads insert from the end of one run. Afterwards both sequences are cached, each block
+/// once.
 fn two_appends(first: &'static [Token], second: &'static [Token], distinct: usize) {
     let world = World::with(1, 6, CHAIN);
     let leased = [first, second].map(|tokens| (at_rest(|| Actor::new(&world).find(&[1, 2]).into_lease()), tokens));
@@ -133,8 +133,8 @@ const LONG: &[Token] = &[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13];
 const LONGER: &[Token] = &[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14];
 const INSTEAD: &[Token] = &[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 15];
 
-/// The run has grown, is shortened, and its end is leased again. It must not grow again, because a
-/// reader may still use the old length to prove a point.
+/// The run grows, is shortened, and its end is leased again. It must not grow again, because a
+/// reader may still prove a point by the old length.
 // Holds: IN4.
 #[test]
 fn an_append_to_what_was_trimmed() {

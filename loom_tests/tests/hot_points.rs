@@ -1,9 +1,9 @@
-//! Hot points: inflation and deflation in parallel with leases, releases, clones, the kill, and the
-//! next owner of the slot.
+//! Hot points: inflation and deflation in parallel with leases, releases, clones, the kill, and
+//! reuse of the slot.
 //!
-//! Property: a lease that is counted on a stripe protects its point and blocks like any other
-//! lease. No hit is lost when a point is deflated. When the accounts are settled, an idle hot point
-//! is evictable and its slot is free.
+//! Property: a lease that is counted on a stripe protects its point and blocks like any other. No
+//! hit is lost when a point is deflated. When the accounts are settled, an idle hot point is
+//! evictable and its slot is free.
 //!
 //! Edges: E12, E13, E14, Dekker.
 //!
@@ -22,8 +22,8 @@ use common::{Actor, World, explore, explore_fewer_loads, explore_less, spawn};
 use radixkv::internals::{at_rest, hot_points, inflate};
 use radixkv::{PolicyKind, PrefixCache, Token};
 
-/// A world with `slots` slots for hot points, in which `sequences` are cached and the end point of
-/// the first is hot.
+/// A world with `slots` slots for hot points and cached `sequences`; the first one's end point is
+/// hot.
 fn world(capacity: usize, slots: usize, sequences: &[&[Token]]) -> Arc<World> {
     let builder = PrefixCache::builder(1, capacity).policy(PolicyKind::Lfu);
     let world = World::filled(hot_points(builder, slots), capacity, sequences);
@@ -42,8 +42,8 @@ fn take_over(world: &World) -> usize {
     })
 }
 
-/// A lease on a stripe, or one that is too late for a stripe, against the kill of its point and the
-/// reuse of its block.
+/// A lease on a stripe, or one that comes too late for a stripe, against the kill of its point and
+/// the reuse of its block.
 #[test]
 fn a_lease_against_deflation_and_the_kill() {
     explore_fewer_loads("find, read, release on a hot point vs reserve", || {
@@ -63,8 +63,7 @@ fn a_lease_against_deflation_and_the_kill() {
     });
 }
 
-/// A point keeps its slot because of a lease that is counted in its word; that lease is released
-/// meanwhile.
+/// A lease that is counted in the word keeps the point's slot; it is released meanwhile.
 // Holds: LE12.
 #[test]
 fn a_release_in_the_word_against_deflation() {
@@ -109,7 +108,7 @@ fn two_leases_against_deflation() {
     });
 }
 
-/// A leaseholder's last reads of the block come before the next owner's writes, whether the lease
+/// A leaseholder's last reads of the block happen before the next owner's writes, whether the lease
 /// was counted on a stripe or in the word.
 #[test]
 fn a_block_of_a_hot_point_is_recycled() {
@@ -212,8 +211,7 @@ fn a_clone_against_deflation() {
     });
 }
 
-/// Hits that were counted on stripes are added to the point: with lfu, the prefix that was used
-/// more often stays.
+/// Hits on stripes are added to the point: with lfu, the prefix that was used more often stays.
 // Holds: LE12.
 #[test]
 fn hits_on_stripes_are_counted() {
@@ -237,8 +235,8 @@ fn hits_on_stripes_are_counted() {
     });
 }
 
-/// A slot is passed from one point to another, which two threads use at once: its stripes must
-/// start empty. With lru, the prefix that was used later stays.
+/// A slot passes to another point, which two threads use at once: its stripes must start empty.
+/// With lru, the prefix that was used later stays.
 #[test]
 fn a_slot_is_emptied_before_its_next_point_has_it() {
     explore_less("deflate 1 vs inflate 2 vs find 2, then evict 1 of 3", || {

@@ -1,5 +1,4 @@
-//! Slots for idle participants, which a session leaves to the next session, or which a verb
-//! borrows.
+//! Slots for idle participants, which a session leaves to the next one or a call borrows.
 //!
 //! Property: only one thread takes or borrows an idle participant, after all accesses of its last
 //! user.
@@ -54,8 +53,7 @@ fn two_sessions_and_what_a_third_one_left() {
     });
 }
 
-/// Verbs of two sessions without their own participant, in parallel with a session that begins and
-/// ends.
+/// Two calls without a session, in parallel with a session that begins and ends.
 // Holds: LE4.
 #[test]
 fn two_that_borrow_and_one_that_takes() {

@@ -1,8 +1,8 @@
-//! Inserts in parallel with the kill of the parent point, with an insert of the same sequence, and
-//! with inserts that branch off elsewhere.
+//! Inserts in parallel with the kill of the parent point, an insert of the same sequence, and
+//! inserts that branch off elsewhere.
 //!
-//! Property: a run is never attached to a dead point, where it would be lost. Of two equal
-//! sequences, one is published, and the other's blocks are returned once. Runs that branch off at
+//! Property: a run is never attached to a dead point, where it would be lost. One of two equal
+//! sequences is published, and the other's blocks are returned once. Runs that branch off at
 //! different or equal depths are all found afterwards.
 //!
 //! Edges: E1 (a run's publication), E2 (a child keeps its point), E6 (the branch point's proof).
@@ -17,8 +17,8 @@ mod common;
 use common::{Actor, World, explore, explore_less, explore_order, spawn};
 use radixkv::Token;
 
-/// Inserts in parallel with `evict(want)`. The inserted sequences stay leased until the checks are
-/// done; then everything is evicted.
+/// Inserts in parallel with `evict(want)`. The inserted sequences stay leased until they are
+/// checked; then everything is evicted.
 fn inserts_against_an_eviction(
     size: usize,
     capacity: usize,
@@ -55,7 +55,7 @@ fn a_run_against_the_kill_of_its_point() {
     explore("insert 1,2 vs evict 1", || inserts_against_an_eviction(1, 4, &[&[1]], &[&[1, 2]], 1));
 }
 
-/// The lease on the parent is released immediately, so only the child keeps the parent.
+/// The parent's lease is released immediately, so only the child keeps the parent.
 #[test]
 fn a_run_and_its_lease_against_kills() {
     explore("insert 1,2 from a lease, release both vs evict 2", || {
@@ -122,7 +122,7 @@ fn two_branches_inside_a_block() {
     });
 }
 
-/// The point inside a block is made on a run that is being trimmed.
+/// The point inside a block is created on a run that is being trimmed.
 #[test]
 fn a_branch_inside_a_block_against_a_trim() {
     explore_less("insert 1,2,3,5 in blocks of 2 vs evict 1", || {
@@ -131,7 +131,7 @@ fn a_branch_inside_a_block_against_a_trim() {
 }
 
 /// A walk enters a run that dies before its tokens are read: no branch may be attached at its
-/// beginning.
+/// start.
 #[test]
 fn a_branch_inside_a_block_against_the_death_of_its_child() {
     explore_order("insert 1,2,3,4,7,9 in blocks of 3 vs evict 2", || {
@@ -139,8 +139,8 @@ fn a_branch_inside_a_block_against_the_death_of_its_child() {
     });
 }
 
-/// The block boundary below a branch has no statistics, so a trim may take it for its own point and
-/// remove it. The run must not end inside a block afterwards.
+/// The block boundary below a branch has no statistics, so a trim may mistake it for its own point
+/// and remove it. The run must not end inside a block afterwards.
 #[test]
 fn a_branch_above_a_new_boundary_against_a_trim() {
     explore_order("insert 1,2,3,5 from the root in blocks of 2 vs evict 1", || {

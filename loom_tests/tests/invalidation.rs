@@ -1,13 +1,12 @@
-//! Invalidation of blocks in parallel with matches, inserts and releases; weak leases and the death
-//! of their point.
+//! Invalidation of blocks in parallel with matches, inserts and releases; weak leases whose point
+//! dies.
 //!
-//! Property: a lookup that begins after the call finds none of the blocks, even if they are leased.
-//! Leases keep the blocks; they are free when the leases end. Blocks that are inserted beyond them
-//! meanwhile stay in the accounts, but are not found. Upgrading a weak lease leases the whole
-//! prefix, or reports that it is gone.
+//! Property: a lookup that begins after the call finds none of the blocks, even leased ones. Leased
+//! blocks are free when the leases end. Blocks that are inserted beyond them meanwhile stay in the
+//! accounts, but are not found. Upgrading a weak lease leases the whole prefix, or reports that it
+//! is gone.
 //!
-//! Edges: E1 (the slot that a run is unlinked from), E2, E3, E6, E19 (the record that has the
-//! anchor).
+//! Edges: E1 (the slot that a run is unlinked from), E2, E3, E6, E19 (the record with the anchor).
 //!
 //! Seeded bugs: a run is hidden but not unlinked; a run is unlinked but not listed; a run is
 //! attached to a hidden point and not unlinked; hidden blocks are not freed until blocks are
@@ -180,8 +179,8 @@ fn an_upgrade_against_the_death_of_its_point() {
     });
 }
 
-/// Two threads make the anchor of one point at once. Both must get the same anchor, which is
-/// invalidated when the point dies.
+/// Two threads create one point's anchor at once. Both must get the same one, which becomes invalid
+/// when the point dies.
 // Holds: IV7.
 #[test]
 fn two_weak_leases_are_made_at_once() {

@@ -1,17 +1,17 @@
 //! The concurrent map, which stores points by depth and runs by token.
 //!
-//! Property: a key is in the map at most once. An entry that was inserted and not removed is found.
-//! No insert is lost in a branch that is being removed. A branch that becomes empty is removed, and
+//! Property: a key is in the map at most once. An inserted entry is found until it is removed. No
+//! insert is lost in a branch that is being removed. A branch that becomes empty is removed, and
 //! freed once.
 //!
-//! Edges: E1 (a slot's publication). In these models each level has one bit, from the lowest on:
-//! the keys 0 and 2 need two branches.
+//! Edges: E1 (a slot's publication). In these models each level uses one bit of the key, from the
+//! lowest: the keys 0 and 2 need two branches.
 //!
 //! Seeded bugs: `get` without Acquire; an entry or a branch is published Relaxed; a slot is filled
 //! without being counted, or in a closed branch; a branch is closed while a thread is about to fill
 //! one of its slots; the count of a thread that filled no slot, or of a removed branch in its
-//! parent, is not subtracted; two threads retire the same branch; an entry is replaced that the
-//! caller did not name.
+//! parent, is not subtracted; two threads retire the same branch; an entry that the caller did not
+//! name is replaced.
 #![cfg(radixkv_loom)]
 
 mod common;
@@ -37,7 +37,7 @@ impl Subject {
         Arc::new(shared)
     }
 
-    /// A map with one entry in a branch; a second entry was removed from the branch.
+    /// A map with one entry in a branch, after the removal of a second one.
     fn with_lone(key: u32, value: u32) -> Arc<Self> {
         let shared = Self::with(&[(key, value), (key ^ 1, 99)]);
         let local = shared.domain.register();
@@ -159,7 +159,7 @@ fn a_reader_against_growing() {
     });
 }
 
-/// An entry is inserted while its branch is being removed. It is found from then on.
+/// An entry is inserted while its branch is being removed, and is found afterwards.
 #[test]
 fn a_reader_against_an_entry_that_comes() {
     explore_less("get 3 vs insert 3, get 3 vs remove 1", || {
@@ -220,7 +220,7 @@ fn a_replacement_against_a_removal() {
     });
 }
 
-/// Two threads replace one entry: each replaces the entry that it has found, or none.
+/// Two threads replace one entry: each replaces the entry that it found, or none.
 #[test]
 fn two_replacements_of_one_entry() {
     explore("replace 0 vs replace 0", || {

@@ -1,4 +1,4 @@
-//! The allocator for tree nodes: slots that threads take, free and take again.
+//! The allocator of tree nodes: threads take, free and retake slots.
 //!
 //! Property: one thread at a time owns a slot, after all accesses of its previous user. A slab is
 //! returned to the system when none of its slots is in use, and not before.
@@ -26,8 +26,8 @@ struct Subject {
     values: Mutex<BTreeMap<Slot, Arc<UnsafeCell<bool>>>>,
 }
 
-// SAFETY: the threads of a model share one thread of the system, and loom reports an access of a
-// value that is not ordered.
+// SAFETY: the threads of a model share one OS thread, and loom reports an unordered access of a
+// value.
 unsafe impl Send for Subject {}
 // SAFETY: as above.
 unsafe impl Sync for Subject {}
@@ -79,8 +79,8 @@ fn a_slot_that_is_freed_against_two_that_are_taken() {
         };
         let taken = [subject.take(&slots), subject.take(&slots)];
         beside.join().unwrap();
-        // Given back one by one: together they would be kept as a magazine, and would not be
-        // returned to a slab.
+        // Given back one by one: together they would be kept as a magazine instead of returning to
+        // a slab.
         taken.iter().for_each(|slot| subject.give_back(&[*slot]));
         subject.give_back(&[kept]);
         subject.memory.empty_out(&slots);

@@ -1,7 +1,7 @@
-//! Clearing and dropping of namespaces in parallel with matches, inserts and live leases.
+//! Clearing and dropping namespaces in parallel with matches, inserts and live leases.
 //!
 //! Property: a lookup sees either the whole tree before the clear or the whole tree after it.
-//! Leased blocks stay until the lease ends, and are free then. Blocks that are inserted in parallel
+//! Leased blocks stay until the lease ends, and are then free. Blocks that are inserted in parallel
 //! with a clear stay in the accounts. The old tree is freed, once.
 //!
 //! Edges: the space's swap and `detach`, E2, E3 (the root's last child), E11 (the dead root).
@@ -85,8 +85,8 @@ fn a_release_against_a_clear() {
     });
 }
 
-/// Clears a tree with more runs than one turn can free. The clear lists them without the lock, in
-/// parallel with `other`.
+/// Clears a tree with more runs than one turn can free. The clear lists them without the lock while
+/// `other` runs.
 fn many_runs_against_a_clear(other: impl FnOnce(&World) + Send + 'static) {
     let world = World::with(1, 5, &[&[1, 2], &[3], &[4]]);
     let beside = spawn({
@@ -245,8 +245,8 @@ fn resolving_against_forgetting() {
     });
 }
 
-/// The last handle is dropped while the evictor checks for handles. Sequences that were inserted
-/// through the handle stay.
+/// The last handle is dropped while the evictor checks for handles. Sequences inserted through it
+/// stay.
 #[test]
 fn the_last_handle_against_forgetting() {
     explore_order("insert 1, let the handle go vs settle", || {

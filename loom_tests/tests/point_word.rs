@@ -1,11 +1,11 @@
-//! The point word without the rest of the cache: leases and children against the kill.
+//! The state word of a point in isolation: leases and children against the kill.
 //!
-//! Property: of a lease and a kill, exactly one succeeds. Leaseholders' accesses to the blocks come
-//! before the reuse of the blocks. For each queue entry, the evictor is notified of a change
+//! Property: exactly one of a lease and a kill succeeds. Leaseholders' accesses to the blocks
+//! happen before the blocks are reused. For each queue entry, the evictor is notified of a change
 //! exactly once.
 //!
-//! For a silent word: a thread that listens learns of the end of a lease, and sees the writes under
-//! the lease.
+//! Silent words: a listening thread is told of the end of a lease, and sees the writes under the
+//! lease.
 //!
 //! Edges: E2 (release before kill), E3 and E4 (`QUEUED` set and taken out), E27 and E28 (a silent
 //! lease and its end).
@@ -134,7 +134,7 @@ fn a_child_against_a_kill() {
     });
 }
 
-/// An entry is taken out while a change is queued: each push is one entry, and the last state is
+/// An entry is taken out while a change is queued: each push is one entry, and the final state is
 /// idle.
 #[test]
 fn steps_against_taking_out() {
@@ -155,8 +155,8 @@ fn steps_against_taking_out() {
     });
 }
 
-/// One thread holds a silent lease, writes a number under it and releases it. In parallel, the
-/// evictor reads the word by `look`.
+/// One thread holds a silent lease, writes a number under it and releases it, while the evictor
+/// reads the word by `look`.
 fn a_silent_release_beside(name: &str, look: fn(&PointWord) -> radixkv::internals::TakenOut) {
     explore_more(name, move || {
         let (word, used) = (Arc::new(PointWord::silent()), Arc::new(AtomicUsize::new(0)));
@@ -204,7 +204,7 @@ fn a_silent_release_against_a_waiter() {
     });
 }
 
-/// Each lease during `listen` is queued as a change, once for all, or has ended before.
+/// The leases during `listen` are queued as one change, or have ended before.
 #[test]
 fn silent_leases_against_listening() {
     explore_more("two times lease and release vs listen", || {

@@ -1,8 +1,7 @@
 //! The pool of free blocks, and reservations that do not wait.
 //!
-//! Property: a block has one owner. A request gets all its blocks or none. A thread that is
-//! promised blocks (by the count) finds them. The previous owner's writes come before the next
-//! owner's writes.
+//! Property: a block has one owner. A request gets all its blocks or none. A thread that got blocks
+//! promised (by the count) finds them. The previous owner's writes happen before the next owner's.
 //!
 //! Edges: E9 (bits), E10 (count).
 //!
@@ -145,14 +144,13 @@ fn two_returners_against_a_taker_of_both() {
     explore_more("give back 1 vs give back 1 vs take 2", || two_returners_against_a_taker_of(2));
 }
 
-/// The count may come from one returning thread and the block from the other.
+/// The count may come from one returning thread, the block from the other.
 #[test]
 fn two_returners_against_a_taker_of_one() {
     explore_more("give back 1 vs give back 1 vs take 1", || two_returners_against_a_taker_of(1));
 }
 
-/// Two threads request blocks by their ids, and both need the same block. The loser's other block
-/// stays free.
+/// Two threads request blocks by id, and both need block 1. The loser's other block stays free.
 #[test]
 fn two_takers_of_one_very_block() {
     explore_more("give back 0 and 1, take exactly 0 and 1 vs take exactly 1", || {

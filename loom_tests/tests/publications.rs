@@ -1,14 +1,14 @@
-//! Flat combining: requests that threads publish while they wait for the evictor's lock, and that
-//! the lock holder serves.
+//! Flat combining: threads that wait for the evictor's lock publish requests, which the lock holder
+//! serves.
 //!
-//! Property: a request is served once, or withdrawn. The lock holder sees what the thread did
-//! before it published the request, and the thread sees what the lock holder did for it. The next
-//! user of a record comes after the previous one.
+//! Property: a request is served once, or withdrawn. The lock holder sees the thread's writes
+//! before it published the request, and the thread sees the lock holder's writes. All accesses of a
+//! record's previous user happen before its next use.
 //!
 //! Edges: E24, E25.
 //!
 //! Seeded bugs: a request is published, accepted or served Relaxed; the thread checks for its
-//! result Relaxed; a withdrawn request is served; blocks of a request are given back although its
+//! result Relaxed; a withdrawn request is served; a request's blocks are given back although its
 //! thread has them.
 #![cfg(radixkv_loom)]
 
@@ -22,8 +22,8 @@ use loom::sync::Mutex;
 use radixkv::PrefixCache;
 use radixkv::internals::{Requests, exploring_apart, publishing};
 
-/// The list of requests, the evictor's lock, and memory for each thread, which the thread that
-/// serves it may write meanwhile.
+/// The list of requests, the evictor's lock, and memory for each thread, which the serving thread
+/// may write meanwhile.
 struct Crowd {
     requests: Requests,
     lock: Mutex<()>,
@@ -49,8 +49,8 @@ impl Crowd {
         self.memory[thread].with_mut(|uses| unsafe { *uses += 1 });
     }
 
-    /// Makes a request for thread `thread`. It is served by the other thread, or the thread takes
-    /// the lock itself and serves the other one.
+    /// Makes a request for thread `thread`. Either the other thread serves it, or this thread takes
+    /// the lock and serves the other one.
     fn ask(&self, thread: usize, near: usize) {
         self.write(thread);
         let Some(request) = self.requests.publish(near, thread + 1) else { return };
@@ -101,7 +101,7 @@ fn two_in_one_record() {
     });
 }
 
-/// A thread that panics while it waits gives its blocks back, wherever the serving thread is.
+/// A thread that panics while it waits gives its blocks back, at any step of the serving thread.
 #[test]
 fn a_request_that_is_dropped_beside_its_server() {
     explore_more("publish, drop vs serve", || {
@@ -125,16 +125,15 @@ fn a_request_that_is_dropped_beside_its_server() {
     });
 }
 
-/// A cache in which each thread publishes its requests, with three sequences, of which 1 is evicted
-/// first and 3 last.
+/// A cache in which each thread publishes its requests, with three sequences: 1 is evicted first, 3
+/// last.
 fn world() -> Arc<World> {
     let world = World::filled(publishing(PrefixCache::builder(1, 3)), 3, &[&[1], &[2], &[3]]);
     world.cache.set_time(5);
     world
 }
 
-/// A thread uses prefix 2 and then requests a block: the thread that evicts for it knows of the
-/// use.
+/// A thread uses prefix 2 and then requests a block: the thread that evicts for it sees the use.
 #[test]
 fn a_use_before_a_request() {
     explore_less("use, reserve vs reserve", || {

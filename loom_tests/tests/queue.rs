@@ -1,8 +1,8 @@
-//! The queue of changes for the evictor, in parallel with drains, the kill and the retirement of
-//! the changed point.
+//! The evictor's queue of changes, in parallel with drains, and with the kill and retirement of the
+//! changed point.
 //!
-//! Property: no change is lost or counted twice, whatever the drain is doing. A point is retired
-//! once, after its entry was taken out. After settling, the accounts are exact.
+//! Property: no change is lost or counted twice, whatever the drain does. A point is retired once,
+//! after its entry was taken out. After settling, the accounts are exact.
 //!
 //! Edges: E3, E4 (`QUEUED`), E8 (push before drain), E2 (last release before the kill).
 //!
@@ -43,7 +43,7 @@ fn steps_against_drains() {
     });
 }
 
-/// Entries are pushed while the drain still walks the chain that it took.
+/// Entries are pushed while the drain walks the chain that it took.
 #[test]
 fn two_points_against_a_drain() {
     explore_less("find and release 1 vs the same of 2 vs drain", || {

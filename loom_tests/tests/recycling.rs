@@ -1,6 +1,6 @@
-//! A block that is given to another prefix, in parallel with a late reader of its first prefix.
+//! A block is given to another prefix while a late reader looks up its first prefix.
 //!
-//! Property: a reader that lost the race for a prefix never returns a block that now belongs to
+//! Property: a reader that loses the race for a prefix never returns a block that belongs to
 //! another prefix. While a lease exists, its blocks are not overwritten.
 //!
 //! Edges: E2 (release before kill), E9 (blocks through the pool), E1.
@@ -13,7 +13,7 @@ mod common;
 
 use common::{Actor, World, explore, explore_less, spawn};
 
-/// The only block is evicted from one sequence and given to another, if it is not leased.
+/// The only block, if not leased, is evicted from one sequence and given to another.
 // Holds: LE1.
 #[test]
 fn one_block_two_sequences() {

@@ -1,9 +1,9 @@
 //! Marks and retentions of prefixes, in parallel with each other, with the kill and with the trim.
 //!
 //! Property: a mark that is made before its lease is released takes effect when the point is
-//! ranked. When the point is killed, the mark flows to the remaining prefix, once. A retained
-//! prefix is not evicted before its deadline, whatever leases are released; afterwards nothing of
-//! it is kept.
+//! ranked. When the point is killed, the mark moves to the remaining prefix, once. A retained
+//! prefix is not evicted before its deadline, whatever leases are released; afterwards none of it
+//! is kept.
 //!
 //! Edges: E2, E3, E4, E19.
 //!
@@ -26,7 +26,7 @@ fn world(capacity: usize, sequences: &[&[Token]]) -> Arc<World> {
     World::filled(PrefixCache::builder(1, capacity).policy(PolicyKind::Priority), capacity, sequences)
 }
 
-/// Starts a thread that gives a prefix a priority, as far as the prefix is cached.
+/// Starts a thread that gives the cached part of a prefix a priority.
 fn prioritize(world: &Arc<World>, tokens: &'static [Token], level: i64) -> loom::thread::JoinHandle<bool> {
     let world = Arc::clone(world);
     spawn(move || {
@@ -37,7 +37,7 @@ fn prioritize(world: &Arc<World>, tokens: &'static [Token], level: i64) -> loom:
     })
 }
 
-/// Two threads make the point's record at once. The record that stays has both priorities.
+/// Two threads create the point's record at once. The remaining record has both priorities.
 // Holds: PR6.
 #[test]
 fn two_mark_one_point() {
@@ -52,8 +52,8 @@ fn two_mark_one_point() {
     });
 }
 
-/// A priority is given to the end of a run while the end is trimmed. The rest of the run has the
-/// priority in any case, directly or because it flowed there.
+/// The end of a run gets a priority while it is trimmed. The rest of the run always gets the
+/// priority, directly or from the trimmed end.
 // Holds: PR7.
 #[test]
 fn a_mark_against_the_trim_of_its_point() {
@@ -89,7 +89,7 @@ fn a_retention_against_evicting_everything() {
     explore_less("retain, release vs evict", || retain_against_evicting(world(2, &[&[1, 2]])));
 }
 
-/// The same without silent points: the queue entry may already exist, or may be taken out by then.
+/// The same without silent points: the queue entry may already exist or be taken out.
 #[test]
 fn a_retention_beside_leases_that_are_told() {
     explore_less("retain, release vs evict, told", || retain_against_evicting(World::told(1, 2, &[&[1, 2]])));
@@ -138,7 +138,7 @@ fn two_retain_one_prefix() {
     });
 }
 
-/// The evictor takes over a request to retain while another mark is made: neither is lost.
+/// The evictor takes over a retention request while another mark is made: neither is lost.
 #[test]
 fn a_mark_against_a_retention_that_is_taken_over() {
     explore("prioritize vs retain, settle", || {
@@ -161,8 +161,8 @@ fn a_mark_against_a_retention_that_is_taken_over() {
     });
 }
 
-/// A retention is refused, or ends with its space, as an earlier retention does: no prefix is kept
-/// that no lookup can find.
+/// A retention is refused, or ends with its space like an earlier one: no prefix that no lookup can
+/// find is kept.
 #[test]
 fn a_retention_against_a_clear() {
     explore("retain vs clear", || {

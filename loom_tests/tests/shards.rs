@@ -1,16 +1,17 @@
-//! Turns of one shard beside each other, and beside turns of all (cache::evictor::alone).
+//! Turns of single shards (cache::evictor::alone) in parallel with each other and with turns of
+//! all.
 //!
 //! Property: threads whose sessions belong to different shards evict at the same time, and every
-//! block is cached, free or reserved, once. A turn of one evicts only runs of its shard that nobody
-//! holds. A point whose last child another shard has removed is looked at by its own shard, so it
-//! is evicted or leased, and never forgotten.
+//! block is cached, free or reserved, once. A turn of one shard evicts only idle runs of that
+//! shard. If another shard removes a point's last child, the point's own shard checks the point, so
+//! it is evicted or leased, never forgotten.
 //!
-//! Edges: E3 and E8 (the parent in the queue of its shard, which also order its death behind the
-//! child's end, so that E2 is margin here), the locks.
+//! Edges: E3 and E8 (the parent in its shard's queue; they also order its death after the child's
+//! end, so E2 is margin here), the locks.
 //!
-//! Seeded bugs: the child is taken off a silent point as in a turn of all, so nobody looks at the
-//! point; the point is pushed to the queue of the shard that took the child off; a deferred point is
-//! forgotten; a turn of all goes on without the locks that others have.
+//! Seeded bugs: the child is removed from a silent point as in a turn of all shards, so nobody
+//! checks the point; the point is pushed to the queue of the shard that removed the child; a
+//! deferred point is forgotten; a turn of all continues without locks that others hold.
 #![cfg(radixkv_loom)]
 
 mod common;
@@ -21,8 +22,7 @@ use common::{Actor, World, explore_fewer_loads, explore_less, spawn};
 use radixkv::PrefixCache;
 use radixkv::internals::at_rest;
 
-/// A world of two shards, and a session of each: the sequences are inserted by the first and the
-/// second in turn.
+/// A world with two shards and a session of each, which insert the sequences alternately.
 fn two_shards(capacity: usize, sequences: &[&[u32]]) -> (Arc<World>, [Actor; 2]) {
     let world = World::build(PrefixCache::builder(1, capacity).shards(2), capacity);
     let actors = at_rest(|| {
@@ -80,7 +80,8 @@ fn the_last_child_is_removed_by_another_shard() {
             let taken = second.session.reserve(1).expect("its shard has one");
             (taken, second)
         });
-        // Before the child is gone its own shard has no candidate, and it evicts in a turn of all.
+        // Until the child is removed, its own shard has no candidate, so it evicts in a turn of
+        // all.
         let taken = first.session.reserve(1).expect("there are two");
         let (also, second) = other.join().unwrap();
         world.rest(0, 2);

@@ -2,12 +2,12 @@
 //! threads.
 //!
 //! Property: a leased prefix keeps its own blocks during the lease, whatever happens to its
-//! namespace. No lookup returns blocks of another namespace. At rest, and then after the eviction
-//! of each block, all blocks are accounted for and every invariant holds. Nothing leaks. Memory is
-//! sequentially consistent here; loom checks the memory orders.
+//! namespace. No lookup returns blocks of another namespace. At the end, and after each of the
+//! final evictions, all blocks are accounted for and every invariant holds. Nothing leaks. Memory
+//! is sequentially consistent here; loom checks the memory orders.
 //!
-//! Seeded bugs: those that break the accounts or free too early only in executions that are too
-//! long for loom.
+//! Seeded bugs: accounts that are wrong, or memory that is freed too early, only in executions that
+//! are too long for loom.
 //!
 //! `SHUTTLE_SEED` and `SHUTTLE_ITERS` select the schedules. A failure prints its seed and a
 //! schedule, which `SHUTTLE_REPLAY=<schedule>` runs again.
@@ -31,8 +31,8 @@ const THREADS: usize = 4;
 /// Maximum number of leases that one thread keeps.
 const KEPT: usize = 2;
 
-/// A random sequence. Few tokens and short sequences make threads share prefixes, branch and
-/// conflict often.
+/// A random sequence, short and of few distinct tokens, so that threads often share prefixes,
+/// branch and conflict.
 fn sequence() -> Vec<Token> {
     (0..thread_rng().gen_range(0..9)).map(|_| thread_rng().gen_range(0..2)).collect()
 }
@@ -93,7 +93,7 @@ fn operate(actor: &Actor, kept: &mut Vec<Kept>) {
         70..75 => assert!(actor.session.peek(&world.space, &sequence()) <= 8),
         75..78 => drop(actor.session.reserve(thread_rng().gen_range(1..4))),
         78..80 => {
-            // A waiting thread holds no lease, and the other threads end at some time, so no thread
+            // A waiting thread holds no lease, and the other threads end eventually, so no thread
             // waits forever.
             kept.clear();
             let far = Instant::now() + Duration::from_secs(3600);
@@ -119,17 +119,17 @@ fn let_go(actor: &Actor, kept: &mut Vec<Kept>) {
     }
 }
 
-/// Threads that create, use, clear, drop and forget the same few namespaces.
+/// Threads create, use, clear, drop and forget the same few namespaces.
 mod tenants {
     use radixkv::Namespace;
 
     use super::*;
 
-    /// Number of names. Blocks that are leased or inserted under a name have stamps that include
-    /// the name.
+    /// Number of names. The stamps of blocks include the name that they are leased or inserted
+    /// under.
     const NAMES: u32 = 2;
 
-    /// A handle of a namespace, which may have been dropped since.
+    /// A namespace handle; the namespace may have been dropped since.
     pub(super) struct Tenant {
         name: u32,
         space: Namespace,
@@ -255,7 +255,7 @@ fn config() -> Config {
     config
 }
 
-/// Runs `SHUTTLE_ITERS` schedules from `SHUTTLE_SEED` on, random or with `depth` changes of
+/// Runs `SHUTTLE_ITERS` schedules from seed `SHUTTLE_SEED`, random or with `depth` changes of
 /// priority (PCT), or only the schedule of `SHUTTLE_REPLAY`. A long scenario runs a hundredth of
 /// them.
 fn explore(scenario: Scenario, depth: Option<usize>) {
@@ -282,7 +282,7 @@ const LRU: Scenario = Scenario { name: "lru", policy: PolicyKind::Lru, operation
 const LFU: Scenario = Scenario { name: "lfu", policy: PolicyKind::Lfu, operations: 20, life: mixed };
 const NAMESPACES: Scenario =
     Scenario { name: "namespaces", policy: PolicyKind::Slru, operations: 20, life: namespaces };
-/// Many operations for each thread, to find late effects of early errors.
+/// Many operations per thread, to find late effects of early errors.
 const LONG: Scenario = Scenario { name: "long", policy: PolicyKind::Fifo, operations: 300, life: mixed };
 
 #[test]

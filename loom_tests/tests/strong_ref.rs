@@ -1,8 +1,8 @@
 //! Counted references that keep a cache alive for its leases. A session acquires many counts at
 //! once.
 //!
-//! Property: the value exists while there is a reference to it. It is dropped once, by the thread
-//! that gives back the last count, after all accesses of other threads.
+//! Property: the value lives while there is a reference to it. The thread that gives back the last
+//! count drops it, once, after all accesses of other threads.
 //!
 //! Edges: giving a count back (release) to the drop (acquire).
 //!
@@ -18,14 +18,13 @@ use common::{explore_more, spawn};
 use loom::cell::UnsafeCell;
 use radixkv::internals::{StrongRef, StrongRefs, exploring_apart};
 
-/// The value: it is read through its references, and written when it is dropped.
+/// The value: references read it, and its drop writes it.
 struct Kept {
     state: UnsafeCell<u32>,
     dropped: Rc<std::cell::Cell<u32>>,
 }
 
-// SAFETY: the threads of a model run on one thread of the system; loom tracks the accesses of the
-// cell.
+// SAFETY: the threads of a model run on one OS thread; loom tracks the accesses of the cell.
 unsafe impl Sync for Kept {}
 // SAFETY: as above.
 unsafe impl Send for Kept {}
@@ -46,7 +45,7 @@ fn read(held: &StrongRef<Kept>) {
 /// The count of drops, which other threads of the model do not access.
 struct Drops(Rc<std::cell::Cell<u32>>);
 
-// SAFETY: the threads of a model run on one thread of the system.
+// SAFETY: the threads of a model run on one OS thread.
 unsafe impl Send for Drops {}
 
 fn kept() -> (StrongRefs<Kept>, Drops) {
@@ -77,8 +76,8 @@ fn two_holders_and_the_session() {
     });
 }
 
-/// More references than one acquisition gives: the next acquisition runs while the first references
-/// are given back.
+/// One acquisition gives too few references: the next one runs while the first references are given
+/// back.
 #[test]
 fn a_draw_against_holders_that_go() {
     explore_more("three references drawn vs two dropped", || {

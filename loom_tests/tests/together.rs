@@ -1,10 +1,9 @@
-//! Several protocols together: creation, trim, queue and accounts; arrays that shrink; statistics
-//! that flow to the remaining prefix.
+//! Several protocols together: creation, trim, queue and accounts; shrinking arrays; statistics
+//! that move to the remaining prefix.
 //!
-//! Property: after settling, free + reserved + evictable + protected is the capacity, and
-//! `evictable` is exactly the number of blocks that evicting everything frees, whatever ran in
-//! parallel. A reader of arrays that are being copied reads tokens and blocks of its own prefix. No
-//! hit is lost when its point dies.
+//! Property: after settling, free + reserved + evictable + protected is the capacity, and evicting
+//! everything frees exactly `evictable` blocks, whatever ran in parallel. A reader of arrays that
+//! are being copied reads tokens and blocks of its own prefix. No hit is lost when its point dies.
 //!
 //! Edges: all of them.
 //!
@@ -46,7 +45,7 @@ fn creation_continuation_and_trim() {
 }
 
 /// A point is created, proved, released and drained while its run is trimmed. The accounts include
-/// all of it.
+/// it.
 #[test]
 fn a_short_lease_against_drain_and_trim() {
     explore("find 1,9, release vs drain, evict 1", || {
@@ -90,8 +89,8 @@ fn a_new_run_and_a_point_on_it_against_drains() {
     });
 }
 
-/// A lease on a point that also has a child: the end of the lease is queued as a change, although
-/// the point does not become idle.
+/// A lease on a point with a child: the end of the lease is queued as a change, although the point
+/// does not become idle.
 #[test]
 fn a_lease_above_a_child() {
     explore("find 1, release vs drain, beside 1,2", || {
@@ -143,8 +142,7 @@ fn shrinking_arrays_against_a_reader() {
     });
 }
 
-/// The hit of a dying point flows to the point that remains, and affects which prefix is evicted
-/// next.
+/// The hit of a dying point moves to the remaining point, and affects which prefix is evicted next.
 #[test]
 fn a_hit_against_the_death_of_its_point() {
     explore("find 1,2, release vs evict 1 of it, lfu", || {
@@ -221,7 +219,7 @@ fn a_full_cache_is_dropped() {
     });
 }
 
-/// A lease that is granted before a settle is included in the counts after it.
+/// Counts after a settle include a lease that was granted before.
 #[test]
 fn a_silent_lease_held_beside_a_settling() {
     explore("find 1, hold vs settle", || {
@@ -238,8 +236,8 @@ fn a_silent_lease_held_beside_a_settling() {
     });
 }
 
-/// A branch point is silent while its child runs are evicted; then the rest of its own run is
-/// evicted as well.
+/// A branch point is silent while its child runs are evicted; then the rest of its own run is also
+/// evicted.
 #[test]
 fn insert_and_the_end_of_its_silent_parent() {
     explore_less("insert 1,3 and release vs evict 3", || {
@@ -255,8 +253,8 @@ fn insert_and_the_end_of_its_silent_parent() {
     });
 }
 
-/// There is a silent lease inside the evicted prefix: the eviction stops there, and the rest is
-/// evictable when the lease has ended.
+/// A silent lease inside the evicted prefix stops the eviction; the rest is evictable when the
+/// lease has ended.
 #[test]
 fn a_silent_lease_against_a_trim() {
     explore("find 1, release vs evict 2", || {

@@ -1,25 +1,23 @@
-//! Waiting for blocks: threads that take blocks, give them back, and wait for them.
+//! Waiting for blocks: threads take blocks, give them back, and wait for them.
 //!
-//! Property: each block is given to one taker. A waiter is woken by everything that makes enough
-//! blocks available (the drop of a reservation, of the last lease on a prefix, of a lease on a
-//! stripe). A waiter that leaves passes the wake-up on. A lost wake-up is a deadlock, which loom
-//! reports.
+//! Property: each block is given to one taker. Everything that makes enough blocks available wakes
+//! a waiter: dropping a reservation, the last lease on a prefix, or a lease on a stripe. A waiter
+//! that leaves passes the wake-up on. A lost wake-up is a deadlock, which loom reports.
 //!
-//! A task is woken like a thread, and so is a background evictor that has found nothing to evict. A
+//! Tasks are woken like threads, as is a background evictor that has found nothing to evict. A
 //! waiter whose namespace is at its limit is woken by every change after which the quota may admit
-//! it, and does not keep other waiters waiting.
+//! it, and does not block other waiters.
 //!
 //! Edges: E15, E16, E17, E18, E21, E28, E29.
 //!
-//! Seeded bugs, of wake-ups: none after a release or a return; none for the next waiter; none after
-//! a refused attempt; none after the end of a sink's count; none for waiters that their quota holds
-//! back; none by such a waiter for another one; none by an acquisition that releases its lease. Of
-//! memory orders: `push`, `give_back`, `leave`, or `enter` too late, without Acquire; an empty
-//! queue, or a sink's count, read without a read-modify-write. Of the order of steps: the signal is
-//! read before the place is taken; a task's waker is stored after its attempt; a background evictor
-//! does not check again after it has announced that it waits; a background evictor, or a waiter
-//! that its quota holds back, checks without the read-modify-writes; a charge ends after its blocks
-//! were given back.
+//! Seeded bugs. No wake-up: after a release or a return; for the next waiter; after a refused
+//! attempt; after the end of a sink's count; for waiters at their quota; by such a waiter for
+//! another one; by an acquisition that releases its lease. Memory orders: `push`, `give_back`,
+//! `leave`, or a late `enter`, without Acquire; an empty queue, or a sink's count, read without a
+//! read-modify-write. Order of steps: the signal is read before the place is taken; a task's waker
+//! is stored after its attempt; a background evictor does not check again after it has announced
+//! that it waits; a background evictor, or a waiter at its quota, checks without the
+//! read-modify-writes; a charge ends after its blocks were given back.
 #![cfg(radixkv_loom)]
 
 mod common;
@@ -40,7 +38,7 @@ fn world(capacity: usize, sequences: &[&[Token]]) -> Arc<World> {
     World::filled(waiting(hot_points(PrefixCache::builder(1, capacity), 1)), capacity, sequences)
 }
 
-/// Takes `n` blocks, and waits for them. No model can reach the deadline.
+/// Waits for `n` blocks and takes them. No model can reach the deadline.
 fn wait_for(world: &World, n: usize) -> Reservation {
     let far = Instant::now() + Duration::from_secs(3600);
     let blocks = world.cache.session().reserve(BlockRequest::new(n).until(far)).expect("they come");
@@ -86,8 +84,8 @@ fn a_lease_released_to_a_waiter() {
     });
 }
 
-/// There are two releases of one point. The last one may find the point marked as queued by the
-/// other thread, which has not pushed it yet.
+/// One point is released twice. The last release may find the point marked as queued by the other
+/// thread, which has not pushed it yet.
 #[test]
 fn two_leases_released_to_a_waiter() {
     explore_less("find, release vs release vs wait for 1", || {
@@ -169,7 +167,7 @@ fn a_block_of_a_sink_dropped_to_a_waiter() {
     });
 }
 
-/// The waiter's first attempt evicts the block, so the sink has it when the waiter joins the line.
+/// The waiter's first attempt evicts the block, so the sink has it when the waiter starts to wait.
 #[test]
 fn a_block_that_a_waiter_evicts_itself() {
     explore("a sink drops what it is given vs wait for 1, evict 1", || {
@@ -240,7 +238,7 @@ fn a_lease_on_a_stripe_released_to_a_waiter() {
     });
 }
 
-/// A thread that is too late for a stripe is counted there for a moment, and the waiter's sum may
+/// A thread that comes too late for a stripe is counted there briefly, and the waiter's sum may
 /// include it. Then the slot stays, the lease in the word is released without a queued change, and
 /// the thread can see the waiter only through the stripe.
 // Holds: WA3.
@@ -295,7 +293,7 @@ fn unlimited(world: &World) {
     world.space.set_quota(Quota::default());
 }
 
-/// The namespace's only charge ends; there are free blocks all the time.
+/// The namespace's only charge ends; free blocks are always available.
 // Holds: QU7.
 #[test]
 fn a_charge_returned_to_a_waiter() {
@@ -324,7 +322,7 @@ fn a_lease_released_to_a_waiter_at_its_limit() {
     });
 }
 
-/// An attempt that gets no block charges the namespace for a moment, which may hold back a waiter.
+/// A failing attempt briefly charges the namespace, which may hold back a waiter.
 #[test]
 fn a_refused_attempt_beside_a_waiter_at_its_limit() {
     explore_less("reserve 1 of 1, in vain or not vs return 1 vs wait for 1 of 1", || {
@@ -343,7 +341,7 @@ fn a_refused_attempt_beside_a_waiter_at_its_limit() {
     });
 }
 
-/// A waiter that its quota holds back lets another waiter pass, which nothing else wakes.
+/// A waiter at its quota lets another waiter pass, which nothing else wakes.
 // Holds: QU7.
 #[test]
 fn a_waiter_at_its_limit_lets_another_one_pass() {
@@ -368,8 +366,8 @@ fn a_waiter_at_its_limit_lets_another_one_pass() {
     });
 }
 
-/// An admission that is held back by its namespace's quota does not block a growing sequence of
-/// that namespace. When the earlier charge ends, the admission is served as well.
+/// An admission that its namespace's quota holds back does not block a growing sequence of that
+/// namespace. When the earlier charge ends, the admission is also served.
 // Holds: QU9.
 #[test]
 fn a_growth_past_an_admission_of_its_namespace() {
@@ -414,8 +412,8 @@ fn an_overdue_admission_that_does_not_fit_beside_growth() {
     });
 }
 
-/// During an attempt, an acquisition holds a lease on the only evictable block, which a growing
-/// sequence needs. When it releases the lease, it must wake that sequence; nothing else does.
+/// During its attempt, an acquisition leases the only evictable block, which a growing sequence
+/// needs. When it releases the lease, it must wake that sequence; nothing else does.
 // Holds: QU8.
 #[test]
 fn an_acquisition_in_vain_beside_growth() {
@@ -511,7 +509,7 @@ impl Woken {
     }
 }
 
-/// Polls until the request is ready, and sleeps in between. After a lost wake-up it would sleep
+/// Polls until the request is ready, and sleeps between polls. After a lost wake-up it would sleep
 /// forever.
 fn await_one(world: &World) -> Reservation {
     let woken = Arc::new(Woken::default());

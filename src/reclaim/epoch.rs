@@ -7,12 +7,12 @@
 //! A participant ([`Local`]) collects retired nodes in its `limbo` and *hands them over* to the
 //! collector in batches ([`Batch`]); any participant may then free a batch.
 //!
-//! In a cache with several shards of the evictor, a batch returns to the participant that retired
-//! its nodes, so that the memory is used again by the core that used it last. A batch is *ripe*
-//! when no thread can see its nodes any more. Whichever thread finds it ripe puts it into that
-//! participant's *bay*, which holds two batches; if the bay is full, the thread frees the batch.
-//! The participant frees a batch of its bay when its magazines have no slot of a size left, and
-//! keeps the slots. [`Local::reclaim`] empties all bays. Until then their batches count as garbage.
+//! If the evictor has several shards, a batch returns to the participant that retired its nodes, so
+//! that the core that used the memory last reuses it. A batch is *ripe* when no thread can see its
+//! nodes any more. The thread that finds it ripe puts it into that participant's *bay*, a queue of
+//! at most two batches; if the bay is full, the thread frees the batch. When a participant's
+//! magazine of some size is empty, it frees a batch from its bay and keeps the slots.
+//! [`Local::reclaim`] empties all bays. Batches in bays count as garbage.
 
 use std::alloc::Layout;
 use std::cell::{Cell, RefCell, RefMut};
@@ -29,25 +29,25 @@ use super::{FreedBytes, Node, Record, Ref};
 use crate::sync::gauge::{AtomicUsize, Relaxed};
 use crate::sync::prefetch;
 
-/// A participant hands its garbage over and tries to reclaim once it has this many bytes or nodes.
+/// A participant with this many bytes or nodes of garbage hands it over and tries to reclaim.
 const FLUSH_BYTES: usize = 64 << 10;
 const FLUSH_NODES: usize = 256;
-/// Most nodes in one batch. More than `FLUSH_NODES`, because the evictor's garbage grows until its
-/// turn ends.
+/// Maximum nodes in one batch. More than `FLUSH_NODES`, because the evictor's garbage grows until
+/// its turn ends.
 const MOST_NODES: usize = 2 * FLUSH_NODES;
 
-/// While nodes are freed, the first line of the node this many places ahead is prefetched.
+/// While a batch is freed, the first cache line of the node this many places ahead is prefetched.
 const AHEAD: usize = 12;
 type Line = [u64; 8];
 
-/// Freed slots are sorted in once slabs exceed twice the bytes in use by this many.
+/// Freed slots are sorted into their slabs if the slabs exceed twice the bytes in use by this many.
 const SPARE_BYTES: usize = 2 << 20;
 
-/// After this many passes without effect nothing more can be freed: one pass hands garbage over,
+/// After this many passes without effect, nothing more can be freed: one pass hands garbage over,
 /// two advance the epoch, one frees.
 const EPOCHS: usize = 4;
-/// Batches freed per pass. Each such group adds one pass without effect: the queue's own entries
-/// are garbage also, and freeing them frees no node.
+/// Batches freed per pass. Each group of this size adds one pass without effect: the entries of
+/// crossbeam's queue are also garbage, and freeing them frees no node.
 const BATCHES: usize = 8;
 
 /// The reclaimer of one cache.
@@ -61,18 +61,18 @@ pub(crate) struct Domain {
     registered: AtomicUsize,
 }
 
-/// Ripe batches that wait for one participant. More participants than bays share them.
+/// Ripe batches of one participant; participants share a bay if there are more of them than bays.
 type Bay = Idle<Box<Batch>, 2>;
 
 /// State that participants and garbage reach through a pointer.
 #[derive(Debug)]
 struct Shared {
-    /// Batches that no thread can see any more, for the participants that retired their nodes.
+    /// Ripe batches, returned to the participants that retired their nodes.
     bays: Box<[CachePadded<Bay>]>,
-    /// How many participants have a bay so far.
+    /// Number of participants that were given a bay.
     berths: AtomicUsize,
     freed: FreedBytes,
-    /// Bytes that were handed over and not yet freed: a gauge.
+    /// Bytes handed over and not yet freed: a gauge.
     garbage: AtomicUsize,
     records: Records,
     memory: Memory,
@@ -84,7 +84,7 @@ impl Shared {
         self.freed.left_of(&self.records)
     }
 
-    /// Frees the batches that wait in bays.
+    /// Frees the batches in all bays.
     fn empty_bays(&self) {
         for bay in &self.bays {
             while let Some(batch) = bay.take() {
@@ -94,8 +94,8 @@ impl Shared {
         }
     }
 
-    /// Sorts the depots' free slots into their slabs if the slabs have much more memory than is in
-    /// use, so that empty slabs can be returned to the system.
+    /// Sorts the depots' free slots into their slabs if much of the slabs' memory is unused, so
+    /// that empty slabs can be returned to the system.
     fn sort_slots_in(&self) {
         if self.memory.slab_bytes() > 2 * self.bytes() + SPARE_BYTES {
             self.memory.sort_in();
@@ -115,8 +115,8 @@ impl Domain {
         Self::with_bays(0)
     }
 
-    /// A domain in which memory returns to the participants that retired it: this many keep what
-    /// may be freed, each in a bay of its own.
+    /// Makes a domain that returns memory to the participants that retired it, through `bays` bays.
+    /// With 0, any participant frees any batch.
     pub(crate) fn with_bays(bays: usize) -> Self {
         let shared = Shared {
             bays: (0..bays).map(|_| CachePadded::new(Idle::new())).collect(),
@@ -146,7 +146,7 @@ impl Domain {
             limbo: RefCell::new(Vec::new()),
             keeps: Cell::new(false),
             magazines: Magazines::new(),
-            // Relaxed: participants on one bay are slower, and correct.
+            // Relaxed: participants that share a bay are slower, but correct.
             bay: self.shared.berths.fetch_add(1, Relaxed),
             record: self.shared.records.hold(),
         }
@@ -168,8 +168,8 @@ impl Domain {
         self.registered.load(Relaxed)
     }
 
-    /// Bytes of nodes that were unlinked and handed over, and that a pinned thread may still see;
-    /// each node's size is the one at its retirement.
+    /// Bytes of unlinked nodes that were handed over and that a pinned thread may still see, each
+    /// node with its size when it was retired.
     pub(crate) fn garbage_bytes(&self) -> usize {
         // Relaxed: a gauge.
         self.shared.garbage.load(Relaxed)
@@ -180,13 +180,13 @@ impl Domain {
         self.shared.memory.cool_down();
     }
 
-    /// Bytes that the nodes' slabs have from the system.
+    /// Bytes of the nodes' slabs.
     pub(crate) fn slab_bytes(&self) -> usize {
         self.shared.memory.slab_bytes()
     }
 }
 
-/// One participant: used by one thread at a time, which pins through it.
+/// One participant, through which one thread at a time pins.
 #[derive(Debug)]
 pub(crate) struct Local {
     handle: ce::LocalHandle,
@@ -195,10 +195,10 @@ pub(crate) struct Local {
     retired: Cell<usize>,
     /// Nodes that were retired and not yet handed over.
     limbo: RefCell<Vec<Retired>>,
-    /// If set, `retire` never hands over; only an explicit call does.
+    /// If set, only explicit calls hand over, not `retire`.
     keeps: Cell<bool>,
     magazines: Magazines,
-    /// The number of its bay.
+    /// Index of its bay.
     bay: usize,
     record: Record,
 }
@@ -211,12 +211,12 @@ struct Retired {
     free: unsafe fn(NonNull<()>, &mut Freed<'_>) -> usize,
 }
 
-// SAFETY: a node that was retired belongs to whichever thread frees it.
+// SAFETY: a retired node belongs to the thread that frees it.
 unsafe impl Send for Retired {}
 // SAFETY: as its nodes; `shared` outlives it.
 unsafe impl Send for Batch {}
 
-/// Nodes that were handed over together, and are freed together.
+/// Nodes that were handed over together and are freed together.
 #[derive(Debug)]
 struct Batch {
     /// The bay of the participant that retired them.
@@ -237,14 +237,14 @@ unsafe fn free_retired<T: Node>(node: NonNull<()>, freed: &mut Freed<'_>) -> usi
     let bytes = unsafe { node.as_ref() }.bytes();
     // SAFETY: as the caller promised.
     let (memory, layout) = unsafe { end(node) };
-    // SAFETY: nodes are in the memory of their cache, and this one has ended.
+    // SAFETY: nodes are in the memory of their cache, and this one has been dropped.
     unsafe { freed.add(memory, layout) };
     bytes
 }
 
 impl Batch {
-    /// Leaves the batch to the participant that retired its nodes; frees it if too many wait there
-    /// already.
+    /// Puts the batch into the bay of the participant that retired its nodes; frees it if the bay
+    /// is full.
     ///
     /// # Safety
     ///
@@ -260,7 +260,7 @@ impl Batch {
         too_many.into_iter().for_each(|batch| unsafe { batch.free(None) });
     }
 
-    /// Frees the nodes; `keeps` gets their memory, as far as it has room.
+    /// Frees the nodes; `keeps` gets as much of their memory as it has room for.
     ///
     /// # Safety
     ///
@@ -271,7 +271,7 @@ impl Batch {
         let mut freed = Freed::new(&shared.memory, keeps);
         let mut bytes = 0;
         for (at, Retired { node, free, .. }) in self.nodes.iter().enumerate() {
-            // They may have been retired by another thread, long ago, so they are not cached.
+            // Another thread may have retired them long ago, so they are not in this core's cache.
             let later = self.nodes.get(at + AHEAD);
             later.into_iter().for_each(|later| prefetch(later.node.as_ptr().cast::<Line>()));
             // SAFETY: as the caller promised; each node is in one batch, once (I1).
@@ -283,9 +283,9 @@ impl Batch {
     }
 }
 
-// SAFETY: a participant is used by one thread at a time (it is not `Sync`) and nothing in it
-// belongs to a thread: the handle is a pointer into the collector, which it keeps alive. It may be
-// moved only while no guard borrows it.
+// SAFETY: a participant is used by one thread at a time (it is not `Sync`) and has no thread-local
+// state: the handle is a pointer into the collector, which it keeps alive. A participant cannot be
+// moved while a guard borrows it.
 unsafe impl Send for Local {}
 
 impl Local {
@@ -294,15 +294,15 @@ impl Local {
         unsafe { self.shared.as_ref() }
     }
 
-    /// The record in which its users count.
+    /// The record that its users count in.
     #[inline]
     pub(crate) fn record(&self) -> &Record {
         &self.record
     }
 
-    /// Frees all garbage that no thread can see any more, and sorts free slots into their slabs if
-    /// these are sparse. Call it without a guard: each pass may advance the epoch once and frees
-    /// some batches.
+    /// Frees all garbage that no thread can see any more, and sorts free slots into sparse slabs.
+    /// Call it without a guard, because each pass may advance the epoch once; each frees some
+    /// batches.
     pub(crate) fn reclaim(&self) {
         self.hand_over();
         let freed = &self.shared().freed;
@@ -317,7 +317,7 @@ impl Local {
         self.shared().sort_slots_in();
     }
 
-    /// Frees a batch that waits for this participant, and keeps its memory.
+    /// Frees a batch from this participant's bay and keeps its memory.
     fn free_waiting(&self) {
         let bays = &self.shared().bays;
         if let Some(batch) = bays.get(self.bay % bays.len().max(1)).and_then(|bay| bay.take()) {
@@ -333,12 +333,13 @@ impl Local {
         }
     }
 
-    /// Gives back the free slots that are kept for the next nodes; false if there were none.
+    /// Gives the participant's free slots back to the depots; false if there were none.
     pub(crate) fn give_memory_back(&self) -> bool {
         self.magazines.empty_out(&self.shared().memory)
     }
 
-    /// Until the returned value is dropped, `retire` hands nothing over: the caller holds a lock.
+    /// Until the returned value is dropped, `retire` hands nothing over. For a caller that holds a
+    /// lock.
     pub(crate) fn keep_garbage(&self) -> KeepsGarbage<'_> {
         self.keeps.set(true);
         KeepsGarbage(self)
@@ -379,7 +380,7 @@ impl Drop for KeepsGarbage<'_> {
     }
 }
 
-/// A pin: while it lives, no node is freed that was reachable when it was made.
+/// A pin: while it lives, no node that was reachable when it was made is freed.
 #[derive(Debug)]
 pub(crate) struct Guard<'l> {
     pinned: ce::Guard,
@@ -387,7 +388,7 @@ pub(crate) struct Guard<'l> {
 }
 
 impl Guard<'_> {
-    /// The record in which its participant's users count.
+    /// The record that its participant's users count in.
     #[inline]
     pub(crate) fn record(&self) -> &Record {
         self.local.record()
@@ -397,7 +398,7 @@ impl Guard<'_> {
         &self.local.shared().freed
     }
 
-    /// Memory for a node of this layout, which is not empty.
+    /// Allocates memory for a node of this layout, which is not empty.
     #[inline]
     pub(crate) fn allocate(&self, layout: Layout) -> NonNull<u8> {
         self.local.magazines.allocate(layout, &self.local.shared().memory, || self.local.free_waiting())
@@ -419,7 +420,8 @@ impl Guard<'_> {
         }
         if nodes.len() <= MOST_NODES {
             if nodes.len() < FLUSH_NODES {
-                // Many small batches may wait for one slow reader: spare capacity would add up.
+                // Many small batches may wait for a slow reader, and their spare capacity would add
+                // up.
                 nodes.shrink_to_fit();
             }
             self.defer(nodes, bytes);
@@ -439,7 +441,7 @@ impl Guard<'_> {
         self.local.shared().garbage.fetch_add(bytes, Relaxed);
         // SAFETY: the nodes were unlinked before, so every thread that can see them is pinned now.
         let free = move || unsafe { batch.ripen() };
-        // SAFETY: the closure frees memory and touches nothing of this stack; it may run on any
+        // SAFETY: the closure frees memory and borrows nothing from this stack; it may run on any
         // thread.
         unsafe { self.pinned.defer_unchecked(free) };
         self.pinned.flush();
@@ -458,7 +460,7 @@ impl Guard<'_> {
     }
 
     /// Starts to [`retire`](Self::retire) many nodes. Until the value is dropped, this participant
-    /// must retire nothing by other means.
+    /// must retire nodes only through it.
     #[inline]
     pub(crate) fn retire_many(&self) -> Retiring<'_> {
         Retiring { limbo: Some(self.local.limbo.borrow_mut()), bytes: self.local.retired.get(), guard: self }
@@ -468,7 +470,7 @@ impl Guard<'_> {
 /// Made by [`Guard::retire_many`].
 #[derive(Debug)]
 pub(crate) struct Retiring<'a> {
-    /// `Some` until `drop`, which releases the borrow before it hands over.
+    /// `Some` until `drop`, which ends the borrow before it hands over.
     limbo: Option<RefMut<'a, Vec<Retired>>>,
     /// Bytes of all nodes in `limbo`.
     bytes: usize,

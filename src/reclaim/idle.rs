@@ -1,9 +1,9 @@
-//! A pool of idle participants. A session that ends puts its participant here and a later session
-//! takes it; a caller without a session borrows one for the length of a call.
+//! A lock-free pool of idle participants. A session that ends puts its participant here, and a
+//! later session takes it. A caller without a session borrows one for the duration of a call.
 //!
-//! The pool is a few slots, each with a state. A thread claims a slot by one compare-and-swap and
-//! skips slots that other threads have claimed. So no thread waits: a thread that stops while it
-//! has a slot costs the others only that slot.
+//! The pool is an array of slots, each with a state. A thread claims a slot by one compare-and-swap
+//! and skips slots that other threads have claimed, so no thread waits. A thread that stops while
+//! it has a slot costs the others only that slot.
 //!
 //! # Invariants
 //!
@@ -16,30 +16,30 @@ use std::ops::Deref;
 use crate::sync::apart::AtomicUsize;
 use crate::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-/// Number of slots; a participant that finds no empty one is handed back to the caller.
+/// Number of slots. If none is empty, `put` hands the participant back to its caller.
 const SLOTS: usize = 64;
 
 const EMPTY: usize = 0;
 const BUSY: usize = 1;
 const FULL: usize = 2;
 
-/// One slot of the pool. Each has a cache line of its own, because the borrower writes to the
-/// participant in place.
+/// One slot of the pool, in its own cache line, because a borrower writes to the participant in
+/// place.
 #[derive(Debug)]
 #[repr(align(64))]
 struct IdleSlot<T> {
-    /// Only this pool's own model explores its orderings: the protocols that use participants have
+    /// Only this pool's own model explores its orderings; protocols that use participants have
     /// their own edges.
     state: AtomicUsize,
     local: UnsafeCell<Option<T>>,
 }
 
 /// The idle participants of one domain, which must outlive them. `records` and `rows` keep free
-/// numbers in such a pool, and a model its own values.
+/// numbers in this type, and a model its own values.
 #[derive(Debug)]
 pub(crate) struct Idle<T, const N: usize = SLOTS>([IdleSlot<T>; N]);
 
-// SAFETY: N1: one thread at a time touches a participant, and the state's orderings hand it over;
+// SAFETY: N1: one thread at a time touches a participant, the state's orderings hand it over, and
 // `T` is `Send`.
 unsafe impl<T: Send, const N: usize> Sync for Idle<T, N> {}
 
@@ -67,9 +67,9 @@ impl<T, const N: usize> Idle<T, N> {
 }
 
 impl<T, const N: usize> Idle<T, N> {
-    /// Lends a participant for a call. The search starts at slot `near` and takes the first idle
+    /// Lends a participant for a call. The search starts at slot `near` and ends at the first idle
     /// participant or empty slot; an empty slot gets a new participant. If all slots are claimed,
-    /// the new participant belongs to no slot and is dropped after the call. Lock-free.
+    /// the new participant is in no slot and is dropped after the call. Lock-free.
     #[inline]
     pub(crate) fn lend(&self, near: usize, make: impl FnOnce() -> T) -> Lent<'_, T> {
         for slot in (0..N).map(|i| &self.0[(near + i) % N]) {
@@ -96,7 +96,7 @@ impl<T, const N: usize> Idle<T, N> {
     }
 }
 
-/// A participant borrowed for the length of a call; dropping it ends the loan.
+/// A participant borrowed for the duration of a call; dropping it ends the loan.
 #[derive(Debug)]
 pub(crate) struct Lent<'a, T>(Kept<'a, T>);
 
@@ -131,8 +131,8 @@ impl<T> Drop for Lent<'_, T> {
 impl<T> IdleSlot<T> {
     /// The participant in this slot, which the caller has claimed.
     fn lent(&self) -> &T {
-        // SAFETY: N1: the caller has claimed the slot, and no other thread touches it before that
-        // ends.
+        // SAFETY: N1: the caller has claimed the slot, and no other thread touches it before the
+        // claim ends.
         let local = unsafe { &*self.local.get() };
         local.as_ref().expect("a slot that was lent is not empty")
     }

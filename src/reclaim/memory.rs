@@ -1,19 +1,18 @@
 //! The allocator of the index's nodes: slots of fixed sizes in slabs that belong to one cache.
 //!
 //! An index allocates and frees three nodes per run. They are small and have few sizes; all threads
-//! allocate them, and whichever thread collects the garbage frees them in batches. So each
-//! participant has a *magazine* of free slots per size, which it uses without a lock. If it frees a
-//! batch of its own *bay* (`epoch`), it keeps the slots for its next magazines. The *depot*
-//! of a size fills magazines and takes batches back. The *stock* cuts slabs out of segments, each
-//! of which the system may back with one large page, and returns empty ones. Nodes are close
-//! together and apart from other data, and memory that a cache no longer needs is returned to the
-//! system.
+//! allocate them, and any thread may collect the garbage and free them in batches. So each
+//! participant has a *magazine* of free slots per size, which it uses without a lock. When it frees
+//! a batch from its own *bay* (`epoch`), it keeps the slots for its next magazines. The *depot* of
+//! a size fills magazines and takes batches back. The *stock* cuts slabs out of segments, each of
+//! which the system may back with one large page, and returns empty ones. Nodes are close together
+//! and separate from other data.
 //!
 //! | file | holds |
 //! |---|---|
 //! | `class` | the sizes of slots |
 //! | `slab` | a slab: its header and its slots; chains and magazines of free ones |
-//! | `depot` | slabs with free slots; slots that were freed |
+//! | `depot` | slabs with free slots; freed slots |
 //! | `segment` | memory from the system |
 //!
 //! Nodes larger than 4 KiB, the arrays of long runs, come from the global allocator. A point is one
@@ -22,9 +21,9 @@
 //!
 //! # Memory that is returned to the system
 //!
-//! A slab without a node is returned to its segment, an empty segment to the system. Empty slabs
-//! keep their memory up to a bound (`segment`). Chains that depots keep whole are sorted into their
-//! slabs when slabs have much more memory than is in use. When nothing is cached any more, an
+//! A slab without nodes is returned to its segment, and an empty segment to the system. A bounded
+//! number of empty slabs keep their memory (`segment`). Chains that depots keep whole are sorted
+//! into their slabs when much of the slabs' memory is unused. When nothing is cached any more, an
 //! eviction, a clear, `settle` and the end of a session also take back the magazines of idle
 //! participants (`Inner::reclaim`).
 //!
@@ -32,15 +31,15 @@
 //!
 //! # Invariants
 //!
-//! - **S1** A slot has a node, or it is free and in exactly one magazine, chain or slab. A chain
-//!   belongs to a depot, to the magazines that keep it as spare, or to the thread that is freeing.
-//!   A retired node in a bay still has its slot. The [`Memory`] outlives its slots.
+//! - **S1** A slot contains a node, or it is free and in exactly one magazine, chain or slab. A
+//!   chain belongs to a depot, to the magazines that keep it as a spare, or to the thread that is
+//!   freeing. A retired node in a bay is still in its slot. The [`Memory`] outlives its slots.
 //! - **S2** The first word of a free slot in a chain or slab points to the next free slot. Only the
 //!   thread that owns the slot's magazine, chain or slab touches it.
-//! - **S3** The header of a slab belongs to the holder of its depot's lock; before the slab is
+//! - **S3** The header of a slab belongs to the holder of its depot's lock, or, before the slab is
 //!   listed, to the thread that made it. Its `home` never changes.
-//! - **S4** A slab's memory is returned only when none of its slots is in use: then no pointer
-//!   leads into it.
+//! - **S4** A slab's memory is returned only when none of its slots is in use, so no pointer leads
+//!   into it.
 
 mod class;
 mod depot;
@@ -60,10 +59,10 @@ use slab::{Chain, Magazine, SlabRef};
 
 use crate::sync::prefetch_bytes;
 
-/// The most slots that a participant keeps of a size beside its magazine, in magazines.
+/// Maximum spare slots of each size that a participant keeps, in magazines.
 const SPARE: usize = 4;
 
-/// Most bytes of a slot that are prefetched: more would evict other data from the L1 cache.
+/// Maximum bytes of a slot to prefetch: more would evict other data from the L1 cache.
 const PREFETCHED: usize = 2048;
 
 /// The memory of one cache's nodes.
@@ -74,7 +73,7 @@ pub(crate) struct Memory {
 }
 
 // SAFETY: S1, S3: its pointers lead to slots and headers, which belong to the thread that took them
-// or that holds the depot's lock.
+// or holds the depot's lock.
 unsafe impl Send for Memory {}
 // SAFETY: as above.
 unsafe impl Sync for Memory {}
@@ -84,8 +83,8 @@ impl Memory {
         Self { depots: Class::all().map(|class| CachePadded::new(Depot::new(class))), stock: Stock::new() }
     }
 
-    /// Sorts the slots of chains that are kept whole into their slabs: a slab with a slot in such a
-    /// chain cannot be returned to the system.
+    /// Sorts the slots of whole chains into their slabs: a slab with a slot in a chain cannot be
+    /// returned to the system.
     pub(crate) fn sort_in(&self) {
         self.depots.iter().for_each(|depot| depot.keep_none(&self.stock));
     }
@@ -96,7 +95,7 @@ impl Memory {
         self.stock.cool_down();
     }
 
-    /// Bytes that the stock has from the system or the global allocator.
+    /// Bytes of the stock's memory.
     pub(crate) fn slab_bytes(&self) -> usize {
         self.stock.bytes()
     }
@@ -113,9 +112,9 @@ impl Drop for Memory {
 #[derive(Debug)]
 pub(crate) struct Magazines {
     each: Box<RefCell<[Magazine; CLASSES]>>,
-    /// Slots that its owner has freed, for the next magazines.
+    /// Slots that the owner has freed, for the next magazines.
     spare: RefCell<Option<Box<[Chain; CLASSES]>>>,
-    /// A magazine was filled since all were last emptied.
+    /// Whether a magazine was filled since all were last emptied.
     filled: Cell<bool>,
 }
 
@@ -128,8 +127,8 @@ impl Magazines {
         Self { each, spare: RefCell::new(None), filled: Cell::new(false) }
     }
 
-    /// Memory for a node of this layout, which is not empty. `free` frees what its owner may free, if
-    /// there is no slot left. Lock-free, except for calls to the system.
+    /// Allocates memory for a node of this layout, which is not empty. If no slot is left, calls
+    /// `free`, which frees the owner's ripe garbage. Lock-free, except for calls to the system.
     #[inline]
     pub(crate) fn allocate(&self, layout: Layout, memory: &Memory, free: impl FnOnce()) -> NonNull<u8> {
         let Some(class) = Class::of(layout) else {
@@ -172,7 +171,8 @@ impl Magazines {
         spare.as_mut().map_or_else(Chain::empty, |spare| std::mem::replace(&mut spare[class.index()], Chain::empty()))
     }
 
-    /// Keeps a chain of freed slots for the next magazine; returns it if there are enough.
+    /// Keeps a chain of freed slots for the next magazine; returns it if there are enough spare
+    /// slots.
     fn keep(&self, class: Class, chain: Chain) -> Option<Chain> {
         let mut all = self.spare.borrow_mut();
         let all = all.get_or_insert_with(|| Box::new(std::array::from_fn(|_| Chain::empty())));
@@ -202,7 +202,7 @@ impl Magazines {
 #[derive(Debug)]
 pub(crate) struct Freed<'m> {
     memory: &'m Memory,
-    /// Where slots are kept, as far as there is room.
+    /// Gets the slots first, while it has room.
     keeps: Option<&'m Magazines>,
     chains: [Chain; CLASSES],
 }

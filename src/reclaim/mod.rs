@@ -1,24 +1,25 @@
-//! Memory of the index: when a pointer may be followed, and when its target is freed.
+//! Epoch-based reclamation of the index's nodes: when a pointer may be followed, and when its
+//! target is freed.
 //!
 //! A thread *pins* before it loads a pointer from the index and holds the [`Guard`] while it uses
-//! the node. To remove a node, a thread first *unlinks* it (no pointer in the index leads to it any
-//! more), then *retires* it; the node is *reclaimed* when every thread that was pinned at that
-//! moment has unpinned. Only runs, points and maps are reclaimed this way: freed blocks never wait
+//! the node. To remove a node, a thread first *unlinks* it (removes the last pointer to it from the
+//! index), then *retires* it. The node is *reclaimed* when every thread that was pinned at that
+//! moment has unpinned. Only runs, points and maps are reclaimed this way; freed blocks never wait
 //! for it.
 //!
 //! Real builds use `crossbeam-epoch` with one collector per cache, and `memory` for the nodes.
-//! Model builds use `model`, which frees as early as is legal, poisons freed nodes and checks every
+//! Model builds use `model`, which frees as early as allowed, poisons freed nodes and checks every
 //! access.
 //!
 //! # Invariants
 //!
 //! - **I1** A pointer stored in the index comes from [`Own::publish`] and is retired once, after it
 //!   was unlinked.
-//! - **I2** A [`Ref`] lives no longer than its protection: a guard pinned before the pointer was
+//! - **I2** A [`Ref`] does not outlive its protection: a guard pinned before the pointer was
 //!   loaded, or a count that keeps the node from being retired (a lease or a child on a point, a
 //!   child's count on its parent).
-//! - **I3** A [`Link`] is stored only where I2 names such a count; `Link::get` is called only while
-//!   that count lasts.
+//! - **I3** A [`Link`] is stored only where a count of I2 protects its target; `Link::get` is
+//!   called only while that count lasts.
 #![allow(unsafe_code)]
 
 #[cfg(not(any(radixkv_loom, radixkv_shuttle)))]
@@ -50,7 +51,7 @@ use records::Records;
 
 use crate::sync::gauge::{AtomicU64, Relaxed};
 
-/// Bytes of index memory that were freed; the records count the allocated bytes.
+/// The total of freed bytes of index memory; the records count the allocated bytes.
 #[derive(Debug)]
 pub(crate) struct FreedBytes(CachePadded<AtomicU64>);
 
@@ -69,7 +70,7 @@ impl FreedBytes {
         self.0.load(Relaxed)
     }
 
-    /// Bytes that are allocated and not yet freed, garbage included.
+    /// Allocated bytes that are not yet freed, garbage included.
     fn left_of(&self, records: &Records) -> usize {
         // Read before `allocated`, so that concurrent frees are not subtracted.
         let freed = self.total();

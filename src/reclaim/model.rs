@@ -1,13 +1,13 @@
 //! The reclaimer of model builds: it frees as early as any legal reclaimer may.
 //!
 //! Garbage is freed as soon as every participant that was pinned when it was retired has unpinned;
-//! participants that pinned later do not delay it. It frees whatever `crossbeam-epoch` may free,
-//! and no later, so a protocol that is correct with it is also correct with crossbeam. Freed memory
-//! is poisoned and kept until the model ends, so that every late access is found.
+//! participants that pinned later do not delay it. This is never later than `crossbeam-epoch`
+//! frees, so a protocol that is correct here is also correct with crossbeam. Freed memory is
+//! poisoned and kept until the model ends, so that every late access is found.
 //!
 //! The checker sees one pin word per participant (odd means pinned), changed only by
 //! read-modify-writes. All other state is in `Cell`s: the checker runs all threads of a model on
-//! one OS thread, so that state is exact and adds neither schedule points nor happens-before edges.
+//! one OS thread, so this state is exact and adds neither schedule points nor happens-before edges.
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::cell::{Cell, RefCell};
@@ -29,11 +29,11 @@ use crate::sync::thread::panicking;
 const ALIVE: u32 = 0xA11E_A11E;
 const FREED: u32 = 0xDEAD_DEAD;
 
-/// Most participants of one model: loom runs at most five threads, and the evictor registers a
-/// participant of its own.
+/// Maximum participants of one model: loom runs at most five threads, and the evictor registers its
+/// own.
 const PARTICIPANTS: usize = if cfg!(radixkv_loom) { 8 } else { 64 };
 
-/// Records whether its node is alive; loom also checks that the free is ordered after every access.
+/// Tracks whether its node is alive; loom also checks that the free is ordered after every access.
 #[derive(Debug)]
 pub(crate) struct Canary {
     #[cfg(radixkv_loom)]
@@ -92,10 +92,10 @@ impl Canary {
 ///
 /// No other thread uses `node`, now or later.
 pub(super) unsafe fn quarantine<T: Node>(node: NonNull<T>) {
-    // SAFETY: the caller owns the node, and its memory is still there.
+    // SAFETY: the caller owns the node, which is not freed yet.
     unsafe { node.as_ref() }.canary().model().poison();
     let free = Box::new(move || {
-        // SAFETY: the model has ended, and with it every use of the node.
+        // SAFETY: the model has ended, so nothing uses the node.
         let (memory, layout) = unsafe { end(node) };
         // SAFETY: allocated by `allocate` with this layout.
         unsafe { dealloc(memory.as_ptr(), layout) };
@@ -103,7 +103,7 @@ pub(super) unsafe fn quarantine<T: Node>(node: NonNull<T>) {
     track::QUARANTINE.with(|quarantine| quarantine.borrow_mut().push(free));
 }
 
-/// Checks at the start and the end of each model execution: leaks, and memory of freed nodes.
+/// Begins and ends a model execution: checks that no node leaked, and frees quarantined memory.
 pub mod track {
     use std::cell::{Cell, RefCell};
 
@@ -112,13 +112,15 @@ pub mod track {
         pub(super) static QUARANTINE: RefCell<Vec<Box<dyn FnOnce()>>> = const { RefCell::new(Vec::new()) };
     }
 
-    /// Call first in every execution of a model. Nodes that a failed execution left are leaked.
+    /// Call this first in every execution of a model. It leaks the nodes of a failed execution
+    /// before.
     pub fn begin() {
         LIVE.with(|live| live.set(0));
         QUARANTINE.with(|quarantine| std::mem::forget(std::mem::take(&mut *quarantine.borrow_mut())));
     }
 
-    /// Call last in every execution: frees the quarantined nodes and checks that none leaked.
+    /// Call this last in every execution: it frees the quarantined nodes and checks that none
+    /// leaked.
     ///
     /// # Panics
     ///
@@ -146,15 +148,14 @@ struct DomainState {
 
 impl DomainState {
     /// Reads all pin words. A read-modify-write reads the newest value (a stale one could only
-    /// delay the free) and has the edge from the end of a critical section to the free.
+    /// delay the free) and orders the end of a critical section before the free.
     fn words(&self) -> [usize; PARTICIPANTS] {
         // Acquire: pairs with the end of a critical section.
         std::array::from_fn(|i| if i < self.next.get() { self.pins[i].fetch_add(0, Acquire) } else { 0 })
     }
 
     fn collect(&self) {
-        // The batch is taken before the pin words are read: nodes retired in between wait for the
-        // next call.
+        // Taken before the pin words are read: nodes retired in between wait for the next call.
         let batch = std::mem::take(&mut *self.garbage.borrow_mut());
         if batch.is_empty() {
             return;
@@ -192,7 +193,7 @@ impl std::fmt::Debug for Domain {
 }
 
 impl Domain {
-    /// Models free what is retired in their own way.
+    /// Models have no bays.
     pub(crate) fn with_bays(_: usize) -> Self {
         Self::new()
     }

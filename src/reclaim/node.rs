@@ -1,5 +1,5 @@
-//! Nodes of the index, and the three kinds of pointers to them: [`Own`] before a node is published,
-//! [`Ref`] while something protects it, [`Link`] where a pointer is stored.
+//! Nodes of the index, and three pointers to them: [`Own`] before a node is published, [`Ref`]
+//! while the node is protected, [`Link`] for a stored pointer.
 
 use std::alloc::Layout;
 use std::fmt;
@@ -18,10 +18,10 @@ use super::model;
 ///
 /// # Safety
 ///
-/// `layout` returns the layout that the node's memory was allocated with. Dropping a node in place
-/// runs no code that reads the index.
+/// `layout` returns the layout of the node's allocation. Dropping a node in place runs no code that
+/// reads the index.
 pub(crate) unsafe trait Node: Sized + 'static {
-    /// Bytes that freeing this node gives back.
+    /// Bytes that freeing this node releases.
     fn bytes(&self) -> usize;
 
     /// The word that the model reclaimer poisons.
@@ -82,7 +82,7 @@ impl<'g, T: Node> Own<'g, T> {
         Self::from_raw(memory, guard)
     }
 
-    /// Takes ownership of a node that its type wrote to memory from [`Guard::allocate`].
+    /// Takes ownership of a node that was written to memory from [`Guard::allocate`].
     pub(crate) fn from_raw(node: NonNull<T>, guard: &'g Guard<'g>) -> Self {
         let own = Self { node, guard };
         guard.record().add_allocated(own.bytes());
@@ -98,7 +98,7 @@ impl<'g, T: Node> Own<'g, T> {
         Ref::new(node)
     }
 
-    /// The pointer for a compare-and-swap to store; if it succeeds, call `publish`.
+    /// The pointer that a compare-and-swap stores; if it succeeds, call `publish`.
     pub(crate) fn as_ptr(&self) -> *mut T {
         self.node.as_ptr()
     }
@@ -119,12 +119,12 @@ impl<T: Node> Deref for Own<'_, T> {
 
 impl<T: Node> Drop for Own<'_, T> {
     fn drop(&mut self) {
-        // SAFETY: never published, so no other thread has the pointer.
+        // SAFETY: never published, so no other thread has a pointer to it.
         unsafe { free_now(self.node, self.guard.freed()) };
     }
 }
 
-/// A pointer to a node that something protects for `'g` (I2).
+/// A pointer to a node that is protected for `'g` (I2).
 pub(crate) struct Ref<'g, T> {
     node: NonNull<T>,
     protection: PhantomData<&'g T>,
@@ -155,7 +155,7 @@ impl<'g, T> Ref<'g, T> {
         Self { node, protection: PhantomData }
     }
 
-    /// Makes a reference of a pointer that was loaded from the index under `_guard`.
+    /// Makes a reference from a pointer that was loaded from the index under `_guard`.
     pub(crate) fn from_ptr(node: *mut T, _guard: &'g Guard<'_>) -> Option<Self> {
         NonNull::new(node).map(Self::new)
     }
@@ -169,14 +169,15 @@ impl<'g, T> Ref<'g, T> {
         self.node
     }
 
-    /// A pointer to store in a field, whose comment names the count that keeps the node (I3).
+    /// A pointer to store in a field; the field's comment names the count that protects the node
+    /// (I3).
     pub(crate) fn link(self) -> Link<T> {
         Link(self.node)
     }
 }
 
 impl<'g, T: Node> Ref<'g, T> {
-    /// The node for as long as the protection lasts.
+    /// The node, while the protection lasts.
     #[cfg_attr(any(radixkv_loom, radixkv_shuttle), track_caller)]
     pub(crate) fn as_ref(self) -> &'g T {
         // SAFETY: I2: the node is protected for `'g`.
@@ -221,7 +222,7 @@ impl<T> PartialEq for Link<T> {
 
 impl<T> Eq for Link<T> {}
 
-/// By address: an order for tables. No result may depend on it.
+/// Orders links by address, for tables. No result may depend on it.
 impl<T> PartialOrd for Link<T> {
     fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
         Some(self.cmp(other))
@@ -247,13 +248,13 @@ impl<T> fmt::Debug for Link<T> {
 }
 
 impl<T> Link<T> {
-    /// The address, to prefetch only: the node may have been freed.
+    /// The address, only for prefetching: the node may have been freed.
     pub(crate) fn as_ptr(self) -> *const T {
         self.0.as_ptr()
     }
 
-    /// Follows the pointer while `_protection` (a guard, a lease, the node that holds the link)
-    /// keeps the node (I3).
+    /// Follows the pointer. `_protection` (a guard, a lease, the node that holds the link) protects
+    /// the node (I3).
     #[inline(always)]
     pub(crate) fn get<P: ?Sized>(self, _protection: &P) -> Ref<'_, T> {
         Ref::new(self.0)
@@ -274,7 +275,7 @@ pub(super) unsafe fn end<T: Node>(node: NonNull<T>) -> (NonNull<u8>, Layout) {
     (node.cast(), layout)
 }
 
-/// Frees a node without counting its bytes as freed: the caller has counted them.
+/// Frees a node whose bytes the caller has already counted as freed.
 ///
 /// # Safety
 ///
@@ -289,7 +290,7 @@ pub(crate) unsafe fn free_owned<T: Node>(node: NonNull<T>) {
     {
         // SAFETY: as the caller promised.
         let (memory, layout) = unsafe { end(node) };
-        // SAFETY: nodes are in memory of their cache, and this one has ended.
+        // SAFETY: nodes are in the memory of their cache, and this one has been dropped.
         unsafe { memory::free(memory, layout) };
     }
 }

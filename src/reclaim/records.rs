@@ -1,9 +1,9 @@
 //! Records: per-participant counters of the cache's operations, added up when statistics are read.
 //!
 //! Each participant has its own record and writes it by relaxed loads and stores, so counting
-//! writes no cache line that another thread writes. A participant that is dropped leaves its record
-//! as it is, and a later one continues it: no count is lost or added up twice. Participants beyond
-//! [`RECORDS`] share one more record, which they write by read-modify-writes.
+//! writes no cache line that another thread writes. When a participant is dropped, a later one
+//! continues its record, so no count is lost or added twice. Participants beyond [`RECORDS`] share
+//! one more record, which they write by read-modify-writes.
 //!
 //! # Invariants
 //!
@@ -22,10 +22,10 @@ use crate::sync::{Arc, OnceLock, model_size};
 /// Number of counts in a record, without its rows.
 pub(crate) const COUNTS: usize = 11;
 
-/// Number of numbered records: enough for the participants of sessions and calls, except in races.
+/// Number of unshared records: enough for the participants of sessions and calls, except in races.
 const RECORDS: usize = model_size(144, 8);
 
-/// Stands in place of a number for the shared record.
+/// The number of the shared record.
 const SHARED: usize = usize::MAX;
 
 /// A row of a record.
@@ -41,10 +41,10 @@ impl Counted {
 
 #[derive(Debug)]
 struct Counts {
-    /// Row 0, in which most operations are counted.
+    /// Row 0, which counts most operations.
     first: Counted,
     counts: [AtomicU64; COUNTS],
-    /// Bytes of index memory that were allocated.
+    /// Allocated bytes of index memory.
     allocated: [AtomicU64; 1],
     number: usize,
     /// The other rows, allocated when the first of them is used.
@@ -58,19 +58,19 @@ impl Counts {
         CachePadded::new(Self { first: Counted::new(), counts, allocated, number, rest: OnceLock::new() })
     }
 
-    /// Row `row`, which is not 0. `get_or_init` waits for no thread: only its owner allocates the
-    /// rows of a record, and the rows of the shared record are made in `Records::new`.
+    /// Row `row`, which is not 0. `get_or_init` waits for no thread: only a record's owner
+    /// allocates its rows, and those of the shared record are made in `Records::new`.
     #[inline(never)]
     fn later_row(&self, row: usize) -> &Counted {
         &self.rest.get_or_init(|| (1..ROWS).map(|_| Counted::new()).collect())[row - 1]
     }
 
-    /// The rows in which something may have been counted.
+    /// The rows that may have counts.
     fn used_rows(&self) -> impl Iterator<Item = &Counted> {
         [&self.first].into_iter().chain(self.rest.get().into_iter().flatten())
     }
 
-    /// The row, if something may have been counted in it.
+    /// The row, if it may have counts.
     fn used_row(&self, row: usize) -> Option<&Counted> {
         if row == 0 { Some(&self.first) } else { Some(&self.rest.get()?[row - 1]) }
     }
@@ -101,15 +101,14 @@ impl Records {
         }
     }
 
-    /// Takes a row for a namespace to count in. Lock-free.
+    /// Takes a row for a namespace. Lock-free.
     pub(crate) fn row(&self) -> Row {
         FreeRows::take(&self.rows, |row| self.sum_of_row(row))
     }
 
     /// Takes a record for a new participant, which the domain must outlive. Lock-free.
     pub(super) fn hold(&self) -> Record {
-        // Relaxed: each new number is issued once; for a number that was left, `Idle` also hands
-        // over its counts.
+        // Relaxed: each new number is issued once; a number from `left` comes with its counts.
         let number = self.left.take().unwrap_or_else(|| self.issued.fetch_add(1, Relaxed));
         let (counts, first) = self.numbered.get(number).map_or((&self.shared, SHARED), |own| (own, 0));
         Record { counts: NonNull::from(&**counts), first }
@@ -134,7 +133,7 @@ impl Records {
         add_up(self.used().map(|record| &record.allocated))[0]
     }
 
-    /// The sums of a row, counted since its owner took it.
+    /// The sums of a row, minus its counts from before its owner took it.
     pub(crate) fn counted_in(&self, row: &Row) -> [u64; ROW_COUNTS] {
         row.since(self.sum_of_row(row.id().number))
     }
@@ -149,7 +148,7 @@ impl Records {
     }
 
     fn used(&self) -> impl Iterator<Item = &Counts> {
-        // Relaxed: a number to look at.
+        // Relaxed: a statistic.
         let issued = self.issued.load(Relaxed);
         let shared = (issued > RECORDS).then_some(&self.shared);
         self.numbered[..issued.min(RECORDS)].iter().chain(shared).map(|record| &**record)
@@ -157,7 +156,7 @@ impl Records {
 }
 
 fn add_up<'a, const N: usize>(all: impl Iterator<Item = &'a [AtomicU64; N]>) -> [u64; N] {
-    // Relaxed: numbers to look at.
+    // Relaxed: statistics.
     all.fold([0; N], |sum, counts| array::from_fn(|i| sum[i].wrapping_add(counts[i].load(Relaxed))))
 }
 
@@ -165,8 +164,8 @@ fn add_up<'a, const N: usize>(all: impl Iterator<Item = &'a [AtomicU64; N]>) -> 
 #[derive(Debug)]
 pub(crate) struct Record {
     counts: NonNull<Counts>,
-    /// The number of the row in `Counts::first`, which is 0; `SHARED`, which is no row's number, if
-    /// the record is shared.
+    /// 0, the number of the row in `Counts::first`; for the shared record `SHARED`, which is no
+    /// row's number.
     first: usize,
 }
 
@@ -183,7 +182,7 @@ impl Record {
         add(counts, *number, amounts);
     }
 
-    /// Adds bytes of index memory that its participant has allocated. Wait-free.
+    /// Counts bytes of index memory that its participant has allocated. Wait-free.
     #[inline]
     pub(super) fn add_allocated(&self, bytes: usize) {
         let Counts { number, allocated, .. } = self.counts();
@@ -213,7 +212,7 @@ fn add<const N: usize>(counts: &[AtomicU64], number: usize, amounts: [(usize, u6
 #[inline]
 fn add_alone<const N: usize>(counts: &[AtomicU64], amounts: [(usize, u64); N]) {
     for (i, amount) in amounts {
-        // Relaxed, twice: numbers to look at, and no other thread writes this record (RC1).
+        // Relaxed, twice: statistics, and no other thread writes this record (RC1).
         counts[i].store(counts[i].load(Relaxed).wrapping_add(amount), Relaxed);
     }
 }
@@ -221,7 +220,7 @@ fn add_alone<const N: usize>(counts: &[AtomicU64], amounts: [(usize, u64); N]) {
 #[cold]
 fn add_shared(counts: &[AtomicU64], amounts: &[(usize, u64)]) {
     for &(i, amount) in amounts {
-        // Relaxed: a number to look at.
+        // Relaxed: a statistic.
         counts[i].fetch_add(amount, Relaxed);
     }
 }

@@ -1,7 +1,7 @@
-//! Rows of the records: each namespace has a row of its own to count in, while there are enough.
+//! Rows of the records: each namespace has its own row of counters while there are enough rows.
 //!
-//! The last row is shared by all namespaces that found no free row. A row that is given back keeps
-//! its counts; its next owner subtracts the counts that it had then.
+//! Namespaces that found no free row share the last one. A row that is given back keeps its counts;
+//! its next owner subtracts them.
 
 use super::Idle;
 use crate::sync::gauge::{AtomicUsize, Relaxed};
@@ -13,10 +13,10 @@ pub(crate) const ROW_COUNTS: usize = 8;
 
 const OTHERS: usize = ROWS - 1;
 
-/// The rows that no namespace has.
+/// The rows that belong to no namespace.
 #[derive(Debug)]
 pub(super) struct FreeRows {
-    /// Rows handed out so far (`made`), and how many of them for the first time (`issued`).
+    /// `made` counts handed-out [`Row`]s; `issued`, the new row numbers among them.
     made: AtomicUsize,
     issued: AtomicUsize,
     left: Idle<usize, ROWS>,
@@ -30,24 +30,24 @@ impl FreeRows {
     /// Takes a free row, or the shared one if none is free. `counted` returns the sums of a row.
     /// Lock-free.
     pub(super) fn take(free: &Arc<Self>, counted: impl FnOnce(usize) -> [u64; ROW_COUNTS]) -> Row {
-        // Relaxed, twice: each new number is issued once. For a row that was left, `Idle` also
-        // hands over its counts.
+        // Relaxed, twice: each new number is issued once; a number from `left` comes with its
+        // counts.
         let serial = free.made.fetch_add(1, Relaxed);
         let number = free.left.take().unwrap_or_else(|| free.issued.fetch_add(1, Relaxed).min(OTHERS));
         Row { id: RowId { number, serial }, base: counted(number), free: Arc::clone(free) }
     }
 }
 
-/// Names one owner's use of a row.
+/// Identifies one owner's use of a row.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RowId {
     pub(super) number: usize,
-    /// Unique among all [`Row`]s, including those that had the same number before.
+    /// Unique among all [`Row`]s, including earlier ones with the same number.
     pub(crate) serial: usize,
 }
 
 impl RowId {
-    /// Whether only its owner counts in the row.
+    /// Whether the row has one owner.
     pub(crate) fn is_own(self) -> bool {
         self.number != OTHERS
     }
@@ -67,7 +67,7 @@ impl Row {
         self.id
     }
 
-    /// The part of `counted`, the row's sums, that was counted since it was taken.
+    /// The part of `counted`, the row's sums, that was added since the row was taken.
     pub(super) fn since(&self, counted: [u64; ROW_COUNTS]) -> [u64; ROW_COUNTS] {
         std::array::from_fn(|i| counted[i].wrapping_sub(self.base[i]))
     }

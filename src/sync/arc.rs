@@ -1,10 +1,10 @@
 //! `Arc` and `Weak` for ThreadSanitizer and for models. ThreadSanitizer does not see the fence in
-//! the standard library's last drop, and reports every one. Models do not see the standard count,
-//! on which forks and namespaces base decisions.
+//! the standard library's last drop and reports each as a race. Models do not see the standard
+//! count, which decides what forks and namespaces do.
 //!
 //! # Invariants
 //!
-//! - **R1** `handles` is the number of strong handles; the value lives as long as there is one.
+//! - **R1** `handles` is the number of strong handles; the value lives while there is one.
 //! - **R2** `holders` is the number of weak handles, plus one for all strong handles together; the
 //!   memory stays until it is zero.
 #![allow(unsafe_code)]
@@ -21,7 +21,7 @@ use super::gauge;
 
 struct Counted<T> {
     handles: AtomicUsize,
-    /// No model explores it: nothing is reached through a weak handle only.
+    /// No model explores it: nothing is accessed through a weak handle only.
     holders: gauge::AtomicUsize,
     value: UnsafeCell<ManuallyDrop<T>>,
 }
@@ -29,7 +29,7 @@ struct Counted<T> {
 /// A shared value, dropped with its last handle.
 pub(crate) struct Arc<T>(NonNull<Counted<T>>);
 
-/// A weak handle: gives access to the value as long as the value lives.
+/// A weak handle: gives access to the value while the value lives.
 pub(crate) struct Weak<T>(NonNull<Counted<T>>);
 
 // SAFETY: handles share the value between threads, and the last one drops it on any of them.
@@ -54,8 +54,8 @@ impl<T> Arc<T> {
 
     /// The value, if this is the only handle and there is no weak one.
     pub(crate) fn get_mut(this: &mut Self) -> Option<&mut T> {
-        // Acquire: what was done through dropped handles comes before. No new handle can appear:
-        // handles are made from handles, this one is borrowed, and the callers keep no weak ones.
+        // Acquire: uses of dropped handles happen before. No new handle can appear: handles are
+        // made from handles, this one is borrowed, and the callers keep no weak ones.
         if this.counted().handles.load(Acquire) != 1 || this.counted().holders.load(Acquire) != 1 {
             return None;
         }
@@ -65,7 +65,7 @@ impl<T> Arc<T> {
     }
 
     pub(crate) fn downgrade(this: &Self) -> Weak<T> {
-        // Relaxed: the handle keeps the memory.
+        // Relaxed: the handle keeps the memory alive.
         this.counted().holders.fetch_add(1, Relaxed);
         Weak(this.0)
     }
@@ -107,8 +107,8 @@ impl<T> Clone for Arc<T> {
 
 impl<T> Drop for Arc<T> {
     fn drop(&mut self) {
-        // Release: what was done through this handle comes before the drop. Acquire: for the thread
-        // that drops the value.
+        // Release: uses of this handle happen before the drop. Acquire: for the thread that drops
+        // the value.
         if self.counted().handles.fetch_sub(1, AcqRel) == 1 {
             let value = self.counted().value.get();
             // SAFETY: R1: that was the last handle, and `upgrade` makes no new one.
@@ -128,7 +128,7 @@ impl<T> Weak<T> {
         // Relaxed: a guess, which the compare-and-swap checks.
         let mut handles = self.counted().handles.load(Relaxed);
         while handles > 0 {
-            // Acquire: as for a handle that is cloned from another thread's.
+            // Acquire: as when a handle is cloned from another thread's.
             match self.counted().handles.compare_exchange(handles, handles + 1, Acquire, Relaxed) {
                 Ok(_) => return Some(Arc(self.0)),
                 Err(seen) => handles = seen,

@@ -1,4 +1,4 @@
-//! Atomics in three kinds, by what models must explore of them.
+//! Three kinds of atomics: explored in every model, only in its own model, or in none.
 
 /// The atomics of the current build.
 pub(crate) mod atomic {
@@ -19,8 +19,7 @@ pub(crate) mod atomic {
     pub(crate) use std::sync::atomic::Ordering;
 }
 
-/// Counts of handles, and states of slots in pools. Each has its own model; other models need not
-/// explore it.
+/// Handle counts, and states of pool slots. Each is explored in its own model only.
 pub(crate) mod apart {
     #[cfg(radixkv_loom)]
     pub(crate) use crate::sync::model::Apart as AtomicUsize;
@@ -28,7 +27,7 @@ pub(crate) mod apart {
     pub(crate) use std::sync::atomic::AtomicUsize;
 }
 
-/// Gauges and totals, which decide nothing: no model has to explore them.
+/// Gauges and totals. Nothing depends on them, so no model explores them.
 pub(crate) mod gauge {
     pub(crate) use std::sync::atomic::{
         AtomicBool, AtomicU32, AtomicU64, AtomicUsize,

@@ -1,4 +1,4 @@
-//! The bell that the thread of background eviction sleeps on.
+//! The wake-up flag that the background eviction thread sleeps on.
 
 use std::time::{Duration, Instant};
 
@@ -39,15 +39,15 @@ impl Bell {
     }
 
     fn raise(&self, state: usize, unpark: impl FnOnce()) {
-        // Release: what the caller did comes before what the woken thread does.
+        // Release: the caller's earlier writes are visible to the woken thread.
         if self.state.fetch_max(state, Release) < state {
-            // The permit also stops a thread that has looked at the state but does not sleep yet.
+            // The permit also keeps awake a thread that has read the state but does not sleep yet.
             unpark();
         }
     }
 
-    /// Sleeps until the bell is rung, or for `at_most`. Returns false once the bell has been ended.
-    /// Only one thread may call this.
+    /// Sleeps until the bell is rung, but at most for `at_most`. Returns false after
+    /// [`end`](Self::end). Only one thread may call this.
     pub(crate) fn wait(&self, at_most: Option<Duration>) -> bool {
         let until = at_most.and_then(|pause| Instant::now().checked_add(pause));
         // Acquire: pairs with `raise`.
@@ -69,8 +69,7 @@ fn is_over(until: Option<Instant>) -> bool {
     until.is_some_and(|until| until <= Instant::now())
 }
 
-/// Sleeps until it is unparked, until `until`, or until a spurious wake-up. In models no deadline
-/// ever passes.
+/// Sleeps until an unpark, a spurious wake-up, or `until`. In models no deadline passes.
 fn sleep(until: Option<Instant>) {
     #[cfg(not(radixkv_loom))]
     if let Some(until) = until {

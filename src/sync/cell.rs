@@ -4,13 +4,13 @@
 //!
 //! - **O1** `Shards` (`cache::evictor::shards`) makes one [`Owner`] for each turn of the evictor,
 //!   which ends with the turn's locks.
-//! - **O2** A cell is reached only through a `&Owner` or `&mut Owner` of its own cache, in a turn
-//!   that has the lock of the cell's shard (V2). A cell of no shard is written only in turns of all
-//!   (V1). So no two threads touch it at once unless both read, and the locks order one thread's
-//!   writes before the next thread's reads.
+//! - **O2** A cell is accessed only through a `&Owner` or `&mut Owner` of its own cache, in a turn
+//!   that holds the lock of the cell's shard (V2). A cell that belongs to no shard is written only
+//!   in turns of all shards (V1). So two threads never access it at once unless both read, and the
+//!   locks order one thread's writes before the next thread's reads.
 //!
-//! V1 and V2 are invariants of `Shards`. The types do not enforce V2: each turn of one shard has an
-//! `Owner` that would open the cells of the others.
+//! V1 and V2 are invariants of `Shards`. The types do not enforce V2: the `Owner` of a turn of one
+//! shard would also give access to the cells of the others.
 #![allow(unsafe_code)]
 
 /// The right to read (`&Owner`) and write (`&mut Owner`) the [`OwnerCell`]s of a turn's shards.
@@ -36,7 +36,7 @@ type Inner<T> = loom::cell::UnsafeCell<T>;
 #[derive(Debug)]
 pub(crate) struct OwnerCell<T>(Inner<T>);
 
-// SAFETY: O2: every access goes through the owner of a turn that has the lock of the cell's shard.
+// SAFETY: O2: every access needs the owner of a turn that holds the lock of the cell's shard.
 unsafe impl<T: Send> Sync for OwnerCell<T> {}
 
 impl<T> OwnerCell<T> {
@@ -45,8 +45,8 @@ impl<T> OwnerCell<T> {
     }
 
     pub(crate) fn with<R>(&self, _: &Owner, read: impl FnOnce(&T) -> R) -> R {
-        // SAFETY: O2: the shared owner excludes this turn's writers while it is borrowed, the lock
-        // those of other turns.
+        // SAFETY: O2: the shared borrow of the owner excludes writers of this turn, the lock those
+        // of other turns.
         let read = |value: *const T| read(unsafe { &*value });
         #[cfg(radixkv_loom)]
         return self.0.with(read);
@@ -55,7 +55,7 @@ impl<T> OwnerCell<T> {
     }
 
     pub(crate) fn with_mut<R>(&self, _: &mut Owner, write: impl FnOnce(&mut T) -> R) -> R {
-        // SAFETY: O2: the exclusive owner is borrowed for as long as the reference lives; the lock
+        // SAFETY: O2: the owner is borrowed exclusively while the reference lives; the lock
         // excludes other turns.
         let write = |value: *mut T| write(unsafe { &mut *value });
         #[cfg(radixkv_loom)]
@@ -65,11 +65,10 @@ impl<T> OwnerCell<T> {
     }
 }
 
-/// A pointer that is handed over with a flag in another word: only the thread that owns the flag
-/// touches it.
+/// A pointer that a flag in another word guards: only the thread that owns the flag accesses it.
 ///
-/// The flag's edges order every access, so it need not be atomic. Under loom it is a plain cell,
-/// and loom checks those edges.
+/// The flag's edges order every access, so it need not be atomic. Under loom it is a plain cell, so
+/// that loom checks those edges.
 #[derive(Debug)]
 pub(crate) struct HandedOver<T>(#[cfg(not(radixkv_loom))] AtomicPtr<T>, #[cfg(radixkv_loom)] Inner<*mut T>);
 

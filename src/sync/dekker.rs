@@ -1,13 +1,13 @@
-//! Dekker's handshake between two threads. One raises a count, then looks at a flag; the other
-//! clears the flag, then looks at the count. At least one of them sees the other's change.
+//! Dekker's handshake between two threads. One raises a count, then reads a flag; the other clears
+//! the flag, then reads the count. At least one of them sees the other's change.
 //!
-//! It needs sequential consistency. Models use fences, which loom supports. Elsewhere the accesses
-//! themselves are sequentially consistent; on x86 that costs only the locked read-modify-write on
-//! each side.
+//! It needs sequential consistency. Models use fences, which loom supports. In other builds the
+//! accesses themselves are sequentially consistent; on x86 that costs only the locked
+//! read-modify-write on each side.
 
 use super::atomic::AtomicU64;
 
-/// Adds one to `count`, then looks at `flags`.
+/// Adds one to `count`, then reads `flags`.
 ///
 /// SeqCst, here and below: Dekker, the edge of hot.rs. Under loom each access is Relaxed and the
 /// fence between them gives the order.
@@ -29,7 +29,8 @@ pub(crate) fn count_then_look(count: &AtomicU64, flags: &AtomicU64) -> u64 {
     }
 }
 
-/// Clears `flag` in `flags`. A [`look`] after it sees every count whose thread still saw the flag.
+/// Clears `flag` in `flags`. A later [`look`] sees the count of every thread that still saw the
+/// flag.
 pub(crate) fn clear(flags: &AtomicU64, flag: u64) {
     #[cfg(radixkv_loom)]
     {
@@ -40,9 +41,9 @@ pub(crate) fn clear(flags: &AtomicU64, flag: u64) {
     flags.fetch_and(!flag, super::atomic::Ordering::SeqCst);
 }
 
-/// Looks at a count after [`clear`]. What threads did before they took their counts back comes
-/// before this. It is a read-modify-write, so a later change of the count sees what came before
-/// this.
+/// Reads a count after [`clear`]. What threads did before they subtracted their counts happens
+/// before this. It is a read-modify-write, so what happens before this also happens before any
+/// later change of the count.
 pub(crate) fn look(count: &AtomicU64) -> u64 {
     // Acquire: E13. Release: E17.
     #[cfg(radixkv_loom)]

@@ -1,6 +1,6 @@
 //! Measures how long a lock is held (feature `holds`); does nothing without the feature.
 //!
-//! This is in `sync` because a lock measures it, and the build decides whether.
+//! This is in `sync` because a lock measures it, depending on the build.
 
 #[cfg(feature = "holds")]
 use std::time::Duration;
@@ -13,13 +13,12 @@ use super::gauge::{AtomicU64, Relaxed};
 #[cfg(feature = "holds")]
 static CLOCK: OnceLock<fn() -> Duration> = OnceLock::new();
 
-/// Starts to measure how long each cache's eviction lock is held. `clock` gives the time of the
-/// calling thread: processor time, or any other.
+/// Starts to measure how long each cache's eviction lock is held. `clock` returns the calling
+/// thread's time: its processor time, or any other.
 /// [`PrefixCache::longest_hold`](crate::PrefixCache::longest_hold) returns the longest hold.
 ///
-/// For benches: the clock is read twice for each hold, the first time under the lock. So it must
-/// not panic, and must not use a cache. Only the first call in a process counts; later ones do
-/// nothing.
+/// For benchmarks: the clock is read twice for each hold, the first time under the lock, so it must
+/// not panic or use a cache. Only the first call in a process has an effect.
 ///
 /// # Examples
 ///
@@ -41,11 +40,11 @@ static CLOCK: OnceLock<fn() -> Duration> = OnceLock::new();
 /// ```
 #[cfg(feature = "holds")]
 pub fn measure_holds(clock: fn() -> Duration) {
-    // A later clock is refused, because times of two clocks cannot be compared.
+    // Only the first clock is kept, because times of two clocks cannot be compared.
     let _ = CLOCK.set(clock);
 }
 
-/// The longest time that a lock was held, if that is measured.
+/// The longest hold of a lock, if holds are measured.
 #[derive(Debug, Default)]
 pub(super) struct LongestHold {
     #[cfg(feature = "holds")]
@@ -54,7 +53,7 @@ pub(super) struct LongestHold {
     nanoseconds: AtomicU64,
 }
 
-/// The time when a hold began, if that is measured.
+/// The time when a hold began, if holds are measured.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Beginning(#[cfg(feature = "holds")] Option<Duration>);
 
@@ -84,7 +83,7 @@ impl LongestHold {
         #[cfg(feature = "holds")]
         if let Some((began, clock)) = hold.0.zip(CLOCK.get()) {
             let held = clock().saturating_sub(began).as_nanos();
-            // Relaxed, here and below: only a number.
+            // Relaxed, here and below: a statistic.
             self.nanoseconds.fetch_max(u64::try_from(held).unwrap_or(u64::MAX), Relaxed);
         }
         #[cfg(not(feature = "holds"))]

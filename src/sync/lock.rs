@@ -2,9 +2,9 @@
 //! for it.
 //!
 //! It wraps the standard library's mutex. On systems with futexes, an unlock is one
-//! read-modify-write and, if a thread waits, one system call. So a thread that is stopped while it
-//! falls asleep at the lock does not delay an unlock. A mutex with its own table of waiters would
-//! be delayed.
+//! read-modify-write and, if a thread waits, one system call. So an unlock is not delayed by a
+//! thread that is stopped while it falls asleep at the lock, as it would be in a mutex with its own
+//! table of waiters.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::TryLockError;
@@ -23,45 +23,44 @@ use super::gauge::{AtomicUsize, Relaxed};
 use super::holds::{Beginning, LongestHold};
 use super::{spin_loop, thread};
 
-/// How many times a thread checks whether the lock is free before it sleeps, which takes some tens
-/// of microseconds. Most holds are shorter than the time the system takes to wake a thread.
+/// How many times a thread checks whether the lock is free before it sleeps; this takes some tens
+/// of microseconds. Most holds are shorter than the time that the system takes to wake a thread.
 const LOOKS: u32 = 2_000;
 
-/// How long [`unlock_fairly`] waits for a waiting thread to take the lock: longer than a system
-/// takes to wake one.
+/// How long [`unlock_fairly`] lets a waiting thread take the lock: longer than waking it takes.
 const COURTESY: Duration = Duration::from_millis(1);
 
 /// A mutex that a panicking holder does not poison.
 #[derive(Debug)]
 pub(crate) struct Mutex<T> {
     inner: backend::Mutex<T>,
-    /// In a cache line of its own: a waiting thread reads it repeatedly, and an attempt to lock
-    /// instead would take the holder's cache line.
+    /// In its own cache line: a waiting thread reads it repeatedly; attempts to lock instead would
+    /// take the holder's cache line.
     hints: CachePadded<Hints>,
 }
 
-/// Counts that no model explores. Every access is relaxed: no memory depends on them.
+/// Counts that no model explores. Every access is Relaxed: no memory depends on them.
 #[derive(Debug)]
 struct Hints {
-    /// About how many times the lock was released; a late store may undo a later one.
+    /// About how often the lock was released: a delayed store may overwrite a newer one.
     released: AtomicUsize,
     /// Number of waiting threads.
     waiting: AtomicUsize,
-    /// Number of threads that have waited for the lock and got it.
+    /// How many times a thread waited for the lock and got it.
     served: AtomicUsize,
     longest: LongestHold,
 }
 
 /// A held lock.
 pub(crate) struct MutexGuard<'a, T> {
-    // Dropped before `notice`: unlocking waits for all earlier stores, and a waiting thread owns
-    // the hints' cache line.
+    // Dropped before `notice`: unlocking waits for all earlier stores, and a store to the hints is
+    // slow, because a waiting thread has their cache line.
     inner: backend::MutexGuard<'a, T>,
     notice: ReleaseNotice<'a>,
     of: &'a Mutex<T>,
 }
 
-/// Records at its drop that the lock was released.
+/// Notes when dropped that the lock was released.
 struct ReleaseNotice<'a> {
     hints: &'a Hints,
     released: usize,
@@ -108,12 +107,12 @@ impl<T> Mutex<T> {
         self.lock_awake(|| false).unwrap_or_else(|| self.lock_asleep())
     }
 
-    /// Spins for some tens of microseconds until the lock is free, and takes it; never sleeps.
-    /// `None` if that fails, or as soon as `ends` returns true.
+    /// Takes the lock if it becomes free within some tens of microseconds; spins, never sleeps.
+    /// `None` if it stays busy, or as soon as `ends` returns true.
     #[inline]
     pub(crate) fn lock_awake(&self, ends: impl Fn() -> bool) -> Option<MutexGuard<'_, T>> {
         if cfg!(any(radixkv_loom, radixkv_shuttle)) {
-            // In models, the attempt would only be one more point at which threads switch.
+            // In models, the attempt would only add a point at which threads switch.
             return Some(self.sleep_for_it());
         }
         self.try_lock().or_else(|| self.look_for_it(ends))
@@ -131,13 +130,13 @@ impl<T> Mutex<T> {
         self.counted(|| self.spin_for_it(ends))
     }
 
-    /// Takes the lock; sleeps until it is released.
+    /// Takes the lock; sleeps while it is held.
     #[cold]
     pub(crate) fn lock_asleep(&self) -> MutexGuard<'_, T> {
-        self.counted(|| Some(self.sleep_for_it())).expect("it was waited for")
+        self.counted(|| Some(self.sleep_for_it())).expect("the wait returns a guard")
     }
 
-    /// Runs `wait`, counted as a waiting thread.
+    /// Counts this thread as waiting while `wait` runs.
     fn counted<'a>(&'a self, wait: impl FnOnce() -> Option<MutexGuard<'a, T>>) -> Option<MutexGuard<'a, T>> {
         // Relaxed, here and below: a hint.
         self.hints.waiting.fetch_add(1, Relaxed);
@@ -153,7 +152,7 @@ impl<T> Mutex<T> {
         (0..LOOKS).take_while(|_| !ends()).find_map(|look| {
             spin_loop();
             let released = self.hints.released.load(Relaxed);
-            // Also tries at the first look: the lock may have been released before that was noted.
+            // Always tries at the first look: a release may not have been noted yet.
             let tries = look == 0 || std::mem::replace(&mut seen, released) != released;
             if tries { self.try_lock() } else { None }
         })
@@ -167,8 +166,8 @@ impl<T> Mutex<T> {
         guard
     }
 
-    /// Waits by spinning in code that is compiled with the crate, so that ThreadSanitizer sees the
-    /// lock change hands.
+    /// Spins until the lock is free. This code is compiled with the crate, so that ThreadSanitizer
+    /// sees that the lock changes hands.
     #[cfg(radixkv_tsan)]
     fn spin(&self) -> MutexGuard<'_, T> {
         loop {
@@ -213,8 +212,7 @@ impl<T> DerefMut for MutexGuard<'_, T> {
     }
 }
 
-/// A condition variable: a thread that holds a lock waits here for another thread to change the
-/// data under the lock.
+/// A condition variable for [`Mutex`].
 #[derive(Debug)]
 pub(crate) struct Condvar(backend::Condvar);
 
@@ -223,13 +221,12 @@ impl Condvar {
         Self(backend::Condvar::new())
     }
 
-    /// Waits until a notification, until `deadline`, or until a spurious wake-up; returns whether
-    /// the deadline has passed. In models no deadline passes, so a thread that is never notified is
-    /// reported.
+    /// Waits for a notification, `deadline` or a spurious wake-up; returns whether the deadline has
+    /// passed. In models no deadline passes, so a thread that is never notified is reported.
     #[cfg(not(radixkv_tsan))]
     pub(crate) fn wait<'a, T>(&self, lock: MutexGuard<'a, T>, deadline: Option<Instant>) -> (MutexGuard<'a, T>, bool) {
         let MutexGuard { inner, notice, of } = lock;
-        // A little early: the lock is released inside the wait below.
+        // A little early: the wait below releases the lock.
         drop(notice);
         #[cfg(not(any(radixkv_loom, radixkv_shuttle)))]
         if let Some(deadline) = deadline {
@@ -242,7 +239,7 @@ impl Condvar {
         (of.held(inner), false)
     }
 
-    /// As above, so that ThreadSanitizer sees the lock change hands: looks every 50 us.
+    /// As above, but checks every 50 us, so that ThreadSanitizer sees that the lock changes hands.
     #[cfg(radixkv_tsan)]
     pub(crate) fn wait<'a, T>(&self, lock: MutexGuard<'a, T>, deadline: Option<Instant>) -> (MutexGuard<'a, T>, bool) {
         let MutexGuard { inner, notice, of } = lock;
@@ -256,12 +253,12 @@ impl Condvar {
     }
 }
 
-/// Unlocks. If threads wait, it gives one of them time to take the lock, so that a loop that locks
-/// again at once does not starve them. It returns after [`COURTESY`] at the latest.
+/// Unlocks. If threads wait, gives one of them time to take the lock, at most [`COURTESY`], so that
+/// a loop that locks again at once does not starve them.
 pub(crate) fn unlock_fairly<T>(guard: MutexGuard<'_, T>) {
     let MutexGuard { inner, notice, of } = guard;
     let Hints { waiting, served, .. } = &*of.hints;
-    // Relaxed, all: hints.
+    // Relaxed, here and below: hints.
     let (waits, before) = (waiting.load(Relaxed) > 0, served.load(Relaxed));
     drop(inner);
     drop(notice);

@@ -1,8 +1,8 @@
-//! Memory that a table gets directly from the system, and returns as soon as it is freed.
+//! Slices for large tables, whose memory comes directly from the system and returns to it on drop.
 //!
-//! A heap keeps freed memory that is between allocations still in use. The evictor's tables grow
-//! and shrink by megabytes, so each of their larger pages is a separate mapping. This is in `sync`
-//! because the build decides whether there are mappings.
+//! A heap cannot return freed memory between allocations that are still in use. The evictor's
+//! tables grow and shrink by megabytes, so each of their larger pages is its own mapping. This is
+//! in `sync` because only some builds have mappings.
 //!
 //! # Invariants
 //!
@@ -26,17 +26,16 @@ thread_local! {
     static UNMAPPING: Unmapping = const { Unmapping { later: Cell::new(false), dropped: RefCell::new(ManuallyDrop::new(Vec::new())) } };
 }
 
-/// How a thread treats the mappings that it drops.
+/// A thread's dropped mappings.
 struct Unmapping {
-    /// Whether the thread keeps them, for an [`UnmapsLater`].
+    /// Whether the thread has an [`UnmapsLater`], which keeps them.
     later: Cell<bool>,
     /// The mappings kept; empty when the thread ends.
     dropped: RefCell<ManuallyDrop<Vec<MmapMut>>>,
 }
 
-/// While this exists, its thread keeps the mappings that it drops; they are unmapped together at
-/// its drop. For a thread that is about to hold a lock, because unmapping takes the system some
-/// microseconds.
+/// While this exists, its thread keeps the mappings that it drops; they are unmapped when this is
+/// dropped. For a thread that is about to hold a lock, because unmapping takes some microseconds.
 #[derive(Debug)]
 pub(crate) struct UnmapsLater {
     /// Bound to its thread.
@@ -44,7 +43,7 @@ pub(crate) struct UnmapsLater {
 }
 
 impl UnmapsLater {
-    /// `None` if this thread has one already.
+    /// Begins to keep mappings; `None` if this thread already does.
     #[inline]
     pub(crate) fn begin() -> Option<Self> {
         let is_first = UNMAPPING.with(|unmapping| !unmapping.later.replace(true));
@@ -58,7 +57,7 @@ impl Drop for UnmapsLater {
         UNMAPPING.with(|Unmapping { later, dropped }| {
             later.set(false);
             if !dropped.borrow().is_empty() {
-                // Taken out first, so that the cell is not borrowed while the system works.
+                // Taken out first, so that the cell is not borrowed while they are unmapped.
                 let dropped = std::mem::take(&mut **dropped.borrow_mut());
                 drop(dropped);
             }
@@ -66,7 +65,7 @@ impl Drop for UnmapsLater {
     }
 }
 
-/// A slice of values, in a mapping of their own if there are many.
+/// A slice of values, in its own mapping if it is large.
 pub(crate) struct Mapped<T> {
     items: NonNull<[T]>,
     mapping: Option<MmapMut>,
@@ -78,8 +77,8 @@ unsafe impl<T: Send> Send for Mapped<T> {}
 unsafe impl<T: Sync> Sync for Mapped<T> {}
 
 impl<T: Copy> Mapped<T> {
-    /// Makes `len` copies of `value`. They are in the global allocator's memory if there are few or
-    /// the system gives no mapping.
+    /// Makes `len` copies of `value`. They come from the global allocator if they are small or the
+    /// system gives no mapping.
     pub(crate) fn filled(value: T, len: usize) -> Self {
         let wanted = !cfg!(any(radixkv_loom, radixkv_shuttle, radixkv_heap, miri)) && size_of::<T>() * len >= SMALLEST;
         let mapping = wanted.then(|| MmapOptions::new().len(size_of::<T>() * len).map_anon().ok()).flatten();

@@ -1,5 +1,5 @@
-//! The only access to threads, locks and atomics: no other module names `std::sync`, `loom` or
-//! `shuttle`.
+//! Threads, locks and atomics of `std`, loom or shuttle, depending on the build. No other module
+//! names `std::sync`, `loom` or `shuttle`.
 //!
 //! | cfg | what this module provides |
 //! |---|---|
@@ -7,11 +7,11 @@
 //! | `radixkv_loom` | loom: every interleaving, and every value a weak memory may return; an `Arc` whose count loom can explore |
 //! | `radixkv_shuttle` | shuttle: long random schedules, sequentially consistent |
 //! | `radixkv_chaos` | `std` atomics that yield or spin before some accesses |
-//! | `radixkv_failpoints` | `std`, and named points at which a test stops a thread or makes it panic |
+//! | `radixkv_failpoints` | `std`, and named points where a test stops a thread or makes it panic |
 //! | `radixkv_tsan` | an `Arc` without the standalone fence that ThreadSanitizer does not see |
 //!
-//! Two more settings change nothing here. `radixkv_tiny` shrinks the counts that can overflow or
-//! wrap (leases, child runs, run versions), so that tests/limits.rs reaches their limits. With
+//! Two more settings do not affect this module. `radixkv_tiny` shrinks the counts that can overflow
+//! or wrap (leases, child runs, run versions), so that tests/limits.rs reaches their limits. With
 //! `radixkv_heap` nodes come from the global allocator (`reclaim::memory`), which sanitizers watch.
 //!
 //! Only `dekker` uses `SeqCst`. It gives models fences instead, because loom treats sequentially
@@ -53,13 +53,13 @@ pub(crate) use std::sync::OnceLock;
 pub(crate) use std::sync::{Arc, Weak};
 pub(crate) use std::thread;
 
-/// Channels whose senders never wait. Models do not explore them: there, everything is sent before
-/// the threads begin.
+/// Unbounded channels. Models do not explore them: there, everything is sent before the threads
+/// begin.
 pub(crate) mod channel {
     pub(crate) use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 }
 
-/// Whether this is the only handle. What was done through dropped handles comes before.
+/// Whether this is the only handle. Uses of dropped handles happen before.
 pub(crate) fn is_only<T>(handle: &mut Arc<T>) -> bool {
     Arc::get_mut(handle).is_some()
 }
@@ -87,7 +87,7 @@ pub(crate) fn spin_loop() {
     }
 }
 
-/// Lets other threads run, one of which is about to end this wait.
+/// Lets other threads run; one of them is about to end the caller's wait.
 pub(crate) fn yield_now() {
     #[cfg(radixkv_loom)]
     loom::thread::yield_now();

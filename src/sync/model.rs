@@ -2,14 +2,14 @@
 //!
 //! *As loads*: loom tries every value that a weak memory may return. But loom 0.7 remembers only
 //! the last access to each location. So in the usual loop of a load and a compare-and-swap, a
-//! thread's own load hides an earlier load by another thread, and the schedules in which the other
-//! thread comes later are missed.
+//! thread's own load hides another thread's earlier load, and loom misses the schedules in which
+//! that load comes later.
 //!
-//! *As read-modify-writes* that change nothing: these always see the newest value, but loom sees
+//! *As read-modify-writes* that change nothing: these return only the newest value, but loom sees
 //! every race and tries both orders. Each model runs both ways.
 //!
-//! *At rest*, when every store happens before the loads, loom only checks that this holds and
-//! explores nothing.
+//! *At rest*, when every store happens before the loads: loom explores nothing and only checks this
+//! order.
 #![allow(unsafe_code)]
 
 use std::cell::Cell;
@@ -30,7 +30,7 @@ pub enum Loads {
     Weak,
     /// As read-modify-writes.
     Exact,
-    /// As accesses that no store may be concurrent with.
+    /// As accesses that no store may race with.
     AtRest,
 }
 
@@ -39,7 +39,7 @@ pub fn explore_loads(loads: Loads) {
     LOADS.set(loads);
 }
 
-/// Runs `body` while no other thread runs. Everything that other threads did comes before.
+/// Runs `body`, for which all stores of other threads must happen before.
 pub fn at_rest<T>(body: impl FnOnce() -> T) -> T {
     let loads = LOADS.replace(Loads::AtRest);
     let result = body();
@@ -60,7 +60,7 @@ pub fn exploring_apart<T>(body: impl FnOnce() -> T) -> T {
 }
 
 /// A count of handles, or the state of a slot in a pool of participants. Only its own models
-/// explore it: in others it would order accesses that nothing else orders.
+/// explore it: in others it would order accesses that nothing else orders, and so hide races.
 #[derive(Debug)]
 pub(crate) enum Apart {
     Explored(AtomicUsize),
@@ -112,8 +112,8 @@ macro_rules! wrapped {
             }
             #[track_caller]
             pub(crate) fn store(&self, value: $value, order: Ordering) {
-                // With a plain store, a load of the exact kind (a write for loom) could come after
-                // the store without seeing it.
+                // With a plain store, an exact load (a write for loom) could come after the store
+                // without seeing it.
                 if exact() {
                     self.0.swap(value, order);
                 } else {

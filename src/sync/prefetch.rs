@@ -1,7 +1,7 @@
 //! Prefetching memory ahead of its use.
 //!
-//! This is in `sync` because the policy's tables and the evictor's look-ahead both use it, and
-//! because, like the rest of this module, it depends on the machine and on the build.
+//! This is in `sync` because both the policy's tables and the evictor's look-ahead use it, and
+//! because it depends on the processor and the build.
 #![allow(unsafe_code)]
 
 /// Bytes of a cache line.
@@ -28,8 +28,8 @@ pub(crate) fn prefetch_bytes(at: *const u8, bytes: usize) {
     let _ = (at, bytes);
 }
 
-/// As [`prefetch`], for memory that this thread is about to write: other processors lose the lines
-/// now, not at the first write.
+/// As [`prefetch`], for memory that this thread is about to write: other processors already lose
+/// the lines now, not only at the first write.
 #[inline]
 pub(crate) fn prefetch_to_write<T>(at: *const T) {
     prefetch_bytes_to_write(at.cast(), size_of::<T>());
@@ -48,8 +48,8 @@ pub(crate) fn prefetch_bytes_to_write(at: *const u8, bytes: usize) {
     let _ = (at, bytes);
 }
 
-/// Calls `ask` with the offset of a byte in each cache line that `bytes` bytes may touch, wherever
-/// they begin.
+/// Calls `ask` with the offset of a byte in each cache line that `bytes` bytes may touch, at any
+/// alignment.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 #[inline(always)]
 fn each_line(bytes: usize, ask: impl Fn(usize)) {

@@ -1,7 +1,7 @@
-//! The signal that one waiter for blocks sleeps on: a blocked thread, or a polled task.
+//! The wake-up flag of one waiter for blocks: a blocked thread or a polled task.
 //!
-//! A waker is the caller's code: cloning, waking and dropping it may run anything, even a method of
-//! the cache. None of it runs under the signal's lock.
+//! A waker is user code: cloning, waking or dropping it may run anything, even a method of the
+//! cache. None of this happens under the signal's lock.
 
 use std::task::Waker;
 use std::time::Instant;
@@ -14,7 +14,7 @@ struct SignalState {
     waker: Option<Waker>,
 }
 
-/// A flag that any thread raises and its owner lowers. Raising a raised signal changes nothing.
+/// A flag that any thread raises and its owner lowers. Raising a raised flag has no effect.
 #[derive(Debug)]
 pub(crate) struct Signal {
     state: Mutex<SignalState>,
@@ -26,13 +26,13 @@ impl Signal {
         Self { state: Mutex::new(SignalState::default()), risen: Condvar::new() }
     }
 
-    /// Wakes the owner, or keeps it from falling asleep. Runs the owner's waker: call it with no
+    /// Wakes the owner, or keeps it from falling asleep. Runs the owner's waker, so call it with no
     /// lock held.
     ///
-    /// A panic in the waker is caught, because the raising thread is not responsible for the
-    /// waker's code. The panic hook has reported it by then. A waker may wake another one on this
-    /// thread, if it polls at once and that lets the next waiter continue. The inner waker then
-    /// runs only when the outer one has returned, so the stack stays bounded.
+    /// A panic in the waker is caught, because the raising thread is not responsible for that code;
+    /// the panic hook has already reported it. A waker may cause another wake-up on this thread, if
+    /// it polls at once and this lets the next waiter continue. That waker runs after the outer one
+    /// has returned, so the stack stays bounded.
     pub(crate) fn raise(&self) {
         let mut state = self.state.lock();
         if state.raised {
@@ -61,8 +61,8 @@ impl Signal {
         true
     }
 
-    /// Lowers the signal, and wakes `waker` when it is raised next. Drops the previous waker and
-    /// clones this one: call it with no lock held.
+    /// Lowers the signal; the next `raise` wakes `waker`. Drops the previous waker and clones this
+    /// one, so call it with no lock held.
     ///
     /// This takes the lock twice. If the signal is raised in between, the previous waker is woken.
     /// The caller checks its condition after this call, so it misses nothing.
@@ -82,9 +82,8 @@ impl Signal {
         drop(before);
     }
 
-    /// Wakes the owner's `waker` once more if the signal was raised since it was last lowered. The
-    /// owner's thread may have run code that parks, such as an eviction sink, and that code may
-    /// have consumed the wake-up.
+    /// Wakes the owner's `waker` again if the signal is raised. The owner's thread may have run
+    /// code that parks, such as an eviction sink, and that code may have consumed the wake-up.
     #[cfg(feature = "async")]
     pub(crate) fn wake_again(&self, waker: &Waker) {
         // In models no sink parks.
@@ -96,11 +95,11 @@ impl Signal {
 
 #[cfg(not(any(radixkv_loom, radixkv_shuttle)))]
 std::thread_local! {
-    /// Wakers to call when the one that runs on this thread has returned; `None` while none runs.
+    /// Wakers to call after the one that runs on this thread; `None` while none runs.
     static NEXT: std::cell::RefCell<Option<std::collections::VecDeque<Waker>>> = const { std::cell::RefCell::new(None) };
 }
 
-/// Calls the waker now, or, if called inside another waker, after that one.
+/// Calls the waker, or, inside another waker, queues it until that one returns.
 #[cfg(not(any(radixkv_loom, radixkv_shuttle)))]
 fn wake_in_turn(waker: Waker) {
     let mut waker = Some(waker);
@@ -112,7 +111,7 @@ fn wake_in_turn(waker: Waker) {
     });
     while let Some(turn) = waker {
         contained(|| turn.wake());
-        // A thread that is ending has no list, so each waker is called at once.
+        // A thread that is ending has no queue, so each waker is called at once.
         waker = NEXT.try_with(|next| next.borrow_mut().as_mut()?.pop_front()).unwrap_or_default();
     }
     if is_inside == Ok(false) {
@@ -120,20 +119,20 @@ fn wake_in_turn(waker: Waker) {
     }
 }
 
-/// In models all threads share one thread of the system.
+/// In models all threads share one OS thread, so nothing is queued.
 #[cfg(any(radixkv_loom, radixkv_shuttle))]
 fn wake_in_turn(waker: Waker) {
     contained(|| waker.wake());
 }
 
-/// Runs the caller's code, or a step of the cache, and catches its panic. Models do not catch it,
-/// because they report by panics.
+/// Runs user code, or a step of the cache, and catches its panic. Models do not catch it, because
+/// they report errors by panics.
 pub(crate) fn contained(run: impl FnOnce()) {
     #[cfg(not(any(radixkv_loom, radixkv_shuttle)))]
     {
         use std::panic::{AssertUnwindSafe, catch_unwind};
-        // The code reaches the cache only through its methods, and a panic leaves no method
-        // halfway.
+        // The code reaches the cache only through its methods, and no method is left incomplete by
+        // a panic.
         if let Err(payload) = catch_unwind(AssertUnwindSafe(run)) {
             // The payload may panic when it is dropped; the payload of that second panic is leaked.
             let dropped = catch_unwind(AssertUnwindSafe(|| drop(payload)));

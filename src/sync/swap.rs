@@ -1,4 +1,4 @@
-//! A shared value that is replaced as a whole.
+//! A shared value that is read without waiting and replaced as a whole.
 
 use super::Arc;
 
@@ -6,9 +6,9 @@ use super::Arc;
 #[cfg(not(any(radixkv_loom, radixkv_shuttle, radixkv_tsan)))]
 pub(crate) struct Swap<T>(arc_swap::ArcSwap<T>);
 
-/// A shared value. No model explores when a new value is seen: it is either read under the lock
-/// under which it is replaced, or no memory depends on it. (ThreadSanitizer does not see the fences
-/// of `arc-swap`.)
+/// A shared value. No model explores when a new value becomes visible: either the lock under which
+/// it is replaced is held for reads, or no memory depends on it. (ThreadSanitizer does not see the
+/// fences of `arc-swap`.)
 #[cfg(any(radixkv_loom, radixkv_shuttle, radixkv_tsan))]
 pub(crate) struct Swap<T>(std::sync::Mutex<Arc<T>>);
 
@@ -37,12 +37,12 @@ impl<T> Swap<T> {
 
     /// Runs `read` with the present value, which stays alive for the call.
     pub(crate) fn read<R>(&self, read: impl FnOnce(&T) -> R) -> R {
-        let value = Arc::clone(&self.0.lock().expect("nothing panics under it"));
+        let value = Arc::clone(&self.0.lock().expect("nothing panics under this lock"));
         read(&value)
     }
 
     /// Replaces the value and returns the one before.
     pub(crate) fn replace(&self, value: Arc<T>) -> Arc<T> {
-        std::mem::replace(&mut self.0.lock().expect("nothing panics under it"), value)
+        std::mem::replace(&mut self.0.lock().expect("nothing panics under this lock"), value)
     }
 }

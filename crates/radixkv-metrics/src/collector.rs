@@ -1,4 +1,4 @@
-//! A collector of one cache's metrics, which reads them at each scrape.
+//! Reads one cache's metrics at each scrape.
 
 use std::fmt;
 
@@ -11,10 +11,10 @@ use radixkv::{PrefixCache, Stats};
 use crate::families::{BLOCKS, COUNTERS, GAUGES, SECONDS};
 use crate::family::{encode, encode_counters, encode_gauges};
 
-/// Collects the metrics of one cache. Each scrape takes one [`Stats`] for all of them.
+/// Collects the metrics of one cache. Each scrape reads one [`Stats`] for all of them.
 ///
-/// It keeps the cache alive as long as the registry exists. Use one registry for each cache: with
-/// two caches in a registry, metric names would appear twice in the text.
+/// The registry keeps the cache alive. Use one registry for each cache: with two caches in a
+/// registry, metric names would appear twice in the text.
 ///
 /// # Examples
 ///
@@ -49,9 +49,9 @@ impl CacheCollector {
         Self::register_with(block_size, move || Some(cache.stats()), registry);
     }
 
-    /// Adds metrics to a registry, with values from the function `stats`. This is for a cache that
-    /// is built later, or that the registry must not keep alive. While `stats` returns `None`, the
-    /// metrics are zero.
+    /// Adds metrics to a registry, with values from the function `stats`. For a cache that is built
+    /// later, or that the registry must not keep alive. While `stats` returns `None`, the metrics
+    /// are zero.
     ///
     /// # Examples
     ///

@@ -1,8 +1,8 @@
 //! A minimal HTTP server that serves a registry's text to scrapers.
 //!
 //! Each connection has a thread, a deadline and a limit on its bytes. There are at most [`MOST`]
-//! connections: a further one replaces the oldest. So slow readers cannot block a scraper; under a
-//! flood, it is served if that takes less time than [`MOST`] new connections.
+//! connections; one more replaces the oldest. So slow readers cannot block a scraper. Under a
+//! flood, a scraper is served if that takes less time than [`MOST`] new connections.
 
 mod http;
 
@@ -25,8 +25,7 @@ const MOST: usize = 32;
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Stack size of a connection's thread in bytes. Requests and texts are on the heap.
 const STACK: usize = 256 << 10;
-/// Pause before the next `accept` after one failed, for example because the process has too many
-/// open files.
+/// Pause after `accept` failed, for example because the process has too many open files.
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// An HTTP server that answers `GET /metrics` with a registry's text, on its own threads, until it
@@ -68,7 +67,8 @@ pub enum EndpointError {
         /// The requested address.
         address: Box<str>,
     },
-    /// The address is not one of this machine, such as `127.0.0.1:9400`, or is not permitted.
+    /// The address is invalid, not of this machine, or not permitted; `127.0.0.1:9400` is a valid
+    /// one.
     Unusable {
         /// The requested address.
         address: Box<str>,
@@ -85,8 +85,8 @@ impl fmt::Display for EndpointError {
             Self::Taken { address } => {
                 write!(f, "{address} is in use by another program: choose another port, or 0 for a free one")
             }
-            Self::Unusable { address, source } => write!(f, "cannot listen at {address}: {source}"),
-            Self::NoThread(source) => write!(f, "starting a thread for the metrics failed: {source}"),
+            Self::Unusable { address, source } => write!(f, "cannot listen on {address}: {source}"),
+            Self::NoThread(source) => write!(f, "cannot start the metrics thread: {source}"),
         }
     }
 }
@@ -113,7 +113,7 @@ struct Shared {
     connections: Mutex<Connections>,
 }
 
-/// The open connections, the oldest first, and the number of the next one.
+/// The open connections, oldest first, and the number of the next one.
 #[derive(Default)]
 struct Connections {
     open: VecDeque<(u64, TcpStream)>,
@@ -150,8 +150,7 @@ impl Endpoint {
 impl Drop for Endpoint {
     /// Closes all connections, and waits for their threads.
     fn drop(&mut self) {
-        // Relaxed: the connection below is made after the store, and wakes the thread that reads
-        // it.
+        // Relaxed: the connection below is made after the store and wakes the thread that reads it.
         self.shared.stop.store(true, Relaxed);
         for (_, stream) in &self.shared.connections().open {
             // An error means that the connection is already closed.
@@ -159,7 +158,7 @@ impl Drop for Endpoint {
         }
         let woken = TcpStream::connect_timeout(&reachable(self.address), PATIENCE).is_ok();
         if let Some(thread) = self.thread.take().filter(|_| woken) {
-            // A panic of the thread was already reported by the panic hook.
+            // The panic hook has already reported a panic of the thread.
             let _ = thread.join();
         }
     }
@@ -221,7 +220,7 @@ impl Shared {
         }
     }
 
-    /// Adds a connection, and closes the oldest if there are too many. Returns the new connection's
+    /// Adds a connection and closes the oldest one if there are too many. Returns the new one's
     /// number.
     fn add(&self, stream: TcpStream) -> u64 {
         let mut connections = self.connections();
@@ -234,8 +233,8 @@ impl Shared {
         let number = connections.next;
         connections.next += 1;
         connections.open.push_back((number, stream));
-        // Relaxed: `drop` sets `stop` before it takes the lock. So either `drop` finds this
-        // connection in the list, or this load sees `stop`.
+        // Relaxed: `drop` sets `stop` before it takes the lock, so either it finds this connection
+        // in the list, or this load sees `stop`.
         if self.stop.load(Relaxed) {
             if let Some((_, stream)) = connections.open.back() {
                 let _ = stream.shutdown(Shutdown::Both);

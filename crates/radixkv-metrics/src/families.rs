@@ -1,8 +1,7 @@
-//! The metrics of a cache: their names, help texts, and the functions that read them from
-//! [`Stats`].
+//! The metrics of a cache: names, help texts, and functions that read the values from [`Stats`].
 //!
-//! A metric name of vLLM or SGLang is used only if the cache itself knows the value, in the unit
-//! that their dashboards expect.
+//! A metric has a name of vLLM or SGLang only if the cache knows the value, in the unit that their
+//! dashboards expect.
 
 use radixkv::Stats;
 

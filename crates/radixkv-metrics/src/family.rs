@@ -1,4 +1,4 @@
-//! Descriptions of metrics that are read from a snapshot of statistics, and their encoding.
+//! Descriptions of metrics that are functions of a statistics snapshot, and their encoding.
 
 use std::fmt;
 

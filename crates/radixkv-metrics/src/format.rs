@@ -1,4 +1,4 @@
-//! The two text formats of metrics, and the choice between them by a scraper's `Accept` header.
+//! The two text formats of metrics; a scraper's `Accept` header selects one.
 
 use prometheus_client::registry::Registry;
 
@@ -29,9 +29,8 @@ pub enum TextFormat {
 }
 
 impl TextFormat {
-    /// Chooses the format for an `Accept` header: OpenMetrics if the header names it with at least
-    /// the quality of plain text, otherwise Prometheus's format. Pass an empty text if there is no
-    /// such header.
+    /// Chooses the format for an `Accept` header: OpenMetrics if the header prefers it to plain
+    /// text or both equally, otherwise Prometheus's format. Without a header, pass an empty string.
     pub fn negotiate(accept: &str) -> Self {
         let (mut open_metrics, mut plain) = (0.0_f32, 0.0_f32);
         for range in accept.split(',').map(MediaRange::parse) {
@@ -93,9 +92,9 @@ impl<'a> MediaRange<'a> {
     }
 }
 
-/// Converts OpenMetrics text to Prometheus's format. In that format, help and type lines have the
-/// full names of the samples (including `_total` and `_info`), there are fewer types, and there are
-/// no units, exemplars and end mark.
+/// Converts OpenMetrics text to Prometheus's format, in which help and type lines have the full
+/// names of the samples (including `_total` and `_info`), and there are fewer types and no units,
+/// exemplars or end mark.
 fn to_prometheus(open_metrics: &str) -> String {
     let mut text = String::with_capacity(open_metrics.len());
     let mut help = "";

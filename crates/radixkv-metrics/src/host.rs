@@ -1,4 +1,4 @@
-//! Metrics of a host tier, of the remote tiers below it, and of the cache above it.
+//! Metrics of a host tier, its remote tiers, and the copies between it and the cache.
 
 use std::fmt;
 
@@ -9,8 +9,8 @@ use radixkv_host::{HostStats, HostTier, RemoteStats, TieredCache, TieredStats};
 
 use crate::family::{Family, Values::By, encode_counters, encode_gauges, one};
 
-/// Collects the metrics of a host tier, of its remote tiers, and, for a [`TieredCache`], of the
-/// copies between device and host. A registry can have only one.
+/// Collects the metrics of a host tier, its remote tiers, and, for a [`TieredCache`], the copies
+/// between device and host. A registry can have only one.
 ///
 /// # Examples
 ///

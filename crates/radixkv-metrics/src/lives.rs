@@ -1,7 +1,6 @@
-//! Histograms of how long blocks are cached and how long they are idle, measured for a sample of
-//! blocks.
+//! Histograms of how long blocks are cached and idle, measured for a sample of blocks.
 //!
-//! The sample is all blocks whose id is a multiple of a number. A block's id is independent of its
+//! The sample is all blocks whose id is a multiple of a fixed number. Ids are independent of
 //! content, so this is as good as a random sample, and testing a block costs one division.
 
 use std::fmt;
@@ -14,12 +13,12 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 use radixkv::{BlockId, CacheEvent, EventBatch, PrefixCache, Subscription};
 
-/// Histograms of block lifetimes under vLLM's names: lifetime, idle time before eviction, and time
-/// between two uses. A clone shares the histograms.
+/// Histograms, under vLLM's names, of blocks' lifetime, idle time before eviction, and time between
+/// uses. Clones share the histograms.
 ///
-/// The times of stores and evictions are those at which the cache's events are
-/// [pumped](Self::pump), so they are as precise as pumping is frequent. Threads that find blocks
-/// report uses by [`used`](Self::used). Blocks that were cleared or dropped are not counted.
+/// A store or eviction gets the time at which its event is [pumped](Self::pump), so frequent
+/// pumping makes the times more precise. Threads that find blocks report uses by
+/// [`used`](Self::used). Cleared or dropped blocks are not counted.
 ///
 /// # Examples
 ///
@@ -47,13 +46,13 @@ use radixkv::{BlockId, CacheEvent, EventBatch, PrefixCache, Subscription};
 pub struct BlockLives(Arc<Sample>);
 
 struct Sample {
-    /// The start of the clock that all times of blocks are measured by.
+    /// The zero of all block times.
     began: Instant,
     every: u32,
     /// The sampled blocks of the initial capacity, by id.
     lives: Box<[Life]>,
-    /// The sampled blocks by which the cache grew. Each segment is twice as long as the one before,
-    /// and is allocated when one of its blocks is first stored.
+    /// Sampled blocks beyond the initial capacity. Each segment is twice as long as the previous
+    /// one, and is allocated when one of its blocks is first stored.
     grown: [OnceLock<Box<[Life]>>; SEGMENTS],
     lifetime: Histogram,
     idle: Histogram,
@@ -63,8 +62,8 @@ struct Sample {
 /// Enough segments for all block ids.
 const SEGMENTS: usize = 33;
 
-/// When a block was stored and last used, in nanoseconds since [`Sample::began`]; 0 if the block is
-/// not known to be cached.
+/// When a block was stored and last used, in nanoseconds since [`Sample::began`]; 0 if it is not
+/// known to be cached.
 #[derive(Default)]
 struct Life {
     stored: AtomicU64,
@@ -78,9 +77,9 @@ impl fmt::Debug for BlockLives {
 }
 
 impl BlockLives {
-    /// Adds the histograms to a registry, and samples one of `every` blocks, or each block if
-    /// `every` is zero. Takes two words for each sampled block of the cache's capacity, and up to
-    /// four for each by which the cache grows.
+    /// Adds the histograms to a registry and samples one of `every` blocks, or each block if
+    /// `every` is zero. Needs two words of memory for each sampled block of the cache's capacity,
+    /// and up to four for each that is added by growing.
     pub fn register(cache: &PrefixCache, every: u32, registry: &mut Registry) -> Self {
         let every = every.max(1);
         let watched = cache.capacity_blocks().div_ceil(every as usize);
@@ -109,23 +108,23 @@ impl BlockLives {
         Self(Arc::new(sample))
     }
 
-    /// Records a use of these blocks. Lock-free, except that each sampled block takes the
-    /// histogram's lock.
+    /// Records a use of these blocks. Lock-free, except that each sampled block locks the
+    /// histogram.
     pub fn used(&self, blocks: &[BlockId]) {
         let now = self.now();
         for life in self.watched(blocks).filter_map(|at| self.0.get(at)) {
-            // Relaxed, as everywhere here: the times are statistics only.
+            // Relaxed, here and below: the times are only statistics.
             let before = life.used.load(Relaxed);
-            // If several threads find a block at once, one of them counts. A block that was evicted
-            // meanwhile stays at 0.
+            // If several threads find a block at once, one of them counts the use. A block that was
+            // evicted meanwhile stays at 0.
             if before > 0 && life.used.compare_exchange(before, now, Relaxed, Relaxed).is_ok() {
                 self.0.reuse_gap.observe(seconds(before, now));
             }
         }
     }
 
-    /// Processes the waiting events of a subscription to the cache. If the subscription lost
-    /// events, their blocks are not counted.
+    /// Processes the pending events of a subscription to the cache. Blocks of lost events are not
+    /// counted.
     pub fn pump(&self, events: &mut Subscription) {
         while let Some(batch) = events.try_next() {
             self.take_in(&batch);
@@ -158,7 +157,7 @@ impl BlockLives {
         }
     }
 
-    /// The indices in the sample of those blocks that belong to it.
+    /// The sample indices of those blocks that are sampled.
     fn watched<'a>(&self, blocks: &'a [BlockId]) -> impl Iterator<Item = usize> + use<'a> {
         let every = self.0.every;
         blocks.iter().filter(move |&block| block % every == 0).map(move |&block| (block / every) as usize)
@@ -194,7 +193,7 @@ impl Sample {
     }
 }
 
-/// Makes records of blocks that are not cached.
+/// Makes records of uncached blocks.
 fn lives(count: usize) -> Box<[Life]> {
     iter::repeat_with(Life::default).take(count).collect()
 }

@@ -1,4 +1,4 @@
-//! A collector of the lookups of each namespace, with a bounded number of series.
+//! Lookup metrics of each namespace, with a bounded number of series.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -13,12 +13,12 @@ use radixkv::{Keys, LookupStats, NamespaceLookups, NamespaceName, PrefixCache};
 /// Collects the lookups, hits and misses of each namespace of a [`PrefixCache`], read at each
 /// scrape.
 ///
-/// The cache has separate counters for 63 namespaces at a time, and common counters for all others
+/// Up to 63 namespaces at a time have their own counters in the cache; all others share one set
 /// ([`PrefixCache::lookups_by_namespace`]). The label `kind` is `default`, `named`, `pairs` (of
-/// bigrams) or `others`. The label `namespace` is the parts of the name, separated by slashes.
-/// During its life, the collector makes at most 64 values of these two labels: the first 63 that it
-/// reads, and `others`, which includes every later namespace. So short-lived tenants do not add new
-/// series without end. Keeps the cache alive.
+/// bigrams) or `others`. The label `namespace` is the parts of the name, separated by slashes. A
+/// collector makes at most 64 pairs of these labels: the first 63 that it reads, and `others` for
+/// every later namespace, so short-lived tenants do not add series without bound. Keeps the cache
+/// alive.
 ///
 /// # Examples
 ///
@@ -44,7 +44,7 @@ pub struct NamespaceCollector {
     told: Mutex<BTreeSet<Labels>>,
 }
 
-/// Maximum number of label sets, without [`OTHERS`].
+/// Maximum number of label sets, excluding [`OTHERS`].
 const MOST: usize = 63;
 
 type Named = dyn Fn(&NamespaceName) -> String + Send + Sync;
@@ -52,7 +52,7 @@ type Named = dyn Fn(&NamespaceName) -> String + Send + Sync;
 /// The labels `kind` and `namespace`.
 type Labels = (&'static str, String);
 
-/// The labels for all namespaces without their own series.
+/// The labels of all namespaces without their own series.
 const OTHERS: Labels = ("others", String::new());
 
 /// A function that reads a number.
@@ -87,8 +87,8 @@ impl NamespaceCollector {
         Self::register_as(cache, joined, registry);
     }
 
-    /// Same as [`register`](Self::register), but `named` makes the values of the label `namespace`.
-    /// Namespaces of the same kind and value are added up. The default namespace always has the
+    /// As [`register`](Self::register), but `named` makes the values of the label `namespace`.
+    /// Namespaces of the same kind and value are added up. The default namespace always has an
     /// empty value.
     ///
     /// # Examples

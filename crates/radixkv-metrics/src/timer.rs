@@ -1,4 +1,4 @@
-//! Histograms of the durations of a caller's calls, measured for a sample of the calls.
+//! Histograms of call durations, measured for a sample of the calls.
 
 use std::cell::Cell;
 use std::time::Instant;
@@ -6,8 +6,8 @@ use std::time::Instant;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
-/// Histograms of the durations of a caller's allocations (including waits) and evictions. Only a
-/// sample of the calls is timed.
+/// Histograms of the durations of allocations (including waits) and evictions. Only a sample of the
+/// calls is timed.
 ///
 /// # Examples
 ///
@@ -33,7 +33,7 @@ pub struct Timers {
 }
 
 impl Timers {
-    /// Adds the histograms to a registry. Each timer times its first call and then one of `every`
+    /// Adds the histograms to a registry. Each timer times its first call and then one in `every`
     /// calls, or each call if `every` is zero.
     pub fn register(every: u32, registry: &mut Registry) -> Self {
         // Buckets from a microsecond to a minute.
@@ -78,7 +78,7 @@ impl Timer {
         Self { histogram: histogram.clone(), every: every.max(1), left: Cell::new(0) }
     }
 
-    /// Runs `work`, and measures its duration if this call is sampled.
+    /// Runs `work` and measures its duration if this call is sampled.
     pub fn time<R>(&self, work: impl FnOnce() -> R) -> R {
         let left = self.left.get();
         if left > 0 {

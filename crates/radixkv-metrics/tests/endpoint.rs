@@ -143,7 +143,7 @@ fn a_port_that_is_taken_is_named() {
         format!("{address} is in use by another program: choose another port, or 0 for a free one")
     );
     let none = Endpoint::start("nowhere", Registry::default()).expect_err("no port");
-    assert!(none.to_string().starts_with("cannot listen at nowhere: "), "{none}");
+    assert!(none.to_string().starts_with("cannot listen on nowhere: "), "{none}");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Reservations and inserts: reserving blocks, and caching them once they are computed.
+//! Reserving blocks, and inserting them into the cache once they are computed.
 
 use radixkv::{InsertErrorKind, ReserveError, Token};
 
@@ -7,14 +7,14 @@ use super::outcome::{InsertError, Inserted, Lease, Reservation};
 use super::store::{BlockId, NamespaceId, Place};
 
 impl Reference {
-    /// Reserves `blocks` blocks or none, and evicts exactly the missing ones. The default namespace
-    /// pays if it has a limit on pinned blocks.
+    /// Reserves `blocks` blocks or none, and evicts exactly as many as are missing. They are
+    /// charged to the default namespace if it has a limit on pinned blocks.
     ///
     /// # Errors
     ///
     /// [`ReserveError::TooLarge`] for more than the capacity, [`ReserveError::OverQuota`] beyond
-    /// the default namespace's limit, [`ReserveError::Exhausted`] for more than is free or
-    /// evictable.
+    /// the default namespace's limit, [`ReserveError::Exhausted`] for more than the free and
+    /// evictable blocks.
     pub fn reserve(&mut self, blocks: usize) -> Result<Reservation, ReserveError> {
         let default = self.namespace_id(&[]);
         if self.pinned_limits.contains_key(&default) {
@@ -49,7 +49,7 @@ impl Reference {
         Ok(Reservation { blocks })
     }
 
-    /// As [`reserve`](Self::reserve), charged to a namespace until the blocks are cached or given
+    /// As [`reserve`](Self::reserve), but charges a namespace until the blocks are cached or given
     /// back.
     ///
     /// # Errors
@@ -89,14 +89,13 @@ impl Reference {
         }
     }
 
-    /// Caches the whole blocks of `tokens` beyond the lease; the i-th block of the reservation
-    /// holds the i-th of them.
+    /// Caches the whole blocks of `tokens` beyond the lease; the reservation has them in order.
     ///
-    /// `tokens` is the whole sequence and begins with the leased one; a shorter one panics.
+    /// `tokens` is the whole sequence and begins with the leased tokens; a shorter one panics.
     ///
     /// # Errors
     ///
-    /// See [`InsertErrorKind`]; nothing has changed then.
+    /// See [`InsertErrorKind`]; the cache is unchanged.
     ///
     /// # Examples
     ///
@@ -129,7 +128,7 @@ impl Reference {
         self.store.begin_piece();
         for (block, keys) in reservation.blocks[known..].iter().zip(fresh) {
             // The first block may share tokens with cached blocks, so its tokens may differ in
-            // level; the blocks after it have the level of its last token.
+            // level; later blocks have the level of its last token.
             let levels = level.map_or_else(|| self.store.levels(at, keys, width - 1), |level| vec![level; keys.len()]);
             level = levels.last().copied();
             self.store.add(at, keys, levels, *block, self.now);
@@ -156,7 +155,7 @@ impl Reference {
     }
 
     fn refusal(&self, lease: &Lease, tokens: &[Token], reservation: &Reservation) -> Option<InsertErrorKind> {
-        assert!(tokens.len() >= self.matched_by(lease), "the sequence begins with the leased one");
+        assert!(tokens.len() >= self.matched_by(lease), "the sequence must begin with the leased tokens");
         if self.store.is_dropped(lease.tree) {
             return Some(InsertErrorKind::NamespaceDropped);
         }
@@ -175,14 +174,12 @@ impl Reference {
         refused.then_some(InsertErrorKind::OverQuota { requested, pinned, limit })
     }
 
-    /// Number of blocks of a reservation that `owner` does not pay for: another namespace pays, or
-    /// none.
+    /// Number of blocks of a reservation that are not charged to `owner`.
     fn unpaid(&self, owner: NamespaceId, reservation: &Reservation) -> usize {
         reservation.blocks.iter().filter(|block| self.store.charged.get(block) != Some(&owner)).count()
     }
 
-    /// Charges a namespace with a limit on pinned blocks for those blocks of a reservation that no
-    /// namespace pays for.
+    /// Charges the uncharged blocks of a reservation to a namespace with a limit on pinned blocks.
     fn charge_rest(&mut self, owner: NamespaceId, reservation: &Reservation) {
         if self.pinned_limits.contains_key(&owner) {
             reservation.blocks.iter().for_each(|block| _ = self.store.charged.entry(*block).or_insert(owner));

@@ -1,25 +1,25 @@
 #![doc = include_str!("../README.md")]
 //! # Structure
 //!
-//! Every structure is the most literal one that states the contract. There is one vertex for each
-//! cached block; its parent has it under all the tokens of the block. A use updates every block of
-//! its path. Leases and reservations have no destructors: [`Reference::release`] and
-//! [`Reference::abort`] give them back.
+//! Every structure states the contract as literally as possible. Each cached block is one vertex,
+//! whose key in its parent is all the tokens of the block. A use updates every block of its path.
+//! Leases and reservations have no destructors: give them back with [`Reference::release`] and
+//! [`Reference::abort`].
 //!
 //! # Contract
 //!
 //! **Whole blocks.** A match is the longest cached path of whole blocks from the root of its
 //! namespace, compared token by token. An insert drops the last tokens if they do not fill a block,
-//! and returns how many there were.
+//! and returns their number.
 //!
-//! **Bigrams.** In a namespace of bigrams ([`Reference::set_bigrams`]) the pairs of neighbouring
-//! tokens are compared: `n` tokens are `n - 1` pairs, and a block is `block_size` pairs. All
-//! lengths count pairs; `dropped_tokens` is the number of tokens less the cached pairs.
+//! **Bigrams.** A namespace of bigrams ([`Reference::set_bigrams`]) compares pairs of neighbouring
+//! tokens: `n` tokens are `n - 1` pairs, and a block is `block_size` pairs. All lengths count
+//! pairs; `dropped_tokens` is the number of tokens minus the number of cached pairs.
 //!
 //! **Statistics.** Each block has `last`, `hits` and `born` ([`Statistics`]). A request counts at
-//! most one hit on a block:
+//! most one hit per block:
 //!
-//! | verb | blocks of the path that the request has not counted yet | blocks that it has counted |
+//! | operation | blocks of the path without a hit of this request | blocks with one |
 //! |---|---|---|
 //! | `match_prefix` | `hits += 1`, `last = now` | |
 //! | `match_prefix_untouched`, `peek`, `match_partial` | nothing | |
@@ -27,60 +27,58 @@
 //! | `resume`, the lease was not counted | `hits += 1`, `last = now` on the whole path | |
 //! | `insert` | new blocks: `hits = 1`, `last = born = now` | `last = now` on the rest of the path |
 //!
-//! `last` never decreases. A lease of `match_prefix`, `resume` or `insert` was counted; other
+//! `last` never decreases. A lease from `match_prefix`, `resume` or `insert` was counted; other
 //! leases (`match_prefix_untouched`, `lease_block`, a clone, an upgrade) were not. An insert counts
 //! no hit on blocks that were already cached, duplicates included; resuming from its lease counts
-//! hits only beyond it. Releasing a lease does not take a hit back.
+//! hits only beyond it. Releasing a lease does not subtract a hit.
 //!
 //! The real cache keeps statistics only at the deepest block of a use, and adds them to the parent
-//! when that block is evicted (`last = max`, `hits += hits - 1`). The result is the same: the rank
-//! of a block matters only when no cached block follows it, and by then it has received the
-//! statistics of all blocks that followed it. When a resume extends a counted lease, the cache does
-//! `hits -= 1` at the old end and `hits += 1` at the new one.
+//! when that block is evicted (`last = max`, `hits += hits - 1`). The result is the same: a block's
+//! rank matters only when no cached block follows it, and by then it has received the statistics of
+//! all blocks that did. When a resume extends a counted lease, the cache does `hits -= 1` at the
+//! old end and `hits += 1` at the new one.
 //!
-//! **Levels.** The new blocks of an insert are one *piece*. The level of a piece is one more than
-//! that of the token before its first token. That is the last token that the sequence shares with a
-//! cached one; it may be inside a block.
+//! **Levels.** The new blocks of an insert are one *piece*. Its level is one more than the level of
+//! the last token that the sequence shares with a cached one, which may be inside a block.
 //!
-//! **Marks.** Through a lease, a caller may give every block up to the lease a priority for some
-//! time, demote them, or retain them ([`Reference::prioritize`], [`Reference::demote`],
+//! **Marks.** Through a lease, a caller may give every block up to the lease a temporary priority,
+//! demote them, or retain them ([`Reference::prioritize`], [`Reference::demote`],
 //! [`Reference::retain`]). A block keeps two of its priorities: the highest, and the one that lasts
-//! longest. Its priority is the highest of these that has not expired, or 35. A demoted block is
+//! longest. Its priority is the higher of these that has not expired, or 35. A demoted block is
 //! evicted before all that are not demoted, until it is used, renewed or retained.
 //!
-//! **Partial hits.** A partial hit is the block just beyond a lease whose first tokens agree
-//! longest with a sequence. If several agree equally long, any of them may be leased.
+//! **Partial hits.** A partial hit is the block just beyond a lease that shares the most first
+//! tokens with a sequence. If several share equally many, any of them may be leased.
 //!
-//! **Protection.** A block is *protected* while there is a lease on it or on a descendant,
-//! and *evictable* if it is cached and not protected. An empty match also has a lease, on the root;
-//! it protects nothing. For each retained path the cache has a lease of its own, until the latest
-//! requested deadline; clearing or dropping the namespace, or invalidating the path, ends it.
+//! **Protection.** A block is *protected* while it or a descendant is leased, and *evictable* if it
+//! is cached and not protected. An empty match also has a lease, on the root, which protects
+//! nothing. The cache itself holds a lease on each retained path until the latest requested
+//! deadline; clearing or dropping the namespace, or invalidating the path, ends it.
 //!
 //! **Eviction** removes the block of smallest rank among those without child and lease, and repeats
-//! that until enough blocks are free. The real cache trims a run from its end, with the same
+//! this until enough blocks are free. The real cache trims a run from its end, with the same
 //! result: the blocks of a run share their statistics, so after its last block the block before it
 //! has the smallest rank. Among equal ranks, the block that was inserted first is evicted first;
 //! two blocks without children never belong to one piece.
 //!
-//! **Quotas.** A namespace may have a limit on its cached blocks, and a limit on its pinned blocks:
-//! those that leases protect or reservations hold. Both count all its trees. While a namespace is
-//! beyond the first limit, its block of smallest rank is evicted before those of other namespaces;
-//! of several such namespaces, it is the turn of the one that was limited first. Inserting a new
-//! block into a namespace with that limit evicts the blocks beyond all limits, and so does
-//! `settle`; a lookup evicts nothing.
+//! **Quotas.** A namespace may have a limit on its cached blocks and a limit on its pinned blocks
+//! (protected by leases, or reserved). Both count all its trees. While a namespace exceeds its
+//! first limit, its blocks are evicted, by rank, before blocks of other namespaces; of several such
+//! namespaces, the one that was limited first loses a block. Inserting a new block into a namespace
+//! with this limit evicts the blocks beyond all limits, as does `settle`; a lookup evicts nothing.
 //!
-//! **Age.** With [`Reference::time_to_idle`], `settle` first drops blocks that were not used for
-//! that time.
+//! **Age.** With [`Reference::time_to_idle`], `settle` first drops blocks that were unused for that
+//! time.
 //!
-//! **Reservations** get all their blocks or none, and evict exactly the missing ones. A refusal
-//! evicts nothing.
+//! **Reservations** get all their blocks or none, and evict exactly as many as are missing. A
+//! refusal evicts nothing.
 //!
 //! **Clear and drop** detach trees: later lookups start from an empty tree, an insert from a lease
 //! of a detached tree is refused, and detached blocks are freed as soon as no lease protects them.
 //! Resuming such a lease still finds the blocks that other leases protect beyond it.
 //!
-//! **Invalidate** hides blocks and all blocks beyond them: no lookup and no resume finds them, an
-//! insert from a lease on one is refused, and they are freed as soon as no lease protects them.
+//! **Invalidate** hides blocks and all their descendants: no lookup or resume finds them, an insert
+//! from a lease on one is refused, and they are freed as soon as no lease protects them.
 
 mod insert;
 mod lookup;
@@ -100,7 +98,7 @@ use store::{NamespaceId, Store, TreeId};
 
 use radixkv::{PolicyKind, Token};
 
-/// The cache as a literal program; see the [module](self) for its contract and an example.
+/// A simple, single-threaded cache that follows the contract of the [module](self) literally.
 ///
 /// # Examples
 ///
@@ -122,12 +120,11 @@ pub struct Reference {
     block_size: usize,
     store: Store,
     namespaces: BTreeMap<Vec<String>, TreeId>,
-    /// The names of bigram namespaces, and the trees of these.
+    /// The names of bigram namespaces, and their trees.
     bigrams: BTreeSet<Vec<String>>,
     bigram_trees: BTreeSet<TreeId>,
     now: u64,
-    /// The ids of namespaces by name, their limits on pinned blocks, and the number of ids given
-    /// out.
+    /// The ids of namespaces by name, their limits on pinned blocks, and the number of issued ids.
     namespace_ids: BTreeMap<Vec<String>, NamespaceId>,
     pinned_limits: HashMap<NamespaceId, usize>,
     next_namespace: NamespaceId,
@@ -167,7 +164,7 @@ impl Reference {
         }
     }
 
-    /// Makes a namespace that was not used yet compare pairs of tokens.
+    /// Makes a new namespace compare pairs of tokens.
     ///
     /// # Examples
     ///
@@ -184,8 +181,7 @@ impl Reference {
         self.bigrams.insert(namespace.iter().map(|part| part.to_string()).collect());
     }
 
-    /// Sets the time: later uses are stamped with it. Retentions and priorities end when it reaches
-    /// their deadline.
+    /// Sets the time for later uses. Retentions and priorities whose deadline has come end.
     ///
     /// # Examples
     ///
@@ -208,8 +204,8 @@ impl Reference {
         self.store.set_time(now);
     }
 
-    /// Makes [`settle`](Self::settle) drop blocks that were not used for `duration`, in units of
-    /// the clock.
+    /// Makes [`settle`](Self::settle) drop blocks that were unused for `duration`, in units of the
+    /// clock.
     pub fn time_to_idle(mut self, duration: u64) -> Self {
         self.time_to_idle = Some(duration);
         self

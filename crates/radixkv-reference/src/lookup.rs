@@ -33,7 +33,7 @@ impl Reference {
         self.extend(lease, tokens)
     }
 
-    /// Length of the longest cached prefix in tokens; changes nothing.
+    /// Returns the length of the longest cached prefix in tokens, without any effect.
     pub fn peek(&self, namespace: &[&str], tokens: &[Token]) -> usize {
         let key: Vec<String> = namespace.iter().map(|part| part.to_string()).collect();
         let tree = self.namespaces.get(&key);
@@ -41,9 +41,9 @@ impl Reference {
     }
 
     /// Extends a lease to the longest cached prefix of `tokens`, and counts a use of every block
-    /// that the lease's request has not counted yet.
+    /// that the lease's request has not used yet.
     ///
-    /// `tokens` is the whole sequence and begins with the leased one; a shorter one panics.
+    /// `tokens` is the whole sequence and begins with the leased tokens; a shorter one panics.
     pub fn resume(&mut self, lease: Lease, tokens: &[Token]) -> PrefixMatch {
         let touched = if lease.touched { lease.len_tokens / self.block_size } else { 0 };
         let mut found = self.extend(lease, tokens);
@@ -54,9 +54,9 @@ impl Reference {
         found
     }
 
-    /// Finds the blocks just beyond a lease whose first tokens agree longest with `tokens`, the
-    /// whole sequence. Returns the number of these tokens, and the blocks. `None` if that number is
-    /// below `min_tokens`, or 0.
+    /// Finds the blocks just beyond a lease that share the most first tokens with `tokens`, the
+    /// whole sequence. Returns the number of shared tokens and the blocks; `None` if that number is
+    /// 0 or below `min_tokens`.
     ///
     /// # Examples
     ///
@@ -117,7 +117,7 @@ impl Reference {
         Lease { touched: false, ..*lease }
     }
 
-    /// Returns a weak handle on the prefix, which can be leased again without a lookup.
+    /// Returns a weak handle, which can lease the prefix again without a lookup.
     pub fn downgrade(&self, lease: &Lease) -> WeakLease {
         let Lease { tree, at, len_tokens, .. } = *lease;
         WeakLease { tree, at, len_tokens, piece: self.store.piece_at(at) }
@@ -169,8 +169,8 @@ impl Reference {
         Lease { tree, at, len_tokens: 0, touched: false }
     }
 
-    /// The end of the longest cached continuation of `at` by `keys`, and the length of that
-    /// continuation in blocks.
+    /// Follows `keys` from `at`. Returns the end of the longest cached path, and its length in
+    /// blocks.
     pub(super) fn descend(&self, tree: TreeId, mut at: Place, keys: &[Token]) -> (Place, usize) {
         let mut blocks = 0;
         for keys in keys.chunks_exact(self.block_size * self.width(tree)) {
@@ -185,7 +185,7 @@ impl Reference {
 
     /// Moves a lease to the end of the longest cached prefix of `tokens`.
     fn extend(&mut self, lease: Lease, tokens: &[Token]) -> PrefixMatch {
-        assert!(tokens.len() >= self.matched_by(&lease), "the sequence begins with the leased one");
+        assert!(tokens.len() >= self.matched_by(&lease), "the sequence must begin with the leased tokens");
         let (keys, width) = (self.keys(lease.tree, tokens), self.width(lease.tree));
         let (at, blocks) = self.descend(lease.tree, lease.at, &keys[lease.len_tokens * width..]);
         self.store.lease(at);

@@ -1,9 +1,9 @@
-//! The marks of a block: its priorities, and whether it is demoted. They are part of its rank.
+//! The marks of a block, which are part of its rank: its priorities, and whether it is demoted.
 
-/// The priority of a block that has none.
+/// The default priority.
 const DEFAULT_PRIORITY: i64 = 35;
 
-/// A priority, and the moment when it expires; `None` if it never does.
+/// A priority and its expiry time; `None` if it never expires.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Pair {
     priority: i64,
@@ -24,16 +24,16 @@ impl Pair {
 /// A block's marks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct BlockMarks {
-    /// The highest priority; among equals, the one that lasts longest.
+    /// The highest priority; among equals, the longest-lasting one.
     highest: Option<Pair>,
-    /// The priority that lasts longest; among equals, the highest.
+    /// The longest-lasting priority; among equals, the highest.
     longest: Option<Pair>,
     /// Whether the block was demoted, and not used, renewed or retained since.
     demoted: bool,
 }
 
 impl BlockMarks {
-    /// Adds a priority. Keeps only the highest and the one that lasts longest.
+    /// Adds a priority. Keeps only the highest and the longest-lasting one.
     pub(super) fn prioritize(&mut self, priority: i64, expiry: Option<u64>) {
         let new = Pair { priority, expiry };
         let pairs = || [self.highest, self.longest, Some(new)].into_iter().flatten();
@@ -62,7 +62,7 @@ impl BlockMarks {
         self.demoted
     }
 
-    /// Whether the block's rank may change with time: one of its priorities expires.
+    /// Whether one of the block's priorities expires, which changes its rank.
     pub(super) fn expire(&self) -> bool {
         [self.highest, self.longest].into_iter().flatten().any(|pair| pair.expiry.is_some())
     }

@@ -4,8 +4,7 @@ use radixkv::InsertErrorKind;
 
 use super::store::{BlockId, Place, TreeId};
 
-/// A promise that a path stays cached until the lease is given back to
-/// [`super::Reference::release`].
+/// Keeps a path cached until the lease is passed to [`super::Reference::release`].
 ///
 /// # Examples
 ///
@@ -30,7 +29,7 @@ pub struct Lease {
     pub(super) touched: bool,
 }
 
-/// A prefix that can be leased again as long as it stays cached; see
+/// A prefix that can be leased again while it stays cached; see
 /// [`Reference::downgrade`](super::Reference::downgrade).
 #[derive(Debug, Clone, Copy)]
 pub struct WeakLease {
@@ -66,8 +65,7 @@ pub struct PrefixMatch {
     pub blocks: Vec<BlockId>,
 }
 
-/// Blocks to be filled; they are given to [`super::Reference::insert`], or back to
-/// [`super::Reference::abort`].
+/// Reserved blocks; pass them to [`super::Reference::insert`] or [`super::Reference::abort`].
 ///
 /// # Examples
 ///
@@ -94,7 +92,7 @@ pub struct Reservation {
 /// # let inserted = cache.insert(&miss.lease, &[1, 2, 3, 4], blocks).expect("two blocks");
 /// # [miss.lease, inserted.lease].map(|lease| cache.release(lease));
 /// // Cached are the tokens 1, 2, 3, 4 in blocks of two; nothing is leased.
-/// // Another request has computed them too.
+/// // Another request has also computed them.
 /// let root = cache.match_prefix(&[], &[]);
 /// let blocks = cache.reserve(2)?;
 /// let again = cache.insert(&root.lease, &[1, 2, 3, 4], blocks).expect("two blocks");
@@ -105,14 +103,14 @@ pub struct Reservation {
 #[must_use]
 #[non_exhaustive]
 pub struct Inserted {
-    /// A lease on the whole sequence that is cached now.
+    /// A lease on the whole cached sequence.
     pub lease: Lease,
-    /// The cached blocks from the end of the old lease to that of the new one.
+    /// The cached blocks from the end of the old lease to the end of the new one.
     pub blocks: Vec<BlockId>,
     /// The first blocks of the reservation, which were not needed: their tokens were already
     /// cached.
     pub duplicates: Reservation,
-    /// Number of tokens at the end that fill no block and were not stored.
+    /// Number of last tokens that fill no block and were not cached.
     pub dropped_tokens: usize,
 }
 
@@ -132,10 +130,10 @@ pub struct Inserted {
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct InsertError {
-    /// The reservation, as it was given.
+    /// The unchanged reservation.
     pub reservation: Reservation,
-    /// The reason. If several apply, the first of: namespace dropped, wrong number of blocks,
-    /// invalidated, over the quota.
+    /// The reason. If several apply, the first in this order: namespace dropped, wrong number of
+    /// blocks, invalidated, over the quota.
     pub kind: InsertErrorKind,
 }
 

@@ -1,24 +1,22 @@
-//! The statistics of a block, and the order in which each policy evicts.
+//! The statistics of a block, and the eviction order of each policy.
 
 use radixkv::PolicyKind;
 
 use super::marks::BlockMarks;
 
-/// The statistics of one block, by which the reference's policies rank it.
+/// The statistics of one block, from which the policies compute its rank.
 ///
-/// Every cached block has its own, and each use updates all blocks of its path. The real cache has
-/// statistics only at points.
+/// Each use updates all blocks of its path. The real cache has statistics only at points.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Statistics {
     /// Time of the last match, resume or insert whose path includes the block.
     pub last: u64,
-    /// One for the insert that cached the block, and one for every later request that used it.
+    /// One for the insert that cached the block, plus one for every later request that used it.
     pub hits: u64,
     /// Time of the insert that cached the block.
     pub born: u64,
-    /// The number of pieces (see the [module](super)) that its path crosses, up to the one with the
-    /// block's last token.
+    /// The number of pieces (see the [module](super)) on the path up to the block's last token.
     pub level: u32,
 }
 
@@ -29,8 +27,8 @@ impl Statistics {
     }
 }
 
-/// A block's rank: the smallest is evicted first, compared from the left. The first number is 0 if
-/// the block is demoted, else 1; the last is the number of the insert that cached the block.
+/// A block's rank; the lexicographically smallest is evicted first. The first number is 0 if the
+/// block is demoted, else 1; the last is the number of the insert that cached the block.
 pub(super) type BlockRank = [i128; 4];
 
 /// The rank of a block of the `piece`-th insert under `policy` at `now`.
@@ -46,7 +44,7 @@ pub(super) fn rank(policy: PolicyKind, of: &Statistics, piece: u64, marks: &Bloc
         PolicyKind::SlruFrom(uses) => [i128::from(hits >= i128::from(uses)), last],
         PolicyKind::Level => [-i128::from(of.level), last],
         PolicyKind::Priority => [i128::from(marks.priority(now)), last],
-        unknown => panic!("the reference has no policy {unknown}: use a version that fits the cache's"),
+        unknown => panic!("unknown policy {unknown}: use the reference's version for this cache"),
     };
     [i128::from(!marks.is_demoted()), first, second, i128::from(piece)]
 }

@@ -1,17 +1,16 @@
-//! The blocks, trees and leases of the reference: the state of every block, and the order of
-//! eviction.
+//! The blocks, trees and leases of the reference, and the order of eviction.
 //!
 //! # Invariants
 //!
 //! - **X1** Every block is in exactly one of `free`, `reserved` and `cached`.
-//! - **X2** A cached block that is not hidden is the child of its parent under its tokens, and of
-//!   no other block.
+//! - **X2** A cached block that is not hidden is a child of its parent only, with its tokens as the
+//!   key.
 //! - **X3** `candidates` holds exactly the cached blocks without child and lease, each with its
 //!   current rank.
 //! - **X4** All remaining blocks of a dropped tree, and all hidden ones, are protected.
 //! - **X5** A block that is charged to a namespace is reserved.
-//! - **X6** A retained place has a lease, is in a tree that was not dropped, and has a deadline
-//!   that has not passed.
+//! - **X6** A retained place is leased, is in a tree that was not dropped, and has a deadline in
+//!   the future.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::{fmt, iter};
@@ -27,7 +26,7 @@ pub type BlockId = u32;
 pub(super) type TreeId = u64;
 /// Number of a namespace, from its first use until it is dropped; never reused.
 pub(super) type NamespaceId = u64;
-/// The blocks that follow a place, by all their tokens.
+/// The blocks that follow a place, keyed by their tokens.
 type Children = BTreeMap<Vec<Token>, BlockId>;
 
 /// A place in a tree, where a lease can end.
@@ -58,7 +57,7 @@ struct Vertex {
     piece: u64,
     statistics: Statistics,
     marks: BlockMarks,
-    /// Its rank in `candidates`, if it is there.
+    /// Its rank in `candidates`, if it is listed there.
     filed: Option<BlockRank>,
 }
 
@@ -70,16 +69,16 @@ pub(super) struct Store {
     cached: Vec<Option<Vertex>>,
     trees: BTreeMap<TreeId, Tree>,
     next_tree: TreeId,
-    /// The number of leases at each place that has any.
+    /// The number of leases at each leased place.
     leased: BTreeMap<Place, usize>,
     candidates: BTreeSet<(BlockRank, BlockId)>,
     /// Reserved blocks that are charged to a namespace.
     pub(super) charged: BTreeMap<BlockId, NamespaceId>,
     /// Limits on cached blocks, in the order in which the namespaces were first limited.
     pub(super) limits: Vec<(NamespaceId, Option<usize>)>,
-    /// Cached blocks that lookups do not find, because they were invalidated.
+    /// Cached blocks that were invalidated, so that no lookup finds them.
     hidden: BTreeSet<BlockId>,
-    /// Places on which the store itself has a lease, each with the deadline of that lease.
+    /// Places that the store itself leases, each with a deadline.
     retained: BTreeMap<Place, u64>,
     now: u64,
     /// The number of inserts so far.
@@ -107,7 +106,7 @@ impl Store {
         }
     }
 
-    /// Sets the time to `now`, and ends retentions and priorities with a deadline up to then.
+    /// Sets the time to `now`, and ends retentions and priorities with a deadline up to `now`.
     pub(super) fn set_time(&mut self, now: u64) {
         self.now = now;
         let over = self.retained.iter().filter(|(_, until)| **until <= now).map(|(&at, _)| at);
@@ -127,8 +126,7 @@ impl Store {
         }
     }
 
-    /// Keeps a lease on `at` until `until`, or until the deadline that was set before if that is
-    /// later.
+    /// Keeps a lease on `at` until `until`, or until an earlier call's deadline if that is later.
     pub(super) fn retain(&mut self, at: Place, until: u64) {
         match self.retained.get_mut(&at) {
             Some(before) => *before = until.max(*before),
@@ -163,9 +161,9 @@ impl Store {
         self.trees.get(&tree).is_none_or(|tree| tree.dropped)
     }
 
-    /// Drops `tree`: from now on lookups do not start there, and nothing is inserted into it.
+    /// Drops `tree`: lookups do not start there, and nothing is inserted into it.
     pub(super) fn fell(&mut self, tree: TreeId) {
-        self.trees.get_mut(&tree).expect("dropped once").dropped = true;
+        self.trees.get_mut(&tree).expect("a tree is dropped once").dropped = true;
         let of_it = self.retained.keys().copied().filter(|&at| self.tree_of(at) == tree);
         of_it.collect::<Vec<_>>().into_iter().for_each(|at| self.release_retained(at));
         self.clear_up();
@@ -178,8 +176,8 @@ impl Store {
         self.free.extend(before as BlockId..(before + blocks) as BlockId);
     }
 
-    /// Hides these blocks and all blocks beyond them: no lookup and no resume finds them. Returns
-    /// how many of them lookups could find until now.
+    /// Hides these blocks and all their descendants: no lookup or resume finds them. Returns how
+    /// many of them lookups could find before.
     pub(super) fn hide(&mut self, blocks: &[BlockId]) -> usize {
         let is_visible = |at: &BlockId| self.cached[*at as usize].is_some() && !self.hidden.contains(at);
         let is_found = |at: &&BlockId| !self.is_dropped(self.tree_of(Place::After(**at)));
@@ -239,13 +237,13 @@ impl Store {
         }
     }
 
-    /// The levels of `tokens` if they follow `parent`. Tokens that agree with a block there have
-    /// the levels of that block; the tokens after them are one level deeper.
+    /// The levels of `tokens` after `parent`. Tokens that agree with a block there have the levels
+    /// of that block; later tokens are one level deeper.
     ///
-    /// Of a hidden block, only the first tokens count, those of an earlier piece: the real cache
-    /// still has that piece.
+    /// Of a hidden block, only its first tokens count, which belong to an earlier piece: the real
+    /// cache still has that piece.
     ///
-    /// If a block precedes, the first `carried` tokens are its last ones again (bigrams overlap).
+    /// After a block, the first `carried` tokens repeat its last ones, because bigrams overlap.
     pub(super) fn levels(&self, parent: Place, tokens: &[Token], carried: usize) -> Vec<u32> {
         let children = self.children(parent).into_iter().flatten();
         let hidden = self.hidden.iter().map(|block| self.vertex(*block)).filter(|vertex| vertex.parent == parent);
@@ -260,7 +258,7 @@ impl Store {
             let len = vertex.tokens[..most].iter().zip(tokens).take_while(|(a, b)| a == b).count();
             vertex.levels[..len].to_vec()
         });
-        // Carried tokens belong to the block before, whatever is left of the blocks after it.
+        // Carried tokens belong to the block before, whether or not blocks after it remain.
         let carried = iter::once(vec![above; carried]);
         let mut levels = carried.chain(shared).max_by_key(Vec::len).unwrap_or_default();
         let level = levels.last().copied().unwrap_or(above) + 1;
@@ -268,12 +266,12 @@ impl Store {
         levels
     }
 
-    /// The block that follows `at` and has these tokens.
+    /// The block after `at` with these tokens.
     pub(super) fn child(&self, at: Place, tokens: &[Token]) -> Option<BlockId> {
         self.children(at)?.get(tokens).copied()
     }
 
-    /// The blocks that follow `at`, by their tokens.
+    /// The blocks after `at`, with their tokens.
     pub(super) fn blocks_below(&self, at: Place) -> Vec<(&[Token], BlockId)> {
         let children = self.children(at).into_iter().flatten();
         children.map(|(tokens, block)| (&tokens[..], *block)).collect()
@@ -299,13 +297,13 @@ impl Store {
         self.file(block);
     }
 
-    /// Counts a hit on a block, and changes nothing else.
+    /// Counts a hit on a block, without updating its last use.
     pub(super) fn count(&mut self, block: BlockId) {
         self.vertex_mut(block).statistics.hits += 1;
         self.file(block);
     }
 
-    /// Begins another insert: blocks that are added from now on belong to its piece.
+    /// Begins another insert: later added blocks belong to its piece.
     pub(super) fn begin_piece(&mut self) {
         self.pieces += 1;
     }
@@ -389,7 +387,7 @@ impl Store {
         idle.then(|| rank(self.policy, &vertex.statistics, vertex.piece, &vertex.marks, self.now))
     }
 
-    /// Changes the policy, and ranks all blocks again.
+    /// Changes the policy and ranks all blocks again.
     pub(super) fn set_policy(&mut self, policy: PolicyKind) {
         self.policy = policy;
         for block in 0..self.capacity() as BlockId {
@@ -399,8 +397,8 @@ impl Store {
         }
     }
 
-    /// Frees all evictable blocks that were last used at `idle_since` or before, of one namespace
-    /// or of all; returns how many.
+    /// Frees all evictable blocks of one or all namespaces that were last used at `idle_since` or
+    /// before; returns how many.
     pub(super) fn age(&mut self, owner: Option<NamespaceId>, idle_since: u64) -> usize {
         let is_old = |block: &BlockId| self.vertex(*block).statistics.last <= idle_since;
         let is_of = |block: &BlockId| owner.is_none_or(|owner| self.namespace_of(Place::After(*block)) == owner);
@@ -414,8 +412,8 @@ impl Store {
         freed + self.age(owner, idle_since)
     }
 
-    /// A namespace's limit on cached blocks; if the namespace has no entry yet, it gets one at the
-    /// end of the order.
+    /// A namespace's limit on cached blocks; adds an entry at the end of the order if there is
+    /// none.
     pub(super) fn limit_of(&mut self, owner: NamespaceId) -> &mut Option<usize> {
         let at = self.limits.iter().position(|(limited, _)| *limited == owner).unwrap_or(self.limits.len());
         if at == self.limits.len() {
@@ -437,14 +435,14 @@ impl Store {
         blocks
     }
 
-    /// Frees unprotected blocks of namespaces that have more cached than their limits.
+    /// Frees unprotected blocks of all namespaces that exceed their limits on cached blocks.
     pub(super) fn keep_to_limits(&mut self) {
         while let Some(victim) = self.victim_over_limit() {
             self.remove(victim);
         }
     }
 
-    /// Frees unprotected blocks of one namespace that has more cached than its limit.
+    /// Frees unprotected blocks of one namespace that exceeds its limit on cached blocks.
     pub(super) fn keep_to_limit(&mut self, owner: NamespaceId) {
         let is_it = |of: &&(NamespaceId, Option<usize>)| of.0 == owner;
         while self
@@ -459,7 +457,7 @@ impl Store {
         }
     }
 
-    /// The candidate of smallest rank of the first namespace that is over its limit and has a
+    /// The smallest-ranked candidate of the first namespace that exceeds its limit and has a
     /// candidate.
     fn victim_over_limit(&self) -> Option<BlockId> {
         let over =
@@ -487,7 +485,7 @@ impl Store {
         cached.filter(|block| self.namespace_of(Place::After(*block)) == owner).count()
     }
 
-    /// Number of blocks of a namespace that leases protect or reservations hold.
+    /// Number of protected and reserved blocks of a namespace.
     pub(super) fn pinned_by(&self, owner: NamespaceId) -> usize {
         let protected = self.protected();
         let protected = protected.iter().filter(|block| self.namespace_of(Place::After(**block)) == owner).count();
@@ -506,7 +504,7 @@ impl Store {
         blocks
     }
 
-    /// Blocks with a lease on them or on one of their descendants.
+    /// Blocks that are leased or have a leased descendant.
     pub(super) fn protected(&self) -> BTreeSet<BlockId> {
         self.leased.keys().flat_map(|&at| self.path(at)).collect()
     }
@@ -549,7 +547,7 @@ impl Store {
         blocks
     }
 
-    /// Checks X1 to X6; looks at everything that is cached.
+    /// Checks X1 to X6 for every block.
     pub(super) fn validate(&self) -> Result<(), Violation> {
         let hung = self.trees.keys().flat_map(|&tree| self.blocks_of(tree));
         let hung: Vec<BlockId> = hung.chain(self.hidden.iter().copied()).collect();
@@ -589,8 +587,8 @@ impl Store {
     }
 }
 
-/// The first broken invariant of the reference that [`super::Reference::validate`] found. That of a
-/// cache is a [`radixkv::Violation`].
+/// The first broken invariant that [`super::Reference::validate`] found. For a cache, there is
+/// [`radixkv::Violation`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Violation(&'static str);
 

@@ -1,4 +1,4 @@
-//! Upkeep of the reference: settings, marks, eviction, clearing, statistics and checks.
+//! Maintenance operations: settings, marks, eviction, clearing, statistics and checks.
 
 use std::collections::BTreeSet;
 
@@ -10,13 +10,12 @@ use super::outcome::{Lease, Stats};
 use super::store::{BlockId, Violation};
 
 impl Reference {
-    /// Changes the policy: from now on blocks are evicted in its order.
+    /// Changes the eviction policy.
     pub fn set_policy(&mut self, policy: PolicyKind) {
         self.store.set_policy(policy);
     }
 
-    /// Limits the blocks that a namespace may have cached, and the blocks that its leases and
-    /// reservations may hold.
+    /// Limits the cached blocks of a namespace, and the blocks in its leases and reservations.
     ///
     /// # Examples
     ///
@@ -35,8 +34,7 @@ impl Reference {
         self.pinned_limits.extend(pinned.map(|limit| (owner, limit)));
     }
 
-    /// Makes [`settle`](Self::settle) drop blocks of one namespace that were not used for
-    /// `duration`.
+    /// Makes [`settle`](Self::settle) drop blocks of one namespace that were unused for `duration`.
     pub fn set_time_to_idle(&mut self, namespace: &[&str], duration: Option<u64>) {
         let owner = self.namespace_id(namespace);
         self.times_to_idle.remove(&owner);
@@ -52,8 +50,8 @@ impl Reference {
         self.store.grow(blocks);
     }
 
-    /// Invalidates these blocks and all blocks beyond them: no lookup finds them any more. Returns
-    /// how many blocks lookups could find until now.
+    /// Invalidates these blocks and all their descendants: no lookup finds them any more. Returns
+    /// how many of them lookups could find before.
     ///
     /// # Examples
     ///
@@ -71,13 +69,13 @@ impl Reference {
         self.store.hide(blocks)
     }
 
-    /// Evicts the blocks of a namespace that were not used for `idle`; returns how many.
+    /// Evicts the blocks of a namespace that were unused for `idle`; returns how many.
     pub fn evict_idle(&mut self, namespace: &[&str], idle: u64) -> usize {
         let owner = self.namespace_id(namespace);
         self.now.checked_sub(idle).map_or(0, |idle_since| self.store.age(Some(owner), idle_since))
     }
 
-    /// Removes the blocks that were idle for too long, then evicts blocks beyond a limit.
+    /// Evicts the blocks that were idle for too long, then those beyond a limit.
     pub fn settle(&mut self) {
         if let Some(idle_since) = self.time_to_idle.and_then(|duration| self.now.checked_sub(duration)) {
             self.store.age(None, idle_since);
@@ -102,22 +100,22 @@ impl Reference {
         self.store.mark(lease.at, BlockMarks::demote);
     }
 
-    /// Sets the last use of every block up to the lease to now, and counts no use.
+    /// Sets the last use of every block up to the lease to now, without counting a use.
     pub fn renew(&mut self, lease: &Lease) {
         for block in self.store.path(lease.at) {
             self.store.touch(block, self.now, false);
         }
     }
 
-    /// Counts a use of every block up to the lease, and leaves the time of its last use as it is.
+    /// Counts a use of every block up to the lease, without changing its last use.
     pub fn count_use(&mut self, lease: &Lease) {
         for block in self.store.path(lease.at) {
             self.store.count(block);
         }
     }
 
-    /// Protects every block up to the lease until `duration` has passed, and ends its demotion.
-    /// Returns false if the lease's tree was dropped, or its blocks were invalidated.
+    /// Protects every block up to the lease for `duration`, and ends its demotion. Returns false if
+    /// the lease's tree was dropped or its blocks were invalidated.
     pub fn retain(&mut self, lease: &Lease, duration: u64) -> bool {
         if self.store.is_dropped(lease.tree) || self.store.is_hidden(lease.at) {
             return false;
@@ -155,7 +153,7 @@ impl Reference {
         }
     }
 
-    /// Empties one namespace, and ends its quota and its time to idle; the default namespace keeps
+    /// Empties one namespace and removes its quota and time to idle; the default namespace keeps
     /// both.
     pub fn drop_namespace(&mut self, namespace: &[&str]) {
         let key: Vec<String> = namespace.iter().map(|part| part.to_string()).collect();
@@ -180,17 +178,17 @@ impl Reference {
         Stats { free_blocks, reserved_blocks, evictable_blocks: self.store.capacity() - used, protected_blocks }
     }
 
-    /// The blocks that are reserved or cached.
+    /// The reserved and cached blocks.
     pub fn blocks_in_use(&self) -> BTreeSet<BlockId> {
         let blocks = 0..self.store.capacity() as BlockId;
         blocks.filter(|block| !self.store.free.contains(block)).collect()
     }
 
-    /// Checks every invariant; looks at everything that is cached.
+    /// Checks every invariant for every block.
     ///
     /// # Errors
     ///
-    /// The first invariant that is broken.
+    /// The first broken invariant.
     pub fn validate(&self) -> Result<(), Violation> {
         self.store.validate()
     }

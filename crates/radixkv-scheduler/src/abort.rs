@@ -1,6 +1,6 @@
 //! The result of an abort, and the state that keeps an aborted request from being published.
 //!
-//! [`Admission`](super::admission::Admission) aborts; the scheduler that serves the request asks
+//! [`Admission`](super::admission::Admission) aborts; the scheduler that serves the request checks
 //! [`AbortState`] before each insert.
 
 use radixkv::Token;
@@ -36,32 +36,32 @@ pub enum Aborted {
         /// The prompt, then the tokens that were sampled before a preemption.
         tokens: Vec<Token>,
     },
-    /// It is being served. Its scheduler drops it when the present step is done, and the next step
-    /// lists it ([`Step::aborted`](super::Step::aborted)). Until then another abort returns the
-    /// same.
+    /// A scheduler serves the request. It drops the request after its current step, and the next
+    /// step lists it ([`Step::aborted`](super::Step::aborted)). Until then, another abort returns
+    /// the same.
     Served,
     /// The queue has no such request: it has finished, was aborted before, or never existed.
     Unknown,
 }
 
-/// Whether a served request was aborted: from then on nothing of it is published. Shared by
+/// Whether a served request was aborted, after which no more of its blocks are published. Shared by
 /// [`Admission`](super::admission::Admission), which aborts it, and the scheduler that serves it.
 #[derive(Debug)]
 pub(super) struct AbortState {
     state: Mutex<AbortFlags>,
-    /// Notified when an insert has ended.
+    /// Notified at the end of an insert.
     published: Condvar,
 }
 
 #[derive(Debug, Default)]
 struct AbortFlags {
     aborted: bool,
-    /// The thread that is publishing blocks of the request.
+    /// The thread that is publishing the request's blocks.
     publisher: Option<ThreadId>,
 }
 
-/// The permission to publish blocks of a request: while it lives, no other thread's abort returns.
-/// It holds no lock, because publishing may wake tasks, and their wakers are the caller's code.
+/// The permission to publish a request's blocks: while it lives, no other thread's abort returns.
+/// It holds no lock, because publishing may wake tasks, and their wakers are user code.
 pub(super) struct Publishing<'a>(&'a AbortState);
 
 impl AbortState {
@@ -69,9 +69,9 @@ impl AbortState {
         Self { state: Mutex::new(AbortFlags::default()), published: Condvar::new() }
     }
 
-    /// Aborts the request: when this returns, nothing of it is published any more. Waits for an
-    /// insert that has begun, unless a waker inside that insert calls this: then its own thread is
-    /// the publisher.
+    /// Aborts the request: after this returns, no more of its blocks are published. Waits for a
+    /// running insert, unless a waker inside that insert calls this: then the calling thread is the
+    /// publisher.
     pub(super) fn abort(&self) {
         let mut state = self.state.lock();
         state.aborted = true;

@@ -1,23 +1,24 @@
-//! Admission: the state that the schedulers of one queue share: the waiting requests, the state of
-//! each request, and the pending claims. The waiting queue submits and aborts requests here;
-//! schedulers admit them, put them back and end them.
+//! The state that the schedulers of one queue share: the waiting requests, the state of each
+//! request, and the pending claims. The waiting queue submits and aborts requests here; schedulers
+//! admit them, put them back and end them.
 //!
-//! One lock guards the state, and is held only to find, add or remove a request; a scheduler that
-//! looks at all requests copies the list and compares without the lock.
+//! One lock guards the state and is held only to find, add or remove a request. A scheduler that
+//! looks at all requests copies the list and compares them without the lock.
 //!
-//! One *turn* orders admissions: a scheduler has it while it tries a request, until the request is
-//! admitted, waits for a claim or a quota, or is refused. The request stays in its place meanwhile,
-//! so that the other schedulers, which wait for the turn, then find the same request first. A
-//! request is put back in a turn also, so that it has its place again before another scheduler
-//! finds its blocks. So several schedulers admit requests in the order in which one would.
+//! A second lock, the *turn*, orders admissions, so that several schedulers admit requests in the
+//! same order as one would. A scheduler holds it while it tries a request, until the request is
+//! admitted, waits for a claim or a quota, or is refused. The request keeps its place in the order
+//! meanwhile, so the next scheduler with the turn finds the same request first. Putting a request
+//! back also needs the turn, so that it has its place again before another scheduler finds its
+//! freed blocks.
 //!
 //! # Invariants
 //!
 //! - **D1** A request is in exactly one state: ready, waiting for a claim or for its namespace's
 //!   quota, or served by one scheduler.
-//! - **D2** A request that is not served holds no block, no lease and no claim, except in the turn
-//!   in which it is tried.
-//! - **D3** When an abort has returned [`Aborted::Served`], nothing more of the request is
+//! - **D2** A request that is not served holds no block, lease or claim, except in the turn in
+//!   which it is tried.
+//! - **D3** After an abort has returned [`Aborted::Served`], no more of the request's blocks are
 //!   published ([`AbortState`]). The request is reported as aborted once, when it leaves its
 //!   scheduler.
 //!
@@ -36,12 +37,12 @@ use super::request::{Request, SequenceId, Ticket, Waiting};
 use super::turn::{Turn, Turns};
 use crate::sync::{Arc, Changes, Mutex};
 
-/// Whether few or many requests are overdue: have waited for half of the age bound.
+/// Whether few or many requests are overdue, that is, have waited for half of the age bound.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Overdue {
-    /// The order leaves some requests to the last.
+    /// The order puts some requests last.
     Few,
-    /// The queue is too long: in any order, many requests would wait.
+    /// The queue is too long: many requests would wait in any order.
     Many,
 }
 
@@ -49,7 +50,7 @@ pub(super) enum Overdue {
 pub(super) struct Admission {
     pub(super) cache: PrefixCache,
     pub(super) config: QueueConfig,
-    /// Counts every change after which an idle scheduler may find something to do.
+    /// Counts every change after which an idle scheduler may find work.
     pub(super) changes: Changes,
     turns: Turns,
     state: Mutex<AdmissionState>,
@@ -64,7 +65,7 @@ enum RequestState {
     Ready,
     /// It waits for a claim.
     Waits(Arc<Waiting>),
-    /// It waits in the line of its namespace, which has reached its quota.
+    /// It waits in its namespace's line: the namespace has reached its quota.
     InLine(Namespace),
     Served {
         by: SchedulerId,
@@ -74,7 +75,7 @@ enum RequestState {
 
 #[derive(Debug)]
 struct AdmissionState {
-    /// Number of non-empty steps that schedulers have made.
+    /// Number of non-empty steps of all schedulers.
     steps: u64,
     /// The step from which an overdue request goes first.
     next_overdue: u64,
@@ -84,7 +85,7 @@ struct AdmissionState {
     room_interval: u64,
     /// The id of the next request.
     next_id: u64,
-    /// Number of schedulers that were created: the id of the last one.
+    /// Number of schedulers ever created; the id of the last one.
     schedulers: SchedulerId,
     ready: Ready,
     claims: PrefixClaims,
@@ -95,7 +96,7 @@ struct AdmissionState {
     served: usize,
     /// The served requests that were aborted.
     aborted: BTreeSet<(SchedulerId, SequenceId)>,
-    /// Aborted requests whose scheduler was dropped before one of its steps could list them.
+    /// Aborted requests whose scheduler was dropped before a step listed them.
     unlisted: Vec<SequenceId>,
 }
 
@@ -213,7 +214,7 @@ impl Admission {
         };
         state.requests.remove(&id);
         drop(state);
-        // What waited behind it may be admitted now.
+        // Requests that waited behind it may be admitted now.
         self.changes.announce();
         Aborted::Waiting { tokens: waiting.tokens.clone() }
     }
@@ -229,7 +230,7 @@ impl Admission {
         self.state.lock().requests.len()
     }
 
-    /// Counts a step of a scheduler.
+    /// Counts a non-empty step of a scheduler.
     pub(super) fn count_step(&self) {
         self.state.lock().steps += 1;
     }
@@ -241,18 +242,18 @@ impl Admission {
         state.aborted.range(all).map(|&(_, id)| id).collect()
     }
 
-    /// Leaves aborted requests for another scheduler to list.
+    /// Leaves aborted requests to other schedulers, which list them.
     pub(super) fn leave_unlisted(&self, aborted: &mut Vec<SequenceId>) {
         self.state.lock().unlisted.append(aborted);
     }
 
-    /// Takes the aborted requests that dropped schedulers left to be listed.
+    /// Takes the aborted requests that dropped schedulers left unlisted.
     pub(super) fn take_unlisted(&self, aborted: &mut Vec<SequenceId>) {
         aborted.append(&mut self.state.lock().unlisted);
     }
 
     /// Waits for the turn, which is needed to try a request or to put one back. `None` if the
-    /// calling thread has the turn already: then no other thread has it.
+    /// calling thread already has it.
     pub(super) fn turn(&self) -> Option<Turn<'_>> {
         self.turns.take()
     }
@@ -266,8 +267,8 @@ impl Admission {
         }
     }
 
-    /// If an overdue request is due, now or before there is room again: the latest step of arrival
-    /// at which a request counts as overdue.
+    /// If an overdue request is due, now or before there is room again: the latest arrival step of
+    /// overdue requests.
     pub(super) fn overdue(&self) -> Option<u64> {
         let state = self.state.lock();
         let latest = state.steps.checked_sub(self.config.age_bound / 2)?;
@@ -275,13 +276,13 @@ impl Admission {
         (soon && state.ready.oldest()?.ticket.arrived <= latest).then_some(latest)
     }
 
-    /// Records that an overdue request was admitted, which arrived at step `arrived`: the order
+    /// Records that an overdue request, which arrived at step `arrived`, was admitted. The order
     /// decides again until the next one is due.
     ///
-    /// If few requests are overdue, the next one is due a sixteenth of the bound later. That counts
-    /// from the latest of three steps: the one at which this request became overdue, the end of the
-    /// sixteenth before, and half a bound ago. So the next ones catch up after a time without room.
-    /// If many are overdue, the next one is due half a bound from now.
+    /// If few requests are overdue, the next one is due a sixteenth of the bound after the latest
+    /// of three steps: the one at which this request became overdue, the one at which it was due,
+    /// and half a bound ago. So they catch up after a time without room. If many are overdue, the
+    /// next one is due half a bound from now.
     pub(super) fn overdue_was_served(&self, overdue: Overdue, arrived: u64) {
         let half = self.config.age_bound / 2;
         let mut state = self.state.lock();
@@ -295,13 +296,13 @@ impl Admission {
         state.next_overdue = from.saturating_add(share.max(1));
     }
 
-    /// The request that the order prefers, if that depends only on the requests, else the oldest
-    /// one; it stays ready.
+    /// The request that the order prefers, if the order depends only on the requests, else the
+    /// oldest one. It stays ready.
     pub(super) fn first(&self) -> Option<Arc<Waiting>> {
         self.state.lock().ready.first().cloned()
     }
 
-    /// Returns a request that is still ready; it stays so.
+    /// Returns a request if it is still ready; it stays ready.
     pub(super) fn find(&self, id: SequenceId) -> Option<Arc<Waiting>> {
         self.state.lock().ready.get(id).cloned()
     }
@@ -311,7 +312,7 @@ impl Admission {
         self.state.lock().ready.list()
     }
 
-    /// Admits a ready request to a scheduler, unless it was aborted meanwhile.
+    /// Admits a ready request to a scheduler. `None` if it was aborted meanwhile.
     pub(super) fn admit(&self, id: SequenceId, by: SchedulerId) -> Option<Arc<AbortState>> {
         let mut state = self.state.lock();
         let admitted = state.ready.admit(id)?;
@@ -321,14 +322,14 @@ impl Admission {
         Some(state.serve(id, by))
     }
 
-    /// Makes one request of each of the next `most` lines ready again.
+    /// Makes one request from each of the next `most` lines ready again.
     pub(super) fn let_out(&self, most: usize) {
         let mut state = self.state.lock();
         let out = state.lines.let_out(most);
         out.into_iter().for_each(|waiting| state.make_ready(waiting));
     }
 
-    /// Moves a request that is tried into its namespace's line if it must wait behind others there;
+    /// Moves the tried request into its namespace's line if it must wait behind others there;
     /// returns whether it must.
     pub(super) fn join_line(&self, waiting: &Waiting) -> bool {
         let mut state = self.state.lock();
@@ -339,13 +340,13 @@ impl Admission {
         behind
     }
 
-    /// Moves a request that is tried into its namespace's line, unless it was aborted meanwhile.
+    /// Moves the tried request into its namespace's line, unless it was aborted meanwhile.
     pub(super) fn hold_back(&self, waiting: &Waiting) {
         self.state.lock().enter_line(waiting.ticket.id);
     }
 
     /// Moves a request from its scheduler back to the ready ones. Returns false if it was aborted,
-    /// and so has ended.
+    /// and has therefore ended.
     #[must_use = "an aborted request is to be listed"]
     pub(super) fn put_back(&self, waiting: Arc<Waiting>) -> bool {
         let mut state = self.state.lock();
@@ -366,7 +367,7 @@ impl Admission {
         stays
     }
 
-    /// Creates `n` requests that are served from the start: forks.
+    /// Creates `n` served requests, for forks.
     pub(super) fn serve_new(&self, n: usize, by: SchedulerId) -> Vec<(SequenceId, Arc<AbortState>)> {
         let mut state = self.state.lock();
         let first = state.next_id;
@@ -375,9 +376,9 @@ impl Admission {
         ids.map(|id| (id, state.serve(id, by))).collect()
     }
 
-    /// Claims the whole blocks of a request that is tried; its first `cached` tokens are cached.
-    /// `None` if the request now waits because another one computes more of these blocks, or if it
-    /// was aborted.
+    /// Claims the whole blocks of the tried request, whose first `cached` tokens are cached. `None`
+    /// if the request now waits because another one computes more of these blocks, or if it was
+    /// aborted.
     pub(super) fn claim(admission: &Arc<Self>, waiting: &Arc<Waiting>, cached: usize) -> Option<Claim> {
         let id = waiting.ticket.id;
         let mut state = admission.state.lock();
@@ -395,7 +396,7 @@ impl Admission {
         }
     }
 
-    /// Applies `change` to the claims, and makes the requests that it returns ready.
+    /// Applies `change` to the claims and makes the returned requests ready.
     fn wake(&self, change: impl FnOnce(&mut PrefixClaims) -> Vec<Arc<Waiting>>) {
         let mut state = self.state.lock();
         let woken = change(&mut state.claims);
@@ -407,7 +408,7 @@ impl Admission {
     }
 }
 
-/// A granted claim. Dropping it, also in a panic, gives it up and wakes the requests that wait for
+/// A granted claim. Dropping it, even in a panic, gives it up and wakes the requests that wait for
 /// it.
 pub(super) struct Claim {
     admission: Arc<Admission>,

@@ -1,7 +1,7 @@
-//! Admission of requests to a step: each is tried, and becomes a running sequence or keeps waiting.
+//! Admits requests to a step: each tried request becomes a running sequence or keeps waiting.
 //!
-//! [`Scheduler::schedule`] calls [`Scheduler::admit`]. A request is tried within a turn: match the
-//! cached prefix, claim the prompt, reserve blocks, and let a tier below fill some of them.
+//! [`Scheduler::schedule`] calls [`Scheduler::admit`]. To try a request, within a turn: match the
+//! cached prefix, claim the prompt, reserve blocks, and let a lower tier fill some of them.
 
 use radixkv::{PrefixMatch, Reservation, ReserveError};
 
@@ -15,23 +15,21 @@ use super::sequence::Sequence;
 use super::tier::Filled;
 use crate::sync::{Arc, model_size};
 
-/// Why a request that was tried was not admitted.
+/// Why a tried request was not admitted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Skipped {
-    /// It now waits for a claim or for its namespace's quota, or was aborted: the next request is
-    /// tried.
+    /// It now waits for a claim or its namespace's quota, or was aborted: try the next request.
     Aside,
-    /// Others of its namespace wait for its quota, and it waits behind them: nothing was looked up
-    /// for it.
+    /// It waits behind other requests for its namespace's quota. This cost no lookup.
     Behind,
-    /// There are no blocks for it: no other request is tried before it.
+    /// There are no blocks for it: try no other request before it.
     Refused,
 }
 
-/// How many requests one step may skip, or a sixteenth of those that it has looked at if that is
-/// more: looking costs more than skipping.
+/// How many requests one step may skip, or a sixteenth of those it has looked at if that is more:
+/// looking costs more than skipping.
 const MAX_SKIPPED: usize = model_size(64, 4);
-/// So many requests that join a line count as one skipped request: they cost no lookup.
+/// This many requests that join a line count as one skipped request: they cost no lookup.
 const BEHIND: usize = 64;
 
 impl Scheduler {
@@ -40,8 +38,8 @@ impl Scheduler {
         self.pick.begin();
         if *budget > 0 && self.workspace.slots.free() > 0 {
             self.admission.note_room();
-            // Requests from the lines may take half of the skips; the other half is for the other
-            // ready ones.
+            // Requests from the lines may use half of the skips; the rest is for the other ready
+            // ones.
             self.admission.let_out(MAX_SKIPPED / 2);
         }
         let (mut skipped, mut behind) = (0, 0);
@@ -68,12 +66,12 @@ impl Scheduler {
         }
     }
 
-    /// Tries to admit the next request, in a turn. `None` if there is no request, or the turn
-    /// cannot be taken.
+    /// Tries to admit the next request, in a turn. `None` if there is no request or this thread
+    /// already has the turn.
     fn try_next(&mut self) -> Option<Result<Sequence, Skipped>> {
         let admission = Arc::clone(&self.admission);
         let Some(_turn) = admission.turn() else {
-            // A waker runs this inside another scheduler's turn: the next step tries again.
+            // A waker called this inside another scheduler's turn: the next step tries again.
             self.cut_short = true;
             return None;
         };
@@ -85,11 +83,12 @@ impl Scheduler {
         Some(tried)
     }
 
-    /// Admits a request: match, claim, reserve; everything is given back if one of them is refused.
+    /// Admits a request: match, claim, reserve. If one of them is refused, everything is given
+    /// back.
     ///
-    /// So a request never waits for blocks that its own match protects, and no request waits for a
-    /// claim whose owner waits for blocks. The claim is taken before the blocks, so that two
-    /// requests never hold blocks for one prefix.
+    /// So no request waits for blocks that its own match protects, or for a claim whose owner waits
+    /// for blocks. The claim comes before the blocks, so that two requests never hold blocks for
+    /// one prefix.
     fn admit_one(&mut self, waiting: &Arc<Waiting>) -> Result<Sequence, Skipped> {
         if self.admission.join_line(waiting) {
             return Err(Skipped::Behind);
@@ -99,7 +98,7 @@ impl Scheduler {
         let Some(claim) = Admission::claim(&self.admission, waiting, before.len_tokens()) else {
             return Err(Skipped::Aside);
         };
-        // Finds blocks that were committed before the claim was granted (C4), so that none is
+        // Finds blocks that were committed before the claim was granted (C4), so that none are
         // reserved for them.
         let hit = look_up();
         let needed = waiting.tokens.len().div_ceil(self.workspace.block_size) - hit.blocks().len();
@@ -119,7 +118,7 @@ impl Scheduler {
         Ok(self.serve(waiting, abort, hit, own, claim))
     }
 
-    /// Lets the tier below fill the first blocks of a request. The request is not admitted yet: if
+    /// Lets the lower tier fill the first blocks of a request. The request is not admitted yet: if
     /// the tier panics, it keeps waiting.
     fn fill(
         &mut self,
@@ -175,7 +174,7 @@ impl Scheduler {
             own,
             claim: Some(claim),
         };
-        // Also counts as a use of the matched blocks, which the lookups left untouched.
+        // Also counts as a use of the matched blocks, which the lookups did not.
         sequence.catch_up(&mut self.workspace);
         self.copy_partial_hit(&mut sequence);
         let cached = sequence.computed;
@@ -183,13 +182,13 @@ impl Scheduler {
         sequence
     }
 
-    /// If a cached block agrees with some of the next tokens, adds a copy of these into the
-    /// sequence's first own block.
+    /// If a cached block starts with some of the next tokens, adds a copy of their keys and values
+    /// to the sequence's first own block.
     fn copy_partial_hit(&mut self, sequence: &mut Sequence) {
         let Some(min_tokens) = self.config.min_copied_tokens else { return };
         let Some(hit) = sequence.partial_hit(min_tokens, &self.workspace) else { return };
-        // A block that agrees completely was published after the match. One token less is copied: a
-        // whole block counts as computed, and could be published before the copy is made.
+        // If the whole block agrees, it was published after the match. One token less is copied: a
+        // whole block would count as computed, and could be published before the copy is made.
         let tokens = hit.len_tokens().min(self.workspace.block_size - 1);
         self.copies.push(BlockCopy { source: hit.block(), destination: sequence.own.blocks()[0], tokens });
         self.copies.keep(vec![hit.block()], Holder::Partial(hit));

@@ -1,16 +1,16 @@
-//! The work of one step, as flat arrays that attention kernels take as they are.
+//! The work of one step, as flat arrays in the layout that attention kernels take.
 //!
-//! The sequences are concatenated, each with a range in every array (compressed rows:
-//! `offsets[i]..offsets[i + 1]` belongs to sequence `i`):
+//! The sequences are concatenated; sequence `i` has the range `offsets[i]..offsets[i + 1]` of every
+//! array (compressed rows):
 //!
 //! ```text
 //! token_offsets   0        3 4          7
-//! tokens          a b c    x p q r          what to compute: a chunk, a decode, a chunk
-//! positions       0 1 2    9 4 5 6          where each token stands in its sequence
-//! slot_mapping    s s s    s s s s          where its keys and values go: block * block_size + offset
-//! logits_rows     2, 3                      rows whose logits are wanted: none for the middle of a prompt
+//! tokens          a b c    x p q r          the tokens to compute: a chunk, a decode, a chunk
+//! positions       0 1 2    9 4 5 6          each token's position in its sequence
+//! slot_mapping    s s s    s s s s          its slot: block * block_size + offset
+//! logits_rows     2, 3                      rows to sample from: none for the middle of a prompt
 //! block_offsets   0    1       4    6
-//! block_tables    A    B C D   E F          the blocks of each whole sequence, this step's included
+//! block_tables    A    B C D   E F          all blocks of each sequence, this step's included
 //! ```
 //!
 //! Row `r` of sequence `i` attends to positions `0..=positions[r]` of block table `i`.
@@ -19,8 +19,8 @@ use radixkv::{BlockId, Token};
 
 use super::request::SequenceId;
 
-/// A copy of the first tokens of a block inside the KV memory: keys and values of all layers. The
-/// engine makes it before the step writes anything.
+/// A copy of a block's first tokens inside the KV memory: keys and values of all layers. The engine
+/// makes it before the step writes anything.
 ///
 /// # Examples
 ///
@@ -42,13 +42,13 @@ pub struct BlockCopy {
     pub source: BlockId,
     /// The block to write.
     pub destination: BlockId,
-    /// Tokens to copy, from the block's first on.
+    /// Number of tokens to copy, from the block's start.
     pub tokens: usize,
 }
 
 impl BlockCopy {
     /// A copy of the first `tokens` tokens of `source` to the same positions in `destination`, for
-    /// a batch that is made by hand.
+    /// a hand-made batch.
     ///
     /// # Examples
     ///
@@ -121,23 +121,23 @@ pub struct Batch {
 pub struct Scheduled<'b> {
     /// The sequence.
     pub id: SequenceId,
-    /// The request slot of the sequence: below `max_running`, and not that of another running
-    /// sequence of its scheduler.
+    /// The request slot of the sequence: below `max_running`, and unique among the running
+    /// sequences of its scheduler.
     pub slot: u32,
-    /// Position of the first token to compute: the tokens before it have keys and values already.
+    /// Position of the first token to compute; earlier tokens already have keys and values.
     pub start: usize,
     /// The tokens to compute; at least one.
     pub tokens: &'b [Token],
-    /// For each of these tokens, the slot of its keys and values.
+    /// For each of these tokens, the slot for its keys and values.
     pub slot_mapping: &'b [u64],
     /// The blocks of the sequence, from its first token to the last one of this step.
     pub block_table: &'b [BlockId],
-    /// Whether the logits of the last token are wanted, to sample one token from them.
+    /// Whether to sample a token from the logits of the last token.
     pub wants_logits: bool,
 }
 
 impl Scheduled<'_> {
-    /// Number of tokens of the sequence that have keys and values when the step is done.
+    /// Number of the sequence's tokens that have keys and values after the step.
     ///
     /// # Examples
     ///
@@ -153,7 +153,7 @@ impl Scheduled<'_> {
 }
 
 impl Batch {
-    /// An empty batch, for blocks of `block_size` tokens.
+    /// Creates an empty batch for blocks of `block_size` tokens.
     ///
     /// # Examples
     ///
@@ -203,16 +203,16 @@ impl Batch {
         self.copies.clear();
     }
 
-    /// Adds `tokens` of a sequence that has request slot `slot`, the first of them at position
+    /// Adds `tokens` of a sequence with request slot `slot`; the first of them is at position
     /// `start`.
     ///
-    /// `block_table` has the blocks of the sequence from its first token on, at least up to the
-    /// last of `tokens`; later blocks are left out. `wants_logits` says whether the logits of the
-    /// last token are wanted.
+    /// `block_table` is the sequence's blocks from its first token to at least the last of
+    /// `tokens`; later blocks are left out. `wants_logits` says whether to sample from the logits
+    /// of the last token.
     ///
     /// # Panics
     ///
-    /// If there are no tokens, or the table is too short for them.
+    /// If there are no tokens, or the block table is too short for them.
     ///
     /// # Examples
     ///
@@ -232,7 +232,7 @@ impl Batch {
         block_table: &[BlockId],
         wants_logits: bool,
     ) {
-        assert!(!tokens.is_empty(), "nothing to compute for {id:?}");
+        assert!(!tokens.is_empty(), "no tokens to compute for {id:?}");
         let end = start + tokens.len();
         let table = &block_table[..end.div_ceil(self.block_size)];
         self.ids.push(id);
@@ -288,19 +288,19 @@ impl Batch {
     /// # use radixkv_scheduler::{Batch, BlockCopy};
     /// # let mut batch = Batch::new(4);
     /// assert!(batch.is_empty());
-    /// batch.push_copy(BlockCopy::new(3, 8, 2)); // a copy alone is work too
+    /// batch.push_copy(BlockCopy::new(3, 8, 2)); // a copy is also work
     /// assert!(!batch.is_empty());
     /// ```
     pub fn is_empty(&self) -> bool {
         self.ids.is_empty() && self.copies.is_empty()
     }
 
-    /// Tokens in a block.
+    /// Number of tokens in a block.
     pub fn block_size(&self) -> usize {
         self.block_size
     }
 
-    /// The sequence at index `i` of every array.
+    /// Sequence `i`.
     ///
     /// # Panics
     ///
@@ -329,7 +329,7 @@ impl Batch {
         }
     }
 
-    /// The sequences, in the order of every array.
+    /// The sequences, in the order of the arrays.
     ///
     /// # Examples
     ///
@@ -345,8 +345,8 @@ impl Batch {
         (0..self.len()).map(|i| self.sequence(i))
     }
 
-    /// The sequences that want a token sampled: one for each of [`logits_rows`](Self::logits_rows),
-    /// in its order.
+    /// The sequences to sample a token for: one for each of [`logits_rows`](Self::logits_rows), in
+    /// the same order.
     ///
     /// # Examples
     ///
@@ -362,7 +362,7 @@ impl Batch {
         self.sequences().filter(|scheduled| scheduled.wants_logits).map(|scheduled| scheduled.id)
     }
 
-    /// The tokens to compute, of all sequences.
+    /// The tokens to compute, for all sequences.
     ///
     /// # Examples
     ///
@@ -392,7 +392,7 @@ impl Batch {
         &self.positions
     }
 
-    /// For each token, the slot of its keys and values: block id times block size plus the offset
+    /// For each token, the slot for its keys and values: block id times block size plus the offset
     /// in the block.
     ///
     /// # Examples
@@ -432,7 +432,7 @@ impl Batch {
     /// # let mut batch = Batch::new(4);
     /// batch.push(SequenceId::from(7), 0, 0, &[1, 2, 3], &[5], false); // a chunk of a prompt
     /// batch.push(SequenceId::from(8), 1, 9, &[4], &[6, 2, 3], true); // a sequence that decodes
-    /// assert_eq!(batch.logits_rows(), [3]); // the second sequence alone gets a token sampled
+    /// assert_eq!(batch.logits_rows(), [3]); // only the second sequence gets a token sampled
     /// ```
     pub fn logits_rows(&self) -> &[u32] {
         &self.logits_rows

@@ -1,22 +1,21 @@
-//! Claims: each prefix is computed by one sequence at a time, and requests that need it wait for
-//! that sequence.
+//! Claims: one sequence at a time computes each prefix, and other requests that need the prefix
+//! wait for it.
 //!
 //! A *claim* says that its owner is computing its prompt's blocks, from the end of the cached
 //! prefix to the prompt's last whole block. A request asks for a claim before it is admitted. If
-//! its prompt shares blocks with a pending claim, beyond those that are cached for it, the request
-//! waits until the deepest shared block is published, and no longer. The tree of pending prompts
-//! holds tokens and request ids, no blocks.
+//! its prompt shares uncached blocks with a pending claim, the request waits only until the deepest
+//! shared block is published. The tree of pending prompts holds tokens and request ids, no blocks.
 //!
 //! # Invariants
 //!
 //! - **C1** A request waits only for a depth that the claim covers and has not committed.
-//! - **C2** A claim that has committed everything that it covers, or was given up, is not pending,
-//!   and no request waits for it.
-//! - **C3** Asking for a claim and starting to wait are one step under the queue's lock, as are
-//!   committing and waking.
-//! - **C4** A claim is committed when its blocks are published, never before; after a claim is
-//!   granted, its scheduler looks into the cache *again*. So it finds every block that was
-//!   committed before the grant, and nothing is computed twice.
+//! - **C2** A claim that has committed all that it covers, or was given up, is not pending, and no
+//!   request waits for it.
+//! - **C3** Asking for a claim and starting to wait are one critical section of the queue's lock,
+//!   as are committing and waking.
+//! - **C4** A claim is committed when its blocks are published, never before. After a claim is
+//!   granted, its scheduler looks up the prefix *again*, so it finds every block that was committed
+//!   before the grant, and nothing is computed twice.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -29,9 +28,9 @@ use crate::sync::Arc;
 struct Pending {
     /// Number of tokens of the owner's prompt that are published.
     committed: usize,
-    /// Number of tokens that are published when the claim is done: whole blocks.
+    /// Number of tokens that will be published when the claim is done: whole blocks.
     covers: usize,
-    /// The waiting requests, keyed by the number of tokens that each waits for, and its id.
+    /// The waiting requests, keyed by the number of tokens that each waits for and its id.
     waiters: BTreeMap<(usize, SequenceId), Arc<Waiting>>,
 }
 
@@ -40,28 +39,26 @@ struct Pending {
 pub(super) struct PrefixClaims {
     prompts: Prompts,
     pending: HashMap<SequenceId, Pending>,
-    /// For each waiting request, the owner of the claim that it waits for, and the number of tokens
-    /// that it waits for.
+    /// For each waiting request, the owner of the claim and the number of tokens that it waits for.
     waits: HashMap<SequenceId, (SequenceId, usize)>,
 }
 
-/// The answer to a request that asks for a claim.
+/// The reply to a request that asks for a claim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
 pub(super) enum ClaimReply {
     /// No other sequence computes the requested blocks.
     Granted,
-    /// Another sequence computes them: the request waits until they are committed or that claim is
+    /// Another sequence computes them: the request waits until they are committed or the claim is
     /// given up.
     Waits,
 }
 
 impl PrefixClaims {
-    /// Claims a prompt's whole blocks for the owner `id`, unless another sequence is computing more
-    /// of them than the first `cached` tokens: then the request waits.
+    /// Claims a prompt's whole blocks for the owner `id`. If another sequence is computing some of
+    /// them beyond the first `cached` tokens, the request waits instead.
     ///
-    /// A request that publishes nothing waits as others do, and is granted a claim that no request
-    /// can wait for.
+    /// A request that publishes nothing waits like others, but no request can wait for its claim.
     pub(super) fn claim(
         &mut self,
         id: SequenceId,
@@ -84,8 +81,8 @@ impl PrefixClaims {
         ClaimReply::Granted
     }
 
-    /// The deepest block of the prompt, beyond the cached tokens, that a pending claim covers and
-    /// has not committed. Returns the block's end in tokens, and the claim's owner.
+    /// Finds the deepest block of the prompt, beyond the cached tokens, that a pending claim covers
+    /// and has not committed. Returns the block's end in tokens and the claim's owner.
     fn deepest(&self, prompt: &Waiting, cached: usize, block_size: usize) -> Option<(usize, SequenceId)> {
         let mut deepest = None;
         let agreement = self.prompts.walk(&prompt.ticket.namespace, prompt.matchable());

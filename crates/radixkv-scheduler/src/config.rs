@@ -1,9 +1,9 @@
-//! How a waiting queue and its schedulers are configured.
+//! Configuration of a waiting queue and its schedulers.
 
 use std::fmt;
 
-/// Which waiting request is admitted next; vLLM and SGLang call it the scheduling policy. The order
-/// of a queue does not change.
+/// The order in which waiting requests are admitted; vLLM and SGLang call it the scheduling policy.
+/// It is fixed for each queue.
 ///
 /// # Examples
 ///
@@ -19,14 +19,13 @@ pub enum Order {
     /// First come, first served.
     #[default]
     Fcfs,
-    /// The request with the longest cached prefix first; among equals, the one that arrived first.
-    /// SGLang: `lpm`.
+    /// The longest cached prefix first; among equals, the oldest request. SGLang: `lpm`.
     LongestPrefix,
-    /// Depth first through the tree of the waiting prompts, the branch with most requests first:
-    /// all requests of one prefix are admitted before those of the next. SGLang: `dfs-weight`.
+    /// Depth first through the tree of waiting prompts, the branch with most requests first: all
+    /// requests of one prefix are admitted before those of the next. SGLang: `dfs-weight`.
     DfsWeight,
-    /// The highest [`Request::priority`](super::Request::priority) first; among equals, the one
-    /// that arrived first.
+    /// The highest [`Request::priority`](super::Request::priority) first; among equals, the oldest
+    /// request.
     Priority,
 }
 
@@ -45,12 +44,11 @@ pub enum Order {
 #[must_use]
 #[non_exhaustive]
 pub struct QueueConfig {
-    /// Blocks that one request may have, prompt and output together.
+    /// Maximum number of blocks of one request, prompt and output together.
     pub max_blocks: usize,
-    /// Which waiting request is admitted next.
+    /// The order in which waiting requests are admitted.
     pub order: Order,
-    /// The number of steps within which a request is admitted even if `order` would leave it to the
-    /// last.
+    /// The number of steps within which a request is admitted even if `order` puts it last.
     pub age_bound: u64,
 }
 
@@ -61,8 +59,8 @@ impl Default for QueueConfig {
 }
 
 impl QueueConfig {
-    /// Sets the maximum number of blocks of one request, prompt and output together; never more
-    /// than the cache has. Longer requests are refused
+    /// Sets the maximum number of blocks of one request, prompt and output together, but at most
+    /// all blocks of the cache. Longer requests are refused
     /// ([`SubmitErrorKind::ExceedsSlot`](super::SubmitErrorKind::ExceedsSlot)). Default: all blocks
     /// of the cache.
     ///
@@ -82,7 +80,7 @@ impl QueueConfig {
         self
     }
 
-    /// Sets which waiting request is admitted next. Default: [`Order::Fcfs`].
+    /// Sets the order in which waiting requests are admitted. Default: [`Order::Fcfs`].
     ///
     /// # Examples
     ///
@@ -105,21 +103,21 @@ impl QueueConfig {
     }
 
     /// Sets the number of steps within which a request is admitted even if [`order`](Self::order)
-    /// would leave it to the last. Default: 1,024.
+    /// puts it last. Default: 1,024.
     ///
     /// A request that has waited for half of the bound is *overdue*. Every sixteenth of the bound,
-    /// one overdue request is admitted before all others: the one that the order would admit last.
-    /// If there is no room for it, it is the next to be admitted. So eight requests that become
-    /// overdue together are admitted within the bound, if running sequences end early enough to
-    /// make room for all eight in its second half.
+    /// one overdue request, the last in the order, is admitted before all others. If there is no
+    /// room for it, it is the next to be admitted. So eight requests that become overdue together
+    /// are admitted within the bound, if running sequences end early enough to make room for all
+    /// eight in its second half.
     ///
-    /// If many requests are overdue, the cause is a queue that is too long, not its order. Then one
-    /// overdue request goes first every half of the bound, and the order decides about the
-    /// rest. *Many* means more than eight overdue requests, and more than a sixteenth of the queue,
-    /// that rank below half of the best request. The rank is the number of cached tokens, or the
-    /// priority; if the lowest waiting priority is negative, priorities count from that one.
+    /// If many requests are overdue, the queue is too long, and its order is not the cause. Then
+    /// one overdue request is admitted first every half of the bound, and the order decides about
+    /// the rest. *Many* means more than eight overdue requests, and more than a sixteenth of the
+    /// queue, whose rank is below half of the best one. The rank is the number of cached tokens, or
+    /// the priority; if the lowest waiting priority is negative, priorities count from it.
     ///
-    /// The steps of all schedulers of the queue count, except empty ones.
+    /// All non-empty steps of the queue's schedulers count.
     ///
     /// # Examples
     ///
@@ -153,14 +151,14 @@ impl QueueConfig {
 #[must_use]
 #[non_exhaustive]
 pub struct SchedulerConfig {
-    /// Request slots: the maximum number of sequences that run at once.
+    /// Number of request slots: the maximum number of sequences that run at once.
     pub max_running: u32,
-    /// The maximum number of tokens of one step.
+    /// The maximum number of tokens in one step.
     pub max_batch_tokens: usize,
     /// The maximum number of tokens of one sequence in one step.
     pub max_chunk_tokens: usize,
-    /// The minimum number of tokens that must agree with a cached block for them to be copied
-    /// instead of computed; `None`: none are copied.
+    /// The minimum number of tokens of a partly matching cached block that are copied instead of
+    /// computed; `None`: none are copied.
     pub min_copied_tokens: Option<usize>,
 }
 
@@ -171,14 +169,13 @@ impl Default for SchedulerConfig {
 }
 
 impl SchedulerConfig {
-    /// The number of slots that is allowed even if the cache has fewer blocks, so that one
-    /// configuration also works for small caches.
+    /// Number of slots allowed even if the cache has fewer blocks, so that one configuration also
+    /// works for small caches.
     const ALWAYS_ALLOWED: u32 = 1 << 16;
 
     /// Sets the number of request slots: the maximum number of sequences that run at once. Each
     /// running sequence has at least one block of its own, so slots beyond the number of blocks are
-    /// never used. The limit is the number of the cache's blocks, or 65,536 if that is fewer.
-    /// Default: 64.
+    /// never used. The limit is the cache's number of blocks, but at least 65,536. Default: 64.
     ///
     /// # Examples
     ///
@@ -199,7 +196,7 @@ impl SchedulerConfig {
         self
     }
 
-    /// Sets the maximum number of tokens of one step: at least one for each slot. Default: 2,048.
+    /// Sets the maximum number of tokens in one step, at least one for each slot. Default: 2,048.
     ///
     /// # Examples
     ///
@@ -221,7 +218,7 @@ impl SchedulerConfig {
         self
     }
 
-    /// Sets the maximum number of tokens of one sequence in one step: a longer prompt is computed
+    /// Sets the maximum number of tokens of one sequence in one step; a longer prompt is computed
     /// in chunks. Default: 2,048.
     ///
     /// # Examples
@@ -244,8 +241,8 @@ impl SchedulerConfig {
         self
     }
 
-    /// Sets how many tokens a prompt must share with a cached block, before they diverge inside it,
-    /// for these tokens to be copied instead of computed. `None`: never. Default: `None`.
+    /// Sets the minimum number of tokens to copy instead of compute when a prompt diverges inside a
+    /// cached block. `None`: none are copied. Default: `None`.
     ///
     /// # Examples
     ///
@@ -270,7 +267,7 @@ impl SchedulerConfig {
         self
     }
 
-    /// Checks that these settings can serve requests over a cache of `capacity` blocks.
+    /// Checks that these settings can serve requests from a cache of `capacity` blocks.
     pub(super) fn check(&self, capacity: usize) -> Result<(), ConfigError> {
         let Self { max_running, max_batch_tokens, max_chunk_tokens, .. } = *self;
         if max_running == 0 {
@@ -307,25 +304,25 @@ impl SchedulerConfig {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ConfigError {
-    /// A scheduler without request slots serves no request: set [`SchedulerConfig::max_running`] to
-    /// at least 1.
+    /// A scheduler needs at least one request slot: set [`SchedulerConfig::max_running`] to at
+    /// least 1.
     NoSlots,
     /// A chunk has at least one token: set [`SchedulerConfig::max_chunk_tokens`] to at least 1.
     EmptyChunk,
-    /// Each running sequence has a block of its own, so this many never run at once: ask for fewer
-    /// slots, or build a larger cache.
+    /// Each running sequence has a block of its own, so the cache can never serve this many at
+    /// once: ask for fewer slots, or build a larger cache.
     TooManySlots {
         /// The requested number of slots.
         max_running: u32,
-        /// The limit: the number of the cache's blocks, or 65,536 if that is fewer.
+        /// The limit: the cache's number of blocks, but at least 65,536.
         most: u32,
     },
     /// Every running sequence must be able to decode in every step: allow more tokens, or fewer
     /// sequences.
     BatchTooSmall {
-        /// Tokens of one step.
+        /// The maximum number of tokens in one step.
         max_batch_tokens: usize,
-        /// Sequences that run at once.
+        /// The maximum number of sequences that run at once.
         max_running: u32,
     },
 }

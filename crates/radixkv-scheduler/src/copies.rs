@@ -1,4 +1,4 @@
-//! Pending block copies of a scheduler, which its next step makes. Their sources stay in place
+//! Pending block copies of a scheduler, which its next step makes. Their source blocks are kept
 //! until then, whatever happens to the sequences.
 //!
 //! # Invariants
@@ -20,14 +20,14 @@ pub(super) struct Copies {
     kept: Vec<Kept>,
 }
 
-/// Sources of copies, and the holder that keeps them in place.
+/// Source blocks, and the holder that keeps them.
 #[derive(Debug)]
 struct Kept {
     sources: Vec<BlockId>,
     _holder: Holder,
 }
 
-/// The owner of source blocks; dropped when the copies are made.
+/// The owner of source blocks; dropped when their copies are made.
 #[derive(Debug)]
 pub(super) enum Holder {
     Lease(#[expect(dead_code, reason = "dropped, not read")] Lease),
@@ -44,18 +44,18 @@ impl Copies {
         self.pending.push(copy);
     }
 
-    /// For the destination of each pending copy, the block that has its content now.
+    /// Maps the destination of each pending copy to the block that still holds the content.
     pub(super) fn origins(&self) -> HashMap<BlockId, BlockId> {
         self.pending.iter().map(|copy| (copy.destination, copy.source)).collect()
     }
 
-    /// Keeps `holder` for as long as a pending copy reads one of `sources`.
+    /// Keeps `holder` while a pending copy reads one of `sources`.
     pub(super) fn keep(&mut self, sources: Vec<BlockId>, holder: Holder) {
         self.kept.push(Kept { sources, _holder: holder });
     }
 
     /// Drops the pending copies into `own`, the reservation of a sequence that has ended or waits
-    /// again. `own` itself is dropped when no pending copy reads it any more.
+    /// again. `own` itself is dropped when no pending copy reads from it.
     pub(super) fn drop_sequence(&mut self, own: Reservation) {
         if self.pending.is_empty() {
             return;
@@ -77,7 +77,7 @@ impl Copies {
         self.pending.extend_from_slice(batch.copies());
     }
 
-    /// Releases the kept sources, after a step has made the copies; returns whether there were any.
+    /// Releases the kept sources after a step has made the copies; returns whether there were any.
     pub(super) fn done(&mut self) -> bool {
         !std::mem::take(&mut self.kept).is_empty()
     }

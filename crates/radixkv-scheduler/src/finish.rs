@@ -1,4 +1,4 @@
-//! Finishing a sequence: which of its tokens are published, and what its caller gets back.
+//! Finishing a sequence: which of its tokens are published, and the result for the caller.
 
 use std::fmt;
 
@@ -22,22 +22,22 @@ use super::request::{SequenceId, Ticket, Waiting};
 #[must_use]
 #[non_exhaustive]
 pub struct Finish {
-    /// The first tokens that are kept: their keys and values were computed and are still valid.
+    /// Number of first tokens to keep: their keys and values were computed and are still valid.
     pub committed_len: usize,
-    /// Whether the tokens are published now.
+    /// Whether to publish these tokens now.
     pub insert: bool,
-    /// The position of the first token of reasoning; nothing from there on is published.
+    /// The position of the first reasoning token; nothing from there on is published.
     pub reasoning_from: Option<usize>,
-    /// Whether the output is evicted before everything else that is cached, until it is used.
+    /// Whether the output is evicted before everything else in the cache, until it is used.
     pub demote_output: bool,
 }
 
 impl Finish {
-    /// Publishes the first `committed_len` tokens, as far as they fill whole blocks.
+    /// Publishes the whole blocks of the first `committed_len` tokens.
     ///
-    /// These must be tokens whose keys and values were computed and are still valid: less than
-    /// [`Sequence::computed_len`](super::Sequence::computed_len) if the engine took some of them
-    /// back. What was published before stays.
+    /// The keys and values of these tokens must be computed and still valid: use less than
+    /// [`Sequence::computed_len`](super::Sequence::computed_len) if the engine discards some of
+    /// them. Blocks that were published earlier stay.
     ///
     /// # Examples
     ///
@@ -52,7 +52,7 @@ impl Finish {
         Self { committed_len, insert: true, reasoning_from: None, demote_output: false }
     }
 
-    /// Sets whether the tokens are published now. Chunks of the prompt are not affected: they were
+    /// Sets whether to publish the tokens now. Chunks of the prompt are not affected: they were
     /// published when they were computed, unless [`Request::publish`](super::Request::publish) is
     /// false. Default: true.
     ///
@@ -77,7 +77,7 @@ impl Finish {
         self
     }
 
-    /// Sets the position of the first token of reasoning. Later prompts do not repeat reasoning, so
+    /// Sets the position of the first reasoning token. Later prompts do not repeat reasoning, so
     /// nothing from there on is published. Default: `None`.
     ///
     /// # Examples
@@ -94,8 +94,8 @@ impl Finish {
         self
     }
 
-    /// Sets whether the output is evicted before everything else that is cached, until it is used.
-    /// Output is evicted before its own prompt in any case. Default: false.
+    /// Sets whether the output is evicted before everything else in the cache, until it is used.
+    /// Output is always evicted before its own prompt. Default: false.
     ///
     /// # Examples
     ///
@@ -140,11 +140,11 @@ pub struct Finished {
     pub prompt_len: usize,
     /// Number of tokens that were cached when it was first admitted.
     pub cached_len: usize,
-    /// Number of tokens computed for it; tokens computed again after a preemption count again.
+    /// Number of tokens computed for it, including those computed again after a preemption.
     pub computed_len: usize,
 }
 
-/// Why a sequence was not finished; it continues.
+/// Why [`Scheduler::finish`] refused; the sequence continues.
 ///
 /// # Examples
 ///
@@ -164,14 +164,15 @@ pub struct Finished {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FinishError {
-    /// This scheduler does not serve it: it waits, has ended, or is served by another scheduler.
+    /// This scheduler does not serve the sequence: it waits, has ended, or is served by another
+    /// scheduler.
     NotServed,
-    /// Only computed tokens can be kept: keep at most
+    /// Only computed tokens can be published: keep at most
     /// [`Sequence::computed_len`](super::Sequence::computed_len).
     NotComputed {
-        /// Tokens to be kept.
+        /// Number of tokens to keep.
         committed: usize,
-        /// Tokens that have keys and values.
+        /// Number of tokens with keys and values.
         computed: usize,
     },
 }
@@ -192,15 +193,14 @@ impl fmt::Display for FinishError {
 impl std::error::Error for FinishError {}
 
 impl Scheduler {
-    /// Ends a sequence: publishes the tokens to keep, and gives back its other blocks and its slot.
+    /// Ends a sequence: publishes the tokens to keep, and releases its other blocks and its slot.
     ///
-    /// If the request was aborted ([`Aborted::Served`](super::Aborted::Served)), nothing of the
-    /// sequence is published; the next step still lists it
-    /// ([`Step::aborted`](super::Step::aborted)).
+    /// If the request was aborted ([`Aborted::Served`](super::Aborted::Served)), nothing is
+    /// published; the next step still lists the request ([`Step::aborted`](super::Step::aborted)).
     ///
     /// # Errors
     ///
-    /// [`FinishError`], and the sequence continues.
+    /// [`FinishError`]; the sequence continues.
     ///
     /// # Examples
     ///

@@ -12,7 +12,7 @@ use super::request::SequenceId;
 use super::sequence::Sequence;
 use crate::sync::Arc;
 
-/// Why a sequence was not forked; nothing has changed.
+/// Why [`Scheduler::fork`] refused; nothing has changed.
 ///
 /// # Examples
 ///
@@ -32,7 +32,8 @@ use crate::sync::Arc;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ForkError {
-    /// This scheduler does not serve it: it waits, has ended, or is served by another scheduler.
+    /// This scheduler does not serve the sequence: it waits, has ended, or is served by another
+    /// scheduler.
     NotServed,
     /// A fork has at least one token, and at most as many as its parent.
     BadLength {
@@ -41,14 +42,14 @@ pub enum ForkError {
         /// Number of tokens of the parent.
         tokens: usize,
     },
-    /// Too few request slots are free: finish something, or fork less.
+    /// Too few request slots are free: finish sequences, or make fewer forks.
     NoSlots {
         /// The requested number of forks.
         requested: usize,
         /// Number of free slots.
         free: usize,
     },
-    /// There are no blocks for the forks to copy into: finish something, or fork less.
+    /// There are no blocks to copy to for the forks: finish sequences, or make fewer forks.
     NoBlocks(ReserveError),
 }
 
@@ -70,33 +71,32 @@ impl std::error::Error for ForkError {}
 /// The prefix that forks start from.
 struct Start {
     tokens: Vec<Token>,
-    /// How many of these tokens have keys and values, in blocks that are shared or copied.
+    /// How many of these tokens have keys and values, in shared or copied blocks.
     computed: usize,
     /// A lease on the shared blocks.
     lease: Lease,
     shared: Vec<BlockId>,
-    /// For each block after the shared ones, the block that has its content now, and how many
-    /// tokens of it are copied.
+    /// For each block after the shared ones, the block that now holds its content, and the number
+    /// of tokens to copy.
     copied: Vec<(BlockId, usize)>,
 }
 
 impl Scheduler {
-    /// Forks a served sequence: starts `n` sequences with its first `len` tokens, each with a slot;
-    /// all or none.
+    /// Forks a served sequence: starts `n` sequences with its first `len` tokens, each in its own
+    /// slot; all or none.
     ///
-    /// Forks share the parent's whole blocks; the tokens that they need of the last block are
-    /// copied with the next step. Forks at the prompt's end compute its last token once more, and
-    /// sample from its logits. Each fork may become as long as its parent may. Its first token is
-    /// sampled like that of every sequence: forks differ only if the engine samples differently by
-    /// [`SequenceId`].
+    /// Forks share the parent's whole blocks; the next step copies the tokens that they need from
+    /// the last block. Forks at the prompt's end compute its last token again and sample from its
+    /// logits. Each fork has the same maximum length as its parent. Forks differ only if the engine
+    /// samples differently for each [`SequenceId`].
     ///
-    /// If whole blocks of the parent are not published, they are copied also, and such forks
+    /// If whole blocks of the parent are not published, they are also copied, and these forks
     /// publish nothing. Blocks are not published if [`Request::publish`](super::Request::publish)
     /// is false, if the request was aborted, or if its namespace was cleared or dropped meanwhile.
     ///
     /// # Errors
     ///
-    /// [`ForkError`], and nothing has changed.
+    /// [`ForkError`]; nothing has changed.
     ///
     /// # Examples
     ///
@@ -145,16 +145,15 @@ impl Scheduler {
         Ok(ids)
     }
 
-    /// Finds the blocks that forks of the running sequence at index `at` share and copy, if they
-    /// start with its first `len` tokens.
+    /// Finds the blocks that are shared and copied by forks that start with the first `len` tokens
+    /// of the running sequence at index `at`.
     fn start(&self, at: usize, len: usize) -> Start {
         let (parent, size) = (&self.running[at], self.workspace.block_size);
         let computed = parent.computed.min(len - 1);
         let lease = self.share(parent, computed);
         let shared = lease.len_tokens() / size;
         let table = parent.table(&self.workspace);
-        // The content of a block that a pending copy will write is still in the source of that
-        // copy.
+        // The content of a pending copy's destination is still in its source.
         let origins = self.copies.origins();
         let copied = |i: usize| (*origins.get(&table[i]).unwrap_or(&table[i]), size.min(computed - i * size));
         let copied = (shared..computed.div_ceil(size)).map(copied).collect();
@@ -164,7 +163,7 @@ impl Scheduler {
 
     /// Leases the blocks of a sequence's first `computed` tokens that forks may share.
     ///
-    /// Only blocks of the sequence's own table may be shared. If the namespace was cleared after
+    /// Only blocks in the sequence's own table may be shared. If the namespace was cleared after
     /// the sequence took its lease, other blocks may be cached for the same tokens: then nothing is
     /// shared.
     fn share(&self, parent: &Sequence, computed: usize) -> Lease {
@@ -180,7 +179,7 @@ impl Scheduler {
         session.match_prefix_untouched(namespace, &[]).into_lease()
     }
 
-    /// Keeps the source blocks of forks that the running sequence at index `at` has leased.
+    /// Keeps the source blocks that the running sequence at index `at` has leased.
     fn keep_leased(&mut self, at: usize, start: &Start) {
         let leased = self.running[at].leased() / self.workspace.block_size;
         let copied = leased.saturating_sub(start.shared.len()).min(start.copied.len());
@@ -190,8 +189,8 @@ impl Scheduler {
         }
     }
 
-    /// Makes a fork of the running sequence at index `at`. It shares the blocks of `start.lease`,
-    /// and has `own` for the rest.
+    /// Makes a fork of the running sequence at index `at`. It shares the blocks of `start.lease`
+    /// and owns the others, `own`.
     fn fork_one(
         &mut self,
         at: usize,
@@ -207,8 +206,8 @@ impl Scheduler {
         let mut ticket = self.running[at].ticket.clone();
         ticket.id = id;
         ticket.prompt_len = ticket.prompt_len.min(len);
-        // A whole block that is copied counts as computed, but has no content until the next step:
-        // a fork with such a block must not publish.
+        // A copied whole block counts as computed, but has no content until the next step: a fork
+        // with such a block must not publish.
         ticket.publish &= start.copied.iter().all(|&(_, tokens)| tokens < size);
         (ticket.cached, ticket.computed) = (Some(start.computed), 0);
         let slot = self.workspace.slots.take(1).expect("enough are free")[0];

@@ -1,7 +1,7 @@
 #![doc = include_str!("../README.md")]
 
-// Threads share only `admission` and what it holds; everything else belongs to one scheduler's
-// thread. Modules do not use each other in cycles.
+// Threads share only the state in `admission`; everything else belongs to one scheduler's thread.
+// Modules have no cyclic dependencies.
 //
 // | file | contents |
 // |---|---|
@@ -9,14 +9,14 @@
 // | `request`, `queue` | requests; the waiting queue as callers see it |
 // | `abort` | the result of an abort; the state that stops publishing after it |
 // | `admission` | the queue as schedulers see it: the state of each request, the turn, the claims |
-// | `turn`, `ready`, `lines` | admission by one scheduler at a time; the ready requests in their order; requests that wait for a quota |
+// | `turn`, `ready`, `lines` | the lock that orders admissions; the ready requests in order; requests that wait for a quota |
 // | `claims`, `prompts` | which sequence computes which prefix; prompts in a radix tree |
-// | `pick` | choosing the request that is tried next |
-// | `sequence`, `slots`, `copies` | tokens and blocks of one request; the table of slots; pending block copies |
-// | `batch`, `step` | the work of a step; choosing a step, and taking in its results |
+// | `pick` | choosing the request to try next |
+// | `sequence`, `slots`, `copies` | tokens and blocks of one request; the slot table; pending block copies |
+// | `batch`, `step` | the work of a step; scheduling a step and applying its results |
 // | `admit` | trying and admitting a request: match, claim, reserve, fill |
 // | `tier` | an optional tier below the cache |
-// | `lifecycle`, `finish`, `fork` | the scheduler, and what may happen to its sequences between two steps |
+// | `lifecycle`, `finish`, `fork` | the scheduler, and operations on its sequences between two steps |
 // | `sync` | the only module that names locks and threads |
 
 mod abort;

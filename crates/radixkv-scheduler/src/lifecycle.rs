@@ -26,15 +26,15 @@ use crate::sync::Arc;
 /// Serves requests of a [`WaitingQueue`] on one thread: continuous batching with chunked prefill
 /// and preemption.
 ///
-/// [`schedule`](Self::schedule) chooses a [`Step`](super::Step), the engine computes it,
-/// [`Step::complete`](super::Step::complete) takes in the sampled tokens, and
-/// [`finish`](Self::finish) ends a sequence. A scheduler computes nothing itself, and
-/// [does not do everything](super#what-it-does-not-do) that an engine may want.
+/// [`schedule`](Self::schedule) returns a [`Step`](super::Step), the engine computes it and passes
+/// the sampled tokens to [`Step::complete`](super::Step::complete), and [`finish`](Self::finish)
+/// ends a sequence. A scheduler computes nothing itself, and [does not do
+/// everything](super#what-it-does-not-do) that an engine may want.
 ///
-/// Several schedulers may serve one queue, each on a thread of its own; a sequence stays with the
+/// Several schedulers may serve one queue, each on its own thread. A sequence stays with the
 /// scheduler that admitted it until it is finished, aborted or preempted. When a scheduler is
-/// dropped, also in a panic, its requests wait for another scheduler, except those whose sequences
-/// only waited to be finished: these end.
+/// dropped, even in a panic, its requests wait for another scheduler, except that full sequences,
+/// which only wait for `finish`, end.
 ///
 /// # Examples
 ///
@@ -63,16 +63,16 @@ pub struct Scheduler {
     pub(super) config: SchedulerConfig,
     pub(super) workspace: Workspace,
     pub(super) below: Below,
-    /// Sorted by rank; the last sequence is preempted first.
+    /// Sorted by rank; the last one is preempted first.
     pub(super) running: Vec<Sequence>,
     pub(super) batch: Batch,
     pub(super) pick: Pick,
     /// Block copies that the next step makes.
     pub(super) copies: Copies,
-    /// Whether a sequence was preempted for lack of blocks and none has ended since: a request
+    /// Whether a sequence was preempted for lack of blocks and none has ended since. A request
     /// admitted now would be preempted next.
     pub(super) crowded: bool,
-    /// Aborted requests that have left this scheduler and that no step has listed yet.
+    /// Aborted requests that have left this scheduler and are not listed by a step yet.
     pub(super) unlisted: Vec<SequenceId>,
     /// Aborted requests that the last step lists.
     pub(super) listed: Vec<SequenceId>,
@@ -80,7 +80,7 @@ pub struct Scheduler {
     pub(super) seen: u64,
     /// Whether the last step left requests untried.
     pub(super) cut_short: bool,
-    /// For each slot, the index of its sequence in `running`; valid while a step is taken in.
+    /// For each slot, the index of its sequence in `running`; valid only inside `take_in`.
     pub(super) by_slot: Vec<usize>,
 }
 
@@ -137,29 +137,28 @@ impl Scheduler {
         })
     }
 
-    /// Adds a tier below the cache, such as a host tier: `fill` is called whenever a request is
+    /// Adds a lower cache tier, such as a host tier. `fill` is called for each request that is
     /// about to be admitted.
     ///
     /// `fill` gets the namespace, the tokens, the match in the cache, and reserved blocks. It
     /// writes the keys and values that the tier has beyond the match into the first of these
-    /// blocks, and inserts them. It returns the remaining blocks and a lease on everything that is
-    /// cached of the request now. If the tier has nothing, it returns the match's lease and all
-    /// blocks.
+    /// blocks, and inserts them. It returns the remaining blocks and a lease on the whole prefix
+    /// that is now cached. If the tier has nothing, it returns the match's lease and all blocks.
     ///
-    /// The tokens are those that may be matched: all of the request but the last one. The blocks
-    /// are for the request up to its last token. `fill` runs on the scheduler's thread, inside
+    /// The tokens are all tokens of the request but the last one, which cannot be matched; the
+    /// blocks also include the last token. `fill` runs on the scheduler's thread, inside
     /// [`schedule`](Self::schedule), which waits for it; other schedulers of the queue admit
     /// nothing meanwhile. If it panics, the request keeps waiting, and its match and blocks are
-    /// given back. Blocks that it does not give back, but that are still needed, are reserved
-    /// again.
+    /// released. Blocks that it keeps, but that are still needed, are reserved again.
     ///
     /// # Panics
     ///
-    /// [`schedule`](Self::schedule) panics if `fill` gives back blocks of another cache or payer.
+    /// [`schedule`](Self::schedule) panics if `fill` returns blocks that belong to another cache or
+    /// are charged to another namespace.
     ///
     /// # Examples
     ///
-    /// Over tiers of the package `radixkv-host`; `tiers` is a `TieredSession`:
+    /// With the tiers of the package `radixkv-host`; `tiers` is a `TieredSession`:
     ///
     /// ```ignore
     /// let scheduler = Scheduler::new(&queue, config)?.above(move |namespace, tokens, hit, blocks| {
@@ -188,16 +187,16 @@ impl Scheduler {
         self
     }
 
-    /// After an empty step, sleeps until there may be work; returns false if nothing changed within
+    /// Sleeps after an empty step until there may be work; returns false if nothing changed within
     /// `timeout`.
     ///
     /// A change is: a request is submitted, put back or aborted; a claim that requests wait for is
     /// committed or given up; a sequence or a scheduler ends; blocks that were kept for a copy are
-    /// given back. Changes since the last step was scheduled count. Returns at once if the last
-    /// step left requests untried because there were too many for one step.
+    /// released. Changes since the last step was scheduled count. Returns at once if the last step
+    /// had more requests than it could try.
     ///
-    /// A request that is refused blocks is not a change. Blocks that are given back outside the
-    /// queue's schedulers wake no scheduler: use a short timeout if the engine holds such blocks.
+    /// Refusing blocks to a request is not a change. Blocks that are released outside the queue's
+    /// schedulers wake no scheduler: use a short timeout if the engine holds blocks itself.
     ///
     /// # Examples
     ///
@@ -256,8 +255,8 @@ impl Scheduler {
         self.workspace.slots.free()
     }
 
-    /// Aborts a request like [`WaitingQueue::abort`]. If its sequence is served here, its blocks
-    /// are given back when this returns, and the next step lists it
+    /// Aborts a request like [`WaitingQueue::abort`]. If this scheduler serves it, its blocks are
+    /// released before this returns, and the next step lists it
     /// ([`Step::aborted`](super::Step::aborted)).
     ///
     /// # Examples
@@ -283,12 +282,11 @@ impl Scheduler {
         aborted
     }
 
-    /// Preempts a sequence: publishes its whole blocks, gives all its blocks back, and lets the
-    /// request wait again. The request is resumed from what is still cached then, here or at
-    /// another scheduler. Returns false if the sequence is not served here, or has all the tokens
-    /// that it may have.
+    /// Preempts a sequence: publishes its whole blocks, releases all its blocks, and lets the
+    /// request wait again. This or another scheduler later resumes it from the prefix that is still
+    /// cached. Returns false if this scheduler does not serve the sequence, or if it is full.
     ///
-    /// A sequence whose request was aborted ends instead, and nothing of it is published.
+    /// A sequence whose request was aborted ends instead, and publishes nothing.
     ///
     /// # Examples
     ///
@@ -302,7 +300,7 @@ impl Scheduler {
     /// scheduler.schedule().complete(&[7])?;
     /// assert!(scheduler.preempt(id));
     /// assert_eq!((scheduler.running().len(), queue.len()), (0, 1));
-    /// // It goes on with the sampled token; the three before it are cached.
+    /// // It continues with the sampled token; the three before it are cached.
     /// assert_eq!(scheduler.schedule().batch().tokens(), [7]);
     /// # Ok::<_, Box<dyn std::error::Error>>(())
     /// ```
@@ -325,7 +323,7 @@ impl Scheduler {
         self.running.insert(at, sequence);
     }
 
-    /// Removes a sequence from `running`, and gives up everything that it holds.
+    /// Removes a sequence from `running` and releases everything that it holds.
     pub(super) fn remove_at(&mut self, at: usize) -> Waiting {
         self.crowded = false;
         let sequence = self.running.remove(at);
@@ -341,7 +339,7 @@ impl Scheduler {
         }
     }
 
-    /// Removes a sequence and lets its request wait again, unless it was aborted. Takes the turn,
+    /// Removes a sequence and lets its request wait again, unless it was aborted. Holds the turn,
     /// so that no other request gets the freed blocks before this one has its place again.
     fn put_back(&mut self, at: usize) {
         let admission = Arc::clone(&self.admission);
@@ -379,11 +377,11 @@ impl Scheduler {
 }
 
 impl Drop for Scheduler {
-    /// Lets the served requests wait again, for another scheduler, and publishes nothing of them.
-    /// Full sequences end.
+    /// Lets the served requests wait for another scheduler, without publishing anything. Full
+    /// sequences end.
     fn drop(&mut self) {
-        // A forgotten step was not computed: its copies must be pending again, to be dropped with
-        // the sequences that own their destinations.
+        // A forgotten step was not computed. Its copies become pending again, and are then dropped
+        // with the sequences that own their destinations.
         self.discard_step();
         while let Some(last) = self.running.len().checked_sub(1) {
             if self.running[last].is_full() {

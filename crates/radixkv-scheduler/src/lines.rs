@@ -1,11 +1,10 @@
-//! Lines of requests that wait for their namespace's quota: one line for each namespace, so that
-//! none holds up another. [`Admission`](super::admission::Admission) has them under its lock.
+//! Queues ("lines") of requests that wait for their namespace's quota: one line per namespace, so
+//! that none delays another. The lock of [`Admission`](super::admission::Admission) guards them.
 //!
-//! A request that the quota refuses moves from the ready requests to its namespace's line, and so
-//! does each later request of that namespace when it is tried. Each step lets one request out of
-//! each of the next few lines, the one that the order prefers: it is ready again, and once it is
-//! admitted, the next one of its line is let out. Only a few lines in rotation, so that the step
-//! has time for other requests.
+//! A request that the quota refuses moves from the ready requests to its namespace's line, as does
+//! each later request of that namespace when it is tried. Each step releases the preferred request
+//! of each of the next few lines, in rotation, so that the step has time for other requests. A
+//! released request is ready again; when it is admitted, the next one of its line is released.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -27,7 +26,7 @@ pub(super) struct Lines {
 #[derive(Debug)]
 struct Line {
     waiting: Ready,
-    /// The request that was let out, until it is admitted, waits again or is aborted.
+    /// The released request, until it is admitted, waits again or is aborted.
     out: Option<SequenceId>,
 }
 
@@ -47,19 +46,19 @@ impl Lines {
         line.waiting.insert(waiting);
     }
 
-    /// Whether a request that is ready must wait behind others of its namespace.
+    /// Whether a ready request must wait behind others of its namespace.
     pub(super) fn holds_back(&self, waiting: &Waiting) -> bool {
         self.lines.get(&waiting.ticket.namespace).is_some_and(|line| line.out != Some(waiting.ticket.id))
     }
 
-    /// Removes a request that was aborted.
+    /// Removes an aborted request.
     pub(super) fn remove(&mut self, namespace: &Namespace, id: SequenceId) -> Option<Arc<Waiting>> {
         let removed = self.lines.get_mut(namespace)?.waiting.remove(id);
         self.close_if_empty(namespace);
         removed
     }
 
-    /// Lets one request out of each of the next `most` lines; they are ready now.
+    /// Releases one request from each of the next `most` lines; they are now ready.
     pub(super) fn let_out(&mut self, most: usize) -> Vec<Arc<Waiting>> {
         let next = most.min(self.turns.len());
         self.turns.rotate_left(next);
@@ -67,8 +66,8 @@ impl Lines {
         turn.filter_map(|namespace| self.lines.get_mut(namespace)?.next_out()).collect()
     }
 
-    /// Records that a request is no longer ready, and not back in its line. If it had been let out
-    /// and was admitted, returns the next one of its line, which is let out.
+    /// Records that a request is no longer ready and not back in its line. If it was a released
+    /// request and is admitted, releases and returns the next one of its line.
     pub(super) fn left(&mut self, waiting: &Waiting, admitted: bool) -> Option<Arc<Waiting>> {
         let namespace = &waiting.ticket.namespace;
         let line = self.lines.get_mut(namespace)?;

@@ -2,8 +2,8 @@
 //!
 //! If an order depends only on the requests, [`Admission`] knows the preferred one. Under
 //! [`Order::LongestPrefix`], one pass looks up the cached prefix of every ready request, without a
-//! lock and before the turn. The pass does not sort: candidates are in a heap and are popped one by
-//! one. The same pass finds the overdue requests; the other orders make a pass only for these.
+//! lock and before the turn. The pass builds a heap, from which candidates are popped one by one.
+//! It also finds the overdue requests; under other orders a pass is needed only for these.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -15,11 +15,11 @@ use super::config::Order;
 use super::request::{SequenceId, Waiting};
 use crate::sync::Arc;
 
-/// Up to this many overdue requests of low rank count as few; or a sixteenth of the queue, if that
+/// Up to this many overdue requests of low rank count as few, or a sixteenth of the queue if that
 /// is more.
 const FEW: usize = 8;
 
-/// One request, as a pass saw it.
+/// One request, as seen by a pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct RankedRequest {
     /// How much the order prefers the request.
@@ -32,26 +32,25 @@ struct RankedRequest {
 /// A scheduler's view of the queue in one pass.
 #[derive(Debug, Default)]
 pub(super) struct Pick {
-    /// All requests that were ready, if the pass has looked at them.
+    /// All ready requests, if the pass has looked at them.
     ranked: Option<Vec<RankedRequest>>,
-    /// Rank and id of the same requests, the best one on top.
+    /// Rank and id of these requests, the best one on top.
     best: Option<BinaryHeap<(i64, Reverse<SequenceId>)>>,
-    /// If an overdue request is due: the latest step of arrival at which a request counts as
-    /// overdue.
+    /// If an overdue request is due: the latest arrival step of overdue requests.
     latest: Option<u64>,
-    /// If the last choice was an overdue request: whether few or many are overdue, and the step at
-    /// which it arrived.
+    /// If the last choice was an overdue request: whether few or many are overdue, and its arrival
+    /// step.
     pub(super) overdue: Option<(Overdue, u64)>,
 }
 
 impl Pick {
-    /// Begins a new pass: what the last one found may have changed.
+    /// Begins a new pass: the results of the last one may be outdated.
     pub(super) fn begin(&mut self) {
         *self = Self::default();
     }
 
-    /// Looks at all ready requests, if the next choice needs it. Called before the turn, because it
-    /// may take long.
+    /// Looks at all ready requests, if the next choice needs it. Called before the turn, because
+    /// this may take long.
     pub(super) fn look(&mut self, admission: &Admission, session: &Session) {
         let order = admission.config.order;
         if order == Order::Fcfs {
@@ -77,7 +76,7 @@ impl Pick {
         self.ranked.as_ref().map_or(0, Vec::len)
     }
 
-    /// Returns the next request to try: an overdue one if that is due, else the one that the order
+    /// Returns the next request to try: an overdue one if one is due, else the one that the order
     /// prefers. The caller has the turn.
     pub(super) fn next(&mut self, admission: &Admission) -> Option<Arc<Waiting>> {
         self.overdue = None;
@@ -90,8 +89,8 @@ impl Pick {
         if admission.config.order == Order::LongestPrefix { self.first_in_order(admission) } else { admission.first() }
     }
 
-    /// Of the requests that arrived by step `latest`, returns the one that the order would admit
-    /// last; among equals, the one that arrived first.
+    /// Returns the request, among those that arrived by step `latest`, that the order would admit
+    /// last; among equals, the oldest one.
     fn last_in_order(&mut self, admission: &Admission, latest: u64) -> Option<Arc<Waiting>> {
         let ranked = self.ranked.as_ref()?;
         let ranks = || ranked.iter().map(|seen| seen.rank);

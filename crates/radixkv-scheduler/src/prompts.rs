@@ -1,19 +1,18 @@
-//! A radix tree of prompts by their tokens: which prompts share which prefix. It holds no blocks.
+//! A radix tree of prompts, which finds prompts that share a prefix. It holds no blocks.
 //!
 //! Edges are ranges of the prompts themselves, so no token is copied. A node is split where prompts
-//! diverge, and joined with its child when only one of them is left. The lower part of a split
-//! keeps its node id, so the node where a prompt ends never changes. Only one thread at a time uses
-//! a tree.
+//! diverge, and merged with its child when only one of them is left. The lower part of a split
+//! keeps its node id, so a prompt's end node never changes. Only one thread at a time uses a tree.
 //!
-//! Inserting and removing compare the prompt's tokens and cost, for each node on the path, the
-//! logarithm of the number of its children and of the prompts that end at it.
+//! Insert and remove compare the prompt's tokens; at each node on the path they also cost the
+//! logarithm of the number of its children and of the prompts that end there.
 //!
 //! # Invariants
 //!
-//! - **P1** A node's source is a prompt that ends at the node or deeper: removed prompts are not
+//! - **P1** A node's source is a prompt that ends at the node or deeper, so removed prompts are not
 //!   kept alive.
-//! - **P2** A node's weight is the number of prompts that end at it or deeper, and is the key under
-//!   which its parent orders it.
+//! - **P2** A node's weight is the number of prompts that end at it or deeper; its parent orders it
+//!   by this weight.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -27,7 +26,7 @@ use crate::sync::Arc;
 type NodeId = usize;
 type ByWeight = BTreeSet<(Reverse<usize>, NodeId)>;
 
-/// A node: its edge, the prompts that end where the edge ends, and the children.
+/// A node: the edge to it, the prompts that end at it, and its children.
 #[derive(Debug)]
 struct Node {
     /// A prompt that contains the edge.
@@ -38,7 +37,7 @@ struct Node {
     children: BTreeMap<Token, NodeId>,
     /// The children, the heaviest first; among equals, the lower node id first.
     by_weight: ByWeight,
-    /// Prompts that end where the edge ends.
+    /// Prompts that end at this node.
     ends: BTreeMap<SequenceId, Arc<Waiting>>,
     /// Number of prompts that end here or deeper.
     weight: usize,
@@ -55,11 +54,11 @@ pub(super) struct Prompts {
     end_nodes: HashMap<SequenceId, NodeId>,
 }
 
-/// How far a sequence agrees with the prompts of its namespace.
+/// The longest prefix of a sequence that a prompt of its namespace shares.
 #[derive(Debug, Default)]
 pub(super) struct Agreement {
     /// The nodes on the path from the root, each with the number of tokens that agree up to its
-    /// end; the last edge may agree in part.
+    /// end; the last edge may agree only partly.
     path: Vec<(NodeId, usize)>,
     /// Whether the sequence agrees with the whole last edge.
     whole: bool,
@@ -83,7 +82,7 @@ impl Prompts {
         self.nodes.len() - 1
     }
 
-    /// Adds the first `len` tokens of `prompt` under a request id that the tree does not have yet.
+    /// Adds the first `len` tokens of `prompt` under a new request id.
     pub(super) fn insert(&mut self, id: SequenceId, prompt: &Arc<Waiting>, len: usize) {
         let agreement = self.walk(&prompt.ticket.namespace, &prompt.tokens[..len]);
         let root = self.root_for(prompt);
@@ -143,7 +142,7 @@ impl Prompts {
         above.by_weight.insert((Reverse(weight), new));
     }
 
-    /// The set, ordered by weight, of a parent's children or of the roots.
+    /// The children of a parent, or the roots, ordered by weight.
     fn siblings(&mut self, parent: Option<NodeId>) -> &mut ByWeight {
         match parent {
             Some(parent) => &mut self.node_mut(parent).by_weight,
@@ -151,7 +150,7 @@ impl Prompts {
         }
     }
 
-    /// Adds to the weight of a node and of its ancestors (P2).
+    /// Adds to the weight of a node and its ancestors (P2).
     fn add_weight(&mut self, from: NodeId, by: isize) {
         let mut at = Some(from);
         while let Some(id) = at {
@@ -166,7 +165,7 @@ impl Prompts {
         }
     }
 
-    /// Removes the prompt of a request, if the tree has it.
+    /// Removes a request's prompt, if the tree has it.
     pub(super) fn remove(&mut self, id: SequenceId) {
         let Some(at) = self.end_nodes.remove(&id) else { return };
         let gone = self.node_mut(at).ends.remove(&id).expect("a prompt ends at its end node");
@@ -176,9 +175,9 @@ impl Prompts {
         }
     }
 
-    /// Drops the nodes of weight 0 from `at` towards the root, and joins the node above them with
-    /// its child if it has only one and no prompt ends at it. Returns the deepest node of the path
-    /// that is left.
+    /// Drops the nodes of weight 0 from `at` towards the root, and merges the node above them with
+    /// its child if it has only one and no prompt ends at it. Returns the deepest remaining node of
+    /// the path.
     fn tidy(&mut self, mut at: NodeId) -> Option<NodeId> {
         while self.node(at).weight == 0 {
             let node = self.nodes[at].take().expect("a node id in use has a node");
@@ -221,7 +220,7 @@ impl Prompts {
         }
     }
 
-    /// Walks as far as `tokens` agree with any prompt of the namespace.
+    /// Walks down as far as `tokens` agree with any prompt of the namespace.
     pub(super) fn walk(&self, namespace: &Namespace, tokens: &[Token]) -> Agreement {
         let mut agreement = Agreement { path: Vec::new(), whole: true };
         let mut at = self.roots.get(namespace).copied();
@@ -237,7 +236,7 @@ impl Prompts {
         agreement
     }
 
-    /// Calls `each` for every prompt that shares tokens with the walked sequence, with its request
+    /// Calls `each` with the request id of every prompt that shares tokens with the walked sequence
     /// and the number of shared tokens. Prompts that leave the path before its last edge are
     /// skipped: others share more.
     pub(super) fn sharers(&self, agreement: &Agreement, mut each: impl FnMut(SequenceId, usize)) {
@@ -254,15 +253,14 @@ impl Prompts {
     }
 
     /// Returns the next request of a depth-first walk that continues from `cursor`, the heaviest
-    /// branch first: a request that shares most with the cursor is next, and all requests of a
+    /// branch first. A request that shares most with the cursor is next, and all requests of a
     /// branch come before those of another.
     pub(super) fn next(&self, cursor: Option<&Waiting>) -> Option<SequenceId> {
         let path = cursor.map(|cursor| self.walk(&cursor.ticket.namespace, &cursor.tokens)).unwrap_or_default().path;
         let mut done = None;
         for &(id, _) in path.iter().rev() {
             let node = self.node(id);
-            // Prompts that end at the node come before deeper ones; the branch that is done is
-            // skipped.
+            // Prompts that end at the node come before deeper ones; the finished branch is skipped.
             let first = node.ends.keys().next().copied();
             if let Some(next) = first.or_else(|| self.first_below(&node.by_weight, done)) {
                 return Some(next);

@@ -1,5 +1,4 @@
-//! The waiting queue as its callers see it: requests are submitted, aborted and counted, on any
-//! thread.
+//! The public waiting queue: any thread may submit, abort and count requests.
 
 use std::fmt;
 
@@ -11,11 +10,11 @@ use super::config::QueueConfig;
 use super::request::{Request, SequenceId, SubmitError, SubmitErrorKind};
 use crate::sync::Arc;
 
-/// The waiting queue: requests that wait for a [`Scheduler`](super::Scheduler), and the claims of
-/// those that are served.
+/// A queue of requests that wait for a [`Scheduler`](super::Scheduler), with the claims of served
+/// requests.
 ///
-/// A handle: clones share one queue, and any thread may use them. Every method holds the queue's
-/// lock for a short time, which grows with the logarithm of the number of waiting requests; under
+/// This is a handle: clones share one queue, and any thread may use them. Every method holds the
+/// queue's lock for a short time, logarithmic in the number of waiting requests; under
 /// [`Order::DfsWeight`](super::Order::DfsWeight) it also compares the request's tokens.
 ///
 /// A waiting request cannot be changed or moved: abort it and submit another one. Requests of two
@@ -50,7 +49,7 @@ impl fmt::Debug for WaitingQueue {
 }
 
 impl WaitingQueue {
-    /// Creates an empty queue of requests that are served from `cache`.
+    /// Creates an empty queue for requests that are served from `cache`.
     ///
     /// # Examples
     ///
@@ -72,9 +71,9 @@ impl WaitingQueue {
     ///
     /// # Errors
     ///
-    /// [`SubmitError`] with the request, if it could never be served: its prompt is empty, or it
-    /// allows no new token; it needs more blocks than the pool, its namespace's quota or a slot can
-    /// ever hold; its namespace compares bigrams; or the engine owns the cache's pool.
+    /// [`SubmitError`] with the request, if it could never be served: its prompt is empty or it
+    /// allows no new token; it needs more blocks than the pool, its namespace's quota or a slot
+    /// allows; its namespace compares bigrams; or the engine owns the cache's pool.
     ///
     /// # Panics
     ///
@@ -101,8 +100,8 @@ impl WaitingQueue {
         Ok(self.admission.submit(request))
     }
 
-    /// Checks whether [`submit`](Self::submit) would accept a request. Changes nothing: an engine
-    /// asks before it does something for the request, such as copying blocks from a host tier.
+    /// Checks whether [`submit`](Self::submit) would accept a request, without side effects. For an
+    /// engine that does something for the request first, such as copying blocks from a host tier.
     ///
     /// # Errors
     ///
@@ -153,12 +152,12 @@ impl WaitingQueue {
         Ok(())
     }
 
-    /// Ends a request, whether it waits or is served. When this returns, nothing more of the
-    /// request is published, whatever its scheduler still does with it. If its scheduler is
-    /// publishing a chunk of it at that moment, this waits until that has ended.
+    /// Ends a request, whether it waits or is served. After this returns, no more of its blocks are
+    /// published. If its scheduler is publishing a chunk of the request, this waits for the end of
+    /// that insert.
     ///
-    /// A request that is being served keeps its blocks until the present step of its scheduler is
-    /// done, because the step may be writing them.
+    /// A served request keeps its blocks until its scheduler's current step is done, because the
+    /// step may be writing them.
     ///
     /// # Examples
     ///
@@ -176,8 +175,8 @@ impl WaitingQueue {
         self.admission.abort(id)
     }
 
-    /// The number of waiting requests: to be admitted, for a prefix that another sequence is
-    /// computing, or for their namespace's quota.
+    /// The number of waiting requests. They wait for admission, for a prefix that another sequence
+    /// is computing, or for their namespace's quota.
     pub fn len(&self) -> usize {
         self.admission.waiting()
     }
@@ -187,8 +186,7 @@ impl WaitingQueue {
         self.len() == 0
     }
 
-    /// The number of requests, forks included, that have not ended: those that wait and those that
-    /// are served.
+    /// The number of waiting and served requests, forks included.
     ///
     /// # Examples
     ///

@@ -1,7 +1,7 @@
 //! The requests that are ready to be admitted, by arrival and in the queue's order.
 //!
-//! [`Admission`](super::admission::Admission) has one of all ready requests; each quota line has
-//! one of its own.
+//! [`Admission`](super::admission::Admission) has one for all ready requests; each quota line has
+//! its own.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,21 +11,20 @@ use super::prompts::Prompts;
 use super::request::{SequenceId, Waiting};
 use crate::sync::Arc;
 
-/// Finds the request that the order prefers without a look at all of them.
+/// Finds the request that the order prefers without visiting all of them.
 #[derive(Debug)]
 enum Index {
-    /// The order is that of arrival, or depends on what is cached for each request, which no index
-    /// knows.
+    /// Order of arrival, or an order that depends on the cache, which no index can follow.
     Arrival,
     /// By priority, then by arrival.
     Priority(BTreeSet<(Reverse<i32>, SequenceId)>),
-    /// By tokens; the depth-first walk continues from the request that was admitted last.
+    /// By tokens; the depth-first walk continues from `last`, the last admitted request.
     Prompts { tree: Prompts, last: Option<Arc<Waiting>> },
 }
 
 #[derive(Debug)]
 pub(super) struct Ready {
-    /// Ids ascend in the order of arrival.
+    /// In order of arrival, which is the order of ids.
     by_id: BTreeMap<SequenceId, Arc<Waiting>>,
     index: Index,
 }
@@ -60,7 +59,7 @@ impl Ready {
         Some(waiting)
     }
 
-    /// Removes a request that is admitted; a depth-first walk continues from it.
+    /// Removes an admitted request; a depth-first walk continues from it.
     pub(super) fn admit(&mut self, id: SequenceId) -> Option<Arc<Waiting>> {
         let waiting = self.remove(id)?;
         if let Index::Prompts { last, .. } = &mut self.index {
@@ -73,13 +72,13 @@ impl Ready {
         self.by_id.get(&id)
     }
 
-    /// The request that arrived first.
+    /// The oldest request.
     pub(super) fn oldest(&self) -> Option<&Arc<Waiting>> {
         self.by_id.first_key_value().map(|(_, waiting)| waiting)
     }
 
-    /// The request that the order prefers, if that depends only on the requests; else the one that
-    /// arrived first.
+    /// The request that the order prefers, if the order depends only on the requests; else the
+    /// oldest one.
     pub(super) fn first(&self) -> Option<&Arc<Waiting>> {
         match &self.index {
             Index::Arrival => self.oldest(),

@@ -1,13 +1,13 @@
-//! Requests: what callers submit, why a request may be refused, and what the queue keeps of it.
+//! Requests, the reasons to refuse one, and the data that the queue keeps for each.
 
 use std::fmt;
 
 use radixkv::{Namespace, Token};
 
-/// Identifies a request, and the sequence that serves it: unique in its queue, and never reused.
+/// Identifies a request and its sequence. Unique in its queue and never reused.
 ///
-/// An id has no other meaning, and its field is private so that nobody computes with it.
-/// [`as_u64`](Self::as_u64) and `From<u64>` carry an id through a log or a protocol.
+/// An id has no other meaning. [`as_u64`](Self::as_u64) and `From<u64>` carry it through a log or a
+/// protocol.
 ///
 /// # Examples
 ///
@@ -29,15 +29,15 @@ impl SequenceId {
 }
 
 impl From<u64> for SequenceId {
-    /// Makes an id from its number. A number that no queue has given out identifies no request.
+    /// Makes an id from its number. A number that no queue has issued identifies no request.
     fn from(id: u64) -> Self {
         Self(id)
     }
 }
 
-/// A prompt to be continued.
+/// A prompt to continue.
 ///
-/// A request does not change after it was submitted. For another priority or length, abort it
+/// A submitted request cannot be changed. For another priority or length, abort it
 /// ([`WaitingQueue::abort`](super::WaitingQueue::abort)) and submit another one.
 ///
 /// # Examples
@@ -63,13 +63,13 @@ pub struct Request {
     /// Under [`Order::Priority`](super::Order::Priority) requests of higher priority are admitted
     /// first and preempted last. Default: 0.
     pub priority: i32,
-    /// Whether other requests may start from the blocks that are computed for this one. Default:
+    /// Whether the computed blocks are published, so that other requests can reuse them. Default:
     /// true.
     pub publish: bool,
 }
 
 impl Request {
-    /// Asks for up to `max_new_tokens` tokens after `tokens`.
+    /// Creates a request for up to `max_new_tokens` tokens after `tokens`.
     ///
     /// # Examples
     ///
@@ -139,33 +139,34 @@ pub struct SubmitError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SubmitErrorKind {
-    /// The prompt has no token: there is nothing to continue.
+    /// The prompt has no token.
     EmptyPrompt,
-    /// The request asks for no new token: ask for at least one.
+    /// The request allows no new token: ask for at least one.
     NoNewTokens,
     /// The namespace compares pairs of tokens ([`Keys::Bigrams`](radixkv::Keys::Bigrams)), whose
     /// blocks end one token later than a scheduler counts: use a namespace of tokens.
     BigramNamespace,
     /// The engine owns the pool ([`Builder::external`](radixkv::Builder::external)), so the cache
-    /// has no blocks for a request: build the cache with a pool of its own.
+    /// has no blocks for requests: build a cache with its own pool.
     ExternalPool,
-    /// The cache's pool can never hold prompt and output: ask for less, or build a larger cache.
+    /// Prompt and output need more blocks than the cache has: ask for less, or build a larger
+    /// cache.
     ExceedsPool {
         /// Blocks that prompt and output need.
         requested: usize,
         /// Blocks of the cache.
         capacity: usize,
     },
-    /// The namespace's quota can never allow prompt and output: ask for less, or raise
-    /// [`Quota::pinned_blocks`](radixkv::Quota::pinned_blocks). A submitted request for which a
-    /// later limit is too low waits until it is aborted or the limit is raised.
+    /// Prompt and output need more blocks than the namespace's quota allows: ask for less, or raise
+    /// [`Quota::pinned_blocks`](radixkv::Quota::pinned_blocks). If the limit is lowered after the
+    /// request was submitted, the request waits until it is aborted or the limit is raised.
     ExceedsQuota {
         /// Blocks that prompt and output need.
         requested: usize,
         /// Blocks that the namespace may have in leases and reservations.
         limit: usize,
     },
-    /// A request slot can never hold prompt and output: ask for less, or raise
+    /// Prompt and output need more blocks than a request slot has: ask for less, or raise
     /// [`QueueConfig::max_blocks`](super::QueueConfig::max_blocks).
     ExceedsSlot {
         /// Blocks that prompt and output need.
@@ -188,7 +189,7 @@ impl fmt::Display for SubmitErrorKind {
                 write!(f, "prompt and output need {requested} blocks, the namespace may have {limit}")
             }
             Self::ExternalPool => {
-                f.write_str("the cache has an external pool and no blocks to give: build it with its own pool")
+                f.write_str("the cache has an external pool, so it cannot reserve blocks: build it with its own pool")
             }
             Self::ExceedsSlot { requested, max_blocks } => {
                 write!(f, "prompt and output need {requested} blocks, a request may have {max_blocks}")
@@ -205,7 +206,7 @@ impl fmt::Display for SubmitError {
 
 impl std::error::Error for SubmitError {}
 
-/// The data of a request that it keeps from submission to its end, whether it waits or is served.
+/// The data that a request has from submission to its end, whether it waits or is served.
 #[derive(Debug, Clone)]
 pub(super) struct Ticket {
     pub(super) id: SequenceId,
@@ -223,7 +224,7 @@ pub(super) struct Ticket {
     pub(super) computed: usize,
 }
 
-/// A request that waits: it holds no block and no lease.
+/// A waiting request: it holds no block and no lease.
 #[derive(Debug)]
 pub(super) struct Waiting {
     pub(super) ticket: Ticket,
@@ -232,7 +233,7 @@ pub(super) struct Waiting {
 }
 
 impl Waiting {
-    /// The tokens that may be taken from the cache: all but the last one, whose logits are needed.
+    /// The tokens to look up in the cache: all but the last one, whose logits are needed.
     pub(super) fn matchable(&self) -> &[Token] {
         &self.tokens[..self.tokens.len() - 1]
     }
@@ -243,12 +244,12 @@ pub(super) mod testing {
     use super::*;
     use crate::sync::Arc;
 
-    /// A waiting request, as the queue would make it.
+    /// Makes a waiting request, as the queue does.
     pub(crate) fn waiting(namespace: &Namespace, tokens: &[Token]) -> Arc<Waiting> {
         numbered(0, namespace, tokens)
     }
 
-    /// The same with this id.
+    /// Like [`waiting`], with this id.
     pub(crate) fn numbered(id: u64, namespace: &Namespace, tokens: &[Token]) -> Arc<Waiting> {
         let ticket = Ticket {
             id: SequenceId(id),

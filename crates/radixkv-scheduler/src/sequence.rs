@@ -9,9 +9,8 @@
 //!
 //! # Invariants
 //!
-//! - **S1** The block table begins with the blocks of the lease; those of the reservation follow,
-//!   in order.
-//! - **S2** All leased tokens are computed, and at least one token is not computed yet.
+//! - **S1** The block table is the blocks of the lease, then those of the reservation, in order.
+//! - **S2** All leased tokens are computed; at least one token is not computed yet.
 
 use std::fmt;
 
@@ -24,7 +23,7 @@ use super::request::{SequenceId, Ticket, Waiting};
 use super::slots::Slots;
 use crate::sync::Arc;
 
-/// A request that is being served: its tokens, and how many of them have keys and values.
+/// A served request: its tokens, and how many of them have keys and values.
 ///
 /// A scheduler lends it ([`Scheduler::sequence`](super::Scheduler::sequence),
 /// [`Step::sequence`](super::Step::sequence)). Tokens are only appended, by
@@ -51,11 +50,11 @@ pub struct Sequence {
     pub(super) ticket: Ticket,
     pub(super) abort: Arc<AbortState>,
     pub(super) tokens: Vec<Token>,
-    /// Tokens that it was admitted with: they are prefilled, those after them are decoded.
+    /// Number of tokens at its admission: these are prefilled, later ones are decoded.
     pub(super) admitted: usize,
     pub(super) computed: usize,
     pub(super) slot: u32,
-    /// How many blocks of its slot's row belong to it; later entries of the row are stale.
+    /// Number of its blocks in its slot's row; later entries of the row are stale.
     pub(super) blocks: usize,
     /// `None` only while it is replaced.
     pub(super) lease: Option<Lease>,
@@ -85,7 +84,7 @@ impl Sequence {
         &self.tokens
     }
 
-    /// Tokens of the prompt.
+    /// Number of tokens of the prompt.
     pub fn prompt_len(&self) -> usize {
         self.ticket.prompt_len
     }
@@ -95,23 +94,23 @@ impl Sequence {
         &self.tokens[self.ticket.prompt_len..]
     }
 
-    /// Tokens that have keys and values.
+    /// Number of tokens that have keys and values.
     pub fn computed_len(&self) -> usize {
         self.computed
     }
 
-    /// Tokens that were cached when it was first admitted.
+    /// Number of tokens that were cached when the request was first admitted.
     pub fn cached_len(&self) -> usize {
         self.ticket.cached.unwrap_or(0)
     }
 
-    /// Whether it has as many tokens as its request allows. A full sequence is no longer scheduled,
-    /// and waits to be finished.
+    /// Whether it has as many tokens as its request allows. A full sequence is no longer scheduled
+    /// and waits for [`Scheduler::finish`](super::Scheduler::finish).
     pub fn is_full(&self) -> bool {
         self.tokens.len() >= self.ticket.limit
     }
 
-    /// Number of tokens that are still to be computed; 0 if the sequence is full.
+    /// Number of tokens still to compute; 0 if the sequence is full.
     pub(super) fn missing(&self) -> usize {
         if self.is_full() { 0 } else { self.tokens.len() - self.computed }
     }
@@ -120,7 +119,7 @@ impl Sequence {
         self.lease.as_ref().expect("a sequence has its lease")
     }
 
-    /// Tokens whose blocks are leased.
+    /// Number of tokens whose blocks are leased.
     pub(super) fn leased(&self) -> usize {
         self.lease().len_tokens()
     }
@@ -149,8 +148,8 @@ impl Sequence {
         self.own.append(blocks);
     }
 
-    /// Extends the lease over blocks that other sequences have published meanwhile, and gives back
-    /// its own blocks that they replace. At least one token is left to compute.
+    /// Extends the lease over blocks that other sequences have published meanwhile, and releases
+    /// the sequence's own blocks that they replace. At least one token is left to compute.
     pub(super) fn catch_up(&mut self, workspace: &mut Workspace) {
         let lease = self.lease.take().expect("a sequence has its lease");
         let known = lease.len_tokens() / workspace.block_size;
@@ -161,16 +160,16 @@ impl Sequence {
         self.computed = self.computed.max(self.leased());
     }
 
-    /// Finds a cached block that agrees with at least `min_tokens` of the tokens after the lease.
+    /// Finds a cached block that starts with at least `min_tokens` of the tokens after the lease.
     /// At least one token is left to compute.
     pub(super) fn partial_hit(&self, min_tokens: usize, workspace: &Workspace) -> Option<PartialHit> {
         workspace.session.match_partial(self.lease(), &self.tokens[..self.tokens.len() - 1], min_tokens)
     }
 
     /// Publishes the whole blocks of the first `len` tokens, which are computed, and points the
-    /// block table to the cache's canonical blocks; duplicates go back to the pool. If the cache
-    /// refuses them, or the request was aborted, the sequence keeps its blocks and publishes
-    /// nothing any more.
+    /// block table to the cache's canonical blocks; duplicates return to the pool. If the cache
+    /// refuses them, or the request was aborted, the sequence keeps its blocks and never publishes
+    /// again.
     ///
     /// Returns the lease that was replaced, if blocks were published.
     pub(super) fn publish(&mut self, len: usize, workspace: &mut Workspace) -> Option<Lease> {
@@ -205,37 +204,37 @@ impl Sequence {
         }
     }
 
-    /// As [`publish`](Self::publish), but demotes the blocks that it publishes: they are evicted
-    /// before everything else, until they are used. Blocks that were leased before are not demoted.
+    /// As [`publish`](Self::publish), but demotes the new blocks: they are evicted before
+    /// everything else, until they are used.
     pub(super) fn publish_demoted(&mut self, len: usize, workspace: &mut Workspace) {
         if let Some(before) = self.publish(len, workspace) {
             workspace.session.demote(self.lease());
-            // `demote` also covers the blocks that were leased before: using these again undoes it
-            // for them.
+            // `demote` also affects the blocks that were leased before; using these again undoes
+            // it.
             let used = &self.tokens[..before.len_tokens()];
             drop(workspace.session.resume_into(before, used, &mut workspace.beyond));
         }
     }
 
-    /// Gives up slot, lease and claim. Returns the request, to wait again, and the reservation, to
-    /// be dropped when no pending copy reads its blocks.
+    /// Releases slot, lease and claim. Returns the request, which can wait again, and the
+    /// reservation, to be dropped when no pending copy reads its blocks.
     pub(super) fn release(self, workspace: &mut Workspace) -> (Waiting, Reservation) {
         workspace.slots.give_back(self.slot);
         (Waiting { ticket: self.ticket, tokens: self.tokens }, self.own)
     }
 }
 
-/// What all sequences of a scheduler share: the session, and the table of slots.
+/// The state that a scheduler's sequences share: the session and the slot table.
 pub(super) struct Workspace {
     pub(super) session: Session,
     pub(super) slots: Slots,
     pub(super) block_size: usize,
-    /// Scratch: the blocks that extending a lease has added.
+    /// Scratch: the blocks added by extending a lease.
     pub(super) beyond: Vec<BlockId>,
 }
 
 impl Workspace {
-    /// Reserves all of `blocks`, or none; `namespace` pays.
+    /// Reserves all of `blocks`, charged to `namespace`, or none.
     pub(super) fn reserve(&self, blocks: usize, namespace: &Namespace) -> Result<Reservation, ReserveError> {
         self.session.reserve(BlockRequest::new(blocks).paid_by(namespace))
     }

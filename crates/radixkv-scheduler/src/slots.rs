@@ -1,15 +1,15 @@
-//! Request slots of a scheduler: a table of block ids with a row for each running sequence.
+//! Request slots: a scheduler's table of block ids, with a row for each running sequence.
 
 use radixkv::BlockId;
 
-/// Up to `most` rows of up to `max_blocks` block ids each. A row is allocated when it is first
-/// taken, and grows as it is written: rows that were never used cost nothing.
+/// Up to `most` rows of up to `max_blocks` block ids. A row is allocated when it is first taken,
+/// and grows when written, so unused rows cost nothing.
 #[derive(Debug)]
 pub(super) struct Slots {
     rows: Vec<Vec<BlockId>>,
     most: u32,
     max_blocks: usize,
-    /// Rows that were given back. The last one is taken first; a new row is made when none is left.
+    /// Released rows. The last one is taken first; a new row is made when none is left.
     free: Vec<u32>,
 }
 
@@ -38,12 +38,12 @@ impl Slots {
         self.free.push(row);
     }
 
-    /// The content of a row, which may end with stale entries of earlier owners.
+    /// The content of a row; it may end with stale entries of earlier owners.
     pub(super) fn row(&self, row: u32) -> &[BlockId] {
         &self.rows[row as usize]
     }
 
-    /// Writes `blocks` into a row from index `at` on.
+    /// Writes `blocks` into a row, from index `at`.
     pub(super) fn write(&mut self, row: u32, at: usize, blocks: &[BlockId]) {
         let end = at + blocks.len();
         assert!(end <= self.max_blocks, "a request has at most {} blocks", self.max_blocks);

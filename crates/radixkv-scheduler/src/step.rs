@@ -1,5 +1,5 @@
-//! One step of a scheduler: choosing its work, giving it to the engine as a [`Batch`], and taking
-//! in the results.
+//! One step of a scheduler: it chooses the work, gives it to the engine as a [`Batch`], and applies
+//! the results.
 
 use std::fmt;
 
@@ -12,11 +12,11 @@ use super::sequence::Sequence;
 
 /// A scheduled step, until its results are passed to [`complete`](Self::complete).
 ///
-/// It borrows the scheduler, so none of its blocks is given back while it lives, even if a request
-/// of it is aborted. Dropping it means that it was not computed and that the engine no longer
-/// writes anything: the next step schedules the same again.
+/// It borrows the scheduler, so none of its blocks is released while it lives, even if a request is
+/// aborted. Dropping it means that it was not computed and that the engine has stopped writing; the
+/// next step schedules the same work again.
 ///
-/// A step cannot be completed in part, and one scheduler has one step at a time.
+/// A step cannot be completed partly. A scheduler has one step at a time.
 ///
 /// # Examples
 ///
@@ -40,7 +40,7 @@ pub struct Step<'s> {
     scheduler: &'s mut Scheduler,
 }
 
-/// Why the results of a step were rejected; none of its tokens counts as computed.
+/// Why [`Step::complete`] rejected the results; none of the step's tokens counts as computed.
 ///
 /// # Examples
 ///
@@ -59,11 +59,11 @@ pub struct Step<'s> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CompleteError {
-    /// The number of tokens is not the number of [`Batch::logits_rows`].
+    /// The number of tokens differs from the number of [`Batch::logits_rows`].
     SampleCount {
-        /// Rows whose logits were wanted.
+        /// Number of rows to sample from.
         needed: usize,
-        /// Tokens given.
+        /// Number of sampled tokens.
         given: usize,
     },
 }
@@ -106,18 +106,18 @@ impl Step<'_> {
         self.batch().is_empty()
     }
 
-    /// A sequence that this scheduler serves, whether it is in this step or not.
+    /// A sequence that this scheduler serves, even if it is not in this step.
     pub fn sequence(&self, id: SequenceId) -> Option<&Sequence> {
         self.scheduler.sequence(id)
     }
 
-    /// Requests that were aborted while they were served
-    /// ([`Aborted::Served`](super::Aborted::Served)) and have ended since the last step of this
-    /// scheduler. Requests of a dropped scheduler are also listed here.
+    /// Requests that were aborted while served ([`Aborted::Served`](super::Aborted::Served)) and
+    /// have ended since this scheduler's last step. Requests of a dropped scheduler are also listed
+    /// here.
     ///
-    /// Each is listed once, by one step of one scheduler, even if it was finished or preempted
-    /// after the abort. An empty step also lists requests: look here in every step, and free what
-    /// the engine keeps for them.
+    /// Each request is listed once, by one step of one scheduler, even if it was finished or
+    /// preempted after the abort. Read this in every step, even an empty one, and free what the
+    /// engine keeps for these requests.
     ///
     /// # Examples
     ///
@@ -138,14 +138,14 @@ impl Step<'_> {
         &self.scheduler.listed
     }
 
-    /// Completes the step with its results: `sampled` is one token for each of
-    /// [`Batch::logits_rows`], in their order.
+    /// Completes the step: `sampled` has one token for each of [`Batch::logits_rows`], in the same
+    /// order.
     ///
-    /// Publishes the whole blocks of prompts that were computed. Returns the sequences that have
-    /// all the tokens they may have; they are no longer scheduled and wait for
-    /// [`Scheduler::finish`]. Aborted requests are not published and not returned.
+    /// Publishes the whole computed blocks of prompts. Returns the sequences that are full; they
+    /// are no longer scheduled and wait for [`Scheduler::finish`]. Aborted requests are not
+    /// published and not returned.
     ///
-    /// A sequence gets one token a step: tokens of speculative decoding cannot be handed in.
+    /// A sequence gets one token per step, so speculative decoding is not supported.
     ///
     /// # Errors
     ///
@@ -182,18 +182,18 @@ impl Drop for Step<'_> {
 }
 
 impl Scheduler {
-    /// Chooses what the next step computes: a token of every sequence that decodes, chunks of
-    /// sequences that prefill, and then newly admitted requests, up to
+    /// Chooses the work of the next step: one token for every decoding sequence, then chunks of
+    /// prefilling sequences, then newly admitted requests, up to
     /// [`max_batch_tokens`](super::SchedulerConfig::max_batch_tokens).
     ///
-    /// If there is no block for a sequence that decodes, the sequence of the last rank is
-    /// preempted: the youngest, or under [`Order::Priority`](super::Order::Priority) the youngest
-    /// of the lowest priority. A step skips at most 64 requests that have to wait for a prefix that
-    /// is being computed; under [`Order::LongestPrefix`](super::Order::LongestPrefix), which looks
-    /// at all requests anyway, at most a sixteenth of all if that is more. While another scheduler
-    /// tries to admit a request, this one waits: for two lookups and a reservation.
+    /// If there is no block for a decoding sequence, the sequence of the last rank is preempted:
+    /// the youngest, or under [`Order::Priority`](super::Order::Priority) the youngest of the
+    /// lowest priority. A step skips at most 64 requests that must wait for a prefix that is being
+    /// computed; under [`Order::LongestPrefix`](super::Order::LongestPrefix), which looks at all
+    /// requests anyway, at most a sixteenth of all if that is more. While another scheduler tries
+    /// to admit a request (two lookups and a reservation), this one waits.
     ///
-    /// A step that was not completed, but dropped or forgotten, is scheduled again.
+    /// A step that was dropped or forgotten instead of completed is scheduled again.
     ///
     /// # Examples
     ///
@@ -235,7 +235,7 @@ impl Scheduler {
     }
 
     /// Reserves a block for every sequence that needs one to decode. If there is none, preempts the
-    /// sequence of the last rank; if the namespace has reached its quota, the last one of that
+    /// last-ranked sequence; if the namespace has reached its quota, the last one of that
     /// namespace.
     fn reserve_for_decoding(&mut self) {
         let mut at = 0;
@@ -263,8 +263,8 @@ impl Scheduler {
         }
     }
 
-    /// Schedules the running sequences while `budget` tokens are left: those that decode, then
-    /// those that prefill.
+    /// Schedules the running sequences while `budget` tokens are left: first decoding, then
+    /// prefilling ones.
     fn schedule_running(&mut self, budget: &mut usize) {
         // While copies are pending, no block in a table is replaced: a copy may read or write it.
         let settled = self.copies.is_empty();
@@ -284,7 +284,7 @@ impl Scheduler {
         }
     }
 
-    /// Takes in the results of the step that was computed.
+    /// Applies the results of a computed step.
     fn take_in(&mut self, sampled: &[Token]) -> Vec<SequenceId> {
         for (at, sequence) in self.running.iter().enumerate() {
             let slot = sequence.slot as usize;

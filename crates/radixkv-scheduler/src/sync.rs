@@ -1,5 +1,5 @@
-//! The only module that names locks and threads: nothing else in the package names `std::sync`,
-//! `std::thread`, `loom` or `shuttle`.
+//! Locks and threads of `std`, loom or shuttle, depending on the build. No other module of the
+//! package names `std::sync`, `std::thread`, `loom` or `shuttle`.
 //!
 //! | cfg | backend |
 //! |---|---|
@@ -7,8 +7,8 @@
 //! | `radixkv_loom` | loom: explores every interleaving, also of `Arc` counts |
 //! | `radixkv_shuttle` | shuttle: long random schedules |
 //!
-//! The other cfgs of the core (`radixkv_chaos`, `radixkv_failpoints`, `radixkv_tsan`) concern
-//! atomics and the cache's own protocols. This package has neither: its locks order everything.
+//! The other cfgs of the core (`radixkv_chaos`, `radixkv_failpoints`, `radixkv_tsan`) concern its
+//! atomics and protocols. This package has none: its locks order everything.
 
 mod changes;
 
@@ -50,8 +50,7 @@ impl<T> Mutex<T> {
     }
 }
 
-/// A condition variable: a thread that holds a lock waits until another one has changed what the
-/// lock guards.
+/// A condition variable for [`Mutex`].
 #[derive(Debug)]
 pub(crate) struct Condvar(backend::Condvar);
 
@@ -60,9 +59,8 @@ impl Condvar {
         Self(backend::Condvar::new())
     }
 
-    /// Waits for a notification or until `deadline`, and may wake spuriously. Returns whether the
-    /// deadline has passed. In models no deadline passes, so that a thread that is never notified
-    /// is reported.
+    /// Waits for a notification, `deadline` or a spurious wake-up. Returns whether the deadline has
+    /// passed. In models no deadline passes, so that a thread that is never notified is reported.
     pub(crate) fn wait<'a, T>(&self, held: MutexGuard<'a, T>, deadline: Option<Instant>) -> (MutexGuard<'a, T>, bool) {
         #[cfg(not(any(radixkv_loom, radixkv_shuttle)))]
         if let Some(deadline) = deadline {
@@ -79,8 +77,7 @@ impl Condvar {
     }
 }
 
-/// The current thread. In models it is the model's thread: all of them share one thread of the
-/// system.
+/// The current thread; in models the model's thread, because they all share one OS thread.
 pub(crate) fn current_thread() -> ThreadId {
     #[cfg(radixkv_loom)]
     return loom::thread::current().id();

@@ -1,13 +1,13 @@
-//! The tier below the cache, which fills the first blocks of requests that a scheduler admits.
+//! The lower cache tier, which fills the first blocks of requests that a scheduler admits.
 
 use std::fmt;
 
 use radixkv::{Lease, Namespace, PrefixMatch, Reservation, Token};
 
-/// What a tier below the cache returns ([`Scheduler::above`](super::Scheduler::above)).
+/// The result of a lower tier ([`Scheduler::above`](super::Scheduler::above)).
 #[derive(Debug)]
 pub struct Filled {
-    /// A lease on everything that is cached of the request now.
+    /// A lease on the whole prefix of the request that is now cached.
     pub lease: Lease,
     /// The blocks that were not inserted.
     pub blocks: Reservation,
@@ -16,7 +16,7 @@ pub struct Filled {
 /// The function that fills the first blocks of a request.
 pub(super) type Fill = dyn FnMut(&Namespace, &[Token], PrefixMatch, Reservation) -> Filled + Send;
 
-/// The tier below, if there is one.
+/// The lower tier, if there is one.
 #[derive(Default)]
 pub(super) struct Below(pub(super) Option<Box<Fill>>);
 

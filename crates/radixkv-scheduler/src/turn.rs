@@ -1,11 +1,12 @@
-//! The turn: one scheduler of a queue at a time tries to admit a request, or puts one back.
+//! The turn: a lock under which one scheduler of a queue at a time tries to admit a request or puts
+//! one back.
 
 use crate::sync::{Mutex, MutexGuard, ThreadId, current_thread};
 
-/// A lock that knows which thread holds it.
+/// A lock that knows its holder's thread.
 ///
-/// Actions in a turn may wake tasks, and their wakers are the caller's code. A waker that runs
-/// another scheduler of the queue finds that its own thread has the turn, and does not wait for
+/// Actions in a turn may wake tasks, and their wakers are user code. If a waker runs another
+/// scheduler of the queue, it finds that its own thread already has the turn, and does not wait for
 /// itself.
 #[derive(Debug)]
 pub(super) struct Turns {
@@ -13,7 +14,7 @@ pub(super) struct Turns {
     holder: Mutex<Option<ThreadId>>,
 }
 
-/// The turn: while it lives, no other thread has one.
+/// A held turn: while it lives, no other thread has one.
 pub(super) struct Turn<'t> {
     turns: &'t Turns,
     _lock: MutexGuard<'t, ()>,
@@ -24,7 +25,7 @@ impl Turns {
         Self { turn: Mutex::new(()), holder: Mutex::new(None) }
     }
 
-    /// Waits for the turn; `None` if the calling thread has it already.
+    /// Waits for the turn; `None` if the calling thread already has it.
     pub(super) fn take(&self) -> Option<Turn<'_>> {
         if *self.holder.lock() == Some(current_thread()) {
             return None;

@@ -1,5 +1,5 @@
-//! Parts that the models share: functions that explore a model, and a small cache ([`World`]) whose
-//! blocks' memory holds a stamp of the prefix that each block was written for.
+//! Shared parts of the models: functions that explore a model, and a small cache ([`World`]) in
+//! which each block's memory holds a stamp of the prefix that it was written for.
 #![allow(dead_code)]
 
 use std::sync::Arc;
@@ -26,14 +26,14 @@ mod explore {
 
     /// Maximum preemptions of a model if `LOOM_MAX_PREEMPTIONS` is not set.
     const PREEMPTIONS: usize = 3;
-    /// Maximum steps of one execution; a model with more counts as endless.
+    /// Maximum steps of one execution; a longer model counts as endless.
     const BRANCHES: usize = 50_000;
     /// Executions between two checks of `LOOM_MAX_DURATION`.
     const CAPPED_EVERY: usize = 250;
     /// Stack size of a thread: the evictor's frames do not fit into loom's default stacks.
     const STACK: usize = 1 << 18;
 
-    /// Explores `model`: every order of events with up to three preemptions, and every value that
+    /// Explores every order of events of `model` with up to three preemptions, and every value that
     /// weak memory allows a load to return with up to two.
     pub fn explore(name: &str, model: impl Fn() + Send + Sync + 'static) {
         explore_with([0, 1], name, model);
@@ -45,7 +45,7 @@ mod explore {
     }
 
     /// Like [`explore`], with one preemption less for both: for models with three threads, which
-    /// would take too long.
+    /// otherwise take too long.
     pub fn explore_less(name: &str, model: impl Fn() + Send + Sync + 'static) {
         explore_with([1, 2], name, model);
     }
@@ -117,8 +117,7 @@ type Cell = std::cell::Cell<u64>;
 /// accesses that are not ordered.
 pub struct Stamps(Box<[Cell]>);
 
-// SAFETY: the threads of a model run on one thread of the system; loom tracks the accesses of its
-// cells.
+// SAFETY: the threads of a model run on one OS thread; loom tracks the accesses of its cells.
 unsafe impl Sync for Stamps {}
 // SAFETY: as above.
 unsafe impl Send for Stamps {}
@@ -157,8 +156,8 @@ pub struct World {
     stamps: Stamps,
 }
 
-/// One thread with its session. It checks the stamps of all blocks that it leases, and writes the
-/// stamps of all blocks that it inserts.
+/// One thread's session. It checks the stamps of all blocks that it leases, and writes the stamps
+/// of all blocks that it inserts.
 pub struct Actor {
     pub world: Arc<World>,
     pub session: Session,
@@ -180,8 +179,8 @@ impl World {
         Self::filled(PrefixCache::builder(block_size, capacity), capacity, sequences)
     }
 
-    /// Like [`with`](Self::with), but without silent points, so that every lease is a change for
-    /// the evictor.
+    /// Like [`with`](Self::with), but without silent points, so that every lease is queued for the
+    /// evictor.
     pub fn told(block_size: usize, capacity: usize, sequences: &[&[Token]]) -> Arc<Self> {
         Self::filled(PrefixCache::builder(block_size, capacity).policy(PolicyKind::Filo), capacity, sequences)
     }
@@ -197,8 +196,7 @@ impl World {
         world
     }
 
-    /// Runs `body` on a new thread, in parallel with threads that were spawned before, and waits
-    /// for it.
+    /// Runs `body` on a new thread, in parallel with earlier ones, and waits for it.
     #[cfg(radixkv_loom)]
     pub fn beside<T: Send + 'static>(self: &Arc<Self>, body: impl FnOnce(&Self) -> T + Send + 'static) -> T {
         let world = Arc::clone(self);
@@ -240,7 +238,7 @@ impl World {
         stats
     }
 
-    /// Evicts everything and checks that nothing remains; there must be no leases and reservations.
+    /// Evicts everything and checks that nothing remains. There must be no leases or reservations.
     /// Returns the number of blocks that were cached.
     pub fn close(self: Arc<Self>) -> usize {
         let stats = self.rest(0, 0);

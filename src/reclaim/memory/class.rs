@@ -1,5 +1,5 @@
-//! Sizes of slots. Above 64 bytes there are four sizes per doubling, so that a slot is at most a
-//! quarter larger than its node; up to 64 bytes they are 16 bytes apart.
+//! Size classes of slots. Up to 64 bytes they are 16 bytes apart; above, there are four per
+//! doubling, so that a slot is at most a quarter larger than its node.
 
 use std::alloc::Layout;
 
@@ -9,22 +9,22 @@ use crate::sync::model_size;
 const LARGEST: usize = 4096;
 /// Every slot's size and alignment is a multiple of this many bytes.
 const GRAIN: usize = 16;
-/// Up to here the sizes are [`GRAIN`] apart.
+/// Up to this size, classes are [`GRAIN`] apart.
 const FINE: usize = 64;
 const STEPS: usize = 4;
 
 /// A magazine is filled with at most this many bytes of slots, and this many slots.
 const LOAD: usize = 16 << 10;
 const SLOTS: usize = model_size(64, 1);
-/// Fewest slots of a chain that is kept whole.
+/// Minimum slots of a chain that is kept whole.
 const SHORTEST: usize = 2;
 
-/// The number of sizes.
+/// The number of classes.
 pub(super) const CLASSES: usize = FINE / GRAIN + STEPS * (LARGEST / FINE).ilog2() as usize;
 
 const LOADS: [u8; CLASSES] = loads();
 
-/// How many slots of each class a magazine is filled with.
+/// The number of slots that a magazine of each class is filled with.
 const fn loads() -> [u8; CLASSES] {
     let mut loads = [0; CLASSES];
     let mut class = 0;
@@ -36,7 +36,7 @@ const fn loads() -> [u8; CLASSES] {
     loads
 }
 
-/// A size of slots.
+/// A size class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Class(u8);
 
@@ -67,18 +67,18 @@ impl Class {
         self.0 as usize
     }
 
-    /// How many slots a magazine is filled with.
+    /// The number of slots that a magazine is filled with.
     #[inline]
     pub(super) fn load(self) -> usize {
         usize::from(LOADS[self.index()])
     }
 
-    /// Fewest slots of a chain that a depot keeps whole as a future magazine.
+    /// Minimum slots of a chain that a depot keeps whole as a future magazine.
     pub(super) fn fewest_kept(self) -> usize {
         (self.load() / 4).max(SHORTEST)
     }
 
-    /// Most slots of such a chain.
+    /// Maximum slots of such a chain.
     #[inline]
     pub(super) fn most_kept(self) -> usize {
         self.load().max(SHORTEST)

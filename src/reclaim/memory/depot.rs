@@ -1,16 +1,16 @@
-//! The depot of one size: the slabs that have free slots, and the slots that threads have freed.
+//! The depot of one size class: the slabs with free slots, and the slots that threads have freed.
 //!
 //! Slots move in bulk: a magazine is filled with several at once, and a batch of garbage is
 //! returned as chains. A chain that is long enough for a magazine is kept whole in one of a few
-//! places and becomes the next magazine, without touching its slots. Other freed slots are pushed
-//! on a stack; the lock holder, or the next thread to take the lock, sorts them into their slabs.
-//! No thread waits for another: one that needs slots while the lock stays busy takes a new slab.
+//! places and becomes the next magazine; its slots are not touched. Other freed slots are pushed on
+//! a stack; the lock holder, or the next thread to take the lock, sorts them into their slabs. No
+//! thread waits for another: if the lock stays busy, a thread that needs slots takes a new slab.
 //!
 //! # Orderings
 //!
 //! | edge | release | acquire | so that |
 //! |---|---|---|---|
-//! | E20 | `take_back`, `keep` | `sort_in`, `take_kept` | what a node's last user did to a slot comes before its next user |
+//! | E20 | `take_back`, `keep` | `sort_in`, `take_kept` | accesses by a slot's last user happen before its next use |
 
 use std::ptr::NonNull;
 
@@ -24,7 +24,7 @@ use crate::sync::atomic::{
 };
 use crate::sync::{Mutex, MutexGuard, model_size, spin_loop};
 
-/// Chains that are kept whole.
+/// Number of places for chains that are kept whole.
 const KEPT: usize = model_size(8, 1);
 
 /// How often a thread tries the lock before it takes a new slab.
@@ -36,7 +36,7 @@ pub(super) struct Depot {
     class: Class,
     /// The first slots of chains that are kept whole.
     kept: [AtomicPtr<Slot>; KEPT],
-    /// Freed slots that are not sorted into their slabs yet.
+    /// The stack of freed slots that are not sorted into their slabs yet.
     returned: AtomicPtr<Slot>,
     /// The list of slabs with free slots.
     slabs: Mutex<Slabs>,
@@ -61,7 +61,8 @@ impl Depot {
         }
     }
 
-    /// A filled magazine, of a new slab if no slots are free or another thread has the lock.
+    /// Returns a filled magazine, from a new slab if no slots are free or another thread has the
+    /// lock.
     #[cold]
     pub(super) fn fill(&self, home: &Memory) -> Magazine {
         if let Some(kept) = self.take_kept() {
@@ -78,7 +79,7 @@ impl Depot {
             }
         }
         let (memory, source) = home.stock.take();
-        // Without the lock: writing the header is the first access to the memory, and the page
+        // Without the lock: writing the header is the first access to the memory, and its page
         // fault may take a while.
         let slab = SlabRef::make(memory, source, NonNull::from(home));
         let magazine = slab.hand_out(self.class.load(), self.class);
@@ -101,7 +102,7 @@ impl Depot {
         None
     }
 
-    /// Takes out a chain that was kept whole, if there is one.
+    /// Takes a chain that was kept whole, if there is one.
     fn take_kept(&self) -> Option<Chain> {
         // Relaxed: a cheap check before the swap. Acquire: E20.
         let mut filled = self.kept.iter().filter(|place| !place.load(Relaxed).is_null());
@@ -125,18 +126,18 @@ impl Depot {
             return;
         }
         self.push(chain);
-        // The current lock holder may have emptied the stack before this push: then the next thread
-        // to take the lock sorts the slots in.
+        // If another thread has the lock and has already emptied the stack, the next lock holder
+        // sorts these slots in.
         if let Some(mut slabs) = self.slabs.try_lock() {
             self.sort_in(&mut slabs, stock);
         }
     }
 
-    /// Sorts the slots of chains that are kept whole into their slabs. It takes at most `KEPT`
-    /// chains, so that it ends while other threads free slots.
+    /// Sorts the slots of whole chains into their slabs. It takes at most `KEPT` chains, so that it
+    /// ends even while other threads free slots.
     pub(super) fn keep_none(&self, stock: &Stock) {
         for mut kept in (0..KEPT).map_while(|_| self.take_kept()) {
-            // `last` of a kept chain is not known, so its slots are chained again.
+            // `last` of a kept chain is unknown, so its slots are chained again.
             let mut chain = Chain::empty();
             std::iter::from_fn(|| kept.pop()).for_each(|slot| chain.push(slot));
             self.push(chain);
@@ -185,7 +186,7 @@ impl Depot {
         }
     }
 
-    /// Gives all slabs back to the stock; no slot is in use any more.
+    /// Gives all slabs back to the stock. No slot may be in use.
     pub(super) fn close(&mut self, stock: &Stock) {
         self.keep_none(stock);
     }

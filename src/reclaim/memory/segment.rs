@@ -15,11 +15,11 @@ use crate::sync::gauge::{AtomicUsize, Relaxed};
 /// Bytes of a slab, and its alignment.
 pub(super) const SLAB: usize = 64 << 10;
 const SLABS: usize = 32;
-/// Bytes of a segment: the system may back it with one large page.
+/// Bytes of a segment, which the system may back with one large page.
 const SEGMENT: usize = SLAB * SLABS;
 
-/// Most *warm* slabs (empty, but still backed by memory of the system): `WARM`, and one for each
-/// `WARM_PART` slabs in use. So a steady load neither takes memory from the system nor returns any.
+/// Bound on *warm* slabs (empty, but still backed by memory): `WARM`, plus one for each `WARM_PART`
+/// slabs in use. So a steady load neither takes memory from the system nor returns any.
 const WARM: usize = 16;
 const WARM_PART: usize = 4;
 
@@ -31,21 +31,21 @@ struct Segment {
     offset: usize,
     /// A bit for each slab that is not in use.
     free: u32,
-    /// Those of the free slabs that were used and are still backed by memory.
+    /// A bit for each free slab that was used and is still backed by memory.
     warm: u32,
-    /// The first of the slabs that were never used. They may still be backed by memory if the
-    /// system gave a large page.
+    /// The first slab that was never used, as are all later ones. If the system gave a large page,
+    /// they are nevertheless backed by memory.
     fresh: u32,
 }
 
 impl Segment {
-    /// Maps a new segment; `None` if the system refuses, and in models. All but the first ask for
-    /// large pages: a small cache should not need one.
+    /// Maps a new segment; `None` if the system refuses, and in models. The first one asks for no
+    /// large page, because a small cache should not need one.
     fn map(is_first: bool) -> Option<Self> {
         if cfg!(any(radixkv_loom, radixkv_shuttle, miri)) {
             return None;
         }
-        // Twice the size, so that it contains an aligned segment. Untouched pages cost nothing.
+        // Twice the size, so that it contains an aligned segment. Untouched pages use no memory.
         let mapping = MmapOptions::new().len(2 * SEGMENT).no_reserve_swap().map_anon().ok()?;
         let offset = mapping.as_ptr().addr().next_multiple_of(SEGMENT) - mapping.as_ptr().addr();
         if !is_first {
@@ -65,8 +65,8 @@ impl Segment {
         self.free == u32::MAX
     }
 
-    /// Returns the memory of an empty slab to the system, and also that of the slabs that were
-    /// never used. A large page that backs the segment is split into small ones by this.
+    /// Returns the memory of an empty slab, and of the slabs that were never used, to the system.
+    /// This splits a large page that backs the segment.
     fn cool(&mut self, at: u32) {
         self.warm &= !(1 << at);
         self.give_back(at..at + 1);
@@ -121,7 +121,7 @@ impl Drop for Stock {
 struct Segments {
     /// `None` where a segment was returned to the system.
     list: Vec<Option<Segment>>,
-    /// Segments with a free slab. The first one gives the next slab, so that the last ones become
+    /// Segments with a free slab. The first of them gives the next slab, so that the last become
     /// empty.
     open: BTreeSet<usize>,
     /// Segments with a warm slab.
@@ -140,7 +140,7 @@ impl Stock {
         }
     }
 
-    /// Takes memory for a slab, aligned to its size. Waits for no thread: if another thread has the
+    /// Takes memory for a slab, aligned to its size, without waiting: if another thread has the
     /// segments' lock, or the system gives no memory, the slab comes from the global allocator.
     pub(super) fn take(&self) -> (NonNull<u8>, Source) {
         let taken = self.segments.try_lock().and_then(|mut segments| segments.take(&self.bytes));
@@ -191,7 +191,7 @@ impl Stock {
         }
     }
 
-    /// Bytes that were taken from the system or the global allocator and not yet returned.
+    /// Bytes taken from the system or the global allocator and not yet returned.
     pub(super) fn bytes(&self) -> usize {
         self.bytes.load(Relaxed)
     }
@@ -235,7 +235,7 @@ impl Segments {
         Some(vacant)
     }
 
-    /// Takes a slab back. If too many slabs are warm then, may return a segment for the caller to
+    /// Takes a slab back. If this makes too many slabs warm, may return a segment for the caller to
     /// unmap.
     fn give_back(&mut self, segment: usize, at: u32) -> Option<Segment> {
         let of = self.list[segment].as_mut()?;
@@ -245,13 +245,13 @@ impl Segments {
         self.in_use -= 1;
         self.open.insert(segment);
         self.with_warm.insert(segment);
-        // Two for each slab that is returned, so that the excess shrinks and this call is bounded.
+        // Two for each returned slab, so that the excess shrinks and this call is bounded.
         (0..2).find_map(|_| self.cool(WARM))
     }
 
-    /// Cools the last segment with a warm slab, if more slabs are warm than `keep` and the part of
-    /// those in use. An empty segment (but not the first) is returned whole, for the caller to
-    /// unmap; else one warm slab's memory is returned to the system.
+    /// If more slabs are warm than `keep` plus one per `WARM_PART` in use, cools the last segment
+    /// with a warm slab. If it is empty and not the first, returns it for the caller to unmap; else
+    /// returns one warm slab's memory to the system.
     fn cool(&mut self, keep: usize) -> Option<Segment> {
         let last = *self.with_warm.last().filter(|_| self.is_warmer_than(keep))?;
         let of = self.list[last].as_mut()?;

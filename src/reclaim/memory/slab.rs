@@ -1,4 +1,4 @@
-//! Slabs: aligned pieces of memory cut into slots of one size. A header at the start of each is
+//! Slabs: aligned pieces of memory cut into slots of one size. Each starts with a header, which is
 //! found from the address of any of its slots.
 //!
 //! No Rust reference to a whole slab is made, because its slots belong to other threads.
@@ -32,7 +32,7 @@ impl Chain {
         Self::from_first(ptr::null_mut())
     }
 
-    /// The list that starts at `first`, only to be popped slot by slot.
+    /// The list that starts at `first`. Unless it is empty, it may only be popped.
     pub(super) fn from_first(first: *mut Slot) -> Self {
         Self { first, last: first, len: 0 }
     }
@@ -53,7 +53,7 @@ impl Chain {
         self.len += 1;
     }
 
-    /// Puts the slots of another chain, which was built by `push` as this one was, before its own.
+    /// Prepends another chain. Both must have been built by `push`.
     pub(super) fn join(&mut self, other: Self) {
         if other.is_empty() {
             return;
@@ -90,17 +90,17 @@ pub(super) fn set_next(slot: *mut Slot, next: *mut Slot) {
     unsafe { slot.write(Slot { next }) };
 }
 
-/// The header of a slab. All but `home` belongs to the holder of its depot's lock, or to the thread
-/// that made the slab until it is listed.
+/// The header of a slab. All but `home` belongs to the holder of its depot's lock, or, until the
+/// slab is listed, to the thread that made it.
 #[derive(Debug)]
 #[repr(C)]
 pub(super) struct Slab {
-    /// The memory whose depots take its freed slots.
+    /// The memory whose depots take back its slots.
     home: NonNull<Memory>,
     free: *mut Slot,
     /// Offset of the first slot that was never used, in bytes from the header's start.
     fresh: u32,
-    /// Slots that are outside the slab: with a node, or free in a magazine, chain or stack.
+    /// Slots handed out: with a node, or free in a magazine, chain or stack.
     used: u32,
     /// Whether it is in its depot's list of slabs with free slots.
     pub(super) listed: bool,
@@ -143,8 +143,7 @@ impl SlabRef {
         self.0.as_ptr()
     }
 
-    /// The memory that takes its freed slots. Any thread that owns a slot of the slab may call
-    /// this.
+    /// The memory that takes back its slots. Any thread that owns a slot of the slab may call this.
     #[inline]
     pub(super) fn home<'a>(self) -> &'a Memory {
         // SAFETY: S3: written before the first slot was handed out, and never again.
@@ -167,7 +166,7 @@ impl SlabRef {
         header.free.is_null() && header.fresh as usize + class.size() > SLAB
     }
 
-    /// Hands out up to `n` slots: freed ones if there are any, else ones that were never used.
+    /// Hands out up to `n` slots: freed ones if there are any, else never-used ones.
     pub(super) fn hand_out(self, n: usize, class: Class) -> Magazine {
         let header = self.header();
         if header.free.is_null() {
@@ -190,14 +189,14 @@ impl SlabRef {
         Magazine::of(Chain::from_first(first))
     }
 
-    /// Adds all slots that were never used to `magazine`, the first one of a new slab.
+    /// Adds all never-used slots to `magazine`, the first one of a new slab.
     pub(super) fn join_rest(self, mut magazine: Magazine, class: Class) -> Magazine {
         let rest = self.hand_out(usize::MAX, class);
         magazine.end = magazine.end.max(rest.end);
         magazine
     }
 
-    /// Takes a slot back; true if no slot of the slab is in use any more.
+    /// Takes a slot back; returns whether no slot of the slab is in use any more.
     pub(super) fn take_back(self, slot: NonNull<u8>) -> bool {
         let header = self.header();
         let slot = slot.as_ptr().cast::<Slot>();
@@ -207,14 +206,14 @@ impl SlabRef {
         header.used == 0
     }
 
-    /// The memory of a slab that is not needed any more, and its origin.
+    /// The memory of a slab that is no longer needed, and its origin.
     pub(super) fn memory(self) -> (NonNull<u8>, Source) {
         (self.0.cast(), self.header().source)
     }
 }
 
-/// Free slots that one participant has ready: a chain of freed slots, and a range of slots that
-/// were never used.
+/// Free slots of one size for one participant: a chain of freed slots, and a range of never-used
+/// ones.
 #[derive(Debug)]
 pub(super) struct Magazine {
     chain: Chain,

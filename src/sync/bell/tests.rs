@@ -37,7 +37,7 @@ fn a_sleep_ends_by_itself_and_the_end_ends_it() {
     assert!(!bell.wait(Some(Duration::from_millis(1))));
 }
 
-/// Other code on the worker's thread may park and so use up the permit: no ring is lost by that.
+/// Other code on the worker's thread may park and consume the permit; no ring is lost.
 #[test]
 fn a_permit_that_was_used_up_elsewhere_loses_no_ring() {
     let bell = Bell::new();

@@ -23,7 +23,7 @@ fn a_hint_that_is_wrong_costs_time_alone() {
     assert!(released() == 0 && mutex.try_lock().is_none());
     unlock_fairly(held);
     assert_eq!(released(), 1);
-    // As if a holder had not come to the end of its drop.
+    // As if a holder had not finished its drop.
     mutex.hints.released.store(0, Relaxed);
     assert_eq!(mutex.look_for_it(|| false).map(|held| *held), Some(1));
     assert_eq!(*mutex.lock_asleep(), 1);
@@ -34,7 +34,7 @@ fn a_hint_that_is_wrong_costs_time_alone() {
     assert!(mutex.try_lock().is_some());
 }
 
-/// A thread that locks again at once leaves the lock to waiting threads, time and again.
+/// A thread that repeatedly locks again at once lets waiting threads have the lock.
 #[test]
 fn a_lock_that_is_unlocked_fairly_is_taken_by_a_waiting_thread() {
     let mutex = Mutex::new(0_u64);
@@ -57,7 +57,7 @@ fn a_lock_that_is_unlocked_fairly_is_taken_by_a_waiting_thread() {
     });
 }
 
-/// Of a lock that asks for it, by a clock that a test sets.
+/// Only a `measured` lock is measured, here by a clock that the test sets.
 #[cfg(feature = "holds")]
 #[test]
 fn the_longest_hold_is_measured_since_it_was_asked_for_last() {

@@ -1,4 +1,4 @@
-//! Reads one HTTP/1.1 request and answers it, with only the features that a scraper needs.
+//! Answers one HTTP/1.1 request, with only the features that a scraper needs.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -12,7 +12,7 @@ const MOST_BYTES: usize = 8 << 10;
 const MOST_LEFT: usize = 64 << 10;
 const PATH: &str = "/metrics";
 
-/// Why a request is not answered with the metrics.
+/// Why a request gets no metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Refusal {
     Malformed,
@@ -35,11 +35,11 @@ impl Refusal {
 
     fn reason(self) -> &'static str {
         match self {
-            Self::Malformed => "this is no request of HTTP/1\n",
-            Self::NoSuchPath => "there is only /metrics\n",
-            Self::OtherMethod => "this path is read with GET or HEAD\n",
-            Self::TooSlow => "the request did not come in time\n",
-            Self::TooLong => "the request's headers have more than 8 KiB\n",
+            Self::Malformed => "not an HTTP/1 request\n",
+            Self::NoSuchPath => "not found: the only path is /metrics\n",
+            Self::OtherMethod => "only GET and HEAD are allowed\n",
+            Self::TooSlow => "the request did not arrive in time\n",
+            Self::TooLong => "the request headers are larger than 8 KiB\n",
         }
     }
 }
@@ -52,7 +52,7 @@ struct Wanted {
     format: TextFormat,
 }
 
-/// Reads one request and answers it; gives up at the deadline.
+/// Reads and answers one request; gives up at the deadline.
 pub(super) fn answer(stream: &TcpStream, deadline: Instant, text: impl FnOnce(TextFormat) -> String) {
     // Errors are ignored: the client has disconnected or is too slow.
     let _ = respond(stream, deadline, text);
@@ -135,7 +135,7 @@ fn parse(head: &[u8]) -> Result<Wanted, Refusal> {
     }
 }
 
-/// The format that the `Accept` headers select. Several headers count as one list.
+/// The format that the `Accept` headers, read as one list, select.
 fn accepted(head: &[u8]) -> TextFormat {
     let head = String::from_utf8_lossy(head);
     let headers = head.lines().skip(1).filter_map(|line| line.split_once(':'));
@@ -143,7 +143,7 @@ fn accepted(head: &[u8]) -> TextFormat {
     TextFormat::negotiate(&values.collect::<Vec<_>>().join(","))
 }
 
-/// Reads the bytes that the client still sends. Closing the socket with unread bytes would reset
+/// Reads and discards what the client still sends. Closing the socket with unread bytes would reset
 /// the connection, and the client might lose the answer.
 fn forget_rest(mut stream: &TcpStream, deadline: Instant) -> io::Result<()> {
     let (mut part, mut forgotten) = ([0; 1024], 0);

@@ -11,7 +11,7 @@ fn space() -> (PrefixCache, Namespace) {
     (cache, space)
 }
 
-/// `shared` tokens of a common prompt, and `own` others.
+/// `shared` tokens of a common prompt, then `own` others.
 fn prompt(shared: Token, own: Token) -> Vec<Token> {
     (0..shared).chain(1_000..1_000 + own).collect()
 }
@@ -32,7 +32,7 @@ fn a_waiter_waits_for_the_deepest_block_shared_and_no_longer() {
     assert!(waits(&mut claims, 3, 9, 0).is_none(), "less than a block is shared");
     assert!(waits(&mut claims, 18, 9, 16).is_none(), "what is shared is cached");
     let [short, long] = [(18, 9), (40, 1)].map(|(shared, own)| waits(&mut claims, shared, own, 0).expect("waits"));
-    // The last token is always computed: nine blocks of the ten are of use.
+    // The last token is always computed, so only nine of the ten blocks are useful.
     let equal = waits(&mut claims, 40, 0, 0).expect("waits");
     assert!(claims.commit(SequenceId(1), 12).is_empty());
     assert!(Arc::ptr_eq(&claims.commit(SequenceId(1), 16)[0], &short));
@@ -53,7 +53,7 @@ fn claims_that_no_request_can_use_keep_none_waiting() {
     let other = cache.namespace(&["other"]);
     assert_eq!(claims.claim(SequenceId(2), &numbered(2, &other, &prompt(40, 0)), 0, BLOCK), ClaimReply::Granted);
     assert_eq!(claims.claim(SequenceId(3), &numbered(3, &space, &prompt(40, 0)), 0, BLOCK), ClaimReply::Granted);
-    // A request that publishes nothing waits as others do.
+    // A request that publishes nothing waits like others.
     assert_eq!(claims.claim(SequenceId(4), &secret, 0, BLOCK), ClaimReply::Waits);
     assert_eq!(claims.give_up(SequenceId(3)).len(), 1);
     claims.forget(secret.ticket.id);

@@ -1,11 +1,11 @@
-//! The tree of prompts beside a list of them.
+//! Compares the tree of prompts with a list.
 
 use radixkv::PrefixCache;
 
 use super::*;
 use crate::request::testing::waiting;
 
-/// Few tokens, so that everything shares, parts and ends inside something else.
+/// Few distinct tokens, so that prompts share prefixes, diverge and end inside others.
 fn some(dice: &mut u64) -> Vec<Token> {
     let mut roll = |n: u64| {
         *dice = dice.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
@@ -37,7 +37,7 @@ fn sharers_are_those_of_a_list() {
         let mut expected: Vec<_> = there.map(|(id, prompt)| (*id, longest(prompt))).collect();
         expected.retain(|&(_, agreed)| agreed > 0);
         expected.sort_unstable();
-        // Prompts that part from the path earlier are left out: others share more.
+        // Prompts that leave the path earlier are skipped: others share more.
         let deepest = expected.iter().map(|&(_, agreed)| agreed).max().unwrap_or(0);
         let ends =
             |id: SequenceId| list.iter().any(|(i, p)| *i == id && common_prefix(&p.tokens, &asked) == p.tokens.len());
@@ -68,7 +68,7 @@ fn the_heaviest_branch_comes_first_and_is_done_before_the_next() {
         std::iter::from_fn(next).collect()
     };
     assert_eq!(tree.next(None), Some(SequenceId(0)));
-    // The cursor decides where to go on: its own branch first, even if another one is heavier.
+    // The walk continues at the cursor: its own branch first, even if another one is heavier.
     assert_eq!(tree.next(Some(&waiting(&space, &[2, 2, 9]))), Some(SequenceId(2)));
     assert_eq!(tree.next(Some(&waiting(&space, &[3, 3]))), Some(SequenceId(5)));
     assert_eq!(drain(&mut tree, None), [0, 3, 7, 4, 1, 2, 6, 5]);
@@ -80,7 +80,7 @@ fn the_heaviest_branch_comes_first_and_is_done_before_the_next() {
     assert_eq!(drain(&mut tree, in_two), [2, 1, 6, 0, 3, 7, 4, 5]);
 }
 
-/// The tree keeps no removed prompt alive (P1), in whichever order prompts are removed.
+/// The tree keeps no removed prompt alive (P1), in any order of removal.
 #[test]
 fn a_prompt_that_is_taken_out_is_not_kept() {
     let cache = PrefixCache::builder(1, 1).build().expect("sound");
@@ -106,7 +106,7 @@ fn a_prompt_that_is_taken_out_is_not_kept() {
     }
 }
 
-/// An insert or removal does not look at all prompts that are equal, or at all children of a node.
+/// Inserting or removing does not visit all equal prompts or all children of a node.
 #[test]
 fn many_prompts_of_one_node_are_put_in_and_taken_out() {
     const PROMPTS: u64 = 200_000;

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::{Condvar, Mutex};
 
-/// A counter of changes. A thread that has seen all of them may sleep until the next one; it misses
+/// A counter of changes. A thread that has seen all of them can sleep until the next one and misses
 /// none.
 #[derive(Debug)]
 pub(crate) struct Changes {
@@ -27,8 +27,8 @@ impl Changes {
         self.changed.notify_all();
     }
 
-    /// Sleeps until more than `seen` changes are counted; returns false if that does not happen
-    /// within `timeout`. A timeout beyond the range of the clock never ends.
+    /// Sleeps until more than `seen` changes are counted; returns false after `timeout`. A timeout
+    /// beyond the range of the clock never ends.
     pub(crate) fn wait_beyond(&self, seen: u64, timeout: Duration) -> bool {
         let deadline = Instant::now().checked_add(timeout);
         let mut count = self.count.lock();
