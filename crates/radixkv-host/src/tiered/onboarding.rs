@@ -99,7 +99,7 @@ impl fmt::Debug for Onboarding {
 }
 
 impl Shared {
-    /// Copies what the host has into the first of `blocks`, and inserts the blocks that are whole.
+    /// Copies the host's blocks into the first of `blocks`, and inserts the whole ones.
     pub(super) fn onboard(
         &self,
         session: &Session,
