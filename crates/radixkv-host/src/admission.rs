@@ -1,4 +1,4 @@
-//! Admission policies: a tier stores either all offered blocks, or only those offered before.
+//! Admission policies: a tier stores all offered blocks, or only blocks that were offered before.
 //! `offload` applies the policy to each block.
 
 use std::{

@@ -177,8 +177,7 @@ impl HostBuilder {
     }
 
     /// Sets the time after which a fetch is cancelled; blocks that have arrived stay in the host. A
-    /// fetch continues without a remote tier that is silent for a quarter of that time. Default: 10
-    /// s.
+    /// fetch continues without a tier that is silent for a quarter of that time. Default: 10 s.
     pub fn remote_timeout(mut self, timeout: Duration) -> Self {
         self.remote.timeout = timeout;
         self

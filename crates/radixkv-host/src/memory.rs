@@ -5,8 +5,8 @@
 //! - **B1** The bytes are readable and writable for as long as the `Memory` lives, and nothing else
 //!   accesses them.
 //! - **B2** A block's bytes are borrowed mutably only by the arrival that reserved the block (H1 in
-//!   `slots`), and shared only while the block is pinned; never both at once (H2). The tier's lock
-//!   is taken between the end of one borrow and the beginning of the other.
+//!   `slots`), and borrowed shared only while the block is pinned; never both at once (H2). The
+//!   tier's lock is taken between the end of one borrow and the beginning of the other.
 #![allow(unsafe_code)]
 
 use std::{fmt, ptr::NonNull};

@@ -29,7 +29,7 @@ pub struct TieredMatch {
     tokens: Box<[Token]>,
 }
 
-/// A [`TieredMatch`] between the steps of one verb, which has the tokens.
+/// A [`TieredMatch`] between the steps of one verb, which knows the tokens.
 pub(super) struct Found {
     pub(super) device: PrefixMatch,
     /// `None` if the host's blocks cannot reach beyond the device's.

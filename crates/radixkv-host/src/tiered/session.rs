@@ -178,12 +178,12 @@ impl TieredSession {
     fn check_match(&self, namespace: &Namespace, tokens: &[Token], hit: &PrefixMatch) -> bool {
         assert!(
             hit.lease().is_of(&self.shared.cache),
-            "the match is of another cache than the tiers: pass one of theirs"
+            "the match is of another cache than the tiers: match in their cache"
         );
         let known = self.session.match_prefix_untouched(namespace, tokens);
         assert!(
             known.blocks().iter().zip(hit.blocks()).all(|(known, matched)| known == matched),
-            "a match of {} tokens is not of these {} tokens in their namespace: pass what they were matched by",
+            "a match of {} tokens is not of these {} tokens in their namespace: pass the match's own tokens",
             hit.len_tokens(),
             tokens.len(),
         );

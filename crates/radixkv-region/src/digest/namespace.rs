@@ -1,4 +1,4 @@
-//! Namespaces of digest-keyed blocks: they say what the bytes of the blocks mean.
+//! Namespaces of digest-keyed blocks: the meaning of their bytes.
 
 use sha2::{Digest as _, Sha256};
 
@@ -76,9 +76,9 @@ pub enum NamespaceError {
         expected: String,
     },
     /// The region cannot hold more namespaces: remove the region and create it again.
-    #[error("the region has {max} namespaces already, which is the most: use one of them, or another region")]
+    #[error("the region already has the maximum of {max} namespaces: use one of them, or another region")]
     TooMany {
-        /// The most namespaces that a region can hold.
+        /// The maximum number of namespaces of a region.
         max: usize,
     },
 }

@@ -42,7 +42,7 @@ fn get(region: &Region, number: u32) -> Get {
     got
 }
 
-/// How other processes see that a process is dead.
+/// How other processes detect that a process is dead.
 #[derive(Debug, Clone, Copy)]
 enum Seen {
     /// By its pid: the region is in memory that the caller mapped.

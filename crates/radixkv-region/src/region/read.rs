@@ -209,8 +209,7 @@ impl Region {
         }
     }
 
-    /// Records a use, if the last one was long ago: so a frequently used block is not written all
-    /// the time.
+    /// Records a use, if the last one was long ago, so that frequent uses do not write each time.
     pub(crate) fn used(&self, entry: Entry<'_>) {
         // Relaxed: it only influences what is evicted.
         let now = self.clock().load(Relaxed);

@@ -65,7 +65,7 @@ pub enum PutError {
 /// A reserved entry that one thread fills: no other thread or process reads or writes it until it
 /// is published.
 ///
-/// Dropping it gives the room back. If the process is killed, another process recovers the room
+/// Dropping it gives the room back. If the process is killed, another process recovers the entry
 /// when it needs room.
 #[derive(Debug)]
 #[must_use]
@@ -276,7 +276,7 @@ impl Drop for Reservation<'_> {
     }
 }
 
-/// When a time to live that begins now ends.
+/// The end of a time to live that begins now.
 pub(crate) fn expiry(time_to_live: Duration) -> u64 {
     let millis = u64::try_from(time_to_live.as_millis()).unwrap_or(NEVER);
     process::now().saturating_add(millis).min(NEVER - 1)
