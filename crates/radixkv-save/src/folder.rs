@@ -1,10 +1,10 @@
 //! The folder of a save. A new save replaces the old one completely, or not at all.
 //!
 //! ```text
-//! FOLDER/save      the last save of a cache that was completed
-//! FOLDER/save.new  one that is being written; removed when it fails, and by the next one
-//! FOLDER/host      the last save of a host tier; host.new as above
-//! FOLDER/lock      held while a save is written; the system lets go of it when the process ends, however it ends
+//! FOLDER/save      the last completed save of a cache
+//! FOLDER/save.new  a save that is being written; removed if it fails, or by the next save
+//! FOLDER/host      the last completed save of a host tier; host.new as above
+//! FOLDER/lock      locked while a save is written; the system unlocks it when the process ends, even by a kill
 //! ```
 //!
 //! The new file is synchronised with the disk before it gets its name, and the folder after that:

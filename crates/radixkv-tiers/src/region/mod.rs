@@ -67,7 +67,7 @@ pub struct RegionTier<B> {
 
 struct State<B> {
     next_ticket: u64,
-    /// Items that were accepted and whose completions were not polled.
+    /// Accepted items whose completions were not polled.
     in_flight: usize,
     done: VecDeque<Completion<B>>,
 }
@@ -82,7 +82,7 @@ impl<B: Buffer> RegionTier<B> {
     /// file is not a region, no process slot is free, or the system reports an error.
     /// [`OpenError::OtherLayout`], for blocks that are named by digests or encrypted.
     pub fn open_or_create(path: impl AsRef<Path>, layout: Layout, capacity: u32) -> Result<Self, OpenError> {
-        // Blocks of such a region are named by tokens, and never encrypted.
+        // This tier's blocks are named by tokens, and never encrypted.
         let [.., keys, encryption] = layout.store_fields();
         for ((field, asked), stored) in [keys, encryption].into_iter().zip(PLAIN) {
             if asked != stored {
