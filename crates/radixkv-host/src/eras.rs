@@ -86,7 +86,7 @@ impl Eras {
         self.let_in.clear();
     }
 
-    /// Removes the entries that are not newer than any offload in progress.
+    /// Keeps only the entries that are newer than the oldest offload in progress.
     fn forget(&mut self) {
         let oldest = self.offloads.first_key_value().map_or(u64::MAX, |(&began, _)| began);
         self.let_in.retain(|_, since| {

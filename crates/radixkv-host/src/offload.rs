@@ -1,6 +1,6 @@
 //! Offloads: storing blocks in a tier. Callers begin an offload, reserve host blocks for each
-//! sequence, fill them and publish them. `tiered` stores what a cache evicts in this way, `remote`
-//! what it fetches.
+//! sequence, fill them and publish them. So `tiered` stores evicted blocks, and `remote` fetched
+//! ones.
 
 use std::{fmt, ops::Range};
 

@@ -1,6 +1,6 @@
 //! One entry: a block with its record and its tokens. `region` and `digest` read entries, claim
 //! them and fill them. The package documentation describes the protocol of the state word; comments
-//! name each of its edges (E1 to E4).
+//! name each of its edges (E1 to E3).
 
 use crate::{
     copy,

@@ -1,6 +1,6 @@
 //! Process ids that tell other processes whether their process has ended. `slots` stores them.
 //!
-//! It is one word, so that one compare-and-swap takes a slot:
+//! An id is one word, so that one compare-and-swap takes a slot:
 //!
 //! | bits | field | meaning |
 //! |---|---|---|

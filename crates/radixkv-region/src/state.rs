@@ -21,7 +21,7 @@ const GENERATION_AT: u32 = 3 * OWNER_BITS;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct State(u64);
 
-/// What an entry holds.
+/// The content of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// It holds nothing; any process may claim it.

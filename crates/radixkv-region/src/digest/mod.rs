@@ -101,7 +101,7 @@ impl DigestLayout {
 #[derive(Debug)]
 pub struct DigestRegion {
     pub(crate) region: Region,
-    /// The most blocks that this process may have; 0 means no limit.
+    /// The maximum number of this process's blocks; 0 means no limit.
     quota: gauge::AtomicU64,
 }
 

@@ -13,7 +13,7 @@ use crate::{
     sync::Mutex,
 };
 
-/// The most buffers that are kept for later blocks.
+/// The maximum number of buffers kept for later blocks.
 const SPARE: usize = 8;
 
 /// Seals and opens the blocks of a namespace.

@@ -247,7 +247,7 @@ fn many_that_recover_at_once_give_each_entry_back_once() {
     }
 }
 
-/// What a living process holds is not recovered: either it has its lock, or it is in another
+/// A living process's entries are not recovered: either it has its lock, or it is in another
 /// namespace, whose pids cannot be judged.
 // Holds: RG8.
 #[test]

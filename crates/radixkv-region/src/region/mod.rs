@@ -1,4 +1,4 @@
-//! An open region: opening and closing it, and what its methods share.
+//! An open region: opening, closing, and the state that its methods share.
 
 mod files;
 #[cfg(all(test, not(radixkv_loom)))]

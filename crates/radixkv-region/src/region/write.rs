@@ -39,7 +39,7 @@ pub enum Reserve<'r> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PutError {
-    /// The arguments are not those of one block per key.
+    /// The lengths of the arguments are not one block per key.
     #[error(transparent)]
     Lengths(#[from] ReadError),
     /// All entries that were checked are being written: continue without the block, or try again
@@ -236,8 +236,8 @@ impl Region {
 }
 
 impl Reservation<'_> {
-    /// Writes a part of the block, from byte `at` on. Every byte has to be written: a byte that is
-    /// not keeps its value from the previous block. Does nothing in a forked child.
+    /// Writes a part of the block, from byte `at` on. Every byte has to be written: other bytes
+    /// keep the values of the previous block. Does nothing in a forked child.
     ///
     /// # Panics
     ///
