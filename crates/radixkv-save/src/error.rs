@@ -58,7 +58,7 @@ pub enum OpenError {
         /// The folder.
         place: String,
     },
-    /// The saved blocks are described by another layout: open another folder, or save again.
+    /// The saved blocks have another layout: open another folder, or save again.
     #[error("{place} has blocks of {field} {stored:?}, this layout has {asked:?}: open another folder, or save again")]
     OtherLayout {
         /// The save.

@@ -4,7 +4,7 @@
 //! FOLDER/save      the last completed save of a cache
 //! FOLDER/save.new  a save that is being written; removed if it fails, or by the next save
 //! FOLDER/host      the last completed save of a host tier; host.new as above
-//! FOLDER/lock      locked while a save is written; the system unlocks it when the process ends, even by a kill
+//! FOLDER/lock      locked while a save is written; unlocked by the system when the process ends
 //! ```
 //!
 //! The new file is synced to disk before it gets its name, and the folder afterwards: if a process

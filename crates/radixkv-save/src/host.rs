@@ -79,7 +79,7 @@ pub(crate) fn shape_of_tier(tier: &HostTier) -> BlockShape {
 
 impl<'a> HostSave<'a> {
     /// Prepares a save of the whole tier. The layout must have the tier's block size and block
-    /// bytes, which may differ from a cache's over it.
+    /// bytes, which may differ from those of a cache over it.
     pub fn new(tier: &'a HostTier, layout: &'a Layout) -> Self {
         Self { tier, layout, keep: Box::new(|_| true) }
     }
@@ -146,7 +146,7 @@ impl<'a> HostSave<'a> {
     }
 }
 
-/// Copies the blocks that the tier still holds, the last ones first. Returns how many it has lost.
+/// Copies the blocks that the tier still holds, the last ones first. Returns how many are missing.
 fn copy(
     snapshot: &HostSnapshot,
     of: &HeldBlocks,

@@ -22,7 +22,7 @@ use crate::saved::{LinkedRun, Saved};
 /// runs apart better.
 const MAX_USES: u64 = 256;
 
-/// The result of restoring a cache. The numbers of blocks add up to what was saved.
+/// The result of restoring a cache. The numbers add up to the number of saved blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Restored {
@@ -33,9 +33,10 @@ pub struct Restored {
     /// Number of blocks of the least recently used sequences that were left out because no blocks
     /// were free.
     pub no_room_blocks: usize,
-    /// Number of blocks that a quota or the engine's memory refused, and of the blocks after them.
+    /// Number of blocks that a quota or the engine's memory refused, including the blocks after
+    /// them.
     pub refused_blocks: usize,
-    /// Number of blocks that were damaged or could not be read, and of the blocks after them.
+    /// Number of blocks that were damaged or could not be read, including the blocks after them.
     pub damaged_blocks: usize,
 }
 

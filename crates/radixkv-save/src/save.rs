@@ -71,7 +71,7 @@ pub struct SaveReport {
     pub bytes: u64,
     /// Number of blocks that were evicted before they were copied.
     pub evicted_blocks: usize,
-    /// Number of blocks that the engine's memory could not read, and of the blocks after them.
+    /// Number of blocks that the engine's memory could not read, including the blocks after them.
     pub unreadable_blocks: usize,
 }
 

@@ -28,7 +28,7 @@ pub struct SavedHost {
     block_size: usize,
 }
 
-/// The result of restoring a host tier. The numbers of blocks add up to what was saved.
+/// The result of restoring a host tier. The numbers add up to the number of saved blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct HostRestored {
@@ -36,7 +36,8 @@ pub struct HostRestored {
     pub blocks: usize,
     /// Number of blocks that the tier already had, or whose namespace it keeps out.
     pub refused_blocks: usize,
-    /// Number of the least recently used blocks, which were left out because no blocks were free.
+    /// Number of blocks, the least recently used ones, that were left out because no blocks were
+    /// free.
     pub no_room_blocks: usize,
     /// Number of blocks that were damaged or could not be read.
     pub damaged_blocks: usize,

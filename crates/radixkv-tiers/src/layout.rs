@@ -15,9 +15,9 @@ pub(crate) const FORMAT: u32 = 1;
 const TITLE: &str = "radixkv-tiers format ";
 /// The maximum length of a name: a longer one is considered a mistake.
 const MAX_NAME_BYTES: usize = 1024;
-/// The most tokens that a block can have.
+/// The maximum number of tokens of a block.
 pub(crate) const MAX_BLOCK_SIZE: usize = 1 << 20;
-/// The most bytes that a block's keys and values can have: Redis accepts no value above 512 MiB.
+/// The maximum size of a block's keys and values: Redis accepts no value above 512 MiB.
 pub(crate) const MAX_BLOCK_BYTES: usize = 256 << 20;
 /// The default values of the last fields. A manifest omits a field that has its default; manifests
 /// of earlier versions have neither field.
@@ -25,7 +25,7 @@ pub(crate) const PLAIN: [&str; 2] = ["tokens", "none"];
 /// Bytes of the shortest and of the longest digest.
 const MIN_DIGEST_BYTES: usize = 16;
 const MAX_DIGEST_BYTES: usize = 36;
-/// The most bytes that a manifest can have.
+/// The maximum size of a manifest in bytes.
 pub(crate) const MAX_MANIFEST_BYTES: usize = 16 << 10;
 
 /// The meaning of a block's bytes: model, element type, arrangement, share of the model, and sizes.
@@ -210,15 +210,14 @@ impl Layout {
         if rank < ranks { Ok(Self { rank, ranks, ..self }) } else { Err(LayoutError::Rank { rank, ranks }) }
     }
 
-    /// Makes it a layout of blocks that are the same on all ranks of a tensor-parallel group, as in
-    /// models with multi-head latent attention: one store serves all ranks.
+    /// Declares blocks to be the same on all ranks of a tensor-parallel group, as in models with
+    /// multi-head latent attention: one store serves all ranks.
     pub fn every_rank(self) -> Self {
         Self { rank: 0, ranks: 0, ..self }
     }
 
-    /// Makes it a layout of blocks that are named by digests of `bytes` bytes. The engine computed
-    /// them with this hash scheme and seed, over a block and everything before it. Default: blocks
-    /// are named by their tokens.
+    /// Names blocks by digests of `bytes` bytes, which the engine computes with this hash scheme
+    /// and seed over a block and everything before it. Default: blocks are named by their tokens.
     ///
     /// Nothing but the digest tells blocks apart, so use a hash without known collisions.
     /// [`digest_block`](Self::digest_block) makes the blocks.
@@ -273,8 +272,7 @@ impl Layout {
         self.block_bytes
     }
 
-    /// Makes it a layout of blocks that are encrypted at rest, with AES-256-GCM and this key.
-    /// Default: no encryption.
+    /// Encrypts blocks at rest, with AES-256-GCM and this key. Default: no encryption.
     ///
     /// Objects then hold neither tokens nor plaintext. The object's layout, key, tokens and expiry
     /// are authenticated, so that objects cannot be swapped. An object that was encrypted with

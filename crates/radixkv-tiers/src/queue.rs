@@ -80,7 +80,7 @@ struct State<B> {
     in_flight: usize,
     next_job: u64,
     next_ticket: u64,
-    /// Wakes the task that takes jobs, if a task does.
+    /// Wakes the task that takes jobs, if there is one.
     waker: Option<Waker>,
     /// The number of threads that take jobs.
     threads: usize,

@@ -209,7 +209,7 @@ pub enum Failure {
     Buffer,
     /// The key of an encrypted layout has reached its maximum number of seals: use a new key, and a
     /// new store.
-    #[error("the key has encrypted as many blocks as is safe: use a new key")]
+    #[error("the key has encrypted the safe maximum of blocks: use a new key")]
     KeyExhausted,
     /// A library panicked during the request.
     #[error("the tier panicked")]

@@ -39,7 +39,7 @@ pub(crate) struct Use {
     pub(crate) batch: u64,
     pub(crate) number: u32,
     pub(crate) parent: Option<BlockKey>,
-    /// For a put, the block in its terms; otherwise the previous block.
+    /// For a put, `Terms::before`; otherwise the previous block.
     pub(crate) before: Option<Before>,
 }
 

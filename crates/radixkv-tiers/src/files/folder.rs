@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! FOLDER/manifest          the layout, as text
-//! FOLDER/lock              locked while a tier is open; the system unlocks it when the process ends, even by a kill
+//! FOLDER/lock              locked while a tier is open; unlocked by the system when the process ends
 //! FOLDER/unfinished/N      objects that are being written; removed when the folder is opened
 //! FOLDER/objects/ab/cd..   an object: 64 hexadecimal digits of its key
 //! ```

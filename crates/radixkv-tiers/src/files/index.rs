@@ -40,7 +40,7 @@ pub(super) struct Index {
 struct Entry {
     rank: Rank,
     written: Written,
-    /// The previous block in its sequence, if a use told it.
+    /// The previous block in its sequence, if known from a use.
     parent: Option<BlockKey>,
     /// In milliseconds since 1970; 0: never, or not known.
     expires: u64,

@@ -1,6 +1,6 @@
 //! The store of a Redis tier: objects as strings of a server, many commands in one exchange.
 //!
-//! Replies are read one by one, within what remains of the timeout. After any unexpected reply, the
+//! Replies are read one by one, within the remaining timeout. After any unexpected reply, the
 //! connection is closed: later replies on it belong to no request.
 
 use std::{
@@ -24,9 +24,9 @@ use crate::{
 /// The pause after the first failed connection attempt; it doubles after each further one.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
-/// The most bytes of commands, or of replies, in one exchange.
+/// The maximum bytes of commands, or of replies, in one exchange.
 const BATCH_BYTES: usize = 4 << 20;
-/// The most commands in one exchange.
+/// The maximum number of commands in one exchange.
 const MAX_BATCH: usize = 64;
 /// A longer time to live counts as none: the server's clock is limited.
 const LONGEST_LIFE_MS: u64 = 100 * 365 * 86_400_000;

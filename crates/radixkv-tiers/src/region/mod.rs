@@ -28,7 +28,7 @@ use crate::{
     tier::{Buffer, Completion, Failure, Get, NotGot, Outcome, Put, Refusal, Refused, RemoteTier, Ticket},
 };
 
-/// The most completions that may wait to be polled.
+/// The maximum number of completions that wait to be polled.
 const MAX_IN_FLIGHT: usize = 1024;
 
 /// A remote tier in a memory region that the engine processes of one host share: each process finds
@@ -263,7 +263,7 @@ impl<B: Buffer> RemoteTier<B> for RegionTier<B> {
         count
     }
 
-    /// As for every tier; also checks each entry of the region.
+    /// Also checks each entry of the region.
     fn stats(&self) -> Stats {
         let region = self.region.stats();
         self.counters.held(region.blocks, region.bytes as u64);
