@@ -109,7 +109,7 @@ impl Files {
     }
 
     /// Reserves room for a file, and returns its rank and modification time. `None` if there is no
-    /// room, and the file would be evicted first itself, or a block before it is missing.
+    /// room, and either the file would be evicted first itself, or a block before it is missing.
     fn reserve(&self, key: BlockKey, used: Use, counters: &Counters) -> io::Result<Option<(Rank, SystemTime)>> {
         let mut index = self.lock();
         index.touch_before(used);
