@@ -76,7 +76,7 @@
 //! | owning a slot | the slot of a dead owner | recover |
 //! | removing the old cell after a claim | an entry in `WRITING`, perhaps with a cell | recover; the cell is dead or removed with the entry |
 //! | writing record, cell, bytes | an entry in `WRITING`, with a cell once that is written | recover: cell, then entry |
-//! | having published | a complete block | |
+//! | publishing | an entry in `WRITING`, or a complete block | recover, or nothing to do |
 //! | removing, evicting | an entry in `WRITING` | recover |
 //! | recovering | a slot that a dead process was recovering | recover |
 //! | reading | nothing | |
