@@ -28,7 +28,7 @@ BUGS = [
        "            .map(|it| Piece { namespace: &it.0, tokens: &it.1, start: it.2, blocks: &it.3 })\n            .collect();\n"
        "        self.take_in(&offload, &pieces);\n        count\n")]),
     ("an offload that begins after its eviction", "models the_namespace_of_a_block_on_its_way_is_cleared",
-     [(OFFLOADING, "        // First: what is evicted from now on is of no clear that comes before this.\n        let offload = self.host.offload();\n", ""),
+     [(OFFLOADING, "        // First, so that no earlier clear concerns the evicted blocks.\n        let offload = self.host.offload();\n", ""),
       (OFFLOADING, "        let pieces: Vec<Piece<'_>> = evicted.iter().map(Piece::from).collect();\n        self.take_in(&offload, &pieces);\n        count\n",
        "        let offload = self.host.offload();\n        let pieces: Vec<Piece<'_>> = evicted.iter().map(Piece::from).collect();\n"
        "        self.take_in(&offload, &pieces);\n        count\n")]),

@@ -1,5 +1,5 @@
-//! Admission: whether the tier stores all offered blocks, or those offered for the second time.
-//! `offload` asks for each block.
+//! Admission policies: a tier stores all offered blocks, or only blocks that were offered before.
+//! `offload` applies the policy to each block.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -19,9 +19,9 @@ pub enum Admission {
     #[default]
     All,
     /// Stores a block when it is offered for the second time, so that blocks used only once take no
-    /// room, neither here nor in remote tiers. After the first offer only a hash is remembered.
+    /// room here or in remote tiers. After the first offer only a hash is kept.
     SecondTouch {
-        /// How many blocks are remembered, at about 40 bytes each; the oldest are forgotten.
+        /// Number of remembered blocks, at about 40 bytes each; the oldest are forgotten.
         remembered: usize,
     },
 }
@@ -32,7 +32,7 @@ pub enum Admission {
 #[derive(Debug)]
 pub(crate) struct Remembered {
     most: usize,
-    /// The offload that offered each block first.
+    /// The offload that first offered each block.
     brought_by: HashMap<u64, u64>,
     order: VecDeque<u64>,
 }
@@ -42,7 +42,7 @@ pub(crate) struct Remembered {
 pub(crate) struct Fingerprints(RandomState);
 
 impl Admission {
-    /// The memory that the policy needs.
+    /// The policy's state, if it needs any.
     pub(crate) fn memory(self) -> Option<Remembered> {
         match self {
             Self::All => None,
@@ -54,8 +54,7 @@ impl Admission {
 }
 
 impl Fingerprints {
-    /// The hashes of the given blocks of a sequence: each of the namespace and all tokens up to the
-    /// block's end.
+    /// Hashes the given blocks of a sequence, each with its namespace and all tokens up to its end.
     pub(crate) fn of(
         &self,
         namespace: &NamespaceName,

@@ -1,4 +1,4 @@
-//! Configuring a host tier.
+//! The builder of a host tier.
 
 use std::{io, sync::Arc, time::Duration};
 
@@ -37,7 +37,7 @@ pub enum HostBuildError {
     /// The capacity is zero: build no host tier instead.
     #[error("host capacity of 0 blocks requested: use at least 1, or no host tier")]
     ZeroCapacity,
-    /// The capacity exceeds the block ids of `u32`: use larger blocks.
+    /// The capacity exceeds the range of block ids: use larger blocks.
     #[error("{blocks} host blocks requested, block ids can name {}: use larger blocks", HostBlock::MAX)]
     TooManyBlocks {
         /// Blocks of the capacity plus staging.
@@ -52,7 +52,7 @@ pub enum HostBuildError {
         blocks: usize,
         /// Bytes of each block.
         block_bytes: usize,
-        /// Bytes that they need; `usize::MAX` if the number overflows.
+        /// Bytes needed; `usize::MAX` if the number overflows.
         needed: usize,
         /// Bytes of the given memory.
         given: usize,
@@ -137,11 +137,11 @@ impl HostBuilder {
     /// Attaches a remote tier below: evicted host blocks are stored there, and a later
     /// [`HostTier::fetch`], which every lookup of a [`TieredCache`](crate::TieredCache) makes,
     /// finds them there. Further calls attach tiers below the previous ones: a block is read from
-    /// the first tier that has it, and put to each that lacks it.
+    /// the first tier that has it, and written to each that lacks it.
     ///
     /// Only a thread of the host tier uses the remote tiers. No lookup waits for it, and a request
     /// waits only as long as [`TieredBuilder::remote_wait`](crate::TieredBuilder::remote_wait)
-    /// says. A remote tier that fails costs hits.
+    /// allows. A failing remote tier only costs hits.
     ///
     /// # Examples
     ///
@@ -168,17 +168,16 @@ impl HostBuilder {
         self
     }
 
-    /// Limits the blocks in flight to the remote tiers, and separately those in flight from them:
-    /// each block needs a buffer. Without a free buffer, a block is not put, and a requested block
+    /// Limits the blocks in flight to the remote tiers, and separately the blocks in flight from
+    /// them: each needs a buffer. Without a free buffer, a block is not put, and a requested block
     /// is a miss; blocks near the beginning of a sequence take precedence. Default: 256.
     pub fn remote_in_flight(mut self, blocks: usize) -> Self {
         self.remote.in_flight = blocks;
         self
     }
 
-    /// Sets after how long a fetch is cancelled; blocks that arrived until then stay in the host. A
-    /// fetch continues without a remote tier that says nothing for a quarter of that time. Default:
-    /// 10 s.
+    /// Sets the time after which a fetch is cancelled; blocks that have arrived stay in the host. A
+    /// fetch continues without a tier that is silent for a quarter of that time. Default: 10 s.
     pub fn remote_timeout(mut self, timeout: Duration) -> Self {
         self.remote.timeout = timeout;
         self

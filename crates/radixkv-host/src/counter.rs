@@ -8,7 +8,7 @@ pub(crate) struct Counter(AtomicU64);
 
 impl Counter {
     pub(crate) fn add(&self, more: usize) {
-        // Relaxed, here and below: no thread makes a decision with it.
+        // Relaxed, here and below: no decision depends on it.
         self.0.fetch_add(more as u64, Relaxed);
     }
 

@@ -34,7 +34,7 @@ impl State {
     /// Removes an evicted block from the index, and adds it to `leaving` if evicted blocks are
     /// written to remote tiers.
     ///
-    /// All calls for one `leaving` are made under one hold of the lock.
+    /// The lock is held across all calls for one `leaving`.
     pub(crate) fn leave(&mut self, block: HostBlock, place: Place, leaving: &mut Vec<Departing>) {
         if self.departs && self.index.namespace(place).keys() == Keys::Tokens && !self.is_expired(block, place) {
             let number = place.number();
@@ -56,8 +56,7 @@ impl State {
         self.counters.evicted_blocks += 1;
     }
 
-    /// Evicts blocks until the capacity is not exceeded. Returns the evicted blocks, detached and
-    /// pinned.
+    /// Evicts blocks down to the capacity. Returns the evicted blocks, detached and pinned.
     fn keep_to_capacity(&mut self, leaving: &mut Vec<Departing>) -> Vec<HostBlock> {
         let mut detached = Vec::new();
         while self.slots.is_over(0) {

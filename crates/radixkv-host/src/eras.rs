@@ -3,8 +3,8 @@
 //!
 //! A block may leave its cache just before its namespace is cleared, and arrive here after the
 //! tier's own part of the clear. So an offload records the epoch when it begins, before a block is
-//! evicted for it, and each namespace records the epoch since which it is let in. An epoch is the
-//! number of clears so far.
+//! evicted for it, and each namespace records the epoch since which its blocks are accepted. An
+//! epoch is the number of clears so far.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -13,7 +13,7 @@ use radixkv::NamespaceName;
 #[derive(Debug, Default)]
 pub(crate) struct Eras {
     now: u64,
-    /// Namespaces that are kept out, with the number of their `KeptOut` values.
+    /// Namespaces that are kept out, each with the number of its `KeptOut` values.
     kept_out: HashMap<NamespaceName, usize>,
     /// How many `KeptOut` values keep all namespaces out.
     all_kept_out: usize,
@@ -86,7 +86,7 @@ impl Eras {
         self.let_in.clear();
     }
 
-    /// Removes the entries that are not newer than any offload in progress.
+    /// Keeps only the entries that are newer than the oldest offload in progress.
     fn forget(&mut self) {
         let oldest = self.offloads.first_key_value().map_or(u64::MAX, |(&began, _)| began);
         self.let_in.retain(|_, since| {

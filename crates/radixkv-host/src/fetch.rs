@@ -42,12 +42,12 @@ pub struct Fetch {
 }
 
 impl HostTier {
-    /// Requests from the remote tiers the whole blocks that follow the first `from` tokens of a
-    /// sequence, to copy them to the host. Returns at once, and copies the tokens.
+    /// Requests the whole blocks after the first `from` tokens of a sequence from the remote tiers,
+    /// to be copied to the host. Does not wait for them. Copies `tokens`.
     ///
     /// `None` if nothing can be fetched: there is no remote tier or no whole block, or the
-    /// namespace is one of bigrams (which are not stored in remote tiers) or is kept out. Also
-    /// `None` if the maximum number of fetches is in progress.
+    /// namespace has bigram keys (which remote tiers do not store) or is kept out. Also `None` if
+    /// the maximum number of fetches is in progress.
     pub fn fetch(&self, namespace: &NamespaceName, tokens: &[Token], from: usize) -> Option<Fetch> {
         let remote = self.inner.remote()?;
         let size = self.inner.block_size();
@@ -68,7 +68,7 @@ impl HostTier {
 }
 
 impl Fetch {
-    /// Tokens of the blocks that the remote tiers reported to have. Not all of them may arrive.
+    /// Tokens of the blocks that the remote tiers reported to have; some may not arrive.
     pub fn found_tokens(&self) -> usize {
         self.progress.found_blocks() * self.block_size
     }

@@ -1,10 +1,9 @@
-//! The depths at which blocks end in the sequences of a namespace. They differ for namespaces of
-//! bigrams.
+//! The depths at which blocks end in a namespace's sequences. They are different for bigram keys.
 
 use radixkv::Keys;
 
-/// Block size and offset. A *depth* counts the tokens that identify a prefix: in a namespace of
-/// bigrams that is one more than have keys and values.
+/// Block size and offset. A *depth* counts the tokens that identify a prefix: with bigram keys, one
+/// more than the tokens that have keys and values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Grid {
     block_size: usize,
@@ -27,7 +26,7 @@ impl Grid {
     }
 }
 
-/// How many tokens beyond those that have keys and values identify a prefix.
+/// Number of tokens that identify a prefix, beyond the tokens with keys and values.
 pub(crate) fn offset(keys: Keys) -> usize {
     usize::from(keys == Keys::Bigrams)
 }

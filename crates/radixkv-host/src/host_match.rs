@@ -62,7 +62,7 @@ impl HostMatch {
     }
 
     /// Removes from the tier the blocks that end within the first `tokens` tokens of the sequence,
-    /// because they are cached elsewhere. Their memory is free when no reader uses them any more.
+    /// because they are cached elsewhere. Their memory is freed when the last reader releases it.
     /// Returns how many the tier still had.
     pub fn remove_up_to(&self, tokens: usize) -> usize {
         let first = self.from / self.tier.block_size();

@@ -19,7 +19,7 @@ use radixkv::{NamespaceName, Token, key::common_prefix};
 
 use crate::{grid::Grid, tier::HostBlock};
 
-/// The value of a missing block: a hole.
+/// Marks a missing block: a hole.
 const HOLE: HostBlock = HostBlock::MAX;
 
 pub(crate) type RunId = u32;
@@ -32,8 +32,8 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// The number of the run, by which blocks of one segment are recognized. It does not change
-    /// while the run has a block.
+    /// The number of the run, the same for all blocks of a segment. It does not change while the
+    /// run has a block.
     pub(crate) fn run(self) -> u32 {
         self.run
     }
@@ -200,7 +200,7 @@ impl Index {
     pub(crate) fn put(&mut self, place: Place, block: HostBlock) {
         let run = self.run_mut(place.run);
         let at = run.place_of(place);
-        debug_assert_eq!(run.blocks[at], HOLE, "one block for one place");
+        debug_assert_eq!(run.blocks[at], HOLE, "the position is free");
         run.blocks[at] = block;
         run.held += 1;
         let space = run.space;
@@ -211,7 +211,7 @@ impl Index {
     pub(crate) fn remove(&mut self, place: Place) {
         let run = self.run_mut(place.run);
         let at = run.place_of(place);
-        debug_assert_ne!(run.blocks[at], HOLE, "a block stands at its place");
+        debug_assert_ne!(run.blocks[at], HOLE, "the position has a block");
         run.blocks[at] = HOLE;
         run.held -= 1;
         let space = run.space;
@@ -260,11 +260,11 @@ impl Index {
     }
 
     fn space(&self, number: u32) -> &Space {
-        self.spaces[number as usize].as_ref().expect("a name leads to its space")
+        self.spaces[number as usize].as_ref().expect("a listed name has a tree")
     }
 
     fn space_mut(&mut self, number: u32) -> &mut Space {
-        self.spaces[number as usize].as_mut().expect("a run is of a space that stands")
+        self.spaces[number as usize].as_mut().expect("a run belongs to a live tree")
     }
 
     fn run_mut(&mut self, run: RunId) -> &mut Run {

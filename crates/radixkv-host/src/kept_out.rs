@@ -1,4 +1,4 @@
-//! Keeping namespaces out of a tier: nothing of them is stored.
+//! Keeps namespaces out of a tier: none of their blocks are stored.
 
 use radixkv::NamespaceName;
 
@@ -8,8 +8,8 @@ use crate::tier::HostTier;
 /// [`HostTier::keep_all_out`].
 ///
 /// For tenants whose data must not be stored, and for clears: keep the namespace out, clear it in
-/// each cache over the tier, then drop this value. Blocks that a cache evicted before that are not
-/// stored afterwards either.
+/// each cache over the tier, then drop this value. Blocks that a cache evicted before the drop are
+/// not stored afterwards either.
 #[derive(Debug)]
 #[must_use = "dropping it lets the namespace in again"]
 pub struct KeptOut {

@@ -67,7 +67,7 @@ impl State {
         self.lifetimes.of(self.index.namespace(place)).is_some_and(|limit| self.slots.age(block) >= limit)
     }
 
-    /// Removes the expired ones of the given blocks of a sequence.
+    /// Removes the expired blocks among the given ones of a sequence.
     pub(crate) fn expire(&mut self, namespace: &NamespaceName, tokens: &[Token], numbers: Range<usize>) {
         if self.lifetimes.of(namespace).is_none() {
             return;

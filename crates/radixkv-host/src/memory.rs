@@ -4,15 +4,15 @@
 //!
 //! - **B1** The bytes are readable and writable for as long as the `Memory` lives, and nothing else
 //!   accesses them.
-//! - **B2** A block's bytes are borrowed mutably only by the arrival that has the block reserved
-//!   (H1 in `slots`), and shared by those that pin it; never both at once (H2). The tier's lock is
-//!   taken between the end of one borrow and the beginning of the other.
+//! - **B2** A block's bytes are borrowed mutably only by the arrival that reserved the block (H1 in
+//!   `slots`), and borrowed shared only while the block is pinned; never both at once (H2). The
+//!   tier's lock is taken between the end of one borrow and the beginning of the other.
 #![allow(unsafe_code)]
 
 use std::{fmt, ptr::NonNull};
 
-/// Memory for the blocks of a [`HostTier`](crate::HostTier), such as a `Vec<u8>`, a mapped file,
-/// page-locked memory, CXL, DAX.
+/// Memory for the blocks of a [`HostTier`](crate::HostTier), such as a `Vec<u8>`, a mapped file, or
+/// page-locked, CXL or DAX memory.
 ///
 /// # Examples
 ///

@@ -9,11 +9,11 @@ use crate::tier::HostBlock;
 /// Copies blocks between a device and the host, by `memcpy` or a GPU's transfers.
 ///
 /// A call returns when its copies are complete. Several threads may call it at once, but never for
-/// the same destination. If a call fails, it may have written to any of its destinations; none of
-/// them is used then.
+/// the same destination. A call that fails may have written to any of its destinations; none of
+/// them is used.
 ///
-/// If the two block sizes differ, the keys and values of a part of a block are the same part of its
-/// bytes.
+/// If the two block sizes differ, a block's bytes are divided evenly among its tokens, in their
+/// order.
 pub trait Mover: Send + Sync {
     /// Copies from the device to the host.
     ///

@@ -1,6 +1,6 @@
 //! Offloads: storing blocks in a tier. Callers begin an offload, reserve host blocks for each
-//! sequence, fill them and publish them. `tiered` stores what a cache evicts in this way, `remote`
-//! what it fetches.
+//! sequence, fill them and publish them. So `tiered` stores evicted blocks, and `remote` fetched
+//! ones.
 
 use std::{fmt, ops::Range};
 
@@ -51,7 +51,7 @@ pub struct Offload {
 }
 
 /// Reserved host blocks that are being filled; dropping it instead of publishing frees them.
-#[must_use = "dropping it gives its blocks back"]
+#[must_use = "dropping it frees its blocks"]
 pub struct Arrival<'a> {
     tier: &'a Inner,
     began: u64,
@@ -96,9 +96,9 @@ impl HostTier {
 }
 
 impl Offload {
-    /// Reserves host blocks for the end of a sequence: for the blocks that end after its first
-    /// `from` tokens and that the tier does not have. The least recently used blocks are evicted
-    /// for them. If there is not room for all, the first ones are stored.
+    /// Reserves host blocks for the blocks of a sequence that end after its first `from` tokens and
+    /// that the tier lacks. Evicts the least recently used blocks for them. If there is not room
+    /// for all, the first ones are stored.
     ///
     /// `tokens` is the sequence from its beginning to the last block's end; in a namespace of
     /// bigrams, with one more token.
@@ -121,7 +121,7 @@ impl Offload {
         &self.tier
     }
 
-    /// Whether its blocks of a namespace may be stored.
+    /// Whether this offload may store blocks of a namespace.
     pub(crate) fn allows(&self, state: &State, namespace: &NamespaceName) -> bool {
         state.eras.allows(namespace, self.began)
     }
@@ -224,8 +224,9 @@ impl<'a> Arrival<'a> {
         }
     }
 
-    /// Makes the blocks visible to lookups as the most recently used of the tier, the first one the
-    /// most recent. Blocks that the tier already had count as used. Returns how many were stored.
+    /// Makes the blocks visible to lookups, and the most recently used of the tier, the first one
+    /// the most recent. Blocks that the tier already had count as used. Returns how many were
+    /// stored.
     ///
     /// If the namespace was cleared since the offload began, or is kept out, none is stored.
     pub fn publish(mut self) -> usize {

@@ -155,8 +155,8 @@ impl Slots {
         self.made.elapsed().as_millis() as u64
     }
 
-    /// Makes a cached block the most recently used. If it is pinned, the end of its last pin does
-    /// so.
+    /// Makes a cached block the most recently used. For a pinned block, the end of its last pin
+    /// does so.
     pub(crate) fn refresh(&mut self, block: HostBlock) {
         if self.slot(block).pins == 0 {
             self.unlist(block);
@@ -173,7 +173,7 @@ impl Slots {
         self.slot(block).pins += 1;
     }
 
-    /// Ends a pin. The last one lists the block as the most recently used, or frees it if it is
+    /// Ends a pin. After the last pin, the block is listed as the most recently used, or freed if
     /// detached.
     pub(crate) fn unpin(&mut self, block: HostBlock) -> Unpinned {
         self.slot(block).pins -= 1;

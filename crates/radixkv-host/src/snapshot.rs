@@ -44,8 +44,8 @@ pub struct HostSnapshot {
 pub struct HostPiece {
     /// The namespace of the sequence.
     pub namespace: NamespaceName,
-    /// The piece that contains the beginning of the sequence, unless this one does. Its index is
-    /// smaller, and it contains at least the tokens up to `start`.
+    /// The piece that this one follows, whose sequence has at least `start` tokens; `None` if this
+    /// piece begins the sequence. Its index is smaller.
     pub parent: Option<usize>,
     /// Tokens of the sequence before this piece.
     pub start: usize,
@@ -53,7 +53,7 @@ pub struct HostPiece {
     pub tokens: Vec<Token>,
 }
 
-/// Consecutive blocks of a sequence, of which the first was used most recently.
+/// Consecutive blocks of a sequence; the first one was used most recently.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HeldBlocks {
@@ -64,7 +64,7 @@ pub struct HeldBlocks {
 }
 
 impl HostSnapshot {
-    /// The segments of sequences, each after the segment that contains its beginning.
+    /// The segments of sequences, each after its parent.
     pub fn pieces(&self) -> &[HostPiece] {
         &self.pieces
     }
@@ -167,5 +167,5 @@ fn add_piece(pieces: &mut Vec<HostPiece>, numbers: &mut HashMap<RunId, usize>, i
         pieces.push(HostPiece { namespace, parent, start: piece.start, tokens: piece.tokens.to_vec() });
         parent = Some(pieces.len() - 1);
     }
-    parent.expect("a block lies in a run with tokens")
+    parent.expect("a block belongs to a run with tokens")
 }

@@ -144,8 +144,8 @@ impl HostTier {
         self.inner.remote().map(Remote::stats)
     }
 
-    /// Waits until no block is in flight to or from the remote tiers, for at most `wait`; returns
-    /// whether that is so. Dropping a tier drops the blocks in flight.
+    /// Waits up to `wait` until no block is in flight to or from the remote tiers; returns whether
+    /// none is. Dropping a tier drops the blocks in flight.
     pub fn settle_remote(&self, wait: Duration) -> bool {
         self.inner.remote().is_none_or(|remote| remote.settle(wait))
     }

@@ -43,8 +43,8 @@ pub type HostBlock = u32;
 /// A block is identified by its namespace and by all tokens up to its end, which every lookup
 /// compares in full.
 ///
-/// When the tier is full, it evicts the block whose arrival or last use was the longest ago; among
-/// blocks that arrived together, the deepest first.
+/// When the tier is full, it evicts the block with the oldest arrival or last use; among blocks
+/// that arrived together, the deepest first.
 ///
 /// Every verb holds the tier's lock while it uses the index, and never while bytes are copied. A
 /// cache's own verbs never take it. Verbs allocate.
@@ -241,8 +241,8 @@ impl HostTier {
     }
 
     /// Removes all blocks. Blocks that are being read keep their memory until the reads end; blocks
-    /// in flight to the tier are not stored. This tier no longer finds what remote tiers have,
-    /// whichever process stored it; it is not removed there, and other processes find it.
+    /// in flight to the tier are not stored. Blocks in remote tiers are not removed: this tier does
+    /// not find them any more, whichever process stored them, but other processes do.
     pub fn clear(&self) {
         drop(self.keep_all_out());
     }
@@ -311,7 +311,7 @@ impl State {
         place.is_some()
     }
 
-    /// Clears a namespace; what remote tiers have of it is no longer found.
+    /// Clears a namespace, whose blocks in remote tiers are then not found.
     pub(crate) fn clear(&mut self, namespace: &NamespaceName) {
         self.generations.clear(namespace);
         let mut blocks = Vec::new();
@@ -322,7 +322,7 @@ impl State {
         }
     }
 
-    /// Clears all namespaces; what remote tiers have is no longer found.
+    /// Clears all namespaces; blocks in remote tiers are then not found.
     pub(crate) fn clear_all(&mut self) {
         let names: Vec<NamespaceName> = self.index.held().map(|(name, _)| name.clone()).collect();
         for name in &names {

@@ -1,4 +1,4 @@
-//! Copies bytes and tokens to words and back.
+//! Copies bytes and tokens to the atomic words of a region and back.
 //!
 //! A reader may copy words while another process writes them. It sees old and new words, never a
 //! part of one, and detects the race afterwards (edge E2). So every access is atomic and relaxed.
@@ -70,7 +70,7 @@ pub(crate) fn write_tokens(words: &[AtomicU64], tokens: &[Token]) {
     }
 }
 
-/// Whether the tokens are those of a block.
+/// Whether the words hold these tokens.
 pub(crate) fn are_tokens(words: &[AtomicU64], tokens: &[Token]) -> bool {
     // Relaxed: E1, E2.
     words.iter().zip(tokens.chunks(2)).all(|(word, tokens)| word.load(Relaxed) == pair(tokens))

@@ -1,4 +1,4 @@
-//! The statistics of a region, and the reasons why a block was not found.
+//! The statistics of a region, and the reasons for misses.
 
 use crate::sync::gauge::{AtomicU64, Relaxed};
 
@@ -25,8 +25,8 @@ pub enum Miss {
     /// The block's record is damaged, or was written before the machine was started.
     #[error("the block's record is damaged, or was written before a restart")]
     Damaged,
-    /// The bytes of the block do not match its checksum.
-    #[error("the bytes of the block are not those of its checksum")]
+    /// The block's bytes do not match its checksum.
+    #[error("the block's bytes do not match its checksum")]
     WrongChecksum,
     /// The block was encrypted with another key, or its bytes were changed.
     #[error("the block was encrypted with another key, or its bytes were changed")]

@@ -1,6 +1,6 @@
 //! One entry: a block with its record and its tokens. `region` and `digest` read entries, claim
-//! them and fill them. The documentation of the package describes the protocol of the state word;
-//! the code names each edge where it is established.
+//! them and fill them. The package documentation describes the protocol of the state word; comments
+//! name each of its edges (E1 to E3).
 
 use crate::{
     copy,
@@ -74,7 +74,7 @@ impl<'a> Entry<'a> {
         Some(Claimed { entry: *self, state })
     }
 
-    /// The entry, if the previous owner of a slot left it claimed. The slot is now the caller's.
+    /// The entry, if the previous owner of a slot left it claimed. The caller owns the slot.
     pub(crate) fn held_by(&self, slot: usize) -> Option<Claimed<'a>> {
         let state = self.look();
         state.is_written_by(slot).then_some(Claimed { entry: *self, state })
@@ -91,7 +91,7 @@ impl<'a> Entry<'a> {
         matches!(self.look().kind(), Kind::Writing | Kind::Ready).then(|| self.hash())
     }
 
-    /// Whether its block is of a namespace. To be confirmed by the claim that follows.
+    /// Whether its block belongs to a namespace. To be confirmed by the claim that follows.
     pub(crate) fn is_of(&self, namespace: u64) -> bool {
         self.read(NAMESPACE) == namespace
     }

@@ -11,14 +11,14 @@ use crate::{
     sync::{Acquire, AtomicU64, Relaxed, Release},
 };
 
-/// "radixkvR" in the byte order of this machine: a machine of the other order finds no region.
+/// "radixkvR" in native byte order: a machine of the other order finds no region.
 const MAGIC: u64 = u64::from_ne_bytes(*b"radixkvR");
 /// The version of the format.
 const VERSION: u64 = 2;
 
 const MAGIC_AT: usize = 0;
 const VERSION_AT: usize = 1;
-/// In this order: tokens of a block, bytes of a block, capacity, bytes of the region, kind of keys.
+/// In order: tokens of a block, bytes of a block, capacity, bytes of the region, kind of keys.
 const SIZES_AT: usize = 2;
 const KEYS_AT: usize = SIZES_AT + 4;
 const SEAL_AT: usize = 7;
@@ -36,7 +36,7 @@ pub enum OpenError {
     Layout(#[from] LayoutError),
     /// The system reported an error for the file. If its kind is
     /// [`AlreadyExists`](io::ErrorKind::AlreadyExists), open the file instead.
-    #[error("the region's file failed: {0}")]
+    #[error("i/o error in the region's file: {0}")]
     Io(#[from] io::Error),
     /// The file or memory is not a region: check the path.
     #[error("not a region: it begins with {found:#018x}, expected {expected:#018x}")]
@@ -169,7 +169,7 @@ fn check_identity(words: &[AtomicU64], layout: &Layout, geometry: &Geometry) -> 
     Ok(())
 }
 
-/// The layout in the header, which may be any; the rest of the region is not checked yet.
+/// The layout in the header, which may be any layout. Does not check the rest of the region.
 pub(crate) fn layout(memory: &Memory) -> Result<Layout, OpenError> {
     let words = known_words(memory, HEADER * WORD)?;
     let texts = std::array::from_fn(|at| String::from_utf8_lossy(&text(text_words(words, at))).into_owned());

@@ -48,7 +48,7 @@ pub struct Chain {
 
 impl Chain {
     pub(crate) fn new(seed: [u8; 32], block_size: usize) -> Self {
-        assert!(block_size > 0, "blocks of no tokens");
+        assert!(block_size > 0, "the block size is 0: at least 1 is needed");
         Self { last: seed, namespace: word(&seed, 0), block_size }
     }
 

@@ -1,13 +1,13 @@
-//! The layout of a region: whose blocks it holds, and their sizes. All its processes must agree on
+//! The layout of a region: the model and the sizes of its blocks. All its processes must agree on
 //! it.
 
 use sha2::{Digest, Sha256};
 
 use crate::key::Chain;
 
-/// Bytes that a text of a layout may have.
+/// The maximum length of a text in bytes.
 pub(crate) const TEXT: usize = 120;
-/// The most blocks that a region may have.
+/// The maximum number of blocks of a region.
 const CAPACITY: u32 = 1 << 31;
 
 /// The parameters that all processes of a region must agree on.

@@ -9,19 +9,21 @@
 //! |---|---|---|
 //! | header | the process that made it, before any other can open it | authoritative |
 //! | process slot | compare-and-swap: free to owner, dead owner to the process that recovers it, its owner to free | authoritative |
-//! | clock | each process adds to it | the entry at which a search for room begins, and the age of blocks |
+//! | clock | each process adds to it | where a search for room begins, and the age of blocks |
 //! | cell | compare-and-swap by any process | a hint: the record decides |
 //! | state of an entry | compare-and-swap by any process; while it is `WRITING`, by its owner | authoritative |
 //! | record, tokens or label, bytes of an entry | the owner, while it is `WRITING` (the last use: any process) | to be confirmed by the state |
 //! | namespace | compare-and-swap of its name decides which namespace it is; then each process that opens it writes the same words | authoritative |
 //! | block counts of a namespace, of a process | each process adds to it | a number to compare with a quota |
 //!
-//! **An entry** is `FREE`, `WRITING` by the process of a slot, or `READY` (`state`). Every claim
-//! increments its generation, so if a state is seen twice, the entry was not claimed in between.
+//! **An entry** has room for one block: a state, a record (key, last use, expiry, checksum), tokens
+//! or label, and bytes. *Cells* of the index lead from keys to entries. An entry is `FREE`,
+//! `WRITING` by the process of a slot, or `READY` (`state`). Every claim increments its generation,
+//! so if a state is seen twice, the entry was not claimed in between.
 //!
 //! - *Put*: check whether the block is present or being written; claim a free entry, or the least
 //!   recently used of a sample; remove its old cell; write record and tokens; write a cell, unless
-//!   another one leads to the same key by now; write the bytes; write the record's checksum;
+//!   another one already leads to the same key; write the bytes; write the record's checksum;
 //!   publish.
 //! - *Get*: for each cell of the key's buckets with its tag: load the state; compare the hash;
 //!   compare the checksum, parent, namespace and tokens; copy; check that the state is unchanged.
@@ -42,8 +44,8 @@
 //! - **I3** A slot has one owner, or one process that recovers it, and only that process owns the
 //!   slot's entries in `WRITING`.
 //! - **I4** A process is considered dead only if none of its threads can write again (`slots`).
-//! - **I5** Every number read from the memory is checked against the layout before it is used as a
-//!   place or a length: no content makes a reader leave the memory or loop forever.
+//! - **I5** Every number read from the memory is checked against the layout before it is used as an
+//!   offset or a length: no content makes a reader leave the memory or loop forever.
 //!
 //! # Orderings
 //!
@@ -55,32 +57,31 @@
 //! | E4 | writing a cell | reading cells | a thread that finds the cell finds the entry claimed, with its hash: it does not put the block a second time |
 //! | E5 | freeing a slot | taking it, taking it over | the entries of the previous owner are given back before the next owner claims any |
 //! | E6 | the header's magic | opening | a region that can be opened is complete |
-//! | E7 | the hash of a namespace that is written | opening it | its texts and numbers are complete |
+//! | E7 | the hash of a written namespace | opening it | its texts and numbers are complete |
 //!
 //! E1 and E2 are a seqlock. The bytes in between are copied by relaxed loads and stores of words,
-//! never by plain ones, so that a race is no data race: a torn copy is a valid value, and is
+//! never by plain ones, so a race is not a data race: a torn copy is a valid value, and is
 //! discarded. On x86-64 the words are moved by vector instructions in inline assembly, which the
 //! compiler does not analyse and which the processor executes in units of at least a word
 //! (`lines`). Rust's memory model covers one process. That it also holds between processes relies
 //! on 64-bit atomics being address-free, which lock-free atomics are on all processors that have
-//! them (C++ requires it, \[atomics.lockfree\]). A process that ended has done all of its stores by
-//! the time the kernel releases its locks or reports its pid as free; this is E3 for recovered
-//! entries.
+//! them (C++ requires it, \[atomics.lockfree\]). All stores of an ended process are done when the
+//! kernel releases its locks or reports its pid as free; this is E3 for recovered entries.
 //!
-//! # Killed anywhere
+//! # Recovery
 //!
-//! | where | what is left | what recovers it |
+//! | killed while | left behind | recovered by |
 //! |---|---|---|
-//! | making a file | a file beside the path, whose maker no longer has it locked | the next `create` |
-//! | after taking a slot | a slot of a dead owner | recover |
-//! | after a claim, before or after its old cell is removed | an entry in `WRITING`, perhaps a cell that leads to it | recover; the cell is dead or removed with the entry |
-//! | writing record, cell, bytes | the same, with a cell | recover: cell, then entry |
-//! | after publishing | a complete block | nothing is missing |
+//! | making a file | an unlocked file beside the path | the next `create` |
+//! | owning a slot | the slot of a dead owner | recover |
+//! | removing the old cell after a claim | an entry in `WRITING`, perhaps with a cell | recover; the cell is dead or removed with the entry |
+//! | writing record, cell, bytes | an entry in `WRITING`, with a cell once that is written | recover: cell, then entry |
+//! | publishing | an entry in `WRITING`, or a complete block | recover, or nothing to do |
 //! | removing, evicting | an entry in `WRITING` | recover |
 //! | recovering | a slot that a dead process was recovering | recover |
 //! | reading | nothing | |
-//! | opening a namespace | a name, a name and a hash, or some of its texts | the next process that opens the same namespace writes them |
-//! | between charging a block and claiming its entry, or the reverse | a count that is one too large or too small | recover, which counts again |
+//! | opening a namespace | a name, a name and a hash, or some of its texts | the next process that opens it |
+//! | charging or uncharging a block | a count that is one too large or too small | recover, which counts again |
 //!
 //! A cell whose entry holds another key is reused by the next put that needs a cell in its bucket;
 //! until then each lookup may check it in vain. An entry without a cell is not found, grows old,

@@ -1,9 +1,9 @@
-//! Locks on single bytes of a region's file. The kernel releases them when a process ends, so no
-//! other proof of its death is needed, whatever PID namespace it was in.
+//! Locks on single bytes of a region's file. The kernel releases them when a process ends, so they
+//! prove its death, whatever PID namespace it was in.
 //!
 //! They belong to the open file description (`F_OFD_SETLK`): two `Region`s of one process are two
 //! owners, and a forked child shares its parent's locks. A mapping keeps its file open, so a lock
-//! is released only when no thread of a process can write to the mapping any more.
+//! is released only after all threads of the process have stopped writing to it.
 #![allow(unsafe_code)]
 
 use std::fs::File;

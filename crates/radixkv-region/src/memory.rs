@@ -4,9 +4,8 @@
 //! # Invariants
 //!
 //! - **M1** The words are mapped, readable, writable and aligned for as long as the `Memory` lives.
-//! - **M2** In this process only atomic operations access the words, in other processes only the
-//!   same protocol (the contract of [`Memory::lent`]; for files, that of the processes that may
-//!   open them).
+//! - **M2** In this process only atomic operations access the words. Other processes follow the
+//!   same protocol (the contract of [`Memory::lent`], and of all processes that may open a file).
 #![allow(unsafe_code)]
 
 use std::{any::Any, fmt, fs::File, io, ops::Range, ptr::NonNull};

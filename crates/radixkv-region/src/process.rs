@@ -1,7 +1,6 @@
-//! The id of a process, by which another process can tell that it has ended. `slots` stores the
-//! ids.
+//! Process ids that tell other processes whether their process has ended. `slots` stores them.
 //!
-//! It is one word, so that one compare-and-swap takes a slot:
+//! An id is one word, so that one compare-and-swap takes a slot:
 //!
 //! | bits | field | meaning |
 //! |---|---|---|
@@ -48,7 +47,7 @@ impl ProcessId {
         Self(u64::from(pid) & PID | start | namespace)
     }
 
-    /// A process that had this one's pid and has ended; each `number` is a different process.
+    /// An ended process with this one's pid; each `number` is a different process.
     #[cfg(any(test, radixkv_loom))]
     pub(crate) fn gone(number: u64) -> Self {
         let pid = std::process::id();
@@ -150,7 +149,7 @@ fn is_left_over(pid: u32) -> bool {
     has_ended && fs::read_dir(of(pid, "task")).is_ok_and(|threads| threads.count() <= 1)
 }
 
-/// Whether `/proc` is of this process's PID namespace: that of another one may be mounted there.
+/// Whether `/proc` shows this process's PID namespace; a mount may show another one.
 fn proc_is_ours() -> bool {
     fs::read_link("/proc/self").is_ok_and(|link| link.to_str() == Some(&std::process::id().to_string()))
 }

@@ -15,8 +15,8 @@ use ring::{
 };
 use sha2::{Digest as _, Sha256};
 
-/// How often a key may seal. Up to this number, the probability that two random nonces of 96 bits
-/// are equal is below 2^-32.
+/// The maximum number of seals of a key. Up to this, the probability that two random nonces of 96
+/// bits are equal is below 2^-32.
 pub(crate) const MOST_SEALS: u64 = 1 << 32;
 /// Bytes that a seal adds: a nonce and a tag.
 pub const SEAL_BYTES: usize = NONCE_LEN + MAX_TAG_LEN;
@@ -26,9 +26,9 @@ pub type Seal = [u8; SEAL_BYTES];
 
 /// A key of 256 bits that seals blocks with AES-GCM, and opens them.
 ///
-/// Clones are the same key, and share one count of seals. When the last clone is dropped and the
-/// caller's own copy is destroyed, nothing can read the sealed data, wherever it is stored:
-/// destroying the key deletes the data.
+/// Clones are the same key, and share one count of seals. When the last clone and the caller's own
+/// copy are destroyed, nothing can read the sealed data, wherever it is stored: destroying the key
+/// deletes the data.
 ///
 /// Each seal has a fresh random nonce of 96 bits, and a key seals at most 2^32 times. The count
 /// begins at 0 when the key is made. A program that uses one key again after a restart passes the
@@ -63,7 +63,7 @@ struct Inner {
 #[non_exhaustive]
 pub enum SealError {
     /// The key has reached its maximum number of seals: use a new key.
-    #[error("the key has sealed {MOST_SEALS} times, which is the most that is safe: use a new key")]
+    #[error("the key has reached the safe maximum of {MOST_SEALS} seals: use a new key")]
     Exhausted,
     /// The system has no random numbers.
     #[error("the system has no random numbers")]

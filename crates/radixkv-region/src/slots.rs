@@ -1,5 +1,5 @@
-//! The process slots: they record which processes have the region open, so that what a killed
-//! process held can be recovered. `region` takes and recovers slots; `process` and `locks` detect
+//! The process slots: they record which processes have the region open, so that the entries of
+//! killed ones can be recovered. `region` takes and recovers slots; `process` and `locks` detect
 //! death.
 //!
 //! A slot is one word: [`ProcessId::NONE`], or the id of its owner. If the region is in a file, the
@@ -51,9 +51,9 @@ impl<'a> Slots<'a> {
         })
     }
 
-    /// Takes over the slot of a dead process, so that what it held can be given back. Then the
-    /// caller has to free the slot. Only one thread of a process may call this at a time: locks do
-    /// not tell threads apart.
+    /// Takes over the slot of a dead process, so that its entries can be given back. The caller
+    /// then frees the slot. Only one thread of a process may call this at a time: locks do not tell
+    /// threads apart.
     pub(crate) fn take_over(&self, slot: usize, own: ProcessId) -> bool {
         // Relaxed: only a hint; the compare-and-swap confirms it.
         let seen = self.word(slot).load(Relaxed);
@@ -70,7 +70,7 @@ impl<'a> Slots<'a> {
         } else {
             return false;
         };
-        // Acquire: E5, for a recovery that was interrupted. Release: margin, nothing was done yet.
+        // Acquire: E5, for an interrupted recovery. Release: margin, nothing was done yet.
         let taken = self.word(slot).compare_exchange(seen, new.word(), AcqRel, Relaxed).is_ok();
         if !taken {
             self.unlock(slot);
@@ -78,7 +78,7 @@ impl<'a> Slots<'a> {
         taken
     }
 
-    /// Frees a slot. The caller has already given back what its owner held.
+    /// Frees a slot, after the caller has given back its entries.
     pub(crate) fn free(&self, slot: usize) {
         // Release: E5.
         self.word(slot).store(ProcessId::NONE.word(), Release);

@@ -1,4 +1,5 @@
-//! The state word of an entry: whether it may be read, and which process may write it.
+//! The state word of an entry: it says whether the entry may be read, and which process may write
+//! it.
 //!
 //! | bits | field | meaning |
 //! |---|---|---|
@@ -6,8 +7,8 @@
 //! | 10 to 19, 20 to 29 | owner | two more copies of bits 0 to 9 |
 //! | 30 to 63 | generation | how many times the entry was claimed |
 //!
-//! The majority of the three copies counts, bit by bit. A bit that flips in memory thus does not
-//! free an entry that a process is writing, which would let another process write it as well.
+//! The majority of the three copies counts, bit by bit. So a flipped bit does not free an entry
+//! that a process is writing, which would let another process write it as well.
 
 const KIND: u64 = 0b11;
 const SLOT_AT: u32 = 2;
@@ -20,7 +21,7 @@ const GENERATION_AT: u32 = 3 * OWNER_BITS;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct State(u64);
 
-/// What an entry holds.
+/// The content of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// It holds nothing; any process may claim it.

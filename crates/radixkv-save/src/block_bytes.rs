@@ -1,4 +1,4 @@
-//! The engine's memory, as saving and restoring see it.
+//! The interface of saves and restores to the engine's memory.
 
 use radixkv::BlockId;
 
@@ -39,16 +39,15 @@ use radixkv::BlockId;
 /// }
 /// ```
 pub trait BlockBytes {
-    /// The number of bytes of a block: that of the layout, or 0 if only the tree is saved and
-    /// restored.
+    /// The number of bytes of a block: the layout's, or 0 if only the tree is saved and restored.
     fn block_bytes(&self) -> usize;
 
     /// Copies a block into `bytes`, which has its length. Returns false if the block cannot be
-    /// read: it is left out, with all blocks that follow it.
+    /// read: it is left out, with all blocks after it.
     fn read(&mut self, block: BlockId, bytes: &mut [u8]) -> bool;
 
     /// Copies `bytes` into a block. Returns false if the block cannot be written: it is left out,
-    /// with all blocks that follow it.
+    /// with all blocks after it.
     fn write(&mut self, block: BlockId, bytes: &[u8]) -> bool;
 }
 

@@ -1,4 +1,4 @@
-//! The content of a cache at one moment, as runs that follow one another.
+//! The content of a cache at one moment, as a tree of runs.
 //!
 //! [`Save`](crate::Save) takes it from a snapshot, and looks up the uses of the runs in the cache.
 
@@ -7,12 +7,12 @@ use radixkv::{BlockId, CacheEvent, EventBatch, NamespaceName, PrefixCache, Token
 /// Marks a block that is in no run.
 const NONE: u32 = u32::MAX;
 
-/// What was cached at the moment of a snapshot.
+/// The content of a cache at the moment of a snapshot.
 #[derive(Debug)]
 pub(crate) struct Cached<'a> {
     /// The namespaces; their indices are their numbers.
     pub(crate) namespaces: Vec<&'a NamespaceName>,
-    /// The runs, each after the one that it follows.
+    /// The runs, each after its parent.
     pub(crate) runs: Vec<CachedBlocks<'a>>,
 }
 
@@ -57,8 +57,8 @@ impl<'a> Cached<'a> {
         cached
     }
 
-    /// Looks up when runs were last used, and how often. Runs that were inserted or removed since
-    /// the snapshot are skipped.
+    /// Looks up the last use and the number of uses of runs. Skips runs that were inserted or
+    /// removed since the snapshot.
     fn note_uses(&mut self, cache: &PrefixCache, run_of: &[u32]) {
         let Self { namespaces, runs } = self;
         for (number, name) in namespaces.iter().enumerate() {

@@ -9,7 +9,7 @@ use crate::format::VERSION;
 #[non_exhaustive]
 pub enum SaveError {
     /// The layout has another block size than the cache.
-    #[error("the cache has blocks of {cache} tokens, the layout of {layout}")]
+    #[error("blocks differ: {cache} tokens in the cache, {layout} in the layout")]
     BlockSize {
         /// Tokens in a block of the cache.
         cache: usize,
@@ -17,7 +17,7 @@ pub enum SaveError {
         layout: usize,
     },
     /// The layout has other block bytes than the engine's memory.
-    #[error("the memory has blocks of {memory} bytes, the layout of {layout}")]
+    #[error("blocks differ: {memory} bytes in the memory, {layout} in the layout")]
     BlockBytes {
         /// Bytes of a block in the engine's memory.
         memory: usize,
@@ -25,7 +25,7 @@ pub enum SaveError {
         layout: usize,
     },
     /// The layout has other blocks than the host tier.
-    #[error("the host tier has blocks of {tier}, the layout of {layout}")]
+    #[error("blocks differ: {tier} in the host tier, {layout} in the layout")]
     Tier {
         /// Tokens and bytes of the tier's blocks.
         tier: BlockShape,
@@ -58,7 +58,7 @@ pub enum OpenError {
         /// The folder.
         place: String,
     },
-    /// The saved blocks are described by another layout: open another folder, or save again.
+    /// The saved blocks have another layout: open another folder, or save again.
     #[error("{place} has blocks of {field} {stored:?}, this layout has {asked:?}: open another folder, or save again")]
     OtherLayout {
         /// The save.
@@ -84,13 +84,13 @@ pub enum OpenError {
         /// The file.
         place: String,
     },
-    /// The save was encrypted with another key: nothing of it can be read.
+    /// The save was encrypted with another key: open it with that key.
     #[error("{place} was encrypted with another key")]
     OtherKey {
         /// The save.
         place: String,
     },
-    /// The save is damaged in a part that all others depend on: start with an empty cache, and save
+    /// The save is damaged in a part that is always needed: start with an empty cache, and save
     /// again.
     #[error("{place} is damaged: its {part} does not match its checksum")]
     Damaged {
@@ -130,7 +130,7 @@ impl fmt::Display for BlockShape {
 #[non_exhaustive]
 pub enum RestoreError {
     /// The cache has another block size than the save.
-    #[error("the cache has blocks of {cache} tokens, the save of {saved}")]
+    #[error("blocks differ: {cache} tokens in the cache, {saved} in the save")]
     BlockSize {
         /// Tokens in a block of the cache.
         cache: usize,
@@ -138,7 +138,7 @@ pub enum RestoreError {
         saved: usize,
     },
     /// The memory has other block bytes than the save; 0 bytes mean only the tree.
-    #[error("the memory has blocks of {memory} bytes, the save of {saved}")]
+    #[error("blocks differ: {memory} bytes in the memory, {saved} in the save")]
     BlockBytes {
         /// Bytes of a block in the engine's memory.
         memory: usize,
@@ -146,7 +146,7 @@ pub enum RestoreError {
         saved: usize,
     },
     /// The tier has other blocks than the save.
-    #[error("the host tier has blocks of {tier}, the save of {saved}")]
+    #[error("blocks differ: {tier} in the host tier, {saved} in the save")]
     Tier {
         /// Tokens and bytes of the tier's blocks.
         tier: BlockShape,

@@ -1,15 +1,15 @@
 //! The folder of a save. A new save replaces the old one completely, or not at all.
 //!
 //! ```text
-//! FOLDER/save      the last save of a cache that was completed
-//! FOLDER/save.new  one that is being written; removed when it fails, and by the next one
-//! FOLDER/host      the last save of a host tier; host.new as above
-//! FOLDER/lock      held while a save is written; the system lets go of it when the process ends, however it ends
+//! FOLDER/save      the last completed save of a cache
+//! FOLDER/save.new  a save that is being written; removed if it fails, or by the next save
+//! FOLDER/host      the last completed save of a host tier; host.new as above
+//! FOLDER/lock      locked while a save is written; unlocked by the system when the process ends
 //! ```
 //!
-//! The new file is synchronised with the disk before it gets its name, and the folder after that:
-//! if a process is killed or a machine loses power, the folder has the old save or the new one. A
-//! process that reads the old save meanwhile continues to read it.
+//! The new file is synced to disk before it gets its name, and the folder afterwards: if a process
+//! is killed or a machine loses power, the folder has the old save or the new one. A process that
+//! is reading the old save can continue.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -54,7 +54,7 @@ impl Unfinished {
         Ok(Self { folder, name, file, lock, is_published: false })
     }
 
-    /// Makes the file the folder's save of its name, once it is on the disk.
+    /// Syncs the file to disk, and gives it its name.
     pub(crate) fn publish(mut self) -> io::Result<()> {
         self.file.sync_all()?;
         fs::rename(unfinished_in(&self.folder, self.name), self.folder.join(self.name))?;
@@ -79,8 +79,8 @@ impl Drop for Unfinished {
     }
 }
 
-/// Creates a file at a path where none may be. Removes what a failed save left there, or a link to
-/// another file.
+/// Creates a new file at a path. Removes the file of a failed save, or a link to another file,
+/// first.
 fn create(path: &Path) -> io::Result<File> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -96,7 +96,7 @@ pub(crate) fn options() -> OpenOptions {
     options
 }
 
-/// Creates a folder if it does not exist, and synchronises its name with the disk.
+/// Creates a folder if it does not exist, and syncs its name to disk.
 fn make(folder: &Path) -> io::Result<()> {
     if folder.is_dir() {
         return Ok(());

@@ -62,8 +62,8 @@ pub struct HostSaveReport {
     pub blocks: usize,
     /// Size of the file in bytes.
     pub bytes: u64,
-    /// Number of blocks that the tier held when the save began, but that were removed, or whose
-    /// namespace was cleared, before they were copied.
+    /// Number of blocks that the tier held when the save began, but that were removed or cleared
+    /// before they were copied.
     pub gone_blocks: usize,
 }
 
@@ -78,8 +78,8 @@ pub(crate) fn shape_of_tier(tier: &HostTier) -> BlockShape {
 }
 
 impl<'a> HostSave<'a> {
-    /// Prepares a save of everything that the tier holds; the layout must have the tier's block
-    /// size and block bytes, which may differ from those of a cache over it.
+    /// Prepares a save of the whole tier. The layout must have the tier's block size and block
+    /// bytes, which may differ from those of a cache over it.
     pub fn new(tier: &'a HostTier, layout: &'a Layout) -> Self {
         Self { tier, layout, keep: Box::new(|_| true) }
     }
@@ -93,12 +93,12 @@ impl<'a> HostSave<'a> {
     /// Writes the tier's content, and replaces an older save of a tier in the folder once all of it
     /// is on the disk.
     ///
-    /// Other threads may use the tier meanwhile. The save has what the tier held at the moment of
-    /// the call, except blocks that are removed before they are copied, and the remaining blocks of
-    /// a namespace that is cleared meanwhile. The tier's lock is held while the tokens of
-    /// everything cached are copied, and later for moments. A few blocks at a time are pinned while
+    /// Other threads may use the tier meanwhile. The save has the blocks that the tier held at the
+    /// moment of the call, except blocks that are removed before they are copied, and the remaining
+    /// blocks of a namespace that is cleared meanwhile. The tier's lock is held while the tokens of
+    /// all cached blocks are copied, and later for moments. A few blocks at a time are pinned while
     /// they are written. No lookup is counted, and the order of uses is kept; but blocks that other
-    /// threads use meanwhile count as older than those that are copied after that use.
+    /// threads use meanwhile count as older than blocks that are copied after that use.
     ///
     /// A tier without bytes is saved without them: only its tokens and namespaces. Times to live
     /// ([`HostTier::set_time_to_live`]) are not saved: they begin again when blocks are restored.
@@ -146,8 +146,7 @@ impl<'a> HostSave<'a> {
     }
 }
 
-/// Copies the blocks that the tier still holds, the last ones first. Returns how many it no longer
-/// holds.
+/// Copies the blocks that the tier still holds, the last ones first. Returns how many are missing.
 fn copy(
     snapshot: &HostSnapshot,
     of: &HeldBlocks,

@@ -1,5 +1,5 @@
-//! The file of a save: opening it verifies the header and the trailer and reads the records; blocks
-//! are read later, when they are restored.
+//! The file of a save. Opening it verifies header and trailer and reads the records; blocks are
+//! read when they are restored.
 
 use std::{
     fs::File,
@@ -30,13 +30,13 @@ pub(crate) struct BlockFile {
     file: File,
     header: Header,
     sealing: Sealing,
-    /// Number of blocks whose bytes the file has.
+    /// Number of blocks in the file.
     count: u64,
 }
 
 impl Opened {
     /// Opens the folder's file of this name and reads its records into memory, in proportion to the
-    /// file.
+    /// file's size.
     pub(crate) fn open(folder: &Path, name: &str, magic: &Magic, layout: &Layout) -> Result<Self, OpenError> {
         let path = folder.join(name);
         let place = || path.display().to_string();
@@ -79,7 +79,7 @@ impl BlockFile {
         &self.sealing
     }
 
-    /// Reads a block; returns whether it is the one that was saved.
+    /// Reads a block; returns whether it is the saved one.
     pub(crate) fn read(&self, place: Place, bytes: &mut [u8]) -> bool {
         if self.sealing.extra_bytes() == 0 {
             return self.read_stored(place, bytes);

@@ -1,10 +1,10 @@
 //! The order in which runs are saved and restored: depth first, so that one buffer holds the tokens
 //! before each of them.
 //!
-//! Among the runs that branch off from one run, those that branch off last come first: the tokens
-//! that they write into the buffer are behind the place where the next one branches off. Runs that
-//! branch off at one place keep their order. It decides which of them a cache attaches to which if
-//! they diverge inside a block.
+//! Of the children of a run, the one that branches off last comes first: the tokens that it writes
+//! into the buffer are behind the offset where the next one branches off. Children with the same
+//! start keep their order: it decides which of them a cache attaches to which if they diverge
+//! inside a block.
 
 /// Returns the numbers of the runs in that order. `runs` has, for each run, the number of its
 /// parent, which is smaller than its own, and its start.

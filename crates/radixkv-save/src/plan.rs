@@ -1,13 +1,12 @@
-//! Chooses the blocks of a save that are restored if not all of them fit: those of the sequences
-//! that were used last.
+//! Chooses which blocks of a save are restored if not all of them fit: the blocks of the most
+//! recently used sequences.
 
 use crate::saved::SavedTree;
 
-/// Returns, for each run, how many of its first blocks are restored if there is `room` for so many
-/// in all.
+/// Returns, for each run, how many of its first blocks are restored into `room` blocks in all.
 ///
-/// A run is as recent as the most recently used sequence through it. Among equally recent runs,
-/// those that are first in the save are first, so that a run comes after those that it follows.
+/// A run is as recent as the most recently used sequence through it. Equally recent runs keep the
+/// order of the save, so that a run comes after its ancestors.
 pub(crate) fn plan(tree: &SavedTree, room: usize) -> Vec<usize> {
     let runs = &tree.runs;
     let mut last_used: Vec<u64> = runs.iter().map(|run| run.saved.last_used).collect();

@@ -1,7 +1,7 @@
 //! Restoring a save into a cache ([`Saved::restore`]).
 //!
 //! First every sequence is inserted, depth first. Then the saved uses are counted again, the run
-//! with the oldest last use first, so that the order of eviction does not depend on the order of
+//! with the oldest last use first, so that the eviction order does not depend on the order of
 //! insertion. A lease on each run protects it until then, and saves the second step a lookup.
 
 use std::time::Duration;
@@ -18,11 +18,11 @@ use crate::plan::plan;
 use crate::save::since_1970;
 use crate::saved::{LinkedRun, Saved};
 
-/// The maximum number of uses that are counted again for a run: more of them would not tell better
-/// which runs are used often.
+/// The maximum number of uses that are counted again for a run: more would not tell frequently used
+/// runs apart better.
 const MAX_USES: u64 = 256;
 
-/// The result of restoring a cache. The numbers of blocks add up to what was saved.
+/// The result of restoring a cache. The numbers add up to the number of saved blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Restored {
@@ -30,16 +30,17 @@ pub struct Restored {
     pub blocks: usize,
     /// Number of blocks whose tokens were already cached.
     pub known_blocks: usize,
-    /// Number of blocks that were left out because no blocks were free: those of the least recently
-    /// used sequences.
+    /// Number of blocks of the least recently used sequences that were left out because no blocks
+    /// were free.
     pub no_room_blocks: usize,
-    /// Number of blocks that a quota or the engine's memory refused, and of the blocks after them.
+    /// Number of blocks that a quota or the engine's memory refused, including the blocks after
+    /// them.
     pub refused_blocks: usize,
-    /// Number of blocks that were damaged or could not be read, and of the blocks after them.
+    /// Number of blocks that were damaged or could not be read, including the blocks after them.
     pub damaged_blocks: usize,
 }
 
-/// Where free blocks are taken from.
+/// The source of free blocks.
 pub(crate) enum Source<'a> {
     /// The cache's pool.
     Cache,
@@ -125,7 +126,7 @@ impl<B: BlockBytes + ?Sized> Restoring<'_, B> {
                 tokens.extend(&run.saved.tokens);
                 self.insert(number, &tokens, take[number])
             } else {
-                // For the same reason as the missing end of the run before it.
+                // For the same reason as the missing end of its parent.
                 run.parent.and_then(|parent| self.runs[parent].cut)
             };
             let no_room = || (take[number] < run.saved.blocks.len()).then_some(Cut::NoRoom);
@@ -167,7 +168,7 @@ impl<B: BlockBytes + ?Sized> Restoring<'_, B> {
         cut
     }
 
-    /// A lease on the sequence before a run; `None` if that is no longer cached.
+    /// A lease on the sequence before a run; `None` if it is not cached any more.
     fn lease_before(&self, run: &LinkedRun, tokens: &[Token]) -> Option<Lease> {
         let lease = run.parent.and_then(|parent| self.runs[parent].lease.as_ref());
         let at_its_end =
@@ -190,8 +191,7 @@ impl<B: BlockBytes + ?Sized> Restoring<'_, B> {
         }
         match self.session.reserve(BlockRequest::new(count).paid_by(space)) {
             Err(ReserveError::OverQuota { .. }) => {
-                // The restore's own leases count against the quota: they are useful, but not
-                // needed.
+                // The restore's own leases count against the quota, and are only an optimization.
                 for held in self.leased[run.namespace].drain(..) {
                     self.runs[held].lease = None;
                 }

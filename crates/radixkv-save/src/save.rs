@@ -1,7 +1,7 @@
 //! Saving a cache while other threads use it.
 //!
-//! A snapshot lists the runs of one moment. Then each sequence is matched and leased, and those of
-//! its blocks that are still as in the snapshot are copied. A *witness* for each namespace shows
+//! A snapshot lists the runs of one moment. Then each sequence is matched and leased, and its
+//! blocks that are unchanged since the snapshot are copied. A *witness* for each namespace shows
 //! whether it was cleared meanwhile.
 
 use std::{
@@ -71,7 +71,7 @@ pub struct SaveReport {
     pub bytes: u64,
     /// Number of blocks that were evicted before they were copied.
     pub evicted_blocks: usize,
-    /// Number of blocks that the engine's memory could not read, and of the blocks after them.
+    /// Number of blocks that the engine's memory could not read, including the blocks after them.
     pub unreadable_blocks: usize,
 }
 
@@ -82,7 +82,7 @@ impl fmt::Debug for Save<'_> {
 }
 
 impl<'a> Save<'a> {
-    /// Prepares a save of everything that the cache holds; the layout describes its blocks.
+    /// Prepares a save of the whole cache; the layout describes its blocks.
     pub fn new(cache: &'a PrefixCache, layout: &'a Layout) -> Self {
         Self { cache, layout, keep: Box::new(|_| true), priorities: Box::new(|_, _| None) }
     }
@@ -97,7 +97,7 @@ impl<'a> Save<'a> {
     /// sequence of each cached run. A time to live counts from the save, also while the engine is
     /// down. Default: none.
     ///
-    /// A cache does not tell the priorities that it was given.
+    /// A cache does not report the priorities that were set in it.
     #[must_use]
     pub fn priorities(self, of: impl Fn(&NamespaceName, &[Token]) -> Option<Priority> + 'a) -> Self {
         Self { priorities: Box::new(of), ..self }
@@ -106,14 +106,14 @@ impl<'a> Save<'a> {
     /// Writes the cache's content, and replaces an older save in the folder once all of it is on
     /// the disk.
     ///
-    /// Other threads may use the cache meanwhile. The save has what was cached at the moment of the
-    /// call. Blocks that are evicted before they are copied are left out and counted. So are blocks
-    /// that were evicted and inserted again, and the remaining blocks of a namespace that is
-    /// cleared while its blocks are copied. Each sequence is leased while its blocks are copied,
-    /// and one block of each namespace until the save ends, which protects them for that time.
-    /// Their uses and their age do not change.
+    /// Other threads may use the cache meanwhile. The save has the content of the cache at the
+    /// moment of the call. Blocks that are evicted before they are copied are left out and counted.
+    /// So are blocks that were evicted and inserted again, and the remaining blocks of a namespace
+    /// that is cleared while its blocks are copied. Each sequence is leased while its blocks are
+    /// copied, and one block of each namespace until the save ends, which protects them for that
+    /// time. Their uses and their age do not change.
     ///
-    /// Needs disk space for the new save beside the old one, and memory for the cached tokens.
+    /// Needs disk space for the old and the new save, and memory for the cached tokens.
     ///
     /// # Errors
     ///
@@ -172,7 +172,7 @@ impl<'a> Save<'a> {
     }
 }
 
-/// The state of one save: what has been copied of each run.
+/// The state of one save: the copied part of each run.
 struct Copies<'a> {
     save: &'a Save<'a>,
     cached: &'a Cached<'a>,
@@ -256,7 +256,7 @@ impl<'a> Copies<'a> {
         let (runs, size) = (&self.cached.runs, self.save.cache.block_size());
         let Some(hit) = self.match_as_of_the_snapshot(last, tokens) else { return Ok(()) };
         let of_snapshot = hit.blocks().iter().zip(self.blocks_of(last)).take_while(|&(&now, then)| now == then).count();
-        // From the end of the sequence back to a run whose part of it is copied already.
+        // From the end of the sequence back to a run whose part of it is already copied.
         let (mut path, mut end, mut next) = (Vec::new(), end_of(&runs[last], size), Some(last));
         while let Some(run) = next.filter(|&run| self.end_of_copy(run) < end) {
             path.push((run, end));
@@ -283,7 +283,7 @@ impl<'a> Copies<'a> {
     }
 
     /// Matches the sequence that ends with run `last`. `None` if its namespace was cleared since
-    /// blocks of it were copied: blocks that are cached there now may belong to other weights.
+    /// blocks of it were copied: newer blocks may belong to other weights.
     fn match_as_of_the_snapshot(&mut self, last: usize, tokens: &[Token]) -> Option<PrefixMatch> {
         let namespace = self.cached.runs[last].namespace;
         let (space, session) = (&self.spaces[namespace], &self.session);
@@ -296,8 +296,8 @@ impl<'a> Copies<'a> {
                 self.witnesses[namespace].insert(Witness { _held: held, weak })
             }
         };
-        // The match comes before the look at the witness: if the namespace is not cleared then, it
-        // was not cleared when the blocks were matched.
+        // The witness is checked after the match: if the namespace is not cleared then, it was not
+        // cleared when the blocks were matched.
         let hit = session.match_prefix_untouched(space, tokens);
         match session.upgrade(&witness.weak) {
             Some(_) => Some(hit),

@@ -54,16 +54,16 @@ pub struct Saved {
 #[derive(Debug, Default)]
 pub(crate) struct SavedTree {
     pub(crate) namespaces: Vec<SavedNamespace>,
-    /// The runs, each after the one that it follows.
+    /// The runs, each after its parent.
     pub(crate) runs: Vec<LinkedRun>,
 }
 
-/// A run that follows another one, or nothing.
+/// A run with its parent, if it has one.
 #[derive(Debug)]
 pub(crate) struct LinkedRun {
     /// The index of its namespace.
     pub(crate) namespace: usize,
-    /// The index of the run that it follows.
+    /// The index of its parent.
     pub(crate) parent: Option<usize>,
     pub(crate) saved: SavedRun,
 }
@@ -78,7 +78,7 @@ impl fmt::Debug for Saved {
 }
 
 impl Saved {
-    /// Opens the save in a folder and reads its tree into memory, in proportion to the file.
+    /// Opens the save in a folder and reads its tree into memory, in proportion to the file's size.
     ///
     /// # Errors
     ///
@@ -108,13 +108,13 @@ impl Saved {
     /// Restores the save into a cache, with the bytes of its blocks in `memory`.
     ///
     /// Takes no more blocks than are free when it begins: if fewer are free than were saved, the
-    /// sequences that were used last are restored, and the others are counted. Each block is
+    /// most recently used sequences are restored, and the others are counted. Each block is
     /// verified before it is written. The order of the last uses is restored, up to 256 uses of
     /// each run are counted again, and saved priorities are set.
     ///
     /// Other threads may use the cache meanwhile, and find a sequence as soon as it is inserted.
-    /// Restored blocks are leased until this returns, unless a quota does not allow it. Quotas and
-    /// other limits are those of the cache: set them before.
+    /// Restored blocks are leased until this returns, unless a quota does not allow it. The cache's
+    /// quotas and other limits apply: set them before.
     ///
     /// # Errors
     ///
@@ -122,7 +122,7 @@ impl Saved {
     ///
     /// # Panics
     ///
-    /// If `memory` does; what was inserted before stays cached.
+    /// If `memory` does; blocks that were inserted before stay cached.
     pub fn restore(
         &self,
         cache: &PrefixCache,
@@ -174,8 +174,7 @@ impl Saved {
 }
 
 impl SavedTree {
-    /// Reads records, which may be any bytes. Runs that are not valid are left out, with all runs
-    /// that follow them.
+    /// Reads records, which may be any bytes. Invalid runs are left out, with their descendants.
     fn read(bytes: &[u8], sealing: &Sealing, block_size: usize) -> Self {
         let mut tree = Self::default();
         // For each record, the index of its namespace or run.

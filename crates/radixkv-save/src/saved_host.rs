@@ -28,7 +28,7 @@ pub struct SavedHost {
     block_size: usize,
 }
 
-/// The result of restoring a host tier. The numbers of blocks add up to what was saved.
+/// The result of restoring a host tier. The numbers add up to the number of saved blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct HostRestored {
@@ -36,8 +36,8 @@ pub struct HostRestored {
     pub blocks: usize,
     /// Number of blocks that the tier already had, or whose namespace it keeps out.
     pub refused_blocks: usize,
-    /// Number of blocks that were left out because no blocks were free: the least recently used
-    /// ones.
+    /// Number of blocks, the least recently used ones, that were left out because no blocks were
+    /// free.
     pub no_room_blocks: usize,
     /// Number of blocks that were damaged or could not be read.
     pub damaged_blocks: usize,
@@ -47,7 +47,7 @@ pub struct HostRestored {
 #[derive(Debug, Default)]
 struct SavedHostTree {
     namespaces: Vec<SavedNamespace>,
-    /// The pieces, each after the one in which its sequence begins.
+    /// The pieces, each after its parent.
     pieces: Vec<SavedPiece>,
     held: Vec<SavedHeld>,
 }
@@ -63,7 +63,7 @@ impl fmt::Debug for SavedHost {
 
 impl SavedHost {
     /// Opens the save of a host tier in a folder and reads its tokens into memory, in proportion to
-    /// the file.
+    /// the file's size.
     ///
     /// # Errors
     ///
@@ -89,7 +89,7 @@ impl SavedHost {
     /// makes the names of the namespaces.
     ///
     /// Takes no more blocks than the tier's capacity has room for when it begins: if there is less
-    /// room, the blocks that were used last are restored, and the others are counted. Each block is
+    /// room, the most recently used blocks are restored, and the others are counted. Each block is
     /// verified before a lookup can find it.
     ///
     /// Other threads may use the tier and the cache meanwhile.
@@ -153,8 +153,8 @@ impl SavedHost {
 }
 
 impl SavedHostTree {
-    /// Reads records, which may be any bytes. Content that is not valid is left out, with
-    /// everything that needs it.
+    /// Reads records, which may be any bytes. Invalid content is left out, with all content that
+    /// depends on it.
     fn read(bytes: &[u8], sealing: &Sealing, block_size: usize) -> Self {
         let mut tree = Self::default();
         // For each record, the index of its namespace or piece.

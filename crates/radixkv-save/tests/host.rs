@@ -143,7 +143,7 @@ fn other_blocks_are_refused_with_both_values() {
     let (tier, folder) = (tier(2, 4), tempfile::tempdir().unwrap());
     let refused = HostSave::new(&tier, &layout(4)).to(folder.path()).unwrap_err();
     assert!(matches!(refused, SaveError::Tier { .. }));
-    let both = "the host tier has blocks of 2 tokens and 48 bytes, the layout of 4 tokens and 48 bytes";
+    let both = "blocks differ: 2 tokens and 48 bytes in the host tier, 4 tokens and 48 bytes in the layout";
     assert_eq!(refused.to_string(), both);
     assert!(matches!(SavedHost::open(folder.path(), &layout(2)), Err(OpenError::NothingSaved { .. })));
     HostSave::new(&tier, &layout(2)).to(folder.path()).unwrap();

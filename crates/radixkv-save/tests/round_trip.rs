@@ -266,7 +266,7 @@ fn a_tree_alone_has_no_bytes() {
     let (saved, new) = (Saved::open(folder.path(), &layout).unwrap(), cache(3, 100));
     assert!(!saved.has_bytes());
     let refused = saved.restore(&new, &mut Memory::new(100)).unwrap_err();
-    assert_eq!(refused.to_string(), "the memory has blocks of 48 bytes, the save of 0");
+    assert_eq!(refused.to_string(), "blocks differ: 48 bytes in the memory, 0 in the save");
     saved.restore(&new, &mut TreeOnly).unwrap();
     assert_eq!(contents(&new, None, &names(&new)), contents(&old, None, &names(&old)));
 }
@@ -291,12 +291,12 @@ fn another_layout_is_refused_with_both_values() {
     }
     let saved = Saved::open(folder.path(), &right).unwrap();
     let refused = saved.restore(&cache(3, 8), &mut Memory::new(8)).unwrap_err();
-    assert_eq!(refused.to_string(), "the cache has blocks of 3 tokens, the save of 2");
+    assert_eq!(refused.to_string(), "blocks differ: 3 tokens in the cache, 2 in the save");
     let refused = Save::new(&old, &layout(3)).to(folder.path(), &mut Memory::new(8)).unwrap_err();
-    assert_eq!(refused.to_string(), "the cache has blocks of 2 tokens, the layout of 3");
+    assert_eq!(refused.to_string(), "blocks differ: 2 tokens in the cache, 3 in the layout");
     let refused =
         Save::new(&old, &Layout::new("m", "x", 2, 64).unwrap()).to(folder.path(), &mut Memory::new(8)).unwrap_err();
-    assert_eq!(refused.to_string(), "the memory has blocks of 48 bytes, the layout of 64");
+    assert_eq!(refused.to_string(), "blocks differ: 48 bytes in the memory, 64 in the layout");
 }
 
 /// Memory that does something else at some block.

@@ -9,11 +9,11 @@ use crate::layout::{Layout, LayoutDigest};
 /// A token id.
 pub type Token = u32;
 
-/// Prefixes of what is hashed for a namespace and for a block, so that neither can be taken for the
-/// other.
+/// Prefixes of the bytes that are hashed for a namespace and for a block: neither can be taken for
+/// the other.
 const NAMESPACE: &[u8; 16] = b"radixkv  scope 1";
 const BLOCK: &[u8; 16] = b"radixkv  block 1";
-/// The prefix of what is hashed for a digest.
+/// The prefix of the bytes that are hashed for a digest.
 const DIGEST: &[u8; 16] = b"radixkv digest 1";
 
 /// The key of a block in every remote tier: the SHA-256 of its layout, its namespace, its tokens
@@ -75,7 +75,7 @@ impl BlockKey {
         &self.0
     }
 
-    /// Makes a key from its bytes, for example those that another process sent.
+    /// Makes a key from its bytes, which another process may have sent.
     pub fn from_bytes(bytes: [u8; 32]) -> Self {
         Self(bytes)
     }

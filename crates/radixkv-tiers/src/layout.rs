@@ -1,5 +1,4 @@
-//! Layouts: what the bytes of blocks mean. This part of a block's identity is the same for a whole
-//! store.
+//! Layouts: the meaning of the bytes of blocks, the same for a whole store.
 
 use std::fmt;
 
@@ -14,11 +13,11 @@ use crate::{
 pub(crate) const FORMAT: u32 = 1;
 /// The first line of a manifest, before the version.
 const TITLE: &str = "radixkv-tiers format ";
-/// A longer name is considered a mistake.
+/// The maximum length of a name: a longer one is considered a mistake.
 const MAX_NAME_BYTES: usize = 1024;
-/// The most tokens that a block can have.
+/// The maximum number of tokens of a block.
 pub(crate) const MAX_BLOCK_SIZE: usize = 1 << 20;
-/// The most bytes that a block's keys and values can have: Redis accepts no value above 512 MiB.
+/// The maximum size of a block's keys and values: Redis accepts no value above 512 MiB.
 pub(crate) const MAX_BLOCK_BYTES: usize = 256 << 20;
 /// The default values of the last fields. A manifest omits a field that has its default; manifests
 /// of earlier versions have neither field.
@@ -26,7 +25,7 @@ pub(crate) const PLAIN: [&str; 2] = ["tokens", "none"];
 /// Bytes of the shortest and of the longest digest.
 const MIN_DIGEST_BYTES: usize = 16;
 const MAX_DIGEST_BYTES: usize = 36;
-/// The most bytes that a manifest can have.
+/// The maximum size of a manifest in bytes.
 pub(crate) const MAX_MANIFEST_BYTES: usize = 16 << 10;
 
 /// The meaning of a block's bytes: model, element type, arrangement, share of the model, and sizes.
@@ -109,7 +108,7 @@ pub enum LayoutError {
         bytes: usize,
     },
     /// The length of a digest is not the layout's, or the layout names blocks by tokens.
-    #[error("a digest of {bytes} bytes, those of the layout have {expected}")]
+    #[error("a digest of {bytes} bytes given, the layout has digests of {expected}")]
     DigestBytes {
         /// Bytes of the digest.
         bytes: usize,
@@ -130,7 +129,7 @@ pub enum LayoutError {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LayoutDifference {
     /// The lines do not describe a layout.
-    #[error("no layout")]
+    #[error("not a layout")]
     NotALayout,
     /// A field has another value.
     #[error("{field} is {stored:?} in the store, {asked:?} was requested")]
@@ -211,18 +210,17 @@ impl Layout {
         if rank < ranks { Ok(Self { rank, ranks, ..self }) } else { Err(LayoutError::Rank { rank, ranks }) }
     }
 
-    /// Makes it a layout of blocks that all ranks of a tensor-parallel group have, as in models
-    /// with multi-head latent attention: one store serves all ranks.
+    /// Declares blocks to be the same on all ranks of a tensor-parallel group, as in models with
+    /// multi-head latent attention: one store serves all ranks.
     pub fn every_rank(self) -> Self {
         Self { rank: 0, ranks: 0, ..self }
     }
 
-    /// Makes it a layout of blocks that are named by digests of `bytes` bytes. The engine computed
-    /// them with this hash scheme and seed, over a block and everything before it. Default: blocks
-    /// are named by their tokens.
+    /// Names blocks by digests of `bytes` bytes, which the engine computes with this hash scheme
+    /// and seed over a block and everything before it. Default: blocks are named by their tokens.
     ///
-    /// Equal digests are one block: nothing else tells blocks apart, so use a hash without known
-    /// collisions. [`digest_block`](Self::digest_block) makes the blocks.
+    /// Nothing but the digest tells blocks apart, so use a hash without known collisions.
+    /// [`digest_block`](Self::digest_block) makes the blocks.
     ///
     /// # Errors
     ///
@@ -274,14 +272,12 @@ impl Layout {
         self.block_bytes
     }
 
-    /// Makes it a layout of blocks that are encrypted at rest, with AES-256-GCM and this key.
-    /// Default: no encryption.
+    /// Encrypts blocks at rest, with AES-256-GCM and this key. Default: no encryption.
     ///
-    /// Objects then hold neither tokens nor plaintext. What an object belongs to (layout, key,
-    /// tokens, expiry) is authenticated, so that objects cannot be swapped. An object that was
-    /// encrypted with another key is a [`Miss::Undecryptable`](crate::Miss::Undecryptable), and is
-    /// kept. A store is either encrypted or not: opening it with the other kind of layout is
-    /// refused.
+    /// Objects then hold neither tokens nor plaintext. The object's layout, key, tokens and expiry
+    /// are authenticated, so that objects cannot be swapped. An object that was encrypted with
+    /// another key is a [`Miss::Undecryptable`](crate::Miss::Undecryptable), and is kept. A store
+    /// is either encrypted or not: opening it with the other kind of layout is refused.
     ///
     /// The key encrypts at most 2^32 blocks; then puts fail with
     /// [`Failure::KeyExhausted`](crate::Failure::KeyExhausted). The count is only in memory: see
@@ -444,8 +440,8 @@ impl Layout {
         lines.next().map_or(Ok(()), |_| Err(LayoutDifference::NotALayout))
     }
 
-    /// The fields in a manifest: those that every manifest has, then those whose value is not the
-    /// default.
+    /// The fields in a manifest: the fields of every manifest, then those with other than default
+    /// values.
     pub fn said(&self) -> impl Iterator<Item = (&'static str, String)> + use<> {
         let fields = self.store_fields();
         let always = fields.len() - PLAIN.len();

@@ -17,8 +17,8 @@
 //! keys and values; over the tokens or the digest, with the first result as the seed; over the 96
 //! bytes before the checksum, with the second result as the seed.
 //!
-//! All objects of a layout have the same length. What is read may be any bytes: nothing is trusted
-//! before it is compared, and no length in an object decides what is allocated or indexed.
+//! All objects of a layout have the same length. A read object may be any bytes: nothing is trusted
+//! before it is compared, and no length in it decides an allocation or an index.
 
 use std::borrow::Cow;
 
@@ -79,7 +79,7 @@ pub enum Miss {
 }
 
 impl Miss {
-    /// Whether the object is useless to everyone, so that it is removed and the block can be put
+    /// Whether the object is useless to all readers: then it is removed, and the block can be put
     /// again.
     pub(crate) fn is_for_good(self) -> bool {
         !matches!(self, Self::Absent | Self::Undecryptable)
@@ -186,7 +186,7 @@ fn write_name(name: &Name, bytes: &mut [u8]) {
     }
 }
 
-/// Whether the bytes are those of a block's tokens or of its digest.
+/// Whether the bytes are a block's tokens or its digest.
 fn is_named(bytes: &[u8], name: &Name) -> bool {
     match name {
         Name::Tokens(tokens) => {

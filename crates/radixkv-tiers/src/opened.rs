@@ -1,5 +1,5 @@
-//! An open tier: its queue and its threads. Callers use it through `RemoteTier`; the modules of the
-//! stores start its threads.
+//! An open tier: its queue and its threads. Callers use it through `RemoteTier`; the stores'
+//! modules start its threads.
 
 use std::{
     fmt, io,
@@ -20,9 +20,8 @@ use crate::{
 /// An open remote tier; returned by the `open` of [`FileTier`](crate::FileTier) and the other
 /// tiers.
 ///
-/// Dropping it drops requests that no thread has begun, with their buffers, and waits for the
-/// others, up to the tier's timeout. To have all requests carried out, poll until nothing is in
-/// flight.
+/// Dropping it drops waiting requests, with their buffers, and waits for the others, up to the
+/// tier's timeout. To have all requests carried out, poll until nothing is in flight.
 ///
 /// In a forked process every call is refused; see [`Refusal::Forked`].
 pub struct Tier<B> {
@@ -139,7 +138,7 @@ impl<B: Buffer> RemoteTier<B> for Tier<B> {
 impl<B> Drop for Tier<B> {
     fn drop(&mut self) {
         let threads = std::mem::take(&mut self.threads);
-        // A forked process does not have the threads, and the lock may never be released there.
+        // A forked process does not have the threads, and perhaps a lock that is never released.
         if self.queue.is_here().is_err() {
             threads.into_iter().for_each(std::mem::forget);
             return;

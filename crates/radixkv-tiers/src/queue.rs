@@ -4,12 +4,12 @@
 //! ```text
 //! submit --> waiting --take--> (a thread prepares it) --park--> running --unpark--> (finishes it) --complete--> done --> poll
 //!               |                                                  |
-//!               +------------------- its time is over: TimedOut ---+------------------------------------------> done
+//!               +------------------- past its timeout: TimedOut ---+------------------------------------------> done
 //! ```
 //!
-//! A request that is past its timeout is completed by the polling thread, even while a thread of
-//! the tier is reading or writing for it. That thread works on its own memory, and finds the
-//! request gone when it returns. So no disk or network, however slow, keeps a caller's buffer.
+//! The polling thread completes a request that is past its timeout, even while a thread of the tier
+//! is reading or writing for it. That thread works on its own memory, and later finds the request
+//! gone. So no disk or network, however slow, keeps a caller's buffer.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -76,11 +76,11 @@ struct State<B> {
     waiting: VecDeque<Job<B>>,
     running: HashMap<JobId, Job<B>>,
     done: VecDeque<Completion<B>>,
-    /// Items that were submitted and whose completions were not polled.
+    /// Submitted items whose completions were not polled.
     in_flight: usize,
     next_job: u64,
     next_ticket: u64,
-    /// Wakes the task that takes jobs, if a task does.
+    /// Wakes the task that takes jobs, if there is one.
     waker: Option<Waker>,
     /// The number of threads that take jobs.
     threads: usize,
@@ -232,7 +232,7 @@ impl<B> Queue<B> {
     pub(crate) fn take(&self, max: usize) -> Option<Vec<Job<B>>> {
         let mut state = self.lock();
         loop {
-            // Late jobs are not begun: after an outage the store gets no work that no caller waits
+            // Late jobs are not begun: after an outage the store gets no work that nobody waits
             // for.
             self.expire(&mut state, Instant::now());
             if let Some(jobs) = state.take(max) {

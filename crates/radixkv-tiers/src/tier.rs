@@ -20,17 +20,16 @@ impl<T: AsRef<[u8]> + AsMut<[u8]> + Send + 'static> Buffer for T {}
 
 /// A store of KV blocks outside this process: files, Redis, an object store.
 ///
-/// A call that takes a batch adds it to a bounded queue and returns; threads of the tier do the
-/// rest. Each item of the batch is completed separately, and [`poll`](Self::poll) returns
-/// completions. An item counts as in flight until `poll` has returned its completion.
+/// A call adds its batch to a bounded queue and returns; threads of the tier carry it out. Each
+/// item is completed separately, and [`poll`](Self::poll) returns completions. An item counts as in
+/// flight until `poll` has returned its completion.
 ///
 /// **Order.** Requests that are in flight at the same time are not ordered: a get that is submitted
 /// before the completion of a put may miss, and a remove may take effect before the put. A get
 /// never returns a part of a put.
 ///
-/// **Truth.** A tier promises nothing about its content: a block that was put may no longer be
-/// there. What it returns was verified: layout, key, tokens and checksum. Anything else is a
-/// [`Miss`], and leaves the buffer unchanged.
+/// **Content.** A tier may drop any block at any time. A block that it returns was verified:
+/// layout, key, tokens and checksum. Anything else is a [`Miss`], and leaves the buffer unchanged.
 ///
 /// **Progress.** No call waits for a network or a disk, except `poll`, which waits at most as long
 /// as requested. Calls take a lock that no thread holds while it reads, writes, or runs the
@@ -141,8 +140,8 @@ pub struct Put<B> {
     pub block: Block,
     /// Its bytes.
     pub buffer: B,
-    /// How long the block can be found, counted from the call by the system's wall clock, because
-    /// other processes also read the expiry. `None`: as long as the store keeps it.
+    /// How long the block can be found, from the call on, by the wall clock, because other
+    /// processes also read the expiry. `None`: as long as the store keeps it.
     pub time_to_live: Option<Duration>,
 }
 
@@ -210,7 +209,7 @@ pub enum Failure {
     Buffer,
     /// The key of an encrypted layout has reached its maximum number of seals: use a new key, and a
     /// new store.
-    #[error("the key has encrypted as many blocks as is safe: use a new key")]
+    #[error("the key has encrypted the safe maximum of blocks: use a new key")]
     KeyExhausted,
     /// A library panicked during the request.
     #[error("the tier panicked")]

@@ -1,6 +1,6 @@
-//! What a tier's threads do with requests: read bytes from buffers, run the steps of a store, and
-//! write verified bytes to buffers. A blocking store implements [`Store`]; an asynchronous one
-//! calls [`prepare`], [`verified`] and [`finish`].
+//! The work of a tier's threads: read bytes from buffers, run the steps of a store, and write
+//! verified bytes to buffers. A blocking store implements [`Store`]; an asynchronous one calls
+//! [`prepare`], [`verified`] and [`finish`].
 
 use std::{
     borrow::Cow,
@@ -39,7 +39,7 @@ pub(crate) struct Use {
     pub(crate) batch: u64,
     pub(crate) number: u32,
     pub(crate) parent: Option<BlockKey>,
-    /// For a put, the block in its terms; otherwise the previous block.
+    /// For a put, `Terms::before`; otherwise the previous block.
     pub(crate) before: Option<Before>,
 }
 
@@ -71,14 +71,14 @@ pub(crate) enum Reply<'a> {
 
 /// A store that replies on the calling thread.
 pub(crate) trait Store {
-    /// How many steps at most are faster together than one after another.
+    /// The most steps to carry out together; more are not faster.
     fn batch(&self) -> usize;
 
     /// Carries steps out, and replies to each one once.
     fn carry_out(&mut self, steps: &[Step], reply: &mut dyn FnMut(usize, Reply<'_>));
 
-    /// Removes the value that is stored under a key but is not its block. While it is there, the
-    /// block counts as present and is not put again.
+    /// Removes a value under a key that is not the key's block. While it is there, the block counts
+    /// as present and is not put again.
     fn discard(&mut self, key: BlockKey, why: Miss);
 }
 

@@ -2,8 +2,8 @@
 //! copied to the host.
 //!
 //! A fetch asks all tiers at once: first for one block, and for a window of blocks once a tier has
-//! that one. A block is read as soon as one tier has reported it and all tiers above that one lack
-//! it; the answers of tiers below are not awaited.
+//! that one. A block is read as soon as one tier has it and all tiers above lack it; the answers of
+//! lower tiers are not awaited.
 
 use std::{ops::Range, time::Instant};
 
@@ -31,13 +31,13 @@ pub(super) struct Fetching {
 /// The blocks that are requested together. An *item* is the index of a block in the window.
 struct Window {
     blocks: Range<usize>,
-    /// What each tier answered.
+    /// The answers of each tier.
     sides: Vec<Side>,
     /// Blocks that were read, but not yet copied to the host.
     got: Vec<Option<Vec<u8>>>,
     /// How many items were copied to the host.
     arrived: usize,
-    /// How many items were found, each with all items before it.
+    /// How many items were found, up to the first missing one.
     found: usize,
     /// When a tier was last asked.
     since: Instant,
@@ -81,7 +81,7 @@ impl Window {
         self.sides.iter().any(|side| side.left > 0 && side.known.contains(&Known::Getting))
     }
 
-    /// The next step, from what is known; no block is being read.
+    /// Chooses the next step from the answers so far. No block is being read.
     fn next(&self, blocks: usize) -> Next {
         let mut chosen = Vec::new();
         for item in self.arrived..self.blocks.len() {

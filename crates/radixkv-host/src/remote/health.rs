@@ -10,7 +10,7 @@ const MAX_UNANSWERED: u32 = 3;
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
-/// Whether one tier answers.
+/// The health of one tier.
 #[derive(Debug)]
 pub(super) struct Health {
     /// When the tier last answered.

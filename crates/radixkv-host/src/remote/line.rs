@@ -1,5 +1,5 @@
-//! The order queues between the threads that use the host tier and the remote tiers' thread,
-//! bounded by the buffers that orders need. `worker` takes the orders.
+//! The queues of orders from the host tier's callers to the remote tiers' thread, bounded by the
+//! buffers that orders need. `worker` takes the orders.
 
 use std::{
     collections::VecDeque,
@@ -76,7 +76,7 @@ struct State {
     closed: bool,
 }
 
-/// What the thread has to do next.
+/// The thread's next task.
 pub(super) enum Next {
     Orders(Vec<Order>),
     /// No order arrived in time.
@@ -156,7 +156,7 @@ impl Line {
         self.order_came.notify_one();
     }
 
-    /// Waits until no order is in progress, for at most `wait`. Returns whether that is so.
+    /// Waits up to `wait` until no order is in progress. Returns whether none is.
     pub(super) fn settle(&self, wait: Duration) -> bool {
         let until = Instant::now() + wait.min(FOREVER);
         let mut state = self.lock();

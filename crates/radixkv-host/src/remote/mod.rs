@@ -1,15 +1,15 @@
 //! Remote tiers below the host tier: files, a region that processes share, Redis, object stores.
 //!
 //! Only one thread uses them. Other threads queue orders and continue: a block that leaves the host
-//! is copied into a buffer and put; a lookup that ends in the host requests the blocks that follow,
+//! is copied into a buffer and put; a lookup that ends in the host requests the following blocks,
 //! which are stored in the host as if a cache had offloaded them. Buffers bound the blocks in
 //! flight; without a free buffer, a put is omitted and a get is a miss.
 //!
 //! A remote tier that hangs holds buffers, but no host block. A fetched block is stored through an
 //! arrival, like a block from a cache, so holes, clears and duplicates are handled in one place;
 //! the request then matches the host again. A fetch counts as an offload that begins with its
-//! request, so blocks that are cleared meanwhile are not stored. A put uses the remote name that
-//! its namespace had when the block left the host, and is withdrawn if the namespace was cleared
+//! request, so blocks that are cleared meanwhile are not stored. A put uses its namespace's remote
+//! name at the time when the block left the host, and is withdrawn if the namespace was cleared
 //! since.
 
 mod fetching;
@@ -67,7 +67,7 @@ impl Remote {
         self.write
     }
 
-    /// After how long a fetch is cancelled.
+    /// The time after which a fetch is cancelled.
     pub(crate) fn timeout(&self) -> Duration {
         self.timeout
     }
@@ -92,7 +92,7 @@ impl Remote {
         self.line.fetch(order)
     }
 
-    /// Waits until no order is in progress, for at most `wait`. Returns whether that is so.
+    /// Waits up to `wait` until no order is in progress. Returns whether none is.
     pub(crate) fn settle(&self, wait: Duration) -> bool {
         self.line.settle(wait)
     }

@@ -1,11 +1,11 @@
 //! The names under which namespaces are stored in remote tiers.
 //!
 //! Remote tiers cannot remove a namespace as a whole. So a clear gives the namespace another name
-//! there: what was put before is found only under the old name, and is evicted by age. The name
-//! contains the number of the clear. Numbers are kept for the namespaces that were used or cleared
-//! most recently; all others share the largest number of their bucket, of which there is a fixed
-//! number. So short-lived namespaces take a bounded amount of memory, and only a namespace that was
-//! not used for a long time may lose its remote blocks to the clear of another one.
+//! there: older blocks are found only under the old name, and are evicted by age. The name contains
+//! the number of the clear. Numbers are kept for the namespaces that were used or cleared most
+//! recently; all others share the largest number of their bucket, of which there is a fixed number.
+//! So short-lived namespaces take a bounded amount of memory, and only a namespace that was not
+//! used for a long time may lose its remote blocks to the clear of another one.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -81,7 +81,7 @@ impl Generations {
         RemoteName { bytes: bytes.into(), hash, generation }
     }
 
-    /// Whether the namespace was not cleared since it had this name.
+    /// Whether the namespace was not cleared since it got this name.
     pub(crate) fn is_current(&self, name: &RemoteName) -> bool {
         self.generation(name.hash) == name.generation
     }

@@ -1,7 +1,6 @@
 //! A bounded pool of buffers for blocks in flight.
 //!
-//! Every thread takes the lock of a pool. So the caller allocates and frees the memory of buffers
-//! outside the lock.
+//! All threads share the lock of a pool, so callers allocate and free buffers outside it.
 
 #[derive(Debug)]
 pub(super) struct Pool {
@@ -46,8 +45,8 @@ impl Pool {
         Taken { count, block_bytes: self.block_bytes, spare }
     }
 
-    /// Returns a buffer to the pool; if it does not belong there, returns it to the caller to be
-    /// dropped.
+    /// Returns a buffer to the pool; a buffer that does not belong there goes back to the caller,
+    /// who drops it.
     ///
     /// A tier of another package may have changed the buffer, or return it after a panic.
     pub(super) fn give(&mut self, buffer: Vec<u8>) -> Option<Vec<u8>> {
@@ -60,7 +59,7 @@ impl Pool {
         Some(buffer)
     }
 
-    /// Gives up buffers that do not come back: a tier dropped them.
+    /// Writes off buffers that a tier dropped.
     pub(super) fn lose(&mut self, buffers: usize) {
         self.taken = self.taken.saturating_sub(buffers);
     }

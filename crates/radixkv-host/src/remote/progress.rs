@@ -7,7 +7,7 @@ use std::{
 
 use crate::host_match::HostMatch;
 
-/// Stands for no limit: `Instant` cannot represent arbitrarily late times.
+/// Means no limit: `Instant` cannot represent arbitrarily late times.
 pub(crate) const FOREVER: Duration = Duration::from_secs(365 * 86_400);
 
 /// Shared by the remote tiers' thread and the requester.
@@ -90,7 +90,7 @@ impl Progress {
         state.is_done
     }
 
-    /// When a wait of this length ends that began with the fetch.
+    /// The end of a wait of this length that began with the fetch.
     pub(crate) fn due(&self, wait: Duration) -> Instant {
         self.began + wait.min(FOREVER)
     }

@@ -1,8 +1,8 @@
-//! Putting blocks: all tiers are asked which blocks they have. Those that lack some get them one
-//! tier after another, in the order in which they answer.
+//! Puts: every tier is asked which blocks it has, then gets the blocks that it lacks, one tier
+//! after another in the order of their answers.
 //!
 //! A block has only one buffer, which is passed from one tier to the next. A tier that does not
-//! answer gets no blocks, and so keeps no buffer from the other tiers.
+//! answer gets no blocks, so it holds no buffer that other tiers need.
 
 use std::time::{Duration, Instant};
 
@@ -199,8 +199,7 @@ impl Putting {
         }
     }
 
-    /// Takes an item's buffer back for the next tier. A buffer that is not the item's is not passed
-    /// on.
+    /// Takes an item's buffer back for the next tier, if it still holds the item's block.
     fn take_buffer(&mut self, item: usize, put: Put<Vec<u8>>, tiers: &Tiers) {
         let (block, bytes) = &mut self.blocks[item];
         if bytes.is_none() && tiers.is_whole(block, &put.block, &put.buffer) {

@@ -1,4 +1,4 @@
-//! The settings of a host tier for its remote tiers, from its builder.
+//! The builder's settings for remote tiers.
 
 use std::{fmt, time::Duration};
 

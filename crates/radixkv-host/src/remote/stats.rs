@@ -1,4 +1,4 @@
-//! Statistics of a host tier about its remote tiers.
+//! Statistics of the traffic with remote tiers.
 
 use crate::counter::Counter;
 
@@ -33,7 +33,7 @@ macro_rules! counts {
 counts! {
     /// Blocks that lookups requested.
     asked_blocks,
-    /// Of those, blocks that a remote tier reported to have, each with all blocks before it.
+    /// Of those, blocks that a remote tier reported to have, up to the first missing one.
     found_blocks,
     /// Of those, blocks that were stored in the host.
     fetched_blocks,
@@ -45,8 +45,8 @@ counts! {
     failed_blocks,
     /// Blocks that were found but not fetched, because the maximum number of blocks was in flight.
     full_blocks,
-    /// How often a remote tier was left out for a while, because it had not answered three requests
-    /// in a row, or the one request after such a while.
+    /// How often a remote tier was left out for a while, after three unanswered requests in a row
+    /// or an unanswered request after a pause.
     left_out_tiers,
     /// Lookups that requested nothing, because the maximum number of fetches was in progress.
     full_fetches,

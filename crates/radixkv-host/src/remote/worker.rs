@@ -21,8 +21,7 @@ use super::{
 };
 use crate::tier::Inner;
 
-/// How long the thread waits for one tier at most while requests are in flight: the tiers cannot
-/// wake it together.
+/// The longest wait for one tier while requests are in flight: other tiers cannot end it.
 const NAP: Duration = Duration::from_millis(1);
 /// How long the thread sleeps while it is idle, unless an order wakes it.
 const SLEEP: Duration = Duration::from_secs(3600);
@@ -50,7 +49,7 @@ pub(super) enum Job {
     Fetch(Box<Fetching>),
 }
 
-/// What all jobs share: the tiers, and the batches in flight.
+/// The state that all jobs share: the tiers, and the batches in flight.
 pub(super) struct Tiers {
     tiers: Vec<AnyTier>,
     health: Vec<Health>,
@@ -137,7 +136,7 @@ impl Tiers {
         self.health[tier].is_silent(since, Instant::now(), self.patience())
     }
 
-    /// Stops a job from waiting for a silent tier.
+    /// Lets a job continue without a silent tier.
     pub(super) fn pass_over(&mut self, tier: usize, job: JobId) {
         let of_job = |of: usize, batch: &Batch| of == tier && batch.job == job && !batch.is_passed_over;
         let mut is_one_passed_over = false;

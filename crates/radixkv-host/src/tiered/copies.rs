@@ -4,8 +4,8 @@
 //! have more blocks than the bound, except for one job that is larger than the bound, which runs
 //! when no other is in flight. Room is given in the order of the requests, so a large job waits
 //! only for earlier ones. The queue's thread runs the jobs in their order. It ends when the queue
-//! is closed and empty. A job holds both ends of its copies, so nothing that is being copied is
-//! released before.
+//! is closed and empty. A job holds both ends of its copies, so no block is released while it is
+//! being copied.
 
 use std::{
     collections::VecDeque,
@@ -135,7 +135,7 @@ impl Line {
 
     fn work(&self) {
         while let Some(job) = self.next() {
-            // A job that panics drops what it holds; the panic hook has reported the panic.
+            // A job that panics drops its blocks; the panic hook has reported the panic.
             drop(catch_unwind(AssertUnwindSafe(job)));
         }
     }
@@ -220,6 +220,6 @@ mod tests {
         let (done, ended) = mpsc::channel();
         copies.room(1).submit(move || done.send(7).expect("the test waits"));
         drop(copies);
-        assert_eq!(ended.recv(), Ok(7), "a closed line ends its jobs");
+        assert_eq!(ended.recv(), Ok(7), "a closed queue ends its jobs");
     }
 }

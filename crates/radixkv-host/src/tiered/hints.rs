@@ -47,8 +47,8 @@ impl TieredSession {
     /// ([`Session::demote`](radixkv::Session::demote)).
     ///
     /// With [`TierMode::Shared`] it is copied to the host now, so that evicting it later copies
-    /// nothing. The mover's thread copies it if there is one, or nothing is copied if that has no
-    /// room. Returns the tokens that the device has. Does not count as a use of the prompt.
+    /// nothing. A mover's thread copies it, or nothing is copied if its queue has no room. Returns
+    /// the tokens that the device has. Does not count as a use of the prompt.
     ///
     /// # Panics
     ///

@@ -1,5 +1,5 @@
-//! Matches in all tiers: what they have of a prompt, before a request begins. `session` begins
-//! requests with them.
+//! Matches in all tiers: the blocks that each tier has of a prompt. `session` begins requests with
+//! them.
 
 use radixkv::{Namespace, PrefixMatch, Token};
 
@@ -29,7 +29,7 @@ pub struct TieredMatch {
     tokens: Box<[Token]>,
 }
 
-/// As [`TieredMatch`], between the steps of one verb, for the verb's own tokens.
+/// A [`TieredMatch`] between the steps of one verb, which knows the tokens.
 pub(super) struct Found {
     pub(super) device: PrefixMatch,
     /// `None` if the host's blocks cannot reach beyond the device's.
@@ -38,12 +38,12 @@ pub(super) struct Found {
 }
 
 impl TieredMatch {
-    /// Tokens that need not be computed, without those of remote tiers, which are not known yet.
+    /// Tokens that need not be computed, not counting remote tiers, which have not answered yet.
     pub fn len_tokens(&self) -> usize {
         self.device.len_tokens() + self.host.len_tokens()
     }
 
-    /// What was found, after checking that the request begins with the matched tokens.
+    /// The match, after checking that the request begins with its tokens.
     ///
     /// # Panics
     ///

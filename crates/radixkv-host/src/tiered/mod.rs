@@ -1,8 +1,8 @@
 //! A cache over a host tier.
 //!
-//! What the cache evicts is copied to the host before its blocks are written again. What the host
-//! has of a prompt is copied back into blocks that were reserved for it. The cache's own verbs know
-//! nothing of the tier: a lookup that the device answers never takes the tier's lock.
+//! Evicted blocks are copied to the host before the device blocks are written again. The host's
+//! blocks of a prompt are copied back into device blocks that were reserved for it. The cache's own
+//! verbs do not use the tier: a lookup that the device answers never takes the tier's lock.
 //!
 //! Onboarding a prompt: match it on the device (a lease), match the rest in the host (pins),
 //! reserve blocks, copy, insert the whole blocks. The thread that waits for a copy holds both of
@@ -12,12 +12,12 @@
 //!
 //! # Exclusive tiers are one cache
 //!
-//! With `lru` the blocks that the device evicts are older than all that it keeps, and leave it in
-//! the order of their last use. So the host's order, by arrival, is the order of last use, and both
-//! tiers together hold what one cache with the sum of their capacities would hold. Blocks that are
-//! being copied to the device are pinned and do not count towards the host's capacity: they leave
-//! the host before the blocks that they displace arrive. The reference model of two tiers is
-//! computed this way, and the replay equals it request by request.
+//! With `lru` the device evicts blocks in the order of their last use, the oldest first. So the
+//! host's order, by arrival, is the order of last use, and both tiers together hold what one cache
+//! with the sum of their capacities would hold. Blocks that are being copied to the device are
+//! pinned and do not count towards the host's capacity: they leave the host before the blocks that
+//! they displace arrive. The reference model of two tiers is computed this way, and the replay
+//! equals it request by request.
 
 mod copies;
 mod hints;
@@ -235,9 +235,9 @@ impl TieredCache {
         self.shared.evict(blocks)
     }
 
-    /// Clears all namespaces on the device and in the host. Once it returns, nothing that was
-    /// computed before the call is found in either, and nothing of it comes back from remote tiers.
-    /// Other processes still find in remote tiers what was stored there before. A request that
+    /// Clears all namespaces on the device and in the host. Once it returns, no block that was
+    /// computed before the call is found in either, or comes back from remote tiers. Other
+    /// processes still find the blocks that were stored in remote tiers before. A request that
     /// began earlier keeps its blocks, and publishes none of them.
     ///
     /// With other caches over the same tier, hold [`HostTier::keep_all_out`] during the clears of
@@ -266,8 +266,8 @@ impl TieredCache {
     }
 
     /// Clears a namespace on the device and in the host. Blocks that this cache evicted before do
-    /// not come back, not even from remote tiers. Other processes still find in remote tiers what
-    /// was stored there before.
+    /// not come back, not even from remote tiers. Other processes still find the blocks that were
+    /// stored in remote tiers before.
     ///
     /// With other caches over the same tier, hold [`HostTier::keep_out`] during the clears of all
     /// of them.

@@ -24,7 +24,7 @@ use crate::{
 /// How many host blocks one call of the mover fills at most; about as many are reserved meanwhile.
 const CHUNK: usize = 1024;
 
-/// Device blocks of one sequence, which nothing writes to for now.
+/// Device blocks of one sequence, to which nothing writes meanwhile.
 #[derive(Clone, Copy)]
 pub(super) struct Piece<'a> {
     pub(super) namespace: &'a NamespaceName,
@@ -65,7 +65,7 @@ impl Sources<'_> {
 impl Shared {
     /// Evicts blocks of the device, and copies them to the host; they are free when it returns.
     pub(super) fn evict(self: &Arc<Self>, blocks: usize) -> usize {
-        // So that room is taken for no more blocks than there are.
+        // Room is taken for no more blocks than the cache has.
         let blocks = blocks.min(self.cache.capacity_blocks());
         let Some(copies) = self.copies_elsewhere() else { return self.evict_here(blocks) };
         let room = copies.room(blocks);
@@ -78,8 +78,8 @@ impl Shared {
         count
     }
 
-    /// Leaves copying evicted blocks to the mover's thread; the returned channel signals when they
-    /// are free.
+    /// Lets the mover's thread copy evicted blocks; the returned channel signals when they are
+    /// free.
     pub(super) fn copy_there(
         self: &Arc<Self>,
         room: Room,
@@ -105,7 +105,7 @@ impl Shared {
 
     /// Evicts blocks, and copies them on this thread.
     fn evict_here(&self, blocks: usize) -> usize {
-        // First: what is evicted from now on is of no clear that comes before this.
+        // First, so that no earlier clear concerns the evicted blocks.
         let offload = self.host.offload();
         let mut evicted = Vec::new();
         let count = self.cache.evict_into(blocks, &mut evicted);
@@ -148,7 +148,8 @@ impl Shared {
         for &piece in pieces {
             let mut arrival = self.reserve(offload, piece);
             if arrival.lacking_blocks() > 0 && !arriving.is_empty() {
-                // The blocks that are being filled take the room that it lacks; they are older.
+                // The older blocks that are being filled take its room: publish them, so that they
+                // can be evicted.
                 drop(arrival);
                 self.fill(std::mem::take(&mut arriving), pieces);
                 arrival = self.reserve(offload, piece);
@@ -240,7 +241,7 @@ impl Shared {
         })
     }
 
-    /// Releases the host blocks of which a part is no longer on the device.
+    /// Releases the host blocks that are not completely on the device.
     fn leave_incomplete(&self, arrival: &mut Arrival<'_>, sources: &Sources<'_>) {
         let numbers: Vec<usize> = arrival.numbers().collect();
         for number in numbers {

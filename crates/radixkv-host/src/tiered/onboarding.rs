@@ -32,7 +32,7 @@ impl Prepared {
 /// A request whose blocks the mover's thread is copying to the device while the caller continues.
 ///
 /// If it is dropped, the copies are still completed, and the copied blocks stay cached.
-#[must_use = "dropping it gives up what the request was to start with"]
+#[must_use = "dropping it cancels the request"]
 pub struct Onboarding(State);
 
 enum State {
@@ -65,7 +65,7 @@ impl Onboarding {
             State::UnderWay(start) => match start.try_recv() {
                 Ok(start) => Ok(start),
                 Err(TryRecvError::Empty) => Err(Self(State::UnderWay(start))),
-                Err(TryRecvError::Disconnected) => panic!("the mover's thread gave a request up"),
+                Err(TryRecvError::Disconnected) => panic!("the mover's thread dropped a request"),
             },
         }
     }
@@ -78,7 +78,7 @@ impl Onboarding {
     pub fn wait(self) -> TieredStart {
         match self.0 {
             State::Done(start) => *start,
-            State::UnderWay(start) => start.recv().expect("the mover's thread gave a request up"),
+            State::UnderWay(start) => start.recv().expect("the mover's thread dropped a request"),
         }
     }
 
@@ -86,7 +86,7 @@ impl Onboarding {
     pub(super) async fn done_by_mover(self) -> TieredStart {
         match self.0 {
             State::Done(start) => *start,
-            State::UnderWay(start) => start.await.expect("the mover's thread gave a request up"),
+            State::UnderWay(start) => start.await.expect("the mover's thread dropped a request"),
         }
     }
 }
@@ -99,7 +99,7 @@ impl fmt::Debug for Onboarding {
 }
 
 impl Shared {
-    /// Copies what the host has into the first of `blocks`, and inserts the blocks that are whole.
+    /// Copies the host's blocks into the first of `blocks`, and inserts the whole ones.
     pub(super) fn onboard(
         &self,
         session: &Session,

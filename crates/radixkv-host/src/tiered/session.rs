@@ -52,7 +52,7 @@ impl TieredSession {
     }
 
     /// Matches `tokens` in both tiers, reserves blocks for the tokens that the device lacks and for
-    /// `room` more, and copies the host's blocks into them; on an error it takes nothing. Waits for
+    /// `room` more, and copies the host's blocks into them; on an error nothing is taken. Waits for
     /// the copies.
     ///
     /// It evicts the blocks that [`Session::reserve`] would evict, after copying them to the host.
@@ -126,16 +126,16 @@ impl TieredSession {
         Ok(self.onboard(request, self.prepared(request, hit, blocks, remote_tokens)).wait())
     }
 
-    /// Copies what the host and remote tiers have of `tokens` beyond a match into the first of
-    /// `blocks`, which were reserved for the tokens after it. This is the second half of
-    /// [`acquire`](Self::acquire), for a scheduler that matches and reserves itself. Copies no more
-    /// than `blocks` have room for, and nothing if the match was invalidated meanwhile. Waits for
-    /// the copies.
+    /// Copies the blocks of `tokens` that the host and remote tiers have beyond a match into the
+    /// first of `blocks`, which were reserved for the tokens after the match. This is the second
+    /// half of [`acquire`](Self::acquire), for a scheduler that matches and reserves itself. Copies
+    /// no more than `blocks` have room for, and nothing if the match was invalidated meanwhile.
+    /// Waits for the copies.
     ///
     /// # Panics
     ///
-    /// If the match or the blocks are of another cache, or the match differs from what is cached of
-    /// `tokens` in `namespace`: before anything has changed.
+    /// If the match or the blocks are of another cache, or the match differs from the cached prefix
+    /// of `tokens` in `namespace`: before anything has changed.
     ///
     /// # Examples
     ///
@@ -173,17 +173,17 @@ impl TieredSession {
     }
 
     /// Panics if a match is not of these tokens in this namespace. Returns whether the cache still
-    /// finds all of it. If not, it was invalidated meanwhile, or is a match of something else, and
+    /// finds all of it. If not, it was invalidated meanwhile, or is a match of other tokens, and
     /// nothing may be inserted after it.
     fn check_match(&self, namespace: &Namespace, tokens: &[Token], hit: &PrefixMatch) -> bool {
         assert!(
             hit.lease().is_of(&self.shared.cache),
-            "the match is of another cache than the tiers: pass one of theirs"
+            "the match is of another cache than the tiers: match in their cache"
         );
         let known = self.session.match_prefix_untouched(namespace, tokens);
         assert!(
             known.blocks().iter().zip(hit.blocks()).all(|(known, matched)| known == matched),
-            "a match of {} tokens is not of these {} tokens in their namespace: pass what they were matched by",
+            "a match of {} tokens is not of these {} tokens in their namespace: pass the match's own tokens",
             hit.len_tokens(),
             tokens.len(),
         );

@@ -1,5 +1,5 @@
-//! The eviction sink of a tiered cache: copies to the host what the cache evicts for a reservation,
-//! in its background thread, for a quota or for age.
+//! The eviction sink of a tiered cache: copies blocks to the host that the cache evicts for a
+//! reservation, in its background thread, for a quota or for age.
 
 use std::sync::Weak;
 
@@ -23,7 +23,7 @@ impl EvictionSink for TierSink {
     /// A thread that needs the blocks copies them, or waits for the mover's thread. For other
     /// threads, the blocks are not copied if the mover's queue has no room.
     fn take(&self, batch: EvictedBatch) {
-        // Otherwise the tiered cache is dropped, and nobody looks into the host for this cache.
+        // Otherwise the tiered cache is dropped, and no request of this cache uses the host.
         let Some(shared) = self.shared.upgrade() else { return };
         let blocks = batch.pieces.iter().map(|piece| piece.blocks.len()).sum();
         let offload = self.host.offload_since(batch.mark);

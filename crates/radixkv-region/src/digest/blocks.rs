@@ -15,8 +15,8 @@ use crate::{
     sync::{AtomicU64, Relaxed, gauge},
 };
 
-/// A namespace whose quota is less than one in this many of the region's entries looks for a block
-/// to evict among its recent entries first; others sweep the region first.
+/// A namespace whose quota is below one in this many of the region's entries searches its recent
+/// entries first for a block to evict; others sweep the region first.
 const SPARSE: u64 = 256;
 
 /// Keys per batch of prefetches.
@@ -47,7 +47,8 @@ pub enum DigestPut {
     /// The key of an encrypted namespace has reached its maximum number of seals: use a new key and
     /// a new namespace.
     KeyExhausted,
-    /// The namespace or the process has reached its quota, and no block of it was found to evict.
+    /// The namespace or the process has reached its quota, and none of its blocks was found to
+    /// evict.
     OverQuota,
 }
 
@@ -428,8 +429,8 @@ impl DigestBlocks {
         Err(DigestPut::InFlight)
     }
 
-    /// Claims an entry: any, or one whose block belongs to this namespace or process if that has
-    /// reached its quota.
+    /// Claims an entry; beyond a quota, one whose block belongs to the namespace or process that
+    /// has reached it.
     fn make_room(&self, beyond: Beyond, quota: u64) -> Option<Claimed<'_>> {
         let (region, owner) = (self.inner(), self.inner().owner());
         let is_own = |entry: &Entry<'_>| entry.read(PARENT) == owner;

@@ -1,4 +1,4 @@
-//! A census of a region for people and monitoring: what it holds, and which processes hold it.
+//! A census of a region, for operators and monitoring: its blocks by namespace and by process.
 
 use std::{path::Path, time::Duration};
 
@@ -16,7 +16,7 @@ use crate::{
     sync::{Relaxed, gauge},
 };
 
-/// What a region holds, and which processes hold it.
+/// The blocks of a region, by namespace and by process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Census {
@@ -24,7 +24,7 @@ pub struct Census {
     pub capacity: usize,
     /// Bytes of the largest block.
     pub entry_bytes: usize,
-    /// Entries that hold nothing.
+    /// Empty entries.
     pub free: usize,
     /// The namespaces that were opened, in the order of their names.
     pub namespaces: Vec<NamespaceCensus>,
@@ -34,13 +34,13 @@ pub struct Census {
     pub ownerless_blocks: usize,
 }
 
-/// What a namespace holds.
+/// The content of a namespace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct NamespaceCensus {
     /// The namespace, which says what its blocks mean.
     pub namespace: Namespace,
-    /// The most blocks that it may have, if there is a limit.
+    /// The maximum number of its blocks, if there is a limit.
     pub quota: Option<u64>,
     /// Blocks that it has.
     pub blocks: usize,
@@ -52,7 +52,7 @@ pub struct NamespaceCensus {
     pub newest: Option<Duration>,
 }
 
-/// What a process holds, and what it has looked up and stored.
+/// The blocks and the counters of a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ProcessCensus {
@@ -62,7 +62,7 @@ pub struct ProcessCensus {
     pub is_dead: bool,
     /// Whether it is the `DigestRegion` that makes the census.
     pub is_own: bool,
-    /// Blocks that it stored and that are still stored.
+    /// Blocks that it stored and that are still in the region.
     pub blocks: usize,
     /// Entries that it is writing.
     pub in_flight: usize,
@@ -76,8 +76,8 @@ pub struct ProcessCensus {
     pub open_for: Duration,
 }
 
-/// A read-only view of a region of digest-keyed blocks. It takes no process slot, recovers nothing
-/// and changes nothing, so killed processes stay visible.
+/// A read-only view of a region of digest-keyed blocks. It takes no process slot and recovers
+/// nothing, so killed processes stay visible.
 #[derive(Debug)]
 pub struct DigestObserver(DigestRegion);
 
@@ -104,14 +104,14 @@ impl DigestObserver {
         Ok(Self(DigestRegion { region, quota: gauge::AtomicU64::new(0) }))
     }
 
-    /// Counts what the region holds, as [`DigestRegion::census`] does.
+    /// Counts the region's blocks, as [`DigestRegion::census`] does.
     pub fn census(&self) -> Census {
         self.0.census()
     }
 }
 
 impl DigestRegion {
-    /// Counts what the region holds, and which processes hold it. Checks all entries; exact if no
+    /// Counts the region's blocks by namespace and by process. Checks all entries; exact if no
     /// process stores or removes blocks meanwhile.
     pub fn census(&self) -> Census {
         let (region, now) = (&self.region, process::now());

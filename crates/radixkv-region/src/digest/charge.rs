@@ -2,8 +2,8 @@
 //!
 //! A block is charged before its entry is claimed, and uncharged before its entry is given back. A
 //! process that is killed in between leaves a count that is one too large or too small; the process
-//! that recovers it counts again. That count misses a put in flight that is charged but has no
-//! entry yet: the result is one too small until the next recount.
+//! that recovers it counts again. This recount misses a put in flight that is charged but has no
+//! entry yet: the count is then one too small until the next recount.
 
 use super::table::Table;
 use crate::{
@@ -102,7 +102,7 @@ impl Region {
                 }
             }
         }
-        // Only the difference is added: what others charge meanwhile stays charged.
+        // Only the difference is added: blocks that others charge meanwhile stay charged.
         for (blocks, (before, counted)) in counters().zip(before.into_iter().zip(counted)) {
             blocks.fetch_add(counted.wrapping_sub(before), Relaxed);
         }

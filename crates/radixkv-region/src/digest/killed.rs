@@ -1,6 +1,6 @@
-//! Kills a process before each of its writes to a region of digest-keyed blocks in turn. No byte is
-//! wrong, nothing waits, and after another process recovers, all room is free and every count is
-//! right.
+//! Kills a process before each of its writes to a region of digest-keyed blocks in turn. Then no
+//! read returns a wrong byte, nothing waits, and after another process recovers, all room is free
+//! and every count is right.
 
 use std::{env, fs, mem, path::PathBuf, sync::Arc};
 

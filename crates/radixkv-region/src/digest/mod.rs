@@ -75,12 +75,12 @@ impl DigestLayout {
 
 /// A region of digest-keyed blocks, which the processes of one host share.
 ///
-/// It is a [`Region`] with another kind of keys, for engines that have a hash of each prefix
-/// instead of its tokens. Blocks are read and written through the namespaces that
-/// [`namespace`](Self::namespace) opens.
+/// It is a [`Region`] whose keys are hashes of prefixes, for engines that have these instead of
+/// tokens. Blocks are read and written through the namespaces that [`namespace`](Self::namespace)
+/// opens.
 ///
-/// No verb waits for another process, alive, stopped or dead. Unlike those of a [`Region`], the
-/// verbs of namespaces never look for killed processes. Only [`recover`](Self::recover) does, which
+/// No verb waits for another process, alive, stopped or dead. Unlike a [`Region`]'s verbs, a
+/// namespace's never look for killed processes. Only [`recover`](Self::recover) does, which
 /// [`open`](Self::open) calls, and which a background thread should call regularly.
 ///
 /// ```
@@ -101,7 +101,7 @@ impl DigestLayout {
 #[derive(Debug)]
 pub struct DigestRegion {
     pub(crate) region: Region,
-    /// The most blocks that this process may have; 0 means no limit.
+    /// The maximum number of this process's blocks; 0 means no limit.
     quota: gauge::AtomicU64,
 }
 
@@ -115,7 +115,7 @@ impl DigestRegion {
         Region::create(path, &layout.0).map(Self::over)
     }
 
-    /// Opens a region in a file, and recovers what killed processes held.
+    /// Opens a region in a file, and recovers the entries of killed processes.
     ///
     /// # Errors
     ///
@@ -228,7 +228,7 @@ impl DigestRegion {
         self.quota.store(blocks, gauge::Relaxed);
     }
 
-    /// Recovers what killed processes held. Returns how many entries.
+    /// Recovers the entries of killed processes. Returns how many.
     ///
     /// Wait-free. It checks all entries twice for each dead process, so a background thread should
     /// call it.

@@ -1,4 +1,4 @@
-//! Namespaces of digest-keyed blocks: they say what the bytes of the blocks mean.
+//! Namespaces of digest-keyed blocks: the meaning of their bytes.
 
 use sha2::{Digest as _, Sha256};
 
@@ -10,12 +10,12 @@ pub(crate) const TEXTS: [&str; 7] = ["name", "model", "dtype", "arrangement", "s
 /// The names of the numbers, in their order.
 pub(crate) const NUMBERS: [&str; 5] = ["block tokens", "block bytes", "key bytes", "checksum", "encryption"];
 
-/// What the bytes of the blocks of a namespace mean, and how their keys were computed.
+/// The meaning of the bytes of a namespace's blocks, and how their keys were computed.
 ///
-/// A region holds blocks of many namespaces, each with a name: of several models, of the ranks of a
-/// tensor-parallel group, or of the pools of a hybrid model. Equal keys in two namespaces are two
-/// blocks. Opening a namespace is refused if any field differs from the namespace of the same name
-/// in the region; the error names both values.
+/// A region holds blocks of many namespaces: of several models, of the ranks of a tensor-parallel
+/// group, or of the pools of a hybrid model. Equal keys in two namespaces are two blocks. Opening a
+/// namespace is refused if any field differs from the namespace of the same name in the region; the
+/// error names both values.
 ///
 /// ```
 /// use radixkv_region::Namespace;
@@ -76,9 +76,9 @@ pub enum NamespaceError {
         expected: String,
     },
     /// The region cannot hold more namespaces: remove the region and create it again.
-    #[error("the region has {max} namespaces already, which is the most: use one of them, or another region")]
+    #[error("the region already has the maximum of {max} namespaces: use one of them, or another region")]
     TooMany {
-        /// The most namespaces that a region can hold.
+        /// The maximum number of namespaces of a region.
         max: usize,
     },
 }

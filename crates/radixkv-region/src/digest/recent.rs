@@ -1,6 +1,6 @@
 //! The entries that a process stored most recently in a namespace. They let a namespace with a
-//! small quota find its own blocks in a large region (`blocks`). They are hints: the entry's
-//! content decides.
+//! small quota find its own blocks in a large region (`blocks`). They are hints: the caller checks
+//! each entry.
 
 use std::collections::VecDeque;
 

@@ -13,7 +13,7 @@ use crate::{
     sync::Mutex,
 };
 
-/// The most buffers that are kept for later blocks.
+/// The maximum number of buffers kept for later blocks.
 const SPARE: usize = 8;
 
 /// Seals and opens the blocks of a namespace.
@@ -59,7 +59,7 @@ impl Sealer {
         self.key.open(&self.associated(key), bytes, seal).map_err(|_| Miss::Undecryptable)
     }
 
-    /// The associated data of a block: it prevents one block from being taken for another.
+    /// The associated data of a block: no other block can be taken for it.
     fn associated(&self, key: &DigestKey) -> [u8; 32 + 8 * WORDS] {
         let mut associated = [0; 32 + 8 * WORDS];
         let (namespace, words) = associated.split_at_mut(32);

@@ -7,8 +7,8 @@
 //! | 1 | hash of all its fields | compare-and-swap, once: decides between processes that open the same name |
 //! | 2 | the same hash, once numbers and texts are written | each process that opens it |
 //! | 3 | quota in blocks; 0: no limit | any process |
-//! | 4 | blocks that it has | all processes add to it |
-//! | 5 | hand: where the next search for a block to evict begins | all processes add to it |
+//! | 4 | number of its blocks | all processes add to it |
+//! | 5 | hand: the start of the next search for a block to evict | all processes add to it |
 //! | 6 | how many blocks were encrypted | all processes add to it |
 //! | 8.. | numbers | each process that found its own hash in word 1: all of them write the same |
 //! | 16.. | texts, each with its length | as the numbers |
@@ -90,7 +90,7 @@ impl<'a> Table<'a> {
         })
     }
 
-    /// The most blocks that a namespace may have; 0 means no limit.
+    /// The maximum number of a namespace's blocks; 0 means no limit.
     pub(crate) fn quota(&self, number: u64) -> Option<&'a AtomicU64> {
         Some(&self.numbered(number)?[QUOTA])
     }

@@ -2,8 +2,8 @@
 //! makes it.
 //!
 //! A region is made in a file beside its path, `.NAME.new`, which is then hard-linked to the path.
-//! Its maker locks that file. So other processes wait for it instead of reserving as much memory
-//! again, and detect a file that a killed maker left.
+//! Its maker locks that file. So other processes wait instead of reserving as much memory again,
+//! and detect the file of a killed maker.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -48,8 +48,8 @@ pub(super) fn create(path: &Path, geometry: &Geometry, fill: impl Fn(&Memory)) -
     Ok((memory, file))
 }
 
-/// The name of a file that only this process fills. The name is removed after the file was linked
-/// to the region's path, or that failed.
+/// The name of a file that only this process fills. The name is removed once the file is linked to
+/// the region's path, or linking failed.
 struct Unfinished(PathBuf);
 
 impl Drop for Unfinished {
@@ -68,7 +68,7 @@ fn begin(path: &Path) -> io::Result<(File, Unfinished)> {
         }
         match OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&name) {
             Ok(file) => {
-                // Before it was locked, another process may have removed it as left over.
+                // Another process may have removed the file as left over before it was locked.
                 if try_lock(&file, MAKING) != Lock::Taken && is_at(&file, &name) {
                     return Ok((file, Unfinished(name)));
                 }
@@ -110,7 +110,7 @@ fn is_at(file: &File, name: &Path) -> bool {
 }
 
 /// Reserves the memory of a file in the file system: a later write to the mapping could not report
-/// that there is none.
+/// a lack of memory.
 fn reserve(file: &mut File, bytes: u64) -> io::Result<()> {
     match rustix::fs::fallocate(&*file, FallocateFlags::empty(), 0, bytes) {
         Err(Errno::OPNOTSUPP | Errno::NOSYS) => {

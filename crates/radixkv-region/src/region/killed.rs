@@ -42,7 +42,7 @@ fn get(region: &Region, number: u32) -> Get {
     got
 }
 
-/// How other processes see that a process is dead.
+/// How other processes detect that a process is dead.
 #[derive(Debug, Clone, Copy)]
 enum Seen {
     /// By its pid: the region is in memory that the caller mapped.
@@ -247,7 +247,7 @@ fn many_that_recover_at_once_give_each_entry_back_once() {
     }
 }
 
-/// What a living process holds is not recovered: either it has its lock, or it is in another
+/// A living process's entries are not recovered: either it has its lock, or it is in another
 /// namespace, whose pids cannot be judged.
 // Holds: RG8.
 #[test]

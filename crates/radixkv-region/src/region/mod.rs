@@ -1,4 +1,4 @@
-//! An open region: opening and closing it, and what its methods share.
+//! An open region: opening, closing, and the state that its methods share.
 
 mod files;
 #[cfg(all(test, not(radixkv_loom)))]
@@ -46,7 +46,7 @@ use crate::{
 #[derive(Debug)]
 pub struct Region {
     pub(crate) memory: Memory,
-    /// The file, if the region is in one: a lock on it says that this process lives.
+    /// The file, if the region is in one: a lock on it shows that this process lives.
     file: Option<File>,
     pub(crate) geometry: Geometry,
     pub(crate) layout: Layout,
@@ -100,7 +100,7 @@ impl Region {
 
     /// Opens a region in a file.
     ///
-    /// What killed processes held is recovered first.
+    /// First recovers the entries of killed processes.
     ///
     /// # Errors
     ///
@@ -194,7 +194,7 @@ impl Region {
         own: ProcessId,
     ) -> Result<Self, OpenError> {
         let (counts, boot) = (Counts::default(), if cfg!(radixkv_loom) { 0 } else { process::boot() });
-        // `SLOTS` means no slot, until one is taken; recovering needs none.
+        // `SLOTS` means no slot: recovery, which comes first, needs none.
         let (layout, recovering) = (layout.clone(), Mutex::new(()));
         let mut region = Self { memory, file, geometry, layout, counts, own, slot: SLOTS, boot, recovering };
         region.recover();
@@ -216,7 +216,7 @@ impl Region {
         Ok(Self { memory, file: Some(file), geometry, layout, counts, own, slot, boot, recovering })
     }
 
-    /// The layout that the header of the file says; the rest of the region is not checked yet.
+    /// The layout in the file's header. Does not check the rest of the region.
     pub(crate) fn layout_of(path: &Path) -> Result<Layout, OpenError> {
         header::layout(&files::open(path)?.0)
     }
@@ -289,7 +289,7 @@ impl Region {
 }
 
 impl Drop for Region {
-    /// Frees the process slot, after giving back what forgotten reservations hold.
+    /// Frees the process slot, after giving back the entries of forgotten reservations.
     fn drop(&mut self) {
         if self.slot < SLOTS && self.is_own() {
             self.take_back(self.slot);

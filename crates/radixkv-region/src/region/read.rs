@@ -30,7 +30,7 @@ impl Get {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReadError {
-    /// The tokens are not those of one block per key.
+    /// The number of tokens is not one block per key.
     #[error("{got} tokens given, {expected} expected")]
     Tokens {
         /// Tokens of one block per key.
@@ -151,8 +151,7 @@ impl Region {
         miss.map_or(Get::Hit, Get::Miss)
     }
 
-    /// Finds the entry that holds a block. What the caller reads has to be confirmed with the
-    /// returned state.
+    /// Finds the entry that holds a block. The caller confirms its reads with the returned state.
     pub(super) fn find(&self, key: &Key, tokens: &[Token]) -> Result<(Entry<'_>, State), Miss> {
         self.find_by(key.hash, |entry, state| entry.lacks(state, key, tokens, self.boot))
     }
@@ -209,8 +208,7 @@ impl Region {
         }
     }
 
-    /// Records a use, if the last one was long ago: so a frequently used block is not written all
-    /// the time.
+    /// Records a use, if the last one was long ago, so that frequent uses do not write each time.
     pub(crate) fn used(&self, entry: Entry<'_>) {
         // Relaxed: it only influences what is evicted.
         let now = self.clock().load(Relaxed);

@@ -3,7 +3,7 @@
 use super::{PutError, ReadError, Region, write::Put};
 use crate::key::{Key, Token};
 
-/// The result of storing a run of blocks, in blocks.
+/// The result of storing a run, in numbers of blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct PutRun {

@@ -37,7 +37,7 @@ impl Region {
         self.discard_all(|_| true)
     }
 
-    /// Recovers what the owner of a slot held, if it is dead. Returns how many entries.
+    /// Recovers the entries of a slot's owner, if it is dead. Returns how many.
     pub(super) fn recover_slot(&self, slot: usize) -> usize {
         // One recovering thread is enough; the next call handles what it misses.
         let Ok(_one) = self.recovering.try_lock() else { return 0 };
@@ -200,7 +200,7 @@ mod tests {
     }
 
     /// Flips each bit of the state while a put is in progress: blocks of other puts stay intact,
-    /// whatever the first one writes afterwards.
+    /// whatever the damaged put writes afterwards.
     // Holds: RG7.
     #[test]
     fn a_flipped_bit_of_an_entry_that_is_written_gives_it_to_no_other_writer() {

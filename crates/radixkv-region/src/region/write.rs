@@ -39,7 +39,7 @@ pub enum Reserve<'r> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PutError {
-    /// The arguments are not those of one block per key.
+    /// The lengths of the arguments are not one block per key.
     #[error(transparent)]
     Lengths(#[from] ReadError),
     /// All entries that were checked are being written: continue without the block, or try again
@@ -65,7 +65,7 @@ pub enum PutError {
 /// A reserved entry that one thread fills: no other thread or process reads or writes it until it
 /// is published.
 ///
-/// Dropping it gives the room back. If the process is killed, another process recovers the room
+/// Dropping it gives the room back. If the process is killed, another process recovers the entry
 /// when it needs room.
 #[derive(Debug)]
 #[must_use]
@@ -236,8 +236,8 @@ impl Region {
 }
 
 impl Reservation<'_> {
-    /// Writes a part of the block, from byte `at` on. Every byte has to be written: a byte that is
-    /// not keeps its value from the previous block. Does nothing in a forked child.
+    /// Writes a part of the block, from byte `at` on. Every byte has to be written: other bytes
+    /// keep the values of the previous block. Does nothing in a forked child.
     ///
     /// # Panics
     ///
@@ -276,7 +276,7 @@ impl Drop for Reservation<'_> {
     }
 }
 
-/// When a time to live that begins now ends.
+/// The end of a time to live that begins now.
 pub(crate) fn expiry(time_to_live: Duration) -> u64 {
     let millis = u64::try_from(time_to_live.as_millis()).unwrap_or(NEVER);
     process::now().saturating_add(millis).min(NEVER - 1)

@@ -1,10 +1,10 @@
 //! Atomics for loom, whose loads can be explored in two ways.
 //!
 //! *As loads*: loom tries every value that a weak memory may return. But loom 0.7 remembers only
-//! one last access for each location. A thread's own load thus hides an earlier load by another
-//! thread from the compare-and-swap that follows it, and schedules are missed. *As
-//! read-modify-writes* that change nothing: a load always returns the newest value, but loom sees
-//! every race and tries both orders. Each model runs both ways.
+//! one last access for each location. So a thread's own load hides an earlier load by another
+//! thread from the compare-and-swap that follows, and schedules are missed. *As read-modify-writes*
+//! that change nothing: a load always returns the newest value, but loom sees every race and tries
+//! both orders. Each model runs both ways.
 
 use std::cell::Cell;
 

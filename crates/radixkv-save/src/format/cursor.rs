@@ -1,6 +1,6 @@
 //! Reading numbers from bytes that are not trusted.
 
-/// The bytes that are still to be read.
+/// The unread bytes.
 pub(super) struct Cursor<'a>(pub(super) &'a [u8]);
 
 impl<'a> Cursor<'a> {

@@ -26,11 +26,11 @@ pub(crate) struct SavedNamespace {
 pub(crate) struct SavedRun {
     /// The number of its namespace's record.
     pub(crate) namespace: usize,
-    /// The number of the record of the run that it follows.
+    /// The number of its parent run's record.
     pub(crate) parent: Option<usize>,
     /// Number of tokens before its first block.
     pub(crate) start: usize,
-    /// Its last use, on the clock of the cache that was saved.
+    /// Its last use, by the clock of the saved cache.
     pub(crate) last_used: u64,
     pub(crate) uses: u64,
     pub(crate) priority: Option<SavedPriority>,
@@ -55,8 +55,7 @@ pub(crate) struct SavedPriority {
     pub(crate) until: Option<u64>,
 }
 
-/// Number of tokens that the keys of a block need beyond its own; `None` for keys that this version
-/// does not know.
+/// Number of tokens that the keys of a block need beyond its own; `None` for unknown keys.
 pub(crate) fn extra_tokens(keys: Keys) -> Option<usize> {
     match keys {
         Keys::Tokens => Some(0),
@@ -147,7 +146,7 @@ impl SavedRun {
 }
 
 impl Entry {
-    /// Reads the content of a record; `None` if it is nothing that this version writes.
+    /// Reads the content of a record; `None` if this version writes no such record.
     pub(crate) fn read(content: &[u8]) -> Option<Self> {
         let mut cursor = Cursor(content);
         let entry = match cursor.u8()? {

@@ -1,4 +1,4 @@
-//! The header of a save: what was saved, and what the bytes of its blocks mean.
+//! The header of a save: its kind, and the meaning of its blocks' bytes.
 //!
 //! | bytes | field |
 //! |---|---|
@@ -16,7 +16,7 @@ use super::cursor::Cursor;
 use super::seal::Sealing;
 use super::{VERSION, checksum};
 
-/// Bytes of the header. The blocks begin after it, at an offset where a disk's block may begin.
+/// Bytes of the header. The blocks begin after it, aligned to a disk's blocks.
 pub(crate) const BYTES: usize = 8192;
 /// The first bytes of a cache's save.
 pub(crate) const CACHE: &Magic = b"radixkv-save";
@@ -25,14 +25,14 @@ pub(crate) const HOST: &Magic = b"radixkv-host";
 const SUM_AT: usize = BYTES - 8;
 const TEXT_AT: usize = 36;
 
-/// The first bytes of a file, which tell what is saved.
+/// The first bytes of a file: the kind of the save.
 pub(crate) type Magic = [u8; 12];
 
 /// The values of a header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Header {
     pub(crate) block_bytes: usize,
-    /// The header's checksum, from which all others follow.
+    /// The header's checksum, the seed of all others.
     pub(crate) seed: u64,
 }
 

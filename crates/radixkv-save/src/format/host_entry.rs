@@ -5,7 +5,7 @@ use radixkv::Token;
 use super::cursor::Cursor;
 use super::entry::{Place, SavedNamespace};
 
-/// Kinds of records beside the namespaces of `entry`, which have 1.
+/// Kinds of records; namespaces, which `entry` defines, have 1.
 const PIECE: u8 = 3;
 const HELD: u8 = 4;
 
@@ -22,15 +22,15 @@ pub(crate) enum HostEntry {
 pub(crate) struct SavedPiece {
     /// The number of its namespace's record.
     pub(crate) namespace: usize,
-    /// The number of the record of the piece in which the sequence begins.
+    /// The number of its parent piece's record.
     pub(crate) parent: Option<usize>,
     /// Number of tokens before it.
     pub(crate) start: usize,
     pub(crate) tokens: Vec<Token>,
 }
 
-/// Blocks of a sequence, the first one used last. The blocks of earlier records were used before
-/// all of these.
+/// Blocks of a sequence; the first one was used last. The blocks of earlier records were used
+/// before all of these.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct SavedHeld {
     /// The number of the record of the piece in which the blocks end.
@@ -84,7 +84,7 @@ impl SavedHeld {
 }
 
 impl HostEntry {
-    /// Reads the content of a record; `None` if it is nothing that this version writes.
+    /// Reads the content of a record; `None` if this version writes no such record.
     pub(crate) fn read(content: &[u8]) -> Option<Self> {
         if let Some(namespace) = SavedNamespace::of_record(content) {
             return Some(Self::Namespace(namespace));

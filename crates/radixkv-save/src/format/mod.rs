@@ -3,19 +3,19 @@
 //! | part | contents |
 //! |---|---|
 //! | header, [`header::BYTES`] | the version, the layout as text, the number of bytes of a block, a number that no other save has |
-//! | blocks | the bytes of the blocks, one after the other, in the order in which they were copied |
+//! | blocks | the bytes of the blocks, in the order in which they were copied |
 //! | records | namespaces, then runs, parents first: their tokens, and for each block its place and the checksum of its bytes; for a host tier, pieces of sequences, then blocks in the order of their uses |
 //! | trailer, [`trailer::BYTES`] | the offset of the records, and the number of blocks |
 //!
 //! Numbers are little-endian, checksums are XXH3 of 64 bits. The header's checksum is the seed of
-//! all others, so that bytes of another save do not pass. Header and trailer are needed; a record
-//! or a block that does not match its checksum is left out.
+//! all others, so that bytes of another save do not match. A save with a damaged header or trailer
+//! is refused; a damaged record or block is left out.
 //!
 //! With an encrypted layout, each block and each record is encrypted separately, followed by its
 //! nonce and tag; header and trailer are not encrypted.
 //!
-//! The file may be any bytes. No number in it is trusted before it is compared with the size of the
-//! file: none decides an allocation beyond the file's length, an index or a loop.
+//! The file may be any bytes. Every number in it is compared with the file's size before it is
+//! used: none decides an allocation beyond the file's length, an index or a loop.
 
 mod cursor;
 pub(crate) mod entry;

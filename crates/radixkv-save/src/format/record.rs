@@ -1,4 +1,4 @@
-//! Records: bytes with their length and a checksum. Saves write them; opening a save reads them.
+//! Records: bytes with their length and a checksum, written by a save and read when it is opened.
 //!
 //! | bytes | field |
 //! |---|---|
@@ -7,8 +7,8 @@
 //! | 12.. | the bytes |
 //!
 //! A record is identified by its number, its position among the records: a damaged record does not
-//! change the numbers of the others. If a length is damaged, the end of the record is not known,
-//! and no record after it passes.
+//! change the numbers of the others. If a length is damaged, the end of the record is unknown, and
+//! all later records are rejected.
 
 use std::{
     borrow::Cow,
@@ -19,7 +19,7 @@ use super::seal::{Part, Sealing};
 
 const HEAD: usize = 12;
 
-/// Writes records, one after the other.
+/// Writes records.
 pub(crate) struct Records<W> {
     to: W,
     sealing: Sealing,
@@ -74,7 +74,7 @@ pub(crate) fn records<'a>(mut bytes: &'a [u8], sealing: &'a Sealing) -> impl Ite
     })
 }
 
-/// Whether the first record matches its checksum and cannot be decrypted: then it has another key.
+/// Whether the first record matches its checksum but cannot be decrypted: it has another key.
 pub(crate) fn is_of_another_key(bytes: &[u8], sealing: &Sealing) -> bool {
     let first = bytes.split_first_chunk::<4>().and_then(|(length, rest)| {
         let (sum, rest) = rest.split_first_chunk::<8>()?;

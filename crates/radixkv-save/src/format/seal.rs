@@ -1,8 +1,8 @@
 //! Verification of the parts of a save, and their encryption if the layout says so.
 //!
-//! A block or a record is encrypted first: its checksum is that of the bytes in the file. Encrypted
-//! bytes are bound to their layout, their save, their kind and their number, so that no part passes
-//! for another one.
+//! A block or a record is encrypted before its checksum is computed. Encrypted bytes are bound to
+//! their layout, their save, their kind and their number, so that no part can be taken for another
+//! one.
 
 use std::io;
 
@@ -21,7 +21,7 @@ pub(crate) enum Part {
 #[derive(Debug, Clone)]
 pub(crate) struct Sealing {
     layout: Layout,
-    /// The header's checksum, from which all others follow.
+    /// The header's checksum, the seed of all others.
     seed: u64,
 }
 
@@ -45,7 +45,7 @@ impl Sealing {
         self.layout.encrypt(&self.associated(part, number), bytes).map_err(io::Error::other)
     }
 
-    /// Decrypts a part; returns false if it has another key, was changed, or is another part.
+    /// Decrypts a part; returns false if it has another key, was changed, or is a different part.
     pub(crate) fn open(&self, part: Part, number: u64, bytes: &mut Vec<u8>) -> bool {
         self.layout.decrypt(&self.associated(part, number), bytes).is_ok()
     }

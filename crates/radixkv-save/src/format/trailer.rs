@@ -1,4 +1,4 @@
-//! The trailer of a save: its last bytes, which tell where its records are.
+//! The trailer of a save: its last bytes, which locate its records.
 //!
 //! | bytes | field |
 //! |---|---|
@@ -17,7 +17,7 @@ use super::header::{self, Header};
 
 pub(crate) const BYTES: usize = 48;
 const MAGIC: &[u8; 8] = b"rkv save";
-/// The number under which the trailer has its checksum; no record has this number.
+/// The part number in the trailer's checksum; no record has this number.
 const NUMBER: u64 = u64::MAX;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

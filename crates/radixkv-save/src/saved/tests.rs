@@ -1,4 +1,4 @@
-//! Saves whose checksums are all right, but whose content is not valid.
+//! Saves with correct checksums and invalid content.
 
 use std::fs;
 
@@ -14,8 +14,7 @@ fn layout() -> Layout {
     Layout::new("m", "x", 2, 8).unwrap()
 }
 
-/// A file of these records and of the bytes of `blocks` blocks, which says that it has `claimed`
-/// blocks.
+/// A file of these records and of `blocks` blocks, whose trailer claims `claimed` blocks.
 fn file(records: &[Vec<u8>], block_bytes: usize, blocks: u64, claimed: u64) -> Vec<u8> {
     let (header, mut bytes) = header::write(header::CACHE, &layout(), block_bytes, 1);
     for number in 0..blocks {

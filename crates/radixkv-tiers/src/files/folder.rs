@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! FOLDER/manifest          the layout, as text
-//! FOLDER/lock              held while a tier is open; the system lets go of it when the process ends, however it ends
+//! FOLDER/lock              locked while a tier is open; unlocked by the system when the process ends
 //! FOLDER/unfinished/N      objects that are being written; removed when the folder is opened
 //! FOLDER/objects/ab/cd..   an object: 64 hexadecimal digits of its key
 //! ```
@@ -74,7 +74,7 @@ impl Folder {
     /// is synced to disk, because everything else depends on it.
     fn write_manifest(&self, layout: &Layout) -> io::Result<()> {
         let (unfinished, path) = (self.path.join("manifest.new"), self.path.join("manifest"));
-        // May be left from another process, or be a link to a file that is not the tier's.
+        // A file of an earlier process, or a link to a file that is not the tier's.
         match fs::remove_file(&unfinished) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
@@ -166,8 +166,8 @@ pub(super) fn no_waiting() -> i32 {
     OFlags::NONBLOCK.bits() as i32
 }
 
-/// The manifest, if there is one. Of a file that is too long for a manifest, returns enough bytes
-/// to show that.
+/// The manifest, if there is one. Reads only as much of a file as shows that it is too long for a
+/// manifest.
 fn read_manifest(path: &Path) -> Result<Option<Vec<u8>>, OpenError> {
     let path = path.join("manifest");
     let read = OpenOptions::new().read(true).custom_flags(no_waiting()).open(&path).and_then(|file| {

@@ -17,9 +17,9 @@ const MAX_GONE: usize = 1 << 16;
 /// All objects of a folder take the same number of bytes, so the capacity is a number of files.
 /// Files of another length are damaged, and count as if they were complete.
 ///
-/// The file whose last use was the longest ago is evicted first. A use of a block also counts as a
-/// use of all blocks before it in its sequence, because the block is useless without them; of one
-/// batch the deepest block is evicted first.
+/// The least recently used file is evicted first. A use of a block also counts as a use of all
+/// blocks before it in its sequence, because the block is useless without them; of one batch the
+/// deepest block is evicted first.
 #[derive(Debug, Default)]
 pub(super) struct Index {
     entries: HashMap<BlockKey, Entry>,
@@ -40,7 +40,7 @@ pub(super) struct Index {
 struct Entry {
     rank: Rank,
     written: Written,
-    /// The previous block in its sequence, if a use told it.
+    /// The previous block in its sequence, if known from a use.
     parent: Option<BlockKey>,
     /// In milliseconds since 1970; 0: never, or not known.
     expires: u64,
@@ -49,8 +49,8 @@ struct Entry {
 /// The eviction order: the file with the smallest rank is evicted first. All ranks are different.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Rank {
-    /// 0 for a file that was found when the folder was opened; otherwise the batch of the last use
-    /// plus 1.
+    /// 0 for a file that was found on opening the folder; otherwise the batch of the last use plus
+    /// 1.
     batch: u64,
     number: Reverse<u32>,
     clock: u64,
@@ -115,8 +115,8 @@ impl Index {
         }
     }
 
-    /// The modification time to give a file. It orders the files of a sequence that one batch
-    /// writes by eviction, as the next process that opens the folder will evict them.
+    /// The modification time for a file. It preserves the eviction order of one batch's files for
+    /// the next process that opens the folder.
     pub(super) fn time_of(&mut self, used: Use) -> SystemTime {
         let time = match self.last_batch {
             Some((batch, time)) if used.batch <= batch => time,
@@ -191,8 +191,8 @@ impl Index {
         self.writing.remove(&rank)
     }
 
-    /// Takes the room of the lowest-ranked file that is being written, if it ranks below all files
-    /// that are there and below `new`. Returns whether it did.
+    /// Takes the room of the lowest-ranked file that is being written, if it ranks below all
+    /// existing files and below `new`. Returns whether it did.
     pub(super) fn displace(&mut self, new: Rank) -> bool {
         let first = self.oldest().map_or(new, |(rank, _)| rank.min(new));
         let displaced = self.writing.first().copied().filter(|writing| *writing < first);

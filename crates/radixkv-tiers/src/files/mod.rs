@@ -63,7 +63,7 @@ impl FileTier {
     /// Settings for a folder, which is created if it does not exist, and for the number of bytes
     /// that its files may take.
     ///
-    /// A file counts with its object's bytes, rounded up to a multiple of 4,096; folders are not
+    /// A file counts as its object's bytes, rounded up to a multiple of 4,096; folders are not
     /// counted.
     pub fn new(folder: impl Into<PathBuf>, layout: Layout, capacity: u64) -> Self {
         let limits = Limits::new(Duration::from_secs(10));
@@ -97,7 +97,7 @@ impl FileTier {
 
     /// Opens the folder, indexes its files (one system call for each) and starts the threads.
     ///
-    /// Files beyond the capacity are removed, those that were written first before others.
+    /// Files beyond the capacity are removed, the oldest first.
     ///
     /// # Errors
     ///

@@ -1,11 +1,11 @@
 //! The store of a file tier: objects as files of one folder.
 //!
-//! An object is written under a temporary name in `unfinished` and then renamed: under its key it
-//! is complete, even if the process is killed. Objects are not synced to disk: after a loss of
-//! power a file may be torn or old, which its length and its checksum reveal.
+//! An object is written under a temporary name in `unfinished` and then renamed to its key: a named
+//! object is complete, even if the process is killed. Objects are not synced to disk: after a power
+//! loss a file may be torn or old, which its length and its checksum reveal.
 //!
-//! The index and the names in the folder are changed together under one lock. So the index knows
-//! exactly the files that are there, and they take no more than the capacity.
+//! The index and the names in the folder are changed together under one lock. So the index lists
+//! exactly the existing files, and they take no more than the capacity.
 
 use std::{
     borrow::Cow,
@@ -57,7 +57,7 @@ pub(super) struct FileStore<C> {
     files: Arc<Files>,
     /// One byte larger than an object, so that longer files are detected.
     read: Aligned,
-    /// When the file that was read last was written.
+    /// When the last read file was written.
     written: Written,
     counters: C,
 }
@@ -95,8 +95,8 @@ impl Files {
         Ok(())
     }
 
-    /// Evicts the file that is first in order; if `before` is given, only if that file's rank is
-    /// lower. Returns whether it did.
+    /// Evicts the first file in order, if its rank is below `before` or `before` is `None`. Returns
+    /// whether it did.
     fn evict(&self, index: &mut Index, before: Option<Rank>, counters: &Counters) -> io::Result<bool> {
         let Some((_, oldest)) = index.oldest().filter(|&(rank, _)| before.is_none_or(|new| rank < new)) else {
             return Ok(false);
@@ -109,11 +109,11 @@ impl Files {
     }
 
     /// Reserves room for a file, and returns its rank and modification time. `None` if there is no
-    /// room, and the file itself would be evicted first, or a block before it is missing.
+    /// room, and either the file would be evicted first itself, or a block before it is missing.
     fn reserve(&self, key: BlockKey, used: Use, counters: &Counters) -> io::Result<Option<(Rank, SystemTime)>> {
         let mut index = self.lock();
         index.touch_before(used);
-        // A file that is there is replaced whatever its rank; until the rename both files exist.
+        // An existing file is replaced whatever its rank; until the rename both files exist.
         let rank = index.rank(used);
         let before = (!index.contains(key)).then_some(rank);
         while index.taken() + 1 > self.max_files {
@@ -139,8 +139,8 @@ impl Files {
         counters.held(index.files(), index.files() as u64 * file_bytes(self.object_bytes));
     }
 
-    /// Opens a file and calls `act`, bypassing the page cache if that works; `act` is told whether
-    /// it does.
+    /// Opens a file and calls `act`, bypassing the page cache if possible; `act` is told whether it
+    /// does.
     ///
     /// A file system that does not support the flag reports that when the file is opened, read or
     /// written.
@@ -150,7 +150,7 @@ impl Files {
         path: &Path,
         mut act: impl FnMut(&File, bool) -> io::Result<T>,
     ) -> io::Result<T> {
-        // Relaxed: only a hint. Each thread may find out itself.
+        // Relaxed: only a hint; each thread may detect it itself.
         if self.direct.load(Relaxed) {
             match options.custom_flags(direct_flag() | no_waiting()).open(path).and_then(|file| act(&file, true)) {
                 Err(error) if error.kind() == ErrorKind::InvalidInput => self.direct.store(false, Relaxed),
@@ -246,8 +246,7 @@ impl Files {
         })
     }
 
-    /// Removes a file, unless it was written again since: the newer file does not have the older
-    /// one's fault.
+    /// Removes a file, unless it was written again since: the newer file is not the damaged one.
     fn discard(&self, key: BlockKey, written: Written, counters: &Counters) -> io::Result<()> {
         let index = self.lock();
         if index.written(key) == Some(written) { self.remove_in(index, key, counters) } else { Ok(()) }
@@ -361,7 +360,8 @@ mod tests {
     use super::*;
     use crate::layout::Layout;
 
-    /// Another thread writes the file again between a read and the reaction to what was read.
+    /// Another thread writes the file again between a read and the removal of the block that was
+    /// read.
     #[test]
     fn a_file_that_was_written_again_is_not_discarded() {
         let (path, layout) = (tempfile::tempdir().unwrap(), Layout::new("m", "bf16", 1, 8).unwrap());

@@ -22,9 +22,9 @@ use store::Objects;
 /// [`crate::object_store`]. Enable its features `aws`, `gcp`, `azure` or `fs` in your own manifest.
 /// Its retries end with the tier's timeout.
 ///
-/// Expired objects are misses, and are removed when they are read. Those that nobody requests stay
-/// in the store: give the bucket a rule that removes old objects. That rule also has to limit the
-/// bucket's size. Asking whether an object exists reads its first 104 bytes.
+/// Expired objects are misses, and are removed when they are read. Unread ones stay in the store:
+/// give the bucket a rule that removes old objects, and so limits its size. Asking whether an
+/// object exists reads its first 104 bytes.
 ///
 /// # Examples
 ///

@@ -135,7 +135,7 @@ impl Objects {
     }
 }
 
-/// Carries out requests until the queue is closed, and then waits for those that it has begun.
+/// Carries out requests until the queue is closed, then waits for the requests in progress.
 pub(super) async fn run<B: Buffer>(objects: &Arc<Objects>, queue: &Arc<Queue<B>>, concurrency: usize) {
     let room = Arc::new(Semaphore::new(concurrency));
     loop {

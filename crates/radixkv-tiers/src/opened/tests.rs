@@ -169,7 +169,7 @@ fn buffers_and_blocks_of_other_sizes_are_refused() {
     assert_eq!((refused.batch.len(), tier.stats().in_flight), (1, 0));
 }
 
-/// A buffer whose methods act as the test tells them, after the call that takes them.
+/// A buffer whose methods act as the test tells them, once its request was submitted.
 #[derive(Debug)]
 struct Faulty {
     bytes: Vec<u8>,

@@ -60,8 +60,8 @@ impl RedisTier {
     /// Settings for a cluster, given some of its nodes, and a prefix of its keys. Blocks are
     /// distributed over all nodes.
     ///
-    /// Commands are sent to each node in batches. When slots move, requests fail until the
-    /// connection is made again, which happens at once.
+    /// Commands are sent to each node in batches. When slots move, requests fail until the tier has
+    /// reconnected, which it does at once.
     #[cfg(feature = "redis-cluster")]
     pub fn cluster(urls: impl IntoIterator<Item = String>, prefix: impl Into<String>, layout: Layout) -> Self {
         Self::at(urls.into_iter().collect(), true, prefix.into(), layout)
@@ -104,7 +104,7 @@ impl RedisTier {
     /// Connects, compares the layout with the one under the prefix (or writes it there) and starts
     /// the threads.
     ///
-    /// A broken connection is made again, after 2 s at most; until then requests fail at once with
+    /// A broken connection is restored after at most 2 s; until then requests fail at once with
     /// [`Failure::Unreachable`](crate::Failure::Unreachable).
     ///
     /// # Errors

@@ -1,7 +1,7 @@
 //! The store of a Redis tier: objects as strings of a server, many commands in one exchange.
 //!
-//! Replies are read one by one, within what remains of the timeout. After anything that is not the
-//! expected reply, the connection is closed: what may still arrive on it belongs to no request.
+//! Replies are read one by one, within the remaining timeout. After any unexpected reply, the
+//! connection is closed: later replies on it belong to no request.
 
 use std::{
     borrow::Cow,
@@ -21,13 +21,12 @@ use crate::{
     worker::{self, Reply, Step, Store},
 };
 
-/// How long no connection is attempted after the first failed attempt; the pause doubles after each
-/// further one.
+/// The pause after the first failed connection attempt; it doubles after each further one.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
-/// The most bytes of commands, or of replies, in one exchange.
+/// The maximum bytes of commands, or of replies, in one exchange.
 const BATCH_BYTES: usize = 4 << 20;
-/// The most commands in one exchange.
+/// The maximum number of commands in one exchange.
 const MAX_BATCH: usize = 64;
 /// A longer time to live counts as none: the server's clock is limited.
 const LONGEST_LIFE_MS: u64 = 100 * 365 * 86_400_000;
@@ -122,8 +121,8 @@ impl RedisStore {
         let name = |key: &BlockKey| format!("{}:{key}", self.prefix);
         match step {
             Step::Contains(key) => cmd("EXISTS").arg(name(key)).take(),
-            // Requests one byte more than an object has, so that longer values are detected, but
-            // not sent in full.
+            // Requests one byte more than an object has: longer values are detected, but not sent
+            // in full.
             Step::Fetch(block, _) => {
                 cmd("GETRANGE").arg(name(&block.key())).arg(0).arg(self.layout.object_bytes()).take()
             }
@@ -132,7 +131,7 @@ impl RedisStore {
                 let left = expires.saturating_sub(worker::now());
                 match (expires, left) {
                     (0, _) | (_, LONGEST_LIFE_MS..) => cmd("SET").arg(name(key)).arg(object.bytes()).take(),
-                    // The block has already expired: only what it replaces is removed.
+                    // The block has already expired: only an older value is removed.
                     (_, 0) => cmd("DEL").arg(name(key)).take(),
                     _ => cmd("SET").arg(name(key)).arg(object.bytes()).arg("PX").arg(left).take(),
                 }

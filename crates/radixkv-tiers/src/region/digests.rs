@@ -1,4 +1,4 @@
-//! A tier of digest-keyed blocks in host memory, of one process or shared by those of a host. Its
+//! A tier of digest-keyed blocks in host memory, private to a process or shared on a host. Its
 //! threads make the copies.
 
 use std::{
@@ -28,8 +28,8 @@ const RECOVER: Duration = Duration::from_secs(1);
 /// processes of the host may share.
 ///
 /// Threads of the tier make the copies, so that a scheduler's thread only submits and polls. A
-/// scheduler that needs an answer at once asks the region itself, with [`DigestTier::key`]: that
-/// only reads a few cache lines.
+/// scheduler that needs an answer at once looks in the region itself, with [`DigestTier::key`]:
+/// that only reads a few cache lines.
 ///
 /// It differs from other tiers in two ways. A block that is already stored is kept with its time to
 /// live, unless it is put again with a time to live. And a get copies directly into the buffer,

@@ -28,7 +28,7 @@ use crate::{
     tier::{Buffer, Completion, Failure, Get, NotGot, Outcome, Put, Refusal, Refused, RemoteTier, Ticket},
 };
 
-/// The most completions that may wait to be polled.
+/// The maximum number of completions that wait to be polled.
 const MAX_IN_FLIGHT: usize = 1024;
 
 /// A remote tier in a memory region that the engine processes of one host share: each process finds
@@ -67,7 +67,7 @@ pub struct RegionTier<B> {
 
 struct State<B> {
     next_ticket: u64,
-    /// Items that were accepted and whose completions were not polled.
+    /// Accepted items whose completions were not polled.
     in_flight: usize,
     done: VecDeque<Completion<B>>,
 }
@@ -82,7 +82,7 @@ impl<B: Buffer> RegionTier<B> {
     /// file is not a region, no process slot is free, or the system reports an error.
     /// [`OpenError::OtherLayout`], for blocks that are named by digests or encrypted.
     pub fn open_or_create(path: impl AsRef<Path>, layout: Layout, capacity: u32) -> Result<Self, OpenError> {
-        // Blocks of such a region are named by tokens, and never encrypted.
+        // This tier's blocks are named by tokens, and never encrypted.
         let [.., keys, encryption] = layout.store_fields();
         for ((field, asked), stored) in [keys, encryption].into_iter().zip(PLAIN) {
             if asked != stored {
@@ -263,7 +263,7 @@ impl<B: Buffer> RemoteTier<B> for RegionTier<B> {
         count
     }
 
-    /// As for every tier; also checks each entry of the region.
+    /// Also checks each entry of the region.
     fn stats(&self) -> Stats {
         let region = self.region.stats();
         self.counters.held(region.blocks, region.bytes as u64);
