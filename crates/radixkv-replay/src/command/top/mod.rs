@@ -33,7 +33,7 @@ const SCRAPE_PERIOD: Duration = Duration::from_millis(500);
 
 /// Show a running cache: occupancy, hit rate, evictions.
 ///
-/// Of a replay it also shows the hottest prefixes, and of metrics the hits of each namespace, if
+/// For a replay it also shows the hottest prefixes, and for metrics the hits of each namespace, if
 /// the metrics have them.
 ///
 /// Start `radixkv replay TRACE --live FILE` first, and this command next to it; or give the address
