@@ -76,7 +76,7 @@ pub enum ChangeError {
         block: BlockId,
     },
     /// A sequence mixes scopes, or blocks of tokens with blocks of pairs.
-    #[error("block {block} of tier {tier} is of another scope or kind than the blocks after it")]
+    #[error("block {block} of tier {tier} has another scope or kind than the blocks after it")]
     OtherScope {
         /// The tier.
         tier: Tier,
