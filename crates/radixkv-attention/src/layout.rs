@@ -78,7 +78,7 @@ pub enum Order {
     Latent,
 }
 
-/// A half of the storage: the keys or the values. There is no third.
+/// A half of the storage: the keys or the values.
 ///
 /// ```
 /// use radixkv_attention::{Dtype, Half, Layout, Order};
@@ -105,9 +105,9 @@ pub enum Half {
 /// elements. The methods about a plane, a block or a token describe keys; [`of`](Self::of) gives
 /// the layout that describes values.
 ///
-/// A plain struct without a constructor: no field has a default, each follows from the model or the
-/// cache, and a literal names the six sizes. A new element type or order will be a new variant of
-/// [`Dtype`] or [`Order`].
+/// A plain struct without a constructor: no field has a default, because each follows from the
+/// model or the cache, and a literal names the six sizes. A new element type or order will be a new
+/// variant of [`Dtype`] or [`Order`].
 ///
 /// ```
 /// use radixkv_attention::{Dtype, Layout, Order};

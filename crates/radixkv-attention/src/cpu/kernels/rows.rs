@@ -30,8 +30,8 @@ pub(super) trait Ops: Copy {
         lanes
     }
 
-    /// Adds the products of `a` and `b` to `sum`, lane by lane. Left to itself, the compiler turns
-    /// some loops of these into loops over single numbers, which it gathers from several vectors.
+    /// Adds the products of `a` and `b` to `sum`, lane by lane. Without this, the compiler turns
+    /// some loops of such sums into scalar loops, which gather from several vectors.
     #[inline(always)]
     fn add_products(self, sum: Lanes, a: Lanes, b: Lanes) -> Lanes {
         sum.add_products(a, b)
