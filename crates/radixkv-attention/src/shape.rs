@@ -8,7 +8,7 @@ use std::fmt;
 use crate::layout::Dtype;
 use radixkv::BlockId;
 
-/// The most query heads that may read one head of keys and values (grouped-query attention).
+/// The most query heads that may read one KV head (grouped-query attention).
 pub const MAX_GQA_GROUP: usize = 16;
 
 /// The most query heads that may read latent vectors ([`Order::Latent`](crate::Order::Latent)).
@@ -50,13 +50,13 @@ pub enum ShapeError {
     Heads {
         /// Query heads.
         query_heads: usize,
-        /// Heads of keys and values.
+        /// KV heads.
         kv_heads: usize,
     },
     /// A layout of latent vectors has more than one head of keys, or values that are longer than
     /// the keys.
     Latent {
-        /// Heads of keys and values.
+        /// KV heads.
         kv_heads: usize,
         /// Elements of a vector.
         head_dim: usize,

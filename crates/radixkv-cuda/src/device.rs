@@ -90,7 +90,7 @@ pub struct Properties {
     pub capability: (u32, u32),
     /// Number of multiprocessors.
     pub multiprocessors: u32,
-    /// Bytes of its second-level cache.
+    /// Bytes of its L2 cache.
     pub l2_bytes: usize,
     /// Bytes of shared memory that a thread block may have.
     pub shared_bytes: u32,

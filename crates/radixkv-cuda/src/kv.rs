@@ -22,11 +22,11 @@ use radixkv_attention::{Half, Layout, Order, ShapeError};
 /// ([`Kv::from_raw`]).
 ///
 /// [`Attention::allocate`](radixkv_attention::Backend::allocate) makes one, laid out as the
-/// [`Layout`] describes. Two elements of 8 bits are stored in a word of 16 bits, and the scales of
-/// a block follow its elements: `[kv_heads, block_size]`, of `f32`. If heads of keys and of values
-/// differ in size, blocks of both take as much room as the larger ones. The allocation is freed
-/// after all work that is queued on the device's stream, and after every transfer of a
-/// [`Swap`](super::Swap) that uses it.
+/// [`Layout`] describes. Two 8-bit elements are stored in a 16-bit word, and the scales of a block
+/// follow its elements: `[kv_heads, block_size]`, of `f32`. If heads of keys and of values differ
+/// in size, blocks of both take as much room as the larger ones. The allocation is freed after all
+/// work that is queued on the device's stream, and after every transfer of a [`Swap`](super::Swap)
+/// that uses it.
 ///
 /// A NaN in the values of a head shows in that head's outputs. If elements have 8 bits, it may also
 /// show in those of another head of the same sequence.
@@ -260,7 +260,7 @@ impl Kv {
 
     /// Replaces the first words of the storage by `elements`, in the order of the device's stream,
     /// after all transfers that use the storage. A word is the bits of an `f16` or `bf16`
-    /// ([`element::to_bits`](radixkv_attention::element::to_bits)), or two elements of 8 bits.
+    /// ([`element::to_bits`](radixkv_attention::element::to_bits)), or two 8-bit elements.
     ///
     /// # Errors
     ///
@@ -284,8 +284,8 @@ impl Kv {
         own.write(elements)
     }
 
-    /// Copies all of its memory, as words of 16 bits, to main memory, after waiting for the queued
-    /// work and all transfers that use the storage.
+    /// Copies all of its memory, as 16-bit words, to host memory, after waiting for the queued work
+    /// and all transfers that use the storage.
     ///
     /// # Errors
     ///

@@ -86,7 +86,7 @@
 //! - **G4** Memory that is not zeroed is written by a kernel or a copy before a kernel reads it.
 //! - **G6** `shape` and `strides` of a DLPack tensor point to as many numbers as it has dimensions,
 //!   or `strides` is null.
-//! - **G5** The processor touches page-locked memory only while no transfer that uses it is in
+//! - **G5** The CPU touches page-locked memory only while no transfer that uses it is in
 //!   flight.
 
 mod abi;

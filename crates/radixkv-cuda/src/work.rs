@@ -20,7 +20,7 @@ pub(super) struct Sizes {
     pub(super) rows: usize,
     pub(super) scale: f32,
     pub(super) scale_log2: f32,
-    /// Whether extend uses products of warpgroups (`wgmma`).
+    /// Whether extend uses warpgroup matrix products (`wgmma`).
     pub(super) wgmma: bool,
 }
 

@@ -14,7 +14,7 @@ use crate::shape::ShapeError;
 use radixkv::BlockId;
 
 /// The most queries of one head and one sequence that are computed at once: with their sums they
-/// fit into the second-level cache.
+/// fit into the L2 cache.
 const TILE_QUERIES: usize = 256;
 
 /// A checked batch, from [`Cpu::prepare`](crate::Backend::prepare).

@@ -19,8 +19,7 @@ use super::abi::{DIRECT, MergeItem};
 pub(super) struct PlanParams {
     /// Query heads.
     pub(super) query_heads: usize,
-    /// Heads of keys and values, or other groups of query heads, each decoded by its own thread
-    /// blocks.
+    /// KV heads, or other groups of query heads, each decoded by its own thread blocks.
     pub(super) kv_heads: usize,
     /// Thread blocks of `decode` that the device runs at once.
     pub(super) decode_slots: usize,
@@ -33,7 +32,7 @@ pub(super) struct PlanParams {
 }
 
 impl PlanParams {
-    /// Query heads of one head of keys and values.
+    /// Query heads of one KV head.
     pub(super) fn group(&self) -> usize {
         self.query_heads / self.kv_heads
     }
