@@ -70,8 +70,8 @@ impl PrefixCache {
 
     /// peek(tokens, namespace=None): the number of tokens in the longest cached prefix.
     ///
-    /// Changes nothing and leases nothing, so the prefix may be evicted at any moment. Tokens and
-    /// errors are those of `match_prefix`.
+    /// Changes nothing and leases nothing, so the prefix may be evicted at any moment. Takes the
+    /// tokens and raises the errors of `match_prefix`.
     #[pyo3(signature = (tokens, namespace = None))]
     fn peek<'py>(&self, tokens: &Bound<'py, PyAny>, namespace: Option<PyRef<'py, Namespace>>) -> PyResult<usize> {
         let shared = self.shared()?;

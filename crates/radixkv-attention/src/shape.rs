@@ -45,8 +45,7 @@ pub enum ShapeError {
         /// Blocks requested.
         blocks: usize,
     },
-    /// The number of query heads is not 1 to [`MAX_GQA_GROUP`] times that of the heads of keys and
-    /// values.
+    /// The number of query heads is not 1 to [`MAX_GQA_GROUP`] times the number of KV heads.
     Heads {
         /// Query heads.
         query_heads: usize,
@@ -139,8 +138,8 @@ pub enum ShapeError {
         /// Slots of the layout.
         slots: u64,
     },
-    /// A row's slot is not the one that its sequence's block table gives for it: derive the slots
-    /// from the tables.
+    /// A row's slot differs from the slot in its sequence's block table: derive the slots from the
+    /// tables.
     Place {
         /// The row.
         row: usize,
@@ -198,8 +197,8 @@ pub enum ShapeError {
         /// Layers of the layout.
         layers: usize,
     },
-    /// The storage's layout is not the one that the batch was prepared for, or the sharing belongs
-    /// to another batch.
+    /// The storage's layout differs from the layout that the batch was prepared for, or the sharing
+    /// belongs to another batch.
     Foreign,
     /// A sequence is in no group, or in two, or is not in the batch.
     Group {

@@ -106,7 +106,7 @@ pub(super) struct LaunchShape {
     pub(super) threads: u32,
     /// Dynamic shared memory of a block.
     pub(super) shared_bytes: u32,
-    /// Blocks that a multiprocessor of compute capability 9.0 runs at once.
+    /// Blocks that a multiprocessor of compute capability 9.0 runs concurrently.
     pub(super) blocks_at_once: u32,
 }
 

@@ -29,7 +29,7 @@ use radixkv_attention::{Half, Layout, Order, ShapeError};
 /// that uses it.
 ///
 /// A NaN in the values of a head shows in that head's outputs. If elements have 8 bits, it may also
-/// show in those of another head of the same sequence.
+/// show in the outputs of another head of the same sequence.
 ///
 /// # Examples
 ///
@@ -128,8 +128,8 @@ fn has_block_scales(layout: &Layout) -> bool {
     layout.dtype.has_scales() && !layout.dtype.has_static_scales()
 }
 
-/// Bytes of one block in a plane, the same for keys and values: those of the larger half, with its
-/// scales.
+/// Bytes of one block in a plane, the same for keys and values: the size of the larger half, with
+/// its scales.
 pub(super) fn block_bytes(layout: &Layout) -> usize {
     let scales = if has_block_scales(layout) { layout.kv_heads * layout.block_size * size_of::<f32>() } else { 0 };
     element_bytes(layout, Half::Keys).max(element_bytes(layout, Half::Values)) + scales.next_multiple_of(16)
@@ -446,8 +446,7 @@ fn are_in_one_allocation(device: &Device, planes: &[u64], extent: u64) -> bool {
 }
 
 /// The keys and values of one layer at the addresses `planes`, with `block_stride` bytes from block
-/// to block. `scales` is the address of the layer's static scales, those of keys before those of
-/// values.
+/// to block. `scales` is the address of the layer's static scales, first for keys, then for values.
 pub(super) fn layer_kv(layout: &Layout, planes: [u64; 2], block_stride: usize, scales: Option<u64>) -> LayerKv {
     let (bytes, scale_bytes) = (layout.dtype.bytes(), size_of::<f32>());
     let plane = |half: Half| {

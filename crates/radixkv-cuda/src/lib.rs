@@ -34,7 +34,7 @@
 //!
 //! A captured graph keeps its grids and addresses. So [`Attention::reserve`] makes a decode batch
 //! with fixed room, and [`Prepared::update`] replaces its contents by one copy. Items that the new
-//! batch does not need are marked, and their thread blocks end at once; rows without a sequence
+//! batch does not need are marked, and their thread blocks end immediately; rows without a sequence
 //! have no slot and are not written.
 //!
 //! The memory pool of a context that [`Device::open`] made keeps freed memory, and plans are copied

@@ -104,8 +104,7 @@ impl Holdings {
     ///
     /// # Errors
     ///
-    /// [`HoldError`], if the block size differs from that of earlier events, or if a limit is
-    /// exceeded.
+    /// [`HoldError`], if the block size differs from earlier events, or if a limit is exceeded.
     pub fn apply(&mut self, event: &Event) -> Result<(), HoldError> {
         match event {
             Event::Stored(stored) => self.store(stored)?,

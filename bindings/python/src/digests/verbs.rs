@@ -91,9 +91,9 @@ impl DigestStore {
         self.look(py, &self.keys(keys)?, DigestBlocks::prefix)
     }
 
-    /// lookup(keys): looks up keys in the region, and those that it does not have in the tiers.
-    /// Returns the number of a batch, whose outcomes are DONE for blocks that were found. Keys and
-    /// errors are those of `exists`, and FullError.
+    /// lookup(keys): looks up keys in the region, and keys that the region does not have in the
+    /// tiers. Returns the number of a batch, whose outcomes are DONE for blocks that were found.
+    /// Same keys and errors as `exists`, and FullError.
     fn lookup(&self, keys: &Bound<'_, PyAny>) -> PyResult<u64> {
         self.submit(Verb::Lookup, self.keys(keys)?, None)
     }
@@ -128,8 +128,8 @@ impl DigestStore {
     ///
     /// - time_to_live: seconds for which blocks that come from a tier can be found in the region.
     ///
-    /// Other arguments and errors are those of `store`. Nothing may use the memory until the
-    /// outcomes are returned. If the outcome is not DONE, the bytes of the block are unspecified.
+    /// Same other arguments and errors as `store`. Nothing may use the memory until the outcomes
+    /// are returned. If the outcome is not DONE, the bytes of the block are unspecified.
     #[pyo3(signature = (keys, buffer, offsets = None, *, time_to_live = None))]
     fn load(
         &self,
@@ -257,8 +257,8 @@ impl DigestStore {
     }
 
     /// reserve(keys, *, time_to_live=None): reserves space in the region for blocks that it does
-    /// not have, to be written in place and then published. Returns `DigestRooms`. Keys and errors
-    /// are those of `exists`.
+    /// not have, to be written in place and then published. Returns `DigestRooms`. Same keys and
+    /// errors as `exists`.
     ///
     /// These blocks are not written to the tiers.
     #[pyo3(signature = (keys, *, time_to_live = None))]
@@ -268,13 +268,13 @@ impl DigestStore {
     }
 
     /// locate(keys): returns the addresses of blocks in the region, as `DigestSources`, for a
-    /// device that copies them. Keys and errors are those of `exists`. Counts as a use.
+    /// device that copies them. Same keys and errors as `exists`. Counts as a use.
     fn locate(&self, keys: &Bound<'_, PyAny>) -> PyResult<DigestSources> {
         DigestSources::locate(&self.running()?.engine.blocks, &self.keys(keys)?)
     }
 
     /// touch(keys): counts a use of each block that the region has, on this thread; returns their
-    /// number. Keys and errors are those of `exists`. Refused for encrypted namespaces.
+    /// number. Same keys and errors as `exists`. Refused for encrypted namespaces.
     fn touch(&self, keys: &Bound<'_, PyAny>) -> PyResult<usize> {
         let (keys, running) = (self.keys(keys)?, self.running()?);
         let located = || keys.iter().map(|key| Ok(usize::from(running.engine.blocks.locate(key)?.is_ok()))).sum();

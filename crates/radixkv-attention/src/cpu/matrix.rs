@@ -1,4 +1,4 @@
-//! Products with matrices of weights, whose sums have one order, as those of attention do.
+//! Matrix products with weights. As in attention, every sum has one order.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};

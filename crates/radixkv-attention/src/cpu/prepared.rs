@@ -71,8 +71,8 @@ pub(super) struct Plan {
     tile: usize,
 }
 
-/// Rows that are computed together: some of one sequence, or those of several sequences with a
-/// shared prefix.
+/// Rows that are computed together: some rows of one sequence, or the rows of several sequences
+/// with a shared prefix.
 #[derive(Debug, Clone)]
 pub(super) struct Piece {
     /// Indices into the plan's sequences.

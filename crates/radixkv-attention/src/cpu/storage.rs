@@ -93,9 +93,9 @@ impl CpuKv {
         Ok(())
     }
 
-    /// Copies the keys or values of one head to `rows`, `[tokens, head_dim]` or
-    /// `[tokens, value_dim]`: those of a block's tokens from `first_token` on, as many as `rows`
-    /// has room for. Takes no lock, and allocates nothing.
+    /// Copies the keys or values of one head to `rows`, `[tokens, head_dim]` or `[tokens,
+    /// value_dim]`: the block's tokens from `first_token` on, as many as `rows` has room for. Takes
+    /// no lock, and allocates nothing.
     ///
     /// # Panics
     ///

@@ -140,7 +140,7 @@ impl CacheTree {
 
     /// Reads everything that a live cache holds in a namespace at one moment
     /// ([`Namespace::walk`](radixkv::Namespace::walk)). A run's leases are shown at its end. A
-    /// run's last use is the latest of its own and those of its descendants.
+    /// run's last use is the latest use of it or of a descendant.
     ///
     /// The depths are wrong if another cache with another block size owns the namespace.
     ///

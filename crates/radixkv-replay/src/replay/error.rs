@@ -40,14 +40,14 @@ pub enum ReplayError {
         /// Requests of the trace.
         requests: usize,
     },
-    /// Options exclude each other: leave out [`service`](super::ReplayConfig::service), or what it
-    /// excludes.
+    /// Options exclude each other: remove [`service`](super::ReplayConfig::service), or the options
+    /// that it excludes.
     #[error(
         "a replay in trace time has one thread, the prefix cache and inline eviction, and takes no hold and no checks"
     )]
     ServiceExcludes,
-    /// Options exclude each other: leave out [`tiers`](super::ReplayConfig::tiers), or what they
-    /// exclude.
+    /// Options exclude each other: remove [`tiers`](super::ReplayConfig::tiers), or the options
+    /// that they exclude.
     #[error(
         "a replay over a host tier has one thread, the prefix cache and inline eviction, and takes no service, no hold, no \
          verifying and no checks"

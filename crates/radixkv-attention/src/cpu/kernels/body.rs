@@ -57,7 +57,7 @@ pub(in super::super) struct PartWork<'a> {
     pub(in super::super) hints: &'a mut Hints,
 }
 
-/// The sums of a range for some queries, and those of the ranges before it, into which they are
+/// The sums of a range for some queries, and the sums of the ranges before it, into which they are
 /// merged.
 #[derive(Debug)]
 pub(in super::super) struct MergeWork<'a> {

@@ -13,14 +13,14 @@ const UNIT_BYTES: usize = 48;
 
 /// Operations of a level by instructions that the compiler does not choose on its own.
 pub(super) trait Ops: Copy {
-    /// Reads all whole vectors of elements, those of 8 bits times `scale`; returns the number of
+    /// Reads all whole vectors of elements, 8-bit elements times `scale`; returns the number of
     /// elements read.
     #[inline(always)]
     fn read(self, _dtype: Dtype, _from: &[AtomicU64], _scale: f32, _to: &mut [f32]) -> usize {
         0
     }
 
-    /// Reads a vector of elements from the first words, those of 8 bits times `scale`.
+    /// Reads a vector of elements from the first words, 8-bit elements times `scale`.
     #[inline(always)]
     fn load(self, dtype: Dtype, from: &[AtomicU64], scale: f32) -> Lanes {
         let (mut lanes, from) = (Lanes::ZERO, &from[..LANES / per_word(dtype)]);

@@ -45,8 +45,8 @@ enum Verb {
         #[arg(long, value_name = "BLOCKS", value_parser = clap::value_parser!(u32).range(1..))]
         capacity: u32,
     },
-    /// Show who holds what: blocks, bytes and age by namespace; blocks and hit rate by process;
-    /// dead processes
+    /// Show what each namespace and process holds: blocks, bytes and age by namespace; blocks and
+    /// hit rate by process; dead processes
     Inspect {
         name: Name,
         /// Print one JSON object instead of tables

@@ -73,14 +73,14 @@ enum TopError {
     /// The file cannot be read: start the replay first.
     #[error("{}: cannot be read: {source}; start `radixkv replay TRACE --live {}` first", path.display(), path.display())]
     Unreadable { path: PathBuf, source: io::Error },
-    /// The file is not that of a replay: name another one.
+    /// The file is not the state of a replay: name another one.
     #[error("{}: not a file that `radixkv replay --live` of this version writes", path.display())]
     Malformed { path: PathBuf },
     /// The metrics cannot be read: first start the engine, or a replay with `--metrics`; or name
     /// another address.
     #[error("{address}: {source}")]
     Scrape { address: String, source: ScrapeError },
-    /// The metrics are not those of a cache: name the address of a program that has one.
+    /// The metrics do not belong to a cache: name the address of a program that has one.
     #[error("{address}: no metrics of a cache found")]
     NoCache { address: String },
     /// The terminal failed.
