@@ -85,7 +85,7 @@ pub enum ChangeError {
     },
     /// The number of tokens does not fit the blocks: each block needs `block_size` tokens, and
     /// blocks of pairs need one more in all.
-    #[error("{tokens} tokens for {blocks} blocks of {block_size}")]
+    #[error("{tokens} tokens do not match {blocks} blocks of {block_size}")]
     Tokens {
         /// Tokens of the change.
         tokens: usize,

@@ -56,7 +56,7 @@ pub(crate) enum Scheme {
 /// Why events cannot be recorded or published.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum EventsError {
-    #[error("--publish needs events that are read")]
+    #[error("--publish cannot be combined with --events unread")]
     Unread,
     #[error(transparent)]
     Publish(#[from] PublishError),
