@@ -2,9 +2,9 @@
 //! engine on it.
 //!
 //! The cache only manages block ids. This package has the memory that the ids index ([`Layout`]),
-//! and a trait for the operations of one engine step on that memory ([`Backend`]). It is implemented
-//! for the CPU ([`cpu::Cpu`]) and for GPUs (package `radixkv-cuda`). An engine prepares the batch of
-//! a step once and then runs it for every layer:
+//! and a trait for the operations of one engine step on that memory ([`Backend`]). The CPU
+//! ([`cpu::Cpu`]) and a GPU (package `radixkv-cuda`) implement it. An engine prepares the batch of a
+//! step once and then runs it for every layer:
 //!
 //! ```text
 //! prepare(batch)                    block tables, contexts, slots: checked, and copied to the device

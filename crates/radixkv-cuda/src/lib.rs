@@ -71,7 +71,7 @@
 //!              loaded                  the kernels, loaded into a context
 //!              image  nvrtc            their images: embedded in the crate, or compiled
 //!              error  kernel  module   errors; the kernels by name; the files that each is compiled from
-//!              driver                  finds the driver before anything calls it; functions that the binding lacks
+//!              driver                  finds the driver before anything calls it; closes gaps of the binding
 //! ```
 //!
 //! # Invariants
