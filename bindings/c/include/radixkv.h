@@ -52,11 +52,11 @@
 // The result of a function. `radixkv_last_error` has the text and the numbers of an error.
 //
 // If it is not `RADIXKV_STATUS_OK`, nothing has changed, except after `RADIXKV_STATUS_PANICKED`;
-// handles that the function would have made are NULL.
+// handles that the function would have created are NULL.
 typedef enum {
-    // Done.
+    // Success.
     RADIXKV_STATUS_OK = 0,
-    // An argument that must be given is NULL.
+    // A required argument is NULL.
     RADIXKV_STATUS_NULL_POINTER = 1,
     // An argument is out of its range: the text says which, and what is accepted.
     RADIXKV_STATUS_INVALID_ARGUMENT = 2,
@@ -77,13 +77,13 @@ typedef enum {
     RADIXKV_STATUS_OVER_QUOTA = 21,
     // The timeout passed before enough blocks were available.
     RADIXKV_STATUS_TIMED_OUT = 22,
-    // More blocks than the cache has: it never fits.
+    // The request has more blocks than the cache: it can never succeed.
     RADIXKV_STATUS_TOO_LARGE = 23,
     // The engine owns the blocks (`radixkv_builder_external`): adopt them instead of reserving.
     RADIXKV_STATUS_EXTERNAL_POOL = 24,
     // The cache owns the blocks: build it with `radixkv_builder_external`.
     RADIXKV_STATUS_NOT_EXTERNAL = 25,
-    // The cache already has one of the blocks, or it is twice in the list: its id is `requested`.
+    // The cache already has one of the blocks, or the list has it twice: its id is `requested`.
     RADIXKV_STATUS_BLOCK_HELD = 26,
     // A block id is not below the capacity: the id is `requested`.
     RADIXKV_STATUS_BLOCK_OUT_OF_RANGE = 27,
@@ -102,9 +102,9 @@ typedef enum {
     RADIXKV_STATUS_TOO_MANY_BRANCHES = 45,
     // The prefix holds 2^28 leases: retry when some are released.
     RADIXKV_STATUS_TOO_MANY_LEASES = 46,
-    // The namespace has leases or reservations, and was left as it is.
+    // The namespace has leases or reservations, and was not changed.
     RADIXKV_STATUS_NAMESPACE_IN_USE = 47,
-    // The growth exceeds the limit that the cache was built with.
+    // The growth exceeds the limit that was set when the cache was built.
     RADIXKV_STATUS_CANNOT_GROW = 60,
     // The cache has no background evictor.
     RADIXKV_STATUS_NOT_BACKGROUND = 61,
@@ -114,7 +114,8 @@ typedef enum {
     RADIXKV_STATUS_VIOLATION = 63,
     // Another failure: the text says which.
     RADIXKV_STATUS_OTHER = 98,
-    // A bug of this library: the text is the panic's. Release the handles and do not go on.
+    // A bug of this library: the text is the panic message. Free the handles, and stop using the
+    // library.
     RADIXKV_STATUS_PANICKED = 99,
 } radixkv_status;
 
@@ -130,45 +131,45 @@ typedef enum {
     RADIXKV_EVENT_KIND_REMOVED_FOR_AGE = 3,
     // The same, because they were invalidated.
     RADIXKV_EVENT_KIND_REMOVED_AS_INVALID = 4,
-    // The same, for a reason that this version has no name for.
+    // The same, for a reason that this version does not name.
     RADIXKV_EVENT_KIND_REMOVED = 5,
     // A namespace was cleared or removed: all blocks stored in it before are gone.
     RADIXKV_EVENT_KIND_CLEARED = 6,
-    // Another change that this version has no name for.
+    // Another change that this version does not name.
     RADIXKV_EVENT_KIND_UNKNOWN = 7,
 } radixkv_event_kind;
 
 // Consecutive events, in the order in which they happened.
 typedef struct radixkv_batch radixkv_batch;
 
-// The settings of a cache that is to be built.
+// The settings of a cache to build.
 typedef struct radixkv_builder radixkv_builder;
 
-// A cache. It lives until the last handle that keeps it alive is freed. Freeing that handle frees
-// the index, which takes about 3 s for a million inserted sequences.
+// A cache. It lives until the last handle that keeps it alive is freed. Freeing that handle also
+// frees the index, which takes about 3 s for a million inserted sequences.
 typedef struct radixkv_cache radixkv_cache;
 
 // A copy that a sequence must make before it writes to a block that a fork also holds. The source
 // keeps its content until this handle is freed.
 typedef struct radixkv_copy radixkv_copy;
 
-// Evicted blocks of some sequences. They stay reserved until this handle is freed: no lookup finds
-// them any more, and no other sequence gets them.
+// Evicted blocks of some sequences. They stay reserved until this handle is freed: lookups do not
+// find them, and no other sequence gets them.
 typedef struct radixkv_evicted radixkv_evicted;
 
 // Protects a prefix: until the lease is released, the blocks of its prefix are not evicted,
 // rewritten or handed out.
 typedef struct radixkv_lease radixkv_lease;
 
-// Sequences that share nothing with those of other namespaces: an adapter, a tenant, a model
-// version.
+// A separate set of sequences, which shares no blocks with other namespaces: for an adapter, a
+// tenant or a model version.
 typedef struct radixkv_namespace radixkv_namespace;
 
-// A block whose first tokens agree with a sequence beyond its match. The block stays in place
-// until this handle is freed.
+// A block whose first tokens equal the next tokens of a sequence after its match. The block stays
+// in place until this handle is freed.
 typedef struct radixkv_partial_hit radixkv_partial_hit;
 
-// Blocks that their owner fills and then inserts. Freeing the reservation returns the blocks that
+// Blocks that the caller fills and then inserts. Freeing the reservation returns the blocks that
 // it still holds.
 typedef struct radixkv_reservation radixkv_reservation;
 
@@ -176,11 +177,11 @@ typedef struct radixkv_reservation radixkv_reservation;
 // may move between threads, but only one thread may use it at a time.
 typedef struct radixkv_session radixkv_session;
 
-// A listener's end of a bounded channel of batches. It does not keep the cache alive.
+// The receiving end of a bounded channel of batches. It does not keep the cache alive.
 typedef struct radixkv_subscription radixkv_subscription;
 
-// Names a prefix without protecting it: `radixkv_session_upgrade` leases the prefix if it is still
-// cached. It keeps neither blocks nor the cache alive.
+// Refers to a prefix without protecting it: `radixkv_session_upgrade` leases the prefix if it is
+// still cached. It keeps neither blocks nor the cache alive.
 typedef struct radixkv_weak_lease radixkv_weak_lease;
 
 // The error of a thread's last failed call.
@@ -205,7 +206,7 @@ typedef struct {
 typedef struct {
     // Blocks that the cache manages.
     uint64_t capacity_blocks;
-    // Blocks that hold nothing.
+    // Free blocks.
     uint64_t free_blocks;
     // Blocks that are being filled: in reservations, or inserted since the last settling.
     uint64_t reserved_blocks;
@@ -223,7 +224,7 @@ typedef struct {
     uint64_t aged_blocks;
     // Blocks of namespaces that were cleared or removed, freed by now.
     uint64_t cleared_blocks;
-    // Blocks that were invalidated, freed by now.
+    // Invalidated blocks, freed by now.
     uint64_t invalidated_blocks;
     // Requests that wait for blocks at this moment.
     uint64_t waiting_requests;
@@ -231,7 +232,7 @@ typedef struct {
     uint64_t index_bytes;
     // Of those, garbage that is freed once no thread can access it.
     uint64_t garbage_bytes;
-    // Bytes that the index has from the system for its small nodes.
+    // Bytes of the slabs for the index's small nodes.
     uint64_t slab_bytes;
     // Segments of sequences in the index.
     uint64_t runs;
@@ -264,7 +265,7 @@ typedef struct {
     uint64_t duplicate_blocks;
     // Reservations that were granted, and lists of blocks that were adopted.
     uint64_t reservations;
-    // Blocks of those.
+    // Blocks of these reservations and lists.
     uint64_t taken_blocks;
     // Reservations that were refused, or timed out, because too few blocks were available.
     uint64_t exhausted_refusals;
@@ -272,11 +273,11 @@ typedef struct {
     uint64_t over_quota_refusals;
     // Requests that waited.
     uint64_t waits;
-    // Nanoseconds that they waited, together.
+    // Total nanoseconds of these waits.
     uint64_t waited_nanos;
-    // Retentions of prefixes: one that is retained twice counts twice.
+    // Retentions of prefixes; a prefix that is retained twice counts twice.
     uint64_t retentions;
-    // Blocks of those.
+    // Blocks of these retentions.
     uint64_t retained_blocks;
     // 1 if every change made before the call is in these numbers; 0 if another thread was
     // evicting.
@@ -289,7 +290,7 @@ typedef struct {
     uint64_t cached_blocks;
     // Of those, blocks that a lease protects.
     uint64_t protected_blocks;
-    // Blocks of reservations that it pays for.
+    // Blocks of reservations that count against its quota.
     uint64_t reserved_blocks;
     // 1 if the lookup counts below are its own; 0 if there were too many namespaces, and these
     // counts are 0.
@@ -323,7 +324,7 @@ typedef struct {
     size_t len;
 } radixkv_text;
 
-// An event. Its pointers are valid until the handle that it is read from is freed.
+// An event. Its pointers are valid until the handle that it was read from is freed.
 typedef struct {
     // The change.
     radixkv_event_kind kind;
@@ -333,7 +334,7 @@ typedef struct {
     const radixkv_text *parts;
     // Their number; 0 for the default namespace.
     size_t parts_len;
-    // Tokens of the sequence before those of the blocks.
+    // The number of tokens before the blocks in the sequence.
     size_t start;
     // The tokens of stored blocks; with bigrams, also the token after them. For evicted blocks
     // (`radixkv_evicted_get`), the tokens of the sequence from its beginning to the end of the
@@ -361,13 +362,13 @@ extern "C" {
 // Threads: any; each has its own last error.
 radixkv_status radixkv_last_error(radixkv_error *error);
 
-// Returns a short text for a status, without the numbers of a call. Never NULL, also for unknown
-// numbers; valid for ever.
+// Returns a short text for a status, without the numbers of a call. Never NULL, even for unknown
+// numbers; always valid.
 //
 // Threads: any.
 const char *radixkv_status_text(int32_t status);
 
-// Returns the version of the library, as in "0.1.0". Never NULL; valid for ever.
+// Returns the version of the library, such as "0.1.0". Never NULL; always valid.
 //
 // Threads: any.
 const char *radixkv_version(void);
@@ -392,7 +393,7 @@ radixkv_status radixkv_builder_new(size_t block_size,
 radixkv_status radixkv_builder_policy(radixkv_builder *builder, const char *policy);
 
 // Starts a background evictor with the cache. It keeps between `low` and `high` blocks free; if
-// both are 0, watermarks that suit the capacity are chosen. Without it, the thread that needs
+// both are 0, the watermarks are derived from the capacity. Without it, the thread that needs
 // blocks evicts, and no thread is started.
 //
 // Errors: `radixkv_builder_build` refuses watermarks that do not fit the capacity.
@@ -439,7 +440,7 @@ radixkv_status radixkv_builder_build(radixkv_builder *builder, radixkv_cache **c
 // Threads: no other thread may use the builder from now on.
 void radixkv_builder_free(radixkv_builder *builder);
 
-// Frees the handle. The cache lives on while other handles keep it alive. NULL is allowed.
+// Frees the handle. The cache stays alive while other handles keep it alive. NULL is allowed.
 //
 // Threads: no other thread may use this handle from now on.
 void radixkv_cache_free(radixkv_cache *cache);
@@ -472,7 +473,7 @@ radixkv_status radixkv_cache_evict(radixkv_cache *cache, size_t blocks, size_t *
 radixkv_status radixkv_cache_settle(radixkv_cache *cache);
 
 // Does one bounded step of the pending work. `more`, which may be NULL, says whether work is left.
-// For an engine thread that has time to spare.
+// For an engine thread with spare time.
 //
 // Threads: any; waits while another thread evicts.
 radixkv_status radixkv_cache_run_once(radixkv_cache *cache, bool *more);
@@ -515,8 +516,8 @@ radixkv_status radixkv_cache_grow(radixkv_cache *cache, size_t blocks, uint32_t 
 // Threads: any; waits while another thread evicts. Walks the whole index.
 radixkv_status radixkv_cache_validate(radixkv_cache *cache);
 
-// Replaces the policy without a pause. Evictions follow the old policy until the order of the new
-// one is complete; `radixkv_cache_settle` completes it.
+// Replaces the policy without a pause. Evictions follow the old policy until the new order is
+// complete; `radixkv_cache_settle` completes it.
 //
 // Errors: INVALID_ARGUMENT for a name that `radixkv_builder_policy` does not know.
 //
@@ -565,9 +566,9 @@ radixkv_status radixkv_namespace_default(radixkv_cache *cache, radixkv_namespace
 // Threads: no other thread may use this handle from now on.
 void radixkv_namespace_free(radixkv_namespace *space);
 
-// Sets the quota of a namespace: `cached_blocks` that it may cache, `pinned_blocks` that its
-// leases and reservations may hold, and `idle_nanos` that its prefixes may stay without a use.
-// Each is a number or RADIXKV_NO_LIMIT.
+// Sets the quota of a namespace: the maximum `cached_blocks`, the maximum `pinned_blocks` of its
+// leases and reservations, and `idle_nanos`, after which an unused prefix is removed. Each is a
+// number or RADIXKV_NO_LIMIT.
 //
 // Threads: any; waits while another thread evicts.
 radixkv_status radixkv_namespace_set_quota(radixkv_namespace *space,
@@ -581,7 +582,7 @@ radixkv_status radixkv_namespace_set_quota(radixkv_namespace *space,
 // Threads: any; waits while another thread evicts.
 radixkv_status radixkv_namespace_clear(radixkv_namespace *space);
 
-// Empties the namespace if nothing leases or reserves in it.
+// Empties the namespace if it has no leases and no reservations.
 //
 // Errors: NAMESPACE_IN_USE, with the leased blocks as `available` and the reserved ones as
 // `limit`.
@@ -647,7 +648,7 @@ radixkv_status radixkv_session_match(radixkv_session *session,
                                      radixkv_lease **lease);
 
 // Matches as `radixkv_session_match` does, without counting a use: to keep the cached prefix of a
-// waiting request without making it look recently used. `radixkv_session_resume` counts it when
+// waiting request without making it recently used. `radixkv_session_resume` counts the use when
 // the request runs.
 //
 // Errors: BUFFER_TOO_SHORT, OTHER_CACHE.
@@ -664,8 +665,8 @@ radixkv_status radixkv_session_match_untouched(radixkv_session *session,
                                                size_t *hit_tokens,
                                                radixkv_lease **lease);
 
-// Writes the number of tokens that are cached, in whole blocks, to `hit_tokens`. Leases nothing
-// and does not count as a use: the prefix may be evicted at any moment.
+// Writes the number of cached tokens, in whole blocks, to `hit_tokens`. Leases nothing and does
+// not count as a use: the prefix may be evicted at any moment.
 //
 // Errors: OTHER_CACHE.
 //
@@ -679,9 +680,9 @@ radixkv_status radixkv_session_peek(radixkv_session *session,
                                     size_t *hit_tokens);
 
 // Matches as `radixkv_session_match` does, and reserves blocks for the rest of the tokens and for
-// `room_tokens` more; or takes nothing. The namespace pays for the blocks. An engine that needs
-// the logits of the last token passes the tokens before it, and one more in `room_tokens`. Returns
-// at once, ahead of requests that wait.
+// `room_tokens` more; or takes nothing. The blocks count against the namespace's quota. An engine
+// that needs the logits of the last token passes the tokens before it, and one more in
+// `room_tokens`. Does not queue: it is served before waiting requests.
 //
 // Errors: BUFFER_TOO_SHORT, OTHER_CACHE, EXHAUSTED, OVER_QUOTA, TOO_LARGE, EXTERNAL_POOL.
 //
@@ -721,9 +722,9 @@ radixkv_status radixkv_session_acquire_within(radixkv_session *session,
                                               radixkv_lease **lease,
                                               radixkv_reservation **reservation);
 
-// Takes `blocks` blocks, or nothing. If too few are free, it evicts exactly the missing ones. The
+// Reserves `blocks` blocks, or none. If too few are free, it evicts exactly the missing ones. The
 // blocks count against the quota of `payer`, the default namespace if it is NULL, until they are
-// inserted or returned. Returns at once, ahead of requests that wait.
+// inserted or returned. Does not queue: it is served before waiting requests.
 //
 // Errors: OTHER_CACHE, EXHAUSTED, OVER_QUOTA, TOO_LARGE, EXTERNAL_POOL.
 //
@@ -757,18 +758,18 @@ radixkv_status radixkv_session_reserve_within(radixkv_session *session,
 // (`radixkv_reservation_split`). After success it holds the duplicates: those of its blocks whose
 // tokens another insert published first. Usually there are none. Free it or use it again.
 //
-// `blocks` is NULL, with room 0, or has room for as many ids as the reservation has. The ids that
-// are cached for these blocks are written to it: from now on the block table of the sequence
-// should contain these ids. `inserted` becomes a lease on all cached blocks of the sequence;
-// `lease` stays valid and may be released. `dropped_tokens`, which may be NULL, is the number of
-// tokens at the end that fill no block.
+// `blocks` is NULL, with room 0, or has room for as many ids as the reservation has. The cached
+// ids for these blocks are written to it: the block table of the sequence should then contain
+// these ids. `inserted` becomes a lease on all cached blocks of the sequence; `lease` stays valid
+// and may be released. `dropped_tokens`, which may be NULL, is the number of tokens at the end
+// that fill no block.
 //
 // Errors (the reservation is unchanged): BUFFER_TOO_SHORT, OTHER_CACHE,
 // SEQUENCE_TOO_SHORT, BLOCK_COUNT, SEQUENCE_TOO_LONG, OVER_QUOTA, SHARED_BLOCK, NAMESPACE_REMOVED,
 // INVALIDATED, TOO_MANY_BRANCHES.
 //
-// Threads: one at a time for each session and each reservation; never waits. What the thread wrote
-// before the call is visible to a thread that matches the blocks.
+// Threads: one at a time for each session and each reservation; never waits. Writes of the thread
+// before the call are visible to a thread that matches the blocks.
 //
 // Pointers: `tokens` and `blocks` are NULL, or point to `tokens_len` and `blocks_room` numbers.
 radixkv_status radixkv_session_insert(radixkv_session *session,
@@ -800,7 +801,7 @@ radixkv_status radixkv_lease_clone(radixkv_lease *lease, radixkv_lease **clone);
 radixkv_status radixkv_lease_len_tokens(radixkv_lease *lease, size_t *tokens);
 
 // Writes to `invalidated` whether blocks of a lease were invalidated. If so, its request must be
-// computed again.
+// recomputed.
 //
 // Threads: any; never waits.
 radixkv_status radixkv_lease_is_invalidated(radixkv_lease *lease, bool *invalidated);
@@ -825,9 +826,9 @@ radixkv_status radixkv_session_resume(radixkv_session *session,
                                       size_t blocks_room,
                                       size_t *hit_tokens);
 
-// Leases the cached block just beyond `lease` that agrees longest with the tokens, the whole
-// sequence. `hit` is NULL if no block agrees in `min_tokens` tokens; otherwise copy the first
-// `hit_tokens` tokens of the block `block` into one of your own, and free the hit.
+// Among the cached blocks just beyond `lease`, leases the one with the most first tokens in common
+// with `tokens`, the whole sequence. `hit` is NULL if no block has `min_tokens` of them; otherwise
+// copy the first `hit_tokens` tokens of the block `block` to your own block, and free the hit.
 //
 // Errors: OTHER_CACHE, SEQUENCE_TOO_SHORT.
 //
@@ -906,7 +907,7 @@ radixkv_status radixkv_session_upgrade(radixkv_session *session,
 // Threads: no other thread may use it from now on.
 void radixkv_weak_lease_free(radixkv_weak_lease *weak);
 
-// Frees a reservation, and gives its blocks back. NULL is allowed.
+// Frees a reservation, and returns its blocks. NULL is allowed.
 //
 // Threads: no other thread may use the reservation from now on.
 void radixkv_reservation_free(radixkv_reservation *reservation);
@@ -971,13 +972,12 @@ radixkv_status radixkv_reservation_make_unique(radixkv_reservation *reservation,
                                                uint32_t *destination,
                                                radixkv_copy **copy);
 
-// Frees a copy, after it was made. NULL is allowed.
+// Frees a copy after it was made. NULL is allowed.
 //
 // Threads: no other thread may use it from now on.
 void radixkv_copy_free(radixkv_copy *copy);
 
-// Passes blocks of the engine to a cache with an external pool, for an insert: all of them or
-// none.
+// Passes blocks of the engine to a cache with an external pool, for an insert: all or none.
 //
 // Errors: NOT_EXTERNAL, BLOCK_OUT_OF_RANGE, BLOCK_HELD.
 //
@@ -989,9 +989,9 @@ radixkv_status radixkv_cache_adopt(radixkv_cache *cache,
                                    size_t blocks_len,
                                    radixkv_reservation **reservation);
 
-// Takes back up to `blocks_room` ids of blocks that the cache evicted, cleared or otherwise gave
-// up. Writes them to `blocks` and their number to `taken`. Call it again while it fills the whole
-// buffer.
+// Takes back up to `blocks_room` ids of blocks that the cache evicted, cleared or otherwise
+// released. Writes them to `blocks` and their number to `taken`. Call it again while it fills the
+// whole buffer.
 //
 // Errors: NOT_EXTERNAL; INVALID_ARGUMENT if there is no room.
 //
@@ -1023,8 +1023,8 @@ radixkv_status radixkv_namespace_read_stats(radixkv_namespace *space,
                                             radixkv_namespace_stats *stats,
                                             size_t size);
 
-// Subscribes to the changes from now on, through a channel of up to `batches` batches, at least
-// one. A batch that does not fit is lost to this subscriber; no other thread waits.
+// Subscribes to later changes, through a channel of up to `batches` batches, at least one. A batch
+// that does not fit is lost for this subscriber; no other thread waits.
 //
 // Threads: any; waits while another thread evicts.
 radixkv_status radixkv_cache_subscribe(radixkv_cache *cache,
@@ -1078,7 +1078,7 @@ void radixkv_batch_free(radixkv_batch *batch);
 
 // Evicts up to `blocks` blocks as `radixkv_cache_evict` does, and keeps them reserved: for an
 // engine that copies them elsewhere before they are reused. `sequences`, which may be NULL, is the
-// number of sequences that they belong to.
+// number of their sequences.
 //
 // Threads: any; waits while another thread evicts.
 radixkv_status radixkv_cache_evict_into(radixkv_cache *cache,

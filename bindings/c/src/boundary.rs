@@ -1,5 +1,5 @@
 //! The boundary between C and Rust, used by every exported function: catches panics, checks
-//! pointers, and lets only one thread at a time use a handle.
+//! pointers, and rejects concurrent use of a handle.
 #![allow(unsafe_code)]
 
 use std::any::Any;
@@ -30,7 +30,7 @@ pub(crate) fn run(body: impl FnOnce() -> Result<(), Failure>) -> Status {
     status
 }
 
-/// Frees a handle: the body of every `_free`. NULL is allowed, as in `free`.
+/// Frees a handle: the body of every `_free` function. NULL is allowed, as in `free`.
 pub(crate) fn free<T>(handle: Option<Box<T>>) {
     run(|| {
         drop(handle);
@@ -51,7 +51,7 @@ pub(crate) fn given<'a, T>(handle: Option<&'a T>, argument: &'static str) -> Res
     handle.ok_or(Failure::Null(argument))
 }
 
-/// The place for a result; an error if it is NULL.
+/// The output pointer for a result; an error if it is NULL.
 pub(crate) fn output<'a, T>(
     place: Option<&'a mut MaybeUninit<T>>,
     argument: &'static str,
@@ -59,7 +59,8 @@ pub(crate) fn output<'a, T>(
     place.ok_or(Failure::Null(argument))
 }
 
-/// The place for a new handle. Sets it to NULL, which it stays if the call fails later.
+/// The output pointer for a new handle. Sets the handle to NULL, so that it is NULL if the call
+/// fails later.
 pub(crate) fn new_handle<'a, T>(
     place: Option<&'a mut MaybeUninit<Option<Box<T>>>>,
     argument: &'static str,
@@ -74,8 +75,8 @@ pub(crate) fn new_handle<'a, T>(
 /// `data` is NULL, or points to `len` elements that nothing changes during the call.
 pub(crate) unsafe fn slice<'a, T>(data: *const T, len: usize, argument: &'static str) -> Result<&'a [T], Failure> {
     check_array(data, len, argument)?;
-    // SAFETY: as the caller promised; not NULL and aligned where it has elements, and no longer
-    // than memory.
+    // SAFETY: as the caller promised; if not empty, not NULL, aligned, and within the address
+    // space.
     Ok(if len == 0 { &[] } else { unsafe { std::slice::from_raw_parts(data, len) } })
 }
 
@@ -98,8 +99,8 @@ pub(crate) unsafe fn buffer<'a, T>(
     if room < needed {
         return Err(Failure::BufferTooShort { argument, needed, room });
     }
-    // SAFETY: as the caller promised; not NULL and aligned where it has elements, and no longer
-    // than memory.
+    // SAFETY: as the caller promised; if not empty, not NULL, aligned, and within the address
+    // space.
     Ok(Some(if room == 0 { &mut [] } else { unsafe { std::slice::from_raw_parts_mut(data.cast(), room) } }))
 }
 
@@ -124,9 +125,8 @@ pub(crate) fn fill<T: Copy>(buffer: Option<&mut [MaybeUninit<T>]>, values: &[T])
     }
 }
 
-/// Writes a struct to a caller whose version of it has `size` bytes. A newer library does not write
-/// fields at the end that the caller does not know; an older one leaves the caller's last fields
-/// zero.
+/// Writes a struct to a caller whose version of it has `size` bytes. If the caller's version is
+/// older, the new fields at its end are not written; if it is newer, the extra fields stay zero.
 ///
 /// # Safety
 ///
@@ -195,7 +195,7 @@ impl Owner {
     }
 }
 
-/// A value that one thread may use at a time. A second thread gets an error and does not wait.
+/// A value that one thread at a time may use. A second thread gets an error immediately.
 pub(crate) struct Exclusive<T> {
     busy: AtomicBool,
     value: UnsafeCell<T>,

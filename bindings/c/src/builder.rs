@@ -12,7 +12,7 @@ use crate::cache::Cache;
 use crate::failure::Failure;
 use crate::status::Status;
 
-/// The settings of a cache that is to be built.
+/// The settings of a cache to build.
 pub struct Builder(Exclusive<Settings>);
 
 struct Settings {
@@ -69,7 +69,7 @@ pub unsafe extern "C" fn radixkv_builder_policy(builder: Option<&Builder>, polic
 }
 
 /// Starts a background evictor with the cache. It keeps between `low` and `high` blocks free; if
-/// both are 0, watermarks that suit the capacity are chosen. Without it, the thread that needs
+/// both are 0, the watermarks are derived from the capacity. Without it, the thread that needs
 /// blocks evicts, and no thread is started.
 ///
 /// Errors: `radixkv_builder_build` refuses watermarks that do not fit the capacity.

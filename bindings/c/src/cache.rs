@@ -10,8 +10,8 @@ use crate::boundary::{Owner, free, given, output, run, slice};
 use crate::failure::Failure;
 use crate::status::Status;
 
-/// A cache. It lives until the last handle that keeps it alive is freed. Freeing that handle frees
-/// the index, which takes about 3 s for a million inserted sequences.
+/// A cache. It lives until the last handle that keeps it alive is freed. Freeing that handle also
+/// frees the index, which takes about 3 s for a million inserted sequences.
 pub struct Cache {
     pub(crate) core: PrefixCache,
     pub(crate) owner: Owner,
@@ -47,7 +47,7 @@ fn told<T>(
     })
 }
 
-/// Frees the handle. The cache lives on while other handles keep it alive. NULL is allowed.
+/// Frees the handle. The cache stays alive while other handles keep it alive. NULL is allowed.
 ///
 /// Threads: no other thread may use this handle from now on.
 #[unsafe(no_mangle)]
@@ -105,7 +105,7 @@ pub extern "C" fn radixkv_cache_settle(cache: Option<&Cache>) -> Status {
 }
 
 /// Does one bounded step of the pending work. `more`, which may be NULL, says whether work is left.
-/// For an engine thread that has time to spare.
+/// For an engine thread with spare time.
 ///
 /// Threads: any; waits while another thread evicts.
 #[unsafe(no_mangle)]

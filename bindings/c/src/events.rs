@@ -1,4 +1,4 @@
-//! Events: batches of the changes of a cache, for a subscriber that follows its content.
+//! Events: batches of the changes of a cache, for a subscriber that tracks its content.
 #![allow(unsafe_code)]
 
 use std::ffi::c_char;
@@ -12,7 +12,7 @@ use crate::failure::Failure;
 use crate::namespace::{KEYS_BIGRAMS, KEYS_TOKENS};
 use crate::status::Status;
 
-/// A listener's end of a bounded channel of batches. It does not keep the cache alive.
+/// The receiving end of a bounded channel of batches. It does not keep the cache alive.
 pub struct Subscription(Exclusive<radixkv::Subscription>);
 
 /// Consecutive events, in the order in which they happened.
@@ -21,7 +21,7 @@ pub struct Batch {
     names: Names,
 }
 
-/// The parts of the namespaces' names of a list of events, as C reads them.
+/// The parts of the namespaces' names of a list of events, in the form for C.
 #[derive(Default)]
 pub(crate) struct Names {
     parts: Vec<Text>,
@@ -29,7 +29,7 @@ pub(crate) struct Names {
     ends: Vec<usize>,
 }
 
-// SAFETY: the texts belong to names that are kept beside this value, and nothing changes them.
+// SAFETY: the texts belong to names that are kept beside this value, and never change.
 unsafe impl Send for Names {}
 // SAFETY: as above.
 unsafe impl Sync for Names {}
@@ -73,15 +73,15 @@ pub enum EventKind {
     RemovedForAge = 3,
     /// The same, because they were invalidated.
     RemovedAsInvalid = 4,
-    /// The same, for a reason that this version has no name for.
+    /// The same, for a reason that this version does not name.
     Removed = 5,
     /// A namespace was cleared or removed: all blocks stored in it before are gone.
     Cleared = 6,
-    /// Another change that this version has no name for.
+    /// Another change that this version does not name.
     Unknown = 7,
 }
 
-/// An event. Its pointers are valid until the handle that it is read from is freed.
+/// An event. Its pointers are valid until the handle that it was read from is freed.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Event {
@@ -93,7 +93,7 @@ pub struct Event {
     pub parts: *const Text,
     /// Their number; 0 for the default namespace.
     pub parts_len: usize,
-    /// Tokens of the sequence before those of the blocks.
+    /// The number of tokens before the blocks in the sequence.
     pub start: usize,
     /// The tokens of stored blocks; with bigrams, also the token after them. For evicted blocks
     /// (`radixkv_evicted_get`), the tokens of the sequence from its beginning to the end of the
@@ -171,8 +171,8 @@ impl Batch {
     }
 }
 
-/// Subscribes to the changes from now on, through a channel of up to `batches` batches, at least
-/// one. A batch that does not fit is lost to this subscriber; no other thread waits.
+/// Subscribes to later changes, through a channel of up to `batches` batches, at least one. A batch
+/// that does not fit is lost for this subscriber; no other thread waits.
 ///
 /// Threads: any; waits while another thread evicts.
 #[unsafe(no_mangle)]

@@ -9,8 +9,8 @@ use crate::events::{Event, Names, code_of, kind_of};
 use crate::failure::Failure;
 use crate::status::Status;
 
-/// Evicted blocks of some sequences. They stay reserved until this handle is freed: no lookup finds
-/// them any more, and no other sequence gets them.
+/// Evicted blocks of some sequences. They stay reserved until this handle is freed: lookups do not
+/// find them, and no other sequence gets them.
 pub struct Evicted {
     core: Vec<radixkv::Evicted>,
     names: Names,
@@ -38,7 +38,7 @@ impl Evicted {
 
 /// Evicts up to `blocks` blocks as `radixkv_cache_evict` does, and keeps them reserved: for an
 /// engine that copies them elsewhere before they are reused. `sequences`, which may be NULL, is the
-/// number of sequences that they belong to.
+/// number of their sequences.
 ///
 /// Threads: any; waits while another thread evicts.
 #[unsafe(no_mangle)]

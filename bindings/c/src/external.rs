@@ -11,8 +11,7 @@ use crate::failure::Failure;
 use crate::reservation::Reservation;
 use crate::status::Status;
 
-/// Passes blocks of the engine to a cache with an external pool, for an insert: all of them or
-/// none.
+/// Passes blocks of the engine to a cache with an external pool, for an insert: all or none.
 ///
 /// Errors: NOT_EXTERNAL, BLOCK_OUT_OF_RANGE, BLOCK_HELD.
 ///
@@ -37,9 +36,9 @@ pub unsafe extern "C" fn radixkv_cache_adopt(
     })
 }
 
-/// Takes back up to `blocks_room` ids of blocks that the cache evicted, cleared or otherwise gave
-/// up. Writes them to `blocks` and their number to `taken`. Call it again while it fills the whole
-/// buffer.
+/// Takes back up to `blocks_room` ids of blocks that the cache evicted, cleared or otherwise
+/// released. Writes them to `blocks` and their number to `taken`. Call it again while it fills the
+/// whole buffer.
 ///
 /// Errors: NOT_EXTERNAL; INVALID_ARGUMENT if there is no room.
 ///

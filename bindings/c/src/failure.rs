@@ -1,5 +1,4 @@
-//! The reason for which a call failed: misuse, found before anything changed, or an error of the
-//! core.
+//! The reason why a call failed: misuse, found before anything changed, or an error of the core.
 
 use std::fmt;
 
@@ -10,7 +9,7 @@ use radixkv::{
 
 use crate::status::Status;
 
-/// The reason for which a call failed. Its text is made only by `radixkv_last_error`.
+/// The reason why a call failed. Only `radixkv_last_error` formats its text.
 #[derive(Debug)]
 pub(crate) enum Failure {
     Null(&'static str),

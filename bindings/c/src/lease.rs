@@ -34,13 +34,13 @@ impl Lease {
     }
 }
 
-/// A block whose first tokens agree with a sequence beyond its match. The block stays in place
-/// until this handle is freed.
+/// A block whose first tokens equal the next tokens of a sequence after its match. The block stays
+/// in place until this handle is freed.
 pub struct PartialHit {
     _source: radixkv::PartialHit,
 }
 
-/// Runs an operation of a session on a lease that has no result.
+/// Runs a session's operation on a lease that has no result.
 fn on(
     session: Option<&Session>,
     lease: Option<&Lease>,
@@ -93,7 +93,7 @@ pub extern "C" fn radixkv_lease_len_tokens(lease: Option<&Lease>, tokens: Option
 }
 
 /// Writes to `invalidated` whether blocks of a lease were invalidated. If so, its request must be
-/// computed again.
+/// recomputed.
 ///
 /// Threads: any; never waits.
 #[unsafe(no_mangle)]
@@ -148,9 +148,9 @@ pub unsafe extern "C" fn radixkv_session_resume(
     })
 }
 
-/// Leases the cached block just beyond `lease` that agrees longest with the tokens, the whole
-/// sequence. `hit` is NULL if no block agrees in `min_tokens` tokens; otherwise copy the first
-/// `hit_tokens` tokens of the block `block` into one of your own, and free the hit.
+/// Among the cached blocks just beyond `lease`, leases the one with the most first tokens in common
+/// with `tokens`, the whole sequence. `hit` is NULL if no block has `min_tokens` of them; otherwise
+/// copy the first `hit_tokens` tokens of the block `block` to your own block, and free the hit.
 ///
 /// Errors: OTHER_CACHE, SEQUENCE_TOO_SHORT.
 ///

@@ -1,9 +1,8 @@
 //! The C interface of radixkv.
 //!
 //! `include/radixkv.h` is generated from this crate (`tests/header.rs` compares them) and is its
-//! documentation; Rust programs use the crate `radixkv` instead. The body of each exported function
-//! runs in `boundary::run`, which catches panics, and checks its arguments before it changes
-//! anything.
+//! documentation; Rust programs use the crate `radixkv` instead. Each exported function runs in
+//! `boundary::run`, which catches panics, and checks its arguments before it changes anything.
 //!
 //! A reference in the signature of an exported function is a pointer in C. The caller guarantees
 //! that it is NULL or points to a value of the type in the header, so that most functions need no

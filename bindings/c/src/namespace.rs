@@ -12,8 +12,8 @@ use crate::cache::Cache;
 use crate::failure::Failure;
 use crate::status::Status;
 
-/// Sequences that share nothing with those of other namespaces: an adapter, a tenant, a model
-/// version.
+/// A separate set of sequences, which shares no blocks with other namespaces: for an adapter, a
+/// tenant or a model version.
 pub struct Namespace {
     pub(crate) core: radixkv::Namespace,
     pub(crate) owner: Owner,
@@ -108,9 +108,9 @@ pub extern "C" fn radixkv_namespace_free(space: Option<Box<Namespace>>) {
     free(space);
 }
 
-/// Sets the quota of a namespace: `cached_blocks` that it may cache, `pinned_blocks` that its
-/// leases and reservations may hold, and `idle_nanos` that its prefixes may stay without a use.
-/// Each is a number or RADIXKV_NO_LIMIT.
+/// Sets the quota of a namespace: the maximum `cached_blocks`, the maximum `pinned_blocks` of its
+/// leases and reservations, and `idle_nanos`, after which an unused prefix is removed. Each is a
+/// number or RADIXKV_NO_LIMIT.
 ///
 /// Threads: any; waits while another thread evicts.
 #[unsafe(no_mangle)]
@@ -145,7 +145,7 @@ pub extern "C" fn radixkv_namespace_clear(space: Option<&Namespace>) -> Status {
     on(space, radixkv::Namespace::clear)
 }
 
-/// Empties the namespace if nothing leases or reserves in it.
+/// Empties the namespace if it has no leases and no reservations.
 ///
 /// Errors: NAMESPACE_IN_USE, with the leased blocks as `available` and the reserved ones as
 /// `limit`.

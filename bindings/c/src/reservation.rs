@@ -1,4 +1,4 @@
-//! Reservations: blocks that their owner fills and then inserts.
+//! Reservations: blocks that the caller fills and then inserts.
 #![allow(unsafe_code)]
 
 use std::mem::MaybeUninit;
@@ -7,7 +7,7 @@ use crate::boundary::{Exclusive, Owner, buffer, fill, free, given, new_handle, o
 use crate::failure::Failure;
 use crate::status::Status;
 
-/// Blocks that their owner fills and then inserts. Freeing the reservation returns the blocks that
+/// Blocks that the caller fills and then inserts. Freeing the reservation returns the blocks that
 /// it still holds.
 pub struct Reservation {
     pub(crate) core: Exclusive<radixkv::Reservation>,
@@ -26,7 +26,7 @@ pub struct Copy {
     _source: radixkv::PendingCopy,
 }
 
-/// Frees a reservation, and gives its blocks back. NULL is allowed.
+/// Frees a reservation, and returns its blocks. NULL is allowed.
 ///
 /// Threads: no other thread may use the reservation from now on.
 #[unsafe(no_mangle)]
@@ -198,12 +198,12 @@ pub extern "C" fn radixkv_reservation_make_unique(
     })
 }
 
-/// Writes an optional result, unless its place is NULL.
+/// Writes an optional result, unless its pointer is NULL.
 fn tell<T>(place: Option<&mut MaybeUninit<T>>, value: T) {
     place.map(|place| place.write(value));
 }
 
-/// Frees a copy, after it was made. NULL is allowed.
+/// Frees a copy after it was made. NULL is allowed.
 ///
 /// Threads: no other thread may use it from now on.
 #[unsafe(no_mangle)]

@@ -99,7 +99,7 @@ pub unsafe extern "C" fn radixkv_session_match(
 }
 
 /// Matches as `radixkv_session_match` does, without counting a use: to keep the cached prefix of a
-/// waiting request without making it look recently used. `radixkv_session_resume` counts it when
+/// waiting request without making it recently used. `radixkv_session_resume` counts the use when
 /// the request runs.
 ///
 /// Errors: BUFFER_TOO_SHORT, OTHER_CACHE.
@@ -129,8 +129,8 @@ pub unsafe extern "C" fn radixkv_session_match_untouched(
     })
 }
 
-/// Writes the number of tokens that are cached, in whole blocks, to `hit_tokens`. Leases nothing
-/// and does not count as a use: the prefix may be evicted at any moment.
+/// Writes the number of cached tokens, in whole blocks, to `hit_tokens`. Leases nothing and does
+/// not count as a use: the prefix may be evicted at any moment.
 ///
 /// Errors: OTHER_CACHE.
 ///
@@ -156,7 +156,7 @@ pub unsafe extern "C" fn radixkv_session_peek(
     })
 }
 
-/// The arguments of the functions that match a sequence and lease the prefix that they find.
+/// The arguments of the functions that match a sequence and lease its cached prefix.
 struct Lookup<'a> {
     session: Option<&'a Session>,
     space: Option<&'a Namespace>,
@@ -177,7 +177,7 @@ impl Lookup<'_> {
         let (session, space) = (given(self.session, "session")?, given(self.space, "space")?);
         let tokens = self.tokens?;
         let (blocks, room) = self.blocks;
-        // SAFETY: as the caller of the exported function promised, which made this value.
+        // SAFETY: as the caller promised to the exported function that created this value.
         let blocks = unsafe { buffer(blocks, room, tokens.len() / session.block_size, "blocks") }?;
         space.owner.check(session.owner, "space")?;
         let mut parts = session.core.enter("session")?;
@@ -199,7 +199,7 @@ impl Lookup<'_> {
         reservation: Option<&mut MaybeUninit<Option<Box<Reservation>>>>,
         verb: impl FnOnce(&radixkv::Session, &radixkv::Namespace, &[u32]) -> Result<Acquired, ReserveError>,
     ) -> Result<(), Failure> {
-        // Both handles must be NULL if anything fails, even if the place of the other one is NULL.
+        // Both handles must be NULL if anything fails, even if the other one's pointer is NULL.
         if let Some(place) = self.lease.as_mut() {
             place.write(None);
         }
@@ -214,9 +214,9 @@ impl Lookup<'_> {
 }
 
 /// Matches as `radixkv_session_match` does, and reserves blocks for the rest of the tokens and for
-/// `room_tokens` more; or takes nothing. The namespace pays for the blocks. An engine that needs
-/// the logits of the last token passes the tokens before it, and one more in `room_tokens`. Returns
-/// at once, ahead of requests that wait.
+/// `room_tokens` more; or takes nothing. The blocks count against the namespace's quota. An engine
+/// that needs the logits of the last token passes the tokens before it, and one more in
+/// `room_tokens`. Does not queue: it is served before waiting requests.
 ///
 /// Errors: BUFFER_TOO_SHORT, OTHER_CACHE, EXHAUSTED, OVER_QUOTA, TOO_LARGE, EXTERNAL_POOL.
 ///
@@ -294,9 +294,9 @@ fn reserve(
     Ok(())
 }
 
-/// Takes `blocks` blocks, or nothing. If too few are free, it evicts exactly the missing ones. The
+/// Reserves `blocks` blocks, or none. If too few are free, it evicts exactly the missing ones. The
 /// blocks count against the quota of `payer`, the default namespace if it is NULL, until they are
-/// inserted or returned. Returns at once, ahead of requests that wait.
+/// inserted or returned. Does not queue: it is served before waiting requests.
 ///
 /// Errors: OTHER_CACHE, EXHAUSTED, OVER_QUOTA, TOO_LARGE, EXTERNAL_POOL.
 ///
@@ -346,18 +346,18 @@ pub extern "C" fn radixkv_session_reserve_within(
 /// (`radixkv_reservation_split`). After success it holds the duplicates: those of its blocks whose
 /// tokens another insert published first. Usually there are none. Free it or use it again.
 ///
-/// `blocks` is NULL, with room 0, or has room for as many ids as the reservation has. The ids that
-/// are cached for these blocks are written to it: from now on the block table of the sequence
-/// should contain these ids. `inserted` becomes a lease on all cached blocks of the sequence;
-/// `lease` stays valid and may be released. `dropped_tokens`, which may be NULL, is the number of
-/// tokens at the end that fill no block.
+/// `blocks` is NULL, with room 0, or has room for as many ids as the reservation has. The cached
+/// ids for these blocks are written to it: the block table of the sequence should then contain
+/// these ids. `inserted` becomes a lease on all cached blocks of the sequence; `lease` stays valid
+/// and may be released. `dropped_tokens`, which may be NULL, is the number of tokens at the end
+/// that fill no block.
 ///
 /// Errors (the reservation is unchanged): BUFFER_TOO_SHORT, OTHER_CACHE,
 /// SEQUENCE_TOO_SHORT, BLOCK_COUNT, SEQUENCE_TOO_LONG, OVER_QUOTA, SHARED_BLOCK, NAMESPACE_REMOVED,
 /// INVALIDATED, TOO_MANY_BRANCHES.
 ///
-/// Threads: one at a time for each session and each reservation; never waits. What the thread wrote
-/// before the call is visible to a thread that matches the blocks.
+/// Threads: one at a time for each session and each reservation; never waits. Writes of the thread
+/// before the call are visible to a thread that matches the blocks.
 ///
 /// Pointers: `tokens` and `blocks` are NULL, or point to `tokens_len` and `blocks_room` numbers.
 #[unsafe(no_mangle)]

@@ -10,8 +10,8 @@ use crate::boundary::{given, run, text};
 use crate::cache::Cache;
 use crate::status::Status;
 
-/// Replaces the policy without a pause. Evictions follow the old policy until the order of the new
-/// one is complete; `radixkv_cache_settle` completes it.
+/// Replaces the policy without a pause. Evictions follow the old policy until the new order is
+/// complete; `radixkv_cache_settle` completes it.
 ///
 /// Errors: INVALID_ARGUMENT for a name that `radixkv_builder_policy` does not know.
 ///

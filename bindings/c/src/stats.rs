@@ -29,7 +29,7 @@ macro_rules! counts {
 pub struct Stats {
     /// Blocks that the cache manages.
     pub capacity_blocks: u64,
-    /// Blocks that hold nothing.
+    /// Free blocks.
     pub free_blocks: u64,
     /// Blocks that are being filled: in reservations, or inserted since the last settling.
     pub reserved_blocks: u64,
@@ -47,7 +47,7 @@ pub struct Stats {
     pub aged_blocks: u64,
     /// Blocks of namespaces that were cleared or removed, freed by now.
     pub cleared_blocks: u64,
-    /// Blocks that were invalidated, freed by now.
+    /// Invalidated blocks, freed by now.
     pub invalidated_blocks: u64,
     /// Requests that wait for blocks at this moment.
     pub waiting_requests: u64,
@@ -55,7 +55,7 @@ pub struct Stats {
     pub index_bytes: u64,
     /// Of those, garbage that is freed once no thread can access it.
     pub garbage_bytes: u64,
-    /// Bytes that the index has from the system for its small nodes.
+    /// Bytes of the slabs for the index's small nodes.
     pub slab_bytes: u64,
     /// Segments of sequences in the index.
     pub runs: u64,
@@ -88,7 +88,7 @@ pub struct Stats {
     pub duplicate_blocks: u64,
     /// Reservations that were granted, and lists of blocks that were adopted.
     pub reservations: u64,
-    /// Blocks of those.
+    /// Blocks of these reservations and lists.
     pub taken_blocks: u64,
     /// Reservations that were refused, or timed out, because too few blocks were available.
     pub exhausted_refusals: u64,
@@ -96,11 +96,11 @@ pub struct Stats {
     pub over_quota_refusals: u64,
     /// Requests that waited.
     pub waits: u64,
-    /// Nanoseconds that they waited, together.
+    /// Total nanoseconds of these waits.
     pub waited_nanos: u64,
-    /// Retentions of prefixes: one that is retained twice counts twice.
+    /// Retentions of prefixes; a prefix that is retained twice counts twice.
     pub retentions: u64,
-    /// Blocks of those.
+    /// Blocks of these retentions.
     pub retained_blocks: u64,
     /// 1 if every change made before the call is in these numbers; 0 if another thread was
     /// evicting.
@@ -126,7 +126,7 @@ pub struct NamespaceStats {
     pub cached_blocks: u64,
     /// Of those, blocks that a lease protects.
     pub protected_blocks: u64,
-    /// Blocks of reservations that it pays for.
+    /// Blocks of reservations that count against its quota.
     pub reserved_blocks: u64,
     /// 1 if the lookup counts below are its own; 0 if there were too many namespaces, and these
     /// counts are 0.

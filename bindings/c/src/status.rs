@@ -11,13 +11,13 @@ use crate::failure::Failure;
 /// The result of a function. `radixkv_last_error` has the text and the numbers of an error.
 ///
 /// If it is not `RADIXKV_STATUS_OK`, nothing has changed, except after `RADIXKV_STATUS_PANICKED`;
-/// handles that the function would have made are NULL.
+/// handles that the function would have created are NULL.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Status {
-    /// Done.
+    /// Success.
     Ok = 0,
-    /// An argument that must be given is NULL.
+    /// A required argument is NULL.
     NullPointer = 1,
     /// An argument is out of its range: the text says which, and what is accepted.
     InvalidArgument = 2,
@@ -38,13 +38,13 @@ pub enum Status {
     OverQuota = 21,
     /// The timeout passed before enough blocks were available.
     TimedOut = 22,
-    /// More blocks than the cache has: it never fits.
+    /// The request has more blocks than the cache: it can never succeed.
     TooLarge = 23,
     /// The engine owns the blocks (`radixkv_builder_external`): adopt them instead of reserving.
     ExternalPool = 24,
     /// The cache owns the blocks: build it with `radixkv_builder_external`.
     NotExternal = 25,
-    /// The cache already has one of the blocks, or it is twice in the list: its id is `requested`.
+    /// The cache already has one of the blocks, or the list has it twice: its id is `requested`.
     BlockHeld = 26,
     /// A block id is not below the capacity: the id is `requested`.
     BlockOutOfRange = 27,
@@ -63,9 +63,9 @@ pub enum Status {
     TooManyBranches = 45,
     /// The prefix holds 2^28 leases: retry when some are released.
     TooManyLeases = 46,
-    /// The namespace has leases or reservations, and was left as it is.
+    /// The namespace has leases or reservations, and was not changed.
     NamespaceInUse = 47,
-    /// The growth exceeds the limit that the cache was built with.
+    /// The growth exceeds the limit that was set when the cache was built.
     CannotGrow = 60,
     /// The cache has no background evictor.
     NotBackground = 61,
@@ -75,7 +75,8 @@ pub enum Status {
     Violation = 63,
     /// Another failure: the text says which.
     Other = 98,
-    /// A bug of this library: the text is the panic's. Release the handles and do not go on.
+    /// A bug of this library: the text is the panic message. Free the handles, and stop using the
+    /// library.
     Panicked = 99,
 }
 
@@ -133,8 +134,8 @@ pub extern "C" fn radixkv_last_error(error: Option<&mut MaybeUninit<Error>>) -> 
     })
 }
 
-/// Returns a short text for a status, without the numbers of a call. Never NULL, also for unknown
-/// numbers; valid for ever.
+/// Returns a short text for a status, without the numbers of a call. Never NULL, even for unknown
+/// numbers; always valid.
 ///
 /// Threads: any.
 #[unsafe(no_mangle)]
@@ -144,7 +145,7 @@ pub extern "C" fn radixkv_status_text(status: i32) -> *const c_char {
 
 const TEXTS: &[(Status, &std::ffi::CStr)] = &[
     (Status::Ok, c"done"),
-    (Status::NullPointer, c"an argument is NULL"),
+    (Status::NullPointer, c"a required argument is NULL"),
     (Status::InvalidArgument, c"an argument is out of its range"),
     (Status::BufferTooShort, c"a buffer is too short"),
     (Status::OtherCache, c"a handle belongs to another cache"),
@@ -153,21 +154,21 @@ const TEXTS: &[(Status, &std::ffi::CStr)] = &[
     (Status::OtherPayer, c"different namespaces pay for the two reservations"),
     (Status::Exhausted, c"leases and reservations hold too many blocks"),
     (Status::OverQuota, c"the quota of the namespace is exceeded"),
-    (Status::TimedOut, c"the time passed before enough blocks were available"),
+    (Status::TimedOut, c"the timeout passed before enough blocks were available"),
     (Status::TooLarge, c"more blocks than the cache has"),
     (Status::ExternalPool, c"the engine owns the blocks"),
     (Status::NotExternal, c"the cache owns the blocks"),
     (Status::BlockHeld, c"the cache already has the block"),
     (Status::BlockOutOfRange, c"a block id is not below the capacity"),
-    (Status::BlockCount, c"the reservation holds another number of blocks than needed"),
+    (Status::BlockCount, c"the reservation has the wrong number of blocks"),
     (Status::SequenceTooLong, c"the sequence is too long"),
     (Status::SharedBlock, c"a fork also holds the block"),
     (Status::NamespaceRemoved, c"the namespace of the lease was removed or cleared"),
     (Status::Invalidated, c"blocks of the lease were invalidated"),
-    (Status::TooManyBranches, c"too many sequences branch off at one token"),
+    (Status::TooManyBranches, c"too many sequences branch off after one token"),
     (Status::TooManyLeases, c"the prefix holds too many leases"),
     (Status::NamespaceInUse, c"the namespace is in use"),
-    (Status::CannotGrow, c"the cache was not built to grow so far"),
+    (Status::CannotGrow, c"the growth exceeds the limit of the cache"),
     (Status::NotBackground, c"the cache has no background evictor"),
     (Status::NoThread, c"the system could not start a thread"),
     (Status::Violation, c"an invariant of the cache is broken"),
@@ -175,7 +176,7 @@ const TEXTS: &[(Status, &std::ffi::CStr)] = &[
     (Status::Panicked, c"a bug of this library"),
 ];
 
-/// Returns the version of the library, as in "0.1.0". Never NULL; valid for ever.
+/// Returns the version of the library, such as "0.1.0". Never NULL; always valid.
 ///
 /// Threads: any.
 #[unsafe(no_mangle)]

@@ -7,8 +7,8 @@ use crate::session::Session;
 use crate::status::Status;
 use std::mem::MaybeUninit;
 
-/// Names a prefix without protecting it: `radixkv_session_upgrade` leases the prefix if it is still
-/// cached. It keeps neither blocks nor the cache alive.
+/// Refers to a prefix without protecting it: `radixkv_session_upgrade` leases the prefix if it is
+/// still cached. It keeps neither blocks nor the cache alive.
 pub struct WeakLease {
     core: radixkv::WeakLease,
     owner: Owner,

@@ -1,5 +1,5 @@
-//! The class `PrefixCache`: its constructor, and the state that its verbs share. The verbs are in
-//! `lookup`, `reserve`, `control` and `observe`.
+//! The class `PrefixCache`: its constructor, and the state that its methods share. The other
+//! methods are in `lookup`, `reserve`, `control` and `observe`.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -19,7 +19,7 @@ use crate::numbers::{number, number_or_none};
 /// Maximum number of blocks of a cache: block ids are signed 32-bit integers in Python.
 const MAX_BLOCKS: usize = i32::MAX as usize;
 
-/// The cache that a handle belongs to, and how to interpret its block ids.
+/// The cache that owns a handle, and how to interpret its block ids.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Origin {
     cache: u64,
@@ -27,16 +27,16 @@ pub(crate) struct Origin {
     pub(crate) is_external: bool,
 }
 
-/// The state that the verbs of a cache use.
+/// The state that the methods of a cache use.
 pub(crate) struct Shared {
-    /// One session for each thread that has called a verb. A new thread reuses the session of a
+    /// One session for each thread that has called a method. A new thread reuses the session of a
     /// thread that has ended.
     sessions: ThreadLocal<Session>,
     default: radixkv::Namespace,
     pub(crate) origin: Origin,
     /// Whether durations count units of the logical clock.
     pub(crate) is_logical: bool,
-    /// Whether the cache has or had a host tier below it, so that Python code may copy evicted
+    /// Whether a host tier was ever built over the cache, so that Python code may copy evicted
     /// blocks.
     is_tiered: AtomicBool,
     pub(crate) cache: radixkv::PrefixCache,
@@ -49,7 +49,7 @@ impl Shared {
         self.sessions.get_or(|| self.cache.session())
     }
 
-    /// The namespace that a verb uses: the given one, which must belong to this cache, or the
+    /// The namespace that a method uses: the given one, which must belong to this cache, or the
     /// default namespace.
     #[inline]
     pub(crate) fn namespace<'a>(&'a self, given: Option<&'a PyRef<'_, Namespace>>) -> PyResult<&'a radixkv::Namespace> {
@@ -58,22 +58,22 @@ impl Shared {
         if namespace.is_of(&self.cache) { Ok(namespace) } else { Err(errors::foreign("namespace")) }
     }
 
-    /// Records that a host tier is below. Called before the tier is built.
+    /// Records that a host tier exists. Called before the tier is built.
     pub(crate) fn set_tiered(&self) {
-        // Relaxed, here and below: the thread that sets it holds the interpreter, so later verbs
-        // see it. Free-threaded builds do not depend on it.
+        // Relaxed, here and below: the thread that sets it holds the GIL, so later calls see it.
+        // Free-threaded builds do not depend on it.
         self.is_tiered.store(true, Relaxed);
     }
 
-    /// Whether verbs that may evict release the interpreter. With a host tier below they must: they
-    /// may wait for Python code on another thread that copies evicted blocks. In a free-threaded
-    /// build they always do: another thread may add the tier during the verb, and a thread that
-    /// waits for the evictor would delay the garbage collector.
+    /// Whether calls that may evict release the GIL. With a host tier they must: they may wait for
+    /// Python code on another thread that copies evicted blocks. In a free-threaded build they
+    /// always do: another thread may add the tier during the call, and a thread that waits for the
+    /// evictor would delay the garbage collector.
     pub(crate) fn detaches(&self) -> bool {
         cfg!(Py_GIL_DISABLED) || self.is_tiered.load(Relaxed)
     }
 
-    /// Runs a verb that may evict.
+    /// Runs a call that may evict.
     pub(crate) fn evicting<R: Send>(&self, py: Python<'_>, verb: impl FnOnce() -> R + Send) -> PyResult<R> {
         if self.detaches() { py.detach(|| catch(verb)) } else { catch(verb) }
     }
@@ -87,14 +87,14 @@ impl Shared {
 pub(crate) fn duration(given: &Bound<'_, PyAny>, name: &str, is_logical: bool) -> PyResult<Duration> {
     if is_logical {
         let units = given.extract().map_err(|error| {
-            let message = format!("{name} is {given}: with a logical clock it is an int, in units of `set_time`");
+            let message = format!("{name} is {given}: with a logical clock it must be an int, in units of `set_time`");
             as_kind_of(given.py(), &error, message)
         })?;
         return Ok(Duration::from_nanos(units));
     }
     let seconds: f64 = given
         .extract()
-        .map_err(|error| as_kind_of(given.py(), &error, format!("{name} is {given}: it is a number of seconds")))?;
+        .map_err(|error| as_kind_of(given.py(), &error, format!("{name} is {given}: it must be a number of seconds")))?;
     Duration::try_from_secs_f64(seconds)
         .map_err(|_| PyValueError::new_err(format!("{name} is {seconds} s: it must be finite and not negative")))
 }
@@ -116,7 +116,7 @@ pub(crate) fn policy(name: &str) -> PyResult<PolicyKind> {
 ///
 /// - block_size: tokens in a block. capacity_blocks: blocks, at most 2**31 - 1.
 /// - policy: "lru", "lfu", "fifo", "mru", "filo", "slru", "slru:N", "level" or "priority".
-/// - clock: "monotonic", or "logical": time is what `set_time` sets, and durations are ints in its
+/// - clock: "monotonic", or "logical": `set_time` sets the time, and durations are ints in its
 ///   units.
 /// - eviction: "inline", "background" (a thread of the cache), or (low, high): a thread that starts
 ///   and stops at these numbers of free blocks.
@@ -125,7 +125,7 @@ pub(crate) fn policy(name: &str) -> PyResult<PolicyKind> {
 /// - growable_to: maximum number of blocks that `grow` can reach.
 ///
 /// Any number of threads may use a cache; each gets its own session at its first call. In a forked
-/// child, every verb raises ForkError. Raises BuildError.
+/// child, every method raises ForkError. Raises BuildError.
 #[pyclass(module = "radixkv", frozen, weakref)]
 pub(crate) struct PrefixCache {
     held: Held<Shared>,
@@ -171,14 +171,14 @@ impl PrefixCache {
         static CACHES: AtomicU64 = AtomicU64::new(0);
         let most = capacity_blocks.max(growable_to.unwrap_or(0));
         if most > MAX_BLOCKS {
-            let message = format!("{most} blocks exceed the {MAX_BLOCKS} of a cache in Python");
+            let message = format!("{most} blocks exceed the maximum of {MAX_BLOCKS} in Python");
             let carried = [("kind", "capacity_too_large".into()), ("capacity", most.into())];
             return Err(errors::exception("BuildError", message, &carried));
         }
         let is_logical = match clock {
             "monotonic" => false,
             "logical" => true,
-            _ => return Err(PyValueError::new_err(format!("clock is {clock:?}: \"monotonic\" or \"logical\""))),
+            _ => return Err(PyValueError::new_err(format!("clock is {clock:?}: must be \"monotonic\" or \"logical\""))),
         };
         let mut builder = radixkv::PrefixCache::builder(block_size, capacity_blocks)
             .policy(self::policy(policy)?)
@@ -213,7 +213,7 @@ impl PrefixCache {
         Ok(self.shared()?.cache.capacity_blocks())
     }
 
-    /// The default namespace, which verbs use if none is given.
+    /// The default namespace, which methods use if none is given.
     #[getter]
     fn default_namespace(&self) -> PyResult<Namespace> {
         let shared = self.shared()?;

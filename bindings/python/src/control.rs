@@ -1,4 +1,4 @@
-//! The verbs of `PrefixCache` that influence how long a prefix stays cached: recency, priority,
+//! The methods of `PrefixCache` that influence how long a prefix stays cached: recency, priority,
 //! retention.
 
 use pyo3::prelude::*;
@@ -13,7 +13,7 @@ use crate::numbers::number;
 impl PrefixCache {
     /// renew(lease): makes the prefix as recent as a match would, without counting a use.
     ///
-    /// Never waits. This verb and the other verbs with a lease raise ForeignHandleError and
+    /// Never waits. This method and the other methods with a lease raise ForeignHandleError and
     /// ReleasedError.
     fn renew(&self, lease: PyRef<'_, Lease>) -> PyResult<()> {
         let shared = self.shared()?;

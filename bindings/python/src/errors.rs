@@ -1,5 +1,5 @@
-//! Converts errors of the core to the package's exceptions, which `_errors.py` defines. Every verb
-//! runs inside [`catch`].
+//! Converts errors of the core to the package's exceptions, which `_errors.py` defines. Every call
+//! into the core runs inside [`catch`].
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -11,7 +11,7 @@ use radixkv::{
     AdoptError, BuildError, GrowError, InsertErrorKind, NamespaceInUse, ReserveError, RetainError, SettingError,
 };
 
-/// A value that an exception has as an attribute.
+/// The value of an exception's attribute.
 pub(crate) enum Carried {
     Number(usize),
     Word(&'static str),
@@ -68,8 +68,7 @@ pub(crate) fn exception(class: &str, message: impl ToString, carried: &[(&str, C
     })
 }
 
-/// Runs a verb of the core, and turns a panic into an `InternalError`; never raises a
-/// `PanicException`.
+/// Calls the core, and turns a panic into an `InternalError`; never raises a `PanicException`.
 #[inline]
 pub(crate) fn catch<R>(verb: impl FnOnce() -> R) -> PyResult<R> {
     catch_unwind(AssertUnwindSafe(verb)).map_err(|panic| internal(&*panic))
@@ -78,17 +77,17 @@ pub(crate) fn catch<R>(verb: impl FnOnce() -> R) -> PyResult<R> {
 #[cold]
 pub(crate) fn internal(panic: &(dyn Any + Send)) -> PyErr {
     let words = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    exception("InternalError", format!("a bug of radixkv: {}", words.unwrap_or("a panic without words")), &[])
+    exception("InternalError", format!("a bug of radixkv: {}", words.unwrap_or("a panic without a message")), &[])
 }
 
 #[cold]
 pub(crate) fn released() -> PyErr {
-    exception("ReleasedError", "it was released, or another verb has taken it", &[])
+    exception("ReleasedError", "the handle was released, or another method has taken its value", &[])
 }
 
 #[cold]
 pub(crate) fn forked() -> PyErr {
-    let message = "it belongs to the parent process: a forked child must build a cache of its own";
+    let message = "the handle belongs to the parent process: build a new cache in the forked child";
     exception("ForkError", message, &[])
 }
 

@@ -12,8 +12,7 @@ use crate::records::{record, tokens};
 /// An iterator over the batches of events of a cache; made by `PrefixCache.subscribe`.
 ///
 /// The iteration ends when no batch is waiting; iterate again to get later batches. Never waits.
-/// The subscription is ended by `close()`, at the end of a `with` statement, or when Python drops
-/// it.
+/// `close()`, the end of a `with` statement, or dropping the object ends the subscription.
 #[pyclass(module = "radixkv", frozen, weakref)]
 pub(crate) struct Subscription {
     handle: Handle<radixkv::Subscription>,

@@ -2,8 +2,8 @@
 //! it may be locked forever.
 //!
 //! Each handle of the core is in a [`Held`] or a [`Handle`](crate::handle::Handle), which record
-//! the process that made it. In a child of that process, the verbs of the handle raise ForkError,
-//! and dropping it leaks the value.
+//! the process that created it. In a child of that process, the methods of the handle raise
+//! ForkError, and dropping it leaks the value.
 
 #![allow(unsafe_code)]
 
@@ -21,7 +21,7 @@ extern "C" fn count_fork() {
     FORKS.fetch_add(1, Relaxed);
 }
 
-/// Counts all later forks of this process, also those that Python does not make.
+/// Counts all later forks of this process, including those outside Python.
 pub(crate) fn watch() {
     // SAFETY: the handler is a function of this library, which is never unloaded, and only adds to
     // an atomic.
@@ -29,7 +29,7 @@ pub(crate) fn watch() {
     assert_eq!(refused, 0, "the system has no memory for a fork handler");
 }
 
-/// The process that made a handle.
+/// The process that created a handle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Process(u32);
 
@@ -56,8 +56,8 @@ impl Process {
     }
 }
 
-/// A value of the core that only the process that made it can use. It needs no lock: only its owner,
-/// who has `&mut`, ends it.
+/// A value of the core that only the process that created it can use. It needs no lock: only its
+/// owner, which has `&mut`, releases it.
 pub(crate) struct Held<T> {
     value: Option<T>,
     process: Process,

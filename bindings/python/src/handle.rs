@@ -1,9 +1,8 @@
 //! Handles that several threads may use at the same time.
 //!
-//! Each handle has a lock. It is held only while code of the core runs that neither runs Python
-//! code nor waits for another thread. A verb that does one of these works on a value that it has
-//! borrowed or copied, without the lock. So threads may wait for the lock while they hold the
-//! interpreter.
+//! Each handle has a lock. It is held only during calls into the core that neither run Python code
+//! nor wait for another thread. A method that does one of these works without the lock, on a value
+//! that it has borrowed or copied. So threads may wait for the lock while they hold the GIL.
 
 use std::convert::Infallible;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -16,11 +15,11 @@ use crate::fork::Process;
 
 struct Slot<T> {
     value: Option<T>,
-    /// Whether a verb has borrowed the value, and the handle was not released since then.
+    /// Whether a method has borrowed the value, and the handle was not released since then.
     is_lent: bool,
 }
 
-/// A value of the core that can be released, and that only the process that made it can use.
+/// A value of the core that can be released, and that only the process that created it can use.
 pub(crate) struct Handle<T> {
     slot: Mutex<Slot<T>>,
     process: Process,
@@ -37,32 +36,32 @@ impl<T> Handle<T> {
         self.slot.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether the handle has a value: it was not released, and no other verb has it.
+    /// Whether the handle has a value: it was not released, and no other method has it.
     pub(crate) fn is_held(&self) -> bool {
         if self.process.is_current() {
             return self.lock().value.is_some();
         }
-        // A verb of the parent was using the value if the slot was locked at the fork.
+        // A method of the parent was using the value if the slot was locked at the fork.
         self.slot.try_lock().map_or(true, |slot| slot.value.is_some())
     }
 
-    /// Runs code of the core with the value.
+    /// Calls the core with the value.
     #[inline]
     pub(crate) fn with<R>(&self, verb: impl FnOnce(&mut T) -> R) -> PyResult<R> {
         self.process.check()?;
         let mut slot = self.lock();
         let done = slot.value.as_mut().map(|value| catch_unwind(AssertUnwindSafe(|| verb(value))));
-        // Errors are Python objects: they are made without the lock.
+        // Errors are Python objects: they are created without the lock.
         drop(slot);
         done.ok_or_else(errors::released)?.map_err(|panic| errors::internal(&*panic))
     }
 
-    /// Runs code of the core with the values of two handles, which must not be the same. The second
-    /// value may be taken out.
+    /// Calls the core with the values of two handles, which must not be the same. The second value
+    /// may be taken out.
     pub(crate) fn with_both<R>(&self, other: &Self, verb: impl FnOnce(&mut T, &mut Option<T>) -> R) -> PyResult<R> {
         self.process.check()?;
         other.process.check()?;
-        // In the order of the addresses, as all threads do.
+        // Locks in the order of the addresses, as all threads do.
         let is_first = address(self) < address(other);
         let (first, second) = if is_first { (self, other) } else { (other, self) };
         let (mut first, mut second) = (first.lock(), second.lock());
@@ -75,7 +74,7 @@ impl<T> Handle<T> {
         done.ok_or_else(errors::released)?.map_err(|panic| errors::internal(&*panic))
     }
 
-    /// Runs code of the core with the values of several handles, some of which may be the same.
+    /// Calls the core with the values of several handles, some of which may be the same.
     pub(crate) fn with_all<R>(handles: &[&Self], verb: impl FnOnce(&[&T]) -> R) -> PyResult<R> {
         handles.iter().try_for_each(|handle| handle.process.check())?;
         let mut order = handles.to_vec();
@@ -110,7 +109,7 @@ impl<T> Handle<T> {
         taken.ok_or_else(errors::released)
     }
 
-    /// Takes the value out if `check` agrees. Later uses of the handle raise.
+    /// Takes the value out if `check` succeeds. Later uses of the handle raise.
     pub(crate) fn take_if<E>(&self, check: impl FnOnce(&T) -> Result<(), E>) -> PyResult<Result<T, E>> {
         self.take_out(false, check)
     }
@@ -120,7 +119,7 @@ impl<T> Handle<T> {
         self.take_out(false, |_| Ok(())).map(|taken| taken.unwrap_or_else(|never: Infallible| match never {}))
     }
 
-    /// Same as `take_if`, for a verb that may [put the value back](Self::put_back).
+    /// Same as `take_if`, for a method that may [put the value back](Self::put_back).
     pub(crate) fn lend_if<E>(&self, check: impl FnOnce(&T) -> Result<(), E>) -> PyResult<Result<T, E>> {
         self.take_out(true, check)
     }

@@ -1,5 +1,5 @@
-//! Loops over all tokens of a call, compiled for the widest vectors that the processor is known to
-//! have, or has by a check at run time.
+//! Loops over all tokens of a call, compiled for the widest vectors that the processor has, found
+//! at compile time or at run time.
 
 #![allow(unsafe_code)]
 

@@ -17,7 +17,7 @@ use crate::reservation::Reservation;
 /// given to others.
 ///
 /// It is released by `release()`, at the end of a `with` statement, or when Python drops it, on any
-/// thread. Made by the verbs of `PrefixCache`. It cannot be pickled or copied: use `clone()`.
+/// thread. Returned by the methods of `PrefixCache`. It cannot be pickled or copied: use `clone()`.
 #[pyclass(module = "radixkv", subclass, frozen, weakref)]
 pub(crate) struct Lease {
     handle: Handle<radixkv::Lease>,
@@ -30,14 +30,15 @@ impl Lease {
         Self { len_tokens: lease.len_tokens(), block_size, handle: Handle::new(lease) }
     }
 
-    /// Runs code of the core with the lease, which must belong to `cache`.
+    /// Calls the core with the lease, which must belong to `cache`.
     #[inline]
     pub(crate) fn with<R>(&self, cache: &radixkv::PrefixCache, verb: impl FnOnce(&radixkv::Lease) -> R) -> PyResult<R> {
         let done = self.handle.with(|lease| lease.is_of(cache).then(|| verb(lease)))?;
         done.ok_or_else(|| errors::foreign("lease"))
     }
 
-    /// Same as `with`, for a verb with `tokens`, which must not be shorter than the lease's sequence.
+    /// Same as `with`, for a method with `tokens`, which must not be shorter than the lease's
+    /// sequence.
     #[inline]
     pub(crate) fn with_sequence<R>(
         &self,
@@ -48,7 +49,7 @@ impl Lease {
         self.handle.with(|lease| check(lease, cache, tokens.len()).map(|()| verb(lease)))?.map_err(Refused::raise)
     }
 
-    /// Runs code of the core with several leases, which must belong to `cache`.
+    /// Calls the core with several leases, which must belong to `cache`.
     pub(crate) fn with_all<R>(
         leases: &[PyRef<'_, Self>],
         cache: &radixkv::PrefixCache,
@@ -60,17 +61,17 @@ impl Lease {
         done.ok_or_else(|| errors::foreign("lease"))
     }
 
-    /// A second lease of the core, for a verb that releases the interpreter.
+    /// A second lease of the core, for a method that releases the GIL.
     pub(crate) fn again(&self, cache: &radixkv::PrefixCache) -> PyResult<radixkv::Lease> {
         self.with(cache, radixkv::Lease::try_clone)?.map_err(too_many)
     }
 
-    /// Same as `again`, for a verb with `tokens`.
+    /// Same as `again`, for a method with `tokens`.
     pub(crate) fn again_for(&self, cache: &radixkv::PrefixCache, tokens: &[u32]) -> PyResult<radixkv::Lease> {
         self.with_sequence(cache, tokens, radixkv::Lease::try_clone)?.map_err(too_many)
     }
 
-    /// Takes the lease out for a verb with `tokens`.
+    /// Takes the lease out for a method with `tokens`.
     pub(crate) fn take(&self, cache: &radixkv::PrefixCache, tokens: &[u32]) -> PyResult<radixkv::Lease> {
         self.handle.take_if(|lease| check(lease, cache, tokens.len()))?.map_err(Refused::raise)
     }
@@ -80,7 +81,7 @@ fn too_many(error: radixkv::TooManyLeases) -> PyErr {
     exception("TooManyLeasesError", error, &[])
 }
 
-/// Why a verb does not accept a lease.
+/// Why a method does not accept a lease.
 enum Refused {
     Foreign,
     TooFewTokens { given: usize, needed: usize },
@@ -119,20 +120,19 @@ pub(crate) fn parts<'py>(py: Python<'py>, name: &radixkv::NamespaceName) -> PyRe
 
 #[pymethods]
 impl Lease {
-    /// The number of tokens, in whole blocks, whose keys and values it protects. Stays after the
-    /// release.
+    /// The number of tokens, in whole blocks, that it protects. Keeps its value after the release.
     #[getter]
     fn len_tokens(&self) -> usize {
         self.len_tokens
     }
 
-    /// The number of blocks that it protects. Stays after the release.
+    /// The number of blocks that it protects. Keeps its value after the release.
     #[getter]
     fn len_blocks(&self) -> usize {
         self.len_tokens / self.block_size
     }
 
-    /// Whether the lease was released, or taken by another verb.
+    /// Whether the lease was released, or taken by another method.
     #[getter]
     fn released(&self) -> bool {
         !self.handle.is_held()
@@ -162,7 +162,7 @@ impl Lease {
     }
 
     /// Makes a weak lease on the same prefix, which does not protect it; `PrefixCache.upgrade`
-    /// makes a lease of it again.
+    /// turns it into a lease again.
     ///
     /// Raises ReleasedError.
     fn downgrade(&self) -> PyResult<WeakLease> {
@@ -170,7 +170,7 @@ impl Lease {
         Ok(WeakLease { len_tokens: weak.len_tokens(), block_size: self.block_size, held: Held::new(weak) })
     }
 
-    /// Whether some of its blocks were invalidated, so that its request must be computed again.
+    /// Whether some of its blocks were invalidated, so that its request must be recomputed.
     ///
     /// Raises ReleasedError.
     fn is_invalidated(&self) -> PyResult<bool> {
@@ -266,7 +266,7 @@ impl Inserted {
 #[pymethods]
 impl Inserted {
     /// The ids of the cached blocks beyond the lease that was passed to `insert`: a new numpy
-    /// array, int32, shape (n,). The request's block table must use these ids from now on.
+    /// array, int32, shape (n,). From here on, the request's block table must use these ids.
     fn blocks<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         Ok(blocks::blocks(py, &self.blocks)?.into_any())
     }
@@ -299,7 +299,7 @@ impl Inserted {
 }
 
 /// A reference to a prefix that does not protect it: the prefix may be evicted at any moment.
-/// `PrefixCache.upgrade` makes a lease of it if it is still cached.
+/// `PrefixCache.upgrade` turns it into a lease if it is still cached.
 ///
 /// For waiting requests, which are matched when they arrive and leased when they run.
 #[pyclass(module = "radixkv", frozen, weakref)]
@@ -327,7 +327,7 @@ impl WeakLease {
     }
 
     fn __reduce__(&self) -> PyResult<()> {
-        Err(unpicklable("a weak lease", "it names a place in a cache of this process"))
+        Err(unpicklable("a weak lease", "it refers to a cache in this process"))
     }
 }
 
@@ -342,7 +342,7 @@ pub(crate) struct PartialHit {
     /// The block to copy from. Do not write to it.
     #[pyo3(get)]
     block: BlockId,
-    /// The number of its first tokens that agree with the sequence: at least one.
+    /// The number of its first tokens that equal the sequence's: at least one.
     #[pyo3(get)]
     len_tokens: usize,
 }
@@ -355,7 +355,7 @@ impl PartialHit {
 
 #[pymethods]
 impl PartialHit {
-    /// Gives up the source block. Does nothing if this was already done.
+    /// Releases the source block. Does nothing if this was already done.
     fn release(&self) -> PyResult<()> {
         self.handle.release()
     }

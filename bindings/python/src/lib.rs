@@ -1,11 +1,11 @@
-//! The native module of the Python package `radixkv`: its classes, and their interplay with
-//! Python's memory, threads and processes.
+//! The native module of the Python package `radixkv`: its classes, and the rules for Python's
+//! memory, threads and forked processes.
 //!
 //! | file | holds |
 //! |---|---|
-//! | `cache` | the class `PrefixCache`, its constructor, and the state that its verbs share |
-//! | `lookup`, `reserve`, `control`, `observe` | the verbs of `PrefixCache` |
-//! | `lease`, `reservation`, `namespace` | the handles that verbs return and take |
+//! | `cache` | the class `PrefixCache`, its constructor, and the state that its methods share |
+//! | `lookup`, `reserve`, `control`, `observe` | the other methods of `PrefixCache` |
+//! | `lease`, `reservation`, `namespace` | the handles that methods return and take |
 //! | `waiting` | requests that wait for blocks without a thread, polled by an event loop |
 //! | `host` | host tiers, caches over them, and movers, which copy between the two |
 //! | `tiers` | settings of remote tiers, and how they are opened |
@@ -16,8 +16,8 @@
 //! | `errors`, `numbers` | exceptions; integer arguments |
 //! | `replay` | replays of traces |
 //!
-//! Invariants: no Python code runs inside a verb of the core, except the mover of a host tier,
-//! which copies the blocks that a verb evicts. Every verb runs inside `errors::catch`.
+//! Invariants: no Python code runs inside a call into the core, except the mover of a host tier,
+//! which copies the blocks that the call evicts. Every such call runs inside `errors::catch`.
 
 mod blocks;
 mod cache;

@@ -1,4 +1,4 @@
-//! The verbs of `PrefixCache` that look up sequences, and `insert`.
+//! The methods of `PrefixCache` that look up sequences, and `insert`.
 
 use std::time::Instant;
 
@@ -12,7 +12,7 @@ use crate::numbers::number;
 use crate::reservation::Reservation;
 use crate::tokens::Tokens;
 
-/// A match, and blocks for the tokens that it misses, as Python objects.
+/// A match, and reserved blocks for the uncached tokens, as Python objects.
 pub(crate) type Acquired<'py> = (Bound<'py, PrefixMatch>, Bound<'py, Reservation>);
 
 impl Shared {
@@ -70,8 +70,8 @@ impl PrefixCache {
 
     /// peek(tokens, namespace=None): the number of tokens in the longest cached prefix.
     ///
-    /// Changes nothing and leases nothing, so the prefix may be evicted at any moment. Tokens and
-    /// errors are those of `match_prefix`.
+    /// Changes nothing and leases nothing, so the prefix may be evicted at any moment. Takes the
+    /// tokens and raises the errors of `match_prefix`.
     #[pyo3(signature = (tokens, namespace = None))]
     fn peek<'py>(&self, tokens: &Bound<'py, PyAny>, namespace: Option<PyRef<'py, Namespace>>) -> PyResult<usize> {
         let shared = self.shared()?;
@@ -85,7 +85,7 @@ impl PrefixCache {
     /// few blocks, takes nothing. Returns (PrefixMatch, Reservation).
     ///
     /// An engine that needs the logits of the last token passes the tokens before it, and one more
-    /// token of room; then tokens may be empty. With a timeout in seconds, it waits in line if
+    /// token of room; then tokens may be empty. With a timeout in seconds, it waits in the queue if
     /// there are too few blocks, and lets other Python threads run; signals are handled only after
     /// the wait. Raises ReserveError (ExhaustedError, OverQuotaError, TimedOutError, TooLargeError,
     /// ExternalPoolError), and the errors of `match_prefix`.
@@ -130,7 +130,7 @@ impl PrefixCache {
     ///
     /// If another insert has cached the same tokens meanwhile, its blocks stay, and
     /// `Inserted.blocks` contains them. Never waits. Raises InsertError, SequenceError,
-    /// ForeignHandleError, ReleasedError, and then nothing has changed, also not `blocks`.
+    /// ForeignHandleError, ReleasedError, and then nothing has changed, not even `blocks`.
     fn insert<'py>(
         &self,
         py: Python<'py>,
@@ -164,8 +164,8 @@ impl PrefixCache {
         }
     }
 
-    /// resume(lease, tokens): extends a lease: looks up only the tokens beyond it. Takes the lease,
-    /// and returns a `PrefixMatch` on the whole prefix.
+    /// resume(lease, tokens): extends a lease by looking up only the tokens beyond it. Takes the
+    /// lease, and returns a `PrefixMatch` on the whole prefix.
     ///
     /// - tokens: the whole sequence, as in `match_prefix`.
     ///
@@ -185,9 +185,9 @@ impl PrefixCache {
         Bound::new(py, PrefixMatch::new(hit.into_lease(), blocks, shared.origin.block_size))
     }
 
-    /// match_partial(lease, tokens, min_tokens=1): leases the cached block directly after the lease
-    /// that has the most first tokens in common with the sequence; None if no block has
-    /// `min_tokens` of them. `tokens` is the whole sequence. Not counted as a use.
+    /// match_partial(lease, tokens, min_tokens=1): among the cached blocks directly after the
+    /// lease, leases the one that has the most first tokens in common with the sequence; None if no
+    /// block has `min_tokens` of them. `tokens` is the whole sequence. Not counted as a use.
     ///
     /// Never waits. Raises SequenceError, ForeignHandleError, ReleasedError.
     #[pyo3(signature = (lease, tokens, min_tokens = 1))]

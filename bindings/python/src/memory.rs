@@ -1,11 +1,11 @@
 //! Accesses the memory of Python's arrays and buffers as slices. No other module reads or writes
 //! this memory.
 //!
-//! Everything here holds the interpreter (`Python<'py>`), so with the GIL no other Python code runs.
-//! But a library that has released the interpreter may still write to an array, so the content of a
-//! slice may change while it is read, as for any reader in Python. Therefore lookups only compare
-//! tokens, and inserts copy them first. In free-threaded Python, where other threads run meanwhile,
-//! every verb copies its tokens, and works on the copy only.
+//! Everything here holds the GIL (`Python<'py>`), so no other Python code runs. But a library that
+//! has released the GIL may still write to an array, so the content of a slice may change while it
+//! is read, as for any reader in Python. Therefore lookups only compare tokens, and inserts copy
+//! them first. In free-threaded Python, where other threads run meanwhile, every method copies its
+//! tokens, and reads only the copy.
 
 #![allow(unsafe_code)]
 
@@ -100,7 +100,7 @@ impl<'py> Region<'py> {
         if array.ndim() != 1 || !array.is_c_contiguous() || !array.is_aligned() {
             return Err(wrong_shape(name, array.shape(), array.strides()));
         }
-        // SAFETY: the pointer is of the array, which is borrowed.
+        // SAFETY: the pointer comes from the array, which is borrowed.
         let fields = unsafe { _PyArray_GET_ITEM_DATA(array.as_array_ptr()) };
         // SAFETY: as above; nobody writes to an array's own fields while it is borrowed.
         let fields = unsafe { &*fields };
@@ -137,18 +137,18 @@ impl<'py> Region<'py> {
             return &[];
         }
         // SAFETY: `len` aligned integers of this size, by the checks of the constructors; the owner
-        // keeps them, and every pattern of bits is one. The module's documentation says who may
-        // write to them.
+        // keeps them, and every bit pattern is valid. The module's documentation says who may write
+        // to them.
         unsafe { slice::from_raw_parts(self.data.cast(), self.len) }
     }
 
     /// The first `len` integers, for writing.
     pub(crate) fn items_mut(&mut self, len: usize, name: &str) -> PyResult<ItemsMut<'_>> {
         if !self.is_writable {
-            return Err(PyValueError::new_err(format!("{name} is read-only: pass an array that may be written to")));
+            return Err(PyValueError::new_err(format!("{name} is read-only: pass a writable array")));
         }
         if self.len < len {
-            return Err(PyValueError::new_err(format!("{name} has {} places, and {len} are needed", self.len)));
+            return Err(PyValueError::new_err(format!("{name} has {} places, but {len} are needed", self.len)));
         }
         Ok(match self.kind {
             Kind::I32 | Kind::U32 => ItemsMut::Narrow(self.slice_mut(len)),
@@ -171,7 +171,7 @@ struct Export {
     _buffer: PyUntypedBuffer,
 }
 
-/// Writable bytes of a Python object, which threads without the interpreter may use.
+/// Writable bytes of a Python object, which threads without the GIL may use.
 pub(crate) struct Bytes {
     start: NonNull<u8>,
     len: usize,
@@ -201,7 +201,7 @@ impl Bytes {
             return Err(PyValueError::new_err(message));
         }
         if buffer.readonly() {
-            return Err(PyValueError::new_err(format!("{name} is read-only: pass memory that may be written to")));
+            return Err(PyValueError::new_err(format!("{name} is read-only: pass writable memory")));
         }
         let start = NonNull::new(buffer.buf_ptr().cast::<u8>()).unwrap_or(NonNull::dangling());
         let len = buffer.len_bytes();
@@ -225,8 +225,8 @@ impl Bytes {
     /// Copies `to.len()` bytes from offset `at` into `to`; false if the buffer ends before.
     pub(crate) fn read(&self, at: usize, to: &mut [u8]) -> bool {
         let Some(from) = self.place(at, to.len()) else { return false };
-        // SAFETY: within the buffer, which the owner exports; `to` may be in it as well, because
-        // `copy` allows that. Who else may write there is up to the documentation of the caller.
+        // SAFETY: within the buffer, which the owner exports; `to` may overlap it, because `copy`
+        // allows that. The caller's documentation says who else may write there.
         unsafe { std::ptr::copy(from, to.as_mut_ptr(), to.len()) };
         true
     }
@@ -244,7 +244,7 @@ impl Bytes {
         is_within.then(|| self.start.as_ptr().wrapping_add(at))
     }
 
-    /// Makes the memory of a host tier, which drops `claim` together with it.
+    /// Creates the memory of a host tier, which drops `claim` together with it.
     pub(crate) fn into_host_memory(self, claim: impl Send + 'static) -> radixkv_host::Memory {
         // SAFETY: the owner exports the buffer until it is dropped, with the tier; the
         // documentation of `HostTier` asks the caller not to touch it until then.
@@ -268,19 +268,19 @@ pub(crate) enum ItemsMut<'a> {
 
 /// The same bits as unsigned integers.
 pub(crate) fn as_unsigned(items: &[i32]) -> &[u32] {
-    // SAFETY: the two types have one layout.
+    // SAFETY: the two types have the same layout.
     unsafe { slice::from_raw_parts(items.as_ptr().cast(), items.len()) }
 }
 
 /// The same bits as signed integers.
 pub(crate) fn as_signed(items: &[u32]) -> &[i32] {
-    // SAFETY: the two types have one layout.
+    // SAFETY: the two types have the same layout.
     unsafe { slice::from_raw_parts(items.as_ptr().cast(), items.len()) }
 }
 
 /// The same bits as signed integers.
 pub(crate) fn as_signed_wide(items: &[u64]) -> &[i64] {
-    // SAFETY: the two types have one layout.
+    // SAFETY: the two types have the same layout.
     unsafe { slice::from_raw_parts(items.as_ptr().cast(), items.len()) }
 }
 

@@ -1,4 +1,4 @@
-//! The class `Namespace`: a handle of a separate set of sequences, with its limits and statistics.
+//! The class `Namespace`: a handle to a separate set of sequences, with its limits and statistics.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -13,8 +13,8 @@ use crate::numbers::{number, number_or_none};
 use crate::records;
 use crate::stats;
 
-/// A namespace: its sequences share blocks with each other, but never with another namespace. Made
-/// by `PrefixCache.namespace`.
+/// A namespace: its sequences share blocks with each other, but never with another namespace.
+/// Returned by `PrefixCache.namespace`.
 #[pyclass(module = "radixkv", frozen, weakref)]
 pub(crate) struct Namespace {
     held: Held<radixkv::Namespace>,

@@ -1,4 +1,4 @@
-//! The verbs of `PrefixCache` that report its content and statistics.
+//! The methods of `PrefixCache` that report its content and statistics.
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
@@ -44,8 +44,8 @@ impl PrefixCache {
         stats::lookups_by_namespace(py, &catch(|| shared.cache.lookups_by_namespace())?)
     }
 
-    /// subscribe(batches=1024): returns an iterator over the later batches of events, which a
-    /// channel buffers; beyond `batches` waiting batches, batches are lost.
+    /// subscribe(batches=1024): returns an iterator over later batches of events. A channel buffers
+    /// at most `batches` batches; more are lost.
     ///
     /// There are no events for blocks that are already cached: take a `snapshot` after subscribing.
     #[pyo3(signature = (batches = 1024))]

@@ -43,7 +43,7 @@ fn one_of<T: Copy>(name: &str, given: &str, choices: &[(&str, T)]) -> PyResult<T
     let found = choices.iter().find(|(word, _)| *word == given);
     found.map(|(_, choice)| *choice).ok_or_else(|| {
         let words: Vec<_> = choices.iter().map(|(word, _)| *word).collect();
-        PyValueError::new_err(format!("{name} is {given:?}: one of {}", words.join(", ")))
+        PyValueError::new_err(format!("{name} is {given:?}: must be one of {}", words.join(", ")))
     })
 }
 
@@ -55,7 +55,7 @@ fn refused(name: &str, given: &str, error: impl std::fmt::Display) -> PyErr {
 /// `radixkv replay --json` as a dict.
 ///
 /// - trace: the path of a file of JSON lines, plain or compressed with gzip or zstd.
-/// - block_size: tokens in a block. capacity: blocks, or a str: "4096" blocks, or "10%" of the
+/// - block_size: tokens in a block. capacity: number of blocks, or a str: "4096", or "10%" of the
 ///   trace's working set.
 /// - policy: as for `PrefixCache`. cache: "radix", or "naive", which caches nothing.
 /// - threads: number of threads that share the cache. eviction: "inline" or "background".
@@ -65,8 +65,8 @@ fn refused(name: &str, given: &str, error: impl std::fmt::Display) -> PyErr {
 /// - warm_up: number of first requests that do not count, or a time such as "60s". service:
 ///   "PREFILL,DECODE,SLOTS": requests run in the trace's own time.
 /// - prefill_rate: tokens per second, for a model of the time to the first token.
-/// - longest: maximum blocks of a request that is cached. priority_from: the field of the rows that
-///   has the priority. unit: tokens of a hash id.
+/// - longest: maximum blocks of a request that is cached. priority_from: the field of the rows with
+///   the priority. unit: tokens of a hash id.
 /// - time_unit: unit of the trace's timestamps: "s", "ms" or "us".
 ///
 /// Other Python threads run meanwhile. Raises ReplayError, ValueError, TypeError.
@@ -97,10 +97,10 @@ pub(crate) fn replay<'py>(
     time_unit: &str,
 ) -> PyResult<Bound<'py, PyAny>> {
     if !(1..=MAX_THREADS).contains(&threads) {
-        return Err(PyValueError::new_err(format!("threads is {threads}: 1 to {MAX_THREADS}")));
+        return Err(PyValueError::new_err(format!("threads is {threads}: must be 1 to {MAX_THREADS}")));
     }
     if prefill_rate.is_some_and(|rate| !(rate.is_finite() && rate > 0.0)) {
-        return Err(PyValueError::new_err(format!("prefill_rate is {prefill_rate:?}: a number above zero")));
+        return Err(PyValueError::new_err(format!("prefill_rate is {prefill_rate:?}: must be a number above zero")));
     }
     let mut config = ReplayConfig::default()
         .block_size(block_size)

@@ -1,4 +1,4 @@
-//! The class `Reservation`, blocks that an owner fills and inserts, and the class `PendingCopy`.
+//! The class `Reservation`, blocks that the caller fills and inserts, and the class `PendingCopy`.
 
 use pyo3::exceptions::{PyIndexError, PyValueError};
 use pyo3::prelude::*;
@@ -13,8 +13,8 @@ use crate::numbers::number;
 
 /// Reserved blocks, which the owner fills and then inserts.
 ///
-/// The blocks are given back by `release()`, at the end of a `with` statement, or when Python drops
-/// the reservation; an insert takes them. It cannot be pickled or copied: `fork()` makes a second
+/// The blocks are freed by `release()`, at the end of a `with` statement, or when Python drops the
+/// reservation; an insert takes them. It cannot be pickled or copied: `fork()` makes a second
 /// reservation of the same blocks.
 #[pyclass(module = "radixkv", frozen, weakref)]
 pub(crate) struct Reservation {
@@ -38,7 +38,7 @@ impl Reservation {
         self.handle.put_back(reservation)
     }
 
-    /// Copies the ids, because Python objects are made without the handle's lock.
+    /// Copies the ids, because Python objects are created without the handle's lock.
     fn ids(&self) -> PyResult<Vec<BlockId>> {
         self.handle.with(|held| held.blocks().to_vec())
     }
@@ -54,7 +54,7 @@ impl Reservation {
         self.handle.with(|held| held.len())
     }
 
-    /// Whether the blocks were given back, or taken by another verb.
+    /// Whether the blocks were given back, or taken by another method.
     #[getter]
     fn released(&self) -> bool {
         !self.handle.is_held()
@@ -247,7 +247,7 @@ pub(crate) struct PendingCopy {
 
 #[pymethods]
 impl PendingCopy {
-    /// Gives up the source block. Does nothing if this was already done.
+    /// Releases the source block. Does nothing if this was already done.
     fn release(&self) -> PyResult<()> {
         self.handle.release()
     }

@@ -1,5 +1,5 @@
-//! The verbs of `PrefixCache` for blocks and settings: reservations, evictions, an engine's own
-//! pool, and the evictor's settings.
+//! The methods of `PrefixCache` that reserve and evict blocks, serve an engine's own pool, and
+//! change settings.
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -17,7 +17,7 @@ use crate::reservation::Reservation;
 use crate::tokens::Tokens;
 use crate::waiting::Waiting;
 
-/// Evictions of up to this many blocks keep the interpreter: they take less time than releasing and
+/// Evictions of up to this many blocks keep the GIL: they take less time than releasing and
 /// reacquiring it.
 const FEW_BLOCKS: usize = 64;
 
@@ -38,18 +38,18 @@ fn request<'a>(blocks: usize, payer: Option<&'a radixkv::Namespace>, running: bo
 
 #[pymethods]
 impl PrefixCache {
-    /// reserve(blocks, *, paid_by=None, running=False, timeout=None): takes `blocks` blocks, all or
-    /// none; returns a `Reservation`.
+    /// reserve(blocks, *, paid_by=None, running=False, timeout=None): reserves `blocks` blocks, all
+    /// or none; returns a `Reservation`.
     ///
     /// If fewer are free, evicts exactly the missing number, in the policy's order.
     /// - paid_by: the Namespace whose quota the blocks count against.
     /// - running: whether the blocks are for a running sequence. Such requests wait ahead of
     ///   requests that admit a sequence.
-    /// - timeout: seconds to wait in line if leases and reservations hold too many blocks; other
-    ///   Python threads run meanwhile. None: does not wait.
+    /// - timeout: seconds to wait in the queue if leases and reservations hold too many blocks;
+    ///   other Python threads run meanwhile. None: does not wait.
     ///
     /// Raises ReserveError (ExhaustedError, OverQuotaError, TimedOutError, TooLargeError,
-    /// ExternalPoolError) and ForeignHandleError, and then takes no block.
+    /// ExternalPoolError) and ForeignHandleError, and then reserves nothing.
     #[pyo3(signature = (blocks, *, paid_by = None, running = false, timeout = None))]
     pub(crate) fn reserve(
         &self,
@@ -70,14 +70,14 @@ impl PrefixCache {
         Ok(Reservation::new(reserved.map_err(errors::reserve)?, shared.origin))
     }
 
-    /// reserve_async(blocks, *, paid_by=None, running=False): an awaitable of a `Reservation`, on
-    /// asyncio's event loop.
+    /// reserve_async(blocks, *, paid_by=None, running=False): returns an awaitable of a
+    /// `Reservation`, for asyncio's event loop.
     ///
-    /// While leases and reservations hold too many blocks, waits in the same line as `reserve` and
-    /// `acquire`, without a thread. Cancelling the awaitable leaves the line; use `asyncio.timeout`
-    /// for a deadline. When a retention expires, a background evictor wakes the request; with
-    /// inline eviction, the next thread that evicts or settles does. Raises the errors of `reserve`
-    /// except ExhaustedError.
+    /// While leases and reservations hold too many blocks, waits in the same queue as `reserve` and
+    /// `acquire`, without a thread. Cancelling the awaitable leaves the queue; use
+    /// `asyncio.timeout` for a deadline. When a retention expires, a background evictor wakes the
+    /// request; with inline eviction, the next thread that evicts or settles does. Raises the
+    /// errors of `reserve` except ExhaustedError.
     #[pyo3(signature = (blocks, *, paid_by = None, running = false))]
     fn reserve_async<'py>(
         &self,
@@ -92,8 +92,8 @@ impl PrefixCache {
         Waiting::reserving(request, shared.origin).awaitable(py)
     }
 
-    /// acquire_async(tokens, room=0, namespace=None): an awaitable of (PrefixMatch, Reservation),
-    /// as `acquire` returns them.
+    /// acquire_async(tokens, room=0, namespace=None): returns an awaitable of (PrefixMatch,
+    /// Reservation), the result of `acquire`.
     ///
     /// Waits like `reserve_async`, and holds no lease and no block meanwhile. Copies the tokens.
     /// Raises the errors of `acquire` except ExhaustedError.
@@ -116,7 +116,7 @@ impl PrefixCache {
     /// evict(blocks): frees up to `blocks` blocks that no lease protects, in the policy's exact
     /// order; returns the number of freed blocks.
     ///
-    /// Waits for the evictor. For more than 64 blocks it lets other Python threads run.
+    /// Waits for the evictor. Lets other Python threads run if `blocks` is more than 64.
     fn evict(&self, py: Python<'_>, #[pyo3(from_py_with = number)] blocks: usize) -> PyResult<usize> {
         let shared = self.shared()?;
         if blocks <= FEW_BLOCKS {
@@ -201,14 +201,14 @@ impl PrefixCache {
     }
 
     /// set_policy(name): starts to replace the policy, without a pause; `settle` completes the
-    /// exchange.
+    /// replacement.
     fn set_policy(&self, py: Python<'_>, policy: &str) -> PyResult<()> {
         let shared = self.shared()?;
         let policy = crate::cache::policy(policy)?;
         py.detach(|| catch(|| shared.cache.settings().set_policy(policy)))
     }
 
-    /// The current policy's name; the old one until an exchange is complete.
+    /// The current policy's name; the old one until a replacement is complete.
     #[getter]
     fn policy(&self) -> PyResult<String> {
         Ok(self.shared()?.cache.settings().policy().to_string())

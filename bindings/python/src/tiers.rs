@@ -43,8 +43,8 @@ enum Kind {
     },
 }
 
-/// The level above the tiers. It determines where its blocks are in a store, and which types of
-/// tiers are accepted.
+/// The kind of level above the tiers. It determines where its blocks are in a store, and which
+/// types of tiers are accepted.
 pub(crate) enum Above<'a> {
     /// A namespace of a region, which uses a part of each store (by its name).
     Region(&'a str),
@@ -190,7 +190,7 @@ impl<'py> Fields<'py> {
     fn of(given: &Bound<'py, PyAny>, at: usize) -> PyResult<Self> {
         let dict = given.py().get_type::<PyDict>().call1((given,));
         let fields = dict.ok().and_then(|dict| dict.cast_into::<PyDict>().ok());
-        let wrong = || PyTypeError::new_err(format!("tiers[{at}] is {given}: a tier is a dict with its \"type\""));
+        let wrong = || PyTypeError::new_err(format!("tiers[{at}] is {given}: a tier must be a dict with a \"type\""));
         Ok(Self { fields: fields.ok_or_else(wrong)?, at })
     }
 
@@ -201,7 +201,7 @@ impl<'py> Fields<'py> {
     }
 
     fn wrong(&self, name: &str, value: &Bound<'_, PyAny>, kind: &str) -> PyErr {
-        PyTypeError::new_err(format!("{name} of tiers[{}] is {value}: it is {kind}", self.at))
+        PyTypeError::new_err(format!("{name} of tiers[{}] is {value}: it must be {kind}", self.at))
     }
 
     fn missing(&self, name: &str) -> PyErr {
@@ -215,7 +215,7 @@ impl<'py> Fields<'py> {
 
     fn number(&self, name: &str) -> PyResult<Option<u64>> {
         let Some(value) = self.take(name)? else { return Ok(None) };
-        value.extract().map(Some).map_err(|_| self.wrong(name, &value, "an int that is not negative"))
+        value.extract().map(Some).map_err(|_| self.wrong(name, &value, "a non-negative int"))
     }
 
     fn size(&self, name: &str) -> PyResult<Option<usize>> {
@@ -236,7 +236,7 @@ impl<'py> Fields<'py> {
     #[cfg(feature = "object-store")]
     fn texts(&self, name: &str) -> PyResult<std::collections::HashMap<String, String>> {
         let Some(value) = self.take(name)? else { return Ok(Default::default()) };
-        value.extract().map_err(|_| self.wrong(name, &value, "a dict of str"))
+        value.extract().map_err(|_| self.wrong(name, &value, "a dict from str to str"))
     }
 
     fn end(&self) -> PyResult<()> {

@@ -80,8 +80,7 @@ impl<'py> Tokens<'py> {
         }
     }
 
-    /// Copies tokens that are in the memory of a Python object, for a verb that releases the
-    /// interpreter.
+    /// Copies tokens that are in the memory of a Python object, for a method that releases the GIL.
     pub(crate) fn copied(self) -> Self {
         if matches!(self.0, Source::Copied(_)) {
             return self;
@@ -126,8 +125,7 @@ fn region_of<'py>(object: &Bound<'py, PyAny>, name: &str) -> PyResult<Option<Reg
         return Err(PyTypeError::new_err(format!("{name} is {kind}: {ACCEPTED}, and lists of integers")));
     };
     let array = array.map_err(|refused| {
-        let error =
-            PyTypeError::new_err(format!("{name} is {kind}, which is no array in the processor's memory: {ACCEPTED}"));
+        let error = PyTypeError::new_err(format!("{name} is {kind}, which is not an array in CPU memory: {ACCEPTED}"));
         error.set_cause(py, Some(refused));
         error
     })?;
@@ -147,7 +145,7 @@ fn items_of(object: &Bound<'_, PyAny>, name: &str) -> PyResult<Vec<u32>> {
 fn refused_item(item: &Bound<'_, PyAny>, name: &str, at: usize, error: PyErr) -> PyErr {
     if error.is_instance_of::<PyTypeError>(item.py()) {
         let kind = item.get_type().name().map_or_else(|_| "an object".into(), |name| name.to_string());
-        return PyTypeError::new_err(format!("{name}[{at}] is {kind}: {name} are integers"));
+        return PyTypeError::new_err(format!("{name}[{at}] is {kind}: must be an integer"));
     }
     out_of_range(name, at, item)
 }
@@ -162,7 +160,7 @@ fn check_signed(tokens: &[i32], name: &str) -> PyResult<()> {
 
 #[cold]
 fn out_of_range(name: &str, at: usize, given: impl Display) -> PyErr {
-    PyValueError::new_err(format!("{name}[{at}] is {given}: {name} are integers from 0 to 2^32 - 1"))
+    PyValueError::new_err(format!("{name}[{at}] is {given}: must be an integer from 0 to 2^32 - 1"))
 }
 
 fn copy(items: Items<'_>, name: &str) -> PyResult<Vec<u32>> {

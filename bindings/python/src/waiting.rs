@@ -1,9 +1,9 @@
 //! Waits for blocks without a thread: wraps a future of the core, and a socket that tells an event
 //! loop which futures to poll.
 //!
-//! A thread that makes blocks available calls the waker of a request, with or without the
-//! interpreter. The waker adds the request's number to [`Woken`]; if that was empty, it also writes
-//! a byte to the socket. The event loop sees the byte, takes the numbers, and polls those requests.
+//! A thread that makes blocks available calls the waker of a request, with or without the GIL. The
+//! waker adds the request's number to [`Woken`]; if that was empty, it also writes a byte to the
+//! socket. The event loop sees the byte, takes the numbers, and polls those requests.
 
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -108,7 +108,7 @@ enum Kind {
     Starting(Exclusive<TieredStart>, #[allow(dead_code, reason = "holds a reference")] Py<host::TieredCache>),
 }
 
-/// Polls a request with the interpreter released: Python code may copy the blocks that it evicts.
+/// Polls a request without the GIL: Python code may copy the blocks that it evicts.
 fn poll<T: Send, F: Future<Output = T> + Send + ?Sized>(
     py: Python<'_>,
     request: Pin<&mut F>,
@@ -149,8 +149,8 @@ impl Waiting {
 
 #[pymethods]
 impl Waiting {
-    /// poll(queue, number): returns the result; None if the request still waits. Then `queue` gets
-    /// `number` when it is worth polling again.
+    /// poll(queue, number): returns the result, or None if the request still waits. Then `queue`
+    /// gets `number` as soon as polling again may succeed.
     ///
     /// Raises ReserveError.
     fn poll<'py>(&mut self, py: Python<'py>, queue: &WakeQueue, number: u64) -> PyResult<Option<Bound<'py, PyAny>>> {
@@ -185,7 +185,7 @@ impl Waiting {
         }))
     }
 
-    /// Leaves the line. Does nothing if the request was served or has left.
+    /// Leaves the queue. Does nothing if the request was served or has left.
     fn close(&mut self) -> PyResult<()> {
         catch(|| self.held.release())?
     }

@@ -335,7 +335,7 @@ def test_bad_settings_are_refused(region):
         with pytest.raises(TypeError, match="block_bytes and size"):
             radixkv.DigestRegion(*arguments)
     for name in ("", ".", ".."):
-        with pytest.raises(ValueError, match="it is the name of a file"):
+        with pytest.raises(ValueError, match="it must be the name of a file"):
             radixkv.DigestRegion(name, BLOCK, 1 << 20)
     with pytest.raises(radixkv.RegionError, match="nowhere"):
         radixkv.DigestRegion("/nowhere/region")

@@ -88,7 +88,7 @@ BAD = {
     "a str": ("tokens", TypeError, "str"),
     "a generator": ((token for token in [1, 2]), TypeError, "generator"),
     "a number": (7, TypeError, "int"),
-    "memory of a device": (OnDevice(PROMPT), TypeError, "processor's memory"),
+    "memory of a device": (OnDevice(PROMPT), TypeError, "CPU memory"),
     "a cache": (radixkv.PrefixCache(4, 4), TypeError, "PrefixCache"),
 }
 

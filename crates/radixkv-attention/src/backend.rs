@@ -60,11 +60,11 @@ pub struct Output<R, L> {
 
 /// A backend for paged attention on a device.
 ///
-/// Several threads may use one storage at once: every operation takes it by shared reference. The
-/// cache decides who may access a block: the thread that holds the block's reservation writes it,
-/// until the block is inserted; a reader holds a lease on the block, or its reservation. A backend
-/// does not check this. On the CPU a caller that breaks this rule reads wrong numbers, and nothing
-/// worse happens.
+/// Several threads may use one storage concurrently: every operation takes it by shared reference.
+/// The cache decides who may access a block: the thread that holds the block's reservation writes
+/// it, until the block is inserted; a reader holds a lease on the block, or its reservation. A
+/// backend does not check this. On the CPU, a caller that breaks this rule reads wrong numbers, but
+/// causes no other harm.
 ///
 /// If a device queues its work, the operations of one backend run in the order of the calls.
 ///
@@ -238,7 +238,7 @@ pub trait Backend {
         out: Output<Self::RowsMut<'_>, Self::LseMut<'_>>,
     ) -> Result<(), Self::Error>;
 
-    /// Returns when a shared prefix is worth a group of its own on this backend, and at which token
+    /// Returns when a shared prefix is worth a separate group on this backend, and at which token
     /// counts it may end: an argument of [`plan::share`](crate::plan::share).
     ///
     /// ```

@@ -32,9 +32,9 @@ pub struct Tables<'a> {
 /// The sequences of a step and the rows that it computes for them, in flat arrays.
 ///
 /// A plain struct without a constructor: an engine makes one for every step, no field has a
-/// default, and a literal names arrays of the same type (`contexts` and `rows`) that could be
-/// swapped unnoticed as arguments. Its arrays are those that common schedulers produce: block
-/// tables, context lengths, cumulative row counts, a slot mapping.
+/// default, and a literal names arrays of the same type (`contexts` and `rows`), which could be
+/// swapped by mistake as arguments. Common schedulers produce these arrays: block tables, context
+/// lengths, cumulative row counts, a slot mapping.
 ///
 /// ```
 /// use radixkv_attention::{Batch, Dtype, Layout, Order, Scoring, Tables};

@@ -78,7 +78,7 @@ pub enum Order {
     Latent,
 }
 
-/// A half of the storage: the keys or the values. There is no third.
+/// A half of the storage: the keys or the values.
 ///
 /// ```
 /// use radixkv_attention::{Dtype, Half, Layout, Order};
@@ -105,9 +105,9 @@ pub enum Half {
 /// elements. The methods about a plane, a block or a token describe keys; [`of`](Self::of) gives
 /// the layout that describes values.
 ///
-/// A plain struct without a constructor: no field has a default, each follows from the model or the
-/// cache, and a literal names the six sizes. A new element type or order will be a new variant of
-/// [`Dtype`] or [`Order`].
+/// A plain struct without a constructor: no field has a default, because each follows from the
+/// model or the cache, and a literal names the six sizes. A new element type or order will be a new
+/// variant of [`Dtype`] or [`Order`].
 ///
 /// ```
 /// use radixkv_attention::{Dtype, Layout, Order};
@@ -128,7 +128,7 @@ pub struct Layout {
     pub blocks: usize,
     /// Tokens in a block: the cache's block size.
     pub block_size: usize,
-    /// Heads of keys and values.
+    /// KV heads.
     pub kv_heads: usize,
     /// Elements of a head of keys, and of queries: a multiple of 4, or of 8 if an element has 8
     /// bits.
@@ -246,7 +246,7 @@ impl Layout {
         if let Some((what, _)) = named.into_iter().find(|(_, size)| *size == 0) {
             return Err(ShapeError::Zero { what });
         }
-        // No two heads share a word of 64 bits, and elements of 32 bits are read four at a time.
+        // No two heads share a 64-bit word, and 32-bit elements are read four at a time.
         let multiple = (8 / self.dtype.bytes()).max(4);
         if let Some(head_dim) = [self.head_dim, self.value_dim].into_iter().find(|dim| dim % multiple != 0) {
             return Err(ShapeError::HeadDim { head_dim, multiple });
@@ -342,8 +342,8 @@ impl Layout {
         self.layers * planes.sum::<usize>()
     }
 
-    /// Number of scales of all planes, four bytes each. Elements of 8 bits have one for each head
-    /// of each token, or one for each head if scales are static; other elements have none.
+    /// Number of scales of all planes, four bytes each. 8-bit elements have one for each head of
+    /// each token, or one for each head if scales are static; other elements have none.
     pub fn scales(&self) -> usize {
         let of_a_token = self.halves().len() * self.layers * self.kv_heads;
         match self.dtype {

@@ -1,10 +1,10 @@
 //! Attention over paged keys and values: the storage that block ids index, and the operations of an
 //! engine on it.
 //!
-//! The cache hands out block ids and never sees a key. This package has the memory that the ids
-//! index ([`Layout`]), and a trait for the operations of one engine step on that memory
-//! ([`Backend`]). The CPU ([`cpu::Cpu`]) and a GPU (package `radixkv-cuda`) implement the trait. An
-//! engine prepares the batch of a step once and then runs it for every layer:
+//! The cache only manages block ids. This package has the memory that the ids index ([`Layout`]),
+//! and a trait for the operations of one engine step on that memory ([`Backend`]). The CPU
+//! ([`cpu::Cpu`]) and a GPU (package `radixkv-cuda`) implement it. An engine prepares the batch of a
+//! step once and then runs it for every layer:
 //!
 //! ```text
 //! prepare(batch)                    block tables, contexts, slots: checked, and copied to the device
@@ -50,10 +50,9 @@
 //!
 //! The CPU backend always sums in the same order: over ranges of [`cpu::RANGE_TOKENS`] tokens at
 //! fixed positions of the sequence, merged from left to right. The order does not depend on the
-//! batch, the chunks, the block size, the sharing, the threads or the instructions of the
-//! processor. So the output of a sequence has the same bits whatever else is in its batch and
-//! however much of it came from the cache. The outputs of a GPU backend are close to these, not
-//! equal.
+//! batch, the chunks, the block size, the sharing, the threads or the CPU's instructions. So the
+//! output of a sequence has the same bits whatever else is in its batch and however much of it came
+//! from the cache. The outputs of a GPU backend are close to these, not equal.
 //!
 //! # Latent attention
 //!

@@ -6,11 +6,11 @@
 //!
 //! Sequences of one cache that begin with the same tokens begin with the same block ids. Sorted by
 //! their block tables, sequences that share a prefix are neighbours, and the lengths of their
-//! common prefixes form a tree of nested spans. A sequence reads at most one shared prefix: that of
-//! the innermost group that contains it. So [`share`] decides which spans become groups. A group
-//! costs one reading of its prefix and a little more; it saves that reading for every sequence
-//! whose innermost group it is. The best choice is computed from the leaves of the tree upwards:
-//! for each span, once for each enclosing span that may be the innermost group around it.
+//! common prefixes form a tree of nested spans. A sequence reads at most one shared prefix: the
+//! prefix of its innermost group. So [`share`] decides which spans become groups. A group costs one
+//! reading of its prefix and a little more; it saves that reading for every sequence whose
+//! innermost group it is. The best choice is computed from the leaves of the tree upwards: for each
+//! span, once for each enclosing span that may be the innermost group around it.
 
 use crate::batch::Tables;
 use crate::shape::ShapeError;
@@ -71,7 +71,7 @@ pub struct Group {
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sharing {
-    /// The groups that share a prefix, then every other sequence in a group of its own.
+    /// The groups that share a prefix, then each other sequence as a separate group.
     pub groups: Vec<Group>,
 }
 

@@ -22,8 +22,8 @@ use crate::shape::ShapeError;
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Scoring<'a> {
-    /// Number of tokens that a row sees: itself and those right before it; `None` is all. Layers
-    /// with another window need a batch of their own.
+    /// Number of tokens that a row sees: itself and those right before it; `None` means all. Layers
+    /// with another window need a separate batch.
     pub window: Option<u32>,
     /// Bounds scores smoothly: `s` becomes `soft_cap * tanh(s / soft_cap)`.
     pub soft_cap: Option<f32>,

@@ -8,7 +8,7 @@ use std::fmt;
 use crate::layout::Dtype;
 use radixkv::BlockId;
 
-/// The most query heads that may read one head of keys and values (grouped-query attention).
+/// The most query heads that may read one KV head (grouped-query attention).
 pub const MAX_GQA_GROUP: usize = 16;
 
 /// The most query heads that may read latent vectors ([`Order::Latent`](crate::Order::Latent)).
@@ -45,18 +45,17 @@ pub enum ShapeError {
         /// Blocks requested.
         blocks: usize,
     },
-    /// The number of query heads is not 1 to [`MAX_GQA_GROUP`] times that of the heads of keys and
-    /// values.
+    /// The number of query heads is not 1 to [`MAX_GQA_GROUP`] times the number of KV heads.
     Heads {
         /// Query heads.
         query_heads: usize,
-        /// Heads of keys and values.
+        /// KV heads.
         kv_heads: usize,
     },
     /// A layout of latent vectors has more than one head of keys, or values that are longer than
     /// the keys.
     Latent {
-        /// Heads of keys and values.
+        /// KV heads.
         kv_heads: usize,
         /// Elements of a vector.
         head_dim: usize,
@@ -139,8 +138,8 @@ pub enum ShapeError {
         /// Slots of the layout.
         slots: u64,
     },
-    /// A row's slot is not the one that its sequence's block table gives for it: derive the slots
-    /// from the tables.
+    /// A row's slot differs from the slot in its sequence's block table: derive the slots from the
+    /// tables.
     Place {
         /// The row.
         row: usize,
@@ -198,8 +197,8 @@ pub enum ShapeError {
         /// Layers of the layout.
         layers: usize,
     },
-    /// The storage's layout is not the one that the batch was prepared for, or the sharing belongs
-    /// to another batch.
+    /// The storage's layout differs from the layout that the batch was prepared for, or the sharing
+    /// belongs to another batch.
     Foreign,
     /// A sequence is in no group, or in two, or is not in the batch.
     Group {

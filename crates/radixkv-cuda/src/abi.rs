@@ -24,7 +24,7 @@ pub(super) struct Plane {
     pub(super) block_stride: u64,
     pub(super) token_stride: u32,
     pub(super) head_stride: u32,
-    /// Address of the scales of elements of 8 bits, or 0.
+    /// Address of the scales of 8-bit elements, or 0.
     pub(super) scale: u64,
 }
 
@@ -54,7 +54,7 @@ pub(super) struct ScoringArgs {
     pub(super) pad: u32,
 }
 
-/// Keys `first..end` of one sequence, for the query heads of one head of keys and values.
+/// Keys `first..end` of one sequence, for the query heads of one KV head.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct DecodeItem {

@@ -78,10 +78,10 @@ impl Attention {
         Self { device: device.clone(), wgmma: true }
     }
 
-    /// Sets whether `extend` uses the products of warpgroups (`wgmma`) of compute capability 9.0,
-    /// where these are available: for `bf16` and `f16` with heads of 128 elements in blocks of a
-    /// multiple of 16 tokens. The default is yes; results without them differ by rounding, so this
-    /// is for comparing. Batches that are already prepared do not change.
+    /// Sets whether `extend` uses the warpgroup matrix products (`wgmma`) of compute capability
+    /// 9.0, where these are available: for `bf16` and `f16` with heads of 128 elements in blocks of
+    /// a multiple of 16 tokens. The default is yes; results without them differ by rounding, so
+    /// this is for comparing. Batches that are already prepared do not change.
     ///
     /// ```no_run
     /// # let device = radixkv_cuda::Device::open(0)?;

@@ -194,7 +194,7 @@ impl<T: Element> Buffer<T> {
         self.device.stream().memcpy_htod(elements, &mut *self.slice).map_err(GpuError::of)
     }
 
-    /// Copies all elements to main memory, after waiting for the queued work.
+    /// Copies all elements to host memory, after waiting for the queued work.
     ///
     /// # Errors
     ///

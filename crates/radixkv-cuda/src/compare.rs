@@ -42,7 +42,7 @@ struct Resident {
     runs: ArraySpan,
 }
 
-/// Compares token sequences: few tokens on the processor, many on the device.
+/// Compares token sequences: few tokens on the CPU, many on the device.
 ///
 /// # Examples
 ///
@@ -130,7 +130,7 @@ impl TokenSequences {
 }
 
 impl Compare {
-    /// Creates comparisons on `device`, or on the processor below
+    /// Creates comparisons on `device`, or on the CPU below
     /// [`min_device_tokens`](Self::min_device_tokens).
     ///
     /// ```no_run

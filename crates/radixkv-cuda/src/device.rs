@@ -29,9 +29,8 @@ const UNKNOWN_BYTES_PER_US: usize = 2_000_000;
 /// A GPU with a context, a stream and the kernels.
 ///
 /// Cloning is cheap; clones and everything made with a device keep it open. All work of one
-/// `Device` is queued on one stream in the order of the calls; calls of several threads at once are
-/// queued in any order. For two streams, open the device twice: both share the context and the
-/// kernels.
+/// `Device` is queued on one stream in the order of the calls; concurrent calls are queued in any
+/// order. For two streams, open the device twice: both share the context and the kernels.
 ///
 /// # Examples
 ///
@@ -52,7 +51,7 @@ pub struct Device {
 
 #[derive(Debug)]
 struct Inner {
-    /// Differs from that of any other device of the process, earlier or later.
+    /// Unique among all devices of the process, including dropped ones.
     identity: u64,
     capturing: Capturing,
     staging: Staging,
@@ -90,7 +89,7 @@ pub struct Properties {
     pub capability: (u32, u32),
     /// Number of multiprocessors.
     pub multiprocessors: u32,
-    /// Bytes of its second-level cache.
+    /// Bytes of its L2 cache.
     pub l2_bytes: usize,
     /// Bytes of shared memory that a thread block may have.
     pub shared_bytes: u32,

@@ -1,8 +1,7 @@
 //! Tensors of other frameworks, described by DLPack. Shapes and strides are checked once, when a
 //! tensor is passed in.
 //!
-//! The structs are those of `dlpack.h`, version 0.8 and later, which PyTorch, JAX, CuPy and
-//! TensorRT hand out.
+//! The structs match `dlpack.h`, version 0.8 and later, which PyTorch, JAX, CuPy and TensorRT use.
 //!
 use std::ffi::c_void;
 use std::fmt;

@@ -106,7 +106,7 @@ pub(super) fn elapsed(start: CUevent, end: CUevent) -> Result<f32, GpuError> {
     type Elapsed = unsafe extern "C" fn(*mut f32, CUevent, CUevent) -> u32;
     let missing = GpuError::Driver { code: Code::NOT_SUPPORTED };
     let driver = DRIVER.get().ok_or(missing)?;
-    // SAFETY: the type is that of `cuEventElapsedTime` in cuda.h.
+    // SAFETY: the type matches `cuEventElapsedTime` in cuda.h.
     let function = unsafe { driver.get::<Elapsed>("cuEventElapsedTime") }.map_err(|_| missing)?;
     let mut milliseconds = 0.0;
     // SAFETY: both events exist; it writes one float to the address given.
@@ -124,14 +124,13 @@ pub(super) fn retry_once(wait: impl Fn() -> Result<(), DriverError>) {
 }
 
 /// Makes the memory pool of a device keep freed memory. By default the pool gives all of it back
-/// whenever a thread waits for a stream, and the next allocations take as long as those of a new
-/// process.
+/// whenever a thread waits for a stream, and the next allocations are as slow as in a new process.
 pub(super) fn keep_pooled(device: CUdevice) -> Result<(), DriverError> {
     let (mut pool, mut bytes) = (std::ptr::null_mut(), u64::MAX);
     // SAFETY: it writes one handle to the address given.
     unsafe { sys::cuDeviceGetDefaultMemPool(&mut pool, device) }.result()?;
     let threshold = CUmemPool_attribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD;
-    // SAFETY: the attribute's value is a `u64`, which is read at once.
+    // SAFETY: the attribute's value is a `u64`, which is read immediately.
     unsafe { sys::cuMemPoolSetAttribute(pool, threshold, (&raw mut bytes).cast()) }.result()
 }
 
@@ -174,7 +173,7 @@ pub(super) fn find() -> Result<(), OpenError> {
 /// The CUDA version that the driver supports, as `1000 * major + 10 * minor`.
 fn version(library: &Library) -> Result<i32, OpenError> {
     type GetVersion = unsafe extern "C" fn(*mut c_int) -> u32;
-    // SAFETY: the type is that of `cuDriverGetVersion` in cuda.h.
+    // SAFETY: the type matches `cuDriverGetVersion` in cuda.h.
     let function = unsafe { library.get::<GetVersion>("cuDriverGetVersion") };
     let function = function.map_err(|_| OpenError::DriverIncomplete { function: "cuDriverGetVersion" })?;
     let mut version: c_int = 0;

@@ -36,7 +36,7 @@ pub struct Code(u32);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// `libcuda.so.1` was not found: install NVIDIA's driver, or compute on the processor.
+    /// `libcuda.so.1` was not found: install NVIDIA's driver, or compute on the CPU.
     NoDriver,
     /// The driver lacks a function of CUDA 12.0: update it.
     DriverIncomplete {
@@ -57,7 +57,7 @@ pub enum OpenError {
         /// Devices that the driver sees.
         devices: usize,
     },
-    /// The device is older than the kernels: compute on the processor, or on a device of compute
+    /// The device is older than the kernels: compute on the CPU, or on a device of compute
     /// capability 8.0 or later.
     Unsupported {
         /// Compute capability, before the point.

@@ -59,7 +59,7 @@ impl Device {
     /// Captures what `queue` queues on the device into a graph, instead of running it.
     ///
     /// Only launches can be captured: operations on batches that were prepared before, not
-    /// preparing, allocating, copying from or to main memory, or waiting. No other thread may use
+    /// preparing, allocating, copying from or to host memory, or waiting. No other thread may use
     /// the device meanwhile. If a buffer, a storage, a [`HostPool`](super::HostPool) or a
     /// [`Swap`](super::Swap) of it is dropped, no graph is made, and the memory is freed after the
     /// capture.

@@ -19,8 +19,8 @@ use radixkv_attention::Layout;
 /// Blocks in page-locked host memory. A block is contiguous over all layers: the keys of a layer,
 /// its values, the keys of the next layer, and so on.
 ///
-/// Copies to and from it run while the processor continues. The caller, not the pool, knows which
-/// of its blocks are free.
+/// Copies to and from it run while the CPU continues. The caller, not the pool, knows which of its
+/// blocks are free.
 ///
 /// # Examples
 ///
@@ -39,8 +39,8 @@ pub struct HostPool {
     memory: Arc<PageLocked>,
     blocks: usize,
     block_bytes: usize,
-    /// Transfers that may still use the memory. The processor touches it under this lock, after
-    /// waiting for them (G5).
+    /// Transfers that may still use the memory. The CPU touches it under this lock, after waiting
+    /// for them (G5).
     uses: Mutex<Uses>,
 }
 

@@ -43,9 +43,9 @@ pub enum Variant {
     F16D192V128,
     /// `f16`, heads of 256 elements.
     F16D256,
-    /// Integers of 8 bits, heads of 64 elements; rows are `bf16`.
+    /// 8-bit integers, heads of 64 elements; rows are `bf16`.
     I8D64,
-    /// Integers of 8 bits, heads of 128 elements; rows are `bf16`.
+    /// 8-bit integers, heads of 128 elements; rows are `bf16`.
     I8D128,
     /// `e4m3`, heads of 64 elements; rows are `bf16`.
     E4m3D64,
@@ -69,7 +69,7 @@ pub enum Variant {
 pub enum Kernel {
     /// Writes new keys and values into their slots.
     Append,
-    /// As `Append`, for integers of 8 bits.
+    /// As `Append`, for 8-bit integers.
     AppendI8,
     /// As `Append`, for `e4m3`.
     AppendE4m3,
@@ -80,14 +80,13 @@ pub enum Kernel {
     /// One query row of a sequence over a part of its context; over latent vectors, of up to 16
     /// query heads.
     Decode(Variant),
-    /// As `Decode`, but a thread block takes two heads of keys and values, with up to 8 query heads
-    /// each.
+    /// As `Decode`, but a thread block takes two KV heads, with up to 8 query heads each.
     DecodePair(Variant),
     /// As `Decode` over latent vectors, of up to 32 query heads.
     DecodeWide(Variant),
     /// Rows of one sequence, causal.
     Extend(Variant),
-    /// As `Extend`, by products of warpgroups, which compute capability 9.0 has.
+    /// As `Extend`, by warpgroup matrix products, which compute capability 9.0 has.
     ExtendWgmma(Variant),
     /// Rows of several sequences over the prefix that they share, and of each over the rest of its
     /// context.
@@ -107,7 +106,7 @@ pub(super) struct LaunchShape {
     pub(super) threads: u32,
     /// Dynamic shared memory of a block.
     pub(super) shared_bytes: u32,
-    /// Blocks that a multiprocessor of compute capability 9.0 runs at once.
+    /// Blocks that a multiprocessor of compute capability 9.0 runs concurrently.
     pub(super) blocks_at_once: u32,
 }
 
@@ -133,7 +132,7 @@ const VARIANTS: [(Variant, Dtype, usize, usize, &str); 18] = [
     (Variant::Bf16Latent, Dtype::Bf16, 576, 512, "latent_bf16"),
     (Variant::F16Latent, Dtype::F16, 576, 512, "latent_f16"),
 ];
-/// Number of variants with heads of keys and values, which come first.
+/// Number of variants with KV heads, which come first.
 const OF_HEADS: usize = Variant::Bf16Latent as usize;
 /// The variants for which [`Kernel::ExtendWgmma`] is compiled.
 const WGMMA: [Variant; 2] = [Variant::Bf16D128, Variant::F16D128];
@@ -198,7 +197,7 @@ impl Variant {
         self as usize >= OF_HEADS
     }
 
-    /// The kernel that decodes `query_heads` query heads over `kv_heads` heads of keys and values.
+    /// The kernel that decodes `query_heads` query heads over `kv_heads` KV heads.
     pub(super) fn decode(self, query_heads: usize, kv_heads: usize) -> Kernel {
         match self.is_latent() {
             true if query_heads > NARROW_HEADS => Kernel::DecodeWide(self),
@@ -207,12 +206,13 @@ impl Variant {
         }
     }
 
-    /// Whether a thread block decodes two heads of keys and values.
+    /// Whether a thread block decodes two KV heads.
     pub(super) fn has_pairs(self, query_heads: usize, kv_heads: usize) -> bool {
         PAIRS.contains(&self) && kv_heads.is_multiple_of(2) && query_heads / kv_heads <= PAIR_GROUP
     }
 
-    /// Whether extend is compiled with products of warpgroups, for blocks of `block_size` tokens.
+    /// Whether extend is compiled with warpgroup matrix products, for blocks of `block_size`
+    /// tokens.
     pub(super) fn has_wgmma(self, block_size: usize) -> bool {
         WGMMA.contains(&self) && block_size.is_multiple_of(16)
     }

@@ -22,14 +22,14 @@ use radixkv_attention::{Half, Layout, Order, ShapeError};
 /// ([`Kv::from_raw`]).
 ///
 /// [`Attention::allocate`](radixkv_attention::Backend::allocate) makes one, laid out as the
-/// [`Layout`] describes. Two elements of 8 bits are stored in a word of 16 bits, and the scales of
-/// a block follow its elements: `[kv_heads, block_size]`, of `f32`. If heads of keys and of values
-/// differ in size, blocks of both take as much room as the larger ones. The allocation is freed
-/// after all work that is queued on the device's stream, and after every transfer of a
-/// [`Swap`](super::Swap) that uses it.
+/// [`Layout`] describes. Two 8-bit elements are stored in a 16-bit word, and the scales of a block
+/// follow its elements: `[kv_heads, block_size]`, of `f32`. If heads of keys and of values differ
+/// in size, blocks of both take as much room as the larger ones. The allocation is freed after all
+/// work that is queued on the device's stream, and after every transfer of a [`Swap`](super::Swap)
+/// that uses it.
 ///
 /// A NaN in the values of a head shows in that head's outputs. If elements have 8 bits, it may also
-/// show in those of another head of the same sequence.
+/// show in the outputs of another head of the same sequence.
 ///
 /// # Examples
 ///
@@ -128,8 +128,8 @@ fn has_block_scales(layout: &Layout) -> bool {
     layout.dtype.has_scales() && !layout.dtype.has_static_scales()
 }
 
-/// Bytes of one block in a plane, the same for keys and values: those of the larger half, with its
-/// scales.
+/// Bytes of one block in a plane, the same for keys and values: the size of the larger half, with
+/// its scales.
 pub(super) fn block_bytes(layout: &Layout) -> usize {
     let scales = if has_block_scales(layout) { layout.kv_heads * layout.block_size * size_of::<f32>() } else { 0 };
     element_bytes(layout, Half::Keys).max(element_bytes(layout, Half::Values)) + scales.next_multiple_of(16)
@@ -260,7 +260,7 @@ impl Kv {
 
     /// Replaces the first words of the storage by `elements`, in the order of the device's stream,
     /// after all transfers that use the storage. A word is the bits of an `f16` or `bf16`
-    /// ([`element::to_bits`](radixkv_attention::element::to_bits)), or two elements of 8 bits.
+    /// ([`element::to_bits`](radixkv_attention::element::to_bits)), or two 8-bit elements.
     ///
     /// # Errors
     ///
@@ -284,8 +284,8 @@ impl Kv {
         own.write(elements)
     }
 
-    /// Copies all of its memory, as words of 16 bits, to main memory, after waiting for the queued
-    /// work and all transfers that use the storage.
+    /// Copies all of its memory, as 16-bit words, to host memory, after waiting for the queued work
+    /// and all transfers that use the storage.
     ///
     /// # Errors
     ///
@@ -446,8 +446,7 @@ fn are_in_one_allocation(device: &Device, planes: &[u64], extent: u64) -> bool {
 }
 
 /// The keys and values of one layer at the addresses `planes`, with `block_stride` bytes from block
-/// to block. `scales` is the address of the layer's static scales, those of keys before those of
-/// values.
+/// to block. `scales` is the address of the layer's static scales, first for keys, then for values.
 pub(super) fn layer_kv(layout: &Layout, planes: [u64; 2], block_stride: usize, scales: Option<u64>) -> LayerKv {
     let (bytes, scale_bytes) = (layout.dtype.bytes(), size_of::<f32>());
     let plane = |half: Half| {

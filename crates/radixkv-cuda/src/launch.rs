@@ -62,8 +62,8 @@ arguments! {
 /// The rows of a tile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TileRows {
-    /// Rows of neighbouring tokens of one sequence; causal. Computed by products of warpgroups, or
-    /// of warps.
+    /// Rows of neighbouring tokens of one sequence; causal. Computed by warpgroup matrix products,
+    /// or of warps.
     Chunk { wgmma: bool },
     /// Rows of sequences that share a prefix, which all of them see; or of one sequence, over the
     /// rest of its context.

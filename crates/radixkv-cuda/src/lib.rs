@@ -34,7 +34,7 @@
 //!
 //! A captured graph keeps its grids and addresses. So [`Attention::reserve`] makes a decode batch
 //! with fixed room, and [`Prepared::update`] replaces its contents by one copy. Items that the new
-//! batch does not need are marked, and their thread blocks end at once; rows without a sequence
+//! batch does not need are marked, and their thread blocks end immediately; rows without a sequence
 //! have no slot and are not written.
 //!
 //! The memory pool of a context that [`Device::open`] made keeps freed memory, and plans are copied
@@ -48,46 +48,45 @@
 //! Each layer uses those below it.
 //!
 //! ```text
-//! operations   attention  staged       the trait over device memory, and over rows in main memory
+//! operations   attention  staged       the trait over device memory, and over rows in host memory
 //!              reserved                decode batches that are replaced in place
 //!              swap  host  pairs       blocks to page-locked memory and back; checks of block pairs
 //!              copies                  blocks to other blocks of a storage
 //!              compare                 common prefixes of token sequences
 //!              graph  measure          captured steps; events, and the speed of the memory
 //! a batch      prepared  work          its plan on the device; the arguments of its kernels
-//!              capacity                the room that it has for others
+//!              capacity                its room for later batches
 //!              scoring                 its sinks and slopes, in the units of the kernels
-//!              plan/                   which thread block reads which keys for which rows: split chooses how long
-//!                                      parts are; decode, extend and cascade lay them out. Calls no driver
+//!              plan/                   which thread block reads which keys for which rows: split sets the length
+//!                                      of parts; decode, extend and cascade lay them out. Calls no driver
 //! memory       dlpack                  tensors of other frameworks
 //!              kv                      keys and values of all layers, allocated or an engine's
 //!              upload                  arrays of a plan, in one copy
 //!              buffer                  elements on a device, and views of them
 //!              uses                    streams that may still use a piece of memory
-//! launching    launch  abi             the one place that launches; argument structs, as `kernels/abi.cuh` has them
+//! launching    launch  abi             the only place that launches; argument structs, as in `kernels/abi.cuh`
 //! a device     device                  context, stream, kernels
-//!              staging  page_locked    page-locked memory: that which plans are copied through, and any
-//!              capturing               whether work is being captured, and what was asked of it then
+//!              staging  page_locked    page-locked memory: for copying plans, and in general
+//!              capturing               whether work is being captured, and memory that is dropped meanwhile
 //!              loaded                  the kernels, loaded into a context
-//!              image  nvrtc            where their images come from: carried in the crate, or compiled
+//!              image  nvrtc            their images: embedded in the crate, or compiled
 //!              error  kernel  module   errors; the kernels by name; the files that each is compiled from
-//!              driver                  finding the driver before anything calls it; what the binding leaves to do
+//!              driver                  finds the driver before anything calls it; closes gaps of the binding
 //! ```
 //!
 //! # Invariants
 //!
 //! - **G1** No function of the driver is called before `driver::find` has succeeded.
-//! - **G2** Memory is allocated, used and freed in the order of one stream, that of its [`Device`].
-//!   Another stream waits for an event before it uses the memory, and the memory is not freed
-//!   before that stream is done.
+//! - **G2** Memory is allocated, used and freed in the order of its [`Device`]'s stream. Another
+//!   stream waits for an event before it uses the memory, and the memory is not freed before that
+//!   stream is done.
 //! - **G3** The addresses in an argument struct are those of buffers, views and storages of the
 //!   device it is launched on, long enough for the kernel's plan; plans come only from `plan`, for
 //!   batches that were checked.
 //! - **G4** Memory that is not zeroed is written by a kernel or a copy before a kernel reads it.
+//! - **G5** The CPU accesses page-locked memory only while no transfer that uses it is in flight.
 //! - **G6** `shape` and `strides` of a DLPack tensor point to as many numbers as it has dimensions,
 //!   or `strides` is null.
-//! - **G5** The processor touches page-locked memory only while no transfer that uses it is in
-//!   flight.
 
 mod abi;
 mod attention;

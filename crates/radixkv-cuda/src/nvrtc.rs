@@ -45,7 +45,7 @@ impl<'a> Compilation<'a> {
         let create = compilation.function::<Create>("nvrtcCreateProgram")?;
         let headers = HEADERS.len() as c_int;
         let program = &raw mut compilation.program;
-        // SAFETY: the type is that of nvrtc.h; strings end in a zero and outlive the call, which
+        // SAFETY: the type matches nvrtc.h; strings end in a zero and outlive the call, which
         // copies them.
         let status =
             unsafe { create(program, source.as_ptr(), name.as_ptr(), headers, texts.as_ptr(), names.as_ptr()) };
@@ -56,8 +56,7 @@ impl<'a> Compilation<'a> {
     fn compile(&mut self, options: &[CString]) -> Result<(), OpenError> {
         let options: Vec<*const c_char> = options.iter().map(|option| option.as_ptr()).collect();
         let compile = self.function::<Compile>("nvrtcCompileProgram")?;
-        // SAFETY: the type is that of nvrtc.h; the program was created, the options outlive the
-        // call.
+        // SAFETY: the type matches nvrtc.h; the program was created, the options outlive the call.
         let status = unsafe { compile(self.program, options.len() as c_int, options.as_ptr()) };
         self.check(status)
     }
@@ -65,7 +64,7 @@ impl<'a> Compilation<'a> {
     fn binary(&self) -> Result<Vec<u8>, OpenError> {
         let size = self.function::<Size>("nvrtcGetCUBINSize")?;
         let mut bytes = 0_usize;
-        // SAFETY: the type is that of nvrtc.h; the program was compiled.
+        // SAFETY: the type matches nvrtc.h; the program was compiled.
         self.check(unsafe { size(self.program, &mut bytes) })?;
         let mut binary = vec![0_u8; bytes];
         let fetch = self.function::<Fetch>("nvrtcGetCUBIN")?;
@@ -90,7 +89,7 @@ impl Drop for Compilation<'_> {
             return;
         }
         if let Ok(destroy) = self.function::<Destroy>("nvrtcDestroyProgram") {
-            // SAFETY: the type is that of nvrtc.h; the program was created and is not used again. A
+            // SAFETY: the type matches nvrtc.h; the program was created and is not used again. A
             // failure leaks it.
             let _ = unsafe { destroy(&mut self.program) };
         }

@@ -1,4 +1,4 @@
-//! Page-locked host memory, for `staging` and `host`: copies to and from it run while the processor
+//! Page-locked host memory, for `staging` and `host`: copies to and from it run while the CPU
 //! continues.
 #![allow(unsafe_code)]
 
@@ -28,8 +28,8 @@ impl PageLocked {
     pub(super) fn new(context: &Arc<CudaContext>, bytes: usize) -> Result<Self, GpuError> {
         let bytes = bytes.max(1);
         context.bind_to_thread().map_err(GpuError::of)?;
-        // Not write-combined: the processor reads swapped-out blocks, to verify them or to write
-        // them to a slower tier.
+        // Not write-combined: the CPU reads swapped-out blocks, to verify them or to write them to
+        // a slower tier.
         let flags = sys::CU_MEMHOSTALLOC_PORTABLE | sys::CU_MEMHOSTALLOC_DEVICEMAP;
         let allocating = |error: DriverError| GpuError::allocating(bytes, error);
         // SAFETY: the driver was found (G1) and the context is current.

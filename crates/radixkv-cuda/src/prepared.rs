@@ -139,7 +139,7 @@ impl Prepared {
         Ok((keys, values))
     }
 
-    /// The storage that the rows are written to: that of the layer, or the scratch blocks.
+    /// The storage for the rows: the layer's, or the scratch blocks.
     pub(super) fn kept_in(&self, layer: LayerKv) -> LayerKv {
         match &self.step {
             Step::NotKept { scratch, .. } => with_static_scales(*scratch, &layer, &self.sizes.layout),
@@ -219,7 +219,7 @@ fn with_static_scales(scratch: LayerKv, layer: &LayerKv, layout: &Layout) -> Lay
 }
 
 /// Blocks for rows that are not kept, as many as the rows of each sequence fill. Their table
-/// follows that of the batch.
+/// follows the batch's table.
 struct ScratchBlocks {
     table: Vec<BlockId>,
     slots: Vec<u64>,

@@ -108,8 +108,8 @@ impl Attention {
 
 impl Prepared {
     /// Replaces the batch by another one, in the order of the device's stream: launches that were
-    /// queued before still see the old one, and those of a graph that was captured with it see the
-    /// new one. It costs one copy, and allocates no memory of the device.
+    /// queued before still see the old batch, and launches of a graph that was captured with it see
+    /// the new one. It costs one copy, and allocates no device memory.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! Attention on a device for an engine that computes everything else on the processor.
+//! Attention on a device for an engine that computes everything else on the CPU.
 
 use super::attention::Attention;
 use super::buffer::{Buffer, ViewMut};
@@ -11,7 +11,7 @@ use radixkv_attention::element;
 use radixkv_attention::plan::{Rule, Sharing};
 use radixkv_attention::{Backend, Batch, Dtype, Layout, Output, Qkv};
 
-/// [`Attention`] over rows in main memory: rounds them, copies them to the device, and copies the
+/// [`Attention`] over rows in host memory: rounds them, copies them to the device, and copies the
 /// outputs back.
 ///
 /// The storage is in device memory. Each operation waits for its results, so this is for trying a

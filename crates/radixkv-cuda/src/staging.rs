@@ -1,5 +1,5 @@
-//! Page-locked memory through which plans are copied to the device: a copy from it returns at once,
-//! and its chunks are reused, so that none is allocated while plans repeat.
+//! Page-locked memory through which plans are copied to the device. A copy from it returns
+//! immediately, and its chunks are reused, so that none is allocated while plans repeat.
 #![allow(unsafe_code)]
 
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use super::page_locked::PageLocked;
 /// Bytes of the smallest chunk. Larger chunks are rounded up to a power of two.
 const LEAST_BYTES: usize = 64 << 10;
 
-/// Copies of more bytes than this are not worth page-locked memory of their own.
+/// Larger copies, in bytes, are not worth separate page-locked memory.
 pub(super) const MOST_BYTES: usize = 16 << 20;
 
 /// The most chunks. With this many, and none that is free and large enough, a new chunk replaces
@@ -36,8 +36,8 @@ struct Chunk {
 
 impl Staging {
     /// Queues a copy of `words` to the device's address `to`. The words are first copied to a
-    /// chunk, so the caller may drop them at once. The address stays allocated until the copy is
-    /// done, because freeing it is queued on the same stream (G2).
+    /// chunk, so the caller may drop them immediately. The address stays allocated until the copy
+    /// is done, because freeing it is queued on the same stream (G2).
     pub(super) fn send(&self, stream: &Arc<CudaStream>, words: &[u32], to: u64) -> Result<(), GpuError> {
         let bytes = size_of_val(words);
         let mut chunks = self.chunks.lock();

@@ -24,12 +24,12 @@ const ENGINE_BYTES: usize = 28 << 10;
 /// other work of the device.
 const COPYING_BLOCKS: usize = 32;
 
-/// Copies blocks to and from host memory, on a stream of its own.
+/// Copies blocks to and from host memory, on a separate stream.
 ///
 /// A kernel copies small blocks, and the copy engine large ones, each by one call if its layers are
 /// at even distances; the device's stream continues meanwhile. Transfers of one `Swap` run in the
-/// order of the calls. Those of several run in any order, so wait for one before another uses the
-/// same blocks.
+/// order of the calls. Transfers of several run in any order, so wait for one before another uses
+/// the same blocks.
 ///
 /// # Examples
 ///

@@ -24,7 +24,7 @@ pub(super) struct ArraySpan {
     pub(super) len: usize,
 }
 
-/// The arrays of an [`Upload`] on the device, or room there for those of any uploads.
+/// The arrays of an [`Upload`] on the device, or room there for the arrays of any upload.
 #[derive(Debug)]
 pub(super) struct Arrays {
     words: Buffer<u32>,

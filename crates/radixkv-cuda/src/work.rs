@@ -20,7 +20,7 @@ pub(super) struct Sizes {
     pub(super) rows: usize,
     pub(super) scale: f32,
     pub(super) scale_log2: f32,
-    /// Whether extend uses products of warpgroups (`wgmma`).
+    /// Whether extend uses warpgroup matrix products (`wgmma`).
     pub(super) wgmma: bool,
 }
 
@@ -43,10 +43,10 @@ pub(super) struct Parts {
 }
 
 impl Device {
-    /// Thread blocks of a kernel that the device runs at once.
+    /// Thread blocks of a kernel that the device runs concurrently.
     pub(super) fn slots(&self, kernel: Kernel) -> usize {
-        // A device with less shared memory than the kernels are shaped for runs fewer blocks at
-        // once.
+        // A device with less shared memory than the kernels are shaped for runs fewer blocks
+        // concurrently.
         let shared = |bytes: u32| bytes as usize + 1024;
         let (shape, properties) = (kernel.shape(), self.properties());
         let fit = shared(properties.shared_bytes) / shared(shape.shared_bytes);
@@ -74,9 +74,9 @@ impl Sizes {
         self.variant.decode(self.query_heads, self.layout.kv_heads)
     }
 
-    /// Number of groups of query heads, each decoded by its own thread blocks: one for each head of
-    /// keys and values, or for each pair of them; over latent vectors the fewest that divide the
-    /// query heads evenly, with at most [`WIDE_HEADS`] in a group.
+    /// Number of groups of query heads, each decoded by its own thread blocks: one for each KV
+    /// head, or for each pair of them; over latent vectors the fewest that divide the query heads
+    /// evenly, with at most [`WIDE_HEADS`] in a group.
     pub(super) fn head_groups(&self) -> usize {
         if let Kernel::DecodePair(_) = self.decode_kernel() {
             return self.layout.kv_heads / 2;

@@ -76,7 +76,7 @@ pub enum ChangeError {
         block: BlockId,
     },
     /// A sequence mixes scopes, or blocks of tokens with blocks of pairs.
-    #[error("block {block} of tier {tier} is of another scope or kind than the blocks after it")]
+    #[error("block {block} of tier {tier} has another scope or kind than the blocks after it")]
     OtherScope {
         /// The tier.
         tier: Tier,
@@ -85,7 +85,7 @@ pub enum ChangeError {
     },
     /// The number of tokens does not fit the blocks: each block needs `block_size` tokens, and
     /// blocks of pairs need one more in all.
-    #[error("{tokens} tokens for {blocks} blocks of {block_size}")]
+    #[error("{tokens} tokens do not match {blocks} blocks of {block_size}")]
     Tokens {
         /// Tokens of the change.
         tokens: usize,

@@ -155,8 +155,7 @@ impl Follower {
         self.epoch
     }
 
-    /// Whether no batch is missing: the holdings are those of the worker after batch `next_seq() -
-    /// 1`.
+    /// Whether no batch is missing: the holdings equal the worker's after batch `next_seq() - 1`.
     pub fn is_complete(&self) -> bool {
         !self.is_incomplete
     }

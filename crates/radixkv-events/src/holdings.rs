@@ -62,12 +62,12 @@ impl Held {
     }
 }
 
-/// Why an event was not applied. The holdings are as before.
+/// Why an event was not applied. The holdings are unchanged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum HoldError {
-    /// The worker has another block size: follow a worker with the expected size, or expect
-    /// another.
+    /// The worker has another block size: follow a worker with the expected size, or expect this
+    /// size.
     #[error("the worker has blocks of {got} tokens, {expected} expected")]
     BlockSize {
         /// The expected tokens per block.
@@ -104,8 +104,7 @@ impl Holdings {
     ///
     /// # Errors
     ///
-    /// [`HoldError`], if the block size differs from that of earlier events, or if a limit is
-    /// exceeded.
+    /// [`HoldError`], if the block size differs from earlier events, or if a limit is exceeded.
     pub fn apply(&mut self, event: &Event) -> Result<(), HoldError> {
         match event {
             Event::Stored(stored) => self.store(stored)?,

@@ -41,8 +41,8 @@ pub enum TraceWarning {
     /// Whole units of prompts have no hash id and are shared by no other request: the unit is too
     /// small.
     #[error(
-        "{unit} tokens per hash id are too few for {rows} rows, whose ids end more than a unit before their prompts do; what \
-         no id covers is shared with no other request"
+        "{unit} tokens per hash id are too few for {rows} rows, whose ids end more than a unit before their prompts do; \
+         tokens without an id are not shared"
     )]
     UnitTooSmall {
         /// Tokens per hash id.

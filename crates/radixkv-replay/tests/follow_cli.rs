@@ -198,7 +198,7 @@ fn a_replay_makes_events_and_is_the_same() {
             vec!["--events", "xxh3", "--publish", taken.endpoint()],
             format!("{} is in use by another program", taken.endpoint()),
         ),
-        (vec!["--events", "unread", "--publish", ANY], "--publish needs events that are read".to_owned()),
+        (vec!["--events", "unread", "--publish", ANY], "--publish cannot be combined with --events unread".to_owned()),
         (vec!["--publish", ANY], "--events".to_owned()),
         (vec!["--events", "xxh3", "--publish", "localhost:5557"], "not tcp://HOST:PORT, such as tcp://".to_owned()),
     ];

@@ -232,7 +232,7 @@ fn a_moment_is_printed_and_drawn() {
     svg_text::check(&scratch.text("t.svg"));
     assert!(scratch.text("t.dot").starts_with("digraph cache {"));
     let beyond = complaint(&["inspect", &trace, "--at", "401"]);
-    assert!(beyond.contains("a moment after 401 requests was requested, the trace has 400"), "{beyond}");
+    assert!(beyond.contains("the state after 401 requests was requested, but the trace has 400"), "{beyond}");
 }
 
 #[test]

@@ -1,11 +1,10 @@
 """radixkv: a concurrent prefix cache for LLM inference engines.
 
-It maps token sequences to the KV blocks that hold their keys and values, so that a prompt that
-begins like an earlier one starts from cached KV. `PrefixCache` is where to begin; the README has an
-example.
+It maps token sequences to the KV blocks with their keys and values, so that a prompt that begins
+like an earlier one reuses cached blocks. Start with `PrefixCache`; the README has an example.
 """
 
-import numpy as _numpy  # noqa: F401  Arrays are made through its C interface.
+import numpy as _numpy  # noqa: F401  The native module creates arrays through its C API.
 
 from radixkv._errors import (
     AdoptError,

@@ -1,7 +1,7 @@
 """Waiting for blocks on asyncio's event loop, without a thread.
 
-Each loop has one queue, whose socket it watches while requests wait. A thread that makes blocks
-available notes the request in the queue, and the loop polls it.
+Each loop has one queue, and watches its socket while requests wait. A thread that makes blocks
+available adds the request to the queue, and the loop polls the request.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from radixkv._radixkv import WakeQueue
 
 
 class _Line:
-    """The requests of one event loop that wait."""
+    """The waiting requests of one event loop."""
 
     def __init__(self):
         self._queue = WakeQueue()
@@ -35,7 +35,7 @@ class _Line:
         finally:
             if self._waiting.pop(number, None) and not self._waiting:
                 loop.remove_reader(self._queue.fileno())
-            # A request that was served and not taken gives its blocks back.
+            # Gives back the blocks of a request whose result was not taken.
             request.close()
 
     def _poll(self):
@@ -56,7 +56,7 @@ _lines: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
 
 
 async def wait(request):
-    """What the request asked for, once it is there."""
+    """Waits for the request, and returns its result."""
     loop = asyncio.get_running_loop()
     line = _lines.get(loop)
     if line is None:

@@ -1,8 +1,8 @@
-"""The exceptions of radixkv. Each carries its numbers as attributes."""
+"""The exceptions of radixkv. Numbers in their messages are also attributes."""
 
 
 class Error(Exception):
-    """What every exception of radixkv is."""
+    """The base class of all exceptions of radixkv."""
 
     def __init__(self, message: str = "", **carried: int | str) -> None:
         super().__init__(message)
@@ -18,11 +18,11 @@ class InvariantError(Error, RuntimeError):
 
 
 class ForkError(Error, RuntimeError):
-    """The cache belongs to the parent process. Build another one in the child."""
+    """The object belongs to the parent process. Build a new cache in the child."""
 
 
 class ReleasedError(Error, ValueError):
-    """The handle was released, or a verb has taken it."""
+    """The handle was released, or another method has taken its value."""
 
 
 class ForeignHandleError(Error, ValueError):
@@ -30,7 +30,7 @@ class ForeignHandleError(Error, ValueError):
 
 
 class SequenceError(Error, ValueError):
-    """Fewer tokens than the lease covers. `given` and `needed` are tokens."""
+    """Fewer tokens were given than the lease covers. `given` and `needed` are tokens."""
 
     given: int
     needed: int
@@ -56,23 +56,23 @@ class ReserveError(Error):
 
 
 class ExhaustedError(ReserveError):
-    """Leases and reservations hold too many blocks: retry when some end. Of `requested` blocks
-    `available` were free or evictable."""
+    """Leases and reservations hold too many blocks: retry when some end. `requested` blocks were
+    requested, `available` were free or evictable."""
 
     requested: int
     available: int
 
 
 class TimedOutError(ReserveError, TimeoutError):
-    """The timeout passed before enough blocks became available. Of `requested` blocks `available`
-    were free or evictable."""
+    """The timeout passed before enough blocks became available. `requested` blocks were requested,
+    `available` were free or evictable."""
 
     requested: int
     available: int
 
 
 class OverQuotaError(ReserveError):
-    """The namespace's quota does not allow `requested` more blocks: it has `pinned` of `limit`."""
+    """The namespace's quota does not allow `requested` more blocks: `pinned` of `limit` are used."""
 
     requested: int
     pinned: int
@@ -87,11 +87,11 @@ class TooLargeError(ReserveError):
 
 
 class ExternalPoolError(ReserveError):
-    """The engine owns the pool, or, for `adopt` and `take_evicted`, the cache does."""
+    """The engine owns the blocks. For `adopt` and `take_evicted`: the cache owns the blocks."""
 
 
 class InsertError(Error):
-    """Nothing was inserted, and the reservation is as it was. `kind` is one of block_count
+    """Nothing was inserted, and the reservation is unchanged. `kind` is one of block_count
     (`needed`, `given`), too_long (`tokens`), over_quota (`requested`, `pinned`, `limit`),
     shared_block (`index`), namespace_dropped, invalidated, too_many_branches."""
 
@@ -106,7 +106,7 @@ class AdoptError(Error, ValueError):
 
 
 class GrowError(Error, ValueError):
-    """`capacity` blocks cannot grow by `requested`: the cache was built for at most `limit`."""
+    """`requested` blocks cannot be added to `capacity`: the cache was built for at most `limit`."""
 
     requested: int
     capacity: int
@@ -136,7 +136,7 @@ class ReplayError(Error, ValueError):
 
 
 class RegionError(Error, ValueError):
-    """A region, a namespace or a tier was not opened; nothing that was there has changed. `kind` is
+    """A region, a namespace or a tier was not opened; existing data has not changed. `kind` is
     mismatch (`field`, `stored`, `asked`), version or other_owner (`stored`, `asked`), key_bytes
     (`got`, `least`, `most`), block_bytes (`got`, `most`), text_too_long (`field`, `got`), too_small
     (`got`, `needed`), too_many_namespaces or too_many_processes (`most`), in_use, not_built
@@ -156,7 +156,7 @@ class TierError(Error, ValueError):
 
 
 class BatchError(Error, ValueError):
-    """A batch was refused, and nothing of it was done. `kind` is key_bytes or out_of_buffer
+    """A batch was refused as a whole. `kind` is key_bytes or out_of_buffer
     (`index`, `got`, `expected`), counts (`keys`, `blocks`), overlap (`index`, `expected`),
     read_only, encrypted, other."""
 
@@ -164,8 +164,8 @@ class BatchError(Error, ValueError):
 
 
 class FullError(Error):
-    """Too many blocks are in flight: `in_flight` of at most `most`, and `asked` more. Poll, and try
-    again."""
+    """Too many blocks are in flight: `in_flight` of at most `most`; `asked` more were requested.
+    Poll, then retry."""
 
     asked: int
     in_flight: int

@@ -1,4 +1,4 @@
-"""The native module of radixkv. `help(radixkv.PrefixCache)` says what the arguments mean."""
+"""The native module of radixkv. `help(radixkv.PrefixCache)` explains the arguments."""
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from os import PathLike

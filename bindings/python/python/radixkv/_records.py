@@ -1,4 +1,4 @@
-"""What verbs list, as named tuples. `namespace` is the tuple of the parts of a namespace's name."""
+"""Named tuples for listings and events. `namespace` is the tuple of a namespace's name parts."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ if TYPE_CHECKING:
 
 
 class CachedRun(NamedTuple):
-    """A piece of cached sequences: tokens of one insert that follow one another."""
+    """A cached run: consecutive tokens of one insert, a node of the tree."""
 
     id: int
     """Its number in this walk, from 0."""
     parent: int | None
-    """The run that it follows, or None."""
+    """The id of the run before it, or None."""
     start: int
-    """Tokens of its sequences before it."""
+    """The number of tokens before it in its sequences."""
     tokens: npt.NDArray[np.uint32]
     blocks: npt.NDArray[np.int32]
     leases: int
@@ -32,7 +32,7 @@ class Evicted(NamedTuple):
 
     namespace: tuple[str, ...]
     start: int
-    """Tokens of the sequence before those of the blocks."""
+    """The number of tokens before the blocks in the sequence."""
     tokens: npt.NDArray[np.uint32]
     """The sequence from its beginning to the end of the blocks."""
     blocks: Reservation
@@ -45,9 +45,9 @@ class Stored(NamedTuple):
 
     namespace: tuple[str, ...]
     parent: int | None
-    """The block that they follow, or None."""
+    """The block before them in the sequence, or None."""
     start: int
-    """Tokens of the sequence before theirs."""
+    """The number of tokens before them in the sequence."""
     tokens: npt.NDArray[np.uint32]
     blocks: npt.NDArray[np.int32]
 
@@ -69,8 +69,8 @@ class Cleared(NamedTuple):
 
 
 class EventBatch(NamedTuple):
-    """Events in the order in which they took place."""
+    """Events, in the order in which they happened."""
 
     number: int
-    """Counts up by one; a gap is lost batches."""
+    """Consecutive: a gap means lost batches."""
     events: list[Stored | Removed | Cleared]

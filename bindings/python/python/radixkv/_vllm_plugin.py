@@ -1,13 +1,13 @@
-"""Names for vLLM's configuration: `radixkv` as a tier and as an eviction policy, and
+"""Registers names for vLLM's configuration: `radixkv` as a tier and as an eviction policy, and
 `RadixKVOffloadingSpec`.
 
 vLLM calls `register` in every process, through the entry-point group `vllm.general_plugins`.
-Nothing else of radixkv is imported until a configuration names it.
+No other part of radixkv is imported until a configuration names it.
 """
 
 
 def register():
-    """Registers the names, once in each process; leaves a vLLM alone that has no such seams."""
+    """Registers the names, once in each process. Does nothing if vLLM lacks these interfaces."""
     try:
         from vllm.v1.kv_offload.cpu.policies.factory import CachePolicyFactory
         from vllm.v1.kv_offload.factory import OffloadingSpecFactory
@@ -22,5 +22,5 @@ def register():
         try:
             add(name, "radixkv.vllm", adapter)
         except ValueError:
-            # It is registered already.
+            # Already registered.
             pass

@@ -1,4 +1,4 @@
-//! Converts the arguments of a store's verbs: keys, and the memory of blocks.
+//! Converts the arguments of a store's methods: keys, and the memory of blocks.
 
 #![allow(unsafe_code)]
 
@@ -28,7 +28,7 @@ pub(super) fn keys(given: &Bound<'_, PyAny>, key_bytes: usize) -> PyResult<Vec<D
     }
     let wrong = |what: &str, given: &Bound<'_, PyAny>| -> PyErr {
         let kind = given.get_type().name().map_or_else(|_| "an object".into(), |name| name.to_string());
-        PyTypeError::new_err(format!("{what} is {kind}: keys are a list of bytes objects, or one bytes object of all"))
+        PyTypeError::new_err(format!("{what} is {kind}: pass a list of bytes objects, or one bytes object of all keys"))
     };
     if !given.is_instance_of::<PyList>() && !given.is_instance_of::<PyTuple>() {
         return Err(wrong("keys", given));
@@ -66,7 +66,7 @@ pub(super) fn in_buffer(
         return Err(PyValueError::new_err(message));
     }
     if is_load && buffer.readonly() {
-        let message = "the buffer is read-only: blocks are loaded into one that may be written to";
+        let message = "the buffer is read-only: load blocks into a writable buffer";
         return Err(errors::batch("read_only", message, vec![]));
     }
     let offsets = match offsets {
@@ -79,7 +79,7 @@ pub(super) fn in_buffer(
     if let Some(index) = offsets.iter().position(|offset| !ends_within(*offset)) {
         let got = (room as u64).saturating_sub(offsets[index]);
         let message = format!(
-            "block {index} begins at byte {} of a buffer of {room} bytes: {got} bytes are there, a block has {bytes}",
+            "block {index} begins at byte {} of a buffer of {room} bytes: {got} bytes are left, a block has {bytes}",
             offsets[index]
         );
         let carried = vec![("index", index.into()), ("got", got.into()), ("expected", bytes.into())];
@@ -105,10 +105,10 @@ pub(super) fn at_addresses(
     let addresses = integers(addresses, "addresses")?;
     check_count(blocks, addresses.len())?;
     if let Some(index) = addresses.iter().position(|address| *address == 0) {
-        return Err(PyValueError::new_err(format!("addresses[{index}] is 0: no block is there")));
+        return Err(PyValueError::new_err(format!("addresses[{index}] is 0: a null address")));
     }
-    // SAFETY: the caller of the verb vouches for the memory, and for nothing else using it until
-    // the batch is done, as the verb's documentation demands.
+    // SAFETY: as the method's documentation demands, the caller guarantees that the memory is
+    // valid, and that nothing else uses it until the batch is done.
     let span = |address: u64| unsafe { Span::new(with_exposed_provenance_mut(address as usize), bytes) };
     let owner = owner.map(Bound::unbind);
     Ok(Memory { spans: addresses.into_iter().map(span).collect(), owner: Box::new(owner) })
@@ -118,7 +118,7 @@ fn check_count(keys: usize, blocks: usize) -> PyResult<()> {
     if keys == blocks {
         return Ok(());
     }
-    let message = format!("{blocks} places of blocks given for {keys} keys");
+    let message = format!("{blocks} offsets or addresses given for {keys} keys");
     Err(errors::batch("counts", message, vec![("keys", keys.into()), ("blocks", blocks.into())]))
 }
 
@@ -138,7 +138,7 @@ fn check_overlap(offsets: &[u64], bytes: usize) -> PyResult<()> {
 fn integers(given: &Bound<'_, PyAny>, name: &str) -> PyResult<Vec<u64>> {
     let Some(region) = Region::of(given, name)? else { return number(given) };
     let signed = |at: usize, item: i64| {
-        let negative = |_| PyValueError::new_err(format!("{name}[{at}] is {item}: {name} are not negative"));
+        let negative = |_| PyValueError::new_err(format!("{name}[{at}] is {item}: must not be negative"));
         u64::try_from(item).map_err(negative)
     };
     match region.items() {

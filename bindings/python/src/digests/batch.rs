@@ -1,5 +1,5 @@
 //! One batch: the blocks of one call that looks up, stores, loads or removes, and the outcome of
-//! each.
+//! each block.
 
 #![allow(unsafe_code)]
 
@@ -19,14 +19,14 @@ pub(super) const CANCELLED: u8 = 3;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verb {
     Lookup,
-    /// With the blocks' time to live.
+    /// With the time to live of the blocks.
     Store(Option<Duration>),
-    /// With the time to live in the region of blocks that are loaded from a tier.
+    /// With the time to live in the region for blocks that are loaded from a tier.
     Load(Option<Duration>),
     Remove,
 }
 
-/// The memory of one block, which the caller of a verb owns.
+/// The memory of one block, which the caller owns.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Span {
     data: *mut u8,
@@ -62,13 +62,13 @@ impl AsMut<[u8]> for Span {
     }
 }
 
-/// A batch that is being executed or waits to be handed out.
+/// A batch in execution, or finished and not yet returned to the caller.
 #[derive(Debug)]
 pub(super) struct Batch {
     pub(super) number: u64,
     pub(super) verb: Verb,
     pub(super) keys: Box<[DigestKey]>,
-    /// Empty for verbs without memory.
+    /// Empty for operations without memory.
     spans: Box<[Span]>,
     outcomes: Box<[AtomicU8]>,
     /// The number of blocks that are not done.
@@ -83,7 +83,7 @@ impl Batch {
         Self { number, verb, keys: keys.into(), spans: spans.into(), outcomes, left, is_cancelled }
     }
 
-    /// The memory of a block; `None` for verbs without memory.
+    /// The memory of a block; `None` for operations without memory.
     pub(super) fn span_or_none(&self, index: usize) -> Option<Span> {
         self.spans.get(index).copied()
     }

@@ -1,4 +1,4 @@
-//! The batches of a store that were not handed out yet, and the threads that wait for them.
+//! The batches of a store whose outcomes were not returned yet, and the threads that wait for them.
 
 use std::any::Any;
 use std::collections::{HashMap, VecDeque};
@@ -12,11 +12,11 @@ use super::batch::{Batch, Span, Verb};
 /// The object that keeps the memory of a batch in place.
 pub(super) type Owner = Box<dyn Any + Send>;
 
-/// A finished batch that is handed out.
+/// A finished batch that is returned to a caller.
 pub(super) struct Handed {
     pub(super) number: u64,
     pub(super) outcomes: Vec<u8>,
-    /// Must be dropped by a thread that holds the interpreter.
+    /// Must be dropped by a thread that holds the GIL.
     pub(super) owner: Owner,
 }
 
@@ -51,7 +51,7 @@ struct State {
 impl State {
     /// Removes a finished batch, which the caller has removed from `done`.
     fn take(&mut self, number: u64) -> Handed {
-        let entry = self.all.remove(&number).expect("a batch that is done is there");
+        let entry = self.all.remove(&number).expect("a finished batch is in the map");
         self.blocks -= entry.batch.keys.len();
         Handed { number, outcomes: entry.batch.outcomes(), owner: entry.owner }
     }
@@ -61,7 +61,7 @@ impl State {
         self.take(number)
     }
 
-    /// Hands out the finished batches that no thread waits for.
+    /// Returns and removes the finished batches that no thread waits for.
     fn hand_out_all(&mut self) -> Vec<Handed> {
         let (free, awaited): (VecDeque<_>, _) =
             std::mem::take(&mut self.done).into_iter().partition(|number| self.all[number].waiters == 0);
@@ -88,7 +88,7 @@ impl Batches {
         Self { state: Mutex::default(), progress: Condvar::new(), most }
     }
 
-    /// Locks the state. No thread panics or waits for the interpreter while it holds the lock.
+    /// Locks the state. No thread panics or waits for the GIL while it holds the lock.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -131,8 +131,8 @@ impl Batches {
         self.progress.notify_all();
     }
 
-    /// Hands out the finished batches. Waits up to `wait` for the first one, unless no batch is in
-    /// flight or the store is closed.
+    /// Returns and removes the finished batches. Waits up to `wait` for the first one, unless no
+    /// batch is in flight or the store is closed.
     pub(super) fn poll(&self, wait: Duration) -> Vec<Handed> {
         let until = Instant::now() + wait;
         let mut state = self.lock();
@@ -156,7 +156,7 @@ impl Batches {
         self.lock().all.get(&number).map(|entry| entry.batch.cancel()).is_some()
     }
 
-    /// The number of batches that were not handed out yet.
+    /// The number of batches that were not returned yet.
     pub(super) fn in_flight(&self) -> usize {
         self.lock().all.len()
     }
@@ -177,11 +177,11 @@ impl Batches {
     }
 }
 
-/// An error: the batch was handed out to another thread.
+/// An error: the batch was returned to another thread.
 #[derive(Debug)]
 pub(super) struct HandedOut;
 
-/// A thread that waits for one batch. While it exists, `poll` does not hand out the batch.
+/// A thread that waits for one batch. While it exists, `poll` does not return the batch.
 pub(super) struct Waiter<'a> {
     batches: &'a Batches,
     number: u64,

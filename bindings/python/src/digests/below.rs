@@ -9,7 +9,7 @@ use radixkv_tiers::{Completion, Get, Layout, Outcome, Put, RemoteTier, Stats, Ti
 use super::batch::{Batch, Span, Verb};
 use super::engine::lock;
 
-/// How long a thread waits for a tier's completions at a time.
+/// How long a thread waits at a time for a tier's completions.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// The pending requests to a tier, by the tier's ticket.
@@ -36,7 +36,7 @@ pub(super) struct Below {
 }
 
 impl Asked {
-    /// Finds the block that a completion belongs to, and counts it off its request.
+    /// Finds the block of a completion, and removes it from its request.
     fn answered(&mut self, completion: Completion<Span>) -> Option<(Arc<Batch>, usize, Outcome<Span>)> {
         let request = self.requests.get_mut(&completion.ticket)?;
         request.left -= 1;

@@ -25,7 +25,7 @@ use super::below::Below;
 
 /// Maximum number of blocks that a thread takes at a time.
 const CHUNK: usize = 16;
-/// The interval at which a thread looks for killed processes, while there are requests.
+/// The interval at which a thread recovers entries of killed processes, while there are requests.
 const RECOVER: Duration = Duration::from_secs(1);
 
 /// Blocks of a batch that wait for a copying thread.
@@ -76,8 +76,8 @@ impl Engine {
     pub(super) fn submit(&self, batch: &Arc<Batch>) {
         let blocks = batch.keys.len();
         let mut work = lock(&self.work);
-        // From the last blocks to the first: so the first blocks of a prefix are the most recently
-        // used ones, and are evicted last.
+        // From the last blocks to the first, so that the first blocks of a prefix are the most
+        // recently used ones, and are evicted last.
         for start in (0..blocks).step_by(CHUNK).rev() {
             let blocks = start..blocks.min(start + CHUNK);
             work.chunks.push_back(Chunk { batch: Arc::clone(batch), blocks });
@@ -132,8 +132,8 @@ impl Engine {
         self.go_on(0, batch, goes_on);
     }
 
-    /// Executes a batch's operation on the region. Returns the blocks for which the tiers below
-    /// must also be asked.
+    /// Executes a batch's operation on the region. Returns the blocks that must also be requested
+    /// from the tiers below.
     fn ask_region(&self, batch: &Batch, blocks: Range<usize>) -> Vec<usize> {
         let keys = &batch.keys[blocks.clone()];
         let spans = || blocks.clone().filter_map(|index| batch.span_or_none(index));
@@ -155,7 +155,7 @@ impl Engine {
                 let puts = self.blocks.put_from(keys, &buffers, time_to_live).expect("the batch was checked");
                 let answer = |put| match put {
                     DigestPut::Stored => (true, true),
-                    // The store that put it into the region also passes it on to tiers.
+                    // The store that put the block into the region also passes it on to the tiers.
                     DigestPut::Present | DigestPut::InFlight => (true, false),
                     DigestPut::NoRoom | DigestPut::OverQuota | DigestPut::KeyExhausted => (false, true),
                 };
@@ -171,8 +171,8 @@ impl Engine {
         blocks.zip(answers).filter(|(_, answer)| answer.1).map(|(index, _)| index).collect()
     }
 
-    /// Passes blocks of a batch on to the tier at `level`. Ends the blocks if there is no such tier
-    /// or the batch is cancelled.
+    /// Passes blocks of a batch on to the tier at `level`. Finishes the blocks if there is no such
+    /// tier or the batch is cancelled.
     fn go_on(&self, level: usize, batch: &Arc<Batch>, blocks: Vec<usize>) {
         if blocks.is_empty() {
             return;
@@ -198,8 +198,8 @@ impl Engine {
         self.end(batch, blocks.len());
     }
 
-    /// Records that a tier failed, except for a store: it is done if the region or any tier has the
-    /// block. A removal is done only if none has it.
+    /// Records that a tier failed, except for a store, which succeeds if the region or any tier has
+    /// the block. A removal succeeds only if none has it.
     fn note_failure(&self, batch: &Batch, index: usize) {
         if !matches!(batch.verb, Verb::Store(_)) {
             batch.note(index, FAILED);

@@ -17,7 +17,7 @@ pub(crate) fn region(kind: &'static str, message: impl ToString, carried: Vec<(&
 }
 
 fn mismatch(error: &dyn ToString, field: &'static str, stored: String, asked: String) -> PyErr {
-    // The texts in the region's errors are quoted.
+    // The region's errors quote these texts.
     let [stored, asked] = [stored, asked].map(|text| text.trim_matches('"').to_owned());
     let carried = vec![("field", field.into()), ("stored", stored.into()), ("asked", asked.into())];
     region("mismatch", error.to_string(), carried)

@@ -21,7 +21,7 @@ fn addresses_of<'py>(py: Python<'py>, addresses: &[u64]) -> PyResult<Bound<'py, 
     new_array(py, addresses.len(), |array: &mut [u64]| array.copy_from_slice(addresses))
 }
 
-/// Reserved room in the region for blocks. Made by `DigestStore.reserve`.
+/// Space reserved in the region for blocks. Returned by `DigestStore.reserve`.
 ///
 /// Other processes neither read nor write it before `publish`. It is given back by `release()`, at
 /// the end of a `with` statement, or when Python drops it.
@@ -56,15 +56,15 @@ impl DigestRooms {
 
 #[pymethods]
 impl DigestRooms {
-    /// The address to write each block to: a new numpy array, uint64, shape (n,); 0 if no room was
+    /// The address to write each block to: a new numpy array, uint64, shape (n,); 0 if no space was
     /// reserved for it.
     #[getter]
     fn addresses<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyArray1<u64>>> {
         addresses_of(py, &self.addresses)
     }
 
-    /// One byte for each key: DONE if room was reserved, MISS if the region has the block or
-    /// another thread or process is writing it, FAILED if there is no room.
+    /// One byte for each key: DONE if space was reserved, MISS if the region has the block or
+    /// another thread or process is writing it, FAILED if there is no space.
     #[getter]
     fn outcomes<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
         PyBytes::new(py, &self.outcomes)
@@ -80,7 +80,7 @@ impl DigestRooms {
         Ok(count)
     }
 
-    /// Gives the room back. Does nothing if it was already given back or published.
+    /// Gives the space back. Does nothing if it was already given back or published.
     fn release(&self) -> PyResult<()> {
         self.handle.release()
     }
@@ -94,11 +94,11 @@ impl DigestRooms {
     }
 
     fn __reduce__(&self) -> PyResult<()> {
-        Err(unpicklable("room of a region", "it belongs to this process"))
+        Err(unpicklable("reserved space of a region", "it belongs to this process"))
     }
 }
 
-/// Blocks in a region, for a device that copies them. Made by `DigestStore.locate`.
+/// Blocks in a region, for a device that copies them. Returned by `DigestStore.locate`.
 ///
 /// The blocks are not protected: a copy is valid only if `intact` returns 1 for it afterwards.
 /// Checksums are not compared.
@@ -130,8 +130,8 @@ impl DigestSources {
         addresses_of(py, &self.addresses)
     }
 
-    /// intact(): returns one byte for each key: 1 if all bytes that were read so far are those of
-    /// the block, otherwise 0.
+    /// intact(): returns one byte for each key: 1 if all bytes that were read so far belong to the
+    /// block, otherwise 0.
     fn intact<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
         let is_intact = |source: &Option<DigestSource>| source.as_ref().is_some_and(DigestSource::is_intact);
         let sources = self.held.get()?;
@@ -139,6 +139,6 @@ impl DigestSources {
     }
 
     fn __reduce__(&self) -> PyResult<()> {
-        Err(unpicklable("a place in a region", "it belongs to this process"))
+        Err(unpicklable("a location in a region", "it belongs to this process"))
     }
 }

@@ -4,17 +4,17 @@
 //! | file | holds |
 //! |---|---|
 //! | `region` | the class `DigestRegion` |
-//! | `store`, `verbs` | the class `DigestStore`: opening and closing; its other verbs |
+//! | `store`, `verbs` | the class `DigestStore`: opening and closing; its other methods |
 //! | `in_place` | the classes `DigestRooms` and `DigestSources`: blocks that a device copies |
 //! | `arguments` | conversion of keys, buffers and addresses that a caller passes |
-//! | `batch`, `batches` | one batch of blocks; the batches that were not handed out yet |
+//! | `batch`, `batches` | one batch of blocks; the batches that were not returned yet |
 //! | `engine`, `below` | the threads that execute batches; a tier and its pending requests |
 //! | `sealing` | the key of an encrypted namespace |
 //! | `errors` | errors as exceptions |
 //!
 //! `batch`, `batches`, `below` and `engine` do not use Python, so no thread of a store ever waits
-//! for the interpreter. `batches` keeps the owner of a caller's memory together with the batch; the
-//! thread that receives the batch drops the owner.
+//! for the GIL. `batches` keeps the owner of a caller's memory together with the batch; the thread
+//! that receives the batch drops the owner.
 
 mod arguments;
 mod batch;

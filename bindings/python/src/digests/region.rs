@@ -56,7 +56,7 @@ impl DigestRegion {
                 let memory = Memory::anonymous(layout.region_bytes().map_err(errors::layout)?);
                 Region::format(memory.map_err(|error| errors::io(&place, &error))?, layout)
             }
-            (None, None) => return Err(PyTypeError::new_err("memory of this process needs block_bytes and size")),
+            (None, None) => return Err(PyTypeError::new_err("a region without a name needs block_bytes and size")),
         };
         let region = opened.map_err(|error| errors::open(&place, error))?;
         if let Some(path) = &path {
@@ -80,7 +80,7 @@ impl DigestRegion {
         let layout = match (block_bytes, size) {
             (Some(block_bytes), Some(size)) => Some(layout_within(block_bytes, size)?),
             (None, None) => None,
-            _ => return Err(PyTypeError::new_err("block_bytes and size are given both or neither")),
+            _ => return Err(PyTypeError::new_err("pass both block_bytes and size, or neither")),
         };
         py.detach(|| catch(|| Self::open(name.as_deref(), layout)))?
     }
@@ -154,8 +154,8 @@ impl DigestRegion {
         fs::remove_file(path).map_err(|error| errors::io(&path.display().to_string(), &error))
     }
 
-    /// close(): closes the region for this process as soon as the stores over it are closed. Does
-    /// nothing if it is already closed.
+    /// close(): closes the region for this process once the stores over it are closed. Does nothing
+    /// if it is already closed.
     fn close(&self) -> PyResult<()> {
         let region = self.held.get()?.lock().unwrap_or_else(PoisonError::into_inner).take();
         catch(|| drop(region))
@@ -206,7 +206,7 @@ fn path_of(name: &str) -> PyResult<PathBuf> {
         return Ok(name.into());
     }
     if matches!(name, "" | "." | "..") {
-        return Err(PyValueError::new_err(format!("name is {name:?}: it is the name of a file, or a path")));
+        return Err(PyValueError::new_err(format!("name is {name:?}: it must be the name of a file, or a path")));
     }
     Ok(Path::new("/dev/shm").join(name))
 }

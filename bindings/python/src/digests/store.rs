@@ -1,4 +1,4 @@
-//! The class `DigestStore`: a namespace of a region, with tiers below it. The verbs on blocks are
+//! The class `DigestStore`: a namespace of a region, with tiers below it. The methods on blocks are
 //! in `verbs`.
 
 use std::sync::atomic::Ordering::Relaxed;
@@ -31,8 +31,8 @@ const MOST_THREADS: usize = 256;
 /// hash_seed="", layout="", rank=None, block_tokens=1, checksum=True, tiers=(), threads=2,
 /// max_in_flight=65536, encryption_key=None)
 ///
-/// - namespace: its name in the region. All arguments up to checksum must be equal to those that
-///   the region has for this name. Texts have at most 120 bytes.
+/// - namespace: its name in the region. All arguments up to checksum must equal those that the
+///   region has for this name. Texts have at most 120 bytes.
 /// - key_bytes: bytes of each key, 16 to 36. block_bytes: bytes of each block.
 /// - hash_scheme, hash_seed: how the engine computes keys, and the resolved seed.
 /// - layout: how keys and values are arranged in a block.
@@ -41,8 +41,8 @@ const MOST_THREADS: usize = 256;
 /// - tiers: dicts, from top to bottom: {"type": "files", "folder": ..., "bytes": ...}, and, if the
 ///   wheel was built with the features, {"type": "redis", "url": ...} and {"type": "objects",
 ///   "url": ...}.
-/// - threads: number of copying threads. max_in_flight: maximum blocks of batches that were not
-///   handed out.
+/// - threads: number of copying threads. max_in_flight: maximum blocks in batches whose outcomes
+///   were not returned.
 /// - encryption_key: 32 bytes, for AES-256-GCM (feature `encryption`).
 ///
 /// `store`, `load`, `lookup` and `remove` return the number of a batch immediately. Threads of the
@@ -65,8 +65,8 @@ pub(crate) struct DigestStore {
 impl DigestStore {
     pub(super) fn running(&self) -> PyResult<Arc<Running>> {
         let running = self.held.get()?.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        // The error is a Python object: it is made without the lock, for which other threads wait
-        // while they hold the interpreter.
+        // The error is a Python object: it is created without the lock, because other threads hold
+        // the GIL while they wait for the lock.
         running.ok_or_else(released)
     }
 }
@@ -112,10 +112,10 @@ impl DigestStore {
         encryption_key: Option<Vec<u8>>,
     ) -> PyResult<Self> {
         if !(1..=MOST_THREADS).contains(&threads) {
-            return Err(PyValueError::new_err(format!("threads is {threads}: 1 to {MOST_THREADS}")));
+            return Err(PyValueError::new_err(format!("threads is {threads}: must be 1 to {MOST_THREADS}")));
         }
         if max_in_flight == 0 {
-            return Err(PyValueError::new_err("max_in_flight is 0: at least one block is in flight"));
+            return Err(PyValueError::new_err("max_in_flight is 0: must be at least 1"));
         }
         let key = encryption_key.as_deref().map(Key::of).transpose()?;
         let named = Namespace::new(namespace, key_bytes, block_bytes)
@@ -129,7 +129,7 @@ impl DigestStore {
             Some((rank, ranks)) => named.rank(rank, ranks),
             None => named,
         };
-        // The layout is the only thing by which a tier recognizes the blocks of this store.
+        // A tier recognizes the blocks of this store only by the layout.
         let below = || {
             let layout = Layout::new(model, dtype, block_tokens as usize, block_bytes)?
                 .kv_layout(format!("{layout} of {namespace}"))?
@@ -180,7 +180,7 @@ impl DigestStore {
     fn namespace(&self) -> &str {
         &self.namespace
     }
-    /// The number of batches that were not handed out yet.
+    /// The number of batches whose outcomes were not returned yet.
     #[getter]
     fn in_flight(&self) -> PyResult<usize> {
         Ok(self.running()?.engine.batches.in_flight())
@@ -229,8 +229,8 @@ impl DigestStore {
     }
 
     /// close(): cancels blocks that were not started, waits until no thread touches callers' memory
-    /// (for a tier, at most its timeout), and closes the tiers. Batches that were not handed out
-    /// are lost. Lets other Python threads run. Does nothing if the store is already closed.
+    /// (for a tier, at most its timeout), and closes the tiers. Outcomes that were not returned are
+    /// lost. Lets other Python threads run. Does nothing if the store is already closed.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         let Some(running) = self.held.get()?.lock().unwrap_or_else(PoisonError::into_inner).take() else {
             return Ok(());

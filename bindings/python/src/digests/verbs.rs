@@ -1,4 +1,4 @@
-//! The verbs of `DigestStore` that look up and copy blocks, and hand out the outcomes.
+//! The methods of `DigestStore` that look up and copy blocks, and return the outcomes.
 
 use std::time::{Duration, Instant};
 
@@ -20,7 +20,7 @@ use crate::numbers::number;
 
 /// From this number of keys on, a lookup lets other Python threads run.
 const MANY_KEYS: usize = 4096;
-/// How long a verb waits before it checks for signals.
+/// How long a method waits before it checks for signals.
 const LOOK: Duration = Duration::from_millis(200);
 
 impl DigestStore {
@@ -91,9 +91,9 @@ impl DigestStore {
         self.look(py, &self.keys(keys)?, DigestBlocks::prefix)
     }
 
-    /// lookup(keys): looks up keys in the region, and those that it does not have in the tiers.
-    /// Returns the number of a batch, whose outcomes are DONE for blocks that were found. Keys and
-    /// errors are those of `exists`, and FullError.
+    /// lookup(keys): looks up keys in the region, and keys that the region does not have in the
+    /// tiers. Returns the number of a batch, whose outcomes are DONE for blocks that were found.
+    /// Same keys and errors as `exists`, and FullError.
     fn lookup(&self, keys: &Bound<'_, PyAny>) -> PyResult<u64> {
         self.submit(Verb::Lookup, self.keys(keys)?, None)
     }
@@ -107,7 +107,7 @@ impl DigestStore {
     ///   after another from byte 0 on.
     /// - time_to_live: seconds for which the blocks can be found; None: no limit.
     ///
-    /// Nothing may write to the blocks until the batch is handed out. A block that the region
+    /// Nothing may write to the blocks until the outcomes are returned. A block that the region
     /// already has keeps its bytes, and is not written to tiers. Never waits. Raises BatchError,
     /// FullError, TypeError, ValueError, and then does nothing.
     #[pyo3(signature = (keys, buffer, offsets = None, *, time_to_live = None))]
@@ -128,8 +128,8 @@ impl DigestStore {
     ///
     /// - time_to_live: seconds for which blocks that come from a tier can be found in the region.
     ///
-    /// Other arguments and errors are those of `store`. Nothing may use the memory until the batch
-    /// is handed out. If the outcome is not DONE, the bytes of the block are unspecified.
+    /// Same other arguments and errors as `store`. Nothing may use the memory until the outcomes
+    /// are returned. If the outcome is not DONE, the bytes of the block are unspecified.
     #[pyo3(signature = (keys, buffer, offsets = None, *, time_to_live = None))]
     fn load(
         &self,
@@ -146,8 +146,8 @@ impl DigestStore {
     /// store_from(keys, addresses, *, owner=None, time_to_live=None): same as `store`, from memory
     /// at absolute addresses, such as `tensor.data_ptr()`.
     ///
-    /// The caller guarantees block_bytes readable bytes at each address until the batch is handed
-    /// out; the store keeps a reference to `owner` until then.
+    /// The caller guarantees block_bytes readable bytes at each address until the outcomes are
+    /// returned; the store keeps a reference to `owner` until then.
     #[pyo3(signature = (keys, addresses, *, owner = None, time_to_live = None))]
     fn store_from(
         &self,
@@ -187,7 +187,7 @@ impl DigestStore {
     /// for each key.
     ///
     /// Waits up to `timeout` seconds for the first one, unless no batch is in flight, and lets
-    /// other Python threads run. Each batch is handed out once.
+    /// other Python threads run. Each batch is returned once.
     #[pyo3(signature = (timeout = None))]
     fn poll<'py>(
         &self,
@@ -217,8 +217,8 @@ impl DigestStore {
     /// wait(batch, timeout=None): waits until this batch is finished, and returns its outcomes;
     /// None after `timeout` seconds. Lets other Python threads run.
     ///
-    /// No `poll` hands out a batch while a thread waits for it. Raises KeyError if the batch was
-    /// already handed out or never existed.
+    /// No `poll` returns a batch while a thread waits for it. Raises KeyError if the batch was
+    /// already returned or never existed.
     #[pyo3(signature = (batch, timeout = None))]
     fn wait<'py>(
         &self,
@@ -229,7 +229,7 @@ impl DigestStore {
         let running = self.running()?;
         let batches = &running.engine.batches;
         let until = timeout.as_ref().map(deadline).transpose()?;
-        let unknown = || PyKeyError::new_err(format!("batch {batch} was handed out, or never was"));
+        let unknown = || PyKeyError::new_err(format!("batch {batch} was already returned, or never existed"));
         let waiter = batches.waiter(batch).ok_or_else(unknown)?;
         loop {
             let left = until.map_or(LOOK, |until| until.saturating_duration_since(Instant::now()));
@@ -248,17 +248,17 @@ impl DigestStore {
     }
 
     /// cancel(batch): cancels the blocks of the batch that were not started: their outcome is
-    /// CANCELLED. The batch is still handed out, when no thread uses its memory any more.
+    /// CANCELLED. The batch is still returned, once no thread uses its memory.
     fn cancel(&self, #[pyo3(from_py_with = number)] batch: u64) -> PyResult<()> {
         if self.running()?.engine.batches.cancel(batch) {
             return Ok(());
         }
-        Err(PyKeyError::new_err(format!("batch {batch} was handed out, or never was")))
+        Err(PyKeyError::new_err(format!("batch {batch} was already returned, or never existed")))
     }
 
-    /// reserve(keys, *, time_to_live=None): reserves room in the region for blocks that it does not
-    /// have, to be written in place and then published. Returns `DigestRooms`. Keys and errors are
-    /// those of `exists`.
+    /// reserve(keys, *, time_to_live=None): reserves space in the region for blocks that it does
+    /// not have, to be written in place and then published. Returns `DigestRooms`. Same keys and
+    /// errors as `exists`.
     ///
     /// These blocks are not written to the tiers.
     #[pyo3(signature = (keys, *, time_to_live = None))]
@@ -267,14 +267,14 @@ impl DigestStore {
         DigestRooms::reserve(&self.running()?.engine.blocks, &keys, time_to_live)
     }
 
-    /// locate(keys): returns the addresses of blocks in the region, for a device that copies them:
-    /// `DigestSources`. Keys and errors are those of `exists`. Counts as a use.
+    /// locate(keys): returns the addresses of blocks in the region, as `DigestSources`, for a
+    /// device that copies them. Same keys and errors as `exists`. Counts as a use.
     fn locate(&self, keys: &Bound<'_, PyAny>) -> PyResult<DigestSources> {
         DigestSources::locate(&self.running()?.engine.blocks, &self.keys(keys)?)
     }
 
     /// touch(keys): counts a use of each block that the region has, on this thread; returns their
-    /// number. Keys and errors are those of `exists`. Refused for encrypted namespaces.
+    /// number. Same keys and errors as `exists`. Refused for encrypted namespaces.
     fn touch(&self, keys: &Bound<'_, PyAny>) -> PyResult<usize> {
         let (keys, running) = (self.keys(keys)?, self.running()?);
         let located = || keys.iter().map(|key| Ok(usize::from(running.engine.blocks.locate(key)?.is_ok()))).sum();

@@ -17,14 +17,14 @@ pub(super) fn overlap(one: &Range<usize>, other: &Range<usize>) -> bool {
     one.start < other.end && other.start < one.end
 }
 
-/// Addresses that one tier uses. Dropped together with the tier's memory.
+/// Addresses that a tier uses. Dropped together with the tier's memory.
 pub(super) struct Claim {
     process: Process,
     addresses: Range<usize>,
 }
 
 impl Claim {
-    /// Claims the addresses; `None` if a tier of this process uses some of them.
+    /// Claims the addresses; `None` if a tier of this process already uses some of them.
     pub(super) fn of(addresses: Range<usize>) -> Option<Self> {
         let (process, mut claimed) = (Process::current(), claimed());
         if claimed.iter().any(|(owner, used)| *owner == process && overlap(used, &addresses)) {

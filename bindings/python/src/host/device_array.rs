@@ -1,4 +1,4 @@
-//! A mover for a device whose memory is a Python array. It copies without the interpreter.
+//! A mover for a device whose memory is a Python array. It copies without the GIL.
 
 use std::ops::Range;
 
@@ -23,9 +23,7 @@ impl DeviceArray {
         let shape = bytes.shape();
         let refused = |why: String| Err(PyValueError::new_err(format!("mover has shape {shape:?}: {why}")));
         if block_bytes == 0 {
-            return refused(
-                "the host tier has no bytes to copy it to: give it block_bytes, or pass mover=None".to_owned(),
-            );
+            return refused("the host tier stores no bytes: give it block_bytes, or pass mover=None".to_owned());
         }
         if let [rows, _, ..] = *shape {
             let row = bytes.len().checked_div(rows).unwrap_or(0);
@@ -40,20 +38,20 @@ impl DeviceArray {
         Ok(Self { bytes, block_size, block_bytes })
     }
 
-    /// The offset of a block's tokens in bytes; an error if their size is not `wanted`, the size in
-    /// the host.
+    /// The offset of a block's tokens in bytes; an error if their size is not `wanted`, their size
+    /// in the host.
     fn part(&self, block: BlockId, tokens: &Range<usize>, wanted: usize) -> Result<usize, MoveError> {
         let per = |token: usize| self.block_bytes * token / self.block_size;
         let len = per(tokens.end) - per(tokens.start);
         if len == wanted {
             return Ok(block as usize * self.block_bytes + per(tokens.start));
         }
-        Err(MoveError::new(format!("tokens {tokens:?} of a device block have {len} bytes, the host's {wanted}")))
+        Err(MoveError::new(format!("tokens {tokens:?} of a device block have {len} bytes, host tokens have {wanted}")))
     }
 }
 
 fn moved(block: BlockId, is_moved: bool) -> Result<(), MoveError> {
-    if is_moved { Ok(()) } else { Err(MoveError::new(format!("block {block} is beyond the array's end"))) }
+    if is_moved { Ok(()) } else { Err(MoveError::new(format!("block {block} is beyond the end of the array"))) }
 }
 
 impl Mover for DeviceArray {

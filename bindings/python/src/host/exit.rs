@@ -1,6 +1,6 @@
-//! Stops mover calls before the interpreter ends. A thread that tries to acquire an ending
-//! interpreter is stopped where it is. So an `atexit` handler lets no further call begin, and waits
-//! for the calls in progress.
+//! Stops mover calls before the interpreter ends. A thread that tries to acquire the GIL of an
+//! ending interpreter hangs. So an `atexit` handler refuses new calls, and waits for the calls in
+//! progress.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::thread;
@@ -57,7 +57,7 @@ impl Drop for Call {
     }
 }
 
-/// Lets no further call begin, and waits for calls in progress.
+/// Refuses new calls, and waits for calls in progress.
 #[pyfunction]
 fn end_movers(py: Python<'_>) {
     IS_ENDING.store(true, SeqCst);

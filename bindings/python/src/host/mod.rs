@@ -3,17 +3,17 @@
 //! | file | holds |
 //! |---|---|
 //! | `tier` | the class `HostTier` |
-//! | `tiered` | the class `TieredCache`: a cache over a host tier, and its verbs |
+//! | `tiered` | the class `TieredCache`: a cache over a host tier, and its methods |
 //! | `start` | the class `TieredStart`: the lease and the blocks of a new request |
 //! | `device_array` | a mover for a device whose memory is a Python array |
 //! | `mover` | movers that are Python code, and the class `BlockCopy` |
 //! | `claim` | the record of memory that callers gave to host tiers |
-//! | `exit` | the guard that keeps movers from running while the interpreter ends |
+//! | `exit` | stops mover calls before the interpreter ends |
 //! | `errors` | errors as exceptions |
 //!
 //! A mover runs on a thread that evicts or starts a request, on the mover's own thread, or on the
-//! cache's background thread. These threads acquire the interpreter to call Python code. To avoid a
-//! deadlock, each verb that may wait for one of them releases the interpreter.
+//! cache's background thread. These threads acquire the GIL to call Python code. To avoid a
+//! deadlock, each method that may wait for one of them releases the GIL.
 
 mod claim;
 mod device_array;

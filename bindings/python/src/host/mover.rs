@@ -55,7 +55,7 @@ impl BlockCopy {
     }
 
     fn __reduce__(&self) -> PyResult<()> {
-        Err(unpicklable("a copy", "its bytes belong to a call of the mover"))
+        Err(unpicklable("a copy", "it belongs to a call of the mover"))
     }
 }
 
@@ -99,8 +99,8 @@ impl PythonMover {
     }
 
     pub(super) fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
-        // While the garbage collector runs, only a thread without the interpreter can hold the
-        // lock; then the object is in use.
+        // While the garbage collector runs, only a thread without the GIL can hold the lock; then
+        // the object is in use.
         let Ok(object) = self.object.try_lock() else { return Ok(()) };
         object.as_ref().map_or(Ok(()), |object| visit.call(object))
     }
@@ -122,8 +122,8 @@ impl PythonMover {
         let ending = || MoveError::new("the interpreter is ending");
         let _call = Call::begin().ok_or_else(ending)?;
         let called = Python::try_attach(|py| {
-            // A pending exception is set aside: an eviction may run in the drop of a handle while
-            // Python handles an exception.
+            // Saves a pending exception: an eviction may run in the drop of a handle while Python
+            // handles an exception.
             let under_way = PyErr::take(py);
             let object = {
                 let object = self.object.lock().unwrap_or_else(PoisonError::into_inner);
@@ -140,7 +140,7 @@ impl PythonMover {
         });
         match called {
             Some(true) => Ok(()),
-            Some(false) => Err(MoveError::new("the mover raised an exception, or is gone")),
+            Some(false) => Err(MoveError::new("the mover raised an exception, or was garbage-collected")),
             None => Err(ending()),
         }
     }

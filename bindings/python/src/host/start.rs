@@ -12,8 +12,8 @@ use crate::reservation::Reservation;
 /// `with` statement, or when Python drops them.
 #[pyclass(module = "radixkv", frozen, weakref)]
 pub(crate) struct TieredStart {
-    /// A PrefixMatch on the blocks that the device has now: those that it had, and the whole blocks
-    /// that were copied from the tiers below.
+    /// A PrefixMatch on the blocks that the device has now, including whole blocks that were copied
+    /// from the tiers below.
     #[pyo3(get)]
     lease: Py<PrefixMatch>,
     /// A Reservation of blocks for the tokens beyond the lease.

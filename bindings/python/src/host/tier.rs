@@ -75,7 +75,7 @@ fn admission(given: &str) -> PyResult<Admission> {
     match (given, remembered) {
         ("all", _) => Ok(Admission::All),
         (_, Some(Ok(remembered))) => Ok(Admission::SecondTouch { remembered }),
-        _ => Err(PyValueError::new_err(format!("admission is {given:?}: \"all\" or \"second_touch:N\""))),
+        _ => Err(PyValueError::new_err(format!("admission is {given:?}: must be \"all\" or \"second_touch:N\""))),
     }
 }
 
@@ -83,7 +83,7 @@ pub(super) fn write_policy(given: &str, name: &str) -> PyResult<WritePolicy> {
     match given {
         "back" => Ok(WritePolicy::Back),
         "through" => Ok(WritePolicy::Through),
-        _ => Err(PyValueError::new_err(format!("{name} is {given:?}: \"back\" or \"through\""))),
+        _ => Err(PyValueError::new_err(format!("{name} is {given:?}: must be \"back\" or \"through\""))),
     }
 }
 
@@ -93,8 +93,8 @@ fn capacity(blocks: Option<usize>, bytes: Option<usize>, block_bytes: usize) -> 
         (Some(blocks), None) => Ok(blocks),
         (None, Some(bytes)) => bytes
             .checked_div(block_bytes)
-            .ok_or_else(|| PyValueError::new_err("capacity_bytes needs block_bytes: how large a block is")),
-        _ => Err(PyTypeError::new_err("pass capacity_blocks or capacity_bytes")),
+            .ok_or_else(|| PyValueError::new_err("capacity_bytes needs block_bytes, the size of a block")),
+        _ => Err(PyTypeError::new_err("pass either capacity_blocks or capacity_bytes")),
     }
 }
 
@@ -156,7 +156,7 @@ impl HostTier {
         }
         let memory = memory.map(|given| Bytes::of(&given, "memory")).transpose()?;
         if memory.is_some() && block_bytes == 0 {
-            return Err(PyValueError::new_err("memory needs block_bytes: how large a block is"));
+            return Err(PyValueError::new_err("memory needs block_bytes, the size of a block"));
         }
         let given = memory.as_ref().map(Bytes::addresses);
         builder = match memory {
@@ -174,7 +174,7 @@ impl HostTier {
             settings.map(|(at, given)| Settings::of(&given?, at, &Above::Host)).collect::<PyResult<Vec<_>>>()?;
         if !settings.is_empty() {
             if model.is_empty() || dtype.is_empty() {
-                return Err(PyValueError::new_err("tiers need model and dtype: what the bytes of a block mean"));
+                return Err(PyValueError::new_err("remote tiers need model and dtype, the meaning of a block's bytes"));
             }
             let layout = Layout::new(model, dtype, block_size, block_bytes).and_then(|facts| facts.kv_layout(layout));
             let layout = layout.and_then(|facts| match rank {
@@ -208,8 +208,8 @@ impl HostTier {
         Ok(self.tier()?.capacity_blocks())
     }
 
-    /// peek(tokens, start=0, namespace=None): returns the number of tokens that the tier has beyond
-    /// the first `start` ones, without remote tiers. Does not count as a use or a lookup.
+    /// peek(tokens, start=0, namespace=None): returns how many tokens after the first `start` ones
+    /// are in the tier, without asking remote tiers. Does not count as a use or a lookup.
     ///
     /// - tokens: the whole sequence, as in `PrefixCache.match_prefix`.
     /// - namespace: a Namespace of any cache; None is the default one.
@@ -230,15 +230,15 @@ impl HostTier {
     }
 
     /// clear(): removes all blocks, also those in remote tiers that this tier can find. If a cache
-    /// uses the tier, call `TieredCache.clear`.
+    /// uses the tier, call `TieredCache.clear` instead.
     fn clear(&self, py: Python<'_>) -> PyResult<()> {
         let tier = self.tier()?;
         py.detach(|| catch(|| tier.clear()))
     }
 
     /// settle(timeout): waits up to `timeout` seconds until no block is in flight to or from remote
-    /// tiers; returns whether that is so. Blocks in flight when the tier is dropped are lost. Lets
-    /// other Python threads run.
+    /// tiers; returns whether none is left. Blocks in flight when the tier is dropped are lost.
+    /// Lets other Python threads run.
     fn settle(&self, py: Python<'_>, timeout: Bound<'_, PyAny>) -> PyResult<bool> {
         let tier = self.tier()?;
         let wait = duration(&timeout, "timeout", false)?;

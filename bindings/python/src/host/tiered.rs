@@ -1,4 +1,4 @@
-//! The class `TieredCache`: a cache over a host tier, and its verbs.
+//! The class `TieredCache`: a cache over a host tier, and its methods.
 
 use std::sync::Arc;
 
@@ -28,9 +28,9 @@ use crate::stats::dict;
 use crate::tokens::Tokens;
 use crate::waiting::Waiting;
 
-/// The state that the verbs use.
+/// The state that the methods use.
 struct Tiers {
-    /// One session for each thread that has called a verb.
+    /// One session for each thread that has called a method.
     sessions: ThreadLocal<TieredSession>,
     tiers: radixkv_host::TieredCache,
 }
@@ -48,8 +48,8 @@ impl Tiers {
 /// TieredCache(cache, host, mover, *, mode="exclusive", write_policy="back", mover_thread=None,
 /// remote_wait=None, views=True)
 ///
-/// - cache: a PrefixCache that owns its blocks. It stays usable: blocks that its own verbs, its
-///   background thread, a quota or an age evict are copied as well.
+/// - cache: a PrefixCache that owns its blocks. It stays usable: blocks that are evicted by its own
+///   methods, its background thread, a quota or an age limit are copied as well.
 /// - host: a HostTier.
 /// - mover: copies between the device and the host.
 ///   - An array: the device's memory on the CPU, a writable C-contiguous array or buffer of shape
@@ -78,8 +78,8 @@ pub(crate) struct TieredCache {
     held: Held<Tiers>,
     cache: Py<PrefixCache>,
     host: Py<HostTier>,
-    /// The mover, if it is Python code: it may have references to this object, for the garbage
-    /// collector.
+    /// The mover, if it is Python code. The garbage collector needs it: it may refer to this
+    /// object.
     mover: Option<Arc<PythonMover>>,
 }
 
@@ -93,7 +93,7 @@ fn remote_wait(given: Option<&Bound<'_, PyAny>>) -> PyResult<RemoteWait> {
     let Some(given) = given else { return Ok(RemoteWait::BestEffort) };
     match given.extract::<String>() {
         Ok(word) if word == "all" => Ok(RemoteWait::All),
-        Ok(word) => Err(PyValueError::new_err(format!("remote_wait is {word:?}: None, \"all\" or seconds"))),
+        Ok(word) => Err(PyValueError::new_err(format!("remote_wait is {word:?}: must be None, \"all\" or seconds"))),
         Err(_) => duration(given, "remote_wait", false).map(RemoteWait::UpTo),
     }
 }
@@ -109,13 +109,12 @@ fn with_mover(
     let builder = |mover| Ok((mover, None));
     if mover.is_none() {
         if tier.block_bytes() > 0 {
-            return Err(PyValueError::new_err("mover is None, and the host tier has bytes: pass what copies them"));
+            return Err(PyValueError::new_err("mover is None, but the host tier has bytes: pass a mover"));
         }
         return builder(radixkv_host::TieredCache::builder(&shared.cache, tier, NoCopies));
     }
     if !has_views && host.given_memory().is_none() {
-        let message =
-            "views=False is for a mover that copies into memory it gave the host tier: build that with memory=";
+        let message = "views=False needs a host tier that was built with memory=";
         return Err(PyValueError::new_err(message));
     }
     let has_methods = mover.hasattr("offload")? || mover.is_callable();
@@ -127,7 +126,7 @@ fn with_mover(
     let bytes = Bytes::of(mover, "mover")?;
     let (device, size) = (bytes.addresses(), shared.origin.block_size);
     if host.given_memory().is_some_and(|host| overlap(host, &device)) {
-        return Err(PyValueError::new_err("mover and the memory of the host tier overlap: use two arrays"));
+        return Err(PyValueError::new_err("mover and the memory of the host tier overlap: use separate arrays"));
     }
     let host_size = tier.block_size();
     if size % host_size != 0 && host_size % size != 0 {
@@ -159,7 +158,7 @@ impl TieredCache {
         let mode = match mode {
             "exclusive" => TierMode::Exclusive,
             "shared" => TierMode::Shared,
-            _ => return Err(PyValueError::new_err(format!("mode is {mode:?}: \"exclusive\" or \"shared\""))),
+            _ => return Err(PyValueError::new_err(format!("mode is {mode:?}: must be \"exclusive\" or \"shared\""))),
         };
         let write = self::write_policy(write_policy, "write_policy")?;
         let wait = self::remote_wait(remote_wait.as_ref())?;
@@ -218,8 +217,8 @@ impl TieredCache {
     /// asyncio's event loop.
     ///
     /// Waits for blocks like `PrefixCache.acquire_async`, and for the mover thread; without one,
-    /// the event loop's thread copies. Uses the blocks that remote tiers have delivered by the
-    /// request's turn.
+    /// the event loop's thread copies. Uses the blocks that remote tiers have delivered when the
+    /// request is served.
     #[pyo3(signature = (tokens, room = 0, namespace = None))]
     fn acquire_async<'py>(
         slf: &Bound<'py, Self>,
@@ -287,16 +286,16 @@ impl TieredCache {
         self.cache.get().reserve(py, blocks, paid_by, running, timeout)
     }
 
-    /// evict(blocks): evicts up to `blocks` blocks of the device; returns their number when they
-    /// are copied to the host and free.
+    /// evict(blocks): evicts up to `blocks` blocks of the device, copies them to the host, and
+    /// frees them; returns their number.
     fn evict(&self, py: Python<'_>, #[pyo3(from_py_with = number)] blocks: usize) -> PyResult<usize> {
         let tiers = self.held.get()?;
         py.detach(|| catch(|| tiers.tiers.evict(blocks)))
     }
 
-    /// demote(tokens, namespace=None): marks a prompt as not expected again soon: it is evicted
-    /// first, and in mode "shared" it is copied to the host now. Returns the number of tokens that
-    /// the device has.
+    /// demote(tokens, namespace=None): moves a prompt that is not expected soon to the front of the
+    /// eviction order; in mode "shared" it is also copied to the host immediately. Returns the
+    /// number of tokens that the device has.
     #[pyo3(signature = (tokens, namespace = None))]
     fn demote(
         &self,
@@ -377,7 +376,7 @@ impl TieredCache {
 }
 
 impl Drop for TieredCache {
-    /// The drop may wait for threads that need the interpreter, so it releases the interpreter.
+    /// Releases the GIL: the drop may wait for threads that need it.
     fn drop(&mut self) {
         if let Ok(tiers) = self.held.take() {
             let mut tiers = Some(tiers);

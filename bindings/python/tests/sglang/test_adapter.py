@@ -74,7 +74,7 @@ def test_the_factory_warns_once_of_another_version(monkeypatch):
 @pytest.mark.parametrize(
     "changes, words",
     [
-        ({"enable_hierarchical_cache": True}, "--enable-hierarchical-cache needs SGLang's own tree, and excludes it"),
+        ({"enable_hierarchical_cache": True}, "--enable-hierarchical-cache needs SGLang's own tree"),
         ({"is_hybrid_swa": True}, "sliding windows"),
         ({"is_hybrid_ssm": True}, "Mamba"),
     ],

@@ -377,10 +377,10 @@ def test_settings_are_checked(region, caplog):
     with pytest.raises(ValueError, match="encryption"):
         Server(region, encryption_key_file=str(key))
     Server(region, colour="red")
-    assert "not known, and not used: colour" in caplog.text
+    assert "unknown settings are ignored: colour" in caplog.text
     host_pool = pool("page_first", dtype="uint8")
     storage = RadixKVStorage(hicache_world.config(extra={"region": str(region) + "8", "size": 1 << 20}), {})
-    assert "SGLang copies every page once more" in caplog.text
+    assert "SGLang copies every page twice" in caplog.text
     with pytest.raises(ValueError, match="holds uint8, which stands for"):
         storage.register_mem_pool_host(host_pool)
     extra = {"region": str(region) + "8", "size": 1 << 20, "dtype": "float8_e4m3fn", "interface_v1": 1}

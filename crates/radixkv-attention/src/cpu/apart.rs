@@ -1,10 +1,10 @@
 //! Computes one row of one sequence on several threads, which divide the ranges of its context
 //! among them.
 //!
-//! Reading half of a token's row takes much more than half the time of reading the whole row: 0.7
-//! of it, measured. So if there are fewer sequences than threads, each thread reads whole rows of
-//! some ranges, and keeps the sums of each range separate; then each thread merges all ranges for
-//! some query heads, from left to right. That is the order of the definition, so no bit changes.
+//! Reading half of a token's row takes 0.7 of the time of reading the whole row, as measured. So if
+//! there are fewer sequences than threads, each thread reads whole rows of some ranges, and keeps
+//! the sums of each range separate; then each thread merges all ranges for some query heads, from
+//! left to right. That is the order of the definition, so no bit changes.
 
 use std::ops::Range;
 use std::sync::Mutex;

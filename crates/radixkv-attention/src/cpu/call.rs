@@ -18,8 +18,7 @@ use crate::batch::Batch;
 use crate::layout::Layout;
 
 /// The most queries, of all heads together, in a task of more than one head: with their sums they
-/// fit into the second-level cache. A task reads several heads of a range in turn, since they are
-/// adjacent.
+/// fit into the L2 cache. A task reads several heads of a range in turn, since they are adjacent.
 const TASK_QUERIES: usize = 1024;
 /// Tasks for each thread, if there are fewer sequences than that.
 const TASKS_PER_THREAD: usize = 2;
@@ -95,7 +94,7 @@ impl<E: Number> AttentionCall<'_, E> {
         self.source.layout()
     }
 
-    /// Query heads for each head of keys and values.
+    /// Query heads for each KV head.
     pub(super) fn group(&self) -> usize {
         self.batch.query_heads / self.layout().kv_heads
     }

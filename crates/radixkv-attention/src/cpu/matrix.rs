@@ -1,4 +1,4 @@
-//! Products with matrices of weights, which have one order of sums as attention has.
+//! Matrix products with weights. As in attention, every sum has one order.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -13,8 +13,8 @@ use crate::layout::Dtype;
 /// same bits whatever the batch.
 ///
 /// Each product is one chain of fused multiply-adds in `f32`, over the inputs in turn and from
-/// zero. So a row's products have the same bits alone and in a batch, on every processor and any
-/// number of threads.
+/// zero. So a row's products have the same bits in any batch, on every processor and on any number
+/// of threads.
 ///
 /// ```
 /// use radixkv_attention::cpu::{Processor, Weights};

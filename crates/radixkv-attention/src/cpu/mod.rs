@@ -1,8 +1,8 @@
 //! The CPU backend: attention in `f32`, with one order of sums (see the [package](crate)).
 //!
 //! [`Cpu`] computes on the calling thread. [`Processor`] computes on a pool of threads, and also
-//! takes rows of 16 bits. Both use the same storage and batches, and their outputs have the same
-//! bits. The processor's vector instructions are detected at run time, and change no bit either.
+//! takes 16-bit rows. Both use the same storage and batches, and their outputs have the same bits.
+//! The processor's vector instructions are detected at run time, and change no bit either.
 //!
 //! A call allocates nothing once its threads have computed a call of its size, except that the
 //! queue of a pool grows by a block now and then. Concurrent calls share only the storage and the

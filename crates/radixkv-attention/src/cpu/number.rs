@@ -14,9 +14,9 @@ mod sealed {
 /// The element type of the rows that an operation of the CPU reads or writes: `f32`, or `f16` and
 /// `bf16` of the crate `half`.
 ///
-/// Everything is computed in `f32`. Numbers of 16 bits are first widened, which is exact. An output
-/// is rounded to nearest, ties to even, after the last step: its bits are those of the rounded
-/// `f32` output.
+/// Everything is computed in `f32`. 16-bit numbers are first widened, which is exact. An output is
+/// rounded to nearest, ties to even, after the last step: its bits are those of the rounded `f32`
+/// output.
 pub trait Number: sealed::Sealed + Copy + Send + Sync + 'static {
     /// The exact value as an `f32`.
     fn widen(self) -> f32;

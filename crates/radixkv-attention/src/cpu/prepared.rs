@@ -14,7 +14,7 @@ use crate::shape::ShapeError;
 use radixkv::BlockId;
 
 /// The most queries of one head and one sequence that are computed at once: with their sums they
-/// fit into the second-level cache.
+/// fit into the L2 cache.
 const TILE_QUERIES: usize = 256;
 
 /// A checked batch, from [`Cpu::prepare`](crate::Backend::prepare).
@@ -71,8 +71,8 @@ pub(super) struct Plan {
     tile: usize,
 }
 
-/// Rows that are computed together: some of one sequence, or those of several sequences with a
-/// shared prefix.
+/// Rows that are computed together: some rows of one sequence, or the rows of several sequences
+/// with a shared prefix.
 #[derive(Debug, Clone)]
 pub(super) struct Piece {
     /// Indices into the plan's sequences.

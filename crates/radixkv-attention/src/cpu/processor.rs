@@ -11,11 +11,10 @@ use super::threads::Threads;
 /// The CPU backend for rows and outputs of `E`: on the calling thread, on its own pool of threads,
 /// or on the caller's pool.
 ///
-/// The threads of a call divide among them its sequences, the heads of keys and values, and the
-/// rows of long chunks; if a step has fewer sequences than there are threads, they divide the
-/// contexts. The outputs have the same bits on any number of threads. A call returns when
-/// everything is computed; concurrent calls share the pool. Cloning it is cheap, and the clones
-/// share the pool.
+/// The threads of a call divide among them its sequences, the KV heads, and the rows of long
+/// chunks; if a step has fewer sequences than there are threads, they divide the contexts. The
+/// outputs have the same bits on any number of threads. A call returns when everything is computed;
+/// concurrent calls share the pool. Cloning it is cheap, and the clones share the pool.
 ///
 /// ```
 /// use half::bf16;

@@ -81,7 +81,7 @@ impl<E: Number> AttentionCall<'_, E> {
     /// Computes and merges some ranges in turn; the next range is prefetched meanwhile.
     ///
     /// Reading the prefix head by head, with the rest of the previous head's sequences between its
-    /// ranges, was measured to take half as long again: parts of a token's row are slow to read.
+    /// ranges, took 1.5 times as long: parts of a token's row are slow to read.
     fn attend(&self, task: &Task<'_>, works: impl Iterator<Item = RangeWork>, scratch: &mut Scratch) {
         let mut works = works.peekable();
         while let Some(work) = works.next() {

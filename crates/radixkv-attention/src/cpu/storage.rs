@@ -12,14 +12,14 @@ use std::sync::atomic::{AtomicU32, AtomicU64 as Word, Ordering::Relaxed};
 
 /// Paged keys and values in main memory.
 ///
-/// Elements are stored in words of 64 bits. Each word is read and written atomically, without an
-/// order between words: a block's contents become visible to other threads by the block's insertion
-/// into the cache and a lease on it. A thread that reads a block without a lease may read a mixture
-/// of old and new elements.
+/// Elements are stored in 64-bit words. Each word is read and written atomically, without an order
+/// between words: a block's contents become visible to other threads by the block's insertion into
+/// the cache and a lease on it. A thread that reads a block without a lease may read a mixture of
+/// old and new elements.
 ///
-/// [`Layout::index`] gives the position of a row in the planes. Scales of elements of 8 bits are
-/// stored separately, in the same order of layers, keys and values, and slots, with one scale for
-/// each head. Static scales have no slots. A latent vector has one scale for its key and its value.
+/// [`Layout::index`] gives the position of a row in the planes. Scales of 8-bit elements are stored
+/// separately, in the same order of layers, keys and values, and slots, with one scale for each
+/// head. Static scales have no slots. A latent vector has one scale for its key and its value.
 ///
 /// ```
 /// use radixkv_attention::{Backend, Dtype, Half, Layout, Order, cpu::Cpu};
@@ -93,9 +93,9 @@ impl CpuKv {
         Ok(())
     }
 
-    /// Copies the keys or values of one head to `rows`, `[tokens, head_dim]` or
-    /// `[tokens, value_dim]`: those of a block's tokens from `first_token` on, as many as `rows`
-    /// has room for. Takes no lock, and allocates nothing.
+    /// Copies the keys or values of one head to `rows`, `[tokens, head_dim]` or `[tokens,
+    /// value_dim]`: the block's tokens from `first_token` on, as many as `rows` has room for. Takes
+    /// no lock, and allocates nothing.
     ///
     /// # Panics
     ///
@@ -157,7 +157,7 @@ impl CpuKv {
         (&self.words[first..], layout.token_stride() / each)
     }
 
-    /// The scale of one head of one token; only elements of 8 bits have scales.
+    /// The scale of one head of one token; only 8-bit elements have scales.
     pub(super) fn scale(&self, plane: Plane, block: BlockId, token: usize, head: usize) -> f32 {
         // Relaxed: as in `read`.
         f32::from_bits(self.scales[self.scale_index(plane, block, token) + head].load(Relaxed))

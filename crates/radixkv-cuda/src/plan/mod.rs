@@ -14,17 +14,16 @@ pub(super) mod split;
 
 use super::abi::{DIRECT, MergeItem};
 
-/// The parameters of plans besides the batch: heads, and how many thread blocks run at once.
+/// The parameters of plans besides the batch: heads, and how many thread blocks run concurrently.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct PlanParams {
     /// Query heads.
     pub(super) query_heads: usize,
-    /// Heads of keys and values, or other groups of query heads, each decoded by its own thread
-    /// blocks.
+    /// KV heads, or other groups of query heads, each decoded by its own thread blocks.
     pub(super) kv_heads: usize,
-    /// Thread blocks of `decode` that the device runs at once.
+    /// Thread blocks of `decode` that the device runs concurrently.
     pub(super) decode_slots: usize,
-    /// Thread blocks of `extend` and `cascade` that the device runs at once.
+    /// Thread blocks of `extend` and `cascade` that the device runs concurrently.
     pub(super) tile_slots: usize,
     /// The most query rows of a tile.
     pub(super) tile_rows: usize,
@@ -33,7 +32,7 @@ pub(super) struct PlanParams {
 }
 
 impl PlanParams {
-    /// Query heads of one head of keys and values.
+    /// Query heads of one KV head.
     pub(super) fn group(&self) -> usize {
         self.query_heads / self.kv_heads
     }

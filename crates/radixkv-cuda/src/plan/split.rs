@@ -18,10 +18,10 @@ const TRIED: usize = 6;
 
 /// Returns the limit on the length of parts with which a batch finishes soonest.
 ///
-/// `lengths` are the contexts, each read by `copies` thread blocks (one for each head of keys and
-/// values). `slots` thread blocks run at once; the longest start first. Candidates are ranked by an
-/// estimate, and the best of them are scheduled. Among equal candidates the longest wins, since it
-/// needs the least merging.
+/// `lengths` are the contexts, each read by `copies` thread blocks (one for each KV head). `slots`
+/// thread blocks run concurrently; the longest start first. Candidates are ranked by an estimate,
+/// and the best of them are scheduled. Among equal candidates the longest wins, since it needs the
+/// least merging.
 pub(in super::super) fn longest_part(lengths: &[usize], copies: usize, slots: usize) -> usize {
     longest_part_within(lengths, copies, slots, usize::MAX)
 }

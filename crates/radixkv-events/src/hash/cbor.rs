@@ -1,8 +1,8 @@
 //! The input of vLLM's block hash, as canonical CBOR:
 //! `(parent, (token, ...), (extra key, ...) or null)`.
 //!
-//! This is not done by a library, because a library's encoder took as long as the hash. Only heads
-//! of one to nine bytes are needed.
+//! Written by hand, because a library's encoder took as long as the hash. Only heads of one to nine
+//! bytes are needed.
 
 use crate::event::Token;
 

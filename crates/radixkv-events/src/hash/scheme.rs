@@ -182,7 +182,7 @@ fn xxh3_of_pair(seed: u64, before: u64, local: u64) -> u64 {
     XxHash3_64::oneshot_with_seed(seed, &bytes)
 }
 
-/// Encodes a scope as bytes that differ from those of any other scope.
+/// Encodes a scope as bytes that no other scope has.
 fn scope_bytes(scope: &Scope) -> Vec<u8> {
     let mut bytes = Vec::new();
     for part in [&scope.lora_name, &scope.cache_salt] {

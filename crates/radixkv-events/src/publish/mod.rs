@@ -165,7 +165,7 @@ impl PublisherBuilder {
             move || runtime.block_on(serve::run(self, batches, &ready, &sent))
         };
         let thread = thread::Builder::new().name("kv-events".to_owned()).spawn(run).map_err(PublishError::Thread)?;
-        let (endpoint, replay) = bound.recv().expect("the thread says how binding went")?;
+        let (endpoint, replay) = bound.recv().expect("the thread reports the result of binding")?;
         let lost = AtomicU64::new(0);
         Ok(Publisher { queue: Some(queue), lost, sent, endpoint, replay, thread: Some(thread) })
     }
@@ -194,7 +194,7 @@ impl Publisher {
     ///
     /// [`LostBatch`], if the queue is full: the batch is not sent.
     pub fn publish(&self, numbered: Numbered) -> Result<(), LostBatch> {
-        let queue = self.queue.as_ref().expect("there until it is dropped");
+        let queue = self.queue.as_ref().expect("set until the drop");
         queue.try_send(numbered).map_err(|refused| {
             // Relaxed: a count.
             self.lost.fetch_add(1, Relaxed);

@@ -37,8 +37,8 @@ const DRAIN: Duration = Duration::from_millis(500);
 /// Limits for a subscriber: bytes of one subscription, and of all its subscriptions together,
 /// including cancelled ones.
 const SUBSCRIBER: Bounds = Bounds { message: 64 << 10, all: 1 << 20, ..Bounds::OF_ANY };
-/// Limits for a peer that sends requests: bytes of one request. The total is not limited, because
-/// requests are read one after the other.
+/// Limits for a peer that sends requests: bytes of one request. The total is unlimited, because
+/// requests are read one at a time.
 const ASKER: Bounds = Bounds { message: 1 << 10, ..Bounds::OF_ANY };
 /// How long the peer may take to accept each batch of an answer.
 const PATIENCE: Duration = Duration::from_secs(5);

@@ -1,10 +1,10 @@
-//! A TCP relay between a `zeromq` socket and its peers. It limits how many peers there are and how
-//! much each sends. Publishers and subscribers use it for all their sockets.
+//! A TCP relay between a `zeromq` socket and its peers. It limits the number of peers and how much
+//! each one sends. Publishers and subscribers use it for all their sockets.
 //!
-//! `zeromq` trusts each frame length that a peer announces, and allocates that much memory at once,
-//! so nine bytes could end the process. Therefore its sockets use only ports of the loopback
-//! interface. The relay forwards their connections, reads the lengths of a peer's frames first, and
-//! closes the connection if a peer announces too much.
+//! `zeromq` trusts each frame length that a peer announces, and allocates that much memory
+//! immediately, so nine bytes could end the process. Therefore its sockets use only ports of the
+//! loopback interface. The relay forwards their connections, reads the lengths of a peer's frames
+//! first, and closes the connection if a peer announces too much.
 
 mod frames;
 mod peers;

@@ -39,7 +39,7 @@ pub enum DecodeError {
         hashes: usize,
     },
     /// The number of tokens does not fit the event's blocks.
-    #[error("{tokens} tokens for {blocks} blocks of {block_size}")]
+    #[error("{tokens} tokens do not match {blocks} blocks of {block_size}")]
     Tokens {
         /// Tokens of the event.
         tokens: usize,

@@ -20,8 +20,8 @@
 //! | `["", SNAPSHOT]` | the same frames with all held blocks as events; the number is that of the first batch that is not included |
 //!
 //! Either answer ends with `["", "", END, ""]`. Answers without a topic frame are also accepted. A
-//! publisher without snapshots takes [`SNAPSHOT`] for a number that no batch has, so it answers
-//! with the end only.
+//! publisher without snapshots takes [`SNAPSHOT`] for a number beyond all batches, so its answer
+//! has only the end.
 
 mod decode;
 mod encode;

@@ -176,7 +176,7 @@ fn tokens_that_do_not_fill_the_blocks_are_refused() {
     bytes.extend(b"\x95\xabBlockStored\x92\x07\x08\xc0\x93\x01\x02\x03\x02\xc0");
     let error = wire::decode(&bytes).unwrap_err();
     assert_eq!(error, DecodeError::Tokens { tokens: 3, blocks: 2, block_size: 2 });
-    assert_eq!(error.to_string(), "3 tokens for 2 blocks of 2");
+    assert_eq!(error.to_string(), "3 tokens do not match 2 blocks of 2");
 }
 
 /// Groups with a window leave blocks out in between: their events are skipped and counted, and the

@@ -27,10 +27,10 @@ const SLOWEST: f64 = 1e-6;
 /// each class beside the range that its parameters predict for a cache that never evicts.
 ///
 /// `seconds` in the report covers the whole replay: reading and parsing the file, counting the
-/// working set, making tokens, and all work of the cache.
+/// working set, generating tokens, and all work of the cache.
 ///
-/// Exit status: 0 on success, 1 if the cache broke a promise, 2 if the command line, the trace or
-/// the system is at fault.
+/// Exit status: 0 on success, 1 if a bug of the cache was found, 2 if the command line, the trace
+/// or the system is at fault.
 #[derive(Args)]
 pub(crate) struct Arguments {
     /// File of the trace, or - for standard input; without it, the built-in workloads are replayed

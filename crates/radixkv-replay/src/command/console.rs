@@ -12,7 +12,7 @@ pub(crate) fn say(message: impl Display) {
 }
 
 /// Escapes the control and invisible characters of a text. A name may contain any characters,
-/// including those that a terminal obeys and those that an SVG picture must not contain.
+/// including control sequences of a terminal and characters that SVG forbids.
 pub(crate) fn printable(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for character in text.chars() {
@@ -21,9 +21,8 @@ pub(crate) fn printable(text: &str) -> String {
     shown
 }
 
-/// Whether a terminal obeys a character or shows nothing for it: control characters, those that
-/// change the direction of the text that follows, and invisible ones, which can make two names look
-/// the same.
+/// Whether a character is a control character, changes the direction of the text that follows, or
+/// is invisible. Invisible characters can make two names look the same.
 pub(crate) fn is_obeyed(character: char) -> bool {
     let is_invisible = matches!(
         character,

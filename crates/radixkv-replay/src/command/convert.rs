@@ -23,8 +23,8 @@ const STDOUT: &str = "-";
 
 /// Convert a request log to a trace: ids instead of texts, so that it can be shared.
 ///
-/// A prompt becomes a list of ids, one for each --unit tokens; two requests have the same id where
-/// they have the same tokens after the same tokens. Times become milliseconds since the first
+/// A prompt becomes a list of ids, one for each --unit tokens; two requests share an id where their
+/// tokens, and all tokens before them, are equal. Times become milliseconds since the first
 /// request. Formats:
 ///
 /// openai: JSON lines with the messages of a chat or the prompt of a completion, bare or in a body
@@ -51,8 +51,8 @@ pub(crate) struct Arguments {
     /// Tokens per id; shared prefixes are kept in whole units
     #[arg(long, default_value = "16", value_name = "TOKENS", value_parser = unit)]
     unit: u32,
-    /// A model's tokenizer.json (in builds with the feature tokenizers), or bytes: a token for each
-    /// byte
+    /// A model's tokenizer.json (in builds with the feature tokenizers), or bytes: one token for
+    /// each byte
     #[arg(long, value_name = "FILE|bytes")]
     tokenizer: Option<PathBuf>,
     /// Write the trace to a file, or - for standard output; an existing file is replaced only on

@@ -22,7 +22,7 @@ const PERIOD: Duration = Duration::from_millis(2);
 /// The heading of these options in the help.
 const HEADING: &str = "KV events";
 
-/// What is told of the cache, and to whom.
+/// Options for recording and publishing the cache's events.
 #[derive(Args)]
 pub(crate) struct EventsOptions {
     /// Record KV events of the cache on a separate thread; blocks are named as in vLLM
@@ -39,7 +39,7 @@ pub(crate) struct EventsOptions {
     publish_replay: Option<String>,
 }
 
-/// An endpoint of TCP; `*` as a host is every address of this machine.
+/// Parses a TCP endpoint; the host `*` means every address of this machine.
 fn endpoint(text: &str) -> Result<String, &'static str> {
     let is_endpoint = text.strip_prefix("tcp://").is_some_and(|place| address(place).is_ok());
     if is_endpoint { Ok(text.to_owned()) } else { Err("not tcp://HOST:PORT, such as tcp://127.0.0.1:5557") }
@@ -56,7 +56,7 @@ pub(crate) enum Scheme {
 /// Why events cannot be recorded or published.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum EventsError {
-    #[error("--publish needs events that are read")]
+    #[error("--publish cannot be combined with --events unread")]
     Unread,
     #[error(transparent)]
     Publish(#[from] PublishError),

@@ -22,7 +22,7 @@ use crate::{
 
 /// Maximum number of bytes of a prompt.
 const MAX_BYTES: u64 = 64 << 20;
-/// Number of tokens that are shown before the first difference, and from it on.
+/// Number of tokens shown before the first difference, and from it on.
 const BEFORE: usize = 4;
 const AFTER: usize = 8;
 
@@ -39,7 +39,7 @@ pub(crate) struct Arguments {
     /// The prompt that is looked up after it, or - for standard input
     b: PathBuf,
     /// The prompts are texts: a model's tokenizer.json (in builds with the feature tokenizers), or
-    /// bytes: a token for each byte
+    /// bytes: one token for each byte
     #[arg(long, value_name = "FILE|bytes")]
     tokenizer: Option<PathBuf>,
     /// Tokens per block
@@ -148,13 +148,13 @@ fn verdict(explained: &Explained) -> String {
     let place = format!("token {} (block {block}, token {offset} of it; counted from 0)", grouped(at as u64));
     let mut said = match (at == a, at == b) {
         (true, true) => return "The prompts are the same.".to_owned(),
-        (true, false) => format!("A ends at {place}, and B goes on."),
-        (false, true) => format!("B ends at {place}, and A goes on."),
-        (false, false) => format!("The prompts part at {place}."),
+        (true, false) => format!("A ends at {place}, and B continues."),
+        (false, true) => format!("B ends at {place}, and A continues."),
+        (false, false) => format!("The prompts diverge at {place}."),
     };
     if let Some([a, b]) = explained.rejoins_at {
         let (a, b) = (grouped(a as u64), grouped(b as u64));
-        said += &format!(" They agree again from token {a} of A and {b} of B: no prefix cache recovers that.");
+        said += &format!(" They agree again from token {a} of A and {b} of B: no prefix cache can reuse that.");
     }
     said
 }

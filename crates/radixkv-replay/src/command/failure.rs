@@ -36,7 +36,7 @@ pub(crate) fn remedy(error: &(dyn Error + 'static)) -> Option<&'static str> {
         }
         (_, Some(ReplayError::CacheTooLarge { .. })) => Some("raise the limit with --max-tokens, or lower --capacity"),
         (_, Some(ReplayError::NoMemory(_))) => Some("lower --capacity, or replay a part of the trace"),
-        (_, Some(ReplayError::ServiceExcludes)) => Some("leave out --checks, or --service"),
+        (_, Some(ReplayError::ServiceExcludes)) => Some("remove --checks or --service"),
         (_, Some(ReplayError::AllWarmUp { .. })) => Some("lower --warm-up"),
         (_, Some(ReplayError::NoThread { .. })) => Some("use fewer --threads"),
         _ => None,

@@ -31,8 +31,8 @@ const USUAL: usize = 120;
 /// leased (--hold, --service). Runs that are too small to be seen are drawn together, and the
 /// picture says how many.
 ///
-/// Exit status: 0 on success, 1 if the cache broke a promise, 2 if the command line, the trace or
-/// the system is at fault.
+/// Exit status: 0 on success, 1 if a bug of the cache was found, 2 if the command line, the trace
+/// or the system is at fault.
 #[derive(Args)]
 pub(crate) struct Arguments {
     /// File of the trace, or - for standard input

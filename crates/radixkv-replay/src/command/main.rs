@@ -1,9 +1,9 @@
 //! The `radixkv` command.
 //!
-//! Exit status: 0 on success, 1 if the cache broke a promise, 2 if the command line, the trace or
-//! the system is at fault: a file that cannot be read or written, no memory, no thread. It is not
-//! an error if the reader of standard output closes it early. A message that cannot be written to
-//! standard error is dropped.
+//! Exit status: 0 on success, 1 if a bug of the cache was found, 2 if the command line, the trace
+//! or the system is at fault: a file that cannot be read or written, no memory, no thread. It is
+//! not an error if the reader of standard output closes it early. A message that cannot be written
+//! to standard error is dropped.
 
 mod arguments;
 mod bench;

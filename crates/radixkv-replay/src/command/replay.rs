@@ -164,7 +164,7 @@ fn warn_of_bypasses(report: &Report) {
 /// Prints the mismatches, if there are any, and returns the exit status for them.
 fn mismatches(replayed: &Replay) -> Option<ExitCode> {
     let errors = replayed.report.verify_errors.filter(|&errors| errors > 0)?;
-    console::say(format_args!("radixkv: {errors} blocks of hits held other tokens than those matched, for example:"));
+    console::say(format_args!("radixkv: {errors} blocks of hits hold tokens that differ from the match, for example:"));
     for mismatch in &replayed.mismatches {
         let (row, at, block) = (mismatch.row, mismatch.at, mismatch.block);
         console::say(format_args!("  row {row}, block {at} of the request (both counted from 0): block id {block}"));

@@ -13,8 +13,8 @@ const NARROWEST: usize = 40;
 
 /// The width and the colours of the output.
 ///
-/// The width is that of the terminal, or else of the variable `COLUMNS`, or else 80: the output
-/// into a pipe does not depend on the terminal beside it.
+/// The width is the terminal's, or else the value of `COLUMNS`, or else 80. So the output into a
+/// pipe does not depend on the terminal.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Screen {
     /// `None`: as wide as the table.

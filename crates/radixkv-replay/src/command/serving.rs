@@ -28,7 +28,7 @@ pub(crate) struct Serving {
     capacity: Option<Capacity>,
     #[arg(long, default_value = "lru", help = policies())]
     policy: PolicyKind,
-    /// What serves the requests: the prefix cache (radix), or a baseline that shares nothing
+    /// The cache that serves the requests: the prefix cache (radix), or a baseline without reuse
     /// (naive)
     #[arg(long, value_enum, default_value_t)]
     cache: Cache,
@@ -68,9 +68,9 @@ pub(crate) struct Serving {
 }
 
 /// The heading of limits in the help.
-const LIMITS: &str = "Limits (what exceeds one is refused)";
+const LIMITS: &str = "Limits (traces that exceed one are refused)";
 
-/// What a trace may ask for before it is refused.
+/// Limits on the memory that a trace may need.
 #[derive(Args)]
 struct Bounds {
     /// Bytes of a line, decompressed [default: 64 MiB]

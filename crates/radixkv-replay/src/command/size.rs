@@ -53,8 +53,8 @@ pub(crate) struct Arguments {
     /// Tokens per block
     #[arg(long, default_value = "16", value_name = "TOKENS", value_parser = count)]
     block_size: usize,
-    /// Tokens of a sequence, for models with sliding-window layers [default: what the model was
-    /// made for, or 8192]
+    /// Tokens of a sequence, for models with sliding-window layers [default: the model's maximum,
+    /// or 8192]
     #[arg(long, value_name = "TOKENS", value_parser = count)]
     sequence: Option<usize>,
     /// Print one JSON object instead of a table
@@ -105,9 +105,7 @@ pub(crate) fn model(path: &Path) -> Result<ModelConfig, Box<dyn Error>> {
     let model = ModelConfig::from_json(&text).map_err(|error| format!("{name}: {error}"))?;
     if !model.unknown_fields().is_empty() {
         let unknown = model.unknown_fields().join(", ");
-        console::say(format_args!(
-            "radixkv: warning: {name}: fields that are not known are left out of account: {unknown}"
-        ));
+        console::say(format_args!("radixkv: warning: {name}: unknown fields are ignored: {unknown}"));
     }
     Ok(model)
 }

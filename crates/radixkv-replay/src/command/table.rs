@@ -97,7 +97,7 @@ fn tier_rows(tiers: &TierReport, row: &mut impl FnMut(&str, String)) {
     row("copies to the device", format!("{:.3} s", tiers.onboard_seconds));
     if let Some(saved) = tiers.saved_seconds {
         let by = if tiers.remote.is_some() { "prefill saved by both tiers" } else { "prefill saved by the host" };
-        row(by, format!("{saved:.3} s, copies taken off"));
+        row(by, format!("{saved:.3} s, minus the copies"));
     }
     for left in &tiers.leftovers {
         let name =
@@ -115,7 +115,7 @@ fn remote_rows(remote: &RemoteReport, size: &str, row: &mut impl FnMut(&str, Str
     row("remote blocks, peak / end", both(remote.remote_peak_blocks, remote.remote_final_blocks));
     row("remote evicted blocks", grouped(remote.remote_evicted_blocks));
     row("bytes to remote / from it", bytes);
-    row("of copies, from remote", format!("{:.3} s", remote.fetch_seconds));
+    row("copies from remote", format!("{:.3} s", remote.fetch_seconds));
 }
 
 /// A row for each class of the built-in workloads.

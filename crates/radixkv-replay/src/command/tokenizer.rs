@@ -1,10 +1,10 @@
-//! Opens a model's tokenizer, or the one that makes a token of each byte.
+//! Opens a model's tokenizer, or the one that makes each byte a token.
 
 use std::{error::Error, path::Path};
 
 use radixkv_replay::convert::{ByteTokens, Tokenize};
 
-/// The argument for the tokenizer that makes a token of each byte.
+/// The argument for the tokenizer that makes each byte a token.
 const BYTES: &str = "bytes";
 
 /// Opens the tokenizer of a `tokenizer.json`, or the one for bytes.
@@ -19,7 +19,7 @@ pub(crate) fn open(path: &Path) -> Result<Box<dyn Tokenize>, Box<dyn Error>> {
 fn of_model(path: &Path) -> Result<Box<dyn Tokenize>, Box<dyn Error>> {
     let path = path.display();
     Err(format!(
-        "{path}: this build reads no tokenizers: build it with the feature tokenizers, or use --tokenizer bytes"
+        "{path}: this build cannot read tokenizers: enable the feature tokenizers, or use --tokenizer bytes"
     )
     .into())
 }

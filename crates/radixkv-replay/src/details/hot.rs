@@ -80,7 +80,7 @@ impl<'a> PrefixHits<'a> {
         }
     }
 
-    /// The `count` runs with the most hit tokens, the hottest first; of equal ones, the one that
+    /// The `count` runs with the most hit tokens, the hottest first; among equal runs, the one that
     /// ends first.
     #[must_use]
     pub fn hottest(&self, trace: &Trace, count: usize) -> Vec<HotPrefix> {

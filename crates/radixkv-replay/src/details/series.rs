@@ -36,7 +36,7 @@ pub struct Sample {
     pub hit_rate_so_far: f64,
     /// Blocks cached at the end of the part.
     pub cached_blocks: u32,
-    /// Those of the cached blocks that leases protect.
+    /// The number of these blocks that leases protect.
     pub protected_blocks: u32,
 }
 

@@ -140,7 +140,7 @@ impl CacheTree {
 
     /// Reads everything that a live cache holds in a namespace at one moment
     /// ([`Namespace::walk`](radixkv::Namespace::walk)). A run's leases are shown at its end. A
-    /// run's last use is the latest of its own and those of its descendants.
+    /// run's last use is the latest use of it or of a descendant.
     ///
     /// The depths are wrong if another cache with another block size owns the namespace.
     ///
@@ -202,8 +202,9 @@ impl CacheTree {
         tree
     }
 
-    /// Reads what a live cache holds of these prompts, which must be in the order of their last
-    /// uses. Changes nothing in the cache, and counts as no use. Leases are not included.
+    /// Reads the blocks of these prompts that a live cache holds; the prompts must be in the order
+    /// of their last uses. Changes nothing in the cache, and does not count as a use. Leases are
+    /// not included.
     ///
     /// # Errors
     ///
@@ -255,7 +256,7 @@ impl CacheTree {
         let runs = prefixes.runs();
         let mut is_leaf = vec![true; runs.len()];
         runs.iter().skip(1).for_each(|run| is_leaf[run.parent] = false);
-        // Blocks that are cached of a key are cached of every key that begins with it, so only the
+        // A cached block of a key is also a cached block of every key that extends it, so only the
         // longest keys are looked up.
         let mut ends = vec![0; runs.len()];
         for run in (1..runs.len()).rev() {

@@ -62,7 +62,7 @@ pub struct IcicleBox {
     pub left: usize,
     /// The width of the box: the blocks of its content and of all descendants.
     pub blocks: usize,
-    /// The blocks of the content: of a group all of them, of a run its own.
+    /// The blocks of the content: the run's own blocks, or all blocks of the group.
     pub own_blocks: usize,
     /// The last use of the content; of a group, the mean over its blocks.
     pub last_use: u64,

@@ -375,8 +375,8 @@ impl ReplayConfig {
         Self { time_unit, ..self }
     }
 
-    /// Limits the tokens of a request that is not bypassed: each thread makes all of them at once,
-    /// at 4 bytes a token. Default: 2^24.
+    /// Limits the tokens of a request that is not bypassed: each thread keeps all of them in
+    /// memory, at 4 bytes a token. Default: 2^24.
     ///
     /// # Examples
     ///

@@ -40,17 +40,15 @@ pub enum ReplayError {
         /// Requests of the trace.
         requests: usize,
     },
-    /// Options exclude each other: leave out [`service`](super::ReplayConfig::service), or what it
-    /// excludes.
-    #[error(
-        "a replay in trace time has one thread, the prefix cache and inline eviction, and takes no hold and no checks"
-    )]
+    /// Options exclude each other: remove [`service`](super::ReplayConfig::service), or the options
+    /// that it excludes.
+    #[error("a replay in trace time needs one thread, the prefix cache and inline eviction, without hold or checks")]
     ServiceExcludes,
-    /// Options exclude each other: leave out [`tiers`](super::ReplayConfig::tiers), or what they
-    /// exclude.
+    /// Options exclude each other: remove [`tiers`](super::ReplayConfig::tiers), or the options
+    /// that they exclude.
     #[error(
-        "a replay over a host tier has one thread, the prefix cache and inline eviction, and takes no service, no hold, no \
-         verifying and no checks"
+        "a replay over a host tier needs one thread, the prefix cache and inline eviction, without service, hold, verify \
+         or checks"
     )]
     TiersExclude,
     /// A host tier needs at least one cache over it.
@@ -72,10 +70,10 @@ pub enum ReplayError {
     #[error("the remote tier cannot be built: {0}")]
     RemoteTier(#[from] LayoutError),
     /// The cache and the host tier cannot be combined.
-    #[error("the tiers do not fit together: {0}")]
+    #[error("the tiers cannot be combined: {0}")]
     Tiers(#[from] TieredBuildError),
     /// The requested moment is after the end of the trace.
-    #[error("a moment after {at} requests was requested, the trace has {requests}")]
+    #[error("the state after {at} requests was requested, but the trace has {requests}")]
     NoSuchMoment {
         /// The requested number of requests.
         at: usize,

@@ -85,7 +85,7 @@ pub struct Replay {
     pub report: Report,
     /// The outcome of each request, in replay order.
     pub outcomes: Vec<Outcome>,
-    /// The first few blocks of hits that held other tokens than those matched; the report counts
+    /// The first few blocks of hits whose tokens differ from the matched tokens; the report counts
     /// all of them.
     pub mismatches: Vec<Mismatch>,
     /// The waits of each request in replay order; empty unless requests are served in trace time.
@@ -99,7 +99,7 @@ pub struct Replay {
 /// # Errors
 ///
 /// Fails if no such cache can be built, if the trace exceeds the limits of `config`, if memory or
-/// threads are short, and if the cache breaks a promise.
+/// threads are short, and if the cache is found to have a bug.
 ///
 /// # Examples
 ///

@@ -25,9 +25,9 @@ pub struct Outcome {
     pub hit_blocks: Option<u32>,
     /// Tokens beyond these blocks that were cached in smaller blocks of a host tier.
     pub tail_tokens: u32,
-    /// Those of all these tokens that the host tier had.
+    /// The number of these tokens from the host tier.
     pub host_tokens: u32,
-    /// Those of all these tokens that a remote tier had.
+    /// The number of these tokens from a remote tier.
     pub remote_tokens: u32,
     /// Time until the tokens from the host tier and the remote tier are on the device, in
     /// nanoseconds.
@@ -37,7 +37,7 @@ pub struct Outcome {
     /// Blocks cached after the request; with several threads, after one of the requests shortly
     /// before.
     pub cached_blocks: u32,
-    /// Those of the cached blocks that leases protect.
+    /// The number of these blocks that leases protect.
     pub protected_blocks: u32,
 }
 

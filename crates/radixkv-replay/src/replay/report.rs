@@ -110,7 +110,7 @@ pub struct Report {
     /// The most index memory beyond a megabyte, over the minimum of 4 bytes per cached token and
     /// per cached block.
     pub index_ratio_peak: f64,
-    /// Blocks of hits that held other tokens than those matched, if hits were verified.
+    /// Blocks of hits whose tokens differ from the matched tokens, if hits were verified.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub verify_errors: Option<u64>,
     /// The modelled times to first token, if a prefill rate was given.

@@ -1,8 +1,8 @@
 //! Checks that a replay stays within its limits, before the first request is served.
 //!
-//! Bypassed requests need no memory, whatever length they claim. The tokens of any other request
-//! are made at once on the thread that serves it, and the cache keeps the tokens of its blocks, up
-//! to the capacity.
+//! Bypassed requests need no memory, whatever length they claim. Any other request's tokens are all
+//! in memory while its thread serves it, and the cache keeps the tokens of its blocks, up to the
+//! capacity.
 
 use super::{
     config::{CacheKind, ReplayConfig},

@@ -17,7 +17,7 @@ use radixkv::{BlockId, Token};
 
 use crate::tokens::splitmix64;
 
-/// A block of a hit that held other tokens than those matched.
+/// A block of a hit whose tokens differ from the matched tokens.
 ///
 /// # Examples
 ///

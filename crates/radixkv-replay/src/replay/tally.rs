@@ -38,7 +38,7 @@ pub(super) struct Tally {
     pub(super) mismatches: Vec<Mismatch>,
     /// Only in trace time: one for each request, in the order of the trace.
     pub(super) times: Vec<RequestTimes>,
-    /// Only in trace time: the most requests that ran at once.
+    /// Only in trace time: the most requests that ran concurrently.
     pub(super) peak_running: usize,
     pub(super) held: Vec<Held>,
 }

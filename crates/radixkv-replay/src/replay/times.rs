@@ -53,9 +53,9 @@ pub struct ServiceReport {
     pub prefill_rate: f64,
     /// Tokens that one request generates in a second.
     pub decode_rate: f64,
-    /// The configured number of requests that may run at once.
+    /// The configured maximum of concurrent requests.
     pub slots: usize,
-    /// The most requests that ran at once.
+    /// The most requests that ran concurrently.
     pub peak_running: usize,
     /// From the first arrival to the last token, in seconds.
     pub trace_seconds: f64,

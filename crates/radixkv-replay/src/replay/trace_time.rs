@@ -125,7 +125,7 @@ pub struct Service {
     pub prefill_rate: f64,
     /// Tokens that one request generates in a second.
     pub decode_rate: f64,
-    /// Maximum number of requests that run at once.
+    /// Maximum number of concurrent requests.
     pub slots: usize,
 }
 

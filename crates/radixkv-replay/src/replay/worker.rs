@@ -30,7 +30,7 @@ use super::{
 };
 use crate::request::{Request, Trace};
 
-/// Number of requests that run at once on each of several threads.
+/// Number of requests that run concurrently on each of several threads.
 const RUNNING: usize = 4;
 /// With several threads, each samples memory and blocks in use once in this many requests.
 const SAMPLE_EVERY: usize = 16;

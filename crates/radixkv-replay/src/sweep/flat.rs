@@ -2,7 +2,7 @@
 //! caching.
 //!
 //! There is no tree: a block is found by the hash of its tokens and of all tokens before it. Blocks
-//! are evicted in the order of their last use, those of one request from its end.
+//! are evicted in the order of their last use, and the blocks of one request from its end.
 //!
 //! With vLLM's accounting ([`Accounting::Vllm`]) a last block that is not full takes a slot, and
 //! the last token of a prompt is always computed. A block that is computed although its hash is

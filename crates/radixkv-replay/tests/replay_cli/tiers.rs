@@ -121,7 +121,7 @@ fn what_does_not_go_together_is_refused_before_the_replay() {
     assert!(sizes.contains("device blocks of 16 tokens and host blocks of 3"), "{sizes}");
     assert!(refused(&["--host-block-size", "32"]).contains("exclusive tiers need host blocks that are no larger"));
     assert!(refused(&["--write-policy", "through"]).contains("write-through keeps each block in both tiers"));
-    assert!(refused(&["--threads", "2"]).contains("a replay over a host tier has one thread"));
+    assert!(refused(&["--threads", "2"]).contains("a replay over a host tier needs one thread"));
     assert!(refused(&["--bandwidth-host", "fast"]).contains("such as 50GB/s"));
     assert!(refused(&["--latency-host", "5"]).contains("such as 5us"));
     assert!(refused(&["--instances", "0"]).contains("must be more than zero"));

@@ -11,7 +11,7 @@ fn prompts_are_compared_token_by_token() {
         assert_eq!(explained[key], value, "{key}");
     }
     let table = printed(&["explain", &a, &b]);
-    assert!(table.contains("The prompts part at token 37 (block 2, token 5 of it; counted from 0)."), "{table}");
+    assert!(table.contains("The prompts diverge at token 37 (block 2, token 5 of it; counted from 0)."), "{table}");
     assert!(table.lines().any(|line| line.contains("37") && line.contains("90") && line.contains("parts")), "{table}");
     let piped = fed(&["explain", &a, "-"], "0 1 2");
     assert!(String::from_utf8_lossy(&piped.stdout).contains("B ends at token 3"), "{piped:?}");

@@ -6,7 +6,7 @@ SGLang 0.5.23 loads `register` in every process through the entry-point group `s
 NAME = "radixkv"
 
 LOST = """\
-radixkv is the prefix cache (--radix-cache-backend radixkv). SGLang 0.5.23 has these for its own tree only:
+radixkv is the prefix cache (--radix-cache-backend radixkv). These features of SGLang 0.5.23 need its own tree:
   hierarchical cache (--enable-hierarchical-cache), storage backends   refused
   external cache linker                                                not used
   models with sliding windows or Mamba state                           refused
@@ -27,22 +27,22 @@ def register():
 
 
 def create(context):
-    """The cache for a `TreeCacheBuildContext`. Raises ValueError for what only SGLang's own tree
-    can do."""
+    """Creates the cache for a `TreeCacheBuildContext`. Raises ValueError for features that only
+    SGLang's own tree has."""
     from sglang.srt.runtime_context import get_disagg
 
     from radixkv.sglang._cache import RadixKVCache
 
     refused = {
-        "--enable-hierarchical-cache needs SGLang's own tree, and excludes it": context.enable_hierarchical_cache,
-        "it has no state for sliding windows": context.is_hybrid_swa,
-        "it has no Mamba state": context.is_hybrid_ssm,
+        "--enable-hierarchical-cache needs SGLang's own tree": context.enable_hierarchical_cache,
+        "models with sliding windows are not supported": context.is_hybrid_swa,
+        "models with Mamba state are not supported": context.is_hybrid_ssm,
         "host-pool retraction needs SGLang's own tree": get_disagg().disaggregation_decode_retraction_backup
         == "host_pool",
     }
     for reason, is_asked in refused.items():
         if is_asked:
-            raise ValueError(f"--radix-cache-backend {NAME}: {reason}; leave out one of the two options")
+            raise ValueError(f"--radix-cache-backend {NAME}: {reason}; remove one of the two")
     cache = RadixKVCache(context.params)
     _tell_once(context)
     return cache

@@ -1,9 +1,8 @@
-"""`BasePrefixCache` of SGLang 0.5.23 over a `PrefixCache`.
+"""Implements `BasePrefixCache` of SGLang 0.5.23 with a `PrefixCache`.
 
-The cache's block ids are numbers of pages here: SGLang allocates the slots of tokens itself, and a
-table on its device says which slots a page has. Equal calls get equal answers, ids included, so
-that ranks in lockstep agree: evictions happen in the calling thread, and the time is the number of
-the call.
+Block ids are page numbers here: SGLang allocates the slots of tokens itself, and a table on its
+device has the slots of each page. Equal calls have equal results, including ids, so that ranks in
+lockstep agree: evictions run in the calling thread, and the number of the call is the time.
 """
 
 import collections
@@ -34,23 +33,23 @@ from radixkv.sglang._wide import Sentinels
 
 POLICIES = ("lru", "lfu", "fifo", "mru", "filo", "slru", "priority")
 
-# Pages for an allocator that does not say how many slots it has: at first, and at most. Namespaces
-# whose handles are kept.
+# Initial and maximum number of pages if the allocator has no number of slots.
 UNKNOWN_PAGES, MOST_UNKNOWN_PAGES = 1 << 12, 1 << 20
+# Number of namespaces whose handles are kept.
 KEPT_NAMESPACES = 1024
-# Nodes that are kept after their last request, with the slots of their paths.
+# Number of nodes that are kept after their last request, with the slots of their paths.
 KEPT_NODES = 256
 
 
 class Node:
-    """A cached prefix, as match results carry it. Nothing protects it until it is locked."""
+    """A cached prefix in a match result. It is not protected until it is locked."""
 
     __slots__ = ("__weakref__", "_parts", "_slots", "id", "leases", "length", "weak")
 
     def __init__(self, number, weak, length, *parts):
         self.id, self.weak, self.length, self.leases = number, weak, length, []
         self._parts = parts
-        # The slots of its path on the device, in parts, as far as they are known.
+        # The slots of its path on the device, in parts; empty if unknown.
         self._slots = ()
 
     @property
@@ -83,7 +82,7 @@ def _policy(params):
     if params.disable:
         return "lru"
     if name not in POLICIES:
-        raise ValueError(f"radixkv has no eviction policy {name!r}: one of {', '.join(POLICIES)}")
+        raise ValueError(f"radixkv has no eviction policy {name!r}: use one of {', '.join(POLICIES)}")
     config = dict(params.eviction_policy_config or {})
     if name == "slru" and (uses := config.pop("protected_threshold", None)) is not None:
         name = f"slru:{uses}"
@@ -130,7 +129,7 @@ class RadixKVCache(BasePrefixCache):
             growable_to=self._most_pages,
         )
         self._space = functools.lru_cache(KEPT_NAMESPACES)(self._named_space)
-        # Pages that hold nothing; the last ones of a stack.
+        # A stack of free pages; `_top` is their number.
         self._free, self._top = np.arange(pages, dtype=np.int32), pages
         self._slots = torch.zeros((pages, self.page_size), dtype=torch.int64, device=self.device)
         self._nodes, self._recent = weakref.WeakValueDictionary(), collections.deque(maxlen=KEPT_NODES)
@@ -166,8 +165,8 @@ class RadixKVCache(BasePrefixCache):
         return not self.disable
 
     def _look_up(self, key, length):
-        """A lease on the cached part of the first `length` units of the key, recent from now on,
-        and not counted as a use; and the tokens."""
+        """Leases the cached part of the first `length` units of the key, and makes it recent, but
+        counts no use. Also returns the tokens."""
         self._now += 1
         self._cache.set_time(self._now)
         space, tokens = self._space_of(key), self._raw_tokens(key, length)
@@ -195,12 +194,12 @@ class RadixKVCache(BasePrefixCache):
     def _named_space(self, extra_key, cache_salt, is_bigram):
         parts = []
         if extra_key is not None or cache_salt is not None:
-            # A part that is there is told from one that is not, and from an empty one.
+            # Distinguishes a missing part from an empty one.
             parts = ["-" if part is None else f"+{part}" for part in (extra_key, cache_salt)]
         return self._cache.namespace(*parts, bigrams=is_bigram)
 
     def _node(self, lease, *parts):
-        """The node at the end of a leased path: one object for as long as its last page is cached."""
+        """The node at the end of a leased path: the same object while its last page is cached."""
         if lease.len_tokens == 0:
             return self.root_node
         last = int(parts[-1][-1])
@@ -230,8 +229,7 @@ class RadixKVCache(BasePrefixCache):
         return slots
 
     def _slots_of(self, pages):
-        """A copy: the allocator may keep what it is given, and rows of the table are written to
-        again."""
+        """A copy of the slots: the allocator may keep it while rows of the table are reused."""
         return self._slots[torch.from_numpy(pages).to(self.device)].reshape(-1)
 
     def dfs_weight_order(self, node_handles):
@@ -261,7 +259,7 @@ class RadixKVCache(BasePrefixCache):
                 self._cache.prioritize(end, params.priority or 0)
             end.release()
         if params.prev_prefix_len < before and self.token_to_kv_pool_allocator is not None:
-            # The request computed what another one had cached: the tree's slots stay.
+            # Another request had cached these tokens: frees the slots of this request.
             self.token_to_kv_pool_allocator.free_segment(value[params.prev_prefix_len : before], start_pos=0)
         adopted = {} if params.track_adopted_ranges else None
         result = InsertResult(prefix_len=before, last_device_node=node, adopted_ranges=adopted)
@@ -275,7 +273,7 @@ class RadixKVCache(BasePrefixCache):
         tail = value[before:length].to(device=self.device, dtype=torch.int64, copy=True)
         first, end = int(pages[0]), int(pages[-1]) + 1
         if end - first == len(pages):
-            # They follow one another: no index goes to the device.
+            # The pages are consecutive: no index is copied to the device.
             self._slots.view(-1)[first * self.page_size : end * self.page_size] = tail
         else:
             self._slots[torch.from_numpy(pages).to(self.device)] = tail.reshape(-1, self.page_size)
@@ -283,7 +281,7 @@ class RadixKVCache(BasePrefixCache):
         try:
             inserted = self._cache.insert(hit, tokens, adopted)
         except radixkv.InsertError:
-            # The slots are still the request's.
+            # The request keeps its slots.
             self._keep_pages(adopted.take_blocks())
             raise
         old = hit.blocks()
@@ -297,10 +295,10 @@ class RadixKVCache(BasePrefixCache):
         return inserted, node
 
     def _take_pages(self, count):
-        """Pages that hold nothing, in ascending order."""
+        """Takes free pages, in ascending order."""
         if self._top < count:
             capacity = self._cache.capacity_blocks
-            # Twice as many, as far as there may be.
+            # Doubles the number of pages, up to the limit.
             more = max(count - self._top, min(capacity, self._most_pages - capacity))
             added = np.array(self._cache.grow(more), dtype=np.int32)
             grown = np.empty(self._cache.capacity_blocks, dtype=np.int32)
@@ -367,8 +365,8 @@ class RadixKVCache(BasePrefixCache):
         kv.cache_protected_len = len(indices)
 
     def _prefer_prompt(self, req, length, priority):
-        """The prompt outlives the output; without priorities it does so because blocks go from the
-        end of a path."""
+        """Keeps the prompt longer than the output. Other policies do so anyway, because they evict
+        from the end of a path."""
         prompt = RadixKey(req.origin_input_ids, req.extra_key, is_bigram=self.is_eagle, cache_salt=req.cache_salt)
         whole = len(prompt) // self.page_size * self.page_size
         if 0 < whole < length:
@@ -406,7 +404,7 @@ class RadixKVCache(BasePrefixCache):
     full_protected_size = protected_size
 
     def total_size(self):
-        """Tokens cached, and those of other components: none."""
+        """The number of cached tokens, and that of other components (0)."""
         return sum(self._cache.block_counts()[2:]) * self.page_size, 0
 
     def available_and_evictable_str(self):

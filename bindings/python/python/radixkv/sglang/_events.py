@@ -1,4 +1,4 @@
-"""SGLang's KV events: the hashes of pages, which the recorder chains and the cache does not know."""
+"""SGLang's KV events. They need the hashes of pages, which the cache itself does not store."""
 
 from sglang.srt.disaggregation.kv_events import BlockRemoved, StorageMedium, namespaced_block_hash
 from sglang.srt.mem_cache.radix_cache import TreeNode
@@ -6,14 +6,14 @@ from sglang.srt.mem_cache.utils import hash_str_to_int64
 
 
 class Hashes:
-    """Tells SGLang's recorder what is stored and removed, and keeps the hashes of each cached page."""
+    """Reports stored and removed pages to SGLang's recorder. Keeps the hashes of cached pages."""
 
     def __init__(self, recorder):
         self._recorder = recorder
         self._of_page = {}
 
     def stored(self, key, before, old, pages, session_id=None):
-        """The key's units from `before` on are cached in `pages`, after the pages `old`."""
+        """Reports that the key's units from `before` on are cached in `pages`, after `old`."""
         root = TreeNode()
         parent, node = root, TreeNode()
         if before:
@@ -32,6 +32,6 @@ class Hashes:
             self._of_page[page] = (hashed, of_event, sent)
 
     def removed(self, pages):
-        """The pages are not cached any more."""
+        """Reports that pages were removed."""
         gone = [self._of_page.pop(page)[2] for page in pages]
         self._recorder.enqueue(BlockRemoved(block_hashes=gone, medium=StorageMedium.GPU))

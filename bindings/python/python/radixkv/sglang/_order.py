@@ -1,9 +1,9 @@
-"""The order in which requests with common prefixes are best run."""
+"""The best order to run requests with common prefixes."""
 
 
 def depth_first(paths):
-    """The indices of the paths, depth first: of the branches at a place the one with the most paths
-    first, of equals the one that comes first. A path comes after those that go on from its end."""
+    """The indices of the paths in depth-first order. The branch with the most paths comes first; of
+    equal branches, the first one. A path comes after the paths that extend it."""
     order, pending = [], [("branch", list(range(len(paths))), 0)]
     while pending:
         kind, indices, depth = pending.pop()
@@ -24,7 +24,7 @@ def depth_first(paths):
 
 
 def _common(paths, branch, depth):
-    """How far the paths of a branch agree."""
+    """The length of the common prefix of a branch's paths."""
     first = paths[branch[0]]
     end = min(len(paths[index]) for index in branch)
     for index in branch[1:]:

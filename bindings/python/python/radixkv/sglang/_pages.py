@@ -1,8 +1,8 @@
 """Pages of SGLang's host pools as blocks of digest-keyed stores.
 
-A page is one piece of memory or several: keys and values, or one of each for every layer. Each
-piece is a block. Its key is the page's hash, and in pools with several pieces the number of the
-piece.
+A page is one contiguous piece of memory, or several: keys and values, or one of each for every
+layer. Each piece is a block. Its key is the page's hash; in pools with several pieces, the number
+of the piece is appended.
 """
 
 import hashlib
@@ -12,17 +12,17 @@ import numpy as np
 
 HASH_BYTES = 32
 _HASH = re.compile(r"[0-9a-fA-F]{64}")
-# The digits of any hash: from 16 bytes on.
+# A hash of another length: at least 16 bytes.
 _OTHER_HASH = re.compile(r"[0-9a-fA-F]{32,}")
-# The most bytes of a text of a namespace.
+# Maximum bytes of a text in a namespace's settings.
 _MOST = 120
 
 
 def digest(key):
-    """The digest of a key: the page hash that SGLang computed (SHA-256, in hexadecimal digits).
+    """The digest of a key. A key that is a page hash of SGLang (SHA-256, in hexadecimal digits) is
+    converted to bytes.
 
-    A key that has more than that, such as a suffix, or that is no hash, is hashed as it is. A hash
-    of another length is refused.
+    Any other key, such as a hash with a suffix, is hashed. A hash of another length is refused.
     """
     if _HASH.fullmatch(key):
         return bytes.fromhex(key)
@@ -32,7 +32,8 @@ def digest(key):
 
 
 def text(value):
-    """A text that a namespace can have: a long one ends in its SHA-256."""
+    """Shortens a text to the limit of a namespace: the end of a long text is replaced by its
+    SHA-256."""
     value = str(value)
     if len(value.encode()) <= _MOST:
         return value
@@ -41,43 +42,43 @@ def text(value):
 
 
 class Pieces:
-    """The pieces of a host pool's pages, and how they become blocks."""
+    """The pieces of a host pool's pages, and the conversion to blocks."""
 
     def __init__(self, name, host_pool):
         self.name, self.host_pool = name, host_pool
         self.page_tokens = host_pool.page_size
         self.sizes = tuple(self._meta(_first_page(self.page_tokens))[1])
         if not self.sizes:
-            raise ValueError(f"the host pool {name!r} has no memory of its own, which no storage can copy")
+            raise ValueError(f"the host pool {name!r} has no memory of its own that could be copied")
 
     @property
     def key_bytes(self):
         return HASH_BYTES if len(self.sizes) == 1 else HASH_BYTES + 4
 
     def keys(self, digests, size):
-        """The keys of all pieces of a size, page after page."""
+        """The keys of all pieces of this size, page after page."""
         if len(self.sizes) == 1:
             return list(digests)
         tails = [part.to_bytes(4, "little") for part in self._parts(size)]
         return [key + tail for key in digests for tail in tails]
 
     def addresses(self, host_indices, pages):
-        """The addresses of the pieces, by their size. Raises ValueError if the indices are not of so
-        many pages."""
+        """The addresses of the pieces, by their size. Raises ValueError if the number of indices
+        does not match `pages`."""
         if host_indices is None or len(host_indices) != pages * self.page_tokens:
             given = "none" if host_indices is None else len(host_indices)
             raise ValueError(
-                f"host pool {self.name!r}: {given} host indices for {pages} pages of {self.page_tokens} tokens, which "
-                f"need {pages * self.page_tokens}"
+                f"host pool {self.name!r}: {given} host indices for {pages} pages of {self.page_tokens} tokens, "
+                f"{pages * self.page_tokens} are needed"
             )
         pointers, sizes = self._meta(host_indices)
         if tuple(sizes) != self.sizes * pages:
-            raise ValueError(f"host pool {self.name!r}: the pieces of its pages have changed their sizes")
+            raise ValueError(f"host pool {self.name!r}: the sizes of the pieces of its pages have changed")
         pointers = np.array(pointers, dtype=np.uint64).reshape(pages, len(self.sizes))
         return {size: pointers[:, self._parts(size)].reshape(-1) for size in dict.fromkeys(self.sizes)}
 
     def whole(self, is_done, size):
-        """For each page whether all its pieces of a size are done."""
+        """For each page, whether all its pieces of this size are done."""
         return is_done.reshape(-1, len(self._parts(size))).all(axis=1)
 
     def _parts(self, size):

@@ -1,4 +1,4 @@
-"""Which SGLang this package was tested with."""
+"""The version of SGLang that this package was tested with."""
 
 import warnings
 from importlib import metadata
@@ -7,7 +7,7 @@ VERSION = "0.5.23"
 
 
 def check():
-    """Warns once if another SGLang is installed: its interfaces change from version to version."""
+    """Warns once if another version is installed: SGLang's interfaces change between versions."""
     try:
         found = metadata.version("sglang")
     except metadata.PackageNotFoundError:

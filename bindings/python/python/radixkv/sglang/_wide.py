@@ -1,16 +1,14 @@
-"""Tokens of more than 32 bits: SGLang puts sentinels of 62 bits in the place of images."""
+"""Tokens of more than 32 bits: SGLang represents images by 62-bit sentinels."""
 
 import numpy as np
 
-# Numbers of sentinels begin where the tokens of vocabularies have ended. The sentinels that were
-# used last are remembered.
+# Sentinels get numbers above all vocabularies. The most recently used sentinels are remembered.
 FIRST, END = 1 << 31, 1 << 32
 KEPT = 1 << 20
 
 
 class Sentinels:
-    """A number of 32 bits for each sentinel, never the same for two: a sentinel that was forgotten
-    gets a new one."""
+    """Maps each sentinel to a unique 32-bit number. A forgotten sentinel gets a new number."""
 
     def __init__(self):
         self._numbers, self._next = {}, FIRST
@@ -19,7 +17,7 @@ class Sentinels:
         return bool(self._numbers)
 
     def narrow(self, tokens):
-        """The tokens as 32-bit integers."""
+        """Converts the tokens to 32-bit integers."""
         tokens = np.asarray(tokens, dtype=np.int64)
         (places,) = np.nonzero(tokens >= FIRST)
         if len(places) == 0:

@@ -1,7 +1,7 @@
-"""radixkv below SGLang's own tree: a HiCache storage backend of the kind `dynamic`.
+"""radixkv below SGLang's own tree: a HiCache storage backend of type `dynamic`.
 
-`HICACHE.md` has the command line. It is for SGLang's own tree, and not for use beside
-`--radix-cache-backend radixkv`, which refuses HiCache.
+`HICACHE.md` has the command line. Do not combine it with `--radix-cache-backend radixkv`, which
+refuses HiCache.
 """
 
 import logging
@@ -19,19 +19,19 @@ _tested.check()
 _log = logging.getLogger(__name__)
 _KV = str(PoolName.KV)
 _DONE = radixkv.DigestStore.DONE
-# 8-bit floating-point numbers of several kinds are stored as these.
+# Several 8-bit floating-point types are stored as these.
 _AMBIGUOUS = {"uint8", "int8"}
 _UNITS = {"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
-# What SGLang itself reads of the extra configuration, or passes on to make this class.
+# Fields of the extra configuration that SGLang itself reads, or uses to construct this class.
 _SGLANGS = {"backend_name", "module_path", "class_name", "interface_v1", "allocator"}
 
 
 class RadixKVStorage(HiCacheStorage):
-    """Pages of SGLang's host pools in a region that all servers of the host share, and in tiers
-    below it.
+    """Stores pages of SGLang's host pools in a region that all servers of the host share, and in
+    tiers below it.
 
-    Made by SGLang as `RadixKVStorage(storage_config, kwargs)`; settings are in the extra
-    configuration. Any thread may call any verb.
+    SGLang constructs it as `RadixKVStorage(storage_config, kwargs)`; settings are in the extra
+    configuration. Any thread may call any method.
     """
 
     def __init__(self, storage_config, *args, **kwargs):
@@ -55,9 +55,9 @@ class RadixKVStorage(HiCacheStorage):
         if storage_config.is_mla_model and storage_config.tp_size > 1:
             self._refuse_files()
         if settings:
-            _log.warning("radixkv: these settings are not known, and not used: %s", ", ".join(sorted(settings)))
+            _log.warning("radixkv: unknown settings are ignored: %s", ", ".join(sorted(settings)))
         if self._copies_pages:
-            _log.warning("radixkv: without \"interface_v1\": 1 SGLang copies every page once more")
+            _log.warning("radixkv: SGLang copies every page twice: set \"interface_v1\": 1 to avoid it")
         self.registered_pools = {}
         self._pieces, self._regions, self._stores = {}, {}, {}
         self._opening = threading.Lock()
@@ -69,8 +69,8 @@ class RadixKVStorage(HiCacheStorage):
         self.register_mem_host_pool_v2(mem_pool_host, PoolName.KV)
 
     def register_mem_host_pool_v2(self, host_pool, host_pool_name, **unknown):
-        """Opens region and namespaces of a pool. Raises ValueError for layouts that cannot be copied
-        in place, and RegionError for a region or namespace that is another one."""
+        """Opens the region and namespaces of a pool. Raises ValueError for layouts that cannot be
+        copied in place, and RegionError if a region or namespace has other properties."""
         name = str(host_pool_name)
         if self.registered_pools.get(name) is host_pool:
             return
@@ -78,8 +78,8 @@ class RadixKVStorage(HiCacheStorage):
         dtype = self._dtype_of(name, host_pool)
         if name == _KV and dtype in _AMBIGUOUS:
             raise ValueError(
-                f"the host pool {name!r} holds {dtype}, which stands for floating-point numbers of several kinds: name "
-                'the one of this model as "dtype" in the extra configuration, such as "float8_e4m3fn"'
+                f"the host pool {name!r} holds {dtype}, which stands for several floating-point types: set "
+                'the type of this model as "dtype" in the extra configuration, such as "float8_e4m3fn"'
             )
         self._forget(name)
         self._pieces[name] = pieces
@@ -109,7 +109,7 @@ class RadixKVStorage(HiCacheStorage):
                 window = max(1, len(transfer.keys or ()))
                 ends = {end for end in range(1, kv_pages + 1) if has[max(0, end - window) : end].all()}
             else:
-                raise ValueError(f"the hit policy {transfer.hit_policy} of pool {transfer.name} is not known")
+                raise ValueError(f"unknown hit policy {transfer.hit_policy} of pool {transfer.name}")
             if ends:
                 hits[transfer.name] = max(ends)
             restorable &= ends
@@ -133,13 +133,13 @@ class RadixKVStorage(HiCacheStorage):
         stores = [store for (pool, _, whole), store in list(self._stores.items()) if pool == _KV and whole]
         return max([in_place, *(_leading(self._found(store, digests)) for store in stores)])
 
-    # --- Values as SGLang has copied them
+    # --- Values that SGLang has copied
 
     def get(self, key, target_location=None, target_sizes=None, **unknown):
         return self.batch_get([key], [target_location], [target_sizes])[0]
 
     def batch_get(self, keys, target_locations=None, target_sizes=None, **unknown):
-        """For each key its location, a tensor that was filled (True for an address); None for a miss."""
+        """For each key, the filled tensor, or True for an address; None for a miss."""
         places = _places(keys, target_locations, target_sizes)
         got = self._copy_values(keys, places, is_load=True)
         return [_answer(place) if is_hit else None for place, is_hit in zip(places, got, strict=True)]
@@ -155,16 +155,16 @@ class RadixKVStorage(HiCacheStorage):
     def exists(self, key, **unknown):
         return self.batch_exists([key]) == 1
 
-    # --- All of it
+    # --- The whole storage
 
     def clear(self):
-        """Removes all blocks of this server's namespaces from the regions. Tiers below keep theirs."""
+        """Removes all blocks of this server's namespaces from the regions, not from the tiers."""
         for store in self._stores.values():
             store.clear()
         return True
 
     def stats(self):
-        """What each namespace counts, by its name."""
+        """The statistics of each namespace, by its name."""
         return {store.namespace: store.stats() for store in self._stores.values()}
 
     def close(self):
@@ -178,14 +178,14 @@ class RadixKVStorage(HiCacheStorage):
     # --- Stores
 
     def _forget(self, pool):
-        """Closes the stores of a pool, which another one takes the place of."""
+        """Closes the stores of a pool, which another pool replaces."""
         self._pieces.pop(pool, None)
         self.registered_pools.pop(pool, None)
         for place in [place for place in self._stores if place[0] == pool]:
             self._stores.pop(place).close()
 
     def _open(self, pool, size, key_bytes, dtype, *, whole=False):
-        """The store of blocks of a size, which is opened if it is not open."""
+        """The store of blocks of this size; opens it if needed."""
         place = (pool, size, whole)
         if place in self._stores:
             return self._stores[place]
@@ -209,22 +209,22 @@ class RadixKVStorage(HiCacheStorage):
         return self._stores[place]
 
     def _is_split(self, pool, host_pool):
-        """Whether each rank has a part of a pool. Of models with latent attention every rank has the
-        same keys and values, but its own part of states and of a draft model with heads."""
+        """Whether each rank has a part of the pool. With latent attention, every rank has the same
+        keys and values, but its own part of states, and of draft models with heads."""
         from sglang.srt.mem_cache.pool_host.mha import MHATokenToKVPoolHost
 
         has_parts = pool == str(PoolName.MAMBA) or isinstance(host_pool, MHATokenToKVPoolHost)
         return has_parts or not self._config.is_mla_model
 
     def _shard(self, rank):
-        """Which part of the model a namespace is of, in its name: each part has its own."""
+        """The part of the model, for the namespace's name: each part has its own namespace."""
         config = self._config
         parts = [("tp", rank[0] if rank else 0, rank[1] if rank else 1), ("pp", config.pp_rank, config.pp_size),
                  ("cp", config.attn_cp_rank, config.attn_cp_size), ("dcp", config.dcp_rank, config.dcp_size)]
         return "".join(f" {kind}{rank}of{ranks}" for kind, rank, ranks in parts if ranks > 1)
 
     def _region(self, pool, block_bytes=0):
-        """The region of a pool. Those beside the KV pool's have room for as many pages as it has."""
+        """The region of a pool. By default, all have room for as many pages as the KV pool's."""
         if pool in self._regions:
             return self._regions[pool]
         config, pieces = self._config, self._pieces.get(pool)
@@ -237,7 +237,7 @@ class RadixKVStorage(HiCacheStorage):
             share = self._size * page // sum(kv.sizes) if kv else self._size
             size, name = self._sizes.get(pool, min(share, self._size)), f"{name}-{pool}"
         if config.pp_size > 1:
-            # Stages have other numbers of layers, and so blocks of other sizes.
+            # Stages have different numbers of layers, and so different block sizes.
             size, name = size // config.pp_size, f"{name}-pp{config.pp_rank}"
         self._regions[pool] = radixkv.DigestRegion(name, block_bytes, size)
         return self._regions[pool]
@@ -245,14 +245,14 @@ class RadixKVStorage(HiCacheStorage):
     def _refuse_files(self):
         if any(tier.get("type") == "files" for tier in self._tiers):
             raise ValueError(
-                "a tier of files is open in one process at a time, and the ranks of this model share one copy: use "
+                "a tier of files is open in one process at a time, but the ranks of this model share one copy: use "
                 '"redis" or "objects" below the region, or no tier'
             )
 
     # --- Copies
 
     def _present(self, pool, keys):
-        """For each page whether all its pieces are stored."""
+        """For each page, whether all its pieces are stored."""
         pieces = self._pieces.get(pool)
         if pieces is None or not keys:
             return np.zeros(len(keys), dtype=bool)
@@ -263,7 +263,7 @@ class RadixKVStorage(HiCacheStorage):
         return has
 
     def _found(self, store, keys):
-        """For each key whether the region has the block, or a tier below."""
+        """For each key, whether the region or a tier has the block."""
         found = _is(store.exists(keys), 1)
         absent = np.flatnonzero(~found)
         if self._tiers and len(absent):
@@ -275,11 +275,11 @@ class RadixKVStorage(HiCacheStorage):
         try:
             return self._copy(str(transfer.name), keys, transfer.host_indices, is_load=is_load)
         except ValueError as error:
-            _log.error("radixkv: pool %s is not copied: %s", transfer.name, error)
+            _log.error("radixkv: pool %s was not copied: %s", transfer.name, error)
             return [False] * len(keys)
 
     def _copy(self, pool, keys, host_indices, *, is_load):
-        """Copies pages between a host pool and its stores; for each whether all of it was copied."""
+        """Copies pages between a host pool and its stores; returns for each if it succeeded."""
         pieces = self._pieces.get(pool)
         if pieces is None:
             raise ValueError(f"the host pool {pool!r} is not registered")
@@ -294,7 +294,7 @@ class RadixKVStorage(HiCacheStorage):
         return copied.tolist()
 
     def _copy_values(self, keys, places, *, is_load):
-        """Copies values of any sizes; for each whether it was copied."""
+        """Copies values of any sizes. Returns for each whether it was copied."""
         digests, copied, requests, indices = [digest(key) for key in keys], np.zeros(len(keys), dtype=bool), [], []
         for size in dict.fromkeys(size for _, size, _ in places):
             with self._opening:
@@ -309,8 +309,8 @@ class RadixKVStorage(HiCacheStorage):
         return copied.tolist()
 
     def _carry_out(self, requests, is_load):
-        """Copies blocks of stores, and waits for all, also where one is refused: until then their
-        memory is in use. For each request which blocks were copied."""
+        """Copies blocks, and returns for each request which blocks were copied. Waits for all
+        batches even if one is refused, because their memory is in use until then."""
         batches, refused = [], None
         for store, keys, addresses in requests:
             try:
@@ -320,7 +320,7 @@ class RadixKVStorage(HiCacheStorage):
                 break
         answers = [_is(store.wait(batch), _DONE) for store, batch in batches]
         if refused is not None:
-            _log.error("radixkv: pages are not copied: %s", refused)
+            _log.error("radixkv: pages were not copied: %s", refused)
             return [np.zeros(len(keys), dtype=bool) for _, keys, _ in requests]
         return answers
 
@@ -342,17 +342,17 @@ def _layout(host_pool, pieces):
 
 
 def _is(outcomes, outcome):
-    """For each block whether this is its outcome."""
+    """For each block, whether it has this outcome."""
     return np.array(bytearray(outcomes), dtype=np.uint8) == outcome
 
 
 def _leading(has):
-    """How many are there before the first that is not."""
+    """The number of True before the first False."""
     return len(has) if has.all() else int(has.argmin())
 
 
 def _places(keys, locations, sizes):
-    """Address, bytes, and tensor of each value: locations are tensors, or addresses with sizes."""
+    """The address, bytes and tensor of each value, given as a tensor or an address and a size."""
     if locations is None or len(locations) != len(keys):
         raise ValueError(f"{len(locations or ())} values or locations given for {len(keys)} keys")
     sizes = sizes if isinstance(sizes, list | tuple) else [sizes] * len(keys)
@@ -374,9 +374,9 @@ def _answer(place):
 
 
 def _bytes(given, name):
-    """Bytes of an int, or of a text such as "64GiB"."""
+    """Converts an int, or a text such as "64GiB", to bytes."""
     digits = str(given).rstrip("KMGTiB ")
     unit = str(given)[len(digits) :].strip()
     if not digits.isdigit() or unit not in _UNITS:
-        raise ValueError(f"{name} is {given!r}: it is a number of bytes, or a text such as \"64GiB\"")
+        raise ValueError(f"{name} is {given!r}: must be a number of bytes, or a text such as \"64GiB\"")
     return int(digits) * _UNITS[unit]

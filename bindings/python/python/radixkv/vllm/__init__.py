@@ -1,11 +1,11 @@
-"""radixkv below vLLM's KV offloading. VLLM.md says how to install it and has the commands.
+"""Adapters of radixkv for vLLM's KV offloading. VLLM.md has the installation and the commands.
 
 - `RadixKVTier`: a secondary tier. One region of shared memory for all replicas of the host, with
   files, Redis and object stores below it.
-- `RadixKVCachePolicy`: which blocks vLLM's own CPU memory keeps.
-- `RadixKVOffloadingSpec`: the region as the one cache, and vLLM's CPU memory as a window to it.
+- `RadixKVCachePolicy`: the eviction policy of vLLM's own CPU memory.
+- `RadixKVOffloadingSpec`: the region is the only cache, and vLLM's CPU memory is a staging area.
 
-Importing this module checks the version of vLLM: `TESTED_WITH` is what the tests run with.
+Importing this module checks the version of vLLM; the tests run with version `TESTED_WITH`.
 """
 
 from radixkv.vllm._version import TESTED_WITH, check_version
@@ -22,8 +22,8 @@ check_version()
 
 
 def __getattr__(name):
-    """Imports an adapter when it is asked for: the specification needs vLLM's worker, and the tier
-    does not."""
+    """Imports an adapter at its first use: the specification needs vLLM's worker, the tier does
+    not."""
     if name not in _ADAPTERS:
         raise AttributeError(f"module 'radixkv.vllm' has no attribute {name!r}")
     import importlib

@@ -1,7 +1,7 @@
-"""What a tier answers when the scheduler asks for keys.
+"""Answers the scheduler's lookups.
 
-The region is asked at once. Tiers below it are asked for all keys of a scheduler's step together,
-when the step ends; until they have answered, the answer is to ask again.
+The region answers immediately. Tiers below it get one request for all keys of a scheduler's step,
+when the step ends; until they have answered, the result is RETRY.
 """
 
 import itertools
@@ -10,14 +10,14 @@ from vllm.v1.kv_offload.base import LookupResult
 
 import radixkv
 
-# Bytes that `DigestStore.exists` returns: of a block that another process is writing the answer is
-# a miss, so that nobody waits for a process that may have died.
+# A byte of `DigestStore.exists`. A block that another process is writing counts as a miss, so that
+# no request waits for a process that may have died.
 _PRESENT = b"\1"
 _DONE = radixkv.DigestStore.DONE
 
 
 class _Answer:
-    """What is known of a key that is not in the region, and the requests that asked for it."""
+    """The result for a key that is not in the region, and the requests that looked it up."""
 
     __slots__ = ("requests", "result")
 
@@ -29,10 +29,10 @@ class Lookups:
     def __init__(self, store, has_tiers):
         self._store, self._has_tiers = store, has_tiers
         self._answers = {}
-        # Of each request that has begun and not ended, the keys that have an answer.
+        # For each active request, the keys that have an answer.
         self._keys_of = {}
-        # Keys that were found and could not be loaded, with the last request that tried; and the keys
-        # of each such request.
+        # Keys that were found but could not be loaded, with the last request that tried; and the
+        # keys of each of these requests.
         self._failed, self._failed_of = {}, {}
         self._unasked, self._asked = [], {}
 
@@ -40,8 +40,7 @@ class Lookups:
         self._keys_of.setdefault(request, set())
 
     def find(self, key, request):
-        """Whether the region or a tier below has the block. At once, and without a side effect on
-        what is evicted."""
+        """Whether the region or a tier has the block. Never waits, and does not count as a use."""
         if key in self._failed:
             return LookupResult.MISS
         if self._store.exists(key) == _PRESENT:
@@ -67,7 +66,7 @@ class Lookups:
                 self._unasked = keys
 
     def answered(self, batch, outcomes):
-        """Takes the tiers' answers. False if the batch is not one of these."""
+        """Records the tiers' answers; False if the batch is not one of these lookups."""
         keys = self._asked.pop(batch, None)
         if keys is None:
             return False
@@ -78,14 +77,14 @@ class Lookups:
         return True
 
     def load_failed(self, keys, request):
-        """Misses these keys until the request ends: to find a block again that cannot be loaded
-        would go on forever."""
+        """Treats these keys as misses until the request ends. Otherwise a block that cannot be
+        loaded would be found again and again."""
         if request in self._keys_of:
             self._failed.update(dict.fromkeys(keys, request))
             self._failed_of.setdefault(request, []).append(keys)
 
     def forget(self, request):
-        """Forgets what only this request asked for."""
+        """Forgets the answers that only this request needs."""
         for key in self._keys_of.pop(request, ()):
             answer = self._answers[key]
             answer.requests.discard(request)
@@ -97,7 +96,7 @@ class Lookups:
 
     @property
     def waiting(self):
-        """Whether tiers have been asked and have not answered."""
+        """Whether requests to tiers are pending."""
         return bool(self._asked)
 
     def _note(self, key, request, result):

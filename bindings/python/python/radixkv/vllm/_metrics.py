@@ -8,7 +8,7 @@ from vllm.v1.kv_offload.tiering.base import TIER_LABEL
 
 _COUNTERS = {
     "loaded": "Chunks that were loaded from radixkv.",
-    "missed": "Chunks that were to be loaded from radixkv and were not there, or not intact.",
+    "missed": "Chunks requested from radixkv that were not found, or not intact.",
     "stored": "Chunks that were stored in radixkv.",
     "failed": "Chunks that radixkv could not store or load.",
 }
@@ -36,7 +36,7 @@ class Counted:
         self._told = self._now()
 
     def since_last(self, tier_type):
-        """What was counted since the last call; None if it is nothing."""
+        """The increments since the last call; None if all are zero."""
         now = self._now()
         added = {counter: value - self._told[counter] for counter, value in now.items()}
         self._told = now

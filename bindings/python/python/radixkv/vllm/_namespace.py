@@ -1,8 +1,8 @@
-"""What the bytes of a chunk mean: the namespace of a `DigestStore`, out of vLLM's configuration.
+"""Derives a `DigestStore`'s namespace, the meaning of a chunk's bytes, from vLLM's configuration.
 
-A chunk is one row of vLLM's CPU memory, and holds what all workers of the engine computed for it.
-The namespace therefore has no rank; with multi-head latent attention vLLM keeps one copy for all
-ranks, and so does the region.
+A chunk is one row of vLLM's CPU memory, with the results of all workers of the engine. So the
+namespace has no rank. With multi-head latent attention, vLLM keeps one copy for all ranks, and so
+does the region.
 """
 
 import hashlib
@@ -11,7 +11,7 @@ import json
 from radixkv.vllm._hashing import KEY_BYTES
 from radixkv.vllm._version import TESTED_WITH, release
 
-# Bytes of a text of a namespace.
+# Maximum bytes of a text in a namespace's settings.
 LONGEST = 120
 
 
@@ -34,9 +34,9 @@ def describe(config, block_bytes, engine_hash, name=None):
 
 
 def layout_of(config):
-    """How keys and values are arranged in a chunk.
+    """The arrangement of keys and values in a chunk.
 
-    Numbers of ranks are left out where vLLM says that a chunk has the same bytes with all of them.
+    Omits the numbers of ranks if vLLM reports that they do not change a chunk's bytes.
     """
     parallel = config.parallel
     if config.replicated_layout or parallel.is_parallelism_agnostic:
@@ -53,7 +53,7 @@ def layout_of(config):
 
 
 def shorten(text):
-    """The text, or its end and its digest if it is too long for a namespace."""
+    """Shortens a text that is too long for a namespace to its digest and its end."""
     raw = text.encode()
     if len(raw) <= LONGEST:
         return text

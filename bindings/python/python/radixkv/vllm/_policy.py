@@ -1,8 +1,8 @@
-"""`CachePolicy` of vLLM 0.33: the least recently used request first, and of a request its end first.
+"""A `CachePolicy` for vLLM 0.33 that evicts the least recently used request first, from its end.
 
-Chunks that a later request reused are evicted after those that only their own request used, so that
-prompts that come once do not displace what is shared. What a call costs depends on how many keys it
-is given, or chunks it evicts, and not on how many the cache has.
+Chunks that a later request reused are evicted after chunks with only one request, so that one-time
+prompts do not displace shared chunks. The cost of a call depends on the number of its keys or
+evicted chunks, not on the size of the cache.
 """
 
 import itertools
@@ -10,12 +10,12 @@ from dataclasses import dataclass
 
 from vllm.v1.kv_offload.cpu.policies.base import CachePolicy, order_request_keys
 
-# Reused chunks are protected up to this part of the capacity; the oldest of more are not.
+# Reused chunks are protected up to this part of the capacity; the oldest ones beyond it are not.
 PROTECTED = 0.8
 
 
 class _Bucket:
-    """Chunks with one recency, and the position of each: the last one is evicted first."""
+    """Chunks with equal recency, and the position of each: the last one is evicted first."""
 
     __slots__ = ("is_sorted", "keys", "last", "number", "segment")
 
@@ -29,7 +29,7 @@ class _Bucket:
         self.last = position
 
     def from_the_end(self):
-        """The keys, the one to evict first at the beginning."""
+        """The keys in order of eviction."""
         if not self.is_sorted:
             self.keys = dict(sorted(self.keys.items(), key=lambda item: item[1]))
             self.last, self.is_sorted = next(reversed(self.keys.values())), True
@@ -37,7 +37,7 @@ class _Bucket:
 
 
 class _Segment:
-    """Buckets from the least to the most recent one."""
+    """Buckets, from the least to the most recently used."""
 
     __slots__ = ("_numbers", "buckets", "size")
 
@@ -51,7 +51,7 @@ class _Segment:
         return bucket
 
     def take_over(self, bucket):
-        """Makes another segment's bucket the most recent one of this."""
+        """Moves a bucket from another segment to the most recent position of this one."""
         del bucket.segment.buckets[bucket]
         bucket.segment.size -= len(bucket.keys)
         self.size += len(bucket.keys)
@@ -59,14 +59,14 @@ class _Segment:
         self.buckets[bucket] = None
 
     def in_order(self):
-        """The keys, the one to evict first at the beginning."""
+        """The keys in order of eviction."""
         for bucket in self.buckets:
             yield from bucket.from_the_end()
 
 
 @dataclass
 class _Active:
-    """The buckets of a request that has not ended; kept in its context."""
+    """The buckets of an active request; stored in its context."""
 
     policy: object
     generation: int
@@ -74,7 +74,7 @@ class _Active:
 
 
 class RadixKVCachePolicy(CachePolicy):
-    """Two segments of requests in order of recency."""
+    """Evicts chunks used by one request first, then reused ones, each in order of recency."""
 
     def __init__(self, cache_capacity, **unknown):
         super().__init__(cache_capacity)
@@ -113,7 +113,7 @@ class RadixKVCachePolicy(CachePolicy):
                 self._move(key, opened[segment], at)
 
     def on_store_miss(self, keys, req_context):
-        """Keys that are not there have no recency."""
+        """Does nothing: keys that are not cached have no recency."""
 
     def on_request_access(self, keys, req_context):
         for key in keys:
@@ -122,7 +122,7 @@ class RadixKVCachePolicy(CachePolicy):
             position = req_context.get_offload_key_position(key)
             if position is not None:
                 bucket = self._active_bucket(self._bucket_of[key].segment, req_context)
-                # A request that began earlier does not make it older.
+                # An earlier request must not make the chunk older.
                 if bucket.number > self._bucket_of[key].number:
                     self._move(key, bucket, position)
 
@@ -156,10 +156,10 @@ class RadixKVCachePolicy(CachePolicy):
             self.remove(key)
         return evicted
 
-    # Places.
+    # Buckets.
 
     def _active_bucket(self, segment, req_context):
-        """The bucket of a request that has not ended."""
+        """The bucket of an active request."""
         active = req_context.get_state(_Active)
         if active is None or active.policy is not self or active.generation != self._generation:
             active = _Active(self, self._generation, {})

@@ -1,8 +1,8 @@
-"""`OffloadingSpec` of vLLM 0.33 whose cache is one region for all replicas of the host.
+"""An `OffloadingSpec` for vLLM 0.33 whose cache is one region for all replicas of the host.
 
-vLLM's CPU memory, which its workers copy from and to the GPU, is a window to the region: chunks are
-there while they are copied, and as long as there is room. What one replica stored another one does
-not copy into its window again, as far as it looks before it stores.
+vLLM's CPU memory, from and to which its workers copy, is a staging area of the region, called the
+window: chunks stay there while they are copied, and as long as there is room. Before a replica
+stores, it looks up the first keys, and does not copy chunks that another replica has stored.
 """
 
 import dataclasses
@@ -15,10 +15,10 @@ from vllm.v1.kv_offload.tiering.manager import CPUPrimaryTierOffloadingManager, 
 from vllm.v1.kv_offload.tiering.spec import TieringOffloadingSpec
 
 TIER = {"type": "RadixKVTier", "module_path": "radixkv.vllm"}
-# Of a call, so many keys are looked up in the region; the rest is stored. It is the time of the
-# scheduler's thread.
+# Maximum keys of a call that are looked up in the region; the rest are stored without a lookup.
+# This bounds the time on the scheduler's thread.
 ASKED = 256
-# Where `kv_connector_extra_config` has the tier's options.
+# The field of `kv_connector_extra_config` with the tier's options.
 OPTION = "radixkv"
 
 
@@ -26,7 +26,7 @@ class RegionOffloadingManager(TieringOffloadingManager):
     """A window of CPU memory over one `RadixKVTier`."""
 
     def prepare_store(self, keys, req_context):
-        """Leaves out what the region has, and counts it as used."""
+        """Skips chunks that the region has, and counts them as used."""
         (tier,) = self.secondary_tiers
         keys = list(keys)
         present = tier.present(keys[:ASKED])
@@ -39,8 +39,8 @@ class RegionOffloadingManager(TieringOffloadingManager):
 class RadixKVOffloadingSpec(TieringOffloadingSpec):
     """vLLM's tiering with a region as the only tier below the CPU memory.
 
-    `kv_connector_extra_config` has `cpu_bytes_to_use`, the window of each replica, and `radixkv`, the
-    options of `RadixKVTier`.
+    Fields of `kv_connector_extra_config`: `cpu_bytes_to_use`, the size of each replica's window, and
+    `radixkv`, the options of `RadixKVTier`.
     """
 
     def __init__(self, config, **unknown):
@@ -57,7 +57,7 @@ class RadixKVOffloadingSpec(TieringOffloadingSpec):
     def get_manager(self):
         if self._manager is None:
             if int(self.extra_config.get("store_threshold", 0)) >= 2:
-                raise ValueError("store_threshold is not there with RadixKVOffloadingSpec: leave it out")
+                raise ValueError("RadixKVOffloadingSpec does not support store_threshold: remove it")
             with ExitStack() as undo:
                 self._manager = self._open_manager(undo)
                 undo.pop_all()
@@ -92,7 +92,7 @@ def _with_tier(extra_config):
     named = extra_config.get("secondary_tiers")
     if named:
         raise ValueError(
-            f"RadixKVOffloadingSpec has one tier, of the options in {OPTION!r}, and secondary_tiers has {named!r}: "
-            "leave it out, or use TieringOffloadingSpec with the tier 'radixkv'"
+            f"RadixKVOffloadingSpec has one tier, with the options in {OPTION!r}, but secondary_tiers is {named!r}: "
+            "remove it, or use TieringOffloadingSpec with the tier 'radixkv'"
         )
     return {**extra_config, "secondary_tiers": [{**TIER, **extra_config.get(OPTION, {})}]}

@@ -1,7 +1,7 @@
-"""`SecondaryTierManager` of vLLM 0.33 over a region, and files, Redis and object stores below it.
+"""A `SecondaryTierManager` for vLLM 0.33 over a region, with files, Redis and object stores below.
 
-vLLM calls it on the scheduler's thread, which copies nothing here: threads of the `DigestStore`
-copy chunks from and to vLLM's CPU memory, in place.
+vLLM calls it on the scheduler's thread, which copies nothing: threads of the `DigestStore` copy
+chunks directly from and to vLLM's CPU memory.
 """
 
 import itertools
@@ -21,28 +21,28 @@ from radixkv.vllm._namespace import describe
 
 logger = logging.getLogger("vllm.radixkv")
 
-# Of a call, so many keys count as used: the first ones, whose loss would lose the rest.
+# Maximum keys of a call that count as used: the first ones, because the rest needs them.
 TOUCHED = 64
-# Tables of outcomes.
+# Translation tables for outcomes.
 _IS_DONE = bytes(outcome == radixkv.DigestStore.DONE for outcome in range(256))
 _IS_LOST = bytes(outcome != radixkv.DigestStore.DONE for outcome in range(256))
 
 
 class RadixKVTier(SecondaryTierManager):
-    """Chunks in a region that all replicas of the host share.
+    """Stores chunks in a region that all replicas of the host share.
 
-    - region: its name, which is a file of `/dev/shm`, or a path; None: memory of this
-      process.
-    - region_bytes: its size. Left out, the region has to be there.
-    - region_block_bytes: the largest chunk of all models in it; by default a chunk of this one.
-    - tiers: below the region, from top to bottom; see `DigestStore`. `{replica}` in a folder is the
-      number of the data-parallel replica.
-    - namespace: its name; by default one for each model. Models of one name and other weights need
-      names of their own.
+    - region: its name, a file in `/dev/shm`, or a path; None: memory of this process.
+    - region_bytes: its size. None: the region must exist.
+    - region_block_bytes: the largest chunk of all models in it; default: a chunk of this model.
+    - tiers: dicts of the tiers below the region, from top to bottom, as for `DigestStore`.
+      `{replica}` in a folder is the number of the data-parallel replica.
+    - namespace: its name; default: one for each model. Models with the same name but other weights
+      need different names.
     - hash_algo: vLLM's `--prefix-caching-hash-algo`, if that is not the default.
-    - checksum: of the bytes of each chunk.
-    - threads: that copy. max_in_flight: chunks that are being copied.
-    - time_to_live: seconds. quota, process_quota: chunks of the namespace and of this process.
+    - checksum: whether each chunk has a checksum.
+    - threads: number of copying threads. max_in_flight: maximum chunks in flight.
+    - time_to_live: seconds. quota, process_quota: maximum chunks of the namespace and of this
+      process.
     - encryption_key_file: a file of 32 bytes.
     - enable_kv_events, locality: as for vLLM's own tiers.
     """
@@ -75,11 +75,11 @@ class RadixKVTier(SecondaryTierManager):
     ):
         super().__init__(offloading_spec, primary_kv_view, tier_type, backpressure_detector)
         if unknown:
-            logger.warning("radixkv: tier %r leaves out %s, which it does not know", tier_type, ", ".join(unknown))
+            logger.warning("radixkv: tier %r ignores unknown options: %s", tier_type, ", ".join(unknown))
         _check_view(primary_kv_view)
         self.locality = Locality(locality) if locality is not None else None
         if time_to_live is not None and not time_to_live > 0:
-            raise ValueError(f"time_to_live is {time_to_live!r}: more than 0 seconds, or left out")
+            raise ValueError(f"time_to_live is {time_to_live!r}: must be more than 0 seconds, or None")
         self._time_to_live = time_to_live
         self._hash = EngineHash(hash_algo)
         secrets = {"encryption_key": Path(encryption_key_file).read_bytes()} if encryption_key_file else {}
@@ -96,7 +96,7 @@ class RadixKVTier(SecondaryTierManager):
         )
         self._lookups = Lookups(self._store, bool(tiers))
         self._jobs = {}
-        # Results that `get_finished_jobs` has not handed out.
+        # Results that `get_finished_jobs` has not returned.
         self.completed_jobs = []
         self._counted = _metrics.Counted(self._store)
         has_events = enable_kv_events and offloading_spec.kv_events_config.enable_kv_cache_events
@@ -121,7 +121,7 @@ class RadixKVTier(SecondaryTierManager):
         return self._lookups.find(key, req_context.req_id)
 
     def present(self, keys):
-        """For each key whether the region has its block; the tiers below are not asked."""
+        """For each key, whether the region has its block. Does not ask the tiers below."""
         return [state == 1 for state in self._store.exists(keys)] if keys else []
 
     def touch(self, keys, req_context):
@@ -149,8 +149,8 @@ class RadixKVTier(SecondaryTierManager):
         try:
             self._jobs[verb(keys, self._primary_kv_view, offsets, **how)] = (job, keys)
         except radixkv.FullError as full:
-            # A store is given up. A load is tried again when its keys are looked up again, unless it
-            # never fits.
+            # A store is abandoned. A load is retried when its keys are looked up again, unless it
+            # can never fit.
             self._fail(job, keys, is_final=full.asked > full.most)
         except radixkv.BatchError as refused:
             logger.error("radixkv: job %d of tier %r was refused: %s", job.job_id, self.tier_type, refused)
@@ -169,7 +169,7 @@ class RadixKVTier(SecondaryTierManager):
         return finished
 
     def drain_jobs(self):
-        """Waits until no thread touches vLLM's memory: at most the longest timeout of a tier."""
+        """Waits until no thread accesses vLLM's memory, at most a tier's longest timeout."""
         for batch in list(self._jobs):
             self._take(batch, self._store.wait(batch))
 
@@ -236,20 +236,20 @@ def _open_store(region, quota, process_quota, **described):
 
 
 def _divide(keys, outcomes):
-    """The keys that are done, and the others."""
+    """Splits the keys into those that are done, and the rest."""
     is_done, is_lost = outcomes.translate(_IS_DONE), outcomes.translate(_IS_LOST)
     return list(itertools.compress(keys, is_done)), list(itertools.compress(keys, is_lost))
 
 
 def _of_replica(below, config):
-    """A tier's description for this replica."""
+    """A tier's settings for this replica."""
     if "folder" not in below:
         return below
     return {**below, "folder": below["folder"].replace("{replica}", str(config.parallel.data_parallel_index))}
 
 
 def _check_view(view):
-    """Raises ValueError for memory that chunks cannot be copied from and to in place."""
+    """Raises ValueError if chunks cannot be copied from and to the memory in place."""
     chunk = view.nbytes // len(view) if len(view) else 0
     if view.readonly or not view.c_contiguous or view.strides[0] != chunk:
         raise ValueError(

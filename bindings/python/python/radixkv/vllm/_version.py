@@ -1,4 +1,4 @@
-"""Which vLLM the adapters work with."""
+"""The version of vLLM that the adapters support."""
 
 import os
 import warnings
@@ -8,17 +8,17 @@ VARIABLE = "RADIXKV_VLLM_UNTESTED"
 
 
 def check_version():
-    """Raises ImportError for a vLLM of another minor version than the tested one.
+    """Raises ImportError if the minor version of vLLM is not the tested one.
 
-    vLLM calls its offloading interfaces experimental, and changes them between minor versions. With
-    the environment variable `RADIXKV_VLLM_UNTESTED=1` it is a warning.
+    vLLM's offloading interfaces are experimental, and change between minor versions. With the
+    environment variable `RADIXKV_VLLM_UNTESTED=1` this is only a warning.
     """
     import vllm
 
     found = vllm.__version__
     if release(found) == release(TESTED_WITH):
         return
-    told = f"radixkv's adapters were tested with vLLM {TESTED_WITH}, and this is vLLM {found}"
+    told = f"radixkv's adapters were tested with vLLM {TESTED_WITH}, but this is vLLM {found}"
     if os.environ.get(VARIABLE) != "1":
         raise ImportError(f"{told}: install vllm=={TESTED_WITH}, or try it with {VARIABLE}=1")
     warnings.warn(told, RuntimeWarning, stacklevel=3)

@@ -15,10 +15,10 @@ use super::softmax::{Score, Softmax, Views, merge, merge_values, weigh};
 use crate::layout::{Dtype, Half};
 
 /// The most queries whose scores are kept at once: with some of a range's keys or values they fit
-/// into the first-level cache.
+/// into the L1 cache.
 pub(in super::super) const QUERIES_AT_ONCE: usize = 48;
-/// Tokens whose keys or values are read at once if there are few queries: they fit into the
-/// first-level cache.
+/// Tokens whose keys or values are read at once if there are few queries: they fit into the L1
+/// cache.
 pub(in super::super) const TOKENS_AT_ONCE: usize = 16;
 /// Work to add the values of that many tokens to one vector, in the units of [`Hints::step`].
 const UNITS_OF_VALUES: usize = 1;
@@ -57,7 +57,7 @@ pub(in super::super) struct PartWork<'a> {
     pub(in super::super) hints: &'a mut Hints,
 }
 
-/// The sums of a range for some queries, and those of the ranges before it, into which they are
+/// The sums of a range for some queries, and the sums of the ranges before it, into which they are
 /// merged.
 #[derive(Debug)]
 pub(in super::super) struct MergeWork<'a> {

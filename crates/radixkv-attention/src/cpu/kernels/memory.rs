@@ -123,7 +123,7 @@ mod tests {
         /// The last words of the first page.
         fn words(&self, count: usize) -> &[AtomicU64] {
             let first = self.first.wrapping_byte_add(self.page - count * size_of::<AtomicU64>());
-            // SAFETY: they lie in the page, at multiples of their size, were zeroed, and are
+            // SAFETY: they are in the page, at multiples of their size, were zeroed, and are
             // written only as atomics.
             unsafe { std::slice::from_raw_parts(first.cast(), count) }
         }
@@ -131,7 +131,7 @@ mod tests {
 
     impl Drop for Fenced {
         fn drop(&mut self) {
-            // SAFETY: the memory that was mapped; no words are borrowed from it any more.
+            // SAFETY: the memory that was mapped; no words are borrowed from it.
             unsafe { libc::munmap(self.first, 2 * self.page) };
         }
     }

@@ -6,7 +6,7 @@ use crate::element::from_bf16;
 
 /// Columns of a panel.
 pub(in super::super) const PANEL: usize = 64;
-/// Rows of a panel that are used at once: they fit into the first-level cache.
+/// Rows of a panel that are used at once: they fit into the L1 cache.
 const DEPTH: usize = 128;
 /// Numbers in a part of a panel, which has [`DEPTH`] rows.
 pub(in super::super) const PART: usize = DEPTH * PANEL;

@@ -13,14 +13,14 @@ const UNIT_BYTES: usize = 48;
 
 /// Operations of a level by instructions that the compiler does not choose on its own.
 pub(super) trait Ops: Copy {
-    /// Reads all whole vectors of elements, those of 8 bits times `scale`; returns the number of
+    /// Reads all whole vectors of elements, 8-bit elements times `scale`; returns the number of
     /// elements read.
     #[inline(always)]
     fn read(self, _dtype: Dtype, _from: &[AtomicU64], _scale: f32, _to: &mut [f32]) -> usize {
         0
     }
 
-    /// Reads a vector of elements from the first words, those of 8 bits times `scale`.
+    /// Reads a vector of elements from the first words, 8-bit elements times `scale`.
     #[inline(always)]
     fn load(self, dtype: Dtype, from: &[AtomicU64], scale: f32) -> Lanes {
         let (mut lanes, from) = (Lanes::ZERO, &from[..LANES / per_word(dtype)]);
@@ -30,8 +30,8 @@ pub(super) trait Ops: Copy {
         lanes
     }
 
-    /// Adds the products of `a` and `b` to `sum`, lane by lane. Left to itself, the compiler turns
-    /// some loops of these into loops over single numbers, which it gathers from several vectors.
+    /// Adds the products of `a` and `b` to `sum`, lane by lane. Without this, the compiler turns
+    /// some loops of such sums into scalar loops, which gather from several vectors.
     #[inline(always)]
     fn add_products(self, sum: Lanes, a: Lanes, b: Lanes) -> Lanes {
         sum.add_products(a, b)

@@ -154,7 +154,7 @@ pub(super) fn weigh<O: Ops>(
 }
 
 /// Merges the next range of at most [`LANES`] queries to the right of those merged so far. Returns
-/// the factors of the weighted values so far, and of those of the range.
+/// the factors of the weighted values so far, and of the range's weighted values.
 #[inline(always)]
 pub(super) fn merge(so_far: &mut [Softmax], ranges: &[Softmax]) -> [[f32; LANES]; 2] {
     let (mut earlier, mut new) = ([Softmax::NONE; LANES], [Softmax::NONE; LANES]);
@@ -179,8 +179,7 @@ pub(super) fn merge_values(out: &mut [f32], values: &[f32], [earlier, new]: [f32
     out.iter_mut().zip(values).for_each(|(out, value)| *out = value.mul_add(new, *out * earlier));
 }
 
-/// Divides by the sum of the weights, including that of the sink; returns the log-sum-exp of the
-/// scores.
+/// Divides by the sum of the weights, including the sink's; returns the log-sum-exp of the scores.
 #[inline(always)]
 pub(super) fn finish(softmax: Softmax, sink: Option<f32>, out: &mut [f32]) -> f32 {
     let Softmax { mut max, mut sum } = softmax;

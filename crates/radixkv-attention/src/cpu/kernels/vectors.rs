@@ -110,7 +110,7 @@ pub(super) mod avx2 {
     /// Numbers of a vector.
     const HALF: usize = LANES / 2;
 
-    /// As that of AVX-512.
+    /// As for AVX-512.
     macro_rules! fold {
         ($name:ident by $both:expr) => {
             #[inline]

@@ -30,7 +30,7 @@ use crate::layout::Dtype;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in super::super) struct Avx2(());
 
-/// Proof that the processor has the parts of AVX-512 that the first servers with it had.
+/// Proof that the processor has the parts of AVX-512 that its first servers had.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in super::super) struct Avx512(());
 

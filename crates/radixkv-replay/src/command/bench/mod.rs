@@ -1,5 +1,5 @@
-//! `radixkv bench`: measures the cache on this machine, beside a lower bound of the time and a
-//! simple alternative behind a mutex.
+//! `radixkv bench`: measures the cache on this machine, compared with a lower bound of the time and
+//! with a simple alternative behind a mutex.
 
 pub(crate) mod arena;
 

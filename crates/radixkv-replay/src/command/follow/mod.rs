@@ -36,10 +36,10 @@ const HOME: &str = "\x1b[H\x1b[J";
 
 /// Follow the KV events of running workers, and show what each one caches.
 ///
-/// A worker is a publisher of vLLM, SGLang or radixkv: tcp://HOST:5557, its data-parallel rank
-/// added to the port. With --replay missed batches are requested again, and publishers with
-/// snapshots send their whole content at once; without it a worker's blocks are known only from now
-/// on, and gaps remain. The command waits for publishers that are not running yet. Ctrl-C ends it.
+/// A worker is a publisher of vLLM, SGLang or radixkv: tcp://HOST:5557, with its data-parallel rank
+/// added to the port. With --replay, missed batches are requested again, and publishers with
+/// snapshots send their whole content first; without it, only later blocks of a worker are known,
+/// and gaps remain. The command waits for publishers that are not running yet. Ctrl-C ends it.
 ///
 /// Exit status: 0 on success, 2 if the command line, a worker or the system is at fault.
 #[derive(Args)]

@@ -92,8 +92,8 @@ fn tiles(report: &Report) -> Markup {
         ("bypassed requests", count(report.bypassed_requests as u64)),
         ("inserted blocks", count(report.inserted_blocks)),
         ("evicted blocks", count(report.evicted_blocks)),
-        ("most blocks cached", count(report.peak_blocks as u64)),
-        ("memory of the index, most", bytes(report.index_bytes_peak as u64)),
+        ("peak cached blocks", count(report.peak_blocks as u64)),
+        ("peak index memory", bytes(report.index_bytes_peak as u64)),
     ];
     html! {
         div class="tiles" { @for (name, value) in tiles { div class="tile" { b { (value) } (name) } } }
@@ -184,13 +184,13 @@ fn misses(details: &Details) -> Markup {
 fn evictions(details: &Details) -> Markup {
     let evictions = &details.evictions;
     let rows = [
-        ("asked for again later", evictions.asked_again_blocks),
-        ("not asked for again", evictions.not_asked_again_blocks),
+        ("requested again later", evictions.asked_again_blocks),
+        ("not requested again", evictions.not_asked_again_blocks),
     ];
     let bars: Vec<_> = rows.iter().map(|&(name, blocks)| (name.to_owned(), blocks)).collect();
     html! {
         h2 { "Evictions by reason" }
-        p { "All were evicted for " (evictions.reason) ". Those that were asked for again are the misses by eviction." }
+        p { "All were evicted for " (evictions.reason) ". Those that were requested again are the misses by eviction." }
         (plots::bars("evicted blocks", &bars))
     }
 }
@@ -224,7 +224,7 @@ fn latencies(report: &Report, details: &Details) -> Result<Markup, fmt::Error> {
     ];
     Ok(html! {
         h2 { "Latencies" }
-        p { "Calls by the time that they took, on this machine; each bar is twice as far as the one before." }
+        p { "Calls by their latency on this machine; the end of each bar is twice that of the one before." }
         div class="plots" {
             @for (name, _, bars) in rows { (PreEscaped(plots::histogram(name, bars)?)) }
         }

@@ -95,7 +95,7 @@ impl Shown {
         row("blocks", format!("{} ({share}), {}", grouped(self.blocks as u64), shown(self.bytes as u64)));
         row("free entries", grouped(self.free as u64));
         row("being written", grouped(self.in_flight as u64));
-        row("of processes that are gone", format!("{} blocks", grouped(self.ownerless_blocks as u64)));
+        row("of dead processes", format!("{} blocks", grouped(self.ownerless_blocks as u64)));
         row("dead processes", grouped(self.dead_processes as u64));
         table
     }

@@ -35,7 +35,7 @@ pub(crate) struct Arguments {
 
 #[derive(Subcommand)]
 enum Verb {
-    /// Create a region; its memory is taken at once
+    /// Create a region; its memory is allocated immediately
     Create {
         name: Name,
         /// Bytes of the largest block
@@ -45,8 +45,8 @@ enum Verb {
         #[arg(long, value_name = "BLOCKS", value_parser = clap::value_parser!(u32).range(1..))]
         capacity: u32,
     },
-    /// Show who holds what: blocks, bytes and age by namespace; blocks and hit rate by process;
-    /// dead processes
+    /// Show what each namespace and process holds: blocks, bytes and age by namespace; blocks and
+    /// hit rate by process; dead processes
     Inspect {
         name: Name,
         /// Print one JSON object instead of tables
@@ -56,10 +56,10 @@ enum Verb {
     /// Remove blocks that were stored some time ago, and recover what dead processes held
     Trim {
         name: Name,
-        /// How long ago, such as 90s, 15m, 12h or 7d; 0s is all blocks
+        /// How long ago, such as 90s, 15m, 12h or 7d; 0s means all blocks
         #[arg(long, value_name = "TIME", value_parser = time)]
         older_than: Duration,
-        /// The namespace with this name only
+        /// Only the namespace with this name
         #[arg(long, value_name = "NAMESPACE")]
         namespace: Option<String>,
     },
@@ -68,7 +68,7 @@ enum Verb {
     /// Remove a region that no living process has open
     Remove {
         name: Name,
-        /// Also if processes have it open: they keep their memory, and new ones create another
+        /// Even if processes have it open: they can still use it, and new processes create another
         /// region
         #[arg(long)]
         force: bool,
@@ -84,7 +84,7 @@ impl FromStr for Name {
 
     fn from_str(text: &str) -> Result<Self, String> {
         match text {
-            "" => Err("a region has a name".to_owned()),
+            "" => Err("the name is empty".to_owned()),
             name if name.contains('/') => Ok(Self(name.into())),
             name => Ok(Self(PathBuf::from("/dev/shm").join(name))),
         }

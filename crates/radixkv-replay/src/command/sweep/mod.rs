@@ -96,7 +96,7 @@ fn sweep(arguments: &Arguments, screen: &Screen) -> Result<(), Box<dyn Error>> {
 fn kv_bytes_per_token(arguments: &Arguments) -> Result<Option<u64>, Box<dyn Error>> {
     let Some(path) = &arguments.model_config else {
         return match arguments.capacity.iter().find(|capacity| matches!(capacity, SweepCapacity::Bytes(_))) {
-            Some(_) => Err("a capacity in bytes needs the model that they are for; give its --model-config".into()),
+            Some(_) => Err("a capacity in bytes needs a model; give its --model-config".into()),
             None => Ok(None),
         };
     };

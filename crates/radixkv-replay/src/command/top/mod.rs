@@ -33,7 +33,7 @@ const SCRAPE_PERIOD: Duration = Duration::from_millis(500);
 
 /// Show a running cache: occupancy, hit rate, evictions.
 ///
-/// Of a replay it also shows the hottest prefixes, and of metrics the hits of each namespace, if
+/// For a replay it also shows the hottest prefixes, and for metrics the hits of each namespace, if
 /// the metrics have them.
 ///
 /// Start `radixkv replay TRACE --live FILE` first, and this command next to it; or give the address
@@ -73,14 +73,14 @@ enum TopError {
     /// The file cannot be read: start the replay first.
     #[error("{}: cannot be read: {source}; start `radixkv replay TRACE --live {}` first", path.display(), path.display())]
     Unreadable { path: PathBuf, source: io::Error },
-    /// The file is not that of a replay: name another one.
+    /// The file is not the state of a replay: name another one.
     #[error("{}: not a file that `radixkv replay --live` of this version writes", path.display())]
     Malformed { path: PathBuf },
     /// The metrics cannot be read: first start the engine, or a replay with `--metrics`; or name
     /// another address.
     #[error("{address}: {source}")]
     Scrape { address: String, source: ScrapeError },
-    /// The metrics are not those of a cache: name the address of a program that has one.
+    /// The metrics do not belong to a cache: name the address of a program that has one.
     #[error("{address}: no metrics of a cache found")]
     NoCache { address: String },
     /// The terminal failed.

@@ -34,7 +34,7 @@ impl Scraped {
     ///
     /// # Errors
     ///
-    /// [`ScrapeError`]; `Ok(None)` if the metrics are not those of a cache.
+    /// [`ScrapeError`]; `Ok(None)` if the metrics do not belong to a cache.
     pub(super) fn read(&mut self) -> Result<Option<State>, ScrapeError> {
         let samples = Samples::scrape(&self.address)?;
         let Some(mut state) = state(&samples) else { return Ok(None) };
@@ -64,7 +64,7 @@ fn period(before: &State, now: &State) -> Period {
     }
 }
 
-/// The state that the samples describe; `None` if they are not those of a cache.
+/// The state that the samples describe; `None` if they do not belong to a cache.
 fn state(samples: &Samples) -> Option<State> {
     let count = |name: &str| samples.sum(name).unwrap_or(0.0) as u64;
     let blocks = |state: &str| samples.sum_of("radixkv_blocks", &format!("state=\"{state}\"")).unwrap_or(0.0) as usize;

@@ -1,7 +1,7 @@
 //! Shows states in a terminal, until a key or a signal ends it, or the terminal is gone.
 //!
-//! Other threads read keys and states. An address that does not respond therefore cannot keep the
-//! loop below from ending; nor can a terminal that is gone, which the reader of keys never reports.
+//! Other threads read keys and states. So an address that does not respond cannot keep the loop
+//! below from ending; nor can a closed terminal, which the reader of keys never reports.
 
 use std::{
     io,

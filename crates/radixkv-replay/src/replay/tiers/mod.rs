@@ -113,9 +113,9 @@ pub struct Tiers {
     pub instances: usize,
     /// Which instance serves a request.
     pub route: Route,
-    /// Bandwidth of copies in bytes per second; `None`: that of the kind.
+    /// Bandwidth of copies in bytes per second; `None`: the default of the kind.
     pub bandwidth: Option<f64>,
-    /// Latency of a copy in seconds; `None`: that of the kind.
+    /// Latency of a copy in seconds; `None`: the default of the kind.
     pub latency: Option<f64>,
     /// Bytes of the keys and values of one token.
     pub token_bytes: u64,
@@ -180,12 +180,12 @@ impl Tiers {
         Self { route, ..self }
     }
 
-    /// Sets the bandwidth of copies in bytes per second. Default: that of the kind.
+    /// Sets the bandwidth of copies in bytes per second. Default: by the kind.
     pub fn bandwidth(self, bandwidth: f64) -> Self {
         Self { bandwidth: Some(bandwidth), ..self }
     }
 
-    /// Sets the latency of a copy in seconds. Default: that of the kind.
+    /// Sets the latency of a copy in seconds. Default: by the kind.
     pub fn latency(self, latency: f64) -> Self {
         Self { latency: Some(latency), ..self }
     }

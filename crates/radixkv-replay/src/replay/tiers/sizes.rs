@@ -91,9 +91,9 @@ impl Sizes {
         let largest = of(keys.clone().max(), self.block_size);
         let served = keys.filter(|&tokens| blocks(tokens, self.block_size) <= self.max_blocks).max();
         let served = of(served, self.host_block_size);
-        let part = "what is evicted of it at once is kept in part";
+        let part = "only a part of its evicted blocks is kept";
         let all = [
-            ("device", Some(self.device), self.block_size, largest, "it is bypassed, as are others of more blocks"),
+            ("device", Some(self.device), self.block_size, largest, "it is bypassed, as are all larger ones"),
             ("host tier", Some(self.host), self.host_block_size, served, part),
             ("remote tier", self.remote, self.host_block_size, served, part),
         ];

@@ -31,7 +31,7 @@ impl Settings {
         Self { rounds, threads: powers.chain([most]).collect(), quick }
     }
 
-    /// The number of calls of a round that makes `full` calls if there is time.
+    /// The number of calls of a round, for `full` calls in a full run.
     pub(crate) fn calls(&self, full: usize) -> usize {
         if self.quick { full.div_ceil(10) } else { full }
     }
