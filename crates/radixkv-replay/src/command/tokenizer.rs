@@ -18,10 +18,8 @@ pub(crate) fn open(path: &Path) -> Result<Box<dyn Tokenize>, Box<dyn Error>> {
 #[cfg(not(feature = "tokenizers"))]
 fn of_model(path: &Path) -> Result<Box<dyn Tokenize>, Box<dyn Error>> {
     let path = path.display();
-    Err(format!(
-        "{path}: this build cannot read tokenizers: enable the feature tokenizers, or use --tokenizer bytes"
-    )
-    .into())
+    Err(format!("{path}: this build cannot read tokenizers: enable the feature tokenizers, or use --tokenizer bytes")
+        .into())
 }
 
 #[cfg(feature = "tokenizers")]
