@@ -186,7 +186,8 @@ fn a_tier_smaller_than_a_request_is_said_before_the_replay() {
     let said = |capacity, tiers| short(capacity, tiers).iter().map(ToString::to_string).collect::<Vec<_>>();
     let large = Tiers::new(Capacity::Blocks(4)).remote_capacity(Capacity::Blocks(4));
     assert!(short(4, large).is_empty());
-    let bypassed = "the device holds 3 blocks of 2 tokens, the largest request has 4: it is bypassed, as are all larger ones";
+    let bypassed =
+        "the device holds 3 blocks of 2 tokens, the largest request has 4: it is bypassed, as are all larger ones";
     assert_eq!(said(3, large), [bypassed]);
     let small = Tiers::new(Capacity::Blocks(2)).host_block_size(1).remote_capacity(Capacity::Blocks(6));
     let host = "the host tier holds 2 blocks of 1 tokens, the largest request has 6: only a part of its evicted blocks is kept";

@@ -349,7 +349,7 @@ impl Inner {
         if self.background.get().is_some() || self.namespaces.is_behind() {
             return false;
         }
-        let (mut shard, mut looks_around) = (near.shard, true);
+        let (mut shard, mut looks_around, mut visits) = (near.shard, true, self.shards.get());
         loop {
             let work = |evictor: &mut Evictor<'_>, resources: Resources<'_>| {
                 let heads = &self.heads;
@@ -362,6 +362,11 @@ impl Inner {
                     return true;
                 }
                 Alone::Elsewhere(older) => (shard, looks_around) = (older, false),
+                Alone::Unknown(other) => {
+                    visits -= 1;
+                    looks_around = visits > 0;
+                    self.visit(near, other);
+                }
                 Alone::NeedsAll => return false,
             }
         }

@@ -69,14 +69,20 @@ impl Heads {
         ShardId::at((shard.index() + places as usize) % self.0.len())
     }
 
-    /// The shard whose first candidate is oldest, and when that was last used. A shard without
-    /// candidates counts as the oldest if changes are queued for it: its session is silent.
-    fn oldest(&self, queues: &Queues) -> (ShardId, u64) {
-        let head = |(shard, head): (usize, &AtomicU64)| {
-            let (shard, last) = (ShardId::at(shard), head.load(Relaxed));
-            if last == u64::MAX && !queues.of(shard).is_empty() { (shard, 0) } else { (shard, last) }
+    /// The shard whose first candidate is oldest, and when that was last used.
+    fn oldest(&self) -> (ShardId, u64) {
+        let heads = self.0.iter().map(|head| head.load(Relaxed)).enumerate();
+        let (oldest, last) = heads.min_by_key(|(_, last)| *last).expect("there is a shard");
+        (ShardId::at(oldest), last)
+    }
+
+    /// A shard without a noted candidate for which changes are queued.
+    fn unknown(&self, queues: &Queues) -> Option<ShardId> {
+        let unknown = |(shard, head): (usize, &AtomicU64)| {
+            let shard = ShardId::at(shard);
+            (head.load(Relaxed) == u64::MAX && !queues.of(shard).is_empty()).then_some(shard)
         };
-        self.0.iter().enumerate().map(head).min_by_key(|(_, last)| *last).expect("there is a shard")
+        self.0.iter().enumerate().find_map(unknown)
     }
 }
 
@@ -89,6 +95,8 @@ pub(in crate::cache) enum Alone {
     Visits(ShardId),
     /// This shard has older candidates.
     Elsewhere(ShardId),
+    /// This shard's candidates are not known until its changes are taken in.
+    Unknown(ShardId),
     /// Only a turn of all can go on.
     NeedsAll,
 }
@@ -129,6 +137,10 @@ impl Evictor<'_> {
             return Alone::NeedsAll;
         }
         if looks_around && (self.turns_alone % LOOKS_AROUND == 0 || self.is_young) {
+            self.note_head(heads, resources);
+            if let Some(unknown) = heads.unknown(resources.queues) {
+                return Alone::Unknown(unknown);
+            }
             let older = self.older_shard(heads, resources);
             self.is_young = older.is_some();
             if let Some(older) = older {
@@ -173,7 +185,7 @@ impl Evictor<'_> {
     /// The shard whose first candidate is oldest, if it was used before this shard's first
     /// candidate by the time of some victims.
     fn older_shard(&self, heads: &Heads, resources: Resources<'_>) -> Option<ShardId> {
-        let (oldest, last) = heads.oldest(resources.queues);
+        let (oldest, last) = heads.oldest();
         let is_older = last < self.first_use(resources).saturating_sub(OLDER * self.pace);
         (oldest != self.id && is_older).then_some(oldest)
     }
