@@ -76,8 +76,10 @@ impl PrefixCache {
     /// While leases and reservations hold too many blocks, waits in the same queue as `reserve` and
     /// `acquire`, without a thread. Cancelling the awaitable leaves the queue; use
     /// `asyncio.timeout` for a deadline. When a retention expires, a background evictor wakes the
-    /// request; with inline eviction, the next thread that evicts or settles does. Raises the
-    /// errors of `reserve` except ExhaustedError.
+    /// request; with inline eviction, the next thread that evicts or settles does.
+    ///
+    /// Raises the errors of `reserve` except ExhaustedError and TimedOutError; OverQuotaError only
+    /// if the quota's limit is lower than the request.
     #[pyo3(signature = (blocks, *, paid_by = None, running = false))]
     fn reserve_async<'py>(
         &self,
@@ -96,7 +98,8 @@ impl PrefixCache {
     /// Reservation), the result of `acquire`.
     ///
     /// Waits like `reserve_async`, and holds no lease and no block meanwhile. Copies the tokens.
-    /// Raises the errors of `acquire` except ExhaustedError.
+    /// Raises the errors of `acquire` except ExhaustedError and TimedOutError; OverQuotaError only
+    /// if the quota's limit is lower than the whole sequence.
     #[pyo3(signature = (tokens, room = 0, namespace = None))]
     fn acquire_async<'py>(
         &self,
