@@ -21,9 +21,13 @@
 //!
 //! A shard evicts its own candidates in the policy's order. Every [`LOOKS_AROUND`]th turn compares
 //! its first candidate with those of the other shards, and evicts from another shard whose first
-//! candidate is older by a quarter of the age. After every [`VISITS`]th turn of a shard its thread
-//! takes in the changes of another shard, each shard in its turn: so the candidates of a session that
-//! is silent are in the table too.
+//! candidate is older by the time of [`OLDER`] victims; after that each turn compares, until none is
+//! older. Time is counted in victims because ages say little after a pause: all are long then.
+//!
+//! The comparison needs the first candidate of every shard. A shard that has none noted and has
+//! changes in its queue belongs to a session that has evicted nothing so far: a thread takes its
+//! changes in before it goes on. After every [`VISITS`]th turn of a shard its thread takes in the
+//! changes of another shard, each shard in its turn.
 
 use super::{Evictor, Resources};
 use crate::block::BlockId;
