@@ -4,8 +4,9 @@
 //!
 //! In a namespace of bigrams the keys are pairs of neighbouring tokens, but the tree holds single
 //! tokens. Equal pairs up to `i` are equal tokens up to `i + 1`, so only the ends of blocks differ,
-//! by an offset of one. Depths count compared tokens; callers see filled tokens, one less. Handles
-//! and leases keep the offset, and the evictor reads it from the run's space.
+//! by an offset of one. Depths count compared tokens. Callers see one fewer, the *filled* tokens
+//! (with keys and values). Handles and leases keep the offset; the evictor reads it from the run's
+//! space.
 
 /// The blocks of one size along the depths of a tree: block `k` ends at
 /// `offset + (k + 1) * tokens`.

@@ -108,8 +108,8 @@ impl Hints {
     ///
     /// # Errors
     ///
-    /// Height and index of a bit with no set bit below it: a thread set it after the one below was
-    /// cleared.
+    /// Height and index of a bit with no set bit below it: a thread set it after another one had
+    /// cleared the lower bit.
     fn lowest(&self, height: usize, mut at: usize) -> Result<usize, (usize, usize)> {
         for below in (0..height).rev() {
             let bits = self.levels[below][at].load(Relaxed);

@@ -25,7 +25,7 @@
 //! | E9 | `give_back` sets bits | `claim`, `take_these` clear them | the last owner's use of a block comes before the next owner's |
 //! | E10 | `give_back` raises the count | `try_take` lowers it | a thread that is promised blocks finds their bits set |
 //! | E16 | `free_for_waiter` | `give_back` raises the count | a later `give_back` sees that a thread waits (cache::line::wait_list) |
-//! | E21 | `give_back` raises the count; `free_for_waiter` where a charge has ended | `free_for_waiter` | a waiter that looks later sees that charges have ended (cache::line::wait_list) |
+//! | E21 | `give_back` raises the count; `free_for_waiter` after the end of a charge | `free_for_waiter` | a waiter that looks later sees that charges have ended (cache::line::wait_list) |
 
 use std::ops::Range;
 

@@ -1,4 +1,4 @@
-//! Tokens and their comparison. Only its tokens identify a prefix.
+//! Tokens and their comparison. A prefix is identified only by its tokens.
 
 pub mod media;
 mod slices;

@@ -1,11 +1,10 @@
 //! Comparison with vector instructions: as fast as the best `memcmp`, and it also finds the
 //! position of the difference.
 //!
-//! With AVX-512, most tokens are compared 256 bytes at a time in inline assembly, because the
-//! intrinsics are newer than the oldest supported compiler. AVX2 compares the rest, or everything.
-//! Sequences that fit the second-level cache but not the first are compared by AVX2 in small
-//! strides: there the caches are the limit, and smaller loads use them better (by a seventh on Zen
-//! 5).
+//! AVX-512 compares 256 bytes at a time, in inline assembly, because the intrinsics are newer than
+//! the oldest supported compiler. AVX2 compares the rest, or everything on processors without
+//! AVX-512. On processors with it, AVX2 also compares sequences that fit the second-level cache but
+//! not the first, in small strides: smaller loads use the caches better (by a seventh on Zen 5).
 //!
 //! # Invariants
 //!
@@ -49,8 +48,8 @@ pub(super) fn common_prefix(a: &[Token], b: &[Token]) -> Option<usize> {
     Some(unsafe { agreed(a, b, wide) })
 }
 
-/// Number of agreeing tokens. Compares most of them in wide strides if `wide`, which requires at
-/// least one stride and AVX-512 (V1).
+/// Number of agreeing tokens. Uses AVX-512, or small strides (see above), only if `wide`, which
+/// requires AVX-512 (V1) and at least one stride.
 #[target_feature(enable = "avx2")]
 unsafe fn agreed(a: &[Token], b: &[Token], wide: bool) -> usize {
     let bulk = match wide {

@@ -304,7 +304,7 @@ impl Chain {
         while at >= chunk.members().len() {
             at -= chunk.members().len();
             chunk = self.chunks.get(chunk.after?.index())?;
-            // The one after is read once this chunk is the first.
+            // Prefetched for later calls: read once this chunk is first.
             chunk.after.into_iter().for_each(|after| self.chunks.prefetch(after.index()));
         }
         chunk.members().get(at).copied()

@@ -46,8 +46,8 @@ const SPARE_BYTES: usize = 2 << 20;
 /// After this many passes without effect, nothing more can be freed: one pass hands garbage over,
 /// two advance the epoch, one frees.
 const EPOCHS: usize = 4;
-/// Batches freed per pass. Each group of this size adds one pass without effect: the entries of
-/// crossbeam's queue are also garbage, and freeing them frees no node.
+/// Batches freed per pass. Each group of so many passes allows one more without effect: the entries
+/// of crossbeam's queue are also garbage, and freeing them frees no node.
 const BATCHES: usize = 8;
 
 /// The reclaimer of one cache.
@@ -168,8 +168,8 @@ impl Domain {
         self.registered.load(Relaxed)
     }
 
-    /// Bytes of unlinked nodes that were handed over and that a pinned thread may still see, each
-    /// node with its size when it was retired.
+    /// Bytes of unlinked nodes that were handed over and are not yet freed, each node with its size
+    /// when it was retired.
     pub(crate) fn garbage_bytes(&self) -> usize {
         // Relaxed: a gauge.
         self.shared.garbage.load(Relaxed)
@@ -326,7 +326,7 @@ impl Local {
         }
     }
 
-    /// Hands over this participant's garbage, so that other participants can free it.
+    /// As [`Guard::hand_over`]; does not pin if there is no garbage.
     pub(crate) fn hand_over(&self) {
         if self.retired.get() > 0 {
             self.pin().hand_over();

@@ -1,5 +1,5 @@
 //! A lock-free pool of idle participants. A session that ends puts its participant here, and a
-//! later session takes it. A caller without a session borrows one for the duration of a call.
+//! later session takes it. A caller that has none borrows one for the duration of a call.
 //!
 //! The pool is an array of slots, each with a state. A thread claims a slot by one compare-and-swap
 //! and skips slots that other threads have claimed, so no thread waits. A thread that stops while
@@ -34,8 +34,8 @@ struct IdleSlot<T> {
     local: UnsafeCell<Option<T>>,
 }
 
-/// The idle participants of one domain, which must outlive them. `records` and `rows` keep free
-/// numbers in this type, and a model its own values.
+/// The idle participants of one domain, which must outlive them. Also keeps the free numbers of
+/// `records` and `rows`, the ripe batches of `epoch`, and a model's values.
 #[derive(Debug)]
 pub(crate) struct Idle<T, const N: usize = SLOTS>([IdleSlot<T>; N]);
 

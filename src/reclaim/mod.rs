@@ -4,8 +4,8 @@
 //! A thread *pins* before it loads a pointer from the index and holds the [`Guard`] while it uses
 //! the node. To remove a node, a thread first *unlinks* it (removes the last pointer to it from the
 //! index), then *retires* it. The node is *reclaimed* when every thread that was pinned at that
-//! moment has unpinned. Only runs, points and maps are reclaimed this way; freed blocks never wait
-//! for it.
+//! moment has unpinned. Only the index's nodes are reclaimed this way; freed blocks never wait for
+//! it.
 //!
 //! Real builds use `crossbeam-epoch` with one collector per cache, and `memory` for the nodes.
 //! Model builds use `model`, which frees as early as allowed, poisons freed nodes and checks every
@@ -18,8 +18,8 @@
 //! - **I2** A [`Ref`] does not outlive its protection: a guard pinned before the pointer was
 //!   loaded, or a count that keeps the node from being retired (a lease or a child on a point, a
 //!   child's count on its parent).
-//! - **I3** A [`Link`] is stored only where a count of I2 protects its target; `Link::get` is
-//!   called only while that count lasts.
+//! - **I3** `Link::get` is called only while the [`Link`]'s target is protected: as in I2, by
+//!   `QUEUED`, or because only the caller, the evictor, retires it.
 #![allow(unsafe_code)]
 
 #[cfg(not(any(radixkv_loom, radixkv_shuttle)))]

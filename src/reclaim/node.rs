@@ -169,8 +169,7 @@ impl<'g, T> Ref<'g, T> {
         self.node
     }
 
-    /// A pointer to store in a field; the field's comment names the count that protects the node
-    /// (I3).
+    /// A pointer to store in a field, whose comment says what protects the node (I3).
     pub(crate) fn link(self) -> Link<T> {
         Link(self.node)
     }
@@ -197,7 +196,7 @@ impl<T: Node> Deref for Ref<'_, T> {
     }
 }
 
-/// A pointer stored in a node or a handle; a count keeps its target from being retired (I3).
+/// A stored pointer, followed only while its target is protected (I3).
 pub(crate) struct Link<T>(NonNull<T>);
 
 // SAFETY: a link is only an address; following it needs the protection of I3, and nodes are shared

@@ -164,8 +164,7 @@ fn add_up<'a, const N: usize>(all: impl Iterator<Item = &'a [AtomicU64; N]>) -> 
 #[derive(Debug)]
 pub(crate) struct Record {
     counts: NonNull<Counts>,
-    /// 0, the number of the row in `Counts::first`; for the shared record `SHARED`, which is no
-    /// row's number.
+    /// The row for the fast path of `add_in`: 0, or no row (`SHARED`) in the shared record.
     first: usize,
 }
 

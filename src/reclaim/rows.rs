@@ -16,7 +16,7 @@ const OTHERS: usize = ROWS - 1;
 /// The rows that belong to no namespace.
 #[derive(Debug)]
 pub(super) struct FreeRows {
-    /// `made` counts handed-out [`Row`]s; `issued`, the new row numbers among them.
+    /// `made` counts the [`Row`]s; `issued`, those with no number from `left`.
     made: AtomicUsize,
     issued: AtomicUsize,
     left: Idle<usize, ROWS>,

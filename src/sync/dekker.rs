@@ -1,9 +1,9 @@
 //! Dekker's handshake between two threads. One raises a count, then reads a flag; the other clears
 //! the flag, then reads the count. At least one of them sees the other's change.
 //!
-//! It needs sequential consistency. Models use fences, which loom supports. In other builds the
-//! accesses themselves are sequentially consistent; on x86 that costs only the locked
-//! read-modify-write on each side.
+//! It needs sequential consistency. Under loom, fences give it. In other builds the accesses
+//! themselves are sequentially consistent; on x86 that costs only the locked read-modify-write on
+//! each side.
 
 use super::atomic::AtomicU64;
 

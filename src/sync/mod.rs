@@ -14,8 +14,8 @@
 //! or wrap (leases, child runs, run versions), so that tests/limits.rs reaches their limits. With
 //! `radixkv_heap` nodes come from the global allocator (`reclaim::memory`), which sanitizers watch.
 //!
-//! Only `dekker` uses `SeqCst`. It gives models fences instead, because loom treats sequentially
-//! consistent accesses as `AcqRel`.
+//! Only `dekker` and the model reclaimer use `SeqCst`; under loom only in fences, because loom
+//! treats sequentially consistent accesses as `AcqRel`.
 
 #[cfg(any(radixkv_loom, radixkv_tsan))]
 mod arc;

@@ -222,7 +222,7 @@ fn copy_to(start: NonNull<u8>, offset: usize, items: &[u32]) {
     unsafe { target.copy_from_nonoverlapping(NonNull::from(items).cast(), items.len()) };
 }
 
-/// `len` words at `offset` bytes after the header.
+/// `len` words, `offset` bytes after the allocation's start.
 fn words<'g>(arrays: Ref<'g, Arrays>, offset: usize, len: usize) -> &'g [u32] {
     debug_assert!(offset + len * size_of::<u32>() <= arrays.layout().size(), "beyond the allocation");
     let first = arrays.as_ptr().cast::<u8>().wrapping_add(offset).cast::<u32>().cast_const();

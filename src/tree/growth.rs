@@ -41,9 +41,9 @@ const MOST_PIECES: usize = 128;
 const MANY_TOKENS: usize = 1024;
 
 /// The room for a run of this many tokens and blocks before it is attached to `branch`. `None`
-/// unless the run is the first one attached to the end of its parent run, and is short or the
-/// parent run had room. The extra room is as long as the run, or twice the parent run if that had
-/// room, but at most `MOST_TOKENS`.
+/// unless `branch` is the end of a run (not a trunk) without other children, and the new run is
+/// short or its parent run had room. The extra room is as long as the new run, or twice the parent
+/// run if that had room, but at most `MOST_TOKENS`.
 pub(super) fn room(
     branch: Ref<'_, Point>,
     is_counted: bool,

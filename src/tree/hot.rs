@@ -23,9 +23,10 @@
 //! a stripe writes hits and stamps there.
 //!
 //! The bias protects an idle hot point until it is deflated. So every drain first looks for such
-//! points, and a waiter's attempt also closes slots in use, to be sure of their sums. A lease on a
-//! child run is no reason to keep a slot: of nested hot prefixes, only one would be deflated at a
-//! time. When the evictor gives back the lease that kept a slot, it removes the slot at once.
+//! points, and a waiter's attempt closes every slot, even if kept or in use, to be sure of the sum.
+//! Leased child runs do not keep a slot: their leases may be biases, so of nested hot prefixes each
+//! drain would deflate only the deepest. When the evictor gives back the lease that kept a slot, it
+//! removes the slot at once.
 //!
 //! # Invariants
 //!
@@ -156,8 +157,8 @@ impl HotPoints {
             crate::sync::failpoint!("hot::entered");
             return Some(StripeRef::striped(slot, stripe));
         }
-        // Acquire: E17. A sum may have seen the count; then the slot stays attached, and the
-        // release of a lease in the word is not queued. No Release: nothing was used under this
+        // Acquire: E17. If a sum saw the count, the slot stays attached, and its bias keeps the
+        // release of a lease in the word from being queued. No Release: nothing was used under this
         // count.
         count.fetch_sub(1, Acquire);
         None
@@ -321,8 +322,7 @@ impl HotPoints {
 
 /// Whether `point` has this slot and keeps it for now, because another lease in its word holds it
 /// anyway, or it is a root with child runs in an attached space. Such a root is not ranked, so its
-/// leases need not be known, and the next lookups that miss would inflate it again. Leases on child
-/// runs are no reason: the last one may be the bias of another slot.
+/// leases need not be known, and the next lookups that miss would inflate it again.
 fn is_kept(point: Ref<'_, Point>, name: HotSlotId) -> bool {
     // Relaxed: a guess. A thread that gives up the other lease leaves only the bias, and the next
     // look finds that.

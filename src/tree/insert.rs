@@ -9,9 +9,9 @@
 //! own blocks stay in its reservation. The lease on the parent point is given up only after the
 //! child is counted.
 //!
-//! The memory for a new run's arrays was last touched when its previous node was evicted, so it is
-//! prefetched before the walk. The arrays are written last, after the run and its point: later
-//! writes, and every read-modify-write, would wait for that memory.
+//! The memory for a new run's arrays is cold: it was last touched when its previous node was
+//! evicted. So it is prefetched before the walk, and written last, after the run and its point:
+//! later writes, and every read-modify-write, would wait for it.
 
 use crate::block::{BlockId, BlockLayout};
 use crate::key::Token;
@@ -190,9 +190,9 @@ fn hang<'g>(
     Ok(Some(HeldLease { point: tip, counted_on: StripeRef::word(context.stripe) }))
 }
 
-/// Attaches a run at `place` instead of `there`, which is `None` or dead. Returns the new run's end
-/// point, or `None` if another thread was first. If not `is_counted`, this adds the run to the
-/// branch's count of children.
+/// Attaches a run at `place` instead of `there`, which is `None` or dead, and counts it as a child
+/// of `branch` unless it already `is_counted`. Returns the new run's end point. `None` if another
+/// thread was first; then the run is not counted.
 fn hang_run<'g>(
     branch: Ref<'g, Point>,
     (there, place): (Option<Ref<'g, Run>>, Place<'g, Run>),

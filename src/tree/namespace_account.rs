@@ -11,9 +11,9 @@ use crate::sync::gauge::{AtomicU64, AtomicUsize, Relaxed};
 
 /// Counts of a namespace's blocks, and their limits.
 ///
-/// Only the evictor writes the cached and protected counts. Sessions count their reservations, so
-/// models explore only that count. No memory depends on these counts: every access is relaxed, and
-/// decisions are made under the evictor's lock.
+/// Only the evictor writes the cached and protected counts. Sessions write the count of
+/// reservations, the only one that models explore. No memory depends on these counts: every access
+/// is relaxed, and decisions are made under the evictor's lock.
 #[derive(Debug)]
 pub(crate) struct NamespaceAccount {
     pub(crate) name: NamespaceName,

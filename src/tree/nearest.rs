@@ -3,8 +3,8 @@
 //!
 //! A block is found by its end, on the run that has its last token. All blocks that continue from
 //! the depth where the tokens diverge agree on the same number of tokens, so the first one found is
-//! used. The search steps back only if there is none. That happens if the block's run was trimmed
-//! but the branch point, which kept its own run at this length, is not dead yet.
+//! used. Smaller depths are searched only if no such block is left: all were evicted, but the
+//! branch point, which kept its own run at this length, is not dead yet.
 
 use std::ops::RangeInclusive;
 

@@ -2,9 +2,9 @@
 //! batches of evicted prefixes.
 //!
 //! A trim shortens a run, and may replace its arrays by smaller ones. So a path snapshot keeps
-//! pointers to the arrays. Under the evictor's lock, this costs no more than one pointer for each
-//! piece. The contents of arrays never change, though more may be appended. They are read under a
-//! guard that was pinned before the path snapshot was taken, and still is.
+//! pointers to the arrays, and only one for each piece is copied under the evictor's lock. The
+//! contents of arrays never change, though more may be appended. They are read under a guard that
+//! was pinned before the path snapshot was taken, and still is.
 
 use std::collections::HashMap;
 use std::ops::Range;

@@ -41,6 +41,7 @@ impl Pieces {
         self.0.as_ref().map_or(&[], |all| &all.pieces)
     }
 
+    /// Whether no piece was ever added.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_none()

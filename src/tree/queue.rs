@@ -66,7 +66,7 @@ pub(crate) struct Drained(Chain);
 #[derive(Debug)]
 pub(crate) struct Backlog {
     /// Points that the evictor itself has changed: parents of dead runs, and points whose leases it
-    /// gave back.
+    /// gave back. Also deferred entries.
     own: Vec<Link<Point>>,
     /// Oldest first.
     ready: Chain,
@@ -206,7 +206,7 @@ impl Backlog {
         self.own.push(point.link());
     }
 
-    /// Takes over an entry that was taken from here before, and is still `QUEUED`.
+    /// Puts back a deferred entry, which is `QUEUED`.
     pub(crate) fn take_over(&mut self, point: Link<Point>) {
         self.own.push(point);
     }

@@ -268,7 +268,8 @@ impl Run {
         RunWord(self.word.load(Acquire))
     }
 
-    /// Announces that a point was published and needs its proof; returns the word before.
+    /// Announces a published point that needs its proof, or a counted child. Returns the word
+    /// before.
     pub(crate) fn bump(&self) -> RunWord {
         // Release: E6, E23. Acquire: E22, and E7, which is margin: a thread that finds a dead point
         // afterwards leases it by a read-modify-write, which sees the newest word.

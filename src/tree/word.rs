@@ -46,7 +46,7 @@
 //! | edge | release | acquire | so that |
 //! |---|---|---|---|
 //! | E2 | `release`, `remove_child`, `remove_child_for_other_shard` | `kill` | a leaseholder's use of the blocks comes before their reuse |
-//! | E3 | every transition that sets `QUEUED` or finds it set | `take_out` | the evictor sees what was written before the change |
+//! | E3 | `release`, `announce`, `defer`, `remove_child`, `remove_child_for_other_shard` | `take_out` | the evictor sees what was written before the change |
 //! | E27 | `release` | `look`, `listen` | as E3, for a lease on a silent point |
 //! | E28 | `listen` | the release that ends the last lease | the thread sees that another one waits (cache::line::wait_list) |
 //! | E4 | `take_out` | the transition that sets `QUEUED` next | the link is read before it is written again |
@@ -107,8 +107,8 @@ pub(crate) enum Leased {
 pub(crate) struct Released {
     /// The caller must push the point, and may touch it for no other purpose.
     pub(crate) push: bool,
-    /// No lease is left except perhaps a bias, so a thread that waits for blocks may be waiting for
-    /// this release.
+    /// No lease is left except perhaps a bias, and the point is not silent: a thread that waits for
+    /// blocks may be waiting for this release.
     pub(crate) is_awaited: bool,
 }
 
@@ -206,10 +206,9 @@ impl Word {
         }
     }
 
-    /// Takes one more lease for a caller that holds one. It counts in the word even if the point is
-    /// hot. The bias or the caller's other lease counts there as well, so the release of this lease
-    /// is never a queued change, and it keeps no stripe in use. Returns false if no more leases can
-    /// be counted.
+    /// Takes one more lease for a caller that holds one; false if no more can be counted. It counts
+    /// in the word even if the point is hot, so it keeps no stripe in use. It is never the first
+    /// lease (a queued change): the bias or the caller's other lease counts there as well.
     #[must_use]
     pub(crate) fn lease_more(&self) -> bool {
         self.update(|word| {

@@ -186,7 +186,7 @@ impl Depot {
         }
     }
 
-    /// Gives all slabs back to the stock. No slot may be in use.
+    /// Gives all slabs back. No slot may be in use.
     pub(super) fn close(&mut self, stock: &Stock) {
         self.keep_none(stock);
     }

@@ -33,8 +33,8 @@ struct Segment {
     free: u32,
     /// A bit for each free slab that was used and is still backed by memory.
     warm: u32,
-    /// The first slab that was never used, as are all later ones. If the system gave a large page,
-    /// they are nevertheless backed by memory.
+    /// The first of the slabs that were never used, but are backed by memory if the system gave a
+    /// large page. `SLABS` once `cool` has returned that memory.
     fresh: u32,
 }
 

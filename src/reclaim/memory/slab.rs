@@ -189,7 +189,7 @@ impl SlabRef {
         Magazine::of(Chain::from_first(first))
     }
 
-    /// Adds all never-used slots to `magazine`, the first one of a new slab.
+    /// Adds the other slots of a new slab to `magazine`, which has the first ones.
     pub(super) fn join_rest(self, mut magazine: Magazine, class: Class) -> Magazine {
         let rest = self.hand_out(usize::MAX, class);
         magazine.end = magazine.end.max(rest.end);

@@ -30,7 +30,7 @@ impl Word {
         word.is_open() && word.slot() == Some(slot)
     }
 
-    /// Closes the slot: no further lease may count on its stripes. Only the evictor calls it.
+    /// Closes the slot to further leases. Only the evictor calls it.
     pub(crate) fn close(&self) {
         dekker::clear(&self.0, OPEN);
     }

@@ -42,8 +42,7 @@ impl Snapshot {
         self.0 & QUEUED != 0
     }
 
-    /// Whether leases and releases are not queued: the evictor looks at the point when its turn
-    /// comes.
+    /// Whether leases and releases are not queued.
     #[inline]
     pub(crate) fn is_silent(self) -> bool {
         self.0 & SILENT != 0
